@@ -1,4 +1,4 @@
-//! The server's side: clients' tokens against the keys of a keytab.
+//! Server side: accepts clients' tokens with the keys of a keytab.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -14,18 +14,17 @@ use crate::fault::{EXPIRED, NOT_YET_VALID, SKEW, Side, name_text};
 use crate::ffi::{Context, Cred, Exchange, Gss, Lucid, Name, Opened, OpenedTicket, Status, Usage, holds_key};
 use crate::ticket::{Request, Ticket, made_s, old_name};
 
-/// Accepts contexts by the keys of a keytab: any key of it whose principal is of the service that
-/// was named, so that one server answers to several host names and in several realms. A keytab that
-/// is written anew is read anew.
+/// Accepts contexts with any key of a keytab for the given service, so that one server answers to
+/// several host names and realms. A rewritten keytab is read again.
 pub struct MitAcceptor {
     gss: &'static Gss,
     cred: Cred,
     service: String,
-    /// The keytab's path; the system's if none.
+    /// Path of the keytab; the system's if none.
     keytab: Option<CString>,
 }
 
-/// What is kept between two exchanges.
+/// State between two exchanges.
 pub struct Partial(Context);
 
 impl MitAcceptor {
@@ -82,7 +81,7 @@ pub fn check_keytab(keytab: Option<&Path>, service: &str) -> Result<(), Fault> {
     }
 }
 
-/// A keytab, or the system's, in words, and as the library is told of it.
+/// Description of a keytab, and its name for the library.
 fn place(keytab: Option<&Path>) -> Result<(String, Option<CString>), Fault> {
     let Some(path) = keytab else { return Ok(("the system's keytab".into(), None)) };
     let bytes = CString::new(path.as_os_str().as_bytes());
@@ -95,19 +94,19 @@ impl Acceptor for MitAcceptor {
 
     fn accept(&self, partial: Option<Partial>, token: &[u8]) -> Accept<Partial> {
         let outcome = self.take(partial, token);
-        // The library's functions had the keys too, and this thread may do nothing more for long.
+        // The library's functions left keys on the stack.
         wipe_stack();
         outcome
     }
 }
 
 impl MitAcceptor {
-    /// Whether the keytab can be read and holds any key now.
+    /// Whether the keytab is readable and has any key.
     fn has_keys(&self) -> bool {
         holds_key(self.gss, self.keytab.as_deref(), |_| true).unwrap_or(false)
     }
 
-    /// In a frame of its own, below which nothing is left of keys.
+    /// A separate frame, so that the stack below it can be wiped.
     #[inline(never)]
     fn take(&self, partial: Option<Partial>, token: &[u8]) -> Accept<Partial> {
         let is_first = partial.is_none();
@@ -123,7 +122,7 @@ impl MitAcceptor {
             (Ok(Exchange::Continue), Some(context)) => return Accept::Continue { partial: Partial(context), token: answer },
             (Ok(_), None) => Fault::refused("the Kerberos library gave no context".into(), "report it"),
             (Err(status), _) => {
-                // The library tells nobody's name when it refuses.
+                // The library names nobody when it refuses.
                 let opened =
                     Request::of_token(token).map_or(Opened::Nothing, |request| Opened::of(self.gss, self.keytab.as_deref(), &request));
                 let mut doing = told(token);
@@ -137,7 +136,7 @@ impl MitAcceptor {
                 let fault = match &opened {
                     Opened::All(opened) => times(&fault, opened, now_s()).map_or(fault.clone(), |times| fault.and(&times)),
                     Opened::TicketAlone => fault.of_altered(),
-                    // The library has one code for a key that is not found and for a keytab that is not there.
+                    // The library has one code for a missing key and a missing keytab.
                     Opened::Nothing if fault.is_of_keytab() && !self.has_keys() => fault.of_no_keytab(),
                     Opened::Nothing => fault,
                 };
@@ -153,12 +152,12 @@ impl MitAcceptor {
     }
 }
 
-/// A client's token as the messages tell of it.
+/// Describes a client's token for messages.
 fn told(token: &[u8]) -> String {
     Ticket::of_token(token).map_or_else(|| "a token without a ticket".into(), |ticket| ticket.to_string())
 }
 
-/// By how much a time was missed, where that is why a ticket was refused.
+/// Time difference, if it was the reason of a refusal.
 fn times(fault: &Fault, opened: &OpenedTicket, now_s: u64) -> Option<String> {
     match fault.code() {
         SKEW => {
@@ -172,7 +171,7 @@ fn times(fault: &Fault, opened: &OpenedTicket, now_s: u64) -> Option<String> {
     }
 }
 
-/// How long the ticket is still good. The library's own figure has the allowed clock skew on top.
+/// Remaining lifetime of the ticket. The library's figure includes the allowed clock skew.
 pub(crate) fn lifetime_s(lucid: &Lucid) -> u64 {
     lucid.end_s.saturating_sub(now_s())
 }
@@ -181,7 +180,7 @@ fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// The keys of a context; the name of what it uses if that is too old.
+/// Keys of a context; the error names an enctype that is too old.
 pub(crate) fn keys(lucid: Lucid, role: Role) -> Result<ContextKeys, String> {
     if lucid.old {
         return Err(old_name(lucid.enctype));

@@ -1,8 +1,8 @@
-//! The functions of libgssapi_krb5, each behind a safe one; those of libkrb5 below it are in
-//! `krb5`. The only `unsafe` of the crate.
+//! Functions of libgssapi_krb5, each behind a safe one; libkrb5's are in `krb5`. The only `unsafe`
+//! code of the crate.
 //!
-//! Types are those of RFC 2744 and of MIT's gssapi_ext.h, gssapi_krb5.h and krb5.h, which have not
-//! changed since version 1.11.
+//! Types follow RFC 2744 and MIT's gssapi_ext.h, gssapi_krb5.h and krb5.h, unchanged since version
+//! 1.11.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_int};
@@ -21,14 +21,14 @@ mod raw;
 
 pub(crate) use krb5::{MemoryCache, Opened, OpenedTicket, default_keytab, holds_key};
 
-/// A status of GSS-API: whose parts are explained by [`Gss::explain`].
+/// A GSS-API status; [`Gss::explain`] explains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Status {
     pub(crate) major: u32,
     pub(crate) minor: u32,
 }
 
-/// The library, loaded.
+/// The loaded library.
 pub(crate) struct Gss {
     functions: Functions,
 }
@@ -42,16 +42,15 @@ const HOST_BASED_OID: [u8; 10] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02
 
 /// `GSS_S_CONTINUE_NEEDED`.
 const CONTINUE_NEEDED: u32 = 1;
-/// The bits of a major status that are failures: the calling and the routine errors (RFC 2744,
-/// section 3.9.1).
+/// Bits of a major status that are failures: calling and routine errors (RFC 2744, section 3.9.1).
 const FAILED: u32 = 0xffff_0000;
 
-/// The bits of a major status that are a routine error, and `GSS_S_CONTEXT_EXPIRED` (RFC 2744,
-/// section 3.9.1).
+/// Bits of a major status with a routine error, and `GSS_S_CONTEXT_EXPIRED` (RFC 2744, section
+/// 3.9.1).
 const ROUTINE: u32 = 0x00ff_0000;
 pub(crate) const CONTEXT_EXPIRED: u32 = 12 << 16;
 
-/// How a name is written.
+/// Form of a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NameForm {
     /// `nfs/host.example.org@EXAMPLE.ORG`.
@@ -60,14 +59,14 @@ pub(crate) enum NameForm {
     HostBased,
 }
 
-/// What a credential is for.
+/// Use of a credential.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Usage {
     Initiate = 1,
     Accept = 2,
 }
 
-/// What contexts are made with.
+/// A credential.
 pub(crate) struct Cred {
     handle: Handle,
     gss: &'static Gss,
@@ -79,7 +78,7 @@ unsafe impl Send for Cred {}
 // SAFETY: as above.
 unsafe impl Sync for Cred {}
 
-/// A name in the library's own form.
+/// A name in the library's form.
 pub(crate) struct Name {
     handle: Handle,
     gss: &'static Gss,
@@ -88,7 +87,7 @@ pub(crate) struct Name {
 // SAFETY: a name is plain memory of the library's, used by one thread at a time.
 unsafe impl Send for Name {}
 
-/// A context on its way.
+/// A context being established.
 pub(crate) struct Context {
     handle: Handle,
     gss: &'static Gss,
@@ -97,29 +96,29 @@ pub(crate) struct Context {
 // SAFETY: a context is plain memory of the library's, used by one thread at a time.
 unsafe impl Send for Context {}
 
-/// Whether an exchange is over.
+/// Whether an exchange is complete.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exchange {
     Complete,
     Continue,
 }
 
-/// What a complete context holds.
+/// Contents of a complete context.
 pub(crate) struct Lucid {
     /// Enctype of the key.
     pub(crate) enctype: i32,
     pub(crate) key: Zeroizing<Vec<u8>>,
     pub(crate) acceptor_subkey: bool,
-    /// The old protocol of RFC 1964, of DES and RC4: no key is given.
+    /// Whether it uses the protocol of RFC 1964 (DES and RC4), without a key here.
     pub(crate) old: bool,
-    /// Number of the first token that we send.
+    /// Sequence number of our first token.
     pub(crate) send_seq: u64,
-    /// When the ticket ends, seconds since 1970.
+    /// End of the ticket, seconds since 1970.
     pub(crate) end_s: u64,
 }
 
 impl Gss {
-    /// The library, loaded at the first call; the same failure ever after if it isn't there.
+    /// The library, loaded at the first call. A failure is permanent.
     pub(crate) fn get() -> Result<&'static Gss, &'static str> {
         static LIBRARY: OnceLock<Result<Gss, String>> = OnceLock::new();
         let loaded = LIBRARY.get_or_init(|| {
@@ -139,7 +138,7 @@ impl Gss {
         loaded.as_ref().map_err(String::as_str)
     }
 
-    /// Gets a credential: of `name`, or any that the stores hold.
+    /// Acquires a credential: of `name`, or any available one.
     pub(crate) fn acquire(&'static self, name: Option<&Name>, usage: Usage, stores: &[(&str, CString)]) -> Result<Cred, Status> {
         let keys: Vec<CString> = stores.iter().map(|(key, _)| CString::new(*key).expect("our own words hold no zero byte")).collect();
         let elements: Vec<KeyValue> =
@@ -168,7 +167,7 @@ impl Gss {
         check(major, minor).map(|_| Cred { handle, gss: self })
     }
 
-    /// Reads a name.
+    /// Parses a name.
     pub(crate) fn name(&'static self, text: &str, form: NameForm) -> Result<Name, Status> {
         let oid = match form {
             NameForm::Principal => oid(&PRINCIPAL_OID),
@@ -180,8 +179,8 @@ impl Gss {
         check(major, minor).map(|_| Name { handle, gss: self })
     }
 
-    /// Takes a client's token; `context` is none at first. The token for the client comes even with
-    /// a failure, and the client's name when the exchange is complete.
+    /// Accepts a client's token; `context` is none at first. Returns a token for the client even on
+    /// failure, and the client's name when complete.
     pub(crate) fn accept(
         &'static self,
         context: &mut Option<Context>,
@@ -212,7 +211,7 @@ impl Gss {
         (outcome, answer, initiator)
     }
 
-    /// Takes a server's token, none at first. `flags` are of RFC 2744, section 5.19.
+    /// Takes a server's token, none at first. `flags`: RFC 2744, section 5.19.
     pub(crate) fn init(
         &'static self,
         context: &mut Option<Context>,
@@ -261,14 +260,14 @@ impl Gss {
         (outcome, answer)
     }
 
-    /// What a status means, in the library's words. To be asked by the thread that got it.
+    /// Explains a status in the library's words. Must run on the thread that got it.
     pub(crate) fn explain(&'static self, status: Status) -> String {
         const GSS_CODE: c_int = 1;
         const MECH_CODE: c_int = 2;
         let mut parts: Vec<String> = Vec::new();
         for (code, kind) in [(status.major, GSS_CODE), (status.minor, MECH_CODE)] {
-            // A mechanism that has nothing to say says "Success", or repeats itself: then the major status is
-            // what there is to tell.
+            // A mechanism without details says "Success" or repeats itself: then only the major
+            // status is useful.
             if code == 0 || (kind == MECH_CODE && status.major & ROUTINE == CONTEXT_EXPIRED) {
                 continue;
             }
@@ -277,7 +276,7 @@ impl Gss {
                 let (mut minor, mut text) = (0, empty());
                 // SAFETY: pointers to values that outlive the call.
                 let major = unsafe { (self.functions.display_status)(&mut minor, code, kind, &krb5_oid(), &mut more, &mut text) };
-                // It may quote what a client sent.
+                // The text may quote the client.
                 let text = printable(&String::from_utf8_lossy(&self.take(text)));
                 if major & FAILED != 0 {
                     break;
@@ -288,11 +287,11 @@ impl Gss {
                 }
             }
         }
-        // The mechanism's own words are the clearer ones.
+        // The mechanism's text is clearer.
         parts.pop().unwrap_or_else(|| format!("status {:#x}, {}", status.major, status.minor))
     }
 
-    /// Copies what the library gave, and gives it back.
+    /// Copies and releases a buffer of the library.
     fn take(&self, mut buffer: Buffer) -> Vec<u8> {
         let bytes = match buffer.value.is_null() {
             true => Vec::new(),
@@ -307,8 +306,7 @@ impl Gss {
 }
 
 impl Name {
-    /// As the library writes it: in UTF-8, if the KDC's administrator did.
-    /// [`crate::fault::name_text`] takes no other.
+    /// The name as the library prints it. [`crate::fault::name_text`] requires UTF-8.
     pub(crate) fn display(&self) -> Result<Vec<u8>, Status> {
         let (mut minor, mut text) = (0, empty());
         // SAFETY: the name is the library's; pointers to values that outlive the call.
@@ -317,13 +315,13 @@ impl Name {
         check(major, minor).map(|_| bytes)
     }
 
-    /// The user's name on this machine, by the rules of krb5.conf (`auth_to_local`).
+    /// Local user name, by the rules of krb5.conf (`auth_to_local`).
     pub(crate) fn local(&self) -> Result<String, Status> {
         let (mut minor, mut text) = (0, empty());
         // SAFETY: the name is the library's; pointers to values that outlive the call.
         let major = unsafe { (self.gss.functions.localname)(&mut minor, self.handle, &krb5_oid(), &mut text) };
         let bytes = self.gss.take(text);
-        // An account's name that is no text is no account's.
+        // A name that is not text belongs to no account.
         check(major, minor).map(|_| String::from_utf8(bytes).unwrap_or_default())
     }
 }
@@ -335,8 +333,8 @@ impl Context {
         handle
     }
 
-    /// The service that was called. `GSS_S_CONTEXT_EXPIRED` if the ticket has ended, although the
-    /// library takes it for as long as clocks may differ.
+    /// The service called. `GSS_S_CONTEXT_EXPIRED` if the ticket has ended, although the library
+    /// allows for clock skew.
     pub(crate) fn acceptor(&self) -> Result<Vec<u8>, Status> {
         let (mut minor, mut acceptor) = (0, null_mut());
         // SAFETY: the context is the library's; pointers to values that outlive the call; null where RFC
@@ -358,7 +356,7 @@ impl Context {
         Name { handle: acceptor, gss: self.gss }.display()
     }
 
-    /// Its keys; the context ends.
+    /// Exports the keys and ends the context.
     pub(crate) fn export(self) -> Result<Lucid, Status> {
         let gss = self.gss;
         let (mut minor, mut handle, mut lucid) = (0, self.into_handle(), null_mut());

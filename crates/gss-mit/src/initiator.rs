@@ -1,4 +1,4 @@
-//! The client's side: tokens from a ticket in a credential cache, or from a keytab.
+//! Client side: tokens from a credential cache or a keytab.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -13,25 +13,25 @@ use crate::acceptor::{keys, lifetime_s};
 use crate::fault::Side;
 use crate::ffi::{Context, Cred, Exchange, Gss, MemoryCache, Name, NameForm, Usage};
 
-/// Who calls, and where the tickets come from.
+/// Identity and ticket source of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientSource {
-    /// The caller: `alice@EXAMPLE.ORG`; the cache's own, or the keytab's first, if none.
+    /// Client principal: `alice@EXAMPLE.ORG`; the cache's own, or the keytab's first, if none.
     pub principal: Option<String>,
-    /// The credential cache, as `KRB5CCNAME` has it; the system's if none.
+    /// Credential cache, as in `KRB5CCNAME`; the system's if none.
     pub ccache: Option<String>,
-    /// A keytab to get tickets by, without a cache.
+    /// Keytab for tickets, instead of a cache.
     pub keytab: Option<PathBuf>,
 }
 
-/// Makes one context with a service. Asks the KDC: it may sleep for seconds.
+/// Establishes one context with a service. Asks the KDC, so it may block for seconds.
 pub struct MitInitiator {
     gss: &'static Gss,
     cred: Cred,
     target: Name,
     context: Option<Context>,
     doing: String,
-    /// Where tickets are that were got by a keytab; ends after what uses it.
+    /// Private cache of tickets from a keytab; dropped last.
     _cache: Option<MemoryCache>,
 }
 
@@ -55,7 +55,7 @@ impl MitInitiator {
         match (&source.ccache, &source.keytab) {
             (Some(ccache), _) => stores.push(("ccache", CString::new(ccache.as_str()).map_err(zero)?)),
             (None, Some(keytab)) => {
-                // A cache of its own, in memory: the system's may be another principal's.
+                // A private cache: the system's may belong to another principal.
                 let own = MemoryCache::new(gss).map_err(|status| failed(&keytab.display().to_string(), status))?;
                 stores.push(("ccache", own.name()));
                 cache = Some(own);
@@ -75,18 +75,18 @@ impl Initiator for MitInitiator {
 
     fn step(&mut self, token: Option<&[u8]>) -> Result<InitStep, Fault> {
         let step = self.take(token);
-        // As the acceptor does.
+        // As in the acceptor.
         wipe_stack();
         step
     }
 }
 
 impl MitInitiator {
-    /// In a frame of its own, below which nothing is left of keys.
+    /// A separate frame, so that the stack below it can be wiped.
     #[inline(never)]
     fn take(&mut self, token: Option<&[u8]>) -> Result<InitStep, Fault> {
-        // RFC 2743, section 1.2.9: mutual authentication, confidentiality and integrity. RFC 2203, section
-        // 5.2.2: the window is RPC's, so neither replay nor sequence detection is asked for.
+        // RFC 2743, section 1.2.9: mutual authentication, confidentiality and integrity. No replay
+        // or sequence detection: RPC has its own window (RFC 2203, section 5.2.2).
         const FLAGS: u32 = 2 | 16 | 32;
         let (outcome, answer) = self.gss.init(&mut self.context, &self.cred, &self.target, FLAGS, token);
         let failed = |status| Fault::of(self.gss, &self.doing, status, Side::Client);

@@ -1,9 +1,9 @@
-//! Kerberos V5 contexts by the system's MIT library: its keytabs, replay cache, name rules and
-//! policy. What it has established is exported, and messages are then protected in-process
-//! (`vouch-krb5-seal`).
+//! Kerberos V5 contexts from the system's MIT library, with its keytabs, replay cache, name rules
+//! and policy. Established contexts are exported, and `vouch-krb5-seal` protects messages
+//! in-process.
 //!
-//! The library is found at run time: a build needs no headers, and a program starts where no
-//! Kerberos is installed. Every call may sleep: it reads files, and a client's asks the KDC.
+//! The library is loaded at run time: builds need no headers, and programs start without Kerberos
+//! installed. Every call may block: it reads files, and a client asks the KDC.
 
 mod acceptor;
 mod fault;
@@ -41,14 +41,13 @@ pub fn local_name(principal: &str) -> Result<Option<String>, Fault> {
     Ok(name.local().ok().filter(|local| !local.is_empty()))
 }
 
-/// Type and name of the keytab that is used where none is named (`KRB5_KTNAME`,
-/// `default_keytab_name` of krb5.conf, or the library's own): `FILE:/etc/krb5.keytab`. None without
-/// the library.
+/// Type and name of the default keytab (`KRB5_KTNAME`, `default_keytab_name` of krb5.conf, or the
+/// library's default): `FILE:/etc/krb5.keytab`. None without the library.
 pub fn default_keytab() -> Option<Vec<u8>> {
     ffi::default_keytab(Gss::get().ok()?)
 }
 
-/// Reads a client's token as the messages about it do; for fuzzing.
+/// Describes a client's token like error messages do; for fuzzing.
 #[doc(hidden)]
 pub fn describe_token(token: &[u8]) -> Option<String> {
     let made_s = ticket::Request::of_token(token).and_then(|request| ticket::made_s(request.authenticator.1)).or(ticket::made_s(token));

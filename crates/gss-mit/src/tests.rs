@@ -1,6 +1,5 @@
-//! Keytabs; and what is left of tickets in memory when who got them is dropped. A child asks a real
-//! KDC; this process knows the keys by opening what the child would send to the service,
-//! and reads the child's memory.
+//! Keytabs, and wiping of tickets. A child gets tickets from a real KDC; this process learns the
+//! keys from the child's token and scans the child's memory.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -18,14 +17,14 @@ use crate::ticket::tests::token_for;
 use crate::ticket::{Request, subkey};
 use crate::{ClientSource, MitAcceptor, MitInitiator, check_keytab};
 
-/// Set for the child, which gets tickets: its keytab.
+/// Keytab of the child that gets tickets.
 const CHILD: &str = "VOUCH_TEST_GETS_TICKETS";
 const SERVICE: &str = "nfs/localhost";
 
-/// The library keeps caches in memory until somebody ends them.
+/// The library keeps memory caches until they are destroyed.
 #[test]
 #[cfg_attr(not(target_os = "linux"), ignore = "reads /proc")]
-fn no_key_of_a_ticket_outlives_who_got_it_by_a_keytab() {
+fn no_ticket_key_outlives_keytab_initiator() {
     if let Some(keytab) = std::env::var_os(CHILD) {
         return get_tickets(keytab.into());
     }
@@ -34,7 +33,7 @@ fn no_key_of_a_ticket_outlives_who_got_it_by_a_keytab() {
     let (user, service) = (kdc.keytab("alice", &["alice"]), kdc.keytab("service", &[SERVICE]));
     let service = CString::new(service.as_os_str().as_bytes()).expect("no zero byte");
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args(["--exact", "tests::no_key_of_a_ticket_outlives_who_got_it_by_a_keytab", "--nocapture"]);
+    command.args(["--exact", "tests::no_ticket_key_outlives_keytab_initiator", "--nocapture"]);
     command.envs(kdc.environment("krb5")).env(CHILD, &user).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().expect("a child");
     let mut orders = child.stdin.take().expect("piped");
@@ -66,7 +65,7 @@ fn no_key_of_a_ticket_outlives_who_got_it_by_a_keytab() {
     assert!(child.wait().expect("our child").success());
 }
 
-/// The child: a context is begun, and dropped.
+/// The child: starts a context and drops it.
 fn get_tickets(keytab: PathBuf) {
     let mut orders = File::open("/dev/stdin").expect("a pipe");
     let mut order = [0];
@@ -83,8 +82,8 @@ fn get_tickets(keytab: PathBuf) {
     }
 }
 
-/// The keys of a keytab with one version of one principal's: behind their enctypes and lengths
-/// (MIT's documentation, "Keytab file format").
+/// Keys of a keytab with one principal and version: after their enctypes and lengths (MIT's
+/// documentation, "Keytab file format").
 fn keytab_keys(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
     let of = |head: [u8; 4]| {
         let at = bytes.windows(4).position(|window| window == head)? + 4;
@@ -98,7 +97,7 @@ fn hex(text: &str) -> Vec<u8> {
     pairs.map(|pair| u8::from_str_radix(pair, 16).expect("digits")).collect()
 }
 
-/// How often this lies in what a process can write to.
+/// Number of occurrences in a process's writable memory.
 fn scan(pid: u32, key: &[u8]) -> usize {
     let memory = File::open(format!("/proc/{pid}/mem")).expect("a child's memory");
     let mut count = 0;
@@ -120,7 +119,7 @@ fn scan(pid: u32, key: &[u8]) -> usize {
 }
 
 #[test]
-fn the_keytab_that_is_used_where_none_is_named_is_that_of_the_configuration() {
+fn default_keytab_follows_configuration() {
     const TOLD: &str = "VOUCH_TEST_TELLS_KEYTAB";
     if std::env::var_os(TOLD).is_some() {
         let name = crate::default_keytab().expect("the library tells it");
@@ -132,10 +131,10 @@ fn the_keytab_that_is_used_where_none_is_named_is_that_of_the_configuration() {
     let directory = tempfile::tempdir().expect("a directory");
     let configuration = directory.path().join("krb5.conf");
     std::fs::write(&configuration, "[libdefaults]\ndefault_keytab_name = FILE:/srv/some.keytab\n").expect("a file");
-    // The environment is the whole process's: so a child's.
+    // The environment is shared by the process, so a child is used.
     let tell = |named: Option<&str>| {
         let mut child = Command::new(std::env::current_exe().expect("this program"));
-        child.args(["tests::the_keytab_that_is_used_where_none_is_named_is_that_of_the_configuration", "--exact", "--nocapture"]);
+        child.args(["tests::default_keytab_follows_configuration", "--exact", "--nocapture"]);
         child.env(TOLD, "1").env("KRB5_CONFIG", &configuration).env_remove("KRB5_KTNAME").envs(named.map(|name| ("KRB5_KTNAME", name)));
         let output = child.output().expect("it runs");
         String::from_utf8_lossy(&output.stdout).into_owned()
@@ -144,15 +143,15 @@ fn the_keytab_that_is_used_where_none_is_named_is_that_of_the_configuration() {
     assert!(tell(Some("WRFILE:/srv/other.keytab")).contains("keytab <WRFILE:/srv/other.keytab>"));
 }
 
-/// A keytab with a key of AES-256 for each of these, of the first version (MIT's documentation,
-/// "Keytab file format").
+/// A keytab with an AES-256 key, version 1, for each principal (MIT's documentation, "Keytab file
+/// format").
 fn keytab(path: &std::path::Path, principals: &[[&str; 2]]) {
     let counted = |text: &str| [&(text.len() as u16).to_be_bytes(), text.as_bytes()].concat();
     let mut bytes = vec![5, 2];
     for parts in principals {
         let mut entry = vec![0, 2];
         ["EXAMPLE.ORG", parts[0], parts[1]].iter().for_each(|text| entry.extend(counted(text)));
-        // Kind of name, when it was written, version; enctype, and the key.
+        // Name type, timestamp, version, enctype, key.
         entry.extend([0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 18, 0, 32]);
         entry.extend([7; 32]);
         bytes.extend((entry.len() as u32).to_be_bytes());
@@ -161,7 +160,7 @@ fn keytab(path: &std::path::Path, principals: &[[&str; 2]]) {
     std::fs::write(path, bytes).expect("a file");
 }
 
-/// Why a ticket for a service is refused that somebody made up.
+/// Reason for refusing a forged ticket for a service.
 fn refused(acceptor: &MitAcceptor, service: &[&[u8]]) -> String {
     let Accept::Failed { reason, .. } = acceptor.accept(None, &token_for(service, 18, 300)) else {
         panic!("no key is needed to make it up")
@@ -170,7 +169,7 @@ fn refused(acceptor: &MitAcceptor, service: &[&[u8]]) -> String {
 }
 
 #[test]
-fn who_has_no_ticket_writes_no_lines_of_his_own() {
+fn forged_ticket_cannot_forge_log_lines() {
     if crate::available().is_err() {
         return;
     }
@@ -179,13 +178,13 @@ fn who_has_no_ticket_writes_no_lines_of_his_own() {
     keytab(&path, &[["nfs", "localhost"]]);
     let acceptor = MitAcceptor::new(Some(&path), "nfs").expect("it holds a key");
     let reason = refused(&acceptor, &[b"nfs", b"x\r2026-11-23 FAKE LINE\x1b[2J\n"]);
-    // The library quotes the name, beside what is read of the ticket here.
+    // The library quotes the name beside the ticket's description.
     assert!(reason.matches("x?2026-11-23 FAKE LINE?[2J").count() >= 2, "{reason:?}");
     assert!(!reason.contains(char::is_control), "{reason:?}");
 }
 
 #[test]
-fn a_keytab_that_is_not_there_and_one_that_lacks_a_key_are_told_apart() {
+fn missing_keytab_differs_from_missing_key() {
     if crate::available().is_err() {
         return;
     }
@@ -210,7 +209,7 @@ fn a_keytab_that_is_not_there_and_one_that_lacks_a_key_are_told_apart() {
 }
 
 #[test]
-fn a_keytab_without_a_key_of_the_service_is_told() {
+fn keytab_without_service_key_is_reported() {
     if crate::available().is_err() {
         return;
     }

@@ -1,23 +1,23 @@
-//! What an AP-REQ says in clear of its ticket: for which service it is, and under which key; and
-//! where its sealed parts are. It proves nothing and serves messages to the administrator alone.
+//! Clear parts of an AP-REQ: service, key version, and location of the encrypted parts. Only for
+//! messages to the administrator; they prove nothing.
 
 use vouch_krb5_seal::Enctype;
 
 use crate::fault::printable;
 
-/// The clear part of a ticket (RFC 4120, section 5.3).
+/// Clear part of a ticket (RFC 4120, section 5.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
-    /// The service, with its realm.
+    /// Service with realm.
     pub(crate) service: String,
     /// Enctype of the service's key.
     pub(crate) enctype: i32,
-    /// Version of the service's key, if it is told.
+    /// Version of the service's key, if given.
     pub(crate) kvno: Option<u32>,
 }
 
 impl Ticket {
-    /// Reads an initial context token as far as is needed. None if it is not one.
+    /// Parses an initial context token as far as needed. None if invalid.
     pub(crate) fn of_token(token: &[u8]) -> Option<Ticket> {
         let ticket = field(request(token)?, 3)?;
         let (_, fields) = element(ticket, 0x61).and_then(|(_, body)| element(body, 0x30))?;
@@ -42,16 +42,16 @@ impl Ticket {
     }
 }
 
-/// The sealed parts of an AP-REQ (RFC 4120, section 5.5.1).
+/// Encrypted parts of an AP-REQ (RFC 4120, section 5.5.1).
 pub(crate) struct Request<'a> {
-    /// The whole ticket.
+    /// The ticket.
     pub(crate) ticket: &'a [u8],
-    /// Enctype and cipher text of the authenticator.
+    /// Enctype and ciphertext of the authenticator.
     pub(crate) authenticator: (i32, &'a [u8]),
 }
 
 impl<'a> Request<'a> {
-    /// Of an initial context token. None if it is not one.
+    /// From an initial context token. None if invalid.
     pub(crate) fn of_token(token: &'a [u8]) -> Option<Self> {
         let fields = request(token)?;
         let sealed = element(field(fields, 4)?, 0x30)?.1;
@@ -60,7 +60,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// When an authenticator was made by its maker's clock, seconds since 1970, of its plain text (RFC
+/// Time of an authenticator by the sender's clock, seconds since 1970, from its plaintext (RFC
 /// 4120, section 5.5.1).
 pub(crate) fn made_s(authenticator: &[u8]) -> Option<u64> {
     let (_, fields) = element(authenticator, 0x62).and_then(|(_, body)| element(body, 0x30))?;
@@ -71,15 +71,15 @@ pub(crate) fn made_s(authenticator: &[u8]) -> Option<u64> {
     if year < 1970 || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
     }
-    // Years that begin with March have the leap day at their end.
+    // Years that start in March have the leap day at the end.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;
-    /// From the first of March of the year 0 to the beginning of 1970.
+    /// Days from March 1 of year 0 to 1970.
     const DAYS_TO_1970: u64 = 719_468;
     Some((days.checked_sub(DAYS_TO_1970)? * 24 + number(8..10)?) * 3600 + number(10..12)? * 60 + number(12..14)?)
 }
 
-/// The key that an authenticator brings along.
+/// The subkey in an authenticator.
 #[cfg(test)]
 pub(crate) fn subkey(authenticator: &[u8]) -> Option<&[u8]> {
     let (_, fields) = element(authenticator, 0x62).and_then(|(_, body)| element(body, 0x30))?;
@@ -87,7 +87,7 @@ pub(crate) fn subkey(authenticator: &[u8]) -> Option<&[u8]> {
     Some(element(field(key, 1)?, 0x04)?.1)
 }
 
-/// The fields of the AP-REQ in an initial context token (RFC 4121, section 4.1).
+/// Fields of the AP-REQ in an initial context token (RFC 4121, section 4.1).
 fn request(token: &[u8]) -> Option<&[u8]> {
     // [APPLICATION 0] { mechanism, 01 00, AP-REQ }.
     let (_, token) = element(token, 0x60)?;
@@ -110,7 +110,7 @@ impl std::fmt::Display for Ticket {
     }
 }
 
-/// Names of enctypes that aren't taken.
+/// Names of refused enctypes.
 pub(crate) fn old_name(enctype: i32) -> String {
     match enctype {
         1..=3 => "single DES".into(),
@@ -123,14 +123,14 @@ pub(crate) fn old_name(enctype: i32) -> String {
     }
 }
 
-/// Names end up in the log: what isn't printable doesn't.
+/// Escapes unprintable bytes for the log.
 fn text(bytes: &[u8]) -> String {
     printable(&String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT_LEN_MAX)]))
 }
 
 const TEXT_LEN_MAX: usize = 256;
 
-/// Tag, contents, and what follows, of the DER element at the front.
+/// Tag, contents and rest of the first DER element.
 fn element_any(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = bytes.split_first()?;
     let (&first, rest) = rest.split_first()?;
@@ -146,12 +146,12 @@ fn element_any(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((tag, body, rest))
 }
 
-/// The element at the front, if it has this tag: what follows, and its contents.
+/// Rest and contents of the first element, if it has this tag.
 fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     element_any(bytes).filter(|(found, ..)| *found == tag).map(|(_, body, rest)| (rest, body))
 }
 
-/// The contents of the field with this number, context-specific and constructed.
+/// Contents of the context-specific, constructed field with this number.
 fn field(mut fields: &[u8], number: u8) -> Option<&[u8]> {
     while let Some((tag, body, rest)) = element_any(fields) {
         if tag == 0xa0 | number {
@@ -186,7 +186,7 @@ pub(crate) mod tests {
         token_for(&[b"nfs", b"fs1.example.org"], enctype, cipher_len)
     }
 
-    /// The token of who has no ticket for a service, and no key.
+    /// A token from a sender without ticket and key.
     pub(crate) fn token_for(service: &[&[u8]], enctype: u8, cipher_len: usize) -> Vec<u8> {
         let number = |field: u8, value: u8| der(0xa0 | field, &[&der(2, &[&[value]])]);
         let names = der(0x30, &[&service.iter().flat_map(|part| der(0x1b, &[part])).collect::<Vec<u8>>()]);
@@ -200,7 +200,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_service_and_its_key_are_told() {
+    fn service_and_key_version_are_parsed() {
         let ticket = Ticket::of_token(&token(18, 300)).unwrap();
         assert_eq!(ticket.to_string(), "a ticket for nfs/fs1.example.org@EXAMPLE.ORG (aes256-cts-hmac-sha1-96, kvno 7)");
         assert_eq!(
@@ -210,7 +210,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_no_ticket() {
+    fn truncated_token_is_no_ticket() {
         let token = token(18, 300);
         for len in 0..token.len() {
             assert_eq!(Ticket::of_token(&token[..len]), None);
@@ -219,7 +219,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_sealed_parts_are_found() {
+    fn encrypted_parts_are_found() {
         let token = token(18, 300);
         let request = Request::of_token(&token).unwrap();
         assert_eq!(request.authenticator, (17, &b"sealed"[..]));
@@ -231,7 +231,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_time_of_an_authenticator_is_read() {
+    fn authenticator_time_is_parsed() {
         for (text, made) in [
             ("19700101000000Z", 0),
             ("20000229235959Z", 951_868_799),

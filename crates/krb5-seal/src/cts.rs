@@ -1,6 +1,6 @@
-//! CBC with ciphertext stealing (RFC 3962 section 5, the variant CS3: the last two blocks are
-//! always exchanged), zero initial vector, in place and in steps, so that a message's encryption
-//! can go side by side with others' and with its own hash.
+//! CBC with ciphertext stealing (RFC 3962 section 5, variant CS3: the last two blocks are always
+//! exchanged), zero initial vector, in place and in steps, so that encryption runs beside other
+//! messages and beside its own hash.
 
 use zeroize::Zeroize;
 
@@ -10,18 +10,18 @@ use crate::keys::AesKey;
 use crate::stack::Stack;
 use crate::wipe::wipe_frame;
 
-/// A message that is encrypted as far as somebody says it is ready. At least one block long.
+/// A message encrypted as far as its bytes are ready. At least one block.
 pub(crate) struct Encryption {
     key: *const AesKey,
     start: *mut u8,
     len: usize,
     chain: [u8; 16],
-    /// The last, unfinished block; zero-padded.
+    /// Last, unfinished block; zero-padded.
     scratch: [u8; 16],
     pub(crate) encrypted: usize,
     /// Bytes from the start that may be encrypted.
     pub(crate) ready: usize,
-    /// The item that is out holds the end.
+    /// Whether the current item contains the end.
     ends: bool,
     done: bool,
 }
@@ -39,8 +39,7 @@ impl Encryption {
         self.done
     }
 
-    /// Leaves the next bytes, whole blocks that are ready or will be, to the caller, who moves the
-    /// chain on.
+    /// Leaves the next whole blocks to the caller, who also updates the chain value.
     pub(crate) fn skip(&mut self, len: usize) -> &mut [u8; 16] {
         self.encrypted += len;
         debug_assert!(len.is_multiple_of(16) && self.encrypted <= self.len);
@@ -74,7 +73,7 @@ impl Encryption {
         }
     }
 
-    /// Puts the last two blocks where CS3 has them.
+    /// Exchanges the last two blocks (CS3).
     fn steal(&mut self) {
         let left = self.len % 16;
         let whole = self.len / 16;
@@ -117,7 +116,7 @@ pub(crate) unsafe fn step<L>(kernels: &Kernels, lanes: &mut [L], of: impl Fn(&mu
     }
 }
 
-/// A message that is decrypted in steps. At least one block long.
+/// A message decrypted in steps. At least one block.
 pub(crate) struct Decryption {
     chain: [u8; 16],
     pub(crate) decrypted: usize,
@@ -128,8 +127,8 @@ impl Decryption {
         Decryption { chain: [0; 16], decrypted: 0 }
     }
 
-    /// Decrypts up to `step_len` more bytes (a multiple of 16) of `message`, which is the whole of
-    /// it at every call.
+    /// Decrypts up to `step_len` more bytes (a multiple of 16) of `message`, which is the whole
+    /// message in every call.
     pub(crate) fn step(&mut self, kernels: &Kernels, key: &AesKey, message: &mut [u8], step_len: usize) {
         self.decrypt(kernels, key, message, step_len);
         if self.decrypted == message.len() {
@@ -137,17 +136,16 @@ impl Decryption {
         }
     }
 
-    /// Decrypts all of `message`. The caller wipes what that leaves on the stack.
+    /// Decrypts all of `message`. The caller wipes the stack.
     pub(crate) fn all(kernels: &Kernels, key: &AesKey, message: &mut [u8]) {
         Decryption::new().decrypt(kernels, key, message, usize::MAX);
     }
 
-    /// In a frame of its own, which lies where the caller wipes.
+    /// A separate frame, which the caller wipes.
     #[inline(never)]
     fn decrypt(&mut self, kernels: &Kernels, key: &AesKey, message: &mut [u8], step_len: usize) {
         let len = message.len();
-        // The last two blocks, of which the second may be unfinished, are for the end; a lone block is as
-        // in CBC.
+        // The last two blocks come at the end; a single block is plain CBC.
         let main_len = if len == 16 { 16 } else { (len.div_ceil(16) - 2) * 16 };
         let until = main_len.min(self.decrypted.saturating_add(step_len));
         let blocks = message[self.decrypted..until].as_chunks_mut().0;
@@ -158,7 +156,8 @@ impl Decryption {
         }
         let (first, last) = message[main_len..].split_at_mut(16);
         let first: &mut [u8; 16] = first.try_into().expect("split at 16");
-        // RFC 3962 section 5: the first of the two was encrypted last, its tail is the other's missing one.
+        // RFC 3962 section 5: the first of the two was encrypted last; its tail completes the
+        // other.
         let mut both = [*first];
         (kernels.decrypt.one)(key, &mut [0; 16], &mut both);
         let [mut stolen] = both;

@@ -9,8 +9,7 @@ use crate::digest::{Digest, HmacPads, Sha256, Sha384};
 use crate::enctype::Enctype;
 use crate::keys::AesKey;
 
-/// What a derived key is for: the last byte of the constant (RFC 3961 section 5.3, RFC 8009 section
-/// 5).
+/// Purpose of a derived key: last byte of the constant (RFC 3961 section 5.3, RFC 8009 section 5).
 #[derive(Clone, Copy)]
 pub(crate) enum Purpose {
     Checksum = 0x99,
@@ -18,7 +17,7 @@ pub(crate) enum Purpose {
     Integrity = 0x55,
 }
 
-/// The key of `usage` and `purpose`, of the length that the enctype gives it: at most 32 bytes.
+/// The key for `usage` and `purpose`, with the enctype's length: at most 32 bytes.
 pub(crate) fn derive(enctype: Enctype, key: &[u8], usage: u32, purpose: Purpose) -> Zeroizing<Vec<u8>> {
     let mut constant = [0; 5];
     constant[..4].copy_from_slice(&usage.to_be_bytes());
@@ -52,8 +51,8 @@ fn dk(key: &[u8], constant: &[u8], len: usize) -> Zeroizing<Vec<u8>> {
     derived
 }
 
-/// RFC 8009 section 3: K1 = HMAC(key, 0x00000001 | label | 0x00 | k), cut to k bits; k is never
-/// more than one HMAC gives.
+/// RFC 8009 section 3: K1 = HMAC(key, 0x00000001 | label | 0x00 | k), cut to k bits; one HMAC
+/// output is always enough.
 fn kdf_hmac_sha2<D: Digest>(key: &[u8], label: &[u8], len: usize) -> Zeroizing<Vec<u8>> {
     let mut message = vec![0, 0, 0, 1];
     message.extend_from_slice(label);
@@ -67,15 +66,14 @@ fn kdf_hmac_sha2<D: Digest>(key: &[u8], label: &[u8], len: usize) -> Zeroizing<V
     derived
 }
 
-/// RFC 3961 section 5.1: copies of the input, each rotated 13 bits further to the right, as many as
-/// make whole outputs, added as ones'-complement numbers of the output's length.
+/// RFC 3961 section 5.1: copies of the input, each rotated 13 further bits to the right, filling
+/// whole outputs, added as ones'-complement numbers.
 pub(crate) fn n_fold(input: &[u8], output: &mut [u8]) {
     let (input_len, output_len) = (input.len(), output.len());
     let total_len = input_len * output_len / gcd(input_len, output_len);
     let mut sums = vec![0u32; output_len];
     for position in 0..total_len {
-        // Bit 0 of this byte is bit `start` of its copy, counted from the copy's first bit, before the copy
-        // was rotated.
+        // Bit 0 of this byte is bit `start` of its copy before rotation.
         let (copy, byte) = (position / input_len, position % input_len);
         let bits = 8 * input_len;
         let start = (8 * byte + bits - (13 * copy) % bits) % bits;
@@ -83,7 +81,7 @@ pub(crate) fn n_fold(input: &[u8], output: &mut [u8]) {
         let pair = u16::from_be_bytes([input[at], input[(at + 1) % input_len]]);
         sums[position % output_len] += u32::from((pair >> (8 - shift)) as u8);
     }
-    // Carries run from the last byte to the first and around.
+    // Carries run from the last byte to the first and wrap around.
     let mut carry = 0;
     loop {
         for sum in sums.iter_mut().rev() {

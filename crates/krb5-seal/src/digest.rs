@@ -1,14 +1,14 @@
-//! The three hashes as states and blocks: what the kernels compress, how a message is padded, and
-//! HMAC (RFC 2104) with its pads compressed in advance.
+//! The three hashes as states and blocks: compression by kernels, padding, and HMAC (RFC 2104) with
+//! precompressed pads.
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::enctype::Enctype;
 use crate::kernels::{HashFew, HashItem, Kernels, StitchOne};
 
-/// Bytes of the longest block, SHA-384's.
+/// Longest block, SHA-384's, bytes.
 pub(crate) const BLOCK_LEN_MAX: usize = 128;
-/// Bytes of the longest digest, SHA-384's.
+/// Longest digest, SHA-384's, bytes.
 pub(crate) const DIGEST_LEN_MAX: usize = 48;
 
 /// A Merkle–Damgård hash.
@@ -23,7 +23,7 @@ pub(crate) trait Digest: Sized + 'static {
     const LEN: usize;
     const INITIAL: Self::State;
 
-    /// Compresses whole blocks with the plain kernel. The length is a multiple of the block's.
+    /// Compresses whole blocks with the plain kernel.
     fn compress(state: &mut Self::State, blocks: &[u8]);
 
     /// The digest in its first [`Digest::LEN`] bytes.
@@ -35,15 +35,15 @@ pub(crate) trait Digest: Sized + 'static {
     /// As [`HashItem`] says.
     unsafe fn run(kernels: &Kernels, items: &mut [HashItem<Self::State>]);
 
-    /// What these kernels have for short messages.
+    /// Kernel for short messages.
     fn few(kernels: &Kernels) -> Option<HashFew<Self::State>>;
 
-    /// What takes a message's cipher and this hash in one pass.
+    /// Kernel that encrypts a message and computes this hash in one pass.
     fn stitched(_kernels: &Kernels) -> Option<StitchOne<Self::State>> {
         None
     }
 
-    /// The pads of this hash, if `key` is of it.
+    /// Pads of this hash, if `key` is of it.
     fn pads(key: &HmacKey) -> Option<&HmacPads<Self>>;
 }
 
@@ -159,9 +159,9 @@ fn words_out<W: Copy, const LEN: usize>(words: &[W], bytes: impl Fn(W) -> [u8; L
     output
 }
 
-/// Pads the end of a message: `filled` bytes of the last, unfinished block are in `tail` already,
-/// less than a block; `total_len` counts every byte that was hashed before the padding, the HMAC
-/// key's block included. Returns how many blocks `tail` now holds: one or two.
+/// Pads the end of a message: `filled` bytes of the last block are in `tail`, less than a block;
+/// `total_len` counts all hashed bytes, with the HMAC key's block. Returns the number of blocks in
+/// `tail`: one or two.
 pub(crate) fn pad<D: Digest>(tail: &mut [u8; 2 * BLOCK_LEN_MAX], filled: usize, total_len: u64) -> usize {
     debug_assert!(filled < D::BLOCK_LEN);
     let blocks = if filled + 1 + D::COUNT_LEN <= D::BLOCK_LEN { 1 } else { 2 };
@@ -172,7 +172,7 @@ pub(crate) fn pad<D: Digest>(tail: &mut [u8; 2 * BLOCK_LEN_MAX], filled: usize, 
     blocks
 }
 
-/// An HMAC key as two hash states, each with its pad's block compressed.
+/// An HMAC key as two hash states after their pads.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub(crate) struct HmacPads<D: Digest> {
     pub(crate) inner: D::State,
@@ -180,7 +180,7 @@ pub(crate) struct HmacPads<D: Digest> {
 }
 
 impl<D: Digest> HmacPads<D> {
-    /// Room, and no key yet.
+    /// An unset key.
     pub(crate) fn empty() -> HmacPads<D> {
         HmacPads { inner: D::INITIAL, outer: D::INITIAL }
     }
@@ -192,7 +192,7 @@ impl<D: Digest> HmacPads<D> {
         pads
     }
 
-    /// The key is no longer than a block: the longest derived key has 32 bytes.
+    /// The key fits into a block: the longest derived key has 32 bytes.
     pub(crate) fn set(&mut self, key: &[u8]) {
         for (state, with) in [(&mut self.inner, 0x36), (&mut self.outer, 0x5c)] {
             let mut block = [with; BLOCK_LEN_MAX];
@@ -205,7 +205,7 @@ impl<D: Digest> HmacPads<D> {
         }
     }
 
-    /// The whole HMAC of one message with the plain kernel, for what is done once a context.
+    /// HMAC of one message with the plain kernel, for use once in a context.
     pub(crate) fn mac(&self, message: &[u8]) -> [u8; DIGEST_LEN_MAX] {
         let whole = message.len() / D::BLOCK_LEN * D::BLOCK_LEN;
         let mut state = self.inner;
@@ -224,7 +224,7 @@ impl<D: Digest> HmacPads<D> {
         mac
     }
 
-    /// The one block that the outer hash takes after its pad: the inner digest, padded.
+    /// The outer hash's block after its pad: the padded inner digest.
     pub(crate) fn outer_block(inner: &D::State, tail: &mut [u8; 2 * BLOCK_LEN_MAX]) {
         tail[..D::LEN].copy_from_slice(&D::output(inner)[..D::LEN]);
         let blocks = pad::<D>(tail, D::LEN, (D::BLOCK_LEN + D::LEN) as u64);
@@ -232,7 +232,7 @@ impl<D: Digest> HmacPads<D> {
     }
 }
 
-/// An HMAC key of any of the hashes.
+/// HMAC key of any of the hashes.
 pub(crate) enum HmacKey {
     Sha1(HmacPads<Sha1>),
     Sha256(HmacPads<Sha256>),
@@ -240,7 +240,7 @@ pub(crate) enum HmacKey {
 }
 
 impl HmacKey {
-    /// Room for a key of this enctype's hash.
+    /// An unset key for this enctype's hash.
     pub(crate) fn empty(enctype: Enctype) -> HmacKey {
         match enctype {
             Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => HmacKey::Sha1(HmacPads::empty()),

@@ -1,6 +1,6 @@
 //! Encryption types, by their numbers in the IANA registry of Kerberos parameters.
 
-/// An encryption type that this crate protects messages with.
+/// A supported encryption type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(i32)]
 pub enum Enctype {
@@ -15,11 +15,11 @@ pub enum Enctype {
 }
 
 impl Enctype {
-    /// All of them, weakest first.
+    /// All enctypes, weakest first.
     pub const ALL: [Enctype; 4] =
         [Enctype::Aes128CtsHmacSha1_96, Enctype::Aes256CtsHmacSha1_96, Enctype::Aes128CtsHmacSha256_128, Enctype::Aes256CtsHmacSha384_192];
 
-    /// Bytes of a protocol key: 16 or 32.
+    /// Length of a protocol key: 16 or 32 bytes.
     pub const fn key_len(self) -> usize {
         match self {
             Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes128CtsHmacSha256_128 => 16,
@@ -27,7 +27,7 @@ impl Enctype {
         }
     }
 
-    /// Bytes of a truncated checksum: 12, 16 or 24.
+    /// Length of a truncated checksum: 12, 16 or 24 bytes.
     pub const fn checksum_len(self) -> usize {
         match self {
             Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => 12,
@@ -36,7 +36,7 @@ impl Enctype {
         }
     }
 
-    /// Bytes of a derived integrity or checksum key.
+    /// Length of a derived integrity or checksum key.
     pub(crate) const fn mac_key_len(self) -> usize {
         match self {
             Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes128CtsHmacSha256_128 => 16,
@@ -55,7 +55,7 @@ impl Enctype {
         }
     }
 
-    /// A bit of its own, for sets of enctypes.
+    /// Distinct bit, for sets of enctypes.
     pub(crate) const fn bit(self) -> u8 {
         1 << (self as i32 - 17)
     }
@@ -67,7 +67,7 @@ impl std::fmt::Display for Enctype {
     }
 }
 
-/// An encryption type that is weak, or that nobody has defined: its number.
+/// A weak or unknown encryption type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("enctype {0} is not one of aes128/256-cts-hmac-sha1-96, aes128-cts-hmac-sha256-128, aes256-cts-hmac-sha384-192")]
 pub struct UnknownEnctype(pub i32);

@@ -1,6 +1,5 @@
-//! A message's way through an HMAC, in steps that can be taken side by side with other messages':
-//! whole blocks from where the message lies, what straddles and what ends it from a scratch block,
-//! then the outer hash.
+//! HMAC of a message in steps beside other messages: whole blocks from the message, partial and
+//! final blocks from a scratch block, then the outer hash.
 
 use zeroize::{Zeroize, optimization_barrier};
 
@@ -9,17 +8,15 @@ use crate::kernels::{HashItem, Kernels, LANES_MAX, Segment};
 use crate::stack::Stack;
 use crate::wipe::wipe_frames;
 
-/// Bytes of each message that are worked on before the next step: what all lanes hold should stay
-/// in the nearest caches.
+/// Bytes of each message in one step: the data of all lanes should stay in the nearest caches.
 pub(crate) const STEP_LEN: usize = 4096;
 
-/// How many of `whole` blocks the next step takes: a step's worth, or all when hardly more are
-/// left.
+/// Blocks of the next step among `whole`: a step's worth, or all if few more are left.
 pub(crate) fn step_blocks(whole: usize, block_len: usize) -> usize {
     if whole * block_len <= STEP_LEN + STEP_LEN / 8 { whole } else { STEP_LEN / block_len }
 }
 
-/// What every lane has: the state, and room for blocks that do not lie in the message.
+/// State of a lane, and room for blocks outside of the message.
 pub(crate) struct Hashing<D: Digest> {
     state: D::State,
     outer: D::State,
@@ -29,9 +26,9 @@ pub(crate) struct Hashing<D: Digest> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// The message is not at its end.
+    /// Within the message.
     Message,
-    /// The item that is out holds the end.
+    /// The current item contains the end.
     End,
     /// The outer hash is done and `state` is the HMAC.
     Done,
@@ -42,10 +39,9 @@ impl<D: Digest> Hashing<D> {
         Hashing { state: D::INITIAL, outer: D::INITIAL, scratch: [0; 2 * BLOCK_LEN_MAX], stage: Stage::Message }
     }
 
-    /// Takes the key; when the lane is where it stays, since a move leaves what it moved where it
-    /// was.
+    /// Sets the key. The lane must be at its final place, since a move leaves a copy.
     pub(crate) fn begin(&mut self, pads: &HmacPads<D>) {
-        // One by one: a pair would be made on the stack first.
+        // Field by field: a struct would first be built on the stack.
         self.state = pads.inner;
         self.outer = pads.outer;
     }
@@ -54,38 +50,38 @@ impl<D: Digest> Hashing<D> {
         self.stage == Stage::Done
     }
 
-    /// The HMAC, once it is done; the caller takes as many bytes as the enctype keeps.
+    /// The complete HMAC; the caller truncates it.
     pub(crate) fn mac(&self) -> [u8; DIGEST_LEN_MAX] {
         debug_assert!(self.is_done());
         D::output(&self.state)
     }
 
-    /// Forgets everything; for a lane that is given up.
+    /// Wipes a lane that is given up.
     pub(crate) fn wipe(&mut self) {
         self.state.zeroize();
         self.outer.zeroize();
-        // As a whole: `zeroize` goes byte by byte.
+        // As a whole: `zeroize` works byte by byte.
         self.scratch = [0; 2 * BLOCK_LEN_MAX];
         optimization_barrier(&self.scratch);
     }
 }
 
-/// Where a lane's bytes come from.
+/// Source of a lane's bytes.
 pub(crate) trait HashLane<D: Digest> {
     /// The lane's hash.
     fn hashing(&mut self) -> &mut Hashing<D>;
 
-    /// The next blocks, at most about [`STEP_LEN`] bytes; with no blocks when none are ready yet.
+    /// The next blocks, about [`STEP_LEN`] bytes at most; none if no block is ready.
     fn next(&mut self) -> Blocks;
 }
 
-/// What a lane gives to the kernel in one step.
+/// Blocks of a lane for one step.
 pub(crate) struct Blocks {
     /// Blocks in the message.
     pub(crate) direct: Segment,
     /// Blocks in the lane's scratch.
     pub(crate) scratch: usize,
-    /// The message ends with these.
+    /// Whether the message ends with these.
     pub(crate) last: bool,
 }
 
@@ -94,8 +90,7 @@ pub(crate) struct Blocks {
 /// # Safety
 /// What each lane's `next` points at is valid for reads until this returns.
 pub(crate) unsafe fn step<D: Digest, L: HashLane<D>>(kernels: &Kernels, lanes: &mut [L]) {
-    // States are written to where the items lie, and in statements of their own: what is moved there
-    // leaves a copy where it was made.
+    // States are written in place and in separate statements: a move would leave a copy.
     let mut items = Stack::<HashItem<D::State>, LANES_MAX>::new();
     for lane in lanes.iter_mut() {
         if lane.hashing().is_done() {
@@ -140,7 +135,7 @@ pub(crate) unsafe fn step<D: Digest, L: HashLane<D>>(kernels: &Kernels, lanes: &
                 hashing.stage = Stage::Done;
             }
         }
-        // The kernels keep the states that they begin with, which are as good as the key.
+        // Kernels leave initial states on the stack, which are equivalent to the key.
         wipe_frames();
     }
     for item in items.iter_mut().chain(ends.iter_mut()) {
@@ -148,7 +143,7 @@ pub(crate) unsafe fn step<D: Digest, L: HashLane<D>>(kernels: &Kernels, lanes: &
     }
 }
 
-/// A message in one piece of memory, hashed as far as somebody says it is ready.
+/// A message in contiguous memory, hashed as far as it is ready.
 pub(crate) struct Region<D: Digest> {
     pub(crate) hashing: Hashing<D>,
     start: *mut u8,
@@ -165,7 +160,7 @@ impl<D: Digest> Region<D> {
         Region { hashing: Hashing::new(), start, len, hashed: 0, ready: 0 }
     }
 
-    /// Leaves the next blocks, which are ready, to the caller, who moves the state on.
+    /// Leaves the next blocks to the caller, who also updates the state.
     pub(crate) fn skip(&mut self, blocks: usize) -> (*mut u8, &mut D::State) {
         // SAFETY: `hashed <= ready <= len`, inside the region.
         let start = unsafe { self.start.add(self.hashed) };
@@ -219,12 +214,12 @@ impl<'a, D: Digest> Parts<'a, D> {
         if blocks < whole {
             return Blocks { direct, scratch: 0, last: false };
         }
-        // Fewer bytes than a block are left of this part: gather a block from as many parts as it takes.
+        // The rest of the part is less than a block: gather a block from several parts.
         let mut filled = 0;
         while filled < D::BLOCK_LEN {
             self.find_rest();
             if self.rest.is_empty() {
-                // The header is the last part, and may straddle two blocks itself.
+                // The header is the last part, and may span two blocks.
                 let header = &self.header[self.header_taken..];
                 if header.is_empty() {
                     let scratch = crate::digest::pad::<D>(&mut self.hashing.scratch, filled, self.len);

@@ -1,4 +1,4 @@
-//! The keys of a context: derived once, shared by all who protect its messages.
+//! Keys of a context: derived once and shared.
 
 use aes::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
 use aes::hazmat;
@@ -10,7 +10,7 @@ use crate::enctype::Enctype;
 use crate::token::{CONFOUNDER_LEN, TOKEN_HEADER_LEN};
 use crate::wipe::wipe_stack;
 
-/// Which side of the context we are.
+/// Side of the context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The client.
@@ -28,25 +28,25 @@ impl Role {
     }
 }
 
-/// The key has another length than its enctype's.
+/// The key's length does not fit its enctype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a key of {got} bytes for {enctype}, which takes {}", enctype.key_len())]
 pub struct KeyLengthError {
-    /// The enctype asked for.
+    /// Enctype.
     pub enctype: Enctype,
-    /// Bytes handed in.
+    /// Length given, bytes.
     pub got: usize,
 }
 
-/// All keys of an established context, for both directions: schedules of AES and pads of HMAC.
-/// About 7 KiB.
+/// All keys of an established context for both directions: AES schedules and HMAC pads. About 7
+/// KiB.
 ///
-/// Shared between threads behind an `Arc`; has no `Debug`; wiped when dropped.
+/// Share it between threads in an `Arc`. Has no `Debug`; wiped when dropped.
 pub struct ContextKeys {
     enctype: Enctype,
     role: Role,
     acceptor_subkey: bool,
-    // Boxed, and written where they stay: a struct that is moved leaves its bytes where it was.
+    // Boxed and written in place: a move would leave a copy.
     pub(crate) send: Box<Direction>,
     pub(crate) receive: Box<Direction>,
 }
@@ -70,27 +70,26 @@ impl ContextKeys {
         Ok(keys)
     }
 
-    /// In a frame of its own, where the stack was wiped: a key's room is larger than some keys are,
-    /// and the rest of it takes what lies on the stack.
+    /// A separate frame on a wiped stack: unused room in keys takes whatever lies there.
     #[inline(never)]
     fn empty(enctype: Enctype, role: Role, acceptor_subkey: bool) -> ContextKeys {
         let direction = || Box::new(Direction::empty(enctype));
         ContextKeys { enctype, role, acceptor_subkey, send: direction(), receive: direction() }
     }
 
-    /// In a frame of its own, which lies where [`wipe_stack`] wipes.
+    /// A separate frame, which [`wipe_stack`] wipes.
     #[inline(never)]
     fn derive(&mut self, key: &[u8]) {
         self.send.derive(self.enctype, key, self.role);
         self.receive.derive(self.enctype, key, self.role.peer());
     }
 
-    /// The enctype that messages are protected with.
+    /// Enctype that protects messages.
     pub fn enctype(&self) -> Enctype {
         self.enctype
     }
 
-    /// Which side we are.
+    /// Our side.
     pub fn role(&self) -> Role {
         self.role
     }
@@ -100,8 +99,7 @@ impl ContextKeys {
         TOKEN_HEADER_LEN + CONFOUNDER_LEN
     }
 
-    /// Room behind the body of a sealed message: the header's copy and the checksum, 28, 32 or 40
-    /// bytes.
+    /// Room after the body of a sealed message: header copy and checksum, 28, 32 or 40 bytes.
     pub fn trailer_len(&self) -> usize {
         TOKEN_HEADER_LEN + self.enctype.checksum_len()
     }
@@ -111,14 +109,14 @@ impl ContextKeys {
         TOKEN_HEADER_LEN + self.enctype.checksum_len()
     }
 
-    /// The flags that tokens from `sender` carry, but for Sealed.
+    /// Flags of tokens from `sender`, without Sealed.
     pub(crate) fn flags_of(&self, sender: Role) -> u8 {
         let acceptor = if sender == Role::Acceptor { crate::token::SENT_BY_ACCEPTOR } else { 0 };
         acceptor | if self.acceptor_subkey { crate::token::ACCEPTOR_SUBKEY } else { 0 }
     }
 }
 
-/// The keys of one direction.
+/// Keys of one direction.
 pub(crate) struct Direction {
     /// Ke of the sealing usage.
     pub(crate) cipher: AesKey,
@@ -131,7 +129,7 @@ pub(crate) struct Direction {
 }
 
 impl Direction {
-    /// Room, and no key yet.
+    /// An unset key.
     fn empty(enctype: Enctype) -> Direction {
         let hmac = || HmacKey::empty(enctype);
         Direction { cipher: AesKey::empty(), seal: hmac(), wrap: hmac(), mic: hmac() }
@@ -150,23 +148,22 @@ impl Direction {
     }
 }
 
-/// An AES key of 16 or 32 bytes: round keys in the form that the CPU's instructions take, for both
-/// directions of the cipher. No byte of it is padding: a move would fill that with what lay on the
-/// stack, and nothing would wipe it.
+/// AES key of 16 or 32 bytes: round keys for both directions, as AES instructions use them. Without
+/// padding bytes: a move would fill them with stack data that nothing wipes.
 #[derive(Zeroize, ZeroizeOnDrop)]
 #[repr(C, align(64))]
 pub(crate) struct AesKey {
-    /// Of encryption, in order; `rounds + 1` of them. The first ones are the key itself.
+    /// Encryption round keys, `rounds + 1` of them. The first ones are the key itself.
     pub(crate) encrypt: [[u8; 16]; 15],
-    /// Of the equivalent inverse cipher (FIPS 197 section 5.3.5), in the order of use.
+    /// Round keys of the equivalent inverse cipher (FIPS 197 section 5.3.5), in order of use.
     pub(crate) decrypt: [[u8; 16]; 15],
     /// 10 or 14.
     pub(crate) rounds: usize,
     rest: [u8; 32 - size_of::<usize>()],
 }
 
-/// The cipher of a library, for CPUs without instructions that we know. Made for each use, as it
-/// can only be made on the stack: whoever calls what makes it wipes that.
+/// A library's cipher, for CPUs without known instructions. Built on the stack for each use; the
+/// caller wipes the stack.
 #[allow(clippy::large_enum_variant, reason = "it lives for a call, on the stack")]
 pub(crate) enum PlainAes {
     Aes128(aes::Aes128),
@@ -182,7 +179,7 @@ impl PlainAes {
         }
     }
 
-    /// Some blocks, side by side.
+    /// Decrypts blocks side by side.
     pub(crate) fn decrypt_blocks(&self, blocks: &mut [[u8; 16]]) {
         let blocks = aes::Block::cast_slice_from_core_mut(blocks);
         match self {
@@ -193,7 +190,7 @@ impl PlainAes {
 }
 
 impl AesKey {
-    /// Room, and no key yet.
+    /// An unset key.
     pub(crate) fn empty() -> AesKey {
         AesKey { encrypt: [[0; 16]; 15], decrypt: [[0; 16]; 15], rounds: 0, rest: [0; _] }
     }
@@ -205,7 +202,7 @@ impl AesKey {
         expanded
     }
 
-    /// The library's cipher of this key.
+    /// The library's cipher with this key.
     pub(crate) fn plain(&self) -> PlainAes {
         match self.rounds {
             10 => PlainAes::Aes128(aes::Aes128::new(&self.encrypt[0].into())),
@@ -213,7 +210,7 @@ impl AesKey {
         }
     }
 
-    /// Expands a key of 16 or 32 bytes (FIPS 197 section 5.2); other lengths are a fault of this
+    /// Expands a key of 16 or 32 bytes (FIPS 197 section 5.2); other lengths are a bug of this
     /// crate.
     pub(crate) fn set(&mut self, key: &[u8]) {
         assert!(matches!(key.len(), 16 | 32), "derived keys have 16 or 32 bytes");
@@ -254,7 +251,7 @@ impl AesKey {
 }
 
 /// SubWord of FIPS 197 without a table: a cipher round on four equal columns, with its mixing
-/// undone.
+/// inverted.
 fn substitute(word: [u8; 4]) -> [u8; 4] {
     let mut block = aes::Block::try_from([word; 4].as_flattened()).expect("four words are a block");
     hazmat::cipher_round(&mut block, &aes::Block::default());

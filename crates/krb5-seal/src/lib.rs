@@ -1,17 +1,16 @@
-//! Message protection of Kerberos: the tokens of RFC 4121 with the enctypes of RFC 3962 (AES with
+//! Kerberos message protection: tokens of RFC 4121 with the enctypes of RFC 3962 (AES with
 //! HMAC-SHA1) and RFC 8009 (AES with HMAC-SHA2), in place, one message or many at once.
 //!
-//! CBC and the hashes are serial within a message and independent across messages, so
-//! [`seal_many`], [`open_many`], [`mic_many`] and [`verify_many`] run messages of different keys
-//! and lengths side by side in the lanes of the CPU's vectors; see [`Kernels`].
+//! CBC and hashes are serial within a message and independent across messages. So [`seal_many`],
+//! [`open_many`], [`mic_many`] and [`verify_many`] process messages of different keys and lengths
+//! side by side in the lanes of the CPU's vectors; see [`Kernels`].
 //!
-//! Owns keys, token layout and kernels (the only home of SIMD). Knows nothing of RPC, contexts,
-//! sequence windows or sockets; reads no clock and no randomness: confounders are handed in.
-//! Nothing here allocates but [`ContextKeys::new`].
+//! The caller passes random confounders; the crate reads no clock and does no I/O. Only
+//! [`ContextKeys::new`] allocates.
 //!
-//! Times depend on lengths and on the enctype, never on keys or data: no table is indexed by
-//! either, checksums are compared in constant time. Keys, hash states and schedules are wiped when
-//! dropped, and the stack after keys were made.
+//! Run time depends on lengths and enctype, never on keys or data: no table is indexed by secrets,
+//! and checksums are compared in constant time. Keys, hash states and schedules are wiped when
+//! dropped, and the stack after key derivation.
 
 mod cts;
 mod derive;

@@ -1,5 +1,5 @@
-//! MIC tokens: made and verified over bodies in parts, one or many; and the checksum of Wrap tokens
-//! without confidentiality.
+//! MIC tokens over bodies in parts, one or many, and the checksum of Wrap tokens without
+//! confidentiality.
 
 use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
@@ -13,46 +13,46 @@ use crate::short::{Batch, SHORT_LEN_MAX};
 use crate::stack::Stack;
 use crate::token::{MIC_LEN_MAX, MicToken, TOKEN_HEADER_LEN, TokenError, mic_header, parse_mic};
 
-/// A body to make a MIC token for.
+/// Creates a MIC token for a body.
 pub struct MicJob<'a> {
-    /// Keys of the context that it is sent in.
+    /// Keys of the sending context.
     pub keys: &'a ContextKeys,
     /// Sequence number of the token.
     pub seq: u64,
-    /// The body, in pieces.
+    /// Body, in parts.
     pub parts: &'a [&'a [u8]],
-    /// The token, once the job has run; before that it is empty.
+    /// The token; empty before the job runs.
     pub token: MicToken,
 }
 
 impl<'a> MicJob<'a> {
-    /// A job that waits.
+    /// A job to run.
     pub fn new(keys: &'a ContextKeys, seq: u64, parts: &'a [&'a [u8]]) -> MicJob<'a> {
         MicJob { keys, seq, parts, token: MicToken { bytes: [0; MIC_LEN_MAX], len: 0 } }
     }
 }
 
-/// A body with the MIC token that came with it.
+/// Verifies a body with its MIC token.
 pub struct VerifyJob<'a> {
-    /// Keys of the context that it came in.
+    /// Keys of the receiving context.
     pub keys: &'a ContextKeys,
-    /// The body, in pieces.
+    /// Body, in parts.
     pub parts: &'a [&'a [u8]],
-    /// The token.
+    /// Token.
     pub token: &'a [u8],
-    /// The token's sequence number, or why it is refused.
+    /// Sequence number of the token, or the error.
     pub result: Result<u64, TokenError>,
 }
 
 impl<'a> VerifyJob<'a> {
-    /// A job that waits.
+    /// A job to run.
     pub fn new(keys: &'a ContextKeys, parts: &'a [&'a [u8]], token: &'a [u8]) -> VerifyJob<'a> {
         VerifyJob { keys, parts, token, result: Err(TokenError::Waiting) }
     }
 }
 
 impl ContextKeys {
-    /// The MIC token of a body in pieces.
+    /// MIC token of a body in parts.
     pub fn mic(&self, seq: u64, parts: &[&[u8]]) -> MicToken {
         let mut jobs = [MicJob::new(self, seq, parts)];
         mic_many(&mut jobs);
@@ -70,23 +70,23 @@ impl ContextKeys {
     }
 }
 
-/// Makes MIC tokens for bodies of any keys and lengths, side by side. Allocates nothing.
+/// Creates MIC tokens for bodies of any keys and lengths, side by side. Does not allocate.
 pub fn mic_many(jobs: &mut [MicJob<'_>]) {
     mic_many_with(Kernels::best(), jobs);
 }
 
-/// As [`mic_many`], with kernels of choice.
+/// Like [`mic_many`], with these kernels.
 pub fn mic_many_with(kernels: &Kernels, jobs: &mut [MicJob<'_>]) {
     run(kernels, jobs, |_| true);
 }
 
-/// Verifies MIC tokens of bodies of any keys and lengths, side by side; each job's `result` says
-/// what came of it. Allocates nothing.
+/// Verifies MIC tokens of bodies of any keys and lengths, side by side. Each job has its `result`.
+/// Does not allocate.
 pub fn verify_many(jobs: &mut [VerifyJob<'_>]) {
     verify_many_with(Kernels::best(), jobs);
 }
 
-/// As [`verify_many`], with kernels of choice.
+/// Like [`verify_many`], with these kernels.
 pub fn verify_many_with(kernels: &Kernels, jobs: &mut [VerifyJob<'_>]) {
     for job in jobs.iter_mut() {
         job.result = parse_mic(job.keys, job.token);
@@ -94,7 +94,7 @@ pub fn verify_many_with(kernels: &Kernels, jobs: &mut [VerifyJob<'_>]) {
     run(kernels, jobs, |job| job.result.is_ok());
 }
 
-/// A Wrap token without confidentiality, to be verified.
+/// Checks a Wrap token without confidentiality.
 pub(crate) struct WrapCheck<'a> {
     pub(crate) keys: &'a ContextKeys,
     pub(crate) parts: &'a [&'a [u8]],
@@ -110,13 +110,13 @@ pub(crate) fn check_wrap(mut check: WrapCheck<'_>) -> bool {
     check.holds
 }
 
-/// Something that a keyed checksum over parts and a header answers.
+/// A job that needs a keyed checksum over parts and a header.
 trait Job<'a> {
     fn keys(&self) -> &'a ContextKeys;
     fn key(&self) -> &'a HmacKey;
     fn parts(&self) -> &'a [&'a [u8]];
     fn header(&self) -> [u8; TOKEN_HEADER_LEN];
-    /// Takes the checksum, cut to the enctype's length.
+    /// Takes the checksum, truncated to the enctype's length.
     fn finish(&mut self, checksum: &[u8]);
 }
 
@@ -208,7 +208,7 @@ fn run<'a, J: Job<'a>>(kernels: &Kernels, jobs: &mut [J], wanted: impl Fn(&J) ->
     }
 }
 
-/// Runs those of the jobs whose keys are of this hash.
+/// Runs the jobs whose keys belong to this hash.
 fn run_hash<'j, 'a: 'j, D: Digest, J: Job<'a> + 'j>(kernels: &Kernels, jobs: impl Iterator<Item = &'j mut J>) {
     let Some(batch) = Batch::<D>::new(kernels) else { return run_long::<D, J>(kernels, jobs) };
     let mut shorts = Shorts { batch, waiting: [const { None }; SHORTS_MAX] };
@@ -223,7 +223,7 @@ struct Shorts<'j, 'k, D: Digest, J> {
 }
 
 impl<'j, 'a: 'j, D: Digest, J: Job<'a>> Shorts<'j, '_, D, J> {
-    /// Takes the job if its body is short.
+    /// Takes the job if its body is short; otherwise returns it.
     fn take(&mut self, job: &'j mut J) -> Option<&'j mut J> {
         let len = TOKEN_HEADER_LEN + job.parts().iter().map(|part| part.len()).sum::<usize>();
         if len > SHORT_LEN_MAX {
@@ -249,7 +249,7 @@ impl<'j, 'a: 'j, D: Digest, J: Job<'a>> Shorts<'j, '_, D, J> {
     }
 }
 
-/// A body in work.
+/// A body in progress.
 struct Lane<'j, 'a, J, D: Digest> {
     job: &'j mut J,
     parts: Parts<'a, D>,

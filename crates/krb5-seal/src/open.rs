@@ -17,30 +17,30 @@ use crate::stack::Stack;
 use crate::token::{TOKEN_HEADER_LEN, TokenError, WrapHeader};
 use crate::wipe::wipe_frame;
 
-/// A token that was opened.
+/// An opened token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// Where the body lies in the token's buffer.
+    /// Range of the body in the token's buffer.
     pub range: Range<usize>,
-    /// The token's sequence number.
+    /// Sequence number of the token.
     pub seq: u64,
     /// Whether it was encrypted.
     pub sealed: bool,
 }
 
-/// A sealed token to open.
+/// Opens a sealed token.
 pub struct OpenJob<'a> {
-    /// Keys of the context that it came in.
+    /// Keys of the receiving context.
     pub keys: &'a ContextKeys,
-    /// The token, whole. Afterwards the body is in the range that the result says; if the token is
-    /// refused, what it holds is of no use.
+    /// The whole token. Afterwards the body is in the range of the result; after a refusal the
+    /// contents are useless.
     pub token: &'a mut [u8],
-    /// What came of it.
+    /// Result.
     pub result: Result<Opened, TokenError>,
 }
 
 impl<'a> OpenJob<'a> {
-    /// A job that waits.
+    /// A job to run.
     pub fn new(keys: &'a ContextKeys, token: &'a mut [u8]) -> OpenJob<'a> {
         OpenJob { keys, token, result: Err(TokenError::Waiting) }
     }
@@ -91,13 +91,13 @@ impl ContextKeys {
     }
 }
 
-/// Opens tokens of any keys and lengths, side by side; each job's `result` says what came of it.
-/// Only sealed tokens. Allocates nothing.
+/// Opens sealed tokens of any keys and lengths, side by side. Each job has its `result`. Does not
+/// allocate.
 pub fn open_many(jobs: &mut [OpenJob<'_>]) {
     open_many_with(Kernels::best(), jobs);
 }
 
-/// As [`open_many`], with kernels of choice.
+/// Like [`open_many`], with these kernels.
 pub fn open_many_with(kernels: &Kernels, jobs: &mut [OpenJob<'_>]) {
     let mut present = 0;
     for job in jobs.iter_mut() {
@@ -123,8 +123,8 @@ pub fn open_many_with(kernels: &Kernels, jobs: &mut [OpenJob<'_>]) {
     }
 }
 
-/// What can be told before any cryptography; turns the rotation back. The result holds if the
-/// checksum does.
+/// Checks everything before cryptography and undoes the rotation. The result is final if the
+/// checksum matches.
 fn prepare(job: &mut OpenJob<'_>) -> Result<Opened, TokenError> {
     let header = WrapHeader::parse(job.keys, job.token)?;
     if !header.sealed {
@@ -137,8 +137,7 @@ fn prepare(job: &mut OpenJob<'_>) -> Result<Opened, TokenError> {
     Ok(Opened { range: start..start + body_len, seq: header.seq, sealed: true })
 }
 
-/// RFC 4121 section 4.2.5: what follows the header was rotated right by RRC bytes, modulo its
-/// length.
+/// RFC 4121 section 4.2.5: bytes after the header are rotated right by RRC, modulo their length.
 fn rotate_back(header: &WrapHeader, token: &mut [u8]) {
     let data = &mut token[TOKEN_HEADER_LEN..];
     if header.rotation != 0 && !data.is_empty() {
@@ -146,7 +145,7 @@ fn rotate_back(header: &WrapHeader, token: &mut [u8]) {
     }
 }
 
-/// A message in work.
+/// A message in progress.
 struct Lane<'a, 'b, D: Digest> {
     job: &'a mut OpenJob<'b>,
     header: [u8; TOKEN_HEADER_LEN],
@@ -175,12 +174,12 @@ impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
         Lane { job, header, region, decryption: Decryption::new() }
     }
 
-    /// Takes the key.
+    /// Sets the key.
     fn begin(&mut self) {
         self.region.hashing.begin(D::pads(&self.job.keys.receive.seal).expect("the enctype's own hash"));
     }
 
-    /// What was encrypted.
+    /// The encrypted bytes.
     fn ciphertext(&mut self) -> (&ContextKeys, &mut [u8], &mut Decryption) {
         let end = self.job.token.len() - self.job.keys.enctype().checksum_len();
         (self.job.keys, &mut self.job.token[TOKEN_HEADER_LEN..end], &mut self.decryption)
@@ -201,8 +200,7 @@ impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
     }
 }
 
-/// With the plaintext in the buffer: compares the header's copy (RFC 4121 section 4.2.4), wipes
-/// what is not to be believed.
+/// Compares the header's copy in the plaintext (RFC 4121 section 4.2.4); wipes refused plaintext.
 fn settle(job: &mut OpenJob<'_>, header: &[u8; TOKEN_HEADER_LEN], holds: bool) {
     let header = WrapHeader::parse(job.keys, header).expect("prepared: parsed before");
     let end = job.token.len() - job.keys.enctype().checksum_len();
@@ -212,7 +210,7 @@ fn settle(job: &mut OpenJob<'_>, header: &[u8; TOKEN_HEADER_LEN], holds: bool) {
     }
 }
 
-/// Short tokens of RFC 3962: decrypted one after the other, and verified together.
+/// Short tokens of RFC 3962: decrypted one after the other, verified together.
 struct Shorts<'a, 'b, 'k> {
     kernels: &'k Kernels,
     batch: Batch<'k, Sha1>,
@@ -220,7 +218,7 @@ struct Shorts<'a, 'b, 'k> {
 }
 
 impl<'a, 'b> Shorts<'a, 'b, '_> {
-    /// Takes the job if its token is short.
+    /// Takes the job if its token is short; otherwise returns it.
     fn take(&mut self, job: &'a mut OpenJob<'b>) -> Option<&'a mut OpenJob<'b>> {
         let keys = job.keys;
         if job.token.len() - TOKEN_HEADER_LEN - keys.enctype().checksum_len() > SHORT_LEN_MAX {
@@ -258,14 +256,13 @@ impl<'a, 'b> Shorts<'a, 'b, '_> {
     }
 }
 
-/// What lies encrypted in a token, or did, and its key.
+/// The encrypted part of a token, and its key.
 fn sealed<'a>(job: &'a mut OpenJob<'_>) -> (&'a AesKey, &'a mut [u8]) {
     let end = job.token.len() - job.keys.enctype().checksum_len();
     (&job.keys.receive.cipher, &mut job.token[TOKEN_HEADER_LEN..end])
 }
 
-/// RFC 3962: the checksum is of the plaintext, so each step decrypts and then hashes what it
-/// decrypted.
+/// RFC 3962: the checksum covers plaintext, so each step decrypts and then hashes.
 fn decrypt_and_verify<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Item = &'a mut OpenJob<'b>>) {
     let mut lanes = Stack::<Lane<'a, 'b, Sha1>, LANES_MAX>::new();
     loop {
@@ -297,8 +294,8 @@ fn decrypt_and_verify<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Ite
     }
 }
 
-/// RFC 8009 section 5: the checksum is of the cipher state (zeros, which stand where the header was
-/// meanwhile) and the ciphertext, so nothing is decrypted before it is verified.
+/// RFC 8009 section 5: the checksum covers the cipher state (zeros, placed over the header
+/// meanwhile) and the ciphertext, so verification precedes decryption.
 fn verify_then_decrypt<'a, 'b: 'a, D: Digest>(kernels: &Kernels, mut jobs: impl Iterator<Item = &'a mut OpenJob<'b>>) {
     let mut lanes = Stack::<Lane<'a, 'b, D>, LANES_MAX>::new();
     loop {

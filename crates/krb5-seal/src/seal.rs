@@ -13,23 +13,23 @@ use crate::stack::Stack;
 use crate::token::{CONFOUNDER_LEN, TOKEN_HEADER_LEN, TokenError, wrap_header};
 use crate::wipe::{wipe_frame, wipe_frames};
 
-/// A message to seal.
+/// Seals a message.
 pub struct SealJob<'a> {
-    /// Keys of the context that it is sent in.
+    /// Keys of the sending context.
     pub keys: &'a ContextKeys,
     /// Sequence number of the token.
     pub seq: u64,
-    /// Random bytes, never used before.
+    /// Fresh random bytes.
     pub confounder: [u8; CONFOUNDER_LEN],
     /// [`ContextKeys::header_len`] bytes of room, the body, [`ContextKeys::trailer_len`] bytes of
-    /// room. Afterwards the token, whole.
+    /// room. Afterwards the whole token.
     pub token: &'a mut [u8],
-    /// What came of it: an error only where `token` has less than the room.
+    /// Result; an error only if `token` is too short.
     pub result: Result<(), TokenError>,
 }
 
 impl<'a> SealJob<'a> {
-    /// A job that waits.
+    /// A job to run.
     pub fn new(keys: &'a ContextKeys, seq: u64, confounder: [u8; CONFOUNDER_LEN], token: &'a mut [u8]) -> SealJob<'a> {
         SealJob { keys, seq, confounder, token, result: Err(TokenError::Waiting) }
     }
@@ -50,13 +50,13 @@ impl ContextKeys {
     }
 }
 
-/// Seals messages of any keys and lengths, side by side; each job's `result` says what came of it.
-/// Allocates nothing.
+/// Seals messages of any keys and lengths, side by side. Each job has its `result`. Does not
+/// allocate.
 pub fn seal_many(jobs: &mut [SealJob<'_>]) {
     seal_many_with(Kernels::best(), jobs);
 }
 
-/// As [`seal_many`], with kernels of choice.
+/// Like [`seal_many`], with these kernels.
 pub fn seal_many_with(kernels: &Kernels, jobs: &mut [SealJob<'_>]) {
     let mut present = 0;
     for job in jobs.iter_mut() {
@@ -65,7 +65,7 @@ pub fn seal_many_with(kernels: &Kernels, jobs: &mut [SealJob<'_>]) {
             present |= job.keys.enctype().bit();
         }
     }
-    // Lanes go in lockstep, so keys of one length and one hash at a time.
+    // Lanes run in lockstep, so one key length and one hash at a time.
     for enctype in Enctype::ALL.into_iter().filter(|enctype| present & enctype.bit() != 0) {
         let jobs = jobs.iter_mut().filter(|job| job.keys.enctype() == enctype && job.result.is_ok());
         match enctype {
@@ -83,8 +83,8 @@ pub fn seal_many_with(kernels: &Kernels, jobs: &mut [SealJob<'_>]) {
     }
 }
 
-/// Puts what is encrypted around the body: confounder, and the header with RRC 0 (RFC 4121 section
-/// 4.2.4). Returns where the checksum goes.
+/// Writes confounder and header copy with RRC 0 around the body (RFC 4121 section 4.2.4). Returns
+/// the checksum's position.
 fn lay_out(job: &mut SealJob<'_>) -> usize {
     let checksum_at = job.token.len() - job.keys.enctype().checksum_len();
     job.token[TOKEN_HEADER_LEN..][..CONFOUNDER_LEN].copy_from_slice(&job.confounder);
@@ -92,18 +92,17 @@ fn lay_out(job: &mut SealJob<'_>) -> usize {
     checksum_at
 }
 
-/// Short messages of RFC 3962: hashed together, and encrypted as many side by side as there are
-/// lanes.
+/// Short messages of RFC 3962: hashed together, and encrypted in as many lanes as there are.
 struct Shorts<'a, 'b, 'k> {
     kernels: &'k Kernels,
     batch: Batch<'k, Sha1>,
     waiting: [Option<&'a mut SealJob<'b>>; SHORTS_MAX],
-    /// Those that are to be encrypted.
+    /// Messages to encrypt.
     hashed: Stack<Encryption, LANES_MAX>,
 }
 
 impl<'a, 'b> Shorts<'a, 'b, '_> {
-    /// Takes the job if its message is short.
+    /// Takes the job if its message is short; otherwise returns it.
     fn take(&mut self, job: &'a mut SealJob<'b>) -> Option<&'a mut SealJob<'b>> {
         if job.token.len() - TOKEN_HEADER_LEN - job.keys.enctype().checksum_len() > SHORT_LEN_MAX {
             return Some(job);
@@ -118,8 +117,7 @@ impl<'a, 'b> Shorts<'a, 'b, '_> {
         None
     }
 
-    /// Hashes those that wait, writes header and checksum, and leaves what is between them to be
-    /// encrypted.
+    /// Hashes waiting messages, writes header and checksum, and queues the rest for encryption.
     fn hash(&mut self) {
         let Shorts { batch, waiting, hashed, .. } = self;
         batch.run(|at, mac| {
@@ -136,7 +134,7 @@ impl<'a, 'b> Shorts<'a, 'b, '_> {
             encryption.ready = len;
             hashed.push(encryption);
         });
-        // Room for those of another batch.
+        // Keeps room for another batch.
         if self.hashed.len() + self.kernels.shorts > self.kernels.lanes {
             self.encrypt();
         }
@@ -156,7 +154,7 @@ impl<'a, 'b> Shorts<'a, 'b, '_> {
     }
 }
 
-/// A message in work.
+/// A message in progress.
 struct Lane<'a, 'b, D: Digest> {
     job: &'a mut SealJob<'b>,
     region: Region<D>,
@@ -174,7 +172,7 @@ impl<D: Digest> HashLane<D> for Lane<'_, '_, D> {
 }
 
 impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
-    /// Lays out what is encrypted; `prefix_len` bytes before it are hashed with it.
+    /// Lays out the message; `prefix_len` bytes before it are hashed too.
     fn new(job: &'a mut SealJob<'b>, prefix_len: usize) -> Lane<'a, 'b, D> {
         let direction = &job.keys.send;
         let len = lay_out(job) - TOKEN_HEADER_LEN;
@@ -188,7 +186,7 @@ impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
         Lane { job, region, encryption }
     }
 
-    /// Takes the key.
+    /// Sets the key.
     fn begin(&mut self) {
         self.region.hashing.begin(D::pads(&self.job.keys.send.seal).expect("the enctype's own hash"));
     }
@@ -204,8 +202,8 @@ impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
     }
 }
 
-/// A few messages: hashes and encrypts the whole blocks that all of them have in one pass, where
-/// there is a kernel for that.
+/// A few messages: hashes and encrypts their common whole blocks in one pass, if there is a kernel
+/// for it.
 fn stitch(kernels: &Kernels, lanes: &mut [Lane<'_, '_, Sha1>]) {
     let Some(stitched) = kernels.stitched else { return };
     let left = |lane: &Lane<'_, '_, Sha1>| match lane.encryption.encrypted == lane.region.hashed {
@@ -234,8 +232,8 @@ fn stitch(kernels: &Kernels, lanes: &mut [Lane<'_, '_, Sha1>]) {
     }
 }
 
-/// RFC 3962 (by RFC 3961 section 5.3): the checksum is of the plaintext, so each step hashes and
-/// then encrypts what it hashed.
+/// RFC 3962 (RFC 3961 section 5.3): the checksum covers plaintext, so each step hashes and then
+/// encrypts.
 fn hash_and_encrypt<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Item = &'a mut SealJob<'b>>) {
     let mut lanes = Stack::<Lane<'a, 'b, Sha1>, LANES_MAX>::new();
     loop {
@@ -261,22 +259,21 @@ fn hash_and_encrypt<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Item 
     }
 }
 
-/// Messages of RFC 8009 that are faster one after another, each in one pass, than side by side in
-/// two.
+/// Messages of RFC 8009 that are faster one after another in one pass than side by side in two.
 const STITCHED_APART_MAX: usize = 2;
 
-/// A message by itself: encrypts it but for its end, and hashes what was encrypted, in one pass,
-/// where there is a kernel for that.
+/// A single message: encrypts all but its end and hashes the result in one pass, if there is a
+/// kernel for it.
 fn stitch_alone<D: Digest>(kernels: &Kernels, lane: &mut Lane<'_, '_, D>) {
     let Some(stitched) = D::stitched(kernels) else { return };
     let (encrypted, hashed) = (lane.encryption.encrypted, lane.region.hashed);
-    // The last two blocks are exchanged: they are left to the end.
+    // The last two blocks are exchanged, so they come at the end.
     let left = lane.encryption.ready.saturating_sub(encrypted + 2 * CONFOUNDER_LEN);
     let steps = left / D::BLOCK_LEN;
     if steps < 2 || hashed > encrypted || lane.encryption.is_done() {
         return;
     }
-    // What is hashed begins with the header.
+    // Hashed data begins with the header.
     lane.region.ready = TOKEN_HEADER_LEN + encrypted + steps * D::BLOCK_LEN;
     let chain = *lane.encryption.skip(steps * D::BLOCK_LEN);
     let (hash, state) = lane.region.skip(steps - 1);
@@ -292,8 +289,8 @@ fn stitch_alone<D: Digest>(kernels: &Kernels, lane: &mut Lane<'_, '_, D>) {
     item.state.zeroize();
 }
 
-/// RFC 8009 section 5: the checksum is of the cipher state (the initial vector, zero) and the
-/// ciphertext. The zeros stand where the token's header will be.
+/// RFC 8009 section 5: the checksum covers the cipher state (a zero initial vector) and the
+/// ciphertext. The zeros take the place of the header.
 fn encrypt_then_hash<'a, 'b: 'a, D: Digest>(kernels: &Kernels, mut jobs: impl Iterator<Item = &'a mut SealJob<'b>>) {
     let mut lanes = Stack::<Lane<'a, 'b, D>, LANES_MAX>::new();
     loop {
@@ -314,8 +311,8 @@ fn encrypt_then_hash<'a, 'b: 'a, D: Digest>(kernels: &Kernels, mut jobs: impl It
         // SAFETY: each lane has a token of its own; the jobs are of one enctype.
         unsafe { cts::step(kernels, &mut lanes, |lane| &mut lane.encryption) };
         for lane in lanes.iter_mut() {
-            // The end exchanges two blocks, of which the first may be encrypted already: keep one back until
-            // then.
+            // The end exchanges two blocks, of which the first may be encrypted already: hold one
+            // back.
             let sure = if lane.encryption.is_done() { lane.encryption.encrypted } else { lane.encryption.encrypted - 16 };
             lane.region.ready = TOKEN_HEADER_LEN + sure;
         }

@@ -1,6 +1,6 @@
-//! HMACs of short messages, as most calls' headers, verifiers and bodies are: laid out whole, and
-//! hashed two by two or over all lanes. They take none of the steps by which long messages go side
-//! by side, which would cost several times what the hash does.
+//! HMACs of short messages, such as most headers, verifiers and bodies: laid out whole and hashed
+//! in pairs or over all lanes. The stepwise processing of long messages would cost several times
+//! the hash.
 
 use std::mem::MaybeUninit;
 
@@ -11,13 +11,13 @@ use crate::kernels::{HashFew, HashItem, Kernels, SHORTS_MAX, Segment};
 use crate::stack::Stack;
 use crate::wipe::{wipe_frame, wipe_frames};
 
-/// Bytes of the longest message that is short.
+/// Longest short message, bytes.
 pub(crate) const SHORT_LEN_MAX: usize = 440;
-/// Room for one, with its padding.
+/// Room for a message with its padding.
 const ROOM_LEN: usize = 512;
 const _: () = assert!(SHORT_LEN_MAX + 1 + 8 <= ROOM_LEN && ROOM_LEN.is_multiple_of(BLOCK_LEN_MAX));
 
-/// Up to so many messages as are hashed together.
+/// Messages to hash together.
 pub(crate) struct Batch<'k, D: Digest> {
     kernels: &'k Kernels,
     few: HashFew<D::State>,
@@ -29,19 +29,19 @@ struct Room<D: Digest> {
     state: D::State,
     outer: D::State,
     blocks: usize,
-    /// Bytes at the beginning that were ever written.
+    /// Bytes at the start that were ever written.
     used: usize,
     bytes: [MaybeUninit<u8>; ROOM_LEN],
 }
 
 impl<'k, D: Digest> Batch<'k, D> {
-    /// None where the CPU has no instructions for this hash: then short messages are as any other.
+    /// None on CPUs without instructions for this hash: short messages are then handled like
+    /// others.
     pub(crate) fn new(kernels: &'k Kernels) -> Option<Batch<'k, D>> {
         Some(Batch { kernels, few: D::few(kernels)?, rooms: Stack::new() })
     }
 
-    /// Lays out a message in parts, of [`SHORT_LEN_MAX`] bytes at most, and says the how manyeth it
-    /// is.
+    /// Lays out a message in parts, at most [`SHORT_LEN_MAX`] bytes, and returns its number.
     pub(crate) fn add<'p>(&mut self, pads: &HmacPads<D>, parts: impl IntoIterator<Item = &'p [u8]>) -> usize {
         let at = self.rooms.len();
         let bytes = [const { MaybeUninit::uninit() }; ROOM_LEN];
@@ -52,7 +52,7 @@ impl<'k, D: Digest> Batch<'k, D> {
             len += part.len();
         }
         room.pad(len, (D::BLOCK_LEN + len) as u64);
-        // One by one: a pair would be made on the stack first.
+        // Field by field: a struct would first be built on the stack.
         room.state = pads.inner;
         room.outer = pads.outer;
         at
@@ -62,7 +62,7 @@ impl<'k, D: Digest> Batch<'k, D> {
         self.rooms.len() >= self.kernels.shorts
     }
 
-    /// Gives `finish` the number and the HMAC of each message, and forgets them.
+    /// Passes number and HMAC of each message to `finish`, and clears the batch.
     pub(crate) fn run(&mut self, mut finish: impl FnMut(usize, &[u8; DIGEST_LEN_MAX])) {
         if self.rooms.is_empty() {
             return;
@@ -74,7 +74,7 @@ impl<'k, D: Digest> Batch<'k, D> {
             room.state = room.outer;
         }
         self.hash();
-        // Once for both: it costs as much as hashing a message.
+        // Wiping once for both: it costs as much as hashing a message.
         if self.rooms.len() <= FEW {
             wipe_frame()
         } else {
@@ -86,12 +86,12 @@ impl<'k, D: Digest> Batch<'k, D> {
         self.forget();
     }
 
-    /// Compresses what is laid out. The caller wipes what it leaves on the stack.
+    /// Compresses all messages. The caller wipes the stack.
     fn hash(&mut self) {
         if self.rooms.len() <= FEW { self.hash_pairs() } else { self.hash_lanes() }
     }
 
-    /// In a frame of its own, which lies where the caller wipes.
+    /// A separate frame, which the caller wipes.
     #[inline(never)]
     fn hash_pairs(&mut self) {
         for pair in self.rooms.chunks_mut(2) {
@@ -105,7 +105,7 @@ impl<'k, D: Digest> Batch<'k, D> {
         }
     }
 
-    /// Likewise.
+    /// A separate frame, which the caller wipes.
     #[inline(never)]
     fn hash_lanes(&mut self) {
         let mut items = Stack::<HashItem<D::State>, SHORTS_MAX>::new();
@@ -121,12 +121,12 @@ impl<'k, D: Digest> Batch<'k, D> {
         }
     }
 
-    /// What was hashed may be secret, and what came out is.
+    /// Message and result may be secret.
     fn forget(&mut self) {
         for room in self.rooms.iter_mut() {
             room.state.zeroize();
             room.outer.zeroize();
-            // As a whole: `zeroize` goes byte by byte.
+            // As a whole: `zeroize` works byte by byte.
             room.bytes[..room.used].fill(MaybeUninit::new(0));
             optimization_barrier(&room.bytes);
         }
@@ -141,8 +141,7 @@ impl<D: Digest> Drop for Batch<'_, D> {
 }
 
 impl<D: Digest> Room<D> {
-    /// Pads what holds the first `filled` bytes of the last blocks; `total_len` bytes are hashed in
-    /// all.
+    /// Pads the last blocks, of which `filled` bytes are used; `total_len` bytes are hashed in all.
     fn pad(&mut self, filled: usize, total_len: u64) {
         self.blocks = (filled + 1 + D::COUNT_LEN).div_ceil(D::BLOCK_LEN);
         let len = self.blocks * D::BLOCK_LEN;
@@ -154,12 +153,11 @@ impl<D: Digest> Room<D> {
     }
 }
 
-/// Copies as many bytes as there are places.
+/// Copies as many bytes as fit.
 fn put(to: &mut [MaybeUninit<u8>], from: &[u8]) {
     // SAFETY: a byte that is initialised is one that may be or not.
     to.copy_from_slice(unsafe { &*(std::ptr::from_ref(from) as *const [MaybeUninit<u8>]) });
 }
 
-/// So many messages are hashed two by two, by the CPU's instructions for the hash, before it is
-/// worth filling lanes.
+/// Messages hashed in pairs by the CPU's instructions; more fill lanes.
 const FEW: usize = 4;

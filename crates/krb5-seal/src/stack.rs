@@ -1,8 +1,8 @@
-//! A list with a bound, on the stack, whose unused room costs nothing to make.
+//! A bounded list on the stack without initialization cost.
 
 use std::mem::MaybeUninit;
 
-/// At most `N` values; none of them needs dropping.
+/// At most `N` values without drop.
 pub(crate) struct Stack<T, const N: usize> {
     len: usize,
     items: [MaybeUninit<T>; N],
@@ -14,19 +14,19 @@ impl<T, const N: usize> Stack<T, N> {
         Stack { len: 0, items: [const { MaybeUninit::uninit() }; N] }
     }
 
-    /// Panics when full: callers bound what they push by `N`.
+    /// Adds a value. Panics when full: callers ensure the bound.
     #[inline(always)]
     pub(crate) fn push(&mut self, item: T) -> &mut T {
         self.len += 1;
         self.items[self.len - 1].write(item)
     }
 
-    /// Forgets that there were any; their bytes stay.
+    /// Empties the list; the bytes stay.
     pub(crate) fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// The last one takes the place of the one removed.
+    /// Removes a value and puts the last one in its place.
     pub(crate) fn swap_remove(&mut self, at: usize) {
         let last = self.len - 1;
         self.items[..self.len].swap(at, last);

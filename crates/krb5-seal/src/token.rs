@@ -9,11 +9,11 @@
 
 use crate::keys::ContextKeys;
 
-/// Bytes of a token's header.
+/// Length of a token's header.
 pub const TOKEN_HEADER_LEN: usize = 16;
-/// Bytes of random data at the head of what is encrypted.
+/// Length of the random data before the plaintext.
 pub const CONFOUNDER_LEN: usize = 16;
-/// Bytes of the longest MIC token.
+/// Longest MIC token, bytes.
 pub const MIC_LEN_MAX: usize = TOKEN_HEADER_LEN + CHECKSUM_LEN_MAX;
 pub(crate) const CHECKSUM_LEN_MAX: usize = 24;
 
@@ -24,8 +24,8 @@ pub(crate) const ACCEPTOR_SUBKEY: u8 = 4;
 const MIC_ID: [u8; 2] = [4, 4];
 const WRAP_ID: [u8; 2] = [5, 4];
 
-/// Why a token is refused, or why a message could not be protected. Always the sender's fault, or
-/// the network's, but for [`TokenError::Room`].
+/// Reasons for refusing a token, or failing to protect a message. All but [`TokenError::Room`] are
+/// faults of the sender or the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// Shorter than its header and checksum.
@@ -34,23 +34,23 @@ pub enum TokenError {
     /// Not a token of this kind, or filler bytes other than FF.
     #[error("not a token of RFC 4121")]
     Malformed,
-    /// SentByAcceptor says that we sent it ourselves: a reflection.
+    /// SentByAcceptor names our side: a reflected token.
     #[error("the token was sent by our own side")]
     Reflected,
-    /// AcceptorSubkey is not as this context agreed.
+    /// AcceptorSubkey differs from the context.
     #[error("the token is under another key than the context's")]
     Subkey,
-    /// A Wrap token without confidentiality where it was asked for.
+    /// Unencrypted, although confidentiality is required.
     #[error("the token is not encrypted")]
     NotSealed,
-    /// The checksum is wrong, or the encrypted header differs from the one in clear: altered, or of
-    /// another context.
+    /// Wrong checksum, or the encrypted header differs from the clear one: altered, or of another
+    /// context.
     #[error("the token's checksum is wrong")]
     Checksum,
-    /// Our fault: the buffer has no room for header and trailer.
+    /// The buffer has no room for header and trailer.
     #[error("the buffer is shorter than header and trailer")]
     Room,
-    /// The job has not been run.
+    /// The job has not run.
     #[error("not looked at yet")]
     Waiting,
 }
@@ -63,7 +63,7 @@ pub struct MicToken {
 }
 
 impl MicToken {
-    /// The token's bytes, for the wire.
+    /// Bytes of the token.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
@@ -89,7 +89,7 @@ impl std::fmt::Debug for MicToken {
     }
 }
 
-/// The header of a MIC token that we send.
+/// Header of a MIC token to send.
 pub(crate) fn mic_header(keys: &ContextKeys, seq: u64) -> [u8; TOKEN_HEADER_LEN] {
     let mut header = [0xff; TOKEN_HEADER_LEN];
     header[..2].copy_from_slice(&MIC_ID);
@@ -98,7 +98,7 @@ pub(crate) fn mic_header(keys: &ContextKeys, seq: u64) -> [u8; TOKEN_HEADER_LEN]
     header
 }
 
-/// The header of a Wrap token that we send: EC as given, RRC 0.
+/// Header of a Wrap token to send: given EC, RRC 0.
 pub(crate) fn wrap_header(keys: &ContextKeys, seq: u64, sealed: bool, extra_count: u16) -> [u8; TOKEN_HEADER_LEN] {
     let mut header = [0; TOKEN_HEADER_LEN];
     header[..2].copy_from_slice(&WRAP_ID);
@@ -109,7 +109,7 @@ pub(crate) fn wrap_header(keys: &ContextKeys, seq: u64, sealed: bool, extra_coun
     header
 }
 
-/// A Wrap token's header, as far as it can be believed before the checksum is verified.
+/// Header of a Wrap token, still unverified.
 #[derive(Clone, Copy)]
 pub(crate) struct WrapHeader {
     pub(crate) bytes: [u8; TOKEN_HEADER_LEN],
@@ -130,8 +130,8 @@ impl WrapHeader {
         Ok(WrapHeader { bytes, sealed: bytes[2] & SEALED != 0, extra_count: number(4), rotation: number(6), seq: sequence_of(&bytes) })
     }
 
-    /// RFC 4121 section 4.2.4: the encrypted copy is the header with RRC 0. RRC is for the
-    /// transport and is not compared.
+    /// RFC 4121 section 4.2.4: the encrypted copy has RRC 0. RRC belongs to the transport and is
+    /// not compared.
     pub(crate) fn equals_copy(&self, copy: &[u8]) -> bool {
         copy[..6] == self.bytes[..6] && copy[8..] == self.bytes[8..]
     }
@@ -150,7 +150,7 @@ pub(crate) fn parse_mic(keys: &ContextKeys, token: &[u8]) -> Result<u64, TokenEr
     Ok(sequence_of(header))
 }
 
-/// RFC 4121 section 4.2.2: unknown flags are ignored here; the checksum covers them.
+/// RFC 4121 section 4.2.2: unknown flags are ignored; the checksum covers them.
 fn check_flags(keys: &ContextKeys, flags: u8) -> Result<(), TokenError> {
     let expected = keys.flags_of(keys.role().peer());
     if (flags ^ expected) & SENT_BY_ACCEPTOR != 0 {

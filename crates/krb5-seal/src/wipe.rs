@@ -1,46 +1,44 @@
-//! What calls leave on the stack: spilled registers and moved structs, which nothing that is
-//! dropped wipes.
+//! Wiping of the stack: spilled registers and moved structs that no drop wipes.
 
 use zeroize::optimization_barrier;
 
-/// Deeper than any call that makes keys goes.
+/// Deeper than any call that derives keys.
 const DEPTH: usize = 64 * 1024;
 
-/// More than the frame of any kernel of ours takes: round keys in the widest vectors are 960 bytes.
+/// Larger than the frame of any kernel: round keys in the widest vectors take 960 bytes.
 const FRAME: usize = 2048;
 
-/// More than a kernel's takes, its caller's and those of the libraries that it calls: SHA-384 over
-/// the widest vectors has 6.3 KiB of them, items and lanes among it.
+/// Larger than the frames of a kernel, its caller and its libraries: SHA-384 over the widest
+/// vectors uses 6.3 KiB, with items and lanes.
 const FRAMES: usize = 8 * 1024;
 
-/// More than the library's cipher goes down: bit-sliced round keys are 960 bytes, and it moves them
-/// by value through some frames.
+/// Deeper than the library's cipher: bit-sliced round keys take 960 bytes and are moved through
+/// several frames.
 const CIPHER: usize = 16 * 1024;
 
-/// Wipes the 64 KiB of this thread's stack below the caller's frame: what the functions left there
-/// that it called before. For who had keys made or exported, after the last function that did so
-/// has returned. The thread's stack must have that much room left. Costs as much as filling them.
+/// Wipes the 64 KiB of this thread's stack below the caller's frame, where earlier calls left data.
+/// For callers that derived or exported keys, after the last such function returned. The stack must
+/// have that much room. Costs as much as filling it.
 pub fn wipe_stack() {
     wipe::<DEPTH>();
 }
 
-/// Wipes what a kernel left on the stack that the caller has just called: it keeps round keys in
-/// registers, and spills them where they don't suffice.
+/// Wipes a kernel's frame after its return: kernels spill round keys.
 pub(crate) fn wipe_frame() {
     wipe::<FRAME>();
 }
 
-/// The same, where one function calls another.
+/// The same for nested calls.
 pub(crate) fn wipe_frames() {
     wipe::<FRAMES>();
 }
 
-/// The same, where the library's cipher was made.
+/// The same after use of the library's cipher.
 pub(crate) fn wipe_cipher() {
     wipe::<CIPHER>();
 }
 
-/// Not inlined: so its room lies where the frames of the functions were that were called before it.
+/// Not inlined, so that its buffer covers the frames of earlier calls.
 #[inline(never)]
 fn wipe<const LEN: usize>() {
     let room = [0u8; LEN];

@@ -10,14 +10,14 @@ pub const AUTH_SYS_NAME_LEN_MAX: usize = 255;
 /// Most supplementary groups of AUTH_SYS (RFC 5531, appendix A: `unsigned int gids<16>`).
 pub const AUTH_SYS_GIDS_MAX: usize = 16;
 
-/// Number of an authentication flavour; any value may come.
+/// Number of an authentication flavour; any value is possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Flavor(pub u32);
 
 impl Flavor {
     /// No authentication (RFC 5531, section 10.1).
     pub const NONE: Self = Self(0);
-    /// A user's numbers, unproven (RFC 5531, appendix A).
+    /// Unproven user and group ids (RFC 5531, appendix A).
     pub const SYS: Self = Self(1);
     /// Short form of AUTH_SYS (RFC 5531, appendix A).
     pub const SHORT: Self = Self(2);
@@ -25,25 +25,25 @@ impl Flavor {
     pub const RPCSEC_GSS: Self = Self(6);
 }
 
-/// A credential or verifier: a flavour and the bytes that it explains.
+/// A credential or verifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpaqueAuth<'a> {
-    /// How to read `body`.
+    /// Flavour, which defines the body.
     pub flavor: Flavor,
     /// At most [`AUTH_BODY_LEN_MAX`] bytes.
     pub body: &'a [u8],
 }
 
 impl<'a> OpaqueAuth<'a> {
-    /// AUTH_NONE, with the empty body that senders should give it (RFC 5531, section 10.1).
+    /// AUTH_NONE with an empty body, as RFC 5531, section 10.1 recommends.
     pub const NONE: OpaqueAuth<'static> = OpaqueAuth { flavor: Flavor::NONE, body: &[] };
 
-    /// Reads one; a body over [`AUTH_BODY_LEN_MAX`] is refused.
+    /// Decodes a credential or verifier; refuses bodies over [`AUTH_BODY_LEN_MAX`].
     pub fn decode(r: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(Self { flavor: Flavor(r.u32()?), body: r.opaque(AUTH_BODY_LEN_MAX)? })
     }
 
-    /// Appends its XDR form.
+    /// Encodes it.
     pub fn encode(&self, w: &mut Writer) {
         debug_assert!(self.body.len() <= AUTH_BODY_LEN_MAX, "flavours keep within the RFC's limit");
         w.u32(self.flavor.0);
@@ -51,18 +51,18 @@ impl<'a> OpaqueAuth<'a> {
     }
 }
 
-/// Body of an AUTH_SYS credential (RFC 5531, appendix A, `authsys_parms`). Nothing in it is proven.
+/// Body of an AUTH_SYS credential (RFC 5531, appendix A, `authsys_parms`). Unproven.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AuthSys {
     /// Arbitrary number of the caller's machine.
     pub stamp: u32,
     /// Name of the caller's machine, any bytes, at most [`AUTH_SYS_NAME_LEN_MAX`].
     pub machine_name: Vec<u8>,
-    /// Effective user.
+    /// Effective user id.
     pub uid: u32,
-    /// Effective group.
+    /// Effective group id.
     pub gid: u32,
-    /// Supplementary groups, at most [`AUTH_SYS_GIDS_MAX`].
+    /// Supplementary group ids, at most [`AUTH_SYS_GIDS_MAX`].
     pub gids: Vec<u32>,
 }
 
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn auth_sys_limits_are_the_rfcs() {
+    fn auth_sys_limits_follow_the_rfc() {
         // RFC 5531, appendix A: `machinename<255>`, `gids<16>`.
         let at = |name_len: usize, gids: usize| {
             let mut w = Writer::new();
@@ -140,7 +140,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn auth_sys_is_read_back(stamp: u32, name in proptest::collection::vec(0u8.., 0..=255), uid: u32, gid: u32,
+        fn auth_sys_round_trips(stamp: u32, name in proptest::collection::vec(0u8.., 0..=255), uid: u32, gid: u32,
                                  gids in proptest::collection::vec(0u32.., 0..=16)) {
             let sys = AuthSys { stamp, machine_name: name, uid, gid, gids };
             proptest::prop_assert_eq!(AuthSys::from_xdr(&sys.to_xdr()), Ok(sys));

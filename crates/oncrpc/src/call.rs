@@ -4,10 +4,10 @@ use vouch_xdr::{Error, Reader, Writer};
 
 use crate::{AuthStat, CALL, Denied, OpaqueAuth, RPC_VERSION, Reply, ReplyBody};
 
-/// A call, with its arguments still in XDR.
+/// A call with encoded arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call<'a> {
-    /// Joins the reply to the call; any value.
+    /// Transaction id.
     pub xid: u32,
     /// Program number.
     pub program: u32,
@@ -15,42 +15,42 @@ pub struct Call<'a> {
     pub version: u32,
     /// Procedure of the program; 0 does nothing by convention (RFC 5531, section 12.1).
     pub procedure: u32,
-    /// Who calls.
+    /// Credential of the caller.
     pub cred: OpaqueAuth<'a>,
-    /// What proves it.
+    /// Verifier of the credential.
     pub verf: OpaqueAuth<'a>,
-    /// The procedure's arguments.
+    /// Encoded arguments.
     pub args: &'a [u8],
 }
 
-/// Why a record is not a call that can be dispatched. Always the peer's fault.
+/// Reasons why a record is no valid call. Always the peer's fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// A reply where a call was awaited, or an unknown message type.
+    /// A reply or an unknown message type.
     #[error("RPC message is not a call: type {0}")]
     NotACall(u32),
     /// Another version of RPC itself.
     #[error("RPC version {version} is not supported")]
     RpcVersion {
-        /// The call's transaction.
+        /// Transaction id.
         xid: u32,
-        /// The version asked for.
+        /// Requested version.
         version: u32,
     },
-    /// The credential can't be read.
+    /// Invalid credential.
     #[error("RPC credential can't be read: {source}")]
     Credential {
-        /// The call's transaction.
+        /// Transaction id.
         xid: u32,
-        /// What is wrong with it.
+        /// Decoding error.
         source: Error,
     },
-    /// The verifier can't be read.
+    /// Invalid verifier.
     #[error("RPC verifier can't be read: {source}")]
     Verifier {
-        /// The call's transaction.
+        /// Transaction id.
         xid: u32,
-        /// What is wrong with it.
+        /// Decoding error.
         source: Error,
     },
     /// The record ends before the credential.
@@ -59,11 +59,11 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// What to answer, if the record holds enough of a call to be answered; else close the stream.
+    /// The reply to this error, if the record has enough of a call; otherwise close the stream.
     pub const fn reply(&self) -> Option<Reply<'static>> {
         let (xid, denied) = match *self {
             Self::NotACall(_) | Self::Header(_) => return None,
-            // RFC 5531, section 9: a call of another RPC version is answered with the range that is understood.
+            // RFC 5531, section 9: another RPC version is answered with the supported range.
             Self::RpcVersion { xid, .. } => (xid, Denied::RpcMismatch { low: RPC_VERSION, high: RPC_VERSION }),
             Self::Credential { xid, .. } => (xid, Denied::AuthError(AuthStat::BAD_CRED)),
             Self::Verifier { xid, .. } => (xid, Denied::AuthError(AuthStat::BAD_VERF)),
@@ -73,7 +73,7 @@ impl CallError {
 }
 
 impl<'a> Call<'a> {
-    /// Reads a call from a whole record. The arguments are what follows the verifier, unread.
+    /// Decodes a call from a whole record. The arguments are the rest after the verifier.
     pub fn decode(record: &'a [u8]) -> Result<Self, CallError> {
         let mut r = Reader::new(record);
         let xid = r.u32()?;
@@ -91,7 +91,7 @@ impl<'a> Call<'a> {
         Ok(Self { xid, program, version, procedure, cred, verf, args: r.rest() })
     }
 
-    /// Appends the call, arguments included, without a record mark.
+    /// Encodes the call with its arguments, without a record mark.
     pub fn encode(&self, w: &mut Writer) {
         for word in [self.xid, CALL, RPC_VERSION, self.program, self.version, self.procedure] {
             w.u32(word);
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
     use crate::Flavor;
 
-    /// A call as RFC 5531, section 9 draws it: NULL of the port mapper, AUTH_NONE.
+    /// A call as in RFC 5531, section 9: NULL of the port mapper, AUTH_NONE.
     const GOLDEN: [u8; 44] = [
         0x12, 0x34, 0x56, 0x78, // xid
         0, 0, 0, 0, // CALL
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn replies_and_unknown_messages_get_no_answer() {
-        // Else two servers could be made to answer each other for ever.
+        // Otherwise two servers could answer each other for ever.
         for kind in [1, 2] {
             let mut bytes = GOLDEN;
             bytes[7] = kind;
@@ -179,7 +179,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn call_is_read_back(words: [u32; 4], flavor: u32, cred in proptest::collection::vec(0u8.., 0..=400),
+        fn call_round_trips(words: [u32; 4], flavor: u32, cred in proptest::collection::vec(0u8.., 0..=400),
                              verf in proptest::collection::vec(0u8.., 0..=400), args: Vec<[u8; 4]>) {
             let call = Call {
                 xid: words[0], program: words[1], version: words[2], procedure: words[3],

@@ -1,13 +1,9 @@
-//! ONC RPC version 2 (RFC 5531): calls, replies, record marking, and the two flavours that need no
-//! cryptography.
+//! ONC RPC version 2 (RFC 5531): calls, replies, record marking, AUTH_NONE and AUTH_SYS. No I/O and
+//! no clock. Other authentication flavours are opaque bytes, for RPCSEC_GSS above this crate.
 //!
-//! Owns what stands between a byte stream and a procedure's arguments. Sans-IO: bytes in, values
-//! out. Knows no program, reads no clock, and takes every flavour of authentication as opaque
-//! bytes, so that RPCSEC_GSS can live above it.
-//!
-//! A server's way in: [`RecordReader::next`] cuts records, [`Call::decode`] reads one,
-//! [`CallError::reply`] says what to answer to one that can't be read. The way out:
-//! [`Reply::encode`] after [`begin_record`], closed by [`end_record`].
+//! A server calls [`RecordReader::next`] to cut records, [`Call::decode`] to decode one, and
+//! [`CallError::reply`] for the answer to an invalid one. Replies: [`begin_record`],
+//! [`Reply::encode`], [`end_record`].
 
 mod auth;
 mod call;

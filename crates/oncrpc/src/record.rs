@@ -1,33 +1,31 @@
-//! Record marking (RFC 5531, section 11): records as runs of fragments on a byte stream.
+//! Record marking (RFC 5531, section 11): records as fragments on a byte stream.
 
 use std::borrow::Cow;
 
 use vouch_xdr::Writer;
 
-/// Length of a fragment's header.
+/// Length of a fragment header.
 pub const RECORD_MARK_LEN: usize = 4;
 
-/// Longest fragment that a header can announce: 31 bits (RFC 5531, section 11).
+/// Longest fragment: 31 bits (RFC 5531, section 11).
 pub const FRAGMENT_LEN_MAX: u32 = (1 << 31) - 1;
 
-/// Most fragments of one record. Fragments may be empty (RFC 5531, section 11: "0 to (2**31) - 1
-/// bytes"), so without a limit a peer could keep one record open for ever; 4,096 is a record of 16
-/// MiB from a sender that cuts at 4 KiB.
+/// Most fragments of a record. Empty fragments are legal (RFC 5531, section 11), so without a limit
+/// a record could stay open for ever; 4,096 fragments of 4 KiB are a record of 16 MiB.
 pub const FRAGMENT_COUNT_MAX: u32 = 4096;
 
-/// The last-fragment bit of the header.
+/// Last-fragment bit of the header.
 const LAST: u32 = 1 << 31;
 
-/// Why a byte stream can't be cut into records. Always the peer's fault, and the stream is lost:
-/// close it.
+/// Reasons why a byte stream can't be cut into records. Always the peer's fault; close the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// A header announces more than the receiver takes.
+    /// The announced length exceeds the limit.
     #[error("RPC record of {len} bytes or more is over the limit of {max}")]
     TooLong {
-        /// Length of the record up to the end of the announced fragment.
+        /// Length of the record with the announced fragment.
         len: usize,
-        /// The receiver's limit.
+        /// Limit of the receiver.
         max: usize,
     },
     /// More than [`FRAGMENT_COUNT_MAX`] fragments.
@@ -35,41 +33,41 @@ pub enum RecordError {
     TooManyFragments,
 }
 
-/// Follows the marks of a byte stream: how many bytes of a record come next, and where it ends.
-/// Holds no bytes of records, so that whoever reads may put them where they are wanted.
+/// Parses record marks of a byte stream: how many bytes of a record follow, and where it ends.
+/// Holds no record bytes, so the caller may place them anywhere.
 #[derive(Debug)]
 pub struct RecordMarks {
     record_len_max: usize,
-    /// Length of the record as far as it has been announced.
+    /// Announced length of the record so far.
     len: usize,
-    /// What has come of the next fragment's header.
+    /// Received part of the next fragment's header.
     mark: [u8; RECORD_MARK_LEN],
     mark_len: usize,
-    /// Bytes of the current fragment still to come; 0 while a header is read.
+    /// Bytes of the current fragment still to come; 0 within a header.
     fragment_left: usize,
     last: bool,
     fragments: u32,
 }
 
-/// What comes next in a stream of records.
+/// Next element of a stream of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Unknown before more input is here.
+    /// Unknown without more input.
     More,
-    /// So many bytes of the record, one at least; see [`RecordMarks::took`].
+    /// This many bytes of the record, at least one; see [`RecordMarks::took`].
     Bytes(usize),
-    /// The record is over; told once.
+    /// End of the record; returned once.
     End,
 }
 
 impl RecordMarks {
-    /// At the start of a stream that takes records of up to `record_len_max` bytes.
+    /// A parser at the start of a stream of records up to `record_len_max` bytes.
     pub const fn new(record_len_max: usize) -> Self {
         Self { record_len_max, len: 0, mark: [0; RECORD_MARK_LEN], mark_len: 0, fragment_left: 0, last: false, fragments: 0 }
     }
 
-    /// What comes next; takes headers, and nothing else, from the front of `input`. After an error
-    /// the stream has no known record boundary any more.
+    /// The next element; takes only headers from the front of `input`. An error loses the record
+    /// boundary for good.
     pub fn next(&mut self, input: &mut &[u8]) -> Result<Next, RecordError> {
         loop {
             if self.fragment_left > 0 {
@@ -85,12 +83,12 @@ impl RecordMarks {
         }
     }
 
-    /// Bytes of the record that are announced and have not been read.
+    /// Announced bytes of the record not yet read.
     pub const fn left(&self) -> usize {
         self.fragment_left
     }
 
-    /// Takes note that `n` of the bytes that [`Next::Bytes`] announced have been read.
+    /// Notes that `n` of the bytes in [`Next::Bytes`] were read.
     pub const fn took(&mut self, n: usize) {
         debug_assert!(n <= self.fragment_left, "no more than was announced");
         self.fragment_left -= n;
@@ -101,12 +99,12 @@ impl RecordMarks {
         self.fragment_left == 0 && self.last
     }
 
-    /// Whether the stream may end here: no record has begun.
+    /// Whether the stream may end here, between records.
     pub const fn at_boundary(&self) -> bool {
         self.mark_len == 0 && self.fragments == 0
     }
 
-    /// Reads a header; `true` when it is complete.
+    /// Reads a header; `true` when complete.
     fn read_mark(&mut self, input: &mut &[u8]) -> Result<bool, RecordError> {
         let n = (RECORD_MARK_LEN - self.mark_len).min(input.len());
         let (piece, rest) = input.split_at(n);
@@ -134,26 +132,25 @@ impl RecordMarks {
 
 /// Cuts a byte stream into records.
 ///
-/// Holds memory only while a record is incomplete, and never more than twice what the peer has
-/// really sent of it (the growth of a vector): a length that is merely announced allocates nothing.
+/// Holds memory only for incomplete records, at most twice the bytes received (growth of a vector).
+/// An announced length allocates nothing.
 #[derive(Debug)]
 pub struct RecordReader {
     marks: RecordMarks,
-    /// What has come of the record.
+    /// Received part of the record.
     record: Vec<u8>,
 }
 
 impl RecordReader {
-    /// A reader at the start of a stream that takes records of up to `record_len_max` bytes.
+    /// A reader at the start of a stream of records up to `record_len_max` bytes.
     pub const fn new(record_len_max: usize) -> Self {
         Self { marks: RecordMarks::new(record_len_max), record: Vec::new() }
     }
 
     /// Takes bytes from the front of `input` until a record is complete or `input` is empty.
     ///
-    /// A record that lies in `input` whole and in one fragment is lent from there; any other is
-    /// copied once. Call until it returns `None`; then everything in `input` has been taken.
-    /// After an error the stream has no known record boundary any more.
+    /// A record in one fragment within `input` is borrowed; others are copied once. Call it until
+    /// it returns `None`, when `input` is empty. An error loses the record boundary for good.
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Cow<'a, [u8]>>, RecordError> {
         loop {
             let n = match self.marks.next(input)? {
@@ -172,12 +169,12 @@ impl RecordReader {
         }
     }
 
-    /// Whether the stream may end here: no record has begun.
+    /// Whether the stream may end here, between records.
     pub const fn at_boundary(&self) -> bool {
         self.marks.at_boundary()
     }
 
-    /// Memory held for an incomplete record, in bytes.
+    /// Memory of an incomplete record, in bytes.
     pub fn held_len(&self) -> usize {
         self.record.capacity()
     }
@@ -192,7 +189,7 @@ pub fn record_mark(len: usize) -> [u8; RECORD_MARK_LEN] {
     (len.expect("records are limited well below 2 GiB by their senders") | LAST).to_be_bytes()
 }
 
-/// Leaves room for a record's header; give what it returns to [`end_record`].
+/// Reserves room for a record's header; pass the result to [`end_record`].
 pub fn begin_record(w: &mut Writer) -> usize {
     let start = w.len();
     w.u32(0);
@@ -225,9 +222,8 @@ mod tests {
     }
 
     #[test]
-    fn whole_record_is_lent_from_the_input() {
-        // RFC 5531, section 11: the header is one bit "last" and 31 bits of length, most significant byte
-        // first.
+    fn whole_record_is_borrowed_from_input() {
+        // RFC 5531, section 11: one bit "last" and 31 bits of length, big-endian.
         let bytes = [0x80, 0, 0, 4, 1, 2, 3, 4, 0x80];
         let mut input = &bytes[..];
         let mut reader = RecordReader::new(64);
@@ -246,27 +242,27 @@ mod tests {
     }
 
     #[test]
-    fn record_closed_by_an_empty_fragment_is_complete() {
+    fn record_ended_by_empty_fragment_is_complete() {
         let mut reader = RecordReader::new(64);
         assert_eq!(cut(&mut reader, &[0, 0, 0, 1, 7]), Ok(vec![]));
         assert_eq!(cut(&mut reader, &[0x80, 0, 0, 0]), Ok(vec![vec![7]]));
     }
 
     #[test]
-    fn announced_length_over_the_limit_is_refused_before_anything_is_held() {
+    fn announced_length_over_limit_is_refused() {
         let mut reader = RecordReader::new(64);
         assert_eq!(cut(&mut reader, &[0xff; 4]), Err(RecordError::TooLong { len: 0x7fff_ffff, max: 64 }));
         assert_eq!(reader.held_len(), 0);
     }
 
     #[test]
-    fn fragments_together_may_not_pass_the_limit() {
+    fn fragments_together_may_not_exceed_limit() {
         let mut reader = RecordReader::new(3);
         assert_eq!(cut(&mut reader, &[0, 0, 0, 2, 1, 2, 0x80, 0, 0, 2]), Err(RecordError::TooLong { len: 4, max: 3 }));
     }
 
     #[test]
-    fn announced_length_allocates_nothing_until_bytes_come() {
+    fn announced_length_allocates_nothing() {
         let mut reader = RecordReader::new(1 << 30);
         assert_eq!(cut(&mut reader, &[0xa0, 0, 0, 0, 1]), Ok(vec![]));
         assert!(reader.held_len() < 64, "{}", reader.held_len());
@@ -282,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn fragment_count_starts_again_with_each_record() {
+    fn fragment_count_restarts_with_each_record() {
         let mut reader = RecordReader::new(64);
         for _ in 0..2 * FRAGMENT_COUNT_MAX {
             assert_eq!(cut(&mut reader, &[0x80, 0, 0, 0]), Ok(vec![vec![]]));
@@ -290,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn end_record_counts_what_follows_from_elsewhere() {
+    fn end_record_counts_external_bytes() {
         let mut w = Writer::new();
         w.u32(9);
         let start = begin_record(&mut w);
@@ -301,9 +297,9 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// However a stream is cut into fragments, and the fragments into reads, the same records come out.
+        /// Any fragments and reads of a stream give the same records.
         #[test]
-        fn records_survive_any_fragments_and_any_reads(
+        fn records_survive_any_fragments_and_reads(
             records: Vec<Vec<u8>>,
             fragment_len in 1usize..9,
             read_len in 1usize..17,
@@ -331,7 +327,7 @@ mod tests {
         }
 
         #[test]
-        fn garbage_never_panics_and_never_passes_the_limit(bytes: Vec<u8>, read_len in 1usize..9) {
+        fn garbage_never_panics_or_exceeds_limit(bytes: Vec<u8>, read_len in 1usize..9) {
             let mut reader = RecordReader::new(32);
             for read in bytes.chunks(read_len) {
                 let Ok(records) = cut(&mut reader, read) else { return Ok(()) };

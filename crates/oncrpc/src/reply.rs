@@ -4,66 +4,66 @@ use vouch_xdr::{Error, Reader, Writer};
 
 use crate::{OpaqueAuth, REPLY};
 
-/// A reply, with its results still in XDR.
+/// A reply with encoded results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply<'a> {
-    /// The call's transaction.
+    /// Transaction id.
     pub xid: u32,
-    /// What became of the call.
+    /// Outcome of the call.
     pub body: ReplyBody<'a>,
 }
 
-/// Whether the server took the call (RFC 5531, section 9, `reply_stat`).
+/// Whether the server accepted the call (RFC 5531, section 9, `reply_stat`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyBody<'a> {
-    /// It did.
+    /// Accepted.
     Accepted {
-        /// Proves the server to the client, if the flavour has that.
+        /// Verifier of the server.
         verf: OpaqueAuth<'a>,
-        /// What came of it.
+        /// Outcome.
         outcome: Accepted<'a>,
     },
-    /// It did not: the RPC version or the caller's authentication.
+    /// Denied: wrong RPC version or failed authentication.
     Denied(Denied),
 }
 
-/// What came of an accepted call (RFC 5531, section 9, `accept_stat`).
+/// Outcome of an accepted call (RFC 5531, section 9, `accept_stat`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accepted<'a> {
-    /// SUCCESS: the procedure's results follow.
+    /// SUCCESS, with encoded results.
     Success(&'a [u8]),
-    /// PROG_UNAVAIL: the program isn't here.
+    /// PROG_UNAVAIL: unknown program.
     ProgUnavail,
-    /// PROG_MISMATCH: the program is here in other versions.
+    /// PROG_MISMATCH: unsupported program version.
     ProgMismatch {
-        /// Lowest version here.
+        /// Lowest supported version.
         low: u32,
-        /// Highest version here.
+        /// Highest supported version.
         high: u32,
     },
-    /// PROC_UNAVAIL: the program has no such procedure.
+    /// PROC_UNAVAIL: unknown procedure.
     ProcUnavail,
-    /// GARBAGE_ARGS: the arguments can't be read.
+    /// GARBAGE_ARGS: undecodable arguments.
     GarbageArgs,
-    /// SYSTEM_ERR: the server's own fault.
+    /// SYSTEM_ERR: server error.
     SystemErr,
 }
 
-/// Why a call was denied (RFC 5531, section 9, `rejected_reply`).
+/// Reason for a denied call (RFC 5531, section 9, `rejected_reply`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denied {
-    /// RPC_MISMATCH: other versions of RPC are understood.
+    /// RPC_MISMATCH: unsupported RPC version.
     RpcMismatch {
-        /// Lowest version understood.
+        /// Lowest supported version.
         low: u32,
-        /// Highest version understood.
+        /// Highest supported version.
         high: u32,
     },
-    /// AUTH_ERROR: the caller isn't believed.
+    /// AUTH_ERROR: failed authentication.
     AuthError(AuthStat),
 }
 
-/// Why authentication failed (RFC 5531, section 9, `auth_stat`); any value may come.
+/// Reason for failed authentication (RFC 5531, section 9, `auth_stat`); any value is possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AuthStat(pub u32);
 
@@ -78,32 +78,31 @@ impl AuthStat {
     pub const BAD_VERF: Self = Self(3);
     /// The verifier has expired or was replayed.
     pub const REJECTED_VERF: Self = Self(4);
-    /// Refused for reasons of security: another flavour may do.
+    /// Too weak: another flavour may be accepted.
     pub const TOO_WEAK: Self = Self(5);
     /// Bogus response verifier (a client's own finding).
     pub const INVALID_RESP: Self = Self(6);
     /// Reason unknown.
     pub const FAILED: Self = Self(7);
-    /// RPCSEC_GSS: no credentials for the user, or the context isn't known (RFC 2203, section
-    /// 5.3.3.3).
+    /// RPCSEC_GSS: no credentials for the user, or unknown context (RFC 2203, section 5.3.3.3).
     pub const RPCSEC_GSS_CRED_PROBLEM: Self = Self(13);
-    /// RPCSEC_GSS: the context must be set up anew (RFC 2203, section 5.3.3.3).
+    /// RPCSEC_GSS: a new context is needed (RFC 2203, section 5.3.3.3).
     pub const RPCSEC_GSS_CTX_PROBLEM: Self = Self(14);
 }
 
 impl<'a> Reply<'a> {
-    /// A reply to an accepted call with AUTH_NONE's verifier.
+    /// A reply to an accepted call with an AUTH_NONE verifier.
     pub const fn accepted(xid: u32, outcome: Accepted<'a>) -> Self {
         Self { xid, body: ReplyBody::Accepted { verf: OpaqueAuth::NONE, outcome } }
     }
 
-    /// A reply that denies a call.
+    /// A reply to a denied call.
     pub const fn denied(xid: u32, denied: Denied) -> Self {
         Self { xid, body: ReplyBody::Denied(denied) }
     }
 
-    /// Appends the reply without a record mark. To write results in place, give
-    /// [`Accepted::Success`] an empty slice and append them after.
+    /// Encodes the reply without a record mark. To write results in place, give
+    /// [`Accepted::Success`] an empty slice and append them.
     pub fn encode(&self, w: &mut Writer) {
         w.u32(self.xid);
         w.u32(REPLY);
@@ -118,8 +117,8 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Reads a reply from a whole record. The results are what follows the status, unread; after
-    /// any other outcome nothing may follow.
+    /// Decodes a reply from a whole record. The results are the rest after the status; after any
+    /// other outcome nothing may follow.
     pub fn decode(record: &'a [u8]) -> Result<Self, Error> {
         let mut r = Reader::new(record);
         let xid = r.u32()?;
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn every_other_outcome_has_its_number() {
+    fn every_outcome_has_its_number() {
         // RFC 5531, section 9: accept_stat 1 to 5, reject_stat 0 and 1, auth_stat; RFC 2203, section
         // 5.3.3.3: 13 and 14.
         let words = |reply: Reply<'static>| {
@@ -232,13 +231,13 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_not_taken_for_replies() {
+    fn call_is_not_taken_for_reply() {
         assert!(Reply::decode(&[0; 28]).is_err());
     }
 
     proptest::proptest! {
         #[test]
-        fn success_is_read_back(xid: u32, flavor: u32, verf in proptest::collection::vec(0u8.., 0..=400), results: Vec<[u8; 4]>) {
+        fn success_round_trips(xid: u32, flavor: u32, verf in proptest::collection::vec(0u8.., 0..=400), results: Vec<[u8; 4]>) {
             let verf = OpaqueAuth { flavor: Flavor(flavor), body: &verf };
             let reply = Reply { xid, body: ReplyBody::Accepted { verf, outcome: Accepted::Success(results.as_flattened()) } };
             let encoded = bytes(&reply);
@@ -246,7 +245,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_read_is_written_back_the_same(words in proptest::collection::vec(0u32..4, 3..12)) {
+        fn decoded_reply_encodes_to_same_bytes(words in proptest::collection::vec(0u32..4, 3..12)) {
             let bytes_in: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
             if let Ok(reply) = Reply::decode(&bytes_in) {
                 proptest::prop_assert_eq!(bytes(&reply), bytes_in);

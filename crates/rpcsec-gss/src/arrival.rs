@@ -1,4 +1,4 @@
-//! What a call under RPCSEC_GSS is, before anything of it is proven.
+//! Classifies a call under RPCSEC_GSS before anything is verified.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,19 +9,19 @@ use vouch_xdr::pad_len;
 use crate::wire::decode_init_args;
 use crate::{Credential, GssSeq, InitCall, Procedure, ServerContext, Service};
 
-/// What a call is.
+/// Kind of a call.
 pub enum Arrival {
-    /// A call under a context: [`check_many`](crate::check_many) says what it is worth.
+    /// A call in a context: verify it with [`check_many`](crate::check_many).
     Call(GssCall),
-    /// A context is to be made.
+    /// Creation of a context.
     Init(InitCall),
-    /// Arguments that can't be read, of a call that makes a context.
+    /// Creation of a context with undecodable arguments.
     Garbage,
-    /// It is denied.
+    /// Denied.
     Refused(AuthStat),
 }
 
-/// A call under a context: where its parts lie in its record.
+/// A call in a context, with the positions of its parts in the record.
 #[derive(Clone)]
 pub struct GssCall {
     pub(crate) context: Arc<ServerContext>,
@@ -29,42 +29,42 @@ pub struct GssCall {
     pub(crate) seq: GssSeq,
     pub(crate) service: Service,
     pub(crate) destroy: bool,
-    /// The header up to the credential's end, which the verifier is over.
+    /// Length of the header up to the end of the credential, which the verifier covers.
     pub(crate) header_len: usize,
     pub(crate) verifier: Range<usize>,
     pub(crate) args_at: usize,
 }
 
 impl GssCall {
-    /// The context.
+    /// Context of the call.
     pub const fn context(&self) -> &Arc<ServerContext> {
         &self.context
     }
 
-    /// The service that it asks for.
+    /// Requested service.
     pub const fn service(&self) -> Service {
         self.service
     }
 
-    /// Whether it ends its context: once checked, and not before.
+    /// Whether the call ends its context; valid only after verification.
     pub const fn is_destroy(&self) -> bool {
         self.destroy
     }
 
-    /// Transaction of the call.
+    /// Transaction id.
     pub const fn xid(&self) -> u32 {
         self.xid
     }
 }
 
-/// Reads the credential of a call whose flavour is RPCSEC_GSS; `record` is what `call` was read
-/// from. `find` looks a context up by its name.
+/// Parses the credential of an RPCSEC_GSS call; `record` is the record of `call`. `find` looks up a
+/// context by its handle.
 pub fn arrive(record: &[u8], call: &Call<'_>, find: impl FnOnce(&[u8]) -> Option<Arc<ServerContext>>) -> Arrival {
     let credential = match Credential::decode(call.cred.body) {
         Ok(credential) => credential,
         Err(error) => return Arrival::Refused(error.auth_stat()),
     };
-    // RFC 2203, sections 5.2.2 and 5.4: control calls go to the procedure that does nothing.
+    // RFC 2203, sections 5.2.2 and 5.4: control calls use the NULL procedure.
     if credential.procedure != Procedure::Data && call.procedure != 0 {
         return Arrival::Refused(AuthStat::BAD_CRED);
     }
@@ -83,7 +83,7 @@ pub fn arrive(record: &[u8], call: &Call<'_>, find: impl FnOnce(&[u8]) -> Option
     if call.verf.flavor != Flavor::RPCSEC_GSS {
         return Arrival::Refused(AuthStat::BAD_VERF);
     }
-    // RFC 2203, section 5.3.3.3: a context that isn't known is to be made anew.
+    // RFC 2203, section 5.3.3.3: an unknown context must be created again.
     let Some(context) = find(credential.handle) else { return Arrival::Refused(AuthStat::RPCSEC_GSS_CRED_PROBLEM) };
     let header_len = CREDENTIAL_AT + call.cred.body.len() + pad_len(call.cred.body.len());
     let verifier_at = header_len + AUTH_HEAD_LEN;
@@ -99,7 +99,7 @@ pub fn arrive(record: &[u8], call: &Call<'_>, find: impl FnOnce(&[u8]) -> Option
     })
 }
 
-/// Flavour and length before the body of a credential or a verifier.
+/// Flavour and length before the body of a credential or verifier.
 const AUTH_HEAD_LEN: usize = 8;
-/// Where a credential's body begins in a call: six words, then its own head (RFC 5531, section 9).
+/// Offset of a credential's body in a call: six words and its head (RFC 5531, section 9).
 const CREDENTIAL_AT: usize = 24 + AUTH_HEAD_LEN;

@@ -1,5 +1,4 @@
-//! Bodies as they come, of calls and of replies alike: many at once, of any contexts, opened where
-//! they lie.
+//! Bodies of calls and replies: many at once, of any contexts, opened in place.
 
 use std::ops::Range;
 
@@ -8,19 +7,19 @@ use vouch_krb5_seal::{ContextKeys, OpenJob, VerifyJob, open_many, verify_many};
 use crate::wire::{integrity_body, privacy_body};
 use crate::{GssSeq, Service};
 
-/// The body of a message whose header has been verified.
+/// The body of a message with a verified header.
 pub(crate) struct Body<'a> {
     keys: &'a ContextKeys,
     service: Service,
     seq: GssSeq,
     bytes: &'a mut [u8],
-    /// Where its arguments or results lie in clear; none if it doesn't hold. Before [`look_into`]
-    /// of no meaning.
+    /// Position of the plain arguments or results; none if verification fails. Meaningless before
+    /// [`look_into`].
     pub(crate) clear: Option<Range<usize>>,
 }
 
 impl<'a> Body<'a> {
-    /// All behind the verifier.
+    /// A body: everything after the verifier.
     pub(crate) fn new(keys: &'a ContextKeys, service: Service, seq: GssSeq, bytes: &'a mut [u8]) -> Self {
         Self { keys, service, seq, bytes, clear: None }
     }
@@ -39,7 +38,8 @@ impl<'a> Body<'a> {
         self.clear.is_some() && self.service == service
     }
 
-    /// RFC 2203, sections 5.3.2.2 and 5.3.3.3: the number inside is the credential's.
+    /// RFC 2203, sections 5.3.2.2 and 5.3.3.3: the inner sequence number must equal the
+    /// credential's.
     fn compare_numbers(&mut self) {
         if self.service == Service::None {
             return;
@@ -52,7 +52,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Verifies and opens them, side by side.
+/// Verifies and opens bodies side by side.
 pub(crate) fn look_into(bodies: &mut [Body<'_>]) {
     bodies.iter_mut().for_each(Body::lay_out);
     verify(bodies);

@@ -1,8 +1,7 @@
-//! Whether calls are what their context's owner sent, and their arguments in clear (RFC 2203,
-//! section 5.3.3): many calls at once, of any contexts.
+//! Verifies calls (RFC 2203, section 5.3.3) and decrypts their arguments: many at once, of any
+//! contexts.
 //!
-//! The order is the RFC's: the header's verifier first, then the number, which is taken in only
-//! now, then the body.
+//! In the RFC's order: the header's verifier, then the sequence number, then the body.
 
 use std::ops::Range;
 
@@ -12,44 +11,44 @@ use vouch_oncrpc::AuthStat;
 use crate::bodies::{Body, look_into};
 use crate::{GssCall, GssSeq};
 
-/// What a call is worth.
+/// Result of verifying a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is genuine; its arguments lie there in the record.
+    /// Genuine, with the position of its arguments in the record.
     Genuine(Range<usize>),
-    /// It is denied.
+    /// Denied.
     Refused(AuthStat),
-    /// It came before, or too late to tell: no answer, and its connection is closed so that a
-    /// client that waits sends it again.
+    /// A repeated or too old call: no answer, and the connection is closed so that a waiting client
+    /// sends it again.
     Dropped,
-    /// It is its owner's, but its body isn't: GARBAGE_ARGS.
+    /// A genuine header with an invalid body: GARBAGE_ARGS.
     Garbage,
 }
 
-/// A call to check.
+/// A call to verify.
 pub struct Check<'a> {
-    /// Its record: sealed arguments are opened there.
+    /// Record of the call; sealed arguments are decrypted in place.
     pub record: &'a mut [u8],
-    /// Its parts.
+    /// Parts of the call.
     pub call: &'a GssCall,
-    /// What came of it.
+    /// Result.
     pub verdict: Verdict,
 }
 
 impl<'a> Check<'a> {
-    /// A call that waits to be checked.
+    /// A call to verify.
     pub fn new(record: &'a mut [u8], call: &'a GssCall) -> Self {
         Self { record, call, verdict: Verdict::Dropped }
     }
 }
 
-/// Checks calls, in their order, side by side. Two passes: headers, then the bodies of those whose
-/// headers held. Their contexts have been used at `now_ms`.
+/// Verifies calls side by side, in order. Two passes: headers, then bodies of calls with valid
+/// headers. Their contexts count as used at `now_ms`.
 pub fn check_many(checks: &mut [Check<'_>], now_ms: u64) {
     checks.chunks_mut(CHUNK).for_each(|chunk| check_chunk(chunk, now_ms));
 }
 
-/// Calls that go together: as many as the widest kernels take twice.
+/// Calls in a batch: twice the lanes of the widest kernels.
 const CHUNK: usize = 64;
 
 fn check_chunk(checks: &mut [Check<'_>], now_ms: u64) {
@@ -71,8 +70,7 @@ fn check_chunk(checks: &mut [Check<'_>], now_ms: u64) {
     for check in checks.iter_mut().filter(|check| matches!(check.verdict, Verdict::Genuine(_))) {
         let Check { record, call, verdict } = check;
         if call.destroy {
-            // Clients differ in whether they wrap the nothing that a DESTROY has for arguments; its header has
-            // proven it.
+            // Clients differ on wrapping the empty arguments of DESTROY; its header has proven it.
             *verdict = Verdict::Genuine(record.len()..record.len());
             continue;
         }
@@ -88,8 +86,8 @@ fn check_chunk(checks: &mut [Check<'_>], now_ms: u64) {
     }
 }
 
-/// RFC 2203, section 5.3.3.3 and 5.3.3.1: a header that doesn't hold moves nothing; one that came
-/// before, which anybody may have read on the wire, proves no use.
+/// RFC 2203, sections 5.3.3.1 and 5.3.3.3: an invalid header changes nothing, and a repeated one
+/// does not count as use.
 fn admit(call: &GssCall, holds: bool, now_ms: u64) -> Verdict {
     if !holds {
         return Verdict::Refused(AuthStat::RPCSEC_GSS_CRED_PROBLEM);

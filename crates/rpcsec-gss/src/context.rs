@@ -1,5 +1,4 @@
-//! A context as the server keeps it: shared by all threads and connections, gone when it is told so
-//! or its time is over.
+//! A context of a server, shared by all threads and connections until it is destroyed or expires.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -9,29 +8,29 @@ use vouch_krb5_seal::ContextKeys;
 
 use crate::{ClientContext, GssSeq, Service, Window};
 
-/// The server's name of a context. Random: who has not been told it can't guess it.
+/// The server's handle of a context. Random, so it can't be guessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContextHandle(pub [u8; HANDLE_LEN]);
 
 /// Length of a handle.
 pub const HANDLE_LEN: usize = 16;
 
-/// What the mechanism says of a context when it is complete.
+/// A complete context from the mechanism.
 #[derive(Clone)]
 pub struct EstablishedContext {
-    /// What protects messages.
+    /// Keys that protect messages.
     pub keys: Arc<ContextKeys>,
-    /// Who calls, with the realm: `alice@EXAMPLE.ORG`.
+    /// Client principal with realm: `alice@EXAMPLE.ORG`.
     pub principal: Arc<str>,
-    /// The service that was called, with the realm: `nfs/host.example.org@EXAMPLE.ORG`.
+    /// Service principal with realm: `nfs/host.example.org@EXAMPLE.ORG`.
     pub service: Arc<str>,
-    /// How long it is good from now on, seconds: until the ticket's end.
+    /// Lifetime from now, seconds: until the ticket's end.
     pub lifetime_s: u64,
-    /// Number of the first token that we send.
+    /// Sequence number of our first token.
     pub token_seq: u64,
 }
 
-/// A context that can be used.
+/// A usable context.
 pub struct ServerContext {
     handle: ContextHandle,
     established: EstablishedContext,
@@ -40,12 +39,12 @@ pub struct ServerContext {
     next_token: AtomicU64,
     used_ms: AtomicU64,
     gone: AtomicBool,
-    /// Number of the next call that we make under it.
+    /// Sequence number of our next callback in it.
     next_back: AtomicU32,
 }
 
 impl ServerContext {
-    /// A context that begins now. `now_ms` is of a monotonic clock.
+    /// A new context. `now_ms`: monotonic clock.
     pub(crate) fn new(handle: ContextHandle, established: EstablishedContext, now_ms: u64) -> Self {
         Self {
             handle,
@@ -59,64 +58,62 @@ impl ServerContext {
         }
     }
 
-    /// Its name.
+    /// Its handle.
     pub const fn handle(&self) -> ContextHandle {
         self.handle
     }
 
-    /// Its name, where it lies.
+    /// Its handle, by reference.
     pub const fn handle_ref(&self) -> &ContextHandle {
         &self.handle
     }
 
-    /// Who calls.
+    /// Client principal.
     pub const fn principal(&self) -> &Arc<str> {
         &self.established.principal
     }
 
-    /// The service that was called.
+    /// Service principal.
     pub const fn service(&self) -> &Arc<str> {
         &self.established.service
     }
 
-    /// What protects messages.
+    /// Keys that protect messages.
     pub fn keys(&self) -> &ContextKeys {
         &self.established.keys
     }
 
-    /// Notes that its owner uses it. To be called where he has proven that, and nowhere else: names
-    /// travel in clear.
+    /// Notes proven use by its owner. Handles travel in clear, so an unverified call is no use.
     pub fn touch(&self, now_ms: u64) {
         self.used_ms.fetch_max(now_ms, Ordering::Relaxed);
     }
 
-    /// Whether it was destroyed, set aside for others, or the ticket has ended.
+    /// Whether it was destroyed or evicted, or its ticket has ended.
     pub fn has_ended(&self, now_ms: u64) -> bool {
         now_ms >= self.ends_ms || self.gone.load(Ordering::Acquire)
     }
 
-    /// Milliseconds until it ends; 0 if it has.
+    /// Milliseconds until its end; 0 after it.
     pub fn left_ms(&self, now_ms: u64) -> u64 {
         if self.gone.load(Ordering::Acquire) { 0 } else { self.ends_ms.saturating_sub(now_ms) }
     }
 
-    /// For one call in the other direction, to the client that made the context (RFC 8881, section
-    /// 2.10.8.3): by the same keys, which tell by whom a token was sent, under the
-    /// client's name of it. Its number is this context's next of that direction, whatever names are
-    /// used.
+    /// A context for one callback to the client (RFC 8881, section 2.10.8.3): same keys, with the
+    /// client's handle. Its sequence number is this context's next in that direction, for any
+    /// handle.
     pub fn back_channel(&self, handle: &[u8], service: Service) -> ClientContext {
-        // What was used up stays so: the context says that at its first call.
+        // Exhaustion is permanent and reported at the first call.
         let next = |seq: u32| Some(seq.saturating_add(1).min(GssSeq::MAX.0));
         let seq = self.next_back.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or(GssSeq::MAX.0);
         ClientContext::of_server(self.established.keys.clone(), self.next_token(), handle.to_vec(), service, GssSeq(seq))
     }
 
-    /// Takes in the number of a call that has been verified; false if the call must be dropped.
+    /// Takes the sequence number of a verified call; false if the call must be dropped.
     pub(crate) fn take_seq(&self, seq: GssSeq) -> bool {
         self.window.lock().take(seq)
     }
 
-    /// A number for a token that we send.
+    /// Sequence number of our next token.
     pub(crate) fn next_token(&self) -> u64 {
         self.next_token.fetch_add(1, Ordering::Relaxed)
     }

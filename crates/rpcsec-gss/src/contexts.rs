@@ -1,26 +1,23 @@
-//! All contexts of a server, and those that are being made: bounded in number, gone at the ticket's
-//! end. In a full table who has more than his share makes room, else what was used longest ago;
-//! only what a call has proven is use ([`check_many`](crate::check_many)). Belongs to no
-//! connection: a client that comes back over another one goes on with what it has. Time and
-//! randomness are handed in.
+//! Table of a server's contexts, complete or being created: bounded, and expiring with their
+//! tickets. A full table evicts from principals above their share, then the least recently used;
+//! only verified calls count as use ([`check_many`](crate::check_many)). Contexts are independent
+//! of connections. The caller passes time and randomness.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::{ContextHandle, EstablishedContext, HANDLE_LEN, ServerContext};
 
-/// Bounds of [`Contexts`].
+/// Limits of [`Contexts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextLimits {
-    /// Contexts in all: each costs eight kilobytes. A cluster of ten thousand nodes has a few on
-    /// each.
+    /// Contexts in all, eight kilobytes each. A cluster of ten thousand nodes has a few on each.
     pub contexts_max: usize,
-    /// Contexts of one principal beyond which, in a full table, it makes room for its own and for
-    /// those of others.
+    /// Contexts of a principal above which a full table evicts from it.
     pub principal_share: usize,
-    /// Contexts that are being made: each is held for nobody that has proven anything.
+    /// Contexts being created, for unproven clients.
     pub partial_max: usize,
-    /// How long one may be in the making, milliseconds.
+    /// Time limit of a creation, milliseconds.
     pub partial_ms_max: u64,
 }
 
@@ -30,34 +27,32 @@ impl Default for ContextLimits {
     }
 }
 
-/// The table. `P` is what the mechanism keeps between two exchanges.
+/// The table. `P`: the mechanism's state between two exchanges.
 pub struct Contexts<P> {
     limits: ContextLimits,
-    /// Each with the time of use that its place in `order` is for.
+    /// Contexts, each with its time in `order`.
     whole: HashMap<ContextHandle, (Arc<ServerContext>, u64)>,
-    /// Each whole context once, by a time at or before its last use; one that has been used since
-    /// gets a new place when it comes to the front.
+    /// Complete contexts by a time not after their last use; moved lazily when they reach the
+    /// front.
     order: BTreeSet<(u64, ContextHandle)>,
-    /// The same places, of each principal.
+    /// The same for each principal.
     of: HashMap<Arc<str>, BTreeSet<(u64, ContextHandle)>>,
-    /// Principals that have more than their share, by how many.
+    /// Principals above their share, by number of contexts.
     above: BTreeSet<(usize, Arc<str>)>,
-    /// Those that left and are not dropped yet.
+    /// Removed contexts, not yet dropped.
     gone: Gone<P>,
     partial: HashMap<ContextHandle, P>,
-    /// Each context in the making, oldest first; those that were completed or given up are passed
-    /// over.
+    /// Contexts being created, oldest first; may contain finished ones.
     partial_order: VecDeque<(ContextHandle, u64)>,
     evicted: u64,
 }
 
-/// What has left the table. Dropping it takes time: keys are wiped, and the mechanism frees what it
-/// kept.
+/// Removed contexts. Dropping them takes time: keys are wiped, and the mechanism frees its state.
 #[must_use = "what is dropped here is wiped here"]
 pub struct Gone<P> {
-    /// Whole contexts.
+    /// Complete contexts.
     pub whole: Vec<Arc<ServerContext>>,
-    /// What was kept of some in the making.
+    /// State of unfinished ones.
     pub partial: Vec<P>,
 }
 
@@ -83,8 +78,7 @@ impl<P> Contexts<P> {
         }
     }
 
-    /// The context of this name, if calls may use it. Who asks has proven nothing: it is as old as
-    /// before.
+    /// The context with this handle, if usable. The caller is unverified, so this is no use.
     pub fn find(&mut self, handle: &[u8], now_ms: u64) -> Option<Arc<ServerContext>> {
         let handle = ContextHandle(<[u8; HANDLE_LEN]>::try_from(handle).ok()?);
         let (context, _) = self.whole.get(&handle)?;
@@ -95,11 +89,10 @@ impl<P> Contexts<P> {
         None
     }
 
-    /// Takes in a context that is complete, under a name that nobody has. In a full table another
-    /// makes room: one of the same principal if it has its share, so that one who makes context
-    /// after context takes away his own; else one of the principal that has most, if that is more
-    /// than its share; else any. Of these the one that was used longest ago, or of the first 64
-    /// if all of them have been used since they got their places. O(log n).
+    /// Adds a complete context under a new handle. A full table first evicts: from the same
+    /// principal if it has its share, else from the largest principal above its share, else from
+    /// all. Evicts the least recently used, or of the first 64 the oldest if all were used again.
+    /// O(log n).
     pub fn insert(&mut self, handle: ContextHandle, established: EstablishedContext, now_ms: u64) -> Arc<ServerContext> {
         while self.whole.len() >= self.limits.contexts_max.max(1)
             && let Some(unused) = self.longest_unused(&established.principal, now_ms)
@@ -113,7 +106,7 @@ impl<P> Contexts<P> {
         context
     }
 
-    /// The one that makes room for another of this principal.
+    /// The context to evict for this principal.
     fn longest_unused(&mut self, principal: &str, now_ms: u64) -> Option<ContextHandle> {
         let mut least: Option<(u64, ContextHandle)> = None;
         for _ in 0..LOOKS_MAX {
@@ -129,7 +122,7 @@ impl<P> Contexts<P> {
         least.map(|(_, handle)| handle)
     }
 
-    /// The places among which room is made for another context of this principal.
+    /// Candidates for eviction for this principal.
     fn making_room(&self, principal: &str) -> &BTreeSet<(u64, ContextHandle)> {
         let own = self.of.get(principal).filter(|own| own.len() >= self.share());
         let most = || self.above.last().map(|(_, principal)| &self.of[principal]);
@@ -161,7 +154,7 @@ impl<P> Contexts<P> {
         self.count(principal.clone(), count + 1, count);
     }
 
-    /// One that stays gets a later place.
+    /// Moves a context that stays.
     fn replace(&mut self, handle: ContextHandle, to_ms: u64) {
         let Some((context, placed_ms)) = self.whole.get_mut(&handle) else { return };
         let from_ms = std::mem::replace(placed_ms, to_ms);
@@ -171,7 +164,7 @@ impl<P> Contexts<P> {
         }
     }
 
-    /// How many a principal has is another number now.
+    /// Updates the number of contexts of a principal.
     fn count(&mut self, principal: Arc<str>, from: usize, to: usize) {
         let share = self.share();
         if from > share {
@@ -182,7 +175,7 @@ impl<P> Contexts<P> {
         }
     }
 
-    /// A context ends: no call may use it any more, on whatever connection.
+    /// Removes a context from use on every connection.
     pub fn remove(&mut self, handle: ContextHandle) {
         if let Some((context, placed_ms)) = self.whole.remove(&handle) {
             context.end();
@@ -191,19 +184,19 @@ impl<P> Contexts<P> {
         }
     }
 
-    /// Drops what has ended by itself. O(n).
+    /// Removes expired contexts. O(n).
     pub fn expire(&mut self, now_ms: u64) {
         let ended = self.whole.iter().filter(|(_, (context, _))| now_ms >= context.ends_ms()).map(|(handle, _)| *handle);
         ended.collect::<Vec<_>>().into_iter().for_each(|handle| self.remove(handle));
         self.expire_partial(now_ms);
     }
 
-    /// What has left since: to be dropped where no lock is held.
+    /// Returns removed contexts, to drop without holding a lock.
     pub fn take_gone(&mut self) -> Gone<P> {
         std::mem::take(&mut self.gone)
     }
 
-    /// Keeps what the mechanism needs for the next exchange of a context that is being made.
+    /// Stores the mechanism's state for the next exchange.
     pub fn keep_partial(&mut self, handle: ContextHandle, partial: P, now_ms: u64) {
         self.expire_partial(now_ms);
         while self.partial.len() >= self.limits.partial_max.max(1) {
@@ -214,7 +207,7 @@ impl<P> Contexts<P> {
         self.partial_order.push_back((handle, now_ms));
     }
 
-    /// What was kept for the next exchange: it is given once.
+    /// Takes the state for the next exchange.
     pub fn take_partial(&mut self, handle: &[u8], now_ms: u64) -> Option<(ContextHandle, P)> {
         self.expire_partial(now_ms);
         let handle = ContextHandle(<[u8; HANDLE_LEN]>::try_from(handle).ok()?);
@@ -231,7 +224,7 @@ impl<P> Contexts<P> {
         }
     }
 
-    /// Whole contexts.
+    /// Number of complete contexts.
     pub fn len(&self) -> usize {
         self.whole.len()
     }
@@ -241,12 +234,11 @@ impl<P> Contexts<P> {
         self.whole.is_empty()
     }
 
-    /// Contexts that had to make room for others, ever.
+    /// Number of contexts ever evicted.
     pub const fn evicted(&self) -> u64 {
         self.evicted
     }
 }
 
-/// Places that are looked at to find one that makes room: each that was used since costs a step
-/// where the table is locked.
+/// Candidates checked by an eviction, which bounds the time under the lock.
 const LOOKS_MAX: usize = 64;

@@ -1,5 +1,5 @@
-//! What is around the results of a reply (RFC 2203, section 5.3.3.2): room is left for it first,
-//! and filled in when the results are there, for many replies at once.
+//! Protection of a reply's results (RFC 2203, section 5.3.3.2): reserves room first, and fills it
+//! in when the results are there, for many replies at once.
 
 use std::sync::Arc;
 
@@ -10,20 +10,20 @@ use vouch_xdr::{Writer, pad_len};
 use crate::wire::LENGTH_LEN;
 use crate::{GssCall, GssSeq, ServerContext, Service};
 
-/// How a reply is to be protected. Nothing is, before [`wrap_many`] has said so.
+/// How to protect a reply. Takes effect in [`wrap_many`].
 #[derive(Clone)]
 pub struct Envelope {
     context: Arc<ServerContext>,
     seq: GssSeq,
-    /// [`Service::None`] also where there are no results to protect.
+    /// [`Service::None`] if there are no results to protect.
     service: Service,
     verifier_at: usize,
     body_at: usize,
 }
 
 impl Envelope {
-    /// Appends the header of a reply with `outcome`, whose results are to follow in `w` if it is a
-    /// success: give an empty slice for them.
+    /// Appends the header of a reply with `outcome`. For a success, give an empty slice and append
+    /// the results to `w`.
     pub fn begin(call: &GssCall, outcome: Accepted<'_>, w: &mut Writer) -> Self {
         let context = call.context().clone();
         let start = w.len();
@@ -42,12 +42,12 @@ impl Envelope {
         envelope
     }
 
-    /// The service that its results get.
+    /// Service for its results.
     pub const fn service(&self) -> Service {
         self.service
     }
 
-    /// Bytes between the reply's header and its results.
+    /// Length between the reply's header and its results.
     fn head_len(&self) -> usize {
         match self.service {
             Service::None => 0,
@@ -56,7 +56,7 @@ impl Envelope {
         }
     }
 
-    /// Bytes that follow the results at most, with padding.
+    /// Most bytes after the results, with padding.
     pub fn tail_len(&self) -> usize {
         match self.service {
             Service::None => 0,
@@ -66,35 +66,36 @@ impl Envelope {
     }
 }
 
-/// A reply whose results are there.
+/// A reply with its results.
 pub struct Wrap<'a> {
-    /// All of it: what [`Envelope::begin`] appended to, and the results.
+    /// The whole reply: the bytes of [`Envelope::begin`] and the results.
     pub bytes: &'a mut Vec<u8>,
-    /// What is to be around them.
+    /// Its protection.
     pub envelope: &'a Envelope,
-    /// Whether it may be sent. If not it must not be, in any form (RFC 2203, section 5.3.3.4.4).
+    /// Whether it may be sent. Otherwise it must not be sent in any form (RFC 2203, section
+    /// 5.3.3.4.4).
     pub done: bool,
 }
 
 impl<'a> Wrap<'a> {
-    /// A reply that waits.
+    /// A reply to protect.
     pub fn new(bytes: &'a mut Vec<u8>, envelope: &'a Envelope) -> Self {
         Self { bytes, envelope, done: false }
     }
 }
 
-/// Long replies that are sealed fastest side by side, by this CPU: more gain nothing.
+/// Number of long replies that this CPU seals fastest side by side.
 pub fn long_wraps() -> usize {
     vouch_krb5_seal::Kernels::best().long_messages()
 }
 
-/// Protects replies of any contexts, side by side. `random` fills its argument with random bytes,
-/// or says that it can't.
+/// Protects replies of any contexts, side by side. `random` fills its argument with random bytes or
+/// returns false.
 pub fn wrap_many(wraps: &mut [Wrap<'_>], random: &mut dyn FnMut(&mut [u8]) -> bool) {
     wraps.chunks_mut(CHUNK).for_each(|chunk| wrap_chunk(chunk, random));
 }
 
-/// Replies that go together: as many as the widest kernels take twice.
+/// Replies in a batch: twice the lanes of the widest kernels.
 const CHUNK: usize = 64;
 
 fn wrap_chunk(wraps: &mut [Wrap<'_>], random: &mut dyn FnMut(&mut [u8]) -> bool) {
@@ -102,12 +103,12 @@ fn wrap_chunk(wraps: &mut [Wrap<'_>], random: &mut dyn FnMut(&mut [u8]) -> bool)
     seal(wraps, random);
 }
 
-/// Makes the verifiers, and the checksums of results that are only proven.
+/// Computes verifiers, and checksums for krb5i.
 fn sign(wraps: &mut [Wrap<'_>]) {
     let envelopes: Vec<&Envelope> = wraps.iter().map(|wrap| wrap.envelope).collect();
     let numbers: Vec<[u8; SEQ_LEN]> = envelopes.iter().map(|envelope| envelope.seq.0.to_be_bytes()).collect();
     let parts: Vec<[&[u8]; 1]> = numbers.iter().map(|number| [&number[..]]).collect();
-    // For each the number; then for those of krb5i the data.
+    // First the sequence numbers, then the data of krb5i.
     let signed = |wrap: &&Wrap<'_>| wrap.envelope.service == Service::Integrity;
     let data: Vec<(&Envelope, [&[u8]; 1])> =
         wraps.iter().filter(signed).map(|wrap| (wrap.envelope, [&wrap.bytes[wrap.envelope.body_at + LENGTH_LEN..]])).collect();
@@ -155,7 +156,7 @@ fn seal(wraps: &mut [Wrap<'_>], random: &mut dyn FnMut(&mut [u8]) -> bool) {
         let keys = envelope.context.keys();
         let sealed_at = envelope.body_at + LENGTH_LEN;
         let len = wrap.bytes.len() - sealed_at + keys.trailer_len();
-        // Trailer and padding by one growth.
+        // Adds trailer and padding in one step.
         wrap.bytes.resize(sealed_at + len + pad_len(len), 0);
         wrap.done = set_len(wrap.bytes, envelope.body_at, len);
         jobs.push(SealJob::new(keys, envelope.context.next_token(), confounder, &mut wrap.bytes[sealed_at..sealed_at + len]));
@@ -168,17 +169,17 @@ fn seal(wraps: &mut [Wrap<'_>], random: &mut dyn FnMut(&mut [u8]) -> bool) {
     }
 }
 
-/// Fills in a count; false if it can't be told.
+/// Writes a count; false if it doesn't fit.
 fn set_len(bytes: &mut [u8], at: usize, len: usize) -> bool {
     let Ok(len) = u32::try_from(len) else { return false };
     bytes[at..at + LENGTH_LEN].copy_from_slice(&len.to_be_bytes());
     true
 }
 
-/// The number before the data.
+/// Length of the sequence number before the data.
 const SEQ_LEN: usize = 4;
-/// Where a verifier's body begins in a reply: transaction, type, status, flavour, length (RFC 5531,
+/// Offset of a verifier's body in a reply: transaction, type, status, flavour, length (RFC 5531,
 /// section 9).
 const VERIFIER_AT: usize = 20;
-/// Stands where verifiers will be.
+/// Placeholder for verifiers.
 static NO_VERIFIER: [u8; 64] = [0; 64];

@@ -1,4 +1,4 @@
-//! How a context comes to be, on the server's side (RFC 2203, section 5.2). The mechanism is behind
+//! Server side: creation of contexts (RFC 2203, section 5.2). The mechanism implements
 //! [`Acceptor`].
 
 use std::sync::Arc;
@@ -8,55 +8,54 @@ use vouch_xdr::{Writer, Xdr as _};
 
 use crate::{ContextHandle, Contexts, EstablishedContext, InitResult, ServerContext, WINDOW_LEN};
 
-/// A mechanism that contexts are made by. May sleep: it reads keys and remembers authenticators.
+/// A mechanism. May block: it reads keys and stores authenticators.
 pub trait Acceptor: Send + Sync {
-    /// What it keeps between two exchanges of one context.
+    /// State between two exchanges of a context.
     type Partial: Send;
 
-    /// Takes a client's token.
+    /// Accepts a client's token.
     fn accept(&self, partial: Option<Self::Partial>, token: &[u8]) -> Accept<Self::Partial>;
 }
 
-/// What a client's token came to.
+/// Result of a client's token.
 pub enum Accept<P> {
     /// The context is complete.
     Established {
         /// The context.
         context: EstablishedContext,
-        /// For the client, which proves us to it.
+        /// Token for the client, which authenticates the server.
         token: Vec<u8>,
     },
-    /// The client is to send another.
+    /// Another exchange is needed.
     Continue {
-        /// To be handed in with it.
+        /// State for the next exchange.
         partial: P,
-        /// For the client.
+        /// Token for the client.
         token: Vec<u8>,
     },
-    /// The client is not believed.
+    /// The client is refused.
     Failed {
-        /// GSS-API's status.
+        /// GSS-API status.
         major: u32,
-        /// The mechanism's.
+        /// Mechanism status.
         minor: u32,
-        /// For the client, if the mechanism has something to say to it.
+        /// Token for the client, if any.
         token: Vec<u8>,
-        /// For the administrator: who, why, and what cures it.
+        /// Message for the administrator: client, reason, remedy.
         reason: String,
-        /// Who, where the mechanism knows: what it could not read it can't believe.
+        /// Client principal, if known; unproven.
         principal: String,
-        /// Encryption type of the service's key that the ticket is for, as the ticket says in
-        /// clear.
+        /// Enctype of the service's key, as the ticket says in clear.
         enctype: Option<u32>,
     },
 }
 
-/// A call that makes a context.
+/// A call that creates a context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InitCall {
-    /// Transaction of the call.
+    /// Transaction id.
     pub xid: u32,
-    /// The context that it goes on with; empty if it begins one.
+    /// Handle of the context being created; empty in the first call.
     pub handle: Vec<u8>,
     /// The client's token.
     pub token: Vec<u8>,
@@ -76,7 +75,7 @@ impl InitCall {
         found.map(|(_, partial)| Some(partial)).ok_or(AuthStat::RPCSEC_GSS_CRED_PROBLEM)
     }
 
-    /// Appends the reply to `w`, without a record mark. Makes a proof: no lock should be held.
+    /// Appends the reply to `w`, without a record mark. Computes a MIC: hold no lock.
     pub fn reply(&self, kept: Kept, w: &mut Writer) {
         let named = |handle: ContextHandle, major, minor, token| {
             let handle = handle.0.to_vec();
@@ -84,7 +83,7 @@ impl InitCall {
         };
         let result = match kept {
             Kept::Whole { context, token } => {
-                // RFC 2203, section 5.2.3.1: the verifier of a complete context is over the window.
+                // RFC 2203, section 5.2.3.1: the verifier of a complete context covers the window.
                 let mic = context.keys().mic(context.next_token(), &[&WINDOW_LEN.to_be_bytes()]);
                 let verf = OpaqueAuth { flavor: Flavor::RPCSEC_GSS, body: mic.as_bytes() };
                 let body = named(context.handle(), InitResult::COMPLETE, 0, token).to_xdr();
@@ -97,41 +96,41 @@ impl InitCall {
         Reply::accepted(self.xid, Accepted::Success(&result.to_xdr())).encode(w);
     }
 
-    /// Appends the reply that refuses the call.
+    /// Appends a reply that denies the call.
     pub fn refuse(&self, stat: AuthStat, w: &mut Writer) {
         Reply::denied(self.xid, Denied::AuthError(stat)).encode(w);
     }
 }
 
-/// What the mechanism said, taken in.
+/// The mechanism's result, stored.
 pub enum Kept {
-    /// A context that calls may use.
+    /// A usable context.
     Whole {
         /// The context.
         context: Arc<ServerContext>,
-        /// For the client.
+        /// Token for the client.
         token: Vec<u8>,
     },
-    /// One that is in the making.
+    /// A context being created.
     Partial {
-        /// Its name until then.
+        /// Temporary handle.
         handle: ContextHandle,
-        /// For the client.
+        /// Token for the client.
         token: Vec<u8>,
     },
-    /// None.
+    /// No context.
     Failed {
-        /// GSS-API's status.
+        /// GSS-API status.
         major: u32,
-        /// The mechanism's.
+        /// Mechanism status.
         minor: u32,
-        /// For the client.
+        /// Token for the client.
         token: Vec<u8>,
     },
 }
 
 impl<P> Contexts<P> {
-    /// Takes in what the mechanism said, under `handle`, which is random and new.
+    /// Stores the mechanism's result under `handle`, which is random and new.
     pub fn keep(&mut self, accept: Accept<P>, handle: ContextHandle, now_ms: u64) -> Kept {
         match accept {
             Accept::Established { context, token } => Kept::Whole { context: self.insert(handle, context, now_ms), token },

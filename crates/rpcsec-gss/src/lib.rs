@@ -1,14 +1,11 @@
-//! RPCSEC_GSS, version 1 (RFC 2203): server and client.
+//! RPCSEC_GSS version 1 (RFC 2203): server and client. No I/O: the caller passes bytes, time and
+//! randomness. Mechanisms implement [`Acceptor`] and [`Initiator`]; `vouch-krb5-seal` protects
+//! messages.
 //!
-//! Owns contexts, the window of numbers, and the protection of calls and replies around
-//! `vouch-krb5-seal`. Sans-IO: bytes, `now` and randomness in, values out. Knows no program, no
-//! socket and no Kerberos library: mechanisms are behind [`Acceptor`] and [`Initiator`].
-//!
-//! A server's way: [`arrive`] says what a call is; [`check_many`] says of many calls at once
-//! whether they are genuine, and where their arguments lie; [`Envelope::begin`] leaves room in a
-//! reply for what will be around its results; [`wrap_many`] fills it in, for many at once. Contexts
-//! are in [`Contexts`], and come to be by [`InitCall`]. A client's way: [`Initiation`], then
-//! [`ClientContext`].
+//! A server calls [`arrive`] to classify a call, [`check_many`] to verify many calls at once,
+//! [`Envelope::begin`] to reserve room in a reply, and [`wrap_many`] to protect many replies at
+//! once. [`Contexts`] is the table of contexts, which [`InitCall`] creates. A client uses
+//! [`Initiation`], then [`ClientContext`].
 
 mod arrival;
 mod bodies;

@@ -1,20 +1,18 @@
-//! Which numbers of a context have come (RFC 2203, section 5.3.3.1). Knows nothing of proofs:
-//! whoever marks a number has verified it.
+//! Sequence window of a context (RFC 2203, section 5.3.3.1). The caller has verified each number.
 
 use crate::GssSeq;
 
-/// How many numbers, from the newest backward, may come in any order. Clients of 64 slots on 16
-/// connections of one context have 1,024 calls in flight, and a small window makes them lose calls:
-/// libraries with 32 or 128 drop some of every hundred under load.
+/// Length of the window. A client with 64 slots on 16 connections has 1,024 calls in flight, and a
+/// small window loses calls: libraries with 32 or 128 drop some percent under load.
 pub const WINDOW_LEN: u32 = 2048;
 
 const WORDS: usize = WINDOW_LEN as usize / 64;
 
-/// The numbers that have come, a bit each.
+/// Received sequence numbers, one bit each.
 #[derive(Clone, Debug)]
 pub struct Window {
     newest: Option<GssSeq>,
-    /// The bit of a number is at its remainder.
+    /// Bits by remainder.
     seen: [u64; WORDS],
 }
 
@@ -25,8 +23,8 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Takes a number in whose call has been verified. False if it has come before, or is too old
-    /// to tell: then the call must be dropped without an answer.
+    /// Takes the number of a verified call. False for a repeated or too old number: drop the call
+    /// without an answer.
     #[must_use]
     pub fn take(&mut self, seq: GssSeq) -> bool {
         match self.newest {
@@ -48,7 +46,7 @@ impl Window {
         true
     }
 
-    /// Forgets what falls out, so that the numbers up to `to` have not been seen.
+    /// Forgets numbers that leave the window, and clears those up to `to`.
     fn advance(&mut self, from: GssSeq, to: GssSeq) {
         if to.0 - from.0 >= WINDOW_LEN {
             self.seen = [0; WORDS];
@@ -78,7 +76,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// The rule, word by word.
+    /// Literal model of the rule.
     #[derive(Default)]
     struct Model {
         newest: Option<u32>,
@@ -96,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn edges_are_the_rfcs() {
+    fn window_edges_follow_the_rfc() {
         let mut window = Window::default();
         assert!(window.take(GssSeq(5000)));
         assert!(window.take(GssSeq(5000 - WINDOW_LEN + 1)));
@@ -108,14 +106,14 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn agrees_with_the_rule(
+        fn agrees_with_model(
             start in 0u32..GssSeq::MAX.0 - 1_000_000,
             steps in proptest::collection::vec((-3000i64..3000, 0u32..20), 1..400),
         ) {
             let (mut window, mut model) = (Window::default(), Model::default());
             let mut at = i64::from(start);
             for (step, repeats) in steps {
-                // Some far jumps, some runs, numbers behind and ahead.
+                // Far jumps, runs, and numbers behind and ahead.
                 at = (at + if step % 97 == 0 { step * 5 } else { step }).max(0);
                 for seq in at..=at + i64::from(repeats) {
                     let seq = u32::try_from(seq).unwrap();
@@ -125,7 +123,7 @@ mod tests {
         }
 
         #[test]
-        fn no_number_is_taken_twice(seqs in proptest::collection::vec(0u32..6000, 1..4000)) {
+        fn no_number_is_accepted_twice(seqs in proptest::collection::vec(0u32..6000, 1..4000)) {
             let (mut window, mut taken) = (Window::default(), HashSet::new());
             for seq in seqs {
                 if window.take(GssSeq(seq)) {

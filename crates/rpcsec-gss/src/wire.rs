@@ -1,4 +1,4 @@
-//! What RPCSEC_GSS adds to the wire: the credential's body (RFC 2203, section 5), and arguments and
+//! Wire format of RPCSEC_GSS: the credential's body (RFC 2203, section 5), and arguments and
 //! results of context creation (section 5.2).
 
 use std::ops::Range;
@@ -6,68 +6,66 @@ use std::ops::Range;
 use vouch_oncrpc::{AUTH_BODY_LEN_MAX, AuthStat};
 use vouch_xdr::{Error, Reader, Writer, Xdr};
 
-/// Number of a call within its context (RFC 2203, section 5.3.1): it says which calls have come,
-/// and joins a reply to its call.
+/// Sequence number of a call in its context (RFC 2203, section 5.3.1). Detects repeated calls and
+/// binds a reply to its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GssSeq(pub u32);
 
 impl GssSeq {
-    /// The first number that must not be used (RFC 2203, section 5: `MAXSEQ`).
+    /// The first number that is not usable (RFC 2203, section 5: `MAXSEQ`).
     pub const MAX: Self = Self(0x8000_0000);
 }
 
-/// The protocol's own procedures (RFC 2203, section 5, `rpc_gss_proc_t`).
+/// Procedures of the protocol (RFC 2203, section 5, `rpc_gss_proc_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Procedure {
-    /// A call of the program.
+    /// Call of the program.
     Data,
     /// Creation of a context.
     Init,
     /// Creation, further exchanges.
     ContinueInit,
-    /// The end of a context.
+    /// End of a context.
     Destroy,
 }
 
-/// What is done to the bodies of calls and replies (RFC 2203, section 5, `rpc_gss_service_t`).
+/// Protection of bodies (RFC 2203, section 5, `rpc_gss_service_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Service {
-    /// Nothing: only the header is proven.
+    /// Only the header is protected.
     None,
-    /// They are proven.
+    /// Integrity.
     Integrity,
-    /// They are proven and sealed.
+    /// Privacy.
     Privacy,
 }
 
 /// Body of a credential, version 1 (RFC 2203, section 5, `rpc_gss_cred_vers_1_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credential<'a> {
-    /// What the call is.
+    /// Procedure.
     pub procedure: Procedure,
-    /// Its number; of no meaning while a context is created.
+    /// Sequence number; meaningless during creation.
     pub seq: GssSeq,
-    /// What is done to its body and to the reply's; of no meaning while a context is created, and
-    /// None then.
+    /// Protection of call and reply bodies; None during creation.
     pub service: Service,
-    /// The server's name of the context; empty in the first call.
+    /// The server's handle; empty in the first call.
     pub handle: &'a [u8],
 }
 
-/// Why a credential can't be used.
+/// Reasons for refusing a credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialError {
     /// Another version of RPCSEC_GSS.
     #[error("RPCSEC_GSS version {0} is not supported")]
     Version(u32),
-    /// It can't be read.
+    /// Undecodable.
     #[error("RPCSEC_GSS credential can't be read")]
     Unreadable,
 }
 
 impl CredentialError {
-    /// What is answered to it (RFC 2203, section 5.1 for the version, section 5.3.3.3 for the
-    /// rest).
+    /// Status to answer (RFC 2203, section 5.1 for the version, section 5.3.3.3 otherwise).
     pub const fn auth_stat(self) -> AuthStat {
         match self {
             Self::Version(_) => AuthStat::REJECTED_CRED,
@@ -76,11 +74,11 @@ impl CredentialError {
     }
 }
 
-/// The version that is spoken (RFC 2203, section 5, `RPCSEC_GSS_VERS_1`).
+/// Supported version (RFC 2203, section 5, `RPCSEC_GSS_VERS_1`).
 const VERSION: u32 = 1;
 
 impl<'a> Credential<'a> {
-    /// Reads a credential's body, which must hold nothing else.
+    /// Decodes a credential's body without trailing bytes.
     pub fn decode(body: &'a [u8]) -> Result<Self, CredentialError> {
         let mut r = Reader::new(body);
         match r.u32() {
@@ -98,7 +96,7 @@ impl<'a> Credential<'a> {
             };
             let seq = GssSeq(r.u32()?);
             let service = match r.u32()? {
-                // RFC 2203, section 5.2.2: number and service of a context's creation are not looked at.
+                // RFC 2203, section 5.2.2: number and service are ignored during creation.
                 _ if matches!(procedure, Procedure::Init | Procedure::ContinueInit) => Service::None,
                 1 => Service::None,
                 2 => Service::Integrity,
@@ -112,7 +110,7 @@ impl<'a> Credential<'a> {
         Ok(credential)
     }
 
-    /// Appends the body.
+    /// Encodes the body.
     pub fn encode(&self, w: &mut Writer) {
         w.u32(VERSION);
         w.u32(match self.procedure {
@@ -135,17 +133,16 @@ impl<'a> Credential<'a> {
         20 + self.handle.len() + vouch_xdr::pad_len(self.handle.len())
     }
 
-    /// Never: a credential has a version.
+    /// Always false: a credential has a version.
     pub const fn is_empty(&self) -> bool {
         false
     }
 }
 
-/// Longest context token that is taken: an AP-REQ with the authorization data of a user of hundreds
-/// of groups.
+/// Longest accepted token: an AP-REQ with authorization data of a user in hundreds of groups.
 pub const TOKEN_LEN_MAX: usize = 64 * 1024;
 
-/// Reads the arguments of context creation (RFC 2203, section 5.2.2, `rpc_gss_init_arg`).
+/// Decodes the arguments of context creation (RFC 2203, section 5.2.2, `rpc_gss_init_arg`).
 pub fn decode_init_args(args: &[u8]) -> Result<&[u8], Error> {
     let mut r = Reader::new(args);
     let token = r.opaque(TOKEN_LEN_MAX)?;
@@ -156,15 +153,15 @@ pub fn decode_init_args(args: &[u8]) -> Result<&[u8], Error> {
 /// Results of context creation (RFC 2203, section 5.2.3.1, `rpc_gss_init_res`).
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct InitResult {
-    /// The context's name; empty after a failure.
+    /// Handle of the context; empty after a failure.
     pub handle: Vec<u8>,
-    /// GSS-API's major status.
+    /// GSS-API major status.
     pub major: u32,
-    /// The mechanism's own status.
+    /// Mechanism status.
     pub minor: u32,
-    /// How far behind the newest call others may come.
+    /// Sequence window.
     pub window: u32,
-    /// For the client's mechanism.
+    /// Token for the client's mechanism.
     pub token: Vec<u8>,
 }
 
@@ -197,8 +194,8 @@ impl Xdr for InitResult {
     }
 }
 
-/// Where in `body`, which holds nothing else, the data and its checksum are (RFC 2203, section
-/// 5.3.2.2, `rpc_gss_integ_data`).
+/// Positions of data and checksum in `body`, without trailing bytes (RFC 2203, section 5.3.2.2,
+/// `rpc_gss_integ_data`).
 pub(crate) fn integrity_body(body: &[u8]) -> Result<(Range<usize>, Range<usize>), Error> {
     let mut r = Reader::new(body);
     let data = LENGTH_LEN..LENGTH_LEN + r.opaque(usize::MAX)?.len();
@@ -208,7 +205,7 @@ pub(crate) fn integrity_body(body: &[u8]) -> Result<(Range<usize>, Range<usize>)
     Ok((data, checksum))
 }
 
-/// The sealed data in `body`, which holds nothing else (RFC 2203, section 5.3.2.3,
+/// Position of the sealed data in `body`, without trailing bytes (RFC 2203, section 5.3.2.3,
 /// `rpc_gss_priv_data`).
 pub(crate) fn privacy_body(body: &[u8]) -> Result<Range<usize>, Error> {
     let mut r = Reader::new(body);
@@ -217,10 +214,10 @@ pub(crate) fn privacy_body(body: &[u8]) -> Result<Range<usize>, Error> {
     Ok(sealed)
 }
 
-/// The count before opaque data.
+/// Length of the count before opaque data.
 pub(crate) const LENGTH_LEN: usize = 4;
 
-/// Longest checksum: those of RFC 4121 have a header of 16 bytes and at most 24 more.
+/// Longest checksum: tokens of RFC 4121 have a header of 16 bytes and at most 24 more.
 const CHECKSUM_LEN_MAX: usize = 256;
 
 #[cfg(test)]
@@ -244,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_are_told_from_what_can_not_be_read() {
+    fn other_versions_differ_from_undecodable_ones() {
         // RFC 2203, section 5.1: AUTH_REJECTEDCRED for a version that is not supported.
         let credential = Credential { procedure: Procedure::Data, seq: GssSeq(1), service: Service::None, handle: b"" };
         let mut body = bytes(&credential);
@@ -264,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contexts_creation_has_neither_service_nor_number() {
+    fn creation_has_neither_service_nor_number() {
         // RFC 2203, section 5.2.2.
         let body = |procedure: u32, service: u32| [1, procedure, u32::MAX, service, 0].map(u32::to_be_bytes).concat();
         for service in [0, 1, 3, 7, u32::MAX] {

@@ -1,42 +1,42 @@
-//! The bounded reader. Every length is checked against the caller's limit and against what is left.
+//! Bounded reader: every length is checked against the caller's limit and the remaining input.
 
 use crate::pad_len;
 
-/// Why bytes are not the XDR that was asked for. Always the sender's fault.
+/// Decoding errors. Always the sender's fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The input ends inside a value.
+    /// The input ends within a value.
     #[error("XDR ends {missing} bytes early")]
     Truncated {
-        /// How many bytes more the value needs.
+        /// Missing bytes.
         missing: usize,
     },
-    /// A length or count is over the limit that the protocol sets.
+    /// A length or count exceeds the protocol's limit.
     #[error("XDR length {len} is over the limit of {max}")]
     TooLong {
-        /// The length that the input names.
+        /// Length in the input.
         len: usize,
         /// The limit.
         max: usize,
     },
-    /// Padding is not zero (RFC 4506, section 3: residual bytes are zero).
+    /// Padding that is not zero (RFC 4506, section 3).
     #[error("XDR padding is not zero")]
     Padding,
     /// A boolean that is neither 0 nor 1 (RFC 4506, section 4.4).
     #[error("XDR boolean has the value {0}")]
     Bool(u32),
-    /// An enumeration or union discriminant that the definition lacks.
+    /// Undefined enumeration value or union discriminant.
     #[error("XDR {what} has the unknown value {value}")]
     Unknown {
-        /// Which enumeration.
+        /// Type.
         what: &'static str,
-        /// The value found.
+        /// Value.
         value: u32,
     },
-    /// A value that the type can hold but its definition forbids.
+    /// A value that the definition forbids.
     #[error("XDR {0} is not valid")]
     Invalid(&'static str),
-    /// Bytes are left after the last value.
+    /// Bytes after the last value.
     #[error("{0} bytes follow the end of the XDR")]
     Trailing(usize),
 }
@@ -58,12 +58,12 @@ impl<'a> Reader<'a> {
         self.rest.len()
     }
 
-    /// What has not been read yet.
+    /// The unread rest.
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Ends the reading; an error if anything is left.
+    /// Ends reading. Errors: bytes are left.
     pub const fn finish(self) -> Result<(), Error> {
         match self.rest.len() {
             0 => Ok(()),
@@ -71,7 +71,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes `len` bytes as they are, without padding.
+    /// Takes `len` bytes without padding.
     pub fn take(&mut self, len: usize) -> Result<&'a [u8], Error> {
         match self.rest.split_at_checked(len) {
             Some((head, rest)) => {
@@ -111,8 +111,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Fixed-length opaque data (section 4.9) whose length is a multiple of 4 or whose padding is
-    /// checked.
+    /// Fixed-length opaque data with its padding (section 4.9).
     pub fn opaque_fixed<const N: usize>(&mut self) -> Result<[u8; N], Error> {
         let bytes = self.fixed::<N>()?;
         self.padding(N)?;
@@ -127,7 +126,7 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// A string (section 4.11) of at most `len_max` bytes; must be UTF-8.
+    /// A string (section 4.11) of at most `len_max` bytes in UTF-8.
     pub fn string(&mut self, len_max: usize) -> Result<&'a str, Error> {
         core::str::from_utf8(self.opaque(len_max)?).map_err(|_| Error::Invalid("string"))
     }
@@ -170,13 +169,13 @@ mod tests {
     use crate::Writer;
 
     #[test]
-    fn opaque_length_over_limit_is_refused_before_it_is_read() {
+    fn opaque_length_over_limit_is_refused() {
         let bytes = [0xff; 8];
         assert_eq!(Reader::new(&bytes).opaque(64), Err(Error::TooLong { len: 0xffff_ffff, max: 64 }));
     }
 
     #[test]
-    fn truncated_values_say_how_much_is_missing() {
+    fn truncated_values_report_missing_bytes() {
         assert_eq!(Reader::new(&[0, 0, 0]).u32(), Err(Error::Truncated { missing: 1 }));
         assert_eq!(Reader::new(&[0, 0, 0, 5, 1, 2]).opaque(8), Err(Error::Truncated { missing: 3 }));
     }
@@ -199,7 +198,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_is_written_is_read_back(a: u32, b: i64, c: Vec<u8>, d: bool, e: [u8; 7], f: Option<u64>) {
+        fn written_values_read_back(a: u32, b: i64, c: Vec<u8>, d: bool, e: [u8; 7], f: Option<u64>) {
             let mut w = Writer::new();
             w.u32(a); w.i64(b); w.opaque(&c); w.bool(d); w.opaque_fixed(&e);
             w.optional(f.as_ref(), |w, v| w.u64(*v));

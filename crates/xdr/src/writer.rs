@@ -1,8 +1,8 @@
-//! The writer: appends to a growing buffer, always in whole units of four bytes.
+//! Writer: appends to a growing buffer in units of four bytes.
 
 use crate::pad_len;
 
-/// Collects XDR.
+/// Encodes XDR.
 #[derive(Debug, Default, Clone)]
 pub struct Writer {
     bytes: Vec<u8>,
@@ -14,27 +14,27 @@ impl Writer {
         Self { bytes: Vec::new() }
     }
 
-    /// A writer that goes on after `bytes`, and reuses their allocation.
+    /// A writer that appends to `bytes` and reuses the allocation.
     pub const fn append_to(bytes: Vec<u8>) -> Self {
         Self { bytes }
     }
 
-    /// All that was written.
+    /// The encoded bytes.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// All that was written so far.
+    /// The encoded bytes so far.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Bytes written so far.
+    /// Number of bytes so far.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether nothing has been written.
+    /// Whether nothing was written.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -95,14 +95,14 @@ impl Writer {
         }
     }
 
-    /// Bytes that are already XDR.
+    /// Encoded XDR.
     pub fn raw(&mut self, xdr: &[u8]) {
         debug_assert_eq!(xdr.len() % 4, 0, "XDR comes in units of four bytes");
         self.bytes.extend_from_slice(xdr);
     }
 
-    /// Starts variable-length opaque data whose bytes the caller appends to [`Self::bytes_mut`];
-    /// [`Self::end_opaque`] takes what this returns, and fills in length and padding.
+    /// Starts variable-length opaque data, which the caller appends to [`Self::bytes_mut`]. Pass
+    /// the result to [`Self::end_opaque`], which fills in length and padding.
     pub fn begin_opaque(&mut self) -> usize {
         self.u32(0);
         self.bytes.len()
@@ -119,19 +119,17 @@ impl Writer {
         len
     }
 
-    /// Writes over the four bytes at `at`, which were written before: a count or status that is
-    /// known only now.
+    /// Overwrites four bytes at `at`: a count or status known only now.
     pub fn set_u32(&mut self, at: usize, value: u32) {
         self.bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
     }
 
-    /// Takes back all that was written after the first `len` bytes.
+    /// Removes everything after the first `len` bytes.
     pub fn truncate(&mut self, len: usize) {
         self.bytes.truncate(len);
     }
 
-    /// The buffer itself, to append opaque data in place; whoever does keeps to units of four bytes
-    /// in the end.
+    /// The buffer, to append opaque data in place; its final length must be a multiple of four.
     pub fn bytes_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
@@ -142,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn opaque_in_place_is_the_same_as_opaque_at_once() {
+    fn opaque_in_place_equals_opaque_at_once() {
         for len in 0..9 {
             let data = vec![7; len];
             let (mut at_once, mut in_place) = (Writer::new(), Writer::new());
@@ -155,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_can_be_set_and_taken_back() {
+    fn written_bytes_can_be_set_and_truncated() {
         let mut w = Writer::new();
         w.u32(1);
         w.u32(2);

@@ -1,5 +1,5 @@
-//! What is asked of libkrb5 itself: a credential cache that ends when it should, whose keys a
-//! keytab holds, and what a ticket that was refused does.
+//! Functions of libkrb5: private credential caches, keys in a keytab, and details of refused
+//! tickets.
 
 use std::ffi::{CStr, CString, c_int};
 use std::mem::MaybeUninit;
@@ -13,7 +13,7 @@ use super::{Gss, Status};
 use crate::fault::FAILURE;
 use crate::ticket::Request;
 
-/// A context of libkrb5: its configuration, and what it remembers of errors.
+/// A context of libkrb5: configuration and error state.
 struct Krb5 {
     handle: Handle,
     gss: &'static Gss,
@@ -43,7 +43,7 @@ impl Krb5 {
     }
 }
 
-/// Type and name of the keytab that is used where none is named.
+/// Type and name of the default keytab.
 pub(crate) fn default_keytab(gss: &'static Gss) -> Option<Vec<u8>> {
     let krb5 = Krb5::new(gss).ok()?;
     let mut name = [0u8; KEYTAB_NAME_LEN_MAX];
@@ -54,14 +54,14 @@ pub(crate) fn default_keytab(gss: &'static Gss) -> Option<Vec<u8>> {
     CStr::from_bytes_until_nul(&name).ok().map(|name| name.to_bytes().to_vec())
 }
 
-/// A keytab, which need not be there.
+/// A keytab, which may not exist.
 struct Keytab<'a> {
     handle: Handle,
     krb5: &'a Krb5,
 }
 
 impl<'a> Keytab<'a> {
-    /// Of this name, or the system's.
+    /// The keytab with this name, or the system's.
     fn new(krb5: &'a Krb5, name: Option<&CStr>) -> Result<Self, Status> {
         let mut handle = null_mut();
         let functions = &krb5.gss.functions;
@@ -83,8 +83,8 @@ impl Drop for Keytab<'_> {
     }
 }
 
-/// Whether a keytab, the system's if none, holds a key of such a principal. Reads it; the library
-/// wipes what it has read of keys, but for what is left on the stack.
+/// Whether a keytab, the system's if none, has a key of such a principal. Reads the keytab; the
+/// library wipes keys, but not the stack.
 pub(crate) fn holds_key(gss: &'static Gss, keytab: Option<&CStr>, is_such: impl Fn(&[u8]) -> bool) -> Result<bool, Status> {
     /// `KRB5_KT_END`.
     const END: i32 = -1_765_328_202;
@@ -116,7 +116,7 @@ pub(crate) fn holds_key(gss: &'static Gss, keytab: Option<&CStr>, is_such: impl 
     found
 }
 
-/// Longest name of a keytab, with its zero: a path, and its type before it.
+/// Longest keytab name with its terminator: type and path.
 const KEYTAB_NAME_LEN_MAX: usize = 4096 + 16;
 
 impl Drop for Krb5 {
@@ -126,9 +126,8 @@ impl Drop for Krb5 {
     }
 }
 
-/// A credential cache in memory, of a name that no other has. Its tickets and their keys are wiped
-/// when it is dropped: the library would keep them for the life of the process, whatever became of
-/// those who used them.
+/// A private credential cache in memory. Its tickets and keys are wiped when dropped; the library
+/// would keep them for the life of the process.
 pub(crate) struct MemoryCache {
     name: CString,
     handle: Handle,
@@ -139,7 +138,7 @@ pub(crate) struct MemoryCache {
 unsafe impl Send for MemoryCache {}
 
 impl MemoryCache {
-    /// An empty one.
+    /// An empty cache.
     pub(crate) fn new(gss: &'static Gss) -> Result<Self, Status> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let krb5 = Krb5::new(gss)?;
@@ -151,7 +150,7 @@ impl MemoryCache {
         Ok(Self { name, handle, krb5 })
     }
 
-    /// By which it is found.
+    /// Name of the cache.
     pub(crate) fn name(&self) -> CString {
         self.name.clone()
     }
@@ -165,33 +164,33 @@ impl Drop for MemoryCache {
     }
 }
 
-/// What a ticket and the authenticator beside it hold (RFC 4120, sections 5.3 and 5.5.1). Who sent
-/// them has, or had, the ticket's session key.
+/// Contents of a ticket and its authenticator (RFC 4120, sections 5.3 and 5.5.1). The sender has
+/// the ticket's session key.
 pub(crate) struct OpenedTicket {
-    /// Who was given the ticket.
+    /// Client of the ticket.
     pub(crate) client: Vec<u8>,
-    /// When the ticket begins and ends, seconds since 1970.
+    /// Start and end of the ticket, seconds since 1970.
     pub(crate) start_s: u64,
     pub(crate) end_s: u64,
-    /// The authenticator's plain text.
+    /// Plaintext of the authenticator.
     pub(crate) authenticator: Zeroizing<Vec<u8>>,
-    /// The key that client and service share.
+    /// Session key.
     #[cfg(test)]
     pub(crate) session: Zeroizing<Vec<u8>>,
 }
 
-/// How far a request could be opened.
+/// Result of opening a request.
 pub(crate) enum Opened {
-    /// Not at all: the keytab lacks the ticket's key, or it is no ticket.
+    /// Not a ticket, or its key is not in the keytab.
     Nothing,
-    /// The ticket, and not what came with it: whoever sent it need not be its owner.
+    /// The ticket alone: the sender need not be its owner.
     TicketAlone,
-    /// Both.
+    /// Ticket and authenticator.
     All(OpenedTicket),
 }
 
 impl Opened {
-    /// Opens a request by the keys of a keytab, the system's if none. Reads the keytab.
+    /// Opens a request with a keytab, the system's if none.
     pub(crate) fn of(gss: &'static Gss, keytab: Option<&CStr>, request: &Request<'_>) -> Self {
         Self::try_of(gss, keytab, request).unwrap_or(Self::Nothing)
     }
@@ -218,14 +217,14 @@ impl Opened {
 
 impl Krb5 {
     fn read(&self, part: &EncTicketPart, request: &Request<'_>) -> Option<OpenedTicket> {
-        /// The key usage of an AP-REQ's authenticator (RFC 4120, section 7.5.1).
+        /// Key usage of an AP-REQ's authenticator (RFC 4120, section 7.5.1).
         const AUTHENTICATOR: i32 = 11;
         if part.session.is_null() {
             return None;
         }
         let (enctype, cipher) = request.authenticator;
         let sealed = EncData { magic: 0, enctype, kvno: 0, ciphertext: data(cipher)? };
-        // No plain text is longer than what it was sealed to.
+        // Plaintext is never longer than ciphertext.
         let mut authenticator = Zeroizing::new(vec![0; cipher.len()]);
         let mut plain = Data { magic: 0, length: authenticator.len() as u32, data: authenticator.as_mut_ptr().cast() };
         // SAFETY: the key is the ticket's; all pointers are to values that outlive the call, and the output

@@ -1,4 +1,4 @@
-//! The library's own types and functions, as its headers have them.
+//! Types and functions of the library's headers.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -105,7 +105,7 @@ pub(super) struct EncData {
     pub(super) ciphertext: Data,
 }
 
-/// `krb5_enc_tkt_part`, as far as it is read.
+/// `krb5_enc_tkt_part`, up to the fields used.
 #[repr(C)]
 pub(super) struct EncTicketPart {
     pub(super) magic: i32,
@@ -135,7 +135,7 @@ pub(super) struct RawTicket {
     pub(super) enc_part2: *const EncTicketPart,
 }
 
-/// Declares the functions that are looked up, and how.
+/// Declares functions to look up.
 macro_rules! functions {
     ($($field:ident: $symbol:literal fn($($argument:ty),* $(,)?) $(-> $result:ty)?;)*) => {
         pub(super) struct Functions {

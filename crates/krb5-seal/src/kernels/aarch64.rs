@@ -1,6 +1,5 @@
-//! AES with the cryptographic extension of ARMv8: CBC encryption of 4 or 8 messages interleaved,
-//! decryption 8 blocks at a time. The hashes are the plain ones, which use the extension themselves
-//! where the CPU has it.
+//! AES with the ARMv8 cryptographic extension: CBC encryption of 4 or 8 interleaved messages,
+//! decryption of 8 blocks at a time. Hashes are the plain ones, which use the extension themselves.
 
 use std::arch::aarch64::*;
 
@@ -21,7 +20,7 @@ unsafe fn encrypt(items: &mut [CbcItem]) {
     unsafe { if items.len() <= 4 { lanes::encrypt(items, &FORMS4) } else { lanes::encrypt(items, &FORMS8) } }
 }
 
-/// As [`lanes::CbcWide`] says.
+/// See [`lanes::CbcWide`].
 #[target_feature(enable = "neon,aes")]
 unsafe fn wide<const N: usize, const ROUNDS: usize, const SAME: bool>(lanes: &mut CbcLanes<N>, blocks: usize) {
     let data = lanes.data;
@@ -34,7 +33,7 @@ unsafe fn wide<const N: usize, const ROUNDS: usize, const SAME: bool>(lanes: &mu
             for lane in 0..N {
                 x[lane] = veorq_u8(x[lane], vld1q_u8(data[lane].add(16 * block)));
             }
-            // AESE adds the key first, so the last key is added by itself.
+            // AESE adds the key first, so the last key is added separately.
             for round in 0..ROUNDS - 1 {
                 for lane in 0..N {
                     x[lane] = vaesmcq_u8(vaeseq_u8(x[lane], key(round, lane)));

@@ -1,6 +1,5 @@
-//! Gives items to lanes: every lane works on an item of its own, all take as many blocks at once as
-//! the shortest has left, and a lane whose item ends takes the next one. Lanes without work repeat
-//! a busy lane's, which costs nothing in lockstep and changes nothing.
+//! Assigns items to lanes. All lanes process as many blocks as the shortest has left; a lane whose
+//! item ends takes the next one. Idle lanes repeat a busy lane's work, at no cost.
 
 use std::mem::MaybeUninit;
 
@@ -10,27 +9,27 @@ use super::{CbcItem, HashItem, Segment};
 use crate::keys::AesKey;
 use crate::wipe::wipe_frame;
 
-/// States of `N` messages, word by word, and where their next blocks lie.
+/// States of `N` messages, word by word, and their next blocks.
 #[repr(C, align(64))]
 pub(super) struct HashLanes<T, const WORDS: usize, const N: usize> {
     pub(super) state: [[T; N]; WORDS],
     pub(super) data: [*const u8; N],
 }
 
-/// Compresses this many blocks of every lane, whose pointers are moved on.
+/// Compresses this many blocks of every lane and advances the pointers.
 pub(super) type HashWide<T, const WORDS: usize, const N: usize> = unsafe fn(&mut HashLanes<T, WORDS, N>, usize);
 
-/// An item's place in a lane.
+/// Position of a lane in its item.
 #[derive(Clone, Copy)]
 struct Turn {
     item: usize,
-    /// The segment in work, and the blocks that are left of it.
+    /// Current segment and its remaining blocks.
     segment: usize,
     left: usize,
 }
 
 impl Turn {
-    /// The first segment at or after `segment` that has blocks.
+    /// The first non-empty segment from `segment` on.
     fn at(item: usize, segments: &[Segment; 2], segment: usize) -> Option<Turn> {
         (segment..2).find(|at| segments[*at].blocks > 0).map(|segment| Turn { item, segment, left: segments[segment].blocks })
     }
@@ -144,17 +143,17 @@ unsafe fn finish<T: DefaultIsZeroes, const WORDS: usize, const N: usize>(
     }
 }
 
-/// Keys, chains and places of `N` messages.
+/// Keys, chains and positions of `N` messages.
 #[repr(C, align(64))]
 pub(super) struct CbcLanes<const N: usize> {
-    /// Round by round, the key of each lane, as far as the kernel reads them.
+    /// Round keys of each lane, as far as the kernel reads them.
     pub(super) keys: [[MaybeUninit<[u8; 16]>; N]; 15],
     pub(super) chain: [[u8; 16]; N],
     pub(super) data: [*mut u8; N],
 }
 
 impl<const N: usize> CbcLanes<N> {
-    /// All chains zero, and no keys.
+    /// Zero chains and no keys.
     pub(super) fn new(data: [*mut u8; N]) -> CbcLanes<N> {
         CbcLanes { keys: [const { [const { MaybeUninit::uninit() }; N] }; 15], chain: [[0; 16]; N], data }
     }
@@ -174,12 +173,11 @@ impl<const N: usize> CbcLanes<N> {
     }
 }
 
-/// Encrypts this many blocks of every lane in place; pointers and chains are moved on. Lanes may be
-/// the same message's: those compute and write the same, so all lanes' blocks are read before one
-/// is written.
+/// Encrypts this many blocks of every lane in place and advances pointers and chains. Lanes may
+/// repeat a message: they write equal data, so all blocks are read before any is written.
 pub(super) type CbcWide<const N: usize> = unsafe fn(&mut CbcLanes<N>, usize);
 
-/// The forms of one kernel: `[rounds: 10 or 14][every lane has the same key]`.
+/// Variants of a kernel: `[rounds: 10 or 14][every lane has the same key]`.
 pub(super) struct CbcForms<const N: usize> {
     pub(super) rounds10: [CbcWide<N>; 2],
     pub(super) rounds14: [CbcWide<N>; 2],
@@ -196,7 +194,7 @@ pub(super) unsafe fn encrypt<const N: usize>(items: &mut [CbcItem], forms: &CbcF
     let forms = if rounds == 10 { &forms.rounds10 } else { &forms.rounds14 };
     let mut lanes = CbcLanes::new([std::ptr::null_mut(); N]);
     let mut turns: [Option<Turn>; N] = [None; N];
-    // Whose key a lane's column holds.
+    // Key in each lane's column.
     let mut holds = [std::ptr::null::<AesKey>(); N];
     let mut next = 0;
     loop {
@@ -229,7 +227,7 @@ pub(super) unsafe fn encrypt<const N: usize>(items: &mut [CbcItem], forms: &CbcF
         }
         for lane in 0..N {
             let key = key_of(lane).unwrap_or(any_key);
-            // With one key for all, the kernel reads the first lane's only.
+            // With one key for all, the kernel reads only the first lane's.
             if holds[lane] != key && (lane == 0 || !same) {
                 // SAFETY: the caller promises that keys are valid for reads.
                 lanes.set_key(lane, unsafe { &*key });

@@ -1,9 +1,8 @@
-//! Kernels: the block functions for each kind of CPU, behind one table that is chosen once, at run
-//! time.
+//! Kernels: block functions for each kind of CPU, in a table chosen once at run time.
 //!
-//! A kernel takes a list of items, each with its own key or state, its own place and its own
-//! length, and works on as many side by side as it has lanes, giving a lane the next item when one
-//! ends. All kernels compute the same; they are tested against the plain one.
+//! A kernel takes a list of items, each with its own key or state, place and length. It processes
+//! as many side by side as it has lanes. All kernels compute the same; tests compare them with the
+//! plain one.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -20,13 +19,13 @@ use std::sync::OnceLock;
 
 use crate::keys::AesKey;
 
-/// Messages that are in work at once: the widest kernel's lanes.
+/// Messages in progress: the lanes of the widest kernel.
 pub(crate) const LANES_MAX: usize = 32;
 
-/// Short messages that are hashed together at most.
+/// Most short messages hashed together.
 pub(crate) const SHORTS_MAX: usize = 16;
 
-/// Whole blocks in one piece of memory.
+/// Whole blocks in contiguous memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Segment {
     pub(crate) start: *mut u8,
@@ -62,84 +61,82 @@ pub(crate) struct CbcItem {
     pub(crate) segments: [Segment; 2],
 }
 
-/// A hash's compression over a list of items.
+/// Compression of a hash over a list of items.
 pub(crate) struct HashKernel<S> {
     pub(crate) name: &'static str,
-    /// Runs items; as [`HashItem`] says.
+    /// Runs items; see [`HashItem`].
     pub(crate) many: unsafe fn(&mut [HashItem<S>]),
-    /// For short messages, where the CPU has instructions for this hash.
+    /// Variant for short messages, on CPUs with instructions for this hash.
     pub(crate) few: Option<HashFew<S>>,
 }
 
-/// Compresses so many blocks of each of two messages from where they lie, which are valid for reads
-/// of them: side by side as far as both go.
+/// Compresses blocks of two messages side by side, as far as both go. The blocks must be valid for
+/// reads.
 pub(crate) type HashFew<S> = unsafe fn(&mut [S; 2], [*const u8; 2], [usize; 2]);
 
 /// CBC encryption over a list of items.
 pub(crate) struct EncryptKernel {
     pub(crate) name: &'static str,
-    /// Runs items; as [`CbcItem`] says.
+    /// Runs items; see [`CbcItem`].
     pub(crate) many: unsafe fn(&mut [CbcItem]),
 }
 
 /// CBC decryption within one message.
 pub(crate) struct DecryptKernel {
     pub(crate) name: &'static str,
-    /// Decrypts blocks in place; `chain` is the ciphertext block before them, and the last of
-    /// theirs afterwards.
+    /// Decrypts blocks in place; `chain` is the preceding ciphertext block, and afterwards the last
+    /// one.
     pub(crate) one: fn(&AesKey, &mut [u8; 16], &mut [[u8; 16]]),
 }
 
-/// A message of RFC 3962 whose hash and cipher go together.
+/// A message of RFC 3962, hashed and encrypted in one pass.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "there is no such kernel"))]
 pub(crate) struct Stitched {
-    /// Valid for reads; all items' keys are of one length.
+    /// Valid for reads; all items' keys have the same length.
     pub(crate) key: *const AesKey,
     pub(crate) chain: [u8; 16],
     pub(crate) state: [u32; 5],
     pub(crate) data: *mut u8,
 }
 
-/// Messages that any kernel takes together at most.
+/// Most messages of one stitched pass.
 pub(crate) const STITCHED_MAX: usize = 16;
 
-/// Hash and cipher of a few messages in one pass.
+/// Hashes and encrypts a few messages in one pass.
 #[derive(Clone, Copy)]
 pub(crate) struct StitchedKernel {
-    /// Messages that are taken together at most.
+    /// Most messages of one pass.
     pub(crate) messages_max: usize,
-    /// Hashes and then encrypts so many blocks of 64 bytes of each message in place; the data is
-    /// valid for reads and writes of them and used by nothing else. Chains and states are moved
-    /// on.
+    /// Hashes and then encrypts blocks of 64 bytes of each message in place. The data must be valid
+    /// for reads and writes and unaliased. Advances chains and states.
     pub(crate) seal: unsafe fn(&mut [Stitched], usize),
 }
 
-/// A message of RFC 8009 whose cipher and hash go together.
+/// A message of RFC 8009, encrypted and hashed in one pass.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "there is no such kernel"))]
 pub(crate) struct StitchedOne<S> {
-    /// Valid for reads; as long as goes with the hash.
+    /// Valid for reads, with the length that belongs to the hash.
     pub(crate) key: *const AesKey,
     pub(crate) chain: [u8; 16],
     pub(crate) state: S,
-    /// What is to be encrypted, in place.
+    /// Data to encrypt in place.
     pub(crate) cipher: *mut u8,
-    /// What is to be hashed: a block further on than what is encrypted it holds nothing that is
-    /// not.
+    /// Data to hash; its blocks lag behind encryption.
     pub(crate) hash: *const u8,
 }
 
-/// Encrypts so many times a block of the hash in place, and hashes one block less, each after what
-/// it holds has been encrypted. What is encrypted is valid for reads and writes, what is hashed for
-/// reads, and neither is used by anything else. Chain and state are moved on.
+/// Encrypts `steps` hash blocks in place, and hashes one block less, each after its encryption. The
+/// data to encrypt must be valid for reads and writes, the data to hash for reads, both unaliased.
+/// Advances chain and state.
 pub(crate) type StitchOne<S> = unsafe fn(&mut StitchedOne<S>, usize);
 
 /// A set of kernels that this CPU can run.
 #[derive(Clone, Copy)]
 pub struct Kernels {
     name: &'static str,
-    /// Messages that are worth having in work at once.
+    /// Useful number of messages in progress.
     pub(crate) lanes: usize,
-    /// Short ones that are hashed together, at most [`SHORTS_MAX`].
+    /// Short messages hashed together, at most [`SHORTS_MAX`].
     pub(crate) shorts: usize,
     pub(crate) encrypt: &'static EncryptKernel,
     pub(crate) decrypt: &'static DecryptKernel,
@@ -156,20 +153,18 @@ impl Kernels {
         Kernels::available().last().expect("the plain kernels run everywhere")
     }
 
-    /// All sets that this CPU can run, slowest first: for benchmarks and tests.
+    /// All sets that this CPU can run, slowest first, for benchmarks and tests.
     pub fn available() -> &'static [Kernels] {
         static AVAILABLE: OnceLock<Vec<Kernels>> = OnceLock::new();
         AVAILABLE.get_or_init(detect)
     }
 
-    /// Messages of RFC 3962 that are sealed fastest in lockstep: hash and cipher in one pass beat
-    /// either over more lanes.
+    /// Number of RFC 3962 messages sealed fastest in lockstep: one pass beats more lanes.
     pub(crate) fn stitched_lanes(&self) -> usize {
         self.stitched.map_or(self.lanes, |stitched| stitched.messages_max)
     }
 
-    /// Long messages that are sealed fastest side by side: more gain nothing, and are worth no
-    /// waiting.
+    /// Number of long messages sealed fastest side by side; more gain nothing.
     pub fn long_messages(&self) -> usize {
         self.stitched_lanes().min(16)
     }
@@ -179,22 +174,21 @@ impl Kernels {
         self.name
     }
 
-    /// What each part is, for logs and benchmarks.
+    /// Description of each part, for logs and benchmarks.
     pub fn describe(&self) -> String {
         let Kernels { encrypt, decrypt, sha1, sha256, sha512, .. } = self;
         format!("encrypt {}, decrypt {}, sha1 {}, sha256 {}, sha384 {}", encrypt.name, decrypt.name, sha1.name, sha256.name, sha512.name)
     }
 }
 
-/// How the set calls itself that is none of ours: on a CPU with instructions for AES it is no
-/// measure of what goes without them.
+/// Name of the plain set. On a CPU with AES instructions it uses them too.
 const PLAIN: &str = "RustCrypto (detects the CPU)";
 
 /// All sets of all CPUs.
 #[cfg(test)]
 pub(crate) const ALL_NAMES: [&str; 7] = [PLAIN, "AES-NI", "AVX2", "VAES-256", "AVX-512", "VAES-512", "ARMv8"];
 
-/// The plain set, and after it each set that this CPU can run, slowest first.
+/// The plain set, followed by each set that this CPU can run, slowest first.
 fn detect() -> Vec<Kernels> {
     let mut sets = vec![Kernels {
         name: PLAIN,

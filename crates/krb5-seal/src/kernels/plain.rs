@@ -1,6 +1,5 @@
-//! Kernels without instructions of our choosing: RustCrypto's, which use what they find the CPU to
-//! have (AES-NI and SHA-NI among it) or else are bit-sliced, one message after another. The measure
-//! of correctness for all others.
+//! Plain kernels by RustCrypto, which uses CPU features it detects (such as AES-NI and SHA-NI) or
+//! bit-slicing, one message after another. Reference for all others.
 
 use super::{CbcItem, DecryptKernel, EncryptKernel, HashItem, HashKernel};
 use crate::digest::{Digest, Sha1, Sha256, Sha384};
@@ -45,7 +44,7 @@ fn decrypt(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
     wipe_cipher();
 }
 
-/// In a frame of its own, as the cipher is made there.
+/// A separate frame, as the cipher is made there.
 #[inline(never)]
 fn decrypt_one(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
     let cipher = key.plain();

@@ -1,6 +1,5 @@
-//! Every kernel that this CPU can run against the plain one: random keys, lengths of every class,
-//! any number of messages at once. A kernel that the CPU lacks is not in the list, and so not
-//! tested there.
+//! Every kernel of this CPU against the plain one: random keys, lengths of every class, any number
+//! of messages. Kernels that the CPU lacks are not tested.
 
 use proptest::prelude::*;
 
@@ -10,7 +9,7 @@ use crate::kernels::{CbcItem, HashItem, Kernels, STITCHED_MAX, Segment, Stitched
 use crate::keys::AesKey;
 use crate::*;
 
-/// Lengths round the edges of blocks, in blocks of any size, and beyond a step.
+/// Lengths around block edges, and beyond a step.
 fn lens() -> impl Strategy<Value = usize> {
     let near = |block: usize| (0..=4usize, 0..3usize).prop_map(move |(count, off)| (count * block + off).saturating_sub(1));
     prop_oneof![near(16), near(64), near(128), 0..700usize, 3900..4400usize, 8100..9000usize, Just(65_536), Just(40_001)]
@@ -21,7 +20,7 @@ fn hash_items<D: Digest>(counts: &[(u8, u8)], data: &mut [Vec<u8>]) -> Vec<HashI
         .iter()
         .zip(data)
         .map(|((first, second), data)| {
-            // One byte off, so that nothing is aligned.
+            // Unaligned on purpose.
             let start = data[1..].as_mut_ptr();
             let first = Segment { start, blocks: usize::from(*first) };
             let second = Segment { start: start.wrapping_add(first.blocks * D::BLOCK_LEN), blocks: usize::from(*second) };
@@ -95,26 +94,26 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn hashes_are_the_plain_ones(counts in prop::collection::vec((0..6u8, 0..3u8), 0..40), seed: u64) {
+    fn hashes_agree_with_plain_kernel(counts in prop::collection::vec((0..6u8, 0..3u8), 0..40), seed: u64) {
         check_hash::<Sha1>(&counts, seed >> 1);
         check_hash::<Sha256>(&counts, seed >> 1);
         check_hash::<Sha384>(&counts, seed >> 1);
     }
 
     #[test]
-    fn long_messages_hash_as_the_plain_ones(counts in prop::collection::vec((0..=255u8, 0..=255u8), 0..20), seed: u64) {
+    fn long_messages_hash_like_plain_kernel(counts in prop::collection::vec((0..=255u8, 0..=255u8), 0..20), seed: u64) {
         check_hash::<Sha1>(&counts, seed >> 1);
         check_hash::<Sha256>(&counts, seed >> 1);
         check_hash::<Sha384>(&counts, seed >> 1);
     }
 
     #[test]
-    fn cbc_is_the_plain_one(wide: bool, one_key: bool, counts in prop::collection::vec((0..70u8, 0..3u8), 0..70), seed: u64) {
+    fn cbc_agrees_with_plain_kernel(wide: bool, one_key: bool, counts in prop::collection::vec((0..70u8, 0..3u8), 0..70), seed: u64) {
         check_cbc(if wide { 32 } else { 16 }, one_key, &counts, seed >> 1);
     }
 
     #[test]
-    fn stitched_is_hash_then_cipher(wide: bool, blocks in 0..300usize, count in 1..=STITCHED_MAX, seed: u64) {
+    fn stitched_equals_hash_then_cipher(wide: bool, blocks in 0..300usize, count in 1..=STITCHED_MAX, seed: u64) {
         let keys: Vec<AesKey> = (0..count).map(|at| AesKey::new(&bytes(seed ^ at as u64, if wide { 32 } else { 16 }))).collect();
         let messages: Vec<Vec<u8>> = (0..count).map(|at| bytes(seed ^ (100 + at as u64), 64 * blocks)).collect();
         let expected = |at: usize| {
@@ -145,9 +144,9 @@ proptest! {
         }
     }
 
-    /// One message or two of an enctype, of which some kernels have ways of their own.
+    /// One or two messages, for which some kernels have special code.
     #[test]
-    fn one_message_and_two_are_the_plain_ones(enctype in 0..4usize, first in lens(), second in prop::option::of(lens()), damage: bool, seed: u64) {
+    fn one_and_two_messages_agree_with_plain_kernel(enctype in 0..4usize, first in lens(), second in prop::option::of(lens()), damage: bool, seed: u64) {
         let enctype = Enctype::ALL[enctype];
         let context = |role| ContextKeys::new(enctype, &bytes(seed, enctype.key_len()), role, true).expect("the enctype's length");
         let (initiator, acceptor) = (context(Role::Initiator), context(Role::Acceptor));
@@ -174,9 +173,10 @@ proptest! {
         }
     }
 
-    /// Whole tokens of all enctypes, keys and lengths in one batch: as the plain kernels make them one by one, opened by all kernels.
+    /// Tokens of all enctypes, keys and lengths in one batch equal those of the plain kernels, and
+    /// all kernels open them.
     #[test]
-    fn batches_are_what_single_messages_are(messages in prop::collection::vec((0..4usize, 0..3u64, lens(), any::<bool>()), 1..50), seed: u64) {
+    fn batches_equal_single_messages(messages in prop::collection::vec((0..4usize, 0..3u64, lens(), any::<bool>()), 1..50), seed: u64) {
         let context = |enctype: usize, key: u64, role| {
             let enctype = Enctype::ALL[enctype];
             ContextKeys::new(enctype, &bytes(key, enctype.key_len()), role, true).expect("the enctype's length")
@@ -237,7 +237,7 @@ proptest! {
     }
 
     #[test]
-    fn mic_batches_are_what_single_ones_are(messages in prop::collection::vec((0..4usize, lens(), 0..5usize, any::<bool>()), 1..50)) {
+    fn mic_batches_equal_single_mics(messages in prop::collection::vec((0..4usize, lens(), 0..5usize, any::<bool>()), 1..50)) {
         let context = |enctype: usize, role| {
             let enctype = Enctype::ALL[enctype];
             ContextKeys::new(enctype, &bytes(7, enctype.key_len()), role, false).expect("the enctype's length")
@@ -285,17 +285,16 @@ proptest! {
 }
 
 #[test]
-fn the_last_set_is_the_best_one() {
+fn last_set_is_the_best() {
     let best = Kernels::best();
     assert!(std::ptr::eq(best, Kernels::available().last().expect("there is the plain one")));
     assert!(Kernels::available()[0].name().starts_with("RustCrypto"));
     assert!(best.describe().contains(best.encrypt.name));
 }
 
-/// Tells which sets this CPU lacks, and so no test has run; docs/performance.md says how to run
-/// them.
+/// Prints the sets that this CPU lacks, which no test has run.
 #[test]
-fn what_this_cpu_lacks_is_told() {
+fn missing_cpu_features_are_printed() {
     let here: Vec<&str> = Kernels::available().iter().map(Kernels::name).collect();
     let lacking: Vec<&&str> = crate::kernels::ALL_NAMES.iter().filter(|name| !here.contains(name)).collect();
     for name in &lacking {

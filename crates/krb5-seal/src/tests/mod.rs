@@ -1,5 +1,4 @@
-//! Tests that look inside: published vectors, tokens, kernels against the plain one, what is left
-//! in memory.
+//! Internal tests: published vectors, tokens, kernels, wiping.
 
 mod kernels;
 mod tokens;
@@ -8,13 +7,13 @@ mod wiped;
 
 use data_encoding::HEXLOWER_PERMISSIVE;
 
-/// Bytes from hexadecimal digits; spaces are left out.
+/// Bytes from hexadecimal digits; spaces are ignored.
 fn hex(digits: &str) -> Vec<u8> {
     let digits: String = digits.chars().filter(|digit| !digit.is_whitespace()).collect();
     HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).expect("hexadecimal")
 }
 
-/// A sequence of bytes that a seed decides; splitmix64.
+/// Bytes from a seed (splitmix64).
 fn bytes(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed;
     let mut next = || {

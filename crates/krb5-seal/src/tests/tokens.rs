@@ -1,5 +1,5 @@
-//! Tokens: between the two sides of a context, with every flag, rotation and filler, and against a
-//! plain reading of RFC 4121.
+//! Tokens between the two sides of a context, with every flag, rotation and filler, and against a
+//! literal reading of RFC 4121.
 
 use super::{bytes, hex};
 use crate::digest::{HmacPads, Sha1, Sha256, Sha384};
@@ -22,7 +22,7 @@ fn seal(keys: &ContextKeys, seq: u64, body: &[u8]) -> Vec<u8> {
     token
 }
 
-/// RFC 4121 section 4.2.4 as it is written: any flags, EC and RRC.
+/// RFC 4121 section 4.2.4 literally: any flags, EC and RRC.
 fn make_wrap(keys: &ContextKeys, flags: u8, seq: u64, body: &[u8], filler_len: u16, rotation: u16) -> Vec<u8> {
     use crate::derive::{Purpose, derive};
     let enctype = keys.enctype();
@@ -63,7 +63,7 @@ fn make_wrap(keys: &ContextKeys, flags: u8, seq: u64, body: &[u8], filler_len: u
     header
 }
 
-/// CBC-CS3, a block at a time.
+/// CBC-CS3, block by block.
 fn encrypt(key: &[u8], plaintext: &[u8]) -> Vec<u8> {
     let key = crate::keys::AesKey::new(key).plain();
     let mut padded = plaintext.to_vec();
@@ -104,7 +104,7 @@ fn sealed_tokens_open_on_the_other_side() {
 }
 
 #[test]
-fn seal_is_what_the_rfc_writes() {
+fn seal_matches_rfc_4121() {
     for enctype in Enctype::ALL {
         let (initiator, acceptor) = context(enctype, true);
         for len in BODY_LENS {
@@ -121,7 +121,7 @@ fn seal_is_what_the_rfc_writes() {
 }
 
 #[test]
-fn any_rotation_and_filler_is_taken() {
+fn any_rotation_and_filler_is_accepted() {
     for enctype in Enctype::ALL {
         let (_, acceptor) = context(enctype, true);
         for len in [0, 1, 16, 37, 64, 300] {
@@ -138,7 +138,7 @@ fn any_rotation_and_filler_is_taken() {
 }
 
 #[test]
-fn tokens_without_confidentiality_are_told_apart() {
+fn unencrypted_tokens_are_distinguished() {
     for enctype in Enctype::ALL {
         let (_, acceptor) = context(enctype, true);
         for len in [0, 1, 16, 37, 64, 300, 5000] {
@@ -157,10 +157,10 @@ fn tokens_without_confidentiality_are_told_apart() {
 }
 
 #[test]
-fn one_flipped_bit_anywhere_is_refused() {
+fn one_flipped_bit_is_refused() {
     for enctype in Enctype::ALL {
         let (initiator, acceptor) = context(enctype, true);
-        // An odd number of bytes to rotate: no changed rotation comes out even.
+        // An odd number of bytes, so that no changed rotation gives the same bytes.
         for len in [5, 101] {
             let body = bytes(4, len);
             let sealed = seal(&initiator, 11, &body);
@@ -191,7 +191,7 @@ fn one_flipped_bit_anywhere_is_refused() {
 }
 
 #[test]
-fn a_cut_or_longer_token_is_refused() {
+fn truncated_or_extended_token_is_refused() {
     for enctype in Enctype::ALL {
         let (initiator, acceptor) = context(enctype, false);
         let sealed = seal(&initiator, 1, b"some body");
@@ -213,7 +213,7 @@ fn a_cut_or_longer_token_is_refused() {
 }
 
 #[test]
-fn a_refused_token_leaves_no_plaintext() {
+fn refused_token_leaves_no_plaintext() {
     for enctype in Enctype::ALL {
         let (initiator, acceptor) = context(enctype, false);
         let body = [0x5a; 200];
@@ -226,7 +226,7 @@ fn a_refused_token_leaves_no_plaintext() {
 }
 
 #[test]
-fn direction_and_subkey_must_be_the_contexts() {
+fn direction_and_subkey_must_match_context() {
     for enctype in Enctype::ALL {
         let (initiator, acceptor) = context(enctype, true);
         let (other, _) = context(enctype, false);
@@ -236,7 +236,7 @@ fn direction_and_subkey_must_be_the_contexts() {
         let mut without = seal(&other, 1, b"without subkey");
         assert_eq!(acceptor.open(&mut without), Err(TokenError::Subkey));
         assert_eq!(acceptor.verify_mic(&[b"x"], &other.mic(1, &[b"x"])), Err(TokenError::Subkey));
-        // Flags that RFC 4121 reserves are ignored, but covered by the checksum.
+        // Reserved flags are ignored but covered by the checksum.
         let mut reserved = make_wrap(&acceptor, 0xfe, 3, b"body", 0, 0);
         assert!(acceptor.open(&mut reserved).is_ok());
         assert_eq!(initiator.open(&mut make_wrap(&acceptor, 6, 3, b"body", 0, 0)), Err(TokenError::Reflected));
@@ -244,8 +244,8 @@ fn direction_and_subkey_must_be_the_contexts() {
 }
 
 #[test]
-fn the_encrypted_header_must_be_the_clear_one() {
-    // Sequence number altered in clear: only the copy tells.
+fn encrypted_header_must_equal_clear_header() {
+    // The clear sequence number is altered: only the copy reveals it.
     for enctype in Enctype::ALL {
         let (initiator, acceptor) = context(enctype, true);
         let mut token = seal(&initiator, 1, b"body");
@@ -255,7 +255,7 @@ fn the_encrypted_header_must_be_the_clear_one() {
 }
 
 #[test]
-fn mic_does_not_depend_on_how_the_body_is_cut() {
+fn mic_is_independent_of_parts() {
     for enctype in Enctype::ALL {
         let (initiator, acceptor) = context(enctype, true);
         for len in BODY_LENS {
@@ -272,7 +272,7 @@ fn mic_does_not_depend_on_how_the_body_is_cut() {
 }
 
 #[test]
-fn mic_is_what_the_rfc_writes() {
+fn mic_matches_rfc_4121() {
     // RFC 4121 section 4.2.4: HMAC(Kc, body | header); the key's usage is 25 for the initiator, 23 for
     // the acceptor.
     use crate::derive::{Purpose, derive};
@@ -287,7 +287,7 @@ fn mic_is_what_the_rfc_writes() {
 }
 
 #[test]
-fn a_buffer_without_room_is_left_alone() {
+fn short_buffer_is_left_unchanged() {
     let (initiator, _) = context(Enctype::Aes256CtsHmacSha1_96, true);
     let mut token = vec![7; initiator.header_len() + initiator.trailer_len() - 1];
     assert_eq!(initiator.seal(1, [0; 16], &mut token), Err(TokenError::Room));
@@ -295,7 +295,7 @@ fn a_buffer_without_room_is_left_alone() {
 }
 
 #[test]
-fn keys_of_a_wrong_length_are_refused() {
+fn keys_of_wrong_length_are_refused() {
     for enctype in Enctype::ALL {
         for len in [0, 15, 17, 24, 31, 33, 48 - enctype.key_len()] {
             assert!(ContextKeys::new(enctype, &vec![1; len], Role::Acceptor, true).is_err());

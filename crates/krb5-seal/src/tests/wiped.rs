@@ -1,5 +1,5 @@
-//! What is left of a context's keys in memory when it is dropped: nothing. A child has the context;
-//! this process reads its memory, so that what we know of the keys does not count.
+//! Wiping: no key stays in memory when its context is dropped. A child holds the context, and this
+//! process scans the child's memory.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,14 +15,14 @@ use crate::digest::{Digest, HmacKey, HmacPads};
 use crate::kernels::Kernels;
 use crate::*;
 
-/// Set for the child, which holds contexts: the kernels to work with.
+/// Kernels of the child that holds contexts.
 const CHILD: &str = "VOUCH_TEST_HOLDS_KEYS";
 
-/// For each set of kernels and each enctype, a child derives keys of both sides and works with
-/// them, on a thread that stays.
+/// For each kernel set and enctype, a child derives and uses keys of both sides on a long-lived
+/// thread.
 #[test]
 #[cfg_attr(not(target_os = "linux"), ignore = "reads /proc")]
-fn no_copy_of_a_key_outlives_its_context() {
+fn no_key_copy_outlives_its_context() {
     if let Ok(set) = std::env::var(CHILD) {
         return hold_keys(Kernels::available().iter().find(|kernels| kernels.name() == set).expect("a set of this CPU"));
     }
@@ -30,11 +30,11 @@ fn no_copy_of_a_key_outlives_its_context() {
     assert!(left.is_empty(), "left in memory:\n{}", left.join("\n"));
 }
 
-/// What a child that worked with these kernels still has in its memory.
+/// Secrets left in the memory of a child that used these kernels.
 fn left_behind(kernels: &Kernels) -> Vec<String> {
     let mut left = Vec::new();
     let mut child = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "tests::wiped::no_copy_of_a_key_outlives_its_context", "--nocapture"])
+        .args(["--exact", "tests::wiped::no_key_copy_outlives_its_context", "--nocapture"])
         .env(CHILD, kernels.name())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -64,9 +64,9 @@ fn left_behind(kernels: &Kernels) -> Vec<String> {
     left
 }
 
-/// The child: an enctype's number and a key come in, and go nowhere else.
+/// The child: reads an enctype and a key, and keeps them nowhere else.
 fn hold_keys(kernels: &Kernels) {
-    // Without a buffer that would keep them.
+    // Unbuffered, so that no buffer keeps the key.
     let mut orders = File::open("/dev/stdin").expect("a pipe");
     let mut order = [0];
     while orders.read(&mut order).expect("a pipe") == 1 {
@@ -84,10 +84,9 @@ fn hold_keys(kernels: &Kernels) {
     }
 }
 
-/// Messages of some lengths, one and many together, sealed, opened, signed and verified, by these
-/// kernels.
+/// Seals, opens, signs and verifies messages of several lengths and numbers with these kernels.
 fn work(kernels: &Kernels, [initiator, acceptor]: &[ContextKeys; 2]) {
-    // Long ones first: whoever works on them wipes more of the stack.
+    // Long messages first: they wipe more of the stack.
     for (count, len) in [(1, 70_000), (3, 5000), (7, 5000), (16, 5000), (40, 5000), (40, 300), (12, 200), (3, 200), (1, 100)] {
         for (from, to) in [(initiator, acceptor), (acceptor, initiator)] {
             let mut tokens = vec![vec![7; 32 + len + from.trailer_len()]; count];
@@ -111,7 +110,7 @@ fn work(kernels: &Kernels, [initiator, acceptor]: &[ContextKeys; 2]) {
 
 type Pattern = (String, Vec<u8>);
 
-/// What a context holds, and what it is derived by.
+/// Contents of a context, and inputs of its derivation.
 fn patterns(enctype: Enctype, key: &[u8]) -> (Vec<Pattern>, Vec<Pattern>) {
     let keys = ContextKeys::new(enctype, key, Role::Initiator, true).expect("the enctype's length");
     let (mut kept, mut passing) = (Vec::new(), vec![("base key".into(), key.to_vec())]);
@@ -142,7 +141,7 @@ fn patterns(enctype: Enctype, key: &[u8]) -> (Vec<Pattern>, Vec<Pattern>) {
     (kept, passing)
 }
 
-/// The states' words as they lie in memory.
+/// The state's words as they lie in memory.
 fn states<D, W: Copy, const WORDS: usize, const LEN: usize>(pads: &HmacPads<D>, bytes: impl Fn(W) -> [u8; LEN]) -> [Vec<Vec<u8>>; 2]
 where
     D: Digest<State = [W; WORDS]>,
@@ -150,9 +149,8 @@ where
     [pads.inner, pads.outer].map(|state| state.into_iter().map(|word| bytes(word).to_vec()).collect())
 }
 
-/// What a kernel has of a state in a register, and leaves where it spills that: a word of each
-/// lane, whose keys are all one here; or words in the order of the CPU's instructions for SHA-1 and
-/// SHA-256.
+/// Register images of a state that a kernel may spill: a word of each lane, with equal keys in all
+/// lanes; or words in the order of the CPU's instructions for SHA-1 and SHA-256.
 fn as_in_registers(words: &[Vec<u8>]) -> impl Iterator<Item = Pattern> {
     let lanes = words.iter().enumerate().map(|(at, word)| (format!("word {at} of all lanes"), word.repeat(16 / word.len())));
     let of = |order: [usize; 4]| (format!("words {order:?}"), order.map(|at| words[at].as_slice()).concat());
@@ -164,7 +162,7 @@ fn as_in_registers(words: &[Vec<u8>]) -> impl Iterator<Item = Pattern> {
     lanes.chain(orders)
 }
 
-/// Where the patterns' first 16 bytes lie in what a process can write to.
+/// Locations of the patterns' first 16 bytes in a process's writable memory.
 fn scan(pid: u32, patterns: &[Pattern]) -> HashMap<String, Vec<u64>> {
     let mut by_start: HashMap<[u8; 4], Vec<&Pattern>> = HashMap::new();
     let mut second_of = [false; 1 << 16];

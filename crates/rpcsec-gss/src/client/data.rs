@@ -1,4 +1,4 @@
-//! Calls under a context, and their replies (RFC 2203, section 5.3).
+//! Client side: calls in a context, and their replies (RFC 2203, section 5.3).
 
 use std::sync::Arc;
 
@@ -10,33 +10,32 @@ use super::CallWrap;
 use crate::wire::{LENGTH_LEN, integrity_body, privacy_body};
 use crate::{ContextHandle, Credential, EstablishedContext, GssSeq, Procedure, ServerContext, Service, WINDOW_LEN};
 
-/// What a mechanism says of a context when it is complete.
+/// A complete context from the mechanism.
 #[derive(Clone)]
 pub struct EstablishedClient {
-    /// What protects messages.
+    /// Keys that protect messages.
     pub keys: Arc<ContextKeys>,
-    /// How long it is good, seconds.
+    /// Lifetime, seconds.
     pub lifetime_s: u64,
-    /// Number of the first token that we send.
+    /// Sequence number of our first token.
     pub token_seq: u64,
 }
 
-/// Why a call can't be protected, or a reply isn't believed.
+/// Errors of protecting a call or verifying a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// The reply's verifier proves nothing.
+    /// The reply's verifier is invalid.
     #[error("the reply's verifier does not hold")]
     Verifier,
-    /// The reply's body was changed, or is of another call.
+    /// The reply's body was altered, or belongs to another call.
     #[error("the reply's body does not hold")]
     Body,
-    /// All numbers of the context are used up, or the body can't be wrapped: a new context is
-    /// needed.
+    /// All sequence numbers are used, or the body can't be wrapped: a new context is needed.
     #[error("the security context is used up")]
     UsedUp,
 }
 
-/// A context, as a client uses it.
+/// Client side of a context.
 pub struct ClientContext {
     keys: Arc<ContextKeys>,
     handle: Vec<u8>,
@@ -50,20 +49,19 @@ pub struct ClientContext {
 impl ClientContext {
     pub(crate) fn new(established: EstablishedClient, handle: Vec<u8>, service: Service, window: u32) -> Self {
         let EstablishedClient { keys, lifetime_s, token_seq } = established;
-        // RFC 2203, section 5.3.1: any number may be the first.
+        // RFC 2203, section 5.3.1: the first number is arbitrary.
         Self { keys, handle, service, window, lifetime_s, next_seq: 1, next_token: token_seq }
     }
 
-    /// For a call of a server to its client.
+    /// For calls of a server to its client.
     pub(crate) fn of_server(keys: Arc<ContextKeys>, token: u64, handle: Vec<u8>, service: Service, seq: GssSeq) -> Self {
-        // Tokens of one call: verifier and body. Their numbers only tell them apart, and those of replies
-        // go on elsewhere.
+        // Verifier and body of a call use distinct token numbers; replies use another range.
         let next_token = token.wrapping_shl(1).wrapping_add(BACK_TOKENS);
         Self { keys, handle, service, window: WINDOW_LEN, lifetime_s: 0, next_seq: seq.0, next_token }
     }
 
-    /// The client's end of calls that the server makes under this context (RFC 8881, section
-    /// 2.10.8.3), under a name that the server is told.
+    /// The client's end of callbacks in this context (RFC 8881, section 2.10.8.3), with a handle
+    /// that the server is told.
     pub fn back_channel(&self, handle: ContextHandle) -> Arc<ServerContext> {
         let established = EstablishedContext {
             keys: self.keys.clone(),
@@ -75,27 +73,27 @@ impl ClientContext {
         Arc::new(ServerContext::new(handle, established, 0))
     }
 
-    /// How far behind the newest call others may be, by the server's word.
+    /// The server's window: maximum distance to the newest call.
     pub const fn window(&self) -> u32 {
         self.window
     }
 
-    /// How long it is good from the moment it was made, seconds.
+    /// Lifetime from its creation, seconds.
     pub const fn lifetime_s(&self) -> u64 {
         self.lifetime_s
     }
 
-    /// The enctype that protects messages.
+    /// Enctype that protects messages.
     pub fn enctype(&self) -> vouch_krb5_seal::Enctype {
         self.keys.enctype()
     }
 
-    /// The service of its calls.
+    /// Service of its calls.
     pub const fn service(&self) -> Service {
         self.service
     }
 
-    /// The server's name of it.
+    /// The server's handle.
     pub fn handle(&self) -> &[u8] {
         &self.handle
     }
@@ -143,7 +141,7 @@ impl ClientContext {
         Ok(seq)
     }
 
-    /// Credential, and a verifier of zeros.
+    /// Writes the credential and room for the verifier.
     fn write_header(&mut self, procedure: Procedure, seq: GssSeq, w: &mut Writer, header_start: usize) {
         let credential = Credential { procedure, seq, service: self.service, handle: &self.handle };
         w.u32(Flavor::RPCSEC_GSS.0);
@@ -153,17 +151,17 @@ impl ClientContext {
         OpaqueAuth { flavor: Flavor::RPCSEC_GSS, body: &NO_VERIFIER[..self.keys.mic_len()] }.encode(w);
     }
 
-    /// Bytes of a call's header, which its verifier is over.
+    /// Length of a call's header that the verifier covers.
     pub(super) fn header_len(&self) -> usize {
         CREDENTIAL_AT + 20 + self.handle.len() + pad_len(self.handle.len())
     }
 
-    /// Where what follows the verifier begins in a call.
+    /// Offset of the data after the verifier.
     pub(super) fn body_at(&self) -> usize {
         self.header_len() + VERIFIER_HEAD_LEN + self.keys.mic_len()
     }
 
-    /// Bytes between the verifier and the arguments.
+    /// Length between the verifier and the arguments.
     pub(super) fn head_len(&self) -> usize {
         match self.service {
             Service::None => 0,
@@ -172,8 +170,8 @@ impl ClientContext {
         }
     }
 
-    /// Ends the arguments, which are all that `w` holds from `body_start` on: gives them the number
-    /// that goes with them and the room that they need behind them.
+    /// Ends the arguments, which are everything in `w` from `body_start` on: adds their sequence
+    /// number and the room after them.
     pub fn lay_out(&self, seq: GssSeq, w: &mut Writer, body_start: usize) {
         let body_at = body_start - self.head_len();
         match self.service {
@@ -264,7 +262,7 @@ impl ClientContext {
         &self.keys
     }
 
-    /// The first of so many numbers of tokens.
+    /// The first of `count` token numbers.
     pub(super) fn tokens(&mut self, count: usize) -> u64 {
         let first = self.next_token;
         self.next_token += count as u64;
@@ -272,27 +270,27 @@ impl ClientContext {
     }
 }
 
-/// Who calls where a client is called back: the one who holds the server's keys.
+/// Name of the server as a caller.
 const SERVER: &str = "the server";
-/// Begin of the numbers of tokens in calls and replies of the other direction, far from the others.
+/// Start of token numbers in the opposite direction.
 const BACK_TOKENS: u64 = 1 << 62;
 /// Flavour and length before a verifier's body.
 pub(super) const VERIFIER_HEAD_LEN: usize = 8;
-/// Where a credential's body begins in a call: six words, then its own head (RFC 5531, section 9).
+/// Offset of a credential's body in a call: six words and its head (RFC 5531, section 9).
 const CREDENTIAL_AT: usize = 32;
-/// The number before the data.
+/// Length of the sequence number before the data.
 const SEQ_LEN: usize = 4;
-/// Stands where verifiers and checksums will be.
+/// Placeholder for verifiers and checksums.
 static NO_VERIFIER: [u8; 64] = [0; 64];
 
 #[cfg(test)]
 impl ClientContext {
-    /// Goes on at this number.
+    /// Continues at this sequence number.
     pub(crate) fn skip_to(&mut self, seq: u32) {
         self.next_seq = seq;
     }
 
-    /// As [`Self::begin`], with a number that must not be used.
+    /// Like [`Self::begin`], with this sequence number.
     pub(crate) fn begin_at(&mut self, seq: GssSeq, w: &mut Writer) {
         self.write_header(Procedure::Data, seq, w, 0);
         self.sign_header(w.bytes_mut());

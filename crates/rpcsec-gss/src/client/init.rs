@@ -1,5 +1,4 @@
-//! How a client makes a context (RFC 2203, section 5.2): calls of the procedure that does nothing,
-//! until mechanism and server are content.
+//! Client side: creation of a context (RFC 2203, section 5.2) by calls of the NULL procedure.
 
 use vouch_oncrpc::{Accepted, AuthStat, Call, Denied, Flavor, OpaqueAuth, Reply, ReplyBody};
 use vouch_xdr::{Reader, Writer, Xdr as _};
@@ -7,9 +6,9 @@ use vouch_xdr::{Reader, Writer, Xdr as _};
 use super::{ClientContext, EstablishedClient};
 use crate::{Credential, GssSeq, InitResult, Procedure, Service};
 
-/// A mechanism, as a client uses it for one context. May sleep: it asks for tickets.
+/// A mechanism for one client context. May block: it asks for tickets.
 pub trait Initiator {
-    /// Why it fails.
+    /// Error of the mechanism.
     type Error: std::error::Error + Send + Sync + 'static;
 
     /// Takes the server's token, none at first.
@@ -19,51 +18,51 @@ pub trait Initiator {
     fn step(&mut self, token: Option<&[u8]>) -> Result<InitStep, Self::Error>;
 }
 
-/// What a step came to.
+/// Result of a step.
 pub enum InitStep {
-    /// The server is to get this token.
+    /// A token for the server.
     Continue {
-        /// The token.
+        /// Token.
         token: Vec<u8>,
     },
     /// The context is complete.
     Established {
-        /// What protects messages.
+        /// The context.
         context: EstablishedClient,
-        /// For the server, if it is not content yet.
+        /// Last token for the server, if it needs one.
         token: Option<Vec<u8>>,
     },
 }
 
-/// Why no context came to be.
+/// Errors of creating a context.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError<E> {
-    /// The mechanism.
+    /// Mechanism error.
     #[error("{0}")]
     Mechanism(E),
-    /// The server refuses the mechanism's token.
+    /// The server refused the mechanism's token.
     #[error("the server refuses the ticket (GSS major {major:#x}, minor {minor})")]
     Refused {
-        /// GSS-API's status at the server.
+        /// GSS-API status of the server.
         major: u32,
-        /// The mechanism's.
+        /// Mechanism status of the server.
         minor: u32,
     },
-    /// The server denies the call.
+    /// The server denied the call.
     #[error("the server denies the call (auth_stat {})", .0.0)]
     Denied(AuthStat),
-    /// The server's answer is none.
+    /// The server's answer does not fit.
     #[error("the server's answer makes no sense: {0}")]
     Mismatch(&'static str),
-    /// The server's answer can't be read.
+    /// The server's answer is undecodable.
     #[error("the server's answer can't be read: {0}")]
     Unreadable(#[from] vouch_xdr::Error),
-    /// The server could not prove the window that it named.
+    /// The server's verifier of its window is invalid.
     #[error("the server's verifier does not hold")]
     Verifier,
 }
 
-/// A context that is being made.
+/// A context being created.
 pub struct Initiation<I> {
     initiator: I,
     service: Service,
@@ -72,11 +71,11 @@ pub struct Initiation<I> {
     established: Option<EstablishedClient>,
 }
 
-/// How far it is.
+/// State of a creation.
 pub enum Initiated<I> {
-    /// Another call is to be sent.
+    /// Another call must be sent.
     Again(Initiation<I>),
-    /// The context can be used.
+    /// The context is usable.
     Done(ClientContext),
 }
 
@@ -142,7 +141,7 @@ impl<I: Initiator> Initiation<I> {
         }
         match (major, self.established.take(), next) {
             (InitResult::COMPLETE, Some(established), None) => {
-                // RFC 2203, section 5.2.3.1.1: the window is believed only if its verifier holds.
+                // RFC 2203, section 5.2.3.1.1: the window is valid only with its verifier.
                 if verf.flavor != Flavor::RPCSEC_GSS || established.keys.verify_mic(&[&result.window.to_be_bytes()], verf.body).is_err() {
                     return Err(InitError::Verifier);
                 }

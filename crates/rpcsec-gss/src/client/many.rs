@@ -1,5 +1,4 @@
-//! Calls that leave together are protected side by side, and replies that came together are opened
-//! side by side, where they lie.
+//! Protects calls and opens replies side by side, in place.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,39 +10,39 @@ use crate::bodies::{Body, look_into};
 use crate::wire::{LENGTH_LEN, integrity_body, privacy_body};
 use crate::{GssSeq, Service};
 
-/// A call that is laid out ([`ClientContext::begin`], the arguments, [`ClientContext::lay_out`]).
+/// A call with its layout ([`ClientContext::begin`], the arguments, [`ClientContext::lay_out`]).
 pub struct CallWrap<'a> {
-    /// All of it but the record's mark.
+    /// The call without its record mark.
     pub bytes: &'a mut [u8],
 }
 
-/// A reply that was accepted, and the call that it answers.
+/// An accepted reply and its call.
 pub struct ReplyOpen<'a> {
-    /// All of it but the record's mark: sealed results are opened there.
+    /// The reply without its record mark; sealed results are decrypted in place.
     pub record: &'a mut [u8],
-    /// The call's number.
+    /// Sequence number of the call.
     pub seq: GssSeq,
-    /// Where the verifier's body lies, if its flavour is RPCSEC_GSS.
+    /// Position of the verifier's body, if its flavour is RPCSEC_GSS.
     pub verifier: Option<Range<usize>>,
-    /// Where what follows the status begins.
+    /// Offset of the data after the status.
     pub body_at: usize,
-    /// Where the results lie in the record, or why the reply is not believed.
+    /// Position of the results, or the error.
     pub results: Result<Range<usize>, OpenError>,
 }
 
 impl<'a> ReplyOpen<'a> {
-    /// A reply that waits.
+    /// A reply to open.
     pub fn new(record: &'a mut [u8], seq: GssSeq, verifier: Option<Range<usize>>, body_at: usize) -> Self {
         Self { record, seq, verifier, body_at, results: Err(OpenError::Verifier) }
     }
 }
 
-/// Messages that go together: as many as the widest kernels take twice.
+/// Messages in a batch: twice the lanes of the widest kernels.
 const CHUNK: usize = 64;
 
 impl ClientContext {
-    /// Protects calls side by side. `random` fills its argument with random bytes, or says that it
-    /// can't. False if a call could not be protected: then none of them is to be sent.
+    /// Protects calls side by side. `random` fills its argument with random bytes or returns false.
+    /// Returns false if a call could not be protected: then send none of them.
     #[must_use = "a call that could not be protected must not be sent"]
     pub fn wrap_many(&mut self, calls: &mut [CallWrap<'_>], random: &mut dyn FnMut(&mut [u8]) -> bool) -> bool {
         calls.chunks_mut(CHUNK).all(|calls| {
@@ -52,7 +51,7 @@ impl ClientContext {
         })
     }
 
-    /// Makes the verifiers, and the checksums of arguments that are only proven.
+    /// Computes verifiers, and checksums for krb5i.
     fn sign(&mut self, calls: &mut [CallWrap<'_>]) {
         let (header_len, body_at, mic_len) = (self.header_len(), self.body_at(), self.keys().mic_len());
         let bodies = if self.service() == Service::Integrity { calls.len() } else { 0 };
@@ -73,7 +72,7 @@ impl ClientContext {
             call.bytes[header_len + VERIFIER_HEAD_LEN..][..mic_len].copy_from_slice(verifier);
         }
         for (call, checksum) in calls.iter_mut().zip(checksums) {
-            // The last thing in the call; its length is a multiple of four.
+            // Last part of the call, with a length divisible by four.
             let at = call.bytes.len() - mic_len;
             call.bytes[at..].copy_from_slice(checksum);
         }
@@ -97,7 +96,7 @@ impl ClientContext {
         jobs.iter().all(|job| job.result.is_ok())
     }
 
-    /// Opens replies where this context is not at hand.
+    /// An opener for replies, usable without this context.
     pub fn reply_opener(&self) -> ReplyOpener {
         ReplyOpener { keys: self.shared_keys(), service: self.service() }
     }
@@ -108,7 +107,7 @@ impl ClientContext {
     }
 }
 
-/// Opens replies to calls of a context, which may begin others meanwhile. Keeps its keys.
+/// Opens replies of a context while it creates further calls. Holds its keys.
 #[derive(Clone)]
 pub struct ReplyOpener {
     keys: Arc<ContextKeys>,
@@ -116,8 +115,8 @@ pub struct ReplyOpener {
 }
 
 impl ReplyOpener {
-    /// Verifies replies and opens their results, side by side. One that does not hold says so and
-    /// changes nothing for the others.
+    /// Verifies replies and opens their results, side by side. An invalid one does not affect the
+    /// others.
     pub fn open_many(&self, replies: &mut [ReplyOpen<'_>]) {
         replies.chunks_mut(CHUNK).for_each(|replies| self.open_chunk(replies));
     }

@@ -1,4 +1,4 @@
-//! The client's side: making a context, protecting calls, opening replies. Bytes and values only.
+//! Client side: create a context, protect calls, open replies. No I/O.
 
 mod data;
 mod init;

@@ -1,4 +1,4 @@
-//! Calls of a server to its client (RFC 8881, section 2.10.8.3).
+//! Callbacks of a server to its client (RFC 8881, section 2.10.8.3).
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use crate::*;
 
 const NAME: ContextHandle = ContextHandle(*b"name of a client");
 
-/// Both ends of a context: the server's, and the client's where it is called.
+/// Both ends of a context for callbacks: the server's and the client's.
 fn ends(world: &mut World, client: &ClientContext) -> (Arc<ServerContext>, Arc<ServerContext>) {
     let now = world.now_ms;
     (world.contexts.find(client.handle(), now).expect("it was made"), client.back_channel(NAME))
 }
 
-/// What the client makes of a call: the verdict and the arguments.
+/// The client's verdict on a callback, and its arguments.
 fn called(end: &Arc<ServerContext>, record: &mut [u8]) -> (GssCall, Verdict) {
     let bytes = record.to_vec();
     let call = Call::decode(&bytes).expect("a call");
@@ -39,7 +39,7 @@ fn answer(call: &GssCall, results: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_server_calls_its_client_by_the_clients_own_context() {
+fn server_calls_client_in_clients_context() {
     every(|enctype, service| {
         let mut world = World::new(enctype);
         let client = world.connect(service);
@@ -61,7 +61,7 @@ fn a_server_calls_its_client_by_the_clients_own_context() {
 }
 
 #[test]
-fn a_forged_callback_or_answer_to_one_is_refused() {
+fn forged_callback_or_answer_is_refused() {
     every(|enctype, service| {
         let mut world = World::new(enctype);
         let mut client = world.connect(service);
@@ -70,7 +70,7 @@ fn a_forged_callback_or_answer_to_one_is_refused() {
         let (record, seq) = call(&mut back, 1, b"recall it...");
         let mut forged = record.clone();
         forged[35] ^= 2;
-        // Another version can't be read; what is further in fails by the header's proof.
+        // A wrong version is undecodable; other changes fail by the header's verifier.
         forged[35] ^= 2;
         forged[20] ^= 1;
         assert!(matches!(called(&end, &mut forged).1, Verdict::Refused(_)));
@@ -91,7 +91,7 @@ fn a_forged_callback_or_answer_to_one_is_refused() {
             let proven = service != Service::None || at < status.start;
             assert!(!proven || status.contains(&at) || open(&back, number, &forged).is_err(), "{enctype} {service:?} {at}");
         }
-        // What the client sends to the server is not what the server sends to the client.
+        // A call from client to server is no callback.
         let (mut reflected, _) = call(&mut client, 1, b"data");
         let bytes = reflected.clone();
         let decoded = Call::decode(&bytes).unwrap();

@@ -1,4 +1,4 @@
-//! The table of contexts.
+//! Table of contexts.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn table(contexts_max: usize) -> Contexts<u8> {
     Contexts::new(ContextLimits { contexts_max, ..ContextLimits::default() })
 }
 
-/// Its owner has proven a call under it.
+/// Notes a proven call.
 fn used(contexts: &mut Contexts<u8>, number: u32, now_ms: u64) -> bool {
     contexts.find(&handle(number).0, now_ms).is_some_and(|context| {
         context.touch(now_ms);
@@ -37,26 +37,26 @@ fn of(principal: &str) -> EstablishedContext {
 }
 
 #[test]
-fn ten_thousand_contexts_are_held_and_what_was_used_longest_ago_makes_room() {
+fn full_table_evicts_least_recently_used() {
     let mut contexts = table(10_000);
     let template = established(3600);
     for number in 0..10_000 {
         contexts.insert(handle(number), template.clone(), u64::from(number));
     }
     assert_eq!((contexts.len(), contexts.evicted()), (10_000, 0));
-    // The first is used again and stays; the second goes.
+    // The first is used again and stays; the second is evicted.
     assert!(used(&mut contexts, 0, 20_000));
     let held = contexts.find(&handle(1).0, 1).unwrap();
     contexts.insert(handle(10_000), template.clone(), 20_001);
     assert_eq!((contexts.len(), contexts.evicted()), (10_000, 1));
     assert!(contexts.find(&handle(0).0, 20_002).is_some());
     assert!(contexts.find(&handle(1).0, 20_002).is_none());
-    // Whoever remembers it sees that it is gone.
+    // Holders see that it has ended.
     assert!(held.has_ended(20_002));
 }
 
 #[test]
-fn who_makes_context_after_context_takes_away_his_own() {
+fn principal_over_share_evicts_its_own_contexts() {
     let mut contexts: Contexts<u8> = Contexts::new(ContextLimits { contexts_max: 100, principal_share: 20, ..ContextLimits::default() });
     for number in 0..60 {
         contexts.insert(handle(number), of(&format!("user{}@EXAMPLE.ORG", number % 30)), u64::from(number));
@@ -64,14 +64,14 @@ fn who_makes_context_after_context_takes_away_his_own() {
     for number in 1000..2000 {
         contexts.insert(handle(number), of("mallory@EXAMPLE.ORG"), u64::from(number));
     }
-    // Everybody else's are older, and all there.
+    // All others are older, and still there.
     assert_eq!(contexts.len(), 100);
     assert!((0..60).all(|number| contexts.find(&handle(number).0, 2000).is_some()));
     assert!(contexts.find(&handle(1999).0, 2000).is_some() && contexts.find(&handle(1959).0, 2000).is_none());
 }
 
 #[test]
-fn who_has_more_than_his_share_makes_room_for_others() {
+fn largest_principal_makes_room_for_others() {
     let mut contexts: Contexts<u8> = Contexts::new(ContextLimits { contexts_max: 100, principal_share: 20, ..ContextLimits::default() });
     for number in 0..30 {
         contexts.insert(handle(number), of(&format!("user{number}@EXAMPLE.ORG")), u64::from(number));
@@ -86,15 +86,14 @@ fn who_has_more_than_his_share_makes_room_for_others() {
     let mut now_ms = 5000;
     let mut left = |contexts: &mut Contexts<u8>| {
         now_ms += 1;
-        // Who has many uses them, and nobody else does.
+        // The large principal's contexts are used, others are not.
         for number in (1000..1030).chain(2000..2040) {
             used(contexts, number, now_ms);
         }
         let mut held = |range: std::ops::Range<u32>| range.filter(|&number| contexts.find(&handle(number).0, now_ms).is_some()).count();
         (held(0..30), held(1000..1030), held(2000..2040))
     };
-    // First who has most, until all of them have their shares; then what was used longest ago, whose
-    // ever it is.
+    // First from the largest, until all have their shares; then the least recently used of all.
     for (number, expected) in [(10, (30, 30, 30)), (20, (30, 20, 20)), (15, (15, 20, 20))] {
         for _ in 0..number {
             let others = contexts.len() as u32 + contexts.evicted() as u32;
@@ -107,12 +106,12 @@ fn who_has_more_than_his_share_makes_room_for_others() {
 }
 
 #[test]
-fn room_is_found_in_a_bounded_number_of_steps_where_all_were_used() {
+fn eviction_checks_a_bounded_number_of_contexts() {
     let mut contexts = table(1000);
     for number in 0..1000 {
         contexts.insert(handle(number), established(3600), u64::from(number));
     }
-    // The later it came, the longer ago it was used.
+    // In reverse order of their creation.
     assert!((0..1000).all(|number| used(&mut contexts, number, 20_000 - u64::from(number))));
     for at in 0..10 {
         contexts.insert(handle(5000 + at), established(3600), 30_000);
@@ -122,7 +121,7 @@ fn room_is_found_in_a_bounded_number_of_steps_where_all_were_used() {
 }
 
 #[test]
-fn only_what_is_proven_keeps_a_context_from_making_room() {
+fn only_verified_calls_count_as_use() {
     every(|enctype, service| {
         for proven in [false, true] {
             let mut world = World::new(enctype);
@@ -139,7 +138,7 @@ fn only_what_is_proven_keeps_a_context_from_making_room() {
             match proven {
                 true => assert!(matches!(world.serve(genuine), Answer::Record(_))),
                 false => {
-                    // Noise under a name that was read on the wire, and what was read there, once more.
+                    // Garbage with an observed handle, and a repeated call.
                     let mut noise = genuine;
                     let (_, mic, _) = layout(&noise);
                     noise[mic.end - 1] ^= 1;
@@ -156,7 +155,7 @@ fn only_what_is_proven_keeps_a_context_from_making_room() {
 }
 
 #[test]
-fn keys_of_what_left_are_wiped_when_whoever_took_them_drops_them() {
+fn removed_keys_are_wiped_when_dropped() {
     let mut contexts = table(2);
     let held: Vec<_> = (0..4).map(|number| Arc::downgrade(&contexts.insert(handle(number), established(60), u64::from(number)))).collect();
     contexts.remove(handle(3));
@@ -167,13 +166,13 @@ fn keys_of_what_left_are_wiped_when_whoever_took_them_drops_them() {
 }
 
 #[test]
-fn what_was_kept_of_contexts_in_the_making_is_dropped_by_whoever_took_it() {
+fn removed_partial_state_is_dropped_by_caller() {
     let limits = ContextLimits { partial_max: 2, ..ContextLimits::default() };
     let mut contexts: Contexts<Arc<()>> = Contexts::new(limits);
     let kept: Vec<_> = (0..5).map(|_| Arc::new(())).collect();
     let held = |kept: &[Arc<()>]| kept.iter().map(|one| Arc::strong_count(one) - 1).collect::<Vec<_>>();
-    // One too many; one under a name that is taken; two whose time is over, by an exchange and by
-    // itself.
+    // One over the limit; one with a taken handle; two that expire, at an exchange and by
+    // themselves.
     (0..3).for_each(|at| contexts.keep_partial(handle(at), kept[at as usize].clone(), 0));
     contexts.keep_partial(handle(2), kept[3].clone(), 0);
     assert_eq!(held(&kept), [1, 1, 1, 1, 0]);
@@ -186,7 +185,7 @@ fn what_was_kept_of_contexts_in_the_making_is_dropped_by_whoever_took_it() {
 }
 
 #[test]
-fn a_context_ends_with_its_ticket() {
+fn context_ends_with_its_ticket() {
     let mut contexts = table(10);
     let held = contexts.insert(handle(1), established(60), 5_000);
     assert!(contexts.find(&handle(1).0, 64_999).is_some());
@@ -200,7 +199,7 @@ fn a_context_ends_with_its_ticket() {
 }
 
 #[test]
-fn handles_of_other_lengths_and_unknown_ones_find_nothing() {
+fn unknown_handles_find_nothing() {
     let mut contexts = table(10);
     contexts.insert(handle(1), established(60), 0);
     for name in [&[][..], &[0; 15], &[0; 17], &[1; 16]] {
@@ -209,7 +208,7 @@ fn handles_of_other_lengths_and_unknown_ones_find_nothing() {
 }
 
 #[test]
-fn exchanges_that_nobody_goes_on_with_are_forgotten() {
+fn abandoned_exchanges_expire() {
     let mut contexts = table(10);
     contexts.keep_partial(handle(1), 1, 0);
     contexts.keep_partial(handle(2), 2, 10_000);
@@ -225,10 +224,10 @@ fn exchanges_that_nobody_goes_on_with_are_forgotten() {
 
 proptest::proptest! {
     #[test]
-    fn the_table_keeps_within_its_bound_and_loses_the_least_used(uses in proptest::collection::vec((0u32..40, proptest::bool::ANY), 1..300)) {
+    fn table_keeps_its_limit_and_most_recently_used(uses in proptest::collection::vec((0u32..40, proptest::bool::ANY), 1..300)) {
         let mut contexts = table(8);
         let template = established(1_000_000);
-        // Oldest use first.
+        // Least recently used first.
         let mut model: Vec<u32> = Vec::new();
         for (now, (number, remove)) in uses.into_iter().enumerate() {
             let known = used(&mut contexts, number, now as u64);

@@ -1,4 +1,4 @@
-//! What honest peers get.
+//! Exchanges between honest peers.
 
 use vouch_krb5_seal::Enctype;
 
@@ -6,7 +6,7 @@ use super::world::*;
 use crate::*;
 
 #[test]
-fn calls_and_replies_of_every_length_pass_with_every_service() {
+fn every_length_passes_with_every_service() {
     every(|enctype, service| {
         let mut world = World::new(enctype);
         let mut client = world.connect(service);
@@ -24,7 +24,7 @@ fn calls_and_replies_of_every_length_pass_with_every_service() {
 }
 
 #[test]
-fn calls_of_many_contexts_go_together() {
+fn calls_of_many_contexts_are_verified_together() {
     let mut world = World::new(Enctype::Aes256CtsHmacSha1_96);
     let mut clients = Vec::new();
     every(|enctype, service| {
@@ -46,7 +46,7 @@ fn calls_of_many_contexts_go_together() {
 }
 
 #[test]
-fn a_mechanism_of_several_exchanges_makes_a_context() {
+fn mechanism_with_several_exchanges_creates_context() {
     let mut world = World::new(Enctype::Aes128CtsHmacSha256_128);
     world.believer.rounds = 3;
     let mut client = world.connect(Service::Privacy);
@@ -56,7 +56,7 @@ fn a_mechanism_of_several_exchanges_makes_a_context() {
 }
 
 #[test]
-fn a_refused_ticket_gets_the_mechanisms_status_and_no_context() {
+fn refused_ticket_returns_status_without_context() {
     // RFC 2203, section 5.2.3.2.
     let mut world = World::new(Enctype::Aes256CtsHmacSha1_96);
     let initiation = Initiation::begin(Claimer { enctype: Enctype::Aes256CtsHmacSha1_96, first: b"liar" }, Service::None).unwrap();
@@ -68,7 +68,7 @@ fn a_refused_ticket_gets_the_mechanisms_status_and_no_context() {
 }
 
 #[test]
-fn a_destroyed_context_is_gone_and_only_its_owner_destroys_it() {
+fn only_owner_destroys_a_context() {
     every(|enctype, service| {
         let mut world = World::new(enctype);
         let mut client = world.connect(service);

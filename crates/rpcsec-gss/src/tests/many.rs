@@ -1,4 +1,4 @@
-//! Calls of a client that leave together, and replies that come together.
+//! Calls and replies of a client in batches.
 
 use vouch_krb5_seal::Enctype;
 
@@ -10,7 +10,7 @@ fn args(xid: u32) -> Vec<u8> {
     (0..len).map(|at| (at as u32 * 7 + xid) as u8).collect()
 }
 
-/// Calls of one context that were protected together.
+/// Calls of one context, protected in a batch.
 fn wrapped(client: &mut ClientContext, count: u32) -> Vec<(Vec<u8>, GssSeq)> {
     let mut calls: Vec<_> = (0..count).map(|xid| laid_out(client, xid, &args(xid))).collect();
     let mut wraps: Vec<CallWrap<'_>> = calls.iter_mut().map(|(bytes, _)| CallWrap { bytes }).collect();
@@ -19,7 +19,7 @@ fn wrapped(client: &mut ClientContext, count: u32) -> Vec<(Vec<u8>, GssSeq)> {
 }
 
 #[test]
-fn calls_protected_together_are_served_and_their_replies_opened_together() {
+fn batch_of_calls_is_served_and_replies_open_in_batch() {
     every(|enctype, service| {
         let mut world = World::new(enctype);
         let mut client = world.connect(service);
@@ -43,7 +43,7 @@ fn calls_protected_together_are_served_and_their_replies_opened_together() {
 }
 
 #[test]
-fn a_call_protected_alone_is_as_one_protected_with_others() {
+fn call_protected_alone_equals_one_in_a_batch() {
     every(|enctype, service| {
         let mut world = World::new(enctype);
         let mut client = world.connect(service);
@@ -56,7 +56,7 @@ fn a_call_protected_alone_is_as_one_protected_with_others() {
 }
 
 #[test]
-fn one_bad_reply_among_many_is_refused_and_the_others_are_not() {
+fn one_bad_reply_does_not_affect_others() {
     every(|enctype, service| {
         let mut world = World::new(enctype);
         let mut client = world.connect(service);
@@ -67,7 +67,7 @@ fn one_bad_reply_among_many_is_refused_and_the_others_are_not() {
             Answer::Closed => panic!("closed"),
         };
         let mut replies: Vec<Vec<u8>> = answers.iter().map(record).collect();
-        // The verifier's last byte, the body's last, and the number of another call.
+        // Last byte of the verifier, last byte of the body, and another call's sequence number.
         let verifier_end = 20 + to_open(&mut replies[0], calls[0].1).verifier.unwrap().len();
         replies[4][verifier_end - 1] ^= 1;
         *replies[9].last_mut().unwrap() ^= 1;
@@ -86,7 +86,7 @@ fn one_bad_reply_among_many_is_refused_and_the_others_are_not() {
 }
 
 #[test]
-fn calls_without_randomness_are_not_to_be_sent() {
+fn calls_without_randomness_must_not_be_sent() {
     let mut world = World::new(Enctype::Aes256CtsHmacSha1_96);
     let mut client = world.connect(Service::Privacy);
     let (mut bytes, _) = laid_out(&mut client, 1, b"data");
@@ -94,7 +94,7 @@ fn calls_without_randomness_are_not_to_be_sent() {
 }
 
 #[test]
-fn a_reply_without_a_verifier_is_not_believed() {
+fn reply_without_verifier_is_refused() {
     let mut world = World::new(Enctype::Aes128CtsHmacSha256_128);
     let mut client = world.connect(Service::Integrity);
     let (record, seq) = call(&mut client, 1, b"data");

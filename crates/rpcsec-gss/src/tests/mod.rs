@@ -1,4 +1,4 @@
-//! Server and client against each other, with real keys and a made-up mechanism.
+//! Server and client against each other, with real keys and a fake mechanism.
 
 mod back;
 mod contexts;

@@ -1,4 +1,4 @@
-//! What others get: RFC 2203, sections 5.3.3.1 and 5.3.3.3, position by position.
+//! Manipulated messages: RFC 2203, sections 5.3.3.1 and 5.3.3.3, byte by byte.
 
 use vouch_krb5_seal::Enctype;
 
@@ -6,7 +6,7 @@ use super::world::*;
 use crate::*;
 
 #[test]
-fn a_flipped_bit_anywhere_in_a_call_is_refused_as_the_rfc_names_it() {
+fn flipped_bit_in_call_is_refused_as_the_rfc_says() {
     every(|enctype, service| {
         let mut world = World::new(enctype);
         let mut client = world.connect(service);
@@ -19,29 +19,30 @@ fn a_flipped_bit_anywhere_in_a_call_is_refused_as_the_rfc_names_it() {
             let said = refusal(&answer);
             let at = bit / 8;
             let allowed: &[&str] = if at < 12 {
-                // Transaction, type and version of RPC: another transaction's call fails by the verifier, the rest
-                // is no call.
+                // Transaction, message type and RPC version: the verifier detects another
+                // transaction, the rest is no call.
                 &["denied 13", "closed", "RpcMismatch { low: 2, high: 2 }"]
             } else if at < header.end {
-                // Program, procedure and credential: by the verifier, unless they can't even be read.
+                // Program, procedure and credential: the verifier detects them, unless they are
+                // undecodable.
                 &["denied 13", "denied 1", "denied 2", "denied 3", "closed", "GarbageArgs"]
             } else if at < args.start {
                 &["denied 13", "denied 3", "closed"]
             } else if service == Service::None {
-                // RFC 2203, section 5.3.2.1: the body is not proven.
+                // RFC 2203, section 5.3.2.1: the body is not protected.
                 &["success"]
             } else if let Answer::Record(reply) = &answer
                 && service == Service::Privacy
                 && is_rotation(at, args.start)
             {
-                // RFC 4121, section 4.2.5: a rotation by the whole length changes nothing.
+                // RFC 4121, section 4.2.5: rotation by the whole length changes nothing.
                 assert!(said == "GarbageArgs" || open(&client, seq, reply).unwrap() == b"some arguments. ");
                 &["GarbageArgs", "success"]
             } else {
                 &["GarbageArgs"]
             };
             if at >= args.start {
-                // The header is genuine, so the number is used up: the next try needs a new window.
+                // The genuine header uses up the number: the next try needs a new window.
                 assert!(allowed.contains(&said.as_str()), "{enctype} {service:?} byte {at} of {}: {said}", record.len());
                 world = World::new(enctype);
                 client = world.connect(service);
@@ -51,18 +52,18 @@ fn a_flipped_bit_anywhere_in_a_call_is_refused_as_the_rfc_names_it() {
             }
             assert!(allowed.contains(&said.as_str()), "{enctype} {service:?} byte {at} of {}: {said}", record.len());
         }
-        // None of it moved the window.
+        // Nothing moved the window.
         let Answer::Record(reply) = world.serve(record) else { panic!("closed") };
         assert_eq!(open(&client, seq, &reply).unwrap(), b"some arguments. ");
     });
 }
 
-/// Whether a byte is the rotation count of the Wrap token behind the length at `body_at`.
+/// Whether a byte is the rotation count of the Wrap token after the length at `body_at`.
 fn is_rotation(at: usize, body_at: usize) -> bool {
     (body_at + 10..body_at + 12).contains(&at)
 }
 
-/// Where a reply's results begin.
+/// Offset of a reply's results.
 fn privacy_body_at(reply: &[u8]) -> usize {
     let vouch_oncrpc::ReplyBody::Accepted { outcome: vouch_oncrpc::Accepted::Success(body), .. } =
         vouch_oncrpc::Reply::decode(reply).expect("a reply").body
@@ -73,7 +74,7 @@ fn privacy_body_at(reply: &[u8]) -> usize {
 }
 
 #[test]
-fn a_flipped_bit_anywhere_in_a_reply_is_not_believed() {
+fn flipped_bit_in_reply_is_refused() {
     every(|enctype, service| {
         let mut world = World::new(enctype);
         let mut client = world.connect(service);
@@ -83,7 +84,7 @@ fn a_flipped_bit_anywhere_in_a_reply_is_not_believed() {
         for bit in 0..8 * reply.len() {
             let mut altered = reply.clone();
             altered[bit / 8] ^= 1 << (bit % 8);
-            // The transaction is compared by who matches replies; under krb5 the body is not proven.
+            // The caller compares transactions; under krb5 the body is not protected.
             let unproven = bit / 8 < 4 || (service == Service::None && bit / 8 >= body_at);
             let opened = open(&client, seq, &altered);
             if service == Service::Privacy && is_rotation(bit / 8, privacy_body_at(&reply)) {
@@ -119,7 +120,7 @@ fn truncation_anywhere_is_refused() {
 }
 
 #[test]
-fn a_replayed_call_is_dropped_wherever_it_comes_from() {
+fn replayed_call_is_dropped_from_anywhere() {
     every(|enctype, service| {
         let mut world = World::new(enctype);
         let mut client = world.connect(service);
@@ -135,7 +136,7 @@ fn a_replayed_call_is_dropped_wherever_it_comes_from() {
 }
 
 #[test]
-fn calls_within_the_window_may_be_reordered_and_older_ones_are_dropped() {
+fn calls_may_be_reordered_only_within_window() {
     let mut world = World::new(Enctype::Aes128CtsHmacSha1_96);
     let mut client = world.connect(Service::Integrity);
     let mut records: Vec<Vec<u8>> = (0..WINDOW_LEN + 1).map(|xid| call(&mut client, xid, b"data").0).collect();
@@ -148,8 +149,8 @@ fn calls_within_the_window_may_be_reordered_and_older_ones_are_dropped() {
 }
 
 #[test]
-fn the_last_numbers_are_not_used() {
-    // RFC 2203, section 5.3.3.1: a number of MAXSEQ or more is answered by RPCSEC_GSS_CTXPROBLEM.
+fn last_sequence_numbers_are_not_used() {
+    // RFC 2203, section 5.3.3.1: numbers from MAXSEQ on get RPCSEC_GSS_CTXPROBLEM.
     let mut world = World::new(Enctype::Aes128CtsHmacSha1_96);
     let mut client = world.connect(Service::None);
     client.skip_to(GssSeq::MAX.0 - 1);
@@ -163,8 +164,8 @@ fn the_last_numbers_are_not_used() {
 }
 
 #[test]
-fn a_service_that_is_weaker_than_the_clients_is_seen() {
-    // A credential changed from privacy to none fails by the header's verifier.
+fn downgraded_service_is_detected() {
+    // A credential changed from privacy to none fails by the verifier.
     let mut world = World::new(Enctype::Aes256CtsHmacSha384_192);
     let mut client = world.connect(Service::Privacy);
     let (mut record, _) = call(&mut client, 1, b"data");
@@ -173,7 +174,7 @@ fn a_service_that_is_weaker_than_the_clients_is_seen() {
 }
 
 #[test]
-fn another_version_is_denied_as_such() {
+fn other_version_is_denied() {
     let mut world = World::new(Enctype::Aes256CtsHmacSha384_192);
     let mut client = world.connect(Service::None);
     let (mut record, _) = call(&mut client, 1, b"data");
@@ -182,7 +183,7 @@ fn another_version_is_denied_as_such() {
 }
 
 #[test]
-fn a_wrap_that_fails_sends_nothing() {
+fn failed_wrap_sends_nothing() {
     let mut world = World::new(Enctype::Aes256CtsHmacSha1_96);
     let mut client = world.connect(Service::Privacy);
     let (mut record, _) = call(&mut client, 1, b"data");
@@ -203,7 +204,7 @@ fn a_wrap_that_fails_sends_nothing() {
 
 proptest::proptest! {
     #[test]
-    fn garbage_is_never_believed(mut bytes: Vec<u8>, splice in 0usize..200) {
+    fn garbage_is_never_accepted(mut bytes: Vec<u8>, splice in 0usize..200) {
         let mut world = World::new(Enctype::Aes256CtsHmacSha1_96);
         let mut client = world.connect(Service::Privacy);
         let (record, _) = call(&mut client, 1, b"some arguments. ");

@@ -1,4 +1,4 @@
-//! A server, a client, and a mechanism that believes everybody.
+//! A server, a client, and a mechanism that accepts everybody.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn keys(enctype: Enctype, role: Role) -> Arc<ContextKeys> {
     Arc::new(ContextKeys::new(enctype, &KEY[..enctype.key_len()], role, true).expect("a key of the right length"))
 }
 
-/// Believes everybody, after `rounds` exchanges more than one.
+/// Accepts everybody, after `rounds` further exchanges.
 pub(super) struct Believer {
     pub(super) enctype: Enctype,
     pub(super) rounds: u8,
@@ -51,7 +51,7 @@ impl Acceptor for Believer {
     }
 }
 
-/// Its other side.
+/// Its client side.
 pub(super) struct Claimer {
     pub(super) enctype: Enctype,
     pub(super) first: &'static [u8],
@@ -79,7 +79,7 @@ pub(super) struct World {
     next_handle: u8,
 }
 
-/// What a server does with a record.
+/// Result of a record at the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Record(Vec<u8>),
@@ -92,7 +92,7 @@ impl World {
         Self { contexts, believer: Believer { enctype, rounds: 0 }, now_ms: 1000, next_handle: 0 }
     }
 
-    /// Makes a context.
+    /// Creates a context.
     pub(super) fn connect(&mut self, service: Service) -> ClientContext {
         let claimer = Claimer { enctype: self.believer.enctype, first: b"hello" };
         let mut initiation = Initiation::begin(claimer, service).unwrap();
@@ -108,12 +108,12 @@ impl World {
         unreachable!("an exchange ends")
     }
 
-    /// Answers a record: the program echoes its arguments.
+    /// Serves a record: the program echoes its arguments.
     pub(super) fn serve(&mut self, record: Vec<u8>) -> Answer {
         self.serve_many(vec![record]).remove(0)
     }
 
-    /// Answers records of one batch.
+    /// Serves records in a batch.
     pub(super) fn serve_many(&mut self, records: Vec<Vec<u8>>) -> Vec<Answer> {
         let mut answers: Vec<Option<Answer>> = Vec::new();
         let mut calls: Vec<(usize, Vec<u8>, GssCall)> = Vec::new();
@@ -197,7 +197,7 @@ fn denied(xid: u32, stat: vouch_oncrpc::AuthStat) -> Answer {
     Answer::Record(encode(&Reply::denied(xid, Denied::AuthError(stat))))
 }
 
-/// A call's record, and the number to open its reply by.
+/// A call record, and the sequence number to open its reply with.
 pub(super) fn call(client: &mut ClientContext, xid: u32, args: &[u8]) -> (Vec<u8>, GssSeq) {
     let mut w = head(xid, 1);
     let seq = client.begin(&mut w, 0).unwrap();
@@ -207,7 +207,7 @@ pub(super) fn call(client: &mut ClientContext, xid: u32, args: &[u8]) -> (Vec<u8
     (w.into_bytes(), seq)
 }
 
-/// A call that is to be protected with others.
+/// A call to protect in a batch.
 pub(super) fn laid_out(client: &mut ClientContext, xid: u32, args: &[u8]) -> (Vec<u8>, GssSeq) {
     let mut w = head(xid, 1);
     let seq = client.begin(&mut w, 0).unwrap();
@@ -217,13 +217,13 @@ pub(super) fn laid_out(client: &mut ClientContext, xid: u32, args: &[u8]) -> (Ve
     (w.into_bytes(), seq)
 }
 
-/// Random bytes that are told apart.
+/// Distinguishable random bytes.
 pub(super) fn counted(bytes: &mut [u8]) -> bool {
     bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
     true
 }
 
-/// A reply to be opened with others.
+/// A reply to open in a batch.
 pub(super) fn to_open(record: &mut [u8], seq: GssSeq) -> ReplyOpen<'_> {
     let (verifier, body_at) = match Reply::decode(record).expect("a reply").body {
         ReplyBody::Accepted { verf, outcome: Accepted::Success(body) } => (20..20 + verf.body.len(), record.len() - body.len()),
@@ -232,7 +232,7 @@ pub(super) fn to_open(record: &mut [u8], seq: GssSeq) -> ReplyOpen<'_> {
     ReplyOpen::new(record, seq, Some(verifier), body_at)
 }
 
-/// The call that ends a context.
+/// The call that destroys a context.
 pub(super) fn destroy(client: &mut ClientContext, xid: u32) -> Vec<u8> {
     let mut w = head(xid, 0);
     client.destroy(&mut w, 0).unwrap();
@@ -245,7 +245,7 @@ pub(super) fn head(xid: u32, procedure: u32) -> Writer {
     w
 }
 
-/// Opens a reply as the client does.
+/// Opens a reply.
 pub(super) fn open(client: &ClientContext, seq: GssSeq, record: &[u8]) -> Result<Vec<u8>, String> {
     let reply = Reply::decode(record).map_err(|error| error.to_string())?;
     match reply.body {
@@ -263,7 +263,7 @@ pub(super) fn open(client: &ClientContext, seq: GssSeq, record: &[u8]) -> Result
     }
 }
 
-/// What a reply says that is no success.
+/// Text of a reply other than success.
 pub(super) fn refusal(answer: &Answer) -> String {
     let Answer::Record(record) = answer else { return "closed".into() };
     match Reply::decode(record).expect("a reply").body {
@@ -274,7 +274,7 @@ pub(super) fn refusal(answer: &Answer) -> String {
     }
 }
 
-/// All enctypes and services.
+/// Runs for all enctypes and services.
 pub(super) fn every(mut each: impl FnMut(Enctype, Service)) {
     for enctype in Enctype::ALL {
         for service in [Service::None, Service::Integrity, Service::Privacy] {
@@ -283,7 +283,7 @@ pub(super) fn every(mut each: impl FnMut(Enctype, Service)) {
     }
 }
 
-/// Where a call's parts lie: the header, the verifier's body, the protected arguments.
+/// Parts of a call: header, verifier body, protected arguments.
 pub(super) fn layout(record: &[u8]) -> (Range<usize>, Range<usize>, Range<usize>) {
     let call = Call::decode(record).expect("a call");
     let header = 32 + call.cred.body.len();

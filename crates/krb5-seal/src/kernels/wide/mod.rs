@@ -1,5 +1,5 @@
-//! The hashes over vectors of any width: one message a lane. What a vector is, each instruction set
-//! says.
+//! Hashes over vectors of any width, one message in each lane. Each instruction set defines the
+//! vector.
 
 pub(super) mod sha1;
 pub(super) mod sha2;
@@ -10,18 +10,18 @@ pub(super) mod sha2;
 /// # Safety
 /// As [`Vector`]'s.
 pub(super) trait Beside {
-    /// A block begins; the hash has read it whole.
+    /// A block begins; the hash has read it completely.
     unsafe fn begin(&mut self, block: usize);
-    /// The part that goes with the hash's round `round`.
+    /// The part that accompanies round `round` of the hash.
     unsafe fn turn(&mut self, round: usize);
-    /// Keeps rounds in their order where nothing goes on between them that does.
+    /// Keeps the order of rounds if nothing else runs between them.
     #[inline(always)]
     unsafe fn ordered<V: Vector>(vector: V) -> V {
         vector
     }
 }
 
-/// The hash goes by itself.
+/// No accompanying work.
 pub(super) struct Alone;
 
 impl Beside for Alone {
@@ -53,7 +53,7 @@ pub(super) trait Vector: Copy {
     unsafe fn store(self, to: *mut Self::Word);
     unsafe fn add(self, other: Self) -> Self;
     unsafe fn xor(self, other: Self) -> Self;
-    /// Rotated right by `RIGHT` bits; `LEFT` is the word's width less `RIGHT`.
+    /// Rotates right by `RIGHT` bits; `LEFT` is the word's width less `RIGHT`.
     unsafe fn rotate<const RIGHT: i32, const LEFT: i32>(self) -> Self;
     unsafe fn shift_right<const BITS: i32>(self) -> Self;
     /// Bits of `then` where `self` is set, of `otherwise` elsewhere.
@@ -61,8 +61,8 @@ pub(super) trait Vector: Copy {
     /// The majority of each bit of three.
     unsafe fn majority(self, b: Self, c: Self) -> Self;
     unsafe fn xor3(self, b: Self, c: Self) -> Self;
-    /// The same. Nothing is computed from it before other vectors have come here that do so earlier
-    /// in the program: registers would not suffice for what a compiler takes first.
+    /// The same vector. A barrier: the compiler computes nothing from it before earlier barriers,
+    /// which saves registers.
     unsafe fn here(self) -> Self;
     /// The 16 words of a block of each lane: lane `i`'s block lies at `data[i] + offset`, its words
     /// are big-endian.

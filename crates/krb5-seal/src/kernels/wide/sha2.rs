@@ -73,7 +73,7 @@ macro_rules! compress {
     };
 }
 
-/// A function of one word, made of two rotations and a third or a shift.
+/// A function of one word: two rotations and a third one or a shift.
 macro_rules! sigma {
     ($name:ident, $right0:literal, $left0:literal, $right1:literal, $left1:literal, rotate $right2:literal, $left2:literal) => {
         #[inline(always)]

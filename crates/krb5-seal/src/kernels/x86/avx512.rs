@@ -1,6 +1,5 @@
-//! SHA-1 and SHA-256 of 16 messages or 8, SHA-512 of 8 or 4, with AVX-512F, BW and VL. Half as many
-//! messages go through vectors half as wide: those run on three ports of Intel's cores where the
-//! wide ones have two.
+//! SHA-1 and SHA-256 of 16 or 8 messages, SHA-512 of 8 or 4, with AVX-512F, BW and VL. Fewer
+//! messages use vectors half as wide, which run on three ports of Intel's cores instead of two.
 
 use super::vectors512::{U32x8, U32x16, U64x4, U64x8};
 use crate::kernels::lanes::{self, HashLanes};

@@ -1,7 +1,6 @@
-//! SHA-512 of one message: the schedule two words at a time in vectors, the rounds in integer
-//! registers; and beside it, for a message of RFC 8009 that is encrypted and then hashed, its CBC
-//! encryption in the same pass. Each is a long chain of instructions that wait for one another, on
-//! units that the other leaves idle.
+//! SHA-512 of one message: the schedule in vectors, the rounds in integer registers. For a message
+//! of RFC 8009, CBC encryption runs in the same pass: each is a long dependency chain on units that
+//! the other leaves idle.
 
 use std::arch::x86_64::*;
 
@@ -11,9 +10,9 @@ use crate::kernels::{HashItem, StitchedOne};
 
 /// Bytes of a block.
 const BLOCK_LEN: usize = 128;
-/// AES blocks in one of the hash's.
+/// AES blocks in a hash block.
 const QUARTERS: usize = BLOCK_LEN / 16;
-/// Rounds of AES-256, with which alone this hash goes.
+/// Rounds of AES-256, the only variant with this hash.
 const ROUNDS: usize = 14;
 
 /// Hashes items one after another.
@@ -25,7 +24,7 @@ pub(super) unsafe fn one_by_one(items: &mut [HashItem<[u64; 8]>]) {
     unsafe { lanes::hash(items, BLOCK_LEN, wide, 1, nothing) }
 }
 
-/// What is left to do for fewer than one message.
+/// Nothing is left for fewer than one message.
 unsafe fn nothing(items: &mut [HashItem<[u64; 8]>]) {
     debug_assert!(items.is_empty());
 }
@@ -60,7 +59,7 @@ pub(in crate::kernels) unsafe fn seal(item: &mut StitchedOne<[u64; 8]>, steps: u
     unsafe { seal_steps(item, steps) }
 }
 
-/// As [`seal`] says.
+/// See [`seal`].
 #[target_feature(enable = "avx2,bmi1,bmi2,aes")]
 unsafe fn seal_steps(item: &mut StitchedOne<[u64; 8]>, steps: usize) {
     // SAFETY: the key is valid for reads, the chain has 16 bytes; the caller promises so many steps'
@@ -105,7 +104,7 @@ unsafe fn step<const HASH: bool, const CIPHER: bool>(
         });
         let mut s = *state;
         let mut x = *chain;
-        // One step of the cipher: `ROUNDS + 1` for each of the eight blocks.
+        // A step of the cipher: `ROUNDS + 1` for each of the eight blocks.
         macro_rules! cipher_step {
             ($step:expr) => {{
                 let (quarter, round) = ($step / (ROUNDS + 1), $step % (ROUNDS + 1));
@@ -140,8 +139,8 @@ unsafe fn step<const HASH: bool, const CIPHER: bool>(
                 s[H] = t1.wrapping_add(big0).wrapping_add(majority);
             }};
         }
-        // Two rounds of the hash, the two words of the schedule that are 16 further on, and a fortieth of
-        // the cipher's steps.
+        // Two rounds of the hash, two schedule words for 16 rounds later, and a fortieth of the
+        // cipher's steps.
         macro_rules! turn {
             ($g:expr) => {{
                 if HASH {

@@ -71,19 +71,19 @@ unsafe fn few<const WORDS: usize>(
     }
 }
 
-/// What is left to do for fewer than one message.
+/// Nothing is left for fewer than one message.
 unsafe fn nothing<S>(items: &mut [HashItem<S>]) {
     debug_assert!(items.is_empty());
 }
 
-/// The byte order of four words, and the words' order for SHA-1, turned round.
+/// Shuffle that reverses the bytes of four words and the order of words, for SHA-1.
 #[inline(always)]
 pub(super) fn swap_all() -> __m128i {
     // SAFETY: SSE2 is part of x86-64.
     unsafe { _mm_set_epi64x(0x0001020304050607, 0x08090a0b0c0d0e0f) }
 }
 
-/// As [`lanes::HashWide`] says.
+/// See [`lanes::HashWide`].
 #[target_feature(enable = "sha,ssse3,sse4.1")]
 unsafe fn sha1_wide<const N: usize>(lanes: &mut HashLanes<u32, 5, N>, blocks: usize) {
     let swap = swap_all();
@@ -101,7 +101,7 @@ unsafe fn sha1_wide<const N: usize>(lanes: &mut HashLanes<u32, 5, N>, blocks: us
                 _mm_shuffle_epi8(words, swap)
             })
         });
-        // Four rounds: words `w[g % 4]`; then the words that take their place.
+        // Four rounds with words `w[g % 4]`, and the words that replace them.
         macro_rules! four {
             ($g:expr) => {
                 for lane in 0..N {
@@ -152,10 +152,10 @@ unsafe fn sha1_wide<const N: usize>(lanes: &mut HashLanes<u32, 5, N>, blocks: us
     }
 }
 
-/// As [`lanes::HashWide`] says.
+/// See [`lanes::HashWide`].
 #[target_feature(enable = "sha,ssse3,sse4.1")]
 unsafe fn sha256_wide<const N: usize>(lanes: &mut HashLanes<u32, 8, N>, blocks: usize) {
-    // Each word's bytes turned round, the words' order kept.
+    // Reverses the bytes of each word and keeps the order of words.
     let swap = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
     let state = &lanes.state;
     let pack = |words: [usize; 4], lane: usize| {

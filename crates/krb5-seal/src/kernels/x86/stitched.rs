@@ -1,13 +1,13 @@
 //! A few messages of RFC 3962: SHA-1 of a block and CBC encryption of its four blocks in one pass,
-//! one message or up to four side by side. Each is one long chain of instructions that wait for one
-//! another; taken in turns, one costs almost nothing beside the other.
+//! for up to four messages side by side. Each is a long dependency chain; interleaved, one costs
+//! almost nothing beside the other.
 
 use std::arch::x86_64::*;
 
 use super::shani::swap_all;
 use crate::kernels::Stitched;
 
-/// Messages that are taken together at most.
+/// Most messages of one pass.
 pub(in crate::kernels) const MESSAGES_MAX: usize = 4;
 
 /// Hashes and then encrypts blocks of 64 bytes in place, of up to [`MESSAGES_MAX`] messages side by
@@ -34,7 +34,7 @@ pub(in crate::kernels) unsafe fn seal(items: &mut [Stitched], blocks: usize) {
     }
 }
 
-/// As [`seal`] says.
+/// See [`seal`].
 #[target_feature(enable = "sha,ssse3,sse4.1,aes")]
 unsafe fn seal_rounds<const ROUNDS: usize, const N: usize>(items: [&mut Stitched; N], blocks: usize) {
     let swap = swap_all();
@@ -58,8 +58,8 @@ unsafe fn seal_rounds<const ROUNDS: usize, const N: usize>(items: [&mut Stitched
         let read = |lane: usize, quarter: usize| unsafe { _mm_loadu_si128(at[lane].add(quarter)) };
         let mut w: [[__m128i; N]; 4] =
             std::array::from_fn(|quarter| std::array::from_fn(|lane| _mm_shuffle_epi8(read(lane, quarter), swap)));
-        // One step of the cipher: `ROUNDS + 1` for each of the four blocks, each of which is read again
-        // before it is written.
+        // A step of the cipher: `ROUNDS + 1` for each of the four blocks, read again before they
+        // are written.
         macro_rules! cipher_step {
             ($step:expr, $lane:expr) => {{
                 let (quarter, round) = ($step / (ROUNDS + 1), $step % (ROUNDS + 1));

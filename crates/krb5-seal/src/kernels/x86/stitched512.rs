@@ -1,6 +1,5 @@
-//! Many messages of RFC 3962: SHA-1 of a block of each and CBC encryption of its four blocks in one
-//! pass, over the lanes of AVX-512's vectors. The hash keeps the ports busy, the cipher waits for
-//! itself; and what lies in memory is fetched once and not twice.
+//! Many messages of RFC 3962: SHA-1 and CBC encryption in one pass over the lanes of AVX-512. The
+//! hash is bound by ports, the cipher by latency, and data is fetched once.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
@@ -14,7 +13,7 @@ use crate::kernels::lanes::{CbcLanes, HashLanes};
 use crate::kernels::wide::{Beside, Vector, sha1};
 use crate::wipe::wipe_frames;
 
-/// Messages that are taken together at most.
+/// Most messages of one pass.
 pub(in crate::kernels) const MESSAGES_MAX: usize = 16;
 
 /// Hashes and then encrypts blocks of 64 bytes in place, of up to [`MESSAGES_MAX`] messages side by
@@ -68,14 +67,14 @@ unsafe fn over<const N: usize>(items: &mut [Stitched], blocks: usize, kernels: [
     cbc.wipe_keys(N);
 }
 
-/// As [`over`] says.
+/// See [`over`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,aes,vaes")]
 unsafe fn seal16<const ROUNDS: usize>(hash: &mut HashLanes<u32, 5, 16>, cbc: &mut CbcLanes<16>, blocks: usize) {
     // SAFETY: the instructions are enabled here; the rest is the caller's promise.
     unsafe { both::<U32x16, __m512i, 16, ROUNDS>(hash, cbc, blocks) }
 }
 
-/// As [`over`] says.
+/// See [`over`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,aes,vaes")]
 unsafe fn seal8<const ROUNDS: usize>(hash: &mut HashLanes<u32, 5, 8>, cbc: &mut CbcLanes<8>, blocks: usize) {
     // SAFETY: the instructions are enabled here; the rest is the caller's promise.
@@ -105,17 +104,17 @@ unsafe fn both<V: Vector<Word = u32>, C: Blocks, const N: usize, const ROUNDS: u
 
 /// Vectors of blocks, one of each lane.
 const VECTORS: usize = 4;
-/// Blocks of the cipher in one of the hash.
+/// AES blocks in a hash block.
 const QUARTERS: usize = 4;
 /// Rounds of the hash.
 const TURNS: usize = 80;
 
-/// CBC encryption of what is hashed.
+/// CBC encryption of hashed data.
 struct Cipher<'a, C, const N: usize, const ROUNDS: usize> {
     x: [C; VECTORS],
     keys: &'a [[MaybeUninit<[u8; 16]>; N]; 15],
     data: &'a [*mut u8; N],
-    /// Where the block that is hashed lies in each message.
+    /// Offset of the hashed block in each message.
     offset: usize,
 }
 
@@ -125,8 +124,8 @@ impl<C: Blocks, const N: usize, const ROUNDS: usize> Beside for Cipher<'_, C, N,
         self.offset = 64 * block;
     }
 
-    /// One step of the cipher, or none: `ROUNDS + 1` for each of the four blocks, which are all
-    /// read before one is written.
+    /// A step of the cipher, or none: `ROUNDS + 1` for each of the four blocks, all read before one
+    /// is written.
     #[inline(always)]
     unsafe fn turn(&mut self, round: usize) {
         const { assert!(QUARTERS * (ROUNDS + 1) <= TURNS) };

@@ -11,7 +11,7 @@ use crate::keys::AesKey;
 pub(in crate::kernels) static ENCRYPT: EncryptKernel = EncryptKernel { name: "VAES-256 x16", many: encrypt };
 pub(in crate::kernels) static DECRYPT: DecryptKernel = DecryptKernel { name: "VAES-256 x16", one: decrypt };
 
-/// Messages, and vectors that hold them.
+/// Messages, two in each vector.
 const LANES: usize = 16;
 const VECTORS: usize = LANES / 2;
 
@@ -24,7 +24,7 @@ unsafe fn encrypt(items: &mut [CbcItem]) {
     unsafe { if items.len() <= 4 { (aesni::ENCRYPT.many)(items) } else { lanes::encrypt(items, &FORMS) } }
 }
 
-/// As [`lanes::CbcWide`] says.
+/// See [`lanes::CbcWide`].
 #[target_feature(enable = "avx2,aes,vaes")]
 unsafe fn wide<const ROUNDS: usize, const SAME: bool>(lanes: &mut CbcLanes<LANES>, blocks: usize) {
     let data = lanes.data;
@@ -103,7 +103,8 @@ unsafe fn decrypt_rounds<const ROUNDS: usize>(key: &AesKey, chain: &mut [u8; 16]
                 *x = _mm256_aesdeclast_epi128(*x, key);
             }
             for (vector, x) in x.into_iter().enumerate() {
-                // The ciphertext one block earlier: what came before, and the lower half of this vector.
+                // The ciphertext one block earlier: the previous block, and the lower half of this
+                // vector.
                 let ciphertext = _mm256_loadu_si256(at.add(vector));
                 let earlier = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(before), _mm256_castsi256_si128(ciphertext));
                 _mm256_storeu_si256(at.add(vector), _mm256_xor_si256(x, earlier));

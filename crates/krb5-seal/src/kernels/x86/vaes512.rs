@@ -11,7 +11,7 @@ use crate::keys::AesKey;
 pub(in crate::kernels) static ENCRYPT: EncryptKernel = EncryptKernel { name: "VAES-512 x32", many: encrypt };
 pub(in crate::kernels) static DECRYPT: DecryptKernel = DecryptKernel { name: "VAES-512 x32", one: decrypt };
 
-/// Blocks of a message that are decrypted at a time, and vectors that hold them.
+/// Blocks decrypted at a time.
 const BLOCKS: usize = 32;
 const VECTORS: usize = BLOCKS / 4;
 
@@ -36,7 +36,7 @@ unsafe fn encrypt(items: &mut [CbcItem]) {
     }
 }
 
-/// As [`lanes::CbcWide`] says; `Z` vectors of 4 make `N` lanes.
+/// See [`lanes::CbcWide`]; `Z` vectors of 4 make `N` lanes.
 #[target_feature(enable = "avx512f,aes,vaes")]
 unsafe fn wide<const N: usize, const Z: usize, const ROUNDS: usize, const SAME: bool>(lanes: &mut CbcLanes<N>, blocks: usize) {
     const { assert!(N == 4 * Z) };
@@ -104,7 +104,7 @@ unsafe fn decrypt_rounds<const ROUNDS: usize>(key: &AesKey, chain: &mut [u8; 16]
     unsafe {
         let keys: *const __m128i = key.decrypt.as_ptr().cast();
         let key = |round: usize| _mm512_broadcast_i32x4(_mm_load_si128(keys.add(round)));
-        // The ciphertext before, in the last quarter.
+        // The previous ciphertext, in the last quarter.
         let mut before = _mm512_broadcast_i32x4(_mm_loadu_si128(chain.as_ptr().cast()));
         for blocks in blocks {
             let at: *mut __m512i = blocks.as_mut_ptr().cast();
@@ -121,7 +121,8 @@ unsafe fn decrypt_rounds<const ROUNDS: usize>(key: &AesKey, chain: &mut [u8; 16]
                 *x = _mm512_aesdeclast_epi128(*x, key);
             }
             for (vector, x) in x.into_iter().enumerate() {
-                // The ciphertext one block earlier: six words of this vector behind the last two of the one before.
+                // The ciphertext one block earlier: six words of this vector after the last two of
+                // the previous one.
                 let earlier = _mm512_alignr_epi64::<6>(ciphertext[vector], before);
                 _mm512_storeu_si512(at.add(vector).cast(), _mm512_xor_si512(x, earlier));
                 before = ciphertext[vector];

@@ -51,7 +51,7 @@ macro_rules! vector {
             unsafe fn rotate<const RIGHT: i32, const LEFT: i32>(self) -> Self {
                 // SAFETY: as Vector says.
                 unsafe {
-                    // Doubling is an addition, which runs on more ports than a shift.
+                    // Doubling by addition, which runs on more ports than a shift.
                     let high = if LEFT == 1 { $add(self.0, self.0) } else { $left::<LEFT>(self.0) };
                     $name(_mm256_or_si256(high, $right::<RIGHT>(self.0)))
                 }
@@ -110,7 +110,7 @@ pub(super) unsafe fn load_block32(data: *const *const u8, offset: usize) -> [__m
         let mut words = [_mm256_setzero_si256(); 16];
         let swap = _mm256_broadcastsi128_si256(_mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203));
         for half in 0..2 {
-            // Macros, not closures: those would not be inlined, and so be without AVX2.
+            // Macros, not closures: closures would not be inlined and would lack AVX2.
             macro_rules! row {
                 ($lane:expr) => {{
                     let from = (*data.add($lane)).add(offset + 32 * half);

@@ -1,5 +1,5 @@
-//! Vectors of AVX-512: 16 words of 32 bits, 8 of 64; and with its instructions half as wide, which
-//! run on one more port and so serve half as many messages faster.
+//! Vectors of AVX-512: 16 words of 32 bits or 8 of 64; and half as wide, which run on one more port
+//! and serve fewer messages faster.
 
 use std::arch::x86_64::*;
 
@@ -151,7 +151,7 @@ vector!(
     vectors256::load_block64
 );
 
-/// As [`Vector::here`].
+/// See [`Vector::here`].
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn here(mut vector: __m512i) -> __m512i {
@@ -160,7 +160,7 @@ fn here(mut vector: __m512i) -> __m512i {
     vector
 }
 
-/// The same, for vectors half as wide.
+/// The same for vectors half as wide.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn here_half(vector: __m256i) -> __m256i {
@@ -194,7 +194,7 @@ unsafe fn load_block32(data: *const *const u8, offset: usize) -> [__m512i; 16] {
     unsafe {
         let mut words = [_mm512_setzero_si512(); 16];
         let swap = _mm512_broadcast_i32x4(_mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203));
-        // Macros, not closures: those would not be inlined, and so be without AVX-512.
+        // Macros, not closures: closures would not be inlined and would lack AVX-512.
         macro_rules! row {
             ($lane:expr) => {
                 _mm512_shuffle_epi8(_mm512_loadu_si512((*data.add($lane)).add(offset).cast()), swap)
