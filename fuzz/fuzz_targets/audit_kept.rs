@@ -6,12 +6,12 @@
 use libfuzzer_sys::fuzz_target;
 use vouch_audit::trail::{Index, LostCount, Segment, SegmentFile, Term, segments};
 
+#[path = "../../crates/daemon/src/audit_trail/configuration_text.rs"]
+mod configuration_text;
 #[path = "../../crates/vouch/src/commands/audit/send/place.rs"]
 mod place;
 #[path = "../../crates/export/src/audit/names/moved_paths/table.rs"]
 mod table;
-#[path = "../../crates/daemon/src/audit_trail/written.rs"]
-mod written;
 
 /// Opens an index whose header matches an 8-byte segment.
 fn index(bytes: &[u8]) {
@@ -53,8 +53,8 @@ fuzz_target!(|input: &[u8]| {
             assert_eq!((again.count(1), &again), (lost.count(1), &lost));
         }
         2 => {
-            if let Some(standing) = written::Standing::parse(bytes) {
-                assert!(written::Standing::parse(&standing.text()).is_some(), "the encoded form decodes");
+            if let Some(standing) = configuration_text::Configuration::parse(bytes) {
+                assert!(configuration_text::Configuration::parse(&standing.text()).is_some(), "the encoded form decodes");
             }
         }
         3 => index(bytes),

@@ -11,6 +11,28 @@
 //! Run time depends on lengths and enctype, never on keys or data: no table is indexed by secrets,
 //! and checksums are compared in constant time. Keys, hash states and schedules are wiped when
 //! dropped, and the stack after key derivation.
+//!
+//! # Example
+//!
+//! ```
+//! use vouch_krb5_seal::{ContextKeys, Enctype, Role};
+//!
+//! let key = [7; 32]; // the context key, from a Kerberos library
+//! let enctype = Enctype::Aes256CtsHmacSha1_96;
+//! let client = ContextKeys::new(enctype, &key, Role::Initiator, false)?;
+//! let server = ContextKeys::new(enctype, &key, Role::Acceptor, false)?;
+//!
+//! // Room for header and trailer around the body: the token is made in place.
+//! let mut token = vec![0; client.header_len()];
+//! token.extend_from_slice(b"attack at dawn");
+//! token.resize(token.len() + client.trailer_len(), 0);
+//! let confounder = [3; 16]; // fresh random bytes
+//! client.seal(1, confounder, &mut token)?;
+//!
+//! let body = server.open(&mut token)?;
+//! assert_eq!(&token[body], b"attack at dawn");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod cts;
 mod derive;

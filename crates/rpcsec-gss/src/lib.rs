@@ -6,6 +6,38 @@
 //! [`Envelope::begin`] to reserve room in a reply, and [`wrap_many`] to protect many replies at
 //! once. [`Contexts`] is the table of contexts, which [`InitCall`] creates. A client uses
 //! [`Initiation`], then [`ClientContext`].
+//!
+//! # Example
+//!
+//! The first call of a context, as a server sees it. The program in `examples/echo.rs` shows a whole
+//! exchange.
+//!
+//! ```
+//! use vouch_oncrpc::Call;
+//! use vouch_rpcsec_gss::{Arrival, ContextLimits, Contexts, InitStep, Initiation, Initiator, Service, arrive};
+//! use vouch_xdr::Writer;
+//!
+//! struct Mechanism; // a Kerberos library in real programs
+//!
+//! impl Initiator for Mechanism {
+//!     type Error = std::io::Error;
+//!
+//!     fn step(&mut self, _token: Option<&[u8]>) -> Result<InitStep, std::io::Error> {
+//!         Ok(InitStep::Continue { token: b"AP-REQ".to_vec() })
+//!     }
+//! }
+//!
+//! let creation = Initiation::begin(Mechanism, Service::Privacy)?;
+//! let mut writer = Writer::new();
+//! creation.call(1, 100_003, 4, &mut writer);
+//! let record = writer.into_bytes();
+//!
+//! let mut contexts = Contexts::<()>::new(ContextLimits::default());
+//! let call = Call::decode(&record)?;
+//! let Arrival::Init(init) = arrive(&record, &call, |handle| contexts.find(handle, 0)) else { panic!("no creation") };
+//! assert_eq!(init.token, b"AP-REQ");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod arrival;
 mod bodies;
