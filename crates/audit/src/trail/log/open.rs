@@ -130,25 +130,7 @@ impl Log {
         let bytes = Segment::open(file).and_then(|segment| segment.load()).with_path(&file.path)?;
         let scan = SegmentScan::of(&bytes);
         let Some(header) = &scan.header else {
-            if file.is_compressed {
-                return Err(LogError::Damaged { path: file.path.clone(), reason: "not a segment of an audit trail" });
-            }
-            // The crash came while the segment was created. If it ever held a seal, the key check
-            // on the previous segment fails.
-            let reported = quarantine::names_in_segment(previous);
-            let is_known =
-                quarantined_files.iter().any(|quarantined| quarantined.segment == file.number && !reported.contains(&quarantined.name));
-            // An empty file adds no information, and repeated starts on a full disk would leave one
-            // each.
-            if bytes.is_empty() && is_known {
-                self.run_or_queue(RecoveryStep::RemoveEmpty(file.path.clone()))?;
-            } else {
-                let name = quarantine::add_file(quarantined_files, &reported, file.number, bytes.len() as u64);
-                if !bytes.is_empty() {
-                    self.run_or_queue(RecoveryStep::Rewrite { segment: file.path.clone(), bytes, from: 0 })?;
-                }
-                self.run_or_queue(RecoveryStep::Quarantine { segment: file.path.clone(), quarantined: self.directory.join(name) })?;
-            }
+            self.quarantine_headless(file, bytes, previous, quarantined_files)?;
             recovery.was_unclosed = true;
             return Ok(None);
         };
@@ -188,22 +170,7 @@ impl Log {
         recovery.quarantined = quarantine::unreported(quarantined_files, file.number, &scan, previous);
         let torn = &bytes[scan.len..];
         if !torn.is_empty() {
-            if scan.is_closed || file.is_compressed {
-                return Err(LogError::Damaged { path: file.path.clone(), reason: "bytes follow the closing seal" });
-            }
-            // An interrupted start may have quarantined these bytes without cutting them off.
-            let name = quarantine::find_with_bytes(&recovery.quarantined, &self.directory, file.number, torn).unwrap_or_else(|| {
-                let name = quarantine::add_file(quarantined_files, &scan.reported_names, file.number, torn.len() as u64);
-                recovery.quarantined.extend(quarantined_files.last().cloned());
-                name
-            });
-            let quarantined = self.directory.join(name);
-            self.run_or_queue(RecoveryStep::CutTorn {
-                segment: file.path.clone(),
-                quarantined,
-                bytes: torn.to_vec(),
-                len: scan.len as u64,
-            })?;
+            self.quarantine_torn(file, &scan, torn, quarantined_files, recovery)?;
         }
         if !scan.is_closed {
             let open = self.disk.open(&file.path).with_path(&file.path)?;
@@ -222,6 +189,58 @@ impl Log {
             });
         }
         Ok(Some(scan.is_closed))
+    }
+
+    /// Quarantines a segment that was being created when the crash came.
+    fn quarantine_headless(
+        &mut self,
+        file: &SegmentFile,
+        bytes: Vec<u8>,
+        previous: Option<&SegmentFile>,
+        quarantined_files: &mut Vec<QuarantineFile>,
+    ) -> Result<(), LogError> {
+        if file.is_compressed {
+            return Err(LogError::Damaged { path: file.path.clone(), reason: "not a segment of an audit trail" });
+        }
+        // The crash came while the segment was created. If it ever held a seal, the key check
+        // on the previous segment fails.
+        let reported = quarantine::names_in_segment(previous);
+        let is_known =
+            quarantined_files.iter().any(|quarantined| quarantined.segment == file.number && !reported.contains(&quarantined.name));
+        // An empty file adds no information, and repeated starts on a full disk would leave one
+        // each.
+        if bytes.is_empty() && is_known {
+            self.run_or_queue(RecoveryStep::RemoveEmpty(file.path.clone()))?;
+        } else {
+            let name = quarantine::add_file(quarantined_files, &reported, file.number, bytes.len() as u64);
+            if !bytes.is_empty() {
+                self.run_or_queue(RecoveryStep::Rewrite { segment: file.path.clone(), bytes, from: 0 })?;
+            }
+            self.run_or_queue(RecoveryStep::Quarantine { segment: file.path.clone(), quarantined: self.directory.join(name) })?;
+        }
+        Ok(())
+    }
+
+    /// Quarantines the damaged bytes at the end of a segment.
+    fn quarantine_torn(
+        &mut self,
+        file: &SegmentFile,
+        scan: &SegmentScan,
+        torn: &[u8],
+        quarantined_files: &mut Vec<QuarantineFile>,
+        recovery: &mut Recovery,
+    ) -> Result<(), LogError> {
+        if scan.is_closed || file.is_compressed {
+            return Err(LogError::Damaged { path: file.path.clone(), reason: "bytes follow the closing seal" });
+        }
+        // An interrupted start may have quarantined these bytes without cutting them off.
+        let name = quarantine::find_with_bytes(&recovery.quarantined, &self.directory, file.number, torn).unwrap_or_else(|| {
+            let name = quarantine::add_file(quarantined_files, &scan.reported_names, file.number, torn.len() as u64);
+            recovery.quarantined.extend(quarantined_files.last().cloned());
+            name
+        });
+        let quarantined = self.directory.join(name);
+        self.run_or_queue(RecoveryStep::CutTorn { segment: file.path.clone(), quarantined, bytes: torn.to_vec(), len: scan.len as u64 })
     }
 
     /// Appends the recovery record, and a gap record for records that were lost at the last end.
