@@ -1,5 +1,5 @@
-//! `kill -9` of an audited export at random instants of a seeded sequence, under load: where
-//! nothing may be acknowledged without its record, none is.
+//! Kills an audited export with SIGKILL at seeded random instants under load, and checks that every
+//! acknowledged operation has a record.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -20,20 +20,19 @@ use vouch_oncrpc::AuthSys;
 
 use crate::world::{World, eventually};
 
-/// How often the server is killed, unless this variable says.
+/// Default number of kills.
 const KILLS: u64 = 40;
 const KILLS_VARIABLE: &str = "VOUCH_AUDIT_KILLS";
-/// Clients that work at once.
+/// Concurrent clients.
 const WORKERS: u64 = 3;
-/// Small, so that kills meet segments that end, and are indexed and compressed.
+/// Small, so that kills hit the end, indexing and compression of segments.
 const SEGMENT: &str = "64K";
 
-/// An operation that was acknowledged: its name, and the name of what it was about, which is like
-/// no other's.
+/// An acknowledged operation: its name and the unique file name that it concerned.
 type Done = (&'static str, String);
 
 #[test]
-fn nothing_is_acknowledged_without_its_record_wherever_the_server_is_killed() {
+fn every_acknowledged_operation_has_a_record_after_kill() {
     let kills = std::env::var(KILLS_VARIABLE).ok().map_or(KILLS, |text| text.parse().expect("a number of kills"));
     let world = World::new();
     let trail = world.path("trail");
@@ -44,7 +43,7 @@ fn nothing_is_acknowledged_without_its_record_wherever_the_server_is_killed() {
     create_key(&SystemDisk, &trail.join(KEY_FILE), &key).expect("a key");
     let (mut dice, mut all) = (17u64, 0);
     for round in 0..kills {
-        // What is written from here on lies in these segments.
+        // The records of this round are in this segment and later ones.
         let first = segments(&trail).expect("the trail").last().map_or(1, |file| file.number);
         let done: Arc<Mutex<Vec<Done>>> = Arc::default();
         dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -52,14 +51,15 @@ fn nothing_is_acknowledged_without_its_record_wherever_the_server_is_killed() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
         for worker in 0..WORKERS {
             let done = done.clone();
-            // It ends by the kill, whatever it makes of it.
+            // The kill ends the worker with an error, which is expected.
             runtime.spawn(async move { drop(work(address, round, worker, &done).await) });
         }
         assert!(eventually(Duration::from_secs(60), || !done.lock().is_empty()), "kill {round}: nothing is done");
         std::thread::sleep(Duration::from_millis((dice >> 33) % 120));
         child.0.kill().expect("it runs");
         child.0.wait().expect("it has run");
-        // Nothing is heard of it after its end but what was on its way; who waits on is not waited for.
+        // Lets replies that are in flight arrive. Clients that wait for other replies are
+        // abandoned.
         std::thread::sleep(Duration::from_millis(20));
         runtime.shutdown_timeout(Duration::from_secs(30));
         let (done, recorded) = (std::mem::take(&mut *done.lock()), recorded(&trail, first));
@@ -68,7 +68,7 @@ fn nothing_is_acknowledged_without_its_record_wherever_the_server_is_killed() {
             assert!(recorded.contains(&one), "kill {round}: {one:?} was acknowledged and has no record");
         }
     }
-    // Once more, and in good order: what the kills left is whole.
+    // A clean restart and shutdown leaves a trail that verifies.
     let (mut child, _) = start(&world, kills);
     rustix::process::kill_process(rustix::process::Pid::from_child(&child.0), rustix::process::Signal::TERM).expect("it runs");
     child.0.wait().expect("it has run");
@@ -81,7 +81,7 @@ fn nothing_is_acknowledged_without_its_record_wherever_the_server_is_killed() {
 fn start(world: &World, round: u64) -> (Killed, SocketAddr) {
     let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
     let listen = format!("127.0.0.1:{port}");
-    // A state of its own: what was open before the kill need not be waited for.
+    // A new state directory, so that no grace period delays the round.
     let (state, data, trail) = (world.path(format!("exporting-{round}")), world.path("data"), world.path("trail"));
     let mut command = world.command(["export", "--options", "rw,insecure,no_root_squash", "--listen", &listen]);
     command.arg("--dir").arg(data).arg("--state").arg(state).arg("--audit").arg(trail);
@@ -96,7 +96,7 @@ fn start(world: &World, round: u64) -> (Killed, SocketAddr) {
     (child, address)
 }
 
-/// Killed also when the test fails.
+/// A server process that is killed when dropped.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -106,7 +106,7 @@ impl Drop for Killed {
     }
 }
 
-/// Does things until the server is gone, and notes each when it was acknowledged.
+/// Runs operations until the server is gone, and notes each acknowledged one.
 async fn work(address: SocketAddr, round: u64, worker: u64, done: &Mutex<Vec<Done>>) -> Result<(), Error> {
     let identity = Identity::new(format!("{round}-{worker}").into_bytes(), Verifier([1; 8]));
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
@@ -134,7 +134,7 @@ async fn work(address: SocketAddr, round: u64, worker: u64, done: &Mutex<Vec<Don
     Ok(())
 }
 
-/// What the segments from this one on hold.
+/// Successful operations that are recorded in segments from number `first` on.
 fn recorded(trail: &std::path::Path, first: u64) -> HashSet<Done> {
     let mut found = HashSet::new();
     let read = entries(trail, first, |entry| {

@@ -1,5 +1,5 @@
-//! Questions to an audit trail by the command: search, report, follow, prove and check-proof,
-//! against a trail that the audit crate has written.
+//! The commands `audit search`, `report`, `follow`, `prove`, `check-proof` and `host`, on a trail
+//! that the audit crate writes.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -20,7 +20,7 @@ pub(crate) fn open(directory: &Path) -> Log {
     loop {
         let options = Options { rotation, boot: [0x1a; 16], ..Options::default() };
         match Log::open(Arc::new(SystemDisk), directory, options, SECOND) {
-            // What another test has just started holds all that is open here until it runs its program.
+            // A child of another test inherits the lock's descriptor until it executes its program.
             Err(LogError::Busy { .. }) => std::thread::sleep(std::time::Duration::from_millis(20)),
             opened => return opened.expect("the trail opens").0,
         }
@@ -45,7 +45,7 @@ pub(crate) fn put(log: &mut Log, principal: &str, operation: u16, path: &str, pa
     log.maintain(time_ns).expect("the disk takes it");
 }
 
-/// A trail of 202 records in some segments, and its first public key.
+/// Writes a trail of 202 records in several segments, and returns its first public key.
 pub(crate) fn trail(world: &World) -> String {
     let directory = world.path("trail");
     std::fs::create_dir(&directory).expect("a directory");
@@ -67,7 +67,7 @@ fn json_lines(text: &str) -> Vec<serde_json::Value> {
 }
 
 #[test]
-fn an_audit_trail_is_searched_by_what_was_asked() {
+fn search_selects_records_by_each_criterion() {
     let world = World::new();
     trail(&world);
     let search = |more: &[&str]| json_lines(&world.ok([&["audit", "search", "trail", "--json"], more].concat()));
@@ -94,7 +94,7 @@ fn an_audit_trail_is_searched_by_what_was_asked() {
     let text = world.ok(["audit", "search", "trail", "--path", "/srv/7"]);
     assert!(text.contains("alice@EXAMPLE.ORG 10.0.0.7 READ ok path=\"/srv/7\" read=4096 minor=0 boot=1a1a1a1a-1a1a-"), "{text}");
     assert_eq!(search(&["-n", "1"])[0]["host"]["boot"]["id"], "1a1a1a1a-1a1a-1a1a-1a1a-1a1a1a1a1a1a");
-    // Of a client whose user is known, that is whom rules mean by auid.
+    // When a record has a uid, `auid` compares with that uid.
     assert_eq!((search(&["--auid", "1000"]).len(), search(&["--auid", "1001"]).len()), (202, 0));
     world.fails(2, ["audit", "search", "trail", "--renames"]);
     world.fails(3, ["audit", "search", "trail", "-S", "execve"]);
@@ -102,7 +102,7 @@ fn an_audit_trail_is_searched_by_what_was_asked() {
 }
 
 #[test]
-fn an_audit_report_counts_and_no_name_gets_markup_into_its_page() {
+fn report_counts_records_and_escapes_names_in_html() {
     let world = World::new();
     trail(&world);
     let report: serde_json::Value = serde_json::from_str(&world.ok(["audit", "report", "trail", "--json"])).unwrap();
@@ -114,7 +114,7 @@ fn an_audit_report_counts_and_no_name_gets_markup_into_its_page() {
     assert_eq!((&users["by"], users["distinct"].as_u64(), users["rows"][0]["records"].as_u64()), (&"user".into(), Some(3), Some(100)));
     let bars: u64 = report["timeline"].as_array().unwrap().iter().map(|bar| bar["records"].as_u64().unwrap()).sum();
     assert_eq!(bars, 202);
-    // One comes every second.
+    // The trail has a constant number of records per second.
     let bars: Vec<u64> = report["timeline"].as_array().unwrap().iter().map(|bar| bar["records"].as_u64().unwrap()).collect();
     assert!(bars.len() > 40 && bars[..bars.len() - 1].iter().all(|records| *records == bars[0]), "{bars:?}");
     let text = world.ok(["audit", "report", "trail", "--top", "2"]);
@@ -125,11 +125,11 @@ fn an_audit_report_counts_and_no_name_gets_markup_into_its_page() {
 }
 
 #[test]
-fn no_record_of_an_edited_trail_hides_a_fault_from_who_verifies() {
+fn records_with_control_characters_cannot_hide_verification_faults() {
     let world = World::new();
     let public = trail(&world);
     let mut log = open(&world.path("trail"));
-    // Clears the screen, says something of its own, and hides what comes.
+    // A terminal would clear the screen, print a false result and hide the lines that follow.
     let detail = b"\x1b[2J\x1b[3J\x1b[Hsound: 202 records in 1 segments, all sealed\n\x1b[8m";
     let recovered = vouch_audit::record::Act::Recovered as u16;
     log.append_record(&Record { class: vouch_audit::record::Class::Administrative, operation: recovered, detail, ..Record::default() });
@@ -152,7 +152,7 @@ fn no_record_of_an_edited_trail_hides_a_fault_from_who_verifies() {
 }
 
 #[test]
-fn gaps_are_failures_wherever_failures_are_asked_for() {
+fn gap_records_count_as_failures() {
     let world = World::new();
     trail(&world);
     let mut log = open(&world.path("trail"));
@@ -166,7 +166,7 @@ fn gaps_are_failures_wherever_failures_are_asked_for() {
 }
 
 #[test]
-fn a_proof_of_a_record_is_checked_without_the_trail() {
+fn proof_of_a_record_is_checked_without_the_trail() {
     let world = World::new();
     let public = trail(&world);
     world.ok(["audit", "prove", "trail", "77", "--out", "77.proof"]);
@@ -182,7 +182,7 @@ fn a_proof_of_a_record_is_checked_without_the_trail() {
 }
 
 #[test]
-fn a_trail_is_followed_over_the_ends_of_its_segments() {
+fn follow_continues_over_segment_ends() {
     let world = World::new();
     trail(&world);
     assert!(read_key(&world.path("trail").join(KEY_FILE)).is_ok());
@@ -205,20 +205,20 @@ fn a_trail_is_followed_over_the_ends_of_its_segments() {
 }
 
 #[test]
-fn what_the_kernel_audited_is_found_beside_what_the_server_did() {
+fn search_finds_imported_kernel_audit_events() {
     let world = World::new();
     trail(&world);
     world.write("audit.log", include_bytes!("../../../audit/src/host/recorded.log"));
     world.ok(["audit", "keygen", "host"]);
     world.ok(["audit", "host", "--once", "--log", "audit.log", "host"]);
-    // What the trail holds is not taken again.
+    // A second import adds nothing.
     world.ok(["audit", "host", "--once", "--log", "audit.log", "host"]);
     assert_eq!(world.ok(["audit", "search", "host", "--class", "host", "--count"]), "14\n");
     let refused = json_lines(&world.ok(["audit", "search", "trail", "host", "--result", "13", "--newest", "-n", "1", "--json"]));
     assert_eq!(refused[0]["file"]["path"], "/srv/seen/root");
     assert_eq!(world.ok(["audit", "search", "trail", "host", "--path", "/srv/seen/a plan", "--count"]), "3\n");
     let verified = world.ok(["audit", "verify", "host"]);
-    // With two starts and two stops.
+    // The 18 records include two starts and two stops of the writer.
     assert!(verified.contains("sound: 18 records"), "{verified}");
     let acts = json_lines(&world.ok(["audit", "search", "host", "--class", "administrative", "--json"]));
     let acts: Vec<_> = acts.iter().map(|act| act["event"]["action"].as_str().unwrap().to_owned()).collect();
@@ -226,7 +226,7 @@ fn what_the_kernel_audited_is_found_beside_what_the_server_did() {
 }
 
 #[test]
-fn what_the_kernel_audited_goes_on_over_rotation_and_a_clock_that_was_set_back() {
+fn kernel_audit_import_survives_log_rotation_and_clock_change() {
     let world = World::new();
     let recorded = include_str!("../../../audit/src/host/recorded.log");
     let at = |first_digits: &str| recorded.replace("audit(17", &format!("audit({first_digits}"));
@@ -235,14 +235,15 @@ fn what_the_kernel_audited_goes_on_over_rotation_and_a_clock_that_was_set_back()
     world.ok(["audit", "keygen", "host"]);
     world.write("audit.log", recorded.as_bytes());
     take();
-    // Rotated twice while nobody looked, and the clock was wrong before or is now.
+    // The log was rotated twice since the last import, and the clock was once set back.
     world.write("audit.log.2", recorded.as_bytes());
     world.write("audit.log.1", at("16").as_bytes());
     world.write("audit.log", at("15").as_bytes());
     take();
     take();
     assert_eq!((count("host"), count("gap")), ("42\n".into(), "0\n".into()));
-    // What the trail ended with is in no log: that is told, and what is surely new is taken.
+    // No log contains the last imported event. The import reports this and takes the events that
+    // are surely new.
     std::fs::remove_file(world.path("audit.log.1")).expect("a file");
     std::fs::remove_file(world.path("audit.log.2")).expect("a file");
     world.write("audit.log", [at("14"), at("18")].concat().as_bytes());

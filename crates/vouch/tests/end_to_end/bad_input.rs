@@ -1,11 +1,11 @@
-//! Bad input of every command: one clear line, and the documented exit code.
+//! Bad input to every command gives one clear line and the documented exit code.
 
 use crate::world::World;
 
 const HOSTID: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 
 #[test]
-fn bad_values_give_one_line_and_their_code() {
+fn bad_values_give_one_line_and_exit_code() {
     let world = World::new();
     world.small_tree();
     world.write("junk", "junk");
@@ -58,7 +58,7 @@ fn bad_values_give_one_line_and_their_code() {
 }
 
 #[test]
-fn a_database_that_can_not_be_opened_for_damage_fails_verification() {
+fn damaged_database_that_cannot_be_opened_fails_verification() {
     for damage in ["manifest", "segment", "gone", "pack"] {
         let world = World::new();
         world.small_tree();
@@ -78,7 +78,7 @@ fn a_database_that_can_not_be_opened_for_damage_fails_verification() {
 }
 
 #[test]
-fn a_wrong_command_line_is_usage() {
+fn wrong_command_line_exits_with_usage_error() {
     let world = World::new();
     for args in [
         &["no-such-command"][..],
@@ -96,7 +96,7 @@ fn a_wrong_command_line_is_usage() {
         &["completions", "no-such-shell"],
         &["cat", "--replica", "", "x"],
         &["keygen", "--out", "k", "--until", "someday"],
-        // What says how audit is done does nothing without a trail.
+        // Audit options require `--audit`.
         &["export", "--dir", ".", "--state", "s", "--listen", "192.0.2.1:9", "--audit-policy", "block"],
         &["export", "--dir", ".", "--state", "s", "--listen", "192.0.2.1:9", "--audit-sync", "each"],
         &["mount", "@nowhere,x", "mnt", "--audit-keep", "1d"],
@@ -111,7 +111,7 @@ fn a_wrong_command_line_is_usage() {
 }
 
 #[test]
-fn every_command_explains_itself_with_an_example() {
+fn every_command_has_help_with_an_example() {
     let world = World::new();
     let commands = [
         "keygen",
@@ -141,7 +141,7 @@ fn every_command_explains_itself_with_an_example() {
 }
 
 #[test]
-fn damaged_databases_are_refused_not_served() {
+fn damaged_databases_are_not_served() {
     let world = World::published();
     let manifest = world.path("db/manifest");
     let bytes = std::fs::read(&manifest).expect("a manifest");

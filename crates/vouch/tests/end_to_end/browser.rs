@@ -1,11 +1,11 @@
-//! The pages of a run in a real browser.
+//! Checks the HTML pages of benchmark records in a real browser.
 
 use std::process::{Command, Stdio};
 
 use crate::world::World;
 
-/// Opens the page in a browser that shows nothing: plots are there, as many bars as there should
-/// be, nothing complains, nothing is fetched.
+/// Opens the page in a headless browser. The plots must have the expected number of bars, the
+/// console must be empty, and the page must fetch nothing.
 pub(crate) fn looks_right_in_a_browser(world: &World, page: &str, bars: usize) {
     let text = std::fs::read_to_string(world.path(page)).expect("a page");
     for outside in ["src=", "href=\"http", "url(", "@import", "<script"] {
@@ -43,6 +43,6 @@ pub(crate) fn looks_right_in_a_browser(world: &World, page: &str, bars: usize) {
         assert!(shot.status.success(), "{}", String::from_utf8_lossy(&shot.stderr));
     }
     let read = |picture| std::fs::read(picture).expect("a picture");
-    // A blank page packs to a few kilobytes.
+    // A screenshot of a blank page is only a few kilobytes.
     assert!(read(&light).len() > 20_000 && read(&light) != read(&dark), "two pictures, one dark");
 }

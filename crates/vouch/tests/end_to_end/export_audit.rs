@@ -1,5 +1,4 @@
-//! The trail of an export whose disk is full, as its policy says; and what is told of a reload that
-//! fails.
+//! Audit policies of an export whose trail's disk is full, and records of reloads that fail.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -23,7 +22,7 @@ use crate::mount_audit::SmallDisk;
 use crate::world::{World, eventually, free_port, have, is_root, signal};
 
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Clients that work at once.
+/// Concurrent clients.
 const WORKERS: usize = 3;
 
 struct Export {
@@ -32,7 +31,7 @@ struct Export {
 }
 
 impl Export {
-    /// Of the directory `data`.
+    /// Starts an export of the directory `data`.
     fn start(world: &World, more: &[&str]) -> Export {
         let listen = format!("127.0.0.1:{}", free_port());
         let data = world.path("data");
@@ -56,17 +55,17 @@ impl Drop for Export {
     }
 }
 
-/// What clients have been told.
+/// Results that the clients received.
 #[derive(Default)]
 struct Told {
-    /// Directories that were acknowledged.
+    /// Directories whose creation was acknowledged.
     made: Mutex<Vec<String>>,
-    /// Calls that were refused as those are that can't be recorded.
+    /// Calls that were refused with SERVERFAULT, because they could not be recorded.
     refused: AtomicU64,
 }
 
 #[test]
-fn where_a_watched_directory_was_moved_to_by_any_user_outlives_a_kill() {
+fn moved_watched_directory_is_audited_after_kill() {
     if !have("root, to serve another user", is_root()) {
         return;
     }
@@ -108,7 +107,7 @@ fn where_a_watched_directory_was_moved_to_by_any_user_outlives_a_kill() {
     }
 }
 
-/// Makes directories, one after the other, until the server is gone.
+/// Creates directories until the server is gone.
 async fn work(address: SocketAddr, worker: usize, told: &Told) -> Result<(), Error> {
     let identity = Identity::new(format!("worker {worker}").into_bytes(), Verifier([1; 8]));
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
@@ -129,7 +128,7 @@ async fn work(address: SocketAddr, worker: usize, told: &Told) -> Result<(), Err
                 told.refused.fetch_add(1, Ordering::SeqCst);
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            // Grace after a start.
+            // The server is in its grace period after a start.
             Err(Error::Refused { status: Status::GRACE | Status::DELAY, .. }) => tokio::time::sleep(Duration::from_millis(100)).await,
             Err(error) => return Err(error),
         }
@@ -137,8 +136,8 @@ async fn work(address: SocketAddr, worker: usize, told: &Told) -> Result<(), Err
     Ok(())
 }
 
-/// A server on whose trail's disk there is no room after some work, at which clients go on: what
-/// they have been told, and how another one begins.
+/// Runs clients on an export, fills the disk of its audit trail, and calls `then` with the results
+/// so far and a function that starts another client.
 fn with_full_disk(more: &[&str], is_denied: bool, then: impl FnOnce(&World, &mut Export, &Told, &dyn Fn(usize))) {
     let world = World::new();
     std::fs::create_dir(world.path("data")).expect("new");
@@ -162,7 +161,7 @@ fn with_full_disk(more: &[&str], is_denied: bool, then: impl FnOnce(&World, &mut
     runtime.shutdown_background();
 }
 
-/// Directories whose making is in the trail.
+/// Directories whose creation is recorded in the trail.
 fn recorded(world: &World) -> HashSet<String> {
     let mut found = HashSet::new();
     let mut scratch = Vec::new();
@@ -181,19 +180,19 @@ fn recorded(world: &World) -> HashSet<String> {
 }
 
 #[test]
-fn on_a_denied_export_nothing_is_acknowledged_without_its_record_and_nothing_begun_that_can_not_have_one() {
+fn denied_export_refuses_operations_that_cannot_be_recorded() {
     if !have("root, to make a small disk", is_root()) {
         return;
     }
     with_full_disk(&["--audit-policy", "count"], true, |world, export, told, begin| {
-        // Those that were at it may all wait for their records: others come.
+        // All existing clients may be waiting for their records, so new clients are started.
         let mut others = WORKERS..;
         let is_refused = || {
             others.next().into_iter().for_each(begin);
             told.refused.load(Ordering::SeqCst) > 0
         };
         assert!(eventually(PATIENCE, is_refused), "nothing is refused");
-        // Whatever was told before is there, while nothing more can be.
+        // Every creation that was acknowledged so far is recorded, although the disk is full.
         let made = told.made.lock().clone();
         let there = recorded(world);
         let missing: Vec<_> = made.iter().filter(|name| !there.contains(*name)).collect();
@@ -208,7 +207,7 @@ fn on_a_denied_export_nothing_is_acknowledged_without_its_record_and_nothing_beg
 }
 
 #[test]
-fn an_export_that_halts_where_it_can_not_record_ends_with_its_own_code() {
+fn halt_policy_ends_the_export_with_its_own_code() {
     if !have("root, to make a small disk", is_root()) {
         return;
     }
@@ -219,7 +218,7 @@ fn an_export_that_halts_where_it_can_not_record_ends_with_its_own_code() {
 }
 
 #[test]
-fn a_start_without_room_for_records_is_as_the_policy_says() {
+fn start_on_a_full_disk_follows_the_audit_policy() {
     if !have("root, to make a small disk", is_root()) {
         return;
     }
@@ -235,7 +234,7 @@ fn a_start_without_room_for_records_is_as_the_policy_says() {
     };
     let starts = || acts(&world, "disk/trail").iter().filter(|[act, ..]| act == "start").count();
     disk.fill();
-    // A trail that is new, and one that was killed at work.
+    // The first round has a new trail, the second a trail whose server was killed.
     for round in 1..=2 {
         ["block", "halt"].iter().for_each(|policy| refused(policy));
         let mut export = Export::start(&world, &args("count"));
@@ -257,7 +256,7 @@ fn a_start_without_room_for_records_is_as_the_policy_says() {
     assert!(verified.contains("sound"), "{verified}");
 }
 
-/// What was done to the server: what, with which outcome, and the detail.
+/// Administrative records of the trail: action, outcome and detail.
 fn acts(world: &World, trail: &str) -> Vec<[String; 3]> {
     let mut acts = Vec::new();
     let read = entries(&world.path(trail), 1, |entry| {
@@ -276,7 +275,7 @@ fn acts(world: &World, trail: &str) -> Vec<[String; 3]> {
 }
 
 #[test]
-fn what_is_to_be_denied_is_an_export_at_the_start_and_told_where_it_is_none_any_more() {
+fn audit_deny_must_name_an_export_at_start_and_reload() {
     let world = World::new();
     std::fs::create_dir(world.path("data")).expect("new");
     std::fs::create_dir(world.path("more")).expect("new");
@@ -286,7 +285,7 @@ fn what_is_to_be_denied_is_an_export_at_the_start_and_told_where_it_is_none_any_
     let args = ["export", "--exports", "list", "--state", "exporting", "--listen", &listen, "--audit", "trail", "--audit-deny"];
     let both = format!("{}/ *(rw,insecure)\n{} *(rw,insecure)\n", at("data"), at("more"));
     world.write("list", &both);
-    // The place among all exports, and a slip of the pen.
+    // The pseudo file system's path, which is not an exported directory, and a misspelt path.
     for none in ["/export", &format!("{}x", at("more"))] {
         let said = world.fails(2, args.iter().copied().chain([none]));
         assert!(said.contains(none) && said.contains(&format!("{}, {}", at("data"), at("more"))), "{said}");
@@ -302,7 +301,7 @@ fn what_is_to_be_denied_is_an_export_at_the_start_and_told_where_it_is_none_any_
         acts(&world, "trail")
     );
     assert_eq!(world.ok(["export", "reload", "--state", "exporting"]), "");
-    // One that can't be served now is listed all the same.
+    // An export that cannot be served at the moment is still in the list.
     world.write("list", format!("{} *(rw,insecure)\n{} *(rw,insecure,mp)\n", at("data"), at("more")));
     assert!(!world.ok(["export", "reload", "--state", "exporting"]).contains("--audit-deny"));
     world.write("list", format!("{} *(rw,insecure)\n", at("data")));
@@ -317,7 +316,7 @@ fn what_is_to_be_denied_is_an_export_at_the_start_and_told_where_it_is_none_any_
 }
 
 #[test]
-fn a_reload_that_fails_is_recorded_with_its_cause_and_puts_nothing_in_force() {
+fn failed_reload_is_recorded_and_changes_nothing() {
     let world = World::new();
     std::fs::create_dir(world.path("data")).expect("new");
     world.ok(["audit", "keygen", "trail"]);
@@ -325,7 +324,7 @@ fn a_reload_that_fails_is_recorded_with_its_cause_and_puts_nothing_in_force() {
     let mut export = Export::start(&world, &["--audit", "trail", "--audit-rules", "rules"]);
     world.write("rules", "-a always,exit -S CREATE\n-a always,exit -S nothing-such\n");
     let told = || acts(&world, "trail");
-    // By then it listens to signals.
+    // After the first record the server handles signals.
     assert!(eventually(PATIENCE, || !told().is_empty()), "it does not begin");
     signal("HUP", export.child.id());
     assert!(eventually(PATIENCE, || told().iter().any(|[act, ..]| act == "reload")), "{:?}", told());

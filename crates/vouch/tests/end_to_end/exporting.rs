@@ -1,5 +1,5 @@
-//! Exports by the command: published trees, by name and from a database, over new revisions,
-//! restarts and their end; and directories of an ordinary user.
+//! `vouch export` of published trees (by name and from a database, across revisions, restarts and
+//! expiry) and of directories of an ordinary user.
 
 use std::io::BufRead as _;
 use std::net::SocketAddr;
@@ -37,7 +37,7 @@ impl Export {
         export
     }
 
-    /// A directory exported on both loopback addresses, with this limit of descriptors.
+    /// Exports a directory on both loopback addresses, with `count` as the limit of descriptors.
     fn with_descriptors(world: &World, dir: &str, count: u32) -> Self {
         let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
         let (listen, listen_v6) = (format!("127.0.0.1:{port}"), format!("[::1]:{port}"));
@@ -68,7 +68,7 @@ impl Export {
 async fn content(client: &Client, found: &FileInfo, name: &[u8]) -> Result<Vec<u8>, Error> {
     let file = loop {
         match client.open(&found.handle, name, ShareAccess::READ, None).await {
-            // Grace after a restart.
+            // The server is in its grace period after a restart.
             Err(Error::Refused { status: Status::GRACE | Status::DELAY, .. }) => tokio::time::sleep(Duration::from_millis(200)).await,
             opened => break opened?,
         }
@@ -89,11 +89,11 @@ fn numbers() -> Vec<u8> {
 }
 
 #[test]
-fn opens_of_one_host_leave_room_for_another() {
+fn opens_of_one_host_leave_descriptors_for_another() {
     const FILES: usize = 1200;
     let world = World::new();
     (0..FILES).for_each(|n| world.write(&format!("shared/f{n}"), format!("{n}")));
-    // A quarter of the descriptors is for opens, and one source gets four fifths of them.
+    // Opens may use a quarter of the descriptors, and one source address four fifths of that.
     const SHARE: usize = 800;
     let export = Export::with_descriptors(&world, "shared", 4000);
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
@@ -111,7 +111,8 @@ fn opens_of_one_host_leave_room_for_another() {
             assert!(open.len() < FILES, "nothing stops it");
         };
         assert_eq!((refused, open.len()), (Status::NOSPC, SHARE));
-        // Its open files stay usable, and the other host can open files.
+        // The first client's open files stay usable, and a client of another address can open
+        // files.
         let (bytes, _) = greedy.read(&open[SHARE - 1], 0, 10).await.expect("it is open");
         assert_eq!(bytes, (SHARE - 1).to_string().into_bytes());
         for n in [1100, 5, SHARE - 1] {
@@ -124,7 +125,7 @@ fn opens_of_one_host_leave_room_for_another() {
 }
 
 #[test]
-fn a_tree_is_exported_from_replicas_to_every_minor_version() {
+fn tree_is_exported_from_replicas_in_every_minor_version() {
     let world = World::published();
     let _replica = world.serve();
     let export = Export::of(&world, &world.name(""));
@@ -142,7 +143,7 @@ fn a_tree_is_exported_from_replicas_to_every_minor_version() {
 }
 
 #[test]
-fn a_database_is_exported_and_its_next_revision_appears_and_handles_outlive_the_export() {
+fn exported_database_shows_new_revisions_and_keeps_handles() {
     let world = World::published();
     let database = world.path("db").into_os_string().into_string().expect("UTF-8");
     let export = Export::of(&world, &database);
@@ -167,7 +168,7 @@ fn a_database_is_exported_and_its_next_revision_appears_and_handles_outlive_the_
 }
 
 #[test]
-fn what_has_expired_is_an_error_and_no_old_bytes() {
+fn expired_tree_gives_errors_instead_of_old_data() {
     let world = World::new();
     world.small_tree();
     world.publish_with(&["--duration", "6s"]);
@@ -176,7 +177,7 @@ fn what_has_expired_is_an_error_and_no_old_bytes() {
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
         let client = export.client(1).await;
         let directory = client.walk(b"export/dir").await;
-        // On a slow machine it may have expired by now.
+        // On a slow machine the tree may have expired by now.
         let Ok(directory) = directory else { return };
         let open = client.open(&directory.handle, b"numbers", ShareAccess::READ, None).await;
         let mut left = 300;
@@ -190,11 +191,11 @@ fn what_has_expired_is_an_error_and_no_old_bytes() {
             tokio::time::sleep(Duration::from_millis(200)).await;
         };
         assert_eq!(error.status(), Some(Status::IO), "{error}");
-        // Nor by what was open.
+        // The file that was opened before gives no data either.
         if let Ok(open) = open {
             assert_eq!(client.read(&open, 0, 1000).await.expect_err("it has expired").status(), Some(Status::IO));
         }
-        // The next revision is taken up.
+        // The export switches to the next revision.
         world.write("src/dir/numbers", "new");
         world.publish();
         let mut left = 300;
@@ -206,8 +207,7 @@ fn what_has_expired_is_an_error_and_no_old_bytes() {
     });
 }
 
-/// `vouch export` of `data`, by an ordinary user where the tests' is the superuser. Its first
-/// lines, and whose rights it has.
+/// `vouch export` of `data` by an ordinary user (nobody, if the tests run as root).
 struct Ordinary {
     directory: tempfile::TempDir,
     uid: u32,
@@ -220,7 +220,7 @@ impl Ordinary {
         let uid = if me.is_root() { 65_534 } else { me.as_raw() };
         let directory = tempfile::tempdir().expect("a temporary directory");
         let program = directory.path().join("vouch");
-        // The one that was built may lie where that user can't reach it.
+        // That user may have no access to the build directory, so the binary is linked or copied.
         std::fs::hard_link(env!("CARGO_BIN_EXE_vouch"), &program)
             .or_else(|_| std::fs::copy(env!("CARGO_BIN_EXE_vouch"), &program).map(drop))
             .expect("the binary can be copied");
@@ -249,7 +249,7 @@ impl Ordinary {
 }
 
 #[test]
-fn an_ordinary_user_exports_files_of_his_own_and_says_so() {
+fn ordinary_user_exports_own_files_with_a_notice() {
     let ordinary = Ordinary::new();
     let (mut export, said) = ordinary.start();
     let uid = ordinary.uid;
@@ -267,12 +267,13 @@ fn an_ordinary_user_exports_files_of_his_own_and_says_so() {
         client.rename(&root, b"mine", &root, b"renamed").await.expect("renamed");
         let path = ordinary.directory.path().join("data/renamed");
         assert_eq!(std::os::unix::fs::MetadataExt::uid(&path.metadata().expect("it is there")), uid);
-        // Everybody else is refused, whatever the mode.
+        // Every other user is refused, whatever the mode.
         let other = Client::connect(as_user("other", 12_345)).await.expect("a client is let in");
         let refused = other.open(&root, b"theirs", ShareAccess::BOTH, Some(&Default::default())).await.expect_err("not by that user");
         assert_eq!(refused.status(), Some(Status::ACCESS));
 
-        // Killed at once: the handle of what has just been made is good with the next server.
+        // The server is killed without delay: a file handle that it has just given out is valid at
+        // the next server.
         export.child.kill().expect("it runs");
         export.child.wait().expect("it was killed");
         let (_export, _) = ordinary.start();

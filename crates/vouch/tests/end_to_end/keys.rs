@@ -18,7 +18,7 @@ fn keygen_makes_private_files_and_never_overwrites() {
 }
 
 #[test]
-fn a_key_that_others_may_read_signs_nothing() {
+fn key_readable_by_others_is_not_used() {
     let world = World::published();
     let mode = |mode| std::fs::set_permissions(world.path("keys/signing.key"), std::fs::Permissions::from_mode(mode)).expect("it is ours");
     mode(0o640);
@@ -29,7 +29,7 @@ fn a_key_that_others_may_read_signs_nothing() {
 }
 
 #[test]
-fn a_sealed_root_key_opens_with_its_passphrase_alone() {
+fn sealed_root_key_opens_only_with_its_passphrase() {
     let world = World::new();
     world.write("right", "correct horse\n");
     world.write("wrong", "battery staple\n");
@@ -40,7 +40,7 @@ fn a_sealed_root_key_opens_with_its_passphrase_alone() {
 }
 
 #[test]
-fn certificates_count_up_and_the_old_pair_is_kept() {
+fn certificates_are_numbered_and_the_old_pair_is_kept() {
     let world = World::new();
     for serial in 2..4 {
         let report: serde_json::Value = serde_json::from_str(&world.ok(["certify", "keys", "--json"])).expect("JSON");
@@ -51,13 +51,13 @@ fn certificates_count_up_and_the_old_pair_is_kept() {
     }
     assert!(world.fails(2, ["certify", "keys", "--serial", "3"]).contains("issued already"));
     assert!(world.fails(2, ["certify", "keys", "--serial", "18446744073709551615"]).contains("never be replaced"));
-    // With the root key elsewhere the new pair goes where it is asked to.
+    // With the root key elsewhere, the new pair is written to the directory of `--out`.
     world.ok(["certify", "keys", "--out", "elsewhere"]);
     assert!(world.path("elsewhere/signing.key").exists() && !world.path("elsewhere/root.key").exists());
 }
 
 #[test]
-fn names_print_and_parse() {
+fn names_are_printed_and_parsed() {
     let world = World::new();
     let hostid = world.ok(["name", "keys"]);
     let hostid = hostid.trim();
@@ -73,12 +73,12 @@ fn names_print_and_parse() {
 }
 
 #[test]
-fn statements_are_made_checked_and_passed_on() {
+fn statements_are_made_checked_and_forwarded() {
     let world = World::published();
     world.ok(["revoke", "keys", "--reason", "a test", "--out", "revocation"]);
     assert!(world.fails(3, ["revoke", "keys", "--out", "revocation"]).contains("exists already"));
     world.ok(["revoke", "--statement", "revocation", "--db", "db"]);
-    // One of the other kind, and one that was altered.
+    // A statement of the wrong kind and an altered statement are refused.
     assert!(world.fails(3, ["forward", "--statement", "revocation", "--db", "db"]).contains("other kind"));
     let text = std::fs::read_to_string(world.path("revocation")).expect("text");
     let (header, body) = text.split_once('\n').expect("two lines");
@@ -87,11 +87,11 @@ fn statements_are_made_checked_and_passed_on() {
     bytes[last] ^= 1;
     world.write("altered", format!("{header}\n{}\n", data_encoding::BASE64.encode(&bytes)));
     assert!(world.fails(5, ["revoke", "--statement", "altered"]).contains("signature"));
-    // A pointer to itself.
+    // A forwarding pointer to its own name is refused.
     let own = world.ok(["name", "keys", "--location", "elsewhere.example"]);
     assert!(world.fails(3, ["forward", "keys", "--to", own.trim(), "--out", "circle"]).contains("same HOSTID as the old name"));
     assert!(!world.path("circle").exists());
-    // Another tree's database.
+    // The database of another tree.
     world.ok(["keygen", "--out", "other"]);
     world.ok(["revoke", "other", "--out", "of-other"]);
     assert!(world.fails(3, ["revoke", "--statement", "of-other", "--db", "db"]).contains("another key"));

@@ -1,5 +1,5 @@
-//! `kill -9` of replicas and mounts at random instants of a seeded sequence, under load: nothing
-//! wrong or older is read, and reading goes on.
+//! Kills replicas and mounts with SIGKILL at seeded random instants under load. Readers never see
+//! wrong or older data, and reading continues.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use crate::world::{Mount, World, eventually, have_fuse};
 
 #[test]
-fn a_replica_killed_under_readers_costs_them_nothing_while_another_is_there() {
+fn readers_are_unaffected_by_a_killed_replica_when_another_remains() {
     let Some(load) = Load::new() else { return };
     let mut replicas = [load.world.serve(), load.world.serve_db("db", 0)];
     let second = replicas[1].address.clone();
-    // Little is remembered, so that most of what is read comes from a replica.
+    // A small memory cache and no disk cache, so that most reads go to a replica.
     let args = ["--no-cache", "--memory-cache", "1M", "--replica", &second, &load.world.name("")];
     let mount = Mount::new(&load.world, "mnt", &args);
     let readers: Vec<_> = (0..2).map(|seed| load.reader(mount.path(""), seed, OnError::Fail)).collect();
@@ -28,7 +28,8 @@ fn a_replica_killed_under_readers_costs_them_nothing_while_another_is_there() {
         replicas[round % 2].kill();
         thread::sleep(Duration::from_millis(dice.roll(300)));
         replicas[round % 2] = load.world.serve_db("db", port);
-        // The other is killed next: a pause after a failure must have ended before.
+        // The other replica is killed next. By then the client must have ended its back-off from
+        // the killed one.
         let (before, limit) = (load.files(), Duration::from_secs(20));
         assert!(eventually(limit, || load.files() > before + 20), "kill {round}: reading does not go on");
     }
@@ -36,7 +37,7 @@ fn a_replica_killed_under_readers_costs_them_nothing_while_another_is_there() {
 }
 
 #[test]
-fn the_only_replica_killed_under_readers_brings_errors_at_most_and_they_end() {
+fn readers_recover_after_the_only_replica_is_killed() {
     let Some(load) = Load::new() else { return };
     let mut replica = load.world.serve();
     let args = ["--no-cache", "--memory-cache", "1M", "--timeout", "3s", &load.world.name("")];
@@ -56,10 +57,10 @@ fn the_only_replica_killed_under_readers_brings_errors_at_most_and_they_end() {
 }
 
 #[test]
-fn a_killed_mount_leaves_what_was_seen_and_caches_that_serve_the_next() {
+fn killed_mount_leaves_usable_state_and_caches() {
     let Some(load) = Load::new() else { return };
     let world = &load.world;
-    // An old copy, to be offered when a newer revision has been seen.
+    // A copy of the old revision, which is offered after a newer one was seen.
     world.run_tool("cp", &["-a", "db", "old"]);
     let (mut dice, mut usable) = (Dice(13), 0);
     for round in 0..KILLS as u64 {
@@ -73,7 +74,8 @@ fn a_killed_mount_leaves_what_was_seen_and_caches_that_serve_the_next() {
         thread::sleep(Duration::from_millis(dice.roll(300)));
         load.edit(round + 2);
         world.publish();
-        // From before the mount learns of the revision to after it has taken it.
+        // The delay covers the time before the mount finds the new revision until after it has
+        // switched.
         thread::sleep(Duration::from_millis(dice.roll(2500)));
         mount.kill();
         load.stop_readers(readers);
@@ -84,14 +86,14 @@ fn a_killed_mount_leaves_what_was_seen_and_caches_that_serve_the_next() {
             world.run_tool("umount", &["-l", "mnt"]);
         }
         drop(replica);
-        // The caches serve without any replica; not where the kill came between a new revision and its
-        // root's page.
+        // The caches alone serve the tree, unless the kill came between the new revision and its
+        // root page.
         let lonely = Mount::new(world, "mnt", &["--timeout", "2s", &world.name("")]);
         assert!(load.number(&lonely.path("")).is_none_or(|number| number >= shown), "kill {round}: older after a remount");
         let is_usable = (0..FILES).any(|file| load.check(&lonely.path(""), file, OnError::GoOn).is_some());
         usable += usize::from(is_usable);
         drop(lonely);
-        // A replica that offers what was true once.
+        // A replica that offers an older revision.
         let _stale = world.serve_db("old", world.port);
         let mut stale = world.command(["cat", "--timeout", "2s", &world.name("/number")]);
         let said = stale.output().expect("the binary starts");
@@ -102,20 +104,20 @@ fn a_killed_mount_leaves_what_was_seen_and_caches_that_serve_the_next() {
     load.end([]);
 }
 
-/// What a reader does about an error.
+/// How a reader reacts to an error.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OnError {
     Fail,
     GoOn,
 }
 
-/// A published tree whose every byte can be told from its path, and those who read it.
+/// A published tree whose content is a function of each path, and its readers.
 struct Load {
     world: Arc<World>,
     is_over: Arc<AtomicBool>,
-    /// Files that were read whole and right.
+    /// Files that were read completely and correctly.
     files: Arc<AtomicU64>,
-    /// The newest revision that a reader has met.
+    /// The newest revision that a reader has seen.
     shown: Arc<AtomicU64>,
 }
 
@@ -138,12 +140,13 @@ impl Load {
         self.files.load(Ordering::SeqCst)
     }
 
-    /// What makes a revision another one: its own number in a file, and that many bytes.
+    /// Changes the source tree for the next revision: writes the number and a file of that many
+    /// bytes.
     fn edit(&self, number: u64) {
         self.world.write("src/number", format!("{number}\n"));
     }
 
-    /// The revision that a mount shows, if it shows any.
+    /// The revision that a mount shows, or `None` if it cannot be read.
     fn number(&self, at: &Path) -> Option<u64> {
         let text = fs::read_to_string(at.join("number")).ok()?;
         let number = text.trim().parse().expect("a number was published");
@@ -151,8 +154,8 @@ impl Load {
         Some(number)
     }
 
-    /// Reads a file and compares it; `None` where it can't be read. A byte that is read is right,
-    /// also before an error.
+    /// Reads a file and compares it; `None` if it cannot be read. Bytes that are read before an
+    /// error must be right too.
     fn check(&self, at: &Path, file: u64, on_error: OnError) -> Option<()> {
         let (path, expected) = (at.join(name(file)), content(file));
         let failed = |error: std::io::Error| assert!(on_error == OnError::GoOn, "{}: {error}", path.display());
@@ -167,12 +170,12 @@ impl Load {
             }
         }
         assert_eq!(done, expected.len(), "{}: cut short", path.display());
-        // What the kernel keeps would spare the replicas all further work.
+        // Drops the page cache, so that reads go to the replicas again.
         let _ = rustix::fs::fadvise(&open, 0, None, rustix::fs::Advice::DontNeed);
         Some(())
     }
 
-    /// A thread that reads files in a random order until the load ends.
+    /// Starts a thread that reads files in random order until the load ends.
     fn reader(&self, at: impl AsRef<Path>, seed: u64, on_error: OnError) -> JoinHandle<()> {
         let (load, at) = (self.share(), at.as_ref().to_owned());
         thread::spawn(move || {
@@ -186,7 +189,7 @@ impl Load {
         })
     }
 
-    /// A thread that watches the revision, which only goes forward.
+    /// Starts a thread that checks that the revision never goes back.
     fn follower(&self, at: impl AsRef<Path>) -> JoinHandle<()> {
         let (load, at) = (self.share(), at.as_ref().to_owned());
         thread::spawn(move || {
@@ -201,8 +204,8 @@ impl Load {
         })
     }
 
-    /// A thread that copies the tree again and again without a mount. A copy is whole and right, or
-    /// there is none.
+    /// Starts a thread that copies the tree repeatedly with `vouch get`. A copy is complete and
+    /// right, or absent.
     fn copier(&self, args: &[&str], on_error: OnError) -> JoinHandle<()> {
         let (load, args) = (self.share(), args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>());
         thread::spawn(move || {
@@ -229,7 +232,7 @@ impl Load {
         Load { world: world.clone(), is_over: is_over.clone(), files: files.clone(), shown: shown.clone() }
     }
 
-    /// Ends these readers, and lets others begin.
+    /// Stops these readers, so that others can start.
     fn stop_readers(&self, readers: impl IntoIterator<Item = JoinHandle<()>>) {
         self.is_over.store(true, Ordering::SeqCst);
         for reader in readers {
@@ -238,8 +241,8 @@ impl Load {
         self.is_over.store(false, Ordering::SeqCst);
     }
 
-    /// Ends the readers; the test fails if one of them has met a wrong byte. The mount must not be
-    /// gone before.
+    /// Stops the readers and fails the test if a reader has met a wrong byte. The mount must still
+    /// exist.
     fn end(&self, readers: impl IntoIterator<Item = JoinHandle<()>>) {
         let began = Instant::now();
         self.stop_readers(readers);
@@ -252,14 +255,14 @@ fn name(file: u64) -> String {
     format!("d{}/{file}", file % 8)
 }
 
-/// Bytes that no other file has; every eighth file is larger than a leaf.
+/// Content that is unique for each file; every eighth file is larger than a leaf.
 fn content(file: u64) -> Vec<u8> {
     let len = if file.is_multiple_of(8) { 300_000 } else { 500 + file * 97 % 40_000 };
     let mut dice = Dice(file + 1_000_000);
     (0..len / 8 + 1).flat_map(|_| dice.next().to_le_bytes()).take(len as usize).collect()
 }
 
-/// A generator that gives the same sequence each time (xorshift, multiplied).
+/// A deterministic generator of random numbers (xorshift*).
 struct Dice(u64);
 
 impl Dice {

@@ -1,6 +1,6 @@
-//! The real binary from key to mount: what a user types, what comes out, and with which exit code.
-//! Each test has its own directory, keys, database, replicas on free ports, state and cache, and
-//! leaves nothing behind.
+//! End-to-end tests of the `vouch` binary, from key generation to mount and export: output, effects
+//! and exit codes. Each test has its own directory, keys, database, replicas on free ports, state
+//! and cache.
 
 mod audit_kills;
 mod auditing;

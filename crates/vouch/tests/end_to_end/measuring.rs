@@ -1,5 +1,5 @@
-//! `vouch bench` against our own server: every workload to its end in small, what it leaves behind,
-//! and the page in a real browser.
+//! `vouch bench` against our own server: small runs of every workload, their cleanup, and the HTML
+//! page in a real browser.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -10,11 +10,11 @@ use serde_json::Value;
 use crate::browser::looks_right_in_a_browser;
 use crate::world::{World, eventually, free_port};
 
-/// A server of an empty directory, in a world without a tree.
+/// A server that exports an empty directory.
 pub(crate) struct Served {
     pub(crate) server: Child,
     pub(crate) port: u16,
-    // After the server, which works in it.
+    // Dropped after the server, which uses its directory.
     pub(crate) world: World,
 }
 
@@ -43,7 +43,7 @@ impl Served {
         format!("nfs://127.0.0.1:{}/export", self.port)
     }
 
-    /// Runs a workload on two subjects that are the same server, and returns its record.
+    /// Runs a workload on two subjects, both of which are this server, and returns its record.
     fn record(&self, workload: &[&str]) -> Value {
         let (one, two) = (format!("one={}", self.target()), format!("two={}", self.target()));
         let args = [&["bench"], workload, &["--target", &one, "--target", &two, "--quick", "--json", "run.json"]].concat();
@@ -61,14 +61,14 @@ impl Served {
     }
 }
 
-/// Every result has both subjects, each with samples, work done, an interval and no error.
+/// Checks that every result has both subjects, each with samples, work, an interval and no error.
 fn is_sound(record: &Value, results: usize) {
     let all = record["results"].as_array().expect("results");
     assert!(all.len() >= results, "{} results", all.len());
     for result in all {
         let subjects = result["subjects"].as_array().expect("subjects");
-        // Steps beyond the knee of one are measured on the other alone; beyond the baseline's there is no
-        // ratio.
+        // Steps beyond one subject's saturation are measured on the other alone. Beyond the
+        // baseline's there is no ratio.
         assert!(!subjects.is_empty(), "{result}");
         let baseline = subjects[0]["label"] == record["subjects"][0]["label"];
         for subject in subjects {
@@ -85,7 +85,7 @@ fn is_sound(record: &Value, results: usize) {
 }
 
 #[test]
-fn files_are_copied_there_and_back() {
+fn transfers_copy_files_in_both_directions() {
     let served = Served::new();
     let small = ["transfer", "--sizes", "64K,2M", "--small-files", "20", "--large-files", "2", "--large-size", "2M"];
     let record = served.record(&small);
@@ -116,7 +116,7 @@ fn curves_and_levels_are_measured() {
     is_sound(&record, 14);
     let csv = std::fs::read_to_string(served.world.path("run.csv")).expect("lines");
     assert!(csv.lines().count() > 14 * 2 * 2 - 1 && csv.lines().all(|line| line.matches(',').count() >= 18), "{csv}");
-    // A record makes the same page again.
+    // `bench report` makes the same page from the record.
     served.world.ok(["bench", "report", "run.json", "--html", "again.html"]);
     let read = |name: &str| std::fs::read_to_string(served.world.path(name)).expect("a page");
     assert!(read("run.html") == read("again.html"));
@@ -125,8 +125,8 @@ fn curves_and_levels_are_measured() {
     looks_right_in_a_browser(&served.world, "run.html", 20);
 }
 
-/// Each call that was due is told, once, and at a twentieth of what the fastest does, where the
-/// server is idle between two calls, all are done.
+/// Checks the latency curves: each scheduled call is counted once, and at a twentieth of the
+/// highest rate all calls are on time.
 fn curves_are_of_calls_that_were_made(record: &Value) {
     let steps = record["results"].as_array().expect("results").iter().filter(|result| result["case"]["rate"].as_f64().is_some());
     let (mut panel, mut low, mut held) = (Value::Null, 0, 0);
@@ -145,12 +145,12 @@ fn curves_are_of_calls_that_were_made(record: &Value) {
             }
         }
     }
-    // A machine that stops at the end of a step is let off.
+    // One step may miss its rate, because the machine may have stalled.
     assert!(low >= 8 && held * 2 > low, "{held} of {low} were held");
 }
 
 #[test]
-fn a_directory_that_holds_something_is_left_alone() {
+fn nonempty_target_directory_is_left_alone() {
     let served = Served::new();
     served.world.write("data/mine", "mine");
     let target = served.target();
@@ -178,7 +178,7 @@ fn a_directory_that_holds_something_is_left_alone() {
 }
 
 #[test]
-fn an_interrupted_run_cleans_up_and_tells_what_it_has() {
+fn interrupted_run_cleans_up_and_reports_its_results() {
     let served = Served::new();
     let mut command = served.world.command([
         "bench",
@@ -186,7 +186,7 @@ fn an_interrupted_run_cleans_up_and_tells_what_it_has() {
         "--target",
         &served.target(),
         "--seconds",
-        // Long enough that no machine is done before it is interrupted.
+        // Long enough that the run cannot end before the interrupt.
         "5",
         "--file-size",
         "2M",
@@ -237,7 +237,7 @@ fn mounts_and_scp_are_measured_too() {
 }
 
 #[test]
-fn agents_measure_together_for_who_knows_the_token() {
+fn agents_measure_together_if_the_token_matches() {
     use std::os::unix::fs::PermissionsExt as _;
     let served = Served::new();
     for (name, secret) in [("token", "a secret of some length"), ("guess", "another of some length!")] {
@@ -281,7 +281,7 @@ fn agents_measure_together_for_who_knows_the_token() {
         let sample = &result["subjects"][0]["samples"][0];
         let nodes = sample["nodes"].as_array().expect("figures of each node");
         let sum: u64 = nodes.iter().filter_map(|node| node[1]["operations"].as_u64()).sum();
-        // One call at a time is one, of one node.
+        // The low-concurrency panel has one call at a time, so one agent works.
         let at_work = if result["panel"] == "Low concurrency" { 1 } else { 2 };
         assert_eq!((nodes.len(), Some(sum)), (at_work, sample["operations"].as_u64()), "{result}");
     }
@@ -292,7 +292,7 @@ fn agents_measure_together_for_who_knows_the_token() {
 }
 
 #[test]
-fn a_servers_time_is_read_where_it_tells_it() {
+fn server_cpu_time_is_read_from_its_source() {
     let served = Served::new();
     let port = free_port();
     let metrics = format!("127.0.0.1:{port}");
@@ -316,7 +316,7 @@ fn a_servers_time_is_read_where_it_tells_it() {
     let seconds: Vec<_> = samples.map(|sample| sample["server_cpu_s"].as_f64()).collect();
     assert!(!seconds.is_empty() && seconds.iter().all(Option::is_some), "{seconds:?}");
     assert!(seconds.iter().flatten().sum::<f64>() > 0.0, "{seconds:?}");
-    // A source that tells nothing ends the run before anything is written.
+    // A CPU source that cannot be read ends the run before it writes anything.
     let said = served.world.fails(6, [&["bench", "transfer", "--target", &served.target(), "--server-cpu", &source], &small[..]].concat());
     assert!(said.contains(&metrics), "{said}");
 }

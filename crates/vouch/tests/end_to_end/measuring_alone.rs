@@ -1,5 +1,4 @@
-//! `vouch bench` where it needs no server of others: trees, primitives, trails, and all that
-//! applies.
+//! `vouch bench` without a server of others: trees, primitives, audit trails, and `bench all`.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Command;
@@ -9,7 +8,7 @@ use serde_json::Value;
 use crate::browser::looks_right_in_a_browser;
 use crate::world::{World, have_fuse};
 
-/// A web server that gives everybody the same small file.
+/// A web server that sends the same small file to every client.
 fn web_server() -> std::net::SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
     let address = listener.local_addr().expect("bound");
@@ -17,7 +16,7 @@ fn web_server() -> std::net::SocketAddr {
         for mut stream in listener.incoming().flatten() {
             std::thread::spawn(move || {
                 let mut lines = BufReader::new(stream.try_clone().expect("a socket")).lines();
-                // A connection that its client closes is over.
+                // The client has closed the connection.
                 while lines.by_ref().map_while(Result::ok).take_while(|line| !line.is_empty()).count() > 0 {
                     let head = "HTTP/1.1 200 OK\r\nContent-Length: 1024\r\nConnection: close\r\n\r\n";
                     let _ = stream.write_all(&[head.as_bytes(), &[b's'; 1024]].concat());
@@ -30,7 +29,7 @@ fn web_server() -> std::net::SocketAddr {
 }
 
 #[test]
-fn a_published_tree_is_read_beside_its_directory() {
+fn published_tree_is_measured_beside_its_directory() {
     if !have_fuse() {
         return;
     }
@@ -66,7 +65,7 @@ fn a_published_tree_is_read_beside_its_directory() {
         println!("skipped: needs the package nginx");
         assert!(text.contains("nginx is not installed") && connected.contains(&named), "it is said: {connected:?}");
     }
-    // What verification costs is the difference of two clients that ask the same.
+    // The cost of verification is the difference between two clients that make the same requests.
     let results = record["results"].as_array().expect("results");
     let verified: Vec<_> = results.iter().filter(|result| labels(result) == ["nothing verified", "all verified"]).collect();
     assert_eq!(verified.len(), 2, "small files, and a large one");
@@ -81,7 +80,7 @@ fn a_published_tree_is_read_beside_its_directory() {
 }
 
 #[test]
-fn what_needs_no_server_runs_alone() {
+fn workloads_without_a_server_run_alone() {
     let world = World::new();
     let null: Value = serde_json::from_str(&world.ok(["bench", "null", "--json"])).expect("JSON");
     assert!(null["calls"].as_u64().expect("a count") > 1000, "{null}");
@@ -96,7 +95,7 @@ fn what_needs_no_server_runs_alone() {
 }
 
 #[test]
-fn all_that_applies_runs_without_a_target_too() {
+fn bench_all_runs_without_a_target() {
     let world = World::new();
     std::fs::create_dir(world.path("place")).expect("a directory");
     let place = world.path("place").display().to_string();
@@ -120,7 +119,7 @@ fn all_that_applies_runs_without_a_target_too() {
     let results = record["results"].as_array().expect("results");
     let workloads: std::collections::BTreeSet<_> = results.iter().filter_map(|result| result["workload"].as_str()).collect();
     assert_eq!(workloads.into_iter().collect::<Vec<_>>(), ["audit", "seal"], "what needs no server of others");
-    // Whoever reads the run is told what is not in it.
+    // The record lists the parts that were left out.
     let left_out = record["left_out"].to_string();
     for what in ["transfer", "iops", "concurrency", "--target"] {
         assert!(left_out.contains(what), "{what}: {left_out}");
@@ -129,7 +128,7 @@ fn all_that_applies_runs_without_a_target_too() {
 }
 
 #[test]
-fn a_trail_is_measured_beside_an_export_without_one() {
+fn audited_export_is_measured_beside_an_unaudited_one() {
     let world = World::new();
     std::fs::create_dir(world.path("place")).expect("a directory");
     let place = world.path("place").display().to_string();
@@ -144,8 +143,8 @@ fn a_trail_is_measured_beside_an_export_without_one() {
         assert_eq!(subject["operations"], 200, "{subject}");
         assert_eq!(subject["errors"], 0, "{subject}");
     }
-    // Made, opened again and removed, with what is between; and nothing is lost. What is not recorded
-    // tells nothing of it.
+    // The audited subject reports records and bytes and loses nothing. The subject without a trail
+    // has no such figures.
     let other = |subject: &Value, name: &str| {
         subject["samples"][0]["others"].as_array().and_then(|all| all.iter().find(|other| other[0] == name)).map(|other| other[1].as_f64())
     };

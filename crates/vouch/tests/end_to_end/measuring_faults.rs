@@ -1,5 +1,5 @@
-//! What a measurement makes of servers that do wrong: refusals say what helps; calls that are
-//! dropped cost errors, not the run.
+//! `vouch bench` on servers that misbehave: refusals come with advice, and dropped calls count as
+//! errors without ending the run.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -21,12 +21,12 @@ use crate::measuring::Served;
 use crate::world::{World, eventually, free_port};
 
 #[test]
-fn a_refusal_says_what_helps() {
+fn refusal_comes_with_advice() {
     let world = World::new();
     std::fs::create_dir(world.path("data")).expect("a directory");
     let port = free_port();
     let listen = format!("127.0.0.1:{port}");
-    // Nobody may write: all are squashed.
+    // All clients are squashed, so that none may write.
     let mut command =
         world.command(["export", "--dir", "data", "--options", "rw,insecure,all_squash", "--listen", &listen, "--lease", "5"]);
     let server = command.arg("--state").arg(world.path("exporting")).stdout(Stdio::null()).spawn().expect("the binary starts");
@@ -51,7 +51,7 @@ impl ProgressSink for Silent {
 }
 
 #[test]
-fn calls_that_a_server_drops_cost_errors_and_not_the_run() {
+fn dropped_calls_count_as_errors_and_the_run_goes_on() {
     let served = Served::new();
     let address = dropping(SocketAddr::from(([127, 0, 0, 1], served.port)), 20);
     let Ok(Target::Nfs(target)) = format!("nfs://{address}/export").parse() else { panic!("a target") };
@@ -71,10 +71,10 @@ fn calls_that_a_server_drops_cost_errors_and_not_the_run() {
     assert!(outcome.is_ok(), "{outcome:?}");
     let [deep, shallow] = &run.results[..] else { panic!("{:?} {:?}", run.left_out, run.notes) };
     let (deep, shallow) = (&deep.subjects[0], &shallow.subjects[0]);
-    // Both rounds went on with the lanes that were answered.
+    // Both rounds continued on the lanes that were answered.
     let told: Vec<_> = deep.samples.iter().map(|sample| (sample.unanswered, sample.errors, sample.operations)).collect();
     assert!(told.len() == 2 && told.iter().all(|told| told.0 > 0 && told.0 == told.1 && told.2 > 0), "{told:?}");
-    // What was not answered is as late as it is known to be.
+    // An unanswered call counts with at least the time for which it was waited for.
     let calls = deep.calls.as_ref().expect("latencies");
     assert_eq!(calls.histogram.count(), deep.operations + deep.errors);
     assert_eq!((shallow.errors, shallow.unanswered()), (0, 0));
@@ -82,8 +82,8 @@ fn calls_that_a_server_drops_cost_errors_and_not_the_run() {
     served.is_left_clean();
 }
 
-/// A relay that drops calls beyond so many in flight and keeps the connection, as a server does
-/// whose RPCSEC_GSS window is too small.
+/// A relay that drops calls beyond `limit` in flight and keeps the connection, like a server with
+/// too small an RPCSEC_GSS window.
 fn dropping(server: SocketAddr, limit: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let address = listener.local_addr().expect("a port");
@@ -101,7 +101,7 @@ fn dropping(server: SocketAddr, limit: usize) -> SocketAddr {
                 fits
             });
             pump(server, client, move || {
-                // A call of the server's own answers none.
+                // A call by the server (a callback) is no reply.
                 let _ = in_flight.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
                 true
             });
@@ -110,7 +110,7 @@ fn dropping(server: SocketAddr, limit: usize) -> SocketAddr {
     address
 }
 
-/// Passes on the records that may pass.
+/// Forwards the records for which `may_pass` is true.
 fn pump(mut from: TcpStream, mut to: TcpStream, mut may_pass: impl FnMut() -> bool + Send + 'static) {
     std::thread::spawn(move || {
         let (mut reader, mut bytes) = (RecordReader::new(4 << 20), vec![0; 64 * 1024]);
@@ -122,7 +122,7 @@ fn pump(mut from: TcpStream, mut to: TcpStream, mut may_pass: impl FnMut() -> bo
                     let start = begin_record(&mut w);
                     w.raw(&record);
                     end_record(w.bytes_mut(), start, 0);
-                    // Who has hung up needs nothing.
+                    // The peer may have closed the connection.
                     let _ = to.write_all(w.as_bytes());
                 }
             }
@@ -132,14 +132,15 @@ fn pump(mut from: TcpStream, mut to: TcpStream, mut may_pass: impl FnMut() -> bo
 }
 
 #[test]
-fn a_run_that_loses_a_server_tells_the_rest_and_does_not_succeed() {
+fn run_that_loses_a_server_reports_the_rest_and_fails() {
     let (stays, mut goes) = (Served::new(), Served::new());
     let targets = [format!("stays={}", stays.target()), format!("goes={}", goes.target())];
     let mut command =
         stays.world.command(["bench", "concurrency", "--quick", "--seconds", "0.2", "--file-size", "2M", "--json", "run.json"]);
     command.args(["--target", &targets[0], "--target", &targets[1]]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
-    // Until then it is only connected to, and a run without a subject that was named is none.
+    // The server is killed only after preparation has begun: the whole run fails if a target cannot
+    // be used at the start.
     let begins = || {
         std::fs::read_dir(goes.world.path("data")).is_ok_and(|mut all| all.any(|of| of.is_ok_and(|of| of.path().join("large").exists())))
     };
@@ -152,23 +153,23 @@ fn a_run_that_loses_a_server_tells_the_rest_and_does_not_succeed() {
     let record = std::fs::read_to_string(stays.world.path("run.json")).expect("the record");
     let record: serde_json::Value = serde_json::from_str(&record).expect("JSON");
     assert_eq!(record["incomplete"], true);
-    // The results of the other, to the last case.
+    // The remaining server has results for every case.
     assert_eq!(record["results"].as_array().map(Vec::len), Some(14), "{table}");
     stays.is_left_clean();
 }
 
 #[test]
-fn what_can_not_be_meant_is_said_before_anything_is_made() {
+fn contradictory_options_are_refused_before_anything_is_made() {
     let world = World::new();
     for name in ["a", "b"] {
         std::fs::create_dir(world.path(name)).expect("a directory");
     }
     let (mount, quick) = (["--mount", "a=a"], "--quick");
     for (args, says) in [
-        // A source that nobody reads.
+        // A CPU source that no subject uses.
         ([&["bench", "iops", quick, "--server-cpu", "c=pid:1"], &mount[..]].concat(), "c=…"),
         ([&["bench", "iops", quick, "--client-cpu", "c=pid:1"], &mount[..]].concat(), "c=…"),
-        // Agents measure NFS servers.
+        // Agents measure NFS servers only.
         ([&["bench", "transfer", quick, "--agent", "127.0.0.1:9"], &mount[..]].concat(), "agents measure only NFS servers"),
         (["bench", "transfer", quick, "--agent", "127.0.0.1:9", "--target", "scp://"].to_vec(), "agents measure only NFS servers"),
         (["bench", "tree", quick, "--dir", "b", "--target", "nfs://127.0.0.1/x"].to_vec(), "http://"),
@@ -182,13 +183,13 @@ fn what_can_not_be_meant_is_said_before_anything_is_made() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(2) && said.contains("at least one byte"), "{option}: {said}");
     }
-    // What fails is told once, without the command's name twice.
+    // The failure is reported once, without a repeated command name.
     let said = world.fails(4, ["bench", "audit", "--no-kernel", quick, "--dir", "nowhere"]);
     assert!(!said.contains("bench: bench"), "{said}");
 }
 
 #[test]
-fn a_tree_that_is_being_prepared_is_removed_when_it_is_interrupted() {
+fn interrupted_tree_preparation_is_removed() {
     let world = World::new();
     std::fs::create_dir(world.path("place")).expect("a directory");
     let count = || std::fs::read_dir(world.path("place")).expect("a directory").count();
@@ -202,7 +203,7 @@ fn a_tree_that_is_being_prepared_is_removed_when_it_is_interrupted() {
 }
 
 #[test]
-fn ctrl_c_on_a_terminal_leaves_nothing_behind_where_files_were_copied_to() {
+fn ctrl_c_removes_files_that_scp_copied() {
     if !std::path::Path::new("/usr/sbin/sshd").exists() {
         println!("skipped: needs the package openssh-server");
         return;
@@ -210,7 +211,7 @@ fn ctrl_c_on_a_terminal_leaves_nothing_behind_where_files_were_copied_to() {
     let world = World::new();
     let endless = ["bench", "transfer", "--target", "scp://", "--sizes", "64K", "--rounds", "1000", "--tight", "0", "--json", "run.json"];
     let mut command = world.command(endless);
-    // As a terminal has it: what runs there is a group, and all of it is told.
+    // A terminal sends SIGINT to the whole process group.
     let mut child = command.process_group(0).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts");
     let mut place = None;
     let begun = eventually(Duration::from_secs(60), || {
@@ -228,7 +229,8 @@ fn ctrl_c_on_a_terminal_leaves_nothing_behind_where_files_were_copied_to() {
     assert!(record.contains("\"interrupted\""), "{record}");
 }
 
-/// The directory of a run that scp copies to, by the words of an scp that it has started.
+/// The directory that scp copies to, from the command line of a running scp; `run` is the process
+/// id of `vouch bench`.
 fn copied_to(run: u32) -> Option<String> {
     let processes = std::fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     processes

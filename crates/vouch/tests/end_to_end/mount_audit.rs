@@ -1,5 +1,5 @@
-//! The trail of a mount: who read what, which replica lied, and that nothing is opened without its
-//! record where the administrator wants it so.
+//! The audit trail of a mount: reads by user, lies of replicas, and opens that are refused when
+//! they cannot be recorded.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -26,15 +26,15 @@ use vouch_oncrpc::AuthSys;
 use crate::world::{Mount, World, eventually, free_port, have, have_fuse, is_root, signal};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often the mount is killed.
+/// Number of kills.
 const KILLS: u64 = 12;
-/// Threads that open files meanwhile.
+/// Concurrent threads that open files.
 const WORKERS: usize = 3;
-/// Files of each.
+/// Files of each thread.
 const FILES: usize = 100;
 
-/// A published small tree and an empty trail, whose first public key lies beside it; none where
-/// mounts don't work.
+/// A small published tree and an empty trail with its first public key; `None` where mounts do not
+/// work.
 fn world(make: impl FnOnce(&World)) -> Option<World> {
     if !have_fuse() {
         return None;
@@ -45,7 +45,7 @@ fn world(make: impl FnOnce(&World)) -> Option<World> {
     world.publish();
     let public = world.ok(["audit", "keygen", "trail"]);
     world.write("trail.pub", public);
-    // For other users, who look at the mount.
+    // Other users read the mount.
     fs::set_permissions(world.path(""), PermissionsExt::from_mode(0o755)).expect("our own directory");
     Some(world)
 }
@@ -56,7 +56,7 @@ fn mount(world: &World, more: &[&str]) -> Mount {
     Mount::new(world, "mnt", &args)
 }
 
-/// What a search in the trail finds.
+/// Results of `vouch audit search` with these options.
 fn search(world: &World, more: &[&str]) -> Vec<Value> {
     let found = world.ok([&["audit", "search", "trail", "--json"], more].concat());
     found.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
@@ -73,7 +73,7 @@ fn verify(world: &World) {
 }
 
 #[test]
-fn who_read_what_through_a_mount_is_found_in_its_trail() {
+fn mount_audit_records_reads_by_user() {
     let Some(world) = world(|_| {}) else { return };
     let replica = world.serve();
     let page = format!("127.0.0.1:{}", free_port());
@@ -103,7 +103,7 @@ fn who_read_what_through_a_mount_is_found_in_its_trail() {
     let (uid_text, path) = (uid.to_string(), numbers.to_str().expect("UTF-8"));
     let mine = |more: &[&str]| search(&world, &[&["--uid", &uid_text, "--path", path], more].concat());
     let opens = mine(&["-S", "open"]);
-    // Whom he had logged in as is who runs this test, whatever rights he took, or nobody.
+    // `--auid` matches the login uid of the test process, or its uid if it has no login uid.
     let login = opens[0]["vouch"]["login_uid"].as_u64().map_or_else(|| uid_text.clone(), |login| login.to_string());
     assert_eq!(mine(&["-S", "open", "--auid", &login]).len(), 1);
     assert_eq!(mine(&["-S", "open", "--auid", "4242"]).len(), 0);
@@ -120,7 +120,8 @@ fn who_read_what_through_a_mount_is_found_in_its_trail() {
     if is_root() {
         assert_eq!(open["user"]["group"]["id"], "4712");
     }
-    // What was open at the end has its end, and what is not there was asked for.
+    // An open that lasts until the unmount has a close record, and the lookup of a missing file is
+    // recorded.
     let hello = world.path("mnt/hello");
     let held = search(&world, &["--path", hello.to_str().expect("UTF-8"), "-S", "close"]);
     assert!(held[0]["vouch"]["detail"].as_str().is_some_and(|why| why.contains("still open")), "{held:?}");
@@ -144,7 +145,7 @@ fn who_read_what_through_a_mount_is_found_in_its_trail() {
     }
 }
 
-/// Files that make leaves of their own.
+/// Writes files whose content fills leaves of their own.
 fn noisy(world: &World) {
     let mut state = 1u32;
     let mut draw = || {
@@ -156,7 +157,7 @@ fn noisy(world: &World) {
     }
 }
 
-/// A copy of the database in which content was altered.
+/// Makes a copy of the database with altered content.
 fn make_liar(world: &World) {
     world.run_tool("cp", &["-a", "db", "liar"]);
     for pack in fs::read_dir(world.path("liar/packs")).expect("packs").flatten() {
@@ -169,10 +170,10 @@ fn make_liar(world: &World) {
 }
 
 #[test]
-fn a_lying_replica_is_in_the_trail_also_where_another_one_heals_it() {
+fn lying_replica_is_recorded_even_if_another_has_good_data() {
     let Some(world) = world(noisy) else { return };
     make_liar(&world);
-    // Only what rules can't leave out by naming operations.
+    // Excludes all operations that rules can exclude by name.
     world.write("rules", "-a never,exit -S open,close,read,lookup,getattr,readdir\n");
     let (liar, honest) = (world.serve_db("liar", 0), world.serve());
     let options = ["--no-cache", "--audit", "trail", "--audit-rules", "rules", "--timeout", "5s", "--only-replicas", "--replica"];
@@ -188,7 +189,7 @@ fn a_lying_replica_is_in_the_trail_also_where_another_one_heals_it() {
     assert_eq!(found[0]["vouch"]["export"], format!("tree:{}", world.name("")));
     assert!(found[0]["vouch"]["detail"].as_str().is_some_and(|why| why.contains("hash to")), "{found:?}");
 
-    // Which replica is asked is the client's choice: with luck the liar has no say.
+    // The client chooses the replica, so it may not have asked the liar.
     let before = found.len();
     let healed = (0..20).any(|_| {
         let both = at(&[&liar.address, "--replica", &honest.address]);
@@ -205,7 +206,7 @@ fn a_lying_replica_is_in_the_trail_also_where_another_one_heals_it() {
 }
 
 #[test]
-fn rules_select_by_path_and_sighup_reads_them_anew() {
+fn rules_select_by_path_and_are_reloaded_by_sighup() {
     let Some(world) = world(|_| {}) else { return };
     let _replica = world.serve();
     let point = world.path("mnt");
@@ -218,7 +219,7 @@ fn rules_select_by_path_and_sighup_reads_them_anew() {
     read_both();
     assert!(eventually(PATIENCE, || opened("dir") == 1));
     assert_eq!(search(&world, &["--path", point.join("hello").to_str().expect("UTF-8")]).len(), 0);
-    // A fault changes nothing, and is told.
+    // Faulty rules are reported and leave the rules in force unchanged.
     let before = acts();
     world.write("rules", "-w nowhere\n");
     mounted.signal("HUP");
@@ -234,7 +235,7 @@ fn rules_select_by_path_and_sighup_reads_them_anew() {
     assert!(eventually(PATIENCE, || opened("hello") == 1));
     assert_eq!(mounted.terminate(), Some(0));
     assert_eq!(opened("dir"), 2);
-    // What is turned down by the next start is told, once.
+    // A start with weaker audit options is recorded once, when they change.
     let turned_down = || actions(&search(&world, &["--class", "administrative"])).iter().filter(|act| **act == "turned-down").count();
     for (sync, times) in [("each", 1), ("none", 2), ("none", 2)] {
         assert_eq!(mount(&world, &["--audit-rules", "rules", "--audit-sync", sync]).terminate(), Some(0));
@@ -246,7 +247,7 @@ fn rules_select_by_path_and_sighup_reads_them_anew() {
 }
 
 #[test]
-fn nothing_is_opened_without_its_record_wherever_the_mount_is_killed() {
+fn every_open_is_recorded_when_the_mount_is_killed() {
     let files = |world: &World| {
         for number in 0..WORKERS * FILES {
             world.write(&format!("src/many/{number}"), number.to_string());
@@ -288,14 +289,14 @@ fn nothing_is_opened_without_its_record_wherever_the_mount_is_killed() {
             all += count;
         }
     }
-    // Once more, and in good order: what the kills left is whole.
+    // A clean start and shutdown leaves a trail that verifies.
     assert_eq!(mount(&world, &[]).terminate(), Some(0));
     verify(&world);
     assert!(all as u64 >= KILLS);
     println!("{KILLS} kills, {all} opens acknowledged");
 }
 
-/// How often each path was opened, as the segments from this one on have it.
+/// Counts the recorded opens of each path in segments from number `first` on.
 fn recorded_opens(trail: &Path, first: u64) -> HashMap<PathBuf, usize> {
     let mut found = HashMap::new();
     let read = entries(trail, first, |entry| {
@@ -313,7 +314,7 @@ fn recorded_opens(trail: &Path, first: u64) -> HashMap<PathBuf, usize> {
     found
 }
 
-/// A small disk that goes when dropped.
+/// A small file system that is unmounted when dropped.
 pub(crate) struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -323,7 +324,7 @@ impl SmallDisk {
         SmallDisk(world.path(name))
     }
 
-    /// Writes until nothing more fits.
+    /// Writes until the disk is full.
     pub(crate) fn fill(&self) {
         let mut filler = File::create(self.0.join("filler")).expect("room for a name");
         for len in [1 << 16, 4096, 1] {
@@ -339,7 +340,7 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn what_a_full_disk_does_to_a_mount_is_as_the_policy_says() {
+fn full_disk_affects_the_mount_according_to_the_policy() {
     if !have("root, to make a small disk", is_root()) {
         return;
     }
@@ -354,7 +355,7 @@ fn what_a_full_disk_does_to_a_mount_is_as_the_policy_says() {
         let hello = mounted.path("hello");
         assert!(fs::read(&hello).is_ok());
         disk.fill();
-        // What there still is of the trail's last page is used up first.
+        // The last page of the trail may still have room, which is used up first.
         match policy {
             "count" => assert!((0..500).all(|_| File::open(&hello).is_ok())),
             "block" => assert!(eventually(PATIENCE, || (0..100).any(|_| File::open(&hello).is_err())), "opened, and not recorded"),
@@ -374,7 +375,7 @@ fn what_a_full_disk_does_to_a_mount_is_as_the_policy_says() {
 }
 
 #[test]
-fn a_replica_that_lies_to_an_export_is_in_its_trail() {
+fn export_records_lies_of_replicas() {
     let world = World::new();
     noisy(&world);
     world.publish();

@@ -1,4 +1,4 @@
-//! The mount: faithful, current, and gone when it is ended.
+//! Mounts show the tree faithfully, follow new revisions and end cleanly.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::world::{Mount, Mounted, World, eventually, have_python, is_root};
 
 #[test]
-fn a_mount_shows_every_odd_case_as_it_is() {
+fn mount_shows_every_odd_case_faithfully() {
     if !have_python() {
         return;
     }
@@ -16,19 +16,19 @@ fn a_mount_shows_every_odd_case_as_it_is() {
         assert!(world.script("odd-tree", ["src", "--large", "20000", "--depth", "1000"]).status.success());
     };
     let Some(Mounted { world, mount, replica: _replica }) = Mounted::of(&[], &[], odd_tree) else { return };
-    // Attributes of the kernel's own name spaces are root's to see.
+    // Extended attributes in the kernel's own name spaces are visible only to root.
     world.assert_same("src", "mnt", if is_root() { &[] } else { &["--no-xattr"] });
     assert_eq!(mount.terminate(), Some(0));
     assert_eq!(fs::read_dir(world.path("mnt")).expect("the bare mount point").count(), 0);
 }
 
 #[test]
-fn a_new_revision_appears_under_an_open_file() {
+fn new_revision_appears_while_a_file_is_open() {
     let with_doomed = |world: &World| {
         world.small_tree();
         world.write("src/doomed", "doomed\n");
     };
-    // Short, so that the mount looks for news often.
+    // A short refresh interval, so that the mount soon finds a new revision.
     let Some(Mounted { world, mount, replica: _replica }) = Mounted::of(&[], &["--duration", "20s"], with_doomed) else { return };
     let open = fs::File::open(mount.path("dir/numbers")).expect("published");
     let mut start = [0; 4];
@@ -38,12 +38,12 @@ fn a_new_revision_appears_under_an_open_file() {
     world.publish_with(&["--duration", "10m"]);
     assert!(eventually(Duration::from_secs(30), || fs::read_to_string(mount.path("hello")).is_ok_and(|text| text == "second\n")));
     assert!(eventually(Duration::from_secs(10), || fs::metadata(mount.path("doomed")).is_err()));
-    // The open file goes on.
+    // A file that is open stays readable.
     open.read_exact_at(&mut start, 1000).expect("still verified bytes");
 }
 
 #[test]
-fn the_namespace_reaches_trees_by_their_names() {
+fn automatic_namespace_finds_trees_by_name() {
     let Some(Mounted { world, mount: _mount, replica: _replica }) = Mounted::new(&[]) else { return };
     let namespace = Mount::new(&world, "vouch", &["--auto"]);
     assert_eq!(fs::read_to_string(namespace.path(world.name("/hello"))).expect("reached by its name"), "hello world\n");
@@ -51,7 +51,7 @@ fn the_namespace_reaches_trees_by_their_names() {
 }
 
 #[test]
-fn opaque_directories_list_only_what_was_referred_to() {
+fn opaque_directories_list_only_names_that_were_looked_up() {
     let with_opaque = |world: &World| {
         world.small_tree();
         for name in ["option/first", "option/second", "marker/.vouch-opaque", "marker/first", "marker/below/second"] {
@@ -69,14 +69,15 @@ fn opaque_directories_list_only_what_was_referred_to() {
     assert_eq!(fs::read_to_string(mount.path("option/second")).expect("reached by its name"), "option/second");
     assert!(fs::metadata(mount.path("option/third")).is_err());
     assert_eq!(fs::read_to_string(mount.path("marker/below/second")).expect("reached by its name"), "marker/below/second");
-    // What was proven missing is not listed, and what lies in a directory that is not opaque itself is.
+    // Names that are proven missing are not listed. Entries of a non-opaque directory below an
+    // opaque one are.
     assert!(eventually(Duration::from_secs(10), || listed("option") == ["second"] && listed("marker") == ["below"]));
     assert_eq!(listed("marker/below"), ["second"]);
     assert_eq!(listed("dir"), ["empty", "numbers"]);
 }
 
 #[test]
-fn a_mount_in_the_background_returns_and_is_unmounted() {
+fn background_mount_returns_and_is_unmounted() {
     let Some(Mounted { world, mount, replica: _replica }) = Mounted::new(&[]) else { return };
     drop(mount);
     let said = world.ok(["mount", "--background", "--log-file", "log", &world.name(""), "mnt"]);
@@ -86,12 +87,12 @@ fn a_mount_in_the_background_returns_and_is_unmounted() {
     world.ok(["umount", "mnt"]);
     assert!(eventually(Duration::from_secs(10), || fs::metadata(world.path("mnt/hello")).is_err()));
     assert!(world.fails(3, ["umount", "mnt"]).contains("not a vouch mount"));
-    // A failure behind is the failure in front.
+    // When the background process fails, the foreground process fails with the same code.
     assert!(world.fails(4, ["mount", "--background", &world.name(""), "no-such-directory"]).contains("no-such-directory"));
 }
 
 #[test]
-fn without_replicas_what_is_cached_goes_on_and_the_rest_fails_in_time() {
+fn cached_data_stays_readable_without_replicas() {
     let Some(Mounted { mount, replica, world: _world }) = Mounted::new(&["--timeout", "3s"]) else { return };
     let numbers = fs::read(mount.path("dir/numbers")).expect("verified bytes");
     drop(replica);
@@ -100,7 +101,7 @@ fn without_replicas_what_is_cached_goes_on_and_the_rest_fails_in_time() {
 }
 
 #[test]
-fn a_mount_of_nothing_reachable_ends_with_an_error_in_time() {
+fn mount_without_reachable_replicas_fails_in_time() {
     let world = World::new();
     fs::create_dir(world.path("mnt")).expect("new");
     let started = std::time::Instant::now();

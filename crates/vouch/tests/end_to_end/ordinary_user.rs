@@ -1,5 +1,5 @@
-//! What an ordinary user can do: mount by fusermount3, with state and cache in a home of their own.
-//! Root plays that user by setpriv(1).
+//! Mounts of an ordinary user by fusermount3, with state and cache in the home directory. If the
+//! tests run as root, setpriv(1) changes to that user.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::world::{World, eventually, have, have_fuse, is_root};
 
 #[test]
-fn an_ordinary_user_mounts_reads_and_unmounts() {
+fn ordinary_user_mounts_reads_and_unmounts() {
     if !have_fuse() {
         return;
     }
@@ -19,7 +19,7 @@ fn an_ordinary_user_mounts_reads_and_unmounts() {
     if !have("fusermount3", has_tool("fusermount3")) || is_root() && !have("setpriv", has_tool("setpriv")) {
         return;
     }
-    // fusermount3 opens it with its caller's rights. udev gives these to everybody.
+    // fusermount3 opens /dev/fuse with its caller's rights. udev gives them to every user.
     let is_open = fs::metadata("/dev/fuse").is_ok_and(|device| device.mode() & 0o006 == 0o006);
     if !have("/dev/fuse for everybody", is_open) {
         return;
@@ -39,19 +39,19 @@ fn an_ordinary_user_mounts_reads_and_unmounts() {
     assert_eq!(String::from_utf8_lossy(&numbers.stdout), "49999\n");
     assert!(!user.tool("touch", ["mnt/new"]).status.success(), "a published tree is read-only");
     if is_root() {
-        // The kernel keeps everybody else out of an ordinary user's mount, root among them.
+        // The kernel excludes all other users, even root, from the mount of an ordinary user.
         assert_eq!(fs::read(mnt.join("hello")).expect_err("not root's").kind(), std::io::ErrorKind::PermissionDenied);
     }
     let again = user.run(["mount", &name, "mnt"]);
     assert_eq!(again.status.code(), Some(8), "{}", String::from_utf8_lossy(&again.stderr));
-    // State and cache lie where the XDG base directory specification puts them.
+    // State and cache are where the XDG Base Directory Specification puts them.
     assert!(fs::read_dir(user.home.join(".local/state/vouch")).expect("the record of what was seen").count() > 0);
     assert!(user.home.join(".cache/vouch").is_dir());
 
     let unmounted = user.run(["umount", "mnt"]);
     assert!(unmounted.status.success(), "{}", String::from_utf8_lossy(&unmounted.stderr));
     assert!(eventually(Duration::from_secs(10), || fs::read_dir(&mnt).is_ok_and(|mut names| names.next().is_none())));
-    // Without allow_other in /etc/fuse.conf an ordinary user can't let others in, and is told so.
+    // Without user_allow_other in /etc/fuse.conf an ordinary user gets an error for allow_other.
     let allowed = fs::read_to_string("/etc/fuse.conf").is_ok_and(|conf| conf.lines().any(|line| line.trim() == "user_allow_other"));
     if !allowed {
         let refused = user.run(["mount", "--background", "--allow-other", &name, "mnt"]);
@@ -60,7 +60,7 @@ fn an_ordinary_user_mounts_reads_and_unmounts() {
     }
 }
 
-/// Somebody without any rights, with a home and a copy of the binary in it.
+/// An unprivileged user with a home directory and a copy of the binary in it.
 struct User {
     home: PathBuf,
 }
@@ -69,8 +69,8 @@ impl User {
     fn of(world: &World) -> User {
         let user = User { home: world.path("home") };
         fs::create_dir(&user.home).expect("new");
-        // The home is theirs; what is above it may be passed through. The binary may lie where they can't
-        // reach it.
+        // The user owns the home directory and may traverse its parents. The original binary may be
+        // out of reach.
         fs::set_permissions(world.path(""), fs::Permissions::from_mode(0o755)).expect("ours");
         fs::copy(env!("CARGO_BIN_EXE_vouch"), user.home.join("vouch")).expect("a copy");
         user.owns(&user.home);
@@ -87,7 +87,7 @@ impl User {
         self.tool(self.home.join("vouch"), args)
     }
 
-    /// Runs a program as this user, at home.
+    /// Runs a program as this user in the home directory.
     fn tool<S: AsRef<OsStr>>(&self, tool: impl AsRef<OsStr>, args: impl IntoIterator<Item = S>) -> Output {
         let mut command = if is_root() {
             let mut command = Command::new("setpriv");
@@ -105,5 +105,5 @@ impl User {
     }
 }
 
-/// fusermount3 wants to know its caller by name, and every system names this one.
+/// fusermount3 looks up its caller's name. Every system has a name for this uid.
 const NOBODY: u32 = 65_534;

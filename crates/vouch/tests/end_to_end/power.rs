@@ -1,10 +1,9 @@
-//! The power fails under an exported file system: whatever the server has answered for is there
-//! when it comes back.
+//! Power failures under an exported file system: all that the server has acknowledged as durable is
+//! there afterwards.
 //!
-//! The file system lies on a loop device, in a mount namespace of the test's own, and is told to go
-//! down without writing anything more (FS_IOC_SHUTDOWN, as `xfs_io` asks for it). What was only in
-//! memory is gone then, as after a power cut; mounting it again replays its journal. That this
-//! loses something at all is shown by a server whose calls to sync do nothing.
+//! The file system is on a loop device in a private mount namespace. The ioctl FS_IOC_SHUTDOWN (as
+//! used by `xfs_io`) drops everything that is not yet written, like a power failure; the next mount
+//! replays the journal. A server whose sync calls do nothing shows that the method detects losses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -24,37 +23,37 @@ use vouch_oncrpc::AuthSys;
 
 use crate::world::eventually;
 
-/// Names the test that runs in a namespace of its own.
+/// Names the test that runs in its own mount namespace.
 const ALONE: &str = "VOUCH_ALONE";
-/// Cuts a test.
+/// Power failures in a test.
 const ROUNDS: u64 = 6;
-/// Cuts within which something must have been lost where nothing is synced.
+/// Without syncs a loss must appear within this number of power failures.
 const ROUNDS_WITHOUT_SYNC_MAX: u64 = 20;
-/// Clients that work at once.
+/// Concurrent clients.
 const WORKERS: u64 = 6;
-/// Every version of a file has this length.
+/// Length of every version of a file.
 const FILE_LEN: usize = 5000;
 
 #[test]
-fn what_was_acknowledged_on_ext4_outlives_a_power_cut() {
-    outlives_cuts("power::what_was_acknowledged_on_ext4_outlives_a_power_cut", "ext4", &["-q", "-F"]);
+fn acknowledged_changes_on_ext4_survive_a_power_failure() {
+    outlives_cuts("power::acknowledged_changes_on_ext4_survive_a_power_failure", "ext4", &["-q", "-F"]);
 }
 
 #[test]
-fn what_was_acknowledged_on_xfs_outlives_a_power_cut() {
-    outlives_cuts("power::what_was_acknowledged_on_xfs_outlives_a_power_cut", "xfs", &["-q", "-f"]);
+fn acknowledged_changes_on_xfs_survive_a_power_failure() {
+    outlives_cuts("power::acknowledged_changes_on_xfs_survive_a_power_failure", "xfs", &["-q", "-f"]);
 }
 
 #[test]
-fn without_syncs_a_power_cut_is_seen() {
-    let test = "power::without_syncs_a_power_cut_is_seen";
+fn power_failure_without_syncs_is_detected() {
+    let test = "power::power_failure_without_syncs_is_detected";
     if std::env::var_os(ALONE).is_none_or(|alone| alone != test) {
         return begin_alone(test, &["mkfs.ext4", "strace"]);
     }
     let directory = TempDir::new().expect("a temporary directory");
     let Some(disk) = Disk::new(directory.path(), "ext4", &["-q", "-F"]) else { return };
     let lost = (0..ROUNDS_WITHOUT_SYNC_MAX).find_map(|round| round_of_work(&disk, directory.path(), round, Syncs::DoNothing).err());
-    // It is not for being traced, nor for how it was written, that something is lost.
+    // A control: with strace(1) but working syncs nothing is lost.
     let kept = (0..2).find_map(|round| round_of_work(&disk, directory.path(), ROUNDS_WITHOUT_SYNC_MAX + round, Syncs::AreSeen).err());
     disk.unmount();
     assert_eq!(kept, None, "all syncs were made");
@@ -91,7 +90,7 @@ fn begin_alone(test: &str, needs: &[&str]) {
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
     said.lines().filter(|line| line.starts_with("skipped:")).for_each(|line| println!("{line}"));
-    // The harness's own summary would be counted as another test.
+    // The inner test harness's summary would be counted as another test.
     let told: Vec<&str> = said.lines().filter(|line| !line.starts_with("test result")).collect();
     assert!(output.status.success(), "{}", told.join("\n"));
 }
@@ -104,7 +103,8 @@ struct Disk {
 }
 
 impl Disk {
-    /// Made and mounted; none, and a line that says why, where the kernel does not know this kind.
+    /// Makes and mounts the file system; prints a line and returns `None` if the kernel does not
+    /// support it.
     fn new(above: &Path, kind: &str, options: &[&str]) -> Option<Disk> {
         let image = above.join("image");
         std::fs::File::create(&image).and_then(|file| file.set_len(320 << 20)).expect("a sparse file");
@@ -124,7 +124,7 @@ impl Disk {
     }
 
     fn unmount(&self) {
-        // A loop device is let go of a moment after its last user.
+        // The loop device is released shortly after its last user ends.
         let done = eventually(Duration::from_secs(60), || tool("umount", &[&self.point.to_string_lossy()]).is_ok());
         assert!(done, "it can't be unmounted");
     }
@@ -139,20 +139,20 @@ fn tool(program: &str, args: &[&str]) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }
 
-/// Whether what the server asks to be made durable is.
+/// Whether the server's sync calls take effect.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Syncs {
     Work,
-    /// They work, and strace(1) looks on.
+    /// They take effect under strace(1).
     AreSeen,
-    /// The calls succeed, and nothing is done: strace(1) puts itself in between.
+    /// strace(1) lets the calls succeed without effect.
     DoNothing,
 }
 
-/// Calls that a server without syncs makes for nothing.
+/// The sync calls that strace(1) intercepts.
 const SYNCS: &str = "fsync,fdatasync,syncfs,sync_file_range,sync";
 
-/// `vouch export` of the disk, in a process group of its own that is killed when dropped.
+/// `vouch export` of the disk, in its own process group, which is killed when dropped.
 struct Server {
     child: Child,
     address: SocketAddr,
@@ -193,17 +193,17 @@ impl Drop for Server {
     }
 }
 
-/// Works, cuts, looks. How many operations were acknowledged, or what of it is lost.
+/// Runs the clients, cuts the power and compares. Returns the number of acknowledged operations, or
+/// a description of the loss.
 fn round_of_work(disk: &Disk, above: &Path, round: u64, syncs: Syncs) -> Result<u64, String> {
-    // Each round has a state of its own: no grace to wait for.
+    // A new state directory in each round, so that there is no grace period.
     let server = Server::start(disk, &above.join(format!("state {round}")), syncs);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let address = server.address;
-    // What is answered from here on counts for nothing: a file system that goes down drops what it was
-    // asked to write and says to some that there is nothing to write.
+    // Later replies do not count: while the file system shuts down it may drop writes and report
+    // success for some syncs.
     let over = Arc::new(AtomicBool::new(false));
-    // A write that is to be on disk takes with it what was done before: without syncs, none is asked
-    // for.
+    // A FILE_SYNC write also commits earlier changes, so without working syncs none is sent.
     let written = if syncs == Syncs::Work { StableHow::FileSync } else { StableHow::Unstable };
     let workers: Vec<_> = (0..WORKERS).map(|number| runtime.spawn(Worker::run(address, round, number, written, over.clone()))).collect();
     std::thread::sleep(Duration::from_millis(200 + Dice(round * 7919 + 1).roll(500)));
@@ -219,10 +219,11 @@ fn round_of_work(disk: &Disk, above: &Path, round: u64, syncs: Syncs) -> Result<
     Ok(done.iter().map(|worker| worker.acknowledged).sum())
 }
 
-/// What a name is known to be.
+/// The acknowledged state of a name.
 #[derive(Clone, Debug, PartialEq)]
 enum Known {
-    /// Version of its content; none: made, and no more. Mode; version in its xattr.
+    /// Version of the content (`None` if the file was only created), mode, and version in the
+    /// xattr.
     File {
         content: Option<u32>,
         mode: u32,
@@ -232,10 +233,10 @@ enum Known {
     Link(String),
 }
 
-/// Why a worker does not go on.
+/// Why a worker stopped.
 enum Ended {
     NoAnswer,
-    /// What was written and not yet committed is to be written again.
+    /// The server restarted, so uncommitted writes must be repeated.
     ServerChanged,
 }
 
@@ -245,17 +246,18 @@ impl From<Error> for Ended {
     }
 }
 
-/// One client, with a directory of its own that nobody else touches.
+/// One client, with a directory of its own.
 struct Worker {
     directory: String,
     known: BTreeMap<String, Known>,
     gone: BTreeSet<String>,
-    /// Names of the operation that was under way at the end: either way is right for them.
+    /// Names of the operation that was in progress at the end. Both its old and its new state are
+    /// right.
     uncertain: Vec<String>,
     acknowledged: u64,
     dice: Dice,
     version: u32,
-    /// How each second write is asked for; the others are unstable, and committed.
+    /// The stability of every second write; the others are UNSTABLE4 and are committed.
     written: StableHow,
 }
 
@@ -273,7 +275,7 @@ impl Worker {
         };
         let identity = Identity::new(worker.directory.clone(), Verifier((round + 1).to_be_bytes()));
         let config = Config { reconnect_timeout: Duration::ZERO, ..Config::new(address, 2, identity, Plain::sys(&AuthSys::default())) };
-        // Whatever goes wrong from now on, it is the power.
+        // From here on every error is caused by the power failure.
         if let Ok(client) = Client::connect(config).await
             && let Err(Ended::ServerChanged) = worker.work(&client, &over).await
         {
@@ -323,7 +325,8 @@ impl Worker {
                 let how = if version.is_multiple_of(2) { self.written } else { StableHow::Unstable };
                 let (_, _, life) = client.write(&file, 0, &content(version), how).await?;
                 if how == StableHow::Unstable {
-                    // A disk that fails under unstable writes shows as another verifier (RFC 8881 section 18.3.3).
+                    // A disk error under unstable writes changes the verifier (RFC 8881, section
+                    // 18.3.3).
                     if client.commit(&file).await? != life {
                         return Err(Ended::ServerChanged);
                     }
@@ -351,7 +354,7 @@ impl Worker {
             }
             (_, Some(moved)) => {
                 let new = format!("n{}", self.dice.roll(20));
-                // Onto nothing, or a file onto a file.
+                // The target is absent, or both are files.
                 let fits = match self.known.get(&new) {
                     None => true,
                     Some(Known::File { .. }) => is_file && new != name,
@@ -378,7 +381,7 @@ impl Worker {
         self.gone.insert(name.into());
     }
 
-    /// Compares what is there with what was acknowledged; what is missing or wrong.
+    /// Compares the disk with the acknowledged state, and describes all that is missing or wrong.
     fn check(&self, point: &Path) -> Result<(), String> {
         let (directory, steps) = (point.join(&self.directory), self.acknowledged);
         if steps == 0 && !directory.exists() {
@@ -395,7 +398,7 @@ impl Worker {
                 return Err(format!("{}/{name} was removed, and is back after {steps} steps", self.directory));
             }
         }
-        // A rename under way has lost nothing: it has one name or the other.
+        // An interrupted rename has lost nothing: the file has one name or the other.
         if let [old, new] = &self.uncertain[..]
             && let Some(known) = self.known.get(old)
         {
@@ -407,8 +410,7 @@ impl Worker {
         Ok(())
     }
 
-    /// What is there, in the same words; versions by their content, none for a file of no or of
-    /// mixed content.
+    /// The state on disk. The version comes from the content; `None` for empty or mixed content.
     fn found(&self, path: &Path) -> Option<Known> {
         let metadata = path.symlink_metadata().ok()?;
         if metadata.is_dir() {
@@ -441,7 +443,7 @@ fn content(version: u32) -> Vec<u8> {
     format!("{version:07}\n").into_bytes().into_iter().cycle().take(FILE_LEN).collect()
 }
 
-/// Small numbers that look random and are the same each time.
+/// A deterministic generator of small random numbers.
 struct Dice(u64);
 
 impl Dice {

@@ -1,4 +1,4 @@
-//! Publications, revisions and collection.
+//! Publications, revisions and garbage collection.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -12,7 +12,8 @@ fn unchanged_files_are_not_read_again() {
     let first = world.publish();
     assert_eq!((&first["revision"], &first["files"], &first["symlinks"]), (&1.into(), &3.into(), &1.into()));
     assert!(first["new_bytes"].as_u64().expect("a number") > 0);
-    // What has changed this very moment might change again within the same tick of the clock.
+    // A file that changed just now could change again within the same clock tick, so it would be
+    // read again.
     std::thread::sleep(Duration::from_millis(2100));
     world.publish();
     let third = world.publish();
@@ -22,7 +23,7 @@ fn unchanged_files_are_not_read_again() {
 }
 
 #[test]
-fn tagged_revisions_outlive_keep_and_gc() {
+fn tagged_revisions_survive_keep_and_gc() {
     let world = World::new();
     world.small_tree();
     world.publish_with(&["--tag", "first"]);
@@ -44,7 +45,7 @@ fn tagged_revisions_outlive_keep_and_gc() {
 }
 
 #[test]
-fn a_killed_publication_leaves_the_old_revision_whole() {
+fn killed_publication_leaves_the_old_revision_intact() {
     let world = World::published();
     for n in 0..400u32 {
         world.write(&format!("src/more/{n}"), n.to_le_bytes().repeat(20_000));
@@ -63,9 +64,9 @@ fn a_killed_publication_leaves_the_old_revision_whole() {
 }
 
 #[test]
-fn an_interrupted_publication_says_so_and_the_next_goes_on() {
+fn interrupted_publication_is_reported_and_resumed() {
     let world = World::new();
-    // Noise, so that there is something to write.
+    // Incompressible content, so that the publication takes time.
     let mut noise = 1u64;
     for n in 0..3000u32 {
         let file: Vec<u8> = (0..5_000)
@@ -79,7 +80,7 @@ fn an_interrupted_publication_says_so_and_the_next_goes_on() {
     let location = format!("127.0.0.1:{}", world.port);
     let args = ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location, "--threads", "1"];
     let child = world.command(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary starts");
-    // It has begun to write, and has most of it before it.
+    // The publisher has begun to write and has most of the work left.
     let end = Instant::now() + Duration::from_secs(60);
     while !std::fs::read_dir(world.path("db/packs")).is_ok_and(|mut packs| packs.next().is_some()) {
         assert!(Instant::now() < end, "nothing is written");
@@ -92,7 +93,7 @@ fn an_interrupted_publication_says_so_and_the_next_goes_on() {
 }
 
 #[test]
-fn a_damaged_index_is_found_and_built_anew() {
+fn damaged_index_is_found_and_rebuilt() {
     let world = World::published();
     for segment in std::fs::read_dir(world.path("db/index")).expect("an index") {
         std::fs::write(segment.expect("an entry").path(), "rubbish").expect("ours");
@@ -104,31 +105,31 @@ fn a_damaged_index_is_found_and_built_anew() {
 }
 
 #[test]
-fn what_cannot_be_published_stops_it_and_is_named() {
+fn unpublishable_input_is_named_and_stops_the_publication() {
     let world = World::new();
     world.small_tree();
-    // The database within what is published.
+    // The database is inside the published directory.
     let location = format!("127.0.0.1:{}", world.port);
     let said = world.fails(3, ["publish", ".", "--db", "db", "--keys", "keys", "--location", &location]);
     assert!(said.contains("db"), "{said}");
-    // Another tree's keys.
+    // The keys of another tree.
     world.publish();
     world.ok(["keygen", "--out", "other"]);
     let said = world.fails(3, ["publish", "src", "--db", "db", "--keys", "other", "--location", &location]);
     assert!(said.contains("another tree"), "{said}");
-    // A key that its certificate does not name.
+    // A signing key that its certificate does not name.
     std::fs::copy(world.path("other/signing.key"), world.path("keys/signing.key")).expect("a copy");
     let said = world.fails(3, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location]);
     assert!(said.contains("is not the key of"), "{said}");
 }
 
 #[test]
-fn a_second_writer_is_told_that_the_database_is_busy() {
+fn second_writer_gets_database_busy_error() {
     if !have_python() {
         return;
     }
     let world = World::published();
-    // Somebody holds the lock.
+    // Another process holds the lock.
     let hold = "import fcntl,sys,time\nf=open('db/lock','r+')\nfcntl.flock(f,fcntl.LOCK_EX)\nprint('held',flush=True)\ntime.sleep(60)";
     let mut holder = std::process::Command::new("python3");
     let mut holder = holder.args(["-c", hold]).current_dir(world.path("")).stdout(Stdio::piped()).spawn().expect("python3");

@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use crate::world::{World, eventually, have_python};
 
 #[test]
-fn ls_cat_log_diff_and_verify_show_what_was_published() {
+fn ls_cat_log_diff_and_verify_show_the_published_tree() {
     let world = World::new();
     world.small_tree();
     world.publish_with(&["--tag", "v1"]);
@@ -22,7 +22,7 @@ fn ls_cat_log_diff_and_verify_show_what_was_published() {
     world.write("src/new", "new\n");
     std::fs::remove_file(world.path("src/dir/empty")).expect("it is there");
     world.publish();
-    // The replica looks for news once a second.
+    // The replica checks for a new revision every second.
     assert!(eventually(std::time::Duration::from_secs(10), || world.ok(["cat", &world.name("/hello")]) == "hello again\n"));
     let output = world.run(["diff", &world.name("")]);
     assert_eq!(output.status.code(), Some(1));
@@ -40,7 +40,7 @@ fn ls_cat_log_diff_and_verify_show_what_was_published() {
 }
 
 #[test]
-fn ls_shows_nothing_of_an_opaque_directory_but_what_is_named() {
+fn ls_of_an_opaque_directory_shows_only_named_entries() {
     let world = World::new();
     world.small_tree();
     world.write("src/o/secret", "x");
@@ -65,11 +65,12 @@ fn ls_shows_nothing_of_an_opaque_directory_but_what_is_named() {
 }
 
 #[test]
-fn verify_tells_what_it_found_where_the_replica_closes_when_it_is_asked() {
+fn verify_reports_findings_when_the_replica_closes_the_connection() {
     let world = World::published();
     let replica = world.serve();
     for pack in std::fs::read_dir(world.path("db/packs")).expect("packs").filter_map(Result::ok) {
-        // Beyond the header: the replica opens it, and finds its end when it sends.
+        // Beyond the header, so that the replica opens the pack and fails only when it sends this
+        // data.
         std::fs::File::options().write(true).open(pack.path()).and_then(|file| file.set_len(40)).expect("cut");
     }
     let output = world.run(["verify", "--json", "--timeout", "20s", &world.name("")]);
@@ -82,7 +83,7 @@ fn verify_tells_what_it_found_where_the_replica_closes_when_it_is_asked() {
 }
 
 #[test]
-fn get_keeps_all_of_a_tree_of_odd_cases() {
+fn get_copies_every_odd_case() {
     if !have_python() {
         return;
     }
@@ -92,7 +93,7 @@ fn get_keeps_all_of_a_tree_of_odd_cases() {
     let _replica = world.serve();
     world.ok(["get", &world.name(""), "copy"]);
     world.assert_same("src", "copy", if crate::world::is_root() { &[] } else { &["--no-owner", "--no-xattr"] });
-    // One file, under its own name in a directory; and never over something that is there.
+    // A single file is copied into a directory under its own name, and never overwrites another.
     std::fs::create_dir(world.path("into")).expect("new");
     world.ok(["get", &world.name("/sizes/1300001"), "into"]);
     assert_eq!(std::fs::metadata(world.path("into/1300001")).expect("copied").len(), 1_300_001);
@@ -103,7 +104,7 @@ fn get_keeps_all_of_a_tree_of_odd_cases() {
 }
 
 #[test]
-fn a_mirror_is_pulled_served_and_kept_current() {
+fn mirror_is_pulled_served_and_kept_current() {
     let world = World::published();
     let first = world.serve();
     let report: serde_json::Value = serde_json::from_str(&world.ok(["pull", &world.name(""), "--db", "mirror", "--json"])).expect("JSON");
@@ -122,7 +123,7 @@ fn a_mirror_is_pulled_served_and_kept_current() {
 }
 
 #[test]
-fn the_replicas_page_tells_health_and_metrics() {
+fn replica_serves_health_and_metrics() {
     let world = World::published();
     let replica = world.serve();
     world.ok(["cat", "--no-cache", &world.name("/dir/numbers")]);
@@ -136,7 +137,7 @@ fn the_replicas_page_tells_health_and_metrics() {
 }
 
 #[test]
-fn a_reader_of_the_output_may_go_away() {
+fn closed_output_pipe_is_no_error() {
     let world = World::published();
     let _replica = world.serve();
     let mut child =
@@ -148,7 +149,7 @@ fn a_reader_of_the_output_may_go_away() {
 }
 
 #[test]
-fn completions_and_man_pages_come_from_the_parser() {
+fn completions_and_man_pages_match_the_parser() {
     let world = World::new();
     for shell in ["bash", "zsh", "fish"] {
         assert!(world.ok(["completions", shell]).contains("publish"));
@@ -163,7 +164,7 @@ fn completions_and_man_pages_come_from_the_parser() {
 }
 
 #[test]
-fn the_manual_in_the_repository_is_what_the_parser_says() {
+fn committed_man_pages_match_the_parser() {
     let world = World::new();
     world.ok(["man", "--out", "man"]);
     let committed = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/man");

@@ -1,5 +1,4 @@
-//! A trail sent on by the command: to collectors that die, and to collectors that are not who they
-//! must be.
+//! `vouch audit send`: collectors that die, and collectors that fail authentication.
 
 use std::io::{BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -16,7 +15,7 @@ use vouch_audit::operations::number::READ;
 use crate::auditing::{SECOND, open, put, trail};
 use crate::world::World;
 
-/// The next message on a stream; none at its end.
+/// The next message of a stream; `None` at its end.
 fn message(stream: &mut impl std::io::Read) -> Option<serde_json::Value> {
     let mut len = 0;
     loop {
@@ -36,7 +35,7 @@ fn message(stream: &mut impl std::io::Read) -> Option<serde_json::Value> {
 }
 
 #[test]
-fn records_are_sent_at_least_once_over_a_lost_connection_and_a_restart() {
+fn records_are_sent_at_least_once_across_reconnects_and_restarts() {
     let world = World::new();
     trail(&world);
     let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -44,7 +43,7 @@ fn records_are_sent_at_least_once_over_a_lost_connection_and_a_restart() {
     let args = ["audit", "send", "--once", "--to", &to, "--position", "position", "trail"];
     let collector = std::thread::spawn(move || {
         let mut seen = Vec::new();
-        // The first connection is lost after some records, those after it end as they should.
+        // The first connection is lost after some records; the later ones end cleanly.
         for (at, stream) in socket.incoming().take(3).enumerate() {
             let mut stream = BufReader::new(stream.expect("a connection"));
             let mut of_this = Vec::new();
@@ -74,14 +73,14 @@ fn records_are_sent_at_least_once_over_a_lost_connection_and_a_restart() {
 }
 
 #[test]
-fn a_copy_of_a_trail_without_its_checkpoint_is_not_taken_for_one_that_has_nothing_to_send() {
+fn copied_trail_without_its_checkpoint_is_refused() {
     let world = World::new();
     trail(&world);
     let args = ["audit", "send", "--once", "--to", "syslog+udp://127.0.0.1:9", "--position", "position", "trail"];
     std::fs::remove_file(world.path("trail").join("checkpoint")).unwrap();
     let said = world.fails(3, args);
     assert!(said.contains("no checkpoint"), "{said}");
-    // One that has just been begun has no seal either.
+    // A segment that was just begun has no seal either.
     for entry in std::fs::read_dir(world.path("trail")).unwrap() {
         std::fs::remove_file(entry.unwrap().path()).unwrap();
     }
@@ -94,7 +93,7 @@ fn a_copy_of_a_trail_without_its_checkpoint_is_not_taken_for_one_that_has_nothin
 }
 
 #[test]
-fn what_a_crash_could_take_from_the_trail_is_not_sent_before_a_seal_covers_it() {
+fn only_sealed_records_are_sent() {
     let world = World::new();
     trail(&world);
     let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -111,20 +110,20 @@ fn what_a_crash_could_take_from_the_trail_is_not_sent_before_a_seal_covers_it() 
         });
         each.collect::<Vec<_>>()
     });
-    // A writer that has made nothing of this durable.
+    // A writer that has not yet made these records durable.
     let mut log = open(&world.path("trail"));
     log.append_record(&Record { operation: READ, principal: b"dave@EXAMPLE.ORG", ..Record::default() });
     log.write().expect("the disk takes it");
     assert_eq!(world.ok(["audit", "search", "trail", "--principal", "dave@EXAMPLE.ORG", "--count"]), "1\n");
     world.ok(args);
-    // Nothing is there to send, and so nobody is called.
+    // There is nothing to send, so the command makes no connection.
     world.ok(args);
     log.close(3_000_000 * SECOND).expect("the trail closes");
     world.ok(args);
     assert_eq!(collector.join().expect("the collector ends"), [Some(202), Some(203)]);
 }
 
-/// All files of a directory, and puts them back alone.
+/// Saves all files of a directory. The returned function restores exactly these files.
 fn keep(directory: &std::path::Path) -> impl Fn() + use<> {
     let directory = directory.to_owned();
     let files = || std::fs::read_dir(&directory).expect("a directory").map(|entry| entry.expect("an entry").path());
@@ -138,7 +137,7 @@ fn keep(directory: &std::path::Path) -> impl Fn() + use<> {
 }
 
 #[test]
-fn a_trail_that_was_put_back_is_not_gone_on_with() {
+fn restored_trail_is_refused_after_newer_records_were_sent() {
     let world = World::new();
     trail(&world);
     let more = |count: u64, path: &str| {
@@ -154,18 +153,18 @@ fn a_trail_that_was_put_back_is_not_gone_on_with() {
     world.ok(args);
     let sent = std::fs::read_to_string(world.path("position")).expect("it is there");
     let stays = || assert_eq!(std::fs::read_to_string(world.path("position")).expect("it is there"), sent);
-    // Nothing is new, nor is anything wrong; then something is.
+    // With nothing new the send succeeds; with new records the restored trail is refused.
     world.ok(args);
     put_back();
     let said = world.fails(5, args);
     assert!(said.contains("ends before what was sent") && said.contains("record 242") && said.contains("remove position"), "{said}");
-    // It went on, first to fewer records, then beyond.
+    // The restored trail got different records, first fewer and then more than were sent.
     more(10, "other");
     assert!(world.fails(5, args).contains("was sent"));
     more(100, "other");
     assert!(world.fails(5, args).contains("differs from the records that were sent"));
     stays();
-    // An earlier version's position has the number alone.
+    // The position file of an earlier version holds only the sequence number.
     put_back();
     let old: Vec<&str> = sent.split_whitespace().take(4).collect();
     world.write("position", old.join(" "));
@@ -177,11 +176,12 @@ fn a_trail_that_was_put_back_is_not_gone_on_with() {
 }
 
 #[test]
-fn a_record_that_no_datagram_takes_does_not_hold_up_those_after_it() {
+fn record_too_large_for_a_datagram_does_not_block_later_ones() {
     let world = World::new();
     world.ok(["audit", "keygen", "trail"]);
     let mut log = open(&world.path("trail"));
-    // As any client can name files: each byte takes six in JSON, and what is no UTF-8 two more.
+    // A client can choose such names: in JSON each byte takes six characters, and two more in a name
+    // that is not UTF-8.
     let path = [&b"/srv/\xff"[..], &[1; 4080], b"/name"].concat();
     log.append_record(&Record { operation: READ, path: &path, path2: &path, detail: &[1; 1024], ..Record::default() });
     put(&mut log, "dave@EXAMPLE.ORG", READ, "/srv/after", "", 0);
@@ -209,14 +209,14 @@ fn a_record_that_no_datagram_takes_does_not_hold_up_those_after_it() {
     received.expect("all came");
 }
 
-/// Who vouches for collectors, and for us.
+/// A certificate authority for the collectors and for the sender.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: rcgen::Certificate,
 }
 
 impl Authority {
-    /// Its certificate is written to a file.
+    /// Makes an authority and writes its certificate to a file.
     pub(crate) fn new(world: &World, file: &str) -> Authority {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -235,7 +235,7 @@ impl Authority {
         (params.signed_by(&key, &self.issuer).expect("a certificate"), key)
     }
 
-    /// A collector that shows such a certificate.
+    /// The TLS configuration of a collector with a certificate for this name and these years.
     fn server(&self, name: &str, years: std::ops::Range<i32>, clients: Option<&Authority>) -> Arc<ServerConfig> {
         let (certificate, key) = self.vouch(name, years);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -256,18 +256,18 @@ impl Authority {
     }
 }
 
-/// What a collector does on one connection.
+/// How a collector treats a connection.
 #[derive(Clone, Copy)]
 enum Does {
-    /// Reads to the end, and ends TLS as it must.
+    /// Reads to the end, and closes TLS properly.
     Reads,
-    /// Dies after so many records.
+    /// Dies after this number of records.
     Dies(usize),
-    /// Reads to the end, and ends the connection only.
+    /// Reads to the end, and closes only the TCP connection, without close_notify.
     EndsPlainly,
 }
 
-/// Numbers of the records that came on a connection.
+/// Sequence numbers of the records that arrive on a connection.
 fn collect(stream: TcpStream, config: Arc<ServerConfig>, does: Does) -> Vec<u64> {
     let session = ServerConnection::new(config).expect("a session");
     let mut stream = BufReader::new(StreamOwned::new(session, stream));
@@ -286,7 +286,7 @@ fn collect(stream: TcpStream, config: Arc<ServerConfig>, does: Does) -> Vec<u64>
     seen
 }
 
-/// A collector, and what it will have seen on each of its connections.
+/// Starts a collector. The handle returns the records of each connection.
 fn collector(config: Arc<ServerConfig>, does: Vec<Does>) -> (u16, JoinHandle<Vec<Vec<u64>>>) {
     let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = socket.local_addr().expect("an address").port();
@@ -302,7 +302,7 @@ fn send<'a>(to: &'a str, ca: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[test]
-fn records_go_over_tls_at_least_once_whenever_the_collector_dies_and_we_start_anew() {
+fn records_are_sent_over_tls_at_least_once() {
     let world = World::new();
     trail(&world);
     let authority = Authority::new(&world, "ca.pem");
@@ -310,7 +310,7 @@ fn records_go_over_tls_at_least_once_whenever_the_collector_dies_and_we_start_an
     let (port, collector) = collector(authority.server("localhost", 2020..2120, None), does);
     let to = format!("syslog+tls://localhost:{port}");
     world.ok(send(&to, "ca.pem", &[]));
-    // Nothing new: nobody is connected to.
+    // With nothing new the command makes no connection.
     world.ok(send(&to, "ca.pem", &[]));
     let mut log = open(&world.path("trail"));
     put(&mut log, "dave@EXAMPLE.ORG", READ, "/srv/late", "", 0);
@@ -322,7 +322,7 @@ fn records_go_over_tls_at_least_once_whenever_the_collector_dies_and_we_start_an
 }
 
 #[test]
-fn nothing_is_sent_to_a_collector_that_is_not_who_it_must_be() {
+fn unauthenticated_collector_gets_no_record() {
     let world = World::new();
     trail(&world);
     let authority = Authority::new(&world, "ca.pem");
@@ -340,14 +340,14 @@ fn nothing_is_sent_to_a_collector_that_is_not_who_it_must_be() {
         assert_eq!(collector.join().expect("the collector ends"), [[0u64; 0]]);
         assert!(!world.path("position").exists());
     }
-    // Another name is as good where it was asked for.
+    // `--tls-name` accepts another name.
     let (port, collector) = collector(authority.server("elsewhere.example.org", 2020..2120, None), vec![Does::Reads]);
     world.ok(send(&format!("syslog+tls://127.0.0.1:{port}"), "ca.pem", &["--tls-name", "elsewhere.example.org"]));
     assert_eq!(collector.join().expect("the collector ends")[0].len(), 202);
 }
 
 #[test]
-fn who_does_not_speak_tls_gets_no_record() {
+fn collector_without_tls_gets_no_record() {
     let world = World::new();
     trail(&world);
     Authority::new(&world, "ca.pem");
@@ -367,7 +367,7 @@ fn who_does_not_speak_tls_gets_no_record() {
 }
 
 #[test]
-fn a_collector_that_asks_for_our_certificate_is_shown_it() {
+fn client_certificate_is_sent_if_the_collector_asks() {
     let world = World::new();
     trail(&world);
     let (authority, ours) = (Authority::new(&world, "ca.pem"), Authority::new(&world, "our-ca.pem"));
@@ -380,7 +380,8 @@ fn a_collector_that_asks_for_our_certificate_is_shown_it() {
     let config = authority.server("localhost", 2020..2120, Some(&ours));
     let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
     let to = format!("syslog+tls://localhost:{}", socket.local_addr().expect("an address").port());
-    // Until records come. Who is refused may see the connection end before he sees why, and asks again.
+    // Accepts until records come: a refused sender may see the connection end before it reads the
+    // alert, and retry.
     let collector = std::thread::spawn(move || {
         let all = socket.incoming().map(|stream| collect(stream.expect("a connection"), config.clone(), Does::Reads));
         all.map(|seen| seen.len()).find(|count| *count > 0)
@@ -395,7 +396,7 @@ fn a_collector_that_asks_for_our_certificate_is_shown_it() {
 }
 
 #[test]
-fn an_end_that_anybody_could_have_made_does_not_count_unless_it_is_said_to() {
+fn truncated_tls_connection_does_not_count_unless_allowed() {
     let world = World::new();
     trail(&world);
     let authority = Authority::new(&world, "ca.pem");
@@ -410,7 +411,7 @@ fn an_end_that_anybody_could_have_made_does_not_count_unless_it_is_said_to() {
 }
 
 #[test]
-fn what_is_wrong_with_the_files_of_tls_is_said_at_once() {
+fn faulty_tls_files_are_reported_before_connecting() {
     let world = World::new();
     trail(&world);
     let authority = Authority::new(&world, "ca.pem");
@@ -419,7 +420,7 @@ fn what_is_wrong_with_the_files_of_tls_is_said_at_once() {
     world.write("our.key", key.serialize_pem());
     world.write("other.key", KeyPair::generate().expect("a key").serialize_pem());
     world.write("empty", "");
-    // Nobody listens there: each fails before it connects.
+    // No collector listens there: each command must fail before it connects.
     let to = "syslog+tls://localhost:1";
     world.fails(4, send(to, "nowhere", &[]));
     world.fails(3, send(to, "empty", &[]));

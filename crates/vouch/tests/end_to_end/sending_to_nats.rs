@@ -1,5 +1,5 @@
-//! A trail sent to a real NATS server by the command: JetStream stores each record, whoever dies in
-//! between.
+//! `vouch audit send` to a real NATS server: JetStream stores each record across restarts of either
+//! side.
 
 use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
@@ -15,14 +15,14 @@ use crate::world::{World, eventually, free_port, have, signal};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A NATS server that ends with its value.
+/// A NATS server that is killed when dropped.
 struct Server {
     child: Child,
     port: u16,
 }
 
 impl Server {
-    /// With JetStream in `nats`, which a later one finds again.
+    /// Starts the server with JetStream storage in `nats`, which a later server reuses.
     fn start(world: &World, port: u16, more: &str) -> Server {
         let store = world.path("nats");
         world.write(
@@ -30,7 +30,7 @@ impl Server {
             format!("listen: \"127.0.0.1:{port}\"\njetstream {{ store_dir: {:?} }}\n{more}\n", store.display().to_string()),
         );
         let mut command = Command::new("nats-server");
-        // Debian has it where only root looks.
+        // Debian installs it in root's PATH only.
         command.env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default())).arg("-c").arg(world.path("nats.conf"));
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it was there a moment ago");
         let server = Server { child, port };
@@ -38,7 +38,7 @@ impl Server {
         server
     }
 
-    /// As a service manager ends it: what it has acknowledged is in its files.
+    /// Ends the server with SIGTERM, which keeps all acknowledged messages.
     fn end(mut self) {
         signal("TERM", self.child.id());
         self.child.wait().expect("a child");
@@ -61,14 +61,14 @@ fn have_nats() -> bool {
     have("nats-server", Command::new("nats-server").env("PATH", path).arg("--version").output().is_ok())
 }
 
-/// The stream that takes what is sent, made if it isn't there.
+/// Gets or creates the stream that takes the records.
 async fn stream(port: u16, options: ConnectOptions) -> stream::Stream {
     let client = options.connect(format!("127.0.0.1:{port}")).await.expect("a connection");
     let config = stream::Config { name: "AUDIT".into(), subjects: vec!["audit.>".into()], ..stream::Config::default() };
     jetstream::new(client).get_or_create_stream(config).await.expect("a stream")
 }
 
-/// Sequence numbers of the records that the stream has, as they lie there.
+/// Sequence numbers of the records in the stream, in stored order.
 async fn stored(stream: &mut stream::Stream) -> Vec<u64> {
     let messages = stream.info().await.expect("it answers").state.messages;
     let mut all = Vec::new();
@@ -89,7 +89,7 @@ fn send<'a>(to: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[test]
-fn records_are_stored_by_jetstream_whoever_is_restarted_in_between() {
+fn jetstream_stores_every_record_across_restarts() {
     if !have_nats() {
         return;
     }
@@ -118,7 +118,7 @@ fn records_are_stored_by_jetstream_whoever_is_restarted_in_between() {
             _ => std::thread::sleep(Duration::from_millis(2)),
         }
     }
-    // What no seal covers is not sent.
+    // Unsealed records are not sent.
     log.close(3_000_000 * SECOND).expect("the trail closes");
     let wanted: BTreeSet<u64> = (1..=502).collect();
     let mut found = Vec::new();
@@ -129,12 +129,12 @@ fn records_are_stored_by_jetstream_whoever_is_restarted_in_between() {
     let _ = sender.kill();
     let _ = sender.wait();
     assert!(all, "{found:?}");
-    // What was sent twice is there once, by its id.
+    // The stream drops duplicates by their message id.
     assert_eq!(found.len(), wanted.len());
 }
 
 #[test]
-fn what_no_stream_takes_does_not_count_and_strangers_are_told_so() {
+fn records_without_a_stream_or_credentials_do_not_count_as_sent() {
     if !have_nats() {
         return;
     }
@@ -161,7 +161,7 @@ fn what_no_stream_takes_does_not_count_and_strangers_are_told_so() {
 }
 
 #[test]
-fn nothing_goes_to_a_nats_server_that_is_not_who_it_must_be() {
+fn unauthenticated_nats_server_gets_no_record() {
     if !have_nats() {
         return;
     }
@@ -191,7 +191,7 @@ fn nothing_goes_to_a_nats_server_that_is_not_who_it_must_be() {
                 let options = || ConnectOptions::new().require_tls(true).add_root_certificates(world.path("ca.pem"));
                 let client = || async { options().connect(format!("localhost:{}", server.port)).await.expect("a connection") };
                 let config = stream::Config { name: "AUDIT".into(), subjects: vec!["audit.>".into()], ..stream::Config::default() };
-                // The runtime that it was made in has to last as long as it.
+                // The client must be created in the runtime that it uses later.
                 block_on(async { jetstream::new(client().await).get_or_create_stream(config.clone()).await.map(drop).expect("a stream") });
                 world.ok(args);
                 let found =

@@ -1,4 +1,4 @@
-//! Under a service manager: it hears how far a server is, and may have opened its sockets.
+//! Notifications to a service manager (sd_notify) and socket activation.
 
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::world::{World, eventually};
 
-/// A manager of one service, which it gives one socket.
+/// A service manager for one service, to which it passes one socket.
 struct Manager {
     heard: UnixDatagram,
     service: Child,
@@ -24,8 +24,8 @@ impl Manager {
         heard.set_read_timeout(Some(Duration::from_secs(60))).expect("it can wait");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("bound");
-        // sd_listen_fds(3): the sockets are descriptors from 3 on, and the process is the one that
-        // LISTEN_PID names.
+        // sd_listen_fds(3): the sockets are descriptors from 3 on, and LISTEN_PID is the process id
+        // of the service.
         let script = r#"exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec "$@""#;
         let mut command = Command::new("sh");
         command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_vouch")]).args(arguments);
@@ -64,7 +64,7 @@ impl Drop for Manager {
 }
 
 #[test]
-fn an_export_tells_when_it_is_ready_reloads_and_stops_and_takes_the_sockets_it_is_given() {
+fn export_notifies_readiness_reload_and_stop_on_activated_sockets() {
     let world = World::new();
     std::fs::create_dir(world.path("data")).expect("a directory");
     world.write("exports", format!("{} *(rw,insecure)\n", world.path("data").display()));
@@ -81,7 +81,7 @@ fn an_export_tells_when_it_is_ready_reloads_and_stops_and_takes_the_sockets_it_i
         assert!(ready.starts_with("READY=1\nSTATUS=") && ready.contains(told), "{ready}");
         world.write("exports", format!("{} *(ro,insecure)\n", world.path("data").display()));
     }
-    // As the unit does it.
+    // The options of the systemd unit.
     let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd/vouch-export.service");
     let unit = std::fs::read_to_string(unit).expect("packaging/ is in the repository");
     let reload = unit.lines().find_map(|line| line.strip_prefix("ExecReload=/usr/bin/vouch ")).expect("it reloads");
@@ -91,7 +91,7 @@ fn an_export_tells_when_it_is_ready_reloads_and_stops_and_takes_the_sockets_it_i
 }
 
 #[test]
-fn a_replica_tells_when_it_is_ready_and_stops_and_takes_the_sockets_it_is_given() {
+fn replica_notifies_readiness_and_stop_on_activated_sockets() {
     let world = World::published();
     let manager = Manager::start(&world, &["serve", "--db", "db"]);
     assert_eq!(manager.hears(), format!("READY=1\nSTATUS=serving on {}", manager.address));

@@ -1,4 +1,4 @@
-//! What a reader must not be fooled by, with real replicas that lie or lag.
+//! Attacks on readers, with real replicas that lie or offer old data.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::world::{World, eventually};
 
 #[test]
-fn a_lying_replica_is_found_out_and_another_is_asked() {
+fn lying_replica_is_detected_and_another_is_used() {
     let world = World::published();
     copy(&world.path("db"), &world.path("liar"));
     let flipped = flip_data(&world.path("liar/packs"));
@@ -16,32 +16,32 @@ fn a_lying_replica_is_found_out_and_another_is_asked() {
     let honest = world.serve();
     let liar = world.serve_db("liar", 0);
     let expected = fs::read_to_string(world.path("src/dir/numbers")).expect("text");
-    // With the liar asked first, and with both.
+    // With the liar before and after the honest replica.
     for order in [[&liar.address, &honest.address], [&honest.address, &liar.address]] {
         let name = world.name("/dir/numbers");
         let args = ["cat", "--no-cache", "--only-replicas", "--replica", order[0], "--replica", order[1], &name];
         assert_eq!(world.ok(args), expected);
     }
-    // With the liar alone there is no wrong byte, only a failure.
+    // With the liar alone there is an error and no wrong byte.
     let name = world.name("/dir/numbers");
     let output = world.run(["cat", "--no-cache", "--timeout", "1h", "--only-replicas", "--replica", &liar.address, &name]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(5) && said.contains("no replica can be trusted"), "{said}");
     assert!(expected.as_bytes().starts_with(&output.stdout));
-    // What is wrong shows on the liar's own machine as well.
+    // `vouch verify` finds the fault in the liar's own database.
     assert_eq!(world.run(["verify", "--db", "liar"]).status.code(), Some(1));
 }
 
 #[test]
-fn an_older_revision_than_one_seen_is_refused() {
+fn revision_older_than_one_seen_is_refused() {
     let world = World::published();
     read_second_revision(&world);
     let stale = world.serve_db("old", 0);
     let name = world.name("/hello");
     let args = ["cat", "--timeout", "5s", "--only-replicas", "--replica", &stale.address, &name];
-    // What was seen before is still valid, so it goes on being read, from the cache; without a cache
-    // there is nothing to read. What was read is written to the cache by a thread that a short
-    // command may not wait for: it is read until it is there.
+    // The cached revision is still valid, so it stays readable; without a cache there is nothing to
+    // read. A background thread writes the cache and a short command may end before it, so the test
+    // reads until the data is cached.
     assert!(eventually(Duration::from_secs(60), || {
         let current = world.serve();
         assert_eq!(world.ok(["cat", &name]), "second\n");
@@ -51,26 +51,26 @@ fn an_older_revision_than_one_seen_is_refused() {
     let output = world.run([&args[..], &["--no-cache"]].concat());
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(5) && output.stdout.is_empty() && said.contains("offers the old revision 1"), "{said}");
-    // A client that has never seen the newer one has no way to know.
+    // A client that has never seen the newer revision cannot detect the old one.
     assert_eq!(String::from_utf8_lossy(&as_a_new_client(&world, &args).stdout), "hello world\n");
 }
 
 #[test]
-fn an_expired_revision_is_refused() {
+fn expired_revision_is_refused() {
     let world = World::new();
     world.small_tree();
     world.publish_with(&["--duration", "1s"]);
     let _replica = world.serve();
     std::thread::sleep(Duration::from_millis(2100));
     let said = all_said(&world, &["cat", "--timeout", "5s", &world.name("/hello")]);
-    // Once, with a date.
+    // The warning appears once, with the date of expiry.
     assert_eq!(said.matches("valid until 20").count(), 1, "{said}");
     assert!(said.contains(" ago; the publisher must publish again"), "{said}");
     let said = all_said(&world, &["pull", "--timeout", "5s", &world.name(""), "--db", "mirror"]);
     assert_eq!(said.matches("valid until 20").count(), 1, "{said}");
 }
 
-/// All that a command says that is refused, its log as well.
+/// Standard error of a command that is refused, with its log.
 fn all_said(world: &World, args: &[&str]) -> String {
     let output = world.run(args);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -79,7 +79,7 @@ fn all_said(world: &World, args: &[&str]) -> String {
 }
 
 #[test]
-fn a_revocation_without_a_reason_is_told_once() {
+fn revocation_without_a_reason_is_reported_once() {
     let world = World::published();
     world.ok(["revoke", "keys", "--reason", "", "--out", "revocation", "--db", "db"]);
     let _replica = world.serve();
@@ -91,12 +91,12 @@ fn a_revocation_without_a_reason_is_told_once() {
 }
 
 #[test]
-fn a_revocation_is_honoured_wherever_it_is_met() {
+fn revocation_from_any_source_is_honoured() {
     let world = World::published();
     let _replica = world.serve();
     world.ok(["cat", &world.name("/hello")]);
     world.ok(["revoke", "keys", "--reason", "a test of it", "--out", "revocation"]);
-    // In a directory of the client.
+    // The statement is in a directory of the client.
     fs::create_dir(world.path("statements")).expect("new");
     let hostid = world.ok(["name", "keys"]);
     for file in [format!("{}.revoked", hostid.trim()), "revocation-of-tools".to_owned()] {
@@ -107,19 +107,19 @@ fn a_revocation_is_honoured_wherever_it_is_met() {
         assert!(output.status.code() == Some(5) && said.contains("a test of it"), "{file}: {said}");
         fs::remove_file(world.path("statements").join(&file)).expect("was there");
     }
-    // What can't be read may be one.
+    // An unreadable statement could be a revocation, so the client refuses the tree.
     fs::write(world.path("statements").join(hostid.trim()), "cut short").expect("a file");
     for dir in ["statements", "no-such-directory", "revocation"] {
         let output = world.run(["cat", "--statements", dir, &world.name("/hello")]);
         assert_eq!(output.status.code(), Some(3), "{dir}: {}", String::from_utf8_lossy(&output.stderr));
     }
-    // In the replica's own answer.
+    // The statement comes with the replica's reply.
     world.ok(["revoke", "--statement", "revocation", "--db", "db"]);
     assert!(eventually(Duration::from_secs(10), || world.run(["cat", &world.name("/hello")]).status.code() == Some(5)));
 }
 
 #[test]
-fn a_mirror_hands_on_the_revocation_that_it_meets_when_it_pulls() {
+fn mirror_forwards_revocation_that_it_finds_while_pulling() {
     let world = World::published();
     let _replica = world.serve();
     world.ok(["pull", &world.name(""), "--db", "mirror"]);
@@ -133,7 +133,7 @@ fn a_mirror_hands_on_the_revocation_that_it_meets_when_it_pulls() {
 }
 
 #[test]
-fn a_published_tree_may_list_the_revocations_of_others() {
+fn published_tree_may_list_revocations_of_others() {
     let (world, lists) = (World::new(), World::new());
     world.small_tree();
     world.publish();
@@ -148,13 +148,13 @@ fn a_published_tree_may_list_the_revocations_of_others() {
     world.ok(["cat", &world.name("/hello")]);
     let said = world.fails(5, ["cat", "--statement-tree", &lists.name("/revoked"), &world.name("/hello")]);
     assert!(said.contains("as listed"), "{said}");
-    // A list that is not there would say nothing, and nobody would notice.
+    // A missing statement tree must be an error: otherwise revocations would go unnoticed.
     world.fails(4, ["cat", "--statement-tree", &lists.name("/nosuch"), &world.name("/hello")]);
     world.fails(3, ["cat", "--statement-tree", &lists.name("/hello"), &world.name("/hello")]);
 }
 
 #[test]
-fn a_forwarding_pointer_leads_to_the_new_name() {
+fn forwarding_pointer_leads_to_the_new_name() {
     let world = World::published();
     world.ok(["keygen", "--out", "new-keys"]);
     let location = format!("127.0.0.1:{}", world.port);
@@ -168,7 +168,8 @@ fn a_forwarding_pointer_leads_to_the_new_name() {
     std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().expect("piped")), &mut line).expect("a line");
     let followed = world.run(["cat", &world.name("/hello")]);
     let refused = world.run(["cat", "--refuse-forwarding", &world.name("/hello")]);
-    // The pointer is remembered now, and yet the key is heard when it says more.
+    // Although the client remembers the forwarding pointer, a later revocation of the key takes
+    // effect.
     world.ok(["revoke", "keys", "--reason", "stolen", "--out", "revocation"]);
     world.ok(["revoke", "--statement", "revocation", "--db", "db"]);
     let revoked = eventually(Duration::from_secs(10), || world.run(["cat", &world.name("/hello")]).status.code() == Some(5));
@@ -177,12 +178,12 @@ fn a_forwarding_pointer_leads_to_the_new_name() {
     assert_eq!(String::from_utf8_lossy(&followed.stdout), "at the new place\n", "{}", String::from_utf8_lossy(&followed.stderr));
     assert_eq!(refused.status.code(), Some(5));
     assert!(revoked, "a revocation outranks the pointer that came before it");
-    // Nor does it need the replica any more.
+    // The client no longer needs the replica for that.
     assert!(world.fails(5, ["cat", "--timeout", "5s", &world.name("/hello")]).contains("stolen"));
 }
 
 #[test]
-fn a_mirror_that_knows_of_a_move_still_hands_on_a_revocation() {
+fn mirror_with_a_forwarding_pointer_still_forwards_a_revocation() {
     let world = World::published();
     let _replica = world.serve();
     world.ok(["pull", &world.name(""), "--db", "mirror"]);
@@ -204,7 +205,7 @@ fn a_mirror_that_knows_of_a_move_still_hands_on_a_revocation() {
 }
 
 #[test]
-fn one_flipped_byte_of_what_was_seen_lets_no_older_revision_in() {
+fn corrupted_seen_file_admits_no_older_revision() {
     let world = World::published();
     read_second_revision(&world);
     let hostid = world.ok(["name", "keys"]);
@@ -220,7 +221,7 @@ fn one_flipped_byte_of_what_was_seen_lets_no_older_revision_in() {
 }
 
 #[test]
-fn a_new_signing_key_voids_the_old_one() {
+fn new_signing_key_voids_the_old_one() {
     let world = World::published();
     copy(&world.path("db"), &world.path("thief-db"));
     world.ok(["certify", "keys"]);
@@ -229,7 +230,7 @@ fn a_new_signing_key_voids_the_old_one() {
         let _replica = world.serve();
         world.ok(["cat", &world.name("/hello")]);
     }
-    // Whoever has the old signing key signs more revisions than the publisher.
+    // A holder of the old signing key signs more revisions than the publisher.
     fs::create_dir(world.path("stolen")).expect("new");
     for (from, to) in [("signing-1.key", "signing.key"), ("signing-1.cert", "signing.cert")] {
         fs::copy(world.path("keys").join(from), world.path("stolen").join(to)).expect("a copy");
@@ -240,14 +241,15 @@ fn a_new_signing_key_voids_the_old_one() {
         world.ok(["publish", "src", "--db", "thief-db", "--keys", "stolen", "--location", &location]);
     }
     let _thief = world.serve_db("thief-db", world.port);
-    // The thief's revisions are newer by number and well signed, and yet what was seen before stays in
-    // force.
+    // The thief's revisions have higher numbers and valid signatures, and yet the client refuses
+    // them.
     let output = world.run(["cat", "--timeout", "5s", &world.name("/hello")]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "hello world\n");
     assert!(String::from_utf8_lossy(&output.stderr).contains("certificate"));
 }
 
-/// Publishes another revision, which this client reads; the database as it was before is `old`.
+/// Publishes a second revision and reads it as this client. The directory `old` keeps the database
+/// of the first.
 fn read_second_revision(world: &World) {
     copy(&world.path("db"), &world.path("old"));
     world.write("src/hello", "second\n");
@@ -256,7 +258,7 @@ fn read_second_revision(world: &World) {
     assert_eq!(world.ok(["cat", &world.name("/hello")]), "second\n");
 }
 
-/// Runs a command as a client that has seen nothing yet.
+/// Runs a command as a client without any state.
 fn as_a_new_client(world: &World, args: &[&str]) -> Output {
     let mut fresh = world.command(args);
     fresh.env("VOUCH_STATE", world.path("other-state")).env("VOUCH_CACHE", world.path("other-cache"));
@@ -268,7 +270,7 @@ fn copy(from: &Path, to: &Path) {
     assert!(status.success());
 }
 
-/// Flips a bit within each frame of the data packs; how many.
+/// Flips a bit in each frame of the data packs, and returns the number of frames.
 fn flip_data(packs: &Path) -> usize {
     let mut flipped = 0;
     for entry in fs::read_dir(packs).expect("packs").filter_map(Result::ok) {

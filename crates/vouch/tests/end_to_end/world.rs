@@ -1,4 +1,4 @@
-//! A world for one test: a directory, a tree's keys and database, and replicas that end with it.
+//! Test environment: a directory, a tree's keys and database, and replicas that end with it.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
@@ -9,22 +9,22 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// A directory for everything, and the tree's location.
+/// A directory for all files of a test, and the location of its tree.
 pub(crate) struct World {
     dir: TempDir,
-    /// A port that was free a moment ago: the location in the tree's name.
+    /// The port in the location of the tree's name. It was free when it was chosen.
     pub(crate) port: u16,
 }
 
 impl World {
-    /// With keys in `keys`; nothing published yet.
+    /// Creates keys in `keys` and publishes nothing.
     pub(crate) fn new() -> World {
         let world = World { dir: tempfile::tempdir().expect("a temporary directory"), port: free_port() };
         world.ok(["keygen", "--out", "keys"]);
         world
     }
 
-    /// With the small tree published.
+    /// Creates keys and publishes the small tree.
     pub(crate) fn published() -> World {
         let world = World::new();
         world.small_tree();
@@ -36,14 +36,15 @@ impl World {
         self.dir.path().join(name)
     }
 
-    /// Writes a file, and what is above it.
+    /// Writes a file and creates its parent directories.
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().expect("a name within the world")).expect("directories");
         std::fs::write(path, content).expect("a file");
     }
 
-    /// A small tree in `src`, old enough that its files are known to be unchanged the next time.
+    /// Creates a small tree in `src` with old modification times, so that the next publication
+    /// takes its files as unchanged.
     pub(crate) fn small_tree(&self) {
         self.write("src/hello", "hello world\n");
         self.write("src/dir/numbers", (0..50_000u32).map(|n| format!("{n}\n")).collect::<String>());
@@ -67,18 +68,18 @@ impl World {
         serde_json::from_str(&self.ok(args)).expect("JSON")
     }
 
-    /// The tree's name, with `path` behind it.
+    /// The tree's name, followed by `path`.
     pub(crate) fn name(&self, path: &str) -> String {
         let name = self.ok(["name", "keys", "--location", &format!("127.0.0.1:{}", self.port)]);
         format!("{}{path}", name.trim())
     }
 
-    /// A replica of `db` at the location in the name.
+    /// Starts a replica of `db` at the location in the name.
     pub(crate) fn serve(&self) -> Replica {
         self.serve_db("db", self.port)
     }
 
-    /// A replica of any database; port 0 finds one.
+    /// Starts a replica of any database; port 0 chooses a free port.
     pub(crate) fn serve_db(&self, db: &str, port: u16) -> Replica {
         let mut command = self.command(["serve", "--db", db, "--listen", &format!("127.0.0.1:{port}"), "--metrics", "127.0.0.1:0"]);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
@@ -91,7 +92,7 @@ impl World {
         Replica { child, address, page }
     }
 
-    /// The binary with this world's directory, state and cache.
+    /// A command of the binary with this test's directory, state and cache.
     pub(crate) fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
         command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
@@ -104,14 +105,13 @@ impl World {
         self.command(args).output().expect("the binary starts")
     }
 
-    /// Runs a tool of the system in this world's directory; it must succeed.
+    /// Runs a system tool in this test's directory; it must succeed.
     pub(crate) fn run_tool(&self, tool: &str, args: &[&str]) {
         let output = Command::new(tool).args(args).current_dir(self.dir.path()).output().expect("a tool of every system");
         assert!(output.status.success(), "{tool}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// The revision that is remembered as the newest seen of the one tree; 0 if none is
-    /// (docs/formats/seen.md).
+    /// The newest revision recorded in the seen file (docs/formats/seen.md); 0 if there is none.
     pub(crate) fn seen_revision(&self) -> u64 {
         let files = std::fs::read_dir(self.path("state")).into_iter().flatten().map(|entry| entry.expect("a directory").path());
         let record = files.into_iter().find(|path| path.extension().is_none());
@@ -121,31 +121,31 @@ impl World {
         })
     }
 
-    /// Runs a command that must succeed; its standard output.
+    /// Runs a command that must succeed, and returns its standard output.
     pub(crate) fn ok<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
         let output = self.run(args);
         assert!(output.status.success(), "{:?}: {}", output.status, String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// Runs a command that must fail with a code and one line; that line.
+    /// Runs a command that must fail with this exit code and one line, and returns that line.
     pub(crate) fn fails<S: AsRef<OsStr>>(&self, code: i32, args: impl IntoIterator<Item = S>) -> String {
         let output = self.run(args);
         let said = String::from_utf8(output.stderr).expect("text");
         assert_eq!(output.status.code(), Some(code), "{said}");
-        // Warnings of the log may stand before it; the failure itself is one line, the last.
+        // Log warnings may precede the failure, which is one line and the last.
         let lines: Vec<_> = said.lines().filter(|line| line.starts_with("vouch: ")).collect();
         assert_eq!(lines.len(), 1, "not one line: {said}");
         lines[0].to_owned()
     }
 
-    /// A script of this repository, run by its own interpreter.
+    /// Runs a script of this repository with its own interpreter.
     pub(crate) fn script<S: AsRef<OsStr>>(&self, name: &str, args: impl IntoIterator<Item = S>) -> Output {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../script").join(name);
         Command::new(script).args(args).current_dir(self.dir.path()).output().expect("script/ is in the repository")
     }
 
-    /// Compares two trees by script/compare-trees; they must be the same.
+    /// Compares two trees with script/compare-trees; they must be the same.
     pub(crate) fn assert_same(&self, a: &str, b: &str, more: &[&str]) {
         let output = self.script("compare-trees", [&[a, b], more].concat());
         let said = [output.stdout, output.stderr].concat();
@@ -153,7 +153,7 @@ impl World {
     }
 }
 
-/// A replica that ends with its value.
+/// A replica that is killed when dropped.
 pub(crate) struct Replica {
     child: Child,
     pub(crate) address: String,
@@ -165,7 +165,7 @@ impl Replica {
         self.address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("an address with a port")
     }
 
-    /// Ends it as `kill -9` does.
+    /// Kills it with SIGKILL.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -180,19 +180,19 @@ impl Drop for Replica {
 
 /// The small tree, published, served and mounted on `mnt`.
 pub(crate) struct Mounted {
-    // Before the replica, which it may need to end in good order.
+    // Dropped before the replica, which the unmount may need.
     pub(crate) mount: Mount,
     pub(crate) replica: Replica,
     pub(crate) world: World,
 }
 
 impl Mounted {
-    /// `None` where mounts don't work.
+    /// `None` where mounts do not work.
     pub(crate) fn new(mount_args: &[&str]) -> Option<Mounted> {
         Mounted::of(mount_args, &[], World::small_tree)
     }
 
-    /// With a tree that `make` has put into `src`.
+    /// The same for a tree that `make` writes into `src`.
     pub(crate) fn of(mount_args: &[&str], publish_args: &[&str], make: impl FnOnce(&World)) -> Option<Mounted> {
         if !have_fuse() {
             return None;
@@ -206,21 +206,21 @@ impl Mounted {
     }
 }
 
-/// A mount in the foreground that ends with its value.
+/// A foreground mount that ends when dropped.
 pub(crate) struct Mount {
     child: Child,
     point: PathBuf,
 }
 
 impl Mount {
-    /// Mounts on a new directory; the arguments are those before it.
+    /// Mounts on a new directory; `args` precede the mount point.
     pub(crate) fn new(world: &World, point: &str, args: &[&str]) -> Mount {
         let point = world.path(point);
         let made = std::fs::create_dir_all(&point);
-        // What a killed mount has left is there, and can't be looked at.
+        // The mount point of a killed mount exists, and stat(2) on it fails.
         assert!(made.as_ref().err().is_none_or(|error| error.kind() == std::io::ErrorKind::AlreadyExists), "{made:?}");
         let mut command = world.command([&["mount"], args].concat());
-        // Its own group, so that an interrupt of the test ends the test only.
+        // A process group of its own, so that Ctrl-C reaches only the test.
         let mut child = command.arg(&point).stdout(Stdio::piped()).process_group(0).spawn().expect("the binary starts");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
@@ -232,7 +232,7 @@ impl Mount {
         self.point.join(name)
     }
 
-    /// Ends it by a signal, as a service manager would; its exit code.
+    /// Ends it with SIGTERM, like a service manager, and returns its exit code.
     pub(crate) fn terminate(mut self) -> Option<i32> {
         signal("TERM", self.child.id());
         self.child.wait().expect("a child").code()
@@ -243,12 +243,12 @@ impl Mount {
         signal(name, self.child.id());
     }
 
-    /// Its exit code, once it has ended by itself.
+    /// Waits until it ends, and returns its exit code.
     pub(crate) fn ended(&mut self) -> Option<i32> {
         self.child.try_wait().expect("a child").and_then(|status| status.code())
     }
 
-    /// Ends it as `kill -9` does, and leaves the dead mount where it is.
+    /// Kills it with SIGKILL and leaves the dead mount in place.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("a child");
@@ -269,12 +269,12 @@ impl Drop for Mount {
     }
 }
 
-/// Sends a signal by kill(1).
+/// Sends a signal with kill(1).
 pub(crate) fn signal(name: &str, pid: u32) {
     let _ = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status();
 }
 
-/// Whether `holds` came true in time.
+/// Polls until `holds` returns true or the limit passes.
 pub(crate) fn eventually(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + limit;
     while !holds() {
@@ -286,8 +286,8 @@ pub(crate) fn eventually(limit: Duration, mut holds: impl FnMut() -> bool) -> bo
     true
 }
 
-/// Whether a test may go on. Where something is missing it is skipped, visibly; with CI=true that
-/// is a failure.
+/// Whether a requirement of the test is met. If not, the test is skipped with a line of output;
+/// with CI=true it fails.
 pub(crate) fn have(what: &str, there: bool) -> bool {
     if !there {
         assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "needs {what}, and CI=true allows no skips");
@@ -296,7 +296,7 @@ pub(crate) fn have(what: &str, there: bool) -> bool {
     there
 }
 
-/// Whether mounts work here.
+/// Whether FUSE mounts work here.
 pub(crate) fn have_fuse() -> bool {
     let open = std::fs::File::options().read(true).write(true).open("/dev/fuse").is_ok();
     have("/dev/fuse", open) && (is_root() || have("fusermount3", Command::new("fusermount3").arg("-V").output().is_ok()))
