@@ -44,7 +44,7 @@ fuzz_target!(|input: &[u8]| {
             assert_eq!(table::Table::parse(&table.text()), table);
         }
         1 => {
-            // With a valid checksum.
+            // A file with a valid checksum.
             let mut rest = bytes.to_vec();
             rest.resize(504, 0);
             let file = [&vouch_audit::chain::digest(&rest)[..8], &rest[..]].concat();

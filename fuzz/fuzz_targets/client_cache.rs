@@ -1,4 +1,5 @@
-//! The disk cache's files: a list of any records under a right checksum, and a segment of any content.
+//! Fuzzes the disk cache's files: a list of arbitrary records under a valid checksum, and a segment
+//! of arbitrary content.
 #![no_main]
 
 use std::fs::{File, OpenOptions};

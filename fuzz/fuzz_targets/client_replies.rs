@@ -1,4 +1,5 @@
-//! What a replica sends, cut into replies and frames while it arrives: the same however it is read, and what the decoder of whole replies says.
+//! Fuzzes the client's reply reader: a stream that arrives in arbitrary pieces gives the same
+//! frames as the decoder of whole replies.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! The file that says which revision was seen last: whatever its body says, under a right checksum.
+//! Fuzzes the file of the newest seen revisions: an arbitrary body under a valid checksum.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Lists of exports in the syntax of exports(5). The parser is taken by its path: it needs nothing of the command that it is part of.
+//! Fuzzes the parser of export lists in the syntax of exports(5), which is included by path.
 #![no_main]
 #![allow(dead_code, unused_imports, unreachable_pub)]
 
@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 mod exports;
 
 fuzz_target!(|input: &[u8]| {
-    // Whatever is in the list: it is served, with comments, or refused, with faults; each names its line.
+    // Every list is accepted, possibly with warnings, or refused with faults that name their lines.
     let lines = input.iter().filter(|&&byte| byte == b'\n').count() + 1;
     match exports::parse(input) {
         Ok(parsed) => {

@@ -1,4 +1,5 @@
-//! Tokens of RFC 4121 of an enemy: whatever the bytes, opening and verifying end in a verdict, and what was not made with the key is refused.
+//! Fuzzes tokens of RFC 4121 from an attacker: opening and verifying arbitrary bytes must not
+//! panic, and a token that was not made with the key is refused.
 
 #![no_main]
 
@@ -12,7 +13,7 @@ fuzz_target!(|data: &[u8]| {
     let keys = |role| ContextKeys::new(enctype, &key[..enctype.key_len()], role, choice & 4 != 0).expect("the enctype's length");
     let (initiator, acceptor) = (keys(Role::Initiator), keys(Role::Acceptor));
 
-    // As it came, alone and beside its own halves.
+    // The token as a whole, and in a batch with its two halves.
     let middle = data.len() * usize::from(cut) / 256;
     let mut whole = data.to_vec();
     let (mut first, mut second) = (data[..middle].to_vec(), data[middle..].to_vec());
@@ -29,7 +30,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(job.result.is_err(), "a checksum that nobody made");
     }
 
-    // Made by us, then altered by rotation only: the body comes out, at its place.
+    // A genuine token that is only rotated (RRC): it opens to the same body at the right place.
     let mut token = vec![0; initiator.header_len()];
     token.extend_from_slice(data);
     token.resize(token.len() + initiator.trailer_len(), 0);

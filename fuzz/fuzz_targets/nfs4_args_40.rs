@@ -1,4 +1,4 @@
-//! Arguments of NFSv4.0.
+//! Fuzzes NFSv4.0 arguments.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

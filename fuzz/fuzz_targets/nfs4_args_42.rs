@@ -1,4 +1,4 @@
-//! Arguments of NFSv4.1 and 4.2.
+//! Fuzzes NFSv4.1 and NFSv4.2 arguments.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

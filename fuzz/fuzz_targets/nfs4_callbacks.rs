@@ -1,4 +1,5 @@
-//! Callbacks of NFSv4, arguments and results: what decodes is written in the one form that is read back and written the same.
+//! Fuzzes NFSv4 callback arguments and results: decoded values encode to one canonical form, which
+//! decodes to the same value.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

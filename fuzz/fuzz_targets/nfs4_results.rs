@@ -1,5 +1,5 @@
-//! Results of NFSv4 as a client reads them, with the attributes and directory entries in them: what decodes is written in the one form
-//! that is read back and written the same.
+//! Fuzzes NFSv4 results as a client reads them, with attributes and directory entries: decoded
+//! values encode to one canonical form, which decodes to the same value.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

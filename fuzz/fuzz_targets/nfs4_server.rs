@@ -1,5 +1,6 @@
-//! The whole server: the input is a script of what several peers send, of what goes wrong around the server, and of time. What a peer sends are RPC records, given
-//! whole, made of the fuzzer's bytes, or built from operations with what the server has given out put into them.
+//! Fuzzes the whole server: the input is a script of calls by several peers, of faults around the
+//! server, and of time. The RPC records are whole records of fuzzer bytes, or operations into which
+//! the target puts file handles, stateids and client ids that the server has given out.
 #![no_main]
 
 use std::net::SocketAddr;
@@ -24,7 +25,7 @@ use vouch_xdr::{Reader, Writer, Xdr as _};
 const PEERS: usize = 3;
 const HEAD_LEN: usize = 28;
 
-/// What a peer has been given, to be used in what it sends next.
+/// Values that a peer has received, for use in its next calls.
 #[derive(Clone, Copy, Default)]
 struct Given {
     client: ClientId,
@@ -66,7 +67,7 @@ impl World {
         time_at(self.now_ms)
     }
 
-    /// What a peer sends, as it comes from the socket.
+    /// Delivers bytes of a peer as from its socket.
     fn receive(&mut self, peer: usize, bytes: &[u8]) {
         let mut records = Vec::new();
         let mut rest = bytes;
@@ -124,7 +125,7 @@ impl World {
         }
     }
 
-    /// A reply can be read, and says what the peer has been given.
+    /// Decodes a reply, which must succeed, and keeps the values for the peer.
     fn note(&mut self, peer: usize, reply: &[u8]) {
         let mut r = Reader::new(reply);
         let head = ReplyHead::decode(&mut r).expect("a reply has a head");
@@ -159,7 +160,7 @@ impl World {
         }
     }
 
-    /// Operations of the fuzzer, with what the peer was given in place of the first bytes that name it.
+    /// Builds operations from fuzzer bytes, and replaces placeholders by the peer's values.
     fn built(&mut self, peer: usize, kind: u8, bytes: &[u8]) {
         let given = self.peers[peer].2;
         let name = [b'n', kind >> 4];
@@ -213,7 +214,7 @@ impl World {
             }
         };
         let mut tail = bytes.to_vec();
-        // All ones mark where the peer's own stateid or client id goes.
+        // Placeholders: 16 bytes of 0xfe become the peer's stateid, 8 bytes its client id.
         for (mark, own) in [(&[0xfe; 16][..], &state_bytes(&given.stateid)[..]), (&[0xfe; 8][..], &given.client.0.to_be_bytes()[..])] {
             while let Some(found) = tail.windows(mark.len()).position(|window| window == mark) {
                 tail[found..found + mark.len()].copy_from_slice(own);
@@ -253,7 +254,7 @@ fn state_bytes(stateid: &Stateid) -> [u8; 16] {
 fuzz_target!(|input: &[u8]| {
     let mut world = World::new();
     let mut rest = input;
-    // A step: what, an argument, and how many bytes of the script go with it.
+    // A step of the script: action, argument, and the length of the bytes that belong to it.
     while let [what, argument, len, tail @ ..] = rest {
         let (bytes, after) = tail.split_at((usize::from(*len) * 2).min(tail.len()));
         rest = after;
@@ -289,7 +290,7 @@ fuzz_target!(|input: &[u8]| {
         let (totals, _) = world.server.totals(world.now());
         assert!(totals.clients <= 6 && totals.sessions <= 18 && totals.opens <= 48);
     }
-    // Everybody falls silent: nothing is left.
+    // All peers are silent until their leases expire; no state may be left.
     for _ in 0..4 {
         world.now_ms += 26 * 3600 * 1000;
         let tick = world.server.tick(world.now());

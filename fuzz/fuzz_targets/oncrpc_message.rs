@@ -1,4 +1,5 @@
-//! RPC calls and replies: whatever decodes, with arguments or results that are XDR, is written again as the same bytes.
+//! Fuzzes RPC calls and replies: decoded messages, with arguments or results in XDR, encode to the
+//! same bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

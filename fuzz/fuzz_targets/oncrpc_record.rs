@@ -1,4 +1,5 @@
-//! Record marking: however a stream is cut into reads, the same records come out, and none is over the limit.
+//! Fuzzes record marking: a stream that arrives in arbitrary pieces gives the same records, and
+//! none exceeds the limit.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -27,7 +28,7 @@ fn records(stream: &[u8], step: usize) -> (Vec<Vec<u8>>, bool) {
                 Err(_) => return (found, true),
             }
         }
-        // A vector's growth at most doubles what has come.
+        // A growing vector at most doubles the received length.
         assert!(reader.held_len() <= 2 * LIMIT);
     }
     (found, false)

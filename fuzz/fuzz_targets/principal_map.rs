@@ -1,4 +1,4 @@
-//! The map from Kerberos principals to accounts. The parser is taken by its path: it needs nothing of the command that it is part of.
+//! Fuzzes the parser of the map from Kerberos principals to accounts, which is included by path.
 #![no_main]
 #![allow(dead_code, unreachable_pub)]
 
@@ -8,7 +8,8 @@ use libfuzzer_sys::fuzz_target;
 mod principal_map;
 
 fuzz_target!(|input: &[u8]| {
-    // The first line is a principal, the rest is the map: it answers, or is refused with faults that name their lines.
+    // The first line is a principal, the rest is the map. The map answers or is refused with faults
+    // that name their lines.
     let end = input.iter().position(|&byte| byte == b'\n').unwrap_or(input.len());
     let (principal, text) = (String::from_utf8_lossy(&input[..end]), input.get(end + 1..).unwrap_or_default());
     match principal_map::PrincipalMap::parse(text) {

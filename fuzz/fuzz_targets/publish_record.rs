@@ -1,4 +1,4 @@
-//! What the publisher's stat cache says of a directory.
+//! Fuzzes directory records of the publisher's stat cache.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! RPCSEC_GSS: credentials and results of context creation decode and are written again as the same bytes; a call under a context that nobody has signed is never genuine;
-//! tokens are described without a panic.
+//! Fuzzes RPCSEC_GSS: credentials and results of context creation encode to the same bytes, an
+//! unsigned call is never accepted, and describing a token does not panic.
 #![no_main]
 
 use std::sync::{Arc, OnceLock};
@@ -33,7 +33,7 @@ fuzz_target!(|input: &[u8]| {
     if let Ok(credential) = Credential::decode(input) {
         let mut w = Writer::new();
         credential.encode(&mut w);
-        // What has no meaning while a context is created is not kept.
+        // Fields without a meaning during context creation are not kept.
         match credential.procedure {
             Procedure::Data | Procedure::Destroy => assert_eq!(w.as_bytes(), input),
             Procedure::Init | Procedure::ContinueInit => assert_eq!(Credential::decode(w.as_bytes()), Ok(credential)),

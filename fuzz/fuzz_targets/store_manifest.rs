@@ -1,4 +1,5 @@
-//! The manifest of a database: whatever its body says, under a right checksum, opening and asking it ends without a panic.
+//! Fuzzes the manifest of a database: with an arbitrary body under a valid checksum, opening and
+//! queries must not panic.
 #![no_main]
 
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ static DIR: LazyLock<PathBuf> = LazyLock::new(|| {
 const HEADER_LEN: usize = 44;
 
 fuzz_target!(|input: &[u8]| {
-    // Seeds are whole files.
+    // Seeds are whole files; of other inputs the body is used.
     let body = if input.starts_with(b"VOUCHDB\n") { input.get(HEADER_LEN..).unwrap_or_default() } else { input };
     let bytes = [&b"VOUCHDB\n\0\0\0\x01"[..], blake3::hash(body).as_bytes(), body].concat();
     std::fs::write(DIR.join("manifest"), bytes).expect("a temporary file");

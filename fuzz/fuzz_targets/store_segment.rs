@@ -1,4 +1,5 @@
-//! An index segment of any content: searches, reads and the full check end without a panic or a read outside of it.
+//! Fuzzes index segments: searches, reads and the full check of arbitrary content must neither
+//! panic nor read out of bounds.
 #![no_main]
 
 use std::path::PathBuf;
@@ -20,14 +21,14 @@ static DIR: LazyLock<PathBuf> = LazyLock::new(|| {
 });
 
 fuzz_target!(|input: &[u8]| {
-    // Seeds are whole files; of others the records are given.
+    // Seeds are whole files; other inputs are the records.
     let records = if input.starts_with(b"VOUCHIDX") { &input[16.min(input.len())..] } else { input };
     let count = records.len() / RECORD_LEN;
     let mut bytes = [&b"VOUCHIDX\0\0\0\x01\0\0\0\0"[..], &records[..count * RECORD_LEN]].concat();
     bytes.extend((count as u64).to_be_bytes());
     let checksum = *blake3::hash(&bytes).as_bytes();
     bytes.extend(checksum);
-    // A new file each time: the old one may still be mapped.
+    // A new file for each input, because the old one may still be mapped.
     let path = DIR.join("index/00000001.segment");
     let _ = std::fs::remove_file(&path);
     std::fs::write(&path, bytes).expect("a temporary file");
@@ -43,7 +44,7 @@ fuzz_target!(|input: &[u8]| {
     let _ = Database::verify(&DIR, None);
 });
 
-/// One pack, which is missing, and the segment.
+/// Writes a manifest with one pack, which does not exist, and the segment.
 fn write_manifest(count: u64) {
     let mut w = Writer::new();
     w.opaque_fixed(&[1; 32]);

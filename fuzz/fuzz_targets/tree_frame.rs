@@ -1,4 +1,5 @@
-//! Frames: nothing but the right bytes opens; what opens is no longer than a leaf.
+//! Fuzzes frames: only the bytes that match the handle open, and a payload is no longer than a
+//! leaf.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -13,7 +14,7 @@ fuzz_target!(|input: &[u8]| {
     match frame::open(&IV, &handle, kind, input) {
         Ok(payload) => {
             assert!(payload.len() <= LEAF_LEN_MAX && input.len() <= FRAME_LEN_MAX);
-            // Whatever a replica can make a client walk along.
+            // Walks the references that a client would follow.
             if let Ok(children) = references::of_payload(kind, &payload) {
                 assert!(children.len() <= payload.len() / 8);
             }

@@ -1,4 +1,4 @@
-//! Fsinfos, signed and not, and the judgement over whatever a replica offers: nothing unsigned is ever believed.
+//! Fuzzes fsinfos, signed and unsigned, and their verification: an unsigned one is never accepted.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -17,7 +17,7 @@ fuzz_target!(|input: &[u8]| {
     if let Ok(seen) = Seen::from_xdr(input) {
         assert_eq!(seen.to_xdr(), input);
     }
-    // No input carries the signature of a key that hashes to this.
+    // No input can carry a signature by a key with this hash.
     let hostid = HostId::from_bytes([9; 32]);
     assert!(verify::verify_fsinfo(&hostid, input, 1_800_000_000, &Seen::default(), []).is_err());
 });

@@ -1,4 +1,5 @@
-//! Key and certificate files. Sealed keys are not opened: their key derivation is slow by design.
+//! Fuzzes key and certificate files. Sealed keys are not opened, because their key derivation is
+//! slow by design.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

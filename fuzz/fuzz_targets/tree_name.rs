@@ -1,4 +1,4 @@
-//! Self-certifying names, HOSTIDs and file names, typed and on the wire.
+//! Fuzzes self-certifying names, HOSTIDs and file names, as text and in XDR.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,7 +8,7 @@ use vouch_xdr::Xdr;
 fuzz_target!(|input: &[u8]| {
     if let Ok(text) = std::str::from_utf8(input) {
         if let Ok(name) = text.parse::<TreeName>() {
-            // What is printed is read as the same name, and is one component of a path.
+            // A printed name parses to the same name and is a single path component.
             assert_eq!(name.to_string().parse::<TreeName>(), Ok(name.clone()));
             assert_eq!(TreeName::from_xdr(&name.to_xdr()), Ok(name.clone()));
             assert!(!name.to_string().contains('/'));

@@ -1,4 +1,4 @@
-//! Directory pages, and the searches in them.
+//! Fuzzes directory pages and searches in them.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

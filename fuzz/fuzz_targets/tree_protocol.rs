@@ -1,4 +1,4 @@
-//! Messages of the replica protocol.
+//! Fuzzes messages of the replica protocol.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -16,7 +16,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Each message has one form: what decodes is written again as the same bytes.
+/// Each message has one encoding: a decoded message encodes to the same bytes.
 fn round_trip<T: Xdr>(input: &[u8]) {
     if let Ok(value) = T::from_xdr(input) {
         assert_eq!(value.to_xdr(), input);

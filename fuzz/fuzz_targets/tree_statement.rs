@@ -1,4 +1,5 @@
-//! Key statements in both of their forms, certificates, and which statement is in force.
+//! Fuzzes key statements in both of their forms, certificates, and the choice of the statement in
+//! force.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -10,7 +11,7 @@ fuzz_target!(|input: &[u8]| {
     if let Ok(statement) = KeyStatement::parse(input) {
         assert_eq!(KeyStatement::parse(statement.to_text().as_bytes()), Ok(statement.clone()));
         assert_eq!(KeyStatement::from_xdr(&statement.to_xdr()), Ok(statement.clone()));
-        // Made by mutation, so its signature does not fit unless it is one of the seeds.
+        // A mutated statement has no valid signature unless it equals a seed.
         assert_eq!(effective_statement(&statement.hostid(), [&statement]).is_some(), statement.verified().is_some());
     }
     if let Ok(cert) = SigningCert::from_xdr(input) {

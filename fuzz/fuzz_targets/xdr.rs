@@ -1,4 +1,5 @@
-//! The XDR reader under a script of reads that the input itself names; what is read and written again is the same.
+//! Fuzzes the XDR reader with reads that the input selects; values that are read encode to the same
+//! bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

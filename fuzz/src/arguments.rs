@@ -1,10 +1,12 @@
-//! Arguments of NFSv4 as a server reads them: what decodes is written in the one form that is read back and written the same.
+//! NFSv4 arguments as a server reads them: decoded values encode to one canonical form, which
+//! decodes to the same value.
 
 use vouch_nfs4::op::{Args, CreateHow, OpenHow};
 use vouch_nfs4::{Attributes, CompoundHead, Fattr, Name};
 use vouch_xdr::{Reader, Writer};
 
-/// Reads one operation after another, in the minor version that `minor` makes of the one in the head.
+/// Decodes operations one after another; `minor` chooses the minor version from a number in the
+/// input.
 pub fn check(input: &[u8], minor: impl Fn(u32) -> u32) {
     let mut r = Reader::new(input);
     let Ok(head) = CompoundHead::decode(&mut r) else { return };
@@ -23,7 +25,7 @@ pub fn check(input: &[u8], minor: impl Fn(u32) -> u32) {
     }
 }
 
-/// The second steps of what a server does with names and attributes.
+/// Runs the server's further checks of names and attributes.
 fn judge(args: &Args<'_>) {
     let attrs = |fattr: &Fattr<'_>| {
         let _ = fattr.settings(Attributes::KNOWN);

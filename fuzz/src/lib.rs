@@ -1,3 +1,3 @@
-//! What several targets share.
+//! Code shared by several fuzz targets.
 
 pub mod arguments;

@@ -57,7 +57,7 @@ impl Drop for Export {
 
 /// Results that the clients received.
 #[derive(Default)]
-struct Told {
+struct ClientResults {
     /// Directories whose creation was acknowledged.
     made: Mutex<Vec<String>>,
     /// Calls that were refused with SERVERFAULT, because they could not be recorded.
@@ -108,14 +108,14 @@ fn moved_watched_directory_is_audited_after_kill() {
 }
 
 /// Creates directories until the server is gone.
-async fn work(address: SocketAddr, worker: usize, told: &Told) -> Result<(), Error> {
+async fn create_directories(address: SocketAddr, worker: usize, results: &ClientResults) -> Result<(), Error> {
     let identity = Identity::new(format!("worker {worker}").into_bytes(), Verifier([1; 8]));
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let me = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid, gid, gids: Vec::new() };
     let client = Client::connect(Config::new(address, 1, identity, Plain::sys(&me))).await?;
     let root = match client.walk(b"export").await {
         Err(Error::Refused { status: Status::SERVERFAULT, .. }) => {
-            told.refused.fetch_add(1, Ordering::SeqCst);
+            results.refused.fetch_add(1, Ordering::SeqCst);
             return Ok(());
         }
         walked => walked?,
@@ -123,9 +123,9 @@ async fn work(address: SocketAddr, worker: usize, told: &Told) -> Result<(), Err
     for number in 0.. {
         let name = format!("d-{worker}-{number}");
         match client.mkdir(&root.handle, name.as_bytes(), 0o755).await {
-            Ok(_) => told.made.lock().push(name),
+            Ok(_) => results.made.lock().push(name),
             Err(Error::Refused { status: Status::SERVERFAULT, .. }) => {
-                told.refused.fetch_add(1, Ordering::SeqCst);
+                results.refused.fetch_add(1, Ordering::SeqCst);
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
             // The server is in its grace period after a start.
@@ -138,7 +138,7 @@ async fn work(address: SocketAddr, worker: usize, told: &Told) -> Result<(), Err
 
 /// Runs clients on an export, fills the disk of its audit trail, and calls `then` with the results
 /// so far and a function that starts another client.
-fn with_full_disk(more: &[&str], is_denied: bool, then: impl FnOnce(&World, &mut Export, &Told, &dyn Fn(usize))) {
+fn with_full_disk(more: &[&str], is_denied: bool, then: impl FnOnce(&World, &mut Export, &ClientResults, &dyn Fn(usize))) {
     let world = World::new();
     std::fs::create_dir(world.path("data")).expect("new");
     let disk = SmallDisk::new(&world, "disk");
@@ -147,22 +147,22 @@ fn with_full_disk(more: &[&str], is_denied: bool, then: impl FnOnce(&World, &mut
     let denied = ["--audit-deny", &data];
     let denied = if is_denied { &denied[..] } else { &[] };
     let mut export = Export::start(&world, &[&["--audit", "disk/trail", "--audit-sync", "each"], denied, more].concat());
-    let told = Arc::new(Told::default());
+    let results = Arc::new(ClientResults::default());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
-    let (address, all) = (export.address, told.clone());
+    let (address, all) = (export.address, results.clone());
     let begin = |worker| {
-        let told = all.clone();
-        runtime.spawn(async move { work(address, worker, &told).await });
+        let results = all.clone();
+        runtime.spawn(async move { create_directories(address, worker, &results).await });
     };
     (0..WORKERS).for_each(begin);
-    assert!(eventually(PATIENCE, || told.made.lock().len() > 10), "nothing is done");
+    assert!(eventually(PATIENCE, || results.made.lock().len() > 10), "nothing is done");
     disk.fill();
-    then(&world, &mut export, &told, &begin);
+    then(&world, &mut export, &results, &begin);
     runtime.shutdown_background();
 }
 
 /// Directories whose creation is recorded in the trail.
-fn recorded(world: &World) -> HashSet<String> {
+fn recorded_directories(world: &World) -> HashSet<String> {
     let mut found = HashSet::new();
     let mut scratch = Vec::new();
     let read = entries(&world.path("disk/trail"), 1, |entry| {
@@ -184,25 +184,25 @@ fn denied_export_refuses_operations_that_cannot_be_recorded() {
     if !have("root, to make a small disk", is_root()) {
         return;
     }
-    with_full_disk(&["--audit-policy", "count"], true, |world, export, told, begin| {
+    with_full_disk(&["--audit-policy", "count"], true, |world, export, results, begin| {
         // All existing clients may be waiting for their records, so new clients are started.
         let mut others = WORKERS..;
         let is_refused = || {
             others.next().into_iter().for_each(begin);
-            told.refused.load(Ordering::SeqCst) > 0
+            results.refused.load(Ordering::SeqCst) > 0
         };
         assert!(eventually(PATIENCE, is_refused), "nothing is refused");
         // Every creation that was acknowledged so far is recorded, although the disk is full.
-        let made = told.made.lock().clone();
-        let there = recorded(world);
+        let made = results.made.lock().clone();
+        let there = recorded_directories(world);
         let missing: Vec<_> = made.iter().filter(|name| !there.contains(*name)).collect();
         assert!(missing.is_empty(), "{missing:?} of {}", made.len());
         std::fs::remove_file(world.path("disk/filler")).expect("it was made");
-        assert!(eventually(PATIENCE, || told.made.lock().len() > made.len() + 10), "it does not go on");
+        assert!(eventually(PATIENCE, || results.made.lock().len() > made.len() + 10), "it does not go on");
         signal("TERM", export.child.id());
         assert!(eventually(PATIENCE, || export.ended() == Some(0)), "it does not end well");
-        let there = recorded(world);
-        assert!(told.made.lock().iter().all(|name| there.contains(name)));
+        let there = recorded_directories(world);
+        assert!(results.made.lock().iter().all(|name| there.contains(name)));
     });
 }
 
@@ -232,7 +232,7 @@ fn start_on_a_full_disk_follows_the_audit_policy() {
         let said = world.fails(7, [&export[..], &args(policy)].concat());
         assert!(said.contains("make room") && said.contains(policy) && said.lines().count() == 1, "{said}");
     };
-    let starts = || acts(&world, "disk/trail").iter().filter(|[act, ..]| act == "start").count();
+    let starts = || administrative_records(&world, "disk/trail").iter().filter(|[act, ..]| act == "start").count();
     disk.fill();
     // The first round has a new trail, the second a trail whose server was killed.
     for round in 1..=2 {
@@ -257,7 +257,7 @@ fn start_on_a_full_disk_follows_the_audit_policy() {
 }
 
 /// Administrative records of the trail: action, outcome and detail.
-fn acts(world: &World, trail: &str) -> Vec<[String; 3]> {
+fn administrative_records(world: &World, trail: &str) -> Vec<[String; 3]> {
     let mut acts = Vec::new();
     let read = entries(&world.path(trail), 1, |entry| {
         let mut scratch = Vec::new();
@@ -296,9 +296,11 @@ fn audit_deny_must_name_an_export_at_start_and_reload() {
     let child = world.command(args).arg(format!("{}/./", at("more"))).stdout(Stdio::null()).spawn().expect("the binary starts");
     let mut export = Export { child, address: listen.parse().expect("an address") };
     assert!(
-        eventually(PATIENCE, || acts(&world, "trail").iter().any(|[act, _, detail]| act == "start" && detail.ends_with(&at("more")))),
+        eventually(PATIENCE, || administrative_records(&world, "trail")
+            .iter()
+            .any(|[act, _, detail]| act == "start" && detail.ends_with(&at("more")))),
         "{:?}",
-        acts(&world, "trail")
+        administrative_records(&world, "trail")
     );
     assert_eq!(world.ok(["export", "reload", "--state", "exporting"]), "");
     // An export that cannot be served at the moment is still in the list.
@@ -310,7 +312,7 @@ fn audit_deny_must_name_an_export_at_start_and_reload() {
     assert_eq!(world.ok(["export", "reload", "--state", "exporting"]), "");
     signal("TERM", export.child.id());
     assert!(eventually(PATIENCE, || export.ended() == Some(0)), "it does not end well");
-    let acts = acts(&world, "trail");
+    let acts = administrative_records(&world, "trail");
     let done: Vec<_> = acts.iter().map(|[act, ..]| act.as_str()).filter(|act| ["turned-down", "stop"].contains(act)).collect();
     assert_eq!(done, ["turned-down", "stop"], "{acts:?}");
 }
@@ -323,17 +325,17 @@ fn failed_reload_is_recorded_and_changes_nothing() {
     world.write("rules", "-a always,exit -S CREATE\n");
     let mut export = Export::start(&world, &["--audit", "trail", "--audit-rules", "rules"]);
     world.write("rules", "-a always,exit -S CREATE\n-a always,exit -S nothing-such\n");
-    let told = || acts(&world, "trail");
+    let records = || administrative_records(&world, "trail");
     // After the first record the server handles signals.
-    assert!(eventually(PATIENCE, || !told().is_empty()), "it does not begin");
+    assert!(eventually(PATIENCE, || !records().is_empty()), "it does not begin");
     signal("HUP", export.child.id());
-    assert!(eventually(PATIENCE, || told().iter().any(|[act, ..]| act == "reload")), "{:?}", told());
+    assert!(eventually(PATIENCE, || records().iter().any(|[act, ..]| act == "reload")), "{:?}", records());
     world.write("rules", "-a always,exit -S CREATE,OPEN\n");
     signal("HUP", export.child.id());
-    assert!(eventually(PATIENCE, || told().iter().filter(|[act, ..]| act == "reload").count() == 2), "{:?}", told());
+    assert!(eventually(PATIENCE, || records().iter().filter(|[act, ..]| act == "reload").count() == 2), "{:?}", records());
     signal("TERM", export.child.id());
     assert!(eventually(PATIENCE, || export.ended() == Some(0)), "it does not end well");
-    let acts = told();
+    let acts = records();
     let shown: Vec<_> = acts.iter().map(|[act, outcome, _]| (act.as_str(), outcome.as_str())).collect();
     assert_eq!(shown, [("start", "success"), ("reload", "failure"), ("rules", "success"), ("reload", "success"), ("stop", "success")]);
     assert!(acts[1][2].contains("line 2") && acts[2][2].contains("1 rules"), "{acts:?}");

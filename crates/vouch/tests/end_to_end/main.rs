@@ -2,25 +2,25 @@
 //! and exit codes. Each test has its own directory, keys, database, replicas on free ports, state
 //! and cache.
 
-mod audit_kills;
-mod auditing;
+mod audit_commands;
+mod audit_crash;
+mod audit_send;
+mod audit_send_nats;
 mod bad_input;
+mod bench;
+mod bench_faults;
+mod bench_local;
 mod browser;
+mod crash;
+mod export;
 mod export_audit;
-mod exporting;
 mod keys;
-mod killing;
-mod measuring;
-mod measuring_alone;
-mod measuring_faults;
+mod mount;
 mod mount_audit;
-mod mounting;
 mod ordinary_user;
-mod power;
-mod publishing;
-mod reading;
-mod sending;
-mod sending_to_nats;
-mod service;
-mod trust;
+mod power_failure;
+mod publish;
+mod read_commands;
+mod replica_attacks;
+mod service_manager;
 mod world;

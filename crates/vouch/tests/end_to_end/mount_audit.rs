@@ -146,7 +146,7 @@ fn mount_audit_records_reads_by_user() {
 }
 
 /// Writes files whose content fills leaves of their own.
-fn noisy(world: &World) {
+fn write_large_files(world: &World) {
     let mut state = 1u32;
     let mut draw = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -171,7 +171,7 @@ fn make_liar(world: &World) {
 
 #[test]
 fn lying_replica_is_recorded_even_if_another_has_good_data() {
-    let Some(world) = world(noisy) else { return };
+    let Some(world) = world(write_large_files) else { return };
     make_liar(&world);
     // Excludes all operations that rules can exclude by name.
     world.write("rules", "-a never,exit -S open,close,read,lookup,getattr,readdir\n");
@@ -377,7 +377,7 @@ fn full_disk_affects_the_mount_according_to_the_policy() {
 #[test]
 fn export_records_lies_of_replicas() {
     let world = World::new();
-    noisy(&world);
+    write_large_files(&world);
     world.publish();
     make_liar(&world);
     let liar = world.serve_db("liar", world.port);

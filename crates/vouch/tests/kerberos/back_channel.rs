@@ -11,9 +11,9 @@ use vouch_nfs4::{Attributes, Filehandle, Status, Verifier, cb};
 use vouch_nfs4_client::{Client, Config, GssProtection, Identity, Protection};
 use vouch_rpcsec_gss::Service;
 
-/// Two clients of the same user: what one holds is recalled for the other, under the context of the
-/// first one's calls, which is offered unless another is named; under one that was named after
-/// that; and under the context that a client has made anew after its own has ended.
+/// Recalls one client's delegation for another client of the same user. The callback uses the
+/// default context of the client's calls, a context that BACKCHANNEL_CTL has set, and a new context
+/// after the server has lost the first.
 pub(crate) async fn recall(address: SocketAddr, service: Service, context: impl Fn() -> GssProtection + Send + Sync + Clone + 'static) {
     for named in [true, false] {
         recall_by(address, service, named, context.clone()).await;
@@ -30,7 +30,7 @@ async fn recall_by(
     let callback_security = named.then(|| protection.callback_security(service).expect("a name"));
     let (tell, mut told) = mpsc::unbounded_channel();
     let identity = |name: &str| Identity::new(format!("{name} of {service:?} {named}").into_bytes(), Verifier([7; 8]));
-    // To be sent by somebody else, in the client's life.
+    // Another connection sends this while the client is active.
     let destroy = protection.destroy(99).expect("it has numbers");
     let mut config = Config::new(address, 1, Identity { callback_security, ..identity("holder") }, protection);
     let anew = context.clone();
@@ -48,7 +48,7 @@ async fn recall_by(
     assert!(holder.are_callbacks_authenticated());
     recalled(&holder, &other, &export, &format!("first {service:?} {named}"), &mut told).await;
     if named {
-        // BACKCHANNEL_CTL: a stronger service, by a context of its own.
+        // BACKCHANNEL_CTL sets a stronger service with a context of its own.
         let another = context().callback_security(Service::Privacy).expect("a name");
         holder.set_callback_security(another).await.expect("the server takes it");
     } else {
@@ -74,8 +74,8 @@ async fn recalled(
     let end = Instant::now() + Duration::from_secs(60);
     let (file, delegation) = loop {
         let mut file = holder.open(export, name.as_bytes(), wanted, Some(&Attributes::default())).await.expect("a file");
-        // It is given back below, and not once more with the file. There are none while the server has no
-        // context to call back by.
+        // Returned below, and not again when the file is closed. Without a callback context the
+        // server grants no delegation.
         match file.delegation.take() {
             Some(delegation) => break (file, delegation),
             None => holder.close_file(file).await.expect("it closes"),

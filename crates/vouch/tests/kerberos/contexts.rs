@@ -1,6 +1,6 @@
-//! Who gets a context and who does not, beside a real KDC: keys, clocks, ended tickets, names,
-//! realms and enctypes. What is refused is told by one line of the log, with the client, the
-//! principal and the cure.
+//! Context creation against a real KDC: keys, clock skew, expired tickets, names, realms and
+//! encryption types. For each refusal the server logs one line with the client, the principal and a
+//! cure.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -13,22 +13,22 @@ use vouch_nfs4_client::establish;
 use vouch_rpcsec_gss::{InitStep, Initiator, Service};
 
 use crate::credential_cache::CacheFile;
-use crate::export::{Export, Manner};
+use crate::export::{Export, ServerOptions};
 use crate::kdc::{self, Kdc, REALM};
 use crate::relay::{Relay, last_record};
 
 const SERVICE: &str = "nfs/localhost";
 const ALICE: &str = "alice@VOUCH.TEST";
-/// As lines begin that name her.
+/// Start of the log lines that name alice.
 const ALICE_CALLS: &str = "alice@VOUCH.TEST with a ticket for nfs/localhost@VOUCH.TEST";
-/// Variables that tell the child what to do.
+/// Environment variables for the child process.
 const PORT: &str = "VOUCH_TEST_CONTEXT_PORT";
 const TARGET: &str = "VOUCH_TEST_CONTEXT_TARGET";
-/// What the child says.
+/// Output of the child when the context is established.
 const ACCEPTED: &str = "the context is made";
 const REFUSED: &str = "no context: ";
 
-/// A realm with a user and a server, and their keytabs.
+/// A realm with a user, a server and their keytabs.
 fn realm() -> Option<Kdc> {
     let kdc = Kdc::start()?;
     kdc.add(&["alice", SERVICE]);
@@ -37,7 +37,7 @@ fn realm() -> Option<Kdc> {
     Some(kdc)
 }
 
-/// Gets a ticket for alice, and with it one for the service; the cache.
+/// Gets alice's ticket and a service ticket, and returns the credential cache.
 fn tickets(kdc: &Kdc, client: &str, name: &str, options: &[&str]) -> String {
     let cache = kdc.kinit(client, "alice", &kdc.path("keytabs/alice"), name, options);
     let out = kdc.program_as("kvno", client).env("KRB5CCNAME", &cache).arg(SERVICE).output().expect("kvno(1)");
@@ -45,10 +45,11 @@ fn tickets(kdc: &Kdc, client: &str, name: &str, options: &[&str]) -> String {
     cache
 }
 
-/// Tries to make a context as who has this cache: whether it was made, and what was said.
+/// Tries to establish a context with this credential cache; returns the success and the child's
+/// output.
 fn try_context(kdc: &Kdc, client: &str, cache: &str, target: &str, port: u16) -> (bool, String) {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args(["--exact", "contexts::inside", "--nocapture"]).envs(kdc.environment(client)).env("KRB5CCNAME", cache);
+    command.args(["--exact", "contexts::client_process", "--nocapture"]).envs(kdc.environment(client)).env("KRB5CCNAME", cache);
     let out = command.env(PORT, port.to_string()).env(TARGET, target).stdin(Stdio::null()).output().expect("this program starts");
     let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     assert!(out.status.success(), "{said}");
@@ -56,9 +57,9 @@ fn try_context(kdc: &Kdc, client: &str, cache: &str, target: &str, port: u16) ->
     (said.contains(ACCEPTED), said)
 }
 
-/// The client's side; nothing without its variables.
+/// The child's side of the tests; does nothing without its variables.
 #[test]
-fn inside() {
+fn client_process() {
     let (Ok(port), Ok(target)) = (std::env::var(PORT), std::env::var(TARGET)) else { return };
     let address = SocketAddr::from(([127, 0, 0, 1], port.parse().expect("a port")));
     let outcome = MitInitiator::new(&target, &ClientSource::default())
@@ -75,7 +76,7 @@ fn accepted(kdc: &Kdc, cache: &str, target: &str, export: &Export) {
     assert!(made, "{said}\n{}", export.log());
 }
 
-/// Refused by the server, which says so once.
+/// Checks that the server refuses the context and logs one line for it.
 fn refused(kdc: &Kdc, client: &str, cache: &str, export: &Export, parts: &[&str]) {
     let (made, said) = try_context(kdc, client, cache, "nfs@localhost", export.address.port());
     assert!(!made && said.contains("the server refuses"), "{said}\n{}", export.log());
@@ -84,15 +85,15 @@ fn refused(kdc: &Kdc, client: &str, cache: &str, export: &Export, parts: &[&str]
     assert_eq!(export.log().lines().filter(|line| line.contains("Kerberos: ")).count(), 1, "{}", export.log());
 }
 
-/// The enctype that a refusal's record names.
-fn enctype_recorded(export: &Export, why: Refusal, parts: &[&str]) -> Option<u32> {
+/// The encryption type in the audit record of a refusal.
+fn recorded_enctype(export: &Export, why: Refusal, parts: &[&str]) -> Option<u32> {
     let (principal, enctype) = export.recorded(why, parts);
     assert_eq!(principal, "", "what could not be read names nobody");
     enctype
 }
 
 #[test]
-fn keys_that_the_keytab_lacks_are_told_and_a_new_keytab_needs_no_restart() {
+fn missing_key_is_reported_and_new_keytab_needs_no_restart() {
     let Some(kdc) = realm() else { return };
     let export = Export::start(&kdc);
     accepted(&kdc, &tickets(&kdc, "krb5", "old", &[]), "nfs@localhost", &export);
@@ -101,17 +102,17 @@ fn keys_that_the_keytab_lacks_are_told_and_a_new_keytab_needs_no_restart() {
     refused(&kdc, "krb5", &cache, &export, &["a ticket for nfs/localhost@VOUCH.TEST", "kvno 2", "ktadd"]);
     kdc.keytab("service", &[SERVICE]);
     accepted(&kdc, &cache, "nfs@localhost", &export);
-    // Tickets under the key before are good to their end.
+    // Tickets under the previous key stay valid until they expire.
     accepted(&kdc, &kdc.ccache("old"), "nfs@localhost", &export);
 }
 
 #[test]
-fn a_keytab_without_a_key_of_the_service_is_told_at_the_start_and_at_reloads() {
+fn keytab_without_service_key_is_reported_at_start_and_reload() {
     const NONE: &[&str] = &["lists a Kerberos flavour", "holds no key of nfs/HOST", "; cure: "];
     let Some(kdc) = realm() else { return };
     kdc.add(&["host/localhost"]);
     kdc.keytab("host", &["host/localhost"]);
-    let export = Export::start_with(&kdc, Manner { keytab: "host", ..Manner::default() });
+    let export = Export::start_with(&kdc, ServerOptions { keytab: "host", ..ServerOptions::default() });
     export.says(NONE);
     let told = export.reload();
     assert!(NONE.iter().all(|part| told.contains(part)), "{told}");
@@ -125,25 +126,25 @@ fn a_keytab_without_a_key_of_the_service_is_told_at_the_start_and_at_reloads() {
 }
 
 #[test]
-fn another_key_of_the_same_number_is_told() {
+fn wrong_key_of_the_same_kvno_is_reported() {
     let Some(kdc) = realm() else { return };
     let Some(other) = realm() else { return };
     std::fs::copy(other.path("keytabs/service"), kdc.path("keytabs/other")).expect("a keytab");
-    let export = Export::start_with(&kdc, Manner { keytab: "other", ..Manner::default() });
+    let export = Export::start_with(&kdc, ServerOptions { keytab: "other", ..ServerOptions::default() });
     let cache = tickets(&kdc, "krb5", "alice", &[]);
     refused(&kdc, "krb5", &cache, &export, &["a ticket for nfs/localhost@VOUCH.TEST", "kvno 1", "cannot decrypt", "ktadd"]);
-    assert!(enctype_recorded(&export, Refusal::Authentication, &["cannot decrypt"]).is_some_and(|enctype| (17..=20).contains(&enctype)));
+    assert!(recorded_enctype(&export, Refusal::Authentication, &["cannot decrypt"]).is_some_and(|enctype| (17..=20).contains(&enctype)));
 }
 
 #[test]
-fn clocks_that_differ_are_told() {
+fn clock_skew_is_reported() {
     let Some(kdc) = realm() else { return };
     kdc.client(&kdc::Client { name: "strict", clock_skew: 60, ..kdc::Client::default() });
-    let export = Export::start_with(&kdc, Manner { conf: "strict", ..Manner::default() });
-    // Less than a client allows its own ticket's beginning.
+    let export = Export::start_with(&kdc, ServerOptions { conf: "strict", ..ServerOptions::default() });
+    // 200 s is less than the 300 s by which a client lets the start time of its own ticket be off.
     for (name, seconds) in [("late", -200), ("early", 3600)] {
         let cache = tickets(&kdc, "krb5", name, &[]);
-        // A little is allowed.
+        // A small skew is accepted.
         CacheFile::open(&cache).shift_clock(seconds / 100);
         accepted(&kdc, &cache, "nfs@localhost", &export);
         CacheFile::open(&cache).shift_clock(seconds);
@@ -161,10 +162,10 @@ fn clocks_that_differ_are_told() {
 }
 
 #[test]
-fn a_ticket_that_has_ended_is_told() {
+fn expired_ticket_is_reported() {
     let Some(kdc) = realm() else { return };
     kdc.client(&kdc::Client { name: "strict", clock_skew: 1, ..kdc::Client::default() });
-    let export = Export::start_with(&kdc, Manner { conf: "strict", ..Manner::default() });
+    let export = Export::start_with(&kdc, ServerOptions { conf: "strict", ..ServerOptions::default() });
     let cache = tickets(&kdc, "krb5", "short", &["-l", "10s"]);
     CacheFile::open(&cache).extend_tickets();
     let end = Instant::now() + Duration::from_secs(60);
@@ -175,7 +176,7 @@ fn a_ticket_that_has_ended_is_told() {
     let line = export.says(&[ALICE_CALLS, "expired", "kinit again"]);
     let (principal, enctype) = export.recorded(Refusal::Expired, &[ALICE_CALLS, "expired", "kinit again"]);
     assert!(principal == ALICE && enctype.is_some(), "{principal}");
-    // Beyond what clocks may differ by.
+    // Past the permitted clock skew.
     let end = Instant::now() + Duration::from_secs(60);
     while !export.log().contains(" s ago") {
         assert!(Instant::now() < end, "no line says since when: {}", export.log());
@@ -186,7 +187,7 @@ fn a_ticket_that_has_ended_is_told() {
 }
 
 #[test]
-fn a_token_that_comes_twice_is_told_with_its_owner_and_one_that_was_altered_names_nobody() {
+fn replay_is_reported_with_principal_and_altered_token_without() {
     let Some(kdc) = realm() else { return };
     let export = Export::start(&kdc);
     let relay = Relay::start(export.address);
@@ -194,8 +195,8 @@ fn a_token_that_comes_twice_is_told_with_its_owner_and_one_that_was_altered_name
     let (made, said) = try_context(&kdc, "krb5", &cache, "nfs@localhost", relay.port());
     assert!(made, "{said}\n{}", export.log());
     let again = last_record(&relay.busiest().0);
-    // In the authenticator's checksum: whoever has read a ticket can send it, and is not its owner by
-    // that.
+    // This byte is in the authenticator's checksum. An eavesdropper can alter and resend a ticket,
+    // so it does not prove the principal.
     let mut altered = again.clone();
     let at = altered.len() - 8;
     altered[at] ^= 1;
@@ -208,7 +209,7 @@ fn a_token_that_comes_twice_is_told_with_its_owner_and_one_that_was_altered_name
     send(&altered);
     let line = export.says(&["Kerberos: a ticket for nfs/localhost@VOUCH.TEST", "; cure: ", "altered on its way"]);
     assert!(!line.contains(ALICE) && !line.contains("keytab"), "{line}");
-    assert!(enctype_recorded(&export, Refusal::Authentication, &["a ticket for nfs/localhost@VOUCH.TEST"]).is_some());
+    assert!(recorded_enctype(&export, Refusal::Authentication, &["a ticket for nfs/localhost@VOUCH.TEST"]).is_some());
     send(&again);
     export.says(&[ALICE_CALLS, "replay", "; cure: ", "peer=127.0.0.1"]);
     let (principal, enctype) = export.recorded(Refusal::Replay, &[ALICE_CALLS, "replay"]);
@@ -216,10 +217,10 @@ fn a_token_that_comes_twice_is_told_with_its_owner_and_one_that_was_altered_name
 }
 
 #[test]
-fn a_ticket_that_is_renewed_makes_contexts_beyond_the_first_ones_end() {
+fn renewed_ticket_outlives_the_first_one() {
     let Some(kdc) = realm() else { return };
     kdc.client(&kdc::Client { name: "strict", clock_skew: 1, ..kdc::Client::default() });
-    let export = Export::start_with(&kdc, Manner { conf: "strict", ..Manner::default() });
+    let export = Export::start_with(&kdc, ServerOptions { conf: "strict", ..ServerOptions::default() });
     let cache = tickets(&kdc, "krb5", "renewed", &["-l", "20s", "-r", "1h"]);
     let first = kdc.ccache("first");
     let path = |cache: &str| cache.trim_start_matches("FILE:").to_owned();
@@ -235,10 +236,10 @@ fn a_ticket_that_is_renewed_makes_contexts_beyond_the_first_ones_end() {
     accepted(&kdc, &cache, "nfs@localhost", &export);
 }
 
-/// Says what it is told to.
-struct Says(&'static [u8]);
+/// An initiator that sends this token.
+struct FixedToken(&'static [u8]);
 
-impl Initiator for Says {
+impl Initiator for FixedToken {
     type Error = std::fmt::Error;
 
     fn step(&mut self, _: Option<&[u8]>) -> Result<InitStep, std::fmt::Error> {
@@ -247,31 +248,31 @@ impl Initiator for Says {
 }
 
 #[test]
-fn what_is_no_ticket_is_told_as_such_and_nobody_is_sent_to_the_keytab() {
+fn malformed_token_is_reported_as_no_ticket() {
     let Some(kdc) = realm() else { return };
-    // Nothing; SPNEGO's first token with a list of no mechanism; Kerberos' frame with nothing in it;
-    // noise.
+    // An empty token, a SPNEGO token with an empty list of mechanisms, a Kerberos frame without
+    // content, and noise.
     let spnego = b"\x60\x0c\x06\x06\x2b\x06\x01\x05\x05\x02\xa0\x02\x30\x00";
     let bare = b"\x60\x0d\x06\x09\x2a\x86\x48\x86\xf7\x12\x01\x02\x02\x01\x00";
     for token in [&b""[..], spnego, bare, b"no token at all"] {
         let export = Export::start(&kdc);
-        assert!(establish(export.address, Says(token), Service::Integrity).is_err());
+        assert!(establish(export.address, FixedToken(token), Service::Integrity).is_err());
         let line = export.says(&["Kerberos: "]);
         assert!(line.contains("no Kerberos V5 ticket") && line.contains("; cure: the client must"), "{line}");
         assert!(!line.contains("keytab") && !line.contains("Success"), "{line}");
-        // Somebody else's nonsense keeps nobody out.
+        // Malformed tokens of one client do not affect others.
         accepted(&kdc, &tickets(&kdc, "krb5", "alice", &[]), "nfs@localhost", &export);
     }
 }
 
 #[test]
-fn every_name_and_realm_of_the_keytab_is_answered_to_and_no_other() {
+fn server_accepts_exactly_the_nfs_names_of_its_keytab() {
     let Some(kdc) = realm() else { return };
     let Some(other) = Kdc::start_realm("OTHER.TEST", &[]) else { return };
     other.add(&["alice", SERVICE]);
     other.keytab("alice", &["alice"]);
-    // As images of cluster nodes have it: names of the service that no name of this machine leads to,
-    // and those of another realm.
+    // Images of cluster nodes have keys for service names that do not resolve to this machine, and
+    // for other realms.
     kdc.add(&["nfs/node-image.vouch.test", "nfs/elsewhere.vouch.test", "host/localhost"]);
     kdc.keytab("service", &["nfs/node-image.vouch.test", "host/localhost"]);
     let path = kdc.path("keytabs/service");
@@ -292,7 +293,7 @@ fn every_name_and_realm_of_the_keytab_is_answered_to_and_no_other() {
 }
 
 #[test]
-fn a_trusted_realms_users_are_taken() {
+fn users_of_a_trusted_realm_are_accepted() {
     let Some(kdc) = realm() else { return };
     let Some(other) = Kdc::start_realm("OTHER.TEST", &[]) else { return };
     other.add(&["alice"]);
@@ -310,11 +311,11 @@ fn a_trusted_realms_users_are_taken() {
 }
 
 #[test]
-fn a_ticket_is_good_wherever_it_comes_from() {
+fn ticket_is_accepted_from_any_address() {
     let Some(kdc) = realm() else { return };
     let export = Export::start(&kdc);
-    // Behind a translator of addresses the server sees another than the client has; and a ticket may be
-    // for addresses that it does not come from.
+    // Behind NAT the server sees another address than the client's, and a ticket may list addresses
+    // that differ from the client's.
     let relay = Relay::start(export.address);
     let more = " noaddresses = false\n extra_addresses = 127.0.0.1,192.0.2.7\n";
     kdc.client(&kdc::Client { name: "addressed", more, ..kdc::Client::default() });
@@ -326,7 +327,7 @@ fn a_ticket_is_good_wherever_it_comes_from() {
 }
 
 #[test]
-fn a_key_of_the_time_before_aes_is_refused_with_what_to_do() {
+fn key_older_than_aes_is_refused_with_a_cure() {
     let Some(kdc) = realm() else { return };
     for (old, number) in [("arcfour-hmac", 23), ("des3-cbc-sha1", 16)] {
         let said = kdc.kadmin(&format!("cpw -randkey -e {old}:normal {SERVICE}\n"));
@@ -334,23 +335,24 @@ fn a_key_of_the_time_before_aes_is_refused_with_what_to_do() {
             println!("skipped: this KDC knows no {old}: {said}");
             continue;
         }
-        // Of this key alone: what was in it before would be there still.
+        // ktadd appends, so a new keytab contains only this key.
         let keytab = if number == 23 { "service" } else { "older" };
         kdc.keytab(keytab, &[SERVICE]);
         let enctypes = format!("aes256-cts-hmac-sha1-96 {old}");
         let more = " allow_weak_crypto = true\n allow_rc4 = true\n allow_des3 = true\n";
         kdc.client(&kdc::Client { name: old, enctypes: &enctypes, more, ..kdc::Client::default() });
-        let export = Export::start_with(&kdc, Manner { keytab, ..Manner::default() });
+        let export = Export::start_with(&kdc, ServerOptions { keytab, ..ServerOptions::default() });
         let cache = tickets(&kdc, old, old, &[]);
         refused(&kdc, old, &cache, &export, &[&format!("a ticket for nfs/localhost@VOUCH.TEST ({old}"), "kadmin: "]);
-        // As the library has it, it may not have looked into the ticket.
+        // The encryption type is recorded although the Kerberos library may not have decrypted the
+        // ticket.
         let (_, enctype) = export.recorded(Refusal::Authentication, &[old]);
         assert_eq!(enctype, Some(number));
     }
 }
 
 #[test]
-fn a_keytab_that_can_not_be_used_ends_the_start_with_its_code() {
+fn unusable_keytab_ends_the_start_with_its_code() {
     let Some(kdc) = realm() else { return };
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::write(directory.path().join("text"), "no keytab").expect("a file");

@@ -1,10 +1,10 @@
-//! Credential caches on disk, as MIT writes them (its documentation, "Credential cache file
-//! format", version 4), changed so that a client sends what an honest one would not.
+//! Credential caches on disk in MIT format version 4 (MIT Kerberos documentation, "Credential cache
+//! file format"), altered so that the client sends requests that an honest client would not.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A cache that is changed in place.
+/// A credential cache file that is altered in place.
 pub(crate) struct CacheFile {
     path: PathBuf,
     bytes: Vec<u8>,
@@ -21,10 +21,10 @@ impl CacheFile {
         CacheFile { path, bytes }
     }
 
-    /// The client takes the KDC's clock for so much later than its own, and tells times by it.
+    /// Sets the KDC time offset, by which the client shifts the times that it sends.
     pub(crate) fn shift_clock(mut self, seconds: i32) {
         let header_len = usize::from(u16::from_be_bytes([self.bytes[2], self.bytes[3]]));
-        // One field, the offset of the KDC's clock: tag, length, seconds, microseconds.
+        // One header field, the KDC time offset: tag, length, seconds, microseconds.
         let mut header = vec![0, 12, 0, 1, 0, 8];
         header.extend_from_slice(&seconds.to_be_bytes());
         header.extend_from_slice(&0i32.to_be_bytes());
@@ -32,12 +32,13 @@ impl CacheFile {
         std::fs::write(&self.path, &self.bytes).expect("the cache");
     }
 
-    /// The client takes its short tickets, of a minute at most, for an hour longer than they are.
+    /// Adds an hour to the end times of tickets that last at most a minute, so that the client
+    /// keeps using them.
     pub(crate) fn extend_tickets(mut self) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() as u32;
         let word = |bytes: &[u8], at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let (mut at, mut count) = (0, 0);
-        // Times of issue, of the beginning and of the end stand one behind the other.
+        // The authtime, starttime and endtime fields are consecutive.
         while at + 12 <= self.bytes.len() {
             let [issued, begins, ends] = [0, 4, 8].map(|off| word(&self.bytes, at + off));
             if issued.abs_diff(now) < 300 && begins.abs_diff(now) < 300 && begins <= ends && ends - begins <= 60 {

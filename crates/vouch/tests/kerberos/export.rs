@@ -14,65 +14,65 @@ use vouch_audit::trail::{KEY_FILE, SystemDisk, create_key, entries};
 
 use crate::kdc::{Kdc, REALM};
 
-/// A server that belongs to the realm.
+/// A server of the realm.
 pub(crate) struct Export {
     child: Child,
     pub(crate) address: SocketAddr,
     metrics: SocketAddr,
     directory: tempfile::TempDir,
-    manner: Manner,
+    options: ServerOptions,
 }
 
-/// What a server is like.
+/// Options of a server.
 #[derive(Clone, Copy)]
-pub(crate) struct Manner {
-    /// The client of the realm whose krb5.conf it has.
+pub(crate) struct ServerOptions {
+    /// Name of the realm's client whose krb5.conf the server uses.
     pub(crate) conf: &'static str,
-    /// Its keytab's name.
+    /// Name of the keytab.
     pub(crate) keytab: &'static str,
-    /// Seconds for which a client may be silent.
+    /// Lease time, seconds.
     pub(crate) lease: &'static str,
-    /// Where it listens.
+    /// Address of the server.
     pub(crate) ip: Ipv4Addr,
 }
 
-impl Default for Manner {
+impl Default for ServerOptions {
     fn default() -> Self {
-        Manner { conf: "krb5", keytab: "service", lease: "2", ip: Ipv4Addr::LOCALHOST }
+        ServerOptions { conf: "krb5", keytab: "service", lease: "2", ip: Ipv4Addr::LOCALHOST }
     }
 }
 
 impl Export {
     pub(crate) fn start(kdc: &Kdc) -> Self {
-        Self::start_with(kdc, Manner::default())
+        Self::start_with(kdc, ServerOptions::default())
     }
 
-    /// One that differs.
-    pub(crate) fn start_with(kdc: &Kdc, manner: Manner) -> Self {
+    /// Starts a server with these options.
+    pub(crate) fn start_with(kdc: &Kdc, options: ServerOptions) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(directory.path().join("data")).expect("a directory");
         std::fs::create_dir(directory.path().join("trail")).expect("a directory");
         create_key(&SystemDisk, &directory.path().join("trail").join(KEY_FILE), &Ratchet::new([1; 16], &[2; 32])).expect("a key");
-        let sockets = [manner.ip, Ipv4Addr::LOCALHOST].map(|ip| TcpListener::bind((ip, 0)).expect("a free port"));
+        let sockets = [options.ip, Ipv4Addr::LOCALHOST].map(|ip| TcpListener::bind((ip, 0)).expect("a free port"));
         let [address, metrics] = sockets.map(|socket| socket.local_addr().expect("bound"));
-        let mut export = Export { child: Command::new("true").spawn().expect("true(1)"), address, metrics, directory, manner };
+        let mut export = Export { child: Command::new("true").spawn().expect("true(1)"), address, metrics, directory, options };
         export.run(kdc);
         export
     }
 
-    /// Starts it, or starts it again.
+    /// Starts or restarts the server.
     pub(crate) fn run(&mut self, kdc: &Kdc) {
         let _ = self.child.kill();
         let _ = self.child.wait();
         let path = |name: &str| self.directory.path().join(name);
         std::fs::write(path("idmapd.conf"), format!("[General]\nLocal-Realms = {REALM}\n")).expect("a file");
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
-        command.envs(kdc.environment(self.manner.conf)).arg("export").arg("--dir").arg(path("data"));
+        command.envs(kdc.environment(self.options.conf)).arg("export").arg("--dir").arg(path("data"));
         command.args([
             "--options",
             "rw,insecure,no_root_squash,sec=krb5:krb5i:krb5p",
             "--lease",
-            self.manner.lease,
+            self.options.lease,
             "--listen",
             &self.address.to_string(),
             "--metrics",
@@ -82,7 +82,7 @@ impl Export {
             .arg("--state")
             .arg(path("state"))
             .arg("--keytab")
-            .arg(kdc.path("keytabs").join(self.manner.keytab))
+            .arg(kdc.path("keytabs").join(self.options.keytab))
             .arg("--idmap")
             .arg(path("idmapd.conf"))
             .args(["--audit-sync", "none", "--audit"])
@@ -100,7 +100,7 @@ impl Export {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 
-    /// Has the list read anew: what is said of it.
+    /// Reloads the export list, and returns the output of the command.
     pub(crate) fn reload(&self) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
         command.args(["export", "reload", "--state"]).arg(self.directory.path().join("state"));
@@ -110,7 +110,7 @@ impl Export {
         said
     }
 
-    /// A figure of its metrics.
+    /// The value of a metric.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let mut stream = TcpStream::connect(self.metrics).expect("its metrics");
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("it listens");
@@ -120,14 +120,14 @@ impl Export {
         value.unwrap_or_else(|| panic!("no {name}: {text}"))
     }
 
-    /// Bytes of memory that it has.
+    /// Resident memory, bytes.
     pub(crate) fn memory(&self) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it lives");
         let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse::<usize>().ok());
         kib.expect("a figure") << 10
     }
 
-    /// Waits for a line of the log that has all of these.
+    /// Waits for a log line that contains all parts.
     pub(crate) fn says(&self, parts: &[&str]) -> String {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
@@ -140,7 +140,8 @@ impl Export {
         }
     }
 
-    /// Waits for a refusal in the audit trail whose detail has all of these: principal and enctype.
+    /// Waits for an audit record of a refusal whose detail contains all parts; returns its
+    /// principal and encryption type.
     pub(crate) fn recorded(&self, why: Refusal, parts: &[&str]) -> (String, Option<u32>) {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
@@ -170,7 +171,7 @@ impl Export {
         }
     }
 
-    /// From where operations under a flavour of Kerberos came, by the audit trail.
+    /// Client addresses of audited operations under a Kerberos flavour.
     pub(crate) fn clients(&self) -> Vec<IpAddr> {
         let mut clients = Vec::new();
         entries(&self.directory.path().join("trail"), 1, |entry| {

@@ -1,10 +1,10 @@
-//! A real MIT KDC for tests: a realm of its own in a temporary directory, on a random port of
-//! loopback (and wherever else it is asked to listen), ended when dropped.
+//! A real MIT KDC for tests: a realm in a temporary directory, with a KDC on a random port of
+//! loopback (and of further addresses on request), which is killed when dropped.
 //!
-//! Taken by its path by tests of several crates; needs the standard library and `tempfile`, and the
-//! packages krb5-kdc, krb5-admin-server and krb5-user. Nothing of the system's own Kerberos is read or written:
-//! programs that shall belong to the realm are given [`Kdc::environment`], which differs by what a
-//! client may use ([`Client`]).
+//! Tests of several crates include this file by path. It needs the standard library, `tempfile` and
+//! the packages krb5-kdc, krb5-admin-server and krb5-user. It neither reads nor writes the system's
+//! Kerberos files: a program of the realm gets the environment of [`Kdc::environment`], which
+//! depends on its [`Client`].
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::ffi::OsString;
@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// The realm, where no other is named.
+/// The default realm.
 pub(crate) const REALM: &str = "VOUCH.TEST";
 
-/// Names of the four encryption types that are spoken, as krb5.conf(5) has them.
+/// The four supported encryption types, with their names in krb5.conf(5).
 pub(crate) const ENCTYPES: [&str; 4] =
     ["aes128-cts-hmac-sha1-96", "aes256-cts-hmac-sha1-96", "aes128-cts-hmac-sha256-128", "aes256-cts-hmac-sha384-192"];
 
@@ -31,23 +31,22 @@ pub(crate) struct Kdc {
     child: Child,
 }
 
-/// What a client of the realm is like: the contents of its krb5.conf. Two that differ need two
-/// names.
+/// Contents of a client's krb5.conf. Each client needs its own name.
 #[derive(Clone, Copy)]
 pub(crate) struct Client<'a> {
-    /// Names the file.
+    /// Name of the file.
     pub(crate) name: &'a str,
     /// The KDC's address as this client sees it.
     pub(crate) kdc: IpAddr,
-    /// Encryption types that it takes, best first, with blanks between; all four if empty.
+    /// Permitted encryption types, best first, separated by blanks; all four if empty.
     pub(crate) enctypes: &'a str,
-    /// How far clocks may differ, and so how long after its end a ticket is still taken, seconds.
+    /// Permitted clock skew, seconds. Expired tickets are accepted for the same time.
     pub(crate) clock_skew: u32,
     /// More lines of the section `[libdefaults]`.
     pub(crate) more: &'a str,
     /// Lines of the realm's own part in `[realms]`: `auth_to_local = ...`.
     pub(crate) realm: &'a str,
-    /// Other realms, as `[realms]` has them.
+    /// Other realms, in the syntax of `[realms]`.
     pub(crate) realms: &'a str,
 }
 
@@ -58,17 +57,18 @@ impl Default for Client<'_> {
 }
 
 impl Kdc {
-    /// One on loopback. None, and a line that `script/test` counts, where the packages are missing.
+    /// Starts a KDC on loopback. Without the packages prints a line that `script/test` counts, and
+    /// returns `None`.
     pub(crate) fn start() -> Option<Kdc> {
         Self::start_on(&[])
     }
 
-    /// One that listens on these addresses too.
+    /// Starts a KDC that also listens on these addresses.
     pub(crate) fn start_on(addresses: &[IpAddr]) -> Option<Kdc> {
         Self::start_realm(REALM, addresses)
     }
 
-    /// One of a realm of this name.
+    /// Starts a KDC for a realm of this name.
     pub(crate) fn start_realm(realm: &'static str, addresses: &[IpAddr]) -> Option<Kdc> {
         for (program, package) in [("krb5kdc", "krb5-kdc"), ("kadmin.local", "krb5-admin-server"), ("kinit", "krb5-user")] {
             if find(program).is_none() {
@@ -84,7 +84,7 @@ impl Kdc {
         }
         kdc.write_profile(addresses);
         kdc.ok("kdb5_util", &["create", "-s", "-r", realm, "-P", "master password"], "");
-        // Another process may take a port between its choice and its use: then another one is chosen.
+        // Another process may take the chosen port first; then another port is tried.
         for _ in 0..20 {
             kdc.port = free_port();
             kdc.write_profile(addresses);
@@ -100,7 +100,7 @@ impl Kdc {
         panic!("the KDC does not start: {}", std::fs::read_to_string(kdc.path("kdc.out")).unwrap_or_default());
     }
 
-    /// The port, of TCP alone.
+    /// The TCP port; UDP is not used.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
@@ -132,7 +132,7 @@ impl Kdc {
         path
     }
 
-    /// What a program's environment must have to belong to the realm, as the client of this name.
+    /// The environment of a program of the realm, with this client's configuration.
     pub(crate) fn environment(&self, client: &str) -> Vec<(&'static str, OsString)> {
         vec![
             ("KRB5_CONFIG", self.path(&format!("{client}.conf")).into()),
@@ -149,7 +149,7 @@ impl Kdc {
         self.add_with(principals, "");
     }
 
-    /// Likewise, with options of kadmin(1)'s `addprinc`: `-maxlife 5s`, `-e
+    /// The same, with options of kadmin(1)'s `addprinc`: `-maxlife 5s`, `-e
     /// aes256-cts-hmac-sha384-192:normal`.
     pub(crate) fn add_with(&self, principals: &[&str], options: &str) {
         let lines: String = principals.iter().map(|principal| format!("addprinc -randkey {options} {principal}\n")).collect();
@@ -157,14 +157,13 @@ impl Kdc {
         assert_eq!(said.matches("created.").count(), principals.len(), "{said}");
     }
 
-    /// Gives a principal new keys: keytabs that were written before are out of date.
+    /// Gives a principal new keys, so that earlier keytabs are out of date.
     pub(crate) fn rekey(&self, principal: &str) {
         let said = self.kadmin(&format!("cpw -randkey {principal}\n"));
         assert!(said.contains("randomized"), "{said}");
     }
 
-    /// Writes a keytab of this name with the present keys of these principals; what is there
-    /// already stays.
+    /// Adds the current keys of these principals to the keytab of this name.
     pub(crate) fn keytab(&self, name: &str, principals: &[&str]) -> PathBuf {
         let path = self.path("keytabs").join(name);
         self.kadmin(&format!("ktadd -norandkey -k {} {}\n", path.display(), principals.join(" ")));
@@ -172,7 +171,7 @@ impl Kdc {
         path
     }
 
-    /// Runs commands of kadmin.local, a line each, and returns what it said.
+    /// Runs lines of commands in kadmin.local and returns its output.
     pub(crate) fn kadmin(&self, lines: &str) -> String {
         let out = self.run("kadmin.local", &["-r", self.realm], lines);
         format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
@@ -183,8 +182,8 @@ impl Kdc {
         format!("FILE:{}", self.path("caches").join(name).display())
     }
 
-    /// Gets a ticket from a keytab into the cache of this name, which is returned; more options of
-    /// kinit(1): `-l 5s`.
+    /// Gets a ticket from a keytab into the cache of this name, with more options of kinit(1): `-l
+    /// 5s`. Returns the cache.
     pub(crate) fn kinit(&self, client: &str, principal: &str, keytab: &Path, cache: &str, options: &[&str]) -> String {
         let cache = self.ccache(cache);
         let keytab = keytab.to_str().expect("a path in text");
@@ -194,7 +193,7 @@ impl Kdc {
         cache
     }
 
-    /// A program that belongs to the realm, as the client of this name.
+    /// A command of the realm with this client's configuration.
     pub(crate) fn program_as(&self, program: &str, client: &str) -> Command {
         let mut command = Command::new(find(program).unwrap_or_else(|| program.into()));
         command.envs(self.environment(client)).env("LC_ALL", "C").stdin(Stdio::null());
@@ -205,11 +204,11 @@ impl Kdc {
         self.program_as(program, "kdc")
     }
 
-    /// Configuration of the KDC, and that of ordinary clients. The KDC's own clock is not off: it
-    /// takes no ticket after its end.
+    /// Writes the configurations of the KDC and of ordinary clients. The KDC allows no clock skew,
+    /// so it accepts no expired ticket.
     fn write_profile(&self, addresses: &[IpAddr]) {
         self.client(&Client::default());
-        // It knows what is too old for others.
+        // The KDC also knows encryption types that servers refuse as too old.
         let enctypes = format!("{} arcfour-hmac des3-cbc-sha1", ENCTYPES.join(" "));
         let more = " allow_weak_crypto = true\n allow_rc4 = true\n allow_des3 = true\n";
         self.client(&Client { name: "kdc", clock_skew: 1, enctypes: &enctypes, more, ..Client::default() });
@@ -239,7 +238,7 @@ impl Kdc {
         std::fs::write(self.path("kdc.profile"), text).expect("a file");
     }
 
-    /// Waits until it answers; false if it has ended instead.
+    /// Waits until the KDC answers; false if it has ended.
     fn listens(&mut self) -> bool {
         let end = Instant::now() + Duration::from_secs(60);
         while Instant::now() < end {
@@ -247,7 +246,7 @@ impl Kdc {
                 return false;
             }
             if TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_ok() {
-                // Somebody else may listen there, and the KDC be about to find out.
+                // Another process may be listening on the port; then the KDC is about to end.
                 std::thread::sleep(Duration::from_millis(20));
                 return self.child.try_wait().expect("a child of ours").is_none();
             }
@@ -278,7 +277,7 @@ impl Drop for Kdc {
     }
 }
 
-/// Where a program is: not every caller's PATH has the administrator's directories.
+/// Finds a program; PATH may lack the sbin directories.
 fn find(program: &str) -> Option<PathBuf> {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/sbin", "/sbin", "/usr/bin"].map(PathBuf::from);

@@ -1,16 +1,17 @@
-//! Kerberos by a real KDC: the realm that the tests stand on, and our own client in it.
+//! Kerberos tests with a real KDC: the test realm, our own client, `vouch export` and `vouch
+//! bench`.
 
-mod altered;
 mod back_channel;
+mod bench;
+mod bit_flips;
 mod contexts;
 mod credential_cache;
 mod export;
-mod forged;
+mod forged_messages;
 mod kdc;
-mod measuring;
 mod nat;
 mod own_client;
 mod pipeline;
 mod realm;
 mod relay;
-mod retry;
+mod retransmission;

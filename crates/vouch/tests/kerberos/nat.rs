@@ -1,27 +1,28 @@
-//! A client behind a translator of addresses, as cluster heads have it: the server sees the
-//! translator's address. Three network namespaces, and a route to the client's own address nowhere.
+//! A client behind NAT, as in front of many clusters: the server sees the translator's address. The
+//! test uses three network namespaces and no route to the client's own address.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::export::{Export, Manner};
+use crate::export::{Export, ServerOptions};
 use crate::kdc::{self, Kdc};
 use crate::own_client::{HOST, child, content, realm, succeeds};
 
-/// Tells the child in which namespace its client is to be.
+/// Names the namespace of the child's client.
 const NAMESPACE: &str = "VOUCH_TEST_NAT";
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 2);
 const TRANSLATOR: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 1, 1), Ipv4Addr::new(10, 77, 2, 1)];
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 2);
 
-/// The namespaces; gone when dropped.
+/// The three namespaces, which are removed when dropped.
 struct Net {
     names: [String; 3],
 }
 
 impl Net {
-    /// None, and a line that `script/test` counts, where they can't be had.
+    /// Makes the namespaces. If that is not permitted, prints a line that `script/test` counts, and
+    /// returns `None`.
     fn make() -> Option<Net> {
         let name = |of: &str| format!("vouch-{of}-{}", std::process::id());
         let net = Net { names: [name("client"), name("translator"), name("server")] };
@@ -73,23 +74,23 @@ fn run(line: &str) -> bool {
 }
 
 #[test]
-fn a_client_behind_nat_is_served_under_privacy_and_recorded_by_the_translators_address() {
+fn client_behind_nat_is_served_and_recorded_by_translated_address() {
     let Some(net) = Net::make() else { return };
     let [client, _, server] = &net.names;
     let mut command = Command::new("ip");
     command.args(["netns", "exec", server]).arg(std::env::current_exe().expect("this program"));
-    let out = command.args(["--exact", "nat::inside", "--nocapture"]).env(NAMESPACE, client).output().expect("ip(8)");
+    let out = command.args(["--exact", "nat::client_process", "--nocapture"]).env(NAMESPACE, client).output().expect("ip(8)");
     let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     assert!(out.status.success(), "{said}");
     said.lines().filter(|line| line.starts_with("skipped")).for_each(|line| println!("{line}"));
 }
 
-/// The server's side of the test above, in its namespace; nothing without its variable.
+/// The child in the server's namespace; does nothing without its variable.
 #[test]
-fn inside() {
+fn client_process() {
     let Ok(namespace) = std::env::var(NAMESPACE) else { return };
     let Some(kdc) = Kdc::start_on(&[SERVER.into()]).map(realm) else { return };
-    let export = Export::start_with(&kdc, Manner { ip: SERVER, ..Manner::default() });
+    let export = Export::start_with(&kdc, ServerOptions { ip: SERVER, ..ServerOptions::default() });
     kdc.client(&kdc::Client { name: "far", kdc: SERVER.into(), ..kdc::Client::default() });
     let here = child(&kdc, "far", "", "krb5p", export.address.port());
     let mut there = Command::new("ip");

@@ -1,8 +1,8 @@
-//! Our own client, with every flavour, minor version and encryption type, against `vouch export`
-//! and a real KDC; and what travels between them.
+//! Our own client under every flavour, minor version and encryption type, against `vouch export`
+//! and a real KDC, with checks of the network traffic.
 //!
-//! The Kerberos library looks at the environment of its process alone, so each test's client runs
-//! in a child of this program that has the realm's.
+//! The Kerberos library reads only the environment of its process, so each test's client runs in a
+//! child of this program with the realm's environment.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -17,21 +17,21 @@ use vouch_nfs4::{Attributes, Verifier};
 use vouch_nfs4_client::{Client, Config, GssProtection, Identity, Protection, establish};
 use vouch_rpcsec_gss::Service;
 
-use crate::altered::Proven;
-use crate::export::{Export, Manner};
+use crate::bit_flips::ProtectedPart;
+use crate::export::{Export, ServerOptions};
 use crate::kdc::{self, ENCTYPES, Kdc};
 use crate::relay::{Relay, last_record};
 
 const SERVICE: &str = "nfs/localhost";
-/// Variables that tell the child what to do.
+/// Environment variables for the child process.
 pub(crate) const HOST: &str = "VOUCH_TEST_HOST";
 const PORT: &str = "VOUCH_TEST_PORT";
 const ENCTYPE: &str = "VOUCH_TEST_ENCTYPE";
 const CASE: &str = "VOUCH_TEST_CASE";
-/// What the child says when it has its answers.
+/// Output of the child when it has its replies.
 const READY: &str = "the client is ready";
 
-/// A realm with a user and a server, and their keytabs.
+/// A realm with a user, a server and their keytabs.
 pub(crate) fn realm(kdc: Kdc) -> Kdc {
     kdc.add(&["root", SERVICE]);
     kdc.keytab("service", &[SERVICE]);
@@ -39,17 +39,17 @@ pub(crate) fn realm(kdc: Kdc) -> Kdc {
     kdc
 }
 
-/// A case of [`inside`] as a client of this name, against this port, with a ticket.
+/// A command that runs a case of [`client_process`] as this client against this port, with a ticket.
 pub(crate) fn child(kdc: &Kdc, client: &str, enctype: &str, case: &str, port: u16) -> Command {
     let cache = kdc.kinit(client, "root", &kdc.path("keytabs/root"), client, &[]);
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args(["--exact", "own_client::inside", "--nocapture"]).envs(kdc.environment(client)).env("KRB5CCNAME", cache);
+    command.args(["--exact", "own_client::client_process", "--nocapture"]).envs(kdc.environment(client)).env("KRB5CCNAME", cache);
     command.env(PORT, port.to_string()).env(ENCTYPE, enctype).env(CASE, case);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
-/// Waits for a child's good end.
+/// Waits for a child, which must succeed.
 pub(crate) fn succeeds(child: Child, export: &Export) {
     let out = child.wait_with_output().expect("it ends");
     let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
@@ -57,7 +57,7 @@ pub(crate) fn succeeds(child: Child, export: &Export) {
 }
 
 #[test]
-fn every_flavour_minor_version_and_encryption_type_reads_and_writes() {
+fn every_flavour_minor_version_and_enctype_reads_and_writes() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
     let export = Export::start(&kdc);
     for enctype in ENCTYPES {
@@ -72,12 +72,12 @@ fn every_flavour_minor_version_and_encryption_type_reads_and_writes() {
 }
 
 #[test]
-fn with_privacy_nothing_travels_in_clear_and_a_recorded_call_is_refused() {
+fn privacy_hides_all_data_and_replayed_calls_are_refused() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
     let export = Export::start(&kdc);
     for (case, in_clear) in [("krb5i", true), ("krb5p", false)] {
         let relay = Relay::start(export.address);
-        // Another's, whose name only a listing tells.
+        // A file of another client, whose name appears only in a listing.
         let listed = format!("listed by {case}");
         std::fs::write(export.data(&listed), "").expect("a file");
         succeeds(child(&kdc, "krb5", "", case, relay.port()).spawn().expect("this program starts"), &export);
@@ -85,12 +85,12 @@ fn with_privacy_nothing_travels_in_clear_and_a_recorded_call_is_refused() {
         let name = format!("secret name {case}");
         let has = |bytes: &[u8], what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
         let content = content(&name);
-        // A piece that was written, and read, by one call.
+        // A part of the data that a single call writes and a single call reads.
         let piece = &content[100_000..100_064];
         for (bytes, what) in [(&sent, name.as_bytes()), (&sent, piece), (&received, piece), (&received, listed.as_bytes())] {
             assert_eq!(has(bytes, what), in_clear, "{case}");
         }
-        // The last call once more: no answer, and the end.
+        // The last call is replayed: the server sends no reply and closes the connection.
         let mut socket = TcpStream::connect(export.address).expect("a connection");
         socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
         socket.write_all(&last_record(&sent)).expect("it is sent");
@@ -105,7 +105,7 @@ fn with_privacy_nothing_travels_in_clear_and_a_recorded_call_is_refused() {
 }
 
 #[test]
-fn a_call_that_is_sent_again_is_done_once_and_its_cached_reply_is_protected_anew() {
+fn retransmitted_call_runs_once_and_its_cached_reply_is_protected_anew() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
     let export = Export::start(&kdc);
     for service in SERVICES {
@@ -118,10 +118,11 @@ fn a_call_that_is_sent_again_is_done_once_and_its_cached_reply_is_protected_anew
 }
 
 #[test]
-fn a_bit_that_is_altered_on_its_way_is_found_at_each_position() {
+fn every_flipped_bit_in_transit_is_detected() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
-    let export = Export::start_with(&kdc, Manner { lease: "90", ..Manner::default() });
-    // RFC 3962 and RFC 8009: the one proves and seals in two ways, the other proves what is sealed.
+    let export = Export::start_with(&kdc, ServerOptions { lease: "90", ..ServerOptions::default() });
+    // The encryption types of RFC 3962 and RFC 8009 compute integrity differently: over the
+    // plaintext or over the ciphertext.
     for enctype in ["aes256-cts-hmac-sha1-96", "aes128-cts-hmac-sha256-128"] {
         kdc.client(&kdc::Client { name: enctype, enctypes: enctype, ..kdc::Client::default() });
         for service in SERVICES {
@@ -136,22 +137,23 @@ fn a_bit_that_is_altered_on_its_way_is_found_at_each_position() {
 }
 
 #[test]
-fn ten_thousand_contexts_are_kept_and_the_first_goes_on() {
+fn first_of_ten_thousand_contexts_stays_usable() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
-    let export = Export::start_with(&kdc, Manner { lease: "90", ..Manner::default() });
+    let export = Export::start_with(&kdc, ServerOptions { lease: "90", ..ServerOptions::default() });
     let before = export.memory();
     succeeds(child(&kdc, "krb5", "", "contexts", export.address.port()).spawn().expect("this program starts"), &export);
     let (kept, each) = (export.metric("vouch_export_gss_contexts"), export.memory().saturating_sub(before) / CONTEXTS);
     assert!(kept >= CONTEXTS as f64, "{kept}");
-    // Two keys a direction, ready to use, the window and the names: more would be a leak.
+    // A context holds two key schedules per direction, the replay window and the names. More memory
+    // than this is a leak.
     assert!(each < 16 << 10, "{each} bytes a context");
 }
 
 #[test]
-fn many_long_and_short_calls_in_flight_are_protected_together_and_arrive_whole() {
+fn calls_in_flight_of_mixed_lengths_arrive_intact() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
-    // A busy machine may take long over a few megabytes without optimization.
-    let export = Export::start_with(&kdc, Manner { lease: "90", ..Manner::default() });
+    // On a busy machine a few megabytes may take long without optimization, so the lease is long.
+    let export = Export::start_with(&kdc, ServerOptions { lease: "90", ..ServerOptions::default() });
     for service in SERVICES {
         std::fs::write(export.data(&format!("together {service:?}")), "").expect("a file");
     }
@@ -167,33 +169,33 @@ fn many_long_and_short_calls_in_flight_are_protected_together_and_arrive_whole()
 }
 
 #[test]
-fn a_delegation_is_recalled_over_a_back_channel_under_each_service() {
+fn delegation_is_recalled_over_a_back_channel_under_each_service() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
     let export = Export::start(&kdc);
     succeeds(child(&kdc, "krb5", "", "recall", export.address.port()).spawn().expect("this program starts"), &export);
 }
 
 #[test]
-fn a_context_lost_by_a_restart_is_made_anew() {
+fn context_lost_by_a_restart_is_established_again() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
     let mut export = Export::start(&kdc);
     let mut client = child(&kdc, "krb5", "", "restart", export.address.port()).spawn().expect("this program starts");
-    // Not before it has its answers: what is under way when the server dies may fail. It ends by itself
-    // if it gets none.
+    // Waits until the child has its replies, because calls in progress may fail when the server
+    // dies. A child without replies ends by itself.
     let mut lines = BufReader::new(client.stdout.take().expect("piped")).lines().map_while(Result::ok);
     if lines.by_ref().any(|line| line.contains(READY)) {
         export.run(&kdc);
     }
-    // It may have ended already, and then says why.
+    // A child that has already failed reports why in its output.
     let _ = client.stdin.take().expect("piped").write_all(b"restarted\n");
     lines.for_each(drop);
     succeeds(client, &export);
     assert!(export.data("after").exists());
 }
 
-/// The client's side of the tests above; nothing without their variables.
+/// The child's side of the tests; does nothing without its variables.
 #[test]
-fn inside() {
+fn client_process() {
     let (Ok(port), Ok(case)) = (std::env::var(PORT), std::env::var(CASE)) else { return };
     let host: IpAddr = std::env::var(HOST).map_or(Ipv4Addr::LOCALHOST.into(), |host| host.parse().expect("an address"));
     let address = SocketAddr::from((host, port.parse().expect("a port")));
@@ -204,7 +206,7 @@ fn inside() {
         "krb5p" => runtime.block_on(one_file(address, Service::Privacy, "secret name krb5p")),
         "retry" => {
             for service in SERVICES {
-                crate::retry::remove_twice(address, Box::new(context(address, service)), &format!("once {service:?}"));
+                crate::retransmission::remove_twice(address, Box::new(context(address, service)), &format!("once {service:?}"));
             }
         }
         "together" => {
@@ -219,10 +221,10 @@ fn inside() {
         }
         "altered" => {
             for service in SERVICES {
-                let proven = if service == Service::None { Proven::Header } else { Proven::All };
+                let proven = if service == Service::None { ProtectedPart::Header } else { ProtectedPart::All };
                 let context = context(address, service);
                 assert_eq!(context.context().enctype().name(), std::env::var(ENCTYPE).expect("the parent sets it"));
-                crate::altered::remove_at_last(address, Box::new(context), proven, &format!("altered {service:?}"));
+                crate::bit_flips::remove_after_bit_flips(address, Box::new(context), proven, &format!("altered {service:?}"));
             }
         }
         "contexts" => many_contexts(&runtime, address),
@@ -236,12 +238,12 @@ fn inside() {
     }
 }
 
-/// Contexts that are there at once.
+/// Simultaneous contexts.
 const CONTEXTS: usize = 10_000;
 
-/// Makes them while a client of the first one waits, who then goes on with it.
+/// Makes `CONTEXTS` contexts, then uses the first one again.
 fn many_contexts(runtime: &tokio::runtime::Runtime, address: SocketAddr) {
-    // It would get another context if it had lost its own.
+    // A client that had lost its context would establish another.
     let protection = context(address, Service::Privacy);
     let config = Config::new(address, 1, Identity::new(b"the first".to_vec(), Verifier([7; 8])), protection);
     let first = runtime.block_on(Client::connect(config)).unwrap_or_else(|error| panic!("{error}"));
@@ -269,7 +271,8 @@ async fn client(address: SocketAddr, minor: u32, service: Service) -> Client {
         Ok(Box::new(establish(address, initiator, service)?) as Box<dyn Protection>)
     }));
     let client = Client::connect(config).await.unwrap_or_else(|error| panic!("minor {minor}, {service:?}: {error}"));
-    // RFC 8881, section 2.10.8.3: by calls that can't be altered on their way alone, and not in 4.0.
+    // RFC 8881, section 2.10.8.3: state protection needs calls with integrity, and does not exist
+    // in NFSv4.0.
     assert_eq!(client.is_protected(), minor > 0 && service != Service::None, "minor {minor}, {service:?}");
     client
 }
@@ -280,7 +283,7 @@ fn names() -> Vec<String> {
     (0..=2).flat_map(|minor| SERVICES.map(|service| format!("{minor} {service:?}"))).collect()
 }
 
-/// A megabyte and a bit, different for each name.
+/// Slightly more than a megabyte, different for each name.
 pub(crate) fn content(name: &str) -> Vec<u8> {
     let seed = name.bytes().fold(7u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
     (0..1_100_003u64).map(|at| (seed.wrapping_mul(at * at + 1) >> 13) as u8).collect()
@@ -299,12 +302,13 @@ async fn files(address: SocketAddr) {
 async fn one_file(address: SocketAddr, service: Service, name: &str) {
     let client = client(address, 1, service).await;
     let root = client.walk(b"export").await.expect("the export");
-    // Whoever reads what travels is shown its names, or not.
+    // The listing carries names, which an eavesdropper can read unless they are encrypted.
     client.list(&root.handle, 1000).await.expect("a listing");
     write_and_read(&client, name).await;
 }
 
-/// Writes a file in pieces of many lengths, and reads it back one by one and many at once.
+/// Writes a file in pieces of many lengths, then reads it with single calls and with many calls in
+/// flight.
 async fn write_and_read(client: &Client, name: &str) {
     let bytes = content(name);
     let root = client.walk(b"export").await.expect("the export");
@@ -358,7 +362,7 @@ async fn over_a_restart(address: SocketAddr) {
         };
         match opened {
             Ok(file) => return client.close_file(file).await.expect("it closes"),
-            // The session is gone with the server; or it is the time for reclaims.
+            // The session was lost with the server, or the server is in its grace period.
             Err(_) => {
                 let _ = client.renew().await;
                 tokio::time::sleep(Duration::from_millis(200)).await;

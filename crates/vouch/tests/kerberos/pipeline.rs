@@ -1,5 +1,5 @@
-//! Many calls in flight by the driver for load: they are protected, checked and opened together,
-//! and none takes another's place.
+//! Calls in flight through the load driver: they are protected and verified in batches, and replies
+//! match their calls.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -8,7 +8,8 @@ use vouch_nfs4::op::{Args, PutfhArgs, ReadArgs, Results, StableHow, WriteArgs};
 use vouch_nfs4::{Bytes, Filehandle, Stateid, Verifier};
 use vouch_nfs4_client::{Identity, Pipeline, Protection};
 
-/// Lengths of the pieces: some fill a lane for long, some are a block or two.
+/// Lengths of the pieces. In a batch the long ones occupy a lane for long, the short ones only for
+/// a block or two.
 const LENGTHS: [usize; 7] = [1 << 20, 4096, 300_000, 64, 65_536, 1 << 20, 1 << 20];
 const PIECES: usize = 28;
 
@@ -24,14 +25,13 @@ fn pieces() -> Vec<(u64, usize)> {
         .collect()
 }
 
-/// What the file is to hold.
+/// The content of the file.
 pub(crate) fn content() -> Vec<u8> {
     let len = pieces().iter().map(|(_, len)| len).sum::<usize>();
     (0..len as u64).map(|at| (at.wrapping_mul(at | 1) >> 11) as u8).collect()
 }
 
-/// Writes and reads a file that is there, in pieces, with many calls in flight on several
-/// connections.
+/// Writes and reads an existing file in pieces, with many calls in flight on several connections.
 pub(crate) fn write_and_read(address: SocketAddr, name: &str, handle: Filehandle, connections: usize, protection: Box<dyn Protection>) {
     let identity = Identity { slots: 32, ..Identity::new(name.as_bytes(), Verifier([9; 8])) };
     let (content, pieces) = (content(), pieces());
@@ -66,7 +66,7 @@ pub(crate) fn write_and_read(address: SocketAddr, name: &str, handle: Filehandle
                 }
                 done += 1;
             });
-            // Room to send ends a turn too.
+            // A turn may also end because the socket is writable.
             turn.expect("the connections");
             assert!(Instant::now() < end, "{name}: {done} answers");
         }

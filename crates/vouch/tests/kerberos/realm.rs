@@ -1,4 +1,4 @@
-//! The realm itself: what the other tests take for granted of it.
+//! Checks of the test realm itself, on which the other tests rely.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ fn output(mut command: Command) -> (bool, String) {
     (out.status.success(), format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr)))
 }
 
-/// Asks for a ticket of the server's and tells what klist(1) says of it.
+/// Gets a service ticket and returns its description by klist(1).
 fn service_ticket(kdc: &Kdc, client: &str, cache: &str) -> (bool, String) {
     let mut kvno = kdc.program_as("kvno", client);
     kvno.env("KRB5CCNAME", cache).arg("nfs/localhost");
@@ -35,7 +35,7 @@ fn each_encryption_type_is_a_session_key() {
 }
 
 #[test]
-fn a_short_ticket_really_expires() {
+fn short_ticket_expires() {
     let Some(kdc) = Kdc::start() else { return };
     kdc.add(&["alice", "nfs/localhost"]);
     let keytab = kdc.keytab("alice", &["alice"]);

@@ -1,21 +1,21 @@
-//! A relay between a client and a server that keeps a copy of what it hands on.
+//! A relay between a client and a server that keeps a copy of the traffic.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// What a connection carried to the server, and from it.
+/// Bytes that a connection carried to the server and from it.
 type Carried = Arc<Mutex<[Vec<u8>; 2]>>;
 
-/// Listens on loopback; its threads end with their connections, and with the process.
+/// Listens on loopback. Its threads end with their connections or with the process.
 pub(crate) struct Relay {
     port: u16,
     connections: Arc<Mutex<Vec<Carried>>>,
 }
 
 impl Relay {
-    /// In front of this server.
+    /// Starts a relay to this server.
     pub(crate) fn start(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("bound").port();
@@ -38,12 +38,12 @@ impl Relay {
         Relay { port, connections }
     }
 
-    /// Where it listens.
+    /// The port of the relay.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
-    /// What the connection carried that carried most: to the server, and from it.
+    /// The traffic of the busiest connection: to the server, and from it.
     pub(crate) fn busiest(&self) -> (Vec<u8>, Vec<u8>) {
         let all = self.connections.lock().expect("nobody panics with it");
         let copies = all.iter().map(|carried| carried.lock().expect("nobody panics with it").clone());
@@ -60,12 +60,12 @@ fn carry(mut from: TcpStream, mut to: TcpStream, keep: impl Fn(&[u8])) {
             break;
         }
     }
-    // The other direction may have ended it already.
+    // The thread of the other direction may have closed it already.
     let _ = to.shutdown(Shutdown::Both);
     let _ = from.shutdown(Shutdown::Both);
 }
 
-/// The last whole RPC record of a stream, with its mark.
+/// The last complete RPC record of a stream, with its record mark.
 pub(crate) fn last_record(mut stream: &[u8]) -> Vec<u8> {
     let mut last = &stream[..0];
     while let Some(mark) = stream.first_chunk() {

@@ -1,5 +1,5 @@
-//! Guests: a network of one's own, a kernel booted in it by `script/guest/run`, and a script of
-//! `work/` run there.
+//! Guests: a network, a kernel that `script/guest/run` boots in it, and a script of `work/` that
+//! runs there.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::server::Server;
 
-/// A network of one guest, held alone by this test whichever process it runs in.
+/// The network of one guest, locked by this test against other tests and processes.
 pub(crate) struct Network {
     index: u32,
-    /// This machine's address in it.
+    /// This machine's address in the network.
     pub(crate) address: String,
-    /// Locked as long as the network is in use.
+    /// The lock is held as long as the network is in use.
     _lock: File,
 }
 
 impl Network {
-    /// A free network; none, and a line that says why, where this machine can't boot a guest.
+    /// Takes a free network. If this machine cannot boot a guest, prints a line and returns `None`.
     pub(crate) fn new() -> Option<Network> {
         if !rustix::process::geteuid().is_root() {
             skip("needs root, to make a network device");
@@ -39,18 +39,18 @@ impl Network {
         Some(Network { index, address: String::from_utf8_lossy(&out.stdout).trim().to_owned(), _lock: lock })
     }
 
-    /// The guest's own name.
+    /// Host name of the guest.
     pub(crate) fn guest_name(&self) -> String {
         format!("client{}.vouch.test", self.index)
     }
 
-    /// Loses every packet from now on: this machine has the address no more. (With its device down,
-    /// the guest would see a cable pulled.)
+    /// Drops all packets from now on, by removing this machine's address. (If its device were down,
+    /// the guest would see the link go down.)
     pub(crate) fn cut(&self) {
         self.address_is("del");
     }
 
-    /// Loses none any more.
+    /// Restores the network after `cut`.
     pub(crate) fn heal(&self) {
         self.address_is("add");
     }
@@ -68,7 +68,7 @@ impl Drop for Network {
     }
 }
 
-/// A guest to be booted.
+/// Configuration of a guest.
 pub(crate) struct Guest {
     command: Command,
 }
@@ -81,43 +81,43 @@ impl Guest {
         Guest { command }
     }
 
-    /// Gives the script a file, which it finds in its working directory under the same name.
+    /// Copies a file to the script's working directory under the same name.
     pub(crate) fn file(mut self, path: &Path) -> Guest {
         self.command.arg("-f").arg(path);
         self
     }
 
-    /// How long the script may take, for those that do much: a busy machine makes a guest slow.
+    /// Time limit of the script. Guests are slow on a busy machine.
     pub(crate) fn limit(mut self, seconds: u32) -> Guest {
         self.command.args(["-t", &seconds.to_string()]);
         self
     }
 
-    /// Sets a variable of the script.
+    /// Sets an environment variable of the script.
     pub(crate) fn set(mut self, name: &str, value: &str) -> Guest {
         self.command.args(["-e", &format!("{name}={value}")]);
         self
     }
 
-    /// Runs a script of `work/` to its end, which must be good; returns what it said.
+    /// Runs a script of `work/`, which must succeed, and returns its output.
     pub(crate) fn run(self, script: &str) -> String {
         self.start(script).ok()
     }
 
-    /// Begins to.
+    /// Starts the script.
     pub(crate) fn start(mut self, script: &str) -> Running {
         let child = self.command.arg(work(script)).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         Running { child: child.expect("the guest's script") }
     }
 }
 
-/// A guest that runs.
+/// A running guest.
 pub(crate) struct Running {
     child: Child,
 }
 
 impl Running {
-    /// Waits for its end, which must be good; returns what it said.
+    /// Waits for the guest, which must succeed, and returns its output.
     pub(crate) fn ok(self) -> String {
         let out = self.child.wait_with_output().expect("the guest's script was started");
         let said = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -126,12 +126,12 @@ impl Running {
     }
 }
 
-/// Says why something was not tested; `script/test` counts it.
+/// Prints why a test was skipped; `script/test` counts these lines.
 pub(crate) fn skip(why: &str) {
     println!("skipped: {why}");
 }
 
-/// The lowest network that no test holds, in this process or another.
+/// The lowest network that no test of any process has locked.
 fn free_index() -> (u32, File) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     for _ in 0..1000 {

@@ -1,4 +1,4 @@
-//! The Linux kernel's own client under Kerberos: rpc.gssd and tickets in the guest, a real KDC
+//! The Linux kernel's NFS client under Kerberos: rpc.gssd and tickets in the guest, a real KDC
 //! outside.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use crate::guest::{self, Guest, Network};
 use crate::kdc::{Client, Kdc};
-use crate::server::{Manner, Server};
+use crate::server::{Server, ServerOptions};
 
-/// What the guest's kernel knows: 6.1 has no enctypes of RFC 8009.
+/// The guest's kernel supports these; Linux 6.1 lacks the encryption types of RFC 8009.
 const ENCTYPES: &str = "aes256-cts-hmac-sha1-96 aes128-cts-hmac-sha1-96";
-/// Users of every Debian system, and their numbers: what they are called in the realm too.
+/// Users of every Debian system, whose names are also principals of the realm.
 const USERS: [&str; 3] = ["daemon", "games", "mail"];
 
 /// A guest's network with a KDC, whose realm has the users, the guest and the server.
@@ -23,8 +23,8 @@ struct Realm {
 }
 
 impl Realm {
-    /// None where this machine can't boot a guest. `clock_skew`: how long after its end a ticket is
-    /// still taken, seconds.
+    /// Returns `None` if this machine cannot boot a guest. `clock_skew`: permitted clock skew,
+    /// seconds.
     fn new(clock_skew: u32) -> Option<Realm> {
         let network = Network::new()?;
         for (program, package) in [("/usr/sbin/rpc.gssd", "nfs-common"), ("/usr/bin/kinit", "krb5-user")] {
@@ -42,20 +42,20 @@ impl Realm {
         kdc.keytab("machine.keytab", &[&machine]);
         let server_keytab = kdc.keytab("server.keytab", &["nfs/server.vouch.test"]);
         kdc.client(&Client { name: "server", clock_skew, ..Client::default() });
-        // The guest finds it under the name that the system has for it.
+        // `script/guest/run` installs a file of this name as the guest's /etc/krb5.conf.
         std::fs::create_dir(kdc.path("guest")).expect("a directory");
         let krb5_conf = kdc.client(&Client { name: "guest/krb5", kdc: address, enctypes: ENCTYPES, clock_skew, ..Client::default() });
         Some(Realm { kdc, network, krb5_conf, server_keytab })
     }
 
-    /// A server of a directory that everybody may write to.
+    /// A server with a world-writable directory.
     fn server(&self, options: &str) -> Server {
-        let manner = Manner {
+        let manner = ServerOptions {
             options: options.into(),
             more: vec!["--keytab".into(), self.server_keytab.clone().into()],
             environment: self.kdc.environment("server"),
         };
-        let server = Server::start_in(&self.network, manner);
+        let server = Server::start_with(&self.network, manner);
         std::fs::set_permissions(server.path(""), PermissionsExt::from_mode(0o1777)).expect("the export is ours");
         server
     }
@@ -70,7 +70,7 @@ impl Realm {
 }
 
 #[test]
-fn each_flavour_carries_the_work_of_those_who_have_tickets() {
+fn each_flavour_works_for_users_with_tickets() {
     let Some(realm) = Realm::new(300) else { return };
     let server = realm.server("rw,sec=krb5p:krb5i:krb5,crossmnt");
     let out = realm.guest(&server).run("kerberos.sh");
@@ -87,7 +87,7 @@ fn each_flavour_carries_the_work_of_those_who_have_tickets() {
 }
 
 #[test]
-fn work_goes_on_when_the_server_has_lost_its_contexts() {
+fn work_continues_after_the_server_loses_its_contexts() {
     let Some(realm) = Realm::new(300) else { return };
     for version in ["4.2", "4.0"] {
         let mut server = realm.server("rw,sec=krb5p");
@@ -105,7 +105,7 @@ fn work_goes_on_when_the_server_has_lost_its_contexts() {
 }
 
 #[test]
-fn a_ticket_that_ends_takes_its_rights_along_and_a_new_one_brings_them_back() {
+fn access_ends_with_the_ticket_and_resumes_with_a_new_one() {
     let Some(realm) = Realm::new(1) else { return };
     for version in ["4.1", "4.0"] {
         let server = realm.server("rw,sec=krb5i");

@@ -1,6 +1,6 @@
-//! The Linux kernel's own NFSv4 client against `vouch export`: a guest is booted, mounts, and runs
-//! ordinary tools; what it did is checked there and, on the server's disk, here. Each test has its
-//! own server, export, state directory and guests, and leaves nothing behind.
+//! The Linux kernel's NFSv4 client against `vouch export`: a guest boots, mounts the export and
+//! runs ordinary tools. Results are checked in the guest and on the server's disk. Each test has
+//! its own server, export, state directory and guests.
 
 mod guest;
 #[path = "../kerberos/kdc.rs"]
@@ -13,11 +13,11 @@ use std::time::Duration;
 use guest::{Guest, Network};
 use server::Server;
 
-/// What a new client speaks, what most speak, and what old ones do.
+/// The default minor version of the kernel's client first, then the older ones.
 const VERSIONS: [&str; 3] = ["4.2", "4.1", "4.0"];
 
 #[test]
-fn ordinary_tools_find_what_they_find_on_a_local_file_system() {
+fn ordinary_tools_behave_as_on_a_local_file_system() {
     for version in VERSIONS {
         let Some(network) = Network::new() else { return };
         let server = Server::start(&network);
@@ -29,7 +29,7 @@ fn ordinary_tools_find_what_they_find_on_a_local_file_system() {
 }
 
 #[test]
-fn acls_let_in_whom_they_name() {
+fn acls_grant_access_to_named_users_and_groups() {
     for version in VERSIONS {
         let Some(network) = Network::new() else { return };
         let server = Server::start(&network);
@@ -42,7 +42,7 @@ fn acls_let_in_whom_they_name() {
 }
 
 #[test]
-fn locks_hold_between_two_clients_and_what_one_writes_the_other_reads() {
+fn locks_and_writes_are_coherent_between_two_clients() {
     for version in VERSIONS {
         let (Some(first), Some(second)) = (Network::new(), Network::new()) else { return };
         let server = Server::start(&first);
@@ -54,7 +54,7 @@ fn locks_hold_between_two_clients_and_what_one_writes_the_other_reads() {
 }
 
 #[test]
-fn a_large_directory_is_listed_whole_while_it_changes() {
+fn large_directory_is_listed_completely_while_it_changes() {
     const COUNT: usize = 100_000;
     for version in VERSIONS {
         let Some(network) = Network::new() else { return };
@@ -68,7 +68,7 @@ fn a_large_directory_is_listed_whole_while_it_changes() {
 }
 
 #[test]
-fn a_killed_server_comes_back_with_opens_and_locks_and_everything_acknowledged() {
+fn restarted_server_keeps_opens_locks_and_acknowledged_data() {
     for version in VERSIONS {
         let Some(network) = Network::new() else { return };
         let mut server = Server::start(&network);
@@ -86,7 +86,7 @@ fn a_killed_server_comes_back_with_opens_and_locks_and_everything_acknowledged()
 }
 
 #[test]
-fn a_partition_shorter_or_longer_than_the_lease_heals() {
+fn partition_shorter_or_longer_than_the_lease_heals() {
     for (version, cut) in [("4.1", 1), ("4.2", 9), ("4.0", 9)] {
         let Some(network) = Network::new() else { return };
         let server = Server::start(&network);

@@ -1,5 +1,5 @@
-//! A server for one test: `vouch export` of a directory, which can be killed and started again on
-//! the same state.
+//! A server for one test: `vouch export` of a directory, which can be killed and restarted with the
+//! same state.
 
 use std::ffi::OsString;
 use std::net::TcpStream;
@@ -11,17 +11,17 @@ use tempfile::TempDir;
 
 use crate::guest::Network;
 
-/// A running server. Killed when dropped.
+/// A running server, which is killed when dropped.
 pub(crate) struct Server {
     dir: TempDir,
     address: String,
     pub(crate) port: u16,
-    manner: Manner,
+    manner: ServerOptions,
     child: Child,
 }
 
-/// How it serves.
-pub(crate) struct Manner {
+/// Options of a server.
+pub(crate) struct ServerOptions {
     /// Options of exports(5).
     pub(crate) options: String,
     /// More options of the command.
@@ -29,20 +29,20 @@ pub(crate) struct Manner {
     pub(crate) environment: Vec<(&'static str, OsString)>,
 }
 
-impl Default for Manner {
+impl Default for ServerOptions {
     fn default() -> Self {
-        Manner { options: "rw,no_root_squash,sec=sys".into(), more: Vec::new(), environment: Vec::new() }
+        ServerOptions { options: "rw,no_root_squash,sec=sys".into(), more: Vec::new(), environment: Vec::new() }
     }
 }
 
 impl Server {
-    /// One that listens on every address, so that guests of other networks reach it too.
+    /// Starts a server on all addresses, so that guests of other networks reach it too.
     pub(crate) fn start(network: &Network) -> Server {
-        Self::start_in(network, Manner::default())
+        Self::start_with(network, ServerOptions::default())
     }
 
-    /// One that serves in another manner.
-    pub(crate) fn start_in(network: &Network, manner: Manner) -> Server {
+    /// Starts a server with these options.
+    pub(crate) fn start_with(network: &Network, manner: ServerOptions) -> Server {
         let dir = tempfile::tempdir().expect("a temporary directory");
         std::fs::create_dir(dir.path().join("export")).expect("a directory");
         let port = free_port();
@@ -52,13 +52,13 @@ impl Server {
         server
     }
 
-    /// `kill -9`.
+    /// Kills the server with SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("the server runs");
         self.child.wait().expect("it was killed");
     }
 
-    /// Starts it again.
+    /// Restarts the server with the same state.
     pub(crate) fn restart(&mut self) {
         self.child = spawn(&self.dir, self.port, &self.manner);
         self.wait();
@@ -69,13 +69,13 @@ impl Server {
         self.dir.path().join("export").join(name)
     }
 
-    /// What is in the exported directory.
+    /// Names in the exported directory.
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.path("")).expect("the export");
         entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
     }
 
-    /// Whether the exported directory lies where there are POSIX ACLs.
+    /// Whether the exported file system supports POSIX ACLs.
     pub(crate) fn has_acls(&self) -> bool {
         let file = self.path("acls");
         std::fs::write(&file, "").expect("a file");
@@ -109,10 +109,10 @@ impl Drop for Server {
     }
 }
 
-/// The lease is short, so that grace and expiry fit a test.
+/// A short lease, so that grace and expiry fit in a test.
 const LEASE_SECONDS: &str = "5";
 
-fn spawn(dir: &TempDir, port: u16, manner: &Manner) -> Child {
+fn spawn(dir: &TempDir, port: u16, manner: &ServerOptions) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
     command.arg("export").arg("--dir").arg(dir.path().join("export")).args(["--pseudo", "/export"]);
     command.args(["--listen", &format!("0.0.0.0:{port}"), "--options", &manner.options, "--lease", LEASE_SECONDS]);

@@ -38,7 +38,7 @@ impl Export {
     }
 
     /// Exports a directory on both loopback addresses, with `count` as the limit of descriptors.
-    fn with_descriptors(world: &World, dir: &str, count: u32) -> Self {
+    fn export_with_descriptors(world: &World, dir: &str, count: u32) -> Self {
         let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
         let (listen, listen_v6) = (format!("127.0.0.1:{port}"), format!("[::1]:{port}"));
         let export = ["export", "--dir", dir, "--options", "rw,insecure", "--listen", &listen, "--listen", &listen_v6];
@@ -95,7 +95,7 @@ fn opens_of_one_host_leave_descriptors_for_another() {
     (0..FILES).for_each(|n| world.write(&format!("shared/f{n}"), format!("{n}")));
     // Opens may use a quarter of the descriptors, and one source address four fifths of that.
     const SHARE: usize = 800;
-    let export = Export::with_descriptors(&world, "shared", 4000);
+    let export = Export::export_with_descriptors(&world, "shared", 4000);
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
         let other_host = (std::net::Ipv6Addr::LOCALHOST, export.address.port()).into();
         let (greedy, other) = (export.client_named("greedy", 2).await, Export::client_at(other_host, "other", 1).await);
@@ -208,13 +208,13 @@ fn expired_tree_gives_errors_instead_of_old_data() {
 }
 
 /// `vouch export` of `data` by an ordinary user (nobody, if the tests run as root).
-struct Ordinary {
+struct UserExport {
     directory: tempfile::TempDir,
     uid: u32,
     port: u16,
 }
 
-impl Ordinary {
+impl UserExport {
     fn new() -> Self {
         let me = rustix::process::geteuid();
         let uid = if me.is_root() { 65_534 } else { me.as_raw() };
@@ -229,7 +229,7 @@ impl Ordinary {
             std::os::unix::fs::chown(path, Some(uid), Some(uid)).expect("the superuser may, and its own owner");
         }
         let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
-        Ordinary { directory, uid, port }
+        UserExport { directory, uid, port }
     }
 
     fn start(&self) -> (Export, Vec<String>) {
@@ -250,7 +250,7 @@ impl Ordinary {
 
 #[test]
 fn ordinary_user_exports_own_files_with_a_notice() {
-    let ordinary = Ordinary::new();
+    let ordinary = UserExport::new();
     let (mut export, said) = ordinary.start();
     let uid = ordinary.uid;
     assert!(said[2].contains(&format!("uses the rights of user {uid}")), "{said:?}");

@@ -29,7 +29,7 @@ const WORKERS: u64 = 3;
 const SEGMENT: &str = "64K";
 
 /// An acknowledged operation: its name and the unique file name that it concerned.
-type Done = (&'static str, String);
+type Acknowledged = (&'static str, String);
 
 #[test]
 fn every_acknowledged_operation_has_a_record_after_kill() {
@@ -41,18 +41,18 @@ fn every_acknowledged_operation_has_a_record_after_kill() {
     }
     let key = Ratchet::new([3; 16], &[4; 32]);
     create_key(&SystemDisk, &trail.join(KEY_FILE), &key).expect("a key");
-    let (mut dice, mut all) = (17u64, 0);
+    let (mut dice, mut total) = (17u64, 0);
     for round in 0..kills {
         // The records of this round are in this segment and later ones.
         let first = segments(&trail).expect("the trail").last().map_or(1, |file| file.number);
-        let done: Arc<Mutex<Vec<Done>>> = Arc::default();
+        let done: Arc<Mutex<Vec<Acknowledged>>> = Arc::default();
         dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let (mut child, address) = start(&world, round);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
         for worker in 0..WORKERS {
             let done = done.clone();
             // The kill ends the worker with an error, which is expected.
-            runtime.spawn(async move { drop(work(address, round, worker, &done).await) });
+            runtime.spawn(async move { drop(run_operations(address, round, worker, &done).await) });
         }
         assert!(eventually(Duration::from_secs(60), || !done.lock().is_empty()), "kill {round}: nothing is done");
         std::thread::sleep(Duration::from_millis((dice >> 33) % 120));
@@ -62,10 +62,10 @@ fn every_acknowledged_operation_has_a_record_after_kill() {
         // abandoned.
         std::thread::sleep(Duration::from_millis(20));
         runtime.shutdown_timeout(Duration::from_secs(30));
-        let (done, recorded) = (std::mem::take(&mut *done.lock()), recorded(&trail, first));
-        all += done.len();
-        for one in done {
-            assert!(recorded.contains(&one), "kill {round}: {one:?} was acknowledged and has no record");
+        let (done, recorded) = (std::mem::take(&mut *done.lock()), recorded_operations(&trail, first));
+        total += done.len();
+        for operation in done {
+            assert!(recorded.contains(&operation), "kill {round}: {operation:?} was acknowledged and has no record");
         }
     }
     // A clean restart and shutdown leaves a trail that verifies.
@@ -74,11 +74,11 @@ fn every_acknowledged_operation_has_a_record_after_kill() {
     child.0.wait().expect("it has run");
     let report = verify(&trail, &Trust { public: Some(key.public()), ..Trust::default() }, |_, _| {}).expect("the trail is read");
     assert_eq!((report.faults, report.unsealed), (vec![], 0));
-    assert!(report.records >= all as u64 && all as u64 >= kills, "{all} operations, {} records", report.records);
-    println!("{kills} kills, {all} operations acknowledged, {} records in {} segments", report.records, report.segments);
+    assert!(report.records >= total as u64 && total as u64 >= kills, "{total} operations, {} records", report.records);
+    println!("{kills} kills, {total} operations acknowledged, {} records in {} segments", report.records, report.segments);
 }
 
-fn start(world: &World, round: u64) -> (Killed, SocketAddr) {
+fn start(world: &World, round: u64) -> (KillOnDrop, SocketAddr) {
     let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
     let listen = format!("127.0.0.1:{port}");
     // A new state directory, so that no grace period delays the round.
@@ -87,7 +87,7 @@ fn start(world: &World, round: u64) -> (Killed, SocketAddr) {
     command.arg("--dir").arg(data).arg("--state").arg(state).arg("--audit").arg(trail);
     command.args(["--lease", "5", "--audit-policy", "block", "--audit-sync", "each"]);
     command.args(["--audit-segment", SEGMENT, "--audit-seal", "1s"]);
-    let child = Killed(command.stdout(Stdio::null()).spawn().expect("the binary starts"));
+    let child = KillOnDrop(command.stdout(Stdio::null()).spawn().expect("the binary starts"));
     let address: SocketAddr = listen.parse().expect("an address");
     assert!(
         eventually(Duration::from_secs(60), || std::net::TcpStream::connect(address).is_ok()),
@@ -97,9 +97,9 @@ fn start(world: &World, round: u64) -> (Killed, SocketAddr) {
 }
 
 /// A server process that is killed when dropped.
-struct Killed(Child);
+struct KillOnDrop(Child);
 
-impl Drop for Killed {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -107,7 +107,7 @@ impl Drop for Killed {
 }
 
 /// Runs operations until the server is gone, and notes each acknowledged one.
-async fn work(address: SocketAddr, round: u64, worker: u64, done: &Mutex<Vec<Done>>) -> Result<(), Error> {
+async fn run_operations(address: SocketAddr, round: u64, worker: u64, done: &Mutex<Vec<Acknowledged>>) -> Result<(), Error> {
     let identity = Identity::new(format!("{round}-{worker}").into_bytes(), Verifier([1; 8]));
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let me = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid, gid, gids: Vec::new() };
@@ -135,7 +135,7 @@ async fn work(address: SocketAddr, round: u64, worker: u64, done: &Mutex<Vec<Don
 }
 
 /// Successful operations that are recorded in segments from number `first` on.
-fn recorded(trail: &std::path::Path, first: u64) -> HashSet<Done> {
+fn recorded_operations(trail: &std::path::Path, first: u64) -> HashSet<Acknowledged> {
     let mut found = HashSet::new();
     let read = entries(trail, first, |entry| {
         let mut scratch = Vec::new();

@@ -24,7 +24,7 @@ use vouch_oncrpc::AuthSys;
 use crate::world::eventually;
 
 /// Names the test that runs in its own mount namespace.
-const ALONE: &str = "VOUCH_ALONE";
+const NAMESPACE_TEST: &str = "VOUCH_ALONE";
 /// Power failures in a test.
 const ROUNDS: u64 = 6;
 /// Without syncs a loss must appear within this number of power failures.
@@ -36,45 +36,45 @@ const FILE_LEN: usize = 5000;
 
 #[test]
 fn acknowledged_changes_on_ext4_survive_a_power_failure() {
-    outlives_cuts("power::acknowledged_changes_on_ext4_survive_a_power_failure", "ext4", &["-q", "-F"]);
+    survives_power_failures("power_failure::acknowledged_changes_on_ext4_survive_a_power_failure", "ext4", &["-q", "-F"]);
 }
 
 #[test]
 fn acknowledged_changes_on_xfs_survive_a_power_failure() {
-    outlives_cuts("power::acknowledged_changes_on_xfs_survive_a_power_failure", "xfs", &["-q", "-f"]);
+    survives_power_failures("power_failure::acknowledged_changes_on_xfs_survive_a_power_failure", "xfs", &["-q", "-f"]);
 }
 
 #[test]
 fn power_failure_without_syncs_is_detected() {
-    let test = "power::power_failure_without_syncs_is_detected";
-    if std::env::var_os(ALONE).is_none_or(|alone| alone != test) {
-        return begin_alone(test, &["mkfs.ext4", "strace"]);
+    let test = "power_failure::power_failure_without_syncs_is_detected";
+    if std::env::var_os(NAMESPACE_TEST).is_none_or(|alone| alone != test) {
+        return run_in_namespace(test, &["mkfs.ext4", "strace"]);
     }
     let directory = TempDir::new().expect("a temporary directory");
     let Some(disk) = Disk::new(directory.path(), "ext4", &["-q", "-F"]) else { return };
-    let lost = (0..ROUNDS_WITHOUT_SYNC_MAX).find_map(|round| round_of_work(&disk, directory.path(), round, Syncs::DoNothing).err());
+    let lost = (0..ROUNDS_WITHOUT_SYNC_MAX).find_map(|round| run_round(&disk, directory.path(), round, Syncs::Ignored).err());
     // A control: with strace(1) but working syncs nothing is lost.
-    let kept = (0..2).find_map(|round| round_of_work(&disk, directory.path(), ROUNDS_WITHOUT_SYNC_MAX + round, Syncs::AreSeen).err());
+    let kept = (0..2).find_map(|round| run_round(&disk, directory.path(), ROUNDS_WITHOUT_SYNC_MAX + round, Syncs::Traced).err());
     disk.unmount();
     assert_eq!(kept, None, "all syncs were made");
     println!("lost, as it must be: {}", lost.expect("what was not synced can't have outlived every cut"));
 }
 
-fn outlives_cuts(test: &str, kind: &str, options: &[&str]) {
-    if std::env::var_os(ALONE).is_none_or(|alone| alone != test) {
-        return begin_alone(test, &[&format!("mkfs.{kind}")]);
+fn survives_power_failures(test: &str, kind: &str, options: &[&str]) {
+    if std::env::var_os(NAMESPACE_TEST).is_none_or(|alone| alone != test) {
+        return run_in_namespace(test, &[&format!("mkfs.{kind}")]);
     }
     let directory = TempDir::new().expect("a temporary directory");
     let Some(disk) = Disk::new(directory.path(), kind, options) else { return };
     let mut acknowledged = 0;
     for round in 0..ROUNDS {
-        acknowledged += round_of_work(&disk, directory.path(), round, Syncs::Work).unwrap_or_else(|lost| panic!("{lost}"));
+        acknowledged += run_round(&disk, directory.path(), round, Syncs::Work).unwrap_or_else(|lost| panic!("{lost}"));
     }
     disk.unmount();
     assert!(acknowledged > ROUNDS * WORKERS, "hardly anything was acknowledged: nothing is shown");
 }
 
-fn begin_alone(test: &str, needs: &[&str]) {
+fn run_in_namespace(test: &str, needs: &[&str]) {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: needs root, to mount file systems");
     }
@@ -85,7 +85,7 @@ fn begin_alone(test: &str, needs: &[&str]) {
     }
     let program = std::env::current_exe().expect("a program knows its path");
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private"]).arg(program).args(["--exact", test, "--nocapture"]).env(ALONE, test);
+    command.args(["--mount", "--propagation", "private"]).arg(program).args(["--exact", test, "--nocapture"]).env(NAMESPACE_TEST, test);
     let output = command.output().expect("it can be run");
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
@@ -144,9 +144,9 @@ fn tool(program: &str, args: &[&str]) -> Result<(), String> {
 enum Syncs {
     Work,
     /// They take effect under strace(1).
-    AreSeen,
+    Traced,
     /// strace(1) lets the calls succeed without effect.
-    DoNothing,
+    Ignored,
 }
 
 /// The sync calls that strace(1) intercepts.
@@ -166,7 +166,7 @@ impl Server {
         let mut command = Command::new(if syncs == Syncs::Work { vouch } else { "strace" });
         if syncs != Syncs::Work {
             command.args(["-f", "-qq", "-o", "/dev/null", "--seccomp-bpf", "-e", &format!("trace={SYNCS}")]);
-            if syncs == Syncs::DoNothing {
+            if syncs == Syncs::Ignored {
                 command.args(["-e", &format!("inject={SYNCS}:retval=0")]);
             }
             command.arg(vouch);
@@ -195,7 +195,7 @@ impl Drop for Server {
 
 /// Runs the clients, cuts the power and compares. Returns the number of acknowledged operations, or
 /// a description of the loss.
-fn round_of_work(disk: &Disk, above: &Path, round: u64, syncs: Syncs) -> Result<u64, String> {
+fn run_round(disk: &Disk, above: &Path, round: u64, syncs: Syncs) -> Result<u64, String> {
     // A new state directory in each round, so that there is no grace period.
     let server = Server::start(disk, &above.join(format!("state {round}")), syncs);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
@@ -221,7 +221,7 @@ fn round_of_work(disk: &Disk, above: &Path, round: u64, syncs: Syncs) -> Result<
 
 /// The acknowledged state of a name.
 #[derive(Clone, Debug, PartialEq)]
-enum Known {
+enum ExpectedState {
     /// Version of the content (`None` if the file was only created), mode, and version in the
     /// xattr.
     File {
@@ -234,22 +234,22 @@ enum Known {
 }
 
 /// Why a worker stopped.
-enum Ended {
+enum StopReason {
     NoAnswer,
     /// The server restarted, so uncommitted writes must be repeated.
     ServerChanged,
 }
 
-impl From<Error> for Ended {
-    fn from(_: Error) -> Ended {
-        Ended::NoAnswer
+impl From<Error> for StopReason {
+    fn from(_: Error) -> StopReason {
+        StopReason::NoAnswer
     }
 }
 
 /// One client, with a directory of its own.
 struct Worker {
     directory: String,
-    known: BTreeMap<String, Known>,
+    known: BTreeMap<String, ExpectedState>,
     gone: BTreeSet<String>,
     /// Names of the operation that was in progress at the end. Both its old and its new state are
     /// right.
@@ -277,14 +277,14 @@ impl Worker {
         let config = Config { reconnect_timeout: Duration::ZERO, ..Config::new(address, 2, identity, Plain::sys(&AuthSys::default())) };
         // From here on every error is caused by the power failure.
         if let Ok(client) = Client::connect(config).await
-            && let Err(Ended::ServerChanged) = worker.work(&client, &over).await
+            && let Err(StopReason::ServerChanged) = worker.work(&client, &over).await
         {
             assert!(over.load(Ordering::SeqCst), "{}: other writes were lost than those that the cut took", worker.directory);
         }
         worker
     }
 
-    async fn work(&mut self, client: &Client, over: &AtomicBool) -> Result<(), Ended> {
+    async fn work(&mut self, client: &Client, over: &AtomicBool) -> Result<(), StopReason> {
         let root = client.walk(b"export").await?.handle;
         let directory = client.mkdir(&root, self.directory.as_bytes(), 0o755).await?;
         loop {
@@ -297,30 +297,30 @@ impl Worker {
         }
     }
 
-    async fn step(&mut self, client: &Client, directory: &Filehandle) -> Result<(), Ended> {
+    async fn step(&mut self, client: &Client, directory: &Filehandle) -> Result<(), StopReason> {
         let name = format!("n{}", self.dice.roll(20));
         self.uncertain = vec![name.clone()];
         self.version += 1;
         let version = self.version;
         let mode = 0o600 + self.dice.roll(8) as u32;
-        let is_file = matches!(self.known.get(&name), Some(Known::File { .. }));
+        let is_file = matches!(self.known.get(&name), Some(ExpectedState::File { .. }));
         match (self.dice.roll(10), self.known.get(&name).cloned()) {
             (0..5, None) => {
                 let attributes = Attributes { mode: Some(mode), ..Attributes::default() };
                 let file = client.open(directory, name.as_bytes(), ShareAccess::BOTH, Some(&attributes)).await?;
-                self.note(&name, Known::File { content: None, mode, mark: None });
+                self.note(&name, ExpectedState::File { content: None, mode, mark: None });
                 client.close_file(file).await?;
             }
             (5, None) => {
                 client.mkdir(directory, name.as_bytes(), 0o700).await?;
-                self.note(&name, Known::Directory);
+                self.note(&name, ExpectedState::Directory);
             }
             (_, None) => {
                 let target = format!("target of {version}");
                 client.create(directory, name.as_bytes(), CreateType::Symlink(target.as_bytes()), &Attributes::default()).await?;
-                self.note(&name, Known::Link(target));
+                self.note(&name, ExpectedState::Link(target));
             }
-            (0..4, Some(Known::File { mode, mark, .. })) => {
+            (0..4, Some(ExpectedState::File { mode, mark, .. })) => {
                 let file = client.open(directory, name.as_bytes(), ShareAccess::BOTH, None).await?;
                 let how = if version.is_multiple_of(2) { self.written } else { StableHow::Unstable };
                 let (_, _, life) = client.write(&file, 0, &content(version), how).await?;
@@ -328,25 +328,25 @@ impl Worker {
                     // A disk error under unstable writes changes the verifier (RFC 8881, section
                     // 18.3.3).
                     if client.commit(&file).await? != life {
-                        return Err(Ended::ServerChanged);
+                        return Err(StopReason::ServerChanged);
                     }
                 }
-                self.note(&name, Known::File { content: Some(version), mode, mark });
+                self.note(&name, ExpectedState::File { content: Some(version), mode, mark });
                 client.close_file(file).await?;
             }
-            (4, Some(Known::File { content, mode: _, mark })) => {
+            (4, Some(ExpectedState::File { content, mode: _, mark })) => {
                 let handle = lookup(client, directory, &name).await?;
                 let attributes = Attributes { mode: Some(mode), ..Attributes::default() };
                 let reply = client.compound().putfh(&handle).setattr(Stateid::default(), &attributes).send().await?;
                 let mut results = reply.results();
                 results.next_ok()?;
                 results.next_ok()?;
-                self.note(&name, Known::File { content, mode, mark });
+                self.note(&name, ExpectedState::File { content, mode, mark });
             }
-            (5, Some(Known::File { content, mode, .. })) => {
+            (5, Some(ExpectedState::File { content, mode, .. })) => {
                 let handle = lookup(client, directory, &name).await?;
                 client.setxattr(&handle, b"mark", &version.to_be_bytes(), SetxattrOption::Either).await?;
-                self.note(&name, Known::File { content, mode, mark: Some(version) });
+                self.note(&name, ExpectedState::File { content, mode, mark: Some(version) });
             }
             (6, Some(_)) => {
                 client.remove(directory, name.as_bytes()).await?;
@@ -357,7 +357,7 @@ impl Worker {
                 // The target is absent, or both are files.
                 let fits = match self.known.get(&new) {
                     None => true,
-                    Some(Known::File { .. }) => is_file && new != name,
+                    Some(ExpectedState::File { .. }) => is_file && new != name,
                     Some(_) => false,
                 };
                 if fits {
@@ -371,7 +371,7 @@ impl Worker {
         Ok(())
     }
 
-    fn note(&mut self, name: &str, known: Known) {
+    fn note(&mut self, name: &str, known: ExpectedState) {
         self.gone.remove(name);
         self.known.insert(name.into(), known);
     }
@@ -411,13 +411,13 @@ impl Worker {
     }
 
     /// The state on disk. The version comes from the content; `None` for empty or mixed content.
-    fn found(&self, path: &Path) -> Option<Known> {
+    fn found(&self, path: &Path) -> Option<ExpectedState> {
         let metadata = path.symlink_metadata().ok()?;
         if metadata.is_dir() {
-            return Some(Known::Directory);
+            return Some(ExpectedState::Directory);
         }
         if metadata.is_symlink() {
-            return Some(Known::Link(std::fs::read_link(path).ok()?.to_string_lossy().into_owned()));
+            return Some(ExpectedState::Link(std::fs::read_link(path).ok()?.to_string_lossy().into_owned()));
         }
         let bytes = std::fs::read(path).ok()?;
         let version = (1..=self.version).rev().find(|&version| bytes == content(version));
@@ -425,7 +425,7 @@ impl Worker {
         let marked = rustix::fs::getxattr(path, "user.mark", &mut mark).is_ok_and(|len| len == 4);
         assert_eq!(metadata.uid(), 0);
         let mode = metadata.permissions().mode() & 0o7777;
-        Some(Known::File { content: version, mode, mark: marked.then(|| u32::from_be_bytes(mark)) })
+        Some(ExpectedState::File { content: version, mode, mark: marked.then(|| u32::from_be_bytes(mark)) })
     }
 }
 

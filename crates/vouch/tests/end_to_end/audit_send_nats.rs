@@ -9,8 +9,8 @@ use async_nats::ConnectOptions;
 use async_nats::jetstream::{self, stream};
 use vouch_audit::operations::number::READ;
 
-use crate::auditing::{SECOND, open, put, trail};
-use crate::sending::Authority;
+use crate::audit_commands::{SECOND, open, put, trail};
+use crate::audit_send::Authority;
 use crate::world::{World, eventually, free_port, have, signal};
 
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -1,5 +1,5 @@
-//! Who sends what proves nothing, as fast as he can: it is refused and counted, told in few lines,
-//! and in nobody's way.
+//! Floods of forged tokens and callback replies: the server refuses and counts them, limits the log
+//! lines, and keeps serving honest clients.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,20 +16,20 @@ use crate::export::Export;
 use crate::kdc::Kdc;
 use crate::own_client::{child, realm, succeeds};
 
-/// Most lines about one client at once, and the time that each further one takes.
-const LINES: u64 = 5;
-const EACH: Duration = Duration::from_secs(10);
+/// The burst of log lines for one client, and the interval of further lines.
+const LINES_BURST: u64 = 5;
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How many lines of this kind there are, and how many they say were left out.
-fn told(export: &Export, words: &str) -> (u64, u64) {
+/// Number of log lines with these words, and the number of suppressed lines that they report.
+fn log_lines(export: &Export, words: &str) -> (u64, u64) {
     let log = export.log();
     let lines: Vec<&str> = log.lines().filter(|line| line.contains(words)).collect();
-    let untold = lines.iter().filter_map(|line| line.split_once("untold=")?.1.split(' ').next()?.parse::<u64>().ok()).sum();
-    (lines.len() as u64, untold)
+    let suppressed = lines.iter().filter_map(|line| line.split_once("untold=")?.1.split(' ').next()?.parse::<u64>().ok()).sum();
+    (lines.len() as u64, suppressed)
 }
 
 #[test]
-fn tokens_that_are_no_tickets_are_counted_and_told_in_few_lines_and_keep_nobody_out() {
+fn malformed_tokens_are_counted_logged_rarely_and_block_nobody() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
     let export = Export::start(&kdc);
     let began = Instant::now();
@@ -41,8 +41,8 @@ fn tokens_that_are_no_tickets_are_counted_and_told_in_few_lines_and_keep_nobody_
         let (mut w, none) = (Writer::new(), OpaqueAuth::NONE);
         let start = begin_record(&mut w);
         [*sent as u32, 0, 2, 100_003, 4, 0].into_iter().for_each(|word| w.u32(word));
-        // RPCSEC_GSS_INIT (RFC 2203, section 5.2): version, procedure, number, service, no handle; the
-        // token.
+        // RPCSEC_GSS_INIT (RFC 2203, section 5.2): version, procedure, sequence number, service, no
+        // handle; then the token.
         [Flavor::RPCSEC_GSS.0, 20, 1, 1, 0, 1, 0, none.flavor.0, 0, 8].into_iter().for_each(|word| w.u32(word));
         w.raw(b"no token");
         end_record(w.bytes_mut(), start, 0);
@@ -52,35 +52,37 @@ fn tokens_that_are_no_tickets_are_counted_and_told_in_few_lines_and_keep_nobody_
         socket.read_exact(&mut vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize]).expect("an answer");
     };
     (0..300).for_each(|_| send(&mut sent));
-    // Somebody honest, from the same address.
+    // An honest client from the same address is served.
     succeeds(child(&kdc, "krb5", "", "krb5i", export.address.port()).spawn().expect("this program starts"), &export);
     assert_eq!(export.metric("vouch_export_gss_contexts_refused_total"), sent as f64);
-    let most = |began: Instant| LINES + (began.elapsed().as_secs_f64() / EACH.as_secs_f64()) as u64 + 1;
-    let (lines, _) = told(&export, "no Kerberos V5 ticket");
+    let most = |began: Instant| LINES_BURST + (began.elapsed().as_secs_f64() / LINE_INTERVAL.as_secs_f64()) as u64 + 1;
+    let (lines, _) = log_lines(&export, "no Kerberos V5 ticket");
     assert!((1..=most(began)).contains(&lines), "{}", export.log());
-    // What was left out is told with the next line.
+    // The next line reports the number of suppressed lines.
     let end = Instant::now() + Duration::from_secs(120);
-    let (lines, untold) = loop {
-        let (lines, untold) = told(&export, "no Kerberos V5 ticket");
-        if untold > 0 {
-            break (lines, untold);
+    let (lines, suppressed) = loop {
+        let (lines, suppressed) = log_lines(&export, "no Kerberos V5 ticket");
+        if suppressed > 0 {
+            break (lines, suppressed);
         }
         assert!(Instant::now() < end, "nothing is said of what was left out: {}", export.log());
         thread::sleep(Duration::from_millis(200));
         send(&mut sent);
     };
-    assert!(lines <= most(began) && lines + untold <= sent && untold >= 300 - lines, "{lines} lines, {untold} left out, {sent} sent");
+    assert!(
+        lines <= most(began) && lines + suppressed <= sent && suppressed >= 300 - lines,
+        "{lines} lines, {suppressed} left out, {sent} sent"
+    );
     export.recorded(Refusal::Authentication, &["no Kerberos V5 ticket"]);
 }
 
-/// Between a client and a server: answers the server's callbacks before the client does, and
-/// without its keys.
+/// A relay that answers the server's callbacks before the client does, without knowing the keys.
 struct Forger {
     port: u16,
     forged: Arc<AtomicU64>,
 }
 
-/// Answers made up for each callback.
+/// Forged replies to each callback.
 const FORGED: u64 = 40;
 
 impl Forger {
@@ -97,7 +99,7 @@ impl Forger {
                 thread::spawn(move || carry(from_client, &of_client, |_| {}));
                 thread::spawn(move || {
                     carry(server, &Mutex::new(to_client), |record| {
-                        // A call, on its way to a client.
+                        // A call to a client.
                         if record[8..12] == [0; 4] {
                             let xid = u32::from_be_bytes(record[4..8].try_into().expect("four bytes"));
                             let mut to_server = to_server.lock().expect("nobody panics with it");
@@ -114,7 +116,7 @@ impl Forger {
     }
 }
 
-/// NFS4_OK to whatever was asked, with no verifier or one that is none.
+/// A reply with NFS4_OK and either no verifier or an invalid one.
 fn answer(xid: u32, number: u64) -> Vec<u8> {
     let mut w = Writer::new();
     let start = begin_record(&mut w);
@@ -127,7 +129,7 @@ fn answer(xid: u32, number: u64) -> Vec<u8> {
     w.as_bytes().to_vec()
 }
 
-/// Hands on whole records, each after this has seen it.
+/// Forwards whole records after `see` has seen each.
 fn carry(mut from: TcpStream, to: &Mutex<TcpStream>, mut see: impl FnMut(&[u8])) {
     let mut record = vec![0; 4];
     while from.read_exact(&mut record[..4]).is_ok() {
@@ -146,19 +148,19 @@ fn carry(mut from: TcpStream, to: &Mutex<TcpStream>, mut see: impl FnMut(&[u8]))
 }
 
 #[test]
-fn answers_to_callbacks_that_prove_nothing_are_told_in_few_lines_and_the_recall_goes_on() {
+fn forged_callback_replies_are_logged_rarely_and_recalls_succeed() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
     let export = Export::start(&kdc);
     let began = Instant::now();
     let forger = Forger::start(export.address);
     succeeds(child(&kdc, "krb5", "", "recall", forger.port).spawn().expect("this program starts"), &export);
-    // Two recalls under each of three services, of two clients, at least.
+    // Two clients get at least two recalls under each of three services.
     let forged = forger.forged.load(Ordering::Relaxed);
     assert!(forged >= 12 * FORGED, "{forged}");
     let words = "an answer to a callback is not the client's";
     export.says(&[words, "peer=127.0.0.1"]);
-    let (lines, untold) = told(&export, words);
-    let most = LINES + (began.elapsed().as_secs_f64() / EACH.as_secs_f64()) as u64 + 1;
-    assert!(lines <= most && lines + untold <= forged, "{lines} lines, {untold} left out, {forged} sent");
+    let (lines, suppressed) = log_lines(&export, words);
+    let most = LINES_BURST + (began.elapsed().as_secs_f64() / LINE_INTERVAL.as_secs_f64()) as u64 + 1;
+    assert!(lines <= most && lines + suppressed <= forged, "{lines} lines, {suppressed} left out, {forged} sent");
     export.recorded(Refusal::Altered, &["an answer to a callback"]);
 }

@@ -12,7 +12,7 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use vouch_audit::Record;
 use vouch_audit::operations::number::READ;
 
-use crate::auditing::{SECOND, open, put, trail};
+use crate::audit_commands::{SECOND, open, put, trail};
 use crate::world::World;
 
 /// The next message of a stream; `None` at its end.
@@ -124,7 +124,7 @@ fn only_sealed_records_are_sent() {
 }
 
 /// Saves all files of a directory. The returned function restores exactly these files.
-fn keep(directory: &std::path::Path) -> impl Fn() + use<> {
+fn snapshot(directory: &std::path::Path) -> impl Fn() + use<> {
     let directory = directory.to_owned();
     let files = || std::fs::read_dir(&directory).expect("a directory").map(|entry| entry.expect("an entry").path());
     let kept: Vec<_> = files().map(|path| (std::fs::read(&path).expect("a file"), path)).collect();
@@ -148,14 +148,14 @@ fn restored_trail_is_refused_after_newer_records_were_sent() {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
     let to = format!("syslog+udp://{}", socket.local_addr().expect("an address"));
     let args = ["audit", "send", "--once", "--to", &to, "--position", "position", "trail"];
-    let put_back = keep(&world.path("trail"));
+    let restore = snapshot(&world.path("trail"));
     more(40, "sent");
     world.ok(args);
     let sent = std::fs::read_to_string(world.path("position")).expect("it is there");
     let stays = || assert_eq!(std::fs::read_to_string(world.path("position")).expect("it is there"), sent);
     // With nothing new the send succeeds; with new records the restored trail is refused.
     world.ok(args);
-    put_back();
+    restore();
     let said = world.fails(5, args);
     assert!(said.contains("ends before what was sent") && said.contains("record 242") && said.contains("remove position"), "{said}");
     // The restored trail got different records, first fewer and then more than were sent.
@@ -165,7 +165,7 @@ fn restored_trail_is_refused_after_newer_records_were_sent() {
     assert!(world.fails(5, args).contains("differs from the records that were sent"));
     stays();
     // The position file of an earlier version holds only the sequence number.
-    put_back();
+    restore();
     let old: Vec<&str> = sent.split_whitespace().take(4).collect();
     world.write("position", old.join(" "));
     assert!(world.fails(5, args).contains("ends before what was sent"));
@@ -258,27 +258,27 @@ impl Authority {
 
 /// How a collector treats a connection.
 #[derive(Clone, Copy)]
-enum Does {
-    /// Reads to the end, and closes TLS properly.
-    Reads,
+enum Behaviour {
+    /// ReadToEnd to the end, and closes TLS properly.
+    ReadToEnd,
     /// Dies after this number of records.
-    Dies(usize),
-    /// Reads to the end, and closes only the TCP connection, without close_notify.
-    EndsPlainly,
+    DieAfter(usize),
+    /// ReadToEnd to the end, and closes only the TCP connection, without close_notify.
+    CloseTcpOnly,
 }
 
 /// Sequence numbers of the records that arrive on a connection.
-fn collect(stream: TcpStream, config: Arc<ServerConfig>, does: Does) -> Vec<u64> {
+fn collect(stream: TcpStream, config: Arc<ServerConfig>, behaviour: Behaviour) -> Vec<u64> {
     let session = ServerConnection::new(config).expect("a session");
     let mut stream = BufReader::new(StreamOwned::new(session, stream));
     let mut seen = Vec::new();
     while let Some(value) = message(&mut stream) {
         seen.push(value["event"]["sequence"].as_u64().expect("a number"));
-        if matches!(does, Does::Dies(after) if seen.len() == after) {
+        if matches!(behaviour, Behaviour::DieAfter(after) if seen.len() == after) {
             return seen;
         }
     }
-    if matches!(does, Does::Reads) {
+    if matches!(behaviour, Behaviour::ReadToEnd) {
         let mut stream = stream.into_inner();
         stream.conn.send_close_notify();
         let _ = stream.flush();
@@ -287,12 +287,12 @@ fn collect(stream: TcpStream, config: Arc<ServerConfig>, does: Does) -> Vec<u64>
 }
 
 /// Starts a collector. The handle returns the records of each connection.
-fn collector(config: Arc<ServerConfig>, does: Vec<Does>) -> (u16, JoinHandle<Vec<Vec<u64>>>) {
+fn collector(config: Arc<ServerConfig>, behaviour: Vec<Behaviour>) -> (u16, JoinHandle<Vec<Vec<u64>>>) {
     let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = socket.local_addr().expect("an address").port();
     let connections = move || {
-        let accepted = does.into_iter().map(|does| (socket.accept().expect("a connection").0, does));
-        accepted.map(|(stream, does)| collect(stream, config.clone(), does)).collect()
+        let accepted = behaviour.into_iter().map(|behaviour| (socket.accept().expect("a connection").0, behaviour));
+        accepted.map(|(stream, behaviour)| collect(stream, config.clone(), behaviour)).collect()
     };
     (port, std::thread::spawn(connections))
 }
@@ -306,8 +306,9 @@ fn records_are_sent_over_tls_at_least_once() {
     let world = World::new();
     trail(&world);
     let authority = Authority::new(&world, "ca.pem");
-    let does = vec![Does::Dies(1), Does::Dies(77), Does::Dies(202), Does::Reads, Does::Reads];
-    let (port, collector) = collector(authority.server("localhost", 2020..2120, None), does);
+    let behaviour =
+        vec![Behaviour::DieAfter(1), Behaviour::DieAfter(77), Behaviour::DieAfter(202), Behaviour::ReadToEnd, Behaviour::ReadToEnd];
+    let (port, collector) = collector(authority.server("localhost", 2020..2120, None), behaviour);
     let to = format!("syslog+tls://localhost:{port}");
     world.ok(send(&to, "ca.pem", &[]));
     // With nothing new the command makes no connection.
@@ -334,14 +335,14 @@ fn unauthenticated_collector_gets_no_record() {
         ("elsewhere.example.org", 2020..2120, "ca.pem", &[], "--tls-name"),
         ("localhost", 2020..2120, "ca.pem", &["--tls-name", "collector.example.org"], "--tls-name"),
     ] {
-        let (port, collector) = collector(authority.server(name, years, None), vec![Does::Reads]);
+        let (port, collector) = collector(authority.server(name, years, None), vec![Behaviour::ReadToEnd]);
         let said = world.fails(5, send(&format!("syslog+tls://localhost:{port}"), ca, more));
         assert!(said.contains(says) && said.contains("nothing was sent"), "{said}");
         assert_eq!(collector.join().expect("the collector ends"), [[0u64; 0]]);
         assert!(!world.path("position").exists());
     }
     // `--tls-name` accepts another name.
-    let (port, collector) = collector(authority.server("elsewhere.example.org", 2020..2120, None), vec![Does::Reads]);
+    let (port, collector) = collector(authority.server("elsewhere.example.org", 2020..2120, None), vec![Behaviour::ReadToEnd]);
     world.ok(send(&format!("syslog+tls://127.0.0.1:{port}"), "ca.pem", &["--tls-name", "elsewhere.example.org"]));
     assert_eq!(collector.join().expect("the collector ends")[0].len(), 202);
 }
@@ -361,7 +362,7 @@ fn collector_without_tls_gets_no_record() {
         got
     });
     let said = world.fails(5, send(&to, "ca.pem", &[]));
-    assert!(said.contains("does not speak TLS"), "{said}");
+    assert!(said.contains("behaviour not speak TLS"), "{said}");
     let got = other.join().expect("it ends");
     assert!(!String::from_utf8_lossy(&got).contains("alice"), "{got:?}");
 }
@@ -383,7 +384,7 @@ fn client_certificate_is_sent_if_the_collector_asks() {
     // Accepts until records come: a refused sender may see the connection end before it reads the
     // alert, and retry.
     let collector = std::thread::spawn(move || {
-        let all = socket.incoming().map(|stream| collect(stream.expect("a connection"), config.clone(), Does::Reads));
+        let all = socket.incoming().map(|stream| collect(stream.expect("a connection"), config.clone(), Behaviour::ReadToEnd));
         all.map(|seen| seen.len()).find(|count| *count > 0)
     });
     for more in [&[][..], &["--tls-cert", "stray.pem", "--tls-key", "stray.key"]] {
@@ -400,7 +401,7 @@ fn truncated_tls_connection_does_not_count_unless_allowed() {
     let world = World::new();
     trail(&world);
     let authority = Authority::new(&world, "ca.pem");
-    let (port, collector) = collector(authority.server("localhost", 2020..2120, None), vec![Does::EndsPlainly; 4]);
+    let (port, collector) = collector(authority.server("localhost", 2020..2120, None), vec![Behaviour::CloseTcpOnly; 4]);
     let to = format!("syslog+tls://localhost:{port}");
     let said = world.fails(5, send(&to, "ca.pem", &[]));
     assert!(said.contains("close_notify") && said.contains("--tls-plain-end"), "{said}");

@@ -11,21 +11,21 @@ use crate::browser::looks_right_in_a_browser;
 use crate::world::{World, eventually, free_port};
 
 /// A server that exports an empty directory.
-pub(crate) struct Served {
+pub(crate) struct BenchServer {
     pub(crate) server: Child,
     pub(crate) port: u16,
     // Dropped after the server, which uses its directory.
     pub(crate) world: World,
 }
 
-impl Drop for Served {
+impl Drop for BenchServer {
     fn drop(&mut self) {
         let _ = self.server.kill();
         let _ = self.server.wait();
     }
 }
 
-impl Served {
+impl BenchServer {
     pub(crate) fn new() -> Self {
         let world = World::new();
         std::fs::create_dir(world.path("data")).expect("a directory");
@@ -49,12 +49,12 @@ impl Served {
         let args = [&["bench"], workload, &["--target", &one, "--target", &two, "--quick", "--json", "run.json"]].concat();
         let table = self.world.ok(args);
         assert!(table.contains("one") && table.contains("two") && table.contains("ratio [range of"), "{table}");
-        self.is_left_clean();
+        self.assert_clean();
         let text = std::fs::read_to_string(self.world.path("run.json")).expect("the record");
         serde_json::from_str(&text).expect("JSON")
     }
 
-    pub(crate) fn is_left_clean(&self) {
+    pub(crate) fn assert_clean(&self) {
         let left: Vec<_> =
             std::fs::read_dir(self.world.path("data")).expect("a directory").flatten().map(|entry| entry.file_name()).collect();
         assert!(left.is_empty(), "{left:?}");
@@ -62,7 +62,7 @@ impl Served {
 }
 
 /// Checks that every result has both subjects, each with samples, work, an interval and no error.
-fn is_sound(record: &Value, results: usize) {
+fn assert_sound(record: &Value, results: usize) {
     let all = record["results"].as_array().expect("results");
     assert!(all.len() >= results, "{} results", all.len());
     for result in all {
@@ -86,10 +86,10 @@ fn is_sound(record: &Value, results: usize) {
 
 #[test]
 fn transfers_copy_files_in_both_directions() {
-    let served = Served::new();
+    let served = BenchServer::new();
     let small = ["transfer", "--sizes", "64K,2M", "--small-files", "20", "--large-files", "2", "--large-size", "2M"];
     let record = served.record(&small);
-    is_sound(&record, 8);
+    assert_sound(&record, 8);
     assert_eq!(record["schema"], "vouch-bench");
     let server_s: f64 = record["results"][0]["subjects"][0]["samples"]
         .as_array()
@@ -102,18 +102,18 @@ fn transfers_copy_files_in_both_directions() {
 
 #[test]
 fn curves_and_levels_are_measured() {
-    let served = Served::new();
+    let served = BenchServer::new();
     let record = served.record(&["iops", "--steps", "20", "--seconds", "0.05", "--rounds", "1", "--file-size", "2M", "--depth", "8"]);
-    is_sound(&record, 8);
+    assert_sound(&record, 8);
     assert!(
         record["results"].as_array().expect("results").iter().any(|result| result["case"]["rate"].as_f64().is_some()),
         "a step has a rate"
     );
-    curves_are_of_calls_that_were_made(&record);
+    check_latency_curves(&record);
     let outputs = ["--csv", "run.csv", "--html", "run.html"];
     let record = served
         .record(&[&["concurrency", "--seconds", "0.05", "--rounds", "2", "--file-size", "2M", "--depth", "8"], &outputs[..]].concat());
-    is_sound(&record, 14);
+    assert_sound(&record, 14);
     let csv = std::fs::read_to_string(served.world.path("run.csv")).expect("lines");
     assert!(csv.lines().count() > 14 * 2 * 2 - 1 && csv.lines().all(|line| line.matches(',').count() >= 18), "{csv}");
     // `bench report` makes the same page from the record.
@@ -127,7 +127,7 @@ fn curves_and_levels_are_measured() {
 
 /// Checks the latency curves: each scheduled call is counted once, and at a twentieth of the
 /// highest rate all calls are on time.
-fn curves_are_of_calls_that_were_made(record: &Value) {
+fn check_latency_curves(record: &Value) {
     let steps = record["results"].as_array().expect("results").iter().filter(|result| result["case"]["rate"].as_f64().is_some());
     let (mut panel, mut low, mut held) = (Value::Null, 0, 0);
     for step in steps {
@@ -138,8 +138,8 @@ fn curves_are_of_calls_that_were_made(record: &Value) {
             for sample in subject["samples"].as_array().expect("samples") {
                 let count = |name: &str| sample[name].as_u64().unwrap_or(0) as f64;
                 assert!(sample["seconds"].as_f64() >= Some(seconds), "a step lasts as long as it is to: {sample}");
-                let told = count("operations") + count("errors") + count("unsent");
-                assert!((told - rate * seconds).abs() <= 2.0, "{told} of {} that were due: {sample}", rate * seconds);
+                let counted = count("operations") + count("errors") + count("unsent");
+                assert!((counted - rate * seconds).abs() <= 2.0, "{counted} of {} that were due: {sample}", rate * seconds);
                 low += u32::from(lowest);
                 held += u32::from(lowest && count("unsent") == 0.0 && count("operations") >= 0.95 * rate * seconds - 1.0);
             }
@@ -151,7 +151,7 @@ fn curves_are_of_calls_that_were_made(record: &Value) {
 
 #[test]
 fn nonempty_target_directory_is_left_alone() {
-    let served = Served::new();
+    let served = BenchServer::new();
     served.world.write("data/mine", "mine");
     let target = served.target();
     let args = [
@@ -179,7 +179,7 @@ fn nonempty_target_directory_is_left_alone() {
 
 #[test]
 fn interrupted_run_cleans_up_and_reports_its_results() {
-    let served = Served::new();
+    let served = BenchServer::new();
     let mut command = served.world.command([
         "bench",
         "concurrency",
@@ -204,7 +204,7 @@ fn interrupted_run_cleans_up_and_reports_its_results() {
     let mut table = String::new();
     std::io::Read::read_to_string(&mut child.stdout.take().expect("piped"), &mut table).expect("text");
     assert_eq!(child.wait().expect("it ends").code(), Some(130));
-    served.is_left_clean();
+    served.assert_clean();
     assert!(table.contains("interrupted"), "{table}");
     let record: Value = serde_json::from_str(&std::fs::read_to_string(served.world.path("run.json")).expect("the record")).expect("JSON");
     assert_eq!(record["interrupted"], true);
@@ -239,7 +239,7 @@ fn mounts_and_scp_are_measured_too() {
 #[test]
 fn agents_measure_together_if_the_token_matches() {
     use std::os::unix::fs::PermissionsExt as _;
-    let served = Served::new();
+    let served = BenchServer::new();
     for (name, secret) in [("token", "a secret of some length"), ("guess", "another of some length!")] {
         served.world.write(name, secret);
         std::fs::set_permissions(served.world.path(name), std::fs::Permissions::from_mode(0o600)).expect("our own file");
@@ -275,7 +275,7 @@ fn agents_measure_together_if_the_token_matches() {
     let refused = served.world.fails(5, [&args[..], &["--token-file", "guess"]].concat());
     assert!(refused.contains("token"), "{refused}");
     served.world.ok([&args[..], &["--token-file", "token"]].concat());
-    served.is_left_clean();
+    served.assert_clean();
     let record: Value = serde_json::from_str(&std::fs::read_to_string(served.world.path("run.json")).expect("the record")).expect("JSON");
     for result in record["results"].as_array().expect("results") {
         let sample = &result["subjects"][0]["samples"][0];
@@ -293,7 +293,7 @@ fn agents_measure_together_if_the_token_matches() {
 
 #[test]
 fn server_cpu_time_is_read_from_its_source() {
-    let served = Served::new();
+    let served = BenchServer::new();
     let port = free_port();
     let metrics = format!("127.0.0.1:{port}");
     std::fs::create_dir(served.world.path("other")).expect("a directory");

@@ -1,7 +1,9 @@
-//! One bit of a call, or of a reply, is another one on its way, at each position in turn: nobody
-//! believes it, and nothing is done. Where bodies are not proven, at each of the header: of a call
-//! what its verifier is over, and that; of a reply what is up to its verifier's end (RFC 2203,
-//! sections 5.3.1 and 5.3.3.2).
+//! Bit flips in protected calls and replies: a call or reply with any single flipped bit is
+//! rejected and has no effect.
+//!
+//! Without integrity of the body only the protected header is altered: of a call the words that its
+//! verifier covers and the verifier itself; of a reply everything up to the end of its verifier
+//! (RFC 2203, sections 5.3.1 and 5.3.3.2).
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -11,18 +13,18 @@ use vouch_nfs4::{Status, Verifier};
 use vouch_nfs4_client::{CallBuilder, CallKind, Core, Identity, Protection};
 use vouch_xdr::Writer;
 
-use crate::retry::{introduce, write_remove};
+use crate::retransmission::{introduce, write_remove};
 
-/// What is proven of each message.
+/// The part of each message that the service protects.
 #[derive(Clone, Copy)]
-pub(crate) enum Proven {
+pub(crate) enum ProtectedPart {
     All,
     Header,
 }
 
-impl Proven {
-    /// Bits of a message that are: its words up to the first opaque item that are neither flavour
-    /// nor length, and `items` of those.
+impl ProtectedPart {
+    /// Number of protected bits: `words` words, then `items` opaque items with their flavour and
+    /// length.
     fn bits(self, message: &[u8], words: usize, items: usize) -> usize {
         8 * match self {
             Self::All => message.len(),
@@ -34,21 +36,19 @@ impl Proven {
     }
 }
 
-/// A record's mark, which is the transport's: where a record ends is nobody's secret, and another
-/// end is another record.
+/// The record mark belongs to the transport and is not protected.
 const MARK_LEN: usize = 4;
 
-/// Removes this file of the export with a call that arrives altered many times before it arrives as
-/// it was sent.
-pub(crate) fn remove_at_last(address: SocketAddr, protection: Box<dyn Protection>, proven: Proven, name: &str) {
+/// Removes a file of the export: sends the call with each bit flipped, then unaltered.
+pub(crate) fn remove_after_bit_flips(address: SocketAddr, protection: Box<dyn Protection>, protected: ProtectedPart, name: &str) {
     let identity = Identity::new(format!("altered {name}").into_bytes(), Verifier([9; 8]));
     let mut core = introduce(&identity, protection, |record| exchange(address, record).expect("an answer"));
     let write = |call: CallBuilder, core: &mut Core, w: &mut Writer| write_remove(call, core, w, name);
     let mut w = Writer::new();
     let call = core.begin(9, CallKind::Session { cache: true }, &mut w).expect("a context").expect("a slot");
     write(call, &mut core, &mut w);
-    // Who was refused at once, by an answer that is proved, asks anew.
-    let again = |core: &mut Core| {
+    // After an authenticated refusal the call needs a new sequence number.
+    let next_attempt = |core: &mut Core| {
         let mut w = Writer::new();
         let call = match core.begin_again(9, &mut w).expect("a context") {
             Some(call) => call,
@@ -57,41 +57,43 @@ pub(crate) fn remove_at_last(address: SocketAddr, protection: Box<dyn Protection
         write(call, core, &mut w);
         w
     };
-    // Transaction, direction, versions, program and procedure; credential and verifier.
-    let bits = proven.bits(&w.as_bytes()[MARK_LEN..], 6, 2);
+    // Six words (xid, message type, RPC version, program, version, procedure), then credential and
+    // verifier.
+    let bits = protected.bits(&w.as_bytes()[MARK_LEN..], 6, 2);
     for bit in 0..bits {
-        // Each with its own number: an altered one is not a replay of the one before.
-        let w = again(&mut core);
+        // Each call has its own sequence number, so that it is not a replay of the one before.
+        let w = next_attempt(&mut core);
         let mut record = w.as_bytes().to_vec();
         record[MARK_LEN + bit / 8] ^= 1 << (bit % 8);
-        // The end of the connection is an answer too.
+        // The server may also close the connection.
         if let Some(answer) = exchange(address, &record) {
             let mut scratch = Vec::new();
-            let believed = core.reply(&answer, &mut scratch);
+            let accepted = core.reply(&answer, &mut scratch);
             assert!(
-                !matches!(&believed, Ok(Some(completion)) if completion.outcome.is_ok()),
-                "bit {bit} of {bits} of a call: {believed:?}"
+                !matches!(&accepted, Ok(Some(completion)) if completion.outcome.is_ok()),
+                "bit {bit} of {bits} of a call: {accepted:?}"
             );
         }
     }
-    let w = again(&mut core);
+    let w = next_attempt(&mut core);
     let answer = exchange(address, w.as_bytes()).expect("an answer");
-    // Transaction, direction and whether it is accepted; the verifier.
-    let bits = proven.bits(&answer, 3, 1);
+    // Three words (xid, message type, reply status), then the verifier.
+    let bits = protected.bits(&answer, 3, 1);
     for bit in 0..bits {
         let mut altered = answer.clone();
         altered[bit / 8] ^= 1 << (bit % 8);
         let mut scratch = Vec::new();
-        let believed = core.reply(&altered, &mut scratch);
-        assert!(!matches!(&believed, Ok(Some(_))), "bit {bit} of {bits} of a reply: {believed:?}");
+        let accepted = core.reply(&altered, &mut scratch);
+        assert!(!matches!(&accepted, Ok(Some(_))), "bit {bit} of {bits} of a reply: {accepted:?}");
     }
     let mut scratch = Vec::new();
     let completion = core.reply(&answer, &mut scratch).expect("its proof holds").expect("a reply to the call");
-    // Had one of the altered calls been done, it would be NOENT.
+    // If an altered call had been executed, the status would be NFS4ERR_NOENT.
     assert_eq!(completion.outcome.expect("it is accepted").status, Status::OK);
 }
 
-/// Sends a record on a connection of its own; the answer, if there is one before the end.
+/// Sends a record on a new connection and returns the reply, or `None` if the server closes the
+/// connection.
 fn exchange(address: SocketAddr, record: &[u8]) -> Option<Vec<u8>> {
     let mut stream = TcpStream::connect(address).expect("a connection");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");

@@ -67,12 +67,12 @@ fn killed_mount_leaves_usable_state_and_caches() {
         let replica = world.serve();
         let args = ["--refresh", "1s", "--timeout", "5s", "--cache-quota", "64M", &world.name("")];
         let mount = Mount::new(world, "mnt", &args);
-        let (seen_before, first) = (world.seen_revision(), load.number(&mount.path("")).expect("the replica is there"));
+        let (seen_before, first) = (world.seen_revision(), load.shown_revision(&mount.path("")).expect("the replica is there"));
         assert!(first >= load.shown.load(Ordering::SeqCst), "kill {round}: an older revision is shown after a remount");
         let mut readers: Vec<_> = (0..2).map(|seed| load.reader(mount.path(""), round * 10 + seed, OnError::GoOn)).collect();
-        readers.push(load.follower(mount.path("")));
+        readers.push(load.revision_watcher(mount.path("")));
         thread::sleep(Duration::from_millis(dice.roll(300)));
-        load.edit(round + 2);
+        load.change_source(round + 2);
         world.publish();
         // The delay covers the time before the mount finds the new revision until after it has
         // switched.
@@ -89,7 +89,7 @@ fn killed_mount_leaves_usable_state_and_caches() {
         // The caches alone serve the tree, unless the kill came between the new revision and its
         // root page.
         let lonely = Mount::new(world, "mnt", &["--timeout", "2s", &world.name("")]);
-        assert!(load.number(&lonely.path("")).is_none_or(|number| number >= shown), "kill {round}: older after a remount");
+        assert!(load.shown_revision(&lonely.path("")).is_none_or(|number| number >= shown), "kill {round}: older after a remount");
         let is_usable = (0..FILES).any(|file| load.check(&lonely.path(""), file, OnError::GoOn).is_some());
         usable += usize::from(is_usable);
         drop(lonely);
@@ -131,7 +131,7 @@ impl Load {
             world.write(&format!("src/{}", name(file)), content(file));
         }
         let load = Load { world: Arc::new(world), is_over: Arc::default(), files: Arc::default(), shown: Arc::default() };
-        load.edit(1);
+        load.change_source(1);
         load.world.publish();
         Some(load)
     }
@@ -142,12 +142,12 @@ impl Load {
 
     /// Changes the source tree for the next revision: writes the number and a file of that many
     /// bytes.
-    fn edit(&self, number: u64) {
+    fn change_source(&self, number: u64) {
         self.world.write("src/number", format!("{number}\n"));
     }
 
     /// The revision that a mount shows, or `None` if it cannot be read.
-    fn number(&self, at: &Path) -> Option<u64> {
+    fn shown_revision(&self, at: &Path) -> Option<u64> {
         let text = fs::read_to_string(at.join("number")).ok()?;
         let number = text.trim().parse().expect("a number was published");
         self.shown.fetch_max(number, Ordering::SeqCst);
@@ -190,12 +190,12 @@ impl Load {
     }
 
     /// Starts a thread that checks that the revision never goes back.
-    fn follower(&self, at: impl AsRef<Path>) -> JoinHandle<()> {
+    fn revision_watcher(&self, at: impl AsRef<Path>) -> JoinHandle<()> {
         let (load, at) = (self.share(), at.as_ref().to_owned());
         thread::spawn(move || {
             let mut last = 0;
             while !load.is_over.load(Ordering::SeqCst) {
-                if let Some(number) = load.number(&at) {
+                if let Some(number) = load.shown_revision(&at) {
                     assert!(number >= last, "revision {number} after {last}");
                     last = number;
                 }

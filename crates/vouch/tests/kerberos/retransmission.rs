@@ -1,5 +1,5 @@
-//! A call of a session that is sent twice: done once, and answered from the cache under the second
-//! call's own number.
+//! A retransmitted call of a session: the server executes it once, and the reply from the reply
+//! cache carries the second call's sequence number.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -10,7 +10,7 @@ use vouch_nfs4::{Name, Status, Verifier};
 use vouch_nfs4_client::{CallBuilder, CallKind, Core, Handshake, Identity, Protection};
 use vouch_xdr::Writer;
 
-/// Removes this file of the export with a call that is sent twice.
+/// Removes a file of the export with a call that is sent twice.
 pub(crate) fn remove_twice(address: SocketAddr, protection: Box<dyn Protection>, name: &str) {
     let mut stream = TcpStream::connect(address).expect("a connection");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
@@ -26,15 +26,15 @@ pub(crate) fn remove_twice(address: SocketAddr, protection: Box<dyn Protection>,
     assert_ne!(first.as_bytes(), second.as_bytes());
     let answer_again = exchange(&mut stream, second.as_bytes());
     assert_ne!(answer, answer_again);
-    // The first answer is not to the second call.
+    // The first reply does not match the second call.
     assert!(!matches!(core.reply(&answer, &mut Vec::new()), Ok(Some(_))));
     let mut scratch = Vec::new();
     let completion = core.reply(&answer_again, &mut scratch).expect("its proof holds").expect("a reply to the call");
-    // Done twice it would be NOENT.
+    // A second execution would give NFS4ERR_NOENT.
     assert_eq!(completion.outcome.expect("it is accepted").status, Status::OK);
 }
 
-/// Introduces a client, whose records this sends, for their answers.
+/// Creates a client id and a session. `exchange` sends a record and returns the reply.
 pub(crate) fn introduce(identity: &Identity, protection: Box<dyn Protection>, mut send: impl FnMut(&[u8]) -> Vec<u8>) -> Core {
     let (mut core, mut handshake) = (Core::new(1, protection, 5), Handshake::new(1));
     while let Some((kind, args)) = handshake.request(identity) {
@@ -50,7 +50,7 @@ pub(crate) fn introduce(identity: &Identity, protection: Box<dyn Protection>, mu
     core
 }
 
-/// The rest of a call that removes this file of the export.
+/// Completes a call that removes a file of the export.
 pub(crate) fn write_remove(mut call: CallBuilder, core: &mut Core, w: &mut Writer, name: &str) {
     call.op(w, &Args::Putrootfh);
     call.op(w, &Args::Lookup(LookupArgs { name: Name(b"export") }));
@@ -58,7 +58,7 @@ pub(crate) fn write_remove(mut call: CallBuilder, core: &mut Core, w: &mut Write
     core.end(call, w).expect("it fits");
 }
 
-/// Sends a record and takes one.
+/// Sends a record and receives one.
 fn exchange(stream: &mut TcpStream, record: &[u8]) -> Vec<u8> {
     stream.write_all(record).expect("it is sent");
     let mut mark = [0; 4];

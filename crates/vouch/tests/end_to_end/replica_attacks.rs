@@ -62,16 +62,16 @@ fn expired_revision_is_refused() {
     world.publish_with(&["--duration", "1s"]);
     let _replica = world.serve();
     std::thread::sleep(Duration::from_millis(2100));
-    let said = all_said(&world, &["cat", "--timeout", "5s", &world.name("/hello")]);
+    let said = refusal_output(&world, &["cat", "--timeout", "5s", &world.name("/hello")]);
     // The warning appears once, with the date of expiry.
     assert_eq!(said.matches("valid until 20").count(), 1, "{said}");
     assert!(said.contains(" ago; the publisher must publish again"), "{said}");
-    let said = all_said(&world, &["pull", "--timeout", "5s", &world.name(""), "--db", "mirror"]);
+    let said = refusal_output(&world, &["pull", "--timeout", "5s", &world.name(""), "--db", "mirror"]);
     assert_eq!(said.matches("valid until 20").count(), 1, "{said}");
 }
 
 /// Standard error of a command that is refused, with its log.
-fn all_said(world: &World, args: &[&str]) -> String {
+fn refusal_output(world: &World, args: &[&str]) -> String {
     let output = world.run(args);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(5), "{said}");
@@ -84,7 +84,7 @@ fn revocation_without_a_reason_is_reported_once() {
     world.ok(["revoke", "keys", "--reason", "", "--out", "revocation", "--db", "db"]);
     let _replica = world.serve();
     for args in [&["cat", &world.name("/hello")][..], &["pull", &world.name(""), "--db", "mirror"]] {
-        let said = all_said(&world, args);
+        let said = refusal_output(&world, args);
         assert_eq!(said.matches("was revoked, without a reason; ask the publisher").count(), 1, "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
     }

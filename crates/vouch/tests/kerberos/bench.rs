@@ -1,5 +1,5 @@
-//! `vouch bench` in a realm: flavours beside each other, and agents that hear who has the right
-//! ticket.
+//! `vouch bench` in a realm: comparison of flavours, and agents that accept requests only with the
+//! right ticket.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Output, Stdio};
@@ -10,20 +10,20 @@ use crate::export::Export;
 use crate::kdc::{Kdc, REALM};
 use crate::own_client::realm;
 
-/// A short load.
+/// Options of a short load.
 const SHORT: [&str; 10] = ["--quick", "--rounds", "1", "--seconds", "0.05", "--file-size", "2M", "--depth", "4", "--json"];
 
-/// A process that ends with the test.
-struct Ending(Child);
+/// A child process that is killed when dropped.
+struct KillOnDrop(Child);
 
-impl Drop for Ending {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Runs this program in the realm, with the tickets in this cache.
+/// Runs `vouch` in the realm with the tickets of this cache.
 fn vouch(kdc: &Kdc, cache: &str, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
     command.envs(kdc.environment("krb5")).env("KRB5CCNAME", cache).args(args).stdin(Stdio::null());
@@ -39,12 +39,12 @@ fn record(path: &str) -> Value {
 }
 
 #[test]
-fn flavours_are_measured_beside_each_other() {
+fn flavours_are_compared_in_one_run() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
     let export = Export::start(&kdc);
     let (target, json) = (format!("nfs://localhost:{}/export", export.address.port()), kdc.path("run.json").display().to_string());
     let args = [&["bench", "concurrency", "--target", &target, "--sec", "krb5,krb5i,krb5p"], &SHORT[..], &[&json]].concat();
-    // Who has no ticket is told so, and what to do.
+    // Without a ticket the error says so and gives advice.
     let without = vouch(&kdc, &kdc.ccache("nobody"), &args);
     assert!(!without.status.success() && said(&without).contains("kinit"), "{}", said(&without));
     let cache = kdc.kinit("krb5", "root", &kdc.path("keytabs/root"), "measuring", &[]);
@@ -62,23 +62,23 @@ fn flavours_are_measured_beside_each_other() {
             assert!(subject["operations"].as_u64() > Some(0) && subject["errors"] == 0, "{result}");
         }
     }
-    // The server saw each of them, and nothing without Kerberos.
+    // The server recorded operations under Kerberos flavours.
     assert!(!export.clients().is_empty());
     assert_eq!(std::fs::read_dir(export.data("..").join("data")).expect("a directory").count(), 0, "what was made is gone");
 }
 
 #[test]
-fn agents_hear_who_has_the_right_ticket() {
+fn agents_accept_requests_only_with_the_right_ticket() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
     kdc.add(&["host/localhost", "other"]);
     let (agent_keys, other_keys) = (kdc.keytab("agent", &["host/localhost"]), kdc.keytab("other", &["other"]));
     let export = Export::start(&kdc);
     let cache = kdc.kinit("krb5", "root", &kdc.path("keytabs/root"), "measuring", &[]);
     let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
-    // It measures with tickets of its own.
+    // The agent has tickets of its own.
     command.envs(kdc.environment("krb5")).env("KRB5CCNAME", &cache).args(["bench", "agent", "--listen", "127.0.0.1:0", "--principal"]);
     command.arg(format!("root@{REALM}")).arg("--keytab").arg(&agent_keys).stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut agent = Ending(command.spawn().expect("the binary starts"));
+    let mut agent = KillOnDrop(command.spawn().expect("the binary starts"));
     let mut line = String::new();
     BufReader::new(agent.0.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
     let port = line.trim().rsplit(':').next().expect("an address").to_owned();

@@ -17,7 +17,7 @@ use vouch_bench::{Case, Run, StopFlag};
 use vouch_oncrpc::{RecordReader, begin_record, end_record};
 use vouch_xdr::Writer;
 
-use crate::measuring::Served;
+use crate::bench::BenchServer;
 use crate::world::{World, eventually, free_port};
 
 #[test]
@@ -30,7 +30,7 @@ fn refusal_comes_with_advice() {
     let mut command =
         world.command(["export", "--dir", "data", "--options", "rw,insecure,all_squash", "--listen", &listen, "--lease", "5"]);
     let server = command.arg("--state").arg(world.path("exporting")).stdout(Stdio::null()).spawn().expect("the binary starts");
-    let served = Served { server, port, world };
+    let served = BenchServer { server, port, world };
     assert!(eventually(Duration::from_secs(60), || TcpStream::connect(&listen).is_ok()), "the export does not start");
     let target = served.target();
     if rustix::process::geteuid().is_root() {
@@ -52,8 +52,8 @@ impl ProgressSink for Silent {
 
 #[test]
 fn dropped_calls_count_as_errors_and_the_run_goes_on() {
-    let served = Served::new();
-    let address = dropping(SocketAddr::from(([127, 0, 0, 1], served.port)), 20);
+    let served = BenchServer::new();
+    let address = relay_with_limit(SocketAddr::from(([127, 0, 0, 1], served.port)), 20);
     let Ok(Target::Nfs(target)) = format!("nfs://{address}/export").parse() else { panic!("a target") };
     let (sec, service, server_cpu) = (Sec::Sys, None, None);
     let options =
@@ -79,12 +79,12 @@ fn dropped_calls_count_as_errors_and_the_run_goes_on() {
     assert_eq!(calls.histogram.count(), deep.operations + deep.errors);
     assert_eq!((shallow.errors, shallow.unanswered()), (0, 0));
     assert!(run.notes.iter().any(|note| note.contains("had no answer") && note.contains("window")), "{:?}", run.notes);
-    served.is_left_clean();
+    served.assert_clean();
 }
 
 /// A relay that drops calls beyond `limit` in flight and keeps the connection, like a server with
 /// too small an RPCSEC_GSS window.
-fn dropping(server: SocketAddr, limit: usize) -> SocketAddr {
+fn relay_with_limit(server: SocketAddr, limit: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let address = listener.local_addr().expect("a port");
     std::thread::spawn(move || {
@@ -133,7 +133,7 @@ fn pump(mut from: TcpStream, mut to: TcpStream, mut may_pass: impl FnMut() -> bo
 
 #[test]
 fn run_that_loses_a_server_reports_the_rest_and_fails() {
-    let (stays, mut goes) = (Served::new(), Served::new());
+    let (stays, mut goes) = (BenchServer::new(), BenchServer::new());
     let targets = [format!("stays={}", stays.target()), format!("goes={}", goes.target())];
     let mut command =
         stays.world.command(["bench", "concurrency", "--quick", "--seconds", "0.2", "--file-size", "2M", "--json", "run.json"]);
@@ -155,7 +155,7 @@ fn run_that_loses_a_server_reports_the_rest_and_fails() {
     assert_eq!(record["incomplete"], true);
     // The remaining server has results for every case.
     assert_eq!(record["results"].as_array().map(Vec::len), Some(14), "{table}");
-    stays.is_left_clean();
+    stays.assert_clean();
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn ctrl_c_removes_files_that_scp_copied() {
     let mut child = command.process_group(0).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts");
     let mut place = None;
     let begun = eventually(Duration::from_secs(60), || {
-        place = place.take().or_else(|| copied_to(child.id()));
+        place = place.take().or_else(|| scp_directory(child.id()));
         place.is_some()
     });
     let pid = rustix::process::Pid::from_raw(child.id() as i32).expect("a process");
@@ -231,7 +231,7 @@ fn ctrl_c_removes_files_that_scp_copied() {
 
 /// The directory that scp copies to, from the command line of a running scp; `run` is the process
 /// id of `vouch bench`.
-fn copied_to(run: u32) -> Option<String> {
+fn scp_directory(run: u32) -> Option<String> {
     let processes = std::fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     processes
         .filter_map(|pid| {
