@@ -186,14 +186,14 @@ impl Writer {
         self.shop.layout.root()
     }
 
-    /// The publisher's own directory in the database, which is made when it is missing.
+    /// The publisher's private directory in the database, created if missing.
     pub fn publisher_dir(&self) -> Result<PathBuf> {
         let path = self.shop.layout.publisher();
         self.shop.disk.create_dir(&path).map_err(Error::io("create", &path))?;
         Ok(path)
     }
 
-    /// Where a frame lies, those included that only this writer knows of.
+    /// Location of a frame, including uncommitted ones of this writer.
     pub(crate) fn place(&self, handle: &BlockHandle) -> Result<Option<Place>> {
         let before = self.index.read().clone();
         if let Some(place) = before.index.find(handle)? {
@@ -204,7 +204,7 @@ impl Writer {
                 return Ok(Some(*place));
             }
         }
-        // Between the two looks the record may have moved from the lane to a segment.
+        // Meanwhile the record may have moved from the lane to a segment.
         let after = self.index.read().clone();
         if after.version == before.version { Ok(None) } else { after.index.find(handle) }
     }
@@ -213,7 +213,7 @@ impl Writer {
         &self.lanes[class as usize]
     }
 
-    /// Appends a frame unless the lane or the index, as it is under the lane's lock, has it.
+    /// Appends a frame unless the lane or the index has it.
     fn append(&self, handle: &BlockHandle, frame: &[u8], looked_at: &RunIndex) -> Result<bool> {
         let kind = checked_kind(frame)?;
         let mutex = self.lane(PackClass::of(kind));
@@ -234,14 +234,14 @@ impl Writer {
         Ok(true)
     }
 
-    /// Appends a frame whatever the index has.
+    /// Appends a frame unconditionally.
     pub(crate) fn append_moved(&self, handle: &BlockHandle, frame: &[u8]) -> Result<()> {
         let lane = self.lane(PackClass::of(checked_kind(frame)?));
         self.append_locked(&mut lane.lock(), handle, frame)?;
         self.sync_overdue(lane)
     }
 
-    /// Syncs a full pack, without the lane's lock, when too many wait for that.
+    /// Syncs a full pack without the lane's lock, when too many wait.
     fn sync_overdue(&self, lane: &Mutex<Lane>) -> Result<()> {
         let overdue = lane.lock().overdue();
         if let Some(overdue) = overdue {
@@ -268,8 +268,7 @@ impl Writer {
         }
     }
 
-    /// After a failed write nobody knows what the file holds, so this writer adds nothing more to
-    /// any.
+    /// After a failed write the files' state is unknown, so this writer stops writing.
     pub(crate) fn or_break<T>(&self, result: Result<T>) -> Result<T> {
         result.inspect_err(|error| {
             let _ = self.broken.set(error.to_string());
@@ -304,7 +303,7 @@ impl FrameSink for Writer {
 }
 
 impl Drop for Writer {
-    /// Leaves as much as possible to the next writer.
+    /// Saves as much as possible for the next writer.
     fn drop(&mut self) {
         if self.broken.get().is_none() {
             for lane in &self.lanes {
@@ -316,7 +315,7 @@ impl Drop for Writer {
     }
 }
 
-/// [`PutCounts`] that many threads add to.
+/// Atomic [`PutCounts`].
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     new_frames: AtomicU64,
