@@ -34,7 +34,6 @@ pub(crate) fn in_flight_max(load: &Load) -> u32 {
     if load.read_percent == 100 { load.depth } else { load.depth.min(u32::try_from(blocks(load)).unwrap_or(u32::MAX)) }
 }
 
-/// Number of blocks in the file of a load.
 pub(crate) fn blocks(load: &Load) -> u64 {
     (load.file_len / u64::from(load.block)).max(1)
 }

@@ -87,7 +87,6 @@ impl Audit {
         self.config.deny.iter().filter(|path| !is_listed(path)).map(String::as_str).collect()
     }
 
-    /// Records that an entry of `deny` is no export any more.
     pub(super) fn record_missing_deny_export(&self, path: &str) {
         trail::act(
             &self.trail,
@@ -102,7 +101,6 @@ impl Audit {
         self.account.read().map_err(|error| error.to_string())
     }
 
-    /// Applies rules.
     pub(super) fn apply_rules(&self, new: NewRules) {
         self.account.put(&self.trail, &self.rules, new);
     }
@@ -112,7 +110,6 @@ impl Audit {
         self.account.started(&self.trail, &self.rules, concat!("vouch export ", env!("CARGO_PKG_VERSION")));
     }
 
-    /// Records a failed reload.
     pub(super) fn reload_failed(&self, why: &str) {
         self.account.failed(&self.trail, why);
     }
@@ -175,7 +172,6 @@ impl Audit {
         self.names.moved.save();
     }
 
-    /// Has moved paths saved if needed.
     fn save_moved_paths(&self) {
         if self.names.moved.request_save() && self.save_moved_paths.lock().as_ref().is_none_or(|(asks, _)| asks.send(()).is_err()) {
             self.names.moved.save_requested();

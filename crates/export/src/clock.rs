@@ -12,7 +12,6 @@ pub(super) fn now() -> Now {
     Now { mono_ms: mono_ms(), wall: Time { seconds: wall.tv_sec, nanos: u32::try_from(wall.tv_nsec).unwrap_or(0) } }
 }
 
-/// The monotonic clock.
 pub(super) fn mono_ms() -> u64 {
     let mono = clock_gettime(ClockId::MonotonicCoarse);
     // Seconds since boot are not negative.

@@ -155,7 +155,6 @@ pub(super) const CALLBACK_CONNECT_MAX: Duration = Duration::from_secs(3);
 
 /// Threads that connect to callback addresses.
 pub(super) const CALLBACK_DIALLERS_MAX: usize = 8;
-/// Callbacks that wait for a connection.
 pub(super) const CALLBACKS_WAITING_MAX: usize = 4096;
 
 /// Interval between scans for time-outs.

@@ -32,7 +32,6 @@ pub(crate) struct Quota {
     on_room: Box<dyn Fn() + Send + Sync>,
 }
 
-/// The share of one address.
 pub(crate) struct AddressShare {
     of: Arc<Quota>,
     used: AtomicUsize,
@@ -81,7 +80,6 @@ impl AddressShare {
         self.of.used.fetch_add(n, Ordering::SeqCst);
     }
 
-    /// Releases `n`.
     pub(crate) fn release(&self, n: usize) {
         self.used.fetch_sub(n, Ordering::SeqCst);
         let left = self.of.used.fetch_sub(n, Ordering::SeqCst) - n;
@@ -93,7 +91,6 @@ impl AddressShare {
     }
 }
 
-/// All shares of one address.
 pub(crate) struct AddressShares {
     /// Calls that wait.
     pub(crate) calls: AddressShare,
@@ -103,7 +100,6 @@ pub(crate) struct AddressShares {
     held: AddressShare,
 }
 
-/// All quotas.
 pub(crate) struct Quotas {
     pub(crate) calls: Arc<Quota>,
     pub(crate) waiting_len: Arc<Quota>,
@@ -121,7 +117,6 @@ impl Quotas {
         }
     }
 
-    /// Quotas with this limit on waiting calls.
     #[cfg(test)]
     pub(crate) fn with_calls_max(calls_max: usize, on_room: impl Fn() + Clone + Send + Sync + 'static) -> Self {
         let limits = Limits { waiting_calls_max: calls_max, ..Limits::default() };

@@ -16,7 +16,6 @@ use parking_lot::{Condvar, Mutex};
 use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use vouch_nfs4_server::Recovered;
 
-/// A change of the store.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Change {
     /// Store this record. Of two changes to one key, the one with the greater order wins.

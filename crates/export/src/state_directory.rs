@@ -69,7 +69,6 @@ impl StateDirectory {
         self.secret("server.id")
     }
 
-    /// Path of the recovery store.
     pub(super) fn recovery_path(&self) -> PathBuf {
         self.path.join("recovery.redb")
     }

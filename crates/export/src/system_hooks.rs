@@ -16,7 +16,6 @@ use crate::{ExportError, audit, gss};
 
 /// The system as the server sees it.
 pub(crate) struct SystemHooks {
-    /// Opens the file system of an export.
     pub(crate) opener: sources::OpenFileSystem,
     /// Reports false data of replicas to the audit trail.
     pub(crate) disbelief: Arc<audit::ReplicaFaultReporter>,
@@ -62,7 +61,6 @@ pub(crate) fn keytab_path(named: Option<PathBuf>) -> Option<PathBuf> {
     named.or_else(|| file_of(&vouch_gss_mit::default_keytab()?))
 }
 
-/// File of a keytab in the notation TYPE:NAME.
 fn file_of(keytab: &[u8]) -> Option<PathBuf> {
     // A name without a type is a file (MIT documentation, "keytab").
     let path = match keytab.iter().position(|byte| *byte == b':') {

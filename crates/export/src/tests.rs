@@ -79,7 +79,6 @@ impl Running {
         Self::start_in(change, SystemHooks::system(Box::new(move |_, _| Ok(Arc::new(files.clone())))))
     }
 
-    /// The same with these system hooks.
     fn start_in(change: impl FnOnce(&mut ExportConfig), seams: SystemHooks) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let list = directory.path().join("exports");

@@ -16,7 +16,6 @@ use crate::memory_quota::quota_address;
 
 type Task = Box<dyn FnOnce() + Send>;
 
-/// The origin of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum TaskOrigin {
     /// The server itself. Such tasks are never limited.
@@ -28,7 +27,6 @@ pub(crate) enum TaskOrigin {
 }
 
 impl TaskOrigin {
-    /// A call from this address.
     pub(crate) fn call(address: IpAddr) -> Self {
         TaskOrigin::Address(quota_address(address))
     }
@@ -60,7 +58,6 @@ struct Shared {
 #[derive(Default)]
 struct State {
     work: HashMap<TaskOrigin, Work>,
-    /// Origins with waiting tasks, in order of their turns.
     turns: VecDeque<TaskOrigin>,
     waiting: usize,
     running: usize,
@@ -167,14 +164,12 @@ impl State {
         self.waiting += 1;
     }
 
-    /// Whether a task of this origin may run now.
     fn may_run(&self, origin: TaskOrigin, threads_max: usize) -> bool {
         let mine = self.work.get(&origin).map_or(0, |work| work.running);
         // Each origin gets one thread, or nobody would get any in a small pool.
         origin == TaskOrigin::Server || mine == 0 || mine < threads_max.saturating_sub(self.running + 1).saturating_mul(SHARE)
     }
 
-    /// Takes the next task that may run.
     fn take(&mut self, threads_max: usize) -> Option<(TaskOrigin, Task)> {
         let at = self.turns.iter().position(|&origin| self.may_run(origin, threads_max))?;
         let origin = self.turns.remove(at).expect("the position was just found");
@@ -234,7 +229,6 @@ impl Shared {
     }
 }
 
-/// A task that panics has told so, and takes no thread with it.
 fn survive(task: impl FnOnce()) {
     // What it leaves behind is what any thread that panics would have left.
     if panic::catch_unwind(AssertUnwindSafe(task)).is_err() {

@@ -101,7 +101,6 @@ impl Acceptor for MitAcceptor {
 }
 
 impl MitAcceptor {
-    /// Whether the keytab is readable and has any key.
     fn has_keys(&self) -> bool {
         holds_key(self.gss, self.keytab.as_deref(), |_| true).unwrap_or(false)
     }

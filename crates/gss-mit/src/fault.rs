@@ -64,7 +64,6 @@ impl Fault {
         Self { what: format!("the Kerberos library can't be loaded: {reason}"), cure, major: FAILURE, minor: 0 }
     }
 
-    /// A refusal by this crate.
     pub(crate) fn refused(what: String, cure: &'static str) -> Self {
         Self { what, cure: Some(cure), major: FAILURE, minor: 0 }
     }
@@ -87,17 +86,14 @@ pub(crate) fn name_text(name: Vec<u8>) -> Result<String, Fault> {
 /// Remedy for key types older than AES.
 const OLD_ENCTYPE: &str = "old enctypes are not taken: give the principal AES keys (kadmin: cpw -randkey -e aes256-cts-hmac-sha1-96:normal nfs/HOST, then ktadd), or allow AES in permitted_enctypes of krb5.conf";
 
-/// Remedy for a key that the keytab lacks.
 const LACKS_KEY: &str = "the keytab lacks this key: write the present keys of the service to it (kadmin: ktadd -norandkey -k KEYTAB nfs/HOST), then let clients get new tickets (kdestroy, kinit); if it is there, allow its enctype in permitted_enctypes of krb5.conf";
 
-/// Remedy for a missing or empty keytab.
 const NO_KEYTAB: &str =
     "the keytab is missing, unreadable or empty: look at its path and rights, or give --keytab FILE with the keys of nfs/HOST";
 
 /// Remedy for a valid ticket whose sender lacks its key.
 const ALTERED: &str = "the ticket is good, and what came with it is not by its key: it was altered on its way, or somebody sent it who has only read it; look for who does that";
 
-/// Remedy for a client with another mechanism.
 const NO_TICKET: &str = "the client must use the mechanism of Kerberos V5 by itself (1.2.840.113554.1.2.2), neither SPNEGO nor another; if it is no NFS client of yours, nothing is wrong here";
 
 /// Side that failed.
@@ -111,7 +107,6 @@ pub(crate) enum Side {
 pub(crate) const FAILURE: u32 = 13 << 16;
 /// `GSS_S_NO_CRED`.
 const NO_CRED: u32 = 7 << 16;
-/// `GSS_S_CREDENTIALS_EXPIRED`.
 const CREDENTIALS_EXPIRED: u32 = 11 << 16;
 
 /// Time-related codes of RFC 4120, section 7.5.9.

@@ -40,7 +40,6 @@ const PRINCIPAL_OID: [u8; 10] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02,
 /// 1.2.840.113554.1.2.1.4: service@host (RFC 2743, section 4.1).
 const HOST_BASED_OID: [u8; 10] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x01, 0x04];
 
-/// `GSS_S_CONTINUE_NEEDED`.
 const CONTINUE_NEEDED: u32 = 1;
 /// Bits of a major status that are failures: calling and routine errors (RFC 2744, section 3.9.1).
 const FAILED: u32 = 0xffff_0000;
@@ -50,7 +49,6 @@ const FAILED: u32 = 0xffff_0000;
 const ROUTINE: u32 = 0x00ff_0000;
 pub(crate) const CONTEXT_EXPIRED: u32 = 12 << 16;
 
-/// Form of a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NameForm {
     /// `nfs/host.example.org@EXAMPLE.ORG`.
@@ -66,7 +64,6 @@ pub(crate) enum Usage {
     Accept = 2,
 }
 
-/// A credential.
 pub(crate) struct Cred {
     handle: Handle,
     gss: &'static Gss,
@@ -96,7 +93,6 @@ pub(crate) struct Context {
 // SAFETY: a context is plain memory of the library's, used by one thread at a time.
 unsafe impl Send for Context {}
 
-/// Whether an exchange is complete.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exchange {
     Complete,
@@ -138,7 +134,6 @@ impl Gss {
         loaded.as_ref().map_err(String::as_str)
     }
 
-    /// Acquires a credential: of `name`, or any available one.
     pub(crate) fn acquire(&'static self, name: Option<&Name>, usage: Usage, stores: &[(&str, CString)]) -> Result<Cred, Status> {
         let keys: Vec<CString> = stores.iter().map(|(key, _)| CString::new(*key).expect("our own words hold no zero byte")).collect();
         let elements: Vec<KeyValue> =

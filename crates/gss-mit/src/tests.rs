@@ -17,7 +17,6 @@ use crate::ticket::tests::token_for;
 use crate::ticket::{Request, subkey};
 use crate::{ClientSource, MitAcceptor, MitInitiator, check_keytab};
 
-/// Keytab of the child that gets tickets.
 const CHILD: &str = "VOUCH_TEST_GETS_TICKETS";
 const SERVICE: &str = "nfs/localhost";
 
@@ -160,7 +159,6 @@ fn keytab(path: &std::path::Path, principals: &[[&str; 2]]) {
     std::fs::write(path, bytes).expect("a file");
 }
 
-/// Reason for refusing a forged ticket for a service.
 fn refused(acceptor: &MitAcceptor, service: &[&[u8]]) -> String {
     let Accept::Failed { reason, .. } = acceptor.accept(None, &token_for(service, 18, 300)) else {
         panic!("no key is needed to make it up")

@@ -44,7 +44,6 @@ impl Ticket {
 
 /// Encrypted parts of an AP-REQ (RFC 4120, section 5.5.1).
 pub(crate) struct Request<'a> {
-    /// The ticket.
     pub(crate) ticket: &'a [u8],
     /// Enctype and ciphertext of the authenticator.
     pub(crate) authenticator: (i32, &'a [u8]),
@@ -79,7 +78,6 @@ pub(crate) fn made_s(authenticator: &[u8]) -> Option<u64> {
     Some((days.checked_sub(DAYS_TO_1970)? * 24 + number(8..10)?) * 3600 + number(10..12)? * 60 + number(12..14)?)
 }
 
-/// The subkey in an authenticator.
 #[cfg(test)]
 pub(crate) fn subkey(authenticator: &[u8]) -> Option<&[u8]> {
     let (_, fields) = element(authenticator, 0x62).and_then(|(_, body)| element(body, 0x30))?;
@@ -110,7 +108,6 @@ impl std::fmt::Display for Ticket {
     }
 }
 
-/// Names of refused enctypes.
 pub(crate) fn old_name(enctype: i32) -> String {
     match enctype {
         1..=3 => "single DES".into(),
@@ -130,7 +127,6 @@ fn text(bytes: &[u8]) -> String {
 
 const TEXT_LEN_MAX: usize = 256;
 
-/// Tag, contents and rest of the first DER element.
 fn element_any(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = bytes.split_first()?;
     let (&first, rest) = rest.split_first()?;
@@ -146,7 +142,6 @@ fn element_any(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((tag, body, rest))
 }
 
-/// Rest and contents of the first element, if it has this tag.
 fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     element_any(bytes).filter(|(found, ..)| *found == tag).map(|(_, body, rest)| (rest, body))
 }

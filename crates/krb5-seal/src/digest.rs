@@ -43,7 +43,6 @@ pub(crate) trait Digest: Sized + 'static {
         None
     }
 
-    /// Pads of this hash, if `key` is of it.
     fn pads(key: &HmacKey) -> Option<&HmacPads<Self>>;
 }
 
@@ -232,7 +231,6 @@ impl<D: Digest> HmacPads<D> {
     }
 }
 
-/// HMAC key of any of the hashes.
 pub(crate) enum HmacKey {
     Sha1(HmacPads<Sha1>),
     Sha256(HmacPads<Sha256>),

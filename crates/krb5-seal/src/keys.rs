@@ -109,7 +109,6 @@ impl ContextKeys {
         TOKEN_HEADER_LEN + self.enctype.checksum_len()
     }
 
-    /// Flags of tokens from `sender`, without Sealed.
     pub(crate) fn flags_of(&self, sender: Role) -> u8 {
         let acceptor = if sender == Role::Acceptor { crate::token::SENT_BY_ACCEPTOR } else { 0 };
         acceptor | if self.acceptor_subkey { crate::token::ACCEPTOR_SUBKEY } else { 0 }

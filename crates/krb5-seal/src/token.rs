@@ -89,7 +89,6 @@ impl std::fmt::Debug for MicToken {
     }
 }
 
-/// Header of a MIC token to send.
 pub(crate) fn mic_header(keys: &ContextKeys, seq: u64) -> [u8; TOKEN_HEADER_LEN] {
     let mut header = [0xff; TOKEN_HEADER_LEN];
     header[..2].copy_from_slice(&MIC_ID);
@@ -109,7 +108,6 @@ pub(crate) fn wrap_header(keys: &ContextKeys, seq: u64, sealed: bool, extra_coun
     header
 }
 
-/// Header of a Wrap token, still unverified.
 #[derive(Clone, Copy)]
 pub(crate) struct WrapHeader {
     pub(crate) bytes: [u8; TOKEN_HEADER_LEN],

@@ -68,9 +68,7 @@ struct Worker {
     open_file: Option<OpenFile>,
     /// Client identifier under which the file was opened or reclaimed.
     opened_by: ClientId,
-    /// Time of the last reply.
     last_reply_at: Instant,
-    /// Duration of each interruption.
     interruptions: Vec<Duration>,
 }
 
@@ -124,7 +122,6 @@ impl Worker {
         }
     }
 
-    /// Prepares a retry after a temporary error, or returns the error.
     async fn prepare_retry(&mut self, error: Error) -> Result<(), Error> {
         match error.status() {
             Some(Status::GRACE | Status::DELAY) => tokio::time::sleep(Duration::from_millis(100)).await,
@@ -182,5 +179,4 @@ fn text(number: u64) -> Vec<u8> {
 
 const FILE_LEN: usize = 5000;
 
-/// Maximum duration of an interruption.
 const INTERRUPTION_MAX: Duration = Duration::from_secs(60);

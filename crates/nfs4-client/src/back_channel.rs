@@ -51,7 +51,6 @@ pub struct BackChannel {
     minor: u32,
     session: Option<SessionId>,
     slots: Vec<Slot>,
-    /// Security that callbacks must have.
     security: Option<CallbackSecurity>,
 }
 

@@ -22,7 +22,6 @@ impl std::fmt::Debug for CallbackSecurity {
     }
 }
 
-/// Result of verifying a callback.
 pub(crate) enum VerifiedCallback {
     /// An authentic call and its arguments.
     Call(Box<GssCall>, Vec<u8>),
@@ -46,7 +45,6 @@ impl CallbackSecurity {
         CallbackSec::Gss(GssCallbackHandles { service, from_server: Bytes(&self.from_server), from_client })
     }
 
-    /// Verifies the callback `call`, which was decoded from `record`.
     pub(crate) fn verify(&self, record: &[u8], call: &Call<'_>) -> VerifiedCallback {
         if call.cred.flavor != Flavor::RPCSEC_GSS {
             return VerifiedCallback::Denied(AuthStat::TOO_WEAK);

@@ -122,7 +122,6 @@ struct Connection {
     task: Option<tokio::task::AbortHandle>,
 }
 
-/// State of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LinkState {
     /// The connection carries calls.

@@ -79,7 +79,6 @@ impl<'c> Compound<'c> {
     }
 }
 
-/// Packs attributes into `w`.
 pub(crate) fn pack<'a>(attributes: &Attributes<'_>, w: &'a mut Writer) -> vouch_nfs4::Fattr<'a> {
     attributes.encode(Attributes::KNOWN, w);
     let mut r = vouch_xdr::Reader::new(w.as_bytes());

@@ -71,7 +71,6 @@ pub struct Completion<'a> {
     pub outcome: Result<ReplyBody<'a>, Error>,
 }
 
-/// A call in flight.
 #[derive(Debug, Clone, Copy)]
 struct InFlightCall {
     xid: u32,
@@ -96,7 +95,6 @@ pub struct Core {
     previous_context: Option<PreviousContext>,
     xid_high: u32,
     session: Option<SessionId>,
-    /// Whether the session has state protection.
     is_state_protected: bool,
     /// Limits of the session.
     request_len_max: usize,
@@ -310,7 +308,6 @@ impl Core {
         self.calls[at].filter(|call| call.xid == xid).map(|call| (at, call))
     }
 
-    /// Completes a call with its opened reply.
     fn complete<'a>(&mut self, at: usize, call: InFlightCall, opened: Result<&'a [u8], Error>) -> Result<Completion<'a>, Error> {
         // A reply with a wrong verifier may be forged, so the call keeps waiting.
         if let Err(error @ Error::Protection(_)) = opened {

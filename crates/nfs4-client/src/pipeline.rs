@@ -22,7 +22,6 @@ use crate::{
 mod handshake_io;
 mod shutdown;
 
-/// One connection.
 struct Connection {
     stream: TcpStream,
     input: RecordBuffer,

@@ -10,7 +10,6 @@ pub(crate) const SLOTS_MAX: usize = 1024;
 pub(crate) struct Slots {
     /// Sequence number of the last executed call of each slot.
     seqs: Vec<SlotSeq>,
-    /// A bit for each free slot.
     free: [u64; SLOTS_MAX / 64],
     /// Current number of usable slots. The server can reduce it.
     limit: usize,
@@ -57,14 +56,12 @@ impl Slots {
         self.seqs[at].next()
     }
 
-    /// Returns the highest slot in use.
     pub(crate) fn highest(&self) -> SlotId {
         let used = |word: usize| !self.free[word] & mask(self.seqs.len(), word);
         let word = (0..self.free.len()).rev().find(|&word| used(word) != 0);
         SlotId(word.map_or(0, |word| word as u32 * 64 + 63 - used(word).leading_zeros()))
     }
 
-    /// Limits slots to `target`, as the server requests.
     pub(crate) fn set_target(&mut self, target: SlotId) {
         self.limit = (target.0 as usize).saturating_add(1).clamp(1, self.seqs.len());
     }

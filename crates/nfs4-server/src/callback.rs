@@ -11,7 +11,6 @@ use crate::Effect;
 use crate::filehandle::{HandleCodec, HandleTarget};
 use crate::state::{CallbackAnswer, CallbackCredential, CallbackOp, FileKey, HolderAttributes, OutgoingCallback};
 
-/// Encodes a callback for the driver.
 pub(crate) fn encode(callback: &OutgoingCallback, xid: u32, handles: &HandleCodec) -> Effect {
     let mut args = Writer::new();
     let null = callback.op == CallbackOp::Null;

@@ -44,7 +44,6 @@ impl HandleCodec {
         HandleCodec { key }
     }
 
-    /// Makes the filehandle of a target.
     pub(crate) fn seal(&self, named: &HandleTarget) -> Filehandle {
         let mut bytes = [0u8; FILEHANDLE_LEN_MAX];
         bytes[0] = VERSION;

@@ -41,7 +41,6 @@ pub struct Server {
     reply_cache: ReplyCache,
     anonymous: AnonymousOpens,
     connections: AtomicU64,
-    /// Peer addresses of connections, for the status report.
     peers: Mutex<HashMap<ConnectionId, SocketAddr>>,
     callback_xids: AtomicU32,
     /// Next order number of a record change.
@@ -121,7 +120,6 @@ impl Server {
         debug_assert!(set.is_ok(), "a server's driver is one");
     }
 
-    /// Whether a context can protect callbacks for this principal.
     pub(crate) fn calls_back_by(&self, from_server: &[u8], principal: &Principal) -> bool {
         self.callback_contexts.get().is_some_and(|contexts| contexts.is_usable(from_server, principal))
     }
@@ -253,7 +251,6 @@ impl Server {
         Verifier((self.config.boot ^ losses).to_be_bytes())
     }
 
-    /// Tracks syncs and their failures.
     pub(crate) fn sync_tracker(&self) -> &SyncTracker {
         &self.sync_tracker
     }

@@ -13,7 +13,6 @@ pub(super) trait Service {
     /// Type of files that hold answers.
     type File: Clone + PartialEq;
 
-    /// Answers a request record by appending to `output`.
     fn answer(&self, record: &[u8], output: &mut Output<Self::File>) -> Result<(), NotRpc>;
 }
 

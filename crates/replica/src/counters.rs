@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A counter.
 #[derive(Debug, Default)]
 pub(super) struct Count(AtomicU64);
 

@@ -73,7 +73,6 @@ impl Report {
         (healthy, json + "\n")
     }
 
-    /// The metrics page.
     pub(super) fn metrics(&self) -> String {
         let mut page = Page(String::new());
         page.family("vouch_build_info", "gauge", "The running version.");

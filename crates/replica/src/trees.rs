@@ -40,12 +40,10 @@ pub(super) struct Trees {
 }
 
 impl Trees {
-    /// The tree with this HOSTID.
     pub(super) fn get(&self, hostid: &HostId) -> Option<Arc<Tree>> {
         self.by_hostid.read().get(hostid).cloned()
     }
 
-    /// All trees in order of HOSTID.
     pub(super) fn all(&self) -> Vec<Arc<Tree>> {
         let mut all: Vec<_> = self.by_hostid.read().values().cloned().collect();
         all.sort_by_key(|tree| tree.hostid);
@@ -79,7 +77,6 @@ impl Trees {
     }
 }
 
-/// A tree.
 #[derive(Debug)]
 pub(super) struct Tree {
     hostid: HostId,

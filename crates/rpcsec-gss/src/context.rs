@@ -44,7 +44,6 @@ pub struct ServerContext {
 }
 
 impl ServerContext {
-    /// A new context. `now_ms`: monotonic clock.
     pub(crate) fn new(handle: ContextHandle, established: EstablishedContext, now_ms: u64) -> Self {
         Self {
             handle,

@@ -106,7 +106,6 @@ impl<P> Contexts<P> {
         context
     }
 
-    /// The context to evict for this principal.
     fn longest_unused(&mut self, principal: &str, now_ms: u64) -> Option<ContextHandle> {
         let mut least: Option<(u64, ContextHandle)> = None;
         for _ in 0..LOOKS_MAX {

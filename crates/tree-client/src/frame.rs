@@ -46,7 +46,6 @@ impl Frame {
         })
     }
 
-    /// The kind of the frame.
     pub(crate) const fn kind(&self) -> FrameKind {
         match self {
             Self::Leaf(_) => FrameKind::Leaf,

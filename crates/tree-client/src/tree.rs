@@ -160,7 +160,6 @@ impl Tree {
 }
 
 impl Tree {
-    /// Starts an operation: checks freshness, and returns its deadline.
     pub(crate) async fn start_operation(&self) -> Result<Instant> {
         let deadline = Instant::now() + self.client.options.deadline;
         if !self.freshness.is_fresh() {
@@ -274,7 +273,6 @@ impl Tree {
         self.client.memory.contains(self.number, handle)
     }
 
-    /// A frame from the disk cache, verified. Blocks on the disk.
     fn disk_frame(&self, kind: FrameKind, handle: &BlockHandle) -> Option<Frame> {
         let disk = self.client.disk.as_ref()?;
         self.verify_disk_frame(kind, handle, disk.get(handle)?)

@@ -100,7 +100,6 @@ pub(crate) fn detach(path: &Path) -> Result<(), MountError> {
     }
 }
 
-/// Device number of the vouch mount at `path`, if there is one.
 pub(crate) fn device_at(path: &Path) -> Option<String> {
     mount_at(path).ok().flatten().filter(Mount::is_ours).map(|mount| mount.device)
 }

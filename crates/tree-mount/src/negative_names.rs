@@ -30,7 +30,6 @@ impl NegativeNames {
         held.then_some((directory, name))
     }
 
-    /// Removes and returns all names of a directory.
     pub(crate) fn drain(&mut self, directory: NodeId) -> Vec<Box<[u8]>> {
         self.by_directory.remove(&directory).into_iter().flatten().collect()
     }

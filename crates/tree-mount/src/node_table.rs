@@ -120,7 +120,6 @@ impl<V: Owner> NodeTable<V> {
         self.inner.lock().nodes.get(&id).map(|node| node.view.clone())
     }
 
-    /// The first path of a node: directory and name.
     pub(crate) fn path(&self, id: NodeId) -> Option<(NodeId, Box<[u8]>)> {
         self.inner.lock().nodes.get(&id).map(|node| (node.view.parent, node.name.clone()))
     }
@@ -165,12 +164,10 @@ impl<V: Owner> NodeTable<V> {
         self.inner.lock().nodes.len()
     }
 
-    /// The known names in a directory.
     pub(crate) fn children(&self, directory: NodeId) -> Vec<KnownChild> {
         self.inner.lock().children_of(directory)
     }
 
-    /// All nodes of a tree, with their types.
     pub(crate) fn all_of(&self, volume: &Arc<V>) -> Vec<(NodeId, FileType)> {
         let inner = self.inner.lock();
         let ours = |node: &Node<V>| node.view.volume.as_ref().is_some_and(|v| Arc::ptr_eq(v, volume));
@@ -224,7 +221,6 @@ impl<V: Owner> NodeTable<V> {
         }
     }
 
-    /// Marks all nodes below a removed directory as removed; returns them.
     pub(crate) fn remove_below(&self, directory: NodeId) -> Vec<NodeId> {
         let mut inner = self.inner.lock();
         let (mut buried, mut queue) = (Vec::new(), vec![directory]);

@@ -24,7 +24,6 @@ impl MountState {
         KernelRequest { caller, operation, opcode, id, name: None, found: None, executes: false, offset: None }
     }
 
-    /// Reports a successful request; returns when the report is recorded.
     pub(crate) async fn observe_done(&self, request: &KernelRequest, read: Option<u64>) {
         if let Some(recorded) = self.report(request, None, read) {
             recorded.await;
@@ -91,7 +90,6 @@ impl MountState {
         })
     }
 
-    /// Starts an open file; returns its handle.
     pub(crate) fn start_open_file(&self, request: &KernelRequest, passes_through: bool) -> u64 {
         let (Some(observed), Some(caller)) = (&self.observed, request.caller) else { return 0 };
         let handle = observed.next.fetch_add(1, Ordering::Relaxed);
@@ -118,7 +116,6 @@ impl MountState {
         }
     }
 
-    /// Ends all open files, because the mount ends.
     pub(crate) fn end_all_open_files(&self) {
         let Some(observed) = &self.observed else { return };
         let open_files = std::mem::take(&mut *observed.open_files.lock());

@@ -107,7 +107,6 @@ impl MountState {
         }
     }
 
-    /// Updates a backing file to the content of its node.
     async fn update_backing_file(&self, id: NodeId, backing: &BackingFile) -> Result<(), OpError> {
         let mut whole = backing.whole.lock().await;
         let (view, volume) = self.view(id)?;

@@ -24,7 +24,6 @@ use crate::volume::Volume;
 type NameIn = (NodeId, Box<[u8]>);
 
 impl MountState {
-    /// Looks up `name` in a directory; counts a lookup.
     pub(crate) async fn lookup(self: &Arc<Self>, directory: NodeId, name: &[u8]) -> Result<LookupResult, OpError> {
         if let (MountKind::Namespace(namespace), NodeId::ROOT) = (&self.kind, directory) {
             return namespace.lookup(self, name).await;

@@ -32,7 +32,6 @@ pub(crate) struct Volume {
     next_refresh: Mutex<Option<Instant>>,
     /// Earliest next refresh because of a missing frame.
     next_refresh_for_missing: Mutex<Option<Instant>>,
-    /// Readers of large files, with their read-ahead.
     readers: Cache<NodeId, Arc<FileReader>>,
     pub(crate) negative_names: Mutex<NegativeNames>,
     /// Earlier versions of directories, for running listings.
@@ -199,7 +198,6 @@ impl Volume {
         }
     }
 
-    /// The version of a directory with this tag.
     pub(crate) fn older_directory(&self, id: NodeId, tag: u32) -> Option<Arc<Inode>> {
         self.older_directories.lock().iter().rev().find(|(i, t, _)| *i == id && *t == tag).map(|(_, _, inode)| inode.clone())
     }

@@ -62,7 +62,6 @@ struct LargeProgress {
 }
 
 impl Walk<'_> {
-    /// A chunk as a separate job.
     pub(crate) fn chunk_job<'s>(&'s self, scope: &Scope<'s>, node: Arc<Node>, chunk: Range<usize>) {
         self.chunk(scope, &node, chunk);
         if node.complete() {
@@ -331,7 +330,6 @@ impl Walk<'_> {
         })
     }
 
-    /// Delivers a large file, or reads it again.
     fn large_deliver<'s>(&'s self, scope: &Scope<'s>, mut target: Target, result: Result<Read, Trouble>) {
         let (node, index, claimed) = (target.node.clone(), target.index, target.claimed);
         let listing = node.look().listing;

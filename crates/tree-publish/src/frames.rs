@@ -21,7 +21,6 @@ impl<'a> Frames<'a> {
         &self.iv
     }
 
-    /// Stores a payload; returns the frame's handle.
     pub(crate) fn put(&self, kind: FrameKind, payload: &[u8]) -> Result<BlockHandle, Error> {
         let stored = frame::build(kind, payload, self.level);
         let handle = self.iv.handle_of(&stored);

@@ -56,7 +56,6 @@ impl Listing {
         self.names.len()
     }
 
-    /// The name with this index.
     pub(crate) fn name(&self, index: usize) -> &[u8] {
         name(&self.bytes, self.names[index])
     }

@@ -141,7 +141,6 @@ impl Node {
         self.repeated.load(Ordering::Relaxed)
     }
 
-    /// Path of the directory, or of a name in it.
     pub(crate) fn path(&self, name: Option<&[u8]>) -> Vec<u8> {
         let mut names = name.into_iter().collect::<Vec<_>>();
         let mut node = self;
@@ -167,7 +166,6 @@ impl Node {
             })
     }
 
-    /// The open directory, reopened if needed.
     pub(crate) fn directory(&self, descriptors: &Descriptors) -> Result<Arc<OpenDirectory>, Trouble> {
         // Reopens from the nearest open parent, and checks that each directory is the same.
         let mut closed = Vec::new();

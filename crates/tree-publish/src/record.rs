@@ -10,7 +10,6 @@ use crate::attributes::Fingerprint;
 /// A directory of the previous revision. 16 bytes for each entry.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Record {
-    /// Top page.
     pub(crate) top: Option<PageRef>,
     pub(crate) subdirs: u32,
     pub(crate) opaque: bool,
@@ -21,7 +20,6 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Content as in the directory's inode.
     pub(crate) fn content(&self) -> Content {
         Content::Directory { entries: self.prints.len() as u64, subdirs: self.subdirs, opaque: self.opaque, top: self.top }
     }
@@ -76,7 +74,6 @@ impl Earlier {
         Self { record, sorted: OnceLock::new() }
     }
 
-    /// Whether entry `index` of the record has this fingerprint.
     pub(crate) fn is_at(&self, index: usize, print: &Fingerprint) -> bool {
         *print != Fingerprint::UNTRUSTED && self.record.prints.get(index) == Some(print)
     }

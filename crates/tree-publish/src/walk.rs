@@ -290,7 +290,6 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// An inode with these attributes.
 pub(crate) fn inode(attributes: &Attributes, link_group: u64, xattrs: vouch_tree::Blob, content: Content) -> Inode {
     Inode {
         mode: attributes.permissions(),

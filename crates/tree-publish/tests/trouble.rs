@@ -15,7 +15,6 @@ use vouch_tree::keyfile::{Role, write_secret};
 use vouch_tree_publish::{Error, Fault, Options, Progress, Signer, check_places, publish};
 use vouch_tree_store::{Database, WriteOptions};
 
-/// Runs `work` on a thread without capabilities.
 fn without_privilege<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -84,7 +83,6 @@ fn file_that_changes_once_is_read_again() {
     publisher.tree().compare(&publisher.source());
 }
 
-/// Repeats `change` while `work` runs.
 fn while_changing<T>(mut change: impl FnMut() + Send, work: impl FnOnce() -> T) -> T {
     let (begun, done) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {

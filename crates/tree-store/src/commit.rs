@@ -164,7 +164,6 @@ impl Writer {
         Ok(obsolete)
     }
 
-    /// Syncs segments without a manifest, and adds all to `next`.
     fn sync_segments(&self, old: &RunIndex, next: &mut Manifest) -> Result<()> {
         let shop = &self.shop;
         let mut index = self.index.write();

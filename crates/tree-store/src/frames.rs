@@ -50,7 +50,6 @@ pub struct Progress {
 /// Progress callback, called by several threads a few times a second.
 pub type ProgressFn<'a> = dyn Fn(Progress) + Sync + 'a;
 
-/// Kind of a storable frame.
 pub(crate) fn checked_kind(frame: &[u8]) -> Result<FrameKind> {
     if frame.len() < FRAME_LEN_MIN {
         return Err(Error::Frame("shorter than its two bytes of header"));

@@ -90,7 +90,6 @@ pub(crate) enum Run<'a> {
     Fresh(&'a [Entry]),
 }
 
-/// Sequential reader of a run.
 enum RunReader<'a> {
     Segment(usize, Scan<'a>),
     Fresh(&'a [Entry]),

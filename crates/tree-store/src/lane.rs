@@ -66,7 +66,6 @@ impl Lane {
         Self { class, open: None, fresh: HashMap::default(), sealed: Vec::new(), unsynced: VecDeque::new() }
     }
 
-    /// Appends a frame, which must be new.
     pub(crate) fn append(&mut self, shop: &Workshop, handle: &BlockHandle, kind: FrameKind, frame: &[u8]) -> Result<()> {
         debug_assert_eq!(PackClass::of(kind), self.class);
         let len = u32::try_from(frame.len()).map_err(|_| Error::Frame("longer than 4 GiB"))?;

@@ -21,7 +21,6 @@ impl Layout {
         self.root.join("manifest")
     }
 
-    /// Path of the next manifest before its rename.
     pub(crate) fn manifest_next(&self) -> PathBuf {
         self.root.join("manifest.next")
     }
@@ -91,14 +90,12 @@ impl PackClass {
     }
 }
 
-/// Parses class and id from a pack's file name.
 pub(crate) fn parse_pack_name(name: &str) -> Option<(PackClass, u32)> {
     let (letter, id) = name.strip_suffix(".pack")?.split_once('-')?;
     let class = PackClass::BOTH.into_iter().find(|class| letter.len() == 1 && letter.starts_with(class.letter()))?;
     Some((class, parse_id(id)?))
 }
 
-/// Parses the id from a segment's file name.
 pub(crate) fn parse_segment_name(name: &str) -> Option<u32> {
     parse_id(name.strip_suffix(".segment")?)
 }

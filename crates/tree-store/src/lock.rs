@@ -24,7 +24,6 @@ impl WriterLock {
         is_file && std::fs::read(path).is_ok_and(|text| text.iter().all(|byte| byte.is_ascii_digit() || *byte == b'\n'))
     }
 
-    /// Takes the lock, waiting up to `wait`.
     pub(crate) fn take(layout: &Layout, wait: Duration) -> Result<Self> {
         let path = layout.lock();
         let mut file = OpenOptions::new()

@@ -28,7 +28,6 @@ const MAGIC: [u8; 8] = *b"VOUCHPAK";
 const VERSION: u32 = 1;
 const FOUND: u32 = 1;
 
-/// Header of a pack: class and iv.
 pub(crate) fn header(class: PackClass, iv: &Iv) -> [u8; HEADER_LEN] {
     let mut bytes = [0; HEADER_LEN];
     bytes[..8].copy_from_slice(&MAGIC);
@@ -38,7 +37,6 @@ pub(crate) fn header(class: PackClass, iv: &Iv) -> [u8; HEADER_LEN] {
     bytes
 }
 
-/// Bytes before a frame in its record.
 pub(crate) fn record_head(frame_len: u32) -> [u8; RECORD_HEAD_LEN] {
     let mut bytes = [0; RECORD_HEAD_LEN];
     bytes[..4].copy_from_slice(&FOUND.to_be_bytes());
@@ -51,7 +49,6 @@ pub(crate) fn record_pad(frame_len: usize) -> &'static [u8] {
     &[0; 3][..pad_len(frame_len)]
 }
 
-/// Length of a frame's record.
 pub(crate) const fn record_len(frame_len: u32) -> u32 {
     RECORD_HEAD_LEN as u32 + frame_len + pad_len(frame_len as usize) as u32
 }

@@ -130,7 +130,6 @@ impl PackFiles {
         Self { open_count_max: OPEN_COUNT_MAX, open: RwLock::default() }
     }
 
-    /// The open pack; opens it if needed.
     pub(crate) fn open(&self, layout: &Layout, class: PackClass, id: u32, iv: &Iv) -> Result<Arc<PackFile>> {
         if let Some(kept) = self.open.read().get(&id) {
             kept.used.store(true, Ordering::Relaxed);

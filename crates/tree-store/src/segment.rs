@@ -275,7 +275,6 @@ fn read_error(path: &Path) -> impl FnOnce(io::Error) -> Error {
     }
 }
 
-/// Writes a segment sequentially.
 #[derive(Debug)]
 pub(crate) struct SegmentWriter {
     path: PathBuf,

@@ -213,7 +213,6 @@ impl Writer {
         &self.lanes[class as usize]
     }
 
-    /// Appends a frame unless the lane or the index has it.
     fn append(&self, handle: &BlockHandle, frame: &[u8], looked_at: &RunIndex) -> Result<bool> {
         let kind = checked_kind(frame)?;
         let mutex = self.lane(PackClass::of(kind));
@@ -234,7 +233,6 @@ impl Writer {
         Ok(true)
     }
 
-    /// Appends a frame unconditionally.
     pub(crate) fn append_moved(&self, handle: &BlockHandle, frame: &[u8]) -> Result<()> {
         let lane = self.lane(PackClass::of(checked_kind(frame)?));
         self.append_locked(&mut lane.lock(), handle, frame)?;
@@ -315,7 +313,6 @@ impl Drop for Writer {
     }
 }
 
-/// Atomic [`PutCounts`].
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     new_frames: AtomicU64,

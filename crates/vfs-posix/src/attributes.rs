@@ -35,7 +35,6 @@ impl Node {
         self.attributes_of(&stat(self.as_fd()).or_error()?)
     }
 
-    /// Attributes from a `statx` of this file.
     pub(crate) fn attributes_of(&self, stat: &Statx) -> Result<Attributes> {
         attributes(stat, &self.mount, self.changes(changed_ns(stat)))
     }
@@ -55,7 +54,6 @@ fn changed_ns(stat: &Statx) -> u64 {
     (stat.stx_ctime.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(stat.stx_ctime.tv_nsec.into())
 }
 
-/// Attributes of a file on `mount` with our `changes`.
 pub(crate) fn attributes(stat: &Statx, mount: &Mount, changes: u64) -> Result<Attributes> {
     Ok(Attributes {
         file_type: file_type(stat).ok_or(Error::WrongType)?,
@@ -87,7 +85,6 @@ pub(crate) fn part_of(stat: &Statx, mount: &Mount) -> u64 {
     mount.fsid ^ (u64::from(device.0) << 32 | u64::from(device.1)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Type of the file.
 pub(crate) fn file_type(stat: &Statx) -> Option<FileType> {
     Some(match fs::FileType::from_raw_mode(stat.stx_mode.into()) {
         fs::FileType::RegularFile => FileType::Regular,

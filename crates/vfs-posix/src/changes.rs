@@ -23,7 +23,6 @@ pub(crate) struct Changes {
     last: AtomicU64,
 }
 
-/// A file system, and the file's identity there.
 type Key = (SystemId, FileId);
 
 type Known = HashMap<Key, Weak<Changes>>;

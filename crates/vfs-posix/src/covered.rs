@@ -189,7 +189,6 @@ fn covered(directory: &Node, inode: u64, kind: fs::FileType) -> Covered {
     Covered { directory: directory.id, inode, file_type }
 }
 
-/// Whether a file system is mounted at a name of the directory.
 pub(crate) fn is_mount_point(directory: &Node, name: &CStr) -> bool {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let mount = fs::statx(directory, name, flags, StatxFlags::MNT_ID).or_error();

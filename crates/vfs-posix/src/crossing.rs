@@ -33,7 +33,6 @@ impl Inner {
         known(self).ok_or(Error::Stale)
     }
 
-    /// Home file system of a file.
     pub(crate) fn home(&self, id: &FileId) -> Home {
         // A file on a missing file system is stale; its home does not matter.
         handle::home_of(id, |fsid| self.mount(fsid).map_or(SystemId::UNKNOWN, |mount| mount.system))

@@ -3,7 +3,6 @@
 use rustix::io::Errno;
 use vouch_vfs::Error;
 
-/// The error for an errno.
 pub(crate) fn error(errno: Errno) -> Error {
     match errno {
         Errno::NOENT => Error::NotFound,

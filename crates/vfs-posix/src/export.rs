@@ -146,7 +146,6 @@ impl PosixFs {
 /// Maximum link count reported to clients; the file system's own limit shows when reached.
 const LINKS_MAX: u32 = 65_000;
 
-/// Identity of an open file on `mount`.
 pub(crate) fn identify(fd: BorrowedFd<'_>, mount: &Mount) -> Result<FileId, Errno> {
     if mount.handles {
         let (handle, _) = ffi::name_to_handle(fd, c"")?;
@@ -170,7 +169,6 @@ impl Inner {
         fs::openat(&self.descriptors, name.as_c_str(), flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
     }
 
-    /// `/proc/self/fd` and the descriptor's name there.
     pub(crate) fn descriptor_name(&self, fd: BorrowedFd<'_>) -> (BorrowedFd<'_>, rustix::path::DecInt) {
         (self.descriptors.as_fd(), rustix::path::DecInt::from_fd(fd))
     }

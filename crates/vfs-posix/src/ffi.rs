@@ -124,7 +124,6 @@ pub(crate) fn read_at(fd: BorrowedFd<'_>, offset: u64, len: usize, probe: bool, 
     Ok((kept, read > len))
 }
 
-/// Number of pages of the range in the page cache.
 pub(crate) fn cached_pages(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<u64> {
     const SYS_CACHESTAT: libc::c_long = 451;
     let range = [offset, len];

@@ -71,7 +71,6 @@ fn bytes(id: &FileId, record: Option<&(FileId, Vec<u8>)>) -> Vec<u8> {
     [&sum(&body).to_be_bytes()[..], &body].concat()
 }
 
-/// Parses the first record; returns the rest.
 fn parse(bytes: &[u8]) -> Option<(FileId, Record, &[u8])> {
     let (told, body) = bytes.split_first_chunk()?;
     let (len, _) = body.split_first_chunk()?;

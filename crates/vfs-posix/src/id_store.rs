@@ -93,7 +93,6 @@ impl IdStore {
         Ok(store)
     }
 
-    /// Notes the name of a file in `directory`.
     pub(crate) fn note(&self, id: &FileId, directory: &FileId, name: &[u8]) {
         let sum = self.hasher.hash_one((directory, name));
         if self.written.get(id) == Some(sum) {
@@ -123,7 +122,6 @@ impl IdStore {
         Some((FileId::new(directory)?, name.to_vec()))
     }
 
-    /// Removes a file.
     pub(crate) fn forget(&self, id: &FileId) {
         self.written.remove(id);
         self.pending.lock().put(*id, None);

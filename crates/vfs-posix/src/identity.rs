@@ -97,7 +97,6 @@ pub fn leave_callers() -> Result<()> {
     })
 }
 
-/// Runs `call` with this umask.
 pub(crate) fn with_umask<T>(mask: Option<u16>, call: impl FnOnce() -> T) -> T {
     let Some(mask) = mask else { return call() };
     umask(Mode::from_raw_mode((mask & 0o777).into()));

@@ -14,7 +14,6 @@ use parking_lot::RwLock;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
-/// The journal of a file system that commits in order.
 pub(crate) struct Journal {
     /// File to change for a commit; created at first use.
     marker: RwLock<Option<OwnedFd>>,

@@ -23,7 +23,6 @@ pub(crate) struct Mount {
     pub(crate) device: (u32, u32),
     /// Identity of the kernel's file system, the same through any mount, subvolume or directory.
     pub(crate) system: SystemId,
-    /// Whether it is the root's.
     pub(crate) is_root: bool,
     /// Whether it has file handles.
     pub(crate) handles: bool,

@@ -17,7 +17,6 @@ use crate::changes::Changes;
 use crate::handle;
 use crate::mount::Mount;
 
-/// A file.
 pub(crate) struct Node {
     pub(crate) id: FileId,
     pub(crate) file_type: FileType,
@@ -86,7 +85,6 @@ impl AsFd for Node {
     }
 }
 
-/// Open count and node of each open file.
 type OpenNodes = HashMap<FileId, (usize, Weak<Node>)>;
 
 /// Locks that open files are spread over.

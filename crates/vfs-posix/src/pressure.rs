@@ -26,7 +26,6 @@ impl Pressure {
         }
     }
 
-    /// Notes the duration of a write.
     pub(crate) fn note(&self, took: Duration, now_ms: impl FnOnce() -> u64) {
         if took >= LONG {
             self.until_ms.fetch_max(now_ms() + BELIEVED_MS, Ordering::Relaxed);

@@ -218,7 +218,6 @@ impl Inner {
         }
     }
 
-    /// Opens a name in a directory, with its file system.
     fn open_name(&self, directory: &Node, name: &CStr) -> Result<(OwnedFd, Arc<Mount>)> {
         let within = if self.options.cross_mounts { WITHIN } else { WITHIN | ResolveFlags::NO_XDEV };
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -81,7 +81,6 @@ impl Node {
     }
 }
 
-/// Calls with the usual buffer, then with the largest.
 fn growing(call: impl Fn(&mut Vec<u8>) -> std::result::Result<usize, Errno>) -> std::result::Result<Vec<u8>, Errno> {
     let mut buffer = Vec::with_capacity(LEN_USUAL);
     match call(&mut buffer) {

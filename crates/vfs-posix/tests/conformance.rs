@@ -103,7 +103,6 @@ fn conforms_as_ordinary_user() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A thread inherits its creator's identity; [`leave_callers`] resets it.
 #[test]
 fn leave_callers_resets_inherited_identity() {
     if !can_serve_others() {

@@ -35,7 +35,6 @@ pub(crate) fn attributes(node: &Node, fsid: u64, change: u64) -> Attributes {
     }
 }
 
-/// The type as a `vfs` type.
 pub(crate) const fn file_type(file_type: TreeType) -> FileType {
     match file_type {
         TreeType::Regular => FileType::Regular,

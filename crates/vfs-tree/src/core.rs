@@ -153,7 +153,6 @@ impl Core {
         self.runtime.block_on(work).map_err(error)
     }
 
-    /// Revisions shown before a generation, newest first.
     pub(crate) fn shown_before(&self, generation: u64) -> Vec<Arc<Revision>> {
         self.shown.read().iter().filter(|shown| shown.generation < generation).map(|shown| shown.revision.clone()).collect()
     }
@@ -176,7 +175,6 @@ impl Core {
         self.referred.lock().get(directory).map(|of| of.names.iter().cloned().collect()).unwrap_or_default()
     }
 
-    /// Attributes of a node.
     pub(crate) fn attributes(&self, node: &Node) -> Attributes {
         attributes(node, self.identities.fsid(), self.change(node))
     }
@@ -258,7 +256,6 @@ impl Asking<'_> {
         acl_in(&*self.xattrs(node)?, kind)
     }
 
-    /// Whether the caller has all rights in `wanted` (READ, EXECUTE).
     pub(crate) fn may(&self, caller: &Caller, node: &Node, wanted: u8) -> Result<()> {
         rights::may(caller, &node.inode, &self.acl(node, PosixAclKind::Access)?, wanted)
     }

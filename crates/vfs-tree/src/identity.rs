@@ -95,7 +95,6 @@ impl Identities {
         }
     }
 
-    /// Hash of a path.
     pub(crate) fn hash(&self, path: &[u8]) -> [u8; HASH_LEN] {
         let hash = blake3::keyed_hash(&self.key, path);
         *hash.as_bytes().first_chunk().expect("a hash has 32 bytes")

@@ -24,12 +24,10 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Path of a name in this directory.
     pub(crate) fn path_of(&self, name: &[u8]) -> Vec<u8> {
         if self.path.is_empty() { name.to_vec() } else { [&self.path[..], b"/", name].concat() }
     }
 
-    /// Whether the directory is opaque.
     pub(crate) fn is_opaque(&self) -> bool {
         matches!(self.inode.content, Content::Directory { opaque: true, .. })
     }

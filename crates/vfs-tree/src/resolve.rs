@@ -72,7 +72,6 @@ impl Asking<'_> {
         Ok(Some(node))
     }
 
-    /// The cached directory at a path.
     fn known(&self, path: &[u8]) -> Option<Arc<Node>> {
         let id = self.core.identities.of(path, FileType::Directory);
         self.core.nodes.get(&id).filter(|node| node.generation >= self.generation)
@@ -83,7 +82,6 @@ impl Asking<'_> {
         self.remember(self.core.root, Arc::default(), InodeNumber::ROOT, self.revision.root())
     }
 
-    /// The entry of a name in a directory as a node.
     pub(crate) fn enter(&self, directory: &Node, name: &[u8], inode: &Inode) -> Result<Arc<Node>> {
         let path = directory.path_of(name);
         if path.len() > PATH_LEN_MAX {

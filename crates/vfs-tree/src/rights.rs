@@ -17,7 +17,6 @@ pub(crate) fn may(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: u8) ->
     if granted & wanted == wanted { Ok(()) } else { Err(Error::Access) }
 }
 
-/// The rights in `wanted` that the caller has.
 pub(crate) fn access(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: Access) -> Access {
     let rules: &[(Access, u8)] = if inode.is_directory() {
         &[(Access::READ, READ), (Access::LOOKUP, EXECUTE), (Access::XATTR_READ, READ), (Access::XATTR_LIST, READ)]

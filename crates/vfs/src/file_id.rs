@@ -51,7 +51,6 @@ impl SystemId {
         SystemId(self.0 | KIND)
     }
 
-    /// A file system in memory, by its number in this process.
     pub(crate) fn of_memory(number: u64) -> Self {
         SystemId(number | KIND << 1 | KIND)
     }

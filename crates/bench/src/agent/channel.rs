@@ -276,7 +276,6 @@ impl Channel {
         serde_json::from_str(text).map(Some).map_err(|error| Error::Refused(format!("{name}: {error}")))
     }
 
-    /// Splits the connection into a sender and a receiver.
     pub(super) fn split(self) -> Result<(Self, Receiver), Error> {
         let failed = || Error::io("a connection");
         let output = self.output.try_clone().map_err(failed())?;

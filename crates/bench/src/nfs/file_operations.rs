@@ -26,7 +26,6 @@ impl Session {
         })
     }
 
-    /// Entries of a directory, each with whether it is a directory.
     pub(super) fn list(&mut self, directory: &Filehandle, stop: &StopFlag) -> Result<Vec<(Vec<u8>, bool)>, Error> {
         let (mut cookie, mut verifier, mut entries) = (Cookie(0), Verifier::default(), Vec::new());
         loop {

@@ -51,7 +51,6 @@ impl<'a> ReadWriteMix<'a> {
         Self { pages, file, number, load, blocks, next, seed, written, pending, last, only: None, data }
     }
 
-    /// Reads only these blocks, once.
     pub(super) fn read_back_only(mut self, blocks: Vec<u64>) -> Self {
         self.only = Some(blocks);
         self

@@ -173,7 +173,6 @@ impl<'a> LoadRun<'a> {
         self.count_unanswered(in_flight);
     }
 
-    /// Counts the calls in flight as unanswered after the connection failed.
     pub(super) fn fail(&mut self, in_flight: usize, error: CallError) {
         self.count_unanswered(in_flight);
         self.error.get_or_insert(error);

@@ -41,7 +41,6 @@ struct World {
     halves: Vec<(Vec<u8>, usize, Vec<u8>)>,
     /// GETATTRs to answer before falling silent.
     answers: Option<u32>,
-    /// OPENs until one is dropped.
     drop_open: Option<u32>,
     /// Client addresses that sent GETATTR.
     asked_on: BTreeSet<SocketAddr>,

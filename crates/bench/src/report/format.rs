@@ -25,7 +25,6 @@ pub(super) fn figure(metric: Metric, value: f64) -> String {
     }
 }
 
-/// Title of the axis for a metric.
 pub(super) fn axis(metric: Metric) -> &'static str {
     match metric {
         Metric::BytesPerSecond => "MB/s",
@@ -34,7 +33,6 @@ pub(super) fn axis(metric: Metric) -> &'static str {
     }
 }
 
-/// A value in the unit of its axis.
 pub(super) fn on_axis(metric: Metric, value: f64) -> f64 {
     if metric == Metric::BytesPerSecond { value / 1e6 } else { value }
 }

@@ -34,7 +34,6 @@ pub fn table(run: &Run) -> String {
     escape::lines(&text)
 }
 
-/// The rows of one panel.
 fn panel_rows(run: &Run, results: &[&CaseResult]) -> String {
     let others = other_names(results);
     let head = HEAD.map(|name| name.replace("95%", &confidence(results)));

@@ -58,7 +58,6 @@ impl ExportSubject {
     }
 }
 
-/// The server process. Dropping it ends the process.
 struct Server {
     child: ChildProcess,
     port: u16,

@@ -95,7 +95,6 @@ impl Configuration {
         text
     }
 
-    /// Whether less is recorded, or less durably, than before.
     fn is_less_than(&self, before: &Configuration) -> bool {
         let parse = |rules: &Option<Vec<u8>>| match rules {
             None => Some(Rules::everything()),

@@ -24,7 +24,6 @@ pub(super) struct Configuration {
 pub(super) struct Kept {
     /// Longest time until a seal, nanoseconds.
     pub(super) seal_ns: u64,
-    /// Retention.
     pub(super) retention: Retention,
 }
 

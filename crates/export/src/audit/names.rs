@@ -98,7 +98,6 @@ pub(super) struct Others {
     pub(super) links: Vec<Arc<[u8]>>,
     /// Former paths of the file, or of a directory above it.
     pub(super) former: Vec<Arc<[u8]>>,
-    /// Whether there may be more.
     pub(super) are_more: bool,
 }
 
@@ -228,12 +227,10 @@ impl Names {
         count
     }
 
-    /// File of a name, if known.
     fn child(&self, export: &Export, directory: &FileId, name: &[u8]) -> Option<FileId> {
         self.children.get(&Child(&Node::of(export.id, directory), name)).map(|file| file.file())
     }
 
-    /// Path of a name in a directory.
     fn below(&self, export: &Export, directory: Option<&FileId>, name: &[u8]) -> Arc<[u8]> {
         match directory {
             Some(directory) => self.below_node(export, &Node::of(export.id, directory), name),
@@ -346,7 +343,6 @@ impl Names {
         }
     }
 
-    /// Learns a name. Returns whether this is the file's primary name.
     fn learn(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8], rules: &Rules, certainty: LinkCertainty) -> bool {
         let key = Node::of(export.id, file);
         let link = (Node::of(export.id, directory), Name::from(name));
@@ -461,7 +457,6 @@ impl Names {
         Some(path)
     }
 
-    /// Path from the file system now.
     fn ask(&self, export: &Export, file: &FileId) -> Option<Arc<[u8]>> {
         let below = export.file_system.path(file)?;
         let mut path = export.source.as_bytes().to_vec();

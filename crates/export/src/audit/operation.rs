@@ -152,7 +152,6 @@ impl Audit {
     }
 }
 
-/// Paths of an operation's files, borrowed from [`Paths`].
 struct FilePaths<'p> {
     path: &'p [u8],
     new_path: &'p [u8],

@@ -41,7 +41,6 @@ impl<'a> Refused<'a> {
         Refused { connection: Some(connection.id().0), ..Self::from(why, connection.peer()) }
     }
 
-    /// A refusal without a connection.
     pub(crate) fn from(why: Refusal, peer: SocketAddr) -> Self {
         Refused { why, peer, connection: None, flavour: Flavour::None, principal: "", user: None, export: "", enctype: None, detail: "" }
     }

@@ -24,7 +24,6 @@ impl BlockedOn {
         if names { BlockedOn::NameService } else { BlockedOn::Disk }
     }
 }
-/// Calls that wait for a group commit, by export.
 #[derive(Default)]
 pub(crate) struct CommitQueue {
     pub(super) waiting: Mutex<HashMap<ExportId, Vec<BlockedCall>>>,

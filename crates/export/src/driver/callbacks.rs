@@ -112,7 +112,6 @@ impl Driver {
         }
     }
 
-    /// Handles the reply to a callback.
     pub(crate) fn answered(self: &Arc<Self>, connection: &Connection, xid: u32, record: &[u8]) {
         // No callback waits for this reply: it is late or forged.
         let Some(id) = connection.find_callback(xid) else { return };

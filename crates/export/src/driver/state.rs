@@ -55,7 +55,6 @@ pub(crate) struct Driver {
     pub(crate) gss: Option<Arc<Gss>>,
     /// The audit trail, if there is one.
     pub(crate) audit: Option<Arc<Audit>>,
-    /// The exports, for the status.
     pub(crate) exports: Mutex<Vec<ExportStatus>>,
     pub(crate) hosts: Arc<Hosts>,
     /// Longest call in bytes.

@@ -28,7 +28,6 @@ impl FileSystemOpener {
         FileSystemOpener { state: state.to_owned(), stores: Mutex::default(), trees: Trees::new(state, fault_observer) }
     }
 
-    /// Opens the file system of a source.
     pub(crate) fn open(&self, source: &Source, options: &Options) -> io::Result<Arc<dyn FileSystem>> {
         match source {
             Source::Directory(path) => self.directory(Path::new(OsStr::from_bytes(path)), options),

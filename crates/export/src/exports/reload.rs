@@ -101,7 +101,6 @@ pub(crate) fn read_principal_map(path: Option<&Path>) -> Result<PrincipalMap, Ex
     })
 }
 
-/// Status of the exports.
 pub(crate) fn list(exports: &vouch_nfs4_server::Exports) -> Vec<ExportStatus> {
     let path = |parts: &[Vec<u8>]| {
         let joined: String = parts.iter().map(|part| format!("/{}", vouch_daemon::printable::printable(part))).collect();

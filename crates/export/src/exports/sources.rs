@@ -88,7 +88,6 @@ fn cure(error: &io::Error) -> &'static str {
     }
 }
 
-/// Opens the file system behind a source.
 pub(crate) type OpenFileSystem = Box<dyn Fn(&Source, &Options) -> io::Result<Arc<dyn FileSystem>> + Send + Sync>;
 
 /// Loads exports repeatedly. File systems that stay exported stay open.
@@ -101,7 +100,6 @@ pub(crate) struct Sources {
     named: Mutex<(Vec<String>, Vec<String>, bool)>,
 }
 
-/// An open file system.
 #[derive(Clone)]
 struct Known {
     file_system: Arc<dyn FileSystem>,

@@ -25,7 +25,6 @@ struct Calling {
     context: Weak<ServerContext>,
 }
 
-/// Verification of an answer.
 pub(crate) enum Answered {
     /// The callback was unprotected, so there is nothing to verify.
     Plain,

@@ -41,7 +41,6 @@ pub(crate) struct Gss {
     pub(super) refusals: Mutex<Throttle>,
 }
 
-/// Counters of contexts and calls.
 #[derive(Default)]
 pub(crate) struct GssCounts {
     /// Created contexts.
@@ -79,7 +78,6 @@ impl Gss {
         Ok(Gss { check_keys: Box::new(move || check_keytab(keytab.as_deref(), SERVICE)), ..gss })
     }
 
-    /// Checks that the keytab has a key of the service now.
     pub(crate) fn check_keys(&self) -> Result<(), Fault> {
         // Only the server's user may read the keytab.
         as_ourselves();

@@ -58,7 +58,6 @@ impl Initiator for Claimer {
     }
 }
 
-/// Server contexts with one context, and the client's side of it.
 pub(crate) fn context(service: Service) -> (Arc<Gss>, ClientContext) {
     let gss = Arc::new(Gss::by(Arc::new(Believer), || ()));
     let initiation = Initiation::begin(Claimer, service).unwrap();

@@ -47,7 +47,6 @@ struct Known {
 }
 
 impl Known {
-    /// Whether a client has no record or a stale one.
     fn is_stale(&self, client: &IpAddr) -> bool {
         self.clients.get(client).is_none_or(ClientRecord::is_stale)
     }
@@ -110,7 +109,6 @@ impl Hosts {
         *self.connected.lock().entry(client.to_canonical()).or_default() += 1;
     }
 
-    /// Counts a closed connection.
     pub(crate) fn connection_closed(&self, client: IpAddr) {
         if let Entry::Occupied(mut count) = self.connected.lock().entry(client.to_canonical()) {
             *count.get_mut() -= 1;
@@ -408,7 +406,6 @@ impl Hosts {
         self.known.read().clients.get(&client).is_some_and(|met| met.answered.is_some())
     }
 
-    /// Whether a host in the exports has this address.
     pub(crate) fn has_address(&self, host: &str, client: IpAddr) -> bool {
         self.known.read().addresses.get(host).is_some_and(|addresses| addresses.contains(&client))
     }
@@ -436,7 +433,6 @@ impl Hosts {
         found
     }
 
-    /// Name of a client with a record.
     pub(crate) fn name(&self, client: IpAddr) -> Option<Arc<str>> {
         if !self.has_names.load(Ordering::Relaxed) {
             return None;

@@ -10,7 +10,6 @@ use crate::hosts::Hosts;
 use crate::thread_pool::{Pool, TaskOrigin};
 use crate::transport::accept;
 
-/// The schedule.
 pub(crate) struct RefreshSchedule {
     every_ms: u64,
     /// Addresses of the hosts in the exports.

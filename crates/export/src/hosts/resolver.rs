@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 
 /// A resolver. Tests have their own.
 pub(crate) trait Resolver: Send + Sync {
-    /// Addresses of a host; empty if there is no such host.
     fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NoAnswer>;
     /// Lower-case name of the host with this address.
     fn name(&self, address: IpAddr) -> Result<Option<String>, NoAnswer>;

@@ -42,7 +42,6 @@ impl Idmap {
         idmap
     }
 
-    /// Account of a principal in the static map.
     pub(super) fn local(&self, principal: &str) -> Option<&str> {
         self.accounts.get(principal).map(String::as_str)
     }

@@ -43,7 +43,6 @@ pub(crate) struct Accounts<S> {
 
 /// A squash setting as part of a key.
 type Rule = (u8, u32, u32);
-/// Key of a cached caller.
 type CallerKey = (Principal, Rule);
 
 impl<S: NameService> Accounts<S> {
@@ -62,7 +61,6 @@ impl<S: NameService> Accounts<S> {
         }
     }
 
-    /// Replaces the principal map and clears the caches.
     pub(crate) fn replace_map(&self, map: PrincipalMap) {
         *self.map.write() = Arc::new(map);
         self.forget();

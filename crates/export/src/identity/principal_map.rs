@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::fmt;
 
-/// The map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PrincipalMap {
     lines: Vec<(Box<str>, Account)>,

@@ -35,7 +35,6 @@ pub(crate) trait NameService: Send + Sync {
     fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, NameServiceDown>;
     fn group(&self, gid: u32) -> Result<Option<String>, NameServiceDown>;
     fn group_by_name(&self, name: &str) -> Result<Option<u32>, NameServiceDown>;
-    /// Groups of a user, including the primary group.
     fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, NameServiceDown>;
     /// Local name of a principal, by `auth_to_local` of krb5.conf.
     fn local_name(&self, principal: &str) -> LocalName;

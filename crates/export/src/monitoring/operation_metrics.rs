@@ -14,7 +14,6 @@ use vouch_nfs4_server::{ConnectionId, ExportId, Observation, Observer};
 use crate::limits::METRIC_CLIENTS_MAX;
 use crate::monitoring::counter::Counter;
 
-/// The counters.
 pub(crate) struct Metrics {
     /// Counters by operation, one set for each thread.
     shards: Mutex<Shards>,
@@ -245,7 +244,6 @@ fn totals(out: &mut String, label: &str, all: &[(String, Arc<Totals>)]) {
     }
 }
 
-/// Writes HELP and TYPE of a metric.
 pub(crate) fn line(out: &mut String, metric: &str, help: &str, kind: &str) {
     let _ = writeln!(out, "# HELP {metric} {help}\n# TYPE {metric} {kind}");
 }

@@ -6,7 +6,6 @@ use crate::transport::connection_quota::ConnectionQuota;
 /// The counters.
 #[derive(Default)]
 pub(crate) struct Traffic {
-    /// Open connections by address.
     pub(crate) addresses: ConnectionQuota,
     pub(crate) accepted: Counter,
     pub(crate) refused: Counter,

@@ -50,7 +50,6 @@ pub struct Server {
     _state: StateDirectory,
 }
 
-/// All listening sockets of the server.
 pub(super) struct Sockets {
     pub(super) listeners: Vec<TcpListener>,
     pub(super) addresses: Vec<SocketAddr>,

@@ -319,7 +319,6 @@ fn keytab_change_is_recorded_even_while_stopped() {
     assert_eq!(read(directory.path()), all);
 }
 
-/// Records with this path or new path: operation, paths, detail, file.
 fn records(directory: &Path) -> Vec<(String, String, Vec<u8>)> {
     let mut found = Vec::new();
     entries(directory, 1, |entry| {

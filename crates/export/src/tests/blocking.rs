@@ -108,7 +108,6 @@ pub(super) fn start(change: impl FnOnce(&mut ExportConfig), files: &MemoryFs, na
     Running::start_in(set, seams)
 }
 
-/// A 4.0 COMPOUND by the superuser.
 pub(super) fn compound(xid: u32, ops: &[Args<'_>]) -> Vec<u8> {
     let mut body = Writer::new();
     CompoundHead { tag: b"", minor: 0, count: ops.len() as u32 }.encode(&mut body);

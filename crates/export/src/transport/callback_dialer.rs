@@ -37,7 +37,6 @@ impl CallbackDialers {
         }
     }
 
-    /// Removes a closed connection.
     pub(crate) fn closed(&self, address: SocketAddr, id: ConnectionId) {
         if let Entry::Occupied(entry) = self.targets.lock().entry(address)
             && matches!(entry.get(), Target::Connected(connected) if *connected == id)

@@ -27,7 +27,6 @@ pub(crate) enum Side {
     Callback,
 }
 
-/// A connection.
 pub(crate) struct Connection {
     socket: TcpStream,
     side: Side,
@@ -119,7 +118,6 @@ impl Connection {
         self.long_replies.store(long, Ordering::Relaxed);
     }
 
-    /// Seals a reply if necessary, and sends it.
     pub(crate) fn send_reply(&self, mut reply: Outgoing) {
         gss::seal_all([&mut reply]);
         self.send([reply], |_| {});

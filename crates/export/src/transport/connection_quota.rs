@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 use crate::limits::SHARE;
 use crate::memory_quota::quota_address;
 
-/// Number of connections of each address.
 #[derive(Default)]
 pub(crate) struct ConnectionQuota(Mutex<HashMap<IpAddr, usize>>);
 

@@ -68,7 +68,6 @@ impl Inbox {
         }
     }
 
-    /// All messages.
     pub(crate) fn take(&self) -> Vec<Message> {
         std::mem::take(&mut *self.messages.lock())
     }

@@ -86,7 +86,6 @@ pub(crate) struct Batch {
     bytes: Bytes,
     at: usize,
     end: usize,
-    /// Its verified records, in order.
     verified: VecDeque<ProtectedRecord>,
 }
 

@@ -131,7 +131,6 @@ fn sealed(call: &GssCall, outcome: Accepted<'_>, buffer: Vec<u8>) -> (Vec<u8>, E
     (w.into_bytes(), envelope)
 }
 
-/// The answer to a call that is no COMPOUND of this program.
 fn other_than_compound(call: &Call<'_>) -> Option<Accepted<'static>> {
     match (call.program, call.version, call.procedure) {
         (PROGRAM, VERSION, COMPOUND) => None,

@@ -174,7 +174,6 @@ impl Worker {
         Some(connection)
     }
 
-    /// Runs one turn of a peer.
     fn turn(&mut self, slot: usize) {
         let Some(Some(peer)) = self.peers.get_mut(slot) else { return };
         match peer.turn(&mut self.scratch, &self.driver) {

@@ -14,7 +14,6 @@ use crate::driver::Driver;
 use crate::gss;
 use crate::transport::receive::{Batch, FreshRead};
 
-/// A read that waits in the batch.
 pub(crate) struct BatchedRead {
     /// Index of its peer.
     slot: usize,

@@ -86,7 +86,6 @@ pub(super) struct Keyblock {
     pub(super) contents: *const u8,
 }
 
-/// `krb5_keytab_entry`.
 #[repr(C)]
 pub(super) struct KeytabEntry {
     pub(super) magic: i32,
@@ -96,7 +95,6 @@ pub(super) struct KeytabEntry {
     pub(super) key: Keyblock,
 }
 
-/// `krb5_enc_data`.
 #[repr(C)]
 pub(super) struct EncData {
     pub(super) magic: i32,

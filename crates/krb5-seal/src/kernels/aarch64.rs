@@ -20,7 +20,6 @@ unsafe fn encrypt(items: &mut [CbcItem]) {
     unsafe { if items.len() <= 4 { lanes::encrypt(items, &FORMS4) } else { lanes::encrypt(items, &FORMS8) } }
 }
 
-/// See [`lanes::CbcWide`].
 #[target_feature(enable = "neon,aes")]
 unsafe fn wide<const N: usize, const ROUNDS: usize, const SAME: bool>(lanes: &mut CbcLanes<N>, blocks: usize) {
     let data = lanes.data;

@@ -153,7 +153,6 @@ pub(super) struct CbcLanes<const N: usize> {
 }
 
 impl<const N: usize> CbcLanes<N> {
-    /// Zero chains and no keys.
     pub(super) fn new(data: [*mut u8; N]) -> CbcLanes<N> {
         CbcLanes { keys: [const { [const { MaybeUninit::uninit() }; N] }; 15], chain: [[0; 16]; N], data }
     }
@@ -164,7 +163,6 @@ impl<const N: usize> CbcLanes<N> {
         }
     }
 
-    /// Wipes the keys of the first `count` lanes.
     pub(super) fn wipe_keys(&mut self, count: usize) {
         for column in &mut self.keys {
             column[..count].fill(MaybeUninit::new([0; 16]));

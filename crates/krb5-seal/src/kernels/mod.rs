@@ -64,7 +64,6 @@ pub(crate) struct CbcItem {
 /// Compression of a hash over a list of items.
 pub(crate) struct HashKernel<S> {
     pub(crate) name: &'static str,
-    /// Runs items; see [`HashItem`].
     pub(crate) many: unsafe fn(&mut [HashItem<S>]),
     /// Variant for short messages, on CPUs with instructions for this hash.
     pub(crate) few: Option<HashFew<S>>,
@@ -77,7 +76,6 @@ pub(crate) type HashFew<S> = unsafe fn(&mut [S; 2], [*const u8; 2], [usize; 2]);
 /// CBC encryption over a list of items.
 pub(crate) struct EncryptKernel {
     pub(crate) name: &'static str,
-    /// Runs items; see [`CbcItem`].
     pub(crate) many: unsafe fn(&mut [CbcItem]),
 }
 

@@ -37,7 +37,6 @@ impl State {
 }
 
 impl Shared {
-    /// Starts a task for the next work.
     pub(super) fn start_task(self: &Arc<Self>, state: &mut State) {
         let task = state.next_task();
         if task != BackgroundTask::None {

@@ -71,7 +71,6 @@ impl State {
         Some(self.identity.callback_security.clone().filter(|known| known.from_server == own.from_server).unwrap_or(own))
     }
 
-    /// Begins the handshake with the current context of the calls.
     pub(super) fn begin_handshake(&mut self, minor: u32) -> Handshake {
         if self.callbacks_use_call_context {
             self.identity.callback_security = self.callback_security_of_calls();

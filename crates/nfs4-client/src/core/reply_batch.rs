@@ -5,7 +5,6 @@ use vouch_oncrpc::{Accepted, Reply as RpcReply, ReplyBody as RpcBody};
 use super::{Completion, Core, denial_error, not_accepted};
 use crate::{Error, IncomingReply};
 
-/// A reply after opening.
 pub(crate) enum OpenedReply<'a> {
     /// The record is not a reply.
     Malformed(Error),
@@ -19,7 +18,6 @@ pub(crate) enum OpenedReply<'a> {
     },
 }
 
-/// Replies that are matched to their calls.
 pub(crate) struct MatchedReplies<'a> {
     opened: Vec<OpenedReply<'a>>,
     /// Replies to open. `places` has the index in `opened` and the transaction id of each.

@@ -61,7 +61,6 @@ fn keys(role: Role) -> Arc<ContextKeys> {
     Arc::new(ContextKeys::new(Enctype::ALL[0], &vec![7; Enctype::ALL[0].key_len()], role, true).expect("a key of the right length"))
 }
 
-/// A mechanism with one token in each direction.
 struct OneTokenMechanism;
 
 impl Initiator for OneTokenMechanism {

@@ -40,7 +40,6 @@ const EXECUTE: u32 = AceMask::EXECUTE.0;
 /// Flags of entries of a default ACL.
 const INHERIT: u32 = AceFlags::FILE_INHERIT.0 | AceFlags::DIRECTORY_INHERIT.0 | AceFlags::INHERIT_ONLY.0;
 
-/// The ACL of a mode.
 pub(crate) fn from_mode(mode: u16) -> PosixAcl {
     let entry = |tag, shift: u16| PosixAclEntry { tag, permissions: ((mode >> shift) & 7) as u8 };
     PosixAcl { entries: vec![entry(PosixAclTag::UserObject, 6), entry(PosixAclTag::GroupObject, 3), entry(PosixAclTag::Other, 0)] }

@@ -17,7 +17,6 @@ pub(crate) struct Settings {
     pub(crate) set: SetAttributes,
     /// Times of access and modification that a delegation's holder kept.
     pub(crate) kept: (Option<vouch_nfs4::Time>, Option<vouch_nfs4::Time>),
-    /// The access ACL.
     pub(crate) access_acl: Option<PosixAcl>,
     /// The default ACL of a directory; an empty one removes it.
     pub(crate) default_acl: Option<PosixAcl>,

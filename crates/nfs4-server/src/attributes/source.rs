@@ -98,7 +98,6 @@ impl CompoundContext<'_> {
         }
     }
 
-    /// Attributes that the object supports.
     pub(crate) fn supported(&self, object: &Object) -> Bitmap {
         match object {
             Object::Pseudo(_) => crate::attributes::supported(self.minor, &PSEUDO_TRAITS, false),

@@ -40,7 +40,6 @@ pub(crate) const SPACE: Bitmap = Bitmap::of(&[
     Attr::SPACE_TOTAL.0,
 ]);
 
-/// Attributes that need the ACL.
 pub(crate) const ACL: Bitmap = Bitmap::of(&[Attr::ACL.0, Attr::DACL.0]);
 
 const QUOTA: Bitmap = Bitmap::of(&[Attr::QUOTA_AVAIL_HARD.0, Attr::QUOTA_AVAIL_SOFT.0, Attr::QUOTA_USED.0]);

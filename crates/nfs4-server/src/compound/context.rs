@@ -41,7 +41,6 @@ pub(crate) struct PendingSync {
 }
 
 impl PendingSync {
-    /// The files, with their export.
     pub(crate) fn keys(&self) -> impl Iterator<Item = FileKey> {
         let export = &self.files.site.export;
         self.ids.iter().map(|&file| FileKey::new(export.id, file, export.file_system.home(&file)))
@@ -94,7 +93,6 @@ pub(crate) struct CallState {
     pub(crate) machine_admitted: bool,
     /// The current operation runs with the machine credential.
     pub(crate) machine_does: bool,
-    /// Patience with the name service.
     pub(crate) names: Patience,
     /// The current operation, its index among the results, and the position of its result.
     pub(crate) op: u32,
@@ -197,7 +195,6 @@ impl<'s> CompoundContext<'s> {
         file_of(self.current_object()?, otherwise)
     }
 
-    /// The saved file.
     pub(crate) fn saved_file(&self, otherwise: Status) -> Result<FileRef, OpError> {
         file_of(self.saved_object()?, otherwise)
     }
@@ -304,7 +301,6 @@ impl<'s> CompoundContext<'s> {
         }
     }
 
-    /// Flavour and port of the call.
     pub(crate) fn terms(&self) -> Terms {
         Terms { flavour: self.flavour, reserved_port: self.connection.peer().port() < 1024 }
     }
@@ -320,7 +316,6 @@ impl<'s> CompoundContext<'s> {
         self.session.as_ref().map(|running| running.turn.client)
     }
 
-    /// The proven principal.
     pub(crate) fn proven(&self) -> Option<Arc<str>> {
         match &self.principal {
             Principal::Gss { name } => Some(name.clone()),
@@ -336,7 +331,6 @@ impl<'s> CompoundContext<'s> {
         self.current_stateid.ok_or(Status::BAD_STATEID)
     }
 
-    /// Sets the current stateid.
     pub(crate) fn result_stateid(&mut self, stateid: Stateid) {
         self.current_stateid = Some(stateid);
     }
@@ -361,7 +355,6 @@ impl<'s> CompoundContext<'s> {
         self.pending_syncs.push(PendingSync { files: grant.clone(), ids: ids.to_vec(), result_at, results_before, op });
     }
 
-    /// Checks that the file is a directory.
     pub(crate) fn require_directory(&self, attributes: &Attributes) -> Result<(), Status> {
         match attributes.file_type {
             FileType::Directory => Ok(()),
@@ -379,7 +372,6 @@ fn file_of(object: Object, otherwise: Status) -> Result<FileRef, OpError> {
     }
 }
 
-/// Converts a directory change.
 pub(crate) fn change_info(change: DirectoryChange) -> ChangeInfo {
     ChangeInfo { atomic: change.atomic, before: ChangeId(change.before), after: ChangeId(change.after) }
 }

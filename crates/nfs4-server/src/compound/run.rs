@@ -39,7 +39,6 @@ pub struct Compound {
     /// Start of the COMPOUND results in `out`.
     pub(super) start: usize,
     pub(super) at: At,
-    /// The reply's head, once it is written.
     pub(super) head: Option<ReplyWriter>,
     /// Operations whose notification waits until their changes are durable.
     pub(super) deferred: Vec<DeferredNotification>,

@@ -19,7 +19,6 @@ pub(crate) struct Opening<'a> {
     pub(crate) operations: u32,
 }
 
-/// Result of SEQUENCE.
 pub(crate) enum Sequence {
     /// Continue. The result is encoded.
     Go,

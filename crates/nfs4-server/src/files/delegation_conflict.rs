@@ -19,12 +19,10 @@ const HELD: Bitmap = Bitmap::of(&[Attr::CHANGE.0, Attr::SIZE.0]);
 /// Attributes that it may also have changed if it keeps the file's times (RFC 9754, section 5).
 const HELD_TIMES: Bitmap = Bitmap::of(&[Attr::TIME_ACCESS.0, Attr::TIME_METADATA.0, Attr::TIME_MODIFY.0]);
 
-/// Recalls delegations before a name of the file changes.
 pub(crate) fn recall_for_change(context: &mut CompoundContext<'_>, file: &FileRef) -> Result<(), OpError> {
     touch(context, file, Touch::Name)
 }
 
-/// Recalls delegations before attributes change.
 pub(crate) fn recall_for_setattr(context: &mut CompoundContext<'_>, file: &FileRef, size: bool) -> Result<(), OpError> {
     touch(context, file, if size { Touch::Change } else { Touch::Attributes })
 }

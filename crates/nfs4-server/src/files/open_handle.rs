@@ -17,7 +17,6 @@ use crate::{ConnectionId, Effect, ExportId, Flavour, Job, Now, Observer, Princip
 /// A shared open file.
 pub(crate) type OpenHandle = Arc<OpenState>;
 
-/// An open file and the rights it was opened with.
 pub(crate) struct OpenState {
     open: Arc<dyn OpenFile>,
     opener: Arc<Caller>,
@@ -88,7 +87,6 @@ impl UsageCounter {
 }
 
 impl OpenState {
-    /// An open file.
     pub(crate) fn new(open: Arc<dyn OpenFile>, opener: &Arc<Caller>, address: IpAddr, since_ms: u64, origin: Option<Origin>) -> OpenState {
         let tally =
             Arc::new(UsageCounter { since_ms, read: AtomicU64::new(0), written: AtomicU64::new(0), delegation_used: Default::default() });
@@ -131,7 +129,6 @@ impl OpenState {
         Arc::ptr_eq(&self.opener, caller) || self.opener == *caller
     }
 
-    /// The open file.
     pub(crate) fn file(&self) -> &dyn OpenFile {
         &*self.open
     }
@@ -145,7 +142,6 @@ pub(crate) struct CloseQueue {
     rest: Vec<OpenState>,
 }
 
-/// Files closed at once.
 const CLOSES_AT_ONCE: usize = 256;
 
 impl CloseQueue {

@@ -28,7 +28,6 @@ pub(crate) struct CompletedOp<'a> {
     pub(crate) new_owner: (Option<u32>, Option<u32>),
     /// Bytes read and written.
     pub(crate) bytes: (u64, u64),
-    /// The observer's note.
     pub(crate) note: Option<&'a ObserverNote>,
 }
 
@@ -78,7 +77,6 @@ impl BackgroundCopyOp {
         }
     }
 
-    /// The status report entry of a fault.
     pub(crate) fn fault(&self, now: Now, status: Status, message: &str) -> ErrorReport {
         ErrorReport {
             at_seconds: now.wall.seconds,
@@ -126,11 +124,9 @@ pub(crate) struct DeferredNotification {
     new_owner: (Option<u32>, Option<u32>),
     bytes: (u64, u64),
     note: Option<ObserverNote>,
-    /// The export that it changed.
     changed: Option<ExportId>,
 }
 
-/// Arguments with owned names.
 struct OwnedArguments {
     name: Option<Box<[u8]>>,
     new_name: Option<Box<[u8]>>,

@@ -85,14 +85,12 @@ fn execute(context: &mut CompoundContext<'_>, args: &OpenArgs<'_>, client: Clien
     Ok(())
 }
 
-/// A share in the bits of ACCESS.
 fn granted(share: Share) -> u32 {
     let read = if share.reads() { Access::READ.0 } else { 0 };
     let write = if share.writes() { Access::MODIFY.0 | Access::EXTEND.0 } else { 0 };
     read | write
 }
 
-/// The claim, and the name if the claim has one.
 fn claim<'a>(context: &CompoundContext<'_>, claim: &OpenClaim<'a>) -> Result<(Claim, Option<Name<'a>>), OpError> {
     let since_4_1 = matches!(claim, OpenClaim::Fh | OpenClaim::DelegCurFh(_) | OpenClaim::DelegPrevFh);
     if context.minor == 0 && since_4_1 {

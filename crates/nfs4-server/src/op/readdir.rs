@@ -266,7 +266,6 @@ impl Listing {
     }
 }
 
-/// A view with the file number only.
 fn bare(context: &CompoundContext<'_>, file_number: u64) -> View {
     let never = Time::default();
     View {

@@ -29,7 +29,6 @@ pub(crate) const ROOT: PseudoId = PseudoId(1);
 pub(crate) struct Tree {
     nodes: HashMap<PseudoId, Node>,
     sites: HashMap<ExportId, Arc<Site>>,
-    /// Exports in configuration order.
     order: Vec<ExportId>,
     junctions: HashMap<(ExportId, FileId), BTreeMap<Vec<u8>, Place>>,
     /// By path: the directory of the upper export that it hangs in.
@@ -209,7 +208,6 @@ impl Tree {
         self.order.iter().filter_map(|id| self.site(*id))
     }
 
-    /// The export that hangs in a directory under this name.
     pub(crate) fn junction(&self, export: ExportId, directory: &FileId, name: &[u8]) -> Option<Place> {
         // Fast path: usually there are no junctions.
         if self.junctions.is_empty() {
@@ -218,7 +216,6 @@ impl Tree {
         self.junctions.get(&(export, *directory))?.get(name).copied()
     }
 
-    /// Whether an export hangs in this directory.
     pub(crate) fn has_junctions(&self, export: ExportId, directory: &FileId) -> bool {
         !self.junctions.is_empty() && self.junctions.contains_key(&(export, *directory))
     }
@@ -256,7 +253,6 @@ impl Tree {
 }
 
 impl Place {
-    /// The export there.
     pub(crate) fn export(self) -> Option<ExportId> {
         self.export
     }
@@ -267,7 +263,6 @@ impl Node {
         self.children.get(&listed(name)).copied()
     }
 
-    /// Entries after a cookie: cookie, name and place.
     pub(crate) fn children_after(&self, cookie: u64) -> impl Iterator<Item = (u64, &[u8], Place)> {
         let from = cookie.checked_add(1).map(|next| self.children.range((next, Vec::new())..));
         from.into_iter().flatten().map(|((cookie, name), place)| (*cookie, &name[..], *place))
@@ -292,7 +287,6 @@ impl Site {
         self.is_opened_anew(before) && system(&self.root) != SystemId::UNKNOWN && system(file) == SystemId::UNKNOWN
     }
 
-    /// Whether the export may show other files than before.
     pub(crate) fn is_opened_anew(&self, before: &Site) -> bool {
         !Arc::ptr_eq(&self.export.file_system, &before.export.file_system)
     }
@@ -313,7 +307,6 @@ impl Site {
         })
     }
 
-    /// The target of the root's filehandle.
     pub(crate) fn handle(&self) -> HandleTarget {
         HandleTarget::File(self.export.id, self.root)
     }

@@ -64,7 +64,6 @@ pub struct ErrorReport {
     pub message: String,
 }
 
-/// Builds the report from the state's status.
 pub(crate) fn of_state(status: &StateStatus, peer: impl Fn(ConnectionId) -> Option<SocketAddr>) -> StatusReport {
     let clients = status.clients.iter().map(|client| ClientReport {
         id: client.id.0,

@@ -10,7 +10,6 @@ use crate::state::lock::file_locks::FileLocks;
 use crate::state::lock::waiter::Waiter;
 use crate::state::open::file_opens::FileOpens;
 
-/// A file with state.
 pub(super) struct FileState {
     pub(super) key: FileKey,
     pub(super) opens: FileOpens,
@@ -86,12 +85,10 @@ impl Files {
         file
     }
 
-    /// Notes a conflict on the file.
     pub(super) fn note_conflict(&mut self, key: &FileKey, now: u64) {
         self.recent.note(key, |recent| recent.conflict_ms = Some(now));
     }
 
-    /// Whether the file had a conflict recently.
     pub(super) fn contended(&self, key: &FileKey, now: u64) -> bool {
         self.recent.files.get(key).and_then(|recent| recent.conflict_ms).is_some_and(|at| now < at + CONFLICT_MEMORY_MS)
     }
@@ -122,7 +119,6 @@ impl Files {
     }
 }
 
-/// Recent events of a file.
 #[derive(Clone, Copy, Default)]
 struct RecentFile {
     conflict_ms: Option<u64>,

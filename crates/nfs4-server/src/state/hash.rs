@@ -5,7 +5,6 @@ use std::hash::BuildHasher;
 
 use foldhash::fast::{FixedState, FoldHasher};
 
-/// The seed.
 #[derive(Clone, Copy)]
 pub(super) struct Seed(pub(super) u64);
 
@@ -18,7 +17,5 @@ impl BuildHasher for Seed {
     }
 }
 
-/// A hash map.
 pub(super) type Map<K, V> = HashMap<K, V, Seed>;
-/// A hash set.
 pub(super) type Set<K> = HashSet<K, Seed>;

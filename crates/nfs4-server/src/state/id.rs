@@ -20,7 +20,6 @@ slab_key! {
     pub struct OwnerKey;
     /// Key of a file with state.
     pub(super) struct FileRef;
-    /// Key of a callback.
     pub(super) struct CallbackKey;
 }
 
@@ -87,7 +86,6 @@ impl Boot {
         Boot { life: ((number ^ (number >> 32)) as u32).clamp(1, u32::MAX - 1), key: [word(0), word(8)] }
     }
 
-    /// The `other` field of a stateid.
     #[inline]
     pub(super) fn other(self, key: StateKey) -> [u8; 12] {
         let mut other = [0; 12];
@@ -156,7 +154,6 @@ impl ClientNumbers {
 /// Rackoff, 1988).
 const ROUNDS: u8 = 4;
 
-/// Permutes a number.
 #[inline]
 fn permuted(number: u64, mix: impl Fn(u8, u32) -> u32) -> u64 {
     let (left, right) = (0..ROUNDS).fold(halves(number), |(left, right), round| (right, left ^ mix(round, right)));
@@ -208,13 +205,11 @@ impl Random {
         SessionId(id)
     }
 
-    /// A verifier.
     pub(super) fn verifier(&mut self) -> Verifier {
         let bytes = self.next();
         Verifier(std::array::from_fn(|at| bytes[at]))
     }
 
-    /// A number.
     pub(super) fn number(&mut self) -> u64 {
         u64::from_be_bytes(self.verifier().0)
     }

@@ -97,7 +97,6 @@ pub(super) const COPY_MEMORY_MS: u64 = 600_000;
 pub(super) const OWNER_REPLY_LEN_MAX: usize = 4096;
 /// Longest stored implementation name, bytes.
 pub(super) const IMPLEMENTATION_LEN_MAX: usize = 128;
-/// Rows of a kind in a report.
 pub(super) const REPORT_ROWS_MAX: usize = 1000;
 /// Unfreed revoked delegations of a client. Above this the client gets no new delegations.
 pub(super) const REVOKED_PER_CLIENT_MAX: usize = 64;

@@ -8,13 +8,9 @@ use std::marker::PhantomData;
 /// known.
 const VACANT_COUNT_MIN: usize = 256;
 
-/// Key of a slab.
 pub(super) trait SlabKey: Copy {
-    /// The key with this index and generation.
     fn new(index: u32, generation: u32) -> Self;
-    /// Index.
     fn index(self) -> u32;
-    /// Generation.
     fn generation(self) -> u32;
 }
 
@@ -71,7 +67,6 @@ struct Place<T> {
     value: Option<T>,
 }
 
-/// A slab.
 pub(super) struct Slab<K, T> {
     places: Vec<Place<T>>,
     vacant: VecDeque<u32>,
@@ -187,7 +182,6 @@ impl<K: SlabKey, T> Slab<K, T> {
 impl<K: SlabKey, T> std::ops::Index<K> for Slab<K, T> {
     type Output = T;
 
-    /// For keys held by other entries, which are valid.
     #[inline]
     fn index(&self, key: K) -> &T {
         self.get(key).expect("entries that are referred to by others are there")

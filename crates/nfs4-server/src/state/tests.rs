@@ -66,7 +66,6 @@ pub(super) fn sys(principal: &Principal) -> Credential<'_> {
     Credential { principal, flavour: Flavour::Sys, address: [127, 0, 0, 1].into() }
 }
 
-/// A file as seen through an export.
 pub(super) fn file_through(export: u32, number: u8) -> FileKey {
     let home = Home { system: SystemId::of_device(0, 1), own_from: 1 };
     FileKey::new(ExportId(export), vouch_vfs::FileId::new(&[export as u8, number]).unwrap(), home)
@@ -79,7 +78,6 @@ pub(super) fn file(number: u8) -> FileKey {
 
 pub(super) const OTHER_EXPORT: u8 = 128;
 
-/// Flavour and port of all calls.
 pub(super) const TERMS: Terms = Terms { flavour: Flavour::Sys, reserved_port: true };
 
 pub(super) fn share(access: u32, deny: u32) -> Share {
@@ -263,7 +261,6 @@ impl Fixture {
         self.state.unlock(Some(peer.client), lock, &file(number), Range::new(range.0, range.1)?, self.now)
     }
 
-    /// Takes the effects. Returns the callbacks among them.
     pub(super) fn callbacks(&mut self) -> Vec<OutgoingCallback> {
         let effects = self.state.take_effects();
         let callbacks = effects.iter().filter_map(|effect| match effect {
@@ -275,7 +272,6 @@ impl Fixture {
         callbacks
     }
 
-    /// The client answers a callback with this status.
     pub(super) fn answer(&mut self, callback: &OutgoingCallback, status: Status) {
         let answer = CallbackAnswer::Answered { sequence: Status::OK, highest_slot: None, status, attributes: None };
         self.state.callback_done(callback.id, answer, self.now);

@@ -27,7 +27,6 @@ struct SentCall {
     cached: bool,
 }
 
-/// Outcome of a call.
 pub(crate) enum CallOutcome {
     /// Results without that of SEQUENCE.
     Done(Status, Vec<Results<'static>>),
@@ -92,22 +91,18 @@ impl Agent {
         [self.boot_verifier; 8]
     }
 
-    /// Key of its recovery record.
     pub(crate) fn record_key(&self) -> Vec<u8> {
         [&[u8::from(self.minor > 0)], self.name.as_bytes()].concat()
     }
 
-    /// Callback port in 4.0.
     pub(crate) fn callback_port(&self) -> u16 {
         1024 + self.number
     }
 
-    /// An owner's next seqid.
     pub(crate) fn seq(&self, owner: &[u8]) -> OwnerSeq {
         self.owner_seqids.get(owner).copied().unwrap_or(OwnerSeq(5))
     }
 
-    /// Advances an owner's seqid after a reply with this status.
     pub(crate) fn advance_seqid(&mut self, owner: &[u8], status: Status) {
         if self.minor == 0 && !SEQID_KEPT.contains(&status) {
             let next = self.seq(owner).next();
@@ -281,7 +276,6 @@ impl Agent {
         self.connection = driver.connect();
     }
 
-    /// Connects to the restarted server.
     pub(crate) fn connect_to_restarted(&mut self, driver: &mut Driver) {
         self.connection = driver.connect();
     }
@@ -302,7 +296,6 @@ impl Agent {
         }
     }
 
-    /// Checks the seqid of a CB_SEQUENCE.
     pub(crate) fn check_cb_seq(&mut self, args: &cb::CbSequenceArgs) -> Result<(), Status> {
         let last = self.cb_seqs.entry(args.slot.0).or_default();
         match args.seq == last.next() || args.seq == *last {

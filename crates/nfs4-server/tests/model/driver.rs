@@ -94,7 +94,6 @@ impl Driver {
         }
     }
 
-    /// The client's answer to a callback.
     pub(crate) fn answer(&mut self, id: CallbackId, answer: Result<&[u8], Unreachable>) {
         let effects = self.server.callback_reply(id, answer, self.now());
         self.apply_effects(effects);

@@ -44,7 +44,6 @@ pub(crate) struct HeldState {
 }
 
 impl HeldState {
-    /// Removes and returns the state of an agent.
     pub(crate) fn take_agent(&mut self, agent: usize) -> HeldState {
         fn take_matching<K: Ord + Copy, V>(map: &mut BTreeMap<K, V>, of: impl Fn(&K) -> bool) -> BTreeMap<K, V> {
             let (taken, remaining) = std::mem::take(map).into_iter().partition(|(key, _)| of(key));
@@ -81,7 +80,6 @@ impl HeldState {
         others.filter(|(_, locks)| conflicts(locks)).map(|(key, _)| key.0).collect()
     }
 
-    /// The server has recalled the agent's delegation of the file.
     pub(crate) fn recall(&mut self, agent: usize, file: u8, now_ms: u64) {
         if let Some(held) = self.delegations.get_mut(&(agent, file)) {
             held.recalled_ms.get_or_insert(now_ms);

@@ -198,7 +198,6 @@ impl Simulation {
         }
     }
 
-    /// Whether the agent's lease has expired.
     fn is_silent(&self, agent: usize) -> bool {
         self.driver.now_ms >= self.agents[agent].last_renewal_ms + LEASE_MS
     }

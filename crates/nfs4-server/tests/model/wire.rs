@@ -43,7 +43,6 @@ pub(crate) fn callback(record: &[u8]) -> (u32, Option<cb::CbSequenceArgs>, Optio
     (call.xid, sequence, op)
 }
 
-/// The reply to a callback.
 pub(crate) fn callback_reply(xid: u32, sequence: Option<&cb::CbSequenceArgs>, op: Option<&cb::Results<'_>>) -> Vec<u8> {
     let mut body = Writer::new();
     if op.is_some() {

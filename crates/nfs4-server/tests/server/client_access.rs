@@ -51,7 +51,6 @@ fn call_op(fixture: &Fixture, from: &Arc<Connection>, minor: u32, args: Args<'_>
     results(reply)
 }
 
-/// EXCHANGE_ID with the owner "one" and this boot verifier.
 fn send_exchange_id(fixture: &Fixture, from: &Arc<Connection>, boot: u8) -> Result<(ClientId, CreateSeq), Status> {
     match &call_op(fixture, from, 2, exchange_id("one", boot, StateProtect::None)).1[0] {
         Results::ExchangeId(result) => result.as_ref().map(|ok| (ok.client, CreateSeq(ok.seq.0))).map_err(|status| *status),

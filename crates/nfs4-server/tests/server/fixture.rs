@@ -164,7 +164,6 @@ impl Fixture {
         self.server.begin(request, self.now())
     }
 
-    /// Runs a call to its end.
     pub(crate) fn run_to_status(&self, call: &mut Compound, patience: Patience) -> Status {
         match call.run(&self.server, patience) {
             Progress::Done(Some(reply)) => results(reply.bytes[28..].to_vec()).0,
@@ -287,7 +286,6 @@ impl<'w> Client<'w> {
         (client, protection)
     }
 
-    /// A client that may have state to reclaim after a server restart.
     pub(crate) fn after_server_restart(fixture: &'w Fixture, name: &str, uid: u32) -> Self {
         Self::register(fixture, name, 1, user(uid), Flavour::Sys, StateProtect::None).0
     }
@@ -336,7 +334,6 @@ impl<'w> Client<'w> {
         (client, protection)
     }
 
-    /// Sends a COMPOUND without SEQUENCE.
     pub(crate) fn send(&self, ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
         let (reply, _) = self.fixture.call_with_flavour(self.flavour, &self.connection, &self.principal, compound(self.minor, ops));
         results(reply)
@@ -381,7 +378,6 @@ impl<'w> Client<'w> {
         }
     }
 
-    /// Creates and opens a file in /export.
     pub(crate) fn create(&mut self, name: &str) -> Stateid {
         let (status, list) = self.run_at(&["export"], &[open_by_name(name, Some(&mode(0o644)))]);
         assert_eq!(status, Status::OK, "{list:?}");
@@ -391,7 +387,6 @@ impl<'w> Client<'w> {
         }
     }
 }
-/// The attributes of a GETATTR's result.
 pub(crate) fn attributes(result: &Results<'static>) -> Attributes<'static> {
     match result {
         Results::Getattr(Ok(ok)) => ok.attrs.attributes().expect("valid attributes"),

@@ -79,7 +79,6 @@ fn access_rights_differ_by_flavour() {
     assert!(matches!(&list[0], Results::Access(Ok(ok)) if ok.access.0 & 0x1c == 0), "{list:?}");
 }
 
-/// OPEN of the current filehandle.
 fn open_current() -> Args<'static> {
     open(op::ShareAccess::READ, OpenHow::NoCreate, OpenClaim::Fh)
 }

@@ -34,7 +34,6 @@ fn list_xattrs(client: &mut Client<'_>, cookie: u64, max_count: u32) -> Result<P
     }
 }
 
-/// Lists from a cookie to the end.
 fn list_to_end(mut page: impl FnMut(u64) -> Result<Page, Status>, mut cookie: u64) -> Vec<String> {
     let mut all = Vec::new();
     loop {

@@ -58,13 +58,11 @@ fn protected_client_of<'w>(fixture: &'w Fixture, machine: &str) -> (Client<'w>, 
     (client, ops)
 }
 
-/// Root creates alice's file "f", and alice opens it.
 fn open_by_alice(fixture: &Fixture, client: &mut Client<'_>) -> Stateid {
     make_alices_file(fixture, "f", 0o600);
     open_as_alice(client, "export", "f").0
 }
 
-/// Root creates a file that belongs to alice.
 fn make_alices_file(fixture: &Fixture, name: &str, bits: u32) {
     let mut root = Client::new(fixture, name, 0);
     assert_eq!(root.status(&["shared"], &[open_by_name(name, Some(&mode(bits)))]), Status::OK);
@@ -73,7 +71,6 @@ fn make_alices_file(fixture: &Fixture, name: &str, bits: u32) {
     assert_eq!(root.status(&["shared", name], &[set_owner]), Status::OK);
 }
 
-/// Alice opens a file. Also returns its filehandle.
 fn open_as_alice(client: &mut Client<'_>, export: &str, name: &str) -> (Stateid, Filehandle) {
     act_as(client, "alice@EXAMPLE.ORG", Flavour::Krb5p);
     let (status, list) = client.run_at(&[export], &[open_by_name(name, None), Args::Getfh]);

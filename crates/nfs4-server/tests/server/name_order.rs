@@ -165,7 +165,6 @@ fn begin_name_changes(fixture: &Fixture) -> Vec<Compound> {
     all.iter().enumerate().map(begin).collect()
 }
 
-/// Runs the calls without waiting. Returns which of them blocked.
 fn run_without_waiting(fixture: &Fixture, calls: &mut [Compound]) -> Vec<bool> {
     calls.iter_mut().map(|call| matches!(call.run(&fixture.server, Patience::None), Progress::Blocked)).collect()
 }

@@ -45,7 +45,6 @@ pub(crate) fn getattr(wanted: &[u32]) -> Args<'static> {
     Args::Getattr(op::GetattrArgs { wanted: Bitmap::of(wanted) })
 }
 
-/// SETATTR by the anonymous stateid.
 pub(crate) fn setattr(attrs: &Packed) -> Args<'_> {
     Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: attrs.fattr() })
 }
@@ -67,7 +66,6 @@ pub(crate) fn readdir(cookie: u64, max_count: u32, wanted: &[u32]) -> Args<'stat
     Args::Readdir(op::ReaddirArgs { cookie, verifier, dir_count: 0, max_count, wanted })
 }
 
-/// OPEN of the owner "owner" that denies nothing.
 pub(crate) fn open<'a>(access: op::ShareAccess, how: op::OpenHow<'a>, claim: op::OpenClaim<'a>) -> Args<'a> {
     open_as(ClientId(0), b"owner", 0, access, how, claim)
 }
@@ -104,7 +102,6 @@ pub(crate) fn commit() -> Args<'static> {
     Args::Commit(op::CommitArgs { offset: 0, count: 0 })
 }
 
-/// An exclusive LOCK of the owner "locker".
 pub(crate) fn lock(open: Stateid, offset: u64, length: u64) -> Args<'static> {
     let owner = StateOwner { client: ClientId(0), owner: Bytes(b"locker") };
     let locker = op::Locker::New(op::NewLockOwner { open_seq: OwnerSeq(0), open, lock_seq: OwnerSeq(0), owner });
@@ -130,7 +127,6 @@ pub(crate) fn exchange_id<'a>(owner: &'a str, boot: u8, state_protect: StateProt
     Args::ExchangeId(op::ExchangeIdArgs { owner, flags: op::ExchangeIdFlags(0), state_protect, impl_id: None })
 }
 
-/// CREATE_SESSION with common channel attributes.
 pub(crate) fn create_session(client: ClientId, seq: CreateSeq) -> Args<'static> {
     let attrs = op::ChannelAttrs {
         header_pad_size: 0,

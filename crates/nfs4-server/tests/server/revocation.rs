@@ -17,7 +17,6 @@ use crate::fixture::{Client, Fixture, MemoryFs, export, flavour_access, sys_acce
 use crate::flavours::{flavours_access, gss};
 use crate::ops::{lock, open_by_name, putfh};
 
-/// Opens "f" in the export at `path`, and locks it.
 fn open_and_lock(client: &mut Client<'_>, path: &str) {
     let (status, list) = client.run_at(&[path], &[open_by_name("f", None)]);
     let [Results::Open(Ok(ok))] = &list[..] else { panic!("{status:?}: {list:?}") };

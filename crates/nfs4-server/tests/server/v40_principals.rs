@@ -73,7 +73,6 @@ impl KerberosClient {
         (status, list.pop().expect("a result"))
     }
 
-    /// Alice opens the file.
     fn open(&self) -> (Filehandle, Stateid) {
         let (_, list) = self.call(ALICE, &[Args::Putrootfh, lookup("e"), open(self.id, 1), Args::Getfh]);
         let [.., Results::Open(Ok(opened)), Results::Getfh(Ok(got))] = &list[..] else { panic!("{list:?}") };

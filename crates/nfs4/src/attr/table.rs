@@ -64,7 +64,6 @@ macro_rules! attributes {
                 }
             }
 
-            /// Decodes the values of the attributes in `mask`.
             pub(super) fn decode_values(mask: Bitmap, r: &mut Reader<$lt>) -> Result<Self, Error> {
                 let mut attributes = Self::default();
                 for number in mask.iter() {

@@ -53,7 +53,6 @@ impl ClientContext {
         Self { keys, handle, service, window, lifetime_s, next_seq: 1, next_token: token_seq }
     }
 
-    /// For calls of a server to its client.
     pub(crate) fn of_server(keys: Arc<ContextKeys>, token: u64, handle: Vec<u8>, service: Service, seq: GssSeq) -> Self {
         // Verifier and body of a call use distinct token numbers; replies use another range.
         let next_token = token.wrapping_shl(1).wrapping_add(BACK_TOKENS);
@@ -262,7 +261,6 @@ impl ClientContext {
         &self.keys
     }
 
-    /// The first of `count` token numbers.
     pub(super) fn tokens(&mut self, count: usize) -> u64 {
         let first = self.next_token;
         self.next_token += count as u64;

@@ -10,7 +10,6 @@ use crate::*;
 
 const NAME: ContextHandle = ContextHandle(*b"name of a client");
 
-/// Both ends of a context for callbacks: the server's and the client's.
 fn ends(world: &mut World, client: &ClientContext) -> (Arc<ServerContext>, Arc<ServerContext>) {
     let now = world.now_ms;
     (world.contexts.find(client.handle(), now).expect("it was made"), client.back_channel(NAME))

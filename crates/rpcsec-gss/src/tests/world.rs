@@ -113,7 +113,6 @@ impl World {
         self.serve_many(vec![record]).remove(0)
     }
 
-    /// Serves records in a batch.
     pub(super) fn serve_many(&mut self, records: Vec<Vec<u8>>) -> Vec<Answer> {
         let mut answers: Vec<Option<Answer>> = Vec::new();
         let mut calls: Vec<(usize, Vec<u8>, GssCall)> = Vec::new();
@@ -223,7 +222,6 @@ pub(super) fn counted(bytes: &mut [u8]) -> bool {
     true
 }
 
-/// A reply to open in a batch.
 pub(super) fn to_open(record: &mut [u8], seq: GssSeq) -> ReplyOpen<'_> {
     let (verifier, body_at) = match Reply::decode(record).expect("a reply").body {
         ReplyBody::Accepted { verf, outcome: Accepted::Success(body) } => (20..20 + verf.body.len(), record.len() - body.len()),
@@ -232,7 +230,6 @@ pub(super) fn to_open(record: &mut [u8], seq: GssSeq) -> ReplyOpen<'_> {
     ReplyOpen::new(record, seq, Some(verifier), body_at)
 }
 
-/// The call that destroys a context.
 pub(super) fn destroy(client: &mut ClientContext, xid: u32) -> Vec<u8> {
     let mut w = head(xid, 0);
     client.destroy(&mut w, 0).unwrap();
@@ -245,7 +242,6 @@ pub(super) fn head(xid: u32, procedure: u32) -> Writer {
     w
 }
 
-/// Opens a reply.
 pub(super) fn open(client: &ClientContext, seq: GssSeq, record: &[u8]) -> Result<Vec<u8>, String> {
     let reply = Reply::decode(record).map_err(|error| error.to_string())?;
     match reply.body {
@@ -274,7 +270,6 @@ pub(super) fn refusal(answer: &Answer) -> String {
     }
 }
 
-/// Runs for all enctypes and services.
 pub(super) fn every(mut each: impl FnMut(Enctype, Service)) {
     for enctype in Enctype::ALL {
         for service in [Service::None, Service::Integrity, Service::Privacy] {

@@ -217,7 +217,6 @@ impl SegmentIndex {
         (self.segment_len - self.segment_len / KEPT_SHARE).saturating_sub(RECORD_LEN_MAX).min(BATCH_LEN_MAX)
     }
 
-    /// Indexes records that were written to the open segment.
     pub(crate) fn add_records(&self, open: &mut OpenSegment, records: Vec<(BlockHandle, Span)>, len: u64) {
         let mut index = self.index.write();
         for (handle, span) in &records {
@@ -228,7 +227,6 @@ impl SegmentIndex {
         open.len = len;
     }
 
-    /// Closes a segment: writes its list and releases its lock.
     pub(crate) fn close_segment(&self, open: &OpenSegment) {
         if let Err(error) = self.write_list(open.id, &open.records) {
             tracing::debug!("disk cache: list of segment {}: {error}", open.id);

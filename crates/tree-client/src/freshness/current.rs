@@ -294,7 +294,6 @@ pub(crate) fn statements_of(offer: &FsinfoOffer, hostid: &HostId) -> (Vec<KeySta
     (good, forged)
 }
 
-/// The target of a forwarding pointer, if the error is one.
 pub(crate) fn forwarding_target(error: &Error) -> Option<&TreeName> {
     match error {
         Error::Forwarded { to } => Some(to),

@@ -286,7 +286,6 @@ impl Tree {
         Ok(judgement)
     }
 
-    /// Certificate serial and number of the newest verified revision.
     fn newest_order(&self) -> (u64, u64) {
         self.freshness().newest().map_or((0, 0), |r| (r.cert_serial(), r.number()))
     }

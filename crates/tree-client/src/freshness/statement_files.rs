@@ -116,7 +116,6 @@ async fn read_statement(tree: &Tree, inode: &Inode, hostid: &HostId) -> Result<O
     }
 }
 
-/// `HOSTID` or `HOSTID.*`.
 fn is_named_by(file: &[u8], hostid: &str) -> bool {
     file.strip_prefix(hostid.as_bytes()).is_some_and(|rest| rest.is_empty() || rest[0] == b'.')
 }

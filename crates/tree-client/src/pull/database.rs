@@ -23,7 +23,6 @@ pub(super) async fn release(writer: Arc<Writer>) {
     }
 }
 
-/// Opens the database for writing; creates it if it is missing.
 pub(super) async fn open_database(tree: &Tree, options: &PullOptions) -> Result<Arc<Writer>> {
     let (db, hostid, iv, lock_wait) = (options.db.clone(), *tree.hostid(), tree.iv(), options.lock_wait);
     let writer = blocking(move || {

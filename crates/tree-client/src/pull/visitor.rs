@@ -75,7 +75,6 @@ impl PullVisitor {
         }
     }
 
-    /// Whether a frame must be visited; adds it to the pending frames.
     fn must_visit(&self, work: &PendingFrame<Counterpart>) -> Result<bool> {
         if work.kind != FrameKind::Leaf {
             return Ok(self.visited.lock().insert(work.handle));
@@ -223,7 +222,6 @@ impl Visitor for PullVisitor {
     }
 }
 
-/// Adds the top frame of a blob, unless the committed blob has the same.
 fn child_of_blob(blob: &Blob, committed: Option<&Blob>, found: &mut Vec<PendingFrame<Counterpart>>) {
     if committed.is_some_and(|committed| committed.top().is_some() && committed.top() == blob.top()) {
         return;

@@ -133,7 +133,6 @@ impl Connection {
         self.shared.received.load(Ordering::Relaxed)
     }
 
-    /// Closes the stream and fails all its calls.
     pub(crate) fn close(&self, why: &str) {
         self.shared.fail(CallFailure::Closed(why.to_owned()));
     }

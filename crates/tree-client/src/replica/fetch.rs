@@ -48,7 +48,6 @@ enum Verdict {
 }
 
 impl ReplicaSet {
-    /// Fetches a verified frame, before `deadline`.
     pub(crate) async fn fetch(&self, request: FrameRequest, deadline: Instant, limit: Duration) -> Result<FetchedFrame> {
         if self.len() == 0 {
             self.resolve_by(deadline).await;

@@ -27,7 +27,6 @@ pub(crate) struct Reach {
     pub(crate) connector: Arc<dyn Connector>,
     pub(crate) connect_timeout: Duration,
     pub(crate) seed: u64,
-    /// Reports faults to the observer.
     pub(crate) reporter: Option<FaultReporter>,
 }
 
@@ -166,7 +165,6 @@ impl Replica {
         Ok((slot.insert(Connection::start(stream, first_xid)).clone(), false))
     }
 
-    /// The open connection, if any.
     pub(crate) fn open_connection(&self) -> Option<Connection> {
         self.connection.try_lock().ok()?.clone()
     }

@@ -32,11 +32,9 @@ pub(crate) struct QueuedRequest {
     pub(crate) answer: oneshot::Sender<Result<FetchedFrame, FetchFailure>>,
 }
 
-/// A verified frame, as stored.
 #[derive(Debug, Clone)]
 pub(crate) struct FetchedFrame {
     pub(crate) stored: Bytes,
-    /// The decoded frame, if requested.
     pub(crate) decoded: Option<Result<Frame, Error>>,
 }
 

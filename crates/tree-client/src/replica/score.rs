@@ -124,7 +124,6 @@ impl Scores {
         self.hedge_tokens = (self.hedge_tokens + 1).min(HEDGE_TOKENS_MAX);
     }
 
-    /// Records that a request has ended.
     pub(crate) fn ended(&mut self, id: ReplicaId) {
         let record = &mut self.records[id.0];
         record.in_flight = record.in_flight.saturating_sub(1);

@@ -24,7 +24,6 @@ fn with_thief(seed: u8, number: u64) -> (Publisher, Published, Publisher) {
     (publisher, first, thief)
 }
 
-/// Certifies a new signing key.
 fn certify(publisher: &mut Publisher) {
     publisher.signing = SecretKey::from_seed(&[222; 32]);
     publisher.cert = SigningCert::issue(&publisher.root, publisher.signing.public(), 2, NOW - 1_000_000, NOW + 100_000_000);

@@ -79,7 +79,6 @@ impl Publisher {
     }
 }
 
-/// Publishes with the keys of every [`Publisher`].
 pub(crate) fn publish_into(db: &Path, options: &Options, progress: &Progress) -> Result<Summary, Error> {
     let (root, signing) = (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[2; 32]));
     let cert = SigningCert::issue(&root, signing.public(), 1, 0, u64::MAX);
@@ -129,7 +128,6 @@ impl Tree {
         entries
     }
 
-    /// The inode at a path below the root.
     pub(crate) fn find(&self, path: &str) -> Option<Inode> {
         path.split('/').filter(|c| !c.is_empty()).try_fold(self.fsinfo.root.clone(), |dir, name| {
             self.entries(&dir).into_iter().find(|e| e.name.as_bytes() == name.as_bytes()).map(|e| e.inode)
@@ -160,7 +158,6 @@ impl Tree {
         }
     }
 
-    /// Bytes of a small blob.
     pub(crate) fn read(&self, blob: &Blob) -> Vec<u8> {
         let mut bytes = vec![0; blob.size as usize];
         if let BlobBody::Inline(inline) = &blob.body {

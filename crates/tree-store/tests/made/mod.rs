@@ -32,7 +32,6 @@ pub(crate) fn writer(path: &Path) -> Writer {
     Database::open_write(path, WriteOptions::default()).unwrap()
 }
 
-/// A leaf determined by `seed`.
 pub(crate) fn leaf(seed: u64) -> (BlockHandle, Vec<u8>) {
     conformance::frame(FrameKind::Leaf, seed, 20 + (seed % 997) as usize * 3)
 }

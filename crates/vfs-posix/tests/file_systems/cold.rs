@@ -7,7 +7,6 @@ use vouch_vfs_posix::{Options, PosixFs};
 
 use crate::world::{BOTH, Short as _, alone, export, image, memory, named, refused};
 
-/// An export with a directory and a file, both unused.
 fn unused(root: &Path) -> (PosixFs, FileId, FileId) {
     let before = export(root, Options::default());
     let directory = before.new_directory(&Caller::root(), &before.root(), "directory", 0o755).expect("a directory can be made");

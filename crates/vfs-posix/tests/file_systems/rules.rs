@@ -9,7 +9,6 @@ use vouch_vfs_posix::{Options, leave_callers};
 
 use crate::world::{Short as _, alone, export, image, overlay, put, with_names};
 
-/// Checks all rules but those named.
 fn check_but(but: &[&str], root: &Path, options: impl Fn(&Path) -> Options) {
     let rules = RULES.iter().flat_map(|rules| rules.iter()).map(|rule| rule.0);
     for (count, rule) in rules.filter(|rule| !but.contains(rule)).enumerate() {

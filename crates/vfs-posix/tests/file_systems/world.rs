@@ -98,7 +98,6 @@ pub(crate) fn made(kind: &str, more: &[&str], point: &Path) -> PathBuf {
     file
 }
 
-/// tmpfs.
 pub(crate) fn memory(point: &Path) -> Option<()> {
     mount("tmpfs", "mode=755", Path::new("none"), point)
 }

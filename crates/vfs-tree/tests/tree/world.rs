@@ -80,7 +80,6 @@ impl Connector for Gate {
 pub struct Site {
     dir: TempDir,
     signer: Mutex<(SecretKey, SigningCert)>,
-    /// The database.
     database: Arc<Mutex<PathBuf>>,
     epoch: Arc<AtomicI64>,
     name: TreeName,

@@ -16,7 +16,6 @@ fn acl(entries: &[(PosixAclTag, u8)]) -> PosixAcl {
     PosixAcl { entries: entries.iter().map(|&(tag, permissions)| PosixAclEntry { tag, permissions }).collect() }
 }
 
-/// An ACL with an entry for a user.
 pub(super) fn for_user(uid: u32) -> PosixAcl {
     use PosixAclTag::{GroupObject, Mask, Other, User, UserObject};
     acl(&[(UserObject, 6), (User(uid), 6), (GroupObject, 0), (Mask, 6), (Other, 0)])

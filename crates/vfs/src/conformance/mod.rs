@@ -135,7 +135,6 @@ impl Fixture {
         made.id
     }
 
-    /// Creates a directory of the owner with this mode.
     pub(crate) fn directory(&self, directory: &FileId, new: &str, bits: u16) -> FileId {
         let made = self.fs.make(&self.owner, directory, name(new), NewNode::Directory, &mode(bits));
         made.expect("a directory can be made").0
@@ -161,7 +160,6 @@ impl Fixture {
         self.fs.set_attributes(&self.owner, id, None, &set).expect("the owner can set attributes");
     }
 
-    /// All names of a directory, sorted.
     pub(crate) fn names(&self, directory: &FileId) -> Vec<String> {
         let mut names = Vec::new();
         let done = self.fs.read_directory(&self.owner, directory, 0, false, Patience::Any, &mut |entry| {
@@ -208,7 +206,6 @@ impl Dice {
     }
 }
 
-/// Whether a result is a stale identity.
 pub(crate) fn is_stale<T>(result: &Result<T>) -> bool {
     matches!(result, Err(Error::Stale))
 }

@@ -33,7 +33,6 @@ fn opens(fixture: &Fixture, caller: &Caller, file: &FileId, access: OpenAccess) 
     }
 }
 
-/// Asserts the caller's rights on a file, by opening it and by ACCESS.
 fn has(fixture: &Fixture, caller: &Caller, file: &FileId, rights: u8, why: &str) {
     assert_eq!(opens(fixture, caller, file, READ), rights & 4 != 0, "{why}: reading");
     assert_eq!(opens(fixture, caller, file, WRITE), rights & 2 != 0, "{why}: writing");

@@ -50,7 +50,6 @@ impl MemoryFs {
         Ok(after.map(|(cookie, name, file_number)| (cookie, name.to_vec(), file_number, file(file_number))).collect())
     }
 
-    /// The inode with its extended attributes, if the caller has this right.
     fn xattrs_of<'a>(&self, state: &'a State, caller: &Caller, number: u64, right: u8) -> Result<&'a Inode> {
         let inode = state.get(number)?;
         if right == WRITE {

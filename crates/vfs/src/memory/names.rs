@@ -189,7 +189,6 @@ impl State {
         Ok(gone)
     }
 
-    /// Whether the directory `inner` is `outer` or below it.
     fn is_below(&self, mut inner: u64, outer: u64) -> bool {
         loop {
             if inner == outer {

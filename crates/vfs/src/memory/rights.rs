@@ -59,14 +59,12 @@ fn granted_by_acl(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: u8) ->
     acl.entries.iter().find(|entry| entry.tag == PosixAclTag::Other).map_or(0, |entry| entry.permissions)
 }
 
-/// Whether the caller may remove or rename `inode` in `directory`.
 pub(super) fn may_remove(caller: &Caller, directory: &Inode, inode: &Inode) -> Result<()> {
     may(caller, directory, WRITE | EXECUTE)?;
     let free = directory.mode & STICKY == 0 || caller.uid == 0 || caller.uid == inode.uid || caller.uid == directory.uid;
     if free { Ok(()) } else { Err(Error::Permission) }
 }
 
-/// Whether the caller is the owner or the superuser.
 pub(super) fn own(caller: &Caller, inode: &Inode) -> Result<()> {
     if caller.uid == 0 || caller.uid == inode.uid { Ok(()) } else { Err(Error::Permission) }
 }

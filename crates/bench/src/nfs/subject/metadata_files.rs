@@ -40,5 +40,4 @@ impl NfsSubject {
     }
 }
 
-/// Tries.
 const TRIES: u32 = 3;

@@ -38,7 +38,6 @@ pub(in crate::audit) struct MovedPaths {
     file: Option<PathBuf>,
 }
 
-/// Pending saves.
 #[derive(Default)]
 struct PendingSaves {
     count: usize,
@@ -131,7 +130,6 @@ impl MovedPaths {
         });
     }
 
-    /// Notes a removed path.
     pub(super) fn removed(&self, path: &[u8]) {
         if self.any.load(Ordering::Acquire) && self.check(|known| known.has_at(path)) {
             self.change(|known| drop(known.take_at(path)));
@@ -218,7 +216,6 @@ impl MovedPaths {
 
 /// Unknown names in a path.
 const GAP: &[u8] = b"/.../";
-/// Longest wait for a save.
 const SAVE_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Pause after a failed save.
 const SAVE_RETRY_INTERVAL: Duration = Duration::from_secs(10);

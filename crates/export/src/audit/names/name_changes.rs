@@ -7,7 +7,6 @@ use vouch_vfs::FileId;
 use super::{DEPTH_MAX, LinkCertainty, Names, Node, ORDERS, Paths};
 
 impl Names {
-    /// Name order of an export.
     pub(in crate::audit) fn order(&self, export: ExportId) -> Option<&NameOrder> {
         usize::try_from(export.0).ok().and_then(|number| self.orders.get(number % ORDERS))
     }

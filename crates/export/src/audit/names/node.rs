@@ -31,7 +31,6 @@ impl Node {
         }
     }
 
-    /// File id in its export.
     pub(super) fn file(&self) -> FileId {
         match self {
             Node::Short(short) => {

@@ -16,7 +16,6 @@ pub(super) struct Stamps {
     seed: DefaultHasher,
 }
 
-/// A path with its stamp.
 pub(super) struct Stamped {
     pub(super) path: Arc<[u8]>,
     /// Counters along the path, and their sum. Counters only grow, so an equal sum means no move.

@@ -70,7 +70,6 @@ impl MachineName {
         }
     }
 
-    /// Whether matching needs the client's host name.
     pub(crate) fn needs_name(&self) -> bool {
         matches!(self, MachineName::Netgroup(_) | MachineName::Pattern(_))
     }
@@ -124,7 +123,6 @@ fn masked(address: IpAddr, len: u8) -> IpAddr {
     }
 }
 
-/// Whether an address is in a network.
 pub(crate) fn in_network(address: IpAddr, network: IpAddr, len: u8) -> bool {
     address.is_ipv4() == network.is_ipv4() && masked(address, len) == network
 }
@@ -166,7 +164,6 @@ fn glob(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
-/// Length of the first pattern element, if it matches this byte.
 fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     match *pattern.first()? {
         b'*' => None,

@@ -14,7 +14,6 @@ pub(crate) struct Duplicate<'a> {
     whole: bool,
 }
 
-/// The duplicates of an entry.
 pub(crate) fn duplicates(entry: &Entry) -> impl Iterator<Item = Duplicate<'_>> {
     entry.clients.iter().enumerate().filter_map(|(number, again)| {
         let before = entry.clients[..number].iter().filter(|known| known.machine == again.machine);

@@ -107,7 +107,6 @@ fn words(line: &[u8]) -> Result<Vec<Vec<u8>>, WordFault> {
     }
 }
 
-/// Three octal digits of one byte.
 fn octal(bytes: &[u8]) -> Option<u8> {
     let digits = bytes.first_chunk::<3>()?;
     let value = digits.iter().try_fold(0u32, |value, &digit| matches!(digit, b'0'..=b'7').then(|| value * 8 + u32::from(digit - b'0')))?;

@@ -5,7 +5,6 @@ use super::entry::{At, Client, Entry, LineError, Parsed, Source, Warning};
 use super::lex;
 use super::options::{OptionIssue, Options};
 
-/// Parses a file. Returns all errors.
 pub(crate) fn parse(text: &[u8]) -> Result<Parsed, Vec<LineError>> {
     let mut errors = Vec::new();
     let mut parsed = Parsed::default();
@@ -15,7 +14,6 @@ pub(crate) fn parse(text: &[u8]) -> Result<Parsed, Vec<LineError>> {
     if errors.is_empty() { Ok(parsed) } else { Err(errors) }
 }
 
-/// Parses a list of options, for the command line.
 pub(crate) fn parse_options(list: &str) -> Result<(Options, Vec<Warning>), Vec<LineError>> {
     let (mut options, mut issues) = (Options::default(), Vec::new());
     options.take(list, &mut issues);

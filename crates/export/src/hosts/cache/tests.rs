@@ -285,7 +285,6 @@ fn netgroup_exclusion_needs_a_member_as_proof() {
     assert_eq!(ask(&[])[0], inside, "what was certain stays so where nothing is");
 }
 
-/// A resolver that answers once and then blocks at a gate.
 struct Once(AtomicBool, blocking::Gate);
 
 impl Resolver for Once {

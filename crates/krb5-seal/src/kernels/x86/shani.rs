@@ -83,7 +83,6 @@ pub(super) fn swap_all() -> __m128i {
     unsafe { _mm_set_epi64x(0x0001020304050607, 0x08090a0b0c0d0e0f) }
 }
 
-/// See [`lanes::HashWide`].
 #[target_feature(enable = "sha,ssse3,sse4.1")]
 unsafe fn sha1_wide<const N: usize>(lanes: &mut HashLanes<u32, 5, N>, blocks: usize) {
     let swap = swap_all();
@@ -152,7 +151,6 @@ unsafe fn sha1_wide<const N: usize>(lanes: &mut HashLanes<u32, 5, N>, blocks: us
     }
 }
 
-/// See [`lanes::HashWide`].
 #[target_feature(enable = "sha,ssse3,sse4.1")]
 unsafe fn sha256_wide<const N: usize>(lanes: &mut HashLanes<u32, 8, N>, blocks: usize) {
     // Reverses the bytes of each word and keeps the order of words.

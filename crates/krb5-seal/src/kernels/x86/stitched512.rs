@@ -175,7 +175,6 @@ trait Blocks: Copy {
     unsafe fn aesenclast(self, key: Self) -> Self;
 }
 
-/// The block of a lane.
 #[inline(always)]
 unsafe fn block(data: *const *mut u8, lane: usize, offset: usize) -> *mut __m128i {
     // SAFETY: as Blocks says.

@@ -24,7 +24,6 @@ unsafe fn encrypt(items: &mut [CbcItem]) {
     unsafe { if items.len() <= 4 { (aesni::ENCRYPT.many)(items) } else { lanes::encrypt(items, &FORMS) } }
 }
 
-/// See [`lanes::CbcWide`].
 #[target_feature(enable = "avx2,aes,vaes")]
 unsafe fn wide<const ROUNDS: usize, const SAME: bool>(lanes: &mut CbcLanes<LANES>, blocks: usize) {
     let data = lanes.data;

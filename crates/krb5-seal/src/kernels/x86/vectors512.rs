@@ -151,7 +151,6 @@ vector!(
     vectors256::load_block64
 );
 
-/// See [`Vector::here`].
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn here(mut vector: __m512i) -> __m512i {

@@ -5,10 +5,8 @@ use vouch_vfs::{PosixAcl, PosixAclEntry, PosixAclTag};
 
 use super::{EXECUTE, Entry, INHERIT, READ, WRITE, Who, check};
 
-/// POSIX ACLs of an NFSv4 ACL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Posix {
-    /// The access ACL, if an entry concerns access.
     pub(crate) access: Option<PosixAcl>,
     /// The default ACL, if an entry is inherited.
     pub(crate) default: Option<PosixAcl>,
@@ -72,7 +70,6 @@ impl Bits {
         self.denied |= mask & !self.allowed;
     }
 
-    /// A permission is granted if all of its bits are.
     fn permissions(self) -> u8 {
         let has = |bits: u32, value: u8| if self.allowed & bits == bits { value } else { 0 };
         has(READ, 4) | has(WRITE, 2) | has(EXECUTE, 1)

@@ -272,7 +272,6 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Whether callbacks are expected to reach the client.
     pub(in crate::state) fn callbacks_reach(&self, client: ClientKey) -> bool {
         match &self.clients[client].dialect {
             Dialect::V40(v40) => v40.path == Path40::Up,

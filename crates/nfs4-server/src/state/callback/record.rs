@@ -6,7 +6,6 @@ use crate::CallbackTo;
 use crate::state::effect::CallbackOp;
 use crate::state::id::{ClientKey, SessionKey, StateKey};
 
-/// A slot of a back channel.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::state) struct BackSlot {
     /// Sequence number of the last callback.

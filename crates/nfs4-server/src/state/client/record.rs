@@ -16,14 +16,12 @@ use crate::state::id::{CallbackKey, ClientKey, FileRef, OwnerKey, SessionKey, St
 use crate::state::quota::{Source, SourceKey};
 use crate::{ConnectionId, ContextLife, Principal};
 
-/// Records of one client name: at most one confirmed and one unconfirmed.
 #[derive(Clone, Copy, Default)]
 pub(in crate::state) struct NameRecords {
     pub(in crate::state) confirmed: Option<ClientKey>,
     pub(in crate::state) unconfirmed: Option<ClientKey>,
 }
 
-/// Lease state of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::state) enum Lease {
     /// The lease is valid.
@@ -123,7 +121,6 @@ impl Callback40 {
     }
 }
 
-/// State of a 4.0 callback path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::state) enum Path40 {
     Unknown,
@@ -143,7 +140,6 @@ pub(in crate::state) struct V41 {
     pub(in crate::state) implementation: Option<Box<str>>,
 }
 
-/// State protection in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::state) enum Protection {
     None,
@@ -190,7 +186,6 @@ pub(in crate::state) enum BackContext {
 }
 
 impl BackParms {
-    /// Current state of the context.
     pub(in crate::state) fn context(&self, lease_ms: u64) -> BackContext {
         match self.life.as_ref().map(|life| life.left_ms()) {
             Some(0) => BackContext::Ended,
@@ -252,7 +247,6 @@ impl Client {
         }
     }
 
-    /// Number of open owners and lock owners.
     pub(in crate::state) fn owner_count(&self) -> usize {
         self.open_owners.len() + self.lock_owners.len()
     }

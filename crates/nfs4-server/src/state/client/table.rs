@@ -130,7 +130,6 @@ impl<F: Clone> State<F> {
         before.map_or(Ok(()), |before| self.check_restart(before, credential))
     }
 
-    /// The client with this id in any state.
     pub(in crate::state) fn client_by_id(&self, id: ClientId) -> Option<ClientKey> {
         self.client_ids.get(&id).copied()
     }

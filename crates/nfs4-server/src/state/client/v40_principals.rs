@@ -64,7 +64,6 @@ const SAID: u8 = 0;
 const DIGEST_LEN: usize = blake3::OUT_LEN;
 
 impl Client {
-    /// Counts opens of a principal, in 4.0.
     pub(in crate::state) fn count_opens_of(&mut self, opener: Option<&Arc<str>>, change: impl FnOnce(usize) -> usize) {
         let Dialect::V40(v40) = &mut self.dialect else { return };
         let who = who(opener);

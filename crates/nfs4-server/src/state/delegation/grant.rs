@@ -334,7 +334,6 @@ impl<F: Clone> State<F> {
         self.write_delegation(self.files.find(file)?).filter(|&key| !self.is_of(key, by, file))
     }
 
-    /// The write delegation of the file, which is alone.
     pub(in crate::state) fn write_delegation(&self, file: FileRef) -> Option<StateKey> {
         self.files[file].delegations.first().copied().filter(|&key| self.delegation_of(key).write)
     }

@@ -99,7 +99,6 @@ impl<F: Clone> State<F> {
         matches!(self.clients[key].lease, Lease::Courtesy { .. })
     }
 
-    /// Ends the state of a client's former instance.
     pub(in crate::state) fn replace(&mut self, key: ClientKey) {
         // RFC 7530, section 16.34.5: stateids of the former instance report EXPIRED. In 4.1 they
         // are unknown.

@@ -96,7 +96,6 @@ impl<F: Clone> State<F> {
         within_share(own, 1, self.lock_count, self.config.limits.locks_max)
     }
 
-    /// The open of a locker, and its lock state of the file if there is one.
     fn locker(&mut self, call: &LockCall<'_>, now: u64) -> Result<(StateKey, Option<StateKey>), Status> {
         match call.by {
             LockBy::New { open, owner, .. } => {
@@ -207,7 +206,6 @@ impl<F: Clone> State<F> {
         self.count_ranges(client, open, change.removed.len(), change.added.len());
     }
 
-    /// Updates range counts.
     fn count_ranges(&mut self, client: ClientKey, open: StateKey, gone: usize, come: usize) {
         let client = &mut self.clients[client];
         let open = self.states.get_mut(open).and_then(|entry| match &mut entry.kind {

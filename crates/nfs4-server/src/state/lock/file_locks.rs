@@ -10,7 +10,6 @@ use crate::state::lock::range::{Change, Mode, Range};
 use crate::state::open::file_opens::count_down;
 use crate::state::quota::{SourceKey, within_share};
 
-/// Locks of a file.
 #[derive(Default)]
 pub(in crate::state) struct FileLocks {
     shared: Overlaps,
@@ -44,7 +43,6 @@ impl FileLocks {
         exclusive.into_iter().chain(shared).min_by_key(|(held, _)| held.position())
     }
 
-    /// Whether this source may add a lock owner to the file.
     pub(in crate::state) fn has_room(&self, source: SourceKey) -> bool {
         within_share(self.of_source.get(&source).copied().unwrap_or(0), 1, self.owners, LOCK_OWNERS_PER_FILE_MAX)
     }
@@ -55,7 +53,6 @@ impl FileLocks {
         self.owners += 1;
     }
 
-    /// Removes a lock owner with its ranges.
     pub(in crate::state) fn leave(&mut self, source: SourceKey, lock: StateKey, ranges: impl Iterator<Item = (Range, Mode)>) {
         self.remove(lock, ranges);
         count_down(&mut self.of_source, &source);

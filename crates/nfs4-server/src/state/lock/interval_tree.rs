@@ -14,11 +14,9 @@ use crate::state::lock::range::Range;
 /// Sort key: first byte, then lock state. Locks of one owner through one export are disjoint.
 pub(in crate::state) type Position = (u64, StateKey);
 
-/// A locked range and its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::state) struct Locked {
     pub(in crate::state) range: Range,
-    /// Lock state of the range.
     pub(in crate::state) lock: StateKey,
     /// Owner. An owner has a lock state for each export; these don't conflict.
     pub(in crate::state) owner: OwnerKey,
@@ -30,14 +28,12 @@ impl Locked {
     }
 }
 
-/// Search for a conflicting range.
 #[derive(Clone, Copy)]
 pub(in crate::state) struct Search {
     /// Range to overlap.
     pub(in crate::state) range: Range,
     /// Owner to ignore.
     pub(in crate::state) except: Option<OwnerKey>,
-    /// Position to start after.
     pub(in crate::state) after: Option<Position>,
 }
 
@@ -58,7 +54,6 @@ struct Node {
     right: Link,
 }
 
-/// End of the ranges in a subtree.
 #[derive(Clone, Copy)]
 struct Reach {
     /// Owner of the range that ends last.
@@ -171,7 +166,6 @@ fn find(node: Option<&Node>, search: &Search) -> Option<Locked> {
     find(node.right.as_deref(), search)
 }
 
-/// Splits a tree at a position.
 fn split(link: Link, at: Position) -> (Link, Link) {
     let Some(mut node) = link else { return (None, None) };
     if node.held.position() < at {
@@ -291,7 +285,6 @@ mod tests {
     }
 
     proptest! {
-        /// Compares with a linear scan.
         #[test]
         fn search_agrees_with_linear_scan(
             steps in prop::collection::vec((0u32..6, 0u64..40, 1u64..12, any::<bool>()), 1..80),

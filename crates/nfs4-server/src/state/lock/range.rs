@@ -72,12 +72,9 @@ impl Mode {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::state) struct Ranges(BTreeMap<u64, (u64, Mode)>);
 
-/// Change of an owner's ranges.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::state) struct Change {
-    /// Removed ranges, in order.
     pub(in crate::state) removed: Vec<(Range, Mode)>,
-    /// Added ranges.
     pub(in crate::state) added: Vec<(Range, Mode)>,
 }
 
@@ -107,7 +104,6 @@ impl Ranges {
         self.0.range(from..=range.last).map(|(&first, &(last, mode))| (Range { first, last }, mode))
     }
 
-    /// Whether unlocking `range` splits a range.
     pub(in crate::state) fn splits(&self, range: Range) -> bool {
         self.overlapping(range).next().is_some_and(|(held, _)| held.first < range.first && held.last > range.last)
     }

@@ -183,7 +183,6 @@ impl<F: Clone> State<F> {
         of_file && self.room_for_one_open(call.client, call.opener)
     }
 
-    /// Whether the client may have another open by `opener`.
     pub(in crate::state) fn room_for_one_open(&mut self, client: ClientKey, opener: Option<&Arc<str>>) -> bool {
         let (record, limits) = (&self.clients[client], &self.config.limits);
         let (per_client_max, opens_max) = (limits.opens_per_client_max, limits.opens_max);

@@ -10,7 +10,6 @@ use crate::state::limits::OPENS_PER_FILE_MAX;
 use crate::state::open::share::{Share, ShareCounts};
 use crate::state::quota::{SourceKey, within_share};
 
-/// Opens of a file.
 #[derive(Default)]
 pub(in crate::state) struct FileOpens {
     /// Sorted by share code, client and export.
@@ -115,7 +114,6 @@ impl FileOpens {
 
 type Row = (u8, ClientKey, ExportId, StateKey);
 
-/// Rows with this share.
 fn range_of(share: Share) -> RangeInclusive<Row> {
     (share.code(), ClientKey::FIRST, ExportId(0), StateKey::FIRST)..=(share.code(), ClientKey::LAST, ExportId(u32::MAX), StateKey::LAST)
 }

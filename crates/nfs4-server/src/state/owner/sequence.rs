@@ -49,7 +49,6 @@ impl<F: Clone> State<F> {
         Ok(owner)
     }
 
-    /// Whether the client may have another owner.
     pub(in crate::state) fn room_for_owner(&mut self, client: ClientKey) -> Result<bool, Status> {
         let (source, owners_max) = (self.client(client)?.source_key, self.config.limits.owners_max);
         let within_client_limit = |state: &Self| state.clients[client].owner_count() < OWNERS_PER_CLIENT_MAX;
@@ -64,7 +63,6 @@ impl<F: Clone> State<F> {
         self.clients.get_mut(client)?.owners(kind).get(name).copied()
     }
 
-    /// Removes an owner without state.
     pub(in crate::state) fn drop_owner(&mut self, key: OwnerKey) {
         let Some(owner) = self.owners.remove(key, Ended::Freed) else { return };
         debug_assert!(owner.states.is_empty(), "states go before their owner");

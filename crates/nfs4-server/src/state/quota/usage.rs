@@ -18,7 +18,6 @@ pub(in crate::state) enum Resource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(in crate::state) struct SourceKey(u32);
 
-/// Usage of all clients of one source.
 #[derive(Debug, Default)]
 pub(in crate::state) struct SourceUsage {
     /// `None` while the entry is free.
@@ -37,7 +36,6 @@ pub(in crate::state) struct SourceUsage {
 }
 
 impl SourceUsage {
-    /// Bytes cached and reserved.
     pub(in crate::state) fn reply_len(&self) -> usize {
         self.cached_len + self.reserved_len
     }
@@ -135,7 +133,6 @@ impl SourceTable {
         &mut self.usages[key.0 as usize]
     }
 
-    /// Number of clients of a source.
     pub(in crate::state) fn clients_of(&self, source: &Source) -> usize {
         self.keys.get(source).map_or(0, |&key| self.usage(key).clients)
     }
@@ -146,7 +143,6 @@ impl SourceTable {
         self.eviction_limit.admit(scans, now)
     }
 
-    /// The key of a source with clients.
     pub(super) fn key_of(&self, source: &Source) -> Option<SourceKey> {
         self.keys.get(source).copied()
     }

@@ -28,7 +28,6 @@ pub(in crate::state) struct Session {
     pub(in crate::state) back_slots: Vec<BackSlot>,
     /// Back-channel slots that the client accepts.
     pub(in crate::state) back_slots_max: u32,
-    /// SEQUENCE flags of this session.
     pub(in crate::state) flags: SequenceFlags,
     /// State of the callback context as last reported in the flags.
     pub(in crate::state) context: BackContext,
@@ -36,7 +35,6 @@ pub(in crate::state) struct Session {
     pub(in crate::state) fault: bool,
 }
 
-/// A bound connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::state) struct Bound {
     pub(in crate::state) connection: ConnectionId,

@@ -12,7 +12,6 @@ use crate::state::id::{ClientKey, FileKey, FileRef, OwnerKey, StateKey};
 use crate::state::lock::range::Ranges;
 use crate::{ExportId, Flavour};
 
-/// State behind a stateid.
 pub(in crate::state) struct Entry<F> {
     pub(in crate::state) client: ClientKey,
     pub(in crate::state) file: FileRef,
@@ -35,7 +34,6 @@ pub struct Terms {
     pub reserved_port: bool,
 }
 
-/// Kind of state.
 pub(in crate::state) enum Kind<F> {
     Open(Open<F>),
     Lock(Lock),
@@ -47,7 +45,6 @@ pub(in crate::state) enum Kind<F> {
     Closed(OwnerKey),
 }
 
-/// An open.
 pub(in crate::state) struct Open<F> {
     pub(in crate::state) owner: OwnerKey,
     pub(in crate::state) access: u8,
@@ -63,7 +60,6 @@ pub(in crate::state) struct Open<F> {
     pub(in crate::state) ranges: usize,
 }
 
-/// Locks of one lock owner in a file.
 pub(in crate::state) struct Lock {
     pub(in crate::state) owner: OwnerKey,
     /// Open that the locks started with.
@@ -85,7 +81,6 @@ pub(in crate::state) struct Owner {
     pub(in crate::state) client: ClientKey,
     pub(in crate::state) kind: OwnerKind,
     pub(in crate::state) name: Arc<[u8]>,
-    /// One state for each file and export.
     pub(in crate::state) states: Map<(FileRef, ExportId), StateKey>,
     /// Sequence numbers, for 4.0 only.
     pub(in crate::state) sequencer: Option<Box<Sequencer>>,

@@ -168,7 +168,6 @@ impl<F: Clone> State<F> {
         Ok((key, entry))
     }
 
-    /// Status for a stateid of this instance without state.
     pub(in crate::state) fn fate(&self, key: StateKey) -> Status {
         match self.states.fate(key) {
             Some(Ended::Expired) => Status::EXPIRED,

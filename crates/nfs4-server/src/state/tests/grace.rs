@@ -6,7 +6,6 @@ use super::quota::address;
 
 use super::*;
 
-/// The recovery store's contents.
 #[derive(Default, Clone)]
 struct Store {
     records: Vec<(Vec<u8>, Vec<u8>)>,

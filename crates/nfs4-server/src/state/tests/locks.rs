@@ -75,7 +75,6 @@ impl Clients {
         Clients { fixture, peers, opens }
     }
 
-    /// A LOCK that waits.
     fn wait(&mut self, at: usize, range: (u64, u64), mode: Mode) -> Result<Stateid, LockError> {
         self.fixture.lock_call(&self.peers[at], &self.opens[at], "x", 1, range, mode, true, false)
     }

@@ -7,7 +7,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// An operation. Clients, owners and files are indexes.
 #[derive(Clone, Debug)]
 enum Step {
     Open { client: usize, owner: usize, file: u8, access: u32, deny: u32, want: bool },

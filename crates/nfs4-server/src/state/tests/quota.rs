@@ -14,7 +14,6 @@ fn fixture(clients_max: usize) -> Fixture {
     Fixture::with_config(config, &[])
 }
 
-/// EXCHANGE_ID from an address.
 fn exchange_id_from(fixture: &mut Fixture, from: IpAddr, name: &str) -> Result<Introduced, Status> {
     let owner = ClientOwner { verifier: Verifier([1; 8]), id: Bytes(name.as_bytes()) };
     let args = ExchangeIdArgs { owner, ..exchange_id_args("", 1) };

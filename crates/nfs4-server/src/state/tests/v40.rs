@@ -43,7 +43,6 @@ pub(super) fn finish_owner_call(fixture: &mut Fixture, turn: OwnerTurn, status: 
     fixture.state.owner_done(&token, status, OwnerReply { op, bytes: vec![op as u8], file: None });
 }
 
-/// A confirmed open. The owner's next seqid is 3.
 pub(super) fn confirmed_open(fixture: &mut Fixture, peer: &Peer) -> Stateid {
     let first = begin_owner_call(fixture, peer, 1).unwrap();
     let opened = fixture.open_as(peer, "owner", 1, share(3, 0), Claim::New, Want::Unstated).unwrap();

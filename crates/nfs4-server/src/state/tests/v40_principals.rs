@@ -74,7 +74,6 @@ fn kerberos_users_of_auth_sys_client_are_kept_apart() {
     assert_eq!([None, Some("mallory@R")].map(|caller| check_caller(&mut fixture, &stateid, caller)), [Ok(()); 2]);
 }
 
-/// Number of opens that this principal gets.
 fn open_until_refused(fixture: &mut Fixture, peer: &Peer, principal: Option<&str>) -> usize {
     (0..100).take_while(|number| try_open_by(fixture, peer, &format!("{principal:?}{number}"), principal).is_ok()).count()
 }

@@ -274,7 +274,6 @@ impl Simulation {
         }
     }
 
-    /// Applies the effects of elapsed time to the model.
     fn apply_elapsed_time(&mut self) {
         for (agent, stateid) in self.held.take_overdue(self.driver.now_ms) {
             if self.agents[agent].minor > 0 {

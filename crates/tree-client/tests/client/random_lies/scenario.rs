@@ -71,7 +71,6 @@ fn content(seed: u64) -> Node {
     ])
 }
 
-/// The tree with some changes.
 fn changed(tree: &Node, seed: u64) -> Node {
     let Node::Dir(mut root) = tree.clone() else { unreachable!("roots are directories") };
     root.insert(b"big".to_vec(), Node::File(noise(seed ^ 77, 290_000)));

@@ -39,7 +39,6 @@ impl Table {
         names
     }
 
-    /// Whether a moved path or a rule is below this path.
     pub(super) fn is_meant_below(&self, rules: &Rules, path: &[u8]) -> bool {
         let mut is_meant = rules.watches_below(path) || self.within(path).any(|(rest, _)| !rest.is_empty());
         self.former(path, |former| is_meant |= rules.watches_below(former));
