@@ -88,12 +88,7 @@ impl Audit {
     }
 
     pub(super) fn record_missing_deny_export(&self, path: &str) {
-        trail::act(
-            &self.trail,
-            Act::TurnedDown,
-            path.as_bytes(),
-            "--audit-deny: there is no such export any more, and nothing is denied by it",
-        );
+        trail::act(&self.trail, Act::TurnedDown, path.as_bytes(), "--audit-deny: this export no longer exists");
     }
 
     /// Reads the rules without applying them.

@@ -74,6 +74,6 @@ pub enum ExportError {
     #[error("audit records could not be written, and the audit policy is to halt")]
     Halted,
     /// A thread ended by itself.
-    #[error("a thread of the server ended by itself; this is a bug in vouch")]
+    #[error("a thread of the server ended unexpectedly; this is a bug in vouch")]
     ThreadEnded,
 }

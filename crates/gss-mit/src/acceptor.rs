@@ -54,7 +54,7 @@ impl MitAcceptor {
         let lucid = context.export().map_err(|status| failed(&format!("the keys of {initiator}'s context"), status))?;
         let (token_seq, lifetime_s) = (lucid.send_seq, lifetime_s(&lucid));
         let keys = keys(lucid, Role::Acceptor).map_err(|old| {
-            let what = format!("{initiator} called {acceptor} with {old}, which is not taken");
+            let what = format!("{initiator} called {acceptor} with {old}, which is not accepted");
             Fault::refused(
                 what,
                 "allow AES: give nfs/HOST AES keys (kadmin: cpw -randkey -e aes256-cts-hmac-sha1-96:normal nfs/HOST, then ktadd), and the client too",

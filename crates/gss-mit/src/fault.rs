@@ -45,7 +45,7 @@ impl Fault {
 
     /// For a token without a ticket: keytab and clocks are not the cause.
     pub(crate) fn of_no_ticket(self) -> Self {
-        Self { what: "a first token that is no Kerberos V5 ticket".into(), cure: Some(NO_TICKET), ..self }
+        Self { what: "the first token is not a Kerberos V5 ticket".into(), cure: Some(NO_TICKET), ..self }
     }
 
     /// For a service without any key.
@@ -84,7 +84,7 @@ pub(crate) fn name_text(name: Vec<u8>) -> Result<String, Fault> {
 }
 
 /// Remedy for key types older than AES.
-const OLD_ENCTYPE: &str = "old enctypes are not taken: give the principal AES keys (kadmin: cpw -randkey -e aes256-cts-hmac-sha1-96:normal nfs/HOST, then ktadd), or allow AES in permitted_enctypes of krb5.conf";
+const OLD_ENCTYPE: &str = "old enctypes are refused: give the principal AES keys (kadmin: cpw -randkey -e aes256-cts-hmac-sha1-96:normal nfs/HOST, then ktadd), or allow AES in permitted_enctypes of krb5.conf";
 
 const LACKS_KEY: &str = "the keytab lacks this key: write the present keys of the service to it (kadmin: ktadd -norandkey -k KEYTAB nfs/HOST), then let clients get new tickets (kdestroy, kinit); if it is there, allow its enctype in permitted_enctypes of krb5.conf";
 
@@ -92,9 +92,10 @@ const NO_KEYTAB: &str =
     "the keytab is missing, unreadable or empty: look at its path and rights, or give --keytab FILE with the keys of nfs/HOST";
 
 /// Remedy for a valid ticket whose sender lacks its key.
-const ALTERED: &str = "the ticket is good, and what came with it is not by its key: it was altered on its way, or somebody sent it who has only read it; look for who does that";
+const ALTERED: &str =
+    "the ticket is valid but the authenticator is not: the message was altered, or an eavesdropper sent it; find its source";
 
-const NO_TICKET: &str = "the client must use the mechanism of Kerberos V5 by itself (1.2.840.113554.1.2.2), neither SPNEGO nor another; if it is no NFS client of yours, nothing is wrong here";
+const NO_TICKET: &str = "the client must use the Kerberos V5 mechanism (1.2.840.113554.1.2.2), not SPNEGO or another; if it is not your NFS client, ignore this";
 
 /// Side that failed.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -132,23 +133,23 @@ fn cure(status: Status, side: Side) -> Option<&'static str> {
         EXPIRED => Some("the client's ticket has ended: kinit again, or have the client renew it before"),
         NOT_YET_VALID => Some("the ticket is not valid yet: set the clocks of client and KDC by NTP"),
         34 => Some(
-            "the same authenticator came twice; an honest client asks again by itself. If it goes on, give each machine tickets of its own (cloned images, one cache on many nodes), or look for who records the network",
+            "the same authenticator came twice; an honest client retries. If this continues, give each machine its own tickets (not cloned images or a shared cache), or look for an eavesdropper",
         ),
         31 | 35 | 41 | 44 | 45 | 181 | 230 => Some(LACKS_KEY),
         14 | 150 | 188 | 236 => Some(OLD_ENCTYPE),
         6 | 7 => Some(
             "the KDC doesn't know that name: create the principal (kadmin: addprinc -randkey nfs/HOST), or mount by the name that the keytab has",
         ),
-        24 => Some("the key or the password is wrong: write the keytab anew"),
+        24 => Some("wrong key or password: write the keytab again"),
         23 | 1 => Some("the principal or its password has expired: ask the KDC's administrator"),
-        141 | 195 => Some("there is no ticket: kinit"),
+        141 | 195 => Some("no ticket: run kinit"),
         154 | 156 | 220 => Some("the KDC doesn't answer: look at [realms] in krb5.conf, and at the network"),
         184 => Some("the keytab can't be read: look at its path and rights"),
         164..=172 => Some("the replay cache can't be written: look at rights and room of /var/tmp, or set KRB5RCACHEDIR"),
         _ => None,
     };
     by_code.or(match (routine, side) {
-        (NO_CRED, Side::Client) => Some("there is no ticket: kinit, or name a keytab"),
+        (NO_CRED, Side::Client) => Some("no ticket: run kinit, or give a keytab"),
         (CREDENTIALS_EXPIRED | CONTEXT_EXPIRED, _) => {
             Some("the client's ticket has ended: kinit again, or have the client renew it before")
         }

@@ -98,7 +98,7 @@ impl MitInitiator {
         let lucid = context.export().map_err(failed)?;
         let (token_seq, lifetime_s) = (lucid.send_seq, lifetime_s(&lucid));
         let keys = keys(lucid, Role::Initiator).map_err(|old| {
-            Fault::refused(format!("{}: the KDC gave a key of {old}, which is not taken", self.doing), "give the service AES keys")
+            Fault::refused(format!("{}: the KDC issued a key of {old}, which is not accepted", self.doing), "give the service AES keys")
         })?;
         let token = Some(answer).filter(|token| !token.is_empty());
         Ok(InitStep::Established { context: EstablishedClient { keys: Arc::new(keys), lifetime_s, token_seq }, token })

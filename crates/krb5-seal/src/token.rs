@@ -51,7 +51,7 @@ pub enum TokenError {
     #[error("the buffer is shorter than header and trailer")]
     Room,
     /// The job has not run.
-    #[error("not looked at yet")]
+    #[error("not processed yet")]
     Waiting,
 }
 

@@ -79,7 +79,7 @@ impl Report {
         page.sample("vouch_build_info", &format!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION")), 1);
         page.family("vouch_connections", "gauge", "Connections open now.");
         page.sample("vouch_connections", "", self.shared.open.load(Ordering::Relaxed) as u64);
-        page.family("vouch_connections_max", "gauge", "Connections that are let in at once.");
+        page.family("vouch_connections_max", "gauge", "Connection limit.");
         page.sample("vouch_connections_max", "", self.shared.limits.connections_max as u64);
         let totals: [(&str, &str, OneCount); 5] = [
             ("vouch_connections_accepted_total", "Connections let in.", |c| &c.accepted),
@@ -103,7 +103,7 @@ impl Report {
             let labels = format!("{{procedure=\"{procedure}\",result=\"{result}\"}}");
             page.sample("vouch_requests_total", &labels, self.sum(|c| c.requests(request)));
         }
-        page.family("vouch_handles_total", "counter", "Frames asked for, by whether they are here.");
+        page.family("vouch_handles_total", "counter", "Requested frames, by result.");
         page.sample("vouch_handles_total", "{result=\"found\"}", self.sum(|c| c.handles_found.get()));
         page.sample("vouch_handles_total", "{result=\"not_found\"}", self.sum(|c| c.handles_missing.get()));
         self.latencies(&mut page);

@@ -171,7 +171,7 @@ pub enum Error {
         source: Arc<io::Error>,
     },
     /// Users other than the owner can write to the state directory.
-    #[error("state directory {} is writable by other users (mode {mode:03o}), who could restore an older revision; check for changes and run `chmod 700`, or name another directory with --state", dir.display())]
+    #[error("state directory {} is writable by other users (mode {mode:03o}), who could restore an older revision; check for changes and run `chmod 700`, or give another directory with --state", dir.display())]
     StateOpen {
         /// The directory.
         dir: PathBuf,
@@ -280,7 +280,7 @@ const fn advice(refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::Malformed(_) | Refusal::Forged(_) => "; check that the name is complete, or name another replica with --replica",
         Refusal::Superseded { .. } | Refusal::OutsideCertificate { .. } => {
-            "; the publisher must use the newest certificate, or somebody uses a replaced signing key"
+            "; the publisher must use the newest certificate, or a replaced signing key is in use"
         }
         Refusal::Rollback { .. } => "; wait until a replica is up to date, or name another with --replica",
         _ => "",

@@ -192,7 +192,7 @@ impl Namespace {
             // FORGET requests of the kernel arrive separately.
             tokio::time::sleep(FORGET_PAUSE).await;
         }
-        Err(OpError::Unfit("too many trees are in use at once"))
+        Err(OpError::Unfit("too many trees in use"))
     }
 
     /// Closes the least recently used trees that the kernel does not hold, and asks it to forget

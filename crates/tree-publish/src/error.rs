@@ -10,7 +10,7 @@ use crate::printable::printable;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Something in the source is unreadable for this user.
-    #[error("{path}: cannot {doing}: {source}; run as a user who may, or use --skip-unreadable")]
+    #[error("{path}: cannot {doing}: {source}; run as a user with access, or use --skip-unreadable")]
     Unreadable {
         /// Printable path of the file.
         path: String,

@@ -158,7 +158,7 @@ impl<'a> Walk<'a> {
                 Err(PagesError::Mismatch) => {
                     tracing::warn!(
                         path = printable(&node.path(None)),
-                        "the stat cache does not fit the database; reading the directory anew"
+                        "the stat cache does not match the database; reading the directory again"
                     );
                     node.forget();
                     match self.list(&node) {
@@ -331,7 +331,7 @@ pub(crate) fn opaque_components(options: &Options) -> Result<Vec<Vec<Vec<u8>>>, 
         }
         let at = std::fs::symlink_metadata(options.source.join(path));
         if !at.is_ok_and(|m| m.is_dir()) {
-            return Err(bad("there is no such directory in the one that is published"));
+            return Err(bad("no such directory in the published one"));
         }
         all.push(components);
     }

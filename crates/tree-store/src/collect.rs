@@ -221,7 +221,7 @@ impl<'a> Collection<'a> {
     fn move_live(&self, pack: &PackMeta) -> Result<u64> {
         let path = self.writer.shop.layout.pack(pack.class, pack.id);
         let mut scan = PackScan::open(&path, pack.class, &self.writer.shop.iv, pack.len)?
-            .ok_or_else(|| Error::damaged(&path, "this is no pack of this database"))?;
+            .ok_or_else(|| Error::damaged(&path, "not a pack of this database"))?;
         let mut moved = 0;
         while let Scanned::Record { offset, handle, frame, .. } = scan.next()? {
             let place = self.writer.index.read().index.find(&handle)?;

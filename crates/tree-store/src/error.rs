@@ -68,7 +68,7 @@ pub enum Error {
     },
     /// The disk or quota is full. The last committed revision stays in force.
     #[error(
-        "{}: no space to {doing}: {source}; the last committed revision stays in force: make room in the file system of {}, or let `vouch gc` drop what no kept revision needs, and run it again",
+        "{}: no space to {doing}: {source}; the last committed revision stays in force: free space in the file system of {}, or run `vouch gc`, then repeat the command",
         path.display(),
         path.parent().unwrap_or(path).display()
     )]

@@ -95,7 +95,7 @@ impl Manifest {
     /// Decodes the file; `path` is for errors.
     pub(crate) fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self> {
         if bytes.len() < HEADER_LEN || bytes[..8] != MAGIC {
-            return Err(Error::damaged(path, "this is no manifest"));
+            return Err(Error::damaged(path, "not a manifest"));
         }
         let (header, body) = bytes.split_at(HEADER_LEN);
         let version = u32::from_be_bytes([header[8], header[9], header[10], header[11]]);

@@ -43,7 +43,7 @@ impl PackFile {
         match file.read_exact_at(&mut found, 0) {
             Ok(()) if found == pack::header(class, iv) => Ok(Self { id, file, path }),
             Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(Error::io("read", &path)(error)),
-            _ => Err(Error::damaged(&path, "this is no pack of this database")),
+            _ => Err(Error::damaged(&path, "not a pack of this database")),
         }
     }
 

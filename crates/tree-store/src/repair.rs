@@ -79,7 +79,7 @@ impl Rebuild<'_> {
     fn scan(&mut self, pack: &PackMeta) -> Result<()> {
         let path = self.layout.pack(pack.class, pack.id);
         let mut scan = PackScan::open(&path, pack.class, &self.manifest.iv, pack.len)?
-            .ok_or_else(|| Error::damaged(&path, "this is no pack of this database"))?;
+            .ok_or_else(|| Error::damaged(&path, "not a pack of this database"))?;
         loop {
             match scan.next()? {
                 Scanned::Record { offset, handle, kind, frame } => {

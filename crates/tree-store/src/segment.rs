@@ -62,7 +62,7 @@ impl Segment {
         let file = File::open(path).map_err(Error::io("open", path))?;
         let len = file.metadata().map_err(Error::io("look at", path))?.len();
         if len < (HEADER_LEN + TRAILER_LEN) as u64 {
-            return Err(Error::damaged(path, "this is no index segment"));
+            return Err(Error::damaged(path, "not an index segment"));
         }
         let source = if len <= in_memory_len_max {
             let mut bytes = vec![0; len as usize].into_boxed_slice();
@@ -80,7 +80,7 @@ impl Segment {
         let mut header = [0; HEADER_LEN];
         self.read_at(&mut header, 0)?;
         if header[..8] != MAGIC {
-            return Err(Error::damaged(&self.path, "this is no index segment"));
+            return Err(Error::damaged(&self.path, "not an index segment"));
         }
         let version = be32(&header[8..]);
         if version != VERSION {

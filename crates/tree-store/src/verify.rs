@@ -132,7 +132,7 @@ impl<'a> Check<'a> {
     fn check_pack(&self, pack: &PackMeta) -> Result<()> {
         let path = self.snapshot.layout().pack(pack.class, pack.id);
         let Some(mut scan) = PackScan::open(&path, pack.class, &self.view.iv(), pack.len)? else {
-            self.problem(format!("{}: this is no pack of this database", path.display()));
+            self.problem(format!("{}: not a pack of this database", path.display()));
             return Ok(());
         };
         loop {

@@ -108,7 +108,7 @@ impl Xdr for Fsinfo {
             tag: r.string(TAG_LEN_MAX)?.to_owned(),
         };
         if !info.root.is_directory() {
-            return Err(XdrError::Invalid("root that is no directory"));
+            return Err(XdrError::Invalid("root is not a directory"));
         }
         if info.revision == 0 || (info.revision == 1) != info.previous.is_none() {
             return Err(XdrError::Invalid("revision without its predecessor"));

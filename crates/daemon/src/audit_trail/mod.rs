@@ -75,7 +75,7 @@ pub fn begin(
         };
         if let Some(policy) = policy {
             let why =
-                format!("no record can be kept, and the policy is to {policy}: {error}; make room, or start with --audit-policy count");
+                format!("cannot write records, and the policy is {policy}: {error}; free disk space, or start with --audit-policy count");
             return Err(TrailError { is_full: true, ..failed(why) });
         }
         tracing::error!(%error, "audit records can't be written yet; what is lost until there is room is counted");

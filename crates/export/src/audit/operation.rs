@@ -61,7 +61,7 @@ impl Audit {
         let detail = match denied.why {
             Denial::Client => "the export is not for this client",
             Denial::Port => "the export is for callers from a port below 1024 only",
-            Denial::Caller => "who calls is nobody here",
+            Denial::Caller => "the caller has no account here",
         };
         let refused =
             Refused { export: &denied.export.source, detail, enctype: denied.enctype, ..Refused::of(Refusal::Client, denied.connection) };
@@ -233,7 +233,7 @@ fn detail(record: &Record<'_>, about: &Details<'_>, by: MatchedName<'_>, is_name
     };
     say(match about.stage {
         Stage::Whole => "",
-        Stage::Begun => "goes on in the background",
+        Stage::Begun => "continues in the background",
         Stage::Ended => "ended in the background",
         Stage::Stopped => "stopped in the background before its end",
     });

@@ -139,7 +139,7 @@ impl Driver {
         if let Some(left_out) = self.address_change_limit.lock().admit(address, clock::mono_ms()) {
             tracing::warn!(
                 client = %name.escape_ascii(), %address, before = %from, left_out,
-                "a client returned from another address than before the restart; it may not reclaim state, and starts anew after the grace period"
+                "a client returned from another address than before the restart; it may not reclaim state, and starts fresh after the grace period"
             );
         }
     }

@@ -32,7 +32,7 @@ impl Reloader {
         vouch_daemon::service_manager::reloading();
         let outcome = self.load();
         vouch_daemon::service_manager::ready(match &outcome {
-            Ok(_) => "the exports were read anew",
+            Ok(_) => "exports reloaded",
             Err(error) => error,
         });
         outcome

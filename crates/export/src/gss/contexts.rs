@@ -135,10 +135,8 @@ impl Gss {
         let partial = match partial {
             Ok(partial) => partial,
             Err(stat) => {
-                let refused = Refused {
-                    detail: "goes on with a context that isn't there",
-                    ..Refused::of(Refusal::Authentication, connection.engine())
-                };
+                let refused =
+                    Refused { detail: "continues an unknown context", ..Refused::of(Refusal::Authentication, connection.engine()) };
                 audit.iter().for_each(|audit| audit.refuse(&refused));
                 call.refuse(stat, &mut w);
                 return w.into_bytes();

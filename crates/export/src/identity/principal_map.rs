@@ -97,7 +97,7 @@ fn read_line(line: &[u8]) -> Result<Line, (String, &'static str)> {
     };
     let realm = pattern.rsplit_once('@').map(|(_, realm)| realm);
     if pattern.len() > PRINCIPAL_LEN_MAX || realm.is_none_or(str::is_empty) || pattern.starts_with('@') {
-        return Err((format!("{pattern} is no principal with a realm"), "write alice@EXAMPLE.ORG, host/*@EXAMPLE.ORG or *@EXAMPLE.ORG"));
+        return Err((format!("{pattern} is not a principal with a realm"), "write alice@EXAMPLE.ORG, host/*@EXAMPLE.ORG or *@EXAMPLE.ORG"));
     }
     if realm.is_some_and(|realm| realm.contains('*') && realm != "*") {
         return Err((format!("{pattern}: a star cannot be a part of the realm"), "write the whole realm, or @*"));
@@ -107,10 +107,10 @@ fn read_line(line: &[u8]) -> Result<Line, (String, &'static str)> {
         "!refuse" => Account::Refuse,
         "!local" => Account::Local,
         word if word.starts_with('!') => {
-            return Err((format!("{word} is no account"), "write a user's name, !squash, !refuse or !local"));
+            return Err((format!("{word} is not an account"), "write a user's name, !squash, !refuse or !local"));
         }
         name if name.len() > NAME_LEN_MAX || name.contains([':', '/']) => {
-            return Err((format!("{name} is no user name"), "write the name that getent passwd shows"));
+            return Err((format!("{name} is not a user name"), "write the name that getent passwd shows"));
         }
         name => Account::User(name.into()),
     };

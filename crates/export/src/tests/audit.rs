@@ -241,7 +241,7 @@ fn abandoned_open_has_record_of_its_end() {
     });
     drop(server);
     let records = read(directory.path());
-    let ended = "CLOSE /data/f  use 0 Some(4) Some(5) (ended by the server: the client has begun anew)";
+    let ended = "CLOSE /data/f  use 0 Some(4) Some(5) (ended by the server: the client restarted)";
     assert_eq!(records, ["start", "OPEN /data/f  use 0", ended, "stop"]);
 }
 

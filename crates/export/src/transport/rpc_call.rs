@@ -59,7 +59,7 @@ pub(crate) fn read(record: Bytes, connection: &Arc<Connection>, last: &mut LastC
             let (flavour, detail) = match (call.cred.flavor, stat) {
                 (Flavor::SYS, AuthStat::BAD_VERF) => (vouch_audit::Flavour::Sys, "AUTH_SYS with a verifier that does not go with it"),
                 (Flavor::SYS, _) => (vouch_audit::Flavour::Sys, "a credential of AUTH_SYS that can't be read"),
-                _ => (vouch_audit::Flavour::None, "a flavour that nobody gave out"),
+                _ => (vouch_audit::Flavour::None, "an unknown flavour"),
             };
             return Incoming::Denied(encode(&Reply::denied(xid, Denied::AuthError(stat)), reply), flavour, detail);
         }

@@ -159,7 +159,7 @@ impl Peer {
                     CloseReason::ReplayDropped => {
                         tracing::info!(peer = %self.connection.peer(), "replayed or late RPCSEC_GSS call; closing the connection")
                     }
-                    _ => tracing::info!(peer = %self.connection.peer(), "record is no RPC call; closing the connection"),
+                    _ => tracing::info!(peer = %self.connection.peer(), "the record is not an RPC call; closing the connection"),
                 }
                 break Err(why);
             }

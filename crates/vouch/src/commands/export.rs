@@ -219,7 +219,7 @@ fn default_state() -> Outcome<PathBuf> {
     }
     let home = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let home = home.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state")));
-    home.map(|home| home.join("vouch/export")).ok_or_else(|| Failure::usage("--state", "is needed where there is no HOME"))
+    home.map(|home| home.join("vouch/export")).ok_or_else(|| Failure::usage("--state", "is required without HOME"))
 }
 
 /// `--groups` on the command line.

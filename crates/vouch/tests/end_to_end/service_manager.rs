@@ -72,7 +72,7 @@ fn export_notifies_readiness_reload_and_stop_on_activated_sockets() {
     assert_eq!(manager.hears(), "READY=1\nSTATUS=1 exports");
     manager.answers();
     world.write("exports", "not a list");
-    for told in ["the old list stays in force", "read anew"] {
+    for told in ["the old list stays in force", "exports reloaded"] {
         manager.signal(Signal::HUP);
         let reloading = manager.hears();
         let at = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").expect("first it says that it reloads");
@@ -86,7 +86,7 @@ fn export_notifies_readiness_reload_and_stop_on_activated_sockets() {
     let unit = std::fs::read_to_string(unit).expect("packaging/ is in the repository");
     let reload = unit.lines().find_map(|line| line.strip_prefix("ExecReload=/usr/bin/vouch ")).expect("it reloads");
     world.ok(reload.replace("/var/lib/vouch/export", "state").split(' '));
-    assert!(manager.hears().starts_with("RELOADING=1") && manager.hears().contains("read anew"));
+    assert!(manager.hears().starts_with("RELOADING=1") && manager.hears().contains("exports reloaded"));
     manager.ends_well();
 }
 

@@ -269,7 +269,7 @@ impl Log {
                 class: Class::Gap,
                 gap: Some(count),
                 open_ns: Some(now_ns.saturating_sub(lost.since_ns)),
-                detail: b"the disk had not taken them when the trail ended the last time",
+                detail: b"the disk refused them at the last stop",
                 ..Record::default()
             });
             self.reported_gap = Some((reported, count, lost.since_ns));

@@ -42,7 +42,7 @@ impl MachineName {
         }
         if let Some((address, prefix)) = text.split_once('/') {
             let network = network(address, prefix)
-                .ok_or_else(|| (format!("{text} is no network"), "write 192.0.2.0/24, 192.0.2.0/255.255.255.0 or 2001:db8::/32"))?;
+                .ok_or_else(|| (format!("{text} is not a network"), "write 192.0.2.0/24, 192.0.2.0/255.255.255.0 or 2001:db8::/32"))?;
             return Ok((network, None));
         }
         if let Ok(address) = bare(text).parse::<IpAddr>() {

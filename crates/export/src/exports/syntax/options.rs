@@ -92,7 +92,7 @@ impl Options {
     fn take_one(&mut self, option: &str) -> Result<(), OptionIssue> {
         let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
         let number =
-            || value.and_then(|value| value.parse::<i64>().ok()).ok_or_else(|| option_error(option, "is no number", "write a number"));
+            || value.and_then(|value| value.parse::<i64>().ok()).ok_or_else(|| option_error(option, "is not a number", "write a number"));
         match (name, value) {
             ("rw", None) => self.set_read_only(false),
             ("ro", None) => self.set_read_only(true),
@@ -103,11 +103,11 @@ impl Options {
             ("no_all_squash", None) => self.set_squash(|who| if who == SquashWho::All { SquashWho::Root } else { who }),
             ("anonuid", _) => {
                 self.squash.anonymous_uid =
-                    id(number()?).ok_or_else(|| option_error(option, "is no user number", "write 0 to 4294967294"))?
+                    id(number()?).ok_or_else(|| option_error(option, "is not a user number", "write 0 to 4294967294"))?
             }
             ("anongid", _) => {
                 self.squash.anonymous_gid =
-                    id(number()?).ok_or_else(|| option_error(option, "is no group number", "write 0 to 4294967294"))?
+                    id(number()?).ok_or_else(|| option_error(option, "is not a group number", "write 0 to 4294967294"))?
             }
             ("secure", None) => self.secure = true,
             ("insecure", None) => self.secure = false,
@@ -192,7 +192,7 @@ impl Options {
                 _ => {
                     return Err(option_error(
                         &format!("sec={name}"),
-                        "is no security flavour",
+                        "is not a security flavour",
                         "write sys, krb5, krb5i or krb5p, separated by colons",
                     ));
                 }
@@ -251,7 +251,7 @@ impl Options {
 /// not support, so it is an error.
 fn transport(option: &str, list: &str) -> Result<(), OptionIssue> {
     if list.split(':').any(|mode| !matches!(mode, "none" | "tls" | "mtls")) {
-        return Err(option_error(option, "is no list of none, tls and mtls", "write xprtsec=none, or leave it out"));
+        return Err(option_error(option, "is not a list of none, tls and mtls", "write xprtsec=none, or leave it out"));
     }
     if !list.split(':').any(|mode| mode == "none") {
         return Err(option_error(

@@ -98,7 +98,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     }
     match args.to.protocol.is_nats() {
         true => drop(args.nats.options()?),
-        false if args.nats.any() => return Err(Failure::usage("--to", "is no NATS server, but NATS options are given")),
+        false if args.nats.any() => return Err(Failure::usage("--to", "is not a NATS server, but NATS options are given")),
         false => {}
     }
     if args.to.protocol == Protocol::NatsTls {

@@ -93,7 +93,7 @@ pub(super) fn trail_of(directory: &Path) -> Outcome<String> {
     let files = segments(directory).at(directory.display())?;
     let Some(file) = files.first() else { return Err(Failure::input(directory.display(), "contains no segment of a trail")) };
     let header = Segment::open(file).and_then(|segment| segment.frame_at(MAGIC.len() as u64)).at(file.path.display())?;
-    let header = Header::decode(&header.1).ok_or_else(|| Failure::input(file.path.display(), "is no valid segment"))?;
+    let header = Header::decode(&header.1).ok_or_else(|| Failure::input(file.path.display(), "is not a valid segment"))?;
     Ok(super::super::hex(&header.trail))
 }
 

@@ -67,11 +67,11 @@ impl Target {
             None => rest.rsplit_once(':').map_or((rest, None), |(host, port)| (host, Some(port))),
         };
         let port = match port {
-            Some(port) => port.parse().map_err(|_| format!("{port:?} is no port"))?,
+            Some(port) => port.parse().map_err(|_| format!("{port:?} is not a port"))?,
             None => usual.ok_or("the port is missing")?,
         };
         if host.is_empty() || host.contains(['/', '@', ' ']) || (host.contains(':') && !rest.starts_with('[')) {
-            return Err(format!("{host:?} is no host"));
+            return Err(format!("{host:?} is not a host"));
         }
         Ok(Target { protocol, host: host.to_owned(), port, subject: subject.to_owned() })
     }
