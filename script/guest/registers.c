@@ -1,9 +1,9 @@
-// registers: preloaded into User-Mode Linux, makes it run on CPUs whose extended registers it has no room for.
+// registers: an LD_PRELOAD library that lets User-Mode Linux run on CPUs with AMX.
 //
-// User-Mode Linux keeps the registers of its programs in an XSAVE area of fixed size, which ends before AMX's tiles (8 KiB). Linux takes back
-// whole areas alone (PTRACE_SETREGSET, NT_X86_XSTATE: EFAULT for a shorter one), so that each return to a program would fail. Here the
-// area is cut when it is read, and made whole with tiles in their initial state when it is written. Nothing is lost: tiles are for programs that
-// have asked for them (ARCH_REQ_XCOMP_PERM), which no program of a guest can. The standard format of the area: Intel SDM volume 1, 13.4.
+// User-Mode Linux keeps the registers of its programs in an XSAVE area of fixed size, which has no room for AMX tiles (8 KiB). Linux rejects a
+// shorter area with EFAULT (PTRACE_SETREGSET, NT_X86_XSTATE), so each return to a program would fail. This library truncates the area on
+// reads, and extends it with tiles in their initial state on writes. Nothing is lost, because only programs that request tiles
+// (ARCH_REQ_XCOMP_PERM) can use them, and programs of a guest cannot. Intel SDM volume 1, section 13.4, defines the format.
 #define _GNU_SOURCE
 #include <elf.h>
 #include <errno.h>
@@ -17,14 +17,14 @@
 
 enum { HEADER = 512, HEADER_END = 576, ROOM = 64 * 1024 };
 
-// AMX's state components, TILECFG and TILEDATA, which stand after all others.
+// The state components of AMX, TILECFG and TILEDATA, which follow all others.
 static const uint64_t TILES = 3ULL << 17;
 
 static long registers(int request, pid_t pid, struct iovec *theirs) {
     static char area[ROOM] __attribute__((aligned(64)));
     struct iovec whole = {area, sizeof area};
     uint64_t present;
-    // Also before writing: what comes back tells how long a whole area is here.
+    // Needed before a write too, because it returns the length of the full area on this CPU.
     long result = syscall(SYS_ptrace, PTRACE_GETREGSET, pid, (void *)NT_X86_XSTATE, &whole);
     if (result < 0 || theirs->iov_len >= whole.iov_len || theirs->iov_len < HEADER_END)
         return syscall(SYS_ptrace, request, pid, (void *)NT_X86_XSTATE, theirs);
@@ -41,7 +41,7 @@ static long registers(int request, pid_t pid, struct iovec *theirs) {
     return 0;
 }
 
-// ptrace of the C library, which User-Mode Linux calls. Its lookups (dlsym) allocate, which User-Mode Linux does by its own heap: so none here.
+// Replaces ptrace of the C library. It must not call dlsym, which allocates memory: User-Mode Linux replaces the allocator.
 long ptrace(enum __ptrace_request request, ...) {
     va_list arguments;
     va_start(arguments, request);
@@ -53,7 +53,7 @@ long ptrace(enum __ptrace_request request, ...) {
         return registers(request, pid, data);
     if (request != PTRACE_PEEKTEXT && request != PTRACE_PEEKDATA && request != PTRACE_PEEKUSER)
         return syscall(SYS_ptrace, request, pid, address, data);
-    // The system call stores the word that the library returns.
+    // The system call stores the word through its last argument; the library function returns it.
     long word;
     long result = syscall(SYS_ptrace, request, pid, address, &word);
     if (result < 0)
