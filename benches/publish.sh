@@ -1,5 +1,5 @@
 #!/bin/bash
-# publish.sh [TREE] [ROUNDS]: compares `vouch publish` with two peers.
+# publish.sh [TREE] [ROUNDS]: compares `vouch publish` with casync and find.
 # First publication of TREE (default /usr) beside `casync make`; republication of 100,000 unchanged files beside `find`.
 # Both programs of a pair run in turn, from a warm page cache.
 # Uses `vouch` from $VOUCH or target/release. Removes all its files.
@@ -14,7 +14,7 @@ trap 'rm -rf "$work"' EXIT
 echo "machine: $(nproc) x $(sed -n 's/^model name\t*: //p' /proc/cpuinfo | head -1), $(awk '/MemTotal/ {print int($2/1048576)}' /proc/meminfo) GiB, Linux $(uname -r), $(stat -f -c %T "$work") for databases"
 echo "peers: casync $(casync --version 2>/dev/null | awk 'NR==1 {print $2}'), $(find --version | head -1)"
 
-# measure LABEL COMMAND...: wall seconds, CPU seconds, KiB at most; load of the machine when it began
+# measure LABEL COMMAND...: prints wall time, CPU time, peak memory, and the load average at the start
 measure() {
     local label=$1
     shift
@@ -25,7 +25,7 @@ measure() {
     awk '{print $1, $2 + $3}' "$work/time" >>"$work/$label.times"
 }
 
-# ratio A B: medians of A over medians of B
+# ratio A B: prints the ratios of the medians of A and B
 ratio() {
     for column in 1 2; do
         a=$(sort -n -k$column "$work/$1.times" | awk -v c=$column '{v[NR] = $c} END {print v[int((NR + 1) / 2)]}')
