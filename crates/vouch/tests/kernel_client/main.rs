@@ -46,8 +46,8 @@ fn locks_and_writes_are_coherent_between_two_clients() {
     for version in VERSIONS {
         let (Some(first), Some(second)) = (Network::new(), Network::new()) else { return };
         let server = Server::start(&first);
-        let waiter = Guest::new(&second, &server).set("VERSION", version).start("waiter.sh");
-        let holder = Guest::new(&first, &server).set("VERSION", version).start("holder.sh");
+        let waiter = Guest::new(&second, &server).set("VERSION", version).start("lock_waiter.sh");
+        let holder = Guest::new(&first, &server).set("VERSION", version).start("lock_holder.sh");
         waiter.ok();
         holder.ok();
     }

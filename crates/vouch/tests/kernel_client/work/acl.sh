@@ -1,4 +1,4 @@
-# NFSv4 ACLs by nfs4_setfacl and nfs4_getfacl; what they mean is checked by who gets in.
+# Sets NFSv4 ACLs with nfs4_setfacl, and checks which users then have access.
 set -eu
 attach "$VERSION" /export /mnt/export
 cd /mnt/export

@@ -1,10 +1,10 @@
-# Ordinary tools on one mount of $VERSION, compared with the same on a local file system. /mnt/export is the export.
+# Runs ordinary tools on a mount of $VERSION (/mnt/export), and compares the results with a local file system.
 set -eu
 attach "$VERSION" /export /mnt/export
 cd /mnt/export
 say() { echo "ok: $*"; }
 
-# A tree with all kinds of files, by cp -a and by tar, comes back as it was.
+# cp -a and tar preserve a tree with all types of files.
 mkdir -p /tmp/tree/deep/er && cd /tmp/tree
 seq 20000 >numbers; head -c 3000000 /dev/urandom >noise; : >empty
 ln numbers hard; ln -s deep/er symbolic; ln -s /nowhere dangling; mkfifo pipe
@@ -19,7 +19,7 @@ for there in copy tree; do
 done
 say "cp -a and tar"
 
-# git makes, clones, changes and checks.
+# git init, clone, commit and fsck.
 export GIT_CONFIG_GLOBAL=/tmp/gitconfig
 git config --global user.email a@b.c; git config --global user.name a; git config --global safe.directory '*'; git config --global gc.auto 0
 mkdir /mnt/export/origin && cd /mnt/export/origin && git init -q . && cp -r /tmp/tree/deep /tmp/tree/numbers . && git add . && git commit -qm one
@@ -40,25 +40,25 @@ def fails(code, f, *a, **k):
     try: f(*a, **k)
     except OSError as e: assert e.errno in (code if isinstance(code, tuple) else (code,)), (f, a, e)
     else: raise AssertionError((f, a, "did not fail"))
-# O_EXCL makes once.
+# O_EXCL creates a file only once.
 os.close(os.open("once", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)); fails(errno.EEXIST, os.open, "once", os.O_CREAT | os.O_EXCL | os.O_WRONLY)
 assert os.stat("once").st_mode & 0o7777 == 0o600
-# An unlinked open file goes on (silly rename) and leaves nothing behind, soon: the client removes its name when close has returned.
+# An unlinked open file stays usable (silly rename). The client removes the temporary name soon after close.
 os.mkdir("silly"); f = open("silly/f", "w+b"); f.write(b"still here"); f.flush(); os.fsync(f.fileno()); os.unlink("silly/f")
 assert "f" not in os.listdir("silly"); f.seek(0); assert f.read() == b"still here"; f.close()
 end = time.time() + 60
 while os.listdir("silly") and time.time() < end: time.sleep(0.05)
 assert os.listdir("silly") == [], os.listdir("silly")
-# Rename over an open file: the open one keeps its bytes.
+# Rename over an open file: the open file keeps its content.
 open("old", "w").write("old bytes"); o = open("old"); open("new", "w").write("new bytes"); os.rename("new", "old")
 assert open("old").read() == "new bytes" and o.read() == "old bytes"; o.close()
 # Rename: over a directory, into itself, across directories.
 os.makedirs("r/a/b"); os.makedirs("r/c/d"); fails((errno.ENOTEMPTY, errno.EEXIST), os.rename, "r/a", "r/c"); fails(errno.EINVAL, os.rename, "r/a", "r/a/b/x")
 os.rename("r/a/b", "r/c/d/b"); assert os.listdir("r/a") == [] and os.listdir("r/c/d") == ["b"]
-# Sparse: a hole reads as zeros; truncate extends and cuts.
+# Sparse files: a hole reads as zeros; truncate extends and shortens.
 with open("sparse", "w+b") as s:
     s.seek(10 << 20); s.write(b"end"); s.flush(); s.seek(5 << 20); assert s.read(4) == bytes(4); s.truncate(7); assert os.fstat(s.fileno()).st_size == 7; s.truncate(70000); s.seek(0); assert s.read() == bytes(70000)
-# mmap, shared.
+# Shared mmap.
 with open("mapped", "w+b") as s:
     s.truncate(8192); m = mmap.mmap(s.fileno(), 8192); m[4090:4100] = b"0123456789"; m.flush(); m.close(); os.fsync(s.fileno())
 assert open("mapped", "rb").read()[4090:4100] == b"0123456789"
@@ -67,7 +67,7 @@ os.utime("once", ns=(1_000_000_001, 2_000_000_002)); st = os.stat("once"); asser
 os.chmod("once", 0o4755); assert os.stat("once").st_mode & 0o7777 == 0o4755
 fails(errno.ENAMETOOLONG, open, "x" * 256); fails(errno.ENOENT, os.stat, "none"); fails(errno.ENOTDIR, os.stat, "once/x"); fails(errno.EISDIR, open, "r", "w"); fails(errno.ELOOP, os.open, "../export/self", os.O_RDONLY) if os.symlink("self", "self") is None else 0
 fails(errno.ENOTEMPTY, os.rmdir, "r"); fails(errno.EEXIST, os.mkdir, "r")
-# Append by two open files of one client.
+# Appends through two open files of the same client.
 a, b = open("log", "ab", 0), open("log", "ab", 0)
 for i in range(50): a.write(b"a%03d\n" % i); b.write(b"b%03d\n" % i)
 a.close(); b.close(); assert len(open("log").read().split()) == 100
@@ -78,13 +78,13 @@ st = os.statvfs("."); assert st.f_blocks > 0 and st.f_bfree <= st.f_blocks and s
 P
 say "system calls"
 
-# Rights: root is not squashed here; another user has those of that user.
+# Permissions: root is not squashed, and another user has only its own permissions.
 chmod 0755 .; mkdir -m 0777 open; echo mine >private; chmod 0600 private
 setpriv --reuid=1234 --regid=2345 --clear-groups bash -c '! cat private 2>/dev/null && ! touch here 2>/dev/null && echo x >open/theirs && ! chown 0 open/theirs 2>/dev/null'
 [ "$(stat -c %u:%g open/theirs)" = 1234:2345 ]
 echo grouped >grouped; chown 0:3456 grouped; chmod 0640 grouped
 setpriv --reuid=1234 --regid=2345 --groups=3456 cat grouped | grep -q grouped
-say "rights"
+say "permissions"
 
 if [ "$VERSION" = 4.2 ]; then
     setfattr -n user.colour -v blue once; [ "$(getfattr --only-values -n user.colour once)" = blue ]; getfattr -d once | grep -q user.colour; setfattr -x user.colour once; ! getfattr -n user.colour once 2>/dev/null

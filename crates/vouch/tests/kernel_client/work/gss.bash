@@ -1,7 +1,7 @@
-# What scripts under Kerberos share: the daemon that makes contexts for the kernel, tickets, other users.
+# Functions for scripts under Kerberos: rpc.gssd, tickets, and commands as other users.
 export KRB5_CONFIG=/run/etc.krb5.conf SERVER=server.vouch.test
 
-# Starts rpc.gssd and waits until the kernel believes in it: until it holds a pipe of a client of no use open.
+# Starts rpc.gssd, and waits until it has opened the pipe of the dummy client, by which the kernel detects it.
 gssd_up() {
     mount -n -t rpc_pipefs rpc_pipefs /run/rpc_pipefs
     cp machine.keytab /run/krb5.keytab
@@ -18,7 +18,7 @@ gssd_up() {
     return 1
 }
 
-# ticket UID PRINCIPAL [OPTIONS of kinit]
+# ticket UID PRINCIPAL [KINIT OPTIONS]: gets a ticket for this user.
 ticket() {
     local uid=$1 principal=$2
     shift 2
@@ -27,7 +27,7 @@ ticket() {
     mv "/tmp/new_$uid" "/tmp/krb5cc_$uid"
 }
 
-# as UID COMMAND...
+# as UID COMMAND...: runs a command as this user.
 as() {
     local uid=$1
     shift

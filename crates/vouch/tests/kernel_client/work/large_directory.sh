@@ -1,4 +1,4 @@
-# A directory of $COUNT entries, made on the server: listed whole, by name and with attributes, while others come and go.
+# Lists a directory of $COUNT entries, which the server has created, while entries are added and removed.
 set -eu
 attach "$VERSION" /export /mnt/export
 exec python3 - <<'P'

@@ -1,10 +1,10 @@
-# Works on while the server dies and comes back, or the network goes and comes back: no error, and nothing acknowledged is lost.
+# Runs operations while the server restarts or the network is down. There must be no error and no lost data.
 set -eu
 attach "$VERSION" /export /mnt/export hard
 exec python3 - <<'P'
 import fcntl, os, time
 os.chdir("/mnt/export")
-# Sessions are not persistent: a call that was done when the server died, before its reply left, is sent again and finds itself done.
+# Sessions are not persistent: a call that the server executed but did not answer before its death is sent again, and fails with ENOENT.
 def once(act, *names, done):
     try: act(*names)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-# Second of two guests: is kept out, waits, gets in.
+# Second of two guests: its locks are denied, then it waits, and gets them when the first guest unlocks.
 set -eu
 attach "$VERSION" /export /mnt/export
 exec python3 - <<'P'
@@ -8,12 +8,12 @@ def wait(name, limit=60):
     end = time.time() + limit
     while not os.path.exists(name):
         os.listdir("."); time.sleep(0.05)
-        assert time.time() < end, name + " did not come"
+        assert time.time() < end, name + " did not appear"
 def mark(name): os.close(os.open(name, os.O_CREAT | os.O_WRONLY, 0o644))
 def refused(call, *a):
     try: call(*a)
     except OSError as e: assert e.errno in (errno.EAGAIN, errno.EACCES), e
-    else: raise AssertionError("was let in")
+    else: raise AssertionError("the lock was granted")
 wait("held")
 f = open("locked", "r+b"); g = open("flocked", "r+b")
 refused(fcntl.lockf, f, fcntl.LOCK_EX | fcntl.LOCK_NB, 10, 50); refused(fcntl.lockf, f, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, 99)
