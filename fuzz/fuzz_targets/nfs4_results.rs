@@ -19,7 +19,7 @@ fuzz_target!(|input: &[u8]| {
         }
         let (mut w, mut again) = (Writer::new(), Writer::new());
         results.encode(&mut w);
-        Results::decode(&mut Reader::new(w.as_bytes())).expect("what was written is read").encode(&mut again);
+        Results::decode(&mut Reader::new(w.as_bytes())).expect("an encoded value decodes").encode(&mut again);
         assert_eq!(w.as_bytes(), again.as_bytes());
     }
 });

@@ -20,7 +20,7 @@ pub fn check(input: &[u8], minor: impl Fn(u32) -> u32) {
         let mut w = Writer::new();
         args.encode(&mut w);
         let mut again = Writer::new();
-        Args::decode(minor, &mut Reader::new(w.as_bytes())).expect("what was written is read").encode(&mut again);
+        Args::decode(minor, &mut Reader::new(w.as_bytes())).expect("an encoded value decodes").encode(&mut again);
         assert_eq!(w.as_bytes(), again.as_bytes());
     }
 }

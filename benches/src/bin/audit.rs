@@ -76,7 +76,6 @@ fn main() {
     }
 }
 
-/// Records of one batch.
 const GROUP: usize = 150;
 
 /// Records of a busy site: 3,000 users on 300 clients open, read and close files of 400

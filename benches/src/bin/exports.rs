@@ -152,7 +152,7 @@ fn plan(args: &Args, sec: Sec) -> Vec<PlannedCase> {
     cases.into_iter().filter(is_wanted).map(planned).collect()
 }
 
-/// Memory of a server before and after this many clients have connected.
+/// Memory of a server before and after `clients` clients have connected.
 fn memory(label: &str, server: &Server, args: &Args, clients: usize) {
     let before = server.resident_kib();
     let options = options(label.to_owned(), server, args.sec[0], clients, 1);

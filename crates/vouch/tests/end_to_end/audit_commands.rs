@@ -142,13 +142,13 @@ fn records_with_control_characters_cannot_hide_verification_faults() {
     bytes[at] ^= 1;
     std::fs::write(&first, bytes).unwrap();
     let output = world.run(verify);
-    let told = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.chars().all(|c| c == '\n' || !c.is_control()), "{told:?}");
-    let lines: Vec<&str> = told.lines().collect();
-    assert!(lines.last().unwrap().contains(" fault"), "{told}");
-    assert!(lines[lines.len() - 2].contains(": segment "), "{told}");
-    assert!(lines.iter().any(|line| line.starts_with("note: ") && line.contains("\"\\u{1b}[2J")), "{told}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines.last().unwrap().contains(" fault"), "{text}");
+    assert!(lines[lines.len() - 2].contains(": segment "), "{text}");
+    assert!(lines.iter().any(|line| line.starts_with("note: ") && line.contains("\"\\u{1b}[2J")), "{text}");
 }
 
 #[test]

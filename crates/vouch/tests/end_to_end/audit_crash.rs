@@ -23,7 +23,6 @@ use crate::world::{World, eventually};
 /// Default number of kills.
 const KILLS: u64 = 40;
 const KILLS_VARIABLE: &str = "VOUCH_AUDIT_KILLS";
-/// Concurrent clients.
 const WORKERS: u64 = 3;
 /// Small, so that kills hit the end, indexing and compression of segments.
 const SEGMENT: &str = "64K";
@@ -54,10 +53,10 @@ fn every_acknowledged_operation_has_a_record_after_kill() {
             // The kill ends the worker with an error, which is expected.
             runtime.spawn(async move { drop(run_operations(address, round, worker, &done).await) });
         }
-        assert!(eventually(Duration::from_secs(60), || !done.lock().is_empty()), "kill {round}: nothing is done");
+        assert!(eventually(Duration::from_secs(60), || !done.lock().is_empty()), "kill {round}: no operation was acknowledged");
         std::thread::sleep(Duration::from_millis((dice >> 33) % 120));
-        child.0.kill().expect("it runs");
-        child.0.wait().expect("it has run");
+        child.0.kill().expect("the process runs");
+        child.0.wait().expect("the server has ended");
         // Lets replies that are in flight arrive. Clients that wait for other replies are
         // abandoned.
         std::thread::sleep(Duration::from_millis(20));
@@ -70,8 +69,8 @@ fn every_acknowledged_operation_has_a_record_after_kill() {
     }
     // A clean restart and shutdown leaves a trail that verifies.
     let (mut child, _) = start(&world, kills);
-    rustix::process::kill_process(rustix::process::Pid::from_child(&child.0), rustix::process::Signal::TERM).expect("it runs");
-    child.0.wait().expect("it has run");
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child.0), rustix::process::Signal::TERM).expect("the process runs");
+    child.0.wait().expect("the server has ended");
     let report = verify(&trail, &Trust { public: Some(key.public()), ..Trust::default() }, |_, _| {}).expect("the trail is read");
     assert_eq!((report.faults, report.unsealed), (vec![], 0));
     assert!(report.records >= total as u64 && total as u64 >= kills, "{total} operations, {} records", report.records);
@@ -96,7 +95,6 @@ fn start(world: &World, round: u64) -> (KillOnDrop, SocketAddr) {
     (child, address)
 }
 
-/// A server process that is killed when dropped.
 struct KillOnDrop(Child);
 
 impl Drop for KillOnDrop {

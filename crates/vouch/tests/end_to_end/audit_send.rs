@@ -15,7 +15,6 @@ use vouch_audit::operations::number::READ;
 use crate::audit_commands::{SECOND, open, put, trail};
 use crate::world::World;
 
-/// The next message of a stream; `None` at its end.
 fn message(stream: &mut impl std::io::Read) -> Option<serde_json::Value> {
     let mut len = 0;
     loop {
@@ -78,8 +77,8 @@ fn copied_trail_without_its_checkpoint_is_refused() {
     trail(&world);
     let args = ["audit", "send", "--once", "--to", "syslog+udp://127.0.0.1:9", "--position", "position", "trail"];
     std::fs::remove_file(world.path("trail").join("checkpoint")).unwrap();
-    let said = world.fails(3, args);
-    assert!(said.contains("no checkpoint"), "{said}");
+    let output_text = world.fails(3, args);
+    assert!(output_text.contains("no checkpoint"), "{output_text}");
     // A segment that was just begun has no seal either.
     for entry in std::fs::read_dir(world.path("trail")).unwrap() {
         std::fs::remove_file(entry.unwrap().path()).unwrap();
@@ -88,7 +87,7 @@ fn copied_trail_without_its_checkpoint_is_refused() {
     world.ok(["audit", "keygen", "trail"]);
     let mut log = open(&world.path("trail"));
     put(&mut log, "dave@EXAMPLE.ORG", READ, "/srv/late", "", 0);
-    log.sync().expect("it is on the disk");
+    log.sync().expect("sync succeeds");
     world.ok(args);
 }
 
@@ -127,12 +126,12 @@ fn only_sealed_records_are_sent() {
 fn snapshot(directory: &std::path::Path) -> impl Fn() + use<> {
     let directory = directory.to_owned();
     let files = || std::fs::read_dir(&directory).expect("a directory").map(|entry| entry.expect("an entry").path());
-    let kept: Vec<_> = files().map(|path| (std::fs::read(&path).expect("a file"), path)).collect();
+    let saved: Vec<_> = files().map(|path| (std::fs::read(&path).expect("a file"), path)).collect();
     move || {
         std::fs::read_dir(&directory)
             .expect("a directory")
             .for_each(|entry| std::fs::remove_file(entry.expect("an entry").path()).expect("a file"));
-        kept.iter().for_each(|(bytes, path)| std::fs::write(path, bytes).expect("a file"));
+        saved.iter().for_each(|(bytes, path)| std::fs::write(path, bytes).expect("a file"));
     }
 }
 
@@ -151,13 +150,16 @@ fn restored_trail_is_refused_after_newer_records_were_sent() {
     let restore = snapshot(&world.path("trail"));
     more(40, "sent");
     world.ok(args);
-    let sent = std::fs::read_to_string(world.path("position")).expect("it is there");
-    let stays = || assert_eq!(std::fs::read_to_string(world.path("position")).expect("it is there"), sent);
+    let sent = std::fs::read_to_string(world.path("position")).expect("the file exists");
+    let stays = || assert_eq!(std::fs::read_to_string(world.path("position")).expect("the file exists"), sent);
     // With nothing new the send succeeds; with new records the restored trail is refused.
     world.ok(args);
     restore();
-    let said = world.fails(5, args);
-    assert!(said.contains("ends before what was sent") && said.contains("record 242") && said.contains("remove position"), "{said}");
+    let output_text = world.fails(5, args);
+    assert!(
+        output_text.contains("ends before what was sent") && output_text.contains("record 242") && output_text.contains("remove position"),
+        "{output_text}"
+    );
     // The restored trail got different records, first fewer and then more than were sent.
     more(10, "other");
     assert!(world.fails(5, args).contains("was sent"));
@@ -169,7 +171,7 @@ fn restored_trail_is_refused_after_newer_records_were_sent() {
     let old: Vec<&str> = sent.split_whitespace().take(4).collect();
     world.write("position", old.join(" "));
     assert!(world.fails(5, args).contains("ends before what was sent"));
-    std::fs::remove_file(world.path("position")).expect("it is there");
+    std::fs::remove_file(world.path("position")).expect("the file exists");
     world.ok(args);
     more(5, "late");
     world.ok(args);
@@ -204,7 +206,7 @@ fn record_too_large_for_a_datagram_does_not_block_later_ones() {
     });
     let mut sender = world.command(["audit", "send", "--to", &to, "--position", "position", "trail"]).spawn().expect("the binary starts");
     let received = collector.join();
-    sender.kill().expect("it runs");
+    sender.kill().expect("the process runs");
     sender.wait().expect("a child");
     received.expect("all came");
 }
@@ -259,7 +261,7 @@ impl Authority {
 /// How a collector treats a connection.
 #[derive(Clone, Copy)]
 enum Behaviour {
-    /// ReadToEnd to the end, and closes TLS properly.
+    /// Reads to the end, and closes TLS properly.
     ReadToEnd,
     /// Dies after this number of records.
     DieAfter(usize),
@@ -336,8 +338,8 @@ fn unauthenticated_collector_gets_no_record() {
         ("localhost", 2020..2120, "ca.pem", &["--tls-name", "collector.example.org"], "--tls-name"),
     ] {
         let (port, collector) = collector(authority.server(name, years, None), vec![Behaviour::ReadToEnd]);
-        let said = world.fails(5, send(&format!("syslog+tls://localhost:{port}"), ca, more));
-        assert!(said.contains(says) && said.contains("nothing was sent"), "{said}");
+        let output_text = world.fails(5, send(&format!("syslog+tls://localhost:{port}"), ca, more));
+        assert!(output_text.contains(says) && output_text.contains("nothing was sent"), "{output_text}");
         assert_eq!(collector.join().expect("the collector ends"), [[0u64; 0]]);
         assert!(!world.path("position").exists());
     }
@@ -361,9 +363,9 @@ fn collector_without_tls_gets_no_record() {
         let _ = std::io::Read::read_to_end(&mut stream, &mut got);
         got
     });
-    let said = world.fails(5, send(&to, "ca.pem", &[]));
-    assert!(said.contains("behaviour not speak TLS"), "{said}");
-    let got = other.join().expect("it ends");
+    let output_text = world.fails(5, send(&to, "ca.pem", &[]));
+    assert!(output_text.contains("does not speak TLS"), "{output_text}");
+    let got = other.join().expect("the child ends");
     assert!(!String::from_utf8_lossy(&got).contains("alice"), "{got:?}");
 }
 
@@ -388,8 +390,8 @@ fn client_certificate_is_sent_if_the_collector_asks() {
         all.map(|seen| seen.len()).find(|count| *count > 0)
     });
     for more in [&[][..], &["--tls-cert", "stray.pem", "--tls-key", "stray.key"]] {
-        let said = world.fails(5, send(&to, "ca.pem", more));
-        assert!(said.contains("rejects our certificate"), "{said}");
+        let output_text = world.fails(5, send(&to, "ca.pem", more));
+        assert!(output_text.contains("rejects our certificate"), "{output_text}");
         assert!(!world.path("position").exists());
     }
     world.ok(send(&to, "ca.pem", &["--tls-cert", "our.pem", "--tls-key", "our.key"]));
@@ -403,8 +405,8 @@ fn truncated_tls_connection_does_not_count_unless_allowed() {
     let authority = Authority::new(&world, "ca.pem");
     let (port, collector) = collector(authority.server("localhost", 2020..2120, None), vec![Behaviour::CloseTcpOnly; 4]);
     let to = format!("syslog+tls://localhost:{port}");
-    let said = world.fails(5, send(&to, "ca.pem", &[]));
-    assert!(said.contains("close_notify") && said.contains("--tls-plain-end"), "{said}");
+    let output_text = world.fails(5, send(&to, "ca.pem", &[]));
+    assert!(output_text.contains("close_notify") && output_text.contains("--tls-plain-end"), "{output_text}");
     assert!(!world.path("position").exists());
     world.ok(send(&to, "ca.pem", &["--tls-plain-end"]));
     assert!(world.path("position").exists());

@@ -15,7 +15,6 @@ use crate::world::{World, eventually, free_port, have, signal};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A NATS server that is killed when dropped.
 struct Server {
     child: Child,
     port: u16,
@@ -32,7 +31,7 @@ impl Server {
         let mut command = Command::new("nats-server");
         // Debian installs it in root's PATH only.
         command.env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default())).arg("-c").arg(world.path("nats.conf"));
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it was there a moment ago");
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("nats-server starts");
         let server = Server { child, port };
         assert!(eventually(PATIENCE, || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()), "the NATS server does not listen");
         server
@@ -70,7 +69,7 @@ async fn stream(port: u16, options: ConnectOptions) -> stream::Stream {
 
 /// Sequence numbers of the records in the stream, in stored order.
 async fn stored(stream: &mut stream::Stream) -> Vec<u64> {
-    let messages = stream.info().await.expect("it answers").state.messages;
+    let messages = stream.info().await.expect("stream information").state.messages;
     let mut all = Vec::new();
     for at in 1..=messages {
         let message = stream.get_raw_message(at).await.expect("a message");
@@ -111,7 +110,7 @@ fn jetstream_stores_every_record_across_restarts() {
                 server = Server::start(&world, port, "");
             }
             200 => {
-                sender.kill().expect("it runs");
+                sender.kill().expect("the process runs");
                 sender.wait().expect("a child");
                 sender = start();
             }
@@ -144,13 +143,13 @@ fn records_without_a_stream_or_credentials_do_not_count_as_sent() {
     world.write("wrong", "guess\n");
     let server = Server::start(&world, free_port(), "authorization { user: vouch, password: secret }");
     let to = server.to();
-    let said = world.fails(5, send(&to, &["--once"]));
-    assert!(said.contains("--nats-user"), "{said}");
-    let said = world.fails(5, send(&to, &["--once", "--nats-user", "vouch", "--nats-password-file", "wrong"]));
-    assert!(said.contains("--nats-user"), "{said}");
+    let output_text = world.fails(5, send(&to, &["--once"]));
+    assert!(output_text.contains("--nats-user"), "{output_text}");
+    let output_text = world.fails(5, send(&to, &["--once", "--nats-user", "vouch", "--nats-password-file", "wrong"]));
+    assert!(output_text.contains("--nats-user"), "{output_text}");
     let known = ["--once", "--nats-user", "vouch", "--nats-password-file", "password"];
-    let said = world.fails(5, send(&to, &known));
-    assert!(said.contains("nats stream add"), "{said}");
+    let output_text = world.fails(5, send(&to, &known));
+    assert!(output_text.contains("nats stream add"), "{output_text}");
     assert!(!world.path("position").exists());
     let us = || ConnectOptions::with_user_and_password("vouch".into(), "secret".into());
     block_on(stream(server.port, us()));
@@ -183,8 +182,8 @@ fn unauthenticated_nats_server_gets_no_record() {
         let args = send(&to, &["--once", "--tls-ca", ca]);
         match says {
             Some(says) => {
-                let said = world.fails(5, args);
-                assert!(said.contains(says) && said.contains("nothing was sent"), "{said}");
+                let output_text = world.fails(5, args);
+                assert!(output_text.contains(says) && output_text.contains("nothing was sent"), "{output_text}");
                 assert!(!world.path("position").exists());
             }
             None => {

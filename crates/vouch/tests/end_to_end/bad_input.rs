@@ -50,9 +50,9 @@ fn bad_values_give_one_line_and_exit_code() {
         (2, &["man", "no-such"]),
     ];
     for (code, args) in cases {
-        let said = world.fails(*code, *args);
-        assert!(said.starts_with(&format!("vouch: {}: ", args[0])), "{args:?}: {said}");
-        assert!(!said.contains("os error"), "{said}");
+        let output_text = world.fails(*code, *args);
+        assert!(output_text.starts_with(&format!("vouch: {}: ", args[0])), "{args:?}: {output_text}");
+        assert!(!output_text.contains("os error"), "{output_text}");
     }
     assert!(!world.path("new").exists(), "a refused option leaves no database behind");
 }
@@ -71,9 +71,9 @@ fn damaged_database_that_cannot_be_opened_fails_verification() {
             _ => std::fs::write(first("db/packs"), "").unwrap(),
         }
         let output = world.run(["verify", "--db", "db"]);
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert_eq!(output.status.code(), Some(1), "{damage}: {said}");
-        assert!(said.contains("PROBLEMS") && !said.contains("`vouch verify"), "{damage}: {said}");
+        let output_text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(1), "{damage}: {output_text}");
+        assert!(output_text.contains("PROBLEMS") && !output_text.contains("`vouch verify"), "{damage}: {output_text}");
     }
 }
 

@@ -10,7 +10,6 @@ use serde_json::Value;
 use crate::browser::looks_right_in_a_browser;
 use crate::world::{World, eventually, free_port};
 
-/// A server that exports an empty directory.
 pub(crate) struct BenchServer {
     pub(crate) server: Child,
     pub(crate) port: u16,
@@ -116,7 +115,6 @@ fn curves_and_levels_are_measured() {
     assert_sound(&record, 14);
     let csv = std::fs::read_to_string(served.world.path("run.csv")).expect("lines");
     assert!(csv.lines().count() > 14 * 2 * 2 - 1 && csv.lines().all(|line| line.matches(',').count() >= 18), "{csv}");
-    // `bench report` makes the same page from the record.
     served.world.ok(["bench", "report", "run.json", "--html", "again.html"]);
     let read = |name: &str| std::fs::read_to_string(served.world.path(name)).expect("a page");
     assert!(read("run.html") == read("again.html"));
@@ -137,16 +135,16 @@ fn check_latency_curves(record: &Value) {
         for subject in step["subjects"].as_array().expect("subjects") {
             for sample in subject["samples"].as_array().expect("samples") {
                 let count = |name: &str| sample[name].as_u64().unwrap_or(0) as f64;
-                assert!(sample["seconds"].as_f64() >= Some(seconds), "a step lasts as long as it is to: {sample}");
+                assert!(sample["seconds"].as_f64() >= Some(seconds), "a step was too short: {sample}");
                 let counted = count("operations") + count("errors") + count("unsent");
-                assert!((counted - rate * seconds).abs() <= 2.0, "{counted} of {} that were due: {sample}", rate * seconds);
+                assert!((counted - rate * seconds).abs() <= 2.0, "{counted} of {} scheduled calls: {sample}", rate * seconds);
                 low += u32::from(lowest);
                 held += u32::from(lowest && count("unsent") == 0.0 && count("operations") >= 0.95 * rate * seconds - 1.0);
             }
         }
     }
     // One step may miss its rate, because the machine may have stalled.
-    assert!(low >= 8 && held * 2 > low, "{held} of {low} were held");
+    assert!(low >= 8 && held * 2 > low, "{held} of {low} steps kept their rate");
 }
 
 #[test]
@@ -169,8 +167,8 @@ fn nonempty_target_directory_is_left_alone() {
         "--large-size",
         "1M",
     ];
-    let said = served.world.fails(3, args);
-    assert!(said.contains("--not-empty"), "{said}");
+    let output_text = served.world.fails(3, args);
+    assert!(output_text.contains("--not-empty"), "{output_text}");
     served.world.ok([&args[..], &["--not-empty"]].concat());
     let left: Vec<_> =
         std::fs::read_dir(served.world.path("data")).expect("a directory").flatten().map(|entry| entry.file_name()).collect();
@@ -196,14 +194,14 @@ fn interrupted_run_cleans_up_and_reports_its_results() {
     let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
     assert!(
         eventually(Duration::from_secs(60), || std::fs::read_dir(served.world.path("data")).is_ok_and(|entries| entries.count() > 0)),
-        "it begins"
+        "the run does not begin"
     );
     std::thread::sleep(Duration::from_secs(3));
     let pid = rustix::process::Pid::from_raw(child.id() as i32).expect("a process");
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it lives");
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("the process exists");
     let mut table = String::new();
     std::io::Read::read_to_string(&mut child.stdout.take().expect("piped"), &mut table).expect("text");
-    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    assert_eq!(child.wait().expect("the child ends").code(), Some(130));
     served.assert_clean();
     assert!(table.contains("interrupted"), "{table}");
     let record: Value = serde_json::from_str(&std::fs::read_to_string(served.world.path("run.json")).expect("the record")).expect("JSON");
@@ -317,6 +315,7 @@ fn server_cpu_time_is_read_from_its_source() {
     assert!(!seconds.is_empty() && seconds.iter().all(Option::is_some), "{seconds:?}");
     assert!(seconds.iter().flatten().sum::<f64>() > 0.0, "{seconds:?}");
     // A CPU source that cannot be read ends the run before it writes anything.
-    let said = served.world.fails(6, [&["bench", "transfer", "--target", &served.target(), "--server-cpu", &source], &small[..]].concat());
-    assert!(said.contains(&metrics), "{said}");
+    let output_text =
+        served.world.fails(6, [&["bench", "transfer", "--target", &served.target(), "--server-cpu", &source], &small[..]].concat());
+    assert!(output_text.contains(&metrics), "{output_text}");
 }

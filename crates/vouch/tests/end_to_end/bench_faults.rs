@@ -34,14 +34,17 @@ fn refusal_comes_with_advice() {
     assert!(eventually(Duration::from_secs(60), || TcpStream::connect(&listen).is_ok()), "the export does not start");
     let target = served.target();
     if rustix::process::geteuid().is_root() {
-        let said = served.world.fails(5, ["bench", "iops", "--quick", "--target", &target]);
-        assert!(said.contains(&target) && said.contains("NFS4ERR_ACCESS") && said.contains("no_root_squash"), "{said}");
+        let output_text = served.world.fails(5, ["bench", "iops", "--quick", "--target", &target]);
+        assert!(
+            output_text.contains(&target) && output_text.contains("NFS4ERR_ACCESS") && output_text.contains("no_root_squash"),
+            "{output_text}"
+        );
     } else {
         println!("skipped in part: only the superuser's server squashes");
     }
     let nowhere = target.replace("export", "nowhere");
-    let said = served.world.fails(4, ["bench", "iops", "--quick", "--target", &nowhere]);
-    assert!(said.contains(&nowhere) && said.contains("no such file"), "{said}");
+    let output_text = served.world.fails(4, ["bench", "iops", "--quick", "--target", &nowhere]);
+    assert!(output_text.contains(&nowhere) && output_text.contains("no such file"), "{output_text}");
 }
 
 struct Silent;
@@ -72,9 +75,9 @@ fn dropped_calls_count_as_errors_and_the_run_goes_on() {
     let [deep, shallow] = &run.results[..] else { panic!("{:?} {:?}", run.left_out, run.notes) };
     let (deep, shallow) = (&deep.subjects[0], &shallow.subjects[0]);
     // Both rounds continued on the lanes that were answered.
-    let told: Vec<_> = deep.samples.iter().map(|sample| (sample.unanswered, sample.errors, sample.operations)).collect();
-    assert!(told.len() == 2 && told.iter().all(|told| told.0 > 0 && told.0 == told.1 && told.2 > 0), "{told:?}");
-    // An unanswered call counts with at least the time for which it was waited for.
+    let counts: Vec<_> = deep.samples.iter().map(|sample| (sample.unanswered, sample.errors, sample.operations)).collect();
+    assert!(counts.len() == 2 && counts.iter().all(|counts| counts.0 > 0 && counts.0 == counts.1 && counts.2 > 0), "{counts:?}");
+    // An unanswered call counts with at least its waiting time.
     let calls = deep.calls.as_ref().expect("latencies");
     assert_eq!(calls.histogram.count(), deep.operations + deep.errors);
     assert_eq!((shallow.errors, shallow.unanswered()), (0, 0));
@@ -110,7 +113,6 @@ fn relay_with_limit(server: SocketAddr, limit: usize) -> SocketAddr {
     address
 }
 
-/// Forwards the records for which `may_pass` is true.
 fn pump(mut from: TcpStream, mut to: TcpStream, mut may_pass: impl FnMut() -> bool + Send + 'static) {
     std::thread::spawn(move || {
         let (mut reader, mut bytes) = (RecordReader::new(4 << 20), vec![0; 64 * 1024]);
@@ -122,7 +124,6 @@ fn pump(mut from: TcpStream, mut to: TcpStream, mut may_pass: impl FnMut() -> bo
                     let start = begin_record(&mut w);
                     w.raw(&record);
                     end_record(w.bytes_mut(), start, 0);
-                    // The peer may have closed the connection.
                     let _ = to.write_all(w.as_bytes());
                 }
             }
@@ -144,12 +145,12 @@ fn run_that_loses_a_server_reports_the_rest_and_fails() {
     let begins = || {
         std::fs::read_dir(goes.world.path("data")).is_ok_and(|mut all| all.any(|of| of.is_ok_and(|of| of.path().join("large").exists())))
     };
-    assert!(eventually(Duration::from_secs(60), begins), "it begins");
-    goes.server.kill().expect("it runs");
-    let output = child.wait_with_output().expect("it ends");
-    let (table, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(9), "{table}{said}");
-    assert!(table.contains("incomplete") && said.contains("left out"), "{table}{said}");
+    assert!(eventually(Duration::from_secs(60), begins), "the run does not begin");
+    goes.server.kill().expect("the process runs");
+    let output = child.wait_with_output().expect("the child ends");
+    let (table, output_text) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(9), "{table}{output_text}");
+    assert!(table.contains("incomplete") && output_text.contains("left out"), "{table}{output_text}");
     let record = std::fs::read_to_string(stays.world.path("run.json")).expect("the record");
     let record: serde_json::Value = serde_json::from_str(&record).expect("JSON");
     assert_eq!(record["incomplete"], true);
@@ -174,18 +175,18 @@ fn contradictory_options_are_refused_before_anything_is_made() {
         (["bench", "transfer", quick, "--agent", "127.0.0.1:9", "--target", "scp://"].to_vec(), "agents measure only NFS servers"),
         (["bench", "tree", quick, "--dir", "b", "--target", "nfs://127.0.0.1/x"].to_vec(), "http://"),
     ] {
-        let said = world.fails(2, args.clone());
-        assert!(said.contains(says), "{args:?}: {said}");
+        let output_text = world.fails(2, args.clone());
+        assert!(output_text.contains(says), "{args:?}: {output_text}");
         assert!(["a", "b"].iter().all(|name| std::fs::read_dir(world.path(name)).is_ok_and(|entries| entries.count() == 0)), "{args:?}");
     }
     for option in ["--sizes", "--large-size"] {
         let output = world.command(["bench", "transfer", quick, option, "0", "--mount", "a=a"]).output().expect("the binary starts");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(2) && said.contains("at least one byte"), "{option}: {said}");
+        let output_text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && output_text.contains("at least one byte"), "{option}: {output_text}");
     }
     // The failure is reported once, without a repeated command name.
-    let said = world.fails(4, ["bench", "audit", "--no-kernel", quick, "--dir", "nowhere"]);
-    assert!(!said.contains("bench: bench"), "{said}");
+    let output_text = world.fails(4, ["bench", "audit", "--no-kernel", quick, "--dir", "nowhere"]);
+    assert!(!output_text.contains("bench: bench"), "{output_text}");
 }
 
 #[test]
@@ -195,10 +196,10 @@ fn interrupted_tree_preparation_is_removed() {
     let count = || std::fs::read_dir(world.path("place")).expect("a directory").count();
     let mut child =
         world.command(["bench", "tree", "--dir", "place"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts");
-    assert!(eventually(Duration::from_secs(60), || count() > 0), "it begins");
+    assert!(eventually(Duration::from_secs(60), || count() > 0), "the run does not begin");
     let pid = rustix::process::Pid::from_raw(child.id() as i32).expect("a process");
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it lives");
-    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("the process exists");
+    assert_eq!(child.wait().expect("the child ends").code(), Some(130));
     assert_eq!(count(), 0);
 }
 
@@ -219,11 +220,11 @@ fn ctrl_c_removes_files_that_scp_copied() {
         place.is_some()
     });
     let pid = rustix::process::Pid::from_raw(child.id() as i32).expect("a process");
-    rustix::process::kill_process_group(pid, rustix::process::Signal::INT).expect("it lives");
-    let ended = child.wait().expect("it ends").code();
-    assert!(begun, "nothing is copied");
+    rustix::process::kill_process_group(pid, rustix::process::Signal::INT).expect("the process exists");
+    let ended = child.wait().expect("the child ends").code();
+    assert!(begun, "scp does not start");
     assert_eq!(ended, Some(130));
-    let place = place.expect("it was found");
+    let place = place.expect("the directory of scp");
     assert!(!std::path::Path::new(&place).exists(), "{place} was left behind");
     let record = std::fs::read_to_string(world.path("run.json")).expect("the record");
     assert!(record.contains("\"interrupted\""), "{record}");

@@ -63,7 +63,10 @@ fn published_tree_is_measured_beside_its_directory() {
         assert_eq!(connected, ["replica", "nginx HTTP", "nginx HTTPS", &named]);
     } else {
         println!("skipped: needs the package nginx");
-        assert!(text.contains("nginx is not installed") && connected.contains(&named), "it is said: {connected:?}");
+        assert!(
+            text.contains("nginx is not installed") && connected.contains(&named),
+            "the run does not report what is missing: {connected:?}"
+        );
     }
     // The cost of verification is the difference between two clients that make the same requests.
     let results = record["results"].as_array().expect("results");
@@ -90,8 +93,8 @@ fn workloads_without_a_server_run_alone() {
     std::fs::create_dir(world.path("work")).expect("a directory");
     world.ok(["bench", "work", "files", "200", "work"]);
     assert_eq!(std::fs::read_dir(world.path("work")).expect("a directory").count(), 0);
-    let said = world.fails(2, ["bench", "iops"]);
-    assert!(said.contains("--target"), "{said}");
+    let output_text = world.fails(2, ["bench", "iops"]);
+    assert!(output_text.contains("--target"), "{output_text}");
 }
 
 #[test]
@@ -118,7 +121,7 @@ fn bench_all_runs_without_a_target() {
     let record: Value = serde_json::from_str(&std::fs::read_to_string(world.path("all.json")).expect("the record")).expect("JSON");
     let results = record["results"].as_array().expect("results");
     let workloads: std::collections::BTreeSet<_> = results.iter().filter_map(|result| result["workload"].as_str()).collect();
-    assert_eq!(workloads.into_iter().collect::<Vec<_>>(), ["audit", "seal"], "what needs no server of others");
+    assert_eq!(workloads.into_iter().collect::<Vec<_>>(), ["audit", "seal"], "workloads without a server");
     // The record lists the parts that were left out.
     let left_out = record["left_out"].to_string();
     for what in ["transfer", "iops", "concurrency", "--target"] {

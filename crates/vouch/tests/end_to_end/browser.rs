@@ -30,13 +30,13 @@ pub(crate) fn looks_right_in_a_browser(world: &World, page: &str, bars: usize) {
         command.arg(format!("file://{}", world.path(page).display())).stdin(Stdio::null()).output().expect("the browser starts")
     };
     let dom = run(&["--dump-dom", "--virtual-time-budget=2000"]);
-    let (html, said) = (String::from_utf8_lossy(&dom.stdout), String::from_utf8_lossy(&dom.stderr));
-    assert!(dom.status.success(), "{said}");
+    let (html, output_text) = (String::from_utf8_lossy(&dom.stdout), String::from_utf8_lossy(&dom.stderr));
+    assert!(dom.status.success(), "{output_text}");
     assert!(
         html.matches("<svg").count() >= 4 && html.matches("class=\"bar ").count() >= bars && html.contains("How this was measured"),
         "{html}"
     );
-    assert!(!said.contains("CONSOLE"), "{said}");
+    assert!(!output_text.contains("CONSOLE"), "{output_text}");
     let (light, dark) = (world.path("light.png"), world.path("dark.png"));
     for (picture, scheme) in [(&light, "--blink-settings=preferredColorScheme=1"), (&dark, "--blink-settings=preferredColorScheme=0")] {
         let shot = run(&["--window-size=900,2400", scheme, &format!("--screenshot={}", picture.display())]);

@@ -31,7 +31,7 @@ fn readers_are_unaffected_by_a_killed_replica_when_another_remains() {
         // The other replica is killed next. By then the client must have ended its back-off from
         // the killed one.
         let (before, limit) = (load.files(), Duration::from_secs(20));
-        assert!(eventually(limit, || load.files() > before + 20), "kill {round}: reading does not go on");
+        assert!(eventually(limit, || load.files() > before + 20), "kill {round}: reading does not continue");
     }
     load.end(readers.into_iter().chain([copier]));
 }
@@ -51,7 +51,7 @@ fn readers_recover_after_the_only_replica_is_killed() {
         thread::sleep(Duration::from_millis(dice.roll(500)));
         replica = load.world.serve();
         let (before, limit) = (load.files(), Duration::from_secs(30));
-        assert!(eventually(limit, || load.files() > before + 20), "kill {round}: reading does not go on");
+        assert!(eventually(limit, || load.files() > before + 20), "kill {round}: reading does not continue");
     }
     load.end(readers.into_iter().chain([copier]));
 }
@@ -74,14 +74,13 @@ fn killed_mount_leaves_usable_state_and_caches() {
         thread::sleep(Duration::from_millis(dice.roll(300)));
         load.change_source(round + 2);
         world.publish();
-        // The delay covers the time before the mount finds the new revision until after it has
-        // switched.
+        // The kill comes before, during or after the mount's switch to the new revision.
         thread::sleep(Duration::from_millis(dice.roll(2500)));
         mount.kill();
         load.stop_readers(readers);
         let (seen, shown) = (world.seen_revision(), load.shown.load(Ordering::SeqCst));
-        assert!(seen >= seen_before, "kill {round}: the record of what was seen went back from {seen_before} to {seen}");
-        assert!(seen >= shown, "kill {round}: revision {shown} was shown, and {seen} is remembered");
+        assert!(seen >= seen_before, "kill {round}: the newest seen revision went back from {seen_before} to {seen}");
+        assert!(seen >= shown, "kill {round}: revision {shown} was shown, but {seen} is recorded as the newest");
         if round % 2 == 0 {
             world.run_tool("umount", &["-l", "mnt"]);
         }
@@ -96,15 +95,14 @@ fn killed_mount_leaves_usable_state_and_caches() {
         // A replica that offers an older revision.
         let _stale = world.serve_db("old", world.port);
         let mut stale = world.command(["cat", "--timeout", "2s", &world.name("/number")]);
-        let said = stale.output().expect("the binary starts");
-        let told = String::from_utf8_lossy(&said.stdout).trim().parse::<u64>();
-        assert!(told.is_err() || told.is_ok_and(|number| number >= shown.max(seen)), "kill {round}: an old revision is believed");
+        let output_text = stale.output().expect("the binary starts");
+        let revision = String::from_utf8_lossy(&output_text.stdout).trim().parse::<u64>();
+        assert!(revision.is_err() || revision.is_ok_and(|number| number >= shown.max(seen)), "kill {round}: an old revision is accepted");
     }
     assert!(usable * 2 >= KILLS, "the cache could be used after {usable} of {KILLS} kills");
     load.end([]);
 }
 
-/// How a reader reacts to an error.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OnError {
     Fail,
@@ -115,7 +113,6 @@ enum OnError {
 struct Load {
     world: Arc<World>,
     is_over: Arc<AtomicBool>,
-    /// Files that were read completely and correctly.
     files: Arc<AtomicU64>,
     /// The newest revision that a reader has seen.
     shown: Arc<AtomicU64>,
@@ -219,8 +216,8 @@ impl Load {
                     }
                     fs::remove_dir_all(&copy).expect("ours");
                 } else {
-                    let said = String::from_utf8_lossy(&output.stderr);
-                    assert!(on_error == OnError::GoOn && output.status.code() == Some(6), "{:?}: {said}", output.status);
+                    let output_text = String::from_utf8_lossy(&output.stderr);
+                    assert!(on_error == OnError::GoOn && output.status.code() == Some(6), "{:?}: {output_text}", output.status);
                     assert!(!copy.exists(), "half a copy");
                 }
             }
@@ -236,7 +233,7 @@ impl Load {
     fn stop_readers(&self, readers: impl IntoIterator<Item = JoinHandle<()>>) {
         self.is_over.store(true, Ordering::SeqCst);
         for reader in readers {
-            reader.join().expect("nothing wrong was read");
+            reader.join().expect("the reader met no wrong byte");
         }
         self.is_over.store(false, Ordering::SeqCst);
     }
@@ -247,7 +244,7 @@ impl Load {
         let began = Instant::now();
         self.stop_readers(readers);
         assert!(began.elapsed() < Duration::from_secs(60), "a reader hung");
-        assert!(self.files() > 0, "nothing was read");
+        assert!(self.files() > 0, "no file was read");
     }
 }
 
@@ -279,5 +276,4 @@ impl Dice {
 
 const FILES: u64 = 200;
 
-/// Kills in each test.
 const KILLS: usize = 8;

@@ -108,18 +108,18 @@ fn opens_of_one_host_leave_descriptors_for_another() {
                 Err(Error::Refused { status, .. }) => break status,
                 Err(error) => panic!("{error}"),
             }
-            assert!(open.len() < FILES, "nothing stops it");
+            assert!(open.len() < FILES, "opens are not limited");
         };
         assert_eq!((refused, open.len()), (Status::NOSPC, SHARE));
         // The first client's open files stay usable, and a client of another address can open
         // files.
-        let (bytes, _) = greedy.read(&open[SHARE - 1], 0, 10).await.expect("it is open");
+        let (bytes, _) = greedy.read(&open[SHARE - 1], 0, 10).await.expect("the file is open");
         assert_eq!(bytes, (SHARE - 1).to_string().into_bytes());
         for n in [1100, 5, SHARE - 1] {
             let found = other.walk(b"export").await.expect("the root");
             assert_eq!(content(&other, &found, format!("f{n}").as_bytes()).await.expect("its content"), n.to_string().as_bytes());
         }
-        greedy.close_file(open.pop().expect("some are")).await.expect("it was open");
+        greedy.close_file(open.pop().expect("some are")).await.expect("the file was open");
         greedy.open(&root, b"f1199", ShareAccess::READ, None).await.expect("in the place of the one that was closed");
     });
 }
@@ -187,13 +187,13 @@ fn expired_tree_gives_errors_instead_of_old_data() {
                 Err(error) => break error,
             }
             left -= 1;
-            assert!(left > 0, "it does not expire");
+            assert!(left > 0, "the tree does not expire");
             tokio::time::sleep(Duration::from_millis(200)).await;
         };
         assert_eq!(error.status(), Some(Status::IO), "{error}");
         // The file that was opened before gives no data either.
         if let Ok(open) = open {
-            assert_eq!(client.read(&open, 0, 1000).await.expect_err("it has expired").status(), Some(Status::IO));
+            assert_eq!(client.read(&open, 0, 1000).await.expect_err("the tree has expired").status(), Some(Status::IO));
         }
         // The export switches to the next revision.
         world.write("src/dir/numbers", "new");
@@ -226,7 +226,7 @@ impl UserExport {
             .expect("the binary can be copied");
         std::fs::create_dir(directory.path().join("data")).expect("a directory");
         for path in [directory.path().to_owned(), directory.path().join("data")] {
-            std::os::unix::fs::chown(path, Some(uid), Some(uid)).expect("the superuser may, and its own owner");
+            std::os::unix::fs::chown(path, Some(uid), Some(uid)).expect("the owner and root may call chown");
         }
         let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
         UserExport { directory, uid, port }
@@ -251,9 +251,9 @@ impl UserExport {
 #[test]
 fn ordinary_user_exports_own_files_with_a_notice() {
     let ordinary = UserExport::new();
-    let (mut export, said) = ordinary.start();
+    let (mut export, output_text) = ordinary.start();
     let uid = ordinary.uid;
-    assert!(said[2].contains(&format!("uses the rights of user {uid}")), "{said:?}");
+    assert!(output_text[2].contains(&format!("uses the rights of user {uid}")), "{output_text:?}");
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
         let as_user = |name: &'static str, uid| {
             let identity = Identity::new(name.as_bytes(), Verifier([7; 8]));
@@ -262,11 +262,11 @@ fn ordinary_user_exports_own_files_with_a_notice() {
         };
         let client = Client::connect(as_user("owner", uid)).await.expect("a client is let in");
         let root = client.walk(b"export").await.expect("the root").handle;
-        let file = client.open(&root, b"mine", ShareAccess::BOTH, Some(&Default::default())).await.expect("it may be made");
+        let file = client.open(&root, b"mine", ShareAccess::BOTH, Some(&Default::default())).await.expect("the user may create files");
         client.write(&file, 0, b"mine", vouch_nfs4::op::StableHow::FileSync).await.expect("written");
         client.rename(&root, b"mine", &root, b"renamed").await.expect("renamed");
         let path = ordinary.directory.path().join("data/renamed");
-        assert_eq!(std::os::unix::fs::MetadataExt::uid(&path.metadata().expect("it is there")), uid);
+        assert_eq!(std::os::unix::fs::MetadataExt::uid(&path.metadata().expect("the file exists")), uid);
         // Every other user is refused, whatever the mode.
         let other = Client::connect(as_user("other", 12_345)).await.expect("a client is let in");
         let refused = other.open(&root, b"theirs", ShareAccess::BOTH, Some(&Default::default())).await.expect_err("not by that user");
@@ -274,13 +274,13 @@ fn ordinary_user_exports_own_files_with_a_notice() {
 
         // The server is killed without delay: a file handle that it has just given out is valid at
         // the next server.
-        export.child.kill().expect("it runs");
-        export.child.wait().expect("it was killed");
+        export.child.kill().expect("the process runs");
+        export.child.wait().expect("the server was killed");
         let (_export, _) = ordinary.start();
         let again = Client::connect(as_user("again", uid)).await.expect("a client is let in");
         let reply = again.compound().putfh(&file.handle).getattr(vouch_nfs4::Bitmap::of(&[4])).send().await.expect("answered");
         let mut results = reply.results();
         results.next_ok().expect("the handle is good");
-        results.next_ok().expect("it has a size");
+        results.next_ok().expect("getattr succeeds");
     });
 }

@@ -22,7 +22,6 @@ use crate::mount_audit::SmallDisk;
 use crate::world::{World, eventually, free_port, have, is_root, signal};
 
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Concurrent clients.
 const WORKERS: usize = 3;
 
 struct Export {
@@ -31,7 +30,6 @@ struct Export {
 }
 
 impl Export {
-    /// Starts an export of the directory `data`.
     fn start(world: &World, more: &[&str]) -> Export {
         let listen = format!("127.0.0.1:{}", free_port());
         let data = world.path("data");
@@ -58,7 +56,6 @@ impl Drop for Export {
 /// Results that the clients received.
 #[derive(Default)]
 struct ClientResults {
-    /// Directories whose creation was acknowledged.
     made: Mutex<Vec<String>>,
     /// Calls that were refused with SERVERFAULT, because they could not be recorded.
     refused: AtomicU64,
@@ -73,7 +70,7 @@ fn moved_watched_directory_is_audited_after_kill() {
     std::fs::create_dir_all(world.path("data/a/secret")).expect("new");
     std::fs::write(world.path("data/a/secret/f"), "text").expect("new");
     for path in ["data", "data/a"] {
-        std::os::unix::fs::chown(world.path(path), Some(4711), Some(4711)).expect("root may");
+        std::os::unix::fs::chown(world.path(path), Some(4711), Some(4711)).expect("root may call chown");
     }
     world.ok(["audit", "keygen", "trail"]);
     let watched = world.path("data/a/secret");
@@ -86,28 +83,27 @@ fn moved_watched_directory_is_audited_after_kill() {
             let identity = Identity::new(format!("round {round}").into_bytes(), Verifier([1; 8]));
             let me = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 4711, gid: 4711, gids: Vec::new() };
             let client = Client::connect(Config::new(export.address, 1, identity, Plain::sys(&me))).await.expect("a client is let in");
-            let secret = client.walk(&[b"export/", directory, b"/secret"].concat()).await.expect("it is there");
+            let secret = client.walk(&[b"export/", directory, b"/secret"].concat()).await.expect("the file exists");
             let file = loop {
                 match client.open(&secret.handle, b"f", ShareAccess::READ, None).await {
                     Err(Error::Refused { status: Status::GRACE | Status::DELAY, .. }) => {
                         tokio::time::sleep(Duration::from_millis(100)).await
                     }
-                    opened => break opened.expect("everybody may read it"),
+                    opened => break opened.expect("the file is world-readable"),
                 }
             };
-            client.close_file(file).await.expect("it was open");
+            client.close_file(file).await.expect("the file was open");
             if round == 0 {
                 let root = client.walk(b"export").await.expect("the root");
-                client.rename(&root.handle, b"a", &root.handle, b"b").await.expect("it is his");
+                client.rename(&root.handle, b"a", &root.handle, b"b").await.expect("the user owns the directory");
             }
         });
-        assert!(eventually(PATIENCE, || world.path("trail/moved").exists()), "it is not kept");
+        assert!(eventually(PATIENCE, || world.path("trail/moved").exists()), "the move is not stored");
         assert!(eventually(PATIENCE, || opens() == format!("{}\n", round + 1)), "round {round}: {}", opens());
         drop(export);
     }
 }
 
-/// Creates directories until the server is gone.
 async fn create_directories(address: SocketAddr, worker: usize, results: &ClientResults) -> Result<(), Error> {
     let identity = Identity::new(format!("worker {worker}").into_bytes(), Verifier([1; 8]));
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
@@ -155,13 +151,12 @@ fn with_full_disk(more: &[&str], is_denied: bool, then: impl FnOnce(&World, &mut
         runtime.spawn(async move { create_directories(address, worker, &results).await });
     };
     (0..WORKERS).for_each(begin);
-    assert!(eventually(PATIENCE, || results.made.lock().len() > 10), "nothing is done");
+    assert!(eventually(PATIENCE, || results.made.lock().len() > 10), "no operation was acknowledged");
     disk.fill();
     then(&world, &mut export, &results, &begin);
     runtime.shutdown_background();
 }
 
-/// Directories whose creation is recorded in the trail.
 fn recorded_directories(world: &World) -> HashSet<String> {
     let mut found = HashSet::new();
     let mut scratch = Vec::new();
@@ -191,16 +186,16 @@ fn denied_export_refuses_operations_that_cannot_be_recorded() {
             others.next().into_iter().for_each(begin);
             results.refused.load(Ordering::SeqCst) > 0
         };
-        assert!(eventually(PATIENCE, is_refused), "nothing is refused");
+        assert!(eventually(PATIENCE, is_refused), "no operation was refused");
         // Every creation that was acknowledged so far is recorded, although the disk is full.
         let made = results.made.lock().clone();
         let there = recorded_directories(world);
         let missing: Vec<_> = made.iter().filter(|name| !there.contains(*name)).collect();
         assert!(missing.is_empty(), "{missing:?} of {}", made.len());
-        std::fs::remove_file(world.path("disk/filler")).expect("it was made");
-        assert!(eventually(PATIENCE, || results.made.lock().len() > made.len() + 10), "it does not go on");
+        std::fs::remove_file(world.path("disk/filler")).expect("the filler exists");
+        assert!(eventually(PATIENCE, || results.made.lock().len() > made.len() + 10), "the export does not continue");
         signal("TERM", export.child.id());
-        assert!(eventually(PATIENCE, || export.ended() == Some(0)), "it does not end well");
+        assert!(eventually(PATIENCE, || export.ended() == Some(0)), "the export does not exit with 0");
         let there = recorded_directories(world);
         assert!(results.made.lock().iter().all(|name| there.contains(name)));
     });
@@ -212,7 +207,7 @@ fn halt_policy_ends_the_export_with_its_own_code() {
         return;
     }
     with_full_disk(&["--audit-policy", "halt"], false, |_, export, _, _| {
-        assert!(eventually(PATIENCE, || export.ended().is_some()), "it goes on");
+        assert!(eventually(PATIENCE, || export.ended().is_some()), "the process does not end");
         assert_eq!(export.ended(), Some(7));
     });
 }
@@ -229,8 +224,8 @@ fn start_on_a_full_disk_follows_the_audit_policy() {
     let args = |policy| ["--audit", "disk/trail", "--audit-sync", "each", "--audit-policy", policy];
     let refused = |policy| {
         let export = ["export", "--dir", "data", "--state", "exporting", "--listen", "127.0.0.1:0"];
-        let said = world.fails(7, [&export[..], &args(policy)].concat());
-        assert!(said.contains("make room") && said.contains(policy) && said.lines().count() == 1, "{said}");
+        let output_text = world.fails(7, [&export[..], &args(policy)].concat());
+        assert!(output_text.contains("make room") && output_text.contains(policy) && output_text.lines().count() == 1, "{output_text}");
     };
     let starts = || administrative_records(&world, "disk/trail").iter().filter(|[act, ..]| act == "start").count();
     disk.fill();
@@ -239,17 +234,17 @@ fn start_on_a_full_disk_follows_the_audit_policy() {
         ["block", "halt"].iter().for_each(|policy| refused(policy));
         let mut export = Export::start(&world, &args("count"));
         assert_eq!(starts(), round - 1);
-        std::fs::remove_file(world.path("disk/filler")).expect("it was made");
-        assert!(eventually(PATIENCE, || starts() == round), "it does not go on");
-        let lost = std::fs::metadata(world.path("disk/trail/lost")).expect("it is made once there is room");
-        assert_eq!(lost.len(), 512, "what is lost could not be counted");
+        std::fs::remove_file(world.path("disk/filler")).expect("the filler exists");
+        assert!(eventually(PATIENCE, || starts() == round), "the export does not continue");
+        let lost = std::fs::metadata(world.path("disk/trail/lost")).expect("the counter file exists once the disk has room");
+        assert_eq!(lost.len(), 512, "lost records were not counted");
         if round == 1 {
             disk.fill();
-            export.child.kill().expect("it runs");
+            export.child.kill().expect("the process runs");
             export.child.wait().expect("a child");
         } else {
             signal("TERM", export.child.id());
-            assert!(eventually(PATIENCE, || export.ended() == Some(0)), "it does not end well");
+            assert!(eventually(PATIENCE, || export.ended() == Some(0)), "the export does not exit with 0");
         }
     }
     let verified = world.ok(["audit", "verify", "--public", public.trim(), "disk/trail"]);
@@ -287,8 +282,8 @@ fn audit_deny_must_name_an_export_at_start_and_reload() {
     world.write("list", &both);
     // The pseudo file system's path, which is not an exported directory, and a misspelt path.
     for none in ["/export", &format!("{}x", at("more"))] {
-        let said = world.fails(2, args.iter().copied().chain([none]));
-        assert!(said.contains(none) && said.contains(&format!("{}, {}", at("data"), at("more"))), "{said}");
+        let output_text = world.fails(2, args.iter().copied().chain([none]));
+        assert!(output_text.contains(none) && output_text.contains(&format!("{}, {}", at("data"), at("more"))), "{output_text}");
     }
     for none in ["relative", "tree:"] {
         assert_eq!(world.run(args.iter().copied().chain([none])).status.code(), Some(2), "{none}");
@@ -311,7 +306,7 @@ fn audit_deny_must_name_an_export_at_start_and_reload() {
     world.write("list", both);
     assert_eq!(world.ok(["export", "reload", "--state", "exporting"]), "");
     signal("TERM", export.child.id());
-    assert!(eventually(PATIENCE, || export.ended() == Some(0)), "it does not end well");
+    assert!(eventually(PATIENCE, || export.ended() == Some(0)), "the export does not exit with 0");
     let acts = administrative_records(&world, "trail");
     let done: Vec<_> = acts.iter().map(|[act, ..]| act.as_str()).filter(|act| ["turned-down", "stop"].contains(act)).collect();
     assert_eq!(done, ["turned-down", "stop"], "{acts:?}");
@@ -327,14 +322,14 @@ fn failed_reload_is_recorded_and_changes_nothing() {
     world.write("rules", "-a always,exit -S CREATE\n-a always,exit -S nothing-such\n");
     let records = || administrative_records(&world, "trail");
     // After the first record the server handles signals.
-    assert!(eventually(PATIENCE, || !records().is_empty()), "it does not begin");
+    assert!(eventually(PATIENCE, || !records().is_empty()), "the start is not recorded");
     signal("HUP", export.child.id());
     assert!(eventually(PATIENCE, || records().iter().any(|[act, ..]| act == "reload")), "{:?}", records());
     world.write("rules", "-a always,exit -S CREATE,OPEN\n");
     signal("HUP", export.child.id());
     assert!(eventually(PATIENCE, || records().iter().filter(|[act, ..]| act == "reload").count() == 2), "{:?}", records());
     signal("TERM", export.child.id());
-    assert!(eventually(PATIENCE, || export.ended() == Some(0)), "it does not end well");
+    assert!(eventually(PATIENCE, || export.ended() == Some(0)), "the export does not exit with 0");
     let acts = records();
     let shown: Vec<_> = acts.iter().map(|[act, outcome, _]| (act.as_str(), outcome.as_str())).collect();
     assert_eq!(shown, [("start", "success"), ("reload", "failure"), ("rules", "success"), ("reload", "success"), ("stop", "success")]);

@@ -12,18 +12,19 @@ fn keygen_makes_private_files_and_never_overwrites() {
         assert_eq!(meta.permissions().mode() & 0o777 & !0o022, mode & !0o022, "{name}");
     }
     let before = std::fs::read(world.path("keys/root.key")).expect("a key");
-    let said = world.fails(3, ["keygen", "--out", "keys"]);
-    assert!(said.contains("never overwritten"), "{said}");
+    let output_text = world.fails(3, ["keygen", "--out", "keys"]);
+    assert!(output_text.contains("never overwritten"), "{output_text}");
     assert_eq!(std::fs::read(world.path("keys/root.key")).expect("a key"), before);
 }
 
 #[test]
 fn key_readable_by_others_is_not_used() {
     let world = World::published();
-    let mode = |mode| std::fs::set_permissions(world.path("keys/signing.key"), std::fs::Permissions::from_mode(mode)).expect("it is ours");
+    let mode =
+        |mode| std::fs::set_permissions(world.path("keys/signing.key"), std::fs::Permissions::from_mode(mode)).expect("our own file");
     mode(0o640);
-    let said = world.fails(3, ["publish", "src", "--db", "db", "--keys", "keys", "--location", "localhost"]);
-    assert!(said.contains("signing.key") && said.contains("mode 640") && said.contains("chmod 600"), "{said}");
+    let output_text = world.fails(3, ["publish", "src", "--db", "db", "--keys", "keys", "--location", "localhost"]);
+    assert!(output_text.contains("signing.key") && output_text.contains("mode 640") && output_text.contains("chmod 600"), "{output_text}");
     mode(0o400);
     assert_eq!(world.publish()["revision"], 2);
 }

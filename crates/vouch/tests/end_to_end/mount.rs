@@ -34,7 +34,7 @@ fn new_revision_appears_while_a_file_is_open() {
     let mut start = [0; 4];
     open.read_exact_at(&mut start, 0).expect("verified bytes");
     world.write("src/hello", "second\n");
-    fs::remove_file(world.path("src/doomed")).expect("it is there");
+    fs::remove_file(world.path("src/doomed")).expect("the file exists");
     world.publish_with(&["--duration", "10m"]);
     assert!(eventually(Duration::from_secs(30), || fs::read_to_string(mount.path("hello")).is_ok_and(|text| text == "second\n")));
     assert!(eventually(Duration::from_secs(10), || fs::metadata(mount.path("doomed")).is_err()));
@@ -80,8 +80,8 @@ fn opaque_directories_list_only_names_that_were_looked_up() {
 fn background_mount_returns_and_is_unmounted() {
     let Some(Mounted { world, mount, replica: _replica }) = Mounted::new(&[]) else { return };
     drop(mount);
-    let said = world.ok(["mount", "--background", "--log-file", "log", &world.name(""), "mnt"]);
-    assert!(said.starts_with("mounted on "), "{said}");
+    let output_text = world.ok(["mount", "--background", "--log-file", "log", &world.name(""), "mnt"]);
+    assert!(output_text.starts_with("mounted on "), "{output_text}");
     assert_eq!(fs::read_to_string(world.path("mnt/hello")).expect("mounted"), "hello world\n");
     assert!(world.fails(8, ["mount", &world.name(""), "mnt"]).contains("already"));
     world.ok(["umount", "mnt"]);

@@ -26,11 +26,8 @@ use vouch_oncrpc::AuthSys;
 use crate::world::{Mount, World, eventually, free_port, have, have_fuse, is_root, signal};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Number of kills.
 const KILLS: u64 = 12;
-/// Concurrent threads that open files.
 const WORKERS: usize = 3;
-/// Files of each thread.
 const FILES: usize = 100;
 
 /// A small published tree and an empty trail with its first public key; `None` where mounts do not
@@ -56,7 +53,6 @@ fn mount(world: &World, more: &[&str]) -> Mount {
     Mount::new(world, "mnt", &args)
 }
 
-/// Results of `vouch audit search` with these options.
 fn search(world: &World, more: &[&str]) -> Vec<Value> {
     let found = world.ok([&["audit", "search", "trail", "--json"], more].concat());
     found.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
@@ -133,15 +129,15 @@ fn mount_audit_records_reads_by_user() {
     let text = world.ok(["audit", "search", "trail", "--kernel-text"]);
     world.write("audit.log", &text);
     for (program, args) in [("ausearch", vec!["-i", "-ui", &uid_text, "-f", path, "-sc", "openat"]), ("aureport", vec!["--file"])] {
-        let asked =
+        let result =
             Command::new(program).args(&args).arg("-if").arg(world.path("audit.log")).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin").output();
-        let Ok(asked) = asked else {
+        let Ok(result) = result else {
             println!("skipped: {program} is not installed");
             continue;
         };
-        let said = String::from_utf8_lossy(&asked.stdout).into_owned();
-        assert!(said.contains(path), "{program}: {said} {}", String::from_utf8_lossy(&asked.stderr));
-        assert!(program != "ausearch" || said.matches("type=SYSCALL").count() == 1, "{said}");
+        let output_text = String::from_utf8_lossy(&result.stdout).into_owned();
+        assert!(output_text.contains(path), "{program}: {output_text} {}", String::from_utf8_lossy(&result.stderr));
+        assert!(program != "ausearch" || output_text.matches("type=SYSCALL").count() == 1, "{output_text}");
     }
 }
 
@@ -200,7 +196,7 @@ fn lying_replica_is_recorded_even_if_another_has_good_data() {
         assert_eq!(both.terminate(), Some(0));
         lies().len() > before
     });
-    assert!(healed, "no lie was told in 20 mounts");
+    assert!(healed, "no lie was detected in 20 mounts");
     assert!(search(&world, &["--class", "operation"]).is_empty(), "rules left all of them out");
     verify(&world);
 }
@@ -280,7 +276,7 @@ fn every_open_is_recorded_when_the_mount_is_killed() {
         std::thread::sleep(Duration::from_millis((dice >> 33) % 120));
         mounted.kill();
         ended.store(true, Ordering::SeqCst);
-        workers.into_iter().for_each(|worker| worker.join().expect("it has seen the end"));
+        workers.into_iter().for_each(|worker| worker.join().expect("the worker does not panic"));
         let after = recorded_opens(&world.path("trail"), first);
         for (path, count) in opened.lock().iter() {
             let count_of = |counts: &HashMap<PathBuf, usize>| counts.get(path).copied().unwrap_or(0);
@@ -358,14 +354,14 @@ fn full_disk_affects_the_mount_according_to_the_policy() {
         // The last page of the trail may still have room, which is used up first.
         match policy {
             "count" => assert!((0..500).all(|_| File::open(&hello).is_ok())),
-            "block" => assert!(eventually(PATIENCE, || (0..100).any(|_| File::open(&hello).is_err())), "opened, and not recorded"),
+            "block" => assert!(eventually(PATIENCE, || (0..100).any(|_| File::open(&hello).is_err())), "opens succeed without a record"),
             _ => {
                 assert!(eventually(PATIENCE, || (0..100).any(|_| File::open(&hello).is_err()) || mounted.ended().is_some()));
-                assert!(eventually(PATIENCE, || mounted.ended() == Some(7)), "it goes on");
+                assert!(eventually(PATIENCE, || mounted.ended() == Some(7)), "the process does not end");
                 continue;
             }
         }
-        fs::remove_file(world.path("disk/filler")).expect("it was made");
+        fs::remove_file(world.path("disk/filler")).expect("the filler exists");
         assert!(eventually(PATIENCE, || fs::read(&hello).is_ok()), "{policy}: it does not go on");
         assert_eq!(mounted.terminate(), Some(0), "{policy}");
         let opens: u64 =

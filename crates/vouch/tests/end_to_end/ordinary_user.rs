@@ -55,8 +55,8 @@ fn ordinary_user_mounts_reads_and_unmounts() {
     let allowed = fs::read_to_string("/etc/fuse.conf").is_ok_and(|conf| conf.lines().any(|line| line.trim() == "user_allow_other"));
     if !allowed {
         let refused = user.run(["mount", "--background", "--allow-other", &name, "mnt"]);
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(!refused.status.success() && said.contains("user_allow_other"), "{said}");
+        let output_text = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && output_text.contains("user_allow_other"), "{output_text}");
     }
 }
 
@@ -79,7 +79,7 @@ impl User {
 
     fn owns(&self, path: &std::path::Path) {
         if is_root() {
-            chown(path, Some(NOBODY), Some(NOBODY)).expect("root may");
+            chown(path, Some(NOBODY), Some(NOBODY)).expect("root may call chown");
         }
     }
 
@@ -101,7 +101,7 @@ impl User {
         for variable in ["VOUCH_STATE", "VOUCH_CACHE", "VOUCH_LOG", "XDG_STATE_HOME", "XDG_CACHE_HOME"] {
             command.env_remove(variable);
         }
-        command.output().expect("it starts")
+        command.output().expect("the command starts")
     }
 }
 

@@ -54,10 +54,11 @@ fn power_failure_without_syncs_is_detected() {
     let Some(disk) = Disk::new(directory.path(), "ext4", &["-q", "-F"]) else { return };
     let lost = (0..ROUNDS_WITHOUT_SYNC_MAX).find_map(|round| run_round(&disk, directory.path(), round, Syncs::Ignored).err());
     // A control: with strace(1) but working syncs nothing is lost.
-    let kept = (0..2).find_map(|round| run_round(&disk, directory.path(), ROUNDS_WITHOUT_SYNC_MAX + round, Syncs::Traced).err());
+    let loss_despite_sync =
+        (0..2).find_map(|round| run_round(&disk, directory.path(), ROUNDS_WITHOUT_SYNC_MAX + round, Syncs::Traced).err());
     disk.unmount();
-    assert_eq!(kept, None, "all syncs were made");
-    println!("lost, as it must be: {}", lost.expect("what was not synced can't have outlived every cut"));
+    assert_eq!(loss_despite_sync, None, "data was lost although all syncs worked");
+    println!("lost, as expected: {}", lost.expect("unsynced data is lost in some power failure"));
 }
 
 fn survives_power_failures(test: &str, kind: &str, options: &[&str]) {
@@ -86,13 +87,13 @@ fn run_in_namespace(test: &str, needs: &[&str]) {
     let program = std::env::current_exe().expect("a program knows its path");
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private"]).arg(program).args(["--exact", test, "--nocapture"]).env(NAMESPACE_TEST, test);
-    let output = command.output().expect("it can be run");
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    said.lines().filter(|line| line.starts_with("skipped:")).for_each(|line| println!("{line}"));
+    let output = command.output().expect("the command runs");
+    let output_text = [output.stdout, output.stderr].concat();
+    let output_text = String::from_utf8_lossy(&output_text);
+    output_text.lines().filter(|line| line.starts_with("skipped:")).for_each(|line| println!("{line}"));
     // The inner test harness's summary would be counted as another test.
-    let told: Vec<&str> = said.lines().filter(|line| !line.starts_with("test result")).collect();
-    assert!(output.status.success(), "{}", told.join("\n"));
+    let lines: Vec<&str> = output_text.lines().filter(|line| !line.starts_with("test result")).collect();
+    assert!(output.status.success(), "{}", lines.join("\n"));
 }
 
 /// A file system that can lose its power.
@@ -126,16 +127,16 @@ impl Disk {
     fn unmount(&self) {
         // The loop device is released shortly after its last user ends.
         let done = eventually(Duration::from_secs(60), || tool("umount", &[&self.point.to_string_lossy()]).is_ok());
-        assert!(done, "it can't be unmounted");
+        assert!(done, "umount fails");
     }
 
     fn cut(&self) {
-        tool("xfs_io", &["-x", "-c", "shutdown", &self.point.to_string_lossy()]).expect("it goes down");
+        tool("xfs_io", &["-x", "-c", "shutdown", &self.point.to_string_lossy()]).expect("xfs_io shuts the file system down");
     }
 }
 
 fn tool(program: &str, args: &[&str]) -> Result<(), String> {
-    let output = Command::new(program).args(args).output().expect("it can be run");
+    let output = Command::new(program).args(args).output().expect("the command runs");
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }
 
@@ -212,7 +213,7 @@ fn run_round(disk: &Disk, above: &Path, round: u64, syncs: Syncs) -> Result<u64,
     drop(server);
     let done: Vec<Worker> = workers.into_iter().map(|worker| runtime.block_on(worker).expect("a worker ends by itself")).collect();
     disk.unmount();
-    disk.mount().expect("it comes back");
+    disk.mount().expect("the file system mounts again");
     for worker in &done {
         worker.check(&disk.point)?;
     }

@@ -31,11 +31,11 @@ fn tagged_revisions_survive_keep_and_gc() {
         world.write("src/changing", format!("{round}").repeat(100_000));
         world.publish_with(&["--keep", "2"]);
     }
-    let kept: Vec<serde_json::Value> =
+    let revisions: Vec<serde_json::Value> =
         world.ok(["log", "--db", "db", "--json"]).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    let numbers: Vec<u64> = kept.iter().map(|row| row["revision"].as_u64().expect("a number")).collect();
+    let numbers: Vec<u64> = revisions.iter().map(|row| row["revision"].as_u64().expect("a number")).collect();
     assert_eq!(numbers, [5, 4, 1]);
-    assert_eq!(kept[2]["tag"], "first");
+    assert_eq!(revisions[2]["tag"], "first");
     world.ok(["gc", "--db", "db"]);
     assert!(world.ok(["verify", "--db", "db"]).contains("sound"));
     assert!(world.fails(4, ["gc", "--db", "db", "--drop-tag", "no-such"]).contains("no kept revision"));
@@ -83,7 +83,7 @@ fn interrupted_publication_is_reported_and_resumed() {
     // The publisher has begun to write and has most of the work left.
     let end = Instant::now() + Duration::from_secs(60);
     while !std::fs::read_dir(world.path("db/packs")).is_ok_and(|mut packs| packs.next().is_some()) {
-        assert!(Instant::now() < end, "nothing is written");
+        assert!(Instant::now() < end, "the publisher writes no data");
         std::thread::sleep(Duration::from_millis(1));
     }
     signal("INT", child.id());
@@ -110,17 +110,17 @@ fn unpublishable_input_is_named_and_stops_the_publication() {
     world.small_tree();
     // The database is inside the published directory.
     let location = format!("127.0.0.1:{}", world.port);
-    let said = world.fails(3, ["publish", ".", "--db", "db", "--keys", "keys", "--location", &location]);
-    assert!(said.contains("db"), "{said}");
+    let output_text = world.fails(3, ["publish", ".", "--db", "db", "--keys", "keys", "--location", &location]);
+    assert!(output_text.contains("db"), "{output_text}");
     // The keys of another tree.
     world.publish();
     world.ok(["keygen", "--out", "other"]);
-    let said = world.fails(3, ["publish", "src", "--db", "db", "--keys", "other", "--location", &location]);
-    assert!(said.contains("another tree"), "{said}");
+    let output_text = world.fails(3, ["publish", "src", "--db", "db", "--keys", "other", "--location", &location]);
+    assert!(output_text.contains("another tree"), "{output_text}");
     // A signing key that its certificate does not name.
     std::fs::copy(world.path("other/signing.key"), world.path("keys/signing.key")).expect("a copy");
-    let said = world.fails(3, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location]);
-    assert!(said.contains("is not the key of"), "{said}");
+    let output_text = world.fails(3, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location]);
+    assert!(output_text.contains("is not the key of"), "{output_text}");
 }
 
 #[test]
@@ -136,8 +136,8 @@ fn second_writer_gets_database_busy_error() {
     let mut line = String::new();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(holder.stdout.take().expect("piped")), &mut line).expect("a line");
     let location = format!("127.0.0.1:{}", world.port);
-    let said = world.fails(8, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location]);
+    let output_text = world.fails(8, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location]);
     let _ = holder.kill();
     let _ = holder.wait();
-    assert!(said.contains("db"), "{said}");
+    assert!(output_text.contains("db"), "{output_text}");
 }

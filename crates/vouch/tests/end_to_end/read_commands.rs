@@ -20,15 +20,15 @@ fn ls_cat_log_diff_and_verify_show_the_published_tree() {
 
     world.write("src/hello", "hello again\n");
     world.write("src/new", "new\n");
-    std::fs::remove_file(world.path("src/dir/empty")).expect("it is there");
+    std::fs::remove_file(world.path("src/dir/empty")).expect("the file exists");
     world.publish();
     // The replica checks for a new revision every second.
     assert!(eventually(std::time::Duration::from_secs(10), || world.ok(["cat", &world.name("/hello")]) == "hello again\n"));
     let output = world.run(["diff", &world.name("")]);
     assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8(output.stdout).expect("text");
+    let output_text = String::from_utf8(output.stdout).expect("text");
     for line in ["- dir/empty", "~ hello  content mtime", "+ new"] {
-        assert!(said.lines().any(|found| found == line), "{said}");
+        assert!(output_text.lines().any(|found| found == line), "{output_text}");
     }
     assert!(world.run(["diff", &world.name(""), "--from", "2", "--to", "2"]).status.success());
     assert_eq!(world.ok(["cat", "--revision", "1", &world.name("/hello")]), "hello world\n");
@@ -74,12 +74,12 @@ fn verify_reports_findings_when_the_replica_closes_the_connection() {
         std::fs::File::options().write(true).open(pack.path()).and_then(|file| file.set_len(40)).expect("cut");
     }
     let output = world.run(["verify", "--json", "--timeout", "20s", &world.name("")]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(6), "{said}");
+    let output_text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(6), "{output_text}");
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!((&report["problem_count"], &report["ended_early"], &report["frames"]), (&1.into(), &true.into(), &0.into()));
     let problem = report["problems"][0].as_str().expect("text");
-    assert!(problem.contains(&replica.address) && said.contains(problem), "{problem}: {said}");
+    assert!(problem.contains(&replica.address) && output_text.contains(problem), "{problem}: {output_text}");
 }
 
 #[test]
@@ -127,13 +127,13 @@ fn replica_serves_health_and_metrics() {
     let world = World::published();
     let replica = world.serve();
     world.ok(["cat", "--no-cache", &world.name("/dir/numbers")]);
-    let mut said = String::new();
+    let mut output_text = String::new();
     for path in ["/healthz", "/metrics"] {
         let mut stream = std::net::TcpStream::connect(&replica.page).expect("the page answers");
         write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("a request");
-        stream.read_to_string(&mut said).expect("an answer");
+        stream.read_to_string(&mut output_text).expect("an answer");
     }
-    assert!(said.contains("\"healthy\": true") && said.contains("# TYPE"), "{said}");
+    assert!(output_text.contains("\"healthy\": true") && output_text.contains("# TYPE"), "{output_text}");
 }
 
 #[test]

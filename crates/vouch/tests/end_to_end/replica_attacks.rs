@@ -25,8 +25,8 @@ fn lying_replica_is_detected_and_another_is_used() {
     // With the liar alone there is an error and no wrong byte.
     let name = world.name("/dir/numbers");
     let output = world.run(["cat", "--no-cache", "--timeout", "1h", "--only-replicas", "--replica", &liar.address, &name]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(5) && said.contains("no replica can be trusted"), "{said}");
+    let output_text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(5) && output_text.contains("no replica can be trusted"), "{output_text}");
     assert!(expected.as_bytes().starts_with(&output.stdout));
     // `vouch verify` finds the fault in the liar's own database.
     assert_eq!(world.run(["verify", "--db", "liar"]).status.code(), Some(1));
@@ -49,8 +49,11 @@ fn revision_older_than_one_seen_is_refused() {
         world.run(args).stdout == b"second\n"
     }));
     let output = world.run([&args[..], &["--no-cache"]].concat());
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(5) && output.stdout.is_empty() && said.contains("offers the old revision 1"), "{said}");
+    let output_text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.code() == Some(5) && output.stdout.is_empty() && output_text.contains("offers the old revision 1"),
+        "{output_text}"
+    );
     // A client that has never seen the newer revision cannot detect the old one.
     assert_eq!(String::from_utf8_lossy(&as_a_new_client(&world, &args).stdout), "hello world\n");
 }
@@ -62,20 +65,20 @@ fn expired_revision_is_refused() {
     world.publish_with(&["--duration", "1s"]);
     let _replica = world.serve();
     std::thread::sleep(Duration::from_millis(2100));
-    let said = refusal_output(&world, &["cat", "--timeout", "5s", &world.name("/hello")]);
+    let output_text = refusal_output(&world, &["cat", "--timeout", "5s", &world.name("/hello")]);
     // The warning appears once, with the date of expiry.
-    assert_eq!(said.matches("valid until 20").count(), 1, "{said}");
-    assert!(said.contains(" ago; the publisher must publish again"), "{said}");
-    let said = refusal_output(&world, &["pull", "--timeout", "5s", &world.name(""), "--db", "mirror"]);
-    assert_eq!(said.matches("valid until 20").count(), 1, "{said}");
+    assert_eq!(output_text.matches("valid until 20").count(), 1, "{output_text}");
+    assert!(output_text.contains(" ago; the publisher must publish again"), "{output_text}");
+    let output_text = refusal_output(&world, &["pull", "--timeout", "5s", &world.name(""), "--db", "mirror"]);
+    assert_eq!(output_text.matches("valid until 20").count(), 1, "{output_text}");
 }
 
 /// Standard error of a command that is refused, with its log.
 fn refusal_output(world: &World, args: &[&str]) -> String {
     let output = world.run(args);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(5), "{said}");
-    said
+    let output_text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(5), "{output_text}");
+    output_text
 }
 
 #[test]
@@ -84,9 +87,9 @@ fn revocation_without_a_reason_is_reported_once() {
     world.ok(["revoke", "keys", "--reason", "", "--out", "revocation", "--db", "db"]);
     let _replica = world.serve();
     for args in [&["cat", &world.name("/hello")][..], &["pull", &world.name(""), "--db", "mirror"]] {
-        let said = refusal_output(&world, args);
-        assert_eq!(said.matches("was revoked, without a reason; ask the publisher").count(), 1, "{said}");
-        assert_eq!(said.lines().count(), 1, "{said}");
+        let output_text = refusal_output(&world, args);
+        assert_eq!(output_text.matches("was revoked, without a reason; ask the publisher").count(), 1, "{output_text}");
+        assert_eq!(output_text.lines().count(), 1, "{output_text}");
     }
 }
 
@@ -103,8 +106,8 @@ fn revocation_from_any_source_is_honoured() {
         fs::copy(world.path("revocation"), world.path("statements").join(&file)).expect("a copy");
         let mut fresh = world.command(["cat", "--statements", "statements", &world.name("/hello")]);
         let output = fresh.env("VOUCH_STATE", world.path(format!("state-{}", file.len()))).output().expect("the binary starts");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(5) && said.contains("a test of it"), "{file}: {said}");
+        let output_text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(5) && output_text.contains("a test of it"), "{file}: {output_text}");
         fs::remove_file(world.path("statements").join(&file)).expect("was there");
     }
     // An unreadable statement could be a revocation, so the client refuses the tree.
@@ -128,8 +131,8 @@ fn mirror_forwards_revocation_that_it_finds_while_pulling() {
     let mirror = world.serve_db("mirror", 0);
     let name = world.name("/hello");
     let output = as_a_new_client(&world, &["cat", "--only-replicas", "--replica", &mirror.address, &name]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(5) && said.contains("handed on"), "{said}");
+    let output_text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(5) && output_text.contains("handed on"), "{output_text}");
 }
 
 #[test]
@@ -146,8 +149,8 @@ fn published_tree_may_list_revocations_of_others() {
     lists.publish();
     let _listing = lists.serve();
     world.ok(["cat", &world.name("/hello")]);
-    let said = world.fails(5, ["cat", "--statement-tree", &lists.name("/revoked"), &world.name("/hello")]);
-    assert!(said.contains("as listed"), "{said}");
+    let output_text = world.fails(5, ["cat", "--statement-tree", &lists.name("/revoked"), &world.name("/hello")]);
+    assert!(output_text.contains("as listed"), "{output_text}");
     // A missing statement tree must be an error: otherwise revocations would go unnoticed.
     world.fails(4, ["cat", "--statement-tree", &lists.name("/nosuch"), &world.name("/hello")]);
     world.fails(3, ["cat", "--statement-tree", &lists.name("/hello"), &world.name("/hello")]);
@@ -190,14 +193,14 @@ fn mirror_with_a_forwarding_pointer_still_forwards_a_revocation() {
     world.ok(["keygen", "--out", "new-keys"]);
     let new_name = world.ok(["name", "new-keys", "--location", "127.0.0.1:1"]);
     let pull = || world.run(["pull", &world.name(""), "--db", "mirror"]);
-    let said = |words: &str| {
+    let output_text = |words: &str| {
         let output = pull();
         output.status.code() == Some(5) && String::from_utf8_lossy(&output.stderr).contains(words)
     };
     world.ok(["forward", "keys", "--to", new_name.trim(), "--db", "db"]);
-    assert!(eventually(Duration::from_secs(10), || said("moved")));
+    assert!(eventually(Duration::from_secs(10), || output_text("moved")));
     world.ok(["revoke", "keys", "--reason", "handed on", "--db", "db"]);
-    assert!(eventually(Duration::from_secs(10), || said("handed on")));
+    assert!(eventually(Duration::from_secs(10), || output_text("handed on")));
     let mirror = world.serve_db("mirror", 0);
     let name = world.name("/hello");
     let output = as_a_new_client(&world, &["cat", "--only-replicas", "--replica", &mirror.address, &name]);
@@ -215,9 +218,9 @@ fn corrupted_seen_file_admits_no_older_revision() {
     let _stale = world.serve_db("old", world.port);
     fs::write(state.join(hostid.trim()), b"VOUCHSEE and then nothing that fits").expect("written");
     let output = command(&["cat", "--no-cache", &world.name("/hello")]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(7) && output.stdout.is_empty() && said.contains("move it away"), "{said}");
-    assert!(fs::read(state.join(hostid.trim())).expect("still there").starts_with(b"VOUCHSEE and then"), "nothing replaces it");
+    let output_text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(7) && output.stdout.is_empty() && output_text.contains("move it away"), "{output_text}");
+    assert!(fs::read(state.join(hostid.trim())).expect("still there").starts_with(b"VOUCHSEE and then"), "the damaged file was replaced");
 }
 
 #[test]

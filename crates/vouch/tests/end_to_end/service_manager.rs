@@ -21,7 +21,7 @@ impl Manager {
     fn start(world: &World, arguments: &[&str]) -> Manager {
         let path = world.path("notify");
         let heard = UnixDatagram::bind(&path).expect("a socket");
-        heard.set_read_timeout(Some(Duration::from_secs(60))).expect("it can wait");
+        heard.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("bound");
         // sd_listen_fds(3): the sockets are descriptors from 3 on, and LISTEN_PID is the process id
@@ -36,19 +36,19 @@ impl Manager {
 
     fn hears(&self) -> String {
         let mut bytes = [0; 4096];
-        let len = self.heard.recv(&mut bytes).expect("something is said in time");
+        let len = self.heard.recv(&mut bytes).expect("a notification arrives in time");
         String::from_utf8_lossy(&bytes[..len]).into_owned()
     }
 
     fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.service.id()).expect("a process id")).expect("not 0");
-        kill_process(pid, signal).expect("it runs");
+        kill_process(pid, signal).expect("the process runs");
     }
 
     fn ends_well(mut self) {
         self.signal(Signal::TERM);
         assert_eq!(self.hears(), "STOPPING=1");
-        assert!(self.service.wait().expect("it ends").success());
+        assert!(self.service.wait().expect("the child ends").success());
     }
 
     fn answers(&self) {
@@ -72,19 +72,19 @@ fn export_notifies_readiness_reload_and_stop_on_activated_sockets() {
     assert_eq!(manager.hears(), "READY=1\nSTATUS=1 exports");
     manager.answers();
     world.write("exports", "not a list");
-    for told in ["the old list stays in force", "exports reloaded"] {
+    for status in ["the old list stays in force", "exports reloaded"] {
         manager.signal(Signal::HUP);
         let reloading = manager.hears();
         let at = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").expect("first it says that it reloads");
         assert!(at.parse::<u64>().is_ok_and(|at| at > 0), "{reloading}");
         let ready = manager.hears();
-        assert!(ready.starts_with("READY=1\nSTATUS=") && ready.contains(told), "{ready}");
+        assert!(ready.starts_with("READY=1\nSTATUS=") && ready.contains(status), "{ready}");
         world.write("exports", format!("{} *(ro,insecure)\n", world.path("data").display()));
     }
     // The options of the systemd unit.
     let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd/vouch-export.service");
     let unit = std::fs::read_to_string(unit).expect("packaging/ is in the repository");
-    let reload = unit.lines().find_map(|line| line.strip_prefix("ExecReload=/usr/bin/vouch ")).expect("it reloads");
+    let reload = unit.lines().find_map(|line| line.strip_prefix("ExecReload=/usr/bin/vouch ")).expect("an ExecReload line");
     world.ok(reload.replace("/var/lib/vouch/export", "state").split(' '));
     assert!(manager.hears().starts_with("RELOADING=1") && manager.hears().contains("exports reloaded"));
     manager.ends_well();

@@ -86,7 +86,7 @@ impl World {
         let mut line = String::new();
         let out = child.stdout.take().expect("piped");
         BufReader::new(out).read_line(&mut line).expect("a line of UTF-8");
-        assert!(line.starts_with("serving on "), "replica said {line:?}");
+        assert!(line.starts_with("serving on "), "replica printed {line:?}");
         let address = line["serving on ".len()..].split([',', '\n']).next().expect("an address").to_owned();
         let page = line.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("a page").to_owned();
         Replica { child, address, page }
@@ -131,11 +131,11 @@ impl World {
     /// Runs a command that must fail with this exit code and one line, and returns that line.
     pub(crate) fn fails<S: AsRef<OsStr>>(&self, code: i32, args: impl IntoIterator<Item = S>) -> String {
         let output = self.run(args);
-        let said = String::from_utf8(output.stderr).expect("text");
-        assert_eq!(output.status.code(), Some(code), "{said}");
+        let output_text = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(output.status.code(), Some(code), "{output_text}");
         // Log warnings may precede the failure, which is one line and the last.
-        let lines: Vec<_> = said.lines().filter(|line| line.starts_with("vouch: ")).collect();
-        assert_eq!(lines.len(), 1, "not one line: {said}");
+        let lines: Vec<_> = output_text.lines().filter(|line| line.starts_with("vouch: ")).collect();
+        assert_eq!(lines.len(), 1, "not one line: {output_text}");
         lines[0].to_owned()
     }
 
@@ -148,8 +148,8 @@ impl World {
     /// Compares two trees with script/compare-trees; they must be the same.
     pub(crate) fn assert_same(&self, a: &str, b: &str, more: &[&str]) {
         let output = self.script("compare-trees", [&[a, b], more].concat());
-        let said = [output.stdout, output.stderr].concat();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&said[..said.len().min(4000)]));
+        let output_text = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output_text[..output_text.len().min(4000)]));
     }
 }
 
@@ -224,7 +224,7 @@ impl Mount {
         let mut child = command.arg(&point).stdout(Stdio::piped()).process_group(0).spawn().expect("the binary starts");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
-        assert!(line.starts_with("mounted on "), "mount said {line:?}");
+        assert!(line.starts_with("mounted on "), "mount printed {line:?}");
         Mount { child, point }
     }
 
@@ -250,7 +250,7 @@ impl Mount {
 
     /// Kills it with SIGKILL and leaves the dead mount in place.
     pub(crate) fn kill(mut self) {
-        self.child.kill().expect("it runs");
+        self.child.kill().expect("the process runs");
         self.child.wait().expect("a child");
     }
 }

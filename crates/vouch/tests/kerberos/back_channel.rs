@@ -11,9 +11,9 @@ use vouch_nfs4::{Attributes, Filehandle, Status, Verifier, cb};
 use vouch_nfs4_client::{Client, Config, GssProtection, Identity, Protection};
 use vouch_rpcsec_gss::Service;
 
-/// Recalls one client's delegation for another client of the same user. The callback uses the
-/// default context of the client's calls, a context that BACKCHANNEL_CTL has set, and a new context
-/// after the server has lost the first.
+/// Recalls one client's delegation for another client of the same user. First the callback context
+/// is the default one or one named at session creation. Then it is one set by BACKCHANNEL_CTL, or a
+/// new context after the first was destroyed.
 pub(crate) async fn recall(address: SocketAddr, service: Service, context: impl Fn() -> GssProtection + Send + Sync + Clone + 'static) {
     for named in [true, false] {
         recall_by(address, service, named, context.clone()).await;
@@ -28,16 +28,16 @@ async fn recall_by(
 ) {
     let mut protection = context();
     let callback_security = named.then(|| protection.callback_security(service).expect("a name"));
-    let (tell, mut told) = mpsc::unbounded_channel();
+    let (recall_sender, mut recalls) = mpsc::unbounded_channel();
     let identity = |name: &str| Identity::new(format!("{name} of {service:?} {named}").into_bytes(), Verifier([7; 8]));
     // Another connection sends this while the client is active.
-    let destroy = protection.destroy(99).expect("it has numbers");
+    let destroy = protection.destroy(99).expect("a sequence number");
     let mut config = Config::new(address, 1, Identity { callback_security, ..identity("holder") }, protection);
     let anew = context.clone();
     config.renewal = Some(Arc::new(move || Ok(Box::new(anew()) as Box<dyn Protection>)));
     config.callbacks = Box::new(move |args: &cb::Args<'_>| match args {
         cb::Args::Recall(args) => {
-            let _ = tell.send(args.stateid);
+            let _ = recall_sender.send(args.stateid);
             cb::Results::Recall(Ok(()))
         }
         other => cb::Results::failure(other.op(), Status::NOTSUPP),
@@ -46,7 +46,7 @@ async fn recall_by(
     let other = Client::connect(Config::new(address, 1, identity("other"), context())).await.expect("a session");
     let export = holder.walk(b"export").await.expect("the export").handle;
     assert!(holder.are_callbacks_authenticated());
-    recalled(&holder, &other, &export, &format!("first {service:?} {named}"), &mut told).await;
+    recalled(&holder, &other, &export, &format!("first {service:?} {named}"), &mut recalls).await;
     if named {
         // BACKCHANNEL_CTL sets a stronger service with a context of its own.
         let another = context().callback_security(Service::Privacy).expect("a name");
@@ -54,13 +54,13 @@ async fn recall_by(
     } else {
         let mut socket = TcpStream::connect(address).expect("a connection");
         socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
-        socket.write_all(&destroy).expect("it is sent");
+        socket.write_all(&destroy).expect("the record is sent");
         socket.read_exact(&mut [0; 4]).expect("the context is ended");
     }
-    recalled(&holder, &other, &export, &format!("second {service:?} {named}"), &mut told).await;
+    recalled(&holder, &other, &export, &format!("second {service:?} {named}"), &mut recalls).await;
     assert!(holder.are_callbacks_authenticated());
-    holder.close().await.expect("it ends in order");
-    other.close().await.expect("it ends in order");
+    holder.close().await.expect("the client closes");
+    other.close().await.expect("the client closes");
 }
 
 async fn recalled(
@@ -68,7 +68,7 @@ async fn recalled(
     other: &Client,
     export: &Filehandle,
     name: &str,
-    told: &mut mpsc::UnboundedReceiver<vouch_nfs4::Stateid>,
+    recalls: &mut mpsc::UnboundedReceiver<vouch_nfs4::Stateid>,
 ) {
     let wanted = ShareAccess(ShareAccess::READ.0 | ShareAccess::WANT_READ_DELEG.0);
     let end = Instant::now() + Duration::from_secs(60);
@@ -78,7 +78,7 @@ async fn recalled(
         // server grants no delegation.
         match file.delegation.take() {
             Some(delegation) => break (file, delegation),
-            None => holder.close_file(file).await.expect("it closes"),
+            None => holder.close_file(file).await.expect("the file closes"),
         }
         assert!(Instant::now() < end, "{name}: callbacks work, so there are delegations");
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -87,19 +87,22 @@ async fn recalled(
         let end = Instant::now() + Duration::from_secs(60);
         loop {
             match other.open(export, name.as_bytes(), ShareAccess::BOTH, None).await {
-                Ok(file) => return other.close_file(file).await.expect("it closes"),
+                Ok(file) => return other.close_file(file).await.expect("the file closes"),
                 Err(error) => assert!(error.status() == Some(Status::DELAY) && Instant::now() < end, "{name}: {error}"),
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
     let returning = async {
-        let stateid = tokio::time::timeout(Duration::from_secs(60), told.recv()).await.expect("a recall comes").expect("the handler lives");
+        let stateid = tokio::time::timeout(Duration::from_secs(60), recalls.recv())
+            .await
+            .expect("a recall comes")
+            .expect("the callback handler runs");
         assert_eq!(stateid.other, delegation.other, "{name}");
         let reply =
             holder.compound().putfh(&file.handle).op(&Args::Delegreturn(DelegreturnArgs { stateid })).send().await.expect("a reply");
         assert_eq!(reply.status(), Status::OK, "{name}");
     };
     tokio::join!(writer, returning);
-    holder.close_file(file).await.expect("it closes");
+    holder.close_file(file).await.expect("the file closes");
 }

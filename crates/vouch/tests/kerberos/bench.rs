@@ -30,7 +30,7 @@ fn vouch(kdc: &Kdc, cache: &str, args: &[&str]) -> Output {
     command.output().expect("the binary starts")
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
@@ -46,10 +46,10 @@ fn flavours_are_compared_in_one_run() {
     let args = [&["bench", "concurrency", "--target", &target, "--sec", "krb5,krb5i,krb5p"], &SHORT[..], &[&json]].concat();
     // Without a ticket the error says so and gives advice.
     let without = vouch(&kdc, &kdc.ccache("nobody"), &args);
-    assert!(!without.status.success() && said(&without).contains("kinit"), "{}", said(&without));
+    assert!(!without.status.success() && output_text(&without).contains("kinit"), "{}", output_text(&without));
     let cache = kdc.kinit("krb5", "root", &kdc.path("keytabs/root"), "measuring", &[]);
     let done = vouch(&kdc, &cache, &args);
-    assert!(done.status.success(), "{}\nthe server: {}", said(&done), export.log());
+    assert!(done.status.success(), "{}\nthe server: {}", output_text(&done), export.log());
     let record = record(&json);
     let flavours: Vec<_> = record["subjects"].as_array().expect("subjects").iter().map(|subject| subject["sec"].clone()).collect();
     assert_eq!(flavours, ["krb5", "krb5i", "krb5p"]);
@@ -64,7 +64,7 @@ fn flavours_are_compared_in_one_run() {
     }
     // The server recorded operations under Kerberos flavours.
     assert!(!export.clients().is_empty());
-    assert_eq!(std::fs::read_dir(export.data("..").join("data")).expect("a directory").count(), 0, "what was made is gone");
+    assert_eq!(std::fs::read_dir(export.data("..").join("data")).expect("a directory").count(), 0, "the run leaves no files");
 }
 
 #[test]
@@ -87,10 +87,10 @@ fn agents_accept_requests_only_with_the_right_ticket() {
     let args = [&["bench", "concurrency", "--target", &target, "--sec", "krb5i", "--agent", &agent_at], &SHORT[..], &[&json]].concat();
     let others = kdc.kinit("krb5", "other", &other_keys, "others", &[]);
     let refused = vouch(&kdc, &others, &args);
-    assert_eq!(refused.status.code(), Some(5), "{}", said(&refused));
-    assert!(said(&refused).contains(&port), "{}", said(&refused));
+    assert_eq!(refused.status.code(), Some(5), "{}", output_text(&refused));
+    assert!(output_text(&refused).contains(&port), "{}", output_text(&refused));
     let done = vouch(&kdc, &cache, &args);
-    assert!(done.status.success(), "{}\nthe server: {}", said(&done), export.log());
+    assert!(done.status.success(), "{}\nthe server: {}", output_text(&done), export.log());
     for result in record(&json)["results"].as_array().expect("results") {
         let sample = &result["subjects"][0]["samples"][0];
         let nodes = sample["nodes"].as_array().expect("figures of each node");

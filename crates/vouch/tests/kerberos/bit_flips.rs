@@ -87,9 +87,9 @@ pub(crate) fn remove_after_bit_flips(address: SocketAddr, protection: Box<dyn Pr
         assert!(!matches!(&accepted, Ok(Some(_))), "bit {bit} of {bits} of a reply: {accepted:?}");
     }
     let mut scratch = Vec::new();
-    let completion = core.reply(&answer, &mut scratch).expect("its proof holds").expect("a reply to the call");
+    let completion = core.reply(&answer, &mut scratch).expect("the reply verifies").expect("a reply to the call");
     // If an altered call had been executed, the status would be NFS4ERR_NOENT.
-    assert_eq!(completion.outcome.expect("it is accepted").status, Status::OK);
+    assert_eq!(completion.outcome.expect("the server accepts the call").status, Status::OK);
 }
 
 /// Sends a record on a new connection and returns the reply, or `None` if the server closes the
@@ -97,10 +97,10 @@ pub(crate) fn remove_after_bit_flips(address: SocketAddr, protection: Box<dyn Pr
 fn exchange(address: SocketAddr, record: &[u8]) -> Option<Vec<u8>> {
     let mut stream = TcpStream::connect(address).expect("a connection");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
-    stream.write_all(record).expect("it is sent");
+    stream.write_all(record).expect("the record is sent");
     let mut mark = [0; MARK_LEN];
     match stream.read_exact(&mut mark) {
-        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("neither an answer nor an end"),
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("no reply within the time-out"),
         Err(_) => return None,
         Ok(()) => (),
     }

@@ -19,7 +19,6 @@ use crate::relay::{Relay, last_record};
 
 const SERVICE: &str = "nfs/localhost";
 const ALICE: &str = "alice@VOUCH.TEST";
-/// Start of the log lines that name alice.
 const ALICE_CALLS: &str = "alice@VOUCH.TEST with a ticket for nfs/localhost@VOUCH.TEST";
 /// Environment variables for the child process.
 const PORT: &str = "VOUCH_TEST_CONTEXT_PORT";
@@ -28,7 +27,6 @@ const TARGET: &str = "VOUCH_TEST_CONTEXT_TARGET";
 const ACCEPTED: &str = "the context is made";
 const REFUSED: &str = "no context: ";
 
-/// A realm with a user, a server and their keytabs.
 fn realm() -> Option<Kdc> {
     let kdc = Kdc::start()?;
     kdc.add(&["alice", SERVICE]);
@@ -51,10 +49,10 @@ fn try_context(kdc: &Kdc, client: &str, cache: &str, target: &str, port: u16) ->
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(["--exact", "contexts::client_process", "--nocapture"]).envs(kdc.environment(client)).env("KRB5CCNAME", cache);
     let out = command.env(PORT, port.to_string()).env(TARGET, target).stdin(Stdio::null()).output().expect("this program starts");
-    let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success(), "{said}");
-    assert_ne!(said.contains(ACCEPTED), said.contains(REFUSED), "{said}");
-    (said.contains(ACCEPTED), said)
+    let output_text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success(), "{output_text}");
+    assert_ne!(output_text.contains(ACCEPTED), output_text.contains(REFUSED), "{output_text}");
+    (output_text.contains(ACCEPTED), output_text)
 }
 
 /// The child's side of the tests; does nothing without its variables.
@@ -72,23 +70,22 @@ fn client_process() {
 }
 
 fn accepted(kdc: &Kdc, cache: &str, target: &str, export: &Export) {
-    let (made, said) = try_context(kdc, "krb5", cache, target, export.address.port());
-    assert!(made, "{said}\n{}", export.log());
+    let (made, output_text) = try_context(kdc, "krb5", cache, target, export.address.port());
+    assert!(made, "{output_text}\n{}", export.log());
 }
 
 /// Checks that the server refuses the context and logs one line for it.
 fn refused(kdc: &Kdc, client: &str, cache: &str, export: &Export, parts: &[&str]) {
-    let (made, said) = try_context(kdc, client, cache, "nfs@localhost", export.address.port());
-    assert!(!made && said.contains("the server refuses"), "{said}\n{}", export.log());
+    let (made, output_text) = try_context(kdc, client, cache, "nfs@localhost", export.address.port());
+    assert!(!made && output_text.contains("the server refuses"), "{output_text}\n{}", export.log());
     let line = export.says(parts);
     assert!(line.contains("peer=127.0.0.1") && line.contains("; cure: ") && line.contains("WARN"), "{line}");
     assert_eq!(export.log().lines().filter(|line| line.contains("Kerberos: ")).count(), 1, "{}", export.log());
 }
 
-/// The encryption type in the audit record of a refusal.
 fn recorded_enctype(export: &Export, why: Refusal, parts: &[&str]) -> Option<u32> {
     let (principal, enctype) = export.recorded(why, parts);
-    assert_eq!(principal, "", "what could not be read names nobody");
+    assert_eq!(principal, "", "an undecryptable ticket has no principal");
     enctype
 }
 
@@ -114,15 +111,15 @@ fn keytab_without_service_key_is_reported_at_start_and_reload() {
     kdc.keytab("host", &["host/localhost"]);
     let export = Export::start_with(&kdc, ServerOptions { keytab: "host", ..ServerOptions::default() });
     export.says(NONE);
-    let told = export.reload();
-    assert!(NONE.iter().all(|part| told.contains(part)), "{told}");
+    let reload_output = export.reload();
+    assert!(NONE.iter().all(|part| reload_output.contains(part)), "{reload_output}");
     kdc.keytab("host", &[SERVICE]);
-    let told = export.reload();
-    assert!(!told.contains("Kerberos"), "{told}");
+    let reload_output = export.reload();
+    assert!(!reload_output.contains("Kerberos"), "{reload_output}");
     accepted(&kdc, &tickets(&kdc, "krb5", "alice", &[]), "nfs@localhost", &export);
-    std::fs::remove_file(kdc.path("keytabs/host")).expect("it is there");
-    let told = export.reload();
-    assert!(told.contains("the keytab is missing, unreadable or empty"), "{told}");
+    std::fs::remove_file(kdc.path("keytabs/host")).expect("the file exists");
+    let reload_output = export.reload();
+    assert!(reload_output.contains("the keytab is missing, unreadable or empty"), "{reload_output}");
 }
 
 #[test]
@@ -144,12 +141,11 @@ fn clock_skew_is_reported() {
     // 200 s is less than the 300 s by which a client lets the start time of its own ticket be off.
     for (name, seconds) in [("late", -200), ("early", 3600)] {
         let cache = tickets(&kdc, "krb5", name, &[]);
-        // A small skew is accepted.
         CacheFile::open(&cache).shift_clock(seconds / 100);
         accepted(&kdc, &cache, "nfs@localhost", &export);
         CacheFile::open(&cache).shift_clock(seconds);
-        let (made, said) = try_context(&kdc, "krb5", &cache, "nfs@localhost", export.address.port());
-        assert!(!made, "{name}: {said}\n{}", export.log());
+        let (made, output_text) = try_context(&kdc, "krb5", &cache, "nfs@localhost", export.address.port());
+        assert!(!made, "{name}: {output_text}\n{}", export.log());
     }
     for (way, seconds) in [("behind", 200..=400), ("ahead of", 3400..=3600)] {
         let line = export.says(&[ALICE_CALLS, "skew", way, "NTP", "peer=127.0.0.1"]);
@@ -192,8 +188,8 @@ fn replay_is_reported_with_principal_and_altered_token_without() {
     let export = Export::start(&kdc);
     let relay = Relay::start(export.address);
     let cache = tickets(&kdc, "krb5", "alice", &[]);
-    let (made, said) = try_context(&kdc, "krb5", &cache, "nfs@localhost", relay.port());
-    assert!(made, "{said}\n{}", export.log());
+    let (made, output_text) = try_context(&kdc, "krb5", &cache, "nfs@localhost", relay.port());
+    assert!(made, "{output_text}\n{}", export.log());
     let again = last_record(&relay.busiest().0);
     // This byte is in the authenticator's checksum. An eavesdropper can alter and resend a ticket,
     // so it does not prove the principal.
@@ -203,7 +199,7 @@ fn replay_is_reported_with_principal_and_altered_token_without() {
     let send = |record: &[u8]| {
         let mut socket = TcpStream::connect(export.address).expect("a connection");
         socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
-        socket.write_all(record).expect("it is sent");
+        socket.write_all(record).expect("the record is sent");
         socket.read_exact(&mut [0; 4]).expect("an answer");
     };
     send(&altered);
@@ -224,7 +220,7 @@ fn renewed_ticket_outlives_the_first_one() {
     let cache = tickets(&kdc, "krb5", "renewed", &["-l", "20s", "-r", "1h"]);
     let first = kdc.ccache("first");
     let path = |cache: &str| cache.trim_start_matches("FILE:").to_owned();
-    std::fs::copy(path(&cache), path(&first)).expect("the first ticket is kept");
+    std::fs::copy(path(&cache), path(&first)).expect("the first ticket can be copied");
     let end = Instant::now() + Duration::from_secs(90);
     while try_context(&kdc, "krb5", &first, "nfs@localhost", export.address.port()).0 {
         assert!(Instant::now() < end, "the first ticket does not end");
@@ -306,8 +302,8 @@ fn users_of_a_trusted_realm_are_accepted() {
     other.client(&kdc::Client { name: "trusting", realms: &format!("{realms}\n{capaths}"), ..kdc::Client::default() });
     let export = Export::start(&kdc);
     let cache = other.kinit("trusting", "alice", &other.path("keytabs/alice"), "alice", &[]);
-    let (made, said) = try_context(&other, "trusting", &cache, "nfs/localhost@VOUCH.TEST", export.address.port());
-    assert!(made, "{said}\n{}", export.log());
+    let (made, output_text) = try_context(&other, "trusting", &cache, "nfs/localhost@VOUCH.TEST", export.address.port());
+    assert!(made, "{output_text}\n{}", export.log());
 }
 
 #[test]
@@ -321,8 +317,8 @@ fn ticket_is_accepted_from_any_address() {
     kdc.client(&kdc::Client { name: "addressed", more, ..kdc::Client::default() });
     for client in ["krb5", "addressed"] {
         let cache = tickets(&kdc, client, client, &[]);
-        let (made, said) = try_context(&kdc, client, &cache, "nfs@localhost", relay.port());
-        assert!(made, "{said}\n{}", export.log());
+        let (made, output_text) = try_context(&kdc, client, &cache, "nfs@localhost", relay.port());
+        assert!(made, "{output_text}\n{}", export.log());
     }
 }
 
@@ -330,9 +326,9 @@ fn ticket_is_accepted_from_any_address() {
 fn key_older_than_aes_is_refused_with_a_cure() {
     let Some(kdc) = realm() else { return };
     for (old, number) in [("arcfour-hmac", 23), ("des3-cbc-sha1", 16)] {
-        let said = kdc.kadmin(&format!("cpw -randkey -e {old}:normal {SERVICE}\n"));
-        if !said.contains("randomized") {
-            println!("skipped: this KDC knows no {old}: {said}");
+        let output_text = kdc.kadmin(&format!("cpw -randkey -e {old}:normal {SERVICE}\n"));
+        if !output_text.contains("randomized") {
+            println!("skipped: this KDC knows no {old}: {output_text}");
             continue;
         }
         // ktadd appends, so a new keytab contains only this key.
@@ -362,8 +358,8 @@ fn unusable_keytab_ends_the_start_with_its_code() {
         command.envs(kdc.environment("krb5")).arg("export").arg("--dir").arg(directory.path().join("data"));
         command.args(["--options", "rw,insecure,sec=krb5p", "--listen", "127.0.0.1:0"]).arg("--state").arg(directory.path().join("state"));
         let out = command.arg("--keytab").arg(directory.path().join(keytab)).stdin(Stdio::null()).output().expect("the binary starts");
-        let said = String::from_utf8_lossy(&out.stderr);
-        assert_eq!(out.status.code(), Some(3), "{keytab}: {said}");
-        assert!(said.contains(keytab) && said.contains("; cure: "), "{keytab}: {said}");
+        let output_text = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(3), "{keytab}: {output_text}");
+        assert!(output_text.contains(keytab) && output_text.contains("; cure: "), "{keytab}: {output_text}");
     }
 }

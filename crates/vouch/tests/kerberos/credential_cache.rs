@@ -4,7 +4,6 @@
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A credential cache file that is altered in place.
 pub(crate) struct CacheFile {
     path: PathBuf,
     bytes: Vec<u8>,

@@ -14,7 +14,6 @@ use vouch_audit::trail::{KEY_FILE, SystemDisk, create_key, entries};
 
 use crate::kdc::{Kdc, REALM};
 
-/// A server of the realm.
 pub(crate) struct Export {
     child: Child,
     pub(crate) address: SocketAddr,
@@ -23,12 +22,10 @@ pub(crate) struct Export {
     options: ServerOptions,
 }
 
-/// Options of a server.
 #[derive(Clone, Copy)]
 pub(crate) struct ServerOptions {
     /// Name of the realm's client whose krb5.conf the server uses.
     pub(crate) conf: &'static str,
-    /// Name of the keytab.
     pub(crate) keytab: &'static str,
     /// Lease time, seconds.
     pub(crate) lease: &'static str,
@@ -47,7 +44,6 @@ impl Export {
         Self::start_with(kdc, ServerOptions::default())
     }
 
-    /// Starts a server with these options.
     pub(crate) fn start_with(kdc: &Kdc, options: ServerOptions) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(directory.path().join("data")).expect("a directory");
@@ -105,15 +101,14 @@ impl Export {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
         command.args(["export", "reload", "--state"]).arg(self.directory.path().join("state"));
         let out = command.stdin(Stdio::null()).output().expect("the binary starts");
-        let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-        assert!(out.status.success(), "{said}");
-        said
+        let output_text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        assert!(out.status.success(), "{output_text}");
+        output_text
     }
 
-    /// The value of a metric.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let mut stream = TcpStream::connect(self.metrics).expect("its metrics");
-        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("it listens");
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("the metrics port accepts data");
         let mut text = String::new();
         stream.read_to_string(&mut text).expect("an answer");
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
@@ -122,7 +117,7 @@ impl Export {
 
     /// Resident memory, bytes.
     pub(crate) fn memory(&self) -> usize {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it lives");
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process exists");
         let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse::<usize>().ok());
         kib.expect("a figure") << 10
     }

@@ -46,7 +46,7 @@ fn malformed_tokens_are_counted_logged_rarely_and_block_nobody() {
         [Flavor::RPCSEC_GSS.0, 20, 1, 1, 0, 1, 0, none.flavor.0, 0, 8].into_iter().for_each(|word| w.u32(word));
         w.raw(b"no token");
         end_record(w.bytes_mut(), start, 0);
-        socket.write_all(w.as_bytes()).expect("it is sent");
+        socket.write_all(w.as_bytes()).expect("the record is sent");
         let mut mark = [0; 4];
         socket.read_exact(&mut mark).expect("an answer");
         socket.read_exact(&mut vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize]).expect("an answer");
@@ -65,7 +65,7 @@ fn malformed_tokens_are_counted_logged_rarely_and_block_nobody() {
         if suppressed > 0 {
             break (lines, suppressed);
         }
-        assert!(Instant::now() < end, "nothing is said of what was left out: {}", export.log());
+        assert!(Instant::now() < end, "no line reports suppressed lines: {}", export.log());
         thread::sleep(Duration::from_millis(200));
         send(&mut sent);
     };
@@ -102,7 +102,7 @@ impl Forger {
                         // A call to a client.
                         if record[8..12] == [0; 4] {
                             let xid = u32::from_be_bytes(record[4..8].try_into().expect("four bytes"));
-                            let mut to_server = to_server.lock().expect("nobody panics with it");
+                            let mut to_server = to_server.lock().expect("the mutex is not poisoned");
                             for number in 0..FORGED {
                                 let _ = to_server.write_all(&answer(xid, number));
                                 forged.fetch_add(1, Ordering::Relaxed);
@@ -139,11 +139,11 @@ fn carry(mut from: TcpStream, to: &Mutex<TcpStream>, mut see: impl FnMut(&[u8]))
             break;
         }
         see(&record);
-        if to.lock().expect("nobody panics with it").write_all(&record).is_err() {
+        if to.lock().expect("the mutex is not poisoned").write_all(&record).is_err() {
             break;
         }
     }
-    let _ = to.lock().expect("nobody panics with it").shutdown(std::net::Shutdown::Both);
+    let _ = to.lock().expect("the mutex is not poisoned").shutdown(std::net::Shutdown::Both);
     let _ = from.shutdown(std::net::Shutdown::Both);
 }
 

@@ -23,7 +23,6 @@ pub(crate) const REALM: &str = "VOUCH.TEST";
 pub(crate) const ENCTYPES: [&str; 4] =
     ["aes128-cts-hmac-sha1-96", "aes256-cts-hmac-sha1-96", "aes128-cts-hmac-sha256-128", "aes256-cts-hmac-sha384-192"];
 
-/// A running KDC.
 pub(crate) struct Kdc {
     dir: TempDir,
     realm: &'static str,
@@ -34,7 +33,6 @@ pub(crate) struct Kdc {
 /// Contents of a client's krb5.conf. Each client needs its own name.
 #[derive(Clone, Copy)]
 pub(crate) struct Client<'a> {
-    /// Name of the file.
     pub(crate) name: &'a str,
     /// The KDC's address as this client sees it.
     pub(crate) kdc: IpAddr,
@@ -63,12 +61,10 @@ impl Kdc {
         Self::start_on(&[])
     }
 
-    /// Starts a KDC that also listens on these addresses.
     pub(crate) fn start_on(addresses: &[IpAddr]) -> Option<Kdc> {
         Self::start_realm(REALM, addresses)
     }
 
-    /// Starts a KDC for a realm of this name.
     pub(crate) fn start_realm(realm: &'static str, addresses: &[IpAddr]) -> Option<Kdc> {
         for (program, package) in [("krb5kdc", "krb5-kdc"), ("kadmin.local", "krb5-admin-server"), ("kinit", "krb5-user")] {
             if find(program).is_none() {
@@ -105,7 +101,6 @@ impl Kdc {
         self.port
     }
 
-    /// A path in the realm's directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -153,14 +148,14 @@ impl Kdc {
     /// aes256-cts-hmac-sha384-192:normal`.
     pub(crate) fn add_with(&self, principals: &[&str], options: &str) {
         let lines: String = principals.iter().map(|principal| format!("addprinc -randkey {options} {principal}\n")).collect();
-        let said = self.kadmin(&lines);
-        assert_eq!(said.matches("created.").count(), principals.len(), "{said}");
+        let output_text = self.kadmin(&lines);
+        assert_eq!(output_text.matches("created.").count(), principals.len(), "{output_text}");
     }
 
     /// Gives a principal new keys, so that earlier keytabs are out of date.
     pub(crate) fn rekey(&self, principal: &str) {
-        let said = self.kadmin(&format!("cpw -randkey {principal}\n"));
-        assert!(said.contains("randomized"), "{said}");
+        let output_text = self.kadmin(&format!("cpw -randkey {principal}\n"));
+        assert!(output_text.contains("randomized"), "{output_text}");
     }
 
     /// Adds the current keys of these principals to the keytab of this name.
@@ -177,7 +172,6 @@ impl Kdc {
         format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
     }
 
-    /// The name of a credential cache.
     pub(crate) fn ccache(&self, name: &str) -> String {
         format!("FILE:{}", self.path("caches").join(name).display())
     }
@@ -259,9 +253,9 @@ impl Kdc {
     fn run(&self, program: &str, args: &[&str], input: &str) -> Output {
         let mut command = self.program(program);
         let mut child =
-            command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it is there");
-        child.stdin.take().expect("piped").write_all(input.as_bytes()).expect("it reads");
-        child.wait_with_output().expect("it was started")
+            command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the file exists");
+        child.stdin.take().expect("piped").write_all(input.as_bytes()).expect("the child reads its input");
+        child.wait_with_output().expect("the child runs")
     }
 
     fn ok(&self, program: &str, args: &[&str], input: &str) {

@@ -80,9 +80,9 @@ fn client_behind_nat_is_served_and_recorded_by_translated_address() {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", server]).arg(std::env::current_exe().expect("this program"));
     let out = command.args(["--exact", "nat::client_process", "--nocapture"]).env(NAMESPACE, client).output().expect("ip(8)");
-    let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success(), "{said}");
-    said.lines().filter(|line| line.starts_with("skipped")).for_each(|line| println!("{line}"));
+    let output_text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success(), "{output_text}");
+    output_text.lines().filter(|line| line.starts_with("skipped")).for_each(|line| println!("{line}"));
 }
 
 /// The child in the server's namespace; does nothing without its variable.
@@ -102,7 +102,7 @@ fn client_process() {
     assert!(std::fs::read(export.data(name)).expect("the file") == content(name));
     let end = Instant::now() + Duration::from_secs(60);
     while export.clients().is_empty() {
-        assert!(Instant::now() < end, "nothing was recorded");
+        assert!(Instant::now() < end, "no operation was recorded");
         std::thread::sleep(Duration::from_millis(50));
     }
     let translator = IpAddr::from(TRANSLATOR[1]);

@@ -31,7 +31,6 @@ const CASE: &str = "VOUCH_TEST_CASE";
 /// Output of the child when it has its replies.
 const READY: &str = "the client is ready";
 
-/// A realm with a user, a server and their keytabs.
 pub(crate) fn realm(kdc: Kdc) -> Kdc {
     kdc.add(&["root", SERVICE]);
     kdc.keytab("service", &[SERVICE]);
@@ -49,11 +48,10 @@ pub(crate) fn child(kdc: &Kdc, client: &str, enctype: &str, case: &str, port: u1
     command
 }
 
-/// Waits for a child, which must succeed.
 pub(crate) fn succeeds(child: Child, export: &Export) {
-    let out = child.wait_with_output().expect("it ends");
-    let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success(), "{said}\nthe server: {}", export.log());
+    let out = child.wait_with_output().expect("the child ends");
+    let output_text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success(), "{output_text}\nthe server: {}", export.log());
 }
 
 #[test]
@@ -67,7 +65,7 @@ fn every_flavour_minor_version_and_enctype_reads_and_writes() {
             assert!(std::fs::read(export.data(&name)).expect("the file") == content(&name), "{enctype}: {name}");
             std::fs::remove_file(export.data(&name)).expect("the file");
         }
-        assert_eq!(export.metric("vouch_export_gss_contexts"), 0.0, "who ends ends its context");
+        assert_eq!(export.metric("vouch_export_gss_contexts"), 0.0, "clients destroy their contexts");
     }
 }
 
@@ -93,7 +91,7 @@ fn privacy_hides_all_data_and_replayed_calls_are_refused() {
         // The last call is replayed: the server sends no reply and closes the connection.
         let mut socket = TcpStream::connect(export.address).expect("a connection");
         socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
-        socket.write_all(&last_record(&sent)).expect("it is sent");
+        socket.write_all(&last_record(&sent)).expect("the record is sent");
         let mut answer = Vec::new();
         let ended = std::io::Read::read_to_end(&mut socket, &mut answer);
         let reset = ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
@@ -238,7 +236,6 @@ fn client_process() {
     }
 }
 
-/// Simultaneous contexts.
 const CONTEXTS: usize = 10_000;
 
 /// Makes `CONTEXTS` contexts, then uses the first one again.
@@ -294,7 +291,7 @@ async fn files(address: SocketAddr) {
         for service in SERVICES {
             let client = client(address, minor, service).await;
             write_and_read(&client, &format!("{minor} {service:?}")).await;
-            client.close().await.expect("it ends in order");
+            client.close().await.expect("the client closes");
         }
     }
 }
@@ -340,17 +337,17 @@ async fn write_and_read(client: &Client, name: &str) {
     let reads: Vec<_> = (0..64).map(|number| tokio::spawn(read_one(number))).collect();
     let mut read = Vec::new();
     for one in reads {
-        read.extend(one.await.expect("it ends"));
+        read.extend(one.await.expect("the child ends"));
     }
     assert!(read == bytes[..64 * PIECE_LEN as usize], "{name}");
-    client.close_file(file).await.expect("it closes");
+    client.close_file(file).await.expect("the file closes");
 }
 
 async fn over_a_restart(address: SocketAddr) {
     let client = client(address, 1, Service::Privacy).await;
     let root = client.walk(b"export").await.expect("the export");
     let file = client.open(&root.handle, b"before", ShareAccess::BOTH, Some(&Attributes::default())).await.expect("a new file");
-    client.close_file(file).await.expect("it closes");
+    client.close_file(file).await.expect("the file closes");
     println!("{READY}");
     tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new())).await.expect("a thread").expect("a line");
     let end = Instant::now() + Duration::from_secs(60);
@@ -361,7 +358,7 @@ async fn over_a_restart(address: SocketAddr) {
             Err(error) => Err(error),
         };
         match opened {
-            Ok(file) => return client.close_file(file).await.expect("it closes"),
+            Ok(file) => return client.close_file(file).await.expect("the file closes"),
             // The session was lost with the server, or the server is in its grace period.
             Err(_) => {
                 let _ = client.renew().await;

@@ -25,7 +25,6 @@ fn pieces() -> Vec<(u64, usize)> {
         .collect()
 }
 
-/// The content of the file.
 pub(crate) fn content() -> Vec<u8> {
     let len = pieces().iter().map(|(_, len)| len).sum::<usize>();
     (0..len as u64).map(|at| (at.wrapping_mul(at | 1) >> 11) as u8).collect()

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::kdc::{Client, ENCTYPES, Kdc};
 
 fn output(mut command: Command) -> (bool, String) {
-    let out = command.output().expect("it is there");
+    let out = command.output().expect("the file exists");
     (out.status.success(), format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr)))
 }
 
@@ -14,10 +14,10 @@ fn output(mut command: Command) -> (bool, String) {
 fn service_ticket(kdc: &Kdc, client: &str, cache: &str) -> (bool, String) {
     let mut kvno = kdc.program_as("kvno", client);
     kvno.env("KRB5CCNAME", cache).arg("nfs/localhost");
-    let (good, said) = output(kvno);
+    let (good, output_text) = output(kvno);
     let mut klist = kdc.program_as("klist", client);
     klist.env("KRB5CCNAME", cache).arg("-e");
-    (good, said + &output(klist).1)
+    (good, output_text + &output(klist).1)
 }
 
 #[test]
@@ -28,9 +28,9 @@ fn each_encryption_type_is_a_session_key() {
     for enctype in ENCTYPES {
         kdc.client(&Client { name: enctype, enctypes: enctype, ..Client::default() });
         let cache = kdc.kinit(enctype, "alice", &keytab, enctype, &[]);
-        let (good, said) = service_ticket(&kdc, enctype, &cache);
-        let service = said.split("nfs/localhost@VOUCH.TEST\n").nth(1).unwrap_or_default();
-        assert!(good && service.contains(&format!("Etype (skey, tkt): {enctype},")), "{said}");
+        let (good, output_text) = service_ticket(&kdc, enctype, &cache);
+        let service = output_text.split("nfs/localhost@VOUCH.TEST\n").nth(1).unwrap_or_default();
+        assert!(good && service.contains(&format!("Etype (skey, tkt): {enctype},")), "{output_text}");
     }
 }
 

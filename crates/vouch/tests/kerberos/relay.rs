@@ -15,7 +15,6 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Starts a relay to this server.
     pub(crate) fn start(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("bound").port();
@@ -25,12 +24,12 @@ impl Relay {
             while let Ok((client, _)) = listener.accept() {
                 let Ok(server) = TcpStream::connect(server) else { continue };
                 let carried = Carried::default();
-                all.lock().expect("nobody panics with it").push(carried.clone());
+                all.lock().expect("the mutex is not poisoned").push(carried.clone());
                 for (from, to, way) in [(&client, &server, 0), (&server, &client, 1)] {
                     let (from, to) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
                     let carried = carried.clone();
                     thread::spawn(move || {
-                        carry(from, to, |bytes| carried.lock().expect("nobody panics with it")[way].extend_from_slice(bytes))
+                        carry(from, to, |bytes| carried.lock().expect("the mutex is not poisoned")[way].extend_from_slice(bytes))
                     });
                 }
             }
@@ -38,16 +37,15 @@ impl Relay {
         Relay { port, connections }
     }
 
-    /// The port of the relay.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
     /// The traffic of the busiest connection: to the server, and from it.
     pub(crate) fn busiest(&self) -> (Vec<u8>, Vec<u8>) {
-        let all = self.connections.lock().expect("nobody panics with it");
-        let copies = all.iter().map(|carried| carried.lock().expect("nobody panics with it").clone());
-        let [sent, received] = copies.max_by_key(|[sent, _]| sent.len()).expect("somebody has connected");
+        let all = self.connections.lock().expect("the mutex is not poisoned");
+        let copies = all.iter().map(|carried| carried.lock().expect("the mutex is not poisoned").clone());
+        let [sent, received] = copies.max_by_key(|[sent, _]| sent.len()).expect("a connection exists");
         (sent, received)
     }
 }

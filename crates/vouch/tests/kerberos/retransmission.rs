@@ -21,7 +21,7 @@ pub(crate) fn remove_twice(address: SocketAddr, protection: Box<dyn Protection>,
     let call = core.begin(9, CallKind::Session { cache: true }, &mut first).expect("a context").expect("a slot");
     write(call, &mut core, &mut first);
     let answer = exchange(&mut stream, first.as_bytes());
-    let call = core.begin_again(9, &mut second).expect("a context").expect("it is in flight");
+    let call = core.begin_again(9, &mut second).expect("a context").expect("the call is in flight");
     write(call, &mut core, &mut second);
     assert_ne!(first.as_bytes(), second.as_bytes());
     let answer_again = exchange(&mut stream, second.as_bytes());
@@ -29,9 +29,9 @@ pub(crate) fn remove_twice(address: SocketAddr, protection: Box<dyn Protection>,
     // The first reply does not match the second call.
     assert!(!matches!(core.reply(&answer, &mut Vec::new()), Ok(Some(_))));
     let mut scratch = Vec::new();
-    let completion = core.reply(&answer_again, &mut scratch).expect("its proof holds").expect("a reply to the call");
+    let completion = core.reply(&answer_again, &mut scratch).expect("the reply verifies").expect("a reply to the call");
     // A second execution would give NFS4ERR_NOENT.
-    assert_eq!(completion.outcome.expect("it is accepted").status, Status::OK);
+    assert_eq!(completion.outcome.expect("the server accepts the call").status, Status::OK);
 }
 
 /// Creates a client id and a session. `exchange` sends a record and returns the reply.
@@ -41,11 +41,11 @@ pub(crate) fn introduce(identity: &Identity, protection: Box<dyn Protection>, mu
         let mut w = Writer::new();
         let mut call = core.begin(0, kind, &mut w).expect("a context").expect("a slot");
         call.op(&mut w, &args);
-        core.end(call, &mut w).expect("it fits");
+        core.end(call, &mut w).expect("the record fits");
         let reply = send(w.as_bytes());
         let mut scratch = Vec::new();
         let completion = core.reply(&reply, &mut scratch).expect("a reply").expect("a reply to the call");
-        handshake.accept(identity, completion.outcome.expect("it is accepted"), &mut core).expect("the client is introduced");
+        handshake.accept(identity, completion.outcome.expect("the server accepts the call"), &mut core).expect("the client is introduced");
     }
     core
 }
@@ -55,12 +55,11 @@ pub(crate) fn write_remove(mut call: CallBuilder, core: &mut Core, w: &mut Write
     call.op(w, &Args::Putrootfh);
     call.op(w, &Args::Lookup(LookupArgs { name: Name(b"export") }));
     call.op(w, &Args::Remove(RemoveArgs { name: Name(name.as_bytes()) }));
-    core.end(call, w).expect("it fits");
+    core.end(call, w).expect("the record fits");
 }
 
-/// Sends a record and receives one.
 fn exchange(stream: &mut TcpStream, record: &[u8]) -> Vec<u8> {
-    stream.write_all(record).expect("it is sent");
+    stream.write_all(record).expect("the record is sent");
     let mut mark = [0; 4];
     stream.read_exact(&mut mark).expect("an answer");
     let mut answer = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];

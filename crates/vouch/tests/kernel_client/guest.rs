@@ -39,7 +39,6 @@ impl Network {
         Some(Network { index, address: String::from_utf8_lossy(&out.stdout).trim().to_owned(), _lock: lock })
     }
 
-    /// Host name of the guest.
     pub(crate) fn guest_name(&self) -> String {
         format!("client{}.vouch.test", self.index)
     }
@@ -93,7 +92,6 @@ impl Guest {
         self
     }
 
-    /// Sets an environment variable of the script.
     pub(crate) fn set(mut self, name: &str, value: &str) -> Guest {
         self.command.args(["-e", &format!("{name}={value}")]);
         self
@@ -104,14 +102,12 @@ impl Guest {
         self.start(script).ok()
     }
 
-    /// Starts the script.
     pub(crate) fn start(mut self, script: &str) -> Running {
         let child = self.command.arg(work(script)).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         Running { child: child.expect("the guest's script") }
     }
 }
 
-/// A running guest.
 pub(crate) struct Running {
     child: Child,
 }
@@ -120,9 +116,9 @@ impl Running {
     /// Waits for the guest, which must succeed, and returns its output.
     pub(crate) fn ok(self) -> String {
         let out = self.child.wait_with_output().expect("the guest's script was started");
-        let said = String::from_utf8_lossy(&out.stdout).into_owned();
-        assert!(out.status.success(), "{}: {said}{}", out.status, String::from_utf8_lossy(&out.stderr));
-        said
+        let output_text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success(), "{}: {output_text}{}", out.status, String::from_utf8_lossy(&out.stderr));
+        output_text
     }
 }
 

@@ -48,14 +48,13 @@ impl Realm {
         Some(Realm { kdc, network, krb5_conf, server_keytab })
     }
 
-    /// A server with a world-writable directory.
     fn server(&self, options: &str) -> Server {
-        let manner = ServerOptions {
+        let server_options = ServerOptions {
             options: options.into(),
             more: vec!["--keytab".into(), self.server_keytab.clone().into()],
             environment: self.kdc.environment("server"),
         };
-        let server = Server::start_with(&self.network, manner);
+        let server = Server::start_with(&self.network, server_options);
         std::fs::set_permissions(server.path(""), PermissionsExt::from_mode(0o1777)).expect("the export is ours");
         server
     }

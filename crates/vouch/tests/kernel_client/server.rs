@@ -11,20 +11,16 @@ use tempfile::TempDir;
 
 use crate::guest::Network;
 
-/// A running server, which is killed when dropped.
 pub(crate) struct Server {
     dir: TempDir,
     address: String,
     pub(crate) port: u16,
-    manner: ServerOptions,
+    server_options: ServerOptions,
     child: Child,
 }
 
-/// Options of a server.
 pub(crate) struct ServerOptions {
-    /// Options of exports(5).
     pub(crate) options: String,
-    /// More options of the command.
     pub(crate) more: Vec<OsString>,
     pub(crate) environment: Vec<(&'static str, OsString)>,
 }
@@ -41,35 +37,30 @@ impl Server {
         Self::start_with(network, ServerOptions::default())
     }
 
-    /// Starts a server with these options.
-    pub(crate) fn start_with(network: &Network, manner: ServerOptions) -> Server {
+    pub(crate) fn start_with(network: &Network, server_options: ServerOptions) -> Server {
         let dir = tempfile::tempdir().expect("a temporary directory");
         std::fs::create_dir(dir.path().join("export")).expect("a directory");
         let port = free_port();
-        let child = spawn(&dir, port, &manner);
-        let server = Server { dir, address: network.address.clone(), port, manner, child };
+        let child = spawn(&dir, port, &server_options);
+        let server = Server { dir, address: network.address.clone(), port, server_options, child };
         server.wait();
         server
     }
 
-    /// Kills the server with SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("the server runs");
-        self.child.wait().expect("it was killed");
+        self.child.wait().expect("the server was killed");
     }
 
-    /// Restarts the server with the same state.
     pub(crate) fn restart(&mut self) {
-        self.child = spawn(&self.dir, self.port, &self.manner);
+        self.child = spawn(&self.dir, self.port, &self.server_options);
         self.wait();
     }
 
-    /// A path in the exported directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join("export").join(name)
     }
 
-    /// Names in the exported directory.
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.path("")).expect("the export");
         entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
@@ -112,15 +103,15 @@ impl Drop for Server {
 /// A short lease, so that grace and expiry fit in a test.
 const LEASE_SECONDS: &str = "5";
 
-fn spawn(dir: &TempDir, port: u16, manner: &ServerOptions) -> Child {
+fn spawn(dir: &TempDir, port: u16, server_options: &ServerOptions) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
     command.arg("export").arg("--dir").arg(dir.path().join("export")).args(["--pseudo", "/export"]);
-    command.args(["--listen", &format!("0.0.0.0:{port}"), "--options", &manner.options, "--lease", LEASE_SECONDS]);
+    command.args(["--listen", &format!("0.0.0.0:{port}"), "--options", &server_options.options, "--lease", LEASE_SECONDS]);
     command
         .arg("--state")
         .arg(dir.path().join("state"))
-        .args(&manner.more)
-        .envs(manner.environment.iter().map(|(name, value)| (name, value)));
+        .args(&server_options.more)
+        .envs(server_options.environment.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("the binary starts")
 }
 
