@@ -277,8 +277,8 @@ fn search_all(dir: &Path, rounds: u64) {
         .map(|index| index.span.1)
         .sum();
     println!("{total} records");
-    type Ask = fn(u64) -> Query;
-    let kinds: [(&str, Ask); 4] = [
+    type MakeQuery = fn(u64) -> Query;
+    let kinds: [(&str, MakeQuery); 4] = [
         ("a user, 50 newest", |number| Query {
             principal: vec![format!("user{}@EXAMPLE.ORG", number % USERS).into_bytes()],
             ..Query::default()

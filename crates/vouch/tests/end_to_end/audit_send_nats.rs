@@ -11,7 +11,7 @@ use vouch_audit::operations::number::READ;
 
 use crate::audit_commands::{SECOND, open, put, trail};
 use crate::audit_send::Authority;
-use crate::world::{World, eventually, free_port, have, signal};
+use crate::world::{World, eventually, free_port, is_available, signal};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -55,9 +55,9 @@ impl Drop for Server {
     }
 }
 
-fn have_nats() -> bool {
+fn nats_is_available() -> bool {
     let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default());
-    have("nats-server", Command::new("nats-server").env("PATH", path).arg("--version").output().is_ok())
+    is_available("nats-server", Command::new("nats-server").env("PATH", path).arg("--version").output().is_ok())
 }
 
 /// Gets or creates the stream that takes the records.
@@ -89,7 +89,7 @@ fn send<'a>(to: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 
 #[test]
 fn jetstream_stores_every_record_across_restarts() {
-    if !have_nats() {
+    if !nats_is_available() {
         return;
     }
     let world = World::new();
@@ -134,7 +134,7 @@ fn jetstream_stores_every_record_across_restarts() {
 
 #[test]
 fn records_without_a_stream_or_credentials_do_not_count_as_sent() {
-    if !have_nats() {
+    if !nats_is_available() {
         return;
     }
     let world = World::new();
@@ -161,7 +161,7 @@ fn records_without_a_stream_or_credentials_do_not_count_as_sent() {
 
 #[test]
 fn unauthenticated_nats_server_gets_no_record() {
-    if !have_nats() {
+    if !nats_is_available() {
         return;
     }
     let world = World::new();

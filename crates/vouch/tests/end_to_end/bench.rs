@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::browser::looks_right_in_a_browser;
+use crate::browser::check_page_in_browser;
 use crate::world::{World, eventually, free_port};
 
 pub(crate) struct BenchServer {
@@ -120,7 +120,7 @@ fn curves_and_levels_are_measured() {
     assert!(read("run.html") == read("again.html"));
     let compared = served.world.ok(["bench", "compare", "run.json", "run.json"]);
     assert!(compared.contains("1.00") && !compared.contains("  faster"), "{compared}");
-    looks_right_in_a_browser(&served.world, "run.html", 20);
+    check_page_in_browser(&served.world, "run.html", 20);
 }
 
 /// Checks the latency curves: each scheduled call is counted once, and at a twentieth of the

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::browser::looks_right_in_a_browser;
-use crate::world::{World, have_fuse};
+use crate::browser::check_page_in_browser;
+use crate::world::{World, fuse_is_available};
 
 /// A web server that sends the same small file to every client.
 fn web_server() -> std::net::SocketAddr {
@@ -30,7 +30,7 @@ fn web_server() -> std::net::SocketAddr {
 
 #[test]
 fn published_tree_is_measured_beside_its_directory() {
-    if !have_fuse() {
+    if !fuse_is_available() {
         return;
     }
     let world = World::new();
@@ -78,7 +78,7 @@ fn published_tree_is_measured_beside_its_directory() {
             assert!(sample["operations"].as_u64() > Some(1) && sample["bytes"].as_u64() > Some(10_000), "{result}");
         }
     }
-    looks_right_in_a_browser(&world, "tree.html", 10);
+    check_page_in_browser(&world, "tree.html", 10);
     assert_eq!(std::fs::read_dir(world.path("place")).expect("a directory").count(), 0);
 }
 
@@ -127,7 +127,7 @@ fn bench_all_runs_without_a_target() {
     for what in ["transfer", "iops", "concurrency", "--target"] {
         assert!(left_out.contains(what), "{what}: {left_out}");
     }
-    looks_right_in_a_browser(&world, "all.html", 1);
+    check_page_in_browser(&world, "all.html", 1);
 }
 
 #[test]

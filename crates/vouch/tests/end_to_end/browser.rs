@@ -6,7 +6,7 @@ use crate::world::World;
 
 /// Opens the page in a headless browser. The plots must have the expected number of bars, the
 /// console must be empty, and the page must fetch nothing.
-pub(crate) fn looks_right_in_a_browser(world: &World, page: &str, bars: usize) {
+pub(crate) fn check_page_in_browser(world: &World, page: &str, bars: usize) {
     let text = std::fs::read_to_string(world.path(page)).expect("a page");
     for outside in ["src=", "href=\"http", "url(", "@import", "<script"] {
         assert!(!text.contains(outside), "the page holds {outside}");

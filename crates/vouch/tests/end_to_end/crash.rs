@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::world::{Mount, World, eventually, have_fuse};
+use crate::world::{Mount, World, eventually, fuse_is_available};
 
 #[test]
 fn readers_are_unaffected_by_a_killed_replica_when_another_remains() {
@@ -120,7 +120,7 @@ struct Load {
 
 impl Load {
     fn new() -> Option<Load> {
-        if !have_fuse() {
+        if !fuse_is_available() {
             return None;
         }
         let world = World::new();

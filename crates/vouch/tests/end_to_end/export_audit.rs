@@ -19,7 +19,7 @@ use vouch_nfs4_client::{Client, Config, Error, Identity, Plain};
 use vouch_oncrpc::AuthSys;
 
 use crate::mount_audit::SmallDisk;
-use crate::world::{World, eventually, free_port, have, is_root, signal};
+use crate::world::{World, eventually, free_port, is_available, is_root, signal};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const WORKERS: usize = 3;
@@ -41,7 +41,7 @@ impl Export {
         export
     }
 
-    fn ended(&mut self) -> Option<i32> {
+    fn exit_code(&mut self) -> Option<i32> {
         self.child.try_wait().expect("a child").and_then(|status| status.code())
     }
 }
@@ -63,7 +63,7 @@ struct ClientResults {
 
 #[test]
 fn moved_watched_directory_is_audited_after_kill() {
-    if !have("root, to serve another user", is_root()) {
+    if !is_available("root, to serve another user", is_root()) {
         return;
     }
     let world = World::new();
@@ -176,7 +176,7 @@ fn recorded_directories(world: &World) -> HashSet<String> {
 
 #[test]
 fn denied_export_refuses_operations_that_cannot_be_recorded() {
-    if !have("root, to make a small disk", is_root()) {
+    if !is_available("root, to make a small disk", is_root()) {
         return;
     }
     with_full_disk(&["--audit-policy", "count"], true, |world, export, results, begin| {
@@ -195,7 +195,7 @@ fn denied_export_refuses_operations_that_cannot_be_recorded() {
         std::fs::remove_file(world.path("disk/filler")).expect("the filler exists");
         assert!(eventually(PATIENCE, || results.made.lock().len() > made.len() + 10), "the export does not continue");
         signal("TERM", export.child.id());
-        assert!(eventually(PATIENCE, || export.ended() == Some(0)), "the export does not exit with 0");
+        assert!(eventually(PATIENCE, || export.exit_code() == Some(0)), "the export does not exit with 0");
         let there = recorded_directories(world);
         assert!(results.made.lock().iter().all(|name| there.contains(name)));
     });
@@ -203,18 +203,18 @@ fn denied_export_refuses_operations_that_cannot_be_recorded() {
 
 #[test]
 fn halt_policy_ends_the_export_with_its_own_code() {
-    if !have("root, to make a small disk", is_root()) {
+    if !is_available("root, to make a small disk", is_root()) {
         return;
     }
     with_full_disk(&["--audit-policy", "halt"], false, |_, export, _, _| {
-        assert!(eventually(PATIENCE, || export.ended().is_some()), "the process does not end");
-        assert_eq!(export.ended(), Some(7));
+        assert!(eventually(PATIENCE, || export.exit_code().is_some()), "the process does not end");
+        assert_eq!(export.exit_code(), Some(7));
     });
 }
 
 #[test]
 fn start_on_a_full_disk_follows_the_audit_policy() {
-    if !have("root, to make a small disk", is_root()) {
+    if !is_available("root, to make a small disk", is_root()) {
         return;
     }
     let world = World::new();
@@ -244,7 +244,7 @@ fn start_on_a_full_disk_follows_the_audit_policy() {
             export.child.wait().expect("a child");
         } else {
             signal("TERM", export.child.id());
-            assert!(eventually(PATIENCE, || export.ended() == Some(0)), "the export does not exit with 0");
+            assert!(eventually(PATIENCE, || export.exit_code() == Some(0)), "the export does not exit with 0");
         }
     }
     let verified = world.ok(["audit", "verify", "--public", public.trim(), "disk/trail"]);
@@ -306,7 +306,7 @@ fn audit_deny_must_name_an_export_at_start_and_reload() {
     world.write("list", both);
     assert_eq!(world.ok(["export", "reload", "--state", "exporting"]), "");
     signal("TERM", export.child.id());
-    assert!(eventually(PATIENCE, || export.ended() == Some(0)), "the export does not exit with 0");
+    assert!(eventually(PATIENCE, || export.exit_code() == Some(0)), "the export does not exit with 0");
     let acts = administrative_records(&world, "trail");
     let done: Vec<_> = acts.iter().map(|[act, ..]| act.as_str()).filter(|act| ["turned-down", "stop"].contains(act)).collect();
     assert_eq!(done, ["turned-down", "stop"], "{acts:?}");
@@ -329,7 +329,7 @@ fn failed_reload_is_recorded_and_changes_nothing() {
     signal("HUP", export.child.id());
     assert!(eventually(PATIENCE, || records().iter().filter(|[act, ..]| act == "reload").count() == 2), "{:?}", records());
     signal("TERM", export.child.id());
-    assert!(eventually(PATIENCE, || export.ended() == Some(0)), "the export does not exit with 0");
+    assert!(eventually(PATIENCE, || export.exit_code() == Some(0)), "the export does not exit with 0");
     let acts = records();
     let shown: Vec<_> = acts.iter().map(|[act, outcome, _]| (act.as_str(), outcome.as_str())).collect();
     assert_eq!(shown, [("start", "success"), ("reload", "failure"), ("rules", "success"), ("reload", "success"), ("stop", "success")]);

@@ -5,17 +5,17 @@ use std::os::unix::fs::FileExt as _;
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::world::{Mount, Mounted, World, eventually, have_python, is_root};
+use crate::world::{Mount, Mounted, World, eventually, is_root, python_is_available};
 
 #[test]
 fn mount_shows_every_odd_case_faithfully() {
-    if !have_python() {
+    if !python_is_available() {
         return;
     }
     let odd_tree = |world: &World| {
         assert!(world.script("odd-tree", ["src", "--large", "20000", "--depth", "1000"]).status.success());
     };
-    let Some(Mounted { world, mount, replica: _replica }) = Mounted::of(&[], &[], odd_tree) else { return };
+    let Some(Mounted { world, mount, replica: _replica }) = Mounted::with_tree(&[], &[], odd_tree) else { return };
     // Extended attributes in the kernel's own name spaces are visible only to root.
     world.assert_same("src", "mnt", if is_root() { &[] } else { &["--no-xattr"] });
     assert_eq!(mount.terminate(), Some(0));
@@ -29,7 +29,7 @@ fn new_revision_appears_while_a_file_is_open() {
         world.write("src/doomed", "doomed\n");
     };
     // A short refresh interval, so that the mount soon finds a new revision.
-    let Some(Mounted { world, mount, replica: _replica }) = Mounted::of(&[], &["--duration", "20s"], with_doomed) else { return };
+    let Some(Mounted { world, mount, replica: _replica }) = Mounted::with_tree(&[], &["--duration", "20s"], with_doomed) else { return };
     let open = fs::File::open(mount.path("dir/numbers")).expect("published");
     let mut start = [0; 4];
     open.read_exact_at(&mut start, 0).expect("verified bytes");
@@ -58,7 +58,7 @@ fn opaque_directories_list_only_names_that_were_looked_up() {
             world.write(&format!("src/{name}"), name);
         }
     };
-    let Some(Mounted { mount, replica: _replica, .. }) = Mounted::of(&[], &["--opaque", "option"], with_opaque) else { return };
+    let Some(Mounted { mount, replica: _replica, .. }) = Mounted::with_tree(&[], &["--opaque", "option"], with_opaque) else { return };
     let listed = |dir: &str| {
         let names = fs::read_dir(mount.path(dir)).expect("a directory").map(|entry| entry.expect("an entry").file_name());
         let mut names: Vec<_> = names.map(|name| name.into_string().expect("UTF-8")).collect();

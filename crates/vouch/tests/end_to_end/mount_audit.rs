@@ -23,7 +23,7 @@ use vouch_nfs4::op::ShareAccess;
 use vouch_nfs4_client::{Client, Config, Identity, Plain};
 use vouch_oncrpc::AuthSys;
 
-use crate::world::{Mount, World, eventually, free_port, have, have_fuse, is_root, signal};
+use crate::world::{Mount, World, eventually, free_port, fuse_is_available, is_available, is_root, signal};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const KILLS: u64 = 12;
@@ -33,7 +33,7 @@ const FILES: usize = 100;
 /// A small published tree and an empty trail with its first public key; `None` where mounts do not
 /// work.
 fn world(make: impl FnOnce(&World)) -> Option<World> {
-    if !have_fuse() {
+    if !fuse_is_available() {
         return None;
     }
     let world = World::new();
@@ -154,7 +154,7 @@ fn write_large_files(world: &World) {
 }
 
 /// Makes a copy of the database with altered content.
-fn make_liar(world: &World) {
+fn make_altered_database(world: &World) {
     world.run_tool("cp", &["-a", "db", "liar"]);
     for pack in fs::read_dir(world.path("liar/packs")).expect("packs").flatten() {
         if pack.file_name().to_string_lossy().starts_with("d-") {
@@ -168,7 +168,7 @@ fn make_liar(world: &World) {
 #[test]
 fn lying_replica_is_recorded_even_if_another_has_good_data() {
     let Some(world) = world(write_large_files) else { return };
-    make_liar(&world);
+    make_altered_database(&world);
     // Excludes all operations that rules can exclude by name.
     world.write("rules", "-a never,exit -S open,close,read,lookup,getattr,readdir\n");
     let (liar, honest) = (world.serve_db("liar", 0), world.serve());
@@ -337,7 +337,7 @@ impl Drop for SmallDisk {
 
 #[test]
 fn full_disk_affects_the_mount_according_to_the_policy() {
-    if !have("root, to make a small disk", is_root()) {
+    if !is_available("root, to make a small disk", is_root()) {
         return;
     }
     for policy in ["count", "block", "halt"] {
@@ -356,8 +356,8 @@ fn full_disk_affects_the_mount_according_to_the_policy() {
             "count" => assert!((0..500).all(|_| File::open(&hello).is_ok())),
             "block" => assert!(eventually(PATIENCE, || (0..100).any(|_| File::open(&hello).is_err())), "opens succeed without a record"),
             _ => {
-                assert!(eventually(PATIENCE, || (0..100).any(|_| File::open(&hello).is_err()) || mounted.ended().is_some()));
-                assert!(eventually(PATIENCE, || mounted.ended() == Some(7)), "the process does not end");
+                assert!(eventually(PATIENCE, || (0..100).any(|_| File::open(&hello).is_err()) || mounted.exit_code().is_some()));
+                assert!(eventually(PATIENCE, || mounted.exit_code() == Some(7)), "the process does not end");
                 continue;
             }
         }
@@ -375,7 +375,7 @@ fn export_records_lies_of_replicas() {
     let world = World::new();
     write_large_files(&world);
     world.publish();
-    make_liar(&world);
+    make_altered_database(&world);
     let liar = world.serve_db("liar", world.port);
     world.ok(["audit", "keygen", "trail"]);
     let listen = format!("127.0.0.1:{}", free_port());

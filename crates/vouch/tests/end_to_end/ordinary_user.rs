@@ -8,20 +8,20 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::world::{World, eventually, have, have_fuse, is_root};
+use crate::world::{World, eventually, fuse_is_available, is_available, is_root};
 
 #[test]
 fn ordinary_user_mounts_reads_and_unmounts() {
-    if !have_fuse() {
+    if !fuse_is_available() {
         return;
     }
     let has_tool = |tool: &str| Command::new(tool).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
-    if !have("fusermount3", has_tool("fusermount3")) || is_root() && !have("setpriv", has_tool("setpriv")) {
+    if !is_available("fusermount3", has_tool("fusermount3")) || is_root() && !is_available("setpriv", has_tool("setpriv")) {
         return;
     }
     // fusermount3 opens /dev/fuse with its caller's rights. udev gives them to every user.
     let is_open = fs::metadata("/dev/fuse").is_ok_and(|device| device.mode() & 0o006 == 0o006);
-    if !have("/dev/fuse for everybody", is_open) {
+    if !is_available("/dev/fuse for everybody", is_open) {
         return;
     }
     let world = World::published();

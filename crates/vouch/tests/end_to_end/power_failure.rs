@@ -351,7 +351,7 @@ impl Worker {
             }
             (6, Some(_)) => {
                 client.remove(directory, name.as_bytes()).await?;
-                self.lose(&name);
+                self.forget(&name);
             }
             (_, Some(moved)) => {
                 let new = format!("n{}", self.dice.roll(20));
@@ -364,7 +364,7 @@ impl Worker {
                 if fits {
                     self.uncertain.push(new.clone());
                     client.rename(directory, name.as_bytes(), directory, new.as_bytes()).await?;
-                    self.lose(&name);
+                    self.forget(&name);
                     self.note(&new, moved);
                 }
             }
@@ -377,7 +377,7 @@ impl Worker {
         self.known.insert(name.into(), known);
     }
 
-    fn lose(&mut self, name: &str) {
+    fn forget(&mut self, name: &str) {
         self.known.remove(name);
         self.gone.insert(name.into());
     }

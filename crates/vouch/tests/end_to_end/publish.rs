@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::world::{World, have_python, signal};
+use crate::world::{World, python_is_available, signal};
 
 #[test]
 fn unchanged_files_are_not_read_again() {
@@ -125,7 +125,7 @@ fn unpublishable_input_is_named_and_stops_the_publication() {
 
 #[test]
 fn second_writer_gets_database_busy_error() {
-    if !have_python() {
+    if !python_is_available() {
         return;
     }
     let world = World::published();

@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 
-use crate::world::{World, eventually, have_python};
+use crate::world::{World, eventually, python_is_available};
 
 #[test]
 fn ls_cat_log_diff_and_verify_show_the_published_tree() {
@@ -84,7 +84,7 @@ fn verify_reports_findings_when_the_replica_closes_the_connection() {
 
 #[test]
 fn get_copies_every_odd_case() {
-    if !have_python() {
+    if !python_is_available() {
         return;
     }
     let world = World::new();

@@ -12,7 +12,7 @@ use crate::world::{World, eventually};
 
 /// A service manager for one service, to which it passes one socket.
 struct Manager {
-    heard: UnixDatagram,
+    socket: UnixDatagram,
     service: Child,
     address: std::net::SocketAddr,
 }
@@ -20,8 +20,8 @@ struct Manager {
 impl Manager {
     fn start(world: &World, arguments: &[&str]) -> Manager {
         let path = world.path("notify");
-        let heard = UnixDatagram::bind(&path).expect("a socket");
-        heard.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
+        let socket = UnixDatagram::bind(&path).expect("a socket");
+        socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("bound");
         // sd_listen_fds(3): the sockets are descriptors from 3 on, and LISTEN_PID is the process id
@@ -31,12 +31,12 @@ impl Manager {
         command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_vouch")]).args(arguments);
         command.current_dir(world.path("")).env("NOTIFY_SOCKET", &path).env("HOME", world.path("")).env_remove("VOUCH_LOG");
         let service = command.stdin(Stdio::from(OwnedFd::from(listener))).stdout(Stdio::null()).spawn().expect("a shell");
-        Manager { heard, service, address }
+        Manager { socket, service, address }
     }
 
-    fn hears(&self) -> String {
+    fn next_notification(&self) -> String {
         let mut bytes = [0; 4096];
-        let len = self.heard.recv(&mut bytes).expect("a notification arrives in time");
+        let len = self.socket.recv(&mut bytes).expect("a notification arrives in time");
         String::from_utf8_lossy(&bytes[..len]).into_owned()
     }
 
@@ -45,13 +45,13 @@ impl Manager {
         kill_process(pid, signal).expect("the process runs");
     }
 
-    fn ends_well(mut self) {
+    fn expect_clean_exit(mut self) {
         self.signal(Signal::TERM);
-        assert_eq!(self.hears(), "STOPPING=1");
+        assert_eq!(self.next_notification(), "STOPPING=1");
         assert!(self.service.wait().expect("the child ends").success());
     }
 
-    fn answers(&self) {
+    fn expect_connection(&self) {
         assert!(eventually(Duration::from_secs(30), || std::net::TcpStream::connect(self.address).is_ok()));
     }
 }
@@ -69,15 +69,15 @@ fn export_notifies_readiness_reload_and_stop_on_activated_sockets() {
     std::fs::create_dir(world.path("data")).expect("a directory");
     world.write("exports", format!("{} *(rw,insecure)\n", world.path("data").display()));
     let manager = Manager::start(&world, &["export", "--exports", "exports", "--state", "state"]);
-    assert_eq!(manager.hears(), "READY=1\nSTATUS=1 exports");
-    manager.answers();
+    assert_eq!(manager.next_notification(), "READY=1\nSTATUS=1 exports");
+    manager.expect_connection();
     world.write("exports", "not a list");
     for status in ["the old list stays in force", "exports reloaded"] {
         manager.signal(Signal::HUP);
-        let reloading = manager.hears();
+        let reloading = manager.next_notification();
         let at = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").expect("first it says that it reloads");
         assert!(at.parse::<u64>().is_ok_and(|at| at > 0), "{reloading}");
-        let ready = manager.hears();
+        let ready = manager.next_notification();
         assert!(ready.starts_with("READY=1\nSTATUS=") && ready.contains(status), "{ready}");
         world.write("exports", format!("{} *(ro,insecure)\n", world.path("data").display()));
     }
@@ -86,18 +86,18 @@ fn export_notifies_readiness_reload_and_stop_on_activated_sockets() {
     let unit = std::fs::read_to_string(unit).expect("packaging/ is in the repository");
     let reload = unit.lines().find_map(|line| line.strip_prefix("ExecReload=/usr/bin/vouch ")).expect("an ExecReload line");
     world.ok(reload.replace("/var/lib/vouch/export", "state").split(' '));
-    assert!(manager.hears().starts_with("RELOADING=1") && manager.hears().contains("exports reloaded"));
-    manager.ends_well();
+    assert!(manager.next_notification().starts_with("RELOADING=1") && manager.next_notification().contains("exports reloaded"));
+    manager.expect_clean_exit();
 }
 
 #[test]
 fn replica_notifies_readiness_and_stop_on_activated_sockets() {
     let world = World::published();
     let manager = Manager::start(&world, &["serve", "--db", "db"]);
-    assert_eq!(manager.hears(), format!("READY=1\nSTATUS=serving on {}", manager.address));
+    assert_eq!(manager.next_notification(), format!("READY=1\nSTATUS=serving on {}", manager.address));
     let replica = manager.address.to_string();
     for _ in 0..8 {
         assert_eq!(world.ok(["cat", "--only-replicas", "--replica", &replica, "--no-cache", &world.name("/hello")]), "hello world\n");
     }
-    manager.ends_well();
+    manager.expect_clean_exit();
 }

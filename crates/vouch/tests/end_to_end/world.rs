@@ -189,12 +189,12 @@ pub(crate) struct Mounted {
 impl Mounted {
     /// `None` where mounts do not work.
     pub(crate) fn new(mount_args: &[&str]) -> Option<Mounted> {
-        Mounted::of(mount_args, &[], World::small_tree)
+        Mounted::with_tree(mount_args, &[], World::small_tree)
     }
 
     /// The same for a tree that `make` writes into `src`.
-    pub(crate) fn of(mount_args: &[&str], publish_args: &[&str], make: impl FnOnce(&World)) -> Option<Mounted> {
-        if !have_fuse() {
+    pub(crate) fn with_tree(mount_args: &[&str], publish_args: &[&str], make: impl FnOnce(&World)) -> Option<Mounted> {
+        if !fuse_is_available() {
             return None;
         }
         let world = World::new();
@@ -244,7 +244,7 @@ impl Mount {
     }
 
     /// Waits until it ends, and returns its exit code.
-    pub(crate) fn ended(&mut self) -> Option<i32> {
+    pub(crate) fn exit_code(&mut self) -> Option<i32> {
         self.child.try_wait().expect("a child").and_then(|status| status.code())
     }
 
@@ -288,7 +288,7 @@ pub(crate) fn eventually(limit: Duration, mut holds: impl FnMut() -> bool) -> bo
 
 /// Whether a requirement of the test is met. If not, the test is skipped with a line of output;
 /// with CI=true it fails.
-pub(crate) fn have(what: &str, there: bool) -> bool {
+pub(crate) fn is_available(what: &str, there: bool) -> bool {
     if !there {
         assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "needs {what}, and CI=true allows no skips");
         println!("skipped: needs {what}");
@@ -297,13 +297,13 @@ pub(crate) fn have(what: &str, there: bool) -> bool {
 }
 
 /// Whether FUSE mounts work here.
-pub(crate) fn have_fuse() -> bool {
+pub(crate) fn fuse_is_available() -> bool {
     let open = std::fs::File::options().read(true).write(true).open("/dev/fuse").is_ok();
-    have("/dev/fuse", open) && (is_root() || have("fusermount3", Command::new("fusermount3").arg("-V").output().is_ok()))
+    is_available("/dev/fuse", open) && (is_root() || is_available("fusermount3", Command::new("fusermount3").arg("-V").output().is_ok()))
 }
 
-pub(crate) fn have_python() -> bool {
-    have("python3", Command::new("python3").arg("-V").output().is_ok())
+pub(crate) fn python_is_available() -> bool {
+    is_available("python3", Command::new("python3").arg("-V").output().is_ok())
 }
 
 pub(crate) fn is_root() -> bool {

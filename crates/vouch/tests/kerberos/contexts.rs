@@ -69,22 +69,22 @@ fn client_process() {
     }
 }
 
-fn accepted(kdc: &Kdc, cache: &str, target: &str, export: &Export) {
+fn assert_accepted(kdc: &Kdc, cache: &str, target: &str, export: &Export) {
     let (made, output_text) = try_context(kdc, "krb5", cache, target, export.address.port());
     assert!(made, "{output_text}\n{}", export.log());
 }
 
 /// Checks that the server refuses the context and logs one line for it.
-fn refused(kdc: &Kdc, client: &str, cache: &str, export: &Export, parts: &[&str]) {
+fn assert_refused(kdc: &Kdc, client: &str, cache: &str, export: &Export, parts: &[&str]) {
     let (made, output_text) = try_context(kdc, client, cache, "nfs@localhost", export.address.port());
     assert!(!made && output_text.contains("the server refuses"), "{output_text}\n{}", export.log());
-    let line = export.says(parts);
+    let line = export.wait_for_log(parts);
     assert!(line.contains("peer=127.0.0.1") && line.contains("; cure: ") && line.contains("WARN"), "{line}");
     assert_eq!(export.log().lines().filter(|line| line.contains("Kerberos: ")).count(), 1, "{}", export.log());
 }
 
 fn recorded_enctype(export: &Export, why: Refusal, parts: &[&str]) -> Option<u32> {
-    let (principal, enctype) = export.recorded(why, parts);
+    let (principal, enctype) = export.wait_for_record(why, parts);
     assert_eq!(principal, "", "an undecryptable ticket has no principal");
     enctype
 }
@@ -93,14 +93,14 @@ fn recorded_enctype(export: &Export, why: Refusal, parts: &[&str]) -> Option<u32
 fn missing_key_is_reported_and_new_keytab_needs_no_restart() {
     let Some(kdc) = realm() else { return };
     let export = Export::start(&kdc);
-    accepted(&kdc, &tickets(&kdc, "krb5", "old", &[]), "nfs@localhost", &export);
+    assert_accepted(&kdc, &tickets(&kdc, "krb5", "old", &[]), "nfs@localhost", &export);
     kdc.rekey(SERVICE);
     let cache = tickets(&kdc, "krb5", "new", &[]);
-    refused(&kdc, "krb5", &cache, &export, &["a ticket for nfs/localhost@VOUCH.TEST", "kvno 2", "ktadd"]);
+    assert_refused(&kdc, "krb5", &cache, &export, &["a ticket for nfs/localhost@VOUCH.TEST", "kvno 2", "ktadd"]);
     kdc.keytab("service", &[SERVICE]);
-    accepted(&kdc, &cache, "nfs@localhost", &export);
+    assert_accepted(&kdc, &cache, "nfs@localhost", &export);
     // Tickets under the previous key stay valid until they expire.
-    accepted(&kdc, &kdc.ccache("old"), "nfs@localhost", &export);
+    assert_accepted(&kdc, &kdc.ccache("old"), "nfs@localhost", &export);
 }
 
 #[test]
@@ -110,13 +110,13 @@ fn keytab_without_service_key_is_reported_at_start_and_reload() {
     kdc.add(&["host/localhost"]);
     kdc.keytab("host", &["host/localhost"]);
     let export = Export::start_with(&kdc, ServerOptions { keytab: "host", ..ServerOptions::default() });
-    export.says(NONE);
+    export.wait_for_log(NONE);
     let reload_output = export.reload();
     assert!(NONE.iter().all(|part| reload_output.contains(part)), "{reload_output}");
     kdc.keytab("host", &[SERVICE]);
     let reload_output = export.reload();
     assert!(!reload_output.contains("Kerberos"), "{reload_output}");
-    accepted(&kdc, &tickets(&kdc, "krb5", "alice", &[]), "nfs@localhost", &export);
+    assert_accepted(&kdc, &tickets(&kdc, "krb5", "alice", &[]), "nfs@localhost", &export);
     std::fs::remove_file(kdc.path("keytabs/host")).expect("the file exists");
     let reload_output = export.reload();
     assert!(reload_output.contains("the keytab is missing, unreadable or empty"), "{reload_output}");
@@ -129,7 +129,7 @@ fn wrong_key_of_the_same_kvno_is_reported() {
     std::fs::copy(other.path("keytabs/service"), kdc.path("keytabs/other")).expect("a keytab");
     let export = Export::start_with(&kdc, ServerOptions { keytab: "other", ..ServerOptions::default() });
     let cache = tickets(&kdc, "krb5", "alice", &[]);
-    refused(&kdc, "krb5", &cache, &export, &["a ticket for nfs/localhost@VOUCH.TEST", "kvno 1", "cannot decrypt", "ktadd"]);
+    assert_refused(&kdc, "krb5", &cache, &export, &["a ticket for nfs/localhost@VOUCH.TEST", "kvno 1", "cannot decrypt", "ktadd"]);
     assert!(recorded_enctype(&export, Refusal::Authentication, &["cannot decrypt"]).is_some_and(|enctype| (17..=20).contains(&enctype)));
 }
 
@@ -142,16 +142,16 @@ fn clock_skew_is_reported() {
     for (name, seconds) in [("late", -200), ("early", 3600)] {
         let cache = tickets(&kdc, "krb5", name, &[]);
         CacheFile::open(&cache).shift_clock(seconds / 100);
-        accepted(&kdc, &cache, "nfs@localhost", &export);
+        assert_accepted(&kdc, &cache, "nfs@localhost", &export);
         CacheFile::open(&cache).shift_clock(seconds);
         let (made, output_text) = try_context(&kdc, "krb5", &cache, "nfs@localhost", export.address.port());
         assert!(!made, "{name}: {output_text}\n{}", export.log());
     }
     for (way, seconds) in [("behind", 200..=400), ("ahead of", 3400..=3600)] {
-        let line = export.says(&[ALICE_CALLS, "skew", way, "NTP", "peer=127.0.0.1"]);
+        let line = export.wait_for_log(&[ALICE_CALLS, "skew", way, "NTP", "peer=127.0.0.1"]);
         let off = line.split_once("its clock is ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
         assert!(off.is_some_and(|off: i32| seconds.contains(&off)), "{line}");
-        let (principal, enctype) = export.recorded(Refusal::Authentication, &[ALICE_CALLS, "skew", way, "NTP"]);
+        let (principal, enctype) = export.wait_for_record(Refusal::Authentication, &[ALICE_CALLS, "skew", way, "NTP"]);
         assert!(principal == ALICE && enctype.is_some(), "{principal}");
     }
     assert_eq!(export.log().lines().filter(|line| line.contains("Kerberos: ")).count(), 2, "{}", export.log());
@@ -169,8 +169,8 @@ fn expired_ticket_is_reported() {
         assert!(Instant::now() < end, "the ticket does not end");
         std::thread::sleep(Duration::from_millis(500));
     }
-    let line = export.says(&[ALICE_CALLS, "expired", "kinit again"]);
-    let (principal, enctype) = export.recorded(Refusal::Expired, &[ALICE_CALLS, "expired", "kinit again"]);
+    let line = export.wait_for_log(&[ALICE_CALLS, "expired", "kinit again"]);
+    let (principal, enctype) = export.wait_for_record(Refusal::Expired, &[ALICE_CALLS, "expired", "kinit again"]);
     assert!(principal == ALICE && enctype.is_some(), "{principal}");
     // Past the permitted clock skew.
     let end = Instant::now() + Duration::from_secs(60);
@@ -203,12 +203,12 @@ fn replay_is_reported_with_principal_and_altered_token_without() {
         socket.read_exact(&mut [0; 4]).expect("an answer");
     };
     send(&altered);
-    let line = export.says(&["Kerberos: a ticket for nfs/localhost@VOUCH.TEST", "; cure: ", "altered on its way"]);
+    let line = export.wait_for_log(&["Kerberos: a ticket for nfs/localhost@VOUCH.TEST", "; cure: ", "altered on its way"]);
     assert!(!line.contains(ALICE) && !line.contains("keytab"), "{line}");
     assert!(recorded_enctype(&export, Refusal::Authentication, &["a ticket for nfs/localhost@VOUCH.TEST"]).is_some());
     send(&again);
-    export.says(&[ALICE_CALLS, "replay", "; cure: ", "peer=127.0.0.1"]);
-    let (principal, enctype) = export.recorded(Refusal::Replay, &[ALICE_CALLS, "replay"]);
+    export.wait_for_log(&[ALICE_CALLS, "replay", "; cure: ", "peer=127.0.0.1"]);
+    let (principal, enctype) = export.wait_for_record(Refusal::Replay, &[ALICE_CALLS, "replay"]);
     assert!(principal == ALICE && enctype.is_some(), "{principal}");
 }
 
@@ -226,10 +226,10 @@ fn renewed_ticket_outlives_the_first_one() {
         assert!(Instant::now() < end, "the first ticket does not end");
         let renewed = kdc.program_as("kinit", "krb5").args(["-R", "-c", &cache]).output().expect("kinit(1)");
         assert!(renewed.status.success(), "{}", String::from_utf8_lossy(&renewed.stderr));
-        accepted(&kdc, &cache, "nfs@localhost", &export);
+        assert_accepted(&kdc, &cache, "nfs@localhost", &export);
         std::thread::sleep(Duration::from_secs(2));
     }
-    accepted(&kdc, &cache, "nfs@localhost", &export);
+    assert_accepted(&kdc, &cache, "nfs@localhost", &export);
 }
 
 /// An initiator that sends this token.
@@ -253,11 +253,11 @@ fn malformed_token_is_reported_as_no_ticket() {
     for token in [&b""[..], spnego, bare, b"no token at all"] {
         let export = Export::start(&kdc);
         assert!(establish(export.address, FixedToken(token), Service::Integrity).is_err());
-        let line = export.says(&["Kerberos: "]);
+        let line = export.wait_for_log(&["Kerberos: "]);
         assert!(line.contains("not a Kerberos V5 ticket") && line.contains("; cure: the client must"), "{line}");
         assert!(!line.contains("keytab") && !line.contains("Success"), "{line}");
         // Malformed tokens of one client do not affect others.
-        accepted(&kdc, &tickets(&kdc, "krb5", "alice", &[]), "nfs@localhost", &export);
+        assert_accepted(&kdc, &tickets(&kdc, "krb5", "alice", &[]), "nfs@localhost", &export);
     }
 }
 
@@ -276,15 +276,15 @@ fn server_accepts_exactly_the_nfs_names_of_its_keytab() {
     let export = Export::start(&kdc);
     let cache = tickets(&kdc, "krb5", "alice", &[]);
     for target in ["nfs@localhost", "nfs/node-image.vouch.test@VOUCH.TEST"] {
-        accepted(&kdc, &cache, target, &export);
+        assert_accepted(&kdc, &cache, target, &export);
     }
     let theirs = tickets(&other, "krb5", "alice", &[]);
-    accepted(&other, &theirs, "nfs/localhost@OTHER.TEST", &export);
+    assert_accepted(&other, &theirs, "nfs/localhost@OTHER.TEST", &export);
     assert!(!export.log().contains("Kerberos: "), "{}", export.log());
     for (target, why) in [("nfs/elsewhere.vouch.test@VOUCH.TEST", "nfs/elsewhere"), ("host/localhost@VOUCH.TEST", "which is not nfs/HOST")]
     {
         assert!(!try_context(&kdc, "krb5", &cache, target, export.address.port()).0, "{target}");
-        export.says(&[why, "; cure: "]);
+        export.wait_for_log(&[why, "; cure: "]);
     }
 }
 
@@ -339,10 +339,10 @@ fn key_older_than_aes_is_refused_with_a_cure() {
         kdc.client(&kdc::Client { name: old, enctypes: &enctypes, more, ..kdc::Client::default() });
         let export = Export::start_with(&kdc, ServerOptions { keytab, ..ServerOptions::default() });
         let cache = tickets(&kdc, old, old, &[]);
-        refused(&kdc, old, &cache, &export, &[&format!("a ticket for nfs/localhost@VOUCH.TEST ({old}"), "kadmin: "]);
+        assert_refused(&kdc, old, &cache, &export, &[&format!("a ticket for nfs/localhost@VOUCH.TEST ({old}"), "kadmin: "]);
         // The encryption type is recorded although the Kerberos library may not have decrypted the
         // ticket.
-        let (_, enctype) = export.recorded(Refusal::Authentication, &[old]);
+        let (_, enctype) = export.wait_for_record(Refusal::Authentication, &[old]);
         assert_eq!(enctype, Some(number));
     }
 }

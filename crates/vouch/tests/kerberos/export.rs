@@ -123,7 +123,7 @@ impl Export {
     }
 
     /// Waits for a log line that contains all parts.
-    pub(crate) fn says(&self, parts: &[&str]) -> String {
+    pub(crate) fn wait_for_log(&self, parts: &[&str]) -> String {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
             let log = self.log();
@@ -137,7 +137,7 @@ impl Export {
 
     /// Waits for an audit record of a refusal whose detail contains all parts; returns its
     /// principal and encryption type.
-    pub(crate) fn recorded(&self, why: Refusal, parts: &[&str]) -> (String, Option<u32>) {
+    pub(crate) fn wait_for_record(&self, why: Refusal, parts: &[&str]) -> (String, Option<u32>) {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
             let (mut found, mut all) = (None, Vec::new());

@@ -14,7 +14,7 @@ use vouch_xdr::Writer;
 
 use crate::export::Export;
 use crate::kdc::Kdc;
-use crate::own_client::{child, realm, succeeds};
+use crate::own_client::{assert_success, client_command, realm};
 
 /// The burst of log lines for one client, and the interval of further lines.
 const LINES_BURST: u64 = 5;
@@ -53,7 +53,7 @@ fn malformed_tokens_are_counted_logged_rarely_and_block_nobody() {
     };
     (0..300).for_each(|_| send(&mut sent));
     // An honest client from the same address is served.
-    succeeds(child(&kdc, "krb5", "", "krb5i", export.address.port()).spawn().expect("this program starts"), &export);
+    assert_success(client_command(&kdc, "krb5", "", "krb5i", export.address.port()).spawn().expect("this program starts"), &export);
     assert_eq!(export.metric("vouch_export_gss_contexts_refused_total"), sent as f64);
     let most = |began: Instant| LINES_BURST + (began.elapsed().as_secs_f64() / LINE_INTERVAL.as_secs_f64()) as u64 + 1;
     let (lines, _) = log_lines(&export, "no Kerberos V5 ticket");
@@ -73,7 +73,7 @@ fn malformed_tokens_are_counted_logged_rarely_and_block_nobody() {
         lines <= most(began) && lines + suppressed <= sent && suppressed >= 300 - lines,
         "{lines} lines, {suppressed} left out, {sent} sent"
     );
-    export.recorded(Refusal::Authentication, &["no Kerberos V5 ticket"]);
+    export.wait_for_record(Refusal::Authentication, &["no Kerberos V5 ticket"]);
 }
 
 /// A relay that answers the server's callbacks before the client does, without knowing the keys.
@@ -153,14 +153,14 @@ fn forged_callback_replies_are_logged_rarely_and_recalls_succeed() {
     let export = Export::start(&kdc);
     let began = Instant::now();
     let forger = Forger::start(export.address);
-    succeeds(child(&kdc, "krb5", "", "recall", forger.port).spawn().expect("this program starts"), &export);
+    assert_success(client_command(&kdc, "krb5", "", "recall", forger.port).spawn().expect("this program starts"), &export);
     // Two clients get at least two recalls under each of three services.
     let forged = forger.forged.load(Ordering::Relaxed);
     assert!(forged >= 12 * FORGED, "{forged}");
     let words = "an answer to a callback is not the client's";
-    export.says(&[words, "peer=127.0.0.1"]);
+    export.wait_for_log(&[words, "peer=127.0.0.1"]);
     let (lines, suppressed) = log_lines(&export, words);
     let most = LINES_BURST + (began.elapsed().as_secs_f64() / LINE_INTERVAL.as_secs_f64()) as u64 + 1;
     assert!(lines <= most && lines + suppressed <= forged, "{lines} lines, {suppressed} left out, {forged} sent");
-    export.recorded(Refusal::Altered, &["an answer to a callback"]);
+    export.wait_for_record(Refusal::Altered, &["an answer to a callback"]);
 }

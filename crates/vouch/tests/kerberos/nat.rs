@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::export::{Export, ServerOptions};
 use crate::kdc::{self, Kdc};
-use crate::own_client::{HOST, child, content, realm, succeeds};
+use crate::own_client::{HOST, assert_success, client_command, content, realm};
 
 /// Names the namespace of the child's client.
 const NAMESPACE: &str = "VOUCH_TEST_NAT";
@@ -16,16 +16,16 @@ const TRANSLATOR: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 1, 1), Ipv4Addr::new(10
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 2);
 
 /// The three namespaces, which are removed when dropped.
-struct Net {
+struct NatNetwork {
     names: [String; 3],
 }
 
-impl Net {
+impl NatNetwork {
     /// Makes the namespaces. If that is not permitted, prints a line that `script/test` counts, and
     /// returns `None`.
-    fn make() -> Option<Net> {
+    fn make() -> Option<NatNetwork> {
         let name = |of: &str| format!("vouch-{of}-{}", std::process::id());
-        let net = Net { names: [name("client"), name("translator"), name("server")] };
+        let net = NatNetwork { names: [name("client"), name("translator"), name("server")] };
         let [client, translator, server] = &net.names;
         let has_nft = Command::new("nft").arg("--version").stdout(Stdio::null()).status().is_ok_and(|status| status.success());
         if !has_nft || !net.names.iter().all(|name| run(&format!("ip netns add {name}"))) {
@@ -59,7 +59,7 @@ impl Net {
     }
 }
 
-impl Drop for Net {
+impl Drop for NatNetwork {
     fn drop(&mut self) {
         for name in &self.names {
             run(&format!("ip netns del {name}"));
@@ -75,7 +75,7 @@ fn run(line: &str) -> bool {
 
 #[test]
 fn client_behind_nat_is_served_and_recorded_by_translated_address() {
-    let Some(net) = Net::make() else { return };
+    let Some(net) = NatNetwork::make() else { return };
     let [client, _, server] = &net.names;
     let mut command = Command::new("ip");
     command.args(["netns", "exec", server]).arg(std::env::current_exe().expect("this program"));
@@ -92,12 +92,12 @@ fn client_process() {
     let Some(kdc) = Kdc::start_on(&[SERVER.into()]).map(realm) else { return };
     let export = Export::start_with(&kdc, ServerOptions { ip: SERVER, ..ServerOptions::default() });
     kdc.client(&kdc::Client { name: "far", kdc: SERVER.into(), ..kdc::Client::default() });
-    let here = child(&kdc, "far", "", "krb5p", export.address.port());
+    let here = client_command(&kdc, "far", "", "krb5p", export.address.port());
     let mut there = Command::new("ip");
     there.args(["netns", "exec", &namespace]).arg(here.get_program()).args(here.get_args());
     there.envs(here.get_envs().filter_map(|(name, value)| Some((name, value?)))).env_remove(NAMESPACE).env(HOST, SERVER.to_string());
     there.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    succeeds(there.spawn().expect("ip(8)"), &export);
+    assert_success(there.spawn().expect("ip(8)"), &export);
     let name = "secret name krb5p";
     assert!(std::fs::read(export.data(name)).expect("the file") == content(name));
     let end = Instant::now() + Duration::from_secs(60);

@@ -39,7 +39,7 @@ pub(crate) fn realm(kdc: Kdc) -> Kdc {
 }
 
 /// A command that runs a case of [`client_process`] as this client against this port, with a ticket.
-pub(crate) fn child(kdc: &Kdc, client: &str, enctype: &str, case: &str, port: u16) -> Command {
+pub(crate) fn client_command(kdc: &Kdc, client: &str, enctype: &str, case: &str, port: u16) -> Command {
     let cache = kdc.kinit(client, "root", &kdc.path("keytabs/root"), client, &[]);
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(["--exact", "own_client::client_process", "--nocapture"]).envs(kdc.environment(client)).env("KRB5CCNAME", cache);
@@ -48,7 +48,7 @@ pub(crate) fn child(kdc: &Kdc, client: &str, enctype: &str, case: &str, port: u1
     command
 }
 
-pub(crate) fn succeeds(child: Child, export: &Export) {
+pub(crate) fn assert_success(child: Child, export: &Export) {
     let out = child.wait_with_output().expect("the child ends");
     let output_text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     assert!(out.status.success(), "{output_text}\nthe server: {}", export.log());
@@ -60,7 +60,10 @@ fn every_flavour_minor_version_and_enctype_reads_and_writes() {
     let export = Export::start(&kdc);
     for enctype in ENCTYPES {
         kdc.client(&kdc::Client { name: enctype, enctypes: enctype, ..kdc::Client::default() });
-        succeeds(child(&kdc, enctype, enctype, "files", export.address.port()).spawn().expect("this program starts"), &export);
+        assert_success(
+            client_command(&kdc, enctype, enctype, "files", export.address.port()).spawn().expect("this program starts"),
+            &export,
+        );
         for name in names() {
             assert!(std::fs::read(export.data(&name)).expect("the file") == content(&name), "{enctype}: {name}");
             std::fs::remove_file(export.data(&name)).expect("the file");
@@ -78,7 +81,7 @@ fn privacy_hides_all_data_and_replayed_calls_are_refused() {
         // A file of another client, whose name appears only in a listing.
         let listed = format!("listed by {case}");
         std::fs::write(export.data(&listed), "").expect("a file");
-        succeeds(child(&kdc, "krb5", "", case, relay.port()).spawn().expect("this program starts"), &export);
+        assert_success(client_command(&kdc, "krb5", "", case, relay.port()).spawn().expect("this program starts"), &export);
         let (sent, received) = relay.busiest();
         let name = format!("secret name {case}");
         let has = |bytes: &[u8], what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
@@ -97,7 +100,7 @@ fn privacy_hides_all_data_and_replayed_calls_are_refused() {
         let reset = ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
         assert!(answer.is_empty() && !reset, "{case}: {answer:?}");
     }
-    let (principal, enctype) = export.recorded(Refusal::Replay, &["twice"]);
+    let (principal, enctype) = export.wait_for_record(Refusal::Replay, &["twice"]);
     assert_eq!(principal, format!("root@{}", kdc::REALM));
     assert!(enctype.is_some_and(|enctype| (17..=20).contains(&enctype)), "{enctype:?}");
 }
@@ -109,7 +112,7 @@ fn retransmitted_call_runs_once_and_its_cached_reply_is_protected_anew() {
     for service in SERVICES {
         std::fs::write(export.data(&format!("once {service:?}")), "").expect("a file");
     }
-    succeeds(child(&kdc, "krb5", "", "retry", export.address.port()).spawn().expect("this program starts"), &export);
+    assert_success(client_command(&kdc, "krb5", "", "retry", export.address.port()).spawn().expect("this program starts"), &export);
     for service in SERVICES {
         assert!(!export.data(&format!("once {service:?}")).exists());
     }
@@ -126,12 +129,15 @@ fn every_flipped_bit_in_transit_is_detected() {
         for service in SERVICES {
             std::fs::write(export.data(&format!("altered {service:?}")), "").expect("a file");
         }
-        succeeds(child(&kdc, enctype, enctype, "altered", export.address.port()).spawn().expect("this program starts"), &export);
+        assert_success(
+            client_command(&kdc, enctype, enctype, "altered", export.address.port()).spawn().expect("this program starts"),
+            &export,
+        );
         for service in SERVICES {
             assert!(!export.data(&format!("altered {service:?}")).exists(), "{enctype}");
         }
     }
-    export.recorded(Refusal::Altered, &[]);
+    export.wait_for_record(Refusal::Altered, &[]);
 }
 
 #[test]
@@ -139,7 +145,7 @@ fn first_of_ten_thousand_contexts_stays_usable() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
     let export = Export::start_with(&kdc, ServerOptions { lease: "90", ..ServerOptions::default() });
     let before = export.memory();
-    succeeds(child(&kdc, "krb5", "", "contexts", export.address.port()).spawn().expect("this program starts"), &export);
+    assert_success(client_command(&kdc, "krb5", "", "contexts", export.address.port()).spawn().expect("this program starts"), &export);
     let (kept, each) = (export.metric("vouch_export_gss_contexts"), export.memory().saturating_sub(before) / CONTEXTS);
     assert!(kept >= CONTEXTS as f64, "{kept}");
     // A context holds two key schedules per direction, the replay window and the names. More memory
@@ -157,7 +163,10 @@ fn calls_in_flight_of_mixed_lengths_arrive_intact() {
     }
     for enctype in ["aes256-cts-hmac-sha1-96", "aes256-cts-hmac-sha384-192"] {
         kdc.client(&kdc::Client { name: enctype, enctypes: enctype, ..kdc::Client::default() });
-        succeeds(child(&kdc, enctype, enctype, "together", export.address.port()).spawn().expect("this program starts"), &export);
+        assert_success(
+            client_command(&kdc, enctype, enctype, "together", export.address.port()).spawn().expect("this program starts"),
+            &export,
+        );
         for service in SERVICES {
             let path = export.data(&format!("together {service:?}"));
             assert!(std::fs::read(&path).expect("the file") == crate::pipeline::content(), "{enctype}: {service:?}");
@@ -170,14 +179,14 @@ fn calls_in_flight_of_mixed_lengths_arrive_intact() {
 fn delegation_is_recalled_over_a_back_channel_under_each_service() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
     let export = Export::start(&kdc);
-    succeeds(child(&kdc, "krb5", "", "recall", export.address.port()).spawn().expect("this program starts"), &export);
+    assert_success(client_command(&kdc, "krb5", "", "recall", export.address.port()).spawn().expect("this program starts"), &export);
 }
 
 #[test]
 fn context_lost_by_a_restart_is_established_again() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
     let mut export = Export::start(&kdc);
-    let mut client = child(&kdc, "krb5", "", "restart", export.address.port()).spawn().expect("this program starts");
+    let mut client = client_command(&kdc, "krb5", "", "restart", export.address.port()).spawn().expect("this program starts");
     // Waits until the child has its replies, because calls in progress may fail when the server
     // dies. A child without replies ends by itself.
     let mut lines = BufReader::new(client.stdout.take().expect("piped")).lines().map_while(Result::ok);
@@ -187,7 +196,7 @@ fn context_lost_by_a_restart_is_established_again() {
     // A child that has already failed reports why in its output.
     let _ = client.stdin.take().expect("piped").write_all(b"restarted\n");
     lines.for_each(drop);
-    succeeds(client, &export);
+    assert_success(client, &export);
     assert!(export.data("after").exists());
 }
 
@@ -200,8 +209,8 @@ fn client_process() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     match case.as_str() {
         "files" => runtime.block_on(files(address)),
-        "krb5i" => runtime.block_on(one_file(address, Service::Integrity, "secret name krb5i")),
-        "krb5p" => runtime.block_on(one_file(address, Service::Privacy, "secret name krb5p")),
+        "krb5i" => runtime.block_on(write_list_and_read(address, Service::Integrity, "secret name krb5i")),
+        "krb5p" => runtime.block_on(write_list_and_read(address, Service::Privacy, "secret name krb5p")),
         "retry" => {
             for service in SERVICES {
                 crate::retransmission::remove_twice(address, Box::new(context(address, service)), &format!("once {service:?}"));
@@ -231,7 +240,7 @@ fn client_process() {
                 runtime.block_on(crate::back_channel::recall(address, service, move || context(address, service)));
             }
         }
-        "restart" => runtime.block_on(over_a_restart(address)),
+        "restart" => runtime.block_on(work_across_restart(address)),
         other => panic!("{other}: no such case"),
     }
 }
@@ -296,7 +305,7 @@ async fn files(address: SocketAddr) {
     }
 }
 
-async fn one_file(address: SocketAddr, service: Service, name: &str) {
+async fn write_list_and_read(address: SocketAddr, service: Service, name: &str) {
     let client = client(address, 1, service).await;
     let root = client.walk(b"export").await.expect("the export");
     // The listing carries names, which an eavesdropper can read unless they are encrypted.
@@ -343,7 +352,7 @@ async fn write_and_read(client: &Client, name: &str) {
     client.close_file(file).await.expect("the file closes");
 }
 
-async fn over_a_restart(address: SocketAddr) {
+async fn work_across_restart(address: SocketAddr) {
     let client = client(address, 1, Service::Privacy).await;
     let root = client.walk(b"export").await.expect("the export");
     let file = client.open(&root.handle, b"before", ShareAccess::BOTH, Some(&Attributes::default())).await.expect("a new file");

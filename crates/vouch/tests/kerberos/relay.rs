@@ -6,24 +6,24 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 /// Bytes that a connection carried to the server and from it.
-type Carried = Arc<Mutex<[Vec<u8>; 2]>>;
+type Traffic = Arc<Mutex<[Vec<u8>; 2]>>;
 
 /// Listens on loopback. Its threads end with their connections or with the process.
 pub(crate) struct Relay {
     port: u16,
-    connections: Arc<Mutex<Vec<Carried>>>,
+    connections: Arc<Mutex<Vec<Traffic>>>,
 }
 
 impl Relay {
     pub(crate) fn start(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("bound").port();
-        let connections: Arc<Mutex<Vec<Carried>>> = Arc::default();
+        let connections: Arc<Mutex<Vec<Traffic>>> = Arc::default();
         let all = connections.clone();
         thread::spawn(move || {
             while let Ok((client, _)) = listener.accept() {
                 let Ok(server) = TcpStream::connect(server) else { continue };
-                let carried = Carried::default();
+                let carried = Traffic::default();
                 all.lock().expect("the mutex is not poisoned").push(carried.clone());
                 for (from, to, way) in [(&client, &server, 0), (&server, &client, 1)] {
                     let (from, to) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));

@@ -45,16 +45,16 @@ impl Network {
 
     /// Drops all packets from now on, by removing this machine's address. (If its device were down,
     /// the guest would see the link go down.)
-    pub(crate) fn cut(&self) {
-        self.address_is("del");
+    pub(crate) fn disconnect(&self) {
+        self.change_address("del");
     }
 
-    /// Restores the network after `cut`.
-    pub(crate) fn heal(&self) {
-        self.address_is("add");
+    /// Restores the network after `disconnect`.
+    pub(crate) fn reconnect(&self) {
+        self.change_address("add");
     }
 
-    fn address_is(&self, change: &str) {
+    fn change_address(&self, change: &str) {
         let address = format!("{}/24", self.address);
         let status = Command::new("ip").args(["addr", change, &address, "dev", &format!("vouchtap{}", self.index)]).status();
         assert!(status.expect("ip").success(), "address {change}");
@@ -102,17 +102,17 @@ impl Guest {
         self.start(script).ok()
     }
 
-    pub(crate) fn start(mut self, script: &str) -> Running {
+    pub(crate) fn start(mut self, script: &str) -> RunningGuest {
         let child = self.command.arg(work(script)).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        Running { child: child.expect("the guest's script") }
+        RunningGuest { child: child.expect("the guest's script") }
     }
 }
 
-pub(crate) struct Running {
+pub(crate) struct RunningGuest {
     child: Child,
 }
 
-impl Running {
+impl RunningGuest {
     /// Waits for the guest, which must succeed, and returns its output.
     pub(crate) fn ok(self) -> String {
         let out = self.child.wait_with_output().expect("the guest's script was started");

@@ -92,9 +92,9 @@ fn partition_shorter_or_longer_than_the_lease_heals() {
         let server = Server::start(&network);
         let guest = Guest::new(&network, &server).set("VERSION", version).set("SECONDS_OF_LOAD", "2").start("survivor.sh");
         server.wait_for("begun");
-        network.cut();
+        network.disconnect();
         std::thread::sleep(Duration::from_secs(cut));
-        network.heal();
+        network.reconnect();
         std::fs::write(server.path("enough"), "").expect("a file");
         guest.ok();
     }
