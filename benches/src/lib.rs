@@ -1,8 +1,8 @@
-//! Programs that measure what `vouch bench` cannot start by itself. They use the sessions,
-//! statistics and CPU accounting of `vouch-bench`.
+//! Benchmarks of servers and libraries that `vouch bench` cannot start by itself. They use the
+//! sessions, statistics and CPU accounting of `vouch-bench`.
 //!
-//! - `exports`: builds of `vouch export` and NFS-Ganesha, each flavour, in one run
-//! - `seal`: message protection beside libipsec-mb
+//! - `exports`: builds of `vouch export` and NFS-Ganesha, under each flavour, in one run
+//! - `seal`: message protection, compared with libipsec-mb
 //! - `audit`: the audit trail without a server
 
 pub mod realm;
@@ -15,7 +15,7 @@ use vouch_bench::{Run, StopFlag, Subject};
 
 /// Ends the program with one line on standard error.
 pub trait OrExit<T> {
-    /// The value. Unwinds on an error, so that the servers which were started end too.
+    /// Returns the value. Unwinds on an error, so that the started servers end too.
     fn or_exit(self, doing: impl Display) -> T;
 }
 
@@ -35,7 +35,7 @@ pub fn bench(subjects: Vec<Box<dyn Subject>>, rounds: usize) -> Runner {
     Runner::new(Run::begin(command, false), subjects, rounds, Box::new(StandardError), StopFlag::default())
 }
 
-/// Prints each measurement as it starts.
+/// Prints each measurement to standard error as it starts.
 struct StandardError;
 
 impl ProgressSink for StandardError {

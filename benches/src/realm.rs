@@ -19,14 +19,14 @@ const CLIENT: &str = "root";
 /// Names the realm's directory to the process that runs inside the realm.
 const VARIABLE: &str = "VOUCH_BENCH_REALM";
 
-/// A running realm, seen by a process inside it.
+/// A running realm, as seen by a process of the realm.
 pub struct Realm {
     directory: PathBuf,
 }
 
 impl Realm {
-    /// Gives the realm of this process. Without one, starts a KDC, runs this program again inside
-    /// the realm, and exits with its status: libkrb5 reads only the environment.
+    /// Returns the realm of this process. Outside a realm, starts a KDC, runs this program again in
+    /// the realm and exits with its status, because libkrb5 reads only the environment.
     pub fn enter(enctype: &str) -> Self {
         match std::env::var_os(VARIABLE) {
             Some(directory) => Self { directory: directory.into() },

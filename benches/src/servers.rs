@@ -14,7 +14,7 @@ use crate::realm::{self, Realm};
 /// Name of the export in the pseudo file system of both servers.
 pub const EXPORT: &str = "export";
 
-/// How long a server may take to answer.
+/// Time limit for the start of a server, seconds.
 const START_S_MAX: u64 = 10;
 
 /// A running server. Dropping it ends the process.
@@ -37,8 +37,8 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// `vouch export` of `directory`. `sync`: replies wait until names and attributes are on disk.
-    /// `audited`: the server records every operation in an audit trail.
+    /// Starts `vouch export` for `directory`. With `sync`, replies wait until names and attributes
+    /// are on disk. With `audited`, the server records every operation in an audit trail.
     pub fn vouch(program: &Path, directory: &Path, sync: bool, realm: Option<&Realm>, audited: bool) -> Self {
         let files = tempfile::tempdir().or_exit("make a directory for vouch");
         let port = free_port();
@@ -61,8 +61,8 @@ impl Server {
         Self::start(command, port, files)
     }
 
-    /// NFS-Ganesha of `directory` with so many worker threads. Its default is too many for a
-    /// machine with few cores.
+    /// Starts NFS-Ganesha for `directory` with `threads` worker threads. Its default is too high
+    /// for a machine with few cores.
     pub fn ganesha(directory: &Path, threads: usize, realm: Option<&Realm>) -> Self {
         let files = tempfile::tempdir().or_exit("make a directory for Ganesha");
         let (dir, port) = (files.path().display().to_string(), free_port());
@@ -122,7 +122,7 @@ impl Server {
     }
 }
 
-/// Resident memory of a process, KiB; 0 where it cannot be read.
+/// Resident memory of a process, KiB; 0 if it cannot be read.
 pub fn resident_kib(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

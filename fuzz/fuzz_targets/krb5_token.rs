@@ -21,7 +21,7 @@ fuzz_target!(|data: &[u8]| {
     let mut jobs = [OpenJob::new(&acceptor, &mut whole), OpenJob::new(&acceptor, &mut first), OpenJob::new(&initiator, &mut second)];
     open_many(&mut jobs);
     for job in &jobs {
-        assert!(job.result.is_err(), "a token that nobody made");
+        assert!(job.result.is_err(), "a forged token was accepted");
     }
     let parts = [&data[..middle]];
     let mut jobs = [VerifyJob::new(&acceptor, &parts, &data[middle..]), VerifyJob::new(&initiator, &parts, data)];

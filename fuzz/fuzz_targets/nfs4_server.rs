@@ -131,7 +131,7 @@ impl World {
         let head = ReplyHead::decode(&mut r).expect("a reply has a head");
         let given = &mut self.peers[peer].2;
         for _ in 0..head.count {
-            match Results::decode(&mut r).expect("a reply has as many results as it says") {
+            match Results::decode(&mut r).expect("a reply has the announced number of results") {
                 Results::ExchangeId(Ok(ok)) => (given.client, given.create_seq) = (ok.client, ok.seq),
                 Results::CreateSession(Ok(ok)) => (given.session, given.seq) = (ok.session, SlotSeq(0)),
                 Results::Setclientid(Ok(ok)) => (given.client, given.confirm) = (ok.client, ok.confirm),
@@ -255,11 +255,11 @@ fuzz_target!(|input: &[u8]| {
     let mut world = World::new();
     let mut rest = input;
     // A step of the script: action, argument, and the length of the bytes that belong to it.
-    while let [what, argument, len, tail @ ..] = rest {
+    while let [action, argument, len, tail @ ..] = rest {
         let (bytes, after) = tail.split_at((usize::from(*len) * 2).min(tail.len()));
         rest = after;
-        let peer = usize::from(what >> 4) % PEERS;
-        match what & 15 {
+        let peer = usize::from(action >> 4) % PEERS;
+        match action & 15 {
             0..=8 => world.built(peer, *argument, bytes),
             9 => world.receive(peer, bytes),
             10 => {

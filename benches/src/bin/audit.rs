@@ -1,5 +1,5 @@
-//! The audit trail without a server: speed of the writer, bytes a record, time of a search.
-//! `exports --audited` and `vouch bench audit` measure what a trail costs a server.
+//! Measures the audit trail without a server: writer speed, bytes per record, and search time.
+//! `exports --audited` and `vouch bench audit` measure the cost of a trail for a server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ enum Command {
         /// Directory for trails. They are removed after each round.
         #[arg(long)]
         dir: PathBuf,
-        /// Records a round.
+        /// Records per round.
         #[arg(long, default_value_t = 2_000_000)]
         records: u64,
         /// Rounds.
@@ -45,11 +45,11 @@ enum Command {
         /// The trail's directory, which must not exist.
         #[arg(long)]
         dir: PathBuf,
-        /// Records.
+        /// Number of records.
         #[arg(long, default_value_t = 100_000_000)]
         records: u64,
     },
-    /// Print bytes a record of a trail's closed segments.
+    /// Print the bytes per record of a trail's closed segments.
     Size {
         /// The trail's directory.
         #[arg(long)]
@@ -106,7 +106,7 @@ impl Load {
         let _ = write!(self.path, "/srv/data/project-{directory}/run-{}/result-{name}.dat", name % 7);
         let _ = write!(self.principal, "user{user}@EXAMPLE.ORG");
         self.file[..8].copy_from_slice(&(directory * 10_000 + name).to_le_bytes());
-        let (operation, asked, len) = match step {
+        let (operation, access, len) = match step {
             0 => (number::OPEN, Some(1), None),
             1 => (number::READ, Some(1), Some(self.random >> 44)),
             2 => (number::GETATTR, None, None),
@@ -127,8 +127,8 @@ impl Load {
             export: b"/srv/data",
             path: self.path.as_bytes(),
             file: &self.file,
-            requested: asked,
-            granted: asked,
+            requested: access,
+            granted: access,
             offset: (operation == number::READ).then_some(0),
             read: len,
             connection: Some(user % 300),

@@ -1,6 +1,6 @@
-//! Builds of `vouch export`, and NFS-Ganesha, of one directory: rate, latency and server CPU under
-//! each flavour. All servers are measured in turn, round by round. Calls that a server drops count
-//! as unanswered, and the run goes on.
+//! Compares builds of `vouch export` with NFS-Ganesha on one directory: rate, latency and server
+//! CPU under each flavour. The servers are measured in turn, round by round. Calls that a server
+//! drops count as unanswered, and the run continues.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,13 +21,13 @@ struct Args {
     /// A vouch program, with a label as LABEL=PATH; may be repeated. The first is the baseline.
     #[arg(long, value_name = "[LABEL=]PATH", default_value = "target/release/vouch")]
     vouch: Vec<String>,
-    /// Directory to export. The benchmark works in a directory of its own below it.
+    /// Directory to export. The benchmark works in a new directory below it.
     #[arg(long)]
     dir: PathBuf,
     /// Rounds after the warm-up.
     #[arg(long, default_value_t = 6)]
     rounds: usize,
-    /// Seconds of each measurement that has no size of its own.
+    /// Seconds of each measurement without a fixed size.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
     /// TCP connections of the client.
@@ -39,19 +39,20 @@ struct Args {
     /// Number of small files.
     #[arg(long, default_value_t = 10_000)]
     files: u64,
-    /// Worker threads of Ganesha; 0 leaves Ganesha out.
+    /// Worker threads of Ganesha; 0 omits Ganesha.
     #[arg(long, default_value_t = 4)]
     ganesha_threads: usize,
     /// Measure only cases whose name contains this text; may be repeated.
     #[arg(long)]
     only: Vec<String>,
-    /// Flavours. Kerberos uses a KDC that is started for the run.
+    /// Flavours. For Kerberos flavours the run starts a KDC.
     #[arg(long, value_delimiter = ',', default_value = "sys")]
     sec: Vec<Sec>,
     /// Encryption type of the Kerberos sessions.
     #[arg(long, default_value = "aes256-cts-hmac-sha1-96")]
     enctype: String,
-    /// Export with `async`: replies do not wait for names and attributes, as with Ganesha.
+    /// Export with `async`: replies do not wait until names and attributes are durable, as with
+    /// Ganesha.
     #[arg(long)]
     r#async: bool,
     /// Also measure each build with an audit trail of every operation.
@@ -60,7 +61,7 @@ struct Args {
     /// Measure memory with this many idle clients instead of speed.
     #[arg(long, value_name = "CLIENTS")]
     memory: Option<usize>,
-    /// Keep the record, for `vouch bench report` and `vouch bench compare`.
+    /// Write the record to this file, for `vouch bench report` and `vouch bench compare`.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -94,7 +95,7 @@ fn main() {
     }
 }
 
-/// Starts every server that is compared.
+/// Starts all servers of the comparison.
 fn start(args: &Args, realm: Option<&Realm>) -> Vec<(String, Server)> {
     let mut servers = Vec::new();
     for build in &args.vouch {
@@ -125,7 +126,8 @@ fn options(label: String, server: &Server, sec: Sec, sessions: usize, connection
     }
 }
 
-/// The cases. The panel names the flavour, so that ratios compare servers under one flavour.
+/// Plans the cases. The panel names the flavour, so that ratios compare servers under the same
+/// flavour.
 fn plan(args: &Args, sec: Sec) -> Vec<PlannedCase> {
     let seconds = args.seconds;
     let load = |order, block, read_percent, depth| {
@@ -152,7 +154,7 @@ fn plan(args: &Args, sec: Sec) -> Vec<PlannedCase> {
     cases.into_iter().filter(is_wanted).map(planned).collect()
 }
 
-/// Memory of a server before and after `clients` clients have connected.
+/// Measures the memory of a server before and after `clients` clients connect.
 fn memory(label: &str, server: &Server, args: &Args, clients: usize) {
     let before = server.resident_kib();
     let options = options(label.to_owned(), server, args.sec[0], clients, 1);
@@ -163,5 +165,5 @@ fn memory(label: &str, server: &Server, args: &Args, clients: usize) {
     subject.clean().or_exit(label);
 }
 
-/// Session slots to ask for: the deepest case.
+/// Requested session slots: enough for the deepest case.
 const SLOTS: usize = 64;

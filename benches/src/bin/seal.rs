@@ -1,4 +1,5 @@
-//! `vouch bench seal` beside libipsec-mb (`benches/seal_peers.c`, built by hand).
+//! Compares `vouch bench seal` with libipsec-mb (`benches/seal_peers.c`, which must be built by
+//! hand).
 
 use std::path::PathBuf;
 
@@ -8,9 +9,9 @@ use vouch_bench::workload::{Seal, seal};
 use vouch_benches::bench;
 
 #[derive(Parser)]
-#[command(about = "Kerberos message protection on one core, beside OpenSSL and libipsec-mb")]
+#[command(about = "Kerberos message protection on one core, compared with OpenSSL and libipsec-mb")]
 struct Args {
-    /// The peer: cc -O2 -o seal_peers benches/seal_peers.c -lcrypto -lIPSec_MB
+    /// The built program: cc -O2 -o seal_peers benches/seal_peers.c -lcrypto -lIPSec_MB
     #[arg(long, value_name = "PROGRAM")]
     peer: PathBuf,
     /// Rounds after the warm-up.

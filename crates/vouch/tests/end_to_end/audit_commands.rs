@@ -42,7 +42,7 @@ pub(crate) fn put(log: &mut Log, principal: &str, operation: u16, path: &str, pa
         read: (operation == READ).then_some(4096),
         ..Record::default()
     });
-    log.maintain(time_ns).expect("the disk takes it");
+    log.maintain(time_ns).expect("the write succeeds");
 }
 
 /// Writes a trail of 202 records in several segments, and returns its first public key.
@@ -194,7 +194,7 @@ fn follow_continues_over_segment_ends() {
     let mut log = open(&world.path("trail"));
     for number in 0..100 {
         put(&mut log, "dave@EXAMPLE.ORG", READ, &format!("/srv/new-{number}"), "", 0);
-        log.write().expect("the disk takes it");
+        log.write().expect("the write succeeds");
     }
     let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     let seen: Vec<String> = lines.take(100).map(|line| line.expect("a line")).collect();

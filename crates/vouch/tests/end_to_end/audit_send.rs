@@ -112,7 +112,7 @@ fn only_sealed_records_are_sent() {
     // A writer that has not yet made these records durable.
     let mut log = open(&world.path("trail"));
     log.append_record(&Record { operation: READ, principal: b"dave@EXAMPLE.ORG", ..Record::default() });
-    log.write().expect("the disk takes it");
+    log.write().expect("the write succeeds");
     assert_eq!(world.ok(["audit", "search", "trail", "--principal", "dave@EXAMPLE.ORG", "--count"]), "1\n");
     world.ok(args);
     // There is nothing to send, so the command makes no connection.

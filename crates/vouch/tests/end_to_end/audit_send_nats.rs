@@ -103,7 +103,7 @@ fn jetstream_stores_every_record_across_restarts() {
     let mut log = open(&world.path("trail"));
     for number in 0..300 {
         put(&mut log, "dave@EXAMPLE.ORG", READ, &format!("/srv/new-{number}"), "", 0);
-        log.write().expect("the disk takes it");
+        log.write().expect("the write succeeds");
         match number {
             100 => {
                 server.end();

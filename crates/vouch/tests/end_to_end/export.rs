@@ -61,7 +61,7 @@ impl Export {
 
     async fn client_at(address: std::net::SocketAddr, name: &str, minor: u32) -> Client {
         let identity = Identity::new(name.as_bytes().to_vec(), Verifier([7; 8]));
-        Client::connect(Config::new(address, minor, identity, Plain::sys(&AuthSys::default()))).await.expect("a client is let in")
+        Client::connect(Config::new(address, minor, identity, Plain::sys(&AuthSys::default()))).await.expect("the client connects")
     }
 }
 
@@ -260,7 +260,7 @@ fn ordinary_user_exports_own_files_with_a_notice() {
             let user = AuthSys { uid, gid: uid, ..AuthSys::default() };
             Config::new(SocketAddr::from(([127, 0, 0, 1], ordinary.port)), 1, identity, Plain::sys(&user))
         };
-        let client = Client::connect(as_user("owner", uid)).await.expect("a client is let in");
+        let client = Client::connect(as_user("owner", uid)).await.expect("the client connects");
         let root = client.walk(b"export").await.expect("the root").handle;
         let file = client.open(&root, b"mine", ShareAccess::BOTH, Some(&Default::default())).await.expect("the user may create files");
         client.write(&file, 0, b"mine", vouch_nfs4::op::StableHow::FileSync).await.expect("written");
@@ -268,7 +268,7 @@ fn ordinary_user_exports_own_files_with_a_notice() {
         let path = ordinary.directory.path().join("data/renamed");
         assert_eq!(std::os::unix::fs::MetadataExt::uid(&path.metadata().expect("the file exists")), uid);
         // Every other user is refused, whatever the mode.
-        let other = Client::connect(as_user("other", 12_345)).await.expect("a client is let in");
+        let other = Client::connect(as_user("other", 12_345)).await.expect("the client connects");
         let refused = other.open(&root, b"theirs", ShareAccess::BOTH, Some(&Default::default())).await.expect_err("not by that user");
         assert_eq!(refused.status(), Some(Status::ACCESS));
 
@@ -277,7 +277,7 @@ fn ordinary_user_exports_own_files_with_a_notice() {
         export.child.kill().expect("the process runs");
         export.child.wait().expect("the server was killed");
         let (_export, _) = ordinary.start();
-        let again = Client::connect(as_user("again", uid)).await.expect("a client is let in");
+        let again = Client::connect(as_user("again", uid)).await.expect("the client connects");
         let reply = again.compound().putfh(&file.handle).getattr(vouch_nfs4::Bitmap::of(&[4])).send().await.expect("answered");
         let mut results = reply.results();
         results.next_ok().expect("the handle is good");

@@ -82,7 +82,7 @@ fn moved_watched_directory_is_audited_after_kill() {
         runtime.block_on(async {
             let identity = Identity::new(format!("round {round}").into_bytes(), Verifier([1; 8]));
             let me = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 4711, gid: 4711, gids: Vec::new() };
-            let client = Client::connect(Config::new(export.address, 1, identity, Plain::sys(&me))).await.expect("a client is let in");
+            let client = Client::connect(Config::new(export.address, 1, identity, Plain::sys(&me))).await.expect("the client connects");
             let secret = client.walk(&[b"export/", directory, b"/secret"].concat()).await.expect("the file exists");
             let file = loop {
                 match client.open(&secret.handle, b"f", ShareAccess::READ, None).await {

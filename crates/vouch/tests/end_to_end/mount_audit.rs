@@ -362,7 +362,7 @@ fn full_disk_affects_the_mount_according_to_the_policy() {
             }
         }
         fs::remove_file(world.path("disk/filler")).expect("the filler exists");
-        assert!(eventually(PATIENCE, || fs::read(&hello).is_ok()), "{policy}: it does not go on");
+        assert!(eventually(PATIENCE, || fs::read(&hello).is_ok()), "{policy}: the mount does not continue");
         assert_eq!(mounted.terminate(), Some(0), "{policy}");
         let opens: u64 =
             world.ok(["audit", "search", "disk/trail", "-S", "open", "--result", "success", "--count"]).trim().parse().expect("a number");
@@ -396,7 +396,7 @@ fn export_records_lies_of_replicas() {
     let refused = runtime.block_on(read).is_err();
     signal("TERM", export.id());
     assert!(export.wait().expect("a child").success());
-    assert!(refused, "a lie was believed");
+    assert!(refused, "altered data was accepted");
     let found = search(&world, &["--class", "refusal"]);
     assert!(!found.is_empty() && found.iter().all(|one| one["event"]["action"] == "altered"), "{found:?}");
     assert_eq!(found[0]["source"]["port"], liar.port());

@@ -50,7 +50,7 @@ async fn recall_by(
     if named {
         // BACKCHANNEL_CTL sets a stronger service with a context of its own.
         let another = context().callback_security(Service::Privacy).expect("a name");
-        holder.set_callback_security(another).await.expect("the server takes it");
+        holder.set_callback_security(another).await.expect("the server accepts the parameters");
     } else {
         let mut socket = TcpStream::connect(address).expect("a connection");
         socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
@@ -96,7 +96,7 @@ async fn recalled(
     let returning = async {
         let stateid = tokio::time::timeout(Duration::from_secs(60), recalls.recv())
             .await
-            .expect("a recall comes")
+            .expect("a recall arrives")
             .expect("the callback handler runs");
         assert_eq!(stateid.other, delegation.other, "{name}");
         let reply =

@@ -105,6 +105,6 @@ fn exchange(address: SocketAddr, record: &[u8]) -> Option<Vec<u8>> {
         Ok(()) => (),
     }
     let mut answer = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
-    stream.read_exact(&mut answer).expect("the answer is whole");
+    stream.read_exact(&mut answer).expect("the reply is complete");
     Some(answer)
 }

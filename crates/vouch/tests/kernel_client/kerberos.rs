@@ -79,7 +79,7 @@ fn each_flavour_works_for_users_with_tickets() {
             let file = server.path(&format!("daemon-{version}-{flavour}"));
             assert_eq!(std::fs::metadata(file).expect("a file that the guest made").uid(), 1, "whose ticket it is, his is the file");
             let file = server.path(&format!("machine-{version}-{flavour}"));
-            assert_eq!(std::fs::metadata(file).expect("a file that the guest made").uid(), 65_534, "the machine is nobody in particular");
+            assert_eq!(std::fs::metadata(file).expect("a file that the guest made").uid(), 65_534, "the machine account maps to nobody");
         }
     }
     assert!(out.contains("ok: the strongest is chosen") && out.contains("ok: lent"), "{out}");
