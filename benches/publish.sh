@@ -1,7 +1,7 @@
 #!/bin/bash
 # publish.sh [TREE] [ROUNDS]: compares `vouch publish` with casync and find.
-# First publication of TREE (default /usr) beside `casync make`; republication of 100,000 unchanged files beside `find`.
-# Both programs of a pair run in turn, from a warm page cache.
+# First publication of TREE (default /usr) beside `casync make`; republication of 100,000 unchanged
+# files beside `find`. Both programs of a pair run in turn, from a warm page cache.
 # Uses `vouch` from $VOUCH or target/release. Removes all its files.
 set -euo pipefail
 tree=${1:-/usr}
@@ -14,7 +14,8 @@ trap 'rm -rf "$work"' EXIT
 echo "machine: $(nproc) x $(sed -n 's/^model name\t*: //p' /proc/cpuinfo | head -1), $(awk '/MemTotal/ {print int($2/1048576)}' /proc/meminfo) GiB, Linux $(uname -r), $(stat -f -c %T "$work") for databases"
 echo "peers: casync $(casync --version 2>/dev/null | awk 'NR==1 {print $2}'), $(find --version | head -1)"
 
-# measure LABEL COMMAND...: prints wall time, CPU time, peak memory, and the load average at the start
+# measure LABEL COMMAND...: prints wall time, CPU time, peak memory, and the load average at the
+# start
 measure() {
     local label=$1
     shift

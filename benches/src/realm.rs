@@ -26,7 +26,7 @@ pub struct Realm {
 
 impl Realm {
     /// Returns the realm of this process. Outside a realm, starts a KDC, runs this program again in
-    /// the realm and exits with its status, because libkrb5 reads only the environment.
+    /// the realm, and exits with its status. The reason: libkrb5 reads only the environment.
     pub fn enter(enctype: &str) -> Self {
         match std::env::var_os(VARIABLE) {
             Some(directory) => Self { directory: directory.into() },

@@ -1,6 +1,7 @@
 //! Fuzzes the whole server: the input is a script of calls by several peers, of faults around the
-//! server, and of time. The RPC records are whole records of fuzzer bytes, or operations into which
-//! the target puts file handles, stateids and client ids that the server has given out.
+//! server, and of time. The RPC records are whole records of fuzzer bytes, or operations that the
+//! target builds. In those it inserts file handles, stateids and client ids that the server has
+//! given out.
 #![no_main]
 
 use std::net::SocketAddr;

@@ -132,8 +132,8 @@ async fn create_directories(address: SocketAddr, worker: usize, results: &Client
     Ok(())
 }
 
-/// Runs clients on an export, fills the disk of its audit trail, and calls `then` with the results
-/// so far and a function that starts another client.
+/// Runs clients on an export and fills the disk of its audit trail. Then calls `then` with the
+/// results so far and with a function that starts another client.
 fn with_full_disk(more: &[&str], is_denied: bool, then: impl FnOnce(&World, &mut Export, &ClientResults, &dyn Fn(usize))) {
     let world = World::new();
     std::fs::create_dir(world.path("data")).expect("new");

@@ -1,5 +1,5 @@
-//! A real MIT KDC for tests: a realm in a temporary directory, with a KDC on a random port of
-//! loopback (and of further addresses on request), which is killed when dropped.
+//! A real MIT KDC for tests. Its realm is in a temporary directory. The KDC listens on a random
+//! port of loopback, and of further addresses on request. It is killed when dropped.
 //!
 //! Tests of several crates include this file by path. It needs the standard library, `tempfile` and
 //! the packages krb5-kdc, krb5-admin-server and krb5-user. It neither reads nor writes the system's

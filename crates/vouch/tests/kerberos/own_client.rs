@@ -1,8 +1,8 @@
 //! Our own client under every flavour, minor version and encryption type, against `vouch export`
-//! and a real KDC, with checks of the network traffic.
+//! and a real KDC. Some tests inspect the network traffic.
 //!
-//! The Kerberos library reads only the environment of its process, so each test's client runs in a
-//! child of this program with the realm's environment.
+//! The Kerberos library reads only the environment of its process. Each test therefore runs its
+//! client in a child process with the environment of the realm.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};

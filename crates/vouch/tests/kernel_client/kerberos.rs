@@ -77,7 +77,7 @@ fn each_flavour_works_for_users_with_tickets() {
         for flavour in ["krb5", "krb5i", "krb5p"] {
             assert!(out.contains(&format!("ok: {version} {flavour}")), "{out}");
             let file = server.path(&format!("daemon-{version}-{flavour}"));
-            assert_eq!(std::fs::metadata(file).expect("a file that the guest made").uid(), 1, "whose ticket it is, his is the file");
+            assert_eq!(std::fs::metadata(file).expect("a file that the guest made").uid(), 1, "the ticket holder owns the file");
             let file = server.path(&format!("machine-{version}-{flavour}"));
             assert_eq!(std::fs::metadata(file).expect("a file that the guest made").uid(), 65_534, "the machine account maps to nobody");
         }

@@ -1,4 +1,5 @@
-# Runs ordinary tools on a mount of $VERSION (/mnt/export), and compares the results with a local file system.
+# Runs ordinary tools on a mount of $VERSION (/mnt/export), and compares the results with a local
+# file system.
 set -eu
 attach "$VERSION" /export /mnt/export
 cd /mnt/export
@@ -43,7 +44,8 @@ def fails(code, f, *a, **k):
 # O_EXCL creates a file only once.
 os.close(os.open("once", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)); fails(errno.EEXIST, os.open, "once", os.O_CREAT | os.O_EXCL | os.O_WRONLY)
 assert os.stat("once").st_mode & 0o7777 == 0o600
-# An unlinked open file stays usable (silly rename). The client removes the temporary name soon after close.
+# An unlinked open file stays usable (silly rename). The client removes the temporary name soon
+# after close.
 os.mkdir("silly"); f = open("silly/f", "w+b"); f.write(b"still here"); f.flush(); os.fsync(f.fileno()); os.unlink("silly/f")
 assert "f" not in os.listdir("silly"); f.seek(0); assert f.read() == b"still here"; f.close()
 end = time.time() + 60

@@ -1,7 +1,8 @@
 # Functions for scripts under Kerberos: rpc.gssd, tickets, and commands as other users.
 export KRB5_CONFIG=/run/etc.krb5.conf SERVER=server.vouch.test
 
-# Starts rpc.gssd, and waits until it has opened the pipe of the dummy client, by which the kernel detects it.
+# Starts rpc.gssd, and waits until it has opened the pipe of the dummy client, by which the kernel
+# detects it.
 gssd_up() {
     mount -n -t rpc_pipefs rpc_pipefs /run/rpc_pipefs
     cp machine.keytab /run/krb5.keytab

@@ -1,4 +1,5 @@
-# File operations under each flavour: by a user with a ticket, by another user on the first user's file, by a user without a ticket, and by root.
+# File operations under each flavour: by a user with a ticket, by another user on the first user's
+# file, by a user without a ticket, and by root.
 set -eu
 . ./gss.bash
 gssd_up
@@ -37,7 +38,8 @@ grep -q ' /mnt/e nfs4 .*sec=krb5p,' /proc/mounts || fail "the mount does not use
 umount /mnt/e
 if attach 4.2 /export /mnt/e sec=sys 2>/dev/null; then fail "a mount with sys succeeds"; fi
 echo "ok: the strongest is chosen"
-# After repeated lock and unlock of an open file, another client can take the lock. In NFSv4.0 the kernel also releases the lock owner.
+# After repeated lock and unlock of an open file, another client can take the lock. In NFSv4.0 the
+# kernel also releases the lock owner.
 attach 4.0 /export /mnt/e sec=krb5 || fail "mount 4.0"
 attach 4.2 /export /mnt/o sec=krb5 || fail "second mount"
 as 1 sh -c 'umask 0; : >/mnt/e/lent' || fail "create a world-writable file"

@@ -1,4 +1,5 @@
-# Appends to a file and creates files while the server is killed and restarted, which destroys all contexts. There must be no error and no lost data.
+# Appends to a file and creates files while the server is killed and restarted, which destroys all
+# contexts. There must be no error and no lost data.
 set -eu
 . ./gss.bash
 gssd_up

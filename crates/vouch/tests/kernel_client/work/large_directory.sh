@@ -1,4 +1,5 @@
-# Lists a directory of $COUNT entries, which the server has created, while entries are added and removed.
+# Lists a directory of $COUNT entries, which the server has created, while entries are added and
+# removed.
 set -eu
 attach "$VERSION" /export /mnt/export
 exec python3 - <<'P'

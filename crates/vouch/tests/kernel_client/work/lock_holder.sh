@@ -1,4 +1,5 @@
-# First of two guests: takes locks, synchronizes with the second guest by files, and checks the writes of the second.
+# First of two guests: takes locks, synchronizes with the second guest by files, and checks the
+# writes of the second.
 set -eu
 attach "$VERSION" /export /mnt/export
 exec python3 - <<'P'
@@ -22,7 +23,8 @@ for i in range(40):
 mark("first-done"); wait("second-done")
 lines = open("turns").read().splitlines()
 assert sorted(lines) == sorted(["first %d" % i for i in range(40)] + ["second %d" % i for i in range(40)]), lines
-# An open sees the other guest's writes (close-to-open consistency), even if this guest had a delegation.
+# An open sees the other guest's writes (close-to-open consistency), even if this guest had a
+# delegation.
 for i in range(10):
     open("tick", "w").write("tick %d" % i); mark("tick-%d" % i); wait("tock-%d" % i)
     assert open("tock").read() == "tock %d" % i

@@ -1,4 +1,5 @@
-# Second of two guests: its locks are denied, then it waits, and gets them when the first guest unlocks.
+# Second of two guests: its locks are denied, then it waits, and gets them when the first guest
+# unlocks.
 set -eu
 attach "$VERSION" /export /mnt/export
 exec python3 - <<'P'

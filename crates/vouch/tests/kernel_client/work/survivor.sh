@@ -1,10 +1,12 @@
-# Runs operations while the server restarts or the network is down. There must be no error and no lost data.
+# Runs operations while the server restarts or the network is down. There must be no error and no
+# lost data.
 set -eu
 attach "$VERSION" /export /mnt/export hard
 exec python3 - <<'P'
 import fcntl, os, time
 os.chdir("/mnt/export")
-# Sessions are not persistent: a call that the server executed but did not answer before its death is sent again, and fails with ENOENT.
+# Sessions are not persistent: a call that the server executed but did not answer before its death
+# is sent again, and fails with ENOENT.
 def once(act, *names, done):
     try: act(*names)
     except FileNotFoundError:
