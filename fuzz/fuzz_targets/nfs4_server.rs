@@ -155,7 +155,7 @@ impl World {
                     self.records.push((key, value));
                 }
                 Effect::Forget { key, .. } => self.records.retain(|(other, _)| *other != key),
-                Effect::GraceEnded | Effect::Elsewhere { .. } | Effect::Disconnect(_) => {}
+                Effect::GraceEnded | Effect::AddressMismatch { .. } | Effect::Disconnect(_) => {}
                 Effect::Background(mut job) => while !matches!(job.step(&self.server, self.now()), JobProgress::Done(_)) {},
             }
         }
@@ -284,8 +284,8 @@ fuzz_target!(|input: &[u8]| {
                 world.carry(effects);
                 world.peers[peer].0 = world.server.connection_opened(address(peer as u16));
             }
-            13 => world.files.set_reluctance(u64::from(*argument)),
-            14 => world.files.chill(),
+            13 => world.files.set_random_blocking(u64::from(*argument)),
+            14 => world.files.evict_caches(),
             _ => world.restart(),
         }
         let (totals, _) = world.server.totals(world.now());

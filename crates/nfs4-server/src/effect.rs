@@ -56,7 +56,7 @@ pub enum Effect {
     GraceEnded,
     /// Log that a client came back under this name from another address, so that it may not
     /// reclaim. Any peer can cause many of these until grace ends.
-    Elsewhere {
+    AddressMismatch {
         /// The client's name.
         name: Arc<[u8]>,
         /// Its address.

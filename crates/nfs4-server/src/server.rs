@@ -143,8 +143,8 @@ impl Server {
 
     /// Exports for which the upper export has no directory, with that upper export. Clients reach
     /// them through directories of the pseudo file system.
-    pub fn detours(&self) -> Vec<(Arc<str>, Arc<str>)> {
-        self.tree().detours().to_vec()
+    pub fn exports_without_directory(&self) -> Vec<(Arc<str>, Arc<str>)> {
+        self.tree().exports_without_directory().to_vec()
     }
 
     /// Handles timers: leases, recalls, grace.
@@ -180,7 +180,7 @@ impl Server {
     pub(crate) fn await_holder(&self, file: &FileKey, by: Option<ClientKey>) {
         if self.awaiting.fetch_add(1, Ordering::Relaxed) < HOLDER_WAITERS_MAX {
             let mut state = self.state.lock();
-            self.answered.wait_while_for(&mut state, |state| state.is_asked(file, by), Duration::from_millis(HOLDER_WAIT_MS));
+            self.answered.wait_while_for(&mut state, |state| state.has_pending_getattr(file, by), Duration::from_millis(HOLDER_WAIT_MS));
         }
         self.awaiting.fetch_sub(1, Ordering::Relaxed);
     }
@@ -277,9 +277,11 @@ impl Server {
                 StateEffect::Persist { key, value } => effects.push(Effect::Persist { key, value, order }),
                 StateEffect::Forget { key } => effects.push(Effect::Forget { key, order }),
                 StateEffect::GraceEnded => effects.push(Effect::GraceEnded),
-                StateEffect::Elsewhere { owner, address, from } => effects.push(Effect::Elsewhere { name: owner, address, from }),
+                StateEffect::AddressMismatch { owner, address, from } => {
+                    effects.push(Effect::AddressMismatch { name: owner, address, from })
+                }
                 StateEffect::Release(open) => releases.add(open, effects),
-                StateEffect::Lost { file, delegation, why } => {
+                StateEffect::Ended { file, delegation, why } => {
                     file.tell_lost(self.observer(), delegation, why, now_ms);
                     releases.add(file, effects);
                 }

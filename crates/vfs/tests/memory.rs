@@ -30,7 +30,7 @@ fn full_disk_and_cold_data_are_reported() {
     fs.set_capacity(8192);
     assert!(made.open.write(0, &[1; 8192], Stability::Unstable, Patience::None).is_ok());
     assert!(matches!(made.open.write(8192, b"x", Stability::Unstable, Patience::None), Err(Error::NoSpace)));
-    fs.chill();
+    fs.evict_caches();
     let read = |patience| made.open.read(0, 10, ReadInto { bytes: &mut Vec::new(), span_allowed: true }, patience);
     assert!(matches!(read(Patience::None), Err(Error::WouldBlock)));
     assert!(read(Patience::Any).is_ok() && read(Patience::None).is_ok());

@@ -33,7 +33,7 @@ impl Driver {
         let effects = compound.take_effects();
         let waits = (records || compound.waits_for_records()) && self.recovery.has_pending();
         // The audit state of the call is thread-local, so it is read here.
-        let hold = audit::take_hold(compound.tells_again());
+        let hold = audit::take_hold(compound.is_replay());
         if effects.is_empty() && !waits {
             return self.hold_for_audit(connection, outgoing, hold);
         }
@@ -122,7 +122,7 @@ impl Driver {
                         }
                     }
                 }
-                Effect::Elsewhere { name, address, from } => self.log_address_change(&name, address, from),
+                Effect::AddressMismatch { name, address, from } => self.log_address_change(&name, address, from),
                 Effect::Disconnect(id) => {
                     if let Some(connection) = self.connection(id) {
                         tracing::info!(peer = %connection.peer(), "the engine closes a connection, so that the client retries over another");

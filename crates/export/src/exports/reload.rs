@@ -75,7 +75,7 @@ impl Reloader {
                 let replaced = self.driver.engine.replace_exports(exports);
                 self.driver.apply_replaced(replaced);
                 self.sources.commit();
-                warnings.extend(sources::detours(&self.driver.engine));
+                warnings.extend(sources::exports_without_directory(&self.driver.engine));
                 self.driver.traffic.reloads.add(1);
                 tracing::info!(count, "exports reloaded");
                 warnings.iter().for_each(|warning| tracing::warn!("{warning}"));

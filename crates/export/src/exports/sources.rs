@@ -300,7 +300,7 @@ impl Sources {
 }
 
 /// Warnings about exports below other exports.
-pub(crate) fn detours(engine: &vouch_nfs4_server::Server) -> Vec<String> {
+pub(crate) fn exports_without_directory(engine: &vouch_nfs4_server::Server) -> Vec<String> {
     let shown = |source: &str| printable(source.as_bytes());
     let told = |(source, upper): &(Arc<str>, Arc<str>)| {
         format!(
@@ -309,7 +309,7 @@ pub(crate) fn detours(engine: &vouch_nfs4_server::Server) -> Vec<String> {
             shown(upper)
         )
     };
-    engine.detours().iter().map(told).collect()
+    engine.exports_without_directory().iter().map(told).collect()
 }
 
 /// Options of the whole export, from all its clients.

@@ -18,7 +18,7 @@ use crate::driver::blocked_call::CommitQueue;
 use crate::error::ExportError;
 use crate::exports::opener::FileSystemOpener;
 use crate::exports::reload::{Reloader, list, read_principal_map};
-use crate::exports::sources::{Sources, detours};
+use crate::exports::sources::{Sources, exports_without_directory};
 use crate::hosts::Hosts;
 use crate::hosts::lookup_queue::LookupQueue;
 use crate::identity::{Accounts, Idmap};
@@ -143,7 +143,7 @@ impl Server {
         };
         let seed = random_seed()?;
         let engine = vouch_nfs4_server::Server::new(engine_config, exports, accounts.clone(), observer, recovered, seed, clock::now());
-        warnings.extend(detours(&engine));
+        warnings.extend(exports_without_directory(&engine));
         if let Some(gss) = &gss {
             engine.set_callback_contexts(gss.clone());
         }

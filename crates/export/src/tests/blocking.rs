@@ -230,11 +230,11 @@ fn call_that_needs_names_after_disk_continues_elsewhere() {
     names.0.set_closed(true);
     for number in 0..3 {
         // The path is read from disk, then the owner's name is looked up.
-        files.chill();
+        files.evict_caches();
         asking.write_all(&owner(number, &["made"])).unwrap();
         until("it asks", || names.0.waiting().0 == number as usize + 1);
     }
-    files.chill();
+    files.evict_caches();
     other.write_all(&make(9, "more")).unwrap();
     assert_eq!(answered(&mut other), Some(9));
     names.0.set_closed(false);

@@ -10,7 +10,7 @@ use crate::OpenHandle;
 use crate::compound::context::CompoundContext;
 use crate::error::{OpError, OpResult};
 use crate::files::file_ref::Object;
-use crate::state::{OwnerReply, OwnerTurn, State, known_as};
+use crate::state::{OwnerReply, OwnerTurn, State, internal_owner_name};
 
 /// Runs `call` as the owner's next call. In 4.1 the session keeps the order.
 pub(crate) fn in_turn(
@@ -56,7 +56,7 @@ pub(crate) fn in_turn(
 /// The key of an owner. In 4.0 it contains the principal, so that no other principal uses its
 /// sequence.
 pub(crate) fn owner_key<'a>(context: &CompoundContext<'_>, name: &'a [u8]) -> Cow<'a, [u8]> {
-    if context.minor > 0 { name.into() } else { known_as(name, context.proven().as_ref()).into() }
+    if context.minor > 0 { name.into() } else { internal_owner_name(name, context.proven().as_ref()).into() }
 }
 
 /// The owner's turn for a stateid. Only principals that may act on the stateid get it.
@@ -70,7 +70,9 @@ pub(crate) fn by_state(
         // Clients advance their number after ACCESS but not after BAD_STATEID (section 9.1.7). For
         // operations other than CLOSE and LOCKU, BAD_STATEID would start recovery.
         let gives_back = op == Op::CLOSE || op == Op::LOCKU;
-        state.heard_by(&stateid, caller.as_ref(), now).map_err(|status| if gives_back { Status::BAD_STATEID } else { status })?;
+        state
+            .authorize_v40_stateid(&stateid, caller.as_ref(), now)
+            .map_err(|status| if gives_back { Status::BAD_STATEID } else { status })?;
         state.owner_turn_by_state(&stateid, seq, now)
     }
 }

@@ -182,7 +182,7 @@ impl Compound {
     }
 
     /// Whether the reply repeats an earlier one, so that nothing was executed.
-    pub fn tells_again(&self) -> bool {
+    pub fn is_replay(&self) -> bool {
         self.call.record_wait == RecordWait::ForReplay
     }
 
@@ -199,7 +199,7 @@ impl Compound {
 
     /// Makes the changes of several compounds of one file system durable by one sync. It may sleep.
     /// After a failure each compound retries alone.
-    pub fn sync_together<'a>(server: &Server, compounds: impl IntoIterator<Item = &'a mut Compound>) {
+    pub fn sync_batch<'a>(server: &Server, compounds: impl IntoIterator<Item = &'a mut Compound>) {
         let (mut ids, mut keys): (Vec<FileId>, Vec<FileKey>) = (Vec::new(), Vec::new());
         let mut together: Vec<&mut Compound> = Vec::new();
         let mut file_system: Option<Arc<dyn FileSystem>> = None;

@@ -34,7 +34,7 @@ pub(crate) fn open_for(context: &mut CompoundContext<'_>, file: &FileRef, statei
     let granted = context.state(|state| {
         if client.is_none() {
             // The result only renews the lease. Rights decide the access.
-            let _ = state.heard_by(&stateid, caller.as_ref(), now);
+            let _ = state.authorize_v40_stateid(&stateid, caller.as_ref(), now);
         }
         match state.io(client, &stateid, &key, io, now) {
             Err(Status::OPENMODE) if purpose == Use::Any => state.io(client, &stateid, &key, Io::Write, now),

@@ -139,7 +139,7 @@ impl Steps for Background {
         let info = match stepped {
             Ok(true) if done < self.copying.len => {
                 let mut effects = Vec::new();
-                return match server.with_state(&mut effects, now.mono_ms, |state| state.copy_goes_on(self.copy, done)) {
+                return match server.with_state(&mut effects, now.mono_ms, |state| state.note_copied(self.copy, done)) {
                     true => JobProgress::More,
                     false => {
                         self.report.report(server, Status::OK, Stage::Stopped, done);

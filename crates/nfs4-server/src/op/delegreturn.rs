@@ -12,7 +12,7 @@ pub(crate) fn delegreturn(context: &mut CompoundContext<'_>, args: &DelegreturnA
     let (client, now) = (context.client_of_session(), context.now.mono_ms);
     if context.minor == 0 {
         let caller = context.proven();
-        context.state(|state| state.heard_by(&stateid, caller.as_ref(), now))?;
+        context.state(|state| state.authorize_v40_stateid(&stateid, caller.as_ref(), now))?;
     }
     let held = if context.tracks { context.state(|state| state.open_file(client, &stateid, &file.key(), now)) } else { None };
     context.state(|state| state.return_delegation(client, &stateid, &file.key(), now))?;

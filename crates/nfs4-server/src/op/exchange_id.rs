@@ -24,7 +24,7 @@ pub(crate) fn exchange_id(context: &mut CompoundContext<'_>, args: &ExchangeIdAr
     let connection = context.connection.id();
     let introduced = context.state(|state| {
         let introduced = state.exchange_id(&args, credential, now)?;
-        state.called_over(introduced.client, connection);
+        state.note_connection(introduced.client, connection);
         Ok::<_, Status>(introduced)
     })?;
     let config = context.server.config();

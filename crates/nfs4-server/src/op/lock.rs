@@ -26,7 +26,7 @@ pub(crate) fn lock(context: &mut CompoundContext<'_>, args: &LockArgs<'_>) -> Op
         if let (Locker::New(new), 0) = (&args.locker, context.minor) {
             // RFC 7530, section 16.10.5: the lock owner's client id must be valid.
             let caller = context.proven();
-            context.state(|state| state.client_of_40(new.owner.client, caller.as_ref(), now))?;
+            context.state(|state| state.v40_client(new.owner.client, caller.as_ref(), now))?;
         }
         let owner = match &args.locker {
             Locker::New(new) => owner_key(context, &new.owner.owner),
@@ -57,7 +57,7 @@ pub(crate) fn lockt(context: &mut CompoundContext<'_>, args: &LocktArgs<'_>) -> 
         Some(client) => client,
         None => {
             let caller = context.proven();
-            context.state(|state| state.client_of_40(args.owner.client, caller.as_ref(), now))?
+            context.state(|state| state.v40_client(args.owner.client, caller.as_ref(), now))?
         }
     };
     let owner = owner_key(context, &args.owner.owner);
@@ -90,7 +90,7 @@ pub(crate) fn locku(context: &mut CompoundContext<'_>, args: &LockuArgs) -> OpRe
 pub(crate) fn release_lockowner(context: &mut CompoundContext<'_>, args: &ReleaseLockownerArgs<'_>) -> OpResult {
     let (now, caller) = (context.now.mono_ms, context.proven());
     context.state(|state| {
-        let client = state.client_of_40(args.owner.client, caller.as_ref(), now)?;
+        let client = state.v40_client(args.owner.client, caller.as_ref(), now)?;
         state.release_lock_owner(client, &args.owner.owner, caller.as_ref())
     })?;
     Results::ReleaseLockowner(Ok(())).encode(context.out);

@@ -47,7 +47,7 @@ pub(crate) fn open(context: &mut CompoundContext<'_>, args: &OpenArgs<'_>) -> Op
         Ok(turn) => turn.client,
         Err(_) => {
             let caller = context.proven();
-            context.state(|state| state.client_of_40(args.owner.client, caller.as_ref(), now))?
+            context.state(|state| state.v40_client(args.owner.client, caller.as_ref(), now))?
         }
     };
     let owner = owner_key(context, args.owner.owner.0);

@@ -25,7 +25,7 @@ pub(crate) fn create_session(context: &mut CompoundContext<'_>, args: &CreateSes
     let args = CreateSessionArgs { sec_parms: struck_out(context, &args.sec_parms), ..args.clone() };
     let ok = in_state!(context, |state, connection, credential, now| {
         let made = state.create_session(&args, connection, credential, now)?;
-        state.session_speaks(&made.session, minor);
+        state.note_minor_version(&made.session, minor);
         Ok::<_, Status>(made)
     })?;
     Results::CreateSession(Ok(ok)).encode(context.out);

@@ -67,7 +67,7 @@ fn take_times(
     }
     let stateid = context.substituted(stateid)?;
     let (client, key, at, wall) = (context.client_of_session(), file.key(), context.now.mono_ms, context.now.wall);
-    context.state(|state| state.keeps_times(client, &stateid, &key, modified.is_some(), at))?;
+    context.state(|state| state.check_times_delegation(client, &stateid, &key, modified.is_some(), at))?;
     let later = |known, told: Option<vouch_nfs4::Time>| {
         told.map(|told| delegation_conflict::newest(known, told, wall)).filter(|&time| time > known).map(SetTime::To)
     };

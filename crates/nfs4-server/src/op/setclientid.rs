@@ -44,7 +44,7 @@ pub(crate) fn confirm(context: &mut CompoundContext<'_>, args: &SetclientidConfi
     let connection = context.connection.id();
     context.state(|state| {
         state.confirm_client(args.client, args.confirm, credential, now)?;
-        state.called_over(args.client, connection);
+        state.note_connection(args.client, connection);
         Ok::<_, Status>(())
     })?;
     Results::SetclientidConfirm(Ok(())).encode(context.out);
@@ -56,7 +56,7 @@ pub(crate) fn renew(context: &mut CompoundContext<'_>, args: &RenewArgs) -> OpRe
     context.state(|state| {
         let renewed = state.renew(args.client, caller.as_ref(), now);
         if renewed != Err(Status::ACCESS) {
-            state.called_over(args.client, connection);
+            state.note_connection(args.client, connection);
         }
         renewed
     })?;

@@ -38,7 +38,7 @@ pub(crate) struct Tree {
     /// By path: the export.
     at: HashMap<PseudoId, ExportId>,
     /// Exports for which the upper export has no directory, with that upper export.
-    detours: Vec<(Arc<str>, Arc<str>)>,
+    exports_without_directory: Vec<(Arc<str>, Arc<str>)>,
     /// Change attribute of all nodes.
     pub(crate) change: u64,
     /// Time of the rebuild, as the nodes' times.
@@ -97,7 +97,7 @@ impl Tree {
             hung: HashMap::new(),
             parents: HashMap::new(),
             at: HashMap::new(),
-            detours: Vec::new(),
+            exports_without_directory: Vec::new(),
             change,
             made,
             generation,
@@ -160,7 +160,7 @@ impl Tree {
                     }
                     self.hung.insert(here, (upper.id, directory));
                     if !last {
-                        self.detours.push((export.source.clone(), upper.source.clone()));
+                        self.exports_without_directory.push((export.source.clone(), upper.source.clone()));
                     }
                     return found.filter(|_| last).map(|(_, attributes)| attributes.file_number);
                 }
@@ -170,8 +170,8 @@ impl Tree {
     }
 
     /// Exports for which the upper export has no directory, with that upper export, by source.
-    pub(crate) fn detours(&self) -> &[(Arc<str>, Arc<str>)] {
-        &self.detours
+    pub(crate) fn exports_without_directory(&self) -> &[(Arc<str>, Arc<str>)] {
+        &self.exports_without_directory
     }
 
     /// The target of PUTROOTFH for a client.

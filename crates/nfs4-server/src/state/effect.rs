@@ -34,7 +34,7 @@ pub enum StateEffect<F> {
     GraceEnded,
     /// A client with the name of a recovery record came from another address. The client may
     /// reclaim nothing, and the administrator must be told.
-    Elsewhere {
+    AddressMismatch {
         /// Client name.
         owner: Arc<[u8]>,
         /// Address of the caller.
@@ -45,7 +45,7 @@ pub enum StateEffect<F> {
     /// Close this open file by dropping it.
     Release(F),
     /// The same, for state that the client did not return.
-    Lost {
+    Ended {
         /// The open file.
         file: F,
         /// Whether the state was a delegation.

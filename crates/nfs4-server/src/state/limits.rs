@@ -9,7 +9,7 @@ pub(super) const UNCONFIRMED_MIN: usize = 16;
 pub(super) const OWNERS_PER_CLIENT_MAX: usize = 200_000;
 /// Over its limit, a client's idle owners are evicted at one in so many new owners: each scan
 /// blocks other calls for milliseconds.
-pub(super) const OWNERS_LOOK_ROUND: u32 = 1024;
+pub(super) const OWNER_SCAN_INTERVAL: u32 = 1024;
 /// Blocked lock requests of a client, above the number of blocked processes of a machine.
 pub(super) const WAITERS_PER_CLIENT_MAX: usize = 4096;
 /// Blocked lock requests of a file. Each release checks those that overlap the freed range. Shared
@@ -17,7 +17,7 @@ pub(super) const WAITERS_PER_CLIENT_MAX: usize = 4096;
 pub(super) const WAITERS_PER_FILE_MAX: usize = 512;
 /// Minimum number of obsolete entries in a client's list of files with waits before they are
 /// removed.
-pub(super) const WAITS_FORGOTTEN_MIN: usize = 32;
+pub(super) const OBSOLETE_WAITS_MIN: usize = 32;
 /// Connections bound to a session. Linux allows up to 16 (`nconnect`).
 pub(super) const CONNECTIONS_PER_SESSION_MAX: usize = 64;
 /// Sessions bound to a connection, which all need work when it closes. Clients use one or two.
@@ -48,13 +48,13 @@ pub(super) const REPLY_CACHE_SESSION_LEN: usize = 16 * 1024;
 /// client.
 pub(super) const LOCK_OWNERS_PER_FILE_MAX: usize = 65_536;
 /// Expired clients with conflicting state collected before they are ended. Most often there is one.
-pub(super) const SILENT_LOOKS_MAX: usize = 64;
+pub(super) const EXPIRED_SCAN_CLIENTS_MAX: usize = 64;
 /// Byte ranges checked in that collection: usually all of one client in a file.
-pub(super) const SILENT_RANGES_MAX: usize = 4096;
+pub(super) const EXPIRED_SCAN_RANGES_MAX: usize = 4096;
 /// Delegations of a file: a change recalls all of them.
 pub(super) const DELEGATIONS_PER_FILE_MAX: usize = 8192;
 /// Opens of a client checked for one that has the caller's rights.
-pub(super) const OPENER_LOOKS_MAX: usize = 64;
+pub(super) const OPENER_SCAN_MAX: usize = 64;
 /// Back-channel slots used. Linux offers 16.
 pub(super) const BACK_SLOTS_MAX: u32 = 16;
 /// Callbacks of a client, queued or in progress. Further recalls are not sent and time out.

@@ -15,9 +15,9 @@
 //! | SEQUENCE, end of the compound | [`State::sequence`], [`State::finish`] |
 //! | DESTROY_CLIENTID, RECLAIM_COMPLETE | [`State::destroy_client`], [`State::reclaim_complete`] |
 //! | SETCLIENTID, SETCLIENTID_CONFIRM, RENEW | [`State::set_client`], [`State::confirm_client`], [`State::renew`] |
-//! | any operation of 4.0 that names a client id | [`State::client_of_40`] |
+//! | any operation of 4.0 that names a client id | [`State::v40_client`] |
 //! | any operation of 4.0 with an owner's seqid | [`State::owner_turn`] or [`State::owner_turn_by_state`] first, [`State::owner_done`] last |
-//! | any operation of 4.0 with a stateid | [`State::heard_by`] before |
+//! | any operation of 4.0 with a stateid | [`State::authorize_v40_stateid`] before |
 //! | OPEN | [`State::check_open`], then the file is opened or made, then [`State::open`] |
 //! | OPEN_CONFIRM, OPEN_DOWNGRADE, CLOSE | [`State::confirm_open`], [`State::downgrade`], [`State::close`] |
 //! | READ, WRITE, SETATTR of size, SEEK, COPY, … | [`State::io`] gives the open file for a stateid |
@@ -60,7 +60,7 @@ pub use client::exchange_id::Introduced;
 pub use client::principal::ClientPrincipal;
 pub use client::record::Callback40;
 pub use client::setclientid::SetClientError;
-pub use client::v40_principals::known_as;
+pub use client::v40_principals::internal_owner_name;
 pub use copy::record::CopyProgress;
 pub use delegation::record::{Granted, Holder, Touch, Want};
 pub use effect::{CallbackAnswer, CallbackCredential, CallbackOp, CallbackSequence, HolderAttributes, Loss, OutgoingCallback, StateEffect};

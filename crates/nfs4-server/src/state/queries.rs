@@ -7,7 +7,7 @@ use vouch_nfs4::{Stateid, Status};
 use super::file::FileState;
 use super::id::FileRef;
 use super::id::{ClientKey, FileKey};
-use super::limits::OPENER_LOOKS_MAX;
+use super::limits::OPENER_SCAN_MAX;
 use super::slab::Ended;
 use super::tables::State;
 use crate::state::open::share::Share;
@@ -59,7 +59,7 @@ impl<F: Clone> State<F> {
         let own = client.into_iter().flat_map(|client| opens.of(client, file.export, Share::writes));
         let any = opens.with(|share| client.is_none() && share.writes());
         let mut opens =
-            own.chain(any).take(OPENER_LOOKS_MAX).filter(|&key| self.states[key].export == file.export).map(|key| &self.open_of(key).file);
+            own.chain(any).take(OPENER_SCAN_MAX).filter(|&key| self.states[key].export == file.export).map(|key| &self.open_of(key).file);
         let delegated = || {
             let key = self.write_delegation(state).filter(|&key| self.states[key].export == file.export)?;
             match &self.states[key] {

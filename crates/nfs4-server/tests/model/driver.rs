@@ -109,7 +109,7 @@ impl Driver {
                     let boot = self.boot;
                     self.records.retain(|_, (written, _)| *written == boot);
                 }
-                Effect::Elsewhere { .. } => panic!("all clients have one address"),
+                Effect::AddressMismatch { .. } => panic!("all clients have one address"),
                 Effect::Disconnect(_) => panic!("no client breaks the protocol"),
                 Effect::Background(mut job) => while !matches!(job.step(&self.server, self.now()), JobProgress::Done(_)) {},
             }

@@ -32,7 +32,7 @@ fn create_and_rename_in_cold_directory_block() {
     let steps = [(false, mkdir("a")), (false, rename("a", "c")), (true, mkdir("b")), (true, rename("b", "d")), (false, mkdir("e"))];
     for (is_cold, [first, second]) in steps {
         if is_cold {
-            fixture.files.chill();
+            fixture.files.evict_caches();
         }
         let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), first, second];
         let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
@@ -58,7 +58,7 @@ fn one_sync_serves_all_calls_of_a_file_system() {
         counter.fetch_add(usize::from(call == Call::SyncMetadata), Ordering::Relaxed);
         None
     });
-    Compound::sync_together(&fixture.server, &mut calls);
+    Compound::sync_batch(&fixture.server, &mut calls);
     assert_eq!(sync_count.load(Ordering::Relaxed), 4, "two files, and their directory twice");
     for call in &mut calls {
         assert_eq!(call.waits_for_sync(), None);

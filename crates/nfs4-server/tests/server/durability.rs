@@ -131,7 +131,7 @@ fn failed_shared_sync_fails_every_call_of_the_batch() {
             bad_block()
         })
     });
-    Compound::sync_together(&fixture.server, &mut calls);
+    Compound::sync_batch(&fixture.server, &mut calls);
     assert_eq!(synced.load(Ordering::SeqCst), 1, "one sync for all calls");
     for call in &mut calls {
         assert_eq!(fixture.run_to_status(call, Patience::Any), Status::IO);
@@ -157,7 +157,7 @@ fn each_call_syncs_itself_after_shared_sync_failed() {
         let at = if call == Call::SyncMetadata { counted.fetch_add(1, Ordering::SeqCst) } else { return None };
         (at == 0 || at == failing_sync.load(Ordering::SeqCst)).then(bad_block)
     });
-    Compound::sync_together(&fixture.server, &mut calls);
+    Compound::sync_batch(&fixture.server, &mut calls);
     assert_eq!(synced.load(Ordering::SeqCst), 1);
     for (number, call) in calls.iter_mut().enumerate() {
         let before = synced.load(Ordering::SeqCst);

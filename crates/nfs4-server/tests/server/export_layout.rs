@@ -96,7 +96,7 @@ fn pseudo_fs_leads_to_every_accessible_export() {
 
 #[test]
 fn export_without_directory_in_outer_export_is_reported() {
-    assert_eq!(with_layout(MISSING_DIRECTORY).server.detours(), [("memory 2".into(), "memory 1".into())]);
+    assert_eq!(with_layout(MISSING_DIRECTORY).server.exports_without_directory(), [("memory 2".into(), "memory 1".into())]);
 }
 
 fn open_file(client: &mut Client<'_>, path: &[&str], attrs: bool) -> Stateid {

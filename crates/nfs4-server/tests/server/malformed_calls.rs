@@ -69,7 +69,7 @@ fn cached_reply_is_marked_as_replay() {
     let is_replay = |body: &[u8]| {
         let mut call = fixture.begin(client.flavour, &client.connection, &client.principal, body.to_vec());
         assert!(matches!(call.run(&fixture.server, vouch_vfs::Patience::Any), vouch_nfs4_server::Progress::Done(Some(_))));
-        call.tells_again()
+        call.is_replay()
     };
     for body in [v41_call, v40_call] {
         assert_eq!([is_replay(&body), is_replay(&body)], [false, true]);

@@ -167,12 +167,12 @@ fn blocked_operations_resume_and_run_once() {
     let stateid = client.create("f");
     let write = Args::Write(op::WriteArgs { stateid, offset: 0, stable: op::StableHow::FileSync, data: Bytes(b"data") });
     for _ in 0..3 {
-        fixture.files.chill();
+        fixture.files.evict_caches();
         let dir = mode(0o700);
         let (status, list) = client.run_at(&["export", "f"], &[write.clone(), read(stateid, 0, 9), commit()]);
         assert_eq!(status, Status::OK, "{list:?}");
         assert!(matches!(&list[1], Results::Read(Ok(ok)) if ok.data.0 == b"data"));
-        fixture.files.chill();
+        fixture.files.evict_caches();
         assert_eq!(client.status(&["export"], &[mkdir("d", &dir), readdir(0, 1000, READDIR_ATTRS)]), Status::OK);
         assert_eq!(client.status(&["export"], &[remove("d")]), Status::OK);
     }

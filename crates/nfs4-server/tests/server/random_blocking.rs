@@ -178,7 +178,7 @@ fn attributes_of(operation: &Operation) -> Packed {
 fn replies_to(calls: &[(bool, Vec<Operation>)], seed: u64) -> Vec<Vec<u8>> {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
-    fixture.files.set_reluctance(seed);
+    fixture.files.set_random_blocking(seed);
     let mut replies = Vec::new();
     for (cached, operations) in calls {
         let body = encode_call(&mut client, operations, *cached);

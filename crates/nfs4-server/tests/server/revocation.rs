@@ -128,7 +128,7 @@ fn calls_continue_while_reload_waits_for_file_system() {
     let (release, released) = mpsc::channel::<()>();
     let released = parking_lot::Mutex::new(released);
     let release = Some(release);
-    slow.set_seeking(move |sought| {
+    slow.set_home_callback(move |sought| {
         if *sought == file && query_sent.send(()).is_ok() {
             // Blocks until the sender is dropped.
             let _ = released.lock().recv();

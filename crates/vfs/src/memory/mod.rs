@@ -89,7 +89,7 @@ struct Inner {
     /// Callback of `home`.
     seeking: Mutex<Option<Seeking>>,
     /// State of the sequence of random blocking; 0 without it.
-    reluctance: AtomicU64,
+    random_blocking: AtomicU64,
 }
 
 impl Default for MemoryFs {
@@ -109,7 +109,7 @@ impl MemoryFs {
                 state: Mutex::new(State::new()),
                 fault: Mutex::new(None),
                 seeking: Mutex::new(None),
-                reluctance: AtomicU64::new(0),
+                random_blocking: AtomicU64::new(0),
             }),
             without: None,
         }
@@ -128,7 +128,7 @@ impl MemoryFs {
 
     /// Makes `home` call this first, which may block like an unreachable mount. It must not call
     /// the file system.
-    pub fn set_seeking(&self, seeking: impl Fn(&FileId) + Send + Sync + 'static) {
+    pub fn set_home_callback(&self, seeking: impl Fn(&FileId) + Send + Sync + 'static) {
         *self.inner.seeking.lock() = Some(Arc::new(seeking));
     }
 
@@ -148,7 +148,7 @@ impl MemoryFs {
     }
 
     /// Evicts all data and directories: the next read of each would block without patience.
-    pub fn chill(&self) {
+    pub fn evict_caches(&self) {
         let mut state = self.inner.state.lock();
         for inode in state.inodes.values_mut() {
             inode.cold = true;
@@ -166,8 +166,8 @@ impl MemoryFs {
     }
 
     /// Makes every other call without patience block, by a sequence from `seed`; 0 ends it.
-    pub fn set_reluctance(&self, seed: u64) {
-        self.inner.reluctance.store(seed, Ordering::Relaxed);
+    pub fn set_random_blocking(&self, seed: u64) {
+        self.inner.random_blocking.store(seed, Ordering::Relaxed);
     }
 
     /// Sets the clock.
@@ -206,7 +206,7 @@ impl Inner {
     }
 
     fn hesitate(&self, patience: Patience) -> crate::Result<()> {
-        let before = self.reluctance.load(Ordering::Relaxed);
+        let before = self.random_blocking.load(Ordering::Relaxed);
         if before == 0 || patience == Patience::Any {
             return Ok(());
         }
@@ -215,7 +215,7 @@ impl Inner {
         word ^= word << 13;
         word ^= word >> 7;
         word ^= word << 17;
-        self.reluctance.store(word, Ordering::Relaxed);
+        self.random_blocking.store(word, Ordering::Relaxed);
         if word.count_ones().is_multiple_of(2) { Err(Error::WouldBlock) } else { Ok(()) }
     }
 

@@ -138,11 +138,11 @@ fn principal_map_has_highest_precedence() {
 #[test]
 fn principals_without_account_are_refused_or_squashed() {
     let text = "mallory@EXAMPLE.ORG !refuse\n";
-    for (unknown, known_as) in [(UnknownPrincipal::Squash, Some(7)), (UnknownPrincipal::Refuse, None)] {
+    for (unknown, internal_owner_name) in [(UnknownPrincipal::Squash, Some(7)), (UnknownPrincipal::Refuse, None)] {
         let names = names_with(GroupSource::Auto, text, unknown);
         for who in [SquashWho::Root, SquashWho::Nobody, SquashWho::All] {
             for stranger in ["bob@EXAMPLE.ORG", "ghost@PARTNER.ORG", "alice@PARTNER.ORG", "al@ELSEWHERE.ORG"] {
-                assert_eq!(uid(&names, stranger, who), known_as, "{stranger}");
+                assert_eq!(uid(&names, stranger, who), internal_owner_name, "{stranger}");
             }
             assert_eq!(uid(&names, "mallory@EXAMPLE.ORG", who), None);
         }

@@ -134,7 +134,7 @@ impl<F: Clone> State<F> {
     ///
     /// Errors: STALE_CLIENTID for ids of an earlier server instance or unconfirmed ids, EXPIRED for
     /// expired leases.
-    pub fn client_of_40(&mut self, id: ClientId, caller: Option<&Arc<str>>, now: u64) -> Result<ClientKey, Status> {
+    pub fn v40_client(&mut self, id: ClientId, caller: Option<&Arc<str>>, now: u64) -> Result<ClientKey, Status> {
         let key = self.confirmed_of_40(id)?;
         let client = &mut self.clients[key];
         if client.is_renewed_by(caller) {

@@ -47,7 +47,7 @@ impl<F: Clone> State<F> {
         let owner: Arc<[u8]> = owner.into();
         let awaited = self.grace.awaits_from(family, &owner).filter(|from| *from != Network::of(credential.address));
         if let Some(from) = awaited {
-            self.effects.push_back(StateEffect::Elsewhere { owner: owner.clone(), address: credential.address, from });
+            self.effects.push_back(StateEffect::AddressMismatch { owner: owner.clone(), address: credential.address, from });
         }
         let hasher = self.hasher;
         let client = Client {
@@ -135,7 +135,7 @@ impl<F: Clone> State<F> {
     }
 
     /// Notes the connection of a client's call.
-    pub fn called_over(&mut self, id: ClientId, connection: ConnectionId) {
+    pub fn note_connection(&mut self, id: ClientId, connection: ConnectionId) {
         if let Some(key) = self.client_by_id(id) {
             self.clients[key].connection = Some(connection);
         }

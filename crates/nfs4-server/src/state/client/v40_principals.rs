@@ -17,7 +17,7 @@ impl<F: Clone> State<F> {
     ///
     /// Errors: ACCESS if a Kerberos principal opened the file, and the caller is neither that
     /// principal nor the client's creator.
-    pub fn heard_by(&mut self, stateid: &Stateid, caller: Option<&Arc<str>>, now: u64) -> Result<(), Status> {
+    pub fn authorize_v40_stateid(&mut self, stateid: &Stateid, caller: Option<&Arc<str>>, now: u64) -> Result<(), Status> {
         let named = self.boot.key(stateid).filter(|_| !stateid.is_special());
         let Some(entry) = named.and_then(|key| self.states.get(key)) else { return Ok(()) };
         let Some(opener) = &entry.opener else { return Ok(()) };
@@ -31,20 +31,20 @@ impl<F: Clone> State<F> {
     }
 
     /// The owner's name as the client sent it.
-    pub(in crate::state) fn told_name(&self, client: ClientKey, known_as: &Arc<[u8]>) -> Arc<[u8]> {
+    pub(in crate::state) fn sent_owner_name(&self, client: ClientKey, internal_owner_name: &Arc<[u8]>) -> Arc<[u8]> {
         match self.clients[client].family() {
             Family::V40 => {
-                let before = if known_as.first() == Some(&PROVEN) { 1 + DIGEST_LEN } else { 1 };
-                known_as.get(before..).unwrap_or_default().into()
+                let before = if internal_owner_name.first() == Some(&PROVEN) { 1 + DIGEST_LEN } else { 1 };
+                internal_owner_name.get(before..).unwrap_or_default().into()
             }
-            Family::V41 => known_as.clone(),
+            Family::V41 => internal_owner_name.clone(),
         }
     }
 }
 
 /// Internal name of a 4.0 owner: the sent name plus the proven principal. Other principals with the
 /// same owner name get their own owner and sequence numbers.
-pub fn known_as(name: &[u8], caller: Option<&Arc<str>>) -> Vec<u8> {
+pub fn internal_owner_name(name: &[u8], caller: Option<&Arc<str>>) -> Vec<u8> {
     known(name, &who(caller))
 }
 

@@ -40,7 +40,7 @@ impl<F: Clone> State<F> {
 
     /// Reports the number of bytes copied. Returns false if the copy must stop: cancelled, or the
     /// client ended.
-    pub fn copy_goes_on(&mut self, key: StateKey, copied: u64) -> bool {
+    pub fn note_copied(&mut self, key: StateKey, copied: u64) -> bool {
         match self.states.get_mut(key).map(|entry| &mut entry.kind) {
             Some(Kind::Copy(copy)) => {
                 copy.copied = copied;

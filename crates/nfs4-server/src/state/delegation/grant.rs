@@ -323,7 +323,7 @@ impl<F: Clone> State<F> {
     }
 
     /// Whether a CB_GETATTR to a holder other than `by` is in progress.
-    pub fn is_asked(&self, file: &FileKey, by: Option<ClientKey>) -> bool {
+    pub fn has_pending_getattr(&self, file: &FileKey, by: Option<ClientKey>) -> bool {
         self.other_holder(file, by).is_some_and(|key| self.delegation_of(key).asked_ms.is_some())
     }
 
@@ -357,7 +357,7 @@ impl<F: Clone> State<F> {
 
     /// Checks that a stateid is a delegation whose holder keeps the access time and, with `modify`,
     /// the change time. Errors: BAD_STATEID (RFC 9754, section 5).
-    pub fn keeps_times(
+    pub fn check_times_delegation(
         &mut self,
         client: Option<ClientKey>,
         stateid: &Stateid,

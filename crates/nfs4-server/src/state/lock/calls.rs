@@ -8,7 +8,7 @@ use std::sync::Arc;
 use vouch_nfs4::{StateSeq, Stateid, Status};
 
 use crate::state::id::{ClientKey, FileKey, FileRef, OwnerKey, StateKey};
-use crate::state::limits::{SILENT_LOOKS_MAX, SILENT_RANGES_MAX};
+use crate::state::limits::{EXPIRED_SCAN_CLIENTS_MAX, EXPIRED_SCAN_RANGES_MAX};
 use crate::state::lock::range::{Mode, Range, Ranges};
 use crate::state::open::share::{READ, WRITE};
 use crate::state::owner::sequence::no_more;
@@ -147,13 +147,13 @@ impl<F: Clone> State<F> {
             // Ending a client may remove the file's state.
             let Some(file) = self.files.find(key) else { return Ok(()) };
             let (mut silent, mut after, mut looks) = (BTreeSet::new(), None, 0);
-            while silent.len() < SILENT_LOOKS_MAX
-                && looks < SILENT_RANGES_MAX
+            while silent.len() < EXPIRED_SCAN_CLIENTS_MAX
+                && looks < EXPIRED_SCAN_RANGES_MAX
                 && let Some((held, mode)) = self.files[file].locks.conflict(range, mode, owner, after)
             {
                 let client = self.states[held.lock].client;
                 if !self.is_courtesy(client) {
-                    let owner = self.told_name(client, &self.owners[held.owner].name);
+                    let owner = self.sent_owner_name(client, &self.owners[held.owner].name);
                     return Err(Denied { range: held.range, mode, client: self.clients[client].id, owner });
                 }
                 silent.insert(client);

@@ -11,7 +11,7 @@ use crate::state::client::credential::Family;
 use crate::state::effect::CallbackOp;
 use crate::state::id::{ClientKey, FileKey, FileRef};
 use crate::state::lease::timers::Timer;
-use crate::state::limits::{LOCK_INTEREST_MS, LOCK_RESERVED_MS, WAITERS_PER_CLIENT_MAX, WAITERS_PER_FILE_MAX, WAITS_FORGOTTEN_MIN};
+use crate::state::limits::{LOCK_INTEREST_MS, LOCK_RESERVED_MS, OBSOLETE_WAITS_MIN, WAITERS_PER_CLIENT_MAX, WAITERS_PER_FILE_MAX};
 use crate::state::lock::range::{Mode, Range};
 use crate::state::lock::request::Denied;
 use crate::state::quota::within_share;
@@ -52,7 +52,7 @@ impl<F: Clone> State<F> {
     /// Removes obsolete entries when they outnumber files with waits. Amortised O(1) a wait.
     fn forget_files_of_waits(&mut self, client: ClientKey) {
         let record = &mut self.clients[client];
-        if record.waits_at.len() > 2 * record.waiters + WAITS_FORGOTTEN_MIN {
+        if record.waits_at.len() > 2 * record.waiters + OBSOLETE_WAITS_MIN {
             let files = &self.files;
             let waits =
                 |file: FileRef| files.table.get(file).is_some_and(|state| state.waiters.iter().any(|waiter| waiter.client == client));
@@ -83,7 +83,7 @@ impl<F: Clone> State<F> {
         let first = waiters.find(|waiter| {
             waiter.reserved_ms.is_some_and(|until| now < until) && !waiter.is(client, owner) && waiter.collides(range, mode)
         })?;
-        let (client, owner) = (self.clients[first.client].id, self.told_name(first.client, &first.owner));
+        let (client, owner) = (self.clients[first.client].id, self.sent_owner_name(first.client, &first.owner));
         Some(Denied { range: first.range, mode: first.mode, client, owner })
     }
 

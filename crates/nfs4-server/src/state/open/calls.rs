@@ -11,7 +11,7 @@ use crate::state::client::credential::Family;
 use crate::state::delegation::record::{Granted, Touch};
 use crate::state::effect::{Loss, StateEffect};
 use crate::state::id::{ClientKey, FileKey, FileRef, StateKey};
-use crate::state::limits::SILENT_LOOKS_MAX;
+use crate::state::limits::EXPIRED_SCAN_CLIENTS_MAX;
 use crate::state::open::file_opens::Opener;
 use crate::state::open::share::{Share, ShareCounts, WRITE, reachable};
 use crate::state::owner::sequence::no_more;
@@ -84,7 +84,7 @@ impl<F: Clone> State<F> {
             // Ending a client may remove the file's state.
             let Some(file) = self.files.find(key).filter(|&file| any(self.files[file].opens.shares())) else { return true };
             let mut silent = Vec::new();
-            for client in self.files[file].opens.clients(&fits).take(SILENT_LOOKS_MAX) {
+            for client in self.files[file].opens.clients(&fits).take(EXPIRED_SCAN_CLIENTS_MAX) {
                 if Some(client) == by || !self.is_courtesy(client) {
                     return false;
                 }
@@ -319,7 +319,7 @@ impl<F: Clone> State<F> {
     pub(in crate::state) fn release(&mut self, file: F, delegation: bool, loss: Option<Loss>) {
         self.effects.push_back(match loss {
             None => StateEffect::Release(file),
-            Some(why) => StateEffect::Lost { file, delegation, why },
+            Some(why) => StateEffect::Ended { file, delegation, why },
         });
     }
 

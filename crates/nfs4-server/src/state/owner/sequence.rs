@@ -6,7 +6,7 @@ use crate::state::client::credential::Family;
 use crate::state::effect::Loss;
 use crate::state::hash::Map;
 use crate::state::id::{ClientKey, OwnerKey, StateKey};
-use crate::state::limits::{OWNER_REPLY_LEN_MAX, OWNERS_LOOK_ROUND, OWNERS_PER_CLIENT_MAX};
+use crate::state::limits::{OWNER_REPLY_LEN_MAX, OWNER_SCAN_INTERVAL, OWNERS_PER_CLIENT_MAX};
 use crate::state::quota::{Resource, within_share};
 use crate::state::slab::Ended;
 use crate::state::stateid::entry::{Kind, Owner, OwnerKind, OwnerReply, Sequencer};
@@ -93,7 +93,7 @@ impl<F: Clone> State<F> {
             return false;
         }
         record.owners_refused = record.owners_refused.wrapping_add(1);
-        if record.owners_refused % OWNERS_LOOK_ROUND != 1 {
+        if record.owners_refused % OWNER_SCAN_INTERVAL != 1 {
             return false;
         }
         let record = &self.clients[client];

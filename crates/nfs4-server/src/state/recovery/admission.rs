@@ -84,14 +84,14 @@ impl<F: Clone> State<F> {
     pub(in crate::state) fn end_grace(&mut self) {
         if self.grace.until_ms.take().is_some() {
             self.grace.waiting = Map::with_hasher(self.hasher);
-            self.record_those_from_elsewhere();
+            self.record_moved_clients();
             self.effects.push_back(StateEffect::GraceEnded);
         }
     }
 
     /// Writes records of clients that came from another address. During grace the old records were
     /// kept. O(n) in clients, once.
-    fn record_those_from_elsewhere(&mut self) {
+    fn record_moved_clients(&mut self) {
         let done = |client: &Client| client.elsewhere && client.v41().is_some_and(|v41| v41.reclaim_complete);
         let keys: Vec<ClientKey> = self.clients.iter().filter(|(_, client)| done(client)).map(|(key, _)| key).collect();
         keys.into_iter().for_each(|key| self.record(key, false));

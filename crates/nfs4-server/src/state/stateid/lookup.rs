@@ -32,7 +32,7 @@ pub enum IoGrant<F> {
 
 impl<F: Clone> State<F> {
     /// Checks a stateid for I/O on a file. `client`: that of the session in 4.1; none in 4.0, where
-    /// the stateid renews the lease (or [`State::heard_by`]). O(1), no allocation.
+    /// the stateid renews the lease (or [`State::authorize_v40_stateid`]). O(1), no allocation.
     #[inline]
     pub fn io(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, io: Io, now: u64) -> Result<IoGrant<F>, Status> {
         if stateid.is_special() {
@@ -121,7 +121,7 @@ impl<F: Clone> State<F> {
     }
 
     /// State of this file and client by stateid. In 4.0 this renews the client's lease, except for
-    /// opens of a proven principal: those need [`State::heard_by`].
+    /// opens of a proven principal: those need [`State::authorize_v40_stateid`].
     #[inline]
     pub(in crate::state) fn resolve(
         &mut self,

@@ -163,7 +163,7 @@ fn delegation_not_returned_within_lease_is_revoked() {
     fixture.state.take_effects();
     fixture.advance(1);
     let is_revoked_loss =
-        |effect: &StateEffect<Handle>| matches!(effect, StateEffect::Lost { delegation: true, why: Loss::NotReturned, .. });
+        |effect: &StateEffect<Handle>| matches!(effect, StateEffect::Ended { delegation: true, why: Loss::NotReturned, .. });
     assert_eq!(fixture.state.take_effects().iter().filter(|effect| is_revoked_loss(effect)).count(), 1);
     fixture.renew_lease(&mut b).unwrap();
     assert!(fixture.open(&b, 1, 2, 0).is_ok());
@@ -206,7 +206,7 @@ fn cb_getattr_asks_holder_for_size_and_change() {
     let query_holder = |fixture: &mut Fixture, by: &Peer, now| fixture.state.delegated_attributes(&file(1), Some(by.client), false, now);
     assert_eq!(query_holder(&mut fixture, &a, 0), Ok(Holder::None));
     assert_eq!(query_holder(&mut fixture, &b, 0), Ok(Holder::Pending(0)));
-    assert!(fixture.state.is_asked(&file(1), Some(b.client)));
+    assert!(fixture.state.has_pending_getattr(&file(1), Some(b.client)));
     // CB_GETATTR is sent only once.
     assert_eq!(query_holder(&mut fixture, &b, 5), Ok(Holder::Pending(0)));
     let callbacks = fixture.callbacks();
@@ -215,7 +215,7 @@ fn cb_getattr_asks_holder_for_size_and_change() {
     let answer = CallbackAnswer::Answered { sequence: Status::OK, highest_slot: None, status: Status::OK, attributes: Some(reported) };
     fixture.state.callback_done(callbacks[0].id, answer, 0);
     assert_eq!(query_holder(&mut fixture, &b, 10), Ok(Holder::Reported(reported)));
-    assert!(!fixture.state.is_asked(&file(1), Some(b.client)));
+    assert!(!fixture.state.has_pending_getattr(&file(1), Some(b.client)));
     // A delegation without timestamps does not answer for times.
     assert_eq!(fixture.state.delegated_attributes(&file(1), Some(b.client), true, 10), Ok(Holder::None));
     // A later query asks again. If the holder fails, the server recalls the delegation.
@@ -275,7 +275,7 @@ fn timestamp_delegation_lets_only_its_holder_set_times() {
     let Granted::Write(delegation) = opened.delegation else { panic!("{opened:?}") };
     assert!(opened.extra.times);
     let check_keeps_times =
-        |fixture: &mut Fixture, peer: &Peer, stateid| fixture.state.keeps_times(Some(peer.client), stateid, &file(1), true, 0);
+        |fixture: &mut Fixture, peer: &Peer, stateid| fixture.state.check_times_delegation(Some(peer.client), stateid, &file(1), true, 0);
     assert_eq!(check_keeps_times(&mut fixture, &a, &delegation), Ok(()));
     assert_eq!(check_keeps_times(&mut fixture, &b, &delegation), Err(Status::BAD_STATEID));
     assert_eq!(check_keeps_times(&mut fixture, &a, &opened.stateid), Err(Status::BAD_STATEID));
@@ -283,7 +283,7 @@ fn timestamp_delegation_lets_only_its_holder_set_times() {
     assert!(matches!(fixture.callbacks()[0].op, CallbackOp::Getattr { times: true, .. }));
     // A delegation without timestamps.
     let plain = write_delegation(&mut fixture, &a, 2);
-    assert_eq!(fixture.state.keeps_times(Some(a.client), &plain, &file(2), true, 0), Err(Status::BAD_STATEID));
+    assert_eq!(fixture.state.check_times_delegation(Some(a.client), &plain, &file(2), true, 0), Err(Status::BAD_STATEID));
 }
 
 #[test]

@@ -25,7 +25,7 @@ impl Store {
                 }
                 StateEffect::Forget { key } => self.records.retain(|(other, _)| *other != key),
                 StateEffect::GraceEnded => self.records.retain(|(key, _)| self.written_this_boot.contains(key)),
-                StateEffect::Elsewhere { .. } | StateEffect::Callback(_) | StateEffect::Release(_) | StateEffect::Lost { .. } => {}
+                StateEffect::AddressMismatch { .. } | StateEffect::Callback(_) | StateEffect::Release(_) | StateEffect::Ended { .. } => {}
             }
         }
     }
@@ -283,11 +283,11 @@ fn grace_waits_for_v40_kerberos_client() {
     let machine = Credential { flavour: Flavour::Krb5, ..sys(&host) };
     let (id, confirm) = fixture.state.set_client(&owner(1), Callback40::unknown(), machine, 0).unwrap();
     fixture.state.confirm_client(id, confirm, machine, 0).unwrap();
-    let client = fixture.state.client_of_40(id, None, 0).unwrap();
+    let client = fixture.state.v40_client(id, None, 0).unwrap();
     assert!(fixture.state.in_grace() && fixture.state.admit_reclaim(client).is_ok());
     // The client has no state yet, but its reclaim right protects its name.
     assert!(fixture.state.set_client(&owner(2), Callback40::unknown(), sys(&root), 0).is_err());
-    assert!(fixture.state.client_of_40(id, None, 0).is_ok());
+    assert!(fixture.state.v40_client(id, None, 0).is_ok());
 }
 
 fn sys_from(last: u8, principal: &Principal) -> Credential<'_> {
@@ -321,7 +321,8 @@ fn auth_sys_client_reclaims_only_from_its_address() {
         assert_eq!(fixture.open(&stranger, 2, 1, 0), Err(Status::GRACE));
         assert!(fixture.state.in_grace(), "the client has not returned");
         let reports = fixture.state.take_effects();
-        let reports = reports.iter().filter(|effect| matches!(effect, StateEffect::Elsewhere { owner, .. } if **owner == *b"a")).count();
+        let reports =
+            reports.iter().filter(|effect| matches!(effect, StateEffect::AddressMismatch { owner, .. } if **owner == *b"a")).count();
         assert_eq!(reports, 1);
         if boot == 2 {
             fixture.state.destroy_session(&stranger.session, stranger.connection, sys_from(2, &root)).unwrap();
@@ -393,7 +394,7 @@ fn v40_client_reclaims_only_from_its_address() {
     let register_v40 = |fixture: &mut Fixture, last: u8| {
         let (id, confirm) = fixture.state.set_client(&owner, Callback40::unknown(), sys_from(last, &root), 0)?;
         fixture.state.confirm_client(id, confirm, sys_from(last, &root), 0).map_err(SetClientError::Status)?;
-        Ok::<_, SetClientError>(fixture.state.client_of_40(id, None, 0).unwrap())
+        Ok::<_, SetClientError>(fixture.state.v40_client(id, None, 0).unwrap())
     };
     let stranger = register_v40(&mut fixture, 2).unwrap();
     assert_eq!(fixture.state.admit_reclaim(stranger), Err(Status::RECLAIM_BAD));
@@ -459,7 +460,7 @@ fn setclientid_confirm_updates_recorded_address() {
     let register_v40 = |fixture: &mut Fixture, last: u8| {
         let (id, confirm) = fixture.state.set_client(&owner, Callback40::unknown(), sys_from(last, &root), 0).unwrap();
         fixture.state.confirm_client(id, confirm, sys_from(last, &root), 0).unwrap();
-        fixture.state.client_of_40(id, None, 0).unwrap()
+        fixture.state.v40_client(id, None, 0).unwrap()
     };
     let client = register_v40(&mut fixture, 1);
     fixture.state.record(client, false);

@@ -338,7 +338,7 @@ fn lock_cost_does_not_grow_with_owners() {
 fn locks_of_many_silent_clients_give_way_at_once() {
     // Section 8.4.
     let mut fixture = Fixture::new();
-    const SILENT: usize = limits::SILENT_LOOKS_MAX * 2 + 1;
+    const SILENT: usize = limits::EXPIRED_SCAN_CLIENTS_MAX * 2 + 1;
     let names: Vec<String> = (0..SILENT).map(|at| format!("silent {at}")).collect();
     for name in &names {
         let peer = super::quota::peer_from(&mut fixture, address(1), name).unwrap();
@@ -362,7 +362,7 @@ fn refused_lock_takes_nothing_from_silent_client() {
     let mut fixture = Fixture::new();
     let (silent, mut live) = (fixture.peer("silent"), fixture.peer("live"));
     let [open, open_live] = [&silent, &live].map(|peer| fixture.open(peer, 1, 3, 0).unwrap());
-    let (count, behind) = (limits::SILENT_LOOKS_MAX as u64 * 4, 1_000_000);
+    let (count, behind) = (limits::EXPIRED_SCAN_CLIENTS_MAX as u64 * 4, 1_000_000);
     for at in 0..count {
         fixture.lock(&silent, &open, "x", 1, (at * 2, 1), Mode::Exclusive).unwrap();
     }

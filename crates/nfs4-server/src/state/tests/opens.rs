@@ -95,7 +95,7 @@ fn open_with_locks_is_not_closed() {
 fn take_ended(fixture: &mut Fixture) -> Vec<(bool, Loss)> {
     let effects = fixture.state.take_effects();
     let ended = effects.iter().filter_map(|effect| match effect {
-        StateEffect::Lost { delegation, why, .. } => Some((*delegation, *why)),
+        StateEffect::Ended { delegation, why, .. } => Some((*delegation, *why)),
         _ => None,
     });
     ended.collect()
@@ -274,7 +274,7 @@ fn commit_check_examines_few_opens() {
         fixture.open_as(&a, &number.to_string(), 1, share(2, 0), Claim::New, Want::No).unwrap();
     }
     assert_eq!(visited(&fixture, Some(b.client)), 0);
-    assert!(visited(&fixture, Some(a.client)) <= limits::OPENER_LOOKS_MAX && visited(&fixture, None) <= limits::OPENER_LOOKS_MAX);
+    assert!(visited(&fixture, Some(a.client)) <= limits::OPENER_SCAN_MAX && visited(&fixture, None) <= limits::OPENER_SCAN_MAX);
     fixture.open(&b, 1, 2, 0).unwrap();
     assert!(fixture.state.open_to_write(Some(b.client), &file(1), |_| true).is_some() && fixture.state.writes_to(b.client, &file(1)));
     assert!(fixture.state.open_to_write(Some(b.client), &file(1 + OTHER_EXPORT), |_| true).is_none(), "not open through the other export");
@@ -305,11 +305,11 @@ fn copies_report_progress_and_are_cancelled() {
     let mut fixture = Fixture::new();
     let peer = fixture.peer("a");
     let (key, stateid) = fixture.state.copy_begin(peer.client, &file(1), TERMS).unwrap();
-    assert!(fixture.state.copy_goes_on(key, 10));
+    assert!(fixture.state.note_copied(key, 10));
     let progress = fixture.state.copy_status(peer.client, &stateid, &file(1), 0).unwrap();
     assert_eq!(progress, CopyProgress { copied: 10, end: None });
     fixture.state.copy_cancel(peer.client, &stateid, &file(1), 0).unwrap();
-    assert!(!fixture.state.copy_goes_on(key, 20));
+    assert!(!fixture.state.note_copied(key, 20));
     let (key, stateid) = fixture.state.copy_begin(peer.client, &file(1), TERMS).unwrap();
     fixture.state.copy_done(key, vouch_nfs4::cb::OffloadInfo::Failed(Status::NOSPC, 5), 0);
     let progress = fixture.state.copy_status(peer.client, &stateid, &file(1), 0).unwrap();

@@ -30,7 +30,7 @@ fn v40_client_from(fixture: &mut Fixture, last: u8, name: &'static str) -> Peer 
     let credential = Credential { address: [127, 0, 0, last].into(), ..sys(&user) };
     let (id, confirm) = fixture.state.set_client(&owner, callback(9), credential, fixture.now).unwrap();
     fixture.state.confirm_client(id, confirm, credential, fixture.now).unwrap();
-    let client = fixture.state.client_of_40(id, None, fixture.now).unwrap();
+    let client = fixture.state.v40_client(id, None, fixture.now).unwrap();
     Peer { client, id, session: SessionId([0; 16]), connection: ConnectionId(0), seq: SlotSeq(0) }
 }
 
@@ -89,7 +89,7 @@ fn setclientid_confirm_requires_the_given_verifier() {
     // Sections 16.33.5 and 16.34.5.
     let mut fixture = Fixture::new();
     let (id, confirm) = setclientid(&mut fixture, "a", 1, 0).unwrap();
-    assert_eq!(fixture.state.client_of_40(id, None, 0), Err(Status::STALE_CLIENTID));
+    assert_eq!(fixture.state.v40_client(id, None, 0), Err(Status::STALE_CLIENTID));
     assert_eq!(fixture.state.confirm_client(id, Verifier([0; 8]), sys(&user(0)), 0), Err(Status::STALE_CLIENTID));
     assert_eq!(fixture.state.confirm_client(id, confirm, sys(&user(5)), 0), Err(Status::CLID_INUSE));
     // A retry replaces the unconfirmed record.
@@ -191,7 +191,7 @@ fn lock_owner_has_its_own_seqid_and_is_released() {
     let peer = v40_client(&mut fixture, "a");
     let stateid = confirmed_open(&mut fixture, &peer);
     let third = fixture.state.owner_turn_by_state(&stateid, OwnerSeq(3), 0).unwrap();
-    let name = known_as(b"l", None);
+    let name = internal_owner_name(b"l", None);
     let by = LockBy::New { open: &stateid, owner: &name, seq: OwnerSeq(50) };
     let range = Range::new(0, 10).unwrap();
     let call = LockCall { client: None, file: file(1), by, range, mode: Mode::Exclusive, wait: true, reclaim: false };
@@ -304,7 +304,7 @@ fn idle_owner_scan_is_rate_limited() {
     while fixture.state.owner_turn(peer.client, OwnerKind::Open, b"one more", OwnerSeq(1)).is_err() {
         refused += 1;
     }
-    assert_eq!(refused, limits::OWNERS_LOOK_ROUND - 1);
+    assert_eq!(refused, limits::OWNER_SCAN_INTERVAL - 1);
 }
 
 #[test]
@@ -326,7 +326,7 @@ pub(super) fn kerberos_client(fixture: &mut Fixture) -> Peer {
     let machine = gss("host/a@R");
     let (id, confirm) = fixture.state.set_client(&owner, callback(9), krb5p(&machine), fixture.now).unwrap();
     fixture.state.confirm_client(id, confirm, krb5p(&machine), fixture.now).unwrap();
-    let client = fixture.state.client_of_40(id, None, fixture.now).unwrap();
+    let client = fixture.state.v40_client(id, None, fixture.now).unwrap();
     Peer { client, id, session: SessionId([0; 16]), connection: ConnectionId(0), seq: SlotSeq(0) }
 }
 

@@ -5,7 +5,7 @@ use super::*;
 use crate::state::limits;
 
 fn check_caller(fixture: &mut Fixture, stateid: &Stateid, caller: Option<&str>) -> Result<(), Status> {
-    fixture.state.heard_by(stateid, caller.map(Arc::from).as_ref(), fixture.now)
+    fixture.state.authorize_v40_stateid(stateid, caller.map(Arc::from).as_ref(), fixture.now)
 }
 
 fn silent_ms(fixture: &Fixture) -> u64 {
@@ -35,15 +35,15 @@ fn kerberos_open_is_used_only_by_user_and_machine() {
 
 #[test]
 fn owner_names_of_different_principals_never_collide() {
-    let names = [None, Some("alice@R"), Some("mallory@R")].map(|caller| known_as(b"l", caller.map(Arc::from).as_ref()));
+    let names = [None, Some("alice@R"), Some("mallory@R")].map(|caller| internal_owner_name(b"l", caller.map(Arc::from).as_ref()));
     assert!(names[0] != names[1] && names[0] != names[2] && names[1] != names[2]);
     // A name that imitates another owner's internal name gets a different one.
-    assert_ne!(known_as(&names[1], None), names[1]);
-    assert_ne!(known_as(&names[1][1..], Some(&"mallory@R".into())), names[1]);
+    assert_ne!(internal_owner_name(&names[1], None), names[1]);
+    assert_ne!(internal_owner_name(&names[1][1..], Some(&"mallory@R".into())), names[1]);
     let mut fixture = Fixture::new();
     let peer = kerberos_client(&mut fixture);
     for known in names {
-        assert_eq!(&*fixture.state.told_name(peer.client, &known.into()), b"l");
+        assert_eq!(&*fixture.state.sent_owner_name(peer.client, &known.into()), b"l");
     }
 }
 
@@ -55,7 +55,7 @@ fn client_id_of_other_user_renews_no_lease() {
     let id = fixture.state.status(fixture.now).clients[0].id;
     fixture.advance(1000);
     for (caller, silent) in [(Some("mallory@R"), 1000), (None, 1000), (Some("alice@R"), 0)] {
-        assert_eq!(fixture.state.client_of_40(id, caller.map(Arc::from).as_ref(), fixture.now), Ok(peer.client));
+        assert_eq!(fixture.state.v40_client(id, caller.map(Arc::from).as_ref(), fixture.now), Ok(peer.client));
         assert_eq!(silent_ms(&fixture), silent, "{caller:?}");
     }
 }
@@ -104,7 +104,7 @@ fn idle_owners_of_other_principal_are_evicted() {
     let peer = kerberos_client(&mut fixture);
     let open = open_by(&mut fixture, &peer, "alice owner", Some("alice@R"));
     for number in 1..limits::OWNERS_PER_CLIENT_MAX as u32 {
-        let name = known_as(&number.to_be_bytes(), Some(&"mallory@R".into()));
+        let name = internal_owner_name(&number.to_be_bytes(), Some(&"mallory@R".into()));
         let turn = fixture.state.owner_turn(peer.client, OwnerKind::Open, &name, vouch_nfs4::OwnerSeq(1)).unwrap();
         finish_owner_call(&mut fixture, turn, Status::OK, 18);
     }
