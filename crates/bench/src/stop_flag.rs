@@ -17,7 +17,7 @@ impl StopFlag {
         self.requested.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the holder has to stop. Never true for [`StopFlag::for_cleanup`].
+    /// Whether the holder has to stop. Never true for the flag that cleanup holds.
     pub fn is_set(&self) -> bool {
         !self.cleanup && self.must_hurry()
     }

@@ -30,7 +30,7 @@ mod op;
 mod pseudo_fs;
 mod request;
 mod server;
-pub mod state;
+mod state;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod time;
@@ -53,7 +53,7 @@ pub use request::{Reply, Request};
 pub use server::export_change::Replaced;
 pub use server::status::{ClientReport, ErrorReport, StatusReport};
 pub use server::{Server, Tick};
-pub use state::Loss;
+pub use state::{ClientPrincipal, Family, Loss, Network, RecoveryRecord};
 pub use time::Now;
 
 pub(crate) use files::open_handle::OpenHandle;

@@ -187,12 +187,15 @@ impl Server {
 
     /// The status report. O(n) in all state, under its lock.
     pub fn status(&self, now: Now) -> StatusReport {
-        let status = self.state.lock().status(now.mono_ms);
+        let (status, grace_left_ms) = {
+            let state = self.state.lock();
+            (state.status(now.mono_ms), state.grace_left_ms(now.mono_ms))
+        };
         let mut report = {
             let peers = self.peers.lock();
             status::of_state(&status, |id| peers.get(&id).copied())
         };
-        report.grace_left_ms = status.grace_left_ms;
+        report.grace_left_ms = grace_left_ms;
         report.recent_errors = self.errors.lock().iter().cloned().collect();
         report
     }

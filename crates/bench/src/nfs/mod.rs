@@ -1,5 +1,5 @@
-//! Load on an NFSv4.1 server from user space: sessions ([`Session`]), sources of calls
-//! ([`CallSource`]), and the server under one flavour as a subject ([`NfsSubject`]).
+//! Load on an NFSv4.1 server from user space: sessions, sources of calls, and the server under one
+//! flavour as a subject ([`NfsSubject`]).
 
 mod file_operations;
 mod large_file;

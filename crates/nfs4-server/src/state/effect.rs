@@ -12,7 +12,7 @@ use crate::{CallbackContext, CallbackId, CallbackTo};
 
 /// Side effect to carry out after the lock is released, in order.
 #[derive(Debug)]
-pub enum StateEffect<F> {
+pub(crate) enum StateEffect<F> {
     /// Encode and send this callback, then call `State::callback_done` exactly once.
     Callback(Box<OutgoingCallback>),
     /// Write this record durably before sending any reply to a call that came at or after the call
@@ -70,7 +70,7 @@ pub enum Loss {
 
 /// Credential of callbacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CallbackCredential {
+pub(crate) enum CallbackCredential {
     /// AUTH_NONE.
     None,
     /// AUTH_SYS with values that the client chose.
@@ -88,7 +88,7 @@ pub enum CallbackCredential {
 
 /// Arguments of CB_SEQUENCE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallbackSequence {
+pub(crate) struct CallbackSequence {
     /// Session.
     pub session: SessionId,
     /// Sequence number of the slot.
@@ -101,7 +101,7 @@ pub struct CallbackSequence {
 
 /// A callback to encode and send.
 #[derive(Clone, Debug)]
-pub struct OutgoingCallback {
+pub(crate) struct OutgoingCallback {
     /// Id for `State::callback_done`.
     pub id: CallbackId,
     /// Destination.
@@ -124,7 +124,7 @@ pub struct OutgoingCallback {
 
 /// Operation of a callback.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CallbackOp {
+pub(crate) enum CallbackOp {
     /// CB_NULL without CB_COMPOUND: tests the path (4.0).
     Null,
     /// CB_RECALL of a delegation.
@@ -168,7 +168,7 @@ pub enum CallbackOp {
 
 /// Result of a callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallbackAnswer {
+pub(crate) enum CallbackAnswer {
     /// No answer, or no valid CB_COMPOUND reply.
     Unreachable,
     /// Not sent: the RPCSEC_GSS context has ended.
@@ -188,7 +188,7 @@ pub enum CallbackAnswer {
 
 /// Attributes from the holder of a write delegation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HolderAttributes {
+pub(crate) struct HolderAttributes {
     /// Size.
     pub size: u64,
     /// Change attribute.

@@ -15,7 +15,7 @@ use crate::{ConnectionId, ExportId};
 
 /// State that a client holds through an export: an open with its locks, a delegation, or a copy.
 #[derive(Clone, Copy, Debug)]
-pub struct Holding {
+pub(crate) struct Holding {
     key: StateKey,
     /// Client.
     pub client: ClientKey,
@@ -27,18 +27,18 @@ pub struct Holding {
 
 impl Holding {
     /// Export that granted the state.
-    pub fn export(&self) -> ExportId {
+    pub(crate) fn export(&self) -> ExportId {
         self.file.export
     }
 }
 
 /// Slots of the state table in one listing.
-pub const HOLDINGS_AT_ONCE: usize = 1024;
+pub(crate) const HOLDINGS_AT_ONCE: usize = 1024;
 
 impl<F: Clone> State<F> {
     /// Lists the state in [`HOLDINGS_AT_ONCE`] table slots from this one; none past the end. Later
     /// additions to a slot are not reported.
-    pub fn holdings(&self, from: usize) -> Option<Vec<Holding>> {
+    pub(crate) fn holdings(&self, from: usize) -> Option<Vec<Holding>> {
         let part = self.states.part(from, HOLDINGS_AT_ONCE)?;
         Some(
             part.filter_map(|(key, entry)| Some(Holding { key, client: entry.client, file: *entry.held()?, terms: entry.terms })).collect(),
@@ -47,7 +47,7 @@ impl<F: Clone> State<F> {
 
     /// Addresses of a client: one for each connection, or its last known address with port 0. O(n)
     /// in its connections.
-    pub fn peers_of(&self, key: ClientKey, peer: impl Fn(ConnectionId) -> Option<SocketAddr>) -> Vec<SocketAddr> {
+    pub(crate) fn peers_of(&self, key: ClientKey, peer: impl Fn(ConnectionId) -> Option<SocketAddr>) -> Vec<SocketAddr> {
         let client = &self.clients[key];
         let sessions = client.v41().into_iter().flat_map(|v41| &v41.sessions);
         let bound = sessions.flat_map(|&session| self.sessions[session].connections.iter().map(|bound| bound.connection));
@@ -57,7 +57,7 @@ impl<F: Clone> State<F> {
 
     /// Cancels lock waits of these clients on these files and exports. Call this for all holdings
     /// before ending any, so that freed locks go to other clients.
-    pub fn end_waits(&mut self, lost: &[Holding], now: u64) {
+    pub(crate) fn end_waits(&mut self, lost: &[Holding], now: u64) {
         self.latest_ms = now;
         for held in lost {
             let Some(file) = self.states.get(held.key).map(|entry| entry.file) else { continue };
@@ -74,7 +74,7 @@ impl<F: Clone> State<F> {
 
     /// Ends these holdings, except those that ended or were granted on new terms meanwhile. Returns
     /// the number. The clients stay.
-    pub fn end_holdings(&mut self, lost: &[Holding], now: u64) -> usize {
+    pub(crate) fn end_holdings(&mut self, lost: &[Holding], now: u64) -> usize {
         self.latest_ms = now;
         let mut ended = 0;
         for held in lost {

@@ -11,13 +11,13 @@ use crate::ExportId;
 
 slab_key! {
     /// Key of a client record.
-    pub struct ClientKey;
+    pub(crate) struct ClientKey;
     /// Key of a session.
-    pub struct SessionKey;
+    pub(crate) struct SessionKey;
     /// Key of an open, a lock state, a delegation or a copy.
-    pub struct StateKey;
+    pub(crate) struct StateKey;
     /// Key of an open owner or a lock owner.
-    pub struct OwnerKey;
+    pub(crate) struct OwnerKey;
     /// Key of a file with state.
     pub(super) struct FileRef;
     pub(super) struct CallbackKey;
@@ -26,7 +26,7 @@ slab_key! {
 /// A file and the export that reached it. Equality ignores the export: opens and locks conflict
 /// across exports.
 #[derive(Clone, Copy, Debug)]
-pub struct FileKey {
+pub(crate) struct FileKey {
     /// Export of the filehandle, which decides the rights.
     pub export: ExportId,
     /// File id in that export.
@@ -36,7 +36,7 @@ pub struct FileKey {
 
 impl FileKey {
     /// The file of this export in its home file system.
-    pub fn new(export: ExportId, file: FileId, home: Home) -> Self {
+    pub(crate) fn new(export: ExportId, file: FileId, home: Home) -> Self {
         FileKey { export, file, home }
     }
 

@@ -24,7 +24,7 @@
 //! | LOCK, LOCKT, LOCKU, RELEASE_LOCKOWNER | [`State::lock`], [`State::test_lock`], [`State::unlock`], [`State::release_lock_owner`] |
 //! | SETATTR, REMOVE, RENAME, LINK, WRITE without open | [`State::touch`]: recalls what conflicts |
 //! | GETATTR of size, change or times | [`State::delegated_attributes`] |
-//! | DELEGRETURN, DELEGPURGE, WANT_DELEGATION | [`State::return_delegation`], [`State::purge_delegations`], [`State::want_delegation`] |
+//! | DELEGRETURN, DELEGPURGE | [`State::return_delegation`], [`State::purge_delegations`] |
 //! | TEST_STATEID, FREE_STATEID | [`State::test_stateid`], [`State::free_stateid`] |
 //! | COPY, OFFLOAD_STATUS, OFFLOAD_CANCEL | [`State::copy_begin`] …, [`State::copy_status`], [`State::copy_cancel`] |
 //! | any operation under SP4_MACH_CRED | [`State::enforce`], [`State::machine_operations`] |
@@ -55,25 +55,25 @@ mod tables;
 mod tests;
 
 pub use crate::access::network::Network;
-pub use client::credential::{Credential, Family};
-pub use client::exchange_id::Introduced;
+pub(crate) use client::credential::Credential;
+pub use client::credential::Family;
 pub use client::principal::ClientPrincipal;
-pub use client::record::Callback40;
-pub use client::setclientid::SetClientError;
-pub use client::v40_principals::internal_owner_name;
-pub use copy::record::CopyProgress;
-pub use delegation::record::{Granted, Holder, Touch, Want};
-pub use effect::{CallbackAnswer, CallbackCredential, CallbackOp, CallbackSequence, HolderAttributes, Loss, OutgoingCallback, StateEffect};
-pub use export_end::{HOLDINGS_AT_ONCE, Holding};
-pub use id::{ClientKey, FileKey, OwnerKey, SessionKey, StateKey};
-pub use lock::range::{Mode, Range};
-pub use lock::request::{Denied, LockBy, LockCall, LockError};
-pub use open::request::{Claim, Extra, OpenCall, OpenPlan, Opened};
-pub use open::share::Share;
-pub use owner::sequence::{OwnerToken, OwnerTurn};
+pub(crate) use client::record::Callback40;
+pub(crate) use client::setclientid::SetClientError;
+pub(crate) use client::v40_principals::internal_owner_name;
+pub(crate) use delegation::record::{Granted, Holder, Touch, Want};
+pub use effect::Loss;
+pub(crate) use effect::{CallbackAnswer, CallbackCredential, CallbackOp, HolderAttributes, OutgoingCallback, StateEffect};
+pub(crate) use export_end::{HOLDINGS_AT_ONCE, Holding};
+pub(crate) use id::{ClientKey, FileKey, OwnerKey, StateKey};
+pub(crate) use lock::range::{Mode, Range};
+pub(crate) use lock::request::{Denied, LockBy, LockCall, LockError};
+pub(crate) use open::request::{Claim, Extra, OpenCall, Opened};
+pub(crate) use open::share::Share;
+pub(crate) use owner::sequence::{OwnerToken, OwnerTurn};
 pub use recovery::record::RecoveryRecord;
-pub use report::{ClientStatus, DelegationStatus, LockStatus, OpenStatus, SessionStatus, StateStatus, Totals};
-pub use session::record::{SequenceCall, Sequenced, Turn};
-pub use stateid::entry::{OwnerKind, OwnerReply, Terms};
-pub use stateid::lookup::{Io, IoGrant};
-pub use tables::{DelegationPolicy, State, StateConfig};
+pub(crate) use report::{StateStatus, Totals};
+pub(crate) use session::record::{SequenceCall, Sequenced, Turn};
+pub(crate) use stateid::entry::{OwnerKind, OwnerReply, Terms};
+pub(crate) use stateid::lookup::{Io, IoGrant};
+pub(crate) use tables::{DelegationPolicy, State, StateConfig};

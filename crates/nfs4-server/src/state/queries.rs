@@ -17,13 +17,13 @@ use crate::state::stateid::entry::{Entry, Kind, OwnerKind};
 impl<F: Clone> State<F> {
     /// Whether a client may open or create files now, apart from reclaims. Checked before a file is
     /// created (RFC 8881, section 8.4.2).
-    pub fn admits(&mut self, client: ClientKey, _now: u64) -> Result<(), Status> {
+    pub(crate) fn admits(&mut self, client: ClientKey, _now: u64) -> Result<(), Status> {
         self.client(client)?;
         self.admit_new(client)
     }
 
     /// Whether there is room for an open of a file to be created. [`State::open`] checks again.
-    pub fn has_room_to_open(&mut self, client: ClientKey, owner: &[u8], opener: Option<&Arc<str>>, now: u64) -> Result<(), Status> {
+    pub(crate) fn has_room_to_open(&mut self, client: ClientKey, owner: &[u8], opener: Option<&Arc<str>>, now: u64) -> Result<(), Status> {
         self.latest_ms = self.latest_ms.max(now);
         let family = self.client(client)?.family();
         let room = self.room_for_one_open(client, opener)
@@ -32,19 +32,19 @@ impl<F: Clone> State<F> {
     }
 
     /// Whether the file has any state.
-    pub fn has_state(&self, file: &FileKey) -> bool {
+    pub(crate) fn has_state(&self, file: &FileKey) -> bool {
         self.files.find(file).is_some()
     }
 
     /// Whether a stateid names state of this client and file, in force or not.
-    pub fn holds(&self, client: ClientKey, stateid: &Stateid, file: &FileKey) -> bool {
+    pub(crate) fn holds(&self, client: ClientKey, stateid: &Stateid, file: &FileKey) -> bool {
         let entry = self.boot.key(stateid).filter(|_| !stateid.is_special()).and_then(|key| self.states.get(key));
         entry.is_some_and(|entry| entry.client == client && entry.export == file.export && self.files.find(file) == Some(entry.file))
     }
 
     /// Whether this client has the file open for writing or holds a write delegation. O(log n) in
     /// opens of the file.
-    pub fn writes_to(&self, client: ClientKey, file: &FileKey) -> bool {
+    pub(crate) fn writes_to(&self, client: ClientKey, file: &FileKey) -> bool {
         let Some(state) = self.files.find(file) else { return false };
         let mut opens = self.files[state].opens.of(client, file.export, Share::writes);
         opens.next().is_some() || self.write_delegation(state).is_some_and(|key| self.is_of(key, Some(client), file))
@@ -53,7 +53,7 @@ impl<F: Clone> State<F> {
     /// An open for writing or write delegation of this client, file and export for which `fits`
     /// holds. In 4.0, where the client is unknown, of any client. Checks a bounded number; a caller
     /// without a match must prove its rights otherwise.
-    pub fn open_to_write(&self, client: Option<ClientKey>, file: &FileKey, mut fits: impl FnMut(&F) -> bool) -> Option<F> {
+    pub(crate) fn open_to_write(&self, client: Option<ClientKey>, file: &FileKey, mut fits: impl FnMut(&F) -> bool) -> Option<F> {
         let state = self.files.find(file)?;
         let opens = &self.files[state].opens;
         let own = client.into_iter().flat_map(|client| opens.of(client, file.export, Share::writes));
@@ -73,7 +73,7 @@ impl<F: Clone> State<F> {
     }
 
     /// An open file of this file, preferably writable. O(log n) in opens of the file.
-    pub fn any_open(&self, file: &FileKey) -> Option<F> {
+    pub(crate) fn any_open(&self, file: &FileKey) -> Option<F> {
         let opens = &self.files[self.files.find(file)?].opens;
         // Without writers, any open will do.
         let wanted = opens.shares().writes();

@@ -1,29 +1,19 @@
-//! Status report: clients, sessions, opens, locks and delegations as plain values.
+//! Status report: clients and totals as plain values.
 
-use vouch_nfs4::{ClientId, SessionId, Stateid};
+use vouch_nfs4::ClientId;
 
-use super::id::FileKey;
 use super::limits::REPORT_ROWS_MAX;
 use super::tables::State;
-use crate::state::client::credential::Family;
+use crate::ConnectionId;
 use crate::state::client::record::{Dialect, Lease};
-use crate::state::lock::range::Mode;
-use crate::state::stateid::entry::Kind;
-use crate::{ConnectionId, Principal};
 
 /// Status of a client.
 #[derive(Clone, Debug)]
-pub struct ClientStatus {
+pub(crate) struct ClientStatus {
     /// Client id.
     pub id: ClientId,
     /// Client name.
     pub owner: Vec<u8>,
-    /// Family.
-    pub family: Family,
-    /// Principal.
-    pub principal: Principal,
-    /// Whether the client is confirmed.
-    pub confirmed: bool,
     /// Implementation name from EXCHANGE_ID.
     pub implementation: Option<String>,
     /// Whether the lease has expired.
@@ -46,87 +36,13 @@ pub struct ClientStatus {
     pub callbacks: bool,
 }
 
-/// Status of a session.
-#[derive(Clone, Debug)]
-pub struct SessionStatus {
-    /// Session id.
-    pub id: SessionId,
-    /// Client.
-    pub client: ClientId,
-    /// Connections.
-    pub connections: usize,
-    /// Slots that the client may use.
-    pub slots: u32,
-    /// Requests in progress.
-    pub busy: usize,
-    /// Bytes of cached replies.
-    pub cached_len: usize,
-}
-
-/// Status of an open.
-#[derive(Clone, Debug)]
-pub struct OpenStatus {
-    /// Stateid.
-    pub stateid: Stateid,
-    /// Client.
-    pub client: ClientId,
-    /// File.
-    pub file: FileKey,
-    /// Access bits: 1 read, 2 write.
-    pub access: u8,
-    /// Denial bits.
-    pub deny: u8,
-}
-
-/// Status of a locked range.
-#[derive(Clone, Debug)]
-pub struct LockStatus {
-    /// Client.
-    pub client: ClientId,
-    /// File.
-    pub file: FileKey,
-    /// First byte.
-    pub offset: u64,
-    /// Length; all ones for the end of the file.
-    pub length: u64,
-    /// Whether the lock is exclusive.
-    pub exclusive: bool,
-}
-
-/// Status of a delegation.
-#[derive(Clone, Debug)]
-pub struct DelegationStatus {
-    /// Stateid.
-    pub stateid: Stateid,
-    /// Client.
-    pub client: ClientId,
-    /// File.
-    pub file: FileKey,
-    /// Write delegation rather than read.
-    pub write: bool,
-    /// Whether the delegation was recalled.
-    pub recalled: bool,
-}
-
-/// Status of all state. Lists end at a thousand rows; totals are complete.
+/// Status of all clients, at most a thousand, and the totals.
 #[derive(Clone, Debug, Default)]
-pub struct StateStatus {
-    /// Milliseconds until grace ends; 0 after it.
-    pub grace_left_ms: u64,
-    /// Clients that may still reclaim.
-    pub grace_waiting: usize,
+pub(crate) struct StateStatus {
     /// Totals.
     pub totals: Totals,
     /// Clients.
     pub clients: Vec<ClientStatus>,
-    /// Sessions.
-    pub sessions: Vec<SessionStatus>,
-    /// Opens.
-    pub opens: Vec<OpenStatus>,
-    /// Locks.
-    pub locks: Vec<LockStatus>,
-    /// Delegations.
-    pub delegations: Vec<DelegationStatus>,
 }
 
 /// Counts of all state.
@@ -154,7 +70,7 @@ pub struct Totals {
 
 impl<F: Clone> State<F> {
     /// Totals only. O(1).
-    pub fn totals(&self) -> Totals {
+    pub(crate) fn totals(&self) -> Totals {
         Totals {
             clients: self.clients.len(),
             sessions: self.sessions.len(),
@@ -169,55 +85,14 @@ impl<F: Clone> State<F> {
     }
 
     /// Milliseconds until grace ends; 0 after it.
-    pub fn grace_left_ms(&self, now: u64) -> u64 {
+    pub(crate) fn grace_left_ms(&self, now: u64) -> u64 {
         self.grace.until_ms().map_or(0, |until| until.saturating_sub(now))
     }
 
-    /// Status of all state. O(n) in all state: for occasional use by an administrator.
-    pub fn status(&self, now: u64) -> StateStatus {
-        let mut status = StateStatus {
-            grace_left_ms: self.grace_left_ms(now),
-            grace_waiting: self.grace.waiting(),
-            totals: self.totals(),
-            ..StateStatus::default()
-        };
-        status.clients = self.clients.iter().take(REPORT_ROWS_MAX).map(|(key, _)| self.client_status(key, now)).collect();
-        status.sessions = (self.sessions.iter().take(REPORT_ROWS_MAX))
-            .map(|(_, session)| SessionStatus {
-                id: session.id,
-                client: self.clients[session.client].id,
-                connections: session.connections.len(),
-                slots: session.slots.highest().0 + 1,
-                busy: session.slots.busy(),
-                cached_len: session.slots.cached_len(),
-            })
-            .collect();
-        for (key, entry) in self.states.iter() {
-            let Some(client) = self.clients.get(entry.client).map(|client| client.id) else { continue };
-            let Some(file) = self.files.table.get(entry.file).map(|file| file.key) else { continue };
-            let stateid = entry.stateid(self.boot, key);
-            match &entry.kind {
-                Kind::Open(open) if status.opens.len() < REPORT_ROWS_MAX => {
-                    status.opens.push(OpenStatus { stateid, client, file, access: open.access, deny: open.deny });
-                }
-                Kind::Delegation(delegation) if status.delegations.len() < REPORT_ROWS_MAX => {
-                    let recalled = delegation.recalled_ms.is_some();
-                    status.delegations.push(DelegationStatus { stateid, client, file, write: delegation.write, recalled });
-                }
-                Kind::Lock(lock) => {
-                    let room = REPORT_ROWS_MAX - status.locks.len();
-                    status.locks.extend(lock.ranges.iter().take(room).map(|(range, mode)| LockStatus {
-                        client,
-                        file,
-                        offset: range.offset(),
-                        length: range.length(),
-                        exclusive: mode == Mode::Exclusive,
-                    }));
-                }
-                _ => {}
-            }
-        }
-        status
+    /// Status of all clients. O(n) in clients: for occasional use by an administrator.
+    pub(crate) fn status(&self, now: u64) -> StateStatus {
+        let clients = self.clients.iter().take(REPORT_ROWS_MAX).map(|(key, _)| self.client_status(key, now)).collect();
+        StateStatus { totals: self.totals(), clients }
     }
 
     fn client_status(&self, key: super::ClientKey, now: u64) -> ClientStatus {
@@ -236,9 +111,6 @@ impl<F: Clone> State<F> {
         ClientStatus {
             id: client.id,
             owner: client.owner.to_vec(),
-            family: client.family(),
-            principal: client.principal.clone(),
-            confirmed: client.confirmed,
             implementation,
             courtesy: client.lease != Lease::Active,
             silent_ms: now.saturating_sub(client.renewed_ms),

@@ -20,7 +20,7 @@ use crate::{CallbackContexts, ConnectionId, Limits};
 /// Policy for delegations that no client asked for. Requested delegations are granted whenever
 /// possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DelegationPolicy {
+pub(crate) enum DelegationPolicy {
     /// Never.
     Never,
     /// When a client opens a file again after a short time.
@@ -31,7 +31,7 @@ pub enum DelegationPolicy {
 
 /// Configuration of the state.
 #[derive(Clone, Debug)]
-pub struct StateConfig {
+pub(crate) struct StateConfig {
     /// Lease period, milliseconds.
     pub lease_ms: u64,
     /// Grace period, milliseconds; at least a lease.
@@ -45,7 +45,7 @@ pub struct StateConfig {
 }
 
 /// All state.
-pub struct State<F> {
+pub(crate) struct State<F> {
     pub(super) config: StateConfig,
     pub(super) boot: id::Boot,
     pub(super) random: id::Random,
@@ -89,7 +89,7 @@ pub struct State<F> {
 
 impl<F: Clone> State<F> {
     /// State of a starting server. `recovered`: readable records of the previous instance.
-    pub fn new(config: StateConfig, recovered: &[RecoveryRecord], seed: [u8; 32], now: u64) -> Self {
+    pub(crate) fn new(config: StateConfig, recovered: &[RecoveryRecord], seed: [u8; 32], now: u64) -> Self {
         let mut random = id::Random::new(seed);
         let hasher = hash::Seed(random.number());
         let numbers = id::ClientNumbers::new(&seed, config.boot);
@@ -137,13 +137,13 @@ impl<F: Clone> State<F> {
     }
 
     /// Side effects in order. Take them after each call, under the same lock.
-    pub fn take_effects(&mut self) -> VecDeque<StateEffect<F>> {
+    pub(crate) fn take_effects(&mut self) -> VecDeque<StateEffect<F>> {
         std::mem::take(&mut self.effects)
     }
 
     /// Whether there are side effects.
     #[inline]
-    pub fn has_effects(&self) -> bool {
+    pub(crate) fn has_effects(&self) -> bool {
         !self.effects.is_empty()
     }
 }

@@ -23,6 +23,8 @@ use vouch_nfs4::{Bytes, ClientId, ClientOwner, CreateSeq, List, SessionId, SlotI
 
 use vouch_vfs::{Home, SystemId};
 
+use super::client::exchange_id::Introduced;
+use super::copy::record::CopyProgress;
 use super::*;
 use crate::{ConnectionId, ExportId, Flavour, Limits, Principal};
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes as Buffer;
-use vouch_nfs4_server::state::RecoveryRecord;
+use vouch_nfs4_server::RecoveryRecord;
 use vouch_nfs4_server::testing::{self, time_at};
 use vouch_nfs4_server::{
     CallbackId, CallbackTo, Connection, Effect, Flavour, JobProgress, Limits, Now, Principal, Progress, Recovered, Request, Server,

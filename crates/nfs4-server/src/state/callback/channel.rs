@@ -27,7 +27,7 @@ fn key_of(id: CallbackId) -> CallbackKey {
 impl<F: Clone> State<F> {
     /// Sets the source of context lifetimes. Without one, a context that protects callbacks never
     /// ends.
-    pub fn set_callback_contexts(&mut self, contexts: Arc<dyn CallbackContexts>) {
+    pub(crate) fn set_callback_contexts(&mut self, contexts: Arc<dyn CallbackContexts>) {
         self.contexts = Some(contexts);
     }
 
@@ -151,7 +151,7 @@ impl<F: Clone> State<F> {
 
     /// Handles the answer to a callback, or its failure. Call this exactly once for each
     /// [`StateEffect::Callback`].
-    pub fn callback_done(&mut self, id: CallbackId, answer: CallbackAnswer, now: u64) {
+    pub(crate) fn callback_done(&mut self, id: CallbackId, answer: CallbackAnswer, now: u64) {
         self.latest_ms = now;
         let key = key_of(id);
         let Some(callback) = self.callbacks.get_mut(key) else { return };

@@ -6,7 +6,7 @@ use crate::{Flavour, Principal};
 
 /// The credential of a call.
 #[derive(Clone, Copy, Debug)]
-pub struct Credential<'a> {
+pub(crate) struct Credential<'a> {
     /// Principal of the caller.
     pub principal: &'a Principal,
     /// RPC flavour that authenticates the principal.

@@ -9,7 +9,7 @@ use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
     /// DESTROY_CLIENTID. A client with sessions or state gets CLIENTID_BUSY (section 18.50.3).
-    pub fn destroy_client(&mut self, id: ClientId, credential: Credential<'_>) -> Result<(), Status> {
+    pub(crate) fn destroy_client(&mut self, id: ClientId, credential: Credential<'_>) -> Result<(), Status> {
         let key = self.client_by_id(id).ok_or(Status::STALE_CLIENTID)?;
         let client = &self.clients[key];
         let v41 = client.v41().ok_or(Status::STALE_CLIENTID)?;
@@ -23,7 +23,7 @@ impl<F: Clone> State<F> {
 
     /// RECLAIM_COMPLETE. Writes the client's recovery record: from now on the client may hold state
     /// to reclaim. `one_fs`: for one migrated file system, which never applies here.
-    pub fn reclaim_complete(&mut self, key: ClientKey, one_fs: bool) -> Result<(), Status> {
+    pub(crate) fn reclaim_complete(&mut self, key: ClientKey, one_fs: bool) -> Result<(), Status> {
         if one_fs {
             return Ok(());
         }

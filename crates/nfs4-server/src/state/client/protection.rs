@@ -47,7 +47,7 @@ pub(in crate::state) fn negotiate(wanted: &StateProtectOps, credential: Credenti
 impl<F: Clone> State<F> {
     /// Checks that the client's state protection allows operation `op` with this credential (RFC
     /// 8881, section 2.10.8.3). Errors: WRONG_CRED.
-    pub fn enforce(&self, client: ClientKey, op: Op, credential: Credential<'_>) -> Result<(), Status> {
+    pub(crate) fn enforce(&self, client: ClientKey, op: Op, credential: Credential<'_>) -> Result<(), Status> {
         let client = self.clients.get(client).ok_or(Status::DEADSESSION)?;
         let enforced = client.v41().is_some_and(|v41| v41.protection.enforces(op.0));
         if enforced && !is_machine(client, credential) {
@@ -77,7 +77,7 @@ impl<F: Clone> State<F> {
 
     /// Operations that this credential may do on state of other principals; empty unless the
     /// credential is the machine's.
-    pub fn machine_operations(&self, client: ClientKey, credential: Credential<'_>) -> Bitmap {
+    pub(crate) fn machine_operations(&self, client: ClientKey, credential: Credential<'_>) -> Bitmap {
         match self.clients.get(client) {
             Some(client) if is_machine(client, credential) => client.v41().map_or(Bitmap::EMPTY, |v41| v41.protection.allowed()),
             _ => Bitmap::EMPTY,

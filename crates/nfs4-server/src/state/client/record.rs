@@ -101,7 +101,7 @@ pub(in crate::state) type Who = Option<[u8; blake3::OUT_LEN]>;
 
 /// Callback address of a 4.0 client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Callback40 {
+pub(crate) struct Callback40 {
     /// Parsed address; none if the client sent no valid one.
     pub address: Option<SocketAddr>,
     /// Network id as sent.

@@ -12,7 +12,7 @@ use crate::state::tables::State;
 
 /// Errors of SETCLIENTID.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SetClientError {
+pub(crate) enum SetClientError {
     /// CLID_INUSE: another client uses the name, with this callback address.
     InUse(Callback40),
     /// Another status.
@@ -22,7 +22,7 @@ pub enum SetClientError {
 impl<F: Clone> State<F> {
     /// SETCLIENTID. Cases and letters are those of RFC 7530, section 16.33.5: v, x, c are the
     /// verifier, name and callback of the call.
-    pub fn set_client(
+    pub(crate) fn set_client(
         &mut self,
         owner: &ClientOwner<'_>,
         callback: Callback40,
@@ -73,7 +73,7 @@ impl<F: Clone> State<F> {
     }
 
     /// SETCLIENTID_CONFIRM (RFC 7530, section 16.34.5).
-    pub fn confirm_client(&mut self, id: ClientId, confirm: Verifier, credential: Credential<'_>, now: u64) -> Result<(), Status> {
+    pub(crate) fn confirm_client(&mut self, id: ClientId, confirm: Verifier, credential: Credential<'_>, now: u64) -> Result<(), Status> {
         let key = self.client_by_id(id).ok_or(Status::STALE_CLIENTID)?;
         let client = &mut self.clients[key];
         let (confirmed, owner) = (client.confirmed, client.owner.clone());
@@ -115,7 +115,7 @@ impl<F: Clone> State<F> {
 
     /// RENEW. Renews the lease even where the answer is CB_PATH_DOWN (section 16.29.4), but not
     /// where the answer is ACCESS. `caller`: proven principal of the caller.
-    pub fn renew(&mut self, id: ClientId, caller: Option<&Arc<str>>, now: u64) -> Result<(), Status> {
+    pub(crate) fn renew(&mut self, id: ClientId, caller: Option<&Arc<str>>, now: u64) -> Result<(), Status> {
         let key = self.confirmed_of_40(id)?;
         if !self.clients[key].is_renewed_by(caller) {
             return Err(Status::ACCESS);
@@ -134,7 +134,7 @@ impl<F: Clone> State<F> {
     ///
     /// Errors: STALE_CLIENTID for ids of an earlier server instance or unconfirmed ids, EXPIRED for
     /// expired leases.
-    pub fn v40_client(&mut self, id: ClientId, caller: Option<&Arc<str>>, now: u64) -> Result<ClientKey, Status> {
+    pub(crate) fn v40_client(&mut self, id: ClientId, caller: Option<&Arc<str>>, now: u64) -> Result<ClientKey, Status> {
         let key = self.confirmed_of_40(id)?;
         let client = &mut self.clients[key];
         if client.is_renewed_by(caller) {

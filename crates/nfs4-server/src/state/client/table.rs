@@ -135,7 +135,7 @@ impl<F: Clone> State<F> {
     }
 
     /// Notes the connection of a client's call.
-    pub fn note_connection(&mut self, id: ClientId, connection: ConnectionId) {
+    pub(crate) fn note_connection(&mut self, id: ClientId, connection: ConnectionId) {
         if let Some(key) = self.client_by_id(id) {
             self.clients[key].connection = Some(connection);
         }

@@ -17,7 +17,7 @@ impl<F: Clone> State<F> {
     ///
     /// Errors: ACCESS if a Kerberos principal opened the file, and the caller is neither that
     /// principal nor the client's creator.
-    pub fn authorize_v40_stateid(&mut self, stateid: &Stateid, caller: Option<&Arc<str>>, now: u64) -> Result<(), Status> {
+    pub(crate) fn authorize_v40_stateid(&mut self, stateid: &Stateid, caller: Option<&Arc<str>>, now: u64) -> Result<(), Status> {
         let named = self.boot.key(stateid).filter(|_| !stateid.is_special());
         let Some(entry) = named.and_then(|key| self.states.get(key)) else { return Ok(()) };
         let Some(opener) = &entry.opener else { return Ok(()) };
@@ -44,7 +44,7 @@ impl<F: Clone> State<F> {
 
 /// Internal name of a 4.0 owner: the sent name plus the proven principal. Other principals with the
 /// same owner name get their own owner and sequence numbers.
-pub fn internal_owner_name(name: &[u8], caller: Option<&Arc<str>>) -> Vec<u8> {
+pub(crate) fn internal_owner_name(name: &[u8], caller: Option<&Arc<str>>) -> Vec<u8> {
     known(name, &who(caller))
 }
 

@@ -16,7 +16,7 @@ use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
     /// Starts a copy to this file. Errors: DELAY at the client's limit of copies.
-    pub fn copy_begin(&mut self, client: ClientKey, destination: &FileKey, terms: Terms) -> Result<(StateKey, Stateid), Status> {
+    pub(crate) fn copy_begin(&mut self, client: ClientKey, destination: &FileKey, terms: Terms) -> Result<(StateKey, Stateid), Status> {
         let most = self.config.limits.copies_per_client_max;
         if self.client(client)?.copies.len() >= most {
             return Err(Status::DELAY);
@@ -40,7 +40,7 @@ impl<F: Clone> State<F> {
 
     /// Reports the number of bytes copied. Returns false if the copy must stop: cancelled, or the
     /// client ended.
-    pub fn note_copied(&mut self, key: StateKey, copied: u64) -> bool {
+    pub(crate) fn note_copied(&mut self, key: StateKey, copied: u64) -> bool {
         match self.states.get_mut(key).map(|entry| &mut entry.kind) {
             Some(Kind::Copy(copy)) => {
                 copy.copied = copied;
@@ -52,7 +52,7 @@ impl<F: Clone> State<F> {
 
     /// Ends a copy and sends CB_OFFLOAD. The result stays until the client acknowledges it, frees
     /// it, or a time limit passes.
-    pub fn copy_done(&mut self, key: StateKey, info: OffloadInfo, now: u64) {
+    pub(crate) fn copy_done(&mut self, key: StateKey, info: OffloadInfo, now: u64) {
         let Some(entry) = self.states.get_mut(key) else { return };
         let Kind::Copy(copy) = &mut entry.kind else { return };
         copy.copied = match info {
@@ -68,7 +68,7 @@ impl<F: Clone> State<F> {
     }
 
     /// OFFLOAD_STATUS (RFC 7862, section 15.9).
-    pub fn copy_status(&mut self, client: ClientKey, stateid: &Stateid, file: &FileKey, now: u64) -> Result<CopyProgress, Status> {
+    pub(crate) fn copy_status(&mut self, client: ClientKey, stateid: &Stateid, file: &FileKey, now: u64) -> Result<CopyProgress, Status> {
         let key = self.resolve(Some(client), stateid, file, now)?;
         match &self.states[key].kind {
             Kind::Copy(copy) => {
@@ -83,7 +83,7 @@ impl<F: Clone> State<F> {
     }
 
     /// OFFLOAD_CANCEL (RFC 7862, section 15.8). The copy stops at its next step.
-    pub fn copy_cancel(&mut self, client: ClientKey, stateid: &Stateid, file: &FileKey, now: u64) -> Result<(), Status> {
+    pub(crate) fn copy_cancel(&mut self, client: ClientKey, stateid: &Stateid, file: &FileKey, now: u64) -> Result<(), Status> {
         let key = self.resolve(Some(client), stateid, file, now)?;
         match &self.states[key].kind {
             Kind::Copy(_) => {

@@ -26,7 +26,7 @@ impl Copy {
 
 /// Progress of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CopyProgress {
+pub(crate) struct CopyProgress {
     /// Bytes copied.
     pub copied: u64,
     /// Final status; none while the copy runs.

@@ -22,7 +22,7 @@ impl<F: Clone> State<F> {
     /// clients. `by`: the client, known in 4.1 only. Errors: DELAY until the delegations are
     /// returned (RFC 8881, sections 10.4.2 and 10.4.4).
     #[inline]
-    pub fn touch(&mut self, file: &FileKey, by: Option<ClientKey>, touch: Touch, now: u64) -> Result<(), Status> {
+    pub(crate) fn touch(&mut self, file: &FileKey, by: Option<ClientKey>, touch: Touch, now: u64) -> Result<(), Status> {
         // The access happens after this call. Until then no delegation may be granted that it would
         // conflict with.
         if touch != Touch::Read && self.config.delegations != DelegationPolicy::Never {
@@ -150,7 +150,13 @@ impl<F: Clone> State<F> {
     }
 
     /// DELEGRETURN (RFC 8881, section 18.6).
-    pub fn return_delegation(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, now: u64) -> Result<(), Status> {
+    pub(crate) fn return_delegation(
+        &mut self,
+        client: Option<ClientKey>,
+        stateid: &Stateid,
+        file: &FileKey,
+        now: u64,
+    ) -> Result<(), Status> {
         let key = self.resolve(client, stateid, file, now)?;
         match &self.states[key].kind {
             Kind::Delegation(_) => {
@@ -163,13 +169,7 @@ impl<F: Clone> State<F> {
 
     /// DELEGPURGE (RFC 8881, section 18.5). Delegations end with their client here, so nothing can
     /// be purged.
-    pub fn purge_delegations(&self) -> Status {
-        Status::NOTSUPP
-    }
-
-    /// WANT_DELEGATION (RFC 8881, section 18.49): the server grants delegations with opens only,
-    /// because using one needs an open file.
-    pub fn want_delegation(&self) -> Status {
+    pub(crate) fn purge_delegations(&self) -> Status {
         Status::NOTSUPP
     }
 
@@ -288,7 +288,7 @@ impl<F: Clone> State<F> {
     /// Attributes that the holder of a write delegation reports, for GETATTR (RFC 8881, section
     /// 10.4.3; RFC 9754, section 5). `times`: only times are requested, which many holders don't
     /// keep. Errors: DELAY while an unresponsive holder's delegation is recalled.
-    pub fn delegated_attributes(&mut self, file: &FileKey, by: Option<ClientKey>, times: bool, now: u64) -> Result<Holder, Status> {
+    pub(crate) fn delegated_attributes(&mut self, file: &FileKey, by: Option<ClientKey>, times: bool, now: u64) -> Result<Holder, Status> {
         let Some(key) = self.other_holder(file, by) else { return Ok(Holder::None) };
         let client = self.states[key].client;
         if self.is_courtesy(client) {
@@ -323,7 +323,7 @@ impl<F: Clone> State<F> {
     }
 
     /// Whether a CB_GETATTR to a holder other than `by` is in progress.
-    pub fn has_pending_getattr(&self, file: &FileKey, by: Option<ClientKey>) -> bool {
+    pub(crate) fn has_pending_getattr(&self, file: &FileKey, by: Option<ClientKey>) -> bool {
         self.other_holder(file, by).is_some_and(|key| self.delegation_of(key).asked_ms.is_some())
     }
 
@@ -357,7 +357,7 @@ impl<F: Clone> State<F> {
 
     /// Checks that a stateid is a delegation whose holder keeps the access time and, with `modify`,
     /// the change time. Errors: BAD_STATEID (RFC 9754, section 5).
-    pub fn check_times_delegation(
+    pub(crate) fn check_times_delegation(
         &mut self,
         client: Option<ClientKey>,
         stateid: &Stateid,

@@ -31,7 +31,7 @@ impl<F> Delegation<F> {
 
 /// Attributes known from the holder of a write delegation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holder {
+pub(crate) enum Holder {
     /// No holder other than the asker.
     None,
     /// Reported attributes.
@@ -42,7 +42,7 @@ pub enum Holder {
 
 /// Kind of delegation that an OPEN asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Want {
+pub(crate) enum Want {
     /// No preference given; always so in 4.0.
     Unstated,
     /// Read delegation.
@@ -60,7 +60,7 @@ pub enum Want {
 impl Want {
     /// From the arguments of a 4.1 OPEN. Errors: INVAL for an undefined value (RFC 8881, section
     /// 18.16.3).
-    pub fn new(access: ShareAccess) -> Result<Self, Status> {
+    pub(crate) fn new(access: ShareAccess) -> Result<Self, Status> {
         Ok(match access.0 & ShareAccess::WANT_MASK.0 {
             0 => Want::Unstated,
             bits if bits == ShareAccess::WANT_READ_DELEG.0 => Want::Read,
@@ -75,7 +75,7 @@ impl Want {
 
 /// Delegation granted with an OPEN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Granted {
+pub(crate) enum Granted {
     /// None.
     None,
     /// None, with the reason. Only if the client stated a preference.
@@ -88,7 +88,7 @@ pub enum Granted {
 
 /// An access to a file, as it matters to delegations of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Touch {
+pub(crate) enum Touch {
     /// Data is read.
     Read,
     /// Data or size changes.

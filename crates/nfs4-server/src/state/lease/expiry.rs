@@ -15,7 +15,7 @@ use crate::state::tables::State;
 impl<F: Clone> State<F> {
     /// Runs timers. Returns the time of the next call; a time not after `now` means that work is
     /// left. O(log n) a timer.
-    pub fn tick(&mut self, now: u64) -> u64 {
+    pub(crate) fn tick(&mut self, now: u64) -> u64 {
         self.latest_ms = self.latest_ms.max(now);
         for _ in 0..TIMERS_AT_ONCE {
             let Some(timer) = self.timers.pop(now) else { break };
@@ -173,7 +173,8 @@ impl<F: Clone> State<F> {
     }
 
     /// Ends a client for the administrator. Returns false for an unknown id.
-    pub fn revoke_client(&mut self, id: vouch_nfs4::ClientId) -> bool {
+    #[cfg(test)]
+    pub(crate) fn revoke_client(&mut self, id: vouch_nfs4::ClientId) -> bool {
         match self.client_by_id(id) {
             Some(key) => {
                 self.expire_for(key, Loss::Revoked);

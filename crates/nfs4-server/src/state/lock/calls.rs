@@ -19,7 +19,7 @@ use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
     /// LOCK.
-    pub fn lock(&mut self, call: &LockCall<'_>, now: u64) -> Result<Stateid, LockError> {
+    pub(crate) fn lock(&mut self, call: &LockCall<'_>, now: u64) -> Result<Stateid, LockError> {
         self.latest_ms = now;
         let (open, existing) = self.locker(call, now)?;
         let entry = &self.states[open];
@@ -226,7 +226,7 @@ impl<F: Clone> State<F> {
     }
 
     /// LOCKU.
-    pub fn unlock(
+    pub(crate) fn unlock(
         &mut self,
         client: Option<ClientKey>,
         stateid: &Stateid,
@@ -251,7 +251,7 @@ impl<F: Clone> State<F> {
     }
 
     /// LOCKT (RFC 8881, section 18.11).
-    pub fn test_lock(
+    pub(crate) fn test_lock(
         &mut self,
         client: ClientKey,
         owner: &[u8],
@@ -272,7 +272,7 @@ impl<F: Clone> State<F> {
     /// RELEASE_LOCKOWNER (4.0) for all owners of this name that the caller may release. Errors:
     /// LOCKS_HELD if one holds locks (RFC 7530, section 16.37.3). `caller`: proven principal of the
     /// caller. O(n) in principals with open files, only for the client's creator.
-    pub fn release_lock_owner(&mut self, client: ClientKey, name: &[u8], caller: Option<&Arc<str>>) -> Result<(), Status> {
+    pub(crate) fn release_lock_owner(&mut self, client: ClientKey, name: &[u8], caller: Option<&Arc<str>>) -> Result<(), Status> {
         let mut held = false;
         for known in self.clients[client].names_given_back(name, caller) {
             let Some(owner) = self.find_owner(client, OwnerKind::Lock, &known) else { continue };

@@ -6,7 +6,7 @@ use vouch_nfs4::Status;
 
 /// Bytes from `first` to `last`, inclusive. A last byte of `u64::MAX` means the end of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Range {
+pub(crate) struct Range {
     /// First byte.
     pub(in crate::state) first: u64,
     /// Last byte.
@@ -19,7 +19,7 @@ impl Range {
 
     /// From the arguments of LOCK. A length of all ones reaches the end of the file. Errors: INVAL
     /// for length zero or a sum above 2^64 - 1 (RFC 8881, section 18.10.3).
-    pub fn new(offset: u64, length: u64) -> Result<Self, Status> {
+    pub(crate) fn new(offset: u64, length: u64) -> Result<Self, Status> {
         let last = match length {
             0 => return Err(Status::INVAL),
             u64::MAX => u64::MAX,
@@ -29,12 +29,12 @@ impl Range {
     }
 
     /// First byte.
-    pub fn offset(self) -> u64 {
+    pub(crate) fn offset(self) -> u64 {
         self.first
     }
 
     /// Length; all ones for the end of the file.
-    pub fn length(self) -> u64 {
+    pub(crate) fn length(self) -> u64 {
         match self.last {
             u64::MAX => u64::MAX,
             last => last - self.first + 1,
@@ -54,7 +54,7 @@ impl Range {
 
 /// Lock mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub(crate) enum Mode {
     /// READ lock.
     Shared,
     /// WRITE lock.

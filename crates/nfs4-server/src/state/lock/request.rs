@@ -9,7 +9,7 @@ use crate::state::lock::range::{Mode, Range};
 
 /// Lock owner of a request.
 #[derive(Clone, Copy, Debug)]
-pub enum LockBy<'a> {
+pub(crate) enum LockBy<'a> {
     /// An owner without locks in the file.
     New {
         /// Open that the owner starts with.
@@ -25,7 +25,7 @@ pub enum LockBy<'a> {
 
 /// A LOCK request.
 #[derive(Clone, Copy, Debug)]
-pub struct LockCall<'a> {
+pub(crate) struct LockCall<'a> {
     /// Client of the session in 4.1; none in 4.0.
     pub client: Option<ClientKey>,
     /// File.
@@ -44,7 +44,7 @@ pub struct LockCall<'a> {
 
 /// The conflicting lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Denied {
+pub(crate) struct Denied {
     /// Range.
     pub range: Range,
     /// Mode.
@@ -57,7 +57,7 @@ pub struct Denied {
 
 /// Reason for a refused lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LockError {
+pub(crate) enum LockError {
     /// DENIED.
     Denied(Denied),
     /// Another status.

@@ -24,7 +24,7 @@ impl<F: Clone> State<F> {
     /// Checks an OPEN of an existing file before the file is opened or truncated. Recalls
     /// conflicting delegations (DELAY) and ends conflicting expired clients. [`State::open`] checks
     /// again, because the lock is released meanwhile.
-    pub fn check_open(&mut self, call: &OpenCall<'_>, now: u64) -> Result<OpenPlan<F>, Status> {
+    pub(crate) fn check_open(&mut self, call: &OpenCall<'_>, now: u64) -> Result<OpenPlan<F>, Status> {
         self.client(call.client)?;
         match call.claim {
             Claim::New => self.admit_new(call.client)?,
@@ -106,7 +106,7 @@ impl<F: Clone> State<F> {
 
     /// Adds or widens an open. `opened` allows what `covers` says; the caller drops it on failure.
     /// Errors: DELAY if another call widened the open beyond `covers` meanwhile.
-    pub fn open(&mut self, call: &OpenCall<'_>, opened: F, covers: Share, now: u64) -> Result<Opened, Status> {
+    pub(crate) fn open(&mut self, call: &OpenCall<'_>, opened: F, covers: Share, now: u64) -> Result<Opened, Status> {
         // Opening the file may have taken longer than a lease.
         self.client(call.client)?.renew(now);
         let plan = self.check_open(call, now)?;
@@ -219,7 +219,7 @@ impl<F: Clone> State<F> {
     }
 
     /// OPEN_CONFIRM (4.0). Errors: BAD_STATEID if the owner is already confirmed.
-    pub fn confirm_open(&mut self, stateid: &Stateid, file: &FileKey, now: u64) -> Result<Stateid, Status> {
+    pub(crate) fn confirm_open(&mut self, stateid: &Stateid, file: &FileKey, now: u64) -> Result<Stateid, Status> {
         let key = self.resolve(None, stateid, file, now)?;
         let entry = &mut self.states[key];
         let Kind::Open(open) = &entry.kind else { return Err(Status::BAD_STATEID) };
@@ -235,7 +235,7 @@ impl<F: Clone> State<F> {
 
     /// OPEN_DOWNGRADE. Errors: INVAL for a share that is no union of the owner's opens (RFC 8881,
     /// section 18.18.3).
-    pub fn downgrade(
+    pub(crate) fn downgrade(
         &mut self,
         client: Option<ClientKey>,
         stateid: &Stateid,
@@ -270,7 +270,7 @@ impl<F: Clone> State<F> {
 
     /// CLOSE. Errors: LOCKS_HELD while lock owners of this open hold locks (RFC 8881, section
     /// 18.2.3). Clients ignore the returned stateid.
-    pub fn close(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, now: u64) -> Result<Stateid, Status> {
+    pub(crate) fn close(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, now: u64) -> Result<Stateid, Status> {
         let key = self.resolve_open(client, stateid, file, now)?;
         let entry = &self.states[key];
         let Kind::Open(open) = &entry.kind else { return Err(Status::BAD_STATEID) };

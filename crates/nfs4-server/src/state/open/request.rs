@@ -12,7 +12,7 @@ use crate::state::stateid::entry::{Open, Terms};
 
 /// Claim of an OPEN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claim {
+pub(crate) enum Claim {
     /// CLAIM_NULL, CLAIM_FH.
     New,
     /// CLAIM_PREVIOUS with this delegation: reclaim after a restart of the server.
@@ -25,7 +25,7 @@ pub enum Claim {
 
 /// An OPEN request.
 #[derive(Clone, Copy, Debug)]
-pub struct OpenCall<'a> {
+pub(crate) struct OpenCall<'a> {
     /// Client.
     pub client: ClientKey,
     /// Open owner.
@@ -50,7 +50,7 @@ pub struct OpenCall<'a> {
 
 /// Delegation extensions of RFC 9754.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Extra {
+pub(crate) struct Extra {
     /// The delegation covers access and modification times (section 5).
     pub times: bool,
     /// The delegation replaces the open (section 4).
@@ -59,7 +59,7 @@ pub struct Extra {
 
 /// Plan for opening the file.
 #[derive(Clone, Debug)]
-pub struct OpenPlan<F> {
+pub(crate) struct OpenPlan<F> {
     /// Union of this call's share and the owner's present share.
     pub union: Share,
     /// The owner's open file, if any. Sufficient if its access includes `union`.
@@ -68,7 +68,7 @@ pub struct OpenPlan<F> {
 
 /// A new or widened open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Opened {
+pub(crate) struct Opened {
     /// Stateid.
     pub stateid: Stateid,
     /// Whether the owner must confirm (4.0).

@@ -10,7 +10,7 @@ pub(in crate::state) const WRITE: u8 = 2;
 
 /// Access and denial of an open. Access is never empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
+pub(crate) struct Share {
     /// Bits of read (1) and write (2).
     pub(in crate::state) access: u8,
     /// Bits of read (1) and write (2).
@@ -20,7 +20,7 @@ pub struct Share {
 impl Share {
     /// From the arguments of OPEN or OPEN_DOWNGRADE, without delegation wishes. Errors: INVAL for
     /// no access or undefined bits (RFC 8881, section 18.16.3).
-    pub fn new(access: ShareAccess, deny: ShareDeny) -> Result<Self, Status> {
+    pub(crate) fn new(access: ShareAccess, deny: ShareDeny) -> Result<Self, Status> {
         let bits = access.0 & ShareAccess::MASK.0;
         if !(1..=3).contains(&bits) || deny.0 > 3 {
             return Err(Status::INVAL);
@@ -29,12 +29,12 @@ impl Share {
     }
 
     /// Whether reading is allowed.
-    pub fn reads(self) -> bool {
+    pub(crate) fn reads(self) -> bool {
         self.access & READ != 0
     }
 
     /// Whether writing is allowed.
-    pub fn writes(self) -> bool {
+    pub(crate) fn writes(self) -> bool {
         self.access & WRITE != 0
     }
 

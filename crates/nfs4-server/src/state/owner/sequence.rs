@@ -14,7 +14,7 @@ use crate::state::tables::State;
 
 /// Kind of an owner's call, in 4.0.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OwnerTurn {
+pub(crate) enum OwnerTurn {
     /// A new call: execute it, then call [`State::owner_done`] in any case.
     New(OwnerToken),
     /// A retry: send this result.
@@ -23,7 +23,7 @@ pub enum OwnerTurn {
 
 /// An owner with a call in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OwnerToken {
+pub(crate) struct OwnerToken {
     owner: OwnerKey,
     seq: OwnerSeq,
 }
@@ -113,7 +113,7 @@ impl<F: Clone> State<F> {
     /// Checks the sequence number of an OPEN in 4.0 (section 9.1.7). The next number is new, the
     /// last one is a retry, and any number starts a new owner. Errors: BAD_SEQID otherwise, DELAY
     /// while a call is in progress.
-    pub fn owner_turn(&mut self, client: ClientKey, kind: OwnerKind, name: &[u8], seq: OwnerSeq) -> Result<OwnerTurn, Status> {
+    pub(crate) fn owner_turn(&mut self, client: ClientKey, kind: OwnerKind, name: &[u8], seq: OwnerSeq) -> Result<OwnerTurn, Status> {
         let key = self.owner(client, kind, name)?;
         let owner = &self.owners[key];
         let sequencer = owner.sequencer.as_deref().ok_or(Status::SERVERFAULT)?;
@@ -129,7 +129,7 @@ impl<F: Clone> State<F> {
 
     /// Checks the sequence number of a call by stateid in 4.0: OPEN_CONFIRM, OPEN_DOWNGRADE, CLOSE,
     /// LOCK, LOCKU.
-    pub fn owner_turn_by_state(&mut self, stateid: &Stateid, seq: OwnerSeq, now: u64) -> Result<OwnerTurn, Status> {
+    pub(crate) fn owner_turn_by_state(&mut self, stateid: &Stateid, seq: OwnerSeq, now: u64) -> Result<OwnerTurn, Status> {
         let Some(key) = self.boot.key(stateid).filter(|_| !stateid.is_special()) else {
             return Err(if stateid.is_special() { Status::BAD_STATEID } else { Status::STALE_STATEID });
         };
@@ -180,7 +180,7 @@ impl<F: Clone> State<F> {
 
     /// Ends a call with its status and encoded result. The sequence number advances except for the
     /// errors that section 9.1.7 names.
-    pub fn owner_done(&mut self, token: &OwnerToken, status: Status, reply: OwnerReply) {
+    pub(crate) fn owner_done(&mut self, token: &OwnerToken, status: Status, reply: OwnerReply) {
         let Some(owner) = self.owners.get_mut(token.owner) else { return };
         let Some(sequencer) = owner.sequencer.as_deref_mut() else { return };
         sequencer.busy = false;

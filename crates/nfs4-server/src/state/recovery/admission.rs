@@ -13,7 +13,8 @@ use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
     /// Whether the server is in grace.
-    pub fn in_grace(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn in_grace(&self) -> bool {
         self.grace.is_active()
     }
 

@@ -72,9 +72,4 @@ impl Grace {
         self.waiting.remove(&RecoveryRecord::key(family, owner));
         self.is_active() && self.waiting.is_empty()
     }
-
-    /// Number of clients that may still reclaim.
-    pub(in crate::state) fn waiting(&self) -> usize {
-        self.waiting.len()
-    }
 }

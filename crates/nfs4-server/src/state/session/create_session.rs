@@ -24,7 +24,7 @@ use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
     /// CREATE_SESSION. The phases are those of RFC 8881, section 18.36.4.
-    pub fn create_session(
+    pub(crate) fn create_session(
         &mut self,
         args: &CreateSessionArgs<'_>,
         connection: ConnectionId,
@@ -70,7 +70,7 @@ impl<F: Clone> State<F> {
 
     /// Notes the minor version of the COMPOUND that created the session. Callbacks use the same
     /// version (RFC 8881, section 2.10.2; Linux finds the session by it).
-    pub fn note_minor_version(&mut self, id: &SessionId, minor: u32) {
+    pub(crate) fn note_minor_version(&mut self, id: &SessionId, minor: u32) {
         if let Some(key) = self.session_by_id(id) {
             self.sessions[key].back.minor = minor;
         }

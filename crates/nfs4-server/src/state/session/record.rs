@@ -2,9 +2,8 @@
 
 use std::net::IpAddr;
 
-use vouch_nfs4::op::{ChannelAttrs, SequenceArgs};
-use vouch_nfs4::op::{SequenceFlags, SequenceOk};
-use vouch_nfs4::{SessionId, SlotId, SlotSeq};
+use vouch_nfs4::SessionId;
+use vouch_nfs4::op::{ChannelAttrs, SequenceArgs, SequenceFlags, SequenceOk};
 
 use crate::state::callback::record::BackSlot;
 use crate::state::client::record::{BackContext, BackParms};
@@ -46,7 +45,7 @@ pub(in crate::state) struct Bound {
 
 /// A SEQUENCE call.
 #[derive(Clone, Copy, Debug)]
-pub struct SequenceCall<'a> {
+pub(crate) struct SequenceCall<'a> {
     /// Arguments.
     pub args: &'a SequenceArgs,
     /// Connection of the call.
@@ -64,7 +63,7 @@ pub struct SequenceCall<'a> {
 
 /// Result of SEQUENCE.
 #[derive(Debug)]
-pub enum Sequenced {
+pub(crate) enum Sequenced {
     /// A new request: execute the COMPOUND, then call [`State::finish`] in any case.
     New(Turn),
     /// A retry: send these COMPOUND results.
@@ -76,7 +75,7 @@ pub enum Sequenced {
 
 /// A slot held by a COMPOUND.
 #[derive(Clone, Copy, Debug)]
-pub struct Turn {
+pub(crate) struct Turn {
     /// Client.
     pub client: ClientKey,
     /// Session.
@@ -91,12 +90,4 @@ pub struct Turn {
     pub cache_this: bool,
     /// Source charged for the cached reply.
     pub(in crate::state) source_key: SourceKey,
-}
-
-/// The slot held, for logs.
-impl Turn {
-    /// Slot and sequence number.
-    pub fn slot(&self) -> (SlotId, SlotSeq) {
-        (self.ok.slot, self.ok.seq)
-    }
 }

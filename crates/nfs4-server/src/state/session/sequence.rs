@@ -27,7 +27,7 @@ impl<F: Clone> State<F> {
 
     /// SEQUENCE (RFC 8881, section 18.46). Renews the lease. O(1); allocates only for the first use
     /// of a slot.
-    pub fn sequence(&mut self, call: &SequenceCall<'_>, now: u64) -> Result<Sequenced, Status> {
+    pub(crate) fn sequence(&mut self, call: &SequenceCall<'_>, now: u64) -> Result<Sequenced, Status> {
         let args = call.args;
         let lease_ms = self.config.lease_ms;
         let (key, session) = self
@@ -149,7 +149,7 @@ impl<F: Clone> State<F> {
 
     /// Ends the COMPOUND of this slot. `reply`: results to cache, if the client asked for it or the
     /// reply is short; at most `response_cached_len_max`. Does nothing if the session is gone.
-    pub fn finish(&mut self, turn: &Turn, reply: Option<&[u8]>, now: u64) {
+    pub(crate) fn finish(&mut self, turn: &Turn, reply: Option<&[u8]>, now: u64) {
         if let Some(client) = self.clients.get_mut(turn.client) {
             client.running = client.running.saturating_sub(1);
             client.renewed_ms = client.renewed_ms.max(now);
@@ -172,7 +172,7 @@ impl<F: Clone> State<F> {
     }
 
     /// BIND_CONN_TO_SESSION (RFC 8881, section 18.34).
-    pub fn bind_connection(
+    pub(crate) fn bind_connection(
         &mut self,
         args: &BindConnArgs,
         connection: ConnectionId,
@@ -227,7 +227,7 @@ impl<F: Clone> State<F> {
     }
 
     /// BACKCHANNEL_CTL (RFC 8881, section 18.33).
-    pub fn backchannel_ctl(&mut self, turn: &Turn, args: &BackchannelCtlArgs<'_>, credential: Credential<'_>) -> Result<(), Status> {
+    pub(crate) fn backchannel_ctl(&mut self, turn: &Turn, args: &BackchannelCtlArgs<'_>, credential: Credential<'_>) -> Result<(), Status> {
         self.manage(turn.client, Op::BACKCHANNEL_CTL, credential)?;
         self.sessions.get(turn.session).ok_or(Status::DEADSESSION)?;
         // Section 18.33.3: NOENT for unusable RPCSEC_GSS contexts. The previous credential stays.
@@ -243,7 +243,7 @@ impl<F: Clone> State<F> {
     }
 
     /// Handles a closed connection.
-    pub fn connection_closed(&mut self, connection: ConnectionId) {
+    pub(crate) fn connection_closed(&mut self, connection: ConnectionId) {
         let mut clients = BTreeSet::new();
         for key in self.connections.remove(&connection).unwrap_or_default() {
             let session = &mut self.sessions[key];
@@ -291,7 +291,7 @@ impl<F: Clone> State<F> {
 
     /// DESTROY_SESSION (RFC 8881, section 18.37). Requests in progress continue; their replies are
     /// not cached.
-    pub fn destroy_session(&mut self, id: &SessionId, connection: ConnectionId, credential: Credential<'_>) -> Result<(), Status> {
+    pub(crate) fn destroy_session(&mut self, id: &SessionId, connection: ConnectionId, credential: Credential<'_>) -> Result<(), Status> {
         let key = self.session_by_id(id).ok_or(Status::BADSESSION)?;
         let session = &self.sessions[key];
         let client = session.client;

@@ -27,7 +27,7 @@ pub(in crate::state) struct Entry<F> {
 
 /// Terms of a grant, which a later export list may refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Terms {
+pub(crate) struct Terms {
     /// Flavour.
     pub flavour: Flavour,
     /// Whether the source port was below 1024.
@@ -69,7 +69,7 @@ pub(in crate::state) struct Lock {
 
 /// Kind of owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum OwnerKind {
+pub(crate) enum OwnerKind {
     /// Open owner.
     Open,
     /// Lock owner.
@@ -104,7 +104,7 @@ pub(in crate::state) struct Sequencer {
 
 /// Cached reply of an owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OwnerReply {
+pub(crate) struct OwnerReply {
     /// Operation number.
     pub op: u32,
     /// Encoded result.

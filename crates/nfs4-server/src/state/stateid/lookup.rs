@@ -12,7 +12,7 @@ use crate::state::tables::State;
 
 /// Kind of I/O on file data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Io {
+pub(crate) enum Io {
     /// READ and similar operations.
     Read,
     /// WRITE and similar operations, SETATTR of size.
@@ -21,7 +21,7 @@ pub enum Io {
 
 /// Grant of I/O by a stateid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IoGrant<F> {
+pub(crate) enum IoGrant<F> {
     /// Use this open file.
     Open(F),
     /// The open file of a delegation.
@@ -34,7 +34,14 @@ impl<F: Clone> State<F> {
     /// Checks a stateid for I/O on a file. `client`: that of the session in 4.1; none in 4.0, where
     /// the stateid renews the lease (or [`State::authorize_v40_stateid`]). O(1), no allocation.
     #[inline]
-    pub fn io(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, io: Io, now: u64) -> Result<IoGrant<F>, Status> {
+    pub(crate) fn io(
+        &mut self,
+        client: Option<ClientKey>,
+        stateid: &Stateid,
+        file: &FileKey,
+        io: Io,
+        now: u64,
+    ) -> Result<IoGrant<F>, Status> {
         if stateid.is_special() {
             return self.anonymous_io(client, stateid, file, io, now);
         }
@@ -71,7 +78,7 @@ impl<F: Clone> State<F> {
     }
 
     /// The open file of an open or a delegation.
-    pub fn open_file(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, now: u64) -> Option<F> {
+    pub(crate) fn open_file(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, now: u64) -> Option<F> {
         let key = self.resolve(client, stateid, file, now).ok()?;
         match &self.states[key].kind {
             Kind::Open(open) => Some(open.file.clone()),
@@ -176,7 +183,7 @@ impl<F: Clone> State<F> {
     }
 
     /// TEST_STATEID of one stateid (RFC 8881, section 18.48).
-    pub fn test_stateid(&self, client: ClientKey, stateid: &Stateid) -> Status {
+    pub(crate) fn test_stateid(&self, client: ClientKey, stateid: &Stateid) -> Status {
         // Section 18.48.3: special stateids are BAD_STATEID.
         match self.look_up(Some(client), stateid) {
             Ok(_) => Status::OK,
@@ -185,7 +192,7 @@ impl<F: Clone> State<F> {
     }
 
     /// FREE_STATEID (RFC 8881, section 18.38). LOCKS_HELD for what is still of use.
-    pub fn free_stateid(&mut self, client: ClientKey, stateid: &Stateid) -> Result<(), Status> {
+    pub(crate) fn free_stateid(&mut self, client: ClientKey, stateid: &Stateid) -> Result<(), Status> {
         let key = match self.look_up(Some(client), stateid) {
             Ok((key, _)) => key,
             Err(Status::DELEG_REVOKED) => {

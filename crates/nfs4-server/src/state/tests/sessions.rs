@@ -107,7 +107,7 @@ fn connections_and_sessions_per_client_are_limited() {
         peer.connection = fixture.new_connection();
         fixture.renew_lease(&mut peer).unwrap();
     }
-    assert_eq!(fixture.state.status(0).sessions[0].connections, 64);
+    assert_eq!(fixture.state.sessions.iter().next().unwrap().1.connections.len(), 64);
     assert_eq!(fixture.state.destroy_session(&peer.session, peer.connection, sys(&user(0))), Ok(()), "the newest connection is bound");
     let mut introduced = fixture.exchange_id("b", 1, 0).unwrap();
     let mut made = 0;
