@@ -57,7 +57,7 @@ impl Bucket {
 pub struct OmittedMessages {
     /// Total number.
     pub count: u64,
-    /// Clients with the most, at most [`NAMED_MAX`].
+    /// Clients with the most, at most eight.
     pub clients: Vec<(IpAddr, u64)>,
 }
 

@@ -91,8 +91,8 @@ impl Gss {
 
     /// Logs a forged answer, within the rate limit.
     pub(crate) fn tell_forged_answer(&self, peer: SocketAddr) {
-        if let Some(untold) = self.refusals.lock().admit(peer.ip(), clock::mono_ms()) {
-            tracing::warn!(%peer, untold, "ignoring a forged answer to a callback");
+        if let Some(omitted) = self.refusals.lock().admit(peer.ip(), clock::mono_ms()) {
+            tracing::warn!(%peer, omitted, "ignoring a forged answer to a callback");
         }
     }
 

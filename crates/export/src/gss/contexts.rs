@@ -160,7 +160,7 @@ impl Gss {
                 audit.iter().for_each(|audit| audit.refuse(&refused));
                 match self.refusals.lock().admit(peer.ip(), clock::mono_ms()) {
                     Some(0) => tracing::warn!(%peer, "Kerberos: {reason}"),
-                    Some(untold) => tracing::warn!(%peer, untold, "Kerberos: {reason}"),
+                    Some(omitted) => tracing::warn!(%peer, omitted, "Kerberos: {reason}"),
                     None => {}
                 }
             }

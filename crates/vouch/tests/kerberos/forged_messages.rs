@@ -24,7 +24,7 @@ const LINE_INTERVAL: Duration = Duration::from_secs(10);
 fn log_lines(export: &Export, words: &str) -> (u64, u64) {
     let log = export.log();
     let lines: Vec<&str> = log.lines().filter(|line| line.contains(words)).collect();
-    let suppressed = lines.iter().filter_map(|line| line.split_once("untold=")?.1.split(' ').next()?.parse::<u64>().ok()).sum();
+    let suppressed = lines.iter().filter_map(|line| line.split_once("omitted=")?.1.split(' ').next()?.parse::<u64>().ok()).sum();
     (lines.len() as u64, suppressed)
 }
 
