@@ -16,7 +16,7 @@ use crate::attributes::{Attributes, Fingerprint, now};
 use crate::error::{Error, Trouble};
 use crate::file::{Batch, Group, LargeContent, SMALL_LEN_MAX, read_group, read_small};
 use crate::links::{Claim, Name, Read, link_group};
-use crate::node::{Look, Node};
+use crate::node::{DirectorySnapshot, Node};
 use crate::pages::{Outcome, Slot};
 use crate::printable::printable;
 use crate::walk::{REPEAT_COUNT_MAX, Walk, inode};
@@ -71,7 +71,7 @@ impl Walk<'_> {
 
     /// Handles some entries of a window.
     pub(crate) fn chunk<'s>(&'s self, scope: &Scope<'s>, node: &Arc<Node>, mut chunk: Range<usize>) {
-        let look = node.look();
+        let snapshot = node.snapshot();
         let open = match node.directory(&self.descriptors) {
             Ok(open) => open,
             // The window stays empty, and the directory is read again.
@@ -86,11 +86,11 @@ impl Walk<'_> {
             if self.is_stopped() {
                 return;
             }
-            match self.entry(scope, node, &look, open.as_fd(), index, now, &mut read_len) {
+            match self.entry(scope, node, &snapshot, open.as_fd(), index, now, &mut read_len) {
                 Ok(Step::Done(outcome)) => outcomes.push((index, outcome)),
                 Ok(Step::Later) => {}
                 Ok(Step::Directory(child)) => directories.push(child),
-                Err(trouble) => outcomes.push((index, self.leave_out(node, look.listing.name(index), trouble))),
+                Err(trouble) => outcomes.push((index, self.leave_out(node, snapshot.listing.name(index), trouble))),
             }
             // With real work left, share half of the rest.
             if read_len >= SHARE_LEN && chunk.len() >= 2 {
@@ -115,13 +115,13 @@ impl Walk<'_> {
         &'s self,
         scope: &Scope<'s>,
         node: &Arc<Node>,
-        look: &Look,
+        snapshot: &DirectorySnapshot,
         dir: BorrowedFd<'_>,
         index: usize,
         now: Timestamp,
         read_len: &mut u64,
     ) -> Result<Step, Trouble> {
-        let name = look.listing.name(index);
+        let name = snapshot.listing.name(index);
         let attributes = Attributes::of_name(dir, name)?;
         self.check_public(&attributes, || node.path(Some(name)))?;
         if attributes.is_directory() {
@@ -137,7 +137,7 @@ impl Walk<'_> {
             self.progress.bytes.fetch_add(attributes.size, Ordering::Relaxed);
         }
         let print = attributes.fingerprint(self.frames.iv(), name, &[]);
-        if !attributes.is_racy(now) && look.earlier.as_ref().is_some_and(|earlier| earlier.contains(index, &print)) {
+        if !attributes.is_racy(now) && snapshot.earlier.as_ref().is_some_and(|earlier| earlier.contains(index, &print)) {
             return Ok(Step::Done(Outcome { slot: Slot::Same, print }));
         }
         let mut target = Target { node: node.clone(), index, repeats: 0, claimed: None };
@@ -332,7 +332,7 @@ impl Walk<'_> {
 
     fn large_deliver<'s>(&'s self, scope: &Scope<'s>, mut target: Target, result: Result<Read, Trouble>) {
         let (node, index, claimed) = (target.node.clone(), target.index, target.claimed);
-        let listing = node.look().listing;
+        let listing = node.snapshot().listing;
         let name = listing.name(index);
         let result = match result {
             Err(Trouble::Changed) if target.repeats < REPEAT_COUNT_MAX => {
@@ -376,7 +376,7 @@ impl Walk<'_> {
         let same = read.attributes.identity() == identity;
         for waiting in self.links.settle(identity, same.then_some(&read)) {
             let outcome = if same {
-                self.outcome(waiting.node.look().listing.name(waiting.index), &read)
+                self.outcome(waiting.node.snapshot().listing.name(waiting.index), &read)
             } else {
                 waiting.node.set_vanished();
                 Outcome::SKIPPED
@@ -390,7 +390,7 @@ impl Walk<'_> {
     fn abandon<'s>(&'s self, scope: &Scope<'s>, claimed: Option<(u64, u64)>, trouble: &Trouble) {
         let Some(identity) = claimed else { return };
         for waiting in self.links.settle(identity, None) {
-            let listing = waiting.node.look().listing;
+            let listing = waiting.node.snapshot().listing;
             let name = listing.name(waiting.index);
             let trouble = match trouble {
                 Trouble::Vanished => Trouble::Vanished,

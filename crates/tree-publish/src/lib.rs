@@ -23,14 +23,14 @@ mod listing;
 mod node;
 mod options;
 mod pages;
-mod place;
 mod printable;
 mod record;
 mod revision;
+mod source_check;
 mod walk;
 mod xattrs;
 
 pub use error::{Error, Fault};
 pub use options::{LEVEL_DEFAULT, OPAQUE_MARKER, Options, Progress, SKIPPED_COUNT_MAX, Signer, Skipped, Summary};
-pub use place::check_places;
 pub use revision::{check_options, publish};
+pub use source_check::check_outside_source;

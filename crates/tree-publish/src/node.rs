@@ -39,7 +39,7 @@ pub(crate) struct Node {
 
 #[derive(Debug)]
 struct State {
-    look: Look,
+    snapshot: DirectorySnapshot,
     pages: Pages,
     start: usize,
     window: Vec<Option<Outcome>>,
@@ -64,7 +64,7 @@ pub(crate) enum Memory {
 
 /// A listed directory.
 #[derive(Debug, Clone)]
-pub(crate) struct Look {
+pub(crate) struct DirectorySnapshot {
     pub(crate) attributes: Attributes,
     pub(crate) racy: bool,
     pub(crate) opaque: bool,
@@ -82,7 +82,7 @@ pub(crate) enum Next {
 
 /// A directory with all entries done.
 pub(crate) struct Finished {
-    pub(crate) look: Look,
+    pub(crate) snapshot: DirectorySnapshot,
     pub(crate) record: Record,
     /// Whether the record is the earlier one.
     pub(crate) same: bool,
@@ -109,9 +109,16 @@ impl Node {
         closed: bool,
         open: Option<Arc<OpenDirectory>>,
     ) -> Self {
-        let look = Look { attributes, racy: true, opaque: false, listing: Arc::default(), earlier: None };
-        let state =
-            State { look, pages: Pages::new(None, 0), start: 0, window: Vec::new(), vanished: false, repeats: 0, memory: Memory::Cache };
+        let snapshot = DirectorySnapshot { attributes, racy: true, opaque: false, listing: Arc::default(), earlier: None };
+        let state = State {
+            snapshot,
+            pages: Pages::new(None, 0),
+            start: 0,
+            window: Vec::new(),
+            vanished: false,
+            repeats: 0,
+            memory: Memory::Cache,
+        };
         Self {
             parent,
             name: name.into(),
@@ -192,10 +199,10 @@ impl Node {
     }
 
     /// Starts with a listing; earlier deliveries are dropped.
-    pub(crate) fn begin(&self, look: Look) {
+    pub(crate) fn begin(&self, snapshot: DirectorySnapshot) {
         let mut state = self.state.lock();
-        state.pages = Pages::new(look.earlier.clone(), look.listing.len());
-        state.look = look;
+        state.pages = Pages::new(snapshot.earlier.clone(), snapshot.listing.len());
+        state.snapshot = snapshot;
         state.start = 0;
         state.window = Vec::new();
         state.vanished = false;
@@ -206,8 +213,8 @@ impl Node {
         self.state.lock().memory.clone()
     }
 
-    pub(crate) fn look(&self) -> Look {
-        self.state.lock().look.clone()
+    pub(crate) fn snapshot(&self) -> DirectorySnapshot {
+        self.state.lock().snapshot.clone()
     }
 
     /// Takes the finished window and returns the next step. Called by one thread with nothing
@@ -217,19 +224,19 @@ impl Node {
         let state = &mut *guard;
         let len = state.window.len();
         for (i, outcome) in std::mem::take(&mut state.window).into_iter().enumerate() {
-            state.pages.push(frames, &state.look.listing, state.start + i, outcome.unwrap_or(Outcome::SKIPPED))?;
+            state.pages.push(frames, &state.snapshot.listing, state.start + i, outcome.unwrap_or(Outcome::SKIPPED))?;
         }
         state.start += len;
-        let left = state.look.listing.len() - state.start;
+        let left = state.snapshot.listing.len() - state.start;
         if left > 0 {
             let len = left.min(window_len(self.depth));
             state.window.resize_with(len, || None);
             return Ok(Next::Window(state.start..state.start + len));
         }
         let pages = std::mem::replace(&mut state.pages, Pages::new(None, 0));
-        let (record, same) = pages.finish(frames, &state.look.listing, state.look.opaque)?;
-        let (look, vanished, repeats) = (state.look.clone(), state.vanished, state.repeats);
-        Ok(Next::Finish(Box::new(Finished { look, record, same, vanished, repeats })))
+        let (record, same) = pages.finish(frames, &state.snapshot.listing, state.snapshot.opaque)?;
+        let (snapshot, vanished, repeats) = (state.snapshot.clone(), state.vanished, state.repeats);
+        Ok(Next::Finish(Box::new(Finished { snapshot, record, same, vanished, repeats })))
     }
 
     /// The directory changed: list again, and compare with what was just read.

@@ -83,7 +83,7 @@ pub fn check_options(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses early what every client would refuse.
+/// Refuses keys and certificates early that every client would refuse.
 fn check_key(writer: &Writer, signer: &Signer<'_>, options: &Options, before: Option<&Head>) -> Result<(), Error> {
     let cert = &signer.cert;
     let start = options.start;

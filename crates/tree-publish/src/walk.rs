@@ -19,7 +19,7 @@ use crate::error::{Error, Trouble};
 use crate::frames::Frames;
 use crate::links::Links;
 use crate::listing::Listing;
-use crate::node::{Finished, Look, Memory, Next, Node};
+use crate::node::{DirectorySnapshot, Finished, Memory, Next, Node};
 use crate::options::{OPAQUE_MARKER, Options, Progress, SKIPPED_COUNT_MAX, Skipped};
 use crate::pages::{Outcome, PagesError, Slot};
 use crate::printable::printable;
@@ -210,24 +210,24 @@ impl<'a> Walk<'a> {
             Memory::Cache => self.cache.get(node.identity()).map(|r| Arc::new(Earlier::new(r))),
         };
         self.progress.dirs.fetch_add(1, Ordering::Relaxed);
-        node.begin(Look { attributes, racy: attributes.is_racy(now), opaque, listing: Arc::new(listing), earlier });
+        node.begin(DirectorySnapshot { attributes, racy: attributes.is_racy(now), opaque, listing: Arc::new(listing), earlier });
         Ok(())
     }
 
     /// Result of a directory for its parent; `None` if it changed and is read again.
     fn finish(&self, node: &Node, finished: Finished) -> Result<Option<Outcome>, Trouble> {
-        let Finished { look, record, same, vanished, repeats } = finished;
+        let Finished { snapshot, record, same, vanished, repeats } = finished;
         let open = node.directory(&self.descriptors)?;
-        let print = look.attributes.fingerprint(self.frames.iv(), node.name(), &record.content_bytes());
-        let above = node.parent().map(|(parent, index)| (parent.look(), index));
-        let is_same = above.is_some_and(|(look, index)| look.earlier.is_some_and(|e| e.contains(index, &print)));
+        let print = snapshot.attributes.fingerprint(self.frames.iv(), node.name(), &record.content_bytes());
+        let above = node.parent().map(|(parent, index)| (parent.snapshot(), index));
+        let is_same = above.is_some_and(|(snapshot, index)| snapshot.earlier.is_some_and(|e| e.contains(index, &print)));
         let slot = if is_same {
             Slot::Same
         } else {
             let blob = xattrs::read(&self.frames, Place::Open(open.as_fd()))?;
-            Slot::New(Box::new(inode(&look.attributes, 0, blob, record.content())))
+            Slot::New(Box::new(inode(&snapshot.attributes, 0, blob, record.content())))
         };
-        if vanished || Attributes::of_fd(open.as_fd())? != look.attributes {
+        if vanished || Attributes::of_fd(open.as_fd())? != snapshot.attributes {
             if repeats < REPEAT_COUNT_MAX {
                 self.progress.reread.fetch_add(1, Ordering::Relaxed);
                 node.repeat(record);
@@ -246,7 +246,7 @@ impl<'a> Walk<'a> {
             }
             return Ok(Some(Outcome::SKIPPED));
         }
-        Ok(Some(Outcome { slot, print: if look.racy { Fingerprint::UNTRUSTED } else { print } }))
+        Ok(Some(Outcome { slot, print: if snapshot.racy { Fingerprint::UNTRUSTED } else { print } }))
     }
 
     fn add(&self, counts: &Counts) {

@@ -16,7 +16,7 @@ use crate::frames::{Progress, ProgressFn};
 use crate::index::{Entry, Index, Position};
 use crate::layout::PackClass;
 use crate::manifest::{Manifest, PackMeta};
-use crate::mark::{Lack, Marks, Walk, for_each_entry};
+use crate::marking::{Marks, MissingFrame, Walk, for_each_entry};
 use crate::pack::{self, PackScan, Scanned};
 use crate::view::View;
 use crate::writer::{Orphans, WriteOptions, Writer};
@@ -100,7 +100,7 @@ fn mark(
 ) -> Result<()> {
     let mut walk = Walk { index, source, iv: manifest.iv, marks, progress, marked: 0 };
     for revision in &manifest.revisions {
-        walk.mark(&revision.fsinfo, |Lack { handle, why, .. }| {
+        walk.mark(&revision.fsinfo, |MissingFrame { handle, why, .. }| {
             Err(Error::damaged(path, format!("revision {} needs frame {handle}, which is {why}", revision.number)))
         })?;
     }
@@ -141,7 +141,7 @@ impl<'a> Collection<'a> {
     fn weigh(&mut self) -> Result<()> {
         let (mut live, mut done) = (HashMap::new(), Collected::default());
         for_each_entry(&self.index, |position, entry| {
-            if self.stays(position, entry)? {
+            if self.retains(position, entry)? {
                 done.live_frames += 1;
                 *live.entry(entry.place.pack).or_default() += u64::from(pack::record_len(entry.place.len));
             } else {
@@ -155,7 +155,7 @@ impl<'a> Collection<'a> {
         Ok(())
     }
 
-    fn stays(&self, position: Position, entry: &Entry) -> Result<bool> {
+    fn retains(&self, position: Position, entry: &Entry) -> Result<bool> {
         let is_history = || Ok(entry.place.kind == FrameKind::Fsinfo && self.index.position(&entry.handle)? == Some(position));
         if self.marks.has(position) { Ok(true) } else { is_history() }
     }
@@ -179,8 +179,8 @@ impl<'a> Collection<'a> {
         if dead.is_empty() && self.done.dropped_frames == 0 {
             return Ok(());
         }
-        let stays = |position, entry: &Entry| self.stays(position, entry);
-        self.next_generation(&Sweep { stays: Some(&stays), packs: dead })
+        let retains = |position, entry: &Entry| self.retains(position, entry);
+        self.next_generation(&Sweep { retains: Some(&retains), packs: dead })
     }
 
     /// Rewrites packs with much garbage, and joins small ones, some at a time.
@@ -198,11 +198,11 @@ impl<'a> Collection<'a> {
                 progress(Progress { stage: "moving", done: self.done.moved_bytes, total: Some(total) });
             }
             if pending >= MOVED_LEN_MAX {
-                self.next_generation(&Sweep { stays: None, packs: std::mem::take(&mut gone) })?;
+                self.next_generation(&Sweep { retains: None, packs: std::mem::take(&mut gone) })?;
                 pending = 0;
             }
         }
-        if gone.is_empty() { Ok(()) } else { self.next_generation(&Sweep { stays: None, packs: gone }) }
+        if gone.is_empty() { Ok(()) } else { self.next_generation(&Sweep { retains: None, packs: gone }) }
     }
 
     fn wasteful(&self) -> Vec<PackMeta> {

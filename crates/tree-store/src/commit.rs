@@ -10,33 +10,31 @@ use std::sync::atomic::Ordering;
 use parking_lot::MutexGuard;
 
 use crate::index::{Entry, Index, Position, Run, merge};
-use crate::lane::Lane;
 use crate::manifest::{self, Manifest, Revision, SegmentMeta};
+use crate::pack_stream::PackStream;
 use crate::segment::{Segment, SegmentWriter};
 use crate::writer::{NewRevision, RunIndex, Writer};
 use crate::{Error, FrameSink, PutCounts, Result};
 
-/// Whether an index record stays.
-pub(crate) type Stays<'a> = dyn Fn(Position, &Entry) -> Result<bool> + 'a;
+/// Decides whether a collection keeps an index record.
+pub(crate) type RetainFn<'a> = dyn Fn(Position, &Entry) -> Result<bool> + 'a;
 
 /// Data that a collection removes with the next manifest.
 pub(crate) struct Sweep<'a> {
     /// Records to keep; `None` for all.
-    pub(crate) stays: Option<&'a Stays<'a>>,
+    pub(crate) retains: Option<&'a RetainFn<'a>>,
     /// Packs to remove.
     pub(crate) packs: HashSet<u32>,
 }
 
 impl Writer {
-    /// Commits a revision: durable, whole, and seen by every reader's next refresh when this
-    /// returns.
-    ///
-    /// Returns what was put for it.
+    /// Commits a revision. On return it is durable and complete, and readers see it at their next
+    /// refresh. Returns counts of the stored frames.
     ///
     /// # Errors
-    /// [`Error::RevisionOrder`], [`Error::Incomplete`] and [`Error::Limit`] leave everything as it
-    /// was. After any other the old revision is in force, unless the last sync alone failed,
-    /// and the writer is broken.
+    /// [`Error::RevisionOrder`], [`Error::Incomplete`] and [`Error::Limit`] change nothing. After any
+    /// other error the writer is unusable, and the old revision stays in force unless only the last
+    /// sync failed.
     pub fn commit(&self, revision: NewRevision) -> Result<PutCounts> {
         self.check_unbroken()?;
         check_limits(&revision)?;
@@ -133,7 +131,7 @@ impl Writer {
     /// longer names.
     fn make_durable(
         &self,
-        lanes: &mut [MutexGuard<'_, Lane>; 2],
+        lanes: &mut [MutexGuard<'_, PackStream>; 2],
         next: &mut Manifest,
         sweep: Option<&Sweep<'_>>,
     ) -> Result<Vec<Arc<Segment>>> {
@@ -154,8 +152,8 @@ impl Writer {
         fresh.sort_unstable_by_key(|entry| entry.handle);
         let old = self.index.read().clone();
         next.packs.retain(|pack| sweep.is_none_or(|sweep| !sweep.packs.contains(&pack.id)));
-        let obsolete = match sweep.and_then(|sweep| sweep.stays) {
-            Some(stays) => self.replace_segments(&fresh, 0, true, stays)?,
+        let obsolete = match sweep.and_then(|sweep| sweep.retains) {
+            Some(retains) => self.replace_segments(&fresh, 0, true, retains)?,
             None if fresh.is_empty() => Vec::new(),
             None => self.replace_segments(&fresh, old.index.merge_from(0, fresh.len()), true, &|_, _| Ok(true))?,
         };
@@ -202,7 +200,7 @@ impl Writer {
     }
 
     /// Moves a lane's new records to a segment, to bound memory. The caller holds the lane's lock.
-    pub(crate) fn spill(&self, lane: &mut Lane) -> Result<()> {
+    pub(crate) fn spill(&self, lane: &mut PackStream) -> Result<()> {
         let mut fresh = lane.fresh_entries();
         fresh.sort_unstable_by_key(|entry| entry.handle);
         let one_at_a_time = self.index_edit.lock();
@@ -219,7 +217,7 @@ impl Writer {
 
     /// Writes `fresh`, merged with all segments from `keep` on, as one segment. Returns the
     /// replaced segments.
-    fn replace_segments(&self, fresh: &[Entry], keep: usize, durable: bool, stays: &Stays<'_>) -> Result<Vec<Arc<Segment>>> {
+    fn replace_segments(&self, fresh: &[Entry], keep: usize, durable: bool, retains: &RetainFn<'_>) -> Result<Vec<Arc<Segment>>> {
         let shop = &self.shop;
         let old = self.index.read().clone();
         let mut segments = old.index.segments.clone();
@@ -236,7 +234,7 @@ impl Writer {
             &runs,
             &mut out,
             |run, at, entry| {
-                if run == of_fresh { Ok(true) } else { stays(Position { segment: keep + run, at }, entry) }
+                if run == of_fresh { Ok(true) } else { retains(Position { segment: keep + run, at }, entry) }
             },
         )?;
         if out.count() == 0 {

@@ -7,13 +7,14 @@ use vouch_tree::{BlockHandle, Inode, frame, references};
 
 use crate::{FrameSource, Result};
 
-/// The frames to send along, the first to be needed first: the top page of the root directory
-/// unless it is long, and breadth first what is below as far as all of it arrives in one burst. So
-/// a tree of some kilobytes comes whole in one round trip, and of a large one what each first
-/// look-up needs. Understands frames, but verifies none: whoever gets them does.
+/// Returns the companions of a revision, the first needed first.
+///
+/// They are the top page of the root directory, unless it is too long, and frames below it in
+/// breadth-first order while they fit into one burst. A tree of a few kilobytes arrives in one
+/// round trip. Frames are decoded but not verified: the receiver verifies them.
 ///
 /// # Errors
-/// Where a frame can't be read.
+/// If a frame can't be read.
 pub fn companions(source: &dyn FrameSource, root: &Inode) -> Result<Vec<BlockHandle>> {
     let (mut chosen, mut len) = (Vec::new(), 0);
     let mut queue: VecDeque<_> = references::of_inode(root).take(CANDIDATES_MAX).collect();

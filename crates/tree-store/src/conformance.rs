@@ -13,10 +13,10 @@ pub const IV: Iv = Iv::from_bytes([0x5a; 32]);
 /// When the store breaks a rule.
 pub fn check<S: FrameSource + FrameSink>(mut make: impl FnMut() -> S) {
     missing_frames_are_none(&make());
-    what_was_put_is_got(&make());
-    the_second_put_is_not_new(&make());
-    what_is_no_frame_is_refused(&make());
-    of_threads_that_put_the_same_one_is_first(&make());
+    stored_frame_is_returned(&make());
+    second_put_is_not_new(&make());
+    invalid_frame_is_refused(&make());
+    concurrent_puts_report_one_new_frame(&make());
 }
 
 /// A frame of `len` bytes (2 or more) of this kind, different for each `seed`, and its handle.
@@ -38,7 +38,7 @@ fn missing_frames_are_none(store: &(impl FrameSource + FrameSink)) {
     assert!(!store.contains(&handle).expect("contains works"), "an empty store contains nothing");
 }
 
-fn what_was_put_is_got(store: &(impl FrameSource + FrameSink)) {
+fn stored_frame_is_returned(store: &(impl FrameSource + FrameSink)) {
     let kinds = [FrameKind::Leaf, FrameKind::Indirect, FrameKind::DirLeaf, FrameKind::DirInterior, FrameKind::Fsinfo];
     let lens = [2, 3, 4, 5, 6, 7, 100, 4096, 65_537, FRAME_LEN_MAX - 1, FRAME_LEN_MAX];
     let frames: Vec<_> = kinds.iter().flat_map(|&kind| lens.iter().map(move |&len| frame(kind, 7, len))).collect();
@@ -52,14 +52,14 @@ fn what_was_put_is_got(store: &(impl FrameSource + FrameSink)) {
     }
 }
 
-fn the_second_put_is_not_new(store: &(impl FrameSource + FrameSink)) {
+fn second_put_is_not_new(store: &(impl FrameSource + FrameSink)) {
     let (handle, bytes) = frame(FrameKind::DirLeaf, 3, 999);
     assert!(store.put(&handle, &bytes).expect("put works"));
     assert!(!store.put(&handle, &bytes).expect("put works"), "the second put of a frame is not new");
     assert_eq!(store.get(&handle).expect("get works"), Some(bytes));
 }
 
-fn what_is_no_frame_is_refused(store: &(impl FrameSource + FrameSink)) {
+fn invalid_frame_is_refused(store: &(impl FrameSource + FrameSink)) {
     let too_long = [&[FrameKind::Leaf as u8, 0][..], &vec![1; FRAME_LEN_MAX - 1]].concat();
     for bytes in [&[][..], &[1], &[0, 0, 1], &[6, 0, 1], &[255, 0], &too_long] {
         let handle = IV.handle_of(bytes);
@@ -68,7 +68,7 @@ fn what_is_no_frame_is_refused(store: &(impl FrameSource + FrameSink)) {
     }
 }
 
-fn of_threads_that_put_the_same_one_is_first(store: &(impl FrameSource + FrameSink)) {
+fn concurrent_puts_report_one_new_frame(store: &(impl FrameSource + FrameSink)) {
     let frames: Vec<_> = (0..200).map(|seed| frame(FrameKind::Leaf, seed, 50 + seed as usize * 13)).collect();
     let new: usize = std::thread::scope(|scope| {
         let put_all = || frames.iter().filter(|(handle, bytes)| store.put(handle, bytes).expect("put works")).count();

@@ -23,12 +23,12 @@ impl Database {
         Layout::new(path).manifest().exists()
     }
 
-    /// Makes an empty database; the directory may exist, if nothing is in it. Killed in between it
-    /// can be made again.
+    /// Creates an empty database in a missing or empty directory. An interrupted creation can be
+    /// repeated.
     ///
     /// # Errors
-    /// [`Error::Exists`] when there is one; [`Error::NotEmpty`], with nothing touched, where there
-    /// is something else.
+    /// [`Error::Exists`] if the directory has a database; [`Error::NotEmpty`] if it has other files,
+    /// which stay untouched.
     pub fn create(path: &Path, hostid: HostId, iv: Iv) -> Result<()> {
         Self::create_on(&SystemDisk, path, hostid, iv)
     }

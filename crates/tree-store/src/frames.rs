@@ -15,11 +15,11 @@ pub trait FrameSink: Send + Sync {
     /// Whether the frame exists.
     fn contains(&self, handle: &BlockHandle) -> Result<bool>;
 
-    /// Stores a frame unless it is there; true when it is new. The caller vouches for `handle ==
-    /// iv.handle_of(frame)`.
+    /// Stores a frame unless it is present. Returns whether it is new. The caller ensures that
+    /// `handle == iv.handle_of(frame)`.
     ///
     /// # Errors
-    /// [`Error::Frame`] for bytes that no frame can be.
+    /// [`Error::Frame`] for bytes that are not a valid frame.
     fn put(&self, handle: &BlockHandle, frame: &[u8]) -> Result<bool>;
 }
 

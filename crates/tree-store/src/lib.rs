@@ -8,7 +8,6 @@
 //!
 //! The files are drawn byte by byte in `docs/formats/store.md`.
 
-mod adopt;
 mod collect;
 mod commit;
 mod companions;
@@ -18,14 +17,15 @@ pub mod disk;
 mod error;
 mod frames;
 mod index;
-mod lane;
 mod layout;
 mod lock;
 mod manifest;
-mod mark;
+mod marking;
 mod memory;
 mod pack;
 mod pack_file;
+mod pack_stream;
+mod recovery;
 mod repair;
 mod segment;
 mod snapshot;

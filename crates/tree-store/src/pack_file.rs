@@ -116,11 +116,11 @@ impl Location {
 #[derive(Debug)]
 pub(crate) struct PackFiles {
     open_count_max: usize,
-    open: RwLock<HashMap<u32, Kept>>,
+    open: RwLock<HashMap<u32, OpenPackFile>>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct OpenPackFile {
     file: Arc<PackFile>,
     used: AtomicBool,
 }
@@ -140,7 +140,7 @@ impl PackFiles {
         if open.len() >= self.open_count_max {
             Self::make_room(&mut open);
         }
-        Ok(open.entry(id).or_insert_with(|| Kept { file, used: AtomicBool::new(true) }).file.clone())
+        Ok(open.entry(id).or_insert_with(|| OpenPackFile { file, used: AtomicBool::new(true) }).file.clone())
     }
 
     /// Closes removed packs, which frees their space.
@@ -150,7 +150,7 @@ impl PackFiles {
 
     /// Closes packs unused since the last time, or any if all were used. O(n), about once in n/2
     /// opens.
-    fn make_room(open: &mut HashMap<u32, Kept>) {
+    fn make_room(open: &mut HashMap<u32, OpenPackFile>) {
         let before = open.len();
         open.retain(|_, kept| kept.used.swap(false, Ordering::Relaxed));
         if open.len() == before {

@@ -23,14 +23,14 @@ pub struct Repaired {
 }
 
 impl Database {
-    /// Builds the index anew from the packs, whatever is left of the old one. Of the options the
-    /// lock's wait, the progress and the disk count. Collect afterwards: frames that were
-    /// dropped, and whose packs are still there, are in the index again.
+    /// Rebuilds the index from the packs and ignores the old index. Uses the options for lock wait,
+    /// progress and disk only. Run a collection afterwards: the new index also has dropped frames
+    /// whose packs still exist.
     ///
-    /// O(bytes of all packs), hashed by one core; memory: some 100 MB.
+    /// O(bytes of all packs), hashed by one core; uses about 100 MB of memory.
     ///
     /// # Errors
-    /// [`Error::Damaged`] for a manifest or a pack that is not whole; everything is as it was then.
+    /// [`Error::Damaged`] for an incomplete manifest or pack; nothing is changed then.
     pub fn repair(path: &Path, options: &CollectOptions<'_>) -> Result<Repaired> {
         let layout = Layout::new(path);
         if !layout.manifest().exists() {

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use crate::frames::{Progress, ProgressFn};
 use crate::index::Index;
 use crate::manifest::PackMeta;
-use crate::mark::{Marks, Walk};
+use crate::marking::{Marks, Walk};
 use crate::pack::{PackScan, Scanned};
 use crate::view::View;
 use crate::{Database, FrameSource, Result, Snapshot};
@@ -44,11 +44,11 @@ impl Verified {
 }
 
 impl Database {
-    /// Hashes every frame of every live pack, on all cores, and walks every kept revision. Needs no
+    /// Hashes every frame of every live pack on all cores, and walks every kept revision. Takes no
     /// lock.
     ///
     /// # Errors
-    /// What keeps it from checking at all; damage is in what it returns.
+    /// If the check can't run. Damage is reported in the result.
     pub fn verify(path: &Path, progress: Option<&ProgressFn<'_>>) -> Result<Verified> {
         let snapshot = Snapshot::open(path)?;
         for _ in 0..ATTEMPTS_MAX {
@@ -173,7 +173,7 @@ impl<'a> Check<'a> {
             }
         }
         let marked = walk.marked;
-        let lost = crate::mark::for_each_entry(index, |position, entry| {
+        let lost = crate::marking::for_each_entry(index, |position, entry| {
             if marks.has(position) && !self.found.has(position) {
                 self.problem(format!("{:?} frame {} is not where the index has it", entry.place.kind, entry.handle));
             }

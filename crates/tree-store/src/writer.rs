@@ -12,12 +12,12 @@ use vouch_tree::{BlockHandle, HostId, Iv};
 use crate::disk::{Disk, SystemDisk};
 use crate::frames::checked_kind;
 use crate::index::{Index, Place};
-use crate::lane::{Lane, Workshop};
 use crate::layout::{Layout, PackClass};
 use crate::lock::WriterLock;
 use crate::manifest::{Manifest, Revision};
 use crate::pack;
 use crate::pack_file::{Location, PackFiles};
+use crate::pack_stream::{FileFactory, PackStream};
 use crate::view::View;
 use crate::{Error, FrameSink, FrameSource, PutCounts, Result};
 
@@ -72,9 +72,9 @@ pub struct NewRevision {
 /// intact rest.
 #[derive(Debug)]
 pub struct Writer {
-    pub(crate) shop: Workshop,
+    pub(crate) shop: FileFactory,
     fresh_count_max: usize,
-    pub(crate) lanes: [Mutex<Lane>; 2],
+    pub(crate) lanes: [Mutex<PackStream>; 2],
     pub(crate) index: RwLock<Arc<RunIndex>>,
     /// Held while the index is replaced, after a lane's lock.
     pub(crate) index_edit: Mutex<()>,
@@ -115,7 +115,7 @@ impl Writer {
         let lock = WriterLock::take(&layout, options.lock_wait)?;
         let view = View::load(&layout, None)?;
         let manifest = view.manifest().clone();
-        let shop = Workshop {
+        let shop = FileFactory {
             layout,
             disk: options.disk.clone(),
             iv: manifest.iv,
@@ -127,7 +127,7 @@ impl Writer {
         let mut writer = Self {
             shop,
             fresh_count_max: options.fresh_count_max.max(1),
-            lanes: PackClass::BOTH.map(|class| Mutex::new(Lane::new(class))),
+            lanes: PackClass::BOTH.map(|class| Mutex::new(PackStream::new(class))),
             index: RwLock::new(Arc::new(index)),
             index_edit: Mutex::default(),
             committed: Mutex::new(manifest),
@@ -209,7 +209,7 @@ impl Writer {
         if after.version == before.version { Ok(None) } else { after.index.find(handle) }
     }
 
-    fn lane(&self, class: PackClass) -> &Mutex<Lane> {
+    fn lane(&self, class: PackClass) -> &Mutex<PackStream> {
         &self.lanes[class as usize]
     }
 
@@ -240,7 +240,7 @@ impl Writer {
     }
 
     /// Syncs a full pack without the lane's lock, when too many wait.
-    fn sync_overdue(&self, lane: &Mutex<Lane>) -> Result<()> {
+    fn sync_overdue(&self, lane: &Mutex<PackStream>) -> Result<()> {
         let overdue = lane.lock().overdue();
         if let Some(overdue) = overdue {
             self.or_break(overdue.sync())?;
@@ -249,13 +249,13 @@ impl Writer {
         Ok(())
     }
 
-    fn append_locked(&self, lane: &mut Lane, handle: &BlockHandle, frame: &[u8]) -> Result<()> {
+    fn append_locked(&self, lane: &mut PackStream, handle: &BlockHandle, frame: &[u8]) -> Result<()> {
         self.check_unbroken()?;
         self.or_break(lane.append(&self.shop, handle, checked_kind(frame)?, frame))?;
         self.spill_when_full(lane)
     }
 
-    pub(crate) fn spill_when_full(&self, lane: &mut Lane) -> Result<()> {
+    pub(crate) fn spill_when_full(&self, lane: &mut PackStream) -> Result<()> {
         if lane.fresh.len() >= self.fresh_count_max { self.or_break(self.spill(lane)) } else { Ok(()) }
     }
 

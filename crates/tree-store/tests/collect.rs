@@ -1,11 +1,11 @@
 //! Collection and verification.
 
-mod made;
+mod fixtures;
 
 use std::path::Path;
 use std::time::Duration;
 
-use made::{database, leaf, revision, writer};
+use fixtures::{database, leaf, revision, writer};
 use vouch_tree_store::{CollectOptions, Collected, Database, Error, FrameSink, FrameSource, Verified, WriteOptions};
 
 fn collect(path: &Path) -> Collected {

@@ -1,14 +1,14 @@
 //! Power cuts after every step: the old or the new revision is intact, nothing acknowledged is
 //! lost, and the next writer continues.
 
-mod cut;
-mod made;
+mod fixtures;
+mod power_cut;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use cut::{Note, QuietDisk, RecordingDisk, Step, cut};
-use made::{HOSTID, leaf, try_revision};
+use fixtures::{HOSTID, leaf, try_revision};
+use power_cut::{Note, QuietDisk, RecordingDisk, Step, cut};
 use vouch_tree_store::conformance::IV;
 use vouch_tree_store::disk::Disk;
 use vouch_tree_store::{CollectOptions, Database, FrameSink, FrameSource, Result, WriteOptions, Writer};
@@ -115,7 +115,7 @@ fn assert_sound(path: &Path, what: &str) {
 
 #[test]
 fn power_cut_leaves_old_or_new_revision_intact() {
-    let dir = made::fast_dir();
+    let dir = fixtures::fast_dir();
     let (from, recording) = (dir.path().join("live"), RecordingDisk::default());
     std::fs::create_dir(&from).unwrap();
     let disk: Arc<dyn Disk> = Arc::new(recording.clone());

@@ -1,10 +1,10 @@
 //! Guarantees of a database for its writer and readers.
 
-mod made;
+mod fixtures;
 
 use std::time::Duration;
 
-use made::{HOSTID, database, leaf, revision, writer};
+use fixtures::{HOSTID, database, leaf, revision, writer};
 use vouch_tree_store::conformance::IV;
 use vouch_tree_store::{Database, Error, FrameSink, FrameSource, WriteOptions};
 

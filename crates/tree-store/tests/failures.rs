@@ -1,16 +1,16 @@
 //! Full or failing disk from any step on: the committed revision stays, the error says so, and the
 //! next writer continues.
 
-mod cut;
-mod made;
+mod fixtures;
+mod power_cut;
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cut::QuietDisk;
-use made::{leaf, revision, try_revision};
+use fixtures::{leaf, revision, try_revision};
+use power_cut::QuietDisk;
 use vouch_tree_store::disk::{Disk, DiskFile};
 use vouch_tree_store::{CollectOptions, Database, Error, FrameSink, FrameSource, Result, WriteOptions};
 
@@ -110,9 +110,9 @@ fn publish(path: &Path, disk: &FullDisk) -> Result<()> {
 #[test]
 fn full_disk_at_any_step_keeps_committed_revision() {
     for operations in 0.. {
-        let dir = made::fast_dir();
+        let dir = fixtures::fast_dir();
         let path = dir.path().join("db");
-        Database::create_on(&QuietDisk, &path, made::HOSTID, vouch_tree_store::conformance::IV).unwrap();
+        Database::create_on(&QuietDisk, &path, fixtures::HOSTID, vouch_tree_store::conformance::IV).unwrap();
         let writer = Database::open_write(&path, WriteOptions { disk: Arc::new(QuietDisk), ..Default::default() }).unwrap();
         writer.commit(revision(&writer, 1, 0..30)).unwrap();
         drop(writer);

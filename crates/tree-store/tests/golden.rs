@@ -1,11 +1,11 @@
 //! Golden files of a small database: a change here changes the format (`docs/formats/store.md`).
 //! With `VOUCH_WRITE_GOLDEN=1` it writes them for review.
 
-mod made;
+mod fixtures;
 
 use std::path::{Path, PathBuf};
 
-use made::{HOSTID, database, writer};
+use fixtures::{HOSTID, database, writer};
 use vouch_tree_store::conformance::IV;
 use vouch_tree_store::{Database, FrameSink, FrameSource, NewRevision};
 

@@ -1,15 +1,15 @@
 //! Random operations compared with a model: stored, committed and collected frames.
 
-mod cut;
-mod made;
+mod fixtures;
+mod power_cut;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cut::QuietDisk;
-use made::{HOSTID, leaf, revision};
+use fixtures::{HOSTID, leaf, revision};
+use power_cut::QuietDisk;
 use proptest::prelude::*;
 use vouch_tree_store::conformance::IV;
 use vouch_tree_store::{CollectOptions, Database, FrameSink, FrameSource, Snapshot, WriteOptions, Writer};
@@ -135,7 +135,7 @@ proptest! {
         fresh_count_max in 1..60_usize,
         pack_len_max in 4_000..60_000_u32,
     ) {
-        let dir = made::fast_dir();
+        let dir = fixtures::fast_dir();
         let mut run = Run::new(&dir, fresh_count_max, pack_len_max);
         for action in actions {
             run.act(action);

@@ -1,11 +1,11 @@
 //! Repair of a damaged index from the packs, and refusal of damaged packs.
 
-mod made;
+mod fixtures;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use made::{database, leaf, revision, writer};
+use fixtures::{database, leaf, revision, writer};
 use vouch_tree_store::{CollectOptions, Database, Error, FrameSource};
 
 /// Two kept revisions, and garbage of a dropped and collected one.

@@ -2,7 +2,7 @@
 //!
 //! On file systems with fine time stamps (multigrain times of Linux 6.13; detected when the export
 //! starts) the change attribute is ctime in nanoseconds. On others the number of our last change is
-//! added (`changes.rs`): it moves with each of our changes even within a clock tick, and with
+//! added (`change_counter.rs`): it moves with each of our changes even within a clock tick, and with
 //! foreign changes at the next tick. The number lives with the descriptor; a file met again within
 //! a tick of its last change gets a new one.
 //!

@@ -94,7 +94,7 @@ impl Inner {
         if let Some((inode, kind)) = self.covered.lock().get(directory, &stamp, name) {
             return Ok(covered(directory, inode, kind));
         }
-        directory.at_hand(patience)?;
+        directory.require_cached(patience)?;
         // The caller knows the name, and its listing is no secret.
         identity::assume_root()?;
         let below = crossing::mount_points(directory.as_fd())?;

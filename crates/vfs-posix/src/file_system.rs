@@ -94,7 +94,7 @@ impl FileSystem for PosixFs {
         }
         let node = self.inner.node_by(directory, patience)?;
         // Walks down from the root by names.
-        node.at_hand(patience)?;
+        node.require_cached(patience)?;
         if node.file_type != FileType::Directory {
             return Err(Error::NotDirectory);
         }
@@ -124,7 +124,7 @@ impl FileSystem for PosixFs {
         if let Some(covered) = Covered::of(directory) {
             return covered.list(cookie, each);
         }
-        self.inner.node_by(directory, patience)?.at_hand(patience)?;
+        self.inner.node_by(directory, patience)?.require_cached(patience)?;
         self.inner.list(caller, directory, cookie, with_files, each)
     }
 
@@ -209,7 +209,7 @@ impl FileSystem for PosixFs {
             return Err(Error::NoXattr);
         }
         let node = self.inner.node_by(id, patience)?;
-        node.at_hand(patience)?;
+        node.require_cached(patience)?;
         identity::assume(caller)?;
         node.xattr(name)
     }
@@ -233,7 +233,7 @@ impl FileSystem for PosixFs {
             return Ok(Vec::new());
         }
         let node = self.inner.node_by(id, patience)?;
-        node.at_hand(patience)?;
+        node.require_cached(patience)?;
         identity::assume(caller)?;
         // Listing needs no right in the kernel.
         const READ: u8 = 4;
@@ -293,7 +293,7 @@ impl FileSystem for PosixFs {
         }
         let inner = &self.inner;
         for mount in inner.mounts.read().values().chain([&inner.root.mount]) {
-            mount.journal.iter().for_each(Journal::rest);
+            mount.journal.iter().for_each(Journal::close_idle_marker);
         }
         let skip = inner.swept.load(Ordering::Relaxed);
         for node in inner.nodes.sample(SWEEP_COUNT, skip) {

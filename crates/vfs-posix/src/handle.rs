@@ -1,16 +1,17 @@
-//! The bytes of a [`FileId`]: the kernel's handle, and on which file system it is.
+//! The bytes of a [`FileId`]: the kernel's file handle, and the number of its file system.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
-//! | 1 | 1: handle on the root's file system; 2: handle on another; 3: no handle, inode number and time of birth, on any; 4: what is covered by a mount |
-//! | 8 | the file system's number ([`Mount::fsid`](crate::mount::Mount)), not in 1; in 3 that of the part of it that numbers inodes anew |
-//! | 4 | type of the handle, not in 3 |
-//! | … | the handle; 8 to 20 bytes on the usual file systems |
+//! | 1 | 1: handle on the root's file system; 2: handle on another file system; 3: inode number and time of birth, without a handle; 4: file covered by a mount |
+//! | 8 | number of the file system ([`Mount::fsid`](crate::mount::Mount)); absent in form 1; in form 3 the part of the file system within which inode numbers are unique |
+//! | 4 | type of the handle; absent in form 3 |
+//! | … | the handle; 8 to 20 bytes on common file systems |
 //!
-//! What is covered by a mount: 4, its type (1 directory, 2 any other), its inode number (8 bytes),
-//! the identity of the directory that it is in.
+//! A file covered by a mount: 4, its type (1 directory, 2 other), its inode number (8 bytes), and the
+//! identity of its parent directory.
 //!
-//! Big-endian. A handle names inode and generation, so a number used again is another file.
+//! All numbers are big-endian. A handle has inode and generation, so a reused inode number is a
+//! different file.
 
 use vouch_vfs::{FILE_ID_LEN_MAX, FileId, FileType, Home, SystemId};
 

@@ -1,12 +1,12 @@
-//! The log of a store of names: records that its database does not have yet, in the order in which
-//! they came. Survives the end of the process, not that of the machine.
+//! Log of the name store: records in order that the database does not have yet. The log survives
+//! the end of the process, but not a power failure.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
-//! | 8 | FNV-1a of all that follows |
-//! | 2 | length of what follows, big-endian |
+//! | 8 | FNV-1a of all following bytes |
+//! | 2 | length of the following bytes, big-endian |
 //! | 1 + … | length of the file's identity, identity |
-//! | 1 + … | length of the directory's identity, identity; 0 if the file is gone |
+//! | 1 + … | length of the directory's identity, identity; 0 if the file was removed |
 //! | … | name |
 
 use std::collections::HashMap;

@@ -127,10 +127,10 @@ impl IdStore {
         self.pending.lock().put(*id, None);
     }
 
-    /// Writes what is not yet written.
+    /// Writes pending records to the database.
     ///
     /// # Errors
-    /// If the database can't be written to; the records are kept for the next time.
+    /// If the database can't be written. The records stay pending until the next call.
     pub fn flush(&self) -> Result<(), IdStoreError> {
         self.write(&mut self.pending.lock())
     }

@@ -83,11 +83,11 @@ pub(crate) fn assume_root() -> Result<()> {
     })
 }
 
-/// Gives the calling thread back the identity of the process, as before it served callers; also one
-/// that has served none, for a thread begins as what its maker was at the time.
+/// Restores the identity of the process in the calling thread. A new thread inherits its
+/// creator's identity and also needs this call.
 ///
 /// # Errors
-/// Where the kernel refuses, which it does for want of memory only.
+/// If the kernel has no memory.
 pub fn leave_callers() -> Result<()> {
     THREAD.with_borrow_mut(|thread| {
         if !own().switches {

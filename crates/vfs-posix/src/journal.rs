@@ -53,7 +53,7 @@ impl Journal {
     }
 
     /// Housekeeping: closes an unused marker, which would prevent a read-only remount.
-    pub(crate) fn rest(&self) {
+    pub(crate) fn close_idle_marker(&self) {
         if !self.used.swap(false, Ordering::Relaxed) {
             *self.marker.write() = None;
         }
@@ -89,9 +89,9 @@ mod tests {
                 scope.spawn(|| (0..3).for_each(|_| journal.commit(fd.as_fd()).expect("a file without a name can be made here")));
             }
         });
-        journal.rest();
+        journal.close_idle_marker();
         assert!(journal.marker.read().is_some(), "it was used since");
-        journal.rest();
+        journal.close_idle_marker();
         assert!(journal.marker.read().is_none());
         assert_eq!(std::fs::read_dir(directory.path()).expect("it is there").count(), 0);
     }

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use vouch_vfs::SystemId;
 
 use crate::journal::Journal;
-use crate::pressure::Pressure;
+use crate::write_throttle::WriteThrottle;
 use crate::{ffi, probe};
 
 /// A file system.
@@ -38,7 +38,7 @@ pub(crate) struct Mount {
     /// Whether reads can be non-blocking.
     pub(crate) reads_now: AtomicBool,
     /// Whether writes block.
-    pub(crate) pressure: Pressure,
+    pub(crate) pressure: WriteThrottle,
 }
 
 /// The file system of a mount by its own device number; subvolumes show others. None if the mount
@@ -83,7 +83,7 @@ impl Mount {
             journal: Journal::of(kind, device),
             fine_times: probe::fine_times(&fd),
             reads_now: AtomicBool::new(true),
-            pressure: Pressure::default(),
+            pressure: WriteThrottle::default(),
             fd,
         })
     }

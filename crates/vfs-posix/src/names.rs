@@ -1,4 +1,4 @@
-//! Changes of names: create, mkdir, link, remove, rename. Each is one system call by the caller.
+//! ChangeCounter of names: create, mkdir, link, remove, rename. Each is one system call by the caller.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::covered::is_mount_point;
 use crate::errno::{OrError, error};
 use crate::export::{Inner, identify};
 use crate::identity;
+use crate::incomplete_file::remove_if_same_file;
 use crate::node::Node;
 use crate::open::PosixOpen;
-use crate::unmake::take_back;
 
 impl Inner {
     pub(crate) fn changeable(&self) -> Result<()> {
@@ -104,7 +104,7 @@ impl Inner {
             Ok(node)
         };
         let node = set_up().inspect_err(|_| {
-            let _ = stat(fd.as_fd()).map(|made| take_back(directory, name, &made));
+            let _ = stat(fd.as_fd()).map(|made| remove_if_same_file(directory, name, &made));
         })?;
         self.note(&node.id, directory, name);
         Ok(node)
@@ -184,7 +184,7 @@ impl Inner {
                 Ok(node)
             };
             set_up().inspect_err(|_| {
-                let _ = take_back(&directory, &name, &made);
+                let _ = remove_if_same_file(&directory, &name, &made);
             })
         })?;
         Ok((node.id, node.attributes()?, change))

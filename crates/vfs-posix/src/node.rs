@@ -13,7 +13,7 @@ use quick_cache::sync::Cache;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use vouch_vfs::{Error, FileId, FileType, Patience, Result};
 
-use crate::changes::Changes;
+use crate::change_counter::ChangeCounter;
 use crate::handle;
 use crate::mount::Mount;
 
@@ -23,7 +23,7 @@ pub(crate) struct Node {
     pub(crate) mount: Arc<Mount>,
     fd: OwnedFd,
     /// Our changes, where the file system's clock is too coarse.
-    changes: Option<Arc<Changes>>,
+    changes: Option<Arc<ChangeCounter>>,
     /// Whether the last name is known to be gone.
     unlinked: AtomicBool,
 }
@@ -31,14 +31,14 @@ pub(crate) struct Node {
 impl Node {
     /// For calls that may read a disk: `WouldBlock` without patience, unless the file system is in
     /// memory.
-    pub(crate) fn at_hand(&self, patience: Patience) -> Result<()> {
+    pub(crate) fn require_cached(&self, patience: Patience) -> Result<()> {
         if patience == Patience::None && !self.mount.in_memory { Err(Error::WouldBlock) } else { Ok(()) }
     }
 
     pub(crate) fn new(id: FileId, file_type: FileType, mount: Arc<Mount>, fd: OwnedFd) -> Arc<Self> {
         let changes = (!mount.fine_times).then(|| {
             let home = handle::home_of(&id, |_| mount.system);
-            Changes::of(home.system, FileId::new(&id.as_bytes()[home.own_from..]).expect("a part is shorter than the whole"))
+            ChangeCounter::of(home.system, FileId::new(&id.as_bytes()[home.own_from..]).expect("a part is shorter than the whole"))
         });
         Arc::new(Node { id, file_type, mount, fd, changes, unlinked: AtomicBool::new(false) })
     }

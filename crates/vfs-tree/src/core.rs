@@ -101,9 +101,8 @@ impl Core {
         Ok(Asking { core: self, revision, generation, patience, missed: Cell::new(false) })
     }
 
-    /// The newest revision shown, and its generation. The generation is the revision's number, but
-    /// also grows where the number does not: a later certificate may start below the numbers of a
-    /// stolen key.
+    /// The newest served revision, and its generation. The generation is the revision's number, but
+    /// grows also if a later certificate restarts below the numbers signed with a stolen key.
     fn enter(&self, revision: Arc<Revision>) -> (Arc<Revision>, u64) {
         let order = revision.order();
         let at_hand = |shown: &VecDeque<Shown>| {

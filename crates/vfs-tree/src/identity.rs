@@ -1,17 +1,15 @@
-//! Identities that can be resolved without a table: a file's path and type, or as much of them as
-//! fits.
+//! Identities that need no table: the path and type of a file, shortened if they are too long.
 //!
-//! A file is known by its path, as the mount knows it: the same path and type are the same file in
-//! every revision, on every server that exports the tree, before and after a restart. Two names of
-//! one file have two identities (and one inode number). Bytes of a [`FileId`]:
+//! The same path and type are the same file in every revision, on every server of the tree, and
+//! after restarts. Two hard links have two identities and one inode number. Bytes of a [`FileId`]:
 //!
 //! | form | bytes |
 //! |---|---|
-//! | whole | `1t`, then the path: up to 63 bytes, components separated by `/`, none for the root |
-//! | trail | `2t`, 16 bytes of the path's hash, 2 bytes of the hash of each directory's name from the root downward (of the first 23), then as many of the last name's leading bytes as there is room for |
+//! | whole | `1t`, then the path: up to 63 bytes, components separated by `/`, empty for the root |
+//! | trail | `2t`, 16 bytes of the path's hash, 2 bytes of the name hash of each of the first 23 directories below the root, then leading bytes of the last name as far as they fit |
 //!
-//! `t` is the file's type as the format numbers it. Hashes are BLAKE3 under the tree's HOSTID. What
-//! the trail leads to is believed only if its path's hash fits.
+//! `t` is the file type's number in the tree format. Hashes are BLAKE3 keyed by the tree's HOSTID. A
+//! file found by a trail is accepted only if its path has the stored hash.
 
 use vouch_tree::{FileName, FileType, HostId};
 use vouch_vfs::{Error, FILE_ID_LEN_MAX, FileId, Result, SystemId};

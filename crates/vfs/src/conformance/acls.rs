@@ -7,9 +7,9 @@ use crate::{
 };
 
 pub(super) const RULES: &[Rule] = &[
-    ("acls_are_kept_and_decide", acls_are_kept_and_decide),
+    ("acls_are_stored_and_enforced", acls_are_stored_and_enforced),
     ("default_acls_are_inherited", default_acls_are_inherited),
-    ("minimal_acls_are_modes", minimal_acls_are_modes),
+    ("minimal_acl_equals_mode", minimal_acl_equals_mode),
 ];
 
 fn acl(entries: &[(PosixAclTag, u8)]) -> PosixAcl {
@@ -32,7 +32,7 @@ fn may(fixture: &Fixture, caller: &Caller, file: &FileId, access: OpenAccess) ->
     fixture.fs.open(caller, file, access, Leniency::None, Patience::Any).is_ok()
 }
 
-fn acls_are_kept_and_decide(fixture: &Fixture) {
+fn acls_are_stored_and_enforced(fixture: &Fixture) {
     use PosixAclTag::{Group, GroupObject, Mask, Other, User, UserObject};
     if !has_acls(fixture) {
         return;
@@ -90,7 +90,7 @@ fn default_acls_are_inherited(fixture: &Fixture) {
     assert_eq!(file.attributes.mode, 0o600, "then the umask counts again");
 }
 
-fn minimal_acls_are_modes(fixture: &Fixture) {
+fn minimal_acl_equals_mode(fixture: &Fixture) {
     use PosixAclTag::{GroupObject, Other, UserObject};
     if !has_acls(fixture) {
         return;

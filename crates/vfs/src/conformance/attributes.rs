@@ -4,16 +4,16 @@ use super::{BOTH, Fixture, Rule, mode, name, refused, write};
 use crate::{CreateHow, Error, FileType, NewNode, Patience, PosixAclKind, SetAttributes, SetTime, Time, XattrHow};
 
 pub(super) const RULES: &[Rule] = &[
-    ("attributes_are_of_the_file", attributes_are_of_the_file),
+    ("attributes_describe_the_file", attributes_describe_the_file),
     ("modes_are_set_and_masked", modes_are_set_and_masked),
     ("every_change_moves_the_change_attribute", every_change_moves_the_change_attribute),
-    ("directory_changes_tell_before_and_after", directory_changes_tell_before_and_after),
-    ("space_is_told", space_is_told),
-    ("paths_are_told", paths_are_told),
-    ("xattrs_are_kept", xattrs_are_kept),
+    ("directory_changes_report_before_and_after", directory_changes_report_before_and_after),
+    ("free_space_is_reported", free_space_is_reported),
+    ("paths_are_reported", paths_are_reported),
+    ("xattrs_are_stored", xattrs_are_stored),
 ];
 
-fn attributes_are_of_the_file(fixture: &Fixture) {
+fn attributes_describe_the_file(fixture: &Fixture) {
     let root = fixture.root();
     let file = fixture.file(&root, "file", &[1; 5000]);
     let of_file = fixture.attributes(&file);
@@ -86,7 +86,7 @@ fn every_change_moves_the_change_attribute(fixture: &Fixture) {
     }
 }
 
-fn directory_changes_tell_before_and_after(fixture: &Fixture) {
+fn directory_changes_report_before_and_after(fixture: &Fixture) {
     let root = fixture.root();
     let (a, b) = (fixture.directory(&root, "a", 0o755), fixture.directory(&root, "b", 0o755));
     let (mut of_a, mut of_b) = (fixture.change(&a), fixture.change(&b));
@@ -110,13 +110,13 @@ fn directory_changes_tell_before_and_after(fixture: &Fixture) {
     check("remove", removed.0, &mut of_a, fixture.change(&a));
 }
 
-fn space_is_told(fixture: &Fixture) {
+fn free_space_is_reported(fixture: &Fixture) {
     let space = fixture.fs.space(&fixture.owner, &fixture.root(), Patience::Any).expect("it is told");
     assert!(space.bytes_total >= space.bytes_free && space.bytes_total > 0, "bytes: {space:?}");
     assert!(space.files_total >= space.files_free, "files: {space:?}");
 }
 
-fn paths_are_told(fixture: &Fixture) {
+fn paths_are_reported(fixture: &Fixture) {
     let root = fixture.root();
     let directory = fixture.directory(&fixture.directory(&root, "a", 0o755), "b", 0o755);
     if let Some(path) = fixture.fs.path(&directory) {
@@ -127,7 +127,7 @@ fn paths_are_told(fixture: &Fixture) {
     }
 }
 
-fn xattrs_are_kept(fixture: &Fixture) {
+fn xattrs_are_stored(fixture: &Fixture) {
     if !fixture.fs.traits().xattrs {
         return;
     }

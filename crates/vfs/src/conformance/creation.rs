@@ -4,19 +4,19 @@ use super::{BOTH, Fixture, Rule, alice, mode, name, read, refused, write};
 use crate::{CreateHow, Error, FileId, FileType, NewNode, Patience, SetAttributes};
 
 pub(super) const RULES: &[Rule] = &[
-    ("guarded_creation_refuses_what_is_there", guarded_creation_refuses_what_is_there),
-    ("unchecked_creation_opens_what_is_there", unchecked_creation_opens_what_is_there),
-    ("exclusive_creation_knows_its_retry", exclusive_creation_knows_its_retry),
-    ("of_creations_that_race_one_makes_the_file", of_creations_that_race_one_makes_the_file),
-    ("the_umask_is_taken_off", the_umask_is_taken_off),
-    ("a_new_file_is_open_whatever_its_mode", a_new_file_is_open_whatever_its_mode),
-    ("what_can_not_be_set_up_is_not_left", what_can_not_be_set_up_is_not_left),
-    ("only_what_was_made_is_taken_back", only_what_was_made_is_taken_back),
-    ("taking_back_that_races_removes_nothing_else", taking_back_that_races_removes_nothing_else),
-    ("what_was_made_becomes_durable_whatever_its_mode", what_was_made_becomes_durable_whatever_its_mode),
+    ("guarded_creation_refuses_existing_name", guarded_creation_refuses_existing_name),
+    ("unchecked_creation_opens_existing_file", unchecked_creation_opens_existing_file),
+    ("exclusive_creation_recognizes_retry", exclusive_creation_recognizes_retry),
+    ("racing_creations_create_file_once", racing_creations_create_file_once),
+    ("umask_is_applied", umask_is_applied),
+    ("new_file_is_open_despite_its_mode", new_file_is_open_despite_its_mode),
+    ("failed_creation_leaves_no_file", failed_creation_leaves_no_file),
+    ("unmake_removes_only_the_created_file", unmake_removes_only_the_created_file),
+    ("racing_unmake_removes_no_other_file", racing_unmake_removes_no_other_file),
+    ("new_file_becomes_durable_despite_its_mode", new_file_becomes_durable_despite_its_mode),
 ];
 
-fn guarded_creation_refuses_what_is_there(fixture: &Fixture) {
+fn guarded_creation_refuses_existing_name(fixture: &Fixture) {
     let root = fixture.root();
     let made = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0o640)).expect("nothing is there");
     assert!(made.new, "it is new");
@@ -34,7 +34,7 @@ fn guarded_creation_refuses_what_is_there(fixture: &Fixture) {
     refused!(fixture.create_as(&fixture.owner, &file, "x", CreateHow::Guarded, &mode(0o644)), Error::NotDirectory, "creation in a file");
 }
 
-fn unchecked_creation_opens_what_is_there(fixture: &Fixture) {
+fn unchecked_creation_opens_existing_file(fixture: &Fixture) {
     let root = fixture.root();
     let file = fixture.file(&root, "a", b"content");
     let found = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Unchecked, &mode(0o600)).expect("it is opened");
@@ -46,7 +46,7 @@ fn unchecked_creation_opens_what_is_there(fixture: &Fixture) {
     assert_eq!((found.attributes.size, found.attributes.mode), (0, 0o644), "only a size of 0 is set");
 }
 
-fn exclusive_creation_knows_its_retry(fixture: &Fixture) {
+fn exclusive_creation_recognizes_retry(fixture: &Fixture) {
     let root = fixture.root();
     let create = |verifier| fixture.create_as(&fixture.owner, &root, "a", CreateHow::Exclusive(verifier), &mode(0o600));
     let first = create([1, 2, 3, 4, 5, 6, 7, 8]).expect("nothing is there");
@@ -62,7 +62,7 @@ fn exclusive_creation_knows_its_retry(fixture: &Fixture) {
     refused!(create([1, 2, 3, 4, 5, 6, 7, 8]), Error::Exists, "after the times were set");
 }
 
-fn of_creations_that_race_one_makes_the_file(fixture: &Fixture) {
+fn racing_creations_create_file_once(fixture: &Fixture) {
     let root = fixture.root();
     for round in 0..20 {
         let file = format!("file{round}");
@@ -80,7 +80,7 @@ fn of_creations_that_race_one_makes_the_file(fixture: &Fixture) {
     }
 }
 
-fn the_umask_is_taken_off(fixture: &Fixture) {
+fn umask_is_applied(fixture: &Fixture) {
     let root = fixture.root();
     let masked = SetAttributes { umask: Some(0o027), ..mode(0o666) };
     let made = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &masked).expect("it is made");
@@ -94,7 +94,7 @@ fn the_umask_is_taken_off(fixture: &Fixture) {
     assert_eq!(made.1.mode, 0o1777, "a directory with more than nine bits");
 }
 
-fn a_new_file_is_open_whatever_its_mode(fixture: &Fixture) {
+fn new_file_is_open_despite_its_mode(fixture: &Fixture) {
     let root = fixture.root();
     let made = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0)).expect("it is made");
     write(&*made.open, 0, b"content");
@@ -107,7 +107,7 @@ fn a_new_file_is_open_whatever_its_mode(fixture: &Fixture) {
     }
 }
 
-fn what_was_made_becomes_durable_whatever_its_mode(fixture: &Fixture) {
+fn new_file_becomes_durable_despite_its_mode(fixture: &Fixture) {
     let root = fixture.root();
     let sync = |ids: &[FileId]| fixture.fs.sync_metadata(ids, Patience::Any).expect("it becomes durable");
     let file = fixture.create_as(&fixture.owner, &root, "file", CreateHow::Guarded, &mode(0)).expect("it is made").id;
@@ -125,7 +125,7 @@ fn what_was_made_becomes_durable_whatever_its_mode(fixture: &Fixture) {
     sync(&[file, root]);
 }
 
-fn what_can_not_be_set_up_is_not_left(fixture: &Fixture) {
+fn failed_creation_leaves_no_file(fixture: &Fixture) {
     if !fixture.has_callers() {
         return;
     }
@@ -137,7 +137,7 @@ fn what_can_not_be_set_up_is_not_left(fixture: &Fixture) {
     assert!(fixture.names(&root).is_empty(), "nothing is left");
 }
 
-fn only_what_was_made_is_taken_back(fixture: &Fixture) {
+fn unmake_removes_only_the_created_file(fixture: &Fixture) {
     let root = fixture.root();
     let unmake = |file: &str, id: &FileId| fixture.fs.unmake(&fixture.owner, &root, name(file), id).expect("it is taken back, or left");
     let file = fixture.file(&root, "a", b"");
@@ -162,7 +162,7 @@ fn only_what_was_made_is_taken_back(fixture: &Fixture) {
     assert_eq!(fixture.names(&directory), ["inside"], "nor is it emptied");
 }
 
-fn taking_back_that_races_removes_nothing_else(fixture: &Fixture) {
+fn racing_unmake_removes_no_other_file(fixture: &Fixture) {
     let root = fixture.root();
     for round in 0..50 {
         let made = fixture.file(&root, "a", b"made");

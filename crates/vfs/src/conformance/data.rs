@@ -4,22 +4,22 @@ use super::{BOTH, Dice, Fixture, READ, Rule, WRITE, mode, read, refused, write};
 use crate::{Content, CreateHow, Error, Patience, ReadInto, SeekTarget, SetAttributes, Stability};
 
 pub(super) const RULES: &[Rule] = &[
-    ("what_is_written_is_read", what_is_written_is_read),
+    ("reads_return_written_data", reads_return_written_data),
     ("holes_read_as_zeros_and_are_found", holes_read_as_zeros_and_are_found),
     ("truncation_cuts_and_extends", truncation_cuts_and_extends),
-    ("an_unlinked_file_stays_while_open", an_unlinked_file_stays_while_open),
-    ("access_of_the_opening_holds", access_of_the_opening_holds),
+    ("unlinked_file_stays_while_open", unlinked_file_stays_while_open),
+    ("open_file_is_limited_to_requested_access", open_file_is_limited_to_requested_access),
     ("regions_are_allocated_and_punched", regions_are_allocated_and_punched),
     ("ranges_are_copied_and_cloned", ranges_are_copied_and_cloned),
     ("commits_succeed", commits_succeed),
     ("open_files_of_others_are_refused", open_files_of_others_are_refused),
-    ("random_writes_read_back_as_in_a_model", random_writes_read_back_as_in_a_model),
+    ("random_writes_agree_with_model", random_writes_agree_with_model),
 ];
 
 /// Beyond any block.
 const FAR: u64 = 1 << 20;
 
-fn what_is_written_is_read(fixture: &Fixture) {
+fn reads_return_written_data(fixture: &Fixture) {
     let root = fixture.root();
     let file = fixture.file(&root, "a", b"");
     let open = fixture.open(&file, BOTH);
@@ -88,7 +88,7 @@ fn truncation_cuts_and_extends(fixture: &Fixture) {
     refused!(fixture.fs.set_attributes(&fixture.owner, &directory, None, &size(0)), Error::IsDirectory | Error::Invalid, "a directory");
 }
 
-fn an_unlinked_file_stays_while_open(fixture: &Fixture) {
+fn unlinked_file_stays_while_open(fixture: &Fixture) {
     let root = fixture.root();
     let file = fixture.file(&root, "a", b"content");
     let open = fixture.open(&file, BOTH);
@@ -107,7 +107,7 @@ fn an_unlinked_file_stays_while_open(fixture: &Fixture) {
     refused!(fixture.fs.attributes(&file, Patience::Any), Error::Stale, "after the last close");
 }
 
-fn access_of_the_opening_holds(fixture: &Fixture) {
+fn open_file_is_limited_to_requested_access(fixture: &Fixture) {
     let file = fixture.file(&fixture.root(), "a", b"content");
     let (reader, writer) = (fixture.open(&file, READ), fixture.open(&file, WRITE));
     refused!(reader.write(0, b"x", Stability::Unstable, Patience::Any), Error::Access, "writing what is open for reading");
@@ -206,7 +206,7 @@ fn open_files_of_others_are_refused(fixture: &Fixture) {
 }
 
 /// Random writes, truncations, holes and reads agree with a vector.
-fn random_writes_read_back_as_in_a_model(fixture: &Fixture) {
+fn random_writes_agree_with_model(fixture: &Fixture) {
     const SIZE_MAX: u64 = 100_000;
     for seed in 0..8 {
         let mut dice = Dice(seed);

@@ -8,10 +8,10 @@ use crate::{Error, FileId, Patience};
 
 pub(super) const RULES: &[Rule] = &[
     ("listings_name_each_entry_once", listings_name_each_entry_once),
-    ("cookies_stay_good_while_others_come_and_go", cookies_stay_good_while_others_come_and_go),
+    ("cookies_stay_valid_during_changes", cookies_stay_valid_during_changes),
     ("reserved_cookies_are_refused", reserved_cookies_are_refused),
-    ("listings_carry_files", listings_carry_files),
-    ("big_directories_are_listed_in_pieces", big_directories_are_listed_in_pieces),
+    ("listings_include_identities_and_attributes", listings_include_identities_and_attributes),
+    ("large_directory_is_listed_in_pieces", large_directory_is_listed_in_pieces),
 ];
 
 /// Up to `count` names after `cookie`, the next cookie, and whether the end was reached.
@@ -56,7 +56,7 @@ fn listings_name_each_entry_once(fixture: &Fixture) {
 }
 
 /// Permanent entries are listed exactly once, others at most once.
-fn cookies_stay_good_while_others_come_and_go(fixture: &Fixture) {
+fn cookies_stay_valid_during_changes(fixture: &Fixture) {
     for seed in 0..6 {
         let mut dice = Dice(seed);
         let directory = fixture.directory(&fixture.root(), &format!("d{seed}"), 0o755);
@@ -108,7 +108,7 @@ fn reserved_cookies_are_refused(fixture: &Fixture) {
     }
 }
 
-fn listings_carry_files(fixture: &Fixture) {
+fn listings_include_identities_and_attributes(fixture: &Fixture) {
     let root = fixture.root();
     fixture.file(&root, "file", b"content");
     fixture.directory(&root, "directory", 0o755);
@@ -128,7 +128,7 @@ fn listings_carry_files(fixture: &Fixture) {
     assert_eq!(count, 2, "all are listed");
 }
 
-fn big_directories_are_listed_in_pieces(fixture: &Fixture) {
+fn large_directory_is_listed_in_pieces(fixture: &Fixture) {
     const COUNT: usize = 3000;
     let directory = fixture.directory(&fixture.root(), "big", 0o755);
     let file = fixture.file(&directory, "file", b"");

@@ -43,10 +43,10 @@ pub type Rule = (&'static str, fn(&Fixture));
 pub const RULES: &[&[Rule]] =
     &[names::RULES, creation::RULES, data::RULES, listing::RULES, attributes::RULES, times::RULES, rights::RULES, acls::RULES];
 
-/// Checks the rule of this name.
+/// Checks the rule with this name.
 ///
 /// # Panics
-/// If the rule does not hold, or there is none of this name.
+/// If the file system violates the rule, or no rule has this name.
 pub fn check(name: &str, fixture: &Fixture) {
     let rule = RULES.iter().flat_map(|rules| rules.iter()).find(|rule| rule.0 == name);
     rule.unwrap_or_else(|| panic!("no rule is called {name}")).1(fixture);
@@ -217,30 +217,30 @@ macro_rules! conformance_tests {
         mod $module {
             use super::*;
             $crate::conformance_tests!(@each $make,
-                names_are_found_and_others_are_not identities_outlive_renames what_is_no_identity_is_refused
-                identities_of_removed_files_are_stale hard_links_share_one_file directories_have_no_second_name
-                rename_replaces_only_its_own_kind rename_never_puts_a_directory_below_itself
+                lookup_finds_only_existing_names identities_survive_renames invalid_identity_is_refused
+                identities_of_removed_files_are_stale hard_links_share_one_file directories_cannot_be_hard_linked
+                rename_replaces_only_same_file_type directory_cannot_be_moved_below_itself
                 rename_to_another_link_of_the_file_changes_nothing only_empty_directories_are_removed parents_lead_to_the_root
-                symbolic_links_are_read_and_never_followed special_files_are_made_and_not_opened
-                renames_that_race_never_lose_a_file lookups_that_race_with_renames_never_leave_the_root removal_tells_the_last_name
-                guarded_creation_refuses_what_is_there unchecked_creation_opens_what_is_there
-                exclusive_creation_knows_its_retry of_creations_that_race_one_makes_the_file the_umask_is_taken_off
-                a_new_file_is_open_whatever_its_mode what_can_not_be_set_up_is_not_left
-                only_what_was_made_is_taken_back taking_back_that_races_removes_nothing_else
-                what_was_made_becomes_durable_whatever_its_mode
-                what_is_written_is_read holes_read_as_zeros_and_are_found truncation_cuts_and_extends an_unlinked_file_stays_while_open
-                access_of_the_opening_holds regions_are_allocated_and_punched ranges_are_copied_and_cloned commits_succeed
-                open_files_of_others_are_refused random_writes_read_back_as_in_a_model
-                listings_name_each_entry_once cookies_stay_good_while_others_come_and_go reserved_cookies_are_refused
-                listings_carry_files big_directories_are_listed_in_pieces
-                attributes_are_of_the_file modes_are_set_and_masked every_change_moves_the_change_attribute
-                directory_changes_tell_before_and_after space_is_told paths_are_told xattrs_are_kept
-                times_are_set_and_kept data_and_attributes_move_their_times
-                modes_decide_for_owner_group_and_others supplementary_groups_count the_superuser_passes
-                the_sticky_bit_keeps_others_from_removing set_gid_directories_hand_their_group_on
-                only_owners_set_attributes a_write_takes_set_id_bits_away owners_may_go_on_where_that_is_asked
-                who_may_execute_reads_where_that_is_asked search_is_needed_on_the_way files_belong_to_who_makes_them an_opening_keeps_its_rights
-                acls_are_kept_and_decide default_acls_are_inherited minimal_acls_are_modes
+                symbolic_links_are_read_and_never_followed special_files_are_created_but_not_opened
+                racing_renames_lose_no_file lookups_racing_renames_stay_below_root removal_reports_last_name
+                guarded_creation_refuses_existing_name unchecked_creation_opens_existing_file
+                exclusive_creation_recognizes_retry racing_creations_create_file_once umask_is_applied
+                new_file_is_open_despite_its_mode failed_creation_leaves_no_file
+                unmake_removes_only_the_created_file racing_unmake_removes_no_other_file
+                new_file_becomes_durable_despite_its_mode
+                reads_return_written_data holes_read_as_zeros_and_are_found truncation_cuts_and_extends unlinked_file_stays_while_open
+                open_file_is_limited_to_requested_access regions_are_allocated_and_punched ranges_are_copied_and_cloned commits_succeed
+                open_files_of_others_are_refused random_writes_agree_with_model
+                listings_name_each_entry_once cookies_stay_valid_during_changes reserved_cookies_are_refused
+                listings_include_identities_and_attributes large_directory_is_listed_in_pieces
+                attributes_describe_the_file modes_are_set_and_masked every_change_moves_the_change_attribute
+                directory_changes_report_before_and_after free_space_is_reported paths_are_reported xattrs_are_stored
+                times_are_stored_exactly changes_update_times
+                mode_is_enforced_for_each_class supplementary_groups_count superuser_bypasses_mode
+                sticky_bit_restricts_removal set_gid_directory_passes_on_its_group
+                only_owners_set_attributes write_clears_set_id_bits owner_bypasses_mode_if_requested
+                execute_right_allows_reading_if_requested lookup_requires_search_permission files_belong_to_their_creator open_file_keeps_its_rights
+                acls_are_stored_and_enforced default_acls_are_inherited minimal_acl_equals_mode
             );
         }
     };
@@ -251,7 +251,7 @@ macro_rules! conformance_tests {
         })*
 
         #[test]
-        fn no_rule_is_left_out() {
+        fn every_rule_is_tested() {
             let here = [$(stringify!($rule)),*];
             for (name, _) in $crate::conformance::RULES.iter().flat_map(|rules| rules.iter()) {
                 assert!(here.contains(name), "{name} has no test");

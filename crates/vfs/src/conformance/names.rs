@@ -6,25 +6,25 @@ use super::{Fixture, READ, Rule, is_stale, mode, name, refused};
 use crate::{Error, FileId, FileType, Leniency, NewNode, Patience, SetAttributes};
 
 pub(super) const RULES: &[Rule] = &[
-    ("names_are_found_and_others_are_not", names_are_found_and_others_are_not),
-    ("identities_outlive_renames", identities_outlive_renames),
-    ("what_is_no_identity_is_refused", what_is_no_identity_is_refused),
+    ("lookup_finds_only_existing_names", lookup_finds_only_existing_names),
+    ("identities_survive_renames", identities_survive_renames),
+    ("invalid_identity_is_refused", invalid_identity_is_refused),
     ("identities_of_removed_files_are_stale", identities_of_removed_files_are_stale),
     ("hard_links_share_one_file", hard_links_share_one_file),
-    ("directories_have_no_second_name", directories_have_no_second_name),
-    ("rename_replaces_only_its_own_kind", rename_replaces_only_its_own_kind),
-    ("rename_never_puts_a_directory_below_itself", rename_never_puts_a_directory_below_itself),
+    ("directories_cannot_be_hard_linked", directories_cannot_be_hard_linked),
+    ("rename_replaces_only_same_file_type", rename_replaces_only_same_file_type),
+    ("directory_cannot_be_moved_below_itself", directory_cannot_be_moved_below_itself),
     ("rename_to_another_link_of_the_file_changes_nothing", rename_to_another_link_of_the_file_changes_nothing),
     ("only_empty_directories_are_removed", only_empty_directories_are_removed),
     ("parents_lead_to_the_root", parents_lead_to_the_root),
     ("symbolic_links_are_read_and_never_followed", symbolic_links_are_read_and_never_followed),
-    ("special_files_are_made_and_not_opened", special_files_are_made_and_not_opened),
-    ("renames_that_race_never_lose_a_file", renames_that_race_never_lose_a_file),
-    ("lookups_that_race_with_renames_never_leave_the_root", lookups_that_race_with_renames_never_leave_the_root),
-    ("removal_tells_the_last_name", removal_tells_the_last_name),
+    ("special_files_are_created_but_not_opened", special_files_are_created_but_not_opened),
+    ("racing_renames_lose_no_file", racing_renames_lose_no_file),
+    ("lookups_racing_renames_stay_below_root", lookups_racing_renames_stay_below_root),
+    ("removal_reports_last_name", removal_reports_last_name),
 ];
 
-fn names_are_found_and_others_are_not(fixture: &Fixture) {
+fn lookup_finds_only_existing_names(fixture: &Fixture) {
     let root = fixture.root();
     let file = fixture.file(&root, "file", b"x");
     let directory = fixture.directory(&root, "directory", 0o755);
@@ -40,7 +40,7 @@ fn names_are_found_and_others_are_not(fixture: &Fixture) {
     assert_eq!(fixture.fs.lookup(&fixture.owner, &root, bytes, Patience::Any).expect("it is there").0, made, "names are bytes");
 }
 
-fn identities_outlive_renames(fixture: &Fixture) {
+fn identities_survive_renames(fixture: &Fixture) {
     let root = fixture.root();
     let (a, b) = (fixture.directory(&root, "a", 0o755), fixture.directory(&root, "b", 0o755));
     let file = fixture.file(&a, "old", b"content");
@@ -57,7 +57,7 @@ fn identities_outlive_renames(fixture: &Fixture) {
     );
 }
 
-fn what_is_no_identity_is_refused(fixture: &Fixture) {
+fn invalid_identity_is_refused(fixture: &Fixture) {
     let root = fixture.root();
     let mut bytes = root.as_bytes().to_vec();
     let ask = |bytes: &[u8]| fixture.fs.attributes(&FileId::new(bytes).expect("short"), Patience::Any);
@@ -103,7 +103,7 @@ fn hard_links_share_one_file(fixture: &Fixture) {
     assert_eq!(fixture.remove(&root, "b"), Some(file), "the last name");
 }
 
-fn directories_have_no_second_name(fixture: &Fixture) {
+fn directories_cannot_be_hard_linked(fixture: &Fixture) {
     let root = fixture.root();
     let directory = fixture.directory(&root, "a", 0o755);
     refused!(
@@ -113,7 +113,7 @@ fn directories_have_no_second_name(fixture: &Fixture) {
     );
 }
 
-fn rename_replaces_only_its_own_kind(fixture: &Fixture) {
+fn rename_replaces_only_same_file_type(fixture: &Fixture) {
     let root = fixture.root();
     let rename = |from: &str, to: &str| fixture.fs.rename(&fixture.owner, &root, name(from), &root, name(to));
     let (one, two) = (fixture.file(&root, "one", b"1"), fixture.file(&root, "two", b"2"));
@@ -132,7 +132,7 @@ fn rename_replaces_only_its_own_kind(fixture: &Fixture) {
     assert_eq!(rename("two", "linked").expect("a file over a link").replaced, None, "a file that keeps a name is not gone");
 }
 
-fn rename_never_puts_a_directory_below_itself(fixture: &Fixture) {
+fn directory_cannot_be_moved_below_itself(fixture: &Fixture) {
     let root = fixture.root();
     let a = fixture.directory(&root, "a", 0o755);
     let b = fixture.directory(&a, "b", 0o755);
@@ -195,7 +195,7 @@ fn symbolic_links_are_read_and_never_followed(fixture: &Fixture) {
     refused!(fixture.fs.read_link(&fixture.owner, &file, Patience::Any), Error::Invalid, "a file is no link");
 }
 
-fn special_files_are_made_and_not_opened(fixture: &Fixture) {
+fn special_files_are_created_but_not_opened(fixture: &Fixture) {
     let root = fixture.root();
     let mut nodes = vec![("fifo", NewNode::Fifo, FileType::Fifo), ("socket", NewNode::Socket, FileType::Socket)];
     if fixture.any_caller {
@@ -222,7 +222,7 @@ fn special_files_are_made_and_not_opened(fixture: &Fixture) {
 
 /// Two threads rename, a third looks up. The file always has one of its names between renames, and
 /// its identity always works.
-fn renames_that_race_never_lose_a_file(fixture: &Fixture) {
+fn racing_renames_lose_no_file(fixture: &Fixture) {
     const ROUNDS: usize = 200;
     let root = fixture.root();
     let (a, b) = (fixture.directory(&root, "a", 0o777), fixture.directory(&root, "b", 0o777));
@@ -250,7 +250,7 @@ fn renames_that_race_never_lose_a_file(fixture: &Fixture) {
 }
 
 /// While directories move, `parent` returns only directories that they were in.
-fn lookups_that_race_with_renames_never_leave_the_root(fixture: &Fixture) {
+fn lookups_racing_renames_stay_below_root(fixture: &Fixture) {
     const ROUNDS: usize = 200;
     let root = fixture.root();
     let (a, b) = (fixture.directory(&root, "a", 0o777), fixture.directory(&root, "b", 0o777));
@@ -280,7 +280,7 @@ fn lookups_that_race_with_renames_never_leave_the_root(fixture: &Fixture) {
     });
 }
 
-fn removal_tells_the_last_name(fixture: &Fixture) {
+fn removal_reports_last_name(fixture: &Fixture) {
     let root = fixture.root();
     let link = fixture.fs.make(&fixture.owner, &root, name("link"), NewNode::Symlink(b"x"), &SetAttributes::default()).expect("a link").0;
     assert_eq!(fixture.remove(&root, "link"), Some(link), "a symbolic link goes with its name");

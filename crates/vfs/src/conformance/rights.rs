@@ -4,18 +4,18 @@ use super::{BOTH, Fixture, READ, Rule, WRITE, alice, bob, mode, name, read, refu
 use crate::{Access, Caller, CreateHow, Error, FileId, Leniency, NewNode, OpenAccess, Patience, SetAttributes, SetTime, Stability};
 
 pub(super) const RULES: &[Rule] = &[
-    ("modes_decide_for_owner_group_and_others", modes_decide_for_owner_group_and_others),
+    ("mode_is_enforced_for_each_class", mode_is_enforced_for_each_class),
     ("supplementary_groups_count", supplementary_groups_count),
-    ("the_superuser_passes", the_superuser_passes),
-    ("the_sticky_bit_keeps_others_from_removing", the_sticky_bit_keeps_others_from_removing),
-    ("set_gid_directories_hand_their_group_on", set_gid_directories_hand_their_group_on),
+    ("superuser_bypasses_mode", superuser_bypasses_mode),
+    ("sticky_bit_restricts_removal", sticky_bit_restricts_removal),
+    ("set_gid_directory_passes_on_its_group", set_gid_directory_passes_on_its_group),
     ("only_owners_set_attributes", only_owners_set_attributes),
-    ("a_write_takes_set_id_bits_away", a_write_takes_set_id_bits_away),
-    ("owners_may_go_on_where_that_is_asked", owners_may_go_on_where_that_is_asked),
-    ("who_may_execute_reads_where_that_is_asked", who_may_execute_reads_where_that_is_asked),
-    ("search_is_needed_on_the_way", search_is_needed_on_the_way),
-    ("files_belong_to_who_makes_them", files_belong_to_who_makes_them),
-    ("an_opening_keeps_its_rights", an_opening_keeps_its_rights),
+    ("write_clears_set_id_bits", write_clears_set_id_bits),
+    ("owner_bypasses_mode_if_requested", owner_bypasses_mode_if_requested),
+    ("execute_right_allows_reading_if_requested", execute_right_allows_reading_if_requested),
+    ("lookup_requires_search_permission", lookup_requires_search_permission),
+    ("files_belong_to_their_creator", files_belong_to_their_creator),
+    ("open_file_keeps_its_rights", open_file_keeps_its_rights),
 ];
 
 /// A file with this owner, group and mode.
@@ -46,7 +46,7 @@ fn has(fixture: &Fixture, caller: &Caller, file: &FileId, rights: u8, why: &str)
     assert_eq!(one.0 & !Access::READ.0, 0, "{why}: nothing is told that was not asked");
 }
 
-fn modes_decide_for_owner_group_and_others(fixture: &Fixture) {
+fn mode_is_enforced_for_each_class(fixture: &Fixture) {
     if !fixture.has_callers() {
         return;
     }
@@ -72,7 +72,7 @@ fn supplementary_groups_count(fixture: &Fixture) {
     has(fixture, &Caller::new(1001, 3002, []), &file, 6, "the primary group");
 }
 
-fn the_superuser_passes(fixture: &Fixture) {
+fn superuser_bypasses_mode(fixture: &Fixture) {
     if !fixture.has_callers() {
         return;
     }
@@ -87,7 +87,7 @@ fn the_superuser_passes(fixture: &Fixture) {
     }
 }
 
-fn the_sticky_bit_keeps_others_from_removing(fixture: &Fixture) {
+fn sticky_bit_restricts_removal(fixture: &Fixture) {
     if !fixture.has_callers() {
         return;
     }
@@ -108,7 +108,7 @@ fn the_sticky_bit_keeps_others_from_removing(fixture: &Fixture) {
     fs.remove(&Caller::root(), &sticky, name("other")).expect("the superuser may");
 }
 
-fn set_gid_directories_hand_their_group_on(fixture: &Fixture) {
+fn set_gid_directory_passes_on_its_group(fixture: &Fixture) {
     if !fixture.has_callers() {
         return;
     }
@@ -150,7 +150,7 @@ fn only_owners_set_attributes(fixture: &Fixture) {
     }
 }
 
-fn a_write_takes_set_id_bits_away(fixture: &Fixture) {
+fn write_clears_set_id_bits(fixture: &Fixture) {
     if !fixture.has_callers() {
         return;
     }
@@ -166,7 +166,7 @@ fn a_write_takes_set_id_bits_away(fixture: &Fixture) {
     assert_eq!(fixture.attributes(&file).mode & 0o4000, 0, "a truncation, too");
 }
 
-fn owners_may_go_on_where_that_is_asked(fixture: &Fixture) {
+fn owner_bypasses_mode_if_requested(fixture: &Fixture) {
     if !fixture.has_callers() {
         return;
     }
@@ -178,7 +178,7 @@ fn owners_may_go_on_where_that_is_asked(fixture: &Fixture) {
     refused!(fixture.fs.open(&bob(), &file, READ, Leniency::Owner, Patience::Any), Error::Access, "another");
 }
 
-fn who_may_execute_reads_where_that_is_asked(fixture: &Fixture) {
+fn execute_right_allows_reading_if_requested(fixture: &Fixture) {
     if !fixture.has_callers() {
         return;
     }
@@ -195,7 +195,7 @@ fn who_may_execute_reads_where_that_is_asked(fixture: &Fixture) {
     refused!(fixture.fs.open(&bob(), &file, READ, Leniency::Execute, Patience::Any), Error::Access, "who may not execute");
 }
 
-fn search_is_needed_on_the_way(fixture: &Fixture) {
+fn lookup_requires_search_permission(fixture: &Fixture) {
     if !fixture.has_callers() {
         return;
     }
@@ -227,7 +227,7 @@ fn search_is_needed_on_the_way(fixture: &Fixture) {
     refused!(fs.rename(&bob, &directory, name("file"), &root, name("x")), Error::Access, "moving out");
 }
 
-fn files_belong_to_who_makes_them(fixture: &Fixture) {
+fn files_belong_to_their_creator(fixture: &Fixture) {
     if !fixture.has_callers() {
         return;
     }
@@ -243,7 +243,7 @@ fn files_belong_to_who_makes_them(fixture: &Fixture) {
     }
 }
 
-fn an_opening_keeps_its_rights(fixture: &Fixture) {
+fn open_file_keeps_its_rights(fixture: &Fixture) {
     if !fixture.has_callers() {
         return;
     }

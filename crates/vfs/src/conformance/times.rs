@@ -3,10 +3,9 @@
 use super::{BOTH, Fixture, Rule, mode, write};
 use crate::{SetAttributes, SetTime, Time};
 
-pub(super) const RULES: &[Rule] =
-    &[("times_are_set_and_kept", times_are_set_and_kept), ("data_and_attributes_move_their_times", data_and_attributes_move_their_times)];
+pub(super) const RULES: &[Rule] = &[("times_are_stored_exactly", times_are_stored_exactly), ("changes_update_times", changes_update_times)];
 
-fn times_are_set_and_kept(fixture: &Fixture) {
+fn times_are_stored_exactly(fixture: &Fixture) {
     let file = fixture.file(&fixture.root(), "file", b"");
     let (accessed, modified) = (Time { seconds: 1_000_000, nanos: 123_456_789 }, Time { seconds: -5, nanos: 999_999_999 });
     let set = SetAttributes { accessed: Some(SetTime::To(accessed)), modified: Some(SetTime::To(modified)), ..SetAttributes::default() };
@@ -19,7 +18,7 @@ fn times_are_set_and_kept(fixture: &Fixture) {
     assert_eq!(attributes.modified, modified, "the other stays");
 }
 
-fn data_and_attributes_move_their_times(fixture: &Fixture) {
+fn changes_update_times(fixture: &Fixture) {
     let root = fixture.root();
     let directory = fixture.directory(&root, "directory", 0o755);
     let file = fixture.file(&directory, "file", b"");

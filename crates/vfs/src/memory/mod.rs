@@ -11,7 +11,7 @@ mod file_system;
 mod names;
 mod open;
 mod rights;
-mod setting;
+mod set_attributes;
 mod state;
 
 use std::sync::Arc;

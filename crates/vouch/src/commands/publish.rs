@@ -111,7 +111,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     };
     // Check the options first: an invalid publication leaves no database behind.
     vouch_tree_publish::check_options(&options)?;
-    vouch_tree_publish::check_places(&options, &db, &args.keys)?;
+    vouch_tree_publish::check_outside_source(&options, &db, &args.keys)?;
     Database::ensure(&db, hostid, Iv::from_bytes(*keys::random()?), wait)?;
     let writer = Database::open_write(&db, WriteOptions { lock_wait: wait, ..WriteOptions::default() })?;
     if writer.hostid() != hostid {

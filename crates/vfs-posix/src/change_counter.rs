@@ -18,19 +18,19 @@ const UNDECIDED: u64 = u64::MAX;
 const TICK_MAX: Duration = Duration::from_secs(2);
 
 /// Number of the last change of a file.
-pub(crate) struct Changes {
+pub(crate) struct ChangeCounter {
     file: Key,
     last: AtomicU64,
 }
 
 type Key = (SystemId, FileId);
 
-type Known = HashMap<Key, Weak<Changes>>;
+type Known = HashMap<Key, Weak<ChangeCounter>>;
 
 /// Counters of all files with descriptors.
 static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
-impl Changes {
+impl ChangeCounter {
     /// Counter of the file.
     pub(crate) fn of(system: SystemId, own: FileId) -> Arc<Self> {
         let file = (system, own);
@@ -38,7 +38,7 @@ impl Changes {
         if let Some(changes) = known.get(&file).and_then(Weak::upgrade) {
             return changes;
         }
-        let changes = Arc::new(Changes { file, last: AtomicU64::new(UNDECIDED) });
+        let changes = Arc::new(ChangeCounter { file, last: AtomicU64::new(UNDECIDED) });
         known.insert(file, Arc::downgrade(&changes));
         changes
     }
@@ -66,7 +66,7 @@ impl Changes {
     }
 }
 
-impl Drop for Changes {
+impl Drop for ChangeCounter {
     fn drop(&mut self) {
         let mut known = KNOWN.lock();
         // Another counter may have replaced it meanwhile.
@@ -94,7 +94,7 @@ mod tests {
     fn change_shows_by_other_exports_within_a_tick() {
         let (system, other) = (SystemId::of_device(0xfff, 1), SystemId::of_device(0xfff, 2));
         let id = FileId::new(b"a file").expect("short");
-        let (one, two, elsewhere) = (Changes::of(system, id), Changes::of(system, id), Changes::of(other, id));
+        let (one, two, elsewhere) = (ChangeCounter::of(system, id), ChangeCounter::of(system, id), ChangeCounter::of(other, id));
         let (before, apart) = (two.number(0), elsewhere.number(0));
         one.note();
         assert_ne!(two.number(0), before);

@@ -2,16 +2,16 @@
 //!
 //! A separate program, because a forking child briefly holds copies of its parent's locks.
 
-mod cut;
-mod made;
+mod fixtures;
+mod power_cut;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use cut::Dice;
-use made::{database, leaf, revision};
+use fixtures::{database, leaf, revision};
+use power_cut::Dice;
 use vouch_tree_store::{CollectOptions, Database, FrameSource, WriteOptions};
 
 const CHILD: &str = "VOUCH_STORE_TEST_CHILD";

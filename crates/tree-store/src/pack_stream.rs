@@ -16,9 +16,9 @@ use crate::manifest::PackMeta;
 use crate::pack;
 use crate::{Error, Result};
 
-/// What all parts of a writer need to create files.
+/// Creates the numbered files of a writer.
 #[derive(Debug)]
-pub(crate) struct Workshop {
+pub(crate) struct FileFactory {
     pub(crate) layout: Layout,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) iv: Iv,
@@ -27,7 +27,7 @@ pub(crate) struct Workshop {
     pub(crate) next_segment: AtomicU32,
 }
 
-impl Workshop {
+impl FileFactory {
     /// A file number that was never used.
     pub(crate) fn take_number(&self, counter: &AtomicU32) -> Result<u32> {
         let taken = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_add(1));
@@ -37,7 +37,7 @@ impl Workshop {
 
 /// A stream of new frames.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct PackStream {
     class: PackClass,
     open: Option<OpenPack>,
     /// New records not yet in a segment.
@@ -61,12 +61,12 @@ impl Unsynced {
     }
 }
 
-impl Lane {
+impl PackStream {
     pub(crate) fn new(class: PackClass) -> Self {
         Self { class, open: None, fresh: HashMap::default(), sealed: Vec::new(), unsynced: VecDeque::new() }
     }
 
-    pub(crate) fn append(&mut self, shop: &Workshop, handle: &BlockHandle, kind: FrameKind, frame: &[u8]) -> Result<()> {
+    pub(crate) fn append(&mut self, shop: &FileFactory, handle: &BlockHandle, kind: FrameKind, frame: &[u8]) -> Result<()> {
         debug_assert_eq!(PackClass::of(kind), self.class);
         let len = u32::try_from(frame.len()).map_err(|_| Error::Frame("longer than 4 GiB"))?;
         if self.open.as_ref().is_some_and(|open| open.len() + pack::record_len(len) > shop.pack_len_max) {
@@ -105,7 +105,7 @@ impl Lane {
         self.open.as_mut().map_or(Ok(()), OpenPack::flush)
     }
 
-    /// A pack to sync now, because too many wait. It stays listed until [`Lane::synced`], so that a
+    /// A pack to sync now, because too many wait. It stays listed until [`PackStream::synced`], so that a
     /// commit does not take it for durable.
     pub(crate) fn overdue(&self) -> Option<Unsynced> {
         (self.unsynced.len() > UNSYNCED_COUNT_MAX).then(|| self.unsynced.front().cloned()).flatten()
@@ -124,7 +124,7 @@ impl Lane {
         Ok(())
     }
 
-    /// New records, sorted. They stay until [`Lane::fresh`] is cleared.
+    /// New records, sorted. They stay until [`PackStream::fresh`] is cleared.
     pub(crate) fn fresh_entries(&self) -> Vec<Entry> {
         self.fresh.iter().map(|(handle, place)| Entry { handle: *handle, place: *place }).collect()
     }
@@ -141,7 +141,7 @@ struct OpenPack {
 }
 
 impl OpenPack {
-    fn create(shop: &Workshop, class: PackClass) -> Result<Self> {
+    fn create(shop: &FileFactory, class: PackClass) -> Result<Self> {
         let id = shop.take_number(&shop.next_pack)?;
         let path = shop.layout.pack(class, id);
         let file = shop.disk.create(&path).map_err(Error::io("create", &path))?;

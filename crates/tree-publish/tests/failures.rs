@@ -12,7 +12,7 @@ use reference::{Publisher, Tree};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::keyfile::{Role, write_secret};
-use vouch_tree_publish::{Error, Fault, Options, Progress, Signer, check_places, publish};
+use vouch_tree_publish::{Error, Fault, Options, Progress, Signer, check_outside_source, publish};
 use vouch_tree_store::{Database, WriteOptions};
 
 fn without_privilege<T: Send>(work: impl FnOnce() -> T + Send) -> T {
@@ -198,11 +198,11 @@ fn planned_database_or_keys_inside_source_are_refused() {
     let publisher = Publisher::new();
     let (options, source) = (publisher.options(), publisher.source());
     let outside = publisher.dir.path().join("not/yet");
-    check_places(&options, &outside.join("db"), &outside.join("keys")).unwrap();
+    check_outside_source(&options, &outside.join("db"), &outside.join("keys")).unwrap();
     symlink(&source, publisher.dir.path().join("link")).unwrap();
     for inside in [source.join("db"), source.join("a/b/db"), publisher.dir.path().join("link/db"), source.clone()] {
-        assert!(matches!(check_places(&options, &inside, &outside).unwrap_err(), Error::DatabaseInside { .. }), "{inside:?}");
-        assert!(matches!(check_places(&options, &outside, &inside).unwrap_err(), Error::Private { .. }), "{inside:?}");
+        assert!(matches!(check_outside_source(&options, &inside, &outside).unwrap_err(), Error::DatabaseInside { .. }), "{inside:?}");
+        assert!(matches!(check_outside_source(&options, &outside, &inside).unwrap_err(), Error::Private { .. }), "{inside:?}");
     }
     assert!(!outside.exists() && !source.join("db").exists());
 }

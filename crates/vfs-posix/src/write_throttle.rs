@@ -7,12 +7,12 @@ use std::time::Duration;
 
 /// State of one file system.
 #[derive(Default)]
-pub(crate) struct Pressure {
+pub(crate) struct WriteThrottle {
     /// End of the assumed throttling, milliseconds; 0 if none.
     until_ms: AtomicU64,
 }
 
-impl Pressure {
+impl WriteThrottle {
     /// Whether a write would probably block. Costs a load if not.
     pub(crate) fn is_on(&self, now_ms: impl FnOnce() -> u64) -> bool {
         let until_ms = self.until_ms.load(Ordering::Relaxed);
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn slow_write_suspends_non_blocking_writes_for_limited_time() {
-        let pressure = Pressure::default();
+        let pressure = WriteThrottle::default();
         pressure.note(Duration::from_millis(1), || panic!("nor for a short write"));
         assert!(!pressure.is_on(|| panic!("the clock is not asked for where nothing is known")));
         pressure.note(LONG, || 100);

@@ -27,7 +27,7 @@ impl Inner {
             made => made?,
         };
         identity::assume(caller)?;
-        take_back(&directory, &CName::new(name), &stat(made.as_fd()).or_error()?)?;
+        remove_if_same_file(&directory, &CName::new(name), &stat(made.as_fd()).or_error()?)?;
         directory.note_change();
         made.note_change();
         if stat(made.as_fd()).is_ok_and(|stat| stat.stx_nlink == 0) {
@@ -43,16 +43,16 @@ impl Inner {
 
 /// Removes the name of a new file as the present caller. Does nothing if the name is another
 /// file's, or a directory that is not empty.
-pub(crate) fn take_back(directory: &Node, name: &CName, made: &Statx) -> Result<()> {
+pub(crate) fn remove_if_same_file(directory: &Node, name: &CName, made: &Statx) -> Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     if !is_named(directory, name, made)? {
         return Ok(());
     }
     let flags = if file_type(made) == Some(FileType::Directory) { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-    let aside = format!(".vouch-{}-{:x}-{:x}", std::process::id(), made.stx_ino, NEXT.fetch_add(1, Ordering::Relaxed));
-    let aside = CString::new(aside).expect("letters and digits have no NUL");
-    let moved = match fs::renameat_with(directory, &**name, directory, &*aside, RenameFlags::NOREPLACE) {
-        Ok(()) => &*aside,
+    let private_name = format!(".vouch-{}-{:x}-{:x}", std::process::id(), made.stx_ino, NEXT.fetch_add(1, Ordering::Relaxed));
+    let private_name = CString::new(private_name).expect("letters and digits have no NUL");
+    let moved = match fs::renameat_with(directory, &**name, directory, &*private_name, RenameFlags::NOREPLACE) {
+        Ok(()) => &*private_name,
         Err(Errno::NOENT) => return Ok(()),
         // The file system can't move without replacing: trust the earlier check.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => &**name,

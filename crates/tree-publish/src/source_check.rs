@@ -15,7 +15,7 @@ use crate::printable::printable;
 ///
 /// # Errors
 /// [`Error::DatabaseInside`] and [`Error::Private`].
-pub fn check_places(options: &Options, database: &Path, keys: &Path) -> Result<(), Error> {
+pub fn check_outside_source(options: &Options, database: &Path, keys: &Path) -> Result<(), Error> {
     let path = |place: &Path| printable(place.as_os_str().as_bytes());
     if holds(options, database) {
         return Err(Error::DatabaseInside { path: path(database) });

@@ -61,7 +61,7 @@ pub(crate) fn for_each_entry(index: &Index, mut see: impl FnMut(Position, &Entry
 
 /// A needed frame that is unavailable.
 #[derive(Debug, Clone)]
-pub(crate) struct Lack {
+pub(crate) struct MissingFrame {
     pub(crate) kind: FrameKind,
     pub(crate) handle: BlockHandle,
     pub(crate) why: String,
@@ -80,11 +80,11 @@ pub(crate) struct Walk<'a> {
 impl Walk<'_> {
     /// Marks everything that `fsinfo` needs; marked frames count as walked. `lack` decides whether
     /// to continue without a frame.
-    pub(crate) fn mark(&mut self, fsinfo: &BlockHandle, mut lack: impl FnMut(Lack) -> Result<()>) -> Result<()> {
+    pub(crate) fn mark(&mut self, fsinfo: &BlockHandle, mut lack: impl FnMut(MissingFrame) -> Result<()>) -> Result<()> {
         let mut stack = vec![(FrameKind::Fsinfo, *fsinfo)];
         while let Some((kind, handle)) = stack.pop() {
             let Some(position) = self.index.position(&handle)? else {
-                lack(Lack { kind, handle, why: "missing".to_owned() })?;
+                lack(MissingFrame { kind, handle, why: "missing".to_owned() })?;
                 continue;
             };
             if !self.marks.set(position) {
@@ -97,7 +97,7 @@ impl Walk<'_> {
             match self.children(kind, &handle)? {
                 // First child on top: depth-first, like the order of packs.
                 Ok(children) => stack.extend(children.into_iter().rev()),
-                Err(why) => lack(Lack { kind, handle, why })?,
+                Err(why) => lack(MissingFrame { kind, handle, why })?,
             }
         }
         Ok(())
