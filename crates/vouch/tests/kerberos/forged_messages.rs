@@ -56,12 +56,12 @@ fn malformed_tokens_are_counted_logged_rarely_and_block_nobody() {
     assert_success(client_command(&kdc, "krb5", "", "krb5i", export.address.port()).spawn().expect("this program starts"), &export);
     assert_eq!(export.metric("vouch_export_gss_contexts_refused_total"), sent as f64);
     let most = |began: Instant| LINES_BURST + (began.elapsed().as_secs_f64() / LINE_INTERVAL.as_secs_f64()) as u64 + 1;
-    let (lines, _) = log_lines(&export, "no Kerberos V5 ticket");
+    let (lines, _) = log_lines(&export, "not a Kerberos V5 ticket");
     assert!((1..=most(began)).contains(&lines), "{}", export.log());
     // The next line reports the number of suppressed lines.
     let end = Instant::now() + Duration::from_secs(120);
     let (lines, suppressed) = loop {
-        let (lines, suppressed) = log_lines(&export, "no Kerberos V5 ticket");
+        let (lines, suppressed) = log_lines(&export, "not a Kerberos V5 ticket");
         if suppressed > 0 {
             break (lines, suppressed);
         }
@@ -73,7 +73,7 @@ fn malformed_tokens_are_counted_logged_rarely_and_block_nobody() {
         lines <= most(began) && lines + suppressed <= sent && suppressed >= 300 - lines,
         "{lines} lines, {suppressed} left out, {sent} sent"
     );
-    export.wait_for_record(Refusal::Authentication, &["no Kerberos V5 ticket"]);
+    export.wait_for_record(Refusal::Authentication, &["not a Kerberos V5 ticket"]);
 }
 
 /// A relay that answers the server's callbacks before the client does, without knowing the keys.
@@ -157,7 +157,7 @@ fn forged_callback_replies_are_logged_rarely_and_recalls_succeed() {
     // Two clients get at least two recalls under each of three services.
     let forged = forger.forged.load(Ordering::Relaxed);
     assert!(forged >= 12 * FORGED, "{forged}");
-    let words = "an answer to a callback is not the client's";
+    let words = "ignoring a forged answer to a callback";
     export.wait_for_log(&[words, "peer=127.0.0.1"]);
     let (lines, suppressed) = log_lines(&export, words);
     let most = LINES_BURST + (began.elapsed().as_secs_f64() / LINE_INTERVAL.as_secs_f64()) as u64 + 1;
