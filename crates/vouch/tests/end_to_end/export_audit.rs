@@ -225,7 +225,10 @@ fn start_on_a_full_disk_follows_the_audit_policy() {
     let refused = |policy| {
         let export = ["export", "--dir", "data", "--state", "exporting", "--listen", "127.0.0.1:0"];
         let output_text = world.fails(7, [&export[..], &args(policy)].concat());
-        assert!(output_text.contains("make room") && output_text.contains(policy) && output_text.lines().count() == 1, "{output_text}");
+        assert!(
+            output_text.contains("free disk space") && output_text.contains(policy) && output_text.lines().count() == 1,
+            "{output_text}"
+        );
     };
     let starts = || administrative_records(&world, "disk/trail").iter().filter(|[act, ..]| act == "start").count();
     disk.fill();
