@@ -43,7 +43,7 @@ impl Cache {
     pub(crate) fn open(dir: &Path, head: Option<&BlockHandle>, fresh: bool) -> Self {
         let path = dir.join(FILE_NAME);
         let opened = Self::try_open(&path, head, fresh).or_else(|error| {
-            tracing::warn!(%error, path = %path.display(), "the stat cache is damaged; beginning a new one");
+            tracing::warn!(%error, path = %path.display(), "the stat cache is damaged; starting a new one");
             let _ = std::fs::remove_file(&path);
             Self::try_open(&path, None, true)
         });

@@ -265,7 +265,7 @@ impl Walk<'_> {
                 break Err(trouble);
             }
             if let Some(done) = batch.take()
-                && let Err(error) = content.absorb(&self.frames, &done, leaves)
+                && let Err(error) = content.append_batch(&self.frames, &done, leaves)
             {
                 break Err(error.into());
             }

@@ -50,7 +50,7 @@ pub enum Error {
         path: String,
     },
     /// The source contains a private key.
-    #[error("{path}: {what}, and whatever is published can be read by everyone; keep keys outside the directory that is published")]
+    #[error("{path}: {what}, and published files are readable by everyone; keep keys outside the directory that is published")]
     Private {
         /// Printable path.
         path: String,
@@ -87,7 +87,7 @@ pub enum Error {
     #[error("cannot start threads: {0}")]
     Threads(String),
     /// Stopped on request.
-    #[error("stopped; the revision before stays in force, and the next run uses what was stored")]
+    #[error("stopped; the previous revision stays in force, and the next run uses the stored frames")]
     Stopped,
 }
 

@@ -39,7 +39,7 @@ pub(crate) fn read_small(frames: &Frames<'_>, file: BorrowedFd<'_>, size: u64) -
             let at = group.at;
             read_group(frames, file, size, group, &mut leaves[at..at + group.count])?;
         }
-        content.absorb(frames, &batch, &leaves)?;
+        content.append_batch(frames, &batch, &leaves)?;
     }
     content.finish(frames)
 }
@@ -134,7 +134,7 @@ impl LargeContent {
     }
 
     /// Appends a batch. `leaves`: handles of its data leaves, `None` for zeros.
-    pub(crate) fn absorb(&mut self, frames: &Frames<'_>, batch: &Batch, leaves: &[Option<BlockHandle>]) -> Result<(), Error> {
+    pub(crate) fn append_batch(&mut self, frames: &Frames<'_>, batch: &Batch, leaves: &[Option<BlockHandle>]) -> Result<(), Error> {
         let mut put = |kind, payload: &[u8]| frames.put(kind, payload);
         let mut leaves = leaves.iter();
         for span in &batch.spans {

@@ -91,11 +91,11 @@ fn check_key(writer: &Writer, signer: &Signer<'_>, options: &Options, before: Op
         return Err(Error::Key(format!("the signing key's certificate is not by the root key of {}", writer.hostid())));
     }
     if signer.key.public() != cert.signing {
-        return Err(Error::Key("the signing key is not the one that its certificate names".to_owned()));
+        return Err(Error::Key("the signing key differs from the key in its certificate".to_owned()));
     }
     if start < cert.not_before || start >= cert.not_after {
         return Err(Error::Key(format!(
-            "the signing key's certificate is valid from {} to {} and it is {} now; certify a signing key with the root key",
+            "the signing key's certificate is valid from {} to {}, and the time is {}; certify a signing key with the root key",
             Utc(cert.not_before),
             Utc(cert.not_after),
             Utc(start)
@@ -138,7 +138,7 @@ fn identity_of(writer: &Writer) -> Option<(u64, u64)> {
     Some((stat.st_dev, stat.st_ino))
 }
 
-#[allow(clippy::too_many_arguments, reason = "the sum of what a publication is")]
+#[allow(clippy::too_many_arguments, reason = "the checksum of the publication")]
 fn summary(
     writer: &Writer,
     signer: &Signer<'_>,

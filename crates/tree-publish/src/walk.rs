@@ -121,7 +121,7 @@ impl<'a> Walk<'a> {
         match self.list(&node) {
             Ok(()) => self.drive(scope, node),
             Err(trouble) => {
-                if let Some(above) = self.give_up(&node, trouble) {
+                if let Some(above) = self.skip_directory(&node, trouble) {
                     self.drive(scope, above);
                 }
             }
@@ -148,12 +148,12 @@ impl<'a> Walk<'a> {
                     continue;
                 }
                 Ok(Next::Finish(finished)) => match self.finish(&node, *finished) {
-                    Ok(Some(outcome)) => Self::hand_up(&node, outcome),
+                    Ok(Some(outcome)) => Self::deliver_to_parent(&node, outcome),
                     Ok(None) => match self.list(&node) {
                         Ok(()) => continue,
-                        Err(trouble) => self.give_up(&node, trouble),
+                        Err(trouble) => self.skip_directory(&node, trouble),
                     },
-                    Err(trouble) => self.give_up(&node, trouble),
+                    Err(trouble) => self.skip_directory(&node, trouble),
                 },
                 Err(PagesError::Mismatch) => {
                     tracing::warn!(
@@ -163,7 +163,7 @@ impl<'a> Walk<'a> {
                     node.forget();
                     match self.list(&node) {
                         Ok(()) => continue,
-                        Err(trouble) => self.give_up(&node, trouble),
+                        Err(trouble) => self.skip_directory(&node, trouble),
                     }
                 }
                 Err(PagesError::Fatal(error)) => return self.fail(error),
@@ -176,18 +176,18 @@ impl<'a> Walk<'a> {
     }
 
     /// Delivers a directory to its parent; returns the parent if it must continue.
-    fn hand_up(node: &Node, outcome: Outcome) -> Option<Arc<Node>> {
+    fn deliver_to_parent(node: &Node, outcome: Outcome) -> Option<Arc<Node>> {
         let (parent, index) = node.parent()?;
         parent.deliver([(index, outcome)]);
         parent.complete().then(|| parent.clone())
     }
 
     /// Handles an unreadable directory.
-    fn give_up(&self, node: &Node, trouble: Trouble) -> Option<Arc<Node>> {
+    fn skip_directory(&self, node: &Node, trouble: Trouble) -> Option<Arc<Node>> {
         match node.parent() {
             Some((parent, _)) => {
                 let outcome = self.leave_out(parent, node.name(), trouble);
-                Self::hand_up(node, outcome)
+                Self::deliver_to_parent(node, outcome)
             }
             None => {
                 self.fail(trouble.at(node.name()));
@@ -331,7 +331,7 @@ pub(crate) fn opaque_components(options: &Options) -> Result<Vec<Vec<Vec<u8>>>, 
         }
         let at = std::fs::symlink_metadata(options.source.join(path));
         if !at.is_ok_and(|m| m.is_dir()) {
-            return Err(bad("no such directory in the published one"));
+            return Err(bad("the published directory has no such subdirectory"));
         }
         all.push(components);
     }

@@ -231,7 +231,7 @@ impl<'a> Collection<'a> {
             }
         }
         if moved != self.live_len(pack) {
-            let what = format!("{moved} bytes of live frames were found where {} belong", self.live_len(pack));
+            let what = format!("found {moved} bytes of live frames instead of {}", self.live_len(pack));
             return Err(Error::damaged(&path, what));
         }
         Ok(moved)

@@ -117,11 +117,11 @@ impl Writer {
     /// Writes the next manifest, which names all frames so far, and removes what `sweep` says.
     pub(crate) fn write_generation(&self, committed: &mut Manifest, mut next: Manifest, sweep: Option<&Sweep<'_>>) -> Result<()> {
         let mut lanes = self.lanes.each_ref().map(|lane| lane.lock());
-        let obsolete = self.or_break(self.make_durable(&mut lanes, &mut next, sweep))?;
+        let obsolete = self.or_stop_writing(self.make_durable(&mut lanes, &mut next, sweep))?;
         next.generation += 1;
         next.next_pack = self.shop.next_pack.load(Ordering::Relaxed);
         next.next_segment = self.shop.next_segment.load(Ordering::Relaxed);
-        self.or_break(next.write(&self.shop.layout, &*self.shop.disk))?;
+        self.or_stop_writing(next.write(&self.shop.layout, &*self.shop.disk))?;
         self.remove_obsolete(committed, sweep, &obsolete);
         *committed = next;
         Ok(())

@@ -35,7 +35,7 @@ pub fn frame(kind: FrameKind, seed: u64, len: usize) -> (BlockHandle, Vec<u8>) {
 fn missing_frames_are_none(store: &(impl FrameSource + FrameSink)) {
     let (handle, _) = frame(FrameKind::Leaf, 1, 100);
     assert_eq!(store.get(&handle).expect("get works"), None, "an empty store has no frame");
-    assert!(!store.contains(&handle).expect("contains works"), "an empty store contains nothing");
+    assert!(!store.contains(&handle).expect("the look-up succeeds"), "an empty store contains nothing");
 }
 
 fn stored_frame_is_returned(store: &(impl FrameSource + FrameSink)) {
@@ -47,7 +47,7 @@ fn stored_frame_is_returned(store: &(impl FrameSource + FrameSink)) {
         assert_eq!(store.get(handle).expect("get works").as_ref(), Some(bytes), "a frame can be read at once");
     }
     for (handle, bytes) in &frames {
-        assert!(store.contains(handle).expect("contains works"), "what was put is contained");
+        assert!(store.contains(handle).expect("the look-up succeeds"), "a stored frame is contained");
         assert_eq!(store.get(handle).expect("get works").as_ref(), Some(bytes), "a frame comes back as it was put");
     }
 }
@@ -64,7 +64,7 @@ fn invalid_frame_is_refused(store: &(impl FrameSource + FrameSink)) {
     for bytes in [&[][..], &[1], &[0, 0, 1], &[6, 0, 1], &[255, 0], &too_long] {
         let handle = IV.handle_of(bytes);
         assert!(matches!(store.put(&handle, bytes), Err(Error::Frame(_))), "{} bytes that are no frame are refused", bytes.len());
-        assert!(!store.contains(&handle).expect("contains works"), "a refused frame is not stored");
+        assert!(!store.contains(&handle).expect("the look-up succeeds"), "a refused frame is not stored");
     }
 }
 

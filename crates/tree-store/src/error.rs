@@ -12,19 +12,19 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no database at this path.
-    #[error("{}: no database here; `vouch publish` or `vouch pull` makes one", path.display())]
+    #[error("{}: no database here; create one with `vouch publish` or `vouch pull`", path.display())]
     NotFound {
         /// The path.
         path: PathBuf,
     },
     /// A database exists already.
-    #[error("{}: a database is here already", path.display())]
+    #[error("{}: the directory already has a database", path.display())]
     Exists {
         /// The path.
         path: PathBuf,
     },
     /// The directory contains other files.
-    #[error("{}: not empty ({} is in it), and no database; nothing was changed: name an empty or a new directory", path.display(), found.display())]
+    #[error("{}: not a database, and not empty (it has {}); nothing was changed; name an empty or new directory", path.display(), found.display())]
     NotEmpty {
         /// The path.
         path: PathBuf,
@@ -40,7 +40,7 @@ pub enum Error {
         pid: Option<u32>,
     },
     /// A file is damaged.
-    #[error("{}: {what}; the database is damaged: `vouch verify --db` tells how much of it", path.display())]
+    #[error("{}: {what}; the database is damaged; `vouch verify --db` lists the damage", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -48,7 +48,7 @@ pub enum Error {
         what: String,
     },
     /// A file has a later format version.
-    #[error("{}: version {found} of the database format; a newer vouch may know it", path.display())]
+    #[error("{}: database format version {found} is not supported; a newer vouch may support it", path.display())]
     Version {
         /// The file.
         path: PathBuf,

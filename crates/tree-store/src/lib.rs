@@ -1,12 +1,12 @@
-//! Where the frames of a published tree are kept: packs and an index on disk, or memory.
+//! Storage for frames of published trees: packs and an index on disk, or memory.
 //!
-//! Owns the database directory: its files, its one writer's lock, what survives a crash, and what
-//! is thrown away. Of a frame it understands the first byte, which tells data from metadata; only
-//! marking ([`Database::collect`], [`Database::verify`]) looks inside. It never decides what is
-//! true: what [`FrameSource::get`] returns is verified by [`vouch_tree::frame::open`], and which
-//! revision to believe is the business of `vouch_tree::verify`.
+//! Manages the database directory: its files, the writer's lock, recovery after a crash, and garbage
+//! collection. The store reads only the first byte of a frame, which separates data from metadata;
+//! only marking ([`Database::collect`], [`Database::verify`]) decodes frames. The store verifies
+//! nothing on reads: [`vouch_tree::frame::open`] verifies frames, and `vouch_tree::verify` verifies
+//! revisions.
 //!
-//! The files are drawn byte by byte in `docs/formats/store.md`.
+//! `docs/formats/store.md` describes the files byte by byte.
 
 mod collect;
 mod commit;

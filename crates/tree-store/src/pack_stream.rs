@@ -31,7 +31,7 @@ impl FileFactory {
     /// A file number that was never used.
     pub(crate) fn take_number(&self, counter: &AtomicU32) -> Result<u32> {
         let taken = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_add(1));
-        taken.map_err(|n| Error::Limit { what: "files made in this database's life", found: n.into(), max: u32::MAX.into() })
+        taken.map_err(|n| Error::Limit { what: "files created in this database", found: n.into(), max: u32::MAX.into() })
     }
 }
 
@@ -107,7 +107,7 @@ impl PackStream {
 
     /// A pack to sync now, because too many wait. It stays listed until [`PackStream::synced`], so that a
     /// commit does not take it for durable.
-    pub(crate) fn overdue(&self) -> Option<Unsynced> {
+    pub(crate) fn oldest_overdue(&self) -> Option<Unsynced> {
         (self.unsynced.len() > UNSYNCED_COUNT_MAX).then(|| self.unsynced.front().cloned()).flatten()
     }
 

@@ -29,7 +29,7 @@ impl Writer {
             }
         }
         if adopted.new_frames > 0 {
-            tracing::info!(frames = adopted.new_frames, bytes = adopted.new_bytes, "took over what a killed writer had stored");
+            tracing::info!(frames = adopted.new_frames, bytes = adopted.new_bytes, "recovered frames that a killed writer had stored");
         }
         Ok(adopted)
     }
@@ -64,10 +64,10 @@ impl Writer {
         let whole = scan.whole_len();
         if whole < len {
             tracing::info!(path = %path.display(), whole, torn = len - whole, "cutting the torn end of a pack");
-            self.or_break(shop.disk.truncate(&path, whole).map_err(Error::io("cut", &path)))?;
+            self.or_stop_writing(shop.disk.truncate(&path, whole).map_err(Error::io("cut", &path)))?;
         }
         // Sync at once: it was read anyway.
-        self.or_break(shop.disk.reopen(&path).and_then(|file| file.sync()).map_err(Error::io("sync", &path)))?;
+        self.or_stop_writing(shop.disk.reopen(&path).and_then(|file| file.sync()).map_err(Error::io("sync", &path)))?;
         lane.sealed.push(PackMeta { id, class, len: whole });
         Ok(())
     }
@@ -86,7 +86,7 @@ impl Writer {
                 Some(meta) => {
                     let len = std::fs::metadata(&path).map_err(Error::io("look at", &path))?.len();
                     if meta.class != class || meta.len != len {
-                        return Err(Error::damaged(&path, format!("the pack has {len} bytes where {} belong", meta.len)));
+                        return Err(Error::damaged(&path, format!("the pack has {len} bytes instead of {}", meta.len)));
                     }
                 }
             }

@@ -88,7 +88,7 @@ impl Rebuild<'_> {
                 }
                 Scanned::End => return Ok(()),
                 Scanned::Torn => {
-                    let what = format!("the pack is whole up to byte {} of {} only", scan.whole_len(), pack.len);
+                    let what = format!("the pack is complete only up to byte {} of {}", scan.whole_len(), pack.len);
                     return Err(Error::damaged(&path, what));
                 }
             }

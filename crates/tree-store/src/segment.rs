@@ -90,7 +90,7 @@ impl Segment {
         let mut count = [0; 8];
         self.read_at(&mut count, HEADER_LEN as u64 + records_len)?;
         if records_len != u64::from_be_bytes(count).saturating_mul(RECORD_LEN as u64) {
-            return Err(Error::damaged(&self.path, "the index segment has not the length that it names"));
+            return Err(Error::damaged(&self.path, "the index segment does not have the length in its header"));
         }
         Ok((records_len / RECORD_LEN as u64) as usize)
     }

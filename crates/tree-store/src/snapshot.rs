@@ -115,7 +115,7 @@ impl Snapshot {
             let path = self.layout.pack(pack.class, pack.id);
             let checked = match std::fs::metadata(&path) {
                 Ok(found) if found.len() >= pack.len => Ok(()),
-                Ok(found) => Err(Error::damaged(&path, format!("the pack has {} bytes where {} belong", found.len(), pack.len))),
+                Ok(found) => Err(Error::damaged(&path, format!("the pack has {} bytes instead of {}", found.len(), pack.len))),
                 Err(error) => Err(Error::io("look at", &path)(error)),
             };
             // A collection may have replaced it: then check the next generation.

@@ -116,7 +116,7 @@ impl View {
             let path = layout.segment(id);
             let segment = Segment::open(&path, id)?;
             if segment.len() as u64 != count {
-                return Err(Error::damaged(&path, "the index segment is not the one that the manifest names"));
+                return Err(Error::damaged(&path, "the index segment differs from the one named in the manifest"));
             }
             Ok(Arc::new(segment))
         };

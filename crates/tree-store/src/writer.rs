@@ -225,7 +225,7 @@ impl Writer {
             return Ok(false);
         }
         self.append_locked(&mut lane, handle, frame)?;
-        let overdue = lane.overdue().is_some();
+        let overdue = lane.oldest_overdue().is_some();
         drop(lane);
         if overdue {
             self.sync_overdue(mutex)?
@@ -241,9 +241,9 @@ impl Writer {
 
     /// Syncs a full pack without the lane's lock, when too many wait.
     fn sync_overdue(&self, lane: &Mutex<PackStream>) -> Result<()> {
-        let overdue = lane.lock().overdue();
+        let overdue = lane.lock().oldest_overdue();
         if let Some(overdue) = overdue {
-            self.or_break(overdue.sync())?;
+            self.or_stop_writing(overdue.sync())?;
             lane.lock().synced(&overdue);
         }
         Ok(())
@@ -251,12 +251,12 @@ impl Writer {
 
     fn append_locked(&self, lane: &mut PackStream, handle: &BlockHandle, frame: &[u8]) -> Result<()> {
         self.check_unbroken()?;
-        self.or_break(lane.append(&self.shop, handle, checked_kind(frame)?, frame))?;
+        self.or_stop_writing(lane.append(&self.shop, handle, checked_kind(frame)?, frame))?;
         self.spill_when_full(lane)
     }
 
     pub(crate) fn spill_when_full(&self, lane: &mut PackStream) -> Result<()> {
-        if lane.fresh.len() >= self.fresh_count_max { self.or_break(self.spill(lane)) } else { Ok(()) }
+        if lane.fresh.len() >= self.fresh_count_max { self.or_stop_writing(self.spill(lane)) } else { Ok(()) }
     }
 
     pub(crate) fn check_unbroken(&self) -> Result<()> {
@@ -267,7 +267,7 @@ impl Writer {
     }
 
     /// After a failed write the files' state is unknown, so this writer stops writing.
-    pub(crate) fn or_break<T>(&self, result: Result<T>) -> Result<T> {
+    pub(crate) fn or_stop_writing<T>(&self, result: Result<T>) -> Result<T> {
         result.inspect_err(|error| {
             let _ = self.broken.set(error.to_string());
         })
@@ -278,7 +278,7 @@ impl FrameSource for Writer {
     fn get(&self, handle: &BlockHandle) -> Result<Option<Vec<u8>>> {
         let Some(place) = self.place(handle)? else { return Ok(None) };
         let class = PackClass::of(place.kind);
-        self.or_break(self.lane(class).lock().flush_for_reading(place.pack))?;
+        self.or_stop_writing(self.lane(class).lock().flush_for_reading(place.pack))?;
         let pack = self.files.open(&self.shop.layout, class, place.pack, &self.shop.iv)?;
         Location::new(pack, &place).read_frame().map(Some)
     }

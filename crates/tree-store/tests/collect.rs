@@ -46,7 +46,7 @@ fn collection_keeps_needed_frames_and_history() {
     (400..1600).map(leaf).for_each(|(handle, _)| assert_eq!(reader.get(&handle).unwrap(), None));
     histories.iter().for_each(|fsinfo| assert!(reader.get(fsinfo).unwrap().is_some(), "history stays"));
     assert_eq!(before.read_frame().unwrap(), gone.1, "a location outlives the collection");
-    assert_eq!(old_reader.get(&kept.0).unwrap(), Some(kept.1), "an old reader finds what has moved");
+    assert_eq!(old_reader.get(&kept.0).unwrap(), Some(kept.1), "an old reader finds moved frames");
     let sound = verify(&path);
     assert!(sound.is_sound(), "{sound:?}");
     let again = collect(&path);

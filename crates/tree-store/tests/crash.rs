@@ -19,7 +19,7 @@ fn leaves(number: u64) -> std::ops::Range<u64> {
 }
 
 /// A long life of a database on `disk`.
-fn live(disk: &Arc<dyn Disk>, path: &Path, note: &dyn Fn(Note)) -> Result<()> {
+fn run_writer_life(disk: &Arc<dyn Disk>, path: &Path, note: &dyn Fn(Note)) -> Result<()> {
     Database::create_on(&**disk, path, HOSTID, IV)?;
     note(Note::Created);
     let open_with = |fresh_count_max| {
@@ -62,7 +62,7 @@ fn live(disk: &Arc<dyn Disk>, path: &Path, note: &dyn Fn(Note)) -> Result<()> {
 }
 
 /// Last acknowledged revision, and last requested one.
-fn promised(steps: &[Step]) -> (bool, u64, u64) {
+fn acknowledged_revisions(steps: &[Step]) -> (bool, u64, u64) {
     let notes = steps.iter().filter_map(|step| if let Step::Note(note) = step { Some(*note) } else { None });
     notes.fold((false, 0, 0), |(created, acknowledged, asked), note| match note {
         Note::Created => (true, acknowledged, asked),
@@ -74,7 +74,7 @@ fn promised(steps: &[Step]) -> (bool, u64, u64) {
 /// Checks the rest against the promises, and continues from it.
 fn check(path: &Path, (created, acknowledged, asked): (bool, u64, u64), what: &str) {
     if !Database::exists(path) {
-        assert!(!created, "{what}: a database that was made is gone");
+        assert!(!created, "{what}: a created database is missing");
         std::fs::create_dir_all(path).unwrap();
         return Database::create_on(&QuietDisk, path, HOSTID, IV).unwrap();
     }
@@ -88,23 +88,23 @@ fn check(path: &Path, (created, acknowledged, asked): (bool, u64, u64), what: &s
         }
     }
     assert_sound(path, what);
-    let writer = Database::open_write(path, quiet()).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let writer = Database::open_write(path, options_without_sync()).unwrap_or_else(|error| panic!("{what}: {error}"));
     for (handle, frame) in revisions.iter().flat_map(|revision| leaves(revision.number)).map(leaf) {
-        assert!(!writer.put(&handle, &frame).unwrap(), "{what}: the writer does not know what the reader has");
+        assert!(!writer.put(&handle, &frame).unwrap(), "{what}: the writer lacks a frame that the reader has");
     }
     let mut next = try_revision(&writer, head + 1, 5..60).unwrap();
     next.keep = Some(1);
     writer.commit(next).unwrap();
     drop(writer);
     assert_sound(path, what);
-    Database::collect(path, CollectOptions { disk: quiet().disk, ..Default::default() }).unwrap();
+    Database::collect(path, CollectOptions { disk: options_without_sync().disk, ..Default::default() }).unwrap();
     assert_sound(path, what);
     let reader = Database::open_read(path).unwrap();
-    (5..60).map(leaf).for_each(|(handle, frame)| assert_eq!(reader.get(&handle).unwrap(), Some(frame), "{what}: after going on"));
+    (5..60).map(leaf).for_each(|(handle, frame)| assert_eq!(reader.get(&handle).unwrap(), Some(frame), "{what}: after continuing"));
 }
 
 /// Options without syncs.
-fn quiet() -> WriteOptions {
+fn options_without_sync() -> WriteOptions {
     WriteOptions { disk: Arc::new(QuietDisk), ..Default::default() }
 }
 
@@ -119,9 +119,9 @@ fn power_cut_leaves_old_or_new_revision_intact() {
     let (from, recording) = (dir.path().join("live"), RecordingDisk::default());
     std::fs::create_dir(&from).unwrap();
     let disk: Arc<dyn Disk> = Arc::new(recording.clone());
-    live(&disk, &from.join("db"), &|note| recording.note(note)).unwrap();
+    run_writer_life(&disk, &from.join("db"), &|note| recording.note(note)).unwrap();
     let steps = recording.steps();
-    assert!(steps.len() > 200, "{} steps are a short life", steps.len());
+    assert!(steps.len() > 200, "only {} steps were recorded", steps.len());
     for at in 0..=steps.len() {
         for seed in 0..SEEDS {
             let to = dir.path().join("cut");
@@ -129,15 +129,15 @@ fn power_cut_leaves_old_or_new_revision_intact() {
             cut(&steps[..at], seed * 1_000_003 + at as u64, &from, &to);
             check(
                 &to.join("db"),
-                promised(&steps[..at]),
-                &format!("after step {at} ({:?}), seed {seed}", at.checked_sub(1).map(|i| brief(&steps[i]))),
+                acknowledged_revisions(&steps[..at]),
+                &format!("after step {at} ({:?}), seed {seed}", at.checked_sub(1).map(|i| describe(&steps[i]))),
             );
             std::fs::remove_dir_all(&to).unwrap();
         }
     }
 }
 
-fn brief(step: &Step) -> String {
+fn describe(step: &Step) -> String {
     match step {
         Step::Append(id, bytes) => format!("append {} bytes to file {id}", bytes.len()),
         other => format!("{other:?}"),

@@ -61,7 +61,7 @@ fn lock_is_private_to_owner() {
     assert_eq!(mode(), 0o600);
     std::fs::set_permissions(path.join("lock"), std::fs::Permissions::from_mode(0o644)).unwrap();
     drop(writer(&path));
-    assert_eq!(mode(), 0o600, "one of an earlier version is closed");
+    assert_eq!(mode(), 0o600, "a descriptor of an earlier version is closed");
 }
 
 #[test]

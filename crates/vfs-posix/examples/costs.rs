@@ -46,12 +46,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     measure("read-4k", 200_000, &mut |round| {
         bytes.clear();
         let into = ReadInto { bytes: &mut bytes, span_allowed: true };
-        made.open.read(u64::from(round % 4000) << 12, 4096, into, Patience::None).expect("it is in memory");
+        made.open.read(u64::from(round % 4000) << 12, 4096, into, Patience::None).expect("the file is in memory");
     });
     let mut span = |round: u32, len: usize| {
         bytes.clear();
         let into = ReadInto { bytes: &mut bytes, span_allowed: true };
-        black_box(made.open.read(u64::from(round % 15) << 20, len, into, Patience::None).expect("it is in memory"));
+        black_box(made.open.read(u64::from(round % 15) << 20, len, into, Patience::None).expect("the file is in memory"));
     };
     measure("span-16k", 100_000, &mut |round| span(round, 16 << 10));
     measure("span-1m", 100_000, &mut |round| span(round, 1 << 20));
@@ -59,14 +59,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         drop(black_box(made.open.write(u64::from(round % 4000) << 12, &data[..4096], Stability::Unstable, Patience::None)));
     });
     measure("open-close", 100_000, &mut |_| {
-        drop(fs.open(&caller, &made.id, BOTH, Leniency::None, Patience::None).expect("it can be opened"))
+        drop(fs.open(&caller, &made.id, BOTH, Leniency::None, Patience::None).expect("opening succeeds"))
     });
     let mut number = 0;
     measure("create-close", 20_000, &mut |_| {
         number += 1;
         let name = format!("new{number}");
         let name = Name::new(name.as_bytes()).expect("a name");
-        drop(fs.create(&caller, &root, name, CreateHow::Guarded, &mode(0o644), BOTH).expect("it can be created"));
+        drop(fs.create(&caller, &root, name, CreateHow::Guarded, &mode(0o644), BOTH).expect("creation succeeds"));
     });
     measure("remove", 10_000, &mut |_| {
         let name = format!("new{number}");
@@ -77,8 +77,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         number += 1;
         let name = format!("new{number}");
         let name = Name::new(name.as_bytes()).expect("a name");
-        let made = fs.create(&caller, &root, name, CreateHow::Guarded, &mode(0o644), BOTH).expect("it can be created");
-        fs.sync_metadata(&[made.id, root], Patience::Any).expect("it can be synced");
+        let made = fs.create(&caller, &root, name, CreateHow::Guarded, &mode(0o644), BOTH).expect("creation succeeds");
+        fs.sync_metadata(&[made.id, root], Patience::Any).expect("the sync succeeds");
     });
     let big = fs.make(&caller, &root, name("big"), vouch_vfs::NewNode::Directory, &mode(0o755))?.0;
     if only.is_none() || only.as_deref() == Some("list") {

@@ -100,6 +100,6 @@ mod tests {
         assert_ne!(two.number(0), before);
         assert_eq!(elsewhere.number(0), apart);
         drop((one, two));
-        assert!(!KNOWN.lock().contains_key(&(system, id)), "nothing is remembered of files that nobody has");
+        assert!(!KNOWN.lock().contains_key(&(system, id)), "files without descriptors leave no state");
     }
 }

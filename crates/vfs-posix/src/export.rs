@@ -53,7 +53,7 @@ pub enum ExportError {
         source: std::io::Error,
     },
     /// The file system has no file handles, and there is no store of names.
-    #[error("{0}: files here can't be opened by handle, by this user or on this file system; a store of names is needed")]
+    #[error("{0}: this user or file system can't open files by handle; a name store is needed")]
     NeedsIds(PathBuf),
     /// The process cannot safely act as other users.
     #[error("this process keeps its capabilities when it takes on a caller's identity (see securebits in capabilities(7))")]

@@ -111,7 +111,7 @@ mod tests {
         log.append(&id(1), Some(&(id(9), b"one".to_vec())));
         log.append(&id(2), Some(&(id(9), b"two".to_vec())));
         log.append(&id(1), None);
-        let whole = std::fs::read(&path).expect("it is there");
+        let whole = std::fs::read(&path).expect("the file exists");
         let expected = HashMap::from([(id(1), None), (id(2), Some((id(9), b"two".to_vec())))]);
         assert_eq!(IdLog::open(&path).expect("it is read").1, expected);
         for len in 0..whole.len() {

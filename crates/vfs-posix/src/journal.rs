@@ -82,18 +82,18 @@ mod tests {
     #[test]
     fn repeated_and_concurrent_commits_work() {
         let directory = tempfile::tempdir().expect("a directory");
-        let fd = fs::open(directory.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).expect("it is there");
+        let fd = fs::open(directory.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).expect("the file exists");
         let journal = Journal { marker: RwLock::default(), used: AtomicBool::new(false) };
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| (0..3).for_each(|_| journal.commit(fd.as_fd()).expect("a file without a name can be made here")));
+                scope.spawn(|| (0..3).for_each(|_| journal.commit(fd.as_fd()).expect("the file system has unnamed files")));
             }
         });
         journal.close_idle_marker();
         assert!(journal.marker.read().is_some(), "it was used since");
         journal.close_idle_marker();
         assert!(journal.marker.read().is_none());
-        assert_eq!(std::fs::read_dir(directory.path()).expect("it is there").count(), 0);
+        assert_eq!(std::fs::read_dir(directory.path()).expect("the file exists").count(), 0);
     }
 
     #[test]

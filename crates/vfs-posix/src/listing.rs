@@ -130,7 +130,7 @@ impl Inner {
     /// to another file; if the directory changed meanwhile, each file is opened and checked by its
     /// descriptor.
     fn files(&self, directory: &Arc<Node>, group: &[Entry]) -> Vec<Found> {
-        let found = self.files_themselves(directory, group);
+        let found = self.files_by_descriptor(directory, group);
         // At a mount point that can't be crossed, shows the covered directory instead of failing
         // the listing.
         let or_covered = |(found, entry): (Found, &Entry)| match found {
@@ -143,7 +143,7 @@ impl Inner {
         found.into_iter().zip(group).map(or_covered).collect()
     }
 
-    fn files_themselves(&self, directory: &Arc<Node>, group: &[Entry]) -> Vec<Found> {
+    fn files_by_descriptor(&self, directory: &Arc<Node>, group: &[Entry]) -> Vec<Found> {
         if directory.mount.handles && directory.mount.fine_times {
             let before = directory.change();
             let files = group.iter().map(|entry| self.file_by_name(directory, entry)).collect();

@@ -214,12 +214,12 @@ impl Inner {
         let name = CName::new(name);
         identity::assume(caller)?;
         let (victim, change) = self.changing(&directory, || {
-            let victim = self.victim(&directory, &name)?.ok_or(Error::NotFound)?;
+            let victim = self.file_losing_name(&directory, &name)?.ok_or(Error::NotFound)?;
             let flags = if victim.is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
             fs::unlinkat(&directory, &*name, flags).or_error()?;
             Ok(victim)
         })?;
-        Ok((change, self.bury(victim)))
+        Ok((change, self.note_removed_name(victim)))
     }
 
     pub(crate) fn rename(&self, caller: &Caller, from: &FileId, from_name: Name<'_>, to: &FileId, to_name: Name<'_>) -> Result<Renamed> {
@@ -234,8 +234,8 @@ impl Inner {
         }
         let ((victim, to_change), from_change) = self.changing(&from, || {
             self.changing(&to, || {
-                let victim = self.victim(&to, &to_name)?;
-                let moved = self.victim(&from, &from_name)?.ok_or(Error::NotFound)?;
+                let victim = self.file_losing_name(&to, &to_name)?;
+                let moved = self.file_losing_name(&from, &from_name)?.ok_or(Error::NotFound)?;
                 fs::renameat(&from, &*from_name, &to, &*to_name).or_error()?;
                 if let Some(node) = self.nodes.get(&moved.id) {
                     node.note_change();
@@ -244,11 +244,11 @@ impl Inner {
                 Ok(victim.filter(|victim| victim.id != moved.id))
             })
         })?;
-        Ok(Renamed { from: from_change, to: to_change, replaced: victim.and_then(|victim| self.bury(victim)) })
+        Ok(Renamed { from: from_change, to: to_change, replaced: victim.and_then(|victim| self.note_removed_name(victim)) })
     }
 
     /// The file that may lose this name.
-    fn victim(&self, directory: &Node, name: &CName) -> Result<Option<Victim>> {
+    fn file_losing_name(&self, directory: &Node, name: &CName) -> Result<Option<FileLosingName>> {
         let stat = match stat_name(directory.as_fd(), name) {
             Ok(stat) => stat,
             Err(Errno::NOENT) => return Ok(None),
@@ -261,11 +261,11 @@ impl Inner {
             Err(Error::Access) if is_mount_point(directory, name) => return Err(Error::Busy),
             Err(error) => return Err(error),
         };
-        Ok(Some(Victim { id, is_directory, last: is_directory || stat.stx_nlink == 1 }))
+        Ok(Some(FileLosingName { id, is_directory, last: is_directory || stat.stx_nlink == 1 }))
     }
 
     /// A file lost a name. Returns its identity if that was the last.
-    fn bury(&self, victim: Victim) -> Option<FileId> {
+    fn note_removed_name(&self, victim: FileLosingName) -> Option<FileId> {
         let known = self.nodes.get(&victim.id);
         let links = known.as_ref().and_then(|node| stat(node.as_fd()).ok()).map(|stat| stat.stx_nlink);
         let gone = links.map_or(victim.last, |links| links == 0);
@@ -286,7 +286,7 @@ impl Inner {
     }
 }
 
-struct Victim {
+struct FileLosingName {
     id: FileId,
     is_directory: bool,
     last: bool,

@@ -73,7 +73,7 @@ impl Inner {
         let flags = access_flags(access) | if truncate { OFlags::TRUNC } else { OFlags::empty() };
         identity::assume(caller)?;
         let opened = match self.reopen(node.as_fd(), flags) {
-            Err(Errno::ACCESS) if self.lets_in(caller, node, access, leniency)? => {
+            Err(Errno::ACCESS) if self.may_open(caller, node, access, leniency)? => {
                 identity::assume_root()?;
                 self.reopen(node.as_fd(), flags)
             }
@@ -85,7 +85,7 @@ impl Inner {
         Ok(PosixOpen::begin(self, Arc::clone(node), opened.or_error()?, access, caller))
     }
 
-    fn lets_in(&self, caller: &Caller, node: &Node, access: OpenAccess, leniency: Leniency) -> Result<bool> {
+    fn may_open(&self, caller: &Caller, node: &Node, access: OpenAccess, leniency: Leniency) -> Result<bool> {
         const EXECUTE: u8 = 1;
         Ok(leniency == Leniency::Proven
             || leniency == Leniency::Owner && stat(node.as_fd()).or_error()?.stx_uid == caller.uid

@@ -96,7 +96,7 @@ impl Inner {
         let mut wanted = vec![*id];
         let mut names = Vec::new();
         let mut node = loop {
-            let last = wanted.last().expect("starts with one and only grows");
+            let last = wanted.last().expect("the list starts with one element and only grows");
             let (parent, name) = ids.find(last).ok_or(Error::Stale)?;
             names.push(name);
             if parent == self.root.id {

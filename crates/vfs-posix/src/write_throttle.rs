@@ -47,8 +47,8 @@ mod tests {
     #[test]
     fn slow_write_suspends_non_blocking_writes_for_limited_time() {
         let pressure = WriteThrottle::default();
-        pressure.note(Duration::from_millis(1), || panic!("nor for a short write"));
-        assert!(!pressure.is_on(|| panic!("the clock is not asked for where nothing is known")));
+        pressure.note(Duration::from_millis(1), || panic!("the clock is not read for a short write"));
+        assert!(!pressure.is_on(|| panic!("the clock is not read before a slow write")));
         pressure.note(LONG, || 100);
         assert!(pressure.is_on(|| 100) && pressure.is_on(|| 100 + BELIEVED_MS - 1));
         // Another slow write meanwhile.
@@ -56,6 +56,6 @@ mod tests {
         pressure.note(LONG, || 400);
         assert!(pressure.is_on(|| 500 + BELIEVED_MS - 1));
         assert!(!pressure.is_on(|| 500 + BELIEVED_MS));
-        assert!(!pressure.is_on(|| panic!("the clock is not asked for once it is over")));
+        assert!(!pressure.is_on(|| panic!("the clock is not read after the suspension")));
     }
 }

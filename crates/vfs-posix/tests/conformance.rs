@@ -19,7 +19,7 @@ struct Keep(#[expect(dead_code, reason = "kept until the end")] Vec<TempDir>);
 
 impl Drop for Keep {
     fn drop(&mut self) {
-        leave_callers().expect("the superuser may be the superuser");
+        leave_callers().expect("switching to root succeeds");
     }
 }
 
@@ -30,12 +30,12 @@ fn me() -> Caller {
 }
 
 fn fixture(above: &Path, options: impl FnOnce(&Path) -> Options) -> Fixture {
-    let directory = TempDir::new_in(above).expect("a directory can be made");
-    let state = TempDir::new_in(above).expect("a directory can be made");
+    let directory = TempDir::new_in(above).expect("creating a directory succeeds");
+    let state = TempDir::new_in(above).expect("creating a directory succeeds");
     let root = directory.path().join("exported");
-    std::fs::create_dir(&root).expect("a directory can be made");
+    std::fs::create_dir(&root).expect("creating a directory succeeds");
     std::os::unix::fs::chown(&root, None, Some(me().gid)).expect("its group can be set");
-    let fs = PosixFs::open(&root, options(&state.path().join("ids"))).expect("it can be exported");
+    let fs = PosixFs::open(&root, options(&state.path().join("ids"))).expect("the export succeeds");
     Fixture { fs: Arc::new(fs), owner: me(), any_caller: can_serve_others(), keep: Box::new(Keep(vec![directory, state])) }
 }
 
@@ -44,11 +44,11 @@ fn by_handles(_: &Path) -> Options {
 }
 
 fn by_names(ids: &Path) -> Options {
-    Options { ids: Some(Arc::new(IdStore::open(ids).expect("a store can be made"))), subtree_check: true, ..Options::default() }
+    Options { ids: Some(Arc::new(IdStore::open(ids).expect("creating a store succeeds"))), subtree_check: true, ..Options::default() }
 }
 
 /// A tiny cache, so that every identity is resolved again.
-fn forgetful(_: &Path) -> Options {
+fn tiny_cache(_: &Path) -> Options {
     Options { files: FileCache::new(1), ..Options::default() }
 }
 
@@ -79,10 +79,10 @@ fn conforms_with_names_from_root() {
 #[test]
 fn conforms_with_tiny_cache() {
     if !can_serve_others() {
-        eprintln!("passed over: this user can't open files by handle");
+        eprintln!("not applicable: this user can't open files by handle");
         return;
     }
-    check_all(|| fixture(Path::new(DISK), forgetful));
+    check_all(|| fixture(Path::new(DISK), tiny_cache));
 }
 
 /// Runs itself as another user if it is root's.
@@ -93,13 +93,13 @@ fn conforms_as_ordinary_user() {
         check_all(|| fixture(&std::env::temp_dir(), by_names));
         return;
     }
-    let copy = TempDir::new_in(MEMORY).expect("a directory can be made");
-    std::os::unix::fs::chown(copy.path(), Some(65_534), Some(65_534)).expect("the superuser may");
+    let copy = TempDir::new_in(MEMORY).expect("creating a directory succeeds");
+    std::os::unix::fs::chown(copy.path(), Some(65_534), Some(65_534)).expect("root is allowed");
     let program = copy.path().join("tests");
-    std::fs::copy(std::env::current_exe().expect("a program knows its path"), &program).expect("it can be copied");
+    std::fs::copy(std::env::current_exe().expect("the program's path is known"), &program).expect("copying succeeds");
     let mut command = std::process::Command::new(program);
     command.args(["--exact", "conforms_as_ordinary_user", "--nocapture"]).uid(65_534).gid(65_534).current_dir("/").env("TMPDIR", "/tmp");
-    let output = command.output().expect("it can be run");
+    let output = command.output().expect("the program starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
@@ -112,19 +112,19 @@ fn leave_callers_resets_inherited_identity() {
         return;
     }
     let fixture = fixture(Path::new(DISK), usual);
-    let secret = TempDir::new_in(DISK).expect("a directory can be made");
+    let secret = TempDir::new_in(DISK).expect("creating a directory succeeds");
     let path = secret.path().join("keytab");
-    std::fs::write(&path, b"a key").expect("a file can be made");
+    std::fs::write(&path, b"a key").expect("creating a file succeeds");
     std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("it is ours");
     let root = fixture.fs.root();
     let _ = fixture.fs.access(&Caller::new(1234, 1234, []), &root, vouch_vfs::Access::READ, Patience::Any);
     let made = std::thread::spawn(move || {
         let before = std::fs::read(&path).map_err(|error| error.kind());
-        leave_callers().expect("the superuser may be the superuser");
+        leave_callers().expect("switching to root succeeds");
         (before, std::fs::read(&path).map_err(|error| error.kind()))
     });
-    let (before, after) = made.join().expect("it does not panic");
-    assert_eq!(before, Err(std::io::ErrorKind::PermissionDenied), "this thread acts as the caller, and so does one that it makes");
+    let (before, after) = made.join().expect("the thread does not panic");
+    assert_eq!(before, Err(std::io::ErrorKind::PermissionDenied), "this thread and its new threads act as the caller");
     assert_eq!(after, Ok(b"a key".to_vec()));
 }
 
@@ -133,37 +133,37 @@ fn read_only_export_is_never_changed() {
     let fixture = fixture(Path::new(DISK), usual);
     let root = fixture.fs.path(&fixture.fs.root());
     assert_eq!(root.as_deref(), Some(&b""[..]));
-    let above = TempDir::new_in(DISK).expect("a directory can be made");
-    std::fs::create_dir_all(above.path().join("a/b/c")).expect("directories can be made");
-    std::fs::write(above.path().join("a/file"), vec![7; 300_000]).expect("a file can be made");
-    std::os::unix::fs::symlink("/etc/passwd", above.path().join("a/b/link")).expect("a link can be made");
-    let ids = TempDir::new_in(DISK).expect("a directory can be made");
+    let above = TempDir::new_in(DISK).expect("creating a directory succeeds");
+    std::fs::create_dir_all(above.path().join("a/b/c")).expect("creating directories succeeds");
+    std::fs::write(above.path().join("a/file"), vec![7; 300_000]).expect("creating a file succeeds");
+    std::os::unix::fs::symlink("/etc/passwd", above.path().join("a/b/link")).expect("creating a link succeeds");
+    let ids = TempDir::new_in(DISK).expect("creating a directory succeeds");
     let options = Options { read_only: true, ..usual(&ids.path().join("ids")) };
-    let fs = PosixFs::open(above.path(), options).expect("it can be exported");
+    let fs = PosixFs::open(above.path(), options).expect("the export succeeds");
     check_read_only(&fs, &me());
-    leave_callers().expect("the superuser may be the superuser");
+    leave_callers().expect("switching to root succeeds");
 }
 
 #[test]
 fn exports_share_descriptor_limit_and_release_all() {
     const BOUND: usize = 20;
     let files = FileCache::new(BOUND);
-    let above = TempDir::new_in(DISK).expect("a directory can be made");
+    let above = TempDir::new_in(DISK).expect("creating a directory succeeds");
     let ids = |name: &str| above.path().join(format!("{name} ids"));
     let exports: Vec<PosixFs> = ["a", "b", "c"]
         .into_iter()
         .map(|name| {
             let root = above.path().join(name);
-            std::fs::create_dir(&root).expect("a directory can be made");
-            (0..BOUND).for_each(|n| std::fs::write(root.join(n.to_string()), name).expect("a file can be made"));
-            PosixFs::open(&root, Options { files: files.clone(), ..usual(&ids(name)) }).expect("it can be exported")
+            std::fs::create_dir(&root).expect("creating a directory succeeds");
+            (0..BOUND).for_each(|n| std::fs::write(root.join(n.to_string()), name).expect("creating a file succeeds"));
+            PosixFs::open(&root, Options { files: files.clone(), ..usual(&ids(name)) }).expect("the export succeeds")
         })
         .collect();
     let look = |fs: &PosixFs| {
         for n in 0..BOUND {
             let name = n.to_string();
             let name = Name::new(name.as_bytes()).expect("a name");
-            let (id, _) = fs.lookup(&me(), &fs.root(), name, Patience::Any).expect("it is there");
+            let (id, _) = fs.lookup(&me(), &fs.root(), name, Patience::Any).expect("the file exists");
             assert_eq!(fs.attributes(&id, Patience::Any).expect("it is known").size, 1);
             assert!(files.count() <= BOUND, "{} are kept", files.count());
         }
@@ -173,7 +173,7 @@ fn exports_share_descriptor_limit_and_release_all() {
         exports.iter().for_each(look);
     }
     assert!(files.count() > BOUND / 2);
-    leave_callers().expect("the superuser may be the superuser");
+    leave_callers().expect("switching to root succeeds");
     drop(exports);
     assert_eq!(files.count(), 0);
 }
@@ -198,7 +198,7 @@ fn look(fs: &PosixFs, outside: &Path, seen: &mut Seen) {
         let made = fs.create(&me, &id, name("made"), CreateHow::Unchecked, &SetAttributes::default(), access);
         assert!(!outside.join("made").exists(), "something was made outside");
         if made.is_ok() {
-            assert_eq!(attributes.file_type, FileType::Directory, "nothing is made in a link");
+            assert_eq!(attributes.file_type, FileType::Directory, "no file is created through a link");
             // Where files are found by names, the directory may have none at the moment.
             let _ = fs.remove(&me, &id, name("made"));
         }
@@ -223,24 +223,24 @@ fn look(fs: &PosixFs, outside: &Path, seen: &mut Seen) {
     }
 }
 
-fn swapped_behind_its_back(options: fn(&Path) -> Options) {
+fn swap_directory_during_calls(options: fn(&Path) -> Options) {
     const ROUNDS_MIN: usize = 1_000;
     // A file system that can exchange names.
-    let above = TempDir::new_in(MEMORY).expect("a directory can be made");
+    let above = TempDir::new_in(MEMORY).expect("creating a directory succeeds");
     let [inside, outside] = ["inside", "outside"].map(|name| above.path().join(name));
     for directory in [&inside.join("swapped"), &inside.join("roaming/deep"), &outside] {
-        std::fs::create_dir_all(directory).expect("directories can be made");
+        std::fs::create_dir_all(directory).expect("creating directories succeeds");
     }
-    std::fs::write(outside.join("secret"), "secret").expect("a file can be made");
-    std::os::unix::fs::symlink(&outside, inside.join("link")).expect("a link can be made");
-    let fs = PosixFs::open(&inside, options(&above.path().join("ids"))).expect("it can be exported");
+    std::fs::write(outside.join("secret"), "secret").expect("creating a file succeeds");
+    std::os::unix::fs::symlink(&outside, inside.join("link")).expect("creating a link succeeds");
+    let fs = PosixFs::open(&inside, options(&above.path().join("ids"))).expect("the export succeeds");
     let (mut seen, stop) = (Seen::default(), AtomicBool::new(false));
     let deadline = Instant::now() + Duration::from_secs(300);
     let swap = || {
         let exchange = || renameat_with(CWD, inside.join("swapped"), CWD, inside.join("link"), RenameFlags::EXCHANGE);
         while !stop.load(Ordering::Relaxed) {
             exchange().expect("both are there");
-            std::fs::rename(inside.join("roaming"), outside.join("roaming")).expect("it is at home");
+            std::fs::rename(inside.join("roaming"), outside.join("roaming")).expect("the file is in its own file system");
             exchange().expect("both are there");
             std::fs::rename(outside.join("roaming"), inside.join("roaming")).expect("it is away");
         }
@@ -262,26 +262,26 @@ fn swapped_behind_its_back(options: fn(&Path) -> Options) {
             assert!(Instant::now() < deadline, "after {rounds} rounds not every state was met");
         }
     });
-    leave_callers().expect("the superuser may be the superuser");
-    let left: Vec<_> = std::fs::read_dir(&outside).expect("it is there").map(|entry| entry.expect("an entry").file_name()).collect();
+    leave_callers().expect("switching to root succeeds");
+    let left: Vec<_> = std::fs::read_dir(&outside).expect("the file exists").map(|entry| entry.expect("an entry").file_name()).collect();
     assert_eq!(left, ["secret"]);
 }
 
 #[test]
 fn swapped_directory_never_leads_outside() {
-    swapped_behind_its_back(usual);
+    swap_directory_during_calls(usual);
 }
 
 #[test]
 fn swapped_directory_never_leads_outside_by_names() {
-    swapped_behind_its_back(by_names);
+    swap_directory_during_calls(by_names);
 }
 
 #[test]
 fn swapped_directory_never_leads_outside_with_tiny_cache() {
     if !can_serve_others() {
-        eprintln!("passed over: this user can't open files by handle");
+        eprintln!("not applicable: this user can't open files by handle");
         return;
     }
-    swapped_behind_its_back(forgetful);
+    swap_directory_during_calls(tiny_cache);
 }

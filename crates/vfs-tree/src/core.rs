@@ -78,7 +78,7 @@ impl Core {
 
     /// Starts a call with the newest revision, if it is valid. If it has expired, a call that may
     /// wait asks the replicas first.
-    pub(crate) fn ask(&self, patience: Patience) -> Result<Asking<'_>> {
+    pub(crate) fn ask(&self, patience: Patience) -> Result<CallContext<'_>> {
         let revision = match self.tree.revision() {
             Ok(revision) => revision,
             Err(why) => {
@@ -98,7 +98,7 @@ impl Core {
             }
         };
         let (revision, generation) = self.enter(revision);
-        Ok(Asking { core: self, revision, generation, patience, missed: Cell::new(false) })
+        Ok(CallContext { core: self, revision, generation, patience, missed: Cell::new(false) })
     }
 
     /// The newest served revision, and its generation. The generation is the revision's number, but
@@ -125,17 +125,17 @@ impl Core {
 
     /// Runs `work` in the newest revision; once more in the next revision if replicas dropped what
     /// it needs.
-    pub(crate) fn with<T>(&self, patience: Patience, mut work: impl FnMut(&Asking<'_>) -> Result<T>) -> Result<T> {
-        let asking = self.ask(patience)?;
-        match work(&asking) {
-            Err(_) if asking.missed.get() && self.moves_on(asking.revision.order()) => work(&self.ask(patience)?),
+    pub(crate) fn with<T>(&self, patience: Patience, mut work: impl FnMut(&CallContext<'_>) -> Result<T>) -> Result<T> {
+        let call = self.ask(patience)?;
+        match work(&call) {
+            Err(_) if call.missed.get() && self.has_newer_revision(call.revision.order()) => work(&self.ask(patience)?),
             done => done,
         }
     }
 
     /// Whether a newer revision than `than` exists. May wait, since the missing frame was found by
     /// a call that may wait.
-    fn moves_on(&self, than: RevisionOrder) -> bool {
+    fn has_newer_revision(&self, than: RevisionOrder) -> bool {
         if self.tree.newest().order() <= than {
             if self.missed_again.lock().is_some_and(|at| Instant::now() < at) {
                 return false;
@@ -152,12 +152,12 @@ impl Core {
         self.runtime.block_on(work).map_err(error)
     }
 
-    pub(crate) fn shown_before(&self, generation: u64) -> Vec<Arc<Revision>> {
+    pub(crate) fn earlier_revisions(&self, generation: u64) -> Vec<Arc<Revision>> {
         self.shown.read().iter().filter(|shown| shown.generation < generation).map(|shown| shown.revision.clone()).collect()
     }
 
     /// Notes the use of a name in an opaque directory.
-    pub(crate) fn refer(&self, directory: &FileId, name: &[u8]) {
+    pub(crate) fn note_used_name(&self, directory: &FileId, name: &[u8]) {
         let mut referred = self.referred.lock();
         if referred.len() >= OPAQUE_MAX && !referred.contains_key(directory) {
             return;
@@ -170,7 +170,7 @@ impl Core {
     }
 
     /// Used names of an opaque directory, sorted.
-    pub(crate) fn referred(&self, directory: &FileId) -> Vec<Box<[u8]>> {
+    pub(crate) fn used_names(&self, directory: &FileId) -> Vec<Box<[u8]>> {
         self.referred.lock().get(directory).map(|of| of.names.iter().cloned().collect()).unwrap_or_default()
     }
 
@@ -191,7 +191,7 @@ impl Core {
 }
 
 /// A call.
-pub(crate) struct Asking<'a> {
+pub(crate) struct CallContext<'a> {
     pub(crate) core: &'a Core,
     pub(crate) revision: Arc<Revision>,
     pub(crate) generation: u64,
@@ -200,7 +200,7 @@ pub(crate) struct Asking<'a> {
     pub(crate) missed: Cell<bool>,
 }
 
-impl Asking<'_> {
+impl CallContext<'_> {
     /// The answer from memory, or from the client if this call may wait.
     pub(crate) fn answer<T, F>(&self, at_hand: Option<vouch_tree_client::Result<T>>, fetched: impl FnOnce() -> F) -> Result<T>
     where
@@ -285,7 +285,7 @@ const SHOWN_MAX: usize = 8;
 /// into a change attribute.
 const GENERATION_NUMBER_MAX: u64 = 1 << 30;
 
-/// Minimum interval of asking for a newer revision because of missing frames.
+/// Minimum interval of requests for a newer revision because of missing frames.
 const MISSED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Opaque directories with remembered names.

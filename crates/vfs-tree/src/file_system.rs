@@ -10,7 +10,7 @@ use vouch_vfs::{
     NewNode, OpenAccess, OpenFile, Patience, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, Traits, XattrHow,
 };
 
-use crate::core::{Asking, Core, split};
+use crate::core::{CallContext, Core, split};
 use crate::listing::Each;
 use crate::node::Node;
 use crate::open::TreeOpen;
@@ -32,8 +32,8 @@ impl TreeFs {
         &self.core.tree
     }
 
-    fn with_node<T>(&self, id: &FileId, patience: Patience, mut work: impl FnMut(&Asking<'_>, &Node) -> Result<T>) -> Result<T> {
-        self.core.with(patience, |asking| work(asking, &*asking.node(id)?))
+    fn with_node<T>(&self, id: &FileId, patience: Patience, mut work: impl FnMut(&CallContext<'_>, &Node) -> Result<T>) -> Result<T> {
+        self.core.with(patience, |call| work(call, &*call.node(id)?))
     }
 
     /// Fails if the file is gone. May wait.
@@ -43,8 +43,8 @@ impl TreeFs {
 
     /// Refuses a change in a directory. As in POSIX, other errors of the request precede EROFS.
     fn refuse(&self, caller: &Caller, directory: &FileId) -> Error {
-        let looked = self.with_node(directory, Patience::Any, |asking, directory| match directory.inode.is_directory() {
-            true => asking.may(caller, directory, EXECUTE),
+        let looked = self.with_node(directory, Patience::Any, |call, directory| match directory.inode.is_directory() {
+            true => call.may(caller, directory, EXECUTE),
             false => Err(Error::NotDirectory),
         });
         looked.err().unwrap_or(Error::ReadOnly)
@@ -52,7 +52,7 @@ impl TreeFs {
 
     fn open_node(
         &self,
-        asking: &Asking<'_>,
+        call: &CallContext<'_>,
         caller: &Caller,
         node: &Node,
         access: OpenAccess,
@@ -68,24 +68,24 @@ impl TreeFs {
             return Err(Error::ReadOnly);
         }
         let goes_on = leniency == Leniency::Proven || leniency == Leniency::Owner && caller.uid == node.inode.uid;
-        let executes = || leniency >= Leniency::Execute && asking.may(caller, node, EXECUTE).is_ok();
+        let executes = || leniency >= Leniency::Execute && call.may(caller, node, EXECUTE).is_ok();
         if access.read && !goes_on && !executes() {
-            asking.may(caller, node, READ)?;
+            call.may(caller, node, READ)?;
         }
         Ok(Arc::new(TreeOpen::new(self.core.clone(), node.id)))
     }
 
-    fn lookup_node(&self, asking: &Asking<'_>, caller: &Caller, directory: &FileId, name: Name<'_>) -> Result<Arc<Node>> {
-        let directory = asking.node(directory)?;
+    fn lookup_node(&self, call: &CallContext<'_>, caller: &Caller, directory: &FileId, name: Name<'_>) -> Result<Arc<Node>> {
+        let directory = call.node(directory)?;
         if !directory.inode.is_directory() {
             return Err(Error::NotDirectory);
         }
-        asking.may(caller, &directory, EXECUTE)?;
-        let entry = asking.entry(&directory.inode, name.as_bytes())?.ok_or(Error::NotFound)?;
+        call.may(caller, &directory, EXECUTE)?;
+        let entry = call.entry(&directory.inode, name.as_bytes())?.ok_or(Error::NotFound)?;
         if directory.is_opaque() {
-            self.core.refer(&directory.id, name.as_bytes());
+            self.core.note_used_name(&directory.id, name.as_bytes());
         }
-        asking.enter(&directory, name.as_bytes(), &entry.inode)
+        call.enter(&directory, name.as_bytes(), &entry.inode)
     }
 }
 
@@ -114,26 +114,24 @@ impl FileSystem for TreeFs {
     }
 
     fn attributes(&self, id: &FileId, patience: Patience) -> Result<Attributes> {
-        self.core.with(patience, |asking| Ok(self.core.attributes(&*asking.node(id)?)))
+        self.core.with(patience, |call| Ok(self.core.attributes(&*call.node(id)?)))
     }
 
     fn access(&self, caller: &Caller, id: &FileId, wanted: Access, patience: Patience) -> Result<Access> {
-        self.with_node(id, patience, |asking, node| {
-            Ok(rights::access(caller, &node.inode, &asking.acl(node, PosixAclKind::Access)?, wanted))
-        })
+        self.with_node(id, patience, |call, node| Ok(rights::access(caller, &node.inode, &call.acl(node, PosixAclKind::Access)?, wanted)))
     }
 
     fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, patience: Patience) -> Result<(FileId, Attributes)> {
-        let node = self.core.with(patience, |asking| self.lookup_node(asking, caller, directory, name))?;
+        let node = self.core.with(patience, |call| self.lookup_node(call, caller, directory, name))?;
         Ok((node.id, self.core.attributes(&node)))
     }
 
     fn parent(&self, caller: &Caller, directory: &FileId, patience: Patience) -> Result<FileId> {
-        self.with_node(directory, patience, |asking, node| {
+        self.with_node(directory, patience, |call, node| {
             if !node.inode.is_directory() {
                 return Err(Error::NotDirectory);
             }
-            asking.may(caller, node, EXECUTE)?;
+            call.may(caller, node, EXECUTE)?;
             if node.path.is_empty() {
                 return Err(Error::NotFound);
             }
@@ -157,11 +155,11 @@ impl FileSystem for TreeFs {
         patience: Patience,
         each: Each<'_>,
     ) -> Result<bool> {
-        self.core.with(patience, |asking| asking.list(caller, &*asking.node(directory)?, cookie, with_files, &mut *each))
+        self.core.with(patience, |call| call.list(caller, &*call.node(directory)?, cookie, with_files, &mut *each))
     }
 
     fn open(&self, caller: &Caller, id: &FileId, access: OpenAccess, leniency: Leniency, patience: Patience) -> Result<Arc<dyn OpenFile>> {
-        self.core.with(patience, |asking| self.open_node(asking, caller, &*asking.node(id)?, access, leniency))
+        self.core.with(patience, |call| self.open_node(call, caller, &*call.node(id)?, access, leniency))
     }
 
     fn create(
@@ -174,8 +172,8 @@ impl FileSystem for TreeFs {
         access: OpenAccess,
     ) -> Result<Created> {
         // Existing files can be opened for reading, like open(2) with O_CREAT.
-        let asking = self.core.ask(Patience::Any)?;
-        let node = match self.lookup_node(&asking, caller, directory, name) {
+        let call = self.core.ask(Patience::Any)?;
+        let node = match self.lookup_node(&call, caller, directory, name) {
             Err(Error::NotFound) => return Err(Error::ReadOnly),
             node => node?,
         };
@@ -184,8 +182,8 @@ impl FileSystem for TreeFs {
             CreateHow::Unchecked if attributes.size == Some(0) => return Err(Error::ReadOnly),
             CreateHow::Unchecked => {}
         }
-        let open = self.open_node(&asking, caller, &node, access, Leniency::None)?;
-        let change = self.core.change(&*asking.node(directory)?);
+        let open = self.open_node(&call, caller, &node, access, Leniency::None)?;
+        let change = self.core.change(&*call.node(directory)?);
         let directory = DirectoryChange { before: change, after: change, atomic: true };
         Ok(Created { id: node.id, attributes: self.core.attributes(&node), open, new: false, directory })
     }
@@ -199,8 +197,8 @@ impl FileSystem for TreeFs {
         _attributes: &SetAttributes,
     ) -> Result<(FileId, Attributes, DirectoryChange)> {
         // mkdir(2) of an existing name fails with EEXIST.
-        let asking = self.core.ask(Patience::Any)?;
-        match self.lookup_node(&asking, caller, directory, name) {
+        let call = self.core.ask(Patience::Any)?;
+        match self.lookup_node(&call, caller, directory, name) {
             Ok(_) => Err(Error::Exists),
             Err(Error::NotFound) => Err(Error::ReadOnly),
             Err(error) => Err(error),
@@ -239,7 +237,7 @@ impl FileSystem for TreeFs {
     }
 
     fn acl(&self, _caller: &Caller, id: &FileId, kind: PosixAclKind, patience: Patience) -> Result<PosixAcl> {
-        self.with_node(id, patience, |asking, node| asking.acl(node, kind))
+        self.with_node(id, patience, |call, node| call.acl(node, kind))
     }
 
     fn set_acl(&self, _caller: &Caller, id: &FileId, _kind: PosixAclKind, _acl: &PosixAcl) -> Result<()> {
@@ -248,9 +246,9 @@ impl FileSystem for TreeFs {
     }
 
     fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8], patience: Patience) -> Result<Vec<u8>> {
-        self.with_node(id, patience, |asking, node| {
-            asking.may(caller, node, READ)?;
-            let value = asking.xattrs(node)?.get(&[USER, name].concat()).map(<[u8]>::to_vec);
+        self.with_node(id, patience, |call, node| {
+            call.may(caller, node, READ)?;
+            let value = call.xattrs(node)?.get(&[USER, name].concat()).map(<[u8]>::to_vec);
             value.ok_or(Error::NoXattr)
         })
     }
@@ -266,9 +264,9 @@ impl FileSystem for TreeFs {
     }
 
     fn xattrs(&self, caller: &Caller, id: &FileId, patience: Patience) -> Result<Vec<Vec<u8>>> {
-        let all = self.with_node(id, patience, |asking, node| {
-            asking.may(caller, node, READ)?;
-            asking.xattrs(node)
+        let all = self.with_node(id, patience, |call, node| {
+            call.may(caller, node, READ)?;
+            call.xattrs(node)
         })?;
         Ok(all.pairs().iter().filter_map(|(name, _)| Some(name.strip_prefix(USER)?.to_vec())).collect())
     }

@@ -7,7 +7,7 @@ use vouch_tree_client::Position;
 use vouch_vfs::{Caller, DirectoryEntry, Error, Result};
 
 use crate::cookie::Cookie;
-use crate::core::Asking;
+use crate::core::CallContext;
 use crate::node::Node;
 use crate::rights::{EXECUTE, READ};
 
@@ -16,7 +16,7 @@ pub(crate) type Each<'a> = &'a mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<
 
 /// A listing in progress.
 struct List<'a, 'c> {
-    asking: &'a Asking<'c>,
+    call: &'a CallContext<'c>,
     directory: &'a Node,
     /// Whether entries have identity and attributes, or the error.
     files: Option<Result<()>>,
@@ -24,7 +24,7 @@ struct List<'a, 'c> {
     given: u64,
 }
 
-impl Asking<'_> {
+impl CallContext<'_> {
     /// Passes the entries after `cookie` to `each`; returns whether the end was reached.
     pub(crate) fn list(&self, caller: &Caller, directory: &Node, cookie: u64, with_files: bool, each: Each<'_>) -> Result<bool> {
         if !directory.inode.is_directory() {
@@ -36,8 +36,8 @@ impl Asking<'_> {
             cookie => Some(Cookie::of(cookie).ok_or(Error::BadCookie)?),
         };
         let files = with_files.then(|| self.may(caller, directory, EXECUTE));
-        let mut list = List { asking: self, directory, files, each, given: 0 };
-        let done = if directory.is_opaque() { list.referred(after) } else { list.pages(after) };
+        let mut list = List { call: self, directory, files, each, given: 0 };
+        let done = if directory.is_opaque() { list.used_names(after) } else { list.pages(after) };
         match done {
             // Entries in memory are returned now.
             Err(Error::WouldBlock) if list.given > 0 => Ok(false),
@@ -53,7 +53,7 @@ impl Asking<'_> {
             return Ok(Found::Number(cookie.number + 1));
         }
         // The entry's position in a recent revision, if that is still available.
-        for revision in self.core.shown_before(self.generation) {
+        for revision in self.core.earlier_revisions(self.generation) {
             let tree = &self.core.tree;
             let then = match self
                 .answer(tree.try_lookup_path(revision.root(), &directory.path), || tree.lookup_path(revision.root(), &directory.path))
@@ -101,11 +101,11 @@ enum Found {
 impl List<'_, '_> {
     fn pages(&mut self, after: Option<Cookie>) -> Result<bool> {
         let inode = self.directory.inode.clone();
-        let found = after.map(|cookie| self.asking.position(self.directory, cookie)).transpose()?;
+        let found = after.map(|cookie| self.call.position(self.directory, cookie)).transpose()?;
         let mut page = match &found {
-            None => self.asking.page(&inode, Position::Start)?,
-            Some(Found::Number(number)) => self.asking.page(&inode, Position::Number(*number))?,
-            Some(Found::Name(name)) => self.asking.page(&inode, Position::After(name))?,
+            None => self.call.page(&inode, Position::Start)?,
+            Some(Found::Number(number)) => self.call.page(&inode, Position::Number(*number))?,
+            Some(Found::Name(name)) => self.call.page(&inode, Position::After(name))?,
         };
         loop {
             for (entry, number) in page.entries().iter().zip(page.number..) {
@@ -116,19 +116,19 @@ impl List<'_, '_> {
             if page.last || page.entries().is_empty() {
                 return Ok(true);
             }
-            page = self.asking.page(&inode, page.next())?;
+            page = self.call.page(&inode, page.next())?;
         }
     }
 
     /// An opaque directory: the names used so far.
-    fn referred(&mut self, after: Option<Cookie>) -> Result<bool> {
-        let names = self.asking.core.referred(&self.directory.id);
+    fn used_names(&mut self, after: Option<Cookie>) -> Result<bool> {
+        let names = self.call.core.used_names(&self.directory.id);
         let first = match after {
             None => 0,
             Some(cookie) => 1 + names.iter().position(|name| cookie.fits(name)).ok_or(Error::BadCookie)?,
         };
         for (name, number) in names.iter().zip(0..).skip(first) {
-            let Some(entry) = self.asking.entry(&self.directory.inode, name)? else { continue };
+            let Some(entry) = self.call.entry(&self.directory.inode, name)? else { continue };
             if self.give(number, name, &entry.inode)?.is_break() {
                 return Ok(false);
             }
@@ -137,11 +137,11 @@ impl List<'_, '_> {
     }
 
     fn give(&mut self, number: u64, name: &[u8], inode: &Inode) -> Result<ControlFlow<()>> {
-        let core = self.asking.core;
+        let core = self.call.core;
         let cookie = Cookie::after(number, name).ok_or(Error::TooLarge)?.value();
         let (file_number, file) = match &self.files {
             Some(Ok(())) => {
-                let node = self.asking.enter(self.directory, name, inode)?;
+                let node = self.call.enter(self.directory, name, inode)?;
                 (node.number, Some(Ok((node.id, core.attributes(&node)))))
             }
             refused => (core.numbering.of_file(self.directory.number, name, inode, 0), refused.as_ref().map(|_| Err(Error::Access))),

@@ -59,7 +59,7 @@ impl Weighter<FileId, Arc<Node>> for NodeWeight {
 }
 
 /// The inode with a hash instead of inline content: short, and different for different content.
-pub(crate) fn brief(inode: &Inode) -> Inode {
+pub(crate) fn without_inline_content(inode: &Inode) -> Inode {
     match &inode.content {
         Content::Regular { blob: Blob { size, body: BlobBody::Inline(bytes) }, space } if bytes.len() > BRIEF_LEN => {
             let body = BlobBody::Inline(blake3::hash(bytes).as_bytes().to_vec());
@@ -92,14 +92,14 @@ mod tests {
     #[test]
     fn brief_inodes_distinguish_contents() {
         let blob = |inode: &Inode| if let Content::Regular { blob, .. } = &inode.content { blob.clone() } else { unreachable!() };
-        let (a, b) = (brief(&file(vec![1; 900])), brief(&file(vec![2; 900])));
+        let (a, b) = (without_inline_content(&file(vec![1; 900])), without_inline_content(&file(vec![2; 900])));
         assert_ne!(a, b);
         assert!(is_brief(&blob(&a)) && a.size() == 900);
         for len in [0, 31, 32] {
-            let short = brief(&file(vec![1; len]));
+            let short = without_inline_content(&file(vec![1; len]));
             assert!(!is_brief(&blob(&short)));
             assert_eq!(short, file(vec![1; len]));
         }
-        assert!(is_brief(&blob(&brief(&file(vec![1; 33])))));
+        assert!(is_brief(&blob(&without_inline_content(&file(vec![1; 33])))));
     }
 }

@@ -11,7 +11,7 @@ use vouch_vfs::{
     Advice, Attributes, Content, Error, FileId, OpenAccess, OpenFile, Patience, ReadInto, Result, SeekTarget, Stability, Written,
 };
 
-use crate::core::{Asking, Core};
+use crate::core::{CallContext, Core};
 use crate::node::{Node, is_brief};
 
 /// A file open for reading.
@@ -41,7 +41,7 @@ impl TreeOpen {
     }
 
     /// The file's content in the revision in force.
-    fn source(&self, asking: &Asking<'_>, node: &Node) -> Result<Source> {
+    fn source(&self, call: &CallContext<'_>, node: &Node) -> Result<Source> {
         if let Some(known) = self.content.lock().as_ref().filter(|known| known.since == node.since) {
             return Ok(known.source.clone());
         }
@@ -49,7 +49,7 @@ impl TreeOpen {
         let source = if blob.size > LEAF_LEN_MAX as u64 && !matches!(blob.body, BlobBody::Hole) {
             Source::Large(Arc::new(self.core.tree.open_file(blob.clone())))
         } else if is_brief(blob) {
-            let TreeContent::Regular { blob, .. } = asking.whole(node)?.content else { return Err(Error::Stale) };
+            let TreeContent::Regular { blob, .. } = call.whole(node)?.content else { return Err(Error::Stale) };
             Source::Blob(Arc::new(blob))
         } else {
             Source::Blob(Arc::new(blob.clone()))
@@ -67,13 +67,13 @@ impl Source {
         }
     }
 
-    fn read(&self, asking: &Asking<'_>, offset: u64, len: usize) -> Result<Bytes> {
+    fn read(&self, call: &CallContext<'_>, offset: u64, len: usize) -> Result<Bytes> {
         match self {
             Source::Blob(blob) => {
-                let tree = &asking.core.tree;
-                asking.answer(tree.try_read(blob, offset, len), || tree.read(blob, offset, len))
+                let tree = &call.core.tree;
+                call.answer(tree.try_read(blob, offset, len), || tree.read(blob, offset, len))
             }
-            Source::Large(reader) => asking.answer(reader.try_read(offset, len), || reader.read(offset, len)),
+            Source::Large(reader) => call.answer(reader.try_read(offset, len), || reader.read(offset, len)),
         }
     }
 }
@@ -84,13 +84,13 @@ impl OpenFile for TreeOpen {
     }
 
     fn attributes(&self) -> Result<Attributes> {
-        self.core.with(Patience::Any, |asking| Ok(self.core.attributes(&*asking.node(&self.id)?)))
+        self.core.with(Patience::Any, |call| Ok(self.core.attributes(&*call.node(&self.id)?)))
     }
 
     fn read(&self, offset: u64, len: usize, into: ReadInto<'_>, patience: Patience) -> Result<Content> {
-        let (bytes, size) = self.core.with(patience, |asking| {
-            let source = self.source(asking, &*asking.node(&self.id)?)?;
-            Ok((source.read(asking, offset, len)?, source.size()))
+        let (bytes, size) = self.core.with(patience, |call| {
+            let source = self.source(call, &*call.node(&self.id)?)?;
+            Ok((source.read(call, offset, len)?, source.size()))
         })?;
         into.bytes.extend_from_slice(&bytes);
         Ok(Content::Bytes { len: bytes.len(), eof: offset.saturating_add(bytes.len() as u64) >= size })
@@ -113,10 +113,10 @@ impl OpenFile for TreeOpen {
             SeekTarget::Data => Seek::Data,
             SeekTarget::Hole => Seek::Hole,
         };
-        self.core.with(Patience::Any, |asking| {
-            let node = asking.node(&self.id)?;
+        self.core.with(Patience::Any, |call| {
+            let node = call.node(&self.id)?;
             let TreeContent::Regular { blob, .. } = &node.inode.content else { return Err(Error::Stale) };
-            asking.answer(None, || self.core.tree.seek(blob, offset, seek))?.ok_or(Error::NoSuchRegion)
+            call.answer(None, || self.core.tree.seek(blob, offset, seek))?.ok_or(Error::NoSuchRegion)
         })
     }
 

@@ -9,11 +9,11 @@ use vouch_tree::inode_number::InodeNumber;
 use vouch_tree::{FileType, Inode};
 use vouch_vfs::{Error, FileId, Patience, Result};
 
-use crate::core::{Asking, split};
+use crate::core::{CallContext, split};
 use crate::identity::{Identities, Place};
-use crate::node::{Node, brief};
+use crate::node::{Node, without_inline_content};
 
-impl Asking<'_> {
+impl CallContext<'_> {
     /// The file of an identity.
     pub(crate) fn node(&self, id: &FileId) -> Result<Arc<Node>> {
         if let Some(node) = self.core.nodes.get(id) {
@@ -98,7 +98,7 @@ impl Asking<'_> {
         if let Some(node) = before.as_ref().filter(|node| node.generation >= generation) {
             return node.clone();
         }
-        let inode = brief(inode);
+        let inode = without_inline_content(inode);
         let node = match before {
             Some(before) if *before.inode == inode => {
                 Node { id, path: before.path.clone(), number, inode: before.inode.clone(), generation, since: before.since }

@@ -12,11 +12,11 @@ use vouch_tree::{FileType, Inode};
 use vouch_tree_client::{Listing, Position};
 use vouch_vfs::{Error, Result};
 
-use crate::core::Asking;
+use crate::core::CallContext;
 use crate::identity::{MARK_LEN, MARKS_MAX, Trail};
 use crate::node::Node;
 
-impl Asking<'_> {
+impl CallContext<'_> {
     /// The file at the end of a trail; `None` if the signed tree proves its absence.
     pub(crate) fn search(&self, file_type: FileType, trail: &Trail) -> Result<Option<Arc<Node>>> {
         let mut found = None;

@@ -1,14 +1,12 @@
-//! The interface of a file system that can be exported: what a server may ask, and in which words
-//! it is answered.
+//! The interface between a server and a file system that it exports.
 //!
-//! Owns the traits [`FileSystem`] and [`OpenFile`], the values that cross them, and for tests a
-//! [file system in memory](memory). Knows nothing of NFS or RPC, reads no clock.
+//! Has the traits [`FileSystem`] and [`OpenFile`], their values, and a
+//! [file system in memory](memory) for tests. It has no NFS or RPC code and reads no clock.
 //!
-//! Calls are synchronous: a local file system answers from memory nearly always, and then a future,
-//! a task or a thread hand-over would cost more than the answer. What would have to wait says so: a
-//! call made with [`Patience::None`] returns [`Error::WouldBlock`] where it can tell in advance
-//! that a disk or a network must be waited for, and the caller asks again, with [`Patience::Any`],
-//! from a thread that may sleep.
+//! Calls are synchronous, because a local file system answers mostly from memory: a task or a thread
+//! hand-over would cost more than the answer. A call with [`Patience::None`] returns
+//! [`Error::WouldBlock`] if it must wait for a disk or a network. The caller then repeats it with
+//! [`Patience::Any`] on a thread that may sleep.
 
 mod acl;
 mod attributes;

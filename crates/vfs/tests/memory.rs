@@ -38,7 +38,7 @@ fn full_disk_and_cold_data_are_reported() {
     assert!(matches!(made.open.commit(0, 0, Patience::None), Err(Error::WouldBlock)));
     assert!(made.open.commit(0, 0, Patience::Any).is_ok());
     assert_eq!((fs.open_count(), fs.file_count()), (1, 2));
-    fs.remove(&Caller::root(), &fs.root(), name).expect("it can be removed");
+    fs.remove(&Caller::root(), &fs.root(), name).expect("the removal succeeds");
     drop(made);
     assert_eq!((fs.open_count(), fs.file_count()), (0, 1));
 }

@@ -26,7 +26,7 @@ fn truncated_packs_show_in_health() {
         std::fs::write(pack.unwrap().path(), "").unwrap();
     }
     let (status, body) = serve(&made).http("/health");
-    assert!(status == 503 && body.contains("bytes where"), "{body}");
+    assert!(status == 503 && body.contains("bytes instead of"), "{body}");
 }
 
 #[test]

@@ -29,12 +29,12 @@ pub(crate) struct Publisher {
 
 impl Publisher {
     pub(crate) fn new() -> Self {
-        let publisher = Self::unmade();
+        let publisher = Self::empty();
         Database::create(&publisher.db(), publisher.root.public().hostid(), Iv::from_bytes([9; 32])).unwrap();
         publisher
     }
 
-    fn unmade() -> Self {
+    fn empty() -> Self {
         let dir = tempfile::tempdir().unwrap();
         Self { dir, root: SecretKey::from_seed(&[1; 32]), signing: SecretKey::from_seed(&[2; 32]), start: 1_000_000 }
     }

@@ -183,7 +183,7 @@ impl DiskFile for QuietFile {
 
 /// Contents of a disk, cached and durable.
 #[derive(Debug, Default)]
-struct Platter {
+struct DiskState {
     files: BTreeMap<usize, Bytes>,
     cached: BTreeMap<PathBuf, Name>,
     durable: BTreeMap<PathBuf, Name>,
@@ -223,7 +223,7 @@ impl NameChange {
     }
 }
 
-impl Platter {
+impl DiskState {
     fn take(&mut self, step: &Step) {
         match step {
             Step::CreateDir(path) if self.cached.contains_key(path) => {}
@@ -266,7 +266,7 @@ impl Platter {
 
 /// Creates below `to` what a power cut after `steps` may leave of `from`.
 pub(crate) fn cut(steps: &[Step], seed: u64, from: &Path, to: &Path) {
-    let mut platter = Platter::default();
+    let mut platter = DiskState::default();
     steps.iter().for_each(|step| platter.take(step));
     let mut dice = Dice(seed);
     let fate = dice.roll(4);
@@ -284,7 +284,7 @@ pub(crate) fn cut(steps: &[Step], seed: u64, from: &Path, to: &Path) {
             Name::File(id) => {
                 // If the directory's own name was lost, everything below is unreachable.
                 if path.parent().is_some_and(Path::is_dir) {
-                    std::fs::write(&path, left_over(&platter.files[&id], fate, &mut dice)).unwrap();
+                    std::fs::write(&path, bytes_after_power_cut(&platter.files[&id], fate, &mut dice)).unwrap();
                 }
             }
         }
@@ -292,7 +292,7 @@ pub(crate) fn cut(steps: &[Step], seed: u64, from: &Path, to: &Path) {
 }
 
 /// Remaining bytes of a file.
-fn left_over(file: &Bytes, fate: u64, dice: &mut Dice) -> Vec<u8> {
+fn bytes_after_power_cut(file: &Bytes, fate: u64, dice: &mut Dice) -> Vec<u8> {
     let Bytes { cached, durable } = file;
     if !cached.starts_with(durable) {
         return if dice.roll(2) == 0 { cached.clone() } else { durable.clone() };

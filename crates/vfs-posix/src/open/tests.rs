@@ -10,18 +10,18 @@ use crate::{IdStore, Options, PosixFs, can_serve_others, leave_callers};
 
 /// A new file on a disk, open for writing.
 fn opened(body: impl FnOnce(&PosixFs, &PosixOpen)) {
-    let directory = TempDir::new_in(env!("CARGO_MANIFEST_DIR")).expect("a directory can be made");
-    let state = TempDir::new().expect("a directory can be made");
-    let ids = (!can_serve_others()).then(|| Arc::new(IdStore::open(&state.path().join("ids")).expect("a store can be made")));
+    let directory = TempDir::new_in(env!("CARGO_MANIFEST_DIR")).expect("creating a directory succeeds");
+    let state = TempDir::new().expect("creating a directory succeeds");
+    let ids = (!can_serve_others()).then(|| Arc::new(IdStore::open(&state.path().join("ids")).expect("creating a store succeeds")));
     let fs =
-        PosixFs::open(directory.path(), Options { subtree_check: ids.is_some(), ids, ..Options::default() }).expect("it can be exported");
+        PosixFs::open(directory.path(), Options { subtree_check: ids.is_some(), ids, ..Options::default() }).expect("the export succeeds");
     let me = Caller::new(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw(), []);
-    let name = Name::new(b"f").expect("it is a name");
+    let name = Name::new(b"f").expect("the name is valid");
     let both = OpenAccess { read: true, write: true };
-    let made = fs.create(&me, &fs.root(), name, CreateHow::Guarded, &SetAttributes::default(), both).expect("it can be made");
-    body(&fs, made.open.as_any().downcast_ref().expect("it is one of ours"));
+    let made = fs.create(&me, &fs.root(), name, CreateHow::Guarded, &SetAttributes::default(), both).expect("creation succeeds");
+    body(&fs, made.open.as_any().downcast_ref().expect("the identity belongs to this file system"));
     drop(made);
-    leave_callers().expect("one may be oneself");
+    leave_callers().expect("a process may keep its own identity");
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn concurrent_syncs_have_separate_descriptors() {
         let first = open.cursor().unwrap();
         assert!(matches!(first, Cursor::Shared(_)));
         let second = open.cursor().unwrap();
-        let Cursor::Own(own) = &second else { panic!("the first has the other") };
+        let Cursor::Own(own) = &second else { panic!("the first name has the other file") };
         let inode = |fd: BorrowedFd<'_>| stat(fd).unwrap().stx_ino;
         assert_eq!(inode(own.as_fd()), inode(open.descriptor(&first)));
         // The offsets are independent, so these are two open files to the system.
@@ -70,7 +70,7 @@ fn close_frees_only_unnamed_files() {
         open.truncate(1 << 20).unwrap();
         assert_eq!(open.frees_when_closed(), 0);
         let me = open.caller.clone();
-        let (_, gone) = fs.remove(&me, &fs.root(), Name::new(b"f").expect("it is a name")).unwrap();
+        let (_, gone) = fs.remove(&me, &fs.root(), Name::new(b"f").expect("the name is valid")).unwrap();
         assert_eq!(gone, Some(open.node.id));
         assert_eq!(open.frees_when_closed(), 1 << 20);
     });

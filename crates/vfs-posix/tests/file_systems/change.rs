@@ -75,7 +75,7 @@ fn clock_set_back(root: &Path, more: &[&str]) {
     mount("ext4", "loop", &file, root).expect("as before");
     let fs = export(root, Options::default());
     let one = root_owner();
-    let (id, before) = fs.find(&one, &fs.root(), "file").expect("it is there");
+    let (id, before) = fs.find(&one, &fs.root(), "file").expect("the file exists");
     assert!(before.changed.seconds > 2_000_000_000, "{root:?}: the time of change lies in the future");
     let mut seen = HashSet::from([before.change]);
     for round in 0..20u8 {

@@ -59,7 +59,7 @@ fn missing_clone_support_is_reported() {
         let to = fs.new_file(&one, &fs.root(), "to", 0o600).expect("made");
         put(&*from.open, 0, &[7; 8192]).expect("written");
         refused!(to.open.clone_range(&*from.open, 0, 0, 4096), NotSupported);
-        assert_eq!(to.open.copy_from(&*from.open, 0, 0, 8192).expect("a copy does it"), 8192);
+        assert_eq!(to.open.copy_from(&*from.open, 0, 0, 8192).expect("a copy succeeds"), 8192);
         assert_eq!(content(&*to.open), [7; 8192]);
     });
 }

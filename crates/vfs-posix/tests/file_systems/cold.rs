@@ -9,8 +9,8 @@ use crate::world::{BOTH, Short as _, alone, export, image, memory, named, refuse
 
 fn unused(root: &Path) -> (PosixFs, FileId, FileId) {
     let before = export(root, Options::default());
-    let directory = before.new_directory(&Caller::root(), &before.root(), "directory", 0o755).expect("a directory can be made");
-    let file = before.new_file(&Caller::root(), &directory, "file", 0o644).expect("a file can be made").id;
+    let directory = before.new_directory(&Caller::root(), &before.root(), "directory", 0o755).expect("creating a directory succeeds");
+    let file = before.new_file(&Caller::root(), &directory, "file", 0o644).expect("creating a file succeeds").id;
     (export(root, Options::default()), directory, file)
 }
 
@@ -27,11 +27,11 @@ fn uncached_inode_is_waited_for_once() {
         refused!(fs.access(&who, &file, Access::READ, Patience::None), WouldBlock);
         refused!(fs.open(&who, &file, BOTH, Leniency::None, Patience::None), WouldBlock);
         refused!(fs.lookup(&who, &directory, named("file"), Patience::None), WouldBlock);
-        assert!(!fs.syncs_together(&[file]), "nobody knows what it is");
+        assert!(!fs.syncs_together(&[file]), "its content is unknown");
         fs.attributes(&fs.root(), Patience::None).expect("the root is always known");
-        fs.look(&file).expect("it is there");
-        fs.attributes(&file, Patience::None).expect("it was just used");
-        fs.open(&who, &file, BOTH, Leniency::None, Patience::None).expect("it was just used");
+        fs.look(&file).expect("the file exists");
+        fs.attributes(&file, Patience::None).expect("the entry was used recently");
+        fs.open(&who, &file, BOTH, Leniency::None, Patience::None).expect("the entry was used recently");
         assert!(fs.syncs_together(&[file]), "ext4 has a journal");
     });
 }
@@ -42,8 +42,8 @@ fn file_in_memory_never_blocks() {
         let root = above.join("root");
         if memory(&root).is_some() {
             let (fs, directory, file) = unused(&root);
-            fs.attributes(&file, Patience::None).expect("it is in memory");
-            fs.lookup(&Caller::root(), &directory, named("file"), Patience::None).expect("it is in memory");
+            fs.attributes(&file, Patience::None).expect("the file is in memory");
+            fs.lookup(&Caller::root(), &directory, named("file"), Patience::None).expect("the file is in memory");
         }
     });
 }

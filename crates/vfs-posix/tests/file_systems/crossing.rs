@@ -19,20 +19,20 @@ fn mounted_file_system_has_own_fsid_and_rights() {
     alone("crossing::mounted_file_system_has_own_fsid_and_rights", &[], |above| {
         let root = above.join("root");
         let Some(()) = memory(&root.join("sub")) else { return };
-        std::fs::set_permissions(root.join("sub"), PermissionsExt::from_mode(0o1777)).expect("the superuser may");
+        std::fs::set_permissions(root.join("sub"), PermissionsExt::from_mode(0o1777)).expect("root is allowed");
         std::fs::create_dir(root.join("sub/private")).expect("a directory");
-        std::fs::set_permissions(root.join("sub/private"), PermissionsExt::from_mode(0o700)).expect("the superuser may");
+        std::fs::set_permissions(root.join("sub/private"), PermissionsExt::from_mode(0o700)).expect("root is allowed");
         std::fs::write(root.join("sub/private/secret"), "secret").expect("a file");
         std::fs::write(root.join("beside"), "beside").expect("a file");
-        chown(root.join("beside"), Some(1234), Some(1234)).expect("the superuser may");
-        std::fs::set_permissions(&root, PermissionsExt::from_mode(0o1777)).expect("the superuser may");
+        chown(root.join("beside"), Some(1234), Some(1234)).expect("root is allowed");
+        std::fs::set_permissions(&root, PermissionsExt::from_mode(0o1777)).expect("root is allowed");
 
         let fs = export(&root, crossing());
         let (one, other) = users();
         let (sub, at_sub) = fs.find(&one, &fs.root(), "sub").expect("the mount point is entered");
         let at_root = fs.look(&fs.root()).expect("the root");
         assert_ne!(at_sub.fsid, at_root.fsid);
-        assert_eq!(fs.parent(&one, &sub, Patience::Any).expect("there is one"), fs.root());
+        assert_eq!(fs.parent(&one, &sub, Patience::Any).expect("an entry exists"), fs.root());
         // A listing agrees with a look-up.
         let mut listed = None;
         let mut each = |entry: vouch_vfs::DirectoryEntry<'_>| {
@@ -41,21 +41,21 @@ fn mounted_file_system_has_own_fsid_and_rights() {
             }
             ControlFlow::Continue(())
         };
-        fs.read_directory(&one, &fs.root(), 0, true, Patience::Any, &mut each).expect("it can be listed");
-        let (id, attributes) = listed.expect("it is listed");
+        fs.read_directory(&one, &fs.root(), 0, true, Patience::Any, &mut each).expect("listing succeeds");
+        let (id, attributes) = listed.expect("the entry is listed");
         assert_eq!((id, attributes.fsid, attributes.file_number), (sub, at_sub.fsid, at_sub.file_number));
 
         // Each caller with its own rights.
         let made = fs.new_file(&one, &sub, "mine", 0o600).expect("it may be made");
-        put(&*made.open, 0, b"mine").expect("it can be written");
+        put(&*made.open, 0, b"mine").expect("writing succeeds");
         assert_eq!((made.attributes.fsid, made.attributes.uid), (at_sub.fsid, 1234));
         refused!(fs.opened(&other, &made.id), Access);
-        let (private, _) = fs.find(&one, &sub, "private").expect("its name is no secret");
+        let (private, _) = fs.find(&one, &sub, "private").expect("the name is visible");
         refused!(fs.find(&one, &private, "secret"), Access);
-        assert_eq!(fs.parent(&Caller::root(), &private, Patience::Any).expect("there is one"), sub);
+        assert_eq!(fs.parent(&Caller::root(), &private, Patience::Any).expect("an entry exists"), sub);
         // No operation crosses file systems.
         refused!(fs.rename(&one, &fs.root(), named("beside"), &sub, named("beside")), CrossesFileSystems);
-        let (beside, _) = fs.find(&one, &fs.root(), "beside").expect("it is there");
+        let (beside, _) = fs.find(&one, &fs.root(), "beside").expect("the file exists");
         refused!(fs.link(&one, &beside, &sub, named("beside")), CrossesFileSystems);
         refused!(fs.remove(&Caller::root(), &fs.root(), named("sub")), Busy);
 
@@ -65,7 +65,7 @@ fn mounted_file_system_has_own_fsid_and_rights() {
         assert_eq!(content(&*fs.opened(&one, &made.id).expect("it is found")), b"mine");
         // Without the option, mount points are not crossed.
         let plain = export(&root, Options::default());
-        let (covered, _) = plain.find(&one, &plain.root(), "sub").expect("what is below shows");
+        let (covered, _) = plain.find(&one, &plain.root(), "sub").expect("the covered directory is visible");
         refused!(plain.find(&one, &covered, "private"), NotFound);
         refused!(plain.look(&made.id), Stale);
         // An ended export allows unmounting.
@@ -85,7 +85,7 @@ fn uncrossed_mount_point_shows_empty_directory() {
         std::fs::create_dir_all(root.join("private")).expect("directories");
         std::fs::write(root.join("file"), "plain").expect("a file");
         std::fs::write(root.join("bound"), "covered").expect("a file");
-        std::fs::set_permissions(root.join("private"), PermissionsExt::from_mode(0o700)).expect("the superuser may");
+        std::fs::set_permissions(root.join("private"), PermissionsExt::from_mode(0o700)).expect("root is allowed");
         let number = |path: &str| {
             std::fs::create_dir_all(root.join(path)).expect("a directory");
             std::fs::metadata(root.join(path)).expect("a directory").ino()
@@ -96,7 +96,7 @@ fn uncrossed_mount_point_shows_empty_directory() {
         }
         std::fs::write(root.join("sub/mounted"), "mounted").expect("a file");
         run("mount", ["--bind", &root.join("sub/mounted").to_string_lossy(), &root.join("bound").to_string_lossy()])
-            .expect("it can be bound");
+            .expect("the bind mount succeeds");
 
         let fs = export(&root, Options::default());
         let (one, _) = users();
@@ -108,14 +108,14 @@ fn uncrossed_mount_point_shows_empty_directory() {
             listed.insert(name, file);
             ControlFlow::Continue(())
         };
-        assert!(fs.read_directory(&one, &fs.root(), 0, true, Patience::Any, &mut each).expect("it can be listed"));
+        assert!(fs.read_directory(&one, &fs.root(), 0, true, Patience::Any, &mut each).expect("listing succeeds"));
         assert_eq!(listed.keys().collect::<Vec<_>>(), ["bound", "file", "private", "sub"]);
         let (sub, shown) = listed["sub"];
         let at_root = fs.look(&fs.root()).expect("the root");
         assert_eq!((shown.file_number, shown.fsid, shown.file_type), (number_of_sub, at_root.fsid, vouch_vfs::FileType::Directory));
         assert_eq!(fs.find(&one, &fs.root(), "sub").expect("found").0, sub);
-        assert_eq!(fs.look(&sub).expect("it has attributes"), shown);
-        assert_eq!(fs.parent(&one, &sub, Patience::Any).expect("there is one"), fs.root());
+        assert_eq!(fs.look(&sub).expect("the file has attributes"), shown);
+        assert_eq!(fs.parent(&one, &sub, Patience::Any).expect("an entry exists"), fs.root());
         let mut none = |entry: vouch_vfs::DirectoryEntry<'_>| panic!("{:?}", entry.name);
         assert!(fs.read_directory(&one, &sub, 0, true, Patience::Any, &mut none).expect("it is empty"));
         refused!(fs.find(&one, &sub, "mounted"), NotFound);
@@ -137,7 +137,7 @@ fn uncrossed_mount_point_shows_empty_directory() {
         assert_eq!((as_shown.file_type, as_shown.size), (vouch_vfs::FileType::Regular, 0));
         refused!(fs.opened(&Caller::root(), &bound), Access);
         // Search permission is required.
-        let (private, _) = fs.find(&one, &fs.root(), "private").expect("its name is no secret");
+        let (private, _) = fs.find(&one, &fs.root(), "private").expect("the name is visible");
         refused!(fs.find(&one, &private, "sub"), Access);
         assert!(fs.find(&Caller::root(), &private, "sub").is_ok());
         // Before the mount and after it, the directory itself.
@@ -171,7 +171,7 @@ fn directory_is_listed_once_for_all_covered_names() {
             if find("two", Patience::None).is_ok() {
                 break;
             }
-            assert!(std::time::Instant::now() < deadline, "it is looked through each time");
+            assert!(std::time::Instant::now() < deadline, "the directory is listed each time");
             std::thread::sleep(std::time::Duration::from_millis(100));
         }
         let known = names.map(|name| find(name, Patience::None).expect("all are known").1.file_number);
@@ -197,18 +197,18 @@ fn nested_and_bind_mounts_are_crossed() {
         let Some(()) = image("ext4", &[], &root.join("a/b")) else { return };
         std::fs::create_dir(root.join("there")).expect("a directory");
         std::fs::write(root.join("there/file"), "there").expect("a file");
-        mount("none", "bind", &root.join("there"), &root.join("here")).expect("what is there can be bound");
+        mount("none", "bind", &root.join("there"), &root.join("here")).expect("binding an existing directory succeeds");
         let fs = export(&root, crossing());
         let one = Caller::root();
         let (a, at_a) = fs.find(&one, &fs.root(), "a").expect("entered");
         let (b, at_b) = fs.find(&one, &a, "b").expect("entered");
         let at_root = fs.look(&fs.root()).expect("the root");
         assert!(at_a.fsid != at_b.fsid && at_b.fsid != at_root.fsid && at_a.fsid != at_root.fsid);
-        assert_eq!(fs.parent(&one, &b, Patience::Any).expect("there is one"), a);
-        assert_eq!(fs.parent(&one, &a, Patience::Any).expect("there is one"), fs.root());
+        assert_eq!(fs.parent(&one, &b, Patience::Any).expect("an entry exists"), a);
+        assert_eq!(fs.parent(&one, &a, Patience::Any).expect("an entry exists"), fs.root());
         let deep = fs.new_file(&one, &b, "deep", 0o600).expect("made").id;
         let (here, _) = fs.find(&one, &fs.root(), "here").expect("entered");
-        let (there, _) = fs.find(&one, &fs.root(), "there").expect("it is there");
+        let (there, _) = fs.find(&one, &fs.root(), "there").expect("the file exists");
         assert_eq!(here, there);
         drop(fs);
         let fs = export(&root, crossing());
@@ -230,8 +230,8 @@ fn subvolume_has_own_fsid() {
         let fs = export(&root, Options::default());
         let one = Caller::root();
         let (sub, at_sub) = fs.find(&one, &fs.root(), "sub").expect("no mount is crossed");
-        let (inner, at_inner) = fs.find(&one, &sub, "file").expect("it is there");
-        let (outer, at_outer) = fs.find(&one, &fs.root(), "file").expect("it is there");
+        let (inner, at_inner) = fs.find(&one, &sub, "file").expect("the file exists");
+        let (outer, at_outer) = fs.find(&one, &fs.root(), "file").expect("the file exists");
         assert!(inner != outer && at_inner.fsid != at_outer.fsid && at_sub.fsid == at_inner.fsid);
         drop(fs);
         let fs = export(&root, Options::default());
@@ -261,8 +261,8 @@ fn file_system_without_handles_needs_name_store() {
         let fs = export(&root, keeping());
         let (entered, at_sub) = fs.find(&one, &fs.root(), "sub").expect("entered");
         assert_ne!(at_sub.fsid, fs.look(&fs.root()).expect("the root").fsid);
-        let (deep, _) = fs.find(&one, &entered, "deep").expect("it is there");
-        let (file, _) = fs.find(&one, &deep, "file").expect("it is there");
+        let (deep, _) = fs.find(&one, &entered, "deep").expect("the file exists");
+        let (file, _) = fs.find(&one, &deep, "file").expect("the file exists");
         drop(fs);
         let fs = export(&root, keeping());
         assert_eq!(content(&*fs.opened(&one, &file).expect("found by its names")), b"by its name");

@@ -37,9 +37,9 @@ fn file_has_one_identity_through_nested_and_bind_exports() {
         }
         std::fs::hard_link(root.join("a/b/file"), root.join("a/link")).expect("a link");
         std::os::unix::fs::symlink(root.join("a/b"), above.join("symbolic")).expect("a link");
-        mount("none", "bind", &root.join("a/b"), &above.join("bound")).expect("it can be bound");
+        mount("none", "bind", &root.join("a/b"), &above.join("bound")).expect("the bind mount succeeds");
         let Some(()) = memory(&above.join("m")) else { return };
-        mount("none", "bind", &root.join("a"), &above.join("m/below")).expect("it can be bound");
+        mount("none", "bind", &root.join("a"), &above.join("m/below")).expect("the bind mount succeeds");
         let the_file = home(&plain(&root), "a/b/file");
         for (fs, path) in [
             (plain(&root), "a/link"),
@@ -63,7 +63,7 @@ fn files_of_copied_file_systems_differ() {
         let Some(()) = image("ext4", &[], &one) else { return };
         std::fs::write(one.join("file"), "in both").expect("a file");
         run("umount", [&one]).expect("nobody uses it");
-        std::fs::copy(one.with_extension("image"), two.with_extension("image")).expect("it can be copied");
+        std::fs::copy(one.with_extension("image"), two.with_extension("image")).expect("copying succeeds");
         for point in [&one, &two] {
             mount("ext4", "loop", &point.with_extension("image"), point).expect("as before");
         }
@@ -72,9 +72,9 @@ fn files_of_copied_file_systems_differ() {
         assert_eq!(first.1, second.1);
         assert_ne!(first.0, second.0);
         // The copy below can't be entered: its identities would be ambiguous.
-        mount("none", "bind", &two, &one.join("below")).expect("it can be bound");
+        mount("none", "bind", &two, &one.join("below")).expect("the bind mount succeeds");
         let fs = crossing(&one);
-        let (covered, _) = fs.find(&Caller::root(), &fs.root(), "below").expect("what is below shows");
+        let (covered, _) = fs.find(&Caller::root(), &fs.root(), "below").expect("the covered directory is visible");
         refused!(fs.find(&Caller::root(), &covered, "file"), NotFound);
     });
 }

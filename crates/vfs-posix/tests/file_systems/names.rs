@@ -35,9 +35,9 @@ fn copy_up_keeps_identity() {
         let store = above.join("names");
         let fs = export(&root, with_names(&store));
         let one = Caller::root();
-        let (old, _) = fs.find(&one, &fs.root(), "old").expect("it is there");
+        let (old, _) = fs.find(&one, &fs.root(), "old").expect("the file exists");
         put(&*fs.opened(&one, &old).expect("opened"), 0, b"FROM").expect("written");
-        assert_eq!(fs.find(&one, &fs.root(), "old").expect("it is there").0, old);
+        assert_eq!(fs.find(&one, &fs.root(), "old").expect("the file exists").0, old);
         drop(fs);
         let fs = export(&root, with_names(&store));
         assert_eq!(content(&*fs.opened(&one, &old).expect("found by its name")), b"FROM below");
@@ -59,14 +59,14 @@ fn renamed_files_are_found_after_restart() {
             made.id
         };
         let (stays, renamed, moved, lost, gone) = (new("stays"), new("renamed"), new("moved"), new("lost"), new("gone"));
-        let kept = fs.find(&one, &fs.root(), "old").expect("it is there").0;
+        let kept = fs.find(&one, &fs.root(), "old").expect("the file exists").0;
         fs.rename(&one, &deeper, named("moved"), &fs.root(), named("moved here")).expect("renamed");
         fs.rename(&one, &fs.root(), named("deep"), &fs.root(), named("deep now")).expect("renamed");
         fs.remove(&one, &deeper, named("gone")).expect("removed");
         drop(fs);
 
         // While no server runs: a rename within a directory is found by a search, a move is not.
-        leave_callers().expect("the superuser may be the superuser");
+        leave_callers().expect("switching to root succeeds");
         let deeper_path = root.join("deep now/deeper");
         std::fs::rename(deeper_path.join("renamed"), deeper_path.join("renamed behind our back")).expect("renamed");
         std::fs::rename(deeper_path.join("lost"), root.join("lost")).expect("renamed");
@@ -78,7 +78,7 @@ fn renamed_files_are_found_after_restart() {
         refused!(fs.look(&lost), Stale);
         refused!(fs.look(&gone), Stale);
         // The file is found again once a caller meets it.
-        assert_eq!(fs.find(&one, &fs.root(), "lost").expect("it is there").0, lost);
+        assert_eq!(fs.find(&one, &fs.root(), "lost").expect("the file exists").0, lost);
         assert_eq!(fs.look(&lost).expect("it is known").size, 4);
     });
 }
@@ -94,7 +94,7 @@ fn killed_server_loses_no_name() {
         fs.rename(&one, &fs.root(), named("file 1"), &fs.root(), named("moved")).expect("renamed");
         fs.remove(&one, &fs.root(), named("file 2")).expect("removed");
         // The state that a killed process leaves.
-        leave_callers().expect("the superuser may be the superuser");
+        leave_callers().expect("switching to root succeeds");
         for end in ["redb", "log"] {
             std::fs::copy(store.with_extension(end), above.join(format!("left.{end}"))).expect("copied");
         }

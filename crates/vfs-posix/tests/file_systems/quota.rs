@@ -29,7 +29,7 @@ fn quota_is_reported_and_enforced() {
 
 fn check(root: &Path) {
     use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(root, PermissionsExt::from_mode(0o1777)).expect("the superuser may");
+    std::fs::set_permissions(root, PermissionsExt::from_mode(0o1777)).expect("root is allowed");
     let path = root.to_string_lossy().into_owned();
     run("xfs_quota", ["-f", "-x", "-c", "limit bsoft=1m bhard=2m 1234", &path]).expect("quotas can be set");
     run("xfs_quota", ["-f", "-x", "-c", "limit bsoft=0 bhard=4m 2345", &path]).expect("quotas can be set");
@@ -60,18 +60,18 @@ fn in_a_guest() {
         }
     }
     let Some((index, _held)) = network() else { return skip("this kernel has no quotas, and no guest's network is free") };
-    let program = std::env::current_exe().expect("a program knows its path");
-    let script = tempfile::NamedTempFile::new().expect("a file can be made");
+    let program = std::env::current_exe().expect("the program's path is known");
+    let script = tempfile::NamedTempFile::new().expect("creating a file succeeds");
     let text = format!(
         "set -eu\nmodules=/usr/lib/uml/modules/$(uname -r)/kernel\n\
          for module in fs/quota/quota_tree fs/quota/quota_v2 drivers/block/loop; do busybox insmod $modules/$module.ko; done\n\
          {} --exact {TEST} --nocapture\n",
         program.display()
     );
-    std::fs::write(script.path(), text).expect("it can be written");
+    std::fs::write(script.path(), text).expect("writing succeeds");
     let runner = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../script/guest/run");
     let index = index.to_string();
-    let up = Command::new(&runner).args(["up", &index]).output().expect("it can be run");
+    let up = Command::new(&runner).args(["up", &index]).output().expect("the program starts");
     if !up.status.success() {
         return skip(&format!("this kernel has no quotas, and no guest's runs here: {}", String::from_utf8_lossy(&up.stderr).trim()));
     }

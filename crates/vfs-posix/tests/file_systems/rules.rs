@@ -13,9 +13,9 @@ fn check_but(but: &[&str], root: &Path, options: impl Fn(&Path) -> Options) {
     let rules = RULES.iter().flat_map(|rules| rules.iter()).map(|rule| rule.0);
     for (count, rule) in rules.filter(|rule| !but.contains(rule)).enumerate() {
         eprintln!("rule {rule}");
-        leave_callers().expect("the superuser may be the superuser");
+        leave_callers().expect("switching to root succeeds");
         let directory = root.join(format!("exported {count}"));
-        std::fs::create_dir(&directory).expect("a directory can be made");
+        std::fs::create_dir(&directory).expect("creating a directory succeeds");
         let fs = export(&directory, options(&root.with_extension(format!("names {count}"))));
         check(rule, &Fixture { fs: Arc::new(fs), owner: Caller::root(), any_caller: true, keep: Box::new(()) });
     }
@@ -69,9 +69,9 @@ fn file_size_limit_is_reported_and_enforced() {
             let (fs, owner) = (export(&root, Options::default()), Caller::root());
             let told = fs.traits().file_size_max;
             assert!(longest.is_none_or(|longest| longest == told) && told <= i64::MAX as u64, "{kind}: {told}");
-            let made = fs.new_file(&owner, &fs.root(), "long", 0o600).expect("it can be made");
+            let made = fs.new_file(&owner, &fs.root(), "long", 0o600).expect("creation succeeds");
             put(&*made.open, told - 1, b"x").unwrap_or_else(|error| panic!("{kind}: the last byte: {error:?}"));
-            assert_eq!(fs.look(&made.id).expect("it is there").size, told);
+            assert_eq!(fs.look(&made.id).expect("the file exists").size, told);
             assert!(put(&*made.open, told, b"x").is_err(), "{kind}: one byte more");
         }
     });

@@ -19,9 +19,9 @@ const ALONE: &str = "VOUCH_ALONE";
 /// `needs`: programs without which the test is skipped.
 pub(crate) fn alone(test: &str, needs: &[&str], body: impl FnOnce(&Path)) {
     if std::env::var_os(ALONE).is_some_and(|alone| alone == test) {
-        let directory = TempDir::new().expect("a directory can be made");
+        let directory = TempDir::new().expect("creating a directory succeeds");
         body(directory.path());
-        leave_callers().expect("the superuser may be the superuser");
+        leave_callers().expect("switching to root succeeds");
         return;
     }
     if !can_serve_others() {
@@ -33,13 +33,13 @@ pub(crate) fn alone(test: &str, needs: &[&str], body: impl FnOnce(&Path)) {
         }
     }
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private"]).arg(std::env::current_exe().expect("a program knows its path"));
+    command.args(["--mount", "--propagation", "private"]).arg(std::env::current_exe().expect("the program's path is known"));
     report(command.args(["--exact", test, "--nocapture"]).env(ALONE, test));
 }
 
 /// Runs a test in a child and fails like it.
 pub(crate) fn report(command: &mut Command) {
-    let output = command.output().expect("it can be run");
+    let output = command.output().expect("the program starts");
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
     said.lines().filter(|line| line.starts_with("skipped:")).for_each(|line| println!("{line}"));
@@ -60,16 +60,16 @@ pub(crate) fn is_there(program: &str) -> bool {
 
 /// Runs a program as root. Returns whether it succeeded, and its output.
 pub(crate) fn run<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> Result<String, String> {
-    leave_callers().expect("the superuser may be the superuser");
-    let output = Command::new(program).args(args).output().expect("it can be run");
+    leave_callers().expect("switching to root succeeds");
+    let output = Command::new(program).args(args).output().expect("the program starts");
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     if output.status.success() { Ok(said) } else { Err(said) }
 }
 
 /// Mounts; `None`, with the reason printed, if this kernel can't.
 pub(crate) fn mount(kind: &str, options: &str, source: &Path, point: &Path) -> Option<()> {
-    leave_callers().expect("the superuser may be the superuser");
-    std::fs::create_dir_all(point).expect("a directory can be made");
+    leave_callers().expect("switching to root succeeds");
+    std::fs::create_dir_all(point).expect("creating a directory succeeds");
     match run("mount", [OsStr::new("-t"), kind.as_ref(), "-o".as_ref(), options.as_ref(), source.as_ref(), point.as_ref()]) {
         Ok(_) => Some(()),
         Err(why) => {
@@ -89,9 +89,9 @@ pub(crate) fn image(kind: &str, more: &[&str], point: &Path) -> Option<()> {
 pub(crate) fn made(kind: &str, more: &[&str], point: &Path) -> PathBuf {
     /// Large enough for all file systems.
     const LEN: u64 = 320 << 20;
-    leave_callers().expect("the superuser may be the superuser");
+    leave_callers().expect("switching to root succeeds");
     let file = point.with_extension("image");
-    std::fs::File::create(&file).and_then(|file| file.set_len(LEN)).expect("a sparse file can be made");
+    std::fs::File::create(&file).and_then(|file| file.set_len(LEN)).expect("creating a sparse file succeeds");
     let quiet = if kind == "ext4" { vec!["-q", "-F"] } else { vec!["-q"] };
     let args = quiet.iter().chain(more).map(OsStr::new).chain([file.as_os_str()]);
     run(&format!("mkfs.{kind}"), args).unwrap_or_else(|why| panic!("mkfs.{kind}: {why}"));
@@ -105,10 +105,10 @@ pub(crate) fn memory(point: &Path) -> Option<()> {
 /// An overlay without file handles: `point`.lower below, a tmpfs layer above.
 pub(crate) fn overlay(point: &Path) -> Option<()> {
     let (lower, above) = (point.with_extension("lower"), point.with_extension("above"));
-    std::fs::create_dir_all(&lower).expect("a directory can be made");
+    std::fs::create_dir_all(&lower).expect("creating a directory succeeds");
     memory(&above)?;
     for part in ["upper", "work"] {
-        std::fs::create_dir(above.join(part)).expect("a directory can be made");
+        std::fs::create_dir(above.join(part)).expect("creating a directory succeeds");
     }
     let above = above.display();
     let options = format!("lowerdir={},upperdir={above}/upper,workdir={above}/work,index=off,nfs_export=off", lower.display());
@@ -120,12 +120,12 @@ pub(crate) fn unmount(point: &Path) {
 }
 
 pub(crate) fn with_names(store: &Path) -> Options {
-    leave_callers().expect("the superuser may be the superuser");
-    Options { ids: Some(Arc::new(IdStore::open(store).expect("a store can be made"))), ..Options::default() }
+    leave_callers().expect("switching to root succeeds");
+    Options { ids: Some(Arc::new(IdStore::open(store).expect("creating a store succeeds"))), ..Options::default() }
 }
 
 pub(crate) fn export(path: &Path, options: Options) -> PosixFs {
-    leave_callers().expect("the superuser may be the superuser");
+    leave_callers().expect("switching to root succeeds");
     PosixFs::open(path, options).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -179,7 +179,7 @@ pub(crate) fn put(file: &dyn OpenFile, offset: u64, bytes: &[u8]) -> Result<(), 
 /// Beginning of a file.
 pub(crate) fn content(file: &dyn OpenFile) -> Vec<u8> {
     let mut bytes = Vec::new();
-    file.read(0, 1 << 20, vouch_vfs::ReadInto { bytes: &mut bytes, span_allowed: false }, Patience::Any).expect("it can be read");
+    file.read(0, 1 << 20, vouch_vfs::ReadInto { bytes: &mut bytes, span_allowed: false }, Patience::Any).expect("reading succeeds");
     bytes
 }
 

@@ -9,7 +9,7 @@ use vouch_vfs::{
     PosixAclTag, SeekTarget, SetAttributes, XattrHow,
 };
 
-use crate::world::{Site, World, noise, read};
+use crate::world::{Site, World, random_bytes, read};
 
 fn compare(world: &World, site: &Site, path: &str, id: &FileId) {
     let found = world.fs.attributes(id, Patience::Any).unwrap();
@@ -65,7 +65,7 @@ fn compare(world: &World, site: &Site, path: &str, id: &FileId) {
 fn all_published_files_are_shown() {
     let site = Site::new();
     for len in [0, 1, 32, 33, 900, 5000, 131_072, 131_073, 2_000_000] {
-        site.write(format!("files/{len}"), noise(len as u64, len));
+        site.write(format!("files/{len}"), random_bytes(len as u64, len));
     }
     fs::hard_link(site.source("files/900"), site.source("files/linked")).unwrap();
     fs::hard_link(site.source("files/900"), site.source("second name")).unwrap();

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use vouch_vfs::{Caller, Error, FileSystem, Name, Patience};
 
-use crate::world::{DURATION_S, NOW, Site, noise, read, until};
+use crate::world::{DURATION_S, NOW, Site, random_bytes, read, until};
 
 #[test]
 fn without_patience_only_caches_answer() {
     let site = Site::new();
-    site.crowd();
-    site.write("directory/file", noise(1, 400_000));
+    site.add_many_directories();
+    site.write("directory/file", random_bytes(1, 400_000));
     for n in 0..2000 {
         site.write(format!("directory/other{n}"), b"");
     }
@@ -39,8 +39,8 @@ fn without_patience_only_caches_answer() {
 fn unavailable_data_fails_in_time() {
     let site = Site::new();
     let long = "long name/".repeat(10) + "file";
-    site.crowd();
-    site.write("directory/file", noise(1, 400_000));
+    site.add_many_directories();
+    site.write("directory/file", random_bytes(1, 400_000));
     site.write(&long, b"x");
     for n in 0..2000 {
         site.write(format!("directory/other{n}"), b"");
@@ -61,7 +61,7 @@ fn unavailable_data_fails_in_time() {
     assert!(began.elapsed() < Duration::from_secs(15));
     site.is_up.store(true, Ordering::SeqCst);
     until(|| world.fs.attributes(&file, Patience::Any).is_ok());
-    assert!(world.content(&file).unwrap() == noise(1, 400_000));
+    assert!(world.content(&file).unwrap() == random_bytes(1, 400_000));
     assert_eq!(world.content(&long).unwrap(), b"x");
 }
 
@@ -86,8 +86,8 @@ fn calls_continue_in_next_revision_when_replicas_drop_one() {
     let site = Site::new();
     let names: Vec<String> = (0..3000).map(|n| format!("{n:04}")).collect();
     let write = |seed: u64| {
-        site.write("leaf", noise(seed, 50_000));
-        site.write("large", noise(seed + 1, 400_000));
+        site.write("leaf", random_bytes(seed, 50_000));
+        site.write("large", random_bytes(seed + 1, 400_000));
         names.iter().for_each(|name| site.write(format!("many/{name}"), seed.to_string()));
     };
     write(1);
@@ -102,10 +102,10 @@ fn calls_continue_in_next_revision_when_replicas_drop_one() {
     site.is_up.store(false, Ordering::SeqCst);
     std::thread::sleep(Duration::from_millis(100));
     site.is_up.store(true, Ordering::SeqCst);
-    assert!(world.content(&leaf).unwrap() == noise(3, 50_000));
+    assert!(world.content(&leaf).unwrap() == random_bytes(3, 50_000));
     let mut bytes = Vec::new();
     assert_eq!(read(&*open, 0, 1000, &mut bytes, Patience::Any).unwrap(), (1000, false));
-    assert!(bytes == noise(4, 400_000)[..1000]);
+    assert!(bytes == random_bytes(4, 400_000)[..1000]);
     let mut listed: Vec<(String, u64)> = Vec::new();
     loop {
         let more = world.list(&many, listed.last().map_or(0, |(_, cookie)| *cookie), usize::MAX).unwrap();

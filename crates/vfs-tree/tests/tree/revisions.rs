@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use vouch_vfs::{FileSystem, Patience};
 
-use crate::world::{Site, is_stale, noise, read, until};
+use crate::world::{Site, is_stale, random_bytes, read, until};
 
 #[test]
 fn new_revision_appears_within_refresh_interval() {
@@ -21,10 +21,10 @@ fn new_revision_appears_within_refresh_interval() {
 #[test]
 fn change_attribute_moves_exactly_with_changes() {
     let site = Site::new();
-    site.write("a/same", noise(1, 900));
+    site.write("a/same", random_bytes(1, 900));
     site.write("a/below/same", b"x");
-    site.write("b/inline", noise(2, 900));
-    site.write("b/large", noise(2, 900_000));
+    site.write("b/inline", random_bytes(2, 900));
+    site.write("b/large", random_bytes(2, 900_000));
     site.publish();
     let world = site.export();
     let (same, moving) = (["a", "a/same", "a/below", "a/below/same"], ["", "b", "b/inline", "b/large"]);
@@ -35,7 +35,7 @@ fn change_attribute_moves_exactly_with_changes() {
         // Same times, other bytes.
         for (path, len) in [("b/inline", 900), ("b/large", 900_000)] {
             let times = std::fs::metadata(site.source(path)).unwrap().modified().unwrap();
-            site.write(path, noise(seed, len));
+            site.write(path, random_bytes(seed, len));
             std::fs::File::options().write(true).open(site.source(path)).unwrap().set_modified(times).unwrap();
         }
         site.publish();
@@ -44,10 +44,10 @@ fn change_attribute_moves_exactly_with_changes() {
         assert!(before.iter().zip(after).all(|(before, after)| *before < after), "{before:?} {after:?}");
         before = after;
         assert_eq!(same.map(change), same_before);
-        assert!(world.content(&world.id("b/inline")).unwrap() == noise(seed, 900));
+        assert!(world.content(&world.id("b/inline")).unwrap() == random_bytes(seed, 900));
         let mut bytes = Vec::new();
         assert_eq!(read(&*open, 0, 1_000_000, &mut bytes, Patience::Any).unwrap(), (900_000, true));
-        assert!(bytes == noise(seed, 900_000));
+        assert!(bytes == random_bytes(seed, 900_000));
     }
     // A restart may move it forward, never back.
     let restarted = site.export();
@@ -76,7 +76,7 @@ fn stolen_key_revision_ends_with_next_certificate() {
         };
         assert_eq!(world.content(&id).unwrap(), b"genuine");
         let (genuine, unmoved) = (change(&id), change(&same));
-        site.rob();
+        site.publish_with_stolen_key();
         site.write("d/file", b"forged");
         site.write("d/extra", b"forged");
         (0..count).for_each(|_| site.publish());

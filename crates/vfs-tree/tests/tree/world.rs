@@ -106,7 +106,7 @@ impl Site {
     }
 
     /// Lets a thief of the signing key publish, from an empty database.
-    pub fn rob(&self) {
+    pub fn publish_with_stolen_key(&self) {
         *self.database.lock() = self.dir.path().join("thiefs");
         Database::create(&self.database(), *self.name.hostid(), Iv::from_bytes([7; 32])).unwrap();
     }
@@ -136,7 +136,7 @@ impl Site {
     }
 
     /// Adds many directories, so that no page fits beside the fsinfo.
-    pub fn crowd(&self) {
+    pub fn add_many_directories(&self) {
         (0..COMPANIONS_MAX).for_each(|n| self.write(format!("a crowd{n}/file"), n.to_string()));
     }
 
@@ -252,13 +252,13 @@ pub fn read(open: &dyn OpenFile, offset: u64, len: usize, bytes: &mut Vec<u8>, p
 pub fn until(mut done: impl FnMut() -> bool) {
     let began = Instant::now();
     while !done() {
-        assert!(began.elapsed() < Duration::from_secs(60), "it does not happen");
+        assert!(began.elapsed() < Duration::from_secs(60), "this does not happen");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
 /// Incompressible bytes.
-pub fn noise(seed: u64, len: usize) -> Vec<u8> {
+pub fn random_bytes(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = move || {
         state ^= state << 13;

@@ -23,7 +23,7 @@ pub(super) fn for_user(uid: u32) -> PosixAcl {
 
 fn has_acls(fixture: &Fixture) -> bool {
     if !fixture.fs.traits().acls {
-        eprintln!("passed over: no ACLs");
+        eprintln!("not applicable: no ACLs");
     }
     fixture.fs.traits().acls
 }
@@ -39,27 +39,27 @@ fn acls_are_stored_and_enforced(fixture: &Fixture) {
     }
     let (fs, owner, root) = (&fixture.fs, &fixture.owner, fixture.root());
     let file = fixture.file(&root, "file", b"content");
-    let get = |id| fs.acl(owner, id, PosixAclKind::Access, Patience::Any).expect("it can be read");
+    let get = |id| fs.acl(owner, id, PosixAclKind::Access, Patience::Any).expect("reading succeeds");
     assert!(get(&file).entries.is_empty(), "none beyond the mode");
     let set = acl(&[(UserObject, 6), (User(1001), 6), (User(1002), 4), (GroupObject, 0), (Group(3002), 2), (Mask, 6), (Other, 0)]);
-    fs.set_acl(owner, &file, PosixAclKind::Access, &set).expect("the owner may");
-    assert_eq!(get(&file), set, "what is set is read");
+    fs.set_acl(owner, &file, PosixAclKind::Access, &set).expect("the owner is allowed");
+    assert_eq!(get(&file), set, "a stored value is returned");
     assert_eq!(fixture.attributes(&file).mode, 0o660, "the mask shows as the group's bits");
     if fixture.any_caller {
         assert!(may(fixture, &alice(), &file, READ) && may(fixture, &alice(), &file, WRITE), "a named user");
-        assert!(may(fixture, &bob(), &file, READ) && !may(fixture, &bob(), &file, WRITE), "the user's entry goes before the groups'");
+        assert!(may(fixture, &bob(), &file, READ) && !may(fixture, &bob(), &file, WRITE), "the user's entry precedes group entries");
         let member = Caller::new(1009, 9, [3002]);
         assert!(!may(fixture, &member, &file, READ) && may(fixture, &member, &file, WRITE), "a named group");
         fixture.set(&file, mode(0o640));
-        assert!(!may(fixture, &alice(), &file, WRITE) && may(fixture, &alice(), &file, READ), "the mask bounds");
+        assert!(!may(fixture, &alice(), &file, WRITE) && may(fixture, &alice(), &file, READ), "the mask limits rights");
         let refused = fs.set_acl(&bob(), &file, PosixAclKind::Access, &set);
         refused!(refused, Error::Permission, "another's ACL");
     }
     let broken = acl(&[(UserObject, 6), (User(1001), 6), (GroupObject, 0), (Other, 0)]);
     refused!(fs.set_acl(owner, &file, PosixAclKind::Access, &broken), Error::Invalid, "names without a mask");
     refused!(fs.set_acl(owner, &file, PosixAclKind::Access, &acl(&[(UserObject, 6)])), Error::Invalid, "half an ACL");
-    fs.set_acl(owner, &file, PosixAclKind::Access, &PosixAcl::default()).expect("it can be removed");
-    assert!(get(&file).entries.is_empty(), "an empty one removes it");
+    fs.set_acl(owner, &file, PosixAclKind::Access, &PosixAcl::default()).expect("the removal succeeds");
+    assert!(get(&file).entries.is_empty(), "an empty ACL removes the default ACL");
     let refused = fs.set_acl(owner, &file, PosixAclKind::Default, &set);
     refused!(refused, Error::Access | Error::Invalid | Error::NotDirectory | Error::NotSupported, "a default ACL of a file");
 }
@@ -72,22 +72,22 @@ fn default_acls_are_inherited(fixture: &Fixture) {
     let (fs, owner) = (&fixture.fs, &fixture.owner);
     let directory = fixture.directory(&fixture.root(), "directory", 0o755);
     let default = acl(&[(UserObject, 7), (User(1001), 7), (GroupObject, 5), (Mask, 7), (Other, 1)]);
-    fs.set_acl(owner, &directory, PosixAclKind::Default, &default).expect("the owner may");
+    fs.set_acl(owner, &directory, PosixAclKind::Default, &default).expect("the owner is allowed");
     let masked = SetAttributes { umask: Some(0o077), ..mode(0o664) };
     let file = fixture.create_as(owner, &directory, "file", CreateHow::Guarded, &masked).expect("it is made");
-    assert_eq!(file.attributes.mode, 0o660, "the ACL takes the place of the umask");
+    assert_eq!(file.attributes.mode, 0o660, "the default ACL replaces the umask");
     let inherited = acl(&[(UserObject, 6), (User(1001), 7), (GroupObject, 5), (Mask, 6), (Other, 0)]);
-    assert_eq!(fs.acl(owner, &file.id, PosixAclKind::Access, Patience::Any).expect("it can be read"), inherited, "bounded by the mode");
+    assert_eq!(fs.acl(owner, &file.id, PosixAclKind::Access, Patience::Any).expect("reading succeeds"), inherited, "bounded by the mode");
     let below = fs.make(owner, &directory, name("d"), NewNode::Directory, &mode(0o777)).expect("it is made").0;
-    assert_eq!(fs.acl(owner, &below, PosixAclKind::Default, Patience::Any).expect("it can be read"), default, "directories hand it on");
+    assert_eq!(fs.acl(owner, &below, PosixAclKind::Default, Patience::Any).expect("reading succeeds"), default, "directories pass it on");
     let link = fs.make(owner, &directory, name("l"), NewNode::Symlink(b"x"), &SetAttributes::default()).expect("it is made").0;
     assert!(
-        fs.acl(owner, &link, PosixAclKind::Access, Patience::Any).expect("it can be read").entries.is_empty(),
+        fs.acl(owner, &link, PosixAclKind::Access, Patience::Any).expect("reading succeeds").entries.is_empty(),
         "symbolic links have none"
     );
-    fs.set_acl(owner, &directory, PosixAclKind::Default, &PosixAcl::default()).expect("it can be removed");
+    fs.set_acl(owner, &directory, PosixAclKind::Default, &PosixAcl::default()).expect("the removal succeeds");
     let file = fixture.create_as(owner, &directory, "plain", CreateHow::Guarded, &masked).expect("it is made");
-    assert_eq!(file.attributes.mode, 0o600, "then the umask counts again");
+    assert_eq!(file.attributes.mode, 0o600, "without a default ACL the umask applies");
 }
 
 fn minimal_acl_equals_mode(fixture: &Fixture) {
@@ -97,8 +97,8 @@ fn minimal_acl_equals_mode(fixture: &Fixture) {
     }
     let file = fixture.file(&fixture.root(), "file", b"");
     let minimal = acl(&[(UserObject, 7), (GroupObject, 5), (Other, 1)]);
-    fixture.fs.set_acl(&fixture.owner, &file, PosixAclKind::Access, &minimal).expect("the owner may");
-    assert_eq!(fixture.attributes(&file).mode, 0o751, "it sets the mode");
-    let kept = fixture.fs.acl(&fixture.owner, &file, PosixAclKind::Access, Patience::Any).expect("it can be read");
-    assert!(kept.entries.is_empty(), "and is not kept beside it");
+    fixture.fs.set_acl(&fixture.owner, &file, PosixAclKind::Access, &minimal).expect("the owner is allowed");
+    assert_eq!(fixture.attributes(&file).mode, 0o751, "the ACL sets the mode");
+    let kept = fixture.fs.acl(&fixture.owner, &file, PosixAclKind::Access, Patience::Any).expect("reading succeeds");
+    assert!(kept.entries.is_empty(), "and is not stored separately");
 }

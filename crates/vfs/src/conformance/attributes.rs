@@ -18,13 +18,13 @@ fn attributes_describe_the_file(fixture: &Fixture) {
     let file = fixture.file(&root, "file", &[1; 5000]);
     let of_file = fixture.attributes(&file);
     assert_eq!((of_file.file_type, of_file.mode, of_file.links, of_file.size), (FileType::Regular, 0o644, 1, 5000), "a file");
-    assert_eq!((of_file.uid, of_file.gid), (fixture.owner.uid, fixture.owner.gid), "it belongs to who made it");
+    assert_eq!((of_file.uid, of_file.gid), (fixture.owner.uid, fixture.owner.gid), "the file belongs to its creator");
     let directory = fixture.directory(&root, "directory", 0o750);
     let of_directory = fixture.attributes(&directory);
     assert_eq!((of_directory.file_type, of_directory.mode), (FileType::Directory, 0o750), "a directory");
     assert_ne!(of_file.file_number, of_directory.file_number, "each has its number");
     assert_eq!(of_file.fsid, of_directory.fsid, "both lie on one file system");
-    assert_eq!(of_file, fixture.attributes(&file), "what is not changed stays");
+    assert_eq!(of_file, fixture.attributes(&file), "unchanged attributes stay");
     assert_eq!(of_file, fixture.open(&file, BOTH).attributes().expect("it is open"), "an open file has the same");
 }
 
@@ -101,12 +101,12 @@ fn directory_changes_report_before_and_after(fixture: &Fixture) {
     assert_eq!(found.directory.before, found.directory.after, "a creation that makes nothing changes nothing");
     let directory = fixture.fs.make(&fixture.owner, &a, name("d"), NewNode::Directory, &mode(0o755)).expect("it is made");
     check("make", directory.2, &mut of_a, fixture.change(&a));
-    let linked = fixture.fs.link(&fixture.owner, &made.id, &a, name("y")).expect("it is linked");
+    let linked = fixture.fs.link(&fixture.owner, &made.id, &a, name("y")).expect("the link succeeds");
     check("link", linked, &mut of_a, fixture.change(&a));
-    let renamed = fixture.fs.rename(&fixture.owner, &a, name("y"), &b, name("y")).expect("it is renamed");
+    let renamed = fixture.fs.rename(&fixture.owner, &a, name("y"), &b, name("y")).expect("the rename succeeds");
     check("rename, from", renamed.from, &mut of_a, fixture.change(&a));
     check("rename, to", renamed.to, &mut of_b, fixture.change(&b));
-    let removed = fixture.fs.remove(&fixture.owner, &a, name("x")).expect("it is removed");
+    let removed = fixture.fs.remove(&fixture.owner, &a, name("x")).expect("the removal succeeds");
     check("remove", removed.0, &mut of_a, fixture.change(&a));
 }
 
@@ -123,7 +123,7 @@ fn paths_are_reported(fixture: &Fixture) {
         assert_eq!(path, b"a/b", "a path starts below the root");
     }
     if let Some(path) = fixture.fs.path(&root) {
-        assert_eq!(path, b"", "the root's is empty");
+        assert_eq!(path, b"", "the root's path is empty");
     }
 }
 
@@ -134,17 +134,17 @@ fn xattrs_are_stored(fixture: &Fixture) {
     let root = fixture.root();
     for id in [fixture.file(&root, "file", b""), fixture.directory(&root, "directory", 0o755)] {
         let (fs, owner) = (&fixture.fs, &fixture.owner);
-        assert!(fs.xattrs(owner, &id, Patience::Any).expect("they can be listed").is_empty(), "none at first");
+        assert!(fs.xattrs(owner, &id, Patience::Any).expect("listing succeeds").is_empty(), "none at first");
         fs.set_xattr(owner, &id, b"one", b"1", XattrHow::Create).expect("there is none");
         fs.set_xattr(owner, &id, b"a.b", b"", XattrHow::Either).expect("an empty value");
-        assert_eq!(fs.xattrs(owner, &id, Patience::Any).expect("they can be listed"), [b"a.b", b"one"], "sorted, without a prefix");
-        assert_eq!(fs.xattr(owner, &id, b"one", Patience::Any).expect("it is there"), b"1", "its value");
-        assert_eq!(fs.xattr(owner, &id, b"a.b", Patience::Any).expect("it is there"), b"", "an empty value");
+        assert_eq!(fs.xattrs(owner, &id, Patience::Any).expect("listing succeeds"), [b"a.b", b"one"], "sorted, without a prefix");
+        assert_eq!(fs.xattr(owner, &id, b"one", Patience::Any).expect("the file exists"), b"1", "its value");
+        assert_eq!(fs.xattr(owner, &id, b"a.b", Patience::Any).expect("the file exists"), b"", "an empty value");
         refused!(fs.set_xattr(owner, &id, b"one", b"2", XattrHow::Create), Error::Exists, "one that is there");
         refused!(fs.set_xattr(owner, &id, b"two", b"2", XattrHow::Replace), Error::NoXattr, "one that is not");
-        fs.set_xattr(owner, &id, b"one", &[9; 2000], XattrHow::Replace).expect("it is there");
-        assert_eq!(fs.xattr(owner, &id, b"one", Patience::Any).expect("it is there"), [9; 2000], "the new value");
-        fs.remove_xattr(owner, &id, b"one").expect("it is there");
+        fs.set_xattr(owner, &id, b"one", &[9; 2000], XattrHow::Replace).expect("the file exists");
+        assert_eq!(fs.xattr(owner, &id, b"one", Patience::Any).expect("the file exists"), [9; 2000], "the new value");
+        fs.remove_xattr(owner, &id, b"one").expect("the file exists");
         refused!(fs.remove_xattr(owner, &id, b"one"), Error::NoXattr, "removing it twice");
         refused!(fs.xattr(owner, &id, b"one", Patience::Any), Error::NoXattr, "one that is gone");
         refused!(fs.set_xattr(owner, &id, b"", b"x", XattrHow::Either), Error::Invalid, "no name");

@@ -18,9 +18,13 @@ pub(super) const RULES: &[Rule] = &[
 
 fn guarded_creation_refuses_existing_name(fixture: &Fixture) {
     let root = fixture.root();
-    let made = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0o640)).expect("nothing is there");
+    let made = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0o640)).expect("the name is free");
     assert!(made.new, "it is new");
-    assert_eq!((made.attributes.file_type, made.attributes.mode, made.attributes.size), (FileType::Regular, 0o640, 0), "as asked");
+    assert_eq!(
+        (made.attributes.file_type, made.attributes.mode, made.attributes.size),
+        (FileType::Regular, 0o640, 0),
+        "the file has the requested attributes"
+    );
     refused!(fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0o644)), Error::Exists, "guarded");
     fixture.directory(&root, "d", 0o755);
     refused!(fixture.create_as(&fixture.owner, &root, "d", CreateHow::Guarded, &mode(0o644)), Error::Exists, "guarded, a directory");
@@ -30,7 +34,7 @@ fn guarded_creation_refuses_existing_name(fixture: &Fixture) {
         "unchecked, a directory"
     );
     refused!(fixture.fs.make(&fixture.owner, &root, name("a"), NewNode::Directory, &mode(0o755)), Error::Exists, "a directory over a file");
-    let file = fixture.lookup(&root, "a").expect("it is there");
+    let file = fixture.lookup(&root, "a").expect("the file exists");
     refused!(fixture.create_as(&fixture.owner, &file, "x", CreateHow::Guarded, &mode(0o644)), Error::NotDirectory, "creation in a file");
 }
 
@@ -38,8 +42,8 @@ fn unchecked_creation_opens_existing_file(fixture: &Fixture) {
     let root = fixture.root();
     let file = fixture.file(&root, "a", b"content");
     let found = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Unchecked, &mode(0o600)).expect("it is opened");
-    assert!(!found.new, "it was there");
-    assert_eq!((found.id, found.attributes.mode), (file, 0o644), "nothing of it is changed");
+    assert!(!found.new, "the file existed");
+    assert_eq!((found.id, found.attributes.mode), (file, 0o644), "the file is unchanged");
     assert_eq!(read(&*found.open, 0, 100).0, b"content", "its content stays");
     let cut = SetAttributes { size: Some(0), ..mode(0o600) };
     let found = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Unchecked, &cut).expect("it is opened");
@@ -49,7 +53,7 @@ fn unchecked_creation_opens_existing_file(fixture: &Fixture) {
 fn exclusive_creation_recognizes_retry(fixture: &Fixture) {
     let root = fixture.root();
     let create = |verifier| fixture.create_as(&fixture.owner, &root, "a", CreateHow::Exclusive(verifier), &mode(0o600));
-    let first = create([1, 2, 3, 4, 5, 6, 7, 8]).expect("nothing is there");
+    let first = create([1, 2, 3, 4, 5, 6, 7, 8]).expect("the name is free");
     assert!(first.new, "it is new");
     let again = create([1, 2, 3, 4, 5, 6, 7, 8]).expect("a retry succeeds");
     assert!(!again.new, "a retry makes nothing");
@@ -75,8 +79,8 @@ fn racing_creations_create_file_once(fixture: &Fixture) {
             threads.map(|thread| thread.join().expect("no panic"))
         });
         let new = made.iter().filter(|made| matches!(made, Ok(true))).count();
-        assert_eq!(new, 1, "one creation makes the file: {made:?}");
-        assert!(made[2].is_ok(), "the unchecked one always succeeds: {made:?}");
+        assert_eq!(new, 1, "exactly one creation makes the file: {made:?}");
+        assert!(made[2].is_ok(), "unchecked creation always succeeds: {made:?}");
     }
 }
 
@@ -89,7 +93,7 @@ fn umask_is_applied(fixture: &Fixture) {
     let made = fixture.fs.make(&fixture.owner, &root, name("d"), NewNode::Directory, &masked).expect("it is made");
     assert_eq!(made.1.mode, 0o750, "a directory");
     let made = fixture.create_as(&fixture.owner, &root, "b", CreateHow::Guarded, &mode(0o666)).expect("it is made");
-    assert_eq!(made.attributes.mode, 0o666, "without one the process's own does not count");
+    assert_eq!(made.attributes.mode, 0o666, "without a caller's umask, the process's umask is ignored");
     let made = fixture.fs.make(&fixture.owner, &root, name("s"), NewNode::Directory, &mode(0o1777)).expect("it is made");
     assert_eq!(made.1.mode, 0o1777, "a directory with more than nine bits");
 }
@@ -98,18 +102,18 @@ fn new_file_is_open_despite_its_mode(fixture: &Fixture) {
     let root = fixture.root();
     let made = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0)).expect("it is made");
     write(&*made.open, 0, b"content");
-    assert_eq!(read(&*made.open, 0, 100).0, b"content", "open as asked");
+    assert_eq!(read(&*made.open, 0, 100).0, b"content", "the file is open with the requested access");
     if fixture.has_callers() {
         fixture.set(&root, mode(0o777));
         let made = fixture.create_as(&alice(), &root, "b", CreateHow::Guarded, &mode(0)).expect("it is made");
         write(&*made.open, 0, b"content");
-        assert_eq!(read(&*made.open, 0, 100).0, b"content", "open as asked");
+        assert_eq!(read(&*made.open, 0, 100).0, b"content", "the file is open with the requested access");
     }
 }
 
 fn new_file_becomes_durable_despite_its_mode(fixture: &Fixture) {
     let root = fixture.root();
-    let sync = |ids: &[FileId]| fixture.fs.sync_metadata(ids, Patience::Any).expect("it becomes durable");
+    let sync = |ids: &[FileId]| fixture.fs.sync_metadata(ids, Patience::Any).expect("the sync succeeds");
     let file = fixture.create_as(&fixture.owner, &root, "file", CreateHow::Guarded, &mode(0)).expect("it is made").id;
     sync(&[file, root]);
     let made = |name_of: &str, node| fixture.fs.make(&fixture.owner, &root, name(name_of), node, &mode(0)).expect("it is made").0;
@@ -121,7 +125,7 @@ fn new_file_becomes_durable_despite_its_mode(fixture: &Fixture) {
         // Synced alone, as after a change of its owner.
         sync(&[id]);
     }
-    fixture.fs.remove(&fixture.owner, &root, name("file")).expect("it is removed");
+    fixture.fs.remove(&fixture.owner, &root, name("file")).expect("the removal succeeds");
     sync(&[file, root]);
 }
 
@@ -139,7 +143,8 @@ fn failed_creation_leaves_no_file(fixture: &Fixture) {
 
 fn unmake_removes_only_the_created_file(fixture: &Fixture) {
     let root = fixture.root();
-    let unmake = |file: &str, id: &FileId| fixture.fs.unmake(&fixture.owner, &root, name(file), id).expect("it is taken back, or left");
+    let unmake =
+        |file: &str, id: &FileId| fixture.fs.unmake(&fixture.owner, &root, name(file), id).expect("unmake removes the file or leaves it");
     let file = fixture.file(&root, "a", b"");
     unmake("a", &file);
     assert!(fixture.names(&root).is_empty(), "a file is gone");
@@ -151,15 +156,15 @@ fn unmake_removes_only_the_created_file(fixture: &Fixture) {
 
     // Another caller renamed it and reused its name.
     let moved = fixture.file(&root, "a", b"moved");
-    fixture.fs.rename(&fixture.owner, &root, name("a"), &root, name("b")).expect("it is renamed");
+    fixture.fs.rename(&fixture.owner, &root, name("a"), &root, name("b")).expect("the rename succeeds");
     let new = fixture.file(&root, "a", b"new");
     unmake("a", &moved);
     assert_eq!((fixture.content(&new), fixture.content(&moved)), (b"new".to_vec(), b"moved".to_vec()), "both are left");
     let directory = fixture.directory(&root, "d", 0o755);
     fixture.file(&directory, "inside", b"");
     unmake("d", &directory);
-    assert_eq!(fixture.names(&root), ["a", "b", "d"], "nothing else is there, and the directory with something in it");
-    assert_eq!(fixture.names(&directory), ["inside"], "nor is it emptied");
+    assert_eq!(fixture.names(&root), ["a", "b", "d"], "only the non-empty directory remains");
+    assert_eq!(fixture.names(&directory), ["inside"], "the file is not truncated either");
 }
 
 fn racing_unmake_removes_no_other_file(fixture: &Fixture) {
@@ -172,12 +177,12 @@ fn racing_unmake_removes_no_other_file(fixture: &Fixture) {
             let (fs, owner, root, mine) = (&fixture.fs, &fixture.owner, &root, &mine);
             let unmake = scope.spawn(move || fs.unmake(owner, root, name("a"), &made));
             let rename = scope.spawn(move || fs.rename(owner, root, name(mine), root, name("a")));
-            rename.join().expect("no panic").expect("it is renamed");
+            rename.join().expect("no panic").expect("the rename succeeds");
             // Its file may have lost all names.
-            unmake.join().expect("no panic").expect("it is taken back, or left");
+            unmake.join().expect("no panic").expect("unmake removes the file or leaves it");
         });
-        assert_eq!(fixture.content(&id), b"mine", "what took its place is left");
-        assert_eq!(fixture.names(&root).len(), 1, "under a name of its own, and nothing else is");
+        assert_eq!(fixture.content(&id), b"mine", "the replacement stays");
+        assert_eq!(fixture.names(&root).len(), 1, "the file has its own name, and no other file changed");
         let left = fixture.names(&root).remove(0);
         fixture.remove(&root, &left);
     }

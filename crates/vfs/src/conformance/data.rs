@@ -29,17 +29,17 @@ fn reads_return_written_data(fixture: &Fixture) {
     for (offset, len) in [(0, 10), (99_990, 10), (4095, 2), (0, 100_000), (1, 50_000)] {
         let (bytes, eof) = read(&*open, offset, len);
         assert_eq!(bytes, content[offset as usize..offset as usize + len], "{len} at {offset}");
-        assert_eq!(eof, offset as usize + len == content.len(), "end of file is told exactly, {len} at {offset}");
+        assert_eq!(eof, offset as usize + len == content.len(), "end of file is reported exactly, {len} at {offset}");
     }
     assert_eq!(read(&*open, 99_995, 100), (content[99_995..].to_vec(), true), "a read past the end is short");
     assert_eq!(read(&*open, 100_000, 1), (Vec::new(), true), "a read at the end is empty");
     assert_eq!(read(&*open, u64::MAX - 1, 100), (Vec::new(), true), "a read far past the end is empty");
     let mut bytes = b"before".to_vec();
-    open.read(0, 3, ReadInto { bytes: &mut bytes, span_allowed: false }, Patience::Any).expect("it can be read");
+    open.read(0, 3, ReadInto { bytes: &mut bytes, span_allowed: false }, Patience::Any).expect("reading succeeds");
     assert_eq!(bytes, [b"before", &content[..3]].concat(), "a read appends");
     // A span has the same bytes.
     let mut bytes = Vec::new();
-    match open.read(10, 70_000, ReadInto { bytes: &mut bytes, span_allowed: true }, Patience::Any).expect("it can be read") {
+    match open.read(10, 70_000, ReadInto { bytes: &mut bytes, span_allowed: true }, Patience::Any).expect("reading succeeds") {
         Content::Bytes { len, eof } => assert_eq!((len, eof, &bytes[..]), (70_000, false, &content[10..70_010]), "bytes"),
         Content::Span { span, eof } => {
             let mut sent = vec![0; span.len];
@@ -66,7 +66,7 @@ fn holes_read_as_zeros_and_are_found(fixture: &Fixture) {
     let seek = |offset, target| open.seek(offset, target);
     assert_eq!(seek(0, SeekTarget::Data).expect("there is data"), FAR, "data after a hole");
     assert_eq!(seek(0, SeekTarget::Hole).expect("there is a hole"), 0, "a hole at the offset");
-    assert_eq!(seek(FAR, SeekTarget::Hole).expect("the end is one"), FAR + 4, "the end counts as a hole");
+    assert_eq!(seek(FAR, SeekTarget::Hole).expect("the end counts as a hole"), FAR + 4, "the end counts as a hole");
     refused!(seek(FAR + 4, SeekTarget::Data), Error::NoSuchRegion, "no data at the end");
     refused!(seek(FAR + 100, SeekTarget::Hole), Error::NoSuchRegion, "no hole past the end");
 }
@@ -79,7 +79,7 @@ fn truncation_cuts_and_extends(fixture: &Fixture) {
     assert_eq!(fixture.content(&file), b"0123", "cut by name");
     let open = fixture.open(&file, BOTH);
     open.truncate(8).expect("open for writing");
-    assert_eq!(fixture.content(&file), b"0123\0\0\0\0", "what was cut does not come back");
+    assert_eq!(fixture.content(&file), b"0123\0\0\0\0", "truncated data does not reappear");
     fixture.fs.set_attributes(&fixture.owner, &file, Some(&*open), &size(2)).expect("by way of the open file");
     assert_eq!(fixture.content(&file), b"01", "cut by the open file");
     let too_large = fixture.fs.set_attributes(&fixture.owner, &file, None, &size(u64::MAX));
@@ -93,16 +93,16 @@ fn unlinked_file_stays_while_open(fixture: &Fixture) {
     let file = fixture.file(&root, "a", b"content");
     let open = fixture.open(&file, BOTH);
     fixture.remove(&root, "a");
-    assert_eq!(read(&*open, 0, 100).0, b"content", "it can be read");
+    assert_eq!(read(&*open, 0, 100).0, b"content", "reading succeeds");
     write(&*open, 0, b"C");
     assert_eq!(open.attributes().expect("it is open").links, 0, "it has no name");
-    assert_eq!(fixture.attributes(&file).size, 7, "its identity is good while it is open");
+    assert_eq!(fixture.attributes(&file).size, 7, "the identity is valid while the file is open");
     let other = fixture.file(&root, "a", b"other");
     assert_eq!(read(&*open, 0, 100).0, b"Content", "a new file of the name is another");
     let replaced = fixture.open(&other, READ);
     fixture.file(&root, "b", b"b");
     fixture.fs.rename(&fixture.owner, &root, super::name("b"), &root, super::name("a")).expect("a rename");
-    assert_eq!(read(&*replaced, 0, 100).0, b"other", "so does one that was replaced");
+    assert_eq!(read(&*replaced, 0, 100).0, b"other", "a replaced file also does");
     drop(open);
     refused!(fixture.fs.attributes(&file, Patience::Any), Error::Stale, "after the last close");
 }
@@ -111,10 +111,10 @@ fn open_file_is_limited_to_requested_access(fixture: &Fixture) {
     let file = fixture.file(&fixture.root(), "a", b"content");
     let (reader, writer) = (fixture.open(&file, READ), fixture.open(&file, WRITE));
     refused!(reader.write(0, b"x", Stability::Unstable, Patience::Any), Error::Access, "writing what is open for reading");
-    refused!(reader.truncate(0), Error::Access | Error::Invalid, "truncating what is open for reading");
-    refused!(reader.allocate(0, 1), Error::Access, "allocating in what is open for reading");
+    refused!(reader.truncate(0), Error::Access | Error::Invalid, "truncating a file open for reading");
+    refused!(reader.allocate(0, 1), Error::Access, "allocating in a file open for reading");
     let into = ReadInto { bytes: &mut Vec::new(), span_allowed: false };
-    refused!(writer.read(0, 1, into, Patience::Any), Error::Access, "reading what is open for writing");
+    refused!(writer.read(0, 1, into, Patience::Any), Error::Access, "reading a file open for writing");
     assert_eq!((reader.access(), writer.access()), (READ, WRITE), "it is told");
 }
 
@@ -122,22 +122,22 @@ fn regions_are_allocated_and_punched(fixture: &Fixture) {
     let file = fixture.file(&fixture.root(), "a", &[7; 65_536]);
     let open = fixture.open(&file, BOTH);
     match open.deallocate(4096, 32_768) {
-        Err(Error::NotSupported) => eprintln!("passed over: no holes can be made"),
+        Err(Error::NotSupported) => eprintln!("not applicable: no holes can be made"),
         punched => {
-            punched.expect("a hole can be made");
+            punched.expect("punching a hole succeeds");
             assert_eq!(fixture.attributes(&file).size, 65_536, "the size stays");
             assert_eq!(read(&*open, 4096, 32_768).0, vec![0; 32_768], "a hole reads as zeros");
-            assert_eq!((read(&*open, 0, 4096).0, read(&*open, 36_864, 10).0), (vec![7; 4096], vec![7; 10]), "what is around it stays");
-            assert_eq!(open.seek(0, SeekTarget::Hole).expect("there is one"), 4096, "it is found");
+            assert_eq!((read(&*open, 0, 4096).0, read(&*open, 36_864, 10).0), (vec![7; 4096], vec![7; 10]), "data around the range stays");
+            assert_eq!(open.seek(0, SeekTarget::Hole).expect("an entry exists"), 4096, "it is found");
             open.deallocate(1, 10).expect("any range");
             assert_eq!(read(&*open, 0, 12).0, [7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7], "to the byte");
         }
     }
     match open.allocate(65_536, 65_536) {
-        Err(Error::NotSupported) => eprintln!("passed over: no space can be reserved"),
+        Err(Error::NotSupported) => eprintln!("not applicable: no space can be reserved"),
         allocated => {
             allocated.expect("space can be reserved");
-            assert_eq!(fixture.attributes(&file).size, 131_072, "the file holds what was reserved");
+            assert_eq!(fixture.attributes(&file).size, 131_072, "the file keeps the reserved blocks");
         }
     }
 }
@@ -156,10 +156,12 @@ fn ranges_are_copied_and_cloned(fixture: &Fixture) {
     }
     assert_eq!(done, 19_900, "to the end of the source");
     assert_eq!(read(&*target, 7, 100_000).0, content[100..], "the bytes are the same");
-    refused!(source.copy_from(&*target, 0, 0, 1), Error::Access, "into what is open for reading");
+    refused!(source.copy_from(&*target, 0, 0, 1), Error::Access, "into a file open for reading");
     let block = u64::from(fixture.fs.traits().clone_block_len);
     match target.clone_range(&*source, 0, 0, 0) {
-        Err(Error::NotSupported | Error::CrossesFileSystems) => assert_eq!(block, 0, "what can't clone does not say it can"),
+        Err(Error::NotSupported | Error::CrossesFileSystems) => {
+            assert_eq!(block, 0, "a file system without cloning does not report support")
+        }
         cloned => {
             cloned.expect("a file can be cloned");
             assert_eq!(read(&*target, 0, 20_000).0, content, "a clone holds the same");
@@ -172,15 +174,15 @@ fn commits_succeed(fixture: &Fixture) {
     let root = fixture.root();
     let made = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0o644)).expect("it is made");
     for stability in [Stability::Unstable, Stability::DataSync, Stability::FileSync] {
-        let written = made.open.write(0, b"data", stability, Patience::Any).expect("it can be written");
-        assert!(written.stability >= stability, "at least as durable as was asked");
+        let written = made.open.write(0, b"data", stability, Patience::Any).expect("writing succeeds");
+        assert!(written.stability >= stability, "at least the requested durability");
         match made.open.write(0, b"data", stability, Patience::None) {
             Ok(_) | Err(Error::WouldBlock) => {}
             Err(error) => panic!("without patience a write fails with {error:?}"),
         }
     }
-    made.open.commit(0, 0, Patience::Any).expect("it can be committed");
-    made.open.commit(1, 2, Patience::Any).expect("so can a range");
+    made.open.commit(0, 0, Patience::Any).expect("the commit succeeds");
+    made.open.commit(1, 2, Patience::Any).expect("cloning a range also succeeds");
     fixture.fs.sync_metadata(&[made.id, root], Patience::Any).expect("names and attributes can be made durable");
     fixture.remove(&root, "a");
     drop(made.open);
@@ -214,16 +216,16 @@ fn random_writes_agree_with_model(fixture: &Fixture) {
         let open = fixture.open(&file, BOTH);
         let mut model: Vec<u8> = Vec::new();
         for step in 0..100 {
-            let (offset, len) = (dice.throw(SIZE_MAX), dice.throw(10_000) as usize + 1);
-            match dice.throw(5) {
+            let (offset, len) = (dice.roll(SIZE_MAX), dice.roll(10_000) as usize + 1);
+            match dice.roll(5) {
                 0 | 1 => {
-                    let data: Vec<u8> = (0..len).map(|_| dice.throw(256) as u8).collect();
+                    let data: Vec<u8> = (0..len).map(|_| dice.roll(256) as u8).collect();
                     write(&*open, offset, &data);
                     model.resize(model.len().max(offset as usize + len), 0);
                     model[offset as usize..offset as usize + len].copy_from_slice(&data);
                 }
                 2 => {
-                    open.truncate(offset).expect("it is open for writing");
+                    open.truncate(offset).expect("the file is open for writing");
                     model.resize(offset as usize, 0);
                 }
                 3 if open.deallocate(offset, len as u64).is_ok() => {

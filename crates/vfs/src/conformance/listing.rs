@@ -45,12 +45,12 @@ fn listings_name_each_entry_once(fixture: &Fixture) {
             if done {
                 break;
             }
-            cookie = part.last().expect("a piece that is not the last has entries").1;
+            cookie = part.last().expect("each piece but the last has entries").1;
         }
         names.sort();
         assert_eq!(names, expected, "{count} at a time");
     }
-    let file = fixture.lookup(&root, "file0").expect("it is there");
+    let file = fixture.lookup(&root, "file0").expect("the file exists");
     let listed = fixture.fs.read_directory(&fixture.owner, &file, 0, false, Patience::Any, &mut |_| ControlFlow::Continue(()));
     refused!(listed, Error::NotDirectory, "listing a file");
 }
@@ -71,17 +71,17 @@ fn cookies_stay_valid_during_changes(fixture: &Fixture) {
         let mut seen: BTreeMap<String, u32> = BTreeMap::new();
         let (mut cookie, mut fresh) = (0, 0);
         loop {
-            let (part, done) = piece(fixture, &directory, cookie, dice.throw(20) as usize + 1, dice.throw(2) == 0);
+            let (part, done) = piece(fixture, &directory, cookie, dice.roll(20) as usize + 1, dice.roll(2) == 0);
             for (name, _) in &part {
                 *seen.entry(name.clone()).or_default() += 1;
             }
             if done {
                 break;
             }
-            cookie = part.last().expect("a piece that is not the last has entries").1;
-            for _ in 0..dice.throw(20) {
-                if dice.throw(2) == 0 && !passing.is_empty() {
-                    let at = dice.throw(passing.len() as u64) as usize;
+            cookie = part.last().expect("each piece but the last has entries").1;
+            for _ in 0..dice.roll(20) {
+                if dice.roll(2) == 0 && !passing.is_empty() {
+                    let at = dice.roll(passing.len() as u64) as usize;
                     let name = passing.iter().nth(at).cloned().expect("within the set");
                     fixture.remove(&directory, &name);
                     passing.remove(&name);
@@ -115,11 +115,11 @@ fn listings_include_identities_and_attributes(fixture: &Fixture) {
     let mut count = 0;
     let done = fixture.fs.read_directory(&fixture.owner, &root, 0, true, Patience::Any, &mut |entry| {
         let name = crate::Name::new(entry.name).expect("a name is listed");
-        let (id, attributes) = entry.file.expect("it was asked for").expect("the owner may know");
+        let (id, attributes) = entry.file.expect("the option was given").expect("the owner may read the path");
         // Calls within the callback of a listing.
-        let (found, there) = fixture.fs.lookup(&fixture.owner, &root, name, Patience::Any).expect("it is there");
+        let (found, there) = fixture.fs.lookup(&fixture.owner, &root, name, Patience::Any).expect("the file exists");
         assert_eq!((id, attributes.file_number), (found, there.file_number), "a listing and a lookup agree");
-        assert_eq!(entry.file_number, attributes.file_number, "so do entry and file");
+        assert_eq!(entry.file_number, attributes.file_number, "the entry and the file agree");
         assert_eq!((attributes.size, attributes.change, attributes.mode), (there.size, there.change, there.mode), "in all attributes");
         count += 1;
         ControlFlow::Continue(())
@@ -134,7 +134,7 @@ fn large_directory_is_listed_in_pieces(fixture: &Fixture) {
     let file = fixture.file(&directory, "file", b"");
     for number in 1..COUNT {
         let name = format!("a name of some length, so that buffers fill: {number}");
-        fixture.fs.link(&fixture.owner, &file, &directory, super::name(&name)).expect("it can be linked");
+        fixture.fs.link(&fixture.owner, &file, &directory, super::name(&name)).expect("the link succeeds");
     }
     let (mut names, mut cookie) = (BTreeSet::new(), 0);
     loop {

@@ -100,7 +100,7 @@ impl Fixture {
     /// Whether rules about several callers can be checked; prints a message if not.
     pub(crate) fn has_callers(&self) -> bool {
         if !self.any_caller {
-            eprintln!("passed over: acts for one caller only");
+            eprintln!("not applicable: acts for one caller only");
         }
         self.any_caller
     }
@@ -130,14 +130,14 @@ impl Fixture {
 
     /// Creates a file of the owner, mode 0644, with this content.
     pub(crate) fn file(&self, directory: &FileId, file: &str, content: &[u8]) -> FileId {
-        let made = self.create_as(&self.owner, directory, file, CreateHow::Guarded, &mode(0o644)).expect("a file can be made");
+        let made = self.create_as(&self.owner, directory, file, CreateHow::Guarded, &mode(0o644)).expect("creating a file succeeds");
         write(&*made.open, 0, content);
         made.id
     }
 
     pub(crate) fn directory(&self, directory: &FileId, new: &str, bits: u16) -> FileId {
         let made = self.fs.make(&self.owner, directory, name(new), NewNode::Directory, &mode(bits));
-        made.expect("a directory can be made").0
+        made.expect("creating a directory succeeds").0
     }
 
     pub(crate) fn lookup(&self, directory: &FileId, file: &str) -> Result<FileId> {
@@ -166,7 +166,7 @@ impl Fixture {
             names.push(String::from_utf8_lossy(entry.name).into_owned());
             std::ops::ControlFlow::Continue(())
         });
-        assert!(done.expect("the owner can list"), "a listing that nobody breaks off reaches the end");
+        assert!(done.expect("the owner can list"), "an uninterrupted listing reaches the end");
         names.sort();
         names
     }
@@ -187,7 +187,7 @@ pub(crate) fn read(open: &dyn OpenFile, offset: u64, len: usize) -> (Vec<u8>, bo
     let mut bytes = Vec::new();
     match open.read(offset, len, ReadInto { bytes: &mut bytes, span_allowed: false }, Patience::Any).expect("an open file can be read") {
         Content::Bytes { len, eof } => {
-            assert_eq!(len, bytes.len(), "as many bytes are appended as are told");
+            assert_eq!(len, bytes.len(), "the returned length is the number of appended bytes");
             (bytes, eof)
         }
         Content::Span { .. } => panic!("a span was not allowed"),
@@ -198,7 +198,7 @@ pub(crate) fn read(open: &dyn OpenFile, offset: u64, len: usize) -> (Vec<u8>, bo
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    pub(crate) fn throw(&mut self, sides: u64) -> u64 {
+    pub(crate) fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

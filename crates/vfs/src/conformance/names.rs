@@ -28,16 +28,16 @@ fn lookup_finds_only_existing_names(fixture: &Fixture) {
     let root = fixture.root();
     let file = fixture.file(&root, "file", b"x");
     let directory = fixture.directory(&root, "directory", 0o755);
-    assert_eq!(fixture.lookup(&root, "file").expect("it is there"), file, "lookup finds what creation made");
-    assert_eq!(fixture.lookup(&root, "directory").expect("it is there"), directory, "lookup finds what creation made");
+    assert_eq!(fixture.lookup(&root, "file").expect("the file exists"), file, "lookup finds what creation made");
+    assert_eq!(fixture.lookup(&root, "directory").expect("the file exists"), directory, "lookup finds what creation made");
     refused!(fixture.lookup(&root, "File"), Error::NotFound, "another name");
     refused!(fixture.lookup(&file, "x"), Error::NotDirectory, "lookup in a file");
     let longest = "n".repeat(fixture.fs.traits().name_len_max as usize);
     let long = fixture.file(&directory, &longest, b"");
-    assert_eq!(fixture.lookup(&directory, &longest).expect("it is there"), long, "the longest name is a name");
+    assert_eq!(fixture.lookup(&directory, &longest).expect("the file exists"), long, "the longest name is a name");
     let bytes = crate::Name::new(b"\xff\x01 \n*").expect("a name");
-    let made = fixture.fs.make(&fixture.owner, &root, bytes, NewNode::Directory, &mode(0o755)).expect("names are bytes").0;
-    assert_eq!(fixture.fs.lookup(&fixture.owner, &root, bytes, Patience::Any).expect("it is there").0, made, "names are bytes");
+    let made = fixture.fs.make(&fixture.owner, &root, bytes, NewNode::Directory, &mode(0o755)).expect("names may be any bytes").0;
+    assert_eq!(fixture.fs.lookup(&fixture.owner, &root, bytes, Patience::Any).expect("the file exists").0, made, "names may be any bytes");
 }
 
 fn identities_survive_renames(fixture: &Fixture) {
@@ -46,10 +46,10 @@ fn identities_survive_renames(fixture: &Fixture) {
     let file = fixture.file(&a, "old", b"content");
     fixture.fs.rename(&fixture.owner, &a, name("old"), &b, name("new")).expect("a rename between directories");
     assert_eq!(fixture.content(&file), b"content", "an identity is of the file, not of its name");
-    assert_eq!(fixture.lookup(&b, "new").expect("it is there"), file, "a renamed file keeps its identity");
+    assert_eq!(fixture.lookup(&b, "new").expect("the file exists"), file, "a renamed file keeps its identity");
     refused!(fixture.lookup(&a, "old"), Error::NotFound, "the old name");
     fixture.fs.rename(&fixture.owner, &root, name("b"), &a, name("b")).expect("a directory can be renamed");
-    assert_eq!(fixture.content(&file), b"content", "also where a directory above was renamed");
+    assert_eq!(fixture.content(&file), b"content", "also after a parent directory was renamed");
     assert_eq!(
         fixture.fs.parent(&fixture.owner, &b, Patience::Any).expect("below the root"),
         a,
@@ -62,7 +62,7 @@ fn invalid_identity_is_refused(fixture: &Fixture) {
     let mut bytes = root.as_bytes().to_vec();
     let ask = |bytes: &[u8]| fixture.fs.attributes(&FileId::new(bytes).expect("short"), Patience::Any);
     refused!(ask(&[]), Error::BadId | Error::Stale, "no bytes");
-    refused!(ask(&[0xff; crate::FILE_ID_LEN_MAX]), Error::BadId | Error::Stale, "bytes without meaning");
+    refused!(ask(&[0xff; crate::FILE_ID_LEN_MAX]), Error::BadId | Error::Stale, "arbitrary bytes");
     refused!(ask(&bytes[..bytes.len() - 1]), Error::BadId | Error::Stale, "an identity cut short");
     bytes[0] ^= 0x40;
     refused!(ask(&bytes), Error::BadId | Error::Stale, "an identity of another kind");
@@ -93,13 +93,13 @@ fn hard_links_share_one_file(fixture: &Fixture) {
     let file = fixture.file(&root, "a", b"content");
     let before = fixture.change(&file);
     fixture.fs.link(&fixture.owner, &file, &root, name("b")).expect("a file can be linked");
-    assert_eq!(fixture.lookup(&root, "b").expect("it is there"), file, "a link is the same file");
+    assert_eq!(fixture.lookup(&root, "b").expect("the file exists"), file, "a link is the same file");
     let attributes = fixture.attributes(&file);
     assert_eq!(attributes.links, 2, "links are counted");
     assert_ne!(attributes.change, before, "a link is a change of the file");
     refused!(fixture.fs.link(&fixture.owner, &file, &root, name("b")), Error::Exists, "a name that is taken");
     assert_eq!(fixture.remove(&root, "a"), None, "a file with another name is not gone");
-    assert_eq!(fixture.content(&file), b"content", "it is found by its identity");
+    assert_eq!(fixture.content(&file), b"content", "the file is found by its identity");
     assert_eq!(fixture.remove(&root, "b"), Some(file), "the last name");
 }
 
@@ -123,10 +123,10 @@ fn rename_replaces_only_same_file_type(fixture: &Fixture) {
     refused!(rename("empty", "one"), Error::NotDirectory | Error::Exists, "a directory over a file");
     refused!(rename("empty", "full"), Error::NotEmpty | Error::Exists, "over a directory that is not empty");
     refused!(rename("missing", "one"), Error::NotFound, "a name that is not there");
-    assert_eq!(rename("one", "two").expect("a file over a file").replaced, Some(two), "what was replaced is told");
-    assert_eq!(fixture.lookup(&root, "two").expect("it is there"), one, "the name is the other file's now");
-    assert_eq!(rename("full", "empty").expect("over an empty directory").replaced, Some(empty), "what was replaced is told");
-    assert_eq!(fixture.lookup(&root, "empty").expect("it is there"), full, "the name is the other directory's now");
+    assert_eq!(rename("one", "two").expect("a file over a file").replaced, Some(two), "the rename reports the replaced file");
+    assert_eq!(fixture.lookup(&root, "two").expect("the file exists"), one, "the name is the other file's now");
+    assert_eq!(rename("full", "empty").expect("over an empty directory").replaced, Some(empty), "the rename reports the replaced file");
+    assert_eq!(fixture.lookup(&root, "empty").expect("the file exists"), full, "the name is the other directory's now");
     let linked = fixture.file(&root, "linked", b"");
     fixture.fs.link(&fixture.owner, &linked, &root, name("other")).expect("a link");
     assert_eq!(rename("two", "linked").expect("a file over a link").replaced, None, "a file that keeps a name is not gone");
@@ -170,19 +170,19 @@ fn parents_lead_to_the_root(fixture: &Fixture) {
     assert_eq!(fixture.fs.parent(&fixture.owner, &a, Patience::Any).expect("below the root"), root, "parent of a");
     refused!(fixture.fs.parent(&fixture.owner, &root, Patience::Any), Error::NotFound, "nothing is above the root");
     let file = fixture.file(&a, "file", b"");
-    refused!(fixture.fs.parent(&fixture.owner, &file, Patience::Any), Error::NotDirectory, "a file has no one parent");
+    refused!(fixture.fs.parent(&fixture.owner, &file, Patience::Any), Error::NotDirectory, "a file has no unique parent");
 }
 
 fn symbolic_links_are_read_and_never_followed(fixture: &Fixture) {
     let root = fixture.root();
     let link = |new: &str, target: &[u8]| {
         let made = fixture.fs.make(&fixture.owner, &root, name(new), NewNode::Symlink(target), &SetAttributes::default());
-        made.expect("a symbolic link can be made").0
+        made.expect("creating a symbolic link succeeds").0
     };
     for (new, target) in [("etc", &b"/etc"[..]), ("up", b"../../.."), ("here", b"."), ("self", b"self"), ("bytes", b"\xff/ x")] {
         let id = link(new, target);
         assert_eq!(fixture.fs.read_link(&fixture.owner, &id, Patience::Any).expect("a link can be read"), target, "{new}");
-        assert_eq!(fixture.lookup(&root, new).expect("it is there"), id, "lookup finds the link itself");
+        assert_eq!(fixture.lookup(&root, new).expect("the file exists"), id, "lookup finds the link itself");
         assert_eq!(fixture.attributes(&id).file_type, FileType::Symlink, "{new}");
         refused!(fixture.lookup(&id, "passwd"), Error::NotDirectory | Error::IsSymlink, "lookup through {new}");
         refused!(fixture.fs.open(&fixture.owner, &id, READ, Leniency::None, Patience::Any), Error::IsSymlink, "opening {new}");
@@ -205,10 +205,10 @@ fn special_files_are_created_but_not_opened(fixture: &Fixture) {
     for (new, node, kind) in nodes {
         let (id, attributes, _) = match fixture.fs.make(&fixture.owner, &root, name(new), node, &mode(0o600)) {
             Err(Error::Permission) if matches!(node, NewNode::CharDevice(..) | NewNode::BlockDevice(..)) => {
-                eprintln!("passed over: this system lets nobody make devices");
+                eprintln!("not applicable: this system lets nobody make devices");
                 continue;
             }
-            made => made.expect("it can be made"),
+            made => made.expect("creation succeeds"),
         };
         assert_eq!(attributes.file_type, kind, "{new}");
         if let NewNode::CharDevice(major, minor) | NewNode::BlockDevice(major, minor) = node {
@@ -246,7 +246,7 @@ fn racing_renames_lose_no_file(fixture: &Fixture) {
         });
     });
     let found = [&a, &b].into_iter().filter_map(|directory| fixture.lookup(directory, "x").ok()).collect::<Vec<_>>();
-    assert_eq!(found, [file], "it has one name in the end");
+    assert_eq!(found, [file], "the file has one name at the end");
 }
 
 /// While directories move, `parent` returns only directories that they were in.
@@ -261,7 +261,7 @@ fn lookups_racing_renames_stay_below_root(fixture: &Fixture) {
         scope.spawn(move || {
             for round in 0..ROUNDS {
                 let (from, to) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
-                fs.rename(owner, from, name("x"), to, name("x")).expect("nobody else renames");
+                fs.rename(owner, from, name("x"), to, name("x")).expect("no other thread renames");
             }
             stop.store(true, Ordering::Relaxed);
         });

@@ -21,14 +21,18 @@ pub fn check_read_only(fs: &dyn FileSystem, caller: &Caller) {
     assert_eq!(at_root.file_type, FileType::Directory, "the root is a directory");
     refused!(fs.parent(caller, &root, Patience::Any), Error::NotFound, "nothing is above the root");
     let bad = fs.attributes(&FileId::new(b"no identity").expect("short"), Patience::Any);
-    refused!(bad, Error::BadId | Error::Stale, "bytes without meaning");
+    refused!(bad, Error::BadId | Error::Stale, "arbitrary bytes");
     let mut waiting = vec![root];
     while let Some(directory) = waiting.pop() {
         nothing_changes(fs, caller, &directory);
         for (name, id, attributes) in entries(fs, caller, &directory) {
-            let name = Name::new(&name).expect("what is listed is a name");
-            assert_eq!(fs.lookup(caller, &directory, name, Patience::Any).expect("what is listed is found"), (id, attributes), "{name:?}");
-            assert_eq!(fs.attributes(&id, Patience::Any).expect("what is found exists"), attributes, "{name:?}");
+            let name = Name::new(&name).expect("a listed entry has a valid name");
+            assert_eq!(
+                fs.lookup(caller, &directory, name, Patience::Any).expect("a listed entry is found by look-up"),
+                (id, attributes),
+                "{name:?}"
+            );
+            assert_eq!(fs.attributes(&id, Patience::Any).expect("a found file exists"), attributes, "{name:?}");
             match attributes.file_type {
                 FileType::Directory => {
                     assert_eq!(fs.parent(caller, &id, Patience::Any).expect("below the root"), directory, "{name:?}: its parent");
@@ -42,7 +46,11 @@ pub fn check_read_only(fs: &dyn FileSystem, caller: &Caller) {
                 _ => refused!(fs.open(caller, &id, READ, Leniency::None, Patience::Any), Error::WrongType, "{name:?}: opening"),
             }
         }
-        refused!(fs.lookup(caller, &directory, name("no such name, surely"), Patience::Any), Error::NotFound, "a name that is not there");
+        refused!(
+            fs.lookup(caller, &directory, name("the name does not exist"), Patience::Any),
+            Error::NotFound,
+            "a name that is not there"
+        );
     }
 }
 
@@ -57,16 +65,16 @@ fn entries(fs: &dyn FileSystem, caller: &Caller, directory: &FileId) -> Vec<List
                 return ControlFlow::Break(());
             }
             assert!(entry.cookie >= 3, "cookies below 3 are reserved");
-            let (id, attributes) = entry.file.expect("it was asked for").expect("it can be had");
+            let (id, attributes) = entry.file.expect("the option was given").expect("it can be had");
             assert_eq!(entry.file_number, attributes.file_number, "entry and file agree");
             listed.push((entry.name.to_vec(), id, attributes));
             last = entry.cookie;
             ControlFlow::Continue(())
         });
-        (listed, last, done.expect("it can be listed"))
+        (listed, last, done.expect("listing succeeds"))
     };
     let (all, _, done) = list(0, usize::MAX);
-    assert!(done, "a listing that nobody breaks off reaches the end");
+    assert!(done, "an uninterrupted listing reaches the end");
     let (mut single, mut cookie) = (Vec::new(), 0);
     loop {
         let (part, last, done) = list(cookie, 1);
@@ -76,7 +84,7 @@ fn entries(fs: &dyn FileSystem, caller: &Caller, directory: &FileId) -> Vec<List
             break;
         }
     }
-    assert!(single == all, "one at a time lists the same");
+    assert!(single == all, "listing single entries gives the same result");
     for reserved in [1, 2] {
         let listed = fs.read_directory(caller, directory, reserved, false, Patience::Any, &mut |_| ControlFlow::Continue(()));
         refused!(listed, Error::BadCookie, "cookie {reserved}");
@@ -103,13 +111,13 @@ fn file(fs: &dyn FileSystem, caller: &Caller, id: &FileId, attributes: &Attribut
     refused!(set, Error::ReadOnly | Error::Access | Error::Permission, "cutting");
     let set = fs.set_xattr(caller, id, b"x", b"y", XattrHow::Either);
     refused!(set, Error::ReadOnly | Error::Access | Error::Permission | Error::NotSupported, "an xattr");
-    for name in fs.xattrs(caller, id, Patience::Any).expect("they can be listed") {
-        fs.xattr(caller, id, &name, Patience::Any).expect("what is listed is there");
+    for name in fs.xattrs(caller, id, Patience::Any).expect("listing succeeds") {
+        fs.xattr(caller, id, &name, Patience::Any).expect("a listed entry exists");
     }
 }
 
 fn nothing_changes(fs: &dyn FileSystem, caller: &Caller, directory: &FileId) {
-    let new = name("no such name, surely");
+    let new = name("the name does not exist");
     refused!(fs.create(caller, directory, new, CreateHow::Guarded, &mode(0o644), BOTH), Error::ReadOnly, "creating");
     refused!(fs.make(caller, directory, new, NewNode::Directory, &mode(0o755)), Error::ReadOnly, "making");
     refused!(fs.remove(caller, directory, new), Error::ReadOnly | Error::NotFound, "removing");

@@ -38,12 +38,12 @@ fn has(fixture: &Fixture, caller: &Caller, file: &FileId, rights: u8, why: &str)
     assert_eq!(opens(fixture, caller, file, WRITE), rights & 2 != 0, "{why}: writing");
     assert_eq!(opens(fixture, caller, file, BOTH), rights & 6 == 6, "{why}: both");
     let wanted = Access::READ | Access::MODIFY | Access::EXTEND | Access::EXECUTE;
-    let told = fixture.fs.access(caller, file, wanted, Patience::Any).expect("anybody may ask");
-    assert_eq!(told.has(Access::READ), rights & 4 != 0, "{why}: reading is told");
-    assert_eq!(told.has(Access::MODIFY), rights & 2 != 0, "{why}: writing is told");
-    assert_eq!(told.has(Access::EXECUTE), rights & 1 != 0, "{why}: executing is told");
-    let one = fixture.fs.access(caller, file, Access::READ, Patience::Any).expect("anybody may ask");
-    assert_eq!(one.0 & !Access::READ.0, 0, "{why}: nothing is told that was not asked");
+    let told = fixture.fs.access(caller, file, wanted, Patience::Any).expect("every user may call this");
+    assert_eq!(told.has(Access::READ), rights & 4 != 0, "{why}: read access is reported");
+    assert_eq!(told.has(Access::MODIFY), rights & 2 != 0, "{why}: write access is reported");
+    assert_eq!(told.has(Access::EXECUTE), rights & 1 != 0, "{why}: execute access is reported");
+    let one = fixture.fs.access(caller, file, Access::READ, Patience::Any).expect("every user may call this");
+    assert_eq!(one.0 & !Access::READ.0, 0, "{why}: only requested rights are reported");
 }
 
 fn mode_is_enforced_for_each_class(fixture: &Fixture) {
@@ -79,11 +79,11 @@ fn superuser_bypasses_mode(fixture: &Fixture) {
     let file = file_of(fixture, "file", 1, 1, 0);
     has(fixture, &Caller::root(), &file, 6, "the superuser reads and writes");
     fixture.set(&file, mode(0o001));
-    has(fixture, &Caller::root(), &file, 7, "and executes what anybody may");
+    has(fixture, &Caller::root(), &file, 7, "and executes files that any user may execute");
     // Other callers between two calls of the superuser.
     for _ in 0..10 {
         has(fixture, &bob(), &file, 1, "another, in between");
-        has(fixture, &Caller::root(), &file, 7, "the superuser again");
+        has(fixture, &Caller::root(), &file, 7, "root again");
     }
 }
 
@@ -96,16 +96,16 @@ fn sticky_bit_restricts_removal(fixture: &Fixture) {
     fixture.set(&sticky, mode(0o1777));
     let open = fixture.directory(&root, "open", 0o777);
     for directory in [&sticky, &open] {
-        fixture.create_as(&alice(), directory, "file", CreateHow::Guarded, &mode(0o666)).expect("anybody may create");
-        fixture.create_as(&bob(), directory, "other", CreateHow::Guarded, &mode(0o666)).expect("anybody may create");
+        fixture.create_as(&alice(), directory, "file", CreateHow::Guarded, &mode(0o666)).expect("every user may create files");
+        fixture.create_as(&bob(), directory, "other", CreateHow::Guarded, &mode(0o666)).expect("every user may create files");
     }
     let fs = &fixture.fs;
     refused!(fs.remove(&bob(), &sticky, name("file")), Error::Permission | Error::Access, "removing another's");
     refused!(fs.rename(&bob(), &sticky, name("file"), &open, name("x")), Error::Permission | Error::Access, "moving another's away");
     refused!(fs.rename(&bob(), &open, name("other"), &sticky, name("file")), Error::Permission | Error::Access, "replacing another's");
-    fs.remove(&alice(), &sticky, name("file")).expect("the owner may");
-    fs.remove(&bob(), &open, name("file")).expect("without the bit anybody may who may write to the directory");
-    fs.remove(&Caller::root(), &sticky, name("other")).expect("the superuser may");
+    fs.remove(&alice(), &sticky, name("file")).expect("the owner is allowed");
+    fs.remove(&bob(), &open, name("file")).expect("without the sticky bit, write access to the directory suffices");
+    fs.remove(&Caller::root(), &sticky, name("other")).expect("root is allowed");
 }
 
 fn set_gid_directory_passes_on_its_group(fixture: &Fixture) {
@@ -115,10 +115,10 @@ fn set_gid_directory_passes_on_its_group(fixture: &Fixture) {
     let root = fixture.root();
     let directory = fixture.directory(&root, "directory", 0o777);
     fixture.set(&directory, SetAttributes { gid: Some(3002), mode: Some(0o2777), ..SetAttributes::default() });
-    let made = fixture.create_as(&alice(), &directory, "file", CreateHow::Guarded, &mode(0o644)).expect("anybody may create");
+    let made = fixture.create_as(&alice(), &directory, "file", CreateHow::Guarded, &mode(0o644)).expect("every user may create files");
     assert_eq!((made.attributes.uid, made.attributes.gid), (1001, 3002), "a file gets the directory's group");
-    let below = fixture.fs.make(&alice(), &directory, name("d"), NewNode::Directory, &mode(0o755)).expect("anybody may create").1;
-    assert_eq!((below.gid, below.mode), (3002, 0o2755), "a directory hands it on");
+    let below = fixture.fs.make(&alice(), &directory, name("d"), NewNode::Directory, &mode(0o755)).expect("every user may create files").1;
+    assert_eq!((below.gid, below.mode), (3002, 0o2755), "a directory passes on its default ACL");
 }
 
 fn only_owners_set_attributes(fixture: &Fixture) {
@@ -131,17 +131,17 @@ fn only_owners_set_attributes(fixture: &Fixture) {
     refused!(set(&bob(), mode(0o600)), Error::Permission, "another's mode");
     refused!(set(&bob(), SetAttributes { gid: Some(2002), ..none }), Error::Permission, "another's group");
     refused!(set(&alice(), SetAttributes { uid: Some(1002), ..none }), Error::Permission, "giving a file away");
-    refused!(set(&alice(), SetAttributes { gid: Some(2002), ..none }), Error::Permission, "to a group that one is not in");
-    set(&alice(), SetAttributes { gid: Some(3002), ..none }).expect("to a group that one is in");
+    refused!(set(&alice(), SetAttributes { gid: Some(2002), ..none }), Error::Permission, "to a group without the owner");
+    set(&alice(), SetAttributes { gid: Some(3002), ..none }).expect("to a group with the owner");
     let then = Some(SetTime::To(crate::Time { seconds: 1, nanos: 1 }));
     refused!(set(&bob(), SetAttributes { modified: then, ..none }), Error::Permission | Error::Access, "another's times");
     let now = SetAttributes { accessed: Some(SetTime::Now), modified: Some(SetTime::Now), ..none };
-    set(&bob(), now).expect("who may write may set the times to now");
-    set(&bob(), SetAttributes { size: Some(1), ..none }).expect("who may write may set the size");
-    set(&alice(), mode(0o644)).expect("the owner may");
-    refused!(set(&bob(), now), Error::Access | Error::Permission, "who may not write");
-    refused!(set(&bob(), SetAttributes { size: Some(0), ..none }), Error::Access, "who may not write");
-    set(&Caller::root(), SetAttributes { uid: Some(1), gid: Some(1), ..none }).expect("the superuser may give it to anybody");
+    set(&bob(), now).expect("write access allows setting the times to now");
+    set(&bob(), SetAttributes { size: Some(1), ..none }).expect("write access allows setting the size");
+    set(&alice(), mode(0o644)).expect("the owner is allowed");
+    refused!(set(&bob(), now), Error::Access | Error::Permission, "a user without write permission");
+    refused!(set(&bob(), SetAttributes { size: Some(0), ..none }), Error::Access, "a user without write permission");
+    set(&Caller::root(), SetAttributes { uid: Some(1), gid: Some(1), ..none }).expect("root may give the file to any user");
     if fixture.fs.traits().xattrs {
         refused!(fixture.fs.set_xattr(&bob(), &file, b"x", b"y", crate::XattrHow::Either), Error::Access, "an xattr of another's");
         fixture.set(&file, mode(0o600));
@@ -160,9 +160,9 @@ fn write_clears_set_id_bits(fixture: &Fixture) {
     // The thread served other callers before.
     fixture.set(&file, mode(0o6777));
     write(&*open, 0, b"x");
-    assert_eq!(fixture.attributes(&file).mode, 0o777, "a write by one without privileges");
+    assert_eq!(fixture.attributes(&file).mode, 0o777, "a write by an unprivileged user");
     fixture.set(&file, mode(0o6777));
-    open.truncate(0).expect("it is open for writing");
+    open.truncate(0).expect("the file is open for writing");
     assert_eq!(fixture.attributes(&file).mode & 0o4000, 0, "a truncation, too");
 }
 
@@ -172,9 +172,9 @@ fn owner_bypasses_mode_if_requested(fixture: &Fixture) {
     }
     let file = file_of(fixture, "file", 1001, 2001, 0);
     refused!(fixture.fs.open(&alice(), &file, BOTH, Leniency::None, Patience::Any), Error::Access, "an owner without rights");
-    let open = fixture.fs.open(&alice(), &file, BOTH, Leniency::Owner, Patience::Any).expect("the owner goes on");
+    let open = fixture.fs.open(&alice(), &file, BOTH, Leniency::Owner, Patience::Any).expect("the owner continues");
     assert_eq!(read(&*open, 0, 100).0, b"content", "the owner reads");
-    refused!(fixture.fs.open(&alice(), &file, READ, Leniency::Execute, Patience::Any), Error::Access, "not where that is not asked");
+    refused!(fixture.fs.open(&alice(), &file, READ, Leniency::Execute, Patience::Any), Error::Access, "not unless requested");
     refused!(fixture.fs.open(&bob(), &file, READ, Leniency::Owner, Patience::Any), Error::Access, "another");
 }
 
@@ -183,16 +183,20 @@ fn execute_right_allows_reading_if_requested(fixture: &Fixture) {
         return;
     }
     let file = file_of(fixture, "file", 1001, 2001, 0o711);
-    refused!(fixture.fs.open(&bob(), &file, READ, Leniency::None, Patience::Any), Error::Access, "nothing was asked");
+    refused!(fixture.fs.open(&bob(), &file, READ, Leniency::None, Patience::Any), Error::Access, "no right was requested");
     for leniency in [Leniency::Execute, Leniency::Owner] {
-        let open = fixture.fs.open(&bob(), &file, READ, leniency, Patience::Any).expect("who may execute may read to do so");
+        let open = fixture.fs.open(&bob(), &file, READ, leniency, Patience::Any).expect("execute permission allows reading for execution");
         assert_eq!(read(&*open, 0, 100).0, b"content", "the program is read");
         refused!(fixture.fs.open(&bob(), &file, WRITE, leniency, Patience::Any), Error::Access, "but not written");
     }
     fixture.set(&file, mode(0o713));
-    refused!(fixture.fs.open(&bob(), &file, BOTH, Leniency::Execute, Patience::Any), Error::Access, "who writes doesn't read for that");
+    refused!(
+        fixture.fs.open(&bob(), &file, BOTH, Leniency::Execute, Patience::Any),
+        Error::Access,
+        "write access does not grant read access"
+    );
     fixture.set(&file, mode(0o710));
-    refused!(fixture.fs.open(&bob(), &file, READ, Leniency::Execute, Patience::Any), Error::Access, "who may not execute");
+    refused!(fixture.fs.open(&bob(), &file, READ, Leniency::Execute, Patience::Any), Error::Access, "a user without execute permission");
 }
 
 fn lookup_requires_search_permission(fixture: &Fixture) {
@@ -212,7 +216,7 @@ fn lookup_requires_search_permission(fixture: &Fixture) {
     refused!(fs.rename(&bob, &directory, name("file"), &directory, name("x")), Error::Access, "renaming");
     let mut seen = 0;
     let listed = fs.read_directory(&bob, &directory, 0, true, Patience::Any, &mut |entry| {
-        refused!(entry.file.expect("it was asked for"), Error::Access, "attributes without search");
+        refused!(entry.file.expect("the option was given"), Error::Access, "attributes without search");
         seen += 1;
         std::ops::ControlFlow::Continue(())
     });
@@ -223,7 +227,7 @@ fn lookup_requires_search_permission(fixture: &Fixture) {
     let listed = fs.read_directory(&bob, &directory, 0, false, Patience::Any, &mut |_| std::ops::ControlFlow::Continue(()));
     refused!(listed, Error::Access, "listing without reading");
     let told = fs.access(&bob, &directory, Access::READ | Access::LOOKUP | Access::MODIFY | Access::EXTEND | Access::DELETE, Patience::Any);
-    assert_eq!(told.expect("anybody may ask"), Access::LOOKUP, "what is told of a directory");
+    assert_eq!(told.expect("every user may call this"), Access::LOOKUP, "the reported attributes of a directory");
     refused!(fs.rename(&bob, &directory, name("file"), &root, name("x")), Error::Access, "moving out");
 }
 
@@ -234,11 +238,12 @@ fn files_belong_to_their_creator(fixture: &Fixture) {
     let root = fixture.root();
     fixture.set(&root, mode(0o777));
     for (number, caller) in [alice(), bob(), Caller::root(), alice()].iter().enumerate() {
-        let made =
-            fixture.create_as(caller, &root, &format!("file{number}"), CreateHow::Guarded, &mode(0o644)).expect("anybody may create");
+        let made = fixture
+            .create_as(caller, &root, &format!("file{number}"), CreateHow::Guarded, &mode(0o644))
+            .expect("every user may create files");
         assert_eq!((made.attributes.uid, made.attributes.gid), (caller.uid, caller.gid), "a file");
         let made = fixture.fs.make(caller, &root, name(&format!("link{number}")), NewNode::Symlink(b"x"), &SetAttributes::default());
-        let made = made.expect("anybody may create").1;
+        let made = made.expect("every user may create files").1;
         assert_eq!((made.uid, made.gid), (caller.uid, caller.gid), "a symbolic link");
     }
 }
@@ -250,7 +255,7 @@ fn open_file_keeps_its_rights(fixture: &Fixture) {
     let file = file_of(fixture, "file", 1, 1, 0o666);
     let open = fixture.fs.open(&bob(), &file, BOTH, Leniency::None, Patience::Any).expect("anybody may");
     fixture.set(&file, mode(0o600));
-    refused!(fixture.fs.open(&bob(), &file, READ, Leniency::None, Patience::Any), Error::Access, "nobody else may any more");
+    refused!(fixture.fs.open(&bob(), &file, READ, Leniency::None, Patience::Any), Error::Access, "other users lose access");
     open.write(0, b"C", Stability::Unstable, Patience::Any).expect("what is open stays open");
     assert_eq!(read(&*open, 0, 100).0, b"Content", "for reading, too");
 }

@@ -24,7 +24,7 @@ type Entry = (u64, Vec<u8>, u64, Option<Result<(FileId, Attributes)>>);
 impl MemoryFs {
     /// Checks for an injected fault, and resolves the identity.
     fn begin(&self, call: Call, id: &FileId) -> Result<(parking_lot::MutexGuard<'_, State>, u64)> {
-        self.inner.ask_fault(call, id)?;
+        self.inner.injected_fault(call, id)?;
         let number = self.inner.number_of(id)?;
         let state = self.inner.state.lock();
         state.get(number)?;
@@ -96,13 +96,13 @@ impl FileSystem for MemoryFs {
     }
 
     fn attributes(&self, id: &FileId, patience: Patience) -> Result<Attributes> {
-        self.inner.hesitate(patience)?;
+        self.inner.check_patience(patience)?;
         let (state, number) = self.begin(Call::Attributes, id)?;
         Ok(state.get(number)?.attributes())
     }
 
     fn access(&self, caller: &Caller, id: &FileId, wanted: Access, patience: Patience) -> Result<Access> {
-        self.inner.hesitate(patience)?;
+        self.inner.check_patience(patience)?;
         let (state, number) = self.begin(Call::Access, id)?;
         let inode = state.get(number)?;
         let is_directory = inode.file_type() == FileType::Directory;
@@ -139,7 +139,7 @@ impl FileSystem for MemoryFs {
     }
 
     fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, patience: Patience) -> Result<(FileId, Attributes)> {
-        self.inner.hesitate(patience)?;
+        self.inner.check_patience(patience)?;
         let (mut state, number) = self.begin(Call::Lookup, directory)?;
         let inode = state.get_mut(number)?;
         if inode.cold && patience == Patience::None {
@@ -153,7 +153,7 @@ impl FileSystem for MemoryFs {
     }
 
     fn parent(&self, caller: &Caller, directory: &FileId, patience: Patience) -> Result<FileId> {
-        self.inner.hesitate(patience)?;
+        self.inner.check_patience(patience)?;
         let (state, number) = self.begin(Call::Parent, directory)?;
         let inode = state.get(number)?;
         let parent = inode.directory()?.parent;
@@ -162,7 +162,7 @@ impl FileSystem for MemoryFs {
     }
 
     fn read_link(&self, _caller: &Caller, id: &FileId, patience: Patience) -> Result<Vec<u8>> {
-        self.inner.hesitate(patience)?;
+        self.inner.check_patience(patience)?;
         let (state, number) = self.begin(Call::ReadLink, id)?;
         if let Node::Symlink(target) = &state.get(number)?.node { Ok(target.clone()) } else { Err(Error::Invalid) }
     }
@@ -176,7 +176,7 @@ impl FileSystem for MemoryFs {
         patience: Patience,
         each: &mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>,
     ) -> Result<bool> {
-        self.inner.hesitate(patience)?;
+        self.inner.check_patience(patience)?;
         let (mut state, number) = self.begin(Call::ReadDirectory, directory)?;
         let inode = state.get_mut(number)?;
         if inode.cold && patience == Patience::None {
@@ -201,7 +201,7 @@ impl FileSystem for MemoryFs {
     }
 
     fn open(&self, caller: &Caller, id: &FileId, access: OpenAccess, leniency: Leniency, patience: Patience) -> Result<Arc<dyn OpenFile>> {
-        self.inner.hesitate(patience)?;
+        self.inner.check_patience(patience)?;
         let (mut state, number) = self.begin(Call::Open, id)?;
         let inode = state.get(number)?;
         inode.data()?;
@@ -334,7 +334,7 @@ impl FileSystem for MemoryFs {
     }
 
     fn space(&self, _caller: &Caller, id: &FileId, patience: Patience) -> Result<Space> {
-        self.inner.hesitate(patience)?;
+        self.inner.check_patience(patience)?;
         let (state, _) = self.begin(Call::Space, id)?;
         let free = state.capacity.saturating_sub(state.used);
         let files = u64::from(u32::MAX);
@@ -351,7 +351,7 @@ impl FileSystem for MemoryFs {
     }
 
     fn acl(&self, _caller: &Caller, id: &FileId, kind: PosixAclKind, patience: Patience) -> Result<PosixAcl> {
-        self.inner.hesitate(patience)?;
+        self.inner.check_patience(patience)?;
         let (state, number) = self.begin(Call::Acl, id)?;
         let inode = state.get(number)?;
         Ok(if kind == PosixAclKind::Access { inode.acl.clone() } else { inode.default_acl.clone() })
@@ -388,7 +388,7 @@ impl FileSystem for MemoryFs {
     }
 
     fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8], patience: Patience) -> Result<Vec<u8>> {
-        self.inner.hesitate(patience)?;
+        self.inner.check_patience(patience)?;
         let (state, number) = self.begin(Call::Xattr, id)?;
         self.xattrs_of(&state, caller, number, READ)?.xattrs.get(name).cloned().ok_or(Error::NoXattr)
     }
@@ -418,15 +418,15 @@ impl FileSystem for MemoryFs {
     }
 
     fn xattrs(&self, caller: &Caller, id: &FileId, patience: Patience) -> Result<Vec<Vec<u8>>> {
-        self.inner.hesitate(patience)?;
+        self.inner.check_patience(patience)?;
         let (state, number) = self.begin(Call::Xattr, id)?;
         Ok(self.xattrs_of(&state, caller, number, READ)?.xattrs.keys().cloned().collect())
     }
 
     fn sync_metadata(&self, ids: &[FileId], patience: Patience) -> Result<()> {
-        self.inner.hesitate(patience)?;
+        self.inner.check_patience(patience)?;
         for id in ids {
-            self.inner.ask_fault(Call::SyncMetadata, id)?;
+            self.inner.injected_fault(Call::SyncMetadata, id)?;
         }
         let blocks = self.inner.state.lock().slow_sync && patience == Patience::None;
         if blocks { Err(Error::WouldBlock) } else { Ok(()) }

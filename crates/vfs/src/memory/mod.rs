@@ -205,7 +205,7 @@ impl Inner {
         Ok(u64::from_be_bytes(number.try_into().map_err(|_| Error::BadId)?))
     }
 
-    fn hesitate(&self, patience: Patience) -> crate::Result<()> {
+    fn check_patience(&self, patience: Patience) -> crate::Result<()> {
         let before = self.random_blocking.load(Ordering::Relaxed);
         if before == 0 || patience == Patience::Any {
             return Ok(());
@@ -219,7 +219,7 @@ impl Inner {
         if word.count_ones().is_multiple_of(2) { Err(Error::WouldBlock) } else { Ok(()) }
     }
 
-    fn ask_fault(&self, call: Call, id: &FileId) -> crate::Result<()> {
+    fn injected_fault(&self, call: Call, id: &FileId) -> crate::Result<()> {
         // A clone: the fault may block this caller only.
         let fault = self.fault.lock().clone();
         fault.and_then(|fault| fault(call, id)).map_or(Ok(()), Err)

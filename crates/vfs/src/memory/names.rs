@@ -116,11 +116,11 @@ impl State {
         }
         self.get_mut(directory)?.directory_mut()?.remove(name);
         self.touch_data(directory);
-        self.lose_name(number, directory)
+        self.remove_link(number, directory)
     }
 
     /// Removes a link of the inode in `directory`.
-    fn lose_name(&mut self, number: u64, directory: u64) -> Result<Option<u64>> {
+    fn remove_link(&mut self, number: u64, directory: u64) -> Result<Option<u64>> {
         let inode = self.get_mut(number)?;
         if inode.file_type() == FileType::Directory {
             inode.links = 0;
@@ -129,7 +129,7 @@ impl State {
             inode.links -= 1;
         }
         self.touch(number);
-        Ok(self.settle(number).then_some(number))
+        Ok(self.remove_if_unused(number).then_some(number))
     }
 
     pub(super) fn rename(&mut self, caller: &Caller, from: u64, from_name: &[u8], to: u64, to_name: &[u8]) -> Result<Option<u64>> {
@@ -174,7 +174,7 @@ impl State {
         self.get_mut(to)?.directory_mut()?.insert(to_name, number);
         let mut gone = None;
         if let Some(replaced) = replaced {
-            gone = self.lose_name(replaced, to)?;
+            gone = self.remove_link(replaced, to)?;
         }
         if is_directory && from != to {
             self.get_mut(from)?.links -= 1;

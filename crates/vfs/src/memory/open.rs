@@ -64,7 +64,7 @@ impl Drop for MemoryOpen {
         if let Ok(inode) = state.get_mut(self.number) {
             inode.opens -= 1;
         }
-        state.settle(self.number);
+        state.remove_if_unused(self.number);
     }
 }
 
@@ -74,13 +74,13 @@ impl OpenFile for MemoryOpen {
     }
 
     fn attributes(&self) -> Result<Attributes> {
-        self.inner.ask_fault(Call::Attributes, &self.id())?;
+        self.inner.injected_fault(Call::Attributes, &self.id())?;
         Ok(self.inner.state.lock().get(self.number)?.attributes())
     }
 
     fn read(&self, offset: u64, len: usize, into: ReadInto<'_>, patience: Patience) -> Result<Content> {
-        self.inner.hesitate(patience)?;
-        self.inner.ask_fault(Call::Read, &self.id())?;
+        self.inner.check_patience(patience)?;
+        self.inner.injected_fault(Call::Read, &self.id())?;
         if !self.access.read {
             return Err(Error::Access);
         }
@@ -96,11 +96,11 @@ impl OpenFile for MemoryOpen {
     }
 
     fn write(&self, offset: u64, data: &[u8], stability: Stability, patience: Patience) -> Result<Written> {
-        self.inner.hesitate(patience)?;
+        self.inner.check_patience(patience)?;
         if stability != Stability::Unstable && patience == Patience::None && self.inner.state.lock().slow_sync {
             return Err(Error::WouldBlock);
         }
-        self.inner.ask_fault(Call::Write, &self.id())?;
+        self.inner.injected_fault(Call::Write, &self.id())?;
         let mut state = self.inner.state.lock();
         self.writing(&state)?;
         if !data.is_empty() {
@@ -110,15 +110,15 @@ impl OpenFile for MemoryOpen {
     }
 
     fn commit(&self, _offset: u64, _len: u64, patience: Patience) -> Result<()> {
-        self.inner.hesitate(patience)?;
+        self.inner.check_patience(patience)?;
         if patience == Patience::None && self.inner.state.lock().slow_sync {
             return Err(Error::WouldBlock);
         }
-        self.inner.ask_fault(Call::Commit, &self.id())
+        self.inner.injected_fault(Call::Commit, &self.id())
     }
 
     fn truncate(&self, size: u64) -> Result<()> {
-        self.inner.ask_fault(Call::Region, &self.id())?;
+        self.inner.injected_fault(Call::Region, &self.id())?;
         let mut state = self.inner.state.lock();
         self.writing(&state)?;
         state.truncate(self.number, size)?;
@@ -126,7 +126,7 @@ impl OpenFile for MemoryOpen {
     }
 
     fn seek(&self, offset: u64, target: SeekTarget) -> Result<u64> {
-        self.inner.ask_fault(Call::Region, &self.id())?;
+        self.inner.injected_fault(Call::Region, &self.id())?;
         let state = self.inner.state.lock();
         let data = state.get(self.number)?.data()?;
         if offset >= data.size {
@@ -139,7 +139,7 @@ impl OpenFile for MemoryOpen {
     }
 
     fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.ask_fault(Call::Region, &self.id())?;
+        self.inner.injected_fault(Call::Region, &self.id())?;
         let mut state = self.inner.state.lock();
         self.writing(&state)?;
         if len == 0 {
@@ -154,7 +154,7 @@ impl OpenFile for MemoryOpen {
     }
 
     fn deallocate(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.ask_fault(Call::Region, &self.id())?;
+        self.inner.injected_fault(Call::Region, &self.id())?;
         let mut state = self.inner.state.lock();
         self.writing(&state)?;
         if len == 0 {
@@ -164,7 +164,7 @@ impl OpenFile for MemoryOpen {
         let before = data.used();
         data.punch(offset, len);
         let freed = before - data.used();
-        state.give_back(freed);
+        state.release_space(freed);
         state.touch_data(self.number);
         Ok(())
     }
@@ -174,7 +174,7 @@ impl OpenFile for MemoryOpen {
     fn copy_from(&self, from: &dyn OpenFile, from_offset: u64, offset: u64, len: u64) -> Result<u64> {
         /// Bytes copied by one call.
         const COPY_LEN_MAX: u64 = 1 << 20;
-        self.inner.ask_fault(Call::Region, &self.id())?;
+        self.inner.injected_fault(Call::Region, &self.id())?;
         let from = from.as_any().downcast_ref::<MemoryOpen>().filter(|from| from.is_of(&self.inner)).ok_or(Error::CrossesFileSystems)?;
         let mut state = self.inner.state.lock();
         self.writing(&state)?;
@@ -190,7 +190,7 @@ impl OpenFile for MemoryOpen {
     }
 
     fn clone_range(&self, from: &dyn OpenFile, from_offset: u64, offset: u64, len: u64) -> Result<()> {
-        self.inner.ask_fault(Call::Region, &self.id())?;
+        self.inner.injected_fault(Call::Region, &self.id())?;
         let from = from.as_any().downcast_ref::<MemoryOpen>().filter(|from| from.is_of(&self.inner)).ok_or(Error::CrossesFileSystems)?;
         let mut state = self.inner.state.lock();
         self.writing(&state)?;

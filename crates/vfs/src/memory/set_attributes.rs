@@ -87,7 +87,7 @@ impl State {
         let before = data.used();
         data.truncate(size);
         let freed = before - data.used();
-        self.give_back(freed);
+        self.release_space(freed);
         self.touch_data(number);
         Ok(())
     }

@@ -205,19 +205,19 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn give_back(&mut self, bytes: u64) {
+    pub(super) fn release_space(&mut self, bytes: u64) {
         self.used = self.used.saturating_sub(bytes);
     }
 
     /// Removes the inode if it has neither names nor opens. Returns whether the last name is gone.
-    pub(super) fn settle(&mut self, number: u64) -> bool {
+    pub(super) fn remove_if_unused(&mut self, number: u64) -> bool {
         let Some(inode) = self.inodes.get(&number) else { return true };
         if inode.links > 0 {
             return false;
         }
         if inode.opens == 0 {
             let used = inode.data().map_or(0, Data::used);
-            self.give_back(used);
+            self.release_space(used);
             self.inodes.remove(&number);
         }
         true
