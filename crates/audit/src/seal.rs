@@ -83,7 +83,7 @@ impl Seal {
 
     /// Returns whether the signature is valid for [`Seal::public`]. The caller decides whether to
     /// trust that key. The check is strict, so that a signature has only one valid form.
-    pub fn is_signed(&self) -> bool {
+    pub(crate) fn is_signed(&self) -> bool {
         let signature = ed25519_dalek::Signature::from_bytes(&self.signature);
         VerifyingKey::from_bytes(&self.public).is_ok_and(|key| key.verify_strict(&self.signed(), &signature).is_ok())
     }

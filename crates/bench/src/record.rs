@@ -136,7 +136,7 @@ pub struct Calls {
 const KNEE: f64 = 0.95;
 
 /// Name of the schema.
-pub const SCHEMA: &str = "vouch-bench";
+pub(crate) const SCHEMA: &str = "vouch-bench";
 /// Version of the schema.
 pub const VERSION: u32 = 1;
 

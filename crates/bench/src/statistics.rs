@@ -20,7 +20,7 @@ pub struct Interval {
 
 /// Minimum number of values for a 95% confidence interval. All of five values lie on one side of
 /// the median once in sixteen times.
-pub const SURE: usize = 6;
+pub(crate) const SURE: usize = 6;
 
 impl Interval {
     /// The interval of these values. None without values or with one that is not finite.

@@ -95,7 +95,7 @@ impl Throttle {
     }
 
     /// Returns the omitted messages and resets them. O(n).
-    pub fn take_omitted(&mut self) -> OmittedMessages {
+    pub(crate) fn take_omitted(&mut self) -> OmittedMessages {
         let mut clients: Vec<(IpAddr, u64)> = self
             .clients
             .iter_mut()

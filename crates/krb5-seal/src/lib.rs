@@ -55,7 +55,7 @@ mod tests;
 pub use enctype::{Enctype, UnknownEnctype};
 pub use kernels::Kernels;
 pub use keys::{ContextKeys, KeyLengthError, Role};
-pub use mic::{MicJob, VerifyJob, mic_many, mic_many_with, verify_many, verify_many_with};
+pub use mic::{MicJob, VerifyJob, mic_many, mic_many_with, verify_many};
 pub use open::{OpenJob, Opened, open_many, open_many_with};
 pub use seal::{SealJob, seal_many, seal_many_with};
 pub use token::{CONFOUNDER_LEN, MIC_LEN_MAX, MicToken, TOKEN_HEADER_LEN, TokenError};

@@ -87,7 +87,7 @@ pub fn verify_many(jobs: &mut [VerifyJob<'_>]) {
 }
 
 /// Like [`verify_many`], with these kernels.
-pub fn verify_many_with(kernels: &Kernels, jobs: &mut [VerifyJob<'_>]) {
+pub(crate) fn verify_many_with(kernels: &Kernels, jobs: &mut [VerifyJob<'_>]) {
     for job in jobs.iter_mut() {
         job.result = parse_mic(job.keys, job.token);
     }

@@ -76,7 +76,7 @@ impl BackChannel {
     }
 
     /// Binds the back channel to a session and clears its slots.
-    pub fn set_session(&mut self, session: SessionId) {
+    pub(crate) fn set_session(&mut self, session: SessionId) {
         self.session = Some(session);
         self.slots.fill(Slot::default());
     }

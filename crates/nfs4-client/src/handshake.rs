@@ -112,7 +112,7 @@ impl Handshake {
     /// integrity ([`Core::has_integrity`]). Afterwards each connection must be bound to the session
     /// before use.
     #[must_use]
-    pub const fn with_state_protection(mut self, requested: bool) -> Self {
+    pub(crate) const fn with_state_protection(mut self, requested: bool) -> Self {
         self.is_protected = requested;
         self
     }

@@ -10,11 +10,10 @@ mod call;
 mod record;
 mod reply;
 
-pub use auth::{AUTH_BODY_LEN_MAX, AUTH_SYS_GIDS_MAX, AUTH_SYS_NAME_LEN_MAX, AuthSys, Flavor, OpaqueAuth};
+pub use auth::{AUTH_BODY_LEN_MAX, AuthSys, Flavor, OpaqueAuth};
 pub use call::{Call, CallError};
 pub use record::{
-    FRAGMENT_COUNT_MAX, FRAGMENT_LEN_MAX, Next, RECORD_MARK_LEN, RecordError, RecordMarks, RecordReader, begin_record, end_record,
-    record_mark,
+    FRAGMENT_COUNT_MAX, Next, RECORD_MARK_LEN, RecordError, RecordMarks, RecordReader, begin_record, end_record, record_mark,
 };
 pub use reply::{Accepted, AuthStat, Denied, Reply, ReplyBody};
 

@@ -8,7 +8,7 @@ use vouch_xdr::Writer;
 pub const RECORD_MARK_LEN: usize = 4;
 
 /// Longest fragment: 31 bits (RFC 5531, section 11).
-pub const FRAGMENT_LEN_MAX: u32 = (1 << 31) - 1;
+pub(crate) const FRAGMENT_LEN_MAX: u32 = (1 << 31) - 1;
 
 /// Most fragments of a record. Empty fragments are legal (RFC 5531, section 11), so without a limit
 /// a record could stay open for ever; 4,096 fragments of 4 KiB are a record of 16 MiB.

@@ -32,7 +32,7 @@ mod tests;
 mod trees;
 mod worker;
 
-pub use limits::{CONNECTION_LEN_MAX, Limits};
+pub use limits::Limits;
 pub use sandbox::{SandboxError, SandboxMode};
 
 use vouch_daemon::{listener, metrics_page};

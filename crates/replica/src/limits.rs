@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Most connections of all threads. Each costs a descriptor and some hundred bytes when idle,
-    /// and at most [`CONNECTION_LEN_MAX`] when busy. Lowered to the process's limit of descriptors.
+    /// and at most 32 KiB when busy. Lowered to the process's limit of descriptors.
     pub connections_max: usize,
     /// Idle time after which a connection is closed, so that dead clients hold no descriptors.
     /// Clients reconnect in one round trip.
@@ -45,7 +45,8 @@ pub(super) const PIECES_MAX: usize = 64;
 pub(super) const OUTPUT_LEN_MAX: u64 = 4 << 20;
 
 /// Memory of a busy connection: undecoded input, an incomplete request, pieces, reply headers.
-pub const CONNECTION_LEN_MAX: usize = 32 * 1024;
+#[cfg(test)]
+pub(crate) const CONNECTION_LEN_MAX: usize = 32 * 1024;
 
 /// Shortest run of frames sent by sendfile. Shorter runs are copied and sent together with their
 /// surroundings. On loopback, a shorter sendfile costs more than the copy.

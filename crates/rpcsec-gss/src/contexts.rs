@@ -196,7 +196,7 @@ impl<P> Contexts<P> {
     }
 
     /// Stores the mechanism's state for the next exchange.
-    pub fn keep_partial(&mut self, handle: ContextHandle, partial: P, now_ms: u64) {
+    pub(crate) fn keep_partial(&mut self, handle: ContextHandle, partial: P, now_ms: u64) {
         self.expire_partial(now_ms);
         while self.partial.len() >= self.limits.partial_max.max(1) {
             let Some((oldest, _)) = self.partial_order.pop_front() else { break };
@@ -207,7 +207,7 @@ impl<P> Contexts<P> {
     }
 
     /// Takes the state for the next exchange.
-    pub fn take_partial(&mut self, handle: &[u8], now_ms: u64) -> Option<(ContextHandle, P)> {
+    pub(crate) fn take_partial(&mut self, handle: &[u8], now_ms: u64) -> Option<(ContextHandle, P)> {
         self.expire_partial(now_ms);
         let handle = ContextHandle(<[u8; HANDLE_LEN]>::try_from(handle).ok()?);
         Some((handle, self.partial.remove(&handle)?))

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use vouch_oncrpc::{Accepted, AuthStat, Denied, Flavor, OpaqueAuth, Reply, ReplyBody};
 use vouch_xdr::{Writer, Xdr as _};
 
-use crate::{ContextHandle, Contexts, EstablishedContext, InitResult, ServerContext, WINDOW_LEN};
+use crate::window::WINDOW_LEN;
+use crate::{ContextHandle, Contexts, EstablishedContext, InitResult, ServerContext};
 
 /// A mechanism. May block: it reads keys and stores authenticators.
 pub trait Acceptor: Send + Sync {

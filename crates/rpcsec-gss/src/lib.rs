@@ -62,5 +62,5 @@ pub use context::{ContextHandle, EstablishedContext, HANDLE_LEN, ServerContext};
 pub use contexts::{ContextLimits, Contexts, Gone};
 pub use envelope::{Envelope, Wrap, long_wraps, wrap_many};
 pub use init::{Accept, Acceptor, InitCall, Kept};
-pub use window::{WINDOW_LEN, Window};
-pub use wire::{Credential, CredentialError, GssSeq, InitResult, Procedure, Service, TOKEN_LEN_MAX, decode_init_args};
+pub use window::Window;
+pub use wire::{Credential, CredentialError, GssSeq, InitResult, Procedure, Service, decode_init_args};

@@ -4,7 +4,7 @@ use crate::GssSeq;
 
 /// Length of the window. A client with 64 slots on 16 connections has 1,024 calls in flight, and a
 /// small window loses calls: libraries with 32 or 128 drop some percent under load.
-pub const WINDOW_LEN: u32 = 2048;
+pub(crate) const WINDOW_LEN: u32 = 2048;
 
 const WORDS: usize = WINDOW_LEN as usize / 64;
 

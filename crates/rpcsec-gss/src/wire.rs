@@ -140,7 +140,7 @@ impl<'a> Credential<'a> {
 }
 
 /// Longest accepted token: an AP-REQ with authorization data of a user in hundreds of groups.
-pub const TOKEN_LEN_MAX: usize = 64 * 1024;
+pub(crate) const TOKEN_LEN_MAX: usize = 64 * 1024;
 
 /// Decodes the arguments of context creation (RFC 2203, section 5.2.2, `rpc_gss_init_arg`).
 pub fn decode_init_args(args: &[u8]) -> Result<&[u8], Error> {
@@ -167,7 +167,7 @@ pub struct InitResult {
 
 impl InitResult {
     /// The context is complete (RFC 2203, appendix A).
-    pub const COMPLETE: u32 = 0;
+    pub(crate) const COMPLETE: u32 = 0;
     /// Another exchange is needed (RFC 2203, appendix A).
     pub const CONTINUE_NEEDED: u32 = 1;
     /// `GSS_S_FAILURE` (RFC 2203, appendix A).

@@ -12,7 +12,7 @@ use crate::directory::PageRef;
 pub const SYMLINK_LEN_MAX: usize = 4095;
 
 /// Mask of the permission, set-id and sticky bits.
-pub const MODE_MASK: u16 = 0o7777;
+pub(crate) const MODE_MASK: u16 = 0o7777;
 
 /// Seconds since 1970 (negative before), and nanoseconds after that second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]

@@ -105,7 +105,7 @@ impl FileCache {
 
     /// The cache of this process: a quarter of its descriptors (the rest is for open files and
     /// connections), at most 65,536, because each pins an inode in the kernel.
-    pub fn of_process() -> Self {
+    pub(crate) fn of_process() -> Self {
         static OF_PROCESS: OnceLock<FileCache> = OnceLock::new();
         OF_PROCESS.get_or_init(|| FileCache::new(count_default())).clone()
     }

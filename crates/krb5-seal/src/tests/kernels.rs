@@ -7,6 +7,7 @@ use super::bytes;
 use crate::digest::{Digest, Sha1, Sha256, Sha384};
 use crate::kernels::{CbcItem, HashItem, Kernels, STITCHED_MAX, Segment, Stitched};
 use crate::keys::AesKey;
+use crate::mic::verify_many_with;
 use crate::*;
 
 /// Lengths around block edges, and beyond a step.

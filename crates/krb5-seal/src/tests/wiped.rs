@@ -13,6 +13,7 @@ use super::bytes;
 use crate::derive::{Purpose, derive};
 use crate::digest::{Digest, HmacKey, HmacPads};
 use crate::kernels::Kernels;
+use crate::mic::verify_many_with;
 use crate::*;
 
 /// Kernels of the child that holds contexts.

@@ -27,7 +27,7 @@ pub enum Principal {
 
 impl Principal {
     /// Whether both are the same user, whatever the groups are.
-    pub fn same_user(&self, other: &Principal) -> bool {
+    pub(crate) fn same_user(&self, other: &Principal) -> bool {
         match (self, other) {
             (Principal::Sys { uid: a, .. }, Principal::Sys { uid: b, .. }) => a == b,
             (a, b) => a == b,

@@ -134,7 +134,7 @@ impl Compound {
     }
 
     /// The same, with separate patience for disks and for the name service.
-    pub fn run_with_patience(&mut self, server: &Server, patience: Patience, names: Patience) -> Progress {
+    pub(crate) fn run_with_patience(&mut self, server: &Server, patience: Patience, names: Patience) -> Progress {
         self.run_by(names, |compound, body, out| compound.run_operations(server, patience, body, out))
     }
 

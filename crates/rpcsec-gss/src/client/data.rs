@@ -7,8 +7,9 @@ use vouch_oncrpc::{Flavor, OpaqueAuth};
 use vouch_xdr::{Writer, pad_len};
 
 use super::CallWrap;
+use crate::window::WINDOW_LEN;
 use crate::wire::{LENGTH_LEN, integrity_body, privacy_body};
-use crate::{ContextHandle, Credential, EstablishedContext, GssSeq, Procedure, ServerContext, Service, WINDOW_LEN};
+use crate::{ContextHandle, Credential, EstablishedContext, GssSeq, Procedure, ServerContext, Service};
 
 /// A complete context from the mechanism.
 #[derive(Clone)]

@@ -3,6 +3,7 @@
 use vouch_krb5_seal::Enctype;
 
 use super::world::*;
+use crate::window::WINDOW_LEN;
 use crate::*;
 
 #[test]

@@ -261,7 +261,7 @@ impl FileSystem for MemoryFs {
             }
         };
         let open = MemoryOpen::begin(&self.inner, &mut state, file, access, caller)?;
-        let change = DirectoryChange { before, after: state.change_of(number), atomic: state.atomic };
+        let change = DirectoryChange { before, after: state.change_of(number), atomic: true };
         let (id, attributes) = self.find(&state, file)?;
         Ok(Created { id, attributes, open, new: found.is_none(), directory: change })
     }

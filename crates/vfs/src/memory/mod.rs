@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::{Error, FileId, Patience, Time};
+use crate::{Error, FileId, Patience};
 use state::State;
 
 /// Kind of call, for choosing faults.
@@ -160,19 +160,9 @@ impl MemoryFs {
         self.inner.state.lock().slow_sync = slow;
     }
 
-    /// Whether directory changes are reported as atomic.
-    pub fn set_atomic(&self, atomic: bool) {
-        self.inner.state.lock().atomic = atomic;
-    }
-
     /// Makes every other call without patience block, by a sequence from `seed`; 0 ends it.
     pub fn set_random_blocking(&self, seed: u64) {
         self.inner.random_blocking.store(seed, Ordering::Relaxed);
-    }
-
-    /// Sets the clock.
-    pub fn set_time(&self, now: Time) {
-        self.inner.state.lock().now = now;
     }
 
     /// Number of open files.

@@ -17,7 +17,7 @@ impl State {
     pub(super) fn changing<T>(&mut self, directory: u64, change: impl FnOnce(&mut Self) -> Result<T>) -> Result<(T, DirectoryChange)> {
         let before = self.change_of(directory);
         let made = change(self)?;
-        Ok((made, DirectoryChange { before, after: self.change_of(directory), atomic: self.atomic }))
+        Ok((made, DirectoryChange { before, after: self.change_of(directory), atomic: true }))
     }
 
     /// Adds a new inode under a free name.

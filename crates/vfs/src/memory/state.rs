@@ -106,7 +106,6 @@ pub(super) struct State {
     pub(super) used: u64,
     pub(super) read_only: bool,
     pub(super) slow_sync: bool,
-    pub(super) atomic: bool,
     next_number: u64,
     last_change: u64,
 }
@@ -120,7 +119,6 @@ impl State {
             used: 0,
             read_only: false,
             slow_sync: false,
-            atomic: true,
             next_number: ROOT,
             last_change: 0,
         };
