@@ -17,7 +17,7 @@ pub use latency_at_rate::{LatencyAtRate, LatencyFigure};
 /// A run, complete or interrupted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// [`SCHEMA`].
+    /// `vouch-bench`.
     pub schema: String,
     /// [`VERSION`].
     pub version: u32,

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A median with its 95% confidence interval. With fewer than [`SURE`] values, the interval is
+/// A median with its 95% confidence interval. With fewer than six values, the interval is
 /// their range.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Interval {

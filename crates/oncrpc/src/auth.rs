@@ -56,13 +56,13 @@ impl<'a> OpaqueAuth<'a> {
 pub struct AuthSys {
     /// Arbitrary number of the caller's machine.
     pub stamp: u32,
-    /// Name of the caller's machine, any bytes, at most [`AUTH_SYS_NAME_LEN_MAX`].
+    /// Name of the caller's machine, any bytes, at most 255.
     pub machine_name: Vec<u8>,
     /// Effective user id.
     pub uid: u32,
     /// Effective group id.
     pub gid: u32,
-    /// Supplementary group ids, at most [`AUTH_SYS_GIDS_MAX`].
+    /// Supplementary group ids, at most 16.
     pub gids: Vec<u32>,
 }
 

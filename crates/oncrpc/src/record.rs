@@ -183,7 +183,7 @@ impl RecordReader {
 /// The header of a record of `len` bytes in a single fragment.
 ///
 /// # Panics
-/// If `len` is over [`FRAGMENT_LEN_MAX`]; senders limit their records well below.
+/// If `len` is over 2^31 − 1; senders limit their records well below.
 pub fn record_mark(len: usize) -> [u8; RECORD_MARK_LEN] {
     let len = u32::try_from(len).ok().filter(|&len| len <= FRAGMENT_LEN_MAX);
     (len.expect("records are limited well below 2 GiB by their senders") | LAST).to_be_bytes()
@@ -201,7 +201,7 @@ pub fn begin_record(w: &mut Writer) -> usize {
 /// elsewhere).
 ///
 /// # Panics
-/// If the record is over [`FRAGMENT_LEN_MAX`], or if `start` isn't from [`begin_record`] on the
+/// If the record is over 2^31 − 1, or if `start` isn't from [`begin_record`] on the
 /// same bytes.
 pub fn end_record(bytes: &mut [u8], start: usize, extra_len: usize) {
     let len = bytes.len() - start - RECORD_MARK_LEN + extra_len;

@@ -40,7 +40,7 @@ pub enum FileType {
 /// Metadata and content of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inode {
-    /// Permission, set-id and sticky bits, within [`MODE_MASK`].
+    /// Permission, set-id and sticky bits, within `07777`.
     pub mode: u16,
     /// Owner's user id.
     pub uid: u32,

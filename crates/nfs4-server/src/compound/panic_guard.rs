@@ -13,7 +13,7 @@ use crate::state::OwnerReply;
 use crate::{Effect, Server, compound::sequence};
 
 impl Compound {
-    /// Like [`Compound::run_with_patience`], but a panic ends the call with SERVERFAULT.
+    /// Runs the call; a panic ends the call with SERVERFAULT.
     pub fn run_catching_panics(&mut self, server: &Server, patience: Patience, names: Patience) -> Progress {
         self.run_by(names, |compound, body, out| {
             // Locks are released during unwinding, and `answer_fault` completes the call.

@@ -1,7 +1,7 @@
 //! A complete file system in memory for tests: real rights, hard links, ACLs, holes, and injected
 //! faults.
 //!
-//! Deterministic: a logical clock moves only by changes and [`MemoryFs::set_time`]. Never returns a
+//! Deterministic: a logical clock moves only by changes. Never returns a
 //! [`FileSpan`](crate::FileSpan). One lock, not built for speed.
 
 mod acl;
