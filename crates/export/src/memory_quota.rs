@@ -215,8 +215,8 @@ mod tests {
     #[test]
     fn greedy_address_waits_and_others_do_not() {
         let reliefs = Arc::new(Counter::default());
-        let told = reliefs.clone();
-        let quotas = Quotas::with_calls_max(100, move || told.add(1));
+        let counter = reliefs.clone();
+        let quotas = Quotas::with_calls_max(100, move || counter.add(1));
         let (greedy, other) = (quotas.of(address(1)), quotas.of(address(2)));
         let mut taken = 0;
         while greedy.calls.has_room(1) {

@@ -49,7 +49,7 @@ impl Audit {
             };
             let (others, none) = (self.names.others(ended.export, Some(ended.file), &path, rules, operation), Others::default());
             let Some((key, by)) = select(rules, &record, &others, &none) else { return };
-            let detail = [why(ended.why), &by.told(&path, true)].join("; ");
+            let detail = [why(ended.why), &by.detail(&path, true)].join("; ");
             self.trail.record(&Record { key, detail: detail.trim_end_matches("; ").as_bytes(), ..record });
         });
     }

@@ -1,5 +1,5 @@
 //! Paths of files for audit records. Stores each file's directory and name, so a renamed directory
-//! moves all files below it. The file system is asked once about a file without a known name.
+//! moves all files below it. A file without a known name costs one call to the file system.
 
 mod moved_paths;
 mod name_changes;
@@ -421,7 +421,7 @@ impl Names {
                     at = parent;
                 }
                 None => {
-                    match self.asked(export, &at) {
+                    match self.path_from_file_system(export, &at) {
                         Some(above) => path = above.to_vec(),
                         None if parts.is_empty() => return Arc::default(),
                         None => path.extend_from_slice(b"/..."),
@@ -443,7 +443,7 @@ impl Names {
     }
 
     /// Path from the file system, cached.
-    fn asked(&self, export: &Export, file: &Node) -> Option<Arc<[u8]>> {
+    fn path_from_file_system(&self, export: &Export, file: &Node) -> Option<Arc<[u8]>> {
         if let Some(known) = self.told.get(file)
             && self.stamps.is_good(&known)
         {

@@ -32,7 +32,7 @@ impl Audit {
         let operation = u16::try_from(seen.op).unwrap_or(u16::MAX);
         let refused = match (operation, seen.status) {
             (PUTFH, BADHANDLE) => Some((Refusal::Handle, "a filehandle that was never given out".to_owned())),
-            (_, WRONGSEC) => Some((Refusal::Flavour, self.asked_for(operation, seen))),
+            (_, WRONGSEC) => Some((Refusal::Flavour, self.operation_and_name(operation, seen))),
             _ => None,
         };
         if let Some((why, detail)) = refused {
@@ -44,13 +44,13 @@ impl Audit {
         self.rules.with(|rules| self.record(operation, seen, details, rules));
         self.save_moved_paths();
         if seen.status == 0 && MOVES.contains(&operation) {
-            // MovedPaths paths must be durable before the reply.
+            // Moved paths must be durable before the reply.
             self.names.moved.wait();
         }
     }
 
     /// Operation and name of a call that was refused for its flavour.
-    fn asked_for(&self, operation: u16, seen: &Observation<'_>) -> String {
+    fn operation_and_name(&self, operation: u16, seen: &Observation<'_>) -> String {
         let name = seen.details.as_ref().and_then(|details| details.arguments.name).map(String::from_utf8_lossy);
         let operation = operations::name(operation);
         name.map_or_else(|| operation.to_owned(), |name| format!("{operation} {name:?}"))
@@ -237,7 +237,7 @@ fn detail(record: &Record<'_>, about: &Details<'_>, by: MatchedName<'_>, is_name
         Stage::Ended => "ended in the background",
         Stage::Stopped => "stopped in the background before its end",
     });
-    say(&by.told(record.path, is_named));
+    say(&by.detail(record.path, is_named));
     if !record.export.is_empty() {
         if record.path.is_empty() && !matches!(by, MatchedName::Link(_)) {
             say("its path is not known");
@@ -251,7 +251,7 @@ fn detail(record: &Record<'_>, about: &Details<'_>, by: MatchedName<'_>, is_name
 impl MatchedName<'_> {
     /// Detail text. `used`: path of the operation, which a matching link replaces if the call had
     /// no name.
-    pub(super) fn told(self, used: &[u8], is_named: bool) -> String {
+    pub(super) fn detail(self, used: &[u8], is_named: bool) -> String {
         let quoted = |path: &[u8]| format!("{:?}", String::from_utf8_lossy(path));
         match self {
             MatchedName::Path => String::new(),

@@ -61,14 +61,14 @@ impl ClientRules {
     /// name service that has not answered leaves the rule undecided.
     fn find(&self, peer: SocketAddr, certain: bool) -> Result<Option<&Arc<ClientAccess>>, Undecided> {
         let address = peer.ip().to_canonical();
-        let told = |fits: Option<bool>| fits.filter(|_| !certain || self.hosts.has_answer(address));
+        let if_answered = |fits: Option<bool>| fits.filter(|_| !certain || self.hosts.has_answer(address));
         for (who, access) in &self.rules {
             let fits = match who {
                 MachineName::Host(host) => Some(self.hosts.has_address(host, address)),
                 MachineName::Network(network, len) => Some(in_network(address, *network, *len)),
-                MachineName::Netgroup(group) => told(self.hosts.is_in_netgroup(group, address))
+                MachineName::Netgroup(group) => if_answered(self.hosts.is_in_netgroup(group, address))
                     .filter(|&is| is || !certain || !self.hosts.is_membership_uncertain(group, address)),
-                MachineName::Pattern(pattern) => told(self.hosts.name_matches(address, |name| fits(pattern, name))),
+                MachineName::Pattern(pattern) => if_answered(self.hosts.name_matches(address, |name| fits(pattern, name))),
                 MachineName::Everyone => Some(true),
             };
             if fits.ok_or(Undecided)? {

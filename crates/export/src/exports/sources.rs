@@ -51,13 +51,13 @@ pub enum SourceError {
     #[error("{0}")]
     Lines(String),
     /// Two exports conflict.
-    #[error("{}; {}", printable(.0.to_string().as_bytes()), cure_together(.0))]
-    Together(#[from] ExportsError),
+    #[error("{}; {}", printable(.0.to_string().as_bytes()), conflict_remedy(.0))]
+    Conflict(#[from] ExportsError),
     /// The path in the pseudo file system is not absolute.
     #[error("--pseudo {0}: not an absolute path; write / or /export")]
     Pseudo(String),
     /// A directory or tree cannot be opened.
-    #[error("{what}: {source}{}", cure(source))]
+    #[error("{what}: {source}{}", open_remedy(source))]
     Open {
         /// Directory or tree.
         what: String,
@@ -70,16 +70,16 @@ pub enum SourceError {
 }
 
 /// Advice for conflicting exports.
-fn cure_together(error: &ExportsError) -> &'static str {
+fn conflict_remedy(error: &ExportsError) -> &'static str {
     match error {
-        ExportsError::SameId(..) => "give each a different fsid=, for example fsid=7",
+        ExportsError::SameId(..) => "give each a different fsid=",
         ExportsError::SamePath(..) => "remove one of them, or remove fsid=root",
         ExportsError::BadPath(_) => "export it under a path whose names have at most 255 bytes",
     }
 }
 
 /// Advice for a source that cannot be opened.
-fn cure(error: &io::Error) -> &'static str {
+fn open_remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound => "; create it, or correct the path",
         io::ErrorKind::NotADirectory => "; export its directory",
@@ -166,7 +166,7 @@ impl Sources {
                 for (number, file) in files.iter().enumerate() {
                     let text = fs::read(file).map_err(|source| SourceError::File { path: file.clone(), source })?;
                     let parsed =
-                        syntax::parse(&text).map_err(|errors| SourceError::Lines(told(&format!("{}: ", file.display()), &errors)))?;
+                        syntax::parse(&text).map_err(|errors| SourceError::Lines(one_line(&format!("{}: ", file.display()), &errors)))?;
                     warnings.extend(parsed.warnings.iter().map(|warning| format!("{}: {warning}", file.display())));
                     for mut entry in parsed.entries {
                         entry.clients.iter_mut().for_each(|client| client.at.file = number);
@@ -178,16 +178,18 @@ impl Sources {
                 }
                 let place = |at: At| format!("{}: line {}", files[at.file].display(), at.line);
                 for (entry, _) in &entries {
-                    warnings
-                        .extend(duplicates(entry).map(|duplicate| duplicate.told(&printable(entry.source.to_string().as_bytes()), place)));
+                    warnings.extend(
+                        duplicates(entry).map(|duplicate| duplicate.warning(&printable(entry.source.to_string().as_bytes()), place)),
+                    );
                 }
             }
             ExportList::One { source, pseudo, options } => {
                 if !pseudo.starts_with('/') {
                     return Err(SourceError::Pseudo(pseudo.clone()));
                 }
-                let (options, said) = syntax::parse_options(options).map_err(|errors| SourceError::Lines(told("--options: ", &errors)))?;
-                warnings.extend(said.into_iter().map(|Warning { text, .. }| format!("--options: {text}")));
+                let (options, issues) =
+                    syntax::parse_options(options).map_err(|errors| SourceError::Lines(one_line("--options: ", &errors)))?;
+                warnings.extend(issues.into_iter().map(|Warning { text, .. }| format!("--options: {text}")));
                 let source = match source.strip_prefix(b"tree:") {
                     Some(tree) => Source::Tree(tree.to_vec()),
                     None => {
@@ -302,14 +304,14 @@ impl Sources {
 /// Warnings about exports below other exports.
 pub(crate) fn exports_without_directory(engine: &vouch_nfs4_server::Server) -> Vec<String> {
     let shown = |source: &str| printable(source.as_bytes());
-    let told = |(source, upper): &(Arc<str>, Arc<str>)| {
+    let warning = |(source, upper): &(Arc<str>, Arc<str>)| {
         format!(
             "{} is below {}, which has no directory of that name; clients reach it through an empty pseudo directory",
             shown(source),
             shown(upper)
         )
     };
-    engine.exports_without_directory().iter().map(told).collect()
+    engine.exports_without_directory().iter().map(warning).collect()
 }
 
 /// Options of the whole export, from all its clients.
@@ -327,7 +329,7 @@ fn first(entry: &Entry) -> Options {
 }
 
 /// All errors in one line, up to a limit.
-fn told(prefix: &str, errors: &[LineError]) -> String {
+fn one_line(prefix: &str, errors: &[LineError]) -> String {
     let shown: Vec<String> = errors.iter().take(FAULTS_SHOWN_MAX).map(ToString::to_string).collect();
     let rest = errors.len().saturating_sub(FAULTS_SHOWN_MAX);
     let more = if rest > 0 { format!(" | and {rest} more") } else { String::new() };

@@ -57,7 +57,7 @@ impl PrincipalRules<'_> {
         let anonymous = || Caller::new(squash.anonymous_uid, squash.anonymous_gid, []);
         let name: String = match self.map.account(principal) {
             Some(Account::Squash) => return Ok(Some(anonymous())),
-            Some(Account::Refuse) => return Ok(told(request, NoAccount::Refused)),
+            Some(Account::Refuse) => return Ok(log_refusal(request, NoAccount::Refused)),
             Some(Account::User(name)) => name.to_string(),
             mapped => match self.idmap.local(principal) {
                 Some(name) => name.to_owned(),
@@ -97,13 +97,13 @@ impl PrincipalRules<'_> {
     fn unknown(&self, request: AccountRequest<'_>, why: NoAccount<'_>, anonymous: impl Fn() -> Caller) -> Option<Caller> {
         match self.unknown {
             UnknownPrincipal::Squash => Some(anonymous()),
-            UnknownPrincipal::Refuse => told(request, why),
+            UnknownPrincipal::Refuse => log_refusal(request, why),
         }
     }
 }
 
 /// Logs why a principal is refused, once for the lifetime of the cached answer.
-fn told(AccountRequest { principal, client }: AccountRequest<'_>, why: NoAccount<'_>) -> Option<Caller> {
+fn log_refusal(AccountRequest { principal, client }: AccountRequest<'_>, why: NoAccount<'_>) -> Option<Caller> {
     match why {
         NoAccount::Refused => tracing::warn!(principal, %client, "refused by the principal map; remove its !refuse line to allow it"),
         NoAccount::NoName => tracing::warn!(

@@ -1,4 +1,4 @@
-//! Runs an open server until it is told to stop.
+//! Runs an open server until a request to stop.
 
 use std::io;
 use std::sync::Arc;

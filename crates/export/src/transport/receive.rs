@@ -242,16 +242,16 @@ impl Input {
             // No record was cut off, so this is the only reference.
             match bytes.try_into_mut() {
                 Ok(buffer) => self.hold(buffer, end, buffers),
-                Err(bytes) => self.keep(&bytes[..end]),
+                Err(bytes) => self.keep_copy(&bytes[..end]),
             }
             return;
         }
-        self.keep(&bytes[at..end]);
+        self.keep_copy(&bytes[at..end]);
         buffers.give_back(bytes);
     }
 
     /// Keeps a copy.
-    fn keep(&mut self, bytes: &[u8]) {
+    fn keep_copy(&mut self, bytes: &[u8]) {
         self.charge.set(bytes.len() + self.joined.len());
         if !bytes.is_empty() {
             self.held = Held::Copy(bytes.into());
@@ -263,7 +263,7 @@ impl Input {
             self.held = Held::Buffer { buffer, len };
             return;
         }
-        self.keep(&buffer[..len]);
+        self.keep_copy(&buffer[..len]);
         if buffers.spare.len() < buffers.spare_max {
             buffers.spare.push(buffer);
         }

@@ -49,7 +49,7 @@ impl SpareReplies {
     }
 
     /// Keeps a buffer, unless there are enough.
-    pub(crate) fn keep(&mut self, mut bytes: Vec<u8>) {
+    pub(crate) fn give_back(&mut self, mut bytes: Vec<u8>) {
         let (list, max) = match bytes.capacity() {
             len if len <= SPARE_REPLY_LEN_MAX => (&mut self.short, SPARE_REPLIES_MAX),
             len if len <= SPARE_LONG_REPLY_LEN_MAX => (&mut self.long, SPARE_LONG_REPLIES_MAX),
@@ -137,7 +137,7 @@ impl WorkerScratch {
         let mut sealed = unsealed.drain(..).peekable();
         while let Some((connection, first)) = sealed.next() {
             let same = std::iter::from_fn(|| sealed.next_if(|(other, _)| Arc::ptr_eq(other, &connection)).map(|(_, outgoing)| outgoing));
-            connection.send(std::iter::once(first).chain(same), |bytes| self.spare.keep(bytes));
+            connection.send(std::iter::once(first).chain(same), |bytes| self.spare.give_back(bytes));
         }
         drop(sealed);
         self.unsealed = unsealed;
@@ -150,7 +150,7 @@ impl WorkerScratch {
         }
         self.ready_len = 0;
         let mut ready = std::mem::take(&mut self.ready);
-        connection.send(ready.drain(..), |bytes| self.spare.keep(bytes));
+        connection.send(ready.drain(..), |bytes| self.spare.give_back(bytes));
         self.ready = ready;
     }
 }

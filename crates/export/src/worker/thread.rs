@@ -65,7 +65,7 @@ impl Worker {
                     peer.readable |= event.is_readable() || closed;
                     if event.is_writable() {
                         let scratch = &mut self.scratch;
-                        peer.connection.writable(|bytes| scratch.spare.keep(bytes));
+                        peer.connection.writable(|bytes| scratch.spare.give_back(bytes));
                     }
                     self.turn(token);
                 }

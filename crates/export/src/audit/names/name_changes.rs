@@ -88,7 +88,7 @@ impl Names {
             match self.links.get(&at) {
                 _ if at == root => return true,
                 Some((parent, _)) => at = parent,
-                None => return self.asked(export, &at).is_some(),
+                None => return self.path_from_file_system(export, &at).is_some(),
             }
         }
         false

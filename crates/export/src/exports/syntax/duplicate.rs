@@ -9,7 +9,7 @@ pub(crate) struct Duplicate<'a> {
     first: &'a Client,
     again: &'a Client,
     /// Flavours of the later entry that do not apply.
-    passed_over: Vec<Flavour>,
+    ignored_flavours: Vec<Flavour>,
     /// Whether these are all its flavours.
     whole: bool,
 }
@@ -18,10 +18,10 @@ pub(crate) fn duplicates(entry: &Entry) -> impl Iterator<Item = Duplicate<'_>> {
     entry.clients.iter().enumerate().filter_map(|(number, again)| {
         let before = entry.clients[..number].iter().filter(|known| known.machine == again.machine);
         let known: Vec<Flavour> = before.clone().flat_map(flavours).collect();
-        let (passed_over, new): (Vec<Flavour>, Vec<Flavour>) = flavours(again).partition(|flavour| known.contains(flavour));
-        let named_before = |first: &&Client| flavours(first).any(|flavour| passed_over.contains(&flavour));
+        let (ignored_flavours, new): (Vec<Flavour>, Vec<Flavour>) = flavours(again).partition(|flavour| known.contains(flavour));
+        let named_before = |first: &&Client| flavours(first).any(|flavour| ignored_flavours.contains(&flavour));
         let first = before.clone().find(named_before)?;
-        Some(Duplicate { first, again, whole: new.is_empty(), passed_over })
+        Some(Duplicate { first, again, whole: new.is_empty(), ignored_flavours })
     })
 }
 
@@ -42,9 +42,9 @@ fn name(flavour: Flavour) -> &'static str {
 
 impl Duplicate<'_> {
     /// Warning about the duplicate. `place` formats a position.
-    pub(crate) fn told(&self, source: &str, place: impl Fn(At) -> String) -> String {
+    pub(crate) fn warning(&self, source: &str, place: impl Fn(At) -> String) -> String {
         let (who, first) = (&self.again.machine, place(self.first.at));
-        let names: Vec<&str> = self.passed_over.iter().map(|&flavour| name(flavour)).collect();
+        let names: Vec<&str> = self.ignored_flavours.iter().map(|&flavour| name(flavour)).collect();
         let part = if self.whole { String::new() } else { format!(" for sec={}", names.join(":")) };
         format!("{}: {source} names {who} again; {first} applies{part}, this entry does not; remove one of them", place(self.again.at))
     }
@@ -54,21 +54,21 @@ impl Duplicate<'_> {
 mod tests {
     use super::super::parse::parse;
 
-    fn told(text: &str) -> Vec<String> {
+    fn warnings(text: &str) -> Vec<String> {
         let parsed = parse(text.as_bytes()).expect("it can be served");
         let place = |at: super::At| format!("line {}", at.line);
         parsed
             .entries
             .iter()
-            .flat_map(|entry| super::duplicates(entry).map(|duplicate| duplicate.told("/a", place)).collect::<Vec<_>>())
+            .flat_map(|entry| super::duplicates(entry).map(|duplicate| duplicate.warning("/a", place)).collect::<Vec<_>>())
             .collect()
     }
 
     #[test]
     fn warning_names_the_line_that_applies() {
-        let said = told("/a *.example.org(ro) 192.0.2.0/24(ro)\n/b *(ro)\n/a *.Example.org(rw)\n/a 192.0.2.9/24(rw) @g\n");
+        let texts = warnings("/a *.example.org(ro) 192.0.2.0/24(ro)\n/b *(ro)\n/a *.Example.org(rw)\n/a 192.0.2.9/24(rw) @g\n");
         assert_eq!(
-            said,
+            texts,
             [
                 "line 3: /a names *.example.org again; line 1 applies, this entry does not; remove one of them",
                 "line 4: /a names 192.0.2.0/24 again; line 1 applies, this entry does not; remove one of them",
@@ -78,8 +78,8 @@ mod tests {
 
     #[test]
     fn warns_only_about_repeated_flavours() {
-        assert!(told("/a gss/krb5(ro) gss/krb5p(rw)\n/a *(rw)\n").is_empty());
-        let said = told("/a *(sec=krb5,ro)\n/a *(sec=krb5:sys,rw)\n");
-        assert!(said[0].contains("line 1 applies for sec=krb5"), "{said:?}");
+        assert!(warnings("/a gss/krb5(ro) gss/krb5p(rw)\n/a *(rw)\n").is_empty());
+        let texts = warnings("/a *(sec=krb5,ro)\n/a *(sec=krb5:sys,rw)\n");
+        assert!(texts[0].contains("line 1 applies for sec=krb5"), "{texts:?}");
     }
 }

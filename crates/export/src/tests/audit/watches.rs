@@ -38,7 +38,7 @@ async fn look(client: &Client, path: &[u8]) {
 }
 
 /// Records after the first `since`: operation, paths, detail.
-fn told(directory: &Path, since: usize) -> Vec<(String, String)> {
+fn records_since(directory: &Path, since: usize) -> Vec<(String, String)> {
     records(directory).into_iter().skip(since).map(|(what, detail, _)| (what, detail)).collect()
 }
 
@@ -66,7 +66,7 @@ fn watch_follows_directory_and_its_parents_over_restart() {
     });
     let was = "was \"/data/a/secret/f\" before a rename";
     assert_eq!(
-        told(directory.path(), 0),
+        records_since(directory.path(), 0),
         pairs(&[
             ("CREATE /data/a/secret", "makes a directory"),
             ("OPEN /data/a/secret/f", ""),
@@ -86,7 +86,7 @@ fn watch_follows_directory_and_its_parents_over_restart() {
         look(client, b"/data/unknown/f").await;
     });
     assert_eq!(
-        told(directory.path(), 6),
+        records_since(directory.path(), 6),
         pairs(&[
             ("OPEN /data/b/secret/f", was),
             ("RENAME /data/b/secret /data/known", "was \"/data/a/secret\" before a rename"),
@@ -119,7 +119,7 @@ fn watched_file_is_recorded_under_other_names() {
     });
     let also = "also named \"/data/secret\"";
     assert_eq!(
-        told(directory.path(), 0),
+        records_since(directory.path(), 0),
         pairs(&[
             ("OPEN /data/secret", ""),
             ("LINK /data/secret /data/other", ""),
@@ -158,7 +158,7 @@ fn file_with_unknown_links_counts_as_watched() {
         look(client, b"/data/free").await;
     });
     assert_eq!(
-        told(directory.path(), 0),
+        records_since(directory.path(), 0),
         pairs(&[
             ("OPEN /data/free", "it may have another name, which is not known"),
             ("OPEN /data/d/secret", ""),
@@ -188,12 +188,12 @@ fn watch_stays_on_link_after_name_is_removed() {
         look(client, b"/data/z").await;
     });
     let was = "was \"/data/secret\" before a rename";
-    assert_eq!(told(directory.path(), 0), pairs(&[("OPEN /data/secret", ""), ("OPEN /data/y", was), ("OPEN /data/z", was)]));
+    assert_eq!(records_since(directory.path(), 0), pairs(&[("OPEN /data/secret", ""), ("OPEN /data/y", was), ("OPEN /data/z", was)]));
     serve(&config, &files, async |client, _| {
         look(client, b"/data/y").await;
         look(client, b"/data/z").await;
     });
-    assert_eq!(told(directory.path(), 3), pairs(&[("OPEN /data/z", was)]));
+    assert_eq!(records_since(directory.path(), 3), pairs(&[("OPEN /data/z", was)]));
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn rename_between_hard_links_moves_nothing() {
         look(client, b"/data/x").await;
     });
     let was = "was \"/data/secret\" before a rename";
-    assert_eq!(told(directory.path(), 0), pairs(&[("OPEN /data/secret", ""), ("OPEN /data/x", was)]));
+    assert_eq!(records_since(directory.path(), 0), pairs(&[("OPEN /data/secret", ""), ("OPEN /data/x", was)]));
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn watch_follows_rename_before_it_is_durable() {
     });
     drop(server);
     let was = "was \"/data/a/secret/f\" before a rename";
-    let mut found = told(directory.path(), 1);
+    let mut found = records_since(directory.path(), 1);
     // The rename is reported late, so its record may follow that of the open.
     found.sort();
     assert_eq!(
@@ -296,7 +296,7 @@ fn open_record_names_file_for_every_claim() {
         }
     });
     drop(server);
-    assert_eq!(told(directory.path(), 0), pairs(&[("OPEN /data/secret", ""); 8]));
+    assert_eq!(records_since(directory.path(), 0), pairs(&[("OPEN /data/secret", ""); 8]));
 }
 
 #[test]
@@ -346,6 +346,6 @@ fn read_is_audited_under_path_at_time_of_read() {
         two.close().await.unwrap();
     });
     drop(server);
-    let found = told(directory.path(), 0);
+    let found = records_since(directory.path(), 0);
     assert!(found.contains(&("READ /data/secret/f".to_owned(), String::new())), "{found:?}");
 }

@@ -8,7 +8,7 @@ fn read(list: &str) -> (Options, Vec<OptionIssue>) {
     (options, issues)
 }
 
-fn told(options: &Options) -> String {
+fn access_of(options: &Options) -> String {
     let one =
         |access: &FlavourAccess| format!("{:?}:{},{:?}", access.flavour, if access.read_only { "ro" } else { "rw" }, access.squash.who);
     options.access().iter().map(one).collect::<Vec<_>>().join(" ")
@@ -20,7 +20,7 @@ fn defaults_match_the_manual() {
     assert!(issues.is_empty());
     assert!(options.read_only && options.sync && options.secure && !options.cross_mounts);
     assert_eq!(options.squash, Squash { who: SquashWho::Root, anonymous_uid: 65_534, anonymous_gid: 65_534 });
-    assert_eq!(told(&options), "Sys:ro,Root");
+    assert_eq!(access_of(&options), "Sys:ro,Root");
 }
 
 // As in nfs-utils: options about root do not override all_squash.
@@ -28,7 +28,7 @@ fn defaults_match_the_manual() {
 fn all_squash_wins_over_root_options() {
     for list in ["all_squash,no_root_squash", "no_root_squash,all_squash", "all_squash,root_squash", "all_squash,sec=sys,no_root_squash"] {
         let (options, issues) = read(list);
-        assert!(issues.is_empty() && told(&options).ends_with(",All"), "{list}: {}", told(&options));
+        assert!(issues.is_empty() && access_of(&options).ends_with(",All"), "{list}: {}", access_of(&options));
     }
     assert_eq!(read("all_squash,no_root_squash,no_all_squash").0.squash.who, SquashWho::Root);
     assert_eq!(read("no_root_squash,no_all_squash").0.squash.who, SquashWho::Nobody);
@@ -41,7 +41,7 @@ fn applies_options() {
     assert_eq!(issues, []);
     assert!(!options.read_only && !options.secure && options.cross_mounts);
     assert_eq!(options.squash, Squash { who: SquashWho::All, anonymous_uid: 0xffff_fffe, anonymous_gid: 100 });
-    assert_eq!(told(&options), "Krb5p:rw,All Krb5i:rw,All Sys:rw,All");
+    assert_eq!(access_of(&options), "Krb5p:rw,All Krb5i:rw,All Sys:rw,All");
     assert_eq!((options.fsid, options.mount_point), (Some(Fsid::Number(7)), Some(b"/m".to_vec())));
 }
 
@@ -155,7 +155,7 @@ fn rights_after_sec_apply_to_its_flavours() {
     let access = |list: &str| {
         let (options, issues) = read(list);
         assert_eq!(issues, [], "{list}");
-        told(&options)
+        access_of(&options)
     };
     // exports(5), Kerberos: "sec=sys,rw,sec=krb5..." of the manual.
     assert_eq!(access("sec=krb5p,rw,sec=sys,ro"), "Krb5p:rw,Root Sys:ro,Root");
@@ -170,7 +170,7 @@ fn rights_after_sec_apply_to_its_flavours() {
 fn rights_before_sec_apply_to_all_and_warn_of_exportfs() {
     for (list, access) in [("sec=krb5p,rw,sec=sys", "Krb5p:rw,Root Sys:ro,Root"), ("rw,sec=sys,ro,sec=krb5", "Sys:ro,Root Krb5:rw,Root")] {
         let (options, _) = read(list);
-        assert_eq!(told(&options), access);
+        assert_eq!(access_of(&options), access);
         assert!(matches!(options.differences(), Some(OptionIssue::Warning(_))), "{list}");
     }
     for list in ["sec=krb5p,rw,sec=sys,ro", "rw,sec=krb5p:sys", "sec=sys:krb5,rw", ""] {
@@ -183,7 +183,7 @@ fn client_options_override_line_defaults() {
     let (mut options, mut issues) = read("sec=krb5p,ro");
     options.take("rw,sec=sys", &mut issues);
     // Options before the client's own sec= apply to all flavours.
-    assert_eq!((told(&options), issues), ("Krb5p:rw,Root Sys:rw,Root".to_owned(), vec![]));
+    assert_eq!((access_of(&options), issues), ("Krb5p:rw,Root Sys:rw,Root".to_owned(), vec![]));
 }
 
 proptest::proptest! {
