@@ -26,7 +26,6 @@ use vouch_xdr::{Reader, Writer, Xdr as _};
 const PEERS: usize = 3;
 const HEAD_LEN: usize = 28;
 
-/// Values that a peer has received, for use in its next calls.
 #[derive(Clone, Copy, Default)]
 struct Given {
     client: ClientId,

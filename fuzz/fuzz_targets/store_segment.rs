@@ -44,7 +44,6 @@ fuzz_target!(|input: &[u8]| {
     let _ = Database::verify(&DIR, None);
 });
 
-/// Writes a manifest with one pack, which does not exist, and the segment.
 fn write_manifest(count: u64) {
     let mut w = Writer::new();
     w.opaque_fixed(&[1; 32]);

@@ -5,8 +5,6 @@ use vouch_nfs4::op::{Args, CreateHow, OpenHow};
 use vouch_nfs4::{Attributes, CompoundHead, Fattr, Name};
 use vouch_xdr::{Reader, Writer};
 
-/// Decodes operations one after another; `minor` chooses the minor version from a number in the
-/// input.
 pub fn check(input: &[u8], minor: impl Fn(u32) -> u32) {
     let mut r = Reader::new(input);
     let Ok(head) = CompoundHead::decode(&mut r) else { return };
@@ -25,7 +23,6 @@ pub fn check(input: &[u8], minor: impl Fn(u32) -> u32) {
     }
 }
 
-/// Runs the server's further checks of names and attributes.
 fn judge(args: &Args<'_>) {
     let attrs = |fattr: &Fattr<'_>| {
         let _ = fattr.settings(Attributes::KNOWN);

@@ -11,14 +11,12 @@ pub type Hash = [u8; 32];
 /// at the next seal.
 pub(crate) const TAG_LEN: usize = 8;
 
-/// The chain value after all frames so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chain(pub Hash);
 
 impl Chain {
     pub(crate) const START: Chain = Chain([0; 32]);
 
-    /// Returns the chain value after a frame with this leaf hash.
     #[must_use]
     pub(crate) fn extend(self, leaf: &Hash) -> Chain {
         Chain(self.steps(leaf).hash())
@@ -60,8 +58,7 @@ fn leaf_parts(frame: &[u8]) -> [&[u8]; 2] {
     [&[0], frame]
 }
 
-/// Hashes the concatenation of `parts`. Short input skips the buffer of [`Sha256`], which would
-/// take a third of the time.
+/// Short input skips the buffer of [`Sha256`], which would take a third of the time.
 pub(crate) fn hash_parts<const BLOCKS: usize, const PARTS: usize>(parts: [&[u8]; PARTS]) -> Hash {
     match BlockHasher::<BLOCKS>::of(parts) {
         Some(steps) => steps.hash(),

@@ -46,7 +46,6 @@ pub struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// Returns the leaf hash for the chain and the Merkle tree.
     pub(crate) fn leaf_hash(&self) -> Hash {
         leaf_hash(self.hashed)
     }
@@ -92,7 +91,6 @@ pub(crate) fn head(kind: Kind, body_len: usize) -> [u8; HEAD_LEN] {
     ((kind as u32) << 24 | body_len as u32).to_le_bytes()
 }
 
-/// Appends a frame, advances the chain and returns the leaf hash.
 pub(crate) fn append(out: &mut Vec<u8>, kind: Kind, body: &[u8], chain: &mut Chain) -> Hash {
     let start = out.len();
     out.extend_from_slice(&head(kind, body.len()));

@@ -113,8 +113,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Iterates over names and values. A group separator precedes auditd's own fields. The content of
-/// `msg='…'`, which programs write, is parsed as well.
+/// The content of `msg='…'`, which programs write, is parsed as well.
 fn fields(mut rest: &[u8]) -> impl Iterator<Item = (&[u8], Value<'_>)> {
     std::iter::from_fn(move || {
         loop {

@@ -8,8 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::operations::{self, errno, number};
 use crate::record::{Act, Class, Record, Refusal};
 
-/// Appends a record and a newline. `boot` is the boot id of the machine that wrote the record, if
-/// known.
+/// Appends a record and a newline.
 pub fn write(record: &Record<'_>, boot: Option<[u8; 16]>, out: &mut String) {
     let _ = writeln!(out, "{}", value(record, boot));
 }
@@ -144,7 +143,6 @@ fn action(record: &Record<'_>) -> String {
     }
 }
 
-/// Returns ECS event.category and event.type.
 fn categories(record: &Record<'_>) -> (&'static str, &'static str) {
     match record.class {
         Class::Refusal => ("authentication", "denied"),
@@ -207,8 +205,7 @@ mod tests {
             (&json!("00010203-0405-0607-0809-0a0b0c0d0e0f"), &json!(0))
         );
         assert_eq!(boot_text(Some([0; 16])), None);
-        // An ACCESS that grants nothing counts as refused although its status is OK. One that
-        // grants something does not.
+        // An ACCESS that grants nothing counts as refused although its status is OK.
         let access =
             |granted| Record { operation: number::ACCESS, result: 0, requested: Some(0x1f), granted: Some(granted), ..record.clone() };
         let denied = value(&access(0), None);

@@ -45,7 +45,6 @@ impl Frontier {
 pub(crate) struct LeafInsertion<'t> {
     tree: &'t mut Frontier,
     node: Hash,
-    /// Number of complete subtrees that are still to be joined with the new node.
     joins_left: u32,
     join: Option<BlockHasher<2>>,
 }

@@ -77,7 +77,6 @@ const ALL: [(u16, &str); 73] = [
     (75, "REMOVEXATTR"),
 ];
 
-/// Constants for the operation numbers that Vouch uses.
 #[allow(missing_docs)]
 pub mod number {
     pub const ACCESS: u16 = 3;
@@ -163,7 +162,6 @@ pub fn single(number: u16) -> Set {
     if number < 128 { 1 << number } else { 0 }
 }
 
-/// Returns the set of all operations on files.
 pub(crate) fn file_operations() -> Set {
     FILE_OPERATIONS.iter().fold(0, |set, number| set | single(*number))
 }
@@ -282,12 +280,10 @@ pub fn errno(status: u32) -> i32 {
     }
 }
 
-/// Returns the errno with this name.
 pub(crate) fn errno_of_name(name: &str) -> Option<i32> {
     ERRNOS.iter().find(|(_, known)| *known == name).map(|(number, _)| *number)
 }
 
-/// Iterates over all results of operations: 0 or a negative errno, possibly repeated.
 pub(crate) fn possible_results() -> impl Iterator<Item = i64> {
     (0..100).chain(10_001..10_100).map(|status| -i64::from(errno(status)))
 }

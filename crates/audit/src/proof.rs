@@ -66,7 +66,7 @@ impl Proof {
         out
     }
 
-    /// Decodes a proof. Only the form is checked; see [`Proof::check`].
+    /// Decodes a proof.
     pub fn decode(bytes: &[u8]) -> Result<Proof, ProofError> {
         let (head, rest) = bytes.strip_prefix(PROOF_MAGIC).and_then(|rest| rest.split_at_checked(16)).ok_or(ProofError::Malformed)?;
         let mut r = FieldReader(head);

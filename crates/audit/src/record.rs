@@ -16,7 +16,7 @@ pub enum Class {
     /// An operation on a file. `operation` is its NFSv4 number (RFC 7862, section 15).
     #[default]
     Operation = 1,
-    /// A call that was refused before it became an operation. `operation` is a [`Refusal`].
+    /// A call that was refused before it became an operation.
     Refusal = 2,
     /// An action of an administrator or of the service itself. `operation` is an [`Act`].
     Administrative = 3,
@@ -381,7 +381,6 @@ const VARINT_LEN_MAX: usize = 10;
 const ADDRESS_LEN_MAX: usize = 16;
 
 struct FieldEncoder<'o> {
-    /// Large enough for all fields.
     out: &'o mut [u8],
     len: usize,
     presence: u32,

@@ -24,9 +24,7 @@ pub struct Rules {
     rules: Vec<Rule>,
     index: Index,
     has_path_rules: bool,
-    /// Directories of `dir=` fields in `always` rules.
     directories: HashSet<Box<[u8]>>,
-    /// All directories above a path of an `always` rule.
     parent_directories: HashSet<Box<[u8]>>,
     recorded: Set,
 }
@@ -142,9 +140,8 @@ impl Rules {
         self.recorded & single(operation) != 0
     }
 
-    /// Returns the key (possibly empty) to record an operation with, or `None` to skip it. The
-    /// first matching rule decides. The cost is a few index lookups, or O(path rules) if the path
-    /// is unknown.
+    /// Returns the key (possibly empty) to record an operation with, or `None` to skip it. The cost
+    /// is a few index lookups, or O(path rules) if the path is unknown.
     ///
     /// An unknown or incomplete path (`/srv/.../name`) matches each `always` rule that it may
     /// belong to, and no `never` rule.

@@ -13,7 +13,7 @@ pub struct Seal {
     pub trail: [u8; 16],
     /// The segment that contains the seal.
     pub segment: u64,
-    /// Number of seals before this one. Each epoch has its own key.
+    /// Number of seals before this one.
     pub epoch: u64,
     /// Sequence number of the next record.
     pub next_seq: u64,
@@ -81,8 +81,8 @@ impl Seal {
         })
     }
 
-    /// Returns whether the signature is valid for [`Seal::public`]. The caller decides whether to
-    /// trust that key. The check is strict, so that a signature has only one valid form.
+    /// The caller decides whether to trust that key. The check is strict, so that a signature has
+    /// only one valid form.
     pub(crate) fn is_signed(&self) -> bool {
         let signature = ed25519_dalek::Signature::from_bytes(&self.signature);
         VerifyingKey::from_bytes(&self.public).is_ok_and(|key| key.verify_strict(&self.signed(), &signature).is_ok())

@@ -13,8 +13,7 @@ const INFORMATIONAL: u32 = 6;
 /// Longest HOSTNAME (RFC 5424, section 6).
 const HOST_LEN_MAX: usize = 255;
 
-/// Formats a record as a syslog message. `boot` is the boot id of the writer, if known, and `host`
-/// is this machine's name.
+/// Formats a record as a syslog message.
 pub fn message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) -> String {
     with_value(record, &json::value(record, boot), host)
 }

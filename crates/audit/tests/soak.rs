@@ -62,8 +62,6 @@ fn resident() -> u64 {
     text.split_ascii_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).expect("a number") * rustix::param::page_size() as u64
 }
 
-/// Searches for one user's records until stopped, and checks that they are complete and in order
-/// per connection.
 fn search_until_stopped(directory: &Path, stop: &AtomicBool) -> u64 {
     let query = Query { principal: vec![b"user31@EXAMPLE.ORG".to_vec()], ..Query::default() };
     let mut searches = 0;
@@ -106,7 +104,6 @@ fn eight_hours_of_load_keep_memory_flat_and_trail_complete() {
     let disk: Arc<dyn Disk> = Arc::new(SystemDisk);
     let rotation = Rotation { len_max: 4 << 20, seal_ns_max: SECOND, ..Rotation::default() };
     let log = Log::open(disk.clone(), directory.path(), Options { rotation, ..Options::default() }, now_ns()).expect("the trail opens").0;
-    // About 24 MiB, plus what is younger than two seconds.
     let retention = Retention { age_ns_max: None, len_max: Some(24 << 20), age_ns_min: 2 * SECOND };
     let options = WriterOptions { policy: Policy::Block, ring_len: 1 << 20, retention, ..WriterOptions::default() };
     let trail = Trail::start(log, disk, options, || panic!("unexpected halt")).expect("threads start");

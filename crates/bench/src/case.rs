@@ -8,65 +8,41 @@ use serde::{Deserialize, Serialize};
 pub enum Case {
     /// Copy whole files to the subject: create, write, make durable, close.
     Put(Copy),
-    /// Copy the files back, and compare every byte.
     Get(Copy),
-    /// Reads and writes of one size in one large file.
     Load(Load),
-    /// Metadata operations as git makes them.
     Metadata {
-        /// Calls in flight.
         depth: u32,
-        /// Time limit.
         seconds: f64,
     },
-    /// GETATTR of one file, again and again.
     Getattr {
-        /// Calls in flight.
         depth: u32,
-        /// Time limit.
         seconds: f64,
     },
-    /// Reads of existing files.
     Read(Read),
-    /// Compile a small C project and run the program. Only the sources are on the subject.
     Compile {
-        /// Source files.
         parts: u32,
-        /// Compilers that run at once.
         jobs: u32,
     },
-    /// Replay the recorded calls of a compile from many clients at once.
     Replay {
-        /// Clients, each with its own connection.
         clients: u32,
-        /// Time limit.
         seconds: f64,
     },
     /// File operations under the kernel's audit.
     Audit {
-        /// The kind of work.
         work: AuditWork,
-        /// Number of files.
         files: u64,
     },
-    /// Create, append to and remove small files on an export.
     Changes {
-        /// Number of files.
         files: u64,
-        /// Calls in flight.
         depth: u32,
     },
-    /// Open a connection for one small file. Its path has `depth` components.
     Connect {
-        /// Components of the path.
         depth: u32,
-        /// Time limit.
         seconds: f64,
     },
 }
 
 impl Case {
-    /// The parameters, for the report.
     pub(crate) fn parameters(&self) -> String {
         use crate::workload::{block, size};
         let time = |seconds: f64| format!("{seconds} s each");
@@ -90,13 +66,9 @@ impl Case {
 /// Files of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Copy {
-    /// Number of files.
     pub files: u64,
-    /// Bytes of each file.
     pub len: u64,
-    /// Content of the files.
     pub content: Content,
-    /// Small files copied at once.
     pub streams: u32,
     /// Blocks of a large file in flight.
     pub depth: u32,
@@ -105,13 +77,9 @@ pub struct Copy {
 /// Files that are read whole, or one large file that is read by the block.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Read {
-    /// Number of files.
     pub files: u64,
-    /// Bytes of each file.
     pub len: u64,
-    /// Bytes of a read.
     pub block: u32,
-    /// Content of the files.
     pub content: Content,
     /// Order of the blocks. A random read makes as many calls as a sequential one.
     pub order: Order,
@@ -121,29 +89,21 @@ pub struct Read {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Content {
-    /// Zeros.
     Zeros,
-    /// Noise that identifies its file and page.
     Random,
 }
 
 /// Reads and writes in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Load {
-    /// Order of the blocks.
     pub order: Order,
-    /// Bytes of a call.
     pub block: u32,
-    /// Reads, percent of all calls.
     pub read_percent: u8,
-    /// Maximum calls in flight.
     pub depth: u32,
     /// Calls a second that are due, also when the server is slower (open loop). Without a rate,
     /// each reply starts the next call (closed loop).
     pub rate: Option<f64>,
-    /// Time limit.
     pub seconds: f64,
-    /// Bytes of the file.
     pub file_len: u64,
 }
 
@@ -151,21 +111,16 @@ pub struct Load {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AuditWork {
-    /// Create, append to and remove many files.
     Files,
-    /// Change modes, owners and names.
     SystemCalls,
-    /// Both, with computation in between.
     Hybrid,
     /// Ranks of an MPI program create and remove files in step.
     Mpi,
 }
 
 impl AuditWork {
-    /// All kinds.
     pub const ALL: [Self; 4] = [Self::Files, Self::SystemCalls, Self::Hybrid, Self::Mpi];
 
-    /// Name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Files => "files",
@@ -175,7 +130,6 @@ impl AuditWork {
         }
     }
 
-    /// The kind with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|work| work.name() == name)
     }
@@ -187,7 +141,6 @@ impl AuditWork {
 pub enum Order {
     /// Each block after the previous one.
     Sequential,
-    /// Random.
     Random,
 }
 
@@ -195,9 +148,7 @@ pub enum Order {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
-    /// Bytes of file data a second. More is better.
     BytesPerSecond,
-    /// Operations a second. More is better.
     OperationsPerSecond,
     /// Seconds for the whole case. Less is better.
     Seconds,
@@ -239,7 +190,6 @@ impl Case {
         }
     }
 
-    /// Maximum calls in flight.
     pub const fn depth(&self) -> u32 {
         match self {
             Self::Put(copy) | Self::Get(copy) => {

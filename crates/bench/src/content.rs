@@ -3,7 +3,6 @@
 
 use crate::case::Content;
 
-/// Bytes of a page.
 pub const PAGE_LEN: usize = 4096;
 
 #[derive(Debug, Clone)]
@@ -30,7 +29,6 @@ impl Pages {
         }
     }
 
-    /// Like [`Pages::fill`], for pages that were written `generation(page)` times.
     pub(crate) fn fill_version(&self, file: u64, offset: u64, bytes: &mut [u8], generation: &dyn Fn(u64) -> u32) {
         for (chunk, page) in bytes.chunks_mut(PAGE_LEN).zip(offset / PAGE_LEN as u64..) {
             let generation = generation(page);

@@ -14,9 +14,7 @@ use crate::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServerCpu {
-    /// A process of this machine, with its children.
     Process(u32),
-    /// A control group of this machine, by its directory.
     Cgroup(PathBuf),
     /// URL of a Prometheus page with `process_cpu_seconds_total`.
     Metrics(String),
@@ -54,7 +52,6 @@ impl ServerCpu {
         }
     }
 
-    /// Whether the server runs on this machine.
     pub fn is_local(&self) -> bool {
         match self {
             Self::Process(_) | Self::Cgroup(_) => true,
@@ -122,12 +119,10 @@ fn is_kernel_thread(stat: &str, name: &str) -> bool {
     named.is_some_and(|(comm, rest)| comm == name && rest.split_whitespace().nth(1) == Some("2"))
 }
 
-/// CPU seconds of this process, all threads.
 pub(crate) fn own_s() -> f64 {
     seconds_of(rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime))
 }
 
-/// CPU seconds of the calling thread.
 pub(crate) fn thread_s() -> f64 {
     seconds_of(rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime))
 }
@@ -205,7 +200,6 @@ fn metrics_s(url: &str) -> Result<f64, Error> {
     value.ok_or_else(|| Error::NotFound(format!("{url}: no process_cpu_seconds_total")))
 }
 
-/// Whether this machine has the address: it can be bound.
 pub fn is_local(address: IpAddr) -> bool {
     address.is_loopback() || std::net::UdpSocket::bind((address, 0)).is_ok()
 }
@@ -224,7 +218,6 @@ mod tests {
         assert!(!of("36 (kauditd) S 1 36 36 0 -1 4194304 0"));
         assert!(!of("36 (x) S 2 (kauditd) S 2 0"));
         assert!(!of(""));
-        // No thread has this name.
         assert_eq!(kernel_thread("no such thread"), None);
     }
 
@@ -255,7 +248,6 @@ mod tests {
         }
         assert!(state != 0);
         let (own, process) = (own_s() - own, process() - before);
-        // Other tests use CPU time of this process.
         assert!(process >= own * 0.5 - 0.05, "{process} of {own}");
     }
 

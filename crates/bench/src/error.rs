@@ -6,61 +6,38 @@ use std::path::Path;
 /// An error that ends a measurement.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The request makes no sense here.
     #[error("{0}")]
     Input(String),
-    /// The target does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// The working directory is not empty.
     #[error("{0} is not empty")]
     NotEmpty(String),
-    /// The peer does not answer.
     #[error("{0}")]
     Unreachable(String),
-    /// The peer refused, or its authentication failed.
     #[error("{0}")]
     Refused(String),
-    /// The data read is not the data written.
     #[error("{0}: the data read is not the data written")]
     Corrupt(String),
-    /// An error of the operating system.
     #[error("{what}: {source}")]
-    Io {
-        /// What failed.
-        what: String,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// A program that the run started failed.
+    Io { what: String, source: io::Error },
     #[error("{0}")]
     Program(String),
-    /// An NFS call failed.
     #[error("{what}: {source}")]
-    Nfs {
-        /// What failed.
-        what: String,
-        /// The client's error.
-        source: vouch_nfs4_client::Error,
-    },
-    /// The user requested a stop.
+    Nfs { what: String, source: vouch_nfs4_client::Error },
     #[error("interrupted")]
     Interrupted,
 }
 
 impl Error {
-    /// Adds a path to a system error.
     pub fn file(path: &Path) -> impl FnOnce(io::Error) -> Self {
         Self::io(path.display().to_string())
     }
 
-    /// Adds a description to a system error.
     pub fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }
     }
 
-    /// A hint that helps the user, where one is known.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::NotEmpty(_) => Some("name an empty directory, or use --not-empty, which leaves existing files untouched"),
@@ -69,12 +46,10 @@ impl Error {
         }
     }
 
-    /// The error and its hint, on one line.
     pub fn with_hint(&self) -> String {
         self.hint().map_or_else(|| self.to_string(), |hint| format!("{self}; {hint}"))
     }
 
-    /// Classifies the error of an NFS call.
     pub fn nfs(what: impl Into<String>) -> impl FnOnce(vouch_nfs4_client::Error) -> Self {
         let what = what.into();
         move |source| match source {
@@ -85,7 +60,6 @@ impl Error {
     }
 }
 
-/// Hint for a call that the server refused.
 fn of_call(error: &vouch_nfs4_client::Error) -> Option<&'static str> {
     use vouch_nfs4::Status;
     use vouch_nfs4::op::Op;

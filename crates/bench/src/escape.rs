@@ -1,12 +1,10 @@
 //! Escaping of untrusted text for a terminal: text of a record, a server or an agent may move the
 //! cursor or reverse the direction of a line.
 
-/// Escapes control characters, including line ends, as `\xNN`.
 pub(crate) fn word(text: &str) -> String {
     shown(text, |_| false)
 }
 
-/// Like [`word`], but keeps line ends.
 pub(crate) fn lines(text: &str) -> String {
     shown(text, |c| c == '\n')
 }
@@ -28,7 +26,6 @@ fn is_bidi_control(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Escapes every string of a JSON value.
 pub(crate) fn record(value: &mut serde_json::Value) {
     match value {
         serde_json::Value::String(text) => *text = word(text),

@@ -8,7 +8,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct Latency(Histogram<u64>);
 
 impl Latency {
-    /// An empty histogram.
     pub fn new() -> Self {
         let mut histogram = Histogram::new(3).expect("three digits are valid");
         histogram.auto(true);
@@ -38,7 +37,6 @@ impl Latency {
         Self(histogram)
     }
 
-    /// Number of calls.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
@@ -53,7 +51,6 @@ impl Latency {
         if self.0.is_empty() { f64::NAN } else { self.0.mean() / 1e3 }
     }
 
-    /// Maximum, microseconds.
     pub(crate) fn max_us(&self) -> f64 {
         self.0.max() as f64 / 1e3
     }
@@ -75,7 +72,6 @@ impl PartialEq for Latency {
     }
 }
 
-/// Serialized as pairs of latency and count.
 impl Serialize for Latency {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.pairs().serialize(serializer)

@@ -5,6 +5,8 @@
 //! case on all subjects in turn, round by round, and returns a [`Run`]. Reports are made from the
 //! `Run` alone. This crate parses no command line and prints nothing.
 
+#![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
+
 pub mod agent;
 pub mod case;
 pub mod content;

@@ -9,31 +9,21 @@ use serde::{Deserialize, Serialize};
 /// Hardware and software that figures depend on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 pub struct Machine {
-    /// CPU model.
     pub cpu: String,
-    /// Hardware threads.
     pub cores: usize,
-    /// CPU features for cryptography.
     pub crypto: Vec<String>,
     /// CPU frequency governor, where the kernel reports one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub governor: Option<String>,
-    /// Memory, bytes.
     pub memory: u64,
-    /// Kernel release.
     pub kernel: String,
-    /// Distribution.
     pub system: String,
-    /// Load averages at the start of the run.
     pub load: String,
-    /// Network interfaces that are up, with MTU and speed.
     pub network: Vec<String>,
-    /// Versions of the programs involved.
     pub versions: Vec<String>,
 }
 
 impl Machine {
-    /// The machine this program runs on.
     pub fn here() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let cpuinfo = read("/proc/cpuinfo");
@@ -62,7 +52,6 @@ impl Machine {
         }
     }
 
-    /// Adds the version of a program: the first line of its output.
     pub fn with_version(&mut self, program: &str, option: &str) {
         let Ok(output) = Command::new(program).arg(option).output() else { return };
         let printed = [output.stdout, output.stderr].concat();
@@ -72,7 +61,6 @@ impl Machine {
         }
     }
 
-    /// One line.
     pub fn brief(&self) -> String {
         format!(
             "{} × {}, {}, Linux {}",
@@ -84,7 +72,6 @@ impl Machine {
     }
 }
 
-/// Mount of a directory: source, type and options.
 pub(crate) fn mount_of(directory: &std::path::Path) -> Option<String> {
     let whole = directory.canonicalize().ok()?;
     let table = fs::read_to_string("/proc/self/mounts").ok()?;
@@ -96,7 +83,6 @@ pub(crate) fn mount_of(directory: &std::path::Path) -> Option<String> {
     found.max_by_key(|(len, _)| *len).map(|(_, text)| text)
 }
 
-/// Local address from which a server is reached.
 pub fn route_to(address: SocketAddr) -> Option<String> {
     let socket = std::net::UdpSocket::bind(if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).ok()?;
     socket.connect(address).ok()?;

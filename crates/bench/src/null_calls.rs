@@ -14,7 +14,6 @@ use crate::{Error, cpu};
 /// Result of a run of NULL calls.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct NullCallRate {
-    /// Calls.
     pub calls: u64,
     /// Wall-clock time.
     pub seconds: f64,
@@ -23,7 +22,6 @@ pub struct NullCallRate {
 }
 
 impl NullCallRate {
-    /// Calls a second of one core's CPU time.
     pub fn calls_a_core(&self) -> f64 {
         self.calls as f64 / self.thread_s
     }

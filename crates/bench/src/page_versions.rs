@@ -14,9 +14,7 @@ pub(crate) struct PageVersions(Vec<AtomicU32>);
 /// A block that a call works on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Block {
-    /// First page.
     page: u64,
-    /// Number of pages.
     pages: u64,
     /// Whether the block is locked.
     locked: bool,
@@ -114,7 +112,6 @@ const fn pages_of(block_len: u64) -> u64 {
 
 /// A call works on the block that starts with this page.
 const LOCKED: u32 = 1 << 31;
-/// A write to the page had no answer.
 const UNANSWERED: u32 = 1 << 30;
 /// The number of writes. It cannot reach the flags in one run.
 const COUNT: u32 = UNANSWERED - 1;
@@ -133,11 +130,9 @@ mod tests {
         assert!(written.holds(&pages, 5, block, &bytes));
         let before = bytes.clone();
         written.fill(&pages, 5, block, &mut bytes);
-        // The write is not acknowledged yet.
         assert!(!written.holds(&pages, 5, block, &bytes));
         written.acknowledge(block);
         assert!(written.holds(&pages, 5, block, &bytes) && !written.holds(&pages, 5, block, &before));
-        // One page of two was lost.
         bytes[..PAGE_LEN].copy_from_slice(&before[..PAGE_LEN]);
         assert!(!written.holds(&pages, 5, block, &bytes));
         written.mark_unanswered(block);

@@ -17,35 +17,23 @@ pub use latency_at_rate::{LatencyAtRate, LatencyFigure};
 /// A run, complete or interrupted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// `vouch-bench`.
     pub schema: String,
-    /// [`VERSION`].
     pub version: u32,
-    /// Command line.
     pub command: String,
     /// Start, RFC 3339.
     pub began: String,
-    /// Duration.
     pub seconds: f64,
-    /// Whether the run was quick.
     pub quick: bool,
-    /// Whether the user stopped the run.
     pub interrupted: bool,
-    /// Whether a subject was lost or a case failed.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub incomplete: bool,
-    /// The machine that ran the client.
     pub machine: Machine,
-    /// Other nodes that took part, by name.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub nodes: Vec<(String, Machine)>,
     /// The subjects. The first is the baseline.
     pub subjects: Vec<SubjectInfo>,
-    /// Results by case.
     pub results: Vec<CaseResult>,
-    /// What was not measured, with the reason.
     pub left_out: Vec<String>,
-    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
@@ -54,63 +42,44 @@ pub struct Run {
 pub struct CaseResult {
     /// The subcommand: `transfer`, `iops`.
     pub workload: String,
-    /// Group of cases that share a table and a plot.
     pub panel: String,
-    /// Name within the panel.
     pub name: String,
-    /// Position on the panel's axis.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub x: Option<f64>,
-    /// What is reported.
     pub metric: Metric,
-    /// Label of the baseline.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub baseline: String,
-    /// The case, if it is one of [`Case`].
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub case: Option<Case>,
-    /// Results by subject.
     pub subjects: Vec<SubjectResult>,
 }
 
 /// One case on one subject.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SubjectResult {
-    /// Label of the subject.
     pub label: String,
-    /// Measurements by round, without histograms.
     pub samples: Vec<Sample>,
-    /// The reported value.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub figure: Option<Interval>,
     /// Speed relative to the baseline, from pairs of the same round. Above 1 is faster. None
     /// without a baseline.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ratio: Option<Interval>,
-    /// Latencies of all rounds.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub calls: Option<Calls>,
-    /// Latency intervals of an open-loop load.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub latency: Option<LatencyAtRate>,
-    /// Client CPU seconds an operation.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub client_cpu_s: Option<f64>,
-    /// Server CPU seconds an operation.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub server_cpu_s: Option<f64>,
-    /// Bytes an operation.
     pub operation_len: f64,
-    /// Operations of all rounds.
     pub operations: u64,
-    /// Bytes of all rounds.
     pub bytes: u64,
-    /// Errors of all rounds.
     pub errors: u64,
     /// How far a write has come when it counts as done, if it is not on stable storage.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub stored: Option<String>,
-    /// Whether the load generator was the limit.
     #[serde(default)]
     pub client_is_limit: bool,
 }
@@ -118,30 +87,21 @@ pub struct SubjectResult {
 /// Latencies of calls, microseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Calls {
-    /// Median.
     pub p50_us: f64,
-    /// 99th percentile.
     pub p99_us: f64,
-    /// 99.9th percentile.
     pub p999_us: f64,
-    /// Mean.
     pub mean_us: f64,
-    /// Maximum.
     pub max_us: f64,
-    /// All latencies.
     pub histogram: Latency,
 }
 
 /// A subject below this share of the due rate is past the knee of its curve.
 const KNEE: f64 = 0.95;
 
-/// Name of the schema.
 pub(crate) const SCHEMA: &str = "vouch-bench";
-/// Version of the schema.
 pub const VERSION: u32 = 1;
 
 impl Run {
-    /// Starts a record.
     pub fn begin(command: String, quick: bool) -> Self {
         Self {
             schema: SCHEMA.into(),
@@ -202,7 +162,6 @@ impl Run {
         Ok(run)
     }
 
-    /// The record as JSON.
     pub fn to_json(&self) -> String {
         let mut text = serde_json::to_string(self).expect("numbers and text serialize");
         text.push('\n');
@@ -233,7 +192,6 @@ impl Run {
         self.notes.extend(other.notes);
     }
 
-    /// Prefixes each note with the parts of the run that it applies to.
     #[must_use]
     pub fn with_named_notes(mut self) -> Self {
         let workloads = self.results.iter().map(|result| &result.workload[..]).fold(Vec::new(), |mut all, workload| {
@@ -258,12 +216,10 @@ impl Run {
         labels.chain(results).filter(|label| **label == from).for_each(|label| to.clone_into(label));
     }
 
-    /// Label of the first subject.
     pub fn baseline(&self) -> &str {
         self.subjects.first().map_or("", |about| &about.label)
     }
 
-    /// Baselines of these results, without duplicates.
     pub(crate) fn baselines<'a>(&'a self, results: impl IntoIterator<Item = &'a CaseResult>) -> Vec<&'a str> {
         results.into_iter().map(|result| result.baseline(self)).fold(Vec::new(), |mut all, label| {
             if !all.contains(&label) {
@@ -287,13 +243,11 @@ impl Run {
 }
 
 impl CaseResult {
-    /// A result without subjects.
     pub fn new(workload: impl Into<String>, panel: impl Into<String>, name: impl Into<String>, metric: Metric) -> Self {
         let (workload, panel, name) = (workload.into(), panel.into(), name.into());
         Self { workload, panel, name, x: None, metric, baseline: String::new(), case: None, subjects: Vec::new() }
     }
 
-    /// Label of the baseline.
     pub fn baseline<'a>(&'a self, run: &'a Run) -> &'a str {
         if self.baseline.is_empty() { run.baseline() } else { &self.baseline }
     }
@@ -322,7 +276,6 @@ impl CaseResult {
         })
     }
 
-    /// Result of a subject.
     pub fn of(&self, label: &str) -> Option<&SubjectResult> {
         self.subjects.iter().find(|subject| subject.label == label)
     }
@@ -354,7 +307,6 @@ impl SubjectResult {
         self.samples.iter().map(|sample| sample.unanswered).sum()
     }
 
-    /// Calls in flight, where the server allowed fewer than wanted.
     pub fn in_flight(&self) -> Option<u32> {
         self.samples.iter().filter_map(|sample| sample.depth).min()
     }
@@ -364,7 +316,6 @@ impl SubjectResult {
         self.samples.iter().map(|sample| sample.unsent).sum()
     }
 
-    /// Medians of other figures, by name.
     pub fn others(&self) -> Vec<(&str, f64)> {
         let mut names: Vec<&str> = Vec::new();
         for (name, _) in self.samples.iter().flat_map(|sample| &sample.others) {

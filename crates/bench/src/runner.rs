@@ -13,9 +13,7 @@ use crate::{Case, Error, Sample, StopFlag, Subject};
 /// Number of rounds and precision.
 #[derive(Debug, Clone, Copy)]
 pub struct Rounds {
-    /// Minimum.
     pub min: usize,
-    /// Maximum.
     pub max: usize,
     /// A case ends early when half of each subject's interval is at most this share of its median.
     /// An open-loop case uses the median latency.
@@ -25,12 +23,9 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// A full run.
     pub const FULL: Self = Self { min: crate::statistics::SURE, max: 10, spread_max: 0.02, warm_up: true };
-    /// A quick run.
     pub const QUICK: Self = Self { min: 3, max: 3, spread_max: 0.05, warm_up: true };
 
-    /// Whether the interval of one subject is narrow enough.
     pub(crate) fn are_precise(&self, samples: &[Sample], metric: Metric, case: Option<&Case>) -> bool {
         let of_a_step = matches!(case, Some(Case::Load(load)) if load.rate.is_some());
         let figure = |sample: &Sample| match Quantiles::of(&sample.latency).filter(|_| of_a_step) {
@@ -53,53 +48,39 @@ pub trait ProgressSink: Send {
 pub struct Runner {
     /// The subjects. The first is the baseline.
     pub subjects: Vec<Box<dyn Subject>>,
-    /// Number of rounds.
     pub rounds: Rounds,
-    /// Set to end the run early.
     pub stop: StopFlag,
-    /// The results so far.
     pub run: Run,
     progress: Box<dyn ProgressSink>,
     started: Instant,
     done_s: f64,
     total_s: f64,
-    /// Labels of unreachable subjects.
     failed: Vec<String>,
-    /// Share of the machine that other processes used, by measurement.
     elsewhere: Vec<f64>,
 }
 
 /// A case and its place in the report.
 #[derive(Debug, Clone)]
 pub struct PlannedCase {
-    /// Subcommand of `vouch bench`.
     pub workload: &'static str,
-    /// Panel of the report.
     pub panel: String,
-    /// Name within the panel.
     pub name: String,
-    /// Position on the panel's axis.
     pub x: Option<f64>,
-    /// The case.
     pub case: Case,
-    /// What is reported.
     pub metric: Metric,
 }
 
 impl PlannedCase {
-    /// A case with its own metric.
     pub fn new(workload: &'static str, panel: impl Into<String>, name: impl Into<String>, case: Case) -> Self {
         Self { workload, panel: panel.into(), name: name.into(), x: None, metric: case.metric(), case }
     }
 
-    /// Sets the position on the panel's axis.
     pub fn at(self, x: f64) -> Self {
         Self { x: Some(x), ..self }
     }
 }
 
 impl Runner {
-    /// Starts a run.
     pub fn new(run: Run, subjects: Vec<Box<dyn Subject>>, rounds: Rounds, progress: Box<dyn ProgressSink>, stop: StopFlag) -> Self {
         let run = Run { subjects: subjects.iter().map(|subject| subject.info()).collect(), ..run };
         let (failed, elsewhere) = (Vec::new(), Vec::new());
@@ -114,7 +95,6 @@ impl Runner {
         }
     }
 
-    /// Measures all cases.
     pub fn run_all(&mut self, plan: &[PlannedCase]) -> Result<(), Error> {
         self.expect(plan.iter().map(|planned| &planned.case));
         let mut panel = None;
@@ -129,7 +109,6 @@ impl Runner {
         if self.stop.is_set() { Err(Error::Interrupted) } else { Ok(()) }
     }
 
-    /// Measures one case on the subjects that are `wanted`. Its result is the last of the run.
     pub(crate) fn run_case(&mut self, planned: &PlannedCase, wanted: &mut dyn FnMut(&str) -> bool) -> Result<(), Error> {
         let labels: Vec<String> = self.subjects.iter().map(|subject| subject.info().label).collect();
         let mut samples: Vec<(String, Vec<Sample>)> = labels.iter().map(|label| (label.clone(), Vec::new())).collect();
@@ -147,7 +126,6 @@ impl Runner {
         self.rounds.max + usize::from(self.rounds.warm_up)
     }
 
-    /// Positions of the subjects that support a case.
     fn supporting(&mut self, planned: &PlannedCase, labels: &[String], wanted: &mut dyn FnMut(&str) -> bool) -> Vec<usize> {
         let mut able = Vec::new();
         for (at, label) in labels.iter().enumerate() {
@@ -230,7 +208,6 @@ impl Runner {
         }
     }
 
-    /// Reports progress of work that is not a case.
     pub(crate) fn show_progress(&mut self, part: f64, what: &str) {
         let elapsed = self.started.elapsed().as_secs_f64();
         self.progress.update(elapsed, if part > 0.0 { elapsed / part } else { elapsed + 60.0 }, what);
@@ -245,21 +222,18 @@ impl Runner {
         }
     }
 
-    /// Records what was not measured, once.
     pub(crate) fn skip(&mut self, why: String) {
         if !self.run.left_out.contains(&why) {
             self.run.left_out.push(why);
         }
     }
 
-    /// Ends the run: adds notes, and removes everything.
     pub fn finish(mut self, outcome: &Result<(), Error>) -> Run {
         self.sum_up(outcome);
         self.clean();
         self.run
     }
 
-    /// Adds the notes of a finished run.
     pub fn sum_up(&mut self, outcome: &Result<(), Error>) {
         self.run.interrupted = matches!(outcome, Err(Error::Interrupted));
         if let Err(error) = outcome
@@ -321,7 +295,6 @@ impl Runner {
     }
 }
 
-/// Notes about precision, limits and errors of the results.
 fn notes(run: &Run) -> Vec<String> {
     let all = || run.results.iter().flat_map(|result| result.subjects.iter().map(move |subject| (result, subject)));
     let (wide, intervals) = all().fold((0, 0), |(wide, count), (_, subject)| {
@@ -393,7 +366,6 @@ fn refused(subject: &SubjectResult) -> u64 {
     subject.errors - subject.unanswered().min(subject.errors)
 }
 
-/// Interval of checks for a stop request.
 const TICK: Duration = Duration::from_millis(50);
 /// Time limit for all cleanup after a stop request.
 const CLEANED_WITHIN: Duration = Duration::from_secs(15);

@@ -10,7 +10,6 @@ use crate::latency::Latency;
 pub struct Sample {
     /// Wall-clock time.
     pub seconds: f64,
-    /// Bytes of file data.
     pub bytes: u64,
     /// Operations, as the case defines them: blocks read, files copied.
     pub operations: u64,
@@ -28,23 +27,18 @@ pub struct Sample {
     /// CPU seconds of the server, where they can be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_cpu_s: Option<f64>,
-    /// Share of this machine's CPU time that neither client nor server used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub elsewhere: Option<f64>,
     /// Whether the client limited a server on the same machine: no CPU time was left, and the
     /// client used most of it.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub crowds: bool,
-    /// Calls in flight, where the server allowed fewer than wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
-    /// Samples of the nodes, by name, where several nodes took part.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub nodes: Vec<(String, Sample)>,
-    /// Other figures of the case, by name.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub others: Vec<(String, f64)>,
-    /// Quantiles, kept after the histogram is dropped.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub calls: Option<Quantiles>,
     /// Latencies of the calls. With an open loop they count from the time when a call was due.
@@ -55,13 +49,9 @@ pub struct Sample {
 /// Latencies of one measurement, microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Quantiles {
-    /// Median.
     pub p50_us: f64,
-    /// 99th percentile.
     pub p99_us: f64,
-    /// 99.9th percentile.
     pub p999_us: f64,
-    /// Mean.
     pub mean_us: f64,
 }
 
@@ -86,7 +76,6 @@ impl Metric {
 }
 
 impl Sample {
-    /// The value of this metric.
     pub fn figure(&self, metric: Metric) -> f64 {
         match metric {
             Metric::BytesPerSecond => self.bytes as f64 / self.seconds,
@@ -95,7 +84,6 @@ impl Sample {
         }
     }
 
-    /// Adds the sample of another node that measured at the same time.
     pub fn join(&mut self, node: String, other: Self) {
         self.seconds = self.seconds.max(other.seconds);
         self.bytes += other.bytes;

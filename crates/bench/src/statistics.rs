@@ -7,13 +7,9 @@ use serde::{Deserialize, Serialize};
 /// their range.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// The median of the sample.
     pub median: f64,
-    /// Lower end.
     pub low: f64,
-    /// Upper end.
     pub high: f64,
-    /// Number of values.
     #[serde(default)]
     pub values: usize,
 }
@@ -56,13 +52,11 @@ impl Interval {
         self.values >= SURE
     }
 
-    /// Half of the interval's width, as a share of the median.
     pub fn spread(&self) -> f64 {
         if self.median == 0.0 { 0.0 } else { (self.high - self.low) / 2.0 / self.median.abs() }
     }
 }
 
-/// The median. NaN without values.
 pub fn median(values: &[f64]) -> f64 {
     median_of(&mut values.to_vec())
 }
@@ -128,7 +122,6 @@ mod tests {
         {
             let covered = (0..trials)
                 .filter(|_| {
-                    // A skewed distribution with median ln 2.
                     let value = |state: &mut u64| -((draw(state, 1 << 30) as f64 + 1.0) / f64::from(1 << 30)).ln();
                     let values: Vec<f64> = (0..count).map(|_| value(&mut state)).collect();
                     let interval = Interval::of(&values).expect("there are values");

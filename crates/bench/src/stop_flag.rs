@@ -12,7 +12,6 @@ pub struct StopFlag {
 }
 
 impl StopFlag {
-    /// Requests the stop.
     pub fn set(&self) {
         self.requested.store(true, Ordering::Relaxed);
     }
@@ -22,13 +21,12 @@ impl StopFlag {
         !self.cleanup && self.must_hurry()
     }
 
-    /// The same flag for cleanup, which goes on after the request with short timeouts.
     #[must_use]
     pub(crate) fn for_cleanup(&self) -> Self {
         Self { requested: self.requested.clone(), cleanup: true }
     }
 
-    /// Whether a stop was requested, also for cleanup. Timeouts are short from then on.
+    /// Timeouts are short from then on.
     pub(crate) fn must_hurry(&self) -> bool {
         self.requested.load(Ordering::Relaxed)
     }

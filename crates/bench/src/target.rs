@@ -13,21 +13,15 @@ use crate::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sec {
-    /// AUTH_SYS.
     Sys,
-    /// Kerberos authentication only.
     Krb5,
-    /// Kerberos with integrity.
     Krb5i,
-    /// Kerberos with privacy.
     Krb5p,
 }
 
 impl Sec {
-    /// All flavours.
     pub const ALL: [Self; 4] = [Self::Sys, Self::Krb5, Self::Krb5i, Self::Krb5p];
 
-    /// The RPCSEC_GSS service. None for AUTH_SYS.
     pub const fn service(self) -> Option<Service> {
         match self {
             Self::Sys => None,
@@ -60,21 +54,16 @@ impl FromStr for Sec {
 /// A directory of an NFS server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NfsTarget {
-    /// Host name or address.
     pub host: String,
-    /// TCP port.
     pub port: u16,
-    /// Components of the path from the server's root.
     pub path: Vec<String>,
 }
 
 impl NfsTarget {
-    /// The first address of the host.
     pub fn address(&self) -> Result<SocketAddr, Error> {
         resolve(&self.host, self.port)
     }
 
-    /// The server's host-based service name for Kerberos.
     pub fn service(&self) -> String {
         let host = if self.host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback()) { "localhost" } else { &self.host };
         format!("nfs@{host}")
@@ -92,19 +81,13 @@ impl fmt::Display for NfsTarget {
 /// A value of `--target`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// An NFS server.
     Nfs(NfsTarget),
     /// A host for scp. None starts a private sshd on this machine.
     Scp(Option<String>),
-    /// A small file of a web server.
     Http {
-        /// Whether the scheme is `https`.
         tls: bool,
-        /// Host name or address.
         host: String,
-        /// TCP port.
         port: u16,
-        /// Path with its leading slash.
         path: String,
     },
 }
@@ -137,7 +120,6 @@ impl FromStr for Target {
     }
 }
 
-/// The first address of a host, IPv4 before IPv6.
 pub fn resolve(host: &str, port: u16) -> Result<SocketAddr, Error> {
     let found = (host, port).to_socket_addrs().map_err(|error| Error::NotFound(format!("{host}: {error}")))?;
     // Local servers listen on IPv4 more often than on IPv6.

@@ -9,6 +9,8 @@
 //! | [`audit_trail`] | the audit trail of a service: options, rules in force, administrative records |
 //! | [`printable`] | file names for terminals and logs |
 
+#![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
+
 pub mod audit_trail;
 pub mod listener;
 pub mod metrics_page;

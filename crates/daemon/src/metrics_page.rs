@@ -18,7 +18,6 @@ use tokio::task::AbortHandle;
 
 /// Source of the page. Called from the page's own thread.
 pub trait PageSource: Send + Sync + 'static {
-    /// Metrics in Prometheus text format.
     fn metrics(&self) -> String;
     /// Whether the service is healthy at this time (seconds since 1970), and details in JSON.
     fn health(&self, now_s: u64) -> (bool, String);
@@ -101,7 +100,6 @@ const REQUEST_LEN_MAX: usize = 8 * 1024;
 /// Most connections. The oldest makes room for a new one.
 const PAGE_CONNECTIONS_MAX: usize = 64;
 
-/// Time limit for a request and its answer.
 const PAGE_SECONDS_MAX: Duration = Duration::from_secs(10);
 
 /// Pause after accept failed for lack of descriptors or memory.

@@ -7,9 +7,7 @@ use std::net::{IpAddr, Ipv6Addr};
 /// A burst, and the interval at which it refills by one.
 #[derive(Clone, Copy, Debug)]
 pub struct Rate {
-    /// Size of the burst.
     pub count: u64,
-    /// Milliseconds until one more is allowed.
     pub each_ms: u64,
 }
 
@@ -29,7 +27,6 @@ struct Client {
     omitted: u64,
 }
 
-/// Token bucket: milliseconds of waiting used up at a time.
 #[derive(Clone, Copy, Default)]
 struct Bucket {
     used_ms: u64,
@@ -55,19 +52,15 @@ impl Bucket {
 /// Omitted messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OmittedMessages {
-    /// Total number.
     pub count: u64,
-    /// Clients with the most, at most eight.
     pub clients: Vec<(IpAddr, u64)>,
 }
 
 impl Throttle {
-    /// A limiter with a rate for each client and one for all.
     pub fn new(client: Rate, all: Rate) -> Self {
         Throttle { client, all, clients: HashMap::new(), bucket: Bucket::default(), omitted: 0 }
     }
 
-    /// A limiter for log lines.
     pub fn of_lines() -> Self {
         Throttle::new(LINES_CLIENT, LINES_ALL)
     }
@@ -122,11 +115,9 @@ fn network(client: IpAddr) -> IpAddr {
     }
 }
 
-/// Clients with their own entry.
 const CLIENTS_MAX: usize = 1024;
 /// Time without messages after which a client is forgotten.
 const FORGET_MS: u64 = 3_600_000;
-/// Clients listed with their omitted messages.
 const NAMED_MAX: usize = 8;
 
 /// Rate of lines about one client: a user's mistakes are all logged, a loop is not.
@@ -153,7 +144,6 @@ mod tests {
         let told = (0..10_000).filter(|now_ms| throttle.admit(client(1), *now_ms).is_some()).count();
         assert_eq!(told, 5);
         assert_eq!(throttle.admit(client(2), 10_000), Some(0));
-        // The next line reports the omitted ones.
         assert_eq!(throttle.admit(client(1), 20_000), Some(10_000 - 5));
     }
 
@@ -179,7 +169,6 @@ mod tests {
     }
 
     proptest! {
-        /// Each event is either logged or counted as omitted, within the rates.
         #[test]
         fn logged_and_omitted_lines_make_up_all(
             came in prop::collection::vec((0u32..2000, 0u64..50, prop::bool::weighted(0.01)), 1..3000)

@@ -33,14 +33,12 @@ pub fn ready(status: &str) {
     tell(&format!("READY=1\nSTATUS={}", status.replace('\n', " ")));
 }
 
-/// Reports that the configuration is being reloaded; [`ready`] ends it.
 pub fn reloading() {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let micros = now.tv_sec.unsigned_abs() * 1_000_000 + now.tv_nsec.unsigned_abs() / 1000;
     tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}"));
 }
 
-/// Reports that the service is shutting down.
 pub fn stopping() {
     tell("STOPPING=1");
 }

@@ -35,24 +35,20 @@ use vouch_daemon::audit_trail::{self as trail, Account, ActiveRules, KeyWatch, N
 /// Configuration of the audit trail.
 #[derive(Clone, Debug)]
 pub struct AuditConfig {
-    /// Trail and rules.
     pub trail: TrailConfig,
     /// Exports, by source, whose operations are refused if they can't be recorded.
     pub deny: Vec<String>,
 }
 
-/// The trail of a server.
 pub(super) struct Audit {
     trail: Trail,
     rules: ActiveRules,
     account: Account,
     config: AuditConfig,
     denied: RwLock<Vec<ExportId>>,
-    /// Whether any export is in `deny`.
     denies: bool,
     names: Names,
-    /// Channel to the thread that saves moved paths. Worker threads act as callers and must not
-    /// wait for the trail's disk.
+    /// Worker threads act as callers and must not wait for the trail's disk.
     save_moved_paths: Mutex<Option<(mpsc::Sender<()>, thread::JoinHandle<()>)>>,
     hosts: Arc<Hosts>,
     bounds: RefusalLimit,
@@ -78,7 +74,7 @@ impl Audit {
         Ok(Audit { trail, rules, account, config, denied, denies, names, save_moved_paths, hosts, bounds, keytab, halted })
     }
 
-    /// Sets the exports in force and those left out. Returns entries of `deny` that are neither.
+    /// Returns entries of `deny` that are neither.
     pub(super) fn set_exports(&self, exports: &Exports, left_out: &[String]) -> Vec<&str> {
         let exports = exports.all();
         let wanted = |export: &&Arc<Export>| self.config.deny.iter().any(|path| *path == *export.source);
@@ -100,7 +96,6 @@ impl Audit {
         self.account.put(&self.trail, &self.rules, new);
     }
 
-    /// Records the start and the configuration in force.
     pub(super) fn started(&self) {
         self.account.started(&self.trail, &self.rules, concat!("vouch export ", env!("CARGO_PKG_VERSION")));
     }
@@ -109,7 +104,6 @@ impl Audit {
         self.account.failed(&self.trail, why);
     }
 
-    /// Records an administrative act.
     pub(super) fn act(&self, act: Act, detail: &str) {
         trail::act(&self.trail, act, b"", detail);
     }
@@ -130,7 +124,6 @@ impl Audit {
         self.trail.call_when_stored(after);
     }
 
-    /// Whether the failure policy stopped the service.
     pub(super) fn has_halted(&self) -> bool {
         self.halted.load(std::sync::atomic::Ordering::Relaxed)
     }
@@ -152,7 +145,6 @@ impl Audit {
         }
     }
 
-    /// Closes the trail.
     pub(super) fn stop(&self) {
         self.check_keytab();
         self.record_omitted_refusals();
@@ -173,7 +165,6 @@ impl Audit {
         }
     }
 
-    /// Writes metrics in Prometheus text format.
     pub(super) fn write(&self, out: &mut String) {
         trail::metrics::write("vouch_export_audit", &self.trail, &self.bounds, out);
     }
@@ -190,19 +181,14 @@ pub(super) fn must_be_durable() -> bool {
     MUST_BE_DURABLE.get()
 }
 
-/// Restores the flag when another thread continues the call.
 pub(super) fn set_must_be_durable(must: bool) {
     MUST_BE_DURABLE.set(must);
 }
 
-/// Which replies wait for their records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
-    /// The policy decides.
     ByPolicy,
-    /// The reply concerns an export in `deny`.
     Recorded,
-    /// The reply repeats an earlier one, whose records may still be on their way.
     Again,
 }
 
@@ -222,7 +208,6 @@ struct PathSnapshot {
     paths: Paths,
 }
 
-/// Observer that counts operations and records them.
 pub(super) struct AuditObserver {
     pub(super) metrics: Arc<Metrics>,
     pub(super) audit: Arc<Audit>,
@@ -298,11 +283,8 @@ const PUTFH: u16 = 22;
 const SERVERFAULT: u32 = 10006;
 const BADHANDLE: u32 = 10001;
 const WRONGSEC: u32 = 10016;
-/// Operations that change names. Their old paths are needed.
+/// Their old paths are needed.
 const MOVES: [u16; 3] = [number::RENAME, number::LINK, number::REMOVE];
-/// Operations that reveal names of files.
 const NAMING: [u16; 6] = [number::LOOKUP, number::OPEN, number::CREATE, number::RENAME, number::LINK, number::REMOVE];
-/// Operations that move data. CLOSE reports their totals.
 const MOVING: [u16; 4] = [number::READ, number::READ_PLUS, number::WRITE, number::COPY];
-/// Operations that report totals.
 const CLOSING: [u16; 2] = [number::CLOSE, number::DELEGRETURN];

@@ -19,9 +19,7 @@ use crate::monitoring::status::Status;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Question {
-    /// Return the status.
     Status,
-    /// Reload the exports.
     Reload,
 }
 
@@ -29,7 +27,6 @@ pub enum Question {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// Answer to [`Question::Status`].
     Status(Box<Status>),
     /// The new list is in force. These are warnings about it.
     Reloaded(Vec<String>),
@@ -37,7 +34,7 @@ pub enum Answer {
     Failed(String),
 }
 
-/// Listens. Replaces the socket of an earlier server: the caller holds the lock of the directory.
+/// Replaces the socket of an earlier server: the caller holds the lock of the directory.
 pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -97,6 +94,5 @@ pub fn ask(path: &Path, question: Question) -> io::Result<Answer> {
 
 const STEP: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A reload may wait for name services.
 const RELOAD_PATIENCE: Duration = Duration::from_secs(120);
 const QUESTION_LEN_MAX: u64 = 1024;

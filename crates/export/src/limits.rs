@@ -16,13 +16,9 @@ pub struct Limits {
     /// Time-out for an incomplete request, and for a peer that does not read its replies. Otherwise idle
     /// peers could hold memory for ever.
     pub stall_max: Duration,
-    /// Threads for calls that wait for a disk.
     pub waiting_threads_max: usize,
-    /// Calls that may wait, shared by source address.
     pub waiting_calls_max: usize,
-    /// Bytes of calls that may wait, shared by source address.
     pub waiting_len_max: usize,
-    /// Time for pending replies after the signal to stop.
     pub drain_max: Duration,
 }
 
@@ -79,7 +75,6 @@ pub(super) const SPARE_LONG_REPLY_LEN_MAX: usize = 2 << 20;
 /// Initial size of a reply buffer: fits most replies to metadata operations.
 pub(super) const REPLY_LEN_START: usize = 1024;
 
-/// A connection with this many unsent bytes in memory is not read.
 pub(super) const OUTPUT_BYTES_MAX: usize = 4 << 20;
 
 /// A connection with this many unsent bytes in files is not read. They use no memory. A Linux client has
@@ -95,7 +90,6 @@ pub(super) const FLUSH_LEN: usize = 64 * 1024;
 /// With this many ready replies, halfway through a read, the worker checks if the client waits for them.
 /// It is half the lanes of the widest vectors.
 pub(super) const SEND_SOON_COUNT: usize = 8;
-/// No check if the unsealed replies are longer than this.
 pub(super) const SEND_SOON_LEN_MAX: usize = 256 * 1024;
 
 /// Most replies that are sealed together: several times the lanes of the widest vectors.
@@ -103,7 +97,6 @@ pub(super) const SEAL_COUNT_MAX: usize = 64;
 /// Bytes sealed together, for each lane ([`long_wraps`](vouch_rpcsec_gss::long_wraps)): one READ reply.
 pub(super) const SEAL_LEN_EACH_MAX: usize = 1 << 20;
 
-/// Pieces of output in one system call.
 pub(super) const SEND_PIECES_MAX: usize = 64;
 
 /// Waiting calls of one connection: the slots of a session.
@@ -128,7 +121,6 @@ const WAITING_LEN_MAX: usize = 512 << 20;
 /// Moves of a call between the pools for disks and for names. Afterwards it waits for both in one pool.
 pub(super) const MOVES_MAX: u8 = 8;
 
-/// Connections that may wait for the name of their host.
 pub(super) const HOST_LOOKUP_WAITING_MAX: usize = 1024;
 
 /// Concurrent lookups of host names: half of the threads, so that user names have the others.
@@ -144,20 +136,15 @@ pub(super) const WAITING_THREAD_IDLE: Duration = Duration::from_secs(20);
 /// Reads of one connection before the worker serves others.
 pub(super) const TURN_READS_MAX: u32 = 16;
 
-/// Callbacks of one connection without an answer.
 pub(super) const CALLBACKS_OUTSTANDING_MAX: usize = 1024;
 
-/// Connections to callback addresses of 4.0 clients.
 pub(super) const CALLBACK_CONNECTIONS_MAX: usize = 4096;
 
-/// Time-out of connecting to a callback address.
 pub(super) const CALLBACK_CONNECT_MAX: Duration = Duration::from_secs(3);
 
-/// Threads that connect to callback addresses.
 pub(super) const CALLBACK_DIALLERS_MAX: usize = 8;
 pub(super) const CALLBACKS_WAITING_MAX: usize = 4096;
 
-/// Interval between scans for time-outs.
 pub(super) const TICK: Duration = Duration::from_secs(1);
 
 /// TCP keepalive notices a dead client within five minutes. Leases expire earlier; keepalive frees the
@@ -166,13 +153,10 @@ pub(super) const KEEPALIVE_IDLE: Duration = Duration::from_secs(120);
 pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 pub(super) const KEEPALIVE_PROBES: u32 = 5;
 
-/// Pause after accept(2) failed.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Descriptors that are not for connections, but for open files.
 const DESCRIPTORS_RESERVED: usize = 4096;
 
-/// Most connections of a process with this many descriptors.
 pub(super) fn connections_max(descriptors: usize) -> usize {
     (descriptors - DESCRIPTORS_RESERVED.min(descriptors / 2)).max(1)
 }
@@ -188,5 +172,5 @@ pub(super) fn of_engine(descriptors: usize) -> vouch_nfs4_server::Limits {
     }
 }
 
-/// Clients with metrics of their own. Further clients are counted together.
+/// Further clients are counted together.
 pub(super) const METRIC_CLIENTS_MAX: usize = 1024;

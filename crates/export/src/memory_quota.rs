@@ -20,15 +20,12 @@ pub(crate) fn quota_address(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A quota that all addresses share.
 pub(crate) struct Quota {
     max: usize,
     used: AtomicUsize,
     /// Use at the last refusal; 0 if nobody waits.
     full_at: AtomicUsize,
-    /// Number of refusals.
     pub(crate) refusals: Counter,
-    /// Called when there is room again after a refusal.
     on_room: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -47,14 +44,12 @@ impl Quota {
         AddressShare { of: self.clone(), used: AtomicUsize::new(0) }
     }
 
-    /// Use of all addresses.
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 }
 
 impl AddressShare {
-    /// Whether `n` more fit.
     fn fits(&self, n: usize) -> bool {
         let left = self.of.max.saturating_sub(self.of.used.load(Ordering::SeqCst).saturating_add(n));
         self.used.load(Ordering::SeqCst).saturating_add(n) <= left.saturating_mul(SHARE)
@@ -74,7 +69,6 @@ impl AddressShare {
         false
     }
 
-    /// Charges `n`, even above the quota.
     pub(crate) fn charge(&self, n: usize) {
         self.used.fetch_add(n, Ordering::SeqCst);
         self.of.used.fetch_add(n, Ordering::SeqCst);
@@ -92,11 +86,8 @@ impl AddressShare {
 }
 
 pub(crate) struct AddressShares {
-    /// Calls that wait.
     pub(crate) calls: AddressShare,
-    /// Bytes of those calls.
     pub(crate) waiting_len: AddressShare,
-    /// Bytes of incomplete calls.
     held: AddressShare,
 }
 
@@ -140,14 +131,12 @@ impl Quotas {
     }
 }
 
-/// Memory of a waiting call, released on drop.
 pub(crate) struct BlockedCharge {
     shares: Arc<AddressShares>,
     len: usize,
 }
 
 impl BlockedCharge {
-    /// Charges it, even above the quota.
     pub(crate) fn new(shares: Arc<AddressShares>, len: usize) -> Self {
         shares.waiting_len.charge(len);
         BlockedCharge { shares, len }
@@ -171,7 +160,6 @@ impl ReceiveCharge {
         ReceiveCharge { shares, len: 0 }
     }
 
-    /// Sets the charge, even above the quota.
     pub(crate) fn set(&mut self, len: usize) {
         if len > self.len {
             self.shares.held.charge(len - self.len);
@@ -181,7 +169,6 @@ impl ReceiveCharge {
         self.len = len;
     }
 
-    /// Raises the charge to `len`, if there is room.
     pub(crate) fn raise(&mut self, len: usize) -> bool {
         let more = len.saturating_sub(self.len);
         let room = more == 0 || self.shares.held.has_room(more);
@@ -230,7 +217,6 @@ mod tests {
         }
         assert!(!greedy.calls.has_room(1));
         assert_eq!((quotas.calls.used(), quotas.calls.refusals.get(), reliefs.get()), (84, 2, 0));
-        // Only a release of a quarter notifies, once.
         other.calls.release(4);
         assert_eq!(reliefs.get(), 0);
         greedy.calls.release(16);

@@ -7,12 +7,9 @@
 
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-/// Identity under which the server accesses files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rights {
-    /// The identity of each caller.
     EachCaller,
-    /// Always this user.
     User(u32),
 }
 

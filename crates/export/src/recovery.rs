@@ -19,10 +19,15 @@ use vouch_nfs4_server::Recovered;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Change {
     /// Store this record. Of two changes to one key, the one with the greater order wins.
-    Put { key: Vec<u8>, value: Vec<u8>, order: u64 },
-    /// Delete this record.
-    Remove { key: Vec<u8>, order: u64 },
-    /// Delete all records of earlier starts.
+    Put {
+        key: Vec<u8>,
+        value: Vec<u8>,
+        order: u64,
+    },
+    Remove {
+        key: Vec<u8>,
+        order: u64,
+    },
     RemoveOld,
 }
 
@@ -37,7 +42,6 @@ impl Change {
 /// Continuation of a change, called when it is durable.
 pub(super) type After = Box<dyn FnOnce() + Send>;
 
-/// The store and its writing thread.
 pub(super) struct RecoveryStore {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -45,7 +49,6 @@ pub(super) struct RecoveryStore {
 
 struct Shared {
     database: Database,
-    /// Number of this start (the boot number).
     boot: u64,
     queue: Mutex<Queue>,
     news: Condvar,
@@ -92,8 +95,7 @@ impl Queue {
 pub struct RecoveryError(#[from] redb::Error);
 
 impl RecoveryStore {
-    /// Opens or creates the store, increments the boot number, and returns all records. The caller holds
-    /// the lock of the state directory.
+    /// The caller holds the lock of the state directory.
     pub(super) fn open(path: &Path, clock_nanos: u64) -> Result<(Self, u64, Recovered), RecoveryError> {
         let database = Database::create(path).map_err(redb::Error::from)?;
         let (boot, records) = begin(&database, clock_nanos)?;
@@ -101,7 +103,6 @@ impl RecoveryStore {
         Ok((RecoveryStore { shared, thread: Mutex::new(None) }, boot, Recovered { records }))
     }
 
-    /// Starts the writing thread.
     pub(super) fn start(&self) -> std::io::Result<()> {
         let shared = self.shared.clone();
         *self.thread.lock() = Some(thread::Builder::new().name("recovery".into()).spawn(move || shared.run())?);
@@ -124,12 +125,10 @@ impl RecoveryStore {
         self.shared.behind.load(Ordering::SeqCst) > 0
     }
 
-    /// Number of failed commits.
     pub(super) fn failures(&self) -> u64 {
         self.shared.queue.lock().failures
     }
 
-    /// Writes the queue and ends the thread.
     pub(super) fn stop(&self) {
         self.shared.queue.lock().stopped = true;
         self.shared.news.notify_all();
@@ -234,7 +233,6 @@ fn begin(database: &Database, clock_nanos: u64) -> Result<(u64, Records), redb::
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const RECORDS: TableDefinition<'_, &[u8], (u64, &[u8])> = TableDefinition::new("records");
 
-/// Pause after a failed commit.
 const RETRY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

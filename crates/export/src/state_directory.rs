@@ -29,14 +29,8 @@ pub enum StateError {
     /// A file does not hold a key of the right length.
     #[error("{0}: not {1} hexadecimal digits; restore the file from a backup, or remove it and remount all clients")]
     Malformed(PathBuf, usize),
-    /// A system call failed.
     #[error("{path}: {source}")]
-    Io {
-        /// The file or directory.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
 impl StateDirectory {
@@ -106,7 +100,6 @@ impl StateDirectory {
     }
 }
 
-/// Path of the control socket in a state directory.
 pub fn control_path(state: &Path) -> PathBuf {
     state.join("control.sock")
 }

@@ -14,23 +14,17 @@ use crate::hosts::resolver::{self, Resolver};
 use crate::identity::{self, NameService};
 use crate::{ExportError, audit, gss};
 
-/// The system as the server sees it.
 pub(crate) struct SystemHooks {
     pub(crate) opener: sources::OpenFileSystem,
-    /// Reports false data of replicas to the audit trail.
     pub(crate) disbelief: Arc<audit::ReplicaFaultReporter>,
-    /// Disk of the audit trail.
     pub(crate) disk: Arc<dyn Disk>,
-    /// Name service for users and groups.
     pub(crate) names: Arc<dyn NameService>,
-    /// Resolver of host names.
     pub(crate) resolver: Arc<dyn Resolver>,
     /// Kerberos mechanism; that of the keytab if `None`.
     pub(crate) acceptor: Option<Arc<dyn Acceptor<Partial = Partial>>>,
 }
 
 impl SystemHooks {
-    /// The real system.
     pub(crate) fn system(opener: sources::OpenFileSystem) -> Self {
         let (disbelief, disk) = (Arc::default(), Arc::new(SystemDisk));
         SystemHooks { opener, disbelief, disk, names: Arc::new(identity::System), resolver: Arc::new(resolver::System), acceptor: None }
@@ -56,7 +50,6 @@ pub(crate) fn open_gss(
     }
 }
 
-/// File of the keytab in use: the named one, or the library's default. `None` if it is no file.
 pub(crate) fn keytab_path(named: Option<PathBuf>) -> Option<PathBuf> {
     named.or_else(|| file_of(&vouch_gss_mit::default_keytab()?))
 }

@@ -25,7 +25,6 @@ mod contexts;
 mod load;
 mod lost_access;
 
-/// An engine without exports.
 pub(super) fn engine() -> vouch_nfs4_server::Server {
     let config = vouch_nfs4_server::Config {
         lease_ms: 10_000,
@@ -59,7 +58,6 @@ pub(super) fn engine() -> vouch_nfs4_server::Server {
     )
 }
 
-/// A server in threads of this process. Privileges stay, for the sake of the tests' other threads.
 struct Running {
     address: SocketAddr,
     driver: std::sync::Weak<Driver>,
@@ -74,7 +72,6 @@ impl Running {
         Self::start_with(change, vouch_vfs::memory::MemoryFs::new())
     }
 
-    /// The same with these files.
     fn start_with(change: impl FnOnce(&mut ExportConfig), files: vouch_vfs::memory::MemoryFs) -> Self {
         Self::start_in(change, SystemHooks::system(Box::new(move |_, _| Ok(Arc::new(files.clone())))))
     }
@@ -109,7 +106,6 @@ impl Running {
         let stop = Arc::new(AtomicBool::new(false));
         let (ready, wait) = std::sync::mpsc::channel();
         let asked = stop.clone();
-        // The opening thread drops privileges for the threads that it starts.
         let thread = thread::spawn(move || {
             let server = Server::open_with(config, seams).unwrap();
             ready.send((server.addresses()[0], Arc::downgrade(&server.driver))).unwrap();
@@ -123,7 +119,6 @@ impl Running {
         self.connect_from(1)
     }
 
-    /// From 127.0.0.`host`.
     fn connect_from(&self, host: u8) -> TcpStream {
         use socket2::{Domain, Socket, Type};
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
@@ -229,7 +224,6 @@ fn client_that_never_reads_is_not_read_and_blocks_nobody() {
     let mut other = server.connect();
     other.write_all(&call(5, 1)).unwrap();
     assert_eq!(xid(&read_record(&mut other)), 5);
-    // All pending replies arrive once the client reads.
     greedy.set_nonblocking(false).unwrap();
     let whole = sent / calls.len() * 1000;
     for i in 0..whole {
@@ -246,7 +240,6 @@ fn slow_sender_of_a_record_is_disconnected() {
     let began = std::time::Instant::now();
     assert_eq!(slow.read(&mut [0; 16]).unwrap_or(0), 0);
     assert!(began.elapsed() < Duration::from_secs(10));
-    // Silence between records is allowed.
     idle.write_all(&call(2, 0)).unwrap();
     assert_eq!(xid(&read_record(&mut idle)), 2);
 }
@@ -262,7 +255,6 @@ fn one_address_cannot_use_all_connections() {
     let mut refused = server.connect();
     assert_eq!(refused.read(&mut [0; 16]).unwrap_or(0), 0);
     sockets.pop();
-    // The connection's slot is free once its end is noticed.
     let found = (0..200).any(|_| {
         thread::sleep(Duration::from_millis(10));
         let mut socket = server.connect();
@@ -291,7 +283,6 @@ fn idle_connections_cost_little_memory() {
     for socket in &mut sockets {
         assert_eq!(xid(&read_record(socket)), 9);
     }
-    // In KiB. Other tests run in this process too.
     let each = resident().saturating_sub(before) * 1024 / count;
     assert!(each < 8192, "{each} bytes a connection");
 }

@@ -20,9 +20,7 @@ type Task = Box<dyn FnOnce() + Send>;
 pub(crate) enum TaskOrigin {
     /// The server itself. Such tasks are never limited.
     Server,
-    /// Background work for an answered call. See [`TaskOrigin::job`].
     Job(IpAddr),
-    /// A call. See [`TaskOrigin::call`].
     Address(IpAddr),
 }
 
@@ -31,13 +29,11 @@ impl TaskOrigin {
         TaskOrigin::Address(quota_address(address))
     }
 
-    /// Background work for an answered call from this address.
     pub(crate) fn job(address: IpAddr) -> Self {
         TaskOrigin::Job(quota_address(address))
     }
 }
 
-/// A set of threads.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
 }
@@ -51,7 +47,6 @@ struct Shared {
     /// the lock.
     crowded: AtomicBool,
     news: Condvar,
-    /// Called when there is room again after the pool was crowded.
     on_room: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -74,7 +69,6 @@ struct Work {
 }
 
 impl Pool {
-    /// A pool without threads.
     pub(crate) fn new(name: &'static str, threads_max: usize, waiting_max: usize, on_room: impl Fn() + Send + Sync + 'static) -> Self {
         let (state, on_room) = (Mutex::new(State::default()), Box::new(on_room));
         Pool {
@@ -90,7 +84,6 @@ impl Pool {
         }
     }
 
-    /// Queues a task.
     pub(crate) fn submit(&self, origin: TaskOrigin, task: impl FnOnce() + Send + 'static) {
         let mut state = self.shared.state.lock();
         if state.stopped {
@@ -123,7 +116,6 @@ impl Pool {
         }
     }
 
-    /// Whether the pool is crowded and this origin has a large part in it.
     pub(crate) fn is_crowded(&self, origin: TaskOrigin) -> bool {
         if !self.shared.crowded.load(Ordering::Acquire) {
             return false;
@@ -132,13 +124,11 @@ impl Pool {
         waits > self.shared.waiting_max / CROWD_PART
     }
 
-    /// Number of waiting tasks, and of threads.
     pub(crate) fn load(&self) -> (usize, usize) {
         let state = self.shared.state.lock();
         (state.waiting, state.threads)
     }
 
-    /// Drops waiting tasks and ends the threads.
     pub(crate) fn stop(&self) {
         let work = {
             let mut state = self.shared.state.lock();
@@ -351,7 +341,6 @@ mod tests {
             assert!(count.try_recv().is_err(), "no more than {most} of {threads_max}");
             *gate.0.lock() = true;
             gate.1.notify_all();
-            // And nothing is forgotten.
             (most..100).for_each(|_| count.recv_timeout(Duration::from_secs(60)).unwrap());
         }
     }

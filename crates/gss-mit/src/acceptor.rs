@@ -20,7 +20,6 @@ pub struct MitAcceptor {
     gss: &'static Gss,
     cred: Cred,
     service: String,
-    /// Path of the keytab; the system's if none.
     keytab: Option<CString>,
 }
 
@@ -81,7 +80,6 @@ pub fn check_keytab(keytab: Option<&Path>, service: &str) -> Result<(), Fault> {
     }
 }
 
-/// Description of a keytab, and its name for the library.
 fn place(keytab: Option<&Path>) -> Result<(String, Option<CString>), Fault> {
     let Some(path) = keytab else { return Ok(("the system's keytab".into(), None)) };
     let bytes = CString::new(path.as_os_str().as_bytes());
@@ -151,12 +149,10 @@ impl MitAcceptor {
     }
 }
 
-/// Describes a client's token for messages.
 fn told(token: &[u8]) -> String {
     Ticket::of_token(token).map_or_else(|| "a token without a ticket".into(), |ticket| ticket.to_string())
 }
 
-/// Time difference, if it was the reason of a refusal.
 fn times(fault: &Fault, opened: &OpenedTicket, now_s: u64) -> Option<String> {
     match fault.code() {
         SKEW => {
@@ -179,7 +175,6 @@ fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Keys of a context; the error names an enctype that is too old.
 pub(crate) fn keys(lucid: Lucid, role: Role) -> Result<ContextKeys, String> {
     if lucid.old {
         return Err(old_name(lucid.enctype));

@@ -8,11 +8,9 @@ use crate::ffi::{CONTEXT_EXPIRED, Gss, Status};
 pub struct Fault {
     /// The library's message. Names in it are untrusted.
     pub what: String,
-    /// Remedy for administrator or user, if known.
     pub cure: Option<&'static str>,
     /// GSS-API status (RFC 2744, section 3.9.1).
     pub major: u32,
-    /// Mechanism status.
     pub minor: u32,
 }
 
@@ -28,12 +26,10 @@ impl Fault {
         code(self.minor)
     }
 
-    /// Adds details.
     pub(crate) fn and(self, more: &str) -> Self {
         Self { what: format!("{} ({more})", self.what), ..self }
     }
 
-    /// Adds the remedy for an outdated key type.
     pub(crate) fn of_old_enctype(self) -> Self {
         Self { cure: Some(OLD_ENCTYPE), ..self }
     }
@@ -48,17 +44,14 @@ impl Fault {
         Self { what: "the first token is not a Kerberos V5 ticket".into(), cure: Some(NO_TICKET), ..self }
     }
 
-    /// For a service without any key.
     pub(crate) fn of_no_keytab(self) -> Self {
         Self { cure: Some(NO_KEYTAB), ..self }
     }
 
-    /// Whether the keytab is the cause, as far as the library tells.
     pub(crate) fn is_of_keytab(&self) -> bool {
         self.cure == Some(LACKS_KEY)
     }
 
-    /// The library is missing.
     pub(crate) fn no_library(reason: &str) -> Self {
         let cure = Some("install MIT Kerberos (Debian: libgssapi-krb5-2)");
         Self { what: format!("the Kerberos library can't be loaded: {reason}"), cure, major: FAILURE, minor: 0 }
@@ -97,16 +90,13 @@ const ALTERED: &str =
 
 const NO_TICKET: &str = "the client must use the Kerberos V5 mechanism (1.2.840.113554.1.2.2), not SPNEGO or another; if it is not your NFS client, ignore this";
 
-/// Side that failed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Server,
     Client,
 }
 
-/// `GSS_S_FAILURE`.
 pub(crate) const FAILURE: u32 = 13 << 16;
-/// `GSS_S_NO_CRED`.
 const NO_CRED: u32 = 7 << 16;
 const CREDENTIALS_EXPIRED: u32 = 11 << 16;
 
@@ -115,13 +105,11 @@ pub(crate) const EXPIRED: i32 = 32;
 pub(crate) const NOT_YET_VALID: i32 = 33;
 pub(crate) const SKEW: i32 = 37;
 
-/// A minor status as in krb5.h.
 fn code(minor: u32) -> i32 {
     const BASE: i32 = -1_765_328_384;
     (minor as i32).wrapping_sub(BASE)
 }
 
-/// Remedy by the codes of krb5.h.
 fn cure(status: Status, side: Side) -> Option<&'static str> {
     let routine = status.major & 0x00ff_0000;
     // The other code means a missing key, which is impossible here.

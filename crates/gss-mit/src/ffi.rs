@@ -21,14 +21,12 @@ mod raw;
 
 pub(crate) use krb5::{MemoryCache, Opened, OpenedTicket, default_keytab, holds_key};
 
-/// A GSS-API status; [`Gss::explain`] explains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Status {
     pub(crate) major: u32,
     pub(crate) minor: u32,
 }
 
-/// The loaded library.
 pub(crate) struct Gss {
     functions: Functions,
 }
@@ -51,13 +49,10 @@ pub(crate) const CONTEXT_EXPIRED: u32 = 12 << 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NameForm {
-    /// `nfs/host.example.org@EXAMPLE.ORG`.
     Principal,
-    /// `nfs@host.example.org`.
     HostBased,
 }
 
-/// Use of a credential.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Usage {
     Initiate = 1,
@@ -75,7 +70,6 @@ unsafe impl Send for Cred {}
 // SAFETY: as above.
 unsafe impl Sync for Cred {}
 
-/// A name in the library's form.
 pub(crate) struct Name {
     handle: Handle,
     gss: &'static Gss,
@@ -84,7 +78,6 @@ pub(crate) struct Name {
 // SAFETY: a name is plain memory of the library's, used by one thread at a time.
 unsafe impl Send for Name {}
 
-/// A context being established.
 pub(crate) struct Context {
     handle: Handle,
     gss: &'static Gss,
@@ -99,15 +92,12 @@ pub(crate) enum Exchange {
     Continue,
 }
 
-/// Contents of a complete context.
 pub(crate) struct Lucid {
-    /// Enctype of the key.
     pub(crate) enctype: i32,
     pub(crate) key: Zeroizing<Vec<u8>>,
     pub(crate) acceptor_subkey: bool,
     /// Whether it uses the protocol of RFC 1964 (DES and RC4), without a key here.
     pub(crate) old: bool,
-    /// Sequence number of our first token.
     pub(crate) send_seq: u64,
     /// End of the ticket, seconds since 1970.
     pub(crate) end_s: u64,
@@ -162,7 +152,6 @@ impl Gss {
         check(major, minor).map(|_| Cred { handle, gss: self })
     }
 
-    /// Parses a name.
     pub(crate) fn name(&'static self, text: &str, form: NameForm) -> Result<Name, Status> {
         let oid = match form {
             NameForm::Principal => oid(&PRINCIPAL_OID),
@@ -286,7 +275,6 @@ impl Gss {
         parts.pop().unwrap_or_else(|| format!("status {:#x}, {}", status.major, status.minor))
     }
 
-    /// Copies and releases a buffer of the library.
     fn take(&self, mut buffer: Buffer) -> Vec<u8> {
         let bytes = match buffer.value.is_null() {
             true => Vec::new(),
@@ -301,7 +289,7 @@ impl Gss {
 }
 
 impl Name {
-    /// The name as the library prints it. [`crate::fault::name_text`] requires UTF-8.
+    /// [`crate::fault::name_text`] requires UTF-8.
     pub(crate) fn display(&self) -> Result<Vec<u8>, Status> {
         let (mut minor, mut text) = (0, empty());
         // SAFETY: the name is the library's; pointers to values that outlive the call.
@@ -351,7 +339,6 @@ impl Context {
         Name { handle: acceptor, gss: self.gss }.display()
     }
 
-    /// Exports the keys and ends the context.
     pub(crate) fn export(self) -> Result<Lucid, Status> {
         let gss = self.gss;
         let (mut minor, mut handle, mut lucid) = (0, self.into_handle(), null_mut());
@@ -429,7 +416,6 @@ fn krb5_oid() -> Oid {
     oid(&KRB5_OID)
 }
 
-/// A buffer that the library only reads.
 fn buffer(bytes: &[u8]) -> Buffer {
     Buffer { length: bytes.len(), value: bytes.as_ptr().cast_mut().cast() }
 }

@@ -31,7 +31,6 @@ pub struct MitInitiator {
     target: Name,
     context: Option<Context>,
     doing: String,
-    /// Private cache of tickets from a keytab; dropped last.
     _cache: Option<MemoryCache>,
 }
 

@@ -64,7 +64,6 @@ fn no_ticket_key_outlives_keytab_initiator() {
     assert!(child.wait().expect("our child").success());
 }
 
-/// The child: starts a context and drops it.
 fn get_tickets(keytab: PathBuf) {
     let mut orders = File::open("/dev/stdin").expect("a pipe");
     let mut order = [0];
@@ -96,7 +95,6 @@ fn hex(text: &str) -> Vec<u8> {
     pairs.map(|pair| u8::from_str_radix(pair, 16).expect("digits")).collect()
 }
 
-/// Number of occurrences in a process's writable memory.
 fn scan(pid: u32, key: &[u8]) -> usize {
     let memory = File::open(format!("/proc/{pid}/mem")).expect("a child's memory");
     let mut count = 0;
@@ -142,15 +140,12 @@ fn default_keytab_follows_configuration() {
     assert!(tell(Some("WRFILE:/srv/other.keytab")).contains("keytab <WRFILE:/srv/other.keytab>"));
 }
 
-/// A keytab with an AES-256 key, version 1, for each principal (MIT's documentation, "Keytab file
-/// format").
 fn keytab(path: &std::path::Path, principals: &[[&str; 2]]) {
     let counted = |text: &str| [&(text.len() as u16).to_be_bytes(), text.as_bytes()].concat();
     let mut bytes = vec![5, 2];
     for parts in principals {
         let mut entry = vec![0, 2];
         ["EXAMPLE.ORG", parts[0], parts[1]].iter().for_each(|text| entry.extend(counted(text)));
-        // Name type, timestamp, version, enctype, key.
         entry.extend([0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 18, 0, 32]);
         entry.extend([7; 32]);
         bytes.extend((entry.len() as u32).to_be_bytes());
@@ -176,7 +171,6 @@ fn forged_ticket_cannot_forge_log_lines() {
     keytab(&path, &[["nfs", "localhost"]]);
     let acceptor = MitAcceptor::new(Some(&path), "nfs").expect("it holds a key");
     let reason = refused(&acceptor, &[b"nfs", b"x\r2026-11-23 FAKE LINE\x1b[2J\n"]);
-    // The library quotes the name beside the ticket's description.
     assert!(reason.matches("x?2026-11-23 FAKE LINE?[2J").count() >= 2, "{reason:?}");
     assert!(!reason.contains(char::is_control), "{reason:?}");
 }

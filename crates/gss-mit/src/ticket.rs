@@ -8,11 +8,8 @@ use crate::fault::printable;
 /// Clear part of a ticket (RFC 4120, section 5.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
-    /// Service with realm.
     pub(crate) service: String,
-    /// Enctype of the service's key.
     pub(crate) enctype: i32,
-    /// Version of the service's key, if given.
     pub(crate) kvno: Option<u32>,
 }
 
@@ -45,7 +42,6 @@ impl Ticket {
 /// Encrypted parts of an AP-REQ (RFC 4120, section 5.5.1).
 pub(crate) struct Request<'a> {
     pub(crate) ticket: &'a [u8],
-    /// Enctype and ciphertext of the authenticator.
     pub(crate) authenticator: (i32, &'a [u8]),
 }
 
@@ -73,7 +69,6 @@ pub(crate) fn made_s(authenticator: &[u8]) -> Option<u64> {
     // Years that start in March have the leap day at the end.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;
-    /// Days from March 1 of year 0 to 1970.
     const DAYS_TO_1970: u64 = 719_468;
     Some((days.checked_sub(DAYS_TO_1970)? * 24 + number(8..10)?) * 3600 + number(10..12)? * 60 + number(12..14)?)
 }
@@ -146,7 +141,6 @@ fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     element_any(bytes).filter(|(found, ..)| *found == tag).map(|(_, body, rest)| (rest, body))
 }
 
-/// Contents of the context-specific, constructed field with this number.
 fn field(mut fields: &[u8], number: u8) -> Option<&[u8]> {
     while let Some((tag, body, rest)) = element_any(fields) {
         if tag == 0xa0 | number {
@@ -181,7 +175,6 @@ pub(crate) mod tests {
         token_for(&[b"nfs", b"fs1.example.org"], enctype, cipher_len)
     }
 
-    /// A token from a sender without ticket and key.
     pub(crate) fn token_for(service: &[&[u8]], enctype: u8, cipher_len: usize) -> Vec<u8> {
         let number = |field: u8, value: u8| der(0xa0 | field, &[&der(2, &[&[value]])]);
         let names = der(0x30, &[&service.iter().flat_map(|part| der(0x1b, &[part])).collect::<Vec<u8>>()]);

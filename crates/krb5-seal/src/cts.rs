@@ -19,9 +19,7 @@ pub(crate) struct Encryption {
     /// Last, unfinished block; zero-padded.
     scratch: [u8; 16],
     pub(crate) encrypted: usize,
-    /// Bytes from the start that may be encrypted.
     pub(crate) ready: usize,
-    /// Whether the current item contains the end.
     ends: bool,
     done: bool,
 }
@@ -136,12 +134,11 @@ impl Decryption {
         }
     }
 
-    /// Decrypts all of `message`. The caller wipes the stack.
+    /// The caller wipes the stack.
     pub(crate) fn all(kernels: &Kernels, key: &AesKey, message: &mut [u8]) {
         Decryption::new().decrypt(kernels, key, message, usize::MAX);
     }
 
-    /// A separate frame, which the caller wipes.
     #[inline(never)]
     fn decrypt(&mut self, kernels: &Kernels, key: &AesKey, message: &mut [u8], step_len: usize) {
         let len = message.len();

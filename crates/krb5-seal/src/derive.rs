@@ -17,7 +17,6 @@ pub(crate) enum Purpose {
     Integrity = 0x55,
 }
 
-/// The key for `usage` and `purpose`, with the enctype's length: at most 32 bytes.
 pub(crate) fn derive(enctype: Enctype, key: &[u8], usage: u32, purpose: Purpose) -> Zeroizing<Vec<u8>> {
     let mut constant = [0; 5];
     constant[..4].copy_from_slice(&usage.to_be_bytes());

@@ -6,20 +6,15 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 use crate::enctype::Enctype;
 use crate::kernels::{HashFew, HashItem, Kernels, StitchOne};
 
-/// Longest block, SHA-384's, bytes.
 pub(crate) const BLOCK_LEN_MAX: usize = 128;
 /// Longest digest, SHA-384's, bytes.
 pub(crate) const DIGEST_LEN_MAX: usize = 48;
 
-/// A Merkle–Damgård hash.
 pub(crate) trait Digest: Sized + 'static {
-    /// The chaining value.
     type State: Copy + Zeroize + PartialEq + std::fmt::Debug + Send + Sync + 'static;
-    /// Bytes of a block.
     const BLOCK_LEN: usize;
     /// Bytes of the bit count at the end of the padding.
     const COUNT_LEN: usize;
-    /// Bytes of the digest.
     const LEN: usize;
     const INITIAL: Self::State;
 
@@ -35,10 +30,8 @@ pub(crate) trait Digest: Sized + 'static {
     /// As [`HashItem`] says.
     unsafe fn run(kernels: &Kernels, items: &mut [HashItem<Self::State>]);
 
-    /// Kernel for short messages.
     fn few(kernels: &Kernels) -> Option<HashFew<Self::State>>;
 
-    /// Kernel that encrypts a message and computes this hash in one pass.
     fn stitched(_kernels: &Kernels) -> Option<StitchOne<Self::State>> {
         None
     }
@@ -171,7 +164,6 @@ pub(crate) fn pad<D: Digest>(tail: &mut [u8; 2 * BLOCK_LEN_MAX], filled: usize, 
     blocks
 }
 
-/// An HMAC key as two hash states after their pads.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub(crate) struct HmacPads<D: Digest> {
     pub(crate) inner: D::State,
@@ -179,7 +171,6 @@ pub(crate) struct HmacPads<D: Digest> {
 }
 
 impl<D: Digest> HmacPads<D> {
-    /// An unset key.
     pub(crate) fn empty() -> HmacPads<D> {
         HmacPads { inner: D::INITIAL, outer: D::INITIAL }
     }
@@ -238,7 +229,6 @@ pub(crate) enum HmacKey {
 }
 
 impl HmacKey {
-    /// An unset key for this enctype's hash.
     pub(crate) fn empty(enctype: Enctype) -> HmacKey {
         match enctype {
             Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => HmacKey::Sha1(HmacPads::empty()),

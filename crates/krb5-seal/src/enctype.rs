@@ -36,7 +36,6 @@ impl Enctype {
         }
     }
 
-    /// Length of a derived integrity or checksum key.
     pub(crate) const fn mac_key_len(self) -> usize {
         match self {
             Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes128CtsHmacSha256_128 => 16,
@@ -55,7 +54,6 @@ impl Enctype {
         }
     }
 
-    /// Distinct bit, for sets of enctypes.
     pub(crate) const fn bit(self) -> u8 {
         1 << (self as i32 - 17)
     }

@@ -26,11 +26,8 @@ pub(crate) struct Hashing<D: Digest> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Within the message.
     Message,
-    /// The current item contains the end.
     End,
-    /// The outer hash is done and `state` is the HMAC.
     Done,
 }
 
@@ -50,13 +47,11 @@ impl<D: Digest> Hashing<D> {
         self.stage == Stage::Done
     }
 
-    /// The complete HMAC; the caller truncates it.
     pub(crate) fn mac(&self) -> [u8; DIGEST_LEN_MAX] {
         debug_assert!(self.is_done());
         D::output(&self.state)
     }
 
-    /// Wipes a lane that is given up.
     pub(crate) fn wipe(&mut self) {
         self.state.zeroize();
         self.outer.zeroize();
@@ -68,7 +63,6 @@ impl<D: Digest> Hashing<D> {
 
 /// Source of a lane's bytes.
 pub(crate) trait HashLane<D: Digest> {
-    /// The lane's hash.
     fn hashing(&mut self) -> &mut Hashing<D>;
 
     /// The next blocks, about [`STEP_LEN`] bytes at most; none if no block is ready.
@@ -77,11 +71,9 @@ pub(crate) trait HashLane<D: Digest> {
 
 /// Blocks of a lane for one step.
 pub(crate) struct Blocks {
-    /// Blocks in the message.
     pub(crate) direct: Segment,
     /// Blocks in the lane's scratch.
     pub(crate) scratch: usize,
-    /// Whether the message ends with these.
     pub(crate) last: bool,
 }
 
@@ -143,13 +135,11 @@ pub(crate) unsafe fn step<D: Digest, L: HashLane<D>>(kernels: &Kernels, lanes: &
     }
 }
 
-/// A message in contiguous memory, hashed as far as it is ready.
 pub(crate) struct Region<D: Digest> {
     pub(crate) hashing: Hashing<D>,
     start: *mut u8,
     len: usize,
     pub(crate) hashed: usize,
-    /// Bytes from the start that may be hashed.
     pub(crate) ready: usize,
 }
 
@@ -188,7 +178,6 @@ impl<D: Digest> Region<D> {
     }
 }
 
-/// A message in parts, followed by a token's header.
 pub(crate) struct Parts<'a, D: Digest> {
     pub(crate) hashing: Hashing<D>,
     parts: &'a [&'a [u8]],

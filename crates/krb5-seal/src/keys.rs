@@ -77,7 +77,6 @@ impl ContextKeys {
         ContextKeys { enctype, role, acceptor_subkey, send: direction(), receive: direction() }
     }
 
-    /// A separate frame, which [`wipe_stack`] wipes.
     #[inline(never)]
     fn derive(&mut self, key: &[u8]) {
         self.send.derive(self.enctype, key, self.role);
@@ -115,20 +114,15 @@ impl ContextKeys {
     }
 }
 
-/// Keys of one direction.
 pub(crate) struct Direction {
-    /// Ke of the sealing usage.
     pub(crate) cipher: AesKey,
-    /// Ki of the sealing usage.
     pub(crate) seal: HmacKey,
     /// Kc of the sealing usage: wrap tokens without confidentiality.
     pub(crate) wrap: HmacKey,
-    /// Kc of the signing usage: MIC tokens.
     pub(crate) mic: HmacKey,
 }
 
 impl Direction {
-    /// An unset key.
     fn empty(enctype: Enctype) -> Direction {
         let hmac = || HmacKey::empty(enctype);
         Direction { cipher: AesKey::empty(), seal: hmac(), wrap: hmac(), mic: hmac() }
@@ -152,11 +146,10 @@ impl Direction {
 #[derive(Zeroize, ZeroizeOnDrop)]
 #[repr(C, align(64))]
 pub(crate) struct AesKey {
-    /// Encryption round keys, `rounds + 1` of them. The first ones are the key itself.
+    /// The first ones are the key itself.
     pub(crate) encrypt: [[u8; 16]; 15],
     /// Round keys of the equivalent inverse cipher (FIPS 197 section 5.3.5), in order of use.
     pub(crate) decrypt: [[u8; 16]; 15],
-    /// 10 or 14.
     pub(crate) rounds: usize,
     rest: [u8; 32 - size_of::<usize>()],
 }
@@ -189,7 +182,6 @@ impl PlainAes {
 }
 
 impl AesKey {
-    /// An unset key.
     pub(crate) fn empty() -> AesKey {
         AesKey { encrypt: [[0; 16]; 15], decrypt: [[0; 16]; 15], rounds: 0, rest: [0; _] }
     }
@@ -201,7 +193,6 @@ impl AesKey {
         expanded
     }
 
-    /// The library's cipher with this key.
     pub(crate) fn plain(&self) -> PlainAes {
         match self.rounds {
             10 => PlainAes::Aes128(aes::Aes128::new(&self.encrypt[0].into())),

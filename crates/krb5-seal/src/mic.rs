@@ -80,13 +80,11 @@ pub fn mic_many_with(kernels: &Kernels, jobs: &mut [MicJob<'_>]) {
     run(kernels, jobs, |_| true);
 }
 
-/// Verifies MIC tokens of bodies of any keys and lengths, side by side. Each job has its `result`.
-/// Does not allocate.
+/// Verifies MIC tokens of bodies of any keys and lengths, side by side. Does not allocate.
 pub fn verify_many(jobs: &mut [VerifyJob<'_>]) {
     verify_many_with(Kernels::best(), jobs);
 }
 
-/// Like [`verify_many`], with these kernels.
 pub(crate) fn verify_many_with(kernels: &Kernels, jobs: &mut [VerifyJob<'_>]) {
     for job in jobs.iter_mut() {
         job.result = parse_mic(job.keys, job.token);
@@ -98,7 +96,6 @@ pub(crate) fn verify_many_with(kernels: &Kernels, jobs: &mut [VerifyJob<'_>]) {
 pub(crate) struct WrapCheck<'a> {
     pub(crate) keys: &'a ContextKeys,
     pub(crate) parts: &'a [&'a [u8]],
-    /// The token's header with EC and RRC 0.
     pub(crate) header: [u8; TOKEN_HEADER_LEN],
     pub(crate) checksum: &'a [u8],
     pub(crate) holds: bool,
@@ -110,13 +107,11 @@ pub(crate) fn check_wrap(mut check: WrapCheck<'_>) -> bool {
     check.holds
 }
 
-/// A job that needs a keyed checksum over parts and a header.
 trait Job<'a> {
     fn keys(&self) -> &'a ContextKeys;
     fn key(&self) -> &'a HmacKey;
     fn parts(&self) -> &'a [&'a [u8]];
     fn header(&self) -> [u8; TOKEN_HEADER_LEN];
-    /// Takes the checksum, truncated to the enctype's length.
     fn finish(&mut self, checksum: &[u8]);
 }
 
@@ -208,7 +203,6 @@ fn run<'a, J: Job<'a>>(kernels: &Kernels, jobs: &mut [J], wanted: impl Fn(&J) ->
     }
 }
 
-/// Runs the jobs whose keys belong to this hash.
 fn run_hash<'j, 'a: 'j, D: Digest, J: Job<'a> + 'j>(kernels: &Kernels, jobs: impl Iterator<Item = &'j mut J>) {
     let Some(batch) = Batch::<D>::new(kernels) else { return run_long::<D, J>(kernels, jobs) };
     let mut shorts = Shorts { batch, waiting: [const { None }; SHORTS_MAX] };
@@ -216,7 +210,6 @@ fn run_hash<'j, 'a: 'j, D: Digest, J: Job<'a> + 'j>(kernels: &Kernels, jobs: imp
     shorts.run();
 }
 
-/// Short bodies, hashed together.
 struct Shorts<'j, 'k, D: Digest, J> {
     batch: Batch<'k, D>,
     waiting: [Option<&'j mut J>; SHORTS_MAX],
@@ -249,7 +242,6 @@ impl<'j, 'a: 'j, D: Digest, J: Job<'a>> Shorts<'j, '_, D, J> {
     }
 }
 
-/// A body in progress.
 struct Lane<'j, 'a, J, D: Digest> {
     job: &'j mut J,
     parts: Parts<'a, D>,

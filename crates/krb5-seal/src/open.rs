@@ -91,8 +91,7 @@ impl ContextKeys {
     }
 }
 
-/// Opens sealed tokens of any keys and lengths, side by side. Each job has its `result`. Does not
-/// allocate.
+/// Opens sealed tokens of any keys and lengths, side by side. Does not allocate.
 pub fn open_many(jobs: &mut [OpenJob<'_>]) {
     open_many_with(Kernels::best(), jobs);
 }
@@ -145,7 +144,6 @@ fn rotate_back(header: &WrapHeader, token: &mut [u8]) {
     }
 }
 
-/// A message in progress.
 struct Lane<'a, 'b, D: Digest> {
     job: &'a mut OpenJob<'b>,
     header: [u8; TOKEN_HEADER_LEN],
@@ -174,12 +172,10 @@ impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
         Lane { job, header, region, decryption: Decryption::new() }
     }
 
-    /// Sets the key.
     fn begin(&mut self) {
         self.region.hashing.begin(D::pads(&self.job.keys.receive.seal).expect("the enctype's own hash"));
     }
 
-    /// The encrypted bytes.
     fn ciphertext(&mut self) -> (&ContextKeys, &mut [u8], &mut Decryption) {
         let end = self.job.token.len() - self.job.keys.enctype().checksum_len();
         (self.job.keys, &mut self.job.token[TOKEN_HEADER_LEN..end], &mut self.decryption)
@@ -256,7 +252,6 @@ impl<'a, 'b> Shorts<'a, 'b, '_> {
     }
 }
 
-/// The encrypted part of a token, and its key.
 fn sealed<'a>(job: &'a mut OpenJob<'_>) -> (&'a AesKey, &'a mut [u8]) {
     let end = job.token.len() - job.keys.enctype().checksum_len();
     (&job.keys.receive.cipher, &mut job.token[TOKEN_HEADER_LEN..end])

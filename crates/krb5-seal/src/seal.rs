@@ -50,8 +50,7 @@ impl ContextKeys {
     }
 }
 
-/// Seals messages of any keys and lengths, side by side. Each job has its `result`. Does not
-/// allocate.
+/// Seals messages of any keys and lengths, side by side. Does not allocate.
 pub fn seal_many(jobs: &mut [SealJob<'_>]) {
     seal_many_with(Kernels::best(), jobs);
 }
@@ -97,7 +96,6 @@ struct Shorts<'a, 'b, 'k> {
     kernels: &'k Kernels,
     batch: Batch<'k, Sha1>,
     waiting: [Option<&'a mut SealJob<'b>>; SHORTS_MAX],
-    /// Messages to encrypt.
     hashed: Stack<Encryption, LANES_MAX>,
 }
 
@@ -117,7 +115,6 @@ impl<'a, 'b> Shorts<'a, 'b, '_> {
         None
     }
 
-    /// Hashes waiting messages, writes header and checksum, and queues the rest for encryption.
     fn hash(&mut self) {
         let Shorts { batch, waiting, hashed, .. } = self;
         batch.run(|at, mac| {
@@ -154,7 +151,6 @@ impl<'a, 'b> Shorts<'a, 'b, '_> {
     }
 }
 
-/// A message in progress.
 struct Lane<'a, 'b, D: Digest> {
     job: &'a mut SealJob<'b>,
     region: Region<D>,
@@ -186,12 +182,10 @@ impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
         Lane { job, region, encryption }
     }
 
-    /// Sets the key.
     fn begin(&mut self) {
         self.region.hashing.begin(D::pads(&self.job.keys.send.seal).expect("the enctype's own hash"));
     }
 
-    /// Writes header and checksum.
     fn finish(&mut self) {
         let mac = self.region.hashing.mac();
         self.region.hashing.wipe();

@@ -13,23 +13,19 @@ use crate::wipe::{wipe_frame, wipe_frames};
 
 /// Longest short message, bytes.
 pub(crate) const SHORT_LEN_MAX: usize = 440;
-/// Room for a message with its padding.
 const ROOM_LEN: usize = 512;
 const _: () = assert!(SHORT_LEN_MAX + 1 + 8 <= ROOM_LEN && ROOM_LEN.is_multiple_of(BLOCK_LEN_MAX));
 
-/// Messages to hash together.
 pub(crate) struct Batch<'k, D: Digest> {
     kernels: &'k Kernels,
     few: HashFew<D::State>,
     rooms: Stack<Room<D>, SHORTS_MAX>,
 }
 
-/// A message, laid out.
 struct Room<D: Digest> {
     state: D::State,
     outer: D::State,
     blocks: usize,
-    /// Bytes at the start that were ever written.
     used: usize,
     bytes: [MaybeUninit<u8>; ROOM_LEN],
 }
@@ -62,7 +58,6 @@ impl<'k, D: Digest> Batch<'k, D> {
         self.rooms.len() >= self.kernels.shorts
     }
 
-    /// Passes number and HMAC of each message to `finish`, and clears the batch.
     pub(crate) fn run(&mut self, mut finish: impl FnMut(usize, &[u8; DIGEST_LEN_MAX])) {
         if self.rooms.is_empty() {
             return;
@@ -91,7 +86,6 @@ impl<'k, D: Digest> Batch<'k, D> {
         if self.rooms.len() <= FEW { self.hash_pairs() } else { self.hash_lanes() }
     }
 
-    /// A separate frame, which the caller wipes.
     #[inline(never)]
     fn hash_pairs(&mut self) {
         for pair in self.rooms.chunks_mut(2) {
@@ -105,7 +99,6 @@ impl<'k, D: Digest> Batch<'k, D> {
         }
     }
 
-    /// A separate frame, which the caller wipes.
     #[inline(never)]
     fn hash_lanes(&mut self) {
         let mut items = Stack::<HashItem<D::State>, SHORTS_MAX>::new();
@@ -121,7 +114,6 @@ impl<'k, D: Digest> Batch<'k, D> {
         }
     }
 
-    /// Message and result may be secret.
     fn forget(&mut self) {
         for room in self.rooms.iter_mut() {
             room.state.zeroize();

@@ -2,7 +2,6 @@
 
 use std::mem::MaybeUninit;
 
-/// At most `N` values without drop.
 pub(crate) struct Stack<T, const N: usize> {
     len: usize,
     items: [MaybeUninit<T>; N],
@@ -26,7 +25,6 @@ impl<T, const N: usize> Stack<T, N> {
         self.len = 0;
     }
 
-    /// Removes a value and puts the last one in its place.
     pub(crate) fn swap_remove(&mut self, at: usize) {
         let last = self.len - 1;
         self.items[..self.len].swap(at, last);

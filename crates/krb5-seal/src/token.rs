@@ -97,7 +97,6 @@ pub(crate) fn mic_header(keys: &ContextKeys, seq: u64) -> [u8; TOKEN_HEADER_LEN]
     header
 }
 
-/// Header of a Wrap token to send: given EC, RRC 0.
 pub(crate) fn wrap_header(keys: &ContextKeys, seq: u64, sealed: bool, extra_count: u16) -> [u8; TOKEN_HEADER_LEN] {
     let mut header = [0; TOKEN_HEADER_LEN];
     header[..2].copy_from_slice(&WRAP_ID);
@@ -135,7 +134,6 @@ impl WrapHeader {
     }
 }
 
-/// Checks a MIC token's header; returns its sequence number.
 pub(crate) fn parse_mic(keys: &ContextKeys, token: &[u8]) -> Result<u64, TokenError> {
     let header = token.first_chunk::<TOKEN_HEADER_LEN>().ok_or(TokenError::Truncated)?;
     if header[..2] != MIC_ID || header[3..8] != [0xff; 5] {

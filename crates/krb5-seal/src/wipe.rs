@@ -2,7 +2,6 @@
 
 use zeroize::optimization_barrier;
 
-/// Deeper than any call that derives keys.
 const DEPTH: usize = 64 * 1024;
 
 /// Larger than the frame of any kernel: round keys in the widest vectors take 960 bytes.
@@ -28,12 +27,10 @@ pub(crate) fn wipe_frame() {
     wipe::<FRAME>();
 }
 
-/// The same for nested calls.
 pub(crate) fn wipe_frames() {
     wipe::<FRAMES>();
 }
 
-/// The same after use of the library's cipher.
 pub(crate) fn wipe_cipher() {
     wipe::<CIPHER>();
 }

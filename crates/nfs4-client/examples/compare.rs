@@ -145,7 +145,5 @@ async fn lookup(client: &Client, directory: &Filehandle, name: &[u8]) -> Result<
     }
 }
 
-/// Maximum number of files that are compared concurrently.
 const CONCURRENT_FILES_MAX: usize = 32;
-/// Length of a READ.
 const READ_LEN: u32 = 512 * 1024;

@@ -15,7 +15,6 @@ use vouch_oncrpc::AuthSys;
 
 /// Maximum number of entries that the program lists.
 const ENTRIES_MAX: usize = 1_000_000;
-/// Length of a READ.
 const READ_LEN: u32 = 512 * 1024;
 
 #[tokio::main(flavor = "current_thread")]

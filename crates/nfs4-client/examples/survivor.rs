@@ -66,7 +66,6 @@ async fn main() -> Result<(), Failure> {
 struct Worker {
     client: Client,
     open_file: Option<OpenFile>,
-    /// Client identifier under which the file was opened or reclaimed.
     opened_by: ClientId,
     last_reply_at: Instant,
     interruptions: Vec<Duration>,
@@ -95,7 +94,6 @@ impl Worker {
         .map_err(Failure::from)
     }
 
-    /// Writes to the file that was open all the time, with its reclaimed stateid.
     async fn finish(&mut self, count: u64) -> Result<(), Failure> {
         let summary = format!("{count} files\n");
         loop {
@@ -132,7 +130,6 @@ impl Worker {
         Ok(())
     }
 
-    /// Creates a new session and reclaims the open file.
     async fn recover(&mut self) -> Result<(), Error> {
         let interrupted_at = self.last_reply_at;
         loop {

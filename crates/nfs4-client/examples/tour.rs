@@ -52,7 +52,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Repeats an operation while the server is in its grace period or busy.
 async fn retry<T, F: Future<Output = Result<T, Error>>>(name: &str, mut operation: impl FnMut() -> F) -> Result<T, Error> {
     loop {
         match operation().await {

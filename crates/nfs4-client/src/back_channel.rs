@@ -36,11 +36,9 @@ impl<F: FnMut(&Args<'_>) -> Results<'static> + Send> CallbackHandler for F {
     }
 }
 
-/// A slot of the back channel.
 #[derive(Debug, Clone, Default)]
 struct Slot {
     seq: SlotSeq,
-    /// Body of the last reply.
     reply: Vec<u8>,
 }
 
@@ -54,13 +52,9 @@ pub struct BackChannel {
     security: Option<CallbackSecurity>,
 }
 
-/// Result of CB_SEQUENCE.
 enum SequenceOutcome {
-    /// A new request in the slot with this index.
     New(CbSequenceOk, usize),
-    /// A retry of the last request in the slot with this index.
     Retry(usize),
-    /// A refused request.
     Refused(Status),
 }
 
@@ -75,7 +69,6 @@ impl BackChannel {
         self.security = security;
     }
 
-    /// Binds the back channel to a session and clears its slots.
     pub(crate) fn set_session(&mut self, session: SessionId) {
         self.session = Some(session);
         self.slots.fill(Slot::default());
@@ -123,7 +116,7 @@ impl BackChannel {
         }
     }
 
-    /// Executes a compound. Returns `None` if the head cannot be decoded.
+    /// Returns `None` if the head cannot be decoded.
     fn compound(&mut self, args: &[u8], handler: &mut dyn CallbackHandler, w: &mut Writer) -> Option<()> {
         let mut r = Reader::new(args);
         let head = CallbackHead::decode(&mut r).ok()?;
@@ -218,7 +211,6 @@ mod tests {
 
     const SESSION: SessionId = SessionId([3; 16]);
 
-    /// Encodes a callback without a record mark.
     fn call(seq: u32, slot: u32, session: SessionId, operations: &[Args<'_>]) -> Vec<u8> {
         let mut body = Writer::new();
         let sequence = CbSequenceArgs {
@@ -238,7 +230,6 @@ mod tests {
         w.into_bytes()
     }
 
-    /// Returns the status of each compound and the number of handler calls.
     fn statuses(calls: &[Vec<u8>]) -> (Vec<Status>, u32) {
         let mut channel = BackChannel::new(9, 1, 2);
         channel.set_session(SESSION);

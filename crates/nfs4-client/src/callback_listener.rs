@@ -7,7 +7,6 @@ use vouch_xdr::Writer;
 
 use crate::{BackChannel, CallbackHandler};
 
-/// Maximum length of a callback record.
 const RECORD_LEN_MAX: usize = 64 * 1024;
 
 /// Executes 4.0 callbacks from `listener`, one connection at a time, until the task is cancelled.

@@ -12,7 +12,6 @@ use vouch_rpcsec_gss::{Arrival, Check, GssCall, ServerContext, Service, Verdict,
 pub struct CallbackSecurity {
     pub(crate) context: Arc<ServerContext>,
     pub(crate) service: Service,
-    /// Context handle at the server.
     pub(crate) from_server: Vec<u8>,
 }
 
@@ -23,13 +22,10 @@ impl std::fmt::Debug for CallbackSecurity {
 }
 
 pub(crate) enum VerifiedCallback {
-    /// An authentic call and its arguments.
     Call(Box<GssCall>, Vec<u8>),
     /// An authentic call whose arguments cannot be unwrapped.
     Garbage(Box<GssCall>),
-    /// The callback is denied.
     Denied(AuthStat),
-    /// The callback is a duplicate and gets no reply.
     Dropped,
 }
 

@@ -77,7 +77,6 @@ pub struct Client {
 
 pub(crate) struct Shared {
     state: Mutex<State>,
-    /// Wakes tasks that wait for a slot.
     slot_free: Notify,
     address: SocketAddr,
     minor: u32,
@@ -96,7 +95,6 @@ struct State {
     /// context.
     callbacks_use_call_context: bool,
     is_callback_context_stale: bool,
-    /// Earliest time for the next offer of the callback context, after a failed offer.
     next_offer_at: Option<Instant>,
     callbacks: Box<dyn CallbackHandler>,
     pending: HashMap<u64, Pending>,
@@ -124,11 +122,8 @@ struct Connection {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LinkState {
-    /// The connection carries calls.
     Up,
-    /// The client is reconnecting.
     Connecting,
-    /// The client no longer uses the connection.
     Closed,
 }
 
@@ -233,7 +228,6 @@ impl Client {
         Ok(())
     }
 
-    /// Sends a compound and waits for its reply.
     pub(crate) async fn call(&self, kind: CallKind, operations: Vec<u8>, count: u32) -> Result<Reply, Error> {
         let mut operations = Some(operations);
         loop {
@@ -349,7 +343,6 @@ impl Shared {
         Ok(Some(receiver))
     }
 
-    /// Encodes a handshake call as a record.
     fn encode_call<'a>(&self, request: impl FnOnce(&Identity) -> Option<(CallKind, Args<'_>)> + 'a) -> Result<Vec<u8>, Error> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -391,7 +384,6 @@ impl Shared {
         }
     }
 
-    /// Opens a connection and binds it to the session.
     async fn connect_to_session(&self) -> Result<TcpStream, Error> {
         let mut stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
@@ -404,7 +396,6 @@ impl Shared {
     }
 }
 
-/// Runs a connection: transfers records and reconnects.
 async fn run_connection(shared: std::sync::Weak<Shared>, at: usize, mut stream: TcpStream, wake: Arc<Notify>) {
     loop {
         // After any failure the client reconnects.

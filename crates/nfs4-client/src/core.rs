@@ -54,7 +54,6 @@ impl CallBuilder {
     }
 }
 
-/// A complete call that is not protected yet.
 #[derive(Debug)]
 pub(crate) struct Unprotected {
     pub(crate) tag: CallTag,
@@ -78,7 +77,6 @@ struct InFlightCall {
     token: u64,
     count: u32,
     kind: CallKind,
-    /// Generation of the context that protects the call.
     context_generation: u32,
 }
 
@@ -90,18 +88,15 @@ const CALL_PLACE_BITS: u32 = CALL_PLACES.trailing_zeros();
 pub struct Core {
     minor: u32,
     protection: Box<dyn Protection>,
-    /// Number of context changes.
     context_generation: u32,
     previous_context: Option<PreviousContext>,
     xid_high: u32,
     session: Option<SessionId>,
     is_state_protected: bool,
-    /// Limits of the session.
     request_len_max: usize,
     operations_max: u32,
     slots: Slots,
     calls: Vec<Option<InFlightCall>>,
-    /// Number of calls in flight.
     in_flight: usize,
     next_sessionless: usize,
 }
@@ -302,7 +297,6 @@ impl Core {
         self.complete(at, call, opened).map(Some)
     }
 
-    /// Returns the call in flight with this transaction id.
     fn find_call(&self, xid: u32) -> Option<(usize, InFlightCall)> {
         let at = (xid as usize) & (CALL_PLACES - 1);
         self.calls[at].filter(|call| call.xid == xid).map(|call| (at, call))
@@ -327,17 +321,14 @@ impl Core {
         self.protection.callback_security()
     }
 
-    /// Limits slots to `target` (CB_RECALL_SLOT).
     pub(crate) fn set_target_slot(&mut self, target: SlotId) {
         self.slots.set_target(target);
     }
 
-    /// Returns the SEQUENCE of a call.
     fn sequence(&self, session: SessionId, at: usize, seq: SlotSeq, cache: bool) -> SequenceArgs {
         SequenceArgs { session, seq, slot: SlotId(at as u32), highest_slot: self.slots.highest(), cache_this: cache }
     }
 
-    /// Returns the free place that was unused for the longest time.
     fn free_sessionless_place(&mut self) -> Option<usize> {
         let at = (0..SLOTS_MAX).map(|step| SLOTS_MAX + (self.next_sessionless + step) % SLOTS_MAX).find(|&at| self.calls[at].is_none())?;
         self.next_sessionless = (at + 1) % SLOTS_MAX;
@@ -377,7 +368,6 @@ impl Core {
         Ok(call)
     }
 
-    /// Decodes the result of SEQUENCE, releases the slot and applies the server's slot target.
     fn accept_sequence<'a>(&mut self, at: usize, outcome: Result<ReplyBody<'a>, Error>) -> Result<ReplyBody<'a>, Error> {
         let read = outcome.and_then(|mut body| match body.next_result()? {
             Results::Sequence(Ok(ok)) => Ok((body, ok)),
@@ -403,7 +393,6 @@ impl Core {
     }
 }
 
-/// Decodes the head of a reply. Refuses more results than the call had operations.
 fn read_head<'a>(body: &'a [u8], call: &InFlightCall) -> Result<ReplyBody<'a>, Error> {
     let mut r = Reader::new(body);
     let head = ReplyHead::decode(&mut r)?;

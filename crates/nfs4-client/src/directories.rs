@@ -19,7 +19,6 @@ pub struct Entry {
     pub kind: Option<FileType>,
 }
 
-/// Maximum length of a READDIR result.
 const LIST_LEN: u32 = 64 * 1024;
 
 impl Client {

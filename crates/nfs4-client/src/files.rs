@@ -34,16 +34,14 @@ pub struct OpenFile {
     /// Stateid of the delegation that the server granted with the open.
     pub delegation: Option<Stateid>,
     pub(crate) owner: Vec<u8>,
-    /// Next sequence number of the owner (4.0).
     pub(crate) seq: OwnerSeq,
     pub(crate) access: ShareAccess,
 }
 
-/// Attributes of [`FileInfo`].
 const WANTED: Bitmap = Bitmap::of(&[1, 4, 20, 33]);
 
 impl Client {
-    /// Looks up a path from the root. Components are separated by `/`.
+    /// Looks up a path from the root.
     pub async fn walk(&self, path: &[u8]) -> Result<FileInfo, Error> {
         let names: Vec<&[u8]> = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).collect();
         let mut compound = self.compound().putrootfh();
@@ -161,7 +159,6 @@ impl Client {
     }
 }
 
-/// Decodes the results of GETFH and GETATTR.
 pub(crate) fn found(results: &mut ReplyBody<'_>) -> Result<FileInfo, Error> {
     let Results::Getfh(Ok(got)) = results.next_ok()? else { return Err(Error::Mismatch("expected the result of GETFH")) };
     let Results::Getattr(Ok(ok)) = results.next_ok()? else { return Err(Error::Mismatch("expected the result of GETATTR")) };

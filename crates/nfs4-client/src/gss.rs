@@ -266,7 +266,6 @@ fn seq(tag: CallTag) -> GssSeq {
 
 /// Length of one message in a full batch: a long READ or WRITE.
 const LONG_MESSAGE_LEN: usize = 1 << 20;
-/// How long the client waits for the server.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum length of a reply during context establishment.
 const REPLY_LEN_MAX: usize = 256 * 1024;

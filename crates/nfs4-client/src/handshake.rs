@@ -33,8 +33,7 @@ pub struct Identity {
     pub callback_program: u32,
     /// Network identifier and universal address for callbacks (4.0).
     pub callback_address: (String, String),
-    /// Security of callbacks (4.1). If absent, [`crate::Client`] and [`crate::Pipeline`] offer the
-    /// context of their calls.
+    /// Security of callbacks (4.1).
     pub callback_security: Option<CallbackSecurity>,
     /// Whether to end reclaims during the handshake (4.1), for a client that has no state to
     /// reclaim.
@@ -59,7 +58,6 @@ impl Identity {
     }
 }
 
-/// The next call of the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     ExchangeId,
@@ -76,12 +74,10 @@ pub struct Handshake {
     stage: Stage,
     client: ClientId,
     session: Option<CreateSessionOk>,
-    /// Whether state protection is requested and, after EXCHANGE_ID, whether it is granted.
     is_protected: bool,
     /// Whether to continue without authenticated callbacks if the server refuses them.
     is_callback_security_optional: bool,
     is_callback_security_refused: bool,
-    /// Name of the server's software.
     server: Option<String>,
 }
 
@@ -253,7 +249,7 @@ pub(crate) const fn bind(session: SessionId) -> Args<'static> {
 }
 
 /// Returns whether a server reports with this status that it does not support RPCSEC_GSS callbacks
-/// (RFC 8881, section 18.36.3: ENCR_ALG_UNSUPP). Statuses of a busy server are excluded.
+/// (RFC 8881, section 18.36.3: ENCR_ALG_UNSUPP).
 pub(crate) const fn is_security_refusal(status: Status) -> bool {
     matches!(status, Status::ENCR_ALG_UNSUPP | Status::NOTSUPP | Status::INVAL | Status::BADXDR | Status::SERVERFAULT)
 }

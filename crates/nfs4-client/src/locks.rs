@@ -10,7 +10,6 @@ use crate::{Client, Error, OpenFile};
 pub struct Lock {
     /// Lock stateid.
     pub stateid: Stateid,
-    /// Next sequence number of the owner (4.0).
     seq: OwnerSeq,
 }
 

@@ -25,12 +25,10 @@ mod shutdown;
 struct Connection {
     stream: TcpStream,
     input: RecordBuffer,
-    /// Whether the socket accepts more data.
     writable: bool,
 }
 
 impl Connection {
-    /// Returns the events to poll: readable, and writable if the socket was full.
     fn poll_fd(&self) -> PollFd<'_> {
         let room = if self.writable { PollFlags::empty() } else { PollFlags::OUT };
         PollFd::new(&self.stream, PollFlags::IN | PollFlags::RDHUP | room)
@@ -69,12 +67,11 @@ impl Submitter {
         Ok(true)
     }
 
-    /// Returns the output for callback replies of this connection.
     fn callback_output(&mut self, at: usize) -> &mut Writer {
         &mut self.outputs[at].bytes
     }
 
-    /// Protects the next batch of calls of all connections. Returns whether more calls remain.
+    /// Returns whether more calls remain.
     fn protect_batch(&mut self) -> Result<bool, Error> {
         // If the protection has no target length, only the number of calls limits a batch.
         let len_max = Some(self.core.batch_len()).filter(|&len| len > 0).unwrap_or(usize::MAX);
@@ -120,7 +117,6 @@ impl Submitter {
 /// A client for load generation.
 pub struct Pipeline {
     connections: Vec<Connection>,
-    /// Poll result of each connection.
     ready: Vec<PollFlags>,
     submitter: Submitter,
     back: BackChannel,
@@ -346,7 +342,6 @@ impl Output {
         self.written == self.sendable_len()
     }
 
-    /// Returns the length of the output before the first unprotected call.
     fn sendable_len(&self) -> usize {
         self.unprotected.front().map_or(self.bytes.len(), |first| first.bytes.start - RECORD_MARK_LEN)
     }
@@ -377,7 +372,5 @@ const BATCH_CALLS_MAX: usize = 64;
 /// Minimum number of written bytes to remove from the front of the buffer.
 const COMPACT_LEN_MIN: usize = 1 << 20;
 
-/// The socket has data or reached its end.
 const READABLE: PollFlags = PollFlags::IN.union(ENDED);
-/// The socket reached its end.
 const ENDED: PollFlags = PollFlags::RDHUP.union(PollFlags::HUP).union(PollFlags::ERR);

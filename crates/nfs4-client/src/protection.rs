@@ -58,7 +58,7 @@ pub trait Opener: Send + Sync {
 /// Protects calls and opens replies, for one user and one security flavour.
 pub trait Protection: Send {
     /// Appends the credential, space for the verifier, and space that the arguments need before
-    /// them. The call header begins at `header_start` of `w`.
+    /// them.
     fn begin(&mut self, w: &mut Writer, header_start: usize) -> Result<CallTag, ProtectionError>;
 
     /// Lays out the arguments, which begin at `body_start` and end at the end of `w`.

@@ -6,8 +6,7 @@ use vouch_nfs4::{Bytes, ClientId, OwnerSeq, StateOwner};
 use crate::{Client, Error, OpenFile};
 
 impl Client {
-    /// Reclaims an open from before the server restart. Call it after [`Client::renew`] and before
-    /// [`Client::reclaim_complete`].
+    /// Reclaims an open from before the server restart.
     pub async fn reclaim_open(&self, file: &mut OpenFile) -> Result<(), Error> {
         let client = if self.minor() == 0 { self.id() } else { ClientId(0) };
         let args = OpenArgs {

@@ -18,17 +18,14 @@ pub struct RecordBuffer {
     reader: RecordReader,
     /// The reader holds a fragment that is not the last of its record.
     in_fragmented_record: bool,
-    /// Error to report after the records before it.
     fault: Option<Error>,
     is_drained: bool,
-    /// Records that arrived in several fragments, from the last call of [`Self::take`].
     joined: Vec<Vec<u8>>,
     /// Records of the last call of [`Self::take`]: a position in `bytes`, or `None` for the next
     /// record in `joined`.
     taken: Vec<Option<Range<usize>>>,
 }
 
-/// Minimum size of a read from the socket.
 const READ_LEN: usize = 256 * 1024;
 
 impl RecordBuffer {
@@ -50,7 +47,7 @@ impl RecordBuffer {
         }
     }
 
-    /// Reads once from the stream. Returns zero at the end of the stream.
+    /// Reads once from the stream.
     pub fn fill(&mut self, stream: &mut impl Read) -> std::io::Result<usize> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);

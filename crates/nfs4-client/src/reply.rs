@@ -22,7 +22,6 @@ impl<'a> ReplyBody<'a> {
         Self { status, sequence: None, left: count, r }
     }
 
-    /// Decodes the next result, successful or not.
     pub(crate) fn next_result(&mut self) -> Result<Results<'a>, Error> {
         if self.left == 0 {
             // The server stopped before this operation.

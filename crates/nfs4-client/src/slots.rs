@@ -5,10 +5,8 @@ use vouch_nfs4::{SlotId, SlotSeq};
 /// Maximum number of slots in use. Slots are part of transaction ids.
 pub(crate) const SLOTS_MAX: usize = 1024;
 
-/// Slots of the fore channel.
 #[derive(Debug)]
 pub(crate) struct Slots {
-    /// Sequence number of the last executed call of each slot.
     seqs: Vec<SlotSeq>,
     free: [u64; SLOTS_MAX / 64],
     /// Current number of usable slots. The server can reduce it.
@@ -17,7 +15,6 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// Creates `count` unused slots, at least one.
     pub(crate) fn new(count: usize) -> Self {
         let count = count.clamp(1, SLOTS_MAX);
         let mut free = [0; SLOTS_MAX / 64];
@@ -25,7 +22,6 @@ impl Slots {
         Self { seqs: vec![SlotSeq(0); count], free, limit: count, in_use: 0 }
     }
 
-    /// Returns the number of slots that can be acquired now.
     pub(crate) fn available(&self) -> usize {
         self.limit.saturating_sub(self.in_use)
     }
@@ -42,7 +38,7 @@ impl Slots {
         Some((at, self.seqs[at].next()))
     }
 
-    /// Releases a slot. The sequence number advances if the server executed the call.
+    /// The sequence number advances if the server executed the call.
     pub(crate) fn release(&mut self, at: usize, executed: bool) {
         if executed {
             self.seqs[at] = self.seqs[at].next();
@@ -51,7 +47,6 @@ impl Slots {
         self.in_use -= 1;
     }
 
-    /// Returns the sequence number of the call in flight.
     pub(crate) fn seq_in_flight(&self, at: usize) -> SlotSeq {
         self.seqs[at].next()
     }
@@ -67,7 +62,6 @@ impl Slots {
     }
 }
 
-/// Returns the bits of a word that represent existing slots.
 fn mask(count: usize, word: usize) -> u64 {
     match count.saturating_sub(word * 64) {
         0 => 0,

@@ -7,19 +7,16 @@ use crate::{Effect, Now, Server};
 
 /// A job for a thread that may sleep.
 pub struct Job {
-    /// Address of the call that started it.
     address: IpAddr,
     steps: Box<dyn Steps>,
 }
 
 /// Progress of a job.
 pub enum JobProgress {
-    /// Call again, after other jobs had their turn.
     More,
     /// Only the notification of the client is left, and the observer knows the result. Call again
     /// once the record may be seen by others.
     Ended,
-    /// Done.
     Done(Vec<Effect>),
 }
 
@@ -37,7 +34,6 @@ impl Job {
         Job { address, steps: Box::new(steps) }
     }
 
-    /// Address of the call that started the job.
     pub fn address(&self) -> IpAddr {
         self.address
     }

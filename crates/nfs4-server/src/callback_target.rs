@@ -26,20 +26,15 @@ pub enum CallbackTo {
 /// The RPCSEC_GSS context that protects callbacks (RFC 8881, section 2.10.8.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallbackContext {
-    /// krb5, krb5i or krb5p.
     pub flavour: Flavour,
-    /// The server's handle of the context.
     pub from_server: Box<[u8]>,
-    /// The client's handle of the context, for the credential.
     pub from_client: Box<[u8]>,
 }
 
 /// The driver's RPCSEC_GSS contexts, for callbacks.
 pub trait CallbackContexts: Send + Sync {
-    /// Whether a context with this handle exists and belongs to this principal.
     fn is_usable(&self, from_server: &[u8], principal: &Principal) -> bool;
 
-    /// The lifetime of a usable context.
     fn life(&self, from_server: &[u8]) -> Arc<dyn ContextLife>;
 }
 

@@ -5,13 +5,10 @@ use crate::Limits;
 /// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Lease time, milliseconds.
     pub lease_ms: u64,
     /// Grace period after a start, milliseconds; 0 if there are no recovery records.
     pub grace_ms: u64,
-    /// Lowest and highest supported minor version.
     pub minor_versions: std::ops::RangeInclusive<u32>,
-    /// Whether delegations are granted.
     pub delegations: bool,
     /// Domain of owner strings (RFC 8881, section 5.9).
     pub domain: String,
@@ -24,10 +21,7 @@ pub struct Config {
     /// A number that differs at each start, for the write verifier (RFC 8881, section 18.32.3),
     /// client ids and stateids.
     pub boot: u64,
-    /// Secret key of the filehandles, stable over restarts.
     pub filehandle_key: [u8; 32],
-    /// Domain and name of `eir_server_impl_id`.
     pub implementation: Option<(String, String)>,
-    /// Limits.
     pub limits: Limits,
 }

@@ -32,17 +32,14 @@ impl Connection {
         }
     }
 
-    /// Its identifier.
     pub fn id(&self) -> ConnectionId {
         self.id
     }
 
-    /// Address of the client.
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// Marks the connection as gone.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }

@@ -5,12 +5,9 @@ use vouch_vfs::Error;
 
 use crate::Unanswered;
 
-/// Why an operation did not succeed.
 #[derive(Debug)]
 pub(crate) enum OpError {
-    /// It failed. The result is the status alone.
     Status(Status),
-    /// It failed, and its result with a body is already encoded.
     Encoded(Status),
     /// It would have to wait, and has done nothing yet.
     WouldBlock,

@@ -16,40 +16,30 @@ pub struct ExportId(pub u32);
 /// Mapping of callers to the anonymous user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Squash {
-    /// Which callers are mapped.
     pub who: SquashWho,
-    /// User number of the anonymous user.
     pub anonymous_uid: u32,
-    /// Group number of the anonymous user.
     pub anonymous_gid: u32,
 }
 
 /// Which callers become the anonymous user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SquashWho {
-    /// Only AUTH_NONE callers.
     Nobody,
-    /// User and group 0.
     Root,
-    /// All callers.
     All,
 }
 
 /// Access under one flavour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlavourAccess {
-    /// The flavour.
     pub flavour: Flavour,
-    /// Whether changes are refused.
     pub read_only: bool,
-    /// Mapping of callers.
     pub squash: Squash,
     /// Whether AUTH_SYS and AUTH_NONE calls must come from a port below 1024. Kerberos calls may
     /// use any port, as with the kernel's server.
     pub secure_port: bool,
     /// Whether the machine credential may write and commit for users (SP4_MACH_CRED, RFC 8881,
-    /// section 2.10.8.3). A stolen machine key can then write to files that users of the machine
-    /// have open.
+    /// section 2.10.8.3).
     pub machine_writes: bool,
 }
 
@@ -62,12 +52,10 @@ pub struct ClientAccess {
 }
 
 impl ClientAccess {
-    /// Access under a flavour.
     pub fn under(&self, flavour: Flavour) -> Option<&FlavourAccess> {
         self.flavours.iter().find(|access| access.flavour == flavour)
     }
 
-    /// Whether the port is not acceptable under this flavour.
     pub fn refuses_port(&self, flavour: Flavour, port: u16) -> bool {
         port >= 1024 && !flavour.is_proven() && self.under(flavour).is_some_and(|under| under.secure_port)
     }
@@ -103,7 +91,6 @@ pub trait ClientMatcher: Send + Sync {
 /// One export.
 #[derive(Clone)]
 pub struct Export {
-    /// Its number.
     pub id: ExportId,
     /// Path components in the pseudo file system; empty for the root. Each is a valid
     /// `vouch_vfs::Name`.
@@ -111,27 +98,21 @@ pub struct Export {
     /// The fsid that clients see. `None`: from the export's number, or from the file system where a
     /// mount point is crossed.
     pub fsid: Option<(u64, u64)>,
-    /// Path or database, for messages and records.
     pub source: Arc<str>,
-    /// The file system.
     pub file_system: Arc<dyn FileSystem>,
     /// Whether replies wait until changed names and attributes are durable (`sync` of exports(5)).
     /// With `async` a power cut can lose them; stable writes and COMMIT are not affected.
     pub sync: bool,
-    /// Its clients.
     pub clients: Arc<dyn ClientMatcher>,
 }
 
 /// Conflicts between exports.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExportsError {
-    /// Two exports have the same number.
     #[error("exports {0} and {1} have the same number (fsid=)")]
     SameId(Arc<str>, Arc<str>),
-    /// Two exports have the same place.
     #[error("exports {0} and {1} have the same pseudo path")]
     SamePath(Arc<str>, Arc<str>),
-    /// A path component is not a valid name.
     #[error("pseudo path of export {0} has a component that is no file name")]
     BadPath(Arc<str>),
 }

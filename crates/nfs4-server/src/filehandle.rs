@@ -25,12 +25,9 @@ const _: () = assert!(HEAD_LEN + vouch_vfs::FILE_ID_LEN_MAX + MAC_LEN <= FILEHAN
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PseudoId(pub(crate) u64);
 
-/// Target of a filehandle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HandleTarget {
-    /// A directory of the pseudo file system.
     Pseudo(PseudoId),
-    /// A file of an export.
     File(ExportId, FileId),
 }
 

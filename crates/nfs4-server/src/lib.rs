@@ -10,6 +10,8 @@
 //! runs the [`Compound`]. A compound that would have to wait for a disk suspends, and continues on
 //! a thread that may sleep.
 
+#![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
+
 mod access;
 mod attributes;
 mod background_job;

@@ -23,7 +23,6 @@ pub struct Limits {
     pub operations_max: u32,
     /// Tag of a COMPOUND, bytes.
     pub tag_len_max: usize,
-    /// Opens of a client.
     pub opens_per_client_max: usize,
     /// Opens in all. Each costs file descriptors. One source (address or proven principal) gets at
     /// most four fifths.
@@ -32,17 +31,12 @@ pub struct Limits {
     pub owners_max: usize,
     /// Locked byte ranges of a client, and files with lock owners.
     pub locks_per_client_max: usize,
-    /// The same in all, shared by source like opens.
     pub locks_max: usize,
-    /// Outstanding delegations.
     pub delegations_max: usize,
-    /// Concurrent asynchronous copies of a client.
     pub copies_per_client_max: usize,
-    /// ACL entries in one attribute.
     pub acl_entries_max: usize,
     /// Value of an extended attribute, bytes: Linux's own limit.
     pub xattr_len_max: usize,
-    /// Bytes that one step of a synchronous COPY or ALLOCATE handles.
     pub copy_step_len_max: u64,
 }
 

@@ -22,7 +22,6 @@ mod tests {
             assert!((3..1 << 63).contains(&cookie));
             assert_eq!(cookie, of_name(&number.to_be_bytes()));
         }
-        // Cookies keep their meaning after an upgrade.
         assert_eq!(of_name(b"export"), GOLDEN);
     }
 

@@ -28,15 +28,12 @@ use write_verifier::SyncTracker;
 pub struct Server {
     config: Config,
     tree: RwLock<Arc<Tree>>,
-    /// Serializes the removal of state after a change of exports.
     ending: Mutex<()>,
     identity: Arc<dyn Identity>,
     observer: Arc<dyn Observer>,
     handles: HandleCodec,
     state: Mutex<State<OpenHandle>>,
-    /// Signalled when a callback is answered.
     answered: Condvar,
-    /// Number of calls that wait for it.
     awaiting: AtomicU32,
     reply_cache: ReplyCache,
     anonymous: AnonymousOpens,
@@ -48,13 +45,11 @@ pub struct Server {
     sync_tracker: SyncTracker,
     errors: Mutex<VecDeque<ErrorReport>>,
     callback_contexts: OnceLock<Arc<dyn CallbackContexts>>,
-    /// The last time that the driver passed in.
     now: Mutex<Now>,
 }
 
 /// Result of a tick.
 pub struct Tick {
-    /// Effects to carry out.
     pub effects: Vec<Effect>,
     /// Latest time for the next call, monotonic clock.
     pub next_due_ms: u64,
@@ -63,7 +58,6 @@ pub struct Tick {
 /// How long GETATTR waits for the holder of a write delegation before it answers DELAY,
 /// milliseconds.
 pub(crate) const HOLDER_WAIT_MS: u64 = 100;
-/// Calls that may wait for holders at once.
 const HOLDER_WAITERS_MAX: u32 = 4;
 /// Errors in the status report.
 const ERRORS_MAX: usize = 64;
@@ -124,7 +118,6 @@ impl Server {
         self.callback_contexts.get().is_some_and(|contexts| contexts.is_usable(from_server, principal))
     }
 
-    /// A client has connected.
     pub fn connection_opened(&self, peer: SocketAddr) -> Arc<Connection> {
         let id = ConnectionId(self.connections.fetch_add(1, Ordering::Relaxed));
         self.peers.lock().insert(id, peer);
@@ -147,7 +140,6 @@ impl Server {
         self.tree().exports_without_directory().to_vec()
     }
 
-    /// Handles timers: leases, recalls, grace.
     pub fn tick(&self, now: Now) -> Tick {
         *self.now.lock() = now;
         self.anonymous.clean(now.mono_ms);
@@ -185,7 +177,6 @@ impl Server {
         self.awaiting.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The status report. O(n) in all state, under its lock.
     pub fn status(&self, now: Now) -> StatusReport {
         let (status, grace_left_ms) = {
             let state = self.state.lock();
@@ -206,7 +197,6 @@ impl Server {
         (state.totals(), state.grace_left_ms(now.mono_ms))
     }
 
-    /// The configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -239,7 +229,6 @@ impl Server {
         self.anonymous.forget(file);
     }
 
-    /// Whether delegations are enabled.
     pub(crate) fn delegates(&self) -> bool {
         self.config.delegations
     }
@@ -258,8 +247,7 @@ impl Server {
         &self.sync_tracker
     }
 
-    /// Runs `act` on the state under its lock. Effects are encoded and files closed after the lock
-    /// is released.
+    /// Effects are encoded and files closed after the lock is released.
     #[inline]
     pub(crate) fn with_state<R>(&self, effects: &mut Vec<Effect>, now_ms: u64, act: impl FnOnce(&mut State<OpenHandle>) -> R) -> R {
         let (result, taken, first) = {
@@ -294,7 +282,6 @@ impl Server {
         result
     }
 
-    /// Adds an error to the status report.
     pub(crate) fn keep_error(&self, report: ErrorReport) {
         let mut errors = self.errors.lock();
         if errors.len() >= ERRORS_MAX {

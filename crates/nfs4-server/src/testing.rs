@@ -12,15 +12,12 @@ use crate::{
     Recovered, Server, Squash, SquashWho, Unanswered,
 };
 
-/// Lease and grace period of [`config`], milliseconds.
 pub const LEASE_MS: u64 = 10_000;
 
-/// The time `ms` milliseconds after the start.
 pub fn time_at(ms: u64) -> Now {
     Now { mono_ms: ms, wall: Time { seconds: 1_700_000_000 + (ms / 1000) as i64, nanos: 0 } }
 }
 
-/// A configuration with all minor versions, delegations and numeric owners.
 pub fn config(boot: u64, limits: Limits) -> Config {
     Config {
         lease_ms: LEASE_MS,
@@ -37,18 +34,15 @@ pub fn config(boot: u64, limits: Limits) -> Config {
     }
 }
 
-/// Full access under a flavour, without root squash.
 pub fn flavour_access(flavour: Flavour) -> FlavourAccess {
     let squash = Squash { who: SquashWho::Nobody, anonymous_uid: 65_534, anonymous_gid: 65_534 };
     FlavourAccess { flavour, read_only: false, squash, secure_port: false, machine_writes: false }
 }
 
-/// Full access under AUTH_SYS from any port.
 pub fn sys_access() -> ClientAccess {
     ClientAccess { flavours: vec![flavour_access(Flavour::Sys)] }
 }
 
-/// An export with this access for all clients.
 pub fn export(id: u32, path: &[&str], files: &Arc<MemoryFs>, access: ClientAccess) -> Export {
     Export {
         id: ExportId(id),
@@ -61,7 +55,6 @@ pub fn export(id: u32, path: &[&str], files: &Arc<MemoryFs>, access: ClientAcces
     }
 }
 
-/// A server with one export at `/export`. `boot` is the number of the restart.
 pub fn server(files: &Arc<MemoryFs>, boot: u64, limits: Limits, recovered: Recovered, now: Now) -> Server {
     let exports = Exports::new(vec![export(1, &["export"], files, sys_access())]).expect("one export fits itself");
     Server::new(config(boot, limits), exports, Arc::new(NumericIdentity), Arc::new(NoObserver), recovered, [boot as u8; 32], now)

@@ -7,6 +7,5 @@ use vouch_vfs::Time;
 pub struct Now {
     /// Milliseconds of a monotonic clock, for leases and time-outs.
     pub mono_ms: u64,
-    /// Time of day.
     pub wall: Time,
 }

@@ -17,7 +17,6 @@ pub struct Bitmap {
 }
 
 impl Bitmap {
-    /// The empty set.
     pub const EMPTY: Self = Self { words: [0; 3], has_unknown: false };
 
     /// Returns the set of these numbers.

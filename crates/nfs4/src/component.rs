@@ -4,10 +4,8 @@
 use crate::macros::{wire_newtype, wire_struct};
 use crate::{Bytes, List, Status, Wire};
 
-/// Maximum length of a directory entry's name.
 pub const NAME_LEN_MAX: usize = 255;
-/// Maximum length of a name that the decoder accepts. A longer name is BADXDR; a name between
-/// [`NAME_LEN_MAX`] and this limit is NAMETOOLONG.
+/// Maximum length of a name that the decoder accepts.
 pub(crate) const NAME_WIRE_LEN_MAX: usize = 8192;
 /// Maximum number of components of a path in `fs_locations`. A Linux path of 4,096 bytes has fewer.
 pub(crate) const PATH_COMPONENTS_MAX: usize = 2048;
@@ -74,22 +72,16 @@ impl<'a> Wire<'a> for Name<'a> {
 pub type Pathname<'a> = List<Name<'a>, PATH_COMPONENTS_MAX>;
 
 wire_struct! {
-    /// Another location of a file system (`fs_location4`).
     pub struct FsLocation<'a> {
-        /// Servers, as names or addresses.
         pub servers: List<Bytes<'a, 1024>, 64>,
-        /// Root of the file system on these servers.
         pub root: Pathname<'a>,
     }
 }
 
 wire_struct! {
-    /// Locations of a file system (`fs_locations4`).
     #[derive(Default)]
     pub struct FsLocations<'a> {
-        /// Root of the file system on this server.
         pub root: Pathname<'a>,
-        /// Other locations.
         pub locations: List<FsLocation<'a>, 64>,
     }
 }

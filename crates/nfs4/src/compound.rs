@@ -10,9 +10,7 @@ pub const TAG_LEN_MAX: usize = 1024;
 /// The head of a COMPOUND: the fields of `COMPOUND4args` before the `count` operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompoundHead<'a> {
-    /// Tag, which the reply repeats.
     pub tag: &'a [u8],
-    /// The minor version.
     pub minor: u32,
     /// Number of operations that the caller claims to send; not verified.
     pub count: u32,
@@ -36,11 +34,8 @@ impl<'a> CompoundHead<'a> {
 /// The head of a CB_COMPOUND.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallbackHead<'a> {
-    /// Tag, which the reply repeats.
     pub tag: &'a [u8],
-    /// The minor version.
     pub minor: u32,
-    /// Callback identifier from SETCLIENTID (4.0); zero in 4.1.
     pub ident: u32,
     /// Number of operations that the caller claims to send; not verified.
     pub count: u32,
@@ -63,9 +58,7 @@ impl<'a> CallbackHead<'a> {
 /// The head of a COMPOUND or CB_COMPOUND reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplyHead<'a> {
-    /// Status of the last operation.
     pub status: Status,
-    /// Tag of the call.
     pub tag: &'a [u8],
     /// Number of results that the sender claims to send; not verified.
     pub count: u32,

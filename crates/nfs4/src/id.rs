@@ -3,22 +3,16 @@
 use crate::macros::{wire_newtype, wire_struct};
 
 wire_newtype! {
-    /// Client identifier (`clientid4`).
     pub struct ClientId(pub u64);
 
-    /// Session identifier (`sessionid4`).
     pub struct SessionId(pub [u8; 16]);
 
-    /// Slot number in a session (`slotid4`).
     pub struct SlotId(pub u32);
 
-    /// Sequence number of a slot (`sequenceid4` in SEQUENCE).
     pub struct SlotSeq(pub u32);
 
-    /// Sequence number of EXCHANGE_ID and CREATE_SESSION (`sequenceid4`).
     pub struct CreateSeq(pub u32);
 
-    /// Sequence number of a stateid (`seqid4` in `stateid4`).
     pub struct StateSeq(pub u32);
 
     /// Sequence number of an open or lock owner in 4.0 (`seqid4` in arguments). A 4.1 client sends
@@ -34,7 +28,6 @@ wire_newtype! {
     /// Position in a directory or a list (`nfs_cookie4`).
     pub struct Cookie(pub u64);
 
-    /// Identifier of a layout's device (`deviceid4`).
     pub struct DeviceId(pub [u8; 16]);
 }
 
@@ -71,25 +64,19 @@ impl StateSeq {
 }
 
 wire_struct! {
-    /// Change of a directory by an operation (`change_info4`).
     #[derive(Copy, Default)]
     pub struct ChangeInfo {
         /// Whether no other change can have happened between `before` and `after`.
         pub atomic: bool,
-        /// Change attribute before the operation.
         pub before: ChangeId,
-        /// Change attribute after the operation.
         pub after: ChangeId,
     }
 }
 
 wire_struct! {
-    /// Identifier of a file system (`fsid4`).
     #[derive(Copy, Default, Hash, PartialOrd, Ord)]
     pub struct Fsid {
-        /// Major part.
         pub major: u64,
-        /// Minor part.
         pub minor: u64,
     }
 }

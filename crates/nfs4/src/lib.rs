@@ -13,6 +13,8 @@
 //! steps are separate because the order of errors matters: these errors advance an owner's sequence
 //! number, and BADXDR does not.
 
+#![allow(missing_docs, reason = "names are those of RFC 7530, 8881, 7862 and 8276")]
+
 mod acl;
 pub mod attr;
 mod bitmap;
@@ -54,11 +56,9 @@ pub use wire::{Bytes, List, Wire};
 
 /// RPC program number of NFS (RFC 5662, section 4.2).
 pub const PROGRAM: u32 = 100_003;
-/// RPC program version of all minor versions of NFSv4.
 pub const VERSION: u32 = 4;
 /// RPC program version of the callback program.
 pub const CALLBACK_VERSION: u32 = 1;
-/// The NULL procedure.
 pub const PROC_NULL: u32 = 0;
 /// The COMPOUND procedure, and CB_COMPOUND of the callback program.
 pub const PROC_COMPOUND: u32 = 1;

@@ -39,7 +39,6 @@ macro_rules! wire_struct {
     };
 }
 
-/// Generates a distinct type for an identifier or quantity.
 macro_rules! wire_newtype {
     ($( $(#[$meta:meta])* pub struct $name:ident(pub $inner:ty); )*) => { $(
         $(#[$meta])*
@@ -144,7 +143,6 @@ macro_rules! wire_enum {
     };
 }
 
-/// Generates a discriminated union.
 macro_rules! wire_union {
     ($(#[$meta:meta])* pub enum $name:ident <$lt:lifetime> = $what:literal {
         $( $(#[$vmeta:meta])* $value:literal => $variant:ident $( ( $part:ident : $type:ty ) )? ),* $(,)?
@@ -200,7 +198,6 @@ macro_rules! wire_union {
     };
 }
 
-/// Generates a failure type: one status carries a body.
 macro_rules! wire_failure {
     ($(#[$meta:meta])* pub enum $name:ident $(<$lt:lifetime>)? { $(#[$vmeta:meta])* $special:ident => $variant:ident($type:ty) }) => {
         $(#[$meta])*
@@ -208,7 +205,6 @@ macro_rules! wire_failure {
         pub enum $name $(<$lt>)? {
             $(#[$vmeta])*
             $variant($type),
-            /// Any other status.
             Status($crate::Status),
         }
 
@@ -262,7 +258,6 @@ macro_rules! wire_failure {
     };
 }
 
-/// Generates operation numbers and the enumerations of arguments and results.
 macro_rules! operations {
     ($lt:lifetime, $what:literal; $(
         $(#[$meta:meta])*
@@ -346,7 +341,6 @@ macro_rules! operations {
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub enum Results<$lt> {
             $( $(#[$meta])* $variant($result_type), )*
-            /// Result of an unknown operation; the status is [`Status::OP_ILLEGAL`].
             Illegal(Status),
         }
 

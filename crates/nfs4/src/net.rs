@@ -11,22 +11,16 @@ wire_struct! {
     /// A network address (`netaddr4`, `clientaddr4`), such as `tcp` and `192.0.2.1.8.1`.
     #[derive(Copy)]
     pub struct NetAddr<'a> {
-        /// Network identifier.
         pub netid: Bytes<'a, NET_NAME_LEN_MAX>,
-        /// Universal address.
         pub address: Bytes<'a, NET_NAME_LEN_MAX>,
     }
 }
 
 wire_union! {
-    /// Location of a server (`netloc4`).
     #[derive(Copy)]
     pub enum NetLoc<'a> = "netloc_type4" {
-        /// Host name.
         1 => Name(name: Bytes<'a, NET_NAME_LEN_MAX>),
-        /// URL.
         2 => Url(url: Bytes<'a, NET_NAME_LEN_MAX>),
-        /// Network address.
         3 => Address(address: NetAddr<'a>),
     }
 }

@@ -1,15 +1,12 @@
 //! Sample values for codec tests, generated from a seed.
 
-/// A pseudo-random generator (xorshift64*).
 pub struct Sampler(u64);
 
 impl Sampler {
-    /// Creates a generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed | 1)
     }
 
-    /// Returns the next word.
     pub fn word(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -27,7 +24,6 @@ impl Sampler {
         }
     }
 
-    /// Returns a number below `end`.
     pub fn below(&mut self, end: usize) -> usize {
         (self.word() % end as u64) as usize
     }

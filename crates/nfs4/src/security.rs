@@ -16,26 +16,18 @@ const OID_LEN_MAX: usize = 256;
 const GSS_HANDLE_LEN_MAX: usize = 400;
 
 wire_enum! {
-    /// Protection of the body by RPCSEC_GSS (`rpc_gss_svc_t`).
     pub enum GssService = "rpc_gss_svc_t" {
-        /// The header is authenticated: krb5.
         None = 1,
-        /// The body is authenticated too: krb5i.
         Integrity = 2,
-        /// The body is also encrypted: krb5p.
         Privacy = 3,
     }
 }
 
 wire_struct! {
-    /// A GSS mechanism and service (`rpcsec_gss_info`).
     #[derive(Copy)]
     pub struct GssInfo<'a> {
-        /// Object identifier of the mechanism, in DER.
         pub oid: Bytes<'a, OID_LEN_MAX>,
-        /// Quality of protection.
         pub qop: u32,
-        /// Protection service.
         pub service: GssService,
     }
 }
@@ -43,9 +35,7 @@ wire_struct! {
 /// A security flavour that a file accepts (`secinfo4`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SecInfo<'a> {
-    /// An RPC flavour by number.
     Flavor(u32),
-    /// RPCSEC_GSS with a mechanism.
     Gss(GssInfo<'a>),
 }
 
@@ -81,30 +71,20 @@ impl<'a> Wire<'a> for SecInfo<'a> {
 }
 
 wire_struct! {
-    /// AUTH_SYS credential (`authsys_parms`).
     pub struct SysCred<'a> {
-        /// Arbitrary number chosen by the caller.
         pub stamp: u32,
-        /// Name of the machine.
         pub machine_name: Bytes<'a, 255>,
-        /// User ID.
         pub uid: u32,
-        /// Group ID.
         pub gid: u32,
-        /// Supplementary group IDs.
         pub gids: List<u32, 16>,
     }
 }
 
 wire_struct! {
-    /// GSS contexts for callbacks (`gss_cb_handles4`).
     #[derive(Copy)]
     pub struct GssCallbackHandles<'a> {
-        /// Protection service.
         pub service: GssService,
-        /// Context handle of the server.
         pub from_server: Bytes<'a, GSS_HANDLE_LEN_MAX>,
-        /// Context handle of the client.
         pub from_client: Bytes<'a, GSS_HANDLE_LEN_MAX>,
     }
 }
@@ -112,11 +92,8 @@ wire_struct! {
 /// Authentication of callbacks (`callback_sec_parms4`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallbackSec<'a> {
-    /// No authentication.
     None,
-    /// AUTH_SYS with this credential.
     Sys(SysCred<'a>),
-    /// RPCSEC_GSS with these contexts.
     Gss(GssCallbackHandles<'a>),
 }
 
@@ -155,12 +132,9 @@ impl<'a> Wire<'a> for CallbackSec<'a> {
 }
 
 wire_struct! {
-    /// Protected operations, as sets of operation numbers (`state_protect_ops4`).
     #[derive(Copy, Default)]
     pub struct StateProtectOps {
-        /// Operations that require the machine credential.
         pub must_enforce: Bitmap,
-        /// Operations that the machine credential may perform for other users.
         pub must_allow: Bitmap,
     }
 }
@@ -168,27 +142,18 @@ wire_struct! {
 wire_struct! {
     /// Requested protection by a secret state verifier (`ssv_sp_parms4`).
     pub struct SsvParms<'a> {
-        /// Protected operations.
         pub ops: StateProtectOps,
-        /// Hash algorithms that the client supports.
         pub hash_algs: List<Bytes<'a, OID_LEN_MAX>, 16>,
-        /// Ciphers that the client supports.
         pub encr_algs: List<Bytes<'a, OID_LEN_MAX>, 16>,
-        /// Number of old secrets that stay valid.
         pub window: u32,
-        /// Number of GSS contexts that the client wants.
         pub gss_handles: u32,
     }
 }
 
 wire_union! {
-    /// Requested state protection (`state_protect4_a`).
     pub enum StateProtect<'a> = "state_protect_how4" {
-        /// No protection.
         0 => None,
-        /// Protection by the machine credential.
         1 => MachineCred(ops: StateProtectOps),
-        /// Protection by a secret state verifier.
         2 => Ssv(parms: SsvParms<'a>),
     }
 }
@@ -196,29 +161,19 @@ wire_union! {
 wire_struct! {
     /// Granted protection by a secret state verifier (`ssv_prot_info4`).
     pub struct SsvInfo<'a> {
-        /// Protected operations.
         pub ops: StateProtectOps,
-        /// Index of the hash algorithm in the client's list.
         pub hash_alg: u32,
-        /// Index of the cipher in the client's list.
         pub encr_alg: u32,
-        /// Length of the secret.
         pub ssv_len: u32,
-        /// Number of old secrets that stay valid.
         pub window: u32,
-        /// Handles of the GSS contexts.
         pub handles: List<Bytes<'a, GSS_HANDLE_LEN_MAX>, 16>,
     }
 }
 
 wire_union! {
-    /// Granted state protection (`state_protect4_r`).
     pub enum StateProtectReply<'a> = "state_protect_how4" {
-        /// No protection.
         0 => None,
-        /// Protection by the machine credential.
         1 => MachineCred(ops: StateProtectOps),
-        /// Protection by a secret state verifier.
         2 => Ssv(info: SsvInfo<'a>),
     }
 }

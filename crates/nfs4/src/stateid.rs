@@ -9,19 +9,15 @@ wire_struct! {
     pub struct Stateid {
         /// Counts the changes of the state; zero means the newest version (4.1).
         pub seq: StateSeq,
-        /// Identifies the state.
         pub other: [u8; 12],
     }
 }
 
 impl Stateid {
-    /// The anonymous stateid: all zeros.
     pub const ANONYMOUS: Self = Self { seq: StateSeq(0), other: [0; 12] };
     /// The READ bypass stateid, all ones: the READ ignores locks.
     pub const READ_BYPASS: Self = Self { seq: StateSeq(u32::MAX), other: [0xff; 12] };
-    /// The current stateid of the compound (4.1).
     pub const CURRENT: Self = Self { seq: StateSeq(1), other: [0; 12] };
-    /// The invalid stateid (4.1).
     pub const INVALID: Self = Self { seq: StateSeq(u32::MAX), other: [0; 12] };
 
     /// Returns whether `other` is all zeros or all ones, which only special stateids use.

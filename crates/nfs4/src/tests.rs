@@ -85,15 +85,13 @@ proptest! {
     }
 }
 
-/// Encodes words as bytes.
 fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
 #[test]
 fn compound_golden_bytes() {
-    // RFC 8881, section 16.2.1: tag, minorversion, argarray. The operations are PUTROOTFH, LOOKUP
-    // "srv" and GETFH.
+    // RFC 8881, section 16.2.1: tag, minorversion, argarray.
     let golden = [words(&[2]), b"hi\0\0".to_vec(), words(&[1, 3, 24, 15, 3]), b"srv\0".to_vec(), words(&[10])].concat();
     let mut w = Writer::new();
     let count_at = CompoundHead { tag: b"hi", minor: 1, count: 0 }.encode(&mut w);
@@ -112,8 +110,7 @@ fn compound_golden_bytes() {
 
 #[test]
 fn reply_golden_bytes() {
-    // RFC 8881, section 16.2.2: status, tag, resarray. The results are GETATTR with type, change
-    // and size, and a failed LOOKUP.
+    // RFC 8881, section 16.2.2: status, tag, resarray.
     let golden = [
         words(&[2, 0, 2]),                 // NFS4ERR_NOENT, no tag, two results
         words(&[9, 0, 1, 0x1a, 20]),       // GETATTR, OK, one word: bits 1, 3, 4; 20 bytes
@@ -212,7 +209,6 @@ fn sequence_golden_bytes() {
         cache_this: true,
     };
     assert_eq!(op::Args::decode(1, &mut Reader::new(&golden)), Ok(op::Args::Sequence(args)));
-    // 4.0 does not define SEQUENCE.
     assert_eq!(op::Args::decode(0, &mut Reader::new(&golden)), Ok(op::Args::Illegal(op::Op::SEQUENCE)));
 }
 

@@ -23,12 +23,9 @@ impl Time {
 }
 
 wire_union! {
-    /// New value of a time attribute (`settime4`).
     #[derive(Copy)]
     pub enum SetTime = "settime4" {
-        /// The server's current time.
         0 => Server,
-        /// A time that the client chose.
         1 => Client(time: Time),
     }
 }

@@ -10,13 +10,10 @@ use crate::sample::Sampler;
 
 /// A value with an XDR form. Its parts may borrow from the message.
 pub trait Wire<'a>: Sized {
-    /// Decodes one value from the front of `r`.
     fn decode(r: &mut Reader<'a>) -> Result<Self, Error>;
 
-    /// Appends the XDR form.
     fn encode(&self, w: &mut Writer);
 
-    /// Creates a sample value for codec tests.
     #[cfg(test)]
     fn sample(s: &mut Sampler) -> Self;
 }

@@ -153,7 +153,6 @@ mod tests {
 
     #[test]
     fn replies_and_unknown_messages_get_no_answer() {
-        // Otherwise two servers could answer each other for ever.
         for kind in [1, 2] {
             let mut bytes = GOLDEN;
             bytes[7] = kind;

@@ -22,5 +22,4 @@ pub const RPC_VERSION: u32 = 2;
 
 /// Discriminant of a call (RFC 5531, section 9, `msg_type`).
 const CALL: u32 = 0;
-/// Discriminant of a reply.
 const REPLY: u32 = 1;

@@ -14,7 +14,6 @@ pub(crate) const FRAGMENT_LEN_MAX: u32 = (1 << 31) - 1;
 /// a record could stay open for ever; 4,096 fragments of 4 KiB are a record of 16 MiB.
 pub const FRAGMENT_COUNT_MAX: u32 = 4096;
 
-/// Last-fragment bit of the header.
 const LAST: u32 = 1 << 31;
 
 /// Reasons why a byte stream can't be cut into records. Always the peer's fault; close the stream.
@@ -40,7 +39,6 @@ pub struct RecordMarks {
     record_len_max: usize,
     /// Announced length of the record so far.
     len: usize,
-    /// Received part of the next fragment's header.
     mark: [u8; RECORD_MARK_LEN],
     mark_len: usize,
     /// Bytes of the current fragment still to come; 0 within a header.
@@ -66,8 +64,7 @@ impl RecordMarks {
         Self { record_len_max, len: 0, mark: [0; RECORD_MARK_LEN], mark_len: 0, fragment_left: 0, last: false, fragments: 0 }
     }
 
-    /// The next element; takes only headers from the front of `input`. An error loses the record
-    /// boundary for good.
+    /// The next element; takes only headers from the front of `input`.
     pub fn next(&mut self, input: &mut &[u8]) -> Result<Next, RecordError> {
         loop {
             if self.fragment_left > 0 {
@@ -104,7 +101,6 @@ impl RecordMarks {
         self.mark_len == 0 && self.fragments == 0
     }
 
-    /// Reads a header; `true` when complete.
     fn read_mark(&mut self, input: &mut &[u8]) -> Result<bool, RecordError> {
         let n = (RECORD_MARK_LEN - self.mark_len).min(input.len());
         let (piece, rest) = input.split_at(n);
@@ -130,14 +126,11 @@ impl RecordMarks {
     }
 }
 
-/// Cuts a byte stream into records.
-///
-/// Holds memory only for incomplete records, at most twice the bytes received (growth of a vector).
-/// An announced length allocates nothing.
+/// Cuts a byte stream into records. Holds memory only for incomplete records, at most twice the
+/// bytes received (growth of a vector). An announced length allocates nothing.
 #[derive(Debug)]
 pub struct RecordReader {
     marks: RecordMarks,
-    /// Received part of the record.
     record: Vec<u8>,
 }
 
@@ -150,7 +143,7 @@ impl RecordReader {
     /// Takes bytes from the front of `input` until a record is complete or `input` is empty.
     ///
     /// A record in one fragment within `input` is borrowed; others are copied once. Call it until
-    /// it returns `None`, when `input` is empty. An error loses the record boundary for good.
+    /// it returns `None`, when `input` is empty.
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Cow<'a, [u8]>>, RecordError> {
         loop {
             let n = match self.marks.next(input)? {
@@ -297,7 +290,6 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Any fragments and reads of a stream give the same records.
         #[test]
         fn records_survive_any_fragments_and_reads(
             records: Vec<Vec<u8>>,

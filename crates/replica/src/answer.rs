@@ -12,7 +12,6 @@ use super::counters::{Counters, Request};
 use super::output::Output;
 use super::trees::{Pack, Trees};
 
-/// The procedures for a set of trees.
 #[derive(Debug)]
 pub(super) struct Replica {
     pub(super) trees: Arc<Trees>,
@@ -47,7 +46,6 @@ impl Service for Replica {
     }
 }
 
-/// RPC-level refusals.
 enum Refusal {
     Outcome(Accepted<'static>),
     Denied(Denied),
@@ -148,7 +146,6 @@ impl Replica {
     }
 }
 
-/// Result for a missing frame.
 const NOT_FOUND_RECORD: [u8; 4] = NOT_FOUND.to_be_bytes();
 
 /// Record mark, reply header, and number of handles.

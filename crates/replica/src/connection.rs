@@ -8,24 +8,18 @@ use vouch_oncrpc::{RecordError, RecordReader};
 use super::limits::{IDLE_CROWDED_MAX, Limits, OUTPUT_LEN_MAX, PIECES_MAX, REQUEST_LEN_MAX, STALL_LEN_MIN};
 use super::output::Output;
 
-/// Answers requests.
 pub(super) trait Service {
-    /// Type of files that hold answers.
     type File: Clone + PartialEq;
 
     fn answer(&self, record: &[u8], output: &mut Output<Self::File>) -> Result<(), NotRpc>;
 }
 
-/// Not an RPC record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NotRpc;
 
-/// Reasons why the replica closes a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Not RPC, or a request over the limit.
     BadRequest,
-    /// No request for too long.
     Idle,
     /// An incomplete request took too long.
     SlowRequest,
@@ -39,7 +33,6 @@ impl From<RecordError> for Fault {
     }
 }
 
-/// State of a connection.
 #[derive(Debug)]
 pub(super) struct Connection<F> {
     reader: RecordReader,
@@ -47,20 +40,14 @@ pub(super) struct Connection<F> {
     undecoded: Vec<u8>,
     output: Output<F>,
     phase: Phase,
-    /// Start of the phase, or time of its last progress.
     since: Instant,
-    /// Bytes that the peer accepted since then.
     taken: u64,
 }
 
-/// Phase of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Waits for a request.
     Idle,
-    /// Waits for the rest of a request.
     Request,
-    /// Waits for the peer to accept replies.
     Reply,
 }
 
@@ -70,7 +57,6 @@ impl<F: Clone + PartialEq> Connection<F> {
         Self { reader, undecoded: Vec::new(), output, phase: Phase::Idle, since: now, taken: 0 }
     }
 
-    /// Output to send.
     pub(super) const fn output(&self) -> &Output<F> {
         &self.output
     }
@@ -89,7 +75,6 @@ impl<F: Clone + PartialEq> Connection<F> {
         Ok(())
     }
 
-    /// Continues with kept input after output was sent.
     pub(super) fn resume<S: Service<File = F>>(&mut self, service: &S) -> Result<(), Fault> {
         let undecoded = std::mem::take(&mut self.undecoded);
         let mut input = &undecoded[..];

@@ -16,7 +16,6 @@ impl Count {
     }
 }
 
-/// Outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Request {
     Null,
@@ -40,24 +39,19 @@ impl Request {
     ];
 }
 
-/// Reason for the end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Closed {
-    /// The peer closed it.
     Peer,
-    /// The connection failed.
     Failed,
     BadRequest,
     Idle,
     SlowRequest,
     SlowReader,
-    /// A database's file could not be read.
     Database,
     Shutdown,
 }
 
 impl Closed {
-    /// All reasons, with their names on the metrics page.
     pub(super) const ALL: [(Self, &'static str); 8] = [
         (Self::Peer, "peer"),
         (Self::Failed, "failed"),
@@ -74,7 +68,6 @@ impl Closed {
 /// values appear only in the total count.
 pub(super) const LATENCY_US_MAX: [u64; 11] = [4, 16, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304];
 
-/// Counters of one thread.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Counters {
@@ -116,7 +109,6 @@ impl Counters {
         self.latency_us.add(us);
     }
 
-    /// Cumulative counts for each of [`LATENCY_US_MAX`] and in all, and the sum in µs.
     pub(super) fn latencies(&self) -> ([u64; LATENCY_US_MAX.len() + 1], u64) {
         let mut below = 0;
         let cumulative = std::array::from_fn(|i| {

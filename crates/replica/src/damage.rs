@@ -11,7 +11,6 @@ use vouch_tree_store::Snapshot;
 use super::output::Span;
 use super::trees::Pack;
 
-/// Unreadable data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Damage {
     place: Place,
@@ -20,9 +19,7 @@ pub(super) struct Damage {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Place {
-    /// Bytes of a pack.
     Pack { path: PathBuf, offset: u64, len: u64 },
-    /// A frame that can't be found.
     Frame(BlockHandle),
 }
 

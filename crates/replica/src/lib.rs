@@ -5,6 +5,8 @@
 //! frames in the packs (`trees`), `send` gives them to the kernel. Clients trust nothing that a
 //! replica sends.
 
+#![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
+
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -50,57 +52,30 @@ pub struct ServeConfig {
     /// Directories of databases. At least one must be readable at the start; others may appear
     /// later.
     pub databases: Vec<PathBuf>,
-    /// Addresses to listen on.
     pub listen: Vec<SocketAddr>,
-    /// Further sockets that already listen; all threads share each.
     pub passed: Vec<Arc<TcpListener>>,
-    /// Address of the metrics and health page.
     pub metrics: Option<SocketAddr>,
     /// Threads; one for each core if `None`.
     pub threads: Option<usize>,
-    /// Limits.
     pub limits: Limits,
-    /// Sandbox mode.
     pub sandbox: SandboxMode,
 }
 
 /// Errors of starting and running a replica.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The configuration has nothing to do.
     #[error("{0}")]
     Config(&'static str),
-    /// Can't listen on an address.
     #[error("{address}: {source}")]
-    Listen {
-        /// Address.
-        address: SocketAddr,
-        /// System error.
-        source: io::Error,
-    },
-    /// No database can be opened; this is the error of the first.
+    Listen { address: SocketAddr, source: io::Error },
     #[error(transparent)]
     Database(#[from] vouch_tree_store::Error),
-    /// Two databases are of one tree.
     #[error("{first} and {second} are databases of the same tree; serve one of them")]
-    SameTree {
-        /// The first.
-        first: PathBuf,
-        /// The second.
-        second: PathBuf,
-    },
-    /// Sandbox error.
+    SameTree { first: PathBuf, second: PathBuf },
     #[error("sandbox: {0}; --sandbox off runs without it")]
     Sandbox(#[from] SandboxError),
-    /// System error.
     #[error("{doing}: {source}")]
-    System {
-        /// Attempted operation.
-        doing: &'static str,
-        /// System error.
-        source: io::Error,
-    },
-    /// A thread ended early: a bug.
+    System { doing: &'static str, source: io::Error },
     #[error("a serving thread ended by itself; this is a fault of this program")]
     ThreadEnded,
 }
@@ -120,7 +95,6 @@ pub struct Server {
     page: Option<TcpListener>,
     report: Arc<Report>,
     addresses: Vec<SocketAddr>,
-    /// Databases that could not be opened yet.
     waiting: Vec<PathBuf>,
 }
 
@@ -172,12 +146,10 @@ impl Server {
         Ok(Self { workers, page, report: Arc::new(report), addresses, waiting })
     }
 
-    /// Listening addresses, with the real ports.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Address of the metrics page.
     pub fn page_address(&self) -> Option<SocketAddr> {
         self.page.as_ref().and_then(|page| page.local_addr().ok())
     }
@@ -225,7 +197,6 @@ impl Server {
         if ended { Err(ServeError::ThreadEnded) } else { Ok(()) }
     }
 
-    /// Takes up new revisions, and databases that appeared.
     fn look_for_news(&mut self) {
         for tree in self.report.trees.all() {
             let before = tree.trouble();
@@ -299,7 +270,6 @@ fn enter_sandbox(databases: &[PathBuf], mode: SandboxMode) -> Result<(), ServeEr
     Ok(())
 }
 
-/// Raises the limit of descriptors, and returns the number for connections.
 fn descriptors_for_connections() -> Result<usize, ServeError> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })

@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Most connections of all threads. Each costs a descriptor and some hundred bytes when idle,
-    /// and at most 32 KiB when busy. Lowered to the process's limit of descriptors.
+    /// and at most 32 KiB when busy.
     pub connections_max: usize,
     /// Idle time after which a connection is closed, so that dead clients hold no descriptors.
     /// Clients reconnect in one round trip.
@@ -29,8 +29,7 @@ impl Default for Limits {
     }
 }
 
-/// Longest request. A GETDATA with the most handles and the longest credential and verifier has
-/// 2,940 bytes.
+/// A GETDATA with the most handles and the longest credential and verifier has 2,940 bytes.
 pub(super) const REQUEST_LEN_MAX: usize = 4096;
 
 /// Bytes of one read, and so the most undecoded input of a connection.
@@ -55,10 +54,8 @@ pub(super) const SENDFILE_LEN_MIN: u64 = 16 * 1024;
 /// Buffer of a thread for data without sendfile.
 pub(super) const SEND_BUFFER_LEN: usize = 64 * 1024;
 
-/// Bytes sent on a connection before others get their turn.
 pub(super) const TURN_LEN_MAX: u64 = 1 << 20;
 
-/// Reads of a connection before others get their turn.
 pub(super) const TURN_READS_MAX: u32 = 8;
 
 /// Connections accepted before open ones get their turn.

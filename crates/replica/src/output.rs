@@ -11,24 +11,10 @@ pub(super) struct Span<F> {
     pub(super) len: u64,
 }
 
-/// A piece of output.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piece<F> {
-    /// Bytes of this connection: reply headers.
-    Own {
-        /// The bytes.
-        bytes: Vec<u8>,
-        /// Number sent.
-        sent: usize,
-    },
-    /// Bytes shared by connections.
-    Shared {
-        /// The bytes.
-        bytes: Arc<[u8]>,
-        /// Number sent.
-        sent: usize,
-    },
-    /// The unsent rest of a run in a file.
+    Own { bytes: Vec<u8>, sent: usize },
+    Shared { bytes: Arc<[u8]>, sent: usize },
     File(Span<F>),
 }
 
@@ -54,7 +40,6 @@ impl<F: Clone + PartialEq> Output<F> {
         Self { pieces: VecDeque::new(), len: 0 }
     }
 
-    /// Bytes to send.
     pub(super) const fn len(&self) -> u64 {
         self.len
     }
@@ -63,7 +48,6 @@ impl<F: Clone + PartialEq> Output<F> {
         self.len == 0
     }
 
-    /// Pieces in order.
     pub(super) fn pieces(&self) -> impl ExactSizeIterator<Item = &Piece<F>> {
         self.pieces.iter()
     }
@@ -88,7 +72,6 @@ impl<F: Clone + PartialEq> Output<F> {
         }
     }
 
-    /// Appends a run of a file, and joins adjacent runs.
     pub(super) fn push_span(&mut self, span: Span<F>) {
         if span.len == 0 {
             return;
@@ -172,7 +155,6 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// For any write sizes, the bytes sent are the bytes queued.
         #[test]
         fn any_steps_send_the_same_bytes(
             queue in proptest::collection::vec((0u8..3, 0u64..20), 0..20),

@@ -10,15 +10,12 @@ use super::counters::{Closed, Count, Counters, LATENCY_US_MAX, Request};
 use super::trees::Trees;
 use super::worker::Shared;
 
-/// Sources of the figures.
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) trees: Arc<Trees>,
     pub(super) shared: Arc<Shared>,
     pub(super) threads: Vec<Arc<Counters>>,
-    /// New revisions taken up.
     pub(super) reloads: Count,
-    /// Failed checks of a database.
     pub(super) reload_failures: Count,
 }
 
@@ -59,7 +56,6 @@ impl vouch_daemon::metrics_page::PageSource for Report {
     }
 }
 
-/// Selects a counter.
 type OneCount = fn(&Counters) -> &Count;
 
 impl Report {
@@ -188,7 +184,6 @@ impl TreeHealth {
     }
 }
 
-/// Prometheus text format, version 0.0.4.
 struct Page(String);
 
 impl Page {

@@ -18,18 +18,14 @@ pub enum SandboxMode {
     BestEffort,
     /// Refuse to run if the kernel can't restrict files.
     Required,
-    /// None, with a warning.
     Off,
 }
 
-/// Restrictions in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Applied {
-    /// Landlock restricts files.
     pub(super) files: bool,
     /// Landlock restricts TCP sockets and signals too.
     pub(super) sockets: bool,
-    /// No capability but reading files of other users.
     pub(super) capabilities: bool,
 }
 
@@ -45,16 +41,10 @@ impl fmt::Display for Applied {
 pub enum SandboxError {
     /// A permitted directory can't be opened.
     #[error("{path}: {source}")]
-    Path {
-        /// Directory.
-        path: String,
-        /// System error.
-        source: landlock::PathFdError,
-    },
+    Path { path: String, source: landlock::PathFdError },
     /// The kernel refused the rules.
     #[error("landlock: {0}")]
     Landlock(#[from] RulesetError),
-    /// A privilege can't be dropped.
     #[error("privileges: {0}")]
     Privileges(#[from] rustix::io::Errno),
     /// The kernel has no Landlock, and it is required.
@@ -62,7 +52,6 @@ pub enum SandboxError {
     Missing,
 }
 
-/// Restricts this thread, and the threads that it starts, to reading below `directories`.
 pub(super) fn apply(directories: &[&Path], mode: SandboxMode) -> Result<Applied, SandboxError> {
     rustix::thread::set_no_new_privs(true)?;
     let (files, sockets) = restrict(directories)?;
@@ -118,7 +107,6 @@ mod tests {
         let _ = writeln!(std::io::stderr(), "skipped: {}: {why}", std::thread::current().name().unwrap_or("sandbox"));
     }
 
-    /// Landlock binds a thread, so each test has its own.
     fn in_sandbox(directory: &Path, test: impl FnOnce(&Path) + Send) {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {

@@ -9,21 +9,12 @@ use rustix::net::SendFlags;
 use super::limits::{SEND_BUFFER_LEN, SENDFILE_LEN_MIN};
 use super::output::{Output, Piece, Span};
 
-/// Errors of sending.
 #[derive(Debug)]
 pub(super) enum SendError<F> {
-    /// The connection failed.
     Peer,
-    /// A file is too short or unreadable: the database is damaged.
-    File {
-        /// Location.
-        place: Span<F>,
-        /// System error.
-        error: io::Error,
-    },
+    File { place: Span<F>, error: io::Error },
 }
 
-/// Result of one send.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// This many bytes were sent; the socket may accept more.
@@ -55,7 +46,6 @@ impl SendBuffer {
         self.len += n;
     }
 
-    /// Appends as much of a run as fits.
     fn append_file<F: AsFd>(&mut self, span: &Span<F>) -> io::Result<()> {
         let (file, end) = (span.file.as_fd(), span.offset + span.len);
         let mut at = span.offset;

@@ -26,7 +26,6 @@ fn hostid(seed: u8) -> HostId {
     SecretKey::from_seed(&[seed; 32]).public().hostid()
 }
 
-/// A database of one tree, with frames of many lengths.
 struct Made {
     dir: tempfile::TempDir,
     seed: u8,
@@ -54,7 +53,6 @@ impl Made {
         Database::open_write(&self.path(), WriteOptions::default()).unwrap()
     }
 
-    /// Commits a revision that is valid for `duration_s` from 1970 on.
     fn commit(&self, revision: u64, duration_s: u32) -> Vec<u8> {
         let writer = self.writer();
         let (root, key) = (SecretKey::from_seed(&[self.seed; 32]), SecretKey::from_seed(&[99; 32]));
@@ -85,7 +83,6 @@ impl Made {
     }
 }
 
-/// A replica on threads of this process; stops when dropped.
 struct Running {
     address: SocketAddr,
     page: SocketAddr,
@@ -130,7 +127,6 @@ impl Running {
         Client { socket, reader: RecordReader::new(16 << 20), input: Vec::new() }
     }
 
-    /// Status and body of a page.
     fn http(&self, path: &str) -> (u16, String) {
         let mut socket = TcpStream::connect(self.page).unwrap();
         write!(socket, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
@@ -312,7 +308,6 @@ fn broken_tree_leaves_others_alone() {
     assert_eq!(server.http("/health").0, 503);
     assert_eq!(client.fsinfo(hostid(2), false).unwrap().signed_fsinfo, signed);
     assert!(client.data(hostid(2), vec![two.frames[0].0])[0].is_some());
-    // Open data is still served.
     assert!(client.data(hostid(1), vec![one.frames[0].0])[0].is_some());
 }
 
@@ -406,7 +401,6 @@ fn idle_and_stalled_peers_are_closed() {
     half.send(&record_mark(100));
     let handles: Vec<_> = made.frames.iter().filter(|(_, bytes)| bytes.len() > 100_000).map(|(handle, _)| *handle).collect();
     let args = GetDataArgs { hostid: hostid(1), handles: [&handles[..]; 6].concat() }.to_xdr();
-    // More than any socket buffer holds.
     stalled.send(&record(&call_to(PROGRAM, VERSION, 2, &args)).repeat(4));
     for reason in ["idle", "slow_request", "slow_reader"] {
         wait_until(reason, || server.metric(&format!("vouch_connections_closed_total{{reason=\"{reason}\"}}")) == 1);
@@ -444,7 +438,6 @@ fn health_distinguishes_fresh_and_expired() {
     assert_eq!((&health["trees"][0]["revision"], &health["trees"][0]["expires"]), (&1.into(), &u32::MAX.into()));
     made.commit(2, 10);
     wait_until("the expiry", || server.http("/health").0 == 503);
-    // The client decides: the tree is still served.
     assert!(server.connect().fsinfo(hostid(1), false).is_some());
     assert_eq!(server.http("/nothing").0, 404);
 }

@@ -17,7 +17,6 @@ use vouch_xdr::{Writer, Xdr as _};
 use super::damage::Damage;
 use super::output::Span;
 
-/// A pack file that holds answers.
 #[derive(Debug, Clone)]
 pub(super) struct Pack(pub(super) Arc<PackFile>);
 
@@ -33,7 +32,7 @@ impl AsFd for Pack {
     }
 }
 
-/// All trees. Changes only when a missing database appears.
+/// Changes only when a missing database appears.
 #[derive(Debug, Default)]
 pub(super) struct Trees {
     by_hostid: RwLock<HashMap<HostId, Arc<Tree>>>,
@@ -50,7 +49,7 @@ impl Trees {
         all
     }
 
-    /// Adds a tree. Errors: the path of an existing database of the same tree.
+    /// Errors: the path of an existing database of the same tree.
     pub(super) fn add(&self, tree: Tree) -> Result<(), PathBuf> {
         let mut by_hostid = self.by_hostid.write();
         if let Some(there) = by_hostid.get(&tree.hostid) {
@@ -89,17 +88,14 @@ pub(super) struct Tree {
 struct State {
     offer: Arc<Offer>,
     trouble: Option<String>,
-    /// Time of the last check of pack lengths, and its error.
     packs_checked: Instant,
     pack_trouble: Option<String>,
     /// Unreadable data, until it is readable again.
     damage: Option<Damage>,
 }
 
-/// Answer to GETFSINFO for the newest revision.
 #[derive(Debug)]
 pub(super) struct Offer {
-    /// Newest revision, if there is one.
     pub(super) revision: Option<OfferedRevision>,
     /// Records to send, without and with companions. The first 8 bytes are the record mark and room
     /// for the xid.
@@ -107,20 +103,17 @@ pub(super) struct Offer {
     with_companions: Option<Arc<[u8]>>,
 }
 
-/// A revision on the health page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OfferedRevision {
     pub(super) number: u64,
     /// Time of signing, in seconds since 1970.
     pub(super) start: u64,
-    /// Time of expiry.
     pub(super) end: u64,
     pub(super) files: u64,
     pub(super) bytes: u64,
 }
 
 impl Tree {
-    /// Opens a database and prepares its offer.
     pub(super) fn open(path: &Path) -> vouch_tree_store::Result<Self> {
         let snapshot = Database::open_read(path)?;
         // Still served: intact parts are useful, and readers verify.
@@ -179,7 +172,6 @@ impl Tree {
         self.note(Damage::of_frame(handle, error));
     }
 
-    /// Notes damage; true if none was known.
     fn note(&self, damage: Damage) -> bool {
         let mut state = self.state.write();
         if state.damage.is_some() {
@@ -194,17 +186,14 @@ impl Tree {
         self.state.read().damage.clone()
     }
 
-    /// Error of the last check of the database.
     pub(super) fn trouble(&self) -> Option<String> {
         self.state.read().trouble.clone()
     }
 
-    /// The present offer.
     pub(super) fn offer(&self) -> Arc<Offer> {
         self.state.read().offer.clone()
     }
 
-    /// Location of a frame's record.
     pub(super) fn locate(&self, handle: &BlockHandle) -> vouch_tree_store::Result<Option<Span<Pack>>> {
         Ok(self.snapshot.locate(handle)?.map(|location: Location| {
             let (len, offset) = (location.record_len(), location.offset);

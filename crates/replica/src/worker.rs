@@ -17,31 +17,26 @@ use super::limits::{ACCEPT_PAUSE, Limits, READ_LEN_MAX, TICK, TURN_ACCEPTS_MAX, 
 use super::send::{self, SendBuffer, SendError, Step};
 use super::trees::Pack;
 
-/// State shared by all threads.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) limits: Limits,
-    /// Open connections of all threads.
     pub(super) open: AtomicUsize,
     /// Set when the replica must stop.
     pub(super) stop: AtomicBool,
 }
 
-/// State of one thread.
 pub(super) struct Worker {
     poll: Poll,
     waker: Arc<Waker>,
     listeners: Vec<Listener>,
     peers: Vec<Option<Peer>>,
     free: Vec<usize>,
-    /// Peers with more to do without a new event.
     again: VecDeque<usize>,
     tools: Tools,
     shared: Arc<Shared>,
     drain_until: Option<Instant>,
 }
 
-/// Shared parts of a turn, apart from the peer.
 struct Tools {
     replica: Replica,
     read_buffer: Box<[u8; READ_LEN_MAX]>,
@@ -50,7 +45,6 @@ struct Tools {
 
 struct Listener {
     socket: TcpListener,
-    /// Whether connections may be waiting.
     ready: bool,
     paused_until: Option<Instant>,
 }
@@ -62,7 +56,6 @@ impl Listener {
 }
 
 impl Worker {
-    /// A worker with its own listeners.
     pub(super) fn new(listeners: Vec<std::net::TcpListener>, replica: Replica, shared: Arc<Shared>) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
@@ -77,7 +70,6 @@ impl Worker {
         Ok(Self { poll, waker, listeners: taken, peers, free, again, tools, shared, drain_until: None })
     }
 
-    /// Makes the thread check [`Shared::stop`].
     pub(super) fn waker(&self) -> Arc<Waker> {
         self.waker.clone()
     }
@@ -129,7 +121,6 @@ impl Worker {
         }
     }
 
-    /// Time to wait for events.
     fn patience(&self, tick_at: Instant) -> Duration {
         if !self.again.is_empty() || self.listeners.iter().any(Listener::may_accept) {
             return Duration::ZERO;
@@ -178,7 +169,6 @@ impl Worker {
         self.turn(id, now);
     }
 
-    /// Runs a peer as far as it can and may, then schedules its next turn.
     fn turn(&mut self, id: usize, now: Instant) {
         let Some(Some(peer)) = self.peers.get_mut(id) else { return };
         let mut end = peer.turn(&mut self.tools, now);
@@ -214,7 +204,6 @@ impl Worker {
         }
     }
 
-    /// Closes connections that timed out. O(n) in this thread's connections.
     fn expire(&mut self, now: Instant) {
         let limits = self.shared.limits.clone();
         let crowded = self.shared.open.load(Ordering::Relaxed) > limits.connections_max / 10 * 9;
@@ -247,30 +236,22 @@ impl Tools {
     }
 }
 
-/// A socket and its connection's state.
 struct Peer {
     socket: TcpStream,
     connection: Connection<Pack>,
-    /// Input may be waiting.
     readable: bool,
     /// The peer closed its half, so a short read is not the end.
     read_closed: bool,
-    /// The socket may accept output.
     writable: bool,
-    /// Registered events, if any.
     interest: Option<Interest>,
-    /// Whether it is in the queue for another turn.
     queued: bool,
     /// Whether it was read once more without an event since the last successful read.
     looked_again: bool,
-    /// Time when the requests of the outgoing answers were read.
     asked_at: Option<Instant>,
 }
 
 enum TurnEnd {
-    /// Nothing to do before the next event.
     Wait,
-    /// More to do, after others had their turn.
     Again,
     Close(Closed),
 }
@@ -399,5 +380,4 @@ const LISTENERS_MAX: usize = 64;
 
 const WAKE: Token = Token(usize::MAX);
 
-/// Interval of checks while draining.
 const DRAIN_STEP: Duration = Duration::from_millis(50);

@@ -51,7 +51,7 @@ impl Acceptor for FixedKey {
     }
 }
 
-/// Answers a record. A real server passes random handles and confounders, and the time.
+/// A real server passes random handles and confounders, and the time.
 fn serve(contexts: &mut Contexts<()>, mut record: Vec<u8>) -> Result<Vec<u8>, Box<dyn Error>> {
     let call = Call::decode(&record)?;
     match arrive(&record, &call, |handle| contexts.find(handle, 0)) {

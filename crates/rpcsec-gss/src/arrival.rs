@@ -29,7 +29,6 @@ pub struct GssCall {
     pub(crate) seq: GssSeq,
     pub(crate) service: Service,
     pub(crate) destroy: bool,
-    /// Length of the header up to the end of the credential, which the verifier covers.
     pub(crate) header_len: usize,
     pub(crate) verifier: Range<usize>,
     pub(crate) args_at: usize,
@@ -57,8 +56,7 @@ impl GssCall {
     }
 }
 
-/// Parses the credential of an RPCSEC_GSS call; `record` is the record of `call`. `find` looks up a
-/// context by its handle.
+/// Parses the credential of an RPCSEC_GSS call; `record` is the record of `call`.
 pub fn arrive(record: &[u8], call: &Call<'_>, find: impl FnOnce(&[u8]) -> Option<Arc<ServerContext>>) -> Arrival {
     let credential = match Credential::decode(call.cred.body) {
         Ok(credential) => credential,

@@ -7,7 +7,6 @@ use vouch_krb5_seal::{ContextKeys, OpenJob, VerifyJob, open_many, verify_many};
 use crate::wire::{integrity_body, privacy_body};
 use crate::{GssSeq, Service};
 
-/// The body of a message with a verified header.
 pub(crate) struct Body<'a> {
     keys: &'a ContextKeys,
     service: Service,
@@ -19,12 +18,10 @@ pub(crate) struct Body<'a> {
 }
 
 impl<'a> Body<'a> {
-    /// A body: everything after the verifier.
     pub(crate) fn new(keys: &'a ContextKeys, service: Service, seq: GssSeq, bytes: &'a mut [u8]) -> Self {
         Self { keys, service, seq, bytes, clear: None }
     }
 
-    /// Finds the protected data.
     fn lay_out(&mut self) {
         let data = match self.service {
             Service::None => Ok(0..self.bytes.len()),
@@ -52,7 +49,6 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Verifies and opens bodies side by side.
 pub(crate) fn look_into(bodies: &mut [Body<'_>]) {
     bodies.iter_mut().for_each(Body::lay_out);
     verify(bodies);

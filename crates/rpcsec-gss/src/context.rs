@@ -39,7 +39,6 @@ pub struct ServerContext {
     next_token: AtomicU64,
     used_ms: AtomicU64,
     gone: AtomicBool,
-    /// Sequence number of our next callback in it.
     next_back: AtomicU32,
 }
 
@@ -98,8 +97,7 @@ impl ServerContext {
     }
 
     /// A context for one callback to the client (RFC 8881, section 2.10.8.3): same keys, with the
-    /// client's handle. Its sequence number is this context's next in that direction, for any
-    /// handle.
+    /// client's handle.
     pub fn back_channel(&self, handle: &[u8], service: Service) -> ClientContext {
         // Exhaustion is permanent and reported at the first call.
         let next = |seq: u32| Some(seq.saturating_add(1).min(GssSeq::MAX.0));
@@ -112,7 +110,6 @@ impl ServerContext {
         self.window.lock().take(seq)
     }
 
-    /// Sequence number of our next token.
     pub(crate) fn next_token(&self) -> u64 {
         self.next_token.fetch_add(1, Ordering::Relaxed)
     }

@@ -35,11 +35,8 @@ pub struct Contexts<P> {
     /// Complete contexts by a time not after their last use; moved lazily when they reach the
     /// front.
     order: BTreeSet<(u64, ContextHandle)>,
-    /// The same for each principal.
     of: HashMap<Arc<str>, BTreeSet<(u64, ContextHandle)>>,
-    /// Principals above their share, by number of contexts.
     above: BTreeSet<(usize, Arc<str>)>,
-    /// Removed contexts, not yet dropped.
     gone: Gone<P>,
     partial: HashMap<ContextHandle, P>,
     /// Contexts being created, oldest first; may contain finished ones.
@@ -121,7 +118,6 @@ impl<P> Contexts<P> {
         least.map(|(_, handle)| handle)
     }
 
-    /// Candidates for eviction for this principal.
     fn making_room(&self, principal: &str) -> &BTreeSet<(u64, ContextHandle)> {
         let own = self.of.get(principal).filter(|own| own.len() >= self.share());
         let most = || self.above.last().map(|(_, principal)| &self.of[principal]);
@@ -153,7 +149,6 @@ impl<P> Contexts<P> {
         self.count(principal.clone(), count + 1, count);
     }
 
-    /// Moves a context that stays.
     fn replace(&mut self, handle: ContextHandle, to_ms: u64) {
         let Some((context, placed_ms)) = self.whole.get_mut(&handle) else { return };
         let from_ms = std::mem::replace(placed_ms, to_ms);
@@ -163,7 +158,6 @@ impl<P> Contexts<P> {
         }
     }
 
-    /// Updates the number of contexts of a principal.
     fn count(&mut self, principal: Arc<str>, from: usize, to: usize) {
         let share = self.share();
         if from > share {
@@ -195,7 +189,6 @@ impl<P> Contexts<P> {
         std::mem::take(&mut self.gone)
     }
 
-    /// Stores the mechanism's state for the next exchange.
     pub(crate) fn keep_partial(&mut self, handle: ContextHandle, partial: P, now_ms: u64) {
         self.expire_partial(now_ms);
         while self.partial.len() >= self.limits.partial_max.max(1) {
@@ -206,7 +199,6 @@ impl<P> Contexts<P> {
         self.partial_order.push_back((handle, now_ms));
     }
 
-    /// Takes the state for the next exchange.
     pub(crate) fn take_partial(&mut self, handle: &[u8], now_ms: u64) -> Option<(ContextHandle, P)> {
         self.expire_partial(now_ms);
         let handle = ContextHandle(<[u8; HANDLE_LEN]>::try_from(handle).ok()?);

@@ -15,7 +15,6 @@ use crate::{GssCall, GssSeq, ServerContext, Service};
 pub struct Envelope {
     context: Arc<ServerContext>,
     seq: GssSeq,
-    /// [`Service::None`] if there are no results to protect.
     service: Service,
     verifier_at: usize,
     body_at: usize,
@@ -47,7 +46,6 @@ impl Envelope {
         self.service
     }
 
-    /// Length between the reply's header and its results.
     fn head_len(&self) -> usize {
         match self.service {
             Service::None => 0,
@@ -103,7 +101,6 @@ fn wrap_chunk(wraps: &mut [Wrap<'_>], random: &mut dyn FnMut(&mut [u8]) -> bool)
     seal(wraps, random);
 }
 
-/// Computes verifiers, and checksums for krb5i.
 fn sign(wraps: &mut [Wrap<'_>]) {
     let envelopes: Vec<&Envelope> = wraps.iter().map(|wrap| wrap.envelope).collect();
     let numbers: Vec<[u8; SEQ_LEN]> = envelopes.iter().map(|envelope| envelope.seq.0.to_be_bytes()).collect();
@@ -169,7 +166,6 @@ fn seal(wraps: &mut [Wrap<'_>], random: &mut dyn FnMut(&mut [u8]) -> bool) {
     }
 }
 
-/// Writes a count; false if it doesn't fit.
 fn set_len(bytes: &mut [u8], at: usize, len: usize) -> bool {
     let Ok(len) = u32::try_from(len) else { return false };
     bytes[at..at + LENGTH_LEN].copy_from_slice(&len.to_be_bytes());
@@ -181,5 +177,4 @@ const SEQ_LEN: usize = 4;
 /// Offset of a verifier's body in a reply: transaction, type, status, flavour, length (RFC 5531,
 /// section 9).
 const VERIFIER_AT: usize = 20;
-/// Placeholder for verifiers.
 static NO_VERIFIER: [u8; 64] = [0; 64];

@@ -2,8 +2,8 @@
 
 use crate::GssSeq;
 
-/// Length of the window. A client with 64 slots on 16 connections has 1,024 calls in flight, and a
-/// small window loses calls: libraries with 32 or 128 drop some percent under load.
+/// A client with 64 slots on 16 connections has 1,024 calls in flight, and a small window loses
+/// calls: libraries with 32 or 128 drop some percent under load.
 pub(crate) const WINDOW_LEN: u32 = 2048;
 
 const WORDS: usize = WINDOW_LEN as usize / 64;
@@ -12,7 +12,6 @@ const WORDS: usize = WINDOW_LEN as usize / 64;
 #[derive(Clone, Debug)]
 pub struct Window {
     newest: Option<GssSeq>,
-    /// Bits by remainder.
     seen: [u64; WORDS],
 }
 
@@ -46,7 +45,6 @@ impl Window {
         true
     }
 
-    /// Forgets numbers that leave the window, and clears those up to `to`.
     fn advance(&mut self, from: GssSeq, to: GssSeq) {
         if to.0 - from.0 >= WINDOW_LEN {
             self.seen = [0; WORDS];
@@ -76,7 +74,6 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// Literal model of the rule.
     #[derive(Default)]
     struct Model {
         newest: Option<u32>,
@@ -113,7 +110,6 @@ mod tests {
             let (mut window, mut model) = (Window::default(), Model::default());
             let mut at = i64::from(start);
             for (step, repeats) in steps {
-                // Far jumps, runs, and numbers behind and ahead.
                 at = (at + if step % 97 == 0 { step * 5 } else { step }).max(0);
                 for seq in at..=at + i64::from(repeats) {
                     let seq = u32::try_from(seq).unwrap();

@@ -8,7 +8,6 @@ use std::io::Write as _;
 use vouch_tree::Content;
 use vouch_tree_client::{Client, ClientOptions, ResolvedPath, TreeOptions};
 
-/// Bytes per read.
 const READ_LEN: usize = 1 << 20;
 
 #[tokio::main]

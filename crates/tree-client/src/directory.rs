@@ -73,15 +73,12 @@ impl Listing {
     }
 }
 
-/// A descent from a directory's root page to a leaf page. Does no I/O: takes frames and returns the
-/// next page to fetch.
+/// Does no I/O: takes frames and returns the next page to fetch.
 struct Descent<'a> {
     target: Position<'a>,
     page: PageRef,
     before: u64,
-    /// Number of entries in the page, if the parent says so.
     expected: Option<u64>,
-    /// The next pages below the same parent.
     siblings: Vec<PageRef>,
     total: u64,
 }
@@ -225,7 +222,7 @@ impl Tree {
         }
     }
 
-    /// The leaf page with entry `number`. Reads interior pages only.
+    /// Reads interior pages only.
     pub(crate) async fn leaf_span(&self, dir: &Inode, number: u64) -> Result<Option<LeafSpan>> {
         let deadline = self.start_operation().await?;
         let Some(mut descent) = Descent::begin(dir, Position::Number(number))? else { return Ok(None) };

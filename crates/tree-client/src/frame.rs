@@ -13,20 +13,16 @@ use crate::{Error, Result};
 /// A verified and decoded frame. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) enum Frame {
-    /// File data.
     Leaf(Bytes),
-    /// Handles of file data.
     Indirect(Arc<Indirect>),
-    /// Directory entries.
     DirLeaf(Arc<LeafPage>),
-    /// Handles of directory pages.
     DirInterior(Arc<InteriorPage>),
     /// The bytes of a signed fsinfo; its signature is not verified.
     Fsinfo(Bytes),
 }
 
 impl Frame {
-    /// Decodes a verified frame. An error is the publisher's fault.
+    /// An error is the publisher's fault.
     ///
     /// A raw leaf shares the allocation of `stored`, and keeps all of it alive.
     pub(crate) fn decode(kind: FrameKind, handle: &BlockHandle, stored: &Bytes) -> Result<Self> {

@@ -6,17 +6,14 @@
 use std::fs::File;
 use std::io;
 
-/// A file of the newest revision seen.
 pub fn seen_file(bytes: &[u8]) {
     crate::freshness::seen_store::exercise(bytes);
 }
 
-/// A byte stream from a replica: plain replies, and results of GETDATA.
 pub fn replica_stream(bytes: &[u8]) {
     crate::replica::reply_parser::exercise(bytes);
 }
 
-/// A list file of a disk cache segment.
 pub fn cache_list(bytes: &[u8]) {
     crate::disk_cache::segment::exercise_list(bytes);
 }

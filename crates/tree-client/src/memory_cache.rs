@@ -10,7 +10,6 @@ use vouch_tree::{BlockHandle, FrameKind};
 use crate::frame::Frame;
 use crate::{Error, Result};
 
-/// Typical weight of a frame, to size the hash table.
 const FRAME_WEIGHT_TYPICAL: u64 = 32 * 1024;
 
 /// Identifies a tree of the process. Handles of two trees have different ivs and must not mix.

@@ -27,8 +27,7 @@ pub struct ReplicaFault<'a> {
 pub enum FaultKind<'a> {
     /// Provably wrong data: a wrong hash, a forged signature, or malformed replies.
     Lie,
-    /// A revision older than the one in force: the replica lags, or tries a rollback. Reported once
-    /// for consecutive offers of the same revision.
+    /// A revision older than the one in force: the replica lags, or tries a rollback.
     Stale {
         /// The offered revision.
         offered: u64,
@@ -44,7 +43,6 @@ pub trait FaultObserver: Send + Sync {
     fn replica_fault(&self, fault: &ReplicaFault<'_>);
 }
 
-/// The observer, and the tree whose replicas it observes.
 #[derive(Clone)]
 pub(crate) struct FaultReporter {
     pub(crate) observer: Arc<dyn FaultObserver>,

@@ -29,7 +29,6 @@ pub(crate) struct PendingFrame<C> {
     pub(crate) kind: FrameKind,
     pub(crate) handle: BlockHandle,
     pub(crate) len_expected: usize,
-    /// The visitor's knowledge about the frame.
     pub(crate) context: C,
 }
 
@@ -64,9 +63,8 @@ impl<C> PendingFrame<C> {
     }
 }
 
-/// The purpose of a traversal. All methods may block; several run at a time.
+/// All methods may block; several run at a time.
 pub(crate) trait Visitor: Send + Sync + 'static {
-    /// The visitor's knowledge about a frame.
     type Context: Send + Sync + 'static;
 
     /// Whether leaves are decompressed; their hash is verified in any case.
@@ -75,10 +73,8 @@ pub(crate) trait Visitor: Send + Sync + 'static {
     /// Whether the traversal waits for replicas longer than an operation may take.
     const WAITS_OUT_OUTAGES: bool;
 
-    /// The frame, verified, if it need not be fetched.
     fn stored_frame(&self, work: &PendingFrame<Self::Context>) -> Result<Option<Bytes>>;
 
-    /// Takes a verified frame from a replica.
     fn fetched(&self, work: &PendingFrame<Self::Context>, stored: &Bytes) -> Result<()>;
 
     /// The frames to visit below a frame, in order.

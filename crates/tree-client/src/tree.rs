@@ -38,17 +38,14 @@ pub struct Tree {
     refresh_rounds: AtomicU64,
     last_demand: Mutex<Option<Instant>>,
     refresher: OnceLock<AbortHandle>,
-    /// The trees whose forwarding pointers led here.
     origins: Vec<Origin>,
     this: OnceLock<Weak<Tree>>,
 }
 
-/// Where an operation may get frames from.
 #[derive(Clone, Copy)]
 pub(crate) enum Source {
     /// Memory and disk cache; never waits.
     Local,
-    /// Also replicas, until the deadline.
     Replicas(Instant),
 }
 
@@ -240,7 +237,6 @@ impl Tree {
         }
     }
 
-    /// If all replicas lack a frame, they may have moved on to a newer revision.
     fn note_failure(&self, error: &Error) {
         if matches!(error, Error::Missing { .. })
             && let Some(tree) = self.this.get().and_then(Weak::upgrade)
@@ -250,7 +246,6 @@ impl Tree {
         }
     }
 
-    /// A frame from memory or disk cache.
     pub(crate) fn local_frame(&self, kind: FrameKind, handle: &BlockHandle) -> Option<Result<Frame>> {
         if let Some(found) = self.client.memory.get(self.number, kind, handle) {
             CounterCells::add(&self.counters.memory_frames, 1);
@@ -288,7 +283,6 @@ impl Tree {
         self.verify_disk_frame(kind, handle, read.await.ok().flatten()?)
     }
 
-    /// Verifies a frame from the disk cache; removes it from the index if the hash is wrong.
     fn verify_disk_frame(&self, kind: FrameKind, handle: &BlockHandle, stored: Vec<u8>) -> Option<Frame> {
         let stored = Bytes::from(stored);
         if let Err(error) = frame::verify(&self.iv, handle, &stored) {
@@ -345,7 +339,7 @@ impl Tree {
         CounterCells::add(&self.counters.refreshes, 1);
     }
 
-    /// Whether a refresh on demand is due. Starts the next interval.
+    /// Starts the next interval.
     pub(crate) fn may_refresh_on_demand(&self) -> bool {
         let mut last_demand = self.last_demand.lock();
         let due = last_demand.is_none_or(|at| at.elapsed() >= DEMAND_INTERVAL);

@@ -14,7 +14,6 @@ const BLOCK_LEN: u32 = 4096;
 /// Length of a readdirplus entry with a name of average length.
 const LISTED_LEN: u64 = 192;
 
-/// Longest buffer of readdir(3).
 const LISTING_LEN_MAX: u32 = 1 << 20;
 
 pub(crate) fn attributes(id: NodeId, inode: &Inode) -> FileAttr {

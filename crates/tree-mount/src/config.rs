@@ -12,9 +12,7 @@ use crate::observer::Observer;
 /// Mount point and options.
 #[derive(Clone)]
 pub struct MountConfig {
-    /// The mount point, an existing directory.
     pub point: PathBuf,
-    /// Options.
     pub options: MountOptions,
 }
 
@@ -24,27 +22,21 @@ pub struct MountOptions {
     /// Whether other users may access the mount. `None`: only if root mounts. Other users need
     /// user_allow_other in /etc/fuse.conf.
     pub allow_other: Option<bool>,
-    /// Whether set-user-id bits take effect.
     pub suid: bool,
-    /// Whether device nodes work.
     pub dev: bool,
-    /// Whether files can be executed.
     pub exec: bool,
     /// Threads that serve the kernel. `None`: one per CPU, 2 to 8.
     pub threads: Option<usize>,
     /// Kernel read-ahead in bytes. Only root can exceed 128 KiB.
     pub read_ahead_bytes: u32,
-    /// Extended attributes.
     pub xattrs: XattrMode,
     /// Whether the kernel reads large cached files directly from a verified copy in the disk cache.
     /// Needs a disk cache, root, and kernel support, otherwise it has no effect. The kernel then
     /// sends a request for each open(2), which it does not otherwise.
     pub passthrough: Passthrough,
-    /// Shortest file that is passed through.
     pub passthrough_len_min: u64,
     /// The wall clock for freshness; use the client's.
     pub clock: Arc<dyn Clock>,
-    /// Longest time of one request.
     pub deadline: Duration,
     /// Receives each operation. The kernel then sends a request for each open and listing.
     /// Passthrough is off while the observer wants reads.
@@ -55,12 +47,10 @@ pub struct MountOptions {
 /// open requests for all files or for none, for the whole mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Passthrough {
-    /// Off.
     #[default]
     Never,
     /// Until it does not pay: when opens of small files cost more than passthrough gains.
     Auto,
-    /// For the whole mount.
     Always,
 }
 
@@ -73,9 +63,7 @@ pub enum XattrMode {
     /// only, because it may have an ACL.
     #[default]
     Auto,
-    /// Shown.
     On,
-    /// Hidden.
     Off,
 }
 
@@ -139,5 +127,4 @@ const SUBTYPE: &str = "vouch";
 /// A busy thread must not block all requests.
 const THREADS_MIN: usize = 2;
 
-/// More threads only contend.
 const THREADS_MAX: usize = 8;

@@ -37,7 +37,6 @@ impl Cookie {
     }
 }
 
-/// The bits of a version that fit a cookie.
 pub(crate) const fn tag_of(revision: u64) -> u32 {
     (revision & TAG_MASK as u64) as u32
 }

@@ -9,50 +9,22 @@ use fuser::Errno;
 /// Why mounting or unmounting failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    /// The mount point is unusable.
     #[error("{}: {why}", path.display())]
-    Point {
-        /// The mount point.
-        path: PathBuf,
-        /// Why it is unusable.
-        why: &'static str,
-    },
-    /// The mount point does not exist.
+    Point { path: PathBuf, why: &'static str },
     #[error("{}: no such directory; create it first", path.display())]
-    NoPoint {
-        /// The mount point.
-        path: PathBuf,
-    },
-    /// FUSE is not available to this user.
+    NoPoint { path: PathBuf },
     #[error("/dev/fuse can't be opened: {source}; load the module (modprobe fuse), or give this container or user access to the device")]
-    NoFuse {
-        /// The error of open(2).
-        source: io::Error,
-    },
-    /// The user may not mount here or with these options.
+    NoFuse { source: io::Error },
     #[error("{}: not allowed to mount: {why}", path.display())]
     Denied {
-        /// The mount point.
         path: PathBuf,
         /// Error of the kernel or of fusermount3.
         why: String,
     },
-    /// A running vouch mount is there already.
     #[error("{}: already a vouch mount; unmount it first (fusermount3 -u), or choose another directory", path.display())]
-    Busy {
-        /// The mount point.
-        path: PathBuf,
-    },
-    /// An I/O error of the system.
+    Busy { path: PathBuf },
     #[error("{}: {doing}: {source}", path.display())]
-    Io {
-        /// The operation.
-        doing: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The error of the operating system.
-        source: io::Error,
-    },
+    Io { doing: &'static str, path: PathBuf, source: io::Error },
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +47,6 @@ pub(crate) enum OpError {
     /// The tree or the mount cannot represent the file.
     #[error("{0}")]
     Unfit(&'static str),
-    /// The key of the tree is revoked.
     #[error("{0}")]
     Revoked(String),
     #[error("no answer within {0:?}")]
@@ -103,5 +74,4 @@ impl OpError {
     }
 }
 
-/// "Key has been revoked", errno(3).
 const EKEYREVOKED: i32 = 128;

@@ -8,7 +8,6 @@ use parking_lot::Mutex;
 
 use crate::error::OpError;
 
-/// The last line per operation and tree.
 #[derive(Default)]
 pub(crate) struct ErrorLog {
     recent: Mutex<HashMap<(&'static str, String), Recent>>,
@@ -20,7 +19,7 @@ struct Recent {
 }
 
 impl ErrorLog {
-    /// Logs a failed request, unless a similar line was logged recently. Returns its errno.
+    /// Logs a failed request, unless a similar line was logged recently.
     pub(crate) fn log_limited(&self, operation: &'static str, tree: &str, error: &OpError) -> Errno {
         if error.is_logged() {
             self.log(operation, tree, error);
@@ -48,8 +47,6 @@ impl ErrorLog {
     }
 }
 
-/// Shortest interval of two lines about the same operation and tree.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Limit on remembered operations and trees.
 const KINDS_MAX: usize = 4096;

@@ -56,7 +56,6 @@ impl FuseFilesystem {
 }
 
 impl MountState {
-    /// Reports and logs a failure; returns its errno once the report is recorded.
     async fn report_failure(&self, request: &KernelRequest, error: &OpError) -> Errno {
         if let Some(recorded) = self.log_and_report(request, error) {
             recorded.await;

@@ -17,11 +17,8 @@ use vouch_tree::inode_number::InodeNumber as NodeId;
 /// What the kernel must drop.
 #[derive(Debug)]
 pub(crate) enum Notice {
-    /// Attributes and ACLs of a node.
     Attributes(NodeId),
-    /// Attributes and pages of a node: content, link target or listing.
     Content(NodeId),
-    /// A name in a directory.
     Name(NodeId, Box<[u8]>),
     /// Drops nothing; signals that all earlier notices are sent.
     Flush(oneshot::Sender<()>),
@@ -33,7 +30,7 @@ pub(crate) struct KernelNotices {
 }
 
 impl KernelNotices {
-    /// Creates the channel. [`run`] takes the receiver once there is a session.
+    /// [`run`] takes the receiver once there is a session.
     pub(crate) fn channel() -> (Self, mpsc::Receiver<Notice>) {
         let (notices, receiver) = mpsc::channel();
         (Self { notices }, receiver)

@@ -29,6 +29,8 @@
 //! # }
 //! ```
 
+#![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
+
 mod attributes; // Inodes as FUSE attributes.
 mod config; // Mount options.
 mod cookie; // Positions in a directory, for readdir.

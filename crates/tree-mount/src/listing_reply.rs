@@ -15,9 +15,7 @@ pub(crate) struct ListingReply {
 }
 
 enum Reply {
-    /// readdir: names, numbers and types.
     Plain(ReplyDirectory),
-    /// readdirplus: also attributes; each entry counts as a lookup.
     Plus(ReplyDirectoryPlus),
 }
 
@@ -30,12 +28,10 @@ impl ListingReply {
         Self { to: Reply::Plus(reply), added: 0 }
     }
 
-    /// Whether entries have attributes and count as lookups.
     pub(crate) const fn is_plus(&self) -> bool {
         matches!(self.to, Reply::Plus(_))
     }
 
-    /// Adds an entry. Returns whether the reply is full.
     pub(crate) fn add(&mut self, attr: &FileAttr, next: Cookie, name: &[u8], left: Duration) -> bool {
         let name = OsStr::from_bytes(name);
         let full = match &mut self.to {

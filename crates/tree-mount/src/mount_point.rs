@@ -82,7 +82,7 @@ pub(crate) fn set_read_ahead(path: &Path, bytes: u32) -> io::Result<()> {
     fs::write(format!("/sys/class/bdi/{}/read_ahead_kb", mount.device), (bytes / 1024).to_string())
 }
 
-/// Unmounts, even a busy mount. Ordinary users need fusermount3, which checks the owner.
+/// Ordinary users need fusermount3, which checks the owner.
 pub(crate) fn detach(path: &Path) -> Result<(), MountError> {
     let failed = |source| MountError::Io { doing: "unmounting", path: path.to_owned(), source };
     match unmount(path, UnmountFlags::DETACH) {

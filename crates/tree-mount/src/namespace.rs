@@ -25,7 +25,6 @@ use crate::revision_update;
 use crate::state::{LookupResult, MountState};
 use crate::volume::Volume;
 
-/// The trees of a mount, by name.
 pub(crate) struct Namespace {
     client: Arc<Client>,
     trees: TreeOptions,
@@ -71,7 +70,6 @@ impl Namespace {
         self.entries.lock().values().filter_map(|entry| entry.reference.volume().cloned()).collect()
     }
 
-    /// Looks a name up; opens its tree on first use.
     pub(crate) async fn lookup(&self, state: &Arc<MountState>, name: &[u8]) -> Result<LookupResult, OpError> {
         let Some((text, name)) = std::str::from_utf8(name).ok().and_then(|text| Some((text, text.parse::<TreeName>().ok()?))) else {
             // An invalid name never becomes valid.
@@ -182,7 +180,6 @@ impl Namespace {
         Ok(reference)
     }
 
-    /// Frees a place for one more name.
     async fn make_room(&self, state: &Arc<MountState>) -> Result<(), OpError> {
         for _ in 0..ROOM_ATTEMPTS_MAX {
             if self.evict(state) {
@@ -219,7 +216,6 @@ impl Namespace {
         entries.len() < ENTRIES_MAX
     }
 
-    /// Lists a name and removes other names of the same key.
     fn add(&self, text: &str, name: &TreeName, reference: &Reference) {
         let mut entries = self.entries.lock();
         entries.retain(|_, entry| entry.reference.volume().is_none_or(|volume| volume.tree().hostid() != name.hostid()));
@@ -293,7 +289,6 @@ const ENTRIES_MAX: usize = 4096;
 /// Names evicted at once, so that not every lookup waits for the kernel.
 const EVICTED_AT_ONCE: usize = 256;
 
-/// Attempts until every name was tried.
 const ROOM_ATTEMPTS_MAX: usize = 2 * ENTRIES_MAX / EVICTED_AT_ONCE;
 
 /// Pause for the kernel's FORGET requests.

@@ -35,7 +35,7 @@ impl NegativeNames {
     }
 }
 
-/// Limit on the names per tree. A compiler that searches include directories makes some thousands.
+/// A compiler that searches include directories makes some thousands.
 const NAMES_MAX: usize = 65_536;
 
 #[cfg(test)]

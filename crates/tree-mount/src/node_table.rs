@@ -17,41 +17,32 @@ use crate::volume::Volume;
 
 /// The tree of a node. Tests use one without a network.
 pub(crate) trait Owner {
-    /// Numbering of its files.
     fn numbering(&self) -> &InodeNumbering;
 }
 
-/// A node's data for replies.
 pub(crate) struct NodeView<V = Volume> {
     /// The tree; `None` for the namespace's own nodes.
     pub(crate) volume: Option<Arc<V>>,
     /// Inode in the revision in force; without inline content, except for directories' pages.
     pub(crate) inode: Arc<Inode>,
-    /// Directory of the first path.
     pub(crate) parent: NodeId,
     /// Whether the signed tree proves that the file no longer exists.
     pub(crate) is_removed: bool,
 }
 
-/// The directory changed since its inode was read: read again.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DirectoryChanged;
 
-/// A name in a directory, and its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KnownChild {
     pub(crate) id: NodeId,
     pub(crate) name: Box<[u8]>,
 }
 
-/// Outcome of [`NodeTable::update`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Updated {
-    /// The node has the new inode and keeps its number.
     Same,
-    /// The node has the new inode or another path, but the name has another number now.
     Renumbered,
-    /// The file has lost its last path.
     Gone,
     /// The kernel has forgotten the node.
     Unknown,
@@ -73,9 +64,7 @@ struct Inner<V> {
 
 struct Node<V> {
     view: NodeView<V>,
-    /// Name in the first path; `view.parent` is its directory.
     name: Box<[u8]>,
-    /// Further paths of a file with hard links.
     other_paths: Vec<(NodeId, Box<[u8]>)>,
     /// Link group that the number is derived from; 0 if derived from the path.
     link_group: u64,
@@ -143,7 +132,6 @@ impl<V: Owner> NodeTable<V> {
             .collect()
     }
 
-    /// Locks the table to add entries of a directory, if its inode is still `seen`.
     pub(crate) fn lock_directory<'a>(&'a self, directory: NodeId, seen: &Arc<Inode>) -> Result<DirectoryGuard<'a, V>, DirectoryChanged> {
         let inner = self.inner.lock();
         match inner.nodes.get(&directory) {
@@ -155,7 +143,6 @@ impl<V: Owner> NodeTable<V> {
         }
     }
 
-    /// Subtracts from the lookup count of a node.
     pub(crate) fn forget(&self, id: NodeId, count: u64) {
         self.inner.lock().forget(id, count);
     }
@@ -245,7 +232,6 @@ pub(crate) struct DirectoryGuard<'a, V = Volume> {
 }
 
 impl<V: Owner> DirectoryGuard<'_, V> {
-    /// Adds or finds the node of an entry, updates its inode, and counts a lookup.
     pub(crate) fn insert(&mut self, name: &[u8], inode: &Inode) -> Option<NodeId> {
         let volume = self.volume.as_ref()?;
         let (directory, link_group) = (self.directory, inode.link_group);
@@ -296,7 +282,6 @@ impl<V> Node<V> {
         self.view.is_removed = false;
     }
 
-    /// Returns whether the path is new.
     fn add_path(&mut self, directory: NodeId, name: &[u8]) -> bool {
         let known =
             (self.view.parent == directory && *self.name == *name) || self.other_paths.iter().any(|(d, n)| *d == directory && **n == *name);
@@ -386,7 +371,6 @@ impl<V> Inner<V> {
     }
 }
 
-/// Node ids are hashes already.
 #[derive(Default)]
 pub(crate) struct NumberHasher(u64);
 

@@ -13,7 +13,6 @@ use crate::request::{KernelRequest, ObserverState, OpenFile};
 use crate::state::MountState;
 
 impl MountState {
-    /// A request with its caller, if the observer wants it.
     pub(crate) fn request(&self, request: &Request, operation: Operation, opcode: &'static str, id: NodeId) -> KernelRequest {
         // The caller of open is needed at close.
         let is_wanted = |observed: &ObserverState| observed.observer.wants(operation) || operation == Operation::Open;

@@ -13,34 +13,22 @@ use vouch_tree_client::ErrorClass;
 /// Operations of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// Looks up a name.
     Lookup,
-    /// Reads attributes.
     Attributes,
-    /// Reads a symbolic link.
     Link,
-    /// Lists a directory.
     List,
-    /// Reads an extended attribute.
     Xattr,
-    /// Lists extended attributes.
     Xattrs,
-    /// Opens a file.
     Open,
-    /// Reads file data.
     Read,
-    /// Searches data or holes.
     Seek,
-    /// Closes a file.
     Close,
 }
 
 /// The process that an operation is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// fsuid.
     pub uid: u32,
-    /// fsgid.
     pub gid: u32,
     /// Thread id; `None` if the kernel itself asks, or if the process is in another PID namespace.
     pub pid: Option<u32>,
@@ -51,77 +39,54 @@ pub struct Caller {
 /// An operation and its outcome.
 #[derive(Clone, Copy, Debug)]
 pub struct Observation<'a> {
-    /// The caller; for a close, the process that opened the file.
     pub caller: Caller,
-    /// The operation.
     pub operation: Operation,
-    /// Self-certifying name of the tree; empty in the namespace's root.
     pub tree: &'a str,
     /// Path below the mount point; empty for the mount point itself, otherwise it begins with `/`.
     /// Of several hard links, the first that was looked up.
     pub path: &'a [u8],
-    /// The other known paths of the file.
     pub other_paths: &'a [Vec<u8>],
     /// Inode number; `None` for a missing name.
     pub number: Option<u64>,
-    /// Open: whether the file is executed.
     pub executes: bool,
-    /// Read, list and seek: the start.
     pub offset: Option<u64>,
     /// Read and close: bytes sent to the kernel. Reads from the page cache are not counted.
     pub read: Option<u64>,
-    /// Close: how long the file was open.
     pub open: Option<Duration>,
     /// Why the operation failed; `None` on success.
     pub failure: Option<Failure<'a>>,
-    /// Close: remarks for people.
     pub remark: &'a str,
 }
 
 /// Why an operation failed.
 #[derive(Clone, Copy, Debug)]
 pub struct Failure<'a> {
-    /// errno for the caller.
     pub errno: i32,
-    /// Reason for people.
     pub why: &'a str,
 }
 
 /// Events of a tree.
 #[derive(Clone, Copy, Debug)]
 pub enum TreeEvent<'a> {
-    /// A revision becomes visible.
     Shown {
-        /// Self-certifying name of the tree.
         tree: &'a str,
-        /// The revision.
         revision: u64,
         /// The previous revision; `None` for the first.
         before: Option<u64>,
     },
-    /// The tree is no longer served.
     Withdrawn {
-        /// Self-certifying name of the tree.
         tree: &'a str,
-        /// Class of the error.
         class: ErrorClass,
-        /// Reason for people.
         why: &'a str,
     },
-    /// The tree is served again.
     Restored {
-        /// Self-certifying name of the tree.
         tree: &'a str,
-        /// The revision.
         revision: u64,
     },
     /// A tree of the namespace cannot be opened.
     NotOpened {
-        /// Self-certifying name of the tree.
         tree: &'a str,
-        /// Class of the error.
         class: ErrorClass,
-        /// Reason for people.
         why: &'a str,
     },
 }
@@ -131,11 +96,10 @@ pub type Recorded = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Receives every operation before its reply is sent.
 pub trait Observer: Send + Sync {
-    /// Whether the observer wants this operation.
     fn wants(&self, operation: Operation) -> bool;
 
     /// Receives an operation. The reply waits for the returned future, if any; at the deadline it
-    /// is EIO. A close does not wait. Must not block.
+    /// is EIO. A close does not wait.
     fn observe(&self, observation: &Observation<'_>) -> Option<Recorded>;
 
     /// Receives an event. Must not block.

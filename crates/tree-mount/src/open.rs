@@ -119,7 +119,6 @@ impl MountState {
         Ok(whole.move_to(blob).await?)
     }
 
-    /// The content of a file that may be passed through.
     fn passthrough_blob<'a>(&self, view: &'a NodeView, volume: &Volume) -> Option<&'a Blob> {
         match &view.inode.content {
             Content::Regular { blob, .. } if self.open_files.is_on() && blob.size >= self.options.passthrough_len_min => {
@@ -130,7 +129,6 @@ impl MountState {
     }
 }
 
-/// Undoes an open when dropped.
 struct OpenGuard<'a> {
     open_files: &'a OpenFiles,
     id: NodeId,

@@ -22,7 +22,6 @@ pub(crate) struct OpenFiles {
 }
 
 enum Mode {
-    /// Number of opens, through the page cache.
     Cached(u64),
     /// Number of opens, read by the kernel from a backing file.
     Passthrough(Arc<BackingFile>, u64),
@@ -39,7 +38,6 @@ impl OpenFiles {
         self.is_on.store(true, Ordering::Release);
     }
 
-    /// Turns passthrough off for the rest of the mount.
     pub(crate) fn turn_off(&self) {
         self.is_on.store(false, Ordering::Release);
     }
@@ -62,7 +60,6 @@ impl OpenFiles {
         self.files.lock().values().filter(|mode| matches!(mode, Mode::Passthrough(..))).count()
     }
 
-    /// Counts an open, in the mode of the earlier opens or in the chosen one.
     pub(crate) fn open(&self, id: NodeId, choose: impl FnOnce() -> Option<BackingFile>) -> Option<Arc<BackingFile>> {
         let mut files = self.files.lock();
         match files.get_mut(&id) {

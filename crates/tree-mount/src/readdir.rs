@@ -17,14 +17,12 @@ use crate::node_table::{DirectoryChanged, Owner as _};
 use crate::state::{MountKind, MountState, is_opaque};
 use crate::volume::{Volume, tag_of};
 
-/// Why no more entries are added.
 enum Stop {
     Full,
     DirectoryChanged,
 }
 
 impl MountState {
-    /// Fills `reply` with entries after `offset`; leaves it empty at the end.
     pub(crate) async fn list(self: &Arc<Self>, id: NodeId, offset: u64, reply: &mut ListingReply) -> Result<(), OpError> {
         if let (MountKind::Namespace(namespace), NodeId::ROOT) = (&self.kind, id) {
             return namespace.list(self, offset, reply);

@@ -11,7 +11,6 @@ use vouch_tree::inode_number::InodeNumber as NodeId;
 
 use crate::observer::{Caller, Observer, Operation};
 
-/// The observer, and open files whose close it will receive.
 pub(crate) struct ObserverState {
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) open_files: Mutex<HashMap<u64, Arc<OpenFile>>>,
@@ -47,11 +46,9 @@ pub(crate) struct KernelRequest {
     /// `None` if the observer does not want this operation.
     pub(crate) caller: Option<Caller>,
     pub(crate) operation: Operation,
-    /// FUSE name of the operation, for the log.
     pub(crate) opcode: &'static str,
     pub(crate) id: NodeId,
     pub(crate) name: Option<Box<[u8]>>,
-    /// Lookup: the inode number found.
     pub(crate) found: Option<u64>,
     pub(crate) executes: bool,
     pub(crate) offset: Option<u64>,

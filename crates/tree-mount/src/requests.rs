@@ -111,7 +111,6 @@ impl MountState {
         read_blob(&volume, blob, offset, len).await
     }
 
-    /// Start of the next data or hole.
     pub(crate) async fn seek(&self, id: NodeId, offset: u64, whence: Seek) -> Result<u64, OpError> {
         self.retrying_in_newer(id, || self.seek_once(id, offset, whence)).await
     }
@@ -157,8 +156,6 @@ impl MountState {
         })
     }
 
-    /// Runs `work`; if all replicas have dropped a frame, waits for a newer revision and runs it
-    /// again.
     async fn retrying_in_newer<T, W: Future<Output = Result<T, OpError>>>(&self, id: NodeId, work: impl Fn() -> W) -> Result<T, OpError> {
         let order = self.volume_of(id).map(|volume| volume.shown().order());
         match work().await {

@@ -21,7 +21,6 @@ use crate::observer::TreeEvent;
 use crate::state::MountState;
 use crate::volume::Volume;
 
-/// Follows the revisions and the freshness of a tree until the mount ends.
 pub(crate) async fn follow(state: Weak<MountState>, volume: Arc<Volume>) {
     let mut revisions = volume.tree().watch();
     let mut was_fresh = volume.is_fresh();
@@ -58,7 +57,6 @@ pub(crate) async fn follow(state: Weak<MountState>, volume: Arc<Volume>) {
     }
 }
 
-/// Whether the root entered the table from an older revision during an update.
 fn root_is_outdated(state: &MountState, volume: &Arc<Volume>) -> bool {
     state.table.get(volume.root()).is_some_and(|view| *view.inode != attributes::without_inline(volume.shown().root()))
 }
@@ -120,14 +118,12 @@ struct RevisionUpdate<'a> {
     order: RevisionOrder,
 }
 
-/// A known name and its new inode.
 struct ChildUpdate {
     child: KnownChild,
     new: Option<Inode>,
 }
 
 impl RevisionUpdate<'_> {
-    /// Updates one directory; returns its known subdirectories that have changed.
     async fn update_directory(&self, id: NodeId, new: &Arc<Inode>) -> Result<Vec<(NodeId, Arc<Inode>)>, Superseded> {
         let Some(view) = self.state.table.get(id) else { return Ok(Vec::new()) };
         let old = view.inode;
@@ -191,7 +187,6 @@ impl RevisionUpdate<'_> {
         None
     }
 
-    /// Marks all known files at and below `id` as removed.
     fn remove_below(&self, id: NodeId) {
         self.volume.unfinished.lock().remove(&id);
         for id in self.state.table.remove_below(id).into_iter().chain([id]) {

@@ -40,24 +40,19 @@ pub struct Mounted {
 pub struct MountStatus {
     /// Files that the kernel knows.
     pub nodes: usize,
-    /// Whether passthrough is on.
     pub passthrough: bool,
     /// Open files that the kernel reads directly.
     pub passed_through: usize,
-    /// The mounted trees.
     pub trees: Vec<TreeStatus>,
 }
 
 /// Status of one mounted tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeStatus {
-    /// Its self-certifying name.
     pub name: String,
-    /// The visible revision.
     pub revision: u64,
     /// End of its validity, in seconds since 1970.
     pub expires: i64,
-    /// Whether it is served: not expired, not revoked.
     pub served: bool,
 }
 
@@ -103,7 +98,6 @@ struct MountSource {
     kind: MountKind,
     volume: Option<Arc<Volume>>,
     root: vouch_tree::Inode,
-    /// Whether a disk cache for whole files exists.
     keeps_whole_files: bool,
 }
 
@@ -158,12 +152,10 @@ async fn mount(config: MountConfig, mount_source: MountSource, without_xattrs: b
 }
 
 impl Mounted {
-    /// The mount point, absolute.
     pub fn point(&self) -> &Path {
         &self.point
     }
 
-    /// Current status.
     pub fn status(&self) -> MountStatus {
         let volumes = match &self.state.kind {
             MountKind::Tree(volume) => vec![volume.clone()],

@@ -33,7 +33,6 @@ pub(crate) struct MountState {
     pub(crate) observed: Option<ObserverState>,
 }
 
-/// What is mounted.
 pub(crate) enum MountKind {
     Tree(Arc<Volume>),
     Namespace(Namespace),
@@ -52,12 +51,10 @@ impl MountState {
         self.table.get(id).and_then(|view| view.volume)
     }
 
-    /// Longest wait of a request for a fresh revision.
     pub(crate) fn freshness_wait_max(&self) -> Duration {
         self.options.deadline / 2
     }
 
-    /// A node that exists, and its tree.
     pub(crate) fn view(&self, id: NodeId) -> Result<(NodeView, Arc<Volume>), OpError> {
         let view = self.table.get(id).ok_or(OpError::Gone)?;
         match view.volume.clone() {
@@ -78,7 +75,6 @@ impl MountState {
         flush
     }
 
-    /// The inode with its inline content, from its directory's page or the fsinfo.
     pub(crate) async fn full_inode(&self, id: NodeId, view: &NodeView, volume: &Arc<Volume>) -> Result<Inode, OpError> {
         if id == volume.root() {
             return Ok(volume.shown().root().clone());

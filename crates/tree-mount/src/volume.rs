@@ -28,17 +28,13 @@ pub(crate) struct Volume {
     shown: RwLock<Arc<Revision>>,
     shown_until: AtomicI64,
     shown_signal: watch::Sender<RevisionOrder>,
-    /// Earliest next refresh on behalf of a reader.
     next_refresh: Mutex<Option<Instant>>,
     /// Earliest next refresh because of a missing frame.
     next_refresh_for_missing: Mutex<Option<Instant>>,
     readers: Cache<NodeId, Arc<FileReader>>,
     pub(crate) negative_names: Mutex<NegativeNames>,
-    /// Earlier versions of directories, for running listings.
     older_directories: Mutex<VecDeque<(NodeId, u32, Arc<Inode>)>>,
-    /// Names in opaque directories that were looked up.
     referenced: Mutex<HashMap<NodeId, BTreeSet<Box<[u8]>>>>,
-    /// Directories that an interrupted update left.
     pub(crate) unfinished: Mutex<HashSet<NodeId>>,
 }
 
@@ -79,7 +75,6 @@ impl Volume {
         self.root
     }
 
-    /// Name for logs and status.
     pub(crate) fn label(&self) -> &str {
         &self.label
     }
@@ -89,7 +84,6 @@ impl Volume {
         self.shown.read().clone()
     }
 
-    /// Shows a revision, after all known files are updated.
     pub(crate) fn show(&self, revision: Arc<Revision>) {
         self.shown_until.store(revision.expires(), Ordering::Release);
         let order = revision.order();
@@ -147,8 +141,6 @@ impl Volume {
         }
     }
 
-    /// If all replicas lack a frame of revision `of`, refreshes. Returns whether a newer revision
-    /// is shown within `wait_max`.
     pub(crate) async fn wait_for_newer(&self, of: RevisionOrder, wait_max: Duration) -> bool {
         let newer_is_shown = async {
             if self.shown().order() == of && self.tree.newest().order() <= of {
@@ -177,7 +169,6 @@ impl Volume {
         }
     }
 
-    /// The reader of a large file, with its read-ahead state.
     pub(crate) fn reader(&self, id: NodeId, blob: &Blob) -> Arc<FileReader> {
         if let Some(reader) = self.readers.get(&id)
             && reader.blob() == blob
@@ -202,7 +193,6 @@ impl Volume {
         self.older_directories.lock().iter().rev().find(|(i, t, _)| *i == id && *t == tag).map(|(_, _, inode)| inode.clone())
     }
 
-    /// Returns whether the name is new.
     pub(crate) fn note_reference(&self, directory: NodeId, name: &[u8]) -> bool {
         let mut referenced = self.referenced.lock();
         let names = referenced.entry(directory).or_default();
@@ -220,7 +210,6 @@ impl Owner for Volume {
     }
 }
 
-/// Identifies a version of a directory in a cookie.
 pub(crate) fn tag_of(directory: &Inode) -> u32 {
     match &directory.content {
         Content::Directory { top: Some(top), .. } => cookie::tag_of(top.handle.prefix()),

@@ -6,13 +6,11 @@ use vouch_tree::{Iv, Timestamp};
 
 use crate::error::Trouble;
 
-/// Attributes of a file. If equal before and after reading, the file did not change, as far as
-/// timestamps show.
+/// If equal before and after reading, the file did not change, as far as timestamps show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Attributes {
     pub(crate) dev: u64,
     pub(crate) ino: u64,
-    /// Type and permissions.
     mode: u32,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
@@ -29,7 +27,6 @@ impl Attributes {
         Self::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
     }
 
-    /// Attributes of an open file.
     pub(crate) fn of_fd(fd: BorrowedFd<'_>) -> Result<Self, Trouble> {
         Self::statx(fd, b"", AtFlags::EMPTY_PATH)
     }
@@ -59,17 +56,14 @@ impl Attributes {
         self.file_type() == FileType::Directory
     }
 
-    /// Whether the file may have several names.
     pub(crate) fn is_linked(&self) -> bool {
         self.nlink > 1 && !self.is_directory()
     }
 
-    /// Permission, set-id and sticky bits.
     pub(crate) const fn permissions(&self) -> u16 {
         (self.mode & 0o7777) as u16
     }
 
-    /// Device and inode.
     pub(crate) const fn identity(&self) -> (u64, u64) {
         (self.dev, self.ino)
     }
@@ -80,7 +74,7 @@ impl Attributes {
         self.ctime.s > now.s.saturating_sub(RACY_S)
     }
 
-    /// State of the file under this name as 16 bytes. `content`: content of a directory.
+    /// State of the file under this name as 16 bytes.
     pub(crate) fn fingerprint(&self, iv: &Iv, name: &[u8], content: &[u8]) -> Fingerprint {
         let mut state = [0u8; 96];
         let mut at = 0;

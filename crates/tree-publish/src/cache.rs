@@ -25,11 +25,9 @@ pub(crate) struct Cache {
 type Key = (u64, u64);
 type Records = TableDefinition<'static, Key, &'static [u8]>;
 
-/// Transaction of this publication.
 struct Work {
     transaction: WriteTransaction,
     table: Records,
-    /// Records not yet in the transaction.
     waiting: Vec<(Key, Vec<u8>)>,
     waiting_len: usize,
     /// Whether the table is new, so that unchanged records are written too.
@@ -72,7 +70,6 @@ impl Cache {
         Ok(Self { earlier, work: Mutex::new(Some(work)) })
     }
 
-    /// Record of a directory in the newest revision.
     pub(crate) fn get(&self, key: Key) -> Option<Record> {
         let value = self.earlier.as_ref()?.get(key).ok()??;
         Record::from_xdr(value.value()).ok()
@@ -109,7 +106,6 @@ impl Cache {
         }
     }
 
-    /// Marks the cache as describing the committed revision with this number of directories.
     pub(crate) fn commit(self, fsinfo: &BlockHandle, directories: u64) {
         drop(self.earlier);
         let Some(work) = self.work.into_inner() else { return };
@@ -150,11 +146,8 @@ impl Work {
 
 /// Header of the cache: 34 bytes.
 struct State {
-    /// Revision of the cache.
     fsinfo: BlockHandle,
-    /// Which of two tables holds the records.
     table: u8,
-    /// Whether more than half of the records are obsolete.
     is_sparse: bool,
 }
 
@@ -183,12 +176,9 @@ const STATE: TableDefinition<'static, (), &'static [u8]> = TableDefinition::new(
 
 const TABLES: [Records; 2] = [TableDefinition::new("directories a"), TableDefinition::new("directories b")];
 
-/// Memory for pages of the cache.
 const MEMORY_LEN_MAX: usize = 24 << 20;
 
-/// Batch size of records.
 const WAITING_COUNT_MAX: usize = 512;
 const WAITING_LEN_MAX: usize = 1 << 20;
 
-/// Tolerated number of obsolete records.
 const SPARE_COUNT: u64 = 1000;

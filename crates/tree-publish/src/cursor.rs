@@ -10,7 +10,6 @@ use crate::frames::Frames;
 /// Iterator over entries. Memory: one page for each level.
 #[derive(Debug)]
 pub(crate) struct Cursor {
-    /// Pages to visit, the next one last.
     ahead: Vec<PageRef>,
     entries: std::vec::IntoIter<DirEntry>,
 }

@@ -10,7 +10,6 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::Trouble;
 
-/// Limits on open directories.
 #[derive(Debug)]
 pub(crate) struct Descriptors {
     open: Arc<AtomicUsize>,
@@ -20,7 +19,6 @@ pub(crate) struct Descriptors {
 }
 
 impl Descriptors {
-    /// Raises the process's limit of descriptors as far as possible.
     pub(crate) fn new() -> Self {
         let limit = getrlimit(Resource::Nofile);
         let wanted = limit.maximum.map_or(WANTED_COUNT, |max| max.min(WANTED_COUNT));
@@ -33,7 +31,6 @@ impl Descriptors {
         Self { open: Arc::default(), open_count_max, no_atime: AtomicBool::new(true) }
     }
 
-    /// Opens a directory in an open one, or by path if `dir` is the current directory.
     pub(crate) fn directory(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<OpenDirectory, Errno> {
         let fd = self.open(dir, name, OFlags::DIRECTORY)?;
         self.open.fetch_add(1, Ordering::Relaxed);
@@ -56,13 +53,11 @@ impl Descriptors {
         rustix::fs::openat(dir, name, flags, Mode::empty())
     }
 
-    /// Whether another directory may stay open after its listing.
     pub(crate) fn has_room(&self) -> bool {
         self.open.load(Ordering::Relaxed) <= self.open_count_max
     }
 }
 
-/// A directory, open for listing and for look-ups.
 #[derive(Debug)]
 pub(crate) struct OpenDirectory {
     fd: OwnedFd,
@@ -81,7 +76,6 @@ impl Drop for OpenDirectory {
     }
 }
 
-/// Requested limit of descriptors.
 const WANTED_COUNT: u64 = 16 * 1024;
 
 /// Directories that stay open during work on their entries; others are reopened.

@@ -22,27 +22,20 @@ use crate::printable::printable;
 use crate::walk::{REPEAT_COUNT_MAX, Walk, inode};
 use crate::xattrs::{self, Place};
 
-/// Immediate result of an entry.
 enum Step {
     Done(Outcome),
-    /// A job delivers the result.
     Later,
-    /// A subdirectory, with its own job.
     Directory(Arc<Node>),
 }
 
-/// A name whose file is being read.
 #[derive(Debug)]
 struct Target {
     node: Arc<Node>,
     index: usize,
-    /// Number of repeated reads.
     repeats: u32,
-    /// File that other names may wait for.
     claimed: Option<(u64, u64)>,
 }
 
-/// A large file, read by several jobs.
 #[derive(Debug)]
 struct LargeFile {
     target: Target,
@@ -69,7 +62,6 @@ impl Walk<'_> {
         }
     }
 
-    /// Handles some entries of a window.
     pub(crate) fn chunk<'s>(&'s self, scope: &Scope<'s>, node: &Arc<Node>, mut chunk: Range<usize>) {
         let snapshot = node.snapshot();
         let open = match node.directory(&self.descriptors) {
@@ -213,7 +205,6 @@ impl Walk<'_> {
         }
     }
 
-    /// Reads a small file. The read is consistent if the attributes are equal afterwards.
     fn read_at_once(&self, dir: BorrowedFd<'_>, name: &[u8], before: &Attributes) -> Result<(vouch_tree::Blob, Content), Trouble> {
         let number = DeviceNumber { major: before.rdev.0, minor: before.rdev.1 };
         let content = match before.file_type() {
@@ -253,7 +244,6 @@ impl Walk<'_> {
         Ok((xattrs, content))
     }
 
-    /// Continues with a large file when none of its groups is being read.
     fn large_step<'s>(&'s self, scope: &Scope<'s>, job: Arc<LargeFile>) {
         let result = loop {
             if self.is_stopped() {
@@ -369,7 +359,6 @@ impl Walk<'_> {
         }
     }
 
-    /// Passes a file that was read to waiting names.
     fn settle<'s>(&'s self, scope: &Scope<'s>, name: &[u8], claimed: Option<(u64, u64)>, read: Read) -> Outcome {
         let Some(identity) = claimed else { return self.outcome(name, &read) };
         let read = Arc::new(read);
@@ -386,7 +375,6 @@ impl Walk<'_> {
         self.outcome(name, &read)
     }
 
-    /// Passes a failure to waiting names.
     fn abandon<'s>(&'s self, scope: &Scope<'s>, claimed: Option<(u64, u64)>, trouble: &Trouble) {
         let Some(identity) = claimed else { return };
         for waiting in self.links.settle(identity, None) {

@@ -8,23 +8,17 @@ use vouch_tree::LEAF_LEN_MAX;
 
 use crate::error::Trouble;
 
-/// A run of leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Span {
-    /// Leaves without data.
     Hole(u64),
-    /// Leaves that may hold data.
     Data { first: u64, count: u64 },
 }
 
-/// Iterator over a file's leaves.
 #[derive(Debug)]
 pub(crate) struct Extents {
     size: u64,
     leaves: u64,
-    /// Next leaf.
     next: u64,
-    /// End of the current data range, in leaves.
     data_end: u64,
 }
 
@@ -33,7 +27,6 @@ impl Extents {
         Self { size, leaves: size.div_ceil(LEAF), next: 0, data_end: 0 }
     }
 
-    /// The next spans, with at most `leaf_count_max` data leaves; empty at the end.
     pub(crate) fn batch(&mut self, file: BorrowedFd<'_>, leaf_count_max: u64) -> Result<Vec<Span>, Trouble> {
         let (mut spans, mut room) = (Vec::new(), leaf_count_max);
         while self.next < self.leaves && room > 0 && spans.len() < SPAN_COUNT_MAX {
@@ -60,7 +53,7 @@ impl Extents {
     }
 }
 
-/// The first data range at or after `at`. Without support for holes, everything is data.
+/// Without support for holes, everything is data.
 fn data_after(file: BorrowedFd<'_>, at: u64, size: u64) -> Result<Option<(u64, u64)>, Trouble> {
     let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
         Ok(start) => start,

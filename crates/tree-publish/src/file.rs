@@ -12,7 +12,6 @@ use crate::error::{Error, Trouble};
 use crate::extent::{Extents, Span};
 use crate::frames::Frames;
 
-/// Files up to this size are read by one job.
 pub(crate) const SMALL_LEN_MAX: u64 = (GROUP_LEAF_COUNT * LEAF_LEN_MAX) as u64;
 
 /// Leaves of a large file that a job reads: 1 MiB, a thread's buffer.
@@ -21,7 +20,6 @@ pub(crate) const GROUP_LEAF_COUNT: usize = 8;
 /// Leaves of a batch: 64 MiB of data, of which only handles are held.
 const BATCH_LEAF_COUNT: u64 = 512;
 
-/// Blob of a file of at most [`SMALL_LEN_MAX`] bytes, and its number of data bytes.
 pub(crate) fn read_small(frames: &Frames<'_>, file: BorrowedFd<'_>, size: u64) -> Result<(Blob, u64), Trouble> {
     if size <= INLINE_LEN_MAX as u64 {
         let mut bytes = vec![0; size as usize];
@@ -67,25 +65,19 @@ pub(crate) fn blob_of_bytes(frames: &Frames<'_>, bytes: &[u8]) -> Result<Blob, T
     Ok(builder.finish(size, &mut put)?)
 }
 
-/// Neighbouring leaves read by one job.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Group {
-    /// Number of the first leaf.
     first: u64,
-    /// Number of leaves.
     pub(crate) count: usize,
-    /// Index of their handles in the batch.
     pub(crate) at: usize,
 }
 
 impl Group {
-    /// Bytes to read, in a file of `size`.
     pub(crate) fn len(&self, size: u64) -> usize {
         (size - self.first * LEAF_LEN_MAX as u64).min((self.count * LEAF_LEN_MAX) as u64) as usize
     }
 }
 
-/// Spans of leaves, and the groups to read.
 #[derive(Debug)]
 pub(crate) struct Batch {
     spans: Vec<Span>,
@@ -184,7 +176,6 @@ pub(crate) fn read_group(
     })
 }
 
-/// Fills `buffer`; a shorter file has changed.
 fn read_exact(file: BorrowedFd<'_>, mut buffer: &mut [u8], mut at: u64) -> Result<(), Trouble> {
     while !buffer.is_empty() {
         match rustix::io::pread(file, &mut *buffer, at) {
@@ -204,7 +195,6 @@ fn leaf_len(leaf: u64, size: u64) -> u64 {
     (size - leaf * LEAF_LEN_MAX as u64).min(LEAF_LEN_MAX as u64)
 }
 
-/// Compares each byte with the previous one, at the speed of memory.
 fn is_zero(bytes: &[u8]) -> bool {
     bytes.first().is_none_or(|&b| b == 0) && (bytes.len() < 2 || bytes[1..] == bytes[..bytes.len() - 1])
 }

@@ -5,7 +5,6 @@ use vouch_tree_store::{FrameSink as _, FrameSource as _, Writer};
 
 use crate::error::Error;
 
-/// Frame sink.
 pub(crate) struct Frames<'a> {
     writer: &'a Writer,
     iv: Iv,

@@ -13,7 +13,6 @@ use vouch_tree::{Inode, Iv};
 use crate::attributes::Attributes;
 use crate::node::Node;
 
-/// Files with several names.
 #[derive(Debug, Default)]
 pub(crate) struct Links(Mutex<Table>);
 
@@ -25,20 +24,16 @@ struct Table {
 
 #[derive(Debug)]
 enum Link {
-    /// A job reads it; these names wait.
     Reading(Vec<Name>),
-    /// It was read; `names_left` names are expected.
     Read { file: Arc<Read>, names_left: u32 },
 }
 
-/// A name: directory and index in its listing.
 #[derive(Debug)]
 pub(crate) struct Name {
     pub(crate) node: Arc<Node>,
     pub(crate) index: usize,
 }
 
-/// A file that was read.
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) inode: Inode,
@@ -46,19 +41,15 @@ pub(crate) struct Read {
     pub(crate) racy: bool,
 }
 
-/// What to do with a name of a linked file.
 #[derive(Debug)]
 pub(crate) enum Claim {
-    /// Read it, then call [`Links::settle`].
     Read,
-    /// Another job reads it; the name waits.
     Waits,
-    /// It was read.
     Known(Arc<Read>),
 }
 
 impl Links {
-    /// Claims the file of a name. `wait` runs under the lock before the name is queued.
+    /// `wait` runs under the lock before the name is queued.
     pub(crate) fn claim(&self, attributes: &Attributes, wait: impl FnOnce() -> Name) -> Claim {
         let mut table = self.0.lock();
         let full = table.held_len >= HELD_LEN_MAX;
@@ -89,7 +80,7 @@ impl Links {
         }
     }
 
-    /// Ends a claim with the file, or `None` if it could not be read. Returns the waiting names.
+    /// Ends a claim with the file, or `None` if it could not be read.
     pub(crate) fn settle(&self, identity: (u64, u64), file: Option<&Arc<Read>>) -> Vec<Name> {
         let mut table = self.0.lock();
         let Some(Link::Reading(names)) = table.files.remove(&identity) else { return Vec::new() };
@@ -127,7 +118,6 @@ fn held_len(inode: &Inode) -> usize {
     size_of::<Read>() + ENTRY_LEN + content + blob(&inode.xattrs)
 }
 
-/// Memory of a table entry.
 const ENTRY_LEN: usize = 96;
 
 /// Memory for inodes of names to come: some 150,000 files.

@@ -8,7 +8,6 @@ use rustix::fs::{RawDir, SeekFrom};
 
 use crate::error::Trouble;
 
-/// Sorted names.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     bytes: Vec<u8>,
@@ -17,7 +16,6 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// Reads an open directory from its start.
     pub(crate) fn read(dir: BorrowedFd<'_>) -> Result<Self, Trouble> {
         let mut listing = Self::default();
         rustix::fs::seek(dir, SeekFrom::Start(0)).map_err(Trouble::system("list the directory"))?;

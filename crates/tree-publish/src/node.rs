@@ -23,16 +23,13 @@ use crate::record::{Earlier, Record};
 pub(crate) struct Node {
     /// Parent directory, and this one's index there; `None` for the root and during drop.
     parent: Option<(Arc<Node>, usize)>,
-    /// Name; for the root the path of the source.
     name: Box<[u8]>,
     depth: usize,
     identity: (u64, u64),
     /// Whether this is a file system not to be entered: shown empty.
     pub(crate) closed: bool,
     open: Mutex<Option<Arc<OpenDirectory>>>,
-    /// Deliveries due for the window.
     pending: AtomicUsize,
-    /// Whether this directory or a parent changed and is read again.
     repeated: AtomicBool,
     state: Mutex<State>,
 }
@@ -43,26 +40,20 @@ struct State {
     pages: Pages,
     start: usize,
     window: Vec<Option<Outcome>>,
-    /// Whether a listed name was gone.
     vanished: bool,
-    /// Number of repeated reads.
     repeats: u32,
     /// Record to compare the next listing with, instead of the cache's.
     memory: Memory,
 }
 
-/// Record that a listing is compared with.
 #[derive(Debug, Clone)]
 pub(crate) enum Memory {
-    /// The stat cache's.
     Cache,
-    /// From an earlier read in this publication.
     Own(Arc<Earlier>),
     /// None: the record did not match the database.
     Nothing,
 }
 
-/// A listed directory.
 #[derive(Debug, Clone)]
 pub(crate) struct DirectorySnapshot {
     pub(crate) attributes: Attributes,
@@ -72,19 +63,14 @@ pub(crate) struct DirectorySnapshot {
     pub(crate) earlier: Option<Arc<Earlier>>,
 }
 
-/// What comes next.
 pub(crate) enum Next {
-    /// Handle these entries.
     Window(Range<usize>),
-    /// All entries are done.
     Finish(Box<Finished>),
 }
 
-/// A directory with all entries done.
 pub(crate) struct Finished {
     pub(crate) snapshot: DirectorySnapshot,
     pub(crate) record: Record,
-    /// Whether the record is the earlier one.
     pub(crate) same: bool,
     pub(crate) vanished: bool,
     pub(crate) repeats: u32,
@@ -160,7 +146,6 @@ impl Node {
         names.join(&b'/')
     }
 
-    /// Whether its path below the root has these components.
     pub(crate) fn is_at(&self, components: &[Vec<u8>]) -> bool {
         let mut node = self;
         self.depth == components.len()
@@ -198,7 +183,6 @@ impl Node {
         Ok(open)
     }
 
-    /// Starts with a listing; earlier deliveries are dropped.
     pub(crate) fn begin(&self, snapshot: DirectorySnapshot) {
         let mut state = self.state.lock();
         state.pages = Pages::new(snapshot.earlier.clone(), snapshot.listing.len());
@@ -208,7 +192,6 @@ impl Node {
         state.vanished = false;
     }
 
-    /// Record to compare the next listing with.
     pub(crate) fn memory(&self) -> Memory {
         self.state.lock().memory.clone()
     }
@@ -252,12 +235,10 @@ impl Node {
         self.state.lock().memory = Memory::Nothing;
     }
 
-    /// A listed name is gone.
     pub(crate) fn set_vanished(&self) {
         self.state.lock().vanished = true;
     }
 
-    /// Delivers results of entries by index.
     pub(crate) fn deliver(&self, outcomes: impl IntoIterator<Item = (usize, Outcome)>) {
         let mut state = self.state.lock();
         let start = state.start;
@@ -268,7 +249,6 @@ impl Node {
         }
     }
 
-    /// Announces `count` more deliveries.
     pub(crate) fn expect(&self, count: usize) {
         self.pending.fetch_add(count, Ordering::AcqRel);
     }
@@ -280,7 +260,6 @@ impl Node {
 }
 
 impl Drop for Node {
-    /// Iterative drop: the chain of parents may be deeper than the stack.
     fn drop(&mut self) {
         let mut next = self.parent.take();
         while let Some((parent, _)) = next {

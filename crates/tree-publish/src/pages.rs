@@ -12,18 +12,13 @@ use crate::frames::Frames;
 use crate::listing::Listing;
 use crate::record::{Earlier, Record};
 
-/// Result of a listed name.
 #[derive(Debug)]
 pub(crate) enum Slot {
-    /// As in the earlier record.
     Same,
-    /// This inode.
     New(Box<Inode>),
-    /// Left out.
     Skipped,
 }
 
-/// Result and fingerprint of a name.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) slot: Slot,
@@ -39,7 +34,6 @@ impl Outcome {
 pub(crate) enum PagesError {
     /// The record does not match the stored pages: continue without it.
     Mismatch,
-    /// Store error.
     Fatal(Error),
 }
 
@@ -59,7 +53,6 @@ pub(crate) struct Pages {
 
 #[derive(Debug)]
 enum Work {
-    /// All entries so far match the earlier record.
     Same,
     /// Boxed, since most directories never get here.
     Building(Box<Building>),
@@ -78,7 +71,6 @@ impl Pages {
         Self { earlier, prints: Vec::with_capacity(len), work: Work::Same }
     }
 
-    /// Adds the result of name number `index`.
     pub(crate) fn push(&mut self, frames: &Frames<'_>, listing: &Listing, index: usize, outcome: Outcome) -> Result<(), PagesError> {
         if let Work::Same = self.work {
             let same = matches!(outcome.slot, Slot::Same) && self.earlier.as_ref().is_some_and(|e| e.is_at(index, &outcome.print));
@@ -100,7 +92,6 @@ impl Pages {
         Ok(())
     }
 
-    /// Record of the directory, and whether it is the earlier one.
     pub(crate) fn finish(mut self, frames: &Frames<'_>, listing: &Listing, opaque: bool) -> Result<(Record, bool), PagesError> {
         if let Work::Same = self.work {
             if let Some(earlier) = &self.earlier

@@ -61,11 +61,9 @@ impl Xdr for Record {
     }
 }
 
-/// A record to compare a new listing with.
 #[derive(Debug)]
 pub(crate) struct Earlier {
     pub(crate) record: Record,
-    /// Sorted fingerprints, built at the first entry out of place.
     sorted: OnceLock<Vec<Fingerprint>>,
 }
 
@@ -78,7 +76,6 @@ impl Earlier {
         *print != Fingerprint::UNTRUSTED && self.record.prints.get(index) == Some(print)
     }
 
-    /// Whether any entry has this fingerprint, which includes the name.
     pub(crate) fn contains(&self, index: usize, print: &Fingerprint) -> bool {
         if *print == Fingerprint::UNTRUSTED {
             return false;

@@ -15,7 +15,6 @@ use crate::options::{Options, Progress, Signer, Summary};
 use crate::walk::{Found, Walk, opaque_components};
 
 /// Builds the next revision of `options.source` in the database of `writer`, signs and commits it.
-///
 /// Blocks, and uses its own threads. On an error nothing is committed: the previous revision stays
 /// in force, and stored frames serve the next run.
 pub fn publish(writer: &Writer, signer: &Signer<'_>, options: &Options, progress: &Progress) -> Result<Summary, Error> {
@@ -48,11 +47,9 @@ pub fn publish(writer: &Writer, signer: &Signer<'_>, options: &Options, progress
     Ok(summary(writer, signer, options, progress, &fsinfo, found, counts, began))
 }
 
-/// Newest revision of the database.
 struct Head {
     fsinfo: Fsinfo,
     cert_serial: u64,
-    /// Handle of its stored frame.
     handle: BlockHandle,
 }
 

@@ -26,7 +26,6 @@ use crate::printable::printable;
 use crate::record::Earlier;
 use crate::xattrs::{self, Place};
 
-/// State shared by all jobs.
 pub(crate) struct Walk<'a> {
     pub(crate) frames: Frames<'a>,
     pub(crate) options: &'a Options,
@@ -34,9 +33,7 @@ pub(crate) struct Walk<'a> {
     pub(crate) cache: &'a Cache,
     pub(crate) links: Links,
     pub(crate) descriptors: Descriptors,
-    /// Opaque directories of the options, by path components.
     opaque: Vec<Vec<Vec<u8>>>,
-    /// File system of the source.
     pub(crate) root_dev: u64,
     /// Directory of the database, which must not be in the source.
     pub(crate) database: Option<(u64, u64)>,
@@ -48,7 +45,6 @@ pub(crate) struct Walk<'a> {
     root: Mutex<Option<Inode>>,
 }
 
-/// Result of a walk.
 pub(crate) struct Found {
     pub(crate) root: Inode,
     pub(crate) counts: Counts,
@@ -57,7 +53,6 @@ pub(crate) struct Found {
 }
 
 impl<'a> Walk<'a> {
-    /// Walks the source on its own threads.
     pub(crate) fn run(
         frames: Frames<'a>,
         options: &'a Options,
@@ -104,7 +99,6 @@ impl<'a> Walk<'a> {
         Ok(Found { root, counts, skipped: walk.skipped.into_inner(), skipped_count })
     }
 
-    /// Refuses the publisher's own keys under any name.
     pub(crate) fn check_public(&self, attributes: &Attributes, path: impl FnOnce() -> Vec<u8>) -> Result<(), Error> {
         if self.options.private.contains(&attributes.identity()) {
             let what = if attributes.is_directory() { "this is the directory of the keys" } else { "this is a private key" };
@@ -113,7 +107,6 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Job of a directory: lists it and starts its first window.
     pub(crate) fn directory<'s>(&'s self, scope: &Scope<'s>, node: Arc<Node>) {
         if self.is_stopped() {
             return;
@@ -128,7 +121,6 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Continues a directory, and its parents after their last delivery.
     pub(crate) fn drive<'s>(&'s self, scope: &Scope<'s>, mut node: Arc<Node>) {
         while !self.is_stopped() {
             let above = match node.advance(&self.frames) {
@@ -182,7 +174,6 @@ impl<'a> Walk<'a> {
         parent.complete().then(|| parent.clone())
     }
 
-    /// Handles an unreadable directory.
     fn skip_directory(&self, node: &Node, trouble: Trouble) -> Option<Arc<Node>> {
         match node.parent() {
             Some((parent, _)) => {
@@ -279,7 +270,6 @@ impl<'a> Walk<'a> {
         Outcome::SKIPPED
     }
 
-    /// Ends the walk; the first error counts.
     pub(crate) fn fail(&self, error: Error) {
         self.error.lock().get_or_insert(error);
         self.failed.store(true, Ordering::Relaxed);

@@ -12,10 +12,8 @@ use crate::error::Trouble;
 use crate::file::blob_of_bytes;
 use crate::frames::Frames;
 
-/// How to reach a file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Place<'a> {
-    /// Open for reading.
     Open(BorrowedFd<'a>),
     /// By its name in an open directory: for files that can't or must not be opened.
     Named(BorrowedFd<'a>, &'a [u8]),
@@ -66,7 +64,6 @@ pub(crate) fn read(frames: &Frames<'_>, place: Place<'_>) -> Result<Blob, Troubl
     })
 }
 
-/// XATTR_LIST_MAX of Linux.
 const LIST_LEN_MAX: usize = 64 * 1024;
 
 thread_local! {

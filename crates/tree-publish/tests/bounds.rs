@@ -14,7 +14,6 @@ use vouch_tree_store::Database;
 
 const RSS_KIB_MAX: u64 = 256 << 10;
 
-/// Helper process: publishes and prints its peak memory.
 #[test]
 fn child() {
     let Some(dir) = std::env::var_os("VOUCH_TEST_PUBLISH_IN") else { return };
@@ -33,7 +32,6 @@ fn peak_kib(publisher: &Publisher) -> u64 {
     peak_kib_under(publisher, "true")
 }
 
-/// Runs as a child of a shell that sets limits first.
 fn peak_kib_under(publisher: &Publisher, limits: &str) -> u64 {
     let output = Command::new("sh")
         .args(["-c", &format!("{limits} && exec \"$0\" child --exact --nocapture")])
@@ -62,7 +60,6 @@ fn directory_of_a_million_entries_stays_within_memory() {
     assert!(peak_kib(&publisher) <= RSS_KIB_MAX);
     let tree = publisher.tree();
     assert_eq!(tree.fsinfo.counts.files, scale(1_000_000));
-    // Compared with its record, and rebuilt around one change.
     fs::write(dir.join("entry-00010000"), "changed").unwrap();
     assert!(peak_kib(&publisher) <= RSS_KIB_MAX);
 }

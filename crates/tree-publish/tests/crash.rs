@@ -13,7 +13,6 @@ use vouch_tree::TreeName;
 use vouch_tree_publish::{Options, Progress};
 use vouch_tree_store::Database;
 
-/// Helper process, to be killed.
 #[test]
 fn child() {
     let Some(dir) = std::env::var_os("VOUCH_TEST_PUBLISH_IN") else { return };

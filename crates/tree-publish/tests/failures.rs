@@ -57,7 +57,6 @@ fn unreadable_file_stops_publication_or_is_skipped() {
         assert_eq!(paths, ["closed\\ndir", "secret", "secret too"]);
         assert_eq!((summary.skipped_count, summary.counts.files), (3, 1));
     });
-    // A readable file is published again.
     chmod(&source.join("secret"), 0o600);
     chmod(&source.join("closed\ndir"), 0o700);
     publisher.publish_and_compare();
@@ -125,7 +124,6 @@ fn directory_that_keeps_changing_is_refused() {
     let publisher = Publisher::new();
     let dir = publisher.source().join("dir");
     fs::create_dir(&dir).unwrap();
-    // Many enough that the other thread gets its turn.
     (0..4_000).for_each(|n| fs::write(dir.join(format!("rest{n}")), vec![3; 20_000]).unwrap());
     let change = || {
         let file = dir.join("restless");
@@ -218,7 +216,6 @@ fn private_keys_are_never_published() {
     options.private = vec![identity(&keys), identity(&keys.join("signing.key"))];
     options.skip_unreadable = true;
     publisher.publish(&options).unwrap();
-    // By inode: a hard link, and the directory itself. By content: a copy.
     let refused = |options: &Options, path: &str| {
         let error = publisher.publish(options).unwrap_err();
         assert!(matches!(&error, Error::Private { path: found, .. } if found.ends_with(path)), "{error}");
@@ -251,7 +248,6 @@ fn source_that_is_no_directory_is_named() {
         let error = publisher.publish(&options).unwrap_err();
         assert!(matches!(error, Error::Source { .. }) && error.to_string().contains(name), "{error}");
     }
-    // The source may be a symbolic link.
     symlink(publisher.source(), publisher.dir.path().join("way")).unwrap();
     options.source = publisher.dir.path().join("way");
     publisher.publish(&options).unwrap();

@@ -32,14 +32,12 @@ fn one_change_costs_one_read_and_a_page_per_level() {
     let first = publisher.publish_and_compare();
     assert_eq!(first.files_read, 10_000);
     let same = publisher.publish_and_compare();
-    // Only the signed fsinfo is new.
     assert_eq!((same.files_read, same.new_frames, same.counts), (0, 1, first.counts));
     fs::write(publisher.source().join("dir/file-005000"), "changed").unwrap();
     let changed = publisher.publish_and_compare();
     let tree = publisher.tree();
     let dir = tree.find("dir").unwrap();
     let Content::Directory { top: Some(top), .. } = dir.content else { panic!("a directory") };
-    // One page for each level of the directory, the root's page, the fsinfo.
     assert!(changed.new_frames <= u64::from(top.height) + 1 + 1 + 1, "{changed:?}");
     assert_eq!((changed.files_read, changed.revision), (1, 3));
 }
@@ -58,13 +56,11 @@ fn added_removed_and_moved_names_are_seen() {
     fs::remove_file(source.join("dir/file-000000")).unwrap();
     fs::write(source.join("dir/aaa"), "new").unwrap();
     assert_eq!(publisher.publish_and_compare().files_read, 1);
-    // A renamed directory keeps its contents unread.
     let_timestamps_age();
     publisher.publish_and_compare();
     fs::rename(source.join("tree"), source.join("another tree")).unwrap();
     let moved = publisher.publish_and_compare();
     assert_eq!(moved.files_read, 0, "{moved:?}");
-    // Two files exchange names.
     fs::rename(source.join("dir/file-000100"), source.join("dir/x")).unwrap();
     fs::rename(source.join("dir/file-000400"), source.join("dir/file-000100")).unwrap();
     fs::rename(source.join("dir/x"), source.join("dir/file-000400")).unwrap();
@@ -75,7 +71,6 @@ fn added_removed_and_moved_names_are_seen() {
     fs::set_permissions(source.join("dir"), fs::Permissions::from_mode(0o711)).unwrap();
     fs::set_permissions(&source, fs::Permissions::from_mode(0o750)).unwrap();
     publisher.publish_and_compare();
-    // Another file type under the same name.
     fs::remove_file(source.join("another tree/7/file")).unwrap();
     fs::create_dir(source.join("another tree/7/file")).unwrap();
     publisher.publish_and_compare();
@@ -90,7 +85,6 @@ fn deep_change_reaches_the_root() {
     let_timestamps_age();
     publisher.publish_and_compare();
     publisher.publish_and_compare();
-    // In place: no directory's timestamps change.
     fs::write(deep.join("file"), "after!").unwrap();
     assert_eq!(publisher.publish_and_compare().files_read, 1);
 }

@@ -68,7 +68,6 @@ fn hard_links_are_one_file_read_once() {
     fs::hard_link(source.join("link"), source.join("link-too")).unwrap();
     let summary = publisher.publish_and_compare();
     assert_eq!((summary.counts.files, summary.files_read), (84, 4));
-    // A name outside of the tree counts in st_nlink.
     fs::hard_link(source.join("small"), publisher.dir.path().join("outside")).unwrap();
     publisher.publish_and_compare();
 }

@@ -89,7 +89,6 @@ impl Database {
     }
 }
 
-/// Marks everything that the kept revisions of `manifest` need.
 fn mark(
     path: &Path,
     manifest: &Manifest,
@@ -119,7 +118,6 @@ struct Collection<'a> {
     index: Index,
     marks: Marks,
     packs: Vec<PackMeta>,
-    /// Bytes of live records by pack.
     live: HashMap<u32, u64>,
     done: Collected,
 }

@@ -16,14 +16,11 @@ use crate::segment::{Segment, SegmentWriter};
 use crate::writer::{NewRevision, RunIndex, Writer};
 use crate::{Error, FrameSink, PutCounts, Result};
 
-/// Decides whether a collection keeps an index record.
 pub(crate) type RetainFn<'a> = dyn Fn(Position, &Entry) -> Result<bool> + 'a;
 
-/// Data that a collection removes with the next manifest.
 pub(crate) struct Sweep<'a> {
     /// Records to keep; `None` for all.
     pub(crate) retains: Option<&'a RetainFn<'a>>,
-    /// Packs to remove.
     pub(crate) packs: HashSet<u32>,
 }
 
@@ -114,7 +111,6 @@ impl Writer {
         Ok(dropped)
     }
 
-    /// Writes the next manifest, which names all frames so far, and removes what `sweep` says.
     pub(crate) fn write_generation(&self, committed: &mut Manifest, mut next: Manifest, sweep: Option<&Sweep<'_>>) -> Result<()> {
         let mut lanes = self.lanes.each_ref().map(|lane| lane.lock());
         let obsolete = self.or_stop_writing(self.make_durable(&mut lanes, &mut next, sweep))?;
@@ -215,8 +211,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes `fresh`, merged with all segments from `keep` on, as one segment. Returns the
-    /// replaced segments.
     fn replace_segments(&self, fresh: &[Entry], keep: usize, durable: bool, retains: &RetainFn<'_>) -> Result<Vec<Arc<Segment>>> {
         let shop = &self.shop;
         let old = self.index.read().clone();
@@ -250,7 +244,6 @@ impl Writer {
     }
 }
 
-/// Keeps the newest `keep` revisions, at least the head, and the tagged ones.
 fn drop_old_revisions(manifest: &mut Manifest, keep: usize) {
     let old = manifest.revisions.len().saturating_sub(keep.max(1));
     let mut nth = 0;

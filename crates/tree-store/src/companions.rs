@@ -72,7 +72,6 @@ mod tests {
         handle
     }
 
-    /// A file of one frame of `len` bytes.
     fn file(store: &MemoryStore, byte: u8, len: usize) -> Inode {
         let body = BlobBody::Leaf(put(store, FrameKind::Leaf, &vec![byte; len]));
         inode(Content::Regular { blob: Blob { size: len as u64, body }, space: 0 })

@@ -6,7 +6,7 @@ use crate::{Error, Result};
 
 /// Source of frames.
 pub trait FrameSource: Send + Sync {
-    /// The stored frame, or `None` if missing. Not verified: [`vouch_tree::frame::open`] does that.
+    /// The stored frame, or `None` if missing.
     fn get(&self, handle: &BlockHandle) -> Result<Option<Vec<u8>>>;
 }
 

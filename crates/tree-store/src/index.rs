@@ -8,17 +8,14 @@ use vouch_tree::{BlockHandle, FrameKind};
 use crate::Result;
 use crate::segment::{Scan, Segment, SegmentWriter};
 
-/// Location of a frame's record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) pack: u32,
     pub(crate) offset: u32,
-    /// Length of the frame.
     pub(crate) len: u32,
     pub(crate) kind: FrameKind,
 }
 
-/// An index record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) handle: BlockHandle,
@@ -31,7 +28,6 @@ pub(crate) struct Index {
     pub(crate) segments: Vec<Arc<Segment>>,
 }
 
-/// A record of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Position {
     pub(crate) segment: usize,
@@ -60,7 +56,6 @@ impl Index {
         self.segments[position.segment].entry(position.at)
     }
 
-    /// Records in all segments, duplicates included.
     pub(crate) fn len(&self) -> u64 {
         self.segments.iter().map(|s| s.len() as u64).sum()
     }
@@ -83,7 +78,6 @@ impl Index {
     }
 }
 
-/// A sorted run of records in a merge.
 #[derive(Debug)]
 pub(crate) enum Run<'a> {
     Segment(&'a Segment),
@@ -112,7 +106,7 @@ impl<'a> RunReader<'a> {
 }
 
 /// Merges sorted runs, oldest first, into `out`. `keep` gets the run's number, the position in it
-/// and the record; of equal kept handles the newest is written. Memory: O(runs).
+/// and the record; of equal kept handles the newest is written.
 pub(crate) fn merge(runs: &[Run<'_>], out: &mut SegmentWriter, mut keep: impl FnMut(usize, usize, &Entry) -> Result<bool>) -> Result<()> {
     let mut readers: Vec<_> = runs.iter().map(RunReader::new).collect();
     let mut next = |run: usize, at: &mut usize| -> Result<Option<Entry>> {

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-/// Paths in a database directory.
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
     root: PathBuf,
@@ -53,9 +52,7 @@ impl Layout {
 /// Class of a pack. Metadata is read far more often than data, so it is stored together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum PackClass {
-    /// Directory pages, indirect frames, fsinfos.
     Metadata,
-    /// Leaves.
     Data,
 }
 
@@ -66,7 +63,6 @@ impl PackClass {
         if kind.is_metadata() { Self::Metadata } else { Self::Data }
     }
 
-    /// Number in pack headers and manifests.
     pub(crate) const fn number(self) -> u32 {
         match self {
             Self::Metadata => 1,

@@ -11,7 +11,6 @@ use rustix::fs::FlockOperation;
 use crate::layout::Layout;
 use crate::{Error, Result};
 
-/// Held while it lives.
 #[derive(Debug)]
 pub(crate) struct WriterLock {
     _file: File,

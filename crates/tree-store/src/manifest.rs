@@ -24,47 +24,35 @@ pub struct Revision {
     pub tag: Option<String>,
 }
 
-/// A live pack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PackMeta {
     pub(crate) id: u32,
     pub(crate) class: PackClass,
-    /// Length of the file, final.
     pub(crate) len: u64,
 }
 
-/// A live segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentMeta {
     pub(crate) id: u32,
     pub(crate) count: u64,
 }
 
-/// A generation of the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Manifest {
     pub(crate) hostid: HostId,
     pub(crate) iv: Iv,
-    /// Number of the manifest, from 1.
     pub(crate) generation: u64,
-    /// Lowest unused pack number.
     pub(crate) next_pack: u32,
     pub(crate) next_segment: u32,
     pub(crate) packs: Vec<PackMeta>,
-    /// Oldest first.
     pub(crate) segments: Vec<SegmentMeta>,
-    /// Signed fsinfo of the newest revision.
     pub(crate) head: Option<Arc<[u8]>>,
-    /// Kept revisions, oldest first; the last one is the head.
     pub(crate) revisions: Vec<Revision>,
-    /// Key statements for clients.
     pub(crate) statements: Vec<Vec<u8>>,
-    /// Companions of the head.
     pub(crate) companions: Vec<BlockHandle>,
 }
 
 impl Manifest {
-    /// The first generation.
     pub(crate) fn new(hostid: HostId, iv: Iv) -> Self {
         Self {
             hostid,
@@ -81,7 +69,6 @@ impl Manifest {
         }
     }
 
-    /// Encodes the file.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let body = self.to_xdr();
         let mut bytes = Vec::with_capacity(HEADER_LEN + body.len());
@@ -92,7 +79,6 @@ impl Manifest {
         bytes
     }
 
-    /// Decodes the file; `path` is for errors.
     pub(crate) fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self> {
         if bytes.len() < HEADER_LEN || bytes[..8] != MAGIC {
             return Err(Error::damaged(path, "not a manifest"));
@@ -194,10 +180,8 @@ fn list<'a, T>(
 
 const MAGIC: [u8; 8] = *b"VOUCHDB\n";
 const VERSION: u32 = 1;
-/// Magic, version, checksum of the body.
 const HEADER_LEN: usize = 8 + 4 + 32;
 
-/// 128 TiB of full packs.
 pub(crate) const PACK_COUNT_MAX: usize = 4 << 20;
 pub(crate) const SEGMENT_COUNT_MAX: usize = 4096;
 /// A signed fsinfo has some hundred bytes, or a few KiB if the root directory has inline xattrs.
@@ -207,5 +191,4 @@ pub(crate) const REVISION_COUNT_MAX: usize = 1 << 20;
 pub(crate) const TAG_LEN_MAX: usize = 255;
 pub(crate) const STATEMENT_COUNT_MAX: usize = 64;
 pub(crate) const STATEMENT_LEN_MAX: usize = 64 << 10;
-/// As many as in one GETDATA.
 pub(crate) const COMPANION_COUNT_MAX: usize = 64;

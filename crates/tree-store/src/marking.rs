@@ -11,7 +11,6 @@ use crate::frames::{Progress, ProgressFn};
 use crate::index::{Entry, Index, Position};
 use crate::{FrameSource, Result};
 
-/// One bit for each index record.
 #[derive(Debug)]
 pub(crate) struct Marks {
     segments: Vec<Vec<AtomicU64>>,
@@ -23,7 +22,6 @@ impl Marks {
         Self { segments: index.segments.iter().map(|segment| words(segment.len())).collect() }
     }
 
-    /// Marks a record; true if it was not marked.
     pub(crate) fn set(&self, position: Position) -> bool {
         let bit = 1 << (position.at % 64);
         self.segments[position.segment][position.at / 64].fetch_or(bit, Ordering::Relaxed) & bit == 0
@@ -48,7 +46,6 @@ impl Marks {
     }
 }
 
-/// Calls `see` with every record of every segment.
 pub(crate) fn for_each_entry(index: &Index, mut see: impl FnMut(Position, &Entry) -> Result<()>) -> Result<()> {
     for (number, segment) in index.segments.iter().enumerate() {
         let mut scan = segment.scan();
@@ -59,7 +56,6 @@ pub(crate) fn for_each_entry(index: &Index, mut see: impl FnMut(Position, &Entry
     Ok(())
 }
 
-/// A needed frame that is unavailable.
 #[derive(Debug, Clone)]
 pub(crate) struct MissingFrame {
     pub(crate) kind: FrameKind,
@@ -103,7 +99,6 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Frames that a frame names, or the error.
     fn children(&self, kind: FrameKind, handle: &BlockHandle) -> Result<std::result::Result<Vec<(FrameKind, BlockHandle)>, String>> {
         let Some(bytes) = self.source.get(handle)? else { return Ok(Err("missing".to_owned())) };
         let opened = frame::open(&self.iv, handle, kind, &bytes).map_err(|error| error.to_string());

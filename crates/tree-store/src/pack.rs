@@ -11,17 +11,14 @@ use crate::frames::{FRAME_LEN_MIN, checked_kind};
 use crate::layout::PackClass;
 use crate::{Error, Result};
 
-/// Length of the header.
 pub(crate) const HEADER_LEN: usize = 32;
 
-/// Longest pack: offsets have 32 bits.
 pub(crate) const PACK_LEN_LIMIT: u64 = 1 << 31;
 
 /// Length at which a new pack starts: a terabyte has 32 Ki files, and a pack is small enough to
 /// move whole.
 pub(crate) const PACK_LEN_MAX: u32 = 32 << 20;
 
-/// `u32 1` (found) and `u32 len`.
 pub(crate) const RECORD_HEAD_LEN: usize = 8;
 
 const MAGIC: [u8; 8] = *b"VOUCHPAK";
@@ -44,7 +41,6 @@ pub(crate) fn record_head(frame_len: u32) -> [u8; RECORD_HEAD_LEN] {
     bytes
 }
 
-/// Bytes after a frame in its record.
 pub(crate) fn record_pad(frame_len: usize) -> &'static [u8] {
     &[0; 3][..pad_len(frame_len)]
 }
@@ -53,25 +49,25 @@ pub(crate) const fn record_len(frame_len: u32) -> u32 {
     RECORD_HEAD_LEN as u32 + frame_len + pad_len(frame_len as usize) as u32
 }
 
-/// Sequential reader of a pack that hashes each record.
 #[derive(Debug)]
 pub(crate) struct PackScan {
     path: PathBuf,
     reader: BufReader<File>,
     class: PackClass,
     iv: Iv,
-    /// Start of the next record; everything before is intact.
     offset: u64,
     end: u64,
     body: Vec<u8>,
 }
 
-/// Result of [`PackScan::next`].
 #[derive(Debug)]
 pub(crate) enum Scanned<'a> {
-    /// An intact record.
-    Record { offset: u32, handle: BlockHandle, kind: FrameKind, frame: &'a [u8] },
-    /// End after an intact record.
+    Record {
+        offset: u32,
+        handle: BlockHandle,
+        kind: FrameKind,
+        frame: &'a [u8],
+    },
     End,
     /// Trailing bytes that are no record.
     Torn,
@@ -92,12 +88,10 @@ impl PackScan {
         Ok(Some(Self { path: path.to_owned(), reader, class, iv: *iv, offset: HEADER_LEN as u64, end: len, body }))
     }
 
-    /// End of the intact records so far.
     pub(crate) fn whole_len(&self) -> u64 {
         self.offset
     }
 
-    /// The next record. [`Scanned::End`] and [`Scanned::Torn`] are final.
     pub(crate) fn next(&mut self) -> Result<Scanned<'_>> {
         let left = self.end - self.offset;
         if left == 0 {

@@ -143,7 +143,6 @@ impl PackFiles {
         Ok(open.entry(id).or_insert_with(|| OpenPackFile { file, used: AtomicBool::new(true) }).file.clone())
     }
 
-    /// Closes removed packs, which frees their space.
     pub(crate) fn retain(&self, mut keep: impl FnMut(u32) -> bool) {
         self.open.write().retain(|id, _| keep(*id));
     }

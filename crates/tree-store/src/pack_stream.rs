@@ -16,7 +16,6 @@ use crate::manifest::PackMeta;
 use crate::pack;
 use crate::{Error, Result};
 
-/// Creates the numbered files of a writer.
 #[derive(Debug)]
 pub(crate) struct FileFactory {
     pub(crate) layout: Layout,
@@ -35,19 +34,15 @@ impl FileFactory {
     }
 }
 
-/// A stream of new frames.
 #[derive(Debug)]
 pub(crate) struct PackStream {
     class: PackClass,
     open: Option<OpenPack>,
-    /// New records not yet in a segment.
     pub(crate) fresh: HashMap<BlockHandle, Place, BuildHasherDefault<HandleHasher>>,
-    /// Full packs not yet in a manifest.
     pub(crate) sealed: Vec<PackMeta>,
     unsynced: VecDeque<Unsynced>,
 }
 
-/// A full pack that is not yet synced.
 #[derive(Debug, Clone)]
 pub(crate) struct Unsynced {
     id: u32,
@@ -82,7 +77,6 @@ impl PackStream {
         Ok(())
     }
 
-    /// Ends the current pack.
     pub(crate) fn seal(&mut self) -> Result<()> {
         if let Some(mut open) = self.open.take() {
             open.flush()?;
@@ -92,7 +86,6 @@ impl PackStream {
         Ok(())
     }
 
-    /// Flushes the buffer if the file lacks part of `pack`.
     pub(crate) fn flush_for_reading(&mut self, pack: u32) -> Result<()> {
         match &mut self.open {
             Some(open) if open.id == pack => open.flush(),
@@ -100,7 +93,6 @@ impl PackStream {
         }
     }
 
-    /// Flushes the buffer.
     pub(crate) fn flush(&mut self) -> Result<()> {
         self.open.as_mut().map_or(Ok(()), OpenPack::flush)
     }
@@ -115,7 +107,6 @@ impl PackStream {
         self.unsynced.retain(|unsynced| unsynced.id != done.id);
     }
 
-    /// Syncs every full pack.
     pub(crate) fn sync_all(&mut self) -> Result<()> {
         while let Some(unsynced) = self.unsynced.front() {
             unsynced.sync()?;
@@ -130,7 +121,6 @@ impl PackStream {
     }
 }
 
-/// The pack being filled.
 #[derive(Debug)]
 struct OpenPack {
     id: u32,
@@ -169,7 +159,6 @@ impl OpenPack {
         if self.buffer.is_empty() { Ok(()) } else { self.write(&[]) }
     }
 
-    /// Writes the buffer and `parts` by one call.
     fn write(&mut self, parts: &[&[u8]]) -> Result<()> {
         let mut all = Vec::with_capacity(1 + parts.len());
         all.push(&self.buffer[..]);
@@ -199,7 +188,6 @@ impl Hasher for HandleHasher {
     }
 }
 
-/// Write length for small frames.
 const BUFFER_LEN: usize = 256 << 10;
 /// Length from which a frame is written without a copy.
 const DIRECT_LEN_MIN: usize = 32 << 10;

@@ -34,7 +34,6 @@ impl Writer {
         Ok(adopted)
     }
 
-    /// Adopts a pack: every new frame, up to the first invalid record.
     fn adopt(&self, class: PackClass, id: u32, adopted: &mut PutCounts) -> Result<()> {
         let shop = &self.shop;
         let path = shop.layout.pack(class, id);
@@ -122,7 +121,6 @@ fn is_older(path: &Path, age: Duration) -> bool {
     age.is_zero() || written.and_then(|at| at.elapsed().ok()).is_some_and(|since| since >= age)
 }
 
-/// Text names in a directory; all of ours are text.
 fn names(path: &Path) -> Result<Vec<String>> {
     let list = || std::fs::read_dir(path)?.map(|entry| Ok(entry?.file_name().into_string().ok())).collect::<std::io::Result<Vec<_>>>();
     Ok(list().map_err(Error::io("list", path))?.into_iter().flatten().collect())

@@ -54,7 +54,6 @@ struct Rebuild<'a> {
     options: &'a CollectOptions<'a>,
     manifest: Manifest,
     next_segment: u32,
-    /// Records not yet in a segment.
     found: Vec<Entry>,
     segments: Vec<Segment>,
 }
@@ -98,7 +97,6 @@ impl Rebuild<'_> {
         }
     }
 
-    /// Writes found records as a segment; of equal handles the last one.
     fn store_found(&mut self) -> Result<()> {
         let mut found = std::mem::take(&mut self.found);
         // Stable sort: equal handles stay in order.
@@ -159,7 +157,6 @@ fn write_segment(layout: &Layout, disk: &dyn crate::disk::Disk, id: u32, runs: &
     Segment::open(&path, id).map(Some)
 }
 
-/// A number above every existing segment file.
 fn first_free_segment(layout: &Layout) -> Result<u32> {
     let dir = layout.index();
     let names = || std::fs::read_dir(&dir)?.map(|entry| Ok(entry?.file_name())).collect::<std::io::Result<Vec<_>>>();

@@ -21,11 +21,9 @@ const VERSION: u32 = 1;
 const HEADER_LEN: usize = 16;
 /// Handle, pack, offset, kind and length.
 pub(crate) const RECORD_LEN: usize = 44;
-/// Count and checksum.
 const TRAILER_LEN: usize = 40;
 const CHECKSUM_LEN: usize = 32;
 
-/// A segment open for searching.
 #[derive(Debug)]
 pub(crate) struct Segment {
     id: u32,
@@ -34,7 +32,6 @@ pub(crate) struct Segment {
     count: usize,
 }
 
-/// Location of the bytes.
 enum Source {
     /// A copy of the file: searches make no system call.
     Memory(Box<[u8]>),
@@ -99,7 +96,6 @@ impl Segment {
         self.id
     }
 
-    /// Number of records.
     pub(crate) fn len(&self) -> usize {
         self.count
     }
@@ -133,14 +129,12 @@ impl Segment {
         Ok(())
     }
 
-    /// The record at a position below [`Segment::len`].
     pub(crate) fn entry(&self, at: usize) -> Result<Entry> {
         let mut record = [0; RECORD_LEN];
         self.read_at(&mut record, offset_of(at))?;
         self.decode(at, &record)
     }
 
-    /// Sequential reader.
     pub(crate) fn scan(&self) -> Scan<'_> {
         Scan { segment: self, first: 0, records: Vec::new() }
     }
@@ -156,8 +150,7 @@ impl Segment {
         Ok(Entry { handle: BlockHandle::from_bytes(handle), place })
     }
 
-    /// Position of a handle. About log log n probes for uniform handles, at worst a constant plus
-    /// log n.
+    /// About log log n probes for uniform handles, at worst a constant plus log n.
     pub(crate) fn find(&self, handle: &BlockHandle) -> Result<Option<usize>> {
         let wanted = &handle.as_bytes()[..];
         let key = handle.prefix();
@@ -217,7 +210,6 @@ impl Segment {
         }
     }
 
-    /// Reads within the length at opening.
     fn read_at(&self, out: &mut [u8], offset: u64) -> Result<()> {
         match &self.source {
             Source::Memory(bytes) => {
@@ -229,17 +221,14 @@ impl Segment {
     }
 }
 
-/// Sequential reader of records.
 #[derive(Debug)]
 pub(crate) struct Scan<'a> {
     segment: &'a Segment,
-    /// Position of the first of `records`.
     first: usize,
     records: Vec<u8>,
 }
 
 impl Scan<'_> {
-    /// The record at a position below [`Segment::len`]; reads ahead from there.
     pub(crate) fn entry(&mut self, at: usize) -> Result<Entry> {
         let segment = self.segment;
         segment.decode(at, self.record(at)?)
@@ -309,7 +298,6 @@ impl SegmentWriter {
         if self.buffer.len() >= BUFFER_LEN { self.flush() } else { Ok(()) }
     }
 
-    /// Number of records so far.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
@@ -354,7 +342,6 @@ const IN_MEMORY_LEN_MAX: u64 = 16 << 20;
 /// Records of one read in a search, 4 KiB: after the first read, the wanted one is usually among
 /// them.
 const WINDOW_COUNT: usize = 93;
-/// Records of one read in a scan.
 const SCAN_COUNT: usize = 4096;
 
 #[cfg(test)]
@@ -362,7 +349,6 @@ mod tests {
     use super::*;
     use crate::disk::SystemDisk;
 
-    /// A segment of `count` records, and their handles in order.
     fn made(dir: &Path, count: u32) -> (PathBuf, Vec<BlockHandle>) {
         let mut handles: Vec<_> = (0..count).map(|n| BlockHandle::from_bytes(*blake3::hash(&n.to_be_bytes()).as_bytes())).collect();
         handles.sort_unstable();

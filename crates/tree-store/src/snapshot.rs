@@ -29,8 +29,7 @@ impl Snapshot {
         Ok(Self { layout, view: RwLock::new(view), refreshing: Mutex::default(), files: PackFiles::new() })
     }
 
-    /// Moves to the newest generation; true if there is a new one. One system call if not. On
-    /// failure the old view stays.
+    /// Moves to the newest generation; true if there is a new one. One system call if not.
     pub fn refresh(&self) -> Result<bool> {
         let _one_at_a_time = self.refreshing.lock();
         let old = self.view();
@@ -108,7 +107,7 @@ impl Snapshot {
     }
 
     /// Checks that every pack exists with its length; returns the first error. One system call for
-    /// each pack. [`crate::Database::verify`] checks the contents.
+    /// each pack.
     pub fn check_packs(&self) -> Result<()> {
         let view = self.view();
         for pack in &view.manifest().packs {

@@ -66,7 +66,6 @@ struct Check<'a> {
     view: &'a View,
     snapshot: &'a Snapshot,
     progress: Option<&'a ProgressFn<'a>>,
-    /// Records found at their place.
     found: Marks,
     bytes_done: AtomicU64,
     frames: AtomicU64,
@@ -207,7 +206,5 @@ impl FrameSource for Found<'_> {
     }
 }
 
-/// Attempts while collections interfere.
 const ATTEMPTS_MAX: usize = 3;
-/// Lines in a report; the rest is counted.
 const PROBLEM_COUNT_MAX: usize = 100;

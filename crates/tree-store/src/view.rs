@@ -72,7 +72,6 @@ impl View {
         self.packs.contains_key(&id)
     }
 
-    /// Location of a frame, checked against the pack's length.
     pub(crate) fn place(&self, layout: &Layout, handle: &BlockHandle) -> Result<Option<Place>> {
         let Some(place) = self.index.find(handle)? else { return Ok(None) };
         let end = u64::from(place.offset) + u64::from(pack::record_len(place.len));

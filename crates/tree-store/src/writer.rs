@@ -43,7 +43,7 @@ impl Default for WriteOptions {
     }
 }
 
-/// A revision to commit. All its frames are stored.
+/// A revision to commit.
 #[derive(Debug, Clone)]
 pub struct NewRevision {
     /// Above all earlier numbers, unless it supersedes them.
@@ -87,20 +87,15 @@ pub struct Writer {
     _lock: WriterLock,
 }
 
-/// Committed segments, followed by this run's.
 #[derive(Debug, Clone)]
 pub(crate) struct RunIndex {
     pub(crate) index: Index,
-    /// Number of segments in the manifest in force.
     pub(crate) committed: usize,
-    /// Changes with every replacement.
     pub(crate) version: u64,
 }
 
-/// What to do with packs that the manifest does not name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Orphans {
-    /// Adopt their frames.
     Adopt,
     /// Remove those last written before this age; a later writer adopts the others.
     Drop(Duration),
@@ -193,7 +188,6 @@ impl Writer {
         Ok(path)
     }
 
-    /// Location of a frame, including uncommitted ones of this writer.
     pub(crate) fn place(&self, handle: &BlockHandle) -> Result<Option<Place>> {
         let before = self.index.read().clone();
         if let Some(place) = before.index.find(handle)? {
@@ -266,7 +260,6 @@ impl Writer {
         }
     }
 
-    /// After a failed write the files' state is unknown, so this writer stops writing.
     pub(crate) fn or_stop_writing<T>(&self, result: Result<T>) -> Result<T> {
         result.inspect_err(|error| {
             let _ = self.broken.set(error.to_string());
@@ -301,7 +294,6 @@ impl FrameSink for Writer {
 }
 
 impl Drop for Writer {
-    /// Saves as much as possible for the next writer.
     fn drop(&mut self) {
         if self.broken.get().is_none() {
             for lane in &self.lanes {

@@ -100,7 +100,6 @@ fn collection_waits_for_writer_and_keeps_its_commit() {
         let wait = CollectOptions { lock_wait: Duration::from_secs(30), ..Default::default() };
         let collecting = scope.spawn(|| Database::collect(&path, wait).unwrap());
         std::thread::sleep(Duration::from_millis(100));
-        // Shares a leaf with the revision to be dropped.
         w.commit(revision(&w, 3, 50..150)).unwrap();
         drop(w);
         assert_eq!(collecting.join().unwrap().dropped_frames, 51);
@@ -121,7 +120,6 @@ fn recent_unfinished_data_stays_for_next_writer() {
     w.put(&handle, &frame).unwrap();
     drop(w);
     let hour = Duration::from_secs(3600);
-    // Dropping revisions in between does not make it garbage.
     let w = Database::open_write(&path, WriteOptions { adopt: false, ..Default::default() }).unwrap();
     assert_eq!((w.retain(1).unwrap(), w.contains(&handle).unwrap()), (0, false));
     drop(w);
@@ -129,7 +127,6 @@ fn recent_unfinished_data_stays_for_next_writer() {
     let w = writer(&path);
     assert_eq!((w.adopted().new_frames, w.get(&handle).unwrap()), (1, Some(frame)));
     drop(w);
-    // Old data is removed.
     for entry in std::fs::read_dir(path.join("packs")).unwrap() {
         let file = std::fs::File::options().write(true).open(entry.unwrap().path()).unwrap();
         file.set_modified(std::time::SystemTime::now() - 2 * hour).unwrap();

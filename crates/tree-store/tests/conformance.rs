@@ -20,7 +20,6 @@ fn writer_conforms_with_tiny_packs_and_segments() {
     conformance::check(|| Packs::new(WriteOptions { pack_len_max: 200_000, fresh_count_max: 3, ..WriteOptions::default() }));
 }
 
-/// A writer with its directory.
 struct Packs {
     writer: Arc<Writer>,
     _dir: tempfile::TempDir,

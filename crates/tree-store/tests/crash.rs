@@ -13,12 +13,10 @@ use vouch_tree_store::conformance::IV;
 use vouch_tree_store::disk::Disk;
 use vouch_tree_store::{CollectOptions, Database, FrameSink, FrameSource, Result, WriteOptions, Writer};
 
-/// Leaves of each revision of [`live`].
 fn leaves(number: u64) -> std::ops::Range<u64> {
     number * 7..number * 7 + 15 + number
 }
 
-/// A long life of a database on `disk`.
 fn run_writer_life(disk: &Arc<dyn Disk>, path: &Path, note: &dyn Fn(Note)) -> Result<()> {
     Database::create_on(&**disk, path, HOSTID, IV)?;
     note(Note::Created);
@@ -61,7 +59,6 @@ fn run_writer_life(disk: &Arc<dyn Disk>, path: &Path, note: &dyn Fn(Note)) -> Re
     collect()
 }
 
-/// Last acknowledged revision, and last requested one.
 fn acknowledged_revisions(steps: &[Step]) -> (bool, u64, u64) {
     let notes = steps.iter().filter_map(|step| if let Step::Note(note) = step { Some(*note) } else { None });
     notes.fold((false, 0, 0), |(created, acknowledged, asked), note| match note {
@@ -71,7 +68,6 @@ fn acknowledged_revisions(steps: &[Step]) -> (bool, u64, u64) {
     })
 }
 
-/// Checks the rest against the promises, and continues from it.
 fn check(path: &Path, (created, acknowledged, asked): (bool, u64, u64), what: &str) {
     if !Database::exists(path) {
         assert!(!created, "{what}: a created database is missing");
@@ -103,7 +99,6 @@ fn check(path: &Path, (created, acknowledged, asked): (bool, u64, u64), what: &s
     (5..60).map(leaf).for_each(|(handle, frame)| assert_eq!(reader.get(&handle).unwrap(), Some(frame), "{what}: after continuing"));
 }
 
-/// Options without syncs.
 fn options_without_sync() -> WriteOptions {
     WriteOptions { disk: Arc::new(QuietDisk), ..Default::default() }
 }
@@ -144,5 +139,4 @@ fn describe(step: &Step) -> String {
     }
 }
 
-/// Variants of each cut.
 const SEEDS: u64 = 4;

@@ -175,7 +175,6 @@ fn non_empty_directory_is_refused_untouched() {
     }
     let (_dir, path) = database();
     drop(writer(&path));
-    // The remains of a database are not overwritten by a new one.
     let w = writer(&path);
     w.commit(revision(&w, 1, 0..3)).unwrap();
     drop(w);

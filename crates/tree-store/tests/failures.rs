@@ -88,7 +88,6 @@ impl DiskFile for FullFile {
     }
 }
 
-/// A publication and a collection.
 fn publish(path: &Path, disk: &FullDisk) -> Result<()> {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let small = WriteOptions { disk: disk.clone(), pack_len_max: 12_000, fresh_count_max: 20, ..Default::default() };

@@ -9,7 +9,6 @@ use fixtures::{HOSTID, database, writer};
 use vouch_tree_store::conformance::IV;
 use vouch_tree_store::{Database, FrameSink, FrameSource, NewRevision};
 
-/// A leaf with the payload `abc`, and two frames with arbitrary payloads.
 const FRAMES: [&[u8]; 3] = [b"\x01\x00abc", b"\x02\x00indirect", b"\x05\x00head"];
 
 const FILES: [(&str, &str); 4] = [
@@ -71,7 +70,6 @@ fn golden_path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name).with_extension("hex")
 }
 
-/// Lower-case hexadecimal, 32 bytes a line.
 fn hex_lines(bytes: &[u8]) -> String {
     bytes.chunks(32).map(|line| line.iter().map(|b| format!("{b:02x}")).collect::<String>() + "\n").collect()
 }

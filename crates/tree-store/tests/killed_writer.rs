@@ -16,7 +16,7 @@ use vouch_tree_store::{CollectOptions, Database, FrameSource, WriteOptions};
 
 const CHILD: &str = "VOUCH_STORE_TEST_CHILD";
 
-/// Helper process: commits and collects until killed. Does nothing as a test.
+/// Helper process: commits and collects until killed.
 #[test]
 fn child_that_writes_until_killed() {
     let Some(path) = std::env::var_os(CHILD) else { return };

@@ -37,15 +37,12 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// A database, a reader opened at the start, and the expected contents.
 struct Run {
     path: PathBuf,
     options: WriteOptions,
     writer: Option<Writer>,
     reader: Snapshot,
-    /// Leaves of the writer.
     stored: BTreeSet<u64>,
-    /// Leaves of kept revisions.
     kept: BTreeMap<u64, (Range<u64>, bool)>,
     number: u64,
 }

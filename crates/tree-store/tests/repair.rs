@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use fixtures::{database, leaf, revision, writer};
 use vouch_tree_store::{CollectOptions, Database, Error, FrameSource};
 
-/// Two kept revisions, and garbage of a dropped and collected one.
 fn filled() -> (tempfile::TempDir, PathBuf) {
     let (dir, path) = database();
     let writer = writer(&path);
@@ -59,7 +58,6 @@ fn damaged_index_is_rebuilt() {
         let repaired = Database::repair(&path, &CollectOptions::default()).unwrap();
         assert!(repaired.frames > 80, "{what}: {repaired:?}");
         assert_whole(&path, what);
-        // Nothing of the old index is left, and all operations work.
         assert_eq!(files(&path, "index").len(), 1, "{what}");
         let writer = writer(&path);
         writer.commit(revision(&writer, 4, 40..130)).unwrap();

@@ -166,7 +166,7 @@ impl Xdr for Indirect {
     }
 }
 
-/// Builds a blob from its leaves in order. Memory: one indirect frame per level.
+/// Builds a blob from its leaves in order.
 #[derive(Debug, Default)]
 pub struct BlobBuilder {
     /// `levels[d]` collects the children of the next indirect frame of depth `d + 1`.
@@ -180,8 +180,7 @@ impl BlobBuilder {
         Self::default()
     }
 
-    /// Appends a leaf. Calls `put` for each indirect frame that is full; `put` stores a payload and
-    /// returns its handle.
+    /// Appends a leaf.
     pub fn leaf<E>(&mut self, handle: BlockHandle, put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>) -> Result<(), E> {
         self.leaves += 1;
         self.push(0, Some(handle), put)
@@ -281,7 +280,6 @@ mod tests {
         BlockHandle::from_bytes(bytes)
     }
 
-    /// Builds from runs of (leaves, is hole). Returns the blob and the indirect frames by handle.
     fn build(size: u64, runs: &[(u64, bool)]) -> (Blob, HashMap<BlockHandle, Indirect>) {
         let mut frames = HashMap::new();
         let mut put = |kind, payload: &[u8]| {

@@ -110,7 +110,7 @@ pub fn build(kind: FrameKind, payload: &[u8], level: i32) -> Vec<u8> {
     frame
 }
 
-/// Verifies that `frame` has this handle and kind. Returns its payload.
+/// Verifies that `frame` has this handle and kind.
 pub fn open<'a>(iv: &Iv, handle: &BlockHandle, kind: FrameKind, frame: &'a [u8]) -> Result<Cow<'a, [u8]>, Error> {
     verify(iv, handle, frame)?;
     payload(kind, frame)

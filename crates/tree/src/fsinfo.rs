@@ -5,7 +5,7 @@ use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 use crate::key::{Purpose, SecretKey, SigningCert};
 use crate::{BlockHandle, HostId, Inode, Iv};
 
-/// Version of the format. Other versions are refused.
+/// Version of the format.
 pub const FORMAT_VERSION: u32 = 1;
 
 /// Longest tag of a revision, in bytes.

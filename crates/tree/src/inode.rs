@@ -23,7 +23,6 @@ pub struct Timestamp {
     pub ns: u32,
 }
 
-/// File types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "the names are POSIX's own")]
@@ -91,7 +90,6 @@ pub enum Content {
     BlockDevice(DeviceNumber),
 }
 
-/// A device number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are POSIX's own")]
 pub struct DeviceNumber {

@@ -7,10 +7,7 @@ use crate::{FileType, HostId, Inode};
 
 /// An inode number (st_ino).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct InodeNumber(
-    /// Not 0; 1 only for the root.
-    pub u64,
-);
+pub struct InodeNumber(pub u64);
 
 impl InodeNumber {
     /// The root of a mount or export.
@@ -39,8 +36,7 @@ impl InodeNumbering {
         self.number(ROOT_TAG, FileType::Directory, 0, 0, b"")
     }
 
-    /// Number of `name` in `parent`. Hard links of one file share a number. A file of another type
-    /// at the same path gets another number.
+    /// Number of `name` in `parent`.
     pub fn of_file(&self, parent: InodeNumber, name: &[u8], inode: &Inode, attempt: u32) -> InodeNumber {
         match inode.link_group {
             0 => self.number(PATH_TAG, inode.file_type(), attempt, parent.0, name),

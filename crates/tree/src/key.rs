@@ -72,7 +72,6 @@ impl SecretKey {
         Self(Ed25519::from_bytes(seed))
     }
 
-    /// The seed, for writing to a key file.
     pub(crate) fn seed(&self) -> &[u8; 32] {
         self.0.as_bytes()
     }

@@ -53,7 +53,6 @@ mod tests {
 
     #[test]
     fn utc_text_matches_date() {
-        // From `date -u -d @N +%FT%TZ`.
         let known = [
             (0, "1970-01-01T00:00:00Z"),
             (951_782_399, "2000-02-28T23:59:59Z"),

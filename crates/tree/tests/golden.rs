@@ -104,7 +104,6 @@ fn directory_pages() {
     check("payload-directory-leaf", &page);
     assert_eq!(LeafPage::from_xdr(&page).unwrap().to_xdr(), page);
 
-    // A thousand names give two levels. The page boundaries are part of the format.
     let mut interior = None;
     let mut lens = Vec::new();
     let mut put = |kind, payload: &[u8]| {

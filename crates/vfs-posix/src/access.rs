@@ -35,7 +35,6 @@ const OTHER: [(Access, u8); 7] = [
     (Access::XATTR_LIST, READ),
 ];
 
-/// Which of `wanted` the thread's identity has.
 pub(crate) fn granted(node: &Node, wanted: Access) -> Result<Access> {
     let rules = if node.file_type == FileType::Directory { &DIRECTORY[..] } else { &OTHER };
     let asked = || rules.iter().filter(|(right, _)| wanted.has(*right));
@@ -55,7 +54,6 @@ pub(crate) fn granted(node: &Node, wanted: Access) -> Result<Access> {
     Ok(granted.fold(Access::default(), |granted, (right, _)| granted | *right))
 }
 
-/// Whether the thread's identity has these rights.
 pub(crate) fn may(node: &Node, bits: u8) -> Result<bool> {
     match ffi::may(node.as_fd(), bits) {
         Ok(()) => Ok(true),

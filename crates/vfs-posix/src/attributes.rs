@@ -19,7 +19,6 @@ use crate::node::Node;
 
 const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 
-/// Attributes of an open file.
 pub(crate) fn stat(fd: BorrowedFd<'_>) -> std::result::Result<Statx, Errno> {
     fs::statx(fd, c"", AtFlags::EMPTY_PATH, WANTED)
 }
@@ -30,7 +29,6 @@ pub(crate) fn stat_name(directory: BorrowedFd<'_>, name: &std::ffi::CStr) -> std
 }
 
 impl Node {
-    /// Current attributes of the file.
     pub(crate) fn attributes(&self) -> Result<Attributes> {
         self.attributes_of(&stat(self.as_fd()).or_error()?)
     }
@@ -39,7 +37,6 @@ impl Node {
         attributes(stat, &self.mount, self.changes(changed_ns(stat)))
     }
 
-    /// Current change attribute; 0 if unavailable.
     pub(crate) fn change(&self) -> u64 {
         stat(self.as_fd()).map_or(0, |stat| change(&stat, self.changes(changed_ns(&stat))))
     }
@@ -49,7 +46,6 @@ fn change(stat: &Statx, changes: u64) -> u64 {
     changed_ns(stat).wrapping_add(changes)
 }
 
-/// ctime in nanoseconds.
 fn changed_ns(stat: &Statx) -> u64 {
     (stat.stx_ctime.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(stat.stx_ctime.tv_nsec.into())
 }

@@ -4,7 +4,6 @@ use std::ffi::CStr;
 
 use vouch_vfs::{NAME_LEN_MAX, Name};
 
-/// A path component.
 pub(crate) struct CName {
     bytes: [u8; NAME_LEN_MAX + 1],
     len: usize,

@@ -17,7 +17,6 @@ const UNDECIDED: u64 = u64::MAX;
 /// Longest tick of a file system clock in use (FAT).
 const TICK_MAX: Duration = Duration::from_secs(2);
 
-/// Number of the last change of a file.
 pub(crate) struct ChangeCounter {
     file: Key,
     last: AtomicU64,
@@ -27,11 +26,9 @@ type Key = (SystemId, FileId);
 
 type Known = HashMap<Key, Weak<ChangeCounter>>;
 
-/// Counters of all files with descriptors.
 static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
 impl ChangeCounter {
-    /// Counter of the file.
     pub(crate) fn of(system: SystemId, own: FileId) -> Arc<Self> {
         let file = (system, own);
         let mut known = KNOWN.lock();
@@ -43,12 +40,10 @@ impl ChangeCounter {
         changes
     }
 
-    /// Counts a change.
     pub(crate) fn note(&self) {
         self.last.store(next_change(), Ordering::Relaxed);
     }
 
-    /// Number to add to ctime, given in nanoseconds.
     pub(crate) fn number(&self, changed_ns: u64) -> u64 {
         match self.last.load(Ordering::Relaxed) {
             UNDECIDED => {

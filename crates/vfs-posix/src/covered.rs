@@ -25,7 +25,6 @@ pub(crate) struct CoveredIndex {
     directories: HashMap<FileId, (Stamp, Names)>,
 }
 
-/// Inode number and type by name.
 type Names = HashMap<CString, (u64, fs::FileType)>;
 
 /// Times of a directory. Mount points can't be renamed or removed.
@@ -69,23 +68,19 @@ impl CoveredIndex {
     }
 }
 
-/// Directories in the cache; each has only its mount points.
 const DIRECTORIES_MAX: usize = 256;
 /// Minimum age of the last change, seconds: longer than any clock tick.
 const SETTLED_S: i64 = 2;
 
-/// A covered file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Covered {
-    /// Parent directory.
     pub(crate) directory: FileId,
     pub(crate) inode: u64,
     pub(crate) file_type: FileType,
 }
 
 impl Inner {
-    /// The file covered at a name; `Access` if nothing is mounted there. O(1) for an unchanged
-    /// directory, else O(n) in the directory and in the machine's mounts.
+    /// O(1) for an unchanged directory, else O(n) in the directory and in the machine's mounts.
     pub(crate) fn covered_at(&self, directory: &Node, name: &CStr, patience: Patience) -> Result<Covered> {
         if !is_mount_point(directory, name) {
             return Err(Error::Access);
@@ -116,12 +111,10 @@ impl Inner {
         found.map(|(inode, kind)| covered(directory, inode, kind)).ok_or(Error::Access)
     }
 
-    /// The same for a listed entry.
     pub(crate) fn covered_entry(&self, directory: &Node, name: &CStr, inode: u64, kind: fs::FileType) -> Option<Covered> {
         is_mount_point(directory, name).then(|| covered(directory, inode, kind))
     }
 
-    /// Known attributes of a covered file.
     pub(crate) fn covered_attributes(&self, covered: &Covered, patience: Patience) -> Result<Attributes> {
         let above = self.node_by(&covered.directory, patience)?.attributes()?;
         if above.links == 0 {
@@ -150,7 +143,6 @@ impl Inner {
 }
 
 impl Covered {
-    /// Parses the identity of a covered file; none for real files.
     pub(crate) fn of(id: &FileId) -> Option<Self> {
         handle::covered(id)
     }
@@ -160,7 +152,6 @@ impl Covered {
         wanted & looked_at
     }
 
-    /// A covered directory is empty.
     pub(crate) fn list(&self, cookie: u64, _: &mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>) -> Result<bool> {
         match (self.file_type, cookie) {
             (FileType::Directory, 0) => Ok(true),

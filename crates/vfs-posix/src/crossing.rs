@@ -19,7 +19,6 @@ use crate::{handle, identity};
 const OPEN: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 
 impl Inner {
-    /// The file system with this number; none: the root's.
     pub(crate) fn mount(&self, fsid: Option<u64>) -> Result<Arc<Mount>> {
         let Some(fsid) = fsid.filter(|&fsid| fsid != self.root.mount.fsid) else { return Ok(Arc::clone(&self.root.mount)) };
         if !self.options.cross_mounts {
@@ -55,7 +54,6 @@ impl Inner {
         self.enter(fd)
     }
 
-    /// Adds a file system by an open file on it.
     fn enter(&self, fd: std::os::fd::OwnedFd) -> Result<Arc<Mount>> {
         let mut mount = Arc::new(Mount::new(fd, false).or_error()?);
         if !self.opens_by_handle(&mount) && self.options.ids.is_none() {
@@ -93,7 +91,6 @@ impl Inner {
     }
 }
 
-/// Mount points below a directory. O(n) in all mounts.
 pub(crate) fn mount_points(directory: BorrowedFd<'_>) -> Result<Vec<PathBuf>> {
     let above = std::fs::read_link(Inner::descriptor_path(directory)).map_err(Error::Io)?;
     let table = std::fs::read("/proc/self/mountinfo").map_err(Error::Io)?;
@@ -117,7 +114,6 @@ impl Mounts {
         self.by_id.get(&id).cloned()
     }
 
-    /// The file system with this number, by its latest mount.
     fn of(&self, fsid: u64) -> Option<Arc<Mount>> {
         self.by_fsid.get(&fsid).cloned()
     }

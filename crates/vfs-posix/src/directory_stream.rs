@@ -10,13 +10,11 @@ use vouch_vfs::{Caller, Error, FileId, Result};
 use crate::errno::{OrError, error};
 use crate::node::Node;
 
-/// Offset of cookies from kernel positions.
 pub(crate) const COOKIE_OFFSET: u64 = 3;
 
 /// Bytes of one kernel call: some hundred entries, about a 64 KiB reply.
 const BUFFER_LEN: usize = 16 << 10;
 
-/// Kept streams, the latest last.
 #[derive(Default)]
 pub(crate) struct Streams(pub(crate) Vec<Stream>);
 
@@ -24,14 +22,10 @@ pub(crate) struct Stream {
     pub(crate) fd: OwnedFd,
     pub(crate) directory: FileId,
     pub(crate) caller: Caller,
-    /// Cookie of the last entry returned.
     pub(crate) cookie: u64,
-    /// Entries read ahead, and the number returned.
     pub(crate) ahead: Vec<Entry>,
     pub(crate) given: usize,
-    /// Change attribute of the directory at the time of reading.
     pub(crate) change: u64,
-    /// File system of the directory at that time.
     pub(crate) fsid: u64,
 }
 
@@ -43,7 +37,6 @@ pub(crate) struct Entry {
 }
 
 impl Stream {
-    /// Drops entries read ahead and continues after the cookie.
     pub(crate) fn seek(&mut self, cookie: u64) -> Result<()> {
         self.ahead.clear();
         self.given = 0;
@@ -55,7 +48,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Reads ahead. Returns whether there were more entries.
+    /// Returns whether there were more entries.
     pub(crate) fn read(&mut self, node: &Node) -> Result<bool> {
         self.ahead.clear();
         self.given = 0;

@@ -33,9 +33,7 @@ pub(crate) fn error(errno: Errno) -> Error {
     }
 }
 
-/// Converts results of system calls into `vfs` results.
 pub(crate) trait OrError<T> {
-    /// Converts the error.
     fn or_error(self) -> vouch_vfs::Result<T>;
 }
 

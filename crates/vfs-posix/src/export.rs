@@ -21,9 +21,7 @@ use crate::{attributes, ffi, handle, identity, probe};
 /// Options of an exported directory.
 #[derive(Clone)]
 pub struct Options {
-    /// Whether changes are refused.
     pub read_only: bool,
-    /// Whether file systems mounted below are part of the export.
     pub cross_mounts: bool,
     /// Whether every file is checked by names from the root down, so that identities of files moved
     /// out of the export become invalid. Needs `ids`. Without this, as in other NFS servers, an
@@ -31,7 +29,6 @@ pub struct Options {
     pub subtree_check: bool,
     /// Store of file names, needed where files can't be opened by handle.
     pub ids: Option<Arc<IdStore>>,
-    /// Cache of descriptors.
     pub files: FileCache,
 }
 
@@ -44,21 +41,14 @@ impl Default for Options {
 /// Reasons why a directory can't be exported.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// It can't be opened.
     #[error("open {path}: {source}")]
-    Open {
-        /// The path.
-        path: PathBuf,
-        /// System error.
-        source: std::io::Error,
-    },
+    Open { path: PathBuf, source: std::io::Error },
     /// The file system has no file handles, and there is no store of names.
     #[error("{0}: this user or file system can't open files by handle; a name store is needed")]
     NeedsIds(PathBuf),
     /// The process cannot safely act as other users.
     #[error("this process keeps its capabilities when it takes on a caller's identity (see securebits in capabilities(7))")]
     KeepsPowers,
-    /// Taking on an identity fails.
     #[error("take on a caller's identity: {0}")]
     Identity(vouch_vfs::Error),
 }
@@ -73,15 +63,12 @@ pub(crate) struct Inner {
     pub(crate) traits: Traits,
     pub(crate) options: Options,
     pub(crate) root: Arc<Node>,
-    /// Entered file systems below the root.
     pub(crate) mounts: RwLock<Mounts>,
-    /// Files covered by mounts.
     pub(crate) covered: Mutex<CoveredIndex>,
     pub(crate) nodes: Nodes,
     pub(crate) streams: Mutex<Streams>,
     /// `/proc/self/fd`: opens a file from an O_PATH descriptor with the thread's present rights.
     descriptors: OwnedFd,
-    /// Position of housekeeping.
     pub(crate) swept: AtomicUsize,
 }
 
@@ -157,7 +144,6 @@ pub(crate) fn identify(fd: BorrowedFd<'_>, mount: &Mount) -> Result<FileId, Errn
 }
 
 impl Inner {
-    /// Whether files of this file system are opened by handle.
     pub(crate) fn opens_by_handle(&self, mount: &Mount) -> bool {
         identity::can_serve_others() && mount.handles && !self.options.subtree_check
     }

@@ -31,7 +31,6 @@ impl KernelHandle {
     }
 }
 
-/// `struct file_handle` with room for the longest handle.
 #[repr(C)]
 struct RawHandle {
     handle_bytes: libc::c_uint,
@@ -87,7 +86,6 @@ pub(crate) fn set_fs_gid(gid: u32) -> u32 {
     unsafe { libc::syscall(libc::SYS_setfsgid, libc::c_ulong::from(gid)) as u32 }
 }
 
-/// Gives the thread its own umask and current directory.
 pub(crate) fn unshare_fs() -> Result<()> {
     // SAFETY: changes this thread alone; descriptors stay shared.
     check(unsafe { libc::unshare(libc::CLONE_FS) }.into()).map(drop)
@@ -147,7 +145,6 @@ pub(crate) fn clone_range(from: BorrowedFd<'_>, from_offset: u64, len: u64, to: 
 
 /// Used bytes, soft and hard limit of a user.
 pub(crate) fn user_quota(fd: BorrowedFd<'_>, uid: u32) -> Result<(u64, u64, u64)> {
-    /// QCMD(Q_GETQUOTA, USRQUOTA).
     const GET_USER_QUOTA: libc::c_uint = 0x0080_0007 << 8;
     /// `struct if_dqblk`: eight 64-bit numbers and one of 32 bits. Limits are in blocks of 1 KiB.
     #[repr(C)]

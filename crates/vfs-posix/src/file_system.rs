@@ -23,7 +23,6 @@ use crate::node::Node;
 use crate::open::PosixOpen;
 use crate::{access, identity, space};
 
-/// Files checked by one call of housekeeping.
 const SWEEP_COUNT: usize = 1024;
 
 impl FileSystem for PosixFs {

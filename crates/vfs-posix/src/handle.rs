@@ -23,13 +23,10 @@ const ON_OTHER: u8 = 2;
 const BY_NUMBER: u8 = 3;
 const COVERED: u8 = 4;
 
-/// Contents of a [`FileId`].
 pub(crate) enum Identity {
-    /// Kernel handle on the file system with this number, or on the root's.
     Handle(Option<u64>, KernelHandle),
     /// Inode number and birth time, on a file system without handles; only for comparison.
     Number,
-    /// A file covered by a mount.
     Covered,
 }
 
@@ -61,7 +58,6 @@ pub(crate) fn id_of_covered(covered: &Covered) -> Option<FileId> {
     FileId::new(&[&[COVERED, kind][..], &covered.inode.to_be_bytes(), directory].concat())
 }
 
-/// Parses the identity of a covered file.
 pub(crate) fn covered(id: &FileId) -> Option<Covered> {
     let [COVERED, kind, rest @ ..] = id.as_bytes() else { return None };
     let (inode, directory) = rest.split_first_chunk()?;
@@ -73,7 +69,6 @@ pub(crate) fn covered(id: &FileId) -> Option<Covered> {
     Some(Covered { directory: FileId::new(directory)?, inode: u64::from_be_bytes(*inode), file_type })
 }
 
-/// Identity of a file without a handle.
 pub(crate) fn id_of_number(fsid: u64, inode: u64, birth: u64) -> FileId {
     let mut bytes = [BY_NUMBER; 25];
     bytes[1..9].copy_from_slice(&fsid.to_be_bytes());
@@ -82,12 +77,10 @@ pub(crate) fn id_of_number(fsid: u64, inode: u64, birth: u64) -> FileId {
     FileId::new(&bytes).expect("25 bytes are within the limit")
 }
 
-/// Whether the identity has no handle.
 pub(crate) fn is_number(id: &FileId) -> bool {
     id.as_bytes().first() == Some(&BY_NUMBER)
 }
 
-/// Parses an identity; none if it is not ours.
 pub(crate) fn parse(id: &FileId) -> Option<Identity> {
     let (&kind, rest) = id.as_bytes().split_first()?;
     if kind == COVERED {
@@ -109,8 +102,6 @@ pub(crate) fn parse(id: &FileId) -> Option<Identity> {
     }
 }
 
-/// Home of a file: a handle identifies a file within its file system, whose number precedes it.
-/// `system`: looks up the file system of a number, or the root's.
 pub(crate) fn home_of(id: &FileId, system: impl FnOnce(Option<u64>) -> SystemId) -> Home {
     match id.as_bytes().split_first() {
         Some((&ON_OTHER, rest)) => Home { system: system(rest.first_chunk().map(|fsid| u64::from_be_bytes(*fsid))), own_from: 9 },

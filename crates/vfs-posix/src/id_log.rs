@@ -22,14 +22,12 @@ use crate::id_store::Record;
 /// Longest log to read. A longer one belongs to a lost database.
 const LEN_MAX: u64 = 64 << 20;
 
-/// An open log.
 pub(crate) struct IdLog {
     file: File,
     empty: bool,
 }
 
 impl IdLog {
-    /// Opens or creates the log and reads it up to the first torn record.
     pub(crate) fn open(path: &Path) -> io::Result<(Self, HashMap<FileId, Record>)> {
         let file = OpenOptions::new().create(true).append(true).read(true).mode(0o600).open(path)?;
         let mut bytes = Vec::new();
@@ -43,13 +41,12 @@ impl IdLog {
         Ok((IdLog { file, empty: bytes.is_empty() }, records))
     }
 
-    /// Appends a record by one write. A failure costs at most a stale file after a restart.
+    /// A failure costs at most a stale file after a restart.
     pub(crate) fn append(&mut self, id: &FileId, record: Option<&(FileId, Vec<u8>)>) {
         self.empty = false;
         let _ = self.file.write_all(&bytes(id, record));
     }
 
-    /// Empties the log when the database has everything.
     pub(crate) fn clear(&mut self) {
         if !self.empty {
             self.empty = self.file.set_len(0).is_ok();

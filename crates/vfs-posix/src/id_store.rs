@@ -25,7 +25,6 @@ use crate::id_log::IdLog;
 /// Identity of the file → length of the directory's identity, that identity, name.
 const RECORDS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("vouch names of files, 1");
 
-/// Most pending records.
 const PENDING_MAX: usize = 4096;
 
 /// Written records in memory, which save look-ups in the database.
@@ -37,10 +36,8 @@ const DATABASE_CACHE_LEN: usize = 8 << 20;
 /// Errors of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum IdStoreError {
-    /// Database error.
     #[error("store of names: {0}")]
     Database(#[source] Box<redb::Error>),
-    /// Log error.
     #[error("log of the store of names: {0}")]
     Log(#[source] io::Error),
 }
@@ -51,10 +48,8 @@ impl<E: Into<redb::Error>> From<E> for IdStoreError {
     }
 }
 
-/// Directory and name of a file; none removes the record.
 pub(crate) type Record = Option<(FileId, Vec<u8>)>;
 
-/// Pending records, and the log that holds them.
 struct Pending {
     records: HashMap<FileId, Record>,
     log: IdLog,
@@ -109,7 +104,6 @@ impl IdStore {
         }
     }
 
-    /// Last known directory and name of the file.
     pub(crate) fn find(&self, id: &FileId) -> Option<(FileId, Vec<u8>)> {
         if let Some(record) = self.pending.lock().records.get(id) {
             return record.clone();

@@ -20,7 +20,6 @@ use vouch_vfs::{Caller, Error, Result};
 use crate::errno::OrError;
 use crate::ffi;
 
-/// Properties of this process.
 struct Own {
     uid: u32,
     gid: u32,
@@ -57,7 +56,6 @@ thread_local! {
     static THREAD: RefCell<Thread> = RefCell::default();
 }
 
-/// Makes the thread act as `caller`.
 pub(crate) fn assume(caller: &Caller) -> Result<()> {
     THREAD.with_borrow_mut(|thread| {
         thread.prepare()?;

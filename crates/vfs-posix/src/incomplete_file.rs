@@ -41,8 +41,7 @@ impl Inner {
     }
 }
 
-/// Removes the name of a new file as the present caller. Does nothing if the name is another
-/// file's, or a directory that is not empty.
+/// Does nothing if the name is another file's, or a directory that is not empty.
 pub(crate) fn remove_if_same_file(directory: &Node, name: &CName, made: &Statx) -> Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     if !is_named(directory, name, made)? {

@@ -15,7 +15,6 @@ use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
 pub(crate) struct Journal {
-    /// File to change for a commit; created at first use.
     marker: RwLock<Option<OwnedFd>>,
     used: AtomicBool,
 }

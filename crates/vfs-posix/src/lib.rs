@@ -7,6 +7,8 @@
 //! listed (`listing.rs`). On disk is nothing if the kernel opens files by handle; otherwise the
 //! names of files ([`IdStore`]).
 
+#![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
+
 mod access;
 mod acl;
 mod attributes;

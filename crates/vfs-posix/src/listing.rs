@@ -21,7 +21,6 @@ use crate::{access, ffi, handle, identity};
 /// Most kept streams, each with a descriptor and a buffer.
 const STREAM_COUNT_MAX: usize = 64;
 
-/// Entries looked up between two checks of the directory.
 const GROUP_LEN: usize = 16;
 
 type Found = Result<(FileId, Attributes)>;
@@ -55,7 +54,6 @@ impl Inner {
         Ok(ended)
     }
 
-    /// The kept stream at this position if still valid, or a new one.
     fn stream(&self, caller: &Caller, node: &Arc<Node>, cookie: u64) -> Result<Stream> {
         const READ: u8 = 4;
         let kept = if cookie == 0 {

@@ -11,20 +11,16 @@ use crate::journal::Journal;
 use crate::write_throttle::WriteThrottle;
 use crate::{ffi, probe};
 
-/// A file system.
 pub(crate) struct Mount {
     /// Its root or the exported directory, open for reading as opening by handle requires.
     pub(crate) fd: OwnedFd,
     /// Mount id of the kernel; changes at each mount.
     pub(crate) id: i32,
-    /// `f_fsid`, which survives restarts where the file system supports it.
     pub(crate) fsid: u64,
-    /// Device number, which distinguishes subvolumes.
     pub(crate) device: (u32, u32),
     /// Identity of the kernel's file system, the same through any mount, subvolume or directory.
     pub(crate) system: SystemId,
     pub(crate) is_root: bool,
-    /// Whether it has file handles.
     pub(crate) handles: bool,
     /// Whether it is stacked (overlayfs), so that device numbers distinguish its files. A first
     /// write replaces a file by a copy.
@@ -33,9 +29,7 @@ pub(crate) struct Mount {
     pub(crate) in_memory: bool,
     /// Its journal, if one commit makes all earlier changes durable.
     pub(crate) journal: Option<Journal>,
-    /// Whether ctime moves with every distinguishable change.
     pub(crate) fine_times: bool,
-    /// Whether reads can be non-blocking.
     pub(crate) reads_now: AtomicBool,
     /// Whether writes block.
     pub(crate) pressure: WriteThrottle,
@@ -58,7 +52,6 @@ const RAMFS_MAGIC: i64 = 0x8584_58f6;
 const OVERLAY_MAGIC: i64 = 0x794c_7630;
 
 impl Mount {
-    /// The file system of an open directory.
     pub(crate) fn new(fd: OwnedFd, is_root: bool) -> Result<Self, Errno> {
         let stat = fs::fstatfs(&fd)?;
         let statx = fs::statx(&fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS | StatxFlags::MNT_ID)?;
@@ -92,7 +85,6 @@ impl Mount {
         self.reads_now.load(Ordering::Relaxed)
     }
 
-    /// The number in identities.
     pub(crate) fn id_fsid(&self) -> Option<u64> {
         (!self.is_root).then_some(self.fsid)
     }

@@ -247,7 +247,6 @@ impl Inner {
         Ok(Renamed { from: from_change, to: to_change, replaced: victim.and_then(|victim| self.note_removed_name(victim)) })
     }
 
-    /// The file that may lose this name.
     fn file_losing_name(&self, directory: &Node, name: &CName) -> Result<Option<FileLosingName>> {
         let stat = match stat_name(directory.as_fd(), name) {
             Ok(stat) => stat,

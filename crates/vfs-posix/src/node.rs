@@ -24,7 +24,6 @@ pub(crate) struct Node {
     fd: OwnedFd,
     /// Our changes, where the file system's clock is too coarse.
     changes: Option<Arc<ChangeCounter>>,
-    /// Whether the last name is known to be gone.
     unlinked: AtomicBool,
 }
 
@@ -43,17 +42,14 @@ impl Node {
         Arc::new(Node { id, file_type, mount, fd, changes, unlinked: AtomicBool::new(false) })
     }
 
-    /// Notes that the last name is gone.
     pub(crate) fn note_unlinked(&self) {
         self.unlinked.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the last name is known to be gone.
     pub(crate) fn is_unlinked(&self) -> bool {
         self.unlinked.load(Ordering::Relaxed)
     }
 
-    /// Counts a change.
     pub(crate) fn note_change(&self) {
         self.changes.iter().for_each(|changes| changes.note());
     }
@@ -64,13 +60,11 @@ impl Node {
         Changing(self)
     }
 
-    /// Number to add to ctime, given in nanoseconds.
     pub(crate) fn changes(&self, changed_ns: u64) -> u64 {
         self.changes.as_ref().map_or(0, |changes| changes.number(changed_ns))
     }
 }
 
-/// Counts a change when dropped.
 pub(crate) struct Changing<'a>(&'a Node);
 
 impl Drop for Changing<'_> {
@@ -87,18 +81,15 @@ impl AsFd for Node {
 
 type OpenNodes = HashMap<FileId, (usize, Weak<Node>)>;
 
-/// Locks that open files are spread over.
 const SHARD_COUNT: usize = 16;
 
 /// Cache of descriptors of recently used files, shared by file systems within the process's limit.
 #[derive(Clone)]
 pub struct FileCache(Arc<Cache<Key, Arc<Node>>>);
 
-/// Number of the file system, and the file.
 type Key = (u64, FileId);
 
 impl FileCache {
-    /// A cache of at most `count_max` descriptors, at least one.
     pub fn new(count_max: usize) -> Self {
         FileCache(Arc::new(Cache::new(count_max.max(1))))
     }
@@ -110,7 +101,6 @@ impl FileCache {
         OF_PROCESS.get_or_init(|| FileCache::new(count_default())).clone()
     }
 
-    /// Number of cached descriptors.
     pub fn count(&self) -> usize {
         self.0.len()
     }
@@ -126,7 +116,6 @@ fn count_default() -> usize {
     usize::try_from(limit / 4).unwrap_or(usize::MAX).min(65_536)
 }
 
-/// Recently used and open files of a file system.
 pub(crate) struct Nodes {
     recent: FileCache,
     number: u64,
@@ -154,7 +143,6 @@ impl Nodes {
         Some(node)
     }
 
-    /// Adds a node; returns the existing node of the same file if there is one.
     pub(crate) fn keep(&self, node: Arc<Node>) -> Arc<Node> {
         if let Some(known) = self.get(&node.id) {
             return known;
@@ -163,7 +151,6 @@ impl Nodes {
         node
     }
 
-    /// Drops a removed file; an open one is still found.
     pub(crate) fn forget(&self, id: &FileId) {
         self.recent.0.remove(&self.key(id));
     }
@@ -193,7 +180,6 @@ impl Nodes {
         self.recent.0.iter().skip(skip).take(count).filter(|(key, _)| key.0 == self.number).map(|(_, node)| node).collect()
     }
 
-    /// Number of cached files of all file systems.
     pub(crate) fn kept(&self) -> usize {
         self.recent.count()
     }

@@ -31,7 +31,6 @@ const SPAN_LEN_MIN: usize = 16 << 10;
 /// Most bytes copied by one call.
 const COPY_LEN_MAX: u64 = 8 << 20;
 
-/// Size of a page in the page cache.
 const PAGE_LEN: u64 = 4096;
 
 pub(crate) struct PosixOpen {
@@ -45,14 +44,12 @@ pub(crate) struct PosixOpen {
     syncing: Mutex<()>,
 }
 
-/// The descriptor for a sync.
 enum Cursor<'a> {
     Shared(#[expect(dead_code, reason = "held")] MutexGuard<'a, ()>),
     Own(OwnedFd),
 }
 
 impl Inner {
-    /// Opens a regular file as the caller.
     pub(crate) fn open_node(
         self: &Arc<Self>,
         caller: &Caller,
@@ -176,7 +173,6 @@ impl PosixOpen {
         ffi::read_at(self.file.as_fd(), offset, 1, false, true, &mut Vec::new()).is_ok_and(|read| read.0 == 1)
     }
 
-    /// Reads what is in the page cache.
     fn read_now(&self, offset: u64, len: usize, bytes: &mut Vec<u8>) -> Result<Content> {
         let start = bytes.len();
         let (read, more) = match ffi::read_at(self.file.as_fd(), offset, len, true, true, bytes) {
@@ -199,7 +195,6 @@ impl PosixOpen {
         Ok(Content::Bytes { len: read, eof })
     }
 
-    /// Reads from a file system in memory, where a short read is the end.
     fn read_memory(&self, offset: u64, len: usize, bytes: &mut Vec<u8>) -> Result<Content> {
         let (len, more) = ffi::read_at(self.file.as_fd(), offset, len, true, false, bytes).or_error()?;
         Ok(Content::Bytes { len, eof: !more })

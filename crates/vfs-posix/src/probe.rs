@@ -43,7 +43,6 @@ pub(crate) fn clone_block_len(directory: &OwnedFd) -> u32 {
     if clone().is_ok() { BLOCK_LEN as u32 } else { 0 }
 }
 
-/// Largest offset.
 pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;
 
 /// Longest file, bytes. A client that does not know it may cache writes that can't be stored.
@@ -63,7 +62,6 @@ pub(crate) fn file_size_max(directory: &OwnedFd) -> u64 {
     within
 }
 
-/// Whether the file system supports this extended attribute.
 pub(crate) fn knows_xattr(directory: &OwnedFd, name: &str) -> bool {
     !matches!(fs::fgetxattr(directory, name, &mut [0u8; 0][..]), Err(Errno::OPNOTSUPP))
 }

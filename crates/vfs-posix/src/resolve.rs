@@ -21,14 +21,13 @@ use crate::mount::Mount;
 use crate::node::Node;
 use crate::{ffi, identity};
 
-/// Deepest directory found by names.
 const DEPTH_MAX: usize = 1024;
 
 /// Flags that keep a name within its directory.
 const WITHIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS).union(ResolveFlags::NO_SYMLINKS);
 
 impl Inner {
-    /// The file with this identity. May leave the thread with root's identity.
+    /// May leave the thread with root's identity.
     pub(crate) fn node(&self, id: &FileId) -> Result<Arc<Node>> {
         self.node_by(id, Patience::Any)
     }
@@ -45,7 +44,7 @@ impl Inner {
         }
     }
 
-    /// Whether the identity's file system is in memory. The name store has a disk.
+    /// The name store has a disk.
     #[cold]
     fn is_in_memory(&self, id: &FileId) -> Result<bool> {
         match handle::parse(id).ok_or(Error::BadId)? {
@@ -90,7 +89,6 @@ impl Inner {
         Ok((self.nodes.keep(Node::new(id, kind, mount, fd)), stat))
     }
 
-    /// Finds a file by stored names, from the nearest known directory downward.
     fn resolve_by_names(&self, id: &FileId) -> Result<Arc<Node>> {
         let ids = self.options.ids.as_ref().ok_or(Error::Stale)?;
         let mut wanted = vec![*id];
@@ -126,8 +124,6 @@ impl Inner {
         Ok(node)
     }
 
-    /// The file with this identity, last seen in `directory` as `name`; also under another name
-    /// there.
     fn child_with_id(&self, directory: &Arc<Node>, name: &[u8], id: &FileId) -> Result<Option<Arc<Node>>> {
         let name = Name::new(name).map(CName::new);
         if let Some(name) = name
@@ -194,7 +190,6 @@ impl Inner {
         Ok((Node::new(id, kind, mount, fd), stat))
     }
 
-    /// The file of this name, if cached.
     fn child_known(&self, directory: &Node, name: &CStr) -> Result<Option<Arc<Node>>> {
         match ffi::name_to_handle(directory.as_fd(), name) {
             Ok((handle, mount)) => {
@@ -268,7 +263,6 @@ impl Inner {
         Err(Error::Busy)
     }
 
-    /// Notes the name of a file if it is needed to find it again.
     pub(crate) fn note(&self, id: &FileId, directory: &Node, name: &CStr) {
         if let Some(ids) = &self.options.ids
             && self.goes_by_name(id)
@@ -277,7 +271,6 @@ impl Inner {
         }
     }
 
-    /// Whether a file with this identity is found by names rather than by handle.
     pub(crate) fn goes_by_name(&self, id: &FileId) -> bool {
         !identity::can_serve_others() || self.options.subtree_check || handle::is_number(id)
     }

@@ -43,7 +43,6 @@ impl Inner {
         Ok(())
     }
 
-    /// Sets attributes of a file that the caller has just created.
     pub(crate) fn set_new(&self, caller: &Caller, node: &Node, fd: &OwnedFd, set: &SetAttributes) -> Result<()> {
         if set.is_empty() { Ok(()) } else { self.set(caller, node, Some(fd.as_fd()), set) }
     }

@@ -9,7 +9,6 @@ use crate::errno::OrError;
 use crate::ffi;
 use crate::node::Node;
 
-/// Free space for a caller whose identity the thread has.
 pub(crate) fn space(caller: &Caller, node: &Node) -> Result<Space> {
     let stat = fs::fstatvfs(node).or_error()?;
     let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);

@@ -5,7 +5,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// State of one file system.
 #[derive(Default)]
 pub(crate) struct WriteThrottle {
     /// End of the assumed throttling, milliseconds; 0 if none.
@@ -13,7 +12,7 @@ pub(crate) struct WriteThrottle {
 }
 
 impl WriteThrottle {
-    /// Whether a write would probably block. Costs a load if not.
+    /// Whether a write would probably block.
     pub(crate) fn is_on(&self, now_ms: impl FnOnce() -> u64) -> bool {
         let until_ms = self.until_ms.load(Ordering::Relaxed);
         until_ms != 0 && {
@@ -51,7 +50,6 @@ mod tests {
         assert!(!pressure.is_on(|| panic!("the clock is not read before a slow write")));
         pressure.note(LONG, || 100);
         assert!(pressure.is_on(|| 100) && pressure.is_on(|| 100 + BELIEVED_MS - 1));
-        // Another slow write meanwhile.
         pressure.note(2 * LONG, || 500);
         pressure.note(LONG, || 400);
         assert!(pressure.is_on(|| 500 + BELIEVED_MS - 1));

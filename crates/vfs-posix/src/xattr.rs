@@ -29,7 +29,6 @@ fn full_name(name: &[u8]) -> Result<Vec<u8>> {
 }
 
 impl Node {
-    /// A value by its full name.
     pub(crate) fn raw_xattr(&self, name: &[u8]) -> std::result::Result<Vec<u8>, Errno> {
         let path = Inner::descriptor_path(self.as_fd());
         growing(|buffer| fs::getxattr(&path, name, rustix::buffer::spare_capacity(buffer)))

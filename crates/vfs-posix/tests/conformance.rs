@@ -14,7 +14,6 @@ use vouch_vfs::conformance::{Fixture, check_all, check_read_only};
 use vouch_vfs::{Caller, CreateHow, FileSystem as _, FileType, Name, OpenAccess, Patience, SetAttributes};
 use vouch_vfs_posix::{FileCache, IdStore, Options, PosixFs, can_serve_others, leave_callers};
 
-/// Removed by the user who created it.
 struct Keep(#[expect(dead_code, reason = "kept until the end")] Vec<TempDir>);
 
 impl Drop for Keep {
@@ -47,12 +46,10 @@ fn by_names(ids: &Path) -> Options {
     Options { ids: Some(Arc::new(IdStore::open(ids).expect("creating a store succeeds"))), subtree_check: true, ..Options::default() }
 }
 
-/// A tiny cache, so that every identity is resolved again.
 fn tiny_cache(_: &Path) -> Options {
     Options { files: FileCache::new(1), ..Options::default() }
 }
 
-/// The best options of this process.
 fn usual(ids: &Path) -> Options {
     if can_serve_others() { by_handles(ids) } else { by_names(ids) }
 }
@@ -85,7 +82,6 @@ fn conforms_with_tiny_cache() {
     check_all(|| fixture(Path::new(DISK), tiny_cache));
 }
 
-/// Runs itself as another user if it is root's.
 #[test]
 fn conforms_as_ordinary_user() {
     if !can_serve_others() {
@@ -178,7 +174,6 @@ fn exports_share_descriptor_limit_and_release_all() {
     assert_eq!(files.count(), 0);
 }
 
-/// Observations of a name that alternates between a directory and a link out of the export.
 #[derive(Default)]
 struct Seen {
     directory: bool,
@@ -199,7 +194,6 @@ fn look(fs: &PosixFs, outside: &Path, seen: &mut Seen) {
         assert!(!outside.join("made").exists(), "something was made outside");
         if made.is_ok() {
             assert_eq!(attributes.file_type, FileType::Directory, "no file is created through a link");
-            // Where files are found by names, the directory may have none at the moment.
             let _ = fs.remove(&me, &id, name("made"));
         }
         if let Ok(parent) = fs.parent(&me, &id, Patience::Any) {
@@ -225,7 +219,6 @@ fn look(fs: &PosixFs, outside: &Path, seen: &mut Seen) {
 
 fn swap_directory_during_calls(options: fn(&Path) -> Options) {
     const ROUNDS_MIN: usize = 1_000;
-    // A file system that can exchange names.
     let above = TempDir::new_in(MEMORY).expect("creating a directory succeeds");
     let [inside, outside] = ["inside", "outside"].map(|name| above.path().join(name));
     for directory in [&inside.join("swapped"), &inside.join("roaming/deep"), &outside] {
@@ -246,7 +239,6 @@ fn swap_directory_during_calls(options: fn(&Path) -> Options) {
         }
     };
     std::thread::scope(|scope| {
-        /// Stops the other thread even if an assertion fails.
         struct Stop<'a>(&'a AtomicBool);
         impl Drop for Stop<'_> {
             fn drop(&mut self) {

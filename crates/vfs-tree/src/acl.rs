@@ -7,10 +7,8 @@ use vouch_vfs::{Error, PosixAcl, PosixAclEntry, PosixAclKind, PosixAclTag, Resul
 
 const VERSION: u32 = 2;
 
-/// An ACL of at most these entries equals the mode.
 const MINIMAL_COUNT: usize = 3;
 
-/// The ACL of this kind; empty if it equals the mode.
 pub(crate) fn acl_in(xattrs: &Xattrs, kind: PosixAclKind) -> Result<PosixAcl> {
     let name: &[u8] = match kind {
         PosixAclKind::Access => b"system.posix_acl_access",

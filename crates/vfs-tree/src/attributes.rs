@@ -5,7 +5,6 @@ use vouch_vfs::{Attributes, FileType, Time};
 
 use crate::node::Node;
 
-/// Attributes of a node in the file system `fsid`. `change`: change attribute.
 pub(crate) fn attributes(node: &Node, fsid: u64, change: u64) -> Attributes {
     let inode = &*node.inode;
     let modified = time(inode.mtime);

@@ -3,12 +3,9 @@
 //! The number finds the entry in an unchanged directory; the hash recognizes it after changes. So
 //! cookies survive new revisions and restarts without stored state.
 
-/// A position after an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cookie {
-    /// The entry's number, from 0, when the cookie was issued.
     pub(crate) number: u64,
-    /// Hash of its name.
     pub(crate) hash: u32,
 }
 
@@ -18,18 +15,15 @@ impl Cookie {
         (number < NUMBER_MAX).then(|| Cookie { number, hash: hash(name) })
     }
 
-    /// Cookie with this value; none if it is invalid.
     pub(crate) const fn of(value: u64) -> Option<Self> {
         let number = value >> HASH_BITS;
         if number == 0 || number > NUMBER_MAX { None } else { Some(Cookie { number: number - 1, hash: (value & HASH_MASK) as u32 }) }
     }
 
-    /// Its value: 2^31 or more, below 2^63.
     pub(crate) const fn value(self) -> u64 {
         (self.number + 1) << HASH_BITS | self.hash as u64
     }
 
-    /// Whether it can follow an entry of this name.
     pub(crate) fn fits(self, name: &[u8]) -> bool {
         self.hash == hash(name)
     }

@@ -22,12 +22,10 @@ use crate::identity::Identities;
 use crate::node::{Node, Nodes, nodes};
 use crate::rights;
 
-/// An exported tree.
 pub(crate) struct Core {
     pub(crate) tree: Arc<Tree>,
     runtime: Handle,
     pub(crate) identities: Identities,
-    /// Identity of the tree, the same for every replica and name.
     pub(crate) system: SystemId,
     pub(crate) numbering: InodeNumbering,
     pub(crate) root: FileId,
@@ -43,17 +41,14 @@ pub(crate) struct Core {
     began_s: u64,
 }
 
-/// A revision used by calls.
 struct Shown {
     revision: Arc<Revision>,
     generation: u64,
 }
 
-/// Names used in an opaque directory.
 #[derive(Default)]
 struct Referred {
     names: BTreeSet<Box<[u8]>>,
-    /// Counter of the last change.
     moved: u64,
 }
 
@@ -133,8 +128,7 @@ impl Core {
         }
     }
 
-    /// Whether a newer revision than `than` exists. May wait, since the missing frame was found by
-    /// a call that may wait.
+    /// May wait, since the missing frame was found by a call that may wait.
     fn has_newer_revision(&self, than: RevisionOrder) -> bool {
         if self.tree.newest().order() <= than {
             if self.missed_again.lock().is_some_and(|at| Instant::now() < at) {
@@ -147,7 +141,6 @@ impl Core {
         moved
     }
 
-    /// Waits for the client, which keeps its deadline.
     fn wait<T>(&self, work: impl Future<Output = vouch_tree_client::Result<T>>) -> Result<T> {
         self.runtime.block_on(work).map_err(error)
     }
@@ -156,7 +149,6 @@ impl Core {
         self.shown.read().iter().filter(|shown| shown.generation < generation).map(|shown| shown.revision.clone()).collect()
     }
 
-    /// Notes the use of a name in an opaque directory.
     pub(crate) fn note_used_name(&self, directory: &FileId, name: &[u8]) {
         let mut referred = self.referred.lock();
         if referred.len() >= OPAQUE_MAX && !referred.contains_key(directory) {
@@ -169,7 +161,6 @@ impl Core {
         }
     }
 
-    /// Used names of an opaque directory, sorted.
     pub(crate) fn used_names(&self, directory: &FileId) -> Vec<Box<[u8]>> {
         self.referred.lock().get(directory).map(|of| of.names.iter().cloned().collect()).unwrap_or_default()
     }
@@ -190,18 +181,15 @@ impl Core {
     }
 }
 
-/// A call.
 pub(crate) struct CallContext<'a> {
     pub(crate) core: &'a Core,
     pub(crate) revision: Arc<Revision>,
     pub(crate) generation: u64,
     pub(crate) patience: Patience,
-    /// Whether all replicas lack a frame that this call needs.
     pub(crate) missed: Cell<bool>,
 }
 
 impl CallContext<'_> {
-    /// The answer from memory, or from the client if this call may wait.
     pub(crate) fn answer<T, F>(&self, at_hand: Option<vouch_tree_client::Result<T>>, fetched: impl FnOnce() -> F) -> Result<T>
     where
         F: Future<Output = vouch_tree_client::Result<T>>,
@@ -222,7 +210,6 @@ impl CallContext<'_> {
         self.answer(tree.try_lookup(directory, name), || tree.lookup(directory, name))
     }
 
-    /// The inode with all its inline data.
     pub(crate) fn whole(&self, node: &Node) -> Result<Inode> {
         let (above, name) = split(&node.path);
         if node.path.is_empty() {
@@ -233,7 +220,6 @@ impl CallContext<'_> {
         entry.map(|entry| entry.inode.clone()).ok_or(Error::Stale)
     }
 
-    /// Extended attributes of a file.
     pub(crate) fn xattrs(&self, node: &Node) -> Result<Arc<Xattrs>> {
         if node.inode.xattrs.size == 0 {
             return Ok(Arc::default());
@@ -242,7 +228,6 @@ impl CallContext<'_> {
         self.answer(tree.try_xattrs(&node.inode), || tree.xattrs(&node.inode))
     }
 
-    /// ACL of a file; empty if it equals the mode.
     pub(crate) fn acl(&self, node: &Node, kind: PosixAclKind) -> Result<PosixAcl> {
         let none = match (&node.inode.content, kind) {
             (Content::Symlink(_), _) => true,
@@ -260,7 +245,6 @@ impl CallContext<'_> {
     }
 }
 
-/// Splits off the last name of a path.
 pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|&byte| byte == b'/') {
         Some(slash) => (&path[..slash], &path[slash + 1..]),
@@ -275,7 +259,6 @@ fn unix_seconds() -> u64 {
 /// Memory for nodes: some hundred thousand files.
 const NODES_LEN_MAX: u64 = 64 << 20;
 
-/// Removed files remembered.
 const GONE_MAX: usize = 4096;
 
 /// Revisions in which a listing can find a vanished entry.
@@ -288,7 +271,6 @@ const GENERATION_NUMBER_MAX: u64 = 1 << 30;
 /// Minimum interval of requests for a newer revision because of missing frames.
 const MISSED_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Opaque directories with remembered names.
 const OPAQUE_MAX: usize = 4096;
 
 /// Names remembered in an opaque directory; later ones are found but not listed.

@@ -27,7 +27,6 @@ impl TreeFs {
         TreeFs { core: Arc::new(Core::new(tree, runtime)) }
     }
 
-    /// The tree.
     pub fn tree(&self) -> &Arc<Tree> {
         &self.core.tree
     }
@@ -41,7 +40,7 @@ impl TreeFs {
         self.with_node(id, Patience::Any, |_, _| Ok(()))
     }
 
-    /// Refuses a change in a directory. As in POSIX, other errors of the request precede EROFS.
+    /// As in POSIX, other errors of the request precede EROFS.
     fn refuse(&self, caller: &Caller, directory: &FileId) -> Error {
         let looked = self.with_node(directory, Patience::Any, |call, directory| match directory.inode.is_directory() {
             true => call.may(caller, directory, EXECUTE),

@@ -14,27 +14,21 @@
 use vouch_tree::{FileName, FileType, HostId};
 use vouch_vfs::{Error, FILE_ID_LEN_MAX, FileId, Result, SystemId};
 
-/// Directories with marks in a trail.
 pub(crate) const MARKS_MAX: usize = (FILE_ID_LEN_MAX - HEAD_LEN) / MARK_LEN;
 
-/// Creates and parses identities of one tree.
 pub(crate) struct Identities {
     key: [u8; 32],
 }
 
-/// Location in an identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// A path.
     Path(Box<[u8]>),
-    /// A trail.
     Trail(Trail),
 }
 
 /// Location of a file whose path is too long for an identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Trail {
-    /// Hash of the path.
     pub(crate) hash: [u8; HASH_LEN],
     /// Marks of the first [`MARKS_MAX`] directories, then leading bytes of the last name. The
     /// border is not stored; the search tries all.
@@ -46,13 +40,11 @@ impl Identities {
         Self { key: blake3::derive_key(CONTEXT, hostid.as_bytes()) }
     }
 
-    /// Identity of the tree among all file systems.
     pub(crate) fn system(&self) -> SystemId {
         let hash = blake3::keyed_hash(&self.key, b"system");
         SystemId::of_tree(u64::from_be_bytes(*hash.as_bytes().first_chunk().expect("a BLAKE3 hash has 32 bytes")))
     }
 
-    /// Identity of the file of this type at `path`, names joined by `/`.
     pub(crate) fn of(&self, path: &[u8], file_type: FileType) -> FileId {
         let mut bytes = [0; FILE_ID_LEN_MAX];
         let len = if path.len() < FILE_ID_LEN_MAX {
@@ -76,7 +68,6 @@ impl Identities {
         FileId::new(&bytes[..len]).expect("no longer than FILE_ID_LEN_MAX by the array's own length")
     }
 
-    /// Type and location in an identity; `BadId` if malformed.
     pub(crate) fn place(id: &FileId) -> Result<(FileType, Place)> {
         let (&head, rest) = id.as_bytes().split_first().ok_or(Error::BadId)?;
         let file_type = type_of(head & TYPE_MASK).ok_or(Error::BadId)?;
@@ -98,13 +89,11 @@ impl Identities {
         *hash.as_bytes().first_chunk().expect("a hash has 32 bytes")
     }
 
-    /// Mark of a directory in a trail.
     pub(crate) fn mark(&self, name: &[u8]) -> [u8; MARK_LEN] {
         let hash = blake3::keyed_hash(&self.key, name);
         *hash.as_bytes().last_chunk().expect("a hash has 32 bytes")
     }
 
-    /// 64-bit fsid of the tree.
     pub(crate) fn fsid(&self) -> u64 {
         u64::from_le_bytes(*self.key.first_chunk().expect("a key has 32 bytes"))
     }
@@ -164,6 +153,5 @@ mod tests {
         assert_eq!(format!("{golden:?}")[..7 + 42], *GOLDEN);
     }
 
-    /// Form, hash, and the mark of the directory.
     const GOLDEN: &str = "FileId(21fc20c7218c4ad6a6753d67e1735d391ebd7b6e6e";
 }

@@ -11,21 +11,17 @@ use crate::core::CallContext;
 use crate::node::Node;
 use crate::rights::{EXECUTE, READ};
 
-/// Receives entries; returns whether it has enough.
 pub(crate) type Each<'a> = &'a mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>;
 
-/// A listing in progress.
 struct List<'a, 'c> {
     call: &'a CallContext<'c>,
     directory: &'a Node,
-    /// Whether entries have identity and attributes, or the error.
     files: Option<Result<()>>,
     each: Each<'a>,
     given: u64,
 }
 
 impl CallContext<'_> {
-    /// Passes the entries after `cookie` to `each`; returns whether the end was reached.
     pub(crate) fn list(&self, caller: &Caller, directory: &Node, cookie: u64, with_files: bool, each: Each<'_>) -> Result<bool> {
         if !directory.inode.is_directory() {
             return Err(Error::NotDirectory);
@@ -47,7 +43,6 @@ impl CallContext<'_> {
         }
     }
 
-    /// Position after a cookie, perhaps of an older revision.
     fn position(&self, directory: &Node, cookie: Cookie) -> Result<Found> {
         if self.name_at(&directory.inode, cookie)?.is_some() {
             return Ok(Found::Number(cookie.number + 1));
@@ -82,7 +77,6 @@ impl CallContext<'_> {
         }
     }
 
-    /// Name of entry number N in a version of the directory, if it fits the cookie.
     fn name_at(&self, directory: &Inode, cookie: Cookie) -> Result<Option<Box<[u8]>>> {
         let page = self.page(directory, Position::Number(cookie.number))?;
         let entry = page.entries().first().filter(|entry| page.number == cookie.number && cookie.fits(entry.name.as_bytes()));
@@ -90,11 +84,8 @@ impl CallContext<'_> {
     }
 }
 
-/// Where a listing continues.
 enum Found {
-    /// At this number.
     Number(u64),
-    /// After this name.
     Name(Box<[u8]>),
 }
 
@@ -120,7 +111,6 @@ impl List<'_, '_> {
         }
     }
 
-    /// An opaque directory: the names used so far.
     fn used_names(&mut self, after: Option<Cookie>) -> Result<bool> {
         let names = self.call.core.used_names(&self.directory.id);
         let first = match after {

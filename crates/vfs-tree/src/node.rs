@@ -8,18 +8,14 @@ use vouch_tree::inode_number::InodeNumber;
 use vouch_tree::{Blob, BlobBody, Content, Inode};
 use vouch_vfs::FileId;
 
-/// A file in a revision.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) id: FileId,
-    /// Path from the root; empty for the root.
     pub(crate) path: Arc<[u8]>,
     pub(crate) number: InodeNumber,
     /// The inode, without inline content (see [`brief`]).
     pub(crate) inode: Arc<Inode>,
-    /// Newest generation (see `Core::enter`) known to have this state.
     pub(crate) generation: u64,
-    /// First generation known to have this state.
     pub(crate) since: u64,
 }
 
@@ -33,7 +29,6 @@ impl Node {
     }
 }
 
-/// Nodes by identity.
 pub(crate) type Nodes = Cache<FileId, Arc<Node>, NodeWeight>;
 
 /// A cache of nodes of about this many bytes.
@@ -74,7 +69,6 @@ pub(crate) const fn is_brief(blob: &Blob) -> bool {
     matches!(&blob.body, BlobBody::Inline(bytes) if bytes.len() as u64 != blob.size)
 }
 
-/// Length of the hash.
 const BRIEF_LEN: usize = 32;
 
 const NODE_LEN_EXPECTED: u64 = 512;

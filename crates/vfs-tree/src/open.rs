@@ -14,14 +14,12 @@ use vouch_vfs::{
 use crate::core::{CallContext, Core};
 use crate::node::{Node, is_brief};
 
-/// A file open for reading.
 pub(crate) struct TreeOpen {
     core: Arc<Core>,
     id: FileId,
     content: Mutex<Option<Known>>,
 }
 
-/// The file's content in its version `since`.
 #[derive(Clone)]
 struct Known {
     since: u64,
@@ -30,7 +28,6 @@ struct Known {
 
 #[derive(Clone)]
 enum Source {
-    /// At most a leaf, or only a hole.
     Blob(Arc<Blob>),
     Large(Arc<FileReader>),
 }
@@ -40,7 +37,6 @@ impl TreeOpen {
         TreeOpen { core, id, content: Mutex::default() }
     }
 
-    /// The file's content in the revision in force.
     fn source(&self, call: &CallContext<'_>, node: &Node) -> Result<Source> {
         if let Some(known) = self.content.lock().as_ref().filter(|known| known.since == node.since) {
             return Ok(known.source.clone());

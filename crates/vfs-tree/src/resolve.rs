@@ -14,7 +14,6 @@ use crate::identity::{Identities, Place};
 use crate::node::{Node, without_inline_content};
 
 impl CallContext<'_> {
-    /// The file of an identity.
     pub(crate) fn node(&self, id: &FileId) -> Result<Arc<Node>> {
         if let Some(node) = self.core.nodes.get(id) {
             if node.generation >= self.generation {
@@ -40,7 +39,6 @@ impl CallContext<'_> {
         }
     }
 
-    /// Checks that the file found at an identity's path has the identity's type.
     fn same(&self, id: &FileId, found: Option<Arc<Node>>) -> Result<Arc<Node>> {
         found.filter(|node| node.id == *id).ok_or(Error::Stale)
     }
@@ -77,7 +75,6 @@ impl CallContext<'_> {
         self.core.nodes.get(&id).filter(|node| node.generation >= self.generation)
     }
 
-    /// The root directory.
     pub(crate) fn root(&self) -> Arc<Node> {
         self.remember(self.core.root, Arc::default(), InodeNumber::ROOT, self.revision.root())
     }

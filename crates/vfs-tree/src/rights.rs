@@ -6,7 +6,6 @@ use vouch_vfs::{Access, Caller, Error, PosixAcl, PosixAclTag, Result};
 pub(crate) const READ: u8 = 4;
 pub(crate) const EXECUTE: u8 = 1;
 
-/// Whether the caller has all rights in `wanted` (READ, EXECUTE).
 pub(crate) fn may(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: u8) -> Result<()> {
     let granted = if caller.uid == 0 {
         let executable = inode.is_directory() || inode.mode & 0o111 != 0;

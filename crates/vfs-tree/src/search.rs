@@ -72,14 +72,12 @@ impl CallContext<'_> {
         }
     }
 
-    /// Entries from a position to the end of the page.
     pub(crate) fn page(&self, directory: &Inode, from: Position<'_>) -> Result<Listing> {
         let tree = &self.core.tree;
         self.answer(tree.try_list(directory, from), || tree.list(directory, from))
     }
 }
 
-/// A string before all names with this prefix and after all earlier names.
 fn before(lead: &[u8]) -> Vec<u8> {
     match lead.split_last() {
         // Names have no NUL, so there is a smaller byte.

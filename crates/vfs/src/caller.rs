@@ -5,16 +5,12 @@ use std::sync::Arc;
 /// Local identity of a caller, with whose rights an operation runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// User.
     pub uid: u32,
-    /// Primary group.
     pub gid: u32,
-    /// Supplementary groups, sorted.
     pub groups: Arc<[u32]>,
 }
 
 impl Caller {
-    /// The caller with these rights.
     pub fn new(uid: u32, gid: u32, groups: impl IntoIterator<Item = u32>) -> Self {
         let mut groups: Vec<u32> = groups.into_iter().collect();
         groups.sort_unstable();
@@ -22,7 +18,6 @@ impl Caller {
         Caller { uid, gid, groups: groups.into() }
     }
 
-    /// The superuser.
     pub fn root() -> Self {
         Caller::new(0, 0, [])
     }
@@ -38,26 +33,17 @@ impl Caller {
 pub struct Access(pub u32);
 
 impl Access {
-    /// Read data or list a directory.
     pub const READ: Access = Access(0x01);
-    /// Look a name up in a directory.
     pub const LOOKUP: Access = Access(0x02);
     /// Rewrite data or change a directory's entries.
     pub const MODIFY: Access = Access(0x04);
-    /// Write new data or add entries.
     pub const EXTEND: Access = Access(0x08);
-    /// Remove an entry.
     pub const DELETE: Access = Access(0x10);
-    /// Execute a file.
     pub const EXECUTE: Access = Access(0x20);
-    /// Read extended attributes.
     pub const XATTR_READ: Access = Access(0x40);
-    /// Write extended attributes.
     pub const XATTR_WRITE: Access = Access(0x80);
-    /// List extended attributes.
     pub const XATTR_LIST: Access = Access(0x100);
 
-    /// Whether all rights in `other` are present.
     pub fn has(self, other: Access) -> bool {
         self.0 & other.0 == other.0
     }

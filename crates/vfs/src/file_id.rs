@@ -21,13 +21,12 @@ impl FileId {
         Some(id)
     }
 
-    /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
 }
 
-/// Identity of a file system on this machine while in use. Two exports of one file system share it.
+/// Identity of a file system on this machine while in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SystemId(u64);
 
@@ -38,15 +37,12 @@ impl SystemId {
         SystemId((u64::from(major) << 32 | u64::from(minor)) & (KIND - 1))
     }
 
-    /// A published tree, by a hash of its identity.
     pub fn of_tree(hash: u64) -> Self {
         SystemId(hash & (KIND - 1) | KIND << 1)
     }
 
-    /// A missing file system.
     pub const UNKNOWN: SystemId = SystemId(u64::MAX);
 
-    /// Another part of a file system, with another kind of identities.
     pub fn apart(self) -> Self {
         SystemId(self.0 | KIND)
     }
@@ -63,7 +59,6 @@ const KIND: u64 = 1 << 62;
 /// their bytes from `own_from` on are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home {
-    /// The file system.
     pub system: SystemId,
     /// Number of leading bytes that only describe the way to the file.
     pub own_from: usize,

@@ -10,21 +10,16 @@ use crate::{
 /// Features of a file system, fixed while it is exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traits {
-    /// Whether it is read-only.
     pub read_only: bool,
     /// Largest file, bytes.
     pub file_size_max: u64,
-    /// Most links of a file.
     pub links_max: u32,
     /// Longest name, bytes.
     pub name_len_max: u32,
-    /// Whether it has `user.` extended attributes.
     pub xattrs: bool,
-    /// Whether it has POSIX ACLs.
     pub acls: bool,
     /// Block size of [`OpenFile::clone_range`] in bytes; 0 without support.
     pub clone_block_len: u32,
-    /// Whether it records holes.
     pub sparse: bool,
     /// Whether the change attribute grows even if the clock is set back.
     pub change_grows: bool,
@@ -36,17 +31,11 @@ pub struct Traits {
 /// Space of a file system, in bytes and files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
-    /// All bytes.
     pub bytes_total: u64,
-    /// Free bytes.
     pub bytes_free: u64,
-    /// Bytes available to the caller.
     pub bytes_available: u64,
-    /// All files.
     pub files_total: u64,
-    /// Free files.
     pub files_free: u64,
-    /// Files available to the caller.
     pub files_available: u64,
     /// Quota of the caller: used bytes, soft limit and hard limit, if any.
     pub quota: Option<(u64, u64, u64)>,
@@ -55,11 +44,8 @@ pub struct Space {
 /// Change attribute of a directory before and after a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectoryChange {
-    /// Before.
     pub before: u64,
-    /// After.
     pub after: u64,
-    /// Whether no other change can have come between.
     pub atomic: bool,
 }
 
@@ -79,79 +65,57 @@ pub enum CreateHow {
 /// Extra rights at opening, as NFS servers grant them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Leniency {
-    /// Nothing.
     None,
     /// Execute permission allows reading, because the client runs the program; not together with
     /// writing.
     Execute,
     /// Like `Execute`; and an owner keeps access after a chmod.
     Owner,
-    /// All rights: the caller has proven each of them before.
     Proven,
 }
 
 /// A file created or opened by a creation.
 pub struct Created {
-    /// The file.
     pub id: FileId,
-    /// Its attributes.
     pub attributes: Attributes,
-    /// The open file.
     pub open: Arc<dyn OpenFile>,
-    /// Whether this call created it.
     pub new: bool,
-    /// Change of the directory.
     pub directory: DirectoryChange,
 }
 
 /// An object to create other than a regular file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewNode<'a> {
-    /// Directory.
     Directory,
-    /// Symbolic link with this target.
     Symlink(&'a [u8]),
-    /// Block device, major and minor number.
     BlockDevice(u32, u32),
-    /// Character device, major and minor number.
     CharDevice(u32, u32),
-    /// Named pipe.
     Fifo,
-    /// Socket.
     Socket,
 }
 
 /// Result of a rename.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renamed {
-    /// Change of the old directory.
     pub from: DirectoryChange,
-    /// Change of the new directory.
     pub to: DirectoryChange,
-    /// The replaced file, if it lost its last name.
     pub replaced: Option<FileId>,
 }
 
 /// A directory entry.
 pub struct DirectoryEntry<'a> {
-    /// Name.
     pub name: &'a [u8],
     /// Position after this entry, valid while the entry stays. At least 3.
     pub cookie: u64,
-    /// Inode number.
     pub file_number: u64,
-    /// Identity and attributes if requested, or their error.
     pub file: Option<Result<(FileId, Attributes)>>,
 }
 
 /// Mode of setting an extended attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrHow {
-    /// Create or replace.
     Either,
-    /// Fail if it exists.
     Create,
-    /// Fail if it doesn't exist.
     Replace,
 }
 
@@ -159,10 +123,8 @@ pub enum XattrHow {
 /// (others: `Stale` or `BadId`), and never leaves its root: neither by `..`, nor by a symbolic
 /// link, nor by a race with a rename.
 pub trait FileSystem: Send + Sync {
-    /// Features.
     fn traits(&self) -> Traits;
 
-    /// The root directory.
     fn root(&self) -> FileId;
 
     /// Home of a file, the same through every export. Reads no disk for known files; used by each
@@ -172,22 +134,18 @@ pub trait FileSystem: Send + Sync {
     /// Attributes of a file. Needs no rights on the file itself.
     fn attributes(&self, id: &FileId, patience: Patience) -> Result<Attributes>;
 
-    /// The rights in `wanted` that the caller has.
     fn access(&self, caller: &Caller, id: &FileId, wanted: Access, patience: Patience) -> Result<Access>;
 
     /// The file of this name, and its attributes. Follows no symbolic links; crosses mount points
     /// only if they are part of the export.
     fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, patience: Patience) -> Result<(FileId, Attributes)>;
 
-    /// Parent directory; `NotFound` at the root.
     fn parent(&self, caller: &Caller, directory: &FileId, patience: Patience) -> Result<FileId>;
 
-    /// Target of a symbolic link.
     fn read_link(&self, caller: &Caller, id: &FileId, patience: Patience) -> Result<Vec<u8>>;
 
     /// Lists entries after `cookie` (0: from the start; without `.` and `..`) until `each` breaks.
     /// The entry at which it breaks counts as not listed. Returns whether the end was reached.
-    /// `with_files` requests [`DirectoryEntry::file`].
     fn read_directory(
         &self,
         caller: &Caller,
@@ -213,7 +171,6 @@ pub trait FileSystem: Send + Sync {
         access: OpenAccess,
     ) -> Result<Created>;
 
-    /// Creates a directory, a symbolic link or a special file.
     fn make(
         &self,
         caller: &Caller,
@@ -223,40 +180,31 @@ pub trait FileSystem: Send + Sync {
         attributes: &SetAttributes,
     ) -> Result<(FileId, Attributes, DirectoryChange)>;
 
-    /// Adds a hard link.
     fn link(&self, caller: &Caller, id: &FileId, directory: &FileId, name: Name<'_>) -> Result<DirectoryChange>;
 
-    /// Removes a file's name or an empty directory. Returns the file if that was its last name.
     fn remove(&self, caller: &Caller, directory: &FileId, name: Name<'_>) -> Result<(DirectoryChange, Option<FileId>)>;
 
     /// Removes a file that the caller has just created and could not complete, if the name is still
     /// that file's. Leaves other files and non-empty directories, without an error.
     fn unmake(&self, caller: &Caller, directory: &FileId, name: Name<'_>, id: &FileId) -> Result<()>;
 
-    /// Renames, replacing an existing file of the same kind.
     fn rename(&self, caller: &Caller, from: &FileId, from_name: Name<'_>, to: &FileId, to_name: Name<'_>) -> Result<Renamed>;
 
-    /// Sets attributes. `open`: this file open for writing, which suffices for a new size. All or
-    /// nothing if possible; otherwise in the order size, owner, mode, times, up to the first
-    /// failure.
+    /// Sets attributes. All or nothing if possible; otherwise in the order size, owner, mode,
+    /// times, up to the first failure.
     fn set_attributes(&self, caller: &Caller, id: &FileId, open: Option<&dyn OpenFile>, set: &SetAttributes) -> Result<()>;
 
-    /// Free space.
     fn space(&self, caller: &Caller, id: &FileId, patience: Patience) -> Result<Space>;
 
-    /// An ACL; empty if equal to the mode.
     fn acl(&self, caller: &Caller, id: &FileId, kind: PosixAclKind, patience: Patience) -> Result<PosixAcl>;
 
-    /// Sets an ACL; an empty one removes it.
     fn set_acl(&self, caller: &Caller, id: &FileId, kind: PosixAclKind, acl: &PosixAcl) -> Result<()>;
 
     /// Value of an extended attribute; `name` without the `user.` prefix.
     fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8], patience: Patience) -> Result<Vec<u8>>;
 
-    /// Sets an extended attribute.
     fn set_xattr(&self, caller: &Caller, id: &FileId, name: &[u8], value: &[u8], how: XattrHow) -> Result<()>;
 
-    /// Removes an extended attribute.
     fn remove_xattr(&self, caller: &Caller, id: &FileId, name: &[u8]) -> Result<()>;
 
     /// Names of `user.` extended attributes, without the prefix, sorted.

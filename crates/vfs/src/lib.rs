@@ -8,6 +8,8 @@
 //! [`Error::WouldBlock`] if it must wait for a disk or a network. The caller then repeats it with
 //! [`Patience::Any`] on a thread that may sleep.
 
+#![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
+
 mod acl;
 mod attributes;
 mod caller;
@@ -35,6 +37,5 @@ pub use open_file::{Advice, Content, FileSpan, OpenAccess, OpenFile, ReadInto, S
 pub enum Patience {
     /// Answer from memory, or return [`Error::WouldBlock`] if waiting is foreseeable.
     None,
-    /// Wait as long as needed.
     Any,
 }

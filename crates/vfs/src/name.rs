@@ -11,13 +11,11 @@ pub const NAME_LEN_MAX: usize = 255;
 pub struct Name<'a>(&'a [u8]);
 
 impl<'a> Name<'a> {
-    /// Validates a name.
     pub fn new(bytes: &'a [u8]) -> Option<Self> {
         let plain = !bytes.is_empty() && bytes.len() <= NAME_LEN_MAX && bytes != b"." && bytes != b"..";
         (plain && !bytes.iter().any(|&byte| byte == b'/' || byte == 0)).then_some(Name(bytes))
     }
 
-    /// The bytes.
     pub fn as_bytes(&self) -> &'a [u8] {
         self.0
     }

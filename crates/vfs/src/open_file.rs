@@ -9,16 +9,13 @@ use crate::{Attributes, Patience, Result};
 /// Access of an open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenAccess {
-    /// Data may be read.
     pub read: bool,
-    /// Data may be written.
     pub write: bool,
 }
 
 /// Durability of a write before its acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stability {
-    /// In memory.
     Unstable,
     /// Data, and the metadata needed to read it, on disk.
     DataSync,
@@ -31,19 +28,14 @@ pub enum Stability {
 pub struct Written {
     /// Bytes written; at least 1 unless the data is empty.
     pub len: usize,
-    /// Durability, at least as requested.
     pub stability: Stability,
 }
 
-/// A range of a local file that the kernel can send from its page cache without a copy. The file
-/// stays open while the span lives.
+/// A range of a local file that the kernel can send from its page cache without a copy.
 #[derive(Clone, Debug)]
 pub struct FileSpan {
-    /// The file.
     pub file: Arc<File>,
-    /// First byte.
     pub offset: u64,
-    /// Length; within the file when the span was made.
     pub len: usize,
 }
 
@@ -60,16 +52,11 @@ pub struct ReadInto<'a> {
 pub enum Content {
     /// Bytes were appended to [`ReadInto::bytes`].
     Bytes {
-        /// Number of bytes.
         len: usize,
-        /// Whether the file ends with them.
         eof: bool,
     },
-    /// The data is a range of a file.
     Span {
-        /// The range.
         span: FileSpan,
-        /// Whether the file ends with it.
         eof: bool,
     },
 }
@@ -77,31 +64,24 @@ pub enum Content {
 /// Target of SEEK (RFC 7862, section 15.11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeekTarget {
-    /// Data.
     Data,
-    /// A hole; the end of the file counts as one.
     Hole,
 }
 
 /// Hints of RFC 7862, section 15.5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// No special pattern.
     Normal,
-    /// Sequential.
     Sequential,
-    /// Random.
     Random,
     /// Needed soon.
     WillNeed,
-    /// Not needed soon.
     DontNeed,
 }
 
 /// An open regular file. Rights were checked at opening; methods use the opener's rights. Closed on
 /// drop.
 pub trait OpenFile: Send + Sync + Any {
-    /// Access of the open.
     fn access(&self) -> OpenAccess;
 
     /// Current attributes, like `fstat`: no look-up and no rights needed.
@@ -111,7 +91,6 @@ pub trait OpenFile: Send + Sync + Any {
     /// end: no bytes, `eof`.
     fn read(&self, offset: u64, len: usize, into: ReadInto<'_>, patience: Patience) -> Result<Content>;
 
-    /// Writes `data` at `offset`, with the durability of `stability`.
     fn write(&self, offset: u64, data: &[u8], stability: Stability, patience: Patience) -> Result<Written>;
 
     /// Makes writes to the range durable; `len` 0 means to the end. A disk error since the last
@@ -119,17 +98,14 @@ pub trait OpenFile: Send + Sync + Any {
     /// [`Patience::None`] unless nothing has to be written.
     fn commit(&self, offset: u64, len: u64, patience: Patience) -> Result<()>;
 
-    /// Sets the size.
     fn truncate(&self, size: u64) -> Result<()>;
 
     /// Start of the next data or hole at or after `offset`.
     /// [`Error::NoSuchRegion`](crate::Error::NoSuchRegion) past the end.
     fn seek(&self, offset: u64, target: SeekTarget) -> Result<u64>;
 
-    /// Reserves space for the range, and extends the file to hold it.
     fn allocate(&self, offset: u64, len: u64) -> Result<()>;
 
-    /// Deallocates the range; the size stays.
     fn deallocate(&self, offset: u64, len: u64) -> Result<()>;
 
     /// Takes a hint. Never fails.
@@ -148,6 +124,5 @@ pub trait OpenFile: Send + Sync + Any {
         0
     }
 
-    /// For downcasts by the file system.
     fn as_any(&self) -> &dyn Any;
 }

@@ -96,14 +96,12 @@ macro_rules! subcommands {
         }
 
         impl Command {
-            /// Runs the subcommand.
             pub(crate) fn run(self, global: &Global) -> Outcome {
                 match self {
                     $(Command::$variant(args) => commands::$module::run(*args, global),)*
                 }
             }
 
-            /// Name of the subcommand, which begins each error line.
             pub(crate) fn name(&self) -> &'static str {
                 match self {
                     $(Command::$variant(_) => stringify!($module),)*

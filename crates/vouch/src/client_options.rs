@@ -126,7 +126,6 @@ async fn check_listed(tree: &Tree, listed: &TreePath) -> Result<(), vouch_tree_c
 /// them.
 static STATEMENT_TREES: Mutex<Vec<Arc<Tree>>> = Mutex::new(Vec::new());
 
-/// Runs the asynchronous part of a command.
 pub(crate) fn block_on<T>(work: impl Future<Output = Outcome<T>>) -> Outcome<T> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().at("runtime")?.block_on(work)
 }
@@ -145,5 +144,4 @@ fn place(of_root: &str, variable: &str, below_home: &str) -> Option<PathBuf> {
 /// Key statements that the administrator has installed for all users.
 const STATEMENTS: &str = "/etc/vouch/statements";
 
-/// Time limit of a connection attempt.
 const CONNECT_MAX: Duration = Duration::from_secs(5);

@@ -15,7 +15,6 @@ use vouch_tree_client::{Seek, Tree};
 
 use crate::exit::{At as _, Outcome};
 
-/// What to keep besides content, mode and times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keep {
     pub(crate) owner: bool,
@@ -29,17 +28,14 @@ pub(crate) struct Written {
     pub(crate) not_kept: u64,
 }
 
-/// A name in an open directory.
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) dir: Arc<OwnedFd>,
     pub(crate) name: Vec<u8>,
-    /// Path in the tree, for messages.
     pub(crate) shown: Vec<u8>,
 }
 
 impl Place {
-    /// A name in `dir`, the directory at this place.
     pub(crate) fn below(&self, dir: &Arc<OwnedFd>, name: &[u8]) -> Place {
         let shown = if self.shown.is_empty() { name.to_vec() } else { [&self.shown, &b"/"[..], name].concat() };
         Place { dir: dir.clone(), name: name.to_vec(), shown }
@@ -52,12 +48,10 @@ impl Place {
         rustix::fs::openat(&self.dir, &*self.name, flags, Mode::empty()).map_err(io::Error::from).at(self)
     }
 
-    /// Makes this name a hard link to an earlier file.
     pub(crate) fn link_to(&self, first: &Place) -> Outcome {
         rustix::fs::linkat(&first.dir, &*first.name, &self.dir, &*self.name, AtFlags::empty()).map_err(io::Error::from).at(self)
     }
 
-    /// Writes anything but a directory.
     pub(crate) async fn write(&self, tree: &Arc<Tree>, inode: &Inode, keep: Keep) -> Outcome<Written> {
         let mut written = Written::default();
         let made = match &inode.content {
@@ -89,7 +83,6 @@ impl Place {
         rustix::fs::mknodat(&self.dir, &*self.name, kind, Mode::RUSR | Mode::WUSR, device)
     }
 
-    /// Writes the data and keeps holes.
     async fn write_regular(&self, tree: &Arc<Tree>, inode: &Inode) -> Outcome<u64> {
         let Content::Regular { blob, .. } = &inode.content else { return Ok(0) };
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -166,13 +159,11 @@ impl Place {
     }
 }
 
-/// Opens an existing directory.
 pub(crate) fn open_directory(path: &Path) -> Outcome<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from).at(path.display())
 }
 
-/// Removes an incomplete copy.
 pub(crate) fn remove(path: &PathBuf) {
     let removed = match path.symlink_metadata() {
         Ok(meta) if meta.is_dir() => std::fs::remove_dir_all(path),
@@ -198,8 +189,6 @@ const fn is_device(inode: &Inode) -> bool {
     matches!(inode.content, Content::CharDevice(_) | Content::BlockDevice(_))
 }
 
-/// More than the levels of any real tree.
 const DESCRIPTORS_MAX: u64 = 65_536;
 
-/// Bytes of one read and write.
 const STEP: usize = 1 << 20;

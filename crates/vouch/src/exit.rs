@@ -16,10 +16,8 @@ use vouch_daemon::audit_trail::TrailError;
 use vouch_export::{ExportError, SourceError, StateError};
 use vouch_replica::ServeError;
 
-/// Runs the command line of this process.
-///
-/// Prints at most one line `vouch: <what>: <why>; <remedy>` to standard error, and returns the
-/// documented exit code.
+/// Runs the command line of this process. Prints at most one line `vouch: <what>: <why>; <remedy>`
+/// to standard error, and returns the documented exit code.
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -51,7 +49,6 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Result of a subcommand.
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
 /// The documented exit codes.
@@ -71,7 +68,6 @@ pub(crate) enum Code {
 }
 
 impl Code {
-    /// The exit code with this number, from another run of this program.
     pub(crate) fn from_number(number: i32) -> Option<Code> {
         use Code::{BadInput, Busy, Differs, Incomplete, Interrupted, LocalIo, NotFound, Refused, Success, Unreachable, Usage};
         [Success, Differs, Usage, BadInput, NotFound, Refused, Unreachable, LocalIo, Busy, Incomplete, Interrupted]
@@ -133,7 +129,6 @@ pub(crate) enum Cause {
     Silent(Code),
 }
 
-/// The exit code of each cause.
 pub(crate) fn code_of(cause: &Cause) -> Code {
     match cause {
         Cause::Usage(_) => Code::Usage,
@@ -252,37 +247,30 @@ fn code_of_source(error: &io::Error) -> Code {
 }
 
 impl Failure {
-    /// A failure of `what` (a path, a name, an option).
     pub(crate) fn new(what: impl fmt::Display, cause: impl Into<Cause>) -> Failure {
         Failure { what: what.to_string(), cause: Box::new(cause.into()), cure: None }
     }
 
-    /// Invalid use of the command line.
     pub(crate) fn usage(what: impl fmt::Display, why: impl fmt::Display) -> Failure {
         Failure::new(what, Cause::Usage(why.to_string()))
     }
 
-    /// A malformed file or value.
     pub(crate) fn input(what: impl fmt::Display, why: impl fmt::Display) -> Failure {
         Failure::new(what, Cause::Input(why.to_string()))
     }
 
-    /// A named object does not exist.
     pub(crate) fn not_found(what: impl fmt::Display, why: impl fmt::Display) -> Failure {
         Failure::new(what, Cause::NotFound(why.to_string()))
     }
 
-    /// A check of authenticity or freshness failed.
     pub(crate) fn refused(what: impl fmt::Display, why: impl fmt::Display) -> Failure {
         Failure::new(what, Cause::Refused(why.to_string()))
     }
 
-    /// Partial failure: the rest was done.
     pub(crate) fn incomplete(why: impl fmt::Display) -> Failure {
         Failure::new("", Cause::Incomplete(why.to_string()))
     }
 
-    /// Stopped by a signal.
     pub(crate) fn interrupted() -> Failure {
         Failure::new("stopped", Cause::Interrupted)
     }
@@ -292,13 +280,11 @@ impl Failure {
         Failure::new("", Cause::Silent(code))
     }
 
-    /// Adds the remedy.
     pub(crate) fn cure(mut self, cure: impl fmt::Display) -> Failure {
         self.cure = Some(cure.to_string());
         self
     }
 
-    /// Whether a disk or a quota is full.
     pub(crate) fn is_full_disk(&self) -> bool {
         let full = |error: &io::Error| matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
         matches!(&*self.cause, Cause::Io(error) if full(error))
@@ -389,7 +375,6 @@ macro_rules! causes {
                 }
             }
 
-            /// For errors that name their place.
             impl From<$error> for Failure {
                 fn from(error: $error) -> Failure {
                     Failure { what: String::new(), cause: Box::new(error.into()), cure: None }
@@ -414,7 +399,6 @@ causes! {
     Runner(vouch_bench::Error),
 }
 
-/// Adds the place to an error.
 pub(crate) trait At<T> {
     fn at(self, what: impl fmt::Display) -> Outcome<T>;
 }
@@ -425,7 +409,6 @@ impl<T, E: Into<Cause>> At<T> for Result<T, E> {
     }
 }
 
-/// Treats a closed standard output as success, like other tools in a pipe.
 pub(crate) fn forgive_closed_pipe(outcome: Outcome) -> Outcome {
     match outcome {
         Err(failure) if failure.is_closed_pipe() => Ok(()),

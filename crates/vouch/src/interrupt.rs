@@ -66,7 +66,6 @@ pub(crate) fn take(notify: impl FnOnce() + Send + 'static) -> Taken {
     Taken { _duty: duty }
 }
 
-/// Whether a signal has asked the process to stop.
 pub(crate) fn requested() -> bool {
     REQUESTED.load(Ordering::SeqCst)
 }
@@ -82,7 +81,6 @@ impl Drop for Taken {
     }
 }
 
-/// Unregisters the clean-up when dropped.
 pub(crate) struct Duty(usize);
 
 impl Drop for Duty {

@@ -15,18 +15,13 @@ use crate::passphrase::PassphraseArgs;
 
 /// Private root key, 0600; kept off-line.
 pub(crate) const ROOT_KEY: &str = "root.key";
-/// Public root key.
 pub(crate) const ROOT_PUBLIC: &str = "root.pub";
-/// Serial number of the root key's newest certificate, in decimal; beside the root key.
 pub(crate) const ROOT_SERIAL: &str = "root.serial";
-/// Private signing key, 0600.
 pub(crate) const SIGNING_KEY: &str = "signing.key";
-/// Certificate of the signing key by the root key.
 pub(crate) const SIGNING_CERT: &str = "signing.cert";
 
 const ROOT_PUBLIC_HEADER: &str = "vouch root public key v1";
 
-/// Creates `dir` and its missing parents, private to the owner, and syncs them.
 pub(crate) fn create_directory(dir: &Path) -> Outcome {
     if dir.is_dir() {
         return Ok(());
@@ -40,7 +35,7 @@ pub(crate) fn create_directory(dir: &Path) -> Outcome {
     sync_directory(parent(dir))
 }
 
-/// Writes a new file and syncs it. Never touches an existing file.
+/// Never touches an existing file.
 pub(crate) fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Outcome {
     let written = OpenOptions::new().write(true).create_new(true).mode(mode).open(path).and_then(|mut file| {
         file.write_all(bytes).and_then(|()| file.sync_all()).inspect_err(|_| {
@@ -67,7 +62,6 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Outcome {
     sync_directory(parent(path))
 }
 
-/// Reads a small file, at most the size of a key file.
 pub(crate) fn read_small(path: &Path) -> Outcome<Zeroizing<Vec<u8>>> {
     let mut bytes = Zeroizing::new(Vec::with_capacity(SMALL_LEN_MAX + 1));
     let file = File::open(path).at(path.display())?;
@@ -78,7 +72,6 @@ pub(crate) fn read_small(path: &Path) -> Outcome<Zeroizing<Vec<u8>>> {
     Ok(bytes)
 }
 
-/// Reads a private key; asks for the passphrase if it is encrypted.
 pub(crate) fn read_secret(path: &Path, role: Role, passphrase: &PassphraseArgs) -> Outcome<SecretKey> {
     refuse_exposed(path)?;
     let text = read_small(path)?;
@@ -99,7 +92,6 @@ pub(crate) fn read_cert(path: &Path) -> Outcome<SigningCert> {
     keyfile::read_cert(&read_small(path)?).at(path.display())
 }
 
-/// The signing key in `dir` with its matching certificate.
 pub(crate) fn read_signing(dir: &Path, passphrase: &PassphraseArgs) -> Outcome<(SecretKey, SigningCert)> {
     let (key_path, cert_path) = (dir.join(SIGNING_KEY), dir.join(SIGNING_CERT));
     let cert = read_cert(&cert_path)?;
@@ -114,7 +106,6 @@ pub(crate) fn read_signing(dir: &Path, passphrase: &PassphraseArgs) -> Outcome<(
     Ok((key, cert))
 }
 
-/// Text of a public key file.
 pub(crate) fn public_text(key: &PublicKey) -> String {
     format!("{ROOT_PUBLIC_HEADER}\n{}\n", data_encoding::BASE64.encode(&key.0))
 }

@@ -34,8 +34,6 @@ pub(crate) fn start(global: &Global) -> Outcome {
     started.map_err(|error| Failure::usage("log", error))
 }
 
-/// Redirects standard error's messages to the system's log, before the reader of standard error
-/// leaves.
 pub(crate) fn leave_standard_error() {
     let connect = || {
         let socket = UnixDatagram::unbound()?;
@@ -46,7 +44,6 @@ pub(crate) fn leave_standard_error() {
     let _ = SYSTEM.set(connect().ok());
 }
 
-/// Standard error, or the system's log afterwards. Each write is one message.
 struct Fallback;
 
 impl io::Write for Fallback {
@@ -70,10 +67,9 @@ impl io::Write for Fallback {
     }
 }
 
-/// The system's log, if there is one. Set when standard error is given up.
+/// Set when standard error is given up.
 static SYSTEM: OnceLock<Option<UnixDatagram>> = OnceLock::new();
 
-/// Socket of the system's log.
 const SYSTEM_LOG: &str = "/dev/log";
 
 /// The FUSE library warns about mounts that we have unmounted ourselves.

@@ -14,12 +14,10 @@ pub(crate) fn with_stdout(write: impl FnOnce(&mut BufWriter<StdoutLock<'static>>
     forgive_closed_pipe(write(&mut out).and_then(|()| out.flush()).at("standard output"))
 }
 
-/// Prints text that has its newlines.
 pub(crate) fn text(text: &str) -> Outcome {
     with_stdout(|out| out.write_all(text.as_bytes()))
 }
 
-/// Prints one JSON value, indented.
 pub(crate) fn json(value: &impl Serialize) -> Outcome {
     with_stdout(|out| {
         serde_json::to_writer_pretty(&mut *out, value)?;
@@ -27,7 +25,6 @@ pub(crate) fn json(value: &impl Serialize) -> Outcome {
     })
 }
 
-/// Prints one JSON value on a line.
 pub(crate) fn json_line(value: &impl Serialize) -> Outcome {
     with_stdout(|out| {
         serde_json::to_writer(&mut *out, value)?;
@@ -35,8 +32,7 @@ pub(crate) fn json_line(value: &impl Serialize) -> Outcome {
     })
 }
 
-/// Prints rows in padded columns; the last cell of a row is not padded. `right`: right-aligned
-/// columns.
+/// Prints rows in padded columns; the last cell of a row is not padded.
 pub(crate) fn table(rows: &[Vec<String>], right: &[usize]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> =

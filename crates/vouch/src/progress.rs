@@ -9,7 +9,6 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::cli::Global;
 
-/// A spinner with a message, shown if standard error is a terminal.
 pub(crate) fn spinner(global: &Global, title: &'static str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, target(global));
     bar.set_style(style("{spinner} {prefix} {elapsed}  {msg}"));
@@ -20,7 +19,6 @@ pub(crate) fn spinner(global: &Global, title: &'static str) -> ProgressBar {
     bar
 }
 
-/// A progress bar with the remaining time, shown if standard error is a terminal.
 pub(crate) fn fraction(global: &Global, title: &'static str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(1), target(global));
     bar.set_style(style("{prefix} [{bar:24}] {elapsed}, {eta} left  {msg}"));
@@ -31,7 +29,6 @@ pub(crate) fn fraction(global: &Global, title: &'static str) -> ProgressBar {
     bar
 }
 
-/// Progress text of a store operation.
 pub(crate) fn stage_text(now: &vouch_tree_store::Progress) -> String {
     match now.total {
         Some(total) => format!("{}: {} of {total}", now.stage, now.done),
@@ -39,9 +36,7 @@ pub(crate) fn stage_text(now: &vouch_tree_store::Progress) -> String {
     }
 }
 
-/// A thread that draws progress until it is dropped.
 pub(crate) struct Drawer {
-    /// Dropped first, which ends the thread.
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }

@@ -1,6 +1,5 @@
 //! Sizes on the command line.
 
-/// Parses `4096`, `64K`, `256M`, `10G` or `1T` (powers of 1024), for clap.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);

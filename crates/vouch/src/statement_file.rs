@@ -85,7 +85,6 @@ impl StatementArgs {
     }
 }
 
-/// Adds a statement to a database for its replica.
 fn put_into(db: &Path, statement: &KeyStatement) -> Outcome {
     let writer = Database::open_write(db, WriteOptions::default()).at(db.display())?;
     if writer.hostid() != statement.hostid() {

@@ -15,7 +15,6 @@ use vouch_daemon::printable::printable;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TreePath {
     pub(crate) name: TreeName,
-    /// Without a leading slash; empty for the root.
     pub(crate) path: Vec<u8>,
 }
 
@@ -40,16 +39,13 @@ impl TreePath {
     }
 }
 
-/// A tree open at one revision.
 pub(crate) struct OpenTree {
     pub(crate) tree: Arc<Tree>,
     pub(crate) revision: Arc<Revision>,
-    /// Whether the user chose this revision.
     is_chosen: bool,
 }
 
 impl OpenTree {
-    /// Opens the tree at its newest revision, or at an older one that replicas still have.
     pub(crate) async fn open(client: &Arc<Client>, name: &TreeName, args: &ClientArgs, number: Option<u64>) -> Outcome<OpenTree> {
         let tree = client.open(name, &args.tree_options()).await?;
         let revision = match number {
@@ -59,7 +55,6 @@ impl OpenTree {
         Ok(OpenTree { tree, revision, is_chosen: number.is_some() })
     }
 
-    /// The same tree at another revision.
     pub(crate) async fn at(&self, number: u64) -> Outcome<OpenTree> {
         Ok(OpenTree { tree: self.tree.clone(), revision: at(&self.tree, number).await?, is_chosen: true })
     }
@@ -77,7 +72,6 @@ impl OpenTree {
         true
     }
 
-    /// The file at `path`, following symbolic links.
     pub(crate) async fn follow(&mut self, path: &[u8]) -> Outcome<(Vec<u8>, Inode)> {
         let walked = loop {
             match self.tree.resolve_path(self.revision.root(), path).await {
@@ -109,7 +103,6 @@ impl OpenTree {
     }
 }
 
-/// A revision by its number.
 async fn at(tree: &Arc<Tree>, number: u64) -> Outcome<Arc<Revision>> {
     tree.revision_at(number).await?.ok_or_else(|| {
         Failure::not_found(format_args!("revision {number}"), "no replica has it, or it never existed")
@@ -156,7 +149,6 @@ mod tests {
         Database::create(&db, *name.hostid(), Iv::from_bytes([7; 32])).expect("a database");
         let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
         let publish = |age: u64| {
-            // Directories whose pages are not in the root's.
             for n in 0..50 {
                 let below = source.join(format!("a/b{n}"));
                 fs::create_dir_all(&below).expect("a directory");

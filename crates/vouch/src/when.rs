@@ -9,7 +9,6 @@ pub(crate) fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Parses a duration such as `24h`, `90m`, `7d`, `1y` (365 days), for clap.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -46,13 +45,11 @@ fn parse_instant(text: &str) -> Result<Timestamp, String> {
     date.to_zoned(TimeZone::UTC).map(|zoned| zoned.timestamp()).map_err(|error| error.to_string())
 }
 
-/// A time in UTC, to the second; its number if outside the calendar's range.
 pub(crate) fn utc(seconds: u64) -> String {
     let instant = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
     instant.map_or_else(|| format!("@{seconds}"), |instant| instant.to_string())
 }
 
-/// A time in UTC as in `ls`: date, hours and minutes.
 pub(crate) fn minutes(seconds: i64) -> String {
     Timestamp::from_second(seconds)
         .map_or_else(|_| format!("@{seconds}"), |instant| instant.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d %H:%M").to_string())

@@ -114,8 +114,6 @@ pub fn record_type_name(kind: u16) -> Option<&'static str> {
     NAMES.iter().find(|(_, number)| *number == kind).map(|(name, _)| *name)
 }
 
-/// Returns the number of a record type, or 0 if it is unknown. auditd writes `UNKNOWN[NUMBER]` for
-/// types that it does not know.
 pub(super) fn number_of(name: &[u8]) -> u16 {
     let Ok(name) = std::str::from_utf8(name) else { return 0 };
     let unknown = name.strip_prefix("UNKNOWN[").and_then(|rest| rest.strip_suffix(']'));

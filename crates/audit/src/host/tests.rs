@@ -107,7 +107,6 @@ fn unknown_record_type_keeps_its_name() {
     assert!(out.starts_with("type=TRUSTED_APP ") && out.lines().count() == 1, "{out}");
 }
 
-/// Returns both paths of a call with these fields and names, run in /srv/x.
 fn paths(call: &str, names: &[(&str, &str)]) -> (String, String) {
     let head = |kind: &str| format!("type={kind} msg=audit(1700000000.001:9): ");
     let mut log = format!("{}{call} success=yes exit=0 uid=5\n{}cwd=\"/srv/x\"\n", head("SYSCALL"), head("CWD"));

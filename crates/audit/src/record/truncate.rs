@@ -13,7 +13,7 @@ pub fn truncate_path(path: &[u8]) -> Cow<'_, [u8]> {
     shorten_path(path, PATH_LEN_MAX)
 }
 
-/// Shortens a path. At most a quarter is from the start, because the end is more specific.
+/// At most a quarter is from the start, because the end is more specific.
 pub(crate) fn shorten_path(path: &[u8], len_max: usize) -> Cow<'_, [u8]> {
     if path.len() <= len_max {
         return path.into();

@@ -6,7 +6,6 @@ use crate::operations::{errno, number::*};
 use crate::record::access;
 use crate::{Class, Flavour, Record};
 
-/// A comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Compare {
     Equal,
@@ -41,18 +40,16 @@ impl Compare {
     }
 }
 
-/// One condition. A `bool` before a value is true for `=` and false for `!=`.
+/// A `bool` before a value is true for `=` and false for `!=`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     Path(Box<[u8]>),
     Dir(Box<[u8]>),
     Uid(Compare, u32),
-    /// The kernel's auid.
     Login(Compare, u32),
     Gid(Compare, u32),
     Success(bool),
     Exit(Compare, i64),
-    /// A set of `PERM_` bits.
     Perm(u8),
     Principal(bool, Box<[u8]>),
     Network(bool, IpAddr, u8),
@@ -67,7 +64,6 @@ pub(super) const PERM_WRITE: u8 = 2;
 pub(super) const PERM_EXECUTE: u8 = 4;
 pub(super) const PERM_ATTRIBUTES: u8 = 8;
 
-/// The name of a file, as far as it is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Name<'r> {
     None,
@@ -92,7 +88,6 @@ impl<'r> Name<'r> {
         }
     }
 
-    /// An unknown name matches only if `always` is set.
     fn is(self, path: &[u8], always: bool) -> bool {
         match self {
             Name::None => false,
@@ -111,7 +106,6 @@ impl<'r> Name<'r> {
         }
     }
 
-    /// Returns whether the name is, or may be, a directory above the path.
     fn is_above(self, path: &[u8]) -> bool {
         match self {
             Name::None => false,
@@ -133,7 +127,6 @@ pub(super) fn gap(path: &[u8]) -> Option<usize> {
     memchr::memchr_iter(b'.', path).map(|dot| dot.wrapping_sub(1)).find(|at| path.get(*at..).is_some_and(|rest| rest.starts_with(GAP)))
 }
 
-/// The files that an operation treats alike.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Side<'r> {
     pub(super) names: [Name<'r>; 2],
@@ -160,7 +153,6 @@ impl Condition {
         self.holds_of(record, &first, true) || second.is_some_and(|second| self.holds_of(record, &second, true))
     }
 
-    /// `always` tells whether the rule records.
     pub(super) fn holds_of(&self, record: &Record<'_>, side: &Side<'_>, always: bool) -> bool {
         match self {
             Condition::Path(path) => side.names.iter().any(|name| name.is(path, always)) || (always && moves_parent(record, side, path)),
@@ -180,19 +172,15 @@ impl Condition {
     }
 }
 
-/// Returns whether the operation removes or replaces a directory above the path, and thereby the
-/// path.
 fn moves_parent(record: &Record<'_>, side: &Side<'_>, path: &[u8]) -> bool {
     moves_names(record) && side.names.iter().any(|name| name.is_above(path))
 }
 
-/// Returns whether the operation removes a name or gives it to an existing file.
 pub(super) fn moves_names(record: &Record<'_>) -> bool {
     record.class == Class::Operation && matches!(record.operation, RENAME | REMOVE | LINK)
 }
 
-/// Returns the permissions of `-p` that an operation uses. As in the kernel, reads and writes
-/// through an open file do not count.
+/// As in the kernel, reads and writes through an open file do not count.
 fn permissions(record: &Record<'_>) -> u8 {
     if record.class == Class::Refusal {
         return 0;

@@ -60,7 +60,6 @@ struct Example {
     other_conditions: Vec<Condition>,
 }
 
-/// The field that a condition tests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Subject {
     Path,
@@ -147,8 +146,6 @@ impl Example {
         }
     }
 
-    /// Returns whether `matches` holds for one of the operations with some result and access that
-    /// the rules allow.
     fn any_operation(&self, operations: u128, results: &[u32], matches: impl Fn(&Record<'_>) -> bool) -> bool {
         let mut numbers = (0..128).filter(|operation| operations & single(*operation) != 0);
         numbers.any(|operation| {

@@ -17,12 +17,9 @@ use crate::{Class, Flavour, Record};
 use patterns::{PatternPart, Patterns, parts};
 use range_tree::RangeTree;
 
-/// What a lookup is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lookup {
-    /// A rule that records this operation.
     Operation,
-    /// A rule that applies to this refused call.
     Refusal,
 }
 
@@ -30,10 +27,8 @@ pub(super) enum Lookup {
 #[derive(Debug)]
 pub(super) struct Index {
     paths: HashMap<Box<[u8]>, Vec<u32>>,
-    /// `always` rules under each directory above their path.
     parent_directories: HashMap<Box<[u8]>, Vec<u32>>,
     principals: Patterns,
-    /// In lower case.
     clients: Patterns,
     exports: HashMap<Box<[u8]>, Vec<u32>>,
     numbers: [RangeTree<i64>; NUMBERS],
@@ -44,7 +39,6 @@ pub(super) struct Index {
     unkeyed: Vec<Vec<u32>>,
 }
 
-/// A numeric field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Number {
     Uid,
@@ -55,14 +49,12 @@ enum Number {
 
 const NUMBERS: usize = 4;
 
-/// The key that a rule is filed under.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key {
     Path(Box<[u8]>),
     Principal(PatternPart, Box<[u8]>),
     Client(PatternPart, Box<[u8]>),
     Export(Box<[u8]>),
-    /// A half-open range.
     Number(Number, i64, Option<i64>),
     Network(u128, Option<u128>),
     Flavour(Flavour),
@@ -103,8 +95,6 @@ impl Key {
         keys
     }
 
-    /// Returns the group in which keys are counted. Ranges of one field may all contain the same
-    /// number.
     fn group(&self) -> Key {
         match self {
             Key::Number(field, ..) if self.is_range() => Key::Number(*field, i64::MIN, None),
@@ -290,8 +280,7 @@ fn span(compare: Compare, number: i64) -> Option<(i64, Option<i64>)> {
     }
 }
 
-/// Returns the address range of a network. IPv4 addresses are mapped to IPv6 (RFC 4291, section
-/// 2.5.5.2).
+/// IPv4 addresses are mapped to IPv6 (RFC 4291, section 2.5.5.2).
 fn network(address: IpAddr, bits: u8) -> (u128, Option<u128>) {
     let (number, bits) = match address.to_canonical() {
         IpAddr::V4(address) => (u128::from(address.to_ipv6_mapped()), 96 + u32::from(bits.min(32))),

@@ -235,7 +235,6 @@ fn only_smaller_rule_sets_audit_less() {
         ("-a always,exit -S WRITE\n", "-a always,exit -S WRITE,READ\n"),
         ("-a always,exit -F client=192.0.2.0/24\n", everything),
         ("-a always,exit -F flavour=sys\n", everything),
-        // Losses at the ends and in the middle of a network, and for rare results.
         ("-a never,exit -F client=192.0.2.255\n-a always,exit -F client=192.0.2.0/24\n", "-a always,exit -F client=192.0.2.0/24\n"),
         ("-a always,exit -F client=192.0.2.0/25\n", "-a always,exit -F client=192.0.2.0/24\n"),
         ("-a never,exit -F client=192.0.2.64/26\n-a always,exit -F client=192.0.2.0/24\n", "-a always,exit -F client=192.0.2.0/24\n"),
@@ -243,7 +242,6 @@ fn only_smaller_rule_sets_audit_less() {
         ("", "-a always,exit -F exit=-ELOOP\n"),
         ("-a always,exit -F exit!=-EMLINK\n", everything),
         ("-a always,exit -F exit>-122\n", everything),
-        // Only refusals are lost.
         ("-a never,exit -F client=192.0.2.0/24\n", ""),
     ] {
         assert!(less(after, before), "{after:?} after {before:?}");
@@ -309,7 +307,6 @@ fn access_granting_nothing_counts_as_failed_attempt() {
     for rule in ["-F exit=-EACCES", "-F success=0", "-F exit<0"] {
         assert!(hit(rule, directory, Some(0)) && hit(rule, file, Some(access::MODIFY)), "{rule}");
         assert!(!hit(rule, directory, Some(access::LOOKUP)) && !hit(rule, file, Some(access::READ)), "{rule}");
-        // No read access was requested, or the granted access is unknown.
         assert!(!hit(rule, access::MODIFY, Some(0)) && !hit(rule, directory, None), "{rule}");
     }
     assert!(hit("-F perm=r", directory, Some(access::LOOKUP)) && !hit("-F perm=r", directory, Some(access::READ)));
@@ -393,7 +390,6 @@ fn moving_parent_directory_triggers_watch() {
     ] {
         let rules = rules(rule);
         let hit = |record: &Record<'_>| key(&rules, record).is_some();
-        // Renames away from, onto and above the watched directory.
         assert!(hit(&moved(b"/srv/a", b"/srv/b")) && hit(&moved(b"/srv/b", b"/srv/a")) && hit(&moved(b"/srv", b"/b")), "{rule}");
         assert!(hit(&Record { operation: REMOVE, path2: b"", ..moved(b"/srv/a", b"") }), "{rule}");
         assert!(hit(&Record { operation: LINK, ..moved(b"/srv/x", b"/srv/a") }), "{rule}");
@@ -418,7 +414,6 @@ fn directory_rule_covers_moves_but_path_rule_does_not() {
     }
 }
 
-/// Checks which operations the packaged rule sets record.
 #[test]
 fn packaged_rule_sets_record_expected_operations() {
     let sets = [
@@ -428,7 +423,6 @@ fn packaged_rule_sets_record_expected_operations() {
         ("everything", include_str!("../../../../packaging/audit/everything.rules")),
     ];
     const MADE: u32 = access::MODIFY | access::CREATE;
-    // Operation, requested access, and the sets that record it.
     let cases: [(u16, u32, &[&str]); 27] = [
         (OPEN, access::READ, &["sensitive", "capp"]),
         (OPEN, MADE, &["changes", "sensitive", "capp"]),
@@ -465,7 +459,6 @@ fn packaged_rule_sets_record_expected_operations() {
             let wanted = set == "everything" || recorded_by.contains(&set);
             assert_eq!(rules.select(&record).is_some(), wanted, "{set}: {} {requested:#x}", crate::operations::name(operation));
         }
-        // A refused ACCESS is recorded on any path. Clients always request write access too.
         for (granted, is_refused) in [(0, true), (access::MODIFY, true), (access::LOOKUP, false), (access::READ | access::LOOKUP, false)] {
             let requested = Some(access::READ | access::LOOKUP | access::MODIFY | access::EXTEND | access::DELETE);
             let record = Record { operation: ACCESS, requested, granted: Some(granted), ..open(b"/srv/elsewhere") };

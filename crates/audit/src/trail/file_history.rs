@@ -54,7 +54,6 @@ pub struct FileHistory {
     pub files: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Limit on the number of names that are followed.
 const SPANS_MAX: usize = 4096;
 
 impl FileHistory {
@@ -189,13 +188,9 @@ struct NameChange {
 }
 
 enum ChangeKind {
-    /// The file is renamed to this path.
     RenamedTo(Vec<u8>),
-    /// The file had this path before.
     RenamedFrom(Vec<u8>),
-    /// The file also has this path.
     AlsoNamed(Vec<u8>),
-    /// The file loses the name.
     Removed,
 }
 

@@ -146,7 +146,6 @@ pub fn replace_file(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()
     replace_with(disk, path, bytes, true)
 }
 
-/// Like [`replace_file`], but readable by the group.
 pub(super) fn replace_shared(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace_with(disk, path, bytes, false)
 }

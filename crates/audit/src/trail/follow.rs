@@ -29,14 +29,13 @@ pub struct Follower {
     lost: u64,
     /// Nothing was read at this position yet, so a crash may have replaced it.
     is_unconfirmed: bool,
-    /// Records from this sequence number on are withheld.
     seq_limit: u64,
 }
 
 const READ_LEN: u64 = 1 << 20;
 
 impl Follower {
-    /// Starts at a position. The default position is the start of the trail.
+    /// Starts at a position.
     pub fn from_position(directory: &Path, position: Position) -> Follower {
         Follower { directory: directory.to_owned(), position, uncompressed: None, lost: 0, is_unconfirmed: true, seq_limit: u64::MAX }
     }

@@ -169,8 +169,7 @@ fn push_varint(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Removes the index of a removed segment. Failure is harmless, because an index alone is never
-/// used.
+/// Failure is harmless, because an index alone is never used.
 pub(super) fn remove_index(file: &SegmentFile) {
     if let Err(error) = fs::remove_file(index_path(file))
         && error.kind() != io::ErrorKind::NotFound
@@ -199,8 +198,6 @@ pub(crate) fn build_index(file: &SegmentFile) -> io::Result<()> {
     build_index_while(file, &|| true)
 }
 
-/// Like [`build_index`], but stops with `Interrupted` before writing anything if `is_wanted`
-/// returns false.
 pub(super) fn build_index_while(file: &SegmentFile, is_wanted: &dyn Fn() -> bool) -> io::Result<()> {
     let mut steps = 0u32;
     let mut is_running = || {
@@ -268,7 +265,6 @@ pub(super) fn build_index_while(file: &SegmentFile, is_wanted: &dyn Fn() -> bool
     write(&index_path(file), &out)
 }
 
-/// Merges the postings of terms with the same hash.
 fn merge_collisions(sorted: &mut Vec<(u64, Postings)>) {
     for at in (1..sorted.len()).rev() {
         if sorted[at].0 == sorted[at - 1].0 {

@@ -97,7 +97,6 @@ fn removable(
     Ok(removable)
 }
 
-/// Appends the seals of the segments to remove; reads only the end of the file.
 fn append_removed_seals(disk: &dyn Disk, directory: &Path, removable: &[(SegmentFile, Vec<u8>)]) -> io::Result<()> {
     let path = directory.join(REMOVED_SEALS_FILE);
     let known = match File::open(&path) {

@@ -48,8 +48,7 @@ impl Segment {
         Ok(Segment { file, len, blocks, recent: parking_lot::Mutex::new(None), boot: OnceLock::new() })
     }
 
-    /// Like [`Segment::open`], also if the segment is compressed after it was listed. The compressed
-    /// file exists before the original is removed.
+    /// The compressed file exists before the original is removed.
     pub(super) fn open_listed(file: &SegmentFile) -> io::Result<Segment> {
         match Segment::open(file) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && !file.is_compressed => {
@@ -92,7 +91,6 @@ impl Segment {
         read(&self.file, at, len)
     }
 
-    /// Returns the tag of the frame that ends at `offset` of the uncompressed segment.
     pub(super) fn tag_before(&self, offset: u64) -> io::Result<Option<[u8; TAG_LEN]>> {
         let Some(at) = offset.checked_sub(TAG_LEN as u64).filter(|_| offset <= self.uncompressed_len()) else { return Ok(None) };
         let bytes = match &self.blocks {

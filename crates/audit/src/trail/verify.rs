@@ -77,19 +77,16 @@ struct Verifier<'t> {
     recorded_removal: u64,
 }
 
-/// Whether a segment exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Presence {
     Present,
     Missing,
 }
 
-/// State within a segment.
 struct SegmentState {
     tree: Option<Frontier>,
     trail: [u8; 16],
     is_closed: bool,
-    /// First record and its offset after the last seal.
     unsealed_start: (u64, u64),
 }
 
@@ -98,8 +95,6 @@ impl Verifier<'_> {
         self.report.faults.push(Fault { kind, segment: self.segment, offset: offset as u64, seq, description: description.into() });
     }
 
-    /// Verifies the seals of removed segments up to `first`. Segments that still exist are verified
-    /// as usual.
     fn verify_removed_seals(&mut self, bytes: &[u8], first: Option<u64>) {
         let seen = self.segment;
         let mut at = 0;

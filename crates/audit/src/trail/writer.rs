@@ -71,14 +71,12 @@ struct Shared {
 struct Queue {
     callbacks: Vec<Callback>,
     removal: Option<RemovalRequest>,
-    /// The writer thread has ended.
     has_ended: bool,
 }
 
 impl Trail {
-    /// Starts the threads: the writer, and two for indexing, compression and retention. A log whose
-    /// recovery failed on a full disk is retried. `halt` is called at most once, under
-    /// [`Policy::Halt`].
+    /// Starts the threads: the writer, and two for indexing, compression and retention. `halt` is
+    /// called at most once, under [`Policy::Halt`].
     pub fn start(log: Log, disk: Arc<dyn Disk>, options: WriterOptions, halt: impl Fn() + Send + 'static) -> io::Result<Trail> {
         let has_failed = log.recovery_error().is_some();
         let recovery_gap = log.unwritten_gap();

@@ -21,7 +21,6 @@ use crate::{Error, StopFlag};
 /// Proof of a coordinator's identity.
 #[derive(Clone)]
 pub enum Credential {
-    /// Shared token.
     Token(Vec<u8>),
     /// Kerberos ticket for this service: `host@NODE`.
     Kerberos(String),
@@ -29,13 +28,10 @@ pub enum Credential {
 
 /// Check of a coordinator's identity.
 pub enum Acceptor {
-    /// Shared token.
     Token(Vec<u8>),
-    /// Kerberos.
     Kerberos {
         /// Keytab. None uses the system's keytab.
         keytab: Option<PathBuf>,
-        /// Principals that are allowed.
         principals: Vec<String>,
     },
 }
@@ -49,13 +45,11 @@ pub(super) struct Channel {
     peer: u8,
     sent: u64,
     received: u64,
-    /// Limits until the peer is authenticated.
     auth_deadline: Option<AuthDeadline>,
     /// After authentication: a stop request shortens the wait for an answer.
     stop: Option<StopFlag>,
 }
 
-/// Time and line length that an unauthenticated peer may use.
 #[derive(Debug, Clone)]
 struct AuthDeadline {
     until: Instant,
@@ -63,7 +57,6 @@ struct AuthDeadline {
     line_len_max: usize,
 }
 
-/// The receiving half, for another thread.
 pub(super) struct Receiver(Channel);
 
 impl Channel {
@@ -239,7 +232,6 @@ impl Channel {
         let _ = sockopt::set_tcp_user_timeout(&self.output, UNREACHABLE_AFTER.as_millis() as u32);
     }
 
-    /// Tells a new peer that another coordinator has the agent.
     pub(super) fn refuse_busy(mut stream: TcpStream) {
         let failed = stream.set_nonblocking(false).and_then(|()| stream.set_write_timeout(Some(TICK)));
         let written = failed.and_then(|()| stream.write_all(format!("{BUSY}\n").as_bytes()));
@@ -260,7 +252,7 @@ impl Channel {
         self.write_line(&format!("{} {text}", hex(sum.as_bytes())), name)
     }
 
-    /// Receives a message. None at the end of the connection.
+    /// None at the end of the connection.
     pub(super) fn receive<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, Error> {
         let line = match self.read_line(name) {
             Err(Error::Unreachable(_)) => return Ok(None),
@@ -341,7 +333,7 @@ impl Channel {
 }
 
 impl Receiver {
-    /// Receives a message. None at the end of the connection.
+    /// None at the end of the connection.
     pub(super) fn receive<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, Error> {
         self.0.receive(name)
     }
@@ -374,14 +366,11 @@ fn unhex(text: &str, name: &str) -> Result<Vec<u8>, Error> {
     data_encoding::HEXLOWER.decode(text.as_bytes()).map_err(|_| Error::Refused(format!("{name}: the message is not hexadecimal")))
 }
 
-/// Message of an agent that works for another coordinator, and its text for the user.
 const BUSY: &str = "busy";
 const BUSY_TEXT: &str = "the agent works for another coordinator";
 /// Time in which a coordinator retries a busy agent: as long as an agent may need for cleanup.
 const BUSY_RETRY_MAX: Duration = Duration::from_secs(3);
-/// Time for an agent's answer after a stop request.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Time after which an unreachable node is given up.
 const UNREACHABLE_AFTER: Duration = Duration::from_secs(60);
 const GREETING: &str = "vouch-bench-2";
 const COORDINATOR: u8 = b'C';
@@ -391,7 +380,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LINE_LEN_MAX: usize = 16 << 20;
 /// A ticket with all groups of a user has up to 64 KiB, in hexadecimal twice as much.
 const PROOF_LEN_MAX: usize = 192 << 10;
-/// A greeting with a nonce, or a hash with a word.
 const TOKEN_LINE_LEN_MAX: usize = 512;
 /// Interval of checks for deadlines and a stop request.
 const TICK: Duration = Duration::from_millis(100);
@@ -432,7 +420,6 @@ mod tests {
         assert!(coordinator.is_err());
     }
 
-    /// Result of a peer that sends this text slowly, again and again.
     fn result_of_slow_peer(text: &[u8], every: Duration, within: Duration, stop: &StopFlag) -> Result<Channel, Error> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("a port");
@@ -457,10 +444,8 @@ mod tests {
         let (slow, stop) = (Duration::from_millis(20), StopFlag::default());
         let held = result_of_slow_peer(b"x", slow, Duration::from_millis(300), &stop);
         assert!(matches!(&held, Err(Error::Refused(why)) if why.contains("in time")), "{:?}", held.err());
-        // Long lines are refused.
         let held = result_of_slow_peer(b"x", Duration::ZERO, Duration::from_secs(60), &stop);
         assert!(matches!(&held, Err(Error::Refused(why)) if why.contains("bytes")), "{:?}", held.err());
-        // A stop request ends the wait.
         stop.set();
         assert!(matches!(result_of_slow_peer(b"x", slow, Duration::from_secs(60), &stop), Err(Error::Interrupted)));
     }
@@ -483,7 +468,6 @@ mod tests {
         let stop = StopFlag::default();
         coordinator.set_authenticated(Some(&stop));
         stop.set();
-        // The receive ends, and not as an end of the connection.
         assert_eq!(coordinator.receive::<u32>("a").expect("no answer is none"), None);
     }
 }

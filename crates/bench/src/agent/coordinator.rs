@@ -22,7 +22,6 @@ struct Member {
 }
 
 impl AgentPool {
-    /// Connects to all agents.
     pub fn connect(agents: &[SocketAddr], credential: &dyn Fn(SocketAddr) -> Credential, stop: &StopFlag) -> Result<Self, Error> {
         let members = agents.iter().map(|&address| {
             let mut channel = Channel::connect(address, &credential(address), stop)?;
@@ -32,13 +31,10 @@ impl AgentPool {
         Ok(Self(Arc::new(Mutex::new(members.collect::<Result<_, Error>>()?))))
     }
 
-    /// Sends a request to all agents, then receives all responses.
     fn all(&self, request: &Request) -> Result<Vec<(usize, String, Response)>, Error> {
         self.each(&|_| Some(request.clone()))
     }
 
-    /// Sends each agent its own request, if any, then receives the responses with the agents'
-    /// positions.
     fn each(&self, request: &dyn Fn(usize) -> Option<Request>) -> Result<Vec<(usize, String, Response)>, Error> {
         let mut members = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (mut pending, mut send_error) = (Vec::new(), None);
@@ -90,13 +86,11 @@ pub struct DistributedSubject {
     number: u32,
     about: SubjectInfo,
     server_cpu: Option<ServerCpu>,
-    /// Names and descriptions of the nodes.
     nodes: Vec<(String, Machine)>,
     clean: bool,
 }
 
 impl DistributedSubject {
-    /// Connects all agents to a server. `number` identifies the subject.
     pub fn open(fleet: &AgentPool, number: u32, options: NfsOptions) -> Result<Self, Error> {
         let server_cpu = options.server_cpu.clone();
         let opened = fleet.all(&Request::Open { number, options: Box::new(options) })?;
@@ -119,7 +113,6 @@ impl DistributedSubject {
         Ok(Self { fleet: fleet.clone(), number, about, server_cpu, nodes, clean: false })
     }
 
-    /// Names and descriptions of the nodes.
     pub fn nodes(&self) -> &[(String, Machine)] {
         &self.nodes
     }
@@ -253,7 +246,6 @@ mod tests {
             matches!(&lost, Err(Error::Unreachable(why)) if why.contains("gone") && why.contains("if the agent still runs")),
             "{lost:?}"
         );
-        // The next response belongs to the next request.
         let answer = fleet.each(&|at| (at == 0).then_some(Request::Ready)).map(drop);
         assert!(matches!(&answer, Err(Error::Refused(why)) if why.contains("the second")), "{answer:?}");
         agent.join().expect("the thread ends");
@@ -304,7 +296,6 @@ mod tests {
         assert_eq!(files(10, 3), [3, 3, 4]);
         assert_eq!(files(2, 3).iter().sum::<u64>(), 2);
         assert_eq!(files(2, 3).len(), 2);
-        // A single file cannot be divided.
         assert_eq!(files(1, 3), [1, 1, 1]);
         let load = crate::case::Load {
             order: crate::case::Order::Random,
@@ -316,7 +307,6 @@ mod tests {
             file_len: 1 << 20,
         };
         assert!(matches!(share(&Case::Load(load), 2, 3), Some(Case::Load(load)) if load.rate == Some(300.0) && load.depth == 1));
-        // A single call belongs to one node.
         for (depth, parts) in [(1, &[1][..]), (4, &[2, 1, 1]), (64, &[22, 21, 21])] {
             for case in [
                 Case::Load(crate::case::Load { depth, ..load }),

@@ -19,29 +19,33 @@ use crate::{Case, Sample};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Request {
-    /// Connect to a server, which `number` identifies from then on.
-    Open { number: u32, options: Box<NfsOptions> },
-    /// Prepare a case.
-    Prepare { number: u32, case: Case },
+    Open {
+        number: u32,
+        options: Box<NfsOptions>,
+    },
+    Prepare {
+        number: u32,
+        case: Case,
+    },
     /// Answer when ready to start. This is the barrier before a measurement.
     Ready,
-    /// Measure a case.
-    Measure { number: u32, case: Case },
-    /// Remove what later cases do not need.
-    Tidy { number: u32 },
-    /// Remove everything.
-    Clean { number: u32 },
+    Measure {
+        number: u32,
+        case: Case,
+    },
+    Tidy {
+        number: u32,
+    },
+    Clean {
+        number: u32,
+    },
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Response {
-    /// Connected.
     Opened { about: SubjectInfo, node: String, machine: Box<Machine> },
-    /// Done.
     Done,
-    /// The sample.
     Measured { sample: Box<Sample> },
-    /// The error, and its kind.
     Failed { why: String, unreachable: bool, corrupt: bool },
 }

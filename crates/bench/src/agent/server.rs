@@ -15,15 +15,10 @@ use crate::{Case, Error, StopFlag, Subject};
 /// Limits of a coordinator.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Bytes of a file, or of all files of a copy.
     pub bytes: u64,
-    /// Seconds of a case.
     pub seconds: f64,
-    /// Servers at once.
     pub subjects: usize,
-    /// Sessions with each server.
     pub sessions: usize,
-    /// Maximum time between two requests.
     pub silence: Duration,
 }
 
@@ -87,7 +82,6 @@ struct CoordinatorSlot(Mutex<Option<Arc<AtomicBool>>>);
 
 struct SlotGuard<'a> {
     slot: &'a CoordinatorSlot,
-    /// False while cleaning up after the coordinator disconnected.
     active: Arc<AtomicBool>,
 }
 
@@ -100,7 +94,7 @@ impl CoordinatorSlot {
         self.holder().as_ref().is_some_and(|active| active.load(Ordering::Relaxed))
     }
 
-    /// Reserves the agent. Waits for cleanup, but not for another coordinator's run.
+    /// Waits for cleanup, but not for another coordinator's run.
     fn take(&self, stop: &StopFlag) -> Option<SlotGuard<'_>> {
         let begun = Instant::now();
         loop {
@@ -161,7 +155,7 @@ impl Drop for HandshakePermit {
     }
 }
 
-/// Serves one coordinator. Returns the number of measurements.
+/// Returns the number of measurements.
 fn coordinator(
     stream: TcpStream,
     acceptor: &Acceptor,
@@ -290,7 +284,6 @@ fn check_limits(case: &Case, limits: Limits) -> Result<(), Error> {
     if right { Ok(()) } else { Err(Error::Refused("the request exceeds this agent's limits".into())) }
 }
 
-/// Time limit of authentication.
 const PROOF_WITHIN: Duration = Duration::from_secs(10);
 /// Each unauthenticated connection costs a thread.
 const UNPROVEN_MAX: usize = 128;
@@ -314,7 +307,6 @@ mod tests {
         Channel::connect(at, &Credential::Token(TOKEN.to_vec()), &StopFlag::default())
     }
 
-    /// Runs an agent during `work`. Returns its log.
     fn with_an_agent(silence: Duration, work: impl FnOnce(SocketAddr)) -> Vec<String> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let (at, stop, log_lines) = (listener.local_addr().expect("a port"), StopFlag::default(), Mutex::new(Vec::new()));
@@ -340,7 +332,6 @@ mod tests {
             let second = coordinate(at).err().map(|error| error.to_string());
             assert!(second.as_ref().is_some_and(|why| why.contains("another coordinator")), "{second:?}");
             drop(first);
-            // Also while the first run is cleaned up.
             coordinate(at).expect("the agent is free");
         });
     }
@@ -354,7 +345,6 @@ mod tests {
             coordinate(at).expect("the token is correct");
         });
         with_an_agent(Duration::from_secs(3600), |at| {
-            // Nor do they use up the threads.
             let mut silent: Vec<TcpStream> =
                 (0..=UNPROVEN_OF_ADDRESS_MAX).map(|_| TcpStream::connect(at).expect("the peer listens")).collect();
             assert_eq!(silent[UNPROVEN_OF_ADDRESS_MAX].read(&mut [0]).expect("the connection is closed"), 0);
@@ -366,7 +356,6 @@ mod tests {
         let (handshakes, address) = (PendingHandshakes::default(), |text: &str| text.parse::<IpAddr>().expect("an address"));
         let mut places: Vec<HandshakePermit> =
             (0..UNPROVEN_OF_ADDRESS_MAX).map(|_| handshakes.admit(address("2001:db8::1")).expect("there is room")).collect();
-        // The /64 is one address.
         assert!(handshakes.admit(address("2001:db8::ffff:2")).is_none() && handshakes.admit(address("2001:db8:0:1::1")).is_some());
         places.pop();
         assert!(handshakes.admit(address("2001:db8::ffff:2")).is_some());

@@ -13,7 +13,6 @@ use super::{CallResult, CallSource, Opened, Session, Tally, open_args, opened, p
 use crate::{Error, StopFlag};
 
 impl Session {
-    /// Handle of a path from the server's root.
     pub(super) fn walk(&mut self, path: &[String], stop: &StopFlag) -> Result<Filehandle, Error> {
         let write = |call: &mut CallBuilder, w: &mut Writer| {
             call.op(w, &Args::Putrootfh);
@@ -66,7 +65,6 @@ impl Session {
         })
     }
 
-    /// Opens a file for reading, or creates it for writing.
     pub(super) fn open(&mut self, directory: &Filehandle, name: &[u8], writes: bool, stop: &StopFlag) -> Result<Opened, Error> {
         let mode = packed_mode(0o644);
         let write = |call: &mut CallBuilder, w: &mut Writer| {
@@ -101,7 +99,6 @@ impl Session {
         self.call("CLOSE", stop, write, |mut body| (0..2).try_for_each(|_| body.next_ok().map(drop)))
     }
 
-    /// Removes a directory with all its entries, also after a stop request.
     pub(super) fn remove_all(&mut self, parent: &Filehandle, name: &[u8], stop: &StopFlag) -> Result<(), Error> {
         let stop = &stop.for_cleanup();
         let look = |call: &mut CallBuilder, w: &mut Writer| {
@@ -129,7 +126,6 @@ impl Session {
 }
 
 impl Session {
-    /// Removes files, `depth` at a time.
     pub(super) fn remove_files(
         &mut self,
         directory: Filehandle,
@@ -142,14 +138,12 @@ impl Session {
     }
 }
 
-/// Calls in flight.
 const REMOVES: usize = 16;
 
 struct Removes<'a> {
     directory: Filehandle,
     names: &'a mut dyn Iterator<Item = Vec<u8>>,
     lanes: Vec<Vec<u8>>,
-    /// Names that the server delayed, and those that are retried now.
     delayed: Vec<Vec<u8>>,
     again: Vec<Vec<u8>>,
 }

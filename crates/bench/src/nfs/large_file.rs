@@ -38,7 +38,6 @@ struct Pending {
     number: u64,
     block: Block,
     writes: bool,
-    /// Whether the call was sent.
     sent: bool,
 }
 

@@ -9,19 +9,17 @@ use vouch_xdr::Writer;
 
 use crate::Latency;
 
-/// Produces the calls of a case. A lane is one call in flight.
 pub(crate) trait CallSource {
-    /// Prepares the lane's next call. False if the lane has none.
+    /// False if the lane has none.
     fn next(&mut self, lane: usize) -> bool;
 
     fn write(&mut self, lane: usize, call: &mut CallBuilder, w: &mut Writer);
 
     fn on_reply(&mut self, lane: usize, body: ReplyBody<'_>) -> Result<CallResult, CallError>;
 
-    /// Takes a refusal. The lane starts over.
     fn on_refusal(&mut self, lane: usize, status: Status);
 
-    /// Retries calls that the server delayed (NFS4ERR_DELAY). False if there are none.
+    /// Retries calls that the server delayed (NFS4ERR_DELAY).
     fn retry_delayed(&mut self) -> bool {
         false
     }
@@ -29,15 +27,12 @@ pub(crate) trait CallSource {
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CallResult {
-    /// Bytes of file data.
     pub bytes: u64,
-    /// Operations, as the case defines them.
     pub operations: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Pace {
-    /// When a lane is free (closed loop).
     Closed,
     /// At this many calls a second, also when the server is slower (open loop). Latency counts from
     /// the time when a call is due, so that a stalled server cannot hide the delay of waiting
@@ -45,30 +40,20 @@ pub(crate) enum Pace {
     Open(f64),
 }
 
-/// Result of a load on one session.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tally {
-    /// Bytes of file data.
     pub bytes: u64,
-    /// Operations.
     pub operations: u64,
-    /// Calls that were refused or not answered.
     pub errors: u64,
-    /// Calls without an answer.
     pub unanswered: u64,
-    /// Operation and status of the last refusal.
     pub refusal: Option<(Op, Status)>,
-    /// Calls that were due but had no free lane.
     pub unsent: u64,
     /// Wall-clock time.
     pub seconds: f64,
     /// CPU seconds of this thread.
     pub thread_s: f64,
-    /// Latencies of the calls.
     pub latency: Latency,
-    /// Calls in flight, if the server allowed fewer than wanted.
     pub depth: Option<u32>,
-    /// Calls in flight that were wanted.
     pub lanes: u32,
 }
 

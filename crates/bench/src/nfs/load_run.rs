@@ -8,10 +8,9 @@ use vouch_nfs4_client::{Error as CallError, Pipeline, ReplyBody, Submitter};
 
 use super::load::{CallSource, Clock, Pace, Tally};
 
-/// A lane is one call in flight at a time.
 #[derive(Debug, Clone, Copy)]
 struct Lane {
-    /// When its call was due. Latency counts from here.
+    /// Latency counts from here.
     due: Instant,
     sent: Instant,
     in_flight: bool,
@@ -23,11 +22,9 @@ pub(super) struct LoadRun<'a> {
     end: Option<Instant>,
     lanes: Vec<Lane>,
     idle: VecDeque<usize>,
-    /// Whether more calls may be sent.
     sending: bool,
     last_sent: Instant,
     last_reply: Instant,
-    /// Start of the current wait for a reply.
     waiting_since: Instant,
     longest: Duration,
     tally: Tally,
@@ -108,7 +105,6 @@ impl<'a> LoadRun<'a> {
         !self.sending || self.is_closed() || self.idle.is_empty()
     }
 
-    /// Time to wait for replies, at most `longest`.
     pub(super) fn wait(&self, longest: Duration) -> Duration {
         if !self.sending || self.is_closed() || self.idle.is_empty() {
             return longest;
@@ -119,7 +115,7 @@ impl<'a> LoadRun<'a> {
         longest.min(next.saturating_duration_since(Instant::now()))
     }
 
-    /// Counts a reply. In a closed loop, sends the lane's next call.
+    /// In a closed loop, sends the lane's next call.
     pub(super) fn on_reply(&mut self, submitter: &mut Submitter, lane: usize, body: Result<ReplyBody<'_>, CallError>) {
         let now = Instant::now();
         (self.last_reply, self.waiting_since) = (now, now);
@@ -151,14 +147,12 @@ impl<'a> LoadRun<'a> {
         }
     }
 
-    /// Whether all calls are sent, and later calls have overtaken all that are in flight.
     pub(super) fn has_only_lost_calls(&self) -> bool {
         let lost_after = OVERTAKEN.max(3 * self.longest);
         let is_lost = |lane: usize| self.last_reply - self.lanes[lane].sent > lost_after;
         !self.sending && (0..self.lanes.len()).filter(|lane| !self.idle.contains(lane)).all(is_lost)
     }
 
-    /// Time since the last reply, or since the first call in flight.
     pub(super) fn silence(&self) -> Duration {
         self.waiting_since.elapsed()
     }
@@ -201,12 +195,10 @@ impl<'a> LoadRun<'a> {
 
 enum Sent {
     Yes,
-    /// The lane has no more calls.
     NoCall,
     NoSlot,
 }
 
-/// End of the measured time: at least the time limit, also if the last reply came earlier.
 fn counted_until(last_reply: Instant, end: Option<Instant>) -> Instant {
     end.map_or(last_reply, |end| end.max(last_reply))
 }

@@ -15,7 +15,6 @@ use crate::content::mix;
 /// The attributes that Linux requests for stat.
 const WANTED: Bitmap = Bitmap::of(&[1, 3, 4, 8, 20, 33, 35, 36, 37, 41, 45, 47, 52, 53, 55]);
 
-/// Writes one object after another, in a directory with files to stat.
 #[derive(Debug)]
 pub(super) struct GitMetadata {
     directory: Filehandle,
@@ -55,9 +54,7 @@ impl GitMetadata {
     }
 }
 
-/// Calls of stat for each object.
 const STATS: u32 = 10;
-/// Content of an object.
 const OBJECT: [u8; 300] = [b'o'; 300];
 
 impl CallSource for GitMetadata {

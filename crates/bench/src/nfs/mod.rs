@@ -40,14 +40,12 @@ fn open_args<'a>(how: OpenHow<'a>, access: ShareAccess, claim: OpenClaim<'a>) ->
     Args::Open(OpenArgs { seq: OwnerSeq(0), access, deny: ShareDeny(0), owner, how, claim })
 }
 
-/// Reads the results of OPEN and GETFH.
 fn opened(body: &mut ReplyBody<'_>) -> Result<Opened, Error> {
     let Results::Open(Ok(ok)) = body.next_ok()? else { return Err(Error::Mismatch("expected the result of OPEN")) };
     let Results::Getfh(Ok(got)) = body.next_ok()? else { return Err(Error::Mismatch("expected the result of GETFH")) };
     Ok(Opened { handle: got.handle, stateid: ok.stateid })
 }
 
-/// Encoded attributes of a new file or directory.
 fn packed_mode(mode: u32) -> Vec<u8> {
     use vouch_nfs4::Attributes;
     let mut w = Writer::new();
@@ -55,7 +53,6 @@ fn packed_mode(mode: u32) -> Vec<u8> {
     w.into_bytes()
 }
 
-/// Decodes the result of [`packed_mode`].
 fn unpacked(packed: &[u8]) -> vouch_nfs4::Fattr<'_> {
     vouch_nfs4::Wire::decode(&mut vouch_xdr::Reader::new(packed)).expect("encoded attributes can be decoded")
 }

@@ -18,15 +18,11 @@ use crate::{Error, StopFlag, cpu};
 
 #[derive(Debug, Clone)]
 pub(crate) struct SessionOptions {
-    /// Server and directory.
     pub target: NfsTarget,
-    /// Security flavour.
     pub sec: Sec,
     /// Kerberos service name, if it is not the target's default.
     pub service: Option<String>,
-    /// TCP connections.
     pub connections: usize,
-    /// Session slots to request.
     pub slots: usize,
 }
 
@@ -35,11 +31,9 @@ pub(crate) struct Session {
     options: SessionOptions,
     /// Calls are in flight that will have no answer. The next load connects again.
     stalled: bool,
-    /// Number of reconnects. State of an earlier client is lost after each.
+    /// State of an earlier client is lost after each.
     reconnect_count: u64,
-    /// Time of the last call.
     used: Instant,
-    /// How long the server may be silent.
     pub(super) patience: Duration,
     /// After this time without a call, the session is checked before it is used.
     pub(super) idle: Duration,
@@ -51,18 +45,16 @@ impl Session {
         Ok(Self { pipeline, options, stalled: false, reconnect_count: 0, used: Instant::now(), patience: PATIENCE, idle: IDLE })
     }
 
-    /// Encryption type, and the server's implementation id.
     pub(super) fn server_details(&self) -> Vec<String> {
         let server = self.pipeline.server().map(|server| format!("server implementation: {server}"));
         self.pipeline.enctype().map(str::to_owned).into_iter().chain(server).collect()
     }
 
-    /// The target, as text.
     pub(super) fn target(&self) -> String {
         self.options.target.to_string()
     }
 
-    /// Makes one call. NFS4ERR_GRACE and NFS4ERR_DELAY are retried.
+    /// NFS4ERR_GRACE and NFS4ERR_DELAY are retried.
     pub(crate) fn call<T>(
         &mut self,
         what: &str,
@@ -165,8 +157,8 @@ impl Session {
         }
     }
 
-    /// Number of reconnects. Reconnects first if the last load left calls without an answer. Files
-    /// that were open before have to be opened again.
+    /// Reconnects first if the last load left calls without an answer. Files that were open before
+    /// have to be opened again.
     pub(super) fn ensure_connected(&mut self, stop: &StopFlag) -> Result<u64, Error> {
         self.reconnect_if_stalled(stop)?;
         Ok(self.reconnect_count)
@@ -247,7 +239,6 @@ fn caller() -> AuthSys {
     AuthSys { stamp: 0, machine_name: b"vouch-bench".to_vec(), uid, gid, gids }
 }
 
-/// Minimal timer slack for this thread while it lives.
 struct LowTimerSlack;
 
 impl LowTimerSlack {
@@ -264,17 +255,13 @@ impl Drop for LowTimerSlack {
     }
 }
 
-/// Interval of checks for a stop request.
 const TICK: Duration = Duration::from_millis(100);
-/// How long a server may be silent.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Shorter than any lease.
 const IDLE: Duration = Duration::from_secs(3);
 /// Longest grace period to wait for: twice the usual lease.
 const GRACE: Duration = Duration::from_secs(180);
 /// How long the server may delay the calls of a load that has to complete.
 const DELAYED_MAX: Duration = Duration::from_secs(30);
-/// Pause before a retry.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How long a server may be silent after a stop request.
 const SILENCE: Duration = Duration::from_secs(2);

@@ -12,13 +12,11 @@ use super::{CallResult, CallSource, Opened, open_args, opened, packed_mode, putf
 use crate::case::Content;
 use crate::content::Pages;
 
-/// Source of the calls for the files of a directory.
 #[derive(Debug)]
 pub(super) struct SmallFiles {
     pages: Pages,
     directory: Filehandle,
     files: Range<u64>,
-    /// Files that the server delayed, and those that are retried now.
     delayed: Vec<u64>,
     again: Vec<u64>,
     len: usize,
@@ -31,11 +29,9 @@ pub(super) struct SmallFiles {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileAction {
-    /// Create and write.
     Create,
     /// Append as many bytes as the file was created with.
     Append,
-    /// Read and compare.
     Read,
 }
 

@@ -28,23 +28,15 @@ mod metadata_files;
 /// Options of a server under test.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct NfsOptions {
-    /// Label in the report.
     pub label: String,
-    /// Server and directory.
     pub target: NfsTarget,
-    /// Security flavour.
     pub sec: Sec,
     /// Kerberos service name, if it is not `nfs@HOST`.
     pub service: Option<String>,
-    /// Sessions, each with its own thread.
     pub sessions: usize,
-    /// TCP connections of each session.
     pub connections: usize,
-    /// Maximum calls in flight of each session.
     pub slots: usize,
-    /// Source of the server's CPU time.
     pub server_cpu: Option<ServerCpu>,
-    /// Whether the directory may hold other files.
     pub not_empty: bool,
 }
 
@@ -55,18 +47,12 @@ pub struct NfsSubject {
     pages: Pages,
     pub(super) sessions: Vec<Session>,
     root: Filehandle,
-    /// Name of the working directory.
     name: String,
     directory: Option<Filehandle>,
     local: bool,
-    /// The large file: its length, and each session's open with its number of reconnects at that
-    /// time.
     large: Option<(u64, Vec<(Opened, u64)>)>,
-    /// Number of writes to each page of the large file.
     written: Arc<PageVersions>,
-    /// Directory of the files for metadata operations.
     metadata_files: Option<Filehandle>,
-    /// Directory of the last copy of each kind.
     copies: HashMap<Key, (String, Filehandle)>,
     rounds: u64,
     old: Vec<String>,
@@ -75,7 +61,6 @@ pub struct NfsSubject {
 type Key = (u64, u64, Content);
 
 impl NfsSubject {
-    /// Connects all sessions, and creates the working directory.
     pub fn connect(options: NfsOptions, stop: &StopFlag) -> Result<Self, Error> {
         let session = SessionOptions {
             target: options.target.clone(),
@@ -157,7 +142,6 @@ impl NfsSubject {
         self.transfer(copy, directory, false)
     }
 
-    /// Transfers all files of a copy, divided between the sessions.
     fn transfer(&mut self, copy: &Copy, directory: Filehandle, writes: bool) -> Result<Sample, Error> {
         let (pages, stop) = (self.pages.clone(), self.stop.clone());
         let whole = *copy;
@@ -196,7 +180,6 @@ impl NfsSubject {
         })
     }
 
-    /// Creates files, then appends to them, then removes them.
     fn changes(&mut self, files: u64, depth: u32) -> Result<Sample, Error> {
         let working_dir = self.directory()?;
         self.rounds += 1;
@@ -265,7 +248,6 @@ impl NfsSubject {
         require_complete(tally, done, count, "written blocks", session, &stop).map(drop)
     }
 
-    /// Each session's open of the large file. A session that reconnected opens the file again.
     fn large_file_opens(&mut self) -> Result<Vec<Opened>, Error> {
         let (working_dir, stop) = (self.directory()?, self.stop.clone());
         let Some((_, opens)) = &mut self.large else { return Err(Error::NotFound("the large file does not exist".into())) };
@@ -303,7 +285,6 @@ impl NfsSubject {
         })
     }
 
-    /// Runs a load on all sessions at once, each with its share of `count`.
     fn on_all_sessions(
         &mut self,
         count: u64,
@@ -456,7 +437,6 @@ impl Subject for NfsSubject {
     }
 }
 
-/// Share of `depth` calls for one of several sessions or nodes.
 pub(crate) const fn share_of(depth: u32, at: usize, of: usize) -> u32 {
     depth / of as u32 + (at < depth as usize % of) as u32
 }
@@ -482,7 +462,6 @@ fn require_complete(tally: Tally, done: u64, of: u64, what: &str, session: &Sess
     })
 }
 
-/// Prefix of a run's working directory.
 pub(crate) const PREFIX: &str = "vouch-bench-";
 const OTHER_WORK: &str = "NFS subjects do not support this case";
 const LARGE: &[u8] = b"large";

@@ -26,27 +26,18 @@ use crate::case::{Content, Copy, Load, Order};
 use crate::target::{NfsTarget, Sec};
 use crate::{Case, Error, StopFlag, Subject};
 
-/// Files by path, and the faults to inject.
 #[derive(Default)]
 struct World {
     files: BTreeMap<Vec<u8>, Vec<u8>>,
     directories: BTreeSet<Vec<u8>>,
-    /// Statuses for the next writes.
     refuse: VecDeque<Status>,
-    /// Whether writes are acknowledged and lost.
     forgets: bool,
-    /// Whether writes are done in two halves with other calls in between. Pending second halves:
-    /// path, offset, data.
     tears: bool,
     halves: Vec<(Vec<u8>, usize, Vec<u8>)>,
-    /// GETATTRs to answer before falling silent.
     answers: Option<u32>,
     drop_open: Option<u32>,
-    /// Client addresses that sent GETATTR.
     asked_on: BTreeSet<SocketAddr>,
-    /// Whether all connections are silent.
     silent: bool,
-    /// Number of sessions, and how many of them expired.
     sessions: u8,
     ended: u8,
 }
@@ -60,7 +51,6 @@ fn start() -> (SocketAddr, Shared) {
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let world = shared.clone();
-            // The thread ends with the connection.
             std::thread::spawn(move || drop(serve(stream, &world)));
         }
     });
@@ -299,7 +289,6 @@ fn delayed_writes_are_retried_without_hole() {
 fn incomplete_copy_is_removed_and_not_read() {
     let (address, world) = start();
     let mut subject = subject(address);
-    // Zeros would also be read from a hole.
     for (files, len, content) in [(1, 3 << 20, Content::Random), (1, 3 << 20, Content::Zeros), (3, 100, Content::Random)] {
         let copy = Copy { files, len, content, streams: 2, depth: 4 };
         refuse(&world, [Status::NOSPC]);
@@ -310,7 +299,6 @@ fn incomplete_copy_is_removed_and_not_read() {
         assert!(message.contains(part) && message.contains("no space is left"), "{message}");
         let left = world.lock().unwrap_or_else(PoisonError::into_inner).files.len();
         assert_eq!(left, 1, "only the probe file is left");
-        // A read first copies the files again.
         assert!(matches!(subject.measure(&Case::Get(copy)), Err(Error::NotFound(_))));
         subject.prepare(&Case::Get(copy)).expect("the agent is reserved");
         assert_eq!(subject.measure(&Case::Get(copy)).expect("the record is complete").bytes, files * len);
@@ -326,7 +314,6 @@ fn silent_server_is_not_counted_as_fast() {
     let mut session = Session::connect(options, &StopFlag::default()).expect("a session");
     session.patience = Duration::from_secs(1);
     let mut work = Getattr { handle: Filehandle::new(b"").expect("the handle is short") };
-    // The load ends long before its limit.
     let limit = Duration::from_secs(60);
     let tally = session.run(&mut work, 4, Pace::Closed, Some(limit), &StopFlag::default()).expect("errors, and no end");
     assert_eq!((tally.unanswered, tally.errors), (4, 4));
@@ -377,11 +364,9 @@ fn detects_acknowledged_writes_that_were_lost() {
             let case = Case::Load(load(rate));
             subject.prepare(&case).expect("a file");
             assert!(subject.measure(&case).expect("written data is read").operations > 0);
-            // Another block size on the same file.
             let case = Case::Load(Load { block: 4096, order: Order::Sequential, ..load(rate) });
             assert!(subject.measure(&case).expect("written data is read").operations > 0);
         }
-        // A refused write leaves the old content.
         refuse(&world, [Status::DELAY, Status::DELAY, Status::DELAY]);
         let refused = subject.measure(&Case::Load(load(None))).expect("it goes on");
         assert_eq!(refused.errors, 3);
@@ -425,7 +410,6 @@ fn metadata_files_are_recreated_after_lost_call() {
         assert!(world.drop_open.is_none(), "it was dropped");
         (world.files.len(), world.directories.len())
     };
-    // Files to stat and the probe; the working directory and the directory of the files.
     assert_eq!((files, directories), (1001, 2));
     subject.clean().expect("it can be removed");
 }

@@ -11,21 +11,16 @@ use crate::statistics::Interval;
 /// Latencies of an open-loop load.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LatencyAtRate {
-    /// Median.
     pub p50: LatencyFigure,
-    /// 99th percentile.
     pub p99: LatencyFigure,
 }
 
 /// One quantile.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LatencyFigure {
-    /// Microseconds.
     pub us: Interval,
-    /// The baseline's latency divided by this one, from pairs of the same round. Above 1 is faster.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ratio: Option<Interval>,
-    /// Microseconds above the baseline, from pairs of the same round.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub added_us: Option<Interval>,
 }
@@ -46,7 +41,6 @@ impl LatencyFigure {
 }
 
 impl CaseResult {
-    /// Calls a second that are due, for an open-loop load.
     pub(crate) fn rate(&self) -> Option<f64> {
         match self.case {
             Some(Case::Load(Load { rate, .. })) => rate,

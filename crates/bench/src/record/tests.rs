@@ -78,7 +78,6 @@ fn merged_runs_keep_baselines_and_unique_labels() {
     assert_eq!(labels, ["local", "replica", "replica 2", "nginx"]);
     assert_eq!(run.baselines(&run.results), ["local", "replica 2"]);
     assert!(run.results[1].of("replica 2").is_some() && run.results[1].of("replica").is_none());
-    // The same labels in another part.
     run.absorb(part(&["local", "replica"], "one"));
     assert_eq!((run.subjects.len(), run.results.len()), (4, 3));
     assert!(run.results[2].of("replica").is_some());
@@ -121,7 +120,6 @@ fn busy_client_is_limit_unless_all_due_calls_were_done() {
         result.subjects[0].client_is_limit
     };
     assert!(limited(None, 1000, 0.99, false) && limited(None, 1000, 0.3, true) && !limited(None, 1000, 0.3, false));
-    // All calls that were due were done, and then not all.
     assert!(!limited(Some(1000.0), 1000, 0.99, true) && limited(Some(1000.0), 900, 0.99, false) && limited(Some(1000.0), 900, 0.3, true));
 }
 
@@ -144,7 +142,6 @@ fn open_loop_result_has_latency_intervals() {
     };
     assert!(near(Some(latency.p50.us), [200.0, 240.0, 280.0]) && near(latency.p50.ratio, [0.5; 3]), "{latency:?}");
     assert!(near(latency.p99.added_us, [100.0, 120.0, 140.0]), "{latency:?}");
-    // Both had the given rate.
     assert_eq!(result.of("b").and_then(|subject| subject.ratio).map(|ratio| ratio.median), Some(1.0));
     run.results.push(result.clone());
     run.subjects = ["a", "b"].map(|label| SubjectInfo { label: label.into(), target: "x".into(), sec: None, details: Vec::new() }).into();
@@ -153,11 +150,9 @@ fn open_loop_result_has_latency_intervals() {
         subject.as_object_mut().expect("an object").remove("latency");
     }
     assert_eq!(Run::from_json(&earlier.to_string(), "x").expect("it is read").results[0].of("b"), run.results[0].of("b"));
-    // Another durability removes all ratios.
     result.remove_unlike_ratios(&[("a".into(), None), ("b".into(), Some("in memory"))]);
     let latency = result.of("b").and_then(|subject| subject.latency).expect("an open-loop load");
     assert_eq!((latency.p50.ratio, latency.p99.added_us), (None, None));
-    // A closed loop has no latency intervals.
     let mut result = case(Metric::OperationsPerSecond);
     result.sum_up("a", vec![("a".into(), vec![round(100)])]);
     assert_eq!(result.subjects[0].latency, None);
@@ -171,7 +166,6 @@ fn record_text_is_escaped() {
     run.results.push(result);
     run.notes.push("b\u{9b}31m".into());
     let harmless = |text: &str| !text.contains(|c: char| c != '\n' && (c.is_control() || c == '\u{202e}'));
-    // Both a new run and one that was read.
     assert!(harmless(&crate::report::table(&run)) && harmless(&crate::report::compare(&run, &run)));
     let read = Run::from_json(&run.to_json(), "x").expect("own JSON is valid");
     assert!(!crate::report::table(&read).contains("\nnote: all is well") && read.results[0].of("a\\xe2\\x80\\xae").is_some());

@@ -26,7 +26,6 @@ pub(super) struct Axes<'a> {
     pub(super) y: &'a str,
     pub(super) log_x: bool,
     pub(super) log_y: bool,
-    /// Formats a number of the horizontal axis.
     pub(super) tell_x: fn(f64) -> String,
 }
 
@@ -108,7 +107,6 @@ pub(super) struct Bar {
     pub(super) look: usize,
     /// Lengths of the parts. The first part is solid, the others are fainter.
     pub(super) parts: Vec<f64>,
-    /// Confidence interval of the whole length.
     pub(super) uncertainty: Option<(f64, f64)>,
     pub(super) tells: String,
 }

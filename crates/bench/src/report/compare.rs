@@ -126,7 +126,6 @@ fn settings(a: &Run, b: &Run) -> Vec<String> {
     notes
 }
 
-/// Parameters that differ between two cases of one name, with both values.
 fn differences(a: Option<&Case>, b: Option<&Case>) -> String {
     let fields = |case: Option<&Case>| serde_json::to_value(case).ok().and_then(|value| value.as_object().cloned()).unwrap_or_default();
     let (a, b) = (fields(a), fields(b));

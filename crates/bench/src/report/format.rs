@@ -68,7 +68,6 @@ pub(super) fn seconds(value: f64) -> String {
     }
 }
 
-/// Microseconds with a unit.
 pub(super) fn latency(us: f64) -> String {
     seconds(us / 1e6)
 }
@@ -77,7 +76,6 @@ pub(super) fn ratio(interval: Option<Interval>) -> String {
     interval.map_or("–".into(), |interval| within(interval, &|value| format!("{value:.2}")))
 }
 
-/// Half of the interval's width, in percent. None for one value.
 pub(super) fn uncertainty(interval: Option<Interval>) -> String {
     interval.filter(|interval| interval.values > 1).map_or("–".into(), |interval| format!("±{:.0}%", interval.spread() * 100.0))
 }
@@ -87,12 +85,10 @@ pub(super) fn unless_held<'a>(result: &CaseResult, subject: &'a SubjectResult) -
     Some(subject).filter(|subject| subject.latency.is_none() || !result.is_held(subject))
 }
 
-/// A median with its interval. One value has none.
 pub(super) fn within(Interval { median, low, high, values }: Interval, tell: &dyn Fn(f64) -> String) -> String {
     if values < 2 { tell(median) } else { format!("{} [{}–{}]", tell(median), tell(low), tell(high)) }
 }
 
-/// Kind of the intervals of these results.
 pub(super) fn confidence(results: &[&CaseResult]) -> String {
     let all = || results.iter().flat_map(|result| &result.subjects).filter_map(|subject| subject.figure);
     let (least, most) = all().fold((usize::MAX, 0), |(least, most), figure| (figure.values.min(least), figure.values.max(most)));
@@ -104,7 +100,6 @@ pub(super) fn confidence(results: &[&CaseResult]) -> String {
     }
 }
 
-/// CPU time of an operation, or of a GiB for large operations.
 pub(super) fn cpu(subject: &SubjectResult, seconds_an_operation: Option<f64>) -> String {
     let Some(s) = seconds_an_operation else { return "–".into() };
     match subject.operation_len >= LARGE {
@@ -113,7 +108,6 @@ pub(super) fn cpu(subject: &SubjectResult, seconds_an_operation: Option<f64>) ->
     }
 }
 
-/// Whether CPU time is reported by the GiB.
 pub(super) fn by_bytes(result: &CaseResult) -> bool {
     result.subjects.iter().any(|subject| subject.operation_len >= LARGE)
 }

@@ -10,7 +10,6 @@ use crate::record::{Calls, CaseResult, LatencyAtRate, LatencyFigure, Run, Subjec
 use crate::statistics::{self, Interval};
 use crate::workload::{Level, deltas};
 
-/// The page of a run.
 pub fn html(run: &Run) -> String {
     let mut page = String::with_capacity(64 * 1024);
     let title = "What it costs";
@@ -74,7 +73,6 @@ fn warnings(run: &Run, page: &mut String) {
     }
 }
 
-/// Median ratio of each workload and subject.
 fn glance(run: &Run, page: &mut String) {
     let workloads: Vec<&str> = run.results.iter().fold(Vec::new(), |mut seen, result| {
         if !seen.contains(&result.workload.as_str()) {
@@ -324,11 +322,9 @@ fn series(run: &Run, results: &[&CaseResult], point: impl Fn(&CaseResult, &Subje
     all.filter(|line| !line.points.is_empty()).collect()
 }
 
-/// A latency of all rounds, and of an open-loop load.
 type OfCalls = fn(&Calls) -> f64;
 type OfStep = fn(LatencyAtRate) -> LatencyFigure;
 
-/// Parts of a bar, its interval, and its text.
 type Drawn = (Vec<f64>, Option<(f64, f64)>, String);
 
 fn groups<'a>(

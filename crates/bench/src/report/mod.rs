@@ -20,7 +20,6 @@ mod tests {
     use crate::subject::SubjectInfo;
     use crate::{Case, Run, Sample};
 
-    /// A run with one open-loop load. `b` has twice the latency of `a`.
     pub(super) fn steps() -> Run {
         let mut run = Run::begin("test".into(), false);
         run.subjects =

@@ -5,7 +5,6 @@ use crate::record::{CaseResult, LatencyAtRate, LatencyFigure, Run, SubjectResult
 use crate::workload::{Level, deltas};
 use crate::{Case, escape};
 
-/// All panels of a run, and its notes.
 pub fn table(run: &Run) -> String {
     let mut text = format!("{}\n", run.machine.brief());
     run.nodes.iter().for_each(|(name, machine)| text.push_str(&format!("{name}: {}\n", machine.brief())));
@@ -78,7 +77,6 @@ fn panel_rows(run: &Run, results: &[&CaseResult]) -> String {
     columns(&rows)
 }
 
-/// Names of other figures of a panel.
 pub(super) fn other_names(results: &[&CaseResult]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for (name, _) in results.iter().flat_map(|result| &result.subjects).flat_map(SubjectResult::others) {
@@ -89,7 +87,6 @@ pub(super) fn other_names(results: &[&CaseResult]) -> Vec<String> {
     names
 }
 
-/// Errors, as a cell.
 pub(super) fn faults(subject: &SubjectResult) -> String {
     let unanswered = subject.unanswered();
     let entries = [(subject.errors.saturating_sub(unanswered), "refused"), (unanswered, "unanswered"), (subject.unsent(), "unsent")];
@@ -107,7 +104,6 @@ pub(super) fn drop_empty(rows: &mut [Vec<String>]) {
     }
 }
 
-/// Table of added latency and lost throughput.
 fn delta_table(run: &Run) -> String {
     let all = run.subjects.iter().map(|about| (about.label.as_str(), deltas(run, &about.label)));
     let (others, of_each): (Vec<&str>, Vec<_>) = all.filter(|(_, rows)| !rows.is_empty()).unzip();
@@ -169,7 +165,6 @@ const HEAD: [&str; 14] = [
     "client CPU",
     "server CPU",
 ];
-/// Column index in [`HEAD`].
 const SERVER_CPU: usize = 13;
 const NONE: &str = "–";
 

@@ -18,7 +18,6 @@ struct Fake {
     cleaned: Arc<Mutex<usize>>,
     stop_at: Option<(usize, StopFlag)>,
     count: usize,
-    /// Error after a stop request.
     fails: Option<&'static str>,
     hangs: bool,
 }

@@ -27,8 +27,6 @@ impl ChildProcess {
         Ok(Self(child))
     }
 
-    /// Runs the process to its end, and returns its piped output. None if a stop was requested and
-    /// the process ran longer than `last` after it.
     pub(crate) fn output(command: &mut Command, stop: &StopFlag, last: Duration) -> io::Result<Option<Output>> {
         let mut helper = Self::start(command)?;
         let (out, err) = (gather(helper.stdout.take()), gather(helper.stderr.take()));
@@ -80,11 +78,9 @@ impl Drop for ChildProcess {
     }
 }
 
-/// A change to the machine that has to be reverted, also by [`terminate_all`].
 pub(super) struct CleanupHook(fn());
 
 impl CleanupHook {
-    /// Registers the action that reverts the change.
     pub(super) fn at_the_end(undo: fn()) -> Self {
         undoing().push(undo);
         Self(undo)

@@ -10,13 +10,11 @@ use std::time::Instant;
 use crate::content::mix;
 use crate::{Error, Latency, Sample, StopFlag};
 
-/// Whether a C compiler is installed.
 pub fn is_installed() -> bool {
     let status = Command::new("cc").arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     status.is_ok_and(|status| status.success())
 }
 
-/// Writes the project with so many source files.
 pub fn prepare(directory: &Path, parts: u32) -> Result<(), Error> {
     let own = directory.join(name(parts));
     for place in ["include", "src"] {
@@ -94,7 +92,6 @@ pub fn run(directory: &Path, parts: u32, jobs: u32, stop: &StopFlag, sample: &mu
     Ok(finish(&mut Command::new(&program))?.trim() == result(parts).to_string())
 }
 
-/// Runs a program, and returns its standard output.
 fn finish(command: &mut Command) -> Result<String, Error> {
     let name = command.get_program().display().to_string();
     let output = command.stdin(Stdio::null()).output().map_err(|error| Error::Program(format!("{name}: {error}")))?;

@@ -14,11 +14,9 @@ use crate::{Case, Error, Latency, Sample, StopFlag, Subject};
 /// Request on each connection.
 #[derive(Debug, Clone)]
 pub enum Request {
-    /// RPC records sent one after another, for the path of one component and of three.
     Records([Vec<Vec<u8>>; 2]),
     /// HTTP path of one component and of three. The server closes the connection after the answer.
     Http([String; 2]),
-    /// The same with TLS 1.3 and a full handshake.
     Https([String; 2]),
 }
 
@@ -26,23 +24,19 @@ pub enum Request {
 pub struct ConnectSubject {
     label: String,
     address: SocketAddr,
-    /// Host name, if one is known.
     name: Option<String>,
     asked: Request,
     server_cpu: Option<ServerCpu>,
     stop: StopFlag,
-    /// First answer for each of the two paths.
     first: [Mutex<Option<Vec<u8>>>; 2],
 }
 
 impl ConnectSubject {
-    /// A server at this address.
     pub fn new(label: String, address: SocketAddr, asked: Request, server_cpu: Option<ServerCpu>, stop: &StopFlag) -> Self {
         let server_cpu = server_cpu.or_else(|| ServerCpu::listening_at(address));
         Self { label, address, name: None, asked, server_cpu, stop: stop.clone(), first: Default::default() }
     }
 
-    /// Sets the host name, for servers with several names.
     #[must_use]
     pub fn named(self, host: &str) -> Self {
         let name = host.parse::<IpAddr>().is_err().then(|| host.to_owned());
@@ -268,7 +262,6 @@ fn parse_count(succeeded: bool, output: &str) -> Option<u64> {
     line.split(' ').next()?.parse().ok()
 }
 
-/// Clients at once.
 const CLIENTS: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(15);
 /// First bytes of an answer: `HTTP/1.1 200`.

@@ -3,14 +3,11 @@
 use crate::cpu::{self, ServerCpu};
 use crate::{Error, Sample};
 
-/// Started before a measurement, ended after it.
 #[derive(Debug)]
 pub(crate) struct CpuMeter<'a> {
     server: Option<&'a ServerCpu>,
-    /// Whether the server runs on this machine.
     local: bool,
     client_s: f64,
-    /// A process that works for the client, such as a FUSE daemon.
     helper: Option<(ServerCpu, f64)>,
     server_s: Option<f64>,
     machine_s: Option<(f64, f64)>,
@@ -33,7 +30,6 @@ impl<'a> CpuMeter<'a> {
         })
     }
 
-    /// Adds a process that works for the client.
     pub(crate) fn with_helper(self, helper: Option<ServerCpu>) -> Result<Self, Error> {
         let helper = helper.map(|helper| helper.seconds().map(|so_far| (helper, so_far))).transpose()?;
         Ok(Self { helper, ..self })
@@ -44,13 +40,10 @@ impl<'a> CpuMeter<'a> {
         Self { client_unknown, ..self }
     }
 
-    /// Writes the CPU times into the sample.
     pub(crate) fn end(self, sample: &mut Sample) -> Result<(), Error> {
         self.end_with_load(sample, None)
     }
 
-    /// Like [`CpuMeter::end`]. `load_s` is the CPU time of the load itself, where it is known
-    /// better than from this process and its children.
     pub(crate) fn end_with_load(self, sample: &mut Sample, load_s: Option<f64>) -> Result<(), Error> {
         let own = cpu::own_s() + cpu::children_s() - self.client_s;
         let helper = match &self.helper {
@@ -85,9 +78,7 @@ fn crowds(client_s: f64, server_s: Option<f64>, busy: f64, elsewhere: Option<f64
     busy >= SATURATED && server_s.is_some_and(|server_s| client_s > server_s) && elsewhere.is_some_and(|others| others <= NEXT_TO_NONE)
 }
 
-/// From this share of CPU time on, a machine is saturated.
 const SATURATED: f64 = 0.95;
-/// Below this share, other processes do not matter.
 const NEXT_TO_NONE: f64 = 0.10;
 /// Minimum CPU seconds of the machine for a usable share.
 const SHORTEST_S: f64 = 0.3;
@@ -101,7 +92,6 @@ mod tests {
         assert!(crowds(3.0, Some(1.0), 0.99, Some(0.02)));
         assert!(!crowds(1.0, Some(3.0), 0.99, Some(0.02)));
         assert!(!crowds(3.0, Some(1.0), 0.6, Some(0.02)));
-        // Other processes may be the reason.
         assert!(!crowds(3.0, Some(1.0), 0.99, Some(0.5)));
         assert!(!crowds(3.0, Some(1.0), 0.99, None) && !crowds(3.0, None, 0.99, None));
     }
@@ -111,7 +101,6 @@ mod tests {
         let end = |client_unknown| {
             let meter = CpuMeter::start(None, false).expect("own clocks are readable").with_unknown_client_cpu(client_unknown);
             let (start, mut state) = (cpu::thread_s(), 1);
-            // Long enough for the share of the machine to be known.
             while cpu::thread_s() - start < 0.4 {
                 state = crate::content::mix(state);
             }

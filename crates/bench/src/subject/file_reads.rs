@@ -27,7 +27,6 @@ pub struct ReadSubject {
     rounds: u64,
 }
 
-/// Creates the files of these reads.
 pub fn prepare(directory: &Path, reads: &[Read]) -> Result<(), Error> {
     let pages = Pages::new();
     for read in reads {
@@ -53,7 +52,6 @@ fn name(read: &Read) -> String {
 }
 
 impl ReadSubject {
-    /// A directory filled by [`prepare`], or a mount of it.
     pub fn new(about: SubjectInfo, directory: PathBuf, forget: DropCaches, server_cpu: Option<ServerCpu>, stop: &StopFlag) -> Self {
         Self { about, directory, forget, server_cpu, pages: Pages::new(), stop: stop.clone(), rounds: 0 }
     }

@@ -24,11 +24,8 @@ pub(super) fn verify(file: &Path, len: u64, stop: &StopFlag) -> Result<(), Error
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct How {
-    /// O_DIRECT.
     pub direct: bool,
-    /// O_DSYNC.
     pub durable: bool,
-    /// Keep the file in the page cache.
     pub warm: bool,
     /// Seed for the order of blocks.
     pub seed: u64,

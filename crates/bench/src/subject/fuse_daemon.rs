@@ -10,9 +10,7 @@ use crate::cpu::ServerCpu;
 pub(super) enum Daemon {
     /// No daemon: a file system of the kernel.
     None,
-    /// Source of the daemon's CPU time.
     Found(ServerCpu),
-    /// A daemon that this user may not identify.
     Hidden,
     /// Kernel threads do part of the work, and their CPU time cannot be attributed.
     Kernel,
@@ -66,7 +64,6 @@ struct Holder {
     pid: u32,
     /// Connection numbers, from Linux 6.16 on.
     connections: Vec<u32>,
-    /// Command line arguments, as paths.
     words: Vec<PathBuf>,
 }
 
@@ -123,7 +120,6 @@ mod tests {
         let at = Path::new("/mnt/a");
         assert_eq!(choose(&[holder(7, &[50], "/x"), holder(8, &[51], "/mnt/a")], at, Some(50), false), Some(7));
         assert_eq!(choose(&[holder(7, &[], "/x"), holder(8, &[], "/mnt/a")], at, Some(50), false), Some(8));
-        // After a fork both have the arguments.
         assert_eq!(choose(&[holder(9, &[], "/mnt/a"), holder(8, &[], "/mnt/a")], at, None, false), Some(8));
         assert_eq!(choose(&[holder(7, &[], "/x")], at, Some(50), true), Some(7));
         assert_eq!(choose(&[holder(7, &[], "/x")], at, Some(50), false), None);

@@ -19,13 +19,9 @@ use crate::{Case, Error, Sample, StopFlag, Subject};
 /// Audit rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rules {
-    /// Audit is off.
     Off,
-    /// A watch on the directory.
     Watches,
-    /// System calls that change files, anywhere.
     SystemCalls,
-    /// Controlled Access Protection Profile.
     Capp,
 }
 
@@ -88,9 +84,7 @@ pub struct AuditSubject {
     dir: Option<tempfile::TempDir>,
     /// Program and arguments, to which kind of work, number of files and directory are appended.
     worker: Vec<OsString>,
-    /// The MPI program.
     mpi: Option<Arc<Mpi>>,
-    /// Kept by the first subject for all of them.
     _guard: Option<AuditGuard>,
     stop: StopFlag,
 }
@@ -158,14 +152,12 @@ impl Drop for AuditGuard {
 }
 
 impl AuditSubject {
-    /// A subject with these rules that works in `directory`.
     pub fn new(rules: Rules, directory: &Path, worker: Vec<OsString>, guard: Option<AuditGuard>, stop: &StopFlag) -> Self {
         Self { rules, directory: directory.to_owned(), dir: None, worker, mpi: None, _guard: guard, stop: stop.clone() }
     }
 }
 
 impl AuditSubject {
-    /// Adds the MPI program.
     pub fn with_mpi(self, mpi: Option<Arc<Mpi>>) -> Self {
         Self { mpi, ..self }
     }
@@ -236,7 +228,6 @@ impl Subject for AuditSubject {
     }
 }
 
-/// Removes all rules, and turns audit off.
 fn release_audit() {
     let _ = auditctl(&["-D"]);
     let _ = auditctl(&["-e", "0"]);
@@ -250,19 +241,17 @@ fn auditctl(args: &[&str]) -> io::Result<String> {
     }
 }
 
-/// A watch on a directory during a measurement.
 pub(super) struct Watch {
     lost: f64,
 }
 
 impl Watch {
-    /// Audits all access by processes that start later.
     pub(super) fn begin(directory: &Path) -> Result<Self, Error> {
         set_rules(Rules::Watches, directory)?;
         Ok(Self { lost: lost() })
     }
 
-    /// Removes the watch. Returns the number of lost records.
+    /// Returns the number of lost records.
     pub(super) fn end(self) -> Result<f64, Error> {
         set_rules(Rules::Off, Path::new("/"))?;
         Ok(lost() - self.lost)
@@ -316,7 +305,6 @@ fn refused(error: io::Error) -> Error {
     Error::Program(format!("auditctl: {error}"))
 }
 
-/// Context switches and interrupts of the machine.
 pub(super) fn switches() -> (f64, f64) {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let first = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok()).unwrap_or(0.0);
@@ -327,13 +315,11 @@ fn lost() -> f64 {
     status("lost").unwrap_or(0.0)
 }
 
-/// A field of `auditctl -s`.
 fn status(name: &str) -> Option<f64> {
     let status = auditctl(&["-s"]).ok()?;
     status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
-/// Name of the figure.
 pub(super) const COST: &str = "kernel audit CPU (s)";
 
 /// System calls that change files, owners and modes.
@@ -353,7 +339,6 @@ mod tests {
             (0..10_000).for_each(|_| state = crate::content::mix(state));
         }
         assert!(state != 0);
-        // The same process twice is added twice.
         assert!(cost.end().expect("a process that is there") >= 0.1);
         assert_eq!(Cost::of([Some(dir), None]).end(), None);
     }

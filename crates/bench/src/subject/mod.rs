@@ -35,7 +35,6 @@ use crate::{Case, Error, Sample};
 
 /// A system under test: a server under one flavour, a mounted directory, a copy program.
 pub trait Subject: Send {
-    /// Description for the report.
     fn info(&self) -> SubjectInfo;
 
     /// Why the subject does not support a case. None if it does.
@@ -47,33 +46,26 @@ pub trait Subject: Send {
         None
     }
 
-    /// Creates what the case needs. Not measured.
     fn prepare(&mut self, case: &Case) -> Result<(), Error>;
 
     /// Measures the case once. Data read is compared with data written, except by fio (checksums)
     /// and over TLS (not compared).
     fn measure(&mut self, case: &Case) -> Result<Sample, Error>;
 
-    /// Removes what later cases do not need.
     fn tidy(&mut self) -> Result<(), Error>;
 
-    /// Location of the subject's files, in case they remain.
     fn place(&self) -> Option<String> {
         None
     }
 
-    /// Removes everything that the subject made, also after an interruption.
     fn clean(&mut self) -> Result<(), Error>;
 }
 
 /// Description of a subject for the report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubjectInfo {
-    /// Name in tables and plots, unique in a run.
     pub label: String,
-    /// The target as given by the user.
     pub target: String,
-    /// Security flavour.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sec: Option<String>,
     /// Other settings that figures depend on: mount options, encryption, connections.

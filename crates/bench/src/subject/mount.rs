@@ -24,26 +24,20 @@ mod open_loop;
 /// Options of a mounted directory.
 #[derive(Debug, Clone)]
 pub struct MountOptions {
-    /// Label in the report.
     pub label: String,
-    /// The directory.
     pub directory: PathBuf,
-    /// Whether the page cache may hold the files before a measurement.
     pub warm: bool,
     /// Whether the run uses no other mount or server on this machine, so that all caches may be
     /// dropped.
     pub alone: bool,
-    /// Source of the server's CPU time.
     pub server_cpu: Option<ServerCpu>,
     /// Source of the FUSE daemon's CPU time. None looks for the daemon.
     pub client_cpu: Option<ServerCpu>,
-    /// Whether the directory may hold other files.
     pub not_empty: bool,
 }
 
 #[derive(Default)]
 struct ThreadTotals {
-    /// Bytes of file data.
     bytes: u64,
     /// CPU seconds spent waiting for due calls, which do not count as the client's.
     waited_s: f64,
@@ -55,12 +49,9 @@ pub struct MountSubject {
     stop: StopFlag,
     pages: Pages,
     dir: Option<PathBuf>,
-    /// Whether the file system supports O_DIRECT.
     direct: bool,
     fio: bool,
-    /// The FUSE daemon, if there is one.
     daemon: Daemon,
-    /// Number of writes to each page of the open-loop file.
     written: PageVersions,
     /// Length of the load's file: of fio's (true) and of the open-loop one (false).
     large: HashMap<bool, u64>,
@@ -69,7 +60,6 @@ pub struct MountSubject {
 }
 
 impl MountSubject {
-    /// Creates the working directory.
     pub fn begin(options: MountOptions, stop: &StopFlag) -> Result<Self, Error> {
         let at = &options.directory;
         let foreign = fs::read_dir(at)
@@ -216,7 +206,6 @@ impl MountSubject {
         })
     }
 
-    /// Runs an action in so many threads, and merges their results.
     fn threads(&self, count: u32, each: impl Fn(&mut Latency, u64) -> io::Result<ThreadTotals> + Sync) -> Result<Sample, Error> {
         let meter = self.meter()?;
         let start = Instant::now();

@@ -15,9 +15,7 @@ use crate::{Case, Error, Sample, StopFlag, Subject};
 
 /// What records the operations on an export.
 pub enum AuditMode {
-    /// Nothing.
     None,
-    /// The audit trail of `vouch export`: every operation.
     Trail,
     /// The kernel's audit, with a watch on the directory.
     Kernel(AuditGuard),
@@ -28,13 +26,11 @@ pub struct ExportSubject {
     program: PathBuf,
     directory: PathBuf,
     audited: AuditMode,
-    /// Directory of the last round.
     dir: Option<tempfile::TempDir>,
     stop: StopFlag,
 }
 
 impl ExportSubject {
-    /// Uses directories below `directory`.
     pub fn new(program: &Path, directory: &Path, audited: AuditMode, stop: &StopFlag) -> Self {
         Self { program: program.to_owned(), directory: directory.to_owned(), audited, dir: None, stop: stop.clone() }
     }

@@ -25,7 +25,6 @@ impl Drop for RecordingProxy {
 }
 
 impl RecordingProxy {
-    /// Starts a proxy for a server.
     pub fn begin(server: SocketAddr) -> Result<Self, Error> {
         let failed = || Error::io("proxy on loopback");
         let listener = TcpListener::bind("127.0.0.1:0").map_err(failed())?;
@@ -45,12 +44,10 @@ impl RecordingProxy {
         Ok(recorder)
     }
 
-    /// Address for the client.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The calls so far, each as a record of one fragment.
     pub fn calls(&self) -> Vec<Vec<u8>> {
         self.calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }

@@ -29,20 +29,17 @@ pub struct ReplaySubject {
     address: SocketAddr,
     calls: Vec<Vec<u8>>,
     check: ReplyCheck,
-    /// Hash and length of the first answer to each call.
     first: Vec<OnceLock<(Option<blake3::Hash>, usize)>>,
     server_cpu: Option<ServerCpu>,
     stop: StopFlag,
 }
 
 impl ReplaySubject {
-    /// `calls` are records from a [`super::RecordingProxy`].
     pub fn new(label: String, address: SocketAddr, calls: Vec<Vec<u8>>, server_cpu: Option<ServerCpu>, stop: &StopFlag) -> Self {
         let first = calls.iter().map(|_| OnceLock::new()).collect();
         Self { label, address, calls, check: ReplyCheck::Same, first, server_cpu, stop: stop.clone() }
     }
 
-    /// Sets another check.
     #[must_use]
     pub fn with_check(self, check: ReplyCheck) -> Self {
         Self { check, ..self }
@@ -84,7 +81,6 @@ impl ReplaySubject {
     }
 }
 
-/// Appends one RPC record with its fragment marks.
 pub(super) fn record(stream: &mut impl Read, answer: &mut Vec<u8>) -> std::io::Result<()> {
     loop {
         let mut mark = [0; 4];

@@ -14,24 +14,18 @@ use crate::{Case, Error, Sample, StopFlag, Subject, cpu};
 /// A host for copies by scp.
 pub struct ScpSubject {
     label: String,
-    /// `HOST`, as ssh takes it.
     host: String,
-    /// Options of ssh and scp.
     options: Vec<String>,
-    /// The private sshd.
     server: Option<Sshd>,
     stop: StopFlag,
     pages: Pages,
-    /// Source files, and files copied back.
     local: tempfile::TempDir,
-    /// Working directory on the host.
     remote: Option<String>,
     made: HashMap<(u64, u64, Content), (PathBuf, Option<String>)>,
     rounds: u64,
 }
 
 impl ScpSubject {
-    /// A host, or this machine with a private sshd.
     pub fn begin(label: String, host: Option<&str>, stop: &StopFlag) -> Result<Self, Error> {
         let local = tempfile::tempdir().map_err(Error::io("temporary directory"))?;
         let mut options = vec!["-o".into(), "BatchMode=yes".into(), "-o".into(), "LogLevel=ERROR".into()];

@@ -26,7 +26,6 @@ impl Drop for Sshd {
 }
 
 impl Sshd {
-    /// Starts sshd with keys and configuration in a directory.
     pub fn start(directory: &Path) -> Result<Self, Error> {
         let program = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/sbin/sshd"].into_iter().find(|path| Path::new(path).exists());
         let program =
@@ -75,7 +74,6 @@ impl Sshd {
         Err(Error::Program(format!("sshd did not start: {}", log.lines().last().unwrap_or_default())))
     }
 
-    /// Options for ssh to reach this sshd at 127.0.0.1.
     pub fn options(&self) -> Vec<String> {
         let path = |name: &str| self.directory.join(name).display().to_string();
         let options = [
@@ -88,7 +86,6 @@ impl Sshd {
         options.into_iter().flat_map(|option| ["-o".to_owned(), option]).collect()
     }
 
-    /// Source of its CPU time, including children for connections.
     pub fn cpu(&self) -> ServerCpu {
         ServerCpu::Process(self.child.id())
     }

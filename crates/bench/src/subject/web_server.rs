@@ -13,9 +13,7 @@ use crate::cpu::ServerCpu;
 /// The server. Dropping it ends the process.
 pub struct WebServer {
     child: ChildProcess,
-    /// Address for HTTP.
     pub http: SocketAddr,
-    /// Address for HTTPS with TLS 1.3.
     pub https: SocketAddr,
 }
 
@@ -94,7 +92,6 @@ impl WebServer {
         Err(Error::Program(format!("nginx did not start: {}", log.lines().last().unwrap_or_default())))
     }
 
-    /// Source of its CPU time, including workers.
     pub fn cpu(&self) -> ServerCpu {
         ServerCpu::Process(self.child.id())
     }

@@ -20,12 +20,10 @@ pub fn audit(files: u64, mpi: bool) -> Vec<PlannedCase> {
     all.into_iter().chain(mpi.then(|| case("MPI", AuditWork::Mpi))).collect()
 }
 
-/// Files created, appended to and removed by NFS on a private export.
 pub fn exported(files: u64) -> Vec<PlannedCase> {
     vec![PlannedCase::new("audit", "Time, by NFS", "create, append, remove", Case::Changes { files, depth: DEPTH })]
 }
 
-/// Calls in flight.
 const DEPTH: u32 = 16;
 
 /// Does the work in a directory. Runs in the measured process.

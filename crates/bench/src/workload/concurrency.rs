@@ -10,27 +10,19 @@ use crate::statistics::Interval;
 /// Parameters.
 #[derive(Debug, Clone)]
 pub struct Concurrency {
-    /// Calls in flight at high concurrency.
     pub depth: u32,
-    /// Reads, percent of all calls.
     pub mixes: Vec<u8>,
-    /// Bytes of a sequential operation.
     pub large: u32,
-    /// Bytes of a random operation.
     pub small: u32,
-    /// Seconds of each case.
     pub seconds: f64,
-    /// Bytes of the file.
     pub file_len: u64,
 }
 
 impl Concurrency {
-    /// A full run.
     pub fn full() -> Self {
         Self { depth: 64, mixes: vec![100, 75, 50, 25, 0], large: 64 * 1024, small: 4096, seconds: 3.0, file_len: 512 << 20 }
     }
 
-    /// A quick run.
     pub fn quick() -> Self {
         Self { mixes: vec![100, 50, 0], seconds: 0.5, file_len: 32 << 20, ..Self::full() }
     }
@@ -38,13 +30,10 @@ impl Concurrency {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level {
-    /// One call at a time.
     Low,
-    /// Enough calls to reach the maximum.
     High,
 }
 
-/// The cases.
 pub fn concurrency(options: &Concurrency) -> Vec<PlannedCase> {
     let mut plan = Vec::new();
     for (panel, depth) in [(LOW, 1), (HIGH, options.depth)] {
@@ -95,7 +84,6 @@ fn mix(reads: u8) -> String {
     }
 }
 
-/// Names of the panels.
 const LOW: &str = "Low concurrency";
 const HIGH: &str = "High concurrency";
 
@@ -117,7 +105,6 @@ mod tests {
         let about = |label: &str| SubjectInfo { label: label.into(), target: "x".into(), sec: None, details: Vec::new() };
         run.subjects = ["sys", "krb5p"].map(about).into();
         let mut result = CaseResult::new("concurrency", LOW, "random reads", Metric::OperationsPerSecond);
-        // The machine slows down for both. The added latency stays 100 to 120.
         let base = [100, 1000, 2000, 3000, 4000, 5000];
         let added = [100, 110, 120, 110, 100, 110];
         let other = base.iter().zip(added).map(|(base, added)| round(base + added)).collect();

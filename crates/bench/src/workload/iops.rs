@@ -9,36 +9,27 @@ use crate::{Case, Error};
 /// Parameters.
 #[derive(Debug, Clone)]
 pub struct Iops {
-    /// Bytes of an operation.
     pub blocks: Vec<u32>,
-    /// Sequential, random.
     pub orders: Vec<Order>,
-    /// Reads, percent of all calls.
     pub reads: Vec<u8>,
-    /// Maximum calls in flight.
     pub depth: u32,
     /// Steps up to the maximum of the fastest subject.
     pub steps: u32,
-    /// Seconds of a step.
     pub seconds: f64,
-    /// Bytes of the file.
     pub file_len: u64,
 }
 
 impl Iops {
-    /// A full run.
     pub fn full() -> Self {
         let (blocks, orders, reads) = (vec![4096, 8192], vec![Order::Sequential, Order::Random], vec![100, 0]);
         Self { blocks, orders, reads, depth: 64, steps: 10, seconds: 3.0, file_len: 512 << 20 }
     }
 
-    /// A quick run.
     pub fn quick() -> Self {
         Self { blocks: vec![4096], steps: 5, seconds: 0.5, file_len: 32 << 20, ..Self::full() }
     }
 }
 
-/// Measures all curves.
 pub fn iops(runner: &mut Runner, options: &Iops) -> Result<(), Error> {
     let curves: Vec<(u8, u32, Order)> = options
         .reads
@@ -79,7 +70,6 @@ pub fn iops(runner: &mut Runner, options: &Iops) -> Result<(), Error> {
     Ok(())
 }
 
-/// Maximum rate of each subject of a panel.
 fn peaks(runner: &Runner, panel: &str) -> Vec<(String, f64)> {
     let result = runner.run.results.iter().rev().find(|result| result.panel == panel && result.x.is_none());
     result.map_or(Vec::new(), |result| {
@@ -118,7 +108,6 @@ fn round(rate: f64) -> f64 {
 
 /// A subject below this share of the fastest one gets steps of its own.
 const SLOW: f64 = 0.6;
-/// Those steps, as shares of its own maximum.
 const SLOW_STEPS: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
 
 #[cfg(test)]
@@ -130,7 +119,6 @@ mod tests {
         assert_eq!(rates(&[100_000.0], 5), [20_000.0, 40_000.0, 60_000.0, 80_000.0, 100_000.0]);
         let all = rates(&[100_000.0, 70_000.0, 10_000.0], 2);
         assert_eq!(all, [2500.0, 5000.0, 7500.0, 10_000.0, 50_000.0, 100_000.0]);
-        // Steps that are nearly equal become one.
         assert_eq!(rates(&[100_000.0, 50_000.0], 4), [13_000.0, 25_000.0, 38_000.0, 50_000.0, 75_000.0, 100_000.0]);
         assert!(rates(&[0.0, 40.0], 3).iter().all(|&rate| rate > 0.0 && rate <= 40.0));
     }

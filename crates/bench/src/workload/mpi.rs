@@ -36,7 +36,6 @@ impl Mpi {
         Ok(Self { directory, options })
     }
 
-    /// Command that runs the program on so many files in a directory.
     pub fn command(&self, files: u64, directory: &Path) -> Command {
         let mut command = Command::new("mpirun");
         command.args(&self.options).arg(self.program()).arg(files.to_string()).arg(directory);
@@ -48,14 +47,12 @@ impl Mpi {
     }
 }
 
-/// Standard output of a program, or its error.
 fn run(command: &mut Command) -> Result<String, String> {
     let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
-/// Processes.
 const RANKS: u32 = 2;
 const SOURCE: &str = r#"#include <mpi.h>
 #include <stdio.h>

@@ -17,31 +17,23 @@ use crate::{Error, Sample, cpu};
 /// Parameters.
 #[derive(Debug, Clone)]
 pub struct Seal {
-    /// Names of the encryption types.
     pub enctypes: Vec<String>,
-    /// Messages in a batch.
     pub counts: Vec<usize>,
-    /// Bytes of a message.
     pub lens: Vec<usize>,
-    /// Time of each measurement.
     pub time: Duration,
-    /// A program that measures libipsec-mb (`benches/seal_peers.c`).
     pub ipsec_mb: Option<PathBuf>,
 }
 
 impl Seal {
-    /// Names of all encryption types.
     pub fn all() -> Vec<String> {
         Enctype::ALL.iter().map(|enctype| enctype.name().to_owned()).collect()
     }
 
-    /// A full run.
     pub fn full() -> Self {
         let (counts, lens) = (vec![1, 2, 4, 8, 16, 32, 64], vec![256, 4096, 16_384, 65_536, 1 << 20]);
         Self { enctypes: Self::all(), counts, lens, time: Duration::from_millis(30), ipsec_mb: None }
     }
 
-    /// A quick run.
     pub fn quick() -> Self {
         Self { counts: vec![1, 16], lens: vec![4096, 65_536], time: Duration::from_millis(8), ..Self::full() }
     }
@@ -54,7 +46,6 @@ enum Work {
     Mic,
 }
 
-/// Measures all cases.
 pub fn seal(runner: &mut Runner, options: &Seal) -> Result<(), Error> {
     let has_openssl = is_openssl_installed();
     let subjects = add_subjects(runner, has_openssl, options.ipsec_mb.is_some());
@@ -141,7 +132,6 @@ enum Figure<'a> {
 
 /// All batch sizes of one kind and length, measured together in each round.
 struct Group {
-    /// Samples of each subject, by batch size.
     counts: Vec<(usize, OfSubjects)>,
 }
 
@@ -243,7 +233,6 @@ fn timed(passes: u64, mut pass: impl FnMut()) -> f64 {
     cpu::thread_s() - start
 }
 
-/// OpenSSL's cipher, then its hash, over a body of this length.
 fn openssl(enctype: Enctype, encrypts: bool, len: usize) -> Option<Sample> {
     let (cipher, hash) = match enctype {
         Enctype::Aes128CtsHmacSha1_96 => ("aes-128-cbc", "sha1"),
@@ -256,7 +245,6 @@ fn openssl(enctype: Enctype, encrypts: bool, len: usize) -> Option<Sample> {
     Some(Sample { seconds, bytes: len as u64, operations: 1, client_cpu_s: Some(seconds), ..Sample::default() })
 }
 
-/// Bytes a second, from `openssl speed`.
 fn speed(what: &[&str], len: usize) -> Option<f64> {
     let output = Command::new("openssl")
         .args(["speed", "-mr", "-seconds", "1", "-bytes", &len.to_string()])
@@ -288,7 +276,6 @@ const IPSEC_MB: &str = "libipsec-mb";
 const OPENSSL: &str = "openssl";
 /// A larger batch would measure memory bandwidth.
 const TOGETHER_LEN_MAX: usize = 8 << 20;
-/// Bytes that fit into a core's cache.
 const OPEN_LEN_MAX: u64 = 256 << 10;
 /// Two reads of the thread's clock take some hundred nanoseconds.
 const BATCH_S: f64 = 100e-6;
@@ -329,7 +316,6 @@ mod tests {
         for (_, samples) in &group.counts {
             assert!(samples.iter().all(|(_, samples)| samples.len() == 3));
         }
-        // A pair is of the same round.
         let (_, samples) = &group.counts[0];
         assert_eq!(samples[1].1[2].bytes, samples[0].1[2].bytes + 1);
     }

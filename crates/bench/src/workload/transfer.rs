@@ -11,20 +11,16 @@ use crate::workload::size;
 pub struct Transfer {
     /// File sizes whose rate is measured, bytes.
     pub sizes: Vec<u64>,
-    /// Content of the files.
     pub contents: Vec<Content>,
-    /// Small files: number, and bytes of each.
     pub small: (u64, u64),
     /// Large files: number, and bytes of each.
     pub large: (u64, u64),
-    /// Small files copied at once.
     pub streams: u32,
     /// Blocks of a file in flight.
     pub depth: u32,
 }
 
 impl Transfer {
-    /// A full run.
     pub fn full() -> Self {
         let sizes = vec![100_000, 1_000_000, 10_000_000, 100_000_000, 500_000_000, 1_000_000_000, 2_000_000_000];
         let (small, large) = ((10_000, 5_000), (20, 500_000_000));
@@ -38,7 +34,6 @@ impl Transfer {
     }
 }
 
-/// The cases.
 pub fn transfer(options: &Transfer) -> Vec<PlannedCase> {
     let mut plan = Vec::new();
     let copy = |files, len, content| Copy { files, len, content, streams: options.streams, depth: options.depth };

@@ -17,7 +17,6 @@ pub fn tree_reads(quick: bool) -> Vec<(&'static str, &'static str, Read)> {
     ]
 }
 
-/// The reads as cases, and a compile.
 pub fn tree(quick: bool) -> Vec<PlannedCase> {
     let planned = |(panel, name, read): (&str, &str, Read)| {
         let name = if read.files > 1 { format!("{} × {name}", read.files) } else { format!("{} MiB {name}", read.len >> 20) };
@@ -33,7 +32,6 @@ pub fn tree(quick: bool) -> Vec<PlannedCase> {
     tree_reads(quick).into_iter().map(planned).chain([compile]).collect()
 }
 
-/// Cost of verification for a client. Each case comes with the read whose calls are recorded.
 pub fn verification(quick: bool) -> Vec<(Read, PlannedCase)> {
     let seconds = if quick { 0.3 } else { 1.0 };
     let planned = |(_, name, read): (&str, &str, Read)| {
@@ -43,7 +41,6 @@ pub fn verification(quick: bool) -> Vec<(Read, PlannedCase)> {
     tree_reads(quick).into_iter().take(2).map(planned).collect()
 }
 
-/// Source files of the compiled project.
 pub const fn source_count(quick: bool) -> u32 {
     if quick { 6 } else { 48 }
 }
@@ -58,7 +55,6 @@ pub fn replay(quick: bool) -> Vec<PlannedCase> {
     counts.iter().map(case).collect()
 }
 
-/// Connections a second, for paths of one and of three components.
 pub fn connections(quick: bool) -> Vec<PlannedCase> {
     let seconds = if quick { 0.5 } else { 5.0 };
     let case = |depth, name: &str| PlannedCase::new("tree", "Connections", name, Case::Connect { depth, seconds });

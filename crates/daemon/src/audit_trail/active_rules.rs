@@ -11,25 +11,21 @@ use vouch_audit::rules::Rules;
 /// Replaceable rules.
 pub struct ActiveRules {
     rules: RwLock<Arc<Rules>>,
-    /// Number of these rules, unique in the process.
     number: AtomicU64,
     /// Operations that may be recorded, as a bit set; the lower half holds the most frequent.
     recorded: [AtomicU64; 2],
 }
 
 thread_local! {
-    /// Rules cached by this thread, with their number.
     static AT_HAND: RefCell<Option<(u64, Arc<Rules>)>> = const { RefCell::new(None) };
 }
 
 impl ActiveRules {
-    /// Starts with these rules.
     pub fn new(rules: Arc<Rules>) -> Self {
         let recorded = halves(&rules).map(AtomicU64::new);
         ActiveRules { rules: RwLock::new(rules), number: AtomicU64::new(next()), recorded }
     }
 
-    /// Replaces the rules and returns the old ones.
     pub fn replace(&self, rules: Arc<Rules>) -> Arc<Rules> {
         let mut place = self.rules.write();
         // Number and rules change together under the lock.
@@ -38,7 +34,6 @@ impl ActiveRules {
         std::mem::replace(&mut *place, rules)
     }
 
-    /// Whether the rules may record this operation.
     pub fn may_record(&self, operation: u16) -> bool {
         let half = self.recorded.get(usize::from(operation / 64));
         half.is_some_and(|half| half.load(Ordering::Acquire) >> (operation % 64) & 1 == 1)

@@ -48,7 +48,6 @@ impl Kept {
     }
 }
 
-/// Name of the file in the trail's directory.
 const IN_FORCE: &str = "in-force";
 /// Longest file that is read, bytes: far more than any rules need.
 const IN_FORCE_LEN_MAX: u64 = 16 << 20;
@@ -73,7 +72,6 @@ impl Configuration {
         Configuration { strictness, lateness, deny, rules, kept, keys: None }
     }
 
-    /// Describes the configuration in a record.
     fn describe(&self, count: usize) -> String {
         let policy = ["count", "halt", "block"][usize::from(self.strictness)];
         let sync = match self.lateness {
@@ -120,7 +118,6 @@ impl Configuration {
         if kind == kind_before { late > late_before } else { kind != 0 }
     }
 
-    /// Reads the last configuration; none if unknown.
     fn read(directory: &Path) -> Option<Configuration> {
         let mut text = Vec::new();
         File::open(directory.join(IN_FORCE)).ok()?.take(IN_FORCE_LEN_MAX).read_to_end(&mut text).ok()?;
@@ -139,7 +136,6 @@ impl Configuration {
 pub struct Account {
     config: TrailConfig,
     current: Mutex<Configuration>,
-    /// Whether the trail is new.
     is_new: bool,
 }
 
@@ -159,7 +155,6 @@ impl Account {
         read_rules(&self.config).map(|(rules, text)| NewRules { rules, text })
     }
 
-    /// Applies rules and records that.
     pub fn put(&self, trail: &Trail, rules: &ActiveRules, new: NewRules) {
         let after = Arc::new(new.rules);
         let before = rules.replace(after.clone());
@@ -170,7 +165,6 @@ impl Account {
         self.save(&configuration);
     }
 
-    /// Records the start, the configuration, and whether it is weaker than the last one.
     pub fn started(&self, trail: &Trail, rules: &ActiveRules, program: &str) {
         let configuration = self.current.lock();
         let description = configuration.describe(rules.with(Rules::len));
@@ -198,14 +192,12 @@ impl Account {
         self.current.lock().keys = Some(keys);
     }
 
-    /// Notes a recorded change of the key file.
     pub fn keys_changed(&self, keys: Keys) {
         let mut configuration = self.current.lock();
         configuration.keys = Some(keys);
         self.save(&configuration);
     }
 
-    /// Records a failed reload.
     pub fn failed(&self, trail: &Trail, why: &str) {
         record_act(trail, Act::Reload, INVAL, b"", why);
     }

@@ -3,23 +3,17 @@
 
 use vouch_audit::trail::Retention;
 
-/// The configuration in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Configuration {
-    /// Strictness of the failure policy; higher is stricter.
     pub(super) strictness: u8,
     /// Delay until records are durable; higher is later.
     pub(super) lateness: (u8, u128),
-    /// Exports, sorted.
     pub(super) deny: Vec<String>,
-    /// None: everything is recorded.
     pub(super) rules: Option<Vec<u8>>,
     pub(super) kept: Kept,
-    /// Key file, if there is one.
     pub(super) keys: Option<Keys>,
 }
 
-/// Seal interval and retention.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Kept {
     /// Longest time until a seal, nanoseconds.

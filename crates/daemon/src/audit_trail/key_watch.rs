@@ -18,13 +18,11 @@ pub struct KeyWatch {
 }
 
 impl KeyWatch {
-    /// Notes the file's present stamp.
     pub fn new(path: PathBuf) -> KeyWatch {
         let seen = Mutex::new(stamp(&path));
         KeyWatch { path, seen }
     }
 
-    /// Stamp at the last check.
     pub fn seen(&self) -> Keys {
         Keys { path: self.path.as_os_str().as_bytes().to_owned(), stamp: *self.seen.lock() }
     }

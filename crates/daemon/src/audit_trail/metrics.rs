@@ -6,7 +6,6 @@ use vouch_audit::trail::Trail;
 
 use super::RefusalLimit;
 
-/// Appends the metrics of a trail, with this prefix.
 pub fn write(prefix: &str, trail: &Trail, bounds: &RefusalLimit, out: &mut String) {
     let counts = trail.counts();
     let series = [

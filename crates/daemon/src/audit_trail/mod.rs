@@ -27,15 +27,12 @@ pub use replica_faults::refusal_of;
 /// Configuration of a trail.
 #[derive(Clone, Debug)]
 pub struct TrailConfig {
-    /// Directory of the trail.
     pub directory: PathBuf,
-    /// File of the key, if outside of the directory.
     pub key: Option<PathBuf>,
     /// File of the rules; without it, everything is recorded.
     pub rules: Option<PathBuf>,
     /// Failure policy and durability.
     pub keeping: WriterOptions,
-    /// Ends of segments, and seals.
     pub rotation: Rotation,
 }
 
@@ -43,11 +40,8 @@ pub struct TrailConfig {
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {why}", path.display())]
 pub struct TrailError {
-    /// Directory, or file of rules.
     pub path: PathBuf,
-    /// Reason.
     pub why: String,
-    /// Whether the disk is full.
     pub is_full: bool,
 }
 
@@ -86,7 +80,6 @@ pub fn begin(
     Ok((trail, ActiveRules::new(Arc::new(rules)), account))
 }
 
-/// Records an administrative act on the service, or on an export.
 pub fn act(trail: &Trail, what: Act, export: &[u8], detail: &str) {
     record_act(trail, what, 0, export, detail);
 }
@@ -118,7 +111,6 @@ fn read_rules(config: &TrailConfig) -> Result<(Rules, Option<Vec<u8>>), TrailErr
     Ok((rules, Some(text)))
 }
 
-/// User and group names of the system.
 struct System;
 
 impl Resolve for System {
@@ -131,7 +123,6 @@ impl Resolve for System {
     }
 }
 
-/// Boot id of the kernel.
 fn boot_id() -> [u8; 16] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();

@@ -29,7 +29,6 @@ impl Default for RefusalLimit {
 }
 
 impl RefusalLimit {
-    /// Number omitted since the start.
     pub fn left_out(&self) -> u64 {
         self.left_out.load(Ordering::Relaxed)
     }
@@ -86,7 +85,6 @@ fn describe(left_out: &OmittedMessages) -> String {
     text
 }
 
-/// Rate for one address: a user's mistakes are all recorded, a loop is counted.
 const OF_CLIENT: Rate = Rate { count: 100, each_ms: 1000 };
 /// Rate for all addresses: at most about 150 MB a day, at 100 bytes a record.
 const OF_ALL: Rate = Rate { count: 1000, each_ms: 50 };

@@ -4,7 +4,6 @@ use vouch_audit::record::Refusal;
 use vouch_tree::verify;
 use vouch_tree_client::FaultKind;
 
-/// Refusal that records this fault.
 pub const fn refusal_of(fault: &FaultKind<'_>) -> Refusal {
     match fault {
         FaultKind::Lie => Refusal::Altered,

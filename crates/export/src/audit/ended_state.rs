@@ -11,8 +11,7 @@ use super::operation::select;
 use super::{Audit, flavour, now_ns, principal};
 
 impl Audit {
-    /// Records a CLOSE or DELEGRETURN by the server. The record has the reason, and no transaction
-    /// id.
+    /// The record has the reason, and no transaction id.
     pub(super) fn record_ended_state(&self, ended: &EndedState<'_>) {
         let operation = if ended.delegation { number::DELEGRETURN } else { number::CLOSE };
         self.rules.with(|rules| {

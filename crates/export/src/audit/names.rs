@@ -23,40 +23,30 @@ use node::{Child, Link, Name, Node};
 use stamps::{Stamped, Stamps};
 use thread_cache::ThreadPathCache;
 
-/// Tables of names. Bounded: a forgotten name is looked up again.
+/// Bounded: a forgotten name is looked up again.
 pub(super) struct Names {
     links: Cache<Node, Link>,
-    /// Further names of a file: hard links.
     others: Cache<Node, Arc<Links>>,
-    /// Files by directory and name, for renames.
     children: Cache<Link, Node>,
-    /// Paths from the file system.
     told: Cache<Node, Arc<Stamped>>,
-    /// Paths joined from names.
     whole: Cache<Node, Arc<Stamped>>,
     thread_cache: ThreadPathCache,
     stamps: Stamps,
     pub(super) moved: Arc<MovedPaths>,
-    /// Link counts.
     counts: Cache<Node, u32>,
     /// Name order of each export, by number. Several exports may share one.
     orders: Box<[NameOrder]>,
 }
 
-/// Hard links of a file, newest last.
 #[derive(Clone, Default)]
 struct Links {
     links: Vec<Link>,
-    /// Whether some links were forgotten.
     are_more: bool,
 }
 
-/// Whether a name surely leads to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LinkCertainty {
-    /// It does now.
     No,
-    /// It did a moment ago.
     Yes,
 }
 
@@ -83,20 +73,14 @@ impl From<Arc<[u8]>> for Path {
 pub(super) struct Paths {
     pub(super) path: Path,
     pub(super) new_path: Path,
-    /// File of the operation, not the directory of its name.
     pub(super) file: Option<FileId>,
-    /// Other present and former names of the file at `path`.
     pub(super) others: Others,
-    /// Other present and former names of the file at `new_path`.
     pub(super) new_others: Others,
 }
 
-/// Other names of a file.
 #[derive(Default)]
 pub(super) struct Others {
-    /// Hard links.
     pub(super) links: Vec<Arc<[u8]>>,
-    /// Former paths of the file, or of a directory above it.
     pub(super) former: Vec<Arc<[u8]>>,
     pub(super) are_more: bool,
 }
@@ -129,8 +113,6 @@ impl Names {
         }
     }
 
-    /// Paths of an operation at this moment. Learns its names; changes of names go through
-    /// [`Names::name_changed`].
     pub(super) fn paths(&self, seen: &Observation<'_>, told: &Details<'_>, rules: &Rules) -> Paths {
         let Some(export) = told.export else { return Paths::default() };
         let (asked, current, after) = (&told.arguments, seen.file, told.after);
@@ -186,7 +168,6 @@ impl Names {
         paths
     }
 
-    /// Other present and former names of an operation's file.
     pub(super) fn others(&self, export: &Export, file: Option<&FileId>, path: &[u8], rules: &Rules, op: u16) -> Others {
         let mut others = Others::default();
         if !rules.has_path_rules() {
@@ -206,8 +187,7 @@ impl Names {
         others
     }
 
-    /// Link count of a file that is no directory. Read again where a change is likely or matters
-    /// most.
+    /// Read again where a change is likely or matters most.
     fn count(&self, export: &Export, file: &FileId, op: u16) -> u32 {
         let key = Node::of(export.id, file);
         if !COUNTED.contains(&op)
@@ -253,7 +233,6 @@ impl Names {
         })
     }
 
-    /// Adds a further name of a file.
     fn also(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8], rules: &Rules) {
         let (key, link) = (Node::of(export.id, file), (Node::of(export.id, directory), Name::from(name)));
         match self.links.get(&key) {
@@ -268,7 +247,6 @@ impl Names {
         }
     }
 
-    /// Adds a further name and removes another.
     fn put_by(&self, key: Node, link: Link, not: Option<&Link>) {
         let mut others = self.others.get(&key).map_or_else(Links::default, |others| (*others).clone());
         others.links.retain(|known| *known != link && Some(known) != not);
@@ -280,7 +258,6 @@ impl Names {
         self.others.insert(key, Arc::new(others));
     }
 
-    /// Forgets a name that was removed or replaced.
     fn forget(&self, export: &Export, directory: &FileId, name: &[u8]) {
         let directory = Node::of(export.id, directory);
         if let Some((_, file)) = self.children.remove(&Child(&directory, name)) {
@@ -305,7 +282,6 @@ impl Names {
         self.unlink_from(file, directory, name, || self.stamps.moved(&path));
     }
 
-    /// `moved` runs if this was the file's primary name.
     fn unlink_from(&self, file: &Node, directory: &Node, name: &[u8], moved: impl FnOnce()) {
         let is_it = |link: &Link| link.0 == *directory && *link.1 == *name;
         let known = self.others.get(file);
@@ -333,7 +309,6 @@ impl Names {
         }
     }
 
-    /// Learns a name that led to a file. `path` was joined at this number of moves.
     fn found(&self, export: &Export, file: &FileId, (directory, name): (&FileId, &[u8]), (path, moves): (&Path, u64), rules: &Rules) {
         if self.learn(export, file, directory, name, rules, LinkCertainty::Yes)
             && let Some(path) = &path.0
@@ -381,7 +356,6 @@ impl Names {
         }
     }
 
-    /// Path of a file. Without a known name, the export's path with the file's identity.
     pub(super) fn path(&self, export: &Export, file: &FileId) -> Arc<[u8]> {
         self.path_of(export, &Node::of(export.id, file))
     }
@@ -442,7 +416,6 @@ impl Names {
         path.into()
     }
 
-    /// Path from the file system, cached.
     fn path_from_file_system(&self, export: &Export, file: &Node) -> Option<Arc<[u8]>> {
         if let Some(known) = self.told.get(file)
             && self.stamps.is_good(&known)
@@ -468,7 +441,6 @@ impl Names {
     }
 }
 
-/// Joins a path in a buffer of the thread.
 fn with_path(put: impl FnOnce(&mut Vec<u8>)) -> Arc<[u8]> {
     thread_local! {
         static PATH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -480,15 +452,10 @@ fn with_path(put: impl FnOnce(&mut Vec<u8>)) -> Arc<[u8]> {
     })
 }
 
-/// Files with cached names.
 const FILES_MAX: usize = 65_536;
-/// Cached hard links of a file.
 const OTHERS_MAX: usize = 16;
-/// Operations that read the link count again.
 const COUNTED: [u16; 6] = [number::OPEN, number::LINK, number::RENAME, number::REMOVE, number::COPY, number::CLONE];
-/// Operations that lead to the file of a name.
 const FOLLOWS: [u16; 3] = [number::LOOKUP, number::OPEN, number::CREATE];
-/// Deepest path that is joined.
 const DEPTH_MAX: usize = 256;
 /// Name orders. Enough that two exports rarely share one and wait for each other's file system.
 const ORDERS: usize = 4096;

@@ -13,7 +13,6 @@ use super::{
     Audit, BADHANDLE, MOVES, NAMING, PUTFH, PathSnapshot, Refused, SERVERFAULT, WRONGSEC, flavour, now_ns, principal, set_must_be_durable,
 };
 
-/// Access bits go into records unchanged.
 const _: () = assert!(
     access::CREATE == requested::CREATE
         && access::TRUNCATE == requested::TRUNCATE
@@ -27,7 +26,6 @@ const _: () = assert!(
 );
 
 impl Audit {
-    /// Handles an observation.
     pub(super) fn operation(&self, seen: &Observation<'_>) {
         let operation = u16::try_from(seen.op).unwrap_or(u16::MAX);
         let refused = match (operation, seen.status) {
@@ -49,14 +47,12 @@ impl Audit {
         }
     }
 
-    /// Operation and name of a call that was refused for its flavour.
     fn operation_and_name(&self, operation: u16, seen: &Observation<'_>) -> String {
         let name = seen.details.as_ref().and_then(|details| details.arguments.name).map(String::from_utf8_lossy);
         let operation = operations::name(operation);
         name.map_or_else(|| operation.to_owned(), |name| format!("{operation} {name:?}"))
     }
 
-    /// Records a refused use of an export.
     pub(super) fn denied(&self, denied: &Denied<'_>) {
         let detail = match denied.why {
             Denial::Client => "the export is not for this client",
@@ -174,19 +170,13 @@ fn used<'o>(operation: u16, seen: &Observation<'o>, details: &Details<'o>, rules
     (is_plain && USES.contains(&operation)).then_some(details.export.zip(seen.file)).flatten()
 }
 
-/// Operations that concern only the current file.
 const USES: [u16; 6] = [number::READ, number::WRITE, number::GETATTR, number::CLOSE, number::ACCESS, number::COMMIT];
 
-/// The name of a file that matched a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MatchedName<'p> {
-    /// The path of the operation.
     Path,
-    /// Another hard link.
     Link(&'p [u8]),
-    /// A former path.
     Former(&'p [u8]),
-    /// An unknown name.
     Unknown,
 }
 
@@ -249,8 +239,7 @@ fn detail(record: &Record<'_>, about: &Details<'_>, by: MatchedName<'_>, is_name
 }
 
 impl MatchedName<'_> {
-    /// Detail text. `used`: path of the operation, which a matching link replaces if the call had
-    /// no name.
+    /// `used`: path of the operation, which a matching link replaces if the call had no name.
     pub(super) fn detail(self, used: &[u8], is_named: bool) -> String {
         let quoted = |path: &[u8]| format!("{:?}", String::from_utf8_lossy(path));
         match self {

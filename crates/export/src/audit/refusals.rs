@@ -10,24 +10,19 @@ use vouch_nfs4_server::{Connection, Principal};
 use super::{Audit, flavour, now_ns, principal};
 use crate::clock;
 
-/// A refused call.
 pub(crate) struct Refused<'a> {
     pub(crate) why: Refusal,
     pub(crate) peer: SocketAddr,
     pub(crate) connection: Option<u64>,
     pub(crate) flavour: Flavour,
-    /// Principal, if known.
     pub(crate) principal: &'a str,
-    /// User and group as claimed by AUTH_SYS.
     pub(crate) user: Option<(u32, u32)>,
-    /// Export, if the call named one.
     pub(crate) export: &'a str,
     pub(crate) enctype: Option<u32>,
     pub(crate) detail: &'a str,
 }
 
 impl<'a> Refused<'a> {
-    /// Adds the caller.
     pub(super) fn by(self, under: vouch_nfs4_server::Flavour, caller: &'a Principal) -> Self {
         let user = match caller {
             Principal::Sys { uid, gid, .. } => Some((*uid, *gid)),
@@ -36,7 +31,6 @@ impl<'a> Refused<'a> {
         Refused { flavour: flavour(under), principal: principal(caller), user, ..self }
     }
 
-    /// A refusal without further details.
     pub(crate) fn of(why: Refusal, connection: &Connection) -> Self {
         Refused { connection: Some(connection.id().0), ..Self::from(why, connection.peer()) }
     }

@@ -9,12 +9,10 @@ use super::Audit;
 use super::refusals::Refused;
 use vouch_daemon::audit_trail::refusal_of;
 
-/// Forwards faults to the trail, once attached.
 #[derive(Default)]
 pub(crate) struct ReplicaFaultReporter(OnceLock<Weak<Audit>>);
 
 impl ReplicaFaultReporter {
-    /// Attaches the trail.
     pub(crate) fn tell(&self, audit: &Arc<Audit>) {
         // A server has one trail.
         let _ = self.0.set(Arc::downgrade(audit));

@@ -10,12 +10,9 @@ use vouch_rpcsec_gss::Envelope;
 use crate::memory_quota::BlockedCharge;
 use crate::transport::connection::Connection;
 
-/// What a call waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockedOn {
-    /// A disk, or the answer to a callback.
     Disk,
-    /// The name service.
     NameService,
 }
 
@@ -35,9 +32,7 @@ pub(crate) struct BlockedCall {
     pub(crate) compound: Compound,
     /// Whether the reply depends on recovery records that are not durable.
     pub(crate) records: bool,
-    /// RPCSEC_GSS envelope of the reply.
     pub(crate) envelope: Option<Envelope>,
-    /// How often the call moved between the two thread pools.
     pub(crate) moves: u8,
     /// Whether the reply waits for its audit records, whatever the policy.
     pub(crate) must_be_durable: bool,

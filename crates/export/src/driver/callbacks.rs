@@ -35,7 +35,6 @@ impl Driver {
         }
     }
 
-    /// Sends a callback to an address, over an existing connection or a new one.
     fn call_back_by_address(self: &Arc<Self>, address: SocketAddr, callback: QueuedCallback) {
         let mut targets = self.callback_dialers.targets.lock();
         let count = targets.len();

@@ -66,7 +66,6 @@ impl Driver {
         None
     }
 
-    /// Applies the effects of a new list of exports, and logs them.
     pub(crate) fn apply_replaced(self: &Arc<Self>, replaced: vouch_nfs4_server::Replaced) {
         self.apply(replaced.effects);
         if replaced.ended > 0 {
@@ -77,7 +76,6 @@ impl Driver {
         }
     }
 
-    /// Applies effects on which no reply depends.
     pub(crate) fn apply(self: &Arc<Self>, effects: Vec<Effect>) {
         let changes = self.apply_all_but_records(effects);
         if !changes.is_empty() {

@@ -52,7 +52,7 @@ impl Driver {
         });
     }
 
-    /// Commits and finishes the queued calls of an export. Returns false if there were none.
+    /// Returns false if there were none.
     fn commit_batch(self: &Arc<Self>, export: ExportId) -> bool {
         let mut batch = {
             let mut waiting = self.commit_queue.waiting.lock();

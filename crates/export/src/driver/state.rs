@@ -25,35 +25,24 @@ use crate::transport::callback_dialer::CallbackDialers;
 use crate::transport::connection::Connection;
 use crate::transport::inbox::Inbox;
 
-/// The engine and everything around it.
 pub(crate) struct Driver {
     pub(crate) engine: Server,
     pub(crate) limits: Limits,
     pub(crate) inboxes: Vec<Arc<Inbox>>,
-    /// Threads for calls that wait for disks.
     pub(crate) pool: Pool,
-    /// Threads for calls that wait for the name service.
     pub(crate) names: Pool,
-    /// Calls that wait for a group commit.
     pub(crate) commit_queue: CommitQueue,
-    /// Calls that may wait and their memory, by source address.
     pub(crate) quotas: Quotas,
-    /// Connections that wait for the host name of their client.
     pub(crate) host_lookups: LookupQueue<(TcpStream, SocketAddr)>,
     /// Clients whose host name is looked up only for audit records.
     pub(crate) audit_lookups: LookupQueue<()>,
     pub(crate) callback_dialers: CallbackDialers,
     pub(crate) recovery: RecoveryStore,
-    /// All connections, for effects that name one.
     pub(crate) connections: Mutex<HashMap<ConnectionId, Arc<Connection>>>,
-    /// Number of connections of each worker.
     pub(crate) open: Vec<AtomicUsize>,
     pub(crate) traffic: Traffic,
-    /// Rate limit for log lines about clients that changed their address.
     pub(crate) address_change_limit: Mutex<Throttle>,
-    /// Kerberos, if there is a keytab.
     pub(crate) gss: Option<Arc<Gss>>,
-    /// The audit trail, if there is one.
     pub(crate) audit: Option<Arc<Audit>>,
     pub(crate) exports: Mutex<Vec<ExportStatus>>,
     pub(crate) hosts: Arc<Hosts>,

@@ -8,9 +8,7 @@ use vouch_nfs4_server::{ClientAccess, ClientMatcher};
 use super::syntax::{Client, MachineName, fits, in_network};
 use crate::hosts::Hosts;
 
-/// The clients of one export and their access.
 pub(crate) struct ClientRules {
-    /// In order of evaluation.
     rules: Vec<(MachineName, Arc<ClientAccess>)>,
     hosts: Arc<Hosts>,
 }
@@ -87,7 +85,6 @@ mod tests {
     use std::net::IpAddr;
     use vouch_nfs4_server::Flavour;
 
-    /// A network of three hosts. One has a false reverse entry.
     struct Small;
 
     impl Resolver for Small {

@@ -15,7 +15,6 @@ use vouch_vfs_posix::{ExportError, IdStore, PosixFs};
 use super::syntax::{Options, Source};
 use super::trees::Trees;
 
-/// Opens file systems, with the stores of file identifiers that some of them need.
 pub(crate) struct FileSystemOpener {
     state: PathBuf,
     stores: Mutex<HashMap<PathBuf, Weak<IdStore>>>,
@@ -23,7 +22,7 @@ pub(crate) struct FileSystemOpener {
 }
 
 impl FileSystemOpener {
-    /// The stores are in the state directory. `fault_observer` gets reports of false data of replicas.
+    /// `fault_observer` gets reports of false data of replicas.
     pub(crate) fn new(state: &Path, fault_observer: Option<Arc<dyn FaultObserver>>) -> Self {
         FileSystemOpener { state: state.to_owned(), stores: Mutex::default(), trees: Trees::new(state, fault_observer) }
     }

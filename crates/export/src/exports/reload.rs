@@ -13,14 +13,12 @@ use crate::monitoring::operation_metrics::Metrics;
 use crate::monitoring::status::ExportStatus;
 use vouch_daemon::printable::printable;
 
-/// Everything that a reload needs.
 pub(crate) struct Reloader {
     pub(crate) sources: Sources,
     pub(crate) driver: Arc<Driver>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) accounts: Arc<Accounts<Arc<dyn NameService>>>,
     pub(crate) principal_map: Option<PathBuf>,
-    /// One reload at a time.
     pub(crate) turn: Mutex<()>,
 }
 

@@ -23,17 +23,8 @@ use vouch_daemon::printable::printable;
 /// The list of exports, or where it is.
 #[derive(Clone, Debug)]
 pub enum ExportList {
-    /// Files in the syntax of exports(5). A directory stands for its `*.exports` files, sorted by name.
     Files(Vec<PathBuf>),
-    /// One directory or tree, for everybody.
-    One {
-        /// A directory, or `tree:` and a tree.
-        source: Vec<u8>,
-        /// Path that clients mount.
-        pseudo: String,
-        /// Options of exports(5).
-        options: String,
-    },
+    One { source: Vec<u8>, pseudo: String, options: String },
 }
 
 /// Why exports cannot be served.
@@ -41,16 +32,10 @@ pub enum ExportList {
 pub enum SourceError {
     /// A file cannot be read.
     #[error("{path}: {source}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
+    File { path: PathBuf, source: io::Error },
     /// Errors in lines or options.
     #[error("{0}")]
     Lines(String),
-    /// Two exports conflict.
     #[error("{}; {}", printable(.0.to_string().as_bytes()), conflict_remedy(.0))]
     Conflict(#[from] ExportsError),
     /// The path in the pseudo file system is not absolute.
@@ -58,18 +43,11 @@ pub enum SourceError {
     Pseudo(String),
     /// A directory or tree cannot be opened.
     #[error("{what}: {source}{}", open_remedy(source))]
-    Open {
-        /// Directory or tree.
-        what: String,
-        /// The reason.
-        source: io::Error,
-    },
-    /// The list is empty.
+    Open { what: String, source: io::Error },
     #[error("nothing to export: {0}")]
     Nothing(String),
 }
 
-/// Advice for conflicting exports.
 fn conflict_remedy(error: &ExportsError) -> &'static str {
     match error {
         ExportsError::SameId(..) => "give each a different fsid=",
@@ -103,22 +81,18 @@ pub(crate) struct Sources {
 #[derive(Clone)]
 struct Known {
     file_system: Arc<dyn FileSystem>,
-    /// Identity of its directory before it was opened.
     mount_identity: Option<MountIdentity>,
 }
 
-/// A loaded list, with warnings.
 pub(crate) struct Loaded {
     pub(crate) exports: Exports,
     pub(crate) warnings: Vec<String>,
     /// Listed sources that cannot be exported now.
     pub(crate) left_out: Vec<String>,
-    /// An export that lists Kerberos flavours, if there is one.
     pub(crate) kerberos: Option<String>,
 }
 
 impl Loaded {
-    /// Summary for the audit trail.
     pub(crate) fn summary(&self) -> String {
         let count = self.exports.all().len();
         match self.left_out.is_empty() {
@@ -130,7 +104,6 @@ impl Loaded {
         }
     }
 
-    /// Exports and warnings. Checks the keytab if a Kerberos flavour is listed.
     pub(crate) fn into_parts(self, gss: Option<&Gss>) -> (Exports, Vec<String>) {
         let Loaded { exports, mut warnings, kerberos: listed, .. } = self;
         let missing = |source: &String| match gss.map(Gss::check_keys) {
@@ -150,7 +123,6 @@ impl Sources {
         Sources { list, hosts, open, known: Mutex::default(), named: Mutex::default() }
     }
 
-    /// Periodic maintenance of the file systems.
     pub(crate) fn maintain(&self) {
         let known: Vec<_> = self.known.lock().values().cloned().collect();
         known.iter().for_each(|known| known.file_system.maintain());
@@ -301,7 +273,6 @@ impl Sources {
     }
 }
 
-/// Warnings about exports below other exports.
 pub(crate) fn exports_without_directory(engine: &vouch_nfs4_server::Server) -> Vec<String> {
     let shown = |source: &str| printable(source.as_bytes());
     let warning = |(source, upper): &(Arc<str>, Arc<str>)| {
@@ -314,7 +285,6 @@ pub(crate) fn exports_without_directory(engine: &vouch_nfs4_server::Server) -> V
     engine.exports_without_directory().iter().map(warning).collect()
 }
 
-/// Options of the whole export, from all its clients.
 fn first(entry: &Entry) -> Options {
     let mut options = entry.clients.first().map(|client| client.options.clone()).unwrap_or_default();
     for client in &entry.clients {
@@ -328,7 +298,6 @@ fn first(entry: &Entry) -> Options {
     options
 }
 
-/// All errors in one line, up to a limit.
 fn one_line(prefix: &str, errors: &[LineError]) -> String {
     let shown: Vec<String> = errors.iter().take(FAULTS_SHOWN_MAX).map(ToString::to_string).collect();
     let rest = errors.len().saturating_sub(FAULTS_SHOWN_MAX);
@@ -336,7 +305,6 @@ fn one_line(prefix: &str, errors: &[LineError]) -> String {
     format!("{prefix}{}{more}", shown.join(" | "))
 }
 
-/// The files of paths; a directory stands for its `*.exports` (exports(5), exports.d).
 fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, SourceError> {
     let mut files = Vec::new();
     for path in paths {
@@ -359,7 +327,6 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, SourceError> {
     Ok(files)
 }
 
-/// Why the condition of `mountpoint=` fails.
 fn not_mounted(source: &Source, options: &Options) -> Option<String> {
     let (Source::Directory(path), Some(point)) = (source, &options.mount_point) else { return None };
     let point = Path::new(OsStr::from_bytes(if point.is_empty() { path } else { point }));

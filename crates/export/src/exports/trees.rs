@@ -14,7 +14,6 @@ use vouch_tree::TreeName;
 use vouch_tree_client::{Client, ClientOptions, FaultObserver, LocalConnector, TreeOptions};
 use vouch_vfs_tree::TreeFs;
 
-/// Opens trees. Trees by name share one client and its caches.
 pub(crate) struct Trees {
     state: PathBuf,
     by_name: Mutex<Option<Arc<Client>>>,
@@ -91,11 +90,10 @@ fn plainly(error: impl std::fmt::Display) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-/// Key statements of the administrator, for all users.
 const STATEMENTS: &str = "/etc/vouch/statements";
 
 /// Interval between checks of a local manifest; a check is one system call.
 const LOCAL_REFRESH: Duration = Duration::from_secs(5);
 
-/// Threads for verification. Workers copy data in memory themselves.
+/// Workers copy data in memory themselves.
 const THREADS: usize = 2;

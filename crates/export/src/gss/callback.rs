@@ -18,7 +18,6 @@ use crate::clock;
 #[derive(Default)]
 pub(super) struct Awaited(Mutex<HashMap<CallbackId, Arc<Calling>>>);
 
-/// A callback in progress.
 struct Calling {
     by: ClientContext,
     seq: GssSeq,
@@ -26,11 +25,10 @@ struct Calling {
 }
 
 pub(crate) enum Answered {
-    /// The callback was unprotected, so there is nothing to verify.
     Plain,
     /// The answer is genuine. This is its unprotected form.
     Genuine(Vec<u8>),
-    /// The answer is forged. The callback keeps waiting.
+    /// The callback keeps waiting.
     Forged,
 }
 
@@ -96,7 +94,6 @@ impl Gss {
         }
     }
 
-    /// Forgets a callback without an answer.
     pub(crate) fn forget_callback(&self, id: CallbackId) {
         // Dropped after the lock: the drop may wipe keys.
         let gone = self.awaited.0.lock().remove(&id);

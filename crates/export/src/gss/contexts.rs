@@ -25,17 +25,14 @@ use vouch_daemon::rate_limit::Throttle;
 use super::callback::Awaited;
 use super::random;
 
-/// The contexts of the server.
 pub(crate) struct Gss {
     acceptor: Arc<dyn Acceptor<Partial = Partial>>,
-    /// Checks that the keytab has a key of the service.
     check_keys: Box<dyn Fn() -> Result<(), Fault> + Send + Sync>,
     pub(super) contexts: Mutex<Contexts<Partial>>,
     /// Threads that create contexts. They read the keytab and write the replay cache as the server's user;
     /// threads of the other pool act as callers.
     pool: Pool,
     pub(crate) counts: GssCounts,
-    /// Protected callbacks without an answer.
     pub(super) awaited: Awaited,
     /// Rate limit for log lines about refused tickets and forged answers.
     pub(super) refusals: Mutex<Throttle>,
@@ -43,7 +40,6 @@ pub(crate) struct Gss {
 
 #[derive(Default)]
 pub(crate) struct GssCounts {
-    /// Created contexts.
     pub(crate) made: Counter,
     pub(crate) refused: Counter,
     /// Calls with a bad header; calls dropped as replays; calls with a bad body.
@@ -58,7 +54,6 @@ pub(crate) struct GssCounts {
 pub(crate) struct Recent(pub(super) Vec<(ContextHandle, Weak<ServerContext>)>);
 
 impl Gss {
-    /// With this mechanism.
     pub(crate) fn by(acceptor: Arc<dyn Acceptor<Partial = Partial>>, on_room: impl Fn() + Send + Sync + 'static) -> Self {
         Gss {
             acceptor,
@@ -99,7 +94,6 @@ impl Gss {
         Some(context)
     }
 
-    /// Removes a context that its owner destroyed.
     pub(crate) fn destroy(&self, context: &ServerContext) {
         let mut contexts = self.contexts.lock();
         contexts.remove(context.handle());
@@ -108,12 +102,10 @@ impl Gss {
         drop(gone);
     }
 
-    /// Whether many contexts wait to be created, a large part of them for this origin.
     pub(crate) fn is_crowded(&self, origin: TaskOrigin) -> bool {
         self.pool.is_crowded(origin)
     }
 
-    /// Creates a context on a pool thread, which sends the reply.
     pub(crate) fn init(self: &Arc<Self>, call: InitCall, connection: &Arc<Connection>, audit: Option<&Arc<Audit>>) {
         let (gss, connection, audit) = (self.clone(), connection.clone(), audit.cloned());
         connection.begin_waiting();
@@ -179,7 +171,6 @@ impl Gss {
         w.into_bytes()
     }
 
-    /// Removes contexts whose tickets have expired.
     pub(crate) fn expire(&self) {
         let gone = {
             let mut contexts = self.contexts.lock();
@@ -190,7 +181,6 @@ impl Gss {
         self.refusals.lock().expire(clock::mono_ms());
     }
 
-    /// Writes the metrics.
     pub(crate) fn write(&self, out: &mut String) {
         let (held, evicted) = {
             let contexts = self.contexts.lock();
@@ -214,7 +204,6 @@ impl Gss {
         }
     }
 
-    /// Ends the threads.
     pub(crate) fn stop(&self) {
         self.pool.stop();
     }
@@ -236,7 +225,7 @@ fn why(major: u32, minor: u32) -> Refusal {
 const SERVICE: &str = "nfs";
 /// Contexts that a connection remembers: the users of a cluster node.
 const RECENT_MAX: usize = 8;
-/// Threads that create contexts. Each context takes some hundred microseconds of CPU time.
+/// Each context takes some hundred microseconds of CPU time.
 const THREADS_MAX: usize = 4;
 /// Waiting contexts that make the pool crowded.
 const WAITING_MAX: usize = 1024;

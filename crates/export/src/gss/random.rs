@@ -7,17 +7,13 @@ use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use zeroize::Zeroizing;
 
-/// Bytes generated at once.
 const POOL_LEN: usize = 4096;
-/// Number of times until a new seed.
 const POOLS_MAX: usize = 256;
 
 struct Pool {
     made_by: Option<ChaCha12Rng>,
-    /// Number of times with this seed.
     made: usize,
     bytes: [u8; POOL_LEN],
-    /// Number of bytes given out.
     used: usize,
 }
 
@@ -63,7 +59,6 @@ mod tests {
     #[test]
     fn never_repeats_bytes() {
         let mut seen = std::collections::HashSet::new();
-        // More bytes than from one seed.
         for _ in 0..super::POOL_LEN / 16 * (super::POOLS_MAX + 2) {
             let mut bytes = [0; 16];
             assert!(super::fill(&mut bytes));

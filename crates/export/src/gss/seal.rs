@@ -5,7 +5,7 @@ use vouch_rpcsec_gss::{Wrap, wrap_many};
 use super::random;
 use crate::transport::output::Outgoing;
 
-/// Seals all unsealed replies. A reply that cannot be sealed is emptied and must not be sent.
+/// A reply that cannot be sealed is emptied and must not be sent.
 pub(crate) fn seal_all<'a>(replies: impl IntoIterator<Item = &'a mut Outgoing>) {
     let mut waiting: Vec<_> = replies.into_iter().filter_map(Outgoing::unsealed).collect();
     if waiting.is_empty() {

@@ -73,7 +73,6 @@ pub(crate) fn context(service: Service) -> (Arc<Gss>, ClientContext) {
     (gss, context)
 }
 
-/// A call record with its mark, cut into fragments of `fragment_len`.
 pub(crate) fn call(client: &mut ClientContext, xid: u32, args: &[u8], fragment_len: usize) -> Vec<u8> {
     let mut w = Writer::new();
     [xid, 0, 2, 100_003, 4, 1].into_iter().for_each(|word| w.u32(word));
@@ -91,7 +90,6 @@ pub(crate) fn call(client: &mut ClientContext, xid: u32, args: &[u8], fragment_l
     stream
 }
 
-/// Receives like a worker and pauses after every `stop` records. Returns the arguments.
 fn receive(gss: &Arc<Gss>, stream: &[u8], piece_len: usize, stop: usize) -> Vec<Vec<u8>> {
     const MAX: usize = 300_000;
     let (here, mut there) = UnixStream::pair().unwrap();
@@ -161,7 +159,6 @@ proptest::proptest! {
         for (xid, (words, kind)) in lengths.into_iter().enumerate() {
             let args = vec![xid as u8; 4 * words];
             match kind {
-                // A call of another context in between.
                 0 => {
                     let mut w = Writer::new();
                     let start = begin_record(&mut w);
@@ -193,7 +190,6 @@ fn calls_of_a_page_are_verified_in_batches() {
     }
 }
 
-/// A reply with these results, and the sequence number to open it with.
 fn reply(gss: &Arc<Gss>, client: &mut ClientContext, results: &[u8]) -> (Outgoing, GssSeq) {
     let mut w = Writer::new();
     [7, 0, 2, 100_003, 4, 1].into_iter().for_each(|word| w.u32(word));
@@ -228,7 +224,6 @@ fn replies_of_many_contexts_are_sealed_in_one_batch() {
     }
 }
 
-/// The message left for a worker.
 fn kept(message: Message) -> (Arc<Connection>, Outgoing) {
     match message {
         Message::ReplyDurable(connection, outgoing) => (connection, outgoing),
@@ -236,7 +231,6 @@ fn kept(message: Message) -> (Arc<Connection>, Outgoing) {
     }
 }
 
-/// A connection, its inbox, and the client's socket.
 fn connection() -> (Arc<Connection>, Arc<Inbox>, std::net::TcpStream) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let there = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -284,7 +278,6 @@ fn delayed_replies_are_sealed_by_the_worker() {
     assert!(connection.sent_len() == 0 && !connection.is_quiet());
     let left: Vec<_> = inbox.take().into_iter().map(kept).collect();
     assert!(left.len() == 5 && left.iter().all(|(_, outgoing)| !outgoing.is_ready()));
-    // Unprotected replies leave at once.
     connection.send_durable(Outgoing::bytes(b"plain...".to_vec()));
     assert!(connection.sent_len() == 8 && inbox.take().is_empty());
     std::io::Read::read_exact(&mut there, &mut [0; 8]).unwrap();
@@ -329,7 +322,6 @@ fn connection_remembers_contexts_until_they_end() {
     assert!(recent.0.is_empty());
 }
 
-/// A callback as the engine encodes it.
 fn callback(xid: u32) -> Vec<u8> {
     let mut args = Writer::new();
     vouch_nfs4::CallbackHead { tag: b"", minor: 1, ident: 0, count: 0 }.encode(&mut args);
@@ -402,7 +394,6 @@ fn callbacks_are_accepted_only_from_context_owner() {
         let ReplyBody::Accepted { outcome: Accepted::Success(results), .. } = RpcReply::decode(&opened).unwrap().body else {
             panic!("a success")
         };
-        // NFS4_OK, no tag, no results.
         assert_eq!(results, [0; 12]);
         assert!(matches!(gss.open_callback_answer(CallbackId(5), &answer), Answered::Plain));
         gss.destroy(&gss.find(&mut Recent::default(), &handle, clock::boot_ms()).unwrap());
@@ -411,7 +402,6 @@ fn callbacks_are_accepted_only_from_context_owner() {
     }
 }
 
-/// Starts a client whose first CREATE_SESSION gets this status. Returns the offers and the result.
 fn introduced(named: bool, first: vouch_nfs4::Status) -> (Vec<bool>, Result<bool, vouch_nfs4_client::Error>) {
     use vouch_nfs4::op::{Args, ChannelAttrs, CreateSessionFlags, CreateSessionOk, ExchangeIdFlags, ExchangeIdOk, Results};
     use vouch_nfs4::{Bytes, CallbackSec, ClientId, CreateSeq, ReplyWriter, ServerOwner, SessionId, StateProtectReply, Status, Verifier};
@@ -481,6 +471,5 @@ fn callback_proof_is_optional_where_server_refuses_it() {
         assert!(matches!(introduced(false, status), (offers, Ok(true)) if offers == [true, false]));
         assert!(matches!(introduced(true, status), (offers, Err(_)) if offers == [true]), "it was asked for");
     }
-    // DELAY is no refusal.
     assert!(matches!(introduced(false, Status::DELAY), (offers, Err(_)) if offers == [true]));
 }

@@ -13,28 +13,20 @@ use super::contexts::{Gss, Recent};
 use crate::audit::{Audit, Refused};
 use crate::transport::receive::Records;
 
-/// A record under RPCSEC_GSS.
 pub(crate) struct ProtectedRecord {
-    /// Position and length in the read.
     pub(crate) start: usize,
     len: usize,
     pub(crate) what: Protected,
 }
 
-/// A call under RPCSEC_GSS.
 pub(crate) enum Protected {
-    /// A call under an existing context.
     Call(Box<GssCall>, Verdict),
-    /// Creates a context.
     Init(InitCall),
-    /// Creates a context, with malformed arguments.
     Garbage(u32),
-    /// Denied.
     Refused(u32, AuthStat),
 }
 
 impl Protected {
-    /// Records a call that is not genuine.
     pub(crate) fn record_refusal(&self, audit: &Audit, connection: &vouch_nfs4_server::Connection) {
         let refuse = |why, detail: &str| audit.refuse(&Refused { detail, ..Refused::of(why, connection) });
         match self {
@@ -65,8 +57,7 @@ impl Protected {
     }
 }
 
-/// Finds RPCSEC_GSS calls among the complete records of one fragment, in order. [`verify_all`] verifies
-/// them.
+/// Finds RPCSEC_GSS calls among the complete records of one fragment, in order.
 pub(crate) fn find_protected(
     bytes: &[u8],
     records: Records,
@@ -118,7 +109,6 @@ pub(crate) fn verify_all<'a>(
     }
 }
 
-/// Finds and verifies calls.
 pub(crate) fn verify(
     bytes: &mut [u8],
     records: Records,
@@ -133,7 +123,6 @@ pub(crate) fn verify(
     found
 }
 
-/// Whether a protected call is long enough for the verify batch.
 pub(crate) fn has_long_call(found: &VecDeque<ProtectedRecord>, len_min: usize) -> bool {
     found.iter().any(|looked| match &looked.what {
         Protected::Call(call, _) => call.service() != Service::None && looked.len >= len_min,
@@ -141,7 +130,6 @@ pub(crate) fn has_long_call(found: &VecDeque<ProtectedRecord>, len_min: usize) -
     })
 }
 
-/// Verifies a record that came in several fragments.
 pub(crate) fn verify_one(record: &mut [u8], gss: Option<&Arc<Gss>>, recent: &mut Recent, now_ms: u64) -> Option<Protected> {
     verify(record, Records::Bare, gss, recent, now_ms).pop_front().map(|looked| looked.what)
 }

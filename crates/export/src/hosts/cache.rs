@@ -12,22 +12,18 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::hosts::resolver::{NoAnswer, Resolver};
 
-/// The cache.
 pub(crate) struct Hosts {
     resolver: Arc<dyn Resolver>,
     known: RwLock<Known>,
-    /// Whether audit records need names of all clients.
     records_names: bool,
     /// Whether any client has a name. Each audited operation reads it.
     has_names: AtomicBool,
-    /// Changes with each update; unique among all caches of the process.
     generation: AtomicU64,
     /// Number of connections of each address. A connected client is not evicted.
     connected: Mutex<HashMap<IpAddr, usize>>,
     /// Clients that access checks asked for and that have no record.
     requested: Mutex<HashSet<IpAddr>>,
     has_requested: AtomicBool,
-    /// Whether lookups changed results since the last [`Hosts::when_changed`].
     has_changed: AtomicBool,
     clients_max: usize,
     /// How long the record of a disconnected client stays valid while the name service is down.
@@ -36,10 +32,8 @@ pub(crate) struct Hosts {
 
 #[derive(Default)]
 struct Known {
-    /// Addresses of the host names in the exports.
     addresses: HashMap<String, HashSet<IpAddr>>,
     clients: HashMap<IpAddr, ClientRecord>,
-    /// Netgroups in the exports.
     netgroups: HashSet<String>,
     /// Known members of each netgroup. They show whether the name service knows the netgroup now.
     members: HashMap<String, Vec<String>>,
@@ -52,25 +46,18 @@ impl Known {
     }
 }
 
-/// Result of looking up a client.
 #[derive(Clone)]
 struct ClientRecord {
     name: Option<Arc<str>>,
-    /// Membership in each netgroup of the exports.
     groups: HashMap<String, Membership>,
-    /// Time of the lookup.
     since: Instant,
-    /// Time of the last answer of the name service.
     answered: Option<Instant>,
-    /// How long the record is fresh for new connections.
     fresh: Duration,
 }
 
-/// Membership of a host in a netgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Membership {
     In,
-    /// Not a member, while a known member was still found.
     Out,
     /// Not found. innetgr(3) returns the same when the name service is down.
     Uncertain,
@@ -99,12 +86,10 @@ impl Hosts {
         }
     }
 
-    /// The same cache, which also looks up names for audit records if `records_names`.
     pub(crate) fn recording_names(self, records_names: bool) -> Self {
         Hosts { records_names, ..self }
     }
 
-    /// Counts a connection.
     pub(crate) fn connection_opened(&self, client: IpAddr) {
         *self.connected.lock().entry(client.to_canonical()).or_default() += 1;
     }
@@ -118,9 +103,9 @@ impl Hosts {
         }
     }
 
-    /// Looks up the host names of a new list of exports, and all clients if their names matter. Blocks on
-    /// the resolver. Returns hosts without any address. A failed lookup keeps the old addresses.
-    /// Names of the current list stay until [`Hosts::retain_named`].
+    /// Looks up the host names of a new list of exports, and all clients if their names matter.
+    /// Returns hosts without any address. A failed lookup keeps the old addresses. Names of the
+    /// current list stay until [`Hosts::retain_named`].
     pub(crate) fn resolve_named(&self, hosts: &[String], netgroups: &[String], names_wanted: bool) -> Vec<String> {
         let mut unknown = Vec::new();
         let mut resolved = Vec::new();
@@ -201,7 +186,6 @@ impl Hosts {
         }
     }
 
-    /// Connected clients with stale records, if their names are only for audit records.
     pub(crate) fn stale_recorded_clients(&self) -> Vec<IpAddr> {
         if self.known.read().names_wanted || !self.records_names {
             return Vec::new();
@@ -222,7 +206,6 @@ impl Hosts {
         old.into_iter().take(CLIENTS_AT_ONCE_MAX).map(|(_, client)| client).collect()
     }
 
-    /// Addresses of a host; empty if the lookup fails.
     fn addresses(&self, host: &str) -> HashSet<IpAddr> {
         self.resolver.addresses(host).unwrap_or_default().into_iter().collect()
     }
@@ -243,14 +226,13 @@ impl Hosts {
         self.known.read().clients.contains_key(&client)
     }
 
-    /// Looks a client up if names matter and its record is stale.
     pub(crate) fn look_up_if_stale(&self, client: IpAddr) {
         if self.should_look_up(client) {
             self.look_up(client);
         }
     }
 
-    /// Looks a client up. While the name service is down, the old record stays valid.
+    /// While the name service is down, the old record stays valid.
     pub(crate) fn look_up(&self, client: IpAddr) {
         let found = self.verified_name(client);
         let (netgroups, before) = {
@@ -319,8 +301,7 @@ impl Hosts {
         }
     }
 
-    /// Name of a client, if the addresses of that name include the client's. The owner of a reverse zone
-    /// may claim any name.
+    /// The owner of a reverse zone may claim any name.
     fn verified_name(&self, client: IpAddr) -> Result<Option<String>, NoAnswer> {
         let Some(name) = self.resolver.name(client)? else { return Ok(None) };
         Ok(self.resolver.addresses(&name)?.contains(&client).then_some(name))
@@ -344,7 +325,7 @@ impl Hosts {
         }
     }
 
-    /// Requests a lookup of a client without a record. A disconnected client evicts nobody.
+    /// A disconnected client evicts nobody.
     fn request_lookup(&self, client: IpAddr) {
         // Locks are taken in the order connected, then known, elsewhere; so not both here.
         let connected = self.connected.lock().contains_key(&client);
@@ -376,7 +357,6 @@ impl Hosts {
         }
     }
 
-    /// Whether a client has a fresh and certain record.
     fn is_known(&self, client: IpAddr) -> bool {
         let known = self.known.read();
         let is_sure =
@@ -388,7 +368,6 @@ impl Hosts {
         self.has_changed.load(Ordering::Acquire)
     }
 
-    /// Returns and clears whether lookups changed results.
     pub(crate) fn take_changed(&self) -> bool {
         self.has_changed.swap(false, Ordering::AcqRel)
     }
@@ -401,7 +380,6 @@ impl Hosts {
         }
     }
 
-    /// Whether the name service has ever answered for a client.
     pub(crate) fn has_answer(&self, client: IpAddr) -> bool {
         self.known.read().clients.get(&client).is_some_and(|met| met.answered.is_some())
     }
@@ -451,11 +429,9 @@ impl Hosts {
 }
 
 thread_local! {
-    /// The last client whose name this thread read.
     static NAMED_LAST: RefCell<Option<NamedAt>> = const { RefCell::new(None) };
 }
 
-/// Generation, client and name.
 type NamedAt = (u64, IpAddr, Option<Arc<str>>);
 
 fn next_generation() -> u64 {
@@ -474,17 +450,14 @@ impl Drop for Again<'_> {
     }
 }
 
-/// A record is fresh for new connections this long.
 const FRESH: Duration = Duration::from_secs(600);
 /// The same after a failed lookup, so that not each connection waits for a dead name service.
 const RETRY: Duration = Duration::from_secs(30);
 /// See [`Hosts::kept`]: an outage overnight.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// Clients that one refresh looks up.
 const CLIENTS_AT_ONCE_MAX: usize = 1024;
 
-/// Client records, and open addresses. An eviction removes one in `FORGET_SHARE`.
 const CLIENTS_MAX: usize = 65_536;
 const FORGET_SHARE: usize = 16;
 

@@ -9,35 +9,27 @@ use parking_lot::Mutex;
 use crate::limits::{HOST_LOOKUP_MS_MAX, HOST_LOOKUP_WAITING_MAX, HOST_LOOKUPS_MAX, SHARE};
 use crate::memory_quota::quota_address;
 
-/// The queue; `S` is what waits, for example a socket.
 pub(crate) struct LookupQueue<S> {
     state: Mutex<State<S>>,
 }
 
 struct State<S> {
     hosts: HashMap<IpAddr, Host<S>>,
-    /// Hosts that wait for a thread.
     queue: VecDeque<IpAddr>,
-    /// Running lookups.
     asked: usize,
     waiting: usize,
-    /// Waiting connections by quota address.
     shares: HashMap<IpAddr, usize>,
 }
 
 struct Host<S> {
-    /// Each with the time when it came.
     sockets: Vec<(S, u64)>,
 }
 
-/// Result of [`LookupQueue::enter`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Enqueued<S> {
-    /// It waits for a running or queued lookup.
     Waiting,
     /// It waits, and the caller must start the lookup.
     LookUp,
-    /// The queue is full.
     Full(S),
 }
 
@@ -50,7 +42,6 @@ impl<S> Default for LookupQueue<S> {
 }
 
 impl<S> LookupQueue<S> {
-    /// Adds a connection that waits for the name of its host.
     pub(crate) fn enter(&self, host: IpAddr, socket: S, now_ms: u64) -> Enqueued<S> {
         let mut state = self.state.lock();
         let left = HOST_LOOKUP_WAITING_MAX.saturating_sub(state.waiting);
@@ -91,7 +82,6 @@ impl<S> LookupQueue<S> {
         }
     }
 
-    /// Removes connections that time out.
     pub(crate) fn expire(&self, now_ms: u64) -> Vec<(IpAddr, S)> {
         let mut state = self.state.lock();
         if state.waiting == 0 {
@@ -107,14 +97,12 @@ impl<S> LookupQueue<S> {
         late
     }
 
-    /// Number of waiting connections.
     pub(crate) fn waiting(&self) -> usize {
         self.state.lock().waiting
     }
 }
 
 impl<S> State<S> {
-    /// Uncounts connections of a host.
     fn leave(&mut self, host: IpAddr, count: usize) {
         self.waiting -= count;
         if let Entry::Occupied(mut own) = self.shares.entry(quota_address(host)) {

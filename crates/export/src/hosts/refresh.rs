@@ -12,20 +12,15 @@ use crate::transport::accept;
 
 pub(crate) struct RefreshSchedule {
     every_ms: u64,
-    /// Addresses of the hosts in the exports.
     addresses: Round,
-    /// Names of connected clients, where access depends on them.
     clients: Round,
     /// Names of connected clients for audit records only. They have their own queue.
     told_due_ms: u64,
-    /// Clients whose lookup an access check requested.
     requested: Job,
-    /// Ending state of clients that lost their access.
     lost: Job,
 }
 
 impl RefreshSchedule {
-    /// A schedule whose refreshes are first due after the interval.
     pub(crate) fn new(every: Duration, now_ms: u64) -> Self {
         let every_ms = u64::try_from(every.as_millis()).unwrap_or(u64::MAX).max(1);
         let due_ms = now_ms.saturating_add(every_ms);
@@ -40,7 +35,6 @@ impl RefreshSchedule {
         }
     }
 
-    /// Starts the due refreshes on pool threads.
     pub(crate) fn start_due(&mut self, now_ms: u64, reloader: &Arc<Reloader>) {
         let driver = &reloader.driver;
         let next_ms = now_ms.saturating_add(self.every_ms);
@@ -66,13 +60,11 @@ impl RefreshSchedule {
     }
 }
 
-/// A periodic job.
 struct Round {
     due_ms: u64,
     job: Job,
 }
 
-/// A job that runs on one thread at a time.
 #[derive(Default)]
 struct Job {
     is_running: Arc<AtomicBool>,

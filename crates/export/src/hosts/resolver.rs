@@ -10,17 +10,14 @@ use parking_lot::Mutex;
 /// A resolver. Tests have their own.
 pub(crate) trait Resolver: Send + Sync {
     fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NoAnswer>;
-    /// Lower-case name of the host with this address.
     fn name(&self, address: IpAddr) -> Result<Option<String>, NoAnswer>;
-    /// Whether a host is in a netgroup. False also while the name service is down.
+    /// False also while the name service is down.
     fn in_netgroup(&self, group: &str, host: &str) -> bool;
 }
 
-/// The name service did not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoAnswer;
 
-/// The resolver of the system.
 pub(crate) struct System;
 
 impl Resolver for System {
@@ -125,7 +122,6 @@ unsafe extern "C" {
     fn innetgr(netgroup: *const c_char, host: *const c_char, user: *const c_char, domain: *const c_char) -> c_int;
 }
 
-/// `NI_MAXHOST`.
 const HOST_LEN_MAX: usize = 1025;
 
 #[cfg(test)]

@@ -14,33 +14,27 @@ use super::service::NameServiceDown;
 use super::would_wait::would_wait;
 use crate::clock;
 
-/// An answer: a value, or no such entry, or no answer.
 pub(super) type Answer<T> = Result<Option<T>, NameServiceDown>;
 
 pub(super) struct Cache<K, T> {
     entries: sync::Cache<K, Entry<T>>,
     lifetimes: Lifetimes,
-    /// Changes when the cache is cleared; unique in the process.
     generation: AtomicU64,
 }
 
-/// Lifetimes of answers, in milliseconds.
 #[derive(Clone, Copy)]
 pub(super) struct Lifetimes {
     pub(super) yes_ms: u64,
     pub(super) no_ms: u64,
     /// Pause after a failure, so that the name service is not flooded.
     pub(super) silence_ms: u64,
-    /// Lifetime of an old answer while the name service is down.
     pub(super) last_ms: u64,
 }
 
 #[derive(Clone)]
 struct Entry<T> {
     answer: Answer<T>,
-    /// When a new lookup is due.
     until_ms: u64,
-    /// How long the answer is valid while the name service is down.
     last_until_ms: u64,
     generation: Generation,
 }
@@ -56,7 +50,6 @@ impl Generation {
     }
 }
 
-/// The last entries that a thread found.
 pub(super) struct RecentEntries<K, T>([Option<(K, Entry<T>)>; RECENT_MAX]);
 
 impl<K, T> RecentEntries<K, T> {
@@ -74,8 +67,8 @@ impl<K: Hash + Eq + Clone, T: Clone> Cache<K, T> {
         Cache { entries: sync::Cache::new(entries_max), lifetimes, generation: AtomicU64::new(Generation::new().0) }
     }
 
-    /// The unexpired answer. Checks the thread's own entries first, because each access to the shared table
-    /// writes shared memory.
+    /// Checks the thread's own entries first, because each access to the shared table writes shared
+    /// memory.
     pub(super) fn get(&self, recent: &'static LocalKey<RefCell<RecentEntries<K, T>>>, key: &K) -> Option<Answer<T>> {
         recent.with_borrow_mut(|recent| {
             if let Some((_, entry)) = recent.0.iter().flatten().find(|(known, entry)| known == key && self.holds(entry)) {

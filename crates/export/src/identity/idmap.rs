@@ -2,12 +2,9 @@
 
 use std::collections::HashMap;
 
-/// The settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Idmap {
-    /// `Domain` of `[General]`.
     pub(crate) domain: Option<String>,
-    /// `Local-Realms` of `[General]`, in upper case.
     realms: Vec<String>,
     /// `[Static]`: accounts by principal.
     accounts: HashMap<String, String>,
@@ -46,12 +43,10 @@ impl Idmap {
         self.accounts.get(principal).map(String::as_str)
     }
 
-    /// Whether `Local-Realms` lists a realm.
     pub(super) fn names_realm(&self, realm: &str) -> bool {
         self.realms.contains(&realm.to_ascii_uppercase())
     }
 
-    /// Whether a realm is local. Without `Local-Realms`, the realm equal to the domain is, like in idmapd.
     pub(super) fn is_local_realm(&self, realm: &str) -> bool {
         let realm = realm.to_ascii_uppercase();
         if self.realms.is_empty() {

@@ -9,7 +9,6 @@ use super::idmap::Idmap;
 use super::principal_map::{Account, PrincipalMap};
 use super::service::{LocalName, NameService, NameServiceDown};
 
-/// Principal and client, for the log.
 #[derive(Clone, Copy)]
 pub(super) struct AccountRequest<'a> {
     pub(super) principal: &'a str,
@@ -19,24 +18,17 @@ pub(super) struct AccountRequest<'a> {
 /// Treatment of a principal without an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnknownPrincipal {
-    /// Refuse it and log a line.
     Refuse,
-    /// Use the anonymous user.
     Squash,
 }
 
-/// Why a principal has no account, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NoAccount<'a> {
-    /// The principal map refuses it.
     Refused,
-    /// No rule gives it a local name.
     NoName,
-    /// It has a local name, but no such user exists.
     NoUser(&'a str),
 }
 
-/// The rules and their configuration.
 pub(super) struct PrincipalRules<'a> {
     pub(super) map: &'a PrincipalMap,
     pub(super) idmap: &'a Idmap,
@@ -102,7 +94,6 @@ impl PrincipalRules<'_> {
     }
 }
 
-/// Logs why a principal is refused, once for the lifetime of the cached answer.
 fn log_refusal(AccountRequest { principal, client }: AccountRequest<'_>, why: NoAccount<'_>) -> Option<Caller> {
     match why {
         NoAccount::Refused => tracing::warn!(principal, %client, "refused by the principal map; remove its !refuse line to allow it"),

@@ -21,13 +21,11 @@ use super::would_wait::would_wait;
 pub enum GroupSource {
     /// The client. The name service too if the client sent 16, the most that fit.
     Auto,
-    /// Only the client.
     Client,
     /// Only the name service, like `--manage-gids` of the kernel's server.
     Server,
 }
 
-/// The mapping between principals, names and numbers.
 pub(crate) struct Accounts<S> {
     service: S,
     idmap: Idmap,
@@ -41,7 +39,6 @@ pub(crate) struct Accounts<S> {
     gids: Cache<Box<str>, u32>,
 }
 
-/// A squash setting as part of a key.
 type Rule = (u8, u32, u32);
 type CallerKey = (Principal, Rule);
 
@@ -66,7 +63,6 @@ impl<S: NameService> Accounts<S> {
         self.forget();
     }
 
-    /// Clears all caches.
     pub(crate) fn forget(&self) {
         self.callers.clear();
         self.user_names.clear();
@@ -151,7 +147,6 @@ impl<S: NameService> Identity for Accounts<S> {
     }
 }
 
-/// While the name service is down, numbers replace names.
 fn shown(name: Result<Option<Arc<str>>, Unanswered>) -> Result<Option<Arc<str>>, Unanswered> {
     if name == Err(Unanswered::Silent) { Ok(None) } else { name }
 }
@@ -167,7 +162,6 @@ thread_local! {
 /// Cached callers, of at most 400 bytes each.
 const CALLERS_MAX: usize = 16_384;
 
-/// Cached names and numbers of each kind.
 const NAMES_MAX: usize = 16_384;
 
 #[cfg(test)]

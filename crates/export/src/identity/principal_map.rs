@@ -6,26 +6,19 @@ use std::fmt;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PrincipalMap {
     lines: Vec<(Box<str>, Account)>,
-    /// Indices of lines without a star.
     exact: HashMap<Box<str>, usize>,
     /// Indices of lines with a star, in order.
     patterns: Vec<usize>,
 }
 
-/// Account of a principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Account {
-    /// A local user.
     User(Box<str>),
-    /// The anonymous user of the export.
     Squash,
-    /// No access.
     Refuse,
-    /// The account that the other rules give.
     Local,
 }
 
-/// An error in a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MapFault {
     line: usize,
@@ -40,7 +33,7 @@ impl fmt::Display for MapFault {
 }
 
 impl PrincipalMap {
-    /// Parses the file. Returns up to [`FAULTS_MAX`] errors.
+    /// Returns up to [`FAULTS_MAX`] errors.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, Vec<MapFault>> {
         let mut map = PrincipalMap::default();
         let mut faults = Vec::new();
@@ -117,8 +110,7 @@ fn read_line(line: &[u8]) -> Result<Line, (String, &'static str)> {
     Ok(Some((pattern.into(), account)))
 }
 
-/// Whether a principal matches a pattern. A star matches any characters except `/` and `@`.
-/// O(pattern × principal).
+/// A star matches any characters except `/` and `@`.
 fn fits(pattern: &str, principal: &str) -> bool {
     let (pattern, principal) = (pattern.as_bytes(), principal.as_bytes());
     let (mut p, mut n) = (0, 0);
@@ -150,11 +142,9 @@ fn fits(pattern: &str, principal: &str) -> bool {
 
 /// Lines of a map: one for each user of a large site.
 const LINES_MAX: usize = 1_000_000;
-/// Errors that are reported.
 const FAULTS_MAX: usize = 8;
 /// Longest principal: the Kerberos library allows a few hundred bytes.
 const PRINCIPAL_LEN_MAX: usize = 1024;
-/// Longest user name: `LOGIN_NAME_MAX`.
 const NAME_LEN_MAX: usize = 256;
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 
-/// A user of the system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UserRecord {
     pub(crate) name: String,
@@ -13,18 +12,13 @@ pub(crate) struct UserRecord {
     pub(crate) gid: u32,
 }
 
-/// Local name of a principal by the Kerberos library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LocalName {
-    /// The name of a user, who may not exist.
     Name(String),
-    /// No rule matches.
     NoName,
-    /// The library is missing.
     NoRules,
 }
 
-/// The name service failed and gave no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NameServiceDown;
 
@@ -61,7 +55,6 @@ impl<S: NameService + ?Sized> NameService for Arc<S> {
     }
 }
 
-/// The system's name service, by nsswitch.conf.
 pub(crate) struct System;
 
 impl NameService for System {
@@ -106,7 +99,6 @@ impl NameService for System {
     }
 }
 
-/// Drops the identity of a caller, who may lack access to the files and sockets of the name service.
 pub(crate) fn as_ourselves() {
     if let Err(error) = vouch_vfs_posix::leave_callers() {
         tracing::warn!(%error, "a thread cannot drop the identity of its last caller");

@@ -8,13 +8,11 @@ thread_local! {
     static WOULD_WAIT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Sets the flag, and returns the error for the engine.
 pub(super) fn would_wait() -> Unanswered {
     WOULD_WAIT.set(true);
     Unanswered::WouldWait
 }
 
-/// Returns and clears the flag.
 pub(crate) fn take_would_wait() -> bool {
     WOULD_WAIT.take()
 }

@@ -15,32 +15,25 @@ use crate::limits::METRIC_CLIENTS_MAX;
 use crate::monitoring::counter::Counter;
 
 pub(crate) struct Metrics {
-    /// Counters by operation, one set for each thread.
     shards: Mutex<Shards>,
-    /// Failures by status. Bounded by the number of statuses.
+    /// Bounded by the number of statuses.
     statuses: RwLock<HashMap<u32, Arc<Counter>>>,
     clients: RwLock<HashMap<IpAddr, Arc<Totals>>>,
-    /// Clients above [`METRIC_CLIENTS_MAX`].
     other_clients: Arc<Totals>,
     exports: RwLock<HashMap<ExportId, Named>>,
-    /// Distinguishes the thread-local cache of this instance from others.
     number: u64,
 }
 
-/// Name and counters of an export.
 type Named = (Arc<str>, Arc<Totals>);
 
-/// By operation number: all results, and those other than NFS4_OK.
 struct Operations([[AtomicU64; 2]; OPERATIONS]);
 
-/// Counters of live threads, and the sum of ended ones.
 #[derive(Default)]
 struct Shards {
     live: Vec<Arc<Operations>>,
     gone: Arc<Operations>,
 }
 
-/// Counters of a client or an export.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) operations: Counter,
@@ -50,7 +43,6 @@ pub(crate) struct Totals {
 }
 
 thread_local! {
-    /// The counters of this thread's last connection and export.
     static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
 }
 
@@ -113,7 +105,6 @@ impl Metrics {
         new
     }
 
-    /// Sums by operation: all results, and failures.
     fn operation_counts(&self) -> Vec<[u64; 2]> {
         let shards = self.shards.lock();
         let all = || shards.live.iter().chain([&shards.gone]);
@@ -129,7 +120,6 @@ impl Metrics {
         self.statuses.write().entry(status).or_default().add(1);
     }
 
-    /// Writes the metrics in the text format of Prometheus.
     pub(crate) fn write(&self, out: &mut String) {
         let counts = self.operation_counts();
         let all = counts.iter().enumerate().filter(|(_, [done, _])| *done > 0);
@@ -204,7 +194,6 @@ impl Operations {
         }
     }
 
-    /// Adds the counters of an ended thread.
     fn take_over(&self, other: &Operations) {
         for (mine, theirs) in self.0.iter().flatten().zip(other.0.iter().flatten()) {
             mine.fetch_add(theirs.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -11,14 +11,12 @@ use crate::driver::Driver;
 use crate::monitoring::operation_metrics::{Metrics, line};
 use vouch_daemon::metrics_page::PageSource;
 
-/// The source of metrics, health and status.
 pub(crate) struct Report {
     pub(crate) driver: Arc<Driver>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
 impl Report {
-    /// The current status.
     pub(crate) fn status(&self) -> Status {
         let report = self.driver.engine.status(clock::now());
         let (totals, quotas) = (self.driver.engine.totals(clock::now()).0, &self.driver.quotas);
@@ -160,7 +158,6 @@ impl PageSource for Report {
     }
 }
 
-/// Waiting calls, including running ones, and the threads for them.
 fn waiting(driver: &Driver) -> (usize, usize) {
     (driver.quotas.calls.used(), driver.pool.load().1 + driver.names.load().1)
 }

@@ -3,7 +3,6 @@
 use super::counter::Counter;
 use crate::transport::connection_quota::ConnectionQuota;
 
-/// The counters.
 #[derive(Default)]
 pub(crate) struct Traffic {
     pub(crate) addresses: ConnectionQuota,
@@ -18,7 +17,6 @@ pub(crate) struct Traffic {
     pub(crate) calls: Counter,
     pub(crate) received_len: Counter,
     pub(crate) sent_len: Counter,
-    /// Calls that waited for a disk or a network.
     pub(crate) blocked: Counter,
     pub(crate) callbacks: Counter,
     pub(crate) callbacks_failed: Counter,

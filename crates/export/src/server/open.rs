@@ -94,7 +94,6 @@ impl Server {
         Ok(server)
     }
 
-    /// Opens a server with its view of the system replaced by `hooks`.
     pub(crate) fn open_with(mut config: ExportConfig, hooks: SystemHooks) -> Result<Self, ExportError> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let threads = config.threads.unwrap_or(cores).max(1);
@@ -190,17 +189,14 @@ impl Server {
         &self.sockets.addresses
     }
 
-    /// Address of the metrics page.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.sockets.metrics_page.as_ref().and_then(|page| page.local_addr().ok())
     }
 
-    /// The exports: source and path that clients mount.
     pub fn exports(&self) -> Vec<(String, String)> {
         self.driver.exports.lock().iter().map(|export| (export.source.clone(), export.pseudo_path.clone())).collect()
     }
 
-    /// Warnings about the list of exports, one line each.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -278,7 +274,6 @@ fn read_idmap(path: Option<&PathBuf>) -> Result<Idmap, ExportError> {
     }
 }
 
-/// The part of the host name after the first dot, like idmapd.
 fn host_domain() -> String {
     let name = rustix::system::uname();
     let name = name.nodename().to_string_lossy().to_ascii_lowercase();
@@ -289,7 +284,6 @@ fn wall_nanos() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Raises the soft limit on descriptors to the hard limit, and returns it.
 fn raise_descriptor_limit() -> io::Result<usize> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;

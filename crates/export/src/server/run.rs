@@ -122,10 +122,8 @@ fn stop_pools(driver: &Driver) {
     driver.recovery.stop();
 }
 
-/// Interval between checks of the stop signal.
 const STOP_POLL: Duration = Duration::from_millis(100);
 
-/// Longest interval between two ticks of the engine.
 const ENGINE_TICK_MS: u64 = 1000;
 
 /// Interval between scans for GSS contexts whose tickets have expired.

@@ -37,7 +37,6 @@ fn config(directory: &Path, rules: Option<&str>, keeping: WriterOptions) -> Audi
     AuditConfig { trail, deny: Vec::new() }
 }
 
-/// A resolver that knows no names.
 struct Nobody;
 
 impl crate::hosts::resolver::Resolver for Nobody {
@@ -59,7 +58,6 @@ fn open(config: AuditConfig) -> crate::audit::Audit {
     crate::audit::Audit::open(config, hosts, Arc::new(SystemDisk)).unwrap()
 }
 
-/// Recorded refusals: reason, omitted number, detail.
 fn refusals(directory: &Path) -> Vec<(Refusal, u64, String)> {
     let mut found = Vec::new();
     entries(directory, 1, |entry| {
@@ -77,7 +75,6 @@ fn refusals(directory: &Path) -> Vec<(Refusal, u64, String)> {
     found
 }
 
-/// A COMPOUND with an undecodable credential.
 fn bad_credential(xid: u32) -> Vec<u8> {
     let mut w = Writer::new();
     let start = begin_record(&mut w);
@@ -125,7 +122,6 @@ fn forged_filehandles_are_refusals_that_rules_can_exclude() {
         block_on(async {
             let client = client(&server, "one").await;
             for number in 0..20u8 {
-                // The record counts, whatever the status.
                 drop(client.compound().putfh(&vouch_nfs4::Filehandle::new(&[number; 32]).unwrap()).send().await);
             }
             client.close().await.unwrap();
@@ -136,7 +132,6 @@ fn forged_filehandles_are_refusals_that_rules_can_exclude() {
     }
 }
 
-/// One line for each record: operation, path, new path, key, result; or the act.
 fn read(directory: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     entries(directory, 1, |entry| {
@@ -210,7 +205,6 @@ fn operations_are_recorded_by_rules_and_verify() {
             "CREATE /data/d  change 0 (makes a directory)",
             "OPEN /data/d/f  change 0",
             "RENAME /data/d /data/e change 0",
-            // The directory has been renamed, and the file with it.
             "CLOSE /data/e/f  change 0 Some(5) Some(5)",
             "OPEN /data/e/quiet  change 0",
             "CLOSE /data/e/quiet  change 0 Some(0) Some(0)",
@@ -236,7 +230,6 @@ fn abandoned_open_has_record_of_its_end() {
         gone.write(&file, 0, b"hello", StableHow::FileSync).await.unwrap();
         assert_eq!(gone.read(&file, 1, 100).await.unwrap().0, b"ello");
         drop((file, gone));
-        // The client's machine restarts.
         client_in_life(&server, "one", 2).await.close().await.unwrap();
     });
     drop(server);
@@ -307,7 +300,6 @@ fn keytab_change_is_recorded_even_while_stopped() {
     audit.check_keytab();
     audit.check_keytab();
     change("a third one");
-    // Omitted refusals are recorded at the end.
     audit.stop();
     start().stop();
     change("a fourth");
@@ -450,7 +442,6 @@ fn reduced_auditing_is_recorded_at_start() {
     assert_eq!(again(&|_| ()), ["start", "turned-down", "stop"]);
     assert_eq!(again(&|config| config.trail.keeping.durability = Durability::System), ["start", "turned-down", "stop"]);
     assert_eq!(again(&|_| ()), ["start", "stop"]);
-    // A later seal and shorter retention, then both as before.
     assert_eq!(again(&|config| config.trail.rotation.seal_ns_max *= 2), ["start", "turned-down", "stop"]);
     assert_eq!(again(&|config| config.trail.keeping.retention.age_ns_max = Some(1 << 60)), ["start", "turned-down", "stop"]);
     assert_eq!(again(&|_| ()), ["start", "stop"]);

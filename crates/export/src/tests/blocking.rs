@@ -12,7 +12,6 @@ use super::*;
 use crate::hosts::resolver::{NoAnswer, Resolver};
 use crate::identity::{LocalName, NameService, NameServiceDown, UserRecord};
 
-/// A gate that blocks arrivals while it is closed.
 #[derive(Clone, Default)]
 pub(crate) struct Gate(Arc<(Mutex<Passing>, Condvar)>);
 
@@ -37,14 +36,12 @@ impl Gate {
         passing.waiting -= 1;
     }
 
-    /// Waiting threads now, and at most so far.
     pub(crate) fn waiting(&self) -> (usize, usize) {
         let passing = self.0.0.lock();
         (passing.waiting, passing.most)
     }
 }
 
-/// Waits for a condition.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = std::time::Instant::now();
     while !is_so() {
@@ -53,7 +50,6 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A name service and resolver that block while the gate is closed.
 #[derive(Clone, Default)]
 pub(super) struct Slow(pub(super) Gate);
 
@@ -94,7 +90,6 @@ impl Resolver for Slow {
     }
 }
 
-/// A server of these files with this name service.
 pub(super) fn start(change: impl FnOnce(&mut ExportConfig), files: &MemoryFs, names: &Slow, hosts: &Slow) -> Running {
     let files = files.clone();
     let system = SystemHooks::system(Box::new(move |_, _| Ok(Arc::new(files.clone()))));
@@ -128,7 +123,6 @@ pub(super) fn lookup(name: &str) -> Args<'_> {
     Args::Lookup(LookupArgs { name: Name(name.as_bytes()) })
 }
 
-/// Reads the owner of /data, and what is at `path` below.
 fn owner(xid: u32, path: &[&str]) -> Vec<u8> {
     let mut ops = vec![Args::Putrootfh, lookup("data")];
     ops.extend(path.iter().map(|name| lookup(name)));
@@ -136,7 +130,6 @@ fn owner(xid: u32, path: &[&str]) -> Vec<u8> {
     compound(xid, &ops)
 }
 
-/// Creates a directory in /data, which waits for the disk.
 pub(super) fn make(xid: u32, name: &str) -> Vec<u8> {
     let mut packed = Writer::new();
     Attributes { mode: Some(0o755), ..Attributes::default() }.encode(Bitmap::of(&[33]), &mut packed);
@@ -146,7 +139,6 @@ pub(super) fn make(xid: u32, name: &str) -> Vec<u8> {
     compound(xid, &[Args::Putrootfh, lookup("data"), create])
 }
 
-/// Transaction id of a successful reply.
 fn good(record: &[u8]) -> Option<u32> {
     // RFC 5531, section 9: six words of an accepted reply, then the COMPOUND status.
     (record[24..28] == [0; 4]).then(|| xid(record))
@@ -156,8 +148,6 @@ pub(super) fn answered(socket: &mut TcpStream) -> Option<u32> {
     good(&read_record(socket))
 }
 
-/// Whether none of the calls read so far was answered, as seen from another connection of the same
-/// worker.
 pub(super) fn is_silent(server: &Running, socket: &TcpStream) -> bool {
     let mut other = server.connect_from(250);
     for number in 0..20 {
@@ -167,7 +157,6 @@ pub(super) fn is_silent(server: &Running, socket: &TcpStream) -> bool {
     has_nothing(socket)
 }
 
-/// Whether nothing arrived.
 pub(super) fn has_nothing(socket: &TcpStream) -> bool {
     socket.set_nonblocking(true).unwrap();
     let silent = socket.peek(&mut [0; 4]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
@@ -229,7 +218,6 @@ fn call_that_needs_names_after_disk_continues_elsewhere() {
     files.set_slow_sync(true);
     names.0.set_closed(true);
     for number in 0..3 {
-        // The path is read from disk, then the owner's name is looked up.
         files.evict_caches();
         asking.write_all(&owner(number, &["made"])).unwrap();
         until("it asks", || names.0.waiting().0 == number as usize + 1);
@@ -254,7 +242,6 @@ fn address_with_too_many_waiting_calls_is_not_read() {
         socket.write_all(&owner(number as u32, &[])).unwrap();
     }
     until("four fifths wait", || server.status().waiting_calls == 32);
-    // Another connection of the same address, with nothing waiting.
     let mut same = server.connect_from(1);
     same.write_all(&call(7, 0)).unwrap();
     assert!(is_silent(&server, &same));

@@ -7,10 +7,8 @@ use super::blocking::{Gate, is_silent, until};
 use super::gss::tests::{Believer, Claimer, call as protected};
 use super::*;
 
-/// Transaction id of the NULL call.
 const NULL: u32 = 900_000;
 
-/// A mechanism that blocks while its gate is closed, then refuses.
 struct Slow(Gate);
 
 impl Acceptor for Slow {
@@ -62,7 +60,6 @@ fn excess_context_requests_are_not_read_others_are() {
     for socket in &mut asking {
         socket.write_all(&call(NULL, 0)).unwrap();
     }
-    // Requests from before the congestion are read.
     for socket in &mut asking[..4] {
         assert_eq!(xid(&read_record(socket)), NULL);
     }
@@ -84,7 +81,6 @@ fn calls_before_a_fatal_one_are_answered() {
     let seams =
         SystemHooks { acceptor: Some(Arc::new(Believer)), ..SystemHooks::system(Box::new(move |_, _| Ok(Arc::new(files.clone())))) };
     let server = Running::start_in(|config| config.threads = Some(1), seams);
-    // An empty COMPOUND of minor version 1.
     let nothing = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
     for service in [Service::None, Service::Integrity, Service::Privacy] {
         for replayed in [false, true] {
@@ -97,7 +93,6 @@ fn calls_before_a_fatal_one_are_answered() {
             socket.write_all(w.as_bytes()).unwrap();
             let Initiated::Done(mut context) = initiation.reply(1, &read_record(&mut socket)).unwrap() else { panic!("one exchange") };
             let mut calls: Vec<Vec<u8>> = (2..7).map(|xid| protected(&mut context, xid, &nothing, usize::MAX)).collect();
-            // A repeated call, or bytes that are no call.
             calls.push(if replayed { calls[2].clone() } else { vec![0x80, 0, 0, 3, 1, 2, 3] });
             socket.write_all(&calls.concat()).unwrap();
             for expected in 2..7 {

@@ -11,7 +11,6 @@ use vouch_xdr::Reader;
 
 use super::*;
 
-/// Calls in flight.
 const DEPTH: u64 = 8;
 
 fn client(server: &Running) -> Pipeline {
@@ -20,7 +19,6 @@ fn client(server: &Running) -> Pipeline {
     Pipeline::connect(server.address, 1, 1, &identity, Box::new(Plain::sys(&root))).unwrap()
 }
 
-/// Sends `count` calls, several at once, and checks each reply.
 fn load(
     pipeline: &mut Pipeline,
     count: u64,
@@ -50,7 +48,6 @@ fn walk(path: &[&str], call: &mut CallBuilder, w: &mut Writer) {
     path.iter().for_each(|name| call.op(w, &Args::Lookup(LookupArgs { name: Name(name.as_bytes()) })));
 }
 
-/// Creates numbered files in /data and returns their handles.
 fn make(pipeline: &mut Pipeline, count: u64) -> Vec<Filehandle> {
     let mut packed = Writer::new();
     Attributes { mode: Some(0o644), ..Attributes::default() }.encode(Bitmap::of(&[33]), &mut packed);

@@ -17,8 +17,6 @@ const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 2));
 
-/// Two hosts, one of which moves; both in a netgroup while netgroups are answered. Names block
-/// while the gate is closed.
 #[derive(Clone)]
 struct Service(Arc<Mutex<IpAddr>>, Arc<AtomicBool>, Gate);
 
@@ -60,7 +58,6 @@ fn opens(server: &Running) -> usize {
     server.status().clients.iter().map(|client| client.opens).sum()
 }
 
-/// Runs something while a client has a file open.
 fn while_open(server: &Running, act: impl FnOnce()) {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
         let root = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 0, gid: 0, gids: Vec::new() };
@@ -102,7 +99,6 @@ fn missing_netgroups_remove_nobody() {
     reload(&server, "@trusted");
     while_open(&server, || {
         service.1.store(false, Ordering::SeqCst);
-        // This triggers a new lookup.
         reload(&server, "@trusted");
         assert_eq!(opens(&server), 1);
     });
@@ -129,7 +125,6 @@ fn moved_host_loses_state_despite_slow_names() {
         service.2.set_closed(true);
         hosts.let_all_grow_old();
         until("nobody asks for the client that stays", || service.2.waiting().0 == 1);
-        // The state's holder is no longer known.
         assert_eq!(hosts.name_matches(IpAddr::from([192, 0, 2, 1]), |_| true), None);
         until("nobody asks for the client that was requested", || service.2.waiting().0 == 2);
         *service.0.lock() = IpAddr::from([127, 0, 0, 9]);

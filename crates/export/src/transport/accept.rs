@@ -113,7 +113,6 @@ pub(crate) fn tell_names_again(driver: &Arc<Driver>) {
     driver.hosts.stale_recorded_clients().into_iter().for_each(|host| tell_name(host, driver));
 }
 
-/// Looks up the name of a host, then the names of hosts in the queue.
 fn find_names(first: IpAddr, driver: &Driver) {
     let mut next = Some(first);
     while let Some(host) = next {
@@ -149,10 +148,8 @@ fn deal(socket: TcpStream, peer: SocketAddr, driver: &Driver) {
     driver.inboxes[least].post(Message::Accepted(socket, peer));
 }
 
-/// Converts an IPv4-mapped IPv6 address to IPv4.
 fn canonical(peer: SocketAddr) -> SocketAddr {
     SocketAddr::new(peer.ip().to_canonical(), peer.port())
 }
 
-/// Interval between checks of the stop flag.
 const STOP_STEP: Duration = Duration::from_millis(100);

@@ -12,7 +12,6 @@ use crate::limits::{CALLBACK_DIALLERS_MAX, CALLBACKS_WAITING_MAX};
 use crate::thread_pool::Pool;
 use crate::transport::inbox::QueuedCallback;
 
-/// The connecting threads and the connections that they made.
 pub(crate) struct CallbackDialers {
     pub(crate) pool: Pool,
     pub(crate) targets: Mutex<HashMap<SocketAddr, Target>>,
@@ -45,7 +44,6 @@ impl CallbackDialers {
         }
     }
 
-    /// Ends the threads.
     pub(crate) fn stop(&self) {
         self.pool.stop();
     }

@@ -18,12 +18,9 @@ use crate::transport::inbox::{Inbox, Message};
 use crate::transport::output::{Outgoing, Output};
 use crate::transport::send::{self, Sent};
 
-/// Which side opened the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// A client.
     Client,
-    /// The server, for callbacks to a 4.0 client.
     Callback,
 }
 
@@ -31,7 +28,6 @@ pub(crate) struct Connection {
     socket: TcpStream,
     side: Side,
     engine: Arc<vouch_nfs4_server::Connection>,
-    /// Inbox of the worker, and the index there.
     inbox: Arc<Inbox>,
     slot: usize,
     output: Mutex<Output>,
@@ -40,15 +36,12 @@ pub(crate) struct Connection {
     shares: Arc<AddressShares>,
     /// Whether the worker stopped reading until output leaves.
     paused: AtomicBool,
-    /// Whether nothing can be sent any more.
     failed: AtomicBool,
-    /// Whether the last sealed reply was long.
     long_replies: AtomicBool,
     /// Monotonic time since when the socket is full; 0 if it is not.
     full_since_ms: AtomicU64,
     sent_len: AtomicU64,
     callbacks: Mutex<Vec<Outstanding>>,
-    /// Whether a callback was ever sent on this connection.
     has_sent_callbacks: AtomicBool,
 }
 
@@ -108,12 +101,10 @@ impl Connection {
         rustix::io::ioctl_fionread(&self.socket).is_ok_and(|len| len == 0)
     }
 
-    /// Whether the last sealed reply was long.
     pub(crate) fn long_replies(&self) -> bool {
         self.long_replies.load(Ordering::Relaxed)
     }
 
-    /// Notes whether the last sealed reply was long.
     pub(crate) fn set_long_replies(&self, long: bool) {
         self.long_replies.store(long, Ordering::Relaxed);
     }
@@ -133,9 +124,8 @@ impl Connection {
         self.inbox.post(Message::ReplyDurable(self.clone(), reply));
     }
 
-    /// Queues records and sends as much as the socket takes. The worker sends the rest. Buffers of sent
-    /// records go to `done`. After an error the output is dropped and the worker closes the
-    /// connection.
+    /// Queues records and sends as much as the socket takes. The worker sends the rest. After an
+    /// error the output is dropped and the worker closes the connection.
     pub(crate) fn send(&self, records: impl IntoIterator<Item = Outgoing>, done: impl FnMut(Vec<u8>)) {
         let mut output = self.output.lock();
         let was_empty = output.is_empty();
@@ -161,7 +151,6 @@ impl Connection {
         self.unpause();
     }
 
-    /// Continues to send after the socket became writable.
     pub(crate) fn writable(&self, done: impl FnMut(Vec<u8>)) {
         let mut output = self.output.lock();
         if !output.is_empty() {
@@ -217,7 +206,6 @@ impl Connection {
         output.bytes_len() > OUTPUT_BYTES_MAX || output.spans_len() > OUTPUT_SPANS_MAX || output.records() > OUTPUT_REPLIES_MAX
     }
 
-    /// Origin of the connection's tasks in a thread pool.
     pub(crate) fn origin(&self) -> TaskOrigin {
         TaskOrigin::call(self.peer().ip())
     }
@@ -232,20 +220,18 @@ impl Connection {
         BlockedCharge::new(self.shares.clone(), len)
     }
 
-    /// Counts a call in a pool, or a reply that waits for records.
     pub(crate) fn begin_waiting(&self) {
         self.shares.calls.charge(1);
         self.waiting.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Ends [`Connection::begin_waiting`]. Guards: [`ActiveCall`] and [`PendingReply`].
+    /// Guards: [`ActiveCall`] and [`PendingReply`].
     pub(crate) fn end_waiting(&self) {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         self.shares.calls.release(1);
         self.unpause();
     }
 
-    /// Whether calls wait for a disk or a network.
     pub(crate) fn has_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
@@ -268,7 +254,6 @@ impl Connection {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// How long the socket has been full.
     pub(crate) fn full_for_ms(&self, now_ms: u64) -> u64 {
         match self.full_since_ms.load(Ordering::Relaxed) {
             0 => 0,
@@ -276,7 +261,6 @@ impl Connection {
         }
     }
 
-    /// Bytes sent.
     pub(crate) fn sent_len(&self) -> u64 {
         self.sent_len.load(Ordering::Relaxed)
     }
@@ -301,12 +285,10 @@ impl Connection {
         self.has_sent_callbacks.load(Ordering::Acquire)
     }
 
-    /// The outstanding callback with this transaction id.
     pub(crate) fn find_callback(&self, xid: u32) -> Option<CallbackId> {
         self.callbacks.lock().iter().find(|callback| callback.xid == xid).map(|callback| callback.id)
     }
 
-    /// Removes the outstanding callback with this transaction id.
     pub(crate) fn take_callback(&self, xid: u32) -> Option<CallbackId> {
         let mut callbacks = self.callbacks.lock();
         let place = callbacks.iter().position(|callback| callback.xid == xid)?;

@@ -13,7 +13,6 @@ use crate::memory_quota::quota_address;
 pub(crate) struct ConnectionQuota(Mutex<HashMap<IpAddr, usize>>);
 
 impl ConnectionQuota {
-    /// Counts a connection. Returns false if the address has `max`, or four times what is `left`.
     pub(crate) fn enter(&self, address: IpAddr, max: usize, left: usize) -> bool {
         let address = quota_address(address);
         let mut counts = self.0.lock();
@@ -25,7 +24,6 @@ impl ConnectionQuota {
         room
     }
 
-    /// Counts a closed connection.
     pub(crate) fn leave(&self, address: IpAddr) {
         let address = quota_address(address);
         let mut counts = self.0.lock();
@@ -54,7 +52,6 @@ mod tests {
             });
             taken.count()
         };
-        // Each connection has another address of the same /64 network.
         assert_eq!(greedy(&|number| format!("2001:db8::{number:x}")), 80);
         assert_eq!(greedy(&|_| "192.0.2.1".into()), 16);
         assert_eq!(greedy(&|_| "2001:db8:0:1::1".into()), 4);

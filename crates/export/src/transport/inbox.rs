@@ -11,32 +11,24 @@ use vouch_nfs4_server::{CallbackId, ConnectionId};
 use crate::transport::connection::Connection;
 use crate::transport::output::Outgoing;
 
-/// A worker's inbox.
 pub(crate) struct Inbox {
     messages: Mutex<Vec<Message>>,
     waker: Waker,
 }
 
-/// A message to a worker.
 pub(crate) enum Message {
-    /// A client has connected.
     Accepted(TcpStream, SocketAddr),
-    /// The server has connected to a callback address, and sends these callbacks.
     Connected(TcpStream, SocketAddr, Vec<QueuedCallback>),
-    /// A full quota or pool has room again.
     RoomFreed,
     /// A reply whose records are durable. The worker seals and sends it.
     ReplyDurable(Arc<Connection>, Outgoing),
-    /// A connection may have something to do.
     Check {
-        /// Its index in the worker.
         slot: usize,
         /// Its id, because the index may have been reused.
         id: ConnectionId,
     },
 }
 
-/// A callback that waits for its connection.
 pub(crate) struct QueuedCallback {
     pub(crate) id: CallbackId,
     pub(crate) xid: u32,
@@ -49,7 +41,6 @@ impl Inbox {
         Ok(Inbox { messages: Mutex::default(), waker: Waker::new(registry, token)? })
     }
 
-    /// Adds a message, and wakes the worker if the inbox was empty.
     pub(crate) fn post(&self, message: Message) {
         let first = {
             let mut messages = self.messages.lock();
@@ -61,7 +52,6 @@ impl Inbox {
         }
     }
 
-    /// Wakes the worker.
     pub(crate) fn wake(&self) {
         if let Err(error) = self.waker.wake() {
             tracing::error!(%error, "a worker thread cannot be woken");

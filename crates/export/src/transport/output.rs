@@ -7,20 +7,16 @@ use vouch_nfs4_server::Reply;
 use vouch_rpcsec_gss::Envelope;
 use vouch_vfs::FileSpan;
 
-/// A record to send, with its record mark.
 pub(crate) struct Outgoing {
-    /// Bytes in memory.
     bytes: Vec<u8>,
     /// File ranges, and the positions in `bytes` before which they come.
     spans: Vec<(usize, FileSpan)>,
-    /// RPCSEC_GSS envelope of the results.
     envelope: Option<Envelope>,
     state: State,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It may be sent.
     Ready,
     /// It must be sealed first.
     Unsealed,
@@ -41,7 +37,6 @@ pub(crate) struct Unsealed<'a> {
 #[derive(Default)]
 pub(crate) struct Output {
     queue: VecDeque<Outgoing>,
-    /// Progress in the first record.
     at: Cursor,
     bytes_len: usize,
     spans_len: u64,
@@ -54,21 +49,16 @@ struct Cursor {
     in_span: usize,
 }
 
-/// The next piece to send.
 pub(crate) enum Piece<'a> {
-    /// Bytes in memory.
     Bytes(&'a [u8]),
-    /// A range of a file, and the position in it.
     Span(&'a FileSpan, usize),
 }
 
 impl Outgoing {
-    /// A complete record in memory.
     pub(crate) fn bytes(bytes: Vec<u8>) -> Self {
         Outgoing { bytes, spans: Vec::new(), envelope: None, state: State::Ready }
     }
 
-    /// A record in memory with room for its record mark at the front.
     pub(crate) fn unmarked(bytes: Vec<u8>, envelope: Option<Envelope>) -> Self {
         Self::reply(Reply { bytes, spans: Vec::new() }, envelope)
     }
@@ -95,12 +85,10 @@ impl Outgoing {
         Some(Unsealed { bytes: &mut self.bytes, envelope, spans_len, state: &mut self.state })
     }
 
-    /// Whether it may be sent.
     pub(crate) fn is_ready(&self) -> bool {
         self.state == State::Ready
     }
 
-    /// The bytes in memory.
     #[cfg(test)]
     pub(crate) fn memory(&self) -> &[u8] {
         &self.bytes
@@ -110,14 +98,12 @@ impl Outgoing {
         self.spans.iter().map(|(_, span)| span.len).sum()
     }
 
-    /// Bytes on the wire.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len() + self.spans_len()
     }
 }
 
 impl Unsealed<'_> {
-    /// Ends sealing, successful or not.
     pub(crate) fn finish(self, sealed: bool) {
         match sealed {
             true => {
@@ -133,7 +119,6 @@ impl Unsealed<'_> {
 }
 
 impl Output {
-    /// Appends a record.
     pub(crate) fn push(&mut self, record: Outgoing) {
         debug_assert!(record.is_ready(), "a record is sealed before it is queued");
         self.bytes_len += record.bytes.len();
@@ -141,12 +126,10 @@ impl Output {
         self.queue.push_back(record);
     }
 
-    /// Whether all has left.
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Records that have not left whole.
     pub(crate) fn records(&self) -> usize {
         self.queue.len()
     }
@@ -183,7 +166,7 @@ impl Output {
         }
     }
 
-    /// So many bytes have left. Buffers of records that have left whole go to `done`.
+    /// So many bytes have left.
     pub(crate) fn advance(&mut self, mut len: usize, mut done: impl FnMut(Vec<u8>)) {
         while let Some(record) = self.queue.front_mut() {
             let next = record.spans.get(self.at.spans);
@@ -218,7 +201,6 @@ impl Output {
         debug_assert_eq!(len, 0, "no more leaves than waits");
     }
 
-    /// Nobody will take it any more.
     pub(crate) fn clear(&mut self) {
         *self = Output::default();
     }

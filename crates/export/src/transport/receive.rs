@@ -18,7 +18,6 @@ use crate::gss::{Protected, ProtectedRecord};
 use crate::limits::{HELD_COPY_LEN_MAX, READ_LEN, READ_LEN_SHORT, SPARE_BUFFERS_MAX};
 use crate::memory_quota::ReceiveCharge;
 
-/// Receive buffers of one thread.
 pub(crate) struct Buffers {
     record_len_max: usize,
     spare: Vec<BytesMut>,
@@ -26,7 +25,6 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    /// Buffers for records of up to `record_len_max` bytes.
     pub(crate) fn new(record_len_max: usize) -> Self {
         Buffers { record_len_max, spare: Vec::new(), spare_max: SPARE_BUFFERS_MAX.max(vouch_rpcsec_gss::long_wraps() + 2) }
     }
@@ -51,15 +49,11 @@ impl Buffers {
     }
 }
 
-/// Input that a connection keeps between two reads.
 pub(crate) struct Input {
     held: Held,
-    /// Fragments of an incomplete record.
     joined: Vec<u8>,
     fragments: u32,
-    /// Verified calls that were not run yet.
     verified: VecDeque<ProtectedRecord>,
-    /// Memory charged to the address.
     charge: ReceiveCharge,
 }
 
@@ -67,7 +61,6 @@ enum Held {
     Nothing,
     /// A part of a fragment, or calls that were not run yet.
     Copy(Box<[u8]>),
-    /// The start of a long record, in the buffer that will hold all of it.
     Buffer {
         buffer: BytesMut,
         len: usize,
@@ -81,7 +74,6 @@ pub(crate) struct FreshRead {
     pub(crate) records: Records,
 }
 
-/// The records of a read.
 pub(crate) struct Batch {
     bytes: Bytes,
     at: usize,
@@ -89,41 +81,34 @@ pub(crate) struct Batch {
     verified: VecDeque<ProtectedRecord>,
 }
 
-/// A complete record.
 pub(crate) struct Record {
     pub(crate) bytes: Bytes,
     pub(crate) verification: Verification,
 }
 
-/// Whether a record was verified with its read.
 pub(crate) enum Verification {
     /// Yes. It may be under RPCSEC_GSS.
     Done(Option<Protected>),
-    /// No: it came in several fragments.
     Pending,
 }
 
 /// Layout of records in bytes.
 #[derive(Clone, Copy)]
 pub(crate) enum Records {
-    /// With record marks. `inside`: the first bytes may continue an earlier record.
-    Marked { inside: bool },
-    /// One record without its mark.
+    /// `inside`: the first bytes may continue an earlier record.
+    Marked {
+        inside: bool,
+    },
     Bare,
 }
 
-/// Result of a read.
 pub(crate) enum Read {
-    /// Data. `more`: the socket may have more.
     Some { fresh: FreshRead, more: bool, len: usize },
-    /// The socket is empty.
     Empty,
-    /// The peer has closed its half.
     Closed,
 }
 
 impl Input {
-    /// No input yet.
     pub(crate) fn new(charge: ReceiveCharge) -> Self {
         Input { held: Held::Nothing, joined: Vec::new(), fragments: 0, verified: VecDeque::new(), charge }
     }
@@ -140,12 +125,10 @@ impl Input {
         !long || self.charge.raise(buffers.buffer_len())
     }
 
-    /// Whether a record is incomplete.
     pub(crate) fn is_inside_record(&self) -> bool {
         !matches!(self.held, Held::Nothing) || self.fragments > 0
     }
 
-    /// Reads a chunk, or up to the end of a long record.
     pub(crate) fn read(&mut self, socket: impl AsFd, buffers: &mut Buffers) -> io::Result<Read> {
         let (mut buffer, len) = match std::mem::replace(&mut self.held, Held::Nothing) {
             Held::Nothing => (buffers.take(), 0),
@@ -178,7 +161,6 @@ impl Input {
         }
     }
 
-    /// Calls that [`Input::put_back`] kept.
     pub(crate) fn resume(&mut self) -> Option<Batch> {
         match std::mem::replace(&mut self.held, Held::Nothing) {
             Held::Copy(bytes) => {
@@ -193,7 +175,7 @@ impl Input {
         }
     }
 
-    /// The next complete record of the batch. After `None`, call [`Input::put_back`].
+    /// After `None`, call [`Input::put_back`].
     pub(crate) fn next(&mut self, batch: &mut Batch, record_len_max: usize) -> Result<Option<Record>, RecordError> {
         loop {
             let Some((len, last)) = batch.mark() else { return Ok(None) };
@@ -224,7 +206,6 @@ impl Input {
         }
     }
 
-    /// Keeps the rest of a batch and returns its buffer.
     pub(crate) fn put_back(&mut self, batch: Batch, buffers: &mut Buffers) {
         let Batch { bytes, at, end, verified } = batch;
         let left = end - at;
@@ -250,7 +231,6 @@ impl Input {
         buffers.give_back(bytes);
     }
 
-    /// Keeps a copy.
     fn keep_copy(&mut self, bytes: &[u8]) {
         self.charge.set(bytes.len() + self.joined.len());
         if !bytes.is_empty() {
@@ -290,19 +270,16 @@ impl FreshRead {
         mark(self.bytes()).is_none_or(|(len, _)| RECORD_MARK_LEN + len > self.end)
     }
 
-    /// The records of the read, with those that were verified.
     pub(crate) fn into_batch(self, verified: VecDeque<ProtectedRecord>) -> Batch {
         Batch { bytes: self.buffer.freeze(), at: 0, end: self.end, verified }
     }
 }
 
 impl Batch {
-    /// Whether all records were cut off.
     pub(crate) fn is_empty(&self) -> bool {
         self.at == self.end
     }
 
-    /// Bytes that were not cut off.
     pub(crate) fn left_len(&self) -> usize {
         self.end - self.at
     }
@@ -313,7 +290,6 @@ impl Batch {
 }
 
 impl Records {
-    /// Positions of the complete records of one fragment.
     pub(crate) fn of(self, bytes: &[u8]) -> impl Iterator<Item = Range<usize>> {
         let (mut at, mut inside, bare) = match self {
             Records::Marked { inside } => (0, inside, false),
@@ -340,7 +316,6 @@ impl Records {
     }
 }
 
-/// Length of the fragment that begins here, and whether it is the last of its record.
 fn mark(bytes: &[u8]) -> Option<(usize, bool)> {
     let mark = u32::from_be_bytes(*bytes.first_chunk::<RECORD_MARK_LEN>()?);
     Some(((mark & !LAST) as usize, mark & LAST != 0))

@@ -11,21 +11,16 @@ use vouch_xdr::{Reader, Writer, Xdr as _};
 
 use crate::gss::Protected;
 
-/// The kinds of records.
 pub(crate) enum Incoming {
-    /// A COMPOUND, and the envelope of its reply.
     Compound(Request, Option<Envelope>),
     /// Answered with these bytes, record mark included.
     Answer(Vec<u8>),
-    /// Refused with these bytes. The claimed flavour, and the reason.
+    /// The claimed flavour, and the reason.
     Denied(Vec<u8>, vouch_audit::Flavour, &'static str),
     /// Answered with these bytes after sealing. They have room for the record mark.
     Sealed(Vec<u8>, Envelope),
-    /// Like `Sealed`, for RPCSEC_GSS_DESTROY of this context.
     Destroyed(Vec<u8>, Envelope, Arc<ServerContext>),
-    /// Establishes a context.
     Init(InitCall),
-    /// A reply to the callback with this transaction id.
     CallbackReply(u32, Bytes),
     /// No RPC message: the connection must be closed.
     Broken,
@@ -40,7 +35,7 @@ pub(crate) struct LastCredential {
     known: Option<(Box<[u8]>, Principal)>,
 }
 
-/// Reads a record. `reply` is an empty buffer for the answer.
+/// `reply` is an empty buffer for the answer.
 pub(crate) fn read(record: Bytes, connection: &Arc<Connection>, last: &mut LastCredential, reply: Vec<u8>) -> Incoming {
     let call = match Call::decode(&record) {
         Ok(call) => call,
@@ -73,7 +68,6 @@ pub(crate) fn read(record: Bytes, connection: &Arc<Connection>, last: &mut LastC
     )
 }
 
-/// Reads a verified RPCSEC_GSS call. An earlier call of the same read may have destroyed its context.
 pub(crate) fn read_protected(record: &Bytes, what: Protected, connection: &Arc<Connection>, reply: Vec<u8>, now_ms: u64) -> Incoming {
     let denied = |xid, stat, reply| Incoming::Answer(encode(&Reply::denied(xid, Denied::AuthError(stat)), reply));
     let Ok(call) = Call::decode(record) else { return Incoming::Broken };
@@ -123,7 +117,6 @@ pub(crate) fn read_protected(record: &Bytes, what: Protected, connection: &Arc<C
     Incoming::Compound(request, Some(envelope))
 }
 
-/// Header of a reply that will be sealed, after room for the record mark.
 fn sealed(call: &GssCall, outcome: Accepted<'_>, buffer: Vec<u8>) -> (Vec<u8>, Envelope) {
     let mut w = Writer::append_to(buffer);
     begin_record(&mut w);

@@ -9,12 +9,9 @@ use vouch_vfs::FileSpan;
 use crate::limits::SEND_PIECES_MAX;
 use crate::transport::output::{Output, Piece};
 
-/// Result of sending.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// All output has left.
     All,
-    /// The socket is full.
     Full,
 }
 
@@ -105,7 +102,6 @@ mod tests {
             expected.extend_from_slice(&(0x8000_0000u32 + 96 + len as u32).to_be_bytes());
             expected.extend_from_slice(&[7; 46]);
             expected.extend_from_slice(&bytes[offset..(offset + len).min(bytes.len())]);
-            // Zeros replace the missing end of the file.
             expected.resize(expected.len() + (offset + len).saturating_sub(bytes.len()), 0);
             expected.extend_from_slice(&[7; 50]);
             output.push(Outgoing::bytes(vec![9; 70_000]));

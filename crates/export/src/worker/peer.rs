@@ -20,36 +20,26 @@ use crate::transport::output::Outgoing;
 use crate::transport::receive::{Batch, Input, Read, Record, Verification};
 use crate::transport::rpc_call::{self as call, Incoming, LastCredential};
 
-/// A connection and its received data.
 pub(super) struct Peer {
     pub(super) connection: Arc<Connection>,
     pub(super) input: Input,
     pub(super) last_credential: LastCredential,
     pub(super) recent: Recent,
-    /// Index among the worker's peers.
     pub(super) slot: usize,
-    /// Whether a read of this peer waits in the verify batch.
     pub(super) is_batched: bool,
-    /// Whether the socket may have input.
     pub(super) readable: bool,
     /// The peer has closed its half: a short read does not mean that the socket is empty.
     pub(super) read_closed: bool,
     /// Whether received calls wait because of a limit.
     pub(super) behind: bool,
-    /// Whether the peer asked for a context while many others waited for theirs.
     pub(super) awaits_contexts: bool,
-    /// Whether the peer is in the queue for another turn.
     pub(super) queued: bool,
-    /// Start time of an incomplete record.
     pub(super) record_began_ms: Option<u64>,
 }
 
 pub(super) enum TurnEnd {
-    /// Nothing to do until an event comes.
     Wait,
-    /// More to do, after the turns of other peers.
     Yield,
-    /// More to do, after the verify batch.
     VerifyBatch,
     Close(CloseReason),
 }
@@ -64,7 +54,6 @@ pub(super) enum CloseReason {
 }
 
 impl Peer {
-    /// A peer that has sent nothing yet.
     pub(super) fn new(connection: Arc<Connection>, slot: usize, shares: Arc<AddressShares>) -> Self {
         Peer {
             connection,
@@ -139,7 +128,6 @@ impl Peer {
         self.awaits_contexts || crowded && self.connection.has_waiting() || !self.connection.may_wait(driver.record_len_max)
     }
 
-    /// Runs the calls of a read, as many as the limits allow.
     pub(super) fn process(&mut self, mut batch: Batch, scratch: &mut WorkerScratch, driver: &Arc<Driver>) -> Result<(), CloseReason> {
         let now = clock::now();
         let mut calls = 0;

@@ -12,28 +12,21 @@ use crate::transport::output::Outgoing;
 use crate::transport::receive::Buffers;
 use crate::worker::verify_batch::BatchedRead;
 
-/// Buffers and pending replies, shared by all connections of a worker.
 pub(crate) struct WorkerScratch {
     pub(crate) buffers: Buffers,
     pub(crate) record_len_max: usize,
     pub(crate) spare: SpareReplies,
-    /// Replies of this turn, ready for the socket.
     pub(crate) ready: Vec<Outgoing>,
     pub(crate) ready_len: usize,
-    /// Replies of this round, of any connection, that wait to be sealed.
     pub(crate) unsealed: Vec<(Arc<Connection>, Outgoing)>,
     pub(crate) unsealed_len: usize,
     /// The worker seals at once if this many bytes wait.
     seal_len_max: usize,
-    /// Reads of this round with long calls, of any connection, that wait to be verified.
     pub(crate) verify_batch: Vec<BatchedRead>,
-    /// The worker verifies at once if this many reads wait.
     pub(crate) verify_batch_max: usize,
-    /// A call of this length joins the batch.
     pub(crate) batch_len_min: usize,
 }
 
-/// Buffers of sent replies, for reuse.
 #[derive(Default)]
 pub(crate) struct SpareReplies {
     short: Vec<Vec<u8>>,
@@ -42,7 +35,6 @@ pub(crate) struct SpareReplies {
 }
 
 impl SpareReplies {
-    /// Takes an empty buffer. `long` if a long reply is likely.
     fn take(&mut self, long: bool) -> Vec<u8> {
         let kept = if long { self.long.pop() } else { None };
         kept.or_else(|| self.short.pop()).unwrap_or_else(|| Vec::with_capacity(REPLY_LEN_START))
@@ -63,7 +55,6 @@ impl SpareReplies {
 }
 
 impl WorkerScratch {
-    /// No buffers yet.
     pub(crate) fn new(record_len_max: usize) -> Self {
         let lanes = vouch_rpcsec_gss::long_wraps();
         WorkerScratch {
@@ -81,18 +72,15 @@ impl WorkerScratch {
         }
     }
 
-    /// A buffer for a reply. Long if the connection's last sealed reply was.
     pub(crate) fn reply(&mut self, connection: &Connection) -> Vec<u8> {
         self.spare.take(connection.long_replies())
     }
 
-    /// Adds a reply that needs no sealing.
     pub(crate) fn push(&mut self, outgoing: Outgoing) {
         self.ready_len += outgoing.len();
         self.ready.push(outgoing);
     }
 
-    /// Adds a reply that may need sealing.
     pub(crate) fn push_for(&mut self, connection: &Arc<Connection>, outgoing: Outgoing) {
         if outgoing.is_ready() {
             return self.push(outgoing);
@@ -143,7 +131,6 @@ impl WorkerScratch {
         self.unsealed = unsealed;
     }
 
-    /// Sends the ready replies of this turn.
     pub(crate) fn flush(&mut self, connection: &Connection) {
         if self.ready.is_empty() {
             return;

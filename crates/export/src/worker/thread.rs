@@ -19,7 +19,6 @@ use crate::transport::connection::{Connection, Side};
 use crate::transport::inbox::{Inbox, Message};
 use crate::worker::scratch::WorkerScratch;
 
-/// State of one worker thread.
 pub(crate) struct Worker {
     number: usize,
     poll: Poll,
@@ -27,14 +26,12 @@ pub(crate) struct Worker {
     pub(crate) driver: Arc<Driver>,
     pub(super) peers: Vec<Option<Peer>>,
     free: Vec<usize>,
-    /// Peers with more to do that need no event.
     again: VecDeque<usize>,
     pub(crate) scratch: WorkerScratch,
     draining: bool,
 }
 
 impl Worker {
-    /// A worker with the driver's inbox of this number.
     pub(crate) fn new(number: usize, poll: Poll, driver: Arc<Driver>) -> Self {
         let record_len_max = driver.record_len_max;
         let scratch = WorkerScratch::new(record_len_max);
@@ -229,7 +226,6 @@ impl Worker {
         self.driver.unanswered(connection.take_unanswered(None));
     }
 
-    /// Closes connections that time out, and gives up late callbacks. O(n) in this worker's connections.
     fn expire(&mut self) {
         let now_ms = clock::mono_ms();
         let stall_ms = u64::try_from(self.driver.limits.stall_max.as_millis()).unwrap_or(u64::MAX);
@@ -253,5 +249,4 @@ impl Worker {
 /// Token of the inbox in a worker's epoll set.
 pub(crate) const WAKE: Token = Token(usize::MAX);
 
-/// Poll interval while the worker drains.
 const DRAIN_STEP: std::time::Duration = std::time::Duration::from_millis(50);

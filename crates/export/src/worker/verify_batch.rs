@@ -15,18 +15,14 @@ use crate::gss;
 use crate::transport::receive::{Batch, FreshRead};
 
 pub(crate) struct BatchedRead {
-    /// Index of its peer.
     slot: usize,
     id: ConnectionId,
     fresh: FreshRead,
     found: VecDeque<gss::ProtectedRecord>,
 }
 
-/// What happens to a read.
 pub(crate) enum NextRead {
-    /// Run its calls now.
     Process(Batch),
-    /// It joined the batch. The worker may read more.
     ReadMore,
     /// It joined the batch, which must be verified before the worker reads more.
     VerifyBatch,

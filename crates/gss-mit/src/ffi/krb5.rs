@@ -43,7 +43,6 @@ impl Krb5 {
     }
 }
 
-/// Type and name of the default keytab.
 pub(crate) fn default_keytab(gss: &'static Gss) -> Option<Vec<u8>> {
     let krb5 = Krb5::new(gss).ok()?;
     let mut name = [0u8; KEYTAB_NAME_LEN_MAX];
@@ -54,14 +53,12 @@ pub(crate) fn default_keytab(gss: &'static Gss) -> Option<Vec<u8>> {
     CStr::from_bytes_until_nul(&name).ok().map(|name| name.to_bytes().to_vec())
 }
 
-/// A keytab, which may not exist.
 struct Keytab<'a> {
     handle: Handle,
     krb5: &'a Krb5,
 }
 
 impl<'a> Keytab<'a> {
-    /// The keytab with this name, or the system's.
     fn new(krb5: &'a Krb5, name: Option<&CStr>) -> Result<Self, Status> {
         let mut handle = null_mut();
         let functions = &krb5.gss.functions;
@@ -86,7 +83,6 @@ impl Drop for Keytab<'_> {
 /// Whether a keytab, the system's if none, has a key of such a principal. Reads the keytab; the
 /// library wipes keys, but not the stack.
 pub(crate) fn holds_key(gss: &'static Gss, keytab: Option<&CStr>, is_such: impl Fn(&[u8]) -> bool) -> Result<bool, Status> {
-    /// `KRB5_KT_END`.
     const END: i32 = -1_765_328_202;
     let krb5 = Krb5::new(gss)?;
     let keytab = Keytab::new(&krb5, keytab)?;
@@ -138,7 +134,6 @@ pub(crate) struct MemoryCache {
 unsafe impl Send for MemoryCache {}
 
 impl MemoryCache {
-    /// An empty cache.
     pub(crate) fn new(gss: &'static Gss) -> Result<Self, Status> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let krb5 = Krb5::new(gss)?;
@@ -150,7 +145,6 @@ impl MemoryCache {
         Ok(Self { name, handle, krb5 })
     }
 
-    /// Name of the cache.
     pub(crate) fn name(&self) -> CString {
         self.name.clone()
     }
@@ -167,30 +161,23 @@ impl Drop for MemoryCache {
 /// Contents of a ticket and its authenticator (RFC 4120, sections 5.3 and 5.5.1). The sender has
 /// the ticket's session key.
 pub(crate) struct OpenedTicket {
-    /// Client of the ticket.
     pub(crate) client: Vec<u8>,
     /// Start and end of the ticket, seconds since 1970.
     pub(crate) start_s: u64,
     pub(crate) end_s: u64,
-    /// Plaintext of the authenticator.
     pub(crate) authenticator: Zeroizing<Vec<u8>>,
-    /// Session key.
     #[cfg(test)]
     pub(crate) session: Zeroizing<Vec<u8>>,
 }
 
-/// Result of opening a request.
 pub(crate) enum Opened {
-    /// Not a ticket, or its key is not in the keytab.
     Nothing,
     /// The ticket alone: the sender need not be its owner.
     TicketAlone,
-    /// Ticket and authenticator.
     All(OpenedTicket),
 }
 
 impl Opened {
-    /// Opens a request with a keytab, the system's if none.
     pub(crate) fn of(gss: &'static Gss, keytab: Option<&CStr>, request: &Request<'_>) -> Self {
         Self::try_of(gss, keytab, request).unwrap_or(Self::Nothing)
     }
@@ -243,7 +230,6 @@ impl Krb5 {
     }
 }
 
-/// Bytes that the library only reads.
 fn data(bytes: &[u8]) -> Option<Data> {
     Some(Data { magic: 0, length: bytes.len().try_into().ok()?, data: bytes.as_ptr().cast_mut().cast() })
 }

@@ -69,7 +69,6 @@ pub(super) struct Cfx {
 
 pub(super) type Handle = *mut c_void;
 
-/// `krb5_data`.
 #[repr(C)]
 pub(super) struct Data {
     pub(super) magic: i32,
@@ -77,7 +76,6 @@ pub(super) struct Data {
     pub(super) data: *mut c_char,
 }
 
-/// `krb5_keyblock`.
 #[repr(C)]
 pub(super) struct Keyblock {
     pub(super) magic: i32,
@@ -116,7 +114,6 @@ pub(super) struct EncTicketPart {
     pub(super) end_s: u32,
 }
 
-/// `krb5_transited`.
 #[repr(C)]
 pub(super) struct Transited {
     pub(super) magic: i32,
@@ -124,7 +121,6 @@ pub(super) struct Transited {
     pub(super) contents: Data,
 }
 
-/// `krb5_ticket`.
 #[repr(C)]
 pub(super) struct RawTicket {
     pub(super) magic: i32,
@@ -133,7 +129,6 @@ pub(super) struct RawTicket {
     pub(super) enc_part2: *const EncTicketPart,
 }
 
-/// Declares functions to look up.
 macro_rules! functions {
     ($($field:ident: $symbol:literal fn($($argument:ty),* $(,)?) $(-> $result:ty)?;)*) => {
         pub(super) struct Functions {

@@ -19,7 +19,6 @@ pub(super) struct HashLanes<T, const WORDS: usize, const N: usize> {
 /// Compresses this many blocks of every lane and advances the pointers.
 pub(super) type HashWide<T, const WORDS: usize, const N: usize> = unsafe fn(&mut HashLanes<T, WORDS, N>, usize);
 
-/// Position of a lane in its item.
 #[derive(Clone, Copy)]
 struct Turn {
     item: usize,
@@ -29,7 +28,6 @@ struct Turn {
 }
 
 impl Turn {
-    /// The first non-empty segment from `segment` on.
     fn at(item: usize, segments: &[Segment; 2], segment: usize) -> Option<Turn> {
         (segment..2).find(|at| segments[*at].blocks > 0).map(|segment| Turn { item, segment, left: segments[segment].blocks })
     }
@@ -143,7 +141,6 @@ unsafe fn finish<T: DefaultIsZeroes, const WORDS: usize, const N: usize>(
     }
 }
 
-/// Keys, chains and positions of `N` messages.
 #[repr(C, align(64))]
 pub(super) struct CbcLanes<const N: usize> {
     /// Round keys of each lane, as far as the kernel reads them.

@@ -61,11 +61,9 @@ pub(crate) struct CbcItem {
     pub(crate) segments: [Segment; 2],
 }
 
-/// Compression of a hash over a list of items.
 pub(crate) struct HashKernel<S> {
     pub(crate) name: &'static str,
     pub(crate) many: unsafe fn(&mut [HashItem<S>]),
-    /// Variant for short messages, on CPUs with instructions for this hash.
     pub(crate) few: Option<HashFew<S>>,
 }
 
@@ -73,13 +71,11 @@ pub(crate) struct HashKernel<S> {
 /// reads.
 pub(crate) type HashFew<S> = unsafe fn(&mut [S; 2], [*const u8; 2], [usize; 2]);
 
-/// CBC encryption over a list of items.
 pub(crate) struct EncryptKernel {
     pub(crate) name: &'static str,
     pub(crate) many: unsafe fn(&mut [CbcItem]),
 }
 
-/// CBC decryption within one message.
 pub(crate) struct DecryptKernel {
     pub(crate) name: &'static str,
     /// Decrypts blocks in place; `chain` is the preceding ciphertext block, and afterwards the last
@@ -97,13 +93,10 @@ pub(crate) struct Stitched {
     pub(crate) data: *mut u8,
 }
 
-/// Most messages of one stitched pass.
 pub(crate) const STITCHED_MAX: usize = 16;
 
-/// Hashes and encrypts a few messages in one pass.
 #[derive(Clone, Copy)]
 pub(crate) struct StitchedKernel {
-    /// Most messages of one pass.
     pub(crate) messages_max: usize,
     /// Hashes and then encrypts blocks of 64 bytes of each message in place. The data must be valid
     /// for reads and writes and unaliased. Advances chains and states.
@@ -117,7 +110,6 @@ pub(crate) struct StitchedOne<S> {
     pub(crate) key: *const AesKey,
     pub(crate) chain: [u8; 16],
     pub(crate) state: S,
-    /// Data to encrypt in place.
     pub(crate) cipher: *mut u8,
     /// Data to hash; its blocks lag behind encryption.
     pub(crate) hash: *const u8,
@@ -182,7 +174,6 @@ impl Kernels {
 /// Name of the plain set. On a CPU with AES instructions it uses them too.
 const PLAIN: &str = "RustCrypto (detects the CPU)";
 
-/// All sets of all CPUs.
 #[cfg(test)]
 pub(crate) const ALL_NAMES: [&str; 7] = [PLAIN, "AES-NI", "AVX2", "VAES-256", "AVX-512", "VAES-512", "ARMv8"];
 

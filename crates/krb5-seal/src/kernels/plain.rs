@@ -44,7 +44,6 @@ fn decrypt(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
     wipe_cipher();
 }
 
-/// A separate frame, as the cipher is made there.
 #[inline(never)]
 fn decrypt_one(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
     let cipher = key.plain();

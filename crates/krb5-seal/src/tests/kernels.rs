@@ -21,7 +21,6 @@ fn hash_items<D: Digest>(counts: &[(u8, u8)], data: &mut [Vec<u8>]) -> Vec<HashI
         .iter()
         .zip(data)
         .map(|((first, second), data)| {
-            // Unaligned on purpose.
             let start = data[1..].as_mut_ptr();
             let first = Segment { start, blocks: usize::from(*first) };
             let second = Segment { start: start.wrapping_add(first.blocks * D::BLOCK_LEN), blocks: usize::from(*second) };
@@ -145,7 +144,6 @@ proptest! {
         }
     }
 
-    /// One or two messages, for which some kernels have special code.
     #[test]
     fn one_and_two_messages_agree_with_plain_kernel(enctype in 0..4usize, first in lens(), second in prop::option::of(lens()), damage: bool, seed: u64) {
         let enctype = Enctype::ALL[enctype];
@@ -174,8 +172,6 @@ proptest! {
         }
     }
 
-    /// Tokens of all enctypes, keys and lengths in one batch equal those of the plain kernels, and
-    /// all kernels open them.
     #[test]
     fn batches_equal_single_messages(messages in prop::collection::vec((0..4usize, 0..3u64, lens(), any::<bool>()), 1..50), seed: u64) {
         let context = |enctype: usize, key: u64, role| {
@@ -215,7 +211,6 @@ proptest! {
             prop_assert!(jobs.iter().all(|job| job.result == Ok(())));
             drop(jobs);
             prop_assert!(tokens == expected, "{}", kernels.name());
-            // Some are damaged, and only those are refused.
             for (token, message) in tokens.iter_mut().zip(&messages) {
                 if message.3 {
                     let last = token.len() - 1 - message.2 / 2;

@@ -7,13 +7,11 @@ mod wiped;
 
 use data_encoding::HEXLOWER_PERMISSIVE;
 
-/// Bytes from hexadecimal digits; spaces are ignored.
 fn hex(digits: &str) -> Vec<u8> {
     let digits: String = digits.chars().filter(|digit| !digit.is_whitespace()).collect();
     HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).expect("hexadecimal")
 }
 
-/// Bytes from a seed (splitmix64).
 fn bytes(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed;
     let mut next = || {

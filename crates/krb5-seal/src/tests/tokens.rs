@@ -7,7 +7,6 @@ use crate::*;
 
 const BODY_LENS: [usize; 24] = [0, 1, 5, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 95, 96, 97, 128, 1000, 4096, 4097, 8193, 65_537];
 
-/// Both sides of a context: initiator, acceptor.
 fn context(enctype: Enctype, acceptor_subkey: bool) -> (ContextKeys, ContextKeys) {
     let key = bytes(enctype as u64, enctype.key_len());
     let side = |role| ContextKeys::new(enctype, &key, role, acceptor_subkey).expect("the enctype's length");
@@ -63,7 +62,6 @@ fn make_wrap(keys: &ContextKeys, flags: u8, seq: u64, body: &[u8], filler_len: u
     header
 }
 
-/// CBC-CS3, block by block.
 fn encrypt(key: &[u8], plaintext: &[u8]) -> Vec<u8> {
     let key = crate::keys::AesKey::new(key).plain();
     let mut padded = plaintext.to_vec();
@@ -236,7 +234,6 @@ fn direction_and_subkey_must_match_context() {
         let mut without = seal(&other, 1, b"without subkey");
         assert_eq!(acceptor.open(&mut without), Err(TokenError::Subkey));
         assert_eq!(acceptor.verify_mic(&[b"x"], &other.mic(1, &[b"x"])), Err(TokenError::Subkey));
-        // Reserved flags are ignored but covered by the checksum.
         let mut reserved = make_wrap(&acceptor, 0xfe, 3, b"body", 0, 0);
         assert!(acceptor.open(&mut reserved).is_ok());
         assert_eq!(initiator.open(&mut make_wrap(&acceptor, 6, 3, b"body", 0, 0)), Err(TokenError::Reflected));

@@ -43,7 +43,6 @@ fn aes_of_fips_197() {
 
 #[test]
 fn key_schedule_of_fips_197() {
-    // Appendix A.1 and A.3: the last round keys.
     let key = AesKey::new(&hex("2b7e151628aed2a6abf7158809cf4f3c"));
     assert_eq!(key.encrypt[10].to_vec(), hex("d014f9a8c9ee2589e13f0cc8b6630ca6"));
     let key = AesKey::new(&hex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4"));
@@ -289,7 +288,6 @@ fn digests_of_fips_180() {
         digest::<Sha384>(b"abc"),
         hex("cb00753f45a35e8bb5a03d699ac65007272c32ab0eded1631a8b605a43ff5bed8086072ba1e7cc2358baeca134c825a7")
     );
-    // Two blocks of padding.
     let message = b"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
     assert_eq!(digest::<Sha1>(message), hex("84983e441c3bd26ebaae4aa1f95129e5e54670f1"));
 }

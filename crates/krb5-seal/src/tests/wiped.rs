@@ -16,7 +16,6 @@ use crate::kernels::Kernels;
 use crate::mic::verify_many_with;
 use crate::*;
 
-/// Kernels of the child that holds contexts.
 const CHILD: &str = "VOUCH_TEST_HOLDS_KEYS";
 
 /// For each kernel set and enctype, a child derives and uses keys of both sides on a long-lived
@@ -31,7 +30,6 @@ fn no_key_copy_outlives_its_context() {
     assert!(left.is_empty(), "left in memory:\n{}", left.join("\n"));
 }
 
-/// Secrets left in the memory of a child that used these kernels.
 fn left_behind(kernels: &Kernels) -> Vec<String> {
     let mut left = Vec::new();
     let mut child = Command::new(std::env::current_exe().expect("this program"))
@@ -67,7 +65,6 @@ fn left_behind(kernels: &Kernels) -> Vec<String> {
 
 /// The child: reads an enctype and a key, and keeps them nowhere else.
 fn hold_keys(kernels: &Kernels) {
-    // Unbuffered, so that no buffer keeps the key.
     let mut orders = File::open("/dev/stdin").expect("a pipe");
     let mut order = [0];
     while orders.read(&mut order).expect("a pipe") == 1 {
@@ -87,7 +84,6 @@ fn hold_keys(kernels: &Kernels) {
 
 /// Seals, opens, signs and verifies messages of several lengths and numbers with these kernels.
 fn work(kernels: &Kernels, [initiator, acceptor]: &[ContextKeys; 2]) {
-    // Long messages first: they wipe more of the stack.
     for (count, len) in [(1, 70_000), (3, 5000), (7, 5000), (16, 5000), (40, 5000), (40, 300), (12, 200), (3, 200), (1, 100)] {
         for (from, to) in [(initiator, acceptor), (acceptor, initiator)] {
             let mut tokens = vec![vec![7; 32 + len + from.trailer_len()]; count];
@@ -111,7 +107,6 @@ fn work(kernels: &Kernels, [initiator, acceptor]: &[ContextKeys; 2]) {
 
 type Pattern = (String, Vec<u8>);
 
-/// Contents of a context, and inputs of its derivation.
 fn patterns(enctype: Enctype, key: &[u8]) -> (Vec<Pattern>, Vec<Pattern>) {
     let keys = ContextKeys::new(enctype, key, Role::Initiator, true).expect("the enctype's length");
     let (mut kept, mut passing) = (Vec::new(), vec![("base key".into(), key.to_vec())]);
@@ -142,7 +137,6 @@ fn patterns(enctype: Enctype, key: &[u8]) -> (Vec<Pattern>, Vec<Pattern>) {
     (kept, passing)
 }
 
-/// The state's words as they lie in memory.
 fn states<D, W: Copy, const WORDS: usize, const LEN: usize>(pads: &HmacPads<D>, bytes: impl Fn(W) -> [u8; LEN]) -> [Vec<Vec<u8>>; 2]
 where
     D: Digest<State = [W; WORDS]>,

@@ -5,13 +5,10 @@ use std::time::Instant;
 
 use super::{Client, Shared, State};
 
-/// Work for a separate task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BackgroundTask {
     None,
-    /// Create a new context for denied calls.
     RenewContext,
-    /// Offer the new context for callbacks to the server.
     OfferContext,
 }
 

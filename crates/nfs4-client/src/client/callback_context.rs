@@ -80,7 +80,6 @@ impl State {
         Handshake::new(minor).with_state_protection(self.core.has_integrity()).callback_security_optional(self.callbacks_use_call_context)
     }
 
-    /// Configures the callback security that the server accepted.
     pub(super) fn finish_handshake(&mut self, handshake: &Handshake) {
         if handshake.is_callback_security_refused() {
             self.identity.callback_security = None;

@@ -13,7 +13,6 @@ use crate::{Completion, Error, Reply};
 const DENIALS_MAX: u8 = 3;
 
 impl Shared {
-    /// Processes received replies and callbacks.
     pub(super) fn receive(
         &self,
         at: usize,
@@ -99,7 +98,6 @@ impl Shared {
 }
 
 impl State {
-    /// Executes a callback.
     fn answer_callback(&mut self, at: usize, record: &[u8]) {
         let State { core, callbacks, back, connections, .. } = self;
         let mut handler = |args: &cb::Args<'_>| {
@@ -124,7 +122,6 @@ fn is_call(record: &[u8]) -> bool {
     record.get(4..8) == Some(&[0; 4])
 }
 
-/// Copies a result out of its record.
 fn into_owned_reply(completion: Completion<'_>) -> (u64, Result<Reply, Error>) {
     (completion.token, completion.outcome.map(|body| Reply::of(&body)))
 }

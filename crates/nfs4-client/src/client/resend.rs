@@ -7,7 +7,6 @@ use crate::Error;
 use crate::gss::needs_new_context;
 
 impl Shared {
-    /// Creates a new context if the error requires one.
     pub(super) async fn renew_context_after<T>(&self, outcome: &Result<T, Error>) -> bool {
         match outcome {
             Err(error) if needs_new_context(error) => self.renew_context().await,
@@ -15,7 +14,6 @@ impl Shared {
         }
     }
 
-    /// Creates a new context. Returns false on failure.
     async fn renew_context(&self) -> bool {
         let Some(renewal) = self.renewal.clone() else { return false };
         match tokio::task::spawn_blocking(move || renewal()).await {
@@ -59,7 +57,6 @@ impl Shared {
         }
     }
 
-    /// Replaces a connection and repeats its calls in flight.
     pub(super) fn resume_connection(&self, at: usize) {
         let mut state = self.state.lock();
         state.connections[at].link = LinkState::Up;
@@ -84,7 +81,7 @@ impl Shared {
 }
 
 impl State {
-    /// Sends a denied call again as a new call. Returns false if no slot is free.
+    /// Returns false if no slot is free.
     fn resend_denied_call(&mut self, token: u64) -> bool {
         let Some(pending) = self.pending.get(&token) else { return true };
         let out = &mut self.connections[pending.connection].out;
@@ -105,7 +102,6 @@ impl State {
         true
     }
 
-    /// Repeats over `to` the calls in flight on `from`.
     fn resend(&mut self, from: usize, to: usize) {
         let out = &mut self.connections[to].out;
         let (core, denied_calls) = (&mut self.core, &self.denied_calls);

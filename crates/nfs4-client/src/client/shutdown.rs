@@ -34,7 +34,6 @@ impl Client {
 }
 
 impl Shared {
-    /// Destroys the context, if a connection is up.
     async fn destroy_context(&self) {
         let answered = {
             let mut state = self.state.lock();
@@ -51,14 +50,12 @@ impl Shared {
 }
 
 impl State {
-    /// Destroys the previous context after its last call has completed.
     pub(super) fn destroy_previous_context(&mut self, at: usize) {
         if let Some(record) = self.core.destroy_previous_context() {
             self.send(at, &record);
         }
     }
 
-    /// Reports the reply to the call that destroyed the context.
     pub(super) fn notice_context_end(&mut self, record: &[u8]) {
         if let Some((_, tell)) = self.context_end.take_if(|(xid, _)| record.first_chunk() == Some(&xid.to_be_bytes())) {
             let _ = tell.send(());

@@ -4,7 +4,6 @@
 use super::{CALL_PLACE_BITS, CALL_PLACES, Core, InFlightCall};
 use crate::Protection;
 
-/// The protection that was replaced.
 pub(super) struct PreviousContext {
     protection: Box<dyn Protection>,
     /// Calls in flight under this protection. If the context were destroyed earlier, the server
@@ -21,7 +20,6 @@ impl Core {
         self.previous_context = Some(PreviousContext { protection, in_flight: self.in_flight });
     }
 
-    /// Counts the end or the repetition of a call under the previous context.
     pub(super) fn note_call_end(&mut self, call: &InFlightCall) {
         if call.context_generation != self.context_generation
             && let Some(previous_context) = &mut self.previous_context

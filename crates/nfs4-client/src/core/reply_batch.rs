@@ -6,21 +6,14 @@ use super::{Completion, Core, denial_error, not_accepted};
 use crate::{Error, IncomingReply};
 
 pub(crate) enum OpenedReply<'a> {
-    /// The record is not a reply.
     Malformed(Error),
-    /// No call waits for the reply.
     Unexpected,
-    /// A reply to the call with this transaction id.
-    Reply {
-        xid: u32,
-        /// Opened results.
-        results: Result<&'a [u8], Error>,
-    },
+    Reply { xid: u32, results: Result<&'a [u8], Error> },
 }
 
 pub(crate) struct MatchedReplies<'a> {
     opened: Vec<OpenedReply<'a>>,
-    /// Replies to open. `places` has the index in `opened` and the transaction id of each.
+    /// `places` has the index in `opened` and the transaction id of each.
     pub(crate) received: Vec<IncomingReply<'a>>,
     places: Vec<(usize, u32)>,
 }
@@ -45,7 +38,7 @@ impl Core {
         matched.into_opened()
     }
 
-    /// Matches replies to calls. Replies with results are not opened yet.
+    /// Replies with results are not opened yet.
     pub(crate) fn match_replies<'a>(&mut self, records: Vec<&'a mut [u8]>) -> MatchedReplies<'a> {
         let mut opened: Vec<OpenedReply<'a>> = Vec::with_capacity(records.len());
         let mut received: Vec<IncomingReply<'a>> = Vec::with_capacity(records.len());
@@ -85,8 +78,7 @@ impl Core {
         MatchedReplies { opened, received, places }
     }
 
-    /// Completes the call of an opened reply. Returns `None` if no call waits for the reply. After
-    /// an error the call keeps waiting.
+    /// Returns `None` if no call waits for the reply. After an error the call keeps waiting.
     pub(crate) fn complete_reply<'a>(&mut self, opened: OpenedReply<'a>) -> Result<Option<Completion<'a>>, Error> {
         match opened {
             OpenedReply::Malformed(error) => Err(error),

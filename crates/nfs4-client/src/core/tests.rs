@@ -6,7 +6,6 @@ use super::reply_batch::OpenedReply;
 use super::*;
 use crate::ProtectionError;
 
-/// A protection with a window of four calls. It accepts one particular verifier.
 struct Window;
 
 impl Protection for Window {
@@ -59,7 +58,6 @@ fn core() -> Core {
     core
 }
 
-/// Begins and ends a call, and returns its transaction id.
 fn send(core: &mut Core, token: u64, kind: CallKind) -> Option<u32> {
     let mut w = Writer::new();
     let call = core.begin(token, kind, &mut w).unwrap()?;
@@ -84,7 +82,6 @@ fn window_limits_calls_and_reserves_one_for_sessionless_calls() {
     assert!((2..4).all(|token| send(&mut core, token, IN_SESSION).is_some()));
     assert_eq!((core.available(), send(&mut core, 4, IN_SESSION)), (0, None));
     assert!(send(&mut core, 5, CallKind::Sessionless).is_some());
-    // A retry does not count as another call.
     let mut w = Writer::new();
     let retry = core.begin_again(1, &mut w).unwrap().unwrap();
     core.end(retry, &mut w).unwrap();
@@ -114,7 +111,6 @@ fn unverified_failure_does_not_complete_call() {
     }
 }
 
-/// A protection that returns this record when its context is destroyed.
 struct Destroyable(&'static [u8]);
 
 impl Protection for Destroyable {
@@ -145,7 +141,6 @@ fn destroys_context_once_after_its_last_call() {
     (1..=3).for_each(|token| begin(&mut core, token));
     core.set_protection(Box::new(Destroyable(b"second")));
     begin(&mut core, 4);
-    // One call completes, one is repeated under the new context, one is lost.
     let xid = core.calls.iter().flatten().find(|call| call.token == 1).unwrap().xid;
     assert_eq!(core.destroy_previous_context(), None);
     assert!(core.complete_reply(OpenedReply::Reply { xid, results: Err(Error::Lost) }).unwrap().is_some());

@@ -16,14 +16,12 @@ use vouch_xdr::Writer;
 use crate::server::Shared;
 use crate::{identity, root, server};
 
-/// A protection without proof for calls, but with a context for callbacks.
 pub(crate) struct CallbackOnly {
     calls: Plain,
     context: GssProtection,
 }
 
 impl CallbackOnly {
-    /// Creates a protection whose context handle at the server consists of this byte.
     pub(crate) fn new(name: u8) -> Self {
         CallbackOnly { calls: Plain::none(), context: context(name) }
     }
@@ -93,8 +91,6 @@ fn context(name: u8) -> GssProtection {
     GssProtection::new(context)
 }
 
-/// Starts a client with context 1 and renewal to context 2. The server denies the next call and
-/// answers offers of callback contexts with these statuses.
 pub(crate) async fn start_with_renewal(offer_statuses: Vec<Status>) -> (Client, Shared) {
     let (address, world) = server::start().await;
     let mut config = Config::new(address, 1, identity(), CallbackOnly::new(1));
@@ -120,7 +116,6 @@ async fn repeats_offer_of_callback_context_after_failure() {
         assert!(offers <= 2 + began.elapsed().as_secs(), "the client does not offer the context with each reply");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // The last offer succeeded.
     let end = Instant::now() + Duration::from_millis(1500);
     while Instant::now() < end {
         root(&client).await;

@@ -8,7 +8,6 @@ use crate::callback_security::{CallbackOnly, start_with_renewal};
 use crate::server::Shared;
 use crate::{identity, root, server};
 
-/// Waits for the destruction of this number of contexts and returns their handles.
 async fn wait_for_destroyed(world: &Shared, count: usize) -> Vec<Vec<u8>> {
     let end = Instant::now() + Duration::from_secs(60);
     while world.lock().unwrap().destroyed_contexts.len() < count && Instant::now() < end {
@@ -25,7 +24,6 @@ async fn closed_client_destroys_its_context() {
         root(&client).await;
         assert!(world.lock().unwrap().destroyed_contexts.is_empty());
         client.close().await.unwrap();
-        // Close has waited for the reply.
         assert_eq!(world.lock().unwrap().destroyed_contexts, [[1; 16]], "4.{minor}");
     }
 }

@@ -9,7 +9,6 @@ use vouch_xdr::Writer;
 
 use crate::{identity, root, server};
 
-/// A protection for a limited number of calls. It opens only replies to its own calls.
 struct LimitedProtection {
     calls: Plain,
     name: u64,
@@ -61,7 +60,6 @@ async fn replaces_exhausted_context_without_failing_calls() {
         let count = contexts_created.clone();
         config.renewal = Some(Arc::new(move || Ok(Box::new(LimitedProtection::new(count.fetch_add(1, Ordering::SeqCst) + 1, 20)))));
         let client = Client::connect(config).await.unwrap();
-        // Some calls are in flight when a context is exhausted, and complete under it.
         for _ in 0..5 {
             let calls: Vec<_> = (0..16)
                 .map(|_| {

@@ -173,7 +173,6 @@ fn pipeline_keeps_many_calls_in_flight() {
     }
 }
 
-/// A protection that claims integrity without providing it.
 struct ClaimedIntegrity(Plain);
 
 impl Protection for ClaimedIntegrity {
@@ -213,7 +212,6 @@ async fn requests_state_protection_only_with_integrity() {
         root(&client).await;
         let expected: &[bool] = if matches!(answer, ProtectionReply::Refused(_)) { &[true, false] } else { &[true] };
         assert_eq!(std::mem::take(&mut world.lock().unwrap().protection_requests), expected, "{answer:?}");
-        // As after a restart of the server.
         client.renew().await.unwrap();
         assert_eq!(std::mem::take(&mut world.lock().unwrap().protection_requests), expected, "{answer:?}");
         let plain = Client::connect(config(address, 1)).await.unwrap();

@@ -15,12 +15,10 @@ use vouch_xdr::Writer;
 
 use crate::{identity, server};
 
-/// An opener that changes nothing. It blocks once if `blocks_next_batch` is set.
 struct Gate {
     blocks_next_batch: AtomicBool,
     entered_sender: mpsc::Sender<()>,
     release_receiver: Mutex<mpsc::Receiver<()>>,
-    /// Number of replies in each batch.
     counts: Mutex<Vec<usize>>,
 }
 
@@ -74,8 +72,6 @@ async fn opens_replies_in_batches_without_blocking_other_connections() {
     gate.blocks_next_batch.store(true, Ordering::SeqCst);
     let first = tokio::spawn(call_putrootfh(client.clone()));
     tokio::task::spawn_blocking(move || entered.recv_timeout(PATIENCE).unwrap()).await.unwrap();
-    // Calls use the connections in rotation: every other call is answered. The four replies of each
-    // connection arrive together.
     world.lock().unwrap().replies_per_write = 4;
     let mut done = tokio::task::JoinSet::new();
     (0..8).for_each(|_| drop(done.spawn(call_putrootfh(client.clone()))));
@@ -88,15 +84,12 @@ async fn opens_replies_in_batches_without_blocking_other_connections() {
     while let Some(answered) = done.join_next().await {
         answered.unwrap();
     }
-    // The replies were opened in batches.
     let counts = gate.counts.lock().unwrap();
     assert!(counts.iter().any(|&count| count > 1) && counts.iter().sum::<usize>() == 9, "{counts:?}");
 }
 
-/// A call in flight.
 type CallFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-// A callback may recall a delegation that an earlier reply granted.
 #[tokio::test]
 async fn callback_is_answered_in_order_with_replies() {
     for (opened, after) in [(false, false), (false, true), (true, false), (true, true)] {

@@ -13,7 +13,6 @@ use vouch_oncrpc::{Accepted, AuthStat, Call, Denied, RecordReader, Reply, begin_
 use vouch_rpcsec_gss::{Credential, Procedure};
 use vouch_xdr::{Reader, Writer};
 
-/// Response of the server to a request for state protection.
 #[derive(Default, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProtectionReply {
     #[default]
@@ -23,38 +22,26 @@ pub(crate) enum ProtectionReply {
     Refused(Status),
 }
 
-/// Configured faults, and observations.
 #[derive(Default)]
 pub(crate) struct ServerState {
     pub files: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Number of calls after whose execution the server drops the connection instead of replying.
     pub dropped_replies: u32,
-    /// The server answers SEQUENCE with a wrong slot number.
     pub answers_wrong_slot: bool,
-    /// Number of replies that the server collects before it sends them together.
     pub replies_per_write: usize,
-    /// Callback to send before the next reply.
     pub recall: Option<cb::CbRecallArgs>,
-    /// Send the callback together with the reply, after it.
     pub recall_follows_reply: bool,
-    /// Reply to the callback.
     pub recall_answer: Option<Vec<u8>>,
-    /// Whether each EXCHANGE_ID requested state protection.
     pub protection_requests: Vec<bool>,
-    /// Response to a request for state protection.
     pub protection: ProtectionReply,
     /// Number of calls to deny because of a missing context.
     pub denials: u32,
     /// Statuses of the next BACKCHANNEL_CTL operations, in reverse order; then OK.
     pub offer_statuses: Vec<Status>,
-    /// Server handles of the offered contexts.
     pub offered_handles: Vec<Vec<u8>>,
-    /// The server refuses all sessions.
     pub refuses_sessions: bool,
     pub writes: u32,
-    /// Handles of destroyed contexts.
     pub destroyed_contexts: Vec<Vec<u8>>,
-    /// Slots: sequence number and body of the last reply.
     slots: Vec<(u32, Vec<u8>)>,
     session: u8,
 }
@@ -98,7 +85,6 @@ async fn serve(mut stream: TcpStream, world: Shared) {
     }
 }
 
-/// Executes a call. Returns false to drop the connection.
 fn answer(record: &[u8], world: &Shared, out: &mut Writer) -> bool {
     let mut world = world.lock().unwrap();
     if record[4..8] == [0, 0, 0, 1] {

@@ -12,13 +12,12 @@ use crate::error::OpError;
 use crate::pseudo_fs::{Site, Tree};
 use crate::{ClientAccess, ExportId, Flavour, Identity, Principal};
 
-/// Rights of one caller in one export.
 pub(crate) struct Grant {
     pub(crate) site: Arc<Site>,
     pub(crate) access: Arc<ClientAccess>,
     /// The caller's identity; the anonymous user if the flavour does not fit.
     pub(crate) caller: Arc<Caller>,
-    /// Whether the export accepts the flavour. If not, most operations get WRONGSEC.
+    /// If not, most operations get WRONGSEC.
     pub(crate) flavour_fits: bool,
     /// Whether the flavour gives read access only.
     read_only: bool,
@@ -30,7 +29,6 @@ const GRANT_AGE_MS_MAX: u64 = 5_000;
 /// Grants cached with one connection: users times exports of one machine. The oldest is dropped.
 const GRANTS_PER_CONNECTION_MAX: usize = 64;
 
-/// Grants of one connection.
 #[derive(Default)]
 pub(crate) struct GrantCache {
     entries: Vec<Entry>,
@@ -44,7 +42,6 @@ struct Entry {
     made_ms: u64,
 }
 
-/// A request for a grant.
 pub(crate) struct Asker<'a> {
     pub(crate) cache: &'a Mutex<GrantCache>,
     pub(crate) peer: SocketAddr,
@@ -107,7 +104,6 @@ impl Grant {
         Ok(Grant { site, access, caller, flavour_fits: true, read_only: under.read_only })
     }
 
-    /// Whether changes are refused.
     pub(crate) fn read_only(&self) -> bool {
         self.read_only || self.site.traits.read_only
     }

@@ -12,7 +12,6 @@ use crate::{Principal, Squash};
 pub enum Unanswered {
     /// The name service would have to be asked, and the caller passed [`Patience::None`].
     WouldWait,
-    /// The name service fails.
     Silent,
 }
 
@@ -29,13 +28,10 @@ pub trait Identity: Send + Sync {
         patience: Patience,
     ) -> Result<Option<Arc<Caller>>, Unanswered>;
 
-    /// Name of a user, without domain.
     fn user_name(&self, uid: u32, patience: Patience) -> Result<Option<Arc<str>>, Unanswered>;
 
-    /// Name of a group, without domain.
     fn group_name(&self, gid: u32, patience: Patience) -> Result<Option<Arc<str>>, Unanswered>;
 
-    /// Number of a user, by name without domain.
     fn uid(&self, name: &str, patience: Patience) -> Result<Option<u32>, Unanswered>;
 
     /// Number of a group, by name without domain.

@@ -14,7 +14,6 @@ use crate::state::Credential;
 pub(crate) const WRITES: Bitmap = Bitmap::of(&[Op::WRITE.0, Op::COMMIT.0]);
 
 impl CompoundContext<'_> {
-    /// Operations that the caller may do as the client's machine; empty for other callers.
     pub(crate) fn machine_operations(&mut self) -> Bitmap {
         let Ok(turn) = self.turn() else { return Bitmap::EMPTY };
         if !self.flavour.has_integrity() {
@@ -34,9 +33,8 @@ impl CompoundContext<'_> {
         (grant.access.machine_writes(self.flavour) || !WRITES.has(op)) && self.machine_operations().has(op)
     }
 
-    /// Checks PUTFH under a flavour that the export does not accept. It is admitted if one of the
-    /// following operations on this filehandle is allowed to the machine, by a stateid of this
-    /// client for this file. WRONGSEC otherwise; ACCESS if the server does not know the principal.
+    /// Checks PUTFH under a flavour that the export does not accept. WRONGSEC otherwise; ACCESS if
+    /// the server does not know the principal.
     pub(crate) fn admit_machine(&mut self, file: &FileRef) -> Result<(), OpError> {
         let lookahead = self.lookahead;
         if !lookahead.ops_on_same_filehandle().any(|args| self.machine_acts(file, &args)) {
@@ -47,8 +45,7 @@ impl CompoundContext<'_> {
         Ok(())
     }
 
-    /// Whether the operation is allowed on a filehandle that [`CompoundContext::admit_machine`]
-    /// admitted. Linux sends GETATTR along with CLOSE and DELEGRETURN.
+    /// Linux sends GETATTR along with CLOSE and DELEGRETURN.
     pub(crate) fn is_admitted(&mut self, args: &Args<'_>) -> bool {
         match &self.current {
             Some(Object::File(file)) if !file.grant.flavour_fits => {

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 /// The part of an address that one host has for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Network {
-    /// An IPv4 address.
     V4([u8; 4]),
     /// The first half of an IPv6 address: a host chooses the other half freely (RFC 4291, section
     /// 2.5.1).
@@ -13,7 +12,6 @@ pub enum Network {
 }
 
 impl Network {
-    /// The network of an address.
     pub fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(address) => Network::V4(address.octets()),

@@ -6,19 +6,14 @@ use std::sync::Arc;
 /// The caller. EXCHANGE_ID compares these values (RFC 8881, section 18.35.5).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Principal {
-    /// AUTH_NONE.
     None,
     /// AUTH_SYS: the claim of the client's machine. The machine name is left out, because clients
     /// change it between mounts.
     Sys {
-        /// User number.
         uid: u32,
-        /// Primary group.
         gid: u32,
-        /// Supplementary groups as sent, at most 16.
         gids: Arc<[u32]>,
     },
-    /// RPCSEC_GSS with Kerberos.
     Gss {
         /// Principal with realm: `alice@EXAMPLE.ORG`, `nfs/host.example.org@EXAMPLE.ORG`.
         name: Arc<str>,
@@ -26,7 +21,6 @@ pub enum Principal {
 }
 
 impl Principal {
-    /// Whether both are the same user, whatever the groups are.
     pub(crate) fn same_user(&self, other: &Principal) -> bool {
         match (self, other) {
             (Principal::Sys { uid: a, .. }, Principal::Sys { uid: b, .. }) => a == b,
@@ -38,15 +32,10 @@ impl Principal {
 /// Security flavour of a call (RFC 5531, section 8.2; RFC 2203, section 5.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flavour {
-    /// AUTH_NONE.
     None,
-    /// AUTH_SYS.
     Sys,
-    /// Kerberos authentication; messages are not protected.
     Krb5,
-    /// Kerberos with integrity.
     Krb5i,
-    /// Kerberos with privacy.
     Krb5p,
 }
 
@@ -57,7 +46,6 @@ impl Flavour {
         matches!(self, Flavour::Krb5i | Flavour::Krb5p)
     }
 
-    /// Whether the caller is proven.
     pub fn is_proven(self) -> bool {
         matches!(self, Flavour::Krb5 | Flavour::Krb5i | Flavour::Krb5p)
     }

@@ -11,7 +11,6 @@ mod from_nfs;
 
 pub(crate) use from_nfs::from_nfs;
 
-/// The subject of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
     Owner,
@@ -21,7 +20,6 @@ pub(crate) enum Who {
     NamedGroup(u32),
 }
 
-/// An NFSv4 entry with its name translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) kind: AceType,
@@ -30,14 +28,11 @@ pub(crate) struct Entry {
     pub(crate) who: Who,
 }
 
-/// Access that everybody has, whatever the mode.
 const ANYONE: u32 = AceMask::READ_ATTRIBUTES.0 | AceMask::READ_ACL.0 | AceMask::SYNCHRONIZE.0;
-/// Access that the owner has in addition.
 const OWNER: u32 = AceMask::WRITE_ATTRIBUTES.0 | AceMask::WRITE_ACL.0;
 const READ: u32 = AceMask::READ_DATA.0;
 const WRITE: u32 = AceMask::WRITE_DATA.0 | AceMask::APPEND_DATA.0;
 const EXECUTE: u32 = AceMask::EXECUTE.0;
-/// Flags of entries of a default ACL.
 const INHERIT: u32 = AceFlags::FILE_INHERIT.0 | AceFlags::DIRECTORY_INHERIT.0 | AceFlags::INHERIT_ONLY.0;
 
 pub(crate) fn from_mode(mode: u16) -> PosixAcl {
@@ -45,7 +40,7 @@ pub(crate) fn from_mode(mode: u16) -> PosixAcl {
     PosixAcl { entries: vec![entry(PosixAclTag::UserObject, 6), entry(PosixAclTag::GroupObject, 3), entry(PosixAclTag::Other, 0)] }
 }
 
-/// Appends the NFSv4 entries of a POSIX ACL. `default`: a directory's default ACL.
+/// Appends the NFSv4 entries of a POSIX ACL.
 pub(crate) fn to_nfs(acl: &PosixAcl, directory: bool, default: bool, out: &mut Vec<Entry>) {
     let flags = if default { INHERIT } else { 0 };
     let (mut owner, mut group, mut other, mut mask) = (0u8, 0u8, 0u8, 7u8);
@@ -107,7 +102,6 @@ pub(crate) fn to_nfs(acl: &PosixAcl, directory: bool, default: bool, out: &mut V
     push(AceType::ALLOW, Who::Everyone, allow(other));
 }
 
-/// Permission bits in NFSv4 form.
 fn bits(permissions: u8, directory: bool) -> u32 {
     let mut mask = 0;
     if permissions & 4 != 0 {

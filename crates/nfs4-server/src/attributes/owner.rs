@@ -9,14 +9,12 @@ use vouch_vfs::Patience;
 use crate::error::OpError;
 use crate::{Config, Flavour, Identity};
 
-/// A user or a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     User,
     Group,
 }
 
-/// Translates between numbers and owner strings.
 #[derive(Clone, Copy)]
 pub(crate) struct Owners<'a> {
     pub(crate) identity: &'a dyn Identity,

@@ -8,21 +8,15 @@ use crate::attributes::acl::{self, Entry, Who};
 use crate::attributes::owner::{Kind, Owners};
 use crate::error::OpError;
 
-/// Attributes to set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
-    /// The attributes that the client named.
     pub(crate) mask: Bitmap,
-    /// Attributes that the file system sets together.
     pub(crate) set: SetAttributes,
-    /// Times of access and modification that a delegation's holder kept.
     pub(crate) kept: (Option<vouch_nfs4::Time>, Option<vouch_nfs4::Time>),
     pub(crate) access_acl: Option<PosixAcl>,
-    /// The default ACL of a directory; an empty one removes it.
     pub(crate) default_acl: Option<PosixAcl>,
 }
 
-/// Decodes and checks attributes for a file of this kind.
 pub(crate) fn settings(attrs: &Fattr<'_>, supported: Bitmap, directory: bool, new: bool, owners: &Owners<'_>) -> Result<Settings, OpError> {
     // Creation times are read-only.
     let values = attrs.settings(supported.without(Attr::TIME_CREATE.0))?;

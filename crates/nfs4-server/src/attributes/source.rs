@@ -12,7 +12,6 @@ use crate::filehandle::{HandleTarget, PseudoId};
 use crate::files::file_ref::{FileRef, Object};
 use crate::pseudo_fs::{Node, PSEUDO_FSID};
 
-/// Traits of the pseudo file system.
 pub(crate) const PSEUDO_TRAITS: Traits = Traits {
     read_only: true,
     file_size_max: i64::MAX as u64,
@@ -27,7 +26,6 @@ pub(crate) const PSEUDO_TRAITS: Traits = Traits {
 };
 
 impl CompoundContext<'_> {
-    /// Collects what `wanted` needs of an object.
     pub(crate) fn view(&self, object: &Object, wanted: Bitmap) -> Result<View, OpError> {
         match object {
             Object::Pseudo(id) => self.pseudo_view(*id, wanted),
@@ -38,7 +36,6 @@ impl CompoundContext<'_> {
         }
     }
 
-    /// Collects the rest for a file whose attributes are known.
     pub(crate) fn file_view(&self, file: &FileRef, attributes: Attributes, wanted: Bitmap) -> Result<View, OpError> {
         let site = &file.grant.site;
         let mounted_on = if file.id == site.root { site.mounted_on } else { attributes.file_number };

@@ -20,14 +20,12 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// Attributes that the file supports.
     pub(crate) fn supported(&self) -> Bitmap {
         let all = supported(self.minor, &self.traits, self.quotas);
         if self.attributes.created.is_some() { all } else { all.without(Attr::TIME_CREATE.0) }
     }
 }
 
-/// Attributes that need the free space of the file system.
 pub(crate) const SPACE: Bitmap = Bitmap::of(&[
     Attr::FILES_AVAIL.0,
     Attr::FILES_FREE.0,
@@ -50,7 +48,6 @@ const MINOR_0: Bitmap = Bitmap::of(&[
     0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16, 17, 18, 19, 20, 21, 22, 23, 26, 27, 28, 29, 30, 31, 33, 34, 35, 36, 37, 38, 39,
     40, 41, 42, 43, 44, 45, 47, 48, 50, 51, 52, 53, 54, 55,
 ]);
-/// Attributes added by minor version 1.
 const MINOR_1: Bitmap = Bitmap::of(&[Attr::DACL.0, Attr::MODE_SET_MASKED.0, Attr::SUPPATTR_EXCLCREAT.0, Attr::FS_CHARSET_CAP.0]);
 /// Attributes added by minor version 2 (RFC 7862, section 12; RFC 8275; RFC 8276; RFC 9754).
 const MINOR_2: Bitmap = Bitmap::of(&[
@@ -86,7 +83,7 @@ pub(crate) const EXCLUSIVE_CREATE: Bitmap = Bitmap::of(&[
     Attr::MODE_UMASK.0,
 ]);
 
-/// Attributes that a file system supports. A [`View`] knows whether a file has a creation time.
+/// A [`View`] knows whether a file has a creation time.
 pub(crate) fn supported(minor: u32, traits: &Traits, quotas: bool) -> Bitmap {
     let mut all = match minor {
         0 => MINOR_0,

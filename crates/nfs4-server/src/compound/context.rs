@@ -25,7 +25,6 @@ pub(crate) enum RecordWait {
     None,
     /// The reply grants state that another client could reclaim after a crash.
     ForGrant,
-    /// The reply repeats an earlier one.
     ForReplay,
 }
 
@@ -33,8 +32,6 @@ pub(crate) enum RecordWait {
 pub(crate) struct PendingSync {
     pub(crate) files: Arc<Grant>,
     pub(crate) ids: Vec<FileId>,
-    /// Position of the result of the first operation that depends on it, and the number of results
-    /// before it.
     pub(crate) result_at: usize,
     pub(crate) results_before: u32,
     pub(crate) op: u32,
@@ -47,22 +44,18 @@ impl PendingSync {
     }
 }
 
-/// Context of the current operation.
 pub(crate) struct CompoundContext<'s> {
     pub(crate) server: &'s Server,
     pub(crate) patience: Patience,
     pub(crate) call: &'s mut CallState,
     pub(crate) out: &'s mut Writer,
-    /// The operations that follow.
     pub(crate) lookahead: Lookahead<'s>,
 }
 
-/// The session slot of the compound.
 pub(crate) struct Running {
     pub(crate) turn: Turn,
 }
 
-/// The part of the context that survives a suspension.
 pub(crate) struct CallState {
     pub(crate) connection: Arc<Connection>,
     pub(crate) principal: Principal,
@@ -78,7 +71,6 @@ pub(crate) struct CallState {
     pub(crate) current_stateid: Option<Stateid>,
     pub(crate) saved_stateid: Option<Stateid>,
     pub(crate) session: Option<Running>,
-    /// The 4.0 owner whose call is running.
     pub(crate) owner: Option<OwnerToken>,
     /// Key of a 4.0 call in the reply cache: before its first change, and after.
     pub(crate) candidate: Option<ReplyKey>,
@@ -91,44 +83,32 @@ pub(crate) struct CallState {
     /// The current filehandle is under a flavour that its export does not accept, and was admitted
     /// for the machine credential.
     pub(crate) machine_admitted: bool,
-    /// The current operation runs with the machine credential.
     pub(crate) machine_does: bool,
     pub(crate) names: Patience,
-    /// The current operation, its index among the results, and the position of its result.
     pub(crate) op: u32,
     pub(crate) index: u32,
     pub(crate) result_at: usize,
-    /// Limit for the results, counted from the start of the buffer.
     pub(crate) end_max: usize,
-    /// Bytes that follow the results on the network.
     pub(crate) tail_len: usize,
-    /// Status for results over the limit.
     pub(crate) end_status: Status,
     pub(crate) record_wait: RecordWait,
     pub(crate) bytes_read: u64,
     pub(crate) bytes_written: u64,
-    /// Whether the observer wants details: the open files that are used, the granted access, the
-    /// totals of a CLOSE.
     pub(crate) tracks: bool,
     pub(crate) used: [Option<(OpenHandle, UsedBy)>; 2],
     pub(crate) granted: Option<u32>,
     pub(crate) totals: Option<Totals>,
-    /// SETATTR: the user and the group that it sets.
     pub(crate) new_owner: (Option<u32>, Option<u32>),
     pub(crate) stage: Stage,
-    /// The export whose metadata the operation changed.
     pub(crate) changed: Option<crate::ExportId>,
-    /// The observer's note about a changed name.
     pub(crate) note: Option<crate::ObserverNote>,
 }
 
 impl CallState {
-    /// The slot of the session, in 4.1 and later.
     pub(crate) fn turn(&self) -> Result<Turn, Status> {
         self.session.as_ref().map(|running| running.turn).ok_or(Status::OP_NOT_IN_SESSION)
     }
 
-    /// Clears the details before an operation.
     pub(crate) fn begin_tracking(&mut self, tracks: bool) {
         self.tracks = tracks;
         (self.used, self.granted, self.totals, self.changed) = ([const { None }; 2], None, None, None);
@@ -164,8 +144,7 @@ impl std::ops::DerefMut for CompoundContext<'_> {
 }
 
 impl<'s> CompoundContext<'s> {
-    /// The current object, under any flavour. NOFILEHANDLE if there is none (RFC 8881, section
-    /// 15.1.2.5).
+    /// NOFILEHANDLE if there is none (RFC 8881, section 15.1.2.5).
     pub(crate) fn current_any(&self) -> Result<&Object, OpError> {
         self.current.as_ref().ok_or_else(|| Status::NOFILEHANDLE.into())
     }
@@ -176,13 +155,11 @@ impl<'s> CompoundContext<'s> {
         self.checked(self.current_any()?)
     }
 
-    /// The saved object, with the same checks.
     pub(crate) fn saved_object(&self) -> Result<Object, OpError> {
         // RFC 8881, section 15.1.2.5: NOFILEHANDLE.
         self.checked(self.saved.as_ref().ok_or(Status::NOFILEHANDLE)?)
     }
 
-    /// Checks that the export accepts the flavour, or that the machine credential applies.
     fn checked(&self, object: &Object) -> Result<Object, OpError> {
         match object {
             Object::File(file) if !file.grant.flavour_fits && !self.machine_does => Err(Status::WRONGSEC.into()),
@@ -205,7 +182,6 @@ impl<'s> CompoundContext<'s> {
         self.current_stateid = None;
     }
 
-    /// The object of a filehandle or path.
     pub(crate) fn object(&self, named: HandleTarget) -> Result<Object, OpError> {
         match named {
             HandleTarget::Pseudo(id) => {
@@ -236,8 +212,7 @@ impl<'s> CompoundContext<'s> {
         granted
     }
 
-    /// Tells the observer that the caller may not use an export. `known`: the export names the
-    /// client.
+    /// Tells the observer that the caller may not use an export.
     pub(crate) fn tell_denied(&self, export: crate::ExportId, known: bool) {
         let Some(site) = self.tree.site(export) else { return };
         let access = site.export.clients.access_for(self.connection.peer());
@@ -257,7 +232,6 @@ impl<'s> CompoundContext<'s> {
         });
     }
 
-    /// What the client finds at a place of the pseudo file system.
     pub(crate) fn seen(&self, place: Place) -> Option<Child> {
         let (peer, now_ms) = (self.connection.peer(), self.now.mono_ms);
         self.tree.seen(place, peer, |node| self.connection.visibility().lock().leads(&self.tree, node, peer, now_ms))
@@ -311,7 +285,7 @@ impl<'s> CompoundContext<'s> {
         self.call.record_wait = RecordWait::ForGrant;
     }
 
-    /// The client of the session, in 4.1. In 4.0 the stateid leads to the client.
+    /// In 4.0 the stateid leads to the client.
     pub(crate) fn client_of_session(&self) -> Option<ClientKey> {
         self.session.as_ref().map(|running| running.turn.client)
     }
@@ -335,7 +309,6 @@ impl<'s> CompoundContext<'s> {
         self.current_stateid = Some(stateid);
     }
 
-    /// Bytes that the current result may still have.
     pub(crate) fn room(&self) -> usize {
         self.end_max.saturating_sub(self.out.len() + self.spans_len)
     }
@@ -377,7 +350,6 @@ pub(crate) fn change_info(change: DirectoryChange) -> ChangeInfo {
 }
 
 impl Server {
-    /// Keeps an error of the environment for the status report.
     pub(crate) fn note_error(&self, call: &CallState, object: Option<&Object>, status: Status, source: &std::io::Error) {
         let export = match object.or(call.current.as_ref()) {
             Some(Object::File(file)) => Some(file.grant.site.export.id.0),

@@ -12,7 +12,6 @@ use crate::{Flavour, Principal};
 /// Bytes of the body in the digest. File data lies beyond.
 const LEN_MAX: usize = 512;
 
-/// Computes the digest.
 pub(crate) fn of(principal: &Principal, flavour: Flavour, operations: u32, body: &[u8]) -> u64 {
     let mut mix = Mix(0x9e37_79b9_7f4a_7c15 ^ (u64::from(operations) | (flavour as u64) << 32));
     // Groups may differ between a call and its retry.

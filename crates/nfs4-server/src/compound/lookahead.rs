@@ -4,7 +4,6 @@
 use vouch_nfs4::op::{Args, Op, OpenClaim};
 use vouch_xdr::Reader;
 
-/// The following operations, not decoded yet.
 #[derive(Clone, Copy)]
 pub(crate) struct Lookahead<'a> {
     pub(crate) minor: u32,
@@ -13,7 +12,6 @@ pub(crate) struct Lookahead<'a> {
 }
 
 impl<'a> Lookahead<'a> {
-    /// Number of the next operation.
     pub(crate) fn next(&self) -> Option<u32> {
         if self.count == 0 { None } else { Reader::new(self.body).u32().ok() }
     }
@@ -38,7 +36,6 @@ impl<'a> Lookahead<'a> {
         }
     }
 
-    /// The following operations on the same filehandle.
     pub(crate) fn ops_on_same_filehandle(&self) -> impl Iterator<Item = Args<'a>> + use<'a> {
         let moves = |op| {
             matches!(
@@ -49,7 +46,6 @@ impl<'a> Lookahead<'a> {
         self.operations().take_while(move |args| !moves(args.op()))
     }
 
-    /// The following operations, as far as they can be decoded.
     fn operations(&self) -> impl Iterator<Item = Args<'a>> + use<'a> {
         let (minor, mut r) = (self.minor, Reader::new(self.body));
         (0..self.count).map_while(move |_| Args::decode(minor, &mut r).ok())

@@ -9,7 +9,6 @@ use crate::Server;
 use crate::access::admission::{AGE_MS_MAX, Admission, Known};
 use crate::files::file_ref::Object;
 
-/// Whether the operation may run.
 pub(super) fn check(call: &CallState, args: &Args<'_>, place: &Place, server: &Server) -> Result<(), Status> {
     let op = args.op();
     if matches!(args, Args::Illegal(_)) {
@@ -49,7 +48,6 @@ pub(super) fn check(call: &CallState, args: &Args<'_>, place: &Place, server: &S
     Ok(())
 }
 
-/// Whether an operation changes something.
 pub(super) fn changes(op: Op) -> bool {
     matches!(
         op,
@@ -79,7 +77,6 @@ pub(super) fn changes(op: Op) -> bool {
 /// Longest result of a change: an OPEN with a delegation.
 const CHANGE_LEN_MAX: usize = 512;
 
-/// Whether the operation creates or moves a client record.
 fn makes_a_client(op: Op) -> bool {
     matches!(op, Op::EXCHANGE_ID | Op::CREATE_SESSION | Op::BIND_CONN_TO_SESSION | Op::SETCLIENTID | Op::SETCLIENTID_CONFIRM)
 }

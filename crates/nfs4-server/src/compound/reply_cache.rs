@@ -10,7 +10,6 @@ use parking_lot::Mutex;
 
 use crate::Connection;
 
-/// Identity of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ReplyKey {
     pub(crate) peer: IpAddr,
@@ -19,7 +18,6 @@ pub(crate) struct ReplyKey {
     pub(crate) len: usize,
 }
 
-/// State of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     UnderWay,
@@ -34,14 +32,12 @@ pub(crate) struct ReplyCache {
 #[derive(Default)]
 struct Table {
     calls: HashMap<ReplyKey, Call>,
-    /// Answered calls with the time of the answer, oldest first.
     order: VecDeque<(ReplyKey, u64)>,
     len: usize,
 }
 
 struct Call {
     known: Known,
-    /// The connection of the call.
     origin: Weak<Connection>,
 }
 
@@ -56,27 +52,23 @@ impl Call {
 
 /// Cached calls: ten thousand changes a second for as long as a reconnect takes.
 const CALLS_MAX: usize = 16 * 1024;
-/// Bytes of cached replies.
 const LEN_MAX: usize = 16 << 20;
-/// Longest cached reply. Replies to changes are short.
+/// Replies to changes are short.
 const REPLY_LEN_MAX: usize = 4096;
 /// Lifetime of a cached reply, milliseconds. A client that is away longer has lost its lease.
 const AGE_MS_MAX: u64 = 120_000;
 
 impl ReplyCache {
-    /// Looks up a call that came over `connection`.
     pub(crate) fn look(&self, key: &ReplyKey, connection: &Arc<Connection>) -> Option<Known> {
         self.table.lock().calls.get(key).filter(|call| call.is_of(connection)).map(|call| call.known.clone())
     }
 
-    /// Registers a call before its first change.
     pub(crate) fn begin(&self, key: ReplyKey, connection: &Arc<Connection>, now_ms: u64) {
         let mut table = self.table.lock();
         table.clean(now_ms);
         table.put(key, Known::UnderWay, connection);
     }
 
-    /// Stores the reply.
     pub(crate) fn answered(&self, key: ReplyKey, connection: &Arc<Connection>, reply: &[u8], now_ms: u64) {
         let mut table = self.table.lock();
         if reply.len() > REPLY_LEN_MAX {
@@ -155,7 +147,6 @@ mod tests {
         assert_eq!(replies.look(&key(1), &two), Some(Known::Answered(b"done".to_vec())));
     }
 
-    // `run` ends the connection of a retry whose original is still running.
     #[test]
     fn running_call_is_stored_once() {
         let (replies, one) = (ReplyCache::default(), connection(1));

@@ -36,7 +36,6 @@ pub struct Compound {
     pub(super) call: CallState,
     body: Bytes,
     out: Vec<u8>,
-    /// Start of the COMPOUND results in `out`.
     pub(super) start: usize,
     pub(super) at: At,
     pub(super) head: Option<ReplyWriter>,
@@ -44,10 +43,8 @@ pub struct Compound {
     pub(super) deferred: Vec<DeferredNotification>,
 }
 
-/// Position in the compound.
 pub(super) enum At {
     Head,
-    /// Before an operation.
     Operation(Place),
     /// All operations are done; metadata must become durable.
     Sync(Place, Status),
@@ -55,26 +52,21 @@ pub(super) enum At {
 }
 
 pub(super) struct Place {
-    /// Offset of the next operation in the body.
     position: usize,
     pub(super) count: u32,
     pub(super) done: u32,
     head: ReplyWriter,
 }
 
-/// What happens after an operation.
 enum Next {
     Go,
     End(Status),
     Blocked,
-    /// A cached reply was copied.
     Replayed,
 }
 
-/// End of a run.
 pub(super) enum Ended {
     Answered,
-    /// The call is a retry of a running call.
     Unanswered,
     Blocked,
 }
@@ -133,7 +125,6 @@ impl Compound {
         self.run_with_patience(server, patience, patience)
     }
 
-    /// The same, with separate patience for disks and for the name service.
     pub(crate) fn run_with_patience(&mut self, server: &Server, patience: Patience, names: Patience) -> Progress {
         self.run_by(names, |compound, body, out| compound.run_operations(server, patience, body, out))
     }
@@ -163,12 +154,10 @@ impl Compound {
         }
     }
 
-    /// Length of the arguments.
     pub fn body_len(&self) -> usize {
         self.body.len()
     }
 
-    /// Updates the time of a resumed call.
     pub fn resume_at(&mut self, now: Now) {
         if now.mono_ms > self.call.now.mono_ms {
             self.call.now = now;
@@ -218,7 +207,6 @@ impl Compound {
         }
     }
 
-    /// Effects to carry out before the reply. Call it after each run.
     pub fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.call.effects)
     }
@@ -264,7 +252,6 @@ impl Compound {
         }
     }
 
-    /// Decodes the head of the COMPOUND.
     fn head(&mut self, server: &Server, body: &[u8], out: &mut Writer) -> Result<At, Ended> {
         let mut r = Reader::new(body);
         let whole = |out: &mut Writer, status, tag: &[u8]| {
@@ -304,7 +291,6 @@ impl Compound {
         Ok(At::Operation(Place { position, count: head.count, done: 0, head: writer }))
     }
 
-    /// Decodes and runs one operation.
     fn operation(&mut self, server: &Server, patience: Patience, body: &[u8], out: &mut Writer, place: &mut Place) -> Next {
         let mut r = Reader::new(&body[place.position..]);
         let call = &mut self.call;
@@ -439,7 +425,6 @@ impl Compound {
 }
 
 impl CompoundContext<'_> {
-    /// Encodes a result that is a status only.
     pub(crate) fn fail(&mut self, status: Status) -> Status {
         let status = super::dispatch::status_of_minor(self.minor, status);
         let (at, op) = (self.result_at, self.op);
@@ -467,11 +452,9 @@ impl CompoundContext<'_> {
     }
 }
 
-/// Length of a result that is a status only.
 const FAILURE_LEN: usize = 8;
 
 impl Server {
-    /// Begins a call.
     pub fn begin(&self, request: Request, now: Now) -> Compound {
         Compound::new(self, request, now)
     }

@@ -10,7 +10,6 @@ use crate::error::OpError;
 use crate::state::{SequenceCall, Sequenced};
 use crate::{Server, compound::fingerprint};
 
-/// A compound that starts with SEQUENCE.
 pub(crate) struct Opening<'a> {
     pub(crate) args: &'a SequenceArgs,
     pub(crate) body_len: usize,
@@ -20,9 +19,7 @@ pub(crate) struct Opening<'a> {
 }
 
 pub(crate) enum Sequence {
-    /// Continue. The result is encoded.
     Go,
-    /// A retry, with the cached results.
     Answered(Vec<u8>),
     /// A retry whose results were not cached. SEQUENCE's own result is encoded.
     Uncached,
@@ -72,7 +69,6 @@ fn write(context: &mut CompoundContext<'_>, ok: SequenceOk) {
     Results::Sequence(Ok(ok)).encode(context.out);
 }
 
-/// Caches the results at the end of the compound.
 pub(crate) fn finish(server: &Server, call: &mut CallState, results: &[u8]) {
     if let Some(running) = call.session.take() {
         let plain = call.spans.is_empty();
@@ -85,7 +81,6 @@ pub(crate) fn finish(server: &Server, call: &mut CallState, results: &[u8]) {
     }
 }
 
-/// Whether a 4.0 call is a retry.
 pub(crate) enum Duplicate {
     No,
     UnderWay,

@@ -8,7 +8,6 @@ use crate::error::OpError;
 use crate::files::file_ref::FileRef;
 use crate::files::open_file::{self, Use};
 
-/// The saved file is the source, the current file the destination.
 pub(crate) struct Pair {
     pub(crate) from: FileRef,
     pub(crate) to: FileRef,

@@ -14,7 +14,6 @@ use crate::files::file_ref::FileRef;
 use crate::server::HOLDER_WAIT_MS;
 use crate::state::{Holder, HolderAttributes, Touch};
 
-/// Attributes that the holder of a write delegation may have changed.
 const HELD: Bitmap = Bitmap::of(&[Attr::CHANGE.0, Attr::SIZE.0]);
 /// Attributes that it may also have changed if it keeps the file's times (RFC 9754, section 5).
 const HELD_TIMES: Bitmap = Bitmap::of(&[Attr::TIME_ACCESS.0, Attr::TIME_METADATA.0, Attr::TIME_MODIFY.0]);
@@ -33,7 +32,6 @@ fn touch(context: &mut CompoundContext<'_>, file: &FileRef, touch: Touch) -> Res
     Ok(context.state(|state| state.touch(&key, client, touch, now))?)
 }
 
-/// Concurrent questions of one listing.
 const QUESTIONS_MAX: usize = 64;
 
 /// Whether a listing of these attributes must ask holders.

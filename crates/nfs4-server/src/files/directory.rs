@@ -8,7 +8,6 @@ use crate::error::OpError;
 use crate::files::file_ref::{FileRef, Object};
 use crate::pseudo_fs::Child;
 
-/// Looks up a name in the current directory, under any flavour.
 pub(crate) fn find(context: &CompoundContext<'_>, name: Name<'_>) -> Result<Object, OpError> {
     match context.current_any()? {
         Object::Pseudo(id) => {
@@ -55,7 +54,6 @@ fn enter(context: &CompoundContext<'_>, child: Child) -> Result<Object, OpError>
     }
 }
 
-/// The parent of the current directory, under any flavour.
 pub(crate) fn above(context: &CompoundContext<'_>) -> Result<Object, OpError> {
     // RFC 8881, section 18.14.3: the root has no parent.
     let above = |id| context.tree.above(id, context.connection.peer()).ok_or(Status::NOENT);
@@ -86,7 +84,6 @@ pub(crate) fn directory_error(context: &CompoundContext<'_>, file: &FileRef, err
     }
 }
 
-/// The error for a bad name: the type of the directory is checked first.
 fn name_status(context: &CompoundContext<'_>, directory: &FileRef, status: Status) -> OpError {
     match directory.files().attributes(&directory.id, context.patience) {
         Ok(attributes) => context.require_directory(&attributes).err().unwrap_or(status).into(),
@@ -95,7 +92,6 @@ fn name_status(context: &CompoundContext<'_>, directory: &FileRef, status: Statu
     }
 }
 
-/// A valid entry name.
 pub(crate) fn name(name: Name<'_>) -> Result<vouch_vfs::Name<'_>, Status> {
     let component = name.component()?;
     Ok(vouch_vfs::Name::new(component.as_bytes()).expect("a component is a name: both refuse the same"))
@@ -111,7 +107,6 @@ pub(crate) fn require_directory(context: &CompoundContext<'_>, file: &FileRef) -
     }
 }
 
-/// Refuses to remove or replace a name under which another export hangs.
 pub(crate) fn require_no_junction(context: &CompoundContext<'_>, directory: &FileRef, name: vouch_vfs::Name<'_>) -> Result<(), OpError> {
     match context.tree.junction(directory.grant.site.export.id, &directory.id, name.as_bytes()) {
         Some(_) => Err(Status::FILE_OPEN.into()),

@@ -9,14 +9,12 @@ use crate::access::grant::Grant;
 use crate::filehandle::{HandleTarget, PseudoId};
 use crate::state::FileKey;
 
-/// A file of an export, with the caller's grant.
 #[derive(Clone)]
 pub(crate) struct FileRef {
     pub(crate) grant: Arc<Grant>,
     pub(crate) id: FileId,
 }
 
-/// Target of a filehandle within a compound.
 #[derive(Clone)]
 pub(crate) enum Object {
     Pseudo(PseudoId),
@@ -36,7 +34,6 @@ impl FileRef {
         FileKey::new(self.grant.site.export.id, self.id, self.files().home(&self.id))
     }
 
-    /// Another file of the same export.
     pub(crate) fn with(&self, id: FileId) -> FileRef {
         FileRef { grant: self.grant.clone(), id }
     }

@@ -11,13 +11,12 @@ use crate::observer::interface::NameChange;
 use crate::observer::name_order::Turn;
 
 impl CompoundContext<'_> {
-    /// Number of name changes in an export so far, if the observer counts them.
     pub(crate) fn name_changes(&self, export: ExportId) -> Option<u64> {
         self.server.observer().name_order(export).map(|order| order.changes.load(Ordering::SeqCst))
     }
 
     /// Makes a name change and tells the observer. [`Error::WouldBlock`] if its turn would have to
-    /// wait. `change` describes the change; its argument is the number of earlier changes.
+    /// wait.
     pub(crate) fn change_names<'n, T>(
         &mut self,
         directory: &FileRef,

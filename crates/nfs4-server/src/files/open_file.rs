@@ -12,17 +12,14 @@ use crate::compound::context::CompoundContext;
 use crate::error::OpError;
 use crate::state::{Io, IoGrant};
 
-/// Purpose of the use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     Read,
     Write,
-    /// Any.
     Any,
 }
 
-/// The open file for `stateid`. Special stateids open with the caller's own rights (RFC 8881,
-/// section 8.2.3).
+/// Special stateids open with the caller's own rights (RFC 8881, section 8.2.3).
 pub(crate) fn open_for(context: &mut CompoundContext<'_>, file: &FileRef, stateid: &Stateid, purpose: Use) -> Result<OpenHandle, OpError> {
     let stateid = context.substituted(stateid)?;
     let io = match purpose {
@@ -75,8 +72,8 @@ pub(crate) fn open_for(context: &mut CompoundContext<'_>, file: &FileRef, statei
     }
 }
 
-/// The open file for COMMIT, which has no stateid. ACCESS if the caller may not write (RFC 8881,
-/// section 18.3.4). The owner may always, as in Linux. A caller with an open for writing may, too.
+/// ACCESS if the caller may not write (RFC 8881, section 18.3.4). The owner may always, as in
+/// Linux.
 pub(crate) fn open_to_commit(context: &mut CompoundContext<'_>, file: &FileRef) -> Result<OpenHandle, OpError> {
     let (key, caller) = (file.key(), &file.grant.caller);
     let client = context.client_of_session();
@@ -141,7 +138,6 @@ pub(crate) fn may_free(context: &CompoundContext<'_>, len: u64) -> Result<(), Op
     if context.patience == Patience::None && len >= FREED_LEN_LONG { Err(OpError::WouldBlock) } else { Ok(()) }
 }
 
-/// The handle of an open by the current call.
 pub(crate) fn handle_of(open: Arc<dyn OpenFile>, context: &CompoundContext<'_>, file: &FileRef) -> OpenHandle {
     let origin = || Origin {
         connection: context.connection.id(),

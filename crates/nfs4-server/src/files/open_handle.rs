@@ -14,16 +14,13 @@ use crate::observer::interface::{EndedState, Totals};
 use crate::state::{FileKey, Loss};
 use crate::{ConnectionId, Effect, ExportId, Flavour, Job, Now, Observer, Principal, Server};
 
-/// A shared open file.
 pub(crate) type OpenHandle = Arc<OpenState>;
 
 pub(crate) struct OpenState {
     open: Arc<dyn OpenFile>,
     opener: Arc<Caller>,
     tally: Arc<UsageCounter>,
-    /// Address of the opener.
     address: IpAddr,
-    /// The opener, if the observer wants to know how the open ends.
     origin: Option<Arc<Origin>>,
 }
 
@@ -38,23 +35,17 @@ pub(crate) struct Origin {
     pub(crate) file: FileRef,
 }
 
-/// How a file is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UsedBy {
-    /// By the opener, through its open.
     Opener,
-    /// By the opener, through the delegation.
     Delegation,
-    /// By another user, through the opener's stateid.
     Another,
 }
 
-/// Bytes read and written by an open.
 pub(crate) struct UsageCounter {
     since_ms: u64,
     read: AtomicU64,
     written: AtomicU64,
-    /// Whether the delegation was used to read and to write, since the open or the last close.
     delegation_used: [AtomicBool; 2],
 }
 
@@ -69,7 +60,7 @@ impl UsageCounter {
     }
 
     /// Whether no OPEN covers this use: use by another user, and the first read and first write by
-    /// a delegation since the open or the last close. `writes` is 1 or 0.
+    /// a delegation since the open or the last close.
     pub(crate) fn is_unopened(&self, by: UsedBy, writes: usize) -> bool {
         match by {
             UsedBy::Opener => false,
@@ -78,7 +69,6 @@ impl UsageCounter {
         }
     }
 
-    /// Takes the totals and resets them.
     pub(crate) fn take(&self, now_ms: u64) -> Totals {
         let take = |sum: &AtomicU64| sum.swap(0, Ordering::Relaxed);
         self.delegation_used.iter().for_each(|used| used.store(false, Ordering::Relaxed));
@@ -93,13 +83,11 @@ impl OpenState {
         OpenState { open, opener: opener.clone(), tally, address, origin: origin.map(Arc::new) }
     }
 
-    /// A replacement with more access.
     pub(crate) fn widened(open: Arc<dyn OpenFile>, opener: &Arc<Caller>, before: &OpenState) -> OpenHandle {
         let (tally, origin) = (before.tally.clone(), before.origin.clone());
         Arc::new(OpenState { open, opener: opener.clone(), tally, address: before.address, origin })
     }
 
-    /// Tells the observer that the server ended the open.
     pub(crate) fn tell_lost(&self, observer: &dyn Observer, delegation: bool, why: Loss, now_ms: u64) {
         let Some(origin) = &self.origin else { return };
         let grant = &origin.file.grant;
@@ -119,12 +107,10 @@ impl OpenState {
         });
     }
 
-    /// What was read and written by it.
     pub(crate) fn usage(&self) -> &UsageCounter {
         &self.tally
     }
 
-    /// Whether it was opened with these rights.
     pub(crate) fn is_by(&self, caller: &Arc<Caller>) -> bool {
         Arc::ptr_eq(&self.opener, caller) || self.opener == *caller
     }
@@ -134,8 +120,8 @@ impl OpenState {
     }
 }
 
-/// Files to close. Slow closes go to a background job: freeing blocks of a deleted file, and
-/// thousands of closes at once.
+/// Slow closes go to a background job: freeing blocks of a deleted file, and thousands of closes at
+/// once.
 #[derive(Default)]
 pub(crate) struct CloseQueue {
     closed: usize,
@@ -156,7 +142,6 @@ impl CloseQueue {
         }
     }
 
-    /// Hands the rest to a job.
     pub(crate) fn end(self, effects: &mut Vec<Effect>) {
         if let Some(first) = self.rest.first() {
             effects.push(Effect::Background(Job::new(first.address, Closing(self.rest))));
@@ -189,7 +174,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether it is this file through this export. Another export may allow more.
+    /// Another export may allow more.
     fn of(&self, file: &FileKey) -> bool {
         self.file.export == file.export && self.file == *file
     }
@@ -221,7 +206,6 @@ impl AnonymousOpens {
         drop(dropped);
     }
 
-    /// Closes expired entries.
     pub(crate) fn clean(&self, now_ms: u64) {
         let old: Vec<Entry> = {
             let mut entries = self.entries.lock();
@@ -233,7 +217,6 @@ impl AnonymousOpens {
         drop(old);
     }
 
-    /// Closes entries of removed exports.
     pub(crate) fn forget_exports(&self, gone: &[ExportId]) {
         self.entries.lock().retain(|entry| !gone.contains(&entry.file.export));
     }

@@ -16,7 +16,6 @@ const SET: [(u32, Bitmap); 5] = [
     (requested::TIMES, Bitmap::of(&[Attr::TIME_ACCESS_SET.0, Attr::TIME_MODIFY_SET.0])),
 ];
 
-/// Extracts the arguments.
 pub(crate) fn of<'a>(args: &Args<'a>) -> Arguments<'a> {
     let with_name = |name: &'a [u8]| Arguments { name: Some(name), ..Arguments::default() };
     // The current stateid (RFC 8881, section 16.2.3.1.2) only looks like a special one.

@@ -11,11 +11,9 @@ use vouch_vfs::Patience;
 #[derive(Debug, Default)]
 pub struct NameOrder {
     turn: RwLock<()>,
-    /// Number of changes so far.
     pub(crate) changes: AtomicU64,
 }
 
-/// Concurrency of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     Exclusive,
@@ -34,7 +32,6 @@ impl NameOrder {
     }
 }
 
-/// A turn, until it is dropped.
 pub(crate) enum NameOrderGuard<'a> {
     Exclusive(#[expect(dead_code, reason = "it is held")] RwLockWriteGuard<'a, ()>),
     Shared(#[expect(dead_code, reason = "it is held")] RwLockReadGuard<'a, ()>),

@@ -12,26 +12,21 @@ use crate::files::file_ref::{FileRef, Object};
 use crate::observer::interface::{Arguments, Details, ObserverNote, Stage, Totals};
 use crate::{Connection, ErrorReport, ExportId, Flavour, Now, Observation, Principal, Server};
 
-/// A finished operation.
 pub(crate) struct CompletedOp<'a> {
     pub(crate) op: u32,
     pub(crate) status: Status,
-    /// Targets of the filehandles: current before, current after, saved.
     pub(crate) object: Option<&'a Object>,
     pub(crate) after: Option<&'a Object>,
     pub(crate) saved: Option<&'a Object>,
-    /// The arguments, if the observer wants them.
     pub(crate) arguments: Option<Arguments<'a>>,
     pub(crate) stage: Stage,
     pub(crate) granted: Option<u32>,
     pub(crate) totals: Option<Totals>,
     pub(crate) new_owner: (Option<u32>, Option<u32>),
-    /// Bytes read and written.
     pub(crate) bytes: (u64, u64),
     pub(crate) note: Option<&'a ObserverNote>,
 }
 
-/// The caller.
 struct By<'a> {
     connection: &'a Connection,
     principal: &'a Principal,
@@ -48,7 +43,6 @@ impl<'a> By<'a> {
     }
 }
 
-/// A background copy, for the report of its end.
 pub(crate) struct BackgroundCopyOp {
     connection: Arc<Connection>,
     principal: Principal,
@@ -130,7 +124,6 @@ pub(crate) struct DeferredNotification {
 struct OwnedArguments {
     name: Option<Box<[u8]>>,
     new_name: Option<Box<[u8]>>,
-    /// The arguments without names.
     rest: Arguments<'static>,
 }
 
@@ -226,7 +219,6 @@ impl DeferredNotification {
         }
     }
 
-    /// Reports the operation.
     pub(crate) fn report(&self, server: &Server, call: &CallState) {
         let seen = CompletedOp {
             op: self.op,

@@ -80,7 +80,6 @@ fn in_background(context: &mut CompoundContext<'_>, pair: &Pair, copying: Copyin
     Ok(())
 }
 
-/// A copy in progress.
 struct Copying {
     source: OpenHandle,
     destination: OpenHandle,
@@ -94,7 +93,7 @@ struct Copying {
 const STEP_LEN: u64 = 8 << 20;
 
 impl Copying {
-    /// Copies one step. Returns false at the end of the source, which may have become shorter.
+    /// Returns false at the end of the source, which may have become shorter.
     fn step(&mut self) -> Result<bool, vouch_vfs::Error> {
         let len = (self.len - self.done).min(STEP_LEN);
         let copied = self.destination.file().copy_from(self.source.file(), self.from + self.done, self.to + self.done, len)?;
@@ -103,11 +102,9 @@ impl Copying {
     }
 }
 
-/// An asynchronous copy.
 struct Background {
     copy: StateKey,
     copying: Copying,
-    /// Write verifier from before the first byte.
     verifier: Verifier,
     tracks: bool,
     report: BackgroundCopyOp,
@@ -116,7 +113,6 @@ struct Background {
 }
 
 impl Background {
-    /// Ends the copy for OFFLOAD_STATUS and CB_OFFLOAD.
     fn finish(&self, server: &Server, now: Now, info: OffloadInfo) -> JobProgress {
         let mut effects = Vec::new();
         server.with_state(&mut effects, now.mono_ms, |state| state.copy_done(self.copy, info, now.mono_ms));

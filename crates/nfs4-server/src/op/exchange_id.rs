@@ -47,8 +47,6 @@ pub(crate) fn exchange_id(context: &mut CompoundContext<'_>, args: &ExchangeIdAr
     Ok(())
 }
 
-/// Whether some visible export lets the machine credential write. Each export is checked again
-/// (`CompoundContext::is_machine_for`).
 fn machine_writes(context: &CompoundContext<'_>) -> bool {
     let peer = context.connection.peer();
     context

@@ -19,7 +19,6 @@ use crate::files::open_file::{handle_of, wrong_type};
 use crate::files::open_handle::{OpenHandle, OpenState};
 use crate::state::{Claim, ClientKey, Extra, Granted, OpenCall, Opened, OwnerKind, Share, Terms, Want};
 
-/// The request, without looking at files.
 #[derive(Clone, Copy)]
 struct Wish<'a> {
     client: ClientKey,
@@ -32,7 +31,6 @@ struct Wish<'a> {
     opener: Option<&'a Arc<str>>,
 }
 
-/// The result beside the state.
 struct Found {
     change: ChangeInfo,
     attrs_set: Bitmap,
@@ -172,14 +170,13 @@ fn existing(
     Ok(context.granting(file, |state| state.open(&call, open, plan.union, now))?)
 }
 
-/// The access that a reclaimed delegation needs.
 fn used_by_delegation(claim: Claim) -> OpenAccess {
     let writes = matches!(claim, Claim::Previous(DelegationType::Write | DelegationType::WriteAttrs));
     let reads = matches!(claim, Claim::Previous(DelegationType::Read | DelegationType::ReadAttrs));
     OpenAccess { read: reads || writes, write: writes }
 }
 
-/// The owner's open file if it serves, or a new one. `let_in`: the caller's rights are not checked.
+/// `let_in`: the caller's rights are not checked.
 fn open_file(
     context: &CompoundContext<'_>,
     wish: &Wish<'_>,
@@ -264,7 +261,6 @@ impl<'a> Wish<'a> {
     }
 }
 
-/// Encodes the result, and makes the file and its stateid current.
 fn finish(context: &mut CompoundContext<'_>, file: FileRef, found: &Found, opened: &Opened) {
     let mut flags = OpenResultFlags::LOCKTYPE_POSIX;
     if opened.confirm {

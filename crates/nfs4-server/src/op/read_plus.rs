@@ -8,7 +8,7 @@ use crate::compound::context::CompoundContext;
 use crate::error::{OpError, OpResult};
 use crate::files::open_file::{self, Use};
 
-/// Segments of one reply. A file of many small holes is sent as data.
+/// A file of many small holes is sent as data.
 const SEGMENTS_MAX: u32 = 64;
 
 pub(crate) fn read_plus(context: &mut CompoundContext<'_>, args: &ReadPlusArgs) -> OpResult {

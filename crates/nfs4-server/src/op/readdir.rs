@@ -21,7 +21,6 @@ const VERIFIER: [u8; 8] = [0; 8];
 /// Length of operation, status and verifier before the entries, and of the end after them.
 const HEAD_LEN: usize = 16;
 const TAIL_LEN: usize = 8;
-/// Attributes that need no look at the file.
 const WITHOUT_FILE: Bitmap = Bitmap::of(&[Attr::FILEID.0, Attr::MOUNTED_ON_FILEID.0, Attr::RDATTR_ERROR.0]);
 /// Attributes of the place where an export hangs. They are visible to clients that may not look
 /// into the export.
@@ -71,7 +70,6 @@ pub(crate) fn readdir(context: &mut CompoundContext<'_>, args: &ReaddirArgs) -> 
     Ok(())
 }
 
-/// A running listing.
 struct Listing {
     wanted: Bitmap,
     end_max: usize,
@@ -82,7 +80,6 @@ struct Listing {
     asks: bool,
 }
 
-/// An entry whose attributes are read after the listing.
 struct DeferredEntry {
     name: Vec<u8>,
     cookie: u64,
@@ -221,7 +218,6 @@ impl Listing {
         }
     }
 
-    /// Appends an entry with all attributes, if it fits.
     fn push(&mut self, context: &mut CompoundContext<'_>, cookie: u64, name: &[u8], view: &Result<View, OpError>) -> ControlFlow<()> {
         let wanted = self.wanted;
         self.put(context, cookie, name, view.as_ref().map(|view| (view, wanted, Status::OK)))

@@ -10,7 +10,6 @@ use crate::compound::context::CompoundContext;
 use crate::error::OpResult;
 use crate::state::Credential;
 
-/// Calls `$act` with the state, the connection, the credential and the time.
 macro_rules! in_state {
     ($context:ident, |$state:ident, $connection:ident, $credential:ident, $now:ident| $act:expr) => {{
         let ($now, $connection) = ($context.now.mono_ms, $context.connection.id());

@@ -18,36 +18,26 @@ use crate::name_cookie;
 use crate::state::{FileKey, Terms};
 use crate::{Export, ExportId, Exports};
 
-/// The fsid of the pseudo file system: the letters VOUCH.
 pub(crate) const PSEUDO_FSID: Fsid = Fsid { major: 0x0056_4f55_4348, minor: 0 };
 
-/// The root of the pseudo file system.
 pub(crate) const ROOT: PseudoId = PseudoId(1);
 
-/// The tree of all exports.
 #[derive(Clone)]
 pub(crate) struct Tree {
     nodes: HashMap<PseudoId, Node>,
     sites: HashMap<ExportId, Arc<Site>>,
     order: Vec<ExportId>,
     junctions: HashMap<(ExportId, FileId), BTreeMap<Vec<u8>, Place>>,
-    /// By path: the directory of the upper export that it hangs in.
     hung: HashMap<PseudoId, (ExportId, FileId)>,
-    /// By path: the parent path.
     parents: HashMap<PseudoId, PseudoId>,
-    /// By path: the export.
     at: HashMap<PseudoId, ExportId>,
-    /// Exports for which the upper export has no directory, with that upper export.
     exports_without_directory: Vec<(Arc<str>, Arc<str>)>,
-    /// Change attribute of all nodes.
     pub(crate) change: u64,
-    /// Time of the rebuild, as the nodes' times.
     pub(crate) made: vouch_vfs::Time,
-    /// Number of the tree. Grants and caches of another generation are invalid.
+    /// Grants and caches of another generation are invalid.
     pub(crate) generation: u64,
 }
 
-/// A directory of the pseudo file system.
 #[derive(Clone, Default)]
 pub(crate) struct Node {
     /// Children in listing order: by cookie and name.
@@ -56,32 +46,26 @@ pub(crate) struct Node {
     below: Vec<ExportId>,
 }
 
-/// A place in the tree: an export, a node, or both.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Place {
     export: Option<ExportId>,
     node: Option<PseudoId>,
 }
 
-/// What a client finds at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Child {
     Node(PseudoId),
     Export(ExportId),
 }
 
-/// An export with its place.
 pub(crate) struct Site {
     pub(crate) export: Export,
     pub(crate) root: FileId,
     pub(crate) traits: Traits,
-    /// Whether the file system reports quotas.
     pub(crate) quotas: bool,
     /// File system number at the root. Another number means a crossed mount point.
     root_fsid: Option<u64>,
-    /// Its path.
     pub(crate) place: PseudoId,
-    /// File number of the covered directory, for `mounted_on_fileid`.
     pub(crate) mounted_on: u64,
 }
 
@@ -118,7 +102,6 @@ impl Tree {
         tree
     }
 
-    /// Adds the nodes that lead to an export.
     fn enter(&mut self, export: &Export) {
         let path = &export.pseudo_path;
         self.at.insert(id_of(path), export.id);
@@ -174,7 +157,6 @@ impl Tree {
         &self.exports_without_directory
     }
 
-    /// The target of PUTROOTFH for a client.
     pub(crate) fn root(&self, peer: SocketAddr) -> HandleTarget {
         self.named(ROOT, peer)
     }
@@ -220,7 +202,6 @@ impl Tree {
         !self.junctions.is_empty() && self.junctions.contains_key(&(export, *directory))
     }
 
-    /// What a client finds at a place. `leads` says whether a node leads to a visible export.
     pub(crate) fn seen(&self, place: Place, peer: SocketAddr, leads: impl FnOnce(PseudoId) -> bool) -> Option<Child> {
         if let Some(export) = place.export.filter(|&export| self.sees(export, peer)) {
             return Some(Child::Export(export));
@@ -229,12 +210,10 @@ impl Tree {
         leads(node).then_some(Child::Node(node))
     }
 
-    /// Whether a visible export lies below a node. O(n) in exports below.
     pub(crate) fn leads(&self, node: PseudoId, peer: SocketAddr) -> bool {
         self.node(node).is_some_and(|node| node.below.iter().any(|&export| self.sees(export, peer)))
     }
 
-    /// Whether some export names the client.
     pub(crate) fn admission(&self, peer: SocketAddr) -> Admission {
         if self.sites.keys().any(|&export| self.sees(export, peer)) {
             return Admission::Admitted;
@@ -242,7 +221,6 @@ impl Tree {
         if self.is_undecided(peer) { Admission::Undecided } else { Admission::Refused }
     }
 
-    /// Whether the answer for some export is still unknown. O(n) in exports.
     pub(crate) fn is_undecided(&self, peer: SocketAddr) -> bool {
         self.sites.values().any(|site| site.export.clients.is_undecided(peer))
     }
@@ -268,20 +246,17 @@ impl Node {
         from.into_iter().flatten().map(|((cookie, name), place)| (*cookie, &name[..], *place))
     }
 
-    /// Link count: subdirectories and two.
     pub(crate) fn links(&self) -> u32 {
         u32::try_from(self.children.len()).unwrap_or(u32::MAX).saturating_add(2)
     }
 }
 
 impl Site {
-    /// Whether both show the same directory.
     pub(crate) fn shows_the_same_as(&self, other: &Site) -> bool {
         let key = |site: &Site| FileKey::new(site.export.id, site.root, site.export.file_system.home(&site.root));
         key(self) == key(other)
     }
 
-    /// Whether a file was visible before and is now behind an uncrossed mount point.
     pub(crate) fn hides(&self, before: &Site, file: &FileId) -> bool {
         let system = |id: &FileId| self.export.file_system.home(id).system;
         self.is_opened_anew(before) && system(&self.root) != SystemId::UNKNOWN && system(file) == SystemId::UNKNOWN
@@ -327,7 +302,6 @@ fn listed(name: &[u8]) -> (u64, Vec<u8>) {
     (name_cookie::of_name(name), name.to_vec())
 }
 
-/// Number of a node, derived from its path.
 fn id_of(path: &[Vec<u8>]) -> PseudoId {
     if path.is_empty() {
         return ROOT;

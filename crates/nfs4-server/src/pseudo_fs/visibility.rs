@@ -8,18 +8,15 @@ use super::tree::Tree;
 use crate::access::admission::AGE_MS_MAX;
 use crate::filehandle::PseudoId;
 
-/// Cached answers for one generation of the exports.
 #[derive(Default)]
 pub(crate) struct VisibilityCache {
     generation: u64,
     made_ms: u64,
     /// Whether the answer for every export is known. Until then it is asked again.
     decided: bool,
-    /// For each node: whether it leads to a visible export.
     leads: HashMap<PseudoId, bool>,
 }
 
-/// Cached nodes of a connection.
 const NODES_MAX: usize = 256;
 
 impl VisibilityCache {
@@ -29,14 +26,12 @@ impl VisibilityCache {
         }
     }
 
-    /// Whether the answer for some export is still unknown.
     pub(crate) fn is_undecided(&mut self, tree: &Tree, peer: SocketAddr, now_ms: u64) -> bool {
         self.renew(tree, now_ms);
         self.decided = self.decided || !tree.is_undecided(peer);
         !self.decided
     }
 
-    /// Whether a node leads to a visible export.
     pub(crate) fn leads(&mut self, tree: &Tree, node: PseudoId, peer: SocketAddr, now_ms: u64) -> bool {
         self.renew(tree, now_ms);
         if let Some(&leads) = self.leads.get(&node) {

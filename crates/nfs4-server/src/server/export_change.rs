@@ -17,9 +17,7 @@ use crate::{Effect, ExportId, Exports};
 /// Result of a change.
 #[must_use]
 pub struct Replaced {
-    /// Effects to carry out.
     pub effects: Vec<Effect>,
-    /// Opens, delegations and copies that ended.
     pub ended: usize,
 }
 
@@ -111,7 +109,6 @@ impl Server {
         }
     }
 
-    /// Generation of the current exports.
     pub(crate) fn generation(&self) -> u64 {
         self.tree.read().generation
     }

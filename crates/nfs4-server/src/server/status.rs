@@ -8,59 +8,39 @@ use crate::state::StateStatus;
 /// The server at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct StatusReport {
-    /// Rest of grace, milliseconds.
     pub grace_left_ms: u64,
-    /// Clients.
     pub clients: Vec<ClientReport>,
-    /// Asynchronous copies under way.
     pub copies: usize,
-    /// The last errors of the environment or the server, oldest first.
     pub recent_errors: Vec<ErrorReport>,
 }
 
 /// One client.
 #[derive(Clone, Debug)]
 pub struct ClientReport {
-    /// Its client id.
     pub id: u64,
-    /// The client's name for itself, printable.
     pub owner: String,
-    /// Address of its connection, if it is connected.
     pub peer: Option<SocketAddr>,
-    /// Minor version.
     pub minor: u32,
-    /// Implementation name that the client sent.
     pub implementation: Option<String>,
     /// Whether its lease has expired and its state is kept until it conflicts.
     pub courtesy: bool,
-    /// Time since the last call, milliseconds.
     pub silent_ms: u64,
-    /// Sessions.
     pub sessions: usize,
-    /// Opens.
     pub opens: usize,
     /// Byte-range locks.
     pub locks: usize,
-    /// Delegations.
     pub delegations: usize,
-    /// Whether callbacks reach the client.
     pub callbacks: bool,
 }
 
 /// One error.
 #[derive(Clone, Debug)]
 pub struct ErrorReport {
-    /// Seconds since 1970.
     pub at_seconds: i64,
-    /// Address of the client.
     pub peer: SocketAddr,
-    /// Operation.
     pub operation: &'static str,
-    /// Status of the reply.
     pub status: u32,
-    /// Export.
     pub export: Option<u32>,
-    /// The reason.
     pub message: String,
 }
 

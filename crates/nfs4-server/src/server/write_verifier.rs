@@ -12,7 +12,6 @@ use vouch_vfs::Error::{self, Io, NoSpace, Quota, Resources};
 
 use crate::state::FileKey;
 
-/// Syncs in progress, and the number of failures.
 #[derive(Default)]
 pub(crate) struct SyncTracker {
     losses: AtomicU64,
@@ -22,12 +21,11 @@ pub(crate) struct SyncTracker {
 
 #[derive(Default)]
 struct UnderWay {
-    /// Number of the next sync.
     next: u64,
     of: HashMap<FileKey, BTreeSet<u64>>,
 }
 
-/// A sync in progress. A panic counts as failure.
+/// A panic counts as failure.
 struct SyncInProgress<'a> {
     tracker: &'a SyncTracker,
     files: &'a [FileKey],
@@ -36,12 +34,10 @@ struct SyncInProgress<'a> {
 }
 
 impl SyncTracker {
-    /// Number of failed syncs.
     pub(crate) fn losses(&self) -> u64 {
         self.losses.load(Ordering::SeqCst)
     }
 
-    /// Counts a failed sync.
     pub(crate) fn watched<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         if is_loss(&result) {
             self.losses.fetch_add(1, Ordering::SeqCst);
@@ -49,7 +45,7 @@ impl SyncTracker {
         result
     }
 
-    /// Runs a sync of these files. A failure is counted before any concurrent sync is answered.
+    /// A failure is counted before any concurrent sync is answered.
     pub(crate) fn during<T>(&self, files: &[FileKey], act: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let mut under = self.begin(files);
         let result = act();

@@ -17,22 +17,17 @@ use crate::{ConnectionId, ExportId};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holding {
     key: StateKey,
-    /// Client.
     pub client: ClientKey,
-    /// File, by the export that granted the state.
     pub file: FileKey,
-    /// Terms of the grant.
     pub terms: Terms,
 }
 
 impl Holding {
-    /// Export that granted the state.
     pub(crate) fn export(&self) -> ExportId {
         self.file.export
     }
 }
 
-/// Slots of the state table in one listing.
 pub(crate) const HOLDINGS_AT_ONCE: usize = 1024;
 
 impl<F: Clone> State<F> {
@@ -45,8 +40,7 @@ impl<F: Clone> State<F> {
         )
     }
 
-    /// Addresses of a client: one for each connection, or its last known address with port 0. O(n)
-    /// in its connections.
+    /// Addresses of a client: one for each connection, or its last known address with port 0.
     pub(crate) fn peers_of(&self, key: ClientKey, peer: impl Fn(ConnectionId) -> Option<SocketAddr>) -> Vec<SocketAddr> {
         let client = &self.clients[key];
         let sessions = client.v41().into_iter().flat_map(|v41| &v41.sessions);

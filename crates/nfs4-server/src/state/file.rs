@@ -18,7 +18,6 @@ pub(super) struct FileState {
     pub(super) delegations: Vec<StateKey>,
     /// Blocked lock requests, oldest first.
     pub(super) waiters: Vec<Waiter>,
-    /// Copies to this file.
     pub(super) copies: usize,
 }
 
@@ -28,7 +27,6 @@ impl FileState {
     }
 }
 
-/// Files by key.
 pub(super) struct Files {
     pub(super) table: Slab<FileRef, FileState>,
     pub(super) names: Map<FileKey, FileRef>,
@@ -63,7 +61,6 @@ impl Files {
         }
     }
 
-    /// The file, if it has state.
     pub(super) fn find(&self, key: &FileKey) -> Option<FileRef> {
         self.names.get(key).copied()
     }
@@ -93,7 +90,7 @@ impl Files {
         self.recent.files.get(key).and_then(|recent| recent.conflict_ms).is_some_and(|at| now < at + CONFLICT_MEMORY_MS)
     }
 
-    /// Notes a change of the file without an open. `by`: the client, unknown in 4.0.
+    /// Notes a change of the file without an open.
     pub(super) fn note_change(&mut self, key: &FileKey, by: Option<ClientKey>, now: u64) {
         self.changes.note(key, |recent| {
             let others = recent.changed.is_some_and(|(other, at)| other != by && now < at + CHANGE_MEMORY_MS);
@@ -107,8 +104,7 @@ impl Files {
         changed.is_some_and(|(by, at)| by != Some(client) && now < at + CHANGE_MEMORY_MS)
     }
 
-    /// Notes an open. Returns whether the same client opened the file recently and no other did
-    /// since.
+    /// Returns whether the same client opened the file recently and no other did since.
     pub(super) fn note_open(&mut self, key: &FileKey, client: ClientKey, now: u64) -> bool {
         let mut again = false;
         self.recent.note(key, |recent| {
@@ -123,7 +119,6 @@ impl Files {
 struct RecentFile {
     conflict_ms: Option<u64>,
     opened: Option<(ClientKey, u64)>,
-    /// Time of the last change, with its client if known.
     changed: Option<(Option<ClientKey>, u64)>,
 }
 

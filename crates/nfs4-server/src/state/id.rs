@@ -10,37 +10,29 @@ use super::slab::{SlabKey, slab_key};
 use crate::ExportId;
 
 slab_key! {
-    /// Key of a client record.
     pub(crate) struct ClientKey;
-    /// Key of a session.
     pub(crate) struct SessionKey;
     /// Key of an open, a lock state, a delegation or a copy.
     pub(crate) struct StateKey;
     /// Key of an open owner or a lock owner.
     pub(crate) struct OwnerKey;
-    /// Key of a file with state.
     pub(super) struct FileRef;
     pub(super) struct CallbackKey;
 }
 
-/// A file and the export that reached it. Equality ignores the export: opens and locks conflict
-/// across exports.
+/// Equality ignores the export: opens and locks conflict across exports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileKey {
-    /// Export of the filehandle, which decides the rights.
     pub export: ExportId,
-    /// File id in that export.
     pub file: FileId,
     home: Home,
 }
 
 impl FileKey {
-    /// The file of this export in its home file system.
     pub(crate) fn new(export: ExportId, file: FileId, home: Home) -> Self {
         FileKey { export, file, home }
     }
 
-    /// Identity of the file across exports.
     fn own(&self) -> &[u8] {
         let bytes = self.file.as_bytes();
         &bytes[self.home.own_from.min(bytes.len())..]
@@ -64,11 +56,9 @@ impl Hash for FileKey {
     }
 }
 
-/// Stateid issuer of one server instance.
-///
-/// The `other` field is an instance word plus the key of the state under a keyed 64-bit
-/// permutation. 4.0 has no sessions, so a guessed stateid could end another client's state. Costs
-/// tens of nanoseconds a call.
+/// Stateid issuer of one server instance. The `other` field is an instance word plus the key of the
+/// state under a keyed 64-bit permutation. 4.0 has no sessions, so a guessed stateid could end
+/// another client's state. Costs tens of nanoseconds a call.
 #[derive(Clone, Copy)]
 pub(super) struct Boot {
     life: u32,
@@ -95,7 +85,6 @@ impl Boot {
         other
     }
 
-    /// Key of the state; none if another instance issued the stateid.
     #[inline]
     pub(super) fn key(self, stateid: &Stateid) -> Option<StateKey> {
         let word = |at: usize| u32::from_be_bytes([stateid.other[at], stateid.other[at + 1], stateid.other[at + 2], stateid.other[at + 3]]);
@@ -106,7 +95,6 @@ impl Boot {
         Some(StateKey::new(index, generation))
     }
 
-    /// SipHash of the instance key and this round.
     #[inline]
     fn mix(self, round: u8, half: u32) -> u32 {
         let mut hasher = DefaultHasher::new();
@@ -116,9 +104,8 @@ impl Boot {
     }
 }
 
-/// Client id issuer. Counts from 1 and permutes each number with a keyed 64-bit permutation. Ids
-/// never repeat in one instance, can't be guessed, and are almost never mistaken for those of
-/// another instance.
+/// Counts from 1 and permutes each number with a keyed 64-bit permutation. Ids never repeat in one
+/// instance, can't be guessed, and are almost never mistaken for those of another instance.
 pub(super) struct ClientNumbers {
     key: [u8; 32],
     count: u64,
@@ -132,7 +119,6 @@ impl ClientNumbers {
         ClientNumbers { key: *blake3::keyed_hash(seed, &what).as_bytes(), count: 0 }
     }
 
-    /// Issues the next id.
     pub(super) fn give(&mut self) -> ClientId {
         self.count += 1;
         ClientId(permuted(self.count, |round, half| self.mix(round, half)))
@@ -160,7 +146,6 @@ fn permuted(number: u64, mix: impl Fn(u8, u32) -> u32) -> u64 {
     joined(left, right)
 }
 
-/// Inverts the permutation.
 #[inline]
 fn restored(number: u64, mix: impl Fn(u8, u32) -> u32) -> u64 {
     let (left, right) = (0..ROUNDS).rev().fold(halves(number), |(left, right), round| (right ^ mix(round, left), left));
@@ -181,7 +166,6 @@ pub(super) fn session_index(id: &SessionId) -> u32 {
     u32::from_be_bytes([id.0[0], id.0[1], id.0[2], id.0[3]])
 }
 
-/// Cryptographic random numbers from the seed.
 pub(super) struct Random {
     seed: [u8; 32],
     count: u64,
@@ -197,7 +181,6 @@ impl Random {
         *blake3::keyed_hash(&self.seed, &self.count.to_be_bytes()).as_bytes()
     }
 
-    /// Id for the session with this key. The table index is visible, the rest is random.
     pub(super) fn session_id(&mut self, key: SessionKey) -> SessionId {
         let mut id = [0; 16];
         id[..4].copy_from_slice(&key.index().to_be_bytes());
@@ -228,7 +211,6 @@ mod tests {
         assert!(ids.iter().all(|&id| now.gave(id) && !before.gave(id)) && others.iter().all(|&id| before.gave(id) && !now.gave(id)));
         let next = before.give();
         assert!(before.gave(next) && !ClientNumbers::new(&[7; 32], 1).gave(next));
-        // Neighbouring ids differ in about half of their bits.
         for pair in ids.windows(2) {
             let differ = pair[0].0 ^ pair[1].0;
             assert!(halves(differ).0 != 0 && halves(differ).1 != 0 && (8..=56).contains(&differ.count_ones()), "{differ:x}");

@@ -1,8 +1,6 @@
 //! Fixed bounds on state, each with its reason. Configurable bounds are in [`crate::Limits`].
 
-/// Divisor of the client table: the part for unconfirmed clients, at least [`UNCONFIRMED_MIN`].
 pub(super) const UNCONFIRMED_SHARE: usize = 8;
-/// Minimum number of unconfirmed clients.
 pub(super) const UNCONFIRMED_MIN: usize = 16;
 /// Open and lock owners of a client. Linux uses an open owner for each user and a lock owner for
 /// each locking process.
@@ -18,11 +16,10 @@ pub(super) const WAITERS_PER_FILE_MAX: usize = 512;
 /// Minimum number of obsolete entries in a client's list of files with waits before they are
 /// removed.
 pub(super) const OBSOLETE_WAITS_MIN: usize = 32;
-/// Connections bound to a session. Linux allows up to 16 (`nconnect`).
+/// Linux allows up to 16 (`nconnect`).
 pub(super) const CONNECTIONS_PER_SESSION_MAX: usize = 64;
-/// Sessions bound to a connection, which all need work when it closes. Clients use one or two.
+/// Sessions bound to a connection, which all need work when it closes.
 pub(super) const SESSIONS_PER_CONNECTION_MAX: usize = 1024;
-/// Sessions in all: two for each possible client.
 pub(super) const SESSIONS_MAX: usize = 131_072;
 /// Opens of a file: more than the nodes of a cluster that share one library. Shared by source and
 /// client.
@@ -30,15 +27,12 @@ pub(super) const OPENS_PER_FILE_MAX: usize = 32_768;
 /// A source may use at most this multiple of the free rest of a resource. One source alone gets
 /// four fifths, and a fifth stays for others.
 pub(super) const SHARE_FACTOR: usize = 4;
-/// Interval for counting eviction scans, milliseconds.
 pub(super) const EVICTION_INTERVAL_MS: u64 = 100;
-/// Eviction scans of a source in an interval. Each scan frees room for many calls.
+/// Each scan frees room for many calls.
 pub(super) const EVICTION_SCANS_PER_SOURCE_MAX: u32 = 4;
-/// Eviction scans of all sources in an interval. A scan of full tables takes a millisecond.
+/// A scan of full tables takes a millisecond.
 pub(super) const EVICTION_SCANS_MAX: u32 = 16;
-/// Expired clients that one scan ends.
 pub(super) const EVICTIONS_PER_SCAN_MAX: usize = 16;
-/// Divisor of the reply cache of the largest source: the part that is evicted to make room.
 pub(super) const REPLIES_SHED_SHARE: usize = 4;
 /// Divisor of the reply cache: a source with less room than this part gets fewer slots.
 pub(super) const REPLY_CACHE_PRESSURE_SHARE: usize = 8;
@@ -57,20 +51,16 @@ pub(super) const DELEGATIONS_PER_FILE_MAX: usize = 8192;
 pub(super) const OPENER_SCAN_MAX: usize = 64;
 /// Back-channel slots used. Linux offers 16.
 pub(super) const BACK_SLOTS_MAX: u32 = 16;
-/// Callbacks of a client, queued or in progress. Further recalls are not sent and time out.
+/// Further recalls are not sent and time out.
 pub(super) const CALLBACKS_PER_CLIENT_MAX: u32 = 1024;
-/// Timeout of a callback, milliseconds.
 pub(super) const CALLBACK_TIMEOUT_MS: u64 = 20_000;
-/// Slots of a session while the reply cache is nearly full.
 pub(super) const SLOTS_UNDER_PRESSURE: u32 = 8;
 /// Smallest usable request and reply size of a session, bytes: an RPC header with AUTH_SYS,
 /// SEQUENCE and one more operation.
 pub(super) const MESSAGE_LEN_MIN: u32 = 256;
 /// Smallest usable callback size, bytes: CB_SEQUENCE and CB_RECALL with a filehandle.
 pub(super) const CALLBACK_LEN_MIN: u32 = 512;
-/// Files without state whose recent conflicts and opens are remembered.
 pub(super) const RECENT_FILES_MAX: usize = 8192;
-/// Time without new delegations of a file after a conflict, milliseconds.
 pub(super) const CONFLICT_MEMORY_MS: u64 = 30_000;
 /// Time without new delegations to other clients after a change without an open, milliseconds.
 /// Longer than such a change takes.
@@ -78,7 +68,6 @@ pub(super) const CHANGE_MEMORY_MS: u64 = 2_000;
 /// Time in which a second open by the same client counts as reuse, milliseconds. Reuse makes a
 /// delegation worthwhile.
 pub(super) const REUSE_MEMORY_MS: u64 = 60_000;
-/// Time for which a freed lock is reserved for the first waiter, milliseconds.
 pub(super) const LOCK_RESERVED_MS: u64 = 2_000;
 /// Time after CB_NOTIFY_LOCK in which a silent waiter still counts as waiting, milliseconds. Twice
 /// the polling interval of Linux.
@@ -100,14 +89,12 @@ pub(super) const IMPLEMENTATION_LEN_MAX: usize = 128;
 pub(super) const REPORT_ROWS_MAX: usize = 1000;
 /// Unfreed revoked delegations of a client. Above this the client gets no new delegations.
 pub(super) const REVOKED_PER_CLIENT_MAX: usize = 64;
-/// Divisor of the delegation limit: CB_RECALL_ANY starts when less than this part is free.
 pub(super) const RECALL_ANY_ROOM: usize = 8;
 /// Divisor of a holder's delegations: the part to return.
 pub(super) const RECALL_ANY_SHARE: usize = 4;
 /// Minimum time between two CB_RECALL_ANY, milliseconds. Returning thousands takes a client
 /// seconds.
 pub(super) const RECALL_ANY_INTERVAL_MS: u64 = 10_000;
-/// Attempts to send a callback.
 pub(super) const CALLBACK_TRIES_MAX: u8 = 5;
 /// Time between attempts after DELAY or an unknown stateid, milliseconds.
 pub(super) const CALLBACK_RETRY_MS: u64 = 500;

@@ -22,7 +22,6 @@ impl<F: Clone> State<F> {
         self.admit_new(client)
     }
 
-    /// Whether there is room for an open of a file to be created. [`State::open`] checks again.
     pub(crate) fn has_room_to_open(&mut self, client: ClientKey, owner: &[u8], opener: Option<&Arc<str>>, now: u64) -> Result<(), Status> {
         self.latest_ms = self.latest_ms.max(now);
         let family = self.client(client)?.family();
@@ -31,7 +30,6 @@ impl<F: Clone> State<F> {
         if room { Ok(()) } else { Err(no_more(family, OwnerKind::Open)) }
     }
 
-    /// Whether the file has any state.
     pub(crate) fn has_state(&self, file: &FileKey) -> bool {
         self.files.find(file).is_some()
     }
@@ -50,8 +48,7 @@ impl<F: Clone> State<F> {
         opens.next().is_some() || self.write_delegation(state).is_some_and(|key| self.is_of(key, Some(client), file))
     }
 
-    /// An open for writing or write delegation of this client, file and export for which `fits`
-    /// holds. In 4.0, where the client is unknown, of any client. Checks a bounded number; a caller
+    /// In 4.0, where the client is unknown, of any client. Checks a bounded number; a caller
     /// without a match must prove its rights otherwise.
     pub(crate) fn open_to_write(&self, client: Option<ClientKey>, file: &FileKey, mut fits: impl FnMut(&F) -> bool) -> Option<F> {
         let state = self.files.find(file)?;
@@ -72,7 +69,7 @@ impl<F: Clone> State<F> {
         opens.find(|file| fits(file)).or_else(|| delegated().filter(|file| fits(file))).cloned()
     }
 
-    /// An open file of this file, preferably writable. O(log n) in opens of the file.
+    /// O(log n) in opens of the file.
     pub(crate) fn any_open(&self, file: &FileKey) -> Option<F> {
         let opens = &self.files[self.files.find(file)?].opens;
         // Without writers, any open will do.
@@ -82,7 +79,6 @@ impl<F: Clone> State<F> {
 }
 
 impl<F: Clone> State<F> {
-    /// Removes the file if it has no state left.
     pub(super) fn settle(&mut self, file: FileRef) {
         if self.files.table.get(file).is_some_and(FileState::is_idle) {
             let state = self.files.table.remove(file, Ended::Freed).expect("it has just been looked at");

@@ -7,64 +7,38 @@ use super::tables::State;
 use crate::ConnectionId;
 use crate::state::client::record::{Dialect, Lease};
 
-/// Status of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientStatus {
-    /// Client id.
     pub id: ClientId,
-    /// Client name.
     pub owner: Vec<u8>,
-    /// Implementation name from EXCHANGE_ID.
     pub implementation: Option<String>,
-    /// Whether the lease has expired.
     pub courtesy: bool,
-    /// Milliseconds since the last renewal.
     pub silent_ms: u64,
-    /// Sessions.
     pub sessions: usize,
-    /// Latest known connection.
     pub connection: Option<ConnectionId>,
-    /// Minor version.
     pub minor: u32,
-    /// Opens.
     pub opens: usize,
-    /// Locked byte ranges.
     pub locks: usize,
-    /// Delegations.
     pub delegations: usize,
-    /// Whether callbacks reach the client.
     pub callbacks: bool,
 }
 
-/// Status of all clients, at most a thousand, and the totals.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StateStatus {
-    /// Totals.
     pub totals: Totals,
-    /// Clients.
     pub clients: Vec<ClientStatus>,
 }
 
-/// Counts of all state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Clients.
     pub clients: usize,
-    /// Sessions.
     pub sessions: usize,
-    /// Opens.
     pub opens: usize,
-    /// Locked byte ranges.
     pub locks: usize,
-    /// Delegations.
     pub delegations: usize,
-    /// Copies in progress or recently ended.
     pub copies: usize,
-    /// Bytes of slots and cached replies.
     pub reply_cache_len: usize,
-    /// Clients evicted so far.
     pub clients_displaced: u64,
-    /// Clients refused so far for lack of room.
     pub clients_refused: u64,
 }
 
@@ -89,7 +63,7 @@ impl<F: Clone> State<F> {
         self.grace.until_ms().map_or(0, |until| until.saturating_sub(now))
     }
 
-    /// Status of all clients. O(n) in clients: for occasional use by an administrator.
+    /// O(n) in clients: for occasional use by an administrator.
     pub(crate) fn status(&self, now: u64) -> StateStatus {
         let clients = self.clients.iter().take(REPORT_ROWS_MAX).map(|(key, _)| self.client_status(key, now)).collect();
         StateStatus { totals: self.totals(), clients }

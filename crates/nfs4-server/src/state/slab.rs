@@ -14,7 +14,6 @@ pub(super) trait SlabKey: Copy {
     fn generation(self) -> u32;
 }
 
-/// Defines key types.
 macro_rules! slab_key {
     ($( $(#[$meta:meta])* $vis:vis struct $name:ident; )*) => { $(
         $(#[$meta])*
@@ -26,9 +25,7 @@ macro_rules! slab_key {
 
         #[allow(dead_code, reason = "not every kind of name is looked for in order")]
         impl $name {
-            /// Smallest key.
             pub(super) const FIRST: Self = Self { index: 0, generation: 0 };
-            /// Largest key.
             pub(super) const LAST: Self = Self { index: u32::MAX, generation: u32::MAX };
         }
 
@@ -52,12 +49,9 @@ macro_rules! slab_key {
 }
 pub(super) use slab_key;
 
-/// How an entry ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// Released by its user.
     Freed,
-    /// Lease expired.
     Expired,
 }
 
@@ -78,12 +72,10 @@ impl<K: SlabKey, T> Slab<K, T> {
         Slab { places: Vec::new(), vacant: VecDeque::new(), key: PhantomData }
     }
 
-    /// Number of entries.
     pub(super) fn len(&self) -> usize {
         self.places.len() - self.vacant.len()
     }
 
-    /// Adds the value that `make` returns for its key.
     pub(super) fn insert_with(&mut self, make: impl FnOnce(K) -> T) -> K {
         if self.vacant.len() > VACANT_COUNT_MIN {
             let index = self.vacant.pop_front().expect("the queue has just been found longer than that");
@@ -98,7 +90,6 @@ impl<K: SlabKey, T> Slab<K, T> {
         key
     }
 
-    /// Adds an entry.
     pub(super) fn insert(&mut self, value: T) -> K {
         self.insert_with(|_| value)
     }
@@ -121,7 +112,6 @@ impl<K: SlabKey, T> Slab<K, T> {
         place.value.as_mut()
     }
 
-    /// The entry at an index, with its key.
     #[inline]
     pub(super) fn at_mut(&mut self, index: u32) -> Option<(K, &mut T)> {
         let place = self.places.get_mut(index as usize)?;
@@ -129,7 +119,6 @@ impl<K: SlabKey, T> Slab<K, T> {
         place.value.as_mut().map(|value| (key, value))
     }
 
-    /// Removes an entry.
     pub(super) fn remove(&mut self, key: K, ended: Ended) -> Option<T> {
         let place = self.places.get_mut(key.index() as usize)?;
         if place.generation != key.generation() {
@@ -154,14 +143,12 @@ impl<K: SlabKey, T> Slab<K, T> {
         key
     }
 
-    /// How the entry with this key ended, if still known.
     pub(super) fn fate(&self, key: K) -> Option<Ended> {
         let place = self.places.get(key.index() as usize)?;
         let last = key.generation().checked_add(1).unwrap_or(1);
         (place.value.is_none() && place.generation == last).then_some(place.ended)
     }
 
-    /// Entries in `count` slots from this one; none past the end. O(count).
     pub(super) fn part(&self, from: usize, count: usize) -> Option<impl Iterator<Item = (K, &T)>> {
         let places = self.places.get(from..from.saturating_add(count).min(self.places.len())).filter(|places| !places.is_empty())?;
         Some(places.iter().enumerate().filter_map(move |(index, place)| {
@@ -170,7 +157,7 @@ impl<K: SlabKey, T> Slab<K, T> {
         }))
     }
 
-    /// All entries by index. O(n) in all slots ever used.
+    /// O(n) in all slots ever used.
     pub(super) fn iter(&self) -> impl Iterator<Item = (K, &T)> {
         self.places.iter().enumerate().filter_map(|(index, place)| {
             let value = place.value.as_ref()?;

@@ -17,34 +17,24 @@ use super::stateid::entry::{Entry, Owner};
 use super::{file, hash, id, quota, slab};
 use crate::{CallbackContexts, ConnectionId, Limits};
 
-/// Policy for delegations that no client asked for. Requested delegations are granted whenever
-/// possible.
+/// Requested delegations are granted whenever possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DelegationPolicy {
-    /// Never.
     Never,
     /// When a client opens a file again after a short time.
     OnReuse,
-    /// With the first open.
     Always,
 }
 
-/// Configuration of the state.
 #[derive(Clone, Debug)]
 pub(crate) struct StateConfig {
-    /// Lease period, milliseconds.
     pub lease_ms: u64,
-    /// Grace period, milliseconds; at least a lease.
     pub grace_ms: u64,
-    /// Number that differs at each start.
     pub boot: u64,
-    /// Delegation policy.
     pub delegations: DelegationPolicy,
-    /// Limits.
     pub limits: Limits,
 }
 
-/// All state.
 pub(crate) struct State<F> {
     pub(super) config: StateConfig,
     pub(super) boot: id::Boot,
@@ -57,9 +47,7 @@ pub(crate) struct State<F> {
     pub(super) numbers: id::ClientNumbers,
     pub(super) sessions: slab::Slab<SessionKey, Session>,
     pub(super) connections: hash::Map<ConnectionId, Vec<SessionKey>>,
-    /// Bytes of slots and cached replies.
     pub(super) reply_cache_len: usize,
-    /// Bytes reserved for replies of COMPOUNDs in progress.
     pub(super) reply_cache_reserved: usize,
     pub(super) owners: slab::Slab<OwnerKey, Owner>,
     pub(super) files: file::Files,
@@ -71,10 +59,8 @@ pub(crate) struct State<F> {
     pub(super) locked_count: usize,
     pub(super) copy_count: usize,
     pub(super) delegation_count: usize,
-    /// Earliest time of the next CB_RECALL_ANY.
     pub(super) recall_any_after_ms: u64,
     pub(super) callbacks: slab::Slab<id::CallbackKey, Callback>,
-    /// Source of callback context lifetimes.
     pub(super) contexts: Option<Arc<dyn CallbackContexts>>,
     pub(super) sources: quota::SourceTable,
     pub(super) unconfirmed_count: usize,
@@ -83,12 +69,10 @@ pub(crate) struct State<F> {
     pub(super) grace: Grace,
     pub(super) timers: Timers,
     pub(super) effects: VecDeque<StateEffect<F>>,
-    /// Latest time passed in.
     pub(super) latest_ms: u64,
 }
 
 impl<F: Clone> State<F> {
-    /// State of a starting server. `recovered`: readable records of the previous instance.
     pub(crate) fn new(config: StateConfig, recovered: &[RecoveryRecord], seed: [u8; 32], now: u64) -> Self {
         let mut random = id::Random::new(seed);
         let hasher = hash::Seed(random.number());
@@ -141,7 +125,6 @@ impl<F: Clone> State<F> {
         std::mem::take(&mut self.effects)
     }
 
-    /// Whether there are side effects.
     #[inline]
     pub(crate) fn has_effects(&self) -> bool {
         !self.effects.is_empty()

@@ -30,19 +30,16 @@ use crate::{ConnectionId, ExportId, Flavour, Limits, Principal};
 
 pub(super) const LEASE_MS: u64 = 90_000;
 
-/// An open file. The reference count tells how many exist.
 pub(super) type Handle = Arc<()>;
 
 pub(super) struct Fixture {
     pub(super) state: State<Handle>,
     pub(super) now: u64,
-    /// Shared by all open files; their number is its count less one.
     pub(super) handle: Handle,
     pub(super) effects: Vec<StateEffect<Handle>>,
     connections: u64,
 }
 
-/// A client of 4.1 with one session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
     pub(super) client: ClientKey,
@@ -73,7 +70,6 @@ pub(super) fn file_through(export: u32, number: u8) -> FileKey {
     FileKey::new(ExportId(export), vouch_vfs::FileId::new(&[export as u8, number]).unwrap(), home)
 }
 
-/// File `number` through export 1. `OTHER_EXPORT | number` is the same file through export 2.
 pub(super) fn file(number: u8) -> FileKey {
     file_through(1 + u32::from(number / OTHER_EXPORT), number % OTHER_EXPORT)
 }
@@ -119,7 +115,6 @@ pub(super) fn session_args(client: ClientId, seq: CreateSeq) -> CreateSessionArg
     }
 }
 
-/// OPEN without a claim or a wanted delegation.
 pub(super) fn open_call<'a>(peer: &Peer, owner: &'a [u8], number: u8, share: Share) -> OpenCall<'a> {
     OpenCall {
         client: peer.client,
@@ -154,13 +149,11 @@ impl Fixture {
         self.state.exchange_id(&exchange_id_args(name, boot), sys(&user(uid)), self.now)
     }
 
-    /// A client with a session that has not sent RECLAIM_COMPLETE.
     pub(super) fn reclaiming_peer(&mut self, name: &'static str, boot: u8) -> Peer {
         let introduced = self.exchange_id(name, boot, 0).unwrap();
         self.confirm(&introduced, sys(&user(0))).unwrap()
     }
 
-    /// CREATE_SESSION of a registered client.
     pub(super) fn confirm(&mut self, introduced: &Introduced, by: Credential<'_>) -> Result<Peer, Status> {
         let connection = self.new_connection();
         let ok = self.state.create_session(&session_args(introduced.client, introduced.seq), connection, by, self.now)?;
@@ -168,7 +161,6 @@ impl Fixture {
         Ok(Peer { client, id: introduced.client, session: ok.session, connection, seq: SlotSeq(0) })
     }
 
-    /// A client with a session after RECLAIM_COMPLETE.
     pub(super) fn peer(&mut self, name: &'static str) -> Peer {
         let peer = self.reclaiming_peer(name, 1);
         self.state.reclaim_complete(peer.client, false).unwrap();
@@ -192,7 +184,6 @@ impl Fixture {
         self.state.sequence(&call, self.now)
     }
 
-    /// A COMPOUND of SEQUENCE alone. Returns its flags.
     pub(super) fn renew_lease(&mut self, peer: &mut Peer) -> Result<vouch_nfs4::op::SequenceFlags, Status> {
         let seq = peer.seq.next();
         match self.sequence_on(peer, 0, seq, false)? {
@@ -205,7 +196,6 @@ impl Fixture {
         }
     }
 
-    /// Advances the clock and runs the timers that are due.
     pub(super) fn advance(&mut self, ms: u64) {
         self.now += ms;
         while self.state.tick(self.now) <= self.now {}
@@ -279,7 +269,6 @@ impl Fixture {
         self.state.callback_done(callback.id, answer, self.now);
     }
 
-    /// Number of files that the state keeps open.
     pub(super) fn open_files(&mut self) -> usize {
         self.effects.clear();
         self.state.take_effects();

@@ -15,7 +15,6 @@ use crate::wire;
 
 pub(crate) const SLOTS: usize = 4;
 
-/// A call and its reply.
 #[derive(Clone)]
 struct SentCall {
     xid: u32,
@@ -28,13 +27,10 @@ struct SentCall {
 }
 
 pub(crate) enum CallOutcome {
-    /// Results without that of SEQUENCE.
     Done(Status, Vec<Results<'static>>),
-    /// The server has no such session or client.
     Lost,
 }
 
-/// A simulated client.
 pub(crate) struct Agent {
     pub(crate) name: &'static str,
     pub(crate) number: u16,
@@ -42,16 +38,13 @@ pub(crate) struct Agent {
     pub(crate) boot_verifier: u8,
     pub(crate) connection: Arc<Connection>,
     pub(crate) id: ClientId,
-    /// Time of the last lease renewal.
     pub(crate) last_renewal_ms: u64,
-    /// Flags of the last SEQUENCE reply.
     pub(crate) flags: SequenceFlags,
     session: Option<SessionId>,
     slots: [SlotSeq; SLOTS],
     last: [Option<SentCall>; SLOTS],
     xid: u32,
     owner_seqids: HashMap<Vec<u8>, OwnerSeq>,
-    /// The last seqids of the back channel's slots.
     cb_seqs: HashMap<u32, SlotSeq>,
 }
 
@@ -150,7 +143,6 @@ impl Agent {
         CallOutcome::Done(status, list)
     }
 
-    /// Renews the lease. False if the server does not know the client any more.
     pub(crate) fn renew_lease(&mut self, driver: &mut Driver) -> bool {
         let renew = [Args::Renew(op::RenewArgs { client: self.id })];
         let called = self.call(driver, 0, false, if self.minor > 0 { &[] } else { &renew });
@@ -161,7 +153,6 @@ impl Agent {
         }
     }
 
-    /// Registers with the server. True if the server kept the client's state.
     pub(crate) fn register(&mut self, driver: &mut Driver) -> bool {
         self.last = Default::default();
         self.slots = [SlotSeq(0); SLOTS];
@@ -280,7 +271,6 @@ impl Agent {
         self.connection = driver.connect();
     }
 
-    /// Binds its connection to both channels.
     pub(crate) fn bind(&mut self, driver: &mut Driver) {
         if let Some(session) = self.session.filter(|_| self.minor > 0) {
             let args = op::BindConnArgs { session, dir: op::ChannelDirClient::BackOrBoth, rdma: false };

@@ -17,25 +17,20 @@ use vouch_vfs::memory::MemoryFs;
 
 pub(crate) use vouch_nfs4_server::testing::LEASE_MS;
 
-/// Room for the RPC header of a reply.
 const HEAD_LEN: usize = 28;
 
-/// A callback that the server has sent.
 pub(crate) struct PendingCallback {
     pub(crate) id: CallbackId,
     pub(crate) to: CallbackTo,
     pub(crate) record: Vec<u8>,
 }
 
-/// The server and its surroundings.
 pub(crate) struct Driver {
     pub(crate) server: Server,
     pub(crate) files: Arc<MemoryFs>,
     pub(crate) now_ms: u64,
     pub(crate) boot: u64,
-    /// Callbacks without an answer.
     pub(crate) callbacks: Vec<PendingCallback>,
-    /// Value of each recovery record, and the boot that wrote it.
     records: BTreeMap<Vec<u8>, (u64, Vec<u8>)>,
     ports: u16,
 }
@@ -65,7 +60,6 @@ impl Driver {
         self.apply_effects(effects);
     }
 
-    /// Runs the bytes of a COMPOUND to the end. Returns the reply, if there is one.
     pub(crate) fn call(&mut self, connection: &Arc<Connection>, xid: u32, body: &[u8]) -> Option<Vec<u8>> {
         let request = Request {
             connection: connection.clone(),
@@ -129,7 +123,6 @@ impl Driver {
         }
     }
 
-    /// Kills and restarts the server. Its memory, connections and callbacks are lost.
     pub(crate) fn restart(&mut self) {
         self.boot += 1;
         self.callbacks.clear();
@@ -138,7 +131,6 @@ impl Driver {
         self.server = start(&self.files, self.boot, self.now(), Recovered { records });
     }
 
-    /// Whether a record lets the client with this key and boot verifier reclaim.
     pub(crate) fn is_recorded(&self, key: &[u8], boot_verifier: [u8; 8]) -> bool {
         let record = self.records.get(key).and_then(|(_, value)| RecoveryRecord::from_bytes(key, value).ok());
         record.is_some_and(|record| !record.revoked && record.verifier.0 == boot_verifier)

@@ -8,10 +8,8 @@ use crate::driver::LEASE_MS;
 
 pub(crate) const READ: u32 = 1;
 pub(crate) const WRITE: u32 = 2;
-/// Length of each file.
 pub(crate) const BYTES: usize = 18;
 
-/// Agent, owner and file.
 pub(crate) type Key = (usize, u8, u8);
 
 #[derive(Clone, Debug)]
@@ -23,7 +21,6 @@ pub(crate) struct Open {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Locks {
-    /// For each byte: 0 free, 1 shared, 2 exclusive.
     pub(crate) bytes: [u8; BYTES],
     pub(crate) stateid: Stateid,
 }
@@ -35,7 +32,6 @@ pub(crate) struct Delegation {
     pub(crate) recalled_ms: Option<u64>,
 }
 
-/// All opens, locks and delegations.
 #[derive(Clone, Default)]
 pub(crate) struct HeldState {
     pub(crate) opens: BTreeMap<Key, Open>,
@@ -61,7 +57,6 @@ impl HeldState {
         self.opens.is_empty() && self.locks.is_empty() && self.delegations.is_empty()
     }
 
-    /// Agents with opens that conflict with this share reservation, including the agent itself.
     pub(crate) fn share_conflicts(&self, file: u8, access: u32, deny: u32) -> BTreeSet<usize> {
         let opens = self.opens.iter().filter(|(key, open)| key.2 == file && (access & open.deny != 0 || deny & open.access != 0));
         opens.map(|(key, _)| key.0).collect()
@@ -73,7 +68,6 @@ impl HeldState {
         others.map(|(key, _)| key.0).collect()
     }
 
-    /// Agents whose locks conflict with these bytes.
     pub(crate) fn lock_conflicts(&self, by: Key, bytes: std::ops::Range<usize>, exclusive: bool) -> BTreeSet<usize> {
         let others = self.locks.iter().filter(|(key, _)| **key != by && key.2 == by.2);
         let conflicts = |locks: &Locks| locks.bytes[bytes.clone()].iter().any(|&mode| mode == 2 || mode == 1 && exclusive);
@@ -86,7 +80,6 @@ impl HeldState {
         }
     }
 
-    /// Removes delegations that were not returned in time.
     pub(crate) fn take_overdue(&mut self, now_ms: u64) -> Vec<(usize, Stateid)> {
         let mut overdue = Vec::new();
         self.delegations.retain(|&(agent, _), held| {

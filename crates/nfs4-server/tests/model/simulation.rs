@@ -14,87 +14,23 @@ use crate::driver::{Driver, LEASE_MS};
 use crate::held_state::{BYTES, Delegation, HeldState, Key, Locks, Open, READ, WRITE};
 use crate::wire;
 
-/// A step. Agents, owners and files are indexes.
 #[derive(Clone, Debug)]
 enum Step {
-    Open {
-        agent: usize,
-        owner: u8,
-        file: u8,
-        access: u32,
-        deny: u32,
-        want: bool,
-    },
-    Close {
-        agent: usize,
-        owner: u8,
-        file: u8,
-    },
-    Lock {
-        agent: usize,
-        owner: u8,
-        file: u8,
-        first: usize,
-        len: usize,
-        exclusive: bool,
-        wait: bool,
-    },
-    Unlock {
-        agent: usize,
-        owner: u8,
-        file: u8,
-        first: usize,
-        len: usize,
-    },
-    Write {
-        agent: usize,
-        owner: u8,
-        file: u8,
-        at: usize,
-        value: u8,
-    },
-    Read {
-        agent: usize,
-        owner: u8,
-        file: u8,
-    },
-    Anonymous {
-        agent: usize,
-        file: u8,
-        write: bool,
-    },
-    Return {
-        agent: usize,
-        file: u8,
-    },
-    /// All callbacks are answered, or lost.
-    Answer {
-        reachable: bool,
-    },
-    Replay {
-        agent: usize,
-        slot: usize,
-        fresh_xid: bool,
-    },
-    RenewLease {
-        agent: usize,
-        complete: bool,
-    },
-    Reconnect {
-        agent: usize,
-        bind: bool,
-    },
-    EndSession {
-        agent: usize,
-    },
-    /// The client restarts and forgets its state.
-    Reboot {
-        agent: usize,
-    },
-    Pass {
-        ms: u64,
-    },
-    /// The server is killed and restarts.
+    Open { agent: usize, owner: u8, file: u8, access: u32, deny: u32, want: bool },
+    Close { agent: usize, owner: u8, file: u8 },
+    Lock { agent: usize, owner: u8, file: u8, first: usize, len: usize, exclusive: bool, wait: bool },
+    Unlock { agent: usize, owner: u8, file: u8, first: usize, len: usize },
+    Write { agent: usize, owner: u8, file: u8, at: usize, value: u8 },
+    Read { agent: usize, owner: u8, file: u8 },
+    Anonymous { agent: usize, file: u8, write: bool },
+    Return { agent: usize, file: u8 },
+    Answer { reachable: bool },
+    Replay { agent: usize, slot: usize, fresh_xid: bool },
+    RenewLease { agent: usize, complete: bool },
+    Reconnect { agent: usize, bind: bool },
+    EndSession { agent: usize },
+    Reboot { agent: usize },
+    Pass { ms: u64 },
     Restart,
 }
 
@@ -130,17 +66,12 @@ fn step() -> impl Strategy<Value = Step> {
 /// What the model knows of an agent besides its opens, locks and delegations.
 #[derive(Clone, Default)]
 struct AgentStatus {
-    /// The server boot that the agent registered with.
     boot: u64,
-    /// State before the server restart, to be reclaimed.
     to_reclaim: HeldState,
-    /// The recovery record allows reclaims.
     may_reclaim: bool,
-    /// RECLAIM_COMPLETE was sent. In 4.0 there is no such call.
     complete: bool,
     /// Another client's request ended its expired state, and it does not know yet.
     lost: bool,
-    /// Delegations that were revoked and not freed.
     revoked: BTreeSet<[u8; 12]>,
 }
 
@@ -150,7 +81,6 @@ struct Simulation {
     agent_status: Vec<AgentStatus>,
     held: HeldState,
     data: Vec<[u8; BYTES]>,
-    /// Files with a client that waits for a lock.
     files_with_waiters: BTreeSet<u8>,
     started_ms: u64,
     steps: usize,
@@ -206,7 +136,6 @@ impl Simulation {
         self.driver.server.status(self.driver.now()).grace_left_ms > 0
     }
 
-    /// Conflicting requests ended the state of these silent agents.
     fn lose_state(&mut self, agents: impl IntoIterator<Item = usize>) {
         for agent in agents {
             assert!(self.is_silent(agent), "{} lost state to another client within its lease", NAMES[agent].0);
@@ -223,7 +152,6 @@ impl Simulation {
         (self.steps % SLOTS, !self.steps.is_multiple_of(3))
     }
 
-    /// The agent renews its lease or registers again. False if it has not sent RECLAIM_COMPLETE.
     fn ensure_registered(&mut self, agent: usize, complete: bool) -> bool {
         let was_silent = self.is_silent(agent);
         let boot = self.driver.boot;
@@ -257,7 +185,6 @@ impl Simulation {
             }
             return;
         }
-        // State ends only with the lease or the server.
         let previous = self.held.take_agent(agent);
         assert!(is_new_boot || was_silent || previous.is_empty() || agent_status.lost, "{} lost its state", NAMES[agent].0);
         agent_status.boot = self.driver.boot;
@@ -270,14 +197,12 @@ impl Simulation {
         }
     }
 
-    /// After silence the agent checks which delegations are left.
     fn check_delegations(&mut self, agent: usize) {
         let held: Vec<(u8, Stateid)> =
             self.held.delegations.iter().filter(|(key, _)| key.0 == agent).map(|(key, held)| (key.1, held.stateid)).collect();
         for (file, stateid) in held {
             match self.agents[agent].minor {
                 0 => {
-                    // In 4.0 it returns them all; some may have expired.
                     self.call_on(agent, file, &[Args::Delegreturn(op::DelegreturnArgs { stateid })]);
                     self.held.delegations.remove(&(agent, file));
                 }
@@ -310,7 +235,6 @@ impl Simulation {
         }
     }
 
-    /// Reclaims the state from before the server restart, if allowed.
     fn reclaim(&mut self, agent: usize) {
         let to_reclaim = std::mem::take(&mut self.agent_status[agent].to_reclaim);
         let is_allowed = std::mem::take(&mut self.agent_status[agent].may_reclaim) && self.in_grace();
@@ -353,20 +277,17 @@ impl Simulation {
         self.agents[agent].call(&mut self.driver, slot, cached, ops)
     }
 
-    /// Runs `ops` with the file as current filehandle. Returns the results of `ops`.
     fn call_on(&mut self, agent: usize, file: u8, ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
         let mut all = vec![Args::Putrootfh];
         all.extend(["export", FILES[usize::from(file)]].map(|name| Args::Lookup(op::LookupArgs { name: Name(name.as_bytes()) })));
         all.extend_from_slice(ops);
         match self.call(agent, &all) {
             CallOutcome::Done(status, mut list) => (status, list.split_off(3.min(list.len()))),
-            // The client of a 4.0 stateid has expired.
             CallOutcome::Lost if self.agents[agent].minor == 0 => (Status::EXPIRED, Vec::new()),
             CallOutcome::Lost => panic!("the client has just renewed its lease"),
         }
     }
 
-    /// OPEN, with OPEN_CONFIRM if needed, recorded in the model.
     fn open(&mut self, key: Key, access: u32, deny: u32, want: ShareAccess, claim: OpenClaim<'static>) -> Result<(), Status> {
         let (agent, owner, file) = key;
         let (name, v40) = (owner_name(owner), self.agents[agent].minor == 0);

@@ -5,7 +5,6 @@ use vouch_nfs4::{CallbackHead, CompoundHead, ReplyHead, ReplyWriter, Status, cb}
 use vouch_oncrpc::{Accepted, Call, Reply};
 use vouch_xdr::{Reader, Writer};
 
-/// The bytes of a COMPOUND call.
 pub(crate) fn compound(minor: u32, ops: &[Args<'_>]) -> Vec<u8> {
     let mut w = Writer::new();
     CompoundHead { tag: b"", minor, count: ops.len() as u32 }.encode(&mut w);
@@ -13,7 +12,6 @@ pub(crate) fn compound(minor: u32, ops: &[Args<'_>]) -> Vec<u8> {
     w.into_bytes()
 }
 
-/// Decodes a reply. The bytes are leaked.
 pub(crate) fn results(reply: &[u8]) -> (Status, Vec<Results<'static>>) {
     let reply: &'static [u8] = reply.to_vec().leak();
     let mut r = Reader::new(reply);
@@ -24,7 +22,6 @@ pub(crate) fn results(reply: &[u8]) -> (Status, Vec<Results<'static>>) {
     (head.status, list)
 }
 
-/// The xid of a callback, and of a CB_COMPOUND its CB_SEQUENCE and the other operation.
 pub(crate) fn callback(record: &[u8]) -> (u32, Option<cb::CbSequenceArgs>, Option<cb::Args<'_>>) {
     let call = Call::decode(record).expect("a callback is a call");
     if call.procedure == vouch_nfs4::PROC_NULL {

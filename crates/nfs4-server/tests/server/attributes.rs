@@ -118,7 +118,6 @@ fn acl_is_readable_and_changes_the_mode() {
     assert!(matches!(&results[0], Results::Setattr(Err(_))) && status == Status::ATTRNOTSUPP, "{results:?}");
 }
 
-// The ACL is longer than any ACL that fits in a call.
 #[test]
 fn compares_acl_longer_than_a_call() {
     let fixture = Fixture::new();
@@ -137,7 +136,7 @@ fn compares_acl_longer_than_a_call() {
     assert_eq!(client.status(&["export", "f"], &[Args::Nverify(nverify)]), Status::OK);
 }
 
-// RFC 7862, section 12.2.3. Clients misread the attribute of a writable file system.
+// RFC 7862, section 12.2.3.
 #[test]
 fn change_attr_type_is_reported_on_read_only_file_systems() {
     const TYPE: u32 = 79;

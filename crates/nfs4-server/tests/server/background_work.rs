@@ -42,7 +42,6 @@ fn large_truncation_blocks_and_small_one_does_not() {
     assert!(!set_size(&mut client, "f", stateid, BIG - 4096));
     assert!(set_size(&mut client, "f", stateid, 4096));
     assert!(!set_size(&mut client, "f", stateid, 0));
-    // UNCHECKED4 with size 0 truncates as well.
     let truncate = size(0);
     let open_truncating = || open(ShareAccess::BOTH, OpenHow::Create(CreateHow::Unchecked(truncate.fattr())), OpenClaim::Null(Name(b"f")));
     assert!(!would_block(&mut client, &[open_truncating()]).0);

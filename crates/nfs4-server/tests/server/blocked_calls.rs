@@ -28,7 +28,6 @@ fn create_and_rename_in_cold_directory_block() {
     let mode = mode(0o755);
     let mkdir = |name: &'static str| [mkdir(name, &mode), Args::Getfh];
     let rename = |old: &'static str, new: &'static str| [Args::Savefh, rename(old, new)];
-    // The last lookup has loaded the directory again.
     let steps = [(false, mkdir("a")), (false, rename("a", "c")), (true, mkdir("b")), (true, rename("b", "d")), (false, mkdir("e"))];
     for (is_cold, [first, second]) in steps {
         if is_cold {
@@ -108,7 +107,6 @@ fn resumed_call_renews_lease_at_resume_time() {
     let mut call = begin_create(&mut client, "a");
     fixture.now_ms.store(9_000, Ordering::Relaxed);
     call.resume_at(fixture.now());
-    // An older clock reading has no effect.
     call.resume_at(vouch_nfs4_server::testing::time_at(2_000));
     assert_eq!(fixture.run_to_status(&mut call, Patience::Any), Status::OK);
     assert_eq!(fixture.server.status(fixture.now()).clients[0].silent_ms, 0);

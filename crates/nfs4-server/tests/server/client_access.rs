@@ -18,7 +18,6 @@ use crate::ops::{
     copy, create_session, exchange_id, getattr, lookup, mode, open_as, open_by_name, putfh, read, setattr, setclientid, size,
 };
 
-/// Allows the listed addresses. Others may be undecided, as while a netgroup lookup runs.
 #[derive(Default)]
 pub(crate) struct ListedHosts {
     pub(crate) allowed: Mutex<Vec<IpAddr>>,
@@ -66,7 +65,7 @@ fn send_setclientid(fixture: &Fixture, from: &Arc<Connection>) -> Status {
     call_op(fixture, from, 0, setclientid("one")).0
 }
 
-// RFC 8881, section 18.35.4, case 5. Anybody can claim an AUTH_SYS user.
+// RFC 8881, section 18.35.4, case 5.
 #[test]
 fn restart_from_other_host_keeps_state_of_live_client() {
     let fixture = Fixture::new();
@@ -75,7 +74,6 @@ fn restart_from_other_host_keeps_state_of_live_client() {
     let (thief, home) = (connect_from(&fixture, OTHER_IP), connect_from(&fixture, CLIENT_IP));
     assert_eq!(send_exchange_id(&fixture, &thief, 2), Err(Status::CLID_INUSE));
     assert_eq!(victim.status(&["export", "f"], &[getattr(&[1])]), Status::OK);
-    // The client's own host may restart at once.
     let new_client = send_exchange_id(&fixture, &home, 2).unwrap();
     assert_eq!(send_create_session(&fixture, &home, new_client), Status::OK);
 }
@@ -127,7 +125,6 @@ fn undecided_host_gets_delay_instead_of_noent() {
     let mut client = Client::new(&fixture, "one", 0);
     client.create("f");
     let handle = client.filehandle(&["export", "f"], &[]);
-    // The host's entry in the name cache has expired.
     hosts.undecided.lock().append(&mut hosts.allowed.lock());
     let replaced = fixture.server.replace_exports(Exports::new([restricted_export(&files, &hosts)]).unwrap());
     assert_eq!((replaced.ended, files.open_count()), (0, 1), "the host may still be a client");
@@ -153,7 +150,6 @@ fn reload_ends_state_of_hosts_without_access() {
     hosts.allowed.lock().clear();
     let replaced = fixture.server.replace_exports(Exports::new([restricted_export(&files, &hosts), other()]).unwrap());
     assert_eq!((replaced.ended, files.open_count()), (1, 1), "opens through the other export stay");
-    // Also without a connection.
     fixture.server.connection_closed(&client.connection, fixture.now());
     let hidden = Export { clients: hosts.clone(), ..other() };
     let replaced = fixture.server.replace_exports(Exports::new([restricted_export(&files, &hosts), hidden]).unwrap());
@@ -176,7 +172,6 @@ fn reload_ends_state_of_hidden_files() {
     assert_eq!(client.status(&["export", "inside"], &[read(inside, 0, 1)]), Status::OK);
 }
 
-/// Large enough for a background copy and for a blocking truncation.
 const LARGE_LEN: u64 = 1 << 30;
 
 #[test]
@@ -186,7 +181,6 @@ fn call_in_progress_fails_if_reload_removes_its_export() {
     let hosts = Arc::new(ListedHosts::default());
     let find =
         |name: &str| files.lookup(&vouch_vfs::Caller::root(), &files.root(), Name::new(name.as_bytes()).unwrap(), vouch_vfs::Patience::Any);
-    // Results of an OPEN and of a COPY that began before the reload.
     let outcomes_across_reload = |after: Vec<Export>| {
         [true, false].map(|is_open| {
             let fixture = Fixture::with_exports(files.clone(), vec![original()]);
@@ -243,7 +237,6 @@ fn call_across_reload_leaves_no_created_file_behind() {
     assert_eq!((files.file_count(), files.open_count()), (before, 0));
 }
 
-/// Allows one host and counts the queries.
 struct CountingMatcher(Option<IpAddr>, Arc<AtomicUsize>);
 
 impl ClientMatcher for CountingMatcher {
@@ -269,7 +262,6 @@ fn pseudo_fs_lookup_cost_does_not_grow_with_exports() {
     let home: IpAddr = CLIENT_IP.into();
     let list = |last: Option<IpAddr>| {
         let others = (1..EXPORTS).map(|id| of(id, &["home", &id.to_string()], None));
-        // The client may not use the nested export.
         let last_exports = [
             of(EXPORTS, &["home", "ours"], last),
             of(EXPORTS + 1, &["home", "ours", "covered"], None),
@@ -287,7 +279,6 @@ fn pseudo_fs_lookup_cost_does_not_grow_with_exports() {
     }
     let count = queries.load(Relaxed);
     assert!(count < 20 * EXPORTS as usize, "{count}");
-    // A reload takes effect at once.
     drop(fixture.server.replace_exports(list(None)));
     assert_eq!(client.status(&["home"], &[]), Status::NOENT);
     drop(fixture.server.replace_exports(list(Some(home))));

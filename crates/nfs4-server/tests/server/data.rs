@@ -146,7 +146,6 @@ fn lock_conflicts_with_lock_of_other_client() {
     assert_eq!(two.status(&["export"], &[test(0)]), Status::ISDIR);
 }
 
-// exports(5): ro and root_squash.
 #[test]
 fn export_options_limit_access() {
     let files = Arc::new(MemoryFs::new());
@@ -205,13 +204,11 @@ fn stateless_operations_wait_for_recovery_records() {
         fixture.awaits_records.load(std::sync::atomic::Ordering::Relaxed)
     };
     assert!(waits(FILE, write(Stateid::ANONYMOUS, 0, b"data")) && waits(FILE, read(Stateid::ANONYMOUS, 0, 9)) && waits(FILE, chmod(0o640)));
-    // The OPEN has waited for the records.
     assert!(!waits(FILE, write(stateid, 0, b"data")) && !waits(FILE, read(stateid, 0, 9)) && !waits(FILE, getattr(&[4])));
     assert!(waits(&["export"], remove("f")));
 }
 
-// As in Linux nfsd: the client reads a program that its user may only execute. ACCESS reports the
-// user's rights.
+// As in Linux nfsd: the client reads a program that its user may only execute.
 #[test]
 fn execute_permission_allows_open_for_reading() {
     let fixture = Fixture::new();
@@ -221,7 +218,6 @@ fn execute_permission_allows_open_for_reading() {
     let mut client = Client::new(&fixture, "two", 1000);
     let open = |owner, access| open_as(ClientId(0), owner, 0, access, op::OpenHow::NoCreate, op::OpenClaim::Null(Name(b"f")));
     let requested = op::Access::READ | op::Access::MODIFY | op::Access::EXECUTE;
-    // The second OPEN reuses the file that the first opened.
     for _ in 0..2 {
         let ops = [open(b"runner", op::ShareAccess::READ), Args::Access(op::AccessArgs { access: requested })];
         let (status, list) = client.run_at(&["export"], &ops);
@@ -233,7 +229,6 @@ fn execute_permission_allows_open_for_reading() {
     for access in [op::ShareAccess::WRITE, op::ShareAccess::BOTH] {
         assert_eq!(client.status(&["export"], &[open(b"writer", access)]), Status::ACCESS);
     }
-    // Neither read nor execute permission.
     assert_eq!(root.status(FILE, &[chmod(0o710)]), Status::OK);
     assert_eq!(client.status(&["export"], &[open(b"other", op::ShareAccess::READ)]), Status::ACCESS);
 }

@@ -10,7 +10,6 @@ use vouch_xdr::{Reader, Writer};
 use crate::fixture::{Client, Fixture, attributes, compound, results};
 use crate::ops::{Packed, close, getattr, lookup, mode, open, readdir, size};
 
-/// Opens "f" with these `want` flags; creates it if attributes are given.
 pub(crate) fn open_with_want(
     client: &mut Client<'_>,
     want: ShareAccess,
@@ -27,7 +26,6 @@ pub(crate) fn bind_backchannel(client: &Client<'_>) {
     assert_eq!(client.send(&[Args::BindConnToSession(args)]).0, Status::OK);
 }
 
-/// The reply to a CB_COMPOUND of CB_SEQUENCE and CB_GETATTR.
 fn getattr_reply(record: &[u8], attrs: Fattr<'_>) -> Vec<u8> {
     let call = Call::decode(record).expect("a callback is a call");
     let mut r = Reader::new(call.args);
@@ -88,14 +86,12 @@ fn getattr_returns_answer_of_delegation_holder() {
     assert_eq!((seen.change, seen.size), (Some(change), Some(77)));
     assert_eq!((seen.time_access, seen.time_modify), (Some(LATER), Some(LATER)));
 
-    // A holder that does not answer delays the call.
     fixture.now_ms.store(9_000, std::sync::atomic::Ordering::Relaxed);
     call[0] = other.next_sequence(false);
     let (reply, effects) = fixture.call(&other.connection, &other.principal, compound(2, &call));
     assert_eq!(results(reply).0, Status::DELAY);
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Callback { .. })));
 
-    // The holder returns the delegation with its times.
     let times = Attributes { time_deleg_access: Some(LATER), time_deleg_modify: Some(LATER), ..Attributes::default() };
     let times = Packed::new(&TIMES, &times);
     let set = |stateid| Args::Setattr(op::SetattrArgs { stateid, attrs: times.fattr() });
@@ -107,7 +103,6 @@ fn getattr_returns_answer_of_delegation_holder() {
     assert_eq!((seen.time_access, seen.time_modify), (Some(LATER), Some(LATER)));
 }
 
-/// Answers each CB_GETATTR with these attributes.
 fn answer_getattr<'a>(fixture: &'a Fixture, answer: &'a Packed) -> impl Fn(&[Effect]) + use<'a> {
     move |effects| {
         for effect in effects {
@@ -142,7 +137,6 @@ fn readdir_and_nverify_ask_delegation_holder() {
         let entries = ok.entries.iter().map(|entry| (entry.name.0.to_vec(), entry.attrs.attributes().expect("valid attributes")));
         entries.map(|(name, attrs)| (String::from_utf8(name).unwrap(), attrs.size, attrs.rdattr_error)).collect::<Vec<_>>()
     };
-    // No CB_GETATTR for the holder's own call, nor for other attributes.
     for (client, wanted) in [(&mut holder, &[3, 4][..]), (&mut other, &[1, 33])] {
         let (status, _, callbacks) =
             call_as(client, &["export"], readdir(0, 4096, wanted), &|effects| assert!(effects.is_empty(), "unexpected callback"));
@@ -235,7 +229,6 @@ fn timestamp_delegation_requires_owner_and_minor_version_2() {
     assert!(arguments.share_access_want.has(20) && arguments.share_access_want.has(21));
 }
 
-/// Number of CB_RECALL callbacks.
 fn recall_count(effects: &[Effect]) -> usize {
     let is_recall = |record: &[u8]| {
         let call = Call::decode(record).expect("a callback is a call");
@@ -270,7 +263,6 @@ fn truncating_open_recalls_delegations_of_others() {
             Delegation::Write(write) => write.stateid,
             other => panic!("{other:?}"),
         };
-        // The requested share conflicts with no open.
         let empty = size(0);
         let truncate = || opening(ShareAccess::READ, op::OpenHow::Create(op::CreateHow::Unchecked(empty.fattr())));
         let size = |client: &mut Client<'_>| attributes(&client.run_at(&["export", "f"], &[getattr(&[4])]).1[0]).size;

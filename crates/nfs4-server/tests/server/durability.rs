@@ -75,7 +75,6 @@ fn fail_one_call_during_commit(failing_call: Call, run_failing: impl FnOnce(&mut
         assert_eq!(failed.join().unwrap(), Status::IO);
         assert_ne!(after, before, "clients resend unstable data");
     });
-    // The verifier changes only once.
     fixture.files.clear_fault();
     let next = write(&mut writer, stateid, StableHow::Unstable).unwrap();
     assert_eq!(run_commit(&mut writer), Ok(next));
@@ -101,7 +100,6 @@ fn concurrent_commits_of_one_file_all_finish() {
     });
 }
 
-/// Begins one mkdir per client; each call waits for the disk.
 fn begin_mkdirs<'w>(clients: &mut [Client<'w>]) -> Vec<Compound> {
     let attrs = mode(0o755);
     let make = |(number, client): (usize, &mut Client<'w>)| {
@@ -141,7 +139,6 @@ fn failed_shared_sync_fails_every_call_of_the_batch() {
     assert_ne!(current_verifier(&fixture, "after"), before, "clients resend unstable data");
 }
 
-// Only the shared sync fails, as with a full journal.
 #[test]
 fn each_call_syncs_itself_after_shared_sync_failed() {
     let fixture = Fixture::new();
@@ -150,7 +147,6 @@ fn each_call_syncs_itself_after_shared_sync_failed() {
     let mut calls = begin_mkdirs(&mut clients);
     let synced = Arc::new(AtomicUsize::new(0));
     let counted = synced.clone();
-    // The third call's own sync fails too.
     let third = Arc::new(AtomicUsize::new(usize::MAX));
     let failing_sync = third.clone();
     fixture.files.set_fault(move |call, _| {
@@ -176,7 +172,6 @@ fn disk_failure_fails_all_concurrent_commits_and_stable_writes() {
     let stateids: Vec<Stateid> = clients.iter_mut().map(|client| client.create("f")).collect();
     let before = write(&mut clients[0], stateids[0], StableHow::Unstable).unwrap();
     fixture.files.set_slow_sync(true);
-    // In memory a stable WRITE fails like any other.
     fixture.files.set_fault(|call, _| (call == Call::Commit || call == Call::Write).then(bad_block));
     thread::scope(|scope| {
         for (number, (client, stateid)) in clients.iter_mut().zip(&stateids).enumerate() {
@@ -192,7 +187,6 @@ fn disk_failure_fails_all_concurrent_commits_and_stable_writes() {
     assert_ne!(run_commit(&mut clients[0]).unwrap(), before);
 }
 
-/// The write verifier, taken by a COMMIT of a new file.
 fn current_verifier(fixture: &Fixture, name: &str) -> Verifier {
     let mut client = Client::new(fixture, name, 0);
     client.create("f");

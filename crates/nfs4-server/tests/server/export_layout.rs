@@ -35,7 +35,6 @@ fn make_directory(files: &MemoryFs, name: &str) {
     files.make(&Caller::root(), &files.root(), name, NewNode::Directory, &set).unwrap();
 }
 
-/// Path of an export, the directories in it, and whether the client may use it.
 type Layout<'a> = &'a [(&'a [&'a str], &'a [&'a str], bool)];
 
 fn with_layout(layout: Layout<'_>) -> Fixture {
@@ -56,23 +55,18 @@ fn pseudo_fs_leads_to_every_accessible_export() {
     // Layout, the names in some directories, and paths that the client must not find.
     type Case<'a> = (Layout<'a>, &'a [(&'a [&'a str], &'a [&'a str])], &'a [&'a [&'a str]]);
     let cases: [Case<'_>; 5] = [
-        // Below an inaccessible export, beside another one.
         (
             &[(&["srv"], &["private", "x"], false), (&["srv", "y"], &[], false), (&["srv", "x", "in"], &[], true)],
             &[(&[], &["srv"]), (&["srv"], &["x"]), (&["srv", "x"], &["in"])],
             &[&["srv", "private"], &["srv", "y"], &["srv", "x", "f"]],
         ),
-        // Below an accessible export.
         (&[(&["srv"], &["other", "x"], true), (&["srv", "x"], &[], true)], &[(&["srv"], &["other", "x"])], &[]),
-        // Below an inaccessible root.
         (&[(&[], &[], false), (&["in"], &[], true)], &[(&[], &["in"])], &[]),
-        // Below an accessible export, with an inaccessible one between.
         (
             &[(&["a"], &["b"], true), (&["a", "b"], &["secret", "c"], false), (&["a", "b", "c"], &[], true)],
             &[(&["a"], &["b"]), (&["a", "b"], &["c"])],
             &[&["a", "b", "secret"]],
         ),
-        // In a directory that the outer export does not have.
         (MISSING_DIRECTORY, &[(&["srv", "no"], &["such"])], &[&["srv", "no", "other"]]),
     ];
     for (layout, names, missing) in cases {
@@ -86,7 +80,6 @@ fn pseudo_fs_leads_to_every_accessible_export() {
         }
         let inner = layout[layout.len() - 1].0;
         assert_eq!(client.status(inner, &[open_by_name("f", Some(&mode(0o644)))]), Status::OK);
-        // LOOKUPP leads back the same way.
         for up in 0..=inner.len() {
             let parent = client.filehandle(&inner[..inner.len() - up], &[]);
             assert_eq!(client.filehandle(inner, &vec![Args::Lookupp; up]), parent, "{inner:?}");
@@ -121,7 +114,6 @@ fn exports_of_one_directory_share_locks_and_files() {
     let write = |stateid| Args::Write(op::WriteArgs { stateid, offset: 0, stable: op::StableHow::FileSync, data: vouch_nfs4::Bytes(b"x") });
     assert_eq!(one.status(&["b", "f"], &[write(through_a)]), Status::BAD_STATEID);
     assert_eq!(one.status(&["a", "f"], &[write(through_a)]), Status::OK);
-    // A file removed through one export is gone from both.
     assert_eq!(two.status(&["b"], &[remove("f")]), Status::OK);
     assert_eq!(one.status(&["a", "f"], &[]), Status::NOENT);
 }

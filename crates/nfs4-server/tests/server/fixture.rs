@@ -24,7 +24,6 @@ use crate::ops::{create_session, exchange_id, lookup, mode, open_by_name};
 pub(crate) use vouch_nfs4_server::testing::{export, flavour_access, sys_access};
 pub(crate) use vouch_vfs::memory::MemoryFs;
 
-/// Numeric users. User 1000 is alice; lookups of `unanswered` time out.
 pub(crate) struct TestIdentity;
 
 impl Identity for TestIdentity {
@@ -58,26 +57,21 @@ impl Identity for TestIdentity {
     }
 }
 
-/// A server with a settable clock.
 pub(crate) struct Fixture {
     pub(crate) server: Server,
     pub(crate) files: Arc<MemoryFs>,
     pub(crate) now_ms: AtomicU64,
-    /// Whether the last reply has to wait for recovery records.
     pub(crate) awaits_records: AtomicBool,
     records: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
-    /// Source port of the next connection.
     pub(crate) next_port: AtomicU32,
 }
 
 impl Fixture {
-    /// One export at /export.
     pub(crate) fn new() -> Self {
         let files = Arc::new(MemoryFs::new());
         Self::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access())])
     }
 
-    /// One export at /export, and these limits.
     pub(crate) fn with_limits(limits: Limits) -> Self {
         let files = Arc::new(MemoryFs::new());
         let exports = vec![export(7, &["export"], &files, sys_access())];
@@ -88,7 +82,6 @@ impl Fixture {
         Self::with_observer(files, exports, Arc::new(NoObserver))
     }
 
-    /// With an observer of every operation.
     pub(crate) fn with_observer(files: Arc<MemoryFs>, exports: Vec<Export>, observer: Arc<dyn Observer>) -> Self {
         Self::start(files, exports, observer, testing::config(77, Limits::default()), BTreeMap::new())
     }
@@ -119,7 +112,6 @@ impl Fixture {
         self.restart_with_exports(exports)
     }
 
-    /// Likewise, with these exports.
     pub(crate) fn restart_with_exports(self, exports: Vec<Export>) -> Self {
         Self::start(self.files, exports, Arc::new(NoObserver), testing::config(78, Limits::default()), self.records.into_inner().unwrap())
     }
@@ -133,7 +125,6 @@ impl Fixture {
         time_at(self.now_ms.load(Ordering::Relaxed))
     }
 
-    /// Runs the bytes of a call to the end. Returns the reply without its header, and the effects.
     pub(crate) fn call(&self, connection: &Arc<Connection>, principal: &Principal, body: Vec<u8>) -> (Vec<u8>, Vec<Effect>) {
         self.call_with_flavour(Flavour::Sys, connection, principal, body)
     }
@@ -148,7 +139,6 @@ impl Fixture {
         self.call_with_effects(flavour, connection, principal, body, |_| ())
     }
 
-    /// A call that has not run yet.
     pub(crate) fn begin(&self, flavour: Flavour, connection: &Arc<Connection>, principal: &Principal, body: Vec<u8>) -> Compound {
         let request = Request {
             connection: connection.clone(),
@@ -171,18 +161,15 @@ impl Fixture {
         }
     }
 
-    /// Lets these calls of the file system fail with EIO.
     pub(crate) fn fail_with_io(&self, which: Call) {
         self.files.set_fault(move |call, _| (call == which).then(bad_block));
     }
 
-    /// Advances the clock and runs the timers that are due.
     pub(crate) fn advance(&self, ms: u64) -> Vec<Effect> {
         self.now_ms.fetch_add(ms, Ordering::Relaxed);
         self.server.tick(self.now()).effects
     }
 
-    /// Hands new effects to `act` after each step of the call.
     pub(crate) fn call_with_effects(
         &self,
         flavour: Flavour,
@@ -230,7 +217,6 @@ pub(crate) fn user(uid: u32) -> Principal {
     Principal::Sys { uid, gid: uid, gids: [].into() }
 }
 
-/// The bytes of a COMPOUND call.
 pub(crate) fn compound(minor: u32, ops: &[Args<'_>]) -> Vec<u8> {
     let mut w = Writer::new();
     CompoundHead { tag: b"t", minor, count: ops.len() as u32 }.encode(&mut w);
@@ -238,7 +224,6 @@ pub(crate) fn compound(minor: u32, ops: &[Args<'_>]) -> Vec<u8> {
     w.into_bytes()
 }
 
-/// Decodes a reply. The bytes are leaked.
 pub(crate) fn results(reply: Vec<u8>) -> (Status, Vec<Results<'static>>) {
     let reply: &'static [u8] = reply.leak();
     let mut r = Reader::new(reply);
@@ -249,7 +234,6 @@ pub(crate) fn results(reply: Vec<u8>) -> (Status, Vec<Results<'static>>) {
     (head.status, list)
 }
 
-/// A client of 4.1 or later with one session.
 pub(crate) struct Client<'w> {
     pub(crate) fixture: &'w Fixture,
     pub(crate) connection: Arc<Connection>,
@@ -266,14 +250,12 @@ impl<'w> Client<'w> {
         Self::with_protection(fixture, name, user(uid), Flavour::Sys, StateProtect::None).0
     }
 
-    /// The same client owner with a new boot verifier.
     pub(crate) fn rebooted(fixture: &'w Fixture, name: &str, uid: u32) -> Self {
         let mut client = Self::register(fixture, name, 2, user(uid), Flavour::Sys, StateProtect::None).0;
         client.reclaim_complete();
         client
     }
 
-    /// Also returns the granted state protection.
     pub(crate) fn with_protection(
         fixture: &'w Fixture,
         name: &str,
@@ -290,7 +272,6 @@ impl<'w> Client<'w> {
         Self::register(fixture, name, 1, user(uid), Flavour::Sys, StateProtect::None).0
     }
 
-    /// Likewise, with this principal, flavour and state protection.
     pub(crate) fn after_server_restart_as(
         fixture: &'w Fixture,
         name: &str,
@@ -344,7 +325,6 @@ impl<'w> Client<'w> {
         Args::Sequence(op::SequenceArgs { session: self.session, seq: self.seq, slot: SlotId(0), highest_slot: SlotId(0), cache_this })
     }
 
-    /// Sends a COMPOUND within the session. Returns the results after that of SEQUENCE.
     pub(crate) fn run(&mut self, ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
         let mut all = vec![self.next_sequence(false)];
         all.extend_from_slice(ops);
@@ -354,7 +334,6 @@ impl<'w> Client<'w> {
         (status, list)
     }
 
-    /// Runs operations on the file at this path of the pseudo file system.
     pub(crate) fn run_at(&mut self, path: &[&str], ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
         let mut all = vec![Args::Putrootfh];
         all.extend(path.iter().map(|part| lookup(part)));
@@ -365,12 +344,10 @@ impl<'w> Client<'w> {
         (status, list.split_off(skip))
     }
 
-    /// Like `run_at`, but returns only the status.
     pub(crate) fn status(&mut self, path: &[&str], ops: &[Args<'_>]) -> Status {
         self.run_at(path, ops).0
     }
 
-    /// The filehandle at this path, after more operations.
     pub(crate) fn filehandle(&mut self, path: &[&str], ops: &[Args<'_>]) -> Filehandle {
         match self.run_at(path, &[ops, &[Args::Getfh]].concat()).1.last() {
             Some(Results::Getfh(Ok(ok))) => ok.handle,
@@ -394,7 +371,6 @@ pub(crate) fn attributes(result: &Results<'static>) -> Attributes<'static> {
     }
 }
 
-/// Name of an operation, for messages.
 pub(crate) fn name_of(op: Op) -> &'static str {
     op.name().unwrap_or("?")
 }

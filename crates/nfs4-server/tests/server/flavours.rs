@@ -20,7 +20,6 @@ pub(crate) fn flavours_access(flavours: &[Flavour]) -> ClientAccess {
 }
 
 fn gss_info(service: GssService) -> SecInfo<'static> {
-    // RFC 4121: 1.2.840.113554.1.2.2.
     SecInfo::Gss(GssInfo { oid: Bytes(&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02]), qop: 0, service })
 }
 
@@ -68,7 +67,6 @@ fn access_rights_differ_by_flavour() {
     assert_eq!(client.status(&["e"], &[open_by_name("f", Some(&attrs))]), Status::ROFS);
     client.flavour = Flavour::Krb5p;
     client.principal = gss("alice@EXAMPLE.ORG");
-    // MemoryFs's root directory belongs to root.
     assert_eq!(client.status(&["e"], &[open_by_name("f", Some(&attrs))]), Status::ACCESS);
     client.flavour = Flavour::Krb5i;
     assert_eq!(client.status(&[], &[lookup("e")]), Status::WRONGSEC);
@@ -83,7 +81,7 @@ fn open_current() -> Args<'static> {
     open(op::ShareAccess::READ, OpenHow::NoCreate, OpenClaim::Fh)
 }
 
-// RFC 8881, section 2.6.3.1.1. The number is the index of the result that fails.
+// RFC 8881, section 2.6.3.1.1.
 #[test]
 fn next_operation_decides_about_wrongsec() {
     let files = Arc::new(MemoryFs::new());
@@ -98,29 +96,22 @@ fn next_operation_decides_about_wrongsec() {
     let no_name = || Args::SecinfoNoName(op::SecinfoNoNameArgs { style: op::SecinfoStyle::CurrentFh });
     let secinfo = || Args::Secinfo(op::SecinfoArgs { name: Name(b"f") });
     let cases = [
-        // 2.6.3.1.1.1: another filehandle follows.
         (vec![put(), putfh(right), getattr(&[1])], None),
         (vec![put(), Args::Putrootfh, getattr(&[1])], None),
-        // 2.6.3.1.1.2: SAVEFH does not count.
         (vec![put(), Args::Savefh, Args::Putrootfh], None),
         (vec![put(), Args::Savefh, getattr(&[1])], Some(0)),
         (vec![put(), Args::Savefh], None),
-        // 2.6.3.1.1.3: LOOKUP, or OPEN by name.
         (vec![put(), lookup("f")], Some(1)),
         (vec![put(), open_by_name("f", None)], Some(1)),
         (vec![put(), open_current()], Some(0)),
         // 2.6.3.1.1.4: LOOKUPP leads to the pseudo file system.
         (vec![put(), Args::Lookupp, getattr(&[1])], None),
-        // 2.6.3.1.1.5.
         (vec![put(), secinfo()], None),
         (vec![put(), no_name()], None),
-        // 2.6.3.1.1.6: nothing follows.
         (vec![put()], None),
-        // 2.6.3.1.1.7: anything else.
         (vec![put(), getattr(&[1])], Some(0)),
         (vec![put(), Args::Access(op::AccessArgs { access: op::Access(1) })], Some(0)),
         (vec![put(), Args::Getfh], Some(0)),
-        // RESTOREFH sets the current filehandle as well.
         (vec![put(), Args::Savefh, Args::Putrootfh, Args::Restorefh, getattr(&[1])], Some(3)),
         // Section 2.6.3.1.2: LINK also checks the saved filehandle.
         (vec![put(), Args::Savefh, putfh(right), Args::Link(op::LinkArgs { name: Name(b"l") })], Some(3)),
@@ -252,7 +243,6 @@ fn readdir_lists_exports_of_other_flavours() {
     const FILEID: u32 = 20;
     const MOUNTED_ON_FILEID: u32 = 55;
     let (files, other, below) = (Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()));
-    // The directory under the nested export.
     let attrs = mode(0o755);
     let fixture = Fixture::with_exports(other.clone(), vec![export(2, &["b"], &other, sys_access())]);
     assert_eq!(Client::new(&fixture, "one", 0).status(&["b"], &[mkdir("c", &attrs)]), Status::OK);
@@ -291,7 +281,6 @@ fn readdir_lists_exports_of_other_flavours() {
             assert!(eof && entries.len() == all.len() && mounted_on.is_some() == is_wanted(MOUNTED_ON_FILEID), "{wanted:?}: {entries:?}");
             assert_ne!(*mounted_on, Some(0));
         }
-        // Without rdattr_error the whole READDIR fails.
         assert!(matches!(list(Flavour::Sys, path, &[FILEID]), Err(Status::WRONGSEC) | Ok((_, false))));
     }
 }

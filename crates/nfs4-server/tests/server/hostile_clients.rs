@@ -19,7 +19,6 @@ fn compound_with_false_operation_count_returns_badxdr() {
     Args::Putrootfh.encode(&mut w);
     let (status, list) = results(fixture.call(&connection, &user(0), w.into_bytes()).0);
     assert_eq!((status, list.len()), (Status::BADXDR, 2));
-    // Tags longer than the call, and longer than the limit.
     for len in [u32::MAX, 2000] {
         let mut w = Writer::new();
         w.u32(len);

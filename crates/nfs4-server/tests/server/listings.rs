@@ -11,7 +11,6 @@ use vouch_nfs4_server::{Export, Exports};
 use crate::fixture::{Client, Fixture, MemoryFs, export, sys_access};
 use crate::ops::readdir;
 
-/// One page: names, the last cookie, and whether it is the last page.
 type Page = (Vec<String>, u64, bool);
 
 fn list_names(client: &mut Client<'_>, path: &[&str], cookie: u64, max_count: u32) -> Result<Page, Status> {
@@ -84,7 +83,6 @@ fn listing_of_exports_continues_across_reload() {
             assert_stable_listing(&page, &later, before, after);
         }
     }
-    // A cookie past the last entry.
     assert_eq!(list_names(&mut client, &["srv"], u64::MAX, 1000), Ok((vec![], u64::MAX, true)));
     assert_eq!(list_names(&mut client, &["srv"], 2, 1000), Err(Status::BAD_COOKIE));
 }

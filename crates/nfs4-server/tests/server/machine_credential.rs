@@ -11,7 +11,6 @@ use crate::fixture::{Client, Fixture, MemoryFs, compound, export, flavour_access
 use crate::flavours::{flavours_access, gss};
 use crate::ops::{Packed, close, commit, create_session, exchange_id, getattr, mkdir, mode, open, open_by_name, putfh, read, setattr};
 
-/// Operations that Linux reserves for the machine principal.
 const ENFORCED: [Op; 5] = [Op::BIND_CONN_TO_SESSION, Op::EXCHANGE_ID, Op::CREATE_SESSION, Op::DESTROY_SESSION, Op::DESTROY_CLIENTID];
 /// Operations that Linux wants the machine principal to do for users.
 const WANTED: [Op; 11] = [
@@ -45,12 +44,10 @@ fn fixture(machine_writes: bool) -> Fixture {
 
 const MACHINE: &str = "nfs/client.example.org@EXAMPLE.ORG";
 
-/// A client under state protection. It acts as its machine principal.
 fn protected_client(fixture: &Fixture) -> (Client<'_>, StateProtectOps) {
     protected_client_of(fixture, MACHINE)
 }
 
-/// Likewise, with this machine principal.
 fn protected_client_of<'w>(fixture: &'w Fixture, machine: &str) -> (Client<'w>, StateProtectOps) {
     let wanted = StateProtectOps { must_enforce: op_bitmap(&ENFORCED), must_allow: op_bitmap(&WANTED) };
     let (client, reply) = Client::with_protection(fixture, machine, gss(machine), Flavour::Krb5i, StateProtect::MachineCred(wanted));
@@ -105,8 +102,6 @@ fn grants_operations_that_linux_requests_except_write() {
     assert_eq!(protected_client(&fixture).1.must_allow, op_bitmap(&WANTED).minus(op_bitmap(&[Op::LAYOUTRETURN])));
 }
 
-// After a user's ticket has expired, the machine returns the user's state, even under a flavour
-// that the export refuses.
 #[test]
 fn machine_returns_state_of_its_users() {
     let fixture = fixture(false);
@@ -115,7 +110,6 @@ fn machine_returns_state_of_its_users() {
     let (stateid, handle) = open_as_alice(&mut client, "export", "f");
     let (putfh, close) = (|| putfh(handle), || close(stateid));
     act_as_machine(&mut client);
-    // Other operations stay refused.
     assert_eq!(client.run(&[putfh(), getattr(&[1])]).0, Status::WRONGSEC);
     let (status, list) = client.run(&[putfh(), getattr(&[1]), read(stateid, 0, 4), close()]);
     assert_eq!((status, list.len()), (Status::WRONGSEC, 3), "{list:?}");
@@ -140,7 +134,6 @@ fn machine_writes_for_users_if_export_allows() {
         act_as(&mut client, MACHINE, Flavour::Krb5p);
         let (status, list) = client.run_at(&["export", "f"], &[write(stateid)]);
         assert_eq!(status, expected, "{list:?}");
-        // WRITE permission does not include READ.
         assert_eq!(client.run_at(&["export", "f"], &[read(stateid, 0, 4)]).0, Status::ACCESS);
     }
 }
@@ -163,14 +156,12 @@ fn machine_writes_under_other_flavour_only_with_users_stateid() {
     for stateid in [Stateid::ANONYMOUS, Stateid::READ_BYPASS, Stateid::CURRENT, other_stateid] {
         refused(&mut client, handle, &[write(stateid)], 1);
     }
-    // No open of this client.
     refused(&mut client, handle, &[commit()], 1);
     let (own_stateid, _) = open_as_alice(&mut client, "export", "w");
     let (strict_stateid, strict) = open_as_alice(&mut client, "strict", "w");
     act_as_machine(&mut client);
     let (status, list) = client.run(&[putfh(handle), write(own_stateid), getattr(&[4]), commit()]);
     assert_eq!(status, Status::OK, "{list:?}");
-    // A stateid of another file is refused, even after an allowed WRITE.
     for stateid in [Stateid::ANONYMOUS, other_stateid, strict_stateid] {
         refused(&mut client, handle, &[write(own_stateid), write(stateid)], 3);
     }
@@ -182,7 +173,6 @@ fn machine_writes_under_other_flavour_only_with_users_stateid() {
     refused(&mut client, strict, &[commit(), close(strict_stateid)], 2);
     let (status, list) = client.run(&[putfh(strict), getattr(&[4]), close(strict_stateid)]);
     assert_eq!(status, Status::OK, "{list:?}");
-    // Under a flavour that the export takes, the usual permission checks apply to the machine.
     act_as(&mut client, MACHINE, Flavour::Krb5p);
     let (strict_stateid, _) = open_as_alice(&mut client, "strict", "w");
     make_alices_file(&fixture, "p", 0o600);
@@ -222,7 +212,6 @@ fn machine_getattr_under_other_flavour_requires_returned_state() {
     assert_eq!(status, Status::OK, "{list:?}");
 }
 
-// A machine principal without an account.
 #[test]
 fn machine_without_account_returns_no_state() {
     let fixture = fixture(true);
@@ -236,7 +225,6 @@ fn machine_without_account_returns_no_state() {
     }
 }
 
-// Sections 2.4.3 and 8.4.2.1.
 #[test]
 fn only_machine_reclaims_or_ends_its_state_after_restart() {
     let fixture = fixture(false);
@@ -267,7 +255,6 @@ fn only_machine_reclaims_or_ends_its_state_after_restart() {
     assert_eq!(status, Status::OK, "{list:?}");
 }
 
-// Section 18.36.4.
 #[test]
 fn only_machine_receives_retried_create_session_reply() {
     let fixture = fixture(false);
@@ -298,7 +285,6 @@ fn machine_gets_secinfo_without_search_permission() {
     let secinfo = Args::Secinfo(op::SecinfoArgs { name: Name(b"x") });
     let (status, list) = client.run_at(&["export", "private"], std::slice::from_ref(&secinfo));
     assert!(status.is_ok() && matches!(&list[0], Results::Secinfo(Ok(ok)) if ok.flavors.len() == 1), "{list:?}");
-    // Other principals are refused.
     act_as(&mut client, "alice@EXAMPLE.ORG", Flavour::Krb5p);
     assert_eq!(client.run_at(&["export", "private"], &[secinfo]).0, Status::ACCESS);
 }
@@ -315,7 +301,6 @@ fn only_machine_manages_sessions() {
         act_as(&mut client, principal, flavour);
         assert_eq!(client.send(std::slice::from_ref(&bind)).0, Status::WRONG_CRED);
     }
-    // The new connection is not bound to the session yet.
     let sequence = client.next_sequence(false);
     assert_eq!(client.send(&[sequence]).0, Status::CONN_NOT_BOUND_TO_SESSION);
     act_as_machine(&mut client);

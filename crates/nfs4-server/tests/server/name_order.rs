@@ -16,12 +16,10 @@ use vouch_vfs::{Caller, FileId, FileSystem as _, Patience};
 use crate::fixture::{Client, Fixture, MemoryFs, compound, export, name_of, sys_access};
 use crate::ops::{lookup, mkdir, mode, open_by_name, read, remove, rename};
 
-/// The names of one directory, as the notifications report them.
 #[derive(Default)]
 struct NameModel {
     order: NameOrder,
     names: Mutex<BTreeMap<Vec<u8>, FileId>>,
-    /// Notifications in the order of arrival.
     events: Mutex<Vec<String>>,
 }
 
@@ -35,7 +33,6 @@ impl Observer for NameModel {
     }
 
     fn name_changed(&self, _: &Export, _: u32, change: &NameChange<'_>) -> Option<ObserverNote> {
-        // Gives other threads a chance to come between the change and its notification.
         thread::yield_now();
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         let mut names = self.names.lock();
@@ -96,7 +93,6 @@ fn names_are_reported_in_change_order_even_if_disk_fails() {
     take_events(&model);
     let mut calls = Vec::new();
     for (client, (old, new)) in clients.iter_mut().zip([("a", "b"), ("b", "c")]) {
-        // Later operations of the call are reported late too.
         let ops = [
             client.next_sequence(true),
             Args::Putrootfh,
@@ -111,7 +107,6 @@ fn names_are_reported_in_change_order_even_if_disk_fails() {
         calls.push(call);
     }
     assert_eq!(take_events(&model), ["renamed a b", "deferred LOOKUP", "deferred READ", "renamed b c", "deferred LOOKUP", "deferred READ"]);
-    // The second call reaches the disk first; the first call fails.
     assert!(matches!(calls[1].run(&fixture.server, Patience::Any), Progress::Done(_)));
     fixture.fail_with_io(Call::SyncMetadata);
     assert!(matches!(calls[0].run(&fixture.server, Patience::Any), Progress::Done(_)));
@@ -120,8 +115,6 @@ fn names_are_reported_in_change_order_even_if_disk_fails() {
     assert_eq!(take_events(&model), [&["renamed b c: 0"], &deferred[..], &[&*format!("renamed a b: {io}")], &deferred].concat());
 }
 
-/// Runs `ops` while the file system blocks in `call`, until `meanwhile` has returned. Returns the
-/// status.
 fn with_call_blocked(fixture: &Fixture, client: &mut Client<'_>, call: Call, ops: &[Args<'_>], meanwhile: impl FnOnce()) -> Status {
     let (reached, reached_rx) = mpsc::channel();
     let (thaw, thawed) = mpsc::channel::<()>();
@@ -193,13 +186,11 @@ fn blocked_name_changes_have_no_effect_before_their_turn() {
     assert_eq!(events, [""; 0]);
     assert_eq!(fixture.files.file_count(), count);
     assert_eq!(take_events(&model), ["renamed a b", "renamed a b: 0"]);
-    // Each call then runs once.
     for (call, event) in calls.iter_mut().zip(["created opened", "created directory", "removed removed", "renamed old new", "linked link"])
     {
         assert_eq!(fixture.run_to_status(call, Patience::Any), Status::OK, "{event}");
         assert_eq!(take_events(&model), [event, &format!("{event}: 0")]);
     }
-    // The removed file is still open.
     assert_eq!(fixture.files.file_count(), count + 2);
 }
 
@@ -265,7 +256,6 @@ fn notifications_match_directory_after_concurrent_renames() {
                     let (old, new) = (names[(step * 7 + number) % 4], names[(step * 5 + number * 3 + step / 3) % 4]);
                     let status = client.status(&["export"], &[Args::Savefh, rename(old, new)]);
                     assert!([Status::OK, Status::NOENT].contains(&status), "{status:?}");
-                    // At least two names always remain.
                     let mode = self::mode(0o644);
                     client.status(&["export"], &[open_by_name(names[step % 4], Some(&mode))]);
                 }

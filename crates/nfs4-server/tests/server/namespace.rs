@@ -8,7 +8,6 @@ use vouch_nfs4::{Bytes, Name, Stateid, Status};
 use crate::fixture::{Client, Fixture, MemoryFs, attributes, export, name_of, sys_access};
 use crate::ops::{close, commit, getattr, lookup, mkdir, mode, open_by_name, read, readdir, remove, rename, setattr};
 
-/// Type, fsid, rdattr_error, fileid and mounted_on_fileid.
 const READDIR_ATTRS: &[u32] = &[1, 8, 11, 20, 55];
 
 // RFC 8881, sections 7.3 and 7.7.
@@ -81,7 +80,6 @@ fn read_returns_written_data() {
     assert_eq!((data(2), data(3), data(4)), ((&b"helloworld"[..], true), (&b"lowo"[..], false), (&b""[..], true)));
     assert_eq!(attributes(&list[5]).size, Some(10));
     assert_eq!(client.status(&["export", "f"], &[close(stateid), read(stateid, 0, 1)]), Status::BAD_STATEID);
-    // The anonymous stateid needs no OPEN.
     assert_eq!(client.status(&["export", "f"], &[read(Stateid::ANONYMOUS, 0, 5)]), Status::OK);
 }
 

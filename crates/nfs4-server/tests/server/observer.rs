@@ -20,21 +20,16 @@ use crate::ops::{close, copy, getattr, lookup, mkdir, mode, open_by_name, read, 
 /// Operation, requested access, stage, bytes read and written, status.
 type Transfer = (u32, u32, Stage, (u64, u64), u32);
 
-/// Records all events.
 #[derive(Default)]
 struct RecordingObserver {
     operations: Mutex<Vec<(String, u32)>>,
     totals: Mutex<Vec<Totals>>,
     granted: Mutex<Vec<u32>>,
     ended: Mutex<Vec<(u16, Loss, Totals)>>,
-    /// READ, WRITE, COPY and CLONE.
     transfers: Mutex<Vec<Transfer>>,
     denied: Mutex<Vec<(String, Denial)>>,
-    /// Requested access and offset of each COMMIT.
     commits: Mutex<Vec<(u32, u64)>>,
-    /// Requested access of each SETATTR and CREATE, by operation.
     set_access: Mutex<Vec<(u32, u32)>>,
-    /// Requested and granted access of each OPEN.
     opens: Mutex<Vec<(u32, u32)>>,
 }
 
@@ -115,23 +110,19 @@ fn operation_is_reported_once_with_status_of_sync() {
 fn close_reports_bytes_moved_by_its_open() {
     let (fixture, recorder) = fixture();
     let (mut one, mut two) = (Client::new(&fixture, "one", 0), Client::new(&fixture, "two", 0));
-    // One user with two clients.
     let (own_stateid, other) = (one.create("a"), two.create("a"));
     let at = ["export", "a"];
     assert_eq!(one.status(&at, &[write(own_stateid, &[1; 5000])]), Status::OK);
     assert_eq!(one.status(&at, &[read(own_stateid, 0, 100)]), Status::OK);
     assert_eq!(two.status(&at, &[read(other, 0, 4000)]), Status::OK);
-    // A second OPEN widens the first.
     let second_open = one.create("a");
     assert_eq!(one.status(&at, &[read(second_open, 0, 11)]), Status::OK);
-    // I/O by the anonymous stateid belongs to no open.
     assert_eq!(one.status(&at, &[read(Stateid::ANONYMOUS, 0, 77)]), Status::OK);
     fixture.now_ms.fetch_add(1500, std::sync::atomic::Ordering::Relaxed);
     assert_eq!(one.status(&at, &[close(second_open)]), Status::OK);
     assert_eq!(two.status(&at, &[close(other)]), Status::OK);
     let totals = recorder.totals.lock().clone();
     assert_eq!(totals, [Totals { read: 111, written: 5000, open_ms: 1500 }, Totals { read: 4000, written: 0, open_ms: 1500 }]);
-    // A new open starts at zero.
     let third = one.create("a");
     assert_eq!(one.status(&at, &[close(third)]), Status::OK);
     assert_eq!(recorder.totals.lock().last(), Some(&Totals { read: 0, written: 0, open_ms: 0 }));
@@ -146,7 +137,6 @@ fn unclosed_open_is_reported_once_with_its_bytes() {
     assert_eq!(restarting.status(&["export", "b"], &[write(second, &[2; 70])]), Status::OK);
     let peers = [silent.connection.peer().port(), restarting.connection.peer().port()];
     fixture.advance(500);
-    // The client restarts; its old state ends when it makes a new session.
     Client::rebooted(&fixture, "restarting", 0);
     assert_eq!(*recorder.ended.lock(), [(peers[1], Loss::Restarted, Totals { read: 0, written: 70, open_ms: 500 })]);
     // The other client is silent. Its state stays for a day unless another client needs it.
@@ -204,7 +194,6 @@ fn open_reports_truncation_and_creation() {
 }
 
 impl RecordingObserver {
-    /// For each transfer since the last call, whether it had the UNOPENED bit.
     fn take_unopened_flags(&self) -> Vec<bool> {
         std::mem::take(&mut *self.transfers.lock()).into_iter().map(|(_, access, ..)| access & requested::UNOPENED != 0).collect()
     }
@@ -254,8 +243,6 @@ fn first_io_by_delegation_is_reported_unopened() {
 
 const LONG: u64 = 65 << 20;
 
-/// Begins a background copy, by the anonymous stateid of its source. Returns the job, the
-/// destination's stateid and the copy's stateid.
 fn begin_copy(fixture: &Fixture, client: &mut Client<'_>) -> (vouch_nfs4_server::Job, Stateid, Stateid) {
     let (from, to) = (client.create("from"), client.create("to"));
     let last = Args::Write(op::WriteArgs { stateid: from, offset: LONG - 1, stable: op::StableHow::Unstable, data: Bytes(b"x") });
@@ -338,14 +325,12 @@ fn panic_in_background_copy_ends_it_with_serverfault() {
     assert_eq!(reported.map(|(_, _, stage, bytes, status)| (stage, bytes, status)), Some((Stage::Ended, (0, 0), Status::SERVERFAULT.0)));
     let errors = fixture.server.status(fixture.now()).recent_errors;
     assert!(errors[0].message.contains("panic") && errors[0].operation == "COPY", "{errors:?}");
-    // The ended copy is kept for an hour for OFFLOAD_STATUS.
     let copies = || fixture.server.totals(fixture.now()).0.copies;
     assert_eq!(copies(), 1);
     fixture.advance(3_600_000);
     assert_eq!(copies(), 0);
 }
 
-/// Allows no client.
 struct DenyAll;
 
 impl ClientMatcher for DenyAll {

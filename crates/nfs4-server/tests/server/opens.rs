@@ -8,7 +8,6 @@ use crate::ops::{close, getattr, mkdir, mode, open, read, remove, setattr, size}
 
 const READ: ShareAccess = ShareAccess(1);
 const WRITE: ShareAccess = ShareAccess(2);
-/// A directory in which everybody may create files.
 const SHARED_DIR: &[&str] = &["export", "d"];
 const FILE: &[&str] = &["export", "d", "f"];
 
@@ -123,7 +122,6 @@ fn retried_exclusive_create_opens_same_file() {
         let (first, _) = try_open(&mut client, SHARED_DIR, make(1)).unwrap();
         let (again, _) = try_open(&mut client, SHARED_DIR, make(1)).unwrap();
         assert_eq!(first.other, again.other);
-        // Also after CLOSE.
         assert_eq!(client.status(FILE, &[close(again)]), Status::OK);
         let (third, _) = try_open(&mut client, SHARED_DIR, make(1)).unwrap();
         assert_eq!(try_open(&mut client, SHARED_DIR, make(2)).unwrap_err(), Status::EXIST);

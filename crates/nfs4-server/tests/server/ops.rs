@@ -8,7 +8,6 @@ use vouch_nfs4::{
 };
 use vouch_xdr::{Reader, Writer};
 
-/// Encoded attributes.
 pub(crate) struct Packed {
     bytes: Vec<u8>,
 }
@@ -70,7 +69,6 @@ pub(crate) fn open<'a>(access: op::ShareAccess, how: op::OpenHow<'a>, claim: op:
     open_as(ClientId(0), b"owner", 0, access, how, claim)
 }
 
-/// OPEN of another owner, with a seqid for 4.0.
 pub(crate) fn open_as<'a>(
     client: ClientId,
     owner: &'a [u8],
@@ -83,7 +81,6 @@ pub(crate) fn open_as<'a>(
     Args::Open(op::OpenArgs { seq: OwnerSeq(seq), access, deny: op::ShareDeny(0), owner, how, claim })
 }
 
-/// OPEN for reading and writing; creates the file if attributes are given.
 pub(crate) fn open_by_name<'a>(name: &'a str, attrs: Option<&'a Packed>) -> Args<'a> {
     let how = attrs.map_or(op::OpenHow::NoCreate, |attrs| op::OpenHow::Create(op::CreateHow::Unchecked(attrs.fattr())));
     open(op::ShareAccess::BOTH, how, op::OpenClaim::Null(Name(name.as_bytes())))
@@ -97,7 +94,6 @@ pub(crate) fn read(stateid: Stateid, offset: u64, count: u32) -> Args<'static> {
     Args::Read(op::ReadArgs { stateid, offset, count })
 }
 
-/// COMMIT of the whole file.
 pub(crate) fn commit() -> Args<'static> {
     Args::Commit(op::CommitArgs { offset: 0, count: 0 })
 }
@@ -108,7 +104,6 @@ pub(crate) fn lock(open: Stateid, offset: u64, length: u64) -> Args<'static> {
     Args::Lock(op::LockArgs { kind: op::LockType::Write, reclaim: false, offset, length, locker })
 }
 
-/// COPY within the server.
 pub(crate) fn copy(source: (Stateid, u64), destination: (Stateid, u64), count: u64, synchronous: bool) -> Args<'static> {
     Args::Copy(op::CopyArgs {
         source: source.0,
@@ -148,7 +143,6 @@ pub(crate) fn create_session(client: ClientId, seq: CreateSeq) -> Args<'static> 
     })
 }
 
-/// SETCLIENTID without a callback address.
 pub(crate) fn setclientid(owner: &str) -> Args<'_> {
     let location = NetAddr { netid: Bytes(b"tcp"), address: Bytes(b"0.0.0.0.0.0") };
     Args::Setclientid(op::SetclientidArgs {

@@ -10,7 +10,6 @@ use crate::ops::{Packed, getattr, lookup, mode};
 
 const NAMES: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
 
-/// One operation of a compound; names are indexes into `NAMES`.
 #[derive(Clone, Debug)]
 enum Operation {
     Export,
@@ -77,7 +76,6 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// A COMPOUND of SEQUENCE and these operations.
 fn encode_call(client: &mut Client<'_>, operations: &[Operation], cached: bool) -> Vec<u8> {
     let attrs: Vec<Packed> = operations.iter().map(attributes_of).collect();
     let data = [7u8; 600];
@@ -174,7 +172,6 @@ fn attributes_of(operation: &Operation) -> Packed {
     }
 }
 
-/// Replies to all calls, each sent twice.
 fn replies_to(calls: &[(bool, Vec<Operation>)], seed: u64) -> Vec<Vec<u8>> {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);

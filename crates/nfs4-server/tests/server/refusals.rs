@@ -13,7 +13,6 @@ use crate::ops::{Packed, close, commit, getattr, lookup, mode, open, open_by_nam
 
 const FILE: &[&str] = &["export", "f"];
 
-/// The status of an operation on /export/f, with its arguments as bytes.
 fn raw_status(client: &mut Client<'_>, op: u32, args: impl FnOnce(&mut Writer)) -> Status {
     let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), lookup("f"), Args::Savefh, Args::Illegal(op::Op(op))];
     let mut w = Writer::append_to(compound(client.minor, &ops));
@@ -26,7 +25,6 @@ fn raw_status(client: &mut Client<'_>, op: u32, args: impl FnOnce(&mut Writer)) 
 
 type Encode = fn(&mut Writer);
 
-/// Minor version, operation, status and well-formed arguments.
 const NOT_SUPPORTED: [(u32, u32, Status, Encode); 13] = [
     (1, op::Op::OPENATTR.0, Status::NOTSUPP, |w| w.bool(true)),
     // RFC 8881, section 18.47.3: without SP4_SSV there is no secret to set.
@@ -113,7 +111,6 @@ fn unsupported_operations_return_notsupp() {
 }
 
 // RFC 7862, sections 11.1 and 15.11.3 (union arms); RFC 8881, section 15.1.1.1 (enumerations).
-// Unsupported operations return NOTSUPP for any argument.
 #[test]
 fn unknown_values_return_their_documented_status() {
     let fixture = Fixture::new();
@@ -144,7 +141,6 @@ fn unknown_values_return_their_documented_status() {
         assert_eq!(raw_status(&mut client, op::Op::COPY_NOTIFY.0, |w| copy_notify(w, kind)), Status::NOTSUPP);
     }
     assert_eq!(raw_status(&mut client, op::Op::LAYOUTGET.0, |w| layout_get(w, 9)), Status::NOTSUPP);
-    // The union has a default arm.
     assert_eq!(raw_status(&mut client, op::Op::LAYOUTRETURN.0, |w| layout_return(w, 9)), Status::NOTSUPP);
     assert_eq!(raw_status(&mut client, op::Op::WRITE_SAME.0, |w| write_same(w, 9)), Status::NOTSUPP);
     let write = |stable| {
@@ -190,7 +186,6 @@ fn create(how: CreateHow<'_>) -> Args<'_> {
     open(op::ShareAccess::BOTH, OpenHow::Create(how), op::OpenClaim::Null(Name(b"f")))
 }
 
-/// Creates "f" by OPEN in one of three modes, or as a directory.
 fn create_by(method: u32, attrs: &Packed) -> Args<'_> {
     let attrs = attrs.fattr();
     match method {
@@ -216,7 +211,6 @@ fn create_without_its_acl_creates_nothing() {
         fixture.files.clear_fault();
         assert_eq!(client.status(&["export"], &[lookup("f")]), Status::NOENT, "{method}");
         assert_eq!((fixture.files.open_count(), fixture.files.file_count()), (0, 1), "{method}: no file remains");
-        // The next attempt succeeds.
         assert_eq!(client.status(&["export"], &[create_by(method, &attrs)]), Status::OK, "{method}");
         assert_eq!(client.status(FILE, &[getattr(&[12])]), Status::OK, "{method}");
     }
@@ -242,7 +236,6 @@ fn failed_create_keeps_file_used_by_others() {
         std::thread::scope(|scope| {
             let creating = scope.spawn(|| client.status(&["export"], &[create_by(method, &attrs)]));
             reached_acl.1.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
-            // The other client opens the file, and writes to it.
             let stateid = other.create("f");
             if method == 0 {
                 let write = op::WriteArgs { stateid, offset: 0, stable: op::StableHow::FileSync, data: Bytes(b"data") };
@@ -321,7 +314,6 @@ fn commit_requires_write_access() {
     assert_eq!(alice.status(FILE, &[close(opened.stateid)]), Status::OK);
     fixture.advance(5_000);
     assert_eq!(alice.status(FILE, &[commit()]), Status::ACCESS);
-    // The owner needs no write permission.
     let attrs = Packed::new(&[33, 36], &Attributes { mode: Some(0o444), owner: Some(Bytes(b"1000")), ..Attributes::default() });
     let set_owner = setattr(&attrs);
     assert_eq!(root.status(FILE, &[set_owner]), Status::OK);

@@ -23,7 +23,6 @@ fn open_and_lock(client: &mut Client<'_>, path: &str) {
     assert_eq!(client.status(&[path, "f"], &[lock(ok.stateid, 0, 10)]), Status::OK);
 }
 
-/// Replaces the exports. Returns the number of opens and delegations that ended.
 fn replace_exports(fixture: &Fixture, exports: Vec<Export>) -> usize {
     fixture.server.replace_exports(Exports::new(exports).unwrap()).ended
 }
@@ -33,7 +32,6 @@ fn state_counts(fixture: &Fixture) -> (usize, usize) {
     (totals.opens, totals.locks)
 }
 
-/// Creates "f", which everybody may read and write.
 fn make_shared_file(files: &MemoryFs) -> FileId {
     let set = vouch_vfs::SetAttributes { mode: Some(0o666), ..vouch_vfs::SetAttributes::default() };
     let access = vouch_vfs::OpenAccess { read: true, write: true };
@@ -106,7 +104,6 @@ fn state_ends_when_undecided_host_is_denied() {
     hosts.undecided.lock().push(CLIENT_IP.into());
     assert_eq!(replace_exports(&fixture, vec![restricted_export(&files, &hosts)]), 0);
     assert_eq!((fixture.server.clients_changed().ended, state_counts(&fixture)), (0, (1, 1)));
-    // Connections cache the matcher's answer for a while.
     hosts.allowed.lock().append(&mut hosts.undecided.lock());
     let handle = client.filehandle(&["export"], &[]);
     hosts.allowed.lock().clear();
@@ -130,7 +127,6 @@ fn calls_continue_while_reload_waits_for_file_system() {
     let release = Some(release);
     slow.set_home_callback(move |sought| {
         if *sought == file && query_sent.send(()).is_ok() {
-            // Blocks until the sender is dropped.
             let _ = released.lock().recv();
         }
     });

@@ -12,7 +12,6 @@ use crate::ops::{lookup, mode, open_as, open_by_name, putfh, setclientid};
 
 const ALICE: &str = "alice@EXAMPLE.ORG";
 const MACHINE: &str = "nfs/client.example.org@EXAMPLE.ORG";
-/// OPEN4_RESULT_CONFIRM.
 const CONFIRM: u32 = 2;
 
 const MALLORY: &str = "nfs/mallory.example.org@EXAMPLE.ORG";
@@ -21,7 +20,6 @@ fn owner(client: ClientId) -> StateOwner<'static> {
     StateOwner { client, owner: Bytes(b"owner") }
 }
 
-/// An OPEN of the existing file.
 fn open(client: ClientId, seq: u32) -> Args<'static> {
     open_as(client, b"owner", seq, op::ShareAccess::BOTH, op::OpenHow::NoCreate, op::OpenClaim::Null(Name(b"f")))
 }
@@ -40,7 +38,6 @@ fn close(stateid: Stateid, seq: u32) -> Args<'static> {
     Args::Close(op::CloseArgs { seq: OwnerSeq(seq), stateid })
 }
 
-/// A client that its machine principal registered, and one file.
 struct KerberosClient {
     fixture: Fixture,
     connection: Arc<Connection>,
@@ -155,7 +152,6 @@ fn only_user_and_machine_return_v40_state() {
     assert_eq!([client.call(MALLORY, &[release()]).0, client.call(MALLORY, &[renew()]).0], [Status::OK, Status::ACCESS]);
     assert_eq!(client.call(ALICE, &[release()]).0, Status::LOCKS_HELD);
 
-    // The refused calls used no seqid. The machine acts for a user whose ticket has expired.
     assert_eq!([client.call(MACHINE, &[renew()]).0, client.call(ALICE, &[renew()]).0], [Status::OK; 2]);
     let (status, Results::Locku(Ok(ok))) = client.call_on_file(handle, MACHINE, unlock(locked, 51)) else { panic!("LOCKU failed") };
     assert_eq!(status, Status::OK);
@@ -173,7 +169,6 @@ fn only_user_and_machine_return_v40_state() {
         Status::OK
     );
     assert_eq!(client.call_on_file(handle, ALICE, close(opened, 4)).0, Status::OK);
-    // Another principal's retry is refused too.
     assert_eq!(client.call_on_file(handle, MALLORY, close(opened, 4)).0, Status::BAD_STATEID);
     assert_eq!(client.call(ALICE, &[release()]).0, Status::OK);
 }

@@ -11,9 +11,7 @@ pub(crate) const ATTR_VALUES_LEN_MAX: usize = 512 * 1024;
 /// Packed attributes as received: a bitmap and undecoded values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Fattr<'a> {
-    /// The attributes that `values` contains.
     pub mask: Bitmap,
-    /// The packed values.
     pub values: &'a [u8],
 }
 

@@ -35,7 +35,6 @@ macro_rules! attributes {
         }
 
         impl<$lt> Attributes<$lt> {
-            /// All attribute numbers in the table.
             pub const KNOWN: Bitmap = Bitmap::of(&[$( $number ),*]);
 
             /// Returns the subset of `wanted` that has a value. O(wanted).
@@ -86,23 +85,16 @@ macro_rules! attributes {
 }
 
 attributes! { 'a;
-    /// Attributes that the file system supports.
     0 SUPPORTED_ATTRS supported_attrs: Bitmap;
-    /// Type of the file.
     1 TYPE file_type: FileType;
-    /// When the filehandle can expire.
     2 FH_EXPIRE_TYPE fh_expire_type: FhExpireType;
-    /// Change attribute: a value that differs after every change of the file.
     3 CHANGE change: ChangeId;
     /// Length in bytes; settable.
     4 SIZE size: u64;
-    /// Whether the file system supports hard links.
     5 LINK_SUPPORT link_support: bool;
-    /// Whether the file system supports symbolic links.
     6 SYMLINK_SUPPORT symlink_support: bool;
     /// Whether the file has a named attribute directory that is not empty.
     7 NAMED_ATTR named_attr: bool;
-    /// Identifier of the file system.
     8 FSID fsid: Fsid;
     /// Whether two different filehandles always mean two different files.
     9 UNIQUE_HANDLES unique_handles: bool;
@@ -110,151 +102,86 @@ attributes! { 'a;
     10 LEASE_TIME lease_time_s: u32;
     /// Why READDIR could not read the other attributes of an entry.
     11 RDATTR_ERROR rdattr_error: Status;
-    /// Access control list; settable.
     12 ACL acl: Acl<'a>;
-    /// Entry types that access control lists support.
     13 ACLSUPPORT aclsupport: AclSupport;
-    /// Whether the file is archived; settable.
     14 ARCHIVE archive: bool;
-    /// Whether times can be set.
     15 CANSETTIME cansettime: bool;
-    /// Whether lookups ignore the case of names.
     16 CASE_INSENSITIVE case_insensitive: bool;
-    /// Whether the file system preserves the case of names.
     17 CASE_PRESERVING case_preserving: bool;
     /// Whether only a privileged user can change the owner.
     18 CHOWN_RESTRICTED chown_restricted: bool;
-    /// Filehandle of the file.
     19 FILEHANDLE filehandle: Filehandle;
-    /// Inode number.
     20 FILEID fileid: u64;
-    /// Free inodes that this user can use.
     21 FILES_AVAIL files_avail: u64;
-    /// Free inodes of the file system.
     22 FILES_FREE files_free: u64;
-    /// All inodes of the file system.
     23 FILES_TOTAL files_total: u64;
-    /// Other locations of the file system.
     24 FS_LOCATIONS fs_locations: FsLocations<'a>;
-    /// Whether the file is hidden; settable.
     25 HIDDEN hidden: bool;
-    /// Whether all objects of the file system have the same per-file-system attributes.
     26 HOMOGENEOUS homogeneous: bool;
-    /// Maximum file size.
     27 MAXFILESIZE maxfilesize: u64;
-    /// Maximum number of links to a file.
     28 MAXLINK maxlink: u32;
-    /// Maximum length of a name.
     29 MAXNAME maxname: u32;
-    /// Maximum length of a READ.
     30 MAXREAD maxread: u64;
-    /// Maximum length of a WRITE.
     31 MAXWRITE maxwrite: u64;
-    /// MIME type; settable.
     32 MIMETYPE mimetype: Bytes<'a, 1024>;
-    /// Permission bits; settable.
     33 MODE mode: u32;
     /// Whether the server refuses names that are too long instead of truncating them.
     34 NO_TRUNC no_trunc: bool;
-    /// Number of hard links.
     35 NUMLINKS numlinks: u32;
-    /// Owner, as `name@domain` or a number; settable.
     36 OWNER owner: Bytes<'a, ACL_WHO_LEN_MAX>;
-    /// Owning group, as `name@domain` or a number; settable.
     37 OWNER_GROUP owner_group: Bytes<'a, ACL_WHO_LEN_MAX>;
-    /// Bytes that the user can still allocate before the hard quota.
     38 QUOTA_AVAIL_HARD quota_avail_hard: u64;
-    /// Bytes that the user can still allocate before the soft quota.
     39 QUOTA_AVAIL_SOFT quota_avail_soft: u64;
-    /// Bytes used against the quota.
     40 QUOTA_USED quota_used: u64;
-    /// Major and minor number of a device.
     41 RAWDEV rawdev: SpecData;
     /// Free bytes that this user can use.
     42 SPACE_AVAIL space_avail: u64;
-    /// Free bytes of the file system.
     43 SPACE_FREE space_free: u64;
     /// All bytes of the file system.
     44 SPACE_TOTAL space_total: u64;
-    /// Bytes that the file occupies.
     45 SPACE_USED space_used: u64;
-    /// Whether the file is a system file; settable.
     46 SYSTEM system: bool;
-    /// Time of last access.
     47 TIME_ACCESS time_access: Time;
-    /// Sets the time of last access.
     48 TIME_ACCESS_SET time_access_set: SetTime;
-    /// Time of last backup; settable.
     49 TIME_BACKUP time_backup: Time;
-    /// Creation time; settable.
     50 TIME_CREATE time_create: Time;
-    /// Resolution of the server's times.
     51 TIME_DELTA time_delta: Time;
-    /// Time of last metadata change.
     52 TIME_METADATA time_metadata: Time;
-    /// Time of last data change.
     53 TIME_MODIFY time_modify: Time;
-    /// Sets the time of last data change.
     54 TIME_MODIFY_SET time_modify_set: SetTime;
-    /// Inode number of the directory below a mount point.
     55 MOUNTED_ON_FILEID mounted_on_fileid: u64;
-    /// Maximum delay of notifications about a directory's attributes.
     56 DIR_NOTIF_DELAY dir_notif_delay: Time;
-    /// Maximum delay of notifications about attributes of directory entries.
     57 DIRENT_NOTIF_DELAY dirent_notif_delay: Time;
-    /// Discretionary access control list; settable.
     58 DACL dacl: Acl41<'a>;
-    /// System access control list; settable.
     59 SACL sacl: Acl41<'a>;
     /// Changes whenever a policy of the file system changes.
     60 CHANGE_POLICY change_policy: ChangePolicy;
-    /// Status of the file system.
     61 FS_STATUS fs_status: FsStatus<'a>;
-    /// Layout types that the file system supports.
     62 FS_LAYOUT_TYPES fs_layout_types: List<u32, 64>;
-    /// Preferred layout; settable.
     63 LAYOUT_HINT layout_hint: LayoutHint<'a>;
-    /// Layout types that the file supports.
     64 LAYOUT_TYPES layout_types: List<u32, 64>;
     /// Preferred block size of layout I/O.
     65 LAYOUT_BLKSIZE layout_blksize: u32;
-    /// Preferred alignment of layout I/O.
     66 LAYOUT_ALIGNMENT layout_alignment: u32;
-    /// Retention time of the file.
     69 RETENTION_GET retention_get: RetentionGet;
-    /// Sets the retention time.
     70 RETENTION_SET retention_set: RetentionSet;
-    /// Event-based retention time.
     71 RETENTEVT_GET retentevt_get: RetentionGet;
-    /// Sets the event-based retention time.
     72 RETENTEVT_SET retentevt_set: RetentionSet;
-    /// Administrative holds; settable.
     73 RETENTION_HOLD retention_hold: u64;
-    /// Sets the selected bits of the mode.
     74 MODE_SET_MASKED mode_set_masked: ModeMasked;
-    /// Attributes that an exclusive create can set.
     75 SUPPATTR_EXCLCREAT suppattr_exclcreat: Bitmap;
-    /// Character sets that names can use.
     76 FS_CHARSET_CAP fs_charset_cap: CharsetCap;
     /// Block size that CLONE requires.
     77 CLONE_BLKSIZE clone_blksize: u32;
     /// Bytes that removing the file would free.
     78 SPACE_FREED space_freed: u64;
-    /// How the change attribute changes.
     79 CHANGE_ATTR_TYPE change_attr_type: ChangeAttrType;
-    /// Security label; settable.
     80 SEC_LABEL sec_label: SecLabel<'a>;
-    /// Mode and umask of a new file.
     81 MODE_UMASK mode_umask: ModeUmask;
-    /// Whether the file system supports extended attributes.
     82 XATTR_SUPPORT xattr_support: bool;
-    /// Access time from the holder of a delegation that covers it. Only in CB_GETATTR replies and
-    /// in SETATTR.
     84 TIME_DELEG_ACCESS time_deleg_access: Time;
-    /// Modification time from the holder of a delegation that covers it. Only in CB_GETATTR replies
-    /// and in SETATTR.
+    /// Only in CB_GETATTR replies and in SETATTR.
     85 TIME_DELEG_MODIFY time_deleg_modify: Time;
-    /// OPEN arguments that the server supports.
     86 OPEN_ARGUMENTS open_arguments: OpenArguments;
 }
 

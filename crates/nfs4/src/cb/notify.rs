@@ -6,22 +6,17 @@ use crate::macros::wire_struct;
 use crate::op::Delegation;
 use crate::{Bitmap, Bytes, Filehandle, List, StateOwner, Stateid};
 
-/// Maximum number of notifications in one call.
 pub(crate) const NOTIFICATIONS_MAX: usize = 1024;
 
 wire_struct! {
-    /// A set of notifications (`notify4`).
     #[derive(Copy)]
     pub struct Notify<'a> {
-        /// Types of the notifications.
         pub mask: Bitmap,
-        /// Packed notifications.
         pub values: Bytes<'a, 65_536>,
     }
 }
 
 wire_struct! {
-    /// `CB_NOTIFY4args`.
     pub struct CbNotifyArgs<'a> {
         /// Stateid of the directory delegation.
         pub stateid: Stateid,
@@ -33,7 +28,6 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `CB_PUSH_DELEG4args`.
     #[derive(Copy)]
     pub struct CbPushDelegArgs<'a> {
         /// The file.
@@ -44,7 +38,6 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `CB_WANTS_CANCELLED4args`.
     #[derive(Copy)]
     pub struct CbWantsCancelledArgs {
         /// Cancels delegation requests that wait for a conflict to end.
@@ -55,7 +48,6 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `CB_NOTIFY_LOCK4args`.
     #[derive(Copy)]
     pub struct CbNotifyLockArgs<'a> {
         /// The file.
@@ -66,7 +58,6 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `CB_NOTIFY_DEVICEID4args`.
     pub struct CbNotifyDeviceidArgs<'a> {
         /// Changes of devices.
         pub changes: List<Notify<'a>, NOTIFICATIONS_MAX>,

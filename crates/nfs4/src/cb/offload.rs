@@ -9,7 +9,6 @@ use crate::{Filehandle, Stateid, Status, Wire};
 /// Result of a copy (`offload_info4`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OffloadInfo {
-    /// The copy succeeded.
     Done(WriteResponse),
     /// The copy failed with this status, after this number of bytes.
     Failed(Status, u64),
@@ -46,7 +45,6 @@ impl<'a> Wire<'a> for OffloadInfo {
 }
 
 wire_struct! {
-    /// `CB_OFFLOAD4args`.
     #[derive(Copy)]
     pub struct CbOffloadArgs {
         /// The destination file.

@@ -5,7 +5,6 @@ use crate::macros::wire_struct;
 use crate::{Bitmap, Fattr, Filehandle, SlotId, Stateid};
 
 wire_struct! {
-    /// `CB_GETATTR4args`.
     #[derive(Copy)]
     pub struct CbGetattrArgs {
         /// The file.
@@ -16,16 +15,13 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `CB_GETATTR4resok`.
     #[derive(Copy)]
     pub struct CbGetattrOk<'a> {
-        /// Attributes that the client knows.
         pub attrs: Fattr<'a>,
     }
 }
 
 wire_struct! {
-    /// `CB_RECALL4args`.
     #[derive(Copy)]
     pub struct CbRecallArgs {
         /// Stateid of the delegation.
@@ -38,7 +34,6 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `CB_RECALL_ANY4args` and `CB_RECALLABLE_OBJ_AVAIL4args`.
     #[derive(Copy)]
     pub struct CbRecallAnyArgs {
         /// Number of objects that the client may keep.
@@ -49,7 +44,6 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `CB_RECALL_SLOT4args`.
     #[derive(Copy)]
     pub struct CbRecallSlotArgs {
         /// Highest slot that the client should use.

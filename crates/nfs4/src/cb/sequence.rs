@@ -8,28 +8,21 @@ use crate::{List, SessionId, SlotId, SlotSeq};
 pub(crate) const REFERRING_CALLS_MAX: usize = 1024;
 
 wire_struct! {
-    /// A call that the callback relates to (`referring_call4`).
     #[derive(Copy)]
     pub struct ReferringCall {
-        /// Sequence number of the slot.
         pub seq: SlotSeq,
-        /// The slot.
         pub slot: SlotId,
     }
 }
 
 wire_struct! {
-    /// Calls of one session (`referring_call_list4`).
     pub struct ReferringCalls {
-        /// The session.
         pub session: SessionId,
-        /// The calls.
         pub calls: List<ReferringCall, REFERRING_CALLS_MAX>,
     }
 }
 
 wire_struct! {
-    /// `CB_SEQUENCE4args`.
     pub struct CbSequenceArgs {
         /// The session.
         pub session: SessionId,
@@ -47,18 +40,12 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `CB_SEQUENCE4resok`.
     #[derive(Copy)]
     pub struct CbSequenceOk {
-        /// The session.
         pub session: SessionId,
-        /// Sequence number of the slot.
         pub seq: SlotSeq,
-        /// The slot.
         pub slot: SlotId,
-        /// Highest slot that the client accepts now.
         pub highest_slot: SlotId,
-        /// Highest slot that the client wants the server to use.
         pub target_highest_slot: SlotId,
     }
 }

@@ -4,7 +4,6 @@ use crate::Stateid;
 use crate::macros::wire_struct;
 
 wire_struct! {
-    /// `ALLOCATE4args`.
     #[derive(Copy)]
     pub struct AllocateArgs {
         /// Stateid of an open for writing.
@@ -17,7 +16,6 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `DEALLOCATE4args`.
     #[derive(Copy)]
     pub struct DeallocateArgs {
         /// Stateid of an open for writing.

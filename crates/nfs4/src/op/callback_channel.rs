@@ -4,7 +4,6 @@ use crate::macros::{wire_enum, wire_struct};
 use crate::{CallbackSec, List, SEC_PARMS_MAX, SessionId};
 
 wire_struct! {
-    /// `BACKCHANNEL_CTL4args`.
     pub struct BackchannelCtlArgs<'a> {
         /// Number of the client's callback program.
         pub program: u32,
@@ -14,33 +13,23 @@ wire_struct! {
 }
 
 wire_enum! {
-    /// Channels that a client requests for a connection (`channel_dir_from_client4`).
     pub enum ChannelDirClient = "channel_dir_from_client4" {
-        /// The fore channel.
         Fore = 1,
-        /// The back channel.
         Back = 2,
-        /// The fore channel; the server can add the back channel.
         ForeOrBoth = 3,
-        /// The back channel; the server can add the fore channel.
         BackOrBoth = 7,
     }
 }
 
 wire_enum! {
-    /// Channels of a connection (`channel_dir_from_server4`).
     pub enum ChannelDirServer = "channel_dir_from_server4" {
-        /// The fore channel.
         Fore = 1,
-        /// The back channel.
         Back = 2,
-        /// Both channels.
         Both = 3,
     }
 }
 
 wire_struct! {
-    /// `BIND_CONN_TO_SESSION4args`.
     #[derive(Copy)]
     pub struct BindConnArgs {
         /// The session.
@@ -53,14 +42,10 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `BIND_CONN_TO_SESSION4resok`.
     #[derive(Copy)]
     pub struct BindConnOk {
-        /// The session.
         pub session: SessionId,
-        /// Granted channels.
         pub dir: ChannelDirServer,
-        /// Whether the connection uses RDMA.
         pub rdma: bool,
     }
 }

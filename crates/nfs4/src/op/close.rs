@@ -4,7 +4,6 @@ use crate::macros::wire_struct;
 use crate::{OwnerSeq, Stateid};
 
 wire_struct! {
-    /// `CLOSE4args`.
     #[derive(Copy)]
     pub struct CloseArgs {
         /// Sequence number of the open owner (4.0).
@@ -15,7 +14,6 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Result of CLOSE.
     #[derive(Copy)]
     pub struct CloseOk {
         /// Stateid without a meaning after CLOSE.

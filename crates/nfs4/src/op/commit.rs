@@ -4,7 +4,6 @@ use crate::Verifier;
 use crate::macros::wire_struct;
 
 wire_struct! {
-    /// `COMMIT4args`.
     #[derive(Copy)]
     pub struct CommitArgs {
         /// Offset of the first byte.
@@ -15,7 +14,6 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `COMMIT4resok`.
     #[derive(Copy)]
     pub struct CommitOk {
         /// Write verifier of the server instance. If it differs from the verifier of a WRITE, the

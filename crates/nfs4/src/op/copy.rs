@@ -5,7 +5,6 @@ use super::StableHow;
 use crate::macros::{wire_failure, wire_struct};
 use crate::{List, NetLoc, Stateid, Status, Time, Verifier};
 
-/// Maximum number of locations of a server.
 pub(crate) const NET_LOCS_MAX: usize = 64;
 
 wire_struct! {
@@ -36,47 +35,36 @@ wire_struct! {
     pub struct CopyRequirements {
         /// The server copies the bytes in order.
         pub consecutive: bool,
-        /// The server answers after the copy is complete.
         pub synchronous: bool,
     }
 }
 
 wire_struct! {
-    /// Result of a copy or write (`write_response4`).
     #[derive(Copy)]
     pub struct WriteResponse {
-        /// Stateid of the asynchronous copy, if it is not complete.
         pub callback: Option<Stateid>,
         /// Number of bytes written so far.
         pub count: u64,
-        /// How the data was committed.
         pub committed: StableHow,
-        /// Write verifier of the server instance.
         pub verifier: Verifier,
     }
 }
 
 wire_struct! {
-    /// `COPY4resok`.
     #[derive(Copy)]
     pub struct CopyOk {
-        /// Result of the copy.
         pub response: WriteResponse,
-        /// Mode of the copy.
         pub requirements: CopyRequirements,
     }
 }
 
 wire_failure! {
-    /// Failure of COPY.
     pub enum CopyFailure {
-        /// The server supports only this mode.
         OFFLOAD_NO_REQS => NoReqs(CopyRequirements)
     }
 }
 
 wire_struct! {
-    /// `COPY_NOTIFY4args`.
     #[derive(Copy)]
     pub struct CopyNotifyArgs<'a> {
         /// Stateid of the open source file.
@@ -87,19 +75,15 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `COPY_NOTIFY4resok`.
     pub struct CopyNotifyOk<'a> {
         /// Time within which the copy must begin.
         pub lease_time: Time,
-        /// Stateid that the destination server presents.
         pub stateid: Stateid,
-        /// Locations of the source server.
         pub source_server: List<NetLoc<'a>, NET_LOCS_MAX>,
     }
 }
 
 wire_struct! {
-    /// `OFFLOAD_CANCEL4args`.
     #[derive(Copy)]
     pub struct OffloadCancelArgs {
         /// Stateid of the copy.
@@ -108,7 +92,6 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `OFFLOAD_STATUS4args`.
     #[derive(Copy)]
     pub struct OffloadStatusArgs {
         /// Stateid of the copy.
@@ -117,12 +100,10 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `OFFLOAD_STATUS4resok`.
     #[derive(Copy)]
     pub struct OffloadStatusOk {
         /// Number of bytes copied so far.
         pub count: u64,
-        /// Final status, if the copy is complete.
         pub complete: Option<Status>,
     }
 }

@@ -12,16 +12,12 @@ pub const LINK_TEXT_LEN_MAX: usize = 16 * 1024;
 /// Type of object to create (`createtype4`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CreateType<'a> {
-    /// A symbolic link with this text.
     Symlink(&'a [u8]),
-    /// A block device.
     Block(SpecData),
-    /// A character device.
     Character(SpecData),
     /// Any other type, without further data. It includes types that CREATE cannot create; the
     /// server answers BADTYPE for them.
     Plain(FileType),
-    /// An undefined type; the server answers BADTYPE.
     Unknown(u32),
 }
 
@@ -74,7 +70,6 @@ impl<'a> Wire<'a> for CreateType<'a> {
 }
 
 wire_struct! {
-    /// `CREATE4args`.
     #[derive(Copy)]
     pub struct CreateArgs<'a> {
         /// Type of the new object.
@@ -87,12 +82,9 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `CREATE4resok`.
     #[derive(Copy)]
     pub struct CreateOk {
-        /// Change of the directory.
         pub change: ChangeInfo,
-        /// Attributes that the server has set.
         pub attrs_set: Bitmap,
     }
 }

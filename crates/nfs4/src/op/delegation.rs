@@ -6,7 +6,6 @@ use crate::macros::{wire_struct, wire_union};
 use crate::{Bitmap, ClientId, Stateid, Time, Verifier};
 
 wire_struct! {
-    /// `DELEGPURGE4args`.
     #[derive(Copy)]
     pub struct DelegpurgeArgs {
         /// The client. A 4.1 server takes it from the session instead.
@@ -15,7 +14,6 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `DELEGRETURN4args`.
     #[derive(Copy)]
     pub struct DelegreturnArgs {
         /// Stateid of the delegation.
@@ -24,7 +22,6 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `GET_DIR_DELEGATION4args`.
     #[derive(Copy)]
     pub struct GetDirDelegationArgs {
         /// Whether the server signals when a delegation becomes available.
@@ -43,18 +40,12 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `GET_DIR_DELEGATION4resok`.
     #[derive(Copy)]
     pub struct GetDirDelegationOk {
-        /// Cookie verifier of the directory.
         pub cookie_verifier: Verifier,
-        /// Stateid of the delegation.
         pub stateid: Stateid,
-        /// Notifications that the server will send.
         pub notifications: Bitmap,
-        /// Attributes of entries that the server will report.
         pub child_attrs: Bitmap,
-        /// Attributes of the directory that the server will report.
         pub dir_attrs: Bitmap,
     }
 }
@@ -63,7 +54,6 @@ wire_union! {
     /// `GET_DIR_DELEGATION4res_non_fatal`.
     #[derive(Copy)]
     pub enum GetDirDelegationReply = "gddrnf4_status" {
-        /// The server granted the delegation.
         0 => Granted(ok: GetDirDelegationOk),
         /// The delegation is not available; the flag says whether the server will signal when it
         /// is.
@@ -72,20 +62,15 @@ wire_union! {
 }
 
 wire_union! {
-    /// Claim type of a delegation request (`deleg_claim4`).
     #[derive(Copy)]
     pub enum DelegClaim = "deleg_claim4" {
-        /// The client reclaims a delegation from before a server restart.
         1 => Previous(kind: DelegationType),
-        /// The client requests a new delegation.
         4 => Fh,
-        /// The client reclaims a delegation from before its own restart.
         6 => DelegPrevFh,
     }
 }
 
 wire_struct! {
-    /// `WANT_DELEGATION4args`.
     #[derive(Copy)]
     pub struct WantDelegationArgs {
         /// Requested type of delegation.

@@ -5,7 +5,6 @@ use crate::Filehandle;
 use crate::macros::wire_struct;
 
 wire_struct! {
-    /// `PUTFH4args`.
     #[derive(Copy)]
     pub struct PutfhArgs {
         /// The new current filehandle.
@@ -14,10 +13,8 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `GETFH4resok`.
     #[derive(Copy)]
     pub struct GetfhOk {
-        /// The current filehandle.
         pub handle: Filehandle,
     }
 }

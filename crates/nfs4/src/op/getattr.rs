@@ -7,7 +7,6 @@ use crate::macros::wire_struct;
 use crate::{Attributes, Bitmap, Fattr, Status};
 
 wire_struct! {
-    /// `GETATTR4args`.
     #[derive(Copy)]
     pub struct GetattrArgs {
         /// Requested attributes.
@@ -16,10 +15,8 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `GETATTR4resok`.
     #[derive(Copy)]
     pub struct GetattrOk<'a> {
-        /// Attributes that the server returns.
         pub attrs: Fattr<'a>,
     }
 }

@@ -13,10 +13,8 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `LINK4resok`.
     #[derive(Copy)]
     pub struct LinkOk {
-        /// Change of the directory.
         pub change: ChangeInfo,
     }
 }

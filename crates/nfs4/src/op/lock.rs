@@ -7,13 +7,9 @@ use crate::macros::{wire_enum, wire_failure, wire_struct};
 use crate::{OwnerSeq, StateOwner, Stateid, Wire};
 
 wire_enum! {
-    /// Type of a lock (`nfs_lock_type4`).
     pub enum LockType = "nfs_lock_type4" {
-        /// Shared lock.
         Read = 1,
-        /// Exclusive lock.
         Write = 2,
-        /// Shared lock; the client will wait for it.
         ReadWait = 3,
         /// Exclusive lock; the client will wait for it.
         WriteWait = 4,
@@ -21,25 +17,19 @@ wire_enum! {
 }
 
 wire_struct! {
-    /// First lock of an owner on a file (`open_to_lock_owner4`).
     #[derive(Copy)]
     pub struct NewLockOwner<'a> {
-        /// Sequence number of the open owner (4.0).
         pub open_seq: OwnerSeq,
-        /// Stateid of the open.
         pub open: Stateid,
         /// Sequence number of the lock owner (4.0).
         pub lock_seq: OwnerSeq,
-        /// The lock owner.
         pub owner: StateOwner<'a>,
     }
 }
 
 wire_struct! {
-    /// Further lock of an owner on a file (`exist_lock_owner4`).
     #[derive(Copy)]
     pub struct OldLockOwner {
-        /// Lock stateid of the owner on the file.
         pub lock: Stateid,
         /// Sequence number of the lock owner (4.0).
         pub seq: OwnerSeq,
@@ -49,7 +39,6 @@ wire_struct! {
 /// Owner of a new lock (`locker4`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Locker<'a> {
-    /// The owner has no lock stateid on the file yet.
     New(NewLockOwner<'a>),
     /// The owner has a lock stateid on the file.
     Old(OldLockOwner),
@@ -81,7 +70,6 @@ impl<'a> Wire<'a> for Locker<'a> {
 }
 
 wire_struct! {
-    /// `LOCK4args`.
     #[derive(Copy)]
     pub struct LockArgs<'a> {
         /// Type of lock.
@@ -98,31 +86,23 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// The conflicting lock (`LOCK4denied`).
     #[derive(Copy)]
     pub struct LockDenied<'a> {
-        /// Offset of the first byte.
         pub offset: u64,
-        /// Number of bytes.
         pub length: u64,
-        /// Type of lock.
         pub kind: LockType,
-        /// Owner of the lock.
         pub owner: StateOwner<'a>,
     }
 }
 
 wire_struct! {
-    /// `LOCK4resok`.
     #[derive(Copy)]
     pub struct LockOk {
-        /// Lock stateid of the owner on the file.
         pub stateid: Stateid,
     }
 }
 
 wire_failure! {
-    /// Failure of LOCK and LOCKT.
     pub enum LockFailure<'a> {
         /// Another owner holds a conflicting lock.
         DENIED => Denied(LockDenied<'a>)
@@ -130,7 +110,6 @@ wire_failure! {
 }
 
 wire_struct! {
-    /// `LOCKT4args`.
     #[derive(Copy)]
     pub struct LocktArgs<'a> {
         /// Type of lock.
@@ -145,7 +124,6 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `LOCKU4args`.
     #[derive(Copy)]
     pub struct LockuArgs {
         /// Type of lock.
@@ -162,16 +140,13 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Result of LOCKU.
     #[derive(Copy)]
     pub struct LockuOk {
-        /// Lock stateid of the owner on the file.
         pub stateid: Stateid,
     }
 }
 
 wire_struct! {
-    /// `RELEASE_LOCKOWNER4args`.
     #[derive(Copy)]
     pub struct ReleaseLockownerArgs<'a> {
         /// The lock owner.

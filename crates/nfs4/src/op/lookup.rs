@@ -4,7 +4,6 @@ use crate::Name;
 use crate::macros::wire_struct;
 
 wire_struct! {
-    /// `LOOKUP4args`.
     #[derive(Copy)]
     pub struct LookupArgs<'a> {
         /// Name of the entry.

@@ -6,7 +6,6 @@ use crate::macros::wire_struct;
 use crate::{OwnerSeq, Stateid};
 
 wire_struct! {
-    /// `OPENATTR4args`.
     #[derive(Copy)]
     pub struct OpenattrArgs {
         /// Whether to create the directory of named attributes.
@@ -15,7 +14,6 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `OPEN_CONFIRM4args`.
     #[derive(Copy)]
     pub struct OpenConfirmArgs {
         /// Stateid of the open.
@@ -26,16 +24,13 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `OPEN_CONFIRM4resok`.
     #[derive(Copy)]
     pub struct OpenConfirmOk {
-        /// Stateid of the open.
         pub stateid: Stateid,
     }
 }
 
 wire_struct! {
-    /// `OPEN_DOWNGRADE4args`.
     #[derive(Copy)]
     pub struct OpenDowngradeArgs {
         /// Stateid of the open.
@@ -50,10 +45,8 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `OPEN_DOWNGRADE4resok`.
     #[derive(Copy)]
     pub struct OpenDowngradeOk {
-        /// Stateid of the open.
         pub stateid: Stateid,
     }
 }

@@ -6,16 +6,12 @@ use crate::{Status, Wire};
 
 /// Failure of an operation: a status, and a body for some statuses of some operations.
 pub trait Failure<'a>: From<Status> {
-    /// Returns the status.
     fn status(&self) -> Status;
 
-    /// Decodes the body of a status other than OK.
     fn decode_body(status: Status, r: &mut Reader<'a>) -> Result<Self, Error>;
 
-    /// Appends the body of the status.
     fn encode_body(&self, w: &mut Writer);
 
-    /// Creates a sample failure for codec tests.
     #[cfg(test)]
     fn sample(s: &mut crate::sample::Sampler) -> Self;
 }

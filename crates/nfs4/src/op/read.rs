@@ -12,7 +12,6 @@ use crate::{Bytes, Stateid, Status};
 pub(crate) const IO_LEN_MAX: usize = 64 * 1024 * 1024;
 
 wire_struct! {
-    /// `READ4args`.
     #[derive(Copy)]
     pub struct ReadArgs {
         /// Stateid of an open, a lock or a delegation, or a special stateid.
@@ -25,12 +24,9 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `READ4resok`.
     #[derive(Copy)]
     pub struct ReadOk<'a> {
-        /// Whether the data reaches the end of the file.
         pub eof: bool,
-        /// The data.
         pub data: Bytes<'a, IO_LEN_MAX>,
     }
 }
@@ -53,7 +49,7 @@ impl ReadWriter {
         Self { eof_at: w.len() - 4, start: w.begin_opaque() }
     }
 
-    /// Returns the start of the result. Truncate the writer to this position if the read fails.
+    /// Returns the start of the result.
     pub const fn result_start(&self) -> usize {
         self.eof_at - 8
     }

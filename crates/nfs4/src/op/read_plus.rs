@@ -11,17 +11,13 @@ use crate::{Bytes, List, Stateid, Status};
 pub(crate) const READ_PLUS_SEGMENTS_MAX: usize = 64 * 1024;
 
 wire_enum! {
-    /// Type of a segment's content (`data_content4`).
     pub enum DataContent = "data_content4" {
-        /// Data.
         Data = 0,
-        /// Nothing.
         Hole = 1,
     }
 }
 
 wire_struct! {
-    /// `READ_PLUS4args`.
     #[derive(Copy)]
     pub struct ReadPlusArgs {
         /// Stateid of an open, a lock or a delegation, or a special stateid.
@@ -34,42 +30,31 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A segment with data (`data4`).
     #[derive(Copy)]
     pub struct DataSegment<'a> {
-        /// Offset of the first byte.
         pub offset: u64,
-        /// The data.
         pub data: Bytes<'a, IO_LEN_MAX>,
     }
 }
 
 wire_struct! {
-    /// A hole (`data_info4`).
     #[derive(Copy)]
     pub struct HoleSegment {
-        /// Offset of the first byte.
         pub offset: u64,
-        /// Number of bytes.
         pub length: u64,
     }
 }
 
 wire_union! {
-    /// A segment (`read_plus_content`).
     #[derive(Copy)]
     pub enum Content<'a> = "data_content4" {
-        /// Data.
         0 => Data(segment: DataSegment<'a>),
-        /// A hole.
         1 => Hole(segment: HoleSegment),
     }
 }
 
 wire_struct! {
-    /// `read_plus_res4`.
     pub struct ReadPlusOk<'a> {
-        /// Whether the segments reach the end of the file.
         pub eof: bool,
         /// Segments in file order.
         pub contents: List<Content<'a>, READ_PLUS_SEGMENTS_MAX>,
@@ -94,7 +79,7 @@ impl ReadPlusWriter {
         Self { eof_at: w.len() - 8, segments: 0 }
     }
 
-    /// Returns the start of the result. Truncate the writer to this position if the read fails.
+    /// Returns the start of the result.
     pub const fn result_start(&self) -> usize {
         self.eof_at - 8
     }
@@ -107,8 +92,7 @@ impl ReadPlusWriter {
         self.segments += 1;
     }
 
-    /// Appends the head of a data segment. The caller appends the data to [`Writer::bytes_mut`] and
-    /// passes the returned position to [`Self::end_data`].
+    /// Appends the head of a data segment.
     pub fn begin_data(&mut self, w: &mut Writer, offset: u64) -> usize {
         w.u32(DataContent::Data as u32);
         w.u64(offset);

@@ -8,7 +8,6 @@ use crate::macros::wire_struct;
 use crate::{Attributes, Bitmap, Cookie, Fattr, Name, Status, Verifier, Wire};
 
 wire_struct! {
-    /// `READDIR4args`.
     #[derive(Copy)]
     pub struct ReaddirArgs {
         /// Cookie of the last entry already read; zero means the start.
@@ -28,11 +27,8 @@ wire_struct! {
     /// A directory entry (`entry4`), without the flag before it.
     #[derive(Copy)]
     pub struct DirEntry<'a> {
-        /// Position after this entry.
         pub cookie: Cookie,
-        /// Name of the entry.
         pub name: Name<'a>,
-        /// Attributes of the entry.
         pub attrs: Fattr<'a>,
     }
 }
@@ -57,11 +53,8 @@ impl<'a> DirEntries<'a> {
 /// `READDIR4resok`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReaddirOk<'a> {
-    /// Verifier of the cookies.
     pub verifier: Verifier,
-    /// The entries.
     pub entries: DirEntries<'a>,
-    /// Whether the entries reach the end of the directory.
     pub eof: bool,
 }
 

@@ -5,10 +5,8 @@ use crate::Bytes;
 use crate::macros::wire_struct;
 
 wire_struct! {
-    /// `READLINK4resok`.
     #[derive(Copy)]
     pub struct ReadlinkOk<'a> {
-        /// Text of the link.
         pub link: Bytes<'a, LINK_TEXT_LEN_MAX>,
     }
 }

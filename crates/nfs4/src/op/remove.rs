@@ -4,7 +4,6 @@ use crate::macros::wire_struct;
 use crate::{ChangeInfo, Name};
 
 wire_struct! {
-    /// `REMOVE4args`.
     #[derive(Copy)]
     pub struct RemoveArgs<'a> {
         /// Name of the entry in the current directory.
@@ -13,10 +12,8 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `REMOVE4resok`.
     #[derive(Copy)]
     pub struct RemoveOk {
-        /// Change of the directory.
         pub change: ChangeInfo,
     }
 }

@@ -4,8 +4,6 @@ use crate::macros::wire_struct;
 use crate::{ChangeInfo, Name};
 
 wire_struct! {
-    /// `RENAME4args`. The saved filehandle is the source directory; the current filehandle is the
-    /// target directory.
     #[derive(Copy)]
     pub struct RenameArgs<'a> {
         /// Name in the source directory.
@@ -16,12 +14,9 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `RENAME4resok`.
     #[derive(Copy)]
     pub struct RenameOk {
-        /// Change of the source directory.
         pub source: ChangeInfo,
-        /// Change of the target directory.
         pub target: ChangeInfo,
     }
 }

@@ -5,7 +5,6 @@ use crate::Stateid;
 use crate::macros::wire_struct;
 
 wire_struct! {
-    /// `SEEK4args`.
     #[derive(Copy)]
     pub struct SeekArgs {
         /// Stateid of the open.
@@ -18,12 +17,9 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `seek_res4`.
     #[derive(Copy)]
     pub struct SeekOk {
-        /// Whether the offset is at or after the end of the file.
         pub eof: bool,
-        /// Offset of the content.
         pub offset: u64,
     }
 }

@@ -5,7 +5,6 @@ use crate::macros::wire_struct;
 use crate::{ClientId, SessionId};
 
 wire_struct! {
-    /// `DESTROY_SESSION4args`.
     #[derive(Copy)]
     pub struct DestroySessionArgs {
         /// The session.
@@ -14,7 +13,6 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `DESTROY_CLIENTID4args`.
     #[derive(Copy)]
     pub struct DestroyClientidArgs {
         /// The client.
@@ -23,7 +21,6 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `RECLAIM_COMPLETE4args`.
     #[derive(Copy)]
     pub struct ReclaimCompleteArgs {
         /// Whether the reclaims end only for the current file system.

@@ -7,7 +7,6 @@ use crate::macros::wire_struct;
 const SSV_LEN_MAX: usize = 1024;
 
 wire_struct! {
-    /// `SET_SSV4args`.
     #[derive(Copy)]
     pub struct SetSsvArgs<'a> {
         /// Value that changes the secret.
@@ -18,10 +17,8 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `SET_SSV4resok`.
     #[derive(Copy)]
     pub struct SetSsvOk<'a> {
-        /// Digest of the SEQUENCE result.
         pub digest: Bytes<'a, SSV_LEN_MAX>,
     }
 }

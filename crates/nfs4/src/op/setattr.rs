@@ -7,7 +7,6 @@ use crate::macros::wire_struct;
 use crate::{Bitmap, Fattr, Stateid, Status, Wire};
 
 wire_struct! {
-    /// `SETATTR4args`.
     #[derive(Copy)]
     pub struct SetattrArgs<'a> {
         /// Stateid of an open for writing if the size changes, or a special stateid.
@@ -18,10 +17,8 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Result of SETATTR.
     #[derive(Copy)]
     pub struct SetattrOk {
-        /// Attributes that the server has set.
         pub attrs_set: Bitmap,
     }
 }
@@ -29,9 +26,7 @@ wire_struct! {
 /// Failure of SETATTR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SetattrFailure {
-    /// Status of the failure.
     pub status: Status,
-    /// Attributes that the server set before the failure.
     pub attrs_set: Bitmap,
 }
 

@@ -7,7 +7,6 @@ use crate::{List, Stateid, Status};
 pub(crate) const STATEIDS_MAX: usize = 65_536;
 
 wire_struct! {
-    /// `TEST_STATEID4args`.
     pub struct TestStateidArgs {
         /// Stateids to test.
         pub stateids: List<Stateid, STATEIDS_MAX>,
@@ -15,7 +14,6 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `TEST_STATEID4resok`.
     pub struct TestStateidOk {
         /// Status of each stateid, in the order of the arguments.
         pub statuses: List<Status, STATEIDS_MAX>,
@@ -23,7 +21,6 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `FREE_STATEID4args`.
     #[derive(Copy)]
     pub struct FreeStateidArgs {
         /// Stateid to free.

@@ -4,7 +4,6 @@ use crate::Fattr;
 use crate::macros::wire_struct;
 
 wire_struct! {
-    /// `VERIFY4args` and `NVERIFY4args`.
     #[derive(Copy)]
     pub struct VerifyArgs<'a> {
         /// Attributes to compare.

@@ -5,12 +5,10 @@ use crate::macros::{wire_enum, wire_struct};
 use crate::{Bytes, Stateid, Verifier};
 
 wire_enum! {
-    /// Stability of written data (`stable_how4`).
     #[derive(PartialOrd, Ord)]
     pub enum StableHow = "stable_how4" {
         /// The data is not durable before COMMIT.
         Unstable = 0,
-        /// The data is durable.
         DataSync = 1,
         /// The data and all metadata are durable.
         FileSync = 2,
@@ -18,7 +16,6 @@ wire_enum! {
 }
 
 wire_struct! {
-    /// `WRITE4args`.
     #[derive(Copy)]
     pub struct WriteArgs<'a> {
         /// Stateid of an open, a lock or a delegation, or a special stateid.
@@ -33,14 +30,11 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `WRITE4resok`.
     #[derive(Copy)]
     pub struct WriteOk {
         /// Number of bytes written.
         pub count: u32,
-        /// Stability of the written data.
         pub committed: StableHow,
-        /// Write verifier of the server instance.
         pub verifier: Verifier,
     }
 }

@@ -14,7 +14,6 @@ fn pack_truncated_while_serving_closes_connection() {
     }
     client.send(&record(&call_to(PROGRAM, VERSION, 2, &GetDataArgs { hostid: hostid(1), handles: vec![big] }.to_xdr())));
     assert_eq!(client.receive(), None);
-    // The counter follows the end that the client has seen.
     wait_until("the count", || server.metric("vouch_connections_closed_total{reason=\"database\"}") == 1);
 }
 
@@ -41,18 +40,15 @@ fn truncated_pack_breaks_tree_until_restored() {
     assert!(has(&one) && server.http("/health").0 == 200);
     let packs: Vec<_> = listing(&one.path().join("packs"));
     for (path, _) in &packs {
-        // Beyond the header, so that it opens as a pack.
         std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(100).unwrap();
     }
     let mut client = server.connect();
     client.send(&record(&call_to(PROGRAM, VERSION, 2, &GetDataArgs { hostid: hostid(1), handles: vec![big(&one)] }.to_xdr())));
     assert_eq!(client.receive(), None);
-    // Noted before the connection was closed.
     let (status, body) = server.http("/health");
     assert!(status == 503 && body.contains("broken") && packs.iter().any(|(path, _)| body.contains(path.to_str().unwrap())), "{body}");
     assert_eq!((broken(&one), broken(&two)), (1, 0));
     assert!(has(&two));
-    // Restored as a copy would: under the same names, as other files.
     for (path, bytes) in &packs {
         let copy = one.path().join("copy");
         std::fs::write(&copy, bytes).unwrap();

@@ -125,7 +125,6 @@ impl ClientContext {
         Ok(seq)
     }
 
-    /// Fills in the verifier of a call that ends with it.
     fn sign_header(&mut self, call: &mut [u8]) {
         let token = self.tokens(1);
         let (header, verifier) = call.split_at_mut(self.header_len());
@@ -141,7 +140,6 @@ impl ClientContext {
         Ok(seq)
     }
 
-    /// Writes the credential and room for the verifier.
     fn write_header(&mut self, procedure: Procedure, seq: GssSeq, w: &mut Writer, header_start: usize) {
         let credential = Credential { procedure, seq, service: self.service, handle: &self.handle };
         w.u32(Flavor::RPCSEC_GSS.0);
@@ -151,17 +149,14 @@ impl ClientContext {
         OpaqueAuth { flavor: Flavor::RPCSEC_GSS, body: &NO_VERIFIER[..self.keys.mic_len()] }.encode(w);
     }
 
-    /// Length of a call's header that the verifier covers.
     pub(super) fn header_len(&self) -> usize {
         CREDENTIAL_AT + 20 + self.handle.len() + pad_len(self.handle.len())
     }
 
-    /// Offset of the data after the verifier.
     pub(super) fn body_at(&self) -> usize {
         self.header_len() + VERIFIER_HEAD_LEN + self.keys.mic_len()
     }
 
-    /// Length between the verifier and the arguments.
     pub(super) fn head_len(&self) -> usize {
         match self.service {
             Service::None => 0,
@@ -269,7 +264,6 @@ impl ClientContext {
     }
 }
 
-/// Name of the server as a caller.
 const SERVER: &str = "the server";
 /// Start of token numbers in the opposite direction.
 const BACK_TOKENS: u64 = 1 << 62;
@@ -279,17 +273,14 @@ pub(super) const VERIFIER_HEAD_LEN: usize = 8;
 const CREDENTIAL_AT: usize = 32;
 /// Length of the sequence number before the data.
 const SEQ_LEN: usize = 4;
-/// Placeholder for verifiers and checksums.
 static NO_VERIFIER: [u8; 64] = [0; 64];
 
 #[cfg(test)]
 impl ClientContext {
-    /// Continues at this sequence number.
     pub(crate) fn skip_to(&mut self, seq: u32) {
         self.next_seq = seq;
     }
 
-    /// Like [`Self::begin`], with this sequence number.
     pub(crate) fn begin_at(&mut self, seq: GssSeq, w: &mut Writer) {
         self.write_header(Procedure::Data, seq, w, 0);
         self.sign_header(w.bytes_mut());

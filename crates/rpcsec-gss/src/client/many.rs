@@ -51,7 +51,6 @@ impl ClientContext {
         })
     }
 
-    /// Computes verifiers, and checksums for krb5i.
     fn sign(&mut self, calls: &mut [CallWrap<'_>]) {
         let (header_len, body_at, mic_len) = (self.header_len(), self.body_at(), self.keys().mic_len());
         let bodies = if self.service() == Service::Integrity { calls.len() } else { 0 };
@@ -107,7 +106,7 @@ impl ClientContext {
     }
 }
 
-/// Opens replies of a context while it creates further calls. Holds its keys.
+/// Opens replies of a context while it creates further calls.
 #[derive(Clone)]
 pub struct ReplyOpener {
     keys: Arc<ContextKeys>,

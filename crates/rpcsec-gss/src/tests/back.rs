@@ -15,7 +15,6 @@ fn ends(world: &mut World, client: &ClientContext) -> (Arc<ServerContext>, Arc<S
     (world.contexts.find(client.handle(), now).expect("it was made"), client.back_channel(NAME))
 }
 
-/// The client's verdict on a callback, and its arguments.
 fn called(end: &Arc<ServerContext>, record: &mut [u8]) -> (GssCall, Verdict) {
     let bytes = record.to_vec();
     let call = Call::decode(&bytes).expect("a call");
@@ -50,7 +49,6 @@ fn server_calls_client_in_clients_context() {
             assert_eq!((&record[args], gss.service()), (&b"recall it..."[..], service));
             let reply = answer(&gss, b"recalled");
             assert_eq!(open(&back, seq, &reply).unwrap(), b"recalled");
-            // The same once more is no second call.
             let (mut again, _) = call(&mut server.back_channel(&NAME.0, service), xid, b"once");
             let mut copy = again.clone();
             assert!(matches!(called(&end, &mut again).1, Verdict::Genuine(_)));
@@ -90,7 +88,6 @@ fn forged_callback_or_answer_is_refused() {
             let proven = service != Service::None || at < status.start;
             assert!(!proven || status.contains(&at) || open(&back, number, &forged).is_err(), "{enctype} {service:?} {at}");
         }
-        // A call from client to server is no callback.
         let (mut reflected, _) = call(&mut client, 1, b"data");
         let bytes = reflected.clone();
         let decoded = Call::decode(&bytes).unwrap();

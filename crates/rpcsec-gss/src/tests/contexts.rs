@@ -24,7 +24,6 @@ fn table(contexts_max: usize) -> Contexts<u8> {
     Contexts::new(ContextLimits { contexts_max, ..ContextLimits::default() })
 }
 
-/// Notes a proven call.
 fn used(contexts: &mut Contexts<u8>, number: u32, now_ms: u64) -> bool {
     contexts.find(&handle(number).0, now_ms).is_some_and(|context| {
         context.touch(now_ms);
@@ -44,14 +43,12 @@ fn full_table_evicts_least_recently_used() {
         contexts.insert(handle(number), template.clone(), u64::from(number));
     }
     assert_eq!((contexts.len(), contexts.evicted()), (10_000, 0));
-    // The first is used again and stays; the second is evicted.
     assert!(used(&mut contexts, 0, 20_000));
     let held = contexts.find(&handle(1).0, 1).unwrap();
     contexts.insert(handle(10_000), template.clone(), 20_001);
     assert_eq!((contexts.len(), contexts.evicted()), (10_000, 1));
     assert!(contexts.find(&handle(0).0, 20_002).is_some());
     assert!(contexts.find(&handle(1).0, 20_002).is_none());
-    // Holders see that it has ended.
     assert!(held.has_ended(20_002));
 }
 
@@ -64,7 +61,6 @@ fn principal_over_share_evicts_its_own_contexts() {
     for number in 1000..2000 {
         contexts.insert(handle(number), of("mallory@EXAMPLE.ORG"), u64::from(number));
     }
-    // All others are older, and still there.
     assert_eq!(contexts.len(), 100);
     assert!((0..60).all(|number| contexts.find(&handle(number).0, 2000).is_some()));
     assert!(contexts.find(&handle(1999).0, 2000).is_some() && contexts.find(&handle(1959).0, 2000).is_none());
@@ -111,7 +107,6 @@ fn eviction_checks_a_bounded_number_of_contexts() {
     for number in 0..1000 {
         contexts.insert(handle(number), established(3600), u64::from(number));
     }
-    // In reverse order of their creation.
     assert!((0..1000).all(|number| used(&mut contexts, number, 20_000 - u64::from(number))));
     for at in 0..10 {
         contexts.insert(handle(5000 + at), established(3600), 30_000);
@@ -138,7 +133,6 @@ fn only_verified_calls_count_as_use() {
             match proven {
                 true => assert!(matches!(world.serve(genuine), Answer::Record(_))),
                 false => {
-                    // Garbage with an observed handle, and a repeated call.
                     let mut noise = genuine;
                     let (_, mic, _) = layout(&noise);
                     noise[mic.end - 1] ^= 1;
@@ -171,8 +165,6 @@ fn removed_partial_state_is_dropped_by_caller() {
     let mut contexts: Contexts<Arc<()>> = Contexts::new(limits);
     let kept: Vec<_> = (0..5).map(|_| Arc::new(())).collect();
     let held = |kept: &[Arc<()>]| kept.iter().map(|one| Arc::strong_count(one) - 1).collect::<Vec<_>>();
-    // One over the limit; one with a taken handle; two that expire, at an exchange and by
-    // themselves.
     (0..3).for_each(|at| contexts.keep_partial(handle(at), kept[at as usize].clone(), 0));
     contexts.keep_partial(handle(2), kept[3].clone(), 0);
     assert_eq!(held(&kept), [1, 1, 1, 1, 0]);
@@ -227,7 +219,6 @@ proptest::proptest! {
     fn table_keeps_its_limit_and_most_recently_used(uses in proptest::collection::vec((0u32..40, proptest::bool::ANY), 1..300)) {
         let mut contexts = table(8);
         let template = established(1_000_000);
-        // Least recently used first.
         let mut model: Vec<u32> = Vec::new();
         for (now, (number, remove)) in uses.into_iter().enumerate() {
             let known = used(&mut contexts, number, now as u64);

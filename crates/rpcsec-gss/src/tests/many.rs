@@ -10,7 +10,6 @@ fn args(xid: u32) -> Vec<u8> {
     (0..len).map(|at| (at as u32 * 7 + xid) as u8).collect()
 }
 
-/// Calls of one context, protected in a batch.
 fn wrapped(client: &mut ClientContext, count: u32) -> Vec<(Vec<u8>, GssSeq)> {
     let mut calls: Vec<_> = (0..count).map(|xid| laid_out(client, xid, &args(xid))).collect();
     let mut wraps: Vec<CallWrap<'_>> = calls.iter_mut().map(|(bytes, _)| CallWrap { bytes }).collect();
@@ -67,7 +66,6 @@ fn one_bad_reply_does_not_affect_others() {
             Answer::Closed => panic!("closed"),
         };
         let mut replies: Vec<Vec<u8>> = answers.iter().map(record).collect();
-        // Last byte of the verifier, last byte of the body, and another call's sequence number.
         let verifier_end = 20 + to_open(&mut replies[0], calls[0].1).verifier.unwrap().len();
         replies[4][verifier_end - 1] ^= 1;
         *replies[9].last_mut().unwrap() ^= 1;

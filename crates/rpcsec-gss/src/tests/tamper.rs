@@ -53,18 +53,15 @@ fn flipped_bit_in_call_is_refused_as_the_rfc_says() {
             }
             assert!(allowed.contains(&said.as_str()), "{enctype} {service:?} byte {at} of {}: {said}", record.len());
         }
-        // Nothing moved the window.
         let Answer::Record(reply) = world.serve(record) else { panic!("closed") };
         assert_eq!(open(&client, seq, &reply).unwrap(), b"some arguments. ");
     });
 }
 
-/// Whether a byte is the rotation count of the Wrap token after the length at `body_at`.
 fn is_rotation(at: usize, body_at: usize) -> bool {
     (body_at + 10..body_at + 12).contains(&at)
 }
 
-/// Offset of a reply's results.
 fn privacy_body_at(reply: &[u8]) -> usize {
     let vouch_oncrpc::ReplyBody::Accepted { outcome: vouch_oncrpc::Accepted::Success(body), .. } =
         vouch_oncrpc::Reply::decode(reply).expect("a reply").body
@@ -128,7 +125,6 @@ fn replayed_call_is_dropped_from_anywhere() {
         let (record, _) = call(&mut client, 1, b"once");
         assert_eq!(refusal(&world.serve(record.clone())), "success");
         assert_eq!(world.serve(record.clone()), Answer::Closed);
-        // Two in one batch.
         let (second, _) = call(&mut client, 2, b"once");
         let answers = world.serve_many(vec![second.clone(), second, record]);
         let said: Vec<String> = answers.iter().map(refusal).collect();
@@ -166,7 +162,6 @@ fn last_sequence_numbers_are_not_used() {
 
 #[test]
 fn downgraded_service_is_detected() {
-    // A credential changed from privacy to none fails by the verifier.
     let mut world = World::new(Enctype::Aes256CtsHmacSha384_192);
     let mut client = world.connect(Service::Privacy);
     let (mut record, _) = call(&mut client, 1, b"data");

@@ -16,7 +16,6 @@ fn keys(enctype: Enctype, role: Role) -> Arc<ContextKeys> {
     Arc::new(ContextKeys::new(enctype, &KEY[..enctype.key_len()], role, true).expect("a key of the right length"))
 }
 
-/// Accepts everybody, after `rounds` further exchanges.
 pub(super) struct Believer {
     pub(super) enctype: Enctype,
     pub(super) rounds: u8,
@@ -51,7 +50,6 @@ impl Acceptor for Believer {
     }
 }
 
-/// Its client side.
 pub(super) struct Claimer {
     pub(super) enctype: Enctype,
     pub(super) first: &'static [u8],
@@ -79,7 +77,6 @@ pub(super) struct World {
     next_handle: u8,
 }
 
-/// Result of a record at the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Record(Vec<u8>),
@@ -92,7 +89,6 @@ impl World {
         Self { contexts, believer: Believer { enctype, rounds: 0 }, now_ms: 1000, next_handle: 0 }
     }
 
-    /// Creates a context.
     pub(super) fn connect(&mut self, service: Service) -> ClientContext {
         let claimer = Claimer { enctype: self.believer.enctype, first: b"hello" };
         let mut initiation = Initiation::begin(claimer, service).unwrap();
@@ -108,7 +104,6 @@ impl World {
         unreachable!("an exchange ends")
     }
 
-    /// Serves a record: the program echoes its arguments.
     pub(super) fn serve(&mut self, record: Vec<u8>) -> Answer {
         self.serve_many(vec![record]).remove(0)
     }
@@ -196,7 +191,6 @@ fn denied(xid: u32, stat: vouch_oncrpc::AuthStat) -> Answer {
     Answer::Record(encode(&Reply::denied(xid, Denied::AuthError(stat))))
 }
 
-/// A call record, and the sequence number to open its reply with.
 pub(super) fn call(client: &mut ClientContext, xid: u32, args: &[u8]) -> (Vec<u8>, GssSeq) {
     let mut w = head(xid, 1);
     let seq = client.begin(&mut w, 0).unwrap();
@@ -206,7 +200,6 @@ pub(super) fn call(client: &mut ClientContext, xid: u32, args: &[u8]) -> (Vec<u8
     (w.into_bytes(), seq)
 }
 
-/// A call to protect in a batch.
 pub(super) fn laid_out(client: &mut ClientContext, xid: u32, args: &[u8]) -> (Vec<u8>, GssSeq) {
     let mut w = head(xid, 1);
     let seq = client.begin(&mut w, 0).unwrap();
@@ -216,7 +209,6 @@ pub(super) fn laid_out(client: &mut ClientContext, xid: u32, args: &[u8]) -> (Ve
     (w.into_bytes(), seq)
 }
 
-/// Distinguishable random bytes.
 pub(super) fn counted(bytes: &mut [u8]) -> bool {
     bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
     true
@@ -259,7 +251,6 @@ pub(super) fn open(client: &ClientContext, seq: GssSeq, record: &[u8]) -> Result
     }
 }
 
-/// Text of a reply other than success.
 pub(super) fn refusal(answer: &Answer) -> String {
     let Answer::Record(record) = answer else { return "closed".into() };
     match Reply::decode(record).expect("a reply").body {
@@ -278,7 +269,6 @@ pub(super) fn every(mut each: impl FnMut(Enctype, Service)) {
     }
 }
 
-/// Parts of a call: header, verifier body, protected arguments.
 pub(super) fn layout(record: &[u8]) -> (Range<usize>, Range<usize>, Range<usize>) {
     let call = Call::decode(record).expect("a call");
     let header = 32 + call.cred.body.len();

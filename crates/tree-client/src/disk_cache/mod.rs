@@ -63,7 +63,6 @@ impl DiskCache {
         Ok(Self { index, commands, queued_bytes, whole })
     }
 
-    /// The stored frame, not verified. Blocks on the disk.
     pub(crate) fn get(&self, handle: &BlockHandle) -> Option<Vec<u8>> {
         self.index.get(handle)
     }
@@ -72,7 +71,6 @@ impl DiskCache {
         self.index.contains(handle)
     }
 
-    /// Queues a frame for writing; drops it if the queue is full.
     pub(crate) fn put(&self, handle: &BlockHandle, stored: Bytes) {
         let len = stored.len() as u64;
         if stored.len() > FRAME_LEN_MAX || self.contains(handle) || self.queued_bytes.load(Ordering::Relaxed) > QUEUE_BYTES_MAX {

@@ -27,7 +27,6 @@ pub(crate) struct Span {
     pub(crate) len: u32,
 }
 
-/// Writes to segments; tests use a failing disk.
 pub(crate) trait Disk: Send + Sync {
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()>;
 }
@@ -96,7 +95,7 @@ fn read_up_to(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     Ok(len)
 }
 
-/// The frame at `span`. Reads into uninitialized memory: zeroing costs as much as the copy.
+/// Reads into uninitialized memory: zeroing costs as much as the copy.
 pub(crate) fn read_frame(file: &File, span: Span) -> io::Result<Vec<u8>> {
     let len = span.len as usize;
     let mut frame = Vec::with_capacity(len);
@@ -146,7 +145,6 @@ pub(crate) fn decode_list(bytes: &[u8]) -> Option<Vec<(BlockHandle, Span)>> {
         .collect()
 }
 
-/// Fuzz entry point: a list of any content.
 pub(crate) fn exercise_list(bytes: &[u8]) {
     if let Some(records) = decode_list(bytes) {
         assert_eq!(encode_list(&records), bytes, "a list has one encoding");

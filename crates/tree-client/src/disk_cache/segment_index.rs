@@ -26,7 +26,7 @@ const QUOTA_MIN: u64 = 4 << 20;
 
 const BATCH_LEN_MAX: u64 = 1 << 20;
 
-/// Limit on a segment's list, as a share of the segment. Ends segments of very small frames early.
+/// Ends segments of very small frames early.
 const LIST_SHARE: u64 = 16;
 
 /// Frames in use that survive an eviction take at most this share of the next segment.
@@ -39,7 +39,6 @@ const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
 
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// Unit of st_blocks.
 pub(crate) const STAT_BLOCK: u64 = 512;
 
 pub(crate) type SegmentId = u64;
@@ -47,7 +46,6 @@ pub(crate) type SegmentId = u64;
 struct Location {
     segment: SegmentId,
     span: Span,
-    /// Whether it was read since it was written.
     used: AtomicBool,
 }
 
@@ -58,7 +56,6 @@ pub(crate) struct SegmentIndex {
     index: RwLock<HashMap<BlockHandle, Location>>,
     segments: RwLock<BTreeMap<SegmentId, Arc<File>>>,
     used: AtomicU64,
-    /// Serializes evictions in this process.
     eviction_lock: Mutex<()>,
 }
 
@@ -96,7 +93,6 @@ impl SegmentIndex {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)
     }
 
-    /// The segments in the directory, oldest first.
     fn list_segments(&self) -> io::Result<Vec<SegmentId>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.dir)? {
@@ -116,7 +112,7 @@ impl SegmentIndex {
         self.dir.join(format!("segment-{id:016x}.list"))
     }
 
-    /// Adds a segment to the index. Writes the missing list of a segment whose writer was killed.
+    /// Writes the missing list of a segment whose writer was killed.
     fn load_segment(&self, id: SegmentId) -> io::Result<()> {
         let file = File::open(self.path(id))?;
         let len = file.metadata()?.len();
@@ -189,7 +185,6 @@ impl SegmentIndex {
         }
     }
 
-    /// Starts a segment, after evicting others if the quota requires it.
     pub(crate) fn start_segment(&self, keep: &mut dyn FnMut(&BlockHandle, Vec<u8>)) -> io::Result<OpenSegment> {
         self.make_dir()?;
         let _turn = self.lock_directory()?;
@@ -211,8 +206,6 @@ impl SegmentIndex {
         open.len + more <= self.segment_len && list <= self.segment_len / LIST_SHARE
     }
 
-    /// Limit on a batch before its last record. With that record and the frames kept by an
-    /// eviction, the batch fits an empty segment.
     pub(crate) fn batch_len_max(&self) -> u64 {
         (self.segment_len - self.segment_len / KEPT_SHARE).saturating_sub(RECORD_LEN_MAX).min(BATCH_LEN_MAX)
     }

@@ -89,19 +89,15 @@ async fn corrupt_and_missing_files_only_lose_frames() {
     put(&cache, 0..100, 9000).await;
     let segment = fs::read_dir(dir.path().join("cache")).unwrap().next().unwrap().unwrap().path();
     let mut bytes = fs::read(&segment).unwrap();
-    // A flipped bit in one frame: verification finds it.
     bytes[20_000] ^= 1;
     fs::write(&segment, &bytes).unwrap();
     let whole = (0..100).filter(|&n| get_verified(&cache, &make_frame(n, 9000).0).is_some()).count();
     assert_eq!(whole, 99);
-    // A torn tail, as after a power failure.
     fs::write(&segment, &bytes[..bytes.len() / 2]).unwrap();
     assert_eq!((0..100).filter(|&n| get_verified(&open(dir.path(), 64 << 20), &make_frame(n, 9000).0).is_some()).count(), 49);
-    // Noise instead of a segment and its list.
     fs::write(&segment, vec![0xa5; 100_000]).unwrap();
     fs::write(segment.with_extension("list"), b"VCI1 nothing").unwrap();
     assert!((0..100).all(|n| get_verified(&open(dir.path(), 64 << 20), &make_frame(n, 9000).0).is_none()));
-    // The directory is removed under a running cache.
     fs::remove_dir_all(dir.path().join("cache")).unwrap();
     put(&cache, 200..2000, 9000).await;
     assert!(get_verified(&cache, &make_frame(1999, 9000).0).is_some());

@@ -26,7 +26,6 @@ const PREFIX: &str = "whole-";
 /// Suffix of a file that is being written or whose content has changed.
 const UNFINISHED: &str = ".new";
 
-/// Identifies the content: the handle is keyed by the tree's iv, and with the size it is unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct WholeKey {
     pub(crate) top: BlockHandle,
@@ -37,7 +36,6 @@ pub(crate) struct WholeKey {
 pub(crate) struct StoredFile {
     file: File,
     path: PathBuf,
-    /// Inode state when the content was verified.
     stamp: Option<FileStamp>,
 }
 
@@ -54,7 +52,6 @@ struct FileStamp {
 pub(crate) struct WholeFiles {
     dir: PathBuf,
     index: Arc<SegmentIndex>,
-    /// Verified files that are not in use.
     idle: Mutex<HashMap<WholeKey, StoredFile>>,
     building: Mutex<()>,
 }
@@ -84,7 +81,6 @@ impl WholeFiles {
         self.idle.lock().contains_key(key)
     }
 
-    /// Takes a verified, unchanged file for exclusive use.
     pub(crate) fn take(&self, key: &WholeKey) -> Option<StoredFile> {
         let body = self.idle.lock().remove(key)?;
         if body.is_intact() {
@@ -95,7 +91,6 @@ impl WholeFiles {
         None
     }
 
-    /// Returns a file after use, or adds a file that was just verified.
     pub(crate) fn put(&self, key: WholeKey, mut body: StoredFile) {
         match body.stamp.map_or_else(|| FileStamp::of(&body.file), Ok) {
             Ok(stamp) => body.stamp = Some(stamp),
@@ -160,7 +155,6 @@ impl WholeFiles {
         }
     }
 
-    /// Renames a file whose content is about to change.
     pub(crate) fn mark_unfinished(&self, body: &mut StoredFile) -> io::Result<()> {
         let path = unfinished(&body.path);
         fs::rename(&body.path, &path)?;

@@ -31,14 +31,12 @@ pub enum Seek {
     Hole,
 }
 
-/// Location of a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LeafPlace {
     Hole,
     At(BlockHandle),
 }
 
-/// The next level of a blob's tree on the way to a leaf.
 enum Level {
     /// A leaf, or a hole that covers the given number of bytes.
     Leaf(LeafPlace, u64),
@@ -222,7 +220,6 @@ impl Tree {
         }
     }
 
-    /// Location of a leaf, if it is in memory or disk cache.
     pub(crate) fn local_leaf_place(&self, blob: &Blob, leaf: u64) -> Option<LeafPlace> {
         self.run_local(self.leaf_place(blob, leaf, Source::Local))?.ok().map(|(place, _)| place)
     }

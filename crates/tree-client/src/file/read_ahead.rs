@@ -3,7 +3,6 @@
 
 use std::ops::Range;
 
-/// First window of a sequential run.
 const WINDOW_MIN: u64 = 256 * 1024;
 
 /// The kernel splits reads and sends them out of order: a read this near continues the run.
@@ -11,17 +10,14 @@ const SLACK: u64 = 1024 * 1024;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ReadAhead {
-    /// End of the furthest read of the run.
     expected: u64,
-    /// Length of the window; 0 while reads are random.
     window: u64,
-    /// End of what is fetched or requested.
     fetched: u64,
 }
 
 impl ReadAhead {
     /// Takes a read of `len` bytes at `offset` in a file of `size` bytes. Returns the range to
-    /// fetch after it. The window doubles when half of it is consumed, up to `window_max`.
+    /// fetch after it.
     pub(crate) fn on_read(&mut self, offset: u64, len: u64, size: u64, window_max: u64) -> Option<Range<u64>> {
         let end = offset.saturating_add(len).min(size);
         let near = offset.saturating_add(SLACK) >= self.expected && offset <= self.expected.saturating_add(SLACK);

@@ -26,7 +26,6 @@ impl Tree {
         FileReader { tree: Arc::clone(self), blob, ahead: Mutex::default() }
     }
 
-    /// Fetches the leaves of a range in the background: indirect frames first, then all leaves.
     fn prefetch_range(self: &Arc<Self>, blob: &Blob, range: &Range<u64>) {
         let (first, end) = (range.start / LEAF_LEN_MAX as u64, range.end.div_ceil(LEAF_LEN_MAX as u64));
         let (tree, blob) = (Arc::clone(self), blob.clone());

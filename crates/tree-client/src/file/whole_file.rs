@@ -30,7 +30,6 @@ pub struct WholeFile {
     tree: Arc<Tree>,
     body: Option<StoredFile>,
     blob: Blob,
-    /// The content differs from the name in the cache.
     is_renamed: bool,
     /// An update is unfinished: the file holds a mix of the old and the new content.
     is_mixed: bool,
@@ -61,8 +60,7 @@ impl Tree {
     }
 
     /// Makes a whole copy of `blob` if most of it is cached, or verifies the copy of an earlier
-    /// process. Returns whether [`Tree::take_whole_file`] has one now. Reads and writes the whole
-    /// file on a blocking thread.
+    /// process.
     pub async fn make_whole_file(self: &Arc<Self>, blob: &Blob) -> bool {
         let (tree, blob) = (Arc::clone(self), blob.clone());
         // The runtime waits for its blocking threads at shutdown: the work stops when nobody awaits
@@ -255,7 +253,6 @@ impl WholeFile {
 }
 
 impl Tree {
-    /// Whether leaf number `leaf` of two blobs is the same frame.
     async fn same_leaf(&self, old: &Blob, new: &Blob, leaf: u64, by: Instant) -> Result<bool> {
         let end = |blob: &Blob| leaf < blob.size.div_ceil(LEAF_LEN_MAX as u64);
         if key_of(old).is_none() || key_of(new).is_none() || !end(old) || leaf_len(old.size, leaf) != leaf_len(new.size, leaf) {
@@ -283,7 +280,6 @@ impl Drop for WholeFile {
     }
 }
 
-/// Only files of several leaves have whole copies.
 const fn key_of(blob: &Blob) -> Option<WholeKey> {
     match blob.body {
         BlobBody::Tree { top, .. } => Some(WholeKey { top, size: blob.size }),

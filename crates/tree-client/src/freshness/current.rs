@@ -21,18 +21,13 @@ use crate::{Error, Result};
 /// The stored time advances in steps of this: each step costs a write and an fsync.
 const TIME_STEP_S: u64 = 60;
 
-/// Numbers are revisions.
 #[derive(Debug)]
 pub(crate) enum OfferVerdict {
-    /// Newer than the revision in force; now in force.
     Newer,
-    /// The revision in force.
     Current(u64),
-    /// Older than the revision in force.
     Stale(u64),
     /// Fails verification; `true` if it must be a forgery.
     Refused(Refusal, bool),
-    /// The offer has only statements.
     Nothing,
 }
 
@@ -44,11 +39,9 @@ pub(crate) struct Freshness {
     /// force.
     record: Mutex<SeenRecord>,
     current: RwLock<Option<Arc<Revision>>>,
-    /// End of the current revision, checked at each read.
     expires: AtomicI64,
     floor: RwLock<TimeFloor>,
     blocked: RwLock<Option<Error>>,
-    /// Set while the newest verified fsinfo has another iv than the cached frames.
     changed_iv: RwLock<Option<Error>>,
     changes: watch::Sender<()>,
     last_failure: Mutex<String>,
@@ -106,7 +99,6 @@ impl Freshness {
         }
     }
 
-    /// Why no revision may be used now.
     pub(crate) fn unusable_error(&self, newest: Option<&Revision>) -> Error {
         if let Some(error) = self.blocked() {
             return error;
@@ -139,7 +131,7 @@ impl Freshness {
         *self.last_failure.lock() = summary;
     }
 
-    /// Applies verified statements about the key. Blocks on the state file.
+    /// Blocks on the state file.
     pub(crate) fn apply_statements(&self, statements: Vec<KeyStatement>) {
         let mut record = self.record.lock();
         let valid = statements.into_iter().filter(|s| s.hostid() == self.hostid && s.verified().is_some());
@@ -150,7 +142,6 @@ impl Freshness {
         }
     }
 
-    /// Writes the record and merges what other processes have written.
     fn store_record(&self, record: &mut SeenRecord) {
         match self.store.advance(&self.hostid, record.clone()) {
             Ok(merged) => *record = merged,
@@ -216,7 +207,6 @@ impl Freshness {
         self.record.lock().statements.clone()
     }
 
-    /// The signed fsinfo of the last run, if any.
     pub(crate) fn stored_fsinfo(&self) -> Option<Vec<u8>> {
         let record = self.record.lock();
         (!record.signed.is_empty()).then(|| record.signed.clone())

@@ -24,7 +24,6 @@ const GRACE_MAX: Duration = Duration::from_secs(1);
 
 const REFRESH_MAX: Duration = Duration::from_secs(10);
 
-/// Shortest interval of refreshes on demand, while the revision has expired.
 pub(crate) const DEMAND_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Limits of the periodic interval, which is a quarter of the fsinfo's duration.
@@ -42,9 +41,7 @@ const OPEN_PAUSE: Duration = Duration::from_millis(300);
 #[derive(Default)]
 struct RoundResult {
     newer: bool,
-    /// Answers with the revision in force, or a newer one.
     good: usize,
-    /// Answers whose statements forbid to use the tree.
     blocked_by_key: usize,
     no_tree: usize,
     asked: usize,
@@ -53,7 +50,6 @@ struct RoundResult {
     stale: usize,
     refusal: Option<Refusal>,
     reasons: Vec<String>,
-    /// The reasons that are refusals.
     refusals: Vec<String>,
     fault: Option<Error>,
 }
@@ -102,7 +98,6 @@ impl Tree {
         Err(last.map_or_else(|| Error::Unreachable { attempts: String::new() }, |round| round.into_error(self)))
     }
 
-    /// Uses the signed fsinfo of the last run, if it is still valid.
     async fn use_stored_fsinfo(&self) -> Result<bool> {
         match self.freshness().stored_fsinfo() {
             Some(signed) => Ok(matches!(self.verify_offer_blocking(signed).await?, OfferVerdict::Newer)),
@@ -252,7 +247,6 @@ impl Tree {
         round.reasons.push(format!("{}: {reason}", replica.address));
     }
 
-    /// Applies an offer: statements first, then the fsinfo, then companion frames.
     async fn judge_offer(&self, replica: &Replica, offer: FsinfoOffer) -> Result<OfferVerdict> {
         let (statements, forged) = statements_of(&offer, self.hostid());
         if forged {
@@ -317,7 +311,6 @@ impl RoundResult {
         if self.reasons.is_empty() { "all offer the same revision".into() } else { self.reasons.join("; ") }
     }
 
-    /// All answers, if every replica's offer was refused.
     fn all_refused(&self) -> Option<String> {
         (self.asked > 0 && self.stale + self.refused == self.asked).then(|| self.summary())
     }
@@ -339,7 +332,7 @@ impl RoundResult {
     }
 }
 
-/// Refreshes a tree for as long as it lives. `random` returns the jitter, from 0 to 1.
+/// `random` returns the jitter, from 0 to 1.
 pub(crate) async fn refresh_periodically(tree: Weak<Tree>, mut random: impl FnMut() -> f64 + Send) {
     let mut failures = 0u32;
     loop {
@@ -370,7 +363,6 @@ impl Tree {
         Duration::from_secs(u64::from(duration) / 4).clamp(INTERVAL_MIN, INTERVAL_MAX)
     }
 
-    /// Verifies on a blocking thread: it may write and sync a file.
     async fn verify_offer_blocking(&self, signed: Vec<u8>) -> Result<OfferVerdict> {
         let freshness = Arc::clone(self.freshness());
         let judged = tokio::task::spawn_blocking(move || freshness.verify_offer(&signed)).await;

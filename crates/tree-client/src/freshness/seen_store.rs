@@ -22,11 +22,9 @@ use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 use crate::{Error, Result};
 
-/// "VOUCHSEE", and the version of the file format.
 const MAGIC: u64 = 0x564f_5543_4853_4545;
 const VERSION: u32 = 2;
 
-/// Files of this version have no `time_seen`.
 const VERSION_WITHOUT_TIME: u32 = 1;
 
 /// Statements stored per tree: a revocation, and the latest forwarding pointer.
@@ -69,8 +67,7 @@ impl SeenRecord {
         self.seen.start.max(self.time_seen)
     }
 
-    /// Adds a verified statement. Keeps a revocation, and the latest forwarding pointer. Returns
-    /// whether it is new.
+    /// Keeps a revocation, and the latest forwarding pointer. Returns whether it is new.
     pub(crate) fn add_statement(&mut self, statement: KeyStatement) -> bool {
         let is_revocation = |s: &KeyStatement| matches!(s.verified(), Some(Body::Revocation { .. }));
         let revokes = is_revocation(&statement);
@@ -139,8 +136,8 @@ impl SeenStore {
         self
     }
 
-    /// The record of `hostid`. Blocks on the file. Takes no lock, because the file is replaced
-    /// atomically, and a process that holds the lock must not block readers.
+    /// Takes no lock, because the file is replaced atomically, and a process that holds the lock
+    /// must not block readers.
     pub(crate) fn load(&self, hostid: &HostId) -> Result<SeenRecord> {
         let stored = match (self.file(hostid), &self.dir) {
             (Some(path), Some(dir)) => {
@@ -250,7 +247,6 @@ fn lock_within(file: &File, wait_max: Duration) -> io::Result<()> {
     }
 }
 
-/// An empty record if the file does not exist.
 fn read(path: &Path) -> io::Result<SeenRecord> {
     let mut bytes = Vec::new();
     match File::open(path) {

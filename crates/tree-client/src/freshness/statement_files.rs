@@ -21,7 +21,6 @@ const FILE_LEN_MAX: usize = 2 * STATEMENT_LEN_MAX;
 
 const DIRECTORY_ENTRIES_MAX: usize = 1_000_000;
 
-/// Longest time to read the statements of one published tree.
 const TREE_READ_MAX: Duration = Duration::from_secs(5);
 
 /// Limit on the files read per HOSTID, and on the files with other names.
@@ -34,7 +33,7 @@ pub(crate) struct CertificateTree {
 }
 
 /// The verified statements about `hostid` in local directories, and the first unreadable file named
-/// after it, which may be a revocation. Blocks on files. Other unreadable files are warnings.
+/// after it, which may be a revocation. Other unreadable files are warnings.
 pub(crate) fn from_directories(dirs: &[PathBuf], hostid: &HostId) -> (Vec<KeyStatement>, Option<Error>) {
     let name = hostid.to_string();
     let (mut found, mut fault) = (Vec::new(), None);
@@ -76,7 +75,7 @@ pub(crate) fn from_directories(dirs: &[PathBuf], hostid: &HostId) -> (Vec<KeySta
     (found, fault)
 }
 
-/// The statements in a published tree. Boxed, because a refresh of that tree reads statements too.
+/// Boxed, because a refresh of that tree reads statements too.
 pub(crate) fn from_tree<'a>(source: &'a CertificateTree, hostid: &'a HostId) -> BoxFuture<'a, Vec<KeyStatement>> {
     async move {
         let Some(tree) = source.tree.upgrade().filter(|tree| tree.hostid() != hostid) else { return Vec::new() };

@@ -14,10 +14,9 @@ use crate::frame::Frame;
 use crate::memory_cache::{MemoryCache, TreeNumber};
 use crate::{Error, Result};
 
-/// Memory for pages of the committed revision: the upper pages, and those near the traversal.
 const PAGES_BYTES_MAX: u64 = 32 << 20;
 
-/// The committed revision. All methods block on the database.
+/// All methods block on the database.
 pub(crate) struct CommittedRevision {
     writer: Arc<Writer>,
     pages: MemoryCache,
@@ -42,7 +41,6 @@ impl CommittedRevision {
         }
     }
 
-    /// Whether a committed directory has the page `wanted`, for names from `first` on.
     pub(crate) fn has_page(&self, dir: &Inode, first: &[u8], wanted: &PageRef) -> Result<bool> {
         let Some(mut page) = top_page(dir) else { return Ok(false) };
         while page.height > wanted.height {

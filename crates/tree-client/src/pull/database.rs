@@ -11,7 +11,6 @@ use super::PullOptions;
 use crate::revision::Revision;
 use crate::{Error, Result, Tree};
 
-/// Longest wait for threads that still write, each one frame.
 const RELEASE_MAX: Duration = Duration::from_secs(10);
 
 /// Waits until the lock of the database is released. After a failure, threads may still write; the

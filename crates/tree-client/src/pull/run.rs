@@ -23,14 +23,12 @@ const RESTARTS_MAX: u32 = 5;
 /// Limit on the older fsinfos that one pull fetches.
 const HISTORY_MAX: u64 = 10_000;
 
-/// Pause of `pull_watch` after a failed pull; doubles.
 const WATCH_PAUSE_MIN: Duration = Duration::from_secs(5);
 const WATCH_PAUSE_MAX: Duration = Duration::from_secs(600);
 
-/// Brings the database to the newest revision of the tree `name`.
-///
-/// After a failure or a kill at any moment, the database has its previous revision, and the next
-/// pull uses the frames fetched so far.
+/// Brings the database to the newest revision of the tree `name`. After a failure or a kill at any
+/// moment, the database has its previous revision, and the next pull uses the frames fetched so
+/// far.
 pub async fn pull(client: &Arc<Client>, name: &TreeName, options: &PullOptions, progress: &PullProgressFn) -> Result<PullReport> {
     progress(PullProgress { phase: PullPhase::Connecting, frames_done: 0, frames_known: 0, bytes: 0, frames_present: 0 });
     let tree = statements::open(client, name, options).await?;
@@ -179,7 +177,6 @@ async fn pull_revision(
     })
 }
 
-/// Runs `work`; calls `report` ten times a second and at the end.
 async fn report_while<T>(work: impl Future<Output = T>, report: impl Fn()) -> T {
     let mut tick = tokio::time::interval(Duration::from_millis(100));
     let mut work = std::pin::pin!(work);

@@ -23,7 +23,6 @@ pub(super) async fn open(client: &Arc<Client>, name: &TreeName, options: &PullOp
     opened
 }
 
-/// Stores the statements about the key in the database if `error` may come from them.
 pub(super) async fn store_statements_if_blocked(client: &Arc<Client>, name: &TreeName, options: &PullOptions, error: &Error) -> Result<()> {
     if !matches!(error, Error::Revoked { .. } | Error::Forwarded { .. } | Error::Refused { .. }) {
         return Ok(());

@@ -17,7 +17,6 @@ use crate::frame::Frame;
 use crate::traversal::{PendingFrame, Visitor};
 use crate::{Error, Result};
 
-/// The counterpart of a frame in the committed revision.
 #[derive(Debug, Clone)]
 pub(crate) enum Counterpart {
     None,
@@ -29,7 +28,6 @@ pub(crate) struct PullVisitor {
     writer: Arc<Writer>,
     committed: CommittedRevision,
     committed_root: Counterpart,
-    /// Visited or pending pages and indirect frames; several parents may share one.
     visited: Mutex<HashSet<BlockHandle>>,
     pending_leaves: Mutex<HashSet<BlockHandle>>,
     frames: AtomicU64,

@@ -18,7 +18,6 @@ use crate::frame::Frame;
 /// Limit on the expected bytes of one reply. Bounds the delay of the first frame's reader.
 const BATCH_LEN_MAX: usize = 1024 * 1024;
 
-/// Concurrent background calls on one replica: 8 MiB.
 const BACKGROUND_CALLS_MAX: usize = 8;
 
 const FOREGROUND_CALLS_MAX: usize = 32;

@@ -34,9 +34,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 pub(crate) enum CallFailure {
     Unconnected(String),
     Closed(String),
-    /// The reply is malformed or does not match the call.
     Garbage(String),
-    /// The replica refused the call: wrong program, version or arguments.
     Declined(String),
 }
 
@@ -66,7 +64,6 @@ struct Shared {
 
 enum Waiter {
     Whole(oneshot::Sender<CallResult>),
-    /// Receives this many frames, each as it arrives.
     Frames(usize, mpsc::Sender<Result<Option<Bytes>, CallFailure>>),
 }
 
@@ -96,7 +93,6 @@ impl Drop for Closer {
     }
 }
 
-/// Removes an abandoned call from the table.
 struct Waiting<'a> {
     shared: &'a Shared,
     xid: u32,
@@ -109,7 +105,6 @@ impl Drop for Waiting<'_> {
 }
 
 impl Connection {
-    /// Starts a connection on `stream`; `first_xid` should be random.
     pub(crate) fn start(stream: Box<dyn Stream>, first_xid: u32) -> Self {
         let shared = Arc::new(Shared {
             calls: Mutex::new(Calls { waiting: HashMap::new(), first_xid, issued: 0, unawaited: 0, failure: None }),
@@ -209,12 +204,10 @@ impl Shared {
         let _ = self.closed.subscribe().wait_for(|closed| *closed).await;
     }
 
-    /// Whether any call has been in flight for `long`.
     fn has_waited(&self, long: Duration) -> bool {
         self.calls.lock().waiting.values().any(|(since, _)| since.elapsed() >= long)
     }
 
-    /// Number of results expected in the reply to a GETDATA call.
     fn results_of(&self, xid: u32) -> Option<usize> {
         match self.calls.lock().waiting.get(&xid) {
             Some((_, Waiter::Frames(count, _))) => Some(*count),

@@ -31,7 +31,6 @@ const LIES_MAX: u32 = 2;
 
 #[derive(Default)]
 struct Search {
-    /// Replicas asked in this round, and their outcomes.
     done: BTreeMap<ReplicaId, Verdict>,
     lies: BTreeMap<ReplicaId, u32>,
     running: Vec<(ReplicaId, Instant)>,
@@ -42,7 +41,6 @@ struct Search {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Lacks,
-    /// The replica sent provably wrong data.
     Lied,
     Failed,
 }
@@ -128,7 +126,6 @@ impl ReplicaSet {
         }
     }
 
-    /// Records an attempt; returns when to hedge it.
     fn launch(&self, search: &mut Search, id: ReplicaId) -> Instant {
         let now = Instant::now();
         search.running.push((id, now));
@@ -238,8 +235,7 @@ impl ReplicaSet {
     }
 }
 
-/// The batch task of this replica has ended with its runtime. The pause after a failure prevents a
-/// busy loop.
+/// The pause after a failure prevents a busy loop.
 fn task_ended(replica: &Replica) -> FetchFailure {
     let what = "the client's runtime has ended".to_owned();
     replica.failed(&what);
@@ -270,7 +266,6 @@ impl Search {
         self.done.insert(id, verdict);
     }
 
-    /// Whether asking this replica again is pointless.
     fn is_final(&self, id: ReplicaId) -> bool {
         self.done.get(&id).is_some_and(|verdict| is_final(*verdict, self.lies.get(&id)))
     }
@@ -284,7 +279,6 @@ fn is_final(verdict: Verdict, lies: Option<&u32>) -> bool {
     }
 }
 
-/// Records the end of an attempt, also when it is dropped.
 struct AttemptGuard<'a> {
     set: &'a ReplicaSet,
     id: ReplicaId,

@@ -47,7 +47,6 @@ pub(crate) struct Replica {
     failed: AtomicU64,
     lied: AtomicU64,
     last_error: Mutex<Option<String>>,
-    /// The last reported fault of its offers.
     last_fault: Mutex<Option<LastFault>>,
 }
 
@@ -81,7 +80,6 @@ impl Replica {
         }
     }
 
-    /// Certificate serial and number of its newest offer.
     pub(super) fn revision(&self) -> (u64, u64) {
         *self.revision.lock()
     }
@@ -145,7 +143,7 @@ impl Replica {
         }
     }
 
-    /// The open connection or a new one, and whether it was open. Bounded by the connect time-out.
+    /// Bounded by the connect time-out.
     async fn connection(&self) -> Result<(Connection, bool), CallFailure> {
         let mut slot = self.connection.lock().await;
         if let Some(connection) = slot.as_ref().filter(|c| c.is_open()) {
@@ -169,7 +167,7 @@ impl Replica {
         self.connection.try_lock().ok()?.clone()
     }
 
-    /// The replica's offer for this tree. Only connecting is bounded in time.
+    /// Only connecting is bounded in time.
     pub(crate) async fn offer(&self, companions: bool) -> Result<Option<FsinfoOffer>, CallFailure> {
         let begun = Instant::now();
         let args = GetFsinfoArgs { hostid: self.hostid, companions }.to_xdr();
@@ -232,7 +230,6 @@ impl Replica {
         *self.last_error.lock() = Some(what.to_owned());
     }
 
-    /// Records that the replica sent provably wrong data.
     pub(crate) fn lied(&self, proof: &str) {
         self.report_fault(FaultKind::Lie, proof);
         self.lied.fetch_add(1, Ordering::Relaxed);
@@ -251,7 +248,6 @@ impl Replica {
         *self.last_error.lock() = Some(proof.to_owned());
     }
 
-    /// Reports an offer that is old or refused.
     pub(crate) fn report_bad_offer(&self, what: FaultKind<'_>, why: &str) {
         let now = what.repeat_key();
         if std::mem::replace(&mut *self.last_fault.lock(), now) != now {
@@ -259,7 +255,6 @@ impl Replica {
         }
     }
 
-    /// Takes note of an offer that is as new as the revision in force.
     pub(crate) fn report_good_offer(&self) {
         *self.last_fault.lock() = None;
     }

@@ -14,7 +14,6 @@ pub(super) const RECORD_LEN_MAX: usize = DATA_LEN_MAX + 512;
 /// A frame with at least this much missing is read directly into its buffer.
 const DIRECT_LEN_MIN: usize = 16 * 1024;
 
-/// Length of other reads.
 pub(super) const READ_LEN: usize = 64 * 1024;
 
 /// Length of reads before a possibly long frame: its beginning is copied once more.
@@ -29,9 +28,7 @@ pub(super) enum ReplyEvent {
     Reply(Bytes),
     /// The next result of the GETDATA call with this xid; `None`: no such frame.
     Frame(u32, Option<Bytes>),
-    /// The end of the results of this call.
     End(u32),
-    /// Malformed results of this call; the rest of the reply is skipped.
     Garbage(u32, String),
 }
 
@@ -41,28 +38,14 @@ pub(super) struct ReplyParser {
 }
 
 enum State {
-    /// The header of a reply, or a whole reply that is not split.
-    Whole {
-        bytes: Vec<u8>,
-        cut: bool,
-    },
-    /// Results of GETDATA; `left` results have not begun.
-    Results {
-        xid: u32,
-        left: usize,
-        part: Part,
-    },
+    Whole { bytes: Vec<u8>, cut: bool },
+    Results { xid: u32, left: usize, part: Part },
     Skipped,
 }
 
 enum Part {
-    /// In the status word or the length word.
     Words([u8; 8], usize),
-    Frame {
-        bytes: Vec<u8>,
-        len: usize,
-    },
-    /// In the padding after a frame.
+    Frame { bytes: Vec<u8>, len: usize },
     Padding(Vec<u8>, usize),
 }
 
@@ -88,7 +71,6 @@ impl ReplyParser {
         self.marks.took(n);
     }
 
-    /// How much to read if there is no direct buffer.
     pub(super) const fn read_len(&self) -> usize {
         if matches!(self.state, State::Results { .. }) { READ_LEN_BETWEEN } else { READ_LEN }
     }
@@ -165,7 +147,6 @@ impl ReplyParser {
         }
     }
 
-    /// Decides whether the reply is split into frames.
     fn parse_head(&mut self, results: &impl Fn(u32) -> Option<usize>) -> Option<ReplyEvent> {
         let State::Whole { bytes, .. } = &self.state else { return None };
         let word = |i: usize| u32::from_be_bytes([bytes[4 * i], bytes[4 * i + 1], bytes[4 * i + 2], bytes[4 * i + 3]]);
@@ -204,7 +185,6 @@ impl ReplyParser {
         }
     }
 
-    /// The current frame, if it is complete with its padding.
     fn take_frame(&mut self) -> Option<ReplyEvent> {
         let State::Results { xid, left, part } = &mut self.state else { return None };
         if let Part::Frame { bytes, len } = part
@@ -273,7 +253,6 @@ pub(crate) fn exercise(input: &[u8]) {
     }
 }
 
-/// xid of the expected GETDATA call.
 const EXERCISE_XID: u32 = 7;
 
 /// Parses a stream like a connection, with reads of at most `read_len` bytes.

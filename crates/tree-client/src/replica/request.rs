@@ -13,7 +13,6 @@ const QUEUE_LEN_MAX: usize = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Priority {
     Foreground,
-    /// Read-ahead and pull.
     Background,
 }
 
@@ -42,7 +41,6 @@ pub(crate) struct FetchedFrame {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FetchFailure {
     Missing,
-    /// The replica sent provably wrong data.
     Lied(String),
     Failed(String),
 }

@@ -5,11 +5,9 @@
 
 use std::time::Duration;
 
-/// Index of a replica in its set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ReplicaId(pub(crate) usize);
 
-/// Time since the set was created.
 pub(crate) type Moment = Duration;
 
 /// Assumed latency of a replica that was never asked: makes it worth a try beside a distant one.
@@ -18,14 +16,12 @@ pub(crate) const LATENCY_ASSUMED: Duration = Duration::from_millis(20);
 /// Earliest hedge: shorter delays are scheduling noise.
 pub(crate) const HEDGE_MIN: Duration = Duration::from_millis(10);
 
-/// Latest hedge.
 pub(crate) const HEDGE_MAX: Duration = Duration::from_secs(2);
 
 pub(crate) const BACK_OFF_MIN: Duration = Duration::from_millis(250);
 
 pub(crate) const BACK_OFF_MAX: Duration = Duration::from_secs(30);
 
-/// How long a lying replica is excluded while others can be asked.
 pub(crate) const LIAR_EXCLUDED_FOR: Duration = Duration::from_secs(3600);
 
 /// A lying replica is asked if honest ones are paused for longer than this.
@@ -34,7 +30,6 @@ const LIAR_ASKED_AFTER: Duration = Duration::from_secs(1);
 /// Requests in flight that double a replica's cost.
 const LOAD_UNIT: u32 = 8;
 
-/// Age at which the latency counts half.
 const STALE_AFTER: Duration = Duration::from_secs(10);
 
 /// Consecutive closes after which a replica counts as broken. A restart closes once.
@@ -50,9 +45,7 @@ struct Record {
     latency_us: Option<(f64, f64)>,
     last_answer: Moment,
     in_flight: u32,
-    /// Failures since the last answer.
     failures: u32,
-    /// Connections that the peer closed in a row when it was asked.
     closes: u32,
     /// Not asked before this time, unless no other replica is left.
     paused_until: Moment,
@@ -69,7 +62,6 @@ pub(crate) struct ReplicaHealth {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// It accepted the connection and closed it when it was asked.
     ClosedByPeer,
     Other,
 }
@@ -77,7 +69,6 @@ pub(crate) enum Failure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
     Ask(ReplicaId),
-    /// All are paused until this time at least.
     Wait(Moment),
     Nobody,
 }
@@ -142,7 +133,6 @@ impl Scores {
         record.paused_until = Moment::ZERO;
     }
 
-    /// Records that another replica answered first: the latency is at least `elapsed`.
     pub(crate) fn overtaken(&mut self, id: ReplicaId, elapsed: Duration) {
         let record = &mut self.records[id.0];
         let least = elapsed.as_secs_f64() * 1e6;
@@ -153,7 +143,6 @@ impl Scores {
         });
     }
 
-    /// Records a failure or time-out.
     pub(crate) fn failed(&mut self, id: ReplicaId, now: Moment, how: Failure) {
         let record = &mut self.records[id.0];
         // Concurrent requests fail together and count once.
@@ -185,7 +174,6 @@ impl Scores {
         }
     }
 
-    /// Takes a hedge from the budget; `false` if it is used up.
     pub(crate) fn take_hedge(&mut self) -> bool {
         let enough = self.hedge_tokens >= HEDGE_TOKEN_COST;
         if enough {
@@ -198,7 +186,6 @@ impl Scores {
         self.records[id.0].paused_until > now
     }
 
-    /// Whether it closes every connection when it is asked.
     pub(crate) fn keeps_closing(&self, id: ReplicaId) -> bool {
         self.records[id.0].closes >= CLOSES_MAX
     }

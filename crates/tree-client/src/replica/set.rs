@@ -14,7 +14,7 @@ use super::request::queues;
 use super::score::{Moment, ReplicaId, Scores};
 use super::status::{CounterCells, ReplicaStatus};
 
-/// Limit on the replicas of one tree. Further addresses are ignored.
+/// Further addresses are ignored.
 const REPLICAS_MAX: usize = 32;
 
 /// Shortest time between two rounds of name resolution.
@@ -124,12 +124,10 @@ impl ReplicaSet {
         *self.offers_refused.lock() = why;
     }
 
-    /// Why every replica's offer was refused in the last round.
     pub(crate) fn offers_refused(&self) -> Option<String> {
         self.offers_refused.lock().clone()
     }
 
-    /// Whether every replica keeps closing its connections when it is asked.
     pub(crate) fn all_keep_closing(&self) -> bool {
         let (replicas, scores) = (self.all(), self.shared.scores.lock());
         !replicas.is_empty() && replicas.iter().all(|replica| scores.keeps_closing(replica.id()))

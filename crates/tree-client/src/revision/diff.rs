@@ -98,7 +98,6 @@ struct Cursor {
     tree: Arc<Tree>,
     dir: Inode,
     number: u64,
-    /// The current page, and the index in it.
     page: Option<(Listing, usize)>,
 }
 
@@ -130,7 +129,6 @@ impl Diff {
         None
     }
 
-    /// Advances by one name, or leaves a directory.
     async fn step(&mut self) -> Result<Option<Change>> {
         let Some(level) = self.levels.last_mut() else { return Ok(None) };
         if let (Some(old), Some(new)) = (&mut level.old, &mut level.new)

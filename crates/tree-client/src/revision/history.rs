@@ -22,7 +22,6 @@ pub struct History {
 
 enum Next {
     Newest,
-    /// Frame of the revision before this number.
     Older(BlockHandle, u64),
     End,
 }
@@ -33,7 +32,7 @@ impl Tree {
         History { tree: Arc::clone(self), next: Next::Newest }
     }
 
-    /// The revision with this number; `None` if it never existed. O(newer revisions).
+    /// The revision with this number; `None` if it never existed.
     pub async fn revision_at(self: &Arc<Self>, number: u64) -> Result<Option<Arc<Revision>>> {
         let mut history = self.history();
         while let Some(revision) = history.next().await {

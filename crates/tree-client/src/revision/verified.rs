@@ -32,7 +32,6 @@ impl Revision {
         Self { fsinfo, signed, handle, cert_serial, expires }
     }
 
-    /// A revision from the history frame with this handle.
     pub(crate) const fn old(fsinfo: Fsinfo, signed: Bytes, cert_serial: u64, expires: u64, handle: BlockHandle) -> Self {
         Self { fsinfo, signed, handle, cert_serial, expires }
     }

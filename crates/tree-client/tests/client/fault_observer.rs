@@ -40,7 +40,6 @@ async fn reports_lie_that_another_replica_heals() {
     let files = (0..40u64).map(|n| (format!("f{n}").into_bytes(), Node::File(noise(n, 20_000)))).collect();
     let published = publisher.publish(&Node::Dir(files), NOW - 10);
     let [liar, honest] = [Fault::FlipFrame, Fault::None].map(|fault| TestReplica::new(&published, fault, 3));
-    // The lying replica is asked first.
     *honest.delay.lock() = Duration::from_millis(20);
     let network = TestNetwork::of(&publisher.location, &[liar, honest]);
     let tree = client(&network, &clock, &notes).open(&publisher.name(), &TreeOptions::default()).await.unwrap();
@@ -78,7 +77,6 @@ async fn reports_stale_offer_once_until_it_changes() {
     refresh(2).await;
     assert_eq!(*notes.0.lock(), ["10.0.0.2:4340 stale 1", "10.0.0.2:4340 stale 2", "10.0.0.2:4340 stale 2"]);
     notes.0.lock().clear();
-    // All revisions have expired, including the one in force.
     clock.set(NOW + u64::from(DURATION_S));
     let notes = Arc::new(Notes::default());
     assert!(client(&network, &clock, &notes).open(&publisher.name(), &TreeOptions::default()).await.is_err());

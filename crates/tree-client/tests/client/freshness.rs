@@ -48,7 +48,6 @@ async fn refuses_rollback_after_restart() {
     assert!(error.to_string().contains("old revision 1"), "{error}");
 }
 
-// In real time: the disk cache writes on its own thread.
 #[tokio::test]
 async fn restarts_without_replicas_from_stored_revision() {
     let (state, clock) = (tempfile::tempdir().unwrap(), TestClock::at(NOW));

@@ -24,7 +24,6 @@ fn files(seed: u64, count: u64) -> BTreeMap<Vec<u8>, Node> {
     (0..count).map(|n| (format!("file-{n:05}").into_bytes(), Node::File(noise(seed + n, 2000 + (n % 7) as usize * 900)))).collect()
 }
 
-/// Directories of many and few pages, large and small files.
 fn large_tree() -> Node {
     let dirs = (0..6u64).map(|n| (format!("dir-{n}").into_bytes(), Node::Dir(files(n * 100_000, if n == 0 { 900 } else { 40 }))));
     let mut root: BTreeMap<Vec<u8>, Node> = dirs.collect();
@@ -137,7 +136,6 @@ async fn incomplete_pull_is_not_committed_and_resumes() {
     let published = publisher.publish(&large_tree(), NOW);
     let replica = TestReplica::new(&published, Fault::None, 1);
     let last = published.fsinfo.root.clone();
-    // The replica lacks one leaf.
     let missing = published.frames.iter().find(|(_, frame)| frame.len() > 4000 && frame[0] == 1).map(|(handle, _)| *handle).unwrap();
     replica.alter(|served| {
         let mut frames = (*served.frames).clone();
@@ -196,7 +194,6 @@ async fn watch_keeps_database_current() {
     watcher.abort();
 }
 
-/// The tree of parent and child process, made from a seed.
 fn slow_site() -> (Publisher, Published, Arc<TestReplica>) {
     let mut publisher = Publisher::new(54);
     let published = publisher.publish(&large_tree(), NOW);
@@ -204,7 +201,7 @@ fn slow_site() -> (Publisher, Published, Arc<TestReplica>) {
     (publisher, published, replica)
 }
 
-/// The child process: pulls slowly until it is killed. Does nothing as a test.
+/// The child process: pulls slowly until it is killed.
 #[tokio::test]
 async fn child_that_is_killed() {
     let Some(db) = std::env::var_os(CHILD_DB) else { return };
@@ -215,7 +212,6 @@ async fn child_that_is_killed() {
     pull_quietly(&client(&network), &publisher, &PullOptions { in_flight_bytes: 1 << 20, ..into(db) }).await.unwrap();
 }
 
-/// Total length of the files below a directory.
 fn bytes_below(dir: &Path) -> u64 {
     let entries = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
     entries.map(|e| if e.path().is_dir() { bytes_below(&e.path()) } else { e.metadata().map_or(0, |m| m.len()) }).sum()
@@ -235,7 +231,6 @@ async fn killed_pull_resumes() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // Kills at another point of the transfer in each round.
         let target = round * 1_100_000;
         let until = tokio::time::Instant::now() + Duration::from_secs(20);
         while bytes_below(&db) <= target && tokio::time::Instant::now() < until && child.try_wait().unwrap().is_none() {

@@ -11,7 +11,6 @@ use vouch_tree_client::{Error, ErrorClass, ReplicaState, Tree, VerifyEvent};
 use crate::fixture::replica::{Fault, TestReplica};
 use crate::fixture::{self, NOW, Node, Published, Publisher, noise};
 
-/// 200 files of 3,000 bytes, and one of `big` bytes.
 fn published(publisher: &mut Publisher, big: usize) -> Published {
     let mut files: std::collections::BTreeMap<Vec<u8>, Node> =
         (0..200u64).map(|n| (format!("f{n}").into_bytes(), Node::File(noise(n, 3000)))).collect();

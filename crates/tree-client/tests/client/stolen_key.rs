@@ -15,7 +15,6 @@ use crate::fixture::network::TestNetwork;
 use crate::fixture::replica::{Fault, TestReplica};
 use crate::fixture::{NOW, Published, Publisher, client, options, text};
 
-/// A publisher at revision 1, and a thief of its signing key who continues at `number`.
 fn with_thief(seed: u8, number: u64) -> (Publisher, Published, Publisher) {
     let mut publisher = Publisher::new(seed);
     let first = publisher.publish(&text("genuine"), NOW - 50);
@@ -33,7 +32,6 @@ fn pull_options(dir: &TempDir) -> PullOptions {
     PullOptions { lock_wait: Duration::from_secs(10), ..PullOptions::new(dir.path().join("db")) }
 }
 
-/// Runs `pull_watch` while `actions` receive its outcomes.
 async fn watch(
     client: &Arc<Client>,
     name: &TreeName,
@@ -151,7 +149,6 @@ async fn watching_mirror_waits_out_changed_iv() {
     pull(&client(&network), &name, &options, &|_| {}).await.unwrap();
     thief.iv = Iv::from_bytes([9; 32]);
     replica.serve_revision(&thief.publish(&text("forged"), NOW - 40));
-    // One pull fails with the reason; the watch retries.
     let error = pull(&client(&network), &name, &options, &|_| {}).await.unwrap_err();
     assert!(matches!(error, Error::OtherIv { .. }) && error.class() == ErrorClass::Refused, "{error}");
     watch(&client(&network), &name, &options, async |outcomes| {

@@ -25,10 +25,8 @@ use vouch_tree_publish::{Options, Progress, Signer, publish};
 use vouch_tree_store::{CollectOptions, Database, FrameSource, WriteOptions};
 use vouch_xdr::{Writer, Xdr};
 
-/// Current time of the tests, in seconds since 1970.
 pub const NOW: i64 = 1_795_000_000;
 
-/// A clock that tests set.
 pub struct TestClock(AtomicI64);
 
 impl TestClock {
@@ -43,23 +41,19 @@ impl Clock for TestClock {
     }
 }
 
-/// A published directory and its replica.
 pub struct Site {
     dir: TempDir,
     root: SecretKey,
     signer: Mutex<(SecretKey, SigningCert)>,
-    /// Name of the database.
     db: Mutex<&'static str>,
     pub name: TreeName,
     pub is_up: AtomicBool,
-    /// Share of replies with a flipped bit, of 256.
     pub lies: AtomicU64,
     dice: AtomicU64,
     statements: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Site {
-    /// A tree at `host`, with an empty source directory.
     pub fn new(host: &str, seed: u8) -> Arc<Self> {
         let (root, signing) = (SecretKey::from_seed(&[seed; 32]), SecretKey::from_seed(&[seed + 100; 32]));
         let cert = SigningCert::issue(&root, signing.public(), 1, 0, u64::MAX / 2);
@@ -85,13 +79,11 @@ impl Site {
         self.dir.path().join(*self.db.lock())
     }
 
-    /// From now on a thief of the signing key publishes, from an empty database.
     pub fn rob(&self, iv: Iv) {
         *self.db.lock() = "thiefs";
         Database::create(&self.db(), *self.name.hostid(), iv).unwrap();
     }
 
-    /// From now on the publisher publishes with another signing key and the next certificate.
     pub fn certify(&self) {
         *self.db.lock() = "db";
         let signing = SecretKey::from_seed(&[222; 32]);
@@ -99,28 +91,23 @@ impl Site {
         *self.signer.lock() = (signing, cert);
     }
 
-    /// The published directory.
     pub fn source(&self) -> PathBuf {
         self.dir.path().join("source")
     }
 
-    /// The root key.
     pub fn root_key(&self) -> &SecretKey {
         &self.root
     }
 
-    /// Adds a key statement to the replica's offers.
     pub fn state(&self, statement: Vec<u8>) {
         self.statements.lock().push(statement);
     }
 
-    /// Publishes the source directory, valid for `duration_s` from `start`.
     pub fn publish(&self, start: i64, duration_s: u32) {
         self.publish_with(Options::new(self.source(), self.name.clone(), start as u64, duration_s));
     }
 
     pub fn publish_with(&self, mut options: Options) {
-        // The stat cache ignores such recent timestamps.
         options.rehash = true;
         let writer = Database::open_write(&self.db(), WriteOptions::default()).unwrap();
         let signer = self.signer.lock();
@@ -128,7 +115,6 @@ impl Site {
         publish(&writer, &signer, &options, &Progress::default()).unwrap();
     }
 
-    /// Removes frames that no kept revision references.
     pub fn collect(&self) {
         Database::collect(&self.db(), CollectOptions::default()).unwrap();
     }
@@ -162,7 +148,6 @@ impl Site {
     /// for.
     fn falsify(&self, bytes: &mut [u8]) {
         let draw = || {
-            // SplitMix64.
             let z = self.dice.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::SeqCst);
             let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -198,7 +183,6 @@ impl Site {
     }
 }
 
-/// A network in memory.
 #[derive(Default)]
 pub struct Network(Vec<Arc<Site>>);
 
@@ -224,7 +208,6 @@ impl Connector for Network {
     }
 }
 
-/// A mount and its client.
 pub struct World {
     pub runtime: Runtime,
     pub clock: Arc<TestClock>,
@@ -236,7 +219,6 @@ pub struct World {
 }
 
 impl World {
-    /// Mounts the tree of a site.
     pub fn of_tree(site: &Arc<Site>) -> Option<Self> {
         Self::of_tree_with(site, |_| {})
     }
@@ -245,12 +227,10 @@ impl World {
         Self::mounting(Self::start(vec![site.clone()], |_| {})?, site, choose)
     }
 
-    /// Mounts with a disk cache.
     pub fn of_tree_with_cache(site: &Arc<Site>, cache: DiskCacheOptions, choose: impl FnOnce(&mut MountOptions)) -> Option<Self> {
         Self::mounting(Self::start(vec![site.clone()], |client| client.disk_cache = Some(cache))?, site, choose)
     }
 
-    /// Mounts with disk cache and state directory on one disk, and little memory for frames.
     pub fn of_tree_on_disk(site: &Arc<Site>, disk: &Path, quota_bytes: u64, choose: impl FnOnce(&mut MountOptions)) -> Option<Self> {
         let world = Self::start(vec![site.clone()], |client| {
             client.disk_cache = Some(DiskCacheOptions { dir: disk.join("cache"), quota_bytes });
@@ -268,7 +248,6 @@ impl World {
         Some(world)
     }
 
-    /// Mounts at a given directory.
     pub fn of_tree_at(site: &Arc<Site>, point: PathBuf) -> Option<Self> {
         let mut world = Self::start(vec![site.clone()], |_| {})?;
         world.point = point;
@@ -278,12 +257,10 @@ impl World {
         Some(world)
     }
 
-    /// Mounts the namespace.
     pub fn of_namespace(sites: Vec<Arc<Site>>) -> Option<Self> {
         Self::of_namespace_asking(sites, Duration::from_secs(3600))
     }
 
-    /// Mounts the namespace, with a refresh interval.
     pub fn of_namespace_asking(sites: Vec<Arc<Site>>, interval: Duration) -> Option<Self> {
         let mut world = Self::start(sites, |client| client.refresh_interval = Some(interval))?;
         let config = world.config(|_| {});
@@ -330,15 +307,12 @@ impl World {
     /// Refreshes and waits until the mount shows the newest revision.
     pub fn refresh(&self) {
         let tree = self.tree.as_ref().unwrap();
-        // A failed replica is paused.
         self.until(|| self.runtime.block_on(tree.refresh()).is_ok());
         let number = tree.newest().number();
         self.until(|| self.mounted.as_ref().unwrap().status().trees[0].revision == number);
-        // Another thread sends the notices to the kernel.
         std::thread::sleep(Duration::from_millis(100));
     }
 
-    /// Waits for a condition.
     pub fn until(&self, mut done: impl FnMut() -> bool) {
         let began = Instant::now();
         while !done() {
@@ -369,7 +343,6 @@ fn has_fuse() -> bool {
     false
 }
 
-/// Metadata, content and xattrs of each file below `dir`, by path.
 pub fn survey(dir: &Path) -> BTreeMap<PathBuf, String> {
     let (mut found, mut queue) = (BTreeMap::new(), vec![dir.to_owned()]);
     while let Some(path) = queue.pop() {
@@ -386,7 +359,6 @@ pub fn survey(dir: &Path) -> BTreeMap<PathBuf, String> {
         } else {
             format!("{} {} {}", m.size(), m.rdev(), m.file_type().is_fifo())
         };
-        // The size of a directory depends on the file system.
         let line =
             format!("{:o} {}:{} {}.{:09} {} {content} {}", m.mode(), m.uid(), m.gid(), m.mtime(), m.mtime_nsec(), m.nlink(), xattrs(&path));
         found.insert(path.strip_prefix(dir).unwrap().to_owned(), line);
@@ -414,7 +386,6 @@ fn xattrs(path: &Path) -> String {
     all.join(",")
 }
 
-/// Incompressible bytes.
 pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = move || {

@@ -13,7 +13,6 @@ use crate::fixture::{NOW, Site, World, noise, survey};
 
 const DISK_LEN: usize = 6 << 20;
 
-/// A disk of 6 MiB; unmounted when dropped.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -33,7 +32,6 @@ impl SmallDisk {
         self.0.path()
     }
 
-    /// Writes until the disk is full.
     fn fill(&self) -> PathBuf {
         let path = self.path().join("filler");
         let mut filler = fs::File::create(&path).unwrap();
@@ -55,18 +53,15 @@ fn full_disk_does_not_stop_reads_or_updates() {
     for passthrough in [Passthrough::Never, Passthrough::Always] {
         let Some(disk) = SmallDisk::new() else { return };
         let site = Site::new("a.example", 90);
-        // More than the disk holds; each file exceeds the client's memory.
         for n in 0..6 {
             fs::write(site.source().join(format!("file-{n}")), noise(n + 1, 2 << 20)).unwrap();
         }
         site.publish(NOW, 3600);
-        // The quota exceeds the disk.
         let choose = |options: &mut vouch_tree_mount::MountOptions| options.passthrough = passthrough;
         let Some(world) = World::of_tree_on_disk(&site, disk.path(), 64 << 20, choose) else { return };
         for _ in 0..2 {
             assert_eq!(survey(&world.point), survey(&site.source()));
         }
-        // No space for frames or state.
         let filler = disk.fill();
         for n in 0..3 {
             fs::write(site.source().join(format!("file-{n}")), noise(n + 20, 3 << 20)).unwrap();
@@ -76,7 +71,6 @@ fn full_disk_does_not_stop_reads_or_updates() {
         for _ in 0..2 {
             assert_eq!(survey(&world.point), survey(&site.source()));
         }
-        // With free space, the next revision is recorded again.
         fs::remove_file(filler).unwrap();
         fs::remove_dir_all(disk.path().join("cache")).unwrap();
         fs::write(site.source().join("file-5"), noise(30, 1 << 20)).unwrap();

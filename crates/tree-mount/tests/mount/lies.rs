@@ -12,7 +12,6 @@ use crate::fixture::{NOW, Site, World, noise};
 
 const ROUNDS: u8 = 8;
 
-/// Content of revision `n`.
 fn content(seed: u8, n: u64) -> BTreeMap<String, Vec<u8>> {
     let own = u64::from(seed) << 32;
     let mut files: BTreeMap<String, Vec<u8>> =
@@ -27,7 +26,6 @@ fn publish(site: &Site, seed: u8, n: u64) {
     site.publish(NOW - 100 + n as i64, 3600);
 }
 
-/// The answer is what was published, or EIO.
 fn check<T>(found: io::Result<T>, is_true: impl FnOnce(&T) -> bool, what: &str, refused: &mut u64) {
     match found {
         Ok(found) => assert!(is_true(&found), "{what} differs from the published content"),
@@ -53,7 +51,6 @@ fn no_lie_reaches_a_reader_through_the_kernel() {
             site.lies.store(odds, Ordering::SeqCst);
             if pass == 2 {
                 publish(&site, seed, 2);
-                // Fails or not, depending on lies.
                 let _ = world.runtime.block_on(world.tree.as_ref().unwrap().refresh());
             }
             let truths = [content(seed, 1), content(seed, 2)];

@@ -48,7 +48,6 @@ fn stop_signal_unmounts() {
     assert!(!world.path("file").exists());
 }
 
-/// The process that is killed. Does nothing as a test.
 #[test]
 fn victim() {
     let Some(point) = std::env::var_os("VOUCH_TEST_VICTIM") else { return };

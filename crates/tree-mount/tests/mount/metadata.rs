@@ -11,7 +11,6 @@ use rustix::fs::{CWD, FileType, Mode, SeekFrom, XattrFlags, mknodat, seek, setxa
 
 use crate::fixture::{NOW, Site, World, noise, survey};
 
-/// A directory with unusual files.
 fn odd_source(site: &Site) {
     let root = site.source();
     for len in [0, 1, 1023, 1024, 1025, 4096, 128 * 1024, 128 * 1024 + 1, 3 << 20] {
@@ -55,7 +54,6 @@ fn mount_equals_source() {
         assert_eq!(mount.get(path), Some(line), "{}", path.display());
     }
     assert_eq!(source.len(), mount.len());
-    // Again, from the caches.
     assert_eq!(survey(&world.point), mount);
 }
 
@@ -163,7 +161,6 @@ fn parallel_and_interrupted_reads_are_right() {
                 }
             });
         }
-        // A reader that is interrupted by signals, and one that is killed.
         let script = "trap : USR1; (for i in 1 2 3 4 5 6 7 8; do kill -USR1 $$; sleep 0.02; done) & cksum < \"$0\"";
         let interrupted = Command::new("sh").arg("-c").arg(script).arg(&path).output().unwrap();
         assert!(interrupted.status.success() || interrupted.status.code().is_some());

@@ -51,7 +51,6 @@ fn invalid_names_are_missing_and_unreachable_trees_fail() {
     for name in ["x", "@", "@a.example", "@a.example,short"] {
         assert_eq!(fs::metadata(world.path(name)).unwrap_err().kind(), std::io::ErrorKind::NotFound, "{name}");
     }
-    // An unknown host, and a key of another tree at a known host.
     for name in [b.name.to_string(), format!("@a.example,{}", b.name.hostid())] {
         assert_eq!(fs::metadata(world.path(&name)).unwrap_err().raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()), "{name}");
     }

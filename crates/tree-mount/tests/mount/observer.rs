@@ -16,12 +16,10 @@ use vouch_tree_mount::{MountOptions, Observation, Observer, Operation, Passthrou
 
 use crate::fixture::{NOW, Site, World, noise};
 
-/// Records observations and events.
 struct Watcher {
     wanted: Mutex<Vec<Operation>>,
     seen: Mutex<Vec<Sight>>,
     news: Mutex<Vec<String>>,
-    /// Replies are held back while this is false.
     open: watch::Sender<bool>,
 }
 
@@ -71,7 +69,6 @@ impl Watcher {
         self.seen.lock().iter().filter(|sight| sight.operation == operation && sight.path == path).cloned().collect()
     }
 
-    /// Observations of a close arrive later.
     fn closes(&self, world: &World, path: &str, count: usize) -> Vec<Sight> {
         world.until(|| self.sights(Operation::Close, path).len() >= count);
         self.sights(Operation::Close, path)
@@ -137,14 +134,12 @@ fn observed(site: &Arc<Site>, watcher: &Arc<Watcher>) -> Option<World> {
     })
 }
 
-/// Runs a program as another user; `None` without root.
 fn as_user(uid: u32, program: &[&str], path: &Path) -> Option<std::process::Output> {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: only root acts as others");
         return None;
     }
     let who = [format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".to_owned()];
-    // The mount point is inside a private directory.
     let parent = path.ancestors().find(|above| above.ends_with("mnt")).and_then(Path::parent).unwrap();
     fs::set_permissions(parent, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let output = Command::new("setpriv").args(who).args(program).arg(path).output().unwrap();
@@ -213,7 +208,6 @@ fn reply_waits_for_record() {
     watcher.open.send_replace(false);
     assert_eq!(File::open(&path).unwrap_err().raw_os_error(), Some(5));
     watcher.open.send_replace(true);
-    // No open file remains.
     drop(world);
     assert!(watcher.sights(Operation::Close, "/d/e/file").is_empty(), "closes are not wanted");
 }
@@ -292,7 +286,6 @@ fn passthrough_only_if_reads_are_not_observed() {
     let passed = || world.mounted.as_ref().unwrap().status().passed_through > 0;
     let mut opens = 0;
     let mut open_and_read = || {
-        // A file that is being closed still counts.
         world.until(|| !passed());
         let mut file = File::open(world.path("large")).unwrap();
         opens += 1;
@@ -302,10 +295,8 @@ fn passthrough_only_if_reads_are_not_observed() {
         assert_eq!(bytes.len(), 3 << 20);
         is_through
     };
-    // The observer does not want reads.
     world.until(&mut open_and_read);
     assert!(open_and_read());
-    // From now on the observer wants closes.
     watcher.wanted.lock().push(Operation::Close);
     assert!((0..20).all(|_| !open_and_read()));
     watcher.closes(&world, "/large", 20);

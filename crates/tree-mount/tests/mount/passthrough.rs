@@ -52,7 +52,6 @@ fn passed_through(world: &World) -> usize {
     world.mounted.as_ref().unwrap().status().passed_through
 }
 
-/// Opens and reads a file until it is passed through.
 fn open_through(world: &World, name: &str) -> File {
     let mut open = None;
     world.until(|| {
@@ -100,7 +99,6 @@ fn passthrough_reads_published_bytes() {
     for path in copies(dir.path()) {
         assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o400);
     }
-    // An open file needs no replica.
     let file = open_through(&world, "one");
     site.is_up.store(false, Ordering::SeqCst);
     assert!(reread(&file) == noise(1, LEN + 77));
@@ -126,7 +124,6 @@ fn passed_files_follow_new_revision() {
     drop((one, two));
     world.until(|| passed_through(&world) == 0);
     assert_eq!(survey(&world.point), survey(&site.source()));
-    // And once more with the new content.
     assert!(reread(&open_through(&world, "one")) == longer);
 }
 
@@ -170,7 +167,6 @@ fn damaged_copy_is_detected_after_restart() {
         assert!(reread(&open_through(&world, name)) == true_bytes, "{name} by the kernel");
     }
     drop(world);
-    // Intact copies are verified and reused.
     let numbers = |paths: &[PathBuf]| paths.iter().map(|p| fs::metadata(p).unwrap().ino()).collect::<std::collections::BTreeSet<_>>();
     let before = numbers(&copies(dir.path()));
     let world = mount(&site, dir.path(), 64 << 20).unwrap();

@@ -23,7 +23,6 @@ fn reread(file: &mut File) -> std::io::Result<Vec<u8>> {
     file.read_to_end(&mut bytes).map(|_| bytes)
 }
 
-/// Files of each size class in nested directories.
 fn site(seed: u8) -> std::sync::Arc<Site> {
     let site = Site::new("a.example", seed);
     fs::create_dir_all(site.source().join("d/e")).unwrap();
@@ -149,7 +148,6 @@ fn keeps_old_files_while_new_revision_is_unreadable() {
     std::thread::sleep(Duration::from_millis(500));
     match reread(&mut open) {
         Ok(bytes) => assert_eq!(bytes, before),
-        // The update may have finished before the replica stopped.
         Err(error) => assert!([Some(Errno::STALE), Some(Errno::IO)].contains(&errno(&error))),
     }
     site.is_up.store(true, Ordering::SeqCst);
@@ -166,7 +164,6 @@ fn listing_continues_in_its_version() {
     let Some(world) = World::of_tree(&site) else { return };
     let mut listing = fs::read_dir(&world.point).unwrap();
     let mut names: Vec<_> = listing.by_ref().take(1000).map(|e| e.unwrap().file_name()).collect();
-    // Removes all names before the cursor and adds many.
     (0..900).for_each(|n| fs::remove_file(site.source().join(format!("name-{n:05}"))).unwrap());
     (0..500).for_each(|n| fs::write(site.source().join(format!("name-02000-{n}")), b"").unwrap());
     site.publish(NOW, 3600);

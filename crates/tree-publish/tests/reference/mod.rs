@@ -19,7 +19,6 @@ use vouch_tree_publish::{Error, Options, Progress, Signer, Summary, publish};
 use vouch_tree_store::{Database, FrameSource as _, Snapshot, WriteOptions};
 use vouch_xdr::Xdr as _;
 
-/// A database with its keys in a temporary directory.
 pub(crate) struct Publisher {
     pub(crate) dir: tempfile::TempDir,
     root: SecretKey,
@@ -39,7 +38,6 @@ impl Publisher {
         Self { dir, root: SecretKey::from_seed(&[1; 32]), signing: SecretKey::from_seed(&[2; 32]), start: 1_000_000 }
     }
 
-    /// Path of the database.
     pub(crate) fn db(&self) -> PathBuf {
         self.dir.path().join("db")
     }
@@ -71,7 +69,6 @@ impl Publisher {
         Tree::open(&self.db())
     }
 
-    /// Publishes with default options and compares with the source.
     pub(crate) fn publish_and_compare(&self) -> Summary {
         let summary = self.publish(&self.options()).unwrap();
         self.tree().compare(&self.source());
@@ -86,7 +83,6 @@ pub(crate) fn publish_into(db: &Path, options: &Options, progress: &Progress) ->
     publish(&writer, &Signer { key: &signing, cert }, options, progress)
 }
 
-/// The newest revision in a database.
 pub(crate) struct Tree {
     snapshot: Snapshot,
     pub(crate) fsinfo: Fsinfo,
@@ -105,7 +101,6 @@ impl Tree {
         frame::open(&self.snapshot.iv(), handle, kind, &stored).unwrap().into_owned()
     }
 
-    /// All pages of a directory, and its entries in order.
     pub(crate) fn pages(&self, top: PageRef, handles: &mut Vec<BlockHandle>, entries: &mut Vec<DirEntry>) {
         handles.push(top.handle);
         let payload = self.payload(top.kind(), &top.handle);
@@ -134,7 +129,6 @@ impl Tree {
         })
     }
 
-    /// Data leaves of a blob, by number.
     pub(crate) fn leaves(&self, blob: &Blob) -> Vec<(u64, BlockHandle)> {
         let mut leaves = Vec::new();
         match &blob.body {
@@ -171,7 +165,6 @@ impl Tree {
         bytes
     }
 
-    /// Panics at the first difference between the tree and its source.
     pub(crate) fn compare(&self, source: &Path) {
         let mut links = HashMap::new();
         let mut seen = vouch_tree::Counts { directories: 1, ..Default::default() };
@@ -187,7 +180,6 @@ impl Tree {
         names.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
         let published: Vec<_> = entries.iter().map(|e| OsStr::from_bytes(e.name.as_bytes()).to_owned()).collect();
         assert_eq!(published, names, "{}", path.display());
-        // By the directory's own name, for deep trees.
         let dir = File::open(path).unwrap();
         let here = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&dir)));
         for entry in &entries {
@@ -270,7 +262,6 @@ impl Tree {
             total += (blob.size - n * leaf).min(leaf);
         }
         assert_eq!(space, total, "space of {}", path.display());
-        // Where the file system has data, the tree has it too.
         let mut at = 0;
         while let Ok(start) = rustix::fs::seek(file.as_fd(), rustix::fs::SeekFrom::Data(at)) {
             let end = rustix::fs::seek(file.as_fd(), rustix::fs::SeekFrom::Hole(start)).unwrap();

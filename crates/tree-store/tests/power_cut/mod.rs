@@ -14,7 +14,6 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use vouch_tree_store::disk::{Disk, DiskFile, SystemDisk};
 
-/// A recorded step.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     CreateDir(PathBuf),
@@ -25,11 +24,9 @@ pub(crate) enum Step {
     Rename(PathBuf, PathBuf),
     Remove(PathBuf),
     SyncDir(PathBuf),
-    /// A note of the workload.
     Note(Note),
 }
 
-/// Progress of the workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Note {
     Created,
@@ -181,13 +178,11 @@ impl DiskFile for QuietFile {
     }
 }
 
-/// Contents of a disk, cached and durable.
 #[derive(Debug, Default)]
 struct DiskState {
     files: BTreeMap<usize, Bytes>,
     cached: BTreeMap<PathBuf, Name>,
     durable: BTreeMap<PathBuf, Name>,
-    /// Name changes not yet durable.
     pending: Vec<NameChange>,
 }
 
@@ -203,7 +198,6 @@ enum Name {
     File(usize),
 }
 
-/// Names removed and added together.
 #[derive(Debug, Clone)]
 struct NameChange {
     removed: Option<PathBuf>,
@@ -264,7 +258,6 @@ impl DiskState {
     }
 }
 
-/// Creates below `to` what a power cut after `steps` may leave of `from`.
 pub(crate) fn cut(steps: &[Step], seed: u64, from: &Path, to: &Path) {
     let mut platter = DiskState::default();
     steps.iter().for_each(|step| platter.take(step));
@@ -282,7 +275,6 @@ pub(crate) fn cut(steps: &[Step], seed: u64, from: &Path, to: &Path) {
         match name {
             Name::Dir => std::fs::create_dir_all(&path).unwrap(),
             Name::File(id) => {
-                // If the directory's own name was lost, everything below is unreachable.
                 if path.parent().is_some_and(Path::is_dir) {
                     std::fs::write(&path, bytes_after_power_cut(&platter.files[&id], fate, &mut dice)).unwrap();
                 }
@@ -291,7 +283,6 @@ pub(crate) fn cut(steps: &[Step], seed: u64, from: &Path, to: &Path) {
     }
 }
 
-/// Remaining bytes of a file.
 fn bytes_after_power_cut(file: &Bytes, fate: u64, dice: &mut Dice) -> Vec<u8> {
     let Bytes { cached, durable } = file;
     if !cached.starts_with(durable) {
@@ -303,9 +294,7 @@ fn bytes_after_power_cut(file: &Bytes, fate: u64, dice: &mut Dice) -> Vec<u8> {
         (0, _) => cached.clone(),
         (1, _) => durable.clone(),
         (_, 0) => cached[..kept].to_vec(),
-        // The length is durable, the blocks are not.
         (_, 1) => [&cached[..kept], &vec![0; cached.len() - kept]].concat(),
-        // A block in the middle is missing.
         (_, 2) => {
             let mut bytes = cached.clone();
             let end = (kept + 512).min(bytes.len());
@@ -321,7 +310,6 @@ fn bytes_after_power_cut(file: &Bytes, fate: u64, dice: &mut Dice) -> Vec<u8> {
     }
 }
 
-/// Seeded pseudo-random numbers (splitmix64).
 #[derive(Debug)]
 pub(crate) struct Dice(pub(crate) u64);
 

@@ -8,10 +8,9 @@ use vouch_xdr::{Writer, Xdr};
 use super::{Child, DirEntry, HEIGHT_MAX, PAGE_LEN_MAX, PAGE_LEN_MIN, PageRef};
 use crate::{BlockHandle, FileName, FrameKind, Inode};
 
-/// Builds one directory. Memory: one page per level.
+/// Builds one directory.
 #[derive(Debug, Default)]
 pub struct DirectoryBuilder {
-    /// `levels[0]` is the leaf page in progress, `levels[h]` the interior page of height `h`.
     levels: Vec<PageInProgress>,
     last: Option<FileName>,
     entries: u64,
@@ -23,9 +22,7 @@ struct PageInProgress {
     count: u32,
     first: Option<FileName>,
     entries: u64,
-    /// Pages of this level that are stored already.
     closed: u64,
-    /// The last stored page; if it is the only one, it may be the root page.
     last_closed: Option<BlockHandle>,
 }
 
@@ -104,7 +101,6 @@ impl DirectoryBuilder {
         Ok(())
     }
 
-    /// Stores the page in progress at `height` and adds it to the page above.
     fn close<E>(&mut self, height: usize, put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>) -> Result<(), E> {
         let first = self.levels[height].first.clone().expect("a page closes only with an item in it");
         let entries = self.levels[height].entries;
@@ -130,8 +126,6 @@ impl DirectoryBuilder {
 
 const HEADER_LEN: usize = 8;
 
-/// Whether a page ends after this item: decided by a hash of its name, with odds proportional to
-/// its length. On average a page grows by another `PAGE_LEN_MIN`.
 fn ends_page(height: usize, name: &FileName, item_len: usize) -> bool {
     // FNV-1a with a final mix. Not collision resistant: only the publisher chooses the names.
     let mut hash = 0xcbf2_9ce4_8422_2325 ^ height as u64;

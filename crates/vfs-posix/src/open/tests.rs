@@ -8,7 +8,6 @@ use vouch_vfs::{CreateHow, FileSystem as _, Name, SetAttributes};
 use super::*;
 use crate::{IdStore, Options, PosixFs, can_serve_others, leave_callers};
 
-/// A new file on a disk, open for writing.
 fn opened(body: impl FnOnce(&PosixFs, &PosixOpen)) {
     let directory = TempDir::new_in(env!("CARGO_MANIFEST_DIR")).expect("creating a directory succeeds");
     let state = TempDir::new().expect("creating a directory succeeds");
@@ -33,7 +32,6 @@ fn concurrent_syncs_have_separate_descriptors() {
         let Cursor::Own(own) = &second else { panic!("the first name has the other file") };
         let inode = |fd: BorrowedFd<'_>| stat(fd).unwrap().stx_ino;
         assert_eq!(inode(own.as_fd()), inode(open.descriptor(&first)));
-        // The offsets are independent, so these are two open files to the system.
         fs::seek(own, SeekFrom::Start(7)).unwrap();
         assert_eq!(fs::seek(open.descriptor(&first), SeekFrom::Current(0)), Ok(0));
         for stability in [Stability::DataSync, Stability::FileSync] {
@@ -52,7 +50,6 @@ fn throttled_writes_run_on_threads_that_may_block() {
             return;
         }
         let write = |patience| open.write(0, b"data", Stability::Unstable, patience);
-        // A busy machine may delay a writer.
         let until = Instant::now() + Duration::from_secs(60);
         while write(Patience::None).is_err() {
             assert!(Instant::now() < until);

@@ -8,7 +8,6 @@ use vouch_vfs_posix::{FileCache, Options};
 
 use crate::world::{Short as _, alone, export, image, made, mount, put, run, unmount};
 
-/// Inodes without room for fractions of a second.
 const COARSE: &[&str] = &["-I", "128"];
 
 fn root_owner() -> Caller {
@@ -40,7 +39,6 @@ fn change_attribute_moves_within_a_tick_and_over_restart() {
             let now = fs.look(&id).expect("it tells").change;
             assert!(seen.insert(now), "round {round}: {now} was the change attribute before");
             if round % 5 == 0 {
-                // Evicts its descriptor.
                 others.iter().for_each(|other| assert_eq!(fs.look(other).expect("it tells").links, 1));
             }
             if round % 20 == 19 {

@@ -27,10 +27,8 @@ fn shared(kind: &str, above: &std::path::Path) {
     assert!(before - free() < LEN as u64 / 4, "{kind}: a clone takes no room for data");
     assert_eq!(to.open.attributes().expect("it tells").size, LEN as u64);
     assert!(content(&*to.open) == bytes[..1 << 20]);
-    // Writes to one file do not show in the other.
     put(&*to.open, 10, b"changed").expect("written");
     assert!(content(&*from.open) == bytes[..1 << 20] && &content(&*to.open)[10..17] == b"changed");
-    // A part, to another offset.
     to.open.clone_range(&*from.open, 4096, 0, 4096).expect("cloned");
     assert!(content(&*to.open)[..4096] == bytes[4096..8192]);
     refused!(to.open.clone_range(&*from.open, 100, 0, 4096), Invalid);

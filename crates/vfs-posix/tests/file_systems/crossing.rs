@@ -33,7 +33,6 @@ fn mounted_file_system_has_own_fsid_and_rights() {
         let at_root = fs.look(&fs.root()).expect("the root");
         assert_ne!(at_sub.fsid, at_root.fsid);
         assert_eq!(fs.parent(&one, &sub, Patience::Any).expect("an entry exists"), fs.root());
-        // A listing agrees with a look-up.
         let mut listed = None;
         let mut each = |entry: vouch_vfs::DirectoryEntry<'_>| {
             if entry.name == b"sub" {
@@ -45,7 +44,6 @@ fn mounted_file_system_has_own_fsid_and_rights() {
         let (id, attributes) = listed.expect("the entry is listed");
         assert_eq!((id, attributes.fsid, attributes.file_number), (sub, at_sub.fsid, at_sub.file_number));
 
-        // Each caller with its own rights.
         let made = fs.new_file(&one, &sub, "mine", 0o600).expect("it may be made");
         put(&*made.open, 0, b"mine").expect("writing succeeds");
         assert_eq!((made.attributes.fsid, made.attributes.uid), (at_sub.fsid, 1234));
@@ -53,13 +51,11 @@ fn mounted_file_system_has_own_fsid_and_rights() {
         let (private, _) = fs.find(&one, &sub, "private").expect("the name is visible");
         refused!(fs.find(&one, &private, "secret"), Access);
         assert_eq!(fs.parent(&Caller::root(), &private, Patience::Any).expect("an entry exists"), sub);
-        // No operation crosses file systems.
         refused!(fs.rename(&one, &fs.root(), named("beside"), &sub, named("beside")), CrossesFileSystems);
         let (beside, _) = fs.find(&one, &fs.root(), "beside").expect("the file exists");
         refused!(fs.link(&one, &beside, &sub, named("beside")), CrossesFileSystems);
         refused!(fs.remove(&Caller::root(), &fs.root(), named("sub")), Busy);
 
-        // After a restart an identity is valid before anybody enters its file system.
         drop((fs, made.open));
         let fs = export(&root, crossing());
         assert_eq!(content(&*fs.opened(&one, &made.id).expect("it is found")), b"mine");
@@ -68,7 +64,6 @@ fn mounted_file_system_has_own_fsid_and_rights() {
         let (covered, _) = plain.find(&one, &plain.root(), "sub").expect("the covered directory is visible");
         refused!(plain.find(&one, &covered, "private"), NotFound);
         refused!(plain.look(&made.id), Stale);
-        // An ended export allows unmounting.
         drop((fs, plain));
         unmount(&root.join("sub"));
         memory(&root.join("sub")).expect("as before");
@@ -77,7 +72,6 @@ fn mounted_file_system_has_own_fsid_and_rights() {
     });
 }
 
-// As the kernel's server does without crossmnt.
 #[test]
 fn uncrossed_mount_point_shows_empty_directory() {
     alone("crossing::uncrossed_mount_point_shows_empty_directory", &[], |above| {
@@ -124,7 +118,6 @@ fn uncrossed_mount_point_shows_empty_directory() {
             refused!(fs.new_directory(who, &sub, "new", 0o700), ReadOnly);
         }
         refused!(fs.remove(&Caller::root(), &fs.root(), named("sub")), Busy);
-        // The mount point owns the name for all creations.
         let (superuser, set) = (Caller::root(), vouch_vfs::SetAttributes { mode: Some(0o600), ..Default::default() });
         let both = vouch_vfs::OpenAccess { read: true, write: true };
         for how in [vouch_vfs::CreateHow::Guarded, vouch_vfs::CreateHow::Exclusive([1; 8])] {
@@ -132,15 +125,12 @@ fn uncrossed_mount_point_shows_empty_directory() {
             assert!(matches!(made, Err(vouch_vfs::Error::Exists)), "{how:?}: {:?}", made.err());
         }
         refused!(fs.new_directory(&superuser, &fs.root(), "sub", 0o700), Exists);
-        // A covered file can't be read.
         let (bound, as_shown) = listed["bound"];
         assert_eq!((as_shown.file_type, as_shown.size), (vouch_vfs::FileType::Regular, 0));
         refused!(fs.opened(&Caller::root(), &bound), Access);
-        // Search permission is required.
         let (private, _) = fs.find(&one, &fs.root(), "private").expect("the name is visible");
         refused!(fs.find(&one, &private, "sub"), Access);
         assert!(fs.find(&Caller::root(), &private, "sub").is_ok());
-        // Before the mount and after it, the directory itself.
         unmount(&root.join("bound"));
         unmount(&root.join("sub"));
         let (uncovered, itself) = fs.find(&one, &fs.root(), "sub").expect("found");
@@ -164,7 +154,6 @@ fn directory_is_listed_once_for_all_covered_names() {
         }
         let fs = export(&root, Options::default());
         let find = |name: &str, patience| fs.lookup(&Caller::root(), &fs.root(), named(name), patience);
-        // Only a settled directory is cached. A caller without patience does not list it.
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
         loop {
             find("two", Patience::Any).expect("it is shown");
@@ -176,7 +165,6 @@ fn directory_is_listed_once_for_all_covered_names() {
         }
         let known = names.map(|name| find(name, Patience::None).expect("all are known").1.file_number);
         assert_eq!(known, numbers);
-        // The covered directory was replaced.
         unmount(&root.join("one"));
         std::fs::remove_dir(root.join("one")).expect("it is empty");
         std::fs::create_dir(root.join("kept")).expect("it takes the number");
@@ -224,7 +212,6 @@ fn subvolume_has_own_fsid() {
         run("btrfs", ["subvolume", "create", &root.join("sub").to_string_lossy()]).expect("a subvolume can be made");
         std::fs::write(root.join("sub/file"), "in it").expect("a file");
         std::fs::write(root.join("file"), "beside it").expect("a file");
-        // The first files have the same inode number.
         let number = |path: &str| std::fs::metadata(root.join(path)).expect("a file").ino();
         assert_eq!(number("sub/file"), number("file"));
         let fs = export(&root, Options::default());

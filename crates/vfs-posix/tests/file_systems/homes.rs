@@ -8,7 +8,6 @@ use vouch_vfs_posix::{Options, PosixFs};
 
 use crate::world::{Short as _, alone, export, image, memory, mount, refused, run, with_names};
 
-/// Identity across exports of the file at this path.
 fn home(fs: &PosixFs, path: &str) -> (SystemId, Vec<u8>) {
     let mut id: FileId = fs.root();
     for name in path.split('/').filter(|name| !name.is_empty()) {
@@ -67,7 +66,6 @@ fn files_of_copied_file_systems_differ() {
         for point in [&one, &two] {
             mount("ext4", "loop", &point.with_extension("image"), point).expect("as before");
         }
-        // Inode, generation and even the fsid are equal.
         let (first, second) = (home(&plain(&one), "file"), home(&plain(&two), "file"));
         assert_eq!(first.1, second.1);
         assert_ne!(first.0, second.0);

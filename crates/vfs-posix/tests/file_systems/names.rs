@@ -7,7 +7,6 @@ use vouch_vfs_posix::{ExportError, Options, PosixFs, leave_callers};
 
 use crate::world::{Short as _, alone, content, export, named, overlay, put, refused, with_names};
 
-/// An overlay with a file in its lower layer; just its path.
 fn stack(above: &Path) -> Option<std::path::PathBuf> {
     let root = above.join("root");
     std::fs::create_dir_all(root.with_extension("lower")).expect("a directory");
@@ -77,7 +76,6 @@ fn renamed_files_are_found_after_restart() {
         assert_eq!(fs.look(&kept).expect("found by its name").size, 10);
         refused!(fs.look(&lost), Stale);
         refused!(fs.look(&gone), Stale);
-        // The file is found again once a caller meets it.
         assert_eq!(fs.find(&one, &fs.root(), "lost").expect("the file exists").0, lost);
         assert_eq!(fs.look(&lost).expect("it is known").size, 4);
     });
@@ -93,7 +91,6 @@ fn killed_server_loses_no_name() {
         let made: Vec<_> = (0..50).map(|n| fs.new_file(&one, &fs.root(), &format!("file {n}"), 0o644).expect("made").id).collect();
         fs.rename(&one, &fs.root(), named("file 1"), &fs.root(), named("moved")).expect("renamed");
         fs.remove(&one, &fs.root(), named("file 2")).expect("removed");
-        // The state that a killed process leaves.
         leave_callers().expect("switching to root succeeds");
         for end in ["redb", "log"] {
             std::fs::copy(store.with_extension(end), above.join(format!("left.{end}"))).expect("copied");

@@ -9,7 +9,6 @@ use vouch_vfs_posix::Options;
 use crate::world::{Short as _, alone, export, is_there, made, put, refused, report, run, skip, users};
 
 const TEST: &str = "quota::quota_is_reported_and_enforced";
-/// Marks the guest.
 const GUEST: &str = "VOUCH_QUOTA_GUEST";
 
 #[test]
@@ -45,14 +44,12 @@ fn check(root: &Path) {
     let (used, _, _) = fs.space(&one, &fs.root(), Patience::Any).expect("it tells").quota.expect("it has one");
     assert!((1 << 20..2 << 20).contains(&used), "{used}");
     refused!(put(&*made.open, 1 << 20, &vec![1; 4 << 20]), Quota);
-    // Writing to another user's file uses that user's quota.
     assert_eq!(fs.space(&other, &fs.root(), Patience::Any).expect("it tells").quota, Some((0, 0, 4 << 20)));
     let theirs = fs.new_file(&other, &fs.root(), "theirs", 0o666).expect("made");
     let open = fs.opened(&one, &theirs.id).expect("everybody may");
     refused!(put(&*open, 0, &vec![1; 8 << 20]), Quota);
 }
 
-/// Runs this test in a guest with another kernel.
 fn in_a_guest() {
     for (program, package) in [("linux.uml", "user-mode-linux"), ("busybox", "busybox-static"), ("mount.nfs", "nfs-common")] {
         if !is_there(program) {
@@ -81,7 +78,6 @@ fn in_a_guest() {
     let _ = Command::new(runner).args(["down", &index]).status();
 }
 
-/// A network for the guest that no other test uses.
 fn network() -> Option<(u32, std::fs::File)> {
     (80..90).find_map(|index| {
         let path: PathBuf = std::env::temp_dir().join(format!("vouch-guest-network-{index}.lock"));

@@ -50,7 +50,6 @@ fn conforms_on_ext4_with_coarse_clock() {
     alone("rules::conforms_on_ext4_with_coarse_clock", &["mkfs.ext4"], |above| {
         let root = above.join("root");
         if image("ext4", &["-I", "128", "-b", "4096"], &root).is_some() {
-            // The rule needs nanoseconds.
             check_but(&["times_are_stored_exactly"], &root, plain);
         }
     });

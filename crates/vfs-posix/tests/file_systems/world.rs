@@ -12,11 +12,8 @@ use vouch_vfs::{
 };
 use vouch_vfs_posix::{IdStore, Options, PosixFs, can_serve_others, leave_callers};
 
-/// Names the test that runs in its own namespace.
 const ALONE: &str = "VOUCH_ALONE";
 
-/// Runs a test's body in a new mount namespace, by running this program again for one test.
-/// `needs`: programs without which the test is skipped.
 pub(crate) fn alone(test: &str, needs: &[&str], body: impl FnOnce(&Path)) {
     if std::env::var_os(ALONE).is_some_and(|alone| alone == test) {
         let directory = TempDir::new().expect("creating a directory succeeds");
@@ -37,18 +34,15 @@ pub(crate) fn alone(test: &str, needs: &[&str], body: impl FnOnce(&Path)) {
     report(command.args(["--exact", test, "--nocapture"]).env(ALONE, test));
 }
 
-/// Runs a test in a child and fails like it.
 pub(crate) fn report(command: &mut Command) {
     let output = command.output().expect("the program starts");
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
     said.lines().filter(|line| line.starts_with("skipped:")).for_each(|line| println!("{line}"));
-    // The child's summary would be counted as another test.
     let told: Vec<&str> = said.lines().filter(|line| !line.starts_with("test result")).collect();
     assert!(output.status.success(), "{}", told.join("\n"));
 }
 
-/// Prints the reason for a skip; `script/test` counts it.
 pub(crate) fn skip(why: &str) {
     println!("skipped: {why}");
 }
@@ -58,7 +52,6 @@ pub(crate) fn is_there(program: &str) -> bool {
     Command::new("sh").args(["-c", &find]).output().is_ok_and(|output| output.status.success())
 }
 
-/// Runs a program as root. Returns whether it succeeded, and its output.
 pub(crate) fn run<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> Result<String, String> {
     leave_callers().expect("switching to root succeeds");
     let output = Command::new(program).args(args).output().expect("the program starts");
@@ -66,7 +59,6 @@ pub(crate) fn run<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item =
     if output.status.success() { Ok(said) } else { Err(said) }
 }
 
-/// Mounts; `None`, with the reason printed, if this kernel can't.
 pub(crate) fn mount(kind: &str, options: &str, source: &Path, point: &Path) -> Option<()> {
     leave_callers().expect("switching to root succeeds");
     std::fs::create_dir_all(point).expect("creating a directory succeeds");
@@ -79,15 +71,12 @@ pub(crate) fn mount(kind: &str, options: &str, source: &Path, point: &Path) -> O
     }
 }
 
-/// Creates a file system in a file beside `point` and mounts it there. `more`: options of mkfs.
 pub(crate) fn image(kind: &str, more: &[&str], point: &Path) -> Option<()> {
     let file = made(kind, more, point);
     mount(kind, "loop", &file, point)
 }
 
-/// The file of an image that is not mounted yet.
 pub(crate) fn made(kind: &str, more: &[&str], point: &Path) -> PathBuf {
-    /// Large enough for all file systems.
     const LEN: u64 = 320 << 20;
     leave_callers().expect("switching to root succeeds");
     let file = point.with_extension("image");
@@ -102,7 +91,6 @@ pub(crate) fn memory(point: &Path) -> Option<()> {
     mount("tmpfs", "mode=755", Path::new("none"), point)
 }
 
-/// An overlay without file handles: `point`.lower below, a tmpfs layer above.
 pub(crate) fn overlay(point: &Path) -> Option<()> {
     let (lower, above) = (point.with_extension("lower"), point.with_extension("above"));
     std::fs::create_dir_all(&lower).expect("creating a directory succeeds");
@@ -129,7 +117,6 @@ pub(crate) fn export(path: &Path, options: Options) -> PosixFs {
     PosixFs::open(path, options).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Short forms of frequent calls.
 pub(crate) trait Short {
     fn find(&self, who: &Caller, directory: &FileId, name: &str) -> Result<(FileId, Attributes), Error>;
     fn new_file(&self, who: &Caller, directory: &FileId, name: &str, mode: u16) -> Result<Created, Error>;
@@ -176,19 +163,16 @@ pub(crate) fn put(file: &dyn OpenFile, offset: u64, bytes: &[u8]) -> Result<(), 
     Ok(())
 }
 
-/// Beginning of a file.
 pub(crate) fn content(file: &dyn OpenFile) -> Vec<u8> {
     let mut bytes = Vec::new();
     file.read(0, 1 << 20, vouch_vfs::ReadInto { bytes: &mut bytes, span_allowed: false }, Patience::Any).expect("reading succeeds");
     bytes
 }
 
-/// Two unrelated users.
 pub(crate) fn users() -> (Caller, Caller) {
     (Caller::new(1234, 1234, []), Caller::new(2345, 2345, []))
 }
 
-/// Whether a call was refused with this error.
 macro_rules! refused {
     ($call:expr, $why:ident) => {
         match $call {

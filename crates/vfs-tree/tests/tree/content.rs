@@ -154,7 +154,6 @@ fn rights_follow_mode_and_acl_of_each_caller() {
         assert!(matches!(world.fs.xattr(&stranger, &id, b"colour", Patience::Any), Err(Error::Access)));
     }
     assert!(matches!(world.fs.xattr(&Caller::root(), &id, b"none", Patience::Any), Err(Error::NoXattr)));
-    // Listed, not entered.
     let mut seen = 0;
     let each = &mut |entry: vouch_vfs::DirectoryEntry<'_>| {
         assert!(matches!(entry.file, Some(Err(Error::Access))));

@@ -37,7 +37,6 @@ fn identities_survive_restarts_and_revisions() {
             assert_eq!(world.fs.path(id).unwrap(), path.as_bytes());
         }
         if revision == 0 {
-            // All entries change their numbers, and some names are similar.
             for n in 0..300 {
                 site.write(format!("aaa{n}"), b"");
                 site.write(format!("{}/aaa{n}", "a".repeat(255)), b"");

@@ -98,7 +98,6 @@ fn calls_continue_in_next_revision_when_replicas_drop_one() {
     assert_eq!(world.list(&many, 0, 10).unwrap().len(), 10);
     write(3);
     site.publish_and_collect();
-    // Another connection, as after a pause: it sees the database as it is now.
     site.is_up.store(false, Ordering::SeqCst);
     std::thread::sleep(Duration::from_millis(100));
     site.is_up.store(true, Ordering::SeqCst);

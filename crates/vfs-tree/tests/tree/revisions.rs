@@ -32,7 +32,6 @@ fn change_attribute_moves_exactly_with_changes() {
     let (same_before, mut before) = (same.map(change), moving.map(change));
     let open = world.open(&world.id("b/large")).unwrap();
     for seed in 3..6 {
-        // Same times, other bytes.
         for (path, len) in [("b/inline", 900), ("b/large", 900_000)] {
             let times = std::fs::metadata(site.source(path)).unwrap().modified().unwrap();
             site.write(path, random_bytes(seed, len));
@@ -58,7 +57,6 @@ fn change_attribute_moves_exactly_with_changes() {
 
 #[test]
 fn stolen_key_revision_ends_with_next_certificate() {
-    // The thief's number is equal to the publisher's next, or higher.
     for count in [2, 4] {
         let site = Site::new();
         site.write("d/file", b"genuine");
@@ -67,7 +65,6 @@ fn stolen_key_revision_ends_with_next_certificate() {
         let world = site.export();
         let (id, same) = (world.id("d/file"), world.id("d/same"));
         let change = |id| world.fs.attributes(id, Patience::Any).unwrap().change;
-        // A broken connection may show as a failed refresh.
         let follow = |cert_serial, number| {
             until(|| {
                 let _ = world.runtime.block_on(world.tree.refresh());

@@ -21,10 +21,8 @@ use vouch_tree_store::{CollectOptions, Database, WriteOptions};
 use vouch_vfs::{Attributes, Caller, Content, Error, FileId, FileSystem, Leniency, Name, OpenAccess, OpenFile, Patience, ReadInto, Result};
 use vouch_vfs_tree::TreeFs;
 
-/// Time of the tests.
 pub const NOW: i64 = 1_795_000_000;
 
-/// Validity of a revision, seconds.
 pub const DURATION_S: u32 = 86_400;
 
 struct TestClock(Arc<AtomicI64>);
@@ -35,13 +33,10 @@ impl Clock for TestClock {
     }
 }
 
-/// Connection to the database; can be interrupted.
 struct Gate {
     inner: LocalConnector,
-    /// Reopened for each connection, so that collected data is missing.
     database: Arc<Mutex<PathBuf>>,
     is_up: Arc<AtomicBool>,
-    /// Connections of an earlier epoch are closed.
     epoch: Arc<AtomicI64>,
 }
 
@@ -76,7 +71,6 @@ impl Connector for Gate {
     }
 }
 
-/// A published directory.
 pub struct Site {
     dir: TempDir,
     signer: Mutex<(SecretKey, SigningCert)>,
@@ -105,13 +99,11 @@ impl Site {
         self.database.lock().clone()
     }
 
-    /// Lets a thief of the signing key publish, from an empty database.
     pub fn publish_with_stolen_key(&self) {
         *self.database.lock() = self.dir.path().join("thiefs");
         Database::create(&self.database(), *self.name.hostid(), Iv::from_bytes([7; 32])).unwrap();
     }
 
-    /// Lets the publisher continue with another signing key under the next certificate.
     pub fn certify(&self) {
         *self.database.lock() = self.dir.path().join("db");
         let signing = SecretKey::from_seed(&[222; 32]);
@@ -119,7 +111,6 @@ impl Site {
         *self.signer.lock() = (signing, cert);
     }
 
-    /// Closes all connections; new ones see the present database.
     pub fn reconnect(&self) {
         self.epoch.fetch_add(1, Ordering::SeqCst);
     }
@@ -128,7 +119,6 @@ impl Site {
         self.dir.path().join("source").join(path)
     }
 
-    /// Writes a file and its parent directories.
     pub fn write(&self, path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) {
         let path = self.source(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -162,7 +152,6 @@ impl Site {
         publish(&writer, &Signer { key: &signer.0, cert: signer.1 }, &options, &Progress::default()).unwrap();
     }
 
-    /// Exports the tree with empty caches.
     pub fn export(&self) -> World {
         self.export_with(|_| {})
     }
@@ -185,7 +174,6 @@ impl Site {
     }
 }
 
-/// An export.
 pub struct World {
     pub fs: TreeFs,
     pub tree: Arc<Tree>,
@@ -193,7 +181,6 @@ pub struct World {
 }
 
 impl World {
-    /// Asks for a newer revision.
     pub fn refresh(&self) {
         until(|| self.runtime.block_on(self.tree.refresh()).is_ok());
     }
@@ -214,7 +201,6 @@ impl World {
         self.fs.open(&Caller::root(), id, OpenAccess { read: true, write: false }, Leniency::None, Patience::Any)
     }
 
-    /// Content of a file, read in pieces of an odd length.
     pub fn content(&self, id: &FileId) -> Result<Vec<u8>> {
         let open = self.open(id)?;
         let mut bytes = Vec::new();
@@ -226,7 +212,6 @@ impl World {
         }
     }
 
-    /// Entries after a cookie: names and cookies.
     pub fn list(&self, id: &FileId, cookie: u64, count: usize) -> Result<Vec<(String, u64)>> {
         let mut found = Vec::new();
         self.fs.read_directory(&Caller::root(), id, cookie, false, Patience::Any, &mut |entry| {
@@ -240,7 +225,6 @@ impl World {
     }
 }
 
-/// Reads a range. Returns the length, and whether the file ends there.
 pub fn read(open: &dyn OpenFile, offset: u64, len: usize, bytes: &mut Vec<u8>, patience: Patience) -> Result<(usize, bool)> {
     match open.read(offset, len, ReadInto { bytes, span_allowed: true }, patience)? {
         Content::Bytes { len, eof } => Ok((len, eof)),
@@ -248,7 +232,6 @@ pub fn read(open: &dyn OpenFile, offset: u64, len: usize, bytes: &mut Vec<u8>, p
     }
 }
 
-/// Waits for a condition.
 pub fn until(mut done: impl FnMut() -> bool) {
     let began = Instant::now();
     while !done() {
@@ -257,7 +240,6 @@ pub fn until(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Incompressible bytes.
 pub fn random_bytes(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = move || {

@@ -16,7 +16,6 @@ pub(super) const RULES: &[Rule] = &[
     ("random_writes_agree_with_model", random_writes_agree_with_model),
 ];
 
-/// Beyond any block.
 const FAR: u64 = 1 << 20;
 
 fn reads_return_written_data(fixture: &Fixture) {
@@ -207,7 +206,6 @@ fn open_files_of_others_are_refused(fixture: &Fixture) {
     refused!(here.clone_range(&*file.open, 0, 0, 0), Error::CrossesFileSystems, "cloning from another file system");
 }
 
-/// Random writes, truncations, holes and reads agree with a vector.
 fn random_writes_agree_with_model(fixture: &Fixture) {
     const SIZE_MAX: u64 = 100_000;
     for seed in 0..8 {

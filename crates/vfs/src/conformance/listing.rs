@@ -14,7 +14,6 @@ pub(super) const RULES: &[Rule] = &[
     ("large_directory_is_listed_in_pieces", large_directory_is_listed_in_pieces),
 ];
 
-/// Up to `count` names after `cookie`, the next cookie, and whether the end was reached.
 fn piece(fixture: &Fixture, directory: &FileId, cookie: u64, count: usize, with_files: bool) -> (Vec<(String, u64)>, bool) {
     let mut names = Vec::new();
     let done = fixture.fs.read_directory(&fixture.owner, directory, cookie, with_files, Patience::Any, &mut |entry| {

@@ -26,20 +26,15 @@ pub use read_only::check_read_only;
 
 /// An empty file system under test.
 pub struct Fixture {
-    /// The file system.
     pub fs: Arc<dyn FileSystem>,
-    /// Owner of the root. The superuser, if `any_caller`.
     pub owner: Caller,
-    /// Whether it acts for any caller.
     pub any_caller: bool,
-    /// Dropped last.
     pub keep: Box<dyn Any>,
 }
 
 /// A rule: name and check.
 pub type Rule = (&'static str, fn(&Fixture));
 
-/// All rules for writable file systems.
 pub const RULES: &[&[Rule]] =
     &[names::RULES, creation::RULES, data::RULES, listing::RULES, attributes::RULES, times::RULES, rights::RULES, acls::RULES];
 
@@ -67,7 +62,6 @@ pub(crate) const READ: OpenAccess = OpenAccess { read: true, write: false };
 pub(crate) const WRITE: OpenAccess = OpenAccess { read: false, write: true };
 pub(crate) const BOTH: OpenAccess = OpenAccess { read: true, write: true };
 
-/// Unprivileged users.
 pub(crate) fn alice() -> Caller {
     Caller::new(1001, 2001, [3001, 3002])
 }
@@ -84,7 +78,6 @@ pub(crate) fn mode(mode: u16) -> SetAttributes {
     SetAttributes { mode: Some(mode), ..SetAttributes::default() }
 }
 
-/// Asserts that a result is this error.
 macro_rules! refused {
     ($result:expr, $pattern:pat, $($why:tt)*) => {
         match $result {
@@ -128,7 +121,6 @@ impl Fixture {
         self.fs.create(caller, directory, name(file), how, set, BOTH)
     }
 
-    /// Creates a file of the owner, mode 0644, with this content.
     pub(crate) fn file(&self, directory: &FileId, file: &str, content: &[u8]) -> FileId {
         let made = self.create_as(&self.owner, directory, file, CreateHow::Guarded, &mode(0o644)).expect("creating a file succeeds");
         write(&*made.open, 0, content);
@@ -182,7 +174,6 @@ pub(crate) fn write(open: &dyn OpenFile, offset: u64, data: &[u8]) {
     }
 }
 
-/// Content, and whether the end was reached.
 pub(crate) fn read(open: &dyn OpenFile, offset: u64, len: usize) -> (Vec<u8>, bool) {
     let mut bytes = Vec::new();
     match open.read(offset, len, ReadInto { bytes: &mut bytes, span_allowed: false }, Patience::Any).expect("an open file can be read") {
@@ -210,7 +201,6 @@ pub(crate) fn is_stale<T>(result: &Result<T>) -> bool {
     matches!(result, Err(Error::Stale))
 }
 
-/// Defines a module `conformance` with one test for each rule; `$make` returns a [`Fixture`].
 #[macro_export]
 macro_rules! conformance_tests {
     ($module:ident, $make:expr) => {

@@ -220,8 +220,6 @@ fn special_files_are_created_but_not_opened(fixture: &Fixture) {
     }
 }
 
-/// Two threads rename, a third looks up. The file always has one of its names between renames, and
-/// its identity always works.
 fn racing_renames_lose_no_file(fixture: &Fixture) {
     const ROUNDS: usize = 200;
     let root = fixture.root();

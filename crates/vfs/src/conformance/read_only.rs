@@ -56,7 +56,6 @@ pub fn check_read_only(fs: &dyn FileSystem, caller: &Caller) {
 
 type Listed = (Vec<u8>, FileId, Attributes);
 
-/// All entries, listed at once and one at a time.
 fn entries(fs: &dyn FileSystem, caller: &Caller, directory: &FileId) -> Vec<Listed> {
     let list = |cookie: u64, count: usize| {
         let (mut listed, mut last) = (Vec::new(), cookie);

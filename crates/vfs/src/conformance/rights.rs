@@ -18,7 +18,6 @@ pub(super) const RULES: &[Rule] = &[
     ("open_file_keeps_its_rights", open_file_keeps_its_rights),
 ];
 
-/// A file with this owner, group and mode.
 fn file_of(fixture: &Fixture, new: &str, uid: u32, gid: u32, bits: u16) -> FileId {
     let file = fixture.file(&fixture.root(), new, b"content");
     fixture.set(&file, SetAttributes { uid: Some(uid), gid: Some(gid), mode: Some(bits), ..SetAttributes::default() });

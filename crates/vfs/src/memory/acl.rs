@@ -3,8 +3,6 @@
 use super::state::Inode;
 use crate::{Error, PosixAcl, PosixAclTag, Result};
 
-/// Checks an ACL: sorted, one entry each for owner, group and others, and a mask if there are named
-/// entries.
 pub(super) fn validate(acl: &PosixAcl) -> Result<()> {
     let sorted = acl.entries.windows(2).all(|pair| pair[0].tag < pair[1].tag);
     let count = |wanted: PosixAclTag| acl.entries.iter().filter(|entry| entry.tag == wanted).count();
@@ -15,14 +13,12 @@ pub(super) fn validate(acl: &PosixAcl) -> Result<()> {
     if sorted && whole && masked && plain { Ok(()) } else { Err(Error::Invalid) }
 }
 
-/// The nine mode bits of an ACL.
 pub(super) fn mode_of(acl: &PosixAcl) -> u16 {
     let find = |tag| acl.entries.iter().find(|entry| entry.tag == tag).map(|entry| u16::from(entry.permissions));
     let group = find(PosixAclTag::Mask).or_else(|| find(PosixAclTag::GroupObject)).unwrap_or(0);
     find(PosixAclTag::UserObject).unwrap_or(0) << 6 | group << 3 | find(PosixAclTag::Other).unwrap_or(0)
 }
 
-/// Applies nine mode bits to an ACL; the group bits go to the mask, if there is one.
 pub(super) fn set_mode(acl: &mut PosixAcl, mode: u16) {
     let masked = acl.entries.iter().any(|entry| entry.tag == PosixAclTag::Mask);
     for entry in &mut acl.entries {
@@ -36,7 +32,6 @@ pub(super) fn set_mode(acl: &mut PosixAcl, mode: u16) {
     }
 }
 
-/// ACL and mode that a new file inherits; the ACL is empty if equal to the mode.
 pub(super) fn inherit(directory: &Inode, mode: u16) -> (PosixAcl, u16) {
     let mut acl = directory.default_acl.clone();
     let mode = mode & (mode_of(&acl) | !0o777);

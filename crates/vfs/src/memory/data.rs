@@ -68,7 +68,6 @@ impl Data {
         self.size = size;
     }
 
-    /// Zeroes the range and frees whole pages.
     pub(super) fn punch(&mut self, offset: u64, len: u64) {
         let end = offset.saturating_add(len);
         let touched: Vec<u64> = self.pages.range(offset / PAGE_LEN..end.div_ceil(PAGE_LEN)).map(|(&page, _)| page).collect();
@@ -82,14 +81,12 @@ impl Data {
         }
     }
 
-    /// Start of the next data at or after `offset`, within the size.
     pub(super) fn next_data(&self, offset: u64) -> Option<u64> {
         let (&page, _) = self.pages.range(offset / PAGE_LEN..).next()?;
         let at = (page * PAGE_LEN).max(offset);
         (at < self.size).then_some(at)
     }
 
-    /// Start of the next hole at or after `offset`; the end of the file is one.
     pub(super) fn next_hole(&self, offset: u64) -> u64 {
         let mut page = offset / PAGE_LEN;
         while self.pages.contains_key(&page) {
@@ -99,7 +96,6 @@ impl Data {
     }
 }
 
-/// Calls `each` with page number, offset in the page, and range of the buffer.
 fn each_page(offset: u64, len: usize, mut each: impl FnMut(u64, usize, std::ops::Range<usize>)) {
     let mut done = 0;
     while done < len {

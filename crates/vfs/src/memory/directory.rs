@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-/// NFS reserves smaller cookies.
 pub(super) const COOKIE_MIN: u64 = 3;
 
 pub(super) struct Directory {
@@ -39,12 +38,10 @@ impl Directory {
         }
     }
 
-    /// Cookie, name and inode number of each entry after `cookie`.
     pub(super) fn after(&self, cookie: u64) -> impl Iterator<Item = (u64, &[u8], u64)> {
         self.by_cookie.range(cookie + 1..).filter_map(|(&cookie, name)| Some((cookie, name.as_slice(), self.get(name)?)))
     }
 
-    /// Whether `cookie` may have been issued.
     pub(super) fn knows(&self, cookie: u64) -> bool {
         cookie == 0 || (COOKIE_MIN..self.next_cookie).contains(&cookie)
     }

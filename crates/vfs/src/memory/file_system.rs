@@ -22,7 +22,6 @@ const XATTR_LEN_MAX: usize = 65_536;
 type Entry = (u64, Vec<u8>, u64, Option<Result<(FileId, Attributes)>>);
 
 impl MemoryFs {
-    /// Checks for an injected fault, and resolves the identity.
     fn begin(&self, call: Call, id: &FileId) -> Result<(parking_lot::MutexGuard<'_, State>, u64)> {
         self.inner.injected_fault(call, id)?;
         let number = self.inner.number_of(id)?;
@@ -35,7 +34,6 @@ impl MemoryFs {
         Ok((self.inner.id(number), state.get(number)?.attributes()))
     }
 
-    /// Up to a hundred entries: cookie, name, inode number, and the file if requested.
     fn entries_after(&self, caller: &Caller, number: u64, cookie: u64, with_files: bool) -> Result<Vec<Entry>> {
         let state = self.inner.state.lock();
         let inode = state.get(number)?;

@@ -25,45 +25,25 @@ use state::State;
 /// Kind of call, for choosing faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Call {
-    /// `attributes` of a file system or an open file.
     Attributes,
-    /// `access`.
     Access,
-    /// `lookup`.
     Lookup,
-    /// `parent`.
     Parent,
-    /// `read_link`.
     ReadLink,
-    /// `read_directory`.
     ReadDirectory,
-    /// `open`.
     Open,
-    /// `create`.
     Create,
-    /// `make`.
     Make,
-    /// `link`.
     Link,
-    /// `remove`.
     Remove,
-    /// `rename`.
     Rename,
-    /// `set_attributes`.
     SetAttributes,
-    /// `space`.
     Space,
-    /// `acl`, `set_acl`.
     Acl,
-    /// `xattr` and related calls.
     Xattr,
-    /// `sync_metadata`.
     SyncMetadata,
-    /// `read`.
     Read,
-    /// `write`.
     Write,
-    /// `commit`.
     Commit,
     /// `truncate`, `seek`, `allocate`, `deallocate`, `copy_from`, `clone_range`.
     Region,
@@ -77,16 +57,13 @@ type Fault = Arc<dyn Fn(Call, &FileId) -> Option<Error> + Send + Sync>;
 #[derive(Clone)]
 pub struct MemoryFs {
     inner: Arc<Inner>,
-    /// A hidden file.
     without: Option<FileId>,
 }
 
 struct Inner {
-    /// Distinguishes its identities from those of others in this process.
     number: u64,
     state: Mutex<State>,
     fault: Mutex<Option<Fault>>,
-    /// Callback of `home`.
     seeking: Mutex<Option<Seeking>>,
     /// State of the sequence of random blocking; 0 without it.
     random_blocking: AtomicU64,
@@ -115,7 +92,6 @@ impl MemoryFs {
         }
     }
 
-    /// The same file system as seen by an export that hides this file.
     pub fn without(&self, id: FileId) -> Self {
         MemoryFs { inner: self.inner.clone(), without: Some(id) }
     }
@@ -132,7 +108,6 @@ impl MemoryFs {
         *self.inner.seeking.lock() = Some(Arc::new(seeking));
     }
 
-    /// Removes injected faults.
     pub fn clear_fault(&self) {
         *self.inner.fault.lock() = None;
     }
@@ -165,12 +140,10 @@ impl MemoryFs {
         self.inner.random_blocking.store(seed, Ordering::Relaxed);
     }
 
-    /// Number of open files.
     pub fn open_count(&self) -> usize {
         self.inner.state.lock().inodes.values().map(|inode| inode.opens).sum()
     }
 
-    /// Number of files, including unlinked open ones.
     pub fn file_count(&self) -> usize {
         self.inner.state.lock().inodes.len()
     }
@@ -184,8 +157,7 @@ impl Inner {
         FileId::new(&bytes).expect("16 bytes are within the limit")
     }
 
-    /// Inode number in `id`, if issued by this file system. The caller checks whether the file
-    /// exists.
+    /// The caller checks whether the file exists.
     fn number_of(&self, id: &FileId) -> crate::Result<u64> {
         let bytes: [u8; 16] = id.as_bytes().try_into().map_err(|_| Error::BadId)?;
         let (file_system, number) = bytes.split_at(8);

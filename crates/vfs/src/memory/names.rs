@@ -5,7 +5,6 @@ use super::rights::{self, EXECUTE, SET_GID, WRITE};
 use super::state::{Node, ROOT, State};
 use crate::{Caller, DirectoryChange, Error, FileType, Result, SetAttributes};
 
-/// Most links of a file.
 pub(super) const LINKS_MAX: u32 = 65_000;
 
 impl State {
@@ -13,14 +12,12 @@ impl State {
         self.get(directory).map_or(0, |inode| inode.change)
     }
 
-    /// Runs `change` on a directory and returns its change attribute before and after.
     pub(super) fn changing<T>(&mut self, directory: u64, change: impl FnOnce(&mut Self) -> Result<T>) -> Result<(T, DirectoryChange)> {
         let before = self.change_of(directory);
         let made = change(self)?;
         Ok((made, DirectoryChange { before, after: self.change_of(directory), atomic: true }))
     }
 
-    /// Adds a new inode under a free name.
     pub(super) fn add_named(&mut self, caller: &Caller, directory: u64, name: &[u8], node: Node, set: &SetAttributes) -> Result<u64> {
         self.writable()?;
         let parent = self.get(directory)?;
@@ -119,7 +116,6 @@ impl State {
         self.remove_link(number, directory)
     }
 
-    /// Removes a link of the inode in `directory`.
     fn remove_link(&mut self, number: u64, directory: u64) -> Result<Option<u64>> {
         let inode = self.get_mut(number)?;
         if inode.file_type() == FileType::Directory {

@@ -45,7 +45,6 @@ impl MemoryOpen {
         state.writable()
     }
 
-    /// Allocates and writes.
     fn put(&self, state: &mut State, offset: u64, data: &[u8]) -> Result<()> {
         let end = offset.checked_add(data.len() as u64).filter(|&end| end <= SIZE_MAX);
         end.ok_or(Error::TooLarge)?;
@@ -172,7 +171,6 @@ impl OpenFile for MemoryOpen {
     fn advise(&self, _offset: u64, _len: u64, _advice: Advice) {}
 
     fn copy_from(&self, from: &dyn OpenFile, from_offset: u64, offset: u64, len: u64) -> Result<u64> {
-        /// Bytes copied by one call.
         const COPY_LEN_MAX: u64 = 1 << 20;
         self.inner.injected_fault(Call::Region, &self.id())?;
         let from = from.as_any().downcast_ref::<MemoryOpen>().filter(|from| from.is_of(&self.inner)).ok_or(Error::CrossesFileSystems)?;

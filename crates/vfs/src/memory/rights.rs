@@ -11,7 +11,6 @@ pub(super) const SET_UID: u16 = 0o4000;
 pub(super) const SET_GID: u16 = 0o2000;
 pub(super) const STICKY: u16 = 0o1000;
 
-/// Whether the caller has all rights in `wanted` (READ, WRITE, EXECUTE).
 pub(super) fn may(caller: &Caller, inode: &Inode, wanted: u8) -> Result<()> {
     let granted = if caller.uid == 0 {
         let executable = inode.file_type() == FileType::Directory || inode.mode & 0o111 != 0;

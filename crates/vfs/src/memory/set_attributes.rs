@@ -7,8 +7,6 @@ use super::state::State;
 use crate::{Caller, Error, FileType, Result, SetAttributes, SetTime};
 
 impl State {
-    /// Sets attributes of an inode, all or none. `open`: the caller has it open for writing, or has
-    /// just created it.
     pub(super) fn set(&mut self, caller: &Caller, number: u64, open: bool, set: &SetAttributes) -> Result<()> {
         self.check_set(caller, number, open, set)?;
         if let Some(size) = set.size {
@@ -78,7 +76,6 @@ impl State {
         Ok(())
     }
 
-    /// Sets the size without checks.
     pub(super) fn truncate(&mut self, number: u64, size: u64) -> Result<()> {
         if size > SIZE_MAX {
             return Err(Error::TooLarge);
@@ -92,7 +89,6 @@ impl State {
         Ok(())
     }
 
-    /// A write by an unprivileged caller clears set-id bits.
     pub(super) fn drop_privileges(&mut self, caller: &Caller, number: u64) -> Result<()> {
         let inode = self.get_mut(number)?;
         if caller.uid != 0 {

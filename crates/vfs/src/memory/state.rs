@@ -154,7 +154,6 @@ impl State {
         number
     }
 
-    /// Next time and change attribute.
     fn tick(&mut self) -> (Time, u64) {
         self.now.nanos += 1;
         if self.now.nanos == 1_000_000_000 {
@@ -172,7 +171,6 @@ impl State {
         self.inodes.get_mut(&number).ok_or(Error::Stale)
     }
 
-    /// Notes a change of attributes.
     pub(super) fn touch(&mut self, number: u64) {
         let (now, change) = self.tick();
         if let Some(inode) = self.inodes.get_mut(&number) {
@@ -181,7 +179,6 @@ impl State {
         }
     }
 
-    /// Notes a change of data or entries.
     pub(super) fn touch_data(&mut self, number: u64) {
         self.touch(number);
         let now = self.now;

@@ -56,7 +56,6 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     }
 }
 
-/// A public key in hexadecimal.
 fn hex(bytes: &[u8]) -> String {
     data_encoding::HEXLOWER.encode(bytes)
 }

@@ -94,7 +94,6 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     ))
 }
 
-/// Newest serial number known: from the counter, or from the certificate beside it.
 fn last_serial(dir: &Path) -> Outcome<Option<u64>> {
     let path = dir.join(keys::ROOT_SERIAL);
     if path.exists() {

@@ -188,14 +188,11 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     server.run(interrupt::requested).map_err(Failure::from)
 }
 
-/// Parses an export's path into the form of the list.
 fn parse_source(text: &str) -> Result<String, String> {
     let source = Source::parse(text.as_bytes()).map_err(|(what, cure)| format!("{what}; {cure}"))?;
     Ok(source.to_string())
 }
 
-/// Line for the supervisor that says that clients are served, and where; then one line for each
-/// export, and the user.
 fn greeting(server: &Server) -> String {
     let addresses: Vec<String> = server.addresses().iter().map(SocketAddr::to_string).collect();
     let page = server.metrics_address().map_or_else(String::new, |address| format!(", metrics on http://{address}/metrics"));

@@ -107,7 +107,6 @@ fn put(partial: &Path, dest: &Path) -> io::Result<()> {
     }
 }
 
-/// Temporary name beside the final one, for the rename.
 fn partial_name(dest: &Path) -> PathBuf {
     let mut name = OsString::from(".vouch-get-");
     name.push(std::process::id().to_string());
@@ -198,7 +197,6 @@ async fn copy_tree(job: &Arc<Job>, top: Place, inode: Inode) -> Outcome {
     Ok(())
 }
 
-/// Starts the files of a directory and lists its directories.
 async fn enter(
     job: &Arc<Job>,
     place: &Place,

@@ -156,7 +156,6 @@ fn long_row(name: &[u8], inode: &Inode) -> Vec<String> {
     ]
 }
 
-/// Mode as text, such as `drwxr-sr-t`.
 fn mode_text(inode: &Inode) -> String {
     let kind = match inode.file_type() {
         FileType::Regular => '-',

@@ -56,7 +56,6 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     })
 }
 
-/// HOSTID of the object at a path, or of the text itself.
 fn of_path_or_text(what: &str) -> Outcome<HostId> {
     let path = Path::new(what);
     if path.is_dir() {
@@ -80,7 +79,6 @@ fn of_path_or_text(what: &str) -> Outcome<HostId> {
     })
 }
 
-/// HOSTID of a public key or certificate file.
 fn of_file(path: &Path) -> Outcome<HostId> {
     let bytes = keys::read_small(path)?;
     if let Some(key) = keys::parse_public(&bytes) {

@@ -127,7 +127,6 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     if args.json { output::json(&Report::new(&summary)) } else { output::text(&summary_text(&summary)) }
 }
 
-/// Runs `work` with a progress bar.
 fn watched<T>(global: &Global, progress: &Arc<Progress>, work: impl FnOnce() -> T) -> T {
     let bar = progress::spinner(global, "publishing");
     let (drawn, seen) = (bar.clone(), progress.clone());

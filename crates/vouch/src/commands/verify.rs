@@ -65,7 +65,6 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     if report.problem_count == 0 { Ok(()) } else { Err(Failure::silent(Code::Differs)) }
 }
 
-/// Result, and the error that ended the check early.
 async fn of_tree(args: &Args, path: &TreePath, global: &Global) -> Outcome<(Report, Outcome)> {
     let client = args.client.client().await?;
     let open = OpenTree::open(&client, &path.name, &args.client, args.revision).await?;
@@ -173,5 +172,4 @@ impl Report {
     }
 }
 
-/// Problems listed one by one; the rest is counted.
 const PROBLEMS_MAX: usize = 1000;

@@ -94,7 +94,6 @@ fn search_selects_records_by_each_criterion() {
     let text = world.ok(["audit", "search", "trail", "--path", "/srv/7"]);
     assert!(text.contains("alice@EXAMPLE.ORG 10.0.0.7 READ ok path=\"/srv/7\" read=4096 minor=0 boot=1a1a1a1a-1a1a-"), "{text}");
     assert_eq!(search(&["-n", "1"])[0]["host"]["boot"]["id"], "1a1a1a1a-1a1a-1a1a-1a1a-1a1a1a1a1a1a");
-    // When a record has a uid, `auid` compares with that uid.
     assert_eq!((search(&["--auid", "1000"]).len(), search(&["--auid", "1001"]).len()), (202, 0));
     world.fails(2, ["audit", "search", "trail", "--renames"]);
     world.fails(3, ["audit", "search", "trail", "-S", "execve"]);
@@ -114,7 +113,6 @@ fn report_counts_records_and_escapes_names_in_html() {
     assert_eq!((&users["by"], users["distinct"].as_u64(), users["rows"][0]["records"].as_u64()), (&"user".into(), Some(3), Some(100)));
     let bars: u64 = report["timeline"].as_array().unwrap().iter().map(|bar| bar["records"].as_u64().unwrap()).sum();
     assert_eq!(bars, 202);
-    // The trail has a constant number of records per second.
     let bars: Vec<u64> = report["timeline"].as_array().unwrap().iter().map(|bar| bar["records"].as_u64().unwrap()).collect();
     assert!(bars.len() > 40 && bars[..bars.len() - 1].iter().all(|records| *records == bars[0]), "{bars:?}");
     let text = world.ok(["audit", "report", "trail", "--top", "2"]);
@@ -211,7 +209,6 @@ fn search_finds_imported_kernel_audit_events() {
     world.write("audit.log", include_bytes!("../../../audit/src/host/recorded.log"));
     world.ok(["audit", "keygen", "host"]);
     world.ok(["audit", "host", "--once", "--log", "audit.log", "host"]);
-    // A second import adds nothing.
     world.ok(["audit", "host", "--once", "--log", "audit.log", "host"]);
     assert_eq!(world.ok(["audit", "search", "host", "--class", "host", "--count"]), "14\n");
     let refused = json_lines(&world.ok(["audit", "search", "trail", "host", "--result", "13", "--newest", "-n", "1", "--json"]));
@@ -242,8 +239,6 @@ fn kernel_audit_import_survives_log_rotation_and_clock_change() {
     take();
     take();
     assert_eq!((count("host"), count("gap")), ("42\n".into(), "0\n".into()));
-    // No log contains the last imported event. The import reports this and takes the events that
-    // are surely new.
     std::fs::remove_file(world.path("audit.log.1")).expect("a file");
     std::fs::remove_file(world.path("audit.log.2")).expect("a file");
     world.write("audit.log", [at("14"), at("18")].concat().as_bytes());

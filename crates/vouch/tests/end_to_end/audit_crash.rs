@@ -20,14 +20,12 @@ use vouch_oncrpc::AuthSys;
 
 use crate::world::{World, eventually};
 
-/// Default number of kills.
 const KILLS: u64 = 40;
 const KILLS_VARIABLE: &str = "VOUCH_AUDIT_KILLS";
 const WORKERS: u64 = 3;
 /// Small, so that kills hit the end, indexing and compression of segments.
 const SEGMENT: &str = "64K";
 
-/// An acknowledged operation: its name and the unique file name that it concerned.
 type Acknowledged = (&'static str, String);
 
 #[test]
@@ -42,7 +40,6 @@ fn every_acknowledged_operation_has_a_record_after_kill() {
     create_key(&SystemDisk, &trail.join(KEY_FILE), &key).expect("a key");
     let (mut dice, mut total) = (17u64, 0);
     for round in 0..kills {
-        // The records of this round are in this segment and later ones.
         let first = segments(&trail).expect("the trail").last().map_or(1, |file| file.number);
         let done: Arc<Mutex<Vec<Acknowledged>>> = Arc::default();
         dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -57,8 +54,6 @@ fn every_acknowledged_operation_has_a_record_after_kill() {
         std::thread::sleep(Duration::from_millis((dice >> 33) % 120));
         child.0.kill().expect("the process runs");
         child.0.wait().expect("the server has ended");
-        // Lets replies that are in flight arrive. Clients that wait for other replies are
-        // abandoned.
         std::thread::sleep(Duration::from_millis(20));
         runtime.shutdown_timeout(Duration::from_secs(30));
         let (done, recorded) = (std::mem::take(&mut *done.lock()), recorded_operations(&trail, first));
@@ -67,7 +62,6 @@ fn every_acknowledged_operation_has_a_record_after_kill() {
             assert!(recorded.contains(&operation), "kill {round}: {operation:?} was acknowledged and has no record");
         }
     }
-    // A clean restart and shutdown leaves a trail that verifies.
     let (mut child, _) = start(&world, kills);
     rustix::process::kill_process(rustix::process::Pid::from_child(&child.0), rustix::process::Signal::TERM).expect("the process runs");
     child.0.wait().expect("the server has ended");
@@ -132,7 +126,6 @@ async fn run_operations(address: SocketAddr, round: u64, worker: u64, done: &Mut
     Ok(())
 }
 
-/// Successful operations that are recorded in segments from number `first` on.
 fn recorded_operations(trail: &std::path::Path, first: u64) -> HashSet<Acknowledged> {
     let mut found = HashSet::new();
     let read = entries(trail, first, |entry| {

@@ -42,7 +42,6 @@ fn records_are_sent_at_least_once_across_reconnects_and_restarts() {
     let args = ["audit", "send", "--once", "--to", &to, "--position", "position", "trail"];
     let collector = std::thread::spawn(move || {
         let mut seen = Vec::new();
-        // The first connection is lost after some records; the later ones end cleanly.
         for (at, stream) in socket.incoming().take(3).enumerate() {
             let mut stream = BufReader::new(stream.expect("a connection"));
             let mut of_this = Vec::new();
@@ -122,7 +121,6 @@ fn only_sealed_records_are_sent() {
     assert_eq!(collector.join().expect("the collector ends"), [Some(202), Some(203)]);
 }
 
-/// Saves all files of a directory. The returned function restores exactly these files.
 fn snapshot(directory: &std::path::Path) -> impl Fn() + use<> {
     let directory = directory.to_owned();
     let files = || std::fs::read_dir(&directory).expect("a directory").map(|entry| entry.expect("an entry").path());
@@ -160,7 +158,6 @@ fn restored_trail_is_refused_after_newer_records_were_sent() {
         output_text.contains("ends before what was sent") && output_text.contains("record 242") && output_text.contains("remove position"),
         "{output_text}"
     );
-    // The restored trail got different records, first fewer and then more than were sent.
     more(10, "other");
     assert!(world.fails(5, args).contains("was sent"));
     more(100, "other");
@@ -211,14 +208,12 @@ fn record_too_large_for_a_datagram_does_not_block_later_ones() {
     received.expect("all came");
 }
 
-/// A certificate authority for the collectors and for the sender.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: rcgen::Certificate,
 }
 
 impl Authority {
-    /// Makes an authority and writes its certificate to a file.
     pub(crate) fn new(world: &World, file: &str) -> Authority {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -237,7 +232,6 @@ impl Authority {
         (params.signed_by(&key, &self.issuer).expect("a certificate"), key)
     }
 
-    /// The TLS configuration of a collector with a certificate for this name and these years.
     fn server(&self, name: &str, years: std::ops::Range<i32>, clients: Option<&Authority>) -> Arc<ServerConfig> {
         let (certificate, key) = self.vouch(name, years);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -258,18 +252,13 @@ impl Authority {
     }
 }
 
-/// How a collector treats a connection.
 #[derive(Clone, Copy)]
 enum Behaviour {
-    /// Reads to the end, and closes TLS properly.
     ReadToEnd,
-    /// Dies after this number of records.
     DieAfter(usize),
-    /// ReadToEnd to the end, and closes only the TCP connection, without close_notify.
     CloseTcpOnly,
 }
 
-/// Sequence numbers of the records that arrive on a connection.
 fn collect(stream: TcpStream, config: Arc<ServerConfig>, behaviour: Behaviour) -> Vec<u64> {
     let session = ServerConnection::new(config).expect("a session");
     let mut stream = BufReader::new(StreamOwned::new(session, stream));
@@ -288,7 +277,6 @@ fn collect(stream: TcpStream, config: Arc<ServerConfig>, behaviour: Behaviour) -
     seen
 }
 
-/// Starts a collector. The handle returns the records of each connection.
 fn collector(config: Arc<ServerConfig>, behaviour: Vec<Behaviour>) -> (u16, JoinHandle<Vec<Vec<u64>>>) {
     let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = socket.local_addr().expect("an address").port();
@@ -313,7 +301,6 @@ fn records_are_sent_over_tls_at_least_once() {
     let (port, collector) = collector(authority.server("localhost", 2020..2120, None), behaviour);
     let to = format!("syslog+tls://localhost:{port}");
     world.ok(send(&to, "ca.pem", &[]));
-    // With nothing new the command makes no connection.
     world.ok(send(&to, "ca.pem", &[]));
     let mut log = open(&world.path("trail"));
     put(&mut log, "dave@EXAMPLE.ORG", READ, "/srv/late", "", 0);
@@ -343,7 +330,6 @@ fn unauthenticated_collector_gets_no_record() {
         assert_eq!(collector.join().expect("the collector ends"), [[0u64; 0]]);
         assert!(!world.path("position").exists());
     }
-    // `--tls-name` accepts another name.
     let (port, collector) = collector(authority.server("elsewhere.example.org", 2020..2120, None), vec![Behaviour::ReadToEnd]);
     world.ok(send(&format!("syslog+tls://127.0.0.1:{port}"), "ca.pem", &["--tls-name", "elsewhere.example.org"]));
     assert_eq!(collector.join().expect("the collector ends")[0].len(), 202);

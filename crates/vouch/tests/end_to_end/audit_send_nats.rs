@@ -21,7 +21,6 @@ struct Server {
 }
 
 impl Server {
-    /// Starts the server with JetStream storage in `nats`, which a later server reuses.
     fn start(world: &World, port: u16, more: &str) -> Server {
         let store = world.path("nats");
         world.write(
@@ -29,7 +28,6 @@ impl Server {
             format!("listen: \"127.0.0.1:{port}\"\njetstream {{ store_dir: {:?} }}\n{more}\n", store.display().to_string()),
         );
         let mut command = Command::new("nats-server");
-        // Debian installs it in root's PATH only.
         command.env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default())).arg("-c").arg(world.path("nats.conf"));
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("nats-server starts");
         let server = Server { child, port };
@@ -37,7 +35,6 @@ impl Server {
         server
     }
 
-    /// Ends the server with SIGTERM, which keeps all acknowledged messages.
     fn end(mut self) {
         signal("TERM", self.child.id());
         self.child.wait().expect("a child");
@@ -60,7 +57,6 @@ fn nats_is_available() -> bool {
     is_available("nats-server", Command::new("nats-server").env("PATH", path).arg("--version").output().is_ok())
 }
 
-/// Gets or creates the stream that takes the records.
 async fn stream(port: u16, options: ConnectOptions) -> stream::Stream {
     let client = options.connect(format!("127.0.0.1:{port}")).await.expect("a connection");
     let config = stream::Config { name: "AUDIT".into(), subjects: vec!["audit.>".into()], ..stream::Config::default() };
@@ -117,7 +113,6 @@ fn jetstream_stores_every_record_across_restarts() {
             _ => std::thread::sleep(Duration::from_millis(2)),
         }
     }
-    // Unsealed records are not sent.
     log.close(3_000_000 * SECOND).expect("the trail closes");
     let wanted: BTreeSet<u64> = (1..=502).collect();
     let mut found = Vec::new();
@@ -128,7 +123,6 @@ fn jetstream_stores_every_record_across_restarts() {
     let _ = sender.kill();
     let _ = sender.wait();
     assert!(all, "{found:?}");
-    // The stream drops duplicates by their message id.
     assert_eq!(found.len(), wanted.len());
 }
 

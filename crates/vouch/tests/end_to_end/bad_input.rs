@@ -96,7 +96,6 @@ fn wrong_command_line_exits_with_usage_error() {
         &["completions", "no-such-shell"],
         &["cat", "--replica", "", "x"],
         &["keygen", "--out", "k", "--until", "someday"],
-        // Audit options require `--audit`.
         &["export", "--dir", ".", "--state", "s", "--listen", "192.0.2.1:9", "--audit-policy", "block"],
         &["export", "--dir", ".", "--state", "s", "--listen", "192.0.2.1:9", "--audit-sync", "each"],
         &["mount", "@nowhere,x", "mnt", "--audit-keep", "1d"],

@@ -13,7 +13,6 @@ use crate::world::{World, eventually, free_port};
 pub(crate) struct BenchServer {
     pub(crate) server: Child,
     pub(crate) port: u16,
-    // Dropped after the server, which uses its directory.
     pub(crate) world: World,
 }
 
@@ -42,7 +41,6 @@ impl BenchServer {
         format!("nfs://127.0.0.1:{}/export", self.port)
     }
 
-    /// Runs a workload on two subjects, both of which are this server, and returns its record.
     fn record(&self, workload: &[&str]) -> Value {
         let (one, two) = (format!("one={}", self.target()), format!("two={}", self.target()));
         let args = [&["bench"], workload, &["--target", &one, "--target", &two, "--quick", "--json", "run.json"]].concat();
@@ -66,8 +64,6 @@ fn assert_sound(record: &Value, results: usize) {
     assert!(all.len() >= results, "{} results", all.len());
     for result in all {
         let subjects = result["subjects"].as_array().expect("subjects");
-        // Steps beyond one subject's saturation are measured on the other alone. Beyond the
-        // baseline's there is no ratio.
         assert!(!subjects.is_empty(), "{result}");
         let baseline = subjects[0]["label"] == record["subjects"][0]["label"];
         for subject in subjects {
@@ -123,8 +119,6 @@ fn curves_and_levels_are_measured() {
     check_page_in_browser(&served.world, "run.html", 20);
 }
 
-/// Checks the latency curves: each scheduled call is counted once, and at a twentieth of the
-/// highest rate all calls are on time.
 fn check_latency_curves(record: &Value) {
     let steps = record["results"].as_array().expect("results").iter().filter(|result| result["case"]["rate"].as_f64().is_some());
     let (mut panel, mut low, mut held) = (Value::Null, 0, 0);

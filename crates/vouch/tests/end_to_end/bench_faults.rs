@@ -26,7 +26,6 @@ fn refusal_comes_with_advice() {
     std::fs::create_dir(world.path("data")).expect("a directory");
     let port = free_port();
     let listen = format!("127.0.0.1:{port}");
-    // All clients are squashed, so that none may write.
     let mut command =
         world.command(["export", "--dir", "data", "--options", "rw,insecure,all_squash", "--listen", &listen, "--lease", "5"]);
     let server = command.arg("--state").arg(world.path("exporting")).stdout(Stdio::null()).spawn().expect("the binary starts");
@@ -74,10 +73,8 @@ fn dropped_calls_count_as_errors_and_the_run_goes_on() {
     assert!(outcome.is_ok(), "{outcome:?}");
     let [deep, shallow] = &run.results[..] else { panic!("{:?} {:?}", run.left_out, run.notes) };
     let (deep, shallow) = (&deep.subjects[0], &shallow.subjects[0]);
-    // Both rounds continued on the lanes that were answered.
     let counts: Vec<_> = deep.samples.iter().map(|sample| (sample.unanswered, sample.errors, sample.operations)).collect();
     assert!(counts.len() == 2 && counts.iter().all(|counts| counts.0 > 0 && counts.0 == counts.1 && counts.2 > 0), "{counts:?}");
-    // An unanswered call counts with at least its waiting time.
     let calls = deep.calls.as_ref().expect("latencies");
     assert_eq!(calls.histogram.count(), deep.operations + deep.errors);
     assert_eq!((shallow.errors, shallow.unanswered()), (0, 0));
@@ -85,8 +82,6 @@ fn dropped_calls_count_as_errors_and_the_run_goes_on() {
     served.assert_clean();
 }
 
-/// A relay that drops calls beyond `limit` in flight and keeps the connection, like a server with
-/// too small an RPCSEC_GSS window.
 fn relay_with_limit(server: SocketAddr, limit: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let address = listener.local_addr().expect("a port");
@@ -104,7 +99,6 @@ fn relay_with_limit(server: SocketAddr, limit: usize) -> SocketAddr {
                 fits
             });
             pump(server, client, move || {
-                // A call by the server (a callback) is no reply.
                 let _ = in_flight.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
                 true
             });
@@ -154,7 +148,6 @@ fn run_that_loses_a_server_reports_the_rest_and_fails() {
     let record = std::fs::read_to_string(stays.world.path("run.json")).expect("the record");
     let record: serde_json::Value = serde_json::from_str(&record).expect("JSON");
     assert_eq!(record["incomplete"], true);
-    // The remaining server has results for every case.
     assert_eq!(record["results"].as_array().map(Vec::len), Some(14), "{table}");
     stays.assert_clean();
 }
@@ -167,10 +160,8 @@ fn contradictory_options_are_refused_before_anything_is_made() {
     }
     let (mount, quick) = (["--mount", "a=a"], "--quick");
     for (args, says) in [
-        // A CPU source that no subject uses.
         ([&["bench", "iops", quick, "--server-cpu", "c=pid:1"], &mount[..]].concat(), "c=…"),
         ([&["bench", "iops", quick, "--client-cpu", "c=pid:1"], &mount[..]].concat(), "c=…"),
-        // Agents measure NFS servers only.
         ([&["bench", "transfer", quick, "--agent", "127.0.0.1:9"], &mount[..]].concat(), "agents measure only NFS servers"),
         (["bench", "transfer", quick, "--agent", "127.0.0.1:9", "--target", "scp://"].to_vec(), "agents measure only NFS servers"),
         (["bench", "tree", quick, "--dir", "b", "--target", "nfs://127.0.0.1/x"].to_vec(), "http://"),
@@ -212,7 +203,6 @@ fn ctrl_c_removes_files_that_scp_copied() {
     let world = World::new();
     let endless = ["bench", "transfer", "--target", "scp://", "--sizes", "64K", "--rounds", "1000", "--tight", "0", "--json", "run.json"];
     let mut command = world.command(endless);
-    // A terminal sends SIGINT to the whole process group.
     let mut child = command.process_group(0).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts");
     let mut place = None;
     let begun = eventually(Duration::from_secs(60), || {
@@ -230,8 +220,6 @@ fn ctrl_c_removes_files_that_scp_copied() {
     assert!(record.contains("\"interrupted\""), "{record}");
 }
 
-/// The directory that scp copies to, from the command line of a running scp; `run` is the process
-/// id of `vouch bench`.
 fn scp_directory(run: u32) -> Option<String> {
     let processes = std::fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     processes

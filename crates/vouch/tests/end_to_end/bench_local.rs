@@ -8,7 +8,6 @@ use serde_json::Value;
 use crate::browser::check_page_in_browser;
 use crate::world::{World, fuse_is_available};
 
-/// A web server that sends the same small file to every client.
 fn web_server() -> std::net::SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
     let address = listener.local_addr().expect("bound");
@@ -16,7 +15,6 @@ fn web_server() -> std::net::SocketAddr {
         for mut stream in listener.incoming().flatten() {
             std::thread::spawn(move || {
                 let mut lines = BufReader::new(stream.try_clone().expect("a socket")).lines();
-                // The client has closed the connection.
                 while lines.by_ref().map_while(Result::ok).take_while(|line| !line.is_empty()).count() > 0 {
                     let head = "HTTP/1.1 200 OK\r\nContent-Length: 1024\r\nConnection: close\r\n\r\n";
                     let _ = stream.write_all(&[head.as_bytes(), &[b's'; 1024]].concat());
@@ -122,7 +120,6 @@ fn bench_all_runs_without_a_target() {
     let results = record["results"].as_array().expect("results");
     let workloads: std::collections::BTreeSet<_> = results.iter().filter_map(|result| result["workload"].as_str()).collect();
     assert_eq!(workloads.into_iter().collect::<Vec<_>>(), ["audit", "seal"], "workloads without a server");
-    // The record lists the parts that were left out.
     let left_out = record["left_out"].to_string();
     for what in ["transfer", "iops", "concurrency", "--target"] {
         assert!(left_out.contains(what), "{what}: {left_out}");
@@ -146,8 +143,7 @@ fn audited_export_is_measured_beside_an_unaudited_one() {
         assert_eq!(subject["operations"], 200, "{subject}");
         assert_eq!(subject["errors"], 0, "{subject}");
     }
-    // The audited subject reports records and bytes and loses nothing. The subject without a trail
-    // has no such figures.
+    // The audited subject reports records and bytes and loses nothing.
     let other = |subject: &Value, name: &str| {
         subject["samples"][0]["others"].as_array().and_then(|all| all.iter().find(|other| other[0] == name)).map(|other| other[1].as_f64())
     };

@@ -4,8 +4,8 @@ use std::process::{Command, Stdio};
 
 use crate::world::World;
 
-/// Opens the page in a headless browser. The plots must have the expected number of bars, the
-/// console must be empty, and the page must fetch nothing.
+/// The plots must have the expected number of bars, the console must be empty, and the page must
+/// fetch nothing.
 pub(crate) fn check_page_in_browser(world: &World, page: &str, bars: usize) {
     let text = std::fs::read_to_string(world.path(page)).expect("a page");
     for outside in ["src=", "href=\"http", "url(", "@import", "<script"] {

@@ -92,7 +92,6 @@ fn killed_mount_leaves_usable_state_and_caches() {
         let is_usable = (0..FILES).any(|file| load.check(&lonely.path(""), file, OnError::GoOn).is_some());
         usable += usize::from(is_usable);
         drop(lonely);
-        // A replica that offers an older revision.
         let _stale = world.serve_db("old", world.port);
         let mut stale = world.command(["cat", "--timeout", "2s", &world.name("/number")]);
         let output_text = stale.output().expect("the binary starts");
@@ -109,12 +108,10 @@ enum OnError {
     GoOn,
 }
 
-/// A published tree whose content is a function of each path, and its readers.
 struct Load {
     world: Arc<World>,
     is_over: Arc<AtomicBool>,
     files: Arc<AtomicU64>,
-    /// The newest revision that a reader has seen.
     shown: Arc<AtomicU64>,
 }
 
@@ -137,8 +134,6 @@ impl Load {
         self.files.load(Ordering::SeqCst)
     }
 
-    /// Changes the source tree for the next revision: writes the number and a file of that many
-    /// bytes.
     fn change_source(&self, number: u64) {
         self.world.write("src/number", format!("{number}\n"));
     }
@@ -201,8 +196,6 @@ impl Load {
         })
     }
 
-    /// Starts a thread that copies the tree repeatedly with `vouch get`. A copy is complete and
-    /// right, or absent.
     fn copier(&self, args: &[&str], on_error: OnError) -> JoinHandle<()> {
         let (load, args) = (self.share(), args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>());
         thread::spawn(move || {
@@ -229,7 +222,6 @@ impl Load {
         Load { world: world.clone(), is_over: is_over.clone(), files: files.clone(), shown: shown.clone() }
     }
 
-    /// Stops these readers, so that others can start.
     fn stop_readers(&self, readers: impl IntoIterator<Item = JoinHandle<()>>) {
         self.is_over.store(true, Ordering::SeqCst);
         for reader in readers {
@@ -252,14 +244,12 @@ fn name(file: u64) -> String {
     format!("d{}/{file}", file % 8)
 }
 
-/// Content that is unique for each file; every eighth file is larger than a leaf.
 fn content(file: u64) -> Vec<u8> {
     let len = if file.is_multiple_of(8) { 300_000 } else { 500 + file * 97 % 40_000 };
     let mut dice = Dice(file + 1_000_000);
     (0..len / 8 + 1).flat_map(|_| dice.next().to_le_bytes()).take(len as usize).collect()
 }
 
-/// A deterministic generator of random numbers (xorshift*).
 struct Dice(u64);
 
 impl Dice {

@@ -37,7 +37,6 @@ impl Export {
         export
     }
 
-    /// Exports a directory on both loopback addresses, with `count` as the limit of descriptors.
     fn export_with_descriptors(world: &World, dir: &str, count: u32) -> Self {
         let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
         let (listen, listen_v6) = (format!("127.0.0.1:{port}"), format!("[::1]:{port}"));
@@ -68,7 +67,6 @@ impl Export {
 async fn content(client: &Client, found: &FileInfo, name: &[u8]) -> Result<Vec<u8>, Error> {
     let file = loop {
         match client.open(&found.handle, name, ShareAccess::READ, None).await {
-            // The server is in its grace period after a restart.
             Err(Error::Refused { status: Status::GRACE | Status::DELAY, .. }) => tokio::time::sleep(Duration::from_millis(200)).await,
             opened => break opened?,
         }
@@ -111,8 +109,6 @@ fn opens_of_one_host_leave_descriptors_for_another() {
             assert!(open.len() < FILES, "opens are not limited");
         };
         assert_eq!((refused, open.len()), (Status::NOSPC, SHARE));
-        // The first client's open files stay usable, and a client of another address can open
-        // files.
         let (bytes, _) = greedy.read(&open[SHARE - 1], 0, 10).await.expect("the file is open");
         assert_eq!(bytes, (SHARE - 1).to_string().into_bytes());
         for n in [1100, 5, SHARE - 1] {
@@ -195,7 +191,6 @@ fn expired_tree_gives_errors_instead_of_old_data() {
         if let Ok(open) = open {
             assert_eq!(client.read(&open, 0, 1000).await.expect_err("the tree has expired").status(), Some(Status::IO));
         }
-        // The export switches to the next revision.
         world.write("src/dir/numbers", "new");
         world.publish();
         let mut left = 300;
@@ -207,7 +202,6 @@ fn expired_tree_gives_errors_instead_of_old_data() {
     });
 }
 
-/// `vouch export` of `data` by an ordinary user (nobody, if the tests run as root).
 struct UserExport {
     directory: tempfile::TempDir,
     uid: u32,
@@ -267,7 +261,6 @@ fn ordinary_user_exports_own_files_with_a_notice() {
         client.rename(&root, b"mine", &root, b"renamed").await.expect("renamed");
         let path = ordinary.directory.path().join("data/renamed");
         assert_eq!(std::os::unix::fs::MetadataExt::uid(&path.metadata().expect("the file exists")), uid);
-        // Every other user is refused, whatever the mode.
         let other = Client::connect(as_user("other", 12_345)).await.expect("the client connects");
         let refused = other.open(&root, b"theirs", ShareAccess::BOTH, Some(&Default::default())).await.expect_err("not by that user");
         assert_eq!(refused.status(), Some(Status::ACCESS));

@@ -53,7 +53,6 @@ impl Drop for Export {
     }
 }
 
-/// Results that the clients received.
 #[derive(Default)]
 struct ClientResults {
     made: Mutex<Vec<String>>,
@@ -124,7 +123,6 @@ async fn create_directories(address: SocketAddr, worker: usize, results: &Client
                 results.refused.fetch_add(1, Ordering::SeqCst);
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            // The server is in its grace period after a start.
             Err(Error::Refused { status: Status::GRACE | Status::DELAY, .. }) => tokio::time::sleep(Duration::from_millis(100)).await,
             Err(error) => return Err(error),
         }
@@ -132,8 +130,6 @@ async fn create_directories(address: SocketAddr, worker: usize, results: &Client
     Ok(())
 }
 
-/// Runs clients on an export and fills the disk of its audit trail. Then calls `then` with the
-/// results so far and with a function that starts another client.
 fn with_full_disk(more: &[&str], is_denied: bool, then: impl FnOnce(&World, &mut Export, &ClientResults, &dyn Fn(usize))) {
     let world = World::new();
     std::fs::create_dir(world.path("data")).expect("new");
@@ -180,7 +176,6 @@ fn denied_export_refuses_operations_that_cannot_be_recorded() {
         return;
     }
     with_full_disk(&["--audit-policy", "count"], true, |world, export, results, begin| {
-        // All existing clients may be waiting for their records, so new clients are started.
         let mut others = WORKERS..;
         let is_refused = || {
             others.next().into_iter().for_each(begin);
@@ -254,7 +249,6 @@ fn start_on_a_full_disk_follows_the_audit_policy() {
     assert!(verified.contains("sound"), "{verified}");
 }
 
-/// Administrative records of the trail: action, outcome and detail.
 fn administrative_records(world: &World, trail: &str) -> Vec<[String; 3]> {
     let mut acts = Vec::new();
     let read = entries(&world.path(trail), 1, |entry| {
@@ -324,7 +318,6 @@ fn failed_reload_is_recorded_and_changes_nothing() {
     let mut export = Export::start(&world, &["--audit", "trail", "--audit-rules", "rules"]);
     world.write("rules", "-a always,exit -S CREATE\n-a always,exit -S nothing-such\n");
     let records = || administrative_records(&world, "trail");
-    // After the first record the server handles signals.
     assert!(eventually(PATIENCE, || !records().is_empty()), "the start is not recorded");
     signal("HUP", export.child.id());
     assert!(eventually(PATIENCE, || records().iter().any(|[act, ..]| act == "reload")), "{:?}", records());

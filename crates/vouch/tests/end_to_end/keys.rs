@@ -52,7 +52,6 @@ fn certificates_are_numbered_and_the_old_pair_is_kept() {
     }
     assert!(world.fails(2, ["certify", "keys", "--serial", "3"]).contains("issued already"));
     assert!(world.fails(2, ["certify", "keys", "--serial", "18446744073709551615"]).contains("never be replaced"));
-    // With the root key elsewhere, the new pair is written to the directory of `--out`.
     world.ok(["certify", "keys", "--out", "elsewhere"]);
     assert!(world.path("elsewhere/signing.key").exists() && !world.path("elsewhere/root.key").exists());
 }
@@ -79,7 +78,6 @@ fn statements_are_made_checked_and_forwarded() {
     world.ok(["revoke", "keys", "--reason", "a test", "--out", "revocation"]);
     assert!(world.fails(3, ["revoke", "keys", "--out", "revocation"]).contains("exists already"));
     world.ok(["revoke", "--statement", "revocation", "--db", "db"]);
-    // A statement of the wrong kind and an altered statement are refused.
     assert!(world.fails(3, ["forward", "--statement", "revocation", "--db", "db"]).contains("other kind"));
     let text = std::fs::read_to_string(world.path("revocation")).expect("text");
     let (header, body) = text.split_once('\n').expect("two lines");
@@ -88,11 +86,9 @@ fn statements_are_made_checked_and_forwarded() {
     bytes[last] ^= 1;
     world.write("altered", format!("{header}\n{}\n", data_encoding::BASE64.encode(&bytes)));
     assert!(world.fails(5, ["revoke", "--statement", "altered"]).contains("signature"));
-    // A forwarding pointer to its own name is refused.
     let own = world.ok(["name", "keys", "--location", "elsewhere.example"]);
     assert!(world.fails(3, ["forward", "keys", "--to", own.trim(), "--out", "circle"]).contains("same HOSTID as the old name"));
     assert!(!world.path("circle").exists());
-    // The database of another tree.
     world.ok(["keygen", "--out", "other"]);
     world.ok(["revoke", "other", "--out", "of-other"]);
     assert!(world.fails(3, ["revoke", "--statement", "of-other", "--db", "db"]).contains("another key"));

@@ -38,7 +38,6 @@ fn new_revision_appears_while_a_file_is_open() {
     world.publish_with(&["--duration", "10m"]);
     assert!(eventually(Duration::from_secs(30), || fs::read_to_string(mount.path("hello")).is_ok_and(|text| text == "second\n")));
     assert!(eventually(Duration::from_secs(10), || fs::metadata(mount.path("doomed")).is_err()));
-    // A file that is open stays readable.
     open.read_exact_at(&mut start, 1000).expect("still verified bytes");
 }
 
@@ -69,8 +68,6 @@ fn opaque_directories_list_only_names_that_were_looked_up() {
     assert_eq!(fs::read_to_string(mount.path("option/second")).expect("reached by its name"), "option/second");
     assert!(fs::metadata(mount.path("option/third")).is_err());
     assert_eq!(fs::read_to_string(mount.path("marker/below/second")).expect("reached by its name"), "marker/below/second");
-    // Names that are proven missing are not listed. Entries of a non-opaque directory below an
-    // opaque one are.
     assert!(eventually(Duration::from_secs(10), || listed("option") == ["second"] && listed("marker") == ["below"]));
     assert_eq!(listed("marker/below"), ["second"]);
     assert_eq!(listed("dir"), ["empty", "numbers"]);
@@ -87,7 +84,6 @@ fn background_mount_returns_and_is_unmounted() {
     world.ok(["umount", "mnt"]);
     assert!(eventually(Duration::from_secs(10), || fs::metadata(world.path("mnt/hello")).is_err()));
     assert!(world.fails(3, ["umount", "mnt"]).contains("not a vouch mount"));
-    // When the background process fails, the foreground process fails with the same code.
     assert!(world.fails(4, ["mount", "--background", &world.name(""), "no-such-directory"]).contains("no-such-directory"));
 }
 

@@ -42,7 +42,6 @@ fn world(make: impl FnOnce(&World)) -> Option<World> {
     world.publish();
     let public = world.ok(["audit", "keygen", "trail"]);
     world.write("trail.pub", public);
-    // Other users read the mount.
     fs::set_permissions(world.path(""), PermissionsExt::from_mode(0o755)).expect("our own directory");
     Some(world)
 }
@@ -141,7 +140,6 @@ fn mount_audit_records_reads_by_user() {
     }
 }
 
-/// Writes files whose content fills leaves of their own.
 fn write_large_files(world: &World) {
     let mut state = 1u32;
     let mut draw = || {
@@ -153,7 +151,6 @@ fn write_large_files(world: &World) {
     }
 }
 
-/// Makes a copy of the database with altered content.
 fn make_altered_database(world: &World) {
     world.run_tool("cp", &["-a", "db", "liar"]);
     for pack in fs::read_dir(world.path("liar/packs")).expect("packs").flatten() {
@@ -169,7 +166,6 @@ fn make_altered_database(world: &World) {
 fn lying_replica_is_recorded_even_if_another_has_good_data() {
     let Some(world) = world(write_large_files) else { return };
     make_altered_database(&world);
-    // Excludes all operations that rules can exclude by name.
     world.write("rules", "-a never,exit -S open,close,read,lookup,getattr,readdir\n");
     let (liar, honest) = (world.serve_db("liar", 0), world.serve());
     let options = ["--no-cache", "--audit", "trail", "--audit-rules", "rules", "--timeout", "5s", "--only-replicas", "--replica"];
@@ -215,7 +211,6 @@ fn rules_select_by_path_and_are_reloaded_by_sighup() {
     read_both();
     assert!(eventually(PATIENCE, || opened("dir") == 1));
     assert_eq!(search(&world, &["--path", point.join("hello").to_str().expect("UTF-8")]).len(), 0);
-    // Faulty rules are reported and leave the rules in force unchanged.
     let before = acts();
     world.write("rules", "-w nowhere\n");
     mounted.signal("HUP");
@@ -285,14 +280,12 @@ fn every_open_is_recorded_when_the_mount_is_killed() {
             all += count;
         }
     }
-    // A clean start and shutdown leaves a trail that verifies.
     assert_eq!(mount(&world, &[]).terminate(), Some(0));
     verify(&world);
     assert!(all as u64 >= KILLS);
     println!("{KILLS} kills, {all} opens acknowledged");
 }
 
-/// Counts the recorded opens of each path in segments from number `first` on.
 fn recorded_opens(trail: &Path, first: u64) -> HashMap<PathBuf, usize> {
     let mut found = HashMap::new();
     let read = entries(trail, first, |entry| {
@@ -310,7 +303,6 @@ fn recorded_opens(trail: &Path, first: u64) -> HashMap<PathBuf, usize> {
     found
 }
 
-/// A small file system that is unmounted when dropped.
 pub(crate) struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -320,7 +312,6 @@ impl SmallDisk {
         SmallDisk(world.path(name))
     }
 
-    /// Writes until the disk is full.
     pub(crate) fn fill(&self) {
         let mut filler = File::create(self.0.join("filler")).expect("room for a name");
         for len in [1 << 16, 4096, 1] {

@@ -44,14 +44,12 @@ fn ordinary_user_mounts_reads_and_unmounts() {
     }
     let again = user.run(["mount", &name, "mnt"]);
     assert_eq!(again.status.code(), Some(8), "{}", String::from_utf8_lossy(&again.stderr));
-    // State and cache are where the XDG Base Directory Specification puts them.
     assert!(fs::read_dir(user.home.join(".local/state/vouch")).expect("the record of what was seen").count() > 0);
     assert!(user.home.join(".cache/vouch").is_dir());
 
     let unmounted = user.run(["umount", "mnt"]);
     assert!(unmounted.status.success(), "{}", String::from_utf8_lossy(&unmounted.stderr));
     assert!(eventually(Duration::from_secs(10), || fs::read_dir(&mnt).is_ok_and(|mut names| names.next().is_none())));
-    // Without user_allow_other in /etc/fuse.conf an ordinary user gets an error for allow_other.
     let allowed = fs::read_to_string("/etc/fuse.conf").is_ok_and(|conf| conf.lines().any(|line| line.trim() == "user_allow_other"));
     if !allowed {
         let refused = user.run(["mount", "--background", "--allow-other", &name, "mnt"]);
@@ -60,7 +58,6 @@ fn ordinary_user_mounts_reads_and_unmounts() {
     }
 }
 
-/// An unprivileged user with a home directory and a copy of the binary in it.
 struct User {
     home: PathBuf,
 }
@@ -69,8 +66,6 @@ impl User {
     fn of(world: &World) -> User {
         let user = User { home: world.path("home") };
         fs::create_dir(&user.home).expect("new");
-        // The user owns the home directory and may traverse its parents. The original binary may be
-        // out of reach.
         fs::set_permissions(world.path(""), fs::Permissions::from_mode(0o755)).expect("ours");
         fs::copy(env!("CARGO_BIN_EXE_vouch"), user.home.join("vouch")).expect("a copy");
         user.owns(&user.home);
@@ -87,7 +82,6 @@ impl User {
         self.tool(self.home.join("vouch"), args)
     }
 
-    /// Runs a program as this user in the home directory.
     fn tool<S: AsRef<OsStr>>(&self, tool: impl AsRef<OsStr>, args: impl IntoIterator<Item = S>) -> Output {
         let mut command = if is_root() {
             let mut command = Command::new("setpriv");
@@ -105,5 +99,4 @@ impl User {
     }
 }
 
-/// fusermount3 looks up its caller's name. Every system has a name for this uid.
 const NOBODY: u32 = 65_534;

@@ -23,15 +23,11 @@ use vouch_oncrpc::AuthSys;
 
 use crate::world::eventually;
 
-/// Names the test that runs in its own mount namespace.
 const NAMESPACE_TEST: &str = "VOUCH_ALONE";
-/// Power failures in a test.
 const ROUNDS: u64 = 6;
 /// Without syncs a loss must appear within this number of power failures.
 const ROUNDS_WITHOUT_SYNC_MAX: u64 = 20;
-/// Concurrent clients.
 const WORKERS: u64 = 6;
-/// Length of every version of a file.
 const FILE_LEN: usize = 5000;
 
 #[test]
@@ -96,7 +92,6 @@ fn run_in_namespace(test: &str, needs: &[&str]) {
     assert!(output.status.success(), "{}", lines.join("\n"));
 }
 
-/// A file system that can lose its power.
 struct Disk {
     kind: String,
     image: PathBuf,
@@ -140,17 +135,14 @@ fn tool(program: &str, args: &[&str]) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }
 
-/// Whether the server's sync calls take effect.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Syncs {
     Work,
-    /// They take effect under strace(1).
     Traced,
     /// strace(1) lets the calls succeed without effect.
     Ignored,
 }
 
-/// The sync calls that strace(1) intercepts.
 const SYNCS: &str = "fsync,fdatasync,syncfs,sync_file_range,sync";
 
 /// `vouch export` of the disk, in its own process group, which is killed when dropped.
@@ -194,8 +186,6 @@ impl Drop for Server {
     }
 }
 
-/// Runs the clients, cuts the power and compares. Returns the number of acknowledged operations, or
-/// a description of the loss.
 fn run_round(disk: &Disk, above: &Path, round: u64, syncs: Syncs) -> Result<u64, String> {
     // A new state directory in each round, so that there is no grace period.
     let server = Server::start(disk, &above.join(format!("state {round}")), syncs);
@@ -220,7 +210,6 @@ fn run_round(disk: &Disk, above: &Path, round: u64, syncs: Syncs) -> Result<u64,
     Ok(done.iter().map(|worker| worker.acknowledged).sum())
 }
 
-/// The acknowledged state of a name.
 #[derive(Clone, Debug, PartialEq)]
 enum ExpectedState {
     /// Version of the content (`None` if the file was only created), mode, and version in the
@@ -234,7 +223,6 @@ enum ExpectedState {
     Link(String),
 }
 
-/// Why a worker stopped.
 enum StopReason {
     NoAnswer,
     /// The server restarted, so uncommitted writes must be repeated.
@@ -247,13 +235,10 @@ impl From<Error> for StopReason {
     }
 }
 
-/// One client, with a directory of its own.
 struct Worker {
     directory: String,
     known: BTreeMap<String, ExpectedState>,
     gone: BTreeSet<String>,
-    /// Names of the operation that was in progress at the end. Both its old and its new state are
-    /// right.
     uncertain: Vec<String>,
     acknowledged: u64,
     dice: Dice,
@@ -276,7 +261,6 @@ impl Worker {
         };
         let identity = Identity::new(worker.directory.clone(), Verifier((round + 1).to_be_bytes()));
         let config = Config { reconnect_timeout: Duration::ZERO, ..Config::new(address, 2, identity, Plain::sys(&AuthSys::default())) };
-        // From here on every error is caused by the power failure.
         if let Ok(client) = Client::connect(config).await
             && let Err(StopReason::ServerChanged) = worker.work(&client, &over).await
         {
@@ -355,7 +339,6 @@ impl Worker {
             }
             (_, Some(moved)) => {
                 let new = format!("n{}", self.dice.roll(20));
-                // The target is absent, or both are files.
                 let fits = match self.known.get(&new) {
                     None => true,
                     Some(ExpectedState::File { .. }) => is_file && new != name,
@@ -382,7 +365,6 @@ impl Worker {
         self.gone.insert(name.into());
     }
 
-    /// Compares the disk with the acknowledged state, and describes all that is missing or wrong.
     fn check(&self, point: &Path) -> Result<(), String> {
         let (directory, steps) = (point.join(&self.directory), self.acknowledged);
         if steps == 0 && !directory.exists() {
@@ -411,7 +393,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The state on disk. The version comes from the content; `None` for empty or mixed content.
+    /// The version comes from the content; `None` for empty or mixed content.
     fn found(&self, path: &Path) -> Option<ExpectedState> {
         let metadata = path.symlink_metadata().ok()?;
         if metadata.is_dir() {
@@ -444,7 +426,6 @@ fn content(version: u32) -> Vec<u8> {
     format!("{version:07}\n").into_bytes().into_iter().cycle().take(FILE_LEN).collect()
 }
 
-/// A deterministic generator of small random numbers.
 struct Dice(u64);
 
 impl Dice {

@@ -80,7 +80,6 @@ fn interrupted_publication_is_reported_and_resumed() {
     let location = format!("127.0.0.1:{}", world.port);
     let args = ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location, "--threads", "1"];
     let child = world.command(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary starts");
-    // The publisher has begun to write and has most of the work left.
     let end = Instant::now() + Duration::from_secs(60);
     while !std::fs::read_dir(world.path("db/packs")).is_ok_and(|mut packs| packs.next().is_some()) {
         assert!(Instant::now() < end, "the publisher writes no data");
@@ -108,16 +107,13 @@ fn damaged_index_is_found_and_rebuilt() {
 fn unpublishable_input_is_named_and_stops_the_publication() {
     let world = World::new();
     world.small_tree();
-    // The database is inside the published directory.
     let location = format!("127.0.0.1:{}", world.port);
     let output_text = world.fails(3, ["publish", ".", "--db", "db", "--keys", "keys", "--location", &location]);
     assert!(output_text.contains("db"), "{output_text}");
-    // The keys of another tree.
     world.publish();
     world.ok(["keygen", "--out", "other"]);
     let output_text = world.fails(3, ["publish", "src", "--db", "db", "--keys", "other", "--location", &location]);
     assert!(output_text.contains("another tree"), "{output_text}");
-    // A signing key that its certificate does not name.
     std::fs::copy(world.path("other/signing.key"), world.path("keys/signing.key")).expect("a copy");
     let output_text = world.fails(3, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location]);
     assert!(output_text.contains("is not the key of"), "{output_text}");
@@ -129,7 +125,6 @@ fn second_writer_gets_database_busy_error() {
         return;
     }
     let world = World::published();
-    // Another process holds the lock.
     let hold = "import fcntl,sys,time\nf=open('db/lock','r+')\nfcntl.flock(f,fcntl.LOCK_EX)\nprint('held',flush=True)\ntime.sleep(60)";
     let mut holder = std::process::Command::new("python3");
     let mut holder = holder.args(["-c", hold]).current_dir(world.path("")).stdout(Stdio::piped()).spawn().expect("python3");

@@ -22,7 +22,6 @@ fn ls_cat_log_diff_and_verify_show_the_published_tree() {
     world.write("src/new", "new\n");
     std::fs::remove_file(world.path("src/dir/empty")).expect("the file exists");
     world.publish();
-    // The replica checks for a new revision every second.
     assert!(eventually(std::time::Duration::from_secs(10), || world.ok(["cat", &world.name("/hello")]) == "hello again\n"));
     let output = world.run(["diff", &world.name("")]);
     assert_eq!(output.status.code(), Some(1));

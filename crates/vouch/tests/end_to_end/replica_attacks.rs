@@ -16,7 +16,6 @@ fn lying_replica_is_detected_and_another_is_used() {
     let honest = world.serve();
     let liar = world.serve_db("liar", 0);
     let expected = fs::read_to_string(world.path("src/dir/numbers")).expect("text");
-    // With the liar before and after the honest replica.
     for order in [[&liar.address, &honest.address], [&honest.address, &liar.address]] {
         let name = world.name("/dir/numbers");
         let args = ["cat", "--no-cache", "--only-replicas", "--replica", order[0], "--replica", order[1], &name];
@@ -28,7 +27,6 @@ fn lying_replica_is_detected_and_another_is_used() {
     let output_text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(5) && output_text.contains("no replica can be trusted"), "{output_text}");
     assert!(expected.as_bytes().starts_with(&output.stdout));
-    // `vouch verify` finds the fault in the liar's own database.
     assert_eq!(world.run(["verify", "--db", "liar"]).status.code(), Some(1));
 }
 
@@ -66,14 +64,12 @@ fn expired_revision_is_refused() {
     let _replica = world.serve();
     std::thread::sleep(Duration::from_millis(2100));
     let output_text = refusal_output(&world, &["cat", "--timeout", "5s", &world.name("/hello")]);
-    // The warning appears once, with the date of expiry.
     assert_eq!(output_text.matches("valid until 20").count(), 1, "{output_text}");
     assert!(output_text.contains(" ago; the publisher must publish again"), "{output_text}");
     let output_text = refusal_output(&world, &["pull", "--timeout", "5s", &world.name(""), "--db", "mirror"]);
     assert_eq!(output_text.matches("valid until 20").count(), 1, "{output_text}");
 }
 
-/// Standard error of a command that is refused, with its log.
 fn refusal_output(world: &World, args: &[&str]) -> String {
     let output = world.run(args);
     let output_text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -99,7 +95,6 @@ fn revocation_from_any_source_is_honoured() {
     let _replica = world.serve();
     world.ok(["cat", &world.name("/hello")]);
     world.ok(["revoke", "keys", "--reason", "a test of it", "--out", "revocation"]);
-    // The statement is in a directory of the client.
     fs::create_dir(world.path("statements")).expect("new");
     let hostid = world.ok(["name", "keys"]);
     for file in [format!("{}.revoked", hostid.trim()), "revocation-of-tools".to_owned()] {
@@ -116,7 +111,6 @@ fn revocation_from_any_source_is_honoured() {
         let output = world.run(["cat", "--statements", dir, &world.name("/hello")]);
         assert_eq!(output.status.code(), Some(3), "{dir}: {}", String::from_utf8_lossy(&output.stderr));
     }
-    // The statement comes with the replica's reply.
     world.ok(["revoke", "--statement", "revocation", "--db", "db"]);
     assert!(eventually(Duration::from_secs(10), || world.run(["cat", &world.name("/hello")]).status.code() == Some(5)));
 }
@@ -181,7 +175,6 @@ fn forwarding_pointer_leads_to_the_new_name() {
     assert_eq!(String::from_utf8_lossy(&followed.stdout), "at the new place\n", "{}", String::from_utf8_lossy(&followed.stderr));
     assert_eq!(refused.status.code(), Some(5));
     assert!(revoked, "a revocation outranks the pointer that came before it");
-    // The client no longer needs the replica for that.
     assert!(world.fails(5, ["cat", "--timeout", "5s", &world.name("/hello")]).contains("stolen"));
 }
 
@@ -233,7 +226,6 @@ fn new_signing_key_voids_the_old_one() {
         let _replica = world.serve();
         world.ok(["cat", &world.name("/hello")]);
     }
-    // A holder of the old signing key signs more revisions than the publisher.
     fs::create_dir(world.path("stolen")).expect("new");
     for (from, to) in [("signing-1.key", "signing.key"), ("signing-1.cert", "signing.cert")] {
         fs::copy(world.path("keys").join(from), world.path("stolen").join(to)).expect("a copy");
@@ -251,8 +243,6 @@ fn new_signing_key_voids_the_old_one() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("certificate"));
 }
 
-/// Publishes a second revision and reads it as this client. The directory `old` keeps the database
-/// of the first.
 fn read_second_revision(world: &World) {
     copy(&world.path("db"), &world.path("old"));
     world.write("src/hello", "second\n");
@@ -261,7 +251,6 @@ fn read_second_revision(world: &World) {
     assert_eq!(world.ok(["cat", &world.name("/hello")]), "second\n");
 }
 
-/// Runs a command as a client without any state.
 fn as_a_new_client(world: &World, args: &[&str]) -> Output {
     let mut fresh = world.command(args);
     fresh.env("VOUCH_STATE", world.path("other-state")).env("VOUCH_CACHE", world.path("other-cache"));
@@ -273,7 +262,6 @@ fn copy(from: &Path, to: &Path) {
     assert!(status.success());
 }
 
-/// Flips a bit in each frame of the data packs, and returns the number of frames.
 fn flip_data(packs: &Path) -> usize {
     let mut flipped = 0;
     for entry in fs::read_dir(packs).expect("packs").filter_map(Result::ok) {

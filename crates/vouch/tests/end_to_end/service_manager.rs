@@ -10,7 +10,6 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::world::{World, eventually};
 
-/// A service manager for one service, to which it passes one socket.
 struct Manager {
     socket: UnixDatagram,
     service: Child,
@@ -81,7 +80,6 @@ fn export_notifies_readiness_reload_and_stop_on_activated_sockets() {
         assert!(ready.starts_with("READY=1\nSTATUS=") && ready.contains(status), "{ready}");
         world.write("exports", format!("{} *(ro,insecure)\n", world.path("data").display()));
     }
-    // The options of the systemd unit.
     let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd/vouch-export.service");
     let unit = std::fs::read_to_string(unit).expect("packaging/ is in the repository");
     let reload = unit.lines().find_map(|line| line.strip_prefix("ExecReload=/usr/bin/vouch ")).expect("an ExecReload line");

@@ -9,22 +9,18 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// A directory for all files of a test, and the location of its tree.
 pub(crate) struct World {
     dir: TempDir,
-    /// The port in the location of the tree's name. It was free when it was chosen.
     pub(crate) port: u16,
 }
 
 impl World {
-    /// Creates keys in `keys` and publishes nothing.
     pub(crate) fn new() -> World {
         let world = World { dir: tempfile::tempdir().expect("a temporary directory"), port: free_port() };
         world.ok(["keygen", "--out", "keys"]);
         world
     }
 
-    /// Creates keys and publishes the small tree.
     pub(crate) fn published() -> World {
         let world = World::new();
         world.small_tree();
@@ -36,7 +32,6 @@ impl World {
         self.dir.path().join(name)
     }
 
-    /// Writes a file and creates its parent directories.
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().expect("a name within the world")).expect("directories");
@@ -56,7 +51,6 @@ impl World {
         }
     }
 
-    /// Publishes `src` into `db`.
     pub(crate) fn publish(&self) -> serde_json::Value {
         self.publish_with(&[])
     }
@@ -68,18 +62,15 @@ impl World {
         serde_json::from_str(&self.ok(args)).expect("JSON")
     }
 
-    /// The tree's name, followed by `path`.
     pub(crate) fn name(&self, path: &str) -> String {
         let name = self.ok(["name", "keys", "--location", &format!("127.0.0.1:{}", self.port)]);
         format!("{}{path}", name.trim())
     }
 
-    /// Starts a replica of `db` at the location in the name.
     pub(crate) fn serve(&self) -> Replica {
         self.serve_db("db", self.port)
     }
 
-    /// Starts a replica of any database; port 0 chooses a free port.
     pub(crate) fn serve_db(&self, db: &str, port: u16) -> Replica {
         let mut command = self.command(["serve", "--db", db, "--listen", &format!("127.0.0.1:{port}"), "--metrics", "127.0.0.1:0"]);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
@@ -92,7 +83,6 @@ impl World {
         Replica { child, address, page }
     }
 
-    /// A command of the binary with this test's directory, state and cache.
     pub(crate) fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
         command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
@@ -111,7 +101,6 @@ impl World {
         assert!(output.status.success(), "{tool}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// The newest revision recorded in the seen file (docs/formats/seen.md); 0 if there is none.
     pub(crate) fn seen_revision(&self) -> u64 {
         let files = std::fs::read_dir(self.path("state")).into_iter().flatten().map(|entry| entry.expect("a directory").path());
         let record = files.into_iter().find(|path| path.extension().is_none());
@@ -133,13 +122,11 @@ impl World {
         let output = self.run(args);
         let output_text = String::from_utf8(output.stderr).expect("text");
         assert_eq!(output.status.code(), Some(code), "{output_text}");
-        // Log warnings may precede the failure, which is one line and the last.
         let lines: Vec<_> = output_text.lines().filter(|line| line.starts_with("vouch: ")).collect();
         assert_eq!(lines.len(), 1, "not one line: {output_text}");
         lines[0].to_owned()
     }
 
-    /// Runs a script of this repository with its own interpreter.
     pub(crate) fn script<S: AsRef<OsStr>>(&self, name: &str, args: impl IntoIterator<Item = S>) -> Output {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../script").join(name);
         Command::new(script).args(args).current_dir(self.dir.path()).output().expect("script/ is in the repository")
@@ -153,7 +140,6 @@ impl World {
     }
 }
 
-/// A replica that is killed when dropped.
 pub(crate) struct Replica {
     child: Child,
     pub(crate) address: String,
@@ -165,7 +151,6 @@ impl Replica {
         self.address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("an address with a port")
     }
 
-    /// Kills it with SIGKILL.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -178,21 +163,17 @@ impl Drop for Replica {
     }
 }
 
-/// The small tree, published, served and mounted on `mnt`.
 pub(crate) struct Mounted {
-    // Dropped before the replica, which the unmount may need.
     pub(crate) mount: Mount,
     pub(crate) replica: Replica,
     pub(crate) world: World,
 }
 
 impl Mounted {
-    /// `None` where mounts do not work.
     pub(crate) fn new(mount_args: &[&str]) -> Option<Mounted> {
         Mounted::with_tree(mount_args, &[], World::small_tree)
     }
 
-    /// The same for a tree that `make` writes into `src`.
     pub(crate) fn with_tree(mount_args: &[&str], publish_args: &[&str], make: impl FnOnce(&World)) -> Option<Mounted> {
         if !fuse_is_available() {
             return None;
@@ -206,14 +187,12 @@ impl Mounted {
     }
 }
 
-/// A foreground mount that ends when dropped.
 pub(crate) struct Mount {
     child: Child,
     point: PathBuf,
 }
 
 impl Mount {
-    /// Mounts on a new directory; `args` precede the mount point.
     pub(crate) fn new(world: &World, point: &str, args: &[&str]) -> Mount {
         let point = world.path(point);
         let made = std::fs::create_dir_all(&point);
@@ -232,13 +211,11 @@ impl Mount {
         self.point.join(name)
     }
 
-    /// Ends it with SIGTERM, like a service manager, and returns its exit code.
     pub(crate) fn terminate(mut self) -> Option<i32> {
         signal("TERM", self.child.id());
         self.child.wait().expect("a child").code()
     }
 
-    /// Sends it a signal that does not end it.
     pub(crate) fn signal(&self, name: &str) {
         signal(name, self.child.id());
     }
@@ -248,7 +225,6 @@ impl Mount {
         self.child.try_wait().expect("a child").and_then(|status| status.code())
     }
 
-    /// Kills it with SIGKILL and leaves the dead mount in place.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("the process runs");
         self.child.wait().expect("a child");
@@ -269,7 +245,6 @@ impl Drop for Mount {
     }
 }
 
-/// Sends a signal with kill(1).
 pub(crate) fn signal(name: &str, pid: u32) {
     let _ = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status();
 }
@@ -296,7 +271,6 @@ pub(crate) fn is_available(what: &str, there: bool) -> bool {
     there
 }
 
-/// Whether FUSE mounts work here.
 pub(crate) fn fuse_is_available() -> bool {
     let open = std::fs::File::options().read(true).write(true).open("/dev/fuse").is_ok();
     is_available("/dev/fuse", open) && (is_root() || is_available("fusermount3", Command::new("fusermount3").arg("-V").output().is_ok()))

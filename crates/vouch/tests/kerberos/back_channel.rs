@@ -11,9 +11,6 @@ use vouch_nfs4::{Attributes, Filehandle, Status, Verifier, cb};
 use vouch_nfs4_client::{Client, Config, GssProtection, Identity, Protection};
 use vouch_rpcsec_gss::Service;
 
-/// Recalls one client's delegation for another client of the same user. First the callback context
-/// is the default one or one named at session creation. Then it is one set by BACKCHANNEL_CTL, or a
-/// new context after the first was destroyed.
 pub(crate) async fn recall(address: SocketAddr, service: Service, context: impl Fn() -> GssProtection + Send + Sync + Clone + 'static) {
     for named in [true, false] {
         recall_by(address, service, named, context.clone()).await;
@@ -30,7 +27,6 @@ async fn recall_by(
     let callback_security = named.then(|| protection.callback_security(service).expect("a name"));
     let (recall_sender, mut recalls) = mpsc::unbounded_channel();
     let identity = |name: &str| Identity::new(format!("{name} of {service:?} {named}").into_bytes(), Verifier([7; 8]));
-    // Another connection sends this while the client is active.
     let destroy = protection.destroy(99).expect("a sequence number");
     let mut config = Config::new(address, 1, Identity { callback_security, ..identity("holder") }, protection);
     let anew = context.clone();
@@ -48,7 +44,6 @@ async fn recall_by(
     assert!(holder.are_callbacks_authenticated());
     recalled(&holder, &other, &export, &format!("first {service:?} {named}"), &mut recalls).await;
     if named {
-        // BACKCHANNEL_CTL sets a stronger service with a context of its own.
         let another = context().callback_security(Service::Privacy).expect("a name");
         holder.set_callback_security(another).await.expect("the server accepts the parameters");
     } else {

@@ -10,10 +10,8 @@ use crate::export::Export;
 use crate::kdc::{Kdc, REALM};
 use crate::own_client::realm;
 
-/// Options of a short load.
 const SHORT: [&str; 10] = ["--quick", "--rounds", "1", "--seconds", "0.05", "--file-size", "2M", "--depth", "4", "--json"];
 
-/// A child process that is killed when dropped.
 struct KillOnDrop(Child);
 
 impl Drop for KillOnDrop {
@@ -23,7 +21,6 @@ impl Drop for KillOnDrop {
     }
 }
 
-/// Runs `vouch` in the realm with the tickets of this cache.
 fn vouch(kdc: &Kdc, cache: &str, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
     command.envs(kdc.environment("krb5")).env("KRB5CCNAME", cache).args(args).stdin(Stdio::null());
@@ -44,7 +41,6 @@ fn flavours_are_compared_in_one_run() {
     let export = Export::start(&kdc);
     let (target, json) = (format!("nfs://localhost:{}/export", export.address.port()), kdc.path("run.json").display().to_string());
     let args = [&["bench", "concurrency", "--target", &target, "--sec", "krb5,krb5i,krb5p"], &SHORT[..], &[&json]].concat();
-    // Without a ticket the error says so and gives advice.
     let without = vouch(&kdc, &kdc.ccache("nobody"), &args);
     assert!(!without.status.success() && output_text(&without).contains("kinit"), "{}", output_text(&without));
     let cache = kdc.kinit("krb5", "root", &kdc.path("keytabs/root"), "measuring", &[]);
@@ -62,7 +58,6 @@ fn flavours_are_compared_in_one_run() {
             assert!(subject["operations"].as_u64() > Some(0) && subject["errors"] == 0, "{result}");
         }
     }
-    // The server recorded operations under Kerberos flavours.
     assert!(!export.clients().is_empty());
     assert_eq!(std::fs::read_dir(export.data("..").join("data")).expect("a directory").count(), 0, "the run leaves no files");
 }
@@ -75,7 +70,6 @@ fn agents_accept_requests_only_with_the_right_ticket() {
     let export = Export::start(&kdc);
     let cache = kdc.kinit("krb5", "root", &kdc.path("keytabs/root"), "measuring", &[]);
     let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
-    // The agent has tickets of its own.
     command.envs(kdc.environment("krb5")).env("KRB5CCNAME", &cache).args(["bench", "agent", "--listen", "127.0.0.1:0", "--principal"]);
     command.arg(format!("root@{REALM}")).arg("--keytab").arg(&agent_keys).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut agent = KillOnDrop(command.spawn().expect("the binary starts"));

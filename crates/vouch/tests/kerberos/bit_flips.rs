@@ -15,7 +15,6 @@ use vouch_xdr::Writer;
 
 use crate::retransmission::{introduce, write_remove};
 
-/// The part of each message that the service protects.
 #[derive(Clone, Copy)]
 pub(crate) enum ProtectedPart {
     All,
@@ -23,8 +22,6 @@ pub(crate) enum ProtectedPart {
 }
 
 impl ProtectedPart {
-    /// Number of protected bits: `words` words, then `items` opaque items with their flavour and
-    /// length.
     fn bits(self, message: &[u8], words: usize, items: usize) -> usize {
         8 * match self {
             Self::All => message.len(),
@@ -36,10 +33,8 @@ impl ProtectedPart {
     }
 }
 
-/// The record mark belongs to the transport and is not protected.
 const MARK_LEN: usize = 4;
 
-/// Removes a file of the export: sends the call with each bit flipped, then unaltered.
 pub(crate) fn remove_after_bit_flips(address: SocketAddr, protection: Box<dyn Protection>, protected: ProtectedPart, name: &str) {
     let identity = Identity::new(format!("altered {name}").into_bytes(), Verifier([9; 8]));
     let mut core = introduce(&identity, protection, |record| exchange(address, record).expect("an answer"));
@@ -65,7 +60,6 @@ pub(crate) fn remove_after_bit_flips(address: SocketAddr, protection: Box<dyn Pr
         let w = next_attempt(&mut core);
         let mut record = w.as_bytes().to_vec();
         record[MARK_LEN + bit / 8] ^= 1 << (bit % 8);
-        // The server may also close the connection.
         if let Some(answer) = exchange(address, &record) {
             let mut scratch = Vec::new();
             let accepted = core.reply(&answer, &mut scratch);

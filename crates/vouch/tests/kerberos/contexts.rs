@@ -20,10 +20,8 @@ use crate::relay::{Relay, last_record};
 const SERVICE: &str = "nfs/localhost";
 const ALICE: &str = "alice@VOUCH.TEST";
 const ALICE_CALLS: &str = "alice@VOUCH.TEST with a ticket for nfs/localhost@VOUCH.TEST";
-/// Environment variables for the child process.
 const PORT: &str = "VOUCH_TEST_CONTEXT_PORT";
 const TARGET: &str = "VOUCH_TEST_CONTEXT_TARGET";
-/// Output of the child when the context is established.
 const ACCEPTED: &str = "the context is made";
 const REFUSED: &str = "no context: ";
 
@@ -35,7 +33,6 @@ fn realm() -> Option<Kdc> {
     Some(kdc)
 }
 
-/// Gets alice's ticket and a service ticket, and returns the credential cache.
 fn tickets(kdc: &Kdc, client: &str, name: &str, options: &[&str]) -> String {
     let cache = kdc.kinit(client, "alice", &kdc.path("keytabs/alice"), name, options);
     let out = kdc.program_as("kvno", client).env("KRB5CCNAME", &cache).arg(SERVICE).output().expect("kvno(1)");
@@ -43,8 +40,6 @@ fn tickets(kdc: &Kdc, client: &str, name: &str, options: &[&str]) -> String {
     cache
 }
 
-/// Tries to establish a context with this credential cache; returns the success and the child's
-/// output.
 fn try_context(kdc: &Kdc, client: &str, cache: &str, target: &str, port: u16) -> (bool, String) {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(["--exact", "contexts::client_process", "--nocapture"]).envs(kdc.environment(client)).env("KRB5CCNAME", cache);
@@ -74,7 +69,6 @@ fn assert_accepted(kdc: &Kdc, cache: &str, target: &str, export: &Export) {
     assert!(made, "{output_text}\n{}", export.log());
 }
 
-/// Checks that the server refuses the context and logs one line for it.
 fn assert_refused(kdc: &Kdc, client: &str, cache: &str, export: &Export, parts: &[&str]) {
     let (made, output_text) = try_context(kdc, client, cache, "nfs@localhost", export.address.port());
     assert!(!made && output_text.contains("the server refuses"), "{output_text}\n{}", export.log());
@@ -172,7 +166,6 @@ fn expired_ticket_is_reported() {
     let line = export.wait_for_log(&[ALICE_CALLS, "expired", "kinit again"]);
     let (principal, enctype) = export.wait_for_record(Refusal::Expired, &[ALICE_CALLS, "expired", "kinit again"]);
     assert!(principal == ALICE && enctype.is_some(), "{principal}");
-    // Past the permitted clock skew.
     let end = Instant::now() + Duration::from_secs(60);
     while !export.log().contains(" s ago") {
         assert!(Instant::now() < end, "no line says since when: {}", export.log());
@@ -232,7 +225,6 @@ fn renewed_ticket_outlives_the_first_one() {
     assert_accepted(&kdc, &cache, "nfs@localhost", &export);
 }
 
-/// An initiator that sends this token.
 struct FixedToken(&'static [u8]);
 
 impl Initiator for FixedToken {
@@ -310,8 +302,6 @@ fn users_of_a_trusted_realm_are_accepted() {
 fn ticket_is_accepted_from_any_address() {
     let Some(kdc) = realm() else { return };
     let export = Export::start(&kdc);
-    // Behind NAT the server sees another address than the client's, and a ticket may list addresses
-    // that differ from the client's.
     let relay = Relay::start(export.address);
     let more = " noaddresses = false\n extra_addresses = 127.0.0.1,192.0.2.7\n";
     kdc.client(&kdc::Client { name: "addressed", more, ..kdc::Client::default() });

@@ -12,7 +12,6 @@ pub(crate) struct CacheFile {
 const VERSION_4: [u8; 2] = [5, 4];
 
 impl CacheFile {
-    /// Reads the cache of this name: `FILE:...`.
     pub(crate) fn open(name: &str) -> Self {
         let path = Path::new(name.strip_prefix("FILE:").expect("a cache in a file")).to_owned();
         let bytes = std::fs::read(&path).expect("the cache");
@@ -20,7 +19,6 @@ impl CacheFile {
         CacheFile { path, bytes }
     }
 
-    /// Sets the KDC time offset, by which the client shifts the times that it sends.
     pub(crate) fn shift_clock(mut self, seconds: i32) {
         let header_len = usize::from(u16::from_be_bytes([self.bytes[2], self.bytes[3]]));
         // One header field, the KDC time offset: tag, length, seconds, microseconds.
@@ -37,7 +35,6 @@ impl CacheFile {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() as u32;
         let word = |bytes: &[u8], at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let (mut at, mut count) = (0, 0);
-        // The authtime, starttime and endtime fields are consecutive.
         while at + 12 <= self.bytes.len() {
             let [issued, begins, ends] = [0, 4, 8].map(|off| word(&self.bytes, at + off));
             if issued.abs_diff(now) < 300 && begins.abs_diff(now) < 300 && begins <= ends && ends - begins <= 60 {

@@ -27,9 +27,7 @@ pub(crate) struct ServerOptions {
     /// Name of the realm's client whose krb5.conf the server uses.
     pub(crate) conf: &'static str,
     pub(crate) keytab: &'static str,
-    /// Lease time, seconds.
     pub(crate) lease: &'static str,
-    /// Address of the server.
     pub(crate) ip: Ipv4Addr,
 }
 
@@ -56,7 +54,6 @@ impl Export {
         export
     }
 
-    /// Starts or restarts the server.
     pub(crate) fn run(&mut self, kdc: &Kdc) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -96,7 +93,6 @@ impl Export {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 
-    /// Reloads the export list, and returns the output of the command.
     pub(crate) fn reload(&self) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
         command.args(["export", "reload", "--state"]).arg(self.directory.path().join("state"));
@@ -115,14 +111,12 @@ impl Export {
         value.unwrap_or_else(|| panic!("no {name}: {text}"))
     }
 
-    /// Resident memory, bytes.
     pub(crate) fn memory(&self) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process exists");
         let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse::<usize>().ok());
         kib.expect("a figure") << 10
     }
 
-    /// Waits for a log line that contains all parts.
     pub(crate) fn wait_for_log(&self, parts: &[&str]) -> String {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
@@ -135,8 +129,6 @@ impl Export {
         }
     }
 
-    /// Waits for an audit record of a refusal whose detail contains all parts; returns its
-    /// principal and encryption type.
     pub(crate) fn wait_for_record(&self, why: Refusal, parts: &[&str]) -> (String, Option<u32>) {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
@@ -166,7 +158,6 @@ impl Export {
         }
     }
 
-    /// Client addresses of audited operations under a Kerberos flavour.
     pub(crate) fn clients(&self) -> Vec<IpAddr> {
         let mut clients = Vec::new();
         entries(&self.directory.path().join("trail"), 1, |entry| {

@@ -16,11 +16,9 @@ use crate::export::Export;
 use crate::kdc::Kdc;
 use crate::own_client::{assert_success, client_command, realm};
 
-/// The burst of log lines for one client, and the interval of further lines.
 const LINES_BURST: u64 = 5;
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Number of log lines with these words, and the number of suppressed lines that they report.
 fn log_lines(export: &Export, words: &str) -> (u64, u64) {
     let log = export.log();
     let lines: Vec<&str> = log.lines().filter(|line| line.contains(words)).collect();
@@ -52,13 +50,11 @@ fn malformed_tokens_are_counted_logged_rarely_and_block_nobody() {
         socket.read_exact(&mut vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize]).expect("an answer");
     };
     (0..300).for_each(|_| send(&mut sent));
-    // An honest client from the same address is served.
     assert_success(client_command(&kdc, "krb5", "", "krb5i", export.address.port()).spawn().expect("this program starts"), &export);
     assert_eq!(export.metric("vouch_export_gss_contexts_refused_total"), sent as f64);
     let most = |began: Instant| LINES_BURST + (began.elapsed().as_secs_f64() / LINE_INTERVAL.as_secs_f64()) as u64 + 1;
     let (lines, _) = log_lines(&export, "not a Kerberos V5 ticket");
     assert!((1..=most(began)).contains(&lines), "{}", export.log());
-    // The next line reports the number of suppressed lines.
     let end = Instant::now() + Duration::from_secs(120);
     let (lines, suppressed) = loop {
         let (lines, suppressed) = log_lines(&export, "not a Kerberos V5 ticket");
@@ -82,7 +78,6 @@ struct Forger {
     forged: Arc<AtomicU64>,
 }
 
-/// Forged replies to each callback.
 const FORGED: u64 = 40;
 
 impl Forger {
@@ -99,7 +94,6 @@ impl Forger {
                 thread::spawn(move || carry(from_client, &of_client, |_| {}));
                 thread::spawn(move || {
                     carry(server, &Mutex::new(to_client), |record| {
-                        // A call to a client.
                         if record[8..12] == [0; 4] {
                             let xid = u32::from_be_bytes(record[4..8].try_into().expect("four bytes"));
                             let mut to_server = to_server.lock().expect("the mutex is not poisoned");
@@ -116,7 +110,6 @@ impl Forger {
     }
 }
 
-/// A reply with NFS4_OK and either no verifier or an invalid one.
 fn answer(xid: u32, number: u64) -> Vec<u8> {
     let mut w = Writer::new();
     let start = begin_record(&mut w);
@@ -129,7 +122,6 @@ fn answer(xid: u32, number: u64) -> Vec<u8> {
     w.as_bytes().to_vec()
 }
 
-/// Forwards whole records after `see` has seen each.
 fn carry(mut from: TcpStream, to: &Mutex<TcpStream>, mut see: impl FnMut(&[u8])) {
     let mut record = vec![0; 4];
     while from.read_exact(&mut record[..4]).is_ok() {
@@ -154,7 +146,6 @@ fn forged_callback_replies_are_logged_rarely_and_recalls_succeed() {
     let began = Instant::now();
     let forger = Forger::start(export.address);
     assert_success(client_command(&kdc, "krb5", "", "recall", forger.port).spawn().expect("this program starts"), &export);
-    // Two clients get at least two recalls under each of three services.
     let forged = forger.forged.load(Ordering::Relaxed);
     assert!(forged >= 12 * FORGED, "{forged}");
     let words = "ignoring a forged answer to a callback";

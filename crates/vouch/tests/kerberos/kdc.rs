@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// The default realm.
 pub(crate) const REALM: &str = "VOUCH.TEST";
 
 /// The four supported encryption types, with their names in krb5.conf(5).
@@ -30,21 +29,14 @@ pub(crate) struct Kdc {
     child: Child,
 }
 
-/// Contents of a client's krb5.conf. Each client needs its own name.
 #[derive(Clone, Copy)]
 pub(crate) struct Client<'a> {
     pub(crate) name: &'a str,
-    /// The KDC's address as this client sees it.
     pub(crate) kdc: IpAddr,
-    /// Permitted encryption types, best first, separated by blanks; all four if empty.
     pub(crate) enctypes: &'a str,
-    /// Permitted clock skew, seconds. Expired tickets are accepted for the same time.
     pub(crate) clock_skew: u32,
-    /// More lines of the section `[libdefaults]`.
     pub(crate) more: &'a str,
-    /// Lines of the realm's own part in `[realms]`: `auth_to_local = ...`.
     pub(crate) realm: &'a str,
-    /// Other realms, in the syntax of `[realms]`.
     pub(crate) realms: &'a str,
 }
 
@@ -55,8 +47,7 @@ impl Default for Client<'_> {
 }
 
 impl Kdc {
-    /// Starts a KDC on loopback. Without the packages prints a line that `script/test` counts, and
-    /// returns `None`.
+    /// Without the packages prints a line that `script/test` counts, and returns `None`.
     pub(crate) fn start() -> Option<Kdc> {
         Self::start_on(&[])
     }
@@ -80,7 +71,6 @@ impl Kdc {
         }
         kdc.write_profile(addresses);
         kdc.ok("kdb5_util", &["create", "-s", "-r", realm, "-P", "master password"], "");
-        // Another process may take the chosen port first; then another port is tried.
         for _ in 0..20 {
             kdc.port = free_port();
             kdc.write_profile(addresses);
@@ -96,7 +86,6 @@ impl Kdc {
         panic!("the KDC does not start: {}", std::fs::read_to_string(kdc.path("kdc.out")).unwrap_or_default());
     }
 
-    /// The TCP port; UDP is not used.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
@@ -127,7 +116,6 @@ impl Kdc {
         path
     }
 
-    /// The environment of a program of the realm, with this client's configuration.
     pub(crate) fn environment(&self, client: &str) -> Vec<(&'static str, OsString)> {
         vec![
             ("KRB5_CONFIG", self.path(&format!("{client}.conf")).into()),
@@ -139,7 +127,6 @@ impl Kdc {
         ]
     }
 
-    /// Adds principals with random keys of all four encryption types.
     pub(crate) fn add(&self, principals: &[&str]) {
         self.add_with(principals, "");
     }
@@ -158,7 +145,6 @@ impl Kdc {
         assert!(output_text.contains("randomized"), "{output_text}");
     }
 
-    /// Adds the current keys of these principals to the keytab of this name.
     pub(crate) fn keytab(&self, name: &str, principals: &[&str]) -> PathBuf {
         let path = self.path("keytabs").join(name);
         self.kadmin(&format!("ktadd -norandkey -k {} {}\n", path.display(), principals.join(" ")));
@@ -166,7 +152,6 @@ impl Kdc {
         path
     }
 
-    /// Runs lines of commands in kadmin.local and returns its output.
     pub(crate) fn kadmin(&self, lines: &str) -> String {
         let out = self.run("kadmin.local", &["-r", self.realm], lines);
         format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
@@ -176,8 +161,6 @@ impl Kdc {
         format!("FILE:{}", self.path("caches").join(name).display())
     }
 
-    /// Gets a ticket from a keytab into the cache of this name, with more options of kinit(1): `-l
-    /// 5s`. Returns the cache.
     pub(crate) fn kinit(&self, client: &str, principal: &str, keytab: &Path, cache: &str, options: &[&str]) -> String {
         let cache = self.ccache(cache);
         let keytab = keytab.to_str().expect("a path in text");
@@ -187,7 +170,6 @@ impl Kdc {
         cache
     }
 
-    /// A command of the realm with this client's configuration.
     pub(crate) fn program_as(&self, program: &str, client: &str) -> Command {
         let mut command = Command::new(find(program).unwrap_or_else(|| program.into()));
         command.envs(self.environment(client)).env("LC_ALL", "C").stdin(Stdio::null());
@@ -240,7 +222,6 @@ impl Kdc {
                 return false;
             }
             if TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_ok() {
-                // Another process may be listening on the port; then the KDC is about to end.
                 std::thread::sleep(Duration::from_millis(20));
                 return self.child.try_wait().expect("a child of ours").is_none();
             }
@@ -271,7 +252,6 @@ impl Drop for Kdc {
     }
 }
 
-/// Finds a program; PATH may lack the sbin directories.
 fn find(program: &str) -> Option<PathBuf> {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/sbin", "/sbin", "/usr/bin"].map(PathBuf::from);

@@ -9,20 +9,17 @@ use crate::export::{Export, ServerOptions};
 use crate::kdc::{self, Kdc};
 use crate::own_client::{HOST, assert_success, client_command, content, realm};
 
-/// Names the namespace of the child's client.
 const NAMESPACE: &str = "VOUCH_TEST_NAT";
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 2);
 const TRANSLATOR: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 1, 1), Ipv4Addr::new(10, 77, 2, 1)];
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 2);
 
-/// The three namespaces, which are removed when dropped.
 struct NatNetwork {
     names: [String; 3],
 }
 
 impl NatNetwork {
-    /// Makes the namespaces. If that is not permitted, prints a line that `script/test` counts, and
-    /// returns `None`.
+    /// If that is not permitted, prints a line that `script/test` counts, and returns `None`.
     fn make() -> Option<NatNetwork> {
         let name = |of: &str| format!("vouch-{of}-{}", std::process::id());
         let net = NatNetwork { names: [name("client"), name("translator"), name("server")] };

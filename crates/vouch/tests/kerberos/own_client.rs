@@ -23,12 +23,10 @@ use crate::kdc::{self, ENCTYPES, Kdc};
 use crate::relay::{Relay, last_record};
 
 const SERVICE: &str = "nfs/localhost";
-/// Environment variables for the child process.
 pub(crate) const HOST: &str = "VOUCH_TEST_HOST";
 const PORT: &str = "VOUCH_TEST_PORT";
 const ENCTYPE: &str = "VOUCH_TEST_ENCTYPE";
 const CASE: &str = "VOUCH_TEST_CASE";
-/// Output of the child when it has its replies.
 const READY: &str = "the client is ready";
 
 pub(crate) fn realm(kdc: Kdc) -> Kdc {
@@ -38,7 +36,6 @@ pub(crate) fn realm(kdc: Kdc) -> Kdc {
     kdc
 }
 
-/// A command that runs a case of [`client_process`] as this client against this port, with a ticket.
 pub(crate) fn client_command(kdc: &Kdc, client: &str, enctype: &str, case: &str, port: u16) -> Command {
     let cache = kdc.kinit(client, "root", &kdc.path("keytabs/root"), client, &[]);
     let mut command = Command::new(std::env::current_exe().expect("this program"));
@@ -148,8 +145,7 @@ fn first_of_ten_thousand_contexts_stays_usable() {
     assert_success(client_command(&kdc, "krb5", "", "contexts", export.address.port()).spawn().expect("this program starts"), &export);
     let (kept, each) = (export.metric("vouch_export_gss_contexts"), export.memory().saturating_sub(before) / CONTEXTS);
     assert!(kept >= CONTEXTS as f64, "{kept}");
-    // A context holds two key schedules per direction, the replay window and the names. More memory
-    // than this is a leak.
+    // A context holds two key schedules per direction, the replay window and the names.
     assert!(each < 16 << 10, "{each} bytes a context");
 }
 
@@ -193,7 +189,6 @@ fn context_lost_by_a_restart_is_established_again() {
     if lines.by_ref().any(|line| line.contains(READY)) {
         export.run(&kdc);
     }
-    // A child that has already failed reports why in its output.
     let _ = client.stdin.take().expect("piped").write_all(b"restarted\n");
     lines.for_each(drop);
     assert_success(client, &export);
@@ -247,9 +242,7 @@ fn client_process() {
 
 const CONTEXTS: usize = 10_000;
 
-/// Makes `CONTEXTS` contexts, then uses the first one again.
 fn many_contexts(runtime: &tokio::runtime::Runtime, address: SocketAddr) {
-    // A client that had lost its context would establish another.
     let protection = context(address, Service::Privacy);
     let config = Config::new(address, 1, Identity::new(b"the first".to_vec(), Verifier([7; 8])), protection);
     let first = runtime.block_on(Client::connect(config)).unwrap_or_else(|error| panic!("{error}"));
@@ -289,7 +282,6 @@ fn names() -> Vec<String> {
     (0..=2).flat_map(|minor| SERVICES.map(|service| format!("{minor} {service:?}"))).collect()
 }
 
-/// Slightly more than a megabyte, different for each name.
 pub(crate) fn content(name: &str) -> Vec<u8> {
     let seed = name.bytes().fold(7u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
     (0..1_100_003u64).map(|at| (seed.wrapping_mul(at * at + 1) >> 13) as u8).collect()
@@ -368,7 +360,6 @@ async fn work_across_restart(address: SocketAddr) {
         };
         match opened {
             Ok(file) => return client.close_file(file).await.expect("the file closes"),
-            // The session was lost with the server, or the server is in its grace period.
             Err(_) => {
                 let _ = client.renew().await;
                 tokio::time::sleep(Duration::from_millis(200)).await;

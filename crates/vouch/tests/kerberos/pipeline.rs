@@ -8,8 +8,7 @@ use vouch_nfs4::op::{Args, PutfhArgs, ReadArgs, Results, StableHow, WriteArgs};
 use vouch_nfs4::{Bytes, Filehandle, Stateid, Verifier};
 use vouch_nfs4_client::{Identity, Pipeline, Protection};
 
-/// Lengths of the pieces. In a batch the long ones occupy a lane for long, the short ones only for
-/// a block or two.
+/// In a batch the long ones occupy a lane for long, the short ones only for a block or two.
 const LENGTHS: [usize; 7] = [1 << 20, 4096, 300_000, 64, 65_536, 1 << 20, 1 << 20];
 const PIECES: usize = 28;
 
@@ -30,7 +29,6 @@ pub(crate) fn content() -> Vec<u8> {
     (0..len as u64).map(|at| (at.wrapping_mul(at | 1) >> 11) as u8).collect()
 }
 
-/// Writes and reads an existing file in pieces, with many calls in flight on several connections.
 pub(crate) fn write_and_read(address: SocketAddr, name: &str, handle: Filehandle, connections: usize, protection: Box<dyn Protection>) {
     let identity = Identity { slots: 32, ..Identity::new(name.as_bytes(), Verifier([9; 8])) };
     let (content, pieces) = (content(), pieces());

@@ -5,10 +5,8 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// Bytes that a connection carried to the server and from it.
 type Traffic = Arc<Mutex<[Vec<u8>; 2]>>;
 
-/// Listens on loopback. Its threads end with their connections or with the process.
 pub(crate) struct Relay {
     port: u16,
     connections: Arc<Mutex<Vec<Traffic>>>,
@@ -41,7 +39,6 @@ impl Relay {
         self.port
     }
 
-    /// The traffic of the busiest connection: to the server, and from it.
     pub(crate) fn busiest(&self) -> (Vec<u8>, Vec<u8>) {
         let all = self.connections.lock().expect("the mutex is not poisoned");
         let copies = all.iter().map(|carried| carried.lock().expect("the mutex is not poisoned").clone());
@@ -58,12 +55,10 @@ fn carry(mut from: TcpStream, mut to: TcpStream, keep: impl Fn(&[u8])) {
             break;
         }
     }
-    // The thread of the other direction may have closed it already.
     let _ = to.shutdown(Shutdown::Both);
     let _ = from.shutdown(Shutdown::Both);
 }
 
-/// The last complete RPC record of a stream, with its record mark.
 pub(crate) fn last_record(mut stream: &[u8]) -> Vec<u8> {
     let mut last = &stream[..0];
     while let Some(mark) = stream.first_chunk() {

@@ -34,7 +34,6 @@ pub(crate) fn remove_twice(address: SocketAddr, protection: Box<dyn Protection>,
     assert_eq!(completion.outcome.expect("the server accepts the call").status, Status::OK);
 }
 
-/// Creates a client id and a session. `exchange` sends a record and returns the reply.
 pub(crate) fn introduce(identity: &Identity, protection: Box<dyn Protection>, mut send: impl FnMut(&[u8]) -> Vec<u8>) -> Core {
     let (mut core, mut handshake) = (Core::new(1, protection, 5), Handshake::new(1));
     while let Some((kind, args)) = handshake.request(identity) {
@@ -50,7 +49,6 @@ pub(crate) fn introduce(identity: &Identity, protection: Box<dyn Protection>, mu
     core
 }
 
-/// Completes a call that removes a file of the export.
 pub(crate) fn write_remove(mut call: CallBuilder, core: &mut Core, w: &mut Writer, name: &str) {
     call.op(w, &Args::Putrootfh);
     call.op(w, &Args::Lookup(LookupArgs { name: Name(b"export") }));

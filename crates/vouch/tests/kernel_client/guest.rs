@@ -8,12 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::server::Server;
 
-/// The network of one guest, locked by this test against other tests and processes.
 pub(crate) struct Network {
     index: u32,
-    /// This machine's address in the network.
     pub(crate) address: String,
-    /// The lock is held as long as the network is in use.
     _lock: File,
 }
 
@@ -49,7 +46,6 @@ impl Network {
         self.change_address("del");
     }
 
-    /// Restores the network after `disconnect`.
     pub(crate) fn reconnect(&self) {
         self.change_address("add");
     }
@@ -67,7 +63,6 @@ impl Drop for Network {
     }
 }
 
-/// Configuration of a guest.
 pub(crate) struct Guest {
     command: Command,
 }
@@ -80,13 +75,11 @@ impl Guest {
         Guest { command }
     }
 
-    /// Copies a file to the script's working directory under the same name.
     pub(crate) fn file(mut self, path: &Path) -> Guest {
         self.command.arg("-f").arg(path);
         self
     }
 
-    /// Time limit of the script. Guests are slow on a busy machine.
     pub(crate) fn limit(mut self, seconds: u32) -> Guest {
         self.command.args(["-t", &seconds.to_string()]);
         self
@@ -122,12 +115,10 @@ impl RunningGuest {
     }
 }
 
-/// Prints why a test was skipped; `script/test` counts these lines.
 pub(crate) fn skip(why: &str) {
     println!("skipped: {why}");
 }
 
-/// The lowest network that no test of any process has locked.
 fn free_index() -> (u32, File) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     for _ in 0..1000 {

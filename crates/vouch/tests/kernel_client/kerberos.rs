@@ -11,10 +11,8 @@ use crate::server::{Server, ServerOptions};
 
 /// The guest's kernel supports these; Linux 6.1 lacks the encryption types of RFC 8009.
 const ENCTYPES: &str = "aes256-cts-hmac-sha1-96 aes128-cts-hmac-sha1-96";
-/// Users of every Debian system, whose names are also principals of the realm.
 const USERS: [&str; 3] = ["daemon", "games", "mail"];
 
-/// A guest's network with a KDC, whose realm has the users, the guest and the server.
 struct Realm {
     kdc: Kdc,
     network: Network,
@@ -23,8 +21,7 @@ struct Realm {
 }
 
 impl Realm {
-    /// Returns `None` if this machine cannot boot a guest. `clock_skew`: permitted clock skew,
-    /// seconds.
+    /// Returns `None` if this machine cannot boot a guest.
     fn new(clock_skew: u32) -> Option<Realm> {
         let network = Network::new()?;
         for (program, package) in [("/usr/sbin/rpc.gssd", "nfs-common"), ("/usr/bin/kinit", "krb5-user")] {

@@ -32,7 +32,6 @@ impl Default for ServerOptions {
 }
 
 impl Server {
-    /// Starts a server on all addresses, so that guests of other networks reach it too.
     pub(crate) fn start(network: &Network) -> Server {
         Self::start_with(network, ServerOptions::default())
     }
@@ -75,7 +74,6 @@ impl Server {
         set.is_ok_and(|status| status.success())
     }
 
-    /// Waits for a file that a guest makes.
     pub(crate) fn wait_for(&self, name: &str) {
         let end = Instant::now() + Duration::from_secs(60);
         while !self.path(name).exists() {

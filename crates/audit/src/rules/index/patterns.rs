@@ -4,14 +4,10 @@ use foldhash::HashMap;
 
 use super::add;
 
-/// The part of a pattern that serves as key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum PatternPart {
-    /// The whole pattern, without `*`.
     Whole,
-    /// The text before the first `*`.
     Head,
-    /// The text after the last `*`.
     Tail,
 }
 
@@ -33,10 +29,8 @@ pub(super) struct Patterns {
     tails: Affixes,
 }
 
-/// Prefixes or suffixes.
 #[derive(Debug, Default)]
 struct Affixes {
-    /// All distinct lengths.
     lens: Vec<usize>,
     lists: HashMap<Box<[u8]>, Vec<u32>>,
 }

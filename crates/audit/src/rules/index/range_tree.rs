@@ -10,7 +10,7 @@ pub(super) struct RangeTree<T> {
 }
 
 impl<T: Copy + Ord> RangeTree<T> {
-    /// Builds the tree. Rule numbers must ascend, and a range without an end is unbounded.
+    /// Rule numbers must ascend, and a range without an end is unbounded.
     pub(super) fn new(spans: &[(T, Option<T>, u32)]) -> Self {
         let mut bounds: Vec<T> = spans.iter().flat_map(|(from, end, _)| [Some(*from), *end]).flatten().collect();
         bounds.sort_unstable();
@@ -38,7 +38,6 @@ impl<T: Copy + Ord> RangeTree<T> {
         self.bounds.is_empty()
     }
 
-    /// Calls `each` with disjoint lists that together are the rules whose range contains `value`.
     pub(super) fn holding(&self, value: T, mut each: impl FnMut(&[u32])) {
         let before = self.bounds.partition_point(|bound| *bound <= value);
         let mut node = before.checked_sub(1).map_or(0, |leaf| leaf + self.bounds.len());

@@ -125,7 +125,6 @@ fn thousand_rules_cost_a_lookup_not_a_scan() {
         result: 13,
         ..Record::default()
     };
-    // The rule text by number, and the maximum number of evaluated rules out of a thousand.
     type RuleText = fn(usize) -> String;
     let sets: [(RuleText, usize); 24] = [
         (|n| format!("-F path=/srv/{n}/f"), 1),

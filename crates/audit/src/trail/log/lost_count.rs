@@ -118,9 +118,7 @@ mod tests {
     fn lost_count_round_trips_and_never_shrinks() {
         let few = LostCount { next_seq: 100, unnumbered: 7, since_ns: 3, gaps: vec![(40, 5), (90, 11)], report_seq: 0 };
         assert_eq!(LostCount::decode(&few.encode()), Some(few.clone()));
-        // All records; those from 50 on with one gap; only those without a number.
         assert_eq!((few.count(1), few.count(50), few.count(100), few.count(101)), (99 - 2 + 7 + 16, 50 - 1 + 7 + 11, 7, 7));
-        // A reported loss is reported again if the reporting record is missing.
         let report_seq = LostCount { report_seq: 60, ..few.clone() };
         assert_eq!(LostCount::decode(&report_seq.encode()), Some(report_seq.clone()));
         assert_eq!((report_seq.count(60), report_seq.count(61)), (few.count(60), 0));
@@ -130,7 +128,6 @@ mod tests {
         let all = many.count(1);
         for resumed in 1..=many.next_seq {
             let count = many.count(resumed);
-            // Merged gaps may add one record for each gap, and gaps that were written.
             assert!((count..=all + 100).contains(&read.count(resumed)), "{resumed}: {} of {count}", read.count(resumed));
             if resumed <= 10 * GAPS_MAX as u64 - 9 {
                 assert!(read.count(resumed) <= count + 100, "{resumed}");

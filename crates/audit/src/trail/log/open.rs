@@ -38,8 +38,7 @@ impl Recovery {
 
 impl Log {
     /// Opens a trail, or starts a new one. The key must exist. A trail that was not closed is
-    /// recovered and closed first. On a full disk ([`Log::recovery_error`]), recovery stays in memory and
-    /// is retried like all writes.
+    /// recovered and closed first.
     pub fn open(disk: Arc<dyn Disk>, directory: &Path, options: Options, now_ns: u64) -> Result<(Log, Recovery), LogError> {
         let key_path = options.key.clone().unwrap_or_else(|| directory.join(KEY_FILE));
         let key_directory = options.key.iter().filter_map(|key| key.parent());
@@ -243,7 +242,6 @@ impl Log {
         self.run_or_queue(RecoveryStep::CutTorn { segment: file.path.clone(), quarantined, bytes: torn.to_vec(), len: scan.len as u64 })
     }
 
-    /// Appends the recovery record, and a gap record for records that were lost at the last end.
     fn append_recovery_records(&mut self, recovery: &Recovery, lost: Option<&LostCount>, now_ns: u64) {
         let resumed = self.next_seq;
         if recovery.was_unclosed {

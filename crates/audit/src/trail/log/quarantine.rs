@@ -42,8 +42,7 @@ pub(super) fn list(directory: &Path) -> io::Result<Vec<QuarantineFile>> {
     Ok(scan)
 }
 
-/// Returns the quarantine files that no record names yet. A closed segment has reported all files
-/// up to its own.
+/// Returns the quarantine files that no record names yet.
 pub(super) fn unreported(
     quarantined_files: &[QuarantineFile],
     segment: u64,
@@ -121,7 +120,7 @@ pub(super) fn reported_names(body: &[u8]) -> Vec<String> {
     names.map(|names| names.split(SEPARATOR).map(str::to_owned).collect()).unwrap_or_default()
 }
 
-/// Returns the file names in a segment's recovery records. `verify` reports an unreadable segment.
+/// `verify` reports an unreadable segment.
 pub(super) fn names_in_segment(segment: Option<&SegmentFile>) -> Vec<String> {
     let bytes = segment.and_then(|file| Segment::open(file).and_then(|segment| segment.load()).ok());
     bytes.map(|bytes| SegmentScan::of(&bytes).reported_names).unwrap_or_default()

@@ -9,14 +9,11 @@ use crate::keys::Ratchet;
 use crate::seal::Seal;
 use crate::trail::files;
 
-/// A recovery step. A step that was interrupted can be repeated.
+/// A step that was interrupted can be repeated.
 pub(super) enum RecoveryStep {
     ReplaceKey(Ratchet),
-    /// Write the checkpoint.
     WriteCheckpoint(Seal),
-    /// Sync the directory.
     SyncDirectory,
-    /// Rewrite and sync a segment from an offset on.
     Rewrite {
         segment: PathBuf,
         bytes: Vec<u8>,
@@ -27,7 +24,6 @@ pub(super) enum RecoveryStep {
         segment: PathBuf,
         quarantined: PathBuf,
         bytes: Vec<u8>,
-        /// Length of the intact part.
         len: u64,
     },
     Quarantine {
@@ -49,7 +45,6 @@ impl Log {
         self.reported_gap.filter(|_| self.recovery_error.is_some())
     }
 
-    /// Runs a step, or queues it if the disk is full.
     pub(super) fn run_or_queue(&mut self, step: RecoveryStep) -> Result<(), LogError> {
         self.recovery_steps.push_back(step);
         self.run_unless_full(Log::run_recovery_steps).map(drop)

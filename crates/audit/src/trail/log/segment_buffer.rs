@@ -12,7 +12,6 @@ pub(super) struct SegmentBuffer {
     /// The file's name is not known to be durable, or the file has unsynced bytes.
     pub(super) is_name_unsynced: bool,
     pub(super) is_dirty: bool,
-    /// Offset of `pending` in the file.
     pub(super) pending_offset: u64,
     /// Bytes that are not known to be durable, and how many of them are written.
     pub(super) pending: Vec<u8>,

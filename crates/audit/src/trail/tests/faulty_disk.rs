@@ -11,12 +11,9 @@ use crate::trail::{Disk, DiskFile, Lock, SystemDisk};
 #[derive(Clone, Default)]
 pub(super) struct FaultyDisk {
     pub(super) full: Arc<AtomicBool>,
-    /// Number of further writes that succeed, if limited.
     pub(super) writes_left: Arc<Mutex<Option<u64>>>,
-    /// Copy-on-write: overwriting and renaming also need space.
     pub(super) copies_on_write: Arc<AtomicBool>,
     pub(super) drops_unsynced: Arc<AtomicBool>,
-    /// Fails the next write of the lost-record count.
     pub(super) refuses_lost_count: Arc<AtomicBool>,
 }
 

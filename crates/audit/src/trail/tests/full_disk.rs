@@ -135,8 +135,6 @@ fn recovery_records_are_synced_before_callbacks_run() {
     assert_eq!(read(directory.path()).1, 5);
 }
 
-/// Returns the number of recovery records, and checks that they name every quarantine file once
-/// with its length.
 pub(super) fn count_recovery_records(directory: &Path, state: &str) -> usize {
     let mut files: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap()).collect();
     files.retain(|file| file.path().extension().is_some_and(|extension| extension == TORN_EXTENSION));

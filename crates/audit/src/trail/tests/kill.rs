@@ -68,7 +68,6 @@ fn seal_is_durable_before_key_advances() {
 
 #[test]
 fn records_of_killed_process_are_durable_before_next_seal() {
-    // The retry is by the same start or by another one.
     for (close, is_own) in (0..24).flat_map(|close| [(close, true), (close, false)]) {
         for refused_step in 0..40 {
             let state = format!("killed after {close}, then step {refused_step} refused, retried by the same start: {is_own}");

@@ -12,7 +12,6 @@ fn loss_is_reported_once_although_clearing_its_count_failed() {
     let disk = FaultyDisk::default();
     let trail = start(directory.path(), &disk, WriterOptions { ring_len: 1, ..WriterOptions::default() }, || ());
     disk.full.store(true, Ordering::SeqCst);
-    // Records lost before the first failed write get their own gap record.
     wait_for("a failed write", || {
         trail.record(&record(b"/srv/x", SECOND));
         trail.counts().failures > 0

@@ -57,7 +57,6 @@ fn interrupted_maintenance_leaves_segment_unchanged() {
     (0..20_000).for_each(|number| _ = put(&mut log, number, SECOND + number));
     log.close(2 * SECOND).unwrap();
     let file = segments(directory.path()).unwrap().remove(0);
-    // Interrupted at several points.
     for steps in 0..3 {
         let left: Cell<u32> = Cell::new(steps);
         let is_wanted = || left.replace(left.get().saturating_sub(1)) > 0;
@@ -120,7 +119,6 @@ fn seals_of_removed_segments_are_appended_once_despite_crash() {
     assert!(more > 1);
     let whole = std::fs::read(&seals_file).unwrap();
     assert!(whole.starts_with(&before), "seals are appended");
-    // An interrupted removal may have written part of the seals and removed one segment.
     let frame = crate::frame::OVERHEAD + crate::seal::SEAL_LEN;
     for written in [0, 1, frame, frame + 1, whole.len() - before.len()] {
         for removed in 0..2 {

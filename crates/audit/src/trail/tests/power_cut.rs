@@ -12,14 +12,11 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use super::*;
 
-/// A disk in memory. The real directory is updated after each simulated power cut.
 #[derive(Default)]
 struct DiskState {
-    /// Files as the system sees them, and as they are on the disk.
     visible: BTreeMap<PathBuf, Arc<Mutex<Bytes>>>,
     durable: BTreeMap<PathBuf, Arc<Mutex<Bytes>>>,
     steps_left: Option<u64>,
-    /// Number of operations until one fails with a full disk.
     steps_until_full: Option<u64>,
     unsyncable: Option<PathBuf>,
     is_power_off: bool,
@@ -29,7 +26,6 @@ struct DiskState {
 struct Bytes {
     visible: Vec<u8>,
     durable: Vec<u8>,
-    /// Ranges that the system knows to be dirty. A failed sync clears them.
     dirty: Vec<Range<usize>>,
     is_resized: bool,
 }
@@ -69,8 +65,6 @@ impl PowerDisk {
         PowerDisk { state: Arc::default(), directory: directory.to_owned() }
     }
 
-    /// Fails one operation with a full disk after this number of operations; a failed sync drops
-    /// its data.
     pub(super) fn cut_after(&self, steps: u64) {
         let mut state = self.state.lock();
         (state.steps_left, state.is_power_off) = (Some(steps), false);
@@ -110,7 +104,6 @@ impl PowerDisk {
         }
     }
 
-    /// Copies the system's view to the real directory.
     pub(super) fn publish(&self) {
         for (path, file) in &self.state.lock().visible {
             std::fs::write(path, &file.lock().visible).unwrap();
@@ -128,7 +121,6 @@ impl PowerDisk {
         self.clear();
         let mut state = self.state.lock();
         let mut names = state.durable.clone();
-        // Unsynced names may be durable too. A renamed file has a single name.
         for (path, file) in &state.visible {
             if !names.contains_key(path) && random.next_u32().is_multiple_of(2) && !path.to_string_lossy().contains("key") {
                 names.retain(|_, other| !Arc::ptr_eq(file, other));
@@ -156,7 +148,6 @@ impl PowerDisk {
         (state.steps_left, state.steps_until_full, state.is_power_off) = (None, None, false);
     }
 
-    /// Copies a small file, which the log reads while it is open.
     fn publish_small(&self, file: &Arc<Mutex<Bytes>>) {
         let state = self.state.lock();
         for (path, _) in state.visible.iter().filter(|(path, other)| Arc::ptr_eq(file, other) && !is_segment(path)) {

@@ -16,15 +16,12 @@ use super::writer::{record, wait_for};
 use super::*;
 
 const CUTS: u64 = 1000;
-/// Number of worker threads.
 const THREADS: u64 = 3;
 const OPERATIONS: u64 = 40;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 type Acknowledged = Arc<Mutex<Vec<u64>>>;
 
-/// Records operations until the power cut. Sometimes waits for the reply, as a sequential client
-/// does.
 fn operate(trail: &Trail, disk: &PowerDisk, mut random: ChaCha8Rng, numbers: &AtomicU64, acknowledged: &Acknowledged) {
     for _ in 0..OPERATIONS {
         let number = numbers.fetch_add(1, Ordering::Relaxed);
@@ -60,7 +57,6 @@ fn run_with_power_cuts(seed: u64) -> u64 {
         disk.cut_after(u64::from(random.next_u32() % 200));
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
         if let Ok((log, _)) = Log::open(shared.clone(), directory.path(), options(), now_ns()) {
-            // The disk in memory does not support compression.
             let options = WriterOptions {
                 policy: Policy::Block,
                 durability: Durability::Each,
@@ -77,7 +73,6 @@ fn run_with_power_cuts(seed: u64) -> u64 {
                         scope.spawn(move || operate(trail, disk, random, numbers, acknowledged))
                     })
                     .collect();
-                // Stopping the trail releases threads that wait for room in a full ring.
                 while threads.iter().any(|thread| !thread.is_finished()) && !disk.is_cut() {
                     thread::sleep(Duration::from_micros(200));
                 }

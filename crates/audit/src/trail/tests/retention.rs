@@ -40,7 +40,6 @@ fn retention_removes_oldest_segments_and_rest_verifies() {
     assert_eq!(report.faults, []);
     let all = Retention { len_max: Some(1), ..Retention::default() };
     prune(&SystemDisk, directory.path(), &all, 200 * SECOND, |_| true, record_removal_in_log).unwrap();
-    // The third one holds the retention record.
     assert_eq!(segments(directory.path()).unwrap().len(), 3);
     assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
     open(directory.path(), 300 * SECOND).close(300 * SECOND).unwrap();

@@ -132,7 +132,6 @@ fn damaged_or_wrong_index_changes_no_result() {
     search_seqs(directory.path(), &query, false, SearchMode::Index);
     let index = directory.path().join("000000000002.index");
     let good = std::fs::read(&index).unwrap();
-    // A wrong, missing or truncated index is rebuilt.
     std::fs::copy(directory.path().join("000000000001.index"), &index).unwrap();
     assert_eq!(
         search_seqs(directory.path(), &query, false, SearchMode::Index),
@@ -181,7 +180,6 @@ fn file_history_follows_renames_of_file_and_directories() {
     create_trail(directory.path());
     let mut log = open(directory.path(), SECOND);
     let mut wanted = Vec::new();
-    // An earlier file had the same name and was removed.
     append_operation(&mut log, OPEN, "/e/a/plan", "", b"old");
     append_operation(&mut log, REMOVE, "/e/a/plan", "", b"");
     wanted.push(append_operation(&mut log, OPEN, "/e/a/plan", "", b"one"));
@@ -191,7 +189,6 @@ fn file_history_follows_renames_of_file_and_directories() {
     append_operation(&mut log, CREATE, "/e/b", "", b"dir");
     append_operation(&mut log, RENAME, "/e/a", "/e/c", b"");
     wanted.push(append_operation(&mut log, READ, "/e/c/final", "", b"one"));
-    // A refused operation has no file id.
     wanted.push(append_operation(&mut log, OPEN, "/e/c/final", "", b""));
     wanted.push(append_operation(&mut log, LINK, "/e/c/final", "/e/b/link", b""));
     wanted.push(append_operation(&mut log, READ, "/e/b/link", "", b"one"));
@@ -230,7 +227,6 @@ fn file_history_follows_time_not_sequence_number() {
     let last = at(6, READ, "/e/r", "", b"one");
     let first = at(3, RENAME, "/e/p", "/e/q", b"one");
     let before = at(2, READ, "/e/p", "", b"one");
-    // Another file with the same name, before and after.
     at(1, READ, "/e/q", "", b"other");
     at(7, READ, "/e/q", "", b"other");
     log.sync().unwrap();
@@ -283,7 +279,6 @@ fn follower_survives_rotation_and_compression_and_resumes() {
     assert_eq!(seen, (1..=200).collect::<Vec<_>>());
     assert_eq!(follower.skipped_segments(), 0);
     assert!(!Follower::from_end(directory.path()).unwrap().read(|_, _, _| true).unwrap());
-    // Segments that retention removed are counted.
     let mut late = Follower::from_position(directory.path(), Position { segment: 1, offset: 0, next_seq: 1 });
     for file in segments(directory.path()).unwrap().iter().take(3) {
         std::fs::remove_file(&file.path).unwrap();

@@ -211,8 +211,7 @@ fn stolen_key_cannot_cut_before_external_checkpoint() {
     for (path, bytes) in stolen {
         fs::write(path, bytes).unwrap();
     }
-    // Continued from the stolen state without the second record. The trail is consistent, but
-    // contradicts the checkpoint.
+    // Continued from the stolen state without the second record.
     let log = open(directory.path(), 2 * SECOND);
     log.close(2 * SECOND).unwrap();
     assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);

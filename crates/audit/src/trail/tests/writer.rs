@@ -36,7 +36,6 @@ pub(super) fn wait_for(description: &str, mut is_true: impl FnMut() -> bool) {
     }
 }
 
-/// Returns the paths of all operations, and the number of lost records.
 pub(super) fn read(directory: &Path) -> (Vec<Vec<u8>>, u64) {
     let (mut paths, mut lost) = (Vec::new(), 0);
     entries(directory, 1, |entry| {
@@ -78,7 +77,6 @@ fn records_of_many_threads_survive_rotation() {
     assert_eq!((paths.len() as u64, lost), (threads * each, 0));
     let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
     assert_eq!((report.faults, report.unsealed), (vec![], 0));
-    // The next start compresses what is left.
     let last = segments(directory.path()).unwrap().len();
     let trail = reopen(directory.path(), &FaultyDisk::default(), WriterOptions::default(), || ());
     wait_for("compressed segments", || segments(directory.path()).unwrap()[..last].iter().all(|file| file.is_compressed));
@@ -175,7 +173,6 @@ fn losses_on_full_disk_share_one_gap_record() {
     })
     .unwrap();
     assert_eq!(gaps.iter().sum::<u64>(), counts.lost);
-    // At most one gap before the failure, one for it, and one after it.
     assert!(gaps.len() <= 3, "{gaps:?}");
     reopen(directory.path(), &disk, WriterOptions { compress: false, ..WriterOptions::default() }, || ()).stop();
     assert_eq!(read(directory.path()).1, counts.lost);
@@ -206,7 +203,6 @@ fn writer_builds_indexes_for_searches() {
         let path = format!("/srv/{}", number % 100);
         assert!(trail.record(&record(path.as_bytes(), SECOND + number)));
     }
-    // Maintenance that is unfinished at the end is left to the next writer.
     wait_for("written records", || trail.counts().written == 8000 && trail.counts().is_healthy);
     wait_for("indexed segments", || {
         let files = segments(directory.path()).unwrap();
@@ -226,7 +222,6 @@ fn writer_builds_indexes_for_searches() {
     };
     let (hits, searched) = search_path();
     assert_eq!((hits, searched.built), (80, 0));
-    // The number of segments depends on the group sizes. Only the last one has no index.
     assert!(searched.segments >= 2 && searched.scanned == 1, "{searched:?}");
     let lost = directory.path().join(format!("{:012}.{INDEX_EXTENSION}", 1));
     std::fs::remove_file(&lost).unwrap();

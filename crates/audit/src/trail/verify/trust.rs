@@ -23,21 +23,17 @@ pub struct Trust {
     pub key: Option<PathBuf>,
 }
 
-/// The trail's end according to the checkpoint and the key file.
 pub(super) struct KnownEnds {
     checkpoint: io::Result<Seal>,
     key: io::Result<KeyFile>,
     key_path: PathBuf,
-    /// The key file is inside the trail's directory, so whoever can write the trail can replace it.
     is_inside_trail: bool,
 }
 
-/// The public part of a key file.
 struct KeyFile {
     trail: [u8; 16],
     epoch: u64,
     public: [u8; 32],
-    /// Whether the seal of this epoch was made by another key.
     is_replaced: bool,
 }
 
@@ -132,7 +128,6 @@ impl Verifier<'_> {
         }
     }
 
-    /// Returns the number of seals that the external checkpoints imply.
     fn check_external_checkpoints(&mut self) -> Option<u64> {
         let mut known: Option<u64> = None;
         for (index, checkpoint) in self.trust.checkpoints.iter().enumerate() {
@@ -159,7 +154,6 @@ impl Verifier<'_> {
     }
 }
 
-/// A trail's id in hexadecimal.
 struct Id([u8; 16]);
 
 impl fmt::Display for Id {

@@ -33,7 +33,7 @@ impl Shared {
         }
     }
 
-    /// Builds missing indexes. The last segment is still open and is skipped.
+    /// The last segment is still open and is skipped.
     fn build_missing_indexes(&self, directory: &Path) {
         let files = segments(directory).unwrap_or_default();
         for file in files.iter().rev().skip(1) {
@@ -73,7 +73,6 @@ impl Shared {
         }
     }
 
-    /// Work that is unfinished at the end is repeated at the next start.
     fn index_and_compress(&self, disk: &dyn Disk, segment: &SegmentFile) {
         self.index(segment);
         if self.options.compress
@@ -149,7 +148,6 @@ impl Backlog {
         self.state.lock().in_progress.retain(|number| *number != segment.number);
     }
 
-    /// Returns whether any segment up to `last` is waiting or in progress.
     fn contains_up_to(&self, last: u64) -> bool {
         let state = self.state.lock();
         state.segments.iter().map(|segment| &segment.number).chain(&state.in_progress).any(|number| *number <= last)
@@ -173,7 +171,6 @@ impl Drop for BacklogHandle {
     }
 }
 
-/// A request to record the removal of segments up to `last`, and where to confirm it.
 pub(super) struct RemovalRequest {
     last: u64,
     waiter: mpsc::Sender<()>,

@@ -23,7 +23,6 @@ struct RingState {
     lost: Gap,
 }
 
-/// A count of lost records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Gap {
     pub(super) count: u64,
@@ -89,7 +88,6 @@ impl Batch {
         std::mem::take(&mut self.lost)
     }
 
-    /// Calls `each` with time and body of all records, oldest first.
     pub(super) fn drain(&mut self, mut each: impl FnMut(u64, &mut [u8])) {
         for (index, buffer) in self.buffers.iter().enumerate() {
             let mut at = 0;

@@ -21,7 +21,6 @@ pub(super) struct Writer {
     pub(super) halt: Option<Box<dyn Fn() + Send>>,
     pub(super) unsynced: u64,
     pub(super) synced_at: Instant,
-    /// Records that were taken from the rings and still count as `unstored_count`.
     pub(super) unconfirmed_count: u64,
     pub(super) written_ns: u64,
     /// Sequence numbers of gap records that may not be on the disk, and the records each stands

@@ -10,7 +10,6 @@ pub(super) struct YieldPolicy {
 }
 
 impl YieldPolicy {
-    /// `has_waiting_replies` means that replies wait for the records.
     pub(super) fn new(has_waiting_replies: bool, now: Instant) -> Self {
         YieldPolicy { until: (!has_waiting_replies).then(|| now + YIELD_TIME_MAX), appended: 0 }
     }

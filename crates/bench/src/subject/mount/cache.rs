@@ -9,7 +9,6 @@ use super::MountSubject;
 use crate::Error;
 
 impl MountSubject {
-    /// Reads the files into the cache (warm), or drops them from it (cold).
     pub(super) fn prepare_cache<'a>(&self, files: impl IntoIterator<Item = &'a Path>) -> Result<(), Error> {
         let warm = self.options.warm;
         let mut block = vec![0; if warm { READ_LEN } else { 0 }];
@@ -74,7 +73,6 @@ mod tests {
     use crate::case::{Content, Copy, Load, Order};
     use crate::{Case, Subject};
 
-    /// Cached pages and pages of a file. None if the file system does not report them.
     fn cached_pages(path: &Path) -> Option<(u64, u64)> {
         let file = File::open(path).expect("the file exists");
         let pages = file.metadata().expect("the file exists").len().div_ceil(4096);
@@ -90,7 +88,6 @@ mod tests {
         Some((count, pages))
     }
 
-    /// Whether the file system reports its cache and drops it on request.
     fn reports_cache(at: &Path) -> bool {
         let path = at.join("told");
         fs::write(&path, vec![1; 1 << 16]).expect("room");
@@ -124,7 +121,6 @@ mod tests {
             let directory = subject.copies.values().next().expect("a copy").clone();
             [0, 1].map(|number| directory.join(format!("file{number:06}")))
         };
-        // The machine may need single pages itself.
         let most = |cached_pages: Option<(u64, u64)>| cached_pages.is_some_and(|(cached_pages, pages)| cached_pages * 2 > pages);
         warm.measure(&Case::Put(copy)).expect("room");
         cold.measure(&Case::Put(copy)).expect("room");

@@ -30,7 +30,7 @@ impl MountSubject {
         Ok(())
     }
 
-    /// Runs the load. Each seed has another order of blocks.
+    /// Each seed has another order of blocks.
     pub(super) fn open_loop(&self, load: &Load, rate: f64, seed: u64) -> Result<Sample, Error> {
         let path = self.working_directory()?.join("due");
         if !self.direct {
@@ -101,7 +101,7 @@ impl MountSubject {
         })
     }
 
-    /// Reads or writes a free block near `number`. Returns its number.
+    /// Reads or writes a free block near `number`.
     fn transfer_block(&self, file: &File, data: &mut [u8], (number, len, blocks): (u64, u64, u64), writes: bool) -> io::Result<u64> {
         let (number, block) = self.written.take(number, len, blocks);
         let outcome = if writes {
@@ -120,7 +120,6 @@ impl MountSubject {
     }
 }
 
-/// Memory aligned to pages, for O_DIRECT.
 struct Aligned {
     memory: Vec<u8>,
     len: usize,
@@ -155,7 +154,6 @@ fn spin_time(rate: f64) -> Duration {
     Duration::from_secs_f64((0.1 / rate).min(AWAKE_S))
 }
 
-/// Number of the file.
 const FILE: u64 = u64::MAX;
 /// How late a thread wakes on an idle machine.
 const AWAKE_S: f64 = 100e-6;
@@ -174,12 +172,10 @@ mod tests {
         let at = tempfile::tempdir().expect("a directory");
         for (warm, flags) in [(false, DSYNC), (true, 0)] {
             let mut subject = begin(at.path(), warm);
-            // As on a file system without O_DIRECT.
             subject.direct = false;
             assert_eq!(subject.flags(), flags);
             let (order, read_percent) = (Order::Random, 50);
             let load = |rate| Case::Load(Load { order, block: 4096, read_percent, depth: 2, rate, seconds: 0.2, file_len: 1 << 20 });
-            // The closed-loop load determines the rate of the steps.
             match subject.unsupported(&load(None)) {
                 Some(why) => println!("skipped in part: {why}"),
                 None => {

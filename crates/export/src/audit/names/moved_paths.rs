@@ -18,23 +18,16 @@ use vouch_audit::trail::{SystemDisk, replace_file};
 
 use table::Table;
 
-/// Former paths of moved files.
 pub(in crate::audit) struct MovedPaths {
     table: RwLock<Table>,
     /// Whether there are any; read without the lock.
     any: AtomicBool,
-    /// Whether the file is out of date.
     is_new: AtomicBool,
-    /// Whether a save is already requested.
     queued: AtomicBool,
     saves: Mutex<PendingSaves>,
-    /// Signals the end of a save.
     saved: Condvar,
-    /// Serialises writes of the file.
     writing: Mutex<()>,
-    /// Earliest retry after a failed save.
     not_before: Mutex<Option<Instant>>,
-    /// None: not saved.
     file: Option<PathBuf>,
 }
 
@@ -45,11 +38,9 @@ struct PendingSaves {
     since: Option<Instant>,
 }
 
-/// Name of the file in the trail's directory.
 pub(in crate::audit) const MOVED: &str = "moved";
 
 impl MovedPaths {
-    /// Loads the file, if it exists.
     pub(in crate::audit) fn read(file: Option<PathBuf>) -> MovedPaths {
         let known = match file.as_ref().map(std::fs::read_to_string) {
             Some(Ok(text)) => Table::parse(&text),
@@ -85,7 +76,7 @@ impl MovedPaths {
         known.are_more
     }
 
-    /// Notes a rename. `is_partial`: the old path has unknown names, shown as a gap.
+    /// `is_partial`: the old path has unknown names, shown as a gap.
     pub(super) fn renamed(&self, rules: &Rules, from: &[u8], to: &[u8], is_partial: bool) {
         if from == to || from.is_empty() {
             return;
@@ -195,7 +186,6 @@ impl MovedPaths {
         self.saved.notify_all();
     }
 
-    /// Saves the table if needed.
     pub(in crate::audit) fn save(&self) {
         let _alone = self.writing.lock();
         self.write();
@@ -214,10 +204,8 @@ impl MovedPaths {
     }
 }
 
-/// Unknown names in a path.
 const GAP: &[u8] = b"/.../";
 const SAVE_WAIT_MAX: Duration = Duration::from_secs(1);
-/// Pause after a failed save.
 const SAVE_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
@@ -257,7 +245,6 @@ mod tests {
         rename("/e/x", "/e/y");
         rename("/e/a/secret/f", "/e/f");
         assert!(!moved.table.read().any());
-        // MovedPaths with its parent, with that into another directory, and alone.
         rename("/e/a", "/e/b");
         assert_eq!(former(&moved, "/e/b/secret/f"), ["/e/a/secret/f"]);
         rename("/e/b", "/e/c/d");
@@ -265,13 +252,10 @@ mod tests {
         rename("/e/c/d/secret", "/e/open");
         assert_eq!(former(&moved, "/e/open/f"), ["/e/a/secret/f"]);
         rename("/e/c", "/e/g");
-        // A new file at the old path is watched, and followed.
         rename("/e/a", "/e/h");
         assert_eq!((former(&moved, "/e/h/secret"), former(&moved, "/e/open")), (vec!["/e/a/secret".into()], vec!["/e/a/secret".into()]));
-        // MovedPaths back.
         rename("/e/h", "/e/a");
         assert!(former(&moved, "/e/a/secret").is_empty());
-        // The file is replaced or removed.
         rename("/e/z", "/e/open");
         assert!(former(&moved, "/e/open/f").is_empty());
         assert_eq!(former(&moved, "/e/g/d/secret"), ["/e/a/secret"]);
@@ -303,7 +287,6 @@ mod tests {
         let unknown = MovedPaths::read(None);
         unknown.renamed(&rules, b"/f/.../x", b"/f/y", true);
         unknown.renamed(&rules, b"/e/.../x", b"/e/y", false);
-        // A rule means other paths.
         unknown.renamed(&rules, b"/e/a/secret", b"/e/open", false);
         unknown.renamed(&rules, b"/f/.../x", b"/f/y", true);
         unknown.renamed(&rules, b"/e/open/.../x", b"/e/open/y", true);
@@ -313,7 +296,6 @@ mod tests {
             are_more(known)
         };
         assert!(more_by(&unknown, b"/e/.../x"));
-        // The moved path may be below.
         let below = MovedPaths::read(None);
         below.renamed(&rules, b"/e/a", b"/g/h/a", false);
         assert!(more_by(&below, b"/g/.../x"));
@@ -342,7 +324,6 @@ mod tests {
     #[test]
     fn save_runs_once_and_is_retried_after_failure() {
         let directory = tempfile::tempdir().unwrap();
-        // A directory blocks the temporary file.
         let (file, obstacle) = (directory.path().join(MOVED), directory.path().join("moved.new"));
         std::fs::create_dir(&obstacle).unwrap();
         let moved = MovedPaths::read(Some(file.clone()));
@@ -350,7 +331,6 @@ mod tests {
         assert!(moved.request_save());
         assert!(!moved.request_save(), "one is about to");
         moved.save_requested();
-        // No immediate retry.
         assert!(!moved.request_save());
         *moved.not_before.lock() = None;
         std::fs::remove_dir(&obstacle).unwrap();
@@ -365,14 +345,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let moved = MovedPaths::read(Some(directory.path().join(MOVED)));
         let rules = rules("-w /e/a -p r\n");
-        // No save is pending.
         moved.wait();
         moved.renamed(&rules, b"/e/a", b"/e/b", false);
         assert!(moved.request_save());
         moved.wait();
         let waited = moved.saves.lock().since.expect("one is at it").elapsed();
         assert!(waited >= SAVE_WAIT_MAX);
-        // Later callers do not wait again.
         (0..5000).for_each(|_| moved.wait());
         moved.save_requested();
         assert!(moved.saves.lock().since.is_none());

@@ -11,8 +11,7 @@ impl Names {
         usize::try_from(export.0).ok().and_then(|number| self.orders.get(number % ORDERS))
     }
 
-    /// Learns a name change. Returns the operation's paths. Looks up hard links where rules name
-    /// paths.
+    /// Returns the operation's paths.
     pub(in crate::audit) fn name_changed(&self, export: &Export, op: u16, change: &NameChange<'_>, rules: &Rules) -> Paths {
         let (NameChange::Created(file, link)
         | NameChange::Linked(file, link)

@@ -8,7 +8,6 @@ use quick_cache::Equivalent;
 use vouch_nfs4_server::ExportId;
 use vouch_vfs::FileId;
 
-/// A file of an export.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Node {
     /// Export number, length of the identity, and the identity padded with zeros.
@@ -62,7 +61,6 @@ impl Hash for Node {
     }
 }
 
-/// Bytes of a name; long names are shared.
 #[derive(Clone)]
 pub(super) enum Name {
     Short(u8, [u8; SHORT_NAME_LEN_MAX]),
@@ -107,10 +105,8 @@ impl Hash for Name {
     }
 }
 
-/// A directory and a name in it.
 pub(super) type Link = (Node, Name);
 
-/// Borrowed key of a name in a directory.
 #[derive(Hash)]
 pub(super) struct Child<'a>(pub(super) &'a Node, pub(super) &'a [u8]);
 

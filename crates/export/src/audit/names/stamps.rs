@@ -8,10 +8,8 @@ use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Move counters.
 pub(super) struct Stamps {
     counts: Box<[AtomicU64]>,
-    /// Number of moves in all.
     moves: AtomicU64,
     seed: DefaultHasher,
 }
@@ -35,7 +33,7 @@ impl Stamps {
         self.moves.load(Ordering::SeqCst)
     }
 
-    /// Stamps a path. None if something moved meanwhile, since the path may mix old and new names.
+    /// None if something moved meanwhile, since the path may mix old and new names.
     pub(super) fn stamp(&self, path: Arc<[u8]>, moves: u64) -> Option<Arc<Stamped>> {
         let mut places = Vec::with_capacity(path.iter().filter(|byte| **byte == b'/').count());
         places.extend(self.each_place(&path));
@@ -56,7 +54,6 @@ impl Stamps {
         self.moves.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Invalidates all paths, after a move of an unknown path. O(counters), rare.
     pub(super) fn all_moved(&self) {
         for count in &self.counts {
             count.fetch_add(1, Ordering::SeqCst);
@@ -68,7 +65,6 @@ impl Stamps {
         places.iter().map(|place| self.counts[usize::from(*place)].load(Ordering::SeqCst)).fold(0, u64::wrapping_add)
     }
 
-    /// Counters of all names on a path, the last one for the whole path.
     fn each_place<'p>(&self, path: &'p [u8]) -> impl Iterator<Item = u16> + use<'p> {
         let mut hasher = self.seed.clone();
         names(path).map(move |name| {
@@ -77,7 +73,6 @@ impl Stamps {
         })
     }
 
-    /// Counter of the whole path.
     fn last_place(&self, path: &[u8]) -> Option<u16> {
         let mut hasher = self.seed.clone();
         names(path).map(|name| write(&mut hasher, name)).last().map(|()| place(&hasher))

@@ -32,12 +32,10 @@ fn id(number: u32) -> FileId {
     FileId::new(&[&[0xee; 16][..], &number.to_be_bytes()].concat()).unwrap()
 }
 
-/// Number of paths that were joined again.
 fn renewed(before: &[Arc<[u8]>], after: &[Arc<[u8]>]) -> usize {
     before.iter().zip(after).filter(|(before, after)| !Arc::ptr_eq(before, after)).count()
 }
 
-/// Allowance for hash collisions.
 const FEW: usize = 10;
 
 #[test]
@@ -88,7 +86,6 @@ fn rename_invalidates_paths_below_it_only() {
     let moved = of(1);
     assert!(renewed(&after, &moved) == 100 && renewed(&e, &of(2)) < FEW);
     assert_eq!((&*moved[7], &*moved[8]), (&b"/data/e/below/g"[..], &b"/data/e/below/f8"[..]));
-    // Renames also follow the file's present directory.
     names.renamed(&export, &id(2), (&root, b"e"), (&root, b"x"), b"/data/e", &Rules::default());
     assert_eq!((&*of(1)[7], &*of(2)[0]), (&b"/data/x/below/g"[..], &b"/data/x/f0"[..]));
 }
@@ -132,7 +129,6 @@ fn earlier_lookup_of_renamed_directory_follows_rename() {
     // A late name change does not overwrite newer ones.
     told(NameChange::Created(&d, (&root, b"d")));
     assert_eq!(&*names.path(&export, &d), b"/data/e");
-    // A directory renamed on the server itself is found at its new path.
     files.rename(&caller, &root, name(b"e"), &root, name(b"g")).unwrap();
     told(NameChange::Created(&d, (&root, b"g")));
     assert_eq!(&*names.path(&export, &d), b"/data/g");

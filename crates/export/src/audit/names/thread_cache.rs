@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::node::Node;
 use super::stamps::{Stamped, Stamps};
 
-/// Instance of the names: a thread may serve several.
 pub(super) struct ThreadPathCache {
     number: u64,
 }
@@ -16,7 +15,6 @@ pub(super) struct ThreadPathCache {
 struct Known {
     number: u64,
     node: Node,
-    /// Move counter when the path was valid.
     moves: u64,
     path: Arc<[u8]>,
     /// Stamp that can prove the path valid after other moves. None: it can't.
@@ -24,7 +22,6 @@ struct Known {
 }
 
 thread_local! {
-    /// In each pair, the newer entry comes first.
     static LAST: RefCell<[[Option<Known>; 2]; COUNT]> = const { RefCell::new([const { [const { None }; 2] }; COUNT]) };
 }
 
@@ -46,7 +43,6 @@ impl ThreadPathCache {
         })
     }
 
-    /// Adds a path that was valid at this move counter.
     pub(super) fn put(&self, node: Node, moves: u64, path: Arc<[u8]>, stamped: Option<Arc<Stamped>>) {
         LAST.with_borrow_mut(|last| {
             let [first, second] = &mut last[place(&node)];
@@ -58,13 +54,11 @@ impl ThreadPathCache {
     }
 }
 
-/// Ids of files made in sequence differ little.
 fn place(node: &Node) -> usize {
     // Fibonacci hashing: the upper bits of the product depend on all lower bits.
     let mix = |sum: u64, word: u64| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (node.words().fold(0, mix) >> (64 - COUNT_LOG2)) as usize
 }
 
-/// Number of pairs.
 const COUNT: usize = 1 << COUNT_LOG2;
 const COUNT_LOG2: u32 = 6;

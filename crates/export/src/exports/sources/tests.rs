@@ -229,12 +229,10 @@ fn names_of_list_in_force_survive_rejected_list() {
         (clients.access_for(here).is_some(), !clients.is_undecided(stranger))
     };
     assert_eq!(is_known(), (true, true));
-    // Refused after its hosts were resolved.
     fs::write(file.path(), "/srv/missing 192.0.2.9\n").unwrap();
     assert!(sources.load().is_err());
     sources.hosts.look_up(stranger.ip());
     assert_eq!(is_known(), (true, true));
-    // Loaded, but not yet in force.
     fs::write(file.path(), "/srv/a 192.0.2.9(rw)\n").unwrap();
     drop(sources.load().unwrap());
     sources.hosts.look_up(stranger.ip());

@@ -5,23 +5,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use vouch_nfs4_server::Flavour;
 
-/// A machine name. The kinds are in order of precedence, like in the kernel's server.
+/// The kinds are in order of precedence, like in the kernel's server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MachineName {
-    /// A host name or a single address.
     Host(String),
-    /// A network: address and prefix length.
     Network(IpAddr, u8),
-    /// `@group`.
     Netgroup(String),
-    /// Host names with `*`, `?` or `[...]`.
     Pattern(String),
-    /// Everybody.
     Everyone,
 }
 
 impl MachineName {
-    /// Parses a name, with the flavour of an old pseudo-client such as `gss/krb5`.
     pub(super) fn parse(text: &str) -> Result<(MachineName, Option<Flavour>), (String, &'static str)> {
         let flavour = match text {
             "gss/krb5" => Some(Flavour::Krb5),
@@ -59,7 +53,6 @@ impl MachineName {
         Ok((if name.contains(['*', '?', '[']) { MachineName::Pattern(name) } else { MachineName::Host(name) }, None))
     }
 
-    /// Precedence of the kind; lower ranks come first.
     pub(crate) fn rank(&self) -> u8 {
         match self {
             MachineName::Host(_) => 0,
@@ -115,7 +108,6 @@ fn network(address: &str, prefix: &str) -> Option<MachineName> {
     Some(MachineName::Network(masked(address, len), len))
 }
 
-/// The address with all but its first `len` bits cleared.
 fn masked(address: IpAddr, len: u8) -> IpAddr {
     match address {
         IpAddr::V4(v4) => Ipv4Addr::from(u32::from(v4) & u32::MAX.checked_shl(32 - u32::from(len.min(32))).unwrap_or(0)).into(),
@@ -133,7 +125,6 @@ pub(crate) fn fits(pattern: &str, name: &str) -> bool {
     glob(pattern.as_bytes(), name.as_bytes())
 }
 
-/// Glob matching with one backtracking position, the last star. O(pattern × name).
 fn glob(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut back: Option<(usize, usize)> = None;

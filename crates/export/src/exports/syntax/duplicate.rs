@@ -4,13 +4,10 @@ use vouch_nfs4_server::Flavour;
 
 use super::entry::{At, Client, Entry};
 
-/// A client that is named again for flavours that it already had.
 pub(crate) struct Duplicate<'a> {
     first: &'a Client,
     again: &'a Client,
-    /// Flavours of the later entry that do not apply.
     ignored_flavours: Vec<Flavour>,
-    /// Whether these are all its flavours.
     whole: bool,
 }
 
@@ -29,7 +26,6 @@ fn flavours(client: &Client) -> impl Iterator<Item = Flavour> {
     client.options.access().into_iter().map(|access| access.flavour)
 }
 
-/// Name in `sec=`.
 fn name(flavour: Flavour) -> &'static str {
     match flavour {
         Flavour::None => "none",
@@ -41,7 +37,7 @@ fn name(flavour: Flavour) -> &'static str {
 }
 
 impl Duplicate<'_> {
-    /// Warning about the duplicate. `place` formats a position.
+    /// `place` formats a position.
     pub(crate) fn warning(&self, source: &str, place: impl Fn(At) -> String) -> String {
         let (who, first) = (&self.again.machine, place(self.first.at));
         let names: Vec<&str> = self.ignored_flavours.iter().map(|&flavour| name(flavour)).collect();

@@ -8,7 +8,6 @@ use super::options::Options;
 /// The first word of a line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Source {
-    /// A local directory.
     Directory(Vec<u8>),
     /// A published tree: the text after `tree:`, a database path or a self-certifying name.
     Tree(Vec<u8>),
@@ -38,16 +37,13 @@ impl fmt::Display for Source {
     }
 }
 
-/// An exported path and its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) source: Source,
-    /// The first line that named it.
     pub(crate) line: usize,
     pub(crate) clients: Vec<Client>,
 }
 
-/// One client specification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Client {
     pub(crate) machine: MachineName,
@@ -55,15 +51,12 @@ pub(crate) struct Client {
     pub(crate) at: At,
 }
 
-/// Position of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct At {
-    /// Index of the file.
     pub(crate) file: usize,
     pub(crate) line: usize,
 }
 
-/// An error that keeps the file from being served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LineError {
     pub(crate) line: usize,
@@ -71,14 +64,12 @@ pub(crate) struct LineError {
     cure: String,
 }
 
-/// A difference between the file and what is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Warning {
     pub(crate) line: usize,
     pub(crate) text: String,
 }
 
-/// A file without errors.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parsed {
     pub(crate) entries: Vec<Entry>,

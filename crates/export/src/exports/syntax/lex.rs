@@ -3,12 +3,10 @@
 
 use super::entry::LineError;
 
-/// One logical line: the number of its first physical line, and its words.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) number: usize,
     pub(super) path: Vec<u8>,
-    /// Client specifications and default options, unparsed.
     pub(super) words: Vec<String>,
 }
 
@@ -39,7 +37,6 @@ pub(super) fn lines(text: &[u8], errors: &mut Vec<LineError>) -> Vec<Line> {
     lines
 }
 
-/// The first logical line, its number of physical lines, and the rest.
 fn join(text: &[u8]) -> (Vec<u8>, usize, &[u8]) {
     let mut joined = Vec::new();
     let (mut rest, mut physical) = (text, 0);

@@ -2,21 +2,16 @@
 
 use vouch_nfs4_server::{Flavour, FlavourAccess, Squash, SquashWho};
 
-/// The fsid of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fsid {
     /// `fsid=root` or `fsid=0`: root of the pseudo file system.
     Root,
-    /// `fsid=N`.
     Number(u32),
-    /// `fsid=UUID`.
     Uuid([u8; 16]),
 }
 
-/// Options of one client of one export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// Default of all flavours.
     pub(crate) read_only: bool,
     /// Whether replies wait until changes of names and attributes are on disk.
     pub(crate) sync: bool,
@@ -25,18 +20,15 @@ pub(crate) struct Options {
     flavours: Vec<FlavourRights>,
     /// Flavours of the last `sec=`. Further options apply to them; to all flavours if `None`.
     group: Option<Vec<Flavour>>,
-    /// Only calls from ports below 1024 are accepted.
     pub(crate) secure: bool,
     pub(crate) fsid: Option<Fsid>,
-    /// Whether file systems mounted below are visible.
     pub(crate) cross_mounts: bool,
-    /// Exported only while a file system is mounted here. Empty: on the path itself.
+    /// Empty: on the path itself.
     pub(crate) mount_point: Option<Vec<u8>>,
     /// Whether the client's machine credential may write data of its users. A Vouch extension.
     pub(crate) machine_writes: bool,
 }
 
-/// A flavour of `sec=`, and the rights that follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FlavourRights {
     flavour: Flavour,
@@ -50,10 +42,8 @@ impl FlavourRights {
     }
 }
 
-/// Why an option is not applied.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum OptionIssue {
-    /// The export is served without the option.
     Warning(String),
     /// The export cannot be served.
     Error(String, &'static str),
@@ -206,7 +196,6 @@ impl Options {
         Ok(())
     }
 
-    /// Allowed flavours with their rights, best first.
     pub(crate) fn access(&self) -> Vec<FlavourAccess> {
         let default = [FlavourRights::new(Flavour::Sys)];
         let named = if self.flavours.is_empty() { &default[..] } else { &self.flavours[..] };
@@ -295,7 +284,6 @@ fn fsid(value: &str) -> Option<Fsid> {
     bytes.try_into().ok().map(Fsid::Uuid)
 }
 
-/// `nobody` and `nogroup`.
 const NOBODY: u32 = 65_534;
 
 #[cfg(test)]

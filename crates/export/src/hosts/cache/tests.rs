@@ -6,7 +6,6 @@ use crate::tests::blocking;
 use std::net::SocketAddr;
 use vouch_nfs4_server::ClientMatcher as _;
 
-/// A name service with changing answers.
 #[derive(Clone, Default)]
 struct Changing(Arc<Mutex<Vec<IpAddr>>>);
 
@@ -22,12 +21,9 @@ impl Resolver for Changing {
     }
 }
 
-/// A name service that knows every host, while it answers.
 #[derive(Clone, Default)]
 struct Everybody {
-    /// Whether it fails to answer names and addresses.
     silent: Arc<Mutex<[bool; 2]>>,
-    /// Whether no host has a name any more.
     nobody: Arc<AtomicBool>,
 }
 
@@ -68,10 +64,8 @@ fn connected_client_is_never_evicted() {
         );
         assert!(hosts.has_record(passing) && hosts.known.read().clients.len() <= 64);
     }
-    // The latest clients stay.
     assert!(hosts.has_record(IpAddr::from([10, 0, 3, 200])) && !hosts.has_record(IpAddr::from([10, 0, 0, 5])));
     assert!(!hosts.has_requested());
-    // All these clients are connected; a new one is still recorded.
     for number in 0..100u8 {
         let client = IpAddr::from([198, 51, 100, number]);
         hosts.connection_opened(client);
@@ -97,16 +91,13 @@ fn client_name_is_current_and_verified() {
     service.nobody.store(true, Ordering::Relaxed);
     hosts.look_up(client);
     assert_eq!(told(&hosts), None);
-    // A connected client is looked up, for the first time or again.
     let other = IpAddr::from([192, 0, 2, 2]);
     hosts.connection_opened(other);
     assert_eq!((hosts.stale_recorded_clients(), quiet.stale_recorded_clients()), (vec![other], vec![]));
-    // Names do not decide access yet.
     hosts.refresh_clients();
     assert!(!hosts.has_record(other));
     hosts.look_up_if_stale(other);
     assert!(hosts.stale_recorded_clients().is_empty());
-    // Names decide access now.
     let last = IpAddr::from([192, 0, 2, 3]);
     hosts.resolve_named(&[], &["g".into()], true);
     hosts.connection_opened(last);
@@ -140,11 +131,9 @@ fn oldest_records_are_refreshed_next() {
     let first = all();
     assert_eq!(first.iter().copied().collect::<HashSet<_>>(), clients, "each has had its turn");
     assert_eq!(all(), first, "and has it again in the same order");
-    // A new client does not wait for all of these.
     let new = IpAddr::from([192, 0, 2, 1]);
     hosts.connection_opened(new);
     assert_eq!(hosts.stale_recorded_clients()[0], new);
-    // Names decide access now.
     hosts.resolve_named(&[], &[], true);
     hosts.connection_closed(new);
     let refreshed = || {
@@ -190,7 +179,6 @@ fn failing_name_service_removes_no_known_name() {
         |hosts: &Hosts, client| (hosts.is_in_netgroup("g", client), hosts.name_matches(client, |name| name.starts_with("host-")));
     for silent in [[true, false], [false, true]] {
         *service.silent.lock() = silent;
-        // All clients need a lookup for the second netgroup.
         hosts.resolve_named(&[], &["g".into(), "h".into()], true);
         for client in [known, away] {
             assert_eq!((is_known(&hosts, client), hosts.is_in_netgroup("h", client)), ((Some(true), Some(true)), Some(true)));
@@ -201,7 +189,6 @@ fn failing_name_service_removes_no_known_name() {
         assert!([known, stranger].iter().all(|client| hosts.known.read().clients[client].fresh == RETRY), "they are asked for soon");
         hosts.resolve_named(&[], &["g".into()], true);
     }
-    // A record is valid only while its client is connected.
     hosts.kept = Duration::ZERO;
     hosts.resolve_named(&[], &["g".into()], true);
     assert_eq!((is_known(&hosts, known), is_known(&hosts, away)), ((Some(true), Some(true)), (Some(false), Some(false))));
@@ -212,20 +199,16 @@ fn failing_name_service_removes_no_known_name() {
     hosts.resolve_named(&[], &["g".into()], true);
     assert!(!hosts.take_changed(), "the answers are the same");
     assert!([known, away, stranger].iter().all(|client| is_known(&hosts, *client) == (Some(true), Some(true))));
-    // Any answer counts.
     service.nobody.store(true, Ordering::Relaxed);
     hosts.resolve_named(&[], &["g".into()], true);
     assert_eq!(is_known(&hosts, known), (Some(false), Some(false)));
     assert_eq!(hosts.known.read().clients[&known].fresh, FRESH);
 }
 
-/// A netgroup whose members are not found while the service is down.
 #[derive(Clone, Default)]
 struct Group {
     members: Arc<Mutex<Vec<IpAddr>>>,
-    /// Remaining queries before the service is back.
     away: Arc<Mutex<usize>>,
-    /// Whether names are not answered.
     silent: Arc<AtomicBool>,
 }
 
@@ -256,7 +239,6 @@ fn netgroup_exclusion_needs_a_member_as_proof() {
     let [a, b, c] = [1, 2, 3].map(|last| IpAddr::from([192, 0, 2, last]));
     let clients = &crate::exports::syntax::parse(b"/a @g(rw)").unwrap().entries[0].clients;
     let rules = ClientRules::new(clients, hosts.clone());
-    // Whether the client is a member, and whether that is certain.
     let told = |client: IpAddr| {
         let peer = SocketAddr::new(client, 700);
         (rules.access_for(peer).is_some(), rules.is_certain(peer))
@@ -274,7 +256,6 @@ fn netgroup_exclusion_needs_a_member_as_proof() {
     assert_eq!(ask(&[b]), [outside, inside, outside]);
     assert_eq!(ask(&[]), [doubted; 3]);
     ask(&[a, b]);
-    // The service comes back between the queries by name and by address.
     *service.away.lock() = 2;
     hosts.look_up(a);
     assert_eq!((*service.away.lock(), told(a)), (0, inside));
@@ -318,7 +299,6 @@ fn state_of_known_client_does_not_wait_for_others() {
         assert_eq!((known, told), (1, true));
     });
     assert!(clients.iter().all(|&client| hosts.has_record(client)) && hosts.take_changed());
-    // Requested again by a concurrent scan: the client is known now and is checked once more.
     let asked = || hosts.known.read().clients[&clients[0]].since;
     let before = asked();
     hosts.request_lookup(clients[0]);

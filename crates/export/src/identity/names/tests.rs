@@ -93,7 +93,6 @@ fn lookup_without_patience_uses_cache_only() {
     assert_eq!(names.user_name(1000, Patience::None), Err(Unanswered::WouldWait));
 }
 
-/// User id of a principal; none if refused.
 fn uid(names: &Accounts<Small>, principal: &str, who: SquashWho) -> Option<u32> {
     map(names, &Principal::Gss { name: principal.into() }, who).map(|caller| caller.uid)
 }
@@ -105,7 +104,6 @@ fn principals_are_mapped_by_realm_or_static_map() {
     assert_eq!(gss("alice@EXAMPLE.ORG"), Some(1000));
     assert_eq!(gss("nfs/h@EXAMPLE.ORG"), Some(1000));
     assert_eq!((gss("alice@ELSEWHERE.ORG"), gss("bob@EXAMPLE.ORG"), gss("alice"), gss("")), (None, None, None, None));
-    // The library's rules decide for names that they know.
     assert_eq!((gss("al@PARTNER.ORG"), gss("ghost@PARTNER.ORG"), gss("alice@PARTNER.ORG")), (Some(1000), None, None));
 }
 
@@ -174,7 +172,6 @@ fn names_and_numbers() {
 
 #[test]
 fn lookup_from_before_reload_is_not_cached() {
-    /// A name service during whose lookup the map changes.
     struct Slow(std::sync::OnceLock<std::sync::Weak<Accounts<Slow>>>);
     impl Slow {
         fn reload(&self) {
@@ -216,13 +213,11 @@ fn lookup_from_before_reload_is_not_cached() {
     assert!(take_would_wait() && !take_would_wait());
     assert!(names.user_name(1000, Patience::Any).unwrap().is_some());
     assert!(names.user_name(1000, Patience::None).is_err());
-    // Without a change the result is cached.
     assert!(names.uid("nobody-knows", Patience::Any).unwrap().is_none());
     names.gid("users", Patience::Any).unwrap().unwrap();
     assert!(names.gid("users", Patience::None).unwrap().is_some());
 }
 
-/// A name service that fails until it is repaired.
 struct Sick(std::sync::atomic::AtomicBool);
 
 impl Sick {
@@ -240,7 +235,6 @@ impl NameService for Sick {
         self.well().and_then(|()| Small.user(uid))
     }
     fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, NameServiceDown> {
-        // Only the lookup of groups fails.
         Small.user_by_name(name)
     }
     fn group(&self, gid: u32) -> Result<Option<String>, NameServiceDown> {
@@ -257,7 +251,6 @@ impl NameService for Sick {
     }
 }
 
-/// A failing name service and a cache with these lifetimes.
 fn sick(well: bool, lifetimes: Option<Lifetimes>) -> Accounts<Sick> {
     let idmap = Idmap::parse("[General]\nDomain = example.org\n");
     let map = PrincipalMap::parse(b"").unwrap();
@@ -280,7 +273,6 @@ fn failed_lookup_is_neither_used_nor_cached() {
     let squash = squash(SquashWho::Nobody);
     let ask = |who: &Principal| names.caller(who, CLIENT, &squash, Patience::Any);
     // A failed lookup yields neither a refusal nor the anonymous user, nor a user without groups.
-    // The next query waits a second.
     for _ in 0..2 {
         assert_eq!((ask(&alice), ask(&sys(1000, 100, &[3]))), (Err(Unanswered::Silent), Err(Unanswered::Silent)));
         assert_eq!((names.user_name(1000, Patience::Any), names.gid("users", Patience::Any)), (Ok(None), Err(Unanswered::Silent)));
@@ -288,7 +280,6 @@ fn failed_lookup_is_neither_used_nor_cached() {
     names.service.be(true);
     let patience = std::time::Instant::now();
     while ask(&alice).is_err() || ask(&sys(1000, 100, &[3])).is_err() || names.user_name(1000, Patience::Any) == Ok(None) {
-        // A negative answer is cached for this time.
         assert!(patience.elapsed() < std::time::Duration::from_secs(25), "the failure is still remembered");
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
@@ -299,7 +290,6 @@ fn failed_lookup_is_neither_used_nor_cached() {
 
 #[test]
 fn last_answer_holds_for_limited_time_during_outage() {
-    /// Nothing is cached.
     const LIFETIMES: Lifetimes = Lifetimes { yes_ms: 0, no_ms: 0, silence_ms: 0, last_ms: 3_600_000 };
     let alice = Principal::Gss { name: "alice@EXAMPLE.ORG".into() };
     let squash = squash(SquashWho::Nobody);
@@ -316,7 +306,6 @@ fn last_answer_holds_for_limited_time_during_outage() {
     for _ in 0..3 {
         assert_eq!((ask(&names), names.gid("nobody-knows", Patience::Any)), (known, Err(Unanswered::Silent)));
     }
-    // A reload clears the cache.
     names.forget();
     assert_eq!(ask(&names), silent);
     names.service.be(true);

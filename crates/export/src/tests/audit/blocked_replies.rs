@@ -12,7 +12,6 @@ use vouch_xdr::Reader;
 use super::super::blocking::{Gate, answered, compound, has_nothing, is_silent, lookup, make, until};
 use super::*;
 
-/// A disk whose sync blocks while the gate is closed.
 struct Gated(Gate);
 
 struct GatedFile(Gate, Box<dyn DiskFile>);
@@ -58,7 +57,6 @@ impl DiskFile for GatedFile {
     }
 }
 
-/// Opens the gate when the test ends.
 struct Opened(Gate);
 
 impl Drop for Opened {
@@ -67,7 +65,6 @@ impl Drop for Opened {
     }
 }
 
-/// A server with /data in `deny` and /other not, and one thread.
 fn start(directory: &Path, files: &MemoryFs, gate: &Gate) -> Running {
     let mut config = config(directory, None, WriterOptions::default());
     config.deny = vec!["/data".into()];
@@ -147,7 +144,7 @@ fn reply_waits_for_recovery_and_audit_record() {
     assert_eq!(answered(&mut denied), Some(3));
 }
 
-/// Makes a call whose reply `gate` blocks, and stops the server. The reply must still be sent.
+/// The reply must still be sent.
 fn is_answered_by_a_server_that_stops(server: &Running, files: &MemoryFs, gate: &Gate, (mut held, call): (TcpStream, Vec<u8>)) {
     let mut idle = server.connect();
     idle.write_all(&super::call(1, 0)).unwrap();
@@ -157,7 +154,6 @@ fn is_answered_by_a_server_that_stops(server: &Running, files: &MemoryFs, gate: 
     until("it is not made", || files.file_count() > 1);
     assert!(is_silent(server, &held), "acknowledged without its record");
     server.stop.store(true, Ordering::SeqCst);
-    // The idle connection is checked after the other.
     assert_eq!(idle.read(&mut [0]).unwrap(), 0);
     gate.set_closed(false);
     assert_eq!(answered(&mut held), Some(3));
@@ -231,7 +227,6 @@ fn background_copy_end_waits_for_its_record() {
         let (caller, name) = (Caller::new(0, 0, []), vouch_vfs::Name::new(b"to").unwrap());
         let size = || files.lookup(&caller, &files.root(), name, Patience::Any).unwrap().1.size;
         until("it is not copied", || size() == len);
-        // These calls wait for the same thread.
         files.set_slow_sync(true);
         for number in 0..5 {
             other.mkdir(&free.handle, format!("d{number}").as_bytes(), 0o755).await.unwrap();

@@ -5,7 +5,6 @@ use vouch_vfs::memory::MemoryFs;
 use super::super::blocking::{self, Slow, answered, make, until};
 use super::*;
 
-/// Keys and client names of recorded creations.
 fn made(directory: &Path) -> Vec<(String, String)> {
     let mut found = Vec::new();
     entries(directory, 1, |entry| {
@@ -44,7 +43,6 @@ fn records_have_client_names_without_delaying_calls() {
         assert_eq!(answered(&mut client), Some(xid));
         made(directory.path()).last() == Some(&("named".into(), "h7.example.org".into()))
     });
-    // A known client is not looked up again.
     let mut again = server.connect_from(7);
     again.write_all(&make(xid + 1, "again")).unwrap();
     assert_eq!((answered(&mut again), hosts.0.waiting()), (Some(xid + 1), (0, 1)));

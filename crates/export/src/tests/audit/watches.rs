@@ -11,7 +11,6 @@ use vouch_vfs::{Caller, FileSystem as _, Name, NewNode, SetAttributes};
 
 use super::*;
 
-/// Runs a client's work against a server with these files and rules.
 fn serve<T>(config: &AuditConfig, files: &MemoryFs, work: impl AsyncFnOnce(&Client, FileInfo) -> T) -> T {
     let config = config.clone();
     let server = Running::start_with(|all| all.audit = Some(config), files.clone());
@@ -37,7 +36,6 @@ async fn look(client: &Client, path: &[u8]) {
     client.close_file(file).await.unwrap();
 }
 
-/// Records after the first `since`: operation, paths, detail.
 fn records_since(directory: &Path, since: usize) -> Vec<(String, String)> {
     records(directory).into_iter().skip(since).map(|(what, detail, _)| (what, detail)).collect()
 }
@@ -59,7 +57,6 @@ fn watch_follows_directory_and_its_parents_over_restart() {
         client.rename(&data.handle, b"a", &data.handle, b"b").await.unwrap();
         look(client, b"/data/b/secret/f").await;
         look(client, b"/data/b/open").await;
-        // A new file at the old path is watched too.
         let a = client.mkdir(&data.handle, b"a", 0o755).await.unwrap();
         let again = client.mkdir(&a, b"secret", 0o755).await.unwrap();
         make(client, &again, b"g").await;
@@ -138,7 +135,6 @@ fn watched_file_is_recorded_under_other_names() {
 fn file_with_unknown_links_counts_as_watched() {
     let directory = tempfile::tempdir().unwrap();
     let config = config(directory.path(), Some("-w /data/d/secret -p rw\n-w /other -p rw\n"), WriterOptions::default());
-    // Files that an earlier server or local users left.
     let (files, caller) = (MemoryFs::new(), Caller::new(0, 0, []));
     let (root, name) = (files.root(), |name| Name::new(name).unwrap());
     let d = files.make(&caller, &root, name(b"d"), NewNode::Directory, &SetAttributes::default()).unwrap().0;
@@ -154,7 +150,6 @@ fn file_with_unknown_links_counts_as_watched() {
         look(client, b"/data/free").await;
         look(client, b"/data/d/plain").await;
         look(client, b"/data/d/secret").await;
-        // All names are known now.
         look(client, b"/data/free").await;
     });
     assert_eq!(
@@ -179,7 +174,6 @@ fn watch_stays_on_link_after_name_is_removed() {
         client.link(&secret.handle, data, b"y").await.unwrap();
         client.remove(data, b"secret").await.unwrap();
         look(client, b"/data/y").await;
-        // The same for a file whose place another takes.
         let y = client.walk(b"/data/y").await.unwrap();
         client.link(&y.handle, data, b"z").await.unwrap();
         make(client, data, b"plain").await;
@@ -291,7 +285,6 @@ fn open_record_names_file_for_every_claim() {
             let owner = StateOwner { client: ClientId(0), owner: Bytes(b"owner") };
             let how = OpenHow::NoCreate;
             let open = OpenArgs { seq: OwnerSeq(0), access: ShareAccess::READ, deny: ShareDeny(0), owner, how, claim };
-            // Refused operations are recorded too.
             drop(client.compound().putfh(&of.handle).op(&Args::Open(open)).send().await);
         }
     });
@@ -332,7 +325,6 @@ fn read_is_audited_under_path_at_time_of_read() {
             while begun.try_recv().is_err() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            // The reply to the rename waits for the disk too.
             let is_moved = async {
                 while two.walk(b"/data/g").await.is_err() {}
                 drop(go);

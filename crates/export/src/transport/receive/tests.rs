@@ -13,7 +13,6 @@ fn input(quotas: &Quotas) -> Input {
     Input::new(ReceiveCharge::new(quotas.of([127, 0, 0, 1].into())))
 }
 
-/// Sends `stream` in pieces, reads like a worker, and pauses after every `stop` records.
 fn pass(stream: &[u8], piece_len: usize, stop: usize) -> Result<Vec<Vec<u8>>, RecordError> {
     let (here, mut there) = UnixStream::pair().unwrap();
     let quotas = Quotas::with_calls_max(1, || ());
@@ -149,7 +148,6 @@ fn unfinished_records_of_one_client_are_not_read_on() {
     assert_eq!(quotas.held.used(), 0);
 }
 
-// A batch is handled after the next record has begun.
 #[test]
 fn partial_record_stays_charged_while_another_is_handled() {
     let stream = stream_of(&[vec![7; 120_000]], usize::MAX);

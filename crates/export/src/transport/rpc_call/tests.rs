@@ -18,7 +18,6 @@ fn take(call: &Call<'_>) -> Incoming {
     read(w.into_bytes().into(), &engine(), &mut LastCredential::default(), Vec::new())
 }
 
-/// Words after xid and message type.
 fn answer(incoming: Incoming) -> Vec<u32> {
     let (Incoming::Answer(bytes) | Incoming::Denied(bytes, ..)) = incoming else { panic!("an answer was expected") };
     assert_eq!(bytes[..4], (0x8000_0000u32 + bytes.len() as u32 - 4).to_be_bytes());
@@ -142,11 +141,9 @@ fn verified_call_after_context_end_is_not_executed() {
     assert!(matches!(taken(before), Incoming::Compound(..)));
     let Incoming::Destroyed(_, _, context) = taken(ending) else { panic!("the end of a context") };
     gss.destroy(&context);
-    // RPCSEC_GSS_CTXPROBLEM.
     assert_eq!(answer(taken(behind)), [1, 1, 14]);
 }
 
-// The same for a ticket that ends meanwhile.
 #[test]
 fn verified_call_after_ticket_end_is_not_executed() {
     use crate::clock;

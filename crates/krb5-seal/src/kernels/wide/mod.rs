@@ -12,7 +12,6 @@ pub(super) mod sha2;
 pub(super) trait Beside {
     /// A block begins; the hash has read it completely.
     unsafe fn begin(&mut self, block: usize);
-    /// The part that accompanies round `round` of the hash.
     unsafe fn turn(&mut self, round: usize);
     /// Keeps the order of rounds if nothing else runs between them.
     #[inline(always)]
@@ -21,7 +20,6 @@ pub(super) trait Beside {
     }
 }
 
-/// No accompanying work.
 pub(super) struct Alone;
 
 impl Beside for Alone {
@@ -47,18 +45,14 @@ pub(super) trait Vector: Copy {
     type Word: Copy;
 
     unsafe fn splat(word: Self::Word) -> Self;
-    /// `from` is aligned to the vector.
     unsafe fn load(from: *const Self::Word) -> Self;
-    /// `to` is aligned to the vector.
     unsafe fn store(self, to: *mut Self::Word);
     unsafe fn add(self, other: Self) -> Self;
     unsafe fn xor(self, other: Self) -> Self;
-    /// Rotates right by `RIGHT` bits; `LEFT` is the word's width less `RIGHT`.
     unsafe fn rotate<const RIGHT: i32, const LEFT: i32>(self) -> Self;
     unsafe fn shift_right<const BITS: i32>(self) -> Self;
     /// Bits of `then` where `self` is set, of `otherwise` elsewhere.
     unsafe fn choose(self, then: Self, otherwise: Self) -> Self;
-    /// The majority of each bit of three.
     unsafe fn majority(self, b: Self, c: Self) -> Self;
     unsafe fn xor3(self, b: Self, c: Self) -> Self;
     /// The same vector. A barrier: the compiler computes nothing from it before earlier barriers,

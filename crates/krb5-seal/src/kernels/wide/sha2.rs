@@ -73,7 +73,6 @@ macro_rules! compress {
     };
 }
 
-/// A function of one word: two rotations and a third one or a shift.
 macro_rules! sigma {
     ($name:ident, $right0:literal, $left0:literal, $right1:literal, $left1:literal, rotate $right2:literal, $left2:literal) => {
         #[inline(always)]
@@ -114,7 +113,6 @@ pub(in crate::kernels) const K256: [u32; 64] = [
     0x682e6ff3, 0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
 ];
 
-/// As [`K256`], section 4.2.3.
 pub(in crate::kernels) static K512: [u64; 80] = [
     0x428a2f98d728ae22,
     0x7137449123ef65cd,

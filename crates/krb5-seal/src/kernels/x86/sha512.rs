@@ -8,11 +8,8 @@ use crate::kernels::lanes::{self, HashLanes};
 use crate::kernels::wide::sha2::K512;
 use crate::kernels::{HashItem, StitchedOne};
 
-/// Bytes of a block.
 const BLOCK_LEN: usize = 128;
-/// AES blocks in a hash block.
 const QUARTERS: usize = BLOCK_LEN / 16;
-/// Rounds of AES-256, the only variant with this hash.
 const ROUNDS: usize = 14;
 
 /// Hashes items one after another.
@@ -24,7 +21,6 @@ pub(super) unsafe fn one_by_one(items: &mut [HashItem<[u64; 8]>]) {
     unsafe { lanes::hash(items, BLOCK_LEN, wide, 1, nothing) }
 }
 
-/// Nothing is left for fewer than one message.
 unsafe fn nothing(items: &mut [HashItem<[u64; 8]>]) {
     debug_assert!(items.is_empty());
 }
@@ -59,7 +55,6 @@ pub(in crate::kernels) unsafe fn seal(item: &mut StitchedOne<[u64; 8]>, steps: u
     unsafe { seal_steps(item, steps) }
 }
 
-/// See [`seal`].
 #[target_feature(enable = "avx2,bmi1,bmi2,aes")]
 unsafe fn seal_steps(item: &mut StitchedOne<[u64; 8]>, steps: usize) {
     // SAFETY: the key is valid for reads, the chain has 16 bytes; the caller promises so many steps'

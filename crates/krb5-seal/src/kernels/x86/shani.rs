@@ -71,7 +71,6 @@ unsafe fn few<const WORDS: usize>(
     }
 }
 
-/// Nothing is left for fewer than one message.
 unsafe fn nothing<S>(items: &mut [HashItem<S>]) {
     debug_assert!(items.is_empty());
 }

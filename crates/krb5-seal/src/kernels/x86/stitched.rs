@@ -7,7 +7,6 @@ use std::arch::x86_64::*;
 use super::shani::swap_all;
 use crate::kernels::Stitched;
 
-/// Most messages of one pass.
 pub(in crate::kernels) const MESSAGES_MAX: usize = 4;
 
 /// Hashes and then encrypts blocks of 64 bytes in place, of up to [`MESSAGES_MAX`] messages side by
@@ -34,7 +33,6 @@ pub(in crate::kernels) unsafe fn seal(items: &mut [Stitched], blocks: usize) {
     }
 }
 
-/// See [`seal`].
 #[target_feature(enable = "sha,ssse3,sse4.1,aes")]
 unsafe fn seal_rounds<const ROUNDS: usize, const N: usize>(items: [&mut Stitched; N], blocks: usize) {
     let swap = swap_all();

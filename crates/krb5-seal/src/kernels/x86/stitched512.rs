@@ -13,7 +13,6 @@ use crate::kernels::lanes::{CbcLanes, HashLanes};
 use crate::kernels::wide::{Beside, Vector, sha1};
 use crate::wipe::wipe_frames;
 
-/// Most messages of one pass.
 pub(in crate::kernels) const MESSAGES_MAX: usize = 16;
 
 /// Hashes and then encrypts blocks of 64 bytes in place, of up to [`MESSAGES_MAX`] messages side by
@@ -33,7 +32,6 @@ pub(in crate::kernels) unsafe fn seal(items: &mut [Stitched], blocks: usize) {
     }
 }
 
-/// A kernel of `N` lanes.
 type Wide<const N: usize> = unsafe fn(&mut HashLanes<u32, 5, N>, &mut CbcLanes<N>, usize);
 
 /// Gives up to `N` items to the lanes of a kernel, of which there is one for each length of keys.
@@ -67,14 +65,12 @@ unsafe fn over<const N: usize>(items: &mut [Stitched], blocks: usize, kernels: [
     cbc.wipe_keys(N);
 }
 
-/// See [`over`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,aes,vaes")]
 unsafe fn seal16<const ROUNDS: usize>(hash: &mut HashLanes<u32, 5, 16>, cbc: &mut CbcLanes<16>, blocks: usize) {
     // SAFETY: the instructions are enabled here; the rest is the caller's promise.
     unsafe { both::<U32x16, __m512i, 16, ROUNDS>(hash, cbc, blocks) }
 }
 
-/// See [`over`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,aes,vaes")]
 unsafe fn seal8<const ROUNDS: usize>(hash: &mut HashLanes<u32, 5, 8>, cbc: &mut CbcLanes<8>, blocks: usize) {
     // SAFETY: the instructions are enabled here; the rest is the caller's promise.
@@ -106,10 +102,8 @@ unsafe fn both<V: Vector<Word = u32>, C: Blocks, const N: usize, const ROUNDS: u
 const VECTORS: usize = 4;
 /// AES blocks in a hash block.
 const QUARTERS: usize = 4;
-/// Rounds of the hash.
 const TURNS: usize = 80;
 
-/// CBC encryption of hashed data.
 struct Cipher<'a, C, const N: usize, const ROUNDS: usize> {
     x: [C; VECTORS],
     keys: &'a [[MaybeUninit<[u8; 16]>; N]; 15],

@@ -11,7 +11,6 @@ use crate::keys::AesKey;
 pub(in crate::kernels) static ENCRYPT: EncryptKernel = EncryptKernel { name: "VAES-256 x16", many: encrypt };
 pub(in crate::kernels) static DECRYPT: DecryptKernel = DecryptKernel { name: "VAES-256 x16", one: decrypt };
 
-/// Messages, two in each vector.
 const LANES: usize = 16;
 const VECTORS: usize = LANES / 2;
 

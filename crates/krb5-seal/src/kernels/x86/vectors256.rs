@@ -11,7 +11,6 @@ pub(super) struct U32x8(__m256i);
 #[repr(transparent)]
 pub(super) struct U64x4(__m256i);
 
-/// Every method's body is of AVX2's instructions.
 macro_rules! vector {
     ($name:ident, $word:ty, $splat:ident($as:ty), $add:ident, $left:ident, $right:ident, $load_block:ident) => {
         impl Vector for $name {

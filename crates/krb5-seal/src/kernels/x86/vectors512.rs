@@ -6,7 +6,6 @@ use std::arch::x86_64::*;
 use super::vectors256;
 use crate::kernels::wide::Vector;
 
-/// Every method's body is of AVX-512F's, BW's and VL's instructions.
 macro_rules! vector {
     (
         $name:ident($vector:ident), $word:ty, $splat:ident($as:ty), $load:ident, $store:ident, $add:ident, $xor:ident, $rotate:ident, $shift:ident,
@@ -159,7 +158,6 @@ fn here(mut vector: __m512i) -> __m512i {
     vector
 }
 
-/// The same for vectors half as wide.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn here_half(vector: __m256i) -> __m256i {

@@ -8,7 +8,6 @@ use super::{EXECUTE, Entry, INHERIT, READ, WRITE, Who, check};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Posix {
     pub(crate) access: Option<PosixAcl>,
-    /// The default ACL, if an entry is inherited.
     pub(crate) default: Option<PosixAcl>,
 }
 

@@ -131,7 +131,6 @@ fn taken_back(
     crate::files::creation::remove_unfinished(context, directory, name, &file.id, why)
 }
 
-/// Attributes of the new file.
 fn wanted(context: &CompoundContext<'_>, directory: &FileRef, how: &CreateHow<'_>) -> Result<Settings, OpError> {
     let supported = context.supported(&Object::File(directory.clone()));
     let read = |attrs| settings(attrs, supported, false, true, &context.owners());
@@ -172,7 +171,6 @@ fn emptied(truncate: bool) -> u32 {
     if truncate { requested::TRUNCATE } else { 0 }
 }
 
-/// The attributes that were set, for the reply.
 fn attributes_set(how: &CreateHow<'_>, settings: &Settings) -> Bitmap {
     match how {
         CreateHow::Exclusive(_) | CreateHow::Exclusive41(_) => settings.mask.or(VERIFIER_TIMES),

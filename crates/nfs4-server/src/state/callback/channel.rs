@@ -39,8 +39,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Queues a callback and sends what it can. A full queue drops the callback: recalls time out
-    /// and waiters ask again.
+    /// A full queue drops the callback: recalls time out and waiters ask again.
     pub(in crate::state) fn queue_callback(&mut self, client: ClientKey, op: CallbackOp, subject: Subject) {
         if self.clients[client].callbacks >= CALLBACKS_PER_CLIENT_MAX {
             return;
@@ -52,7 +51,6 @@ impl<F: Clone> State<F> {
         self.pump(client);
     }
 
-    /// Tests the callback path of a 4.0 client with CB_NULL.
     pub(in crate::state) fn probe(&mut self, client: ClientKey) {
         let unknown = self.clients[client].v40().is_some_and(|v40| v40.path == Path40::Unknown && v40.callback.address.is_some());
         if unknown {
@@ -60,7 +58,6 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Sends queued callbacks while there are paths and free slots.
     pub(in crate::state) fn pump(&mut self, client: ClientKey) {
         while let Some(&key) = self.clients[client].callback_queue.front() {
             if !self.is_wanted(key) {
@@ -131,7 +128,6 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Whether the reason for the callback still exists.
     fn is_wanted(&self, key: CallbackKey) -> bool {
         match self.callbacks[key].subject {
             Subject::Recall(state) => self.is_recalled(state),
@@ -140,7 +136,6 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Drops a callback that was answered or left its queue.
     pub(in crate::state) fn forget_callback(&mut self, key: CallbackKey) {
         if let Some(callback) = self.callbacks.remove(key, Ended::Freed)
             && let Some(client) = self.clients.get_mut(callback.client)
@@ -184,7 +179,7 @@ impl<F: Clone> State<F> {
         self.pump(client);
     }
 
-    /// Updates the channel after an answer. Returns whether the callback must be sent again.
+    /// Returns whether the callback must be sent again.
     fn channel_answered(&mut self, client: ClientKey, sent: Sent, answer: &CallbackAnswer) -> bool {
         let Some((session, slot)) = sent.session else {
             if let Some(v40) = self.clients.get_mut(client).and_then(|client| client.v40()) {

@@ -8,14 +8,13 @@ use crate::state::id::{ClientKey, SessionKey, StateKey};
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::state) struct BackSlot {
-    /// Sequence number of the last callback.
     pub(in crate::state) seq: SlotSeq,
     pub(in crate::state) busy: bool,
     /// Whether the last callback was lost. The client may have seen it.
     pub(in crate::state) in_doubt: bool,
 }
 
-/// Purpose of a callback. Finds the record for an answer, and drops callbacks that are obsolete.
+/// Finds the record for an answer, and drops callbacks that are obsolete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::state) enum Subject {
     Recall(StateKey),
@@ -33,7 +32,6 @@ pub(in crate::state) struct Callback {
     pub(in crate::state) sent: Option<Sent>,
 }
 
-/// Destination of a callback that was sent.
 #[derive(Clone, Copy)]
 pub(in crate::state) struct Sent {
     pub(in crate::state) session: Option<(SessionKey, SlotId)>,
@@ -45,7 +43,6 @@ impl crate::state::session::record::Session {
         !self.fault && self.back_slots_max > 0 && self.has_context() && self.connections.iter().any(|bound| bound.back)
     }
 
-    /// Whether the server has a context for the protection that the client asked for.
     pub(in crate::state) fn has_context(&self) -> bool {
         self.back.life.as_ref().is_none_or(|life| life.left_ms() > 0)
     }

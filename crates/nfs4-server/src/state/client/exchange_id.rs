@@ -14,18 +14,14 @@ use vouch_nfs4::op::Op;
 /// Result of EXCHANGE_ID without the server's own identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Introduced {
-    /// Client id.
     pub client: ClientId,
-    /// Sequence number for CREATE_SESSION.
     pub seq: CreateSeq,
-    /// Result flags.
     pub flags: ExchangeIdFlags,
-    /// SP4_MACH_CRED protection, if granted.
     pub machine: Option<StateProtectOps>,
 }
 
 impl<F: Clone> State<F> {
-    /// EXCHANGE_ID. Case numbers are those of RFC 8881, section 18.35.4.
+    /// Case numbers are those of RFC 8881, section 18.35.4.
     pub(crate) fn exchange_id(&mut self, args: &ExchangeIdArgs<'_>, credential: Credential<'_>, now: u64) -> Result<Introduced, Status> {
         // Section 18.35.3: INVAL for flags that only servers set.
         if args.flags.0 & !ExchangeIdFlags::FROM_CLIENT.0 != 0 {

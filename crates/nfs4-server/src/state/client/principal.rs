@@ -7,13 +7,10 @@ use crate::state::client::credential::Credential;
 /// Principal that created a client record. Only proven identities are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientPrincipal {
-    /// Unknown: the record has an older version.
     Unknown,
-    /// AUTH_NONE.
     Nobody,
     /// AUTH_SYS. The user is not stored: clients choose and change it freely.
     Sys,
-    /// Kerberos.
     Proven {
         /// BLAKE3 digest of the principal's name with realm.
         name: [u8; 32],
@@ -24,7 +21,6 @@ pub enum ClientPrincipal {
 }
 
 impl ClientPrincipal {
-    /// Principal of the caller.
     pub(in crate::state) fn of(principal: &Principal, protected: bool) -> Self {
         match principal {
             Principal::None => ClientPrincipal::Nobody,
@@ -73,7 +69,6 @@ mod tests {
                 && !admits(protected, &host, Flavour::Krb5)
                 && !admits(protected, &other, Flavour::Krb5i)
         );
-        // An AUTH_SYS client may later use another user or Kerberos.
         let said = ClientPrincipal::of(&sys(0), false);
         assert!(
             admits(said, &sys(7), Flavour::Sys) && admits(said, &host, Flavour::Krb5) && !admits(said, &Principal::None, Flavour::None)

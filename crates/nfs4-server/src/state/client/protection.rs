@@ -85,7 +85,6 @@ impl<F: Clone> State<F> {
     }
 }
 
-/// Whether this is the credential of the client record, with sufficient protection.
 fn is_machine(client: &Client, credential: Credential<'_>) -> bool {
     credential.flavour.has_integrity() && client.principal.same_user(credential.principal)
 }

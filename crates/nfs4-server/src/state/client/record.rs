@@ -24,10 +24,11 @@ pub(in crate::state) struct NameRecords {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::state) enum Lease {
-    /// The lease is valid.
     Active,
     /// The lease has expired. State stays until a conflicting request needs it (courtesy).
-    Courtesy { since_ms: u64 },
+    Courtesy {
+        since_ms: u64,
+    },
 }
 
 pub(in crate::state) struct Client {
@@ -35,87 +36,66 @@ pub(in crate::state) struct Client {
     pub(in crate::state) owner: Arc<[u8]>,
     pub(in crate::state) verifier: Verifier,
     pub(in crate::state) principal: Principal,
-    /// Address of the last EXCHANGE_ID or SETCLIENTID, or of a later move.
     pub(in crate::state) address: IpAddr,
-    /// Source whose quota the client counts against.
     pub(in crate::state) source: Source,
     pub(in crate::state) source_key: SourceKey,
     pub(in crate::state) confirmed: bool,
     pub(in crate::state) lease: Lease,
     pub(in crate::state) renewed_ms: u64,
-    /// Connection of EXCHANGE_ID or, in 4.0, of the last renewal.
     pub(in crate::state) connection: Option<ConnectionId>,
     /// COMPOUNDs in progress. The lease does not expire during a COMPOUND.
     pub(in crate::state) running: u32,
-    /// SEQUENCE flags that belong to the client, not to a session.
     pub(in crate::state) flags: SequenceFlags,
     pub(in crate::state) open_owners: Map<Arc<[u8]>, OwnerKey>,
     pub(in crate::state) lock_owners: Map<Arc<[u8]>, OwnerKey>,
-    /// New owners refused for lack of room since the last success.
     pub(in crate::state) owners_refused: u32,
     pub(in crate::state) delegations: Set<StateKey>,
     /// Revoked delegations that the client has not freed yet.
     pub(in crate::state) revoked: Set<StateKey>,
     pub(in crate::state) copies: Vec<StateKey>,
     pub(in crate::state) opens: usize,
-    /// Locked byte ranges.
     pub(in crate::state) locks: usize,
-    /// Files with lock owners of this client.
     pub(in crate::state) locked: usize,
     pub(in crate::state) waiters: usize,
     /// Files with blocked lock requests of this client. May contain files without one.
     pub(in crate::state) waits_at: BTreeSet<FileRef>,
-    /// Callbacks queued or in progress.
     pub(in crate::state) callbacks: u32,
     /// Callbacks without a path or slot, oldest first.
     pub(in crate::state) callback_queue: VecDeque<CallbackKey>,
-    /// Whether the recovery records allow reclaims.
     pub(in crate::state) may_reclaim: bool,
     /// Whether the client comes from another address than its recovery record. Such a client gets
     /// no state and no record until grace ends.
     pub(in crate::state) elsewhere: bool,
-    /// Whether this instance of the client has a recovery record.
     pub(in crate::state) recorded: bool,
     pub(in crate::state) dialect: Dialect,
 }
 
-/// Version-specific part of a client.
 pub(in crate::state) enum Dialect {
     V40(V40),
     V41(Box<V41>),
 }
 
-/// A 4.0 client.
 pub(in crate::state) struct V40 {
     pub(in crate::state) confirm: Verifier,
     pub(in crate::state) callback: Callback40,
-    /// Callback change that awaits SETCLIENTID_CONFIRM.
     pub(in crate::state) pending: Option<(Verifier, Callback40)>,
     pub(in crate::state) path: Path40,
-    /// Opens by principal.
     pub(in crate::state) opens_by: BTreeMap<Who, usize>,
 }
 
-/// Digest of a proven principal; none for unproven principals.
 pub(in crate::state) type Who = Option<[u8; blake3::OUT_LEN]>;
 
-/// Callback address of a 4.0 client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Callback40 {
     /// Parsed address; none if the client sent no valid one.
     pub address: Option<SocketAddr>,
-    /// Network id as sent.
     pub netid: Box<[u8]>,
-    /// Universal address as sent.
     pub universal_address: Box<[u8]>,
-    /// RPC program.
     pub program: u32,
-    /// Callback identifier, sent with each callback.
     pub ident: u32,
 }
 
 impl Callback40 {
-    /// For a recovered client that has not returned yet.
     pub(in crate::state) fn unknown() -> Self {
         Callback40 { address: None, netid: Box::default(), universal_address: Box::default(), program: 0, ident: 0 }
     }
@@ -128,10 +108,8 @@ pub(in crate::state) enum Path40 {
     Down,
 }
 
-/// A client of 4.1 or later.
 pub(in crate::state) struct V41 {
     pub(in crate::state) sessions: Vec<SessionKey>,
-    /// Expected sequence number of the next CREATE_SESSION.
     pub(in crate::state) next: CreateSeq,
     /// Last CREATE_SESSION reply: the one-slot reply cache of RFC 8881, section 18.36.4.
     pub(in crate::state) last: Option<CreateSessionOk>,
@@ -143,7 +121,6 @@ pub(in crate::state) struct V41 {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::state) enum Protection {
     None,
-    /// Machine credential; its principal is that of the record.
     Machine(StateProtectOps),
 }
 
@@ -160,26 +137,21 @@ impl Protection {
     }
 }
 
-/// Parameters of a back channel.
 #[derive(Clone, Debug)]
 pub(in crate::state) struct BackParms {
-    /// Minor version of callbacks.
     pub(in crate::state) minor: u32,
     pub(in crate::state) attrs: ChannelAttrs,
     pub(in crate::state) program: u32,
-    /// Callback credential. None if the server supports none of the offers: the session then has no
-    /// back channel.
+    /// None if the server supports none of the offers: the session then has no back channel.
     pub(in crate::state) credential: Option<CallbackCredential>,
     /// Lifetime of the RPCSEC_GSS context; none without one.
     pub(in crate::state) life: Option<Arc<dyn ContextLife>>,
 }
 
-/// State of the RPCSEC_GSS context that protects callbacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::state) enum BackContext {
     /// The session has no context, or the context is valid for longer than a lease.
     Lasts,
-    /// The context ends within a lease.
     Ends,
     /// The context has ended: callbacks can't be sent.
     Ended,
@@ -196,18 +168,15 @@ impl BackParms {
 }
 
 impl Client {
-    /// Whether the client holds any state.
     pub(in crate::state) fn has_state(&self) -> bool {
         self.opens > 0 || self.locks > 0 || !self.delegations.is_empty() || !self.copies.is_empty()
     }
 
-    /// Whether the lease is valid and the client holds state.
     pub(in crate::state) fn would_lose(&self) -> bool {
         let has_sessions = self.v41().is_some_and(|v41| !v41.sessions.is_empty());
         self.lease == Lease::Active && (self.has_state() || has_sessions)
     }
 
-    /// Principal for the recovery record.
     pub(in crate::state) fn client_principal(&self) -> ClientPrincipal {
         ClientPrincipal::of(&self.principal, self.v41().is_some_and(|v41| v41.protection != Protection::None))
     }
@@ -251,7 +220,6 @@ impl Client {
         self.open_owners.len() + self.lock_owners.len()
     }
 
-    /// Renews the lease.
     #[inline]
     pub(in crate::state) fn renew(&mut self, now: u64) {
         self.renewed_ms = self.renewed_ms.max(now);

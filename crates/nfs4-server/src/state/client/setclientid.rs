@@ -10,18 +10,15 @@ use crate::state::client::record::{Callback40, Dialect, Lease, NameRecords, Path
 use crate::state::id::ClientKey;
 use crate::state::tables::State;
 
-/// Errors of SETCLIENTID.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SetClientError {
-    /// CLID_INUSE: another client uses the name, with this callback address.
     InUse(Callback40),
-    /// Another status.
     Status(Status),
 }
 
 impl<F: Clone> State<F> {
-    /// SETCLIENTID. Cases and letters are those of RFC 7530, section 16.33.5: v, x, c are the
-    /// verifier, name and callback of the call.
+    /// Cases and letters are those of RFC 7530, section 16.33.5: v, x, c are the verifier, name and
+    /// callback of the call.
     pub(crate) fn set_client(
         &mut self,
         owner: &ClientOwner<'_>,
@@ -113,8 +110,8 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    /// RENEW. Renews the lease even where the answer is CB_PATH_DOWN (section 16.29.4), but not
-    /// where the answer is ACCESS. `caller`: proven principal of the caller.
+    /// Renews the lease even where the answer is CB_PATH_DOWN (section 16.29.4), but not where the
+    /// answer is ACCESS.
     pub(crate) fn renew(&mut self, id: ClientId, caller: Option<&Arc<str>>, now: u64) -> Result<(), Status> {
         let key = self.confirmed_of_40(id)?;
         if !self.clients[key].is_renewed_by(caller) {
@@ -130,7 +127,7 @@ impl<F: Clone> State<F> {
     }
 
     /// The 4.0 client that an operation names. Renews the lease as RENEW would (RFC 7530, section
-    /// 9.5). `caller`: proven principal of the caller.
+    /// 9.5).
     ///
     /// Errors: STALE_CLIENTID for ids of an earlier server instance or unconfirmed ids, EXPIRED for
     /// expired leases.

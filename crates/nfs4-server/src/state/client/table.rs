@@ -90,7 +90,6 @@ impl<F: Clone> State<F> {
         Ok(key)
     }
 
-    /// Makes an unconfirmed record the confirmed record of its name.
     pub(in crate::state) fn confirm_record(&mut self, key: ClientKey) {
         let client = &mut self.clients[key];
         if !client.confirmed {
@@ -115,8 +114,6 @@ impl<F: Clone> State<F> {
         if client.would_lose() && client.source != Source::of(&credential) { Err(Status::CLID_INUSE) } else { Ok(()) }
     }
 
-    /// Repeats the check at confirmation: the former instance may have been idle at SETCLIENTID or
-    /// EXCHANGE_ID.
     pub(in crate::state) fn check_confirmation(&self, key: ClientKey, credential: Credential<'_>) -> Result<(), Status> {
         let client = &self.clients[key];
         if client.confirmed {
@@ -134,15 +131,13 @@ impl<F: Clone> State<F> {
         self.client_ids.get(&id).copied()
     }
 
-    /// Notes the connection of a client's call.
     pub(crate) fn note_connection(&mut self, id: ClientId, connection: ConnectionId) {
         if let Some(key) = self.client_by_id(id) {
             self.clients[key].connection = Some(connection);
         }
     }
 
-    /// The client with this key. Errors: DEADSESSION or EXPIRED if the client ended during the
-    /// COMPOUND.
+    /// Errors: DEADSESSION or EXPIRED if the client ended during the COMPOUND.
     #[inline]
     pub(in crate::state) fn client(&mut self, key: ClientKey) -> Result<&mut Client, Status> {
         self.clients.get_mut(key).ok_or(Status::DEADSESSION)

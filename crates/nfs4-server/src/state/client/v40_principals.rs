@@ -12,8 +12,7 @@ use crate::state::client::record::{Client, Dialect, Who};
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// Checks the use of a 4.0 stateid and renews the lease. Unknown stateids are left to the
-    /// caller. `caller`: proven principal of the caller.
+    /// Checks the use of a 4.0 stateid and renews the lease.
     ///
     /// Errors: ACCESS if a Kerberos principal opened the file, and the caller is neither that
     /// principal nor the client's creator.
@@ -30,7 +29,6 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    /// The owner's name as the client sent it.
     pub(in crate::state) fn sent_owner_name(&self, client: ClientKey, internal_owner_name: &Arc<[u8]>) -> Arc<[u8]> {
         match self.clients[client].family() {
             Family::V40 => {
@@ -42,8 +40,6 @@ impl<F: Clone> State<F> {
     }
 }
 
-/// Internal name of a 4.0 owner: the sent name plus the proven principal. Other principals with the
-/// same owner name get their own owner and sequence numbers.
 pub(crate) fn internal_owner_name(name: &[u8], caller: Option<&Arc<str>>) -> Vec<u8> {
     known(name, &who(caller))
 }
@@ -73,7 +69,6 @@ impl Client {
         };
     }
 
-    /// Opens of a principal that did not create the client, in 4.0.
     pub(in crate::state) fn opens_of_stranger(&self, opener: Option<&Arc<str>>) -> Option<usize> {
         let who = who(opener);
         match &self.dialect {
@@ -82,7 +77,6 @@ impl Client {
         }
     }
 
-    /// Principal that created the client.
     fn introducer(&self) -> Who {
         match &self.principal {
             Principal::Gss { name } => who(Some(name)),
@@ -90,8 +84,7 @@ impl Client {
         }
     }
 
-    /// Whether a caller may use the open of `opener`. The client's creator may: clients return and
-    /// recover state with their machine credential. No creator is recognised if the creation was
+    /// Whether a caller may use the open of `opener`. No creator is recognised if the creation was
     /// not proven.
     fn lets(&self, caller: Option<&Arc<str>>, opener: &Arc<str>) -> bool {
         match (&self.principal, caller) {
@@ -101,8 +94,6 @@ impl Client {
         }
     }
 
-    /// Internal names of the owners that a caller may release by this name: the caller's own, and
-    /// for the client's creator those of all principals with open files.
     pub(in crate::state) fn names_given_back(&self, name: &[u8], caller: Option<&Arc<str>>) -> Vec<Vec<u8>> {
         let caller = who(caller);
         let mut names = vec![known(name, &caller)];
@@ -115,7 +106,7 @@ impl Client {
     }
 
     /// Whether the caller may RENEW: the client's creator or a principal with an open file (RFC
-    /// 7530, section 16.27.4). Unproven clients accept any caller.
+    /// 7530, section 16.27.4).
     pub(in crate::state) fn is_renewed_by(&self, caller: Option<&Arc<str>>) -> bool {
         let (Principal::Gss { name }, Dialect::V40(v40)) = (&self.principal, &self.dialect) else { return true };
         caller == Some(name) || v40.opens_by.contains_key(&who(caller))

@@ -15,7 +15,7 @@ use crate::state::stateid::entry::{Entry, Kind, Terms};
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// Starts a copy to this file. Errors: DELAY at the client's limit of copies.
+    /// Errors: DELAY at the client's limit of copies.
     pub(crate) fn copy_begin(&mut self, client: ClientKey, destination: &FileKey, terms: Terms) -> Result<(StateKey, Stateid), Status> {
         let most = self.config.limits.copies_per_client_max;
         if self.client(client)?.copies.len() >= most {

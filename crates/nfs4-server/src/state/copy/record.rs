@@ -7,14 +7,12 @@ use crate::state::id::FileKey;
 
 #[derive(Debug)]
 pub(in crate::state) struct Copy {
-    /// Destination as the client knows it.
     pub(in crate::state) file: FileKey,
     pub(in crate::state) copied: u64,
     pub(in crate::state) end: Option<OffloadInfo>,
 }
 
 impl Copy {
-    /// Destination as the client knows it.
     pub(in crate::state) fn file(&self) -> &FileKey {
         &self.file
     }
@@ -24,11 +22,8 @@ impl Copy {
     }
 }
 
-/// Progress of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CopyProgress {
-    /// Bytes copied.
     pub copied: u64,
-    /// Final status; none while the copy runs.
     pub end: Option<Status>,
 }

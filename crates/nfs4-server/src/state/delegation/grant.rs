@@ -18,8 +18,7 @@ use crate::state::stateid::entry::{Entry, Kind};
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// Reports an access to a file without an open. Recalls conflicting delegations of other
-    /// clients. `by`: the client, known in 4.1 only. Errors: DELAY until the delegations are
+    /// Reports an access to a file without an open. Errors: DELAY until the delegations are
     /// returned (RFC 8881, sections 10.4.2 and 10.4.4).
     #[inline]
     pub(crate) fn touch(&mut self, file: &FileKey, by: Option<ClientKey>, touch: Touch, now: u64) -> Result<(), Status> {
@@ -108,7 +107,6 @@ impl<F: Clone> State<F> {
         self.revoke_for(key, Loss::NotReturned);
     }
 
-    /// Revokes a delegation for this reason.
     pub(in crate::state) fn revoke_for(&mut self, key: StateKey, why: Loss) {
         let client = self.states[key].client;
         if self.clients[client].family() == Family::V40 {
@@ -195,7 +193,6 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Decides whether a new open gets a delegation.
     pub(in crate::state) fn delegate_with_open(&mut self, call: &OpenCall<'_>, file: FileRef, open: StateKey, now: u64) -> Granted {
         let again = self.files.note_open(&call.file, call.client, now);
         let write = match call.claim {
@@ -322,7 +319,6 @@ impl<F: Clone> State<F> {
         Ok(Holder::Pending(now))
     }
 
-    /// Whether a CB_GETATTR to a holder other than `by` is in progress.
     pub(crate) fn has_pending_getattr(&self, file: &FileKey, by: Option<ClientKey>) -> bool {
         self.other_holder(file, by).is_some_and(|key| self.delegation_of(key).asked_ms.is_some())
     }
@@ -338,8 +334,7 @@ impl<F: Clone> State<F> {
         self.files[file].delegations.first().copied().filter(|&key| self.delegation_of(key).write)
     }
 
-    /// Whether the client has a delegation of the file. O(n) in the smaller of the client's and the
-    /// file's states.
+    /// O(n) in the smaller of the client's and the file's states.
     fn has_delegation(&self, client: ClientKey, file: FileRef) -> bool {
         let (own, of_file) = (&self.clients[client].delegations, &self.files[file].delegations);
         match own.len() < of_file.len() {
@@ -348,8 +343,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Whether a state of the file belongs to this client and path. A client treats two paths of a
-    /// file as two files with separate caches.
+    /// A client treats two paths of a file as two files with separate caches.
     pub(in crate::state) fn is_of(&self, key: StateKey, client: Option<ClientKey>, file: &FileKey) -> bool {
         let entry = &self.states[key];
         Some(entry.client) == client && entry.export == file.export
@@ -372,7 +366,6 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Handles the answer to CB_GETATTR, or its failure.
     pub(in crate::state) fn holder_told(&mut self, key: StateKey, attributes: Option<HolderAttributes>, now: u64) {
         let Some(entry) = self.states.get_mut(key) else { return };
         let Kind::Delegation(delegation) = &mut entry.kind else { return };

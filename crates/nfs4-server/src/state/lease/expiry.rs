@@ -13,8 +13,7 @@ use crate::state::stateid::entry::OwnerKind;
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// Runs timers. Returns the time of the next call; a time not after `now` means that work is
-    /// left. O(log n) a timer.
+    /// Returns the time of the next call; a time not after `now` means that work is left.
     pub(crate) fn tick(&mut self, now: u64) -> u64 {
         self.latest_ms = self.latest_ms.max(now);
         for _ in 0..TIMERS_AT_ONCE {

@@ -5,24 +5,17 @@ use std::collections::BinaryHeap;
 
 use crate::state::id::{CallbackKey, ClientKey, FileRef, StateKey};
 
-/// Timer events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::state) enum Timer {
-    /// Check the lease of a client.
     Lease(ClientKey),
-    /// Check that a recalled delegation was returned.
     Recall(StateKey),
-    /// Retry a callback.
     Retry(CallbackKey),
     /// Check that the first waiter took a freed lock.
     Waiter(FileRef),
-    /// Forget the result of a copy.
     Copy(StateKey),
-    /// End the grace period.
     Grace,
 }
 
-/// Timers by time.
 #[derive(Default)]
 pub(in crate::state) struct Timers(BinaryHeap<Reverse<(u64, Timer)>>);
 

@@ -18,7 +18,6 @@ use crate::state::stateid::entry::{Entry, Kind, Lock, OwnerKind, OwnerReply};
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// LOCK.
     pub(crate) fn lock(&mut self, call: &LockCall<'_>, now: u64) -> Result<Stateid, LockError> {
         self.latest_ms = now;
         let (open, existing) = self.locker(call, now)?;
@@ -225,7 +224,6 @@ impl<F: Clone> State<F> {
         counts.into_iter().for_each(|count| *count = *count - gone + come);
     }
 
-    /// LOCKU.
     pub(crate) fn unlock(
         &mut self,
         client: Option<ClientKey>,
@@ -270,8 +268,8 @@ impl<F: Clone> State<F> {
     }
 
     /// RELEASE_LOCKOWNER (4.0) for all owners of this name that the caller may release. Errors:
-    /// LOCKS_HELD if one holds locks (RFC 7530, section 16.37.3). `caller`: proven principal of the
-    /// caller. O(n) in principals with open files, only for the client's creator.
+    /// LOCKS_HELD if one holds locks (RFC 7530, section 16.37.3). O(n) in principals with open
+    /// files, only for the client's creator.
     pub(crate) fn release_lock_owner(&mut self, client: ClientKey, name: &[u8], caller: Option<&Arc<str>>) -> Result<(), Status> {
         let mut held = false;
         for known in self.clients[client].names_given_back(name, caller) {
@@ -303,7 +301,7 @@ impl<F: Clone> State<F> {
         freed.into_iter().for_each(|(file, range)| self.wake(file, range));
     }
 
-    /// Removes a lock state. Returns the file and the freed range if lock requests wait there.
+    /// Returns the file and the freed range if lock requests wait there.
     fn take_lock(&mut self, key: StateKey, ended: Ended) -> Option<(FileRef, Range)> {
         let entry = self.states.remove(key, ended)?;
         let Kind::Lock(lock) = entry.kind else { unreachable!("what is dropped as a lock is one") };

@@ -14,7 +14,6 @@ use crate::state::quota::{SourceKey, within_share};
 pub(in crate::state) struct FileLocks {
     shared: Overlaps,
     exclusive: Overlaps,
-    /// Number of lock owners by source.
     of_source: BTreeMap<SourceKey, usize>,
     owners: usize,
 }
@@ -26,7 +25,7 @@ impl FileLocks {
     }
 
     /// First lock of another owner than `owner` that conflicts with `range` in `mode`, after a
-    /// position if given. O(log n) in ranges.
+    /// position if given.
     pub(in crate::state) fn conflict(
         &self,
         range: Range,
@@ -59,7 +58,7 @@ impl FileLocks {
         self.owners -= 1;
     }
 
-    /// Replaces an owner's ranges. O(k log n) for k changed ranges, or O(n) where that is less.
+    /// O(k log n) for k changed ranges, or O(n) where that is less.
     pub(in crate::state) fn change(&mut self, lock: StateKey, owner: OwnerKey, change: &Change, seed: Seed) {
         self.remove(lock, change.removed.iter().copied());
         for &(range, mode) in &change.added {

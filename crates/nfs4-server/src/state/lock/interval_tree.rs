@@ -30,9 +30,7 @@ impl Locked {
 
 #[derive(Clone, Copy)]
 pub(in crate::state) struct Search {
-    /// Range to overlap.
     pub(in crate::state) range: Range,
-    /// Owner to ignore.
     pub(in crate::state) except: Option<OwnerKey>,
     pub(in crate::state) after: Option<Position>,
 }
@@ -56,10 +54,8 @@ struct Node {
 
 #[derive(Clone, Copy)]
 struct Reach {
-    /// Owner of the range that ends last.
     owner: OwnerKey,
     last: u64,
-    /// The same among all other owners.
     next: Option<(OwnerKey, u64)>,
 }
 
@@ -86,7 +82,6 @@ impl Reach {
         }
     }
 
-    /// Whether a range of an owner other than `except` reaches this byte.
     fn comes_to(&self, byte: u64, except: Option<OwnerKey>) -> bool {
         match except == Some(self.owner) {
             false => self.last >= byte,
@@ -96,7 +91,6 @@ impl Reach {
 }
 
 impl Node {
-    /// Recomputes the node after a change of its children.
     fn mend(&mut self) {
         step();
         let mut reach = Reach::of(&self.held);
@@ -197,7 +191,6 @@ fn merge(before: Link, behind: Link) -> Link {
     }
 }
 
-/// Removes the range at a position. Returns whether there was one.
 fn take(link: &mut Link, at: Position) -> bool {
     let Some(node) = link else { return false };
     let found = match at.cmp(&node.held.position()) {
@@ -212,7 +205,6 @@ fn take(link: &mut Link, at: Position) -> bool {
     found
 }
 
-/// The tree without ranges of this lock state that begin between these bytes, inclusive.
 fn without(link: Link, lock: StateKey, first: u64, last: u64) -> Link {
     let mut node = link?;
     let begins = node.held.range.first;
@@ -293,7 +285,6 @@ mod tests {
         ) {
             let (mut overlaps, mut model) = (Overlaps::default(), Vec::<Locked>::new());
             for (number, first, len, remove) in steps {
-                // Two locks have one owner, as with two exports.
                 let new = held(number, number.min(4), if first == 39 { u64::MAX - 3 } else { first }, len);
                 if remove {
                     let gone: Vec<Locked> = model.iter().filter(|held| held.lock == new.lock && held.range.overlaps(new.range)).copied().collect();
@@ -320,7 +311,6 @@ mod tests {
         }
     }
 
-    /// Maximum and average steps of one operation with this many ranges.
     fn cost(count: usize, mut act: impl FnMut(usize)) -> (usize, usize) {
         take_steps();
         let all: Vec<usize> = (0..count).map(|at| (act(at), take_steps()).1).collect();
@@ -345,13 +335,11 @@ mod tests {
         assert!(most < 12 * log && average < 4 * log, "{most} {average}");
         let (most, _) = cost(COUNT, |at| assert!(at + 1 == COUNT || overlaps.find(&search(at as u64 * 4, u64::MAX, first)).is_some()));
         assert!(most < 12 * log, "{most}");
-        // A search skips all of its own owner's ranges.
         let mut own = Overlaps::default();
         (0..COUNT).for_each(|at| own.add(held(0, 0, at as u64 * 4, 2), Seed(7)));
         own.add(held(1, 1, COUNT as u64 * 4, 2), Seed(7));
         let (most, _) = cost(COUNT, |at| assert!(own.find(&search(at as u64 * 4, u64::MAX, first)).is_some()));
         assert!(most < 12 * log, "{most}");
-        // Removes few at a time, then half at once.
         let (most, average) = cost(COUNT / 4, |at| overlaps.remove(all[at * 2 + 1].lock, &[all[at * 2 + 1].range]));
         assert!(most < 12 * log && average < 4 * log, "{most} {average}");
         let firsts: Vec<Range> = all.iter().filter(|held| held.lock.index() == 0).map(|held| held.range).collect();

@@ -7,18 +7,15 @@ use vouch_nfs4::Status;
 /// Bytes from `first` to `last`, inclusive. A last byte of `u64::MAX` means the end of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Range {
-    /// First byte.
     pub(in crate::state) first: u64,
-    /// Last byte.
     pub(in crate::state) last: u64,
 }
 
 impl Range {
-    /// All bytes.
     pub(in crate::state) const ALL: Range = Range { first: 0, last: u64::MAX };
 
-    /// From the arguments of LOCK. A length of all ones reaches the end of the file. Errors: INVAL
-    /// for length zero or a sum above 2^64 - 1 (RFC 8881, section 18.10.3).
+    /// A length of all ones reaches the end of the file. Errors: INVAL for length zero or a sum
+    /// above 2^64 - 1 (RFC 8881, section 18.10.3).
     pub(crate) fn new(offset: u64, length: u64) -> Result<Self, Status> {
         let last = match length {
             0 => return Err(Status::INVAL),
@@ -28,12 +25,10 @@ impl Range {
         Ok(Range { first: offset, last })
     }
 
-    /// First byte.
     pub(crate) fn offset(self) -> u64 {
         self.first
     }
 
-    /// Length; all ones for the end of the file.
     pub(crate) fn length(self) -> u64 {
         match self.last {
             u64::MAX => u64::MAX,
@@ -41,23 +36,18 @@ impl Range {
         }
     }
 
-    /// Smallest range that includes both.
     pub(in crate::state) fn hull(self, other: Range) -> Range {
         Range { first: self.first.min(other.first), last: self.last.max(other.last) }
     }
 
-    /// Whether the ranges share a byte.
     pub(in crate::state) fn overlaps(self, other: Range) -> bool {
         self.first <= other.last && other.first <= self.last
     }
 }
 
-/// Lock mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// READ lock.
     Shared,
-    /// WRITE lock.
     Exclusive,
 }
 
@@ -97,7 +87,7 @@ impl Ranges {
         self.0.iter().map(|(&first, &(last, mode))| (Range { first, last }, mode))
     }
 
-    /// Ranges that overlap `range`. O(log n) to find the first.
+    /// O(log n) to find the first.
     fn overlapping(&self, range: Range) -> impl Iterator<Item = (Range, Mode)> {
         let before = self.0.range(..=range.first).next_back().filter(|(_, (last, _))| *last >= range.first);
         let from = before.map_or(range.first, |(&first, _)| first);
@@ -158,11 +148,9 @@ mod tests {
     }
 
     proptest! {
-        /// Compares with a model that stores a mode for each byte.
         #[test]
         fn ranges_are_a_map_of_bytes(steps in prop::collection::vec((0u64..24, 1u64..10, 0u8..3), 1..40)) {
             const LEN: usize = 32;
-            // The last byte of the model stands for the rest of the file.
             let mut model = [None; LEN];
             let mut ranges = Ranges::default();
             for (first, len, mode) in steps {

@@ -49,7 +49,6 @@ impl<F: Clone> State<F> {
         self.forget_files_of_waits(client);
     }
 
-    /// Removes obsolete entries when they outnumber files with waits. Amortised O(1) a wait.
     fn forget_files_of_waits(&mut self, client: ClientKey) {
         let record = &mut self.clients[client];
         if record.waits_at.len() > 2 * record.waiters + OBSOLETE_WAITS_MIN {
@@ -168,7 +167,6 @@ impl<F: Clone> State<F> {
         self.settle(file);
     }
 
-    /// Removes all waits of a client that ends. O(n) in its waits.
     pub(in crate::state) fn drop_waiters_of(&mut self, client: ClientKey) {
         for file in std::mem::take(&mut self.clients[client].waits_at) {
             if let Some(state) = self.files.table.get_mut(file) {

@@ -9,14 +9,11 @@ use crate::state::lock::range::{Mode, Range};
 /// A blocked lock request.
 pub(in crate::state) struct Waiter {
     pub(in crate::state) client: ClientKey,
-    /// File as the client knows it.
     pub(in crate::state) file: FileKey,
     pub(in crate::state) owner: Arc<[u8]>,
     pub(in crate::state) range: Range,
     pub(in crate::state) mode: Mode,
-    /// End of the reservation for this waiter.
     pub(in crate::state) reserved_ms: Option<u64>,
-    /// Time of the last LOCK request.
     pub(in crate::state) asked_ms: u64,
 }
 
@@ -25,7 +22,6 @@ impl Waiter {
         self.client == client && *self.owner == *owner
     }
 
-    /// Whether the request belongs to this client and export.
     pub(in crate::state) fn is_of(&self, client: ClientKey, export: ExportId) -> bool {
         self.client == client && self.file.export == export
     }

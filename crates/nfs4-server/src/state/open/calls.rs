@@ -59,7 +59,7 @@ impl<F: Clone> State<F> {
         self.owners[owner].states.get(&(file, call.file.export)).copied()
     }
 
-    /// Checks share reservations. Errors: SHARE_DENIED (RFC 8881, section 9.7).
+    /// Errors: SHARE_DENIED (RFC 8881, section 9.7).
     fn check_shares(&mut self, call: &OpenCall<'_>) -> Result<(), Status> {
         // Opens of the same owner count too: section 9.7 compares with the state of the file (RFC
         // 7530, section 9.9).
@@ -174,7 +174,6 @@ impl<F: Clone> State<F> {
         Ok(Opened { stateid, confirm, delegation, extra: Extra { times: granted && call.extra.times, for_open } })
     }
 
-    /// Whether the quotas allow another open of this file.
     fn room_for_open(&mut self, call: &OpenCall<'_>, now: u64) -> bool {
         self.latest_ms = self.latest_ms.max(now);
         let (clients, files) = (&self.clients, &mut self.files);
@@ -218,7 +217,7 @@ impl<F: Clone> State<F> {
         self.effects.push_back(StateEffect::Release(old));
     }
 
-    /// OPEN_CONFIRM (4.0). Errors: BAD_STATEID if the owner is already confirmed.
+    /// Errors: BAD_STATEID if the owner is already confirmed.
     pub(crate) fn confirm_open(&mut self, stateid: &Stateid, file: &FileKey, now: u64) -> Result<Stateid, Status> {
         let key = self.resolve(None, stateid, file, now)?;
         let entry = &mut self.states[key];
@@ -233,8 +232,7 @@ impl<F: Clone> State<F> {
         Ok(entry.stateid(self.boot, key))
     }
 
-    /// OPEN_DOWNGRADE. Errors: INVAL for a share that is no union of the owner's opens (RFC 8881,
-    /// section 18.18.3).
+    /// Errors: INVAL for a share that is no union of the owner's opens (RFC 8881, section 18.18.3).
     pub(crate) fn downgrade(
         &mut self,
         client: Option<ClientKey>,
@@ -259,7 +257,6 @@ impl<F: Clone> State<F> {
         Ok(stateid)
     }
 
-    /// Updates the file's index after a change of an open's share.
     fn move_open(&mut self, key: StateKey, file: FileRef, before: Share, after: Share) {
         let Entry { client, export, .. } = self.states[key];
         let by = Opener { source_key: self.clients[client].source_key, client, export };
@@ -269,7 +266,7 @@ impl<F: Clone> State<F> {
     }
 
     /// CLOSE. Errors: LOCKS_HELD while lock owners of this open hold locks (RFC 8881, section
-    /// 18.2.3). Clients ignore the returned stateid.
+    /// 18.2.3).
     pub(crate) fn close(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, now: u64) -> Result<Stateid, Status> {
         let key = self.resolve_open(client, stateid, file, now)?;
         let entry = &self.states[key];

@@ -12,14 +12,12 @@ use crate::state::quota::{SourceKey, within_share};
 
 #[derive(Default)]
 pub(in crate::state) struct FileOpens {
-    /// Sorted by share code, client and export.
     all: BTreeSet<Row>,
     shares: ShareCounts,
     /// Opens by source; only counted in files with many opens.
     of_source: Option<BTreeMap<SourceKey, usize>>,
 }
 
-/// Holder of an open.
 #[derive(Clone, Copy)]
 pub(in crate::state) struct Opener {
     pub(in crate::state) source_key: SourceKey,
@@ -35,7 +33,6 @@ impl FileOpens {
         self.all.is_empty()
     }
 
-    /// Opens for each right and denial.
     pub(in crate::state) fn shares(&self) -> &ShareCounts {
         &self.shares
     }
@@ -60,7 +57,6 @@ impl FileOpens {
         }
     }
 
-    /// Whether this source may have another open of the file. `source_of`: the source of a client.
     pub(in crate::state) fn has_room(&mut self, source: SourceKey, source_of: impl Fn(ClientKey) -> SourceKey) -> bool {
         let all = self.all.len();
         if all < COUNTED_LEN {
@@ -74,7 +70,7 @@ impl FileOpens {
         within_share(counts.get(&source).copied().unwrap_or(0), 1, all, OPENS_PER_FILE_MAX)
     }
 
-    /// Opens with matching shares. O(log n) for the first of each share.
+    /// O(log n) for the first of each share.
     pub(in crate::state) fn with(&self, fits: impl Fn(Share) -> bool) -> impl Iterator<Item = StateKey> {
         Share::all().filter(move |&share| fits(share)).flat_map(|share| self.all.range(range_of(share)).map(|&(.., key)| key))
     }
@@ -187,7 +183,6 @@ mod tests {
         };
         let most = fill(&mut opens);
         assert!((OPENS_PER_FILE_MAX / 5 * 4..=OPENS_PER_FILE_MAX / 5 * 4 + 4).contains(&(most as usize)), "{most}");
-        // All are closed and opened again.
         (0..most).for_each(|number| opens.remove(StateKey::new(number, 0), by, share(0)));
         assert!(opens.of_source.is_none() && opens.is_empty());
         assert_eq!(fill(&mut opens), most * 2);

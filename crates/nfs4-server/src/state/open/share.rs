@@ -3,17 +3,13 @@
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{ShareAccess, ShareDeny};
 
-/// Bit of read access or denial.
 pub(in crate::state) const READ: u8 = 1;
-/// Bit of write access or denial.
 pub(in crate::state) const WRITE: u8 = 2;
 
 /// Access and denial of an open. Access is never empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// Bits of read (1) and write (2).
     pub(in crate::state) access: u8,
-    /// Bits of read (1) and write (2).
     pub(in crate::state) deny: u8,
 }
 
@@ -28,27 +24,22 @@ impl Share {
         Ok(Share { access: bits as u8, deny: deny.0 as u8 })
     }
 
-    /// Whether reading is allowed.
     pub(crate) fn reads(self) -> bool {
         self.access & READ != 0
     }
 
-    /// Whether writing is allowed.
     pub(crate) fn writes(self) -> bool {
         self.access & WRITE != 0
     }
 
-    /// Code of this combination.
     pub(in crate::state) fn code(self) -> u8 {
         (self.access - 1) * 4 + self.deny
     }
 
-    /// Bit of this combination in a history.
     pub(in crate::state) fn bit(self) -> u16 {
         1 << self.code()
     }
 
-    /// All combinations.
     pub(in crate::state) fn all() -> impl Iterator<Item = Share> {
         (1..=3).flat_map(|access| (0..=3).map(move |deny| Share { access, deny }))
     }
@@ -58,14 +49,12 @@ impl Share {
         self.access & other.deny != 0 || self.deny & other.access != 0
     }
 
-    /// Union of both.
     pub(in crate::state) fn or(self, other: Share) -> Share {
         Share { access: self.access | other.access, deny: self.deny | other.deny }
     }
 }
 
-/// Union of all combinations in `history` within `share`. OPEN_DOWNGRADE must name the union of a
-/// subset of the owner's opens (RFC 8881, section 18.18.3).
+/// OPEN_DOWNGRADE must name the union of a subset of the owner's opens (RFC 8881, section 18.18.3).
 pub(in crate::state) fn reachable(history: u16, share: Share) -> Option<u16> {
     let mut union = Share { access: 0, deny: 0 };
     let mut kept = 0;
@@ -81,7 +70,6 @@ pub(in crate::state) fn reachable(history: u16, share: Share) -> Option<u16> {
     (union == share).then_some(kept)
 }
 
-/// Number of opens for each right and denial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::state) struct ShareCounts {
     access: [u32; 2],
@@ -108,7 +96,6 @@ impl ShareCounts {
         }
     }
 
-    /// Whether any open allows writing.
     pub(in crate::state) fn writes(&self) -> bool {
         self.access[1] > 0
     }

@@ -12,16 +12,13 @@ use crate::state::slab::Ended;
 use crate::state::stateid::entry::{Kind, Owner, OwnerKind, OwnerReply, Sequencer};
 use crate::state::tables::State;
 
-/// Kind of an owner's call, in 4.0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OwnerTurn {
     /// A new call: execute it, then call [`State::owner_done`] in any case.
     New(OwnerToken),
-    /// A retry: send this result.
     Replay(OwnerReply),
 }
 
-/// An owner with a call in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OwnerToken {
     owner: OwnerKey,
@@ -29,7 +26,6 @@ pub(crate) struct OwnerToken {
 }
 
 impl<F: Clone> State<F> {
-    /// The owner with this name; added if needed.
     pub(in crate::state) fn owner(&mut self, client: ClientKey, kind: OwnerKind, name: &[u8]) -> Result<OwnerKey, Status> {
         let hasher = self.hasher;
         let record = self.client(client)?;

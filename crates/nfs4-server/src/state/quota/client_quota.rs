@@ -14,27 +14,20 @@ use crate::state::tables::State;
 /// Records that may be evicted, cheapest loss first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Evictable {
-    /// The client has only introduced itself.
     Unconfirmed,
     /// The client holds no state and can introduce itself again.
     Idle,
-    /// The client holds state, but its lease has expired.
     Expired,
 }
 
-/// Records that an eviction may take.
 #[derive(Clone, Copy)]
 enum Victims {
-    /// Records of this source.
     Own(Option<SourceKey>),
-    /// Unconfirmed records of any source.
     Unconfirmed,
-    /// All records.
     Any,
 }
 
 impl Client {
-    /// None for a client with state under a valid lease or a COMPOUND in progress.
     fn evictable(&self) -> Option<Evictable> {
         match self.lease {
             _ if self.running > 0 => None,

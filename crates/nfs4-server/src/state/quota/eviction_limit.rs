@@ -3,14 +3,12 @@
 
 use crate::state::limits::{EVICTION_INTERVAL_MS, EVICTION_SCANS_MAX, EVICTION_SCANS_PER_SOURCE_MAX};
 
-/// Scans within one interval.
 #[derive(Debug, Default)]
 pub(super) struct EvictionScans {
     until_ms: u64,
     count: u32,
 }
 
-/// The limit for all sources.
 #[derive(Debug, Default)]
 pub(super) struct EvictionLimit(EvictionScans);
 
@@ -24,7 +22,6 @@ impl EvictionScans {
 }
 
 impl EvictionLimit {
-    /// Counts and admits a scan, if both limits allow it.
     pub(super) fn admit(&mut self, source: Option<&mut EvictionScans>, now: u64) -> bool {
         let all = self.0.count_at(now);
         let mut none = 0;

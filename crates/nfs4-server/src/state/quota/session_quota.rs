@@ -6,20 +6,19 @@ use crate::state::limits::{REPLIES_SHED_SHARE, REPLY_CACHE_SESSION_LEN, SESSIONS
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// Bytes that this source may still cache.
     #[inline]
     pub(in crate::state) fn reply_room(&self, source: SourceKey) -> usize {
         let left = self.config.limits.reply_cache_len_max.saturating_sub(self.reply_cache_len + self.reply_cache_reserved);
         left.min(left.saturating_mul(SHARE_FACTOR).saturating_sub(self.sources.usage(source).reply_len()))
     }
 
-    /// Makes room for so many bytes. Returns whether there is room. `spared`: the session that asks.
+    /// Makes room for so many bytes. Returns whether there is room.
     #[cold]
     pub(in crate::state) fn make_room_for_replies(&mut self, source: SourceKey, spared: Option<SessionKey>, more: usize) -> bool {
         self.shed_sessions(source, spared, Resource::Replies) && more <= self.reply_room(source)
     }
 
-    /// Makes room for one more session of this source. Returns whether there is room.
+    /// Returns whether there is room.
     pub(in crate::state) fn make_room_for_session(&mut self, source: SourceKey) -> bool {
         let has_room = |state: &Self| within_share(state.sources.usage(source).sessions, 1, state.sessions.len(), SESSIONS_MAX);
         let has_session = has_room(self) || self.shed_sessions(source, None, Resource::Sessions) && has_room(self);

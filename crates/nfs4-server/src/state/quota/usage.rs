@@ -5,7 +5,6 @@ use super::eviction_limit::{EvictionLimit, EvictionScans};
 use crate::state::hash::{Map, Seed};
 use crate::state::limits::SHARE_FACTOR;
 
-/// A resource shared by sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::state) enum Resource {
     Opens,
@@ -14,7 +13,6 @@ pub(in crate::state) enum Resource {
     Replies,
 }
 
-/// Index of a source in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(in crate::state) struct SourceKey(u32);
 
@@ -28,7 +26,6 @@ pub(in crate::state) struct SourceUsage {
     pub(in crate::state) owners: usize,
     /// Locked byte ranges, and files with lock owners.
     pub(in crate::state) locks: usize,
-    /// Bytes of slots and cached replies.
     pub(in crate::state) cached_len: usize,
     /// Bytes reserved for replies of COMPOUNDs in progress. May outlive the last client.
     reserved_len: usize,
@@ -57,7 +54,6 @@ pub(in crate::state) fn within_share(own: usize, more: usize, all: usize, max: u
     more <= left && own.saturating_add(more) <= left.saturating_mul(SHARE_FACTOR)
 }
 
-/// All sources with clients.
 pub(in crate::state) struct SourceTable {
     keys: Map<Source, SourceKey>,
     usages: Vec<SourceUsage>,
@@ -70,7 +66,6 @@ impl SourceTable {
         SourceTable { keys: Map::with_hasher(hasher), usages: Vec::new(), vacant: Vec::new(), eviction_limit: EvictionLimit::default() }
     }
 
-    /// Counts a new client.
     pub(in crate::state) fn add_client(&mut self, source: &Source) -> SourceKey {
         let key = match self.keys.get(source) {
             Some(&key) => key,
@@ -100,7 +95,6 @@ impl SourceTable {
         self.usage_mut(key).reserved_len += len;
     }
 
-    /// Releases a reservation.
     #[inline]
     pub(in crate::state) fn unreserve(&mut self, key: SourceKey, len: usize) {
         self.usage_mut(key).reserved_len -= len;
@@ -147,7 +141,6 @@ impl SourceTable {
         self.keys.get(source).copied()
     }
 
-    /// The source that uses most of a resource. O(n) in sources.
     pub(super) fn largest_user(&self, resource: Resource) -> Option<SourceKey> {
         self.keys.values().copied().max_by_key(|&key| self.usage(key).of(resource))
     }

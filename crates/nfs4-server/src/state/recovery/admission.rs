@@ -12,7 +12,6 @@ use crate::state::id::ClientKey;
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// Whether the server is in grace.
     #[cfg(test)]
     pub(crate) fn in_grace(&self) -> bool {
         self.grace.is_active()
@@ -47,15 +46,14 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    /// The same for operations by client id.
     pub(in crate::state) fn check_name(&self, key: ClientKey, credential: Credential<'_>) -> Result<(), Status> {
         let client = &self.clients[key];
         let from = if client.elsewhere { None } else { self.grace.awaits_from(client.family(), &client.owner) };
         if from.is_none_or(|from| from == Network::of(credential.address)) { Ok(()) } else { Err(Status::DELAY) }
     }
 
-    /// Admits a request for new state. Errors: GRACE while other clients may reclaim conflicting
-    /// state (section 8.4.2.1), or before the RECLAIM_COMPLETE of a 4.1 client (section 18.51.3).
+    /// Errors: GRACE while other clients may reclaim conflicting state (section 8.4.2.1), or before
+    /// the RECLAIM_COMPLETE of a 4.1 client (section 18.51.3).
     pub(in crate::state) fn admit_new(&mut self, key: ClientKey) -> Result<(), Status> {
         if self.grace.is_active() {
             return Err(Status::GRACE);
@@ -66,8 +64,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Admits a reclaim. Errors: NO_GRACE after grace or RECLAIM_COMPLETE, RECLAIM_BAD without a
-    /// recovery record.
+    /// Errors: NO_GRACE after grace or RECLAIM_COMPLETE, RECLAIM_BAD without a recovery record.
     pub(in crate::state) fn admit_reclaim(&mut self, key: ClientKey) -> Result<(), Status> {
         let active = self.grace.is_active();
         let client = self.client(key)?;
@@ -91,7 +88,7 @@ impl<F: Clone> State<F> {
     }
 
     /// Writes records of clients that came from another address. During grace the old records were
-    /// kept. O(n) in clients, once.
+    /// kept.
     fn record_moved_clients(&mut self) {
         let done = |client: &Client| client.elsewhere && client.v41().is_some_and(|v41| v41.reclaim_complete);
         let keys: Vec<ClientKey> = self.clients.iter().filter(|(_, client)| done(client)).map(|(key, _)| key).collect();

@@ -8,15 +8,12 @@ use crate::state::client::principal::ClientPrincipal;
 use crate::state::hash::Map;
 use crate::state::recovery::record::RecoveryRecord;
 
-/// The grace period and the clients that may reclaim.
 pub(in crate::state) struct Grace {
-    /// End of grace; none after it.
     pub(in crate::state) until_ms: Option<u64>,
     /// Clients that may reclaim and have not finished, by record key.
     pub(in crate::state) waiting: Map<Vec<u8>, Awaited>,
 }
 
-/// A client that may reclaim.
 pub(in crate::state) struct Awaited {
     pub(in crate::state) verifier: Verifier,
     pub(in crate::state) maker: ClientPrincipal,
@@ -24,7 +21,7 @@ pub(in crate::state) struct Awaited {
 }
 
 impl Grace {
-    /// Starts grace. There is none if no client may reclaim.
+    /// There is none if no client may reclaim.
     pub(in crate::state) fn new(records: &[RecoveryRecord], grace_ms: u64, now: u64, hasher: crate::state::hash::Seed) -> Self {
         let mut waiting = Map::with_hasher(hasher);
         // Section 8.4.3: revoked clients can't reclaim.
@@ -61,7 +58,6 @@ impl Grace {
         self.waiting.get(&RecoveryRecord::key(family, owner))?.from
     }
 
-    /// Whether this instance of an admitted client may reclaim.
     pub(in crate::state) fn may_reclaim(&self, family: Family, owner: &[u8], verifier: Verifier) -> bool {
         self.is_active() && self.waiting.get(&RecoveryRecord::key(family, owner)).is_some_and(|awaited| awaited.verifier == verifier)
     }

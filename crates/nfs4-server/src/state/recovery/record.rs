@@ -9,30 +9,21 @@ use crate::state::client::credential::Family;
 use crate::state::client::principal::ClientPrincipal;
 
 const VERSION: u32 = 3;
-/// Without the address.
 const VERSION_2: u32 = 2;
-/// Without the principal.
 const VERSION_1: u32 = 1;
 
 /// A recovery record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecoveryRecord {
-    /// Family of the client.
     pub family: Family,
-    /// Client name.
     pub owner: Vec<u8>,
-    /// Verifier of the client's instance.
     pub verifier: Verifier,
-    /// Whether the state was revoked, which forbids a reclaim.
     pub revoked: bool,
-    /// Principal that created the client. Only this principal may reclaim.
     pub maker: ClientPrincipal,
-    /// Network of an unproven client, if known. Only this network may reclaim.
     pub from: Option<Network>,
 }
 
 impl RecoveryRecord {
-    /// Key of a client's record.
     pub fn key(family: Family, owner: &[u8]) -> Vec<u8> {
         let mut key = Vec::with_capacity(1 + owner.len());
         key.push(family as u8);
@@ -40,7 +31,6 @@ impl RecoveryRecord {
         key
     }
 
-    /// Encodes key and value.
     pub fn to_bytes(&self) -> (Vec<u8>, Vec<u8>) {
         let mut w = Writer::new();
         w.u32(VERSION);
@@ -70,7 +60,6 @@ impl RecoveryRecord {
         (Self::key(self.family, &self.owner), w.into_bytes())
     }
 
-    /// Decodes key and value.
     pub fn from_bytes(key: &[u8], value: &[u8]) -> Result<Self, Error> {
         let unknown = |what, value: u32| Error::Unknown { what, value };
         let (&family, owner) = key.split_first().ok_or(unknown("recovery key", 0))?;

@@ -23,7 +23,7 @@ use crate::ConnectionId;
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// CREATE_SESSION. The phases are those of RFC 8881, section 18.36.4.
+    /// The phases are those of RFC 8881, section 18.36.4.
     pub(crate) fn create_session(
         &mut self,
         args: &CreateSessionArgs<'_>,
@@ -76,7 +76,6 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Phase 4, and the confirmation of the client.
     fn make_session(
         &mut self,
         key: ClientKey,
@@ -137,8 +136,7 @@ impl<F: Clone> State<F> {
         Ok(CreateSessionOk { session: self.sessions[session].id, seq: args.seq, flags, fore, back })
     }
 
-    /// Negotiates the fore channel. The server may lower each value. Errors: TOOSMALL for unusable
-    /// values (section 18.36.3).
+    /// The server may lower each value. Errors: TOOSMALL for unusable values (section 18.36.3).
     fn negotiate_fore(&self, wanted: &ChannelAttrs, source_key: SourceKey) -> Result<ChannelAttrs, Status> {
         if wanted.request_len_max < MESSAGE_LEN_MIN || wanted.response_len_max < MESSAGE_LEN_MIN {
             return Err(Status::TOOSMALL);

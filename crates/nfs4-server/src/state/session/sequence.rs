@@ -25,8 +25,7 @@ impl<F: Clone> State<F> {
         self.sessions.at_mut(session_index(id)).filter(|(_, session)| session.id == *id).map(|(key, _)| key)
     }
 
-    /// SEQUENCE (RFC 8881, section 18.46). Renews the lease. O(1); allocates only for the first use
-    /// of a slot.
+    /// SEQUENCE (RFC 8881, section 18.46). O(1); allocates only for the first use of a slot.
     pub(crate) fn sequence(&mut self, call: &SequenceCall<'_>, now: u64) -> Result<Sequenced, Status> {
         let args = call.args;
         let lease_ms = self.config.lease_ms;
@@ -242,7 +241,6 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    /// Handles a closed connection.
     pub(crate) fn connection_closed(&mut self, connection: ConnectionId) {
         let mut clients = BTreeSet::new();
         for key in self.connections.remove(&connection).unwrap_or_default() {
@@ -261,11 +259,9 @@ impl<F: Clone> State<F> {
     }
 
     /// Updates a client's address from the connections of its sessions: a session id identifies the
-    /// client.
-    ///
-    /// The address of EXCHANGE_ID stays while a connection comes from there, since the client would
-    /// use it again after a restart. Otherwise the last known address stays if possible. O(n) in
-    /// the client's connections.
+    /// client. The address of EXCHANGE_ID stays while a connection comes from there, since the
+    /// client would use it again after a restart. Otherwise the last known address stays if
+    /// possible.
     pub(in crate::state) fn follow(&mut self, key: ClientKey) {
         let client = &self.clients[key];
         let sessions = client.v41().into_iter().flat_map(|v41| &v41.sessions);

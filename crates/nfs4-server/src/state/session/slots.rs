@@ -5,13 +5,9 @@ use vouch_nfs4::{SlotId, SlotSeq, Status};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// No request yet.
     Unused,
-    /// A request is in progress.
     Busy,
-    /// The last reply is cached.
     Cached,
-    /// The last reply is not cached.
     Uncached,
 }
 
@@ -31,36 +27,25 @@ impl Slot {
 /// Slot buffers up to this length are kept for reuse, bytes.
 const REPLY_LEN_KEPT: usize = 256;
 
-/// Kind of a request on a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::state) enum Turn {
-    /// New request.
     New,
-    /// Retry of the last request.
     Again,
 }
 
-/// How to handle a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::state) enum Begun {
     /// New: execute it. The slot is busy until it finishes.
     New,
-    /// Retry with this cached reply.
     Replay(Vec<u8>),
-    /// Retry without a cached reply.
     Uncached,
 }
 
-/// A slot table. Slots are allocated at their first use.
 pub(in crate::state) struct SlotTable {
     slots: Vec<Slot>,
-    /// Slots that the client may use.
     granted: u32,
-    /// Slots that the client should use.
     target: u32,
-    /// Bytes of slots and cached replies.
     held_len: usize,
-    /// Requests in progress.
     busy: usize,
 }
 
@@ -77,7 +62,6 @@ impl SlotTable {
         SlotId(self.target - 1)
     }
 
-    /// Classifies a request without changes.
     #[inline]
     pub(in crate::state) fn judge(&self, slot: SlotId, seq: SlotSeq, highest: SlotId, fingerprint: u64) -> Result<Turn, Status> {
         // Section 18.46.3: BADSLOT for a slot beyond the table, BAD_HIGH_SLOT for a highest slot
@@ -106,7 +90,6 @@ impl SlotTable {
         }
     }
 
-    /// Starts a request on a slot.
     #[inline]
     pub(in crate::state) fn begin(&mut self, slot: SlotId, seq: SlotSeq, highest: SlotId, fingerprint: u64) -> Result<Begun, Status> {
         let turn = self.judge(slot, seq, highest, fingerprint)?;
@@ -132,7 +115,6 @@ impl SlotTable {
         Ok(begun)
     }
 
-    /// Ends a request and caches its reply, if given.
     #[inline]
     pub(in crate::state) fn finish(&mut self, slot: SlotId, seq: SlotSeq, reply: Option<&[u8]>) {
         let Some(place) = self.slots.get_mut(slot.0 as usize).filter(|place| place.seq == seq && place.phase == Phase::Busy) else {
@@ -154,7 +136,6 @@ impl SlotTable {
         self.held_len = self.held_len + place.reply.capacity() - before;
     }
 
-    /// Grants more slots.
     pub(in crate::state) fn grow(&mut self, granted: u32) {
         self.granted = self.granted.max(granted);
         self.target = self.granted;
@@ -165,7 +146,6 @@ impl SlotTable {
         self.target = target.clamp(1, self.granted);
     }
 
-    /// Removes idle slots above the target once the client's highest slot is below them.
     fn retire(&mut self, highest: SlotId) {
         let target = self.target as usize;
         if highest.0 < self.target && !self.slots.iter().skip(target).any(|slot| slot.phase == Phase::Busy) {
@@ -176,24 +156,20 @@ impl SlotTable {
         }
     }
 
-    /// Bytes that the table grows by when this slot is used.
     #[inline]
     pub(in crate::state) fn growth(&self, slot: SlotId) -> usize {
         let wanted = if slot.0 < self.granted { slot.0 as usize + 1 } else { 0 };
         wanted.saturating_sub(self.slots.len()) * size_of::<Slot>()
     }
 
-    /// Bytes of slots and cached replies.
     pub(in crate::state) fn held_len(&self) -> usize {
         self.held_len
     }
 
-    /// Bytes of cached replies. O(n) in slots.
     pub(in crate::state) fn cached_len(&self) -> usize {
         self.slots.iter().map(|slot| slot.reply.capacity()).sum()
     }
 
-    /// Requests in progress.
     pub(in crate::state) fn busy(&self) -> usize {
         self.busy
     }
@@ -253,7 +229,6 @@ mod tests {
     }
 
     proptest! {
-        /// Any number of repetitions of each request executes it once and returns the same reply.
         #[test]
         fn each_request_is_executed_once(steps in prop::collection::vec((0u32..3, 0u8..4), 1..200)) {
             let mut table = SlotTable::new(3);

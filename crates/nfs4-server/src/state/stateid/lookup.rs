@@ -10,21 +10,15 @@ use crate::state::slab::Ended;
 use crate::state::stateid::entry::{Entry, Kind};
 use crate::state::tables::State;
 
-/// Kind of I/O on file data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Io {
-    /// READ and similar operations.
     Read,
-    /// WRITE and similar operations, SETATTR of size.
     Write,
 }
 
-/// Grant of I/O by a stateid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IoGrant<F> {
-    /// Use this open file.
     Open(F),
-    /// The open file of a delegation.
     Delegated(F),
     /// No open: an anonymous or READ bypass stateid. The caller checks the rights.
     Anonymous,
@@ -77,7 +71,6 @@ impl<F: Clone> State<F> {
         Ok(IoGrant::Open(grant))
     }
 
-    /// The open file of an open or a delegation.
     pub(crate) fn open_file(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, now: u64) -> Option<F> {
         let key = self.resolve(client, stateid, file, now).ok()?;
         match &self.states[key].kind {

@@ -5,7 +5,6 @@ use vouch_nfs4::op::{BindConnArgs, ChannelDirClient, SequenceFlags};
 use super::*;
 use crate::CallbackTo;
 
-/// Two clients: the first holds a delegation that the second has recalled.
 fn recall_delegation(fixture: &mut Fixture) -> (Peer, OutgoingCallback) {
     let (a, b) = (fixture.peer("a"), fixture.peer("b"));
     fixture.open_as(&a, "o", 1, share(1, 0), Claim::New, Want::Read).unwrap();
@@ -97,7 +96,6 @@ fn backchannel_fault_is_reported_by_sequence() {
 
 #[test]
 fn recall_that_overtook_open_reply_is_repeated() {
-    // Section 2.10.6.3.
     let mut fixture = Fixture::new();
     let (_, callback) = recall_delegation(&mut fixture);
     fixture.answer(&callback, Status::BAD_STATEID);
@@ -179,7 +177,6 @@ fn gss_callback_credential_is_preferred_over_none() {
     assert_eq!(choose_credential(&[gss(b"")]), None);
 }
 
-/// GSS contexts with a settable lifetime. The first byte of the handle is the index.
 #[derive(Debug)]
 struct TestContexts([Arc<RemainingLife>; 2]);
 
@@ -233,7 +230,6 @@ fn expired_gss_context_stops_callbacks_until_replaced() {
     }
     set_remaining(0, fixture.state.config.lease_ms);
     assert_eq!(fixture.renew_lease(&mut a), Ok(SequenceFlags::CB_GSS_CONTEXTS_EXPIRING));
-    // The context expires before the recall is sent.
     assert_eq!(fixture.open(&b, 1, 2, 0), Err(Status::DELAY));
     let first = fixture.callbacks().remove(0);
     set_remaining(0, 0);
@@ -243,7 +239,6 @@ fn expired_gss_context_stops_callbacks_until_replaced() {
     assert_eq!(fixture.renew_lease(&mut a), Ok(SequenceFlags::CB_GSS_CONTEXTS_EXPIRED | SequenceFlags::CB_PATH_DOWN));
     let opened = fixture.open_as(&a, "o", 3, share(1, 0), Claim::New, Want::Read).unwrap();
     assert!(!matches!(opened.delegation, Granted::Read(_) | Granted::Write(_)), "a delegation could not be recalled");
-    // With a new context both recalls are sent; the first keeps its unused slot and seqid.
     let Ok(Sequenced::New(turn)) = fixture.sequence_on(&a, 1, SlotSeq(1), false) else { panic!("not a new request") };
     let args = BackchannelCtlArgs { program: 5, sec_parms: List(vec![gss(&[1])]) };
     assert_eq!(fixture.state.backchannel_ctl(&turn, &args, sys(&user(0))), Ok(()));

@@ -26,7 +26,6 @@ fn exchange_id_replaces_unconfirmed_client() {
 
 #[test]
 fn repeated_exchange_id_returns_confirmed_client() {
-    // Case 2.
     let mut fixture = Fixture::new();
     let peer = fixture.peer("a");
     let again = fixture.exchange_id("a", 1, 0).unwrap();
@@ -36,7 +35,6 @@ fn repeated_exchange_id_returns_confirmed_client() {
 
 #[test]
 fn other_principal_takes_client_owner_only_without_state() {
-    // Case 3.
     let mut fixture = Fixture::new();
     let peer = fixture.peer("a");
     fixture.open(&peer, 1, 1, 0).unwrap();
@@ -48,7 +46,6 @@ fn other_principal_takes_client_owner_only_without_state() {
 
 #[test]
 fn restarted_client_loses_state_when_new_record_is_confirmed() {
-    // Case 5.
     let mut fixture = Fixture::new();
     let mut old = fixture.peer("a");
     fixture.open(&old, 1, 1, 0).unwrap();
@@ -62,7 +59,6 @@ fn restarted_client_loses_state_when_new_record_is_confirmed() {
 
 #[test]
 fn exchange_id_update_requires_confirmed_record() {
-    // Cases 6 to 9.
     let mut fixture = Fixture::new();
     assert_eq!(update_client(&mut fixture, "a", 1, 0), Err(Status::NOENT));
     fixture.exchange_id("a", 1, 0).unwrap();
@@ -75,7 +71,6 @@ fn exchange_id_update_requires_confirmed_record() {
 
 #[test]
 fn exchange_id_refuses_unknown_flags_and_operations() {
-    // Section 18.35.3.
     let mut fixture = Fixture::new();
     let args = ExchangeIdArgs { flags: ExchangeIdFlags(0x10), ..exchange_id_args("a", 1) };
     assert_eq!(fixture.state.exchange_id(&args, sys(&user(0)), 0), Err(Status::INVAL));
@@ -86,7 +81,6 @@ fn exchange_id_refuses_unknown_flags_and_operations() {
 
 #[test]
 fn machine_credential_is_required_under_state_protection() {
-    // Section 2.10.8.3.
     let mut fixture = Fixture::new();
     let machine = gss("nfs/host@REALM");
     let alice = gss("alice@REALM");
@@ -94,7 +88,6 @@ fn machine_credential_is_required_under_state_protection() {
     let ops = StateProtectOps { must_enforce: Bitmap::of(&[44]), must_allow: Bitmap::of(&[4, 9]) };
     let args = ExchangeIdArgs { state_protect: StateProtect::MachineCred(ops), ..exchange_id_args("a", 1) };
     let introduced = fixture.state.exchange_id(&args, by(&machine, Flavour::Krb5i), 0).unwrap();
-    // GETATTR cannot be allowed.
     assert_eq!(introduced.machine.unwrap().must_allow, Bitmap::of(&[4]));
     let connection = fixture.new_connection();
     let create = session_args(introduced.client, introduced.seq);
@@ -167,7 +160,6 @@ fn kerberos_client_is_managed_only_by_its_principal() {
     let ok = fixture.state.create_session(&session_args(introduced.client, introduced.seq), connection, creator, 0).unwrap();
     let client = fixture.state.client_by_id(introduced.client).unwrap();
     let bind = BindConnArgs { session: ok.session, dir: ChannelDirClient::ForeOrBoth, rdma: false };
-    // The client's users may use any flavour and connection.
     let mut peer = Peer { client, id: introduced.client, session: ok.session, connection: fixture.new_connection(), seq: SlotSeq(0) };
     assert!(fixture.renew_lease(&mut peer).is_ok());
     for (principal, flavour) in [(&root, Flavour::Sys), (&other, Flavour::Krb5p)] {
@@ -200,7 +192,6 @@ fn exchange_id_without_integrity_replaces_no_protected_client() {
 
 #[test]
 fn destroy_clientid_refuses_client_with_sessions() {
-    // Section 18.50.3.
     let mut fixture = Fixture::new();
     let peer = fixture.peer("a");
     assert_eq!(fixture.state.destroy_client(peer.id, sys(&user(0))), Err(Status::CLIENTID_BUSY));
@@ -212,13 +203,11 @@ fn destroy_clientid_refuses_client_with_sessions() {
 
 #[test]
 fn silent_client_with_state_stays_until_conflicting_request() {
-    // Sections 8.3 and 8.4.
     let mut fixture = Fixture::new();
     let (mut idle, mut silent) = (fixture.peer("idle"), fixture.peer("silent"));
     fixture.open(&silent, 1, 2, 1).unwrap();
     fixture.advance(LEASE_MS + 1);
     assert_eq!(fixture.renew_lease(&mut idle), Err(Status::BADSESSION));
-    // The client returns before another client needs its state.
     assert!(fixture.renew_lease(&mut silent).is_ok());
     let other = fixture.peer("other");
     assert_eq!(fixture.open(&other, 1, 1, 0), Err(Status::SHARE_DENIED));
@@ -231,7 +220,6 @@ fn silent_client_with_state_stays_until_conflicting_request() {
 
 #[test]
 fn request_in_progress_keeps_lease() {
-    // Section 8.3.
     let mut fixture = Fixture::new();
     let mut peer = fixture.peer("a");
     let Ok(Sequenced::New(turn)) = fixture.sequence_on(&peer, 1, SlotSeq(1), false) else { panic!("not a new request") };
@@ -270,18 +258,15 @@ fn unconfirmed_clients_evict_no_confirmed_client() {
             let name = format!("{number}");
             let owner = ClientOwner { verifier: Verifier([boot; 8]), id: Bytes(name.as_bytes()) };
             let args = ExchangeIdArgs { owner, ..exchange_id_args("", boot) };
-            // The quota may refuse.
             let _ = fixture.state.exchange_id(&args, sys(&user(7)), fixture.now);
         }
     };
     flood(&mut fixture, 100, 1);
     fixture.advance(limits::EVICTION_INTERVAL_MS);
     assert!(fixture.state.clients.len() <= 1 + limits::UNCONFIRMED_MIN);
-    // A client that confirms soon gets its session.
     let late = fixture.exchange_id("late", 1, 0).unwrap();
     flood(&mut fixture, 10, 2);
     assert!(fixture.confirm(&late, sys(&user(0))).is_ok());
-    // So does a client that registers during the flood.
     let peers = ["a", "b", "c", "d", "e", "f", "g", "h"].map(|name| {
         fixture.advance(limits::EVICTION_INTERVAL_MS);
         fixture.peer(name)

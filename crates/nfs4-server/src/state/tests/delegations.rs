@@ -33,7 +33,6 @@ fn second_open_without_preference_gets_read_delegation() {
 
 #[test]
 fn open_for_writing_recalls_read_delegations() {
-    // Section 10.4.2.
     let mut fixture = Fixture::new();
     let (a, b) = (fixture.peer("a"), fixture.peer("b"));
     let delegation = read_delegation(&mut fixture, &a, 1);
@@ -42,7 +41,6 @@ fn open_for_writing_recalls_read_delegations() {
     let callbacks = fixture.callbacks();
     assert!(matches!(callbacks[0].op, CallbackOp::Recall { stateid, .. } if stateid == delegation));
     assert_eq!(callbacks[0].sequence.unwrap().session, a.session);
-    // The recall is sent only once.
     assert_eq!(fixture.open(&b, 1, 2, 0), Err(Status::DELAY));
     assert!(fixture.callbacks().is_empty());
     fixture.answer(&callbacks[0], Status::OK);
@@ -52,14 +50,12 @@ fn open_for_writing_recalls_read_delegations() {
     assert_eq!(fixture.open_as(&a, "p", 1, share(3, 0), Claim::Delegated(delegation), Want::Unstated).unwrap_err(), Status::ACCESS);
     fixture.state.return_delegation(Some(a.client), &delegation, &file(1), 0).unwrap();
     assert!(fixture.open(&b, 1, 2, 0).is_ok());
-    // No new delegation during the conflict.
     let again = fixture.open_as(&a, "o", 1, share(1, 0), Claim::New, Want::Read).unwrap();
     assert!(matches!(again.delegation, Granted::Refused(NoDelegation::Contention(_))));
 }
 
 #[test]
 fn write_delegation_requires_a_single_client() {
-    // Section 10.4.
     let mut fixture = Fixture::new();
     let (a, b) = (fixture.peer("a"), fixture.peer("b"));
     let delegation = write_delegation(&mut fixture, &a, 1);
@@ -75,7 +71,6 @@ fn write_delegation_requires_a_single_client() {
 
 #[test]
 fn changes_without_open_recall_delegations() {
-    // Section 10.4.2.
     let mut fixture = Fixture::new();
     let (a, b) = (fixture.peer("a"), fixture.peer("b"));
     read_delegation(&mut fixture, &a, 1);
@@ -97,7 +92,6 @@ fn no_delegation_during_change_by_other_client() {
     let (a, b) = (fixture.peer("a"), fixture.peer("b"));
     for (number, by) in [(1, Some(b.client)), (2, None)] {
         assert_eq!(fixture.state.touch(&file(number), by, Touch::Attributes, 0), Ok(()));
-        // The client's own change does not hide another client's.
         assert_eq!(fixture.state.touch(&file(number), Some(a.client), Touch::Attributes, 0), Ok(()));
         let refused = fixture.open_as(&a, "o", number, share(1, 0), Claim::New, Want::Read).unwrap();
         assert!(matches!(refused.delegation, Granted::Refused(NoDelegation::Contention(_))), "{:?}", refused.delegation);
@@ -138,7 +132,6 @@ fn recall_any_goes_to_largest_holder_near_limit() {
     let refused = fixture.open_as(&few, "o", 104, share(1, 0), Claim::New, Want::Read).unwrap();
     assert!(matches!(refused.delegation, Granted::Refused(NoDelegation::Resource(_))), "{:?}", refused.delegation);
     assert!(stateids.iter().all(|stateid| fixture.state.test_stateid(many.client, stateid).is_ok()));
-    // After a lease the server asks again.
     for ms in [LEASE_MS / 2, LEASE_MS / 2 + 1] {
         fixture.advance(ms);
         fixture.renew_lease(&mut many).unwrap();
@@ -199,7 +192,6 @@ fn no_delegation_without_callback_channel() {
 
 #[test]
 fn cb_getattr_asks_holder_for_size_and_change() {
-    // Section 10.4.3.
     let mut fixture = Fixture::new();
     let (a, b) = (fixture.peer("a"), fixture.peer("b"));
     write_delegation(&mut fixture, &a, 1);
@@ -207,7 +199,6 @@ fn cb_getattr_asks_holder_for_size_and_change() {
     assert_eq!(query_holder(&mut fixture, &a, 0), Ok(Holder::None));
     assert_eq!(query_holder(&mut fixture, &b, 0), Ok(Holder::Pending(0)));
     assert!(fixture.state.has_pending_getattr(&file(1), Some(b.client)));
-    // CB_GETATTR is sent only once.
     assert_eq!(query_holder(&mut fixture, &b, 5), Ok(Holder::Pending(0)));
     let callbacks = fixture.callbacks();
     assert!(matches!(callbacks[..], [OutgoingCallback { op: CallbackOp::Getattr { times: false, .. }, .. }]));
@@ -218,7 +209,6 @@ fn cb_getattr_asks_holder_for_size_and_change() {
     assert!(!fixture.state.has_pending_getattr(&file(1), Some(b.client)));
     // A delegation without timestamps does not answer for times.
     assert_eq!(fixture.state.delegated_attributes(&file(1), Some(b.client), true, 10), Ok(Holder::None));
-    // A later query asks again. If the holder fails, the server recalls the delegation.
     assert_eq!(query_holder(&mut fixture, &b, 5000), Ok(Holder::Pending(5000)));
     let callbacks = fixture.callbacks();
     fixture.answer(&callbacks[0], Status::BADHANDLE);
@@ -242,13 +232,11 @@ fn delegation_replaces_open_stateid_on_request() {
     assert_eq!((opened.stateid, opened.extra), (Stateid::ANONYMOUS, extra));
     assert!(fixture.state.io(Some(a.client), &delegation, &file(1), Io::Write, 0).is_ok());
     assert_eq!(fixture.open_files(), 1);
-    // The holder may still open under the delegation before it returns it.
     assert_eq!(fixture.open(&b, 1, 1, 0), Err(Status::DELAY));
     let open = fixture.open_as(&a, "o", 1, share(3, 0), Claim::Delegated(delegation), Want::Unstated).unwrap().stateid;
     fixture.state.return_delegation(Some(a.client), &delegation, &file(1), 0).unwrap();
     assert!(fixture.state.io(Some(a.client), &open, &file(1), Io::Write, 0).is_ok());
     assert!(fixture.open(&b, 1, 1, 0).is_ok());
-    // Without a delegation OPEN returns an open stateid.
     let opened = open_extended(&mut fixture, &b, share(1, 0), extra);
     assert!(matches!(opened.delegation, Granted::Refused(_)) && !opened.extra.for_open && !opened.stateid.is_special());
 }
@@ -281,7 +269,6 @@ fn timestamp_delegation_lets_only_its_holder_set_times() {
     assert_eq!(check_keeps_times(&mut fixture, &a, &opened.stateid), Err(Status::BAD_STATEID));
     assert_eq!(fixture.state.delegated_attributes(&file(1), Some(b.client), true, 0), Ok(Holder::Pending(0)));
     assert!(matches!(fixture.callbacks()[0].op, CallbackOp::Getattr { times: true, .. }));
-    // A delegation without timestamps.
     let plain = write_delegation(&mut fixture, &a, 2);
     assert_eq!(fixture.state.check_times_delegation(Some(a.client), &plain, &file(2), true, 0), Err(Status::BAD_STATEID));
 }

@@ -3,7 +3,6 @@
 
 use super::*;
 
-/// File 1 through the other export.
 const OTHER: u8 = OTHER_EXPORT | 1;
 
 const READ: u32 = 1;
@@ -56,7 +55,6 @@ fn own_open_through_other_export_recalls_delegation() {
     let a = fixture.peer("a");
     let opened = fixture.open_as(&a, "o", 1, share(BOTH, 0), Claim::New, Want::Write).unwrap();
     let Granted::Write(delegation) = opened.delegation else { panic!("{opened:?}") };
-    // The client may hold written data in its cache under the other path.
     assert_eq!(fixture.open(&a, OTHER, READ, 0), Err(Status::DELAY));
     assert!(matches!(fixture.callbacks()[0].op, CallbackOp::Recall { .. }));
     fixture.state.return_delegation(Some(a.client), &delegation, &file(1), 0).unwrap();
@@ -73,7 +71,6 @@ fn stateid_is_valid_only_through_granting_export() {
     let write =
         |fixture: &mut Fixture, stateid: &Stateid, number| fixture.state.io(Some(a.client), stateid, &file(number), Io::Write, 0).is_ok();
     assert!(write(&mut fixture, &through_first, 1) && !write(&mut fixture, &through_first, OTHER));
-    // The same owner's open through the other export is a separate open.
     let through_other = fixture.open(&a, OTHER, READ, 0).unwrap();
     assert_ne!(through_first.other, through_other.other);
     assert!(!write(&mut fixture, &through_other, OTHER));
@@ -105,6 +102,5 @@ fn removed_export_ends_only_its_own_state() {
     assert!(matches!(io_through(&mut fixture, c.client, &delegation, 2), Err(Status::DELEG_REVOKED)));
     assert!(io_through(&mut fixture, b.client, &second, OTHER).is_ok());
     assert!(fixture.renew_lease(&mut { c }).unwrap().contains(vouch_nfs4::op::SequenceFlags::RECALLABLE_STATE_REVOKED));
-    // Only the open through the remaining export is left.
     assert_eq!(fixture.open_files(), 1);
 }

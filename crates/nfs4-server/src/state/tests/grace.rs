@@ -9,7 +9,6 @@ use super::*;
 #[derive(Default, Clone)]
 struct Store {
     records: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Keys written since the last restart.
     written_this_boot: Vec<Vec<u8>>,
 }
 
@@ -30,7 +29,6 @@ impl Store {
         }
     }
 
-    /// Restarts the server with these records.
     fn restart(&mut self, boot: u64) -> Fixture {
         self.written_this_boot.clear();
         let records: Vec<_> = self.records.iter().map(|(key, value)| RecoveryRecord::from_bytes(key, value).unwrap()).collect();
@@ -50,7 +48,6 @@ fn grace_allows_only_reclaims() {
     store.apply_effects(&mut fixture);
     let mut fixture = store.restart(2);
     assert!(fixture.state.in_grace());
-    // Sessions from before the restart are unknown.
     assert!(matches!(fixture.sequence_on(&a, 0, SlotSeq(1), false), Err(Status::BADSESSION)));
     let (a, b) = (fixture.reclaiming_peer("a", 1), fixture.reclaiming_peer("b", 1));
     assert_eq!(fixture.state.test_stateid(a.client, &old), Status::BAD_STATEID);
@@ -74,7 +71,6 @@ fn v40_client_without_state_does_not_extend_grace() {
     let (mut store, mut fixture) = (Store::default(), Fixture::new());
     let peer = v40::v40_client(&mut fixture, "old");
     let stateid = v40::confirmed_open(&mut fixture, &peer);
-    // A client with state keeps its record.
     let renew = |fixture: &mut Fixture| {
         fixture.advance(LEASE_MS / 2);
         fixture.state.renew(peer.id, None, fixture.now).unwrap();
@@ -86,7 +82,6 @@ fn v40_client_without_state_does_not_extend_grace() {
     (0..4).for_each(|_| renew(&mut fixture));
     store.apply_effects(&mut fixture);
     assert!(store.records.is_empty() && !store.clone().restart(2).state.in_grace());
-    // A new open writes the record again.
     v40::open_next(&mut fixture, &peer, 3);
     store.apply_effects(&mut fixture);
     assert!(store.restart(2).state.in_grace());
@@ -124,7 +119,6 @@ fn edge_condition_expired_lease_forbids_reclaim() {
     let mut fixture = store.restart(2);
     let a = fixture.reclaiming_peer("a", 1);
     assert_eq!(reclaim(&mut fixture, &a), Err(Status::RECLAIM_BAD));
-    // Grace does not wait for the first client.
     let b = fixture.reclaiming_peer("b", 1);
     reclaim_complete_for(&mut fixture, &b);
     assert!(!fixture.state.in_grace());
@@ -184,7 +178,6 @@ fn delegations_are_reclaimed_with_their_opens() {
     assert!(matches!(opened.delegation, Granted::Read(_)));
 }
 
-/// EXCHANGE_ID and CREATE_SESSION.
 fn register(fixture: &mut Fixture, name: &'static str, boot: u8, by: Credential<'_>) -> Result<Peer, Status> {
     let introduced = fixture.state.exchange_id(&exchange_id_args(name, boot), by, fixture.now)?;
     fixture.confirm(&introduced, by)
@@ -192,7 +185,6 @@ fn register(fixture: &mut Fixture, name: &'static str, boot: u8, by: Credential<
 
 #[test]
 fn reclaim_right_belongs_to_kerberos_principal() {
-    // Sections 2.4.3 and 8.4.2.1.
     let host = gss("host/a@R");
     let machine = Credential { flavour: Flavour::Krb5i, ..sys(&host) };
     for protected in [false, true] {
@@ -210,7 +202,6 @@ fn reclaim_right_belongs_to_kerberos_principal() {
             for boot in [1, 2] {
                 assert_eq!(register(&mut fixture, "a", boot, by).err(), Some(Status::CLID_INUSE), "{principal:?}");
             }
-            // Other client owners are free.
             let another = register(&mut fixture, "b", 1, by).unwrap();
             reclaim_complete_for(&mut fixture, &another);
             fixture.state.destroy_session(&another.session, another.connection, by).unwrap();
@@ -298,7 +289,6 @@ fn reclaim_complete_for(fixture: &mut Fixture, peer: &Peer) {
     fixture.state.reclaim_complete(peer.client, false).unwrap();
 }
 
-/// A restart with client "a" at address 1, which may reclaim.
 fn after_restart() -> (Store, Fixture) {
     let (mut store, mut fixture) = (Store::default(), Fixture::new());
     let a = register(&mut fixture, "a", 1, sys_from(1, &user(0))).unwrap();
@@ -310,10 +300,8 @@ fn after_restart() -> (Store, Fixture) {
 
 #[test]
 fn auth_sys_client_reclaims_only_from_its_address() {
-    // Sections 2.4.3 and 8.4.2.1.
     let (mut store, mut fixture) = after_restart();
     let root = user(0);
-    // A client at another address may register, but not reclaim.
     for boot in [2, 1] {
         let stranger = register(&mut fixture, "a", boot, sys_from(2, &root)).unwrap();
         assert_eq!(reclaim(&mut fixture, &stranger), Err(Status::RECLAIM_BAD));
@@ -330,12 +318,10 @@ fn auth_sys_client_reclaims_only_from_its_address() {
         }
     }
     store.apply_effects(&mut fixture);
-    // Also after another restart. The other client has to give up the name.
     for mut fixture in [fixture, store.clone().restart(3)] {
         let back = register(&mut fixture, "a", 1, sys_from(1, &root)).unwrap();
         assert_eq!(fixture.state.totals().clients, 1);
         assert!(reclaim(&mut fixture, &back).is_ok());
-        // Once the client is back, other addresses are refused.
         for boot in [1, 2] {
             assert_eq!(register(&mut fixture, "a", boot, sys_from(2, &root)).err(), Some(Status::DELAY));
         }
@@ -357,7 +343,6 @@ fn client_at_new_address_continues_after_grace() {
     fixture.renew_lease(&mut moved).unwrap();
     fixture.advance(LEASE_MS / 2);
     assert!(fixture.open(&moved, 1, 3, 0).is_ok());
-    // The record has the new address.
     store.apply_effects(&mut fixture);
     for (last, outcome) in [(1, Some(Status::RECLAIM_BAD)), (2, None)] {
         let mut fixture = store.clone().restart(3);
@@ -441,7 +426,6 @@ fn recovery_record_follows_address_of_open_connections() {
     assert_reclaims_from(&mut fixture, 3);
     fixture.state.connection_closed(third);
     assert_reclaims_from(&mut fixture, 3);
-    // BIND_CONN_TO_SESSION and CREATE_SESSION record the address too.
     let args = vouch_nfs4::op::BindConnArgs { session: a.session, dir: vouch_nfs4::op::ChannelDirClient::Fore, rdma: false };
     let bound = fixture.new_connection();
     fixture.state.bind_connection(&args, bound, sys_from(2, &root)).unwrap();

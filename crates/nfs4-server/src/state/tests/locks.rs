@@ -13,7 +13,6 @@ fn expect_denied<T: std::fmt::Debug>(result: Result<T, LockError>) -> Denied {
 
 #[test]
 fn conflicting_lock_reports_owner_and_range() {
-    // Section 18.10.4.
     let mut fixture = Fixture::new();
     let (a, b) = (fixture.peer("a"), fixture.peer("b"));
     let (open_a, open_b) = (fixture.open(&a, 1, 3, 0).unwrap(), fixture.open(&b, 1, 3, 0).unwrap());
@@ -35,7 +34,6 @@ fn conflicting_lock_reports_owner_and_range() {
 
 #[test]
 fn owner_changes_and_releases_part_of_its_lock() {
-    // Sections 9.5 and 18.12.
     let mut fixture = Fixture::new();
     let (a, b) = (fixture.peer("a"), fixture.peer("b"));
     let (open_a, open_b) = (fixture.open(&a, 1, 3, 0).unwrap(), fixture.open(&b, 1, 3, 0).unwrap());
@@ -51,7 +49,6 @@ fn owner_changes_and_releases_part_of_its_lock() {
 
 #[test]
 fn lock_requires_matching_open_access() {
-    // Section 18.10.3.
     let mut fixture = Fixture::new();
     let peer = fixture.peer("a");
     let open = fixture.open(&peer, 1, 1, 0).unwrap();
@@ -60,7 +57,6 @@ fn lock_requires_matching_open_access() {
     assert_eq!(fixture.lock(&peer, &open, "x", 1, (0, 0), Mode::Shared), Err(Status::INVAL.into()));
 }
 
-/// Clients that have file 1 open. Each locks as owner "x".
 struct Clients {
     fixture: Fixture,
     peers: Vec<Peer>,
@@ -83,7 +79,6 @@ impl Clients {
         expect_denied(self.wait(at, range, mode));
     }
 
-    /// The clients that are notified of a free lock.
     fn notified(&mut self) -> Vec<usize> {
         let position = |callback: OutgoingCallback| {
             assert!(matches!(&callback.op, CallbackOp::NotifyLock { owner, .. } if **owner == *b"x"));
@@ -109,11 +104,9 @@ impl Clients {
 
 #[test]
 fn waiters_are_notified_in_order() {
-    // Sections 9.6 and 20.11.
     let (mut clients, lock) = Clients::with_two_waiters();
     clients.unlock(0, &lock, (0, 10));
     assert_eq!(clients.notified(), [1]);
-    // A later waiter may not overtake the first.
     clients.expect_wait(2, (0, 10), Mode::Exclusive);
     let lock = clients.wait(1, (0, 10), Mode::Exclusive).unwrap();
     clients.expect_wait(2, (0, 10), Mode::Exclusive);
@@ -123,7 +116,6 @@ fn waiters_are_notified_in_order() {
 
 #[test]
 fn lock_downgrade_notifies_waiting_readers() {
-    // Section 9.5.
     let mut clients = Clients::new(&["a", "b", "c"]);
     clients.wait(0, (0, 100), Mode::Exclusive).unwrap();
     clients.expect_wait(1, (0, 10), Mode::Shared);
@@ -136,7 +128,6 @@ fn lock_downgrade_notifies_waiting_readers() {
 
 #[test]
 fn notified_waiter_loses_its_turn_after_timeout() {
-    // Section 9.6.
     let (mut clients, _) = Clients::with_two_waiters();
     clients.fixture.state.revoke_client(clients.peers[0].id);
     assert_eq!(clients.notified(), [1]);
@@ -177,7 +168,6 @@ fn unlock_notifies_only_waiters_for_freed_range() {
 
 #[test]
 fn lock_of_silent_client_gives_way() {
-    // Section 8.4.
     let mut fixture = Fixture::new();
     let a = fixture.peer("a");
     let open = fixture.open(&a, 1, 3, 0).unwrap();
@@ -326,7 +316,6 @@ fn lock_cost_does_not_grow_with_owners() {
     fixture.state.free_stateid(b.client, &lock).unwrap();
     let steps = lock::interval_tree::take_steps();
     assert!(steps > 0 && steps < 50 * log, "{steps}");
-    // The reported conflict is the one with the lowest offset.
     fixture.lock(&b, &open_b, "y", 1, (100 + OWNERS, 1), Mode::Exclusive).unwrap();
     let conflict = expect_denied(fixture.lock(&a, &open_a, "x0", 1, (100 + OWNERS / 2, u64::MAX), Mode::Exclusive));
     assert_eq!((conflict.range.offset(), conflict.mode), (0, Mode::Shared));
@@ -336,7 +325,6 @@ fn lock_cost_does_not_grow_with_owners() {
 
 #[test]
 fn locks_of_many_silent_clients_give_way_at_once() {
-    // Section 8.4.
     let mut fixture = Fixture::new();
     const SILENT: usize = limits::EXPIRED_SCAN_CLIENTS_MAX * 2 + 1;
     let names: Vec<String> = (0..SILENT).map(|at| format!("silent {at}")).collect();

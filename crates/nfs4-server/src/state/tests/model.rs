@@ -42,11 +42,8 @@ type Key = (usize, usize, u8);
 
 #[derive(Default)]
 struct Model {
-    /// Access, deny and stateid by client, owner and file.
     opens: HashMap<Key, (u32, u32, Stateid)>,
-    /// Lock mode of each byte, and the stateid, by client, owner and file.
     locks: HashMap<Key, ([u8; BYTES], Stateid)>,
-    /// Whether it is a write delegation, and the stateid, by client and file.
     delegations: HashMap<(usize, u8), (bool, Stateid)>,
 }
 
@@ -178,7 +175,6 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
         let of_files: usize = fixture.state.files.table.iter().map(|(_, file)| file.locks.len()).sum();
         prop_assert_eq!(totals.locks, of_files);
     }
-    // No state remains.
     for peer in peers {
         fixture.state.revoke_client(peer.id);
     }
@@ -199,7 +195,6 @@ proptest! {
         run(steps)?;
     }
 
-    /// A client with state outlives its lease until another client needs the state.
     #[test]
     fn lease_of_client_without_state_ends_after_silence(silences in prop::collection::vec(1u64..LEASE_MS * 2, 1..20)) {
         let mut fixture = Fixture::new();

@@ -12,7 +12,6 @@ fn io(fixture: &mut Fixture, peer: &Peer, stateid: &Stateid, number: u8, io: Io)
 
 #[test]
 fn second_open_upgrades_the_first() {
-    // Section 9.9.
     let mut fixture = Fixture::new();
     let peer = fixture.peer("a");
     let first = fixture.open(&peer, 1, 1, 0).unwrap();
@@ -20,11 +19,9 @@ fn second_open_upgrades_the_first() {
     let second = fixture.open(&peer, 1, 2, 0).unwrap();
     assert_eq!((second.other, second.seq), (first.other, StateSeq(2)));
     assert!(io(&mut fixture, &peer, &second, 1, Io::Write).is_ok());
-    // Section 8.2.2.
     assert_eq!(io(&mut fixture, &peer, &first, 1, Io::Read), Err(Status::OLD_STATEID));
     assert_eq!(io(&mut fixture, &peer, &Stateid { seq: StateSeq(3), ..first }, 1, Io::Read), Err(Status::BAD_STATEID));
     assert!(io(&mut fixture, &peer, &Stateid { seq: StateSeq(0), ..first }, 1, Io::Read).is_ok());
-    // The stateid of another file.
     assert_eq!(io(&mut fixture, &peer, &second, 2, Io::Read), Err(Status::BAD_STATEID));
     assert_eq!(fixture.open_files(), 1);
     assert_eq!(fixture.state.close(Some(peer.client), &second, &file(1), 0), Ok(Stateid::INVALID));
@@ -34,7 +31,6 @@ fn second_open_upgrades_the_first() {
 
 #[test]
 fn share_reservations_deny_conflicting_opens_and_io() {
-    // Section 9.7.
     let mut fixture = Fixture::new();
     let (a, b) = (fixture.peer("a"), fixture.peer("b"));
     let open = fixture.open(&a, 1, 1, 2).unwrap();
@@ -54,7 +50,6 @@ fn share_reservations_deny_conflicting_opens_and_io() {
 
 #[test]
 fn open_downgrade_returns_to_earlier_share() {
-    // Section 18.18.3.
     let mut fixture = Fixture::new();
     let (a, b) = (fixture.peer("a"), fixture.peer("b"));
     fixture.open(&a, 1, 1, 0).unwrap();
@@ -70,7 +65,6 @@ fn open_downgrade_returns_to_earlier_share() {
 
 #[test]
 fn open_with_locks_is_not_closed() {
-    // Sections 18.2.3, 18.38.3 and 18.48.3.
     let mut fixture = Fixture::new();
     let peer = fixture.peer("a");
     let open = fixture.open(&peer, 1, 3, 0).unwrap();
@@ -90,8 +84,6 @@ fn open_with_locks_is_not_closed() {
     assert_eq!((totals.opens, totals.locks), (0, 0));
 }
 
-/// Each ended open or delegation since the last call: whether it was a delegation, and why it
-/// ended.
 fn take_ended(fixture: &mut Fixture) -> Vec<(bool, Loss)> {
     let effects = fixture.state.take_effects();
     let ended = effects.iter().filter_map(|effect| match effect {
@@ -113,11 +105,9 @@ fn ended_open_is_reported_with_its_reason() {
     fixture.open(&revoked, 3, 1, 0).unwrap();
     fixture.state.revoke_client(revoked.id);
     assert_eq!(take_ended(&mut fixture), [(false, Loss::Revoked), (false, Loss::Revoked)]);
-    // The client restarts.
     fixture.open(&closing, 4, 1, 0).unwrap();
     fixture.reclaiming_peer("closing", 2);
     assert_eq!(take_ended(&mut fixture), [(false, Loss::Restarted)]);
-    // A silent client's open conflicts with an OPEN after its lease.
     fixture.open(&silent, 5, 1, 2).unwrap();
     fixture.advance(LEASE_MS / 2);
     fixture.renew_lease(&mut silent).unwrap();
@@ -178,8 +168,7 @@ fn silent_client_with_most_opens_is_evicted_first() {
     fixture.advance(LEASE_MS / 2);
     fixture.renew_lease(&mut b).unwrap();
     fixture.advance(LEASE_MS / 2 + 1);
-    // An expired client keeps its state until another client needs room. The client with the most
-    // opens goes first.
+    // An expired client keeps its state until another client needs room.
     assert!(fixture.state.totals().opens > 70);
     assert!(open_until_refused(&mut fixture, &b, 1) > 70);
     assert!(fixture.state.clients.get(a.client).is_none() && fixture.state.clients.get(laptop.client).is_some());
@@ -205,7 +194,6 @@ fn futile_eviction_scan_does_not_block_other_clients() {
         |fixture: &mut Fixture, peer: &Peer| (1..=50).take_while(|&number| fixture.open(peer, number, 1, 0).is_ok()).count();
     assert!(open_until_refused(&mut fixture, &a) > 40);
     let first_refused = |fixture: &mut Fixture| (60..=110).find(|&number| fixture.open(&a, number, 1, 0).is_err());
-    // No client has more opens than the requester.
     assert!(first_refused(&mut fixture).is_some());
     assert!((0..100).all(|_| fixture.open(&a, 120, 1, 0) == Err(Status::NOSPC)));
     assert!(fixture.state.clients.get(laptop.client).is_some());
@@ -268,7 +256,6 @@ fn commit_check_examines_few_opens() {
         );
         visited
     };
-    // No open for writing.
     assert_eq!((visited(&fixture, Some(a.client)), visited(&fixture, None)), (0, 0));
     for number in 0..many {
         fixture.open_as(&a, &number.to_string(), 1, share(2, 0), Claim::New, Want::No).unwrap();
@@ -282,7 +269,6 @@ fn commit_check_examines_few_opens() {
 
 #[test]
 fn open_claims_are_checked() {
-    // Section 18.16.3.
     let mut fixture = Fixture::new();
     let peer = fixture.peer("a");
     let mut open = |claim| fixture.open_as(&peer, "o", 1, share(1, 0), claim, Want::Unstated).map(|opened| opened.stateid);

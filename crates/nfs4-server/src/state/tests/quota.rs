@@ -21,7 +21,6 @@ fn exchange_id_from(fixture: &mut Fixture, from: IpAddr, name: &str) -> Result<I
     state.exchange_id(&args, Credential { address: from, ..sys(&user(0)) }, now)
 }
 
-/// CREATE_SESSION and RECLAIM_COMPLETE.
 fn confirm(fixture: &mut Fixture, from: IpAddr, introduced: &Introduced) -> Result<Peer, Status> {
     let peer = fixture.confirm(introduced, Credential { address: from, ..sys(&user(0)) })?;
     fixture.state.reclaim_complete(peer.client, false)?;
@@ -39,7 +38,6 @@ fn exchange_id_flood_evicts_only_its_own_records() {
     let (flooder, other) = (address(1), address(2));
     let flood = |fixture: &mut Fixture, from: u32, count: u32| {
         (from..from + count).for_each(|number| {
-            // The quota may refuse.
             let _ = exchange_id_from(fixture, flooder, &number.to_string());
         });
     };
@@ -49,7 +47,6 @@ fn exchange_id_flood_evicts_only_its_own_records() {
     assert!(confirm(&mut fixture, other, &late).is_ok());
     assert!(fixture.state.totals().clients <= 1000 / limits::UNCONFIRMED_SHARE + 1);
     assert!(fixture.state.totals().clients_displaced + fixture.state.totals().clients_refused >= 5000);
-    // Other sources are admitted.
     assert!(peer_from(&mut fixture, address(3), "new").is_ok());
 }
 
@@ -57,7 +54,6 @@ fn exchange_id_flood_evicts_only_its_own_records() {
 fn idle_client_flood_evicts_only_its_own_clients() {
     let mut fixture = fixture(40);
     let (flooder, other) = (address(1), address(2));
-    // Silent for longer than any client of the flood.
     let mut quiet = peer_from(&mut fixture, other, "quiet").unwrap();
     fixture.advance(10);
     let mut flood = Vec::new();
@@ -111,7 +107,6 @@ fn clients_with_state_leave_room_for_other_sources() {
     }
     assert_eq!(fixture.open_files(), 90);
     assert_eq!(fixture.state.totals().clients_refused, 1);
-    // Only silent clients of the same source are evicted.
     fixture.advance(LEASE_MS + 1);
     assert!(peer_from(&mut fixture, greedy, "again").is_ok());
     assert_eq!(fixture.open_files(), 89);

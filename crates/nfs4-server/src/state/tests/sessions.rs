@@ -35,7 +35,6 @@ fn create_session_does_not_promise_persistence() {
 
 #[test]
 fn request_beyond_channel_limits_does_not_use_its_slot() {
-    // Section 18.46.3.
     let mut fixture = Fixture::new();
     let peer = fixture.peer("a");
     let args = SequenceArgs { session: peer.session, seq: SlotSeq(1), slot: SlotId(0), highest_slot: SlotId(0), cache_this: false };
@@ -56,7 +55,6 @@ fn request_beyond_channel_limits_does_not_use_its_slot() {
 
 #[test]
 fn session_that_uses_all_slots_gets_more() {
-    // Section 2.10.6.1.
     let mut fixture = Fixture::new();
     let peer = fixture.peer("a");
     let Ok(Sequenced::New(turn)) = fixture.sequence_on(&peer, 7, SlotSeq(1), false) else { panic!("not a new request") };
@@ -71,7 +69,6 @@ fn session_that_uses_all_slots_gets_more() {
 
 #[test]
 fn lost_back_channel_is_reported_until_rebound() {
-    // Section 18.46.3.
     let mut fixture = Fixture::new();
     let mut peer = fixture.peer("a");
     assert_eq!(fixture.renew_lease(&mut peer), Ok(SequenceFlags(0)));
@@ -86,7 +83,6 @@ fn lost_back_channel_is_reported_until_rebound() {
 
 #[test]
 fn destroy_session_requires_bound_connection() {
-    // Section 18.37.3.
     let mut fixture = Fixture::new();
     let mut peer = fixture.peer("a");
     let stranger = fixture.new_connection();
@@ -127,7 +123,6 @@ fn reply_cache_keeps_its_limit_and_all_promised_replies() {
     // Section 2.10.6.1.3: a reply with `cache_this` must be cached.
     let mut fixture = Fixture::new();
     let peer = fixture.peer("a");
-    // Allocates slot 7.
     let Ok(Sequenced::New(used)) = fixture.sequence_on(&peer, 7, SlotSeq(1), false) else { panic!("not a new request") };
     fixture.state.finish(&used, None, 0);
     fixture.state.reply_cache_len = Limits::default().reply_cache_len_max - 20_000;
@@ -151,8 +146,6 @@ fn reply_cache_keeps_its_limit_and_all_promised_replies() {
     assert_eq!(fixture.state.reply_cache_reserved, 0);
 }
 
-/// Makes sessions and uses all their slots, as long as there is room. Returns the number of cached
-/// replies.
 fn fill_reply_cache(fixture: &mut Fixture, from: u8, names: std::ops::Range<usize>, turns: &mut Vec<Turn>) -> usize {
     let mut cached = 0;
     for number in names {
@@ -173,7 +166,6 @@ fn reply_cache_quota_leaves_room_for_others() {
     config.limits.reply_cache_len_max = 1 << 20;
     let mut fixture = Fixture::with_config(config, &[]);
     let mut turns = Vec::new();
-    // All calls are in progress: no session can be evicted.
     let cached = fill_reply_cache(&mut fixture, 1, 0..60, &mut turns);
     assert!((180..=205).contains(&cached), "four fifths of 256: {cached}");
     let mut other = Vec::new();
@@ -181,7 +173,6 @@ fn reply_cache_quota_leaves_room_for_others() {
     turns.into_iter().chain(other).for_each(|turn| fixture.state.finish(&turn, Some(&[7; 4096]), 0));
     assert_eq!(fixture.state.reply_cache_reserved, 0);
     assert!(fixture.state.totals().reply_cache_len <= 1 << 20);
-    // The first source can replace its own idle sessions.
     fixture.advance(limits::EVICTION_INTERVAL_MS);
     let mut late = Vec::new();
     assert!(fill_reply_cache(&mut fixture, 1, 100..101, &mut late) > 0);
@@ -193,7 +184,6 @@ fn idle_sessions_of_largest_source_are_evicted() {
     config.limits.reply_cache_len_max = 1 << 20;
     let mut fixture = Fixture::with_config(config, &[]);
     let mut other = super::quota::peer_from(&mut fixture, super::quota::address(100), "other").unwrap();
-    // Enough sources to make each share tiny.
     for from in 1..60 {
         let mut turns = Vec::new();
         fill_reply_cache(&mut fixture, from, 0..40, &mut turns);
@@ -215,7 +205,6 @@ fn idle_sessions_of_largest_source_are_evicted() {
 
 #[test]
 fn invalid_sequence_evicts_no_session() {
-    // Section 18.46.3.
     let mut fixture = Fixture::new();
     let peer = fixture.peer("a");
     let mut other = super::quota::peer_from(&mut fixture, super::quota::address(100), "other").unwrap();
@@ -238,7 +227,6 @@ fn refused_opens_do_not_block_new_sessions_of_others() {
     (config.limits.reply_cache_len_max, config.limits.opens_max) = (1 << 20, 10);
     let mut fixture = Fixture::with_config(config, &[]);
     let greedy = super::quota::peer_from(&mut fixture, super::quota::address(1), "greedy").unwrap();
-    // Enough idle sources to make each share tiny.
     for from in 3..60 {
         let mut turns = Vec::new();
         fill_reply_cache(&mut fixture, from, 0..40, &mut turns);

@@ -48,7 +48,6 @@ pub(super) fn confirmed_open(fixture: &mut Fixture, peer: &Peer) -> Stateid {
     let opened = fixture.open_as(peer, "owner", 1, share(3, 0), Claim::New, Want::Unstated).unwrap();
     assert!(opened.confirm);
     finish_owner_call(fixture, first, Status::OK, 18);
-    // The stateid is invalid before OPEN_CONFIRM.
     assert_eq!(fixture.state.io(None, &opened.stateid, &file(1), Io::Read, 0), Err(Status::BAD_STATEID));
     let second = fixture.state.owner_turn_by_state(&opened.stateid, OwnerSeq(2), 0).unwrap();
     let stateid = fixture.state.confirm_open(&opened.stateid, &file(1), 0).unwrap();
@@ -57,7 +56,6 @@ pub(super) fn confirmed_open(fixture: &mut Fixture, peer: &Peer) -> Stateid {
     stateid
 }
 
-/// Another open of the confirmed owner.
 pub(super) fn open_next(fixture: &mut Fixture, peer: &Peer, seq: u32) {
     let next = begin_owner_call(fixture, peer, seq).unwrap();
     let opened = fixture.open_as(peer, "owner", 2, share(1, 0), Claim::New, Want::Unstated).unwrap();
@@ -65,7 +63,7 @@ pub(super) fn open_next(fixture: &mut Fixture, peer: &Peer, seq: u32) {
     finish_owner_call(fixture, next, Status::OK, 18);
 }
 
-// RFC 7530, section 16.33.5. Anybody can claim an AUTH_SYS user.
+// RFC 7530, section 16.33.5.
 #[test]
 fn restart_from_other_host_keeps_state_of_live_client() {
     let mut fixture = Fixture::new();
@@ -73,7 +71,6 @@ fn restart_from_other_host_keeps_state_of_live_client() {
     let root = user(0);
     let elsewhere = Credential { address: [127, 0, 0, 9].into(), ..sys(&root) };
     let owner = ClientOwner { verifier: Verifier([2; 8]), id: Bytes(b"a") };
-    // The victim has no state yet.
     let (id, confirm) = fixture.state.set_client(&owner, callback(9), elsewhere, fixture.now).unwrap();
     let stateid = confirmed_open(&mut fixture, &victim);
     assert_eq!(fixture.state.confirm_client(id, confirm, elsewhere, fixture.now), Err(Status::CLID_INUSE));
@@ -86,20 +83,17 @@ fn restart_from_other_host_keeps_state_of_live_client() {
 
 #[test]
 fn setclientid_confirm_requires_the_given_verifier() {
-    // Sections 16.33.5 and 16.34.5.
     let mut fixture = Fixture::new();
     let (id, confirm) = setclientid(&mut fixture, "a", 1, 0).unwrap();
     assert_eq!(fixture.state.v40_client(id, None, 0), Err(Status::STALE_CLIENTID));
     assert_eq!(fixture.state.confirm_client(id, Verifier([0; 8]), sys(&user(0)), 0), Err(Status::STALE_CLIENTID));
     assert_eq!(fixture.state.confirm_client(id, confirm, sys(&user(5)), 0), Err(Status::CLID_INUSE));
-    // A retry replaces the unconfirmed record.
     let (next, confirm_next) = setclientid(&mut fixture, "a", 1, 0).unwrap();
     assert_ne!(next, id);
     assert_eq!(fixture.state.confirm_client(id, confirm, sys(&user(0)), 0), Err(Status::STALE_CLIENTID));
     for _ in 0..2 {
         assert_eq!(fixture.state.confirm_client(next, confirm_next, sys(&user(0)), 0), Ok(()));
     }
-    // The same client again: it changes the callback and keeps the client id.
     let (same, change) = setclientid(&mut fixture, "a", 1, 0).unwrap();
     assert_eq!(same, next);
     assert_eq!(fixture.state.confirm_client(same, change, sys(&user(0)), 0), Ok(()));
@@ -112,7 +106,6 @@ fn delayed_renew_does_not_shorten_lease() {
     let peer = v40_client(&mut fixture, "a");
     fixture.advance(50_000);
     fixture.state.renew(peer.id, None, 50_000).unwrap();
-    // A call that arrived earlier and was delayed.
     fixture.state.renew(peer.id, None, 10_000).unwrap();
     assert_eq!(fixture.state.status(50_000).clients[0].silent_ms, 0);
 }
@@ -131,7 +124,6 @@ fn confirmed_restart_ends_previous_state() {
 
 #[test]
 fn last_reply_of_owner_is_replayed() {
-    // Section 9.1.7.
     let mut fixture = Fixture::new();
     let peer = v40_client(&mut fixture, "a");
     let stateid = confirmed_open(&mut fixture, &peer);
@@ -146,7 +138,6 @@ fn last_reply_of_owner_is_replayed() {
     let closed = fixture.state.close(None, &stateid, &file(1), 0).unwrap();
     assert_eq!(closed.seq, StateSeq(3));
     finish_owner_call(&mut fixture, third, Status::OK, 4);
-    // A retried CLOSE finds the owner by the closed stateid.
     assert!(matches!(fixture.state.owner_turn_by_state(&stateid, OwnerSeq(3), 0), Ok(OwnerTurn::Replay(OwnerReply { op: 4, .. }))));
     assert_eq!(fixture.state.io(None, &closed, &file(1), Io::Read, 0), Err(Status::BAD_STATEID));
     let fourth = begin_owner_call(&mut fixture, &peer, 4).unwrap();
@@ -156,7 +147,6 @@ fn last_reply_of_owner_is_replayed() {
 
 #[test]
 fn unconfirmed_owner_may_start_again() {
-    // Section 16.18.5.
     let mut fixture = Fixture::new();
     let peer = v40_client(&mut fixture, "a");
     let first = begin_owner_call(&mut fixture, &peer, 1).unwrap();
@@ -180,13 +170,11 @@ fn owner_may_repeat_seqid_after_refused_first_open() {
     assert!(matches!(again, OwnerTurn::New(_)));
     fixture.open_as(&peer, "owner", 1, share(3, 0), Claim::New, Want::Unstated).unwrap();
     finish_owner_call(&mut fixture, again, Status::OK, 18);
-    // A successful OPEN is replayed.
     assert!(matches!(begin_owner_call(&mut fixture, &peer, 0), Ok(OwnerTurn::Replay(_))));
 }
 
 #[test]
 fn lock_owner_has_its_own_seqid_and_is_released() {
-    // Sections 16.10.5 and 16.37.3.
     let mut fixture = Fixture::new();
     let peer = v40_client(&mut fixture, "a");
     let stateid = confirmed_open(&mut fixture, &peer);
@@ -208,7 +196,6 @@ fn lock_owner_has_its_own_seqid_and_is_released() {
 
 #[test]
 fn expired_stateid_differs_from_unknown_stateid() {
-    // Sections 9.1.4.2 and 13.1.5.
     let mut fixture = Fixture::new();
     let peer = v40_client(&mut fixture, "a");
     let stateid = confirmed_open(&mut fixture, &peer);
@@ -238,7 +225,6 @@ fn delegations_require_working_callback_path() {
     assert_eq!(fixture.open(&other, 2, 2, 0), Err(Status::DELAY));
     let recall = fixture.callbacks().remove(0);
     fixture.state.callback_done(recall.id, CallbackAnswer::Unreachable, 0);
-    // Section 16.29.4.
     assert_eq!(fixture.state.renew(peer.id, None, 0), Err(Status::CB_PATH_DOWN));
     fixture.advance(LEASE_MS - 1);
     let _ = fixture.state.renew(peer.id, None, fixture.now);
@@ -258,7 +244,6 @@ fn owners_of_failed_calls_are_forgotten() {
     }
     assert_eq!(fixture.state.owners.len(), 1);
     assert!(fixture.state.io(None, &confirmed, &file(1), Io::Read, 0).is_ok());
-    // A confirmed owner keeps its seqid.
     let third = begin_owner_call(&mut fixture, &peer, 3).unwrap();
     finish_owner_call(&mut fixture, third, Status::NOENT, 18);
     assert!(matches!(begin_owner_call(&mut fixture, &peer, 3), Ok(OwnerTurn::Replay(_))));
@@ -296,10 +281,8 @@ fn idle_owner_scan_is_rate_limited() {
     for number in 1..limits::OWNERS_PER_CLIENT_MAX as u32 {
         fixture.state.owner_turn(peer.client, OwnerKind::Open, &number.to_be_bytes(), OwnerSeq(1)).unwrap();
     }
-    // All owners have calls in progress; none can be evicted.
     assert_eq!(fixture.state.owner_turn(peer.client, OwnerKind::Open, b"one more", OwnerSeq(1)), Err(Status::RESOURCE));
     finish_owner_call(&mut fixture, fourth, Status::NOENT, 18);
-    // The next scan for idle owners comes after some refusals.
     let mut refused = 0;
     while fixture.state.owner_turn(peer.client, OwnerKind::Open, b"one more", OwnerSeq(1)).is_err() {
         refused += 1;
@@ -320,7 +303,6 @@ fn krb5p(principal: &Principal) -> Credential<'_> {
     Credential { flavour: Flavour::Krb5p, ..sys(principal) }
 }
 
-/// A client that its machine principal registered under Kerberos.
 pub(super) fn kerberos_client(fixture: &mut Fixture) -> Peer {
     let owner = ClientOwner { verifier: Verifier([1; 8]), id: Bytes(b"proven") };
     let machine = gss("host/a@R");
@@ -330,7 +312,6 @@ pub(super) fn kerberos_client(fixture: &mut Fixture) -> Peer {
     Peer { client, id, session: SessionId([0; 16]), connection: ConnectionId(0), seq: SlotSeq(0) }
 }
 
-/// A confirmed open of file 1 by this owner and principal. The owner's next seqid is 3.
 pub(super) fn open_by(fixture: &mut Fixture, peer: &Peer, name: &str, principal: Option<&str>) -> Stateid {
     try_open_by(fixture, peer, name, principal).unwrap()
 }
@@ -364,14 +345,12 @@ fn renew_of_kerberos_client_requires_its_principal_or_open() {
     let stateid = open_by(&mut fixture, &peer, "alice owner", Some("alice@R"));
     fixture.advance(1000);
     assert_eq!(renew(&mut fixture, Some("mallory@R")), Err(Status::ACCESS));
-    // AUTH_SYS users have no open.
     assert_eq!(renew(&mut fixture, None), Err(Status::ACCESS));
     assert_eq!((renew(&mut fixture, Some("alice@R")), silent(&fixture)), (Ok(()), 0));
     let third = fixture.state.owner_turn_by_state(&stateid, OwnerSeq(3), fixture.now).unwrap();
     fixture.state.close(None, &stateid, &file(1), fixture.now).unwrap();
     finish_owner_call(&mut fixture, third, Status::OK, 4);
     assert_eq!(renew(&mut fixture, Some("alice@R")), Err(Status::ACCESS));
-    // An AUTH_SYS mount of the same client.
     open_by(&mut fixture, &peer, "auth_sys owner", None);
     assert_eq!(renew(&mut fixture, None), Ok(()));
     // Any user may renew an AUTH_SYS client, because machines change the user that they claim.

@@ -28,7 +28,6 @@ fn kerberos_open_is_used_only_by_user_and_machine() {
         assert_eq!((check_caller(&mut fixture, &stateid, Some(caller)), silent_ms(&fixture)), (Ok(()), 0));
         fixture.advance(1000);
     }
-    // An AUTH_SYS mount of the same client.
     let auth_sys_stateid = open_by(&mut fixture, &peer, "auth_sys owner", None);
     assert_eq!([None, Some("mallory@R")].map(|caller| check_caller(&mut fixture, &auth_sys_stateid, caller)), [Ok(()); 2]);
 }
@@ -37,7 +36,6 @@ fn kerberos_open_is_used_only_by_user_and_machine() {
 fn owner_names_of_different_principals_never_collide() {
     let names = [None, Some("alice@R"), Some("mallory@R")].map(|caller| internal_owner_name(b"l", caller.map(Arc::from).as_ref()));
     assert!(names[0] != names[1] && names[0] != names[2] && names[1] != names[2]);
-    // A name that imitates another owner's internal name gets a different one.
     assert_ne!(internal_owner_name(&names[1], None), names[1]);
     assert_ne!(internal_owner_name(&names[1][1..], Some(&"mallory@R".into())), names[1]);
     let mut fixture = Fixture::new();
@@ -89,9 +87,7 @@ fn other_principal_gets_half_of_open_quota() {
     };
     let (mallory, alice, machine) = (Some("mallory@R"), Some("alice@R"), Some("host/a@R"));
     assert_eq!(opens(&[mallory, alice]), [10, 10]);
-    // Unproven callers count as one principal.
     assert_eq!(opens(&[None, alice]), [10, 10]);
-    // The principal that registered the client may use the whole quota.
     assert_eq!(opens(&[machine]), [20]);
     let mut fixture = Fixture::with_config(config.clone(), &[]);
     let peer = v40_client(&mut fixture, "auth_sys");

@@ -29,7 +29,6 @@ fn expired_client_leaves_no_waiters_and_wait_list_is_bounded() {
         let lock = fixture.lock(&a, &holder_open, "l", number, (0, 10), Mode::Exclusive).unwrap();
         assert!(wait_for_lock(&mut fixture, &b, &own_open, number).is_err() && wait_for_lock(&mut fixture, &c, &other, number).is_err());
         if number > 10 {
-            // The waiter gets its lock.
             fixture.unlock(&a, &lock, number, (0, 10)).unwrap();
             wait_for_lock(&mut fixture, &b, &own_open, number).unwrap();
         }

@@ -18,7 +18,6 @@ impl Simulation {
             Step::Return { agent, file } => self.step_return(agent, file),
             Step::Answer { reachable } => self.step_answer(reachable),
             Step::Replay { agent, slot, fresh_xid } => {
-                // After silence the agent first has to check what state is left.
                 if self.agent_status[agent].boot == self.driver.boot
                     && !self.is_silent(agent)
                     && let Some((first, again)) = self.agents[agent].replay(&mut self.driver, slot, fresh_xid)
@@ -172,7 +171,6 @@ impl Simulation {
         }
     }
 
-    /// I/O by the anonymous stateid.
     fn step_anonymous(&mut self, agent: usize, file: u8, write: bool) {
         self.ensure_registered(agent, true);
         let grace = self.in_grace();
@@ -215,9 +213,7 @@ impl Simulation {
         assert_eq!(status, Status::OK);
     }
 
-    /// Callbacks arrive at their clients, or don't.
     fn step_answer(&mut self, reachable: bool) {
-        // An answer may cause new callbacks, which wait for the next step.
         for callback in std::mem::take(&mut self.driver.callbacks) {
             let target = self.agents.iter().position(|agent| match callback.to {
                 CallbackTo::Connection(id) => agent.connection.id() == id,
@@ -243,7 +239,6 @@ impl Simulation {
         }
     }
 
-    /// The server notices the client's restart at its next registration.
     fn step_reboot(&mut self, agent: usize) {
         self.agents[agent].boot_verifier = self.agents[agent].boot_verifier % 250 + 1;
         let same = self.agents[agent].register(&mut self.driver);
@@ -264,7 +259,6 @@ impl Simulation {
             let silent = self.is_silent(agent);
             let agent_status = &mut self.agent_status[agent];
             if agent_status.boot == boot {
-                // The agent was a client of the previous boot.
                 assert!(!(agent_status.lost && is_recorded), "{name} could reclaim lost state");
                 let held = !now.opens.is_empty();
                 assert!(!held || silent || is_recorded, "{name} has no recovery record");
@@ -306,14 +300,12 @@ impl Simulation {
         assert_eq!(totals.locks, sum(|client| client.locks));
         assert_eq!(totals.delegations, sum(|client| client.delegations));
         assert_eq!(totals.sessions, sum(|client| client.sessions));
-        // Each agent has one client, and at most one unconfirmed successor.
         assert!(report.clients.len() <= 2 * self.agents.len());
         assert!(self.driver.records() <= self.agents.len());
         // A file used by the anonymous stateid stays open for a moment.
         assert!(self.driver.files.open_count() <= self.agents.len() * FILES.len() * 3 + 2 * FILES.len());
     }
 
-    /// All clients stay silent for good; all state ends.
     pub(super) fn finish(mut self) {
         self.driver.advance(25 * 3600 * 1000);
         self.step_answer(false);

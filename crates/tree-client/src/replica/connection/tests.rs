@@ -5,7 +5,6 @@ use super::*;
 use tokio::io::DuplexStream;
 use vouch_oncrpc::RecordReader;
 
-/// The replica's end of the stream.
 struct Peer {
     stream: DuplexStream,
     records: RecordReader,
@@ -28,7 +27,6 @@ fn reply(xid: u32, results: &[u8]) -> Vec<u8> {
 }
 
 impl Peer {
-    /// The xid and arguments of the next call.
     async fn call(&mut self) -> (u32, Vec<u8>) {
         loop {
             let held = std::mem::take(&mut self.pending);

@@ -16,7 +16,6 @@ fn reply(frames: &[Option<Vec<u8>>]) -> Vec<u8> {
     w.into_bytes()
 }
 
-/// `record` as a stream of fragments of `fragment_len` bytes.
 fn marked(record: &[u8], fragment_len: usize) -> Vec<u8> {
     let mut stream = Vec::new();
     let mut rest = record;
@@ -92,14 +91,12 @@ proptest! {
     ) {
         let frames: Vec<_> = frames.into_iter().map(|frame| frame.map(|(byte, len)| vec![byte; len])).collect();
         let record = reply(&frames);
-        // A record has a limited number of fragments.
         let fragment_len = fragment_len.max(record.len() / 4000 + 1);
         let stream = [marked(&record, fragment_len), marked(&record, usize::MAX)].concat();
         let twice: Vec<_> = expected(&frames).into_iter().chain(expected(&frames)).collect();
         prop_assert_eq!(parse_stream(&stream, read_len, frames.len()).unwrap(), twice);
     }
 
-    /// With any byte changed, the parser agrees with the decoder of whole replies.
     #[test]
     fn agrees_with_whole_reply_decoder(
         lens in proptest::collection::vec(proptest::option::of(0usize..20), 1..5),

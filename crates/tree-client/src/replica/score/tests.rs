@@ -137,7 +137,6 @@ fn any_event(count: usize) -> impl Strategy<Value = Event> {
     ]
 }
 
-/// The model: pauses and lies of a replica.
 #[derive(Debug, Clone, Copy, Default)]
 struct Modelled {
     failures: u32,
@@ -147,7 +146,7 @@ struct Modelled {
 
 proptest! {
     /// A replica is chosen whenever one may be. Never chooses an excluded one, and no paused or
-    /// lying one while another is ready. Pauses match the model.
+    /// lying one while another is ready.
     #[test]
     fn choices_follow_the_model(events in proptest::collection::vec(any_event(4), 0..200), excluded in 0..16u32) {
         let mut scores = Scores::new(4);

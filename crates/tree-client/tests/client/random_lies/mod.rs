@@ -52,31 +52,21 @@ struct Case {
     dice: Dice,
     scenario: &'static Scenario,
     replicas: Vec<Arc<TestReplica>>,
-    /// Index of a replica that stays honest and reachable, with the newest revision.
     honest: Option<usize>,
     clock: Arc<TestClock>,
     tree: Option<Arc<Tree>>,
-    /// How far the clock has been ahead, in seconds.
     latest: u64,
-    /// Progress of the publisher and the honest replica: an index into the scenario's stages.
     stage: Arc<AtomicUsize>,
-    /// Whether a thief has published.
     is_key_stolen: bool,
-    /// The newest revision in force so far.
     revision_id: RevisionId,
     score: Score,
 }
 
-/// Results of a case.
 #[derive(Default, Clone, Copy)]
 struct Score {
-    /// Right answers.
     answers: u64,
-    /// Lies detected.
     lies: u64,
-    /// Newer revisions adopted during a case.
     newer: u64,
-    /// Of these, revisions under the next certificate.
     renewed: u64,
 }
 
@@ -151,7 +141,6 @@ impl Case {
         }
     }
 
-    /// Changes something.
     fn event(&mut self) {
         if !self.dice.one_in(3) {
             return;
@@ -162,7 +151,6 @@ impl Case {
             1 if Some(n) != self.honest => self.replicas[n].set_fault(Fault::None),
             2 => self.clock.set(NOW - self.dice.below(100_000_000)),
             3 => {
-                // Rarely beyond the validity of all revisions: expiry is permanent.
                 let far = self.dice.one_in(8);
                 let ahead = self.dice.below(if far { 200_000 } else { 80_000 });
                 self.clock.set(NOW + ahead);
@@ -178,7 +166,6 @@ impl Case {
         }
     }
 
-    /// Publishes the next stage, now or during the next operation. Some of the replicas follow.
     fn publish(&mut self) {
         let next = self.stage.load(Ordering::SeqCst) + 1 + usize::from(self.dice.one_in(3));
         let Some((_, published)) = self.scenario.stages.get(next) else { return };
@@ -236,7 +223,6 @@ impl Case {
         outcome.map(drop)
     }
 
-    /// One random operation, compared with the truth.
     async fn operation(&mut self) {
         let Some(tree) = self.tree.clone() else { return };
         let revision_id = self.check_revision(&tree);
@@ -256,7 +242,6 @@ impl Case {
             _ if asks => self.check_refresh(&tree).await,
             _ => self.check_file(&tree, newest.root(), truth, &path).await,
         };
-        // Several calls, each within its deadline.
         assert!(begun.elapsed() <= DEADLINE * 4, "{:?} for {}", begun.elapsed(), String::from_utf8_lossy(&path));
         match outcome {
             Ok(()) => {
@@ -362,7 +347,6 @@ fn run_case(seed: u64, cache: Option<&Path>) -> Result<Score, String> {
     })
 }
 
-/// Runs cases on all CPUs and adds up their results.
 fn run_cases(cases: u64, run: impl Fn(u64) -> Result<Score, String> + Sync) {
     let first = setting("VOUCH_LIE_SEED").unwrap_or(0);
     scenarios();
@@ -422,7 +406,6 @@ fn no_lie_reaches_a_reader() {
     run_cases(cases, |seed| run_case(seed, None));
 }
 
-/// Several cases share a few disk caches, whose files are corrupted meanwhile.
 #[test]
 fn no_lie_reaches_a_reader_through_corrupt_disk_cache() {
     let cases = setting("VOUCH_LIE_CASES").map(|cases| cases / 250).unwrap_or(if cfg!(debug_assertions) { 300 } else { 2_000 });
@@ -446,11 +429,9 @@ fn files(dir: &Path) -> Vec<std::path::PathBuf> {
         .collect()
 }
 
-/// Flips bits in cache files, or truncates them.
 fn corrupt(cache: &Path, dice: &mut Dice) {
     use std::os::unix::fs::FileExt as _;
     for path in files(cache) {
-        // Another case may have removed the file.
         let Ok(file) = std::fs::File::options().read(true).write(true).open(&path) else { continue };
         let len = file.metadata().map_or(0, |meta| meta.len());
         for _ in 0..dice.below(4) {

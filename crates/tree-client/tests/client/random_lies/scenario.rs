@@ -10,11 +10,9 @@ use vouch_xdr::Xdr;
 use crate::fixture::replica::TestReplica;
 use crate::fixture::{NOW, Node, Published, Publisher, dir, noise};
 
-/// Offers of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
     Newest,
-    /// Valid, but not the newest.
     Older,
     Expired,
     FromTheFuture,
@@ -37,18 +35,14 @@ pub const OFFERS: [Offer; 9] = [
     Offer::Nothing,
 ];
 
-/// Certificate serial and number of a revision.
 pub type RevisionId = (u64, u64);
 
 pub struct Scenario {
     pub publisher: Publisher,
     expired: Published,
     older: Published,
-    /// The publisher's revisions: at the start, the next one, and one under the next certificate
-    /// with a lower number.
     pub stages: [(RevisionId, Published); 3],
     future: Published,
-    /// Signed by a thief with the publisher's key.
     pub stolen: (RevisionId, Published),
     forged_key: Published,
     other: Published,
@@ -145,7 +139,6 @@ pub fn scenarios() -> &'static [Scenario] {
     SCENARIOS.get_or_init(|| vec![Scenario::new(10), Scenario::new(11)])
 }
 
-/// Random numbers of one case.
 pub struct Dice(pub u64);
 
 impl Dice {

@@ -62,8 +62,6 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// The query for a trail. With `follows_names`, path and file identity match the file under all
-    /// its names.
     pub(super) fn query(&self, directory: &Path, follows_names: bool, reading: SearchMode) -> Outcome<Query> {
         let forms =
             |text: &Option<OsString>| text.as_ref().filter(|text| !text.is_empty()).map_or_else(Vec::new, |text| forms(text.as_bytes()));
@@ -209,7 +207,6 @@ mod tests {
                 assert_eq!(asked.matches(&record), is_meant, "{option}");
             }
         }
-        // Other backslashes stand for themselves.
         for plain in [&b"/srv/a\\b"[..], b"/srv/\\xg0", b"/srv/\\x4", b"/srv/a\\"] {
             assert_eq!(query("--path", plain).path, [plain]);
         }

@@ -30,7 +30,6 @@ pub(crate) struct Args {
     form: show::Form,
 }
 
-/// Polling interval.
 const PAUSE: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {

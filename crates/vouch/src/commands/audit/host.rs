@@ -61,11 +61,9 @@ const MESSAGE_LEN_MAX: usize = 8970 + 16;
 const HEAD_LEN: usize = 16;
 /// Longest line that is parsed; the rest of a longer line is ignored.
 const LINE_LEN_MAX: usize = 64 * 1024;
-/// Bytes of log between two syncs.
 const PIECE_LEN: usize = 4 << 20;
 /// Rotated logs to search for the trail's last event: the maximum of num_logs in auditd.conf.
 const ROTATED_MAX: usize = 1000;
-/// AUDIT_NLGRP_READLOG, as a bit.
 const READ_LOG: u32 = 1;
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
@@ -207,13 +205,11 @@ impl Keeper {
     }
 }
 
-/// Name of a user on this machine.
 fn name_of(uid: u32) -> Vec<u8> {
     let user = nix::unistd::User::from_uid(uid.into()).ok().flatten();
     user.map_or_else(Vec::new, |user| user.name.into_bytes())
 }
 
-/// The newest event in a trail, and its boot.
 fn last_of(directory: &Path) -> Outcome<(Stamp, Option<[u8; 16]>)> {
     let query = Query { class: Some(Class::Host), ..Query::default() };
     let mut last = (Stamp::default(), None);
@@ -270,7 +266,6 @@ fn holds(mut file: &File, wanted: Stamp) -> io::Result<bool> {
     Ok(found)
 }
 
-/// Reads whole lines up to the present end of the file; `line` keeps an incomplete line.
 fn read_rest(reader: &mut impl io::BufRead, line: &mut Vec<u8>, keeper: &mut Keeper) -> io::Result<Outcome> {
     let mut unsynced = 0;
     loop {

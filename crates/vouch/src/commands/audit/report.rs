@@ -126,8 +126,7 @@ impl Counter {
         }
     }
 
-    /// Bytes that no earlier record reported. CLOSE and DELEGRETURN report totals that may include
-    /// records of single READs and WRITEs.
+    /// CLOSE and DELEGRETURN report totals that may include records of single READs and WRITEs.
     fn moved(&mut self, record: &Record<'_>) -> [u64; 2] {
         let moved = [record.read.unwrap_or(0), record.written.unwrap_or(0)];
         if record.class != Class::Operation || record.file.is_empty() {
@@ -256,7 +255,6 @@ mod tests {
         counter.count(&one(number::READ, 7, 0, Some(access::READ | access::UNOPENED)));
         counter.count(&one(number::CLOSE, 100, 30, None));
         assert_eq!((counter.total.bytes_read, counter.total.bytes_written), (107, 30));
-        // Only the CLOSE is recorded; then a CLOSE after part of its reads.
         counter.count(&one(number::CLOSE, 5, 6, None));
         counter.count(&one(number::READ, 50, 0, Some(access::READ)));
         counter.count(&one(number::CLOSE, 80, 0, None));

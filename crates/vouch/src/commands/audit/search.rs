@@ -110,7 +110,6 @@ fn in_order_of_time(asked: &[(&Path, Query)], newest_first: bool, reading: Searc
     })
 }
 
-/// Records that a search may be ahead of the merge.
 const AHEAD_MAX: usize = 256;
 
 #[cfg(test)]
@@ -148,7 +147,6 @@ mod tests {
         let all: Vec<u64> = (0..3 * count).collect();
         let newest: Vec<u64> = all.iter().rev().copied().collect();
         assert_eq!((found(false, usize::MAX), found(true, usize::MAX)), (all.clone(), newest.clone()));
-        // The other trails have more than the limit.
         assert_eq!((found(false, 10), found(true, 10)), (all[..10].to_vec(), newest[..10].to_vec()));
     }
 }

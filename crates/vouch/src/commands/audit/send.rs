@@ -82,7 +82,6 @@ const RETRY_MAX: Duration = Duration::from_secs(30);
 const PLAIN_ENDS_MAX: u32 = 3;
 /// A collector that accepts nothing for this long is disconnected.
 const STALL: Duration = Duration::from_secs(60);
-/// Approximate length of a write.
 const BATCH_LEN: usize = 256 * 1024;
 /// Maximum bytes on one connection: only its end proves that all was read.
 const CONNECTION_LEN: usize = 8 << 20;
@@ -193,7 +192,6 @@ fn lacks_checkpoint(directory: &Path) -> Outcome<bool> {
     Ok(has_seal && !directory.join(CHECKPOINT_FILE).exists())
 }
 
-/// Messages of the next records, at most a batch.
 fn next(args: &Args, host: &str, follower: &mut Follower) -> Outcome<Vec<Message>> {
     let (mut scratch, mut batch, mut len) = (Vec::new(), Vec::new(), 0);
     follower.set_limit(sealed(&args.directory)?);
@@ -219,7 +217,6 @@ fn next(args: &Args, host: &str, follower: &mut Follower) -> Outcome<Vec<Message
     Ok(batch)
 }
 
-/// Sends a batch to NATS, over a new connection if needed.
 fn publish(args: &Args, nats: &mut Option<Nats>, batch: &[Message]) -> Result<(), Trouble> {
     let connection = match nats {
         Some(connection) => connection,
@@ -228,8 +225,7 @@ fn publish(args: &Args, nats: &mut Option<Nats>, batch: &[Message]) -> Result<()
     connection.send(batch)
 }
 
-/// One connection from its first batch to its end. Returns whether the collector took all. The
-/// outer error concerns the trail.
+/// Returns whether the collector took all. The outer error concerns the trail.
 fn send(args: &Args, host: &str, follower: &mut Follower, first: Vec<Message>) -> Outcome<Result<(), Trouble>> {
     let mut connection = match Connection::open(&args.to, &args.tls) {
         Ok(connection) => connection,

@@ -13,7 +13,6 @@ pub(super) fn time(ns: u64) -> String {
     instant.map_or_else(|_| format!("@{ns}"), |instant| format!("{instant:.6}"))
 }
 
-/// Name of the operation.
 pub(super) fn operation(record: &Record<'_>) -> String {
     let name = match record.class {
         Class::Operation => Some(operations::name(record.operation)),
@@ -25,7 +24,6 @@ pub(super) fn operation(record: &Record<'_>) -> String {
     name.map_or_else(|| record.operation.to_string(), str::to_owned)
 }
 
-/// The principal, or the user's number.
 pub(super) fn who(record: &Record<'_>) -> String {
     match (record.principal, record.uid) {
         ([], Some(uid)) => uid.to_string(),
@@ -41,7 +39,6 @@ fn word(name: &[u8]) -> String {
     if is_plain { plain } else { quoted(name) }
 }
 
-/// Address or name of the client.
 pub(super) fn client(record: &Record<'_>) -> String {
     match (record.client, record.address) {
         ([], Some(address)) => address.to_string(),
@@ -50,7 +47,6 @@ pub(super) fn client(record: &Record<'_>) -> String {
     }
 }
 
-/// A line of text; `boot`: boot id of the recording machine, if known.
 pub(super) fn line(record: &Record<'_>, boot: Option<[u8; 16]>) -> String {
     let is_ok = record.status() == 0 && !matches!(record.class, Class::Refusal | Class::Gap);
     let result = if is_ok { "ok".to_owned() } else { format!("failed({})", record.status()) };
@@ -96,7 +92,6 @@ pub(super) struct Form {
 }
 
 impl Form {
-    /// A record with its newline.
     pub(super) fn of(self, record: &Record<'_>, boot: Option<[u8; 16]>) -> String {
         let mut text = String::new();
         if self.json {
@@ -136,7 +131,6 @@ mod tests {
             "{line}"
         );
         assert!(!line.contains(['\u{202e}', '\u{2067}']));
-        // Outside of quotes there are only real fields.
         let mut outside = String::new();
         let (mut is_inside, mut is_marked) = (false, false);
         for c in line.chars() {

@@ -91,7 +91,6 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     if report.sound { Ok(()) } else { Err(Failure::silent(Code::Differs)) }
 }
 
-/// A public key, given directly or by file.
 pub(super) fn public(given: &str) -> Outcome<[u8; 32]> {
     let decode = |text: &str| data_encoding::HEXLOWER_PERMISSIVE.decode(text.trim().as_bytes()).ok()?.try_into().ok();
     if let Some(key) = decode(given) {

@@ -30,14 +30,12 @@ pub(super) struct Report {
 }
 
 impl Compare {
-    /// Prints the comparison.
     pub(super) fn run(self) -> Outcome {
         output::text(&report::compare(&read(&self.a)?, &read(&self.b)?))
     }
 }
 
 impl Report {
-    /// Writes the requested files and the table.
     pub(super) fn run(self) -> Outcome {
         let run = read(&self.run)?;
         self.outputs.check()?;

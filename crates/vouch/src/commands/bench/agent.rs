@@ -45,7 +45,6 @@ pub(super) fn run(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// Secret in a file, without its newline.
 pub(super) fn token(file: &Path) -> Outcome<Vec<u8>> {
     use std::os::unix::fs::PermissionsExt as _;
     let mode = std::fs::metadata(file).at(file.display())?.permissions().mode();

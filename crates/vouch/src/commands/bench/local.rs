@@ -32,7 +32,6 @@ pub(super) struct Seal {
 }
 
 impl Seal {
-    /// Runs the workload.
     pub(super) fn run(self, global: &Global) -> Outcome {
         let mut how = of_seal(self.measure.quick);
         how.enctypes = self.enctypes.unwrap_or(how.enctypes);
@@ -41,12 +40,10 @@ impl Seal {
     }
 }
 
-/// Parameters of the workload.
 pub(super) fn of_seal(quick: bool) -> workload::Seal {
     if quick { workload::Seal::quick() } else { workload::Seal::full() }
 }
 
-/// The part of a run with this workload.
 pub(super) fn seal<'a>(how: workload::Seal) -> Part<'a> {
     Part::new(|_: &mut Run, _: &StopFlag| Ok(Vec::new()), move |bench| workload::seal(bench, &how))
 }
@@ -73,14 +70,12 @@ pub(super) struct Audit {
 }
 
 impl Audit {
-    /// Runs the workload.
     pub(super) fn run(self, global: &Global) -> Outcome {
         let files = self.files.unwrap_or(if self.measure.quick { 2_000 } else { 50_000 });
         self.measure.run(global, &Wish::new(), audit_parts(&self.dir, files, !self.no_kernel))
     }
 }
 
-/// The parts of a run with this workload.
 pub(super) fn audit_parts(directory: &Path, files: u64, kernel: bool) -> Vec<Part<'_>> {
     std::iter::once(exported_part(directory, files, kernel)).chain(kernel.then(|| local_part(directory, files))).collect()
 }
@@ -142,7 +137,6 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Does the work.
     pub(super) fn run(self) -> Outcome {
         audit::work(self.work, self.files, &self.dir).at(self.dir.display())
     }

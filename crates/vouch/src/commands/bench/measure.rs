@@ -27,9 +27,7 @@ pub(super) struct Measure {
     outputs: Outputs,
 }
 
-/// Creates subjects.
 type Make<'a> = Box<dyn FnOnce(&mut Run, &StopFlag) -> Outcome<Vec<Box<dyn Subject>>> + 'a>;
-/// Measures.
 type Work<'a> = Box<dyn FnOnce(&mut Runner) -> Result<(), Error> + 'a>;
 
 /// Subjects, and the work measured on them.
@@ -52,7 +50,6 @@ impl<'a> Part<'a> {
         Self { subjects: Box::new(subjects), work: Box::new(work), optional: false }
     }
 
-    /// A part that may fail.
     pub(super) fn optional(self) -> Self {
         Self { optional: true, ..self }
     }
@@ -66,7 +63,6 @@ pub(super) struct Wish {
 }
 
 impl Wish {
-    /// Starts listening.
     pub(super) fn new() -> Self {
         let stop = StopFlag::default();
         let asked = stop.clone();
@@ -79,19 +75,16 @@ impl Wish {
         Self { stop, _taken: interrupt::take(notify) }
     }
 
-    /// The flag to check.
     pub(super) const fn stop(&self) -> &StopFlag {
         &self.stop
     }
 }
 
 impl Measure {
-    /// Measures all parts, reports, and returns the failure if there was one.
     pub(super) fn run(&self, global: &Global, wish: &Wish, parts: Vec<Part<'_>>) -> Outcome {
         self.run_without(global, wish, parts, Vec::new())
     }
 
-    /// Like [`Self::run`], with notes on what was left out.
     pub(super) fn run_without(&self, global: &Global, wish: &Wish, parts: Vec<Part<'_>>, mut left_out: Vec<String>) -> Outcome {
         self.outputs.check()?;
         let stop = wish.stop();
@@ -166,7 +159,6 @@ impl Measure {
     }
 }
 
-/// Joins a run and its next part.
 fn joined(whole: Option<Run>, part: Run, several: bool) -> Run {
     let part = if several { part.with_named_notes() } else { part };
     match whole {

@@ -47,5 +47,4 @@ pub(super) fn run(args: &Args) -> Outcome {
     ))
 }
 
-/// Program and version.
 const NFS: (u32, u32) = (100_003, 4);

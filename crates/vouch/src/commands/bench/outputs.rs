@@ -27,7 +27,6 @@ pub(super) struct Outputs {
 }
 
 impl Outputs {
-    /// Checks before the run that results can be written after it.
     pub(super) fn check(&self) -> Outcome {
         for file in [&self.json, &self.html, &self.csv].into_iter().flatten() {
             // A pipe's reader would take a test for the end.
@@ -91,7 +90,6 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
     outcome
 }
 
-/// Gives a file the owner and group of the file that it replaces.
 fn keep_owner(made: &File, before: &Metadata) -> io::Result<()> {
     let ours = made.metadata()?;
     match (ours.uid(), ours.gid()) == (before.uid(), before.gid()) {
@@ -147,7 +145,6 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&there).expect("behind the link"), run.to_json());
         assert_eq!(csv.metadata().expect("it is there").permissions().mode() & 0o777, 0o600);
         assert_eq!(std::fs::read_dir(at.path()).expect("it is there").count(), 3, "no part is left");
-        // Special files are written, not replaced.
         replace(Path::new("/dev/null"), "x").expect("it takes all");
         assert!(!Path::new("/dev/null").metadata().expect("it is there").is_file());
     }

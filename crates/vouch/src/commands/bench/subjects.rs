@@ -133,12 +133,10 @@ fn all_used(option: &str, sources: &[Labelled<ServerCpu>], names: &[Option<&str>
 }
 
 impl Subjects {
-    /// Whether no subject is given.
     pub(super) fn are_none(&self) -> bool {
         self.target.is_empty() && self.mount.is_empty()
     }
 
-    /// Checks the options before anything is created.
     fn check(&self) -> Outcome {
         let mounts: Vec<String> = self.mount.iter().map(mount_name).collect();
         let mounts = mounts.iter().map(|name| Some(name.as_str()));
@@ -153,7 +151,6 @@ impl Subjects {
         }
     }
 
-    /// NFS servers and their labels.
     fn servers(&self) -> impl Iterator<Item = (Option<String>, &NfsTarget)> {
         let servers = || {
             self.target.iter().filter_map(|target| match &target.value {
@@ -303,7 +300,6 @@ impl Subjects {
     }
 }
 
-/// Name in tables and options.
 fn mount_name(mount: &Labelled<Directory>) -> String {
     mount.label.clone().unwrap_or_else(|| mount.value.0.display().to_string())
 }

@@ -48,7 +48,6 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Runs the workload.
     pub(super) fn run(self, global: &Global) -> Outcome {
         if self.target.iter().any(|target| !matches!(target, Target::Http { .. })) {
             return Err(Failure::usage(
@@ -65,7 +64,6 @@ impl Tree {
     }
 }
 
-/// The parts of a run with this workload: reads, replayed clients, and connections.
 pub(super) fn parts<'a>(world: &'a World, targets: &'a [Target], quick: bool) -> Vec<Part<'a>> {
     let (reads, replay, connections) = (workload::tree(quick), workload::replay(quick), workload::connections(quick));
     let subjects = move |run: &mut Run, stop: &StopFlag| world.readers(run, stop);
@@ -156,13 +154,11 @@ impl World {
         Ok(Self { replica, web, name, program, directory })
     }
 
-    /// Options of every client of the tree.
     fn options(&self, replica: &str, state: &str) -> Vec<String> {
         let state = self.directory.path().join(state).display().to_string();
         ["--replica", replica, "--only-replicas", "--state", &state].map(str::to_owned).to_vec()
     }
 
-    /// Creates a directory below the world's.
     fn place(&self, name: &str) -> Outcome<PathBuf> {
         let at = self.directory.path().join(name.replace(' ', "-"));
         std::fs::create_dir(&at).at(at.display())?;
@@ -219,7 +215,6 @@ impl World {
         Ok(subjects)
     }
 
-    /// Replays what a cold client requests for a compile, by many clients.
     fn replayed(&self, quick: bool, run: &mut Run, stop: &StopFlag) -> Outcome<Vec<Box<dyn Subject>>> {
         if !compile::is_installed() {
             return Err(Failure::not_found("clients that replay a compile", "a C compiler is not installed (cc)"));
@@ -245,7 +240,6 @@ impl World {
         self.replica.address.parse().map_err(|_| Failure::input(&self.replica.address, "not an address"))
     }
 
-    /// The replica and the web servers.
     fn asked(&self, targets: &[Target], run: &mut Run, stop: &StopFlag) -> Outcome<Vec<Box<dyn Subject>>> {
         let address = self.replica()?;
         let mut records = [Vec::new(), Vec::new()];
@@ -286,7 +280,6 @@ impl World {
     }
 }
 
-/// Runs this program with other arguments; returns its output.
 fn run(program: &Path, args: &[&str]) -> Outcome<String> {
     let output = Command::new(program).args(args).stdin(Stdio::null()).output().at(program.display())?;
     match output.status.success() {

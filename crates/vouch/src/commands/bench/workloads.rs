@@ -38,7 +38,6 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    /// Builds and runs the plan.
     pub(super) fn run(self, global: &Global) -> Outcome {
         let mut how = if self.measure.quick { workload::Transfer::quick() } else { workload::Transfer::full() };
         how.sizes = self.sizes.unwrap_or(how.sizes);
@@ -82,7 +81,6 @@ struct Load {
 }
 
 impl Iops {
-    /// Builds and runs the plan.
     pub(super) fn run(self, global: &Global) -> Outcome {
         let mut how = if self.measure.quick { workload::Iops::quick() } else { workload::Iops::full() };
         how.depth = self.load.depth;
@@ -107,7 +105,6 @@ pub(super) struct Concurrency {
 }
 
 impl Concurrency {
-    /// Builds and runs the plan.
     pub(super) fn run(self, global: &Global) -> Outcome {
         let mut how = if self.measure.quick { workload::Concurrency::quick() } else { workload::Concurrency::full() };
         how.depth = self.load.depth;
@@ -138,7 +135,6 @@ pub(super) struct All {
 }
 
 impl All {
-    /// Builds and runs the plan.
     pub(super) fn run(self, global: &Global) -> Outcome {
         let quick = self.measure.quick;
         let (transfer, iops, concurrency) = match quick {
@@ -176,7 +172,6 @@ impl All {
     }
 }
 
-/// A plan for the given subjects.
 fn on<'a>(
     subjects: &'a Subjects,
     depth: u32,
@@ -185,7 +180,6 @@ fn on<'a>(
     Part::new(move |run: &mut vouch_bench::Run, stop: &vouch_bench::StopFlag| subjects.make(depth, run, stop), work)
 }
 
-/// Default number of calls in flight.
 const DEPTH: u32 = 64;
 
 /// Parses a block size: whole pages, at most what servers accept in one call.
@@ -202,7 +196,6 @@ fn file_size(text: &str) -> Result<u64, String> {
     if len >= 1 << 20 && len % (1 << 20) == 0 { Ok(len) } else { Err("whole MiB: 512M".into()) }
 }
 
-/// Parses a file size, at least one byte.
 fn some_bytes(text: &str) -> Result<u64, String> {
     size::parse(text).and_then(|len| if len > 0 { Ok(len) } else { Err("at least one byte".into()) })
 }
@@ -211,5 +204,4 @@ fn seconds(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|value| (0.01..=3600.0).contains(value)).ok_or_else(|| "write seconds, from 0.01 to 3600".into())
 }
 
-/// Data is verified page by page.
 const PAGE_LEN: u32 = vouch_bench::content::PAGE_LEN as u32;

@@ -26,7 +26,6 @@ pub(super) fn run(args: &Args, state: &Path) -> Outcome {
     }
 }
 
-/// Asks the server of a state directory.
 pub(super) fn ask(state: &Path, question: Question) -> Outcome<Answer> {
     let path = control_path(state);
     ask_socket(&path, question).map_err(|error| match error.kind() {

@@ -20,12 +20,10 @@ use crate::exit::Outcome;
 use vouch_daemon::audit_trail::{self as trail, Account, ActiveRules, RefusalLimit, TrailConfig, now_ns};
 use vouch_daemon::metrics_page::PageSource;
 
-/// The trail of a mount.
 pub(super) struct MountAudit {
     trail: Trail,
     rules: ActiveRules,
     account: Account,
-    /// Mount point, which begins the paths in records.
     point: Vec<u8>,
     bounds: RefusalLimit,
     since: Instant,
@@ -70,17 +68,14 @@ impl MountAudit {
         }
     }
 
-    /// Records the start and the configuration in force.
     pub(super) fn started(&self, detail: &str) {
         self.account.started(&self.trail, &self.rules, detail);
     }
 
-    /// Records the number of refusals omitted since the last time.
     pub(super) fn record_omitted(&self) {
         self.bounds.record_omitted(&self.trail, self.mono_ms());
     }
 
-    /// Ready when the failure policy stops the service.
     pub(super) async fn halted(&self) {
         self.halt.notified().await;
     }
@@ -119,7 +114,7 @@ impl MountAudit {
         self.trail.record(&record);
     }
 
-    /// Records an operation. Returns whether a record was written.
+    /// Returns whether a record was written.
     fn record(&self, seen: &Observation<'_>, rules: &Rules) -> bool {
         let operation = number_of(seen.operation);
         if !rules.may_record(operation) {
@@ -250,7 +245,6 @@ const fn refusal_to_show(class: ErrorClass) -> Option<Refusal> {
     }
 }
 
-/// The tree as in a list of exports.
 fn export(tree: &str) -> Vec<u8> {
     if tree.is_empty() { Vec::new() } else { format!("tree:{tree}").into_bytes() }
 }

@@ -7,13 +7,10 @@ use vouch_audit::rules::Rules;
 
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(super) struct Table {
-    /// Former paths by present path.
     pub(super) by_path: BTreeMap<Path, Vec<Path>>,
-    /// Whether some were forgotten.
     pub(super) are_more: bool,
 }
 
-/// Bytes of a path or of a part.
 pub(super) type Path = Box<[u8]>;
 
 impl Table {
@@ -31,7 +28,6 @@ impl Table {
         }
     }
 
-    /// All present and former paths of the file at this path that rules mean.
     pub(super) fn meant(&self, rules: &Rules, path: &[u8]) -> Vec<Box<[u8]>> {
         let mut names = vec![Box::from(path)];
         self.former(path, |former| names.push(former.into()));
@@ -45,7 +41,6 @@ impl Table {
         is_meant
     }
 
-    /// Entries at or below a path: the rest of the path, and the former paths.
     pub(super) fn within<'a>(&'a self, path: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a Vec<Path>)> {
         let from = self.by_path.range::<[u8], _>((Bound::Included(path), Bound::Unbounded));
         let begin_so = from.map_while(move |(at, former)| Some((at.strip_prefix(path)?, former)));
@@ -92,7 +87,7 @@ impl Table {
         format!("{}{END}{}\n", lines.concat(), lines.len())
     }
 
-    /// Parses the file. Anything unreadable or truncated counts as an overflow.
+    /// Anything unreadable or truncated counts as an overflow.
     pub(super) fn parse(text: &str) -> Table {
         let mut known = Table::default();
         let mut lines: Vec<&str> = text.split_inclusive('\n').collect();

@@ -161,7 +161,6 @@ fn rights_after_sec_apply_to_its_flavours() {
     assert_eq!(access("sec=krb5p,rw,sec=sys,ro"), "Krb5p:rw,Root Sys:ro,Root");
     assert_eq!(access("rw,sec=krb5p:krb5i,no_root_squash,sec=sys,ro,all_squash,anonuid=5"), "Krb5p:rw,Nobody Krb5i:rw,Nobody Sys:ro,All");
     assert_eq!(access("ro,sec=sys,rw"), "Sys:rw,Root");
-    // A repeated flavour keeps its place.
     assert_eq!(access("sec=sys:krb5,ro,sec=sys,rw"), "Sys:rw,Root Krb5:ro,Root");
     assert_eq!(access("all_squash,sec=sys,no_all_squash,sec=krb5,all_squash"), "Sys:ro,Root Krb5:ro,All");
 }
@@ -182,7 +181,6 @@ fn rights_before_sec_apply_to_all_and_warn_of_exportfs() {
 fn client_options_override_line_defaults() {
     let (mut options, mut issues) = read("sec=krb5p,ro");
     options.take("rw,sec=sys", &mut issues);
-    // Options before the client's own sec= apply to all flavours.
     assert_eq!((access_of(&options), issues), ("Krb5p:rw,Root Sys:rw,Root".to_owned(), vec![]));
 }
 

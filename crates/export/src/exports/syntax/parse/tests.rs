@@ -6,7 +6,6 @@ use vouch_nfs4_server::{Flavour, SquashWho};
 
 #[test]
 fn parses_example_of_manual() {
-    // exports(5), EXAMPLE.
     let text = b"# sample /etc/exports file
 /               master(rw) trusty(rw,no_root_squash)
 /projects       proj*.local.domain(rw)

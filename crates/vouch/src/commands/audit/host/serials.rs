@@ -1,27 +1,26 @@
 //! Serial numbers of kernel audit events, consecutive since boot: counts events that were not read.
 //! The kernel may slightly reorder events.
 
-/// Serial numbers seen so far.
 #[derive(Debug)]
 pub(super) struct Serials {
-    /// Newest serial number, of this process or the one before.
     newest: Option<u32>,
     state: State,
 }
 
 #[derive(Debug)]
 enum State {
-    /// No known loss.
     Whole,
-    /// Nothing was read yet in this process.
     Begun,
     /// The kernel dropped events after this one; `read` events were read since. Queued events come
     /// first.
-    Lost { after: u32, read: u64, is_empty: bool },
+    Lost {
+        after: u32,
+        read: u64,
+        is_empty: bool,
+    },
 }
 
 impl Serials {
-    /// Continues after this event of the current boot, if known.
     pub(super) fn after(last: Option<u32>) -> Self {
         Serials { newest: last, state: State::Begun }
     }
@@ -85,7 +84,6 @@ mod tests {
         assert_eq!(told(&mut Serials::after(Some(10)), &[15, 15, 16, 20, 19]), [4]);
         assert_eq!(told(&mut Serials::after(Some(10)), &[11, 12]), [0; 0]);
         assert_eq!(told(&mut Serials::after(Some(u32::MAX)), &[2]), [2]);
-        // Further lines of the last event, and an unknown state.
         assert_eq!(told(&mut Serials::after(Some(10)), &[10, 12]), [1]);
         assert_eq!(told(&mut Serials::after(None), &[700, 900]), [0; 0]);
     }
@@ -95,7 +93,6 @@ mod tests {
         let mut serials = Serials::after(None);
         told(&mut serials, &[1, 2]);
         serials.are_lost();
-        // These were queued.
         assert_eq!(told(&mut serials, &[3, 4, 4]), [0; 0]);
         serials.are_lost();
         assert_eq!(told(&mut serials, &[6]), [0; 0]);

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use super::Count;
 
-/// Maximum number of columns.
 const BARS: u64 = 60;
 /// Number of slots before they are joined into columns: enough for nearly equal columns.
 const SLOTS_MAX: usize = 4096;
@@ -53,7 +52,6 @@ impl Timeline {
 mod tests {
     use super::*;
 
-    /// Records in each column, with one record every so many milliseconds.
     fn bars(count: u64, every_ms: u64) -> Vec<u64> {
         let mut timeline = Timeline::default();
         let begun = 1_700_000_042 * SECOND_NS;

@@ -88,7 +88,6 @@ impl Nats {
     }
 }
 
-/// Id of the trail, from its first segment.
 pub(super) fn trail_of(directory: &Path) -> Outcome<String> {
     let files = segments(directory).at(directory.display())?;
     let Some(file) = files.first() else { return Err(Failure::input(directory.display(), "contains no segment of a trail")) };
@@ -128,9 +127,7 @@ fn of_publish(error: &async_nats::jetstream::context::PublishError) -> Trouble {
     }
 }
 
-/// Messages that wait for their acknowledgement.
 const IN_FLIGHT: usize = 256;
-/// Time limit of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(10);
 /// Time limit of an acknowledgement, after which all is sent again.
 const ACKNOWLEDGE: Duration = Duration::from_secs(10);

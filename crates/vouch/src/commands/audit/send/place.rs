@@ -2,16 +2,13 @@
 
 use vouch_audit::trail::{ChainTag, Position};
 
-/// Reasons why a text is no position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unreadable {
-    /// It belongs to another trail.
     OfAnother,
-    /// It is no position.
     Nothing,
 }
 
-/// Position and the chain's tag there, which identifies the trail. Earlier versions wrote no tag.
+/// Earlier versions wrote no tag.
 pub(super) type Sent = (Position, Option<ChainTag>);
 
 pub(super) fn parse(text: &str, trail: Option<&str>) -> Result<Sent, Unreadable> {

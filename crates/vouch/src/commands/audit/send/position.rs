@@ -8,8 +8,8 @@ use vouch_audit::trail::{CHECKPOINT_FILE, Position, PositionState, position_stat
 use super::place::{self, Sent, Unreadable};
 use crate::exit::{At as _, Failure, Outcome};
 
-/// Reads the position; the trail's beginning without a file. `trail`: its id, if known. A position
-/// of another trail is refused, since records would be skipped.
+/// Reads the position; the trail's beginning without a file. A position of another trail is
+/// refused, since records would be skipped.
 fn read(path: &Path, trail: Option<&str>) -> Outcome<Sent> {
     let text = match std::fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Sent::default()),
@@ -82,7 +82,6 @@ mod tests {
             assert_eq!((read(&path, Some("aa")).unwrap(), read(&path, None).unwrap()), ((place, tag), (place, tag)));
             assert!(read(&path, Some("bb")).is_err());
         }
-        // As an earlier version wrote it.
         std::fs::write(&path, "3 40 500\n").unwrap();
         assert_eq!(read(&path, Some("aa")).unwrap(), (place, None));
         for text in ["", "3 40", "3 40 x aa", "3 40 500 aa more", "3 40 500 aa 0001", "3 40 500 aa 0001020304050607 more"] {

@@ -4,17 +4,14 @@ use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 use std::{fmt, io};
 
-/// A collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) protocol: Protocol,
     pub(super) host: String,
     pub(super) port: u16,
-    /// NATS subject; empty for syslog.
     pub(super) subject: String,
 }
 
-/// Protocol of a collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     SyslogTcp,
@@ -76,13 +73,10 @@ impl Target {
         Ok(Target { protocol, host: host.to_owned(), port, subject: subject.to_owned() })
     }
 
-    /// Host and port.
     pub(super) fn authority(&self) -> String {
         if self.host.contains(':') { format!("[{}]:{}", self.host, self.port) } else { format!("{}:{}", self.host, self.port) }
     }
 
-    /// Connects to the first address that answers. Each operation on the connection times out after
-    /// `stall`.
     pub(super) fn connect(&self, stall: Duration) -> io::Result<TcpStream> {
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for address in (&*self.host, self.port).to_socket_addrs()? {

@@ -189,7 +189,6 @@ fn pem_failure(path: &Path, error: rustls::pki_types::pem::Error, what: &str) ->
     }
 }
 
-/// The error, with a remedy where there is one.
 pub(super) fn trouble(error: &io::Error) -> Trouble {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     let Some(inner) = inner else {

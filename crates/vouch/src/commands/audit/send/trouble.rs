@@ -10,7 +10,6 @@ use crate::exit::{Failure, chain};
 pub(super) struct Trouble {
     why: String,
     cure: Option<&'static str>,
-    /// Whether one side rejected the other: a retry won't help.
     pub(super) is_refusal: bool,
     /// Whether the other side ended without TLS close_notify: it crashed, or never sends one.
     pub(super) is_plain_end: bool,
@@ -21,19 +20,16 @@ impl Trouble {
         Trouble { why: why.to_string(), cure: None, is_refusal: false, is_plain_end: false }
     }
 
-    /// One side rejected the other.
     pub(super) fn refusal(why: impl fmt::Display, cure: &'static str) -> Trouble {
         Trouble { cure: Some(cure), is_refusal: true, ..Trouble::new(why) }
     }
 
-    /// The other side sent no close_notify.
     pub(super) fn plain_end() -> Trouble {
         let why = "the connection ended without the collector's close_notify, so an attacker may have cut it";
         let cure = Some("use a collector that answers close_notify, or --tls-plain-end if you trust the network");
         Trouble { cure, is_plain_end: true, ..Trouble::new(why) }
     }
 
-    /// As the failure of a run.
     pub(super) fn into_failure(self, to: impl fmt::Display) -> Failure {
         let failure = Failure::refused(to, self.why);
         match self.cure {

@@ -10,18 +10,14 @@ use vouch_bench::Error;
 use vouch_bench::cpu::ServerCpu;
 use vouch_bench::subject::{ChildProcess, Sshd};
 
-/// A mount that can be renewed.
 pub(super) struct Mounted {
     command: Vec<String>,
     unmount: Vec<String>,
-    /// Cache to clear before the mount.
     cache: Option<PathBuf>,
     at: PathBuf,
     log: PathBuf,
-    /// Whether caches stay warm.
     warm: bool,
     child: Option<ChildProcess>,
-    /// Server that the mount needs.
     _server: Option<Sshd>,
 }
 
@@ -37,7 +33,6 @@ impl Drop for Mounted {
 }
 
 impl Mounted {
-    /// A published tree, mounted by this program with these options.
     pub(super) fn tree(program: &Path, options: Vec<String>, name: &str, cache: Option<PathBuf>, at: &Path, warm: bool) -> Self {
         let program = program.display().to_string();
         let more =
@@ -47,7 +42,6 @@ impl Mounted {
         Self::new(command, vec![program, "umount".to_owned(), place], cache, at, warm, None)
     }
 
-    /// A local directory by sshfs, through a private sshd.
     pub(super) fn sshfs(server: Sshd, source: &Path, at: &Path, warm: bool) -> Self {
         let place = at.display().to_string();
         let command = [
@@ -64,7 +58,7 @@ impl Mounted {
         Self { command, unmount, cache, at: at.to_owned(), log, warm, child: None, _server: server }
     }
 
-    /// Mounts; again and without caches unless warm. Returns the CPU source of the mount's program.
+    /// Mounts; again and without caches unless warm.
     pub(super) fn renew(&mut self) -> Result<Option<ServerCpu>, Error> {
         if !self.warm || self.child.is_none() {
             self.unmount()?;

@@ -18,7 +18,6 @@ use super::mounted::Mounted;
 use crate::exit::{Failure, Outcome};
 
 impl World {
-    /// The two clients, with the calls of this read.
     pub(super) fn verifying(&self, read: Read, stop: &StopFlag) -> Outcome<Vec<Box<dyn Subject>>> {
         let replica = self.replica()?;
         let name: TreeName = self.name.parse().map_err(|error| Failure::input(&self.name, error))?;
@@ -33,7 +32,6 @@ impl World {
         Ok(vec![subject("nothing verified", ReplyCheck::Length), subject("all verified", ReplyCheck::Checked(Box::new(check)))])
     }
 
-    /// The calls of a mount with empty caches for a read.
     fn calls_of(&self, replica: std::net::SocketAddr, read: Read, stop: &StopFlag) -> Outcome<Vec<Vec<u8>>> {
         let recorder = RecordingProxy::begin(replica)?;
         let what = format!("read {} {}", read.files, read.len);
@@ -82,7 +80,6 @@ fn is_true(hostid: &HostId, iv: &OnceLock<Iv>, call: &[u8], answer: &[u8]) -> Op
     }
 }
 
-/// The message in a record of one fragment.
 fn message(record: &[u8]) -> Option<&[u8]> {
     let (mark, message) = record.split_first_chunk::<RECORD_MARK_LEN>()?;
     (u32::from_be_bytes(*mark) == 0x8000_0000 | u32::try_from(message.len()).ok()?).then_some(message)
