@@ -8,6 +8,7 @@
 //! - [`Blob`]s hold file content, [`directory`] pages hold names and [`Inode`]s.
 //! - The [`Fsinfo`] is the signed root of one revision. [`verify::verify_fsinfo`] decides whether
 //!   a client may use it: signatures, revocation, rollback and expiry.
+//! - A [`proof`] shows offline what a signed revision holds at one path.
 //! - [`protocol`] has the messages between client and replica.
 //!
 //! This crate does no I/O, reads no clock and draws no randomness: bytes, the time and key seeds are
@@ -66,6 +67,7 @@ pub mod inode_number;
 pub mod key;
 pub mod keyfile;
 pub mod name;
+pub mod proof;
 pub mod protocol;
 pub mod references;
 pub mod statement;

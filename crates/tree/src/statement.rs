@@ -69,6 +69,11 @@ impl KeyStatement {
         self.root.verify(Purpose::Statement, &self.signed_bytes(), &self.signature).then_some(&self.body)
     }
 
+    /// Whether it revokes the key. The signature is not verified.
+    pub const fn is_revocation(&self) -> bool {
+        matches!(self.body, Body::Revocation { .. })
+    }
+
     /// The text form: a header line, then XDR in base64.
     pub fn to_text(&self) -> String {
         format!("{HEADER}\n{}\n", BASE64.encode(&self.to_xdr()))
@@ -129,7 +134,7 @@ impl Xdr for KeyStatement {
 pub fn effective_statement<'a>(hostid: &HostId, met: impl IntoIterator<Item = &'a KeyStatement>) -> Option<&'a KeyStatement> {
     met.into_iter()
         .filter(|s| s.hostid() == *hostid && s.verified().is_some())
-        .max_by_key(|s| (matches!(s.body, Body::Revocation { .. }), s.time))
+        .max_by_key(|s| (s.is_revocation(), s.time))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use vouch_tree::blob::Indirect;
 use vouch_tree::directory::{DirectoryBuilder, InteriorPage, LeafPage};
 use vouch_tree::inode::DeviceNumber;
 use vouch_tree::key::{SecretKey, SigningCert};
+use vouch_tree::proof::{Finding, ProofHeader, Walk};
 use vouch_tree::statement::{Body, KeyStatement};
 use vouch_tree::verify::{Seen, verify_fsinfo};
 use vouch_tree::xattr::Xattrs;
@@ -152,4 +153,37 @@ fn names_certificates_and_signed_fsinfo() {
     check("statement-revocation", &revocation.to_xdr());
     let to = TreeName::new("new.example.org:4341", HostId::from_bytes([9; 32])).unwrap();
     check("statement-forwarding", &KeyStatement::issue(&root, 1_760_000_000, Body::Forwarding { to }).to_xdr());
+}
+
+#[test]
+fn proof_of_a_file() {
+    let (root, signing) = (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[2; 32]));
+    let leaf = frame::build(FrameKind::Leaf, &[5; 1025], 0);
+    let blob = Blob { size: 1025, body: BlobBody::Leaf(iv().handle_of(&leaf)) };
+    let page = page_of(vec![("file", inode(Content::Regular { blob, space: 1025 }))]);
+    let page = frame::build(FrameKind::DirLeaf, &page, 0);
+    let top = Some(PageRef { height: 0, handle: iv().handle_of(&page) });
+    let fsinfo = Fsinfo {
+        hostid: root.public().hostid(),
+        revision: 1,
+        start: 1_750_000_000,
+        duration_s: 86_400,
+        iv: iv(),
+        root: inode(Content::Directory { entries: 1, subdirs: 0, opaque: false, top }),
+        previous: None,
+        counts: Counts::default(),
+        tag: String::new(),
+    };
+    let cert = SigningCert::issue(&root, signing.public(), 1, 1_700_000_000, 1_800_000_000);
+    let header = ProofHeader { signed_fsinfo: SignedFsinfo::sign(&fsinfo, &signing, cert).to_xdr(), path: b"file".to_vec() };
+    let mut proof = vouch_xdr::Writer::new();
+    header.encode(&mut proof);
+    proof.opaque(&page);
+    proof.opaque(&leaf);
+    check("proof", proof.as_bytes());
+    let mut walk = Walk::begin(iv(), &fsinfo.root, b"file", &mut |_| {}).unwrap();
+    for stored in [&page, &leaf] {
+        walk.feed(stored, &mut |_| {}).unwrap();
+    }
+    assert!(walk.needed().is_none() && matches!(walk.finding(), Some(Finding::Present(_))));
 }
