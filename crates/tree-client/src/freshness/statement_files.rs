@@ -32,6 +32,17 @@ pub(crate) struct CertificateTree {
     pub(crate) path: Vec<u8>,
 }
 
+/// The verified key statements about `hostid` in files of these directories. Blocks on files.
+///
+/// # Errors
+/// [`Error::Statement`] if a file named after `hostid` is unreadable: it may be a revocation.
+pub fn local_statements(dirs: &[PathBuf], hostid: &HostId) -> Result<Vec<KeyStatement>> {
+    match from_directories(dirs, hostid) {
+        (_, Some(error)) => Err(error),
+        (found, None) => Ok(found),
+    }
+}
+
 /// The verified statements about `hostid` in local directories, and the first unreadable file named
 /// after it, which may be a revocation. Other unreadable files are warnings.
 pub(crate) fn from_directories(dirs: &[PathBuf], hostid: &HostId) -> (Vec<KeyStatement>, Option<Error>) {

@@ -44,6 +44,21 @@ impl Tree {
         Ok(None)
     }
 
+    /// The newest revision with this tag; `None` if none has it. O(newer revisions).
+    pub async fn revision_with_tag(self: &Arc<Self>, tag: &str) -> Result<Option<Arc<Revision>>> {
+        let mut history = self.history();
+        while let Some(revision) = history.next().await {
+            match revision {
+                Ok(revision) if revision.fsinfo.tag == tag => return Ok(Some(revision)),
+                Ok(_) => {}
+                // Replicas keep no older revision.
+                Err(Error::Missing { .. }) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
     async fn older(&self, handle: BlockHandle, than: u64) -> Result<Arc<Revision>> {
         let deadline = Instant::now() + self.operation_max();
         let Frame::Fsinfo(signed) = self.frame_by(FrameKind::Fsinfo, &handle, LEN_EXPECTED, Priority::Foreground, deadline).await? else {
