@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fuser::{Config, MountOption, SessionACL};
-use vouch_tree_client::{Clock, SystemClock};
+use vouch_tree_client::{Clock, Revision, SystemClock};
 
 use crate::observer::Observer;
 
@@ -41,6 +41,9 @@ pub struct MountOptions {
     /// Receives each operation. The kernel then sends a request for each open and listing.
     /// Passthrough is off while the observer wants reads.
     pub observer: Option<Arc<dyn Observer>>,
+    /// Shows this revision until the unmount, instead of the newest. Its key and the newest revision
+    /// must stay valid. `mount_tree` only.
+    pub revision: Option<Arc<Revision>>,
 }
 
 /// Whether the kernel reads large cached files directly (FUSE passthrough). The kernel can send
@@ -82,6 +85,7 @@ impl Default for MountOptions {
             clock: Arc::new(SystemClock),
             deadline: Duration::from_secs(60),
             observer: None,
+            revision: None,
         }
     }
 }

@@ -157,7 +157,7 @@ impl Namespace {
                 let numbering = InodeNumbering::of_reference(text);
                 let root = numbering.root();
                 let clock = state.options.clock.clone();
-                let volume = Arc::new(Volume::new(tree, clock, numbering, root, text.to_owned()));
+                let volume = Arc::new(Volume::new(tree, clock, numbering, root, text.to_owned(), None));
                 state.observe_event(&TreeEvent::Shown { tree: text, revision: volume.shown().number(), before: None });
                 state.runtime.spawn(revision_update::follow(Arc::downgrade(state), volume.clone()));
                 Reference::Tree(volume)

@@ -32,7 +32,7 @@ pub(crate) async fn follow(state: Weak<MountState>, volume: Arc<Volume>) {
             // Neither the namespace nor the kernel uses this tree any more.
             return;
         }
-        let newest = volume.tree().newest();
+        let newest = volume.target();
         if newest.order() > volume.shown().order() || root_is_outdated(&state, &volume) {
             update_to(&state, &volume, newest).await;
         }

@@ -61,7 +61,8 @@ pub struct TreeStatus {
 /// # Errors
 /// If the mount point is unusable or busy, or this user may not mount.
 pub async fn mount_tree(config: MountConfig, tree: Arc<Tree>) -> Result<Mounted, MountError> {
-    let fsinfo = &tree.newest().fsinfo;
+    let pinned = config.options.revision.clone();
+    let fsinfo = pinned.clone().unwrap_or_else(|| tree.newest()).fsinfo.clone();
     let without_xattrs = match config.options.xattrs {
         XattrMode::Auto => fsinfo.counts.with_xattrs == 0,
         XattrMode::On => false,
@@ -69,7 +70,7 @@ pub async fn mount_tree(config: MountConfig, tree: Arc<Tree>) -> Result<Mounted,
     };
     let label = tree.name().to_string();
     let numbering = InodeNumbering::of_tree(&fsinfo.hostid);
-    let volume = Arc::new(Volume::new(tree.clone(), config.options.clock.clone(), numbering, NodeId::ROOT, label.clone()));
+    let volume = Arc::new(Volume::new(tree.clone(), config.options.clock.clone(), numbering, NodeId::ROOT, label.clone(), pinned));
     let root = without_inline(volume.shown().root());
     let mount_source = MountSource {
         kind: MountKind::Tree(volume.clone()),

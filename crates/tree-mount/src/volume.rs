@@ -25,6 +25,8 @@ pub(crate) struct Volume {
     numbering: InodeNumbering,
     root: NodeId,
     label: String,
+    /// The revision of a mount that does not follow newer ones.
+    pinned: Option<Arc<Revision>>,
     shown: RwLock<Arc<Revision>>,
     shown_until: AtomicI64,
     shown_signal: watch::Sender<RevisionOrder>,
@@ -46,17 +48,18 @@ enum Freshness {
 }
 
 impl Volume {
-    pub(crate) fn new(tree: Arc<Tree>, clock: Arc<dyn Clock>, numbering: InodeNumbering, root: NodeId, label: String) -> Self {
-        let newest = tree.newest();
+    pub(crate) fn new(tree: Arc<Tree>, clock: Arc<dyn Clock>, numbering: InodeNumbering, root: NodeId, label: String, pinned: Option<Arc<Revision>>) -> Self {
+        let shown = pinned.clone().unwrap_or_else(|| tree.newest());
         Self {
             tree,
             clock,
             numbering,
             root,
             label,
-            shown_until: AtomicI64::new(newest.expires()),
-            shown_signal: watch::Sender::new(newest.order()),
-            shown: RwLock::new(newest),
+            shown_until: AtomicI64::new(shown.expires()),
+            shown_signal: watch::Sender::new(shown.order()),
+            pinned,
+            shown: RwLock::new(shown),
             next_refresh: Mutex::default(),
             next_refresh_for_missing: Mutex::default(),
             readers: Cache::new(READERS_MAX),
@@ -77,6 +80,11 @@ impl Volume {
 
     pub(crate) fn label(&self) -> &str {
         &self.label
+    }
+
+    /// The revision to show: the newest, unless the mount is pinned to one.
+    pub(crate) fn target(&self) -> Arc<Revision> {
+        self.pinned.clone().unwrap_or_else(|| self.tree.newest())
     }
 
     /// The revision shown to the kernel.
@@ -143,6 +151,9 @@ impl Volume {
 
     pub(crate) async fn wait_for_newer(&self, of: RevisionOrder, wait_max: Duration) -> bool {
         let newer_is_shown = async {
+            if self.pinned.is_some() {
+                return false;
+            }
             if self.shown().order() == of && self.tree.newest().order() <= of {
                 if self.next_refresh_for_missing.lock().is_some_and(|at| Instant::now() < at) {
                     return false;
@@ -162,7 +173,9 @@ impl Volume {
         if let Err(error) = self.tree.revision() {
             return Freshness::Refused(error);
         }
-        match self.shown_until.load(Ordering::Acquire).saturating_sub(self.clock.now()) {
+        // A pinned revision may have expired; the newest one must not.
+        let until = if self.pinned.is_some() { self.tree.newest().expires() } else { self.shown_until.load(Ordering::Acquire) };
+        match until.saturating_sub(self.clock.now()) {
             // The clock has a resolution of one second, so the last second is not used.
             left @ 1.. => Freshness::Fresh(Duration::from_secs(left as u64 - 1)),
             _ => Freshness::Updating,
