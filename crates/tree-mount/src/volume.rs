@@ -48,7 +48,14 @@ enum Freshness {
 }
 
 impl Volume {
-    pub(crate) fn new(tree: Arc<Tree>, clock: Arc<dyn Clock>, numbering: InodeNumbering, root: NodeId, label: String, pinned: Option<Arc<Revision>>) -> Self {
+    pub(crate) fn new(
+        tree: Arc<Tree>,
+        clock: Arc<dyn Clock>,
+        numbering: InodeNumbering,
+        root: NodeId,
+        label: String,
+        pinned: Option<Arc<Revision>>,
+    ) -> Self {
         let shown = pinned.clone().unwrap_or_else(|| tree.newest());
         Self {
             tree,

@@ -296,7 +296,9 @@ mod tests {
             let count = entries.len() as u64;
             let mut builder = DirectoryBuilder::new();
             for (name, inode) in entries {
-                builder.push(FileName::parse(name.as_bytes()).unwrap(), inode, &mut |kind, payload: &[u8]| self.put(kind, payload)).unwrap();
+                builder
+                    .push(FileName::parse(name.as_bytes()).unwrap(), inode, &mut |kind, payload: &[u8]| self.put(kind, payload))
+                    .unwrap();
             }
             let top = builder.finish(&mut |kind, payload: &[u8]| self.put(kind, payload)).unwrap();
             inode(Content::Directory { entries: count, subdirs: 0, opaque: false, top })

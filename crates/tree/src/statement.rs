@@ -132,9 +132,7 @@ impl Xdr for KeyStatement {
 /// The statement about `hostid` that is in force: a revocation, else the latest forwarding pointer.
 /// Ignores statements with an invalid signature.
 pub fn effective_statement<'a>(hostid: &HostId, met: impl IntoIterator<Item = &'a KeyStatement>) -> Option<&'a KeyStatement> {
-    met.into_iter()
-        .filter(|s| s.hostid() == *hostid && s.verified().is_some())
-        .max_by_key(|s| (s.is_revocation(), s.time))
+    met.into_iter().filter(|s| s.hostid() == *hostid && s.verified().is_some()).max_by_key(|s| (s.is_revocation(), s.time))
 }
 
 #[cfg(test)]

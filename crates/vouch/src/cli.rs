@@ -131,6 +131,8 @@ subcommands! {
     Log => log,
     Diff => diff,
     Verify => verify,
+    Prove => prove,
+    CheckProof => check_proof,
     Bench => bench,
     Completions => completions,
     Man => man,

@@ -82,15 +82,7 @@ impl ClientArgs {
 
     /// The same, with an observer of wrong data from replicas.
     pub(crate) async fn client_before(&self, witness: Option<Arc<dyn FaultObserver>>) -> Outcome<Arc<Client>> {
-        for dir in &self.statements {
-            // The user who names a directory relies on its statements.
-            std::fs::read_dir(dir)
-                .map_err(|error| Failure::input(dir.display(), error).cure("give a directory of key statements that this user may read"))?;
-        }
-        let mut certificate_dirs = self.statements.clone();
-        if Path::new(STATEMENTS).is_dir() {
-            certificate_dirs.push(STATEMENTS.into());
-        }
+        let certificate_dirs = statement_directories(&self.statements)?;
         let cache = if self.no_cache { None } else { self.cache.clone().or_else(|| place("/var/cache/vouch", "XDG_CACHE_HOME", ".cache")) };
         let options = ClientOptions {
             deadline: self.timeout,
@@ -114,6 +106,20 @@ impl ClientArgs {
         }
         Ok(client)
     }
+}
+
+/// The given directories of key statements, and the administrator's.
+pub(crate) fn statement_directories(given: &[PathBuf]) -> Outcome<Vec<PathBuf>> {
+    for dir in given {
+        // The user who names a directory relies on its statements.
+        std::fs::read_dir(dir)
+            .map_err(|error| Failure::input(dir.display(), error).cure("give a directory of key statements that this user may read"))?;
+    }
+    let mut dirs = given.to_vec();
+    if Path::new(STATEMENTS).is_dir() {
+        dirs.push(STATEMENTS.into());
+    }
+    Ok(dirs)
 }
 
 /// Checks that a path exists: a missing path would silently never revoke anything.

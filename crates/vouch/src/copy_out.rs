@@ -19,6 +19,9 @@ use crate::exit::{At as _, Outcome};
 pub(crate) struct Keep {
     pub(crate) owner: bool,
     pub(crate) xattrs: bool,
+    /// Set-id bits of files, capabilities and trusted attributes.
+    pub(crate) privileges: bool,
+    pub(crate) devices: bool,
 }
 
 /// Statistics of one file, with the metadata that could not be set.
@@ -26,6 +29,16 @@ pub(crate) struct Keep {
 pub(crate) struct Written {
     pub(crate) bytes: u64,
     pub(crate) not_kept: u64,
+    /// Privileges and devices that the user did not ask for.
+    pub(crate) left_out: u64,
+}
+
+impl std::ops::AddAssign for Written {
+    fn add_assign(&mut self, other: Written) {
+        self.bytes += other.bytes;
+        self.not_kept += other.not_kept;
+        self.left_out += other.left_out;
+    }
 }
 
 #[derive(Clone)]
@@ -54,6 +67,11 @@ impl Place {
 
     pub(crate) async fn write(&self, tree: &Arc<Tree>, inode: &Inode, keep: Keep) -> Outcome<Written> {
         let mut written = Written::default();
+        if is_device(inode) && !keep.devices {
+            tracing::info!(path = %self, "device left out");
+            written.left_out += 1;
+            return Ok(written);
+        }
         let made = match &inode.content {
             Content::Regular { .. } => {
                 written.bytes = self.write_regular(tree, inode).await?;
@@ -75,7 +93,7 @@ impl Place {
             }
             Err(error) => return Err(io::Error::from(error)).at(self),
         }
-        written.not_kept += self.metadata(tree, inode, keep).await?;
+        written += self.metadata(tree, inode, keep).await?;
         Ok(written)
     }
 
@@ -111,8 +129,8 @@ impl Place {
     }
 
     /// Sets owner, then mode (a change of owner clears set-id bits), then attributes, then times.
-    pub(crate) async fn metadata(&self, tree: &Tree, inode: &Inode, keep: Keep) -> Outcome<u64> {
-        let mut not_kept = 0;
+    pub(crate) async fn metadata(&self, tree: &Tree, inode: &Inode, keep: Keep) -> Outcome<Written> {
+        let (mut not_kept, mut left_out) = (0, 0);
         let mut lost = |what: &str, error: rustix::io::Errno| {
             tracing::info!(path = %self, %error, "{what} not kept");
             not_kept += 1;
@@ -127,13 +145,26 @@ impl Place {
             // Under another owner a set-id bit would grant other rights.
             mode &= !0o6000;
         }
+        // The publisher does not decide which programs run with privileges. A directory's set-gid bit
+        // only passes on its group.
+        if !keep.privileges && !inode.is_directory() && mode & 0o6000 != 0 {
+            tracing::info!(path = %self, "set-id bits left out");
+            mode &= !0o6000;
+            left_out += 1;
+        }
         let is_link = inode.file_type() == FileType::Symlink;
         if keep.xattrs && inode.xattrs.size > 0 {
             let path = self.by_descriptor();
             for (name, value) in tree.xattrs(inode).await?.pairs() {
                 // Under another owner a capability or label would grant other rights, like a set-id
                 // bit.
-                if !keep.owner && (name.starts_with(b"security.") || name.starts_with(b"trusted.")) {
+                let grants_rights = name.starts_with(b"security.") || name.starts_with(b"trusted.");
+                if grants_rights && keep.owner && !keep.privileges {
+                    tracing::info!(path = %self, "attribute {} left out", vouch_daemon::printable::printable(name));
+                    left_out += 1;
+                    continue;
+                }
+                if grants_rights && !keep.owner {
                     lost(&format!("attribute {}", vouch_daemon::printable::printable(name)), rustix::io::Errno::PERM);
                     continue;
                 }
@@ -150,7 +181,7 @@ impl Place {
         if let Err(error) = rustix::fs::utimensat(&self.dir, &*self.name, &times, AtFlags::SYMLINK_NOFOLLOW) {
             lost("time", error);
         }
-        Ok(not_kept)
+        Ok(Written { bytes: 0, not_kept, left_out })
     }
 
     /// There are no calls for attributes relative to a directory; /proc/self/fd replaces them.

@@ -280,6 +280,12 @@ impl Failure {
         Failure::new("", Cause::Silent(code))
     }
 
+    /// Adds the way to the place of the failure.
+    pub(crate) fn reached_by(mut self, way: &str) -> Failure {
+        self.what = if self.what.is_empty() { way.to_owned() } else { format!("{way} -> {}", self.what) };
+        self
+    }
+
     pub(crate) fn cure(mut self, cure: impl fmt::Display) -> Failure {
         self.cure = Some(cure.to_string());
         self

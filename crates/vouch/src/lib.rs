@@ -13,6 +13,7 @@ mod logging;
 mod output;
 mod passphrase;
 mod progress;
+mod revision_options;
 mod size;
 mod statement_file;
 mod tree_path;

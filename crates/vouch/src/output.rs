@@ -76,6 +76,12 @@ impl JsonName {
     }
 }
 
+impl std::fmt::Display for JsonName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&printable(self.name.as_bytes()))
+    }
+}
+
 /// A number of bytes in powers of 1024.
 pub(crate) fn bytes(count: u64) -> String {
     indicatif::BinaryBytes(count).to_string()

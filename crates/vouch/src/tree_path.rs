@@ -5,10 +5,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 
 use vouch_tree::{Inode, TreeName};
-use vouch_tree_client::{Client, ResolvedPath, Revision, Tree};
+use vouch_tree_client::{Client, ResolvedPath, Revision, Tree, TreeOptions};
 
 use crate::client_options::ClientArgs;
 use crate::exit::{Failure, Outcome};
+use crate::revision_options::RevisionArgs;
 use vouch_daemon::printable::printable;
 
 /// A tree and a path in it, of any bytes.
@@ -39,63 +40,102 @@ impl TreePath {
     }
 }
 
+/// A tree at one revision, and the trees that its symbolic links lead to.
 pub(crate) struct OpenTree {
+    client: Arc<Client>,
+    /// The tree that was named, and its revision.
+    first: (Arc<Tree>, Arc<Revision>),
+    /// The tree where the last path ended.
     pub(crate) tree: Arc<Tree>,
     pub(crate) revision: Arc<Revision>,
     is_chosen: bool,
 }
 
 impl OpenTree {
-    pub(crate) async fn open(client: &Arc<Client>, name: &TreeName, args: &ClientArgs, number: Option<u64>) -> Outcome<OpenTree> {
+    pub(crate) async fn open(client: &Arc<Client>, name: &TreeName, args: &ClientArgs, which: &RevisionArgs) -> Outcome<OpenTree> {
         let tree = client.open(name, &args.tree_options()).await?;
-        let revision = match number {
-            None => tree.revision()?,
-            Some(number) => at(&tree, number).await?,
-        };
-        Ok(OpenTree { tree, revision, is_chosen: number.is_some() })
+        let revision = which.find(&tree).await?;
+        Ok(OpenTree::new(client, tree, revision, !which.is_newest()))
+    }
+
+    fn new(client: &Arc<Client>, tree: Arc<Tree>, revision: Arc<Revision>, is_chosen: bool) -> OpenTree {
+        OpenTree { client: client.clone(), first: (tree.clone(), revision.clone()), tree, revision, is_chosen }
     }
 
     pub(crate) async fn at(&self, number: u64) -> Outcome<OpenTree> {
-        Ok(OpenTree { tree: self.tree.clone(), revision: at(&self.tree, number).await?, is_chosen: true })
+        let revision = RevisionArgs::number(number).find(&self.tree).await?;
+        Ok(OpenTree::new(&self.client, self.tree.clone(), revision, true))
     }
 
     /// Whether `error` means that replicas dropped this revision. If so, a newer one is opened.
     pub(crate) async fn moves_on(&mut self, error: &vouch_tree_client::Error) -> bool {
-        if self.is_chosen || !matches!(error, vouch_tree_client::Error::Missing { .. }) {
+        let is_first = Arc::ptr_eq(&self.tree, &self.first.0);
+        if (self.is_chosen && is_first) || !matches!(error, vouch_tree_client::Error::Missing { .. }) {
             return false;
         }
         let _ = self.tree.refresh().await;
         let newer = self.tree.revision().ok().filter(|newest| newest.order() > self.revision.order());
         let Some(newer) = newer else { return false };
         tracing::info!("the replicas have moved on to revision {}", newer.number());
+        if is_first {
+            self.first.1 = newer.clone();
+        }
         self.revision = newer;
         true
     }
 
+    /// The file at `path` of the tree that was named. Follows symbolic links, also into other trees:
+    /// [`OpenTree::tree`] is then the last one.
     pub(crate) async fn follow(&mut self, path: &[u8]) -> Outcome<(Vec<u8>, Inode)> {
-        let walked = loop {
+        (self.tree, self.revision) = self.first.clone();
+        let mut path = path.to_vec();
+        let mut chain = Vec::new();
+        loop {
+            let (link, target, rest) = match self.resolve(&path).await.map_err(|failure| along(&chain, failure))? {
+                ResolvedPath::Inside { path, inode } => return Ok((path, inode)),
+                ResolvedPath::Outside { link, target, rest } => (link, target, rest),
+            };
+            let shown = format!("{}/{}", self.tree.name(), printable(&link));
+            let Some(next) = tree_of_link(&target, &rest) else {
+                let why = format_args!("a symbolic link that leads out of the tree, to {}", printable(&target)).to_string();
+                return Err(along(&chain, Failure::input(shown, why)));
+            };
+            chain.push(shown);
+            if chain.len() > TREES_MAX {
+                let why = format!("more than {TREES_MAX} links from tree to tree");
+                return Err(along(&chain[..3], Failure::input(next.name, why)));
+            }
+            // The options of replicas belong to the tree that was named.
+            let opened = self.client.open(&next.name, &TreeOptions::default()).await;
+            self.tree = opened.map_err(|error| along(&chain, error.into()))?;
+            self.revision = self.tree.revision().map_err(|error| along(&chain, error.into()))?;
+            path = next.path;
+        }
+    }
+
+    async fn resolve(&mut self, path: &[u8]) -> Outcome<ResolvedPath> {
+        loop {
             match self.tree.resolve_path(self.revision.root(), path).await {
                 Err(error) if self.moves_on(&error).await => {}
-                walked => break walked?,
+                resolved => return Ok(resolved?),
             }
-        };
-        match walked {
+        }
+    }
+
+    /// The file at `path` of the tree where the last path ended.
+    pub(crate) async fn follow_inside(&mut self, path: &[u8]) -> Outcome<(Vec<u8>, Inode)> {
+        match self.resolve(path).await? {
             ResolvedPath::Inside { path, inode } => Ok((path, inode)),
-            ResolvedPath::Outside { link, target, .. } => {
-                Err(Failure::input(printable(&link), format_args!("a symbolic link that leads out of the tree, to {}", printable(&target))))
-            }
+            ResolvedPath::Outside { link, .. } => Err(Failure::input(printable(&link), "has become a link out of the tree")),
         }
     }
 
     /// The file at `path`, without following a final symbolic link.
     pub(crate) async fn find(&mut self, path: &[u8]) -> Outcome<Inode> {
-        let cut = path.iter().rposition(|&b| b == b'/');
+        let (above, name) = path.iter().rposition(|&b| b == b'/').map_or((&[][..], path), |cut| (&path[..cut], &path[cut + 1..]));
         loop {
-            let (above, name) = match cut {
-                Some(cut) => (self.follow(&path[..cut]).await?.1, &path[cut + 1..]),
-                None => (self.revision.root().clone(), path),
-            };
-            match self.tree.lookup_path(&above, name).await {
+            let directory = self.follow(above).await?.1;
+            match self.tree.lookup_path(&directory, name).await {
                 Err(error) if self.moves_on(&error).await => {}
                 found => return Ok(found?),
             }
@@ -103,12 +143,25 @@ impl OpenTree {
     }
 }
 
-async fn at(tree: &Arc<Tree>, number: u64) -> Outcome<Arc<Revision>> {
-    tree.revision_at(number).await?.ok_or_else(|| {
-        Failure::not_found(format_args!("revision {number}"), "no replica has it, or it never existed")
-            .cure("`vouch log` lists the available revisions")
-    })
+/// The tree that a symbolic link leads to: the first component of its target that is a tree's name,
+/// after `/` or `..` and the mount point of a namespace, as in `/vouch/@HOST,HOSTID/a`.
+fn tree_of_link(target: &[u8], rest: &[u8]) -> Option<TreePath> {
+    let start = target.iter().enumerate().find(|(at, byte)| **byte == b'@' && (*at == 0 || target[at - 1] == b'/'))?.0;
+    let mut found = TreePath::parse(OsStr::from_bytes(&target[start..])).ok()?;
+    if !rest.is_empty() {
+        found.path.extend_from_slice(b"/");
+        found.path.extend_from_slice(rest);
+    }
+    Some(found)
 }
+
+/// Adds the links that led to a failure.
+fn along(chain: &[String], failure: Failure) -> Failure {
+    if chain.is_empty() { failure } else { failure.reached_by(&chain.join(" -> ")) }
+}
+
+/// Limit on the links from tree to tree in one path.
+const TREES_MAX: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -162,7 +215,7 @@ mod tests {
         let connector = Arc::new(LocalConnector::open(&db).expect("a replica"));
         let client = Client::new(ClientOptions { connector, memory_cache_bytes: 1, ..ClientOptions::default() }).expect("a client");
         let tree = client.open(&name, &TreeOptions::default()).await.expect("a tree");
-        let open = |is_chosen| OpenTree { tree: tree.clone(), revision: tree.newest(), is_chosen };
+        let open = |is_chosen| OpenTree::new(&client, tree.clone(), tree.newest(), is_chosen);
         let (mut newest, mut chosen) = (open(false), open(true));
         publish(8);
         Database::collect(&db, CollectOptions::default()).expect("a collection");

@@ -8,6 +8,7 @@ use vouch_tree::{Blob, Content};
 use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
 use crate::exit::{At as _, Failure, Outcome, forgive_closed_pipe};
+use crate::revision_options::RevisionArgs;
 use crate::tree_path::{OpenTree, TreePath};
 use vouch_daemon::printable::printable;
 
@@ -23,9 +24,8 @@ pub(crate) struct Args {
     /// Tree and path of each file.
     #[arg(value_name = "NAME/PATH", required = true)]
     paths: Vec<OsString>,
-    /// Read this older revision.
-    #[arg(long, value_name = "N")]
-    revision: Option<u64>,
+    #[command(flatten)]
+    revision: RevisionArgs,
     #[command(flatten)]
     client: ClientArgs,
 }
@@ -39,7 +39,7 @@ async fn write_all(args: &Args, paths: &[TreePath]) -> Outcome {
     let client = args.client.client().await?;
     let mut out = io::stdout().lock();
     for path in paths {
-        let mut open = OpenTree::open(&client, &path.name, &args.client, args.revision).await?;
+        let mut open = OpenTree::open(&client, &path.name, &args.client, &args.revision).await?;
         let (mut found, mut blob) = content(&mut open, &path.path).await?;
         let mut file = open.tree.open_file(blob.clone());
         let mut offset = 0;

@@ -10,6 +10,7 @@ use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
 use crate::exit::{At as _, Code, Failure, Outcome, forgive_closed_pipe};
 use crate::output::JsonName;
+use crate::revision_options::RevisionArgs;
 use crate::tree_path::{OpenTree, TreePath};
 use vouch_daemon::printable::printable;
 
@@ -49,9 +50,9 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
 
 async fn compare(args: &Args, old: &TreePath, new: Option<&TreePath>) -> Outcome {
     let client = args.client.client().await?;
-    let new = OpenTree::open(&client, &new.unwrap_or(old).name, &args.client, args.to).await?;
+    let new = OpenTree::open(&client, &new.unwrap_or(old).name, &args.client, &RevisionArgs { revision: args.to, tag: None }).await?;
     let old = match (args.new.is_some(), args.from) {
-        (true, from) => OpenTree::open(&client, &old.name, &args.client, from).await?,
+        (true, from) => OpenTree::open(&client, &old.name, &args.client, &RevisionArgs { revision: from, tag: None }).await?,
         (false, from) => {
             let number = from.unwrap_or(new.revision.number() - 1);
             if number == 0 {

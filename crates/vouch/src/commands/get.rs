@@ -20,6 +20,7 @@ use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
 use crate::copy_out::{Keep, Place};
 use crate::exit::{At as _, Failure, Outcome};
+use crate::revision_options::RevisionArgs;
 use crate::tree_path::{OpenTree, TreePath};
 use crate::{copy_out, interrupt, output, progress};
 use vouch_daemon::printable::printable;
@@ -27,7 +28,8 @@ use vouch_daemon::printable::printable;
 /// Copy a file or a directory out of a published tree.
 ///
 /// Keeps mode, owner (as root), times, extended attributes, holes, hard and symbolic links and
-/// special files, as far as permitted. The copy gets its name when it is complete.
+/// special files, as far as permitted. Set-id bits, file capabilities and device nodes are left out
+/// unless --suid and --dev ask for them. The copy gets its name when it is complete.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch get @pub.example.org,HOSTID/bin/tool .\n  vouch get @pub.example.org,HOSTID/data /scratch/data --revision 12\n\n\
@@ -40,13 +42,19 @@ pub(crate) struct Args {
     /// Destination.
     #[arg(value_name = "DEST")]
     dest: PathBuf,
-    /// Read this older revision.
-    #[arg(long, value_name = "N")]
-    revision: Option<u64>,
+    #[command(flatten)]
+    revision: RevisionArgs,
     /// Do not keep owners, even as root, nor the rights tied to them: set-id bits, and the
     /// attributes security.* (capabilities) and trusted.*.
     #[arg(long)]
     no_owner: bool,
+    /// Keep set-id bits of files, and the attributes security.* (capabilities, labels) and trusted.*:
+    /// this trusts the publisher with privileges.
+    #[arg(long, conflicts_with = "no_owner")]
+    suid: bool,
+    /// Create device nodes.
+    #[arg(long)]
+    dev: bool,
     /// Do not keep extended attributes.
     #[arg(long)]
     no_xattrs: bool,
@@ -119,9 +127,14 @@ fn partial_name(dest: &Path) -> PathBuf {
 async fn copy(args: &Args, path: &TreePath, partial: &Path, global: &Global) -> Outcome<Report> {
     let started = Instant::now();
     let client = args.client.client().await?;
-    let mut open = OpenTree::open(&client, &path.name, &args.client, args.revision).await?;
+    let mut open = OpenTree::open(&client, &path.name, &args.client, &args.revision).await?;
     let inode = open.find(&path.path).await?;
-    let keep = Keep { owner: !args.no_owner && rustix::process::geteuid().is_root(), xattrs: !args.no_xattrs };
+    let keep = Keep {
+        owner: !args.no_owner && rustix::process::geteuid().is_root(),
+        xattrs: !args.no_xattrs,
+        privileges: args.suid,
+        devices: args.dev,
+    };
     let job = Arc::new(Job { tree: open.tree.clone(), keep, counts: Counts::default(), bar: progress::spinner(global, "copying") });
     let above = copy_out::open_directory(partial.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
     let top = Place { dir: Arc::new(above), name: partial.file_name().unwrap_or_default().as_bytes().to_vec(), shown: path.path.clone() };
@@ -133,6 +146,7 @@ async fn copy(args: &Args, path: &TreePath, partial: &Path, global: &Global) -> 
         entries: counts.entries.load(Ordering::Relaxed),
         bytes: counts.bytes.load(Ordering::Relaxed),
         not_kept: counts.not_kept.load(Ordering::Relaxed),
+        left_out: counts.left_out.load(Ordering::Relaxed),
         seconds: started.elapsed().as_secs_f64(),
     })
 }
@@ -150,6 +164,7 @@ struct Counts {
     entries: AtomicU64,
     bytes: AtomicU64,
     not_kept: AtomicU64,
+    left_out: AtomicU64,
 }
 
 impl Job {
@@ -157,6 +172,7 @@ impl Job {
         let entries = self.counts.entries.fetch_add(1, Ordering::Relaxed) + 1;
         let bytes = self.counts.bytes.fetch_add(written.bytes, Ordering::Relaxed) + written.bytes;
         self.counts.not_kept.fetch_add(written.not_kept, Ordering::Relaxed);
+        self.counts.left_out.fetch_add(written.left_out, Ordering::Relaxed);
         if entries.is_multiple_of(64) || written.bytes > 0 {
             self.bar.set_message(format!("{entries} entries, {}", output::bytes(bytes)));
         }
@@ -186,8 +202,7 @@ async fn copy_tree(job: &Arc<Job>, top: Place, inode: Inode) -> Outcome {
                 while let Some(done) = files.join_next().await {
                     finished(done)?;
                 }
-                let not_kept = place.metadata(&job.tree, &inode, job.keep).await?;
-                job.count(copy_out::Written { bytes: 0, not_kept });
+                job.count(place.metadata(&job.tree, &inode, job.keep).await?);
             }
         }
     }
@@ -266,6 +281,8 @@ struct Report {
     bytes: u64,
     /// Owners, attributes and devices that could not be set.
     not_kept: u64,
+    /// Set-id bits, capabilities and devices that were not asked for.
+    left_out: u64,
     seconds: f64,
 }
 
@@ -278,6 +295,9 @@ impl Report {
                 "{} owners, attributes or special files could not be set; --log-level info lists them\n",
                 self.not_kept
             ));
+        }
+        if self.left_out > 0 {
+            text.push_str(&format!("{} set-id bits, capabilities or devices were left out; --suid and --dev keep them\n", self.left_out));
         }
         output::text(&text)
     }

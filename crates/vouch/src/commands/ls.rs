@@ -11,6 +11,7 @@ use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
 use crate::exit::{At as _, Outcome, forgive_closed_pipe};
 use crate::output::JsonName;
+use crate::revision_options::RevisionArgs;
 use crate::tree_path::{OpenTree, TreePath};
 use crate::{output, when};
 use vouch_daemon::printable::printable;
@@ -34,9 +35,8 @@ pub(crate) struct Args {
     /// List the directory itself instead of its contents.
     #[arg(long, short)]
     directory: bool,
-    /// Read this older revision.
-    #[arg(long, value_name = "N")]
-    revision: Option<u64>,
+    #[command(flatten)]
+    revision: RevisionArgs,
     /// Print one JSON object on each line.
     #[arg(long)]
     json: bool,
@@ -53,14 +53,14 @@ async fn list_all(args: &Args, paths: &[TreePath]) -> Outcome {
     let client = args.client.client().await?;
     let mut out = io::BufWriter::new(io::stdout().lock());
     for path in paths {
-        let mut open = OpenTree::open(&client, &path.name, &args.client, args.revision).await?;
+        let mut open = OpenTree::open(&client, &path.name, &args.client, &args.revision).await?;
         let (base, inode) =
             if args.directory { (path.path.clone(), open.find(&path.path).await?) } else { open.follow(&path.path).await? };
         if args.directory || !inode.is_directory() {
             let shown = if path.path.is_empty() { &b"."[..] } else { &path.path };
             print(args, &mut out, &[(shown.to_vec(), inode)]).at("standard output")?;
         } else {
-            list(args, &mut open, &mut out, path, &base, inode).await?;
+            list(args, &mut open, &mut out, &base, inode).await?;
         }
     }
     out.flush().at("standard output")
@@ -69,7 +69,7 @@ async fn list_all(args: &Args, paths: &[TreePath]) -> Outcome {
 /// Lists a directory, recursively if requested. The list of directories is on the heap, since a
 /// tree may be deeper than the stack. If replicas drop the revision meanwhile, listing continues in
 /// the next one after the last name. Opaque directories are not listed.
-async fn list(args: &Args, open: &mut OpenTree, out: &mut impl Write, asked: &TreePath, base: &[u8], top: Inode) -> Outcome {
+async fn list(args: &Args, open: &mut OpenTree, out: &mut impl Write, base: &[u8], top: Inode) -> Outcome {
     let mut waiting = vec![(Vec::new(), top, open.revision.order())];
     while let Some((prefix, mut dir, mut revision)) = waiting.pop() {
         if args.recursive && !args.json && !prefix.is_empty() {
@@ -80,7 +80,7 @@ async fn list(args: &Args, open: &mut OpenTree, out: &mut impl Write, asked: &Tr
         loop {
             if matches!(dir.content, Content::Directory { opaque: true, .. }) {
                 out.flush().at("standard output")?;
-                let shown = below_base(asked.name.to_string().as_bytes(), &below_base(base, &prefix));
+                let shown = below_base(open.tree.name().to_string().as_bytes(), &below_base(base, &prefix));
                 // The reader of standard error may be gone.
                 let _ = writeln!(io::stderr(), "{} is opaque: its names are hidden; give a name in it", printable(&shown));
                 break;
@@ -88,7 +88,7 @@ async fn list(args: &Args, open: &mut OpenTree, out: &mut impl Write, asked: &Tr
             let position = last.as_ref().map_or(Position::Start, |name| Position::After(name));
             let page = match open.tree.list(&dir, position).await {
                 Err(error) if revision < open.revision.order() || open.moves_on(&error).await => {
-                    dir = open.follow(&below_base(base, &prefix)).await?.1;
+                    dir = open.follow_inside(&below_base(base, &prefix)).await?.1;
                     revision = open.revision.order();
                     continue;
                 }
@@ -121,7 +121,7 @@ fn below_base(base: &[u8], path: &[u8]) -> Vec<u8> {
 fn print(args: &Args, out: &mut impl Write, rows: &[(Vec<u8>, Inode)]) -> io::Result<()> {
     if args.json {
         for (path, inode) in rows {
-            serde_json::to_writer(&mut *out, &Row::new(path, inode))?;
+            serde_json::to_writer(&mut *out, &FileRow::new(path, inode))?;
             out.write_all(b"\n")?;
         }
     } else if args.long {
@@ -183,7 +183,7 @@ fn mode_text(inode: &Inode) -> String {
 }
 
 #[derive(Serialize)]
-struct Row {
+pub(super) struct FileRow {
     #[serde(flatten)]
     path: JsonName,
     #[serde(rename = "type")]
@@ -203,14 +203,14 @@ struct Row {
     xattrs: bool,
 }
 
-impl Row {
-    fn new(path: &[u8], inode: &Inode) -> Row {
+impl FileRow {
+    pub(super) fn new(path: &[u8], inode: &Inode) -> FileRow {
         let (target, device) = match &inode.content {
             Content::Symlink(target) => (Some(JsonName::new(target)), None),
             Content::CharDevice(n) | Content::BlockDevice(n) => (None, Some(format!("{}:{}", n.major, n.minor))),
             _ => (None, None),
         };
-        Row {
+        FileRow {
             path: JsonName::new(path),
             kind: type_word(inode.file_type()),
             mode: format!("{:04o}", inode.mode),
@@ -223,6 +223,17 @@ impl Row {
             target,
             device,
             xattrs: inode.xattrs.size > 0,
+        }
+    }
+}
+
+/// One line for people: type, mode, owner, size, target.
+impl std::fmt::Display for FileRow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, mode {}, owner {}:{}, {} bytes", self.kind, self.mode, self.uid, self.gid, self.size)?;
+        match &self.target {
+            Some(target) => write!(f, ", target {target}"),
+            None => Ok(()),
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::audit_options::AuditArgs;
 use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
 use crate::exit::{At as _, Cause, Code, Failure, Outcome};
+use crate::revision_options::RevisionArgs;
 use crate::tree_path::TreePath;
 use crate::{interrupt, logging, output, size};
 use audit::MountAudit;
@@ -31,6 +32,7 @@ use audit::MountAudit;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch mount @pub.example.org,HOSTID /mnt\n  vouch mount --background @pub.example.org,HOSTID /mnt --replica mirror.example\n  \
+                  vouch mount --tag v1.2 @pub.example.org,HOSTID /mnt   stays at that revision\n  \
                   vouch mount --auto /vouch          then: ls /vouch/@pub.example.org,HOSTID/\n\n\
                   With --background the log goes to the system's log once it is mounted, unless --log-file is given. In the foreground it runs until Ctrl-C, SIGTERM or `vouch umount DIR`. With --audit, SIGHUP reads the audit rules anew."
 )]
@@ -51,6 +53,8 @@ pub(crate) struct Args {
     /// Set by the command itself for the background process.
     #[arg(long, hide = true)]
     detached: bool,
+    #[command(flatten)]
+    revision: RevisionArgs,
     /// Give other users access. Default for root; other users need user_allow_other in
     /// /etc/fuse.conf.
     #[arg(long, conflicts_with = "only_me")]
@@ -116,6 +120,9 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         (None, true) => (None, PathBuf::from(&args.first)),
         _ => return Err(Failure::usage("DIR", "missing").cure("give the mount point")),
     };
+    if args.auto && !args.revision.is_newest() {
+        return Err(Failure::usage("--auto", "always shows the newest revisions").cure("mount one tree to choose its revision"));
+    }
     if tree.as_ref().is_some_and(|tree| !tree.path.is_empty()) {
         return Err(Failure::usage("NAME", "a whole tree is mounted, not a path in it"));
     }
@@ -178,7 +185,7 @@ async fn serve(args: &Args, tree: Option<TreePath>, point: PathBuf, audit: Optio
     let _taken = interrupt::take(move || notify.notify_one());
     let client = args.client.client_before(audit.map(|audit| audit.clone() as Arc<dyn FaultObserver>)).await?;
     let observer = audit.map(|audit| audit.clone() as Arc<dyn Observer>);
-    let config = MountConfig { point, options: MountOptions { observer, ..mount_options(args)? } };
+    let mut config = MountConfig { point, options: MountOptions { observer, ..mount_options(args)? } };
     let mounted = match tree {
         Some(tree) => {
             let options = args.client.tree_options();
@@ -186,6 +193,9 @@ async fn serve(args: &Args, tree: Option<TreePath>, point: PathBuf, audit: Optio
                 opened = client.open(&tree.name, &options) => opened?,
                 () = stop.notified() => return Err(Failure::interrupted()),
             };
+            if !args.revision.is_newest() {
+                config.options.revision = Some(args.revision.find(&opened).await?);
+            }
             mount_tree(config, opened).await?
         }
         None => mount_namespace(config, client.clone(), args.client.tree_options()).await?,

@@ -11,6 +11,7 @@ use vouch_tree_store::{Database, Progress};
 use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
 use crate::exit::{Code, Failure, Outcome};
+use crate::revision_options::RevisionArgs;
 use crate::tree_path::{OpenTree, TreePath};
 use crate::{output, progress, when};
 use vouch_daemon::printable::printable;
@@ -27,15 +28,14 @@ use vouch_daemon::printable::printable;
                   vouch verify --db /srv/db"
 )]
 pub(crate) struct Args {
-    /// The tree.
-    #[arg(value_name = "NAME", required_unless_present = "db")]
+    /// The tree, or a path in it to a symbolic link that leads to the tree.
+    #[arg(value_name = "NAME[/PATH]", required_unless_present = "db")]
     name: Option<OsString>,
     /// A local database.
     #[arg(long, value_name = "DB", conflicts_with = "name")]
     db: Option<PathBuf>,
-    /// Verify this older revision.
-    #[arg(long, value_name = "N", conflicts_with = "db")]
-    revision: Option<u64>,
+    #[command(flatten)]
+    revision: RevisionArgs,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
@@ -46,6 +46,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     let started = Instant::now();
     let (mut report, end) = match (&args.db, &args.name) {
+        (Some(_), _) if !args.revision.is_newest() => {
+            return Err(Failure::usage("--db", "checks all kept revisions").cure("leave out --revision and --tag"));
+        }
         (Some(db), _) => (of_database(db, global)?, Ok(())),
         (None, Some(name)) => {
             let path = TreePath::parse(name)?;
@@ -67,7 +70,14 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
 
 async fn of_tree(args: &Args, path: &TreePath, global: &Global) -> Outcome<(Report, Outcome)> {
     let client = args.client.client().await?;
-    let open = OpenTree::open(&client, &path.name, &args.client, args.revision).await?;
+    let mut open = OpenTree::open(&client, &path.name, &args.client, &args.revision).await?;
+    if !path.path.is_empty() {
+        let (found, _) = open.follow(&path.path).await?;
+        if !found.is_empty() {
+            let why = format_args!("leads to /{} of {}, which is not the root of a tree", printable(&found), open.tree.name()).to_string();
+            return Err(Failure::input(printable(&path.path), why).cure("verify checks whole trees; give a link to a tree, or no path"));
+        }
+    }
     let bar = progress::spinner(global, "verifying");
     let mut report = Report { what: open.tree.name().to_string(), revision: Some(open.revision.number()), ..Report::default() };
     report.valid_until = u64::try_from(open.revision.expires()).ok().map(when::utc);

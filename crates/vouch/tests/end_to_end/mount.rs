@@ -8,6 +8,30 @@ use std::time::Duration;
 use crate::world::{Mount, Mounted, World, eventually, is_root, python_is_available};
 
 #[test]
+fn mount_stays_at_the_chosen_revision() {
+    let Some(newest) = Mounted::with_tree(&["--refresh", "1s"], &["--tag", "v1", "--duration", "1m"], World::small_tree) else { return };
+    let world = &newest.world;
+    let by_number = Mount::new(world, "by-number", &["--refresh", "1s", "--revision", "1", &world.name("")]);
+    let by_tag = Mount::new(world, "by-tag", &["--refresh", "1s", "--tag", "v1", &world.name("")]);
+    assert_eq!(std::fs::read_to_string(by_tag.path("hello")).expect("text"), "hello world\n");
+    world.write("src/hello", "hello again\n");
+    std::fs::remove_file(world.path("src/dir/empty")).expect("the file exists");
+    world.publish();
+    let read = |mount: &Mount| std::fs::read_to_string(mount.path("hello")).expect("text");
+    assert!(eventually(Duration::from_secs(20), || read(&newest.mount) == "hello again\n"));
+    std::thread::sleep(Duration::from_secs(2));
+    for mount in [&by_number, &by_tag] {
+        assert_eq!(read(mount), "hello world\n");
+        assert!(mount.path("dir/empty").is_file());
+        assert!(mount.path("dir/numbers").is_file());
+    }
+    assert!(world.fails(4, ["mount", "--tag", "v9", &world.name(""), "by-tag"]).contains("tag v9"));
+    // A revoked key ends these mounts too.
+    world.ok(["revoke", "keys", "--reason", "stolen", "--db", "db", "--out", "revocation"]);
+    assert!(eventually(Duration::from_secs(30), || std::fs::read(by_number.path("dir/numbers")).is_err()));
+}
+
+#[test]
 fn mount_shows_every_odd_case_faithfully() {
     if !python_is_available() {
         return;

@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 
-use crate::world::{World, eventually, python_is_available};
+use crate::world::{World, eventually, is_available, python_is_available};
 
 #[test]
 fn ls_cat_log_diff_and_verify_show_the_published_tree() {
@@ -90,7 +90,8 @@ fn get_copies_every_odd_case() {
     assert!(world.script("odd-tree", ["src", "--large", "3000", "--depth", "200"]).status.success());
     world.publish();
     let _replica = world.serve();
-    world.ok(["get", &world.name(""), "copy"]);
+    let all: &[&str] = if crate::world::is_root() { &["--suid", "--dev"] } else { &[] };
+    world.ok([&["get", &world.name(""), "copy"], all].concat());
     world.assert_same("src", "copy", if crate::world::is_root() { &[] } else { &["--no-owner", "--no-xattr"] });
     // A single file is copied into a directory under its own name, and never overwrites another.
     std::fs::create_dir(world.path("into")).expect("new");
@@ -100,6 +101,29 @@ fn get_copies_every_odd_case() {
     let left: Vec<_> =
         std::fs::read_dir(world.path("")).expect("a directory").filter_map(Result::ok).map(|entry| entry.file_name()).collect();
     assert!(!left.iter().any(|name| name.to_string_lossy().starts_with(".vouch-get")), "{left:?}");
+}
+
+#[test]
+fn get_as_root_leaves_out_privileges_and_devices() {
+    use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+    if !is_available("root", crate::world::is_root()) {
+        return;
+    }
+    let world = World::new();
+    world.write("src/tool", "#!/bin/sh\n");
+    std::fs::set_permissions(world.path("src/tool"), std::fs::Permissions::from_mode(0o4755)).expect("the owner");
+    world.run_tool("mknod", &["src/null", "c", "1", "3"]);
+    world.run_tool("setfattr", &["-n", "trusted.x", "-v", "1", "src/tool"]);
+    world.publish();
+    let _replica = world.serve();
+    let mode = |path: &str| std::fs::metadata(world.path(path)).expect("copied").permissions().mode() & 0o7777;
+    assert!(world.ok(["get", &world.name(""), "plain"]).contains("3 set-id bits, capabilities or devices were left out"));
+    assert_eq!((mode("plain/tool"), world.path("plain/null").exists()), (0o755, false));
+    let report: serde_json::Value =
+        serde_json::from_str(&world.ok(["get", &world.name(""), "all", "--suid", "--dev", "--json"])).expect("JSON");
+    assert_eq!(report["left_out"], 0);
+    assert_eq!(mode("all/tool"), 0o4755);
+    assert!(std::fs::metadata(world.path("all/null")).expect("copied").file_type().is_char_device());
 }
 
 #[test]

@@ -1,0 +1,51 @@
+//! Choice of an older revision, by number or tag.
+
+use std::fmt;
+use std::sync::Arc;
+
+use vouch_tree_client::{Revision, Tree};
+
+use crate::exit::{Failure, Outcome};
+use vouch_daemon::printable::printable;
+
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct RevisionArgs {
+    /// Read this older revision.
+    #[arg(long, value_name = "N", conflicts_with = "tag")]
+    pub(crate) revision: Option<u64>,
+    /// Read the newest revision with this tag.
+    #[arg(long, value_name = "TAG")]
+    pub(crate) tag: Option<String>,
+}
+
+impl RevisionArgs {
+    pub(crate) fn number(number: u64) -> Self {
+        Self { revision: Some(number), tag: None }
+    }
+
+    pub(crate) fn is_newest(&self) -> bool {
+        self.revision.is_none() && self.tag.is_none()
+    }
+
+    /// The chosen revision; the newest one by default.
+    pub(crate) async fn find(&self, tree: &Arc<Tree>) -> Outcome<Arc<Revision>> {
+        let found = match (self.revision, &self.tag) {
+            (Some(number), _) => tree.revision_at(number).await?,
+            (None, Some(tag)) => tree.revision_with_tag(tag).await?,
+            (None, None) => Some(tree.revision()?),
+        };
+        found.ok_or_else(|| {
+            Failure::not_found(self, "no replica has it, or it never existed").cure("`vouch log` lists the available revisions")
+        })
+    }
+}
+
+impl fmt::Display for RevisionArgs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.revision, &self.tag) {
+            (Some(number), _) => write!(f, "revision {number}"),
+            (None, Some(tag)) => write!(f, "tag {}", printable(tag.as_bytes())),
+            (None, None) => f.write_str("the newest revision"),
+        }
+    }
+}
