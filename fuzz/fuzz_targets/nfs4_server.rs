@@ -19,7 +19,7 @@ use vouch_nfs4_server::{
     CallbackId, Connection, Effect, Flavour, JobProgress, Limits, Now, Principal, Progress, Recovered, Request, Server, Unreachable,
 };
 use vouch_oncrpc::{AuthSys, Call, RecordReader};
-use vouch_vfs::Patience;
+use vouch_vfs::Blocking;
 use vouch_vfs::memory::MemoryFs;
 use vouch_xdr::{Reader, Writer, Xdr as _};
 
@@ -107,16 +107,16 @@ impl World {
             spans_allowed: true,
         };
         let mut compound = self.server.begin(request, self.now());
-        let mut patience = Patience::None;
+        let mut blocking = Blocking::Forbidden;
         let reply = loop {
-            let progress = compound.run(&self.server, patience);
+            let progress = compound.run(&self.server, blocking);
             let effects = compound.take_effects();
             self.carry(effects);
             match progress {
                 Progress::Done(reply) => break reply,
                 Progress::Blocked => {
-                    assert_eq!(patience, Patience::None, "with patience nothing blocks");
-                    patience = Patience::Any;
+                    assert_eq!(blocking, Blocking::Forbidden, "with blocking nothing blocks");
+                    blocking = Blocking::Allowed;
                 }
             }
         };

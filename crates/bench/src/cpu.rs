@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn own_time_agrees_with_process_clock() {
         // Without children, because those of other tests end meanwhile.
-        let process = || clock_s(std::process::id()).expect("this process is there");
+        let process = || clock_s(std::process::id()).expect("this process exists");
         let (own, before) = (own_s(), process());
         let mut state = 1;
         while own_s() - own < 0.3 {
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn process_clock_counts_ended_threads() {
         // Without children, because those of other tests end meanwhile.
-        let so_far = || clock_s(std::process::id()).expect("this process is there");
+        let so_far = || clock_s(std::process::id()).expect("this process exists");
         for _ in 0..3 {
             let before = so_far();
             let worked = std::thread::spawn(|| {
@@ -277,7 +277,7 @@ mod tests {
         let (end, ends) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
             let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
-            told.send(child.id()).expect("it is waited for");
+            told.send(child.id()).expect("a waiter exists");
             let _ = ends.recv();
             let _ = child.kill();
             let _ = child.wait();

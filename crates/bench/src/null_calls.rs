@@ -32,7 +32,7 @@ impl NullCallRate {
 pub fn measure(address: Option<SocketAddr>, program: (u32, u32), depth: u32, time: Duration) -> Result<NullCallRate, Error> {
     let address = match address {
         Some(address) => address,
-        None => answerer()?,
+        None => start_null_server()?,
     };
     let failed = || Error::io(format!("NULL of {address}"));
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| Error::Unreachable(format!("{address}: {error}")))?;
@@ -80,7 +80,7 @@ fn call(w: &mut Writer, xid: u32, (program, version): (u32, u32)) {
     end_record(w.bytes_mut(), start, 0);
 }
 
-fn answerer() -> Result<SocketAddr, Error> {
+fn start_null_server() -> Result<SocketAddr, Error> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(Error::io("a port of loopback"))?;
     let address = listener.local_addr().map_err(Error::io("a port of loopback"))?;
     let answer = move || -> std::io::Result<()> {

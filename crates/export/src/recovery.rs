@@ -40,7 +40,7 @@ impl Change {
 }
 
 /// Continuation of a change, called when it is durable.
-pub(super) type After = Box<dyn FnOnce() + Send>;
+pub(super) type DurableCallback = Box<dyn FnOnce() + Send>;
 
 pub(super) struct RecoveryStore {
     shared: Arc<Shared>,
@@ -62,7 +62,7 @@ struct Queue {
     /// Order of the last change of each existing record. Orders of deleted records are not kept: a late
     /// `Put` may restore such a record, which at worst prolongs the grace period.
     orders: HashMap<Vec<u8>, u64>,
-    after: Vec<After>,
+    after: Vec<DurableCallback>,
     stopped: bool,
     failures: u64,
 }
@@ -110,7 +110,7 @@ impl RecoveryStore {
     }
 
     /// Queues changes, and calls `after` when they are durable.
-    pub(super) fn change(&self, mut changes: Vec<Change>, after: Option<After>) {
+    pub(super) fn change(&self, mut changes: Vec<Change>, after: Option<DurableCallback>) {
         let mut queue = self.shared.queue.lock();
         changes.retain(|change| queue.is_newest(change));
         self.shared.behind.fetch_add(waited_for(&changes), Ordering::SeqCst);

@@ -44,7 +44,7 @@ impl MitAcceptor {
         let failed = |doing: &str, status: Status| Fault::of(self.gss, doing, status, Side::Server);
         let initiator = initiator.map_or(Ok(Vec::new()), |name| name.display()).map_err(|status| failed("a caller's name", status))?;
         let initiator = name_text(initiator)?;
-        let acceptor = context.acceptor().map_err(|status| failed(&format!("{initiator} with {}", told(token)), status))?;
+        let acceptor = context.acceptor().map_err(|status| failed(&format!("{initiator} with {}", error_text(token)), status))?;
         let acceptor = name_text(acceptor)?;
         if !acceptor.starts_with(&self.service) {
             let what = format!("{initiator} called {acceptor}, which is not {}HOST", self.service);
@@ -122,7 +122,7 @@ impl MitAcceptor {
                 // The library names nobody when it refuses.
                 let opened =
                     Request::of_token(token).map_or(Opened::Nothing, |request| Opened::of(self.gss, self.keytab.as_deref(), &request));
-                let mut doing = told(token);
+                let mut doing = error_text(token);
                 if let Opened::All(opened) = &opened
                     && let Ok(client) = name_text(opened.client.clone())
                 {
@@ -149,7 +149,7 @@ impl MitAcceptor {
     }
 }
 
-fn told(token: &[u8]) -> String {
+fn error_text(token: &[u8]) -> String {
     Ticket::of_token(token).map_or_else(|| "a token without a ticket".into(), |ticket| ticket.to_string())
 }
 

@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn untrusted_text_is_escaped() {
-        let name = name_text("m\rFAKE\n\u{1b}[2J\u{9b}31mü@EXAMPLE.ORG".into()).expect("it is UTF-8");
+        let name = name_text("m\rFAKE\n\u{1b}[2J\u{9b}31mü@EXAMPLE.ORG".into()).expect("the text is UTF-8");
         assert_eq!(Fault::refused(name, "none").to_string(), "m?FAKE??[2J?31mü@EXAMPLE.ORG; cure: none");
     }
 
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(name_text("jürgen@EXAMPLE.ORG".into()).as_deref(), Ok("jürgen@EXAMPLE.ORG"));
         // Latin-1: both would become the same text with replacement characters.
         let told = [b"j\xfcrgen@EXAMPLE.ORG", b"j\xf6rgen@EXAMPLE.ORG"]
-            .map(|name| name_text(name.to_vec()).expect_err("it is not UTF-8").to_string());
+            .map(|name| name_text(name.to_vec()).expect_err("the text is not UTF-8").to_string());
         assert!(told[0].starts_with(r#"the principal "j\xfcrgen@EXAMPLE.ORG" is not written in UTF-8; cure: "#), "{}", told[0]);
         assert_ne!(told[0], told[1]);
     }

@@ -133,7 +133,7 @@ fn default_keytab_follows_configuration() {
         let mut child = Command::new(std::env::current_exe().expect("this program"));
         child.args(["tests::default_keytab_follows_configuration", "--exact", "--nocapture"]);
         child.env(TOLD, "1").env("KRB5_CONFIG", &configuration).env_remove("KRB5_KTNAME").envs(named.map(|name| ("KRB5_KTNAME", name)));
-        let output = child.output().expect("it runs");
+        let output = child.output().expect("the process runs");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     assert!(tell(None).contains("keytab <FILE:/srv/some.keytab>"));
@@ -169,7 +169,7 @@ fn forged_ticket_cannot_forge_log_lines() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("keytab");
     keytab(&path, &[["nfs", "localhost"]]);
-    let acceptor = MitAcceptor::new(Some(&path), "nfs").expect("it holds a key");
+    let acceptor = MitAcceptor::new(Some(&path), "nfs").expect("the file holds a key");
     let reason = refused(&acceptor, &[b"nfs", b"x\r2026-11-23 FAKE LINE\x1b[2J\n"]);
     assert!(reason.matches("x?2026-11-23 FAKE LINE?[2J").count() >= 2, "{reason:?}");
     assert!(!reason.contains(char::is_control), "{reason:?}");
@@ -189,10 +189,10 @@ fn missing_keytab_differs_from_missing_key() {
     keytab(&path, &[]);
     assert!(failure(&path).contains(NOT_THERE), "{}", failure(&path));
     keytab(&path, &[["nfs", "localhost"]]);
-    let acceptor = MitAcceptor::new(Some(&path), "nfs").expect("it holds a key");
+    let acceptor = MitAcceptor::new(Some(&path), "nfs").expect("the file holds a key");
     let reason = || refused(&acceptor, &[b"nfs", b"elsewhere"]);
     assert!(reason().contains(LACKS), "{}", reason());
-    std::fs::remove_file(&path).expect("it is there");
+    std::fs::remove_file(&path).expect("the entry exists");
     assert!(reason().contains(NOT_THERE), "{}", reason());
     keytab(&path, &[]);
     assert!(reason().contains(NOT_THERE), "{}", reason());
@@ -207,18 +207,18 @@ fn keytab_without_service_key_is_reported() {
     }
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("keytab");
-    let told = || check_keytab(Some(&path), "nfs").map_err(|fault| fault.to_string());
-    let missing = told().expect_err("it is not there");
+    let load_error = || check_keytab(Some(&path), "nfs").map_err(|fault| fault.to_string());
+    let missing = load_error().expect_err("the file is missing");
     assert!(missing.contains(path.to_str().expect("text")) && missing.contains("missing, unreadable or empty"), "{missing}");
     for (principals, is_good) in
         [(&[][..], false), (&[["host", "localhost"], ["nfsd", "localhost"]], false), (&[["host", "localhost"], ["nfs", "localhost"]], true)]
     {
         keytab(&path, principals);
-        match told() {
+        match load_error() {
             Ok(()) => assert!(is_good, "{principals:?}"),
             Err(why) => assert!(!is_good && why.contains("holds no key of nfs/HOST; cure: "), "{principals:?}: {why}"),
         }
     }
     std::fs::write(&path, "no keytab").expect("a file");
-    assert!(told().is_err());
+    assert!(load_error().is_err());
 }

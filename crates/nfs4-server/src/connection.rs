@@ -15,7 +15,7 @@ pub struct Connection {
     id: ConnectionId,
     peer: SocketAddr,
     grants: Mutex<GrantCache>,
-    admission: Mutex<Option<admission::Known>>,
+    admission: Mutex<Option<admission::CachedAdmission>>,
     visibility: Mutex<VisibilityCache>,
     closed: AtomicBool,
 }
@@ -52,7 +52,7 @@ impl Connection {
         &self.grants
     }
 
-    pub(crate) fn admission(&self) -> &Mutex<Option<admission::Known>> {
+    pub(crate) fn admission(&self) -> &Mutex<Option<admission::CachedAdmission>> {
         &self.admission
     }
 

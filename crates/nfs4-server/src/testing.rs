@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use vouch_vfs::memory::MemoryFs;
-use vouch_vfs::{Caller, Patience, Time};
+use vouch_vfs::{Blocking, Caller, Time};
 
 use crate::{
     ClientAccess, ClientMatcher, Config, Export, ExportId, Exports, Flavour, FlavourAccess, Identity, Limits, NoObserver, Now, Principal,
@@ -65,26 +65,26 @@ pub fn server(files: &Arc<MemoryFs>, boot: u64, limits: Limits, recovered: Recov
 pub struct NumericIdentity;
 
 impl Identity for NumericIdentity {
-    fn caller(&self, principal: &Principal, _: SocketAddr, _: &Squash, _: Patience) -> Result<Option<Arc<Caller>>, Unanswered> {
+    fn caller(&self, principal: &Principal, _: SocketAddr, _: &Squash, _: Blocking) -> Result<Option<Arc<Caller>>, Unanswered> {
         Ok(match principal {
             Principal::Sys { uid, gid, gids } => Some(Arc::new(Caller::new(*uid, *gid, gids.iter().copied()))),
             _ => None,
         })
     }
 
-    fn user_name(&self, _: u32, _: Patience) -> Result<Option<Arc<str>>, Unanswered> {
+    fn user_name(&self, _: u32, _: Blocking) -> Result<Option<Arc<str>>, Unanswered> {
         Ok(None)
     }
 
-    fn group_name(&self, _: u32, _: Patience) -> Result<Option<Arc<str>>, Unanswered> {
+    fn group_name(&self, _: u32, _: Blocking) -> Result<Option<Arc<str>>, Unanswered> {
         Ok(None)
     }
 
-    fn uid(&self, _: &str, _: Patience) -> Result<Option<u32>, Unanswered> {
+    fn uid(&self, _: &str, _: Blocking) -> Result<Option<u32>, Unanswered> {
         Ok(None)
     }
 
-    fn gid(&self, _: &str, _: Patience) -> Result<Option<u32>, Unanswered> {
+    fn gid(&self, _: &str, _: Blocking) -> Result<Option<u32>, Unanswered> {
         Ok(None)
     }
 }

@@ -69,7 +69,7 @@ impl<F: Clone + PartialEq> Connection<F> {
     /// Answers the requests in new input until the output is full, and keeps the rest for
     /// [`Connection::resume`].
     pub(super) fn feed<S: Service<File = F>>(&mut self, mut input: &[u8], service: &S) -> Result<(), Fault> {
-        debug_assert!(self.undecoded.is_empty(), "what came first is decoded first");
+        debug_assert!(self.undecoded.is_empty(), "the first message is decoded first");
         self.decode(&mut input, service)?;
         self.undecoded = input.to_vec();
         Ok(())

@@ -26,13 +26,13 @@ fn hostid(seed: u8) -> HostId {
     SecretKey::from_seed(&[seed; 32]).public().hostid()
 }
 
-struct Made {
+struct TestTree {
     dir: tempfile::TempDir,
     seed: u8,
     frames: Vec<(BlockHandle, Vec<u8>)>,
 }
 
-impl Made {
+impl TestTree {
     fn new(seed: u8) -> Self {
         let dir = tempfile::tempdir().unwrap();
         Database::create(&dir.path().join("db"), hostid(seed), IV).unwrap();
@@ -111,7 +111,7 @@ fn start(config: ServeConfig) -> Running {
     Running { address, page, stop, thread: Some(thread) }
 }
 
-fn serve(made: &Made) -> Running {
+fn serve(made: &TestTree) -> Running {
     start(config(vec![made.path()]))
 }
 
@@ -229,7 +229,7 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 
 #[test]
 fn stored_frames_arrive_and_missing_ones_are_reported() {
-    let made = Made::new(1);
+    let made = TestTree::new(1);
     let server = serve(&made);
     let mut client = server.connect();
     let missing = BlockHandle::from_bytes([5; 32]);
@@ -247,7 +247,7 @@ fn stored_frames_arrive_and_missing_ones_are_reported() {
 
 #[test]
 fn pipelined_requests_are_answered_to_slow_reader() {
-    let made = Made::new(1);
+    let made = TestTree::new(1);
     let server = serve(&made);
     let mut client = server.connect();
     let mut stream = Vec::new();
@@ -270,7 +270,7 @@ fn pipelined_requests_are_answered_to_slow_reader() {
 
 #[test]
 fn half_closed_client_gets_its_answers() {
-    let made = Made::new(1);
+    let made = TestTree::new(1);
     let server = serve(&made);
     let mut client = server.connect();
     let args = GetDataArgs { hostid: hostid(1), handles: made.frames[..40].iter().map(|(handle, _)| *handle).collect() }.to_xdr();
@@ -282,7 +282,7 @@ fn half_closed_client_gets_its_answers() {
 
 #[test]
 fn committed_revision_is_offered_without_restart() {
-    let made = Made::new(1);
+    let made = TestTree::new(1);
     let server = serve(&made);
     let mut client = server.connect();
     assert_eq!(client.fsinfo(hostid(1), true), None);
@@ -297,7 +297,7 @@ fn committed_revision_is_offered_without_restart() {
 
 #[test]
 fn broken_tree_leaves_others_alone() {
-    let (one, two) = (Made::new(1), Made::new(2));
+    let (one, two) = (TestTree::new(1), TestTree::new(2));
     one.commit(1, u32::MAX);
     let signed = two.commit(1, u32::MAX);
     let server = start(config(vec![one.path(), two.path()]));
@@ -313,7 +313,7 @@ fn broken_tree_leaves_others_alone() {
 
 #[test]
 fn database_that_appears_later_is_served() {
-    let (one, two) = (Made::new(1), Made::new(2));
+    let (one, two) = (TestTree::new(1), TestTree::new(2));
     let hidden = two.path().join("hidden");
     std::fs::rename(two.path().join("manifest"), &hidden).unwrap();
     let server = start(config(vec![one.path(), two.path()]));
@@ -326,14 +326,14 @@ fn database_that_appears_later_is_served() {
 fn start_needs_readable_databases_of_different_trees() {
     let nothing = config(vec![PathBuf::from("/nonexistent/db")]);
     assert!(matches!(Server::open(nothing), Err(ServeError::Database(_))));
-    let (one, again) = (Made::new(1), Made::new(1));
+    let (one, again) = (TestTree::new(1), TestTree::new(1));
     assert!(matches!(Server::open(config(vec![one.path(), again.path()])), Err(ServeError::SameTree { .. })));
 }
 
 #[test]
 fn rpc_refusals_follow_the_rfc() {
     // RFC 5531, section 9.
-    let made = Made::new(1);
+    let made = TestTree::new(1);
     let server = serve(&made);
     let mut client = server.connect();
     let mut outcome = |call: Call<'_>| {
@@ -361,7 +361,7 @@ fn rpc_refusals_follow_the_rfc() {
 
 #[test]
 fn garbage_closes_only_its_own_connection() {
-    let made = Made::new(1);
+    let made = TestTree::new(1);
     let server = serve(&made);
     let mut good = server.connect();
     let oversized = record_mark(5000);
@@ -377,7 +377,7 @@ fn garbage_closes_only_its_own_connection() {
 
 #[test]
 fn connections_over_limit_wait_for_a_free_slot() {
-    let made = Made::new(1);
+    let made = TestTree::new(1);
     let mut config = config(vec![made.path()]);
     config.limits.connections_max = 3;
     let server = start(config);
@@ -392,7 +392,7 @@ fn connections_over_limit_wait_for_a_free_slot() {
 
 #[test]
 fn idle_and_stalled_peers_are_closed() {
-    let made = Made::new(1);
+    let made = TestTree::new(1);
     let mut config = config(vec![made.path()]);
     config.limits.idle_max = Duration::from_secs(1);
     config.limits.stall_max = Duration::from_secs(1);
@@ -410,7 +410,7 @@ fn idle_and_stalled_peers_are_closed() {
 
 #[test]
 fn stop_sends_pending_answers_and_closes() {
-    let made = Made::new(1);
+    let made = TestTree::new(1);
     let mut server = serve(&made);
     let mut idle = server.connect();
     assert!(idle.fsinfo(hostid(1), false).is_none());
@@ -428,7 +428,7 @@ fn stop_sends_pending_answers_and_closes() {
 
 #[test]
 fn health_distinguishes_fresh_and_expired() {
-    let made = Made::new(1);
+    let made = TestTree::new(1);
     made.commit(1, u32::MAX);
     let server = serve(&made);
     let (status, body) = server.http("/health");
@@ -444,7 +444,7 @@ fn health_distinguishes_fresh_and_expired() {
 
 #[test]
 fn nothing_is_written_to_the_database() {
-    let made = Made::new(1);
+    let made = TestTree::new(1);
     made.commit(1, u32::MAX);
     let before = listing(&made.path());
     let server = serve(&made);

@@ -32,12 +32,12 @@ pub(super) struct Worker {
     peers: Vec<Option<Peer>>,
     free: Vec<usize>,
     again: VecDeque<usize>,
-    tools: Tools,
+    tools: WorkerScratch,
     shared: Arc<Shared>,
     drain_until: Option<Instant>,
 }
 
-struct Tools {
+struct WorkerScratch {
     replica: Replica,
     read_buffer: Box<[u8; READ_LEN_MAX]>,
     send_buffer: SendBuffer,
@@ -65,7 +65,7 @@ impl Worker {
             poll.registry().register(&mut socket, Token(i), Interest::READABLE)?;
             taken.push(Listener { socket, ready: true, paused_until: None });
         }
-        let tools = Tools { replica, read_buffer: Box::new([0; READ_LEN_MAX]), send_buffer: SendBuffer::new() };
+        let tools = WorkerScratch { replica, read_buffer: Box::new([0; READ_LEN_MAX]), send_buffer: SendBuffer::new() };
         let (peers, free, again) = (Vec::new(), Vec::new(), VecDeque::new());
         Ok(Self { poll, waker, listeners: taken, peers, free, again, tools, shared, drain_until: None })
     }
@@ -79,7 +79,7 @@ impl Worker {
         let mut events = Events::with_capacity(1024);
         let mut tick_at = Instant::now() + TICK;
         loop {
-            match self.poll.poll(&mut events, Some(self.patience(tick_at))) {
+            match self.poll.poll(&mut events, Some(self.blocking(tick_at))) {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
                 _ => {}
             }
@@ -121,7 +121,7 @@ impl Worker {
         }
     }
 
-    fn patience(&self, tick_at: Instant) -> Duration {
+    fn blocking(&self, tick_at: Instant) -> Duration {
         if !self.again.is_empty() || self.listeners.iter().any(Listener::may_accept) {
             return Duration::ZERO;
         }
@@ -230,7 +230,7 @@ impl Worker {
     }
 }
 
-impl Tools {
+impl WorkerScratch {
     fn counters(&self) -> &Counters {
         &self.replica.counters
     }
@@ -292,14 +292,14 @@ impl Peer {
         may
     }
 
-    fn turn(&mut self, tools: &mut Tools, now: Instant) -> TurnEnd {
+    fn turn(&mut self, tools: &mut WorkerScratch, now: Instant) -> TurnEnd {
         match self.go_on(tools, now) {
             Ok(end) => end,
             Err(fault) => TurnEnd::Close(fault.into()),
         }
     }
 
-    fn go_on(&mut self, tools: &mut Tools, now: Instant) -> Result<TurnEnd, Fault> {
+    fn go_on(&mut self, tools: &mut WorkerScratch, now: Instant) -> Result<TurnEnd, Fault> {
         let (mut sent, mut reads) = (0, 0);
         loop {
             while !self.connection.output().is_empty() {

@@ -37,7 +37,7 @@ pub struct Contexts<P> {
     order: BTreeSet<(u64, ContextHandle)>,
     of: HashMap<Arc<str>, BTreeSet<(u64, ContextHandle)>>,
     above: BTreeSet<(usize, Arc<str>)>,
-    gone: Gone<P>,
+    gone: RemovedContext<P>,
     partial: HashMap<ContextHandle, P>,
     /// Contexts being created, oldest first; may contain finished ones.
     partial_order: VecDeque<(ContextHandle, u64)>,
@@ -46,14 +46,14 @@ pub struct Contexts<P> {
 
 /// Removed contexts. Dropping them takes time: keys are wiped, and the mechanism frees its state.
 #[must_use = "what is dropped here is wiped here"]
-pub struct Gone<P> {
+pub struct RemovedContext<P> {
     /// Complete contexts.
     pub whole: Vec<Arc<ServerContext>>,
     /// State of unfinished ones.
     pub partial: Vec<P>,
 }
 
-impl<P> Default for Gone<P> {
+impl<P> Default for RemovedContext<P> {
     fn default() -> Self {
         Self { whole: Vec::new(), partial: Vec::new() }
     }
@@ -68,7 +68,7 @@ impl<P> Contexts<P> {
             order: BTreeSet::new(),
             of: HashMap::new(),
             above: BTreeSet::new(),
-            gone: Gone::default(),
+            gone: RemovedContext::default(),
             partial: HashMap::new(),
             partial_order: VecDeque::new(),
             evicted: 0,
@@ -185,7 +185,7 @@ impl<P> Contexts<P> {
     }
 
     /// Returns removed contexts, to drop without holding a lock.
-    pub fn take_gone(&mut self) -> Gone<P> {
+    pub fn take_gone(&mut self) -> RemovedContext<P> {
         std::mem::take(&mut self.gone)
     }
 

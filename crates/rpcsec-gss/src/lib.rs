@@ -59,7 +59,7 @@ pub use client::{
     CallWrap, ClientContext, EstablishedClient, InitError, InitStep, Initiated, Initiation, Initiator, OpenError, ReplyOpen, ReplyOpener,
 };
 pub use context::{ContextHandle, EstablishedContext, HANDLE_LEN, ServerContext};
-pub use contexts::{ContextLimits, Contexts, Gone};
+pub use contexts::{ContextLimits, Contexts, RemovedContext};
 pub use envelope::{Envelope, Wrap, long_wraps, wrap_many};
 pub use init::{Accept, Acceptor, InitCall, Kept};
 pub use window::Window;

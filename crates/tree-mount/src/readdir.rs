@@ -17,7 +17,7 @@ use crate::node_table::{DirectoryChanged, Owner as _};
 use crate::state::{MountKind, MountState, is_opaque};
 use crate::volume::{Volume, tag_of};
 
-enum Stop {
+enum ListingEnd {
     Full,
     DirectoryChanged,
 }
@@ -89,8 +89,8 @@ impl MountState {
                 }
             };
             match filled {
-                Err(Stop::Full) => return Ok(Ok(())),
-                Err(Stop::DirectoryChanged) => return Ok(Err(DirectoryChanged)),
+                Err(ListingEnd::Full) => return Ok(Ok(())),
+                Err(ListingEnd::DirectoryChanged) => return Ok(Err(DirectoryChanged)),
                 Ok(()) if page.last || page.entries().is_empty() => return Ok(Ok(())),
                 Ok(()) => number = page.number + page.entries().len() as u64,
             }
@@ -112,8 +112,8 @@ impl MountState {
             let at = (tag_of(directory), i as u64);
             match self.fill(id, directory, volume, std::slice::from_ref(&*entry), at, left, reply) {
                 Ok(()) => {}
-                Err(Stop::Full) => return Ok(Ok(())),
-                Err(Stop::DirectoryChanged) => return Ok(Err(DirectoryChanged)),
+                Err(ListingEnd::Full) => return Ok(Ok(())),
+                Err(ListingEnd::DirectoryChanged) => return Ok(Err(DirectoryChanged)),
             }
         }
         Ok(Ok(()))
@@ -130,23 +130,23 @@ impl MountState {
         at: (u32, u64),
         left: Duration,
         reply: &mut ListingReply,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), ListingEnd> {
         let next = |i: usize| Cookie::Entry { tag: at.0, number: at.1 + i as u64 + 1 };
         if !reply.is_plus() {
             for (i, DirEntry { name, inode }) in entries.iter().enumerate() {
                 let child = volume.numbering().of_file(id, name.as_bytes(), inode, 0);
                 if reply.add(&self.attributes_of(child, inode), next(i), name.as_bytes(), left) {
-                    return Err(Stop::Full);
+                    return Err(ListingEnd::Full);
                 }
             }
             return Ok(());
         }
-        let Ok(mut guard) = self.table.lock_directory(id, directory) else { return Err(Stop::DirectoryChanged) };
+        let Ok(mut guard) = self.table.lock_directory(id, directory) else { return Err(ListingEnd::DirectoryChanged) };
         for (i, DirEntry { name, inode }) in entries.iter().enumerate() {
             let Some(child) = guard.insert(name.as_bytes(), inode) else { continue };
             if reply.add(&self.attributes_of(child, inode), next(i), name.as_bytes(), left) {
                 guard.undo_insert(child);
-                return Err(Stop::Full);
+                return Err(ListingEnd::Full);
             }
         }
         Ok(())

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use fixtures::{database, leaf, revision};
-use power_cut::Dice;
+use power_cut::SplitMix64;
 use vouch_tree_store::{CollectOptions, Database, FrameSource, WriteOptions};
 
 const CHILD: &str = "VOUCH_STORE_TEST_CHILD";
@@ -39,7 +39,7 @@ fn child_that_writes_until_killed() {
 #[test]
 fn killed_writer_loses_nothing_acknowledged() {
     let (_dir, path) = database();
-    let mut dice = Dice(7);
+    let mut random = SplitMix64(7);
     let mut acknowledged = 0;
     for round in 0..KILLS {
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -54,7 +54,7 @@ fn killed_writer_loses_nothing_acknowledged() {
             let numbers = lines.map_while(std::result::Result::ok).filter_map(|line| line.strip_prefix("acknowledged ")?.parse().ok());
             numbers.max().unwrap_or(0_u64)
         });
-        std::thread::sleep(Duration::from_millis(30 + dice.roll(400)));
+        std::thread::sleep(Duration::from_millis(30 + random.roll(400)));
         child.kill().unwrap();
         child.wait().unwrap();
         acknowledged = told.join().unwrap().max(acknowledged);

@@ -10,11 +10,11 @@ use rustix::fs::{self, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use vouch_vfs::{FileId, FileType, NAME_LEN_MAX, Traits};
 
-use crate::covered::CoveredIndex;
-use crate::crossing::Mounts;
+use crate::covered_directory::CoveredIndex;
 use crate::directory_stream::Streams;
 use crate::id_store::IdStore;
 use crate::mount::Mount;
+use crate::mount_crossing::Mounts;
 use crate::node::{FileCache, Node, Nodes};
 use crate::{attributes, ffi, handle, identity, probe};
 

@@ -8,13 +8,13 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{self, OFlags};
 use rustix::io::Errno;
 use vouch_vfs::{
-    Access, Attributes, Caller, CreateHow, Created, DirectoryChange, DirectoryEntry, Error, FileId, FileSystem, FileType, Home, Leniency,
-    Name, NewNode, OpenAccess, OpenFile, Patience, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, Traits, XattrHow,
+    Access, AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, DirectoryChange, DirectoryEntry, Error, FileId, FileSystem,
+    FileType, Home, Name, NewNode, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, Traits, XattrHow,
 };
 
 use crate::attributes::stat;
 use crate::c_name::CName;
-use crate::covered::Covered;
+use crate::covered_directory::Covered;
 use crate::errno::{OrError, error};
 use crate::export::{Inner, PosixFs};
 use crate::journal::Journal;
@@ -38,11 +38,11 @@ impl FileSystem for PosixFs {
         self.inner.home(id)
     }
 
-    fn attributes(&self, id: &FileId, patience: Patience) -> Result<Attributes> {
+    fn attributes(&self, id: &FileId, blocking: Blocking) -> Result<Attributes> {
         if let Some(covered) = Covered::of(id) {
-            return self.inner.covered_attributes(&covered, patience);
+            return self.inner.covered_attributes(&covered, blocking);
         }
-        let node = self.inner.node_by(id, patience)?;
+        let node = self.inner.node_by(id, blocking)?;
         let attributes = node.attributes()?;
         if attributes.links == 0 {
             node.note_unlinked();
@@ -54,25 +54,25 @@ impl FileSystem for PosixFs {
         Ok(attributes)
     }
 
-    fn access(&self, caller: &Caller, id: &FileId, wanted: Access, patience: Patience) -> Result<Access> {
+    fn access(&self, caller: &Caller, id: &FileId, wanted: Access, blocking: Blocking) -> Result<Access> {
         if let Some(covered) = Covered::of(id) {
             return Ok(covered.access(wanted));
         }
-        let node = self.inner.node_by(id, patience)?;
+        let node = self.inner.node_by(id, blocking)?;
         identity::assume(caller)?;
         let granted = access::granted(&node, wanted)?;
         let changes = Access::MODIFY | Access::EXTEND | Access::DELETE | Access::XATTR_WRITE;
         Ok(if self.inner.options.read_only { Access(granted.0 & !changes.0) } else { granted })
     }
 
-    fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, patience: Patience) -> Result<(FileId, Attributes)> {
+    fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, blocking: Blocking) -> Result<(FileId, Attributes)> {
         if let Some(covered) = Covered::of(directory) {
             return Err(covered.refusal(true));
         }
-        let directory = self.inner.node_by(directory, patience)?;
+        let directory = self.inner.node_by(directory, blocking)?;
         let name = CName::new(name);
         identity::assume(caller)?;
-        if patience == Patience::None && !directory.mount.in_memory {
+        if blocking == Blocking::Forbidden && !directory.mount.in_memory {
             self.inner.known_to_kernel(&directory, &name)?;
         }
         match self.inner.child(&directory, &name, true) {
@@ -80,20 +80,20 @@ impl FileSystem for PosixFs {
             Err(Error::Access) => {
                 // Uses the caller's rights: without search permission a caller learns nothing.
                 identity::assume(caller)?;
-                let covered = self.inner.covered_at(&directory, &name, patience)?;
-                Ok((self.inner.covered_id(&covered)?, self.inner.covered_attributes(&covered, patience)?))
+                let covered = self.inner.covered_at(&directory, &name, blocking)?;
+                Ok((self.inner.covered_id(&covered)?, self.inner.covered_attributes(&covered, blocking)?))
             }
             Err(error) => Err(error),
         }
     }
 
-    fn parent(&self, caller: &Caller, directory: &FileId, patience: Patience) -> Result<FileId> {
+    fn parent(&self, caller: &Caller, directory: &FileId, blocking: Blocking) -> Result<FileId> {
         if let Some(covered) = Covered::of(directory) {
             return if covered.file_type == FileType::Directory { Ok(covered.directory) } else { Err(Error::NotDirectory) };
         }
-        let node = self.inner.node_by(directory, patience)?;
+        let node = self.inner.node_by(directory, blocking)?;
         // Walks down from the root by names.
-        node.require_cached(patience)?;
+        node.require_cached(blocking)?;
         if node.file_type != FileType::Directory {
             return Err(Error::NotDirectory);
         }
@@ -103,8 +103,8 @@ impl FileSystem for PosixFs {
         self.inner.parent(&node)
     }
 
-    fn read_link(&self, _caller: &Caller, id: &FileId, patience: Patience) -> Result<Vec<u8>> {
-        let node = self.inner.node_by(id, patience)?;
+    fn read_link(&self, _caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Vec<u8>> {
+        let node = self.inner.node_by(id, blocking)?;
         if node.file_type != FileType::Symlink {
             return Err(Error::Invalid);
         }
@@ -117,22 +117,29 @@ impl FileSystem for PosixFs {
         directory: &FileId,
         cookie: u64,
         with_files: bool,
-        patience: Patience,
+        blocking: Blocking,
         each: &mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>,
     ) -> Result<bool> {
         if let Some(covered) = Covered::of(directory) {
             return covered.list(cookie, each);
         }
-        self.inner.node_by(directory, patience)?.require_cached(patience)?;
+        self.inner.node_by(directory, blocking)?.require_cached(blocking)?;
         self.inner.list(caller, directory, cookie, with_files, each)
     }
 
-    fn open(&self, caller: &Caller, id: &FileId, access: OpenAccess, leniency: Leniency, patience: Patience) -> Result<Arc<dyn OpenFile>> {
+    fn open(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        access: OpenAccess,
+        access_override: AccessOverride,
+        blocking: Blocking,
+    ) -> Result<Arc<dyn OpenFile>> {
         if let Some(covered) = Covered::of(id) {
             return Err(covered.refusal(false));
         }
-        let node = self.inner.node_by(id, patience)?;
-        self.inner.open_node(caller, &node, access, leniency, false)
+        let node = self.inner.node_by(id, blocking)?;
+        self.inner.open_node(caller, &node, access, access_override, false)
     }
 
     fn create(
@@ -166,8 +173,8 @@ impl FileSystem for PosixFs {
         self.inner.remove(caller, directory, name)
     }
 
-    fn unmake(&self, caller: &Caller, directory: &FileId, name: Name<'_>, id: &FileId) -> Result<()> {
-        self.inner.unmake(caller, directory, name, id)
+    fn remove_incomplete(&self, caller: &Caller, directory: &FileId, name: Name<'_>, id: &FileId) -> Result<()> {
+        self.inner.remove_incomplete(caller, directory, name, id)
     }
 
     fn rename(&self, caller: &Caller, from: &FileId, from_name: Name<'_>, to: &FileId, to_name: Name<'_>) -> Result<Renamed> {
@@ -181,19 +188,19 @@ impl FileSystem for PosixFs {
         self.inner.set(caller, &node, open, set)
     }
 
-    fn space(&self, caller: &Caller, id: &FileId, patience: Patience) -> Result<Space> {
+    fn space(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Space> {
         // A covered file shares the space of its parent's file system.
         let above = Covered::of(id).map(|covered| covered.directory);
-        let node = self.inner.node_by(above.as_ref().unwrap_or(id), patience)?;
+        let node = self.inner.node_by(above.as_ref().unwrap_or(id), blocking)?;
         identity::assume(caller)?;
         space::space(caller, &node)
     }
 
-    fn acl(&self, _caller: &Caller, id: &FileId, kind: PosixAclKind, patience: Patience) -> Result<PosixAcl> {
+    fn acl(&self, _caller: &Caller, id: &FileId, kind: PosixAclKind, blocking: Blocking) -> Result<PosixAcl> {
         if Covered::of(id).is_some() {
             return Ok(PosixAcl::default());
         }
-        self.inner.node_by(id, patience)?.acl(kind)
+        self.inner.node_by(id, blocking)?.acl(kind)
     }
 
     fn set_acl(&self, caller: &Caller, id: &FileId, kind: PosixAclKind, acl: &PosixAcl) -> Result<()> {
@@ -203,12 +210,12 @@ impl FileSystem for PosixFs {
         node.set_acl(kind, acl)
     }
 
-    fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8], patience: Patience) -> Result<Vec<u8>> {
+    fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8], blocking: Blocking) -> Result<Vec<u8>> {
         if Covered::of(id).is_some() {
             return Err(Error::NoXattr);
         }
-        let node = self.inner.node_by(id, patience)?;
-        node.require_cached(patience)?;
+        let node = self.inner.node_by(id, blocking)?;
+        node.require_cached(blocking)?;
         identity::assume(caller)?;
         node.xattr(name)
     }
@@ -227,12 +234,12 @@ impl FileSystem for PosixFs {
         node.remove_xattr(name)
     }
 
-    fn xattrs(&self, caller: &Caller, id: &FileId, patience: Patience) -> Result<Vec<Vec<u8>>> {
+    fn xattrs(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Vec<Vec<u8>>> {
         if Covered::of(id).is_some() {
             return Ok(Vec::new());
         }
-        let node = self.inner.node_by(id, patience)?;
-        node.require_cached(patience)?;
+        let node = self.inner.node_by(id, blocking)?;
+        node.require_cached(blocking)?;
         identity::assume(caller)?;
         // Listing needs no right in the kernel.
         const READ: u8 = 4;
@@ -240,7 +247,7 @@ impl FileSystem for PosixFs {
         node.xattrs()
     }
 
-    fn sync_metadata(&self, ids: &[FileId], patience: Patience) -> Result<()> {
+    fn sync_metadata(&self, ids: &[FileId], blocking: Blocking) -> Result<()> {
         let mut journals: Vec<Arc<Mount>> = Vec::new();
         for id in ids {
             let node = match self.inner.node(id) {
@@ -250,7 +257,7 @@ impl FileSystem for PosixFs {
             if node.mount.in_memory {
                 continue;
             }
-            if patience == Patience::None {
+            if blocking == Blocking::Forbidden {
                 return Err(Error::WouldBlock);
             }
             if node.mount.journal.is_none() {
@@ -279,7 +286,7 @@ impl FileSystem for PosixFs {
     }
 
     fn syncs_together(&self, ids: &[FileId]) -> bool {
-        ids.iter().all(|id| self.inner.node_by(id, Patience::None).is_ok_and(|node| node.mount.journal.is_some()))
+        ids.iter().all(|id| self.inner.node_by(id, Blocking::Forbidden).is_ok_and(|node| node.mount.journal.is_some()))
     }
 
     fn path(&self, id: &FileId) -> Option<Vec<u8>> {

@@ -15,7 +15,7 @@
 
 use vouch_vfs::{FILE_ID_LEN_MAX, FileId, FileType, Home, SystemId};
 
-use crate::covered::Covered;
+use crate::covered_directory::Covered;
 use crate::ffi::KernelHandle;
 
 const ON_ROOT: u8 = 1;
@@ -108,7 +108,7 @@ pub(crate) fn home_of(id: &FileId, system: impl FnOnce(Option<u64>) -> SystemId)
         // A covered file has no state.
         Some((&COVERED, _)) => Home { system: SystemId::UNKNOWN, own_from: 0 },
         // Inode numbers must not be mistaken for handles.
-        Some((&BY_NUMBER, _)) => Home { system: system(None).apart(), own_from: 0 },
+        Some((&BY_NUMBER, _)) => Home { system: system(None).of_covered_directory(), own_from: 0 },
         _ => Home { system: system(None), own_from: 1 },
     }
 }

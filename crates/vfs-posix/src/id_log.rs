@@ -103,26 +103,26 @@ mod tests {
     fn log_is_read_up_to_torn_end() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("log");
-        let (mut log, records) = IdLog::open(&path).expect("it is made");
+        let (mut log, records) = IdLog::open(&path).expect("creation succeeds");
         assert!(records.is_empty());
         log.append(&id(1), Some(&(id(9), b"one".to_vec())));
         log.append(&id(2), Some(&(id(9), b"two".to_vec())));
         log.append(&id(1), None);
         let whole = std::fs::read(&path).expect("the file exists");
         let expected = HashMap::from([(id(1), None), (id(2), Some((id(9), b"two".to_vec())))]);
-        assert_eq!(IdLog::open(&path).expect("it is read").1, expected);
+        assert_eq!(IdLog::open(&path).expect("reading succeeds").1, expected);
         for len in 0..whole.len() {
             std::fs::write(&path, &whole[..len]).expect("cut");
-            let records = IdLog::open(&path).expect("it is read").1;
+            let records = IdLog::open(&path).expect("reading succeeds").1;
             assert!(records.len() <= 2 && records.get(&id(1)).is_none_or(Option::is_some), "{len}");
         }
         for at in 0..whole.len() {
             let mut flipped = whole.clone();
             flipped[at] ^= 0x10;
             std::fs::write(&path, &flipped).expect("changed");
-            assert_ne!(IdLog::open(&path).expect("it is read").1, expected, "{at}");
+            assert_ne!(IdLog::open(&path).expect("reading succeeds").1, expected, "{at}");
         }
         log.clear();
-        assert!(IdLog::open(&path).expect("it is read").1.is_empty());
+        assert!(IdLog::open(&path).expect("reading succeeds").1.is_empty());
     }
 }

@@ -19,7 +19,7 @@ use crate::identity;
 use crate::node::Node;
 
 impl Inner {
-    pub(crate) fn unmake(&self, caller: &Caller, directory: &FileId, name: Name<'_>, id: &FileId) -> Result<()> {
+    pub(crate) fn remove_incomplete(&self, caller: &Caller, directory: &FileId, name: Name<'_>, id: &FileId) -> Result<()> {
         self.changeable()?;
         let directory = self.node(directory)?;
         let made = match self.node(id) {

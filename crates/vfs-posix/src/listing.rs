@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
-use vouch_vfs::{Attributes, Caller, DirectoryEntry, Error, FileId, FileType, Patience, Result};
+use vouch_vfs::{Attributes, Blocking, Caller, DirectoryEntry, Error, FileId, FileType, Result};
 
 use crate::attributes::stat_name;
 use crate::directory_stream::{COOKIE_OFFSET, Entry, Stream};
@@ -133,7 +133,7 @@ impl Inner {
         // the listing.
         let or_covered = |(found, entry): (Found, &Entry)| match found {
             Err(Error::Access) => match self.covered_entry(directory, &entry.name, entry.inode, entry.kind) {
-                Some(covered) => Ok((self.covered_id(&covered)?, self.covered_attributes(&covered, Patience::Any)?)),
+                Some(covered) => Ok((self.covered_id(&covered)?, self.covered_attributes(&covered, Blocking::Allowed)?)),
                 None => Err(Error::Access),
             },
             found => found,

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use vouch_vfs::{
-    Attributes, Caller, CreateHow, Created, DirectoryChange, Error, FileId, FileType, Leniency, Name, NewNode, OpenAccess, Renamed, Result,
-    SetAttributes, SetTime, Time,
+    AccessOverride, Attributes, Caller, CreateHow, Created, DirectoryChange, Error, FileId, FileType, Name, NewNode, OpenAccess, Renamed,
+    Result, SetAttributes, SetTime, Time,
 };
 
 use crate::attributes::{file_type, stat, stat_name};
 use crate::c_name::CName;
-use crate::covered::is_mount_point;
+use crate::covered_directory::is_mount_point;
 use crate::errno::{OrError, error};
 use crate::export::{Inner, identify};
 use crate::identity;
@@ -125,7 +125,7 @@ impl Inner {
             Err(Error::Access) if how != CreateHow::Unchecked && is_mount_point(directory, name) => return Err(Error::Exists),
             found => found?,
         };
-        let mut leniency = Leniency::None;
+        let mut access_override = AccessOverride::None;
         match how {
             CreateHow::Guarded => return Err(Error::Exists),
             CreateHow::Exclusive(verifier) => {
@@ -134,12 +134,12 @@ impl Inner {
                 if !retry || (attributes.accessed, attributes.modified) != times_of(verifier) || attributes.uid != caller.uid {
                     return Err(Error::Exists);
                 }
-                leniency = Leniency::Owner;
+                access_override = AccessOverride::Owner;
             }
             CreateHow::Unchecked => {}
         }
         let truncates = how == CreateHow::Unchecked && set.size == Some(0);
-        let open = self.open_node(caller, &node, access, leniency, truncates)?;
+        let open = self.open_node(caller, &node, access, access_override, truncates)?;
         Ok((node, open))
     }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use vouch_vfs::{Error, FileId, FileType, Patience, Result};
+use vouch_vfs::{Blocking, Error, FileId, FileType, Result};
 
 use crate::change_counter::ChangeCounter;
 use crate::handle;
@@ -28,10 +28,10 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// For calls that may read a disk: `WouldBlock` without patience, unless the file system is in
+    /// For calls that may read a disk: `WouldBlock` without blocking, unless the file system is in
     /// memory.
-    pub(crate) fn require_cached(&self, patience: Patience) -> Result<()> {
-        if patience == Patience::None && !self.mount.in_memory { Err(Error::WouldBlock) } else { Ok(()) }
+    pub(crate) fn require_cached(&self, blocking: Blocking) -> Result<()> {
+        if blocking == Blocking::Forbidden && !self.mount.in_memory { Err(Error::WouldBlock) } else { Ok(()) }
     }
 
     pub(crate) fn new(id: FileId, file_type: FileType, mount: Arc<Mount>, fd: OwnedFd) -> Arc<Self> {

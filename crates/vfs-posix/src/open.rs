@@ -13,8 +13,8 @@ use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{self, FallocateFlags, OFlags, SeekFrom};
 use rustix::io::{self, Errno, ReadWriteFlags};
 use vouch_vfs::{
-    Advice, Attributes, Caller, Content, Error, FileSpan, FileType, Leniency, OpenAccess, OpenFile, Patience, ReadInto, Result, SeekTarget,
-    Stability, Written,
+    AccessOverride, Advice, Attributes, Blocking, Caller, Content, Error, FileSpan, FileType, OpenAccess, OpenFile, ReadInto, Result,
+    SeekTarget, Stability, Written,
 };
 
 use crate::attributes::stat;
@@ -55,7 +55,7 @@ impl Inner {
         caller: &Caller,
         node: &Arc<Node>,
         access: OpenAccess,
-        leniency: Leniency,
+        access_override: AccessOverride,
         truncate: bool,
     ) -> Result<Arc<dyn OpenFile>> {
         match node.file_type {
@@ -70,7 +70,7 @@ impl Inner {
         let flags = access_flags(access) | if truncate { OFlags::TRUNC } else { OFlags::empty() };
         identity::assume(caller)?;
         let opened = match self.reopen(node.as_fd(), flags) {
-            Err(Errno::ACCESS) if self.may_open(caller, node, access, leniency)? => {
+            Err(Errno::ACCESS) if self.may_open(caller, node, access, access_override)? => {
                 identity::assume_root()?;
                 self.reopen(node.as_fd(), flags)
             }
@@ -82,11 +82,11 @@ impl Inner {
         Ok(PosixOpen::begin(self, Arc::clone(node), opened.or_error()?, access, caller))
     }
 
-    fn may_open(&self, caller: &Caller, node: &Node, access: OpenAccess, leniency: Leniency) -> Result<bool> {
+    fn may_open(&self, caller: &Caller, node: &Node, access: OpenAccess, access_override: AccessOverride) -> Result<bool> {
         const EXECUTE: u8 = 1;
-        Ok(leniency == Leniency::Proven
-            || leniency == Leniency::Owner && stat(node.as_fd()).or_error()?.stx_uid == caller.uid
-            || leniency >= Leniency::Execute && !access.write && access::may(node, EXECUTE)?)
+        Ok(access_override == AccessOverride::Proven
+            || access_override == AccessOverride::Owner && stat(node.as_fd()).or_error()?.stx_uid == caller.uid
+            || access_override >= AccessOverride::Execute && !access.write && access::may(node, EXECUTE)?)
     }
 }
 
@@ -137,14 +137,14 @@ impl PosixOpen {
 
     /// A range that is in the page cache and can be sent from there; none if short, empty or not
     /// cached.
-    fn span(&self, offset: u64, len: usize, patience: Patience) -> Result<Option<Content>> {
+    fn span(&self, offset: u64, len: usize, blocking: Blocking) -> Result<Option<Content>> {
         let size = stat(self.file.as_fd()).or_error()?.stx_size;
         let len = size.saturating_sub(offset).min(len as u64);
         if len < SPAN_LEN_MIN as u64 {
             return Ok(None);
         }
         if !self.node.mount.in_memory && !self.is_cached(offset, len)? {
-            return if patience == Patience::None { Err(Error::WouldBlock) } else { Ok(None) };
+            return if blocking == Blocking::Forbidden { Err(Error::WouldBlock) } else { Ok(None) };
         }
         let span = FileSpan { file: Arc::clone(&self.file), offset, len: len as usize };
         Ok(Some(Content::Span { span, eof: offset + len == size }))
@@ -228,7 +228,7 @@ impl OpenFile for PosixOpen {
         self.node.attributes_of(&stat(self.file.as_fd()).or_error()?)
     }
 
-    fn read(&self, offset: u64, len: usize, into: ReadInto<'_>, patience: Patience) -> Result<Content> {
+    fn read(&self, offset: u64, len: usize, into: ReadInto<'_>, blocking: Blocking) -> Result<Content> {
         if !self.access.read {
             return Err(Error::Access);
         }
@@ -237,26 +237,26 @@ impl OpenFile for PosixOpen {
         }
         if into.span_allowed
             && len >= SPAN_LEN_MIN
-            && let Some(span) = self.span(offset, len, patience)?
+            && let Some(span) = self.span(offset, len, blocking)?
         {
             return Ok(span);
         }
         if self.node.mount.in_memory {
             self.read_memory(offset, len, into.bytes)
-        } else if patience == Patience::None && self.node.mount.reads_now() {
+        } else if blocking == Blocking::Forbidden && self.node.mount.reads_now() {
             self.read_now(offset, len, into.bytes)
         } else {
             self.read_patiently(offset, len, into.bytes)
         }
     }
 
-    fn write(&self, offset: u64, data: &[u8], stability: Stability, patience: Patience) -> Result<Written> {
+    fn write(&self, offset: u64, data: &[u8], stability: Stability, blocking: Blocking) -> Result<Written> {
         let waits = stability != Stability::Unstable && !self.node.mount.in_memory;
-        if waits && patience == Patience::None {
+        if waits && blocking == Blocking::Forbidden {
             return Err(Error::WouldBlock);
         }
         let pressure = (!self.node.mount.in_memory).then_some(&self.node.mount.pressure);
-        if patience == Patience::None && pressure.is_some_and(|pressure| pressure.is_on(mono_ms)) {
+        if blocking == Blocking::Forbidden && pressure.is_some_and(|pressure| pressure.is_on(mono_ms)) {
             return Err(Error::WouldBlock);
         }
         let cursor = waits.then(|| self.cursor()).transpose()?;
@@ -286,11 +286,11 @@ impl OpenFile for PosixOpen {
         if len == 0 { Err(Error::Io(std::io::ErrorKind::WriteZero.into())) } else { Ok(Written { len, stability }) }
     }
 
-    fn commit(&self, _offset: u64, _len: u64, patience: Patience) -> Result<()> {
+    fn commit(&self, _offset: u64, _len: u64, blocking: Blocking) -> Result<()> {
         if self.node.mount.in_memory {
             return Ok(());
         }
-        if patience == Patience::None {
+        if blocking == Blocking::Forbidden {
             return Err(Error::WouldBlock);
         }
         let cursor = self.cursor()?;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rustix::fs::{self, Mode, OFlags, ResolveFlags, SeekFrom, Statx};
 use rustix::io::Errno;
-use vouch_vfs::{Error, FileId, Name, Patience, Result};
+use vouch_vfs::{Blocking, Error, FileId, Name, Result};
 
 use crate::attributes::{file_type, stat};
 use crate::c_name::CName;
@@ -29,17 +29,17 @@ const WITHIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICL
 impl Inner {
     /// May leave the thread with root's identity.
     pub(crate) fn node(&self, id: &FileId) -> Result<Arc<Node>> {
-        self.node_by(id, Patience::Any)
+        self.node_by(id, Blocking::Allowed)
     }
 
     /// The same without blocking: the inode of a file may have to be read from disk.
-    pub(crate) fn node_by(&self, id: &FileId, patience: Patience) -> Result<Arc<Node>> {
+    pub(crate) fn node_by(&self, id: &FileId, blocking: Blocking) -> Result<Arc<Node>> {
         if *id == self.root.id {
             return Ok(Arc::clone(&self.root));
         }
         match self.nodes.get(id) {
             Some(node) => Ok(node),
-            None if patience == Patience::None && !self.is_in_memory(id)? => Err(Error::WouldBlock),
+            None if blocking == Blocking::Forbidden && !self.is_in_memory(id)? => Err(Error::WouldBlock),
             None => self.resolve(id),
         }
     }

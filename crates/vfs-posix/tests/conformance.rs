@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use tempfile::TempDir;
 use vouch_vfs::conformance::{Fixture, check_all, check_read_only};
-use vouch_vfs::{Caller, CreateHow, FileSystem as _, FileType, Name, OpenAccess, Patience, SetAttributes};
+use vouch_vfs::{Blocking, Caller, CreateHow, FileSystem as _, FileType, Name, OpenAccess, SetAttributes};
 use vouch_vfs_posix::{FileCache, IdStore, Options, PosixFs, can_serve_others, leave_callers};
 
 struct Keep(#[expect(dead_code, reason = "kept until the end")] Vec<TempDir>);
@@ -111,9 +111,9 @@ fn leave_callers_resets_inherited_identity() {
     let secret = TempDir::new_in(DISK).expect("creating a directory succeeds");
     let path = secret.path().join("keytab");
     std::fs::write(&path, b"a key").expect("creating a file succeeds");
-    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("it is ours");
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("the value is ours");
     let root = fixture.fs.root();
-    let _ = fixture.fs.access(&Caller::new(1234, 1234, []), &root, vouch_vfs::Access::READ, Patience::Any);
+    let _ = fixture.fs.access(&Caller::new(1234, 1234, []), &root, vouch_vfs::Access::READ, Blocking::Allowed);
     let made = std::thread::spawn(move || {
         let before = std::fs::read(&path).map_err(|error| error.kind());
         leave_callers().expect("switching to root succeeds");
@@ -159,8 +159,8 @@ fn exports_share_descriptor_limit_and_release_all() {
         for n in 0..BOUND {
             let name = n.to_string();
             let name = Name::new(name.as_bytes()).expect("a name");
-            let (id, _) = fs.lookup(&me(), &fs.root(), name, Patience::Any).expect("the file exists");
-            assert_eq!(fs.attributes(&id, Patience::Any).expect("it is known").size, 1);
+            let (id, _) = fs.lookup(&me(), &fs.root(), name, Blocking::Allowed).expect("the file exists");
+            assert_eq!(fs.attributes(&id, Blocking::Allowed).expect("the value is known").size, 1);
             assert!(files.count() <= BOUND, "{} are kept", files.count());
         }
     };
@@ -186,9 +186,9 @@ struct Seen {
 fn look(fs: &PosixFs, outside: &Path, seen: &mut Seen) {
     let name = |name: &'static str| Name::new(name.as_bytes()).expect("a name");
     let (me, root) = (me(), fs.root());
-    if let Ok((id, attributes)) = fs.lookup(&me, &root, name("swapped"), Patience::Any) {
+    if let Ok((id, attributes)) = fs.lookup(&me, &root, name("swapped"), Blocking::Allowed) {
         *(if attributes.file_type == FileType::Directory { &mut seen.directory } else { &mut seen.link }) = true;
-        assert!(fs.lookup(&me, &id, name("secret"), Patience::Any).is_err(), "a link was followed");
+        assert!(fs.lookup(&me, &id, name("secret"), Blocking::Allowed).is_err(), "a link was followed");
         let access = OpenAccess { read: true, write: true };
         let made = fs.create(&me, &id, name("made"), CreateHow::Unchecked, &SetAttributes::default(), access);
         assert!(!outside.join("made").exists(), "something was made outside");
@@ -196,19 +196,19 @@ fn look(fs: &PosixFs, outside: &Path, seen: &mut Seen) {
             assert_eq!(attributes.file_type, FileType::Directory, "no file is created through a link");
             let _ = fs.remove(&me, &id, name("made"));
         }
-        if let Ok(parent) = fs.parent(&me, &id, Patience::Any) {
+        if let Ok(parent) = fs.parent(&me, &id, Blocking::Allowed) {
             assert_eq!(parent, root);
         }
     }
-    match fs.lookup(&me, &root, name("roaming"), Patience::Any) {
+    match fs.lookup(&me, &root, name("roaming"), Blocking::Allowed) {
         Ok((id, _)) => {
             seen.home = true;
             // The parent is the root or nothing, wherever the directory is.
-            if let Ok(parent) = fs.parent(&me, &id, Patience::Any) {
+            if let Ok(parent) = fs.parent(&me, &id, Blocking::Allowed) {
                 assert_eq!(parent, root, "a way up led out of the export");
             }
-            if let Ok((below, _)) = fs.lookup(&me, &id, name("deep"), Patience::Any)
-                && let Ok(parent) = fs.parent(&me, &below, Patience::Any)
+            if let Ok((below, _)) = fs.lookup(&me, &id, name("deep"), Blocking::Allowed)
+                && let Ok(parent) = fs.parent(&me, &below, Blocking::Allowed)
             {
                 assert_eq!(parent, id);
             }
@@ -235,7 +235,7 @@ fn swap_directory_during_calls(options: fn(&Path) -> Options) {
             exchange().expect("both are there");
             std::fs::rename(inside.join("roaming"), outside.join("roaming")).expect("the file is in its own file system");
             exchange().expect("both are there");
-            std::fs::rename(outside.join("roaming"), inside.join("roaming")).expect("it is away");
+            std::fs::rename(outside.join("roaming"), inside.join("roaming")).expect("the file is gone");
         }
     };
     std::thread::scope(|scope| {

@@ -13,7 +13,7 @@ use vouch_tree::inode_number::InodeNumbering;
 use vouch_tree::xattr::Xattrs;
 use vouch_tree::{Content, Inode};
 use vouch_tree_client::{Entry, Revision, RevisionOrder, Tree};
-use vouch_vfs::{Attributes, Caller, Error, FileId, Patience, PosixAcl, PosixAclKind, Result, SystemId};
+use vouch_vfs::{Attributes, Blocking, Caller, Error, FileId, PosixAcl, PosixAclKind, Result, SystemId};
 
 use crate::acl::acl_in;
 use crate::attributes::attributes;
@@ -73,19 +73,19 @@ impl Core {
 
     /// Starts a call with the newest revision, if it is valid. If it has expired, a call that may
     /// wait asks the replicas first.
-    pub(crate) fn ask(&self, patience: Patience) -> Result<CallContext<'_>> {
+    pub(crate) fn ask(&self, blocking: Blocking) -> Result<CallContext<'_>> {
         let revision = match self.tree.revision() {
             Ok(revision) => revision,
             Err(why) => {
                 let newest = self.tree.newest();
                 // An empty walk: checks freshness like every operation.
-                match patience {
-                    Patience::None => match self.tree.try_lookup_path(newest.root(), b"") {
+                match blocking {
+                    Blocking::Forbidden => match self.tree.try_lookup_path(newest.root(), b"") {
                         Some(Ok(_)) => self.tree.revision().map_err(error)?,
                         Some(Err(_)) => return Err(error(why)),
                         None => return Err(Error::WouldBlock),
                     },
-                    Patience::Any => {
+                    Blocking::Allowed => {
                         self.wait(self.tree.lookup_path(newest.root(), b""))?;
                         self.tree.revision().map_err(error)?
                     }
@@ -93,7 +93,7 @@ impl Core {
             }
         };
         let (revision, generation) = self.enter(revision);
-        Ok(CallContext { core: self, revision, generation, patience, missed: Cell::new(false) })
+        Ok(CallContext { core: self, revision, generation, blocking, missed: Cell::new(false) })
     }
 
     /// The newest served revision, and its generation. The generation is the revision's number, but
@@ -120,10 +120,10 @@ impl Core {
 
     /// Runs `work` in the newest revision; once more in the next revision if replicas dropped what
     /// it needs.
-    pub(crate) fn with<T>(&self, patience: Patience, mut work: impl FnMut(&CallContext<'_>) -> Result<T>) -> Result<T> {
-        let call = self.ask(patience)?;
+    pub(crate) fn with<T>(&self, blocking: Blocking, mut work: impl FnMut(&CallContext<'_>) -> Result<T>) -> Result<T> {
+        let call = self.ask(blocking)?;
         match work(&call) {
-            Err(_) if call.missed.get() && self.has_newer_revision(call.revision.order()) => work(&self.ask(patience)?),
+            Err(_) if call.missed.get() && self.has_newer_revision(call.revision.order()) => work(&self.ask(blocking)?),
             done => done,
         }
     }
@@ -185,7 +185,7 @@ pub(crate) struct CallContext<'a> {
     pub(crate) core: &'a Core,
     pub(crate) revision: Arc<Revision>,
     pub(crate) generation: u64,
-    pub(crate) patience: Patience,
+    pub(crate) blocking: Blocking,
     pub(crate) missed: Cell<bool>,
 }
 
@@ -194,10 +194,10 @@ impl CallContext<'_> {
     where
         F: Future<Output = vouch_tree_client::Result<T>>,
     {
-        match (at_hand, self.patience) {
+        match (at_hand, self.blocking) {
             (Some(answer), _) => answer.map_err(error),
-            (None, Patience::None) => Err(Error::WouldBlock),
-            (None, Patience::Any) => self.core.runtime.block_on(fetched()).map_err(|why| {
+            (None, Blocking::Forbidden) => Err(Error::WouldBlock),
+            (None, Blocking::Allowed) => self.core.runtime.block_on(fetched()).map_err(|why| {
                 self.missed.set(self.missed.get() || matches!(why, vouch_tree_client::Error::Missing { .. }));
                 error(why)
             }),

@@ -6,8 +6,8 @@ use tokio::runtime::Handle;
 use vouch_tree::Content;
 use vouch_tree_client::Tree;
 use vouch_vfs::{
-    Access, Attributes, Caller, CreateHow, Created, DirectoryChange, Error, FileId, FileSystem, Home, Leniency, NAME_LEN_MAX, Name,
-    NewNode, OpenAccess, OpenFile, Patience, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, Traits, XattrHow,
+    Access, AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, DirectoryChange, Error, FileId, FileSystem, Home,
+    NAME_LEN_MAX, Name, NewNode, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, Traits, XattrHow,
 };
 
 use crate::core::{CallContext, Core, split};
@@ -31,18 +31,18 @@ impl TreeFs {
         &self.core.tree
     }
 
-    fn with_node<T>(&self, id: &FileId, patience: Patience, mut work: impl FnMut(&CallContext<'_>, &Node) -> Result<T>) -> Result<T> {
-        self.core.with(patience, |call| work(call, &*call.node(id)?))
+    fn with_node<T>(&self, id: &FileId, blocking: Blocking, mut work: impl FnMut(&CallContext<'_>, &Node) -> Result<T>) -> Result<T> {
+        self.core.with(blocking, |call| work(call, &*call.node(id)?))
     }
 
     /// Fails if the file is gone. May wait.
     fn exists(&self, id: &FileId) -> Result<()> {
-        self.with_node(id, Patience::Any, |_, _| Ok(()))
+        self.with_node(id, Blocking::Allowed, |_, _| Ok(()))
     }
 
     /// As in POSIX, other errors of the request precede EROFS.
     fn refuse(&self, caller: &Caller, directory: &FileId) -> Error {
-        let looked = self.with_node(directory, Patience::Any, |call, directory| match directory.inode.is_directory() {
+        let looked = self.with_node(directory, Blocking::Allowed, |call, directory| match directory.inode.is_directory() {
             true => call.may(caller, directory, EXECUTE),
             false => Err(Error::NotDirectory),
         });
@@ -55,7 +55,7 @@ impl TreeFs {
         caller: &Caller,
         node: &Node,
         access: OpenAccess,
-        leniency: Leniency,
+        access_override: AccessOverride,
     ) -> Result<Arc<dyn OpenFile>> {
         match &node.inode.content {
             Content::Regular { .. } => {}
@@ -66,8 +66,8 @@ impl TreeFs {
         if access.write {
             return Err(Error::ReadOnly);
         }
-        let goes_on = leniency == Leniency::Proven || leniency == Leniency::Owner && caller.uid == node.inode.uid;
-        let executes = || leniency >= Leniency::Execute && call.may(caller, node, EXECUTE).is_ok();
+        let goes_on = access_override == AccessOverride::Proven || access_override == AccessOverride::Owner && caller.uid == node.inode.uid;
+        let executes = || access_override >= AccessOverride::Execute && call.may(caller, node, EXECUTE).is_ok();
         if access.read && !goes_on && !executes() {
             call.may(caller, node, READ)?;
         }
@@ -112,21 +112,21 @@ impl FileSystem for TreeFs {
         Home { system: self.core.system, own_from: 0 }
     }
 
-    fn attributes(&self, id: &FileId, patience: Patience) -> Result<Attributes> {
-        self.core.with(patience, |call| Ok(self.core.attributes(&*call.node(id)?)))
+    fn attributes(&self, id: &FileId, blocking: Blocking) -> Result<Attributes> {
+        self.core.with(blocking, |call| Ok(self.core.attributes(&*call.node(id)?)))
     }
 
-    fn access(&self, caller: &Caller, id: &FileId, wanted: Access, patience: Patience) -> Result<Access> {
-        self.with_node(id, patience, |call, node| Ok(rights::access(caller, &node.inode, &call.acl(node, PosixAclKind::Access)?, wanted)))
+    fn access(&self, caller: &Caller, id: &FileId, wanted: Access, blocking: Blocking) -> Result<Access> {
+        self.with_node(id, blocking, |call, node| Ok(rights::access(caller, &node.inode, &call.acl(node, PosixAclKind::Access)?, wanted)))
     }
 
-    fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, patience: Patience) -> Result<(FileId, Attributes)> {
-        let node = self.core.with(patience, |call| self.lookup_node(call, caller, directory, name))?;
+    fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, blocking: Blocking) -> Result<(FileId, Attributes)> {
+        let node = self.core.with(blocking, |call| self.lookup_node(call, caller, directory, name))?;
         Ok((node.id, self.core.attributes(&node)))
     }
 
-    fn parent(&self, caller: &Caller, directory: &FileId, patience: Patience) -> Result<FileId> {
-        self.with_node(directory, patience, |call, node| {
+    fn parent(&self, caller: &Caller, directory: &FileId, blocking: Blocking) -> Result<FileId> {
+        self.with_node(directory, blocking, |call, node| {
             if !node.inode.is_directory() {
                 return Err(Error::NotDirectory);
             }
@@ -138,8 +138,8 @@ impl FileSystem for TreeFs {
         })
     }
 
-    fn read_link(&self, _caller: &Caller, id: &FileId, patience: Patience) -> Result<Vec<u8>> {
-        self.with_node(id, patience, |_, node| match &node.inode.content {
+    fn read_link(&self, _caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Vec<u8>> {
+        self.with_node(id, blocking, |_, node| match &node.inode.content {
             Content::Symlink(target) => Ok(target.clone()),
             _ => Err(Error::Invalid),
         })
@@ -151,14 +151,21 @@ impl FileSystem for TreeFs {
         directory: &FileId,
         cookie: u64,
         with_files: bool,
-        patience: Patience,
+        blocking: Blocking,
         each: Each<'_>,
     ) -> Result<bool> {
-        self.core.with(patience, |call| call.list(caller, &*call.node(directory)?, cookie, with_files, &mut *each))
+        self.core.with(blocking, |call| call.list(caller, &*call.node(directory)?, cookie, with_files, &mut *each))
     }
 
-    fn open(&self, caller: &Caller, id: &FileId, access: OpenAccess, leniency: Leniency, patience: Patience) -> Result<Arc<dyn OpenFile>> {
-        self.core.with(patience, |call| self.open_node(call, caller, &*call.node(id)?, access, leniency))
+    fn open(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        access: OpenAccess,
+        access_override: AccessOverride,
+        blocking: Blocking,
+    ) -> Result<Arc<dyn OpenFile>> {
+        self.core.with(blocking, |call| self.open_node(call, caller, &*call.node(id)?, access, access_override))
     }
 
     fn create(
@@ -171,7 +178,7 @@ impl FileSystem for TreeFs {
         access: OpenAccess,
     ) -> Result<Created> {
         // Existing files can be opened for reading, like open(2) with O_CREAT.
-        let call = self.core.ask(Patience::Any)?;
+        let call = self.core.ask(Blocking::Allowed)?;
         let node = match self.lookup_node(&call, caller, directory, name) {
             Err(Error::NotFound) => return Err(Error::ReadOnly),
             node => node?,
@@ -181,7 +188,7 @@ impl FileSystem for TreeFs {
             CreateHow::Unchecked if attributes.size == Some(0) => return Err(Error::ReadOnly),
             CreateHow::Unchecked => {}
         }
-        let open = self.open_node(&call, caller, &node, access, Leniency::None)?;
+        let open = self.open_node(&call, caller, &node, access, AccessOverride::None)?;
         let change = self.core.change(&*call.node(directory)?);
         let directory = DirectoryChange { before: change, after: change, atomic: true };
         Ok(Created { id: node.id, attributes: self.core.attributes(&node), open, new: false, directory })
@@ -196,7 +203,7 @@ impl FileSystem for TreeFs {
         _attributes: &SetAttributes,
     ) -> Result<(FileId, Attributes, DirectoryChange)> {
         // mkdir(2) of an existing name fails with EEXIST.
-        let call = self.core.ask(Patience::Any)?;
+        let call = self.core.ask(Blocking::Allowed)?;
         match self.lookup_node(&call, caller, directory, name) {
             Ok(_) => Err(Error::Exists),
             Err(Error::NotFound) => Err(Error::ReadOnly),
@@ -213,7 +220,7 @@ impl FileSystem for TreeFs {
         Err(self.refuse(caller, directory))
     }
 
-    fn unmake(&self, caller: &Caller, directory: &FileId, _name: Name<'_>, _id: &FileId) -> Result<()> {
+    fn remove_incomplete(&self, caller: &Caller, directory: &FileId, _name: Name<'_>, _id: &FileId) -> Result<()> {
         Err(self.refuse(caller, directory))
     }
 
@@ -229,14 +236,14 @@ impl FileSystem for TreeFs {
         Err(Error::ReadOnly)
     }
 
-    fn space(&self, _caller: &Caller, _id: &FileId, patience: Patience) -> Result<Space> {
-        let counts = self.core.ask(patience)?.revision.fsinfo.counts;
+    fn space(&self, _caller: &Caller, _id: &FileId, blocking: Blocking) -> Result<Space> {
+        let counts = self.core.ask(blocking)?.revision.fsinfo.counts;
         let files = [counts.files, counts.directories, counts.symlinks, counts.others].into_iter().fold(0, u64::saturating_add);
         Ok(Space { bytes_total: counts.bytes, files_total: files, ..Space::default() })
     }
 
-    fn acl(&self, _caller: &Caller, id: &FileId, kind: PosixAclKind, patience: Patience) -> Result<PosixAcl> {
-        self.with_node(id, patience, |call, node| call.acl(node, kind))
+    fn acl(&self, _caller: &Caller, id: &FileId, kind: PosixAclKind, blocking: Blocking) -> Result<PosixAcl> {
+        self.with_node(id, blocking, |call, node| call.acl(node, kind))
     }
 
     fn set_acl(&self, _caller: &Caller, id: &FileId, _kind: PosixAclKind, _acl: &PosixAcl) -> Result<()> {
@@ -244,8 +251,8 @@ impl FileSystem for TreeFs {
         Err(Error::ReadOnly)
     }
 
-    fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8], patience: Patience) -> Result<Vec<u8>> {
-        self.with_node(id, patience, |call, node| {
+    fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8], blocking: Blocking) -> Result<Vec<u8>> {
+        self.with_node(id, blocking, |call, node| {
             call.may(caller, node, READ)?;
             let value = call.xattrs(node)?.get(&[USER, name].concat()).map(<[u8]>::to_vec);
             value.ok_or(Error::NoXattr)
@@ -262,15 +269,15 @@ impl FileSystem for TreeFs {
         Err(Error::ReadOnly)
     }
 
-    fn xattrs(&self, caller: &Caller, id: &FileId, patience: Patience) -> Result<Vec<Vec<u8>>> {
-        let all = self.with_node(id, patience, |call, node| {
+    fn xattrs(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Vec<Vec<u8>>> {
+        let all = self.with_node(id, blocking, |call, node| {
             call.may(caller, node, READ)?;
             call.xattrs(node)
         })?;
         Ok(all.pairs().iter().filter_map(|(name, _)| Some(name.strip_prefix(USER)?.to_vec())).collect())
     }
 
-    fn sync_metadata(&self, _ids: &[FileId], _patience: Patience) -> Result<()> {
+    fn sync_metadata(&self, _ids: &[FileId], _patience: Blocking) -> Result<()> {
         Ok(())
     }
 

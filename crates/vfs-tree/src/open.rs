@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use vouch_tree::{Blob, BlobBody, Content as TreeContent, LEAF_LEN_MAX};
 use vouch_tree_client::{FileReader, Seek};
 use vouch_vfs::{
-    Advice, Attributes, Content, Error, FileId, OpenAccess, OpenFile, Patience, ReadInto, Result, SeekTarget, Stability, Written,
+    Advice, Attributes, Blocking, Content, Error, FileId, OpenAccess, OpenFile, ReadInto, Result, SeekTarget, Stability, Written,
 };
 
 use crate::core::{CallContext, Core};
@@ -80,11 +80,11 @@ impl OpenFile for TreeOpen {
     }
 
     fn attributes(&self) -> Result<Attributes> {
-        self.core.with(Patience::Any, |call| Ok(self.core.attributes(&*call.node(&self.id)?)))
+        self.core.with(Blocking::Allowed, |call| Ok(self.core.attributes(&*call.node(&self.id)?)))
     }
 
-    fn read(&self, offset: u64, len: usize, into: ReadInto<'_>, patience: Patience) -> Result<Content> {
-        let (bytes, size) = self.core.with(patience, |call| {
+    fn read(&self, offset: u64, len: usize, into: ReadInto<'_>, blocking: Blocking) -> Result<Content> {
+        let (bytes, size) = self.core.with(blocking, |call| {
             let source = self.source(call, &*call.node(&self.id)?)?;
             Ok((source.read(call, offset, len)?, source.size()))
         })?;
@@ -92,11 +92,11 @@ impl OpenFile for TreeOpen {
         Ok(Content::Bytes { len: bytes.len(), eof: offset.saturating_add(bytes.len() as u64) >= size })
     }
 
-    fn write(&self, _offset: u64, _data: &[u8], _stability: Stability, _patience: Patience) -> Result<Written> {
+    fn write(&self, _offset: u64, _data: &[u8], _stability: Stability, _patience: Blocking) -> Result<Written> {
         Err(Error::Access)
     }
 
-    fn commit(&self, _offset: u64, _len: u64, _patience: Patience) -> Result<()> {
+    fn commit(&self, _offset: u64, _len: u64, _patience: Blocking) -> Result<()> {
         Ok(())
     }
 
@@ -109,7 +109,7 @@ impl OpenFile for TreeOpen {
             SeekTarget::Data => Seek::Data,
             SeekTarget::Hole => Seek::Hole,
         };
-        self.core.with(Patience::Any, |call| {
+        self.core.with(Blocking::Allowed, |call| {
             let node = call.node(&self.id)?;
             let TreeContent::Regular { blob, .. } = &node.inode.content else { return Err(Error::Stale) };
             call.answer(None, || self.core.tree.seek(blob, offset, seek))?.ok_or(Error::NoSuchRegion)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use vouch_tree::inode_number::InodeNumber;
 use vouch_tree::{FileType, Inode};
-use vouch_vfs::{Error, FileId, Patience, Result};
+use vouch_vfs::{Blocking, Error, FileId, Result};
 
 use crate::core::{CallContext, split};
 use crate::identity::{Identities, Place};
@@ -27,7 +27,7 @@ impl CallContext<'_> {
                 if self.core.gone.get(id).is_some_and(|generation| generation >= self.generation) {
                     return Err(Error::Stale);
                 }
-                if self.patience == Patience::None {
+                if self.blocking == Blocking::Forbidden {
                     return Err(Error::WouldBlock);
                 }
                 let found = self.search(file_type, &trail)?;

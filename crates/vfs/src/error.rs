@@ -62,7 +62,7 @@ pub enum Error {
     Busy,
     #[error("operation not supported")]
     NotSupported,
-    /// The call would block, and [`Patience::None`](crate::Patience::None) was given.
+    /// The call would block, and [`Blocking::Forbidden`](crate::Blocking::Forbidden) was given.
     #[error("would have to wait")]
     WouldBlock,
     #[error("out of resources: {0}")]

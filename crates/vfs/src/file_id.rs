@@ -43,7 +43,7 @@ impl SystemId {
 
     pub const UNKNOWN: SystemId = SystemId(u64::MAX);
 
-    pub fn apart(self) -> Self {
+    pub fn of_covered_directory(self) -> Self {
         SystemId(self.0 | KIND)
     }
 

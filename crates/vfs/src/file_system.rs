@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::{
-    Access, Attributes, Caller, FileId, Home, Name, OpenAccess, OpenFile, Patience, PosixAcl, PosixAclKind, Result, SetAttributes,
+    Access, Attributes, Blocking, Caller, FileId, Home, Name, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Result, SetAttributes,
 };
 
 /// Features of a file system, fixed while it is exported.
@@ -64,7 +64,7 @@ pub enum CreateHow {
 
 /// Extra rights at opening, as NFS servers grant them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Leniency {
+pub enum AccessOverride {
     None,
     /// Execute permission allows reading, because the client runs the program; not together with
     /// writing.
@@ -132,17 +132,17 @@ pub trait FileSystem: Send + Sync {
     fn home(&self, id: &FileId) -> Home;
 
     /// Attributes of a file. Needs no rights on the file itself.
-    fn attributes(&self, id: &FileId, patience: Patience) -> Result<Attributes>;
+    fn attributes(&self, id: &FileId, blocking: Blocking) -> Result<Attributes>;
 
-    fn access(&self, caller: &Caller, id: &FileId, wanted: Access, patience: Patience) -> Result<Access>;
+    fn access(&self, caller: &Caller, id: &FileId, wanted: Access, blocking: Blocking) -> Result<Access>;
 
     /// The file of this name, and its attributes. Follows no symbolic links; crosses mount points
     /// only if they are part of the export.
-    fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, patience: Patience) -> Result<(FileId, Attributes)>;
+    fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, blocking: Blocking) -> Result<(FileId, Attributes)>;
 
-    fn parent(&self, caller: &Caller, directory: &FileId, patience: Patience) -> Result<FileId>;
+    fn parent(&self, caller: &Caller, directory: &FileId, blocking: Blocking) -> Result<FileId>;
 
-    fn read_link(&self, caller: &Caller, id: &FileId, patience: Patience) -> Result<Vec<u8>>;
+    fn read_link(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Vec<u8>>;
 
     /// Lists entries after `cookie` (0: from the start; without `.` and `..`) until `each` breaks.
     /// The entry at which it breaks counts as not listed. Returns whether the end was reached.
@@ -152,12 +152,19 @@ pub trait FileSystem: Send + Sync {
         directory: &FileId,
         cookie: u64,
         with_files: bool,
-        patience: Patience,
+        blocking: Blocking,
         each: &mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>,
     ) -> Result<bool>;
 
     /// Opens a regular file. `IsDirectory`, `IsSymlink` or `WrongType` for others.
-    fn open(&self, caller: &Caller, id: &FileId, access: OpenAccess, leniency: Leniency, patience: Patience) -> Result<Arc<dyn OpenFile>>;
+    fn open(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        access: OpenAccess,
+        access_override: AccessOverride,
+        blocking: Blocking,
+    ) -> Result<Arc<dyn OpenFile>>;
 
     /// Creates a regular file and opens it. A new file grants the requested access whatever its
     /// mode.
@@ -186,7 +193,7 @@ pub trait FileSystem: Send + Sync {
 
     /// Removes a file that the caller has just created and could not complete, if the name is still
     /// that file's. Leaves other files and non-empty directories, without an error.
-    fn unmake(&self, caller: &Caller, directory: &FileId, name: Name<'_>, id: &FileId) -> Result<()>;
+    fn remove_incomplete(&self, caller: &Caller, directory: &FileId, name: Name<'_>, id: &FileId) -> Result<()>;
 
     fn rename(&self, caller: &Caller, from: &FileId, from_name: Name<'_>, to: &FileId, to_name: Name<'_>) -> Result<Renamed>;
 
@@ -194,28 +201,28 @@ pub trait FileSystem: Send + Sync {
     /// times, up to the first failure.
     fn set_attributes(&self, caller: &Caller, id: &FileId, open: Option<&dyn OpenFile>, set: &SetAttributes) -> Result<()>;
 
-    fn space(&self, caller: &Caller, id: &FileId, patience: Patience) -> Result<Space>;
+    fn space(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Space>;
 
-    fn acl(&self, caller: &Caller, id: &FileId, kind: PosixAclKind, patience: Patience) -> Result<PosixAcl>;
+    fn acl(&self, caller: &Caller, id: &FileId, kind: PosixAclKind, blocking: Blocking) -> Result<PosixAcl>;
 
     fn set_acl(&self, caller: &Caller, id: &FileId, kind: PosixAclKind, acl: &PosixAcl) -> Result<()>;
 
     /// Value of an extended attribute; `name` without the `user.` prefix.
-    fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8], patience: Patience) -> Result<Vec<u8>>;
+    fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8], blocking: Blocking) -> Result<Vec<u8>>;
 
     fn set_xattr(&self, caller: &Caller, id: &FileId, name: &[u8], value: &[u8], how: XattrHow) -> Result<()>;
 
     fn remove_xattr(&self, caller: &Caller, id: &FileId, name: &[u8]) -> Result<()>;
 
     /// Names of `user.` extended attributes, without the prefix, sorted.
-    fn xattrs(&self, caller: &Caller, id: &FileId, patience: Patience) -> Result<Vec<Vec<u8>>>;
+    fn xattrs(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Vec<Vec<u8>>>;
 
     /// Makes changes of these files durable: names in directories, attributes, ACLs, xattrs, and
     /// new files (pass the file and its directory). Not data, which [`OpenFile::commit`] syncs. A
     /// call for several files costs little more than for one.
-    /// [`Error::WouldBlock`](crate::Error::WouldBlock) at [`Patience::None`] unless nothing has to
+    /// [`Error::WouldBlock`](crate::Error::WouldBlock) at [`Blocking::Forbidden`] unless nothing has to
     /// be written. Removed files are skipped.
-    fn sync_metadata(&self, ids: &[FileId], patience: Patience) -> Result<()>;
+    fn sync_metadata(&self, ids: &[FileId], blocking: Blocking) -> Result<()>;
 
     /// Whether one [`sync_metadata`](Self::sync_metadata) of many files takes as long as of one, so
     /// that waiting calls should share it.

@@ -4,9 +4,9 @@
 //! [file system in memory](memory) for tests. It has no NFS or RPC code and reads no clock.
 //!
 //! Calls are synchronous, because a local file system answers mostly from memory: a task or a thread
-//! hand-over would cost more than the answer. A call with [`Patience::None`] returns
+//! hand-over would cost more than the answer. A call with [`Blocking::Forbidden`] returns
 //! [`Error::WouldBlock`] if it must wait for a disk or a network. The caller then repeats it with
-//! [`Patience::Any`] on a thread that may sleep.
+//! [`Blocking::Allowed`] on a thread that may sleep.
 
 #![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
 
@@ -27,15 +27,15 @@ pub use caller::{Access, Caller};
 pub use error::{Error, Result};
 pub use file_id::{FILE_ID_LEN_MAX, FileId, Home, SystemId};
 pub use file_system::{
-    CreateHow, Created, DirectoryChange, DirectoryEntry, FileSystem, Leniency, NewNode, Renamed, Space, Traits, XattrHow,
+    AccessOverride, CreateHow, Created, DirectoryChange, DirectoryEntry, FileSystem, NewNode, Renamed, Space, Traits, XattrHow,
 };
 pub use name::{NAME_LEN_MAX, Name};
 pub use open_file::{Advice, Content, FileSpan, OpenAccess, OpenFile, ReadInto, SeekTarget, Stability, Written};
 
 /// Whether a call may wait for a disk or a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
+pub enum Blocking {
     /// Answer from memory, or return [`Error::WouldBlock`] if waiting is foreseeable.
-    None,
-    Any,
+    Forbidden,
+    Allowed,
 }

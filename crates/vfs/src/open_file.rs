@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fs::File;
 use std::sync::Arc;
 
-use crate::{Attributes, Patience, Result};
+use crate::{Attributes, Blocking, Result};
 
 /// Access of an open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,14 +89,14 @@ pub trait OpenFile: Send + Sync + Any {
 
     /// Reads up to `len` bytes from `offset`; fewer only at the end of the file. At or past the
     /// end: no bytes, `eof`.
-    fn read(&self, offset: u64, len: usize, into: ReadInto<'_>, patience: Patience) -> Result<Content>;
+    fn read(&self, offset: u64, len: usize, into: ReadInto<'_>, blocking: Blocking) -> Result<Content>;
 
-    fn write(&self, offset: u64, data: &[u8], stability: Stability, patience: Patience) -> Result<Written>;
+    fn write(&self, offset: u64, data: &[u8], stability: Stability, blocking: Blocking) -> Result<Written>;
 
     /// Makes writes to the range durable; `len` 0 means to the end. A disk error since the last
     /// call is returned once to each open file. [`Error::WouldBlock`](crate::Error::WouldBlock) at
-    /// [`Patience::None`] unless nothing has to be written.
-    fn commit(&self, offset: u64, len: u64, patience: Patience) -> Result<()>;
+    /// [`Blocking::Forbidden`] unless nothing has to be written.
+    fn commit(&self, offset: u64, len: u64, blocking: Blocking) -> Result<()>;
 
     fn truncate(&self, size: u64) -> Result<()>;
 

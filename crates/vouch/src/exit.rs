@@ -460,7 +460,7 @@ mod tests {
         assert_eq!(code(io::Error::from_raw_os_error(2)), 4);
         assert_eq!(code(io::Error::from_raw_os_error(20)), 3);
         assert_eq!(code(io::Error::from_raw_os_error(13)), 7);
-        let no_database = vouch_tree_client::LocalConnector::open(std::path::Path::new("/nonexist")).err().expect("there is none");
+        let no_database = vouch_tree_client::LocalConnector::open(std::path::Path::new("/nonexist")).err().expect("no entry exists");
         assert_eq!(code(io::Error::other(no_database)), 4);
         let refused = vouch_tree_client::Error::NoState;
         assert_eq!(code(io::Error::other(refused)), 7);

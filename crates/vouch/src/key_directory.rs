@@ -162,7 +162,7 @@ mod tests {
         let path = dir.path().join("key");
         write_new(&path, b"first", 0o600).expect("a new file");
         assert!(write_new(&path, b"second", 0o600).is_err());
-        assert_eq!(std::fs::read(&path).expect("it is there"), b"first");
+        assert_eq!(std::fs::read(&path).expect("the entry exists"), b"first");
     }
 
     #[test]
@@ -172,7 +172,7 @@ mod tests {
         let path = dir.path().join("key");
         write_new(&path, b"secret", 0o600).expect("a new file");
         for (mode, fits) in [(0o600, true), (0o400, true), (0o700, true), (0o640, false), (0o604, false), (0o620, false)] {
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("it is ours");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("the value is ours");
             let refused = refuse_exposed(&path);
             assert_eq!(refused.is_ok(), fits, "{mode:o}");
             if let Err(failure) = refused {

@@ -297,7 +297,7 @@ impl Log {
             self.write_checkpoint(&seal)?;
         }
         while self.buffers.len() > 1 && self.buffers[0].is_closed {
-            let buffer = self.buffers.pop_front().expect("there are two");
+            let buffer = self.buffers.pop_front().expect("two entries exist");
             self.closed.push(SegmentFile::open(&self.directory, buffer.number));
         }
         Ok(())

@@ -34,7 +34,7 @@ pub(crate) struct Session {
     /// State of an earlier client is lost after each.
     reconnect_count: u64,
     used: Instant,
-    pub(super) patience: Duration,
+    pub(super) blocking: Duration,
     /// After this time without a call, the session is checked before it is used.
     pub(super) idle: Duration,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) fn connect(options: SessionOptions, stop: &StopFlag) -> Result<Self, Error> {
         let pipeline = connect_unless_stopped(&options, stop)?;
-        Ok(Self { pipeline, options, stalled: false, reconnect_count: 0, used: Instant::now(), patience: PATIENCE, idle: IDLE })
+        Ok(Self { pipeline, options, stalled: false, reconnect_count: 0, used: Instant::now(), blocking: PATIENCE, idle: IDLE })
     }
 
     pub(super) fn server_details(&self) -> Vec<String> {
@@ -123,7 +123,7 @@ impl Session {
             }
             let replies =
                 self.pipeline.poll(Some(load.wait(TICK)), |submitter, token, body| load.on_reply(submitter, token as usize, body));
-            let silence_max = if stop.must_hurry() || load.has_only_lost_calls() { SILENCE } else { self.patience };
+            let silence_max = if stop.must_hurry() || load.has_only_lost_calls() { SILENCE } else { self.blocking };
             let in_flight = self.pipeline.submitter().in_flight();
             match replies {
                 Ok(0) if in_flight > 0 && load.silence() > silence_max => load.give_up(in_flight),

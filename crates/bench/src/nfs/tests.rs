@@ -275,13 +275,13 @@ fn delayed_writes_are_retried_without_hole() {
     for (files, len) in [(1, (2 << 20) + 4096), (3, 100)] {
         let copy = Copy { files, len, content: Content::Random, streams: 2, depth: 4 };
         refuse(&world, [Status::DELAY, Status::DELAY]);
-        let sample = subject.measure(&Case::Put(copy)).expect("it is written at last");
+        let sample = subject.measure(&Case::Put(copy)).expect("the write ends");
         assert_eq!((sample.operations, sample.errors, sample.bytes), (files, 2, files * len));
         assert!(sample.seconds >= 0.2, "the pause is on the clock: {}", sample.seconds);
         let sample = subject.measure(&Case::Get(copy)).expect("the record is complete");
         assert_eq!((sample.operations, sample.errors, sample.bytes), (files, 0, files * len));
     }
-    subject.clean().expect("it can be removed");
+    subject.clean().expect("removal succeeds");
     assert!(world.lock().unwrap_or_else(PoisonError::into_inner).files.is_empty());
 }
 
@@ -302,7 +302,7 @@ fn incomplete_copy_is_removed_and_not_read() {
         assert!(matches!(subject.measure(&Case::Get(copy)), Err(Error::NotFound(_))));
         subject.prepare(&Case::Get(copy)).expect("the agent is reserved");
         assert_eq!(subject.measure(&Case::Get(copy)).expect("the record is complete").bytes, files * len);
-        subject.tidy().expect("it can be removed");
+        subject.tidy().expect("removal succeeds");
     }
 }
 
@@ -312,7 +312,7 @@ fn silent_server_is_not_counted_as_fast() {
     world.lock().unwrap_or_else(PoisonError::into_inner).answers = Some(10);
     let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, connections: 1, slots: 8 };
     let mut session = Session::connect(options, &StopFlag::default()).expect("a session");
-    session.patience = Duration::from_secs(1);
+    session.blocking = Duration::from_secs(1);
     let mut work = Getattr { handle: Filehandle::new(b"").expect("the handle is short") };
     let limit = Duration::from_secs(60);
     let tally = session.run(&mut work, 4, Pace::Closed, Some(limit), &StopFlag::default()).expect("errors, and no end");
@@ -347,7 +347,7 @@ fn silence_counts_only_while_calls_are_due() {
     let (address, _world) = start();
     let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, connections: 1, slots: 8 };
     let mut session = Session::connect(options, &StopFlag::default()).expect("a session");
-    session.patience = Duration::from_millis(300);
+    session.blocking = Duration::from_millis(300);
     let mut work = Getattr { handle: Filehandle::new(b"").expect("the handle is short") };
     let tally =
         session.run(&mut work, 4, Pace::Open(1.0), Some(Duration::from_secs(3)), &StopFlag::default()).expect("a server that answers");
@@ -368,13 +368,13 @@ fn detects_acknowledged_writes_that_were_lost() {
             assert!(subject.measure(&case).expect("written data is read").operations > 0);
         }
         refuse(&world, [Status::DELAY, Status::DELAY, Status::DELAY]);
-        let refused = subject.measure(&Case::Load(load(None))).expect("it goes on");
+        let refused = subject.measure(&Case::Load(load(None))).expect("the server continues");
         assert_eq!(refused.errors, 3);
         world.lock().unwrap_or_else(PoisonError::into_inner).forgets = true;
         let lost = subject.measure(&Case::Load(load(None)));
         assert!(matches!(lost, Err(Error::Corrupt(_))), "{read_percent}: {lost:?}");
         world.lock().unwrap_or_else(PoisonError::into_inner).forgets = false;
-        subject.clean().expect("it can be removed");
+        subject.clean().expect("removal succeeds");
     }
 }
 
@@ -394,24 +394,24 @@ fn writes_have_at_most_one_call_per_block() {
             assert_eq!(sample.depth, depth, "{read_percent}% reads");
         }
     }
-    subject.clean().expect("it can be removed");
+    subject.clean().expect("removal succeeds");
 }
 
 #[test]
 fn metadata_files_are_recreated_after_lost_call() {
     let (address, world) = start();
     let mut subject = subject(address);
-    subject.sessions[0].patience = Duration::from_millis(300);
+    subject.sessions[0].blocking = Duration::from_millis(300);
     world.lock().unwrap_or_else(PoisonError::into_inner).drop_open = Some(997);
     let case = Case::Metadata { depth: 1, seconds: 0.05 };
     subject.prepare(&case).expect("a lost call is retried");
     let (files, directories) = {
         let world = world.lock().unwrap_or_else(PoisonError::into_inner);
-        assert!(world.drop_open.is_none(), "it was dropped");
+        assert!(world.drop_open.is_none(), "the entry was dropped");
         (world.files.len(), world.directories.len())
     };
     assert_eq!((files, directories), (1001, 2));
-    subject.clean().expect("it can be removed");
+    subject.clean().expect("removal succeeds");
 }
 
 #[test]
@@ -432,7 +432,7 @@ fn session_reconnects_after_expired_lease() {
         assert!(sample.operations > 0 && sample.errors == 0, "{sample:?}");
     }
     terminate_all();
-    subject.clean().expect("it can be removed");
+    subject.clean().expect("removal succeeds");
     assert!(world.lock().unwrap_or_else(PoisonError::into_inner).files.is_empty());
 }
 
@@ -446,7 +446,7 @@ fn depth_is_shared_by_all_sessions() {
         assert!(sample.operations > 0);
         assert_eq!(world.lock().unwrap_or_else(PoisonError::into_inner).asked_on.len(), sessions, "{depth} calls in flight");
     }
-    subject.clean().expect("it can be removed");
+    subject.clean().expect("removal succeeds");
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn no_ratio_without_baseline_samples() {
         let mut result = case(Metric::OperationsPerSecond);
         result.sum_up("a", vec![("b".into(), rounds()), ("a".into(), of_a), ("c".into(), rounds())]);
         for label in ["b", "c"] {
-            let subject = result.of(label).expect("it was measured");
+            let subject = result.of(label).expect("the value was measured");
             assert_eq!(subject.ratio.map(|ratio| ratio.median), pairs, "{label}");
             assert!(subject.figure.is_some());
         }
@@ -149,7 +149,7 @@ fn open_loop_result_has_latency_intervals() {
     for subject in earlier["results"][0]["subjects"].as_array_mut().expect("two") {
         subject.as_object_mut().expect("an object").remove("latency");
     }
-    assert_eq!(Run::from_json(&earlier.to_string(), "x").expect("it is read").results[0].of("b"), run.results[0].of("b"));
+    assert_eq!(Run::from_json(&earlier.to_string(), "x").expect("reading succeeds").results[0].of("b"), run.results[0].of("b"));
     result.remove_unlike_ratios(&[("a".into(), None), ("b".into(), Some("in memory"))]);
     let latency = result.of("b").and_then(|subject| subject.latency).expect("an open-loop load");
     assert_eq!((latency.p50.ratio, latency.p99.added_us), (None, None));

@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(rustix::process::getpgid(pid).ok(), pid);
         assert!(running().contains(&helper.id()));
         let id = helper.id();
-        helper.kill().expect("it lives");
+        helper.kill().expect("the process lives");
         helper.wait().expect("the thread ends");
         drop(helper);
         assert!(!running().contains(&id));

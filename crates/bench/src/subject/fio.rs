@@ -164,7 +164,7 @@ mod tests {
         let load_of = Load { order: Order::Random, block: 4096, read_percent: 100, depth: 2, rate: None, seconds: 0.05, file_len: 1 << 20 };
         let (sample, cpu) =
             load(&file, &load_of, How { direct: false, durable: false, warm: false, seed: 1 }, &stop).expect("fio takes it");
-        let cpu = cpu.expect("it is told");
+        let cpu = cpu.expect("the value is reported");
         // At most the run time of two threads. fio counts in milliseconds.
         assert!(cpu <= 2.0 * sample.seconds + 0.05, "{cpu} in {}", sample.seconds);
     }

@@ -115,7 +115,7 @@ impl ScpSubject {
         self.rounds += 1;
         let remote = self.remote.clone().ok_or_else(|| Error::NotFound("the working directory was removed".into()))?;
         let there = format!("{remote}/put-{}", self.rounds);
-        let (_, old) = self.made.get_mut(&(copy.files, copy.len, copy.content)).expect("it was just made");
+        let (_, old) = self.made.get_mut(&(copy.files, copy.len, copy.content)).expect("the entry was just created");
         if let Some(old) = old.replace(there.clone()) {
             self.ssh(&format!("rm -rf -- '{old}'"))?;
         }

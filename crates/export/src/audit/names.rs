@@ -16,7 +16,7 @@ use quick_cache::sync::Cache;
 use vouch_audit::operations::number;
 use vouch_audit::rules::Rules;
 use vouch_nfs4_server::{Details, Export, NameOrder, Observation};
-use vouch_vfs::{FileId, FileType, Patience};
+use vouch_vfs::{Blocking, FileId, FileType};
 
 pub(super) use moved_paths::{MOVED, MovedPaths};
 use node::{Child, Link, Name, Node};
@@ -195,7 +195,7 @@ impl Names {
         {
             return count;
         }
-        let count = match export.file_system.attributes(file, Patience::None) {
+        let count = match export.file_system.attributes(file, Blocking::Forbidden) {
             Ok(attributes) if attributes.file_type == FileType::Directory => 1,
             Ok(attributes) => attributes.links,
             // The count is unknown.

@@ -89,7 +89,8 @@ impl Audit {
             (None, Principal::Sys { uid, gid, .. }) => (Some(*uid), Some(*gid)),
             (None, _) => (None, None),
         };
-        let is_data = matches!(operation, number::READ | number::READ_PLUS | number::WRITE | number::COPY) && details.stage != Stage::Begun;
+        let is_data =
+            matches!(operation, number::READ | number::READ_PLUS | number::WRITE | number::COPY) && details.stage != Stage::Started;
         let done = |bytes: u64| (bytes > 0 || is_data).then_some(bytes);
         let name = self.hosts.name(peer.ip().to_canonical());
         let mut record = Record {
@@ -223,7 +224,7 @@ fn detail(record: &Record<'_>, about: &Details<'_>, by: MatchedName<'_>, is_name
     };
     say(match about.stage {
         Stage::Whole => "",
-        Stage::Begun => "continues in the background",
+        Stage::Started => "continues in the background",
         Stage::Ended => "ended in the background",
         Stage::Stopped => "stopped in the background before its end",
     });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vouch_nfs4_server::{Compound, Progress};
 use vouch_rpcsec_gss::Envelope;
-use vouch_vfs::Patience;
+use vouch_vfs::Blocking;
 
 use super::blocked_call::{BlockedCall, BlockedOn};
 use super::state::Driver;
@@ -60,9 +60,9 @@ impl Driver {
         audit::set_must_be_durable(must_be_durable);
         compound.resume_at(clock::now());
         let (disks, names) = match place {
-            _ if moves >= MOVES_MAX => (Patience::Any, Patience::Any),
-            BlockedOn::Disk => (Patience::Any, Patience::None),
-            BlockedOn::NameService => (Patience::None, Patience::Any),
+            _ if moves >= MOVES_MAX => (Blocking::Allowed, Blocking::Allowed),
+            BlockedOn::Disk => (Blocking::Allowed, Blocking::Forbidden),
+            BlockedOn::NameService => (Blocking::Forbidden, Blocking::Allowed),
         };
         let reply = loop {
             identity::take_would_wait();

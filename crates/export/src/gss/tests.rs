@@ -469,7 +469,7 @@ fn callback_proof_is_optional_where_server_refuses_it() {
     }
     for status in [Status::ENCR_ALG_UNSUPP, Status::INVAL, Status::SERVERFAULT] {
         assert!(matches!(introduced(false, status), (offers, Ok(true)) if offers == [true, false]));
-        assert!(matches!(introduced(true, status), (offers, Err(_)) if offers == [true]), "it was asked for");
+        assert!(matches!(introduced(true, status), (offers, Err(_)) if offers == [true]), "the look-up was requested");
     }
     assert!(matches!(introduced(false, Status::DELAY), (offers, Err(_)) if offers == [true]));
 }

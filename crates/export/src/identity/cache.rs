@@ -8,7 +8,7 @@ use std::thread::LocalKey;
 
 use quick_cache::sync;
 use vouch_nfs4_server::Unanswered;
-use vouch_vfs::Patience;
+use vouch_vfs::Blocking;
 
 use super::service::NameServiceDown;
 use super::would_wait::would_wait;
@@ -118,13 +118,13 @@ impl<K: Hash + Eq + Clone, T: Clone> Cache<K, T> {
         &self,
         recent: &'static LocalKey<RefCell<RecentEntries<K, T>>>,
         key: &K,
-        patience: Patience,
+        blocking: Blocking,
         ask: impl FnOnce() -> Answer<T>,
     ) -> Result<Option<T>, Unanswered> {
         if let Some(known) = self.get(recent, key) {
             return Ok(known?);
         }
-        if patience == Patience::None {
+        if blocking == Blocking::Forbidden {
             return Err(would_wait());
         }
         let generation = self.generation();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use vouch_nfs4_server::{Identity, Principal, Squash, SquashWho, Unanswered};
-use vouch_vfs::{Caller, Patience};
+use vouch_vfs::{Blocking, Caller};
 
 use super::cache::{Cache, RecentEntries};
 use super::idmap::Idmap;
@@ -77,7 +77,7 @@ impl<S: NameService> Accounts<S> {
         gid: u32,
         gids: &[u32],
         squash: &Squash,
-        patience: Patience,
+        blocking: Blocking,
     ) -> Result<Result<Caller, NameServiceDown>, Unanswered> {
         let anonymous = Caller::new(squash.anonymous_uid, squash.anonymous_gid, []);
         if squash.who == SquashWho::All || (squash.who == SquashWho::Root && uid == 0) {
@@ -87,7 +87,7 @@ impl<S: NameService> Accounts<S> {
         let ask = self.groups == GroupSource::Server || (self.groups == GroupSource::Auto && gids.len() >= 16);
         let mut groups = if self.groups == GroupSource::Server { Vec::new() } else { gids.to_vec() };
         if ask {
-            if patience == Patience::None {
+            if blocking == Blocking::Forbidden {
                 return Err(would_wait());
             }
             // Groups may also remove rights (ACLs), so a failure is no caller.
@@ -113,7 +113,7 @@ impl<S: NameService> Identity for Accounts<S> {
         principal: &Principal,
         client: SocketAddr,
         squash: &Squash,
-        patience: Patience,
+        blocking: Blocking,
     ) -> Result<Option<Arc<Caller>>, Unanswered> {
         let rule = (squash.who as u8, squash.anonymous_uid, squash.anonymous_gid);
         let key = (principal.clone(), rule);
@@ -123,27 +123,27 @@ impl<S: NameService> Identity for Accounts<S> {
         let generation = self.callers.generation();
         let caller = match principal {
             Principal::None => Ok(Some(Caller::new(squash.anonymous_uid, squash.anonymous_gid, []))),
-            Principal::Sys { uid, gid, gids } => self.sys(*uid, *gid, gids, squash, patience)?.map(Some),
-            Principal::Gss { .. } if patience == Patience::None => return Err(would_wait()),
+            Principal::Sys { uid, gid, gids } => self.sys(*uid, *gid, gids, squash, blocking)?.map(Some),
+            Principal::Gss { .. } if blocking == Blocking::Forbidden => return Err(would_wait()),
             Principal::Gss { name } => self.gss(AccountRequest { principal: name, client }, squash),
         };
         Ok(self.callers.put(key, caller.map(|caller| caller.map(Arc::new)), generation)?)
     }
 
-    fn user_name(&self, uid: u32, patience: Patience) -> Result<Option<Arc<str>>, Unanswered> {
-        shown(self.user_names.get_or(&USER_NAMES, &uid, patience, || Ok(self.service.user(uid)?.map(|user| user.name.into()))))
+    fn user_name(&self, uid: u32, blocking: Blocking) -> Result<Option<Arc<str>>, Unanswered> {
+        shown(self.user_names.get_or(&USER_NAMES, &uid, blocking, || Ok(self.service.user(uid)?.map(|user| user.name.into()))))
     }
 
-    fn group_name(&self, gid: u32, patience: Patience) -> Result<Option<Arc<str>>, Unanswered> {
-        shown(self.group_names.get_or(&GROUP_NAMES, &gid, patience, || Ok(self.service.group(gid)?.map(Arc::from))))
+    fn group_name(&self, gid: u32, blocking: Blocking) -> Result<Option<Arc<str>>, Unanswered> {
+        shown(self.group_names.get_or(&GROUP_NAMES, &gid, blocking, || Ok(self.service.group(gid)?.map(Arc::from))))
     }
 
-    fn uid(&self, name: &str, patience: Patience) -> Result<Option<u32>, Unanswered> {
-        self.uids.get_or(&UIDS, &Box::from(name), patience, || Ok(self.service.user_by_name(name)?.map(|user| user.uid)))
+    fn uid(&self, name: &str, blocking: Blocking) -> Result<Option<u32>, Unanswered> {
+        self.uids.get_or(&UIDS, &Box::from(name), blocking, || Ok(self.service.user_by_name(name)?.map(|user| user.uid)))
     }
 
-    fn gid(&self, name: &str, patience: Patience) -> Result<Option<u32>, Unanswered> {
-        self.gids.get_or(&GIDS, &Box::from(name), patience, || self.service.group_by_name(name))
+    fn gid(&self, name: &str, blocking: Blocking) -> Result<Option<u32>, Unanswered> {
+        self.gids.get_or(&GIDS, &Box::from(name), blocking, || self.service.group_by_name(name))
     }
 }
 

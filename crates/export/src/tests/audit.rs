@@ -264,7 +264,7 @@ fn rules_reload_and_faulty_rules_change_nothing() {
     let rules = config.trail.rules.clone().unwrap();
     let audit = Arc::new(open(config));
     std::fs::write(&rules, "-a always,exit -S CREATE\n-a always,exit -S nothing-such\n").unwrap();
-    let error = audit.read_rules().err().expect("it is faulty");
+    let error = audit.read_rules().err().expect("the value is faulty");
     assert!(error.contains("line 2"), "{error}");
     // Fewer lines that record more are no reduction.
     std::fs::write(&rules, "-a always,exit -S CREATE\n-a always,exit -S OPEN\n").unwrap();

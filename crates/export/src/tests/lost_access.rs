@@ -77,7 +77,7 @@ fn reload_looks_up_clients_from_before_names_mattered() {
     let server = start(&service);
     while_open(&server, || {
         reload(&server, "@trusted");
-        assert_eq!(opens(&server), 1, "it is in the netgroup");
+        assert_eq!(opens(&server), 1, "the host is in the netgroup");
     });
     let server = start(&service);
     while_open(&server, || {

@@ -50,14 +50,14 @@ impl Buffers {
 }
 
 pub(crate) struct Input {
-    held: Held,
+    held: HeldBytes,
     joined: Vec<u8>,
     fragments: u32,
     verified: VecDeque<ProtectedRecord>,
     charge: ReceiveCharge,
 }
 
-enum Held {
+enum HeldBytes {
     Nothing,
     /// A part of a fragment, or calls that were not run yet.
     Copy(Box<[u8]>),
@@ -110,29 +110,29 @@ pub(crate) enum Read {
 
 impl Input {
     pub(crate) fn new(charge: ReceiveCharge) -> Self {
-        Input { held: Held::Nothing, joined: Vec::new(), fragments: 0, verified: VecDeque::new(), charge }
+        Input { held: HeldBytes::Nothing, joined: Vec::new(), fragments: 0, verified: VecDeque::new(), charge }
     }
 
     /// Whether the connection may read more. A long record needs room in the quota. If there is none, the
     /// worker gets a message later.
     pub(crate) fn may_read(&mut self, buffers: &Buffers) -> bool {
         let held = match &self.held {
-            Held::Nothing => &[][..],
-            Held::Copy(bytes) => bytes,
-            Held::Buffer { buffer, len } => &buffer[..*len],
+            HeldBytes::Nothing => &[][..],
+            HeldBytes::Copy(bytes) => bytes,
+            HeldBytes::Buffer { buffer, len } => &buffer[..*len],
         };
         let long = self.joined.len() > HELD_COPY_LEN_MAX || mark(held).is_some_and(|(len, _)| len > HELD_COPY_LEN_MAX);
         !long || self.charge.raise(buffers.buffer_len())
     }
 
     pub(crate) fn is_inside_record(&self) -> bool {
-        !matches!(self.held, Held::Nothing) || self.fragments > 0
+        !matches!(self.held, HeldBytes::Nothing) || self.fragments > 0
     }
 
     pub(crate) fn read(&mut self, socket: impl AsFd, buffers: &mut Buffers) -> io::Result<Read> {
-        let (mut buffer, len) = match std::mem::replace(&mut self.held, Held::Nothing) {
-            Held::Nothing => (buffers.take(), 0),
-            Held::Copy(bytes) => {
+        let (mut buffer, len) = match std::mem::replace(&mut self.held, HeldBytes::Nothing) {
+            HeldBytes::Nothing => (buffers.take(), 0),
+            HeldBytes::Copy(bytes) => {
                 let mut buffer = buffers.take();
                 if bytes.len() + READ_LEN > buffer.len() {
                     buffer.resize(bytes.len() + READ_LEN, 0);
@@ -140,7 +140,7 @@ impl Input {
                 buffer[..bytes.len()].copy_from_slice(&bytes);
                 (buffer, bytes.len())
             }
-            Held::Buffer { buffer, len } => (buffer, len),
+            HeldBytes::Buffer { buffer, len } => (buffer, len),
         };
         let chunk = if self.charge.is_short(buffers.buffer_len()) { READ_LEN_SHORT } else { READ_LEN };
         let wanted = wanted(&buffer[..len], chunk).clamp(1, buffer.len() - len);
@@ -162,8 +162,8 @@ impl Input {
     }
 
     pub(crate) fn resume(&mut self) -> Option<Batch> {
-        match std::mem::replace(&mut self.held, Held::Nothing) {
-            Held::Copy(bytes) => {
+        match std::mem::replace(&mut self.held, HeldBytes::Nothing) {
+            HeldBytes::Copy(bytes) => {
                 let bytes = Bytes::from(bytes);
                 let end = bytes.len();
                 Some(Batch { bytes, at: 0, end, verified: std::mem::take(&mut self.verified) })
@@ -211,7 +211,7 @@ impl Input {
         let left = end - at;
         if left == 0 {
             // A record after a batched one may have begun: it is kept in `held` and stays charged.
-            if matches!(self.held, Held::Nothing) {
+            if matches!(self.held, HeldBytes::Nothing) {
                 self.charge.set(self.joined.len());
             }
             buffers.give_back(bytes);
@@ -234,13 +234,13 @@ impl Input {
     fn keep_copy(&mut self, bytes: &[u8]) {
         self.charge.set(bytes.len() + self.joined.len());
         if !bytes.is_empty() {
-            self.held = Held::Copy(bytes.into());
+            self.held = HeldBytes::Copy(bytes.into());
         }
     }
 
     fn hold(&mut self, buffer: BytesMut, len: usize, buffers: &mut Buffers) {
         if len > HELD_COPY_LEN_MAX && self.charge.raise(buffers.buffer_len()) {
-            self.held = Held::Buffer { buffer, len };
+            self.held = HeldBytes::Buffer { buffer, len };
             return;
         }
         self.keep_copy(&buffer[..len]);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use vouch_audit::record::Refusal;
 use vouch_nfs4_server::{Now, Progress};
-use vouch_vfs::Patience;
+use vouch_vfs::Blocking;
 
 use super::scratch::WorkerScratch;
 use super::verify_batch::NextRead;
@@ -205,7 +205,7 @@ impl Peer {
         match incoming {
             Incoming::Compound(request, envelope) => {
                 let mut compound = driver.engine.begin(request, now);
-                match compound.run(&driver.engine, Patience::None) {
+                match compound.run(&driver.engine, Blocking::Forbidden) {
                     Progress::Done(reply) => {
                         if let Some(outgoing) = driver.finish_call(&mut compound, connection, reply, false, envelope) {
                             scratch.push_for(connection, outgoing);

@@ -45,9 +45,9 @@ impl Worker {
         let mut tick_at = Instant::now() + TICK;
         let mut drain_until = None;
         loop {
-            let patience =
+            let blocking =
                 if self.again.is_empty() { tick_at.saturating_duration_since(Instant::now()) } else { std::time::Duration::ZERO };
-            match self.poll.poll(&mut events, Some(patience)) {
+            match self.poll.poll(&mut events, Some(blocking)) {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
                 _ => {}
             }

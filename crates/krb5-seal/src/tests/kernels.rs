@@ -283,7 +283,7 @@ proptest! {
 #[test]
 fn last_set_is_the_best() {
     let best = Kernels::best();
-    assert!(std::ptr::eq(best, Kernels::available().last().expect("there is the plain one")));
+    assert!(std::ptr::eq(best, Kernels::available().last().expect("the plain variant exists")));
     assert!(Kernels::available()[0].name().starts_with("RustCrypto"));
     assert!(best.describe().contains(best.encrypt.name));
 }

@@ -9,7 +9,7 @@ pub(crate) enum Admission {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Known {
+pub(crate) struct CachedAdmission {
     pub(crate) admission: Admission,
     pub(crate) generation: u64,
     pub(crate) made_ms: u64,

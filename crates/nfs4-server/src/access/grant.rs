@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use vouch_nfs4::Status;
-use vouch_vfs::{Caller, Patience};
+use vouch_vfs::{Blocking, Caller};
 
 use crate::error::OpError;
 use crate::pseudo_fs::{Site, Tree};
@@ -42,19 +42,19 @@ struct Entry {
     made_ms: u64,
 }
 
-pub(crate) struct Asker<'a> {
+pub(crate) struct Requester<'a> {
     pub(crate) cache: &'a Mutex<GrantCache>,
     pub(crate) peer: SocketAddr,
     pub(crate) principal: &'a Principal,
     pub(crate) flavour: Flavour,
     pub(crate) now_ms: u64,
-    pub(crate) patience: Patience,
+    pub(crate) blocking: Blocking,
 }
 
 impl Grant {
     /// Finds or makes the grant. STALE if the export is gone or does not name the client, as Linux
     /// answers. DELAY if the answer is not known yet. ACCESS if the caller has no local identity.
-    pub(crate) fn resolve(asker: &Asker<'_>, tree: &Tree, identity: &dyn Identity, export: ExportId) -> Result<Arc<Grant>, OpError> {
+    pub(crate) fn resolve(asker: &Requester<'_>, tree: &Tree, identity: &dyn Identity, export: ExportId) -> Result<Arc<Grant>, OpError> {
         let mut cache = asker.cache.lock();
         let known = cache.entries.iter().position(|entry| {
             entry.grant.site.export.id == export && entry.flavour == asker.flavour && entry.principal == *asker.principal
@@ -82,7 +82,7 @@ impl Grant {
         Ok(grant)
     }
 
-    fn fresh(asker: &Asker<'_>, tree: &Tree, identity: &dyn Identity, export: ExportId) -> Result<Grant, OpError> {
+    fn fresh(asker: &Requester<'_>, tree: &Tree, identity: &dyn Identity, export: ExportId) -> Result<Grant, OpError> {
         let site = tree.site(export).ok_or(Status::STALE)?.clone();
         let peer = asker.peer;
         let clients = &site.export.clients;
@@ -100,7 +100,7 @@ impl Grant {
             let read_only = access.flavours.iter().all(|under| under.read_only);
             return Ok(Grant { site, access, caller, flavour_fits: false, read_only });
         };
-        let caller = identity.caller(asker.principal, peer, &under.squash, asker.patience)?.ok_or(Status::ACCESS)?;
+        let caller = identity.caller(asker.principal, peer, &under.squash, asker.blocking)?.ok_or(Status::ACCESS)?;
         Ok(Grant { site, access, caller, flavour_fits: true, read_only: under.read_only })
     }
 

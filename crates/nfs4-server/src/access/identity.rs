@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use vouch_vfs::{Caller, Patience};
+use vouch_vfs::{Blocking, Caller};
 
 use crate::{Principal, Squash};
 
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unanswered {
-    /// The name service would have to be asked, and the caller passed [`Patience::None`].
+    /// The name service would have to be asked, and the caller passed [`Blocking::Forbidden`].
     WouldWait,
     Silent,
 }
@@ -25,15 +25,15 @@ pub trait Identity: Send + Sync {
         principal: &Principal,
         client: SocketAddr,
         squash: &Squash,
-        patience: Patience,
+        blocking: Blocking,
     ) -> Result<Option<Arc<Caller>>, Unanswered>;
 
-    fn user_name(&self, uid: u32, patience: Patience) -> Result<Option<Arc<str>>, Unanswered>;
+    fn user_name(&self, uid: u32, blocking: Blocking) -> Result<Option<Arc<str>>, Unanswered>;
 
-    fn group_name(&self, gid: u32, patience: Patience) -> Result<Option<Arc<str>>, Unanswered>;
+    fn group_name(&self, gid: u32, blocking: Blocking) -> Result<Option<Arc<str>>, Unanswered>;
 
-    fn uid(&self, name: &str, patience: Patience) -> Result<Option<u32>, Unanswered>;
+    fn uid(&self, name: &str, blocking: Blocking) -> Result<Option<u32>, Unanswered>;
 
     /// Number of a group, by name without domain.
-    fn gid(&self, name: &str, patience: Patience) -> Result<Option<u32>, Unanswered>;
+    fn gid(&self, name: &str, blocking: Blocking) -> Result<Option<u32>, Unanswered>;
 }

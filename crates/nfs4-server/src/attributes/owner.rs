@@ -4,7 +4,7 @@
 use std::io::Write as _;
 
 use vouch_nfs4::Status;
-use vouch_vfs::Patience;
+use vouch_vfs::Blocking;
 
 use crate::error::OpError;
 use crate::{Config, Flavour, Identity};
@@ -20,7 +20,7 @@ pub(crate) struct Owners<'a> {
     pub(crate) identity: &'a dyn Identity,
     pub(crate) config: &'a Config,
     pub(crate) flavour: Flavour,
-    pub(crate) patience: Patience,
+    pub(crate) blocking: Blocking,
 }
 
 impl Owners<'_> {
@@ -30,8 +30,8 @@ impl Owners<'_> {
         let numeric = self.config.numeric_owners && matches!(self.flavour, Flavour::Sys | Flavour::None);
         let name = match (numeric, kind) {
             (true, _) => None,
-            (false, Kind::User) => self.identity.user_name(id, self.patience)?,
-            (false, Kind::Group) => self.identity.group_name(id, self.patience)?,
+            (false, Kind::User) => self.identity.user_name(id, self.blocking)?,
+            (false, Kind::Group) => self.identity.group_name(id, self.blocking)?,
         };
         let written = match name {
             Some(name) => write!(out, "{name}@{}", self.config.domain),
@@ -56,8 +56,8 @@ impl Owners<'_> {
             return Err(Status::BADOWNER.into());
         }
         let id = match kind {
-            Kind::User => self.identity.uid(name, self.patience)?,
-            Kind::Group => self.identity.gid(name, self.patience)?,
+            Kind::User => self.identity.uid(name, self.blocking)?,
+            Kind::Group => self.identity.gid(name, self.blocking)?,
         };
         // A number at our domain, as clients send what they cannot translate.
         id.or_else(|| number(name)).ok_or_else(|| Status::BADOWNER.into())

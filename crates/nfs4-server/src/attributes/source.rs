@@ -2,7 +2,7 @@
 
 use vouch_nfs4::Bitmap;
 use vouch_nfs4::attr::Attr;
-use vouch_vfs::{Attributes, FileType, Patience, PosixAclKind, Space, Traits};
+use vouch_vfs::{Attributes, Blocking, FileType, PosixAclKind, Space, Traits};
 
 use super::acl;
 use crate::attributes::{ACL, SPACE, View};
@@ -30,7 +30,7 @@ impl CompoundContext<'_> {
         match object {
             Object::Pseudo(id) => self.pseudo_view(*id, wanted),
             Object::File(file) => {
-                let attributes = file.files().attributes(&file.id, self.patience)?;
+                let attributes = file.files().attributes(&file.id, self.blocking)?;
                 self.file_view(file, attributes, wanted)
             }
         }
@@ -41,11 +41,11 @@ impl CompoundContext<'_> {
         let mounted_on = if file.id == site.root { site.mounted_on } else { attributes.file_number };
         let space = match wanted.and(SPACE).is_empty() {
             true => None,
-            false => Some(file.files().space(&file.grant.caller, &file.id, self.patience)?),
+            false => Some(file.files().space(&file.grant.caller, &file.id, self.blocking)?),
         };
         let acl = match wanted.and(ACL).is_empty() || !site.traits.acls {
             true => None,
-            false => Some(entries(file, &attributes, self.patience)?),
+            false => Some(entries(file, &attributes, self.blocking)?),
         };
         Ok(View {
             minor: self.minor,
@@ -104,9 +104,9 @@ impl CompoundContext<'_> {
 }
 
 /// The ACL of a file in NFSv4 form, from its POSIX ACLs or its mode.
-fn entries(file: &FileRef, attributes: &Attributes, patience: Patience) -> Result<Vec<acl::Entry>, OpError> {
+fn entries(file: &FileRef, attributes: &Attributes, blocking: Blocking) -> Result<Vec<acl::Entry>, OpError> {
     let directory = attributes.file_type == FileType::Directory;
-    let get = |kind| file.files().acl(&file.grant.caller, &file.id, kind, patience);
+    let get = |kind| file.files().acl(&file.grant.caller, &file.id, kind, blocking);
     let mut access = get(PosixAclKind::Access)?;
     if access.entries.is_empty() {
         access = acl::from_mode(attributes.mode);

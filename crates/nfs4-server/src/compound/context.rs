@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use vouch_nfs4::{ChangeId, ChangeInfo, Stateid, Status};
-use vouch_vfs::{Attributes, DirectoryChange, FileId, FileSpan, FileType, Patience};
+use vouch_vfs::{Attributes, Blocking, DirectoryChange, FileId, FileSpan, FileType};
 use vouch_xdr::Writer;
 
-use crate::access::grant::{Asker, Grant};
+use crate::access::grant::{Grant, Requester};
 use crate::attributes::owner::Owners;
 use crate::compound::lookahead::Lookahead;
 use crate::compound::reply_cache::ReplyKey;
@@ -46,7 +46,7 @@ impl PendingSync {
 
 pub(crate) struct CompoundContext<'s> {
     pub(crate) server: &'s Server,
-    pub(crate) patience: Patience,
+    pub(crate) blocking: Blocking,
     pub(crate) call: &'s mut CallState,
     pub(crate) out: &'s mut Writer,
     pub(crate) lookahead: Lookahead<'s>,
@@ -84,7 +84,7 @@ pub(crate) struct CallState {
     /// for the machine credential.
     pub(crate) machine_admitted: bool,
     pub(crate) machine_does: bool,
-    pub(crate) names: Patience,
+    pub(crate) names: Blocking,
     pub(crate) op: u32,
     pub(crate) index: u32,
     pub(crate) result_at: usize,
@@ -197,13 +197,13 @@ impl<'s> CompoundContext<'s> {
     }
 
     pub(crate) fn grant(&self, export: crate::ExportId) -> Result<Arc<Grant>, OpError> {
-        let asker = Asker {
+        let asker = Requester {
             cache: self.connection.grants(),
             peer: self.connection.peer(),
             principal: &self.principal,
             flavour: self.flavour,
             now_ms: self.now.mono_ms,
-            patience: self.names,
+            blocking: self.names,
         };
         let granted = Grant::resolve(&asker, &self.tree, self.server.identity(), export);
         if let Err(OpError::Status(status @ (Status::STALE | Status::ACCESS))) = granted {
@@ -243,7 +243,7 @@ impl<'s> CompoundContext<'s> {
     }
 
     pub(crate) fn owners(&self) -> Owners<'s> {
-        Owners { identity: self.server.identity(), config: self.server.config(), flavour: self.flavour, patience: self.names }
+        Owners { identity: self.server.identity(), config: self.server.config(), flavour: self.flavour, blocking: self.names }
     }
 
     /// Runs `act` on the state under its lock, and collects its effects.

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{Op, Results};
-use vouch_vfs::Patience;
+use vouch_vfs::Blocking;
 use vouch_xdr::Writer;
 
 use super::run::{At, Compound, Ended, Progress};
@@ -14,10 +14,10 @@ use crate::{Effect, Server, compound::sequence};
 
 impl Compound {
     /// Runs the call; a panic ends the call with SERVERFAULT.
-    pub fn run_catching_panics(&mut self, server: &Server, patience: Patience, names: Patience) -> Progress {
+    pub fn run_catching_panics(&mut self, server: &Server, blocking: Blocking, names: Blocking) -> Progress {
         self.run_by(names, |compound, body, out| {
             // Locks are released during unwinding, and `answer_fault` completes the call.
-            let walked = catch_unwind(AssertUnwindSafe(|| compound.run_operations(server, patience, body, out)));
+            let walked = catch_unwind(AssertUnwindSafe(|| compound.run_operations(server, blocking, body, out)));
             walked.unwrap_or_else(|_| compound.answer_fault(server, out))
         })
     }

@@ -6,7 +6,7 @@ use vouch_nfs4::op::{Args, Op};
 use super::context::{CallState, CompoundContext};
 use super::run::Place;
 use crate::Server;
-use crate::access::admission::{AGE_MS_MAX, Admission, Known};
+use crate::access::admission::{AGE_MS_MAX, Admission, CachedAdmission};
 use crate::files::file_ref::Object;
 
 pub(super) fn check(call: &CallState, args: &Args<'_>, place: &Place, server: &Server) -> Result<(), Status> {
@@ -90,13 +90,13 @@ pub(super) fn check_admission(context: &CompoundContext<'_>, op: Op) -> Result<(
     // The current exports, because the record outlives a reload.
     let (tree, now_ms) = (context.server.tree(), context.now.mono_ms);
     let mut known = context.connection.admission().lock();
-    let fresh = |known: &&Known| known.generation == tree.generation && now_ms.saturating_sub(known.made_ms) < AGE_MS_MAX;
+    let fresh = |known: &&CachedAdmission| known.generation == tree.generation && now_ms.saturating_sub(known.made_ms) < AGE_MS_MAX;
     let admission = match known.as_ref().filter(fresh) {
         Some(known) => known.admission,
         None => tree.admission(context.connection.peer()),
     };
     if admission != Admission::Undecided && known.as_ref().is_none_or(|known| !fresh(&known)) {
-        *known = Some(Known { admission, generation: tree.generation, made_ms: now_ms });
+        *known = Some(CachedAdmission { admission, generation: tree.generation, made_ms: now_ms });
     }
     match admission {
         Admission::Admitted => Ok(()),

@@ -19,7 +19,7 @@ pub(crate) struct ReplyKey {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(crate) enum KnownCall {
     UnderWay,
     Answered(Vec<u8>),
 }
@@ -37,7 +37,7 @@ struct Table {
 }
 
 struct Call {
-    known: Known,
+    known: KnownCall,
     origin: Weak<Connection>,
 }
 
@@ -59,14 +59,14 @@ const REPLY_LEN_MAX: usize = 4096;
 const AGE_MS_MAX: u64 = 120_000;
 
 impl ReplyCache {
-    pub(crate) fn look(&self, key: &ReplyKey, connection: &Arc<Connection>) -> Option<Known> {
+    pub(crate) fn find(&self, key: &ReplyKey, connection: &Arc<Connection>) -> Option<KnownCall> {
         self.table.lock().calls.get(key).filter(|call| call.is_of(connection)).map(|call| call.known.clone())
     }
 
     pub(crate) fn begin(&self, key: ReplyKey, connection: &Arc<Connection>, now_ms: u64) {
         let mut table = self.table.lock();
         table.clean(now_ms);
-        table.put(key, Known::UnderWay, connection);
+        table.put(key, KnownCall::UnderWay, connection);
     }
 
     pub(crate) fn answered(&self, key: ReplyKey, connection: &Arc<Connection>, reply: &[u8], now_ms: u64) {
@@ -75,23 +75,23 @@ impl ReplyCache {
             table.take(&key);
             return;
         }
-        table.put(key, Known::Answered(reply.to_vec()), connection);
+        table.put(key, KnownCall::Answered(reply.to_vec()), connection);
         table.order.push_back((key, now_ms));
         table.clean(now_ms);
     }
 }
 
 impl Table {
-    fn put(&mut self, key: ReplyKey, known: Known, connection: &Arc<Connection>) {
+    fn put(&mut self, key: ReplyKey, known: KnownCall, connection: &Arc<Connection>) {
         self.take(&key);
-        if let Known::Answered(reply) = &known {
+        if let KnownCall::Answered(reply) = &known {
             self.len += reply.len();
         }
         self.calls.insert(key, Call { known, origin: Arc::downgrade(connection) });
     }
 
     fn take(&mut self, key: &ReplyKey) {
-        if let Some(Call { known: Known::Answered(reply), .. }) = self.calls.remove(key) {
+        if let Some(Call { known: KnownCall::Answered(reply), .. }) = self.calls.remove(key) {
             self.len -= reply.len();
         }
     }
@@ -104,7 +104,7 @@ impl Table {
             }
             self.order.pop_front();
             // A running call gets its place in the order when it is answered.
-            if self.calls.get(&key).is_some_and(|call| matches!(call.known, Known::Answered(_))) {
+            if self.calls.get(&key).is_some_and(|call| matches!(call.known, KnownCall::Answered(_))) {
                 self.take(&key);
             }
         }
@@ -126,12 +126,12 @@ mod tests {
     #[test]
     fn repeated_call_is_found() {
         let (replies, one) = (ReplyCache::default(), connection(1));
-        assert_eq!(replies.look(&key(1), &one), None);
+        assert_eq!(replies.find(&key(1), &one), None);
         replies.begin(key(1), &one, 0);
-        assert_eq!(replies.look(&key(1), &one), Some(Known::UnderWay));
+        assert_eq!(replies.find(&key(1), &one), Some(KnownCall::UnderWay));
         replies.answered(key(1), &one, b"done", 0);
-        assert_eq!(replies.look(&key(1), &one), Some(Known::Answered(b"done".to_vec())));
-        assert_eq!(replies.look(&key(2), &one), None);
+        assert_eq!(replies.find(&key(1), &one), Some(KnownCall::Answered(b"done".to_vec())));
+        assert_eq!(replies.find(&key(2), &one), None);
     }
 
     // RFC 7530, section 3.1.1.
@@ -140,11 +140,11 @@ mod tests {
         let (replies, one, two) = (ReplyCache::default(), connection(1), connection(2));
         replies.begin(key(1), &one, 0);
         replies.answered(key(1), &one, b"done", 0);
-        assert_eq!(replies.look(&key(1), &two), None);
+        assert_eq!(replies.find(&key(1), &two), None);
         one.close();
-        assert_eq!(replies.look(&key(1), &two), Some(Known::Answered(b"done".to_vec())));
+        assert_eq!(replies.find(&key(1), &two), Some(KnownCall::Answered(b"done".to_vec())));
         drop(one);
-        assert_eq!(replies.look(&key(1), &two), Some(Known::Answered(b"done".to_vec())));
+        assert_eq!(replies.find(&key(1), &two), Some(KnownCall::Answered(b"done".to_vec())));
     }
 
     #[test]
@@ -153,7 +153,7 @@ mod tests {
         replies.begin(key(1), &one, 0);
         one.close();
         for id in 2..1000 {
-            assert_eq!(replies.look(&key(1), &connection(id)), Some(Known::UnderWay));
+            assert_eq!(replies.find(&key(1), &connection(id)), Some(KnownCall::UnderWay));
         }
         let table = replies.table.lock();
         assert_eq!((table.calls.len(), table.order.len(), table.len), (1, 0, 0));
@@ -166,10 +166,10 @@ mod tests {
             replies.begin(key(xid), &one, 0);
             replies.answered(key(xid), &one, b"done", 0);
         }
-        assert_eq!(replies.look(&key(0), &one), None);
-        assert!(replies.look(&key(1), &one).is_some());
+        assert_eq!(replies.find(&key(0), &one), None);
+        assert!(replies.find(&key(1), &one).is_some());
         replies.begin(key(7), &one, AGE_MS_MAX);
-        assert_eq!(replies.look(&key(1), &one), None);
+        assert_eq!(replies.find(&key(1), &one), None);
         assert_eq!(replies.table.lock().len, 0);
     }
 }

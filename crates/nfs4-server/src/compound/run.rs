@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use vouch_nfs4::op::{Args, Op, Results};
 use vouch_nfs4::{CompoundHead, ReplyWriter, Status};
-use vouch_vfs::{FileId, FileSystem, Patience};
+use vouch_vfs::{Blocking, FileId, FileSystem};
 use vouch_xdr::{Reader, Writer};
 
 use super::dispatch::dispatch;
@@ -25,7 +25,7 @@ pub enum Progress {
     /// Finished. Carry out the effects first, then send the reply. A retry of a running call gets
     /// no reply, and its connection ends.
     Done(Option<Reply>),
-    /// The next operation must wait for a disk or a network: run it with [`Patience::Any`] on a
+    /// The next operation must wait for a disk or a network: run it with [`Blocking::Allowed`] on a
     /// thread that may sleep.
     Blocked,
 }
@@ -98,7 +98,7 @@ impl Compound {
             pending_syncs: Vec::new(),
             machine_admitted: false,
             machine_does: false,
-            names: Patience::None,
+            names: Blocking::Forbidden,
             op: 0,
             index: 0,
             result_at: start,
@@ -121,15 +121,15 @@ impl Compound {
     }
 
     /// Runs until the end or the next suspension. Do not call it after [`Progress::Done`].
-    pub fn run(&mut self, server: &Server, patience: Patience) -> Progress {
-        self.run_with_patience(server, patience, patience)
+    pub fn run(&mut self, server: &Server, blocking: Blocking) -> Progress {
+        self.run_with_patience(server, blocking, blocking)
     }
 
-    pub(crate) fn run_with_patience(&mut self, server: &Server, patience: Patience, names: Patience) -> Progress {
-        self.run_by(names, |compound, body, out| compound.run_operations(server, patience, body, out))
+    pub(crate) fn run_with_patience(&mut self, server: &Server, blocking: Blocking, names: Blocking) -> Progress {
+        self.run_by(names, |compound, body, out| compound.run_operations(server, blocking, body, out))
     }
 
-    pub(super) fn run_by(&mut self, names: Patience, run: impl FnOnce(&mut Self, &[u8], &mut Writer) -> Ended) -> Progress {
+    pub(super) fn run_by(&mut self, names: Blocking, run: impl FnOnce(&mut Self, &[u8], &mut Writer) -> Ended) -> Progress {
         self.call.names = names;
         let body = std::mem::take(&mut self.body);
         let mut out = Writer::append_to(std::mem::take(&mut self.out));
@@ -202,7 +202,7 @@ impl Compound {
             }
         }
         let Some(file_system) = file_system else { return };
-        if server.sync_tracker().during(&keys, || file_system.sync_metadata(&ids, Patience::Any)).is_ok() {
+        if server.sync_tracker().during(&keys, || file_system.sync_metadata(&ids, Blocking::Allowed)).is_ok() {
             together.into_iter().for_each(|compound| compound.call.pending_syncs.clear());
         }
     }
@@ -211,7 +211,7 @@ impl Compound {
         std::mem::take(&mut self.call.effects)
     }
 
-    pub(super) fn run_operations(&mut self, server: &Server, patience: Patience, body: &[u8], out: &mut Writer) -> Ended {
+    pub(super) fn run_operations(&mut self, server: &Server, blocking: Blocking, body: &[u8], out: &mut Writer) -> Ended {
         loop {
             match std::mem::replace(&mut self.at, At::Over) {
                 At::Head => match self.head(server, body, out) {
@@ -219,7 +219,7 @@ impl Compound {
                     Err(ended) => return ended,
                 },
                 At::Operation(mut place) => {
-                    let next = self.operation(server, patience, body, out, &mut place);
+                    let next = self.operation(server, blocking, body, out, &mut place);
                     match next {
                         Next::Go if place.done < place.count => self.at = At::Operation(place),
                         Next::Go => self.at = At::Sync(place, Status::OK),
@@ -232,7 +232,7 @@ impl Compound {
                     }
                 }
                 At::Sync(mut place, mut status) => {
-                    if let Some(failed) = self.sync(server, patience, out, &mut place) {
+                    if let Some(failed) = self.sync(server, blocking, out, &mut place) {
                         match failed {
                             Ok(worse) => status = worse,
                             Err(()) => {
@@ -291,7 +291,7 @@ impl Compound {
         Ok(At::Operation(Place { position, count: head.count, done: 0, head: writer }))
     }
 
-    fn operation(&mut self, server: &Server, patience: Patience, body: &[u8], out: &mut Writer, place: &mut Place) -> Next {
+    fn operation(&mut self, server: &Server, blocking: Blocking, body: &[u8], out: &mut Writer, place: &mut Place) -> Next {
         let mut r = Reader::new(&body[place.position..]);
         let call = &mut self.call;
         call.index = place.done;
@@ -308,7 +308,7 @@ impl Compound {
             Ok(args) => precheck::check(call, args, place, server),
             Err(error) => Err(crate::compound::dispatch::unreadable(Op(call.op), error)),
         };
-        let mut context = CompoundContext { server, patience, call, out, lookahead };
+        let mut context = CompoundContext { server, blocking, call, out, lookahead };
         let outcome = match (judged, args) {
             (Err(status), _) => Err(OpError::Status(status)),
             (Ok(()), Ok(Args::Sequence(args))) => {
@@ -388,17 +388,17 @@ impl Compound {
 
     /// Makes the changes durable. `Some(Ok)`: it failed, and the result of the first affected
     /// operation is replaced. `Some(Err)`: it must wait.
-    fn sync(&mut self, server: &Server, patience: Patience, out: &mut Writer, place: &mut Place) -> Option<Result<Status, ()>> {
+    fn sync(&mut self, server: &Server, blocking: Blocking, out: &mut Writer, place: &mut Place) -> Option<Result<Status, ()>> {
         let mut worse = None;
         while let Some(one) = self.call.pending_syncs.last() {
-            let sync = || one.files.site.export.file_system.sync_metadata(&one.ids, patience);
-            let synced = match patience {
-                Patience::None => server.sync_tracker().watched(sync()),
-                Patience::Any => server.sync_tracker().during(&one.keys().collect::<Vec<_>>(), sync),
+            let sync = || one.files.site.export.file_system.sync_metadata(&one.ids, blocking);
+            let synced = match blocking {
+                Blocking::Forbidden => server.sync_tracker().watched(sync()),
+                Blocking::Allowed => server.sync_tracker().during(&one.keys().collect::<Vec<_>>(), sync),
             };
             match synced {
                 Ok(()) => {}
-                Err(vouch_vfs::Error::WouldBlock) if patience == Patience::None => return Some(Err(())),
+                Err(vouch_vfs::Error::WouldBlock) if blocking == Blocking::Forbidden => return Some(Err(())),
                 Err(error) => {
                     let (status, source) = match OpError::from(error) {
                         OpError::Fault(status, source) => (status, source),
@@ -430,7 +430,7 @@ impl CompoundContext<'_> {
         let (at, op) = (self.result_at, self.op);
         self.out.truncate(at);
         while self.call.spans.last().is_some_and(|(position, _)| *position > at) {
-            let (_, span) = self.call.spans.pop().expect("one has just been seen");
+            let (_, span) = self.call.spans.pop().expect("an entry was just seen");
             self.call.spans_len -= span.len;
         }
         // RFC 8881, section 16.2.3: unknown numbers get OP_ILLEGAL.

@@ -5,7 +5,7 @@ use vouch_nfs4::Status;
 use vouch_nfs4::op::{Results, SequenceArgs, SequenceOk};
 
 use crate::compound::context::{CallState, CompoundContext, Running};
-use crate::compound::reply_cache::{Known, ReplyKey};
+use crate::compound::reply_cache::{KnownCall, ReplyKey};
 use crate::error::OpError;
 use crate::state::{SequenceCall, Sequenced};
 use crate::{Server, compound::fingerprint};
@@ -90,9 +90,9 @@ pub(crate) enum Duplicate {
 pub(crate) fn duplicate(server: &Server, call: &mut CallState, body: &[u8]) -> Duplicate {
     let digest = fingerprint::of(&call.principal, call.flavour, 0, body);
     let key = ReplyKey { peer: call.connection.peer().ip(), xid: call.xid, digest, len: body.len() };
-    match server.reply_cache().look(&key, &call.connection) {
-        Some(Known::Answered(reply)) => Duplicate::Answered(reply),
-        Some(Known::UnderWay) => Duplicate::UnderWay,
+    match server.reply_cache().find(&key, &call.connection) {
+        Some(KnownCall::Answered(reply)) => Duplicate::Answered(reply),
+        Some(KnownCall::UnderWay) => Duplicate::UnderWay,
         None => {
             call.candidate = Some(key);
             Duplicate::No

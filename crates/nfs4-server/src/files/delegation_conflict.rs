@@ -6,7 +6,7 @@
 
 use vouch_nfs4::attr::Attr;
 use vouch_nfs4::{Bitmap, Status};
-use vouch_vfs::{Attributes, Patience, Time};
+use vouch_vfs::{Attributes, Blocking, Time};
 
 use crate::compound::context::CompoundContext;
 use crate::error::OpError;
@@ -78,7 +78,9 @@ pub(crate) fn ask_holder(
             }
             Holder::Pending(at) if waited || now >= at + HOLDER_WAIT_MS => return Err(Status::DELAY.into()),
             // The question must leave before the wait.
-            Holder::Pending(_) if context.patience == Patience::None || context.effects.len() > sent => return Err(OpError::WouldBlock),
+            Holder::Pending(_) if context.blocking == Blocking::Forbidden || context.effects.len() > sent => {
+                return Err(OpError::WouldBlock);
+            }
             Holder::Pending(_) => {
                 context.server.await_holder(&key, client);
                 waited = true;

@@ -40,7 +40,7 @@ pub(crate) fn find(context: &CompoundContext<'_>, name: Name<'_>) -> Result<Obje
             if !directory.grant.flavour_fits {
                 return Ok(Object::File(directory.clone()));
             }
-            let found = directory.files().lookup(&directory.grant.caller, &directory.id, component, context.patience);
+            let found = directory.files().lookup(&directory.grant.caller, &directory.id, component, context.blocking);
             let (id, _) = found.map_err(|error| directory_error(context, directory, error))?;
             Ok(Object::File(directory.with(id)))
         }
@@ -65,7 +65,7 @@ pub(crate) fn above(context: &CompoundContext<'_>) -> Result<Object, OpError> {
         Object::File(file) if file.id == file.grant.site.root => context.object(above(file.grant.site.place)?),
         Object::File(file) if !file.grant.flavour_fits => Ok(Object::File(file.clone())),
         Object::File(file) => {
-            let parent = file.files().parent(&file.grant.caller, &file.id, context.patience);
+            let parent = file.files().parent(&file.grant.caller, &file.id, context.blocking);
             let id = parent.map_err(|error| directory_error(context, file, error))?;
             Ok(Object::File(file.with(id)))
         }
@@ -77,7 +77,7 @@ pub(crate) fn directory_error(context: &CompoundContext<'_>, file: &FileRef, err
     if !matches!(error, Error::NotDirectory) {
         return error.into();
     }
-    match file.files().attributes(&file.id, context.patience) {
+    match file.files().attributes(&file.id, context.blocking) {
         Ok(attributes) if attributes.file_type == FileType::Symlink => Status::SYMLINK.into(),
         Err(Error::WouldBlock) => OpError::WouldBlock,
         _ => error.into(),
@@ -85,7 +85,7 @@ pub(crate) fn directory_error(context: &CompoundContext<'_>, file: &FileRef, err
 }
 
 fn name_status(context: &CompoundContext<'_>, directory: &FileRef, status: Status) -> OpError {
-    match directory.files().attributes(&directory.id, context.patience) {
+    match directory.files().attributes(&directory.id, context.blocking) {
         Ok(attributes) => context.require_directory(&attributes).err().unwrap_or(status).into(),
         Err(Error::WouldBlock) => OpError::WouldBlock,
         Err(_) => status.into(),
@@ -99,7 +99,7 @@ pub(crate) fn name(name: Name<'_>) -> Result<vouch_vfs::Name<'_>, Status> {
 
 /// RFC 8881, section 15.1.2.8: requires a directory.
 pub(crate) fn require_directory(context: &CompoundContext<'_>, file: &FileRef) -> Result<(), OpError> {
-    let attributes = file.files().attributes(&file.id, context.patience)?;
+    let attributes = file.files().attributes(&file.id, context.blocking)?;
     match context.require_directory(&attributes) {
         // RFC 8881 lists SYMLINK for LOOKUP and OPEN only.
         Err(_) => Err(Status::NOTDIR.into()),

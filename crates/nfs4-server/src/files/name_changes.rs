@@ -27,7 +27,7 @@ impl CompoundContext<'_> {
         let export = &directory.grant.site.export;
         let observer = self.server.observer();
         let Some(order) = observer.name_order(export.id) else { return make() };
-        let _turn = order.take(turn, self.patience).ok_or(Error::WouldBlock)?;
+        let _turn = order.take(turn, self.blocking).ok_or(Error::WouldBlock)?;
         let made = make()?;
         let before = order.changes.fetch_add(1, Ordering::SeqCst);
         self.call.note = observer.name_changed(export, self.call.op, &change(&made, before));

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use vouch_nfs4::{Stateid, Status};
-use vouch_vfs::{Access, Error, Leniency, OpenAccess, OpenFile, Patience};
+use vouch_vfs::{Access, AccessOverride, Blocking, Error, OpenAccess, OpenFile};
 
 use super::file_ref::FileRef;
 use super::open_handle::{FREED_LEN_LONG, OpenHandle, OpenState, Origin, UsedBy};
@@ -38,7 +38,7 @@ pub(crate) fn open_for(context: &mut CompoundContext<'_>, file: &FileRef, statei
             granted => granted,
         }
     });
-    let granted = granted.map_err(|status| match file.files().attributes(&file.id, context.patience) {
+    let granted = granted.map_err(|status| match file.files().attributes(&file.id, context.blocking) {
         // After a change of the export, STALE says more than BAD_STATEID.
         Err(Error::Stale) if status == Status::BAD_STATEID => Status::STALE,
         _ => status,
@@ -99,7 +99,7 @@ fn rights(context: &CompoundContext<'_>, file: &FileRef, purpose: Use) -> Result
         Use::Read | Use::Any => Access::READ | Access::EXECUTE,
         Use::Write => Access::MODIFY,
     };
-    let has = file.files().access(&file.grant.caller, &file.id, wanted, context.patience)?;
+    let has = file.files().access(&file.grant.caller, &file.id, wanted, context.blocking)?;
     if (has & wanted) == Access::default() { Err(Status::ACCESS.into()) } else { Ok(()) }
 }
 
@@ -112,8 +112,10 @@ fn anonymous(context: &mut CompoundContext<'_>, file: &FileRef, purpose: Use) ->
     if let Some(open) = context.server.anonymous().get(&key, caller, access, context.now.mono_ms) {
         return Ok(open);
     }
-    let opened =
-        file.files().open(caller, &file.id, access, Leniency::Owner, context.patience).map_err(|error| wrong_type(context.minor, error))?;
+    let opened = file
+        .files()
+        .open(caller, &file.id, access, AccessOverride::Owner, context.blocking)
+        .map_err(|error| wrong_type(context.minor, error))?;
     let open = Arc::new(OpenState::new(opened, caller, context.connection.peer().ip(), context.now.mono_ms, None));
     context.server.anonymous().put(key, caller.clone(), access, open.clone(), context.now.mono_ms);
     if context.server.tree().generation != context.tree.generation {
@@ -135,7 +137,7 @@ pub(crate) fn wrong_type(minor: u32, error: Error) -> OpError {
 
 /// Whether this thread may free so many bytes of a file.
 pub(crate) fn may_free(context: &CompoundContext<'_>, len: u64) -> Result<(), OpError> {
-    if context.patience == Patience::None && len >= FREED_LEN_LONG { Err(OpError::WouldBlock) } else { Ok(()) }
+    if context.blocking == Blocking::Forbidden && len >= FREED_LEN_LONG { Err(OpError::WouldBlock) } else { Ok(()) }
 }
 
 pub(crate) fn handle_of(open: Arc<dyn OpenFile>, context: &CompoundContext<'_>, file: &FileRef) -> OpenHandle {

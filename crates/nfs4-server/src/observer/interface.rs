@@ -130,7 +130,7 @@ pub enum Stage {
     Whole,
     /// It continues in the background (COPY: RFC 7862, section 15.2.3), and its end is reported
     /// separately.
-    Begun,
+    Started,
     Ended,
     Stopped,
 }

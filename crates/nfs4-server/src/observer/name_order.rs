@@ -4,7 +4,7 @@
 use std::sync::atomic::AtomicU64;
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use vouch_vfs::Patience;
+use vouch_vfs::Blocking;
 
 /// Orders the name changes of one export: renames run alone, creations and removals run
 /// concurrently.
@@ -21,13 +21,13 @@ pub(crate) enum Turn {
 }
 
 impl NameOrder {
-    /// Takes a turn. With [`Patience::None`] it returns `None` if the turn would have to wait.
-    pub(crate) fn take(&self, turn: Turn, patience: Patience) -> Option<NameOrderGuard<'_>> {
-        Some(match (turn, patience) {
-            (Turn::Exclusive, Patience::Any) => NameOrderGuard::Exclusive(self.turn.write()),
-            (Turn::Exclusive, Patience::None) => NameOrderGuard::Exclusive(self.turn.try_write()?),
-            (Turn::Shared, Patience::Any) => NameOrderGuard::Shared(self.turn.read()),
-            (Turn::Shared, Patience::None) => NameOrderGuard::Shared(self.turn.try_read()?),
+    /// Takes a turn. With [`Blocking::Forbidden`] it returns `None` if the turn would have to wait.
+    pub(crate) fn take(&self, turn: Turn, blocking: Blocking) -> Option<NameOrderGuard<'_>> {
+        Some(match (turn, blocking) {
+            (Turn::Exclusive, Blocking::Allowed) => NameOrderGuard::Exclusive(self.turn.write()),
+            (Turn::Exclusive, Blocking::Forbidden) => NameOrderGuard::Exclusive(self.turn.try_write()?),
+            (Turn::Shared, Blocking::Allowed) => NameOrderGuard::Shared(self.turn.read()),
+            (Turn::Shared, Blocking::Forbidden) => NameOrderGuard::Shared(self.turn.try_read()?),
         })
     }
 }

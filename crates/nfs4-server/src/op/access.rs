@@ -17,7 +17,7 @@ pub(crate) fn access(context: &mut CompoundContext<'_>, args: &AccessArgs) -> Op
     let (supported, granted) = match &object {
         Object::Pseudo(_) => (on_directory, Access::READ | Access::LOOKUP),
         Object::File(file) => {
-            let attributes = file.files().attributes(&file.id, context.patience)?;
+            let attributes = file.files().attributes(&file.id, context.blocking)?;
             let mut supported = match attributes.file_type {
                 FileType::Directory => on_directory,
                 _ => plain | Access::EXECUTE,
@@ -26,7 +26,7 @@ pub(crate) fn access(context: &mut CompoundContext<'_>, args: &AccessArgs) -> Op
                 supported |= XATTRS;
             }
             let asked = vouch_vfs::Access((args.access & supported).0);
-            let mut granted = Access(file.files().access(&file.grant.caller, &file.id, asked, context.patience)?.0);
+            let mut granted = Access(file.files().access(&file.grant.caller, &file.id, asked, context.blocking)?.0);
             if file.grant.read_only() {
                 granted = Access(granted.0 & !CHANGES.0);
             }

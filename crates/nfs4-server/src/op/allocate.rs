@@ -2,7 +2,7 @@
 
 use vouch_nfs4::op::{AllocateArgs, DeallocateArgs, Results};
 use vouch_nfs4::{Stateid, Status};
-use vouch_vfs::Patience;
+use vouch_vfs::Blocking;
 
 use crate::compound::context::CompoundContext;
 use crate::error::{OpError, OpResult};
@@ -40,7 +40,7 @@ fn opened(context: &mut CompoundContext<'_>, stateid: &Stateid, offset: u64, len
         return Err(Status::FBIG.into());
     }
     let open = open_file::open_for(context, &file, stateid, Use::Write)?;
-    if context.patience == Patience::None && length >= LONG_LEN {
+    if context.blocking == Blocking::Forbidden && length >= LONG_LEN {
         return Err(OpError::WouldBlock);
     }
     Ok((file, open))

@@ -2,7 +2,7 @@
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{CloneArgs, Results};
-use vouch_vfs::Patience;
+use vouch_vfs::Blocking;
 
 use crate::compound::context::CompoundContext;
 use crate::error::{OpError, OpResult};
@@ -19,7 +19,7 @@ pub(crate) fn clone(context: &mut CompoundContext<'_>, args: &CloneArgs) -> OpRe
         return Err(Status::INVAL.into());
     }
     // The file system first writes out dirty data of both files.
-    if context.patience == Patience::None {
+    if context.blocking == Blocking::Forbidden {
         return Err(OpError::WouldBlock);
     }
     let size = pair.source.file().attributes()?.size;

@@ -2,7 +2,7 @@
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{CommitArgs, CommitOk, Results};
-use vouch_vfs::Patience;
+use vouch_vfs::Blocking;
 
 use crate::compound::context::CompoundContext;
 use crate::error::OpResult;
@@ -16,10 +16,10 @@ pub(crate) fn commit(context: &mut CompoundContext<'_>, args: &CommitArgs) -> Op
         return Err(Status::INVAL.into());
     }
     let open = open_file::open_to_commit(context, &file)?;
-    let commit = || open.file().commit(args.offset, args.count.into(), context.patience);
-    match context.patience {
-        Patience::None => context.server.sync_tracker().watched(commit())?,
-        Patience::Any => context.server.sync_tracker().alone(file.key(), commit)?,
+    let commit = || open.file().commit(args.offset, args.count.into(), context.blocking);
+    match context.blocking {
+        Blocking::Forbidden => context.server.sync_tracker().watched(commit())?,
+        Blocking::Allowed => context.server.sync_tracker().alone(file.key(), commit)?,
     }
     Results::Commit(Ok(CommitOk { verifier: context.server.write_verifier() })).encode(context.out);
     Ok(())

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use vouch_nfs4::cb::OffloadInfo;
 use vouch_nfs4::op::{CopyArgs, CopyOk, CopyRequirements, Results, StableHow, WriteResponse};
 use vouch_nfs4::{Status, Verifier};
-use vouch_vfs::Patience;
+use vouch_vfs::Blocking;
 
 use crate::background_job::{JobProgress, Steps};
 use crate::compound::context::CompoundContext;
@@ -35,7 +35,7 @@ pub(crate) fn copy(context: &mut CompoundContext<'_>, args: &CopyArgs<'_>) -> Op
         return Err(Status::INVAL.into());
     }
     let len = if args.count == 0 { size - args.source_offset } else { args.count };
-    if context.patience == Patience::None && len >= LONG_LEN {
+    if context.blocking == Blocking::Forbidden && len >= LONG_LEN {
         return Err(OpError::WouldBlock);
     }
     let mut copying = Copying {
@@ -73,7 +73,7 @@ fn in_background(context: &mut CompoundContext<'_>, pair: &Pair, copying: Copyin
     let verifier = context.server.write_verifier();
     // Count bytes for the open's totals only if the observer wants them.
     let tracks = context.tracks;
-    context.call.stage = Stage::Begun;
+    context.call.stage = Stage::Started;
     let job = Job::new(context.connection.peer().ip(), Background { copy, copying, verifier, tracks, report, end: None });
     context.call.effects.push(Effect::Background(job));
     answer(context, WriteResponse { callback: Some(stateid), count: 0, committed: StableHow::Unstable, verifier }, false);

@@ -3,7 +3,7 @@
 use vouch_nfs4::Status;
 use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::{CreateArgs, CreateOk, CreateType, Results};
-use vouch_vfs::{Error, NewNode, Patience};
+use vouch_vfs::{Blocking, Error, NewNode};
 
 use crate::attributes::settings;
 use crate::compound::context::{CompoundContext, change_info};
@@ -36,8 +36,8 @@ pub(crate) fn create(context: &mut CompoundContext<'_>, args: &CreateArgs<'_>) -
     directory.writable()?;
     crate::files::directory::require_no_junction(context, &directory, name).map_err(|_| OpError::Status(Status::EXIST))?;
     // Creation reads the directory from disk. A lookup shows whether it is in memory.
-    if context.patience == Patience::None
-        && let Err(Error::WouldBlock) = directory.files().lookup(&directory.grant.caller, &directory.id, name, context.patience)
+    if context.blocking == Blocking::Forbidden
+        && let Err(Error::WouldBlock) = directory.files().lookup(&directory.grant.caller, &directory.id, name, context.blocking)
     {
         return Err(OpError::WouldBlock);
     }

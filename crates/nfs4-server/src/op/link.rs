@@ -14,7 +14,7 @@ pub(crate) fn link(context: &mut CompoundContext<'_>, args: &LinkArgs<'_>) -> Op
     let file = context.saved_file(Status::ISDIR)?;
     let directory = context.current_file(Status::ROFS)?;
     crate::files::directory::require_directory(context, &directory)?;
-    if file.files().attributes(&file.id, context.patience)?.file_type == FileType::Directory {
+    if file.files().attributes(&file.id, context.blocking)?.file_type == FileType::Directory {
         return Err(Status::ISDIR.into());
     }
     let name = crate::files::directory::name(args.name)?;

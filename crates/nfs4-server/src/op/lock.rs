@@ -100,7 +100,7 @@ pub(crate) fn release_lockowner(context: &mut CompoundContext<'_>, args: &Releas
 /// RFC 8881, section 18.10.3: only regular files have locks.
 fn lockable(context: &CompoundContext<'_>) -> Result<FileRef, OpError> {
     let file = context.current_file(Status::ISDIR)?;
-    match file.files().attributes(&file.id, context.patience)?.file_type {
+    match file.files().attributes(&file.id, context.blocking)?.file_type {
         vouch_vfs::FileType::Regular => Ok(file),
         vouch_vfs::FileType::Directory => Err(Status::ISDIR.into()),
         vouch_vfs::FileType::Symlink if context.minor > 0 => Err(Status::SYMLINK.into()),

@@ -9,7 +9,7 @@ use vouch_nfs4::op::{
     WriteDelegation,
 };
 use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Bitmap, Bytes, ChangeInfo, Name, Status};
-use vouch_vfs::{Access, Error, FileType, Leniency, OpenAccess, OpenFile, Patience};
+use vouch_vfs::{Access, AccessOverride, Blocking, Error, FileType, OpenAccess, OpenFile};
 
 use crate::compound::context::CompoundContext;
 use crate::compound::owner_sequence::{in_turn, owner_key};
@@ -20,7 +20,7 @@ use crate::files::open_handle::{OpenHandle, OpenState};
 use crate::state::{Claim, ClientKey, Extra, Granted, OpenCall, Opened, OwnerKind, Share, Terms, Want};
 
 #[derive(Clone, Copy)]
-struct Wish<'a> {
+struct OpenRequest<'a> {
     client: ClientKey,
     owner: &'a [u8],
     share: Share,
@@ -31,7 +31,7 @@ struct Wish<'a> {
     opener: Option<&'a Arc<str>>,
 }
 
-struct Found {
+struct OpenOutcome {
     change: ChangeInfo,
     attrs_set: Bitmap,
     /// Whether the file was made or emptied: `requested::CREATE`, `requested::TRUNCATE`.
@@ -62,11 +62,11 @@ fn execute(context: &mut CompoundContext<'_>, args: &OpenArgs<'_>, client: Clien
     let asked = |bit: ShareAccess| context.minor >= 2 && args.access.contains(bit);
     let extra = Extra { times: asked(ShareAccess::WANT_DELEG_TIMESTAMPS), for_open: asked(ShareAccess::WANT_OPEN_XOR_DELEGATION) };
     let opener = context.proven().filter(|_| context.minor == 0);
-    let wish = Wish { client, owner, share, want, extra, claim, terms: context.terms(), opener: opener.as_ref() };
+    let request = OpenRequest { client, owner, share, want, extra, claim, terms: context.terms(), opener: opener.as_ref() };
     let (file, found, opened) = match &args.how {
         // RFC 8881, section 18.16.3: only CLAIM_NULL creates files.
         OpenHow::Create(how) => match args.claim {
-            OpenClaim::Null(name) => create::create(context, &wish, name, how)?,
+            OpenClaim::Null(name) => create::create(context, &request, name, how)?,
             _ => return Err(Status::INVAL.into()),
         },
         OpenHow::NoCreate => {
@@ -74,8 +74,8 @@ fn execute(context: &mut CompoundContext<'_>, args: &OpenArgs<'_>, client: Clien
                 Some(name) => by_name(context, name)?,
                 None => context.current_file(Status::ISDIR)?,
             };
-            let opened = existing(context, &wish, &file, false, None)?;
-            (file, Found { change: ChangeInfo::default(), attrs_set: Bitmap::EMPTY, done: 0 }, opened)
+            let opened = existing(context, &request, &file, false, None)?;
+            (file, OpenOutcome { change: ChangeInfo::default(), attrs_set: Bitmap::EMPTY, done: 0 }, opened)
         }
     };
     context.granted = context.tracks.then(|| granted(share) | found.done);
@@ -119,12 +119,12 @@ fn by_name(context: &CompoundContext<'_>, name: Name<'_>) -> Result<FileRef, OpE
 /// exclusive create has made the file.
 fn existing(
     context: &mut CompoundContext<'_>,
-    wish: &Wish<'_>,
+    request: &OpenRequest<'_>,
     file: &FileRef,
     truncate: bool,
     made: Option<Arc<dyn OpenFile>>,
 ) -> Result<Opened, OpError> {
-    let attributes = file.files().attributes(&file.id, context.patience)?;
+    let attributes = file.files().attributes(&file.id, context.blocking)?;
     match attributes.file_type {
         FileType::Regular => {}
         FileType::Directory => return Err(Status::ISDIR.into()),
@@ -134,18 +134,18 @@ fn existing(
         _ if context.minor == 0 => return Err(Status::SYMLINK.into()),
         _ => return Err(Status::WRONG_TYPE.into()),
     }
-    if wish.share.writes() || truncate {
+    if request.share.writes() || truncate {
         file.writable()?;
     }
     if truncate {
         crate::files::open_file::may_free(context, attributes.size)?;
     }
-    let mut call = OpenCall { truncate, ..wish.call(file, attributes.uid) };
+    let mut call = OpenCall { truncate, ..request.call(file, attributes.uid) };
     let now = context.now.mono_ms;
-    let patience = context.patience;
+    let blocking = context.blocking;
     let plan = context.state(|state| state.check_open(&call, now)).map_err(|status| {
         // A caller without rights must not learn how others have the file open.
-        let rights = if status == Status::SHARE_DENIED { check_rights(file, wish.share, patience) } else { Ok(()) };
+        let rights = if status == Status::SHARE_DENIED { check_rights(file, request.share, blocking) } else { Ok(()) };
         rights.err().unwrap_or(status.into())
     })?;
     let wanted = OpenAccess { read: plan.union.reads(), write: plan.union.writes() };
@@ -153,14 +153,14 @@ fn existing(
     // mode applies to later callers.
     let owner = attributes.uid == file.grant.caller.uid;
     let made = made.filter(|_| owner);
-    let let_in = made.is_some() || owner && matches!(wish.claim, Claim::Previous(_));
-    let used = used_by_delegation(wish.claim);
+    let let_in = made.is_some() || owner && matches!(request.claim, Claim::Previous(_));
+    let used = used_by_delegation(request.claim);
     let more = OpenAccess { read: wanted.read || used.read, write: wanted.write || used.write };
-    let open = match open_file(context, wish, file, plan.existing.clone(), more, made, let_in) {
+    let open = match open_file(context, request, file, plan.existing.clone(), more, made, let_in) {
         // The open is reclaimed without its delegation.
         Err(OpError::Status(_)) if more != wanted => {
             call.claim = Claim::Previous(DelegationType::None);
-            open_file(context, wish, file, plan.existing, wanted, None, let_in)?
+            open_file(context, request, file, plan.existing, wanted, None, let_in)?
         }
         open => open?,
     };
@@ -179,7 +179,7 @@ fn used_by_delegation(claim: Claim) -> OpenAccess {
 /// `let_in`: the caller's rights are not checked.
 fn open_file(
     context: &CompoundContext<'_>,
-    wish: &Wish<'_>,
+    request: &OpenRequest<'_>,
     file: &FileRef,
     before: Option<OpenHandle>,
     wanted: OpenAccess,
@@ -192,20 +192,20 @@ fn open_file(
     if let Some(open) = before.as_ref().filter(|open| covers(open.file().access(), wanted)) {
         // The owner is the client's claim, so the caller's rights are checked.
         if !let_in {
-            check_rights(file, wish.share, context.patience)?;
+            check_rights(file, request.share, context.blocking)?;
         }
         return Ok(open.clone());
     }
-    let open = |leniency| file.files().open(&file.grant.caller, &file.id, wanted, leniency, context.patience);
+    let open = |access_override| file.files().open(&file.grant.caller, &file.id, wanted, access_override, context.blocking);
     let opened = match made.filter(|made| covers(made.access(), wanted)) {
         Some(made) => Ok(made),
-        None if let_in => open(Leniency::Owner),
-        None => match open(Leniency::Execute) {
+        None if let_in => open(AccessOverride::Owner),
+        None => match open(AccessOverride::Execute) {
             // The existing open was allowed earlier; only the new access needs rights.
             Err(Error::Access) if before.is_some() => {
-                check_rights(file, wish.share, context.patience)?;
+                check_rights(file, request.share, context.blocking)?;
                 let same = before.as_ref().is_some_and(|before| before.is_by(&file.grant.caller));
-                open(if same { Leniency::Proven } else { Leniency::Owner })
+                open(if same { AccessOverride::Proven } else { AccessOverride::Owner })
             }
             opened => opened,
         },
@@ -234,7 +234,7 @@ fn covers(has: OpenAccess, wanted: OpenAccess) -> bool {
     (has.read || !wanted.read) && (has.write || !wanted.write)
 }
 
-fn check_rights(file: &FileRef, share: Share, patience: Patience) -> Result<(), OpError> {
+fn check_rights(file: &FileRef, share: Share, blocking: Blocking) -> Result<(), OpError> {
     let mut wanted = Access::default();
     if share.reads() {
         wanted = wanted | Access::READ;
@@ -242,7 +242,7 @@ fn check_rights(file: &FileRef, share: Share, patience: Patience) -> Result<(), 
     if share.writes() {
         wanted = wanted | Access::MODIFY;
     }
-    let has = file.files().access(&file.grant.caller, &file.id, wanted | Access::EXECUTE, patience)?;
+    let has = file.files().access(&file.grant.caller, &file.id, wanted | Access::EXECUTE, blocking)?;
     // As in Linux, a file that may be executed may be opened for reading. The client checks its
     // user by ACCESS.
     let readable = !share.reads() || has.has(Access::READ) || (has.has(Access::EXECUTE) && !share.writes());
@@ -250,18 +250,18 @@ fn check_rights(file: &FileRef, share: Share, patience: Patience) -> Result<(), 
     if readable && writable { Ok(()) } else { Err(Status::ACCESS.into()) }
 }
 
-impl<'a> Wish<'a> {
+impl<'a> OpenRequest<'a> {
     /// The request for state. Only the file's owner gets delegated times, because the holder sets
     /// them in the end.
     fn call(&self, file: &FileRef, owner: u32) -> OpenCall<'a> {
         let may_set = !file.grant.read_only() && [0, owner].contains(&file.grant.caller.uid);
         let extra = Extra { times: self.extra.times && may_set, ..self.extra };
-        let Wish { client, owner, share, want, claim, terms, opener, .. } = *self;
+        let OpenRequest { client, owner, share, want, claim, terms, opener, .. } = *self;
         OpenCall { client, owner, file: file.key(), share, claim, want, extra, truncate: false, terms, opener }
     }
 }
 
-fn finish(context: &mut CompoundContext<'_>, file: FileRef, found: &Found, opened: &Opened) {
+fn finish(context: &mut CompoundContext<'_>, file: FileRef, found: &OpenOutcome, opened: &Opened) {
     let mut flags = OpenResultFlags::LOCKTYPE_POSIX;
     if opened.confirm {
         flags |= OpenResultFlags::CONFIRM;

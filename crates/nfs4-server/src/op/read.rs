@@ -23,7 +23,7 @@ pub(crate) fn read(context: &mut CompoundContext<'_>, args: &ReadArgs) -> OpResu
         let behind = vouch_xdr::pad_len(len) + context.tail_len;
         context.out.bytes_mut().reserve(len + behind);
     }
-    let content = open.file().read(args.offset, len, ReadInto { bytes: context.out.bytes_mut(), span_allowed }, context.patience)?;
+    let content = open.file().read(args.offset, len, ReadInto { bytes: context.out.bytes_mut(), span_allowed }, context.blocking)?;
     match content {
         Content::Bytes { len, eof } => {
             writer.finish(context.out, eof);

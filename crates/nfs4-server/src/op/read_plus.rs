@@ -37,7 +37,7 @@ pub(crate) fn read_plus(context: &mut CompoundContext<'_>, args: &ReadPlusArgs) 
         let start = writer.begin_data(context.out, at);
         let wanted = usize::try_from(hole_at - at).expect("a read is bounded by the limit of I/O");
         let into = ReadInto { bytes: context.out.bytes_mut(), span_allowed: false };
-        let Content::Bytes { len, .. } = open.file().read(at, wanted, into, context.patience)? else {
+        let Content::Bytes { len, .. } = open.file().read(at, wanted, into, context.blocking)? else {
             unreachable!("a span was not allowed");
         };
         writer.end_data(context.out, start);

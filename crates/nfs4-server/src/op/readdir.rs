@@ -31,7 +31,7 @@ const ASKED_LATER: Bitmap = attributes::ACL.or(attributes::SPACE);
 pub(crate) fn readdir(context: &mut CompoundContext<'_>, args: &ReaddirArgs) -> OpResult {
     let object = context.current_object()?;
     if let Object::File(file) = &object {
-        let attributes = file.files().attributes(&file.id, context.patience)?;
+        let attributes = file.files().attributes(&file.id, context.blocking)?;
         if attributes.file_type != FileType::Directory {
             return Err(Status::NOTDIR.into());
         }
@@ -109,7 +109,7 @@ impl Listing {
 
     fn directory(&mut self, context: &mut CompoundContext<'_>, directory: &FileRef, cookie: u64) -> Result<bool, OpError> {
         let with_files = !self.wanted.minus(WITHOUT_FILE).is_empty();
-        let patience = context.patience;
+        let blocking = context.blocking;
         let export = directory.grant.site.export.id;
         let junctions = context.tree.has_junctions(export, &directory.id);
         // Entries deferred until the listing ends: junctions, and files whose delegation holder
@@ -121,7 +121,7 @@ impl Listing {
             &directory.id,
             cookie,
             with_files,
-            patience,
+            blocking,
             &mut |entry: DirectoryEntry<'_>| {
                 if !later {
                     return self.entry(context, directory, entry.cookie, entry.name, entry.file_number, entry.file);

@@ -11,10 +11,10 @@ pub(crate) fn readlink(context: &mut CompoundContext<'_>) -> OpResult {
     // RFC 8881, section 18.24.3: WRONG_TYPE. RFC 7530, section 16.24.4: INVAL.
     let wrong = if context.minor == 0 { Status::INVAL } else { Status::WRONG_TYPE };
     let file = context.current_file(wrong)?;
-    if file.files().attributes(&file.id, context.patience)?.file_type != FileType::Symlink {
+    if file.files().attributes(&file.id, context.blocking)?.file_type != FileType::Symlink {
         return Err(wrong.into());
     }
-    let text = file.files().read_link(&file.grant.caller, &file.id, context.patience)?;
+    let text = file.files().read_link(&file.grant.caller, &file.id, context.blocking)?;
     if text.len() > LINK_TEXT_LEN_MAX {
         return Err(Status::NAMETOOLONG.into());
     }

@@ -25,8 +25,8 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
     crate::files::directory::require_no_junction(context, &to, new)?;
     let caller = &to.grant.caller;
     let changes = context.name_changes(to.grant.site.export.id);
-    let (moved, _) = from.files().lookup(caller, &from.id, old, context.patience)?;
-    let replaced = match to.files().lookup(caller, &to.id, new, context.patience) {
+    let (moved, _) = from.files().lookup(caller, &from.id, old, context.blocking)?;
+    let replaced = match to.files().lookup(caller, &to.id, new, context.blocking) {
         Ok(found) => Some(found),
         Err(Error::NotFound) => None,
         Err(error) => return Err(error.into()),
@@ -47,7 +47,7 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
     if let Some((id, _)) = replaced {
         delegation_conflict::recall_for_change(context, &to.with(id))?;
     }
-    let patience = context.patience;
+    let blocking = context.blocking;
     let mut named = moved;
     let renamed = context.change_names(
         &to,
@@ -56,7 +56,7 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
         |_, before| {
             // Another file may have taken the old name meanwhile.
             if changes != Some(before)
-                && let Ok((found, _)) = to.files().lookup(caller, &to.id, new, patience)
+                && let Ok((found, _)) = to.files().lookup(caller, &to.id, new, blocking)
             {
                 named = found;
             }
@@ -77,6 +77,6 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
 }
 
 fn unchanged(context: &CompoundContext<'_>, directory: &FileRef) -> Result<ChangeInfo, OpError> {
-    let change = ChangeId(directory.files().attributes(&directory.id, context.patience)?.change);
+    let change = ChangeId(directory.files().attributes(&directory.id, context.blocking)?.change);
     Ok(ChangeInfo { atomic: true, before: change, after: change })
 }

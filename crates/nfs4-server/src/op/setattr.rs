@@ -17,7 +17,7 @@ use crate::files::open_handle::OpenState;
 
 pub(crate) fn setattr(context: &mut CompoundContext<'_>, args: &SetattrArgs<'_>) -> OpResult {
     let file = context.current_file(Status::ROFS)?;
-    let attributes = file.files().attributes(&file.id, context.patience)?;
+    let attributes = file.files().attributes(&file.id, context.blocking)?;
     let supported = context.supported(&Object::File(file.clone()));
     let mut settings = settings(&args.attrs, supported, attributes.file_type == FileType::Directory, false, &context.owners())?;
     context.new_owner = (settings.set.uid, settings.set.gid);

@@ -2,7 +2,7 @@
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{Results, StableHow, WriteArgs, WriteOk};
-use vouch_vfs::{Patience, Stability};
+use vouch_vfs::{Blocking, Stability};
 
 use crate::compound::context::CompoundContext;
 use crate::error::OpResult;
@@ -26,11 +26,11 @@ pub(crate) fn write(context: &mut CompoundContext<'_>, args: &WriteArgs<'_>) -> 
     let (mut len, mut committed) = (0, stability);
     // A write of nothing succeeds.
     if !data.is_empty() {
-        let write = || open.file().write(args.offset, data, stability, context.patience);
-        let written = match (stability, context.patience) {
+        let write = || open.file().write(args.offset, data, stability, context.blocking);
+        let written = match (stability, context.blocking) {
             (Stability::Unstable, _) => write()?,
-            (_, Patience::None) => context.server.sync_tracker().watched(write())?,
-            (_, Patience::Any) => context.server.sync_tracker().during(&[file.key()], write)?,
+            (_, Blocking::Forbidden) => context.server.sync_tracker().watched(write())?,
+            (_, Blocking::Allowed) => context.server.sync_tracker().during(&[file.key()], write)?,
         };
         (len, committed) = (written.len, written.stability);
     }

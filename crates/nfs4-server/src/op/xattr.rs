@@ -18,7 +18,7 @@ const NAME_LEN_MAX: usize = 255 - 5;
 
 pub(crate) fn getxattr(context: &mut CompoundContext<'_>, args: &GetxattrArgs<'_>) -> OpResult {
     let file = supporting(context)?;
-    let value = file.files().xattr(&file.grant.caller, &file.id, name(args.name)?, context.patience)?;
+    let value = file.files().xattr(&file.grant.caller, &file.id, name(args.name)?, context.blocking)?;
     Results::Getxattr(Ok(GetxattrOk { value: Bytes(&value) })).encode(context.out);
     Ok(())
 }
@@ -57,7 +57,7 @@ pub(crate) fn removexattr(context: &mut CompoundContext<'_>, args: &RemovexattrA
 
 pub(crate) fn listxattrs(context: &mut CompoundContext<'_>, args: &ListxattrsArgs) -> OpResult {
     let file = supporting(context)?;
-    let names = file.files().xattrs(&file.grant.caller, &file.id, context.patience)?;
+    let names = file.files().xattrs(&file.grant.caller, &file.id, context.blocking)?;
     // RFC 8276, section 8.4.3.3: the cookie depends on the name, so it survives changes of other
     // attributes.
     let with_cookie = |name: &Vec<u8>| (name_cookie::of_name(name), name.clone());
@@ -105,12 +105,12 @@ fn name(name: Name<'_>) -> Result<&[u8], Status> {
 }
 
 fn change(context: &CompoundContext<'_>, file: &FileRef) -> Result<u64, OpError> {
-    Ok(file.files().attributes(&file.id, context.patience)?.change)
+    Ok(file.files().attributes(&file.id, context.blocking)?.change)
 }
 
 /// The change info of the file. A failure to read it does not undo the change.
 fn changed(context: &mut CompoundContext<'_>, file: &FileRef, before: u64) -> ChangeInfo {
     context.must_sync(&file.grant, &[file.id]);
-    let after = file.files().attributes(&file.id, vouch_vfs::Patience::Any).map_or(before, |attributes| attributes.change);
+    let after = file.files().attributes(&file.id, vouch_vfs::Blocking::Allowed).map_or(before, |attributes| attributes.change);
     ChangeInfo { atomic: false, before: ChangeId(before), after: ChangeId(after) }
 }

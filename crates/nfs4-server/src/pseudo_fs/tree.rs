@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use vouch_nfs4::Fsid;
-use vouch_vfs::{Attributes, Caller, FileId, FileType, Name, Patience, SystemId, Traits};
+use vouch_vfs::{Attributes, Blocking, Caller, FileId, FileType, Name, SystemId, Traits};
 
 use crate::access::admission::Admission;
 use crate::filehandle::{HandleTarget, PseudoId};
@@ -91,9 +91,9 @@ impl Tree {
         for export in exports.all() {
             let mounted_on = tree.hang(export, &by_id);
             let root = export.file_system.root();
-            let root_fsid = export.file_system.attributes(&root, Patience::Any).ok().map(|attributes| attributes.fsid);
+            let root_fsid = export.file_system.attributes(&root, Blocking::Allowed).ok().map(|attributes| attributes.fsid);
             let traits = export.file_system.traits();
-            let quotas = export.file_system.space(&Caller::root(), &root, Patience::Any).is_ok_and(|space| space.quota.is_some());
+            let quotas = export.file_system.space(&Caller::root(), &root, Blocking::Allowed).is_ok_and(|space| space.quota.is_some());
             let place = id_of(&export.pseudo_path);
             let mounted_on = mounted_on.unwrap_or(place.0);
             let site = Site { export: Export::clone(export), root, traits, quotas, root_fsid, place, mounted_on };
@@ -125,7 +125,7 @@ impl Tree {
         let above = (0..path.len()).rev().find_map(|depth| self.at.get(&id_of(&path[..depth])))?;
         let upper = exports.get(above)?;
         let (caller, files) = (Caller::root(), &upper.file_system);
-        let find = |directory: &FileId, name: &[u8]| files.lookup(&caller, directory, Name::new(name)?, Patience::Any).ok();
+        let find = |directory: &FileId, name: &[u8]| files.lookup(&caller, directory, Name::new(name)?, Blocking::Allowed).ok();
         // A covered directory of another file system does not lead further.
         let leads = |id: &FileId| files.home(id).system != SystemId::UNKNOWN;
         let mut directory = files.root();

@@ -243,7 +243,7 @@ mod tests {
         for guess in (1..10_000).flat_map(|step| [all[500].wrapping_add(step), all[500].wrapping_sub(step)]) {
             let mut stateid = Stateid { seq: vouch_nfs4::StateSeq(1), other: boot.other(StateKey::new(0, 1)) };
             stateid.other[4..].copy_from_slice(&guess.to_be_bytes());
-            let key = boot.key(&stateid).expect("it is of this life");
+            let key = boot.key(&stateid).expect("the record is of this run");
             assert!(key.index() >= 1000 || key.generation() > 1000);
         }
         assert_ne!(all[0], hidden(another, StateKey::new(0, 1)));

@@ -81,7 +81,7 @@ impl<F: Clone> State<F> {
 impl<F: Clone> State<F> {
     pub(super) fn settle(&mut self, file: FileRef) {
         if self.files.table.get(file).is_some_and(FileState::is_idle) {
-            let state = self.files.table.remove(file, Ended::Freed).expect("it has just been looked at");
+            let state = self.files.table.remove(file, Ended::Freed).expect("the entry was just checked");
             self.files.names.remove(&state.key);
         }
     }

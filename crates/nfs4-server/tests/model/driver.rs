@@ -12,7 +12,7 @@ use vouch_nfs4_server::{
     CallbackId, CallbackTo, Connection, Effect, Flavour, JobProgress, Limits, Now, Principal, Progress, Recovered, Request, Server,
     Unreachable,
 };
-use vouch_vfs::Patience;
+use vouch_vfs::Blocking;
 use vouch_vfs::memory::MemoryFs;
 
 pub(crate) use vouch_nfs4_server::testing::LEASE_MS;
@@ -73,16 +73,16 @@ impl Driver {
             spans_allowed: false,
         };
         let mut compound = self.server.begin(request, self.now());
-        let mut patience = Patience::None;
+        let mut blocking = Blocking::Forbidden;
         loop {
-            let progress = compound.run(&self.server, patience);
+            let progress = compound.run(&self.server, blocking);
             let effects = compound.take_effects();
             self.apply_effects(effects);
             match progress {
                 Progress::Done(reply) => return reply.map(|reply| reply.bytes[HEAD_LEN..].to_vec()),
                 Progress::Blocked => {
-                    assert_eq!(patience, Patience::None, "with patience nothing blocks");
-                    patience = Patience::Any;
+                    assert_eq!(blocking, Blocking::Forbidden, "with blocking nothing blocks");
+                    blocking = Blocking::Allowed;
                 }
             }
         }

@@ -3,7 +3,7 @@
 use vouch_nfs4::op::{self, Args, Results};
 use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Acl, Attributes, Bytes, SetTime, Status, Time};
 use vouch_nfs4_server::Exports;
-use vouch_vfs::{Caller, FileSystem as _, Patience, PosixAcl, PosixAclEntry, PosixAclKind, PosixAclTag};
+use vouch_vfs::{Blocking, Caller, FileSystem as _, PosixAcl, PosixAclEntry, PosixAclKind, PosixAclTag};
 
 use crate::fixture::{Client, Fixture, attributes, export, sys_access};
 use crate::ops::{Packed, getattr, setattr, size};
@@ -128,7 +128,7 @@ fn compares_acl_longer_than_a_call() {
     let tags = [PosixAclTag::UserObject].into_iter().chain(users);
     let tags = tags.chain([PosixAclTag::GroupObject, PosixAclTag::Mask, PosixAclTag::Other]);
     let (caller, root) = (Caller::root(), fixture.files.root());
-    let (file, _) = fixture.files.lookup(&caller, &root, vouch_vfs::Name::new(b"f").unwrap(), Patience::Any).unwrap();
+    let (file, _) = fixture.files.lookup(&caller, &root, vouch_vfs::Name::new(b"f").unwrap(), Blocking::Allowed).unwrap();
     fixture.files.set_acl(&caller, &file, PosixAclKind::Access, &PosixAcl { entries: tags.map(entry).collect() }).unwrap();
     let packed = Packed::new(&[12], &Attributes { acl: Some(Acl(vec![].into())), ..Attributes::default() });
     let (verify, nverify) = (op::VerifyArgs { attrs: packed.fattr() }, op::VerifyArgs { attrs: packed.fattr() });

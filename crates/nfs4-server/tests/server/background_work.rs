@@ -3,7 +3,7 @@
 use vouch_nfs4::op::{self, Args, CreateHow, OpenClaim, OpenHow, ShareAccess};
 use vouch_nfs4::{Name, Stateid, Status};
 use vouch_nfs4_server::{Effect, Flavour, JobProgress, Progress};
-use vouch_vfs::Patience;
+use vouch_vfs::Blocking;
 
 use crate::fixture::{Client, Fixture, compound, results};
 use crate::ops::{close, lookup, open, putfh, remove, rename, size};
@@ -17,9 +17,9 @@ fn would_block(client: &mut Client<'_>, ops: &[Args<'_>]) -> (bool, Vec<Effect>)
     all.extend_from_slice(ops);
     let fixture = client.fixture;
     let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &all));
-    let first = call.run(&fixture.server, Patience::None);
+    let first = call.run(&fixture.server, Blocking::Forbidden);
     let stopped = matches!(first, Progress::Blocked);
-    let last = if stopped { call.run(&fixture.server, Patience::Any) } else { first };
+    let last = if stopped { call.run(&fixture.server, Blocking::Allowed) } else { first };
     let Progress::Done(Some(reply)) = last else { panic!("no reply") };
     let (status, list) = results(reply.bytes[28..].to_vec());
     assert_eq!(status, Status::OK, "{list:?}");

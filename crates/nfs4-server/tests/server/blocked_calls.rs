@@ -7,7 +7,7 @@ use vouch_nfs4::Status;
 use vouch_nfs4::op::Args;
 use vouch_nfs4_server::{Compound, Effect, Export, ExportId, Flavour, Progress};
 use vouch_vfs::memory::Call;
-use vouch_vfs::{Error, Patience};
+use vouch_vfs::{Blocking, Error};
 
 use crate::fixture::{Client, Fixture, MemoryFs, compound, export, sys_access, user};
 use crate::ops::{lookup, mkdir, mode, open_by_name, rename};
@@ -17,7 +17,7 @@ fn begin_create(client: &mut Client<'_>, name: &str) -> Compound {
     let mode = mode(0o644);
     let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), open_by_name(name, Some(&mode))];
     let mut call = client.fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
-    assert!(matches!(call.run(&client.fixture.server, Patience::None), Progress::Blocked));
+    assert!(matches!(call.run(&client.fixture.server, Blocking::Forbidden), Progress::Blocked));
     call
 }
 
@@ -36,10 +36,10 @@ fn create_and_rename_in_cold_directory_block() {
         let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), first, second];
         let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
         if is_cold {
-            assert!(matches!(call.run(&fixture.server, Patience::None), Progress::Blocked), "{:?}", ops[3].op());
-            assert_eq!(fixture.run_to_status(&mut call, Patience::Any), Status::OK);
+            assert!(matches!(call.run(&fixture.server, Blocking::Forbidden), Progress::Blocked), "{:?}", ops[3].op());
+            assert_eq!(fixture.run_to_status(&mut call, Blocking::Allowed), Status::OK);
         } else {
-            assert_eq!(fixture.run_to_status(&mut call, Patience::None), Status::OK, "{:?}", ops[3].op());
+            assert_eq!(fixture.run_to_status(&mut call, Blocking::Forbidden), Status::OK, "{:?}", ops[3].op());
         }
     }
 }
@@ -61,7 +61,7 @@ fn one_sync_serves_all_calls_of_a_file_system() {
     assert_eq!(sync_count.load(Ordering::Relaxed), 4, "two files, and their directory twice");
     for call in &mut calls {
         assert_eq!(call.waits_for_sync(), None);
-        assert_eq!(fixture.run_to_status(call, Patience::None), Status::OK);
+        assert_eq!(fixture.run_to_status(call, Blocking::Forbidden), Status::OK);
     }
     assert_eq!(sync_count.load(Ordering::Relaxed), 4, "no further sync");
 }
@@ -76,7 +76,7 @@ fn async_export_does_not_wait_for_sync() {
     let mode = mode(0o644);
     let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), open_by_name("a", Some(&mode))];
     let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
-    assert_eq!(fixture.run_to_status(&mut call, Patience::None), Status::OK);
+    assert_eq!(fixture.run_to_status(&mut call, Blocking::Forbidden), Status::OK);
 }
 
 // RFC 7530, section 3.1.1: a client retries only after its connection broke.
@@ -90,13 +90,13 @@ fn retry_of_call_in_progress_closes_its_connection() {
     let call = || fixture.begin(Flavour::Sys, &connection, &user(0), compound(0, &ops));
     fixture.files.set_slow_sync(true);
     let mut first = call();
-    assert!(matches!(first.run(&fixture.server, Patience::None), Progress::Blocked));
+    assert!(matches!(first.run(&fixture.server, Blocking::Forbidden), Progress::Blocked));
     let mut again = call();
-    assert!(matches!(again.run(&fixture.server, Patience::None), Progress::Done(None)));
+    assert!(matches!(again.run(&fixture.server, Blocking::Forbidden), Progress::Done(None)));
     assert!(matches!(again.take_effects()[..], [Effect::Disconnect(id)] if id == connection.id()));
-    assert_eq!(fixture.run_to_status(&mut first, Patience::Any), Status::OK);
+    assert_eq!(fixture.run_to_status(&mut first, Blocking::Allowed), Status::OK);
     // A second execution would return NFS4ERR_EXIST.
-    assert_eq!(fixture.run_to_status(&mut call(), Patience::None), Status::OK);
+    assert_eq!(fixture.run_to_status(&mut call(), Blocking::Forbidden), Status::OK);
 }
 
 #[test]
@@ -108,6 +108,6 @@ fn resumed_call_renews_lease_at_resume_time() {
     fixture.now_ms.store(9_000, Ordering::Relaxed);
     call.resume_at(fixture.now());
     call.resume_at(vouch_nfs4_server::testing::time_at(2_000));
-    assert_eq!(fixture.run_to_status(&mut call, Patience::Any), Status::OK);
+    assert_eq!(fixture.run_to_status(&mut call, Blocking::Allowed), Status::OK);
     assert_eq!(fixture.server.status(fixture.now()).clients[0].silent_ms, 0);
 }

@@ -164,8 +164,9 @@ fn reload_ends_state_of_hidden_files() {
     let inside = client.create("inside");
     client.create("hidden");
     assert_eq!(files.open_count(), 2);
-    let find =
-        |name: &str| files.lookup(&vouch_vfs::Caller::root(), &files.root(), Name::new(name.as_bytes()).unwrap(), vouch_vfs::Patience::Any);
+    let find = |name: &str| {
+        files.lookup(&vouch_vfs::Caller::root(), &files.root(), Name::new(name.as_bytes()).unwrap(), vouch_vfs::Blocking::Allowed)
+    };
     let without_hidden = Arc::new(files.without(find("hidden").unwrap().0));
     let replaced = fixture.server.replace_exports(Exports::new([export(7, &["export"], &without_hidden, sys_access())]).unwrap());
     assert_eq!((replaced.ended, files.open_count()), (1, 1));
@@ -179,8 +180,9 @@ fn call_in_progress_fails_if_reload_removes_its_export() {
     let files = Arc::new(MemoryFs::new());
     let original = || export(7, &["export"], &files, sys_access());
     let hosts = Arc::new(ListedHosts::default());
-    let find =
-        |name: &str| files.lookup(&vouch_vfs::Caller::root(), &files.root(), Name::new(name.as_bytes()).unwrap(), vouch_vfs::Patience::Any);
+    let find = |name: &str| {
+        files.lookup(&vouch_vfs::Caller::root(), &files.root(), Name::new(name.as_bytes()).unwrap(), vouch_vfs::Blocking::Allowed)
+    };
     let outcomes_across_reload = |after: Vec<Export>| {
         [true, false].map(|is_open| {
             let fixture = Fixture::with_exports(files.clone(), vec![original()]);
@@ -195,9 +197,9 @@ fn call_in_progress_fails_if_reload_removes_its_export() {
             let mut ops = vec![client.next_sequence(false), Args::Putrootfh, lookup("export")];
             ops.extend(if is_open { vec![open] } else { vec![lookup("f"), Args::Savefh, copy] });
             let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
-            assert!(matches!(call.run(&fixture.server, vouch_vfs::Patience::None), Progress::Blocked));
+            assert!(matches!(call.run(&fixture.server, vouch_vfs::Blocking::Forbidden), Progress::Blocked));
             let replaced = fixture.server.replace_exports(Exports::new(after.iter().cloned()).unwrap());
-            let status = fixture.run_to_status(&mut call, vouch_vfs::Patience::Any);
+            let status = fixture.run_to_status(&mut call, vouch_vfs::Blocking::Allowed);
             let totals = fixture.server.totals(fixture.now()).0;
             (status, replaced.ended, totals.opens + totals.copies)
         })
@@ -231,9 +233,9 @@ fn call_across_reload_leaves_no_created_file_behind() {
     let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), Args::Savefh, lookup("long"), truncate, Args::Restorefh];
     let ops: Vec<Args<'_>> = ops.into_iter().chain([open_by_name("made", Some(&mode))]).collect();
     let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
-    assert!(matches!(call.run(&fixture.server, vouch_vfs::Patience::None), Progress::Blocked));
+    assert!(matches!(call.run(&fixture.server, vouch_vfs::Blocking::Forbidden), Progress::Blocked));
     drop(fixture.server.replace_exports(Exports::new([]).unwrap()));
-    assert_eq!(fixture.run_to_status(&mut call, vouch_vfs::Patience::Any), Status::STALE);
+    assert_eq!(fixture.run_to_status(&mut call, vouch_vfs::Blocking::Allowed), Status::STALE);
     assert_eq!((files.file_count(), files.open_count()), (before, 0));
 }
 

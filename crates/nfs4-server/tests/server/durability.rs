@@ -9,7 +9,7 @@ use std::time::Duration;
 use vouch_nfs4::op::{self, Args, Results, StableHow};
 use vouch_nfs4::{Bytes, Stateid, Status, Verifier};
 use vouch_nfs4_server::{Compound, ExportId, Progress};
-use vouch_vfs::Patience;
+use vouch_vfs::Blocking;
 use vouch_vfs::memory::Call;
 
 use crate::fixture::{Client, Fixture, bad_block, compound};
@@ -106,7 +106,7 @@ fn begin_mkdirs<'w>(clients: &mut [Client<'w>]) -> Vec<Compound> {
         let name = format!("d{number}");
         let ops = [client.next_sequence(true), Args::Putrootfh, lookup("export"), mkdir(&name, &attrs)];
         let mut call = client.fixture.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops));
-        assert!(matches!(call.run(&client.fixture.server, Patience::None), Progress::Blocked));
+        assert!(matches!(call.run(&client.fixture.server, Blocking::Forbidden), Progress::Blocked));
         assert_eq!(call.waits_for_sync(), Some(ExportId(7)));
         call
     };
@@ -132,7 +132,7 @@ fn failed_shared_sync_fails_every_call_of_the_batch() {
     Compound::sync_batch(&fixture.server, &mut calls);
     assert_eq!(synced.load(Ordering::SeqCst), 1, "one sync for all calls");
     for call in &mut calls {
-        assert_eq!(fixture.run_to_status(call, Patience::Any), Status::IO);
+        assert_eq!(fixture.run_to_status(call, Blocking::Allowed), Status::IO);
     }
     assert_eq!(synced.load(Ordering::SeqCst), 6, "one more sync for each call");
     fixture.files.clear_fault();
@@ -160,7 +160,7 @@ fn each_call_syncs_itself_after_shared_sync_failed() {
         if number == 2 {
             third.store(before, Ordering::SeqCst);
         }
-        assert_eq!(fixture.run_to_status(call, Patience::Any), if number == 2 { Status::IO } else { Status::OK });
+        assert_eq!(fixture.run_to_status(call, Blocking::Allowed), if number == 2 { Status::IO } else { Status::OK });
         assert!(synced.load(Ordering::SeqCst) > before, "synced before the reply");
     }
 }

@@ -17,7 +17,7 @@ use vouch_nfs4_server::{
     Recovered, Request, Server, Squash, SquashWho, Unanswered,
 };
 use vouch_vfs::memory::Call;
-use vouch_vfs::{Caller, Error, Patience};
+use vouch_vfs::{Blocking, Caller, Error};
 use vouch_xdr::{Reader, Writer};
 
 use crate::ops::{create_session, exchange_id, lookup, mode, open_by_name};
@@ -27,7 +27,7 @@ pub(crate) use vouch_vfs::memory::MemoryFs;
 pub(crate) struct TestIdentity;
 
 impl Identity for TestIdentity {
-    fn caller(&self, principal: &Principal, _: SocketAddr, squash: &Squash, _: Patience) -> Result<Option<Arc<Caller>>, Unanswered> {
+    fn caller(&self, principal: &Principal, _: SocketAddr, squash: &Squash, _: Blocking) -> Result<Option<Arc<Caller>>, Unanswered> {
         let anonymous = Caller::new(squash.anonymous_uid, squash.anonymous_gid, []);
         Ok(Some(Arc::new(match principal {
             Principal::Gss { name } if &**name == "unanswered@EXAMPLE.ORG" => return Err(Unanswered::Silent),
@@ -40,20 +40,20 @@ impl Identity for TestIdentity {
         })))
     }
 
-    fn user_name(&self, uid: u32, _: Patience) -> Result<Option<Arc<str>>, Unanswered> {
+    fn user_name(&self, uid: u32, _: Blocking) -> Result<Option<Arc<str>>, Unanswered> {
         Ok((uid == 1000).then(|| "alice".into()))
     }
 
-    fn group_name(&self, gid: u32, patience: Patience) -> Result<Option<Arc<str>>, Unanswered> {
-        self.user_name(gid, patience)
+    fn group_name(&self, gid: u32, blocking: Blocking) -> Result<Option<Arc<str>>, Unanswered> {
+        self.user_name(gid, blocking)
     }
 
-    fn uid(&self, name: &str, _: Patience) -> Result<Option<u32>, Unanswered> {
+    fn uid(&self, name: &str, _: Blocking) -> Result<Option<u32>, Unanswered> {
         if name == "unanswered" { Err(Unanswered::Silent) } else { Ok((name == "alice").then_some(1000)) }
     }
 
-    fn gid(&self, name: &str, patience: Patience) -> Result<Option<u32>, Unanswered> {
-        self.uid(name, patience)
+    fn gid(&self, name: &str, blocking: Blocking) -> Result<Option<u32>, Unanswered> {
+        self.uid(name, blocking)
     }
 }
 
@@ -154,8 +154,8 @@ impl Fixture {
         self.server.begin(request, self.now())
     }
 
-    pub(crate) fn run_to_status(&self, call: &mut Compound, patience: Patience) -> Status {
-        match call.run(&self.server, patience) {
+    pub(crate) fn run_to_status(&self, call: &mut Compound, blocking: Blocking) -> Status {
+        match call.run(&self.server, blocking) {
             Progress::Done(Some(reply)) => results(reply.bytes[28..].to_vec()).0,
             _ => panic!("no reply"),
         }
@@ -180,9 +180,9 @@ impl Fixture {
     ) -> (Vec<u8>, Vec<Effect>) {
         let mut compound = self.begin(flavour, connection, principal, body);
         let mut effects = Vec::new();
-        let mut patience = Patience::None;
+        let mut blocking = Blocking::Forbidden;
         loop {
-            let progress = compound.run(&self.server, patience);
+            let progress = compound.run(&self.server, blocking);
             let new = compound.take_effects();
             act(&new);
             for effect in &new {
@@ -201,8 +201,8 @@ impl Fixture {
                     return (reply.bytes[28..].to_vec(), effects);
                 }
                 Progress::Blocked => {
-                    assert!(patience == Patience::None || has_callback, "with patience only callbacks block");
-                    patience = Patience::Any;
+                    assert!(blocking == Blocking::Forbidden || has_callback, "with blocking only callbacks block");
+                    blocking = Blocking::Allowed;
                 }
             }
         }

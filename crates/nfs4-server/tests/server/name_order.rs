@@ -11,7 +11,7 @@ use vouch_nfs4::op::{self, Args};
 use vouch_nfs4::{Name, Stateid, Status};
 use vouch_nfs4_server::{Compound, Export, ExportId, NameChange, NameOrder, Observation, Observer, ObserverNote, Progress};
 use vouch_vfs::memory::Call;
-use vouch_vfs::{Caller, FileId, FileSystem as _, Patience};
+use vouch_vfs::{Blocking, Caller, FileId, FileSystem as _};
 
 use crate::fixture::{Client, Fixture, MemoryFs, compound, export, name_of, sys_access};
 use crate::ops::{lookup, mkdir, mode, open_by_name, read, remove, rename};
@@ -103,13 +103,13 @@ fn names_are_reported_in_change_order_even_if_disk_fails() {
             read(Stateid::ANONYMOUS, 0, 1),
         ];
         let mut call = fixture.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops));
-        assert!(matches!(call.run(&fixture.server, Patience::None), Progress::Blocked));
+        assert!(matches!(call.run(&fixture.server, Blocking::Forbidden), Progress::Blocked));
         calls.push(call);
     }
     assert_eq!(take_events(&model), ["renamed a b", "deferred LOOKUP", "deferred READ", "renamed b c", "deferred LOOKUP", "deferred READ"]);
-    assert!(matches!(calls[1].run(&fixture.server, Patience::Any), Progress::Done(_)));
+    assert!(matches!(calls[1].run(&fixture.server, Blocking::Allowed), Progress::Done(_)));
     fixture.fail_with_io(Call::SyncMetadata);
-    assert!(matches!(calls[0].run(&fixture.server, Patience::Any), Progress::Done(_)));
+    assert!(matches!(calls[0].run(&fixture.server, Blocking::Allowed), Progress::Done(_)));
     let io = Status::IO.0;
     let deferred = ["deferred LOOKUP: 0", "deferred READ: 0"];
     assert_eq!(take_events(&model), [&["renamed b c: 0"], &deferred[..], &[&*format!("renamed a b: {io}")], &deferred].concat());
@@ -159,7 +159,7 @@ fn begin_name_changes(fixture: &Fixture) -> Vec<Compound> {
 }
 
 fn run_without_waiting(fixture: &Fixture, calls: &mut [Compound]) -> Vec<bool> {
-    calls.iter_mut().map(|call| matches!(call.run(&fixture.server, Patience::None), Progress::Blocked)).collect()
+    calls.iter_mut().map(|call| matches!(call.run(&fixture.server, Blocking::Forbidden), Progress::Blocked)).collect()
 }
 
 fn create_files(client: &mut Client<'_>) -> usize {
@@ -188,7 +188,7 @@ fn blocked_name_changes_have_no_effect_before_their_turn() {
     assert_eq!(take_events(&model), ["renamed a b", "renamed a b: 0"]);
     for (call, event) in calls.iter_mut().zip(["created opened", "created directory", "removed removed", "renamed old new", "linked link"])
     {
-        assert_eq!(fixture.run_to_status(call, Patience::Any), Status::OK, "{event}");
+        assert_eq!(fixture.run_to_status(call, Blocking::Allowed), Status::OK, "{event}");
         assert_eq!(take_events(&model), [event, &format!("{event}: 0")]);
     }
     assert_eq!(fixture.files.file_count(), count + 2);
@@ -205,8 +205,8 @@ fn slow_create_does_not_block_other_creates_and_removes() {
     let open = open_by_name("made", Some(&mode));
     let status = with_call_blocked(&fixture, &mut client, Call::Create, &[open], || blocks = run_without_waiting(&fixture, &mut calls));
     assert_eq!((status, blocks), (Status::OK, vec![false, false, false, true, true]));
-    assert_eq!(fixture.run_to_status(&mut calls[3], Patience::Any), Status::OK);
-    assert_eq!(fixture.run_to_status(&mut calls[4], Patience::Any), Status::OK);
+    assert_eq!(fixture.run_to_status(&mut calls[3], Blocking::Allowed), Status::OK);
+    assert_eq!(fixture.run_to_status(&mut calls[4], Blocking::Allowed), Status::OK);
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn notifications_match_directory_after_concurrent_renames() {
         .iter()
         .filter_map(|name| {
             let component = vouch_vfs::Name::new(name.as_bytes()).unwrap();
-            let found = fixture.files.lookup(&caller, &root, component, Patience::Any).ok()?;
+            let found = fixture.files.lookup(&caller, &root, component, Blocking::Allowed).ok()?;
             Some((name.as_bytes().to_vec(), found.0))
         })
         .collect();

@@ -11,7 +11,7 @@ use vouch_nfs4_server::{
     ClientAccess, ClientMatcher, Denial, Denied, Effect, EndedState, Flavour, JobProgress, Loss, Observation, Observer, Stage, Totals,
     requested,
 };
-use vouch_vfs::Patience;
+use vouch_vfs::Blocking;
 use vouch_vfs::memory::Call;
 
 use crate::fixture::{Client, Fixture, MemoryFs, compound, export, name_of, results, sys_access, user};
@@ -91,11 +91,11 @@ fn operation_is_reported_once_with_status_of_sync() {
     let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), open_by_name("a", Some(&mode)), Args::Getfh, getattr(&[1])];
     let mut call = fixture.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops));
     // The call blocks on the disk. The file exists, but the observer has no event of it yet.
-    assert!(matches!(call.run(&fixture.server, Patience::None), vouch_nfs4_server::Progress::Blocked));
+    assert!(matches!(call.run(&fixture.server, Blocking::Forbidden), vouch_nfs4_server::Progress::Blocked));
     let reported: Vec<_> = recorder.operations.lock().iter().map(|(name, _)| name.clone()).collect();
     assert_eq!(reported, ["SEQUENCE", "PUTROOTFH", "LOOKUP export"]);
     fixture.fail_with_io(Call::SyncMetadata);
-    let vouch_nfs4_server::Progress::Done(Some(reply)) = call.run(&fixture.server, Patience::Any) else { panic!("not done") };
+    let vouch_nfs4_server::Progress::Done(Some(reply)) = call.run(&fixture.server, Blocking::Allowed) else { panic!("not done") };
     assert_eq!(results(reply.bytes[28..].to_vec()).0, Status::IO);
     let seen = std::mem::take(&mut *recorder.operations.lock());
     // The later operations ran on a file that a power cut may remove.
@@ -272,7 +272,7 @@ fn background_copy_is_reported_with_bytes_or_error() {
     let (job, to, _) = begin_copy(&fixture, &mut client);
     let access = requested::UNOPENED | Access::READ.0 | Access::MODIFY.0;
     let copies = || recorder.transfers.lock().iter().filter(|(op, ..)| *op == Op::COPY.0).copied().collect::<Vec<_>>();
-    let started = (Op::COPY.0, access, Stage::Begun, (0, 0), 0);
+    let started = (Op::COPY.0, access, Stage::Started, (0, 0), 0);
     assert_eq!(copies(), [started]);
     run_to_end(&fixture, job);
     let opened = Access::READ.0 | Access::MODIFY.0;

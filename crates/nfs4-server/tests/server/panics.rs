@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vouch_nfs4::op::{self, Args, Results};
 use vouch_nfs4::{Name, Status};
 use vouch_nfs4_server::{Connection, Effect, Flavour, Principal, Progress};
-use vouch_vfs::Patience;
+use vouch_vfs::Blocking;
 use vouch_vfs::memory::Call;
 
 use crate::fixture::{Client, Fixture, compound, results, user};
@@ -15,8 +15,8 @@ use crate::ops::{lookup, mkdir, mode, open_as, setclientid};
 /// Runs a call as the worker threads do, which survive panics.
 fn run(fixture: &Fixture, connection: &Arc<Connection>, principal: &Principal, body: Vec<u8>) -> (Option<Vec<u8>>, Vec<Effect>) {
     let mut call = fixture.begin(Flavour::Sys, connection, principal, body);
-    let Progress::Done(reply) = call.run_catching_panics(&fixture.server, Patience::Any, Patience::Any) else {
-        panic!("with patience nothing blocks")
+    let Progress::Done(reply) = call.run_catching_panics(&fixture.server, Blocking::Allowed, Blocking::Allowed) else {
+        panic!("with blocking nothing blocks")
     };
     (reply.map(|reply| reply.bytes[28..].to_vec()), call.take_effects())
 }

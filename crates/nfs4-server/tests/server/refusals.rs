@@ -5,7 +5,7 @@ use vouch_nfs4::op::{self, Args, CreateHow, OpenHow, Results};
 use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Acl, Attributes, Bytes, Name, ReplyHead, Status, Verifier};
 use vouch_nfs4_server::Limits;
 use vouch_vfs::memory::Call;
-use vouch_vfs::{Caller, Error, FileSystem as _, Patience, PosixAclKind, SetAttributes};
+use vouch_vfs::{Blocking, Caller, Error, FileSystem as _, PosixAclKind, SetAttributes};
 use vouch_xdr::{Reader, Writer};
 
 use crate::fixture::{Client, Fixture, attributes, compound, user};
@@ -283,7 +283,7 @@ fn retried_exclusive_create_sets_missing_acl() {
     let attrs = with_acl();
     let again = CreateHow::Exclusive41(op::CreateVerifierAttrs { verifier: Verifier([1; 8]), attrs: attrs.fattr() });
     assert_eq!(client.status(&["export"], &[create(again)]), Status::OK);
-    let acl = fixture.files.acl(&caller, &reached_acl, PosixAclKind::Access, Patience::Any).unwrap();
+    let acl = fixture.files.acl(&caller, &reached_acl, PosixAclKind::Access, Blocking::Allowed).unwrap();
     assert!(!acl.entries.is_empty());
 }
 

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn pack_truncated_while_serving_closes_connection() {
-    let made = Made::new(1);
+    let made = TestTree::new(1);
     let server = serve(&made);
     let mut client = server.connect();
     let big = made.frames.iter().find(|(_, bytes)| bytes.len() > 100_000).unwrap().0;
@@ -19,7 +19,7 @@ fn pack_truncated_while_serving_closes_connection() {
 
 #[test]
 fn truncated_packs_show_in_health() {
-    let made = Made::new(1);
+    let made = TestTree::new(1);
     made.commit(1, u32::MAX);
     for pack in std::fs::read_dir(made.path().join("packs")).unwrap() {
         std::fs::write(pack.unwrap().path(), "").unwrap();
@@ -30,13 +30,13 @@ fn truncated_packs_show_in_health() {
 
 #[test]
 fn truncated_pack_breaks_tree_until_restored() {
-    let (one, two) = (Made::new(1), Made::new(2));
+    let (one, two) = (TestTree::new(1), TestTree::new(2));
     one.commit(1, u32::MAX);
     two.commit(1, u32::MAX);
     let server = start(config(vec![one.path(), two.path()]));
-    let big = |made: &Made| made.frames.iter().find(|(_, bytes)| bytes.len() > 100_000).unwrap().0;
-    let has = |made: &Made| server.connect().data(hostid(made.seed), vec![big(made)])[0].is_some();
-    let broken = |made: &Made| server.metric(&format!("vouch_tree_broken{{tree=\"{}\"}}", hostid(made.seed)));
+    let big = |made: &TestTree| made.frames.iter().find(|(_, bytes)| bytes.len() > 100_000).unwrap().0;
+    let has = |made: &TestTree| server.connect().data(hostid(made.seed), vec![big(made)])[0].is_some();
+    let broken = |made: &TestTree| server.metric(&format!("vouch_tree_broken{{tree=\"{}\"}}", hostid(made.seed)));
     assert!(has(&one) && server.http("/health").0 == 200);
     let packs: Vec<_> = listing(&one.path().join("packs"));
     for (path, _) in &packs {

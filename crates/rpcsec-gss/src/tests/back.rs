@@ -12,7 +12,7 @@ const NAME: ContextHandle = ContextHandle(*b"name of a client");
 
 fn ends(world: &mut World, client: &ClientContext) -> (Arc<ServerContext>, Arc<ServerContext>) {
     let now = world.now_ms;
-    (world.contexts.find(client.handle(), now).expect("it was made"), client.back_channel(NAME))
+    (world.contexts.find(client.handle(), now).expect("creation succeeded"), client.back_channel(NAME))
 }
 
 fn called(end: &Arc<ServerContext>, record: &mut [u8]) -> (GssCall, Verdict) {

@@ -230,7 +230,7 @@ async fn verification_against_failing_replica_names_reason() {
         while let Some(event) = verification.next().await {
             last = Some(event);
         }
-        let error = last.unwrap().expect_err("it can't be read");
+        let error = last.unwrap().expect_err("reading fails");
         assert!(error.class() == ErrorClass::Unreachable && error.to_string().contains("10.0.0.1:4340: "), "{fault:?}: {error}");
         assert!(begun.elapsed() < Duration::from_secs(limit_s), "{fault:?}: {:?}", begun.elapsed());
     }

@@ -107,7 +107,7 @@ fn node_follows_path_until_type_changes() {
     assert_eq!(table.update(&tree, NodeId::ROOT, &known(f, "f"), Some(&directory(0))), Updated::Gone);
     assert!(table.get(f).unwrap().is_removed);
     assert_eq!(table.update(&tree, NodeId::ROOT, &known(f, "f"), Some(&file(2, 0))), Updated::Same);
-    assert!(!table.get(f).unwrap().is_removed, "it exists again");
+    assert!(!table.get(f).unwrap().is_removed, "the entry exists again");
     table.forget(f, 1);
     assert_eq!(table.update(&tree, NodeId::ROOT, &known(f, "f"), None), Updated::Unknown);
 }

@@ -49,7 +49,7 @@ pub struct Site {
     pub name: TreeName,
     pub is_up: AtomicBool,
     pub lies: AtomicU64,
-    dice: AtomicU64,
+    random: AtomicU64,
     statements: Mutex<Vec<Vec<u8>>>,
 }
 
@@ -70,7 +70,7 @@ impl Site {
             name,
             is_up: AtomicBool::new(true),
             lies: AtomicU64::new(0),
-            dice: AtomicU64::new(seed.into()),
+            random: AtomicU64::new(seed.into()),
             statements: Mutex::default(),
         })
     }
@@ -148,7 +148,7 @@ impl Site {
     /// for.
     fn falsify(&self, bytes: &mut [u8]) {
         let draw = || {
-            let z = self.dice.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::SeqCst);
+            let z = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::SeqCst);
             let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
             z ^ (z >> 31)

@@ -18,13 +18,13 @@ use crate::fixture::{NOW, Site, World, noise};
 
 struct Watcher {
     wanted: Mutex<Vec<Operation>>,
-    seen: Mutex<Vec<Sight>>,
+    seen: Mutex<Vec<Seen>>,
     news: Mutex<Vec<String>>,
     open: watch::Sender<bool>,
 }
 
 #[derive(Clone, Debug)]
-struct Sight {
+struct Seen {
     operation: Operation,
     uid: u32,
     pid: Option<u32>,
@@ -65,11 +65,11 @@ impl Watcher {
         Self::of(&ALL)
     }
 
-    fn sights(&self, operation: Operation, path: &str) -> Vec<Sight> {
+    fn sights(&self, operation: Operation, path: &str) -> Vec<Seen> {
         self.seen.lock().iter().filter(|sight| sight.operation == operation && sight.path == path).cloned().collect()
     }
 
-    fn closes(&self, world: &World, path: &str, count: usize) -> Vec<Sight> {
+    fn closes(&self, world: &World, path: &str, count: usize) -> Vec<Seen> {
         world.until(|| self.sights(Operation::Close, path).len() >= count);
         self.sights(Operation::Close, path)
     }
@@ -83,7 +83,7 @@ impl Observer for Watcher {
     fn observe(&self, seen: &Observation<'_>) -> Option<Recorded> {
         let text = |path: &[u8]| String::from_utf8(path.to_vec()).unwrap();
         assert!(seen.tree.starts_with("@a.example,"), "{seen:?}");
-        self.seen.lock().push(Sight {
+        self.seen.lock().push(Seen {
             operation: seen.operation,
             uid: seen.caller.uid,
             pid: seen.caller.pid,

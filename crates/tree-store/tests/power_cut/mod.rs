@@ -261,11 +261,11 @@ impl DiskState {
 pub(crate) fn cut(steps: &[Step], seed: u64, from: &Path, to: &Path) {
     let mut platter = DiskState::default();
     steps.iter().for_each(|step| platter.take(step));
-    let mut dice = Dice(seed);
-    let fate = dice.roll(4);
+    let mut random = SplitMix64(seed);
+    let fate = random.roll(4);
     let mut names = platter.durable.clone();
     for change in &platter.pending {
-        if fate == 0 || fate > 1 && dice.roll(2) == 0 {
+        if fate == 0 || fate > 1 && random.roll(2) == 0 {
             change.apply(&mut names);
         }
     }
@@ -276,21 +276,21 @@ pub(crate) fn cut(steps: &[Step], seed: u64, from: &Path, to: &Path) {
             Name::Dir => std::fs::create_dir_all(&path).unwrap(),
             Name::File(id) => {
                 if path.parent().is_some_and(Path::is_dir) {
-                    std::fs::write(&path, bytes_after_power_cut(&platter.files[&id], fate, &mut dice)).unwrap();
+                    std::fs::write(&path, bytes_after_power_cut(&platter.files[&id], fate, &mut random)).unwrap();
                 }
             }
         }
     }
 }
 
-fn bytes_after_power_cut(file: &Bytes, fate: u64, dice: &mut Dice) -> Vec<u8> {
+fn bytes_after_power_cut(file: &Bytes, fate: u64, random: &mut SplitMix64) -> Vec<u8> {
     let Bytes { cached, durable } = file;
     if !cached.starts_with(durable) {
-        return if dice.roll(2) == 0 { cached.clone() } else { durable.clone() };
+        return if random.roll(2) == 0 { cached.clone() } else { durable.clone() };
     }
     let loose = (cached.len() - durable.len()) as u64;
-    let kept = durable.len() + dice.roll(loose + 1) as usize;
-    match (fate, dice.roll(4)) {
+    let kept = durable.len() + random.roll(loose + 1) as usize;
+    match (fate, random.roll(4)) {
         (0, _) => cached.clone(),
         (1, _) => durable.clone(),
         (_, 0) => cached[..kept].to_vec(),
@@ -304,16 +304,16 @@ fn bytes_after_power_cut(file: &Bytes, fate: u64, dice: &mut Dice) -> Vec<u8> {
         // Blocks contain another file's old bytes.
         _ => {
             let mut bytes = cached.clone();
-            bytes[kept..].iter_mut().for_each(|b| *b = dice.roll(256) as u8);
+            bytes[kept..].iter_mut().for_each(|b| *b = random.roll(256) as u8);
             bytes
         }
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct Dice(pub(crate) u64);
+pub(crate) struct SplitMix64(pub(crate) u64);
 
-impl Dice {
+impl SplitMix64 {
     pub(crate) fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

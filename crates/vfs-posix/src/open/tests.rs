@@ -35,9 +35,9 @@ fn concurrent_syncs_have_separate_descriptors() {
         fs::seek(own, SeekFrom::Start(7)).unwrap();
         assert_eq!(fs::seek(open.descriptor(&first), SeekFrom::Current(0)), Ok(0));
         for stability in [Stability::DataSync, Stability::FileSync] {
-            assert_eq!(open.write(0, b"data", stability, Patience::Any).unwrap().len, 4);
+            assert_eq!(open.write(0, b"data", stability, Blocking::Allowed).unwrap().len, 4);
         }
-        open.commit(0, 0, Patience::Any).unwrap();
+        open.commit(0, 0, Blocking::Allowed).unwrap();
         drop(first);
         assert!(matches!(open.cursor().unwrap(), Cursor::Shared(_)));
     });
@@ -49,15 +49,15 @@ fn throttled_writes_run_on_threads_that_may_block() {
         if open.node.mount.in_memory {
             return;
         }
-        let write = |patience| open.write(0, b"data", Stability::Unstable, patience);
+        let write = |blocking| open.write(0, b"data", Stability::Unstable, blocking);
         let until = Instant::now() + Duration::from_secs(60);
-        while write(Patience::None).is_err() {
+        while write(Blocking::Forbidden).is_err() {
             assert!(Instant::now() < until);
             std::thread::sleep(Duration::from_millis(50));
         }
         open.node.mount.pressure.note(Duration::from_secs(1), || mono_ms() + 3_600_000);
-        assert!(matches!(write(Patience::None), Err(Error::WouldBlock)));
-        assert_eq!(write(Patience::Any).unwrap().len, 4);
+        assert!(matches!(write(Blocking::Forbidden), Err(Error::WouldBlock)));
+        assert_eq!(write(Blocking::Allowed).unwrap().len, 4);
     });
 }
 

@@ -1,6 +1,6 @@
 //! Block sharing between files.
 
-use vouch_vfs::{Caller, FileSystem as _, Patience};
+use vouch_vfs::{Blocking, Caller, FileSystem as _};
 use vouch_vfs_posix::Options;
 
 use crate::world::{Short as _, alone, content, export, image, put, refused};
@@ -17,15 +17,15 @@ fn shared(kind: &str, above: &std::path::Path) {
     let to = fs.new_file(&one, &fs.root(), "to", 0o600).expect("made");
     let bytes: Vec<u8> = (0..LEN).map(|at| (at / 4096 % 251) as u8).collect();
     put(&*from.open, 0, &bytes).expect("written");
-    from.open.commit(0, 0, Patience::Any).expect("on disk");
+    from.open.commit(0, 0, Blocking::Allowed).expect("on disk");
     let free = || {
-        fs.sync_metadata(&[from.id, to.id, fs.root()], Patience::Any).expect("on disk");
-        fs.space(&one, &fs.root(), Patience::Any).expect("it tells").bytes_free
+        fs.sync_metadata(&[from.id, to.id, fs.root()], Blocking::Allowed).expect("on disk");
+        fs.space(&one, &fs.root(), Blocking::Allowed).expect("the call succeeds").bytes_free
     };
     let before = free();
     to.open.clone_range(&*from.open, 0, 0, LEN as u64).expect("cloned");
     assert!(before - free() < LEN as u64 / 4, "{kind}: a clone takes no room for data");
-    assert_eq!(to.open.attributes().expect("it tells").size, LEN as u64);
+    assert_eq!(to.open.attributes().expect("the call succeeds").size, LEN as u64);
     assert!(content(&*to.open) == bytes[..1 << 20]);
     put(&*to.open, 10, b"changed").expect("written");
     assert!(content(&*from.open) == bytes[..1 << 20] && &content(&*to.open)[10..17] == b"changed");

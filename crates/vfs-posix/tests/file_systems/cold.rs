@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use vouch_vfs::{Access, Caller, FileId, FileSystem as _, Leniency, Patience};
+use vouch_vfs::{Access, AccessOverride, Blocking, Caller, FileId, FileSystem as _};
 use vouch_vfs_posix::{Options, PosixFs};
 
 use crate::world::{BOTH, Short as _, alone, export, image, memory, named, refused};
@@ -23,15 +23,15 @@ fn uncached_inode_is_waited_for_once() {
         }
         let (fs, directory, file) = unused(&root);
         let who = Caller::root();
-        refused!(fs.attributes(&file, Patience::None), WouldBlock);
-        refused!(fs.access(&who, &file, Access::READ, Patience::None), WouldBlock);
-        refused!(fs.open(&who, &file, BOTH, Leniency::None, Patience::None), WouldBlock);
-        refused!(fs.lookup(&who, &directory, named("file"), Patience::None), WouldBlock);
+        refused!(fs.attributes(&file, Blocking::Forbidden), WouldBlock);
+        refused!(fs.access(&who, &file, Access::READ, Blocking::Forbidden), WouldBlock);
+        refused!(fs.open(&who, &file, BOTH, AccessOverride::None, Blocking::Forbidden), WouldBlock);
+        refused!(fs.lookup(&who, &directory, named("file"), Blocking::Forbidden), WouldBlock);
         assert!(!fs.syncs_together(&[file]), "its content is unknown");
-        fs.attributes(&fs.root(), Patience::None).expect("the root is always known");
+        fs.attributes(&fs.root(), Blocking::Forbidden).expect("the root is always known");
         fs.look(&file).expect("the file exists");
-        fs.attributes(&file, Patience::None).expect("the entry was used recently");
-        fs.open(&who, &file, BOTH, Leniency::None, Patience::None).expect("the entry was used recently");
+        fs.attributes(&file, Blocking::Forbidden).expect("the entry was used recently");
+        fs.open(&who, &file, BOTH, AccessOverride::None, Blocking::Forbidden).expect("the entry was used recently");
         assert!(fs.syncs_together(&[file]), "ext4 has a journal");
     });
 }
@@ -42,8 +42,8 @@ fn file_in_memory_never_blocks() {
         let root = above.join("root");
         if memory(&root).is_some() {
             let (fs, directory, file) = unused(&root);
-            fs.attributes(&file, Patience::None).expect("the file is in memory");
-            fs.lookup(&Caller::root(), &directory, named("file"), Patience::None).expect("the file is in memory");
+            fs.attributes(&file, Blocking::Forbidden).expect("the file is in memory");
+            fs.lookup(&Caller::root(), &directory, named("file"), Blocking::Forbidden).expect("the file is in memory");
         }
     });
 }

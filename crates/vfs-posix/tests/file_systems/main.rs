@@ -4,8 +4,8 @@
 mod change;
 mod clones;
 mod cold;
-mod crossing;
 mod homes;
+mod mount_crossing;
 mod names;
 mod quota;
 mod rules;

@@ -77,7 +77,7 @@ fn renamed_files_are_found_after_restart() {
         refused!(fs.look(&lost), Stale);
         refused!(fs.look(&gone), Stale);
         assert_eq!(fs.find(&one, &fs.root(), "lost").expect("the file exists").0, lost);
-        assert_eq!(fs.look(&lost).expect("it is known").size, 4);
+        assert_eq!(fs.look(&lost).expect("the value is known").size, 4);
     });
 }
 

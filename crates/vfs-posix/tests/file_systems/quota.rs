@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use vouch_vfs::{FileSystem as _, Patience};
+use vouch_vfs::{Blocking, FileSystem as _};
 use vouch_vfs_posix::Options;
 
 use crate::world::{Short as _, alone, export, is_there, made, put, refused, report, run, skip, users};
@@ -34,17 +34,17 @@ fn check(root: &Path) {
     run("xfs_quota", ["-f", "-x", "-c", "limit bsoft=0 bhard=4m 2345", &path]).expect("quotas can be set");
     let fs = export(root, Options::default());
     let (one, other) = users();
-    let space = fs.space(&one, &fs.root(), Patience::Any).expect("it tells");
+    let space = fs.space(&one, &fs.root(), Blocking::Allowed).expect("the call succeeds");
     assert_eq!(space.quota, Some((0, 1 << 20, 2 << 20)));
     assert_eq!(space.bytes_available, 2 << 20, "no more than the quota leaves");
     assert!(space.bytes_free > 100 << 20);
     let made = fs.new_file(&one, &fs.root(), "mine", 0o644).expect("made");
     put(&*made.open, 0, &vec![1; 1 << 20]).expect("within the quota");
-    made.open.commit(0, 0, Patience::Any).expect("on disk");
-    let (used, _, _) = fs.space(&one, &fs.root(), Patience::Any).expect("it tells").quota.expect("it has one");
+    made.open.commit(0, 0, Blocking::Allowed).expect("on disk");
+    let (used, _, _) = fs.space(&one, &fs.root(), Blocking::Allowed).expect("the call succeeds").quota.expect("the object has one");
     assert!((1 << 20..2 << 20).contains(&used), "{used}");
     refused!(put(&*made.open, 1 << 20, &vec![1; 4 << 20]), Quota);
-    assert_eq!(fs.space(&other, &fs.root(), Patience::Any).expect("it tells").quota, Some((0, 0, 4 << 20)));
+    assert_eq!(fs.space(&other, &fs.root(), Blocking::Allowed).expect("the call succeeds").quota, Some((0, 0, 4 << 20)));
     let theirs = fs.new_file(&other, &fs.root(), "theirs", 0o666).expect("made");
     let open = fs.opened(&one, &theirs.id).expect("everybody may");
     refused!(put(&*open, 0, &vec![1; 8 << 20]), Quota);

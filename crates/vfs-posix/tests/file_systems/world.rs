@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use vouch_vfs::{
-    Attributes, Caller, CreateHow, Created, Error, FileId, FileSystem, Leniency, Name, NewNode, OpenAccess, OpenFile, Patience,
+    AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, Error, FileId, FileSystem, Name, NewNode, OpenAccess, OpenFile,
     SetAttributes, Stability,
 };
 use vouch_vfs_posix::{IdStore, Options, PosixFs, can_serve_others, leave_callers};
@@ -127,7 +127,7 @@ pub(crate) trait Short {
 
 impl Short for PosixFs {
     fn find(&self, who: &Caller, directory: &FileId, name: &str) -> Result<(FileId, Attributes), Error> {
-        self.lookup(who, directory, named(name), Patience::Any)
+        self.lookup(who, directory, named(name), Blocking::Allowed)
     }
 
     fn new_file(&self, who: &Caller, directory: &FileId, name: &str, mode: u16) -> Result<Created, Error> {
@@ -141,11 +141,11 @@ impl Short for PosixFs {
     }
 
     fn look(&self, id: &FileId) -> Result<Attributes, Error> {
-        self.attributes(id, Patience::Any)
+        self.attributes(id, Blocking::Allowed)
     }
 
     fn opened(&self, who: &Caller, id: &FileId) -> Result<Arc<dyn OpenFile>, Error> {
-        self.open(who, id, BOTH, Leniency::None, Patience::Any)
+        self.open(who, id, BOTH, AccessOverride::None, Blocking::Allowed)
     }
 }
 
@@ -158,14 +158,14 @@ pub(crate) fn named(name: &str) -> Name<'_> {
 pub(crate) fn put(file: &dyn OpenFile, offset: u64, bytes: &[u8]) -> Result<(), Error> {
     let mut written = 0;
     while written < bytes.len() {
-        written += file.write(offset + written as u64, &bytes[written..], Stability::Unstable, Patience::Any)?.len;
+        written += file.write(offset + written as u64, &bytes[written..], Stability::Unstable, Blocking::Allowed)?.len;
     }
     Ok(())
 }
 
 pub(crate) fn content(file: &dyn OpenFile) -> Vec<u8> {
     let mut bytes = Vec::new();
-    file.read(0, 1 << 20, vouch_vfs::ReadInto { bytes: &mut bytes, span_allowed: false }, Patience::Any).expect("reading succeeds");
+    file.read(0, 1 << 20, vouch_vfs::ReadInto { bytes: &mut bytes, span_allowed: false }, Blocking::Allowed).expect("reading succeeds");
     bytes
 }
 

@@ -5,14 +5,14 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use vouch_vfs::{
-    Access, Caller, CreateHow, Error, FileId, FileSystem, FileType, Leniency, Name, NewNode, OpenAccess, Patience, PosixAclKind,
+    Access, AccessOverride, Blocking, Caller, CreateHow, Error, FileId, FileSystem, FileType, Name, NewNode, OpenAccess, PosixAclKind,
     PosixAclTag, SeekTarget, SetAttributes, XattrHow,
 };
 
 use crate::world::{Site, World, random_bytes, read};
 
 fn compare(world: &World, site: &Site, path: &str, id: &FileId) {
-    let found = world.fs.attributes(id, Patience::Any).unwrap();
+    let found = world.fs.attributes(id, Blocking::Allowed).unwrap();
     let source = fs::symlink_metadata(site.source(path)).unwrap();
     assert_eq!(u32::from(found.mode), source.mode() & 0o7777, "{path}");
     assert_eq!((found.uid, found.gid, found.modified.seconds), (source.uid(), source.gid(), source.mtime()), "{path}");
@@ -33,14 +33,14 @@ fn compare(world: &World, site: &Site, path: &str, id: &FileId) {
         }
         FileType::Symlink => {
             let target = fs::read_link(site.source(path)).unwrap();
-            assert_eq!(world.fs.read_link(&Caller::root(), id, Patience::Any).unwrap(), target.as_os_str().as_encoded_bytes());
+            assert_eq!(world.fs.read_link(&Caller::root(), id, Blocking::Allowed).unwrap(), target.as_os_str().as_encoded_bytes());
         }
         FileType::Directory => {
             let mut names: Vec<_> =
                 fs::read_dir(site.source(path)).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
             names.sort();
             let mut listed = Vec::new();
-            let end = world.fs.read_directory(&Caller::root(), id, 0, true, Patience::Any, &mut |entry| {
+            let end = world.fs.read_directory(&Caller::root(), id, 0, true, Blocking::Allowed, &mut |entry| {
                 let (child, attributes) = entry.file.unwrap().unwrap();
                 assert_eq!(attributes.file_number, entry.file_number);
                 listed.push((String::from_utf8(entry.name.to_vec()).unwrap(), child, attributes));
@@ -49,10 +49,10 @@ fn compare(world: &World, site: &Site, path: &str, id: &FileId) {
             assert!(end.unwrap());
             assert!(names.iter().eq(listed.iter().map(|(name, ..)| name)), "{path}");
             for (name, child, attributes) in listed {
-                let found = world.fs.lookup(&Caller::root(), id, Name::new(name.as_bytes()).unwrap(), Patience::Any).unwrap();
+                let found = world.fs.lookup(&Caller::root(), id, Name::new(name.as_bytes()).unwrap(), Blocking::Allowed).unwrap();
                 assert_eq!(found, (child, attributes));
                 if attributes.file_type == FileType::Directory {
-                    assert_eq!(world.fs.parent(&Caller::root(), &child, Patience::Any).unwrap(), *id);
+                    assert_eq!(world.fs.parent(&Caller::root(), &child, Blocking::Allowed).unwrap(), *id);
                 }
                 compare(world, site, Path::new(path).join(name).to_str().unwrap(), &child);
             }
@@ -80,9 +80,9 @@ fn all_published_files_are_shown() {
     let number = |path| world.find(path).unwrap().1.file_number;
     assert_eq!(number("files/900"), number("second name"));
     assert_ne!(number("files/900"), number("files/1"));
-    let space = world.fs.space(&Caller::root(), &world.fs.root(), Patience::Any).unwrap();
+    let space = world.fs.space(&Caller::root(), &world.fs.root(), Blocking::Allowed).unwrap();
     assert!(space.bytes_total > 2_000_000 && space.bytes_free == 0 && space.files_total > 10);
-    assert!(matches!(world.fs.parent(&Caller::root(), &world.fs.root(), Patience::Any), Err(Error::NotFound)));
+    assert!(matches!(world.fs.parent(&Caller::root(), &world.fs.root(), Blocking::Allowed), Err(Error::NotFound)));
     assert!(matches!(world.find("files/none"), Err(Error::NotFound)));
     assert!(matches!(world.find("second name/x"), Err(Error::NotDirectory)));
 }
@@ -100,7 +100,7 @@ fn reads_end_at_file_end_and_holes_are_found() {
     for (offset, len, expected) in
         [(0, 10, (10, true)), (0, 9, (9, false)), (8, 10, (2, true)), (10, 1, (0, true)), (u64::MAX, 9, (0, true))]
     {
-        assert_eq!(read(&*open, offset, len, &mut Vec::new(), Patience::Any).unwrap(), expected);
+        assert_eq!(read(&*open, offset, len, &mut Vec::new(), Blocking::Allowed).unwrap(), expected);
     }
     assert!(matches!(open.seek(10, SeekTarget::Data), Err(Error::NoSuchRegion)));
     assert_eq!(open.seek(3, SeekTarget::Hole).unwrap(), 10);
@@ -134,36 +134,38 @@ fn rights_follow_mode_and_acl_of_each_caller() {
     let (id, closed, all) = (world.id("file"), world.id("closed"), Access(0x1ff));
     let stranger = Caller::new(owner + 99, group + 99, []);
     let reads = Access::READ | Access::XATTR_READ | Access::XATTR_LIST;
-    assert_eq!(world.fs.access(&Caller::new(owner, group, []), &id, all, Patience::Any).unwrap(), reads);
-    assert_eq!(world.fs.access(&stranger, &id, all, Patience::Any).unwrap(), Access::default());
-    let open = |caller: &Caller| world.fs.open(caller, &id, OpenAccess { read: true, write: false }, Leniency::None, Patience::Any);
+    assert_eq!(world.fs.access(&Caller::new(owner, group, []), &id, all, Blocking::Allowed).unwrap(), reads);
+    assert_eq!(world.fs.access(&stranger, &id, all, Blocking::Allowed).unwrap(), Access::default());
+    let open =
+        |caller: &Caller| world.fs.open(caller, &id, OpenAccess { read: true, write: false }, AccessOverride::None, Blocking::Allowed);
     assert!(matches!(open(&stranger), Err(Error::Access)) && open(&Caller::root()).is_ok());
-    let executed = |over| world.fs.open(&stranger, &world.id("run"), OpenAccess { read: true, write: false }, over, Patience::Any).is_ok();
-    assert!(executed(Leniency::Owner) && executed(Leniency::Execute) && !executed(Leniency::None));
+    let executed =
+        |over| world.fs.open(&stranger, &world.id("run"), OpenAccess { read: true, write: false }, over, Blocking::Allowed).is_ok();
+    assert!(executed(AccessOverride::Owner) && executed(AccessOverride::Execute) && !executed(AccessOverride::None));
     if has_acls {
         let named = Caller::new(4242, group + 99, []);
-        assert_eq!(world.fs.access(&named, &id, all, Patience::Any).unwrap(), reads);
+        assert_eq!(world.fs.access(&named, &id, all, Blocking::Allowed).unwrap(), reads);
         assert!(open(&named).is_ok());
-        let acl = world.fs.acl(&stranger, &id, PosixAclKind::Access, Patience::Any).unwrap();
+        let acl = world.fs.acl(&stranger, &id, PosixAclKind::Access, Blocking::Allowed).unwrap();
         assert_eq!((acl.entries.len(), acl.entries[1].tag, acl.entries[1].permissions), (5, PosixAclTag::User(4242), 4));
     }
-    assert!(world.fs.acl(&stranger, &closed, PosixAclKind::Default, Patience::Any).unwrap().entries.is_empty());
+    assert!(world.fs.acl(&stranger, &closed, PosixAclKind::Default, Blocking::Allowed).unwrap().entries.is_empty());
     if has_xattrs {
-        assert_eq!(world.fs.xattrs(&Caller::root(), &id, Patience::Any).unwrap(), [b"colour"]);
-        assert_eq!(world.fs.xattr(&Caller::root(), &id, b"colour", Patience::Any).unwrap(), b"blue");
-        assert!(matches!(world.fs.xattr(&stranger, &id, b"colour", Patience::Any), Err(Error::Access)));
+        assert_eq!(world.fs.xattrs(&Caller::root(), &id, Blocking::Allowed).unwrap(), [b"colour"]);
+        assert_eq!(world.fs.xattr(&Caller::root(), &id, b"colour", Blocking::Allowed).unwrap(), b"blue");
+        assert!(matches!(world.fs.xattr(&stranger, &id, b"colour", Blocking::Allowed), Err(Error::Access)));
     }
-    assert!(matches!(world.fs.xattr(&Caller::root(), &id, b"none", Patience::Any), Err(Error::NoXattr)));
+    assert!(matches!(world.fs.xattr(&Caller::root(), &id, b"none", Blocking::Allowed), Err(Error::NoXattr)));
     let mut seen = 0;
     let each = &mut |entry: vouch_vfs::DirectoryEntry<'_>| {
         assert!(matches!(entry.file, Some(Err(Error::Access))));
         seen += 1;
         std::ops::ControlFlow::Continue(())
     };
-    assert!(world.fs.read_directory(&stranger, &closed, 0, true, Patience::Any, each).unwrap());
+    assert!(world.fs.read_directory(&stranger, &closed, 0, true, Blocking::Allowed, each).unwrap());
     assert_eq!(seen, 1);
     let name = Name::new(b"file").unwrap();
-    assert!(matches!(world.fs.lookup(&stranger, &closed, name, Patience::Any), Err(Error::Access)));
+    assert!(matches!(world.fs.lookup(&stranger, &closed, name, Blocking::Allowed), Err(Error::Access)));
 }
 
 #[test]
@@ -175,7 +177,7 @@ fn nothing_can_be_changed() {
     let (fs, root, id, caller, set) = (&world.fs, world.fs.root(), world.id("file"), Caller::root(), SetAttributes::default());
     let (there, new) = (Name::new(b"file").unwrap(), Name::new(b"new").unwrap());
     let (reading, writing) = (OpenAccess { read: true, write: false }, OpenAccess { read: true, write: true });
-    assert!(matches!(fs.open(&caller, &id, writing, Leniency::Owner, Patience::Any), Err(Error::ReadOnly)));
+    assert!(matches!(fs.open(&caller, &id, writing, AccessOverride::Owner, Blocking::Allowed), Err(Error::ReadOnly)));
     assert!(matches!(fs.create(&caller, &root, new, CreateHow::Unchecked, &set, reading), Err(Error::ReadOnly)));
     assert!(matches!(fs.create(&caller, &root, there, CreateHow::Unchecked, &set, writing), Err(Error::ReadOnly)));
     assert!(matches!(fs.create(&caller, &root, there, CreateHow::Guarded, &set, reading), Err(Error::Exists)));
@@ -191,5 +193,5 @@ fn nothing_can_be_changed() {
     assert!(matches!(fs.set_xattr(&caller, &id, b"a", b"b", XattrHow::Either), Err(Error::ReadOnly)));
     assert!(matches!(found.open.truncate(0), Err(Error::Access)));
     assert!(matches!(world.open(&root), Err(Error::IsDirectory)));
-    fs.sync_metadata(&[root, id], Patience::None).unwrap();
+    fs.sync_metadata(&[root, id], Blocking::Forbidden).unwrap();
 }

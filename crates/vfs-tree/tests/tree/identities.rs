@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use vouch_vfs::{Error, FileId, FileSystem, FileType, Patience};
+use vouch_vfs::{Blocking, Error, FileId, FileSystem, FileType};
 
 use crate::world::{Site, is_stale, read};
 
@@ -31,7 +31,7 @@ fn identities_survive_restarts_and_revisions() {
     for revision in 0..2 {
         let world = site.export();
         for ((id, number), path) in ids.iter().zip(long_paths()) {
-            assert_eq!(world.fs.attributes(id, Patience::Any).unwrap().file_number, *number, "{path}");
+            assert_eq!(world.fs.attributes(id, Blocking::Allowed).unwrap().file_number, *number, "{path}");
             assert_eq!(world.content(id).unwrap(), path.as_bytes());
             assert_eq!(world.id(&path), *id);
             assert_eq!(world.fs.path(id).unwrap(), path.as_bytes());
@@ -65,12 +65,12 @@ fn removed_file_is_stale_until_it_returns() {
     world.refresh();
     for world in [&world, &site.export()] {
         for _ in 0..2 {
-            ids.iter().for_each(|id| assert!(is_stale(&world.fs.attributes(id, Patience::Any))));
+            ids.iter().for_each(|id| assert!(is_stale(&world.fs.attributes(id, Blocking::Allowed))));
         }
         assert_eq!(world.find("file").unwrap().1.file_type, FileType::Directory);
         assert!(matches!(world.find("directory/file"), Err(Error::NotFound)));
     }
-    assert!(is_stale(&read(&*open, 0, 9, &mut Vec::new(), Patience::Any)));
+    assert!(is_stale(&read(&*open, 0, 9, &mut Vec::new(), Blocking::Allowed)));
     fs::remove_dir(site.source("file")).unwrap();
     paths.iter().for_each(|path| site.write(path, b"again"));
     site.publish();
@@ -85,7 +85,7 @@ fn invalid_identities_are_refused() {
     let world = site.export();
     for bytes in [&b""[..], b"x", b"\x10", b"\x11..", &[0xff; 64]] {
         let id = FileId::new(bytes).unwrap();
-        assert!(matches!(world.fs.attributes(&id, Patience::Any), Err(Error::BadId)), "{bytes:?}");
+        assert!(matches!(world.fs.attributes(&id, Blocking::Allowed), Err(Error::BadId)), "{bytes:?}");
     }
-    assert!(is_stale(&world.fs.attributes(&FileId::new(b"\x11none").unwrap(), Patience::Any)));
+    assert!(is_stale(&world.fs.attributes(&FileId::new(b"\x11none").unwrap(), Blocking::Allowed)));
 }

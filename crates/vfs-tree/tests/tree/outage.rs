@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use vouch_vfs::{Caller, Error, FileSystem, Name, Patience};
+use vouch_vfs::{Blocking, Caller, Error, FileSystem, Name};
 
 use crate::world::{DURATION_S, NOW, Site, random_bytes, read, until};
 
@@ -22,17 +22,17 @@ fn without_patience_only_caches_answer() {
     };
     let world = site.export();
     let name = Name::new(b"file").unwrap();
-    let lookup = |patience| world.fs.lookup(&Caller::root(), &directory, name, patience);
-    assert!(matches!(lookup(Patience::None), Err(Error::WouldBlock)));
-    let found = lookup(Patience::Any).unwrap();
+    let lookup = |blocking| world.fs.lookup(&Caller::root(), &directory, name, blocking);
+    assert!(matches!(lookup(Blocking::Forbidden), Err(Error::WouldBlock)));
+    let found = lookup(Blocking::Allowed).unwrap();
     assert_eq!(found.0, id);
-    assert_eq!(lookup(Patience::None).unwrap(), found);
-    assert_eq!(world.fs.attributes(&id, Patience::None).unwrap(), found.1);
+    assert_eq!(lookup(Blocking::Forbidden).unwrap(), found);
+    assert_eq!(world.fs.attributes(&id, Blocking::Forbidden).unwrap(), found.1);
     let open = world.open(&id).unwrap();
-    let read = |patience| read(&*open, 200_000, 1000, &mut Vec::new(), patience);
-    assert!(matches!(read(Patience::None), Err(Error::WouldBlock)));
-    assert_eq!(read(Patience::Any).unwrap(), (1000, false));
-    assert_eq!(read(Patience::None).unwrap(), (1000, false));
+    let read = |blocking| read(&*open, 200_000, 1000, &mut Vec::new(), blocking);
+    assert!(matches!(read(Blocking::Forbidden), Err(Error::WouldBlock)));
+    assert_eq!(read(Blocking::Allowed).unwrap(), (1000, false));
+    assert_eq!(read(Blocking::Forbidden).unwrap(), (1000, false));
 }
 
 #[test]
@@ -55,12 +55,12 @@ fn unavailable_data_fails_in_time() {
     std::thread::sleep(Duration::from_millis(100));
     let began = Instant::now();
     for id in [file, long] {
-        let answer = world.fs.attributes(&id, Patience::Any);
+        let answer = world.fs.attributes(&id, Blocking::Allowed);
         assert!(matches!(answer, Err(Error::Io(_))), "{answer:?}");
     }
     assert!(began.elapsed() < Duration::from_secs(15));
     site.is_up.store(true, Ordering::SeqCst);
-    until(|| world.fs.attributes(&file, Patience::Any).is_ok());
+    until(|| world.fs.attributes(&file, Blocking::Allowed).is_ok());
     assert!(world.content(&file).unwrap() == random_bytes(1, 400_000));
     assert_eq!(world.content(&long).unwrap(), b"x");
 }
@@ -73,9 +73,9 @@ fn expired_tree_serves_nothing() {
     let world = site.export();
     let id = world.id("file");
     site.now.store(NOW + i64::from(DURATION_S) + 1, Ordering::SeqCst);
-    assert!(matches!(world.fs.attributes(&id, Patience::Any), Err(Error::Io(_))));
-    assert!(matches!(world.fs.attributes(&id, Patience::None), Err(Error::Io(_) | Error::WouldBlock)));
-    assert!(matches!(world.fs.space(&Caller::root(), &id, Patience::Any), Err(Error::Io(_))));
+    assert!(matches!(world.fs.attributes(&id, Blocking::Allowed), Err(Error::Io(_))));
+    assert!(matches!(world.fs.attributes(&id, Blocking::Forbidden), Err(Error::Io(_) | Error::WouldBlock)));
+    assert!(matches!(world.fs.space(&Caller::root(), &id, Blocking::Allowed), Err(Error::Io(_))));
     // A clock set back does not revive the tree.
     site.now.store(NOW, Ordering::SeqCst);
     assert!(world.content(&id).is_err());
@@ -103,7 +103,7 @@ fn calls_continue_in_next_revision_when_replicas_drop_one() {
     site.is_up.store(true, Ordering::SeqCst);
     assert!(world.content(&leaf).unwrap() == random_bytes(3, 50_000));
     let mut bytes = Vec::new();
-    assert_eq!(read(&*open, 0, 1000, &mut bytes, Patience::Any).unwrap(), (1000, false));
+    assert_eq!(read(&*open, 0, 1000, &mut bytes, Blocking::Allowed).unwrap(), (1000, false));
     assert!(bytes == random_bytes(4, 400_000)[..1000]);
     let mut listed: Vec<(String, u64)> = Vec::new();
     loop {

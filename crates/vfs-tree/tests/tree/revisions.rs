@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use vouch_vfs::{FileSystem, Patience};
+use vouch_vfs::{Blocking, FileSystem};
 
 use crate::world::{Site, is_stale, random_bytes, read, until};
 
@@ -28,7 +28,7 @@ fn change_attribute_moves_exactly_with_changes() {
     site.publish();
     let world = site.export();
     let (same, moving) = (["a", "a/same", "a/below", "a/below/same"], ["", "b", "b/inline", "b/large"]);
-    let change = |path: &str| world.fs.attributes(&world.id(path), Patience::Any).unwrap().change;
+    let change = |path: &str| world.fs.attributes(&world.id(path), Blocking::Allowed).unwrap().change;
     let (same_before, mut before) = (same.map(change), moving.map(change));
     let open = world.open(&world.id("b/large")).unwrap();
     for seed in 3..6 {
@@ -45,7 +45,7 @@ fn change_attribute_moves_exactly_with_changes() {
         assert_eq!(same.map(change), same_before);
         assert!(world.content(&world.id("b/inline")).unwrap() == random_bytes(seed, 900));
         let mut bytes = Vec::new();
-        assert_eq!(read(&*open, 0, 1_000_000, &mut bytes, Patience::Any).unwrap(), (900_000, true));
+        assert_eq!(read(&*open, 0, 1_000_000, &mut bytes, Blocking::Allowed).unwrap(), (900_000, true));
         assert!(bytes == random_bytes(seed, 900_000));
     }
     // A restart may move it forward, never back.
@@ -64,7 +64,7 @@ fn stolen_key_revision_ends_with_next_certificate() {
         site.publish();
         let world = site.export();
         let (id, same) = (world.id("d/file"), world.id("d/same"));
-        let change = |id| world.fs.attributes(id, Patience::Any).unwrap().change;
+        let change = |id| world.fs.attributes(id, Blocking::Allowed).unwrap().change;
         let follow = |cert_serial, number| {
             until(|| {
                 let _ = world.runtime.block_on(world.tree.refresh());
@@ -88,7 +88,7 @@ fn stolen_key_revision_ends_with_next_certificate() {
         site.reconnect();
         follow(2, 2);
         assert_eq!(world.content(&id).unwrap(), b"mended");
-        assert!(is_stale(&world.fs.attributes(&extra, Patience::Any)), "gone with the thief's revision");
+        assert!(is_stale(&world.fs.attributes(&extra, Blocking::Allowed)), "gone with the thief's revision");
         let mended = change(&id);
         assert!(genuine < forged && forged < mended, "{genuine} {forged} {mended}");
         assert_eq!(change(&same), unmoved);

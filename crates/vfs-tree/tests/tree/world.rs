@@ -18,7 +18,9 @@ use vouch_tree::{Iv, TreeName};
 use vouch_tree_client::{Client, ClientOptions, Clock, Connector, LocalConnector, Stream, Tree, TreeOptions};
 use vouch_tree_publish::{Options, Progress, Signer, publish};
 use vouch_tree_store::{CollectOptions, Database, WriteOptions};
-use vouch_vfs::{Attributes, Caller, Content, Error, FileId, FileSystem, Leniency, Name, OpenAccess, OpenFile, Patience, ReadInto, Result};
+use vouch_vfs::{
+    AccessOverride, Attributes, Blocking, Caller, Content, Error, FileId, FileSystem, Name, OpenAccess, OpenFile, ReadInto, Result,
+};
 use vouch_vfs_tree::TreeFs;
 
 pub const NOW: i64 = 1_795_000_000;
@@ -186,9 +188,9 @@ impl World {
     }
 
     pub fn find(&self, path: &str) -> Result<(FileId, Attributes)> {
-        let mut at = (self.fs.root(), self.fs.attributes(&self.fs.root(), Patience::Any)?);
+        let mut at = (self.fs.root(), self.fs.attributes(&self.fs.root(), Blocking::Allowed)?);
         for name in path.split('/').filter(|name| !name.is_empty()) {
-            at = self.fs.lookup(&Caller::root(), &at.0, Name::new(name.as_bytes()).unwrap(), Patience::Any)?;
+            at = self.fs.lookup(&Caller::root(), &at.0, Name::new(name.as_bytes()).unwrap(), Blocking::Allowed)?;
         }
         Ok(at)
     }
@@ -198,14 +200,14 @@ impl World {
     }
 
     pub fn open(&self, id: &FileId) -> Result<Arc<dyn OpenFile>> {
-        self.fs.open(&Caller::root(), id, OpenAccess { read: true, write: false }, Leniency::None, Patience::Any)
+        self.fs.open(&Caller::root(), id, OpenAccess { read: true, write: false }, AccessOverride::None, Blocking::Allowed)
     }
 
     pub fn content(&self, id: &FileId) -> Result<Vec<u8>> {
         let open = self.open(id)?;
         let mut bytes = Vec::new();
         loop {
-            match read(&*open, bytes.len() as u64, 300_001, &mut bytes, Patience::Any)? {
+            match read(&*open, bytes.len() as u64, 300_001, &mut bytes, Blocking::Allowed)? {
                 (_, true) => return Ok(bytes),
                 (len, false) => assert!(len > 0),
             }
@@ -214,7 +216,7 @@ impl World {
 
     pub fn list(&self, id: &FileId, cookie: u64, count: usize) -> Result<Vec<(String, u64)>> {
         let mut found = Vec::new();
-        self.fs.read_directory(&Caller::root(), id, cookie, false, Patience::Any, &mut |entry| {
+        self.fs.read_directory(&Caller::root(), id, cookie, false, Blocking::Allowed, &mut |entry| {
             if found.len() == count {
                 return std::ops::ControlFlow::Break(());
             }
@@ -225,8 +227,8 @@ impl World {
     }
 }
 
-pub fn read(open: &dyn OpenFile, offset: u64, len: usize, bytes: &mut Vec<u8>, patience: Patience) -> Result<(usize, bool)> {
-    match open.read(offset, len, ReadInto { bytes, span_allowed: true }, patience)? {
+pub fn read(open: &dyn OpenFile, offset: u64, len: usize, bytes: &mut Vec<u8>, blocking: Blocking) -> Result<(usize, bool)> {
+    match open.read(offset, len, ReadInto { bytes, span_allowed: true }, blocking)? {
         Content::Bytes { len, eof } => Ok((len, eof)),
         Content::Span { .. } => panic!("a tree has no local files"),
     }

@@ -2,7 +2,7 @@
 
 use super::{Fixture, READ, Rule, WRITE, alice, bob, mode, name, refused};
 use crate::{
-    Caller, CreateHow, Error, FileId, Leniency, NewNode, OpenAccess, Patience, PosixAcl, PosixAclEntry, PosixAclKind, PosixAclTag,
+    AccessOverride, Blocking, Caller, CreateHow, Error, FileId, NewNode, OpenAccess, PosixAcl, PosixAclEntry, PosixAclKind, PosixAclTag,
     SetAttributes,
 };
 
@@ -29,7 +29,7 @@ fn has_acls(fixture: &Fixture) -> bool {
 }
 
 fn may(fixture: &Fixture, caller: &Caller, file: &FileId, access: OpenAccess) -> bool {
-    fixture.fs.open(caller, file, access, Leniency::None, Patience::Any).is_ok()
+    fixture.fs.open(caller, file, access, AccessOverride::None, Blocking::Allowed).is_ok()
 }
 
 fn acls_are_stored_and_enforced(fixture: &Fixture) {
@@ -39,7 +39,7 @@ fn acls_are_stored_and_enforced(fixture: &Fixture) {
     }
     let (fs, owner, root) = (&fixture.fs, &fixture.owner, fixture.root());
     let file = fixture.file(&root, "file", b"content");
-    let get = |id| fs.acl(owner, id, PosixAclKind::Access, Patience::Any).expect("reading succeeds");
+    let get = |id| fs.acl(owner, id, PosixAclKind::Access, Blocking::Allowed).expect("reading succeeds");
     assert!(get(&file).entries.is_empty(), "none beyond the mode");
     let set = acl(&[(UserObject, 6), (User(1001), 6), (User(1002), 4), (GroupObject, 0), (Group(3002), 2), (Mask, 6), (Other, 0)]);
     fs.set_acl(owner, &file, PosixAclKind::Access, &set).expect("the owner is allowed");
@@ -74,19 +74,27 @@ fn default_acls_are_inherited(fixture: &Fixture) {
     let default = acl(&[(UserObject, 7), (User(1001), 7), (GroupObject, 5), (Mask, 7), (Other, 1)]);
     fs.set_acl(owner, &directory, PosixAclKind::Default, &default).expect("the owner is allowed");
     let masked = SetAttributes { umask: Some(0o077), ..mode(0o664) };
-    let file = fixture.create_as(owner, &directory, "file", CreateHow::Guarded, &masked).expect("it is made");
+    let file = fixture.create_as(owner, &directory, "file", CreateHow::Guarded, &masked).expect("creation succeeds");
     assert_eq!(file.attributes.mode, 0o660, "the default ACL replaces the umask");
     let inherited = acl(&[(UserObject, 6), (User(1001), 7), (GroupObject, 5), (Mask, 6), (Other, 0)]);
-    assert_eq!(fs.acl(owner, &file.id, PosixAclKind::Access, Patience::Any).expect("reading succeeds"), inherited, "bounded by the mode");
-    let below = fs.make(owner, &directory, name("d"), NewNode::Directory, &mode(0o777)).expect("it is made").0;
-    assert_eq!(fs.acl(owner, &below, PosixAclKind::Default, Patience::Any).expect("reading succeeds"), default, "directories pass it on");
-    let link = fs.make(owner, &directory, name("l"), NewNode::Symlink(b"x"), &SetAttributes::default()).expect("it is made").0;
+    assert_eq!(
+        fs.acl(owner, &file.id, PosixAclKind::Access, Blocking::Allowed).expect("reading succeeds"),
+        inherited,
+        "bounded by the mode"
+    );
+    let below = fs.make(owner, &directory, name("d"), NewNode::Directory, &mode(0o777)).expect("creation succeeds").0;
+    assert_eq!(
+        fs.acl(owner, &below, PosixAclKind::Default, Blocking::Allowed).expect("reading succeeds"),
+        default,
+        "directories pass it on"
+    );
+    let link = fs.make(owner, &directory, name("l"), NewNode::Symlink(b"x"), &SetAttributes::default()).expect("creation succeeds").0;
     assert!(
-        fs.acl(owner, &link, PosixAclKind::Access, Patience::Any).expect("reading succeeds").entries.is_empty(),
+        fs.acl(owner, &link, PosixAclKind::Access, Blocking::Allowed).expect("reading succeeds").entries.is_empty(),
         "symbolic links have none"
     );
     fs.set_acl(owner, &directory, PosixAclKind::Default, &PosixAcl::default()).expect("the removal succeeds");
-    let file = fixture.create_as(owner, &directory, "plain", CreateHow::Guarded, &masked).expect("it is made");
+    let file = fixture.create_as(owner, &directory, "plain", CreateHow::Guarded, &masked).expect("creation succeeds");
     assert_eq!(file.attributes.mode, 0o600, "without a default ACL the umask applies");
 }
 
@@ -99,6 +107,6 @@ fn minimal_acl_equals_mode(fixture: &Fixture) {
     let minimal = acl(&[(UserObject, 7), (GroupObject, 5), (Other, 1)]);
     fixture.fs.set_acl(&fixture.owner, &file, PosixAclKind::Access, &minimal).expect("the owner is allowed");
     assert_eq!(fixture.attributes(&file).mode, 0o751, "the ACL sets the mode");
-    let kept = fixture.fs.acl(&fixture.owner, &file, PosixAclKind::Access, Patience::Any).expect("reading succeeds");
+    let kept = fixture.fs.acl(&fixture.owner, &file, PosixAclKind::Access, Blocking::Allowed).expect("reading succeeds");
     assert!(kept.entries.is_empty(), "and is not stored separately");
 }

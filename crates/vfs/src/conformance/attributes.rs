@@ -1,7 +1,7 @@
 //! Attributes: values, effects of setting them, and the change attribute.
 
 use super::{BOTH, Fixture, Rule, mode, name, refused, write};
-use crate::{CreateHow, Error, FileType, NewNode, Patience, PosixAclKind, SetAttributes, SetTime, Time, XattrHow};
+use crate::{Blocking, CreateHow, Error, FileType, NewNode, PosixAclKind, SetAttributes, SetTime, Time, XattrHow};
 
 pub(super) const RULES: &[Rule] = &[
     ("attributes_describe_the_file", attributes_describe_the_file),
@@ -25,7 +25,7 @@ fn attributes_describe_the_file(fixture: &Fixture) {
     assert_ne!(of_file.file_number, of_directory.file_number, "each has its number");
     assert_eq!(of_file.fsid, of_directory.fsid, "both lie on one file system");
     assert_eq!(of_file, fixture.attributes(&file), "unchanged attributes stay");
-    assert_eq!(of_file, fixture.open(&file, BOTH).attributes().expect("it is open"), "an open file has the same");
+    assert_eq!(of_file, fixture.open(&file, BOTH).attributes().expect("the file is open"), "an open file has the same");
 }
 
 fn modes_are_set_and_masked(fixture: &Fixture) {
@@ -95,11 +95,11 @@ fn directory_changes_report_before_and_after(fixture: &Fixture) {
         assert_ne!(told.before, told.after, "{what}: it moves");
         *before = after;
     };
-    let made = fixture.create_as(&fixture.owner, &a, "x", CreateHow::Guarded, &mode(0o644)).expect("it is made");
+    let made = fixture.create_as(&fixture.owner, &a, "x", CreateHow::Guarded, &mode(0o644)).expect("creation succeeds");
     check("create", made.directory, &mut of_a, fixture.change(&a));
-    let found = fixture.create_as(&fixture.owner, &a, "x", CreateHow::Unchecked, &mode(0o644)).expect("it is opened");
+    let found = fixture.create_as(&fixture.owner, &a, "x", CreateHow::Unchecked, &mode(0o644)).expect("opening succeeds");
     assert_eq!(found.directory.before, found.directory.after, "a creation that makes nothing changes nothing");
-    let directory = fixture.fs.make(&fixture.owner, &a, name("d"), NewNode::Directory, &mode(0o755)).expect("it is made");
+    let directory = fixture.fs.make(&fixture.owner, &a, name("d"), NewNode::Directory, &mode(0o755)).expect("creation succeeds");
     check("make", directory.2, &mut of_a, fixture.change(&a));
     let linked = fixture.fs.link(&fixture.owner, &made.id, &a, name("y")).expect("the link succeeds");
     check("link", linked, &mut of_a, fixture.change(&a));
@@ -111,7 +111,7 @@ fn directory_changes_report_before_and_after(fixture: &Fixture) {
 }
 
 fn free_space_is_reported(fixture: &Fixture) {
-    let space = fixture.fs.space(&fixture.owner, &fixture.root(), Patience::Any).expect("it is told");
+    let space = fixture.fs.space(&fixture.owner, &fixture.root(), Blocking::Allowed).expect("the value is reported");
     assert!(space.bytes_total >= space.bytes_free && space.bytes_total > 0, "bytes: {space:?}");
     assert!(space.files_total >= space.files_free, "files: {space:?}");
 }
@@ -134,19 +134,19 @@ fn xattrs_are_stored(fixture: &Fixture) {
     let root = fixture.root();
     for id in [fixture.file(&root, "file", b""), fixture.directory(&root, "directory", 0o755)] {
         let (fs, owner) = (&fixture.fs, &fixture.owner);
-        assert!(fs.xattrs(owner, &id, Patience::Any).expect("listing succeeds").is_empty(), "none at first");
-        fs.set_xattr(owner, &id, b"one", b"1", XattrHow::Create).expect("there is none");
+        assert!(fs.xattrs(owner, &id, Blocking::Allowed).expect("listing succeeds").is_empty(), "none at first");
+        fs.set_xattr(owner, &id, b"one", b"1", XattrHow::Create).expect("no entry exists");
         fs.set_xattr(owner, &id, b"a.b", b"", XattrHow::Either).expect("an empty value");
-        assert_eq!(fs.xattrs(owner, &id, Patience::Any).expect("listing succeeds"), [b"a.b", b"one"], "sorted, without a prefix");
-        assert_eq!(fs.xattr(owner, &id, b"one", Patience::Any).expect("the file exists"), b"1", "its value");
-        assert_eq!(fs.xattr(owner, &id, b"a.b", Patience::Any).expect("the file exists"), b"", "an empty value");
+        assert_eq!(fs.xattrs(owner, &id, Blocking::Allowed).expect("listing succeeds"), [b"a.b", b"one"], "sorted, without a prefix");
+        assert_eq!(fs.xattr(owner, &id, b"one", Blocking::Allowed).expect("the file exists"), b"1", "its value");
+        assert_eq!(fs.xattr(owner, &id, b"a.b", Blocking::Allowed).expect("the file exists"), b"", "an empty value");
         refused!(fs.set_xattr(owner, &id, b"one", b"2", XattrHow::Create), Error::Exists, "one that is there");
         refused!(fs.set_xattr(owner, &id, b"two", b"2", XattrHow::Replace), Error::NoXattr, "one that is not");
         fs.set_xattr(owner, &id, b"one", &[9; 2000], XattrHow::Replace).expect("the file exists");
-        assert_eq!(fs.xattr(owner, &id, b"one", Patience::Any).expect("the file exists"), [9; 2000], "the new value");
+        assert_eq!(fs.xattr(owner, &id, b"one", Blocking::Allowed).expect("the file exists"), [9; 2000], "the new value");
         fs.remove_xattr(owner, &id, b"one").expect("the file exists");
         refused!(fs.remove_xattr(owner, &id, b"one"), Error::NoXattr, "removing it twice");
-        refused!(fs.xattr(owner, &id, b"one", Patience::Any), Error::NoXattr, "one that is gone");
+        refused!(fs.xattr(owner, &id, b"one", Blocking::Allowed), Error::NoXattr, "one that is gone");
         refused!(fs.set_xattr(owner, &id, b"", b"x", XattrHow::Either), Error::Invalid, "no name");
         refused!(fs.set_xattr(owner, &id, &[b'n'; 300], b"x", XattrHow::Either), Error::NameTooLong | Error::Invalid, "a long name");
         let large = fs.set_xattr(owner, &id, b"large", &vec![0; 1 << 17], XattrHow::Either);

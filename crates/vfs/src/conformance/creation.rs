@@ -1,7 +1,7 @@
 //! Creating files: existing names, retries, races, the umask.
 
 use super::{BOTH, Fixture, Rule, alice, mode, name, read, refused, write};
-use crate::{CreateHow, Error, FileId, FileType, NewNode, Patience, SetAttributes};
+use crate::{Blocking, CreateHow, Error, FileId, FileType, NewNode, SetAttributes};
 
 pub(super) const RULES: &[Rule] = &[
     ("guarded_creation_refuses_existing_name", guarded_creation_refuses_existing_name),
@@ -19,7 +19,7 @@ pub(super) const RULES: &[Rule] = &[
 fn guarded_creation_refuses_existing_name(fixture: &Fixture) {
     let root = fixture.root();
     let made = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0o640)).expect("the name is free");
-    assert!(made.new, "it is new");
+    assert!(made.new, "the entry is new");
     assert_eq!(
         (made.attributes.file_type, made.attributes.mode, made.attributes.size),
         (FileType::Regular, 0o640, 0),
@@ -41,12 +41,12 @@ fn guarded_creation_refuses_existing_name(fixture: &Fixture) {
 fn unchecked_creation_opens_existing_file(fixture: &Fixture) {
     let root = fixture.root();
     let file = fixture.file(&root, "a", b"content");
-    let found = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Unchecked, &mode(0o600)).expect("it is opened");
+    let found = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Unchecked, &mode(0o600)).expect("opening succeeds");
     assert!(!found.new, "the file existed");
     assert_eq!((found.id, found.attributes.mode), (file, 0o644), "the file is unchanged");
     assert_eq!(read(&*found.open, 0, 100).0, b"content", "its content stays");
     let cut = SetAttributes { size: Some(0), ..mode(0o600) };
-    let found = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Unchecked, &cut).expect("it is opened");
+    let found = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Unchecked, &cut).expect("opening succeeds");
     assert_eq!((found.attributes.size, found.attributes.mode), (0, 0o644), "only a size of 0 is set");
 }
 
@@ -54,7 +54,7 @@ fn exclusive_creation_recognizes_retry(fixture: &Fixture) {
     let root = fixture.root();
     let create = |verifier| fixture.create_as(&fixture.owner, &root, "a", CreateHow::Exclusive(verifier), &mode(0o600));
     let first = create([1, 2, 3, 4, 5, 6, 7, 8]).expect("the name is free");
-    assert!(first.new, "it is new");
+    assert!(first.new, "the entry is new");
     let again = create([1, 2, 3, 4, 5, 6, 7, 8]).expect("a retry succeeds");
     assert!(!again.new, "a retry makes nothing");
     assert_eq!(again.id, first.id, "and finds the same file");
@@ -87,25 +87,25 @@ fn racing_creations_create_file_once(fixture: &Fixture) {
 fn umask_is_applied(fixture: &Fixture) {
     let root = fixture.root();
     let masked = SetAttributes { umask: Some(0o027), ..mode(0o666) };
-    let made = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &masked).expect("it is made");
+    let made = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &masked).expect("creation succeeds");
     assert_eq!(made.attributes.mode, 0o640, "a file");
     let masked = SetAttributes { umask: Some(0o027), ..mode(0o777) };
-    let made = fixture.fs.make(&fixture.owner, &root, name("d"), NewNode::Directory, &masked).expect("it is made");
+    let made = fixture.fs.make(&fixture.owner, &root, name("d"), NewNode::Directory, &masked).expect("creation succeeds");
     assert_eq!(made.1.mode, 0o750, "a directory");
-    let made = fixture.create_as(&fixture.owner, &root, "b", CreateHow::Guarded, &mode(0o666)).expect("it is made");
+    let made = fixture.create_as(&fixture.owner, &root, "b", CreateHow::Guarded, &mode(0o666)).expect("creation succeeds");
     assert_eq!(made.attributes.mode, 0o666, "without a caller's umask, the process's umask is ignored");
-    let made = fixture.fs.make(&fixture.owner, &root, name("s"), NewNode::Directory, &mode(0o1777)).expect("it is made");
+    let made = fixture.fs.make(&fixture.owner, &root, name("s"), NewNode::Directory, &mode(0o1777)).expect("creation succeeds");
     assert_eq!(made.1.mode, 0o1777, "a directory with more than nine bits");
 }
 
 fn new_file_is_open_despite_its_mode(fixture: &Fixture) {
     let root = fixture.root();
-    let made = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0)).expect("it is made");
+    let made = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0)).expect("creation succeeds");
     write(&*made.open, 0, b"content");
     assert_eq!(read(&*made.open, 0, 100).0, b"content", "the file is open with the requested access");
     if fixture.has_callers() {
         fixture.set(&root, mode(0o777));
-        let made = fixture.create_as(&alice(), &root, "b", CreateHow::Guarded, &mode(0)).expect("it is made");
+        let made = fixture.create_as(&alice(), &root, "b", CreateHow::Guarded, &mode(0)).expect("creation succeeds");
         write(&*made.open, 0, b"content");
         assert_eq!(read(&*made.open, 0, 100).0, b"content", "the file is open with the requested access");
     }
@@ -113,10 +113,10 @@ fn new_file_is_open_despite_its_mode(fixture: &Fixture) {
 
 fn new_file_becomes_durable_despite_its_mode(fixture: &Fixture) {
     let root = fixture.root();
-    let sync = |ids: &[FileId]| fixture.fs.sync_metadata(ids, Patience::Any).expect("the sync succeeds");
-    let file = fixture.create_as(&fixture.owner, &root, "file", CreateHow::Guarded, &mode(0)).expect("it is made").id;
+    let sync = |ids: &[FileId]| fixture.fs.sync_metadata(ids, Blocking::Allowed).expect("the sync succeeds");
+    let file = fixture.create_as(&fixture.owner, &root, "file", CreateHow::Guarded, &mode(0)).expect("creation succeeds").id;
     sync(&[file, root]);
-    let made = |name_of: &str, node| fixture.fs.make(&fixture.owner, &root, name(name_of), node, &mode(0)).expect("it is made").0;
+    let made = |name_of: &str, node| fixture.fs.make(&fixture.owner, &root, name(name_of), node, &mode(0)).expect("creation succeeds").0;
     let directory = made("directory", NewNode::Directory);
     sync(&[directory, root]);
     for (name_of, node) in [("link", NewNode::Symlink(b"to nowhere")), ("pipe", NewNode::Fifo), ("socket", NewNode::Socket)] {
@@ -143,26 +143,27 @@ fn failed_creation_leaves_no_file(fixture: &Fixture) {
 
 fn unmake_removes_only_the_created_file(fixture: &Fixture) {
     let root = fixture.root();
-    let unmake =
-        |file: &str, id: &FileId| fixture.fs.unmake(&fixture.owner, &root, name(file), id).expect("unmake removes the file or leaves it");
+    let remove_incomplete = |file: &str, id: &FileId| {
+        fixture.fs.remove_incomplete(&fixture.owner, &root, name(file), id).expect("remove_incomplete removes the file or leaves it")
+    };
     let file = fixture.file(&root, "a", b"");
-    unmake("a", &file);
+    remove_incomplete("a", &file);
     assert!(fixture.names(&root).is_empty(), "a file is gone");
-    refused!(fixture.fs.attributes(&file, Patience::Any), Error::Stale, "and its identity");
-    unmake("a", &file);
+    refused!(fixture.fs.attributes(&file, Blocking::Allowed), Error::Stale, "and its identity");
+    remove_incomplete("a", &file);
     let directory = fixture.directory(&root, "d", 0o755);
-    unmake("d", &directory);
+    remove_incomplete("d", &directory);
     assert!(fixture.names(&root).is_empty(), "a directory is gone");
 
     // Another caller renamed it and reused its name.
     let moved = fixture.file(&root, "a", b"moved");
     fixture.fs.rename(&fixture.owner, &root, name("a"), &root, name("b")).expect("the rename succeeds");
     let new = fixture.file(&root, "a", b"new");
-    unmake("a", &moved);
+    remove_incomplete("a", &moved);
     assert_eq!((fixture.content(&new), fixture.content(&moved)), (b"new".to_vec(), b"moved".to_vec()), "both are left");
     let directory = fixture.directory(&root, "d", 0o755);
     fixture.file(&directory, "inside", b"");
-    unmake("d", &directory);
+    remove_incomplete("d", &directory);
     assert_eq!(fixture.names(&root), ["a", "b", "d"], "only the non-empty directory remains");
     assert_eq!(fixture.names(&directory), ["inside"], "the file is not truncated either");
 }
@@ -175,11 +176,11 @@ fn racing_unmake_removes_no_other_file(fixture: &Fixture) {
         let id = fixture.file(&root, &mine, b"mine");
         std::thread::scope(|scope| {
             let (fs, owner, root, mine) = (&fixture.fs, &fixture.owner, &root, &mine);
-            let unmake = scope.spawn(move || fs.unmake(owner, root, name("a"), &made));
+            let remove_incomplete = scope.spawn(move || fs.remove_incomplete(owner, root, name("a"), &made));
             let rename = scope.spawn(move || fs.rename(owner, root, name(mine), root, name("a")));
             rename.join().expect("no panic").expect("the rename succeeds");
             // Its file may have lost all names.
-            unmake.join().expect("no panic").expect("unmake removes the file or leaves it");
+            remove_incomplete.join().expect("no panic").expect("remove_incomplete removes the file or leaves it");
         });
         assert_eq!(fixture.content(&id), b"mine", "the replacement stays");
         assert_eq!(fixture.names(&root).len(), 1, "the file has its own name, and no other file changed");

@@ -1,7 +1,7 @@
 //! File data: reads, writes, holes, allocation, copies, unlinked open files.
 
-use super::{BOTH, Dice, Fixture, READ, Rule, WRITE, mode, read, refused, write};
-use crate::{Content, CreateHow, Error, Patience, ReadInto, SeekTarget, SetAttributes, Stability};
+use super::{BOTH, Fixture, READ, Rule, SplitMix64, WRITE, mode, read, refused, write};
+use crate::{Blocking, Content, CreateHow, Error, ReadInto, SeekTarget, SetAttributes, Stability};
 
 pub(super) const RULES: &[Rule] = &[
     ("reads_return_written_data", reads_return_written_data),
@@ -24,7 +24,7 @@ fn reads_return_written_data(fixture: &Fixture) {
     let open = fixture.open(&file, BOTH);
     let content: Vec<u8> = (0..100_000u32).map(|at| (at % 251) as u8).collect();
     write(&*open, 0, &content);
-    assert_eq!(open.attributes().expect("it is open").size, 100_000, "the size is what was written");
+    assert_eq!(open.attributes().expect("the file is open").size, 100_000, "the size is what was written");
     for (offset, len) in [(0, 10), (99_990, 10), (4095, 2), (0, 100_000), (1, 50_000)] {
         let (bytes, eof) = read(&*open, offset, len);
         assert_eq!(bytes, content[offset as usize..offset as usize + len], "{len} at {offset}");
@@ -34,11 +34,11 @@ fn reads_return_written_data(fixture: &Fixture) {
     assert_eq!(read(&*open, 100_000, 1), (Vec::new(), true), "a read at the end is empty");
     assert_eq!(read(&*open, u64::MAX - 1, 100), (Vec::new(), true), "a read far past the end is empty");
     let mut bytes = b"before".to_vec();
-    open.read(0, 3, ReadInto { bytes: &mut bytes, span_allowed: false }, Patience::Any).expect("reading succeeds");
+    open.read(0, 3, ReadInto { bytes: &mut bytes, span_allowed: false }, Blocking::Allowed).expect("reading succeeds");
     assert_eq!(bytes, [b"before", &content[..3]].concat(), "a read appends");
     // A span has the same bytes.
     let mut bytes = Vec::new();
-    match open.read(10, 70_000, ReadInto { bytes: &mut bytes, span_allowed: true }, Patience::Any).expect("reading succeeds") {
+    match open.read(10, 70_000, ReadInto { bytes: &mut bytes, span_allowed: true }, Blocking::Allowed).expect("reading succeeds") {
         Content::Bytes { len, eof } => assert_eq!((len, eof, &bytes[..]), (70_000, false, &content[10..70_010]), "bytes"),
         Content::Span { span, eof } => {
             let mut sent = vec![0; span.len];
@@ -47,7 +47,7 @@ fn reads_return_written_data(fixture: &Fixture) {
         }
     }
     refused!(
-        open.write(u64::MAX - 1, b"xx", Stability::Unstable, Patience::Any),
+        open.write(u64::MAX - 1, b"xx", Stability::Unstable, Blocking::Allowed),
         Error::TooLarge | Error::Invalid,
         "a write past all sizes"
     );
@@ -94,7 +94,7 @@ fn unlinked_file_stays_while_open(fixture: &Fixture) {
     fixture.remove(&root, "a");
     assert_eq!(read(&*open, 0, 100).0, b"content", "reading succeeds");
     write(&*open, 0, b"C");
-    assert_eq!(open.attributes().expect("it is open").links, 0, "it has no name");
+    assert_eq!(open.attributes().expect("the file is open").links, 0, "the user has no name");
     assert_eq!(fixture.attributes(&file).size, 7, "the identity is valid while the file is open");
     let other = fixture.file(&root, "a", b"other");
     assert_eq!(read(&*open, 0, 100).0, b"Content", "a new file of the name is another");
@@ -103,18 +103,18 @@ fn unlinked_file_stays_while_open(fixture: &Fixture) {
     fixture.fs.rename(&fixture.owner, &root, super::name("b"), &root, super::name("a")).expect("a rename");
     assert_eq!(read(&*replaced, 0, 100).0, b"other", "a replaced file also does");
     drop(open);
-    refused!(fixture.fs.attributes(&file, Patience::Any), Error::Stale, "after the last close");
+    refused!(fixture.fs.attributes(&file, Blocking::Allowed), Error::Stale, "after the last close");
 }
 
 fn open_file_is_limited_to_requested_access(fixture: &Fixture) {
     let file = fixture.file(&fixture.root(), "a", b"content");
     let (reader, writer) = (fixture.open(&file, READ), fixture.open(&file, WRITE));
-    refused!(reader.write(0, b"x", Stability::Unstable, Patience::Any), Error::Access, "writing what is open for reading");
+    refused!(reader.write(0, b"x", Stability::Unstable, Blocking::Allowed), Error::Access, "writing what is open for reading");
     refused!(reader.truncate(0), Error::Access | Error::Invalid, "truncating a file open for reading");
     refused!(reader.allocate(0, 1), Error::Access, "allocating in a file open for reading");
     let into = ReadInto { bytes: &mut Vec::new(), span_allowed: false };
-    refused!(writer.read(0, 1, into, Patience::Any), Error::Access, "reading a file open for writing");
-    assert_eq!((reader.access(), writer.access()), (READ, WRITE), "it is told");
+    refused!(writer.read(0, 1, into, Blocking::Allowed), Error::Access, "reading a file open for writing");
+    assert_eq!((reader.access(), writer.access()), (READ, WRITE), "the value is reported");
 }
 
 fn regions_are_allocated_and_punched(fixture: &Fixture) {
@@ -127,7 +127,7 @@ fn regions_are_allocated_and_punched(fixture: &Fixture) {
             assert_eq!(fixture.attributes(&file).size, 65_536, "the size stays");
             assert_eq!(read(&*open, 4096, 32_768).0, vec![0; 32_768], "a hole reads as zeros");
             assert_eq!((read(&*open, 0, 4096).0, read(&*open, 36_864, 10).0), (vec![7; 4096], vec![7; 10]), "data around the range stays");
-            assert_eq!(open.seek(0, SeekTarget::Hole).expect("an entry exists"), 4096, "it is found");
+            assert_eq!(open.seek(0, SeekTarget::Hole).expect("an entry exists"), 4096, "the look-up succeeds");
             open.deallocate(1, 10).expect("any range");
             assert_eq!(read(&*open, 0, 12).0, [7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7], "to the byte");
         }
@@ -171,21 +171,21 @@ fn ranges_are_copied_and_cloned(fixture: &Fixture) {
 
 fn commits_succeed(fixture: &Fixture) {
     let root = fixture.root();
-    let made = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0o644)).expect("it is made");
+    let made = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0o644)).expect("creation succeeds");
     for stability in [Stability::Unstable, Stability::DataSync, Stability::FileSync] {
-        let written = made.open.write(0, b"data", stability, Patience::Any).expect("writing succeeds");
+        let written = made.open.write(0, b"data", stability, Blocking::Allowed).expect("writing succeeds");
         assert!(written.stability >= stability, "at least the requested durability");
-        match made.open.write(0, b"data", stability, Patience::None) {
+        match made.open.write(0, b"data", stability, Blocking::Forbidden) {
             Ok(_) | Err(Error::WouldBlock) => {}
-            Err(error) => panic!("without patience a write fails with {error:?}"),
+            Err(error) => panic!("without blocking a write fails with {error:?}"),
         }
     }
-    made.open.commit(0, 0, Patience::Any).expect("the commit succeeds");
-    made.open.commit(1, 2, Patience::Any).expect("cloning a range also succeeds");
-    fixture.fs.sync_metadata(&[made.id, root], Patience::Any).expect("names and attributes can be made durable");
+    made.open.commit(0, 0, Blocking::Allowed).expect("the commit succeeds");
+    made.open.commit(1, 2, Blocking::Allowed).expect("cloning a range also succeeds");
+    fixture.fs.sync_metadata(&[made.id, root], Blocking::Allowed).expect("names and attributes can be made durable");
     fixture.remove(&root, "a");
     drop(made.open);
-    fixture.fs.sync_metadata(&[made.id, root], Patience::Any).expect("files that are gone are left out");
+    fixture.fs.sync_metadata(&[made.id, root], Blocking::Allowed).expect("files that are gone are left out");
 }
 
 fn open_files_of_others_are_refused(fixture: &Fixture) {
@@ -199,8 +199,8 @@ fn open_files_of_others_are_refused(fixture: &Fixture) {
         &mode(0o644),
         BOTH,
     )
-    .expect("it is made");
-    refused!(fixture.fs.attributes(&file.id, Patience::Any), Error::BadId | Error::Stale, "an identity of another file system");
+    .expect("creation succeeds");
+    refused!(fixture.fs.attributes(&file.id, Blocking::Allowed), Error::BadId | Error::Stale, "an identity of another file system");
     let here = fixture.open(&fixture.file(&fixture.root(), "a", b"x"), BOTH);
     refused!(here.copy_from(&*file.open, 0, 0, 1), Error::CrossesFileSystems, "copying from another file system");
     refused!(here.clone_range(&*file.open, 0, 0, 0), Error::CrossesFileSystems, "cloning from another file system");
@@ -209,15 +209,15 @@ fn open_files_of_others_are_refused(fixture: &Fixture) {
 fn random_writes_agree_with_model(fixture: &Fixture) {
     const SIZE_MAX: u64 = 100_000;
     for seed in 0..8 {
-        let mut dice = Dice(seed);
+        let mut random = SplitMix64(seed);
         let file = fixture.file(&fixture.root(), &format!("file{seed}"), b"");
         let open = fixture.open(&file, BOTH);
         let mut model: Vec<u8> = Vec::new();
         for step in 0..100 {
-            let (offset, len) = (dice.roll(SIZE_MAX), dice.roll(10_000) as usize + 1);
-            match dice.roll(5) {
+            let (offset, len) = (random.roll(SIZE_MAX), random.roll(10_000) as usize + 1);
+            match random.roll(5) {
                 0 | 1 => {
-                    let data: Vec<u8> = (0..len).map(|_| dice.roll(256) as u8).collect();
+                    let data: Vec<u8> = (0..len).map(|_| random.roll(256) as u8).collect();
                     write(&*open, offset, &data);
                     model.resize(model.len().max(offset as usize + len), 0);
                     model[offset as usize..offset as usize + len].copy_from_slice(&data);

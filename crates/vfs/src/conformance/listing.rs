@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use super::{Dice, Fixture, Rule, refused};
-use crate::{Error, FileId, Patience};
+use super::{Fixture, Rule, SplitMix64, refused};
+use crate::{Blocking, Error, FileId};
 
 pub(super) const RULES: &[Rule] = &[
     ("listings_name_each_entry_once", listings_name_each_entry_once),
@@ -16,7 +16,7 @@ pub(super) const RULES: &[Rule] = &[
 
 fn piece(fixture: &Fixture, directory: &FileId, cookie: u64, count: usize, with_files: bool) -> (Vec<(String, u64)>, bool) {
     let mut names = Vec::new();
-    let done = fixture.fs.read_directory(&fixture.owner, directory, cookie, with_files, Patience::Any, &mut |entry| {
+    let done = fixture.fs.read_directory(&fixture.owner, directory, cookie, with_files, Blocking::Allowed, &mut |entry| {
         if names.len() == count {
             return ControlFlow::Break(());
         }
@@ -50,14 +50,14 @@ fn listings_name_each_entry_once(fixture: &Fixture) {
         assert_eq!(names, expected, "{count} at a time");
     }
     let file = fixture.lookup(&root, "file0").expect("the file exists");
-    let listed = fixture.fs.read_directory(&fixture.owner, &file, 0, false, Patience::Any, &mut |_| ControlFlow::Continue(()));
+    let listed = fixture.fs.read_directory(&fixture.owner, &file, 0, false, Blocking::Allowed, &mut |_| ControlFlow::Continue(()));
     refused!(listed, Error::NotDirectory, "listing a file");
 }
 
 /// Permanent entries are listed exactly once, others at most once.
 fn cookies_stay_valid_during_changes(fixture: &Fixture) {
     for seed in 0..6 {
-        let mut dice = Dice(seed);
+        let mut random = SplitMix64(seed);
         let directory = fixture.directory(&fixture.root(), &format!("d{seed}"), 0o755);
         let staying: BTreeSet<String> = (0..150).map(|number| format!("stays{number}")).collect();
         let mut passing = BTreeSet::new();
@@ -70,7 +70,7 @@ fn cookies_stay_valid_during_changes(fixture: &Fixture) {
         let mut seen: BTreeMap<String, u32> = BTreeMap::new();
         let (mut cookie, mut fresh) = (0, 0);
         loop {
-            let (part, done) = piece(fixture, &directory, cookie, dice.roll(20) as usize + 1, dice.roll(2) == 0);
+            let (part, done) = piece(fixture, &directory, cookie, random.roll(20) as usize + 1, random.roll(2) == 0);
             for (name, _) in &part {
                 *seen.entry(name.clone()).or_default() += 1;
             }
@@ -78,9 +78,9 @@ fn cookies_stay_valid_during_changes(fixture: &Fixture) {
                 break;
             }
             cookie = part.last().expect("each piece but the last has entries").1;
-            for _ in 0..dice.roll(20) {
-                if dice.roll(2) == 0 && !passing.is_empty() {
-                    let at = dice.roll(passing.len() as u64) as usize;
+            for _ in 0..random.roll(20) {
+                if random.roll(2) == 0 && !passing.is_empty() {
+                    let at = random.roll(passing.len() as u64) as usize;
                     let name = passing.iter().nth(at).cloned().expect("within the set");
                     fixture.remove(&directory, &name);
                     passing.remove(&name);
@@ -102,7 +102,7 @@ fn cookies_stay_valid_during_changes(fixture: &Fixture) {
 fn reserved_cookies_are_refused(fixture: &Fixture) {
     for cookie in [1, 2] {
         let root = fixture.root();
-        let listed = fixture.fs.read_directory(&fixture.owner, &root, cookie, false, Patience::Any, &mut |_| ControlFlow::Continue(()));
+        let listed = fixture.fs.read_directory(&fixture.owner, &root, cookie, false, Blocking::Allowed, &mut |_| ControlFlow::Continue(()));
         refused!(listed, Error::BadCookie, "cookie {cookie}");
     }
 }
@@ -112,11 +112,11 @@ fn listings_include_identities_and_attributes(fixture: &Fixture) {
     fixture.file(&root, "file", b"content");
     fixture.directory(&root, "directory", 0o755);
     let mut count = 0;
-    let done = fixture.fs.read_directory(&fixture.owner, &root, 0, true, Patience::Any, &mut |entry| {
+    let done = fixture.fs.read_directory(&fixture.owner, &root, 0, true, Blocking::Allowed, &mut |entry| {
         let name = crate::Name::new(entry.name).expect("a name is listed");
         let (id, attributes) = entry.file.expect("the option was given").expect("the owner may read the path");
         // Calls within the callback of a listing.
-        let (found, there) = fixture.fs.lookup(&fixture.owner, &root, name, Patience::Any).expect("the file exists");
+        let (found, there) = fixture.fs.lookup(&fixture.owner, &root, name, Blocking::Allowed).expect("the file exists");
         assert_eq!((id, attributes.file_number), (found, there.file_number), "a listing and a lookup agree");
         assert_eq!(entry.file_number, attributes.file_number, "the entry and the file agree");
         assert_eq!((attributes.size, attributes.change, attributes.mode), (there.size, there.change, there.mode), "in all attributes");

@@ -18,8 +18,8 @@ use std::any::Any;
 use std::sync::Arc;
 
 use crate::{
-    Attributes, Caller, Content, CreateHow, Created, Error, FileId, FileSystem, Leniency, Name, NewNode, OpenAccess, OpenFile, Patience,
-    ReadInto, Result, SetAttributes, Stability,
+    AccessOverride, Attributes, Blocking, Caller, Content, CreateHow, Created, Error, FileId, FileSystem, Name, NewNode, OpenAccess,
+    OpenFile, ReadInto, Result, SetAttributes, Stability,
 };
 
 pub use read_only::check_read_only;
@@ -103,7 +103,7 @@ impl Fixture {
     }
 
     pub(crate) fn attributes(&self, id: &FileId) -> Attributes {
-        self.fs.attributes(id, Patience::Any).expect("attributes of a file that exists")
+        self.fs.attributes(id, Blocking::Allowed).expect("attributes of a file that exists")
     }
 
     pub(crate) fn change(&self, id: &FileId) -> u64 {
@@ -133,7 +133,7 @@ impl Fixture {
     }
 
     pub(crate) fn lookup(&self, directory: &FileId, file: &str) -> Result<FileId> {
-        self.fs.lookup(&self.owner, directory, name(file), Patience::Any).map(|found| found.0)
+        self.fs.lookup(&self.owner, directory, name(file), Blocking::Allowed).map(|found| found.0)
     }
 
     pub(crate) fn remove(&self, directory: &FileId, file: &str) -> Option<FileId> {
@@ -141,7 +141,7 @@ impl Fixture {
     }
 
     pub(crate) fn open(&self, id: &FileId, access: OpenAccess) -> Arc<dyn OpenFile> {
-        self.fs.open(&self.owner, id, access, Leniency::None, Patience::Any).expect("the owner can open the file")
+        self.fs.open(&self.owner, id, access, AccessOverride::None, Blocking::Allowed).expect("the owner can open the file")
     }
 
     pub(crate) fn content(&self, id: &FileId) -> Vec<u8> {
@@ -154,7 +154,7 @@ impl Fixture {
 
     pub(crate) fn names(&self, directory: &FileId) -> Vec<String> {
         let mut names = Vec::new();
-        let done = self.fs.read_directory(&self.owner, directory, 0, false, Patience::Any, &mut |entry| {
+        let done = self.fs.read_directory(&self.owner, directory, 0, false, Blocking::Allowed, &mut |entry| {
             names.push(String::from_utf8_lossy(entry.name).into_owned());
             std::ops::ControlFlow::Continue(())
         });
@@ -168,7 +168,7 @@ pub(crate) fn write(open: &dyn OpenFile, offset: u64, data: &[u8]) {
     let mut done = 0;
     while done < data.len() {
         let written =
-            open.write(offset + done as u64, &data[done..], Stability::Unstable, Patience::Any).expect("an open file can be written");
+            open.write(offset + done as u64, &data[done..], Stability::Unstable, Blocking::Allowed).expect("an open file can be written");
         assert!(written.len > 0, "a write writes something");
         done += written.len;
     }
@@ -176,7 +176,8 @@ pub(crate) fn write(open: &dyn OpenFile, offset: u64, data: &[u8]) {
 
 pub(crate) fn read(open: &dyn OpenFile, offset: u64, len: usize) -> (Vec<u8>, bool) {
     let mut bytes = Vec::new();
-    match open.read(offset, len, ReadInto { bytes: &mut bytes, span_allowed: false }, Patience::Any).expect("an open file can be read") {
+    match open.read(offset, len, ReadInto { bytes: &mut bytes, span_allowed: false }, Blocking::Allowed).expect("an open file can be read")
+    {
         Content::Bytes { len, eof } => {
             assert_eq!(len, bytes.len(), "the returned length is the number of appended bytes");
             (bytes, eof)
@@ -186,9 +187,9 @@ pub(crate) fn read(open: &dyn OpenFile, offset: u64, len: usize) -> (Vec<u8>, bo
 }
 
 /// Repeatable pseudo-random numbers (SplitMix64).
-pub(crate) struct Dice(pub(crate) u64);
+pub(crate) struct SplitMix64(pub(crate) u64);
 
-impl Dice {
+impl SplitMix64 {
     pub(crate) fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Fixture, READ, Rule, is_stale, mode, name, refused};
-use crate::{Error, FileId, FileType, Leniency, NewNode, Patience, SetAttributes};
+use crate::{AccessOverride, Blocking, Error, FileId, FileType, NewNode, SetAttributes};
 
 pub(super) const RULES: &[Rule] = &[
     ("lookup_finds_only_existing_names", lookup_finds_only_existing_names),
@@ -37,7 +37,11 @@ fn lookup_finds_only_existing_names(fixture: &Fixture) {
     assert_eq!(fixture.lookup(&directory, &longest).expect("the file exists"), long, "the longest name is a name");
     let bytes = crate::Name::new(b"\xff\x01 \n*").expect("a name");
     let made = fixture.fs.make(&fixture.owner, &root, bytes, NewNode::Directory, &mode(0o755)).expect("names may be any bytes").0;
-    assert_eq!(fixture.fs.lookup(&fixture.owner, &root, bytes, Patience::Any).expect("the file exists").0, made, "names may be any bytes");
+    assert_eq!(
+        fixture.fs.lookup(&fixture.owner, &root, bytes, Blocking::Allowed).expect("the file exists").0,
+        made,
+        "names may be any bytes"
+    );
 }
 
 fn identities_survive_renames(fixture: &Fixture) {
@@ -51,7 +55,7 @@ fn identities_survive_renames(fixture: &Fixture) {
     fixture.fs.rename(&fixture.owner, &root, name("b"), &a, name("b")).expect("a directory can be renamed");
     assert_eq!(fixture.content(&file), b"content", "also after a parent directory was renamed");
     assert_eq!(
-        fixture.fs.parent(&fixture.owner, &b, Patience::Any).expect("below the root"),
+        fixture.fs.parent(&fixture.owner, &b, Blocking::Allowed).expect("below the root"),
         a,
         "a directory that moved has another parent"
     );
@@ -60,7 +64,7 @@ fn identities_survive_renames(fixture: &Fixture) {
 fn invalid_identity_is_refused(fixture: &Fixture) {
     let root = fixture.root();
     let mut bytes = root.as_bytes().to_vec();
-    let ask = |bytes: &[u8]| fixture.fs.attributes(&FileId::new(bytes).expect("short"), Patience::Any);
+    let ask = |bytes: &[u8]| fixture.fs.attributes(&FileId::new(bytes).expect("short"), Blocking::Allowed);
     refused!(ask(&[]), Error::BadId | Error::Stale, "no bytes");
     refused!(ask(&[0xff; crate::FILE_ID_LEN_MAX]), Error::BadId | Error::Stale, "arbitrary bytes");
     refused!(ask(&bytes[..bytes.len() - 1]), Error::BadId | Error::Stale, "an identity cut short");
@@ -75,15 +79,15 @@ fn identities_of_removed_files_are_stale(fixture: &Fixture) {
         let directory = fixture.directory(&root, "directory", 0o755);
         fixture.remove(&root, "file");
         fixture.remove(&root, "directory");
-        assert!(is_stale(&fixture.fs.attributes(&file, Patience::Any)), "round {round}: a removed file is stale");
-        assert!(is_stale(&fixture.fs.attributes(&directory, Patience::Any)), "round {round}: a removed directory is stale");
+        assert!(is_stale(&fixture.fs.attributes(&file, Blocking::Allowed)), "round {round}: a removed file is stale");
+        assert!(is_stale(&fixture.fs.attributes(&directory, Blocking::Allowed)), "round {round}: a removed directory is stale");
         assert!(
-            is_stale(&fixture.fs.open(&fixture.owner, &file, READ, Leniency::None, Patience::Any)),
+            is_stale(&fixture.fs.open(&fixture.owner, &file, READ, AccessOverride::None, Blocking::Allowed)),
             "round {round}: and can't be opened"
         );
         let next = fixture.file(&root, "file", b"y");
         assert_ne!(next, file, "round {round}: no file gets the identity of one that was removed");
-        assert!(is_stale(&fixture.fs.attributes(&file, Patience::Any)), "round {round}: even when its number is used again");
+        assert!(is_stale(&fixture.fs.attributes(&file, Blocking::Allowed)), "round {round}: even when its number is used again");
         fixture.remove(&root, "file");
     }
 }
@@ -166,11 +170,11 @@ fn parents_lead_to_the_root(fixture: &Fixture) {
     let root = fixture.root();
     let a = fixture.directory(&root, "a", 0o755);
     let b = fixture.directory(&a, "b", 0o755);
-    assert_eq!(fixture.fs.parent(&fixture.owner, &b, Patience::Any).expect("below the root"), a, "parent of b");
-    assert_eq!(fixture.fs.parent(&fixture.owner, &a, Patience::Any).expect("below the root"), root, "parent of a");
-    refused!(fixture.fs.parent(&fixture.owner, &root, Patience::Any), Error::NotFound, "nothing is above the root");
+    assert_eq!(fixture.fs.parent(&fixture.owner, &b, Blocking::Allowed).expect("below the root"), a, "parent of b");
+    assert_eq!(fixture.fs.parent(&fixture.owner, &a, Blocking::Allowed).expect("below the root"), root, "parent of a");
+    refused!(fixture.fs.parent(&fixture.owner, &root, Blocking::Allowed), Error::NotFound, "nothing is above the root");
     let file = fixture.file(&a, "file", b"");
-    refused!(fixture.fs.parent(&fixture.owner, &file, Patience::Any), Error::NotDirectory, "a file has no unique parent");
+    refused!(fixture.fs.parent(&fixture.owner, &file, Blocking::Allowed), Error::NotDirectory, "a file has no unique parent");
 }
 
 fn symbolic_links_are_read_and_never_followed(fixture: &Fixture) {
@@ -181,18 +185,18 @@ fn symbolic_links_are_read_and_never_followed(fixture: &Fixture) {
     };
     for (new, target) in [("etc", &b"/etc"[..]), ("up", b"../../.."), ("here", b"."), ("self", b"self"), ("bytes", b"\xff/ x")] {
         let id = link(new, target);
-        assert_eq!(fixture.fs.read_link(&fixture.owner, &id, Patience::Any).expect("a link can be read"), target, "{new}");
+        assert_eq!(fixture.fs.read_link(&fixture.owner, &id, Blocking::Allowed).expect("a link can be read"), target, "{new}");
         assert_eq!(fixture.lookup(&root, new).expect("the file exists"), id, "lookup finds the link itself");
         assert_eq!(fixture.attributes(&id).file_type, FileType::Symlink, "{new}");
         refused!(fixture.lookup(&id, "passwd"), Error::NotDirectory | Error::IsSymlink, "lookup through {new}");
-        refused!(fixture.fs.open(&fixture.owner, &id, READ, Leniency::None, Patience::Any), Error::IsSymlink, "opening {new}");
+        refused!(fixture.fs.open(&fixture.owner, &id, READ, AccessOverride::None, Blocking::Allowed), Error::IsSymlink, "opening {new}");
         let made = fixture.create_as(&fixture.owner, &id, "x", crate::CreateHow::Guarded, &mode(0o644));
         refused!(made, Error::NotDirectory | Error::IsSymlink, "creation through {new}");
     }
     let unchecked = fixture.create_as(&fixture.owner, &root, "etc", crate::CreateHow::Unchecked, &mode(0o644));
     refused!(unchecked, Error::IsSymlink, "creation does not follow");
     let file = fixture.file(&root, "file", b"");
-    refused!(fixture.fs.read_link(&fixture.owner, &file, Patience::Any), Error::Invalid, "a file is no link");
+    refused!(fixture.fs.read_link(&fixture.owner, &file, Blocking::Allowed), Error::Invalid, "a file is no link");
 }
 
 fn special_files_are_created_but_not_opened(fixture: &Fixture) {
@@ -214,7 +218,7 @@ fn special_files_are_created_but_not_opened(fixture: &Fixture) {
         if let NewNode::CharDevice(major, minor) | NewNode::BlockDevice(major, minor) = node {
             assert_eq!(attributes.device, (major, minor), "{new}");
         }
-        refused!(fixture.fs.open(&fixture.owner, &id, READ, Leniency::None, Patience::Any), Error::WrongType, "opening {new}");
+        refused!(fixture.fs.open(&fixture.owner, &id, READ, AccessOverride::None, Blocking::Allowed), Error::WrongType, "opening {new}");
         let unchecked = fixture.create_as(&fixture.owner, &root, new, crate::CreateHow::Unchecked, &mode(0o644));
         refused!(unchecked, Error::WrongType | Error::Exists, "creating {new}");
     }
@@ -239,7 +243,7 @@ fn racing_renames_lose_no_file(fixture: &Fixture) {
         }
         scope.spawn(move || {
             for _ in 0..ROUNDS {
-                fs.attributes(&file, Patience::Any).expect("a file that is being renamed exists");
+                fs.attributes(&file, Blocking::Allowed).expect("a file that is being renamed exists");
             }
         });
     });
@@ -264,12 +268,12 @@ fn lookups_racing_renames_stay_below_root(fixture: &Fixture) {
             stop.store(true, Ordering::Relaxed);
         });
         while !stop.load(Ordering::Relaxed) {
-            match fs.parent(owner, &moved, Patience::Any) {
+            match fs.parent(owner, &moved, Blocking::Allowed) {
                 Ok(parent) => assert!(parent == a || parent == b, "a parent is where the directory is or was"),
                 Err(Error::Busy | Error::Stale) => {}
                 Err(error) => panic!("parent fails with {error:?}"),
             }
-            match fs.parent(owner, &below, Patience::Any) {
+            match fs.parent(owner, &below, Blocking::Allowed) {
                 Ok(parent) => assert_eq!(parent, moved, "a parent that moves is still the parent"),
                 Err(Error::Busy | Error::Stale) => {}
                 Err(error) => panic!("parent fails with {error:?}"),

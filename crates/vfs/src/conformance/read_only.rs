@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use super::{BOTH, READ, mode, name, read, refused};
 use crate::{
-    Attributes, Caller, CreateHow, Error, FileId, FileSystem, FileType, Leniency, Name, NewNode, Patience, PosixAcl, PosixAclKind,
+    AccessOverride, Attributes, Blocking, Caller, CreateHow, Error, FileId, FileSystem, FileType, Name, NewNode, PosixAcl, PosixAclKind,
     SetAttributes, XattrHow,
 };
 
@@ -15,12 +15,12 @@ use crate::{
 /// # Panics
 /// If a rule does not hold.
 pub fn check_read_only(fs: &dyn FileSystem, caller: &Caller) {
-    assert!(fs.traits().read_only, "it says so");
+    assert!(fs.traits().read_only, "the report says so");
     let root = fs.root();
-    let at_root = fs.attributes(&root, Patience::Any).expect("the root exists");
+    let at_root = fs.attributes(&root, Blocking::Allowed).expect("the root exists");
     assert_eq!(at_root.file_type, FileType::Directory, "the root is a directory");
-    refused!(fs.parent(caller, &root, Patience::Any), Error::NotFound, "nothing is above the root");
-    let bad = fs.attributes(&FileId::new(b"no identity").expect("short"), Patience::Any);
+    refused!(fs.parent(caller, &root, Blocking::Allowed), Error::NotFound, "nothing is above the root");
+    let bad = fs.attributes(&FileId::new(b"no identity").expect("short"), Blocking::Allowed);
     refused!(bad, Error::BadId | Error::Stale, "arbitrary bytes");
     let mut waiting = vec![root];
     while let Some(directory) = waiting.pop() {
@@ -28,26 +28,26 @@ pub fn check_read_only(fs: &dyn FileSystem, caller: &Caller) {
         for (name, id, attributes) in entries(fs, caller, &directory) {
             let name = Name::new(&name).expect("a listed entry has a valid name");
             assert_eq!(
-                fs.lookup(caller, &directory, name, Patience::Any).expect("a listed entry is found by look-up"),
+                fs.lookup(caller, &directory, name, Blocking::Allowed).expect("a listed entry is found by look-up"),
                 (id, attributes),
                 "{name:?}"
             );
-            assert_eq!(fs.attributes(&id, Patience::Any).expect("a found file exists"), attributes, "{name:?}");
+            assert_eq!(fs.attributes(&id, Blocking::Allowed).expect("a found file exists"), attributes, "{name:?}");
             match attributes.file_type {
                 FileType::Directory => {
-                    assert_eq!(fs.parent(caller, &id, Patience::Any).expect("below the root"), directory, "{name:?}: its parent");
+                    assert_eq!(fs.parent(caller, &id, Blocking::Allowed).expect("below the root"), directory, "{name:?}: its parent");
                     waiting.push(id);
                 }
                 FileType::Regular => file(fs, caller, &id, &attributes),
                 FileType::Symlink => {
-                    let target = fs.read_link(caller, &id, Patience::Any).expect("a link can be read");
+                    let target = fs.read_link(caller, &id, Blocking::Allowed).expect("a link can be read");
                     assert_eq!(target.len() as u64, attributes.size, "{name:?}: its size is its target's");
                 }
-                _ => refused!(fs.open(caller, &id, READ, Leniency::None, Patience::Any), Error::WrongType, "{name:?}: opening"),
+                _ => refused!(fs.open(caller, &id, READ, AccessOverride::None, Blocking::Allowed), Error::WrongType, "{name:?}: opening"),
             }
         }
         refused!(
-            fs.lookup(caller, &directory, name("the name does not exist"), Patience::Any),
+            fs.lookup(caller, &directory, name("the name does not exist"), Blocking::Allowed),
             Error::NotFound,
             "a name that is not there"
         );
@@ -59,12 +59,12 @@ type Listed = (Vec<u8>, FileId, Attributes);
 fn entries(fs: &dyn FileSystem, caller: &Caller, directory: &FileId) -> Vec<Listed> {
     let list = |cookie: u64, count: usize| {
         let (mut listed, mut last) = (Vec::new(), cookie);
-        let done = fs.read_directory(caller, directory, cookie, true, Patience::Any, &mut |entry| {
+        let done = fs.read_directory(caller, directory, cookie, true, Blocking::Allowed, &mut |entry| {
             if listed.len() == count {
                 return ControlFlow::Break(());
             }
             assert!(entry.cookie >= 3, "cookies below 3 are reserved");
-            let (id, attributes) = entry.file.expect("the option was given").expect("it can be had");
+            let (id, attributes) = entry.file.expect("the option was given").expect("the resource is available");
             assert_eq!(entry.file_number, attributes.file_number, "entry and file agree");
             listed.push((entry.name.to_vec(), id, attributes));
             last = entry.cookie;
@@ -85,7 +85,7 @@ fn entries(fs: &dyn FileSystem, caller: &Caller, directory: &FileId) -> Vec<List
     }
     assert!(single == all, "listing single entries gives the same result");
     for reserved in [1, 2] {
-        let listed = fs.read_directory(caller, directory, reserved, false, Patience::Any, &mut |_| ControlFlow::Continue(()));
+        let listed = fs.read_directory(caller, directory, reserved, false, Blocking::Allowed, &mut |_| ControlFlow::Continue(()));
         refused!(listed, Error::BadCookie, "cookie {reserved}");
     }
     all
@@ -93,8 +93,8 @@ fn entries(fs: &dyn FileSystem, caller: &Caller, directory: &FileId) -> Vec<List
 
 fn file(fs: &dyn FileSystem, caller: &Caller, id: &FileId, attributes: &Attributes) {
     const PIECE_LEN: usize = 100_000;
-    let open = fs.open(caller, id, READ, Leniency::None, Patience::Any).expect("the caller may read all");
-    refused!(fs.open(caller, id, BOTH, Leniency::None, Patience::Any), Error::ReadOnly | Error::Access, "opening for writing");
+    let open = fs.open(caller, id, READ, AccessOverride::None, Blocking::Allowed).expect("the caller may read all");
+    refused!(fs.open(caller, id, BOTH, AccessOverride::None, Blocking::Allowed), Error::ReadOnly | Error::Access, "opening for writing");
     let mut offset = 0;
     loop {
         let (bytes, eof) = read(&*open, offset, PIECE_LEN);
@@ -110,8 +110,8 @@ fn file(fs: &dyn FileSystem, caller: &Caller, id: &FileId, attributes: &Attribut
     refused!(set, Error::ReadOnly | Error::Access | Error::Permission, "cutting");
     let set = fs.set_xattr(caller, id, b"x", b"y", XattrHow::Either);
     refused!(set, Error::ReadOnly | Error::Access | Error::Permission | Error::NotSupported, "an xattr");
-    for name in fs.xattrs(caller, id, Patience::Any).expect("listing succeeds") {
-        fs.xattr(caller, id, &name, Patience::Any).expect("a listed entry exists");
+    for name in fs.xattrs(caller, id, Blocking::Allowed).expect("listing succeeds") {
+        fs.xattr(caller, id, &name, Blocking::Allowed).expect("a listed entry exists");
     }
 }
 

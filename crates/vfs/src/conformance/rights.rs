@@ -1,7 +1,7 @@
 //! Rights: every operation uses the caller's rights by mode, groups and sticky bit.
 
 use super::{BOTH, Fixture, READ, Rule, WRITE, alice, bob, mode, name, read, refused, write};
-use crate::{Access, Caller, CreateHow, Error, FileId, Leniency, NewNode, OpenAccess, Patience, SetAttributes, SetTime, Stability};
+use crate::{Access, AccessOverride, Blocking, Caller, CreateHow, Error, FileId, NewNode, OpenAccess, SetAttributes, SetTime, Stability};
 
 pub(super) const RULES: &[Rule] = &[
     ("mode_is_enforced_for_each_class", mode_is_enforced_for_each_class),
@@ -25,7 +25,7 @@ fn file_of(fixture: &Fixture, new: &str, uid: u32, gid: u32, bits: u16) -> FileI
 }
 
 fn opens(fixture: &Fixture, caller: &Caller, file: &FileId, access: OpenAccess) -> bool {
-    match fixture.fs.open(caller, file, access, Leniency::None, Patience::Any) {
+    match fixture.fs.open(caller, file, access, AccessOverride::None, Blocking::Allowed) {
         Ok(_) => true,
         Err(Error::Access) => false,
         Err(error) => panic!("an opening fails with {error:?}"),
@@ -37,11 +37,11 @@ fn has(fixture: &Fixture, caller: &Caller, file: &FileId, rights: u8, why: &str)
     assert_eq!(opens(fixture, caller, file, WRITE), rights & 2 != 0, "{why}: writing");
     assert_eq!(opens(fixture, caller, file, BOTH), rights & 6 == 6, "{why}: both");
     let wanted = Access::READ | Access::MODIFY | Access::EXTEND | Access::EXECUTE;
-    let told = fixture.fs.access(caller, file, wanted, Patience::Any).expect("every user may call this");
+    let told = fixture.fs.access(caller, file, wanted, Blocking::Allowed).expect("every user may call this");
     assert_eq!(told.has(Access::READ), rights & 4 != 0, "{why}: read access is reported");
     assert_eq!(told.has(Access::MODIFY), rights & 2 != 0, "{why}: write access is reported");
     assert_eq!(told.has(Access::EXECUTE), rights & 1 != 0, "{why}: execute access is reported");
-    let one = fixture.fs.access(caller, file, Access::READ, Patience::Any).expect("every user may call this");
+    let one = fixture.fs.access(caller, file, Access::READ, Blocking::Allowed).expect("every user may call this");
     assert_eq!(one.0 & !Access::READ.0, 0, "{why}: only requested rights are reported");
 }
 
@@ -144,8 +144,8 @@ fn only_owners_set_attributes(fixture: &Fixture) {
     if fixture.fs.traits().xattrs {
         refused!(fixture.fs.set_xattr(&bob(), &file, b"x", b"y", crate::XattrHow::Either), Error::Access, "an xattr of another's");
         fixture.set(&file, mode(0o600));
-        refused!(fixture.fs.xattrs(&bob(), &file, Patience::Any), Error::Access, "listing another's xattrs");
-        refused!(fixture.fs.xattr(&bob(), &file, b"x", Patience::Any), Error::Access, "reading another's xattr");
+        refused!(fixture.fs.xattrs(&bob(), &file, Blocking::Allowed), Error::Access, "listing another's xattrs");
+        refused!(fixture.fs.xattr(&bob(), &file, b"x", Blocking::Allowed), Error::Access, "reading another's xattr");
     }
 }
 
@@ -155,7 +155,7 @@ fn write_clears_set_id_bits(fixture: &Fixture) {
     }
     let file = file_of(fixture, "file", 1001, 2001, 0o777);
     fixture.set(&file, mode(0o6777));
-    let open = fixture.fs.open(&bob(), &file, WRITE, Leniency::None, Patience::Any).expect("others may write");
+    let open = fixture.fs.open(&bob(), &file, WRITE, AccessOverride::None, Blocking::Allowed).expect("others may write");
     // The thread served other callers before.
     fixture.set(&file, mode(0o6777));
     write(&*open, 0, b"x");
@@ -170,11 +170,11 @@ fn owner_bypasses_mode_if_requested(fixture: &Fixture) {
         return;
     }
     let file = file_of(fixture, "file", 1001, 2001, 0);
-    refused!(fixture.fs.open(&alice(), &file, BOTH, Leniency::None, Patience::Any), Error::Access, "an owner without rights");
-    let open = fixture.fs.open(&alice(), &file, BOTH, Leniency::Owner, Patience::Any).expect("the owner continues");
+    refused!(fixture.fs.open(&alice(), &file, BOTH, AccessOverride::None, Blocking::Allowed), Error::Access, "an owner without rights");
+    let open = fixture.fs.open(&alice(), &file, BOTH, AccessOverride::Owner, Blocking::Allowed).expect("the owner continues");
     assert_eq!(read(&*open, 0, 100).0, b"content", "the owner reads");
-    refused!(fixture.fs.open(&alice(), &file, READ, Leniency::Execute, Patience::Any), Error::Access, "not unless requested");
-    refused!(fixture.fs.open(&bob(), &file, READ, Leniency::Owner, Patience::Any), Error::Access, "another");
+    refused!(fixture.fs.open(&alice(), &file, READ, AccessOverride::Execute, Blocking::Allowed), Error::Access, "not unless requested");
+    refused!(fixture.fs.open(&bob(), &file, READ, AccessOverride::Owner, Blocking::Allowed), Error::Access, "another");
 }
 
 fn execute_right_allows_reading_if_requested(fixture: &Fixture) {
@@ -182,20 +182,27 @@ fn execute_right_allows_reading_if_requested(fixture: &Fixture) {
         return;
     }
     let file = file_of(fixture, "file", 1001, 2001, 0o711);
-    refused!(fixture.fs.open(&bob(), &file, READ, Leniency::None, Patience::Any), Error::Access, "no right was requested");
-    for leniency in [Leniency::Execute, Leniency::Owner] {
-        let open = fixture.fs.open(&bob(), &file, READ, leniency, Patience::Any).expect("execute permission allows reading for execution");
+    refused!(fixture.fs.open(&bob(), &file, READ, AccessOverride::None, Blocking::Allowed), Error::Access, "no right was requested");
+    for access_override in [AccessOverride::Execute, AccessOverride::Owner] {
+        let open = fixture
+            .fs
+            .open(&bob(), &file, READ, access_override, Blocking::Allowed)
+            .expect("execute permission allows reading for execution");
         assert_eq!(read(&*open, 0, 100).0, b"content", "the program is read");
-        refused!(fixture.fs.open(&bob(), &file, WRITE, leniency, Patience::Any), Error::Access, "but not written");
+        refused!(fixture.fs.open(&bob(), &file, WRITE, access_override, Blocking::Allowed), Error::Access, "but not written");
     }
     fixture.set(&file, mode(0o713));
     refused!(
-        fixture.fs.open(&bob(), &file, BOTH, Leniency::Execute, Patience::Any),
+        fixture.fs.open(&bob(), &file, BOTH, AccessOverride::Execute, Blocking::Allowed),
         Error::Access,
         "write access does not grant read access"
     );
     fixture.set(&file, mode(0o710));
-    refused!(fixture.fs.open(&bob(), &file, READ, Leniency::Execute, Patience::Any), Error::Access, "a user without execute permission");
+    refused!(
+        fixture.fs.open(&bob(), &file, READ, AccessOverride::Execute, Blocking::Allowed),
+        Error::Access,
+        "a user without execute permission"
+    );
 }
 
 fn lookup_requires_search_permission(fixture: &Fixture) {
@@ -207,14 +214,14 @@ fn lookup_requires_search_permission(fixture: &Fixture) {
     let file = fixture.file(&directory, "file", b"content");
     fixture.set(&file, mode(0o666));
     let (fs, bob) = (&fixture.fs, bob());
-    refused!(fs.lookup(&bob, &directory, name("file"), Patience::Any), Error::Access, "a name without search");
-    refused!(fs.lookup(&bob, &directory, name("none"), Patience::Any), Error::Access, "a missing name without search");
+    refused!(fs.lookup(&bob, &directory, name("file"), Blocking::Allowed), Error::Access, "a name without search");
+    refused!(fs.lookup(&bob, &directory, name("none"), Blocking::Allowed), Error::Access, "a missing name without search");
     refused!(fs.create(&bob, &directory, name("x"), CreateHow::Guarded, &mode(0o644), BOTH), Error::Access, "creating");
     refused!(fs.make(&bob, &directory, name("x"), NewNode::Directory, &mode(0o755)), Error::Access, "making");
     refused!(fs.remove(&bob, &directory, name("file")), Error::Access, "removing");
     refused!(fs.rename(&bob, &directory, name("file"), &directory, name("x")), Error::Access, "renaming");
     let mut seen = 0;
-    let listed = fs.read_directory(&bob, &directory, 0, true, Patience::Any, &mut |entry| {
+    let listed = fs.read_directory(&bob, &directory, 0, true, Blocking::Allowed, &mut |entry| {
         refused!(entry.file.expect("the option was given"), Error::Access, "attributes without search");
         seen += 1;
         std::ops::ControlFlow::Continue(())
@@ -222,10 +229,11 @@ fn lookup_requires_search_permission(fixture: &Fixture) {
     assert!(listed.expect("the directory may be read") && seen == 1, "names are listed");
     assert!(opens(fixture, &bob, &file, READ), "an identity needs no way");
     fixture.set(&directory, mode(0o711));
-    fs.lookup(&bob, &directory, name("file"), Patience::Any).expect("search is enough to find a name");
-    let listed = fs.read_directory(&bob, &directory, 0, false, Patience::Any, &mut |_| std::ops::ControlFlow::Continue(()));
+    fs.lookup(&bob, &directory, name("file"), Blocking::Allowed).expect("search is enough to find a name");
+    let listed = fs.read_directory(&bob, &directory, 0, false, Blocking::Allowed, &mut |_| std::ops::ControlFlow::Continue(()));
     refused!(listed, Error::Access, "listing without reading");
-    let told = fs.access(&bob, &directory, Access::READ | Access::LOOKUP | Access::MODIFY | Access::EXTEND | Access::DELETE, Patience::Any);
+    let told =
+        fs.access(&bob, &directory, Access::READ | Access::LOOKUP | Access::MODIFY | Access::EXTEND | Access::DELETE, Blocking::Allowed);
     assert_eq!(told.expect("every user may call this"), Access::LOOKUP, "the reported attributes of a directory");
     refused!(fs.rename(&bob, &directory, name("file"), &root, name("x")), Error::Access, "moving out");
 }
@@ -252,9 +260,9 @@ fn open_file_keeps_its_rights(fixture: &Fixture) {
         return;
     }
     let file = file_of(fixture, "file", 1, 1, 0o666);
-    let open = fixture.fs.open(&bob(), &file, BOTH, Leniency::None, Patience::Any).expect("anybody may");
+    let open = fixture.fs.open(&bob(), &file, BOTH, AccessOverride::None, Blocking::Allowed).expect("anybody may");
     fixture.set(&file, mode(0o600));
-    refused!(fixture.fs.open(&bob(), &file, READ, Leniency::None, Patience::Any), Error::Access, "other users lose access");
-    open.write(0, b"C", Stability::Unstable, Patience::Any).expect("what is open stays open");
+    refused!(fixture.fs.open(&bob(), &file, READ, AccessOverride::None, Blocking::Allowed), Error::Access, "other users lose access");
+    open.write(0, b"C", Stability::Unstable, Blocking::Allowed).expect("open files stay open");
     assert_eq!(read(&*open, 0, 100).0, b"Content", "for reading, too");
 }

@@ -11,9 +11,9 @@ use super::rights::{self, EXECUTE, READ, WRITE};
 use super::state::{Inode, Node, ROOT, State};
 use super::{Call, MemoryFs, acl};
 use crate::{
-    Access, Attributes, Caller, CreateHow, Created, DirectoryChange, DirectoryEntry, Error, FileId, FileSystem, FileType, Home, Leniency,
-    NAME_LEN_MAX, Name, NewNode, OpenAccess, OpenFile, Patience, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, SystemId,
-    Traits, XattrHow,
+    Access, AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, DirectoryChange, DirectoryEntry, Error, FileId, FileSystem,
+    FileType, Home, NAME_LEN_MAX, Name, NewNode, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space,
+    SystemId, Traits, XattrHow,
 };
 
 /// Longest value of an extended attribute, bytes.
@@ -93,14 +93,14 @@ impl FileSystem for MemoryFs {
         Home { system: SystemId::of_memory(self.inner.number), own_from: 0 }
     }
 
-    fn attributes(&self, id: &FileId, patience: Patience) -> Result<Attributes> {
-        self.inner.check_patience(patience)?;
+    fn attributes(&self, id: &FileId, blocking: Blocking) -> Result<Attributes> {
+        self.inner.check_patience(blocking)?;
         let (state, number) = self.begin(Call::Attributes, id)?;
         Ok(state.get(number)?.attributes())
     }
 
-    fn access(&self, caller: &Caller, id: &FileId, wanted: Access, patience: Patience) -> Result<Access> {
-        self.inner.check_patience(patience)?;
+    fn access(&self, caller: &Caller, id: &FileId, wanted: Access, blocking: Blocking) -> Result<Access> {
+        self.inner.check_patience(blocking)?;
         let (state, number) = self.begin(Call::Access, id)?;
         let inode = state.get(number)?;
         let is_directory = inode.file_type() == FileType::Directory;
@@ -136,11 +136,11 @@ impl FileSystem for MemoryFs {
         Ok(granted)
     }
 
-    fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, patience: Patience) -> Result<(FileId, Attributes)> {
-        self.inner.check_patience(patience)?;
+    fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, blocking: Blocking) -> Result<(FileId, Attributes)> {
+        self.inner.check_patience(blocking)?;
         let (mut state, number) = self.begin(Call::Lookup, directory)?;
         let inode = state.get_mut(number)?;
-        if inode.cold && patience == Patience::None {
+        if inode.cold && blocking == Blocking::Forbidden {
             return Err(Error::WouldBlock);
         }
         inode.cold = false;
@@ -150,8 +150,8 @@ impl FileSystem for MemoryFs {
         self.find(&state, found)
     }
 
-    fn parent(&self, caller: &Caller, directory: &FileId, patience: Patience) -> Result<FileId> {
-        self.inner.check_patience(patience)?;
+    fn parent(&self, caller: &Caller, directory: &FileId, blocking: Blocking) -> Result<FileId> {
+        self.inner.check_patience(blocking)?;
         let (state, number) = self.begin(Call::Parent, directory)?;
         let inode = state.get(number)?;
         let parent = inode.directory()?.parent;
@@ -159,8 +159,8 @@ impl FileSystem for MemoryFs {
         if number == ROOT { Err(Error::NotFound) } else { Ok(self.inner.id(parent)) }
     }
 
-    fn read_link(&self, _caller: &Caller, id: &FileId, patience: Patience) -> Result<Vec<u8>> {
-        self.inner.check_patience(patience)?;
+    fn read_link(&self, _caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Vec<u8>> {
+        self.inner.check_patience(blocking)?;
         let (state, number) = self.begin(Call::ReadLink, id)?;
         if let Node::Symlink(target) = &state.get(number)?.node { Ok(target.clone()) } else { Err(Error::Invalid) }
     }
@@ -171,13 +171,13 @@ impl FileSystem for MemoryFs {
         directory: &FileId,
         cookie: u64,
         with_files: bool,
-        patience: Patience,
+        blocking: Blocking,
         each: &mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>,
     ) -> Result<bool> {
-        self.inner.check_patience(patience)?;
+        self.inner.check_patience(blocking)?;
         let (mut state, number) = self.begin(Call::ReadDirectory, directory)?;
         let inode = state.get_mut(number)?;
-        if inode.cold && patience == Patience::None {
+        if inode.cold && blocking == Blocking::Forbidden {
             return Err(Error::WouldBlock);
         }
         inode.cold = false;
@@ -198,16 +198,23 @@ impl FileSystem for MemoryFs {
         }
     }
 
-    fn open(&self, caller: &Caller, id: &FileId, access: OpenAccess, leniency: Leniency, patience: Patience) -> Result<Arc<dyn OpenFile>> {
-        self.inner.check_patience(patience)?;
+    fn open(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        access: OpenAccess,
+        access_override: AccessOverride,
+        blocking: Blocking,
+    ) -> Result<Arc<dyn OpenFile>> {
+        self.inner.check_patience(blocking)?;
         let (mut state, number) = self.begin(Call::Open, id)?;
         let inode = state.get(number)?;
         inode.data()?;
         if access.write {
             state.writable()?;
         }
-        let goes_on = leniency == Leniency::Proven || leniency == Leniency::Owner && caller.uid == inode.uid;
-        let executes = leniency >= Leniency::Execute && !access.write && rights::may(caller, inode, EXECUTE).is_ok();
+        let goes_on = access_override == AccessOverride::Proven || access_override == AccessOverride::Owner && caller.uid == inode.uid;
+        let executes = access_override >= AccessOverride::Execute && !access.write && rights::may(caller, inode, EXECUTE).is_ok();
         if !goes_on && !executes {
             rights::may(caller, inode, if access.read { READ } else { 0 } | if access.write { WRITE } else { 0 })?;
         }
@@ -304,7 +311,7 @@ impl FileSystem for MemoryFs {
         Ok((change, gone.map(|gone| self.inner.id(gone))))
     }
 
-    fn unmake(&self, caller: &Caller, directory: &FileId, name: Name<'_>, id: &FileId) -> Result<()> {
+    fn remove_incomplete(&self, caller: &Caller, directory: &FileId, name: Name<'_>, id: &FileId) -> Result<()> {
         let (mut state, number) = self.begin(Call::Remove, directory)?;
         let made = self.inner.number_of(id)?;
         if state.get(number)?.directory()?.get(name.as_bytes()) != Some(made) {
@@ -331,8 +338,8 @@ impl FileSystem for MemoryFs {
         state.set(caller, number, open, set)
     }
 
-    fn space(&self, _caller: &Caller, id: &FileId, patience: Patience) -> Result<Space> {
-        self.inner.check_patience(patience)?;
+    fn space(&self, _caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Space> {
+        self.inner.check_patience(blocking)?;
         let (state, _) = self.begin(Call::Space, id)?;
         let free = state.capacity.saturating_sub(state.used);
         let files = u64::from(u32::MAX);
@@ -348,8 +355,8 @@ impl FileSystem for MemoryFs {
         })
     }
 
-    fn acl(&self, _caller: &Caller, id: &FileId, kind: PosixAclKind, patience: Patience) -> Result<PosixAcl> {
-        self.inner.check_patience(patience)?;
+    fn acl(&self, _caller: &Caller, id: &FileId, kind: PosixAclKind, blocking: Blocking) -> Result<PosixAcl> {
+        self.inner.check_patience(blocking)?;
         let (state, number) = self.begin(Call::Acl, id)?;
         let inode = state.get(number)?;
         Ok(if kind == PosixAclKind::Access { inode.acl.clone() } else { inode.default_acl.clone() })
@@ -385,8 +392,8 @@ impl FileSystem for MemoryFs {
         Ok(())
     }
 
-    fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8], patience: Patience) -> Result<Vec<u8>> {
-        self.inner.check_patience(patience)?;
+    fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8], blocking: Blocking) -> Result<Vec<u8>> {
+        self.inner.check_patience(blocking)?;
         let (state, number) = self.begin(Call::Xattr, id)?;
         self.xattrs_of(&state, caller, number, READ)?.xattrs.get(name).cloned().ok_or(Error::NoXattr)
     }
@@ -415,18 +422,18 @@ impl FileSystem for MemoryFs {
         Ok(())
     }
 
-    fn xattrs(&self, caller: &Caller, id: &FileId, patience: Patience) -> Result<Vec<Vec<u8>>> {
-        self.inner.check_patience(patience)?;
+    fn xattrs(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Vec<Vec<u8>>> {
+        self.inner.check_patience(blocking)?;
         let (state, number) = self.begin(Call::Xattr, id)?;
         Ok(self.xattrs_of(&state, caller, number, READ)?.xattrs.keys().cloned().collect())
     }
 
-    fn sync_metadata(&self, ids: &[FileId], patience: Patience) -> Result<()> {
-        self.inner.check_patience(patience)?;
+    fn sync_metadata(&self, ids: &[FileId], blocking: Blocking) -> Result<()> {
+        self.inner.check_patience(blocking)?;
         for id in ids {
             self.inner.injected_fault(Call::SyncMetadata, id)?;
         }
-        let blocks = self.inner.state.lock().slow_sync && patience == Patience::None;
+        let blocks = self.inner.state.lock().slow_sync && blocking == Blocking::Forbidden;
         if blocks { Err(Error::WouldBlock) } else { Ok(()) }
     }
 

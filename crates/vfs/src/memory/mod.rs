@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::{Error, FileId, Patience};
+use crate::{Blocking, Error, FileId};
 use state::State;
 
 /// Kind of call, for choosing faults.
@@ -122,7 +122,7 @@ impl MemoryFs {
         self.inner.state.lock().read_only = read_only;
     }
 
-    /// Evicts all data and directories: the next read of each would block without patience.
+    /// Evicts all data and directories: the next read of each would block without blocking.
     pub fn evict_caches(&self) {
         let mut state = self.inner.state.lock();
         for inode in state.inodes.values_mut() {
@@ -135,7 +135,7 @@ impl MemoryFs {
         self.inner.state.lock().slow_sync = slow;
     }
 
-    /// Makes every other call without patience block, by a sequence from `seed`; 0 ends it.
+    /// Makes every other call without blocking block, by a sequence from `seed`; 0 ends it.
     pub fn set_random_blocking(&self, seed: u64) {
         self.inner.random_blocking.store(seed, Ordering::Relaxed);
     }
@@ -167,9 +167,9 @@ impl Inner {
         Ok(u64::from_be_bytes(number.try_into().map_err(|_| Error::BadId)?))
     }
 
-    fn check_patience(&self, patience: Patience) -> crate::Result<()> {
+    fn check_patience(&self, blocking: Blocking) -> crate::Result<()> {
         let before = self.random_blocking.load(Ordering::Relaxed);
-        if before == 0 || patience == Patience::Any {
+        if before == 0 || blocking == Blocking::Allowed {
             return Ok(());
         }
         // Marsaglia's xorshift.

@@ -7,7 +7,7 @@ use super::data::SIZE_MAX;
 use super::state::State;
 use super::{Call, Inner};
 use crate::{
-    Advice, Attributes, Caller, Content, Error, FileId, OpenAccess, OpenFile, Patience, ReadInto, Result, SeekTarget, Stability, Written,
+    Advice, Attributes, Blocking, Caller, Content, Error, FileId, OpenAccess, OpenFile, ReadInto, Result, SeekTarget, Stability, Written,
 };
 
 pub(super) struct MemoryOpen {
@@ -77,15 +77,15 @@ impl OpenFile for MemoryOpen {
         Ok(self.inner.state.lock().get(self.number)?.attributes())
     }
 
-    fn read(&self, offset: u64, len: usize, into: ReadInto<'_>, patience: Patience) -> Result<Content> {
-        self.inner.check_patience(patience)?;
+    fn read(&self, offset: u64, len: usize, into: ReadInto<'_>, blocking: Blocking) -> Result<Content> {
+        self.inner.check_patience(blocking)?;
         self.inner.injected_fault(Call::Read, &self.id())?;
         if !self.access.read {
             return Err(Error::Access);
         }
         let mut state = self.inner.state.lock();
         let inode = state.get_mut(self.number)?;
-        if inode.cold && patience == Patience::None {
+        if inode.cold && blocking == Blocking::Forbidden {
             return Err(Error::WouldBlock);
         }
         inode.cold = false;
@@ -94,9 +94,9 @@ impl OpenFile for MemoryOpen {
         Ok(Content::Bytes { len, eof: offset.saturating_add(len as u64) >= data.size })
     }
 
-    fn write(&self, offset: u64, data: &[u8], stability: Stability, patience: Patience) -> Result<Written> {
-        self.inner.check_patience(patience)?;
-        if stability != Stability::Unstable && patience == Patience::None && self.inner.state.lock().slow_sync {
+    fn write(&self, offset: u64, data: &[u8], stability: Stability, blocking: Blocking) -> Result<Written> {
+        self.inner.check_patience(blocking)?;
+        if stability != Stability::Unstable && blocking == Blocking::Forbidden && self.inner.state.lock().slow_sync {
             return Err(Error::WouldBlock);
         }
         self.inner.injected_fault(Call::Write, &self.id())?;
@@ -108,9 +108,9 @@ impl OpenFile for MemoryOpen {
         Ok(Written { len: data.len(), stability })
     }
 
-    fn commit(&self, _offset: u64, _len: u64, patience: Patience) -> Result<()> {
-        self.inner.check_patience(patience)?;
-        if patience == Patience::None && self.inner.state.lock().slow_sync {
+    fn commit(&self, _offset: u64, _len: u64, blocking: Blocking) -> Result<()> {
+        self.inner.check_patience(blocking)?;
+        if blocking == Blocking::Forbidden && self.inner.state.lock().slow_sync {
             return Err(Error::WouldBlock);
         }
         self.inner.injected_fault(Call::Commit, &self.id())

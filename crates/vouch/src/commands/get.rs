@@ -319,7 +319,7 @@ mod tests {
         let (partial, dest) = (dir.path().join("partial"), dir.path().join("dest"));
         std::fs::write(&partial, "copied").expect("a file");
         std::fs::write(&dest, "another's").expect("a file");
-        assert_eq!(put(&partial, &dest).expect_err("it is there").kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(put(&partial, &dest).expect_err("the entry exists").kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(std::fs::read(&dest).expect("a file"), b"another's");
         std::fs::remove_file(&dest).expect("removed");
         put(&partial, &dest).expect("the name is free");

@@ -11,7 +11,7 @@ use vouch_audit::keys::Ratchet;
 use vouch_audit::operations::number::{OPEN, READ, RENAME};
 use vouch_audit::trail::{KEY_FILE, Log, LogError, Options, Rotation, SystemDisk, create_key, read_key};
 
-use crate::world::World;
+use crate::test_site::TestSite;
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
@@ -46,7 +46,7 @@ pub(crate) fn put(log: &mut Log, principal: &str, operation: u16, path: &str, pa
 }
 
 /// Writes a trail of 202 records in several segments, and returns its first public key.
-pub(crate) fn trail(world: &World) -> String {
+pub(crate) fn trail(world: &TestSite) -> String {
     let directory = world.path("trail");
     std::fs::create_dir(&directory).expect("a directory");
     let key = Ratchet::new([3; 16], &[4; 32]);
@@ -68,9 +68,9 @@ fn json_lines(text: &str) -> Vec<serde_json::Value> {
 
 #[test]
 fn search_selects_records_by_each_criterion() {
-    let world = World::new();
+    let world = TestSite::new();
     trail(&world);
-    let search = |more: &[&str]| json_lines(&world.ok([&["audit", "search", "trail", "--json"], more].concat()));
+    let search = |more: &[&str]| json_lines(&world.run_ok([&["audit", "search", "trail", "--json"], more].concat()));
     for scan in [&[][..], &["--scan"]] {
         let search = |more: &[&str]| search(&[more, scan].concat());
         assert_eq!(search(&[]).len(), 202);
@@ -90,21 +90,21 @@ fn search_selects_records_by_each_criterion() {
             search(&["--path", "/srv/seven", "--renames"]).iter().map(|one| one["event"]["sequence"].as_u64().unwrap()).collect();
         assert_eq!(named, [15, 201, 202]);
     }
-    assert_eq!(world.ok(["audit", "search", "trail", "--uid", "1000", "--count"]), "202\n");
-    let text = world.ok(["audit", "search", "trail", "--path", "/srv/7"]);
+    assert_eq!(world.run_ok(["audit", "search", "trail", "--uid", "1000", "--count"]), "202\n");
+    let text = world.run_ok(["audit", "search", "trail", "--path", "/srv/7"]);
     assert!(text.contains("alice@EXAMPLE.ORG 10.0.0.7 READ ok path=\"/srv/7\" read=4096 minor=0 boot=1a1a1a1a-1a1a-"), "{text}");
     assert_eq!(search(&["-n", "1"])[0]["host"]["boot"]["id"], "1a1a1a1a-1a1a-1a1a-1a1a-1a1a1a1a1a1a");
     assert_eq!((search(&["--auid", "1000"]).len(), search(&["--auid", "1001"]).len()), (202, 0));
-    world.fails(2, ["audit", "search", "trail", "--renames"]);
-    world.fails(3, ["audit", "search", "trail", "-S", "execve"]);
-    world.fails(4, ["audit", "search", "nowhere"]);
+    world.run_err(2, ["audit", "search", "trail", "--renames"]);
+    world.run_err(3, ["audit", "search", "trail", "-S", "execve"]);
+    world.run_err(4, ["audit", "search", "nowhere"]);
 }
 
 #[test]
 fn report_counts_records_and_escapes_names_in_html() {
-    let world = World::new();
+    let world = TestSite::new();
     trail(&world);
-    let report: serde_json::Value = serde_json::from_str(&world.ok(["audit", "report", "trail", "--json"])).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&world.run_ok(["audit", "report", "trail", "--json"])).unwrap();
     assert_eq!(
         (report["records"].as_u64(), report["failures"].as_u64(), report["bytes_read"].as_u64()),
         (Some(202), Some(100), Some(101 * 4096))
@@ -115,16 +115,16 @@ fn report_counts_records_and_escapes_names_in_html() {
     assert_eq!(bars, 202);
     let bars: Vec<u64> = report["timeline"].as_array().unwrap().iter().map(|bar| bar["records"].as_u64().unwrap()).collect();
     assert!(bars.len() > 40 && bars[..bars.len() - 1].iter().all(|records| *records == bars[0]), "{bars:?}");
-    let text = world.ok(["audit", "report", "trail", "--top", "2"]);
+    let text = world.run_ok(["audit", "report", "trail", "--top", "2"]);
     assert!(text.contains("202 records, 100 failures") && text.contains("by user (2 of 3)"), "{text}");
-    let page = world.ok(["audit", "report", "trail", "--html"]);
+    let page = world.run_ok(["audit", "report", "trail", "--html"]);
     assert!(page.contains("<svg") && page.contains("prefers-color-scheme:dark") && page.contains("/srv/&lt;secret&gt;"), "{page}");
     assert!(!page.contains("<secret>") && !page.contains("http"), "{page}");
 }
 
 #[test]
 fn records_with_control_characters_cannot_hide_verification_faults() {
-    let world = World::new();
+    let world = TestSite::new();
     let public = trail(&world);
     let mut log = open(&world.path("trail"));
     // A terminal would clear the screen, print a false result and hide the lines that follow.
@@ -133,7 +133,7 @@ fn records_with_control_characters_cannot_hide_verification_faults() {
     log.append_record(&Record { class: vouch_audit::record::Class::Administrative, operation: recovered, detail, ..Record::default() });
     log.close(3_000_000 * SECOND).expect("the trail closes");
     let verify = ["audit", "verify", "--public", &public, "trail"];
-    assert!(world.ok(verify).lines().last().unwrap().starts_with("sound: 203 records"));
+    assert!(world.run_ok(verify).lines().last().unwrap().starts_with("sound: 203 records"));
     let first = vouch_audit::trail::segments(&world.path("trail")).unwrap().remove(0).path;
     let mut bytes = std::fs::read(&first).unwrap();
     let at = bytes.len() / 2;
@@ -151,37 +151,37 @@ fn records_with_control_characters_cannot_hide_verification_faults() {
 
 #[test]
 fn gap_records_count_as_failures() {
-    let world = World::new();
+    let world = TestSite::new();
     trail(&world);
     let mut log = open(&world.path("trail"));
     log.append_record(&Record { class: vouch_audit::record::Class::Gap, time_ns: 2_000_000 * SECOND, gap: Some(9), ..Record::default() });
     log.close(3_000_000 * SECOND).expect("the trail closes");
-    let failed = json_lines(&world.ok(["audit", "search", "trail", "--result", "failure", "--newest", "-n", "1", "--json"]));
+    let failed = json_lines(&world.run_ok(["audit", "search", "trail", "--result", "failure", "--newest", "-n", "1", "--json"]));
     assert_eq!((&failed[0]["event"]["action"], &failed[0]["event"]["outcome"]), (&"gap".into(), &"failure".into()));
-    assert_eq!(world.ok(["audit", "search", "trail", "--result", "success", "--class", "gap", "--count"]), "0\n");
-    assert!(world.ok(["audit", "search", "trail", "--class", "gap"]).contains(" gap failed(0) lost=9"));
-    assert!(world.ok(["audit", "report", "trail"]).contains("203 records, 101 failures, 9 lost"));
+    assert_eq!(world.run_ok(["audit", "search", "trail", "--result", "success", "--class", "gap", "--count"]), "0\n");
+    assert!(world.run_ok(["audit", "search", "trail", "--class", "gap"]).contains(" gap failed(0) lost=9"));
+    assert!(world.run_ok(["audit", "report", "trail"]).contains("203 records, 101 failures, 9 lost"));
 }
 
 #[test]
 fn proof_of_a_record_is_checked_without_the_trail() {
-    let world = World::new();
+    let world = TestSite::new();
     let public = trail(&world);
-    world.ok(["audit", "prove", "trail", "77", "--out", "77.proof"]);
+    world.run_ok(["audit", "prove", "trail", "77", "--out", "77.proof"]);
     std::fs::rename(world.path("trail"), world.path("gone")).unwrap();
-    let shown = world.ok(["audit", "check-proof", "--public", &public, "77.proof"]);
+    let shown = world.run_ok(["audit", "check-proof", "--public", &public, "77.proof"]);
     assert!(shown.starts_with("77 ") && shown.contains("/srv/38"), "{shown}");
-    world.fails(5, ["audit", "check-proof", "--public", &"00".repeat(32), "77.proof"]);
+    world.run_err(5, ["audit", "check-proof", "--public", &"00".repeat(32), "77.proof"]);
     let mut bytes = std::fs::read(world.path("77.proof")).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(world.path("77.proof"), bytes).unwrap();
-    world.fails(5, ["audit", "check-proof", "--public", &public, "77.proof"]);
-    world.fails(4, ["audit", "prove", "gone", "777", "--out", "777.proof"]);
+    world.run_err(5, ["audit", "check-proof", "--public", &public, "77.proof"]);
+    world.run_err(4, ["audit", "prove", "gone", "777", "--out", "777.proof"]);
 }
 
 #[test]
 fn follow_continues_over_segment_ends() {
-    let world = World::new();
+    let world = TestSite::new();
     trail(&world);
     assert!(read_key(&world.path("trail").join(KEY_FILE)).is_ok());
     let mut child = world
@@ -204,32 +204,32 @@ fn follow_continues_over_segment_ends() {
 
 #[test]
 fn search_finds_imported_kernel_audit_events() {
-    let world = World::new();
+    let world = TestSite::new();
     trail(&world);
     world.write("audit.log", include_bytes!("../../../audit/src/host/recorded.log"));
-    world.ok(["audit", "keygen", "host"]);
-    world.ok(["audit", "host", "--once", "--log", "audit.log", "host"]);
-    world.ok(["audit", "host", "--once", "--log", "audit.log", "host"]);
-    assert_eq!(world.ok(["audit", "search", "host", "--class", "host", "--count"]), "14\n");
-    let refused = json_lines(&world.ok(["audit", "search", "trail", "host", "--result", "13", "--newest", "-n", "1", "--json"]));
+    world.run_ok(["audit", "keygen", "host"]);
+    world.run_ok(["audit", "host", "--once", "--log", "audit.log", "host"]);
+    world.run_ok(["audit", "host", "--once", "--log", "audit.log", "host"]);
+    assert_eq!(world.run_ok(["audit", "search", "host", "--class", "host", "--count"]), "14\n");
+    let refused = json_lines(&world.run_ok(["audit", "search", "trail", "host", "--result", "13", "--newest", "-n", "1", "--json"]));
     assert_eq!(refused[0]["file"]["path"], "/srv/seen/root");
-    assert_eq!(world.ok(["audit", "search", "trail", "host", "--path", "/srv/seen/a plan", "--count"]), "3\n");
-    let verified = world.ok(["audit", "verify", "host"]);
+    assert_eq!(world.run_ok(["audit", "search", "trail", "host", "--path", "/srv/seen/a plan", "--count"]), "3\n");
+    let verified = world.run_ok(["audit", "verify", "host"]);
     // The 18 records include two starts and two stops of the writer.
     assert!(verified.contains("sound: 18 records"), "{verified}");
-    let acts = json_lines(&world.ok(["audit", "search", "host", "--class", "administrative", "--json"]));
+    let acts = json_lines(&world.run_ok(["audit", "search", "host", "--class", "administrative", "--json"]));
     let acts: Vec<_> = acts.iter().map(|act| act["event"]["action"].as_str().unwrap().to_owned()).collect();
     assert_eq!(acts, ["start", "stop", "start", "stop"]);
 }
 
 #[test]
 fn kernel_audit_import_survives_log_rotation_and_clock_change() {
-    let world = World::new();
+    let world = TestSite::new();
     let recorded = include_str!("../../../audit/src/host/recorded.log");
     let at = |first_digits: &str| recorded.replace("audit(17", &format!("audit({first_digits}"));
-    let take = || world.ok(["audit", "host", "--once", "--log", "audit.log", "host"]);
-    let count = |class| world.ok(["audit", "search", "host", "--class", class, "--count"]);
-    world.ok(["audit", "keygen", "host"]);
+    let take = || world.run_ok(["audit", "host", "--once", "--log", "audit.log", "host"]);
+    let count = |class| world.run_ok(["audit", "search", "host", "--class", class, "--count"]);
+    world.run_ok(["audit", "keygen", "host"]);
     world.write("audit.log", recorded.as_bytes());
     take();
     // The log was rotated twice since the last import, and the clock was once set back.

@@ -18,7 +18,7 @@ use vouch_nfs4::{Attributes, Verifier};
 use vouch_nfs4_client::{Client, Config, Error, Identity, Plain};
 use vouch_oncrpc::AuthSys;
 
-use crate::world::{World, eventually};
+use crate::test_site::{TestSite, eventually};
 
 const KILLS: u64 = 40;
 const KILLS_VARIABLE: &str = "VOUCH_AUDIT_KILLS";
@@ -31,18 +31,18 @@ type Acknowledged = (&'static str, String);
 #[test]
 fn every_acknowledged_operation_has_a_record_after_kill() {
     let kills = std::env::var(KILLS_VARIABLE).ok().map_or(KILLS, |text| text.parse().expect("a number of kills"));
-    let world = World::new();
+    let world = TestSite::new();
     let trail = world.path("trail");
     for directory in ["data", "trail"] {
         std::fs::create_dir(world.path(directory)).expect("a directory");
     }
     let key = Ratchet::new([3; 16], &[4; 32]);
     create_key(&SystemDisk, &trail.join(KEY_FILE), &key).expect("a key");
-    let (mut dice, mut total) = (17u64, 0);
+    let (mut random, mut total) = (17u64, 0);
     for round in 0..kills {
         let first = segments(&trail).expect("the trail").last().map_or(1, |file| file.number);
         let done: Arc<Mutex<Vec<Acknowledged>>> = Arc::default();
-        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let (mut child, address) = start(&world, round);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
         for worker in 0..WORKERS {
@@ -51,7 +51,7 @@ fn every_acknowledged_operation_has_a_record_after_kill() {
             runtime.spawn(async move { drop(run_operations(address, round, worker, &done).await) });
         }
         assert!(eventually(Duration::from_secs(60), || !done.lock().is_empty()), "kill {round}: no operation was acknowledged");
-        std::thread::sleep(Duration::from_millis((dice >> 33) % 120));
+        std::thread::sleep(Duration::from_millis((random >> 33) % 120));
         child.0.kill().expect("the process runs");
         child.0.wait().expect("the server has ended");
         std::thread::sleep(Duration::from_millis(20));
@@ -71,7 +71,7 @@ fn every_acknowledged_operation_has_a_record_after_kill() {
     println!("{kills} kills, {total} operations acknowledged, {} records in {} segments", report.records, report.segments);
 }
 
-fn start(world: &World, round: u64) -> (KillOnDrop, SocketAddr) {
+fn start(world: &TestSite, round: u64) -> (KillOnDrop, SocketAddr) {
     let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
     let listen = format!("127.0.0.1:{port}");
     // A new state directory, so that no grace period delays the round.

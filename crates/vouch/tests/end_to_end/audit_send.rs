@@ -13,7 +13,7 @@ use vouch_audit::Record;
 use vouch_audit::operations::number::READ;
 
 use crate::audit_commands::{SECOND, open, put, trail};
-use crate::world::World;
+use crate::test_site::TestSite;
 
 fn message(stream: &mut impl std::io::Read) -> Option<serde_json::Value> {
     let mut len = 0;
@@ -35,7 +35,7 @@ fn message(stream: &mut impl std::io::Read) -> Option<serde_json::Value> {
 
 #[test]
 fn records_are_sent_at_least_once_across_reconnects_and_restarts() {
-    let world = World::new();
+    let world = TestSite::new();
     trail(&world);
     let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
     let to = format!("syslog+tcp://{}", socket.local_addr().expect("an address"));
@@ -55,11 +55,11 @@ fn records_are_sent_at_least_once_across_reconnects_and_restarts() {
         }
         seen
     });
-    world.ok(args);
+    world.run_ok(args);
     let mut log = open(&world.path("trail"));
     put(&mut log, "dave@EXAMPLE.ORG", READ, "/srv/late", "", 0);
     log.close(3_000_000 * SECOND).expect("the trail closes");
-    world.ok(args);
+    world.run_ok(args);
     let seen = collector.join().expect("the collector ends");
     let mut all: Vec<u64> = seen.concat();
     assert_eq!(seen[2], [203], "{seen:?}");
@@ -67,32 +67,32 @@ fn records_are_sent_at_least_once_across_reconnects_and_restarts() {
     all.dedup();
     assert_eq!(all, (1..=203).collect::<Vec<_>>(), "{seen:?}");
     std::fs::write(world.path("position"), "nonsense").unwrap();
-    world.fails(3, args);
+    world.run_err(3, args);
 }
 
 #[test]
 fn copied_trail_without_its_checkpoint_is_refused() {
-    let world = World::new();
+    let world = TestSite::new();
     trail(&world);
     let args = ["audit", "send", "--once", "--to", "syslog+udp://127.0.0.1:9", "--position", "position", "trail"];
     std::fs::remove_file(world.path("trail").join("checkpoint")).unwrap();
-    let output_text = world.fails(3, args);
+    let output_text = world.run_err(3, args);
     assert!(output_text.contains("no checkpoint"), "{output_text}");
     // A segment that was just begun has no seal either.
     for entry in std::fs::read_dir(world.path("trail")).unwrap() {
         std::fs::remove_file(entry.unwrap().path()).unwrap();
     }
-    world.ok(args);
-    world.ok(["audit", "keygen", "trail"]);
+    world.run_ok(args);
+    world.run_ok(["audit", "keygen", "trail"]);
     let mut log = open(&world.path("trail"));
     put(&mut log, "dave@EXAMPLE.ORG", READ, "/srv/late", "", 0);
     log.sync().expect("sync succeeds");
-    world.ok(args);
+    world.run_ok(args);
 }
 
 #[test]
 fn only_sealed_records_are_sent() {
-    let world = World::new();
+    let world = TestSite::new();
     trail(&world);
     let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
     let to = format!("syslog+tcp://{}", socket.local_addr().expect("an address"));
@@ -112,12 +112,12 @@ fn only_sealed_records_are_sent() {
     let mut log = open(&world.path("trail"));
     log.append_record(&Record { operation: READ, principal: b"dave@EXAMPLE.ORG", ..Record::default() });
     log.write().expect("the write succeeds");
-    assert_eq!(world.ok(["audit", "search", "trail", "--principal", "dave@EXAMPLE.ORG", "--count"]), "1\n");
-    world.ok(args);
+    assert_eq!(world.run_ok(["audit", "search", "trail", "--principal", "dave@EXAMPLE.ORG", "--count"]), "1\n");
+    world.run_ok(args);
     // There is nothing to send, so the command makes no connection.
-    world.ok(args);
+    world.run_ok(args);
     log.close(3_000_000 * SECOND).expect("the trail closes");
-    world.ok(args);
+    world.run_ok(args);
     assert_eq!(collector.join().expect("the collector ends"), [Some(202), Some(203)]);
 }
 
@@ -135,7 +135,7 @@ fn snapshot(directory: &std::path::Path) -> impl Fn() + use<> {
 
 #[test]
 fn restored_trail_is_refused_after_newer_records_were_sent() {
-    let world = World::new();
+    let world = TestSite::new();
     trail(&world);
     let more = |count: u64, path: &str| {
         let mut log = open(&world.path("trail"));
@@ -147,37 +147,37 @@ fn restored_trail_is_refused_after_newer_records_were_sent() {
     let args = ["audit", "send", "--once", "--to", &to, "--position", "position", "trail"];
     let restore = snapshot(&world.path("trail"));
     more(40, "sent");
-    world.ok(args);
+    world.run_ok(args);
     let sent = std::fs::read_to_string(world.path("position")).expect("the file exists");
     let stays = || assert_eq!(std::fs::read_to_string(world.path("position")).expect("the file exists"), sent);
     // With nothing new the send succeeds; with new records the restored trail is refused.
-    world.ok(args);
+    world.run_ok(args);
     restore();
-    let output_text = world.fails(5, args);
+    let output_text = world.run_err(5, args);
     assert!(
         output_text.contains("ends before what was sent") && output_text.contains("record 242") && output_text.contains("remove position"),
         "{output_text}"
     );
     more(10, "other");
-    assert!(world.fails(5, args).contains("was sent"));
+    assert!(world.run_err(5, args).contains("was sent"));
     more(100, "other");
-    assert!(world.fails(5, args).contains("differs from the records that were sent"));
+    assert!(world.run_err(5, args).contains("differs from the records that were sent"));
     stays();
     // The position file of an earlier version holds only the sequence number.
     restore();
     let old: Vec<&str> = sent.split_whitespace().take(4).collect();
     world.write("position", old.join(" "));
-    assert!(world.fails(5, args).contains("ends before what was sent"));
+    assert!(world.run_err(5, args).contains("ends before what was sent"));
     std::fs::remove_file(world.path("position")).expect("the file exists");
-    world.ok(args);
+    world.run_ok(args);
     more(5, "late");
-    world.ok(args);
+    world.run_ok(args);
 }
 
 #[test]
 fn record_too_large_for_a_datagram_does_not_block_later_ones() {
-    let world = World::new();
-    world.ok(["audit", "keygen", "trail"]);
+    let world = TestSite::new();
+    world.run_ok(["audit", "keygen", "trail"]);
     let mut log = open(&world.path("trail"));
     // A client can choose such names: in JSON each byte takes six characters, and two more in a name
     // that is not UTF-8.
@@ -214,7 +214,7 @@ pub(crate) struct Authority {
 }
 
 impl Authority {
-    pub(crate) fn new(world: &World, file: &str) -> Authority {
+    pub(crate) fn new(world: &TestSite, file: &str) -> Authority {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, file);
@@ -293,19 +293,19 @@ fn send<'a>(to: &'a str, ca: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 
 #[test]
 fn records_are_sent_over_tls_at_least_once() {
-    let world = World::new();
+    let world = TestSite::new();
     trail(&world);
     let authority = Authority::new(&world, "ca.pem");
     let behaviour =
         vec![Behaviour::DieAfter(1), Behaviour::DieAfter(77), Behaviour::DieAfter(202), Behaviour::ReadToEnd, Behaviour::ReadToEnd];
     let (port, collector) = collector(authority.server("localhost", 2020..2120, None), behaviour);
     let to = format!("syslog+tls://localhost:{port}");
-    world.ok(send(&to, "ca.pem", &[]));
-    world.ok(send(&to, "ca.pem", &[]));
+    world.run_ok(send(&to, "ca.pem", &[]));
+    world.run_ok(send(&to, "ca.pem", &[]));
     let mut log = open(&world.path("trail"));
     put(&mut log, "dave@EXAMPLE.ORG", READ, "/srv/late", "", 0);
     log.close(3_000_000 * SECOND).expect("the trail closes");
-    world.ok(send(&to, "ca.pem", &[]));
+    world.run_ok(send(&to, "ca.pem", &[]));
     let seen = collector.join().expect("the collector ends");
     assert_eq!(seen[3], (1..=202).collect::<Vec<_>>());
     assert_eq!(seen[4], [203]);
@@ -313,7 +313,7 @@ fn records_are_sent_over_tls_at_least_once() {
 
 #[test]
 fn unauthenticated_collector_gets_no_record() {
-    let world = World::new();
+    let world = TestSite::new();
     trail(&world);
     let authority = Authority::new(&world, "ca.pem");
     Authority::new(&world, "other-ca.pem");
@@ -325,19 +325,19 @@ fn unauthenticated_collector_gets_no_record() {
         ("localhost", 2020..2120, "ca.pem", &["--tls-name", "collector.example.org"], "--tls-name"),
     ] {
         let (port, collector) = collector(authority.server(name, years, None), vec![Behaviour::ReadToEnd]);
-        let output_text = world.fails(5, send(&format!("syslog+tls://localhost:{port}"), ca, more));
+        let output_text = world.run_err(5, send(&format!("syslog+tls://localhost:{port}"), ca, more));
         assert!(output_text.contains(says) && output_text.contains("nothing was sent"), "{output_text}");
         assert_eq!(collector.join().expect("the collector ends"), [[0u64; 0]]);
         assert!(!world.path("position").exists());
     }
     let (port, collector) = collector(authority.server("elsewhere.example.org", 2020..2120, None), vec![Behaviour::ReadToEnd]);
-    world.ok(send(&format!("syslog+tls://127.0.0.1:{port}"), "ca.pem", &["--tls-name", "elsewhere.example.org"]));
+    world.run_ok(send(&format!("syslog+tls://127.0.0.1:{port}"), "ca.pem", &["--tls-name", "elsewhere.example.org"]));
     assert_eq!(collector.join().expect("the collector ends")[0].len(), 202);
 }
 
 #[test]
 fn collector_without_tls_gets_no_record() {
-    let world = World::new();
+    let world = TestSite::new();
     trail(&world);
     Authority::new(&world, "ca.pem");
     let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -349,7 +349,7 @@ fn collector_without_tls_gets_no_record() {
         let _ = std::io::Read::read_to_end(&mut stream, &mut got);
         got
     });
-    let output_text = world.fails(5, send(&to, "ca.pem", &[]));
+    let output_text = world.run_err(5, send(&to, "ca.pem", &[]));
     assert!(output_text.contains("does not speak TLS"), "{output_text}");
     let got = other.join().expect("the child ends");
     assert!(!String::from_utf8_lossy(&got).contains("alice"), "{got:?}");
@@ -357,7 +357,7 @@ fn collector_without_tls_gets_no_record() {
 
 #[test]
 fn client_certificate_is_sent_if_the_collector_asks() {
-    let world = World::new();
+    let world = TestSite::new();
     trail(&world);
     let (authority, ours) = (Authority::new(&world, "ca.pem"), Authority::new(&world, "our-ca.pem"));
     let (certificate, key) = ours.vouch("nfs1.example.org", 2020..2120);
@@ -376,32 +376,32 @@ fn client_certificate_is_sent_if_the_collector_asks() {
         all.map(|seen| seen.len()).find(|count| *count > 0)
     });
     for more in [&[][..], &["--tls-cert", "stray.pem", "--tls-key", "stray.key"]] {
-        let output_text = world.fails(5, send(&to, "ca.pem", more));
+        let output_text = world.run_err(5, send(&to, "ca.pem", more));
         assert!(output_text.contains("rejects our certificate"), "{output_text}");
         assert!(!world.path("position").exists());
     }
-    world.ok(send(&to, "ca.pem", &["--tls-cert", "our.pem", "--tls-key", "our.key"]));
+    world.run_ok(send(&to, "ca.pem", &["--tls-cert", "our.pem", "--tls-key", "our.key"]));
     assert_eq!(collector.join().expect("the collector ends"), Some(202));
 }
 
 #[test]
 fn truncated_tls_connection_does_not_count_unless_allowed() {
-    let world = World::new();
+    let world = TestSite::new();
     trail(&world);
     let authority = Authority::new(&world, "ca.pem");
     let (port, collector) = collector(authority.server("localhost", 2020..2120, None), vec![Behaviour::CloseTcpOnly; 4]);
     let to = format!("syslog+tls://localhost:{port}");
-    let output_text = world.fails(5, send(&to, "ca.pem", &[]));
+    let output_text = world.run_err(5, send(&to, "ca.pem", &[]));
     assert!(output_text.contains("close_notify") && output_text.contains("--tls-plain-end"), "{output_text}");
     assert!(!world.path("position").exists());
-    world.ok(send(&to, "ca.pem", &["--tls-plain-end"]));
+    world.run_ok(send(&to, "ca.pem", &["--tls-plain-end"]));
     assert!(world.path("position").exists());
     assert_eq!(collector.join().expect("the collector ends").concat().len(), 4 * 202);
 }
 
 #[test]
 fn faulty_tls_files_are_reported_before_connecting() {
-    let world = World::new();
+    let world = TestSite::new();
     trail(&world);
     let authority = Authority::new(&world, "ca.pem");
     let (certificate, key) = authority.vouch("nfs1.example.org", 2020..2120);
@@ -411,11 +411,11 @@ fn faulty_tls_files_are_reported_before_connecting() {
     world.write("empty", "");
     // No collector listens there: each command must fail before it connects.
     let to = "syslog+tls://localhost:1";
-    world.fails(4, send(to, "nowhere", &[]));
-    world.fails(3, send(to, "empty", &[]));
-    world.fails(3, send(to, "our.key", &[]));
-    world.fails(3, send(to, "ca.pem", &["--tls-cert", "our.pem", "--tls-key", "other.key"]));
-    world.fails(3, send(to, "ca.pem", &["--tls-cert", "our.pem", "--tls-key", "ca.pem"]));
-    world.fails(2, ["audit", "send", "--once", "--to", to, "--position", "position", "trail"]);
-    world.fails(2, send("syslog+tcp://localhost:1", "ca.pem", &[]));
+    world.run_err(4, send(to, "nowhere", &[]));
+    world.run_err(3, send(to, "empty", &[]));
+    world.run_err(3, send(to, "our.key", &[]));
+    world.run_err(3, send(to, "ca.pem", &["--tls-cert", "our.pem", "--tls-key", "other.key"]));
+    world.run_err(3, send(to, "ca.pem", &["--tls-cert", "our.pem", "--tls-key", "ca.pem"]));
+    world.run_err(2, ["audit", "send", "--once", "--to", to, "--position", "position", "trail"]);
+    world.run_err(2, send("syslog+tcp://localhost:1", "ca.pem", &[]));
 }

@@ -11,7 +11,7 @@ use vouch_audit::operations::number::READ;
 
 use crate::audit_commands::{SECOND, open, put, trail};
 use crate::audit_send::Authority;
-use crate::world::{World, eventually, free_port, is_available, signal};
+use crate::test_site::{TestSite, eventually, free_port, is_available, signal};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -21,7 +21,7 @@ struct Server {
 }
 
 impl Server {
-    fn start(world: &World, port: u16, more: &str) -> Server {
+    fn start(world: &TestSite, port: u16, more: &str) -> Server {
         let store = world.path("nats");
         world.write(
             "nats.conf",
@@ -88,7 +88,7 @@ fn jetstream_stores_every_record_across_restarts() {
     if !nats_is_available() {
         return;
     }
-    let world = World::new();
+    let world = TestSite::new();
     trail(&world);
     let port = free_port();
     let mut server = Server::start(&world, port, "");
@@ -131,26 +131,26 @@ fn records_without_a_stream_or_credentials_do_not_count_as_sent() {
     if !nats_is_available() {
         return;
     }
-    let world = World::new();
+    let world = TestSite::new();
     trail(&world);
     world.write("password", "secret\n");
     world.write("wrong", "guess\n");
     let server = Server::start(&world, free_port(), "authorization { user: vouch, password: secret }");
     let to = server.to();
-    let output_text = world.fails(5, send(&to, &["--once"]));
+    let output_text = world.run_err(5, send(&to, &["--once"]));
     assert!(output_text.contains("--nats-user"), "{output_text}");
-    let output_text = world.fails(5, send(&to, &["--once", "--nats-user", "vouch", "--nats-password-file", "wrong"]));
+    let output_text = world.run_err(5, send(&to, &["--once", "--nats-user", "vouch", "--nats-password-file", "wrong"]));
     assert!(output_text.contains("--nats-user"), "{output_text}");
     let known = ["--once", "--nats-user", "vouch", "--nats-password-file", "password"];
-    let output_text = world.fails(5, send(&to, &known));
+    let output_text = world.run_err(5, send(&to, &known));
     assert!(output_text.contains("nats stream add"), "{output_text}");
     assert!(!world.path("position").exists());
     let us = || ConnectOptions::with_user_and_password("vouch".into(), "secret".into());
     block_on(stream(server.port, us()));
-    world.ok(send(&to, &known));
+    world.run_ok(send(&to, &known));
     let found = block_on(async { stored(&mut stream(server.port, us()).await).await });
     assert_eq!(found, (1..=202).collect::<Vec<_>>());
-    world.fails(2, send("syslog+tcp://127.0.0.1:1", &known));
+    world.run_err(2, send("syslog+tcp://127.0.0.1:1", &known));
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn unauthenticated_nats_server_gets_no_record() {
     if !nats_is_available() {
         return;
     }
-    let world = World::new();
+    let world = TestSite::new();
     trail(&world);
     let authority = Authority::new(&world, "ca.pem");
     Authority::new(&world, "other-ca.pem");
@@ -176,7 +176,7 @@ fn unauthenticated_nats_server_gets_no_record() {
         let args = send(&to, &["--once", "--tls-ca", ca]);
         match says {
             Some(says) => {
-                let output_text = world.fails(5, args);
+                let output_text = world.run_err(5, args);
                 assert!(output_text.contains(says) && output_text.contains("nothing was sent"), "{output_text}");
                 assert!(!world.path("position").exists());
             }
@@ -186,7 +186,7 @@ fn unauthenticated_nats_server_gets_no_record() {
                 let config = stream::Config { name: "AUDIT".into(), subjects: vec!["audit.>".into()], ..stream::Config::default() };
                 // The client must be created in the runtime that it uses later.
                 block_on(async { jetstream::new(client().await).get_or_create_stream(config.clone()).await.map(drop).expect("a stream") });
-                world.ok(args);
+                world.run_ok(args);
                 let found =
                     block_on(async { stored(&mut jetstream::new(client().await).get_stream("AUDIT").await.expect("a stream")).await });
                 assert_eq!(found.len(), 202);

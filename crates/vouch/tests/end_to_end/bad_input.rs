@@ -1,12 +1,12 @@
 //! Bad input to every command gives one clear line and the documented exit code.
 
-use crate::world::World;
+use crate::test_site::TestSite;
 
 const HOSTID: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 
 #[test]
 fn bad_values_give_one_line_and_exit_code() {
-    let world = World::new();
+    let world = TestSite::new();
     world.small_tree();
     world.write("junk", "junk");
     let nowhere = format!("@127.0.0.1:1,{HOSTID}");
@@ -50,7 +50,7 @@ fn bad_values_give_one_line_and_exit_code() {
         (2, &["man", "no-such"]),
     ];
     for (code, args) in cases {
-        let output_text = world.fails(*code, *args);
+        let output_text = world.run_err(*code, *args);
         assert!(output_text.starts_with(&format!("vouch: {}: ", args[0])), "{args:?}: {output_text}");
         assert!(!output_text.contains("os error"), "{output_text}");
     }
@@ -60,7 +60,7 @@ fn bad_values_give_one_line_and_exit_code() {
 #[test]
 fn damaged_database_that_cannot_be_opened_fails_verification() {
     for damage in ["manifest", "segment", "gone", "pack"] {
-        let world = World::new();
+        let world = TestSite::new();
         world.small_tree();
         world.publish();
         let first = |dir: &str| std::fs::read_dir(world.path(dir)).unwrap().next().unwrap().unwrap().path();
@@ -79,7 +79,7 @@ fn damaged_database_that_cannot_be_opened_fails_verification() {
 
 #[test]
 fn wrong_command_line_exits_with_usage_error() {
-    let world = World::new();
+    let world = TestSite::new();
     for args in [
         &["no-such-command"][..],
         &["publish"],
@@ -111,7 +111,7 @@ fn wrong_command_line_exits_with_usage_error() {
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    let world = World::new();
+    let world = TestSite::new();
     let commands = [
         "keygen",
         "certify",
@@ -134,19 +134,19 @@ fn every_command_has_help_with_an_example() {
         "man",
     ];
     for command in commands {
-        let help = world.ok(["help", command]);
+        let help = world.run_ok(["help", command]);
         assert!(help.contains("Examples:") && help.contains("Usage:"), "{command}: {help}");
     }
 }
 
 #[test]
 fn damaged_databases_are_not_served() {
-    let world = World::published();
+    let world = TestSite::published();
     let manifest = world.path("db/manifest");
     let bytes = std::fs::read(&manifest).expect("a manifest");
     for cut in [0, 10, bytes.len() / 2, bytes.len() - 1] {
         std::fs::write(&manifest, &bytes[..cut]).expect("written");
-        world.fails(3, ["serve", "--db", "db", "--listen", "127.0.0.1:0"]);
-        world.fails(3, ["log", "--db", "db"]);
+        world.run_err(3, ["serve", "--db", "db", "--listen", "127.0.0.1:0"]);
+        world.run_err(3, ["log", "--db", "db"]);
     }
 }

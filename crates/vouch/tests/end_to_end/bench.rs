@@ -8,12 +8,12 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::browser::check_page_in_browser;
-use crate::world::{World, eventually, free_port};
+use crate::test_site::{TestSite, eventually, free_port};
 
 pub(crate) struct BenchServer {
     pub(crate) server: Child,
     pub(crate) port: u16,
-    pub(crate) world: World,
+    pub(crate) world: TestSite,
 }
 
 impl Drop for BenchServer {
@@ -25,7 +25,7 @@ impl Drop for BenchServer {
 
 impl BenchServer {
     pub(crate) fn new() -> Self {
-        let world = World::new();
+        let world = TestSite::new();
         std::fs::create_dir(world.path("data")).expect("a directory");
         let port = free_port();
         let listen = format!("127.0.0.1:{port}");
@@ -44,7 +44,7 @@ impl BenchServer {
     fn record(&self, workload: &[&str]) -> Value {
         let (one, two) = (format!("one={}", self.target()), format!("two={}", self.target()));
         let args = [&["bench"], workload, &["--target", &one, "--target", &two, "--quick", "--json", "run.json"]].concat();
-        let table = self.world.ok(args);
+        let table = self.world.run_ok(args);
         assert!(table.contains("one") && table.contains("two") && table.contains("ratio [range of"), "{table}");
         self.assert_clean();
         let text = std::fs::read_to_string(self.world.path("run.json")).expect("the record");
@@ -111,10 +111,10 @@ fn curves_and_levels_are_measured() {
     assert_sound(&record, 14);
     let csv = std::fs::read_to_string(served.world.path("run.csv")).expect("lines");
     assert!(csv.lines().count() > 14 * 2 * 2 - 1 && csv.lines().all(|line| line.matches(',').count() >= 18), "{csv}");
-    served.world.ok(["bench", "report", "run.json", "--html", "again.html"]);
+    served.world.run_ok(["bench", "report", "run.json", "--html", "again.html"]);
     let read = |name: &str| std::fs::read_to_string(served.world.path(name)).expect("a page");
     assert!(read("run.html") == read("again.html"));
-    let compared = served.world.ok(["bench", "compare", "run.json", "run.json"]);
+    let compared = served.world.run_ok(["bench", "compare", "run.json", "run.json"]);
     assert!(compared.contains("1.00") && !compared.contains("  faster"), "{compared}");
     check_page_in_browser(&served.world, "run.html", 20);
 }
@@ -161,9 +161,9 @@ fn nonempty_target_directory_is_left_alone() {
         "--large-size",
         "1M",
     ];
-    let output_text = served.world.fails(3, args);
+    let output_text = served.world.run_err(3, args);
     assert!(output_text.contains("--not-empty"), "{output_text}");
-    served.world.ok([&args[..], &["--not-empty"]].concat());
+    served.world.run_ok([&args[..], &["--not-empty"]].concat());
     let left: Vec<_> =
         std::fs::read_dir(served.world.path("data")).expect("a directory").flatten().map(|entry| entry.file_name()).collect();
     assert_eq!(left, ["mine"]);
@@ -204,7 +204,7 @@ fn interrupted_run_cleans_up_and_reports_its_results() {
 
 #[test]
 fn mounts_and_scp_are_measured_too() {
-    let world = World::new();
+    let world = TestSite::new();
     std::fs::create_dir(world.path("a")).expect("a directory");
     std::fs::create_dir(world.path("b")).expect("a directory");
     let sizes = ["--sizes", "64K", "--small-files", "5", "--large-files", "1", "--large-size", "2M", "--quick", "--rounds", "1"];
@@ -212,16 +212,16 @@ fn mounts_and_scp_are_measured_too() {
     if scp.is_empty() {
         println!("skipped: needs the package openssh-server");
     }
-    let table = world.ok([&["bench", "transfer", "--mount", "a=a", "--mount", "b=b"], scp, &sizes].concat());
+    let table = world.run_ok([&["bench", "transfer", "--mount", "a=a", "--mount", "b=b"], scp, &sizes].concat());
     assert!(table.contains("5 × 5 kB") && (scp.is_empty() || table.contains("scp")), "{table}");
     if Command::new("fio").arg("--version").output().is_err() {
         println!("skipped: needs the package fio");
         return;
     }
     let short = ["--quick", "--rounds", "1", "--seconds", "0.05", "--file-size", "2M", "--depth", "4"];
-    let table = world.ok([&["bench", "concurrency", "--mount", "b=b"], &short[..]].concat());
+    let table = world.run_ok([&["bench", "concurrency", "--mount", "b=b"], &short[..]].concat());
     assert!(table.contains("sequential 50% reads") && table.contains("metadata"), "{table}");
-    let table = world.ok([&["bench", "iops", "--mount", "a=a", "--cache", "both", "--steps", "1"], &short[..]].concat());
+    let table = world.run_ok([&["bench", "iops", "--mount", "a=a", "--cache", "both", "--steps", "1"], &short[..]].concat());
     assert!(table.contains("a second") && table.contains("a cold") && table.contains("a warm"), "{table}");
     for name in ["a", "b"] {
         assert_eq!(std::fs::read_dir(world.path(name)).expect("a directory").count(), 0);
@@ -264,9 +264,9 @@ fn agents_measure_together_if_the_token_matches() {
         "run.json",
     ];
     agents.iter().for_each(|(_, address)| args.extend(["--agent", address]));
-    let refused = served.world.fails(5, [&args[..], &["--token-file", "guess"]].concat());
+    let refused = served.world.run_err(5, [&args[..], &["--token-file", "guess"]].concat());
     assert!(refused.contains("token"), "{refused}");
-    served.world.ok([&args[..], &["--token-file", "token"]].concat());
+    served.world.run_ok([&args[..], &["--token-file", "token"]].concat());
     served.assert_clean();
     let record: Value = serde_json::from_str(&std::fs::read_to_string(served.world.path("run.json")).expect("the record")).expect("JSON");
     for result in record["results"].as_array().expect("results") {
@@ -298,7 +298,7 @@ fn server_cpu_time_is_read_from_its_source() {
     let (target, source) = (format!("nfs://{listen}/export"), format!("http://{metrics}/metrics"));
     let small = ["--sizes", "2M", "--small-files", "20", "--large-files", "2", "--large-size", "2M", "--quick", "--rounds", "2"];
     let args = [&["bench", "transfer", "--target", &target, "--server-cpu", &source, "--json", "run.json"], &small[..]].concat();
-    let done = started.then(|| served.world.ok(args));
+    let done = started.then(|| served.world.run_ok(args));
     let _ = server.kill();
     let _ = server.wait();
     assert!(done.is_some(), "the export does not start");
@@ -310,6 +310,6 @@ fn server_cpu_time_is_read_from_its_source() {
     assert!(seconds.iter().flatten().sum::<f64>() > 0.0, "{seconds:?}");
     // A CPU source that cannot be read ends the run before it writes anything.
     let output_text =
-        served.world.fails(6, [&["bench", "transfer", "--target", &served.target(), "--server-cpu", &source], &small[..]].concat());
+        served.world.run_err(6, [&["bench", "transfer", "--target", &served.target(), "--server-cpu", &source], &small[..]].concat());
     assert!(output_text.contains(&metrics), "{output_text}");
 }

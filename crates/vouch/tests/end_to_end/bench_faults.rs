@@ -18,11 +18,11 @@ use vouch_oncrpc::{RecordReader, begin_record, end_record};
 use vouch_xdr::Writer;
 
 use crate::bench::BenchServer;
-use crate::world::{World, eventually, free_port};
+use crate::test_site::{TestSite, eventually, free_port};
 
 #[test]
 fn refusal_comes_with_advice() {
-    let world = World::new();
+    let world = TestSite::new();
     std::fs::create_dir(world.path("data")).expect("a directory");
     let port = free_port();
     let listen = format!("127.0.0.1:{port}");
@@ -33,7 +33,7 @@ fn refusal_comes_with_advice() {
     assert!(eventually(Duration::from_secs(60), || TcpStream::connect(&listen).is_ok()), "the export does not start");
     let target = served.target();
     if rustix::process::geteuid().is_root() {
-        let output_text = served.world.fails(5, ["bench", "iops", "--quick", "--target", &target]);
+        let output_text = served.world.run_err(5, ["bench", "iops", "--quick", "--target", &target]);
         assert!(
             output_text.contains(&target) && output_text.contains("NFS4ERR_ACCESS") && output_text.contains("no_root_squash"),
             "{output_text}"
@@ -42,7 +42,7 @@ fn refusal_comes_with_advice() {
         println!("skipped in part: only the superuser's server squashes");
     }
     let nowhere = target.replace("export", "nowhere");
-    let output_text = served.world.fails(4, ["bench", "iops", "--quick", "--target", &nowhere]);
+    let output_text = served.world.run_err(4, ["bench", "iops", "--quick", "--target", &nowhere]);
     assert!(output_text.contains(&nowhere) && output_text.contains("no such file"), "{output_text}");
 }
 
@@ -154,7 +154,7 @@ fn run_that_loses_a_server_reports_the_rest_and_fails() {
 
 #[test]
 fn contradictory_options_are_refused_before_anything_is_made() {
-    let world = World::new();
+    let world = TestSite::new();
     for name in ["a", "b"] {
         std::fs::create_dir(world.path(name)).expect("a directory");
     }
@@ -166,7 +166,7 @@ fn contradictory_options_are_refused_before_anything_is_made() {
         (["bench", "transfer", quick, "--agent", "127.0.0.1:9", "--target", "scp://"].to_vec(), "agents measure only NFS servers"),
         (["bench", "tree", quick, "--dir", "b", "--target", "nfs://127.0.0.1/x"].to_vec(), "http://"),
     ] {
-        let output_text = world.fails(2, args.clone());
+        let output_text = world.run_err(2, args.clone());
         assert!(output_text.contains(says), "{args:?}: {output_text}");
         assert!(["a", "b"].iter().all(|name| std::fs::read_dir(world.path(name)).is_ok_and(|entries| entries.count() == 0)), "{args:?}");
     }
@@ -176,13 +176,13 @@ fn contradictory_options_are_refused_before_anything_is_made() {
         assert!(output.status.code() == Some(2) && output_text.contains("at least one byte"), "{option}: {output_text}");
     }
     // The failure is reported once, without a repeated command name.
-    let output_text = world.fails(4, ["bench", "audit", "--no-kernel", quick, "--dir", "nowhere"]);
+    let output_text = world.run_err(4, ["bench", "audit", "--no-kernel", quick, "--dir", "nowhere"]);
     assert!(!output_text.contains("bench: bench"), "{output_text}");
 }
 
 #[test]
 fn interrupted_tree_preparation_is_removed() {
-    let world = World::new();
+    let world = TestSite::new();
     std::fs::create_dir(world.path("place")).expect("a directory");
     let count = || std::fs::read_dir(world.path("place")).expect("a directory").count();
     let mut child =
@@ -200,7 +200,7 @@ fn ctrl_c_removes_files_that_scp_copied() {
         println!("skipped: needs the package openssh-server");
         return;
     }
-    let world = World::new();
+    let world = TestSite::new();
     let endless = ["bench", "transfer", "--target", "scp://", "--sizes", "64K", "--rounds", "1000", "--tight", "0", "--json", "run.json"];
     let mut command = world.command(endless);
     let mut child = command.process_group(0).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts");

@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::browser::check_page_in_browser;
-use crate::world::{World, fuse_is_available};
+use crate::test_site::{TestSite, fuse_is_available};
 
 fn web_server() -> std::net::SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
@@ -31,12 +31,13 @@ fn published_tree_is_measured_beside_its_directory() {
     if !fuse_is_available() {
         return;
     }
-    let world = World::new();
+    let world = TestSite::new();
     std::fs::create_dir(world.path("place")).expect("a directory");
     let web = web_server();
     let target = format!("http://{web}/small");
     let outputs = ["--json", "tree.json", "--html", "tree.html"];
-    let table = world.ok([&["bench", "tree", "--dir", "place", "--quick", "--rounds", "1", "--target", &target], &outputs[..]].concat());
+    let table =
+        world.run_ok([&["bench", "tree", "--dir", "place", "--quick", "--rounds", "1", "--target", &target], &outputs[..]].concat());
     assert!(table.contains("tree cold") && table.contains("local directory") && table.contains("a name of three"), "{table}");
     let text = std::fs::read_to_string(world.path("tree.json")).expect("the record");
     let record: Value = serde_json::from_str(&text).expect("JSON");
@@ -82,22 +83,22 @@ fn published_tree_is_measured_beside_its_directory() {
 
 #[test]
 fn workloads_without_a_server_run_alone() {
-    let world = World::new();
-    let null: Value = serde_json::from_str(&world.ok(["bench", "null", "--json"])).expect("JSON");
+    let world = TestSite::new();
+    let null: Value = serde_json::from_str(&world.run_ok(["bench", "null", "--json"])).expect("JSON");
     assert!(null["calls"].as_u64().expect("a count") > 1000, "{null}");
     let one = ["--enctypes", "aes256-cts-hmac-sha1-96", "--sizes", "4K"];
-    let table = world.ok([&["bench", "seal", "--quick", "--rounds", "1"], &one[..]].concat());
+    let table = world.run_ok([&["bench", "seal", "--quick", "--rounds", "1"], &one[..]].concat());
     assert!(table.contains("aes256-cts-hmac-sha1-96") && table.contains("16 together") && !table.contains("aes128"), "{table}");
     std::fs::create_dir(world.path("work")).expect("a directory");
-    world.ok(["bench", "work", "files", "200", "work"]);
+    world.run_ok(["bench", "work", "files", "200", "work"]);
     assert_eq!(std::fs::read_dir(world.path("work")).expect("a directory").count(), 0);
-    let output_text = world.fails(2, ["bench", "iops"]);
+    let output_text = world.run_err(2, ["bench", "iops"]);
     assert!(output_text.contains("--target"), "{output_text}");
 }
 
 #[test]
 fn bench_all_runs_without_a_target() {
-    let world = World::new();
+    let world = TestSite::new();
     std::fs::create_dir(world.path("place")).expect("a directory");
     let place = world.path("place").display().to_string();
     let args = [
@@ -115,7 +116,7 @@ fn bench_all_runs_without_a_target() {
         "--html",
         "all.html",
     ];
-    world.ok(args);
+    world.run_ok(args);
     let record: Value = serde_json::from_str(&std::fs::read_to_string(world.path("all.json")).expect("the record")).expect("JSON");
     let results = record["results"].as_array().expect("results");
     let workloads: std::collections::BTreeSet<_> = results.iter().filter_map(|result| result["workload"].as_str()).collect();
@@ -129,11 +130,11 @@ fn bench_all_runs_without_a_target() {
 
 #[test]
 fn audited_export_is_measured_beside_an_unaudited_one() {
-    let world = World::new();
+    let world = TestSite::new();
     std::fs::create_dir(world.path("place")).expect("a directory");
     let place = world.path("place").display().to_string();
     let args = ["bench", "audit", "--no-kernel", "--quick", "--rounds", "1", "--files", "200", "--json", "run.json", "--dir", &place];
-    let table = world.ok(args);
+    let table = world.run_ok(args);
     assert!(table.contains("export, trail"), "{table}");
     let text = std::fs::read_to_string(world.path("run.json")).expect("the record");
     let record: Value = serde_json::from_str(&text).expect("JSON");

@@ -2,11 +2,11 @@
 
 use std::process::{Command, Stdio};
 
-use crate::world::World;
+use crate::test_site::TestSite;
 
 /// The plots must have the expected number of bars, the console must be empty, and the page must
 /// fetch nothing.
-pub(crate) fn check_page_in_browser(world: &World, page: &str, bars: usize) {
+pub(crate) fn check_page_in_browser(world: &TestSite, page: &str, bars: usize) {
     let text = std::fs::read_to_string(world.path(page)).expect("a page");
     for outside in ["src=", "href=\"http", "url(", "@import", "<script"] {
         assert!(!text.contains(outside), "the page holds {outside}");

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::world::{Mount, World, eventually, fuse_is_available};
+use crate::test_site::{Mount, TestSite, eventually, fuse_is_available};
 
 #[test]
 fn readers_are_unaffected_by_a_killed_replica_when_another_remains() {
@@ -21,12 +21,12 @@ fn readers_are_unaffected_by_a_killed_replica_when_another_remains() {
     let mount = Mount::new(&load.world, "mnt", &args);
     let readers: Vec<_> = (0..2).map(|seed| load.reader(mount.path(""), seed, OnError::Fail)).collect();
     let copier = load.copier(&["--replica", &second], OnError::Fail);
-    let mut dice = Dice(11);
+    let mut random = SplitMix64(11);
     for round in 0..KILLS {
-        thread::sleep(Duration::from_millis(dice.roll(400)));
+        thread::sleep(Duration::from_millis(random.roll(400)));
         let port = replicas[round % 2].port();
         replicas[round % 2].kill();
-        thread::sleep(Duration::from_millis(dice.roll(300)));
+        thread::sleep(Duration::from_millis(random.roll(300)));
         replicas[round % 2] = load.world.serve_db("db", port);
         // The other replica is killed next. By then the client must have ended its back-off from
         // the killed one.
@@ -44,11 +44,11 @@ fn readers_recover_after_the_only_replica_is_killed() {
     let mount = Mount::new(&load.world, "mnt", &args);
     let readers: Vec<_> = (0..2).map(|seed| load.reader(mount.path(""), seed + 10, OnError::GoOn)).collect();
     let copier = load.copier(&["--timeout", "3s"], OnError::GoOn);
-    let mut dice = Dice(12);
+    let mut random = SplitMix64(12);
     for round in 0..KILLS {
-        thread::sleep(Duration::from_millis(dice.roll(400)));
+        thread::sleep(Duration::from_millis(random.roll(400)));
         replica.kill();
-        thread::sleep(Duration::from_millis(dice.roll(500)));
+        thread::sleep(Duration::from_millis(random.roll(500)));
         replica = load.world.serve();
         let (before, limit) = (load.files(), Duration::from_secs(30));
         assert!(eventually(limit, || load.files() > before + 20), "kill {round}: reading does not continue");
@@ -62,7 +62,7 @@ fn killed_mount_leaves_usable_state_and_caches() {
     let world = &load.world;
     // A copy of the old revision, which is offered after a newer one was seen.
     world.run_tool("cp", &["-a", "db", "old"]);
-    let (mut dice, mut usable) = (Dice(13), 0);
+    let (mut random, mut usable) = (SplitMix64(13), 0);
     for round in 0..KILLS as u64 {
         let replica = world.serve();
         let args = ["--refresh", "1s", "--timeout", "5s", "--cache-quota", "64M", &world.name("")];
@@ -71,11 +71,11 @@ fn killed_mount_leaves_usable_state_and_caches() {
         assert!(first >= load.shown.load(Ordering::SeqCst), "kill {round}: an older revision is shown after a remount");
         let mut readers: Vec<_> = (0..2).map(|seed| load.reader(mount.path(""), round * 10 + seed, OnError::GoOn)).collect();
         readers.push(load.revision_watcher(mount.path("")));
-        thread::sleep(Duration::from_millis(dice.roll(300)));
+        thread::sleep(Duration::from_millis(random.roll(300)));
         load.change_source(round + 2);
         world.publish();
         // The kill comes before, during or after the mount's switch to the new revision.
-        thread::sleep(Duration::from_millis(dice.roll(2500)));
+        thread::sleep(Duration::from_millis(random.roll(2500)));
         mount.kill();
         load.stop_readers(readers);
         let (seen, shown) = (world.seen_revision(), load.shown.load(Ordering::SeqCst));
@@ -109,7 +109,7 @@ enum OnError {
 }
 
 struct Load {
-    world: Arc<World>,
+    world: Arc<TestSite>,
     is_over: Arc<AtomicBool>,
     files: Arc<AtomicU64>,
     shown: Arc<AtomicU64>,
@@ -120,7 +120,7 @@ impl Load {
         if !fuse_is_available() {
             return None;
         }
-        let world = World::new();
+        let world = TestSite::new();
         for file in 0..FILES {
             world.write(&format!("src/{}", name(file)), content(file));
         }
@@ -171,9 +171,9 @@ impl Load {
     fn reader(&self, at: impl AsRef<Path>, seed: u64, on_error: OnError) -> JoinHandle<()> {
         let (load, at) = (self.share(), at.as_ref().to_owned());
         thread::spawn(move || {
-            let mut dice = Dice(seed + 100);
+            let mut random = SplitMix64(seed + 100);
             while !load.is_over.load(Ordering::SeqCst) {
-                match load.check(&at, dice.roll(FILES), on_error) {
+                match load.check(&at, random.roll(FILES), on_error) {
                     Some(()) => drop(load.files.fetch_add(1, Ordering::SeqCst)),
                     None => thread::sleep(Duration::from_millis(5)),
                 }
@@ -246,13 +246,13 @@ fn name(file: u64) -> String {
 
 fn content(file: u64) -> Vec<u8> {
     let len = if file.is_multiple_of(8) { 300_000 } else { 500 + file * 97 % 40_000 };
-    let mut dice = Dice(file + 1_000_000);
-    (0..len / 8 + 1).flat_map(|_| dice.next().to_le_bytes()).take(len as usize).collect()
+    let mut random = SplitMix64(file + 1_000_000);
+    (0..len / 8 + 1).flat_map(|_| random.next().to_le_bytes()).take(len as usize).collect()
 }
 
-struct Dice(u64);
+struct SplitMix64(u64);
 
-impl Dice {
+impl SplitMix64 {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         self.0 ^= self.0 >> 29;

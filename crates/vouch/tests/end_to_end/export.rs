@@ -12,7 +12,7 @@ use vouch_nfs4::{Status, Verifier};
 use vouch_nfs4_client::{Client, Config, Error, FileInfo, Identity, Plain};
 use vouch_oncrpc::AuthSys;
 
-use crate::world::{World, eventually};
+use crate::test_site::{TestSite, eventually};
 
 struct Export {
     child: Child,
@@ -27,7 +27,7 @@ impl Drop for Export {
 }
 
 impl Export {
-    fn of(world: &World, tree: &str) -> Self {
+    fn of(world: &TestSite, tree: &str) -> Self {
         let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
         let (listen, state) = (format!("127.0.0.1:{port}"), world.path("exporting"));
         let mut command = world.command(["export", "--dir", &format!("tree:{tree}"), "--options", "ro,insecure", "--listen", &listen]);
@@ -37,7 +37,7 @@ impl Export {
         export
     }
 
-    fn export_with_descriptors(world: &World, dir: &str, count: u32) -> Self {
+    fn export_with_descriptors(world: &TestSite, dir: &str, count: u32) -> Self {
         let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
         let (listen, listen_v6) = (format!("127.0.0.1:{port}"), format!("[::1]:{port}"));
         let export = ["export", "--dir", dir, "--options", "rw,insecure", "--listen", &listen, "--listen", &listen_v6];
@@ -89,7 +89,7 @@ fn numbers() -> Vec<u8> {
 #[test]
 fn opens_of_one_host_leave_descriptors_for_another() {
     const FILES: usize = 1200;
-    let world = World::new();
+    let world = TestSite::new();
     (0..FILES).for_each(|n| world.write(&format!("shared/f{n}"), format!("{n}")));
     // Opens may use a quarter of the descriptors, and one source address four fifths of that.
     const SHARE: usize = 800;
@@ -122,7 +122,7 @@ fn opens_of_one_host_leave_descriptors_for_another() {
 
 #[test]
 fn tree_is_exported_from_replicas_in_every_minor_version() {
-    let world = World::published();
+    let world = TestSite::published();
     let _replica = world.serve();
     let export = Export::of(&world, &world.name(""));
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
@@ -140,7 +140,7 @@ fn tree_is_exported_from_replicas_in_every_minor_version() {
 
 #[test]
 fn exported_database_shows_new_revisions_and_keeps_handles() {
-    let world = World::published();
+    let world = TestSite::published();
     let database = world.path("db").into_os_string().into_string().expect("UTF-8");
     let export = Export::of(&world, &database);
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
@@ -165,7 +165,7 @@ fn exported_database_shows_new_revisions_and_keeps_handles() {
 
 #[test]
 fn expired_tree_gives_errors_instead_of_old_data() {
-    let world = World::new();
+    let world = TestSite::new();
     world.small_tree();
     world.publish_with(&["--duration", "6s"]);
     let database = world.path("db").into_os_string().into_string().expect("UTF-8");

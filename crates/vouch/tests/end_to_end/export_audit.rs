@@ -19,7 +19,7 @@ use vouch_nfs4_client::{Client, Config, Error, Identity, Plain};
 use vouch_oncrpc::AuthSys;
 
 use crate::mount_audit::SmallDisk;
-use crate::world::{World, eventually, free_port, is_available, is_root, signal};
+use crate::test_site::{TestSite, eventually, free_port, is_available, is_root, signal};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const WORKERS: usize = 3;
@@ -30,7 +30,7 @@ struct Export {
 }
 
 impl Export {
-    fn start(world: &World, more: &[&str]) -> Export {
+    fn start(world: &TestSite, more: &[&str]) -> Export {
         let listen = format!("127.0.0.1:{}", free_port());
         let data = world.path("data");
         let mut command = world.command(["export", "--options", "rw,insecure,no_root_squash", "--state", "exporting", "--listen", &listen]);
@@ -65,17 +65,17 @@ fn moved_watched_directory_is_audited_after_kill() {
     if !is_available("root, to serve another user", is_root()) {
         return;
     }
-    let world = World::new();
+    let world = TestSite::new();
     std::fs::create_dir_all(world.path("data/a/secret")).expect("new");
     std::fs::write(world.path("data/a/secret/f"), "text").expect("new");
     for path in ["data", "data/a"] {
         std::os::unix::fs::chown(world.path(path), Some(4711), Some(4711)).expect("root may call chown");
     }
-    world.ok(["audit", "keygen", "trail"]);
+    world.run_ok(["audit", "keygen", "trail"]);
     let watched = world.path("data/a/secret");
     world.write("rules", format!("-w {} -p rwa -k s\n", watched.display()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let opens = || world.ok(["audit", "search", "trail", "-S", "open", "--key", "s", "--result", "success", "--count"]);
+    let opens = || world.run_ok(["audit", "search", "trail", "-S", "open", "--key", "s", "--result", "success", "--count"]);
     for (round, directory) in [&b"a"[..], b"b"].into_iter().enumerate() {
         let export = Export::start(&world, &["--audit", "trail", "--audit-rules", "rules", "--audit-sync", "each"]);
         runtime.block_on(async {
@@ -130,11 +130,11 @@ async fn create_directories(address: SocketAddr, worker: usize, results: &Client
     Ok(())
 }
 
-fn with_full_disk(more: &[&str], is_denied: bool, then: impl FnOnce(&World, &mut Export, &ClientResults, &dyn Fn(usize))) {
-    let world = World::new();
+fn with_full_disk(more: &[&str], is_denied: bool, then: impl FnOnce(&TestSite, &mut Export, &ClientResults, &dyn Fn(usize))) {
+    let world = TestSite::new();
     std::fs::create_dir(world.path("data")).expect("new");
     let disk = SmallDisk::new(&world, "disk");
-    world.ok(["audit", "keygen", "disk/trail"]);
+    world.run_ok(["audit", "keygen", "disk/trail"]);
     let data = format!("/{}/", world.path("data").display());
     let denied = ["--audit-deny", &data];
     let denied = if is_denied { &denied[..] } else { &[] };
@@ -153,7 +153,7 @@ fn with_full_disk(more: &[&str], is_denied: bool, then: impl FnOnce(&World, &mut
     runtime.shutdown_background();
 }
 
-fn recorded_directories(world: &World) -> HashSet<String> {
+fn recorded_directories(world: &TestSite) -> HashSet<String> {
     let mut found = HashSet::new();
     let mut scratch = Vec::new();
     let read = entries(&world.path("disk/trail"), 1, |entry| {
@@ -212,14 +212,14 @@ fn start_on_a_full_disk_follows_the_audit_policy() {
     if !is_available("root, to make a small disk", is_root()) {
         return;
     }
-    let world = World::new();
+    let world = TestSite::new();
     std::fs::create_dir(world.path("data")).expect("new");
     let disk = SmallDisk::new(&world, "disk");
-    let public = world.ok(["audit", "keygen", "disk/trail"]);
+    let public = world.run_ok(["audit", "keygen", "disk/trail"]);
     let args = |policy| ["--audit", "disk/trail", "--audit-sync", "each", "--audit-policy", policy];
     let refused = |policy| {
         let export = ["export", "--dir", "data", "--state", "exporting", "--listen", "127.0.0.1:0"];
-        let output_text = world.fails(7, [&export[..], &args(policy)].concat());
+        let output_text = world.run_err(7, [&export[..], &args(policy)].concat());
         assert!(
             output_text.contains("free disk space") && output_text.contains(policy) && output_text.lines().count() == 1,
             "{output_text}"
@@ -245,11 +245,11 @@ fn start_on_a_full_disk_follows_the_audit_policy() {
             assert!(eventually(PATIENCE, || export.exit_code() == Some(0)), "the export does not exit with 0");
         }
     }
-    let verified = world.ok(["audit", "verify", "--public", public.trim(), "disk/trail"]);
+    let verified = world.run_ok(["audit", "verify", "--public", public.trim(), "disk/trail"]);
     assert!(verified.contains("sound"), "{verified}");
 }
 
-fn administrative_records(world: &World, trail: &str) -> Vec<[String; 3]> {
+fn administrative_records(world: &TestSite, trail: &str) -> Vec<[String; 3]> {
     let mut acts = Vec::new();
     let read = entries(&world.path(trail), 1, |entry| {
         let mut scratch = Vec::new();
@@ -268,10 +268,10 @@ fn administrative_records(world: &World, trail: &str) -> Vec<[String; 3]> {
 
 #[test]
 fn audit_deny_must_name_an_export_at_start_and_reload() {
-    let world = World::new();
+    let world = TestSite::new();
     std::fs::create_dir(world.path("data")).expect("new");
     std::fs::create_dir(world.path("more")).expect("new");
-    world.ok(["audit", "keygen", "trail"]);
+    world.run_ok(["audit", "keygen", "trail"]);
     let at = |name: &str| world.path(name).to_str().expect("UTF-8").to_owned();
     let listen = format!("127.0.0.1:{}", free_port());
     let args = ["export", "--exports", "list", "--state", "exporting", "--listen", &listen, "--audit", "trail", "--audit-deny"];
@@ -279,7 +279,7 @@ fn audit_deny_must_name_an_export_at_start_and_reload() {
     world.write("list", &both);
     // The pseudo file system's path, which is not an exported directory, and a misspelt path.
     for none in ["/export", &format!("{}x", at("more"))] {
-        let output_text = world.fails(2, args.iter().copied().chain([none]));
+        let output_text = world.run_err(2, args.iter().copied().chain([none]));
         assert!(output_text.contains(none) && output_text.contains(&format!("{}, {}", at("data"), at("more"))), "{output_text}");
     }
     for none in ["relative", "tree:"] {
@@ -294,14 +294,14 @@ fn audit_deny_must_name_an_export_at_start_and_reload() {
         "{:?}",
         administrative_records(&world, "trail")
     );
-    assert_eq!(world.ok(["export", "reload", "--state", "exporting"]), "");
+    assert_eq!(world.run_ok(["export", "reload", "--state", "exporting"]), "");
     // An export that cannot be served at the moment is still in the list.
     world.write("list", format!("{} *(rw,insecure)\n{} *(rw,insecure,mp)\n", at("data"), at("more")));
-    assert!(!world.ok(["export", "reload", "--state", "exporting"]).contains("--audit-deny"));
+    assert!(!world.run_ok(["export", "reload", "--state", "exporting"]).contains("--audit-deny"));
     world.write("list", format!("{} *(rw,insecure)\n", at("data")));
-    assert!(world.ok(["export", "reload", "--state", "exporting"]).contains("--audit-deny"));
+    assert!(world.run_ok(["export", "reload", "--state", "exporting"]).contains("--audit-deny"));
     world.write("list", both);
-    assert_eq!(world.ok(["export", "reload", "--state", "exporting"]), "");
+    assert_eq!(world.run_ok(["export", "reload", "--state", "exporting"]), "");
     signal("TERM", export.child.id());
     assert!(eventually(PATIENCE, || export.exit_code() == Some(0)), "the export does not exit with 0");
     let acts = administrative_records(&world, "trail");
@@ -311,9 +311,9 @@ fn audit_deny_must_name_an_export_at_start_and_reload() {
 
 #[test]
 fn failed_reload_is_recorded_and_changes_nothing() {
-    let world = World::new();
+    let world = TestSite::new();
     std::fs::create_dir(world.path("data")).expect("new");
-    world.ok(["audit", "keygen", "trail"]);
+    world.run_ok(["audit", "keygen", "trail"]);
     world.write("rules", "-a always,exit -S CREATE\n");
     let mut export = Export::start(&world, &["--audit", "trail", "--audit-rules", "rules"]);
     world.write("rules", "-a always,exit -S CREATE\n-a always,exit -S nothing-such\n");

@@ -2,28 +2,28 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use crate::world::World;
+use crate::test_site::TestSite;
 
 #[test]
 fn keygen_makes_private_files_and_never_overwrites() {
-    let world = World::new();
+    let world = TestSite::new();
     for (name, mode) in [("root.key", 0o600), ("signing.key", 0o600), ("signing.cert", 0o644), ("root.pub", 0o644)] {
         let meta = std::fs::metadata(world.path("keys").join(name)).expect("keygen made it");
         assert_eq!(meta.permissions().mode() & 0o777 & !0o022, mode & !0o022, "{name}");
     }
     let before = std::fs::read(world.path("keys/root.key")).expect("a key");
-    let output_text = world.fails(3, ["keygen", "--out", "keys"]);
+    let output_text = world.run_err(3, ["keygen", "--out", "keys"]);
     assert!(output_text.contains("never overwritten"), "{output_text}");
     assert_eq!(std::fs::read(world.path("keys/root.key")).expect("a key"), before);
 }
 
 #[test]
 fn key_readable_by_others_is_not_used() {
-    let world = World::published();
+    let world = TestSite::published();
     let mode =
         |mode| std::fs::set_permissions(world.path("keys/signing.key"), std::fs::Permissions::from_mode(mode)).expect("our own file");
     mode(0o640);
-    let output_text = world.fails(3, ["publish", "src", "--db", "db", "--keys", "keys", "--location", "localhost"]);
+    let output_text = world.run_err(3, ["publish", "src", "--db", "db", "--keys", "keys", "--location", "localhost"]);
     assert!(output_text.contains("signing.key") && output_text.contains("mode 640") && output_text.contains("chmod 600"), "{output_text}");
     mode(0o400);
     assert_eq!(world.publish()["revision"], 2);
@@ -31,65 +31,65 @@ fn key_readable_by_others_is_not_used() {
 
 #[test]
 fn sealed_root_key_opens_only_with_its_passphrase() {
-    let world = World::new();
+    let world = TestSite::new();
     world.write("right", "correct horse\n");
     world.write("wrong", "battery staple\n");
-    world.ok(["keygen", "--out", "sealed", "--passphrase-file", "right"]);
-    assert!(world.fails(3, ["certify", "sealed"]).contains("--passphrase-file"));
-    assert!(world.fails(3, ["certify", "sealed", "--passphrase-file", "wrong"]).contains("wrong passphrase"));
-    world.ok(["certify", "sealed", "--passphrase-file", "right"]);
+    world.run_ok(["keygen", "--out", "sealed", "--passphrase-file", "right"]);
+    assert!(world.run_err(3, ["certify", "sealed"]).contains("--passphrase-file"));
+    assert!(world.run_err(3, ["certify", "sealed", "--passphrase-file", "wrong"]).contains("wrong passphrase"));
+    world.run_ok(["certify", "sealed", "--passphrase-file", "right"]);
 }
 
 #[test]
 fn certificates_are_numbered_and_the_old_pair_is_kept() {
-    let world = World::new();
+    let world = TestSite::new();
     for serial in 2..4 {
-        let report: serde_json::Value = serde_json::from_str(&world.ok(["certify", "keys", "--json"])).expect("JSON");
+        let report: serde_json::Value = serde_json::from_str(&world.run_ok(["certify", "keys", "--json"])).expect("JSON");
         assert_eq!(report["serial"], serial);
     }
     for name in ["signing-1.key", "signing-1.cert", "signing-2.key", "signing.key", "signing.cert"] {
         assert!(world.path("keys").join(name).exists(), "{name}");
     }
-    assert!(world.fails(2, ["certify", "keys", "--serial", "3"]).contains("issued already"));
-    assert!(world.fails(2, ["certify", "keys", "--serial", "18446744073709551615"]).contains("never be replaced"));
-    world.ok(["certify", "keys", "--out", "elsewhere"]);
+    assert!(world.run_err(2, ["certify", "keys", "--serial", "3"]).contains("issued already"));
+    assert!(world.run_err(2, ["certify", "keys", "--serial", "18446744073709551615"]).contains("never be replaced"));
+    world.run_ok(["certify", "keys", "--out", "elsewhere"]);
     assert!(world.path("elsewhere/signing.key").exists() && !world.path("elsewhere/root.key").exists());
 }
 
 #[test]
 fn names_are_printed_and_parsed() {
-    let world = World::new();
-    let hostid = world.ok(["name", "keys"]);
+    let world = TestSite::new();
+    let hostid = world.run_ok(["name", "keys"]);
     let hostid = hostid.trim();
     assert_eq!(hostid.len(), 52);
-    assert_eq!(world.ok(["name", "keys/root.pub"]).trim(), hostid);
-    assert_eq!(world.ok(["name", "keys/signing.cert"]).trim(), hostid);
-    assert_eq!(world.ok(["name", hostid, "--location", "[::1]:99"]).trim(), format!("@[::1]:99,{hostid}"));
-    let parts: serde_json::Value = serde_json::from_str(&world.ok(["name", &format!("@h.example,{hostid}"), "--json"])).expect("JSON");
+    assert_eq!(world.run_ok(["name", "keys/root.pub"]).trim(), hostid);
+    assert_eq!(world.run_ok(["name", "keys/signing.cert"]).trim(), hostid);
+    assert_eq!(world.run_ok(["name", hostid, "--location", "[::1]:99"]).trim(), format!("@[::1]:99,{hostid}"));
+    let parts: serde_json::Value = serde_json::from_str(&world.run_ok(["name", &format!("@h.example,{hostid}"), "--json"])).expect("JSON");
     assert_eq!((&parts["host"], &parts["port"]), (&"h.example".into(), &4340.into()));
     world.small_tree();
     world.publish();
-    assert_eq!(world.ok(["name", "db"]).trim(), hostid);
+    assert_eq!(world.run_ok(["name", "db"]).trim(), hostid);
 }
 
 #[test]
 fn statements_are_made_checked_and_forwarded() {
-    let world = World::published();
-    world.ok(["revoke", "keys", "--reason", "a test", "--out", "revocation"]);
-    assert!(world.fails(3, ["revoke", "keys", "--out", "revocation"]).contains("exists already"));
-    world.ok(["revoke", "--statement", "revocation", "--db", "db"]);
-    assert!(world.fails(3, ["forward", "--statement", "revocation", "--db", "db"]).contains("other kind"));
+    let world = TestSite::published();
+    world.run_ok(["revoke", "keys", "--reason", "a test", "--out", "revocation"]);
+    assert!(world.run_err(3, ["revoke", "keys", "--out", "revocation"]).contains("exists already"));
+    world.run_ok(["revoke", "--statement", "revocation", "--db", "db"]);
+    assert!(world.run_err(3, ["forward", "--statement", "revocation", "--db", "db"]).contains("other kind"));
     let text = std::fs::read_to_string(world.path("revocation")).expect("text");
     let (header, body) = text.split_once('\n').expect("two lines");
     let mut bytes = data_encoding::BASE64.decode(body.trim().as_bytes()).expect("base64");
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
     world.write("altered", format!("{header}\n{}\n", data_encoding::BASE64.encode(&bytes)));
-    assert!(world.fails(5, ["revoke", "--statement", "altered"]).contains("signature"));
-    let own = world.ok(["name", "keys", "--location", "elsewhere.example"]);
-    assert!(world.fails(3, ["forward", "keys", "--to", own.trim(), "--out", "circle"]).contains("same HOSTID as the old name"));
+    assert!(world.run_err(5, ["revoke", "--statement", "altered"]).contains("signature"));
+    let own = world.run_ok(["name", "keys", "--location", "elsewhere.example"]);
+    assert!(world.run_err(3, ["forward", "keys", "--to", own.trim(), "--out", "circle"]).contains("same HOSTID as the old name"));
     assert!(!world.path("circle").exists());
-    world.ok(["keygen", "--out", "other"]);
-    world.ok(["revoke", "other", "--out", "of-other"]);
-    assert!(world.fails(3, ["revoke", "--statement", "of-other", "--db", "db"]).contains("another key"));
+    world.run_ok(["keygen", "--out", "other"]);
+    world.run_ok(["revoke", "other", "--out", "of-other"]);
+    assert!(world.run_err(3, ["revoke", "--statement", "of-other", "--db", "db"]).contains("another key"));
 }

@@ -25,4 +25,4 @@ mod publish;
 mod read_commands;
 mod replica_attacks;
 mod service_manager;
-mod world;
+mod test_site;

@@ -5,11 +5,11 @@ use std::os::unix::fs::FileExt as _;
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::world::{Mount, Mounted, World, eventually, is_root, python_is_available};
+use crate::test_site::{Mount, Mounted, TestSite, eventually, is_root, python_is_available};
 
 #[test]
 fn mount_stays_at_the_chosen_revision() {
-    let Some(newest) = Mounted::with_tree(&["--refresh", "1s"], &["--tag", "v1", "--duration", "1m"], World::small_tree) else { return };
+    let Some(newest) = Mounted::with_tree(&["--refresh", "1s"], &["--tag", "v1", "--duration", "1m"], TestSite::small_tree) else { return };
     let world = &newest.world;
     let by_number = Mount::new(world, "by-number", &["--refresh", "1s", "--revision", "1", &world.name("")]);
     let by_tag = Mount::new(world, "by-tag", &["--refresh", "1s", "--tag", "v1", &world.name("")]);
@@ -25,9 +25,9 @@ fn mount_stays_at_the_chosen_revision() {
         assert!(mount.path("dir/empty").is_file());
         assert!(mount.path("dir/numbers").is_file());
     }
-    assert!(world.fails(4, ["mount", "--tag", "v9", &world.name(""), "by-tag"]).contains("tag v9"));
+    assert!(world.run_err(4, ["mount", "--tag", "v9", &world.name(""), "by-tag"]).contains("tag v9"));
     // A revoked key ends these mounts too.
-    world.ok(["revoke", "keys", "--reason", "stolen", "--db", "db", "--out", "revocation"]);
+    world.run_ok(["revoke", "keys", "--reason", "stolen", "--db", "db", "--out", "revocation"]);
     assert!(eventually(Duration::from_secs(30), || std::fs::read(by_number.path("dir/numbers")).is_err()));
 }
 
@@ -36,7 +36,7 @@ fn mount_shows_every_odd_case_faithfully() {
     if !python_is_available() {
         return;
     }
-    let odd_tree = |world: &World| {
+    let odd_tree = |world: &TestSite| {
         assert!(world.script("odd-tree", ["src", "--large", "20000", "--depth", "1000"]).status.success());
     };
     let Some(Mounted { world, mount, replica: _replica }) = Mounted::with_tree(&[], &[], odd_tree) else { return };
@@ -48,7 +48,7 @@ fn mount_shows_every_odd_case_faithfully() {
 
 #[test]
 fn new_revision_appears_while_a_file_is_open() {
-    let with_doomed = |world: &World| {
+    let with_doomed = |world: &TestSite| {
         world.small_tree();
         world.write("src/doomed", "doomed\n");
     };
@@ -75,7 +75,7 @@ fn automatic_namespace_finds_trees_by_name() {
 
 #[test]
 fn opaque_directories_list_only_names_that_were_looked_up() {
-    let with_opaque = |world: &World| {
+    let with_opaque = |world: &TestSite| {
         world.small_tree();
         for name in ["option/first", "option/second", "marker/.vouch-opaque", "marker/first", "marker/below/second"] {
             world.write(&format!("src/{name}"), name);
@@ -101,14 +101,14 @@ fn opaque_directories_list_only_names_that_were_looked_up() {
 fn background_mount_returns_and_is_unmounted() {
     let Some(Mounted { world, mount, replica: _replica }) = Mounted::new(&[]) else { return };
     drop(mount);
-    let output_text = world.ok(["mount", "--background", "--log-file", "log", &world.name(""), "mnt"]);
+    let output_text = world.run_ok(["mount", "--background", "--log-file", "log", &world.name(""), "mnt"]);
     assert!(output_text.starts_with("mounted on "), "{output_text}");
     assert_eq!(fs::read_to_string(world.path("mnt/hello")).expect("mounted"), "hello world\n");
-    assert!(world.fails(8, ["mount", &world.name(""), "mnt"]).contains("already"));
-    world.ok(["umount", "mnt"]);
+    assert!(world.run_err(8, ["mount", &world.name(""), "mnt"]).contains("already"));
+    world.run_ok(["umount", "mnt"]);
     assert!(eventually(Duration::from_secs(10), || fs::metadata(world.path("mnt/hello")).is_err()));
-    assert!(world.fails(3, ["umount", "mnt"]).contains("not a vouch mount"));
-    assert!(world.fails(4, ["mount", "--background", &world.name(""), "no-such-directory"]).contains("no-such-directory"));
+    assert!(world.run_err(3, ["umount", "mnt"]).contains("not a vouch mount"));
+    assert!(world.run_err(4, ["mount", "--background", &world.name(""), "no-such-directory"]).contains("no-such-directory"));
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn cached_data_stays_readable_without_replicas() {
 
 #[test]
 fn mount_without_reachable_replicas_fails_in_time() {
-    let world = World::new();
+    let world = TestSite::new();
     fs::create_dir(world.path("mnt")).expect("new");
     let started = std::time::Instant::now();
     let output =

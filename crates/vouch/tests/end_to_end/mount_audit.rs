@@ -23,7 +23,7 @@ use vouch_nfs4::op::ShareAccess;
 use vouch_nfs4_client::{Client, Config, Identity, Plain};
 use vouch_oncrpc::AuthSys;
 
-use crate::world::{Mount, World, eventually, free_port, fuse_is_available, is_available, is_root, signal};
+use crate::test_site::{Mount, TestSite, eventually, free_port, fuse_is_available, is_available, is_root, signal};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const KILLS: u64 = 12;
@@ -32,28 +32,28 @@ const FILES: usize = 100;
 
 /// A small published tree and an empty trail with its first public key; `None` where mounts do not
 /// work.
-fn world(make: impl FnOnce(&World)) -> Option<World> {
+fn world(make: impl FnOnce(&TestSite)) -> Option<TestSite> {
     if !fuse_is_available() {
         return None;
     }
-    let world = World::new();
+    let world = TestSite::new();
     world.small_tree();
     make(&world);
     world.publish();
-    let public = world.ok(["audit", "keygen", "trail"]);
+    let public = world.run_ok(["audit", "keygen", "trail"]);
     world.write("trail.pub", public);
     fs::set_permissions(world.path(""), PermissionsExt::from_mode(0o755)).expect("our own directory");
     Some(world)
 }
 
-fn mount(world: &World, more: &[&str]) -> Mount {
+fn mount(world: &TestSite, more: &[&str]) -> Mount {
     let name = world.name("");
     let args = [&["--audit", "trail", "--cache", "cache"], more, &[&*name]].concat();
     Mount::new(world, "mnt", &args)
 }
 
-fn search(world: &World, more: &[&str]) -> Vec<Value> {
-    let found = world.ok([&["audit", "search", "trail", "--json"], more].concat());
+fn search(world: &TestSite, more: &[&str]) -> Vec<Value> {
+    let found = world.run_ok([&["audit", "search", "trail", "--json"], more].concat());
     found.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
@@ -61,9 +61,9 @@ fn actions(found: &[Value]) -> Vec<&str> {
     found.iter().filter_map(|one| one["event"]["action"].as_str()).collect()
 }
 
-fn verify(world: &World) {
+fn verify(world: &TestSite) {
     let public = fs::read_to_string(world.path("trail.pub")).expect("written above");
-    let verified = world.ok(["audit", "verify", "--public", public.trim(), "trail"]);
+    let verified = world.run_ok(["audit", "verify", "--public", public.trim(), "trail"]);
     assert!(verified.contains("sound"), "{verified}");
 }
 
@@ -125,7 +125,7 @@ fn mount_audit_records_reads_by_user() {
     assert_eq!(actions(&search(&world, &["--class", "administrative"])), ["start", "revision", "stop"]);
     verify(&world);
 
-    let text = world.ok(["audit", "search", "trail", "--kernel-text"]);
+    let text = world.run_ok(["audit", "search", "trail", "--kernel-text"]);
     world.write("audit.log", &text);
     for (program, args) in [("ausearch", vec!["-i", "-ui", &uid_text, "-f", path, "-sc", "openat"]), ("aureport", vec!["--file"])] {
         let result =
@@ -140,7 +140,7 @@ fn mount_audit_records_reads_by_user() {
     }
 }
 
-fn write_large_files(world: &World) {
+fn write_large_files(world: &TestSite) {
     let mut state = 1u32;
     let mut draw = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -151,7 +151,7 @@ fn write_large_files(world: &World) {
     }
 }
 
-fn make_altered_database(world: &World) {
+fn make_altered_database(world: &TestSite) {
     world.run_tool("cp", &["-a", "db", "liar"]);
     for pack in fs::read_dir(world.path("liar/packs")).expect("packs").flatten() {
         if pack.file_name().to_string_lossy().starts_with("d-") {
@@ -233,20 +233,20 @@ fn rules_select_by_path_and_are_reloaded_by_sighup() {
         assert_eq!(turned_down(), times, "{sync}");
     }
     verify(&world);
-    let refused = world.fails(3, ["mount", "--audit", "nowhere", &world.name(""), "mnt"]);
+    let refused = world.run_err(3, ["mount", "--audit", "nowhere", &world.name(""), "mnt"]);
     assert!(refused.contains("nowhere"), "{refused}");
 }
 
 #[test]
 fn every_open_is_recorded_when_the_mount_is_killed() {
-    let files = |world: &World| {
+    let files = |world: &TestSite| {
         for number in 0..WORKERS * FILES {
             world.write(&format!("src/many/{number}"), number.to_string());
         }
     };
     let Some(world) = world(files) else { return };
     let _replica = world.serve();
-    let (mut dice, mut all) = (23u64, 0);
+    let (mut random, mut all) = (23u64, 0);
     for round in 0..KILLS {
         let first = segments(&world.path("trail")).expect("the trail").last().map_or(1, |file| file.number);
         let before = recorded_opens(&world.path("trail"), first);
@@ -267,8 +267,8 @@ fn every_open_is_recorded_when_the_mount_is_killed() {
             })
             .collect();
         assert!(eventually(PATIENCE, || !opened.lock().is_empty()), "kill {round}: nothing is opened");
-        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        std::thread::sleep(Duration::from_millis((dice >> 33) % 120));
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        std::thread::sleep(Duration::from_millis((random >> 33) % 120));
         mounted.kill();
         ended.store(true, Ordering::SeqCst);
         workers.into_iter().for_each(|worker| worker.join().expect("the worker does not panic"));
@@ -306,7 +306,7 @@ fn recorded_opens(trail: &Path, first: u64) -> HashMap<PathBuf, usize> {
 pub(crate) struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    pub(crate) fn new(world: &World, name: &str) -> Self {
+    pub(crate) fn new(world: &TestSite, name: &str) -> Self {
         fs::create_dir(world.path(name)).expect("new");
         world.run_tool("mount", &["-t", "tmpfs", "-o", "size=2M", "tmpfs", name]);
         SmallDisk(world.path(name))
@@ -335,7 +335,7 @@ fn full_disk_affects_the_mount_according_to_the_policy() {
         let Some(world) = world(|_| {}) else { return };
         let _replica = world.serve();
         let disk = SmallDisk::new(&world, "disk");
-        world.ok(["audit", "keygen", "disk/trail"]);
+        world.run_ok(["audit", "keygen", "disk/trail"]);
         let name = world.name("");
         let args = ["--audit", "disk/trail", "--audit-sync", "each", "--audit-policy", policy, "--timeout", "2s", &name];
         let mut mounted = Mount::new(&world, "mnt", &args);
@@ -355,20 +355,23 @@ fn full_disk_affects_the_mount_according_to_the_policy() {
         fs::remove_file(world.path("disk/filler")).expect("the filler exists");
         assert!(eventually(PATIENCE, || fs::read(&hello).is_ok()), "{policy}: the mount does not continue");
         assert_eq!(mounted.terminate(), Some(0), "{policy}");
-        let opens: u64 =
-            world.ok(["audit", "search", "disk/trail", "-S", "open", "--result", "success", "--count"]).trim().parse().expect("a number");
+        let opens: u64 = world
+            .run_ok(["audit", "search", "disk/trail", "-S", "open", "--result", "success", "--count"])
+            .trim()
+            .parse()
+            .expect("a number");
         assert!(policy != "count" || opens >= 500, "{opens}");
     }
 }
 
 #[test]
 fn export_records_lies_of_replicas() {
-    let world = World::new();
+    let world = TestSite::new();
     write_large_files(&world);
     world.publish();
     make_altered_database(&world);
     let liar = world.serve_db("liar", world.port);
-    world.ok(["audit", "keygen", "trail"]);
+    world.run_ok(["audit", "keygen", "trail"]);
     let listen = format!("127.0.0.1:{}", free_port());
     let source = format!("tree:{}", world.name(""));
     let mut command = world.command(["export", "--dir", &source, "--options", "ro,insecure,no_root_squash", "--listen", &listen]);

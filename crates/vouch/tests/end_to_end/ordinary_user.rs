@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::world::{World, eventually, fuse_is_available, is_available, is_root};
+use crate::test_site::{TestSite, eventually, fuse_is_available, is_available, is_root};
 
 #[test]
 fn ordinary_user_mounts_reads_and_unmounts() {
@@ -24,7 +24,7 @@ fn ordinary_user_mounts_reads_and_unmounts() {
     if !is_available("/dev/fuse for everybody", is_open) {
         return;
     }
-    let world = World::published();
+    let world = TestSite::published();
     let _replica = world.serve();
     let user = User::of(&world);
     let (name, mnt) = (world.name(""), user.home.join("mnt"));
@@ -63,7 +63,7 @@ struct User {
 }
 
 impl User {
-    fn of(world: &World) -> User {
+    fn of(world: &TestSite) -> User {
         let user = User { home: world.path("home") };
         fs::create_dir(&user.home).expect("new");
         fs::set_permissions(world.path(""), fs::Permissions::from_mode(0o755)).expect("ours");

@@ -21,7 +21,7 @@ use vouch_nfs4::{Attributes, Filehandle, Stateid, Verifier};
 use vouch_nfs4_client::{Client, Config, Error, Identity, Plain};
 use vouch_oncrpc::AuthSys;
 
-use crate::world::eventually;
+use crate::test_site::eventually;
 
 const NAMESPACE_TEST: &str = "VOUCH_ALONE";
 const ROUNDS: u64 = 6;
@@ -197,7 +197,7 @@ fn run_round(disk: &Disk, above: &Path, round: u64, syncs: Syncs) -> Result<u64,
     // A FILE_SYNC write also commits earlier changes, so without working syncs none is sent.
     let written = if syncs == Syncs::Work { StableHow::FileSync } else { StableHow::Unstable };
     let workers: Vec<_> = (0..WORKERS).map(|number| runtime.spawn(Worker::run(address, round, number, written, over.clone()))).collect();
-    std::thread::sleep(Duration::from_millis(200 + Dice(round * 7919 + 1).roll(500)));
+    std::thread::sleep(Duration::from_millis(200 + SplitMix64(round * 7919 + 1).roll(500)));
     over.store(true, Ordering::SeqCst);
     disk.cut();
     drop(server);
@@ -241,7 +241,7 @@ struct Worker {
     gone: BTreeSet<String>,
     uncertain: Vec<String>,
     acknowledged: u64,
-    dice: Dice,
+    random: SplitMix64,
     version: u32,
     /// The stability of every second write; the others are UNSTABLE4 and are committed.
     written: StableHow,
@@ -255,7 +255,7 @@ impl Worker {
             gone: BTreeSet::new(),
             uncertain: Vec::new(),
             acknowledged: 0,
-            dice: Dice(round * 1000 + number + 1),
+            random: SplitMix64(round * 1000 + number + 1),
             version: 0,
             written,
         };
@@ -283,13 +283,13 @@ impl Worker {
     }
 
     async fn step(&mut self, client: &Client, directory: &Filehandle) -> Result<(), StopReason> {
-        let name = format!("n{}", self.dice.roll(20));
+        let name = format!("n{}", self.random.roll(20));
         self.uncertain = vec![name.clone()];
         self.version += 1;
         let version = self.version;
-        let mode = 0o600 + self.dice.roll(8) as u32;
+        let mode = 0o600 + self.random.roll(8) as u32;
         let is_file = matches!(self.known.get(&name), Some(ExpectedState::File { .. }));
-        match (self.dice.roll(10), self.known.get(&name).cloned()) {
+        match (self.random.roll(10), self.known.get(&name).cloned()) {
             (0..5, None) => {
                 let attributes = Attributes { mode: Some(mode), ..Attributes::default() };
                 let file = client.open(directory, name.as_bytes(), ShareAccess::BOTH, Some(&attributes)).await?;
@@ -338,7 +338,7 @@ impl Worker {
                 self.forget(&name);
             }
             (_, Some(moved)) => {
-                let new = format!("n{}", self.dice.roll(20));
+                let new = format!("n{}", self.random.roll(20));
                 let fits = match self.known.get(&new) {
                     None => true,
                     Some(ExpectedState::File { .. }) => is_file && new != name,
@@ -426,9 +426,9 @@ fn content(version: u32) -> Vec<u8> {
     format!("{version:07}\n").into_bytes().into_iter().cycle().take(FILE_LEN).collect()
 }
 
-struct Dice(u64);
+struct SplitMix64(u64);
 
-impl Dice {
+impl SplitMix64 {
     fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides

@@ -3,11 +3,11 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::world::{World, python_is_available, signal};
+use crate::test_site::{TestSite, python_is_available, signal};
 
 #[test]
 fn unchanged_files_are_not_read_again() {
-    let world = World::new();
+    let world = TestSite::new();
     world.small_tree();
     let first = world.publish();
     assert_eq!((&first["revision"], &first["files"], &first["symlinks"]), (&1.into(), &3.into(), &1.into()));
@@ -24,7 +24,7 @@ fn unchanged_files_are_not_read_again() {
 
 #[test]
 fn tagged_revisions_survive_keep_and_gc() {
-    let world = World::new();
+    let world = TestSite::new();
     world.small_tree();
     world.publish_with(&["--tag", "first"]);
     for round in 0..4 {
@@ -32,21 +32,21 @@ fn tagged_revisions_survive_keep_and_gc() {
         world.publish_with(&["--keep", "2"]);
     }
     let revisions: Vec<serde_json::Value> =
-        world.ok(["log", "--db", "db", "--json"]).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        world.run_ok(["log", "--db", "db", "--json"]).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let numbers: Vec<u64> = revisions.iter().map(|row| row["revision"].as_u64().expect("a number")).collect();
     assert_eq!(numbers, [5, 4, 1]);
     assert_eq!(revisions[2]["tag"], "first");
-    world.ok(["gc", "--db", "db"]);
-    assert!(world.ok(["verify", "--db", "db"]).contains("sound"));
-    assert!(world.fails(4, ["gc", "--db", "db", "--drop-tag", "no-such"]).contains("no kept revision"));
-    world.ok(["gc", "--db", "db", "--drop-tag", "first", "--keep", "1"]);
-    assert_eq!(world.ok(["log", "--db", "db", "--json"]).lines().count(), 1);
-    assert!(world.ok(["verify", "--db", "db"]).contains("sound"));
+    world.run_ok(["gc", "--db", "db"]);
+    assert!(world.run_ok(["verify", "--db", "db"]).contains("sound"));
+    assert!(world.run_err(4, ["gc", "--db", "db", "--drop-tag", "no-such"]).contains("no kept revision"));
+    world.run_ok(["gc", "--db", "db", "--drop-tag", "first", "--keep", "1"]);
+    assert_eq!(world.run_ok(["log", "--db", "db", "--json"]).lines().count(), 1);
+    assert!(world.run_ok(["verify", "--db", "db"]).contains("sound"));
 }
 
 #[test]
 fn killed_publication_leaves_the_old_revision_intact() {
-    let world = World::published();
+    let world = TestSite::published();
     for n in 0..400u32 {
         world.write(&format!("src/more/{n}"), n.to_le_bytes().repeat(20_000));
     }
@@ -57,15 +57,15 @@ fn killed_publication_leaves_the_old_revision_intact() {
         std::thread::sleep(Duration::from_millis(wait_ms));
         let _ = child.kill();
         let _ = child.wait();
-        assert!(world.ok(["verify", "--db", "db"]).contains("sound"));
+        assert!(world.run_ok(["verify", "--db", "db"]).contains("sound"));
     }
     world.publish();
-    assert!(world.ok(["verify", "--db", "db"]).contains("sound"));
+    assert!(world.run_ok(["verify", "--db", "db"]).contains("sound"));
 }
 
 #[test]
 fn interrupted_publication_is_reported_and_resumed() {
-    let world = World::new();
+    let world = TestSite::new();
     // Incompressible content, so that the publication takes time.
     let mut noise = 1u64;
     for n in 0..3000u32 {
@@ -93,29 +93,29 @@ fn interrupted_publication_is_reported_and_resumed() {
 
 #[test]
 fn damaged_index_is_found_and_rebuilt() {
-    let world = World::published();
+    let world = TestSite::published();
     for segment in std::fs::read_dir(world.path("db/index")).expect("an index") {
         std::fs::write(segment.expect("an entry").path(), "rubbish").expect("ours");
     }
     assert!(!world.run(["verify", "--db", "db"]).status.success());
-    assert!(world.ok(["gc", "--db", "db", "--repair"]).contains("index rebuilt"));
-    assert!(world.ok(["verify", "--db", "db"]).contains("sound"));
+    assert!(world.run_ok(["gc", "--db", "db", "--repair"]).contains("index rebuilt"));
+    assert!(world.run_ok(["verify", "--db", "db"]).contains("sound"));
     assert_eq!(world.publish()["revision"], 2);
 }
 
 #[test]
 fn unpublishable_input_is_named_and_stops_the_publication() {
-    let world = World::new();
+    let world = TestSite::new();
     world.small_tree();
     let location = format!("127.0.0.1:{}", world.port);
-    let output_text = world.fails(3, ["publish", ".", "--db", "db", "--keys", "keys", "--location", &location]);
+    let output_text = world.run_err(3, ["publish", ".", "--db", "db", "--keys", "keys", "--location", &location]);
     assert!(output_text.contains("db"), "{output_text}");
     world.publish();
-    world.ok(["keygen", "--out", "other"]);
-    let output_text = world.fails(3, ["publish", "src", "--db", "db", "--keys", "other", "--location", &location]);
+    world.run_ok(["keygen", "--out", "other"]);
+    let output_text = world.run_err(3, ["publish", "src", "--db", "db", "--keys", "other", "--location", &location]);
     assert!(output_text.contains("another tree"), "{output_text}");
     std::fs::copy(world.path("other/signing.key"), world.path("keys/signing.key")).expect("a copy");
-    let output_text = world.fails(3, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location]);
+    let output_text = world.run_err(3, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location]);
     assert!(output_text.contains("is not the key of"), "{output_text}");
 }
 
@@ -124,14 +124,14 @@ fn second_writer_gets_database_busy_error() {
     if !python_is_available() {
         return;
     }
-    let world = World::published();
+    let world = TestSite::published();
     let hold = "import fcntl,sys,time\nf=open('db/lock','r+')\nfcntl.flock(f,fcntl.LOCK_EX)\nprint('held',flush=True)\ntime.sleep(60)";
     let mut holder = std::process::Command::new("python3");
     let mut holder = holder.args(["-c", hold]).current_dir(world.path("")).stdout(Stdio::piped()).spawn().expect("python3");
     let mut line = String::new();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(holder.stdout.take().expect("piped")), &mut line).expect("a line");
     let location = format!("127.0.0.1:{}", world.port);
-    let output_text = world.fails(8, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location]);
+    let output_text = world.run_err(8, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location]);
     let _ = holder.kill();
     let _ = holder.wait();
     assert!(output_text.contains("db"), "{output_text}");

@@ -2,27 +2,27 @@
 
 use std::io::{Read as _, Write as _};
 
-use crate::world::{World, eventually, is_available, python_is_available};
+use crate::test_site::{TestSite, eventually, is_available, python_is_available};
 
 #[test]
 fn ls_cat_log_diff_and_verify_show_the_published_tree() {
-    let world = World::new();
+    let world = TestSite::new();
     world.small_tree();
     world.publish_with(&["--tag", "v1"]);
     let _replica = world.serve();
-    assert_eq!(world.ok(["ls", &world.name("")]), "dir\nhello\nlink\n");
-    assert!(world.ok(["ls", "-l", &world.name("/")]).contains("link -> dir/numbers"));
-    assert_eq!(world.ok(["ls", "-R", "--json", &world.name("")]).lines().count(), 5);
-    assert_eq!(world.ok(["cat", &world.name("/hello")]), "hello world\n");
-    assert_eq!(world.ok(["cat", &world.name("/link")]), std::fs::read_to_string(world.path("src/dir/numbers")).expect("text"));
-    assert!(world.fails(4, ["cat", &world.name("/dir/no")]).contains("no such file"));
-    assert!(world.fails(3, ["cat", &world.name("/dir")]).contains("not a regular file"));
+    assert_eq!(world.run_ok(["ls", &world.name("")]), "dir\nhello\nlink\n");
+    assert!(world.run_ok(["ls", "-l", &world.name("/")]).contains("link -> dir/numbers"));
+    assert_eq!(world.run_ok(["ls", "-R", "--json", &world.name("")]).lines().count(), 5);
+    assert_eq!(world.run_ok(["cat", &world.name("/hello")]), "hello world\n");
+    assert_eq!(world.run_ok(["cat", &world.name("/link")]), std::fs::read_to_string(world.path("src/dir/numbers")).expect("text"));
+    assert!(world.run_err(4, ["cat", &world.name("/dir/no")]).contains("no such file"));
+    assert!(world.run_err(3, ["cat", &world.name("/dir")]).contains("not a regular file"));
 
     world.write("src/hello", "hello again\n");
     world.write("src/new", "new\n");
     std::fs::remove_file(world.path("src/dir/empty")).expect("the file exists");
     world.publish();
-    assert!(eventually(std::time::Duration::from_secs(10), || world.ok(["cat", &world.name("/hello")]) == "hello again\n"));
+    assert!(eventually(std::time::Duration::from_secs(10), || world.run_ok(["cat", &world.name("/hello")]) == "hello again\n"));
     let output = world.run(["diff", &world.name("")]);
     assert_eq!(output.status.code(), Some(1));
     let output_text = String::from_utf8(output.stdout).expect("text");
@@ -30,17 +30,17 @@ fn ls_cat_log_diff_and_verify_show_the_published_tree() {
         assert!(output_text.lines().any(|found| found == line), "{output_text}");
     }
     assert!(world.run(["diff", &world.name(""), "--from", "2", "--to", "2"]).status.success());
-    assert_eq!(world.ok(["cat", "--revision", "1", &world.name("/hello")]), "hello world\n");
-    assert!(world.fails(4, ["cat", "--revision", "9", &world.name("/hello")]).contains("revision 9"));
-    let log = world.ok(["log", &world.name("")]);
+    assert_eq!(world.run_ok(["cat", "--revision", "1", &world.name("/hello")]), "hello world\n");
+    assert!(world.run_err(4, ["cat", "--revision", "9", &world.name("/hello")]).contains("revision 9"));
+    let log = world.run_ok(["log", &world.name("")]);
     assert!(log.lines().count() == 3 && log.trim_end().ends_with("v1"), "{log}");
-    assert!(world.ok(["verify", &world.name("")]).contains("sound"));
-    assert!(world.ok(["verify", "--json", &world.name("")]).contains("\"problem_count\": 0"));
+    assert!(world.run_ok(["verify", &world.name("")]).contains("sound"));
+    assert!(world.run_ok(["verify", "--json", &world.name("")]).contains("\"problem_count\": 0"));
 }
 
 #[test]
 fn ls_of_an_opaque_directory_shows_only_named_entries() {
-    let world = World::new();
+    let world = TestSite::new();
     world.small_tree();
     world.write("src/o/secret", "x");
     world.write("src/o/below/deep", "y");
@@ -58,14 +58,14 @@ fn ls_of_an_opaque_directory_shows_only_named_entries() {
     let output = world.run(["ls", "-R", &world.name("")]);
     assert_eq!(String::from_utf8_lossy(&output.stderr), note);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "dir\nhello\nlink\no\n\ndir:\nempty\nnumbers\n\no:\n");
-    assert_eq!(world.ok(["ls", &world.name("/o/below")]), "deep\n");
-    assert!(world.ok(["ls", "-l", &world.name("/o/secret")]).contains("o/secret"));
-    assert!(world.ok(["ls", "-d", &world.name("/o")]).ends_with("o\n"));
+    assert_eq!(world.run_ok(["ls", &world.name("/o/below")]), "deep\n");
+    assert!(world.run_ok(["ls", "-l", &world.name("/o/secret")]).contains("o/secret"));
+    assert!(world.run_ok(["ls", "-d", &world.name("/o")]).ends_with("o\n"));
 }
 
 #[test]
 fn verify_reports_findings_when_the_replica_closes_the_connection() {
-    let world = World::published();
+    let world = TestSite::published();
     let replica = world.serve();
     for pack in std::fs::read_dir(world.path("db/packs")).expect("packs").filter_map(Result::ok) {
         // Beyond the header, so that the replica opens the pack and fails only when it sends this
@@ -86,18 +86,18 @@ fn get_copies_every_odd_case() {
     if !python_is_available() {
         return;
     }
-    let world = World::new();
+    let world = TestSite::new();
     assert!(world.script("odd-tree", ["src", "--large", "3000", "--depth", "200"]).status.success());
     world.publish();
     let _replica = world.serve();
-    let all: &[&str] = if crate::world::is_root() { &["--suid", "--dev"] } else { &[] };
-    world.ok([&["get", &world.name(""), "copy"], all].concat());
-    world.assert_same("src", "copy", if crate::world::is_root() { &[] } else { &["--no-owner", "--no-xattr"] });
+    let all: &[&str] = if crate::test_site::is_root() { &["--suid", "--dev"] } else { &[] };
+    world.run_ok([&["get", &world.name(""), "copy"], all].concat());
+    world.assert_same("src", "copy", if crate::test_site::is_root() { &[] } else { &["--no-owner", "--no-xattr"] });
     // A single file is copied into a directory under its own name, and never overwrites another.
     std::fs::create_dir(world.path("into")).expect("new");
-    world.ok(["get", &world.name("/sizes/1300001"), "into"]);
+    world.run_ok(["get", &world.name("/sizes/1300001"), "into"]);
     assert_eq!(std::fs::metadata(world.path("into/1300001")).expect("copied").len(), 1_300_001);
-    assert!(world.fails(3, ["get", &world.name("/sizes/1300001"), "into"]).contains("exists already"));
+    assert!(world.run_err(3, ["get", &world.name("/sizes/1300001"), "into"]).contains("exists already"));
     let left: Vec<_> =
         std::fs::read_dir(world.path("")).expect("a directory").filter_map(Result::ok).map(|entry| entry.file_name()).collect();
     assert!(!left.iter().any(|name| name.to_string_lossy().starts_with(".vouch-get")), "{left:?}");
@@ -106,10 +106,10 @@ fn get_copies_every_odd_case() {
 #[test]
 fn get_as_root_leaves_out_privileges_and_devices() {
     use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
-    if !is_available("root", crate::world::is_root()) {
+    if !is_available("root", crate::test_site::is_root()) {
         return;
     }
-    let world = World::new();
+    let world = TestSite::new();
     world.write("src/tool", "#!/bin/sh\n");
     std::fs::set_permissions(world.path("src/tool"), std::fs::Permissions::from_mode(0o4755)).expect("the owner");
     world.run_tool("mknod", &["src/null", "c", "1", "3"]);
@@ -117,10 +117,10 @@ fn get_as_root_leaves_out_privileges_and_devices() {
     world.publish();
     let _replica = world.serve();
     let mode = |path: &str| std::fs::metadata(world.path(path)).expect("copied").permissions().mode() & 0o7777;
-    assert!(world.ok(["get", &world.name(""), "plain"]).contains("3 set-id bits, capabilities or devices were left out"));
+    assert!(world.run_ok(["get", &world.name(""), "plain"]).contains("3 set-id bits, capabilities or devices were left out"));
     assert_eq!((mode("plain/tool"), world.path("plain/null").exists()), (0o755, false));
     let report: serde_json::Value =
-        serde_json::from_str(&world.ok(["get", &world.name(""), "all", "--suid", "--dev", "--json"])).expect("JSON");
+        serde_json::from_str(&world.run_ok(["get", &world.name(""), "all", "--suid", "--dev", "--json"])).expect("JSON");
     assert_eq!(report["left_out"], 0);
     assert_eq!(mode("all/tool"), 0o4755);
     assert!(std::fs::metadata(world.path("all/null")).expect("copied").file_type().is_char_device());
@@ -128,28 +128,29 @@ fn get_as_root_leaves_out_privileges_and_devices() {
 
 #[test]
 fn mirror_is_pulled_served_and_kept_current() {
-    let world = World::published();
+    let world = TestSite::published();
     let first = world.serve();
-    let report: serde_json::Value = serde_json::from_str(&world.ok(["pull", &world.name(""), "--db", "mirror", "--json"])).expect("JSON");
+    let report: serde_json::Value =
+        serde_json::from_str(&world.run_ok(["pull", &world.name(""), "--db", "mirror", "--json"])).expect("JSON");
     assert_eq!((&report["revision"], &report["was_current"]), (&1.into(), &false.into()));
-    assert!(world.ok(["pull", &world.name(""), "--db", "mirror"]).contains("already present"));
+    assert!(world.run_ok(["pull", &world.name(""), "--db", "mirror"]).contains("already present"));
     world.write("src/hello", "second\n");
     world.publish();
     assert!(eventually(std::time::Duration::from_secs(10), || world
-        .ok(["pull", &world.name(""), "--db", "mirror"])
+        .run_ok(["pull", &world.name(""), "--db", "mirror"])
         .contains("revision 2")));
-    assert!(world.ok(["verify", "--db", "mirror"]).contains("sound"));
+    assert!(world.run_ok(["verify", "--db", "mirror"]).contains("sound"));
     drop(first);
     let mirror = world.serve_db("mirror", 0);
     let name = world.name("/hello");
-    assert_eq!(world.ok(["cat", "--no-cache", "--replica", &mirror.address, &name]), "second\n");
+    assert_eq!(world.run_ok(["cat", "--no-cache", "--replica", &mirror.address, &name]), "second\n");
 }
 
 #[test]
 fn replica_serves_health_and_metrics() {
-    let world = World::published();
+    let world = TestSite::published();
     let replica = world.serve();
-    world.ok(["cat", "--no-cache", &world.name("/dir/numbers")]);
+    world.run_ok(["cat", "--no-cache", &world.name("/dir/numbers")]);
     let mut output_text = String::new();
     for path in ["/healthz", "/metrics"] {
         let mut stream = std::net::TcpStream::connect(&replica.page).expect("the page answers");
@@ -161,7 +162,7 @@ fn replica_serves_health_and_metrics() {
 
 #[test]
 fn closed_output_pipe_is_no_error() {
-    let world = World::published();
+    let world = TestSite::published();
     let _replica = world.serve();
     let mut child =
         world.command(["cat", &world.name("/dir/numbers")]).stdout(std::process::Stdio::piped()).spawn().expect("the binary starts");
@@ -173,23 +174,23 @@ fn closed_output_pipe_is_no_error() {
 
 #[test]
 fn completions_and_man_pages_match_the_parser() {
-    let world = World::new();
+    let world = TestSite::new();
     for shell in ["bash", "zsh", "fish"] {
-        assert!(world.ok(["completions", shell]).contains("publish"));
+        assert!(world.run_ok(["completions", shell]).contains("publish"));
     }
-    world.ok(["man", "--out", "man1"]);
+    world.run_ok(["man", "--out", "man1"]);
     for page in ["vouch.1", "vouch-publish.1", "vouch-mount.1"] {
         assert!(std::fs::read_to_string(world.path("man1").join(page)).expect("a page").contains(".TH"), "{page}");
     }
-    let help = world.ok(["help", "publish"]);
+    let help = world.run_ok(["help", "publish"]);
     assert!(help.contains("Examples:") && help.contains("--location"), "{help}");
-    assert!(world.ok(["--help"]).contains("Exit codes"));
+    assert!(world.run_ok(["--help"]).contains("Exit codes"));
 }
 
 #[test]
 fn committed_man_pages_match_the_parser() {
-    let world = World::new();
-    world.ok(["man", "--out", "man"]);
+    let world = TestSite::new();
+    world.run_ok(["man", "--out", "man"]);
     let committed = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/man");
     for entry in std::fs::read_dir(world.path("man")).expect("pages").filter_map(Result::ok) {
         let name = entry.file_name();

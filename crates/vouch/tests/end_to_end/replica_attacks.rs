@@ -5,11 +5,11 @@ use std::path::Path;
 use std::process::Output;
 use std::time::Duration;
 
-use crate::world::{World, eventually};
+use crate::test_site::{TestSite, eventually};
 
 #[test]
 fn lying_replica_is_detected_and_another_is_used() {
-    let world = World::published();
+    let world = TestSite::published();
     copy(&world.path("db"), &world.path("liar"));
     let flipped = flip_data(&world.path("liar/packs"));
     assert!(flipped > 0);
@@ -19,7 +19,7 @@ fn lying_replica_is_detected_and_another_is_used() {
     for order in [[&liar.address, &honest.address], [&honest.address, &liar.address]] {
         let name = world.name("/dir/numbers");
         let args = ["cat", "--no-cache", "--only-replicas", "--replica", order[0], "--replica", order[1], &name];
-        assert_eq!(world.ok(args), expected);
+        assert_eq!(world.run_ok(args), expected);
     }
     // With the liar alone there is an error and no wrong byte.
     let name = world.name("/dir/numbers");
@@ -32,7 +32,7 @@ fn lying_replica_is_detected_and_another_is_used() {
 
 #[test]
 fn revision_older_than_one_seen_is_refused() {
-    let world = World::published();
+    let world = TestSite::published();
     read_second_revision(&world);
     let stale = world.serve_db("old", 0);
     let name = world.name("/hello");
@@ -42,7 +42,7 @@ fn revision_older_than_one_seen_is_refused() {
     // reads until the data is cached.
     assert!(eventually(Duration::from_secs(60), || {
         let current = world.serve();
-        assert_eq!(world.ok(["cat", &name]), "second\n");
+        assert_eq!(world.run_ok(["cat", &name]), "second\n");
         drop(current);
         world.run(args).stdout == b"second\n"
     }));
@@ -58,7 +58,7 @@ fn revision_older_than_one_seen_is_refused() {
 
 #[test]
 fn expired_revision_is_refused() {
-    let world = World::new();
+    let world = TestSite::new();
     world.small_tree();
     world.publish_with(&["--duration", "1s"]);
     let _replica = world.serve();
@@ -70,7 +70,7 @@ fn expired_revision_is_refused() {
     assert_eq!(output_text.matches("valid until 20").count(), 1, "{output_text}");
 }
 
-fn refusal_output(world: &World, args: &[&str]) -> String {
+fn refusal_output(world: &TestSite, args: &[&str]) -> String {
     let output = world.run(args);
     let output_text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(5), "{output_text}");
@@ -79,8 +79,8 @@ fn refusal_output(world: &World, args: &[&str]) -> String {
 
 #[test]
 fn revocation_without_a_reason_is_reported_once() {
-    let world = World::published();
-    world.ok(["revoke", "keys", "--reason", "", "--out", "revocation", "--db", "db"]);
+    let world = TestSite::published();
+    world.run_ok(["revoke", "keys", "--reason", "", "--out", "revocation", "--db", "db"]);
     let _replica = world.serve();
     for args in [&["cat", &world.name("/hello")][..], &["pull", &world.name(""), "--db", "mirror"]] {
         let output_text = refusal_output(&world, args);
@@ -91,12 +91,12 @@ fn revocation_without_a_reason_is_reported_once() {
 
 #[test]
 fn revocation_from_any_source_is_honoured() {
-    let world = World::published();
+    let world = TestSite::published();
     let _replica = world.serve();
-    world.ok(["cat", &world.name("/hello")]);
-    world.ok(["revoke", "keys", "--reason", "a test of it", "--out", "revocation"]);
+    world.run_ok(["cat", &world.name("/hello")]);
+    world.run_ok(["revoke", "keys", "--reason", "a test of it", "--out", "revocation"]);
     fs::create_dir(world.path("statements")).expect("new");
-    let hostid = world.ok(["name", "keys"]);
+    let hostid = world.run_ok(["name", "keys"]);
     for file in [format!("{}.revoked", hostid.trim()), "revocation-of-tools".to_owned()] {
         fs::copy(world.path("revocation"), world.path("statements").join(&file)).expect("a copy");
         let mut fresh = world.command(["cat", "--statements", "statements", &world.name("/hello")]);
@@ -111,16 +111,16 @@ fn revocation_from_any_source_is_honoured() {
         let output = world.run(["cat", "--statements", dir, &world.name("/hello")]);
         assert_eq!(output.status.code(), Some(3), "{dir}: {}", String::from_utf8_lossy(&output.stderr));
     }
-    world.ok(["revoke", "--statement", "revocation", "--db", "db"]);
+    world.run_ok(["revoke", "--statement", "revocation", "--db", "db"]);
     assert!(eventually(Duration::from_secs(10), || world.run(["cat", &world.name("/hello")]).status.code() == Some(5)));
 }
 
 #[test]
 fn mirror_forwards_revocation_that_it_finds_while_pulling() {
-    let world = World::published();
+    let world = TestSite::published();
     let _replica = world.serve();
-    world.ok(["pull", &world.name(""), "--db", "mirror"]);
-    world.ok(["revoke", "keys", "--reason", "handed on", "--db", "db"]);
+    world.run_ok(["pull", &world.name(""), "--db", "mirror"]);
+    world.run_ok(["revoke", "keys", "--reason", "handed on", "--db", "db"]);
     assert!(eventually(Duration::from_secs(10), || world.run(["pull", &world.name(""), "--db", "mirror"]).status.code() == Some(5)));
     let mirror = world.serve_db("mirror", 0);
     let name = world.name("/hello");
@@ -131,34 +131,34 @@ fn mirror_forwards_revocation_that_it_finds_while_pulling() {
 
 #[test]
 fn published_tree_may_list_revocations_of_others() {
-    let (world, lists) = (World::new(), World::new());
+    let (world, lists) = (TestSite::new(), TestSite::new());
     world.small_tree();
     world.publish();
     let _replica = world.serve();
-    world.ok(["revoke", "keys", "--reason", "as listed", "--out", "revocation"]);
-    let hostid = world.ok(["name", "keys"]);
+    world.run_ok(["revoke", "keys", "--reason", "as listed", "--out", "revocation"]);
+    let hostid = world.run_ok(["name", "keys"]);
     lists.small_tree();
     fs::create_dir(lists.path("src/revoked")).expect("new");
     fs::copy(world.path("revocation"), lists.path("src/revoked").join(hostid.trim())).expect("a copy");
     lists.publish();
     let _listing = lists.serve();
-    world.ok(["cat", &world.name("/hello")]);
-    let output_text = world.fails(5, ["cat", "--statement-tree", &lists.name("/revoked"), &world.name("/hello")]);
+    world.run_ok(["cat", &world.name("/hello")]);
+    let output_text = world.run_err(5, ["cat", "--statement-tree", &lists.name("/revoked"), &world.name("/hello")]);
     assert!(output_text.contains("as listed"), "{output_text}");
     // A missing statement tree must be an error: otherwise revocations would go unnoticed.
-    world.fails(4, ["cat", "--statement-tree", &lists.name("/nosuch"), &world.name("/hello")]);
-    world.fails(3, ["cat", "--statement-tree", &lists.name("/hello"), &world.name("/hello")]);
+    world.run_err(4, ["cat", "--statement-tree", &lists.name("/nosuch"), &world.name("/hello")]);
+    world.run_err(3, ["cat", "--statement-tree", &lists.name("/hello"), &world.name("/hello")]);
 }
 
 #[test]
 fn forwarding_pointer_leads_to_the_new_name() {
-    let world = World::published();
-    world.ok(["keygen", "--out", "new-keys"]);
+    let world = TestSite::published();
+    world.run_ok(["keygen", "--out", "new-keys"]);
     let location = format!("127.0.0.1:{}", world.port);
     world.write("src/hello", "at the new place\n");
-    world.ok(["publish", "src", "--db", "new-db", "--keys", "new-keys", "--location", &location]);
-    let new_name = world.ok(["name", "new-keys", "--location", &location]);
-    world.ok(["forward", "keys", "--to", new_name.trim(), "--db", "db"]);
+    world.run_ok(["publish", "src", "--db", "new-db", "--keys", "new-keys", "--location", &location]);
+    let new_name = world.run_ok(["name", "new-keys", "--location", &location]);
+    world.run_ok(["forward", "keys", "--to", new_name.trim(), "--db", "db"]);
     let mut command = world.command(["serve", "--db", "db", "--db", "new-db", "--listen", &location]);
     let mut child = command.stdout(std::process::Stdio::piped()).spawn().expect("the binary starts");
     let mut line = String::new();
@@ -167,32 +167,32 @@ fn forwarding_pointer_leads_to_the_new_name() {
     let refused = world.run(["cat", "--refuse-forwarding", &world.name("/hello")]);
     // Although the client remembers the forwarding pointer, a later revocation of the key takes
     // effect.
-    world.ok(["revoke", "keys", "--reason", "stolen", "--out", "revocation"]);
-    world.ok(["revoke", "--statement", "revocation", "--db", "db"]);
+    world.run_ok(["revoke", "keys", "--reason", "stolen", "--out", "revocation"]);
+    world.run_ok(["revoke", "--statement", "revocation", "--db", "db"]);
     let revoked = eventually(Duration::from_secs(10), || world.run(["cat", &world.name("/hello")]).status.code() == Some(5));
     let _ = child.kill();
     let _ = child.wait();
     assert_eq!(String::from_utf8_lossy(&followed.stdout), "at the new place\n", "{}", String::from_utf8_lossy(&followed.stderr));
     assert_eq!(refused.status.code(), Some(5));
     assert!(revoked, "a revocation outranks the pointer that came before it");
-    assert!(world.fails(5, ["cat", "--timeout", "5s", &world.name("/hello")]).contains("stolen"));
+    assert!(world.run_err(5, ["cat", "--timeout", "5s", &world.name("/hello")]).contains("stolen"));
 }
 
 #[test]
 fn mirror_with_a_forwarding_pointer_still_forwards_a_revocation() {
-    let world = World::published();
+    let world = TestSite::published();
     let _replica = world.serve();
-    world.ok(["pull", &world.name(""), "--db", "mirror"]);
-    world.ok(["keygen", "--out", "new-keys"]);
-    let new_name = world.ok(["name", "new-keys", "--location", "127.0.0.1:1"]);
+    world.run_ok(["pull", &world.name(""), "--db", "mirror"]);
+    world.run_ok(["keygen", "--out", "new-keys"]);
+    let new_name = world.run_ok(["name", "new-keys", "--location", "127.0.0.1:1"]);
     let pull = || world.run(["pull", &world.name(""), "--db", "mirror"]);
     let output_text = |words: &str| {
         let output = pull();
         output.status.code() == Some(5) && String::from_utf8_lossy(&output.stderr).contains(words)
     };
-    world.ok(["forward", "keys", "--to", new_name.trim(), "--db", "db"]);
+    world.run_ok(["forward", "keys", "--to", new_name.trim(), "--db", "db"]);
     assert!(eventually(Duration::from_secs(10), || output_text("moved")));
-    world.ok(["revoke", "keys", "--reason", "handed on", "--db", "db"]);
+    world.run_ok(["revoke", "keys", "--reason", "handed on", "--db", "db"]);
     assert!(eventually(Duration::from_secs(10), || output_text("handed on")));
     let mirror = world.serve_db("mirror", 0);
     let name = world.name("/hello");
@@ -202,9 +202,9 @@ fn mirror_with_a_forwarding_pointer_still_forwards_a_revocation() {
 
 #[test]
 fn corrupted_seen_file_admits_no_older_revision() {
-    let world = World::published();
+    let world = TestSite::published();
     read_second_revision(&world);
-    let hostid = world.ok(["name", "keys"]);
+    let hostid = world.run_ok(["name", "keys"]);
     let state = world.path("state-of-this-test");
     fs::create_dir(&state).expect("new");
     let command = |args: &[&str]| world.command(args).env("VOUCH_STATE", &state).output().expect("the binary starts");
@@ -218,13 +218,13 @@ fn corrupted_seen_file_admits_no_older_revision() {
 
 #[test]
 fn new_signing_key_voids_the_old_one() {
-    let world = World::published();
+    let world = TestSite::published();
     copy(&world.path("db"), &world.path("thief-db"));
-    world.ok(["certify", "keys"]);
+    world.run_ok(["certify", "keys"]);
     world.publish();
     {
         let _replica = world.serve();
-        world.ok(["cat", &world.name("/hello")]);
+        world.run_ok(["cat", &world.name("/hello")]);
     }
     fs::create_dir(world.path("stolen")).expect("new");
     for (from, to) in [("signing-1.key", "signing.key"), ("signing-1.cert", "signing.cert")] {
@@ -233,7 +233,7 @@ fn new_signing_key_voids_the_old_one() {
     world.write("src/hello", "forged\n");
     let location = format!("127.0.0.1:{}", world.port);
     for _ in 0..3 {
-        world.ok(["publish", "src", "--db", "thief-db", "--keys", "stolen", "--location", &location]);
+        world.run_ok(["publish", "src", "--db", "thief-db", "--keys", "stolen", "--location", &location]);
     }
     let _thief = world.serve_db("thief-db", world.port);
     // The thief's revisions have higher numbers and valid signatures, and yet the client refuses
@@ -243,15 +243,15 @@ fn new_signing_key_voids_the_old_one() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("certificate"));
 }
 
-fn read_second_revision(world: &World) {
+fn read_second_revision(world: &TestSite) {
     copy(&world.path("db"), &world.path("old"));
     world.write("src/hello", "second\n");
     world.publish();
     let _current = world.serve();
-    assert_eq!(world.ok(["cat", &world.name("/hello")]), "second\n");
+    assert_eq!(world.run_ok(["cat", &world.name("/hello")]), "second\n");
 }
 
-fn as_a_new_client(world: &World, args: &[&str]) -> Output {
+fn as_a_new_client(world: &TestSite, args: &[&str]) -> Output {
     let mut fresh = world.command(args);
     fresh.env("VOUCH_STATE", world.path("other-state")).env("VOUCH_CACHE", world.path("other-cache"));
     fresh.output().expect("the binary starts")

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::world::{World, eventually};
+use crate::test_site::{TestSite, eventually};
 
 struct Manager {
     socket: UnixDatagram,
@@ -17,7 +17,7 @@ struct Manager {
 }
 
 impl Manager {
-    fn start(world: &World, arguments: &[&str]) -> Manager {
+    fn start(world: &TestSite, arguments: &[&str]) -> Manager {
         let path = world.path("notify");
         let socket = UnixDatagram::bind(&path).expect("a socket");
         socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
@@ -64,7 +64,7 @@ impl Drop for Manager {
 
 #[test]
 fn export_notifies_readiness_reload_and_stop_on_activated_sockets() {
-    let world = World::new();
+    let world = TestSite::new();
     std::fs::create_dir(world.path("data")).expect("a directory");
     world.write("exports", format!("{} *(rw,insecure)\n", world.path("data").display()));
     let manager = Manager::start(&world, &["export", "--exports", "exports", "--state", "state"]);
@@ -83,19 +83,19 @@ fn export_notifies_readiness_reload_and_stop_on_activated_sockets() {
     let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd/vouch-export.service");
     let unit = std::fs::read_to_string(unit).expect("packaging/ is in the repository");
     let reload = unit.lines().find_map(|line| line.strip_prefix("ExecReload=/usr/bin/vouch ")).expect("an ExecReload line");
-    world.ok(reload.replace("/var/lib/vouch/export", "state").split(' '));
+    world.run_ok(reload.replace("/var/lib/vouch/export", "state").split(' '));
     assert!(manager.next_notification().starts_with("RELOADING=1") && manager.next_notification().contains("exports reloaded"));
     manager.expect_clean_exit();
 }
 
 #[test]
 fn replica_notifies_readiness_and_stop_on_activated_sockets() {
-    let world = World::published();
+    let world = TestSite::published();
     let manager = Manager::start(&world, &["serve", "--db", "db"]);
     assert_eq!(manager.next_notification(), format!("READY=1\nSTATUS=serving on {}", manager.address));
     let replica = manager.address.to_string();
     for _ in 0..8 {
-        assert_eq!(world.ok(["cat", "--only-replicas", "--replica", &replica, "--no-cache", &world.name("/hello")]), "hello world\n");
+        assert_eq!(world.run_ok(["cat", "--only-replicas", "--replica", &replica, "--no-cache", &world.name("/hello")]), "hello world\n");
     }
     manager.expect_clean_exit();
 }

@@ -105,7 +105,7 @@ mod tests {
     fn eventually(mut holds: impl FnMut() -> bool) {
         let begun = std::time::Instant::now();
         while !holds() {
-            assert!(begun.elapsed() < std::time::Duration::from_secs(60), "it never holds");
+            assert!(begun.elapsed() < std::time::Duration::from_secs(60), "the condition never holds");
         }
     }
 
@@ -128,7 +128,7 @@ mod tests {
         // Other processes may drop or use the cache, so the check is repeated.
         eventually(|| {
             warm.prepare_cache(warms.iter().map(PathBuf::as_path)).expect("files");
-            cold.measure(&Case::Get(copy)).expect("what was written");
+            cold.measure(&Case::Get(copy)).expect("the written bytes");
             warms.iter().all(|path| most(cached_pages(path)))
         });
         eventually(|| {
@@ -140,8 +140,8 @@ mod tests {
             warm.prepare_cache(warms.iter().map(PathBuf::as_path)).expect("files");
             warms.iter().all(|path| most(cached_pages(path)))
         });
-        cold.clean().expect("it can be removed");
-        warm.clean().expect("it can be removed");
+        cold.clean().expect("removal succeeds");
+        warm.clean().expect("removal succeeds");
     }
 
     #[test]
@@ -162,6 +162,6 @@ mod tests {
             // A load of this length reads only a part by itself.
             cached_pages(&path).is_some_and(|(cached_pages, pages)| cached_pages * 100 > pages * 95)
         });
-        warm.clean().expect("it can be removed");
+        warm.clean().expect("removal succeeds");
     }
 }

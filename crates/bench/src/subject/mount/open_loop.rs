@@ -190,7 +190,7 @@ mod tests {
             assert_eq!(sample.latency.count(), 20);
             assert!(sample.seconds >= 0.2, "{}", sample.seconds);
             assert_eq!(subject.info().details.iter().any(|detail| detail.contains("O_DSYNC")), !warm);
-            subject.clean().expect("it can be removed");
+            subject.clean().expect("removal succeeds");
         }
     }
 
@@ -237,6 +237,6 @@ mod tests {
         std::fs::write(&file, before).expect("own file is readable");
         let lost = subject.measure(&load(100));
         assert!(matches!(lost, Err(Error::Corrupt(_))), "{lost:?}");
-        subject.clean().expect("it can be removed");
+        subject.clean().expect("removal succeeds");
     }
 }

@@ -89,12 +89,13 @@ impl MovedPaths {
             return;
         }
         let may_be_any = |known: &Table| unknown.is_some() && known.is_meant_below(rules, above);
-        if !self.check(|known| may_be_any(known) || known.has_at(from) || known.has_at(to) || !known.meant(rules, from).is_empty()) {
+        if !self.check(|known| may_be_any(known) || known.has_at(from) || known.has_at(to) || !known.matching_paths(rules, from).is_empty())
+        {
             return;
         }
         self.change(|known| {
             known.are_more |= may_be_any(known);
-            let names = known.meant(rules, from);
+            let names = known.matching_paths(rules, from);
             // The replaced file is gone.
             known.take_at(to);
             for (below, former) in known.take_at(from) {
@@ -109,11 +110,11 @@ impl MovedPaths {
         if path == too || path.is_empty() || too.is_empty() || (!self.any.load(Ordering::Acquire) && !rules.watches_within(path)) {
             return;
         }
-        if !self.check(|known| known.has_at(path) || !known.meant(rules, path).is_empty()) {
+        if !self.check(|known| known.has_at(path) || !known.matching_paths(rules, path).is_empty()) {
             return;
         }
         self.change(|known| {
-            let names = known.meant(rules, path);
+            let names = known.matching_paths(rules, path);
             for (below, former) in known.at(path) {
                 former.into_iter().for_each(|former| known.add([too, &below].concat().into(), former));
             }
@@ -349,7 +350,7 @@ mod tests {
         moved.renamed(&rules, b"/e/a", b"/e/b", false);
         assert!(moved.request_save());
         moved.wait();
-        let waited = moved.saves.lock().since.expect("one is at it").elapsed();
+        let waited = moved.saves.lock().since.expect("a worker runs").elapsed();
         assert!(waited >= SAVE_WAIT_MAX);
         (0..5000).for_each(|_| moved.wait());
         moved.save_requested();

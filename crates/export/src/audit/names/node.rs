@@ -34,7 +34,7 @@ impl Node {
         match self {
             Node::Short(short) => {
                 let bytes = &short[ID_AT..][..usize::from(short[LEN_AT])];
-                FileId::new(bytes).expect("it was made of one")
+                FileId::new(bytes).expect("the value was built from one")
             }
             Node::Long(long) => long.1,
         }

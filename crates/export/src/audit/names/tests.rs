@@ -107,7 +107,7 @@ fn file_system_path_is_read_again_after_rename_above() {
     let rename = |old: &[u8], new: &[u8]| {
         let name = |name| vouch_vfs::Name::new(name).unwrap();
         files.rename(&caller, &root, name(old), &root, name(new)).unwrap();
-        let file = files.lookup(&caller, &root, name(new), Patience::Any).unwrap().0;
+        let file = files.lookup(&caller, &root, name(new), Blocking::Allowed).unwrap().0;
         names.renamed(&export, &file, (&root, old), (&root, new), &[b"/data/", old].concat(), &Rules::default());
     };
     rename(b"other", b"others");

@@ -167,7 +167,7 @@ fn replaced_directory_is_reopened_and_missing_one_skipped() {
     let loaded = || sources.load().unwrap();
     let first = loaded().exports;
     loaded();
-    assert_eq!(opened.lock().len(), 2, "what stays is not opened again");
+    assert_eq!(opened.lock().len(), 2, "unchanged databases are not reopened");
     // The old directory still exists, so the new one has another inode number.
     fs::rename(&a, above.path().join("old")).unwrap();
     fs::create_dir(&a).unwrap();
@@ -199,7 +199,7 @@ fn repeated_client_is_reported_with_file_and_line() {
 fn conflicting_exports_are_rejected_with_remedy() {
     let fault = |text: &str| {
         let (_file, list) = file(text);
-        sources(list).load().err().expect("it is refused").to_string()
+        sources(list).load().err().expect("the call is refused").to_string()
     };
     let same_number = fault("/a *(fsid=7)\n/b *(fsid=7)\n");
     assert!(same_number.ends_with("give each a different fsid="), "{same_number}");

@@ -51,7 +51,7 @@ mod tests {
     use super::super::parse::parse;
 
     fn warnings(text: &str) -> Vec<String> {
-        let parsed = parse(text.as_bytes()).expect("it can be served");
+        let parsed = parse(text.as_bytes()).expect("the request can be served");
         let place = |at: super::At| format!("line {}", at.line);
         parsed
             .entries

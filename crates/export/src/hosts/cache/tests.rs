@@ -83,7 +83,7 @@ fn client_name_is_current_and_verified() {
     quiet.look_up_if_stale(client);
     assert!(!quiet.should_look_up(client) && !quiet.has_record(client));
     let hosts = Hosts::new(Arc::new(service.clone())).recording_names(true);
-    assert!(hosts.should_look_up(client) && !hosts.must_look_up(client), "it is served meanwhile");
+    assert!(hosts.should_look_up(client) && !hosts.must_look_up(client), "the tree is served meanwhile");
     assert_eq!(told(&hosts), None);
     hosts.look_up_if_stale(client);
     assert_eq!((told(&hosts).as_deref(), hosts.should_look_up(client)), (Some("host-192.0.2.1"), false));
@@ -153,7 +153,7 @@ fn moved_host_is_followed_and_missing_host_stays() {
     let hosts = Hosts::new(Arc::new(resolver.clone()));
     let (old, new) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
     let names = ["one.example.org".to_owned(), "198.51.100.7".to_owned()];
-    assert_eq!(hosts.resolve_named(&names, &[], false), ["one.example.org"], "it can't be resolved yet");
+    assert_eq!(hosts.resolve_named(&names, &[], false), ["one.example.org"], "the name cannot be resolved yet");
     *resolver.0.lock() = vec![old];
     hosts.refresh_addresses();
     assert!(hosts.has_address("one.example.org", old));
@@ -186,7 +186,7 @@ fn failing_name_service_removes_no_known_name() {
         hosts.look_up_if_stale(stranger);
         assert_eq!(is_known(&hosts, stranger), (Some(false), Some(false)));
         assert!(hosts.has_answer(known) && !hosts.has_answer(stranger), "nothing ends by that for good");
-        assert!([known, stranger].iter().all(|client| hosts.known.read().clients[client].fresh == RETRY), "they are asked for soon");
+        assert!([known, stranger].iter().all(|client| hosts.known.read().clients[client].fresh == RETRY), "the look-ups start soon");
         hosts.resolve_named(&[], &["g".into()], true);
     }
     hosts.kept = Duration::ZERO;

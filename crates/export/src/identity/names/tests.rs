@@ -54,7 +54,7 @@ fn sys(uid: u32, gid: u32, gids: &[u32]) -> Principal {
 }
 
 fn map(names: &Accounts<Small>, principal: &Principal, who: SquashWho) -> Option<Caller> {
-    names.caller(principal, CLIENT, &squash(who), Patience::Any).unwrap().map(|caller| (*caller).clone())
+    names.caller(principal, CLIENT, &squash(who), Blocking::Allowed).unwrap().map(|caller| (*caller).clone())
 }
 
 #[test]
@@ -83,14 +83,14 @@ fn more_than_sixteen_groups_come_from_name_service() {
 fn lookup_without_patience_uses_cache_only() {
     let names = names(GroupSource::Server);
     let who = sys(1000, 100, &[]);
-    assert_eq!(names.caller(&who, CLIENT, &squash(SquashWho::Nobody), Patience::None), Err(Unanswered::WouldWait));
-    let caller = names.caller(&who, CLIENT, &squash(SquashWho::Nobody), Patience::Any).unwrap();
-    assert_eq!(names.caller(&who, CLIENT, &squash(SquashWho::Nobody), Patience::None), Ok(caller));
-    assert_eq!(names.user_name(1000, Patience::None), Err(Unanswered::WouldWait));
-    assert_eq!(names.user_name(1000, Patience::Any).unwrap().as_deref(), Some("alice"));
-    assert_eq!(names.user_name(1000, Patience::None).unwrap().as_deref(), Some("alice"));
+    assert_eq!(names.caller(&who, CLIENT, &squash(SquashWho::Nobody), Blocking::Forbidden), Err(Unanswered::WouldWait));
+    let caller = names.caller(&who, CLIENT, &squash(SquashWho::Nobody), Blocking::Allowed).unwrap();
+    assert_eq!(names.caller(&who, CLIENT, &squash(SquashWho::Nobody), Blocking::Forbidden), Ok(caller));
+    assert_eq!(names.user_name(1000, Blocking::Forbidden), Err(Unanswered::WouldWait));
+    assert_eq!(names.user_name(1000, Blocking::Allowed).unwrap().as_deref(), Some("alice"));
+    assert_eq!(names.user_name(1000, Blocking::Forbidden).unwrap().as_deref(), Some("alice"));
     names.forget();
-    assert_eq!(names.user_name(1000, Patience::None), Err(Unanswered::WouldWait));
+    assert_eq!(names.user_name(1000, Blocking::Forbidden), Err(Unanswered::WouldWait));
 }
 
 fn uid(names: &Accounts<Small>, principal: &str, who: SquashWho) -> Option<u32> {
@@ -163,9 +163,9 @@ fn kerberos_users_have_all_their_groups() {
 #[test]
 fn names_and_numbers() {
     let names = names(GroupSource::Auto);
-    assert_eq!((names.uid("alice", Patience::Any), names.uid("bob", Patience::Any)), (Ok(Some(1000)), Ok(None)));
+    assert_eq!((names.uid("alice", Blocking::Allowed), names.uid("bob", Blocking::Allowed)), (Ok(Some(1000)), Ok(None)));
     assert_eq!(
-        (names.gid("users", Patience::Any), names.group_name(100, Patience::Any).unwrap().as_deref()),
+        (names.gid("users", Blocking::Allowed), names.group_name(100, Blocking::Allowed).unwrap().as_deref()),
         (Ok(Some(100)), Some("users"))
     );
 }
@@ -208,14 +208,14 @@ fn lookup_from_before_reload_is_not_cached() {
     assert!(names.service.0.set(Arc::downgrade(&names)).is_ok());
     let principal = Principal::Gss { name: "nfs/h@EXAMPLE.ORG".into() };
     let squash = squash(SquashWho::Nobody);
-    assert!(names.caller(&principal, CLIENT, &squash, Patience::Any).unwrap().is_some());
-    assert!(names.caller(&principal, CLIENT, &squash, Patience::None).is_err(), "it has to be asked again");
+    assert!(names.caller(&principal, CLIENT, &squash, Blocking::Allowed).unwrap().is_some());
+    assert!(names.caller(&principal, CLIENT, &squash, Blocking::Forbidden).is_err(), "the name service is asked again");
     assert!(take_would_wait() && !take_would_wait());
-    assert!(names.user_name(1000, Patience::Any).unwrap().is_some());
-    assert!(names.user_name(1000, Patience::None).is_err());
-    assert!(names.uid("nobody-knows", Patience::Any).unwrap().is_none());
-    names.gid("users", Patience::Any).unwrap().unwrap();
-    assert!(names.gid("users", Patience::None).unwrap().is_some());
+    assert!(names.user_name(1000, Blocking::Allowed).unwrap().is_some());
+    assert!(names.user_name(1000, Blocking::Forbidden).is_err());
+    assert!(names.uid("nobody-knows", Blocking::Allowed).unwrap().is_none());
+    names.gid("users", Blocking::Allowed).unwrap().unwrap();
+    assert!(names.gid("users", Blocking::Forbidden).unwrap().is_some());
 }
 
 struct Sick(std::sync::atomic::AtomicBool);
@@ -271,21 +271,21 @@ fn failed_lookup_is_neither_used_nor_cached() {
     let names = sick(false, None);
     let alice = Principal::Gss { name: "alice@EXAMPLE.ORG".into() };
     let squash = squash(SquashWho::Nobody);
-    let ask = |who: &Principal| names.caller(who, CLIENT, &squash, Patience::Any);
+    let ask = |who: &Principal| names.caller(who, CLIENT, &squash, Blocking::Allowed);
     // A failed lookup yields neither a refusal nor the anonymous user, nor a user without groups.
     for _ in 0..2 {
         assert_eq!((ask(&alice), ask(&sys(1000, 100, &[3]))), (Err(Unanswered::Silent), Err(Unanswered::Silent)));
-        assert_eq!((names.user_name(1000, Patience::Any), names.gid("users", Patience::Any)), (Ok(None), Err(Unanswered::Silent)));
+        assert_eq!((names.user_name(1000, Blocking::Allowed), names.gid("users", Blocking::Allowed)), (Ok(None), Err(Unanswered::Silent)));
     }
     names.service.be(true);
-    let patience = std::time::Instant::now();
-    while ask(&alice).is_err() || ask(&sys(1000, 100, &[3])).is_err() || names.user_name(1000, Patience::Any) == Ok(None) {
-        assert!(patience.elapsed() < std::time::Duration::from_secs(25), "the failure is still remembered");
+    let blocking = std::time::Instant::now();
+    while ask(&alice).is_err() || ask(&sys(1000, 100, &[3])).is_err() || names.user_name(1000, Blocking::Allowed) == Ok(None) {
+        assert!(blocking.elapsed() < std::time::Duration::from_secs(25), "the failure is still remembered");
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     let is_in = |who: &Principal| ask(who).unwrap().unwrap().is_in(539);
     assert!(is_in(&alice) && is_in(&sys(1000, 100, &[3])));
-    assert_eq!(names.gid("users", Patience::Any), Ok(Some(100)));
+    assert_eq!(names.gid("users", Blocking::Allowed), Ok(Some(100)));
 }
 
 #[test]
@@ -294,17 +294,17 @@ fn last_answer_holds_for_limited_time_during_outage() {
     let alice = Principal::Gss { name: "alice@EXAMPLE.ORG".into() };
     let squash = squash(SquashWho::Nobody);
     let ask = |names: &Accounts<Sick>| {
-        let groups = names.caller(&alice, CLIENT, &squash, Patience::Any).map(|caller| caller.unwrap().is_in(539));
-        (groups, names.user_name(1000, Patience::Any).map(|name| name.is_some()), names.gid("users", Patience::Any))
+        let groups = names.caller(&alice, CLIENT, &squash, Blocking::Allowed).map(|caller| caller.unwrap().is_in(539));
+        (groups, names.user_name(1000, Blocking::Allowed).map(|name| name.is_some()), names.gid("users", Blocking::Allowed))
     };
     let known = (Ok(true), Ok(true), Ok(Some(100)));
     let silent = (Err(Unanswered::Silent), Ok(false), Err(Unanswered::Silent));
     let names = sick(true, Some(LIFETIMES));
-    assert_eq!((ask(&names), names.gid("nobody-knows", Patience::Any)), (known, Ok(None)));
+    assert_eq!((ask(&names), names.gid("nobody-knows", Blocking::Allowed)), (known, Ok(None)));
     names.service.be(false);
     // The last positive answer holds; a negative one does not.
     for _ in 0..3 {
-        assert_eq!((ask(&names), names.gid("nobody-knows", Patience::Any)), (known, Err(Unanswered::Silent)));
+        assert_eq!((ask(&names), names.gid("nobody-knows", Blocking::Allowed)), (known, Err(Unanswered::Silent)));
     }
     names.forget();
     assert_eq!(ask(&names), silent);

@@ -6,7 +6,7 @@ use vouch_audit::trail::{Disk, DiskFile, Lock};
 use vouch_nfs4::op::{self, Args};
 use vouch_nfs4::{Bitmap, Bytes, ClientId, ClientOwner, Fattr, Name, NetAddr, OwnerSeq, StateOwner, Status, Wire as _, cb};
 use vouch_vfs::memory::{Call, MemoryFs};
-use vouch_vfs::{Caller, FileSystem as _, Patience};
+use vouch_vfs::{Blocking, Caller, FileSystem as _};
 use vouch_xdr::Reader;
 
 use super::super::blocking::{Gate, answered, compound, has_nothing, is_silent, lookup, make, until};
@@ -225,7 +225,7 @@ fn background_copy_end_waits_for_its_record() {
         gate.set_closed(true);
         hold.set_closed(false);
         let (caller, name) = (Caller::new(0, 0, []), vouch_vfs::Name::new(b"to").unwrap());
-        let size = || files.lookup(&caller, &files.root(), name, Patience::Any).unwrap().1.size;
+        let size = || files.lookup(&caller, &files.root(), name, Blocking::Allowed).unwrap().1.size;
         until("it is not copied", || size() == len);
         files.set_slow_sync(true);
         for number in 0..5 {

@@ -97,7 +97,7 @@ fn announced_length_costs_what_has_come() {
     let mut batch = fresh.into_batch(VecDeque::new());
     assert!(input.next(&mut batch, MAX).unwrap().is_none());
     input.put_back(batch, &mut buffers);
-    assert!(matches!(&input.held, Held::Copy(bytes) if bytes.len() == 6));
+    assert!(matches!(&input.held, HeldBytes::Copy(bytes) if bytes.len() == 6));
     assert_eq!(buffers.spare.len(), 1);
 }
 
@@ -130,9 +130,9 @@ fn unfinished_records_of_one_client_are_not_read_on() {
         all.push(read(1, &stream[..begun], None).0);
     }
     let held = |one: &Input| match &one.held {
-        Held::Nothing => 0,
-        Held::Copy(bytes) => bytes.len(),
-        Held::Buffer { buffer, .. } => buffer.len(),
+        HeldBytes::Nothing => 0,
+        HeldBytes::Copy(bytes) => bytes.len(),
+        HeldBytes::Buffer { buffer, .. } => buffer.len(),
     };
     let len: usize = all.iter().map(|(input, ..)| held(input)).sum();
     assert!(len <= 8 * whole_len + 42 * READ_LEN_SHORT, "{len}");

@@ -6,7 +6,7 @@ use vouch_nfs4::op::CreateHow;
 use vouch_nfs4::{Bitmap, ChangeId, ChangeInfo, Name, Status};
 use vouch_vfs::{CreateHow as Make, Error, OpenAccess};
 
-use super::{Found, Wish, existing};
+use super::{OpenOutcome, OpenRequest, existing};
 use crate::attributes::{self, Settings, settings};
 use crate::compound::context::{CompoundContext, change_info};
 use crate::error::OpError;
@@ -22,10 +22,10 @@ const VERIFIER_TIMES: Bitmap = Bitmap::of(&[Attr::TIME_ACCESS.0, Attr::TIME_MODI
 
 pub(super) fn create(
     context: &mut CompoundContext<'_>,
-    wish: &Wish<'_>,
+    request: &OpenRequest<'_>,
     name: Name<'_>,
     how: &CreateHow<'_>,
-) -> Result<(FileRef, Found, Opened), OpError> {
+) -> Result<(FileRef, OpenOutcome, Opened), OpError> {
     let Object::File(directory) = context.current_object()? else {
         return Err(Status::ROFS.into());
     };
@@ -38,17 +38,17 @@ pub(super) fn create(
     directory.writable()?;
     let now = context.now.mono_ms;
     // Before the creation: whether new opens are allowed.
-    context.state(|state| state.admits(wish.client, now))?;
+    context.state(|state| state.admits(request.client, now))?;
     if let CreateHow::Unchecked(_) = how {
         match super::by_name(context, name) {
-            Ok(file) => return found(context, wish, &directory, file, &settings),
+            Ok(file) => return found(context, request, &directory, file, &settings),
             Err(OpError::Status(Status::NOENT)) => {}
             Err(stop) => return Err(stop),
         }
     }
     // Also before: whether there is room for the open. A file that is made and removed again could
     // lose others' writes.
-    if let Err(status) = context.state(|state| state.has_room_to_open(wish.client, wish.owner, wish.opener, now)) {
+    if let Err(status) = context.state(|state| state.has_room_to_open(request.client, request.owner, request.opener, now)) {
         match super::by_name(context, name) {
             Err(OpError::Status(Status::NOENT)) => return Err(status.into()),
             Err(OpError::WouldBlock) => return Err(OpError::WouldBlock),
@@ -63,7 +63,7 @@ pub(super) fn create(
     };
     // Setting a size is a write; the stateid allows no more for it.
     let sized = settings.set.size.is_some_and(|size| size > 0);
-    let access = OpenAccess { read: wish.share.reads(), write: wish.share.writes() || sized };
+    let access = OpenAccess { read: request.share.reads(), write: request.share.writes() || sized };
     let mut named = directory.id;
     let created = context.change_names(
         &directory,
@@ -84,32 +84,40 @@ pub(super) fn create(
         // Another call made the file meanwhile, or an earlier try of this one.
         if make == Make::Unchecked {
             let truncate = settings.set.size == Some(0);
-            let opened = existing(context, wish, &file, truncate, None)?;
-            return Ok((file, Found { change: change_info(created.directory), attrs_set: Bitmap::EMPTY, done: emptied(truncate) }, opened));
+            let opened = existing(context, request, &file, truncate, None)?;
+            return Ok((
+                file,
+                OpenOutcome { change: change_info(created.directory), attrs_set: Bitmap::EMPTY, done: emptied(truncate) },
+                opened,
+            ));
         }
         // The earlier try may have ended before it set the ACL.
         crate::files::creation::set_acls(&file, &settings)?;
-        let opened = existing(context, wish, &file, false, Some(created.open))?;
+        let opened = existing(context, request, &file, false, Some(created.open))?;
         // The earlier try may have ended before the file was durable.
         context.must_sync(&directory.grant, &[file.id, directory.id]);
         let attrs_set = attributes_set(how, &settings);
-        return Ok((file, Found { change: change_info(created.directory), attrs_set, done: requested::CREATE }, opened));
+        return Ok((file, OpenOutcome { change: change_info(created.directory), attrs_set, done: requested::CREATE }, opened));
     }
     if let Err(stop) = crate::files::creation::set_acls(&file, &settings) {
         drop(created.open);
         return Err(taken_back(context, &directory, component, &file, &settings, stop));
     }
     context.must_sync(&directory.grant, &[file.id, directory.id]);
-    let call = wish.call(&file, file.grant.caller.uid);
+    let call = request.call(&file, file.grant.caller.uid);
     let open = handle_of(created.open, context, &file);
-    let opened = match context.granting(&file, |state| state.open(&call, open, wish.share, now)) {
+    let opened = match context.granting(&file, |state| state.open(&call, open, request.share, now)) {
         // There is no room any more, or the export has changed: the new file must not stay.
         Err(status @ (Status::NOSPC | Status::RESOURCE | Status::STALE | Status::DELAY | Status::WRONGSEC | Status::ACCESS)) => {
             return Err(taken_back(context, &directory, component, &file, &settings, status.into()));
         }
         opened => opened?,
     };
-    Ok((file, Found { change: change_info(created.directory), attrs_set: attributes_set(how, &settings), done: requested::CREATE }, opened))
+    Ok((
+        file,
+        OpenOutcome { change: change_info(created.directory), attrs_set: attributes_set(how, &settings), done: requested::CREATE },
+        opened,
+    ))
 }
 
 /// Removes a new file that could not be set up or opened, unless others use it or have written to
@@ -124,7 +132,7 @@ fn taken_back(
 ) -> OpError {
     let key = file.key();
     let size = settings.set.size.unwrap_or(0);
-    let is_as_made = file.files().attributes(&file.id, context.patience).is_ok_and(|attributes| attributes.size == size);
+    let is_as_made = file.files().attributes(&file.id, context.blocking).is_ok_and(|attributes| attributes.size == size);
     if !is_as_made || context.state(|state| state.has_state(&key)) {
         return why;
     }
@@ -151,20 +159,24 @@ fn wanted(context: &CompoundContext<'_>, directory: &FileRef, how: &CreateHow<'_
 /// UNCHECKED4 with an existing file: it is opened, and truncated if the size is zero.
 fn found(
     context: &mut CompoundContext<'_>,
-    wish: &Wish<'_>,
+    request: &OpenRequest<'_>,
     directory: &FileRef,
     file: FileRef,
     settings: &Settings,
-) -> Result<(FileRef, Found, Opened), OpError> {
+) -> Result<(FileRef, OpenOutcome, Opened), OpError> {
     let truncate = settings.set.size == Some(0);
     // First, because this may have to wait.
-    let change = match directory.files().attributes(&directory.id, context.patience) {
+    let change = match directory.files().attributes(&directory.id, context.blocking) {
         Err(Error::WouldBlock) => return Err(OpError::WouldBlock),
         attributes => ChangeId(attributes.map_or(0, |attributes| attributes.change)),
     };
-    let opened = existing(context, wish, &file, truncate, None)?;
+    let opened = existing(context, request, &file, truncate, None)?;
     let attrs_set = if truncate { Bitmap::of(&[Attr::SIZE.0]) } else { Bitmap::EMPTY };
-    Ok((file, Found { change: ChangeInfo { atomic: true, before: change, after: change }, attrs_set, done: emptied(truncate) }, opened))
+    Ok((
+        file,
+        OpenOutcome { change: ChangeInfo { atomic: true, before: change, after: change }, attrs_set, done: emptied(truncate) },
+        opened,
+    ))
 }
 
 fn emptied(truncate: bool) -> u32 {

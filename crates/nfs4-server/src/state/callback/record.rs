@@ -61,7 +61,7 @@ impl crate::state::session::record::Session {
         slot.busy = true;
         slot.seq = slot.seq.next();
         let seq = slot.seq;
-        let highest = self.back_slots.iter().rposition(|slot| slot.busy).expect("one has just been taken");
+        let highest = self.back_slots.iter().rposition(|slot| slot.busy).expect("an entry was just taken");
         Some((SlotId(at as u32), seq, SlotId(highest as u32)))
     }
 }

@@ -89,7 +89,7 @@ impl<F: Clone> State<F> {
         let v40 = self.clients[key].v40().ok_or(Status::STALE_CLIENTID)?;
         if pending && confirmed {
             // The confirmed record takes the new callback.
-            let (verifier, callback) = v40.pending.take().expect("it has just been seen");
+            let (verifier, callback) = v40.pending.take().expect("the entry was just seen");
             v40.confirm = verifier;
             let moved = v40.callback != callback;
             v40.callback = callback;

@@ -272,7 +272,10 @@ impl<F: Clone> State<F> {
         let kind = Kind::Delegation(delegation);
         let key = self.states.insert(Entry { client, file, export, terms, opener, seq: StateSeq(1), kind });
         self.clients[client].delegations.insert(key);
-        debug_assert!(self.files[file].delegations.is_empty() || !write && self.write_delegation(file).is_none(), "one to write is alone");
+        debug_assert!(
+            self.files[file].delegations.is_empty() || !write && self.write_delegation(file).is_none(),
+            "a single writer runs alone"
+        );
         self.files[file].delegations.push(key);
         self.delegation_count += 1;
         let stateid = self.states[key].stateid(self.boot, key);

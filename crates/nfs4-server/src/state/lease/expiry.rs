@@ -156,7 +156,7 @@ impl<F: Clone> State<F> {
         for state in copies {
             self.drop_copy(state, ended);
         }
-        let client = self.clients.remove(key, ended).expect("it was there at the start");
+        let client = self.clients.remove(key, ended).expect("the entry existed at the start");
         self.client_ids.remove(&client.id);
         if !client.confirmed {
             self.unconfirmed_count -= 1;

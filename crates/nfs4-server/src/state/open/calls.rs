@@ -285,7 +285,7 @@ impl<F: Clone> State<F> {
         // Keep the owner for retries.
         let closed = Entry { client, file, export, terms, opener, seq: seq.next(), kind: Kind::Closed(owner) };
         let revived = self.states.revive(key, closed);
-        let sequencer = self.owners[owner].sequencer.as_deref_mut().expect("it has just been seen");
+        let sequencer = self.owners[owner].sequencer.as_deref_mut().expect("the entry was just seen");
         if let Some(old) = sequencer.closed.replace(revived) {
             self.states.remove(old, Ended::Freed);
         }
@@ -299,7 +299,7 @@ impl<F: Clone> State<F> {
         let owners: Vec<_> = locks.iter().map(|&lock| self.lock_of(lock).owner).collect();
         self.drop_locks(locks, ended);
         owners.into_iter().for_each(|owner| self.settle_owner(owner));
-        let entry = self.states.remove(key, ended).expect("it has just been looked at");
+        let entry = self.states.remove(key, ended).expect("the entry was just checked");
         let Kind::Open(open) = entry.kind else { unreachable!("it has just been seen to be an open") };
         let by = Opener { source_key: self.clients[entry.client].source_key, client: entry.client, export: entry.export };
         self.files[entry.file].opens.remove(key, by, open.share());

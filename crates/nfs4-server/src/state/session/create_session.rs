@@ -60,7 +60,7 @@ impl<F: Clone> State<F> {
         self.follow(key);
         let client = &mut self.clients[key];
         client.renew(now);
-        let v41 = client.v41_mut().expect("it was one of 4.1 before");
+        let v41 = client.v41_mut().expect("the client used 4.1 before");
         v41.next = v41.next.next();
         v41.last = Some(made);
         self.refresh_paths(key);
@@ -131,7 +131,7 @@ impl<F: Clone> State<F> {
         });
         self.sources.usage_mut(source_key).sessions += 1;
         self.bind(session, Bound { connection, address, fore: true, back: wants_back });
-        self.clients[key].v41_mut().expect("it was one of 4.1 before").sessions.push(session);
+        self.clients[key].v41_mut().expect("the client used 4.1 before").sessions.push(session);
         let flags = if wants_back { CreateSessionFlags::CONN_BACK_CHAN } else { CreateSessionFlags(0) };
         Ok(CreateSessionOk { session: self.sessions[session].id, seq: args.seq, flags, fore, back })
     }

@@ -14,7 +14,7 @@ use crate::state::client::record::Protection;
 use crate::state::id::{ClientKey, SessionKey, session_index};
 use crate::state::limits::{CONNECTIONS_PER_SESSION_MAX, REPLY_CACHE_PRESSURE_SHARE, SESSIONS_PER_CONNECTION_MAX, SLOTS_UNDER_PRESSURE};
 use crate::state::quota::Source;
-use crate::state::session::slots::{self, Begun};
+use crate::state::session::slots::{self, SlotAnswer};
 use vouch_nfs4::op::Op;
 
 use crate::ConnectionId;
@@ -127,7 +127,7 @@ impl<F: Clone> State<F> {
             flags: client.flags | session.flags,
         };
         Ok(match begun {
-            Begun::New => {
+            SlotAnswer::New => {
                 client.running += 1;
                 self.reply_cache_reserved += promised;
                 self.sources.reserve(source_key, promised);
@@ -141,8 +141,8 @@ impl<F: Clone> State<F> {
                     source_key,
                 })
             }
-            Begun::Replay(reply) => Sequenced::Replay(reply),
-            Begun::Uncached => Sequenced::Uncached(ok),
+            SlotAnswer::Replay(reply) => Sequenced::Replay(reply),
+            SlotAnswer::Uncached => Sequenced::Uncached(ok),
         })
     }
 

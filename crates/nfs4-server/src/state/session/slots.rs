@@ -34,7 +34,7 @@ pub(in crate::state) enum Turn {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::state) enum Begun {
+pub(in crate::state) enum SlotAnswer {
     /// New: execute it. The slot is busy until it finishes.
     New,
     Replay(Vec<u8>),
@@ -91,7 +91,7 @@ impl SlotTable {
     }
 
     #[inline]
-    pub(in crate::state) fn begin(&mut self, slot: SlotId, seq: SlotSeq, highest: SlotId, fingerprint: u64) -> Result<Begun, Status> {
+    pub(in crate::state) fn begin(&mut self, slot: SlotId, seq: SlotSeq, highest: SlotId, fingerprint: u64) -> Result<SlotAnswer, Status> {
         let turn = self.judge(slot, seq, highest, fingerprint)?;
         let grown = self.growth(slot);
         self.held_len += grown;
@@ -104,10 +104,10 @@ impl SlotTable {
             (Turn::New, _) => {
                 (place.seq, place.phase, place.fingerprint) = (seq, Phase::Busy, fingerprint);
                 self.busy += 1;
-                Begun::New
+                SlotAnswer::New
             }
-            (Turn::Again, Phase::Cached) => Begun::Replay(place.reply.clone()),
-            (Turn::Again, _) => Begun::Uncached,
+            (Turn::Again, Phase::Cached) => SlotAnswer::Replay(place.reply.clone()),
+            (Turn::Again, _) => SlotAnswer::Uncached,
         };
         if self.target < self.granted {
             self.retire(highest);
@@ -181,7 +181,7 @@ mod tests {
 
     use super::*;
 
-    fn begin(table: &mut SlotTable, slot: u32, seq: u32) -> Result<Begun, Status> {
+    fn begin(table: &mut SlotTable, slot: u32, seq: u32) -> Result<SlotAnswer, Status> {
         table.begin(SlotId(slot), SlotSeq(seq), SlotId(slot), 1)
     }
 
@@ -190,16 +190,16 @@ mod tests {
         // RFC 8881, section 2.10.6.1.
         let mut table = SlotTable::new(4);
         assert_eq!(begin(&mut table, 0, 0), Err(Status::SEQ_MISORDERED));
-        assert_eq!(begin(&mut table, 0, 1), Ok(Begun::New));
+        assert_eq!(begin(&mut table, 0, 1), Ok(SlotAnswer::New));
         assert_eq!(begin(&mut table, 0, 1), Err(Status::DELAY));
         assert_eq!(begin(&mut table, 0, 2), Err(Status::SEQ_MISORDERED));
         table.finish(SlotId(0), SlotSeq(1), Some(b"one"));
-        assert_eq!(begin(&mut table, 0, 1), Ok(Begun::Replay(b"one".to_vec())));
+        assert_eq!(begin(&mut table, 0, 1), Ok(SlotAnswer::Replay(b"one".to_vec())));
         assert_eq!(begin(&mut table, 0, 3), Err(Status::SEQ_MISORDERED));
         assert_eq!(table.begin(SlotId(0), SlotSeq(1), SlotId(0), 2), Err(Status::SEQ_FALSE_RETRY));
-        assert_eq!(begin(&mut table, 0, 2), Ok(Begun::New));
+        assert_eq!(begin(&mut table, 0, 2), Ok(SlotAnswer::New));
         table.finish(SlotId(0), SlotSeq(2), None);
-        assert_eq!(begin(&mut table, 0, 2), Ok(Begun::Uncached));
+        assert_eq!(begin(&mut table, 0, 2), Ok(SlotAnswer::Uncached));
         assert_eq!(begin(&mut table, 4, 1), Err(Status::BADSLOT));
         assert_eq!(table.begin(SlotId(0), SlotSeq(3), SlotId(4), 1), Err(Status::BAD_HIGH_SLOT));
     }
@@ -211,7 +211,7 @@ mod tests {
         begin(&mut table, 0, 1).unwrap();
         table.finish(SlotId(0), SlotSeq(1), None);
         table.slots[0].seq = SlotSeq(u32::MAX);
-        assert_eq!(begin(&mut table, 0, 0), Ok(Begun::New));
+        assert_eq!(begin(&mut table, 0, 0), Ok(SlotAnswer::New));
     }
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
                 let at = slot as usize;
                 let seq = next[at];
                 match action {
-                    0 | 1 if begin(&mut table, slot, seq) == Ok(Begun::New) => {
+                    0 | 1 if begin(&mut table, slot, seq) == Ok(SlotAnswer::New) => {
                             *executed.entry((slot, seq)).or_insert(0) += 1;
                             if action == 0 {
                                 table.finish(SlotId(slot), SlotSeq(seq), Some(&seq.to_be_bytes()));
@@ -255,7 +255,7 @@ mod tests {
                         let retry = begin(&mut table, slot, seq - 1);
                         let expected = match executed.contains_key(&(slot, seq)) {
                             true => Err(Status::SEQ_MISORDERED),
-                            false => Ok(Begun::Replay((seq - 1).to_be_bytes().to_vec())),
+                            false => Ok(SlotAnswer::Replay((seq - 1).to_be_bytes().to_vec())),
                         };
                         prop_assert_eq!(retry, expected);
                     }

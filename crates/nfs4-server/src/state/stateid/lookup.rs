@@ -189,7 +189,7 @@ impl<F: Clone> State<F> {
         let key = match self.look_up(Some(client), stateid) {
             Ok((key, _)) => key,
             Err(Status::DELEG_REVOKED) => {
-                let key = self.boot.key(stateid).expect("it was found by it");
+                let key = self.boot.key(stateid).expect("the lookup found the entry");
                 self.free_revoked(client, key);
                 return Ok(());
             }

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use vouch_tree::{Blob, BlobBody, Content, Inode};
 use vouch_tree_client::{Client, ClientOptions, Clock, DiskCacheOptions, Error, ErrorClass, Position, Tree, TreeOptions};
 
-use self::scenario::{Dice, OFFERS, Offer, RevisionId, Scenario, offer, scenarios};
+use self::scenario::{OFFERS, Offer, RevisionId, Scenario, SplitMix64, offer, scenarios};
 use crate::fixture::network::TestNetwork;
 use crate::fixture::replica::{Fault, TestReplica};
 use crate::fixture::{NOW, Node, TestClock};
@@ -49,7 +49,7 @@ const FAULTS: [Fault; 20] = [
 ];
 
 struct Case {
-    dice: Dice,
+    random: SplitMix64,
     scenario: &'static Scenario,
     replicas: Vec<Arc<TestReplica>>,
     honest: Option<usize>,
@@ -77,29 +77,29 @@ fn revision_id_of(tree: &Tree) -> RevisionId {
 
 impl Case {
     fn new(seed: u64) -> Self {
-        let mut dice = Dice(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
-        let scenario = dice.pick(scenarios());
-        let count = 1 + dice.below(4) as usize;
-        let honest = (!dice.one_in(4)).then(|| dice.below(count as u64) as usize);
+        let mut random = SplitMix64(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
+        let scenario = random.pick(scenarios());
+        let count = 1 + random.below(4) as usize;
+        let honest = (!random.one_in(4)).then(|| random.below(count as u64) as usize);
         let replicas: Vec<Arc<TestReplica>> = (0..count)
             .map(|n| {
-                let replica = TestReplica::new(&scenario.stages[0].1, Fault::None, dice.draw());
+                let replica = TestReplica::new(&scenario.stages[0].1, Fault::None, random.draw());
                 if Some(n) != honest {
-                    let what = if dice.one_in(3) { *dice.pick(&OFFERS) } else { Offer::Newest };
-                    offer(&replica, scenario, what, &mut dice);
-                    if !dice.one_in(4) {
-                        replica.set_fault(*dice.pick(&FAULTS));
+                    let what = if random.one_in(3) { *random.pick(&OFFERS) } else { Offer::Newest };
+                    offer(&replica, scenario, what, &mut random);
+                    if !random.one_in(4) {
+                        replica.set_fault(*random.pick(&FAULTS));
                     }
                 }
-                if dice.one_in(3) {
-                    let slowest = if dice.one_in(6) { 2500 } else { 150 };
-                    *replica.delay.lock() = Duration::from_millis(dice.below(slowest));
+                if random.one_in(3) {
+                    let slowest = if random.one_in(6) { 2500 } else { 150 };
+                    *replica.delay.lock() = Duration::from_millis(random.below(slowest));
                 }
                 replica
             })
             .collect();
         Self {
-            dice,
+            random,
             scenario,
             replicas,
             honest,
@@ -119,8 +119,8 @@ impl Case {
             connector: network,
             clock: Arc::clone(&self.clock) as Arc<_>,
             deadline: DEADLINE,
-            memory_cache_bytes: if self.dice.one_in(4) { 100_000 } else { 8 << 20 },
-            seed: Some(self.dice.draw()),
+            memory_cache_bytes: if self.random.one_in(4) { 100_000 } else { 8 << 20 },
+            seed: Some(self.random.draw()),
             disk_cache: cache.map(|dir| DiskCacheOptions { dir: dir.to_owned(), quota_bytes: 16 << 20 }),
             ..ClientOptions::default()
         });
@@ -135,24 +135,24 @@ impl Case {
                 return;
             }
         }
-        for _ in 0..2 + self.dice.below(10) {
+        for _ in 0..2 + self.random.below(10) {
             self.event();
             self.operation().await;
         }
     }
 
     fn event(&mut self) {
-        if !self.dice.one_in(3) {
+        if !self.random.one_in(3) {
             return;
         }
-        let n = self.dice.below(self.replicas.len() as u64) as usize;
-        match self.dice.below(8) {
-            0 if Some(n) != self.honest => self.replicas[n].set_fault(*self.dice.pick(&FAULTS)),
+        let n = self.random.below(self.replicas.len() as u64) as usize;
+        match self.random.below(8) {
+            0 if Some(n) != self.honest => self.replicas[n].set_fault(*self.random.pick(&FAULTS)),
             1 if Some(n) != self.honest => self.replicas[n].set_fault(Fault::None),
-            2 => self.clock.set(NOW - self.dice.below(100_000_000)),
+            2 => self.clock.set(NOW - self.random.below(100_000_000)),
             3 => {
-                let far = self.dice.one_in(8);
-                let ahead = self.dice.below(if far { 200_000 } else { 80_000 });
+                let far = self.random.one_in(8);
+                let ahead = self.random.below(if far { 200_000 } else { 80_000 });
                 self.clock.set(NOW + ahead);
                 self.latest = self.latest.max(ahead);
             }
@@ -167,11 +167,11 @@ impl Case {
     }
 
     fn publish(&mut self) {
-        let next = self.stage.load(Ordering::SeqCst) + 1 + usize::from(self.dice.one_in(3));
+        let next = self.stage.load(Ordering::SeqCst) + 1 + usize::from(self.random.one_in(3));
         let Some((_, published)) = self.scenario.stages.get(next) else { return };
         let mut follow = Vec::new();
         for (n, replica) in self.replicas.iter().enumerate() {
-            if Some(n) == self.honest || self.dice.one_in(2) {
+            if Some(n) == self.honest || self.random.one_in(2) {
                 follow.push(Arc::clone(replica));
             }
         }
@@ -183,10 +183,10 @@ impl Case {
             follow.iter().for_each(|replica| replica.serve_revision(published));
             stage.store(next, Ordering::SeqCst);
         };
-        if self.dice.one_in(2) {
+        if self.random.one_in(2) {
             return publish();
         }
-        let delay = Duration::from_millis(self.dice.below(400));
+        let delay = Duration::from_millis(self.random.below(400));
         tokio::spawn(async move {
             tokio::time::sleep(delay).await;
             publish();
@@ -232,9 +232,9 @@ impl Case {
         let fresh = newest.is_fresh(self.clock.now());
         let truth = &self.scenario.truth[&revision_id];
         let paths: Vec<&Vec<u8>> = truth.keys().collect();
-        let path = (*self.dice.pick(&paths)).clone();
+        let path = (*self.random.pick(&paths)).clone();
         let begun = Instant::now();
-        let roll = self.dice.below(10);
+        let roll = self.random.below(10);
         let asks = roll == 2 || ((3..=5).contains(&roll) && published > revision_id);
         let outcome = match roll {
             0 => self.check_missing(&tree, newest.root(), truth, &path).await,
@@ -267,7 +267,7 @@ impl Case {
     }
 
     async fn check_missing(&mut self, tree: &Tree, root: &Inode, truth: &BTreeMap<Vec<u8>, Node>, path: &[u8]) -> Result<(), Error> {
-        let name = format!("no-such-{}", self.dice.below(5));
+        let name = format!("no-such-{}", self.random.below(5));
         let missing = if path.is_empty() { name.clone().into_bytes() } else { [path, b"/", name.as_bytes()].concat() };
         let expected = if matches!(truth[path], Node::Dir(_)) { ErrorClass::NotFound } else { ErrorClass::Input };
         match self.timed(tree.lookup_path(root, &missing)).await {
@@ -281,7 +281,7 @@ impl Case {
         let inode = self.timed(tree.lookup_path(root, path)).await?;
         let Node::Dir(entries) = &truth[path] else { return Ok(()) };
         let names: Vec<&Vec<u8>> = entries.keys().collect();
-        let mut number = self.dice.below(names.len() as u64 + 2);
+        let mut number = self.random.below(names.len() as u64 + 2);
         loop {
             let listing = self.timed(tree.list(&inode, Position::Number(number))).await?;
             for entry in listing.entries() {
@@ -316,9 +316,9 @@ impl Case {
 
     async fn check_bytes(&mut self, tree: &Arc<Tree>, blob: &Blob, bytes: &[u8]) -> Result<(), Error> {
         let file = tree.open_file(blob.clone());
-        for _ in 0..1 + self.dice.below(3) {
-            let offset = self.dice.below(bytes.len() as u64 + 10) as usize;
-            let len = self.dice.below(200_000) as usize;
+        for _ in 0..1 + self.random.below(3) {
+            let offset = self.random.below(bytes.len() as u64 + 10) as usize;
+            let len = self.random.below(200_000) as usize;
             let expected = &bytes[offset.min(bytes.len())..(offset + len).min(bytes.len())];
             if let Some(Ok(found)) = file.try_read(offset as u64, len) {
                 assert!(found == expected, "wrong bytes by try_read at {offset}");
@@ -412,11 +412,11 @@ fn no_lie_reaches_a_reader_through_corrupt_disk_cache() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     run_cases(cases, |seed| {
         let cache = dir.path().join((seed % 4).to_string());
-        corrupt(&cache, &mut Dice(seed));
+        corrupt(&cache, &mut SplitMix64(seed));
         run_case(seed, Some(&cache))
     });
     let kept: u64 =
-        std::fs::read_dir(dir.path()).expect("it is ours").map(|cache| files(&cache.expect("an entry").path()).len() as u64).sum();
+        std::fs::read_dir(dir.path()).expect("the value is ours").map(|cache| files(&cache.expect("an entry").path()).len() as u64).sum();
     assert!(kept > 0, "the cache is empty");
 }
 
@@ -429,19 +429,19 @@ fn files(dir: &Path) -> Vec<std::path::PathBuf> {
         .collect()
 }
 
-fn corrupt(cache: &Path, dice: &mut Dice) {
+fn corrupt(cache: &Path, random: &mut SplitMix64) {
     use std::os::unix::fs::FileExt as _;
     for path in files(cache) {
         let Ok(file) = std::fs::File::options().read(true).write(true).open(&path) else { continue };
         let len = file.metadata().map_or(0, |meta| meta.len());
-        for _ in 0..dice.below(4) {
-            let (at, mut byte) = (dice.below(len), [0]);
+        for _ in 0..random.below(4) {
+            let (at, mut byte) = (random.below(len), [0]);
             if file.read_exact_at(&mut byte, at).is_ok() {
-                let _ = file.write_all_at(&[byte[0] ^ (1 << dice.below(8))], at);
+                let _ = file.write_all_at(&[byte[0] ^ (1 << random.below(8))], at);
             }
         }
-        if dice.one_in(20) {
-            let _ = file.set_len(dice.below(len));
+        if random.one_in(20) {
+            let _ = file.set_len(random.below(len));
         }
     }
 }

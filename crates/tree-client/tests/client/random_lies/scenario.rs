@@ -1,4 +1,4 @@
-//! Scenarios of the random cases: genuine and forged revisions, offers of replicas, and dice.
+//! Scenarios of the random cases: genuine and forged revisions, offers of replicas, and random.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -139,9 +139,9 @@ pub fn scenarios() -> &'static [Scenario] {
     SCENARIOS.get_or_init(|| vec![Scenario::new(10), Scenario::new(11)])
 }
 
-pub struct Dice(pub u64);
+pub struct SplitMix64(pub u64);
 
-impl Dice {
+impl SplitMix64 {
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -163,7 +163,7 @@ impl Dice {
     }
 }
 
-pub fn offer(replica: &TestReplica, scenario: &Scenario, offer: Offer, dice: &mut Dice) {
+pub fn offer(replica: &TestReplica, scenario: &Scenario, offer: Offer, random: &mut SplitMix64) {
     let base = match offer {
         Offer::Older => &scenario.older,
         Offer::Expired => &scenario.expired,
@@ -178,7 +178,7 @@ pub fn offer(replica: &TestReplica, scenario: &Scenario, offer: Offer, dice: &mu
         served.statements.clear();
         match offer {
             Offer::ForgedBytes => {
-                let bit = dice.below(served.signed.len() as u64 * 8) as usize;
+                let bit = random.below(served.signed.len() as u64 * 8) as usize;
                 served.signed[bit / 8] ^= 1 << (bit % 8);
             }
             Offer::ForgedRevocation => {
@@ -190,11 +190,11 @@ pub fn offer(replica: &TestReplica, scenario: &Scenario, offer: Offer, dice: &mu
             Offer::Nothing => served.signed.clear(),
             _ => {}
         }
-        if dice.one_in(2) {
+        if random.one_in(2) {
             served.companions = served.frames.values().take(3).filter(|f| f.len() < 20_000).map(|f| f.to_vec()).collect();
         }
-        if dice.one_in(8) {
-            served.companions.push(noise(dice.draw(), 3000));
+        if random.one_in(8) {
+            served.companions.push(noise(random.draw(), 3000));
         }
     });
 }

@@ -178,14 +178,14 @@ mod tests {
     use super::*;
 
     #[derive(clap::Parser)]
-    struct Asked {
+    struct FilterCommand {
         #[command(flatten)]
         filter: Filter,
     }
 
     fn query(option: &str, value: &[u8]) -> Query {
         let words = ["vouch".as_ref(), option.as_ref(), std::ffi::OsStr::from_bytes(value)];
-        let asked = <Asked as clap::Parser>::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
+        let asked = <FilterCommand as clap::Parser>::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
         asked.filter.query(Path::new("/nowhere"), false, SearchMode::Scan).unwrap_or_else(|_| panic!("{option} is taken"))
     }
 

@@ -246,7 +246,7 @@ fn go_on(path: &Path, last: Stamp, keeper: &mut Keeper) -> Outcome<Option<File>>
         keeper.tell_missed(None, "the log no longer holds the last event of this trail: events in between may be missing");
     }
     while opened.len() > 1 {
-        let mut reader = BufReader::with_capacity(LINE_LEN_MAX, opened.pop().expect("there are two"));
+        let mut reader = BufReader::with_capacity(LINE_LEN_MAX, opened.pop().expect("two entries exist"));
         read_rest(&mut reader, &mut Vec::new(), keeper).at(path.display())??;
     }
     Ok(opened.pop())

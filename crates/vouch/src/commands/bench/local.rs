@@ -11,7 +11,7 @@ use vouch_bench::subject::{AuditGuard, AuditMode, AuditSubject, ExportSubject, R
 use vouch_bench::workload::{self, audit};
 use vouch_bench::{Run, StopFlag, Subject};
 
-use super::measure::{Measure, Part, Wish};
+use super::measure::{BenchRequest, Measure, Part};
 use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
 use crate::size;
@@ -36,7 +36,7 @@ impl Seal {
         let mut how = of_seal(self.measure.quick);
         how.enctypes = self.enctypes.unwrap_or(how.enctypes);
         how.lens = self.sizes.map_or(how.lens, |sizes| sizes.into_iter().map(|len| len as usize).collect());
-        self.measure.run(global, &Wish::new(), vec![seal(how)])
+        self.measure.run(global, &BenchRequest::new(), vec![seal(how)])
     }
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Audit {
 impl Audit {
     pub(super) fn run(self, global: &Global) -> Outcome {
         let files = self.files.unwrap_or(if self.measure.quick { 2_000 } else { 50_000 });
-        self.measure.run(global, &Wish::new(), audit_parts(&self.dir, files, !self.no_kernel))
+        self.measure.run(global, &BenchRequest::new(), audit_parts(&self.dir, files, !self.no_kernel))
     }
 }
 

@@ -57,12 +57,12 @@ impl<'a> Part<'a> {
 
 /// Interruption by Ctrl-C. Created before the first file of a run, so that files are removed and
 /// results reported.
-pub(super) struct Wish {
+pub(super) struct BenchRequest {
     stop: StopFlag,
     _taken: interrupt::Taken,
 }
 
-impl Wish {
+impl BenchRequest {
     pub(super) fn new() -> Self {
         let stop = StopFlag::default();
         let asked = stop.clone();
@@ -81,11 +81,11 @@ impl Wish {
 }
 
 impl Measure {
-    pub(super) fn run(&self, global: &Global, wish: &Wish, parts: Vec<Part<'_>>) -> Outcome {
+    pub(super) fn run(&self, global: &Global, wish: &BenchRequest, parts: Vec<Part<'_>>) -> Outcome {
         self.run_without(global, wish, parts, Vec::new())
     }
 
-    pub(super) fn run_without(&self, global: &Global, wish: &Wish, parts: Vec<Part<'_>>, mut left_out: Vec<String>) -> Outcome {
+    pub(super) fn run_without(&self, global: &Global, wish: &BenchRequest, parts: Vec<Part<'_>>, mut left_out: Vec<String>) -> Outcome {
         self.outputs.check()?;
         let stop = wish.stop();
         // The program's path does not belong into the record.

@@ -139,14 +139,14 @@ mod tests {
         let (outputs, run) = (outputs(&link, &csv), Run::begin("test".into(), true));
         outputs.check().expect("both can be written");
         assert!(link.is_symlink() && !there.exists(), "nothing is left of it");
-        assert_eq!(std::fs::read_to_string(&csv).expect("it is there"), "before");
+        assert_eq!(std::fs::read_to_string(&csv).expect("the entry exists"), "before");
         outputs.write(&run).expect("both can be written");
         assert!(link.is_symlink());
         assert_eq!(std::fs::read_to_string(&there).expect("behind the link"), run.to_json());
-        assert_eq!(csv.metadata().expect("it is there").permissions().mode() & 0o777, 0o600);
-        assert_eq!(std::fs::read_dir(at.path()).expect("it is there").count(), 3, "no part is left");
-        replace(Path::new("/dev/null"), "x").expect("it takes all");
-        assert!(!Path::new("/dev/null").metadata().expect("it is there").is_file());
+        assert_eq!(csv.metadata().expect("the entry exists").permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::read_dir(at.path()).expect("the entry exists").count(), 3, "no part is left");
+        replace(Path::new("/dev/null"), "x").expect("all bytes are taken");
+        assert!(!Path::new("/dev/null").metadata().expect("the entry exists").is_file());
     }
 
     #[test]
@@ -155,8 +155,8 @@ mod tests {
             let (mut reader, writer) = io::pipe().expect("a pipe");
             let name = Path::new(directory).join(writer.as_raw_fd().to_string());
             let outputs = Outputs { json: Some(name.clone()), html: None, csv: None };
-            outputs.check().expect("it can be written");
-            replace(&name, "all of it").expect("it can be written");
+            outputs.check().expect("writing succeeds");
+            replace(&name, "all of it").expect("writing succeeds");
             drop(writer);
             let mut text = String::new();
             reader.read_to_string(&mut text).expect("its end");
@@ -167,8 +167,8 @@ mod tests {
     #[test]
     fn file_by_descriptor_is_appended_to() {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
-        file.write_all(b"table, ").expect("it takes all");
-        replace(&Path::new("/dev/fd").join(file.as_file().as_raw_fd().to_string()), "record").expect("it can be written");
+        file.write_all(b"table, ").expect("all bytes are taken");
+        replace(&Path::new("/dev/fd").join(file.as_file().as_raw_fd().to_string()), "record").expect("writing succeeds");
         assert_eq!(std::fs::read_to_string(file.path()).expect("the same file"), "table, record");
     }
 
@@ -180,7 +180,7 @@ mod tests {
         for _ in 0..2 {
             outputs.check().expect("both can be written");
             outputs.write(&run).expect("both can be written");
-            assert_eq!(std::fs::read_to_string(&json).expect("it is there"), run.to_json());
+            assert_eq!(std::fs::read_to_string(&json).expect("the entry exists"), run.to_json());
         }
     }
 
@@ -193,10 +193,10 @@ mod tests {
         if std::os::unix::fs::chown(&file, Some(4711), Some(4712)).is_err() {
             return println!("skipped: only the superuser gives files away");
         }
-        replace(&file, "after").expect("it can be written");
-        let there = file.metadata().expect("it is there");
+        replace(&file, "after").expect("writing succeeds");
+        let there = file.metadata().expect("the entry exists");
         assert_eq!((there.uid(), there.gid(), there.permissions().mode() & 0o777), (4711, 4712, 0o640));
-        assert_eq!(std::fs::read_to_string(&file).expect("it is there"), "after");
-        assert_eq!(std::fs::read_dir(at.path()).expect("it is there").count(), 1, "no part is left");
+        assert_eq!(std::fs::read_to_string(&file).expect("the entry exists"), "after");
+        assert_eq!(std::fs::read_dir(at.path()).expect("the entry exists").count(), 1, "no part is left");
     }
 }

@@ -16,7 +16,7 @@ use vouch_bench::workload;
 use vouch_bench::{Run, StopFlag, Subject};
 
 use self::mounted::Mounted;
-use super::measure::{Measure, Part, Wish};
+use super::measure::{BenchRequest, Measure, Part};
 use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
 
@@ -56,7 +56,7 @@ impl Tree {
             ));
         }
         let quick = self.measure.quick;
-        let wish = Wish::new();
+        let wish = BenchRequest::new();
         let world = World::make(&self.dir, quick, wish.stop())?;
         let outcome = self.measure.run(global, &wish, parts(&world, &self.target, quick));
         drop(world);

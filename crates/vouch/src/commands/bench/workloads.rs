@@ -2,7 +2,7 @@
 
 use vouch_bench::workload;
 
-use super::measure::{Measure, Part, Wish};
+use super::measure::{BenchRequest, Measure, Part};
 use super::subjects::Subjects;
 use super::{local, tree};
 use crate::cli::Global;
@@ -45,7 +45,11 @@ impl Transfer {
         how.large = (self.large_files.unwrap_or(how.large.0), self.large_size.unwrap_or(how.large.1));
         (how.streams, how.depth) = (self.streams, self.depth);
         let plan = workload::transfer(&how);
-        self.measure.run(global, &Wish::new(), vec![on(&self.subjects, self.depth.max(self.streams), move |bench| bench.run_all(&plan))])
+        self.measure.run(
+            global,
+            &BenchRequest::new(),
+            vec![on(&self.subjects, self.depth.max(self.streams), move |bench| bench.run_all(&plan))],
+        )
     }
 }
 
@@ -88,7 +92,7 @@ impl Iops {
         how.file_len = self.load.file_size.unwrap_or(how.file_len);
         how.blocks = self.blocks.unwrap_or(how.blocks);
         how.steps = self.steps.unwrap_or(how.steps);
-        self.measure.run(global, &Wish::new(), vec![on(&self.subjects, how.depth, move |bench| workload::iops(bench, &how))])
+        self.measure.run(global, &BenchRequest::new(), vec![on(&self.subjects, how.depth, move |bench| workload::iops(bench, &how))])
     }
 }
 
@@ -111,7 +115,7 @@ impl Concurrency {
         how.seconds = self.load.seconds.unwrap_or(how.seconds);
         how.file_len = self.load.file_size.unwrap_or(how.file_len);
         let plan = workload::concurrency(&how);
-        self.measure.run(global, &Wish::new(), vec![on(&self.subjects, how.depth, move |bench| bench.run_all(&plan))])
+        self.measure.run(global, &BenchRequest::new(), vec![on(&self.subjects, how.depth, move |bench| bench.run_all(&plan))])
     }
 }
 
@@ -146,7 +150,7 @@ impl All {
             workload::iops(bench, &iops)?;
             bench.run_all(&workload::concurrency(&concurrency))
         };
-        let (wish, mut left_out) = (Wish::new(), Vec::new());
+        let (wish, mut left_out) = (BenchRequest::new(), Vec::new());
         let world = match self.no_tree {
             true => None,
             false => match tree::World::make(&std::env::temp_dir(), quick, wish.stop()) {

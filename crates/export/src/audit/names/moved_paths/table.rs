@@ -28,7 +28,7 @@ impl Table {
         }
     }
 
-    pub(super) fn meant(&self, rules: &Rules, path: &[u8]) -> Vec<Box<[u8]>> {
+    pub(super) fn matching_paths(&self, rules: &Rules, path: &[u8]) -> Vec<Box<[u8]>> {
         let mut names = vec![Box::from(path)];
         self.former(path, |former| names.push(former.into()));
         names.retain(|name| rules.watches_within(name));

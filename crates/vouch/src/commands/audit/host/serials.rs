@@ -75,28 +75,28 @@ impl Serials {
 mod tests {
     use super::*;
 
-    fn told(serials: &mut Serials, seen: &[u32]) -> Vec<u64> {
+    fn feed(serials: &mut Serials, seen: &[u32]) -> Vec<u64> {
         seen.iter().filter_map(|serial| serials.see(*serial)).collect()
     }
 
     #[test]
     fn events_missed_while_stopped_are_counted() {
-        assert_eq!(told(&mut Serials::after(Some(10)), &[15, 15, 16, 20, 19]), [4]);
-        assert_eq!(told(&mut Serials::after(Some(10)), &[11, 12]), [0; 0]);
-        assert_eq!(told(&mut Serials::after(Some(u32::MAX)), &[2]), [2]);
-        assert_eq!(told(&mut Serials::after(Some(10)), &[10, 12]), [1]);
-        assert_eq!(told(&mut Serials::after(None), &[700, 900]), [0; 0]);
+        assert_eq!(feed(&mut Serials::after(Some(10)), &[15, 15, 16, 20, 19]), [4]);
+        assert_eq!(feed(&mut Serials::after(Some(10)), &[11, 12]), [0; 0]);
+        assert_eq!(feed(&mut Serials::after(Some(u32::MAX)), &[2]), [2]);
+        assert_eq!(feed(&mut Serials::after(Some(10)), &[10, 12]), [1]);
+        assert_eq!(feed(&mut Serials::after(None), &[700, 900]), [0; 0]);
     }
 
     #[test]
     fn events_dropped_by_kernel_are_counted_at_next_event() {
         let mut serials = Serials::after(None);
-        told(&mut serials, &[1, 2]);
+        feed(&mut serials, &[1, 2]);
         serials.are_lost();
-        assert_eq!(told(&mut serials, &[3, 4, 4]), [0; 0]);
+        assert_eq!(feed(&mut serials, &[3, 4, 4]), [0; 0]);
         serials.are_lost();
-        assert_eq!(told(&mut serials, &[6]), [0; 0]);
+        assert_eq!(feed(&mut serials, &[6]), [0; 0]);
         serials.are_read();
-        assert_eq!(told(&mut serials, &[10, 11, 20]), [4], "5, and 7 to 9");
+        assert_eq!(feed(&mut serials, &[10, 11, 20]), [4], "5, and 7 to 9");
     }
 }

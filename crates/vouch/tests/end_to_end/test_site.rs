@@ -9,20 +9,20 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-pub(crate) struct World {
+pub(crate) struct TestSite {
     dir: TempDir,
     pub(crate) port: u16,
 }
 
-impl World {
-    pub(crate) fn new() -> World {
-        let world = World { dir: tempfile::tempdir().expect("a temporary directory"), port: free_port() };
-        world.ok(["keygen", "--out", "keys"]);
+impl TestSite {
+    pub(crate) fn new() -> TestSite {
+        let world = TestSite { dir: tempfile::tempdir().expect("a temporary directory"), port: free_port() };
+        world.run_ok(["keygen", "--out", "keys"]);
         world
     }
 
-    pub(crate) fn published() -> World {
-        let world = World::new();
+    pub(crate) fn published() -> TestSite {
+        let world = TestSite::new();
         world.small_tree();
         world.publish();
         world
@@ -59,11 +59,11 @@ impl World {
         let location = format!("127.0.0.1:{}", self.port);
         let mut args = vec!["publish", "src", "--db", "db", "--keys", "keys", "--location", &location, "--json"];
         args.extend(more);
-        serde_json::from_str(&self.ok(args)).expect("JSON")
+        serde_json::from_str(&self.run_ok(args)).expect("JSON")
     }
 
     pub(crate) fn name(&self, path: &str) -> String {
-        let name = self.ok(["name", "keys", "--location", &format!("127.0.0.1:{}", self.port)]);
+        let name = self.run_ok(["name", "keys", "--location", &format!("127.0.0.1:{}", self.port)]);
         format!("{}{path}", name.trim())
     }
 
@@ -111,14 +111,14 @@ impl World {
     }
 
     /// Runs a command that must succeed, and returns its standard output.
-    pub(crate) fn ok<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
+    pub(crate) fn run_ok<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
         let output = self.run(args);
         assert!(output.status.success(), "{:?}: {}", output.status, String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).expect("text")
     }
 
     /// Runs a command that must fail with this exit code and one line, and returns that line.
-    pub(crate) fn fails<S: AsRef<OsStr>>(&self, code: i32, args: impl IntoIterator<Item = S>) -> String {
+    pub(crate) fn run_err<S: AsRef<OsStr>>(&self, code: i32, args: impl IntoIterator<Item = S>) -> String {
         let output = self.run(args);
         let output_text = String::from_utf8(output.stderr).expect("text");
         assert_eq!(output.status.code(), Some(code), "{output_text}");
@@ -166,19 +166,19 @@ impl Drop for Replica {
 pub(crate) struct Mounted {
     pub(crate) mount: Mount,
     pub(crate) replica: Replica,
-    pub(crate) world: World,
+    pub(crate) world: TestSite,
 }
 
 impl Mounted {
     pub(crate) fn new(mount_args: &[&str]) -> Option<Mounted> {
-        Mounted::with_tree(mount_args, &[], World::small_tree)
+        Mounted::with_tree(mount_args, &[], TestSite::small_tree)
     }
 
-    pub(crate) fn with_tree(mount_args: &[&str], publish_args: &[&str], make: impl FnOnce(&World)) -> Option<Mounted> {
+    pub(crate) fn with_tree(mount_args: &[&str], publish_args: &[&str], make: impl FnOnce(&TestSite)) -> Option<Mounted> {
         if !fuse_is_available() {
             return None;
         }
-        let world = World::new();
+        let world = TestSite::new();
         make(&world);
         world.publish_with(publish_args);
         let replica = world.serve();
@@ -193,7 +193,7 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    pub(crate) fn new(world: &World, point: &str, args: &[&str]) -> Mount {
+    pub(crate) fn new(world: &TestSite, point: &str, args: &[&str]) -> Mount {
         let point = world.path(point);
         let made = std::fs::create_dir_all(&point);
         // The mount point of a killed mount exists, and stat(2) on it fails.

@@ -11,12 +11,12 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::{self, AtFlags, OFlags, RawDir, SeekFrom, StatxFlags};
-use vouch_vfs::{Access, Attributes, DirectoryEntry, Error, FileId, FileType, Patience, Result};
+use vouch_vfs::{Access, Attributes, Blocking, DirectoryEntry, Error, FileId, FileType, Result};
 
 use crate::errno::OrError;
 use crate::export::Inner;
 use crate::node::Node;
-use crate::{attributes, crossing, handle, identity};
+use crate::{attributes, handle, identity, mount_crossing};
 
 /// Cache of inode numbers of covered files. Only a listing of the parent directory has them, and a
 /// directory may have many mount points.
@@ -81,7 +81,7 @@ pub(crate) struct Covered {
 
 impl Inner {
     /// O(1) for an unchanged directory, else O(n) in the directory and in the machine's mounts.
-    pub(crate) fn covered_at(&self, directory: &Node, name: &CStr, patience: Patience) -> Result<Covered> {
+    pub(crate) fn covered_at(&self, directory: &Node, name: &CStr, blocking: Blocking) -> Result<Covered> {
         if !is_mount_point(directory, name) {
             return Err(Error::Access);
         }
@@ -89,10 +89,10 @@ impl Inner {
         if let Some((inode, kind)) = self.covered.lock().get(directory, &stamp, name) {
             return Ok(covered(directory, inode, kind));
         }
-        directory.require_cached(patience)?;
+        directory.require_cached(blocking)?;
         // The caller knows the name, and its listing is no secret.
         identity::assume_root()?;
-        let below = crossing::mount_points(directory.as_fd())?;
+        let below = mount_crossing::mount_points(directory.as_fd())?;
         let mut wanted: HashSet<&[u8]> = below.iter().map(|path| path.as_os_str().as_bytes()).collect();
         wanted.insert(name.to_bytes());
         let mut names = HashMap::new();
@@ -115,8 +115,8 @@ impl Inner {
         is_mount_point(directory, name).then(|| covered(directory, inode, kind))
     }
 
-    pub(crate) fn covered_attributes(&self, covered: &Covered, patience: Patience) -> Result<Attributes> {
-        let above = self.node_by(&covered.directory, patience)?.attributes()?;
+    pub(crate) fn covered_attributes(&self, covered: &Covered, blocking: Blocking) -> Result<Attributes> {
+        let above = self.node_by(&covered.directory, blocking)?.attributes()?;
         if above.links == 0 {
             return Err(Error::Stale);
         }

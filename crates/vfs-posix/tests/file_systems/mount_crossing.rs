@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, chown};
 
-use vouch_vfs::{Caller, FileSystem as _, Patience};
+use vouch_vfs::{Blocking, Caller, FileSystem as _};
 use vouch_vfs_posix::Options;
 
 use crate::world::{
@@ -16,7 +16,7 @@ fn crossing() -> Options {
 
 #[test]
 fn mounted_file_system_has_own_fsid_and_rights() {
-    alone("crossing::mounted_file_system_has_own_fsid_and_rights", &[], |above| {
+    alone("mount_crossing::mounted_file_system_has_own_fsid_and_rights", &[], |above| {
         let root = above.join("root");
         let Some(()) = memory(&root.join("sub")) else { return };
         std::fs::set_permissions(root.join("sub"), PermissionsExt::from_mode(0o1777)).expect("root is allowed");
@@ -32,7 +32,7 @@ fn mounted_file_system_has_own_fsid_and_rights() {
         let (sub, at_sub) = fs.find(&one, &fs.root(), "sub").expect("the mount point is entered");
         let at_root = fs.look(&fs.root()).expect("the root");
         assert_ne!(at_sub.fsid, at_root.fsid);
-        assert_eq!(fs.parent(&one, &sub, Patience::Any).expect("an entry exists"), fs.root());
+        assert_eq!(fs.parent(&one, &sub, Blocking::Allowed).expect("an entry exists"), fs.root());
         let mut listed = None;
         let mut each = |entry: vouch_vfs::DirectoryEntry<'_>| {
             if entry.name == b"sub" {
@@ -40,17 +40,17 @@ fn mounted_file_system_has_own_fsid_and_rights() {
             }
             ControlFlow::Continue(())
         };
-        fs.read_directory(&one, &fs.root(), 0, true, Patience::Any, &mut each).expect("listing succeeds");
+        fs.read_directory(&one, &fs.root(), 0, true, Blocking::Allowed, &mut each).expect("listing succeeds");
         let (id, attributes) = listed.expect("the entry is listed");
         assert_eq!((id, attributes.fsid, attributes.file_number), (sub, at_sub.fsid, at_sub.file_number));
 
-        let made = fs.new_file(&one, &sub, "mine", 0o600).expect("it may be made");
+        let made = fs.new_file(&one, &sub, "mine", 0o600).expect("creation is permitted");
         put(&*made.open, 0, b"mine").expect("writing succeeds");
         assert_eq!((made.attributes.fsid, made.attributes.uid), (at_sub.fsid, 1234));
         refused!(fs.opened(&other, &made.id), Access);
         let (private, _) = fs.find(&one, &sub, "private").expect("the name is visible");
         refused!(fs.find(&one, &private, "secret"), Access);
-        assert_eq!(fs.parent(&Caller::root(), &private, Patience::Any).expect("an entry exists"), sub);
+        assert_eq!(fs.parent(&Caller::root(), &private, Blocking::Allowed).expect("an entry exists"), sub);
         refused!(fs.rename(&one, &fs.root(), named("beside"), &sub, named("beside")), CrossesFileSystems);
         let (beside, _) = fs.find(&one, &fs.root(), "beside").expect("the file exists");
         refused!(fs.link(&one, &beside, &sub, named("beside")), CrossesFileSystems);
@@ -58,7 +58,7 @@ fn mounted_file_system_has_own_fsid_and_rights() {
 
         drop((fs, made.open));
         let fs = export(&root, crossing());
-        assert_eq!(content(&*fs.opened(&one, &made.id).expect("it is found")), b"mine");
+        assert_eq!(content(&*fs.opened(&one, &made.id).expect("the lookup succeeds")), b"mine");
         // Without the option, mount points are not crossed.
         let plain = export(&root, Options::default());
         let (covered, _) = plain.find(&one, &plain.root(), "sub").expect("the covered directory is visible");
@@ -74,7 +74,7 @@ fn mounted_file_system_has_own_fsid_and_rights() {
 
 #[test]
 fn uncrossed_mount_point_shows_empty_directory() {
-    alone("crossing::uncrossed_mount_point_shows_empty_directory", &[], |above| {
+    alone("mount_crossing::uncrossed_mount_point_shows_empty_directory", &[], |above| {
         let root = above.join("root");
         std::fs::create_dir_all(root.join("private")).expect("directories");
         std::fs::write(root.join("file"), "plain").expect("a file");
@@ -102,16 +102,16 @@ fn uncrossed_mount_point_shows_empty_directory() {
             listed.insert(name, file);
             ControlFlow::Continue(())
         };
-        assert!(fs.read_directory(&one, &fs.root(), 0, true, Patience::Any, &mut each).expect("listing succeeds"));
+        assert!(fs.read_directory(&one, &fs.root(), 0, true, Blocking::Allowed, &mut each).expect("listing succeeds"));
         assert_eq!(listed.keys().collect::<Vec<_>>(), ["bound", "file", "private", "sub"]);
         let (sub, shown) = listed["sub"];
         let at_root = fs.look(&fs.root()).expect("the root");
         assert_eq!((shown.file_number, shown.fsid, shown.file_type), (number_of_sub, at_root.fsid, vouch_vfs::FileType::Directory));
         assert_eq!(fs.find(&one, &fs.root(), "sub").expect("found").0, sub);
         assert_eq!(fs.look(&sub).expect("the file has attributes"), shown);
-        assert_eq!(fs.parent(&one, &sub, Patience::Any).expect("an entry exists"), fs.root());
+        assert_eq!(fs.parent(&one, &sub, Blocking::Allowed).expect("an entry exists"), fs.root());
         let mut none = |entry: vouch_vfs::DirectoryEntry<'_>| panic!("{:?}", entry.name);
-        assert!(fs.read_directory(&one, &sub, 0, true, Patience::Any, &mut none).expect("it is empty"));
+        assert!(fs.read_directory(&one, &sub, 0, true, Blocking::Allowed, &mut none).expect("the value is empty"));
         refused!(fs.find(&one, &sub, "mounted"), NotFound);
         for who in [&one, &Caller::root()] {
             refused!(fs.new_file(who, &sub, "new", 0o600), ReadOnly);
@@ -140,7 +140,7 @@ fn uncrossed_mount_point_shows_empty_directory() {
 
 #[test]
 fn directory_is_listed_once_for_all_covered_names() {
-    alone("crossing::directory_is_listed_once_for_all_covered_names", &["mkfs.ext4"], |above| {
+    alone("mount_crossing::directory_is_listed_once_for_all_covered_names", &["mkfs.ext4"], |above| {
         let root = above.join("root");
         let Some(()) = image("ext4", &[], &root) else { return };
         let names = ["one", "two", "three"];
@@ -153,32 +153,32 @@ fn directory_is_listed_once_for_all_covered_names() {
             let Some(()) = memory(&root.join(name)) else { return };
         }
         let fs = export(&root, Options::default());
-        let find = |name: &str, patience| fs.lookup(&Caller::root(), &fs.root(), named(name), patience);
+        let find = |name: &str, blocking| fs.lookup(&Caller::root(), &fs.root(), named(name), blocking);
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
         loop {
-            find("two", Patience::Any).expect("it is shown");
-            if find("two", Patience::None).is_ok() {
+            find("two", Blocking::Allowed).expect("the value is shown");
+            if find("two", Blocking::Forbidden).is_ok() {
                 break;
             }
             assert!(std::time::Instant::now() < deadline, "the directory is listed each time");
             std::thread::sleep(std::time::Duration::from_millis(100));
         }
-        let known = names.map(|name| find(name, Patience::None).expect("all are known").1.file_number);
+        let known = names.map(|name| find(name, Blocking::Forbidden).expect("all are known").1.file_number);
         assert_eq!(known, numbers);
         unmount(&root.join("one"));
-        std::fs::remove_dir(root.join("one")).expect("it is empty");
-        std::fs::create_dir(root.join("kept")).expect("it takes the number");
+        std::fs::remove_dir(root.join("one")).expect("the value is empty");
+        std::fs::create_dir(root.join("kept")).expect("the number is accepted");
         let new = number("one");
         memory(&root.join("one")).expect("as before");
-        refused!(find("one", Patience::None), WouldBlock);
-        assert_eq!(find("one", Patience::Any).expect("it is shown").1.file_number, new);
-        assert_eq!(find("two", Patience::Any).expect("it is shown").1.file_number, numbers[1]);
+        refused!(find("one", Blocking::Forbidden), WouldBlock);
+        assert_eq!(find("one", Blocking::Allowed).expect("the value is shown").1.file_number, new);
+        assert_eq!(find("two", Blocking::Allowed).expect("the value is shown").1.file_number, numbers[1]);
     });
 }
 
 #[test]
 fn nested_and_bind_mounts_are_crossed() {
-    alone("crossing::nested_and_bind_mounts_are_crossed", &["mkfs.ext4"], |above| {
+    alone("mount_crossing::nested_and_bind_mounts_are_crossed", &["mkfs.ext4"], |above| {
         let root = above.join("root");
         let Some(()) = image("ext4", &[], &root) else { return };
         let Some(()) = memory(&root.join("a")) else { return };
@@ -192,8 +192,8 @@ fn nested_and_bind_mounts_are_crossed() {
         let (b, at_b) = fs.find(&one, &a, "b").expect("entered");
         let at_root = fs.look(&fs.root()).expect("the root");
         assert!(at_a.fsid != at_b.fsid && at_b.fsid != at_root.fsid && at_a.fsid != at_root.fsid);
-        assert_eq!(fs.parent(&one, &b, Patience::Any).expect("an entry exists"), a);
-        assert_eq!(fs.parent(&one, &a, Patience::Any).expect("an entry exists"), fs.root());
+        assert_eq!(fs.parent(&one, &b, Blocking::Allowed).expect("an entry exists"), a);
+        assert_eq!(fs.parent(&one, &a, Blocking::Allowed).expect("an entry exists"), fs.root());
         let deep = fs.new_file(&one, &b, "deep", 0o600).expect("made").id;
         let (here, _) = fs.find(&one, &fs.root(), "here").expect("entered");
         let (there, _) = fs.find(&one, &fs.root(), "there").expect("the file exists");
@@ -206,7 +206,7 @@ fn nested_and_bind_mounts_are_crossed() {
 
 #[test]
 fn subvolume_has_own_fsid() {
-    alone("crossing::subvolume_has_own_fsid", &["mkfs.btrfs", "btrfs"], |above| {
+    alone("mount_crossing::subvolume_has_own_fsid", &["mkfs.btrfs", "btrfs"], |above| {
         let root = above.join("root");
         let Some(()) = image("btrfs", &[], &root) else { return };
         run("btrfs", ["subvolume", "create", &root.join("sub").to_string_lossy()]).expect("a subvolume can be made");
@@ -229,7 +229,7 @@ fn subvolume_has_own_fsid() {
 
 #[test]
 fn file_system_without_handles_needs_name_store() {
-    alone("crossing::file_system_without_handles_needs_name_store", &[], |above| {
+    alone("mount_crossing::file_system_without_handles_needs_name_store", &[], |above| {
         let root = above.join("root");
         std::fs::create_dir(&root).expect("a directory");
         let Some(()) = memory(&root) else { return };
