@@ -42,6 +42,9 @@ impl Rounds {
 pub trait ProgressSink: Send {
     /// `done_s` of about `total_s` seconds are measured. `what` is measured now.
     fn update(&mut self, done_s: f64, total_s: f64, what: &str);
+
+    /// The last result of `run` is complete.
+    fn finished(&mut self, _done_s: f64, _total_s: f64, _run: &Run) {}
 }
 
 /// A run in progress.
@@ -51,6 +54,8 @@ pub struct Runner {
     pub rounds: Rounds,
     pub stop: StopFlag,
     pub run: Run,
+    /// Results of an earlier run. A complete one replaces the measurement of the same case.
+    pub earlier: Vec<CaseResult>,
     progress: Box<dyn ProgressSink>,
     started: Instant,
     done_s: f64,
@@ -84,7 +89,19 @@ impl Runner {
     pub fn new(run: Run, subjects: Vec<Box<dyn Subject>>, rounds: Rounds, progress: Box<dyn ProgressSink>, stop: StopFlag) -> Self {
         let run = Run { subjects: subjects.iter().map(|subject| subject.info()).collect(), ..run };
         let (failed, elsewhere) = (Vec::new(), Vec::new());
-        Self { subjects, rounds, stop, run, progress, started: Instant::now(), done_s: 0.0, total_s: 0.0, failed, elsewhere }
+        Self {
+            subjects,
+            rounds,
+            stop,
+            run,
+            earlier: Vec::new(),
+            progress,
+            started: Instant::now(),
+            done_s: 0.0,
+            total_s: 0.0,
+            failed,
+            elsewhere,
+        }
     }
 
     pub(crate) fn expect<'a>(&mut self, cases: impl IntoIterator<Item = &'a Case>) {
@@ -113,13 +130,54 @@ impl Runner {
         let labels: Vec<String> = self.subjects.iter().map(|subject| subject.info().label).collect();
         let mut samples: Vec<(String, Vec<Sample>)> = labels.iter().map(|label| (label.clone(), Vec::new())).collect();
         let mut able = self.supporting(planned, &labels, wanted);
+        if let Some(result) = self.take_earlier(planned, &able, &labels) {
+            self.total_s -= planned.case.about_s() * (self.passes() * able.len()) as f64;
+            self.run.results.push(result);
+            return Ok(());
+        }
         let before = self.done_s;
         let outcome = self.run_rounds(planned, &mut able, &mut samples);
         // Rounds that were saved, or that belong to failed subjects, count as done.
         let measurements = self.passes() * labels.len().min(able.len().max(1));
         self.done_s = before + planned.case.about_s() * measurements as f64;
         self.add_result(planned, samples);
+        if outcome.is_ok() {
+            self.progress.finished(self.done_s, self.total_s.max(self.done_s), &self.run);
+        }
         outcome
+    }
+
+    /// The complete result of the same case on the same subjects in an earlier run.
+    fn take_earlier(&mut self, planned: &PlannedCase, able: &[usize], labels: &[String]) -> Option<CaseResult> {
+        let rounds = self.rounds;
+        let is_complete = |result: &CaseResult| {
+            result.subjects.len() == able.len()
+                && able.iter().all(|&at| {
+                    let samples = result.of(&labels[at]).map_or(&[][..], |subject| &subject.samples);
+                    samples.len() >= rounds.max
+                        || samples.len() >= rounds.min && rounds.are_precise(samples, planned.metric, Some(&planned.case))
+                })
+        };
+        let at = self.earlier.iter().position(|result| {
+            result.workload == planned.workload
+                && result.panel == planned.panel
+                && result.name == planned.name
+                && result.x == planned.x
+                && result.case.as_ref() == Some(&planned.case)
+                && is_complete(result)
+        })?;
+        Some(self.earlier.swap_remove(at))
+    }
+
+    /// Takes over results of an earlier run that have no case, if all of them are there.
+    pub(crate) fn take_earlier_results(&mut self, workload: &str, places: &[(String, String)]) -> bool {
+        let is_at = |result: &CaseResult, (panel, name): &(String, String)| {
+            result.workload == workload && result.panel == *panel && result.name == *name
+        };
+        let found: Option<Vec<usize>> = places.iter().map(|place| self.earlier.iter().position(|result| is_at(result, place))).collect();
+        let Some(found) = found else { return false };
+        self.run.results.extend(found.into_iter().map(|at| self.earlier[at].clone()));
+        true
     }
 
     fn passes(&self) -> usize {
@@ -211,6 +269,11 @@ impl Runner {
     pub(crate) fn show_progress(&mut self, part: f64, what: &str) {
         let elapsed = self.started.elapsed().as_secs_f64();
         self.progress.update(elapsed, if part > 0.0 { elapsed / part } else { elapsed + 60.0 }, what);
+    }
+
+    pub(crate) fn show_finished(&mut self, part: f64) {
+        let elapsed = self.started.elapsed().as_secs_f64();
+        self.progress.finished(elapsed, elapsed / part.max(1e-9), &self.run);
     }
 
     /// Removes what later cases do not need. Failures are retried at the end.

@@ -23,7 +23,7 @@ impl Interval {
     ///
     /// Up to fifteen values, the ends come from the sign test: the innermost pair of values that
     /// holds the true median with 95% confidence. From sixteen values on, the ends are percentiles
-    /// of resampled median_of_odd_even_and_no_values (Efron's percentile bootstrap).
+    /// of resampled medians (Efron's percentile bootstrap).
     pub fn of(values: &[f64]) -> Option<Self> {
         if values.is_empty() || values.iter().any(|value| !value.is_finite()) {
             return None;
@@ -36,14 +36,14 @@ impl Interval {
             return Some(Self { median: median(values), low, high, values: values.len() });
         }
         let mut state = values.len() as u64;
-        let mut median_of_odd_even_and_no_values: Vec<f64> = (0..RESAMPLES)
+        let mut medians: Vec<f64> = (0..RESAMPLES)
             .map(|_| {
                 let mut drawn: Vec<f64> = values.iter().map(|_| values[draw(&mut state, values.len())]).collect();
                 median_of(&mut drawn)
             })
             .collect();
-        median_of_odd_even_and_no_values.sort_by(f64::total_cmp);
-        let at = |part: f64| median_of_odd_even_and_no_values[((RESAMPLES - 1) as f64 * part).round() as usize];
+        medians.sort_by(f64::total_cmp);
+        let at = |part: f64| medians[((RESAMPLES - 1) as f64 * part).round() as usize];
         Some(Self { median: median(values), low: at(0.025), high: at(0.975), values: values.len() })
     }
 

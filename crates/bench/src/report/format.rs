@@ -17,7 +17,7 @@ pub(super) fn parameters(results: &[&CaseResult]) -> String {
     each.join("; ")
 }
 
-pub(super) fn figure(metric: Metric, value: f64) -> String {
+pub fn figure(metric: Metric, value: f64) -> String {
     match metric {
         Metric::BytesPerSecond => format!("{} MB/s", number(value / 1e6)),
         Metric::OperationsPerSecond => format!("{} op/s", number(value)),

@@ -10,6 +10,7 @@ mod table;
 
 pub use compare::compare;
 pub use csv::csv;
+pub use format::figure;
 pub use html::html;
 pub use table::table;
 

@@ -199,3 +199,28 @@ fn stopped_run_names_what_hanging_subject_leaves() {
     assert!(run.notes.iter().any(|note| note.contains("left behind: the place of a")), "{:?}", run.notes);
     assert_eq!(*cleaned.lock().expect("no panic with this lock"), 1, "the other is cleaned all the same");
 }
+
+#[test]
+fn resumed_run_measures_only_missing_cases() {
+    let rounds = Rounds { min: 3, max: 3, spread_max: 0.02, warm_up: false };
+    let plan = ["first", "second"].map(|name| PlannedCase::new("iops", "p", name, Case::Getattr { depth: 1, seconds: 1.0 }));
+    let new_runner = |stop_at: Option<usize>| {
+        let (log, cleaned, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::default(), StopFlag::default());
+        let fake = |label: &'static str| {
+            let stop_at = stop_at.filter(|_| label == "b").map(|at| (at, stop.clone()));
+            let (log, cleaned) = (Arc::clone(&log), Arc::clone(&cleaned));
+            Box::new(Fake { label, rates: vec![10], log, cleaned, stop_at, count: 0, fails: None, hangs: false }) as Box<dyn Subject>
+        };
+        let subjects = ["a", "b"].map(fake).into();
+        (Runner::new(Run::begin("test".into(), false), subjects, rounds, Box::new(Silent), stop), log)
+    };
+    // The stop comes in the second round of the second case.
+    let (mut interrupted, _) = new_runner(Some(5));
+    assert!(matches!(interrupted.run_all(&plan), Err(Error::Interrupted)));
+    let (mut resumed, log) = new_runner(None);
+    resumed.earlier = Run::from_json(&interrupted.run.to_json(), "run").expect("own JSON is valid").results;
+    resumed.run_all(&plan).expect("nothing fails");
+    assert_eq!(log.lock().expect("no panic with this lock").len(), 6, "one case on two subjects, three rounds");
+    assert_eq!(resumed.run.results.iter().map(|result| &result.name[..]).collect::<Vec<_>>(), ["first", "second"]);
+    assert_eq!(resumed.run.results[0], interrupted.run.results[0]);
+}

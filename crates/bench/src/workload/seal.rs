@@ -57,9 +57,13 @@ pub fn seal(runner: &mut Runner, options: &Seal) -> Result<(), Error> {
         }
     }
     let total = plan.len();
-    let (mut results, mut outcome) = (Vec::new(), Ok(()));
+    let mut outcome = Ok(());
     for (at, (enctype, work, verb, len)) in plan.into_iter().enumerate() {
         let counts: Vec<usize> = options.counts.iter().copied().filter(|count| count * len <= TOGETHER_LEN_MAX).collect();
+        let place = |count: usize| (format!("{verb}, {}, {count} together", enctype.name()), crate::workload::size(len as u64));
+        if runner.take_earlier_results("seal", &counts.iter().map(|&count| place(count)).collect::<Vec<_>>()) {
+            continue;
+        }
         let show = |runner: &mut Runner, what: &str| {
             runner.show_progress(at as f64 / total as f64, &format!("{verb}, {}, {len} bytes, {what}", enctype.name()))
         };
@@ -81,20 +85,19 @@ pub fn seal(runner: &mut Runner, options: &Seal) -> Result<(), Error> {
             Figure::OpenSsl => None,
             Figure::Kernels { count, label } => measure_batch(runner, count, label),
         });
-        for (count, samples) in group.counts {
-            let panel = format!("{verb}, {}, {count} together", enctype.name());
-            let name = crate::workload::size(len as u64);
-            let mut result = CaseResult { x: Some(len as f64), ..CaseResult::new("seal", panel, name, Metric::BytesPerSecond) };
-            result.sum_up(runner.run.baseline(), samples);
-            if !result.subjects.is_empty() {
-                results.push(result);
-            }
-        }
         if outcome.is_err() {
             break;
         }
+        for (count, samples) in group.counts {
+            let (panel, name) = place(count);
+            let mut result = CaseResult { x: Some(len as f64), ..CaseResult::new("seal", panel, name, Metric::BytesPerSecond) };
+            result.sum_up(runner.run.baseline(), samples);
+            if !result.subjects.is_empty() {
+                runner.run.results.push(result);
+                runner.show_finished((at + 1) as f64 / total as f64);
+            }
+        }
     }
-    runner.run.results.extend(results);
     outcome
 }
 

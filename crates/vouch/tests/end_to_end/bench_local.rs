@@ -1,7 +1,7 @@
 //! `vouch bench` without a server of others: trees, primitives, audit trails, and `bench all`.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -152,4 +152,34 @@ fn audited_export_is_measured_beside_an_unaudited_one() {
     assert_eq!(other(trail, "records lost").flatten(), Some(0.0), "{trail}");
     assert!(other(plain, "records").is_none(), "{plain}");
     assert_eq!(std::fs::read_dir(world.path("place")).expect("a directory").count(), 0);
+}
+
+#[test]
+fn killed_run_is_resumed_where_it_stopped() {
+    let world = TestSite::new();
+    let args =
+        ["bench", "seal", "--quick", "--rounds", "1", "--enctypes", "aes256-cts-hmac-sha1-96", "--sizes", "64,1024", "--json", "run.json"];
+    let mut child = world.command(args).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("the binary starts");
+    let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+    // Batches of one length are measured together, so the second length shows that the first is
+    // complete.
+    let line = lines.by_ref().map_while(Result::ok).find(|line| line.contains(", 1 KiB: ")).expect("a line for each finished case");
+    assert!(line.contains(" s left: seal, aes256-cts-hmac-sha1-96, ") && line.contains("MB/s"), "{line}");
+    child.kill().expect("the run is not over");
+    child.wait().expect("a child");
+    let read = || -> Value { serde_json::from_slice(&std::fs::read(world.path("run.json")).expect("a record")).expect("JSON") };
+    let before = read();
+    assert_eq!(before["interrupted"], true);
+    let output = world.run([&args[..], &["--resume", "run.json"]].concat());
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{messages}");
+    assert!(!messages.lines().any(|line| line.contains("left: seal, ") && line.contains(", 64 B: ")), "{messages}");
+    let after = read();
+    assert!(after["interrupted"] == false && after["results"][0] == before["results"][0]);
+    assert!(after["results"].as_array().expect("results").len() > before["results"].as_array().expect("results").len());
+    assert!(after["notes"][0].as_str().expect("text").starts_with("continues the run of "), "{}", after["notes"]);
+
+    std::fs::write(world.path("other.json"), after.to_string().replace(after["machine"]["cpu"].as_str().expect("text"), "Z80"))
+        .expect("a file");
+    assert!(world.run_err(3, [&args[..], &["--resume", "other.json"]].concat()).contains("another machine: Z80"));
 }

@@ -43,7 +43,7 @@ impl Report {
     }
 }
 
-fn read(file: &Path) -> Outcome<Run> {
+pub(super) fn read(file: &Path) -> Outcome<Run> {
     let text = std::fs::read_to_string(file).at(file.display())?;
     Ok(Run::from_json(&text, &file.display().to_string())?)
 }

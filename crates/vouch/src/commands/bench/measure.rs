@@ -1,9 +1,14 @@
 //! Options of every workload: repetition and results. Runs the parts and reports.
 
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::time::Instant;
+
 use indicatif::ProgressBar;
 use vouch_bench::runner::{ProgressSink, Rounds, Runner};
-use vouch_bench::{Error, Run, StopFlag, Subject};
+use vouch_bench::{Error, Run, StopFlag, Subject, report};
 
+use super::after::read;
 use super::outputs::Outputs;
 use crate::cli::Global;
 use crate::exit::{Code, Failure, Outcome, code_of};
@@ -23,6 +28,10 @@ pub(super) struct Measure {
     /// the median latency).
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     tight: Option<f64>,
+    /// Continue the run in this record: its complete cases are not measured again. Give the same
+    /// options as then. An interrupted run with --json writes such a record after each case.
+    #[arg(long, value_name = "RUN.json")]
+    resume: Option<PathBuf>,
     #[command(flatten)]
     outputs: Outputs,
 }
@@ -86,6 +95,7 @@ impl Measure {
     }
 
     pub(super) fn run_without(&self, global: &Global, wish: &BenchRequest, parts: Vec<Part<'_>>, mut left_out: Vec<String>) -> Outcome {
+        let mut earlier = self.resume.as_deref().map(read).transpose()?;
         self.outputs.check()?;
         let stop = wish.stop();
         // The program's path does not belong into the record.
@@ -95,6 +105,12 @@ impl Measure {
         let several = parts.len() > 1;
         for part in parts {
             let mut run = Run::begin(command.clone(), self.quick);
+            if let (Some(earlier), Some(file)) = (&earlier, &self.resume)
+                && (&earlier.machine.cpu, earlier.machine.cores) != (&run.machine.cpu, run.machine.cores)
+            {
+                let why = format!("is a run on another machine: {}, {} cores", earlier.machine.cpu, earlier.machine.cores);
+                return Err(Failure::input(file.display(), why).cure("resume a run on the machine where it began"));
+            }
             let subjects = match (part.subjects)(&mut run, stop) {
                 Ok(subjects) => subjects,
                 Err(_) if stop.is_set() => {
@@ -110,7 +126,14 @@ impl Measure {
                 }
             };
             let bar = progress::fraction(global, "measuring");
-            let mut bench = Runner::new(run, subjects, self.rounds(), Box::new(Bar(bar.clone())), stop.clone());
+            let checkpoint = self.outputs.checkpoint(whole.clone(), several);
+            let lines = bar.is_hidden() && !global.quiet;
+            let sink = Progress { bar: bar.clone(), lines, started: Instant::now(), checkpoint };
+            let mut bench = Runner::new(run, subjects, self.rounds(), Box::new(sink), stop.clone());
+            if let Some(earlier) = &mut earlier {
+                bench.earlier = std::mem::take(&mut earlier.results);
+                bench.run.notes.push(format!("continues the run of {}", earlier.began));
+            }
             let measured = (part.work)(&mut bench);
             bench.sum_up(&measured);
             if matches!(measured, Err(Error::Interrupted)) {
@@ -127,6 +150,9 @@ impl Measure {
             }
             bench.clean();
             bar.finish_and_clear();
+            if let Some(earlier) = &mut earlier {
+                earlier.results = std::mem::take(&mut bench.earlier);
+            }
             // Ids of subjects continue those of earlier parts.
             let run = bench.run;
             drop(bench.subjects);
@@ -159,7 +185,7 @@ impl Measure {
     }
 }
 
-fn joined(whole: Option<Run>, part: Run, several: bool) -> Run {
+pub(super) fn joined(whole: Option<Run>, part: Run, several: bool) -> Run {
     let part = if several { part.with_named_notes() } else { part };
     match whole {
         None => part,
@@ -170,14 +196,39 @@ fn joined(whole: Option<Run>, part: Run, several: bool) -> Run {
     }
 }
 
-/// Progress bar of a run.
-struct Bar(ProgressBar);
+/// Progress of a run: a bar on a terminal, else a line on standard error for each finished case.
+struct Progress {
+    bar: ProgressBar,
+    lines: bool,
+    started: Instant,
+    checkpoint: Box<dyn FnMut(&Run) + Send>,
+}
 
-impl ProgressSink for Bar {
+impl ProgressSink for Progress {
     fn update(&mut self, done_s: f64, total_s: f64, what: &str) {
-        self.0.set_length((total_s * 10.0) as u64);
-        self.0.set_position((done_s * 10.0) as u64);
-        self.0.set_message(what.to_owned());
+        self.bar.set_length((total_s * 10.0) as u64);
+        self.bar.set_position((done_s * 10.0) as u64);
+        self.bar.set_message(what.to_owned());
+    }
+
+    fn finished(&mut self, done_s: f64, total_s: f64, run: &Run) {
+        (self.checkpoint)(run);
+        let Some(result) = run.results.last().filter(|_| self.lines) else { return };
+        let elapsed = self.started.elapsed().as_secs_f64();
+        // Preparation and cleaning take longer than the plan says, so the pace so far counts.
+        let left = if done_s > 0.0 { elapsed / done_s * (total_s - done_s).max(0.0) } else { 0.0 };
+        let figures = result
+            .subjects
+            .iter()
+            .filter_map(|subject| Some(format!("{} {}", subject.label, report::figure(result.metric, subject.figure?.median))));
+        // The reader of standard error may be gone.
+        let _ = writeln!(
+            io::stderr(),
+            "{elapsed:.0} s, about {left:.0} s left: {}, {}: {}",
+            result.panel,
+            result.name,
+            figures.collect::<Vec<_>>().join(", ")
+        );
     }
 }
 

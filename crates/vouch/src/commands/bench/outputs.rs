@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use vouch_bench::{Run, report};
 
+use super::measure::joined;
 use crate::exit::{At as _, Outcome};
 use crate::output;
 
@@ -41,6 +42,22 @@ impl Outputs {
             }
         }
         Ok(())
+    }
+
+    /// Writes the record after each case, so that a killed run can be resumed. `whole`: the earlier
+    /// parts of the run.
+    pub(super) fn checkpoint(&self, whole: Option<Run>, several: bool) -> Box<dyn FnMut(&Run) + Send> {
+        let Some(file) = self.json.clone().filter(|file| !file.metadata().is_ok_and(|there| !there.is_file()) && !is_descriptor(file))
+        else {
+            return Box::new(|_| {});
+        };
+        Box::new(move |run| {
+            let mut run = joined(whole.clone(), run.clone(), several);
+            run.interrupted = true;
+            if let Err(error) = replace(&file, &run.to_json()) {
+                tracing::warn!("{}: {error}", file.display());
+            }
+        })
     }
 
     /// Prints the table and writes the requested files. A failure keeps no other output back.
