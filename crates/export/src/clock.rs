@@ -18,8 +18,8 @@ pub(super) fn mono_ms() -> u64 {
     mono.tv_sec.unsigned_abs() * 1000 + mono.tv_nsec.unsigned_abs() / 1_000_000
 }
 
-/// Time since boot, including suspension. The end of a Kerberos context is on this clock, because its
-/// ticket expires during suspension too.
+/// Time since boot, including suspension. The end of a Kerberos context is on this clock, because
+/// its ticket expires during suspension too.
 pub(super) fn boot_ms() -> u64 {
     let boot = clock_gettime(ClockId::Boottime);
     boot.tv_sec.unsigned_abs() * 1000 + boot.tv_nsec.unsigned_abs() / 1_000_000

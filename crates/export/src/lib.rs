@@ -15,8 +15,8 @@
 //! | `thread_pool`, `memory_quota`, `limits` | bounds on threads, calls and memory, shared by source address |
 //! | `monitoring`, `control` | metrics, health, status, and the control socket |
 //!
-//! The protocol itself is in `vouch_nfs4_server`, which has no sockets, threads or clocks. No module here
-//! knows an NFS operation.
+//! The protocol itself is in `vouch_nfs4_server`, which has no sockets, threads or clocks.
+//! No module here knows an NFS operation.
 
 #![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
 

@@ -1,5 +1,5 @@
-//! Limits of the service, with their reasons. A user may set those in [`Limits`]. The limits of protocol
-//! state are in `vouch_nfs4_server::Limits`.
+//! Limits of the service, with their reasons. A user may set those in [`Limits`]. The limits of
+//! protocol state are in `vouch_nfs4_server::Limits`.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ pub struct Limits {
     /// Open connections. Each costs a descriptor and some hundred bytes when idle. The limit on
     /// descriptors lowers it.
     pub connections_max: usize,
-    /// Open connections of one address (of a /64 network for IPv6), and at most four times those that
-    /// are left for all. `nconnect` asks for at most 16; many clients may share an address behind
-    /// NAT.
+    /// Open connections of one address (of a /64 network for IPv6), and at most four times those
+    /// that are left for all. `nconnect` asks for at most 16; many clients may share an address
+    /// behind NAT.
     pub connections_per_address_max: usize,
-    /// Time-out for an incomplete request, and for a peer that does not read its replies. Otherwise idle
-    /// peers could hold memory for ever.
+    /// Time-out for an incomplete request, and for a peer that does not read its replies. Otherwise
+    /// idle peers could hold memory for ever.
     pub stall_max: Duration,
     pub waiting_threads_max: usize,
     pub waiting_calls_max: usize,
@@ -39,19 +39,20 @@ impl Default for Limits {
 /// Bytes of one read, unless a long record is incomplete: some hundred small calls.
 pub(super) const READ_LEN: usize = 64 * 1024;
 
-/// Shortest call that joins the verify batch. Copying a call of 64 KiB from the socket costs a tenth of
-/// its verification. If the CPU verifies sixteen long messages side by side
+/// Shortest call that joins the verify batch. Copying a call of 64 KiB from the socket costs a
+/// tenth of its verification. If the CPU verifies sixteen long messages side by side
 /// ([`long_wraps`](vouch_rpcsec_gss::long_wraps)), 4 KiB is worth it.
 pub(super) const fn batch_len_min(lanes: usize) -> usize {
     if lanes >= 16 { 4 * 1024 } else { 64 * 1024 }
 }
 
-/// An incomplete record up to this length is copied out of the receive buffer. A longer one keeps the
-/// buffer. Less than one read, so that a long WRITE whose head came with one read is not copied.
+/// An incomplete record up to this length is copied out of the receive buffer. A longer one keeps
+/// the buffer. Less than one read, so that a long WRITE whose head came with one read is not
+/// copied.
 pub(super) const HELD_COPY_LEN_MAX: usize = 16 * 1024;
 
-/// Memory for incomplete calls of all connections: some hundred long calls. When an address has used its
-/// share, the server reads at most [`READ_LEN_SHORT`] of a further call.
+/// Memory for incomplete calls of all connections: some hundred long calls. When an address has
+/// used its share, the server reads at most [`READ_LEN_SHORT`] of a further call.
 pub(super) const HELD_LEN_MAX: usize = 512 << 20;
 
 /// Bytes of one read when the quota for incomplete calls is used up: a small call.
@@ -63,12 +64,13 @@ pub(super) const SHARE: usize = 4;
 /// Receive buffers that a thread keeps, if the verify batch does not need more.
 pub(super) const SPARE_BUFFERS_MAX: usize = 4;
 
-/// Short reply buffers that a thread keeps, and their longest length. READ replies in memory are shorter.
+/// Short reply buffers that a thread keeps, and their longest length. READ replies in memory are
+/// shorter.
 pub(super) const SPARE_REPLIES_MAX: usize = 256;
 pub(super) const SPARE_REPLY_LEN_MAX: usize = 80 * 1024;
 
-/// Long reply buffers that a thread keeps, for READ under privacy, whose data is sealed in memory. A
-/// reply is a little over 1 MiB; the limit allows for the growth step of the buffer.
+/// Long reply buffers that a thread keeps, for READ under privacy, whose data is sealed in memory.
+/// A reply is a little over 1 MiB; the limit allows for the growth step of the buffer.
 pub(super) const SPARE_LONG_REPLIES_MAX: usize = 32;
 pub(super) const SPARE_LONG_REPLY_LEN_MAX: usize = 2 << 20;
 
@@ -77,8 +79,8 @@ pub(super) const REPLY_LEN_START: usize = 1024;
 
 pub(super) const OUTPUT_BYTES_MAX: usize = 4 << 20;
 
-/// A connection with this many unsent bytes in files is not read. They use no memory. A Linux client has
-/// 64 READs of 1 MiB in flight.
+/// A connection with this many unsent bytes in files is not read. They use no memory. A Linux
+/// client has 64 READs of 1 MiB in flight.
 pub(super) const OUTPUT_SPANS_MAX: u64 = 128 << 20;
 
 /// A connection with this many unsent replies is not read.
@@ -87,14 +89,15 @@ pub(super) const OUTPUT_REPLIES_MAX: usize = 1024;
 /// Ready replies of this length are sent before the turn ends, so that client and server overlap.
 pub(super) const FLUSH_LEN: usize = 64 * 1024;
 
-/// With this many ready replies, halfway through a read, the worker checks if the client waits for them.
-/// It is half the lanes of the widest vectors.
+/// With this many ready replies, halfway through a read, the worker checks if the client waits for
+/// them. It is half the lanes of the widest vectors.
 pub(super) const SEND_SOON_COUNT: usize = 8;
 pub(super) const SEND_SOON_LEN_MAX: usize = 256 * 1024;
 
 /// Most replies that are sealed together: several times the lanes of the widest vectors.
 pub(super) const SEAL_COUNT_MAX: usize = 64;
-/// Bytes sealed together, for each lane ([`long_wraps`](vouch_rpcsec_gss::long_wraps)): one READ reply.
+/// Bytes sealed together, for each lane ([`long_wraps`](vouch_rpcsec_gss::long_wraps)): one READ
+/// reply.
 pub(super) const SEAL_LEN_EACH_MAX: usize = 1 << 20;
 
 pub(super) const SEND_PIECES_MAX: usize = 64;
@@ -102,8 +105,8 @@ pub(super) const SEND_PIECES_MAX: usize = 64;
 /// Waiting calls of one connection: the slots of a session.
 pub(super) const WAITING_PER_CONNECTION_MAX: usize = 256;
 
-/// Arguments of a waiting call are copied up to this length. Longer ones keep a receive buffer of more
-/// than 1 MiB occupied.
+/// Arguments of a waiting call are copied up to this length. Longer ones keep a receive buffer of
+/// more than 1 MiB occupied.
 pub(super) const WAITING_COPY_LEN_MAX: usize = 128 * 1024;
 
 /// Threads that may wait for the name service. A dead name server occupies one for some seconds.
@@ -118,7 +121,8 @@ const WAITING_ALL_MAX: usize = 4096;
 /// Memory of waiting calls: some hundred long ones.
 const WAITING_LEN_MAX: usize = 512 << 20;
 
-/// Moves of a call between the pools for disks and for names. Afterwards it waits for both in one pool.
+/// Moves of a call between the pools for disks and for names. Afterwards it waits for both in one
+/// pool.
 pub(super) const MOVES_MAX: u8 = 8;
 
 pub(super) const HOST_LOOKUP_WAITING_MAX: usize = 1024;
@@ -126,8 +130,8 @@ pub(super) const HOST_LOOKUP_WAITING_MAX: usize = 1024;
 /// Concurrent lookups of host names: half of the threads, so that user names have the others.
 pub(super) const HOST_LOOKUPS_MAX: usize = NAMES_THREADS_MAX / 2;
 
-/// Time-out of a connection that waits for its host name, in milliseconds: a resolver that asks three
-/// servers twice, five seconds each.
+/// Time-out of a connection that waits for its host name, in milliseconds: a resolver that asks
+/// three servers twice, five seconds each.
 pub(super) const HOST_LOOKUP_MS_MAX: u64 = 30_000;
 
 /// An idle pool thread ends after this time.
@@ -147,8 +151,8 @@ pub(super) const CALLBACKS_WAITING_MAX: usize = 4096;
 
 pub(super) const TICK: Duration = Duration::from_secs(1);
 
-/// TCP keepalive notices a dead client within five minutes. Leases expire earlier; keepalive frees the
-/// descriptor.
+/// TCP keepalive notices a dead client within five minutes. Leases expire earlier; keepalive frees
+/// the descriptor.
 pub(super) const KEEPALIVE_IDLE: Duration = Duration::from_secs(120);
 pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 pub(super) const KEEPALIVE_PROBES: u32 = 5;
@@ -161,8 +165,8 @@ pub(super) fn connections_max(descriptors: usize) -> usize {
     (descriptors - DESCRIPTORS_RESERVED.min(descriptors / 2)).max(1)
 }
 
-/// Limits of the engine in a process with this many descriptors. An open file takes two, and so does a
-/// delegation. A quarter is left for the cache of open files.
+/// Limits of the engine in a process with this many descriptors. An open file takes two, and so
+/// does a delegation. A quarter is left for the cache of open files.
 pub(super) fn of_engine(descriptors: usize) -> vouch_nfs4_server::Limits {
     let limits = vouch_nfs4_server::Limits::default();
     vouch_nfs4_server::Limits {

@@ -1,5 +1,5 @@
-//! Quotas for waiting calls and their memory, shared fairly by source address. An address gets at most
-//! four times what it leaves free. A single address so gets four fifths; many share the rest.
+//! Quotas for waiting calls and their memory, shared fairly by source address. An address gets at
+//! most four times what it leaves free. A single address so gets four fifths; many share the rest.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use crate::limits::{Limits, SHARE};
 use crate::monitoring::counter::Counter;
 
-/// The address that quotas count. For IPv6 it is the /64 network, because a host chooses the other half
-/// freely (RFC 4291, section 2.5.1).
+/// The address that quotas count. For IPv6 it is the /64 network, because a host chooses the other
+/// half freely (RFC 4291, section 2.5.1).
 pub(crate) fn quota_address(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),

@@ -1,8 +1,8 @@
 //! The recovery store: what clients may reclaim after a restart (RFC 8881, section 8.4.2.1), in a
 //! transactional database. The engine defines keys and values.
 //!
-//! One thread commits records in groups. A reply that depends on a record leaves after its commit. If
-//! the disk fails, replies wait and the commit is retried: an open that the server could forget
+//! One thread commits records in groups. A reply that depends on a record leaves after its commit.
+//! If the disk fails, replies wait and the commit is retried: an open that the server could forget
 //! would let another client overwrite data after a crash.
 
 use std::collections::HashMap;
@@ -32,8 +32,8 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// Whether replies wait for this change. They wait for [`Change::RemoveOld`] too: otherwise state
-    /// that clients lost at the end of grace could be reclaimed after a crash.
+    /// Whether replies wait for this change. They wait for [`Change::RemoveOld`] too: otherwise
+    /// state that clients lost at the end of grace could be reclaimed after a crash.
     pub(super) fn delays_replies(&self) -> bool {
         !matches!(self, Change::Remove { .. })
     }
@@ -59,8 +59,8 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     changes: Vec<Change>,
-    /// Order of the last change of each existing record. Orders of deleted records are not kept: a late
-    /// `Put` may restore such a record, which at worst prolongs the grace period.
+    /// Order of the last change of each existing record. Orders of deleted records are not kept: a
+    /// late `Put` may restore such a record, which at worst prolongs the grace period.
     orders: HashMap<Vec<u8>, u64>,
     after: Vec<DurableCallback>,
     stopped: bool,
@@ -207,8 +207,8 @@ fn waited_for(changes: &[Change]) -> usize {
 
 type Records = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Increments the boot number, durably. It is at least the wall clock, so that a lost store does not
-/// repeat a number.
+/// Increments the boot number, durably. It is at least the wall clock, so that a lost store does
+/// not repeat a number.
 fn begin(database: &Database, clock_nanos: u64) -> Result<(u64, Records), redb::Error> {
     let transaction = database.begin_write()?;
     let boot = {

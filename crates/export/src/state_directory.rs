@@ -1,5 +1,5 @@
-//! The state directory: recovery store, filehandle key, server identity, and a lock against a second
-//! server.
+//! The state directory: recovery store, filehandle key, server identity, and a lock against a
+//! second server.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -52,8 +52,8 @@ impl StateDirectory {
         }
     }
 
-    /// Key that authenticates filehandles, created at the first start. If the exports move to another
-    /// machine, the key must move along.
+    /// Key that authenticates filehandles, created at the first start. If the exports move to
+    /// another machine, the key must move along.
     pub(super) fn filehandle_key(&self) -> Result<Zeroizing<[u8; 32]>, StateError> {
         self.secret("filehandle.key").map(Zeroizing::new)
     }
@@ -67,8 +67,8 @@ impl StateDirectory {
         self.path.join("recovery.redb")
     }
 
-    /// Reads a file of `N` bytes in hexadecimal digits. Creates it durably from random bytes if it is
-    /// missing.
+    /// Reads a file of `N` bytes in hexadecimal digits. Creates it durably from random bytes if it
+    /// is missing.
     fn secret<const N: usize>(&self, name: &str) -> Result<[u8; N], StateError> {
         let path = self.path.join(name);
         let failed = |source| StateError::Io { path: path.clone(), source };

@@ -1,6 +1,6 @@
-//! A thread pool for tasks that may block. It starts threads on demand and ends idle ones. Origins take
-//! turns. One origin gets at most four times the threads that it leaves free, so that a slow client
-//! cannot occupy the pool. Callers check [`Pool::is_crowded`] before they start more work.
+//! A thread pool for tasks that may block. It starts threads on demand and ends idle ones. Origins
+//! take turns. One origin gets at most four times the threads that it leaves free, so that a slow
+//! client cannot occupy the pool. Callers check [`Pool::is_crowded`] before they start more work.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -43,8 +43,8 @@ struct Shared {
     threads_max: usize,
     waiting_max: usize,
     state: Mutex<State>,
-    /// Whether so many tasks wait that busy origins must start no more. Read for each call, so without
-    /// the lock.
+    /// Whether so many tasks wait that busy origins must start no more. Read for each call, so
+    /// without the lock.
     crowded: AtomicBool,
     news: Condvar,
     on_room: Box<dyn Fn() + Send + Sync>,
@@ -331,8 +331,8 @@ mod tests {
             };
             (0..100).for_each(|_| stuck(address(1)));
             (0..most).for_each(|_| count.recv_timeout(Duration::from_secs(60)).unwrap());
-            // Others are served as before, one after the other, whatever waits; but where there is one thread,
-            // it is somebody's.
+            // Others are served as before, one after the other, whatever waits; but where there is
+            // one thread, it is somebody's.
             for last in if threads_max > 1 { 2..51 } else { 2..2 } {
                 let (send, receive) = mpsc::channel();
                 pool.submit(address(last), move || send.send(()).unwrap());

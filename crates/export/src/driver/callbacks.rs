@@ -1,5 +1,5 @@
-//! Callbacks: on a client's own connection, or on one that the server makes to a 4.0 client (RFC 7530,
-//! section 16.33).
+//! Callbacks: on a client's own connection, or on one that the server makes to a 4.0 client (RFC
+//! 7530, section 16.33).
 
 use std::collections::hash_map::Entry;
 use std::net::{SocketAddr, TcpStream};
@@ -93,8 +93,8 @@ impl Driver {
         }
     }
 
-    /// Reports callbacks without an answer to the engine. Runs on another thread, because the engine may
-    /// be the caller.
+    /// Reports callbacks without an answer to the engine. Runs on another thread, because the
+    /// engine may be the caller.
     pub(crate) fn unanswered(self: &Arc<Self>, ids: impl IntoIterator<Item = CallbackId>) {
         self.give_up(ids, Unreachable::Peer);
     }

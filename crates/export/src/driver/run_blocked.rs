@@ -53,8 +53,8 @@ impl Driver {
         });
     }
 
-    /// Runs a call to its end on this thread. It waits here only for what this pool is for; otherwise it
-    /// moves to the other pool. So a dead name service occupies no thread for disks.
+    /// Runs a call to its end on this thread. It waits here only for what this pool is for;
+    /// otherwise it moves to the other pool. So a dead name service occupies no thread for disks.
     pub(crate) fn finish(self: &Arc<Self>, waiting: BlockedCall, place: BlockedOn) -> Option<Outgoing> {
         let BlockedCall { connection, mut compound, mut records, envelope, moves, must_be_durable, charge } = waiting;
         audit::set_must_be_durable(must_be_durable);

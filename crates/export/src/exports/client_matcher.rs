@@ -14,8 +14,8 @@ pub(crate) struct ClientRules {
 }
 
 impl ClientRules {
-    /// Sorts the clients like the kernel's server: hosts, networks, netgroups, patterns, everybody. Within
-    /// a kind the file's order counts, but longer prefixes come first.
+    /// Sorts the clients like the kernel's server: hosts, networks, netgroups, patterns, everybody.
+    /// Within a kind the file's order counts, but longer prefixes come first.
     pub(crate) fn new(clients: &[Client], hosts: Arc<Hosts>) -> Self {
         let mut sorted: Vec<&Client> = clients.iter().collect();
         sorted.sort_by_key(|client| {
@@ -55,8 +55,8 @@ impl ClientMatcher for ClientRules {
 struct Undecided;
 
 impl ClientRules {
-    /// The first rule that matches. If a rule cannot be decided, later rules do not count. With `certain`, a
-    /// name service that has not answered leaves the rule undecided.
+    /// The first rule that matches. If a rule cannot be decided, later rules do not count. With
+    /// `certain`, a name service that has not answered leaves the rule undecided.
     fn find(&self, peer: SocketAddr, certain: bool) -> Result<Option<&Arc<ClientAccess>>, Undecided> {
         let address = peer.ip().to_canonical();
         let if_answered = |fits: Option<bool>| fits.filter(|_| !certain || self.hosts.has_answer(address));

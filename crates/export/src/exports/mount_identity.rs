@@ -1,5 +1,5 @@
-//! Identity of the directory at an exported path. It changes when the directory is replaced, mounted over
-//! or unmounted.
+//! Identity of the directory at an exported path. It changes when the directory is replaced,
+//! mounted over or unmounted.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;

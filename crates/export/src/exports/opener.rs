@@ -47,8 +47,8 @@ impl FileSystemOpener {
         Ok(Arc::new(file_system))
     }
 
-    /// The store for an export. An open store is shared: an export with new options is opened before the
-    /// old one is closed.
+    /// The store for an export. An open store is shared: an export with new options is opened
+    /// before the old one is closed.
     fn store(&self, path: &Path) -> io::Result<Arc<IdStore>> {
         let hash = blake3::hash(path.as_os_str().as_bytes());
         let file = self.state.join(format!("names-{}.redb", &hash.to_hex()[..16]));

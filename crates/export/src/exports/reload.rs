@@ -23,8 +23,8 @@ pub(crate) struct Reloader {
 }
 
 impl Reloader {
-    /// Loads the new list, or returns why the old one stays. Connections stay. Open state stays, unless its
-    /// export or the client's access is gone.
+    /// Loads the new list, or returns why the old one stays. Connections stay. Open state stays,
+    /// unless its export or the client's access is gone.
     pub(crate) fn reload(&self) -> Result<Vec<String>, String> {
         let _turn = self.turn.lock();
         vouch_daemon::service_manager::reloading();
@@ -36,8 +36,8 @@ impl Reloader {
         outcome
     }
 
-    /// Ends state of clients that lost their access by new answers of the name service. A concurrent reload
-    /// does that itself.
+    /// Ends state of clients that lost their access by new answers of the name service. A
+    /// concurrent reload does that itself.
     pub(crate) fn end_lost(&self) {
         let Some(_turn) = self.turn.try_lock() else { return };
         self.driver.hosts.when_changed(|| self.driver.apply_replaced(self.driver.engine.clients_changed()));

@@ -1,4 +1,5 @@
-//! Builds the exports of the engine from a list: opens file systems, resolves hosts, assigns identifiers.
+//! Builds the exports of the engine from a list: opens file systems, resolves hosts, assigns
+//! identifiers.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -289,7 +290,8 @@ fn first(entry: &Entry) -> Options {
     let mut options = entry.clients.first().map(|client| client.options.clone()).unwrap_or_default();
     for client in &entry.clients {
         options.fsid = options.fsid.or(client.options.fsid);
-        // Mounts below are shown only if all clients may cross them: there is one file system for all.
+        // Mounts below are shown only if all clients may cross them: there is one file system for
+        // all.
         options.cross_mounts &= client.options.cross_mounts;
         // One client with sync suffices.
         options.sync |= client.options.sync;
@@ -338,8 +340,8 @@ fn not_mounted(source: &Source, options: &Options) -> Option<String> {
     }
 }
 
-/// Identifier of an export: from `fsid=`, or else from its path, so that it is the same at each start.
-/// Identifiers from paths have the highest bit set.
+/// Identifier of an export: from `fsid=`, or else from its path, so that it is the same at each
+/// start. Identifiers from paths have the highest bit set.
 fn number(source: &Source, fsid: Option<Fsid>) -> (ExportId, Option<(u64, u64)>) {
     let hashed = |bytes: &[u8]| {
         let hash = blake3::hash(bytes);
@@ -358,8 +360,8 @@ fn number(source: &Source, fsid: Option<Fsid>) -> (ExportId, Option<(u64, u64)>)
     }
 }
 
-/// Pseudo path of an export: its own path, or its path below the root export (`fsid=root`) like in the
-/// kernel's server.
+/// Pseudo path of an export: its own path, or its path below the root export (`fsid=root`) like in
+/// the kernel's server.
 fn place(source: &Source, pseudo: Option<&str>, root: Option<&Source>) -> Vec<Vec<u8>> {
     let parts = |path: &[u8]| path.split(|&byte| byte == b'/').filter(|part| !part.is_empty()).map(<[u8]>::to_vec).collect::<Vec<_>>();
     if let Some(pseudo) = pseudo {

@@ -1,5 +1,5 @@
-//! Published trees as exports: `tree:@NAME` from replicas, `tree:DB` from a local database. Every byte is
-//! verified before it is served.
+//! Published trees as exports: `tree:@NAME` from replicas, `tree:DB` from a local database. Every
+//! byte is verified before it is served.
 
 use std::ffi::OsStr;
 use std::io;
@@ -21,13 +21,14 @@ pub(crate) struct Trees {
 }
 
 impl Trees {
-    /// The state directory stores the newest revision of each tree, against rollback after a restart.
+    /// The state directory stores the newest revision of each tree, against rollback after a
+    /// restart.
     pub(crate) fn new(state: &Path, fault_observer: Option<Arc<dyn FaultObserver>>) -> Self {
         Trees { state: state.join("trees"), by_name: Mutex::default(), fault_observer }
     }
 
-    /// Opens a tree by self-certifying name (it begins with `@`) or by directory. Returns within the
-    /// client's deadline.
+    /// Opens a tree by self-certifying name (it begins with `@`) or by directory. Returns within
+    /// the client's deadline.
     pub(crate) fn open(&self, what: &[u8]) -> io::Result<TreeFs> {
         let runtime = runtime()?;
         let opened = if what.starts_with(b"@") {

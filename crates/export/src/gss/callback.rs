@@ -33,8 +33,8 @@ pub(crate) enum Answered {
 }
 
 impl Gss {
-    /// Protects a callback. Returns the record with its mark, or `None` if the context has expired or has
-    /// no sequence numbers left.
+    /// Protects a callback. Returns the record with its mark, or `None` if the context has expired
+    /// or has no sequence numbers left.
     pub(crate) fn protect_callback(&self, id: CallbackId, record: &[u8], by: &CallbackContext) -> Option<Vec<u8>> {
         let call = Call::decode(record).ok()?;
         let found = self.contexts.lock().find(&by.from_server, clock::boot_ms())?;
@@ -102,8 +102,8 @@ impl Gss {
 }
 
 impl CallbackContexts for Gss {
-    /// Whether the context belongs to this principal. Handles travel in the clear, so an eavesdropper
-    /// could name another client's context.
+    /// Whether the context belongs to this principal. Handles travel in the clear, so an
+    /// eavesdropper could name another client's context.
     fn is_usable(&self, from_server: &[u8], principal: &Principal) -> bool {
         let Principal::Gss { name } = principal else { return false };
         self.contexts.lock().find(from_server, clock::boot_ms()).is_some_and(|context| context.principal() == name)

@@ -1,6 +1,6 @@
 //! The security contexts of the server and their creation. The protocol of RFC 2203 is in
-//! `vouch_rpcsec_gss`; this adds threads, clocks and randomness. No lock is held while calls are verified
-//! or replies sealed.
+//! `vouch_rpcsec_gss`; this adds threads, clocks and randomness. No lock is held while calls are
+//! verified or replies sealed.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -29,8 +29,8 @@ pub(crate) struct Gss {
     acceptor: Arc<dyn Acceptor<Partial = Partial>>,
     check_keys: Box<dyn Fn() -> Result<(), Fault> + Send + Sync>,
     pub(super) contexts: Mutex<Contexts<Partial>>,
-    /// Threads that create contexts. They read the keytab and write the replay cache as the server's user;
-    /// threads of the other pool act as callers.
+    /// Threads that create contexts. They read the keytab and write the replay cache as the
+    /// server's user; threads of the other pool act as callers.
     pool: Pool,
     pub(crate) counts: GssCounts,
     pub(super) awaited: Awaited,
@@ -48,8 +48,8 @@ pub(crate) struct GssCounts {
     pub(crate) garbage: Counter,
 }
 
-/// The last contexts of a connection. Weak, so that the keys of an ended context are wiped while the
-/// connection is idle.
+/// The last contexts of a connection. Weak, so that the keys of an ended context are wiped while
+/// the connection is idle.
 #[derive(Default)]
 pub(crate) struct Recent(pub(super) Vec<(ContextHandle, Weak<ServerContext>)>);
 
@@ -209,9 +209,9 @@ impl Gss {
     }
 }
 
-/// Kind of audit refusal for a failure of the mechanism, by GSS-API status (RFC 2744, section 3.9.1) and
-/// Kerberos error code (RFC 4120, section 7.5.9, numbered as in krb5.h). A token that cannot be decrypted
-/// may be altered or for a missing key.
+/// Kind of audit refusal for a failure of the mechanism, by GSS-API status (RFC 2744, section
+/// 3.9.1) and Kerberos error code (RFC 4120, section 7.5.9, numbered as in krb5.h). A token that
+/// cannot be decrypted may be altered or for a missing key.
 fn why(major: u32, minor: u32) -> Refusal {
     const BASE: i32 = -1_765_328_384;
     match (major >> 16 & 0xff, (minor as i32).wrapping_sub(BASE)) {

@@ -1,5 +1,5 @@
-//! Random bytes for confounders and handles. Each thread has a generator with a seed of the system, which
-//! it renews: a system call for sixteen bytes would be too slow.
+//! Random bytes for confounders and handles. Each thread has a generator with a seed of the system,
+//! which it renews: a system call for sixteen bytes would be too slow.
 
 use std::cell::RefCell;
 

@@ -1,5 +1,5 @@
-//! Verifies RPCSEC_GSS calls in batches, and unseals their arguments in place. A batch has the calls of one
-//! read, or long calls of several connections.
+//! Verifies RPCSEC_GSS calls in batches, and unseals their arguments in place. A batch has the
+//! calls of one read, or long calls of several connections.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,7 +34,8 @@ impl Protected {
                 let (why, detail) = match verdict {
                     Verdict::Genuine(_) => return,
                     Verdict::Dropped => (Refusal::Replay, "came twice or too late"),
-                    // The header is genuine: the client has used up the sequence numbers of the context.
+                    // The header is genuine: the client has used up the sequence numbers of the
+                    // context.
                     Verdict::Refused(AuthStat::RPCSEC_GSS_CTX_PROBLEM) => (Refusal::Expired, "the context has no numbers left"),
                     Verdict::Refused(_) => (Refusal::Altered, "the header's checksum does not hold"),
                     Verdict::Garbage => (Refusal::Altered, "the body's checksum does not hold"),

@@ -133,8 +133,8 @@ impl Hosts {
             }
             known.netgroups.extend(netgroups.iter().cloned());
             known.names_wanted |= names_wanted;
-            // Clients that connected before names mattered have no record yet. Without one they would keep their
-            // state.
+            // Clients that connected before names mattered have no record yet. Without one they
+            // would keep their state.
             let connected: Vec<IpAddr> =
                 self.connected.lock().keys().copied().filter(|client| !known.clients.contains_key(client)).collect();
             known.clients.keys().copied().chain(connected).collect()
@@ -162,8 +162,8 @@ impl Hosts {
         known.names_wanted = names_wanted;
     }
 
-    /// Refreshes the addresses of hosts in the exports. Blocks on the resolver. A failed lookup keeps the
-    /// old addresses.
+    /// Refreshes the addresses of hosts in the exports. Blocks on the resolver. A failed lookup
+    /// keeps the old addresses.
     pub(crate) fn refresh_addresses(&self) {
         let hosts: Vec<String> = self.known.read().addresses.keys().filter(|host| host.parse::<IpAddr>().is_err()).cloned().collect();
         for host in hosts {
@@ -177,8 +177,8 @@ impl Hosts {
         }
     }
 
-    /// Refreshes connected clients whose access depends on their names. Blocks on the resolver. A failed
-    /// lookup changes nothing.
+    /// Refreshes connected clients whose access depends on their names. Blocks on the resolver. A
+    /// failed lookup changes nothing.
     pub(crate) fn refresh_clients(&self) {
         if self.known.read().names_wanted {
             // Another thread may have looked the client up meanwhile.
@@ -193,8 +193,8 @@ impl Hosts {
         self.stale_connected_clients()
     }
 
-    /// Connected clients to look up, oldest first, so that each gets its turn. O(n log n) in connected
-    /// clients.
+    /// Connected clients to look up, oldest first, so that each gets its turn. O(n log n) in
+    /// connected clients.
     fn stale_connected_clients(&self) -> Vec<IpAddr> {
         let mut old: Vec<(Option<Instant>, IpAddr)> = {
             let known = self.known.read();
@@ -210,7 +210,8 @@ impl Hosts {
         self.resolver.addresses(host).unwrap_or_default().into_iter().collect()
     }
 
-    /// Whether a lookup must precede the first call of this client, because access depends on its name.
+    /// Whether a lookup must precede the first call of this client, because access depends on its
+    /// name.
     pub(crate) fn must_look_up(&self, client: IpAddr) -> bool {
         let known = self.known.read();
         known.names_wanted && known.is_stale(&client)
@@ -250,8 +251,8 @@ impl Hosts {
         };
         let address = client.to_string();
         let own: Vec<&str> = name.iter().map(|name| &**name).chain([address.as_str()]).collect();
-        // Membership is looked up under the address even if the name is unknown: a client whose own reverse
-        // zone is down does not keep a membership by that.
+        // Membership is looked up under the address even if the name is unknown: a client whose own
+        // reverse zone is down does not keep a membership by that.
         let answer = |group: String| {
             let membership = match (self.membership(&group, &own), had.get(&group)) {
                 (Membership::Uncertain, Some(before)) => *before,
@@ -274,9 +275,9 @@ impl Hosts {
         }
     }
 
-    /// Whether a host with these names is in a netgroup. It is certainly out only if a known member is found
-    /// at the same time. The host is checked again after the member, because the name service may
-    /// have come back in between.
+    /// Whether a host with these names is in a netgroup. It is certainly out only if a known member
+    /// is found at the same time. The host is checked again after the member, because the name
+    /// service may have come back in between.
     fn membership(&self, group: &str, own: &[&str]) -> Membership {
         let find = || own.iter().find(|host| self.resolver.in_netgroup(group, host));
         if let Some(host) = find() {
@@ -307,8 +308,8 @@ impl Hosts {
         Ok(self.resolver.addresses(&name)?.contains(&client).then_some(name))
     }
 
-    /// Whether a record stays valid without a new answer: while the client is connected, and for some time
-    /// afterwards.
+    /// Whether a record stays valid without a new answer: while the client is connected, and for
+    /// some time afterwards.
     fn stays_good(&self, client: IpAddr, met: &ClientRecord) -> bool {
         met.answered.is_some_and(|at| at.elapsed() < self.kept || self.connected.lock().contains_key(&client))
     }
@@ -343,8 +344,8 @@ impl Hosts {
         self.has_requested.load(Ordering::Acquire)
     }
 
-    /// Looks up the requested clients. Blocks on the resolver. Notifies after each client, so that its
-    /// state does not wait for the other lookups.
+    /// Looks up the requested clients. Blocks on the resolver. Notifies after each client, so that
+    /// its state does not wait for the other lookups.
     pub(crate) fn look_up_requested(&self) {
         self.has_requested.store(false, Ordering::Release);
         let requested = std::mem::take(&mut *self.requested.lock());

@@ -64,7 +64,8 @@ impl<S> LookupQueue<S> {
         Enqueued::Waiting
     }
 
-    /// Ends the lookup of a host. Returns its connections, and the host that this thread looks up next.
+    /// Ends the lookup of a host. Returns its connections, and the host that this thread looks up
+    /// next.
     pub(crate) fn found(&self, host: IpAddr) -> (Vec<S>, Option<IpAddr>) {
         let mut state = self.state.lock();
         let sockets = state.take(host);

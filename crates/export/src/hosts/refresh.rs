@@ -1,5 +1,5 @@
-//! Schedule of refreshes from the name service. Each kind runs on one thread at a time, so that slow
-//! reverse zones do not delay the loss of rights of an address that a host gave up.
+//! Schedule of refreshes from the name service. Each kind runs on one thread at a time, so that
+//! slow reverse zones do not delay the loss of rights of an address that a host gave up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

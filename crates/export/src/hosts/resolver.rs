@@ -1,5 +1,5 @@
-//! The system's resolver: addresses, names, netgroups. Blocks, so no worker thread calls it. The only
-//! calls into the C library.
+//! The system's resolver: addresses, names, netgroups. Blocks, so no worker thread calls it. The
+//! only calls into the C library.
 #![allow(unsafe_code, reason = "innetgr, getnameinfo and the errors of getaddrinfo have no safe face")]
 
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -35,8 +35,8 @@ impl Resolver for System {
             ai_next: std::ptr::null_mut(),
         };
         let mut list = std::ptr::null_mut();
-        // SAFETY: `host` is NUL-terminated and `hints` is initialised; both outlive the call. `list` is
-        // written on success only.
+        // SAFETY: `host` is NUL-terminated and `hints` is initialised; both outlive the call.
+        // `list` is written on success only.
         let failed = unsafe { libc::getaddrinfo(host.as_ptr(), std::ptr::null(), &raw const hints, &raw mut list) };
         if failed != 0 {
             return if is_none(failed) { Ok(Vec::new()) } else { Err(NoAnswer) };
@@ -84,8 +84,8 @@ impl Resolver for System {
         let (Ok(group), Ok(host)) = (CString::new(group), CString::new(host)) else { return false };
         crate::identity::as_ourselves();
         let _turn = TURN.lock();
-        // SAFETY: all pointers are null or NUL-terminated and outlive the call. The lock excludes other
-        // calls.
+        // SAFETY: all pointers are null or NUL-terminated and outlive the call. The lock excludes
+        // other calls.
         unsafe { innetgr(group.as_ptr(), host.as_ptr(), std::ptr::null(), std::ptr::null()) == 1 }
     }
 }

@@ -1,5 +1,5 @@
-//! A bounded cache of answers of the name service. Negative answers expire sooner, so that a new account
-//! works soon. While the name service is down, old answers stay valid within limits.
+//! A bounded cache of answers of the name service. Negative answers expire sooner, so that a new
+//! account works soon. While the name service is down, old answers stay valid within limits.
 
 use std::cell::RefCell;
 use std::hash::Hash;

@@ -36,9 +36,9 @@ pub(super) struct PrincipalRules<'a> {
 }
 
 impl PrincipalRules<'_> {
-    /// Local identity of a principal after squashing; `None` if it is refused. The first match of these
-    /// decides: `--principal-map`, `[Static]` of idmapd.conf, machine principals (anonymous), rules of
-    /// the Kerberos library, local realms of idmapd.conf. A refusal precedes squashing.
+    /// Local identity of a principal after squashing; `None` if it is refused. The first match of
+    /// these decides: `--principal-map`, `[Static]` of idmapd.conf, machine principals (anonymous),
+    /// rules of the Kerberos library, local realms of idmapd.conf. A refusal precedes squashing.
     pub(super) fn caller(
         &self,
         service: &impl NameService,
@@ -112,7 +112,8 @@ fn log_refusal(AccountRequest { principal, client }: AccountRequest<'_>, why: No
     None
 }
 
-/// Whether a principal is a machine: `host/NAME`, `nfs/NAME`, `root/NAME`, or `NAME$` of Active Directory.
+/// Whether a principal is a machine: `host/NAME`, `nfs/NAME`, `root/NAME`, or `NAME$` of Active
+/// Directory.
 fn is_machine(principal: &str) -> bool {
     let primary = principal.rsplit_once('@').map_or(principal, |(primary, _)| primary);
     match primary.split_once('/') {

@@ -1,5 +1,5 @@
-//! Implements the engine's `Identity` by the system's name service, with bounded caches. A worker gets a
-//! cached answer, or learns that the call would block.
+//! Implements the engine's `Identity` by the system's name service, with bounded caches. A worker
+//! gets a cached answer, or learns that the call would block.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;

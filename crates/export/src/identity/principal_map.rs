@@ -1,4 +1,5 @@
-//! Parser of the principal map: Kerberos principals to accounts (docs/formats/principal-map.md). Pure.
+//! Parser of the principal map: Kerberos principals to accounts (docs/formats/principal-map.md).
+//! Pure.
 
 use std::collections::HashMap;
 use std::fmt;

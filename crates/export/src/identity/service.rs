@@ -22,8 +22,8 @@ pub(crate) enum LocalName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NameServiceDown;
 
-/// A name service. While it fails, cached answers stay valid, other callers wait, and numbers replace
-/// names.
+/// A name service. While it fails, cached answers stay valid, other callers wait, and numbers
+/// replace names.
 pub(crate) trait NameService: Send + Sync {
     fn user(&self, uid: u32) -> Result<Option<UserRecord>, NameServiceDown>;
     fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, NameServiceDown>;

@@ -1,5 +1,5 @@
-//! Metrics of NFS operations: by operation and status, by client, by export. They are on the hot path:
-//! relaxed counters, and one lookup for each connection.
+//! Metrics of NFS operations: by operation and status, by client, by export. They are on the hot
+//! path: relaxed counters, and one lookup for each connection.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -88,8 +88,8 @@ impl Metrics {
         clients.entry(address).or_default().clone()
     }
 
-    /// Counters for a new thread. First adds up those of ended threads, so that there are no more sets than
-    /// threads.
+    /// Counters for a new thread. First adds up those of ended threads, so that there are no more
+    /// sets than threads.
     fn shard(&self) -> Arc<Operations> {
         let mut shards = self.shards.lock();
         let Shards { live, gone } = &mut *shards;
@@ -241,8 +241,8 @@ fn escaped(label: &str) -> String {
     label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// One above the highest operation number (REMOVEXATTR is 75: RFC 8276, section 8.6). Index 0 counts
-/// unknown operations.
+/// One above the highest operation number (REMOVEXATTR is 75: RFC 8276, section 8.6). Index 0
+/// counts unknown operations.
 const OPERATIONS: usize = 76;
 
 /// Name of an operation (RFC 8881, section 18; RFC 7862, section 15; RFC 8276, section 8.4).

@@ -1,4 +1,5 @@
-//! Opens a server: state, audit trail, exports, sockets. Gives up privileges before any thread starts.
+//! Opens a server: state, audit trail, exports, sockets. Gives up privileges before any thread
+//! starts.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -78,8 +79,8 @@ impl Sockets {
 }
 
 impl Server {
-    /// Opens exports, state and sockets. Gives up the privileges that are not needed, for the calling
-    /// thread and all threads that it starts later. So call it before any thread starts.
+    /// Opens exports, state and sockets. Gives up the privileges that are not needed, for the
+    /// calling thread and all threads that it starts later. So call it before any thread starts.
     ///
     /// # Errors
     /// If exports or state cannot be served, or an address is in use.
@@ -184,7 +185,8 @@ impl Server {
         Ok(Server { driver, report, reloader, polls, sockets, warnings, rights, resolve_every, opener: None, _state: state })
     }
 
-    /// Addresses on which the server listens for clients, with the real port where port 0 was given.
+    /// Addresses on which the server listens for clients, with the real port where port 0 was
+    /// given.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.sockets.addresses
     }

@@ -76,8 +76,8 @@ fn admit(socket: TcpStream, peer: SocketAddr, driver: &Arc<Driver>) {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_PROBES);
     let _ = SockRef::from(&socket).set_tcp_keepalive(&keepalive);
     let _ = socket.set_nodelay(true);
-    // If exports name hosts by pattern or netgroup, the host name is looked up before the first call.
-    // A slow name service delays only the connections that need it.
+    // If exports name hosts by pattern or netgroup, the host name is looked up before the first
+    // call. A slow name service delays only the connections that need it.
     if !driver.hosts.must_look_up(peer.ip()) {
         tell_name(peer.ip(), driver);
         return deal(socket, peer, driver);
@@ -107,8 +107,8 @@ fn tell_name(host: IpAddr, driver: &Arc<Driver>) {
     }
 }
 
-/// Refreshes the host names for audit records. They have their own queue, so that a slow reverse zone
-/// does not delay lookups that decide about access.
+/// Refreshes the host names for audit records. They have their own queue, so that a slow reverse
+/// zone does not delay lookups that decide about access.
 pub(crate) fn tell_names_again(driver: &Arc<Driver>) {
     driver.hosts.stale_recorded_clients().into_iter().for_each(|host| tell_name(host, driver));
 }
@@ -123,9 +123,9 @@ fn find_names(first: IpAddr, driver: &Driver) {
     }
 }
 
-/// Handles connections that waited too long for a host name. A host with an earlier record is served by
-/// that. Other connections are closed and come back: serving them without a name would look to the
-/// client as if the export were gone.
+/// Handles connections that waited too long for a host name. A host with an earlier record is
+/// served by that. Other connections are closed and come back: serving them without a name would
+/// look to the client as if the export were gone.
 fn expire(driver: &Driver) {
     driver.audit_lookups.expire(clock::mono_ms());
     for (host, (socket, peer)) in driver.host_lookups.expire(clock::mono_ms()) {

@@ -1,5 +1,5 @@
-//! Connections to the callback addresses of 4.0 clients (RFC 7530, section 16.33). Threads of their own
-//! connect; then a worker owns the connection. One connection for each address.
+//! Connections to the callback addresses of 4.0 clients (RFC 7530, section 16.33). Threads of their
+//! own connect; then a worker owns the connection. One connection for each address.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -1,5 +1,5 @@
-//! A connection as all threads see it: socket, output, calls in progress, outstanding callbacks. The
-//! worker has the input.
+//! A connection as all threads see it: socket, output, calls in progress, outstanding callbacks.
+//! The worker has the input.
 
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
@@ -114,8 +114,8 @@ impl Connection {
         self.send([reply], |_| {});
     }
 
-    /// Sends a reply whose records are durable. The worker seals it with other replies: the recovery and
-    /// audit threads serve all connections and would seal one reply after the other.
+    /// Sends a reply whose records are durable. The worker seals it with other replies: the
+    /// recovery and audit threads serve all connections and would seal one reply after the other.
     pub(crate) fn send_durable(self: &Arc<Self>, reply: Outgoing) {
         if reply.is_ready() {
             return self.send([reply], |_| {});
@@ -132,7 +132,8 @@ impl Connection {
         for record in records {
             match record.is_ready() {
                 true => output.push(record),
-                // RFC 2203, section 5.3.3.4.4: a reply that cannot be wrapped is not sent. The client reconnects.
+                // RFC 2203, section 5.3.3.4.4: a reply that cannot be wrapped is not sent. The
+                // client reconnects.
                 false => self.failed.store(true, Ordering::Release),
             }
         }
@@ -177,8 +178,8 @@ impl Connection {
         self.sent_len.fetch_add(sent, Ordering::Relaxed);
     }
 
-    /// Whether the connection has so much in progress that the worker must stop reading. If so, the worker
-    /// gets a message when that changes.
+    /// Whether the connection has so much in progress that the worker must stop reading. If so, the
+    /// worker gets a message when that changes.
     pub(crate) fn pause(&self) -> bool {
         if !self.is_overloaded() {
             return false;
@@ -210,7 +211,8 @@ impl Connection {
         TaskOrigin::call(self.peer().ip())
     }
 
-    /// Whether one more call of this length may wait, by the quotas of the address and of the server.
+    /// Whether one more call of this length may wait, by the quotas of the address and of the
+    /// server.
     pub(crate) fn may_wait(&self, len: usize) -> bool {
         self.shares.calls.has_room(1) && self.shares.waiting_len.has_room(len)
     }
@@ -279,8 +281,8 @@ impl Connection {
         true
     }
 
-    /// Whether replies may come on this connection. Elsewhere a reply is a damaged call, and its client
-    /// waits.
+    /// Whether replies may come on this connection. Elsewhere a reply is a damaged call, and its
+    /// client waits.
     pub(crate) fn has_sent_callbacks(&self) -> bool {
         self.has_sent_callbacks.load(Ordering::Acquire)
     }
@@ -318,7 +320,8 @@ impl Drop for ActiveCall<'_> {
     }
 }
 
-/// Guard of a reply that waits for records. The reply counts as in progress until the guard is dropped.
+/// Guard of a reply that waits for records. The reply counts as in progress until the guard is
+/// dropped.
 pub(crate) struct PendingReply(Arc<Connection>);
 
 impl PendingReply {

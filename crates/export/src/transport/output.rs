@@ -1,5 +1,5 @@
-//! The output queue of a connection: replies and callbacks, with ranges of files between their bytes.
-//! Never touches a socket.
+//! The output queue of a connection: replies and callbacks, with ranges of files between their
+//! bytes. Never touches a socket.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! Turns bytes of a socket into records, in place. A record of one fragment is a slice of the receive
-//! buffer, and the data of a WRITE goes from there to the file.
+//! Turns bytes of a socket into records, in place. A record of one fragment is a slice of the
+//! receive buffer, and the data of a WRITE goes from there to the file.
 //!
 //! An announced length allocates nothing. A connection keeps only bytes that have come, and a whole
 //! receive buffer only for more than [`HELD_COPY_LEN_MAX`] of a record. Both are charged to its
@@ -29,7 +29,8 @@ impl Buffers {
         Buffers { record_len_max, spare: Vec::new(), spare_max: SPARE_BUFFERS_MAX.max(vouch_rpcsec_gss::long_wraps() + 2) }
     }
 
-    /// A buffer for the longest record and the read behind it. The kernel allocates its pages on first use.
+    /// A buffer for the longest record and the read behind it. The kernel allocates its pages on
+    /// first use.
     fn take(&mut self) -> BytesMut {
         self.spare.pop().unwrap_or_else(|| BytesMut::zeroed(self.buffer_len()))
     }
@@ -113,8 +114,8 @@ impl Input {
         Input { held: HeldBytes::Nothing, joined: Vec::new(), fragments: 0, verified: VecDeque::new(), charge }
     }
 
-    /// Whether the connection may read more. A long record needs room in the quota. If there is none, the
-    /// worker gets a message later.
+    /// Whether the connection may read more. A long record needs room in the quota. If there is
+    /// none, the worker gets a message later.
     pub(crate) fn may_read(&mut self, buffers: &Buffers) -> bool {
         let held = match &self.held {
             HeldBytes::Nothing => &[][..],
@@ -321,8 +322,8 @@ fn mark(bytes: &[u8]) -> Option<(usize, bool)> {
     Some(((mark & !LAST) as usize, mark & LAST != 0))
 }
 
-/// Number of bytes to read next: up to the end of a long record, so that the next one begins at the front
-/// of a buffer; else a chunk.
+/// Number of bytes to read next: up to the end of a long record, so that the next one begins at the
+/// front of a buffer; else a chunk.
 fn wanted(held: &[u8], chunk: usize) -> usize {
     match mark(held) {
         Some((len, _)) if RECORD_MARK_LEN + len > held.len() + READ_LEN => RECORD_MARK_LEN + len - held.len(),

@@ -1,5 +1,5 @@
-//! Turns a record into a call for the engine, or into an answer that needs no engine. Checks program,
-//! version and flavour only.
+//! Turns a record into a call for the engine, or into an answer that needs no engine. Checks
+//! program, version and flavour only.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ pub(crate) enum Incoming {
     CallbackReply(u32, Bytes),
     /// No RPC message: the connection must be closed.
     Broken,
-    /// A call that must not be answered (RFC 2203, section 5.3.3.1). The connection is closed, so that a
-    /// waiting client retries.
+    /// A call that must not be answered (RFC 2203, section 5.3.3.1). The connection is closed, so
+    /// that a waiting client retries.
     Dropped,
 }
 
@@ -75,7 +75,8 @@ pub(crate) fn read_protected(record: &Bytes, what: Protected, connection: &Arc<C
     let accepted = |xid, outcome, reply| Incoming::Answer(encode(&Reply::accepted(xid, outcome), reply));
     let (gss, verdict) = match (what, outcome) {
         (Protected::Call(gss, verdict), _) => (gss, verdict),
-        // RFC 2203, section 5.2.2: context creation uses the NULL procedure of an existing program and version.
+        // RFC 2203, section 5.2.2: context creation uses the NULL procedure of an existing program
+        // and version.
         (Protected::Init(init), Some(Accepted::Success(_)) | None) => return Incoming::Init(init),
         (Protected::Garbage(xid), Some(Accepted::Success(_)) | None) => return accepted(xid, Accepted::GarbageArgs, reply),
         (Protected::Init(InitCall { xid, .. }) | Protected::Garbage(xid), Some(outcome)) => return accepted(xid, outcome, reply),

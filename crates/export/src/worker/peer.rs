@@ -96,7 +96,8 @@ impl Peer {
                     reads += 1;
                     match self.input.read(self.connection.socket().as_fd(), &mut scratch.buffers) {
                         Ok(Read::Some { fresh, more, len }) => {
-                            // epoll(7): a short read has emptied the socket. Later data causes an event.
+                            // epoll(7): a short read has emptied the socket. Later data causes an
+                            // event.
                             self.readable = more || self.read_closed;
                             driver.traffic.received_len.add(len as u64);
                             match self.verify_or_batch(fresh, scratch, driver) {
@@ -119,8 +120,8 @@ impl Peer {
         }
     }
 
-    /// Whether this connection and its source address have so many waiting calls that it starts no more.
-    /// Other connections go on: their leases would expire otherwise.
+    /// Whether this connection and its source address have so many waiting calls that it starts no
+    /// more. Other connections go on: their leases would expire otherwise.
     fn is_throttled(&mut self, driver: &Driver) -> bool {
         let origin = self.connection.origin();
         self.awaits_contexts = self.awaits_contexts && driver.gss.as_ref().is_some_and(|gss| gss.is_crowded(origin));
@@ -212,7 +213,8 @@ impl Peer {
                         }
                     }
                     Progress::Blocked => {
-                        // Earlier replies leave first: a client that compares their order sees them as older.
+                        // Earlier replies leave first: a client that compares their order sees them
+                        // as older.
                         scratch.flush(connection);
                         driver.run_blocked(connection.clone(), compound, envelope);
                     }

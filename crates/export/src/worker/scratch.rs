@@ -93,14 +93,14 @@ impl WorkerScratch {
         }
     }
 
-    /// Whether enough replies wait to ask if the client waits for them. Long replies use the vector lanes
-    /// well only together, so they are not counted.
+    /// Whether enough replies wait to ask if the client waits for them. Long replies use the vector
+    /// lanes well only together, so they are not counted.
     pub(crate) fn is_worth_sending(&self) -> bool {
         self.ready.len() + self.unsealed.len() >= SEND_SOON_COUNT && self.unsealed_len <= SEND_SOON_LEN_MAX
     }
 
-    /// Sends ready replies early if the client has sent nothing since. The client may be idle until it
-    /// gets them.
+    /// Sends ready replies early if the client has sent nothing since. The client may be idle until
+    /// it gets them.
     pub(crate) fn send_if_awaited(&mut self, connection: &Connection) {
         if connection.has_no_input() {
             self.flush(connection);

@@ -29,7 +29,8 @@ pub(crate) enum NextRead {
 }
 
 impl Peer {
-    /// Finds protected calls in a read. Data behind a batched call joins the batch too, to keep the order.
+    /// Finds protected calls in a read. Data behind a batched call joins the batch too, to keep the
+    /// order.
     pub(crate) fn verify_or_batch(&mut self, mut fresh: FreshRead, scratch: &mut WorkerScratch, driver: &Arc<Driver>) -> NextRead {
         let gss = driver.gss.as_ref();
         let now_ms = clock::boot_ms_nearly();

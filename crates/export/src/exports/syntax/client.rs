@@ -97,7 +97,8 @@ fn network(address: &str, prefix: &str) -> Option<MachineName> {
     if len > bits {
         return None;
     }
-    // An IPv4-mapped network is the IPv4 network. A prefix below 96 bits would include more than IPv4.
+    // An IPv4-mapped network is the IPv4 network. A prefix below 96 bits would include more than
+    // IPv4.
     let (address, len) = match address {
         IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
             Some(v4) => (IpAddr::V4(v4), len.checked_sub(96)?),
@@ -167,16 +168,16 @@ fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     }
 }
 
-/// The class at the start of a pattern: whether it is negated, its set, and its length. A `]` in the
-/// first place is a member.
+/// The class at the start of a pattern: whether it is negated, its set, and its length. A `]` in
+/// the first place is a member.
 fn class(pattern: &[u8]) -> Option<(bool, &[u8], usize)> {
     let start = if pattern.get(1) == Some(&b'^') { 2 } else { 1 };
     let end = start + 1 + pattern.get(start + 1..)?.iter().position(|&byte| byte == b']')?;
     Some((start == 2, &pattern[start..end], end + 1))
 }
 
-/// Whether all classes are closed and none begins with `!`. Shells negate by `!`, but nfs-utils takes
-/// it for a member.
+/// Whether all classes are closed and none begins with `!`. Shells negate by `!`, but nfs-utils
+/// takes it for a member.
 fn classes_are_fine(pattern: &[u8]) -> bool {
     let mut rest = pattern;
     while let Some((&first, tail)) = rest.split_first() {

@@ -68,8 +68,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Applies a list such as `rw,sec=krb5p:krb5i,anonuid=99`. Options before the first `sec=` apply to all
-    /// flavours, including those of the line's defaults.
+    /// Applies a list such as `rw,sec=krb5p:krb5i,anonuid=99`. Options before the first `sec=`
+    /// apply to all flavours, including those of the line's defaults.
     pub(super) fn take(&mut self, list: &str, issues: &mut Vec<OptionIssue>) {
         self.group = None;
         for option in list.split(',').map(str::trim).filter(|option| !option.is_empty()) {
@@ -163,8 +163,8 @@ impl Options {
         self.of_group().for_each(|rights| rights.squash = Some(change(rights.squash.unwrap_or(all))));
     }
 
-    /// exports(5): rights after `sec=` apply to its flavours. Rights before it apply to all, because a
-    /// client's own list overrides the line's defaults.
+    /// exports(5): rights after `sec=` apply to its flavours. Rights before it apply to all,
+    /// because a client's own list overrides the line's defaults.
     fn of_group(&mut self) -> impl Iterator<Item = &mut FlavourRights> {
         let group = &self.group;
         self.flavours.iter_mut().filter(|rights| group.as_ref().is_none_or(|group| group.contains(&rights.flavour)))
@@ -214,8 +214,8 @@ impl Options {
         self.flavours.iter().map(|rights| rights.flavour).eq(other.flavours.iter().map(|rights| rights.flavour))
     }
 
-    /// A warning where exportfs(8) differs: it applies rights of one group to flavours of later groups. The
-    /// manual says that those get the rights before the first `sec=`.
+    /// A warning where exportfs(8) differs: it applies rights of one group to flavours of later
+    /// groups. The manual says that those get the rights before the first `sec=`.
     pub(super) fn differences(&self) -> Option<OptionIssue> {
         let handed_on = |at: usize| {
             let (rights, before) = (&self.flavours[at], &self.flavours[..at]);
@@ -236,8 +236,8 @@ impl Options {
     }
 }
 
-/// `xprtsec=`: any listed transport suffices. A list without `none` demands TLS, which the server does
-/// not support, so it is an error.
+/// `xprtsec=`: any listed transport suffices. A list without `none` demands TLS, which the server
+/// does not support, so it is an error.
 fn transport(option: &str, list: &str) -> Result<(), OptionIssue> {
     if list.split(':').any(|mode| !matches!(mode, "none" | "tls" | "mtls")) {
         return Err(option_error(option, "is not a list of none, tls and mtls", "write xprtsec=none, or leave it out"));

@@ -57,7 +57,8 @@ fn read_line(line: &lex::Line, parsed: &mut Parsed, errors: &mut Vec<LineError>)
             },
         };
         let name = if name.is_empty() {
-            // exportfs warns too: a space before the parenthesis grants everybody what one host should get.
+            // exportfs warns too: a space before the parenthesis grants everybody what one host
+            // should get.
             parsed.warnings.push(Warning {
                 line: line.number,
                 text: format!("({list}) has no client before it and applies to everybody; write *({list}) if that is intended"),
