@@ -4,17 +4,21 @@
 use std::sync::Arc;
 
 use vouch_oncrpc::{Accepted, AuthStat, Call, Denied, Flavor, Reply, begin_record, end_record};
-use vouch_tree::protocol::{GetDataArgs, GetFsinfoArgs, GetFsinfoResult, NOT_FOUND, PROGRAM, Procedure, VERSION};
+use vouch_tree::protocol::{
+    GetDataArgs, GetFsinfoArgs, GetFsinfoResult, NOT_FOUND, PROGRAM, Procedure, PutStatementArgs, PutStatementResult, VERSION,
+};
 use vouch_xdr::{Writer, Xdr as _};
 
 use super::connection::{NotRpc, Service};
 use super::counters::{Counters, Request};
 use super::output::Output;
+use super::statements::StatementStore;
 use super::trees::{Pack, Trees};
 
 #[derive(Debug)]
 pub(super) struct Replica {
     pub(super) trees: Arc<Trees>,
+    pub(super) statements: Option<Arc<StatementStore>>,
     pub(super) counters: Arc<Counters>,
 }
 
@@ -80,6 +84,7 @@ impl Replica {
             }
             Procedure::GetFsinfo => Ok(self.get_fsinfo(call.xid, &GetFsinfoArgs::from_xdr(call.args)?, output)),
             Procedure::GetData => self.get_data(call.xid, &GetDataArgs::from_xdr(call.args)?, output),
+            Procedure::PutStatement => Ok(self.put_statement(call.xid, &PutStatementArgs::from_xdr(call.args)?, output)),
         }
     }
 
@@ -98,6 +103,18 @@ impl Replica {
                 push_reply(&Reply::accepted(xid, Accepted::Success(&GetFsinfoResult::NoTree.to_xdr())), output);
                 Request::FsinfoNoTree
             }
+        }
+    }
+
+    fn put_statement(&self, xid: u32, args: &PutStatementArgs, output: &mut Output<Pack>) -> Request {
+        let result = match &self.statements {
+            Some(store) => store.put(&self.trees, &args.statement),
+            None => PutStatementResult::NotAccepted,
+        };
+        push_reply(&Reply::accepted(xid, Accepted::Success(&result.to_xdr())), output);
+        match result {
+            PutStatementResult::Stored | PutStatementResult::Known => Request::StatementOk,
+            _ => Request::StatementRefused,
         }
     }
 

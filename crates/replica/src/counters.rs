@@ -23,18 +23,22 @@ pub(super) enum Request {
     FsinfoNoTree,
     DataOk,
     DataFailed,
+    StatementOk,
+    StatementRefused,
     /// Refused by RPC: wrong program, version or procedure, or invalid arguments.
     Rejected,
 }
 
 impl Request {
     /// All outcomes, with procedure and result as on the metrics page.
-    pub(super) const ALL: [(Self, &'static str, &'static str); 6] = [
+    pub(super) const ALL: [(Self, &'static str, &'static str); 8] = [
         (Self::Null, "null", "ok"),
         (Self::FsinfoOk, "getfsinfo", "ok"),
         (Self::FsinfoNoTree, "getfsinfo", "no_tree"),
         (Self::DataOk, "getdata", "ok"),
         (Self::DataFailed, "getdata", "failed"),
+        (Self::StatementOk, "putstatement", "ok"),
+        (Self::StatementRefused, "putstatement", "refused"),
         (Self::Rejected, "other", "rejected"),
     ];
 }

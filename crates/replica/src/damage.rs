@@ -1,8 +1,8 @@
 //! Damage found while serving, and whether it persists. Reads at most a frame's length of a pack.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 use vouch_tree::BlockHandle;
@@ -19,8 +19,18 @@ pub(super) struct Damage {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Place {
-    Pack { path: PathBuf, offset: u64, len: u64 },
+    Pack {
+        path: PathBuf,
+        offset: u64,
+        len: u64,
+    },
     Frame(BlockHandle),
+    /// Found by the scrub. Another file or time of change means that the pack was replaced; the next
+    /// pass checks it.
+    Rotten {
+        path: PathBuf,
+        stamp: Option<Stamp>,
+    },
 }
 
 impl Damage {
@@ -34,9 +44,21 @@ impl Damage {
         Self { place: Place::Frame(*handle), what: error.to_string() }
     }
 
+    pub(super) fn of_scrub(path: &Path, problem: &str) -> Self {
+        Self {
+            place: Place::Rotten { path: path.to_owned(), stamp: stamp_of(path) },
+            what: format!("{}: {problem}; the bytes have changed on the disk", path.display()),
+        }
+    }
+
+    pub(super) fn is_of_scrub(&self, path: &Path) -> bool {
+        matches!(&self.place, Place::Rotten { path: rotten, .. } if rotten == path)
+    }
+
     /// Whether the data is readable now, in a database with correct pack lengths.
     pub(super) fn is_mended(&self, snapshot: &Snapshot) -> bool {
         match &self.place {
+            Place::Rotten { path, stamp } => stamp_of(path) != *stamp,
             Place::Frame(handle) => snapshot.locate(handle).is_ok(),
             Place::Pack { path, offset, len } => match File::open(path) {
                 Ok(file) => file.read_exact_at(&mut vec![0; *len as usize], *offset).is_ok(),
@@ -45,6 +67,14 @@ impl Damage {
             },
         }
     }
+}
+
+/// Inode, length, and time of the last change in seconds and nanoseconds.
+type Stamp = (u64, u64, i64, i64);
+
+fn stamp_of(path: &Path) -> Option<Stamp> {
+    let found = path.metadata().ok()?;
+    Some((found.ino(), found.len(), found.mtime(), found.mtime_nsec()))
 }
 
 impl fmt::Display for Damage {

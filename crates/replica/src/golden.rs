@@ -2,7 +2,9 @@
 //! `docs/formats/protocol.md`.
 
 use vouch_oncrpc::{Accepted, Call, OpaqueAuth, Reply, begin_record, end_record};
-use vouch_tree::protocol::{FsinfoOffer, GetDataArgs, GetDataResult, GetFsinfoArgs, GetFsinfoResult, PROGRAM, VERSION};
+use vouch_tree::protocol::{
+    FsinfoOffer, GetDataArgs, GetDataResult, GetFsinfoArgs, GetFsinfoResult, PROGRAM, PutStatementArgs, PutStatementResult, VERSION,
+};
 use vouch_tree::{BlockHandle, HostId};
 use vouch_xdr::{Writer, Xdr as _};
 
@@ -72,4 +74,11 @@ fn getdata() {
     let mut w = Writer::new();
     GetDataResult { frames: vec![Some(b"\x01\0abc"), None] }.encode(&mut w);
     assert_eq!(reply(4, Accepted::Success(w.as_bytes())), vector("reply-getdata"));
+}
+
+#[test]
+fn putstatement() {
+    let args = PutStatementArgs { statement: b"stmt".to_vec() };
+    assert_eq!(call(6, 3, &args.to_xdr()), vector("call-putstatement"));
+    assert_eq!(reply(6, Accepted::Success(&PutStatementResult::Known.to_xdr())), vector("reply-putstatement"));
 }

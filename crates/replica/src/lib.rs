@@ -28,7 +28,9 @@ mod limits;
 mod output;
 mod report;
 mod sandbox;
+mod scrub;
 mod send;
+mod statements;
 #[cfg(test)]
 mod tests;
 mod trees;
@@ -43,6 +45,8 @@ use answer::Replica;
 use counters::{Count, Counters};
 use limits::{DESCRIPTORS_RESERVED, TICK};
 use report::Report;
+use scrub::Scrubber;
+use statements::StatementStore;
 use trees::{Tree, Trees};
 use worker::{Shared, Worker};
 
@@ -58,6 +62,10 @@ pub struct ServeConfig {
     /// Threads; one for each core if `None`.
     pub threads: Option<usize>,
     pub limits: Limits,
+    /// Bytes a second that the scrub hashes; 0 turns it off.
+    pub scrub_rate: u64,
+    /// Directory for key statements that anybody may send; `None` takes none.
+    pub statements: Option<PathBuf>,
     pub sandbox: SandboxMode,
 }
 
@@ -70,6 +78,8 @@ pub enum ServeError {
     Listen { address: SocketAddr, source: io::Error },
     #[error(transparent)]
     Database(#[from] vouch_tree_store::Error),
+    #[error("{path}: {source}")]
+    Statements { path: PathBuf, source: io::Error },
     #[error("{first} and {second} are databases of the same tree; serve one of them")]
     SameTree { first: PathBuf, second: PathBuf },
     #[error("sandbox: {0}; --sandbox off runs without it")]
@@ -94,6 +104,8 @@ pub struct Server {
     workers: Vec<Worker>,
     page: Option<TcpListener>,
     report: Arc<Report>,
+    statements: Option<Arc<StatementStore>>,
+    scrub_rate: u64,
     addresses: Vec<SocketAddr>,
     waiting: Vec<PathBuf>,
 }
@@ -113,6 +125,13 @@ impl Server {
         config.limits.connections_max = config.limits.connections_max.min(descriptors_for_connections()?).max(1);
         let (trees, waiting) = open_trees(&config.databases)?;
         let trees = Arc::new(trees);
+        let statements = config.statements.as_deref().map(|path| {
+            StatementStore::open(path).map(Arc::new).map_err(|source| ServeError::Statements { path: path.to_owned(), source })
+        });
+        let statements = statements.transpose()?;
+        if let Some(store) = &statements {
+            trees.all().iter().for_each(|tree| tree.take_statements(store.load(tree.hostid())));
+        }
         let shared = Arc::new(Shared { limits: config.limits, open: AtomicUsize::new(0), stop: AtomicBool::new(false) });
 
         let mut of_thread: Vec<Vec<TcpListener>> = (0..threads).map(|_| Vec::new()).collect();
@@ -137,13 +156,13 @@ impl Server {
 
         let counters: Vec<_> = (0..threads).map(|_| Arc::new(Counters::default())).collect();
         let workers = of_thread.into_iter().zip(&counters).map(|(listeners, counters)| {
-            let replica = Replica { trees: trees.clone(), counters: counters.clone() };
+            let replica = Replica { trees: trees.clone(), statements: statements.clone(), counters: counters.clone() };
             Worker::new(listeners, replica, shared.clone())
         });
         let workers = workers.collect::<io::Result<_>>().map_err(|source| ServeError::System { doing: "epoll", source })?;
         let report = Report { trees, shared, threads: counters, reloads: Count::default(), reload_failures: Count::default() };
-        enter_sandbox(&config.databases, config.sandbox)?;
-        Ok(Self { workers, page, report: Arc::new(report), addresses, waiting })
+        enter_sandbox(&config.databases, statements.as_ref().map(|store| store.directory()), config.sandbox)?;
+        Ok(Self { workers, page, report: Arc::new(report), statements, scrub_rate: config.scrub_rate, addresses, waiting })
     }
 
     pub fn addresses(&self) -> &[SocketAddr] {
@@ -172,6 +191,12 @@ impl Server {
             thread::Builder::new().name("page".into()).spawn(move || metrics_page::run(listener, &report, &stop))
         });
         let page = page.transpose().map_err(system)?;
+        let scrub = (self.scrub_rate > 0).then(|| {
+            let shared = self.report.shared.clone();
+            let scrubber = Scrubber::new(self.report.trees.clone(), self.scrub_rate, move || shared.stop.load(Ordering::Acquire));
+            thread::Builder::new().name("scrub".into()).spawn(move || scrubber.run())
+        });
+        let scrub = scrub.transpose().map_err(system)?;
         tracing::info!(addresses = ?self.addresses, threads = threads.len(), "serving");
 
         let mut ended = false;
@@ -192,6 +217,9 @@ impl Server {
         page_stop.notify_one();
         for thread in threads.into_iter().chain(page) {
             thread.join().map_err(|_| ServeError::ThreadEnded)?.map_err(system)?;
+        }
+        if let Some(scrub) = scrub {
+            scrub.join().map_err(|_| ServeError::ThreadEnded)?;
         }
         tracing::info!("stopped");
         if ended { Err(ServeError::ThreadEnded) } else { Ok(()) }
@@ -220,6 +248,9 @@ impl Server {
         self.waiting.retain(|path| match Tree::open(path) {
             Ok(tree) => {
                 let hostid = *tree.hostid();
+                if let Some(store) = &self.statements {
+                    tree.take_statements(store.load(&hostid));
+                }
                 match trees.add(tree) {
                     Ok(()) => tracing::info!(path = %path.display(), %hostid, "database has come up"),
                     Err(first) => tracing::error!(path = %path.display(), first = %first.display(), "another database of a tree that is served; ignored"),
@@ -254,14 +285,14 @@ fn open_trees(paths: &[PathBuf]) -> Result<(Trees, Vec<PathBuf>), ServeError> {
     Ok((trees, failed.into_iter().map(|(path, _)| path).collect()))
 }
 
-fn enter_sandbox(databases: &[PathBuf], mode: SandboxMode) -> Result<(), ServeError> {
+fn enter_sandbox(databases: &[PathBuf], statements: Option<&Path>, mode: SandboxMode) -> Result<(), ServeError> {
     if mode == SandboxMode::Off {
         tracing::warn!("no sandbox: a compromise of this process could read whatever its user can");
         return Ok(());
     }
     // A missing database can only be permitted by its parent directory.
     let directories: Vec<&Path> = databases.iter().map(PathBuf::as_path).filter(|path| path.is_dir()).collect();
-    let applied = sandbox::apply(&directories, mode)?;
+    let applied = sandbox::apply(&directories, statements, mode)?;
     if applied.files {
         tracing::info!("sandbox: {applied}");
     } else {

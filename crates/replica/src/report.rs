@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 
 use super::counters::{Closed, Count, Counters, LATENCY_US_MAX, Request};
+use super::scrub::ScrubCounts;
 use super::trees::Trees;
 use super::worker::Shared;
 
@@ -140,6 +141,12 @@ impl Report {
                 }
             }
         }
+        for (name, kind, help, value) in SCRUB_SAMPLES {
+            page.family(name, kind, help);
+            for (tree, (labels, _)) in trees.iter().zip(&offers) {
+                page.sample(name, labels, value(tree.scrubbed()).load(Ordering::Relaxed));
+            }
+        }
         page.family("vouch_tree_broken", "gauge", "Whether the last look at the database failed.");
         for (tree, (labels, _)) in trees.iter().zip(&offers) {
             page.sample("vouch_tree_broken", labels, tree.trouble().is_some().into());
@@ -159,6 +166,14 @@ const TREE_GAUGES: [TreeGauge; 5] = [
     ("vouch_tree_expiry_seconds", "From when on clients reject it.", |r| r.end),
     ("vouch_tree_files", "Regular files in it.", |r| r.files),
     ("vouch_tree_bytes", "Their bytes.", |r| r.bytes),
+];
+
+type ScrubSample = (&'static str, &'static str, &'static str, fn(&ScrubCounts) -> &AtomicU64);
+
+const SCRUB_SAMPLES: [ScrubSample; 3] = [
+    ("vouch_tree_scrub_bytes_total", "counter", "Bytes hashed by the scrub.", |counts| &counts.bytes),
+    ("vouch_tree_scrub_passes_total", "counter", "Complete passes of the scrub.", |counts| &counts.passes),
+    ("vouch_tree_scrub_damaged_frames", "gauge", "Damaged frames in the last pass of the scrub.", |counts| &counts.damaged_frames),
 ];
 
 impl TreeHealth {

@@ -52,16 +52,17 @@ pub enum SandboxError {
     Missing,
 }
 
-pub(super) fn apply(directories: &[&Path], mode: SandboxMode) -> Result<Applied, SandboxError> {
+/// `writable`: the directory of received statements.
+pub(super) fn apply(directories: &[&Path], writable: Option<&Path>, mode: SandboxMode) -> Result<Applied, SandboxError> {
     rustix::thread::set_no_new_privs(true)?;
-    let (files, sockets) = restrict(directories)?;
+    let (files, sockets) = restrict(directories, writable)?;
     if !files && mode == SandboxMode::Required {
         return Err(SandboxError::Missing);
     }
     Ok(Applied { files, sockets, capabilities: drop_capabilities()? })
 }
 
-fn restrict(directories: &[&Path]) -> Result<(bool, bool), SandboxError> {
+fn restrict(directories: &[&Path], writable: Option<&Path>) -> Result<(bool, bool), SandboxError> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(NEWEST))?
@@ -69,9 +70,10 @@ fn restrict(directories: &[&Path]) -> Result<(bool, bool), SandboxError> {
         .scope(Scope::from_all(NEWEST))?
         .create()?;
     let read: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::ReadDir;
-    for path in directories {
+    let write = read | AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::RemoveFile | AccessFs::Truncate;
+    for (path, rights) in directories.iter().map(|path| (*path, read)).chain(writable.map(|path| (path, write))) {
         let fd = PathFd::new(path).map_err(|source| SandboxError::Path { path: path.display().to_string(), source })?;
-        ruleset = ruleset.add_rule(PathBeneath::new(fd, read))?;
+        ruleset = ruleset.add_rule(PathBeneath::new(fd, rights))?;
     }
     let status = ruleset.restrict_self()?;
     let sockets = match status.landlock {
@@ -110,7 +112,7 @@ mod tests {
     fn in_sandbox(directory: &Path, test: impl FnOnce(&Path) + Send) {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
-                let applied = apply(&[directory], SandboxMode::BestEffort).unwrap();
+                let applied = apply(&[directory], None, SandboxMode::BestEffort).unwrap();
                 if applied.files {
                     test(directory);
                 } else {
@@ -162,7 +164,7 @@ mod tests {
         let client = TcpStream::connect(address).unwrap();
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
-                if apply(&[inside.path()], SandboxMode::BestEffort).unwrap().sockets {
+                if apply(&[inside.path()], None, SandboxMode::BestEffort).unwrap().sockets {
                     assert_eq!(TcpStream::connect(address).unwrap_err().kind(), ErrorKind::PermissionDenied);
                     assert_eq!(TcpListener::bind("127.0.0.1:0").unwrap_err().kind(), ErrorKind::PermissionDenied);
                 } else {

@@ -21,6 +21,7 @@ use vouch_xdr::{Writer as XdrWriter, Xdr as _};
 use super::*;
 
 mod damage;
+mod statements;
 
 fn hostid(seed: u8) -> HostId {
     SecretKey::from_seed(&[seed; 32]).public().hostid()
@@ -94,7 +95,17 @@ fn config(databases: Vec<PathBuf>) -> ServeConfig {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let limits = Limits::default();
     let sandbox = SandboxMode::BestEffort;
-    ServeConfig { databases, listen: vec![any], passed: vec![], metrics: Some(any), threads: Some(2), limits, sandbox }
+    ServeConfig {
+        databases,
+        listen: vec![any],
+        passed: vec![],
+        metrics: Some(any),
+        threads: Some(2),
+        limits,
+        scrub_rate: 1 << 30,
+        statements: None,
+        sandbox,
+    }
 }
 
 fn start(config: ServeConfig) -> Running {
@@ -347,8 +358,8 @@ fn rpc_refusals_follow_the_rfc() {
     assert_eq!(outcome(call_to(PROGRAM, VERSION, 0, &[])), "Success(0)");
     assert_eq!(outcome(call_to(100_000, 2, 0, &[])), format!("{:?}", Accepted::ProgUnavail));
     assert_eq!(outcome(call_to(PROGRAM, 9, 0, &[])), format!("{:?}", Accepted::ProgMismatch { low: 1, high: 1 }));
-    assert_eq!(outcome(call_to(PROGRAM, VERSION, 3, &[])), format!("{:?}", Accepted::ProcUnavail));
-    for procedure in 0..3 {
+    assert_eq!(outcome(call_to(PROGRAM, VERSION, 4, &[])), format!("{:?}", Accepted::ProcUnavail));
+    for procedure in 0..4 {
         assert_eq!(outcome(call_to(PROGRAM, VERSION, procedure, &[0; 12])), format!("{:?}", Accepted::GarbageArgs));
     }
     let too_many = GetDataArgs { hostid: hostid(1), handles: vec![BlockHandle::from_bytes([1; 32]); HANDLES_MAX + 1] }.to_xdr();
@@ -356,7 +367,7 @@ fn rpc_refusals_follow_the_rfc() {
     let gss = OpaqueAuth { flavor: Flavor::RPCSEC_GSS, body: &[0; 20] };
     let denied = Denied::AuthError(AuthStat::REJECTED_CRED);
     assert_eq!(outcome(Call { cred: gss, ..call_to(PROGRAM, VERSION, 0, &[]) }), format!("{denied:?}"));
-    assert_eq!(server.metric("vouch_requests_total{procedure=\"other\",result=\"rejected\"}"), 8);
+    assert_eq!(server.metric("vouch_requests_total{procedure=\"other\",result=\"rejected\"}"), 9);
 }
 
 #[test]

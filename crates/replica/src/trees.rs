@@ -10,12 +10,14 @@ use std::time::{Duration, Instant};
 use parking_lot::RwLock;
 use vouch_oncrpc::{Accepted, Reply, begin_record, end_record};
 use vouch_tree::protocol::{COMPANIONS_LEN_MAX, COMPANIONS_MAX, FsinfoOffer, GetFsinfoResult};
+use vouch_tree::statement::STATEMENTS_MAX;
 use vouch_tree::{BlockHandle, HostId, SignedFsinfo};
 use vouch_tree_store::{Database, FrameSource as _, Location, PackFile, Snapshot, View};
 use vouch_xdr::{Writer, Xdr as _};
 
 use super::damage::Damage;
 use super::output::Span;
+use super::scrub::ScrubCounts;
 
 #[derive(Debug, Clone)]
 pub(super) struct Pack(pub(super) Arc<PackFile>);
@@ -82,6 +84,9 @@ pub(super) struct Tree {
     path: PathBuf,
     snapshot: Snapshot,
     state: RwLock<State>,
+    scrubbed: ScrubCounts,
+    /// Statements that were received, beside those of the database.
+    received: RwLock<Vec<Vec<u8>>>,
 }
 
 #[derive(Debug)]
@@ -118,9 +123,16 @@ impl Tree {
         let snapshot = Database::open_read(path)?;
         // Still served: intact parts are useful, and readers verify.
         let pack_trouble = snapshot.check_packs().err().map(|error| error.to_string());
-        let offer = Arc::new(Offer::new(&snapshot));
+        let offer = Arc::new(Offer::new(&snapshot, &[]));
         let state = State { offer, trouble: pack_trouble.clone(), packs_checked: Instant::now(), pack_trouble, damage: None };
-        Ok(Self { hostid: snapshot.hostid(), path: path.to_owned(), snapshot, state: RwLock::new(state) })
+        Ok(Self {
+            hostid: snapshot.hostid(),
+            path: path.to_owned(),
+            snapshot,
+            state: RwLock::new(state),
+            scrubbed: ScrubCounts::default(),
+            received: RwLock::default(),
+        })
     }
 
     pub(super) const fn hostid(&self) -> &HostId {
@@ -140,7 +152,7 @@ impl Tree {
         });
         match looked {
             Ok(new) => {
-                let offer = new.then(|| Arc::new(Offer::new(&self.snapshot)));
+                let offer = new.then(|| Arc::new(Offer::new(&self.snapshot, &self.received.read())));
                 let (damage, last) = (self.damage(), self.state.read().packs_checked);
                 let due = new || damage.is_some() || last.elapsed() >= PACKS_CHECK_INTERVAL;
                 let checked = due.then(|| self.snapshot.check_packs().err().map(|error| error.to_string()));
@@ -162,6 +174,47 @@ impl Tree {
             Err(trouble) => {
                 self.state.write().trouble = Some(trouble.clone());
                 Err(trouble)
+            }
+        }
+    }
+
+    /// All statements that the tree offers.
+    pub(super) fn statements(&self) -> Vec<Vec<u8>> {
+        let mut all = self.snapshot.statements();
+        all.extend(self.received.read().iter().cloned());
+        all
+    }
+
+    /// Replaces the received statements, and offers them.
+    pub(super) fn take_statements(&self, received: Vec<Vec<u8>>) {
+        *self.received.write() = received;
+        let mut state = self.state.write();
+        state.offer = Arc::new(Offer::new(&self.snapshot, &self.received.read()));
+    }
+
+    pub(super) const fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    pub(super) const fn scrubbed(&self) -> &ScrubCounts {
+        &self.scrubbed
+    }
+
+    /// Notes the result of a pack's scrub. A sound pack ends the damage that an earlier pass found.
+    pub(super) fn note_scrubbed(&self, pack: &Path, problem: Option<&str>) {
+        match problem {
+            Some(problem) => {
+                let damage = Damage::of_scrub(pack, problem);
+                if self.note(damage.clone()) {
+                    tracing::error!(path = %self.path.display(), "{damage}; pull or publish again, or restore the pack");
+                }
+            }
+            None => {
+                let mut state = self.state.write();
+                if state.damage.as_ref().is_some_and(|damage| damage.is_of_scrub(pack)) {
+                    state.damage = None;
+                    state.trouble = state.pack_trouble.clone();
+                }
             }
         }
     }
@@ -203,10 +256,14 @@ impl Tree {
 }
 
 impl Offer {
-    fn new(snapshot: &Snapshot) -> Self {
+    fn new(snapshot: &Snapshot, received: &[Vec<u8>]) -> Self {
         let view = snapshot.view();
         let signed_fsinfo = view.head().map(|head| head.to_vec()).unwrap_or_default();
-        let statements = view.statements().to_vec();
+        let mut statements = view.statements().to_vec();
+        // Received statements come first: the limit must not cut off a revocation.
+        statements.retain(|statement| !received.contains(statement));
+        statements.splice(0..0, received.iter().cloned());
+        statements.truncate(STATEMENTS_MAX);
         if signed_fsinfo.is_empty() && statements.is_empty() {
             return Self { revision: None, plain: None, with_companions: None };
         }

@@ -12,7 +12,7 @@ use vouch_oncrpc::{Accepted, Call, RecordReader, Reply, begin_record, end_record
 use vouch_tree::TreeName;
 use vouch_tree::protocol::{
     ARGS_LEN_MAX, COMPANIONS_LEN_MAX, COMPANIONS_MAX, FsinfoOffer, GetDataArgs, GetDataResult, GetFsinfoArgs, GetFsinfoResult, PROGRAM,
-    Procedure, VERSION,
+    Procedure, PutStatementResult, VERSION,
 };
 use vouch_tree_store::{Database, FrameSource, Snapshot};
 use vouch_xdr::{Writer, Xdr};
@@ -86,6 +86,7 @@ fn answer(database: &Snapshot, record: &[u8]) -> Option<Vec<u8>> {
             GetDataResult { frames: frames.iter().map(Option::as_deref).collect() }.encode(&mut w);
             w.into_bytes()
         }
+        Procedure::PutStatement => PutStatementResult::NotAccepted.to_xdr(),
     };
     let mut w = Writer::new();
     let start = begin_record(&mut w);

@@ -10,6 +10,7 @@ use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 use crate::blob::{FANOUT, Indirect, child_span};
 use crate::directory::{InteriorPage, LeafPage};
 use crate::frame::{self, FrameKind};
+use crate::fsinfo::SIGNED_LEN_MAX;
 use crate::name::NameError;
 use crate::statement::KeyStatement;
 use crate::verify::{Refusal, Seen, Verified, verify_fsinfo};
@@ -23,9 +24,6 @@ pub const PATH_LEN_MAX: usize = 65_536;
 
 /// Longest [`ProofHeader`] in XDR, in bytes.
 pub const HEADER_LEN_MAX: usize = MAGIC.len() + 4 + SIGNED_LEN_MAX + 4 + PATH_LEN_MAX;
-
-/// Longest signed fsinfo in a proof, in bytes.
-const SIGNED_LEN_MAX: usize = 9_216;
 
 /// Start of a proof file. The frames follow, each as XDR `opaque<>`, up to the end of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -40,6 +40,8 @@ pub enum Procedure {
     GetFsinfo = 1,
     /// [`GetDataArgs`] to [`GetDataResult`].
     GetData = 2,
+    /// A [`crate::statement::KeyStatement`] as `opaque<>` to [`PutStatementResult`].
+    PutStatement = 3,
 }
 
 impl Procedure {
@@ -49,6 +51,7 @@ impl Procedure {
             0 => Self::Null,
             1 => Self::GetFsinfo,
             2 => Self::GetData,
+            3 => Self::PutStatement,
             _ => return None,
         })
     }
@@ -146,6 +149,59 @@ impl Xdr for GetDataArgs {
         let count = r.count(HANDLES_MAX)?;
         let handles = (0..count).map(|_| Ok(BlockHandle::from_bytes(r.opaque_fixed()?))).collect::<Result<_, XdrError>>()?;
         Ok(Self { hostid, handles })
+    }
+}
+
+/// Arguments of PUTSTATEMENT: the XDR of a key statement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PutStatementArgs {
+    /// At most [`STATEMENT_LEN_MAX`] bytes.
+    pub statement: Vec<u8>,
+}
+
+impl Xdr for PutStatementArgs {
+    fn encode(&self, w: &mut Writer) {
+        w.opaque(&self.statement);
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
+        Ok(Self { statement: r.opaque(STATEMENT_LEN_MAX)?.to_vec() })
+    }
+}
+
+/// Results of PUTSTATEMENT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum PutStatementResult {
+    /// Stored durably, and served from now on.
+    Stored = 0,
+    /// The replica serves this statement, or one that overrides it, already.
+    Known = 1,
+    /// The replica takes no statements.
+    NotAccepted = 2,
+    /// The replica serves no tree of this key.
+    NoTree = 3,
+    /// The signature is invalid, or the bytes are not a statement.
+    Invalid = 4,
+    /// Too many statements at once, or the disk failed; try again later.
+    TryLater = 5,
+}
+
+impl Xdr for PutStatementResult {
+    fn encode(&self, w: &mut Writer) {
+        w.u32(*self as u32);
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
+        Ok(match r.u32()? {
+            0 => Self::Stored,
+            1 => Self::Known,
+            2 => Self::NotAccepted,
+            3 => Self::NoTree,
+            4 => Self::Invalid,
+            5 => Self::TryLater,
+            value => return Err(XdrError::Unknown { what: "PUTSTATEMENT status", value }),
+        })
     }
 }
 

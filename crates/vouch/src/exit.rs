@@ -97,6 +97,8 @@ pub(crate) enum Cause {
     NotFound(String),
     /// A check of authenticity or freshness failed.
     Refused(String),
+    /// A peer did not answer.
+    Unreachable(String),
     /// System error.
     Io(io::Error),
     /// Key or certificate file.
@@ -135,6 +137,7 @@ pub(crate) fn code_of(cause: &Cause) -> Code {
         Cause::Input(_) => Code::BadInput,
         Cause::NotFound(_) => Code::NotFound,
         Cause::Refused(_) => Code::Refused,
+        Cause::Unreachable(_) => Code::Unreachable,
         Cause::Io(error) if error.kind() == io::ErrorKind::NotFound => Code::NotFound,
         Cause::Io(error) if error.kind() == io::ErrorKind::ResourceBusy => Code::Busy,
         Cause::Io(_) => Code::LocalIo,
@@ -207,7 +210,11 @@ fn code_of_serve(error: &ServeError) -> Code {
     match error {
         ServeError::Config(_) | ServeError::SameTree { .. } => Code::BadInput,
         ServeError::Database(error) => code_of_store(error),
-        ServeError::Listen { .. } | ServeError::Sandbox(_) | ServeError::System { .. } | ServeError::ThreadEnded => Code::LocalIo,
+        ServeError::Statements { .. }
+        | ServeError::Listen { .. }
+        | ServeError::Sandbox(_)
+        | ServeError::System { .. }
+        | ServeError::ThreadEnded => Code::LocalIo,
     }
 }
 
@@ -318,7 +325,12 @@ impl fmt::Display for Failure {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Cause::Usage(why) | Cause::Input(why) | Cause::NotFound(why) | Cause::Refused(why) | Cause::Incomplete(why) => f.write_str(why),
+            Cause::Usage(why)
+            | Cause::Input(why)
+            | Cause::NotFound(why)
+            | Cause::Refused(why)
+            | Cause::Unreachable(why)
+            | Cause::Incomplete(why) => f.write_str(why),
             Cause::Io(error) => f.write_str(&plain(error)),
             Cause::KeyFile(error) => f.write_str(&chain(error)),
             Cause::Name(error) => f.write_str(&chain(error)),

@@ -14,6 +14,7 @@ mod output;
 mod passphrase;
 mod progress;
 mod revision_options;
+mod send_statement;
 mod size;
 mod statement_file;
 mod tree_path;

@@ -11,7 +11,7 @@ use vouch_xdr::Xdr as _;
 
 use crate::exit::{At as _, Failure, Outcome};
 use crate::passphrase::PassphraseArgs;
-use crate::{key_directory as keys, output, when};
+use crate::{key_directory as keys, output, send_statement, when};
 
 /// Options of `revoke` and `forward`.
 #[derive(Debug, clap::Args)]
@@ -29,6 +29,9 @@ pub(crate) struct StatementArgs {
     /// be repeated.
     #[arg(long, value_name = "DB")]
     db: Vec<PathBuf>,
+    /// Send the statement to this replica, which must run with --accept-statements; may be repeated.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    send: Vec<String>,
     #[command(flatten)]
     passphrase: PassphraseArgs,
     /// Print the result as JSON.
@@ -69,6 +72,8 @@ impl StatementArgs {
         for db in &self.db {
             put_into(db, &statement)?;
         }
+        let sent: Vec<Outcome> = self.send.iter().map(|replica| send_statement::send(replica, &statement)).collect();
+        sent.into_iter().collect::<Outcome<()>>()?;
         if self.json {
             output::json(&Report {
                 hostid: statement.hostid().to_string(),
@@ -77,7 +82,7 @@ impl StatementArgs {
                 databases: self.db.iter().map(|path| path.display().to_string()).collect(),
                 statement: statement.to_text(),
             })
-        } else if self.out.is_none() && self.db.is_empty() {
+        } else if self.out.is_none() && self.db.is_empty() && self.send.is_empty() {
             output::text(&statement.to_text())
         } else {
             Ok(())

@@ -57,3 +57,27 @@ fn truncated_pack_breaks_tree_until_restored() {
     wait_until("the mended packs are taken up", || server.http("/health").0 == 200);
     assert!(has(&one) && broken(&one) == 0);
 }
+
+#[test]
+fn scrub_finds_rotten_bytes_and_their_repair() {
+    let made = TestTree::new(1);
+    made.commit(1, u32::MAX);
+    let packs = listing(&made.path().join("packs"));
+    let (pack, bytes) = packs.iter().max_by_key(|(_, bytes)| bytes.len()).unwrap();
+    let mut rotten = bytes.clone();
+    rotten[bytes.len() / 2] ^= 1;
+    std::fs::write(pack, &rotten).unwrap();
+    let server = serve(&made);
+    let metric = |name: &str| server.metric(&format!("{name}{{tree=\"{}\"}}", hostid(1)));
+    wait_until("a pass of the scrub", || metric("vouch_tree_scrub_passes_total") > 0);
+    assert_eq!((metric("vouch_tree_scrub_damaged_frames"), metric("vouch_tree_broken")), (1, 1));
+    let (status, body) = server.http("/health");
+    assert!(status == 503 && body.contains(pack.to_str().unwrap()) && body.contains("changed on the disk"), "{body}");
+    assert!(metric("vouch_tree_scrub_bytes_total") > bytes.len() as u64 / 2);
+    drop(server);
+    // The next pass of another replica finds the repaired pack sound.
+    std::fs::write(pack, bytes).unwrap();
+    let server = serve(&made);
+    wait_until("a pass of the scrub", || server.metric(&format!("vouch_tree_scrub_passes_total{{tree=\"{}\"}}", hostid(1))) > 0);
+    assert_eq!(server.http("/health").0, 200);
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
-use crate::{interrupt, output, when};
+use crate::{interrupt, output, size, when};
 use vouch_daemon::service_manager;
 use vouch_replica::{Limits, SandboxMode, ServeConfig, Server};
 
@@ -44,6 +44,14 @@ pub(crate) struct Args {
     /// answer.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = when::parse_duration)]
     stall_max: Duration,
+    /// Bytes a second of the scrub, which hashes all data in the background and reports rotten bytes
+    /// in metrics and health; 0 turns it off.
+    #[arg(long, value_name = "SIZE", default_value = "4M", value_parser = size::parse)]
+    scrub_rate: u64,
+    /// Take revocations and forwarding pointers of the served trees' keys from anybody, keep them in
+    /// this directory, and send them to clients.
+    #[arg(long, value_name = "DIR")]
+    accept_statements: Option<PathBuf>,
     /// Sandbox: Landlock restricts reading to the databases.
     #[arg(long, value_name = "MODE", default_value = "best-effort")]
     sandbox: Sandbox,
@@ -75,6 +83,8 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
             stall_max: args.stall_max,
             ..Limits::default()
         },
+        scrub_rate: args.scrub_rate,
+        statements: args.accept_statements,
         sandbox: match args.sandbox {
             Sandbox::BestEffort => SandboxMode::BestEffort,
             Sandbox::Required => SandboxMode::Required,

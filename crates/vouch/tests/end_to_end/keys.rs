@@ -93,3 +93,27 @@ fn statements_are_made_checked_and_forwarded() {
     world.run_ok(["revoke", "other", "--out", "of-other"]);
     assert!(world.run_err(3, ["revoke", "--statement", "of-other", "--db", "db"]).contains("another key"));
 }
+
+#[test]
+fn revocation_is_sent_to_a_replica_and_reaches_clients() {
+    let world = TestSite::published();
+    let listen = format!("127.0.0.1:{}", world.port);
+    let start = |more: &[&str]| {
+        let mut command = world.command([&["serve", "--db", "db", "--listen", &listen], more].concat());
+        let mut child = command.stdout(std::process::Stdio::piped()).spawn().expect("the binary starts");
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().expect("piped")), &mut line).expect("a line");
+        child
+    };
+    let mut replica = start(&[]);
+    world.run_ok(["revoke", "keys", "--reason", "stolen", "--out", "revocation"]);
+    let send = ["revoke", "--statement", "revocation", "--send", &listen];
+    assert!(world.run_err(5, send).contains("--accept-statements"));
+    replica.kill().and_then(|()| replica.wait()).expect("a child");
+    assert!(world.run_err(6, send).contains("refused"));
+    let mut replica = start(&["--accept-statements", "taken"]);
+    world.run_ok(["cat", &world.name("/hello")]);
+    world.run_ok(send);
+    assert!(world.run_err(5, ["cat", &world.name("/hello")]).contains("revoked"));
+    replica.kill().and_then(|()| replica.wait()).expect("a child");
+}

@@ -60,7 +60,7 @@ fn is_true(hostid: &HostId, iv: &OnceLock<Iv>, call: &[u8], answer: &[u8]) -> Op
     let reply = Reply::decode(message(answer)?).ok()?;
     let ReplyBody::Accepted { outcome: Accepted::Success(results), .. } = reply.body else { return None };
     match Procedure::from_number(call.procedure)? {
-        Procedure::Null => Some(()),
+        Procedure::Null | Procedure::PutStatement => Some(()),
         Procedure::GetFsinfo => {
             let GetFsinfoResult::Ok(offer) = GetFsinfoResult::from_xdr(results).ok()? else { return None };
             let fsinfo = SignedFsinfo::from_xdr(&offer.signed_fsinfo).ok()?.open(hostid).ok()?;
