@@ -10,37 +10,110 @@ use crate::record::{Calls, CaseResult, LatencyAtRate, LatencyFigure, Run, Subjec
 use crate::statistics::{self, Interval};
 use crate::workload::{Level, deltas};
 
+/// The page of one run.
 pub fn html(run: &Run) -> String {
+    let mut page = begin("What it costs", &run.began);
+    let _ = write!(page, "<p class=\"lead\">{}</p>\n</header>\n<main>\n", escape(&lead(run)));
+    body(run, "", &mut page);
+    page.push_str("</main>\n</body>\n</html>\n");
+    page
+}
+
+/// One page of several runs, each with the document whose measurement it repeats.
+pub fn html_of_runs(runs: &[Run]) -> String {
+    let began = runs.iter().map(|run| run.began.as_str()).max().unwrap_or_default();
+    let mut page = begin("Results", began);
+    page.push_str(
+        "<p class=\"lead\">Each part repeats the measurements of one document. A ratio of 1 is the speed of the baseline.</p>\n<nav><ul>\n",
+    );
+    for (number, run) in runs.iter().enumerate() {
+        let _ = writeln!(page, "<li><a href=\"#run-{number}\">{}</a></li>", escape(document(run)));
+    }
+    page.push_str("</ul></nav>\n</header>\n<main>\n");
+    for (number, run) in runs.iter().enumerate() {
+        let _ = write!(
+            page,
+            "<article id=\"run-{number}\">\n<h1>{}</h1>\n<p class=\"lead\">{}</p>\n",
+            escape(document(run)),
+            escape(&lead(run))
+        );
+        findings(run, &mut page);
+        body(run, &format!("run-{number}-"), &mut page);
+        page.push_str("</article>\n");
+    }
+    page.push_str("</main>\n</body>\n</html>\n");
+    page
+}
+
+fn begin(title: &str, began: &str) -> String {
     let mut page = String::with_capacity(64 * 1024);
-    let title = "What it costs";
     let _ = write!(
         page,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n\
          <link rel=\"icon\" href=\"data:,\">\n<title>{title}: {}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<header>\n<h1>{title}</h1>\n",
-        escape(&run.began)
+        escape(began)
     );
-    let _ = write!(page, "<p class=\"lead\">{}</p>\n</header>\n<main>\n", escape(&lead(run)));
-    warnings(run, &mut page);
-    glance(run, &mut page);
-    delta_table(run, &mut page);
+    page
+}
+
+/// All parts of a run. `prefix` makes the ids unique.
+fn body(run: &Run, prefix: &str, page: &mut String) {
+    warnings(run, page);
+    glance(run, page);
+    delta_table(run, page);
     let mut workload = "";
     for (of, panel, results) in run.panels() {
         if of != workload {
             if !workload.is_empty() {
                 page.push_str("</section>\n");
             }
-            let _ = write!(page, "<section id=\"{}\">\n<h2>{}</h2>\n<p>{}</p>\n", escape(of), escape(of), escape(about(of)));
+            let _ = write!(page, "<section id=\"{prefix}{}\">\n<h2>{}</h2>\n<p>{}</p>\n", escape(of), escape(of), escape(about(of)));
             workload = of;
         }
-        plot(run, of, panel, &results, &mut page);
+        plot(run, of, panel, &results, page);
     }
     if !workload.is_empty() {
         page.push_str("</section>\n");
     }
-    foot(run, &mut page);
-    page.push_str("</main>\n</body>\n</html>\n");
-    page
+    foot(run, page);
+}
+
+/// The document whose measurement a run repeats.
+fn document(run: &Run) -> &'static str {
+    match run.results.first().map(|result| result.workload.as_str()) {
+        Some("transfer") => "LANL: kerberized NFS",
+        Some("iops") => "NetApp ONTAP: Kerberos and the processor's AES instructions",
+        Some("concurrency") => "Azure NetApp Files: the cost of Kerberos",
+        Some("audit") => "LANL: the cost of auditing",
+        Some("tree") => "SFSRO: a read-only file system (OSDI 2000)",
+        Some("seal") => "Message protection on one core",
+        _ => "Other measurements",
+    }
+}
+
+/// A sentence for each subject: its median ratio and its slowest case.
+fn findings(run: &Run, page: &mut String) {
+    let mut sentences = Vec::new();
+    for about in &run.subjects {
+        let compared =
+            run.results.iter().filter(|result| result.baseline(run) != about.label && (result.workload != "iops" || result.x.is_none()));
+        let ratios: Vec<(f64, &CaseResult)> =
+            compared.filter_map(|result| Some((result.of(&about.label)?.ratio?.median, result))).collect();
+        let Some((worst, slowest)) = ratios.iter().min_by(|a, b| a.0.total_cmp(&b.0)) else { continue };
+        let middle = statistics::median(&ratios.iter().map(|(ratio, _)| *ratio).collect::<Vec<_>>());
+        sentences.push(format!(
+            "{}: {middle:.2} of the speed of {} in the median of {} cases; slowest: {}, {}, {worst:.2}.",
+            about.label,
+            slowest.baseline(run),
+            ratios.len(),
+            slowest.panel,
+            slowest.name
+        ));
+    }
+    for sentence in sentences {
+        let _ = writeln!(page, "<p>{}</p>", escape(&sentence));
+    }
 }
 
 fn lead(run: &Run) -> String {
@@ -83,7 +156,7 @@ fn glance(run: &Run, page: &mut String) {
     if run.subjects.len() < 2 || workloads.is_empty() {
         return;
     }
-    page.push_str("<section id=\"glance\">\n<h2>At a glance</h2>\n<p>Speed relative to the baseline: the median of all cases of a workload, and the slowest case.</p>\n<table>\n<thead><tr><th></th>");
+    page.push_str("<section class=\"glance\">\n<h2>At a glance</h2>\n<p>Speed relative to the baseline: the median of all cases of a workload, and the slowest case.</p>\n<table>\n<thead><tr><th></th>");
     let several = run.baselines(&run.results).len() > 1;
     workloads.iter().for_each(|workload| {
         let of = run.baselines(run.results.iter().filter(|result| result.workload == *workload)).join(" or ");
@@ -123,7 +196,7 @@ fn delta_table(run: &Run, page: &mut String) {
     let of_it: Vec<&CaseResult> = run.results.iter().filter(|result| result.workload == "concurrency").collect();
     let _ = write!(
         page,
-        "<section id=\"delta\">\n<h2>Added latency and lost throughput</h2>\n<p>Against {}: added latency with one call at a time, and lost throughput with many calls (negative: gained); in brackets: {}.</p>\n<table>\n<thead><tr><th>case</th>",
+        "<section class=\"delta\">\n<h2>Added latency and lost throughput</h2>\n<p>Against {}: added latency with one call at a time, and lost throughput with many calls (negative: gained); in brackets: {}.</p>\n<table>\n<thead><tr><th>case</th>",
         escape(&run.baselines(of_it.iter().copied()).join(", ")),
         escape(&confidence(&of_it))
     );
@@ -306,11 +379,12 @@ fn foot(run: &Run, page: &mut String) {
     row("Versions", machine.versions.join("; "));
     row("Not measured", run.left_out.join("; "));
     page.push_str(
-        "</dl>\n<p>Subjects are measured in turn, round after round, after one round that does not count; a ratio is of two measurements of the same \
-         round. Of six rounds and more, intervals hold the true median with 95% confidence (by the sign test, from sixteen on by bootstrap); of fewer \
-         they are the range of the rounds, and promise nothing. Latency added is of pairs, too. Curves of latency are open loop: calls are due at a fixed rate, and \
-         what waits for a slow server counts as its latency; their bars of uncertainty are of the rounds' latencies. What is read is compared with what was written, but for two: loads by fio on mounts (all that are not due at a rate) are compared by the sum in each page, which a lost write leaves right, mixed ones by one read of the whole file after each; answers by TLS are counted only. CPU is of processes, user and \
-         system; what threads of the kernel do for a mount (NFS: rpciod, kworkers) is in none, and its subject says so.</p>\n</footer>\n",
+        "</dl>\n<p>Subjects are measured in turn, round after round, after a first round that does not count. A ratio compares two measurements of the same \
+         round. With six rounds or more, an interval holds the true median with 95% confidence (sign test; bootstrap from sixteen rounds on). With fewer rounds \
+         it is the range of the rounds. Added latency is the median of differences within a round. Latency curves are open loop: calls are due at a fixed rate, so \
+         the wait for a slow server counts as latency. Data read is compared with data written, with two exceptions. For loads by fio on mounts, fio compares a checksum in each \
+         page, which does not detect a lost write. HTTPS responses are only counted. CPU time is that of processes, user and system. The time of kernel threads that work for a \
+         mount (NFS: rpciod, kworkers) is not included; the description of that subject says so.</p>\n</footer>\n",
     );
 }
 
@@ -367,3 +441,25 @@ fn about(workload: &str) -> &'static str {
 }
 
 const STYLE: &str = include_str!("style.css");
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::steps;
+    use super::*;
+
+    #[test]
+    fn page_of_several_runs_has_unique_ids_and_names_documents() {
+        let mut audit = steps();
+        audit.results[0].workload = "audit".into();
+        let page = html_of_runs(&[steps(), audit, steps()]);
+        let mut ids: Vec<&str> = page.split(" id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        let count = ids.len();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!((ids.len(), count), (6, 6), "an article and a section for each run");
+        for text in ["NetApp ONTAP", "LANL: the cost of auditing", "<a href=\"#run-2\">"] {
+            assert!(page.contains(text), "{text}");
+        }
+        assert_eq!(page.matches("<footer>").count(), 3);
+    }
+}

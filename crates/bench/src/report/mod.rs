@@ -11,7 +11,7 @@ mod table;
 pub use compare::compare;
 pub use csv::csv;
 pub use format::figure;
-pub use html::html;
+pub use html::{html, html_of_runs};
 pub use table::table;
 
 #[cfg(test)]

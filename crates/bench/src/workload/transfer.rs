@@ -38,7 +38,7 @@ pub fn transfer(options: &Transfer) -> Vec<PlannedCase> {
     let mut plan = Vec::new();
     let copy = |files, len, content| Copy { files, len, content, streams: options.streams, depth: options.depth };
     let both = |plan: &mut Vec<PlannedCase>, panel: &str, name: &str, x: Option<f64>, copy: Copy| {
-        for (direction, case) in [("there", Case::Put(copy)), ("back", Case::Get(copy))] {
+        for (direction, case) in [("to the subject", Case::Put(copy)), ("from the subject", Case::Get(copy))] {
             let planned = PlannedCase::new("transfer", format!("{panel}, {direction}"), name, case);
             plan.push(PlannedCase { x, ..planned });
         }

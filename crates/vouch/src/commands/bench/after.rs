@@ -19,12 +19,12 @@ pub(super) struct Compare {
     b: PathBuf,
 }
 
-/// Show a kept run as table, HTML page or CSV.
+/// Show kept runs as table, HTML page or CSV. Several runs become one page.
 #[derive(Debug, clap::Args)]
 pub(super) struct Report {
-    /// The record.
-    #[arg(value_name = "RUN.json")]
-    run: PathBuf,
+    /// The record; several give one --html page, in this order.
+    #[arg(value_name = "RUN.json", required = true)]
+    runs: Vec<PathBuf>,
     #[command(flatten)]
     outputs: Outputs,
 }
@@ -37,9 +37,12 @@ impl Compare {
 
 impl Report {
     pub(super) fn run(self) -> Outcome {
-        let run = read(&self.run)?;
+        let runs = self.runs.iter().map(|run| read(run)).collect::<Outcome<Vec<_>>>()?;
         self.outputs.check()?;
-        self.outputs.write(&run)
+        match &runs[..] {
+            [run] => self.outputs.write(run),
+            runs => self.outputs.write_page(runs),
+        }
     }
 }
 

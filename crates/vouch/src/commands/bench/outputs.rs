@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use vouch_bench::{Run, report};
 
 use super::measure::joined;
-use crate::exit::{At as _, Outcome};
+use crate::exit::{At as _, Failure, Outcome};
 use crate::output;
 
 /// Options of results.
@@ -58,6 +58,14 @@ impl Outputs {
                 tracing::warn!("{}: {error}", file.display());
             }
         })
+    }
+
+    /// Writes one page of several runs.
+    pub(super) fn write_page(&self, runs: &[Run]) -> Outcome {
+        match (&self.html, &self.json, &self.csv) {
+            (Some(file), None, None) => replace(file, &report::html_of_runs(runs)).at(file.display()),
+            _ => Err(Failure::usage("RUN.json", "several runs become one --html page; --json and --csv take one run")),
+        }
     }
 
     /// Prints the table and writes the requested files. A failure keeps no other output back.
