@@ -36,8 +36,8 @@ pub enum ChangeKind {
 /// The differing parts of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ChangedFields {
-    /// File data, link target or device number. Never set for directories: their entries are
-    /// reported.
+    /// File data, link target or device number. For directories only if one is opaque and the entries
+    /// differ; the entries of other directories are reported.
     pub content: bool,
     /// Mode.
     pub mode: bool,
@@ -57,7 +57,9 @@ impl ChangedFields {
     fn of(old: &Inode, new: &Inode) -> Self {
         let file_type = old.file_type() != new.file_type();
         let content = match (&old.content, &new.content) {
-            (Content::Directory { .. }, Content::Directory { .. }) => false,
+            (Content::Directory { top: old_top, .. }, Content::Directory { top: new_top, .. }) => {
+                (is_opaque(old) || is_opaque(new)) && old_top != new_top
+            }
             (Content::Regular { blob: old, .. }, Content::Regular { blob: new, .. }) => old != new,
             (old, new) => old != new,
         };
@@ -175,7 +177,8 @@ impl Diff {
             Some((iv, Content::Directory { top: Some(page), .. })) => Some((iv, *page)),
             _ => None,
         };
-        if top(old) == top(new) {
+        // The names of an opaque directory are hidden.
+        if top(old) == top(new) || [old, new].into_iter().flatten().any(|(_, inode)| is_opaque(inode)) {
             return;
         }
         let [old, new] = [old, new].map(|side| {
@@ -184,6 +187,10 @@ impl Diff {
         });
         self.levels.push(Level { path, old, new });
     }
+}
+
+const fn is_opaque(inode: &Inode) -> bool {
+    matches!(inode.content, Content::Directory { opaque: true, .. })
 }
 
 fn compare(path: Vec<u8>, old: &Inode, new: &Inode) -> Option<Change> {

@@ -63,7 +63,10 @@ async fn write_all(args: &Args, paths: &[TreePath]) -> Outcome {
             offset += bytes.len() as u64;
         }
     }
-    out.flush().at("standard output")
+    out.flush().at("standard output")?;
+    // The next command finds what this one fetched.
+    client.flush().await;
+    Ok(())
 }
 
 async fn content(open: &mut OpenTree, path: &[u8]) -> Outcome<(Vec<u8>, Blob)> {

@@ -13,7 +13,7 @@ use std::time::Instant;
 use indicatif::ProgressBar;
 use serde::Serialize;
 use tokio::task::JoinSet;
-use vouch_tree::Inode;
+use vouch_tree::{Content, Inode};
 use vouch_tree_client::{Position, Tree};
 
 use crate::cli::Global;
@@ -140,6 +140,7 @@ async fn copy(args: &Args, path: &TreePath, partial: &Path, global: &Global) -> 
     let top = Place { dir: Arc::new(above), name: partial.file_name().unwrap_or_default().as_bytes().to_vec(), shown: path.path.clone() };
     copy_tree(&job, top, inode).await?;
     job.bar.finish_and_clear();
+    client.flush().await;
     let counts = &job.counts;
     Ok(Report {
         revision: open.revision.number(),
@@ -147,6 +148,7 @@ async fn copy(args: &Args, path: &TreePath, partial: &Path, global: &Global) -> 
         bytes: counts.bytes.load(Ordering::Relaxed),
         not_kept: counts.not_kept.load(Ordering::Relaxed),
         left_out: counts.left_out.load(Ordering::Relaxed),
+        opaque: counts.opaque.load(Ordering::Relaxed),
         seconds: started.elapsed().as_secs_f64(),
     })
 }
@@ -165,6 +167,7 @@ struct Counts {
     bytes: AtomicU64,
     not_kept: AtomicU64,
     left_out: AtomicU64,
+    opaque: AtomicU64,
 }
 
 impl Job {
@@ -221,6 +224,11 @@ async fn enter(
     links: &mut HashMap<u64, Place>,
     files: &mut JoinSet<Outcome>,
 ) -> Outcome {
+    if matches!(inode.content, Content::Directory { opaque: true, .. }) {
+        job.counts.opaque.fetch_add(1, Ordering::Relaxed);
+        tracing::info!(path = %place, "the names of an opaque directory are hidden and left out");
+        return Ok(());
+    }
     let mut position = Position::Start;
     loop {
         let page = job.tree.list(inode, position).await?;
@@ -283,6 +291,8 @@ struct Report {
     not_kept: u64,
     /// Set-id bits, capabilities and devices that were not asked for.
     left_out: u64,
+    /// Opaque directories, which are copied empty.
+    opaque: u64,
     seconds: f64,
 }
 
@@ -298,6 +308,9 @@ impl Report {
         }
         if self.left_out > 0 {
             text.push_str(&format!("{} set-id bits, capabilities or devices were left out; --suid and --dev keep them\n", self.left_out));
+        }
+        if self.opaque > 0 {
+            text.push_str(&format!("{} opaque directories were copied empty; get files below them by name\n", self.opaque));
         }
         output::text(&text)
     }

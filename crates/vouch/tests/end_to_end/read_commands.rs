@@ -61,6 +61,18 @@ fn ls_of_an_opaque_directory_shows_only_named_entries() {
     assert_eq!(world.run_ok(["ls", &world.name("/o/below")]), "deep\n");
     assert!(world.run_ok(["ls", "-l", &world.name("/o/secret")]).contains("o/secret"));
     assert!(world.run_ok(["ls", "-d", &world.name("/o")]).ends_with("o\n"));
+    assert!(world.run_ok(["get", &world.name(""), "copy"]).contains("1 opaque directories were copied empty"));
+    assert!(world.path("copy/dir/numbers").exists() && !world.path("copy/o/secret").exists());
+    world.run_ok(["get", &world.name("/o/secret"), "secret"]);
+    // Differences in it show no names.
+    world.write("src/o/second", "z");
+    world.publish_with(&["--opaque", "o"]);
+    let mut lines = String::new();
+    assert!(eventually(std::time::Duration::from_secs(10), || {
+        lines = String::from_utf8_lossy(&world.run(["diff", &world.name("")]).stdout).into_owned();
+        lines.lines().any(|line| line.starts_with("~ o  content"))
+    }));
+    assert!(!lines.contains("o/"), "{lines}");
 }
 
 #[test]
@@ -158,6 +170,22 @@ fn replica_serves_health_and_metrics() {
         stream.read_to_string(&mut output_text).expect("an answer");
     }
     assert!(output_text.contains("\"healthy\": true") && output_text.contains("# TYPE"), "{output_text}");
+}
+
+#[test]
+fn second_cat_reads_from_the_disk_cache() {
+    let world = TestSite::published();
+    let mut replica = world.serve();
+    let first = world.run_ok(["cat", &world.name("/dir/numbers")]);
+    assert!(std::fs::read_dir(world.path("cache")).expect("a cache").count() > 0);
+    // The replica still offers the revision, but has no file data any more.
+    for pack in std::fs::read_dir(world.path("db/packs")).expect("packs").filter_map(Result::ok) {
+        if pack.file_name().to_string_lossy().starts_with('d') {
+            std::fs::remove_file(pack.path()).expect("a pack");
+        }
+    }
+    assert_eq!(world.run_ok(["cat", "--timeout", "5s", &world.name("/dir/numbers")]), first);
+    replica.kill();
 }
 
 #[test]
