@@ -41,3 +41,28 @@ fn endless_links_between_trees_end_with_an_error() {
     let _replicas = (a.serve(), b.serve());
     assert!(a.run_err(3, ["cat", &a.name("/next")]).contains("more than 16 links from tree to tree"));
 }
+
+#[test]
+fn authority_script_makes_changes_and_removes_links() {
+    let (authority, tools) = (TestSite::new(), TestSite::published());
+    let _tools = tools.serve();
+    let run = |names: &str| {
+        authority.write("names", names);
+        let output = authority.script("authority", ["names", "src"]);
+        (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+    };
+    let name = tools.name("");
+    let first = format!("# Ours\ntools {name}\nnumbers {name}/dir\n");
+    assert_eq!(run(&first), (true, "2 links made, 0 of them changed, 0 removed\n".into()));
+    authority.publish();
+    let _authority = authority.serve();
+    assert_eq!(authority.run_ok(["cat", &authority.name("/tools/hello")]), "hello world\n");
+    assert_eq!(authority.run_ok(["ls", &authority.name("/numbers")]), "empty\nnumbers\n");
+    assert_eq!(run(&format!("tools {name}/dir\n")), (true, "1 links made, 1 of them changed, 1 removed\n".into()));
+    assert_eq!(run(&format!("tools {name}/dir\n")).1, "0 links made, 0 of them changed, 0 removed\n");
+    for (names, why) in [("tools nowhere\n", "line 1: want NAME"), (&format!("a {name}\na {name}\n"), "line 2: a is listed twice")] {
+        let (done, output) = run(names);
+        assert!(!done && output.contains(why), "{output}");
+    }
+    assert!(authority.path("src/tools").is_symlink(), "a bad list changes nothing");
+}
