@@ -115,8 +115,11 @@ pub(super) fn bars(title: &str, unit: &str, groups: &[(String, Vec<Bar>)]) -> St
     let count: usize = groups.iter().map(|(_, bars)| bars.len()).sum();
     let named = groups.len() > 1;
     let height = TOP + count as f64 * BAR + groups.len() as f64 * (GAP + if named { BAR } else { 0.0 }) + 34.0;
+    // Room for the longest label, at most a third of the width.
+    let label_len = groups.iter().flat_map(|(_, bars)| bars).map(|bar| bar.label.chars().count()).max().unwrap_or(0);
+    let left = (label_len as f64 * CHAR_WIDTH + 16.0).clamp(BAR_LEFT, WIDTH / 3.0);
     let longest = |bar: &Bar| bar.parts.iter().sum::<f64>().max(bar.uncertainty.map_or(0.0, |(_, high)| high));
-    let x = Scale::of(groups.iter().flat_map(|(_, bars)| bars).map(longest).chain([0.0]), false, (BAR_LEFT, WIDTH - BAR_RIGHT));
+    let x = Scale::of(groups.iter().flat_map(|(_, bars)| bars).map(longest).chain([0.0]), false, (left, WIDTH - BAR_RIGHT));
     let mut svg = svg_open(title, height);
     let (top, foot) = (TOP - 14.0, height - 30.0);
     for tick in x.ticks() {
@@ -124,7 +127,7 @@ pub(super) fn bars(title: &str, unit: &str, groups: &[(String, Vec<Bar>)]) -> St
         let _ = write!(svg, "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{top}\" y2=\"{foot:.1}\"/>");
         let _ = write!(svg, "<text class=\"tick mid\" x=\"{at:.1}\" y=\"{:.1}\">{}</text>", foot + 16.0, short(tick));
     }
-    let _ = write!(svg, "<text class=\"name\" x=\"{BAR_LEFT}\" y=\"{:.1}\">{}</text>", TOP - 22.0, escape(unit));
+    let _ = write!(svg, "<text class=\"name\" x=\"{left:.1}\" y=\"{:.1}\">{}</text>", TOP - 22.0, escape(unit));
     let mut y = TOP - 8.0;
     for (name, bars) in groups {
         if named {
@@ -133,8 +136,7 @@ pub(super) fn bars(title: &str, unit: &str, groups: &[(String, Vec<Bar>)]) -> St
         }
         for bar in bars {
             let mut at = 0.0;
-            let _ =
-                write!(svg, "<text class=\"label end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", BAR_LEFT - 8.0, y + 15.0, escape(&bar.label));
+            let _ = write!(svg, "<text class=\"label end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", left - 8.0, y + 15.0, escape(&bar.label));
             for (part, len) in bar.parts.iter().enumerate() {
                 let (from, to) = (x.at(at), x.at(at + len));
                 let _ = write!(
@@ -271,6 +273,9 @@ const LABEL_HEIGHT: f64 = 18.0;
 const BAR: f64 = 22.0;
 const GAP: f64 = 8.0;
 const BAR_LEFT: f64 = 150.0;
+
+/// Average width of a character of a label, in units of the drawing.
+const CHAR_WIDTH: f64 = 6.8;
 const BAR_RIGHT: f64 = 130.0;
 
 #[cfg(test)]
