@@ -1,8 +1,8 @@
 //! Writer threads: worker threads put records into bounded rings, and one thread writes them to the
 //! log.
 //!
-//! A worker waits for the disk only if its ring is full and the policy is [`Policy::Block`]. A
-//! reply that must not precede its record is passed to [`Trail::call_when_stored`].
+//! A worker with a full ring waits for room, under policies other than [`Policy::Block`] for at most
+//! a second. A reply that must not precede its record is passed to [`Trail::call_when_stored`].
 
 mod maintenance;
 mod options;
@@ -57,6 +57,8 @@ struct Shared {
     room_freed: Condvar,
     room_lock: Mutex<()>,
     is_sleeping: AtomicBool,
+    /// Whether the disk fails, or a record waited in vain since the writer last emptied the rings.
+    is_writer_late: AtomicBool,
     retention_state: Mutex<RetentionState>,
     is_healthy: AtomicBool,
     is_stopped: AtomicBool,
@@ -88,6 +90,7 @@ impl Trail {
             room_freed: Condvar::new(),
             room_lock: Mutex::default(),
             is_sleeping: AtomicBool::new(false),
+            is_writer_late: AtomicBool::new(false),
             retention_state: Mutex::default(),
             is_healthy: AtomicBool::new(!has_failed),
             is_stopped: AtomicBool::new(false),
@@ -206,8 +209,10 @@ impl Shared {
         if is_counted {
             self.unstored_count.fetch_add(1, Ordering::SeqCst);
         }
+        let mut deadline = None;
         while !ring.push(record, self.options.ring_len) {
-            if !waits_for_room || self.is_stopped.load(Ordering::Acquire) {
+            let waits = waits_for_room || self.may_wait_until(&mut deadline);
+            if !waits || self.is_stopped.load(Ordering::Acquire) {
                 if is_counted {
                     self.unstored_count.fetch_sub(1, Ordering::SeqCst);
                 }
@@ -218,12 +223,28 @@ impl Shared {
             }
             self.wake();
             let mut guard = self.room_lock.lock();
-            self.room_freed.wait_for(&mut guard, ROOM_STEP);
+            if ring.len() >= self.options.ring_len {
+                self.room_freed.wait_for(&mut guard, ROOM_STEP);
+            }
         }
         if self.is_sleeping.load(Ordering::Relaxed) {
             self.wake();
         }
         true
+    }
+
+    /// Returns whether a record that may be lost can still wait for room. On a busy machine this
+    /// leaves the CPU to the writer. A stalled disk delays each thread once.
+    fn may_wait_until(&self, deadline: &mut Option<Instant>) -> bool {
+        if self.is_writer_late.load(Ordering::Acquire) {
+            return false;
+        }
+        let now = Instant::now();
+        if now < *deadline.get_or_insert(now + ROOM_WAIT_MAX) {
+            return true;
+        }
+        self.is_writer_late.store(true, Ordering::Release);
+        false
     }
 
     fn wake(&self) {
@@ -238,3 +259,5 @@ impl Shared {
 /// Number of rings. Additional threads share them.
 const RING_COUNT: usize = 64;
 const ROOM_STEP: Duration = Duration::from_millis(50);
+/// Longest wait for room before a record is lost.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(1);

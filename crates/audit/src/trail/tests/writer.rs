@@ -55,32 +55,35 @@ pub(super) fn read(directory: &Path) -> (Vec<Vec<u8>>, u64) {
 }
 
 #[test]
-fn records_of_many_threads_survive_rotation() {
-    let directory = tempfile::tempdir().unwrap();
-    let trail = start(directory.path(), &FaultyDisk::default(), WriterOptions { policy: Policy::Block, ..WriterOptions::default() }, || ());
-    let (threads, each) = (6, 2000);
-    std::thread::scope(|scope| {
-        for thread in 0..threads {
-            let trail = &trail;
-            scope.spawn(move || {
-                for number in 0..each {
-                    let path = format!("/srv/{thread}-{number}");
-                    assert!(trail.record(&record(path.as_bytes(), SECOND + number)));
-                }
-            });
-        }
-    });
-    trail.stop();
-    let (mut paths, lost) = read(directory.path());
-    paths.sort();
-    paths.dedup();
-    assert_eq!((paths.len() as u64, lost), (threads * each, 0));
-    let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
-    assert_eq!((report.faults, report.unsealed), (vec![], 0));
-    let last = segments(directory.path()).unwrap().len();
-    let trail = reopen(directory.path(), &FaultyDisk::default(), WriterOptions::default(), || ());
-    wait_for("compressed segments", || segments(directory.path()).unwrap()[..last].iter().all(|file| file.is_compressed));
-    trail.stop();
+fn records_of_many_threads_survive_rotation_and_full_rings() {
+    for policy in [Policy::Block, Policy::Count] {
+        let directory = tempfile::tempdir().unwrap();
+        let trail =
+            start(directory.path(), &FaultyDisk::default(), WriterOptions { policy, ring_len: 2000, ..WriterOptions::default() }, || ());
+        let (threads, each) = (6, 2000);
+        std::thread::scope(|scope| {
+            for thread in 0..threads {
+                let trail = &trail;
+                scope.spawn(move || {
+                    for number in 0..each {
+                        let path = format!("/srv/{thread}-{number}");
+                        assert!(trail.record(&record(path.as_bytes(), SECOND + number)), "{policy:?}: lost {thread}-{number}");
+                    }
+                });
+            }
+        });
+        trail.stop();
+        let (mut paths, lost) = read(directory.path());
+        paths.sort();
+        paths.dedup();
+        assert_eq!((paths.len() as u64, lost), (threads * each, 0), "{policy:?}");
+        let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+        assert_eq!((report.faults, report.unsealed), (vec![], 0), "{policy:?}");
+        let last = segments(directory.path()).unwrap().len();
+        let trail = reopen(directory.path(), &FaultyDisk::default(), WriterOptions::default(), || ());
+        wait_for("compressed segments", || segments(directory.path()).unwrap()[..last].iter().all(|file| file.is_compressed));
+        trail.stop();
+    }
 }
 
 #[test]

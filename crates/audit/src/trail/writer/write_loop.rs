@@ -107,6 +107,9 @@ impl Writer {
         for ring in &self.shared.rings {
             batch.take(ring);
         }
+        self.shared.is_writer_late.store(self.has_failed, Ordering::Release);
+        // The lock ensures that no worker is between its check and its wait.
+        drop(self.shared.room_lock.lock());
         self.shared.room_freed.notify_all();
         let mut gap = batch.take_lost();
         let mut moved = 0;
@@ -211,6 +214,7 @@ impl Writer {
     /// Logs at exponentially growing intervals, and returns whether it logged.
     fn handle_failure(&mut self, error: &LogError) -> bool {
         self.shared.is_healthy.store(false, Ordering::Release);
+        self.shared.is_writer_late.store(true, Ordering::Release);
         let failures = self.shared.failures.fetch_add(1, Ordering::Relaxed);
         let is_logged = failures.is_power_of_two() || failures == 0;
         if is_logged {
