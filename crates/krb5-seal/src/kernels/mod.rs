@@ -138,9 +138,23 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// The fastest set for this CPU; chosen at the first call.
+    /// The set in use: the fastest for this CPU, unless [`Kernels::choose`] came first.
     pub fn best() -> &'static Kernels {
-        Kernels::available().last().expect("the plain kernels run everywhere")
+        CHOSEN.get_or_init(|| Kernels::available().last().expect("the plain kernels run everywhere"))
+    }
+
+    /// Makes the whole process use a narrower set, to measure what wide instructions gain. Call it
+    /// before any message is sealed.
+    ///
+    /// # Errors
+    /// This CPU has no set of that name (the text lists the others), or a set is in use already.
+    pub fn choose(name: &str) -> Result<(), String> {
+        let wanted = |kernels: &&Kernels| kernels.name.eq_ignore_ascii_case(name) || (kernels.name == PLAIN && name == "plain");
+        let Some(kernels) = Kernels::available().iter().find(wanted) else {
+            let names: Vec<_> = Kernels::available().iter().skip(1).map(|kernels| kernels.name.to_lowercase()).collect();
+            return Err(format!("this CPU has plain, {}", names.join(", ")));
+        };
+        CHOSEN.set(kernels).map_err(|_| "messages are already being sealed".to_owned())
     }
 
     /// All sets that this CPU can run, slowest first, for benchmarks and tests.
@@ -170,6 +184,8 @@ impl Kernels {
         format!("encrypt {}, decrypt {}, sha1 {}, sha256 {}, sha384 {}", encrypt.name, decrypt.name, sha1.name, sha256.name, sha512.name)
     }
 }
+
+static CHOSEN: OnceLock<&'static Kernels> = OnceLock::new();
 
 /// Name of the plain set. On a CPU with AES instructions it uses them too.
 const PLAIN: &str = "RustCrypto (detects the CPU)";

@@ -13,6 +13,8 @@ use clap::ValueEnum;
 use vouch_daemon::service_manager;
 use vouch_export::{AuditConfig, ExportConfig, ExportList, GroupSource, Limits, Server, Source, UnknownPrincipal};
 
+use vouch_krb5_seal::Kernels;
+
 mod reload;
 mod status;
 
@@ -117,6 +119,10 @@ pub(crate) struct Args {
     /// Address of the metrics and health page.
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
+    /// Protect Kerberos messages by narrower instructions than this CPU has, to measure what they
+    /// gain: plain, aes-ni, avx2, vaes-256, avx-512, vaes-512 or armv8.
+    #[arg(long, value_name = "SET", help_heading = "Measuring")]
+    sealing_kernels: Option<String>,
     #[command(flatten)]
     audit: AuditArgs,
     /// Refuse operations on this export, given by its path in the list, while they can't be
@@ -143,6 +149,9 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     }
     if args.minor_min > args.minor_max {
         return Err(Failure::usage("--minor-min", "is above --minor-max"));
+    }
+    if let Some(name) = &args.sealing_kernels {
+        Kernels::choose(name).map_err(|error| Failure::usage("--sealing-kernels", error))?;
     }
     service_manager::meet();
     let _taken = interrupt::take(service_manager::stopping);

@@ -98,6 +98,7 @@ fn wrong_command_line_exits_with_usage_error() {
         &["keygen", "--out", "k", "--until", "someday"],
         &["export", "--dir", ".", "--state", "s", "--listen", "192.0.2.1:9", "--audit-policy", "block"],
         &["export", "--dir", ".", "--state", "s", "--listen", "192.0.2.1:9", "--audit-sync", "each"],
+        &["export", "--dir", ".", "--state", "s", "--sealing-kernels", "abacus"],
         &["mount", "@nowhere,x", "mnt", "--audit-keep", "1d"],
         &["mount", "@nowhere,x", "mnt", "--audit-seal", "1s"],
     ] {
