@@ -1,15 +1,14 @@
-//! Listening sockets: for each address one in each thread, so that the kernel spreads connections
-//! without a shared lock.
+//! Listening sockets: one for each address and thread. The kernel spreads connections without a
+//! shared lock.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Binds `threads` listeners to one address. Port 0 selects one free port for all.
+/// Port 0 selects one free port for all threads.
 pub fn bind(address: SocketAddr, threads: usize) -> io::Result<Vec<TcpListener>> {
-    // With SO_REUSEPORT a second replica would silently share the port. This socket without it
-    // detects that.
+    // SO_REUSEPORT would let a second replica silently share the port.
     let probe = socket(address, false)?;
     let address = local_address(&probe)?;
     drop(probe);
@@ -24,13 +23,13 @@ pub fn bind(address: SocketAddr, threads: usize) -> io::Result<Vec<TcpListener>>
 
 fn socket(address: SocketAddr, shared: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
-    // Allows a restart while old connections are in TIME_WAIT.
+    // A restart works while old connections are in TIME_WAIT.
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(shared)?;
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
     }
-    // Inherited by accepted sockets: replies are sent whole, so Nagle's algorithm only delays them.
+    // Accepted sockets inherit this. Replies are sent whole, so Nagle's algorithm only delays them.
     socket.set_tcp_nodelay(true)?;
     socket.bind(&address.into())?;
     Ok(socket)
@@ -40,7 +39,7 @@ fn local_address(socket: &Socket) -> io::Result<SocketAddr> {
     socket.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
 }
 
-/// Length of the accept queue; the kernel lowers it to `net.core.somaxconn`.
+/// The kernel lowers it to `net.core.somaxconn`.
 const BACKLOG: i32 = 8192;
 
 #[cfg(test)]

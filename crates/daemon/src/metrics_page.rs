@@ -16,14 +16,14 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-/// Source of the page. Called from the page's own thread.
+/// The page's own thread calls these.
 pub trait PageSource: Send + Sync + 'static {
     fn metrics(&self) -> String;
-    /// Whether the service is healthy at this time (seconds since 1970), and details in JSON.
+    /// Health at `now_s` (seconds since 1970), and details in JSON.
     fn health(&self, now_s: u64) -> (bool, String);
 }
 
-/// Serves the page on the calling thread until `stop` is notified.
+/// Runs on the calling thread until `stop` is notified.
 pub fn run<P: PageSource>(listener: TcpListener, report: &Arc<P>, stop: &Arc<Notify>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {
@@ -45,7 +45,6 @@ async fn serve<P: PageSource>(listener: tokio::net::TcpListener, report: &Arc<P>
             continue;
         };
         open.retain(|connection| !connection.is_finished());
-        // The oldest connection makes room, so idle connections block nobody.
         if open.len() >= PAGE_CONNECTIONS_MAX
             && let Some(oldest) = open.pop_front()
         {
@@ -59,7 +58,7 @@ async fn serve<P: PageSource>(listener: tokio::net::TcpListener, report: &Arc<P>
             });
             let mut http = hyper::server::conn::http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(PAGE_SECONDS_MAX).max_buf_size(REQUEST_LEN_MAX);
-            // A connection may last for ten request times; a scraper can open another.
+            // A scraper can open another connection.
             let _ = tokio::time::timeout(PAGE_SECONDS_MAX * 10, http.serve_connection(TokioIo::new(socket), service)).await;
         });
         open.push_back(connection.abort_handle());
@@ -94,15 +93,15 @@ fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
 }
 
-/// Longest request line with headers; the minimum of hyper.
+/// Request line and headers; the minimum of hyper.
 const REQUEST_LEN_MAX: usize = 8 * 1024;
 
-/// Most connections. The oldest makes room for a new one.
+/// A new connection closes the oldest, so idle ones block nobody.
 const PAGE_CONNECTIONS_MAX: usize = 64;
 
 const PAGE_SECONDS_MAX: Duration = Duration::from_secs(10);
 
-/// Pause after accept failed for lack of descriptors or memory.
+/// Pause after a lack of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

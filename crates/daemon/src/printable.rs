@@ -1,13 +1,11 @@
-//! Escaping of file names, so that no name can control a terminal or forge a log line.
+//! Escapes file names: no name can control a terminal or forge a log line.
 
-/// Escapes a name: control characters, bidirectional controls and bytes that are not UTF-8 become
-/// `\xNN`.
+/// Control characters, bidirectional controls and invalid UTF-8 become `\xNN`.
 pub fn printable(name: &[u8]) -> String {
     escaped(name, "")
 }
 
-/// Escapes a name within quotes: quotes and backslashes get a backslash, so that different names
-/// look different.
+/// Quotes and backslashes get a backslash, so that different names look different.
 pub fn quoted(name: &[u8]) -> String {
     format!("\"{}\"", escaped(name, "\"\\"))
 }
@@ -31,8 +29,7 @@ fn escaped(name: &[u8], marked: &str) -> String {
     text
 }
 
-/// The format characters of Unicode's bidirectional algorithm (UAX #9, section 2), and line and
-/// paragraph separators.
+/// Bidirectional format characters (UAX #9, section 2), and line and paragraph separators.
 fn turns_direction(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

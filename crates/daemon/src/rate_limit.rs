@@ -1,5 +1,5 @@
-//! Rate limiter for messages that any peer can trigger: a limit for each client and one for all.
-//! Omitted messages are counted. The caller passes the clock.
+//! Rate limiter for messages that any peer can trigger. It counts omitted messages. The caller
+//! passes the clock.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -11,13 +11,13 @@ pub struct Rate {
     pub each_ms: u64,
 }
 
-/// Rate limiter with a limit for each client and one for all.
+/// A limit for each client and one for all.
 pub struct Throttle {
     client: Rate,
     all: Rate,
     clients: HashMap<IpAddr, Client>,
     bucket: Bucket,
-    /// Messages omitted of clients without an entry.
+    /// Omitted messages of clients without an entry.
     omitted: u64,
 }
 
@@ -49,7 +49,6 @@ impl Bucket {
     }
 }
 
-/// Omitted messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OmittedMessages {
     pub count: u64,
@@ -65,8 +64,7 @@ impl Throttle {
         Throttle::new(LINES_CLIENT, LINES_ALL)
     }
 
-    /// Whether to log something that this client caused; if so, the number omitted since the last
-    /// time.
+    /// `None` omits the message; else returns the number omitted since the client's last one.
     pub fn admit(&mut self, client: IpAddr, now_ms: u64) -> Option<u64> {
         let client = network(client);
         if self.clients.len() >= CLIENTS_MAX && !self.clients.contains_key(&client) {
@@ -87,7 +85,6 @@ impl Throttle {
         None
     }
 
-    /// Returns the omitted messages and resets them. O(n).
     pub(crate) fn take_omitted(&mut self) -> OmittedMessages {
         let mut clients: Vec<(IpAddr, u64)> = self
             .clients
@@ -101,13 +98,13 @@ impl Throttle {
         OmittedMessages { count, clients }
     }
 
-    /// Forgets clients without recent messages. O(n).
+    /// Removes clients without recent messages. O(n).
     pub fn expire(&mut self, now_ms: u64) {
         self.clients.retain(|_, client| now_ms.saturating_sub(client.bucket.at_ms) < FORGET_MS);
     }
 }
 
-/// An IPv6 host has a network of addresses (RFC 6177).
+/// One IPv6 host has a /64 network (RFC 6177).
 fn network(client: IpAddr) -> IpAddr {
     match client.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
@@ -116,13 +113,12 @@ fn network(client: IpAddr) -> IpAddr {
 }
 
 const CLIENTS_MAX: usize = 1024;
-/// Time without messages after which a client is forgotten.
 const FORGET_MS: u64 = 3_600_000;
 const NAMED_MAX: usize = 8;
 
-/// Rate of lines about one client: a user's mistakes are all logged, a loop is not.
+/// A user's mistakes are all logged, a loop is not.
 const LINES_CLIENT: Rate = Rate { count: 5, each_ms: 10_000 };
-/// Rate of lines about all clients: a cluster with an outdated keytab must not fill the disk.
+/// A cluster with an outdated keytab must not fill the disk.
 const LINES_ALL: Rate = Rate { count: 100, each_ms: 200 };
 
 #[cfg(test)]
@@ -153,7 +149,7 @@ mod tests {
         let told = (0..100_000).filter(|number| throttle.admit(client(*number), 5).is_some()).count();
         assert_eq!(told, 100);
         assert!(throttle.clients.len() <= CLIENTS_MAX);
-        // A client without an entry reports the omitted lines of all such clients.
+        // Clients without an entry share one count.
         assert!(throttle.admit(client(99_999), 205).is_some_and(|omitted| omitted > 90_000));
         throttle.expire(FORGET_MS + 1000);
         assert!(throttle.clients.is_empty());

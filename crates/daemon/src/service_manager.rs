@@ -1,5 +1,5 @@
-//! Service manager: notifications (sd_notify(3)) and passed sockets (sd_listen_fds(3)). Without a
-//! manager, nothing happens.
+//! Notifications (sd_notify(3)) and passed sockets (sd_listen_fds(3)). Without a service manager,
+//! nothing happens.
 
 use std::io;
 use std::net::TcpListener;
@@ -8,8 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::OnceLock;
 
-/// Connects to the manager, if there is one. Called before a sandbox could forbid it; later calls
-/// do nothing.
+/// Call this before a sandbox is entered, which could forbid it.
 pub fn meet() {
     MANAGER.get_or_init(|| {
         let name = std::env::var_os("NOTIFY_SOCKET")?;
@@ -28,7 +27,7 @@ pub fn meet() {
     });
 }
 
-/// Reports that clients are served, also after a reload. `status`: a line for people.
+/// Reports readiness, also after a reload. `status` is a line for people.
 pub fn ready(status: &str) {
     tell(&format!("READY=1\nSTATUS={}", status.replace('\n', " ")));
 }
@@ -53,7 +52,7 @@ pub fn listeners() -> io::Result<Vec<TcpListener>> {
     for number in 0..passed.len() {
         if let Some(listener) = passed.take_tcp_listener(number)? {
             listener.set_nonblocking(true)?;
-            // Inherited by accepted sockets: replies are sent whole, so Nagle's algorithm only
+            // Accepted sockets inherit this. Replies are sent whole, so Nagle's algorithm only
             // delays them.
             socket2::SockRef::from(&listener).set_tcp_nodelay(true)?;
             listeners.push(listener);

@@ -1,5 +1,5 @@
-//! The audit rules in force. Each operation reads them and they rarely change, so each thread
-//! caches them, and the shared data is only read.
+//! The audit rules in force. Operations read them often and they rarely change, so each thread
+//! caches them.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -8,11 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::RwLock;
 use vouch_audit::rules::Rules;
 
-/// Replaceable rules.
 pub struct ActiveRules {
     rules: RwLock<Arc<Rules>>,
     number: AtomicU64,
-    /// Operations that may be recorded, as a bit set; the lower half holds the most frequent.
+    /// A bit set by operation; the lower half has the most frequent.
     recorded: [AtomicU64; 2],
 }
 
@@ -28,7 +27,7 @@ impl ActiveRules {
 
     pub fn replace(&self, rules: Arc<Rules>) -> Arc<Rules> {
         let mut place = self.rules.write();
-        // Number and rules change together under the lock.
+        // The lock keeps the generation and the rules together.
         self.number.store(next(), Ordering::Release);
         self.recorded.iter().zip(halves(&rules)).for_each(|(recorded, half)| recorded.store(half, Ordering::Release));
         std::mem::replace(&mut *place, rules)
@@ -39,7 +38,7 @@ impl ActiveRules {
         half.is_some_and(|half| half.load(Ordering::Acquire) >> (operation % 64) & 1 == 1)
     }
 
-    /// Calls `ask` with the rules. Not reentrant.
+    /// Not reentrant.
     pub fn with<R>(&self, ask: impl FnOnce(&Rules) -> R) -> R {
         let number = self.number.load(Ordering::Acquire);
         AT_HAND.with_borrow_mut(|at_hand| {

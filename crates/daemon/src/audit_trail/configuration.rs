@@ -1,8 +1,7 @@
-//! Audit configuration in force: policy, durability, seals, retention, exports in `deny`, and
-//! rules. Recorded at each start and change, and compared with the configuration at the last stop,
-//! so that reduced auditing leaves a record.
+//! Audit configuration in force. It is recorded at each start and change, and compared with the
+//! configuration of the last stop, so that weaker auditing leaves a record.
 //!
-//! The last configuration is in a file beside the trail; a missing file is recorded too.
+//! A file beside the trail has the last configuration. A missing file is recorded too.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -49,7 +48,7 @@ impl Kept {
 }
 
 const IN_FORCE: &str = "in-force";
-/// Longest file that is read, bytes: far more than any rules need.
+/// Far more bytes than any rules need.
 const IN_FORCE_LEN_MAX: u64 = 16 << 20;
 
 impl Configuration {
@@ -101,7 +100,7 @@ impl Configuration {
         let rules_are_less = self.rules != before.rules
             && match (parse(&self.rules), parse(&before.rules)) {
                 (Some(now), Some(before)) => now.audits_less_than(&before),
-                // A user in the rules may have been removed.
+                // A rule may name a removed user.
                 _ => true,
             };
         self.strictness < before.strictness
@@ -111,8 +110,7 @@ impl Configuration {
             || rules_are_less
     }
 
-    /// Whether records may become durable later. A change between a number and a duration counts as
-    /// later, except from `each`.
+    /// A change between a number and a duration counts as later, except from `each`.
     fn is_later_than(&self, before: &Configuration) -> bool {
         let ((kind, late), (kind_before, late_before)) = (self.lateness, before.lateness);
         if kind == kind_before { late > late_before } else { kind != 0 }
@@ -125,21 +123,20 @@ impl Configuration {
         Configuration::parse(&text).filter(|_| (text.len() as u64) < IN_FORCE_LEN_MAX)
     }
 
-    /// Writes the file for the next start, readable by the owner only. The mode is explicit:
-    /// threads that act as callers have no umask.
+    /// Only the owner can read the file. The mode is explicit, because threads that act as callers
+    /// have no umask.
     fn write(&self, directory: &Path) -> io::Result<()> {
         replace_file(&SystemDisk, &directory.join(IN_FORCE), &self.text())
     }
 }
 
-/// Present and previous configuration of an open trail.
+/// Current configuration of an open trail.
 pub struct Account {
     config: TrailConfig,
     current: Mutex<Configuration>,
     is_new: bool,
 }
 
-/// Rules that were read but not applied.
 pub struct NewRules {
     rules: Rules,
     text: Option<Vec<u8>>,
@@ -150,7 +147,6 @@ impl Account {
         Account { config: config.clone(), current: Mutex::new(Configuration::of(config, deny, text)), is_new }
     }
 
-    /// Reads the rules without applying them.
     pub fn read(&self) -> Result<NewRules, TrailError> {
         read_rules(&self.config).map(|(rules, text)| NewRules { rules, text })
     }
@@ -177,7 +173,7 @@ impl Account {
             act(trail, Act::Key, b"", &description);
         }
         match before {
-            // The previous start's record has the hash of the previous rules.
+            // The previous start's record has the hash of its rules.
             Some(before) if configuration.is_less_than(&before) => {
                 act(trail, Act::TurnedDown, b"", "auditing is weaker than at the last start");
             }
@@ -187,7 +183,7 @@ impl Account {
         self.save(&configuration);
     }
 
-    /// Sets the key file's stamp, before the start is recorded.
+    /// Call this before the start is recorded.
     pub fn set_keys(&self, keys: Keys) {
         self.current.lock().keys = Some(keys);
     }
@@ -241,7 +237,7 @@ mod tests {
         for less in [kept(10, Some(49), Some(100), 30), kept(10, Some(50), Some(99), 30), kept(10, Some(50), Some(100), 29)] {
             assert!(less.is_less_than(&some) && !some.is_less_than(&less), "{less:?}");
         }
-        // Without removal of segments, their minimum age means nothing.
+        // Without a maximum, no segment is removed and the minimum age has no effect.
         assert!(!kept(10, None, None, 0).is_less_than(&all) && !kept(1, None, None, 30).is_less_than(&some));
         for kept in [all, some] {
             assert_eq!(Kept::read(&mut kept.write().split(' ')), Some(kept));

@@ -6,7 +6,7 @@ use vouch_audit::trail::Retention;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Configuration {
     pub(super) strictness: u8,
-    /// Delay until records are durable; higher is later.
+    /// Higher means later durability.
     pub(super) lateness: (u8, u128),
     pub(super) deny: Vec<String>,
     pub(super) rules: Option<Vec<u8>>,
@@ -16,16 +16,16 @@ pub(super) struct Configuration {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Kept {
-    /// Longest time until a seal, nanoseconds.
+    /// Longest time until a seal.
     pub(super) seal_ns: u64,
     pub(super) retention: Retention,
 }
 
-/// Inode number, length, and ctime in seconds and nanoseconds. Without the device, whose number may
-/// change at boot.
+/// Inode number, length, and ctime in seconds and nanoseconds. The device number may change at
+/// boot.
 pub(super) type Stamp = (u64, u64, i64, i64);
 
-/// A key file's path and stamp; no stamp if it did not exist.
+/// No stamp if the file did not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys {
     pub(super) path: Vec<u8>,
@@ -54,7 +54,6 @@ impl Configuration {
     pub(super) fn parse(text: &[u8]) -> Option<Configuration> {
         let (head, rest) = cut(text, b"\n")?;
         let (deny, rest) = cut(rest, b"\n\n")?;
-        // Everything before the rules is text.
         let (head, deny) = (std::str::from_utf8(head).ok()?, std::str::from_utf8(deny).ok()?);
         let mut words = head.split(' ');
         let mut number = || words.next()?.parse::<u128>().ok();
@@ -81,7 +80,6 @@ impl Configuration {
     }
 }
 
-/// Splits at the first occurrence of these bytes.
 fn cut<'t>(text: &'t [u8], at: &[u8]) -> Option<(&'t [u8], &'t [u8])> {
     let begin = text.windows(at.len()).position(|part| part == at)?;
     Some((&text[..begin], &text[begin + at.len()..]))

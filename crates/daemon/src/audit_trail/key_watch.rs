@@ -11,7 +11,6 @@ use vouch_audit::trail::Trail;
 use super::act;
 use super::configuration_text::{Keys, Stamp};
 
-/// A key file and its last known stamp.
 pub struct KeyWatch {
     path: PathBuf,
     seen: Mutex<Option<Stamp>>,
@@ -27,7 +26,7 @@ impl KeyWatch {
         Keys { path: self.path.as_os_str().as_bytes().to_owned(), stamp: *self.seen.lock() }
     }
 
-    /// Records a change or removal of the file since the last check. Returns whether there was one.
+    /// Returns whether the file changed since the last check, and records it.
     pub fn check(&self, trail: &Trail) -> bool {
         let now = stamp(&self.path);
         let before = std::mem::replace(&mut *self.seen.lock(), now);
@@ -41,7 +40,6 @@ impl KeyWatch {
 }
 
 impl Keys {
-    /// Describes the change since then; nothing if there was none.
     pub(super) fn describe(&self, before: &Keys) -> Option<String> {
         let name = |keys: &Keys| String::from_utf8_lossy(&keys.path).into_owned();
         match (self.path == before.path, self.stamp.is_some()) {
@@ -55,6 +53,6 @@ impl Keys {
 
 fn stamp(path: &Path) -> Option<Stamp> {
     let of = std::fs::metadata(path).ok()?;
-    // ctime can't be set by a writer.
+    // No program can set ctime.
     Some((of.ino(), of.size(), of.ctime(), of.ctime_nsec()))
 }

@@ -1,5 +1,4 @@
-//! The audit trail of a service process: from the administrator's configuration to an open trail
-//! and rules in force. Each service creates its own records.
+//! The audit trail of a service process. Each service creates its own records.
 
 mod active_rules;
 mod configuration;
@@ -24,19 +23,16 @@ pub use key_watch::KeyWatch;
 pub use refusal_limit::{Omitted, RefusalLimit};
 pub use replica_faults::refusal_of;
 
-/// Configuration of a trail.
 #[derive(Clone, Debug)]
 pub struct TrailConfig {
     pub directory: PathBuf,
     pub key: Option<PathBuf>,
-    /// File of the rules; without it, everything is recorded.
+    /// `None` records everything.
     pub rules: Option<PathBuf>,
-    /// Failure policy and durability.
     pub keeping: WriterOptions,
     pub rotation: Rotation,
 }
 
-/// Error in opening a trail or reading rules.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {why}", path.display())]
 pub struct TrailError {
@@ -45,9 +41,8 @@ pub struct TrailError {
     pub is_full: bool,
 }
 
-/// Opens or creates a trail, with the exports that need records and the account of the
-/// configuration in force. The rules must be valid. `halt` is called at most once, when the failure
-/// policy stops the service.
+/// Opens or creates a trail. Exports in `deny` need records. `halt` is called at most once, under
+/// [`Policy::Halt`].
 pub fn begin(
     config: &TrailConfig,
     disk: Arc<dyn Disk>,
@@ -97,7 +92,6 @@ fn record_act(trail: &Trail, what: Act, result: u32, export: &[u8], detail: &str
     });
 }
 
-/// Wall clock of records.
 pub fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }

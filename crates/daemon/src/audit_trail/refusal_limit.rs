@@ -1,5 +1,5 @@
-//! Rate limit for audit records of refused calls, which any peer can trigger. Omitted refusals are
-//! counted in a record. The caller passes the clock.
+//! Rate limit for audit records of refused calls, which any peer can trigger. A record has the
+//! number of omitted refusals.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -13,13 +13,12 @@ use vouch_audit::trail::Trail;
 use super::now_ns;
 use crate::rate_limit::{OmittedMessages, Rate, Throttle};
 
-/// Limits on refusal records.
 pub struct RefusalLimit {
     throttle: Mutex<Throttle>,
     left_out: AtomicU64,
 }
 
-/// Number of refusals of the same address omitted before this one.
+/// Omitted refusals of the same address before this one.
 pub type Omitted = Option<u64>;
 
 impl Default for RefusalLimit {
@@ -33,7 +32,7 @@ impl RefusalLimit {
         self.left_out.load(Ordering::Relaxed)
     }
 
-    /// Whether to record a refusal of this address; otherwise counts it.
+    /// `None`: the refusal is counted, not recorded.
     pub fn admit(&self, address: IpAddr, mono_ms: u64) -> Option<Omitted> {
         let admitted = self.throttle.lock().admit(address, mono_ms);
         if admitted.is_none() {
@@ -42,7 +41,7 @@ impl RefusalLimit {
         admitted.map(|omitted| (omitted > 0).then_some(omitted))
     }
 
-    /// Records the number of refusals omitted since the last such record. Call this at intervals.
+    /// Call this at intervals.
     pub fn record_omitted(&self, trail: &Trail, mono_ms: u64) {
         let left_out = {
             let mut throttle = self.throttle.lock();
@@ -86,5 +85,5 @@ fn describe(left_out: &OmittedMessages) -> String {
 }
 
 const OF_CLIENT: Rate = Rate { count: 100, each_ms: 1000 };
-/// Rate for all addresses: at most about 150 MB a day, at 100 bytes a record.
+/// At most about 150 MB a day, at 100 bytes a record.
 const OF_ALL: Rate = Rate { count: 1000, each_ms: 50 };
