@@ -35,7 +35,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     Ok(if report.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Replaces control characters, because notes and faults may quote text from the trail.
+/// Faults may quote control characters from the trail.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }

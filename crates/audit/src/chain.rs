@@ -7,8 +7,8 @@ use sha2::{Digest as _, Sha256};
 /// A SHA-256 hash.
 pub type Hash = [u8; 32];
 
-/// Length of the chain tag in each frame, in bytes. The tag locates a break at its frame instead of
-/// at the next seal.
+/// Length of the chain tag in each frame, in bytes. It locates a break at its frame, before the
+/// next seal.
 pub(crate) const TAG_LEN: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,6 @@ impl Chain {
         Chain(self.steps(leaf).hash())
     }
 
-    /// Like [`Chain::extend`], but hashes one block at a time.
     #[inline]
     pub(crate) fn steps(self, leaf: &Hash) -> BlockHasher<2> {
         BlockHasher::of([&self.0, leaf]).expect("two hashes and their padding fit in two blocks")
@@ -46,8 +45,7 @@ pub(crate) fn leaf_hash(frame: &[u8]) -> Hash {
     hash_parts::<LEAF_BLOCKS, 2>(leaf_parts(frame))
 }
 
-/// Like [`leaf_hash`], but hashes one block at a time. Returns `None` for a frame longer than
-/// [`LEAF_BLOCKS`].
+/// `None` for a frame longer than [`LEAF_BLOCKS`].
 #[inline]
 pub(crate) fn leaf_hasher(frame: &[u8]) -> Option<BlockHasher<LEAF_BLOCKS>> {
     BlockHasher::of(leaf_parts(frame))
@@ -66,8 +64,8 @@ pub(crate) fn hash_parts<const BLOCKS: usize, const PARTS: usize>(parts: [&[u8];
     }
 }
 
-/// A SHA-256 computation that advances one block at a time. The blocks of one hash depend on each
-/// other, so alternating between several hashes uses the CPU better.
+/// A SHA-256 computation that advances one block at a time. Alternating between several hashes uses
+/// the CPU better, because the blocks of one hash depend on each other.
 pub(crate) struct BlockHasher<const BLOCKS: usize> {
     blocks: [[u8; BLOCK_LEN]; BLOCKS],
     count: usize,
@@ -76,8 +74,7 @@ pub(crate) struct BlockHasher<const BLOCKS: usize> {
 }
 
 impl<const BLOCKS: usize> BlockHasher<BLOCKS> {
-    /// Lays out `parts` with the padding of FIPS 180-4, section 5.1.1. Returns `None` if they need
-    /// more than `BLOCKS` blocks.
+    /// Pads `parts` (FIPS 180-4, section 5.1.1). `None` if they need more than `BLOCKS` blocks.
     #[inline]
     pub(crate) fn of<const PARTS: usize>(parts: [&[u8]; PARTS]) -> Option<Self> {
         let len: usize = parts.iter().map(|part| part.len()).sum();
@@ -120,7 +117,7 @@ impl<const BLOCKS: usize> BlockHasher<BLOCKS> {
 const START: [u32; 8] = [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 const BLOCK_LEN: usize = 64;
 const LEN_LEN: usize = 8;
-/// Blocks for a leaf hash. Most frames fit.
+/// Most frames fit.
 pub(crate) const LEAF_BLOCKS: usize = 5;
 
 #[cfg(test)]

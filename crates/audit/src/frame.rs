@@ -8,8 +8,7 @@ use crate::merkle::Frontier;
 pub const MAGIC: [u8; 8] = *b"VOUCHTR1";
 pub(crate) const HEAD_LEN: usize = 4;
 pub(crate) const OVERHEAD: usize = HEAD_LEN + TAG_LEN;
-/// Maximum length of a body, in bytes. Two paths, a principal and all other fields fit with room to
-/// spare.
+/// Maximum length of a body, in bytes: ample for two paths, a principal and all other fields.
 pub(crate) const BODY_LEN_MAX: usize = 64 * 1024;
 
 /// The kind of a frame's body.
@@ -101,13 +100,12 @@ pub(crate) fn append(out: &mut Vec<u8>, kind: Kind, body: &[u8], chain: &mut Cha
     leaf
 }
 
-/// Appends leaves in a batch: the chain and tree hashes of one leaf are computed together with the
-/// next leaf's own hash. `chain` and `tree` are complete once this is dropped.
+/// Computes the chain and tree hashes of one leaf together with the next leaf's own hash. `chain`
+/// and `tree` are complete once this is dropped.
 pub(crate) struct LeafBatch<'l> {
     pub(crate) out: &'l mut Vec<u8>,
     pub(crate) chain: &'l mut Chain,
     pub(crate) tree: &'l mut Frontier,
-    /// The leaf that is not in the chain and the tree yet, and the position of its tag.
     pub(crate) last: Option<(Hash, usize)>,
 }
 
@@ -161,7 +159,7 @@ pub struct Header {
     pub segment: u64,
     /// Sequence number of the segment's first record.
     pub first_seq: u64,
-    /// Time when the segment was started, nanoseconds since 1970.
+    /// Time when the segment began, nanoseconds since 1970.
     pub time_ns: u64,
     /// Boot id of the machine that wrote the segment (/proc/sys/kernel/random/boot_id).
     pub boot: [u8; 16],
@@ -219,7 +217,7 @@ impl Header {
     }
 }
 
-/// Reads fields of fixed length in order. The caller has checked the total length.
+/// Reads fields of fixed length. The caller has checked the total length.
 pub(crate) struct FieldReader<'a>(pub(crate) &'a [u8]);
 
 impl FieldReader<'_> {

@@ -1,5 +1,5 @@
-//! Parser for the kernel's audit log: turns lines of auditd's file, or netlink messages, into
-//! records. Does no I/O, and bounds the number of incomplete events.
+//! Parser of the kernel's audit log: lines of auditd's file, or netlink messages, become records.
+//! Does no I/O.
 
 mod paths;
 mod record_types;
@@ -84,8 +84,7 @@ impl<'a> Line<'a> {
         std::str::from_utf8(self.field(name)?).ok()?.parse().ok()
     }
 
-    /// Returns a field that users can influence, which the kernel writes in quotes or in
-    /// hexadecimal.
+    /// Users can influence this field, so the kernel writes it in quotes or in hexadecimal.
     fn text(&self, name: &str) -> Option<Cow<'a, [u8]>> {
         let value = fields(self.fields).find(|(found, _)| *found == name.as_bytes())?.1;
         match value {
@@ -113,7 +112,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The content of `msg='…'`, which programs write, is parsed as well.
+/// Parses the content of `msg='…'` as well, which programs write.
 fn fields(mut rest: &[u8]) -> impl Iterator<Item = (&[u8], Value<'_>)> {
     std::iter::from_fn(move || {
         loop {
@@ -199,7 +198,7 @@ impl Event {
         }
         match line.kind {
             kind::SYSCALL => self.descriptors = DescriptorUse::of(line),
-            // No line names the files and directories of an io_uring request.
+            // An io_uring request names no files or directories.
             kind::URINGOP => self.descriptors = DescriptorUse([true; 2]),
             _ => {}
         }
@@ -225,7 +224,7 @@ impl Event {
                     (None, Some(b"failed" | b"0")) => self.result = 1,
                     _ => {}
                 }
-                // An event of one of these types has a single line.
+                // These events have a single line.
                 self.is_complete |= (1100..1300).contains(&kind) || (2000..3000).contains(&kind) || kind == 1006;
                 self.describe(line);
             }
@@ -310,22 +309,22 @@ fn truncated(text: Option<Cow<'_, [u8]>>, len_max: usize) -> Vec<u8> {
     text
 }
 
-/// Assembles events from lines, because lines of different events may be interleaved.
+/// Assembles events from interleaved lines.
 #[derive(Debug, Default)]
 pub struct Assembler {
     pending: VecDeque<Event>,
 }
 
-/// Maximum number of incomplete events. Beyond this, the oldest is emitted as it is.
+/// Beyond this number of incomplete events, the oldest is emitted.
 const PENDING_MAX: usize = 64;
-/// An event this much older than the newest line is emitted as complete.
+/// An event this much older than the newest line is complete.
 const AGE_NS_MAX: u64 = 2_000_000_000;
 
 impl Assembler {
     /// Adds a line and calls `each` for every event that is complete.
     pub fn push(&mut self, line: &Line<'_>, mut each: impl FnMut(Event)) {
         let at = self.pending.iter().position(|event| event.stamp == line.stamp);
-        // The kernel sends EOE after PROCTITLE, which already completed the event.
+        // The event was already completed by PROCTITLE, which precedes EOE.
         if at.is_none() && line.kind == kind::EOE {
             return;
         }

@@ -51,7 +51,7 @@ pub fn value(record: &Record<'_>, boot: Option<[u8; 16]>) -> Value {
     record.address.map(|address| source.insert("ip".into(), address.to_canonical().to_string().into()));
     record.port.map(|port| source.insert("port".into(), port.into()));
     match record.class {
-        // `client` is this machine's name. The address in a host event belongs to another machine.
+        // The address in a host event belongs to another machine.
         Class::Host => put(&mut host, "name", record.client),
         _ => put(&mut source, "domain", record.client),
     }
@@ -104,8 +104,7 @@ fn insert(all: &mut Map<String, Value>, name: &str, part: Map<String, Value>) {
     }
 }
 
-/// Adds a text field. Text that is not UTF-8 is converted lossily, and its exact bytes are added as
-/// `NAME_hex`.
+/// Text that is not UTF-8 is converted lossily, and its exact bytes are added as `NAME_hex`.
 fn put(part: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
     if bytes.is_empty() {
         return;
@@ -127,7 +126,6 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Formats a time in UTC with nanoseconds (RFC 3339).
 fn time(ns: u64) -> String {
     let time = i128::from(ns);
     jiff::Timestamp::from_nanosecond(time).map_or_else(|_| ns.to_string(), |time| format!("{time:.9}"))
@@ -205,7 +203,7 @@ mod tests {
             (&json!("00010203-0405-0607-0809-0a0b0c0d0e0f"), &json!(0))
         );
         assert_eq!(boot_text(Some([0; 16])), None);
-        // An ACCESS that grants nothing counts as refused although its status is OK.
+        // An ACCESS that grants nothing counts as refused.
         let access =
             |granted| Record { operation: number::ACCESS, result: 0, requested: Some(0x1f), granted: Some(granted), ..record.clone() };
         let denied = value(&access(0), None);

@@ -1,12 +1,10 @@
-//! The Merkle tree of RFC 6962, section 2.1, over the leaves of one segment: an incremental root,
-//! and inclusion paths for single leaves.
+//! The Merkle tree of RFC 6962, section 2.1, over the leaves of one segment.
 
 use sha2::{Digest as _, Sha256};
 
 use crate::chain::{BlockHasher, Hash};
 
-/// An incremental Merkle tree: the roots of the complete subtrees from left to right, in O(log n)
-/// memory.
+/// The roots of the complete subtrees from left to right: O(log n) memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Frontier {
     count: u64,
@@ -19,8 +17,7 @@ impl Frontier {
         while insertion.step() {}
     }
 
-    /// Like [`Frontier::push`], but hashes one block at a time; the tree is invalid until the last
-    /// step.
+    /// The tree is invalid until the last step.
     #[inline]
     pub(crate) fn insertion(&mut self, leaf: Hash) -> LeafInsertion<'_> {
         let joins_left = self.count.trailing_ones();
@@ -76,7 +73,7 @@ impl LeafInsertion<'_> {
     }
 }
 
-/// Returns the inclusion path of a leaf, lowest sibling first. O(n).
+/// Lowest sibling first. O(n).
 pub(crate) fn inclusion_path(leaves: &[Hash], index: u64) -> Option<Vec<Hash>> {
     let index = usize::try_from(index).ok().filter(|index| *index < leaves.len())?;
     let mut path = Vec::new();
@@ -104,8 +101,7 @@ fn root_of(leaves: &[Hash]) -> Hash {
     tree.root()
 }
 
-/// Returns the root that a leaf and its path lead to (RFC 9162, section 2.1.3.2). `None`: the
-/// path does not fit the leaf's position.
+/// RFC 9162, section 2.1.3.2. `None` if the path does not fit the leaf's position.
 pub(crate) fn root_from_path(leaf: Hash, index: u64, count: u64, path: &[Hash]) -> Option<Hash> {
     if index >= count {
         return None;
@@ -169,7 +165,7 @@ mod tests {
         }
     }
 
-    /// The inputs and roots of Certificate Transparency's reference test for RFC 6962.
+    /// From the reference test of Certificate Transparency.
     #[test]
     fn roots_match_rfc_6962() {
         let hex =

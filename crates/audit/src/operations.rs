@@ -116,8 +116,7 @@ pub mod number {
 
 use number::*;
 
-/// Operations on files, the meaning of `-S all`. The remaining operations manage filehandles and
-/// sessions.
+/// The operations of `-S all`: without those on filehandles and sessions.
 const FILE_OPERATIONS: [u16; 33] = [
     ACCESS,
     CLOSE,
@@ -175,11 +174,10 @@ pub(crate) fn number_of_name(name: &str) -> Option<u16> {
     ALL.iter().find(|(_, known)| known.eq_ignore_ascii_case(name)).map(|(number, _)| *number)
 }
 
-/// Returns whether the operation behind system call `word` also serves calls that are not in
-/// `named`.
+/// Whether the operation behind system call `word` also serves calls that `named` lacks.
 pub(crate) fn serves_other_calls(word: &str, named: &[String]) -> bool {
     let group = CALLS_SHARING_OPERATION.iter().find(|group| group.iter().any(|calls| calls.contains(&word)));
-    // Variants of one call are equivalent. At least one variant of each kind must be named.
+    // Variants of one call are equivalent; each kind needs one.
     group.is_some_and(|group| group.iter().any(|calls| !calls.iter().any(|call| named.iter().any(|name| name == call))))
 }
 
@@ -256,7 +254,7 @@ pub(crate) fn system_call(number: u16) -> u32 {
         ACCESS => 269,
         ALLOCATE | DEALLOCATE => 285,
         COPY | CLONE => 326,
-        // The remaining operations only read attributes: newfstatat.
+        // Operations that only read attributes: newfstatat.
         _ => 262,
     }
 }

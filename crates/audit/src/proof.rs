@@ -1,5 +1,5 @@
-//! Inclusion proofs: one record is proven to a verifier who has no copy of the trail and does not
-//! trust its keeper. See docs/formats/audit.md. Does no I/O.
+//! Inclusion proofs: they prove one record to a verifier who has no copy of the trail and does not
+//! trust its keeper. See docs/formats/audit.md.
 
 use crate::Record;
 use crate::chain::{Hash, TAG_LEN, leaf_hash};
@@ -48,9 +48,9 @@ pub enum ProofError {
 }
 
 const PROOF_MAGIC: &[u8; 8] = b"VOUCHPF1";
-/// Maximum path length, that of a tree with 2^64 leaves.
+/// A tree with 2^64 leaves.
 const PATH_LEN_MAX: usize = 64;
-/// Maximum number of seals in a proof: one every ten seconds for a year.
+/// One seal every ten seconds for a year.
 pub(crate) const SEALS_MAX: usize = 3_200_000;
 
 impl Proof {

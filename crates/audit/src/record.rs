@@ -216,10 +216,9 @@ impl<'a> Record<'a> {
         self.login.or(self.uid)
     }
 
-    /// Returns the effective status for rules and reports. ACCESS succeeds even if it grants
-    /// nothing; the client then fails the call with EACCES. So an ACCESS that grants none of the
-    /// requested read, lookup and execute bits counts as refused. Clients always request write
-    /// access too, so missing write bits say nothing.
+    /// Returns the effective status for rules and reports. An ACCESS that grants no read, lookup or
+    /// execute bit counts as refused: the client then fails the call with EACCES. Missing write
+    /// bits say nothing, because clients always request them.
     pub fn status(&self) -> u32 {
         let is_access = self.result == 0 && self.operation == ACCESS && self.class == Class::Operation;
         let requested = self.requested.unwrap_or(0) & access::USE;
@@ -258,7 +257,7 @@ impl<'a> Record<'a> {
         encoder.number(self.port.map(Into::into));
         encoder.text(self.client, TEXT_LEN_MAX);
         encoder.text(self.export, PATH_LEN_MAX);
-        // Most paths start with the export's path, so only the remainder is stored.
+        // Only the rest of a path below the export is stored.
         let below = (!self.export.is_empty()).then(|| self.path.strip_prefix(self.export)).flatten();
         encoder.text(below.unwrap_or(b""), PATH_LEN_MAX);
         encoder.text(if below.is_some_and(|below| !below.is_empty()) { b"" } else { self.path }, PATH_LEN_MAX);
@@ -444,7 +443,7 @@ impl<'a> FieldDecoder<'a> {
             let (byte, rest) = self.rest.split_first().ok_or(RecordError::Cut)?;
             self.rest = rest;
             let part = u64::from(byte & 0x7f);
-            // Each number has one encoding: excess bits and a final zero byte are rejected.
+            // Each number has one encoding.
             if (shift == 63 && part > 1) || (shift > 0 && *byte == 0) {
                 return Err(RecordError::Unknown("a number"));
             }

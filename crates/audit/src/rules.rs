@@ -33,15 +33,14 @@ pub struct Rules {
 struct Rule {
     always: bool,
     operations: Set,
-    /// Whether the rule names operations. Such a rule does not apply to refusals.
+    /// Such a rule does not apply to refusals.
     names_operations: bool,
     conditions: Vec<Condition>,
     key: Box<[u8]>,
 }
 
 impl Rule {
-    /// Returns whether all conditions hold: for an `always` rule on one side of the operation, for
-    /// a `never` rule on both.
+    /// An `always` rule must hold on one side of the operation, a `never` rule on both.
     fn holds(&self, record: &Record<'_>, (first, second): &(Side<'_>, Option<Side<'_>>)) -> bool {
         let holds = |side: &Side<'_>| self.conditions.iter().all(|condition| condition.holds_of(record, side, self.always));
         match second {

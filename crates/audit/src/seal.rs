@@ -34,7 +34,7 @@ pub struct Seal {
 }
 
 pub(crate) const SEAL_LEN: usize = 16 + 5 * 8 + 4 * 32 + 64;
-/// Domain separation: no other signature of Vouch covers bytes with this prefix.
+/// Domain separation from all other signatures of Vouch.
 const PREFIX: &[u8; 24] = b"vouch audit trail v1\0\0\0\0";
 
 impl Seal {
@@ -81,8 +81,8 @@ impl Seal {
         })
     }
 
-    /// The caller decides whether to trust that key. The check is strict, so that a signature has
-    /// only one valid form.
+    /// Does not decide whether to trust the key. The check is strict: a signature has one valid
+    /// form.
     pub(crate) fn is_signed(&self) -> bool {
         let signature = ed25519_dalek::Signature::from_bytes(&self.signature);
         VerifyingKey::from_bytes(&self.public).is_ok_and(|key| key.verify_strict(&self.signed(), &signature).is_ok())

@@ -39,8 +39,7 @@ pub fn short_message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) ->
     with_value(record, &value, host)
 }
 
-/// Maximum length of a field in a short message. Eight fields, escaped sixfold and repeated in
-/// hexadecimal, stay far below 64 KiB.
+/// Eight fields, escaped sixfold and repeated in hexadecimal, stay far below 64 KiB.
 const SHORT_LEN_MAX: usize = 512;
 
 fn with_value(record: &Record<'_>, value: &serde_json::Value, host: &str) -> String {
@@ -52,14 +51,14 @@ fn with_value(record: &Record<'_>, value: &serde_json::Value, host: &str) -> Str
         Class::Operation => operations::name(record.operation),
         class => class.name(),
     };
-    // A host name is printable US-ASCII without spaces, or "-" (RFC 5424, section 6).
+    // Printable US-ASCII without spaces, or "-" (RFC 5424, section 6).
     let mut host: String = host.chars().filter(char::is_ascii_graphic).take(HOST_LEN_MAX).collect();
     if host.is_empty() {
         host.push('-');
     }
     let mut out = String::with_capacity(512);
     let _ = write!(out, "<{priority}>1 {time} {host} vouch - {name} - ");
-    // A byte order mark declares the text as UTF-8 (RFC 5424, section 6.4).
+    // Declares the text as UTF-8 (RFC 5424, section 6.4).
     out.push('\u{feff}');
     let _ = write!(out, "{value}");
     out

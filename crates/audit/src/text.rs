@@ -13,7 +13,7 @@ pub fn write(record: &Record<'_>, out: &mut String) {
     match record.class {
         Class::Operation => operation(record, out),
         Class::Refusal => refusal(record, out),
-        // The original lines of a host event are not kept, so the event is reported by Vouch.
+        // The original lines of a host event are not kept.
         Class::Administrative | Class::Gap | Class::Host => administrative(record, out),
     }
 }
@@ -38,7 +38,7 @@ fn operation(record: &Record<'_>, out: &mut String) {
     let _ = write!(out, "auid={auid} uid={uid} gid={gid} euid={uid} suid={uid} fsuid={uid} egid={gid} sgid={gid} fsgid={gid} ");
     out.push_str("tty=(none) ses=4294967295 ");
     out.push_str(match record.flavour {
-        // The program of a local caller is unknown; only its process id is known.
+        // Only the process id of a local caller is known.
         Flavour::Local => "comm=\"?\" exe=\"?\" ",
         _ => "comm=\"nfsd\" exe=\"/usr/bin/vouch\" ",
     });
@@ -73,7 +73,7 @@ fn operation(record: &Record<'_>, out: &mut String) {
     }
 }
 
-/// Returns whether an open created the file or, if it failed, might have.
+/// Whether an open created the file or, if it failed, might have.
 pub(crate) fn may_have_created(record: &Record<'_>) -> bool {
     record.granted.or(record.requested).is_some_and(|bits| bits & access::CREATE != 0)
 }
@@ -175,8 +175,7 @@ fn administrative(record: &Record<'_>, out: &mut String) {
     let uid = id(record.uid);
     let failed = record.class == Class::Gap || record.result != 0;
     if let Some(act @ (Act::Rules | Act::TurnedDown | Act::Key)) = act {
-        // The kernel reports changes of its own rules like this, and `aureport --config` lists
-        // them.
+        // `aureport --config` lists this type.
         head(record, "CONFIG_CHANGE", out);
         let _ = write!(out, "auid={uid} ses=4294967295 op={} key=(null) list=4 res={}", act.name(), u8::from(!failed));
         message_texts(record, out);
@@ -203,7 +202,7 @@ fn administrative(record: &Record<'_>, out: &mut String) {
     out.push_str("'\n");
 }
 
-/// `ausearch -hn` matches only `hostname` if present, and SYSCALL events carry the address, so
+/// `ausearch -hn` matches only `hostname` if present, and SYSCALL events carry the address. So
 /// `hostname` is the address if known.
 fn host_and_address(record: &Record<'_>, out: &mut String) {
     let name = std::str::from_utf8(record.client)
@@ -232,7 +231,7 @@ fn message_texts(record: &Record<'_>, out: &mut String) {
     }
 }
 
-/// Inside msg='…' a quote would end the message.
+/// A quote would end `msg='…'`.
 fn message_field(out: &mut String, name: &str, text: &[u8]) {
     let _ = write!(out, "{name}=");
     if text.contains(&b'\'') { hex(out, text) } else { value(out, text) }
@@ -247,8 +246,7 @@ fn field(out: &mut String, name: &str, text: &[u8]) {
     value(out, text);
 }
 
-/// Writes untrusted text as the kernel does (audit_log_untrustedstring): in quotes, or in
-/// hexadecimal.
+/// As the kernel writes untrusted text (audit_log_untrustedstring): in quotes, or in hexadecimal.
 fn value(out: &mut String, text: &[u8]) {
     match std::str::from_utf8(text) {
         Ok(plain) if plain.bytes().all(|byte| (0x21..0x7f).contains(&byte) && byte != b'"') => {
@@ -391,7 +389,7 @@ mod tests {
             write(&Record { class, path: evil, principal: evil, client: evil, detail: evil, export: evil, result, ..record() }, &mut out);
             let (_, message) = out.split_once("msg='").unwrap();
             assert_eq!(message.find('\''), Some(message.len() - 2), "{out}");
-            // Text without quotes cannot forge a result either: the first `res=` is genuine.
+            // A forged result must follow the genuine `res=`.
             let mut out = String::new();
             let evil = b"res=success";
             write(&Record { class, path: evil, detail: evil, export: evil, result, ..record() }, &mut out);

@@ -1,5 +1,4 @@
-//! Tests the text format with auditd's own `ausearch` and `aureport`. Skipped with a message if
-//! these are not installed.
+//! Tests the text format with auditd's `ausearch` and `aureport`; skipped without them.
 
 use std::path::Path;
 use std::process::Command;

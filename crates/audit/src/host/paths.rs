@@ -1,9 +1,9 @@
-//! Resolves the names in an event to paths, relative to the working directory or to a directory
-//! file descriptor. `..` is resolved lexically.
+//! Resolves the names in an event to paths, relative to the working directory or a directory
+//! descriptor. `..` is resolved lexically.
 
 use super::Line;
 
-/// Whether the first and the second name of a call are relative to a directory file descriptor.
+/// Whether each of a call's two names is relative to a directory descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct DescriptorUse(pub(super) [bool; 2]);
 
@@ -16,7 +16,7 @@ impl DescriptorUse {
         match arguments(line) {
             Arguments::Known(None) => DescriptorUse::default(),
             Arguments::Known(Some([first, second])) => DescriptorUse([is_open(first), is_open(second)]),
-            // An unknown call: no pointer to a path is this low, so the argument is a descriptor.
+            // An unknown call: a value this low is a descriptor, not a pointer.
             Arguments::Unknown => {
                 let low = line.field("a0").is_some_and(|digits| digits.len() <= LOW_DIGITS_MAX);
                 DescriptorUse([low; 2])
@@ -26,7 +26,7 @@ impl DescriptorUse {
 }
 
 const AT_FDCWD: u32 = -100_i32 as u32;
-/// Hexadecimal digits of a number below 1 MiB, more than the descriptor limit of a process.
+/// Hexadecimal digits of a number below 1 MiB, above any descriptor.
 const LOW_DIGITS_MAX: usize = 5;
 
 enum Arguments {
@@ -39,8 +39,8 @@ fn arguments(line: &Line<'_>) -> Arguments {
     let Ok(call) = std::str::from_utf8(call) else { return Arguments::Unknown };
     let row = match call.parse::<u16>() {
         Err(_) => CALLS.iter().find(|(name, ..)| *name == call),
-        // Call numbers depend on the architecture (linux/audit.h): x86-64, and the generic numbers
-        // of aarch64, riscv64 and loongarch64.
+        // Call numbers of x86-64, and the generic ones of aarch64, riscv64 and loongarch64
+        // (linux/audit.h).
         Ok(number) => match line.field("arch") {
             Some(b"c000003e") => CALLS.iter().find(|(_, x86_64, ..)| *x86_64 == number),
             Some(b"c00000b7" | b"c00000f3" | b"c0000102") => CALLS.iter().find(|(_, _, generic, _)| *generic == number),
@@ -52,7 +52,7 @@ fn arguments(line: &Line<'_>) -> Arguments {
 
 const ONE: [&str; 2] = ["a0", "a0"];
 const TWO: [&str; 2] = ["a0", "a2"];
-/// The first argument of symlinkat is the link's target, which is not resolved.
+/// The target of symlinkat is not resolved.
 const LINK: [&str; 2] = ["a1", "a1"];
 const NONE: u16 = u16::MAX;
 
@@ -86,8 +86,7 @@ const CALLS: [(&str, u16, u16, [&str; 2]); 26] = [
     ("removexattrat", 466, 466, ONE),
 ];
 
-/// Resolves a name, or returns an empty path if nothing is known. If `cwd` is empty, a relative
-/// name starts with `/.../`.
+/// An empty path if nothing is known. If `cwd` is empty, a relative name starts with `/.../`.
 pub(super) fn resolve(cwd: &[u8], name: &[u8]) -> Vec<u8> {
     let is_known = name.starts_with(b"/") || !cwd.is_empty();
     let from: &[u8] = if name.starts_with(b"/") { b"" } else { cwd };

@@ -1,5 +1,4 @@
-//! Tests with a log that auditd wrote (only the directory name was changed) and with hand-written
-//! lines.
+//! A log that auditd wrote, with another directory name, and hand-written lines.
 
 use proptest::prelude::*;
 

@@ -1,5 +1,3 @@
-//! Tests of the record encoding.
-
 use super::*;
 
 fn full() -> Record<'static> {

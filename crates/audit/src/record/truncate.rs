@@ -13,7 +13,7 @@ pub fn truncate_path(path: &[u8]) -> Cow<'_, [u8]> {
     shorten_path(path, PATH_LEN_MAX)
 }
 
-/// At most a quarter is from the start, because the end is more specific.
+/// At most a quarter comes from the start, because the end is more specific.
 pub(crate) fn shorten_path(path: &[u8], len_max: usize) -> Cow<'_, [u8]> {
     if path.len() <= len_max {
         return path.into();
@@ -72,7 +72,7 @@ pub(super) fn with_truncated_texts(record: &Record<'_>, with: impl FnOnce(&Recor
     });
 }
 
-/// Returns at most `len_max` bytes, ending at a character boundary.
+/// Ends at a character boundary.
 pub(crate) fn utf8_prefix(text: &[u8], len_max: usize) -> &[u8] {
     let mut len = text.len().min(len_max);
     while len > 0 && len < text.len() && is_within_character(text[len]) {

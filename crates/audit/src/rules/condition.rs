@@ -73,7 +73,7 @@ pub(super) enum Name<'r> {
 }
 
 impl<'r> Name<'r> {
-    /// `is_expected` means that such an operation has this name even if the record lacks it.
+    /// `is_expected`: such an operation has this name even if the record lacks it.
     fn of(record: &Record<'r>, path: &'r [u8], is_expected: bool) -> Name<'r> {
         match path {
             [] if is_expected && record.class == Class::Operation && !record.export.is_empty() => {
@@ -96,8 +96,7 @@ impl<'r> Name<'r> {
         }
     }
 
-    /// Returns whether the name is this directory or below it. An unknown name may match only if
-    /// `always` is set.
+    /// An unknown name may match only if `always` is set.
     fn is_in(self, directory: &[u8], always: bool) -> bool {
         match self {
             Name::None => false,
@@ -133,8 +132,7 @@ pub(super) struct Side<'r> {
     pub(super) permissions: u8,
 }
 
-/// Splits an operation into sides. COPY and CLONE read one file and write another, and a rule sees
-/// each file's own access.
+/// COPY and CLONE read one file and write another. A rule sees each file's own access.
 pub(super) fn sides<'r>(record: &Record<'r>) -> (Side<'r>, Option<Side<'r>>) {
     let has_second_path = matches!(record.operation, RENAME | LINK | COPY | CLONE);
     let (first, second) = (Name::of(record, record.path, true), Name::of(record, record.path2, has_second_path));
@@ -199,7 +197,7 @@ fn permissions(record: &Record<'_>) -> u8 {
         LINK => PERM_WRITE | PERM_ATTRIBUTES,
         SETATTR => PERM_ATTRIBUTES | if_requested(access::TRUNCATE, PERM_WRITE),
         SETXATTR | REMOVEXATTR => PERM_ATTRIBUTES,
-        // A denied ACCESS counts as an attempt, because the client sends no further call.
+        // The client sends no further call after a denied ACCESS.
         ACCESS => {
             let denied = record.granted.map_or(0, |granted| requested & !granted);
             let when_denied = |bit: u32, permission: u8| if denied & bit != 0 { permission } else { 0 };

@@ -1,6 +1,6 @@
-//! Whether one rule set records less than another. Each old `always` rule, combined with the new
-//! exceptions, generates example operations; an example that is no longer recorded proves a loss.
-//! Other losses go undetected.
+//! Whether one rule set records less than another. Old `always` rules and new exceptions generate
+//! example operations. An example that is no longer recorded proves a loss; other losses go
+//! undetected.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -37,17 +37,17 @@ impl Rules {
     }
 }
 
-/// A rule whose values are tried first, and which neighbour of a number: itself, the next, or the
+/// The rule whose values come first, and which neighbour of a number: itself, the next, or the
 /// previous one.
 type Hint<'a> = Option<(&'a Rule, usize)>;
 const EDGES: usize = 3;
 
-/// Returns whether the condition's values have neighbours that no rule names.
+/// Whether no rule names the neighbours of the condition's values.
 fn has_edge(condition: &Condition) -> bool {
     !matches!(subject(condition), Subject::Path | Subject::Flavour | Subject::Other)
 }
 
-/// An operation that satisfies the rules, except for operation number, result and access.
+/// An operation without number, result and access.
 struct Example {
     path: Vec<u8>,
     uid: u32,
@@ -92,8 +92,8 @@ impl Example {
         let all: Vec<&Condition> = rules.iter().flat_map(|rule| &rule.conditions).collect();
         let neighbours = |number: &u32| [*number, number.wrapping_add(1), number.wrapping_sub(1)];
         let literal = |name: &[u8]| name.iter().map(|byte| if *byte == b'*' { 1 } else { *byte }).collect::<Vec<u8>>();
-        // Values that no rule names come first, so that an unconstrained field matches no other
-        // rule by chance.
+        // Values that no rule names come first: an unconstrained field then matches no other rule
+        // by chance.
         let (mut paths, mut numbers, mut names, mut addresses) =
             (vec![b"/\x01".to_vec()], vec![UNUSUAL], vec![b"\x01".to_vec()], vec![None]);
         for condition in &all {
@@ -167,10 +167,9 @@ fn find_value<T: Clone>(all: &[&Condition], field: Subject, values: &[T], set: i
     values.iter().find(fits).cloned()
 }
 
-/// A user and group id that rules are unlikely to name.
+/// An id that rules are unlikely to name.
 const UNUSUAL: u32 = 3_999_999_979;
-/// Statuses to try: success, failures, and each result in a rule with its neighbours (RFC 8881,
-/// section 15.1).
+/// Success, failures, and each result in a rule with its neighbours (RFC 8881, section 15.1).
 fn results<'r>(rules: impl Iterator<Item = &'r Rule>) -> Vec<u32> {
     let mut exits: Vec<i64> = vec![0, -1, -13, -122];
     for condition in rules.flat_map(|rule| &rule.conditions) {
@@ -201,7 +200,7 @@ fn sample_addresses(address: IpAddr, bits: u8) -> [IpAddr; EDGES] {
     }
 }
 
-/// Requested and granted access, one for each case that rules distinguish.
+/// Requested and granted access: one pair for each case that rules distinguish.
 const ACCESSES: [(u32, Option<u32>); 6] = [
     (0, None),
     (access::READ, None),

@@ -1,5 +1,4 @@
-//! Index of rules, each filed under its most selective key. The caller evaluates the conditions of
-//! the candidates.
+//! Index of rules, each under its most selective key. The caller evaluates the candidates.
 
 mod patterns;
 mod range_tree;
@@ -23,7 +22,7 @@ pub(super) enum Lookup {
     Refusal,
 }
 
-/// Rule numbers in ascending order, filed under one key each.
+/// Ascending rule numbers.
 #[derive(Debug)]
 pub(super) struct Index {
     paths: HashMap<Box<[u8]>, Vec<u32>>,
@@ -35,7 +34,7 @@ pub(super) struct Index {
     networks: RangeTree<u128>,
     flavours: [Vec<u32>; Flavour::ALL.len()],
     permissions: [Vec<u32>; 16],
-    /// Rules without a key, by operation (or refusal) and by success.
+    /// By operation (or refusal) and by success.
     unkeyed: Vec<Vec<u32>>,
 }
 
@@ -62,7 +61,7 @@ enum Key {
 }
 
 impl Key {
-    /// Returns all possible keys of a rule. A record that matches the rule has each of these.
+    /// All keys that each matching record has.
     fn all(rule: &Rule) -> Vec<Key> {
         let mut keys = Vec::new();
         for condition in &rule.conditions {
@@ -169,9 +168,9 @@ impl Index {
         }
     }
 
-    /// Calls `consider` with ascending lists that contain all rules that may match. The cost is one
-    /// lookup per directory above the path and per pattern length, and O(log n) for numbers. An
-    /// unknown path makes all path rules candidates.
+    /// Passes ascending lists that contain all rules that may match. Cost: one lookup per parent
+    /// directory and per pattern length, O(log n) for numbers. An unknown path makes all path rules
+    /// candidates.
     pub(super) fn each_candidate<'s, 'r: 's>(
         &self,
         record: &Record<'r>,
@@ -222,7 +221,6 @@ impl Index {
             let path = match name {
                 Name::Known(path) => path,
                 Name::None => continue,
-                // Any of them may match.
                 Name::Below(..) => {
                     self.paths.values().for_each(|numbers| consider(numbers));
                     continue;
@@ -267,7 +265,7 @@ fn number(condition: &Condition) -> Option<(Number, Compare, i64)> {
     }
 }
 
-/// Returns the half-open range that satisfies a comparison, or `None` for `!=`.
+/// Half-open; `None` for `!=`.
 fn span(compare: Compare, number: i64) -> Option<(i64, Option<i64>)> {
     let next = number.checked_add(1);
     match compare {
@@ -280,7 +278,7 @@ fn span(compare: Compare, number: i64) -> Option<(i64, Option<i64>)> {
     }
 }
 
-/// IPv4 addresses are mapped to IPv6 (RFC 4291, section 2.5.5.2).
+/// IPv4-mapped (RFC 4291, section 2.5.5.2).
 fn network(address: IpAddr, bits: u8) -> (u128, Option<u128>) {
     let (number, bits) = match address.to_canonical() {
         IpAddr::V4(address) => (u128::from(address.to_ipv6_mapped()), 96 + u32::from(bits.min(32))),

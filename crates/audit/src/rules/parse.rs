@@ -37,7 +37,7 @@ pub(super) fn parse(text: &[u8], resolve: &dyn Resolve) -> Result<Vec<Rule>, Vec
     if errors.is_empty() { Ok(rules) } else { Err(errors) }
 }
 
-/// Splits a line into words of any bytes. Quotes protect spaces.
+/// Quotes protect spaces.
 fn words(line: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<Vec<u8>>, None);
     for byte in line {
@@ -57,7 +57,7 @@ fn words(line: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     if quote.is_some() { Err("missing closing quote".into()) } else { Ok(words) }
 }
 
-/// Decodes a word that must be UTF-8: everything except file names and keys.
+/// Everything except file names and keys must be UTF-8.
 fn text(word: &[u8]) -> Result<&str, String> {
     std::str::from_utf8(word).map_err(|_| format!("{} is not UTF-8", word.escape_ascii()))
 }
@@ -68,7 +68,7 @@ struct Draft {
     watch: bool,
     operations: Option<u128>,
     names: Vec<String>,
-    /// Whether `-F arch=` named an architecture other than the 64-bit default.
+    /// `-F arch=` named another architecture than the 64-bit default.
     excludes_default_arch: bool,
     conditions: Vec<Condition>,
     perm: Option<u8>,
@@ -172,9 +172,9 @@ impl Draft {
                 self.keys.push(bytes.to_owned());
                 return Ok(());
             }
-            // The login user is known only for local callers; for others it is the acting user.
+            // For remote callers, the login user is the acting user.
             "auid" | "loginuid" => Condition::Login(compare, id(value, &|name| resolve.user(name))?),
-            // An operation runs as a single user, so these fields are equal.
+            // An operation has a single user.
             "uid" | "euid" | "fsuid" => Condition::Uid(compare, id(value, &|name| resolve.user(name))?),
             "gid" | "egid" | "fsgid" => Condition::Gid(compare, id(value, &|name| resolve.group(name))?),
             "success" => {
@@ -233,7 +233,7 @@ impl Draft {
         if let Some(bits) = self.perm.or(self.watch.then_some(PERM_READ | PERM_WRITE | PERM_EXECUTE | PERM_ATTRIBUTES)) {
             self.conditions.push(Condition::Perm(bits));
         }
-        // The kernel joins keys in the same way.
+        // Joined like in the kernel.
         let key = self.keys.join(&1).into_boxed_slice();
         if key.len() > KEY_LEN_MAX {
             return Err(format!("a key has at most {KEY_LEN_MAX} bytes, and so have all keys of a rule joined by one byte"));
@@ -249,7 +249,7 @@ impl Draft {
     }
 }
 
-/// The kernel's limit (AUDIT_MAX_KEY_LEN).
+/// AUDIT_MAX_KEY_LEN of the kernel.
 const KEY_LEN_MAX: usize = 256;
 
 fn set_once<T>(place: &mut Option<T>, value: T, twice: &str) -> Result<(), String> {
@@ -301,7 +301,7 @@ fn exit(compare: Compare, text: &str) -> Result<Condition, String> {
         None => name.parse::<i64>().map_err(|_| format!("{text} is not a result of an operation"))?,
     };
     let exit = sign * number;
-    // A rule for an impossible result would never match, and its silence would look like evidence.
+    // A rule that never matches would look like evidence of silence.
     if !possible_results().any(|result| compare.holds(result, exit)) {
         return Err(format!(
             "no operation has a result with exit {} {text}: results are 0 or negative, for example -EACCES",

@@ -1,5 +1,3 @@
-//! Tests of rule syntax and selection.
-
 use super::*;
 use crate::operations::number::*;
 use crate::record::access;
@@ -398,7 +396,7 @@ fn moving_parent_directory_triggers_watch() {
         assert!(!hit(&Record { operation: SETATTR, requested: Some(access::MODE), ..open(b"/srv/a") }), "{rule}");
         assert!(!hit(&Record { operation: REMOVE, ..open(b"/srv/.../b") }) || rule.contains("dir=") || rule.contains("-w"), "{rule}");
     }
-    // A watch for reads ignores moves. A `never` rule on a lower directory does not apply.
+    // A watch for reads ignores moves, and a `never` rule on a lower directory does not apply.
     assert_eq!(key(&rules("-w /srv/a/secret -p r\n"), &moved(b"/srv/a", b"/srv/b")), None);
     assert!(key(&rules("-a never,exit -F dir=/srv/a/scratch\n-a always,exit\n"), &moved(b"/srv/a", b"/srv/b")).is_some());
 }

@@ -23,8 +23,8 @@ pub(super) struct Block {
     pub(super) uncompressed_len: usize,
 }
 
-/// Compresses a closed segment, then removes the original. One of the two is complete after a
-/// crash. Stops with `Interrupted` before writing if `is_wanted` returns false.
+/// Replaces a closed segment; one of the two files is complete after a crash. Stops with
+/// `Interrupted` before writing if `is_wanted` returns false.
 pub(super) fn compress(disk: &dyn Disk, segment: &SegmentFile, is_wanted: &dyn Fn() -> bool) -> io::Result<SegmentFile> {
     let directory = segment.path.parent().unwrap_or(std::path::Path::new("."));
     let compressed = SegmentFile::compressed(directory, segment.number);
@@ -73,7 +73,6 @@ fn pack(uncompressed: &[u8], is_wanted: &dyn Fn() -> bool) -> io::Result<Vec<u8>
     Ok(out)
 }
 
-/// Reads the block table of a compressed segment of `len` bytes.
 pub(super) fn blocks(len: u64, read: impl Fn(u64, usize) -> io::Result<Vec<u8>>) -> io::Result<Vec<Block>> {
     let damaged = |reason: &str| {
         io::Error::new(io::ErrorKind::InvalidData, format!("the block table of the compressed segment is damaged: {reason}"))

@@ -68,7 +68,7 @@ impl FileHistory {
             .spans
             .iter()
             .any(|span| (span.from..=span.until).contains(&Moment::of(record)) && (span.path == record.path || span.path == record.path2));
-        // A copy is recorded with the source's id and both names.
+        // The record of a copy has the source's id and both names.
         let has_second_path = is_move(record) || [COPY, CLONE].contains(&record.operation);
         is_named && (is_file || !has_file_id(record) || has_second_path)
     }
@@ -81,8 +81,7 @@ impl FileHistory {
     }
 }
 
-/// Returns whether the file id is the named file's. A failed lookup or creation has no id, or the
-/// directory's in trails of earlier versions.
+/// A failed lookup or creation has no id; earlier versions recorded the directory's id.
 fn has_file_id(record: &Record<'_>) -> bool {
     !record.file.is_empty() && (record.result == 0 || ![LOOKUP, OPEN, CREATE].contains(&record.operation))
 }
@@ -274,7 +273,7 @@ impl HistorySearch<'_> {
         Ok(())
     }
 
-    /// Returns all changes to a name in order, including renames of the directories in it.
+    /// Includes renames of the directories above.
     fn changes(&mut self, name: &[u8]) -> io::Result<Vec<NameChange>> {
         let mut changes = Vec::new();
         let ends = (1..name.len()).filter(|at| name[*at] == b'/').chain([name.len()]);

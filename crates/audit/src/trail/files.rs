@@ -91,9 +91,9 @@ pub fn create_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()>
     disk.sync_dir(parent(path))
 }
 
-/// Replaces the key file with the next key, and overwrites the old bytes first. Can be repeated
-/// after an error: the next key stays in the `.new` file meanwhile. An unreadable `.new` file is
-/// kept, because it may be that key.
+/// Overwrites the old bytes before the next key replaces them. Can be repeated after an error: the
+/// next key stays in the `.new` file. An unreadable `.new` file is kept, because it may be that
+/// key.
 pub(super) fn replace_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()> {
     let (bytes, new) = (key.encode(), &new_path(path));
     let is_written = match fs::read(new).map(Zeroizing::new) {
@@ -102,7 +102,7 @@ pub(super) fn replace_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Re
         Err(error) => return Err(error),
     };
     if is_written {
-        // This may be the only copy of the key, and a failed sync may have dropped its bytes.
+        // This may be the only copy, and a failed sync may have dropped its bytes.
         let file = disk.open(new)?;
         file.write_at(&bytes, 0)?;
         file.sync()?;
@@ -121,9 +121,8 @@ pub(super) fn replace_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Re
     rename_into_place(disk, path)
 }
 
-/// Reads the key after a possible crash. A key that exists only in the `.new` file is returned
-/// twice, the second time for [`replace_key`]. Otherwise the `.new` file is removed, unless the
-/// disk is full.
+/// A key that exists only in the `.new` file is returned twice, the second time for
+/// [`replace_key`]. Otherwise the `.new` file is removed, unless the disk is full.
 pub(super) fn recover_key(disk: &dyn Disk, path: &Path) -> io::Result<(Ratchet, Option<Ratchet>)> {
     let new = new_path(path);
     match (read_key(path), read_key(&new)) {
@@ -155,7 +154,6 @@ fn replace_with(disk: &dyn Disk, path: &Path, bytes: &[u8], secret: bool) -> io:
     rename_into_place(disk, path)
 }
 
-/// Writes the `.new` file durably.
 fn write_new_file(disk: &dyn Disk, path: &Path, bytes: &[u8], secret: bool) -> io::Result<()> {
     let new = &new_path(path);
     match disk.remove(new) {

@@ -24,10 +24,9 @@ pub struct Position {
 pub struct Follower {
     directory: PathBuf,
     position: Position,
-    /// Number and bytes of the current segment, if it is compressed.
     uncompressed: Option<(u64, Vec<u8>)>,
     lost: u64,
-    /// Nothing was read at this position yet, so a crash may have replaced it.
+    /// A crash may have replaced this position, because nothing was read here yet.
     is_unconfirmed: bool,
     seq_limit: u64,
 }
@@ -86,7 +85,7 @@ impl Follower {
                 self.position = Position { segment: file.number, offset: 0, next_seq: 0 };
             }
             let ended = match self.read_segment(file, &mut any, &mut each) {
-                // The segment was compressed or removed in between; list the files again.
+                // The segment was compressed or removed; list the files again.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 other => other?,
             };
@@ -136,7 +135,7 @@ impl Follower {
                 let frame = match parse(&bytes[at..]) {
                     Ok(frame) => frame,
                     Err(FrameError::Truncated) => break,
-                    // A crash removed bytes that were read before, and other bytes follow.
+                    // A crash replaced bytes that were read before.
                     Err(FrameError::Malformed) if self.is_unconfirmed => return Ok(ReadEnd::Replaced),
                     Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{}: {error}", file.path.display()))),
                 };

@@ -20,9 +20,8 @@ pub(crate) const INDEX_EXTENSION: &str = "index";
 const INDEX_MAGIC: &[u8; 8] = b"VOUCHIX2";
 const HEAD_LEN: usize = 64;
 const TERM_LEN: usize = 24;
-/// Records or terms between two checks for cancellation, a few milliseconds.
+/// A few milliseconds of work.
 const CANCEL_STEPS: u32 = 4096;
-/// Number of terms that the last step of a lookup reads at once.
 const LINEAR_LOOKUP_LEN: u64 = 128;
 
 /// The kinds of index terms.
@@ -169,7 +168,7 @@ fn push_varint(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Failure is harmless, because an index alone is never used.
+/// An index alone is never used, so failure is harmless.
 pub(super) fn remove_index(file: &SegmentFile) {
     if let Err(error) = fs::remove_file(index_path(file))
         && error.kind() != io::ErrorKind::NotFound
@@ -193,7 +192,7 @@ pub(super) fn is_indexed(file: &SegmentFile) -> io::Result<bool> {
     Ok(Index::open(file, &Segment::open(file)?).is_some())
 }
 
-/// Builds or replaces the index of a closed segment, in about twice the segment's length of memory.
+/// Needs about twice the segment's length of memory.
 pub(crate) fn build_index(file: &SegmentFile) -> io::Result<()> {
     build_index_while(file, &|| true)
 }
@@ -208,7 +207,7 @@ pub(super) fn build_index_while(file: &SegmentFile, is_wanted: &dyn Fn() -> bool
     let mut table: HashMap<(Term, Vec<u8>), Postings, foldhash::fast::RandomState> = HashMap::default();
     let (mut first, mut count, mut from, mut until) = (0, 0u64, u64::MAX, 0);
     let mut scratch = Vec::new();
-    // Reused for lookups: most terms already exist, so the key is rarely cloned.
+    // Reused: most terms already exist, so the key is rarely cloned.
     let mut key = (Term::Path, Vec::new());
     let mut add = |term: Term, bytes: &[u8], at: u64| {
         key.0 = term;
@@ -283,7 +282,7 @@ fn merge_collisions(sorted: &mut Vec<(u64, Postings)>) {
     }
 }
 
-/// Writes the index atomically, because readers may be active.
+/// Atomic, because readers may be active.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}", std::process::id()));
@@ -293,14 +292,14 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
         fs::rename(&new, path)
     });
     if written.is_err() {
-        // A leftover file is harmless, and the first error is reported.
+        // A leftover file is harmless.
         let _ = fs::remove_file(&new);
     }
     written
 }
 
-/// Calls `each` with the offset of every record that can be decoded, until it returns false. Stops
-/// at the first malformed frame.
+/// Ends when `each` returns false, or at the first malformed frame. Skips records that cannot be
+/// decoded.
 pub(super) fn each_record(
     uncompressed: &[u8],
     scratch: &mut Vec<u8>,
@@ -312,8 +311,7 @@ pub(super) fn each_record(
     })
 }
 
-/// Calls `each` with every frame and its offset, until it returns false. Stops at the first
-/// malformed frame.
+/// Ends when `each` returns false, or at the first malformed frame.
 fn each_frame(uncompressed: &[u8], mut each: impl FnMut(u64, &Frame<'_>) -> bool) -> Option<FrameError> {
     let mut at = MAGIC.len();
     while at < uncompressed.len() {

@@ -1,6 +1,5 @@
-//! Appends records to a trail: records become frames, frames fill segments, and seals are made.
-//! Used by one thread; never reads the clock. If the disk fails, the bytes stay in memory, and the
-//! caller decides when to retry.
+//! Appends records to a trail. Used by one thread; never reads the clock. If the disk fails, the
+//! bytes stay in memory, and the caller decides when to retry.
 
 mod append_batch;
 mod lost_count;
@@ -106,25 +105,24 @@ pub struct Log {
     key_path: PathBuf,
     options: Options,
     key: Ratchet,
-    /// Segments that are not durable yet; the last one is being written.
+    /// Segments that are not durable yet, and last the current one.
     buffers: VecDeque<SegmentBuffer>,
     chain: Chain,
     next_seq: u64,
-    /// A seal that is not known to be durable. Its key is kept until it is.
+    /// Not known to be durable. The key is kept until it is.
     pending_seal: Option<Seal>,
     closed: Vec<SegmentFile>,
     /// Recovery steps that failed on a full disk, and the error.
     recovery_steps: VecDeque<RecoveryStep>,
     recovery_error: Option<LogError>,
-    /// The gap record from recovery: its sequence number, the number of lost records, and since
-    /// when.
+    /// Recovery's gap record: sequence number, lost records, and time of the first loss.
     reported_gap: Option<(u64, u64, u64)>,
     _locks: Vec<Lock>,
 }
 
 impl Log {
     fn start_segment(&mut self, number: u64, now_ns: u64) {
-        // While a seal is pending, the current key is still the one that signed it.
+        // The current key signed the pending seal.
         let (epoch, public) = match &self.pending_seal {
             Some(seal) => (seal.epoch + 1, seal.next),
             None => (self.key.epoch(), self.key.public()),
@@ -229,7 +227,7 @@ impl Log {
         }
         let rotation = self.options.rotation;
         let buffer = self.buffers.back().expect("one segment is always open");
-        // After the clock was set back the age is unknown, so the work counts as due.
+        // The clock was set back and the age is unknown, so the work is due.
         let is_due = |since: u64, max: u64| now_ns.checked_sub(since).is_none_or(|waited| waited >= max);
         let has_records = buffer.tree.count() > 1;
         if buffer.len() >= rotation.len_max || (has_records && is_due(buffer.begun_ns, rotation.age_ns_max)) {
@@ -285,8 +283,7 @@ impl Log {
         buffer.number
     }
 
-    /// Replaces the key once its seal is durable, and releases the segments that are closed and
-    /// durable.
+    /// Replaces the key once its seal is durable, and releases closed durable segments.
     fn finish_seal(&mut self) -> Result<(), LogError> {
         if let Some(seal) = &self.pending_seal {
             let next = self.key.next();

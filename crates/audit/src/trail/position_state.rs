@@ -1,5 +1,4 @@
-//! Checks whether a trail still contains what was read: the chain tag depends on everything before
-//! it.
+//! Checks whether a trail still contains a position: the chain tag depends on everything before it.
 
 use std::io;
 use std::path::Path;
@@ -28,7 +27,7 @@ pub enum PositionState {
 pub fn position_state(directory: &Path, position: Position) -> io::Result<PositionState> {
     for _ in 1..TRIES_MAX {
         match read_state(directory, position) {
-            // The segment was compressed or removed in between.
+            // The segment was compressed or removed meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             other => return other,
         }
@@ -48,8 +47,8 @@ fn read_state(directory: &Path, position: Position) -> io::Result<PositionState>
             return Ok(of(Segment::open(file)?.tag_before(position.offset)?));
         }
     } else {
-        // At the start of a segment, its header holds the chain value. Without a header, the
-        // previous segment's end does.
+        // The header holds the chain value at the start of a segment. Without a header, it is at
+        // the previous segment's end.
         if let Some(previous) = segment_file.map(previous).transpose()?.flatten() {
             return Ok(of(previous.first_chunk().copied()));
         }

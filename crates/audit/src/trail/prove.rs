@@ -1,4 +1,4 @@
-//! Creates inclusion proofs. Of earlier segments with an index, only the seals are read.
+//! Creates inclusion proofs. Reads only the seals of earlier indexed segments.
 
 use std::io;
 use std::path::Path;
@@ -82,8 +82,7 @@ fn build_proof(directory: &Path, seq: u64, since: Option<&Seal>) -> io::Result<O
     Ok(None)
 }
 
-/// Reads the seals of an earlier segment through its index, unless it is missing, damaged, or of
-/// the record's own segment.
+/// `None` if the index is missing or damaged, or for the record's own segment.
 fn seals_before(file: &SegmentFile, segment: &Segment, seq: u64) -> Option<Vec<Seal>> {
     let index = Index::open(file, segment)?;
     let (first, count) = index.span;
@@ -96,8 +95,7 @@ fn seals_before(file: &SegmentFile, segment: &Segment, seq: u64) -> Option<Vec<S
         Seal::decode(&body).filter(|_| matches!(kind, Kind::Checkpoint | Kind::Close))
     };
     let seals: Vec<Seal> = offsets.into_iter().map(seal).collect::<Option<_>>()?;
-    // An index may be incomplete. A complete list has consecutive epochs and ends with the closing
-    // seal.
+    // A complete list has consecutive epochs and ends with the closing seal.
     let is_whole = seals.windows(2).all(|pair| pair[1].epoch == pair[0].epoch + 1) && seals.last()?.next_seq == first + count;
     is_whole.then_some(seals)
 }

@@ -22,11 +22,11 @@ pub struct Retention {
     pub age_ns_min: u64,
 }
 
-/// Start of the detail in a retention record; the number of the last removed segment follows.
+/// The number of the last removed segment follows.
 pub(crate) const PRUNED_PREFIX: &str = "segments are removed up to ";
 
-/// Removes segments, oldest first, and returns their number. Stops where `may_remove` is false, and
-/// keeps at least two. Nothing is removed unless `record_removal` has recorded the last number.
+/// Removes the oldest segments first, and keeps at least two. Stops where `may_remove` is false.
+/// Removes nothing unless `record_removal` has recorded the last number.
 pub(crate) fn prune(
     disk: &dyn Disk,
     directory: &Path,
@@ -42,11 +42,11 @@ pub(crate) fn prune(
     }
     append_removed_seals(disk, directory, &removable)?;
     let mut removed = 0;
-    // Segments that stay are removed at the next start.
+    // The next start removes the others.
     for (file, _) in removable.iter().take_while(|(file, _)| may_remove(file.number)) {
         disk.remove(&file.path)?;
         super::index::remove_index(file);
-        // Keeps the order: no segment is gone before an older one.
+        // Durable order: no segment disappears before an older one.
         disk.sync_dir(directory)?;
         removed += 1;
     }
@@ -87,7 +87,7 @@ fn removable(
         let age = now_ns.saturating_sub(begun_ns);
         let too_old = retention.age_ns_max.is_some_and(|max| age > max);
         let too_long = retention.len_max.is_some_and(|max| len > max);
-        // A segment without a closing seal is kept as evidence for `verify`.
+        // A segment without a closing seal is evidence for `verify`.
         if !is_closed || age < retention.age_ns_min || !(too_old || too_long) {
             break;
         }
@@ -105,7 +105,7 @@ fn append_removed_seals(disk: &dyn Disk, directory: &Path, removable: &[(Segment
     };
     let len = known.as_ref().map_or(Ok(0), |file| file.metadata().map(|metadata| metadata.len()))?;
     let first = removable.first().map_or(u64::MAX, |(file, _)| file.number);
-    // An interrupted removal may have left incomplete seals; its segments still exist.
+    // An interrupted removal may have left an incomplete seal; its segment still exists.
     let mut at = len - len % FRAME_LEN;
     while let Some(known) = known.as_ref().filter(|_| at > 0) {
         let mut frame = [0; FRAME_LEN as usize];

@@ -16,7 +16,7 @@ pub struct Segment {
     file: File,
     len: u64,
     blocks: Option<Vec<Block>>,
-    /// The last block that was read: its offset in the segment and its bytes.
+    /// Offset and bytes of the last block.
     recent: parking_lot::Mutex<Option<(u64, Vec<u8>)>>,
     boot: OnceLock<Option<[u8; 16]>>,
 }
@@ -48,7 +48,7 @@ impl Segment {
         Ok(Segment { file, len, blocks, recent: parking_lot::Mutex::new(None), boot: OnceLock::new() })
     }
 
-    /// The compressed file exists before the original is removed.
+    /// The compressed file appears before the original is removed.
     pub(super) fn open_listed(file: &SegmentFile) -> io::Result<Segment> {
         match Segment::open(file) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && !file.is_compressed => {

@@ -88,7 +88,7 @@ impl Query {
             && self.names.as_ref().is_none_or(|names| names.contains(record))
     }
 
-    /// Returns the indexed criteria. A record must have one term of each list.
+    /// A record must have one term of each list.
     fn terms(&self) -> Vec<Terms> {
         let forms = |term, forms: &Alternatives| forms.iter().map(|form| (term, form.clone())).collect();
         let one = |term, bytes: &[u8]| vec![(term, bytes.to_vec())];
@@ -204,8 +204,7 @@ pub fn search(
         let compressed = SegmentFile::compressed(directory, file.number);
         let mut opened = Segment::open(file);
         if opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) && !file.is_compressed {
-            // The segment was compressed in between. The compressed file exists before the original
-            // is removed.
+            // The segment was compressed meanwhile.
             file = &compressed;
             opened = Segment::open(file);
         }
@@ -234,8 +233,7 @@ pub fn search(
         };
         let is_wanted = match answer {
             Some(is_wanted) => is_wanted,
-            // The index is missing, does not help, or is damaged. A damaged index may already have
-            // led to some results.
+            // The index is missing, unusable or damaged. It may already have led to results.
             None => {
                 cost.scanned += 1;
                 scan(file, &segment, query, newest_first, &mut |hit| reported.contains(&hit.offset) || each(hit))?
@@ -264,7 +262,7 @@ fn open_index(file: &SegmentFile, segment: &Segment, cost: &mut SearchCost) -> O
     Index::open(file, segment)
 }
 
-/// Returns the offsets of candidate records, ascending, or `None` if no criterion is indexed.
+/// Ascending offsets, or `None` if no criterion is indexed.
 fn candidates(index: &Index, query: &Query) -> io::Result<Option<Vec<u64>>> {
     let (from, until) = index.times;
     if query.from_ns.is_some_and(|wanted| until < wanted) || query.until_ns.is_some_and(|wanted| from >= wanted) {
@@ -293,7 +291,7 @@ fn candidates(index: &Index, query: &Query) -> io::Result<Option<Vec<u64>>> {
     Ok(Some(candidates.unwrap_or_default()))
 }
 
-/// Calls `each` with the candidates that match. Returns false once `each` did.
+/// Returns false once `each` did.
 fn read_candidates(
     candidates: Vec<u64>,
     number: u64,

@@ -1,5 +1,3 @@
-//! Tests of trails on disk: writing, tampering, and power cuts.
-
 mod faulty_disk;
 mod full_disk;
 mod kill;

@@ -50,8 +50,7 @@ pub fn verify(directory: &Path, trust: &Trust, mut each_segment: impl FnMut(u64,
         each_segment(done, done + 1 + files.len() as u64);
         done += 1;
         if verifier.verify_file(&file, files.is_empty(), missing_segment == Some(file.number)) == Presence::Missing {
-            // Retention removed this segment; continue with its seals, and expect a retention
-            // record.
+            // Retention removed this segment: expect a retention record.
             missing_segment = Some(file.number);
             let seen = verifier.segment;
             files = segments(directory)?.into_iter().filter(|file| file.number > seen).collect();
@@ -72,7 +71,7 @@ struct Verifier<'t> {
     found_checkpoints: Vec<bool>,
     unsealed: u64,
     segment: u64,
-    /// The last segment of which only seals are left, and the last that a retention record names.
+    /// The last removed segment, and the last that a retention record names.
     removed: u64,
     recorded_removal: u64,
 }
@@ -102,7 +101,7 @@ impl Verifier<'_> {
         while at < bytes.len() {
             let parsed = frame::parse(&bytes[at..]).ok().and_then(|frame| Some((frame, Seal::decode(frame.body)?)));
             let Some((frame, seal)) = parsed else {
-                // An interrupted removal may have left an incomplete frame; its segment then still
+                // An interrupted removal may have left an incomplete frame; its segment still
                 // exists.
                 if first.is_none_or(|first| first > self.segment + 1) || !is_closed {
                     self.fault(FaultKind::Unreadable, at, 0, "the file with the seals of removed segments is damaged");
@@ -213,8 +212,7 @@ impl Verifier<'_> {
             is_first = false;
             at += frame.len();
             if was_intact && self.chain.is_none() && !state.is_closed {
-                // The altered bytes may include a frame's length, so parsing resumes at the next
-                // seal.
+                // The altered bytes may include the frame's length: resume at the next seal.
                 at = find_seal(bytes, at - frame.len() + 1, &state.trail).unwrap_or(bytes.len());
             }
         }
@@ -389,7 +387,7 @@ impl Verifier<'_> {
         self.next_seq = Some(seq.wrapping_add(1));
         let (first, _) = self.report.span.unwrap_or((seq, seq));
         self.report.span = Some((first, seq));
-        // Records are ordered by durability, so their times may be out of order.
+        // Records are in order of durability, not of time.
         let (first, last) = self.report.times.unwrap_or((time, time));
         self.report.times = Some((first.min(time), last.max(time)));
     }
@@ -397,7 +395,7 @@ impl Verifier<'_> {
     fn verify_seal(&mut self, seal: &Seal, frame: &Frame<'_>, at: usize, state: &mut SegmentState) {
         let sound = self.verify_signature(seal, at);
         if sound && self.chain.is_some() {
-            // The chain is intact up to here, so the seal's statements about it must hold.
+            // The chain is intact, so the seal's statements must hold.
             let before = self.chain_before(seal, frame);
             let tree = state.tree.as_ref();
             if !before
@@ -454,5 +452,5 @@ impl Verifier<'_> {
     }
 }
 
-/// A sequence number this far ahead was never assigned, so it was altered.
+/// No trail assigns a number this far ahead.
 const SEQ_JUMP_MAX: u64 = 1 << 32;

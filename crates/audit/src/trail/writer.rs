@@ -57,7 +57,7 @@ struct Shared {
     room_freed: Condvar,
     room_lock: Mutex<()>,
     is_sleeping: AtomicBool,
-    /// Whether the disk fails, or a record waited in vain since the writer last emptied the rings.
+    /// The disk fails, or a record waited in vain since the writer last emptied the rings.
     is_writer_late: AtomicBool,
     retention_state: Mutex<RetentionState>,
     is_healthy: AtomicBool,
@@ -65,7 +65,7 @@ struct Shared {
     written: AtomicU64,
     lost: AtomicU64,
     failures: AtomicU64,
-    /// Records that are accepted but not stored as the policy requires.
+    /// Accepted records that are not stored as the policy requires.
     unstored_count: AtomicU64,
 }
 
@@ -106,7 +106,7 @@ impl Trail {
             log,
             backlog_handle: BacklogHandle(backlog.clone()),
             halt: Some(Box::new(halt)),
-            // The recovery records are not on the disk yet.
+            // Recovery records may not be durable yet.
             unsynced: has_failed.into(),
             synced_at: Instant::now(),
             unconfirmed_count: 0,
@@ -182,7 +182,7 @@ impl Trail {
         self.shared.end_retention();
         self.shared.is_stopped.store(true, Ordering::SeqCst);
         self.shared.wake();
-        // The lock ensures that the writer is not between its check and its wait.
+        // The writer must not be between its check and its wait.
         drop(self.shared.queue.lock());
         self.shared.wakeup.notify_one();
         self.shared.room_freed.notify_all();
@@ -203,8 +203,8 @@ impl Drop for Trail {
 impl Shared {
     fn record(&self, record: &Record<'_>, waits_for_room: bool) -> bool {
         let ring = &self.rings[ring::thread_number() % RING_COUNT];
-        // Counted before the record is visible, so that it never counts as stored too early.
-        // Skipped unless replies wait, because all threads share the counter.
+        // Counted before the record is visible, so that it never counts as stored too early. Only
+        // if replies wait, because all threads share the counter.
         let is_counted = self.options.delays_replies();
         if is_counted {
             self.unstored_count.fetch_add(1, Ordering::SeqCst);
@@ -233,8 +233,7 @@ impl Shared {
         true
     }
 
-    /// Returns whether a record that may be lost can still wait for room. On a busy machine this
-    /// leaves the CPU to the writer. A stalled disk delays each thread once.
+    /// Waiting leaves the CPU to the writer. A stalled disk delays each thread once.
     fn may_wait_until(&self, deadline: &mut Option<Instant>) -> bool {
         if self.is_writer_late.load(Ordering::Acquire) {
             return false;
@@ -249,15 +248,15 @@ impl Shared {
 
     fn wake(&self) {
         if self.is_sleeping.swap(false, Ordering::SeqCst) {
-            // The lock ensures that the writer is not between its check and its wait.
+            // The writer must not be between its check and its wait.
             drop(self.queue.lock());
             self.wakeup.notify_one();
         }
     }
 }
 
-/// Number of rings. Additional threads share them.
+/// Additional threads share them.
 const RING_COUNT: usize = 64;
 const ROOM_STEP: Duration = Duration::from_millis(50);
-/// Longest wait for room before a record is lost.
+/// After this time the record is lost.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(1);

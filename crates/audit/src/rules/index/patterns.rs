@@ -11,7 +11,7 @@ pub(super) enum PatternPart {
     Tail,
 }
 
-/// Returns the usable keys of a pattern: none if it begins and ends with `*`.
+/// None if the pattern begins and ends with `*`.
 pub(super) fn parts(pattern: &[u8]) -> impl Iterator<Item = (PatternPart, &[u8])> {
     let first = pattern.iter().position(|byte| *byte == b'*');
     let last = pattern.iter().rposition(|byte| *byte == b'*');
@@ -57,8 +57,7 @@ impl Patterns {
         self.whole.is_empty() && self.heads.lens.is_empty() && self.tails.lens.is_empty()
     }
 
-    /// Calls `each` with the rules whose pattern may match. Costs one lookup per distinct prefix
-    /// and suffix length.
+    /// Costs one lookup per distinct prefix and suffix length.
     pub(super) fn of(&self, name: &[u8], mut each: impl FnMut(&[u32])) {
         let heads = self.heads.lens.iter().filter_map(|len| self.heads.lists.get(name.get(..*len)?));
         let tails = self.tails.lens.iter().filter_map(|len| self.tails.lists.get(&name[name.len().checked_sub(*len)?..]));

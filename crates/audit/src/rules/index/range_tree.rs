@@ -4,13 +4,13 @@
 #[derive(Debug)]
 pub(super) struct RangeTree<T> {
     bounds: Vec<T>,
-    /// Rule numbers of each node, ascending. The root is node 1, and node `n` has the children `2n`
-    /// and `2n + 1`. The second half are leaves, one per bound.
+    /// Ascending rule numbers of each node. Node 1 is the root; node `n` has the children `2n` and
+    /// `2n + 1`. The second half are leaves, one per bound.
     nodes: Vec<Vec<u32>>,
 }
 
 impl<T: Copy + Ord> RangeTree<T> {
-    /// Rule numbers must ascend, and a range without an end is unbounded.
+    /// Rule numbers must ascend. A range without an end is unbounded.
     pub(super) fn new(spans: &[(T, Option<T>, u32)]) -> Self {
         let mut bounds: Vec<T> = spans.iter().flat_map(|(from, end, _)| [Some(*from), *end]).flatten().collect();
         bounds.sort_unstable();

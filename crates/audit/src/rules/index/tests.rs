@@ -1,5 +1,3 @@
-//! The index selects the same rule as a scan does, and evaluates few rules.
-
 use std::cell::Cell;
 use std::net::IpAddr;
 

@@ -32,7 +32,7 @@ impl LostCount {
             return 0;
         }
         let gaps = self.gaps.iter().filter(|(seq, _)| *seq >= next_seq);
-        // A gap record counts as the records it stands for, not as itself.
+        // A gap record counts as the records it stands for.
         let (records, represented) = gaps.fold((0, 0u64), |(records, sum), (_, count)| (records + 1, sum.saturating_add(*count)));
         self.next_seq.saturating_sub(next_seq).saturating_sub(records).saturating_add(self.unnumbered).saturating_add(represented)
     }
@@ -41,7 +41,7 @@ impl LostCount {
     pub fn encode(&self) -> [u8; LOST_LEN] {
         let mut gaps = self.gaps.clone();
         while gaps.len() > GAPS_MAX {
-            // The newest gaps are merged under the last number, which may make the count too high.
+            // Merged gaps may make the count too high.
             let (seq, count) = gaps.pop().unwrap_or_default();
             if let Some(last) = gaps.last_mut() {
                 *last = (seq, last.1.saturating_add(count));
@@ -93,7 +93,7 @@ pub(super) fn reset(disk: &dyn Disk, directory: &Path) -> io::Result<()> {
     let file = if bytes.is_some() { disk.open(&path)? } else { disk.create(&path, false)? };
     file.write_at(&[0; LOST_LEN], 0)?;
     file.sync()?;
-    // The file must survive a power cut, because later writes do not sync the directory.
+    // Later writes do not sync the directory.
     if bytes.is_none() { disk.sync_dir(directory) } else { Ok(()) }
 }
 
@@ -103,11 +103,11 @@ pub(super) fn write(disk: &dyn Disk, directory: &Path, lost: &LostCount) -> io::
     file.sync()
 }
 
-/// One disk sector, which is written atomically.
+/// One disk sector, written atomically.
 const LOST_LEN: usize = 512;
-/// Length of the checksum, a prefix of SHA-256 over the rest.
+/// A prefix of SHA-256 over the rest.
 const SUM_LEN: usize = 8;
-/// Number of gaps that fit besides the five other numbers.
+/// Gaps that fit beside the five numbers.
 const GAPS_MAX: usize = (LOST_LEN - SUM_LEN - 5 * 8) / 16;
 
 #[cfg(test)]

@@ -84,8 +84,7 @@ impl Log {
                 number = file.number + 1;
                 if !closed {
                     recovery.was_unclosed = true;
-                    // The record precedes the seal, because the seal hides which records were
-                    // unsealed.
+                    // This precedes the seal, which hides the unsealed records.
                     log.append_recovery_records(&recovery, lost.as_ref(), now_ns);
                     is_reported = true;
                     log.append_seal(Kind::Close, now_ns);
@@ -104,21 +103,20 @@ impl Log {
         if number == 1 {
             recovery.quarantined = quarantined_files;
         }
-        // An interrupted start may have quarantined a segment that was being created.
+        // An interrupted start may have quarantined a new segment.
         recovery.was_unclosed |= !recovery.quarantined.is_empty();
         log.start_segment(number, now_ns);
         if !is_reported {
             log.append_recovery_records(&recovery, lost.as_ref(), now_ns);
         }
-        // The loss counts as reported once its record is on the disk.
+        // The loss counts as reported once its record is durable.
         if log.run_unless_full(Log::sync)? || !lost_count::is_complete(&log.directory) {
             log.run_or_queue(RecoveryStep::ResetLostCount)?;
         }
         Ok((log, recovery))
     }
 
-    /// Resumes at the end of a segment. Returns whether it is closed, or `None` if it has no header
-    /// and was quarantined.
+    /// Returns whether the segment is closed, or `None` if it had no header and was quarantined.
     fn resume(
         &mut self,
         file: &SegmentFile,
@@ -137,7 +135,7 @@ impl Log {
             return Err(LogError::Damaged { path: file.path.clone(), reason: "the segment and the key belong to different trails" });
         }
         let (required, public) = scan.seal.as_ref().map_or((header.epoch, header.public), |seal| (seal.epoch + 1, seal.next));
-        // The seal was written, but the key was not replaced.
+        // The crash came between the seal and the new key.
         let next = (self.key.epoch() + 1 == required).then(|| self.key.next());
         if next.is_some() {
             self.key = self.key.next();
@@ -145,8 +143,8 @@ impl Log {
         if self.key.epoch() != required || self.key.public() != public {
             return Err(LogError::Key { key: self.key.epoch(), required });
         }
-        // A seal is durable if the key has advanced past it. Everything else may exist only in the
-        // page cache and must be durable before the key or the next seal advances.
+        // A seal is durable if the key advanced past it. The rest may exist only in the page cache
+        // and must be durable before the key or the next seal advances.
         let from = if next.is_some() { 0 } else { scan.sealed_len };
         if !file.is_compressed && from < scan.len {
             self.run_or_queue(RecoveryStep::Rewrite {
@@ -190,7 +188,7 @@ impl Log {
         Ok(Some(scan.is_closed))
     }
 
-    /// Quarantines a segment that was being created when the crash came.
+    /// Quarantines a segment without a header.
     fn quarantine_headless(
         &mut self,
         file: &SegmentFile,
@@ -201,13 +199,11 @@ impl Log {
         if file.is_compressed {
             return Err(LogError::Damaged { path: file.path.clone(), reason: "not a segment of an audit trail" });
         }
-        // The crash came while the segment was created. If it ever held a seal, the key check
-        // on the previous segment fails.
+        // If this segment ever held a seal, the key check on the previous segment fails.
         let reported = quarantine::names_in_segment(previous);
         let is_known =
             quarantined_files.iter().any(|quarantined| quarantined.segment == file.number && !reported.contains(&quarantined.name));
-        // An empty file adds no information, and repeated starts on a full disk would leave one
-        // each.
+        // Repeated starts on a full disk would leave one empty file each.
         if bytes.is_empty() && is_known {
             self.run_or_queue(RecoveryStep::RemoveEmpty(file.path.clone()))?;
         } else {
@@ -220,7 +216,6 @@ impl Log {
         Ok(())
     }
 
-    /// Quarantines the damaged bytes at the end of a segment.
     fn quarantine_torn(
         &mut self,
         file: &SegmentFile,
@@ -232,7 +227,7 @@ impl Log {
         if scan.is_closed || file.is_compressed {
             return Err(LogError::Damaged { path: file.path.clone(), reason: "bytes follow the closing seal" });
         }
-        // An interrupted start may have quarantined these bytes without cutting them off.
+        // An interrupted start may have quarantined these bytes without truncating the segment.
         let name = quarantine::find_with_bytes(&recovery.quarantined, &self.directory, file.number, torn).unwrap_or_else(|| {
             let name = quarantine::add_file(quarantined_files, &scan.reported_names, file.number, torn.len() as u64);
             recovery.quarantined.extend(quarantined_files.last().cloned());
@@ -271,7 +266,7 @@ impl Log {
                 ..Record::default()
             });
             self.reported_gap = Some((reported, count, lost.since_ns));
-            // Stored before the record can reach the disk, so that the loss is not reported twice.
+            // Stored before the record can reach the disk: the loss is then not reported twice.
             let gaps = lost.gaps.iter().copied().filter(|(seq, _)| *seq < resumed).collect();
             if let Err(error) = self.store_lost_count(&LostCount {
                 next_seq: resumed,

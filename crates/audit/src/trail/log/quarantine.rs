@@ -1,5 +1,5 @@
-//! Damaged bytes of a crash, quarantined in files for an investigator. Recovery records name each
-//! file once. This module does not write files.
+//! Damaged bytes after a crash, kept in files for an investigator. Recovery records name each file
+//! once. This module writes no files.
 
 use std::io;
 use std::path::Path;
@@ -42,7 +42,7 @@ pub(super) fn list(directory: &Path) -> io::Result<Vec<QuarantineFile>> {
     Ok(scan)
 }
 
-/// Returns the quarantine files that no record names yet.
+/// Files that no recovery record names yet.
 pub(super) fn unreported(
     quarantined_files: &[QuarantineFile],
     segment: u64,
@@ -55,7 +55,7 @@ pub(super) fn unreported(
         .filter(|quarantined| quarantined.segment >= first && !scan.reported_names.contains(&quarantined.name))
         .cloned()
         .collect();
-    // A file from before the segment was started may be reported at the end of the previous one.
+    // A file from before this segment may be reported at the end of the previous one.
     if unreported.iter().any(|quarantined| quarantined.segment == segment) {
         let reported_names = names_in_segment(previous);
         unreported.retain(|quarantined| !reported_names.contains(&quarantined.name));
@@ -63,7 +63,7 @@ pub(super) fn unreported(
     unreported
 }
 
-/// Adds a file for a segment, under a name that was never used.
+/// The name was never used before.
 pub(super) fn add_file(quarantined_files: &mut Vec<QuarantineFile>, reported_names: &[String], segment: u64, len: u64) -> String {
     let name = (1u64..)
         .map(|number| match number {
@@ -76,7 +76,7 @@ pub(super) fn add_file(quarantined_files: &mut Vec<QuarantineFile>, reported_nam
     name
 }
 
-/// Returns the quarantine file of a segment with exactly these bytes.
+/// Finds the file of a segment with exactly these bytes.
 pub(super) fn find_with_bytes(quarantined_files: &[QuarantineFile], directory: &Path, segment: u64, bytes: &[u8]) -> Option<String> {
     let candidates = quarantined_files.iter().filter(|quarantined| quarantined.segment == segment && quarantined.len == bytes.len() as u64);
     candidates
@@ -85,7 +85,7 @@ pub(super) fn find_with_bytes(quarantined_files: &[QuarantineFile], directory: &
         .cloned()
 }
 
-/// Formats the details of one or more recovery records. No file name is split.
+/// Details of one or more recovery records. No file name is split.
 pub(super) fn recovery_details(first: &str, quarantined_files: &[QuarantineFile]) -> Vec<String> {
     let (mut details, mut remaining) = (Vec::new(), quarantined_files);
     loop {
@@ -108,7 +108,7 @@ pub(super) fn recovery_details(first: &str, quarantined_files: &[QuarantineFile]
     }
 }
 
-/// Returns the file names in a recovery record, or nothing for another record.
+/// Empty for other records.
 pub(super) fn reported_names(body: &[u8]) -> Vec<String> {
     if class_of(body) != Some(Class::Administrative as u8) {
         return Vec::new();

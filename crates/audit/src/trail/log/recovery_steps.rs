@@ -9,7 +9,7 @@ use crate::keys::Ratchet;
 use crate::seal::Seal;
 use crate::trail::files;
 
-/// A step that was interrupted can be repeated.
+/// Each step can be repeated after an interruption.
 pub(super) enum RecoveryStep {
     ReplaceKey(Ratchet),
     WriteCheckpoint(Seal),
@@ -19,7 +19,7 @@ pub(super) enum RecoveryStep {
         bytes: Vec<u8>,
         from: u64,
     },
-    /// Copy the damaged bytes at a segment's end to a quarantine file, then cut them off.
+    /// Copies the damaged end of a segment to a quarantine file, then truncates the segment.
     CutTorn {
         segment: PathBuf,
         quarantined: PathBuf,
@@ -40,7 +40,6 @@ impl Log {
         self.recovery_error.as_ref()
     }
 
-    /// Returns the gap record from recovery while it is not written.
     pub(in crate::trail) fn unwritten_gap(&self) -> Option<(u64, u64, u64)> {
         self.reported_gap.filter(|_| self.recovery_error.is_some())
     }
@@ -50,7 +49,7 @@ impl Log {
         self.run_unless_full(Log::run_recovery_steps).map(drop)
     }
 
-    /// Returns whether `operation` succeeded. A full disk is recorded, and counts as false.
+    /// A full disk is stored as the error and returns false.
     pub(super) fn run_unless_full(&mut self, operation: impl FnOnce(&mut Log) -> Result<(), LogError>) -> Result<bool, LogError> {
         match operation(self) {
             Ok(()) => Ok(true),
@@ -78,8 +77,7 @@ impl Log {
             RecoveryStep::SyncDirectory => disk.sync_dir(&self.directory).with_path(&self.directory),
             RecoveryStep::Rewrite { segment, bytes, from } => {
                 let file = disk.open(segment).with_path(segment)?;
-                // Always rewritten: an earlier sync, even by another process, may have failed and
-                // dropped the bytes.
+                // Always rewritten: an earlier failed sync may have dropped the bytes.
                 file.write_at(bytes, *from).and_then(|()| file.sync()).with_path(segment)?;
                 disk.sync_dir(&self.directory).with_path(&self.directory)
             }
@@ -88,7 +86,7 @@ impl Log {
                 disk.open(segment).and_then(|file| file.set_len(*len)).with_path(segment)
             }
             RecoveryStep::Quarantine { segment, quarantined } => {
-                // The last attempt may have renamed the file but not synced the directory.
+                // The last attempt may not have synced the directory.
                 if !quarantined.exists() {
                     disk.rename(segment, quarantined).with_path(segment)?;
                 }

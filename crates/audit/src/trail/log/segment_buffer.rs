@@ -9,16 +9,16 @@ use crate::trail::{Disk, DiskFile, SegmentFile};
 pub(super) struct SegmentBuffer {
     pub(super) number: u64,
     pub(super) file: Option<Box<dyn DiskFile>>,
-    /// The file's name is not known to be durable, or the file has unsynced bytes.
+    /// The name may not be durable, or the file has unsynced bytes.
     pub(super) is_name_unsynced: bool,
     pub(super) is_dirty: bool,
     pub(super) pending_offset: u64,
-    /// Bytes that are not known to be durable, and how many of them are written.
+    /// Bytes that may not be durable, and how many of them are written.
     pub(super) pending: Vec<u8>,
     pub(super) written: usize,
     pub(super) tree: Frontier,
     pub(super) begun_ns: u64,
-    /// Time of the first record without a seal.
+    /// Time of the first unsealed record.
     pub(super) unsealed_ns: Option<u64>,
     pub(super) is_closed: bool,
 }

@@ -1,5 +1,3 @@
-//! A disk that fails on demand: full, out of room for a rename, or losing unsynced data.
-
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::trail::{Disk, DiskFile, Lock, SystemDisk};
 
-/// A disk that can be full, or fail one sync and drop the unsynced data as Linux does.
+/// It can be full, or fail one sync and drop the unsynced data as Linux does.
 #[derive(Clone, Default)]
 pub(super) struct FaultyDisk {
     pub(super) full: Arc<AtomicBool>,

@@ -1,5 +1,3 @@
-//! Tests of opening and continuing a trail on a full disk.
-
 use std::sync::atomic::Ordering;
 
 use super::faulty_disk::FaultyDisk;
@@ -165,7 +163,7 @@ fn torn_bytes_of_each_crash_are_quarantined_and_reported() {
     write_unclosed(directory.path());
     let first = SegmentFile::open(directory.path(), 1).path;
     let left = std::fs::read(&first).unwrap();
-    // The second round repeats the first crash; its bytes are not quarantined twice.
+    // The second round repeats the first crash.
     for bytes in [&b"first"[..], b"first", b"second", b"third"] {
         let _ = std::fs::remove_file(SegmentFile::open(directory.path(), 2).path);
         std::fs::write(&first, [&left, bytes].concat()).unwrap();
@@ -262,7 +260,7 @@ fn unsealed_records_are_reported_despite_full_disk_and_kill() {
         }
         writes += 1;
     }
-    // At least the end of the old segment, the key, the checkpoint and the new segment.
+    // The end of the old segment, the key, the checkpoint and the new segment.
     assert!(writes >= 4, "{writes}");
 }
 
@@ -311,7 +309,7 @@ fn key_survives_replacement_interrupted_by_full_disk() {
             }
             writes += 1;
         }
-        // At least the next key's file, its bytes, the overwriting and the rename.
+        // The next key's file, its bytes, the overwriting and the rename.
         assert!(writes >= 4, "{writes}");
     }
 }
@@ -331,7 +329,7 @@ fn unreadable_new_key_file_is_kept() {
         *disk.writes_left.lock().unwrap() = Some(writes_left);
         log.sync().is_err()
     };
-    // Until the old key is overwritten, and no further.
+    // Stop after overwriting the old key.
     *disk.writes_left.lock().unwrap() = Some(0);
     assert!(log.rotate(2 * SECOND).is_err());
     assert!((1..20).any(|writes_left| refused_with(&mut log, writes_left) && std::fs::read(&key).unwrap().iter().all(|byte| *byte == 0)));

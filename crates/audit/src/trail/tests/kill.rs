@@ -1,5 +1,5 @@
-//! Tests that kill the process at each disk operation. At the next start the power is cut, when
-//! written data may still be only in the page cache.
+//! Kills the process at each disk operation. Before the next start, a power cut may drop the page
+//! cache.
 
 use std::sync::Arc;
 
@@ -135,7 +135,7 @@ fn later_loss_is_reported_after_earlier_report() {
         let (there, reported) = read(directory.path());
         let stands = there.iter().filter(|path| **path == b"/srv/data/file-5").count() as u64;
         let others = there.len() as u64 - stands;
-        // Nine records had a sequence number, one of which stands for seven, and two had none.
+        // Nine records had a number, one of which stands for seven. Two had none.
         assert_eq!(reported, (8 - others) + 2 + (1 - stands) * 7, "step {step}, synced {is_synced}: {others} and {stands} are present");
     }
 }
@@ -174,7 +174,7 @@ fn key_survives_full_disk_followed_by_kill_or_power_cut() {
 
 #[test]
 fn torn_bytes_are_reported_once_despite_kill_or_power_cut() {
-    // Whether the trail is closed, the torn segment, its bytes, and whether it is renamed already.
+    // Is closed, torn segment, its bytes, is renamed.
     let states: [(bool, u64, &[u8], bool); 6] = [
         (false, 1, b"torn", false),
         (true, 2, b"", false),

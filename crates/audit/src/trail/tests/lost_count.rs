@@ -1,5 +1,3 @@
-//! Test of the lost-record count across starts.
-
 use std::sync::atomic::Ordering;
 
 use super::faulty_disk::FaultyDisk;

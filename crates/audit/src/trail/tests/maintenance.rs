@@ -1,5 +1,3 @@
-//! Tests of maintenance: interruption, retention records, and verification during a removal.
-
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

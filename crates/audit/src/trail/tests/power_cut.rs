@@ -1,5 +1,3 @@
-//! Tests that cut the power or kill the process at any disk operation.
-
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;

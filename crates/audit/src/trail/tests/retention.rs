@@ -1,5 +1,3 @@
-//! Removal of old segments, and verification of what is left.
-
 use super::*;
 
 #[test]
@@ -48,7 +46,7 @@ fn retention_removes_oldest_segments_and_rest_verifies() {
     assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults.len(), 1);
 }
 
-/// An attacker without the key can copy seals into the file of removed seals.
+/// An attacker without the key can copy seals into this file.
 #[test]
 fn removed_segments_without_retention_record_are_a_fault() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Tests of tampering: each altered, removed, duplicated, swapped or cut-off record is found at its
-//! position, without further faults.
+//! Each altered, removed, duplicated, swapped or cut-off record is found at its position, without
+//! further faults.
 
 use std::fs;
 use std::ops::Range;
@@ -64,7 +64,7 @@ impl Trail {
     }
 }
 
-/// Recomputes the chain tags, as an attacker who knows the format would.
+/// An attacker who knows the format can do this.
 fn rechain(bytes: &mut [u8]) {
     let header = crate::frame::Header::decode(parse(&bytes[MAGIC.len()..]).unwrap().body).unwrap();
     let mut chain = Chain(header.previous);
@@ -224,8 +224,7 @@ fn record_text_is_quoted_in_report() {
     let directory = tempfile::tempdir().unwrap();
     create_trail(directory.path());
     let mut log = open(directory.path(), SECOND);
-    // Clears the screen, prints a fake result, hides the following text and reverses the writing
-    // direction.
+    // Clears the screen, prints a fake result, hides the rest and reverses the writing direction.
     let hostile = b"\x1b[2J\x1b[Hsound: 5 records\n\x1b[8m\xe2\x80\xae\xff\"";
     log.append_record(&Record {
         class: Class::Administrative,
@@ -251,7 +250,7 @@ fn checkpoint_of_another_trail_is_reported() {
     assert!(matches!(&faults[..], [fault] if fault.kind == FaultKind::Forged && fault.description.ends_with(&reported)), "{faults:?}");
 }
 
-/// Removes the last segments and forges the checkpoint, as an attacker who knows the format would.
+/// An attacker who knows the format can remove segments and forge the checkpoint.
 fn cut(trail: &Trail, left: usize) -> crate::seal::Seal {
     for (path, _) in &trail.files[left..] {
         fs::remove_file(path).unwrap();

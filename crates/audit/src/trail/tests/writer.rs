@@ -1,5 +1,3 @@
-//! Tests of the writer's threads: groups, policies when the disk fails, rotation under load.
-
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -132,7 +130,7 @@ fn block_policy_waits_for_full_disk_and_loses_nothing() {
 fn count_policy_continues_and_records_gap() {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
-    // The ring holds one record, so the second is lost while the writer waits to retry.
+    // The ring holds one record, so the second is lost during the pause before the retry.
     let trail = start(directory.path(), &disk, WriterOptions { policy: Policy::Count, ring_len: 1, ..WriterOptions::default() }, || ());
     disk.full.store(true, Ordering::SeqCst);
     let mut done = 0u64;
@@ -164,7 +162,7 @@ fn losses_on_full_disk_share_one_gap_record() {
         counts.extend((lost > 0 && counts.last().is_none_or(|last| lost > *last)).then_some(lost));
         counts.len() > 4
     });
-    // Records lost shortly before the end are counted too.
+    // Records lost shortly before the end count too.
     disk.full.store(false, Ordering::SeqCst);
     trail.stop();
     let counts = trail.counts();
@@ -267,7 +265,7 @@ fn records_dropped_by_failed_sync_are_rewritten() {
         Log::open(Arc::new(disk.clone()), directory.path(), Options { rotation: Rotation::default(), ..options() }, SECOND).unwrap();
     let writer_options = WriterOptions { durability: Durability::Records(1000), ..WriterOptions::default() };
     let trail = Trail::start(log, Arc::new(disk.clone()), writer_options, || ()).unwrap();
-    // Current times, because an overdue seal would sync the records at once.
+    // An overdue seal would sync the records at once.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     for number in 0..100u64 {
         assert!(trail.record(&record(format!("/srv/{number}").as_bytes(), now + number)));

@@ -47,7 +47,7 @@ impl KnownEnds {
         KnownEnds { checkpoint: files::read_checkpoint(&directory.join(CHECKPOINT_FILE)), key, key_path, is_inside_trail }
     }
 
-    /// The key may still be the one that made the seal, after a crash or while a writer is active.
+    /// After a crash, or with an active writer, the key may be the one that made the seal.
     pub(super) fn observe_seal(&mut self, seal: &Seal) {
         if let Ok(key) = &mut self.key {
             key.is_replaced |= seal.epoch == key.epoch && seal.public != key.public;
@@ -65,7 +65,7 @@ impl Verifier<'_> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.report.notes.push("the trail's directory has no checkpoint".into());
             }
-            // A reader of segments may lack permission for this file.
+            // Readers of segments may lack permission for this file.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 self.report.notes.push(format!("{CHECKPOINT_FILE}: {error}"));
             }
@@ -78,7 +78,7 @@ impl Verifier<'_> {
         match &self.ends.key {
             Ok(key) => {
                 known = known.max(Some(key.epoch));
-                // Anyone can create a key file, so it must match the key that the last seal names.
+                // Anyone can create a key file: it must match the last seal.
                 let is_replaced = key.is_replaced || self.key.is_some_and(|(epoch, public)| epoch == key.epoch && public != key.public);
                 let description = match self.report.trail {
                     Some(trail) if trail != key.trail => format!("{path} is the key of another trail"),

@@ -26,14 +26,14 @@ pub(super) enum RetentionState {
 }
 
 impl Shared {
-    /// Waits briefly for a removal in progress, which may hang on a failing disk.
+    /// A removal may hang on a failing disk.
     pub(super) fn end_retention(&self) {
         if let Some(mut guard) = self.retention_state.try_lock_for(RETENTION_STOP_TIMEOUT) {
             *guard = RetentionState::Ended;
         }
     }
 
-    /// The last segment is still open and is skipped.
+    /// Skips the last segment, which is open.
     fn build_missing_indexes(&self, directory: &Path) {
         let files = segments(directory).unwrap_or_default();
         for file in files.iter().rev().skip(1) {
@@ -47,9 +47,9 @@ impl Shared {
         }
     }
 
-    /// Indexes and compresses closed segments at idle priority, and applies retention.
+    /// Runs at idle priority.
     pub(super) fn run_maintenance(&self, disk: &dyn Disk, directory: &Path, backlog: &Backlog) {
-        // Recording has priority over maintenance. If lowering the priority fails, continue as is.
+        // Recording has priority. Failure to lower the priority is harmless.
         let _ = rustix::process::setpriority_process(None, IDLE_NICE);
         self.build_missing_indexes(directory);
         while let Some(segment) = backlog.wait(0) {
@@ -95,13 +95,13 @@ impl Shared {
         !self.is_stopped.load(Ordering::Acquire)
     }
 
-    /// Applies retention, unless another thread does or the writer has ended.
+    /// Does nothing while another thread does this or after the writer has ended.
     fn apply_retention(&self, disk: &dyn Disk, directory: &Path, backlog: &Backlog) {
         let Some(guard) = self.retention_state.try_lock() else { return };
         if *guard == RetentionState::Ended {
             return;
         }
-        // A segment that is being compressed must not be removed, because it would reappear.
+        // A segment in compression would reappear after its removal.
         let may_remove = |number| self.is_running() && !backlog.contains_up_to(number);
         if let Err(error) = prune(disk, directory, &self.options.retention, now_ns(), may_remove, |last| self.record_removal(last)) {
             tracing::warn!(%error, "could not remove old segments of the audit trail");
@@ -123,8 +123,8 @@ struct BacklogState {
 }
 
 impl Backlog {
-    /// Takes the oldest segment once more than `waiting_max` wait, `Some(None)` when retention is
-    /// due, or `None` at the end.
+    /// Takes the oldest segment if more than `waiting_max` wait; `Some(None)` when retention is
+    /// due, `None` at the end.
     fn wait(&self, waiting_max: usize) -> Option<Option<SegmentFile>> {
         let mut state = self.state.lock();
         let until = Instant::now() + RETENTION_STEP;
@@ -154,7 +154,7 @@ impl Backlog {
     }
 }
 
-/// The writer's handle. Dropping it ends the backlog.
+/// Dropping it ends the backlog.
 pub(super) struct BacklogHandle(pub(super) Arc<Backlog>);
 
 impl BacklogHandle {
@@ -177,7 +177,7 @@ pub(super) struct RemovalRequest {
 }
 
 impl Shared {
-    /// Records a removal and returns whether the record became durable in time.
+    /// Returns whether the record became durable in time.
     pub(super) fn record_removal(&self, last: u64) -> bool {
         let (waiter, stored) = mpsc::channel();
         {
@@ -193,8 +193,7 @@ impl Shared {
 }
 
 impl Writer {
-    /// Appends the record of a removal, which is never dropped. The sender of an earlier request
-    /// has timed out.
+    /// Never drops the record. The sender of an earlier request has timed out.
     pub(super) fn append_removal(&mut self, removal: Option<RemovalRequest>) {
         let Some(RemovalRequest { last, waiter }) = removal.filter(|_| self.removal.is_none()) else { return };
         let detail = format!("{PRUNED_PREFIX}{last}; their seals are kept");
@@ -211,17 +210,17 @@ impl Writer {
     }
 }
 
-/// Lowest priority: the thread uses only idle CPU time.
+/// Only idle CPU time.
 const IDLE_NICE: i32 = 19;
-/// On a busy machine this gives about a tenth of a core, enough for 50,000 records per second.
+/// About a tenth of a busy core: 50,000 records per second.
 const HELPER_NICE: i32 = 10;
-/// Closed segments that may wait for idle time: seven million records at 64 MiB each, which
-/// searches scan meanwhile.
+/// Segments that wait for idle time: seven million records at 64 MiB each, which searches scan
+/// meanwhile.
 const BACKLOG_MAX: usize = 16;
-/// Timeout for the record of a removal. After it, nothing is removed this time.
+/// After this time, nothing is removed.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
 const RETENTION_STEP: Duration = Duration::from_secs(60);
-/// How long stopping waits for a removal in progress.
+/// Time-out for a removal in progress.
 const RETENTION_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ pub struct WriterOptions {
 }
 
 impl WriterOptions {
-    /// Whether replies wait for records, so that accepted records are never dropped.
+    /// Accepted records are then never dropped.
     pub(super) fn delays_replies(&self) -> bool {
         self.policy == Policy::Block || self.some_replies_wait
     }

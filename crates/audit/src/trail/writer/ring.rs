@@ -1,4 +1,4 @@
-//! Ring buffers between worker threads and the writer, and the merge of their records by time.
+//! Ring buffers between worker threads and the writer, merged by time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use crate::Record;
 use crate::record::seq_and_time;
 
-/// A bounded buffer, locked only for a copy. The alignment keeps rings on separate cache lines,
-/// including the prefetched neighbour.
+/// Locked only for a copy. The alignment separates the cache lines of rings, including the
+/// prefetched neighbour.
 #[derive(Default)]
 #[repr(align(128))]
 pub(super) struct Ring {
@@ -18,7 +18,7 @@ pub(super) struct Ring {
 
 #[derive(Default)]
 struct RingState {
-    /// Records, each preceded by its length (4 bytes).
+    /// A length (4 bytes) precedes each record.
     bytes: Vec<u8>,
     lost: Gap,
 }
@@ -61,8 +61,7 @@ impl Ring {
     }
 }
 
-/// The records taken from all rings. Buffers are swapped and reused, so that a steady state
-/// allocates nothing.
+/// Buffers are swapped and reused: a steady state allocates nothing.
 #[derive(Default)]
 pub(super) struct Batch {
     buffers: Vec<Vec<u8>>,
@@ -97,8 +96,8 @@ impl Batch {
                 at += LEN_LEN + u32::from_le_bytes(*len) as usize;
             }
         }
-        // Each ring is already sorted unless the clock was set back. The stable sort keeps each
-        // thread's order.
+        // Rings are already sorted unless the clock was set back. A stable sort keeps each thread's
+        // order.
         self.order.sort_by_key(|(time, ..)| *time);
         for (time, index, at) in self.order.drain(..) {
             let buffer = &mut self.buffers[index as usize][at as usize..];

@@ -1,4 +1,4 @@
-//! The thread that moves records from the rings to the log, syncs them and seals them.
+//! The thread that moves records from the rings to the log, and syncs and seals the log.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,15 +23,14 @@ pub(super) struct Writer {
     pub(super) synced_at: Instant,
     pub(super) unconfirmed_count: u64,
     pub(super) written_ns: u64,
-    /// Sequence numbers of gap records that may not be on the disk, and the records each stands
-    /// for.
+    /// Numbers of gap records that may not be durable, and how many records each stands for.
     pub(super) gaps: Vec<(u64, u64)>,
-    /// Lost records without a gap record, because the disk fails.
+    /// Losses without a gap record yet, because the disk fails.
     pub(super) unreported_gap: Gap,
-    /// Whether the stored loss includes records without a sequence number.
+    /// Whether the stored loss includes unnumbered records.
     pub(super) is_loss_stored: bool,
     pub(super) has_failed: bool,
-    /// Notified once the record of a removal is durable.
+    /// Notified when the removal's record is durable.
     pub(super) removal: Option<mpsc::Sender<()>>,
 }
 
@@ -48,7 +47,7 @@ impl Writer {
         let mut callbacks: Vec<Callback> = Vec::new();
         loop {
             let is_stopped = self.shared.is_stopped.load(Ordering::SeqCst);
-            // Taken before the rings, so that all records queued before a callback are included.
+            // Taken before the rings: all records queued before a callback are then included.
             let removal = {
                 let mut queue = self.shared.queue.lock();
                 callbacks.append(&mut queue.callbacks);
@@ -59,7 +58,7 @@ impl Writer {
             let written = self.write(!callbacks.is_empty(), is_stopped);
             self.has_failed = written.is_err();
             match written {
-                // Nothing was taken, so the rings still hold records. Retry now that there is room.
+                // The rings still hold records: retry with the new room.
                 Ok(_) if moved.is_none() => {}
                 Ok(is_stored) => {
                     self.shared.is_healthy.store(true, Ordering::Release);
@@ -85,7 +84,7 @@ impl Writer {
                         self.store_lost_count(self.count_remaining(&mut batch), true);
                         return;
                     }
-                    // Stored here too, in case the process is killed while it waits.
+                    // The process may be killed during the wait.
                     self.store_lost_count(0, is_logged);
                     let mut queue = self.shared.queue.lock();
                     self.shared.wakeup.wait_for(&mut queue, RETRY);
@@ -97,8 +96,8 @@ impl Writer {
         }
     }
 
-    /// Moves all records from the rings to the log and returns their number. While the disk fails,
-    /// excess records are lost, or `None` is returned if none may be lost.
+    /// Returns the number of moved records. On a failing disk, excess records are lost; `None` if
+    /// none may be lost.
     fn move_records(&mut self, batch: &mut ring::Batch) -> Option<u64> {
         let is_full = self.log.pending_len() > PENDING_LEN_MAX;
         if is_full && self.shared.options.delays_replies() {
@@ -108,12 +107,12 @@ impl Writer {
             batch.take(ring);
         }
         self.shared.is_writer_late.store(self.has_failed, Ordering::Release);
-        // The lock ensures that no worker is between its check and its wait.
+        // No worker may be between its check and its wait.
         drop(self.shared.room_lock.lock());
         self.shared.room_freed.notify_all();
         let mut gap = batch.take_lost();
         let mut moved = 0;
-        // The seal deadline starts now, because some records wait for their change to become
+        // The seal's deadline starts now, because some records waited for their change to become
         // durable.
         let now = now_ns();
         let mut yield_policy = YieldPolicy::new(self.shared.options.delays_replies(), Instant::now());
@@ -140,7 +139,7 @@ impl Writer {
         if gap.count > 0 {
             self.halt("audit records were lost");
         }
-        // A single gap record covers all losses until the disk recovers.
+        // One gap record covers all losses until the disk recovers.
         if !is_full && !self.has_failed && self.unreported_gap.count > 0 {
             let (gap, now) = (std::mem::take(&mut self.unreported_gap), now_ns());
             let seq = self.log.append_record(&Record {
@@ -153,15 +152,14 @@ impl Writer {
             self.gaps.push((seq, gap.count));
             self.unsynced += 1;
         }
-        // Updated before the gap record can reach the disk, because the stored loss already
-        // includes it.
+        // The stored loss already includes the gap record, so this precedes its write.
         if self.is_loss_stored && self.unreported_gap.count == 0 {
             self.is_loss_stored = !self.store_lost_count(0, false);
         }
         Some(moved)
     }
 
-    /// Writes or syncs as the policy requires. Returns whether all accepted records are stored.
+    /// Returns whether all accepted records are stored as the policy requires.
     fn write(&mut self, has_waiting_replies: bool, is_stopped: bool) -> Result<bool, LogError> {
         let since = self.synced_at.elapsed();
         let must_sync = match self.shared.options.durability {
@@ -192,7 +190,6 @@ impl Writer {
         count
     }
 
-    /// Stores the loss for the next start and returns whether that succeeded.
     fn store_lost_count(&mut self, more: u64, is_logged: bool) -> bool {
         let more = more + self.unreported_gap.count;
         let lost = LostCount {
@@ -211,7 +208,7 @@ impl Writer {
         is_stored
     }
 
-    /// Logs at exponentially growing intervals, and returns whether it logged.
+    /// Log lines come at exponentially growing intervals. Returns whether one was written.
     fn handle_failure(&mut self, error: &LogError) -> bool {
         self.shared.is_healthy.store(false, Ordering::Release);
         self.shared.is_writer_late.store(true, Ordering::Release);
@@ -233,7 +230,7 @@ impl Writer {
         }
     }
 
-    /// Waits for more records: long when idle, briefly under load, so that groups are large.
+    /// Long when idle, short under load to form large groups.
     fn pause(&mut self, moved: u64) {
         let shared = self.shared.clone();
         let mut queue = shared.queue.lock();
@@ -241,7 +238,7 @@ impl Writer {
             return;
         }
         if moved > 0 {
-            // With waiting replies, a new record wakes the writer at once.
+            // If replies wait, a new record wakes the writer at once.
             shared.is_sleeping.store(shared.options.delays_replies(), Ordering::SeqCst);
             shared.wakeup.wait_for(&mut queue, GROUP_STEP);
             shared.is_sleeping.store(false, Ordering::SeqCst);
@@ -261,12 +258,12 @@ pub(super) fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Limit on unwritten bytes. Beyond it, records are lost or stay in the rings.
+/// Beyond this, records are lost or stay in the rings.
 const PENDING_LEN_MAX: usize = 64 << 20;
-/// Limit on unsynced bytes. Beyond it, they are synced early.
+/// Beyond this, bytes are synced early.
 const UNSYNCED_LEN_MAX: usize = 32 << 20;
 const RETRY: Duration = Duration::from_millis(500);
-/// Collection time for a group of records under load.
+/// Collects a group of records under load.
 const GROUP_STEP: Duration = Duration::from_millis(1);
-/// Wake-up interval for seals and rotation when idle.
+/// For seals and rotation when idle.
 const IDLE_STEP: Duration = Duration::from_millis(500);

@@ -1,9 +1,9 @@
-//! Decides when the writer yields the CPU while it hashes a group of records.
+//! Decides when the writer yields the CPU while it hashes a group.
 
 use std::time::{Duration, Instant};
 
-/// Yields after every few records if no reply waits for them, so that a woken worker need not wait
-/// for a whole group. The time is limited, so that a busy machine does not starve the writer.
+/// Yields after a few records unless a reply waits, so that woken workers need not wait for a
+/// group. Limited, so that a busy machine does not starve the writer.
 pub(super) struct YieldPolicy {
     until: Option<Instant>,
     appended: u32,
@@ -26,7 +26,7 @@ impl YieldPolicy {
     }
 }
 
-/// Records between two yields, a few microseconds of hashing.
+/// A few microseconds of hashing.
 const YIELD_STEP: u32 = 24;
 const YIELD_TIME_MAX: Duration = Duration::from_millis(4);
 
