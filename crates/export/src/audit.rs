@@ -1,7 +1,7 @@
-//! The server's audit trail. Joins the engine's observations, refusals and administrative acts to
-//! the rules and the trail of `vouch_audit`.
+//! The server's audit trail: connects the engine's observations, refusals and administrative acts
+//! to `vouch_audit`.
 //!
-//! An operation that no rule wants costs one look at a bit set.
+//! An operation that no rule selects costs one bit test.
 
 mod ended_state;
 mod names;
@@ -32,11 +32,10 @@ pub(super) use replica_faults::ReplicaFaultReporter;
 
 use vouch_daemon::audit_trail::{self as trail, Account, ActiveRules, KeyWatch, NewRules, RefusalLimit, TrailConfig, now_ns};
 
-/// Configuration of the audit trail.
 #[derive(Clone, Debug)]
 pub struct AuditConfig {
     pub trail: TrailConfig,
-    /// Exports, by source, whose operations are refused if they can't be recorded.
+    /// Sources of exports whose operations are refused if they can't be recorded.
     pub deny: Vec<String>,
 }
 
@@ -57,7 +56,7 @@ pub(super) struct Audit {
 }
 
 impl Audit {
-    /// Opens or creates the trail. The rules must be valid.
+    /// The rules must be valid.
     pub(super) fn open(config: AuditConfig, hosts: Arc<Hosts>, disk: Arc<dyn Disk>) -> Result<Self, ExportError> {
         let halted = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let halt = halted.clone();
@@ -87,7 +86,6 @@ impl Audit {
         trail::act(&self.trail, Act::TurnedDown, path.as_bytes(), "--audit-deny: this export no longer exists");
     }
 
-    /// Reads the rules without applying them.
     pub(super) fn read_rules(&self) -> Result<NewRules, String> {
         self.account.read().map_err(|error| error.to_string())
     }
@@ -108,7 +106,7 @@ impl Audit {
         trail::act(&self.trail, act, b"", detail);
     }
 
-    /// Whether a reply must wait until earlier records are durable.
+    /// Whether the reply must wait until earlier records are durable.
     pub(super) fn holds(&self, hold: Hold) -> bool {
         let holds = match hold {
             Hold::ByPolicy => self.config.trail.keeping.policy == Policy::Block,
@@ -119,7 +117,6 @@ impl Audit {
         holds && self.trail.has_unstored_records()
     }
 
-    /// Runs something once all earlier records are durable.
     pub(super) fn after(&self, after: Callback) {
         self.trail.call_when_stored(after);
     }
@@ -128,15 +125,14 @@ impl Audit {
         self.halted.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Watches this keytab. Call this before the start is recorded: that record tells whether the
-    /// keytab changed.
+    /// Call this before the start is recorded: that record tells whether the keytab changed.
     pub(super) fn watch_keytab(&self, keytab: PathBuf) {
         let keytab = KeyWatch::new(keytab);
         self.account.set_keys(keytab.seen());
         *self.keytab.lock() = Some(keytab);
     }
 
-    /// Records a change of the keytab. Call this at intervals.
+    /// Call this at intervals.
     pub(super) fn check_keytab(&self) {
         for keytab in self.keytab.lock().iter() {
             if keytab.check(&self.trail) {
@@ -171,12 +167,11 @@ impl Audit {
 }
 
 thread_local! {
-    /// Whether the call on this thread touched an export in `deny`, so its reply waits for its
-    /// records.
+    /// Set if the call on this thread touched an export in `deny`: its reply waits for its records.
     static MUST_BE_DURABLE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the reply to the call on this thread must wait for its records, whatever the policy.
+/// Whether the reply must wait for its records under any policy.
 pub(super) fn must_be_durable() -> bool {
     MUST_BE_DURABLE.get()
 }
@@ -192,7 +187,7 @@ pub(super) enum Hold {
     Again,
 }
 
-/// Takes the flag for the reply of this thread's call. `again`: the reply repeats an earlier one.
+/// Takes the flag of this thread's call. `again`: the reply repeats an earlier one.
 pub(super) fn take_hold(again: bool) -> Hold {
     match MUST_BE_DURABLE.replace(false) {
         true => Hold::Recorded,
@@ -201,8 +196,7 @@ pub(super) fn take_hold(again: bool) -> Hold {
     }
 }
 
-/// Paths at the time of an operation that is reported later. Other clients may move its files
-/// meanwhile.
+/// Paths at the time of an operation. Other clients may move the files before it is reported.
 struct PathSnapshot {
     time_ns: u64,
     paths: Paths,
@@ -228,7 +222,7 @@ impl Observer for AuditObserver {
     }
 
     fn wants(&self, op: u32) -> bool {
-        // Some operations are wanted for their names or totals, even where no rule records them.
+        // Names and totals need some operations that no rule records.
         let Ok(op) = u16::try_from(op) else { return false };
         let may_record = |op| self.audit.rules.may_record(op);
         may_record(op) || NAMING.contains(&op) || (MOVING.contains(&op) && CLOSING.into_iter().any(may_record))
@@ -279,7 +273,7 @@ fn flavour(flavour: Flavour) -> AuditFlavour {
 }
 
 const PUTFH: u16 = 22;
-/// Statuses (RFC 8881, section 15.1).
+/// RFC 8881, section 15.1.
 const SERVERFAULT: u32 = 10006;
 const BADHANDLE: u32 = 10001;
 const WRONGSEC: u32 = 10016;

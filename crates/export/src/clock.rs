@@ -1,4 +1,4 @@
-//! The only reader of clocks. The engine gets the time as a parameter.
+//! Reads the clocks. The engine gets the time as a parameter.
 
 use std::cell::Cell;
 
@@ -6,7 +6,7 @@ use rustix::time::{ClockId, clock_gettime};
 use vouch_nfs4_server::Now;
 use vouch_vfs::Time;
 
-/// Both clocks now. The coarse clocks need no system call and lag by a few milliseconds at most.
+/// Coarse clocks need no system call and lag by a few milliseconds at most.
 pub(super) fn now() -> Now {
     let wall = clock_gettime(ClockId::RealtimeCoarse);
     Now { mono_ms: mono_ms(), wall: Time { seconds: wall.tv_sec, nanos: u32::try_from(wall.tv_nsec).unwrap_or(0) } }
@@ -18,15 +18,13 @@ pub(super) fn mono_ms() -> u64 {
     mono.tv_sec.unsigned_abs() * 1000 + mono.tv_nsec.unsigned_abs() / 1_000_000
 }
 
-/// Time since boot, including suspension. The end of a Kerberos context is on this clock, because
-/// its ticket expires during suspension too.
+/// Includes suspension, during which a Kerberos ticket expires too.
 pub(super) fn boot_ms() -> u64 {
     let boot = clock_gettime(ClockId::Boottime);
     boot.tv_sec.unsigned_abs() * 1000 + boot.tv_nsec.unsigned_abs() / 1_000_000
 }
 
-/// Like [`boot_ms`], up to a few milliseconds late, and cheap enough for each call. Reads the clock
-/// once in each tick of the coarse clock.
+/// Up to a few milliseconds late. Reads the clock once in each tick of the coarse clock.
 pub(super) fn boot_ms_nearly() -> u64 {
     thread_local! {
         static READ: Cell<(u64, u64)> = const { Cell::new((u64::MAX, 0)) };

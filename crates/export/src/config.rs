@@ -10,7 +10,6 @@ use crate::exports::sources::ExportList;
 use crate::identity::{GroupSource, UnknownPrincipal};
 use crate::limits::Limits;
 
-/// What to export, where, and within which limits.
 #[derive(Clone, Debug)]
 pub struct ExportConfig {
     pub exports: ExportList,

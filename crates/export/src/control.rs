@@ -1,6 +1,6 @@
-//! The control socket in the state directory, for `vouch export status` and `vouch export reload`.
+//! The control socket in the state directory, for `vouch export status` and `reload`.
 //!
-//! A request is one line of JSON, and so is the answer. The socket has mode 0600.
+//! Request and answer are a line of JSON each. The socket has mode 0600.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 use crate::monitoring::report::Report;
 use crate::monitoring::status::Status;
 
-/// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Question {
@@ -23,18 +22,17 @@ pub enum Question {
     Reload,
 }
 
-/// An answer.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     Status(Box<Status>),
-    /// The new list is in force. These are warnings about it.
+    /// Warnings about the new list, which is in force.
     Reloaded(Vec<String>),
-    /// The request failed. After a failed reload the old list stays in force.
+    /// After a failed reload the old list stays in force.
     Failed(String),
 }
 
-/// Replaces the socket of an earlier server: the caller holds the lock of the directory.
+/// Replaces an old socket: the caller has the lock of the directory.
 pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -46,7 +44,7 @@ pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Answers until the server stops, one request at a time.
+/// One request at a time, until the server stops.
 pub(super) fn run(listener: &UnixListener, report: &Arc<Report>, reload: &dyn Fn() -> Result<Vec<String>, String>) {
     while !report.driver.stop.load(Ordering::Acquire) {
         match listener.accept() {
@@ -55,7 +53,7 @@ pub(super) fn run(listener: &UnixListener, report: &Arc<Report>, reload: &dyn Fn
                     tracing::debug!(%error, "control socket: a request was not answered");
                 }
             }
-            // Polling is enough: a user who types a command can wait a tenth of a second.
+            // A user who types a command can wait a tenth of a second.
             Err(_) => std::thread::sleep(STEP),
         }
     }

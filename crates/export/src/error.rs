@@ -1,5 +1,3 @@
-//! Errors of the NFS service.
-
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,7 +6,6 @@ use crate::{RecoveryError, SourceError, StateError};
 use vouch_daemon::audit_trail::TrailError;
 use vouch_daemon::printable::printable;
 
-/// An error that keeps the service from starting, or stops it.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     #[error(transparent)]
@@ -17,7 +14,6 @@ pub enum ExportError {
     State(#[from] StateError),
     #[error(transparent)]
     Recovery(#[from] RecoveryError),
-    /// The server cannot listen on an address.
     #[error("{address}: {source}")]
     Listen { address: SocketAddr, source: io::Error },
     #[error(transparent)]
@@ -28,10 +24,8 @@ pub enum ExportError {
         exports.iter().map(|source| printable(source.as_bytes())).collect::<Vec<_>>().join(", ")
     )]
     NotDenied { path: String, exports: Vec<String> },
-    /// The keytab cannot be used.
     #[error("Kerberos: {0}")]
     Kerberos(#[from] vouch_gss_mit::Fault),
-    /// idmapd.conf or the principal map cannot be read.
     #[error("{path}: {source}")]
     Idmap { path: PathBuf, source: io::Error },
     #[error("{path}: {faults}")]

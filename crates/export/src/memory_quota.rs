@@ -1,5 +1,5 @@
-//! Quotas for waiting calls and their memory, shared fairly by source address. An address gets at
-//! most four times what it leaves free. A single address so gets four fifths; many share the rest.
+//! Fair quotas of waiting calls and memory by source address. An address gets at most four times
+//! what it leaves free: four fifths for a single one, less for many.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -11,8 +11,7 @@ use parking_lot::Mutex;
 use crate::limits::{Limits, SHARE};
 use crate::monitoring::counter::Counter;
 
-/// The address that quotas count. For IPv6 it is the /64 network, because a host chooses the other
-/// half freely (RFC 4291, section 2.5.1).
+/// The /64 network for IPv6, because a host chooses the other half (RFC 4291, section 2.5.1).
 pub(crate) fn quota_address(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
@@ -55,13 +54,13 @@ impl AddressShare {
         self.used.load(Ordering::SeqCst).saturating_add(n) <= left.saturating_mul(SHARE)
     }
 
-    /// Whether `n` more fit. If not, [`Quota::on_room`] is called when a retry is worthwhile.
+    /// If not, [`Quota::on_room`] runs when a retry is worthwhile.
     pub(crate) fn has_room(&self, n: usize) -> bool {
         if self.fits(n) {
             return true;
         }
         self.of.full_at.fetch_max(self.of.used.load(Ordering::SeqCst).max(1), Ordering::SeqCst);
-        // Another thread may have released room between the check and the mark.
+        // Another thread may have released room before the mark.
         if self.fits(n) {
             return true;
         }
@@ -78,7 +77,7 @@ impl AddressShare {
         self.used.fetch_sub(n, Ordering::SeqCst);
         let left = self.of.used.fetch_sub(n, Ordering::SeqCst) - n;
         let at = self.of.full_at.load(Ordering::SeqCst);
-        // After a quarter is free, every address has room: four times that exceeds any share.
+        // A free quarter gives every address room: four times that exceeds any share.
         if at > 0 && left <= at - at / 4 && self.of.full_at.swap(0, Ordering::SeqCst) > 0 {
             (self.of.on_room)();
         }
@@ -114,14 +113,14 @@ impl Quotas {
         Self::new(&limits, crate::limits::HELD_LEN_MAX, on_room)
     }
 
-    /// The shares of an address. They exist as long as a connection holds them.
+    /// The quota lives as long as a connection holds it.
     pub(crate) fn of(&self, address: IpAddr) -> Arc<AddressShares> {
         let address = quota_address(address);
         let mut of = self.of.lock();
         if let Some(known) = of.get(&address).and_then(Weak::upgrade) {
             return known;
         }
-        // Removes dead entries whenever the map would grow: amortised O(1).
+        // Amortised O(1): only before the map would grow.
         if of.len() == of.capacity() {
             of.retain(|_, shares| shares.strong_count() > 0);
         }
@@ -149,7 +148,7 @@ impl Drop for BlockedCharge {
     }
 }
 
-/// Memory that a connection holds for incomplete calls, released on drop.
+/// Memory for incomplete calls, released on drop.
 pub(crate) struct ReceiveCharge {
     shares: Arc<AddressShares>,
     len: usize,
@@ -178,7 +177,7 @@ impl ReceiveCharge {
         room
     }
 
-    /// Whether `len` more would not fit. Requests no notice of room.
+    /// Requests no notice of room.
     pub(crate) fn is_short(&self, len: usize) -> bool {
         !self.shares.held.fits(len)
     }

@@ -1,9 +1,9 @@
-//! Capabilities of the process after its sockets are open. Root keeps those that acting for callers
-//! needs. Other users keep what they have.
+//! Capabilities of the process after its sockets are open. Root keeps those for acting as callers;
+//! other users keep theirs.
 //!
-//! The server does not use landlock: a file opened by handle may have no path to an allowed
-//! directory, and landlock refuses it (tried on Linux 6.18). A compromise is bounded by the
-//! capabilities and the sandbox of the service manager.
+//! landlock is not used: it refuses files opened by handle, which may have no path to an allowed
+//! directory (tried on Linux 6.18). Capabilities and the service manager's sandbox bound a
+//! compromise.
 
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
@@ -13,8 +13,7 @@ pub(super) enum Rights {
     User(u32),
 }
 
-/// Drops capabilities, for this thread and those that it starts later. Call it before any thread
-/// starts.
+/// For this thread and those that it starts later: call this before any thread starts.
 pub(super) fn reduce() -> rustix::io::Result<Rights> {
     rustix::thread::set_no_new_privs(true)?;
     let held = rustix::thread::capabilities(None)?;
@@ -24,7 +23,7 @@ pub(super) fn reduce() -> rustix::io::Result<Rights> {
     // The bounding set also limits what an executed program could gain.
     for capability in CapabilitySet::all().difference(KEPT).iter() {
         match rustix::thread::remove_capability_from_bounding_set(capability) {
-            // A capability that this kernel does not know, or a caller without SETPCAP.
+            // Unknown to this kernel, or a caller without SETPCAP.
             Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::PERM) => {}
             Err(error) => return Err(error),
         }
@@ -34,8 +33,8 @@ pub(super) fn reduce() -> rustix::io::Result<Rights> {
     Ok(Rights::EachCaller)
 }
 
-/// Acting as callers (SETUID, SETGID), opening by handle (DAC_READ_SEARCH), and what root may do to
-/// files for a caller who is root.
+/// Act as callers (SETUID, SETGID), open by handle (DAC_READ_SEARCH), and serve callers who are
+/// root.
 const KEPT: CapabilitySet = CapabilitySet::SETUID
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::CHOWN)

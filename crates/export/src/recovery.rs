@@ -1,9 +1,9 @@
-//! The recovery store: what clients may reclaim after a restart (RFC 8881, section 8.4.2.1), in a
-//! transactional database. The engine defines keys and values.
+//! Recovery store: what clients may reclaim after a restart (RFC 8881, section 8.4.2.1). The engine
+//! defines keys and values.
 //!
-//! One thread commits records in groups. A reply that depends on a record leaves after its commit.
-//! If the disk fails, replies wait and the commit is retried: an open that the server could forget
-//! would let another client overwrite data after a crash.
+//! One thread commits records in groups, and a reply leaves after the commit of its records. If the
+//! disk fails, replies wait for a retry: a forgotten open would let another client overwrite data
+//! after a crash.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ use vouch_nfs4_server::Recovered;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// Store this record. Of two changes to one key, the one with the greater order wins.
+    /// Of two changes to one key, the greater order wins.
     Put {
         key: Vec<u8>,
         value: Vec<u8>,
@@ -32,14 +32,13 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// Whether replies wait for this change. They wait for [`Change::RemoveOld`] too: otherwise
-    /// state that clients lost at the end of grace could be reclaimed after a crash.
+    /// Replies also wait for [`Change::RemoveOld`]: otherwise a crash could restore state that
+    /// clients lost at the end of grace.
     pub(super) fn delays_replies(&self) -> bool {
         !matches!(self, Change::Remove { .. })
     }
 }
 
-/// Continuation of a change, called when it is durable.
 pub(super) type DurableCallback = Box<dyn FnOnce() + Send>;
 
 pub(super) struct RecoveryStore {
@@ -52,15 +51,15 @@ struct Shared {
     boot: u64,
     queue: Mutex<Queue>,
     news: Condvar,
-    /// Changes that delay replies and are not durable. Each call reads this, so it has no lock.
+    /// Changes that delay replies and are not durable. Each call reads this, so without a lock.
     behind: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Queue {
     changes: Vec<Change>,
-    /// Order of the last change of each existing record. Orders of deleted records are not kept: a
-    /// late `Put` may restore such a record, which at worst prolongs the grace period.
+    /// Order of the last change of existing records. A late `Put` may restore a deleted record,
+    /// which at worst prolongs the grace period.
     orders: HashMap<Vec<u8>, u64>,
     after: Vec<DurableCallback>,
     stopped: bool,
@@ -68,7 +67,6 @@ struct Queue {
 }
 
 impl Queue {
-    /// Whether no newer change of the same key has come.
     fn is_newest(&mut self, change: &Change) -> bool {
         match change {
             Change::Put { key, order, .. } => {
@@ -89,7 +87,6 @@ impl Queue {
     }
 }
 
-/// The recovery store cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("recovery records: {0}")]
 pub struct RecoveryError(#[from] redb::Error);
@@ -109,7 +106,7 @@ impl RecoveryStore {
         Ok(())
     }
 
-    /// Queues changes, and calls `after` when they are durable.
+    /// Calls `after` when the changes are durable.
     pub(super) fn change(&self, mut changes: Vec<Change>, after: Option<DurableCallback>) {
         let mut queue = self.shared.queue.lock();
         changes.retain(|change| queue.is_newest(change));
@@ -120,7 +117,6 @@ impl RecoveryStore {
         self.shared.news.notify_one();
     }
 
-    /// Whether changes that delay replies are not durable yet.
     pub(super) fn has_pending(&self) -> bool {
         self.shared.behind.load(Ordering::SeqCst) > 0
     }
@@ -207,8 +203,8 @@ fn waited_for(changes: &[Change]) -> usize {
 
 type Records = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Increments the boot number, durably. It is at least the wall clock, so that a lost store does
-/// not repeat a number.
+/// Increments the boot number, durably. It starts at the wall clock, so that a lost store repeats
+/// no number.
 fn begin(database: &Database, clock_nanos: u64) -> Result<(u64, Records), redb::Error> {
     let transaction = database.begin_write()?;
     let boot = {
@@ -283,7 +279,7 @@ mod tests {
         let path = directory.path().join("r");
         let (store, _, _) = RecoveryStore::open(&path, 5).unwrap();
         store.start().unwrap();
-        // The calls end in another order than the engine ran them.
+        // Calls end in another order than they ran.
         durable(&store, vec![put(b"a", b"opened"), put(b"b", b"revoked"), put(b"c", b"old")]);
         durable(&store, vec![remove(b"a", 4), Change::Put { key: b"b".to_vec(), value: b"opened".to_vec(), order: 4 }, remove(b"c", 6)]);
         store.stop();
@@ -301,7 +297,7 @@ mod tests {
         let (first, second) = (done.clone(), done);
         store.change(vec![put(b"a", b"1")], Some(Box::new(move || first.send(1).unwrap())));
         assert!(store.has_pending());
-        // A reply without a record of its own that depends on the first one.
+        // A reply without own records depends on the first call.
         store.change(Vec::new(), Some(Box::new(move || second.send(2).unwrap())));
         store.start().unwrap();
         assert_eq!([1, 2].map(|_| wait.recv_timeout(Duration::from_secs(30)).unwrap()), [1, 2]);

@@ -1,5 +1,5 @@
-//! The state directory: recovery store, filehandle key, server identity, and a lock against a
-//! second server.
+//! State directory: recovery store, filehandle key, server identity, and a lock against a second
+//! server.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -10,23 +10,18 @@ use data_encoding::HEXLOWER_PERMISSIVE as HEX;
 use rustix::fs::FlockOperation;
 use zeroize::Zeroizing;
 
-/// An open state directory. Dropping it releases the lock.
+/// Dropping this releases the lock.
 pub(super) struct StateDirectory {
     path: PathBuf,
     _lock: File,
 }
 
-/// Why the state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// Another server holds the lock.
     #[error("{0}: another server uses this state directory; give each its own with --state")]
     Busy(PathBuf),
-    /// Somebody else may read or change it.
-    /// Other users may enter the directory.
     #[error("state directory {0} is accessible by other users (mode {1:04o}) and holds keys; run `chmod 700 {0}`")]
     Accessible(PathBuf, u32),
-    /// A file does not hold a key of the right length.
     #[error("{0}: not {1} hexadecimal digits; restore the file from a backup, or remove it and remount all clients")]
     Malformed(PathBuf, usize),
     #[error("{path}: {source}")]
@@ -34,7 +29,6 @@ pub enum StateError {
 }
 
 impl StateDirectory {
-    /// Opens or creates the directory and takes the lock.
     pub(super) fn open(path: &Path) -> Result<Self, StateError> {
         let failed = |source| StateError::Io { path: path.to_owned(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
@@ -52,13 +46,12 @@ impl StateDirectory {
         }
     }
 
-    /// Key that authenticates filehandles, created at the first start. If the exports move to
-    /// another machine, the key must move along.
+    /// Authenticates filehandles. Created at the first start; it must move along with the exports.
     pub(super) fn filehandle_key(&self) -> Result<Zeroizing<[u8; 32]>, StateError> {
         self.secret("filehandle.key").map(Zeroizing::new)
     }
 
-    /// Identity of this server for clients (RFC 8881, section 2.5), created at the first start.
+    /// RFC 8881, section 2.5. Created at the first start.
     pub(super) fn server_id(&self) -> Result<[u8; 16], StateError> {
         self.secret("server.id")
     }
@@ -67,8 +60,7 @@ impl StateDirectory {
         self.path.join("recovery.redb")
     }
 
-    /// Reads a file of `N` bytes in hexadecimal digits. Creates it durably from random bytes if it
-    /// is missing.
+    /// Reads `N` bytes in hexadecimal. A missing file is created durably from random bytes.
     fn secret<const N: usize>(&self, name: &str) -> Result<[u8; N], StateError> {
         let path = self.path.join(name);
         let failed = |source| StateError::Io { path: path.clone(), source };

@@ -20,7 +20,7 @@ pub(crate) struct SystemHooks {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) names: Arc<dyn NameService>,
     pub(crate) resolver: Arc<dyn Resolver>,
-    /// Kerberos mechanism; that of the keytab if `None`.
+    /// `None` for that of the keytab.
     pub(crate) acceptor: Option<Arc<dyn Acceptor<Partial = Partial>>>,
 }
 
@@ -31,7 +31,7 @@ impl SystemHooks {
     }
 }
 
-/// Opens Kerberos. A keytab that the user named must be good; the system's keytab may be missing.
+/// The system's keytab may be missing, but not one that the user named.
 pub(crate) fn open_gss(
     acceptor: Option<Arc<dyn Acceptor<Partial = Partial>>>,
     keytab: Option<&std::path::Path>,

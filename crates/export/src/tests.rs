@@ -1,5 +1,3 @@
-//! The server over real sockets, with a file system in memory.
-
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
@@ -149,8 +147,7 @@ impl Drop for Running {
     }
 }
 
-/// A call record: NULL, or a COMPOUND of minor version 9, which always gets a status and no
-/// results.
+/// NULL, or a COMPOUND of minor version 9, which always gets a status and no results.
 fn call(xid: u32, procedure: u32) -> Vec<u8> {
     let mut w = Writer::new();
     let start = begin_record(&mut w);

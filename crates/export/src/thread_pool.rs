@@ -1,6 +1,6 @@
-//! A thread pool for tasks that may block. It starts threads on demand and ends idle ones. Origins
-//! take turns. One origin gets at most four times the threads that it leaves free, so that a slow
-//! client cannot occupy the pool. Callers check [`Pool::is_crowded`] before they start more work.
+//! Thread pool for tasks that may block. Origins take turns, and one gets at most four times the
+//! threads that it leaves free: a slow client cannot occupy the pool. Callers check
+//! [`Pool::is_crowded`] before they start more work.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ type Task = Box<dyn FnOnce() + Send>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum TaskOrigin {
-    /// The server itself. Such tasks are never limited.
+    /// Tasks of the server itself are never limited.
     Server,
     Job(IpAddr),
     Address(IpAddr),
@@ -43,8 +43,7 @@ struct Shared {
     threads_max: usize,
     waiting_max: usize,
     state: Mutex<State>,
-    /// Whether so many tasks wait that busy origins must start no more. Read for each call, so
-    /// without the lock.
+    /// Busy origins must start no more. Read for each call, so without the lock.
     crowded: AtomicBool,
     news: Condvar,
     on_room: Box<dyn Fn() + Send + Sync>,
@@ -61,7 +60,7 @@ struct State {
     stopped: bool,
 }
 
-/// Tasks of one origin. Removed when it has none.
+/// Removed without tasks.
 #[derive(Default)]
 struct Work {
     tasks: VecDeque<Task>,
@@ -141,7 +140,7 @@ impl Pool {
     }
 }
 
-/// In a crowded pool, an origin with more than this part of the tasks must wait.
+/// In a crowded pool, an origin with more than this part of the tasks waits.
 const CROWD_PART: usize = 16;
 
 impl State {
@@ -156,7 +155,7 @@ impl State {
 
     fn may_run(&self, origin: TaskOrigin, threads_max: usize) -> bool {
         let mine = self.work.get(&origin).map_or(0, |work| work.running);
-        // Each origin gets one thread, or nobody would get any in a small pool.
+        // Each origin gets one thread even in a small pool.
         origin == TaskOrigin::Server || mine == 0 || mine < threads_max.saturating_sub(self.running + 1).saturating_mul(SHARE)
     }
 
@@ -192,7 +191,7 @@ impl Shared {
         loop {
             if let Some((origin, task)) = state.take(self.threads_max) {
                 let relieved = state.waiting <= self.waiting_max / 2 && self.crowded.swap(false, Ordering::AcqRel);
-                // What has ended may have made room for more than one.
+                // The ended task may have made room for more than one.
                 if state.idle > 0 && state.turns.iter().any(|&origin| state.may_run(origin, self.threads_max)) {
                     self.news.notify_one();
                 }
@@ -220,7 +219,7 @@ impl Shared {
 }
 
 fn survive(task: impl FnOnce()) {
-    // What it leaves behind is what any thread that panics would have left.
+    // Pool tasks leave the same state as any thread that panics.
     if panic::catch_unwind(AssertUnwindSafe(task)).is_err() {
         tracing::error!("work that had to wait ended in a panic; this is an error in this program");
     }
@@ -266,8 +265,8 @@ mod tests {
         }
     }
 
-    /// Has `submit` hand in a hundred tasks that never end by themselves; how many of a pool of so
-    /// many threads they get, when another has been served since.
+    /// Submits a hundred endless tasks and serves another origin. Returns the number of threads
+    /// that the endless tasks got.
     fn taken(threads_max: usize, submit: impl Fn(&Pool, u8, Box<dyn FnOnce() + Send>)) -> usize {
         let pool = Pool::new("test", threads_max, 1000, || ());
         let (began, count) = mpsc::channel();
@@ -331,8 +330,7 @@ mod tests {
             };
             (0..100).for_each(|_| stuck(address(1)));
             (0..most).for_each(|_| count.recv_timeout(Duration::from_secs(60)).unwrap());
-            // Others are served as before, one after the other, whatever waits; but where there is
-            // one thread, it is somebody's.
+            // Other origins are still served, except by a single thread.
             for last in if threads_max > 1 { 2..51 } else { 2..2 } {
                 let (send, receive) = mpsc::channel();
                 pool.submit(address(last), move || send.send(()).unwrap());

@@ -1,5 +1,5 @@
 //! Records of opens that the server ended: expired lease, restarted client, or revoked delegation.
-//! Without these records their totals would be ended.
+//! Without them the totals of these opens would be lost.
 
 use vouch_audit::Record;
 use vouch_audit::operations::number;

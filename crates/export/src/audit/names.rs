@@ -1,5 +1,5 @@
-//! Paths of files for audit records. Stores each file's directory and name, so a renamed directory
-//! moves all files below it. A file without a known name costs one call to the file system.
+//! Paths of files for audit records. Each file is stored with its directory and name, so a renamed
+//! directory moves all files below it. An unknown name costs one file system call.
 
 mod moved_paths;
 mod name_changes;
@@ -34,7 +34,7 @@ pub(super) struct Names {
     stamps: Stamps,
     pub(super) moved: Arc<MovedPaths>,
     counts: Cache<Node, u32>,
-    /// Name order of each export, by number. Several exports may share one.
+    /// Name order by export number. Exports may share one.
     orders: Box<[NameOrder]>,
 }
 
@@ -50,7 +50,7 @@ enum LinkCertainty {
     Yes,
 }
 
-/// A path, or none. An empty shared slice would make all threads contend for one reference count.
+/// An empty shared slice would make all threads contend for one reference count.
 #[derive(Clone, Default)]
 pub(super) struct Path(Option<Arc<[u8]>>);
 
@@ -68,7 +68,7 @@ impl From<Arc<[u8]>> for Path {
     }
 }
 
-/// Paths of an operation; empty if none or unknown. `/...` stands for an unknown directory.
+/// Empty if none or unknown. `/...` stands for an unknown directory.
 #[derive(Default)]
 pub(super) struct Paths {
     pub(super) path: Path,
@@ -92,7 +92,7 @@ impl Others {
 impl Names {
     pub(super) fn new(moved: MovedPaths) -> Self {
         let mut seed = [0; 8];
-        // Without randomness paths are still right, but a client might slow them down.
+        // Without randomness, paths are right but a client might slow them down.
         let _ = getrandom::fill(&mut seed);
         Names::seeded(u64::from_le_bytes(seed), moved)
     }
@@ -187,7 +187,7 @@ impl Names {
         others
     }
 
-    /// Read again where a change is likely or matters most.
+    /// Number of links; read again for operations that are likely to change it or need it most.
     fn count(&self, export: &Export, file: &FileId, op: u16) -> u32 {
         let key = Node::of(export.id, file);
         if !COUNTED.contains(&op)
@@ -198,9 +198,7 @@ impl Names {
         let count = match export.file_system.attributes(file, Blocking::Forbidden) {
             Ok(attributes) if attributes.file_type == FileType::Directory => 1,
             Ok(attributes) => attributes.links,
-            // The count is unknown.
             Err(vouch_vfs::Error::WouldBlock) => return u32::MAX,
-            // The file is gone.
             Err(_) => return 0,
         };
         self.counts.insert(key, count);
@@ -265,7 +263,7 @@ impl Names {
         }
     }
 
-    /// Forgets a removed name at the end of this path. A removed file has nothing below it.
+    /// A removed file has nothing below it.
     fn forget_removed(&self, export: &Export, directory: &FileId, name: &[u8], path: &[u8]) {
         let directory = Node::of(export.id, directory);
         if let Some((_, file)) = self.children.remove(&Child(&directory, name)) {
@@ -275,7 +273,7 @@ impl Names {
 
     fn unlink(&self, export: &Export, file: &Node, directory: &Node, name: &[u8]) {
         if !self.links.get(file).is_some_and(|link| link.0 == *directory && *link.1 == *name) {
-            // Unlikely: the file would have to become a directory meanwhile.
+            // Unlikely: the file would have to become a directory.
             return self.unlink_from(file, directory, name, || self.stamps.all_moved());
         }
         let path = self.path_of(export, file);
@@ -326,10 +324,10 @@ impl Names {
         if known || file == directory {
             return known;
         }
-        // Another name of the file, or a directory renamed on the server itself; then paths below
-        // it change too. Alternating lookups of two hard links invalidate only that file's path.
+        // A hard link, or a directory renamed outside of NFS, whose paths below change too.
+        // Alternating lookups of two hard links invalidate only that file's path.
         let old = before.is_some().then(|| self.path_of(export, &key));
-        // A file with one link must have been renamed outside of the server.
+        // A file with one link must have been renamed outside of NFS.
         if let (LinkCertainty::Yes, Some(old)) = (certainty, &old)
             && **old != *self.below(export, Some(directory), name)
             && self.count(export, file, number::RENAME) == 1
@@ -457,5 +455,5 @@ const OTHERS_MAX: usize = 16;
 const COUNTED: [u16; 6] = [number::OPEN, number::LINK, number::RENAME, number::REMOVE, number::COPY, number::CLONE];
 const FOLLOWS: [u16; 3] = [number::LOOKUP, number::OPEN, number::CREATE];
 const DEPTH_MAX: usize = 256;
-/// Name orders. Enough that two exports rarely share one and wait for each other's file system.
+/// Enough that two exports rarely share one and wait for each other's file system.
 const ORDERS: usize = 4096;

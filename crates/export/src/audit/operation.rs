@@ -1,5 +1,4 @@
-//! Conversion of operations into records: the rule that matches, the file's names, and the detail
-//! text.
+//! Converts operations into records.
 
 use vouch_audit::operations::number;
 use vouch_audit::record::{Class, Refusal, access};
@@ -135,8 +134,7 @@ impl Audit {
             record.path = other;
         }
         (record.key, record.detail) = (key, detail.as_bytes());
-        // A refusal for lack of recording is not held back. The start of a background operation
-        // decides.
+        // SERVERFAULT is the refusal for lack of recording, which does not wait for its record.
         let must_be_durable =
             self.denies && seen.status != SERVERFAULT && seen.export.is_some_and(|export| self.denied.read().contains(&export));
         match must_be_durable {
@@ -164,8 +162,7 @@ impl<'p> FilePaths<'p> {
     }
 }
 
-/// The file of an operation without names, if no rule needs other names. Then no further lookup is
-/// needed.
+/// Needs no further lookup: the operation has no names, and no rule needs other names.
 fn used<'o>(operation: u16, seen: &Observation<'o>, details: &Details<'o>, rules: &Rules) -> Option<(&'o Export, &'o FileId)> {
     let is_plain = details.arguments.name.is_none() && details.arguments.new_name.is_none() && !rules.has_path_rules();
     (is_plain && USES.contains(&operation)).then_some(details.export.zip(seen.file)).flatten()
@@ -181,8 +178,8 @@ pub(super) enum MatchedName<'p> {
     Unknown,
 }
 
-/// Chooses the key of the matching rule, and the name that matched. Rules apply to all names of a
-/// file, and to directories wherever they moved.
+/// Returns the key and the matching name. Rules apply to all names of a file, and to directories
+/// wherever they moved.
 pub(super) fn select<'r, 'p>(
     rules: &'r Rules,
     record: &Record<'_>,
@@ -240,7 +237,7 @@ fn detail(record: &Record<'_>, about: &Details<'_>, by: MatchedName<'_>, is_name
 }
 
 impl MatchedName<'_> {
-    /// `used`: path of the operation, which a matching link replaces if the call had no name.
+    /// `used`: the operation's path. A matching link replaces it if the call had no name.
     pub(super) fn detail(self, used: &[u8], is_named: bool) -> String {
         let quoted = |path: &[u8]| format!("{:?}", String::from_utf8_lossy(path));
         match self {

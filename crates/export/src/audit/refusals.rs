@@ -1,5 +1,5 @@
-//! Records of calls refused before they became operations. Any peer can cause them, so their rate
-//! is limited, and the omitted number is recorded.
+//! Rate-limited records of calls that were refused before they became operations. Any peer can
+//! cause them.
 
 use std::net::SocketAddr;
 
@@ -41,7 +41,6 @@ impl<'a> Refused<'a> {
 }
 
 impl Audit {
-    /// Records a refusal, unless a rule excludes it or its client exceeds the rate.
     pub(crate) fn refuse(&self, refused: &Refused<'_>) {
         let name = self.hosts.name(refused.peer.ip().to_canonical());
         let mut record = Record {
@@ -69,7 +68,7 @@ impl Audit {
         self.trail.record(&record);
     }
 
-    /// Records the number of refusals omitted since the last such record. Call this at intervals.
+    /// Call this at intervals.
     pub(crate) fn record_omitted_refusals(&self) {
         self.bounds.record_omitted(&self.trail, clock::mono_ms());
     }

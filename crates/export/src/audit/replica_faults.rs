@@ -1,5 +1,4 @@
-//! Audit records of wrong data from replicas of exported trees. Trees are opened before the trail
-//! exists, so the trail is attached later.
+//! Audit records of wrong data from replicas. Trees open before the trail, which is attached later.
 
 use std::sync::{Arc, OnceLock, Weak};
 

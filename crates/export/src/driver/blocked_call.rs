@@ -1,5 +1,3 @@
-//! Calls that are blocked: on a disk, on the name service, or on a commit.
-
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -26,7 +24,6 @@ pub(crate) struct CommitQueue {
     pub(super) waiting: Mutex<HashMap<ExportId, Vec<BlockedCall>>>,
 }
 
-/// A call that would block a worker.
 pub(crate) struct BlockedCall {
     pub(crate) connection: Arc<Connection>,
     pub(crate) compound: Compound,
@@ -34,8 +31,8 @@ pub(crate) struct BlockedCall {
     pub(crate) records: bool,
     pub(crate) envelope: Option<Envelope>,
     pub(crate) moves: u8,
-    /// Whether the reply waits for its audit records, whatever the policy.
+    /// Whether the reply waits for its audit records under any policy.
     pub(crate) must_be_durable: bool,
-    /// Memory charged to the source address. Zero while the call waits only for a commit.
+    /// Memory of the source address; zero for calls that only wait for a commit.
     pub(crate) charge: BlockedCharge,
 }

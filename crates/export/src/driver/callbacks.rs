@@ -1,5 +1,4 @@
-//! Callbacks: on a client's own connection, or on one that the server makes to a 4.0 client (RFC
-//! 7530, section 16.33).
+//! Callbacks on the client's connection, or on one to a 4.0 client (RFC 7530, section 16.33).
 
 use std::collections::hash_map::Entry;
 use std::net::{SocketAddr, TcpStream};
@@ -93,8 +92,7 @@ impl Driver {
         }
     }
 
-    /// Reports callbacks without an answer to the engine. Runs on another thread, because the
-    /// engine may be the caller.
+    /// Reports unanswered callbacks. Runs on another thread, because the engine may be the caller.
     pub(crate) fn unanswered(self: &Arc<Self>, ids: impl IntoIterator<Item = CallbackId>) {
         self.give_up(ids, Unreachable::Peer);
     }
@@ -112,7 +110,7 @@ impl Driver {
     }
 
     pub(crate) fn answered(self: &Arc<Self>, connection: &Connection, xid: u32, record: &[u8]) {
-        // No callback waits for this reply: it is late or forged.
+        // The reply is late or forged.
         let Some(id) = connection.find_callback(xid) else { return };
         let genuine = match self.gss.as_ref().map_or(Answered::Plain, |gss| gss.open_callback_answer(id, record)) {
             Answered::Plain => None,

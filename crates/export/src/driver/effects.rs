@@ -1,5 +1,5 @@
-//! Carries out the effects of the engine: recovery records, callbacks, background jobs. A reply
-//! leaves after the records that it depends on are durable.
+//! Carries out the engine's effects: recovery records, callbacks, background jobs. A reply waits
+//! for the records that it depends on.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,9 +18,8 @@ use crate::transport::inbox::QueuedCallback;
 use crate::transport::output::Outgoing;
 
 impl Driver {
-    /// Applies the effects of a finished call. Returns the reply if it may leave now. Otherwise the
-    /// reply leaves when the records are durable on which it depends. `records`: the reply depends
-    /// on records of earlier calls.
+    /// Returns the reply if it may leave now. Otherwise it leaves when its records are durable.
+    /// `records`: the reply depends on records of earlier calls.
     pub(crate) fn finish_call(
         self: &Arc<Self>,
         compound: &mut Compound,
@@ -58,8 +57,7 @@ impl Driver {
         self.hold_for_audit(connection, outgoing, hold)
     }
 
-    /// Returns the reply if it may leave now. Otherwise the reply leaves when the audit policy
-    /// allows it.
+    /// Returns the reply if it may leave now. Otherwise it leaves when the audit policy allows.
     fn hold_for_audit(&self, connection: &Arc<Connection>, outgoing: Option<Outgoing>, hold: Hold) -> Option<Outgoing> {
         let Some(audit) = self.audit.as_ref().filter(|audit| audit.holds(hold)) else { return outgoing };
         let (outgoing, awaits) = (outgoing?, PendingReply::new(connection));
@@ -84,9 +82,8 @@ impl Driver {
         }
     }
 
-    /// Applies the effects of a call that is still running. Returns whether its reply has to wait
-    /// for recovery records. Records are queued at once, so that replies of other calls wait for
-    /// them too.
+    /// Applies effects of a running call. Returns whether its reply must wait for recovery records.
+    /// They are queued at once, so that replies of other calls wait for them too.
     pub(super) fn apply_early(self: &Arc<Self>, effects: Vec<Effect>) -> bool {
         let changes = self.apply_all_but_records(effects);
         let records = changes.iter().any(Change::delays_replies);
@@ -151,8 +148,7 @@ impl Driver {
             let hold = audit::take_hold(false);
             match progress {
                 JobProgress::More => driver.run_job(job),
-                // The client can observe the end of the job, so it waits for the audit like a
-                // reply.
+                // A client can observe the end of a job, so it waits for the audit like a reply.
                 JobProgress::Ended => match driver.audit.as_ref().filter(|audit| audit.holds(hold)) {
                     Some(audit) => audit.after(Box::new({
                         let driver = driver.clone();

@@ -1,5 +1,5 @@
-//! Group commit: while one commit of a file system is under way, further calls wait for the next
-//! commit, which serves all of them. One thread for each export, only while calls wait.
+//! Group commit: during a commit of a file system, further calls wait for the next, which serves
+//! them all. Each export has one thread while calls wait.
 
 use std::collections::hash_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +15,7 @@ use crate::thread_pool::TaskOrigin;
 use crate::transport::connection::Connection;
 use crate::transport::output::Outgoing;
 
-/// Serves the queue on another thread after a panic.
+/// After a panic, another thread serves the queue.
 struct RestartOnPanic<'a> {
     driver: &'a Arc<Driver>,
     export: ExportId,
@@ -30,7 +30,7 @@ impl Drop for RestartOnPanic<'_> {
 }
 
 impl Driver {
-    /// Queues a call for the next commit of its export. Returns it if the queue is full.
+    /// Returns the call if the queue is full.
     pub(crate) fn queue_commit(self: &Arc<Self>, export: ExportId, waiting: BlockedCall) -> Option<BlockedCall> {
         match self.commit_queue.waiting.lock().entry(export) {
             Entry::Occupied(others) if others.get().len() >= WAITING_MAX => return Some(waiting),
@@ -52,7 +52,7 @@ impl Driver {
         });
     }
 
-    /// Returns false if there were none.
+    /// Returns false for an empty queue.
     fn commit_batch(self: &Arc<Self>, export: ExportId) -> bool {
         let mut batch = {
             let mut waiting = self.commit_queue.waiting.lock();
@@ -65,7 +65,7 @@ impl Driver {
             }
         };
         let commit = AssertUnwindSafe(|| Compound::sync_batch(&self.engine, batch.iter_mut().map(|waiting| &mut waiting.compound)));
-        // After a panic each call commits by itself and gets an answer.
+        // After a panic, each call commits by itself.
         if catch_unwind(commit).is_err() {
             tracing::error!("a group commit panicked; this is a bug in vouch");
         }

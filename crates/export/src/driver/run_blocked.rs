@@ -1,5 +1,3 @@
-//! Runs calls that would block a worker, on threads that may block.
-
 use std::sync::Arc;
 
 use vouch_nfs4_server::{Compound, Progress};
@@ -14,7 +12,7 @@ use crate::transport::output::Outgoing;
 use crate::{audit, clock, identity};
 
 impl Driver {
-    /// Moves a call from a worker to a thread that may block, which sends the reply.
+    /// The other thread sends the reply.
     pub(crate) fn run_blocked(self: &Arc<Self>, connection: Arc<Connection>, mut compound: Compound, envelope: Option<Envelope>) {
         let place = BlockedOn::of(identity::take_would_wait());
         let records = self.apply_early(compound.take_effects());
@@ -35,7 +33,7 @@ impl Driver {
         }
         if waiting.moves == 0 {
             waiting.compound.copy_body(WAITING_COPY_LEN_MAX);
-            // A longer body keeps the whole receive buffer.
+            // A longer body keeps the receive buffer.
             let len = waiting.compound.body_len();
             waiting.charge = waiting.connection.charge_blocked(if len > WAITING_COPY_LEN_MAX { self.record_len_max } else { len });
         }
@@ -53,8 +51,8 @@ impl Driver {
         });
     }
 
-    /// Runs a call to its end on this thread. It waits here only for what this pool is for;
-    /// otherwise it moves to the other pool. So a dead name service occupies no thread for disks.
+    /// Waits here only for this pool's resource; otherwise the call moves to the other pool. So a
+    /// dead name service occupies no thread for disks.
     pub(crate) fn finish(self: &Arc<Self>, waiting: BlockedCall, place: BlockedOn) -> Option<Outgoing> {
         let BlockedCall { connection, mut compound, mut records, envelope, moves, must_be_durable, charge } = waiting;
         audit::set_must_be_durable(must_be_durable);

@@ -1,4 +1,4 @@
-//! State that all threads of the server share. Its methods are in the neighbouring files.
+//! Shared by all threads of the server.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ pub(crate) struct Driver {
     pub(crate) commit_queue: CommitQueue,
     pub(crate) quotas: Quotas,
     pub(crate) host_lookups: LookupQueue<(TcpStream, SocketAddr)>,
-    /// Clients whose host name is looked up only for audit records.
+    /// Looks up host names for audit records only.
     pub(crate) audit_lookups: LookupQueue<()>,
     pub(crate) callback_dialers: CallbackDialers,
     pub(crate) recovery: RecoveryStore,
@@ -46,7 +46,7 @@ pub(crate) struct Driver {
     pub(crate) audit: Option<Arc<Audit>>,
     pub(crate) exports: Mutex<Vec<ExportStatus>>,
     pub(crate) hosts: Arc<Hosts>,
-    /// Longest call in bytes.
+    /// In bytes.
     pub(crate) record_len_max: usize,
     pub(crate) stop: AtomicBool,
 }

@@ -1,4 +1,4 @@
-//! Access of a client to an export: matches its address against the lines of exports(5).
+//! Matches a client's address against the lines of exports(5).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ pub(crate) struct ClientRules {
 }
 
 impl ClientRules {
-    /// Sorts the clients like the kernel's server: hosts, networks, netgroups, patterns, everybody.
-    /// Within a kind the file's order counts, but longer prefixes come first.
+    /// Precedence of the kernel's server: hosts, networks (longer prefixes first), netgroups,
+    /// patterns, everybody; then the file's order.
     pub(crate) fn new(clients: &[Client], hosts: Arc<Hosts>) -> Self {
         let mut sorted: Vec<&Client> = clients.iter().collect();
         sorted.sort_by_key(|client| {
@@ -51,12 +51,12 @@ impl ClientMatcher for ClientRules {
     }
 }
 
-/// The result depends on a host name that is not known yet.
+/// The host name is not known yet.
 struct Undecided;
 
 impl ClientRules {
-    /// The first rule that matches. If a rule cannot be decided, later rules do not count. With
-    /// `certain`, a name service that has not answered leaves the rule undecided.
+    /// Returns the first matching rule. An undecided rule hides later ones. With `certain`, a
+    /// failed name service leaves a rule undecided.
     fn find(&self, peer: SocketAddr, certain: bool) -> Result<Option<&Arc<ClientAccess>>, Undecided> {
         let address = peer.ip().to_canonical();
         let if_answered = |fits: Option<bool>| fits.filter(|_| !certain || self.hosts.has_answer(address));
@@ -147,7 +147,6 @@ mod tests {
         assert_eq!(rights, [(Flavour::Krb5, true), (Flavour::Krb5p, false), (Flavour::Sys, false)]);
     }
 
-    // Options of one line do not apply to flavours of another line.
     #[test]
     fn each_flavour_keeps_the_options_of_its_line() {
         let text = "/d *(sec=krb5,insecure,machine_writes)\n/d *(sec=sys,rw,secure)";

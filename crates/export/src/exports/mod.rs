@@ -1,5 +1,3 @@
-//! The list of exports: its syntax, the file systems that it names, the rights of clients.
-
 pub(crate) mod client_matcher;
 mod mount_identity;
 pub(crate) mod opener;

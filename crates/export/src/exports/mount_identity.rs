@@ -1,5 +1,5 @@
-//! Identity of the directory at an exported path. It changes when the directory is replaced,
-//! mounted over or unmounted.
+//! Identity of an exported directory. It changes when the directory is replaced, mounted over or
+//! unmounted.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
 use super::syntax::Source;
 
-/// Device, inode and mount of a directory. They are unique while the directory is open.
+/// Device, inode and mount: unique while the directory is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MountIdentity {
     device: (u32, u32),
@@ -18,7 +18,7 @@ pub(crate) struct MountIdentity {
 }
 
 impl MountIdentity {
-    /// The identity now. `None` if nothing is there, or the source has no path.
+    /// `None` if nothing is there, or the source has no path.
     pub(crate) fn of(source: &Source) -> Option<Self> {
         let path = match source {
             Source::Directory(path) => path,

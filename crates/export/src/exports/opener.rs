@@ -1,5 +1,3 @@
-//! Opens the file system of an export.
-
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
@@ -22,7 +20,6 @@ pub(crate) struct FileSystemOpener {
 }
 
 impl FileSystemOpener {
-    /// `fault_observer` gets reports of false data of replicas.
     pub(crate) fn new(state: &Path, fault_observer: Option<Arc<dyn FaultObserver>>) -> Self {
         FileSystemOpener { state: state.to_owned(), stores: Mutex::default(), trees: Trees::new(state, fault_observer) }
     }
@@ -37,7 +34,7 @@ impl FileSystemOpener {
     fn directory(&self, path: &Path, options: &Options) -> io::Result<Arc<dyn FileSystem>> {
         let plain = vouch_vfs_posix::Options { cross_mounts: options.cross_mounts, ..vouch_vfs_posix::Options::default() };
         match PosixFs::open(path, plain.clone()) {
-            // A file system mounted below may need a store even if this directory does not.
+            // A file system mounted below may need a store.
             Ok(file_system) if !options.cross_mounts => return Ok(Arc::new(file_system)),
             Ok(_) | Err(ExportError::NeedsIds(_)) => {}
             Err(error) => return Err(plainly(error)),
@@ -47,8 +44,7 @@ impl FileSystemOpener {
         Ok(Arc::new(file_system))
     }
 
-    /// The store for an export. An open store is shared: an export with new options is opened
-    /// before the old one is closed.
+    /// Open stores are shared: an export with new options opens before the old one closes.
     fn store(&self, path: &Path) -> io::Result<Arc<IdStore>> {
         let hash = blake3::hash(path.as_os_str().as_bytes());
         let file = self.state.join(format!("names-{}.redb", &hash.to_hex()[..16]));
@@ -61,7 +57,6 @@ impl FileSystemOpener {
         Ok(store)
     }
 
-    /// Makes new file identifiers durable.
     pub(crate) fn flush(&self) {
         let mut stores = self.stores.lock();
         stores.retain(|_, store| store.strong_count() > 0);

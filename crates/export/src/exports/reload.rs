@@ -23,8 +23,8 @@ pub(crate) struct Reloader {
 }
 
 impl Reloader {
-    /// Loads the new list, or returns why the old one stays. Connections stay. Open state stays,
-    /// unless its export or the client's access is gone.
+    /// An error tells why the old list stays. Connections stay, and so does open state of clients
+    /// with access.
     pub(crate) fn reload(&self) -> Result<Vec<String>, String> {
         let _turn = self.turn.lock();
         vouch_daemon::service_manager::reloading();
@@ -36,8 +36,8 @@ impl Reloader {
         outcome
     }
 
-    /// Ends state of clients that lost their access by new answers of the name service. A
-    /// concurrent reload does that itself.
+    /// Ends state of clients without access by new answers of the name service. A reload does this
+    /// itself.
     pub(crate) fn end_lost(&self) {
         let Some(_turn) = self.turn.try_lock() else { return };
         self.driver.hosts.when_changed(|| self.driver.apply_replaced(self.driver.engine.clients_changed()));
@@ -47,7 +47,7 @@ impl Reloader {
         let map = read_principal_map(self.principal_map.as_deref()).map_err(|error| error.to_string());
         let audit = self.driver.audit.as_ref();
         audit.iter().for_each(|audit| audit.check_keytab());
-        // Everything is read before any of it comes into force.
+        // Read everything before changing anything.
         let rules = map.and_then(|map| Ok((map, audit.map(|audit| audit.read_rules()).transpose()?)));
         let loaded = rules.and_then(|(map, rules)| Ok((map, rules, self.sources.load().map_err(|error| error.to_string())?)));
         match loaded {
@@ -89,7 +89,7 @@ impl Reloader {
     }
 }
 
-/// Reads the static map of principals; empty without a path.
+/// Empty without a path.
 pub(crate) fn read_principal_map(path: Option<&Path>) -> Result<PrincipalMap, ExportError> {
     let Some(path) = path else { return Ok(PrincipalMap::default()) };
     let text = std::fs::read(path).map_err(|source| ExportError::Idmap { path: path.to_owned(), source })?;

@@ -1,5 +1,4 @@
-//! Builds the exports of the engine from a list: opens file systems, resolves hosts, assigns
-//! identifiers.
+//! Builds the exports from a list: opens file systems, resolves hosts, assigns identifiers.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -28,21 +27,16 @@ pub enum ExportList {
     One { source: Vec<u8>, pseudo: String, options: String },
 }
 
-/// Why exports cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// A file cannot be read.
     #[error("{path}: {source}")]
     File { path: PathBuf, source: io::Error },
-    /// Errors in lines or options.
     #[error("{0}")]
     Lines(String),
     #[error("{}; {}", printable(.0.to_string().as_bytes()), conflict_remedy(.0))]
     Conflict(#[from] ExportsError),
-    /// The path in the pseudo file system is not absolute.
     #[error("--pseudo {0}: not an absolute path; write / or /export")]
     Pseudo(String),
-    /// A directory or tree cannot be opened.
     #[error("{what}: {source}{}", open_remedy(source))]
     Open { what: String, source: io::Error },
     #[error("nothing to export: {0}")]
@@ -57,7 +51,6 @@ fn conflict_remedy(error: &ExportsError) -> &'static str {
     }
 }
 
-/// Advice for a source that cannot be opened.
 fn open_remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound => "; create it, or correct the path",
@@ -69,13 +62,13 @@ fn open_remedy(error: &io::Error) -> &'static str {
 
 pub(crate) type OpenFileSystem = Box<dyn Fn(&Source, &Options) -> io::Result<Arc<dyn FileSystem>> + Send + Sync>;
 
-/// Loads exports repeatedly. File systems that stay exported stay open.
+/// File systems that stay exported stay open at a reload.
 pub(crate) struct Sources {
     list: ExportList,
     hosts: Arc<Hosts>,
     open: OpenFileSystem,
     known: Mutex<HashMap<(Source, bool), Known>>,
-    /// Hosts and netgroups of the last loaded list, and whether it needs names of clients.
+    /// Hosts and netgroups of the last loaded list, and whether it needs client names.
     named: Mutex<(Vec<String>, Vec<String>, bool)>,
 }
 
@@ -129,7 +122,7 @@ impl Sources {
         known.iter().for_each(|known| known.file_system.maintain());
     }
 
-    /// Loads everything. Blocks on disks and name services. An error changes nothing.
+    /// Blocks on disks and name services. An error changes nothing.
     pub(crate) fn load(&self) -> Result<Loaded, SourceError> {
         let mut warnings = Vec::new();
         let mut entries: Vec<(Entry, Option<String>)> = Vec::new();
@@ -203,7 +196,7 @@ impl Sources {
         *self.named.lock() = (names, groups, wanted);
     }
 
-    /// The last loaded list is in force now: forgets hosts of earlier lists.
+    /// Call this when the last loaded list is in force.
     pub(crate) fn commit(&self) {
         let (names, groups, wanted) = &*self.named.lock();
         self.hosts.retain_named(names, groups, *wanted);
@@ -290,8 +283,7 @@ fn first(entry: &Entry) -> Options {
     let mut options = entry.clients.first().map(|client| client.options.clone()).unwrap_or_default();
     for client in &entry.clients {
         options.fsid = options.fsid.or(client.options.fsid);
-        // Mounts below are shown only if all clients may cross them: there is one file system for
-        // all.
+        // All clients share one file system, so all must be allowed to cross mounts.
         options.cross_mounts &= client.options.cross_mounts;
         // One client with sync suffices.
         options.sync |= client.options.sync;
@@ -318,7 +310,7 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, SourceError> {
         let mut found = Vec::new();
         for entry in fs::read_dir(path).map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();
-            // exports(5): other names, and names with a leading dot, are ignored.
+            // Ignored by exports(5): other names, and names with a leading dot.
             if name.as_bytes().ends_with(b".exports") && !name.as_bytes().starts_with(b".") {
                 found.push(path.join(name));
             }
@@ -340,8 +332,7 @@ fn not_mounted(source: &Source, options: &Options) -> Option<String> {
     }
 }
 
-/// Identifier of an export: from `fsid=`, or else from its path, so that it is the same at each
-/// start. Identifiers from paths have the highest bit set.
+/// From `fsid=` or the path, so equal at each start. The highest bit marks identifiers from paths.
 fn number(source: &Source, fsid: Option<Fsid>) -> (ExportId, Option<(u64, u64)>) {
     let hashed = |bytes: &[u8]| {
         let hash = blake3::hash(bytes);
@@ -360,8 +351,7 @@ fn number(source: &Source, fsid: Option<Fsid>) -> (ExportId, Option<(u64, u64)>)
     }
 }
 
-/// Pseudo path of an export: its own path, or its path below the root export (`fsid=root`) like in
-/// the kernel's server.
+/// The export's path, or its path below the root export (`fsid=root`), like in the kernel's server.
 fn place(source: &Source, pseudo: Option<&str>, root: Option<&Source>) -> Vec<Vec<u8>> {
     let parts = |path: &[u8]| path.split(|&byte| byte == b'/').filter(|part| !part.is_empty()).map(<[u8]>::to_vec).collect::<Vec<_>>();
     if let Some(pseudo) = pseudo {

@@ -1,5 +1,4 @@
-//! Published trees as exports: `tree:@NAME` from replicas, `tree:DB` from a local database. Every
-//! byte is verified before it is served.
+//! Published trees: `tree:@NAME` from replicas, `tree:DB` from a database. Every byte is verified.
 
 use std::ffi::OsStr;
 use std::io;
@@ -21,14 +20,12 @@ pub(crate) struct Trees {
 }
 
 impl Trees {
-    /// The state directory stores the newest revision of each tree, against rollback after a
-    /// restart.
+    /// The newest revisions in the state directory prevent rollback after a restart.
     pub(crate) fn new(state: &Path, fault_observer: Option<Arc<dyn FaultObserver>>) -> Self {
         Trees { state: state.join("trees"), by_name: Mutex::default(), fault_observer }
     }
 
-    /// Opens a tree by self-certifying name (it begins with `@`) or by directory. Returns within
-    /// the client's deadline.
+    /// A self-certifying name begins with `@`. Returns within the client's deadline.
     pub(crate) fn open(&self, what: &[u8]) -> io::Result<TreeFs> {
         let runtime = runtime()?;
         let opened = if what.starts_with(b"@") {
@@ -43,7 +40,7 @@ impl Trees {
             let options = TreeOptions { refuse_forwarding: true, ..TreeOptions::default() };
             runtime.block_on(client.open(&name, &options))
         };
-        // The error tells whose fault it was; the command's exit code depends on it.
+        // The error's cause decides the exit code.
         Ok(TreeFs::new(opened.map_err(io::Error::other)?, runtime.handle().clone()))
     }
 
@@ -73,7 +70,7 @@ impl Trees {
     }
 }
 
-/// The runtime of all trees. It never ends, because open files use it.
+/// Shared by all trees. Never ends, because open files use it.
 fn runtime() -> io::Result<&'static Runtime> {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     if let Some(runtime) = RUNTIME.get() {
@@ -93,7 +90,7 @@ fn plainly(error: impl std::fmt::Display) -> io::Error {
 
 const STATEMENTS: &str = "/etc/vouch/statements";
 
-/// Interval between checks of a local manifest; a check is one system call.
+/// A check is one system call.
 const LOCAL_REFRESH: Duration = Duration::from_secs(5);
 
 /// Workers copy data in memory themselves.

@@ -14,7 +14,7 @@ use super::contexts::Gss;
 use super::random;
 use crate::clock;
 
-/// Callbacks without an answer. Bounded by the outstanding callbacks of all connections.
+/// Unanswered callbacks, bounded by those of all connections.
 #[derive(Default)]
 pub(super) struct Awaited(Mutex<HashMap<CallbackId, Arc<Calling>>>);
 
@@ -26,15 +26,14 @@ struct Calling {
 
 pub(crate) enum Answered {
     Plain,
-    /// The answer is genuine. This is its unprotected form.
+    /// The unprotected answer.
     Genuine(Vec<u8>),
-    /// The callback keeps waiting.
     Forged,
 }
 
 impl Gss {
-    /// Protects a callback. Returns the record with its mark, or `None` if the context has expired
-    /// or has no sequence numbers left.
+    /// Returns the record with its mark, or `None` if the context has expired or has no sequence
+    /// numbers left.
     pub(crate) fn protect_callback(&self, id: CallbackId, record: &[u8], by: &CallbackContext) -> Option<Vec<u8>> {
         let call = Call::decode(record).ok()?;
         let found = self.contexts.lock().find(&by.from_server, clock::boot_ms())?;
@@ -61,14 +60,14 @@ impl Gss {
         Some(w.into_bytes())
     }
 
-    /// Verifies an answer. A genuine one ends the callback.
+    /// A genuine answer ends the callback.
     pub(crate) fn open_callback_answer(&self, id: CallbackId, record: &[u8]) -> Answered {
         let Some(awaited) = self.awaited.0.lock().get(&id).cloned() else { return Answered::Plain };
         let Calling { by, seq, context } = &*awaited;
         let Ok(reply) = Reply::decode(record) else { return Answered::Forged };
         let mut scratch = Vec::new();
         let plain = match reply.body {
-            // RFC 5531, section 9: a denied reply has no verifier. It means failure, like no reply.
+            // A denied reply has no verifier (RFC 5531, section 9). It means failure.
             ReplyBody::Denied(_) => Some(record.to_vec()),
             ReplyBody::Accepted { verf, .. } if by.verify(*seq, verf).is_err() => None,
             ReplyBody::Accepted { outcome: Accepted::Success(body), .. } => {
@@ -87,7 +86,6 @@ impl Gss {
         }
     }
 
-    /// Logs a forged answer, within the rate limit.
     pub(crate) fn tell_forged_answer(&self, peer: SocketAddr) {
         if let Some(omitted) = self.refusals.lock().admit(peer.ip(), clock::mono_ms()) {
             tracing::warn!(%peer, omitted, "ignoring a forged answer to a callback");
@@ -102,8 +100,7 @@ impl Gss {
 }
 
 impl CallbackContexts for Gss {
-    /// Whether the context belongs to this principal. Handles travel in the clear, so an
-    /// eavesdropper could name another client's context.
+    /// An eavesdropper could name another client's context, because handles are not encrypted.
     fn is_usable(&self, from_server: &[u8], principal: &Principal) -> bool {
         let Principal::Gss { name } = principal else { return false };
         self.contexts.lock().find(from_server, clock::boot_ms()).is_some_and(|context| context.principal() == name)
@@ -115,7 +112,7 @@ impl CallbackContexts for Gss {
     }
 }
 
-/// Remaining lifetime of a context. Weak, so that the keys of an ended context are wiped.
+/// Weak: keys of an ended context are wiped.
 struct Life(Weak<ServerContext>);
 
 impl ContextLife for Life {

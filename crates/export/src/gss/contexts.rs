@@ -1,6 +1,5 @@
-//! The security contexts of the server and their creation. The protocol of RFC 2203 is in
-//! `vouch_rpcsec_gss`; this adds threads, clocks and randomness. No lock is held while calls are
-//! verified or replies sealed.
+//! The server's security contexts. Adds threads, clocks and randomness to `vouch_rpcsec_gss`. No
+//! lock is held while calls are verified or replies sealed.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -29,12 +28,11 @@ pub(crate) struct Gss {
     acceptor: Arc<dyn Acceptor<Partial = Partial>>,
     check_keys: Box<dyn Fn() -> Result<(), Fault> + Send + Sync>,
     pub(super) contexts: Mutex<Contexts<Partial>>,
-    /// Threads that create contexts. They read the keytab and write the replay cache as the
-    /// server's user; threads of the other pool act as callers.
+    /// These threads read the keytab and write the replay cache as the server's user. Threads of
+    /// the other pool act as callers.
     pool: Pool,
     pub(crate) counts: GssCounts,
     pub(super) awaited: Awaited,
-    /// Rate limit for log lines about refused tickets and forged answers.
     pub(super) refusals: Mutex<Throttle>,
 }
 
@@ -48,8 +46,8 @@ pub(crate) struct GssCounts {
     pub(crate) garbage: Counter,
 }
 
-/// The last contexts of a connection. Weak, so that the keys of an ended context are wiped while
-/// the connection is idle.
+/// Recent contexts of a connection. Weak: keys of an ended context are wiped while the connection
+/// is idle.
 #[derive(Default)]
 pub(crate) struct Recent(pub(super) Vec<(ContextHandle, Weak<ServerContext>)>);
 
@@ -66,7 +64,7 @@ impl Gss {
         }
     }
 
-    /// With a keytab; the system's keytab if `None`.
+    /// The system's keytab if `None`.
     pub(crate) fn open(keytab: Option<&Path>, on_room: impl Fn() + Send + Sync + 'static) -> Result<Self, Fault> {
         let gss = Self::by(Arc::new(MitAcceptor::new(keytab, SERVICE)?), on_room);
         let keytab = keytab.map(Path::to_owned);
@@ -79,7 +77,7 @@ impl Gss {
         (self.check_keys)()
     }
 
-    /// Finds a context by handle. The caller has proven nothing, so this does not prolong its life.
+    /// Does not prolong the context's life: the caller has proven nothing.
     pub(super) fn find(&self, recent: &mut Recent, handle: &[u8], now_ms: u64) -> Option<Arc<ServerContext>> {
         if let Some(at) = recent.0.iter().position(|(name, _)| name.0 == *handle) {
             if let Some(context) = recent.0[at].1.upgrade().filter(|context| !context.has_ended(now_ms)) {
@@ -115,7 +113,7 @@ impl Gss {
         });
     }
 
-    /// Creates a context. Returns the reply with room for its record mark.
+    /// Returns the reply with room for its record mark.
     fn answer(&self, call: &InitCall, connection: &Connection, audit: Option<&Audit>) -> Vec<u8> {
         let mut w = Writer::new();
         vouch_oncrpc::begin_record(&mut w);
@@ -134,7 +132,7 @@ impl Gss {
                 return w.into_bytes();
             }
         };
-        // Only the server's user may read the keytab, and this thread may act as a caller.
+        // Only the server's user may read the keytab.
         as_ourselves();
         let accept = self.acceptor.accept(partial, &call.token);
         let peer = connection.peer();
@@ -209,9 +207,9 @@ impl Gss {
     }
 }
 
-/// Kind of audit refusal for a failure of the mechanism, by GSS-API status (RFC 2744, section
-/// 3.9.1) and Kerberos error code (RFC 4120, section 7.5.9, numbered as in krb5.h). A token that
-/// cannot be decrypted may be altered or for a missing key.
+/// Audit refusal for a failure of the mechanism, by GSS-API status (RFC 2744, section 3.9.1) and
+/// Kerberos error code (RFC 4120, section 7.5.9, numbered as in krb5.h). A token that cannot be
+/// decrypted may be altered or for a missing key.
 fn why(major: u32, minor: u32) -> Refusal {
     const BASE: i32 = -1_765_328_384;
     match (major >> 16 & 0xff, (minor as i32).wrapping_sub(BASE)) {
@@ -221,11 +219,11 @@ fn why(major: u32, minor: u32) -> Refusal {
     }
 }
 
-/// Service part of the principal nfs/HOST (RFC 7530, section 3.2.1; RFC 8881, section 2.2.1.1.1.2).
+/// RFC 7530, section 3.2.1; RFC 8881, section 2.2.1.1.1.2.
 const SERVICE: &str = "nfs";
-/// Contexts that a connection remembers: the users of a cluster node.
+/// Users of a cluster node.
 const RECENT_MAX: usize = 8;
 /// Each context takes some hundred microseconds of CPU time.
 const THREADS_MAX: usize = 4;
-/// Waiting contexts that make the pool crowded.
+/// Beyond this, the pool is crowded.
 const WAITING_MAX: usize = 1024;

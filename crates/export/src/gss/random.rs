@@ -1,5 +1,5 @@
-//! Random bytes for confounders and handles. Each thread has a generator with a seed of the system,
-//! which it renews: a system call for sixteen bytes would be too slow.
+//! Random bytes for confounders and handles. Each thread has a generator, reseeded by the system: a
+//! system call for sixteen bytes would be too slow.
 
 use std::cell::RefCell;
 
@@ -21,7 +21,7 @@ thread_local! {
     static POOL: RefCell<Pool> = const { RefCell::new(Pool { made_by: None, made: 0, bytes: [0; POOL_LEN], used: POOL_LEN }) };
 }
 
-/// Fills `out` with random bytes. Returns false if the system has none.
+/// False if the system has no random bytes.
 pub(super) fn fill(out: &mut [u8]) -> bool {
     POOL.with_borrow_mut(|pool| {
         out.chunks_mut(POOL_LEN).all(|out| {
@@ -30,7 +30,6 @@ pub(super) fn fill(out: &mut [u8]) -> bool {
             }
             let given = &mut pool.bytes[pool.used..][..out.len()];
             out.copy_from_slice(given);
-            // Bytes that were given out are erased.
             given.fill(0);
             pool.used += out.len();
             true

@@ -375,7 +375,7 @@ fn callbacks_are_accepted_only_from_context_owner() {
         let mut altered = sent.clone();
         altered[23] ^= 1;
         denied(answered(&altered), AuthStat::RPCSEC_GSS_CRED_PROBLEM);
-        // Unverified sequence numbers do not move the window.
+        // Unverified numbers do not move the window.
         for number in (0..3000).map(|at| 0x7fff_ffff - at) {
             let mut ahead = sent.clone();
             ahead[40..44].copy_from_slice(&u32::to_be_bytes(number));

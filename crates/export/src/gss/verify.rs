@@ -1,5 +1,5 @@
-//! Verifies RPCSEC_GSS calls in batches, and unseals their arguments in place. A batch has the
-//! calls of one read, or long calls of several connections.
+//! Verifies RPCSEC_GSS calls and unseals their arguments in place. A batch has the calls of one
+//! read, or long calls of several connections.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,8 +34,7 @@ impl Protected {
                 let (why, detail) = match verdict {
                     Verdict::Genuine(_) => return,
                     Verdict::Dropped => (Refusal::Replay, "came twice or too late"),
-                    // The header is genuine: the client has used up the sequence numbers of the
-                    // context.
+                    // The header is genuine: the context has no sequence numbers left.
                     Verdict::Refused(AuthStat::RPCSEC_GSS_CTX_PROBLEM) => (Refusal::Expired, "the context has no numbers left"),
                     Verdict::Refused(_) => (Refusal::Altered, "the header's checksum does not hold"),
                     Verdict::Garbage => (Refusal::Altered, "the body's checksum does not hold"),
@@ -58,7 +57,7 @@ impl Protected {
     }
 }
 
-/// Finds RPCSEC_GSS calls among the complete records of one fragment, in order.
+/// Finds them among the complete records of one fragment, in order.
 pub(crate) fn find_protected(
     bytes: &[u8],
     records: Records,
@@ -85,7 +84,6 @@ pub(crate) fn find_protected(
     found
 }
 
-/// Verifies the found calls of several reads side by side. Unseals arguments in place.
 pub(crate) fn verify_all<'a>(
     found: impl IntoIterator<Item = (&'a mut [u8], &'a mut VecDeque<ProtectedRecord>)>,
     gss: Option<&Arc<Gss>>,
@@ -135,7 +133,7 @@ pub(crate) fn verify_one(record: &mut [u8], gss: Option<&Arc<Gss>>, recent: &mut
     verify(record, Records::Bare, gss, recent, now_ms).pop_front().map(|looked| looked.what)
 }
 
-/// Whether a record is an RPCSEC_GSS call, by message type and flavour (RFC 5531, section 9).
+/// By message type and flavour (RFC 5531, section 9).
 fn is_protected(record: &[u8]) -> bool {
     record.get(4..8) == Some(&[0; 4]) && record.get(24..28) == Some(&Flavor::RPCSEC_GSS.0.to_be_bytes())
 }

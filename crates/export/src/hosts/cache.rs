@@ -1,4 +1,4 @@
-//! Cache of host names, addresses and netgroup memberships. Access checks read only this cache.
+//! Cache of host names, addresses and netgroups. Access checks read nothing else.
 
 use std::cell::RefCell;
 use std::collections::hash_map::Entry;
@@ -16,17 +16,17 @@ pub(crate) struct Hosts {
     resolver: Arc<dyn Resolver>,
     known: RwLock<Known>,
     records_names: bool,
-    /// Whether any client has a name. Each audited operation reads it.
+    /// Each audited operation reads this.
     has_names: AtomicBool,
     generation: AtomicU64,
-    /// Number of connections of each address. A connected client is not evicted.
+    /// Connections of each address. A connected client is not evicted.
     connected: Mutex<HashMap<IpAddr, usize>>,
-    /// Clients that access checks asked for and that have no record.
+    /// Clients without a record that access checks need.
     requested: Mutex<HashSet<IpAddr>>,
     has_requested: AtomicBool,
     has_changed: AtomicBool,
     clients_max: usize,
-    /// How long the record of a disconnected client stays valid while the name service is down.
+    /// Validity of a disconnected client's record during an outage of the name service.
     kept: Duration,
 }
 
@@ -35,7 +35,8 @@ struct Known {
     addresses: HashMap<String, HashSet<IpAddr>>,
     clients: HashMap<IpAddr, ClientRecord>,
     netgroups: HashSet<String>,
-    /// Known members of each netgroup. They show whether the name service knows the netgroup now.
+    /// Known members of each netgroup. Finding one proves that the name service knows the netgroup
+    /// now.
     members: HashMap<String, Vec<String>>,
     names_wanted: bool,
 }
@@ -59,7 +60,7 @@ struct ClientRecord {
 enum Membership {
     In,
     Out,
-    /// Not found. innetgr(3) returns the same when the name service is down.
+    /// innetgr(3) returns the same when the name service is down.
     Uncertain,
 }
 
@@ -103,9 +104,8 @@ impl Hosts {
         }
     }
 
-    /// Looks up the host names of a new list of exports, and all clients if their names matter.
-    /// Returns hosts without any address. A failed lookup keeps the old addresses. Names of the
-    /// current list stay until [`Hosts::retain_named`].
+    /// Looks up hosts of a new list, and clients if their names matter. Returns hosts without an
+    /// address. A failed lookup keeps old addresses. Old names stay until [`Hosts::retain_named`].
     pub(crate) fn resolve_named(&self, hosts: &[String], netgroups: &[String], names_wanted: bool) -> Vec<String> {
         let mut unknown = Vec::new();
         let mut resolved = Vec::new();
@@ -133,15 +133,14 @@ impl Hosts {
             }
             known.netgroups.extend(netgroups.iter().cloned());
             known.names_wanted |= names_wanted;
-            // Clients that connected before names mattered have no record yet. Without one they
-            // would keep their state.
+            // Without a record, clients from before names mattered would keep their state.
             let connected: Vec<IpAddr> =
                 self.connected.lock().keys().copied().filter(|client| !known.clients.contains_key(client)).collect();
             known.clients.keys().copied().chain(connected).collect()
         };
         if names_wanted {
             clients.iter().for_each(|&client| self.look_up(client));
-            // A lookup may have found the first member of a netgroup after other clients.
+            // The first member of a netgroup may have been found after other clients.
             let doubted = |client: &IpAddr| {
                 let known = self.known.read();
                 let is_told =
@@ -153,7 +152,6 @@ impl Hosts {
         unknown
     }
 
-    /// Removes names that the exports in force do not use.
     pub(crate) fn retain_named(&self, hosts: &[String], netgroups: &[String], names_wanted: bool) {
         let mut known = self.known.write();
         known.addresses.retain(|host, _| hosts.contains(host));
@@ -162,8 +160,7 @@ impl Hosts {
         known.names_wanted = names_wanted;
     }
 
-    /// Refreshes the addresses of hosts in the exports. Blocks on the resolver. A failed lookup
-    /// keeps the old addresses.
+    /// Blocks on the resolver. A failed lookup keeps the old addresses.
     pub(crate) fn refresh_addresses(&self) {
         let hosts: Vec<String> = self.known.read().addresses.keys().filter(|host| host.parse::<IpAddr>().is_err()).cloned().collect();
         for host in hosts {
@@ -177,11 +174,11 @@ impl Hosts {
         }
     }
 
-    /// Refreshes connected clients whose access depends on their names. Blocks on the resolver. A
-    /// failed lookup changes nothing.
+    /// Refreshes connected clients whose access depends on names. Blocks on the resolver. A failed
+    /// lookup changes nothing.
     pub(crate) fn refresh_clients(&self) {
         if self.known.read().names_wanted {
-            // Another thread may have looked the client up meanwhile.
+            // Another thread may have looked this client up.
             self.stale_connected_clients().into_iter().for_each(|client| self.look_up_if_stale(client));
         }
     }
@@ -193,8 +190,7 @@ impl Hosts {
         self.stale_connected_clients()
     }
 
-    /// Connected clients to look up, oldest first, so that each gets its turn. O(n log n) in
-    /// connected clients.
+    /// Oldest first, so that each client gets its turn. O(n log n).
     fn stale_connected_clients(&self) -> Vec<IpAddr> {
         let mut old: Vec<(Option<Instant>, IpAddr)> = {
             let known = self.known.read();
@@ -210,8 +206,7 @@ impl Hosts {
         self.resolver.addresses(host).unwrap_or_default().into_iter().collect()
     }
 
-    /// Whether a lookup must precede the first call of this client, because access depends on its
-    /// name.
+    /// Whether access depends on a name that must be looked up before the first call.
     pub(crate) fn must_look_up(&self, client: IpAddr) -> bool {
         let known = self.known.read();
         known.names_wanted && known.is_stale(&client)
@@ -233,7 +228,7 @@ impl Hosts {
         }
     }
 
-    /// While the name service is down, the old record stays valid.
+    /// During an outage of the name service, the old record stays valid.
     pub(crate) fn look_up(&self, client: IpAddr) {
         let found = self.verified_name(client);
         let (netgroups, before) = {
@@ -251,8 +246,8 @@ impl Hosts {
         };
         let address = client.to_string();
         let own: Vec<&str> = name.iter().map(|name| &**name).chain([address.as_str()]).collect();
-        // Membership is looked up under the address even if the name is unknown: a client whose own
-        // reverse zone is down does not keep a membership by that.
+        // Looked up under the address even without a name: a client's own reverse zone, if down,
+        // does not preserve its membership.
         let answer = |group: String| {
             let membership = match (self.membership(&group, &own), had.get(&group)) {
                 (Membership::Uncertain, Some(before)) => *before,
@@ -269,15 +264,14 @@ impl Hosts {
         let told = (name.clone(), groups.clone(), answered.is_some());
         let before = known.clients.insert(client, ClientRecord { name, groups, since: Instant::now(), answered, fresh });
         self.generation.store(next_generation(), Ordering::Release);
-        // A new record changes nothing here: `request_lookup` has its own notification.
+        // `request_lookup` has its own notification.
         if before.is_some_and(|before| (before.name, before.groups, before.answered.is_some()) != told) {
             self.has_changed.store(true, Ordering::Release);
         }
     }
 
-    /// Whether a host with these names is in a netgroup. It is certainly out only if a known member
-    /// is found at the same time. The host is checked again after the member, because the name
-    /// service may have come back in between.
+    /// A host is certainly out only if a known member is found at the same time. The host is
+    /// checked again after the member, because the service may have come back in between.
     fn membership(&self, group: &str, own: &[&str]) -> Membership {
         let find = || own.iter().find(|host| self.resolver.in_netgroup(group, host));
         if let Some(host) = find() {
@@ -308,13 +302,12 @@ impl Hosts {
         Ok(self.resolver.addresses(&name)?.contains(&client).then_some(name))
     }
 
-    /// Whether a record stays valid without a new answer: while the client is connected, and for
-    /// some time afterwards.
+    /// While the client is connected, and for some time afterwards.
     fn stays_good(&self, client: IpAddr, met: &ClientRecord) -> bool {
         met.answered.is_some_and(|at| at.elapsed() < self.kept || self.connected.lock().contains_key(&client))
     }
 
-    /// Evicts a part of the disconnected clients, oldest first. O(n log n).
+    /// Evicts some disconnected clients, oldest first. O(n log n).
     fn evict(&self, known: &mut Known) {
         let connected = self.connected.lock();
         let away = known.clients.iter().filter(|(client, _)| !connected.contains_key(client));
@@ -328,7 +321,7 @@ impl Hosts {
 
     /// A disconnected client evicts nobody.
     fn request_lookup(&self, client: IpAddr) {
-        // Locks are taken in the order connected, then known, elsewhere; so not both here.
+        // The lock order elsewhere is connected, then known.
         let connected = self.connected.lock().contains_key(&client);
         if !connected && self.known.read().clients.len() >= self.clients_max {
             return;
@@ -344,8 +337,8 @@ impl Hosts {
         self.has_requested.load(Ordering::Acquire)
     }
 
-    /// Looks up the requested clients. Blocks on the resolver. Notifies after each client, so that
-    /// its state does not wait for the other lookups.
+    /// Blocks on the resolver. Notifies after each client, so that its state does not wait for
+    /// other lookups.
     pub(crate) fn look_up_requested(&self) {
         self.has_requested.store(false, Ordering::Release);
         let requested = std::mem::take(&mut *self.requested.lock());
@@ -373,7 +366,7 @@ impl Hosts {
         self.has_changed.swap(false, Ordering::AcqRel)
     }
 
-    /// Calls `act` if lookups changed results. After a panic it is called again later.
+    /// Calls `act` after changed results, and again after a panic.
     pub(crate) fn when_changed(&self, act: impl FnOnce()) {
         if self.take_changed() {
             let _again = Again(&self.has_changed);
@@ -389,7 +382,7 @@ impl Hosts {
         self.known.read().addresses.get(host).is_some_and(|addresses| addresses.contains(&client))
     }
 
-    /// Whether a client is in a netgroup. `None` if unknown; this requests a lookup.
+    /// `None` if unknown, which requests a lookup.
     pub(crate) fn is_in_netgroup(&self, group: &str, client: IpAddr) -> Option<bool> {
         let found = self.known.read().clients.get(&client).and_then(|met| met.groups.get(group).copied());
         if found.is_none() {
@@ -398,12 +391,12 @@ impl Hosts {
         found.map(|membership| membership == Membership::In)
     }
 
-    /// Whether a client was not found in a netgroup, maybe because the name service was down.
+    /// The client was not found, maybe because the name service was down.
     pub(crate) fn is_membership_uncertain(&self, group: &str, client: IpAddr) -> bool {
         self.known.read().clients.get(&client).and_then(|met| met.groups.get(group)) == Some(&Membership::Uncertain)
     }
 
-    /// Whether the name of a client matches. `None` if unknown; this requests a lookup.
+    /// `None` if unknown, which requests a lookup.
     pub(crate) fn name_matches(&self, client: IpAddr, fits: impl Fn(&str) -> bool) -> Option<bool> {
         let found = self.known.read().clients.get(&client).map(|met| met.name.as_deref().is_some_and(fits));
         if found.is_none() {
@@ -416,7 +409,7 @@ impl Hosts {
         if !self.has_names.load(Ordering::Relaxed) {
             return None;
         }
-        // Read before the lookup: a concurrent change invalidates the cached entry.
+        // Read before the lookup: a concurrent change invalidates the entry.
         let generation = self.generation.load(Ordering::Acquire);
         NAMED_LAST.with_borrow_mut(|last| match last {
             Some((at, of, name)) if (*at, *of) == (generation, client) => name.clone(),
@@ -452,9 +445,9 @@ impl Drop for Again<'_> {
 }
 
 const FRESH: Duration = Duration::from_secs(600);
-/// The same after a failed lookup, so that not each connection waits for a dead name service.
+/// After a failed lookup too, so that connections do not each wait for a dead name service.
 const RETRY: Duration = Duration::from_secs(30);
-/// See [`Hosts::kept`]: an outage overnight.
+/// An outage overnight.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 
 const CLIENTS_AT_ONCE_MAX: usize = 1024;
@@ -462,7 +455,7 @@ const CLIENTS_AT_ONCE_MAX: usize = 1024;
 const CLIENTS_MAX: usize = 65_536;
 const FORGET_SHARE: usize = 16;
 
-/// Known members of a netgroup: the client itself and another one.
+/// The client itself and another one.
 const MEMBERS_MAX: usize = 2;
 
 #[cfg(test)]

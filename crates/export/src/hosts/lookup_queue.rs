@@ -1,4 +1,4 @@
-//! Queue of clients that wait for the lookup of their host name. Uses no resolver and no clock.
+//! Queue of clients that wait for their host name. Uses no resolver and no clock.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -28,7 +28,7 @@ struct Host<S> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Enqueued<S> {
     Waiting,
-    /// It waits, and the caller must start the lookup.
+    /// The caller must start the lookup.
     LookUp,
     Full(S),
 }
@@ -64,8 +64,7 @@ impl<S> LookupQueue<S> {
         Enqueued::Waiting
     }
 
-    /// Ends the lookup of a host. Returns its connections, and the host that this thread looks up
-    /// next.
+    /// Ends a lookup. Returns its connections, and the host that this thread looks up next.
     pub(crate) fn found(&self, host: IpAddr) -> (Vec<S>, Option<IpAddr>) {
         let mut state = self.state.lock();
         let sockets = state.take(host);
@@ -90,7 +89,7 @@ impl<S> LookupQueue<S> {
         }
         let mut late = Vec::new();
         for (address, host) in &mut state.hosts {
-            // They are in order of arrival.
+            // In order of arrival.
             let count = host.sockets.iter().take_while(|(_, since)| now_ms.saturating_sub(*since) >= HOST_LOOKUP_MS_MAX).count();
             late.extend(host.sockets.drain(..count).map(|(socket, _)| (*address, socket)));
         }
@@ -189,7 +188,7 @@ mod tests {
         late.sort_unstable();
         assert_eq!(late.len(), HOST_LOOKUPS_MAX + 1);
         assert_eq!(queue.waiting(), 1);
-        // New connections join a running lookup. A queued lookup that nobody waits for is dropped.
+        // A queued lookup that nobody waits for is dropped.
         assert_eq!(queue.enter(host(1), 78, 30 + HOST_LOOKUP_MS_MAX), Enqueued::Waiting);
         assert_eq!(queue.found(host(0)), (vec![77], None));
         assert_eq!(queue.found(host(1)), (vec![78], None));

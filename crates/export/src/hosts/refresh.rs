@@ -1,5 +1,5 @@
-//! Schedule of refreshes from the name service. Each kind runs on one thread at a time, so that
-//! slow reverse zones do not delay the loss of rights of an address that a host gave up.
+//! Schedule of refreshes from the name service. Each kind has its own thread: slow reverse zones do
+//! not delay the loss of rights of an address that a host gave up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ pub(crate) struct RefreshSchedule {
     every_ms: u64,
     addresses: Round,
     clients: Round,
-    /// Names of connected clients for audit records only. They have their own queue.
+    /// Names for audit records only, with their own queue.
     told_due_ms: u64,
     requested: Job,
     lost: Job,
@@ -71,7 +71,7 @@ struct Job {
 }
 
 impl Job {
-    /// Starts the job, unless it is running.
+    /// False if the job is running.
     fn begin(&self, pool: &Pool, work: impl FnOnce() + Send + 'static) -> bool {
         if self.is_running.swap(true, Ordering::AcqRel) {
             return false;
@@ -85,7 +85,7 @@ impl Job {
     }
 }
 
-/// Marks the job as running until it is dropped: also after a panic, or if the pool is stopped.
+/// Ends the mark also after a panic, or if the pool is stopped.
 struct Running(Arc<AtomicBool>);
 
 impl Drop for Running {

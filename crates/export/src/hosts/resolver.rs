@@ -1,5 +1,5 @@
-//! The system's resolver: addresses, names, netgroups. Blocks, so no worker thread calls it. The
-//! only calls into the C library.
+//! The system's resolver. It blocks, so no worker thread calls it. The only calls into the C
+//! library.
 #![allow(unsafe_code, reason = "innetgr, getnameinfo and the errors of getaddrinfo have no safe face")]
 
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -7,7 +7,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use parking_lot::Mutex;
 
-/// A resolver. Tests have their own.
 pub(crate) trait Resolver: Send + Sync {
     fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NoAnswer>;
     fn name(&self, address: IpAddr) -> Result<Option<String>, NoAnswer>;

@@ -1,5 +1,5 @@
-//! A bounded cache of answers of the name service. Negative answers expire sooner, so that a new
-//! account works soon. While the name service is down, old answers stay valid within limits.
+//! Bounded cache of name service answers. Negative answers expire sooner, so that a new account
+//! works soon. During an outage, old answers stay valid within limits.
 
 use std::cell::RefCell;
 use std::hash::Hash;
@@ -39,7 +39,7 @@ struct Entry<T> {
     generation: Generation,
 }
 
-/// Generation in which a lookup began. Its answer is dropped if the cache was cleared since.
+/// An answer is dropped if the cache was cleared since its generation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Generation(u64);
 
@@ -67,7 +67,7 @@ impl<K: Hash + Eq + Clone, T: Clone> Cache<K, T> {
         Cache { entries: sync::Cache::new(entries_max), lifetimes, generation: AtomicU64::new(Generation::new().0) }
     }
 
-    /// Checks the thread's own entries first, because each access to the shared table writes shared
+    /// Checks thread-local entries first, because each access to the shared table writes shared
     /// memory.
     pub(super) fn get(&self, recent: &'static LocalKey<RefCell<RecentEntries<K, T>>>, key: &K) -> Option<Answer<T>> {
         recent.with_borrow_mut(|recent| {
@@ -85,12 +85,12 @@ impl<K: Hash + Eq + Clone, T: Clone> Cache<K, T> {
         entry.generation == self.generation() && clock::mono_ms() < entry.until_ms
     }
 
-    /// The generation. Read it before the lookup.
+    /// Read this before the lookup.
     pub(super) fn generation(&self) -> Generation {
         Generation(self.generation.load(Ordering::SeqCst))
     }
 
-    /// Stores an answer of this generation. Returns the valid answer: this one, or an older one.
+    /// Returns the valid answer: this one, or an older one.
     pub(super) fn put(&self, key: K, answer: Answer<T>, generation: Generation) -> Answer<T> {
         let now_ms = clock::mono_ms();
         let Lifetimes { yes_ms, no_ms, silence_ms, last_ms } = self.lifetimes;
@@ -113,7 +113,7 @@ impl<K: Hash + Eq + Clone, T: Clone> Cache<K, T> {
         self.entries.clear();
     }
 
-    /// The cached answer, or that of `ask` if the thread may block.
+    /// Calls `ask` only if the thread may block.
     pub(super) fn get_or(
         &self,
         recent: &'static LocalKey<RefCell<RecentEntries<K, T>>>,
@@ -138,13 +138,13 @@ impl From<NameServiceDown> for Unanswered {
     }
 }
 
-/// Listing a directory shows few different owners.
+/// Listing a directory shows few owners.
 const RECENT_MAX: usize = 4;
 const LIFETIMES: Lifetimes = Lifetimes {
     // Like idmapd.
     yes_ms: 600_000,
     no_ms: 30_000,
     silence_ms: 1_000,
-    // An outage overnight, like the cache of hosts.
+    // An outage overnight.
     last_ms: 24 * 3_600_000,
 };

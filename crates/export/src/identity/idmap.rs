@@ -1,4 +1,4 @@
-//! Parser of idmapd.conf(5): domain, local realms, static map. Ignores other settings.
+//! Parser of idmapd.conf(5): domain, local realms, static map.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,6 @@ pub(crate) struct Idmap {
 }
 
 impl Idmap {
-    /// Parses the file. Ignores unknown lines.
     pub(crate) fn parse(text: &str) -> Self {
         let mut idmap = Idmap::default();
         let mut section = String::new();

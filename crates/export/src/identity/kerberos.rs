@@ -1,4 +1,4 @@
-//! Rules that map an authenticated principal to an account. Blocks on the name service.
+//! Maps an authenticated principal to an account. Blocks on the name service.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,6 @@ pub(super) struct AccountRequest<'a> {
     pub(super) client: SocketAddr,
 }
 
-/// Treatment of a principal without an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnknownPrincipal {
     Refuse,
@@ -36,9 +35,9 @@ pub(super) struct PrincipalRules<'a> {
 }
 
 impl PrincipalRules<'_> {
-    /// Local identity of a principal after squashing; `None` if it is refused. The first match of
-    /// these decides: `--principal-map`, `[Static]` of idmapd.conf, machine principals (anonymous),
-    /// rules of the Kerberos library, local realms of idmapd.conf. A refusal precedes squashing.
+    /// Identity after squashing; `None` refuses the principal. Precedence: `--principal-map`,
+    /// `[Static]` of idmapd.conf, machine principals (anonymous), rules of the Kerberos library,
+    /// local realms of idmapd.conf. A refusal precedes squashing.
     pub(super) fn caller(
         &self,
         service: &impl NameService,
@@ -112,8 +111,7 @@ fn log_refusal(AccountRequest { principal, client }: AccountRequest<'_>, why: No
     None
 }
 
-/// Whether a principal is a machine: `host/NAME`, `nfs/NAME`, `root/NAME`, or `NAME$` of Active
-/// Directory.
+/// `host/NAME`, `nfs/NAME`, `root/NAME`, or `NAME$` of Active Directory.
 fn is_machine(principal: &str) -> bool {
     let primary = principal.rsplit_once('@').map_or(principal, |(primary, _)| primary);
     match primary.split_once('/') {

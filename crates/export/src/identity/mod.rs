@@ -1,4 +1,4 @@
-//! Accounts of this system: AUTH_SYS numbers and Kerberos principals become local identities.
+//! AUTH_SYS numbers and Kerberos principals become local identities.
 
 mod cache;
 mod idmap;

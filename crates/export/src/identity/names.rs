@@ -1,5 +1,5 @@
-//! Implements the engine's `Identity` by the system's name service, with bounded caches. A worker
-//! gets a cached answer, or learns that the call would block.
+//! Implements `Identity` by the system's name service, with bounded caches. Without a cached
+//! answer, a worker learns that the call would block.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use super::would_wait::would_wait;
 /// Source of supplementary groups of AUTH_SYS callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupSource {
-    /// The client. The name service too if the client sent 16, the most that fit.
+    /// The client; the name service too if the client sent 16, the maximum.
     Auto,
     Client,
     /// Only the name service, like `--manage-gids` of the kernel's server.
@@ -83,14 +83,14 @@ impl<S: NameService> Accounts<S> {
         if squash.who == SquashWho::All || (squash.who == SquashWho::Root && uid == 0) {
             return Ok(Ok(anonymous));
         }
-        // RFC 5531, appendix A: at most 16 groups fit.
+        // At most 16 groups fit (RFC 5531, appendix A).
         let ask = self.groups == GroupSource::Server || (self.groups == GroupSource::Auto && gids.len() >= 16);
         let mut groups = if self.groups == GroupSource::Server { Vec::new() } else { gids.to_vec() };
         if ask {
             if blocking == Blocking::Forbidden {
                 return Err(would_wait());
             }
-            // Groups may also remove rights (ACLs), so a failure is no caller.
+            // Groups may also remove rights (ACLs), so a failure refuses the caller.
             match self.service.user(uid).and_then(|user| user.map(|user| self.service.groups(&user.name, user.gid)).transpose()) {
                 Ok(found) => groups.extend(found.unwrap_or_default()),
                 Err(silent) => return Ok(Err(silent)),

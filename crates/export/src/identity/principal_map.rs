@@ -1,5 +1,4 @@
-//! Parser of the principal map: Kerberos principals to accounts (docs/formats/principal-map.md).
-//! Pure.
+//! Parser of the principal map (docs/formats/principal-map.md).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,7 +7,7 @@ use std::fmt;
 pub(crate) struct PrincipalMap {
     lines: Vec<(Box<str>, Account)>,
     exact: HashMap<Box<str>, usize>,
-    /// Indices of lines with a star, in order.
+    /// Lines with a star, in order.
     patterns: Vec<usize>,
 }
 
@@ -70,7 +69,7 @@ impl PrincipalMap {
         self.lines.push((pattern, account));
     }
 
-    /// Account of the first matching line. O(lines with stars).
+    /// First matching line. O(lines with stars).
     pub(crate) fn account(&self, principal: &str) -> Option<&Account> {
         let exact = self.exact.get(principal).copied();
         let before = exact.unwrap_or(usize::MAX);
@@ -141,10 +140,10 @@ fn fits(pattern: &str, principal: &str) -> bool {
     }
 }
 
-/// Lines of a map: one for each user of a large site.
+/// One line for each user of a large site.
 const LINES_MAX: usize = 1_000_000;
 const FAULTS_MAX: usize = 8;
-/// Longest principal: the Kerberos library allows a few hundred bytes.
+/// The Kerberos library allows a few hundred bytes.
 const PRINCIPAL_LEN_MAX: usize = 1024;
 const NAME_LEN_MAX: usize = 256;
 

@@ -22,15 +22,14 @@ pub(crate) enum LocalName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NameServiceDown;
 
-/// A name service. While it fails, cached answers stay valid, other callers wait, and numbers
-/// replace names.
+/// During an outage, cached answers stay valid, other callers wait, and numbers replace names.
 pub(crate) trait NameService: Send + Sync {
     fn user(&self, uid: u32) -> Result<Option<UserRecord>, NameServiceDown>;
     fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, NameServiceDown>;
     fn group(&self, gid: u32) -> Result<Option<String>, NameServiceDown>;
     fn group_by_name(&self, name: &str) -> Result<Option<u32>, NameServiceDown>;
     fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, NameServiceDown>;
-    /// Local name of a principal, by `auth_to_local` of krb5.conf.
+    /// By `auth_to_local` of krb5.conf.
     fn local_name(&self, principal: &str) -> LocalName;
 }
 
@@ -80,7 +79,7 @@ impl NameService for System {
 
     fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, NameServiceDown> {
         as_ourselves();
-        // A user name contains no NUL.
+        // User names contain no NUL.
         let Ok(user) = CString::new(user) else { return Ok(Vec::new()) };
         let groups = getgrouplist(&user, Gid::from_raw(gid)).map_err(|error| {
             tracing::warn!(?user, %error, "the name service fails to list the groups of a user");

@@ -1,4 +1,4 @@
-//! Thread-local flag: the current call stopped because of a lookup in the name service.
+//! Thread-local flag: the call stopped because of a name service lookup.
 
 use std::cell::Cell;
 

@@ -1,5 +1,3 @@
-//! A counter that threads share.
-
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Debug, Default)]

@@ -1,5 +1,3 @@
-//! What the server reports about itself: metrics, health, status.
-
 pub(crate) mod counter;
 pub(crate) mod operation_metrics;
 pub(crate) mod report;

@@ -1,5 +1,5 @@
-//! Metrics of NFS operations: by operation and status, by client, by export. They are on the hot
-//! path: relaxed counters, and one lookup for each connection.
+//! Metrics of NFS operations, on the hot path: relaxed counters, and one lookup for each
+//! connection.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -67,7 +67,7 @@ impl Metrics {
         }
     }
 
-    /// Sets the exports. Exports that stay keep their counters.
+    /// Exports that stay keep their counters.
     pub(crate) fn name_exports(&self, exports: impl IntoIterator<Item = (ExportId, Arc<str>)>) {
         let mut known = self.exports.write();
         let mut old = std::mem::take(&mut *known);
@@ -88,8 +88,7 @@ impl Metrics {
         clients.entry(address).or_default().clone()
     }
 
-    /// Counters for a new thread. First adds up those of ended threads, so that there are no more
-    /// sets than threads.
+    /// Adds up the counters of ended threads first, so that there are no more sets than threads.
     fn shard(&self) -> Arc<Operations> {
         let mut shards = self.shards.lock();
         let Shards { live, gone } = &mut *shards;
@@ -184,7 +183,7 @@ impl Default for Operations {
 }
 
 impl Operations {
-    /// Counts one operation. Only one thread writes, so a load and a store suffice.
+    /// One thread writes, so a load and a store suffice.
     fn add(&self, number: usize, failed: bool) {
         let bump = |count: &AtomicU64| count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         let [done, bad] = &self.0[number];
@@ -241,11 +240,10 @@ fn escaped(label: &str) -> String {
     label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// One above the highest operation number (REMOVEXATTR is 75: RFC 8276, section 8.6). Index 0
-/// counts unknown operations.
+/// One above REMOVEXATTR (RFC 8276, section 8.6). Index 0 counts unknown operations.
 const OPERATIONS: usize = 76;
 
-/// Name of an operation (RFC 8881, section 18; RFC 7862, section 15; RFC 8276, section 8.4).
+/// RFC 8881, section 18; RFC 7862, section 15; RFC 8276, section 8.4.
 fn name(number: usize) -> &'static str {
     const NAMES: [&str; OPERATIONS - 3] = [
         "ACCESS",

@@ -1,8 +1,7 @@
-//! The status of a running server, as the control socket sends it in JSON.
+//! Status for the control socket.
 
 use serde::{Deserialize, Serialize};
 
-/// The server at one moment.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Status {
     pub version: String,
@@ -10,10 +9,10 @@ pub struct Status {
     pub connections: usize,
     pub waiting_calls: usize,
     pub waiting_threads: usize,
-    /// Number of times that a connection was not read because too many calls waited.
+    /// Reads that were skipped because too many calls waited.
     pub held_back: u64,
     pub clients_displaced: u64,
-    /// Introductions that were refused because the table was full.
+    /// Introductions that a full table refused.
     pub clients_refused: u64,
     pub copies: usize,
     pub exports: Vec<ExportStatus>,
@@ -21,7 +20,6 @@ pub struct Status {
     pub recent_errors: Vec<ErrorStatus>,
 }
 
-/// One export.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ExportStatus {
     pub source: String,
@@ -29,7 +27,6 @@ pub struct ExportStatus {
     pub id: u32,
 }
 
-/// One client.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct ClientStatus {
     pub id: String,
@@ -37,18 +34,16 @@ pub struct ClientStatus {
     pub address: Option<String>,
     pub minor_version: u32,
     pub implementation: Option<String>,
-    /// Whether its lease has expired and its state is kept until somebody needs it.
+    /// The lease has expired; the state stays until another client needs it.
     pub courtesy: bool,
     pub silent_ms: u64,
     pub sessions: usize,
     pub opens: usize,
-    /// Byte-range locks.
     pub locks: usize,
     pub delegations: usize,
     pub callbacks: bool,
 }
 
-/// One error.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct ErrorStatus {
     pub at_seconds: i64,

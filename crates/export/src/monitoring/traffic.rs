@@ -1,5 +1,3 @@
-//! Counters of connections, bytes and waiting calls.
-
 use super::counter::Counter;
 use crate::transport::connection_quota::ConnectionQuota;
 

@@ -1,5 +1,3 @@
-//! The server as a whole: opened, run, stopped.
-
 mod open;
 mod run;
 

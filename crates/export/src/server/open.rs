@@ -1,5 +1,4 @@
-//! Opens a server: state, audit trail, exports, sockets. Gives up privileges before any thread
-//! starts.
+//! Opens state, audit trail, exports and sockets. Gives up privileges before any thread starts.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -37,7 +36,6 @@ use crate::transport::inbox::{Inbox, Message};
 use crate::worker::WAKE;
 use crate::{audit, clock, control, limits, privileges};
 
-/// A server that has opened everything and answers nothing yet.
 pub struct Server {
     pub(crate) driver: Arc<Driver>,
     pub(super) report: Arc<Report>,
@@ -113,7 +111,7 @@ impl Server {
         let rights = privileges::reduce().map_err(|errno| ExportError::System { doing: "privileges", source: errno.into() })?;
         let (polls, inboxes) = open_inboxes(threads)?;
 
-        // The audit trail opens before the trees: their replicas may send false data.
+        // The audit trail opens before the trees, whose replicas may send false data.
         let audit = config.audit.take().map(|audit| audit::Audit::open(audit, hosts.clone(), hooks.disk)).transpose()?.map(Arc::new);
         audit.iter().for_each(|audit| hooks.disbelief.tell(audit));
         let loaded = sources.load()?;
@@ -185,8 +183,7 @@ impl Server {
         Ok(Server { driver, report, reloader, polls, sockets, warnings, rights, resolve_every, opener: None, _state: state })
     }
 
-    /// Addresses on which the server listens for clients, with the real port where port 0 was
-    /// given.
+    /// Has the real port where port 0 was given.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.sockets.addresses
     }
@@ -203,7 +200,7 @@ impl Server {
         &self.warnings
     }
 
-    /// The user that owns all access to files, if the server cannot act as each caller.
+    /// The user of all access to files, if the server cannot act as each caller.
     pub fn acting_user(&self) -> Option<u32> {
         match self.rights {
             privileges::Rights::EachCaller => None,
@@ -211,7 +208,7 @@ impl Server {
         }
     }
 
-    /// A function that reloads the exports, for any thread. The log has the outcome.
+    /// Any thread may call the function. The log has the outcome.
     pub fn reload(&self) -> impl Fn() + Send + Sync + 'static {
         let reloader = self.reloader.clone();
         move || {
@@ -270,7 +267,7 @@ fn read_idmap(path: Option<&PathBuf>) -> Result<Idmap, ExportError> {
     let default = PathBuf::from("/etc/idmapd.conf");
     match std::fs::read_to_string(path.unwrap_or(&default)) {
         Ok(text) => Ok(Idmap::parse(&text)),
-        // The default file may be missing; a file that the user named may not.
+        // Only a file that the user named must exist.
         Err(_) if path.is_none() => Ok(Idmap::default()),
         Err(source) => Err(ExportError::Idmap { path: path.unwrap_or(&default).clone(), source }),
     }
@@ -292,5 +289,5 @@ fn raise_descriptor_limit() -> io::Result<usize> {
     Ok(usize::try_from(maximum.unwrap_or(u64::MAX)).unwrap_or(usize::MAX))
 }
 
-/// Header of a call with the longest credential and verifier (RFC 5531, section 9).
+/// Longest credential and verifier (RFC 5531, section 9).
 const RPC_HEADER_LEN_MAX: usize = 1024;

@@ -1,5 +1,3 @@
-//! Runs an open server until a request to stop.
-
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -126,8 +124,8 @@ const STOP_POLL: Duration = Duration::from_millis(100);
 
 const ENGINE_TICK_MS: u64 = 1000;
 
-/// Interval between scans for GSS contexts whose tickets have expired.
+/// Between scans for GSS contexts with expired tickets.
 const EXPIRE_TICK_MS: u64 = 60_000;
 
-/// Interval between flushes of the file identifier stores.
+/// Between flushes of file identifier stores.
 const FLUSH_TICK_MS: u64 = 5000;

@@ -1,5 +1,3 @@
-//! Audit records of client operations, and replies that wait for them.
-
 use std::path::Path;
 use std::sync::Arc;
 

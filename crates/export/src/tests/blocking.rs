@@ -1,5 +1,3 @@
-//! Calls that wait for a disk or the name service, and fairness of waiting threads.
-
 use parking_lot::{Condvar, Mutex};
 use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::{Args, CreateArgs, CreateType, GetattrArgs, LookupArgs, StableHow, WriteArgs};

@@ -1,5 +1,3 @@
-//! Many RPCSEC_GSS contexts created at once.
-
 use vouch_gss_mit::Partial;
 use vouch_rpcsec_gss::{Accept, Acceptor, InitStep, Initiated, Initiation, Initiator, Service};
 

@@ -1,4 +1,4 @@
-//! Many concurrent calls from a client of our own: creations that share a sync.
+//! Concurrent creations share a sync.
 
 use std::time::Instant;
 

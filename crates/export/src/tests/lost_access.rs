@@ -1,4 +1,4 @@
-//! End of state when the name service removes a client from an export, at a reload and without one.
+//! State ends when the name service removes a client, at a reload and without one.
 
 use std::net::IpAddr;
 

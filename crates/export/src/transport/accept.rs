@@ -1,4 +1,4 @@
-//! The accept thread: it hands each connection to the worker with the fewest connections.
+//! Assigns each connection to the worker with the fewest.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -18,7 +18,6 @@ use crate::limits::{ACCEPT_PAUSE, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_
 use crate::thread_pool::TaskOrigin;
 use crate::transport::inbox::Message;
 
-/// Accepts connections until the driver stops.
 pub(crate) fn run(listeners: Vec<TcpListener>, driver: &Arc<Driver>) -> io::Result<()> {
     let mut poll = Poll::new()?;
     let mut sockets = Vec::new();
@@ -45,13 +44,13 @@ pub(crate) fn run(listeners: Vec<TcpListener>, driver: &Arc<Driver>) -> io::Resu
     Ok(())
 }
 
-/// Accepts all pending connections. Returns false if the system lacks a resource.
+/// Returns false if the system lacks a resource.
 fn take_all(listener: &mio::net::TcpListener, driver: &Arc<Driver>) -> bool {
     loop {
         match listener.accept() {
             Ok((socket, peer)) => admit(socket.into(), peer, driver),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
-            // accept(2): this error belongs to the new connection only.
+            // This error belongs to one new connection (accept(2)).
             Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
             Err(error) => {
                 tracing::warn!(%error, "accepting connections pauses");
@@ -76,8 +75,8 @@ fn admit(socket: TcpStream, peer: SocketAddr, driver: &Arc<Driver>) {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_PROBES);
     let _ = SockRef::from(&socket).set_tcp_keepalive(&keepalive);
     let _ = socket.set_nodelay(true);
-    // If exports name hosts by pattern or netgroup, the host name is looked up before the first
-    // call. A slow name service delays only the connections that need it.
+    // If exports name hosts by pattern or netgroup, a lookup precedes the first call. A slow name
+    // service delays only such connections.
     if !driver.hosts.must_look_up(peer.ip()) {
         tell_name(peer.ip(), driver);
         return deal(socket, peer, driver);
@@ -92,9 +91,9 @@ fn admit(socket: TcpStream, peer: SocketAddr, driver: &Arc<Driver>) {
     }
 }
 
-/// Looks up a host name for audit records only. The first records may lack it.
+/// For audit records only. The first records may lack the name.
 fn tell_name(host: IpAddr, driver: &Arc<Driver>) {
-    // If the queue is full, the periodic refresh looks the name up later.
+    // A periodic refresh replaces lookups beyond the queue's limit.
     if driver.hosts.should_look_up(host) && driver.audit_lookups.enter(host, (), clock::mono_ms()) == Enqueued::LookUp {
         let shared = driver.clone();
         driver.names.submit(TaskOrigin::Server, move || {
@@ -107,8 +106,7 @@ fn tell_name(host: IpAddr, driver: &Arc<Driver>) {
     }
 }
 
-/// Refreshes the host names for audit records. They have their own queue, so that a slow reverse
-/// zone does not delay lookups that decide about access.
+/// Has its own queue: slow reverse zones do not delay lookups that decide about access.
 pub(crate) fn tell_names_again(driver: &Arc<Driver>) {
     driver.hosts.stale_recorded_clients().into_iter().for_each(|host| tell_name(host, driver));
 }
@@ -123,9 +121,8 @@ fn find_names(first: IpAddr, driver: &Driver) {
     }
 }
 
-/// Handles connections that waited too long for a host name. A host with an earlier record is
-/// served by that. Other connections are closed and come back: serving them without a name would
-/// look to the client as if the export were gone.
+/// Ends long waits for a host name. An earlier record serves. Other connections are closed and come
+/// back: without a name, the client would not see the export.
 fn expire(driver: &Driver) {
     driver.audit_lookups.expire(clock::mono_ms());
     for (host, (socket, peer)) in driver.host_lookups.expire(clock::mono_ms()) {

@@ -1,5 +1,5 @@
-//! Connections to the callback addresses of 4.0 clients (RFC 7530, section 16.33). Threads of their
-//! own connect; then a worker owns the connection. One connection for each address.
+//! Connections to the callback addresses of 4.0 clients (RFC 7530, section 16.33), one for each
+//! address. Own threads connect; then a worker owns the connection.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,7 +18,7 @@ pub(crate) struct CallbackDialers {
 }
 
 pub(crate) enum Target {
-    /// A thread connects. These callbacks leave afterwards.
+    /// These callbacks wait for a thread that connects.
     Connecting(Vec<QueuedCallback>),
     Connected(ConnectionId),
 }
@@ -28,7 +28,7 @@ impl CallbackDialers {
         CallbackDialers { pool: Pool::new("callback-dial", CALLBACK_DIALLERS_MAX, CALLBACKS_WAITING_MAX, || ()), targets: Mutex::default() }
     }
 
-    /// A worker has the connection. Returns the callbacks that waited for it.
+    /// Returns the callbacks that waited.
     pub(crate) fn connected(&self, address: SocketAddr, id: ConnectionId) -> Vec<QueuedCallback> {
         match self.targets.lock().insert(address, Target::Connected(id)) {
             Some(Target::Connecting(queue)) => queue,

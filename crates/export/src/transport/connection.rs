@@ -1,5 +1,4 @@
-//! A connection as all threads see it: socket, output, calls in progress, outstanding callbacks.
-//! The worker has the input.
+//! A connection without its input, which the worker has.
 
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
@@ -31,14 +30,14 @@ pub(crate) struct Connection {
     inbox: Arc<Inbox>,
     slot: usize,
     output: Mutex<Output>,
-    /// Calls in a pool or a group commit, and replies that wait for records.
+    /// Calls in a pool or group commit, and replies that wait for records.
     waiting: AtomicUsize,
     shares: Arc<AddressShares>,
-    /// Whether the worker stopped reading until output leaves.
+    /// The worker stopped reading until output leaves.
     paused: AtomicBool,
     failed: AtomicBool,
     long_replies: AtomicBool,
-    /// Monotonic time since when the socket is full; 0 if it is not.
+    /// Monotonic; 0 if the socket is not full.
     full_since_ms: AtomicU64,
     sent_len: AtomicU64,
     callbacks: Mutex<Vec<Outstanding>>,
@@ -96,7 +95,7 @@ impl Connection {
         self.engine.peer()
     }
 
-    /// Whether the socket has no unread input. One system call.
+    /// One system call.
     pub(crate) fn has_no_input(&self) -> bool {
         rustix::io::ioctl_fionread(&self.socket).is_ok_and(|len| len == 0)
     }
@@ -114,8 +113,8 @@ impl Connection {
         self.send([reply], |_| {});
     }
 
-    /// Sends a reply whose records are durable. The worker seals it with other replies: the
-    /// recovery and audit threads serve all connections and would seal one reply after the other.
+    /// Sends a reply whose records are durable. The worker seals it with others: the recovery and
+    /// audit threads serve all connections and would seal one by one.
     pub(crate) fn send_durable(self: &Arc<Self>, reply: Outgoing) {
         if reply.is_ready() {
             return self.send([reply], |_| {});
@@ -124,20 +123,20 @@ impl Connection {
         self.inbox.post(Message::ReplyDurable(self.clone(), reply));
     }
 
-    /// Queues records and sends as much as the socket takes. The worker sends the rest. After an
-    /// error the output is dropped and the worker closes the connection.
+    /// Sends as much as the socket takes; the worker sends the rest. After an error the worker
+    /// closes the connection.
     pub(crate) fn send(&self, records: impl IntoIterator<Item = Outgoing>, done: impl FnMut(Vec<u8>)) {
         let mut output = self.output.lock();
         let was_empty = output.is_empty();
         for record in records {
             match record.is_ready() {
                 true => output.push(record),
-                // RFC 2203, section 5.3.3.4.4: a reply that cannot be wrapped is not sent. The
+                // A reply that cannot be wrapped is not sent (RFC 2203, section 5.3.3.4.4). The
                 // client reconnects.
                 false => self.failed.store(true, Ordering::Release),
             }
         }
-        // If the socket is full, an attempt would only cost a system call.
+        // An attempt on a full socket only costs a system call.
         if was_empty || self.full_since_ms.load(Ordering::Relaxed) == 0 {
             self.flush(&mut output, done);
         }
@@ -178,8 +177,7 @@ impl Connection {
         self.sent_len.fetch_add(sent, Ordering::Relaxed);
     }
 
-    /// Whether the connection has so much in progress that the worker must stop reading. If so, the
-    /// worker gets a message when that changes.
+    /// Whether the worker must stop reading. If so, it gets a message when that changes.
     pub(crate) fn pause(&self) -> bool {
         if !self.is_overloaded() {
             return false;
@@ -211,13 +209,12 @@ impl Connection {
         TaskOrigin::call(self.peer().ip())
     }
 
-    /// Whether one more call of this length may wait, by the quotas of the address and of the
-    /// server.
+    /// Checks the quotas of the address and the server.
     pub(crate) fn may_wait(&self, len: usize) -> bool {
         self.shares.calls.has_room(1) && self.shares.waiting_len.has_room(len)
     }
 
-    /// Charges memory for a waiting call, even above the quota, until the charge is dropped.
+    /// Charges memory, even above the quota, until the drop.
     pub(crate) fn charge_blocked(&self, len: usize) -> BlockedCharge {
         BlockedCharge::new(self.shares.clone(), len)
     }
@@ -227,7 +224,6 @@ impl Connection {
         self.waiting.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Guards: [`ActiveCall`] and [`PendingReply`].
     pub(crate) fn end_waiting(&self) {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         self.shares.calls.release(1);
@@ -238,12 +234,12 @@ impl Connection {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether nothing is in progress: no waiting call, no reply to send or to make durable.
+    /// No waiting call, and no reply to send or to make durable.
     pub(crate) fn is_quiet(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) == 0 && self.output.lock().is_empty()
     }
 
-    /// Shuts the socket down. The worker closes the connection.
+    /// The worker then closes the connection.
     pub(crate) fn shut(&self) {
         self.failed.store(true, Ordering::Release);
         // The socket may be disconnected already.
@@ -251,7 +247,6 @@ impl Connection {
         self.inbox.post(Message::Check { slot: self.slot, id: self.engine.id() });
     }
 
-    /// Whether the connection must be closed.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
@@ -267,7 +262,7 @@ impl Connection {
         self.sent_len.load(Ordering::Relaxed)
     }
 
-    /// Sends a callback and waits for its answer until `due_ms`. Returns false if it was not sent.
+    /// The answer is due at `due_ms`. Returns false if the callback was not sent.
     pub(crate) fn call_back(&self, id: CallbackId, xid: u32, record: Outgoing, due_ms: u64) -> bool {
         {
             let mut callbacks = self.callbacks.lock();
@@ -281,8 +276,7 @@ impl Connection {
         true
     }
 
-    /// Whether replies may come on this connection. Elsewhere a reply is a damaged call, and its
-    /// client waits.
+    /// Elsewhere a reply is a damaged call, and its client waits.
     pub(crate) fn has_sent_callbacks(&self) -> bool {
         self.has_sent_callbacks.load(Ordering::Acquire)
     }
@@ -297,7 +291,7 @@ impl Connection {
         Some(callbacks.swap_remove(place).id)
     }
 
-    /// Removes callbacks that are late, or all of them if `now_ms` is `None`.
+    /// Removes late callbacks, or all if `now_ms` is `None`.
     pub(crate) fn take_unanswered(&self, now_ms: Option<u64>) -> Vec<CallbackId> {
         let mut callbacks = self.callbacks.lock();
         let late = |callback: &Outstanding| now_ms.is_none_or(|now| callback.due_ms <= now);
@@ -307,8 +301,7 @@ impl Connection {
     }
 }
 
-/// Guard of a call on a pool thread. If the thread panics, the connection is closed, so that the
-/// client retries.
+/// A call on a pool thread. A panic closes the connection, so that the client retries.
 pub(crate) struct ActiveCall<'a>(pub(crate) &'a Connection);
 
 impl Drop for ActiveCall<'_> {
@@ -320,8 +313,7 @@ impl Drop for ActiveCall<'_> {
     }
 }
 
-/// Guard of a reply that waits for records. The reply counts as in progress until the guard is
-/// dropped.
+/// A reply that waits for records. It counts as in progress until the drop.
 pub(crate) struct PendingReply(Arc<Connection>);
 
 impl PendingReply {

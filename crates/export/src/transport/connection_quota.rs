@@ -1,5 +1,4 @@
-//! Connections per source address. An address gets at most four times the connections that it
-//! leaves to all others.
+//! An address gets at most four times the connections that it leaves to all others.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

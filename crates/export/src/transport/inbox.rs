@@ -1,5 +1,3 @@
-//! Messages from other threads to a worker.
-
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -20,11 +18,11 @@ pub(crate) enum Message {
     Accepted(TcpStream, SocketAddr),
     Connected(TcpStream, SocketAddr, Vec<QueuedCallback>),
     RoomFreed,
-    /// A reply whose records are durable. The worker seals and sends it.
+    /// The worker seals and sends it.
     ReplyDurable(Arc<Connection>, Outgoing),
     Check {
         slot: usize,
-        /// Its id, because the index may have been reused.
+        /// The index may have been reused.
         id: ConnectionId,
     },
 }

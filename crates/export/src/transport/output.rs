@@ -1,5 +1,5 @@
-//! The output queue of a connection: replies and callbacks, with ranges of files between their
-//! bytes. Never touches a socket.
+//! Output queue of a connection: replies and callbacks, with file ranges between their bytes. Never
+//! touches a socket.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use vouch_vfs::FileSpan;
 
 pub(crate) struct Outgoing {
     bytes: Vec<u8>,
-    /// File ranges, and the positions in `bytes` before which they come.
+    /// Each position in `bytes` is that before the range.
     spans: Vec<(usize, FileSpan)>,
     envelope: Option<Envelope>,
     state: State,
@@ -18,22 +18,19 @@ pub(crate) struct Outgoing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Ready,
-    /// It must be sealed first.
     Unsealed,
-    /// It could not be sealed and must not be sent.
+    /// Sealing failed: it must not be sent.
     Failed,
 }
 
-/// A reply that must be sealed.
 pub(crate) struct Unsealed<'a> {
-    /// All bytes, from the record mark on.
+    /// From the record mark on.
     pub(crate) bytes: &'a mut Vec<u8>,
     pub(crate) envelope: &'a Envelope,
     spans_len: usize,
     state: &'a mut State,
 }
 
-/// Records in sending order.
 #[derive(Default)]
 pub(crate) struct Output {
     queue: VecDeque<Outgoing>,
@@ -63,7 +60,7 @@ impl Outgoing {
         Self::reply(Reply { bytes, spans: Vec::new() }, envelope)
     }
 
-    /// A reply with room for its record mark at the front. The mark is set now, or after sealing.
+    /// `reply` has room for its record mark, which is set now or after sealing.
     pub(crate) fn reply(reply: Reply, envelope: Option<Envelope>) -> Self {
         let Reply { bytes, spans } = reply;
         let state = if envelope.is_some() { State::Unsealed } else { State::Ready };
@@ -75,7 +72,6 @@ impl Outgoing {
         outgoing
     }
 
-    /// The reply, if it must be sealed.
     pub(crate) fn unsealed(&mut self) -> Option<Unsealed<'_>> {
         if self.state != State::Unsealed {
             return None;
@@ -134,17 +130,17 @@ impl Output {
         self.queue.len()
     }
 
-    /// Bytes in memory of records that have not left whole.
+    /// In memory, of records not sent whole.
     pub(crate) fn bytes_len(&self) -> usize {
         self.bytes_len
     }
 
-    /// Bytes in files of records that have not left whole.
+    /// In files, of records not sent whole.
     pub(crate) fn spans_len(&self) -> u64 {
         self.spans_len
     }
 
-    /// Calls `each` with pieces from the front on until it says no.
+    /// Ends when `each` returns false.
     pub(crate) fn pieces<'a>(&'a self, mut each: impl FnMut(Piece<'a>) -> bool) {
         let mut at = self.at;
         for record in &self.queue {
@@ -166,7 +162,6 @@ impl Output {
         }
     }
 
-    /// So many bytes have left.
     pub(crate) fn advance(&mut self, mut len: usize, mut done: impl FnMut(Vec<u8>)) {
         while let Some(record) = self.queue.front_mut() {
             let next = record.spans.get(self.at.spans);

@@ -1,9 +1,8 @@
-//! Turns bytes of a socket into records, in place. A record of one fragment is a slice of the
-//! receive buffer, and the data of a WRITE goes from there to the file.
+//! Cuts records from received bytes in place. A record of one fragment is a slice of the receive
+//! buffer; WRITE data goes from there to the file.
 //!
-//! An announced length allocates nothing. A connection keeps only bytes that have come, and a whole
-//! receive buffer only for more than [`HELD_COPY_LEN_MAX`] of a record. Both are charged to its
-//! address.
+//! An announced length allocates nothing. A connection keeps received bytes, and a whole buffer
+//! only for more than [`HELD_COPY_LEN_MAX`] of a record. Both are charged to its address.
 
 use std::collections::VecDeque;
 use std::io;
@@ -29,8 +28,7 @@ impl Buffers {
         Buffers { record_len_max, spare: Vec::new(), spare_max: SPARE_BUFFERS_MAX.max(vouch_rpcsec_gss::long_wraps() + 2) }
     }
 
-    /// A buffer for the longest record and the read behind it. The kernel allocates its pages on
-    /// first use.
+    /// Fits the longest record and one read. The kernel allocates pages on first use.
     fn take(&mut self) -> BytesMut {
         self.spare.pop().unwrap_or_else(|| BytesMut::zeroed(self.buffer_len()))
     }
@@ -39,7 +37,7 @@ impl Buffers {
         self.record_len_max + RECORD_MARK_LEN + READ_LEN
     }
 
-    /// Takes a buffer back, unless a record still refers to it.
+    /// Unless a record still refers to it.
     fn give_back(&mut self, bytes: Bytes) {
         if bytes.len() > self.record_len_max
             && self.spare.len() < self.spare_max
@@ -60,7 +58,7 @@ pub(crate) struct Input {
 
 enum HeldBytes {
     Nothing,
-    /// A part of a fragment, or calls that were not run yet.
+    /// A part of a fragment, or calls to run later.
     Copy(Box<[u8]>),
     Buffer {
         buffer: BytesMut,
@@ -68,7 +66,7 @@ enum HeldBytes {
     },
 }
 
-/// A read with exclusive access to its buffer, so that calls can be unsealed in place.
+/// Has exclusive access to its buffer, so that calls can be unsealed in place.
 pub(crate) struct FreshRead {
     buffer: BytesMut,
     end: usize,
@@ -88,12 +86,11 @@ pub(crate) struct Record {
 }
 
 pub(crate) enum Verification {
-    /// Yes. It may be under RPCSEC_GSS.
+    /// The record may be under RPCSEC_GSS.
     Done(Option<Protected>),
     Pending,
 }
 
-/// Layout of records in bytes.
 #[derive(Clone, Copy)]
 pub(crate) enum Records {
     /// `inside`: the first bytes may continue an earlier record.
@@ -114,8 +111,7 @@ impl Input {
         Input { held: HeldBytes::Nothing, joined: Vec::new(), fragments: 0, verified: VecDeque::new(), charge }
     }
 
-    /// Whether the connection may read more. A long record needs room in the quota. If there is
-    /// none, the worker gets a message later.
+    /// A long record needs room in the quota. If there is none, the worker gets a message later.
     pub(crate) fn may_read(&mut self, buffers: &Buffers) -> bool {
         let held = match &self.held {
             HeldBytes::Nothing => &[][..],
@@ -211,7 +207,7 @@ impl Input {
         let Batch { bytes, at, end, verified } = batch;
         let left = end - at;
         if left == 0 {
-            // A record after a batched one may have begun: it is kept in `held` and stays charged.
+            // A begun record after a batched one stays in `held`, and charged.
             if matches!(self.held, HeldBytes::Nothing) {
                 self.charge.set(self.joined.len());
             }
@@ -221,7 +217,7 @@ impl Input {
         self.verified = verified;
         self.verified.iter_mut().for_each(|verified| verified.start -= at);
         if at == 0 && left > HELD_COPY_LEN_MAX && bytes.len() > buffers.record_len_max {
-            // No record was cut off, so this is the only reference.
+            // No record was cut off: this is the only reference.
             match bytes.try_into_mut() {
                 Ok(buffer) => self.hold(buffer, end, buffers),
                 Err(bytes) => self.keep_copy(&bytes[..end]),
@@ -260,13 +256,13 @@ impl FreshRead {
         &mut self.buffer[..self.end]
     }
 
-    /// Whether the read is exactly one record, so that the next read does not depend on it.
+    /// Then the next read does not depend on this one.
     pub(crate) fn is_one_record(&self) -> bool {
         let alone = matches!(self.records, Records::Marked { inside: false });
         alone && mark(self.bytes()).is_some_and(|(len, last)| last && RECORD_MARK_LEN + len == self.end)
     }
 
-    /// Whether the first fragment is incomplete, so that there is nothing to run.
+    /// The first fragment is incomplete: no call can run.
     pub(crate) fn is_incomplete(&self) -> bool {
         mark(self.bytes()).is_none_or(|(len, _)| RECORD_MARK_LEN + len > self.end)
     }
@@ -322,8 +318,8 @@ fn mark(bytes: &[u8]) -> Option<(usize, bool)> {
     Some(((mark & !LAST) as usize, mark & LAST != 0))
 }
 
-/// Number of bytes to read next: up to the end of a long record, so that the next one begins at the
-/// front of a buffer; else a chunk.
+/// Up to the end of a long record, so that the next one begins at the front of a buffer; else a
+/// chunk.
 fn wanted(held: &[u8], chunk: usize) -> usize {
     match mark(held) {
         Some((len, _)) if RECORD_MARK_LEN + len > held.len() + READ_LEN => RECORD_MARK_LEN + len - held.len(),

@@ -1,5 +1,5 @@
-//! Turns a record into a call for the engine, or into an answer that needs no engine. Checks
-//! program, version and flavour only.
+//! Decodes a record into a call for the engine, or answers it. Checks program, version and flavour
+//! only.
 
 use std::sync::Arc;
 
@@ -13,29 +13,28 @@ use crate::gss::Protected;
 
 pub(crate) enum Incoming {
     Compound(Request, Option<Envelope>),
-    /// Answered with these bytes, record mark included.
+    /// Includes the record mark.
     Answer(Vec<u8>),
-    /// The claimed flavour, and the reason.
     Denied(Vec<u8>, vouch_audit::Flavour, &'static str),
-    /// Answered with these bytes after sealing. They have room for the record mark.
+    /// Has room for the record mark and needs sealing.
     Sealed(Vec<u8>, Envelope),
     Destroyed(Vec<u8>, Envelope, Arc<ServerContext>),
     Init(InitCall),
     CallbackReply(u32, Bytes),
-    /// No RPC message: the connection must be closed.
+    /// No RPC message: closes the connection.
     Broken,
-    /// A call that must not be answered (RFC 2203, section 5.3.3.1). The connection is closed, so
-    /// that a waiting client retries.
+    /// Gets no answer (RFC 2203, section 5.3.3.1). The connection is closed, so that a waiting
+    /// client retries.
     Dropped,
 }
 
-/// The last AUTH_SYS credential of a connection, decoded. Clients repeat it in each call.
+/// Clients repeat their AUTH_SYS credential in each call.
 #[derive(Default)]
 pub(crate) struct LastCredential {
     known: Option<(Box<[u8]>, Principal)>,
 }
 
-/// `reply` is an empty buffer for the answer.
+/// `reply` is an empty buffer.
 pub(crate) fn read(record: Bytes, connection: &Arc<Connection>, last: &mut LastCredential, reply: Vec<u8>) -> Incoming {
     let call = match Call::decode(&record) {
         Ok(call) => call,
@@ -75,8 +74,8 @@ pub(crate) fn read_protected(record: &Bytes, what: Protected, connection: &Arc<C
     let accepted = |xid, outcome, reply| Incoming::Answer(encode(&Reply::accepted(xid, outcome), reply));
     let (gss, verdict) = match (what, outcome) {
         (Protected::Call(gss, verdict), _) => (gss, verdict),
-        // RFC 2203, section 5.2.2: context creation uses the NULL procedure of an existing program
-        // and version.
+        // Context creation uses the NULL procedure of an existing program and version (RFC 2203,
+        // section 5.2.2).
         (Protected::Init(init), Some(Accepted::Success(_)) | None) => return Incoming::Init(init),
         (Protected::Garbage(xid), Some(Accepted::Success(_)) | None) => return accepted(xid, Accepted::GarbageArgs, reply),
         (Protected::Init(InitCall { xid, .. }) | Protected::Garbage(xid), Some(outcome)) => return accepted(xid, outcome, reply),
@@ -128,7 +127,7 @@ fn sealed(call: &GssCall, outcome: Accepted<'_>, buffer: Vec<u8>) -> (Vec<u8>, E
 fn other_than_compound(call: &Call<'_>) -> Option<Accepted<'static>> {
     match (call.program, call.version, call.procedure) {
         (PROGRAM, VERSION, COMPOUND) => None,
-        // RFC 8881, section 16.1.1: NULL does nothing and needs no credential.
+        // NULL needs no credential (RFC 8881, section 16.1.1).
         (PROGRAM, VERSION, 0) => Some(Accepted::Success(&[])),
         (PROGRAM, VERSION, _) => Some(Accepted::ProcUnavail),
         (PROGRAM, ..) => Some(Accepted::ProgMismatch { low: VERSION, high: VERSION }),
@@ -136,7 +135,7 @@ fn other_than_compound(call: &Call<'_>) -> Option<Accepted<'static>> {
     }
 }
 
-/// Refuses a call on a callback connection: the server offers no program there.
+/// A callback connection offers no program.
 pub(crate) fn refuse(record: &[u8], reply: Vec<u8>) -> Option<Vec<u8>> {
     let refusal = match Call::decode(record) {
         Ok(call) => Reply::accepted(call.xid, Accepted::ProgUnavail),
@@ -149,7 +148,7 @@ fn authenticate(cred: &OpaqueAuth<'_>, verf: &OpaqueAuth<'_>, last: &mut LastCre
     match cred.flavor {
         Flavor::NONE => Ok((Principal::None, Flavour::None)),
         Flavor::SYS => {
-            // RFC 5531, appendix A: AUTH_SYS goes with a verifier of AUTH_NONE.
+            // AUTH_SYS has an AUTH_NONE verifier (RFC 5531, appendix A).
             if verf.flavor != Flavor::NONE {
                 return Err(AuthStat::BAD_VERF);
             }
@@ -162,7 +161,7 @@ fn authenticate(cred: &OpaqueAuth<'_>, verf: &OpaqueAuth<'_>, last: &mut LastCre
             last.known = Some((cred.body.into(), principal.clone()));
             Ok((principal, Flavour::Sys))
         }
-        // RFC 5531, appendix A: this server never issues a short credential.
+        // This server never issues a short credential (RFC 5531, appendix A).
         Flavor::SHORT => Err(AuthStat::REJECTED_CRED),
         _ => Err(AuthStat::BAD_CRED),
     }
@@ -180,17 +179,17 @@ fn encode(reply: &Reply<'_>, buffer: Vec<u8>) -> Vec<u8> {
     let start = begin_record(&mut w);
     reply.encode(&mut w);
     let mut bytes = w.into_bytes();
-    // The mark is set again after the results of a COMPOUND.
+    // Set again after the results of a COMPOUND.
     vouch_oncrpc::end_record(&mut bytes, start, 0);
     debug_assert!(!matches!(reply.body, ReplyBody::Accepted { outcome: Accepted::Success(results), .. } if !results.is_empty()));
     bytes
 }
 
-/// NFS (RFC 8881, section 16).
+/// RFC 8881, section 16.
 const PROGRAM: u32 = 100_003;
 const VERSION: u32 = 4;
 const COMPOUND: u32 = 1;
-/// Message type of a reply (RFC 5531, section 9).
+/// RFC 5531, section 9.
 const REPLY: u32 = 1;
 
 #[cfg(test)]

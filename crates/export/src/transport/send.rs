@@ -1,4 +1,4 @@
-//! Sends output: bytes in memory by sendmsg, file ranges by sendfile.
+//! Sends bytes in memory by sendmsg, file ranges by sendfile.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,8 +15,7 @@ pub(crate) enum Sent {
     Full,
 }
 
-/// Sends as much as the socket takes. Adds the number of bytes to `sent`; buffers of sent records
-/// go to `done`.
+/// Sends as much as the socket takes. `sent` counts bytes; `done` gets buffers of sent records.
 pub(crate) fn send(socket: BorrowedFd<'_>, output: &mut Output, sent: &mut u64, mut done: impl FnMut(Vec<u8>)) -> io::Result<Sent> {
     while !output.is_empty() {
         let n = match step(socket, output) {
@@ -58,8 +57,7 @@ fn step(socket: BorrowedFd<'_>, output: &Output) -> io::Result<usize> {
     Ok(rustix::io::retry_on_intr(|| rustix::net::sendmsg(socket, &slices[..count], &mut SendAncillaryBuffer::default(), flags))?)
 }
 
-/// Sends a file range. If the file has become shorter, zeros fill the promised length, as a
-/// concurrent reader could have seen them.
+/// If the file was shortened, zeros fill the promised length, like a concurrent read.
 fn send_span(socket: BorrowedFd<'_>, span: &FileSpan, at: usize) -> io::Result<usize> {
     let mut offset = span.offset + at as u64;
     let left = span.len - at;

@@ -1,5 +1,3 @@
-//! Worker threads: they read calls, run them and send replies.
-
 mod peer;
 pub(crate) mod scratch;
 mod thread;

@@ -1,4 +1,4 @@
-//! One connection of a worker: reads its calls, has the engine run them, and collects the replies.
+//! One connection of a worker: reads calls, runs them, and collects the replies.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -28,9 +28,9 @@ pub(super) struct Peer {
     pub(super) slot: usize,
     pub(super) is_batched: bool,
     pub(super) readable: bool,
-    /// The peer has closed its half: a short read does not mean that the socket is empty.
+    /// A short read then does not mean an empty socket.
     pub(super) read_closed: bool,
-    /// Whether received calls wait because of a limit.
+    /// Received calls wait because of a limit.
     pub(super) behind: bool,
     pub(super) awaits_contexts: bool,
     pub(super) queued: bool,
@@ -88,7 +88,7 @@ impl Peer {
                 None if !self.readable => return TurnEnd::Wait,
                 None if reads == TURN_READS_MAX => return TurnEnd::Yield,
                 None if !self.input.may_read(&scratch.buffers) => {
-                    // The server holds this record up, so no time-out runs.
+                    // The server holds this record up: no time-out.
                     (self.behind, self.record_began_ms) = (true, None);
                     return TurnEnd::Wait;
                 }
@@ -96,8 +96,8 @@ impl Peer {
                     reads += 1;
                     match self.input.read(self.connection.socket().as_fd(), &mut scratch.buffers) {
                         Ok(Read::Some { fresh, more, len }) => {
-                            // epoll(7): a short read has emptied the socket. Later data causes an
-                            // event.
+                            // A short read emptied the socket, and later data causes an event
+                            // (epoll(7)).
                             self.readable = more || self.read_closed;
                             driver.traffic.received_len.add(len as u64);
                             match self.verify_or_batch(fresh, scratch, driver) {
@@ -120,8 +120,8 @@ impl Peer {
         }
     }
 
-    /// Whether this connection and its source address have so many waiting calls that it starts no
-    /// more. Other connections go on: their leases would expire otherwise.
+    /// Too many calls of the connection and its address wait. Other connections go on: their leases
+    /// would expire.
     fn is_throttled(&mut self, driver: &Driver) -> bool {
         let origin = self.connection.origin();
         self.awaits_contexts = self.awaits_contexts && driver.gss.as_ref().is_some_and(|gss| gss.is_crowded(origin));
@@ -244,5 +244,5 @@ impl Peer {
     }
 }
 
-/// A read checks the connection's limits after this many calls.
+/// Calls between checks of the connection's limits.
 const LOOK_ROUND: u64 = 16;

@@ -20,7 +20,7 @@ pub(crate) struct WorkerScratch {
     pub(crate) ready_len: usize,
     pub(crate) unsealed: Vec<(Arc<Connection>, Outgoing)>,
     pub(crate) unsealed_len: usize,
-    /// The worker seals at once if this many bytes wait.
+    /// More waiting bytes are sealed at once.
     seal_len_max: usize,
     pub(crate) verify_batch: Vec<BatchedRead>,
     pub(crate) verify_batch_max: usize,
@@ -30,7 +30,7 @@ pub(crate) struct WorkerScratch {
 #[derive(Default)]
 pub(crate) struct SpareReplies {
     short: Vec<Vec<u8>>,
-    /// Buffers of long READ replies. A new one would cost a page fault for each page.
+    /// A new buffer would cost a page fault for each page.
     long: Vec<Vec<u8>>,
 }
 
@@ -40,7 +40,6 @@ impl SpareReplies {
         kept.or_else(|| self.short.pop()).unwrap_or_else(|| Vec::with_capacity(REPLY_LEN_START))
     }
 
-    /// Keeps a buffer, unless there are enough.
     pub(crate) fn give_back(&mut self, mut bytes: Vec<u8>) {
         let (list, max) = match bytes.capacity() {
             len if len <= SPARE_REPLY_LEN_MAX => (&mut self.short, SPARE_REPLIES_MAX),
@@ -93,14 +92,12 @@ impl WorkerScratch {
         }
     }
 
-    /// Whether enough replies wait to ask if the client waits for them. Long replies use the vector
-    /// lanes well only together, so they are not counted.
+    /// Long replies are not counted, because they use the vector lanes well only together.
     pub(crate) fn is_worth_sending(&self) -> bool {
         self.ready.len() + self.unsealed.len() >= SEND_SOON_COUNT && self.unsealed_len <= SEND_SOON_LEN_MAX
     }
 
-    /// Sends ready replies early if the client has sent nothing since. The client may be idle until
-    /// it gets them.
+    /// A client that has sent nothing since may wait for its replies.
     pub(crate) fn send_if_awaited(&mut self, connection: &Connection) {
         if connection.has_no_input() {
             self.flush(connection);
@@ -108,13 +105,12 @@ impl WorkerScratch {
         }
     }
 
-    /// Adds a reply whose records another thread has made durable.
     pub(crate) fn push_durable(&mut self, connection: &Arc<Connection>, outgoing: Outgoing) {
         self.push_for(connection, outgoing);
         connection.end_waiting();
     }
 
-    /// Seals all waiting replies and sends them, with one system call for each connection.
+    /// One system call for each connection.
     pub(crate) fn seal(&mut self) {
         if self.unsealed.is_empty() {
             return;

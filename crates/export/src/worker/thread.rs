@@ -1,4 +1,4 @@
-//! One worker thread: its event loop, its connections and their turns.
+//! A worker thread: event loop, connections and their turns.
 
 use std::collections::VecDeque;
 use std::io;
@@ -39,7 +39,7 @@ impl Worker {
         Worker { number, poll, inbox, driver, peers: Vec::new(), free: Vec::new(), again: VecDeque::new(), scratch, draining: false }
     }
 
-    /// Serves until the driver stops and pending replies have left.
+    /// Pending replies leave after the driver stops.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(1024);
         let mut tick_at = Instant::now() + TICK;
@@ -150,7 +150,7 @@ impl Worker {
             self.peers.push(None);
             self.peers.len() - 1
         });
-        // Edge-triggered: an event for writing comes only after the socket was full.
+        // Edge-triggered: an event for writing follows only a full socket.
         let fd = socket.as_raw_fd();
         let registered = self.poll.registry().register(&mut SourceFd(&fd), Token(slot), Interest::READABLE | Interest::WRITABLE);
         if let Err(error) = registered {
@@ -237,7 +237,7 @@ impl Worker {
                 tracing::info!(peer = %peer.connection.peer(), "the peer neither completes its request nor takes its replies; closing the connection");
                 self.close(slot, CloseReason::TimedOut);
             } else if peer.behind {
-                // A limit of the whole server may have room again, without a message.
+                // Room below a server-wide limit sends no message.
                 self.turn(slot);
             }
         }

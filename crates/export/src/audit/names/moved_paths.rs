@@ -1,8 +1,7 @@
-//! Former paths of moved files that rules name. A watch on a directory follows the directory when
-//! it moves, like a kernel watch, and also applies to its old path.
+//! Former paths of moved files that rules name. Like a kernel watch, a watch on a directory follows
+//! the directory when it moves; it also applies to its old path.
 //!
-//! Saved beside the trail in a file that is as trustworthy as the trail's directory. Bounded:
-//! beyond the limit any file counts as moved.
+//! Saved in a file beside the trail. Beyond the limit, any file counts as moved.
 
 mod table;
 
@@ -61,8 +60,7 @@ impl MovedPaths {
         MovedPaths { table: RwLock::new(known), any, is_new, queued, saves, saved, writing, not_before: Mutex::default(), file }
     }
 
-    /// Appends the former paths of the file at this path, without the path itself. Returns whether
-    /// there may be more.
+    /// Appends the former paths of the file at this path. Returns whether there may be more.
     pub(super) fn former(&self, path: &[u8], into: &mut Vec<Arc<[u8]>>) -> bool {
         if !self.any.load(Ordering::Acquire) {
             return false;
@@ -76,13 +74,12 @@ impl MovedPaths {
         known.are_more
     }
 
-    /// `is_partial`: the old path has unknown names, shown as a gap.
+    /// `is_partial`: the old path has a gap for unknown names.
     pub(super) fn renamed(&self, rules: &Rules, from: &[u8], to: &[u8], is_partial: bool) {
         if from == to || from.is_empty() {
             return;
         }
-        // With an unknown directory in the path, any known path below the known part may have
-        // moved.
+        // Any known path below the known part may have moved.
         let unknown = from.windows(GAP.len()).position(|part| part == GAP).filter(|_| is_partial);
         let above = unknown.map_or(from, |at| &from[..at]);
         if !self.any.load(Ordering::Acquire) && !rules.watches_within(above) {
@@ -105,7 +102,7 @@ impl MovedPaths {
         });
     }
 
-    /// Notes a further path of a file: a rename outside of the server, or a hard link.
+    /// A rename outside of the server, or a hard link.
     pub(super) fn found(&self, rules: &Rules, path: &[u8], too: &[u8]) {
         if path == too || path.is_empty() || too.is_empty() || (!self.any.load(Ordering::Acquire) && !rules.watches_within(path)) {
             return;
@@ -128,8 +125,7 @@ impl MovedPaths {
         }
     }
 
-    /// Reads the table if the check holds. Most name changes concern no known path and need only
-    /// this check, concurrently.
+    /// Most name changes concern no known path and need only this concurrent check.
     fn check(&self, is_so: impl FnOnce(&Table) -> bool) -> bool {
         is_so(&self.table.read())
     }
@@ -148,15 +144,14 @@ impl MovedPaths {
         self.is_new.store(true, Ordering::Release);
     }
 
-    /// Whether the caller must have the table saved by [`MovedPaths::save_requested`]. False if a
-    /// save is pending or failed recently.
+    /// Whether the caller must run [`MovedPaths::save_requested`]. False if a save is pending or
+    /// failed recently.
     pub(in crate::audit) fn request_save(&self) -> bool {
         // Called for each operation.
         if !self.is_new.load(Ordering::Acquire) || self.file.is_none() || !self.not_before.lock().is_none_or(|time| Instant::now() >= time)
         {
             return false;
         }
-        // Count this save before others look.
         let mut saves = self.saves.lock();
         if self.queued.swap(true, Ordering::AcqRel) {
             return false;
@@ -166,8 +161,8 @@ impl MovedPaths {
         true
     }
 
-    /// Waits for pending saves, but only briefly. A disk that hangs delays the service once, not
-    /// once for each operation.
+    /// Waits briefly for pending saves: a disk that hangs delays the service once, not for each
+    /// operation.
     pub(in crate::audit) fn wait(&self) {
         let mut saves = self.saves.lock();
         while let Some(since) = saves.since {
@@ -177,8 +172,7 @@ impl MovedPaths {
         }
     }
 
-    /// Saves on request. Not for threads that act as callers: the trail's directory is closed to
-    /// them.
+    /// Not for threads that act as callers: they have no access to the trail's directory.
     pub(in crate::audit) fn save_requested(&self) {
         self.save();
         let mut saves = self.saves.lock();
@@ -193,7 +187,7 @@ impl MovedPaths {
     }
 
     fn write(&self) {
-        // Later changes may not be in this write.
+        // This write may lack later changes.
         self.queued.store(false, Ordering::Release);
         let Some(file) = self.file.as_ref().filter(|_| self.is_new.swap(false, Ordering::AcqRel)) else { return };
         let text = self.table.read().text();
@@ -284,7 +278,7 @@ mod tests {
         let are_more = |moved: &MovedPaths| moved.former(b"/e/else", &mut Vec::new());
         again.save();
         assert!(are_more(&again) && are_more(&MovedPaths::read(Some(file.clone()))));
-        // An unknown path counts only across a gap, and only where a rule means something.
+        // An unknown path counts only across a gap and at a path of a rule.
         let unknown = MovedPaths::read(None);
         unknown.renamed(&rules, b"/f/.../x", b"/f/y", true);
         unknown.renamed(&rules, b"/e/.../x", b"/e/y", false);

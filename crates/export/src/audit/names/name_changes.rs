@@ -1,4 +1,4 @@
-//! Name changes from the engine, at once and in order.
+//! Applies name changes from the engine, at once and in order.
 
 use vouch_audit::rules::Rules;
 use vouch_nfs4_server::{Export, ExportId, NameChange, NameOrder};
@@ -11,7 +11,6 @@ impl Names {
         usize::try_from(export.0).ok().and_then(|number| self.orders.get(number % ORDERS))
     }
 
-    /// Returns the operation's paths.
     pub(in crate::audit) fn name_changed(&self, export: &Export, op: u16, change: &NameChange<'_>, rules: &Rules) -> Paths {
         let (NameChange::Created(file, link)
         | NameChange::Linked(file, link)
@@ -20,7 +19,7 @@ impl Names {
         let others = |file: &FileId, path: &[u8]| self.others(export, Some(file), path, rules, op);
         let mut paths = Paths { file: Some(*file), ..Paths::default() };
         let moves = self.stamps.moves();
-        // A removed name is forgotten after its paths are taken.
+        // A removed name is forgotten after its paths are read.
         match *change {
             NameChange::Linked(..) => paths.path = self.path(export, file).into(),
             _ => paths.path = self.below(export, Some(link.0), link.1).into(),
@@ -57,7 +56,7 @@ impl Names {
         paths
     }
 
-    /// Learns a rename. `path`: the old path.
+    /// `path` is the old path.
     pub(super) fn renamed(
         &self,
         export: &Export,
@@ -79,7 +78,7 @@ impl Names {
         }
     }
 
-    /// Whether all names on a directory's path are known. A real directory may be called `...`.
+    /// Whether all names on the path are known. A real directory may be called `...`.
     pub(super) fn is_whole(&self, export: &Export, directory: &FileId) -> bool {
         let root = Node::of(export.id, &export.file_system.root());
         let mut at = Node::of(export.id, directory);

@@ -1,4 +1,4 @@
-//! Compact keys for tables of names. The tables exceed the CPU's caches, so each cache line counts.
+//! Compact keys for name tables, which exceed the CPU's caches.
 
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
@@ -40,7 +40,7 @@ impl Node {
         }
     }
 
-    /// Nearly all bytes that tell files apart, for hashing.
+    /// Nearly all distinguishing bytes, for hashing.
     pub(super) fn words(&self) -> impl Iterator<Item = u64> {
         let bytes = match self {
             Node::Short(short) => &short[..],
@@ -118,9 +118,9 @@ impl Equivalent<Link> for Child<'_> {
 
 const LEN_AT: usize = size_of::<ExportId>();
 const ID_AT: usize = LEN_AT + 1;
-/// Room for an identity of 34 bytes: usual file systems need 13 to 33.
+/// Identities of usual file systems have 13 to 33 bytes.
 const SHORT_LEN: usize = ID_AT + 34;
-/// Most names are shorter, and this room also holds the pointer of a long name.
+/// Fits most names, and the pointer of a long one.
 const SHORT_NAME_LEN_MAX: usize = 22;
 const _: () = assert!(size_of::<Node>() == 40 && size_of::<Name>() == 24);
 

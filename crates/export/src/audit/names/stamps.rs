@@ -1,8 +1,8 @@
-//! Validity of joined paths. Each name has a move counter, and a stamp stores the sum of counters
-//! along its path. A rename invalidates paths at or below it and no others.
+//! Validity of joined paths. Each name has a move counter, and a stamp has the sum of the counters
+//! along its path. So a rename invalidates only paths at or below it.
 //!
-//! Names share counters by hash, which may invalidate a valid path but never the reverse. The hash
-//! has a secret seed.
+//! Names that share a counter by hash may invalidate a valid path, never the reverse. The hash has
+//! a secret seed.
 
 use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(super) struct Stamps {
 
 pub(super) struct Stamped {
     pub(super) path: Arc<[u8]>,
-    /// Counters along the path, and their sum. Counters only grow, so an equal sum means no move.
+    /// Counters only grow, so an equal sum means no move.
     places: Box<[u16]>,
     sum: u64,
 }
@@ -28,12 +28,12 @@ impl Stamps {
         Stamps { counts: (0..COUNT).map(|_| AtomicU64::new(0)).collect(), moves: AtomicU64::new(0), seed: hasher }
     }
 
-    /// Number of moves. Read it before joining a path, and pass it to [`Stamps::stamp`].
+    /// Read this before joining a path, and pass it to [`Stamps::stamp`].
     pub(super) fn moves(&self) -> u64 {
         self.moves.load(Ordering::SeqCst)
     }
 
-    /// None if something moved meanwhile, since the path may mix old and new names.
+    /// None if something moved: the path may mix old and new names.
     pub(super) fn stamp(&self, path: Arc<[u8]>, moves: u64) -> Option<Arc<Stamped>> {
         let mut places = Vec::with_capacity(path.iter().filter(|byte| **byte == b'/').count());
         places.extend(self.each_place(&path));
@@ -46,7 +46,7 @@ impl Stamps {
         self.sum(&stamped.places) == stamped.sum
     }
 
-    /// Invalidates this path and all below. Call this when the change is visible.
+    /// Invalidates this path and all below, once the change is visible.
     pub(super) fn moved(&self, path: &[u8]) {
         if let Some(place) = self.last_place(path) {
             self.counts[usize::from(place)].fetch_add(1, Ordering::SeqCst);
@@ -85,7 +85,7 @@ fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 fn write(hasher: &mut DefaultHasher, name: &[u8]) {
     hasher.write(name);
-    // Names never contain this byte, so it separates them.
+    // Names never contain this byte.
     hasher.write_u8(b'/');
 }
 
@@ -93,7 +93,7 @@ fn place(hasher: &DefaultHasher) -> u16 {
     (hasher.finish() % COUNT) as u16
 }
 
-/// Number of counters: fits into a second-level cache.
+/// Fits into a second-level cache.
 const COUNT: u64 = 8192;
 
 #[cfg(test)]

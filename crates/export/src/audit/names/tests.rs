@@ -1,5 +1,3 @@
-//! Caching of paths: which paths are joined again after a change.
-
 use std::net::SocketAddr;
 
 use vouch_nfs4_server::{ClientAccess, ClientMatcher, ExportId, NameChange};

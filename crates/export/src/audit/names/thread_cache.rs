@@ -1,4 +1,4 @@
-//! Thread-local cache of recent paths, two-way set-associative. Calls often repeat a few files, and
+//! Thread-local, two-way set-associative cache of recent paths. Calls often repeat a few files, and
 //! the shared tables are slower.
 
 use std::cell::RefCell;
@@ -17,7 +17,7 @@ struct Known {
     node: Node,
     moves: u64,
     path: Arc<[u8]>,
-    /// Stamp that can prove the path valid after other moves. None: it can't.
+    /// Proves the path valid after other moves, if present.
     stamped: Option<Arc<Stamped>>,
 }
 
@@ -31,7 +31,7 @@ impl ThreadPathCache {
         ThreadPathCache { number: LAST_NUMBER.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// `moves`: move counter read before the call.
+    /// `moves`: move counter from before the call.
     pub(super) fn get(&self, node: &Node, moves: u64, stamps: &Stamps) -> Option<Arc<[u8]>> {
         LAST.with_borrow_mut(|last| {
             let known = last[place(node)].iter_mut().flatten().find(|known| known.number == self.number && known.node == *node)?;
@@ -55,7 +55,7 @@ impl ThreadPathCache {
 }
 
 fn place(node: &Node) -> usize {
-    // Fibonacci hashing: the upper bits of the product depend on all lower bits.
+    // Fibonacci hashing: the upper bits depend on all lower bits.
     let mix = |sum: u64, word: u64| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (node.words().fold(0, mix) >> (64 - COUNT_LOG2)) as usize
 }

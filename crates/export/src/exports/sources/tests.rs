@@ -1,5 +1,3 @@
-//! Loading of export lists.
-
 use super::*;
 use crate::hosts::resolver::{NoAnswer, Resolver};
 use std::net::{IpAddr, SocketAddr};
@@ -140,7 +138,7 @@ fn kerberos_without_keytab_is_reported() {
     assert!(line.starts_with("/srv/b lists a Kerberos flavour") && line.contains("--keytab"), "{line}");
 }
 
-/// Sources that count opens of each path, and open only paths that exist.
+/// Counts opens of each path. Only existing paths open.
 fn counting(list: ExportList) -> (Sources, Arc<parking_lot::Mutex<Vec<String>>>) {
     let opened: Arc<parking_lot::Mutex<Vec<String>>> = Arc::default();
     let seen = opened.clone();
@@ -168,7 +166,7 @@ fn replaced_directory_is_reopened_and_missing_one_skipped() {
     let first = loaded().exports;
     loaded();
     assert_eq!(opened.lock().len(), 2, "unchanged databases are not reopened");
-    // The old directory still exists, so the new one has another inode number.
+    // The old directory still has its inode.
     fs::rename(&a, above.path().join("old")).unwrap();
     fs::create_dir(&a).unwrap();
     let second = loaded().exports;

@@ -1,11 +1,11 @@
-//! Machine names of exports(5): a host, a network, a netgroup, a pattern, or everybody.
+//! Machine names of exports(5).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use vouch_nfs4_server::Flavour;
 
-/// The kinds are in order of precedence, like in the kernel's server.
+/// In the kernel's order of precedence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MachineName {
     Host(String),
@@ -88,7 +88,6 @@ fn network(address: &str, prefix: &str) -> Option<MachineName> {
     let bits = if address.is_ipv4() { 32 } else { 128 };
     let len = match prefix.parse::<u8>() {
         Ok(len) => len,
-        // A netmask.
         Err(_) => {
             let mask = u32::from(prefix.parse::<Ipv4Addr>().ok().filter(|_| address.is_ipv4())?);
             (mask.leading_ones() + mask.trailing_zeros() >= 32).then(|| u8::try_from(mask.leading_ones()).ok())??
@@ -97,8 +96,7 @@ fn network(address: &str, prefix: &str) -> Option<MachineName> {
     if len > bits {
         return None;
     }
-    // An IPv4-mapped network is the IPv4 network. A prefix below 96 bits would include more than
-    // IPv4.
+    // A prefix of less than 96 bits would include more than IPv4.
     let (address, len) = match address {
         IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
             Some(v4) => (IpAddr::V4(v4), len.checked_sub(96)?),
@@ -120,8 +118,7 @@ pub(crate) fn in_network(address: IpAddr, network: IpAddr, len: u8) -> bool {
     address.is_ipv4() == network.is_ipv4() && masked(address, len) == network
 }
 
-/// Whether a lower-case host name matches a pattern. `*`, `?` and `[...]` match dots too, like in
-/// nfs-utils, so that `*.example.org` includes `a.b.example.org`.
+/// The host name has lower case. Wildcards match dots, like in nfs-utils.
 pub(crate) fn fits(pattern: &str, name: &str) -> bool {
     glob(pattern.as_bytes(), name.as_bytes())
 }
@@ -168,16 +165,14 @@ fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     }
 }
 
-/// The class at the start of a pattern: whether it is negated, its set, and its length. A `]` in
-/// the first place is a member.
+/// Returns negation, set and length of a class. A leading `]` is a member.
 fn class(pattern: &[u8]) -> Option<(bool, &[u8], usize)> {
     let start = if pattern.get(1) == Some(&b'^') { 2 } else { 1 };
     let end = start + 1 + pattern.get(start + 1..)?.iter().position(|&byte| byte == b']')?;
     Some((start == 2, &pattern[start..end], end + 1))
 }
 
-/// Whether all classes are closed and none begins with `!`. Shells negate by `!`, but nfs-utils
-/// takes it for a member.
+/// Classes must be closed. `!` is refused, because shells negate by it but nfs-utils does not.
 fn classes_are_fine(pattern: &[u8]) -> bool {
     let mut rest = pattern;
     while let Some((&first, tail)) = rest.split_first() {
@@ -207,7 +202,7 @@ fn in_set(mut set: &[u8], byte: u8) -> bool {
     false
 }
 
-/// Longest host name (RFC 1035, section 2.3.4).
+/// RFC 1035, section 2.3.4.
 const NAME_LEN_MAX: usize = 255;
 
 #[cfg(test)]
@@ -272,7 +267,7 @@ mod tests {
         assert!(fits("[]a]", "]") && fits("[]a]", "a") && !fits("[^]a]", "a") && fits("[a-]", "-"));
         assert!(!fits("[", "a") && !fits("a[", "a"));
         assert_eq!(who("Node[A-C].x"), MachineName::Pattern("node[a-c].x".into()), "names are compared whatever their case");
-        // Patterns with another meaning than in a shell, or that never match, are errors.
+        // Ambiguous patterns, and those that never match, are errors.
         for text in ["n[!a-c]de", "a[", "a[b", "[]", "[^]", "[^!a]"] {
             assert!(MachineName::parse(text).is_err(), "{text}");
         }

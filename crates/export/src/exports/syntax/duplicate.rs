@@ -1,4 +1,4 @@
-//! Clients that a path names twice. The first entry applies, for each flavour.
+//! Repeated clients of a path. The first entry applies, for each flavour.
 
 use vouch_nfs4_server::Flavour;
 
@@ -37,7 +37,6 @@ fn name(flavour: Flavour) -> &'static str {
 }
 
 impl Duplicate<'_> {
-    /// `place` formats a position.
     pub(crate) fn warning(&self, source: &str, place: impl Fn(At) -> String) -> String {
         let (who, first) = (&self.again.machine, place(self.first.at));
         let names: Vec<&str> = self.ignored_flavours.iter().map(|&flavour| name(flavour)).collect();

@@ -1,15 +1,14 @@
-//! Entries, warnings and errors of an exports(5) file.
+//! Entries, warnings and errors of exports(5).
 
 use std::fmt;
 
 use super::client::MachineName;
 use super::options::Options;
 
-/// The first word of a line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Source {
     Directory(Vec<u8>),
-    /// A published tree: the text after `tree:`, a database path or a self-certifying name.
+    /// The text after `tree:`, a database path or a self-certifying name.
     Tree(Vec<u8>),
 }
 
@@ -94,7 +93,7 @@ impl fmt::Display for Warning {
     }
 }
 
-/// Removes empty and `.` components. `..` stays, for the kernel to interpret.
+/// Removes empty and `.` components. The kernel interprets `..`.
 fn tidy(path: &[u8]) -> Vec<u8> {
     let mut tidy = Vec::with_capacity(path.len());
     for part in path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".") {

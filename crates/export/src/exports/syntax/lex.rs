@@ -1,5 +1,4 @@
-//! Splits an exports(5) file into words: joins continued lines, drops comments, resolves quotes and
-//! octal escapes.
+//! Splits an exports(5) file into words.
 
 use super::entry::LineError;
 
@@ -10,7 +9,7 @@ pub(super) struct Line {
     pub(super) words: Vec<String>,
 }
 
-/// Splits a file into lines of words. Continues after an error, to report all of them.
+/// Continues after an error, to report all of them.
 pub(super) fn lines(text: &[u8], errors: &mut Vec<LineError>) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! The syntax of exports(5). Pure: it reads no file and asks no name service.
+//! The syntax of exports(5). Reads no file and asks no name service.
 
 mod client;
 mod duplicate;

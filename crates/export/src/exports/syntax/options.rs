@@ -1,4 +1,4 @@
-//! The options of exports(5), and warnings about those that are not supported.
+//! Options of exports(5).
 
 use vouch_nfs4_server::{Flavour, FlavourAccess, Squash, SquashWho};
 
@@ -13,19 +13,19 @@ pub(crate) enum Fsid {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) read_only: bool,
-    /// Whether replies wait until changes of names and attributes are on disk.
+    /// Replies wait until changes of names and attributes are durable.
     pub(crate) sync: bool,
     pub(crate) squash: Squash,
-    /// Flavours in order of preference, with their own rights. Empty means `sys`.
+    /// In order of preference. Empty means `sys`.
     flavours: Vec<FlavourRights>,
-    /// Flavours of the last `sec=`. Further options apply to them; to all flavours if `None`.
+    /// Flavours of the last `sec=`, which further options change; `None` is all.
     group: Option<Vec<Flavour>>,
     pub(crate) secure: bool,
     pub(crate) fsid: Option<Fsid>,
     pub(crate) cross_mounts: bool,
     /// Empty: on the path itself.
     pub(crate) mount_point: Option<Vec<u8>>,
-    /// Whether the client's machine credential may write data of its users. A Vouch extension.
+    /// An extension: the client's machine credential may write data of its users.
     pub(crate) machine_writes: bool,
 }
 
@@ -45,12 +45,11 @@ impl FlavourRights {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum OptionIssue {
     Warning(String),
-    /// The export cannot be served.
     Error(String, &'static str),
 }
 
 impl Default for Options {
-    /// The defaults of exports(5): `ro,sync,wdelay,hide,root_squash,secure` and `anonuid=65534`.
+    /// Defaults of exports(5).
     fn default() -> Self {
         Options {
             read_only: true,
@@ -68,8 +67,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Applies a list such as `rw,sec=krb5p:krb5i,anonuid=99`. Options before the first `sec=`
-    /// apply to all flavours, including those of the line's defaults.
+    /// Options before the first `sec=` apply to all flavours, including those of the line's
+    /// defaults.
     pub(super) fn take(&mut self, list: &str, issues: &mut Vec<OptionIssue>) {
         self.group = None;
         for option in list.split(',').map(str::trim).filter(|option| !option.is_empty()) {
@@ -86,7 +85,7 @@ impl Options {
         match (name, value) {
             ("rw", None) => self.set_read_only(false),
             ("ro", None) => self.set_read_only(true),
-            // As in nfs-utils: all_squash anywhere in the list wins.
+            // As in nfs-utils, all_squash wins in any order.
             ("root_squash", None) => self.set_squash(|who| if who == SquashWho::All { who } else { SquashWho::Root }),
             ("no_root_squash", None) => self.set_squash(|who| if who == SquashWho::All { who } else { SquashWho::Nobody }),
             ("all_squash", None) => self.set_squash(|_| SquashWho::All),
@@ -163,8 +162,8 @@ impl Options {
         self.of_group().for_each(|rights| rights.squash = Some(change(rights.squash.unwrap_or(all))));
     }
 
-    /// exports(5): rights after `sec=` apply to its flavours. Rights before it apply to all,
-    /// because a client's own list overrides the line's defaults.
+    /// exports(5): rights after `sec=` apply to its flavours, earlier rights to all. So a client's
+    /// own list overrides the line's defaults.
     fn of_group(&mut self) -> impl Iterator<Item = &mut FlavourRights> {
         let group = &self.group;
         self.flavours.iter_mut().filter(|rights| group.as_ref().is_none_or(|group| group.contains(&rights.flavour)))
@@ -209,13 +208,12 @@ impl Options {
         named.iter().map(access).collect()
     }
 
-    /// Whether both name the same flavours in the same order.
+    /// Order counts.
     pub(super) fn same_flavours(&self, other: &Options) -> bool {
         self.flavours.iter().map(|rights| rights.flavour).eq(other.flavours.iter().map(|rights| rights.flavour))
     }
 
-    /// A warning where exportfs(8) differs: it applies rights of one group to flavours of later
-    /// groups. The manual says that those get the rights before the first `sec=`.
+    /// exportfs(8) applies rights of one group to flavours of later groups, unlike exports(5).
     pub(super) fn differences(&self) -> Option<OptionIssue> {
         let handed_on = |at: usize| {
             let (rights, before) = (&self.flavours[at], &self.flavours[..at]);
@@ -230,14 +228,14 @@ impl Options {
         )))
     }
 
-    /// Sets the flavour of an old pseudo-client such as `gss/krb5i`.
+    /// For an old pseudo-client such as `gss/krb5i`.
     pub(super) fn set_flavour(&mut self, flavour: Flavour) {
         self.flavours = vec![FlavourRights::new(flavour)];
     }
 }
 
-/// `xprtsec=`: any listed transport suffices. A list without `none` demands TLS, which the server
-/// does not support, so it is an error.
+/// One listed transport suffices. A list without `none` demands TLS, which the server lacks: an
+/// error.
 fn transport(option: &str, list: &str) -> Result<(), OptionIssue> {
     if list.split(':').any(|mode| !matches!(mode, "none" | "tls" | "mtls")) {
         return Err(option_error(option, "is not a list of none, tls and mtls", "write xprtsec=none, or leave it out"));
@@ -266,7 +264,7 @@ fn option_error(option: &str, what: &str, cure: &'static str) -> OptionIssue {
     OptionIssue::Error(format!("option {option} {what}"), cure)
 }
 
-/// exports(5) allows -2 for a user number at the end of the range.
+/// exports(5): -2 is a number at the end of the range.
 fn id(number: i64) -> Option<u32> {
     u32::try_from(number).ok().or_else(|| (number == -2).then_some(u32::MAX - 1)).filter(|&id| id != u32::MAX)
 }
@@ -278,7 +276,7 @@ fn fsid(value: &str) -> Option<Fsid> {
     if let Ok(number) = value.parse::<u32>() {
         return Some(if number == 0 { Fsid::Root } else { Fsid::Number(number) });
     }
-    // A UUID, with hyphens or colons anywhere (exports(5)).
+    // A UUID with hyphens or colons anywhere (exports(5)).
     let digits: String = value.chars().filter(|c| !matches!(c, '-' | ':')).collect();
     let bytes = data_encoding::HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).ok()?;
     bytes.try_into().ok().map(Fsid::Uuid)

@@ -1,5 +1,3 @@
-//! Parser of exports(5).
-
 use super::client::MachineName;
 use super::entry::{At, Client, Entry, LineError, Parsed, Source, Warning};
 use super::lex;
@@ -35,7 +33,7 @@ fn read_line(line: &lex::Line, parsed: &mut Parsed, errors: &mut Vec<LineError>)
     let mut clients: Vec<Client> = Vec::new();
     for word in &line.words {
         let mut issues = Vec::new();
-        // exports(5): a dash and options set the defaults of the rest of the line.
+        // exports(5): defaults for the rest of the line.
         if let Some(list) = word.strip_prefix('-').filter(|_| !word.contains('(')) {
             defaults = Options::default();
             defaults.take(list, &mut issues);
@@ -57,8 +55,8 @@ fn read_line(line: &lex::Line, parsed: &mut Parsed, errors: &mut Vec<LineError>)
             },
         };
         let name = if name.is_empty() {
-            // exportfs warns too: a space before the parenthesis grants everybody what one host
-            // should get.
+            // Like exportfs: a space before the parenthesis grants everybody the access of one
+            // host.
             parsed.warnings.push(Warning {
                 line: line.number,
                 text: format!("({list}) has no client before it and applies to everybody; write *({list}) if that is intended"),

@@ -1,5 +1,3 @@
-//! Host cache while the name service changes its answers or fails.
-
 use super::*;
 use crate::exports::client_matcher::ClientRules;
 use crate::tests::blocking;
@@ -259,7 +257,7 @@ fn netgroup_exclusion_needs_a_member_as_proof() {
     *service.away.lock() = 2;
     hosts.look_up(a);
     assert_eq!((*service.away.lock(), told(a)), (0, inside));
-    // A client whose reverse zone fails is judged by its last known name.
+    // The last known name decides.
     service.silent.store(true, Ordering::Relaxed);
     assert_eq!(ask(&[b])[0], outside);
     assert_eq!(ask(&[a, b])[0], inside);

@@ -1,5 +1,3 @@
-//! Mapping of principals, with a small name service.
-
 use super::super::cache::Lifetimes;
 use super::super::service::{LocalName, UserRecord};
 use super::*;
@@ -125,7 +123,7 @@ fn principal_map_has_highest_precedence() {
     let gss = |name: &str| uid(&names, name, SquashWho::Root);
     assert_eq!((gss("host/backup@EXAMPLE.ORG"), gss("alice@EXAMPLE.ORG"), gss("nfs/h@EXAMPLE.ORG")), (Some(1000), None, Some(7)));
     assert_eq!((gss("nfs/x@EXAMPLE.ORG"), gss("host/x@EXAMPLE.ORG"), gss("ghost@PARTNER.ORG")), (None, Some(7), Some(1000)));
-    // Squashing follows the mapping: refused principals stay refused, others become anonymous.
+    // Refused principals stay refused, others become anonymous.
     let all = |name: &str| uid(&names, name, SquashWho::All);
     assert_eq!((all("alice@EXAMPLE.ORG"), all("host/backup@EXAMPLE.ORG"), all("nfs/h@EXAMPLE.ORG")), (None, Some(7), Some(7)));
     assert_eq!((all("nfs/x@EXAMPLE.ORG"), all("host/x@EXAMPLE.ORG"), all("ghost@PARTNER.ORG")), (None, Some(7), Some(7)));
@@ -155,7 +153,6 @@ fn kerberos_users_have_all_their_groups() {
     let caller = map(&names, &alice, SquashWho::Nobody).unwrap();
     assert_eq!((caller.uid, caller.gid), (1000, 100));
     assert!((500..540).all(|gid| caller.is_in(gid)) && caller.is_in(0));
-    // As in the kernel's server, group 0 is squashed with user 0.
     let caller = map(&names, &alice, SquashWho::Root).unwrap();
     assert!(caller.is_in(539) && !caller.is_in(0) && caller.is_in(8));
 }
@@ -272,7 +269,7 @@ fn failed_lookup_is_neither_used_nor_cached() {
     let alice = Principal::Gss { name: "alice@EXAMPLE.ORG".into() };
     let squash = squash(SquashWho::Nobody);
     let ask = |who: &Principal| names.caller(who, CLIENT, &squash, Blocking::Allowed);
-    // A failed lookup yields neither a refusal nor the anonymous user, nor a user without groups.
+    // A failed lookup neither refuses, nor squashes, nor removes groups.
     for _ in 0..2 {
         assert_eq!((ask(&alice), ask(&sys(1000, 100, &[3]))), (Err(Unanswered::Silent), Err(Unanswered::Silent)));
         assert_eq!((names.user_name(1000, Blocking::Allowed), names.gid("users", Blocking::Allowed)), (Ok(None), Err(Unanswered::Silent)));
@@ -302,7 +299,7 @@ fn last_answer_holds_for_limited_time_during_outage() {
     let names = sick(true, Some(LIFETIMES));
     assert_eq!((ask(&names), names.gid("nobody-knows", Blocking::Allowed)), (known, Ok(None)));
     names.service.be(false);
-    // The last positive answer holds; a negative one does not.
+    // The last positive answer holds, a negative one does not.
     for _ in 0..3 {
         assert_eq!((ask(&names), names.gid("nobody-knows", Blocking::Allowed)), (known, Err(Unanswered::Silent)));
     }

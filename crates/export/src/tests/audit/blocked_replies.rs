@@ -1,5 +1,3 @@
-//! Replies for exports in `deny` while the trail's disk blocks.
-
 use std::io;
 
 use vouch_audit::trail::{Disk, DiskFile, Lock};

@@ -1,5 +1,3 @@
-//! Client names in records, on exports that need no names.
-
 use vouch_vfs::memory::MemoryFs;
 
 use super::super::blocking::{self, Slow, answered, make, until};

@@ -1,5 +1,3 @@
-//! Refusals by ACCESS: a client that gets no rights sends no further operation.
-
 use vouch_nfs4::op::{Access, AccessArgs, Args};
 use vouch_vfs::memory::MemoryFs;
 

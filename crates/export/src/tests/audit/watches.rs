@@ -1,5 +1,4 @@
-//! Watches: the file at a path, under all its names, and the file that was there before, wherever
-//! it moved; also after a restart.
+//! Watches follow files under all their names, wherever they moved; also after a restart.
 
 use std::sync::mpsc;
 use std::time::Duration;

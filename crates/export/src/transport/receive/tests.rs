@@ -1,5 +1,3 @@
-//! Reception of streams in arbitrary pieces, and of records that never end.
-
 use super::*;
 use crate::limits::Limits;
 use crate::memory_quota::Quotas;
@@ -101,7 +99,6 @@ fn announced_length_costs_what_has_come() {
     assert_eq!(buffers.spare.len(), 1);
 }
 
-// Many unfinished records must not exceed the memory limit or block other clients.
 #[test]
 fn unfinished_records_of_one_client_are_not_read_on() {
     let stream = stream_of(&[vec![7; 120_000]], usize::MAX);

@@ -1,5 +1,3 @@
-//! RPC headers, valid and invalid.
-
 use super::*;
 use std::net::SocketAddr;
 use vouch_oncrpc::AUTH_BODY_LEN_MAX;
@@ -119,7 +117,7 @@ fn foreign_program_cannot_create_or_end_contexts() {
     }
 }
 
-// RFC 2203, section 5.4. Calls of one read are verified in one batch and executed in order.
+// RFC 2203, section 5.4.
 #[test]
 fn verified_call_after_context_end_is_not_executed() {
     use crate::clock;

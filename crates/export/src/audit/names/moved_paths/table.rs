@@ -87,7 +87,7 @@ impl Table {
         format!("{}{END}{}\n", lines.concat(), lines.len())
     }
 
-    /// Anything unreadable or truncated counts as an overflow.
+    /// Unreadable or truncated text counts as an overflow.
     pub(super) fn parse(text: &str) -> Table {
         let mut known = Table::default();
         let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
@@ -105,10 +105,9 @@ impl Table {
     }
 }
 
-/// Limit of moved paths: a user who may rename a parent of a watched directory could create any
-/// number.
+/// Users who may rename a parent of a watched directory could create any number of moved paths.
 pub(super) const MOVED_MAX: usize = 512;
 /// Line that marks an overflow.
 const MORE: &str = "more";
-/// Prefix of the last line, which has the number of lines before it.
+/// Starts the last line, which has the number of earlier lines.
 const END: &str = "end ";

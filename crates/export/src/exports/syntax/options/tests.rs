@@ -1,5 +1,3 @@
-//! Tests of the options of exports(5).
-
 use super::*;
 
 fn read(list: &str) -> (Options, Vec<OptionIssue>) {
@@ -23,7 +21,7 @@ fn defaults_match_the_manual() {
     assert_eq!(access_of(&options), "Sys:ro,Root");
 }
 
-// As in nfs-utils: options about root do not override all_squash.
+// As in nfs-utils.
 #[test]
 fn all_squash_wins_over_root_options() {
     for list in ["all_squash,no_root_squash", "no_root_squash,all_squash", "all_squash,root_squash", "all_squash,sec=sys,no_root_squash"] {

@@ -1,5 +1,3 @@
-//! Parsing of exports(5) files.
-
 use super::super::options::Fsid;
 use super::*;
 use vouch_nfs4_server::{Flavour, SquashWho};
@@ -35,7 +33,7 @@ fn parses_example_of_manual() {
     assert_eq!(parsed.entries[0].clients[1].options.squash.who, SquashWho::Nobody);
 }
 
-// A client's own list may only narrow rights if the result is what the list says.
+// A client's own list may narrow rights only as it says.
 #[test]
 fn client_rights_override_line_defaults() {
     for (line, rights) in [
