@@ -5,6 +5,8 @@
 //! fsinfo's handle and is void for any other. It is written after the commit, so a crash in between
 //! only slows the next publication.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use parking_lot::Mutex;
@@ -52,7 +54,10 @@ impl Cache {
     }
 
     fn try_open(path: &Path, head: Option<&BlockHandle>, fresh: bool) -> Result<Self, redb::Error> {
-        let database = Database::builder().set_cache_size(MEMORY_LEN_MAX).create(path)?;
+        // Root may publish into a directory of another user: a link there must not lead elsewhere.
+        let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).custom_flags(no_follow).open(path)?;
+        let database = Database::builder().set_cache_size(MEMORY_LEN_MAX).create_file(file)?;
         let state = State::read(&database)?;
         let valid = !fresh && state.as_ref().is_some_and(|state| head == Some(&state.fsinfo));
         let current = state.as_ref().map_or(0, |state| state.table & 1);

@@ -7,8 +7,11 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
+
+use rustix::fs::OFlags;
 
 /// Changes files.
 pub trait Disk: Send + Sync + fmt::Debug {
@@ -43,6 +46,10 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     fn sync(&self) -> io::Result<()>;
 }
 
+/// For files that are written: root may write a database whose directory belongs to another user,
+/// and a link there must not lead elsewhere.
+pub(crate) const NO_FOLLOW: i32 = OFlags::NOFOLLOW.bits().cast_signed();
+
 /// Files of the operating system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemDisk;
@@ -60,11 +67,11 @@ impl Disk for SystemDisk {
     }
 
     fn reopen(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(OpenOptions::new().append(true).open(path)?))
+        Ok(Arc::new(OpenOptions::new().append(true).custom_flags(NO_FOLLOW).open(path)?))
     }
 
     fn truncate(&self, path: &Path, len: u64) -> io::Result<()> {
-        OpenOptions::new().write(true).open(path)?.set_len(len)
+        OpenOptions::new().write(true).custom_flags(NO_FOLLOW).open(path)?.set_len(len)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

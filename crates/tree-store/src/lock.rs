@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
 
+use crate::disk::NO_FOLLOW;
 use crate::layout::Layout;
 use crate::{Error, Result};
 
@@ -31,6 +32,7 @@ impl WriterLock {
             .create(true)
             .truncate(false)
             .mode(MODE)
+            .custom_flags(NO_FOLLOW)
             .open(&path)
             .map_err(Error::io("open the lock file", &path))?;
         // Earlier versions made it world-readable. A foreign owner is no error.

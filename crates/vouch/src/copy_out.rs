@@ -3,17 +3,17 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
+use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
 use rustix::process::{Resource, Rlimit};
-use vouch_tree::{Content, FileType, Inode};
+use vouch_tree::{Blob, Content, FileType, Inode};
 use vouch_tree_client::{Seek, Tree};
 
-use crate::exit::{At as _, Outcome};
+use crate::exit::{At as _, Failure, Outcome};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keep {
@@ -65,6 +65,7 @@ impl Place {
         rustix::fs::linkat(&first.dir, &*first.name, &self.dir, &*self.name, AtFlags::empty()).map_err(io::Error::from).at(self)
     }
 
+    /// Writes what is not a directory.
     pub(crate) async fn write(&self, tree: &Arc<Tree>, inode: &Inode, keep: Keep) -> Outcome<Written> {
         let mut written = Written::default();
         if is_device(inode) && !keep.devices {
@@ -72,42 +73,55 @@ impl Place {
             written.left_out += 1;
             return Ok(written);
         }
-        let made = match &inode.content {
-            Content::Regular { .. } => {
-                written.bytes = self.write_regular(tree, inode).await?;
-                Ok(())
+        let object = if let Content::Regular { blob, .. } = &inode.content {
+            let file = self.write_regular(tree, blob, &mut written.bytes).await?;
+            OwnedFd::from(file)
+        } else {
+            match self.make_special(&inode.content) {
+                Ok(kind) => self.open_made(kind)?,
+                Err(rustix::io::Errno::PERM) if is_device(inode) => {
+                    tracing::info!(path = %self, "device left out: operation not permitted");
+                    written.not_kept += 1;
+                    return Ok(written);
+                }
+                Err(error) => return Err(io::Error::from(error)).at(self),
             }
-            Content::Symlink(target) => rustix::fs::symlinkat(&**target, &self.dir, &*self.name),
-            Content::Fifo => self.node(rustix::fs::FileType::Fifo, 0),
-            Content::Socket => self.node(rustix::fs::FileType::Socket, 0),
-            Content::CharDevice(n) => self.node(rustix::fs::FileType::CharacterDevice, rustix::fs::makedev(n.major, n.minor)),
-            Content::BlockDevice(n) => self.node(rustix::fs::FileType::BlockDevice, rustix::fs::makedev(n.major, n.minor)),
-            Content::Directory { .. } => Ok(()),
         };
-        match made {
-            Ok(()) => {}
-            Err(rustix::io::Errno::PERM) if is_device(inode) => {
-                tracing::info!(path = %self, "device left out: operation not permitted");
-                written.not_kept += 1;
-                return Ok(written);
-            }
-            Err(error) => return Err(io::Error::from(error)).at(self),
-        }
-        written += self.metadata(tree, inode, keep).await?;
+        written += self.metadata(&object, tree, inode, keep).await?;
         Ok(written)
     }
 
-    fn node(&self, kind: rustix::fs::FileType, device: u64) -> rustix::io::Result<()> {
-        rustix::fs::mknodat(&self.dir, &*self.name, kind, Mode::RUSR | Mode::WUSR, device)
+    fn make_special(&self, content: &Content) -> rustix::io::Result<rustix::fs::FileType> {
+        use rustix::fs::FileType::{BlockDevice, CharacterDevice, Fifo, Socket, Symlink};
+        let (kind, device) = match content {
+            Content::Symlink(target) => return rustix::fs::symlinkat(&**target, &self.dir, &*self.name).map(|()| Symlink),
+            Content::Fifo => (Fifo, 0),
+            Content::Socket => (Socket, 0),
+            Content::CharDevice(n) => (CharacterDevice, rustix::fs::makedev(n.major, n.minor)),
+            Content::BlockDevice(n) => (BlockDevice, rustix::fs::makedev(n.major, n.minor)),
+            Content::Regular { .. } | Content::Directory { .. } => return Err(rustix::io::Errno::INVAL),
+        };
+        rustix::fs::mknodat(&self.dir, &*self.name, kind, Mode::RUSR | Mode::WUSR, device).map(|()| kind)
     }
 
-    async fn write_regular(&self, tree: &Arc<Tree>, inode: &Inode) -> Outcome<u64> {
-        let Content::Regular { blob, .. } = &inode.content else { return Ok(0) };
+    /// Opens the link or special file that was just made, without reading it.
+    fn open_made(&self, kind: rustix::fs::FileType) -> Outcome<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&self.dir, &*self.name, flags, Mode::empty()).map_err(io::Error::from).at(self)?;
+        let found = rustix::fs::fstat(&fd).map_err(io::Error::from).at(self)?;
+        let is_ours = found.st_uid == rustix::process::geteuid().as_raw() && found.st_nlink == 1;
+        if !is_ours || rustix::fs::FileType::from_raw_mode(found.st_mode) != kind {
+            return Err(Failure::input(self, "was replaced while it was written").cure("copy into a directory that only you can change"));
+        }
+        Ok(fd)
+    }
+
+    async fn write_regular(&self, tree: &Arc<Tree>, blob: &Blob, bytes: &mut u64) -> Outcome<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&self.dir, &*self.name, flags, Mode::RUSR | Mode::WUSR).map_err(io::Error::from).at(self)?;
         let mut file = File::from(fd);
         let reader = tree.open_file(blob.clone());
-        let (mut offset, mut bytes) = (0, 0);
+        let mut offset = 0;
         while offset < blob.size {
             // One seek suffices for a file without holes.
             let Some(data) = tree.seek(blob, offset, Seek::Data).await? else { break };
@@ -121,15 +135,16 @@ impl Place {
                 }
                 file.write_all_at(&piece, offset).at(self)?;
                 offset += piece.len() as u64;
-                bytes += piece.len() as u64;
+                *bytes += piece.len() as u64;
             }
         }
         file.flush().and_then(|()| file.set_len(blob.size)).at(self)?;
-        Ok(bytes)
+        Ok(file)
     }
 
-    /// Sets owner, then mode (a change of owner clears set-id bits), then attributes, then times.
-    pub(crate) async fn metadata(&self, tree: &Tree, inode: &Inode, keep: Keep) -> Outcome<Written> {
+    /// Sets owner, then mode (a change of owner clears set-id bits), then attributes, then times,
+    /// all through the open object: whoever can rename in the destination can't redirect them.
+    pub(crate) async fn metadata(&self, object: &OwnedFd, tree: &Tree, inode: &Inode, keep: Keep) -> Outcome<Written> {
         let (mut not_kept, mut left_out) = (0, 0);
         let mut lost = |what: &str, error: rustix::io::Errno| {
             tracing::info!(path = %self, %error, "{what} not kept");
@@ -138,7 +153,7 @@ impl Place {
         let mut mode = u32::from(inode.mode);
         if keep.owner {
             let (uid, gid) = (Uid::from_raw(inode.uid), Gid::from_raw(inode.gid));
-            if let Err(error) = rustix::fs::chownat(&self.dir, &*self.name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW) {
+            if let Err(error) = rustix::fs::chownat(object, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH) {
                 lost("owner", error);
             }
         } else {
@@ -153,8 +168,9 @@ impl Place {
             left_out += 1;
         }
         let is_link = inode.file_type() == FileType::Symlink;
+        // Works for objects opened by O_PATH too, and reaches a symbolic link itself.
+        let path = format!("/proc/self/fd/{}", object.as_raw_fd());
         if keep.xattrs && inode.xattrs.size > 0 {
-            let path = self.by_descriptor();
             for (name, value) in tree.xattrs(inode).await?.pairs() {
                 // Under another owner a capability or label would grant other rights, like a set-id
                 // bit.
@@ -168,25 +184,20 @@ impl Place {
                     lost(&format!("attribute {}", vouch_daemon::printable::printable(name)), rustix::io::Errno::PERM);
                     continue;
                 }
-                if let Err(error) = rustix::fs::lsetxattr(&path, &**name, value, XattrFlags::empty()) {
+                if let Err(error) = rustix::fs::setxattr(&path, &**name, value, XattrFlags::empty()) {
                     lost(&format!("attribute {}", vouch_daemon::printable::printable(name)), error);
                 }
             }
         }
         if !is_link {
-            rustix::fs::chmodat(&self.dir, &*self.name, Mode::from_raw_mode(mode), AtFlags::empty()).map_err(io::Error::from).at(self)?;
+            rustix::fs::chmodat(CWD, &path, Mode::from_raw_mode(mode), AtFlags::empty()).map_err(io::Error::from).at(self)?;
         }
         let mtime = Timespec { tv_sec: inode.mtime.s, tv_nsec: inode.mtime.ns.into() };
         let times = Timestamps { last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT }, last_modification: mtime };
-        if let Err(error) = rustix::fs::utimensat(&self.dir, &*self.name, &times, AtFlags::SYMLINK_NOFOLLOW) {
+        if let Err(error) = rustix::fs::utimensat(CWD, &path, &times, AtFlags::empty()) {
             lost("time", error);
         }
         Ok(Written { bytes: 0, not_kept, left_out })
-    }
-
-    /// There are no calls for attributes relative to a directory; /proc/self/fd replaces them.
-    fn by_descriptor(&self) -> Vec<u8> {
-        [format!("/proc/self/fd/{}/", self.dir.as_fd().as_raw_fd()).as_bytes(), &self.name].concat()
     }
 }
 

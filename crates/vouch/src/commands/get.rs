@@ -186,7 +186,7 @@ impl Job {
 enum Step {
     Enter(Place, Inode),
     /// Everything below is written: now set mode and times.
-    Leave(Place, Inode),
+    Leave(Place, Arc<OwnedFd>, Inode),
 }
 
 async fn copy_tree(job: &Arc<Job>, top: Place, inode: Inode) -> Outcome {
@@ -197,15 +197,15 @@ async fn copy_tree(job: &Arc<Job>, top: Place, inode: Inode) -> Outcome {
         match step {
             Step::Enter(place, inode) if inode.is_directory() => {
                 let dir = Arc::new(place.make_directory()?);
-                steps.push(Step::Leave(place.clone(), inode.clone()));
+                steps.push(Step::Leave(place.clone(), dir.clone(), inode.clone()));
                 enter(job, &place, &inode, &dir, &mut steps, &mut links, &mut files).await?;
             }
             Step::Enter(place, inode) => start_file(job, place, inode, &mut links, &mut files).await?,
-            Step::Leave(place, inode) => {
+            Step::Leave(place, dir, inode) => {
                 while let Some(done) = files.join_next().await {
                     finished(done)?;
                 }
-                job.count(place.metadata(&job.tree, &inode, job.keep).await?);
+                job.count(place.metadata(&dir, &job.tree, &inode, job.keep).await?);
             }
         }
     }

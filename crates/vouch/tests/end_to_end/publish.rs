@@ -119,6 +119,27 @@ fn unpublishable_input_is_named_and_stops_the_publication() {
     assert!(output_text.contains("is not the key of"), "{output_text}");
 }
 
+/// Root may maintain a database in a directory of another user, who may plant links there.
+#[test]
+fn planted_links_do_not_lead_writes_out_of_the_database() {
+    let world = TestSite::published();
+    let location = format!("127.0.0.1:{}", world.port);
+    for planted in ["lock", "publisher/stat.redb"] {
+        let (victim, link) = (world.path(format!("victim-{}", planted.replace('/', "-"))), world.path("db").join(planted));
+        std::fs::write(&victim, "12345").expect("a file");
+        std::fs::remove_file(&link).expect("the database has this file");
+        std::os::unix::fs::symlink(&victim, &link).expect("a link");
+        world.write("src/hello", format!("changed while {planted} is a link\n"));
+        let output = world.run(["publish", "src", "--db", "db", "--keys", "keys", "--location", &location]);
+        assert_eq!(std::fs::read(&victim).expect("the victim"), b"12345", "{planted}");
+        // Without its lock the database is not written; without the stat cache it is, only slower.
+        assert_eq!(output.status.success(), planted != "lock", "{planted}: {}", String::from_utf8_lossy(&output.stderr));
+        if planted == "lock" {
+            std::fs::remove_file(&link).expect("the link");
+        }
+    }
+}
+
 #[test]
 fn second_writer_gets_database_busy_error() {
     if !python_is_available() {
