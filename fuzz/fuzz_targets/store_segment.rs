@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use vouch_tree::BlockHandle;
-use vouch_tree_store::{Database, FrameSource as _};
+use vouch_tree_store::{Database, FrameSource as _, RemoteFile, RemoteSearch, RemoteView};
 use vouch_xdr::Writer;
 
 const RECORD_LEN: usize = 44;
@@ -28,6 +28,15 @@ fuzz_target!(|input: &[u8]| {
     bytes.extend((count as u64).to_be_bytes());
     let checksum = *blake3::hash(&bytes).as_bytes();
     bytes.extend(checksum);
+    let file = RemoteFile { path: "index/00000001.segment".into(), len: bytes.len() as u64, is_data: false };
+    for record in records.chunks_exact(RECORD_LEN).take(64) {
+        let handle = BlockHandle::from_bytes(record[..32].try_into().expect("32 bytes of 44"));
+        let range = RemoteView::first_guess(&file, &handle);
+        let part = bytes.get(range.start as usize..range.end as usize).expect("a guess is within the records");
+        if let RemoteSearch::Read(next) = RemoteView::search(&file, &range, part, &handle).expect("whole records") {
+            assert!(next.end <= bytes.len() as u64 && next.start < next.end);
+        }
+    }
     // A new file for each input, because the old one may still be mapped.
     let path = DIR.join("index/00000001.segment");
     let _ = std::fs::remove_file(&path);

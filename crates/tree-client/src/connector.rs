@@ -17,8 +17,8 @@ pub trait Connector: Send + Sync + 'static {
     /// The addresses of `host`: a DNS name, an IPv4 address, or an IPv6 address without brackets.
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>>;
 
-    /// Opens a stream to a replica.
-    fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Stream>>>;
+    /// Opens a stream to a replica: to one of the addresses of `host`.
+    fn connect<'a>(&'a self, host: &'a str, address: SocketAddr) -> BoxFuture<'a, io::Result<Box<dyn Stream>>>;
 }
 
 /// TCP and the system's resolver.
@@ -30,7 +30,7 @@ impl Connector for TcpConnector {
         async move { tokio::net::lookup_host((host, port)).await.map(Iterator::collect) }.boxed()
     }
 
-    fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Stream>>> {
+    fn connect<'a>(&'a self, _host: &'a str, address: SocketAddr) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
         async move {
             let stream = TcpStream::connect(address).await?;
             // Nagle's algorithm would delay small calls.

@@ -74,9 +74,11 @@ mod frame; // Decoded frames.
 mod freshness; // Which revision may be used now: refresh, rollback protection, key statements.
 #[doc(hidden)]
 pub mod fuzzing; // Entry points for fuzz targets.
+mod http; // Databases behind web servers and in buckets as replicas.
 mod local_connector; // A database of this machine as a replica.
 mod memory_cache; // Decoded frames in memory.
 mod path; // Paths to inodes, symbolic links included.
+mod pipe; // The replica protocol within the process.
 mod pull; // Copies the newest revision into a database.
 mod replica; // Replicas: choice, connections, requests, replies.
 mod replica_fault; // Observer of replicas that send wrong or old data.
@@ -92,6 +94,7 @@ pub use disk_cache::DiskCacheOptions;
 pub use error::{Error, ErrorClass, Result};
 pub use file::{FileReader, Seek, WholeFile};
 pub use freshness::statement_files::local_statements;
+pub use http::{HttpConnector, HttpOptions};
 pub use local_connector::LocalConnector;
 pub use path::ResolvedPath;
 pub use pull::{PullOptions, PullPhase, PullProgress, PullProgressFn, PullReport, pull, pull_watch};

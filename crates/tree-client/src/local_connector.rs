@@ -1,5 +1,4 @@
-//! A database of this machine as a replica: the same protocol over a pipe in memory, so that local
-//! data is verified like remote data.
+//! A database of this machine as a replica.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -7,17 +6,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
-use vouch_oncrpc::{Accepted, Call, RecordReader, Reply, begin_record, end_record};
 use vouch_tree::TreeName;
 use vouch_tree::protocol::{
-    ARGS_LEN_MAX, COMPANIONS_LEN_MAX, COMPANIONS_MAX, FsinfoOffer, GetDataArgs, GetDataResult, GetFsinfoArgs, GetFsinfoResult, PROGRAM,
-    Procedure, PutStatementResult, VERSION,
+    COMPANIONS_LEN_MAX, COMPANIONS_MAX, FsinfoOffer, GetDataArgs, GetDataResult, GetFsinfoArgs, GetFsinfoResult, Procedure,
+    PutStatementResult,
 };
 use vouch_tree_store::{Database, FrameSource, Snapshot};
 use vouch_xdr::{Writer, Xdr};
 
 use crate::connector::{Connector, Stream};
+use crate::pipe::{self, Results};
 use crate::{Error, Result};
 
 /// A connector to one database directory. Every host name leads to it. A refresh finds what was
@@ -43,43 +41,24 @@ impl Connector for LocalConnector {
         ready(Ok(vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)])).boxed()
     }
 
-    fn connect(&self, _address: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Stream>>> {
-        let (ours, theirs) = tokio::io::duplex(PIPE_LEN);
-        tokio::spawn(serve(Arc::clone(&self.database), theirs));
-        ready(Ok(Box::new(ours) as Box<dyn Stream>)).boxed()
-    }
-}
-
-/// Answers calls in order until the client closes or sends an invalid record.
-async fn serve(database: Arc<Snapshot>, mut stream: DuplexStream) {
-    let (mut records, mut buffer) = (RecordReader::new(RECORD_LEN_MAX), vec![0; BUFFER_LEN]);
-    loop {
-        let Ok(len @ 1..) = stream.read(&mut buffer).await else { return };
-        let mut input = &buffer[..len];
-        loop {
-            let record = match records.next(&mut input) {
-                Ok(Some(record)) => record.to_vec(),
-                Ok(None) => break,
-                Err(_) => return,
-            };
+    fn connect<'a>(&'a self, _host: &'a str, _address: SocketAddr) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
+        let database = Arc::clone(&self.database);
+        let stream = pipe::open(move |procedure, args| {
             let database = Arc::clone(&database);
-            let answered = tokio::task::spawn_blocking(move || answer(&database, &record)).await;
-            let Ok(Some(reply)) = answered else { return };
-            if stream.write_all(&reply).await.is_err() {
-                return;
-            }
-        }
+            let answered = tokio::task::spawn_blocking(move || answer(&database, procedure, &args));
+            async move { answered.await.ok().flatten() }.boxed()
+        });
+        ready(stream).boxed()
     }
 }
 
-/// The reply record; `None` if the call is not of this protocol.
-fn answer(database: &Snapshot, record: &[u8]) -> Option<Vec<u8>> {
-    let call = Call::decode(record).ok().filter(|call| call.program == PROGRAM && call.version == VERSION)?;
-    let results = match Procedure::from_number(call.procedure)? {
+/// Results of a call; `None` if its arguments are invalid or the database fails.
+fn answer(database: &Snapshot, procedure: Procedure, args: &[u8]) -> Results {
+    Some(match procedure {
         Procedure::Null => Vec::new(),
-        Procedure::GetFsinfo => offer(database, &GetFsinfoArgs::from_xdr(call.args).ok()?).to_xdr(),
+        Procedure::GetFsinfo => offer(database, &GetFsinfoArgs::from_xdr(args).ok()?).to_xdr(),
         Procedure::GetData => {
-            let asked = GetDataArgs::from_xdr(call.args).ok()?;
+            let asked = GetDataArgs::from_xdr(args).ok()?;
             let frames: vouch_tree_store::Result<Vec<_>> = asked.handles.iter().map(|handle| database.get(handle)).collect();
             let frames = frames.inspect_err(|error| tracing::warn!("cannot read a frame: {error}")).ok()?;
             let mut w = Writer::new();
@@ -87,13 +66,7 @@ fn answer(database: &Snapshot, record: &[u8]) -> Option<Vec<u8>> {
             w.into_bytes()
         }
         Procedure::PutStatement => PutStatementResult::NotAccepted.to_xdr(),
-    };
-    let mut w = Writer::new();
-    let start = begin_record(&mut w);
-    Reply::accepted(call.xid, Accepted::Success(&results)).encode(&mut w);
-    let mut bytes = w.into_bytes();
-    end_record(&mut bytes, start, 0);
-    Some(bytes)
+    })
 }
 
 fn offer(database: &Snapshot, asked: &GetFsinfoArgs) -> GetFsinfoResult {
@@ -116,10 +89,3 @@ fn offer(database: &Snapshot, asked: &GetFsinfoArgs) -> GetFsinfoResult {
 }
 
 const HOST: &str = "localhost";
-
-/// Longest call: arguments and RPC header.
-const RECORD_LEN_MAX: usize = ARGS_LEN_MAX + 1024;
-
-const BUFFER_LEN: usize = 64 << 10;
-
-const PIPE_LEN: usize = 1 << 20;

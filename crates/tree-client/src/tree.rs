@@ -16,6 +16,7 @@ use crate::client::{Client, TreeOptions};
 use crate::frame::Frame;
 use crate::freshness::Freshness;
 use crate::freshness::refresh::{self, DEMAND_INTERVAL};
+use crate::http;
 use crate::memory_cache::TreeNumber;
 use crate::replica::{CounterCells, Counters, FrameRequest, Location, Priority, Reach, ReplicaSet, ReplicaStatus};
 use crate::replica_fault::FaultReporter;
@@ -356,9 +357,15 @@ fn locations(name: &TreeName, options: &TreeOptions) -> Result<Vec<Location>> {
         locations.push(Location { host: name.host().to_owned(), port: name.port() });
     }
     for replica in &options.replicas {
+        if http::is_url(replica) {
+            locations.push(Location { host: http::check_url(replica)?, port: 0 });
+            continue;
+        }
         let parsed = TreeName::new(replica, *name.hostid());
-        let parsed =
-            parsed.map_err(|_| Error::Path { path: format!("'{replica}'").into_bytes(), why: "not a replica; expected HOST[:PORT]" })?;
+        let parsed = parsed.map_err(|_| Error::Path {
+            path: format!("'{replica}'").into_bytes(),
+            why: "not a replica; expected HOST[:PORT], or http:// or https:// and the path of a database",
+        })?;
         locations.push(Location { host: parsed.host().to_owned(), port: parsed.port() });
     }
     locations.dedup();

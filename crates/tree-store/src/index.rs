@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vouch_tree::{BlockHandle, FrameKind};
 
 use crate::Result;
-use crate::segment::{Scan, Segment, SegmentWriter};
+use crate::segment::{LEN_MASK, Scan, Segment, SegmentWriter};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -14,6 +14,15 @@ pub(crate) struct Place {
     pub(crate) offset: u32,
     pub(crate) len: u32,
     pub(crate) kind: FrameKind,
+}
+
+impl Place {
+    /// Decodes the place in a record of a segment; `None` if the kind is unknown.
+    pub(crate) fn from_record(record: &[u8]) -> Option<Place> {
+        let be32 = |at: usize| u32::from_be_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);
+        let kind = FrameKind::from_byte(record[40])?;
+        Some(Place { pack: be32(32), offset: be32(36), len: be32(40) & LEN_MASK, kind })
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

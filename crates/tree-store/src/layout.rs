@@ -78,7 +78,7 @@ impl PackClass {
         }
     }
 
-    const fn letter(self) -> char {
+    pub(crate) const fn letter(self) -> char {
         match self {
             Self::Metadata => 'm',
             Self::Data => 'd',

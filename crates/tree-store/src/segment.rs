@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vouch_tree::{BlockHandle, FrameKind};
+use vouch_tree::BlockHandle;
 
 use crate::disk::{Disk, DiskFile};
 use crate::index::{Entry, Place};
@@ -18,10 +18,10 @@ use crate::{Error, Result};
 const MAGIC: [u8; 8] = *b"VOUCHIDX";
 const VERSION: u32 = 1;
 /// Magic, version, four zero bytes.
-const HEADER_LEN: usize = 16;
+pub(crate) const HEADER_LEN: usize = 16;
 /// Handle, pack, offset, kind and length.
 pub(crate) const RECORD_LEN: usize = 44;
-const TRAILER_LEN: usize = 40;
+pub(crate) const TRAILER_LEN: usize = 40;
 const CHECKSUM_LEN: usize = 32;
 
 #[derive(Debug)]
@@ -140,13 +140,11 @@ impl Segment {
     }
 
     fn decode(&self, at: usize, bytes: &[u8]) -> Result<Entry> {
-        let Some(kind) = FrameKind::from_byte(bytes[40]) else {
+        let Some(place) = Place::from_record(bytes) else {
             return Err(Error::damaged(&self.path, format!("record {at} has the unknown kind {}", bytes[40])));
         };
         let mut handle = [0; BlockHandle::LEN];
         handle.copy_from_slice(handle_of(bytes));
-        let len = be32(&bytes[40..]) & LEN_MASK;
-        let place = Place { pack: be32(&bytes[32..]), offset: be32(&bytes[36..]), len, kind };
         Ok(Entry { handle: BlockHandle::from_bytes(handle), place })
     }
 
@@ -333,7 +331,7 @@ fn be64(bytes: &[u8]) -> u64 {
 }
 
 /// The upper byte of the length holds the kind.
-const LEN_MASK: u32 = 0x00ff_ffff;
+pub(crate) const LEN_MASK: u32 = 0x00ff_ffff;
 /// Uniform handles need about 4; chosen handles fall back to binary search.
 const INTERPOLATED_PROBES_MAX: usize = 12;
 const BUFFER_LEN: usize = 256 << 10;
@@ -346,6 +344,8 @@ const SCAN_COUNT: usize = 4096;
 
 #[cfg(test)]
 mod tests {
+    use vouch_tree::FrameKind;
+
     use super::*;
     use crate::disk::SystemDisk;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use vouch_tree_client::{Client, ClientOptions, DiskCacheOptions, FaultObserver, Tree, TreeOptions};
+use vouch_tree_client::{Client, ClientOptions, DiskCacheOptions, FaultObserver, HttpConnector, HttpOptions, Tree, TreeOptions};
 
 use crate::exit::{At as _, Failure, Outcome};
 use crate::tree_path::TreePath;
@@ -17,12 +17,17 @@ use crate::{size, when};
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Reading options")]
 pub(crate) struct ClientArgs {
-    /// Ask this replica too; may be repeated. The default port is 4340.
-    #[arg(long, value_name = "HOST[:PORT]", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    /// Ask this replica too; may be repeated. The default port is 4340. A URL (http:// or https://)
+    /// is a database behind a web server or in a bucket.
+    #[arg(long, value_name = "HOST[:PORT]|URL", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     replica: Vec<String>,
     /// Ask only the replicas given by --replica, not the host in the name.
     #[arg(long, requires = "replica")]
     only_replicas: bool,
+    /// Proxy for replicas with a URL, as http://HOST:PORT, socks5://HOST:PORT or DIRECT; may be
+    /// repeated, in the order of preference. The default is http_proxy, https_proxy and no_proxy.
+    #[arg(long, value_name = "URL")]
+    proxy: Vec<String>,
     /// Time limit of each operation.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = when::parse_duration)]
     timeout: Duration,
@@ -84,9 +89,11 @@ impl ClientArgs {
     pub(crate) async fn client_before(&self, witness: Option<Arc<dyn FaultObserver>>) -> Outcome<Arc<Client>> {
         let certificate_dirs = statement_directories(&self.statements)?;
         let cache = if self.no_cache { None } else { self.cache.clone().or_else(|| place("/var/cache/vouch", "XDG_CACHE_HOME", ".cache")) };
+        let connect_timeout = self.timeout.min(CONNECT_MAX);
         let options = ClientOptions {
+            connector: Arc::new(HttpConnector::new(HttpOptions { proxies: self.proxy.clone(), timeout: connect_timeout })?),
             deadline: self.timeout,
-            connect_timeout: self.timeout.min(CONNECT_MAX),
+            connect_timeout,
             memory_cache_bytes: self.memory_cache,
             disk_cache: cache.map(|dir| DiskCacheOptions { dir, quota_bytes: self.cache_quota }),
             state_dir: self.state.clone().or_else(|| place("/var/lib/vouch", "XDG_STATE_HOME", ".local/state")),

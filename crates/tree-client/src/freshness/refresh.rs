@@ -1,6 +1,5 @@
 //! Asks the replicas for the newest revision: when a tree is opened, periodically, and on demand.
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -167,7 +166,7 @@ impl Tree {
         if replicas.is_empty() {
             round.reasons.push(self.replicas_set().resolve_error());
         }
-        let mut unanswered: Vec<SocketAddr> = replicas.iter().map(|replica| replica.address).collect();
+        let mut unanswered = replicas.clone();
         let mut answers: FuturesUnordered<_> =
             replicas.into_iter().map(|replica| async move { (replica.offer(is_opening).await, replica) }).collect();
         let mut until = deadline;
@@ -176,7 +175,7 @@ impl Tree {
                 biased;
                 answer = answers.next() => match answer {
                     Some((offer, replica)) => {
-                        unanswered.retain(|address| *address != replica.address);
+                        unanswered.retain(|other| other.id() != replica.id());
                         self.count_answer(&mut round, &replica, offer).await;
                     }
                     None => return round,
@@ -184,7 +183,7 @@ impl Tree {
                 () = sleep_until(until) => {
                     if round.good == 0 {
                         let waited_s = begun.elapsed().as_secs();
-                        round.reasons.extend(unanswered.iter().map(|address| format!("{address}: no answer within {waited_s} s")));
+                        round.reasons.extend(unanswered.iter().map(|replica| format!("{replica}: no answer within {waited_s} s")));
                     }
                     return round;
                 }
@@ -231,7 +230,7 @@ impl Tree {
                         replica.report_bad_offer(FaultKind::Refused(&refusal), &reason);
                     }
                     round.refused += 1;
-                    round.refusals.push(format!("{}: {reason}", replica.address));
+                    round.refusals.push(format!("{replica}: {reason}"));
                     round.refusal.get_or_insert(refusal);
                     reason
                 }
@@ -244,7 +243,7 @@ impl Tree {
                 }
             },
         };
-        round.reasons.push(format!("{}: {reason}", replica.address));
+        round.reasons.push(format!("{replica}: {reason}"));
     }
 
     async fn judge_offer(&self, replica: &Replica, offer: FsinfoOffer) -> Result<OfferVerdict> {
@@ -263,12 +262,12 @@ impl Tree {
             OfferVerdict::Newer => {
                 let (_, newest) = self.newest_order();
                 replica.set_revision(self.newest_order());
-                tracing::debug!(tree = %self.name(), revision = newest, replica = %replica.address, "a new revision is in force");
+                tracing::debug!(tree = %self.name(), revision = newest, %replica, "a new revision is in force");
             }
             OfferVerdict::Current(revision) | OfferVerdict::Stale(revision) => replica.set_revision((self.newest_order().0, *revision)),
             OfferVerdict::Refused(refusal, true) => replica.lied(&format!("forged fsinfo: {refusal}")),
             OfferVerdict::Refused(refusal, false) if self.freshness().newest().is_some() => {
-                tracing::warn!(tree = %self.name(), replica = %replica.address, "{refusal}");
+                tracing::warn!(tree = %self.name(), %replica, "{refusal}");
             }
             // The caller of `open` gets the error, or the log does.
             OfferVerdict::Refused(_, false) => {}

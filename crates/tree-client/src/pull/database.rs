@@ -23,10 +23,11 @@ pub(super) async fn release(writer: Arc<Writer>) {
 }
 
 pub(super) async fn open_database(tree: &Tree, options: &PullOptions) -> Result<Arc<Writer>> {
-    let (db, hostid, iv, lock_wait) = (options.db.clone(), *tree.hostid(), tree.iv(), options.lock_wait);
+    let (db, hostid, iv) = (options.db.clone(), *tree.hostid(), tree.iv());
+    let (lock_wait, pack_len_max) = (options.lock_wait, options.pack_len_max);
     let writer = blocking(move || {
         Database::ensure(&db, hostid, iv, lock_wait)?;
-        Ok(Database::open_write(&db, WriteOptions { lock_wait, ..WriteOptions::default() })?)
+        Ok(Database::open_write(&db, WriteOptions { lock_wait, pack_len_max, ..WriteOptions::default() })?)
     });
     let writer = writer.await?;
     if writer.hostid() != hostid {

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use vouch_tree_store::WriteOptions;
+
 use crate::client::TreeOptions;
 
 /// Options of a pull.
@@ -18,6 +20,8 @@ pub struct PullOptions {
     pub in_flight_bytes: u64,
     /// Whether to reclaim the space of frames that no kept revision references.
     pub collect: bool,
+    /// Length of new packs, in bytes.
+    pub pack_len_max: u32,
     /// How long to wait for another writer of the database.
     pub lock_wait: Duration,
 }
@@ -31,6 +35,7 @@ impl PullOptions {
             keep: None,
             in_flight_bytes: 16 << 20,
             collect: true,
+            pack_len_max: WriteOptions::default().pack_len_max,
             lock_wait: Duration::ZERO,
         }
     }

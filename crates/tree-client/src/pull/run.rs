@@ -106,7 +106,9 @@ async fn pull_tree(tree: &Arc<Tree>, options: &PullOptions, progress: &PullProgr
             frames_present: report.present_frames,
         });
         let (db, lock_wait) = (options.db.clone(), options.lock_wait.max(Duration::from_secs(10)));
-        let collected = blocking(move || Ok(Database::collect(&db, CollectOptions { lock_wait, ..CollectOptions::default() })?)).await;
+        let pack_len_max = options.pack_len_max;
+        let collected =
+            blocking(move || Ok(Database::collect(&db, CollectOptions { lock_wait, pack_len_max, ..CollectOptions::default() })?)).await;
         match collected {
             Ok(collected) => report.collected_bytes = collected.bytes_before.saturating_sub(collected.bytes_after),
             // The pull has succeeded, and the next pull collects too.

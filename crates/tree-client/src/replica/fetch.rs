@@ -228,7 +228,7 @@ impl ReplicaSet {
             .map(|replica| {
                 let waiting = search.running.iter().any(|r| r.0 == replica.id()).then(|| "no answer yet".to_owned());
                 let reason = waiting.or_else(|| search.reasons.get(&replica.id()).cloned()).or_else(|| replica.last_error());
-                format!("{}: {}", replica.address, reason.unwrap_or_else(|| "not asked".into()))
+                format!("{replica}: {}", reason.unwrap_or_else(|| "not asked".into()))
             })
             .collect();
         if lines.is_empty() { self.resolve_error() } else { lines.join("; ") }

@@ -1,5 +1,6 @@
 //! One replica: its connection, its calls, and their outcomes.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,6 +18,7 @@ use super::request::{FetchFailure, Queues};
 use super::score::{Failure, ReplicaHealth, ReplicaId, Scores};
 use super::status::{CounterCells, ReplicaState, ReplicaStatus};
 use crate::connector::Connector;
+use crate::http;
 use crate::replica_fault::{FaultKind, FaultReporter, LastFault, ReplicaFault};
 
 /// A replica this many times slower than the fastest is shown as slow.
@@ -58,6 +60,13 @@ pub(super) struct Shared {
     pub(super) epoch: Instant,
 }
 
+/// The address; of a database behind a web server, its URL.
+impl fmt::Display for Replica {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if http::is_url(&self.host) { f.write_str(&self.host) } else { self.address.fmt(f) }
+    }
+}
+
 impl Replica {
     pub(super) fn new(id: ReplicaId, address: SocketAddr, host: &str, shared: &Shared, queues: Queues) -> Self {
         Self {
@@ -78,6 +87,11 @@ impl Replica {
             last_error: Mutex::new(None),
             last_fault: Mutex::new(None),
         }
+    }
+
+    /// Whether this is the replica of a location at an address. A URL is a replica by itself.
+    pub(super) fn is_at(&self, host: &str, address: SocketAddr) -> bool {
+        if http::is_url(host) { self.host == host } else { self.address == address && !http::is_url(&self.host) }
     }
 
     pub(super) fn revision(&self) -> (u64, u64) {
@@ -153,7 +167,7 @@ impl Replica {
         if self.is_paused() {
             return Err(CallFailure::Unconnected(self.last_error.lock().clone().unwrap_or_default()));
         }
-        let stream = match timeout(self.reach.connect_timeout, self.reach.connector.connect(self.address)).await {
+        let stream = match timeout(self.reach.connect_timeout, self.reach.connector.connect(&self.host, self.address)).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return Err(CallFailure::Unconnected(error.to_string())),
             Err(_) => return Err(CallFailure::Unconnected(format!("no connection within {} s", self.reach.connect_timeout.as_secs()))),
@@ -225,7 +239,7 @@ impl Replica {
             first
         };
         if first {
-            tracing::warn!(replica = %self.address, host = %self.host, "replica failed: {what}");
+            tracing::warn!(replica = %self, host = %self.host, "replica failed: {what}");
         }
         *self.last_error.lock() = Some(what.to_owned());
     }
@@ -241,9 +255,9 @@ impl Replica {
             first
         };
         if first {
-            tracing::error!(replica = %self.address, host = %self.host, tree = %self.hostid, proof, "replica sent wrong data; excluding it");
+            tracing::error!(replica = %self, host = %self.host, tree = %self.hostid, proof, "replica sent wrong data; excluding it");
         } else {
-            tracing::debug!(replica = %self.address, proof, "replica sent wrong data again");
+            tracing::debug!(replica = %self, proof, "replica sent wrong data again");
         }
         *self.last_error.lock() = Some(proof.to_owned());
     }

@@ -76,7 +76,7 @@ impl ReplicaSet {
 
     fn add(&self, location: &Location, address: SocketAddr) {
         let mut replicas = self.replicas.write();
-        if replicas.len() >= REPLICAS_MAX || replicas.iter().any(|r| r.address == address) {
+        if replicas.len() >= REPLICAS_MAX || replicas.iter().any(|r| r.is_at(&location.host, address)) {
             return;
         }
         let (queues, ends) = queues();

@@ -193,7 +193,7 @@ impl Connector for Network {
         async move { found.map(address).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such host")) }.boxed()
     }
 
-    fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Stream>>> {
+    fn connect<'a>(&'a self, _host: &'a str, address: SocketAddr) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
         async move {
             let IpAddr::V4(ip) = address.ip() else { return Err(io::ErrorKind::AddrNotAvailable.into()) };
             let site = self.0[usize::from(ip.octets()[3]) - 1].clone();

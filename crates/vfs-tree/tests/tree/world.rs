@@ -47,7 +47,7 @@ impl Connector for Gate {
         self.inner.resolve(host, port)
     }
 
-    fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Stream>>> {
+    fn connect<'a>(&'a self, host: &'a str, address: SocketAddr) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
         let (is_up, epoch) = (self.is_up.clone(), self.epoch.clone());
         Box::pin(async move {
             if !is_up.load(Ordering::SeqCst) {
@@ -55,7 +55,7 @@ impl Connector for Gate {
             }
             let begun = epoch.load(Ordering::SeqCst);
             let fresh = LocalConnector::open(&self.database.lock()).map_err(io::Error::other)?;
-            let mut inner = fresh.connect(address).await?;
+            let mut inner = fresh.connect(host, address).await?;
             let (ours, mut theirs) = tokio::io::duplex(1 << 20);
             tokio::spawn(async move {
                 let down = async {

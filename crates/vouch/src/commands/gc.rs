@@ -8,7 +8,7 @@ use vouch_tree_store::{CollectOptions, Database, Progress, WriteOptions};
 
 use crate::cli::Global;
 use crate::exit::{Failure, Outcome};
-use crate::{output, progress, when};
+use crate::{output, progress, size, when};
 
 /// Collect garbage: free the space of data that no kept revision needs.
 ///
@@ -39,6 +39,9 @@ pub(crate) struct Args {
     /// Free what an interrupted publication or pull has stored; its next run stores it again.
     #[arg(long)]
     drop_unfinished: bool,
+    /// Length of new packs; give the same as at publication.
+    #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = size::parse_pack_len)]
+    pack_size: u32,
     /// Time to wait for another writer of the database.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = when::parse_duration)]
     wait: Duration,
@@ -52,7 +55,13 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     let bar = progress::spinner(global, "collecting");
     let tick = |now: Progress| bar.set_message(progress::stage_text(&now));
     let unfinished_age_max = if args.drop_unfinished { Duration::ZERO } else { UNFINISHED_AGE_MAX };
-    let options = || CollectOptions { lock_wait: args.wait, unfinished_age_max, progress: Some(&tick), ..CollectOptions::default() };
+    let options = || CollectOptions {
+        lock_wait: args.wait,
+        unfinished_age_max,
+        pack_len_max: args.pack_size,
+        progress: Some(&tick),
+        ..CollectOptions::default()
+    };
     let mut repaired = None;
     if args.repair {
         repaired = Some(Database::repair(&args.db, &options())?);

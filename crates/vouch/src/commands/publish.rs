@@ -12,7 +12,7 @@ use vouch_tree_store::{Database, WriteOptions};
 use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
 use crate::passphrase::PassphraseArgs;
-use crate::{interrupt, key_directory as keys, output, progress, when};
+use crate::{interrupt, key_directory as keys, output, progress, size, when};
 
 /// Build or update the signed database of a directory.
 ///
@@ -69,6 +69,9 @@ pub(crate) struct Args {
     /// Compression level of zstd; 0 stores data uncompressed.
     #[arg(long, value_name = "LEVEL", default_value_t = LEVEL_DEFAULT, value_parser = clap::value_parser!(i32).range(0..=19))]
     level: i32,
+    /// Length of new packs. 1M suits web caches, which keep whole small files.
+    #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = size::parse_pack_len)]
+    pack_size: u32,
     /// Threads; the default is one for each core.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
@@ -113,7 +116,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     vouch_tree_publish::check_options(&options)?;
     vouch_tree_publish::check_outside_source(&options, &db, &args.keys)?;
     Database::ensure(&db, hostid, Iv::from_bytes(*keys::random()?), wait)?;
-    let writer = Database::open_write(&db, WriteOptions { lock_wait: wait, ..WriteOptions::default() })?;
+    let writer = Database::open_write(&db, WriteOptions { lock_wait: wait, pack_len_max: args.pack_size, ..WriteOptions::default() })?;
     if writer.hostid() != hostid {
         return Err(Failure::input(db.display(), format_args!("is the database of another tree, {}", writer.hostid()))
             .cure("choose another --db, or the --keys of that tree"));

@@ -37,6 +37,9 @@ pub(crate) struct Args {
     /// Do not free the space of dropped revisions; `vouch gc` does it later.
     #[arg(long)]
     no_gc: bool,
+    /// Length of new packs. 1M suits web caches, which keep whole small files.
+    #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = size::parse_pack_len)]
+    pack_size: u32,
     /// Most bytes requested and not yet received.
     #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = size::parse)]
     in_flight: u64,
@@ -62,6 +65,7 @@ async fn pull(args: &Args, path: &TreePath, global: &Global) -> Outcome {
         keep: args.keep.map(|keep| keep as usize),
         in_flight_bytes: args.in_flight,
         collect: !args.no_gc,
+        pack_len_max: args.pack_size,
         ..PullOptions::new(args.db.clone())
     };
     let bar = progress::spinner(global, "pulling");

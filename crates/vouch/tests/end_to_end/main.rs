@@ -14,6 +14,7 @@ mod browser;
 mod crash;
 mod export;
 mod export_audit;
+mod http_replica;
 mod keys;
 mod links_between_trees;
 mod mount;

@@ -1,0 +1,187 @@
+//! Answers the calls of the replica protocol from the files of a database behind a web server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use vouch_tree::BlockHandle;
+use vouch_tree::protocol::{
+    COMPANIONS_LEN_MAX, COMPANIONS_MAX, FsinfoOffer, GetDataArgs, GetDataResult, GetFsinfoArgs, GetFsinfoResult, Procedure,
+    PutStatementResult,
+};
+use vouch_tree_store::{RemoteFile, RemoteFrame, RemoteSearch, RemoteView};
+use vouch_xdr::{Writer, Xdr};
+
+use super::fetch::{FetchError, Fetcher};
+use super::slices::Slices;
+use crate::pipe::Results;
+
+pub(super) struct HttpDatabase {
+    fetcher: Arc<Fetcher>,
+    slices: Slices,
+    view: Mutex<Option<Arc<RemoteView>>>,
+    /// Whether the view was read by [`HttpDatabase::connect`] and not used since.
+    is_new: AtomicBool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReadError {
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    #[error(transparent)]
+    Store(#[from] vouch_tree_store::Error),
+}
+
+impl HttpDatabase {
+    pub(super) fn new(fetcher: Fetcher) -> Self {
+        let fetcher = Arc::new(fetcher);
+        Self { slices: Slices::new(Arc::clone(&fetcher)), fetcher, view: Mutex::default(), is_new: AtomicBool::new(false) }
+    }
+
+    /// Finds out whether the web server can be reached and has a database.
+    pub(super) async fn connect(&self) -> Result<(), ReadError> {
+        self.refresh().await?;
+        self.is_new.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Results of a call; `None` if the web server fails.
+    pub(super) async fn answer(&self, procedure: Procedure, args: &[u8]) -> Results {
+        let answered = match procedure {
+            Procedure::Null => Ok(Vec::new()),
+            Procedure::GetFsinfo => self.offer(&GetFsinfoArgs::from_xdr(args).ok()?).await,
+            Procedure::GetData => self.data(&GetDataArgs::from_xdr(args).ok()?).await,
+            Procedure::PutStatement => Ok(PutStatementResult::NotAccepted.to_xdr()),
+        };
+        answered.inspect_err(|error| tracing::warn!(url = %self.fetcher.url(), "{error}")).ok()
+    }
+
+    async fn offer(&self, asked: &GetFsinfoArgs) -> Result<Vec<u8>, ReadError> {
+        let connected = self.view.lock().clone();
+        let view = match connected {
+            Some(view) if self.is_new.swap(false, Ordering::Relaxed) => view,
+            _ => self.refresh().await?,
+        };
+        let Some(head) = view.head().filter(|_| *view.hostid() == asked.hostid) else { return Ok(GetFsinfoResult::NoTree.to_xdr()) };
+        let mut companions = Vec::new();
+        if asked.companions {
+            let handles: Vec<_> = view.companions().iter().take(COMPANIONS_MAX).copied().collect();
+            // They only save round trips.
+            let found = self.frames(&view, &handles).await.unwrap_or_default();
+            let mut len = 0;
+            companions.extend(found.into_iter().flatten().map(|frame| frame.to_vec()).take_while(|frame| {
+                len += frame.len();
+                len <= COMPANIONS_LEN_MAX
+            }));
+        }
+        let offer = FsinfoOffer { signed_fsinfo: head.to_vec(), statements: view.statements().to_vec(), companions };
+        Ok(GetFsinfoResult::Ok(offer).to_xdr())
+    }
+
+    async fn data(&self, asked: &GetDataArgs) -> Result<Vec<u8>, ReadError> {
+        let cached = self.view.lock().clone();
+        let view = match cached {
+            Some(view) => view,
+            None => self.refresh().await?,
+        };
+        let mut frames = self.frames(&view, &asked.handles).await;
+        // A commit removes what its manifest no longer names: then a newer manifest names the rest.
+        let is_outdated = match &frames {
+            Ok(frames) => frames.iter().any(Option::is_none),
+            Err(error) => matches!(error, ReadError::Fetch(FetchError::NotFound(_))),
+        };
+        if is_outdated {
+            let newer = self.refresh().await?;
+            if newer.generation() != view.generation() {
+                frames = self.frames(&newer, &asked.handles).await;
+            }
+        }
+        let frames = frames?;
+        let mut w = Writer::new();
+        GetDataResult { frames: frames.iter().map(|frame| frame.as_deref()).collect() }.encode(&mut w);
+        Ok(w.into_bytes())
+    }
+
+    /// Reads the manifest. The number in its URL changes each minute, so that a cache that keeps it
+    /// for too long delays a new revision by a minute at most, and all clients behind it share one
+    /// request.
+    async fn refresh(&self) -> Result<Arc<RemoteView>, ReadError> {
+        let minute = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 60);
+        let bytes = self.fetcher.get(RemoteView::MANIFEST, Some(minute), None, MANIFEST_LEN_MAX).await?;
+        let view = Arc::new(RemoteView::parse(&bytes)?);
+        *self.view.lock() = Some(Arc::clone(&view));
+        Ok(view)
+    }
+
+    /// Frames in the order of their handles; `None` for those that the database lacks.
+    async fn frames(&self, view: &RemoteView, handles: &[BlockHandle]) -> Result<Vec<Option<Bytes>>, ReadError> {
+        let places: Result<Vec<_>, ReadError> = self
+            .locate(view, handles)
+            .await?
+            .iter()
+            .map(|record| Ok(record.as_ref().map(|record| view.frame(record)).transpose()?))
+            .collect();
+        let places: Vec<Option<RemoteFrame>> = places?;
+        let wanted: Vec<_> = places.iter().flatten().map(|frame| (&frame.file, frame.range.clone())).collect();
+        let mut read = self.slices.read_many(&wanted).await.into_iter();
+        let mut frames = Vec::with_capacity(handles.len());
+        for place in &places {
+            frames.push(if place.is_some() { read.next().transpose()? } else { None });
+        }
+        Ok(frames)
+    }
+
+    /// Records of the index.
+    async fn locate(&self, view: &RemoteView, handles: &[BlockHandle]) -> Result<Vec<Option<Record>>, ReadError> {
+        let mut found = vec![None; handles.len()];
+        for segment in view.segments().into_iter().take(SEGMENTS_MAX) {
+            let missing: Vec<usize> = (0..handles.len()).filter(|at| found[*at].is_none()).collect();
+            if missing.is_empty() {
+                break;
+            }
+            let guesses: Vec<_> = missing.iter().map(|at| (&segment, RemoteView::first_guess(&segment, &handles[*at]))).collect();
+            let read = self.slices.read_many(&guesses).await;
+            let searches = missing.iter().zip(guesses).zip(read).map(|((at, (_, range)), bytes)| {
+                let (segment, handle) = (&segment, &handles[*at]);
+                async move { self.search(segment, handle, range, bytes?).await }
+            });
+            for (at, record) in missing.iter().zip(join_all(searches).await) {
+                found[*at] = record?;
+            }
+        }
+        Ok(found)
+    }
+
+    async fn search(
+        &self,
+        segment: &RemoteFile,
+        handle: &BlockHandle,
+        mut range: std::ops::Range<u64>,
+        mut bytes: Bytes,
+    ) -> Result<Option<Record>, ReadError> {
+        for _ in 0..SEARCHES_MAX {
+            match RemoteView::search(segment, &range, &bytes, handle)? {
+                RemoteSearch::Found(record) => return Ok(Some(record)),
+                RemoteSearch::Missing => return Ok(None),
+                RemoteSearch::Read(next) => {
+                    bytes = self.slices.read(segment, &next).await?;
+                    range = next;
+                }
+            }
+        }
+        // Only in a segment whose handles are not uniform, which no honest writer makes.
+        Ok(None)
+    }
+}
+
+/// A record of the index.
+type Record = [u8; 44];
+
+/// Room for four million packs and revisions.
+const MANIFEST_LEN_MAX: u64 = 128 << 20;
+/// A billion frames are in ten.
+const SEGMENTS_MAX: usize = 64;
+const SEARCHES_MAX: usize = 8;

@@ -1,0 +1,221 @@
+//! Requests to one web server, directly or through proxies.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
+use reqwest::header::{CONTENT_RANGE, RANGE};
+use reqwest::redirect::Policy;
+use reqwest::{Client, Proxy, Response, StatusCode, Url};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::HttpOptions;
+use crate::{Error, Result};
+
+/// Why a request failed. Cloned to all who wait for it.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(super) enum FetchError {
+    #[error("{0}: not found")]
+    NotFound(String),
+    #[error("{0}: {1}")]
+    Other(String, Arc<str>),
+}
+
+pub(super) struct Fetcher {
+    base: Url,
+    routes: Vec<Route>,
+    requests: Semaphore,
+}
+
+/// A way to the server.
+struct Route {
+    name: String,
+    client: Client,
+    /// Tried last until then.
+    failed_until: Mutex<Option<Instant>>,
+}
+
+/// A URL of a directory, with a final slash.
+pub(super) fn parse(url: &str) -> std::result::Result<Url, &'static str> {
+    let mut url = Url::parse(url).map_err(|_| "not a URL; expected http:// or https://, a host and the path of a database")?;
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err("the URL of a database has no query and no fragment");
+    }
+    if !url.path().ends_with('/') {
+        let path = format!("{}/", url.path());
+        url.set_path(&path);
+    }
+    Ok(url)
+}
+
+impl Fetcher {
+    pub(super) fn new(url: &str, options: &HttpOptions) -> Result<Self> {
+        let path = |why| Error::Path { path: format!("'{url}'").into_bytes(), why };
+        let base = parse(url).map_err(path)?;
+        // The process may have chosen a provider already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let names = if options.proxies.is_empty() { vec!["environment".to_owned()] } else { options.proxies.clone() };
+        let routes: Result<Vec<_>> = names.into_iter().map(|name| Route::new(name, options.timeout)).collect();
+        Ok(Self { base, routes: routes?, requests: Semaphore::new(REQUESTS_MAX) })
+    }
+
+    pub(super) fn url(&self) -> &Url {
+        &self.base
+    }
+
+    /// The bytes of a file: all, or a range of them. `query` distinguishes versions of a file for
+    /// caches that keep it too long. More bytes than `len_max` are an error.
+    pub(super) async fn get(
+        &self,
+        path: &str,
+        query: Option<u64>,
+        range: Option<&Range<u64>>,
+        len_max: u64,
+    ) -> std::result::Result<Bytes, FetchError> {
+        let Ok(_permit) = self.requests.acquire().await else { return Err(other(path, "the client is closing")) };
+        let mut url = self.base.join(path).map_err(|error| other(path, error))?;
+        url.set_query(query.map(|number| format!("at={number}")).as_deref());
+        let now = Instant::now();
+        let mut routes: Vec<_> = self.routes.iter().collect();
+        routes.sort_by_key(|route| route.failed_until.lock().is_some_and(|until| now < until));
+        let mut failure = None;
+        for route in routes {
+            let mut request = route.client.get(url.clone());
+            if let Some(range) = range {
+                request = request.header(RANGE, format!("bytes={}-{}", range.start, range.end - 1));
+            }
+            let response = match request.send().await {
+                Ok(response) if !route.is_proxy() || !is_from_proxy(response.status()) => response,
+                Ok(response) => {
+                    failure = Some(route.note_failure(path, response.status()));
+                    continue;
+                }
+                Err(error) => {
+                    failure = Some(route.note_failure(path, chain(&error)));
+                    continue;
+                }
+            };
+            match read(response, path, range, len_max).await {
+                Err(ReadError::Broken(error)) => failure = Some(route.note_failure(path, error)),
+                Err(ReadError::Answer(error)) => return Err(error),
+                Ok(bytes) => return Ok(bytes),
+            }
+        }
+        Err(failure.unwrap_or_else(|| other(path, "no way to the server")))
+    }
+}
+
+impl Route {
+    fn new(name: String, timeout: Duration) -> Result<Self> {
+        let builder = Client::builder()
+            .connect_timeout(timeout)
+            .read_timeout(timeout)
+            .redirect(Policy::limited(REDIRECTS_MAX))
+            .tcp_nodelay(true)
+            .user_agent(concat!("vouch/", env!("CARGO_PKG_VERSION")));
+        let bad = |why| Error::Path { path: format!("'{name}'").into_bytes(), why };
+        let builder = match name.as_str() {
+            "environment" => builder,
+            "DIRECT" => builder.no_proxy(),
+            url => builder
+                .no_proxy()
+                .proxy(proxy(url).ok_or_else(|| bad("not a proxy; expected http://HOST:PORT, socks5://HOST:PORT or DIRECT"))?),
+        };
+        let client = builder.build().map_err(|error| Error::Damaged { what: format!("HTTP client: {}", chain(&error)) })?;
+        Ok(Self { name, client, failed_until: Mutex::default() })
+    }
+
+    fn is_proxy(&self) -> bool {
+        self.name != "DIRECT" && self.name != "environment"
+    }
+
+    fn note_failure(&self, path: &str, what: impl std::fmt::Display) -> FetchError {
+        let mut until = self.failed_until.lock();
+        let now = Instant::now();
+        if self.is_proxy() && until.is_none_or(|until| until < now) {
+            tracing::warn!(proxy = %self.name, "the proxy failed: {what}; trying the next one for {} s", RETRY_AFTER.as_secs());
+        }
+        *until = Some(now + RETRY_AFTER);
+        if self.is_proxy() { other(path, format_args!("through {}: {what}", self.name)) } else { other(path, what) }
+    }
+}
+
+fn proxy(url: &str) -> Option<Proxy> {
+    let parsed = Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https" | "socks5" | "socks5h") && url.has_host())?;
+    Proxy::all(parsed).ok()
+}
+
+/// Whether a status can be the proxy's own: another way may do better.
+fn is_from_proxy(status: StatusCode) -> bool {
+    status.is_server_error() || matches!(status, StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED)
+}
+
+enum ReadError {
+    /// The connection failed within the response.
+    Broken(String),
+    /// What the server answered.
+    Answer(FetchError),
+}
+
+async fn read(mut response: Response, path: &str, range: Option<&Range<u64>>, len_max: u64) -> std::result::Result<Bytes, ReadError> {
+    let refuse = |what: &dyn std::fmt::Display| Err(ReadError::Answer(other(path, what)));
+    // A server without range requests sends the whole file.
+    let (mut skip, want) = match (response.status(), range) {
+        (StatusCode::OK, None) => (0, None),
+        (StatusCode::PARTIAL_CONTENT, Some(range)) if starts_at(&response, range.start) => (0, Some(range.end - range.start)),
+        (StatusCode::OK, Some(range)) if range.end <= SKIPPED_LEN_MAX => (range.start, Some(range.end - range.start)),
+        (StatusCode::OK, Some(_)) => return refuse(&"the server does not answer range requests"),
+        (StatusCode::PARTIAL_CONTENT, _) => return refuse(&"the server sent another range"),
+        (StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::FORBIDDEN, _) => {
+            return Err(ReadError::Answer(FetchError::NotFound(path.to_owned())));
+        }
+        (status, _) => return refuse(&status),
+    };
+    let mut bytes = BytesMut::new();
+    while want.is_none_or(|want| (bytes.len() as u64) < want) {
+        let Some(chunk) = response.chunk().await.map_err(|error| ReadError::Broken(chain(&error)))? else { break };
+        let skipped = skip.min(chunk.len() as u64);
+        skip -= skipped;
+        bytes.extend_from_slice(&chunk[skipped as usize..]);
+        if want.is_none() && bytes.len() as u64 > len_max {
+            return refuse(&format_args!("longer than {len_max} bytes"));
+        }
+    }
+    match want {
+        Some(want) if (bytes.len() as u64) < want => refuse(&"the file is shorter than the manifest says"),
+        Some(want) => Ok(bytes.freeze().slice(..want as usize)),
+        None => Ok(bytes.freeze()),
+    }
+}
+
+fn starts_at(response: &Response, start: u64) -> bool {
+    let range = response.headers().get(CONTENT_RANGE).and_then(|value| value.to_str().ok());
+    range.and_then(|text| text.strip_prefix("bytes ")?.split_once('-')?.0.parse().ok()) == Some(start)
+}
+
+fn other(path: &str, what: impl std::fmt::Display) -> FetchError {
+    FetchError::Other(path.to_owned(), what.to_string().into())
+}
+
+/// An error with its causes; the first alone says little.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+const REQUESTS_MAX: usize = 16;
+const REDIRECTS_MAX: usize = 4;
+const RETRY_AFTER: Duration = Duration::from_secs(30);
+/// Longest beginning of a file that is read in vain where the server sends whole files only.
+const SKIPPED_LEN_MAX: u64 = 64 << 20;

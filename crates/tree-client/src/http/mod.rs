@@ -1,0 +1,100 @@
+//! A database behind any web server, or in a bucket, as a replica: the client reads the files of the
+//! database itself (docs/formats/store.md). Nothing there is trusted: each frame is verified like
+//! one from a replica.
+
+mod database;
+mod fetch;
+mod slices;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt, ready};
+use parking_lot::Mutex;
+
+use crate::connector::{Connector, Stream, TcpConnector};
+use crate::{Error, Result, pipe};
+use database::HttpDatabase;
+use fetch::Fetcher;
+
+/// Options of requests to web servers.
+#[derive(Debug, Clone)]
+pub struct HttpOptions {
+    /// Proxies in the order of preference, as URLs, or `DIRECT`. Empty: `http_proxy`, `https_proxy`
+    /// and `no_proxy` of the environment.
+    pub proxies: Vec<String>,
+    /// Longest time of one connection attempt, and longest pause within a response.
+    pub timeout: Duration,
+}
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        Self { proxies: Vec::new(), timeout: Duration::from_secs(10) }
+    }
+}
+
+/// The network with web servers: a location that is a URL is the directory of a database, any other
+/// a replica over TCP.
+pub struct HttpConnector {
+    options: HttpOptions,
+    databases: Mutex<HashMap<String, Arc<HttpDatabase>>>,
+}
+
+impl HttpConnector {
+    /// Creates a connector. Requests need a tokio runtime.
+    ///
+    /// # Errors
+    /// A proxy is not a URL.
+    pub fn new(options: HttpOptions) -> Result<Self> {
+        Fetcher::new("http://localhost/", &options)?;
+        Ok(Self { options, databases: Mutex::default() })
+    }
+
+    fn database(&self, url: &str) -> Result<Arc<HttpDatabase>> {
+        let mut databases = self.databases.lock();
+        if let Some(database) = databases.get(url) {
+            return Ok(Arc::clone(database));
+        }
+        let database = Arc::new(HttpDatabase::new(Fetcher::new(url, &self.options)?));
+        databases.insert(url.to_owned(), Arc::clone(&database));
+        Ok(database)
+    }
+}
+
+impl Connector for HttpConnector {
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        if is_url(host) {
+            // Its host is resolved at each connection, by a proxy if there is one.
+            return ready(Ok(vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)])).boxed();
+        }
+        TcpConnector.resolve(host, port)
+    }
+
+    fn connect<'a>(&'a self, host: &'a str, address: SocketAddr) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
+        if !is_url(host) {
+            return TcpConnector.connect(host, address);
+        }
+        async move {
+            let database = self.database(host).map_err(io::Error::other)?;
+            database.connect().await.map_err(io::Error::other)?;
+            pipe::open(move |procedure, args| {
+                let database = Arc::clone(&database);
+                async move { database.answer(procedure, &args).await }.boxed()
+            })
+        }
+        .boxed()
+    }
+}
+
+pub(crate) fn is_url(location: &str) -> bool {
+    location.starts_with("http://") || location.starts_with("https://")
+}
+
+/// The URL with a final slash.
+pub(crate) fn check_url(url: &str) -> Result<String> {
+    let parsed = fetch::parse(url).map_err(|why| Error::Path { path: format!("'{url}'").into_bytes(), why })?;
+    Ok(parsed.to_string())
+}

@@ -1,0 +1,146 @@
+//! A database behind nginx as a replica, directly and through squid.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::test_site::{TestSite, free_port, is_available, is_root};
+
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").arg(self.0.id().to_string()).status();
+        let _ = self.0.wait();
+    }
+}
+
+fn has(program: &str) -> bool {
+    is_available(program, ["/usr/sbin", "/usr/bin"].iter().any(|dir| Path::new(dir).join(program).exists()))
+}
+
+fn start(program: &str, args: &[&str], port: u16) -> Process {
+    let mut command = Command::new(program);
+    command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").args(args).stdout(Stdio::null()).stderr(Stdio::null());
+    let process = Process(command.spawn().expect("the program starts"));
+    let began = Instant::now();
+    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(began.elapsed() < Duration::from_secs(30), "{program} does not listen on port {port}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    process
+}
+
+/// nginx over the site's directory, with the configuration that docs/web.md gives.
+fn nginx(site: &TestSite, port: u16) -> Process {
+    let root = site.path("");
+    let root = root.to_str().expect("a plain path").trim_end_matches('/');
+    let user = if is_root() { "user root;" } else { "" };
+    let config = format!(
+        "daemon off; {user} pid {root}/nginx.pid; error_log {root}/error.log; events {{}}\n\
+         http {{ log_format bytes '$request_uri $status $body_bytes_sent'; access_log {root}/access.log bytes;\n\
+         client_body_temp_path {root}/t; proxy_temp_path {root}/t; fastcgi_temp_path {root}/t; uwsgi_temp_path {root}/t; scgi_temp_path {root}/t;\n\
+         server {{ listen 127.0.0.1:{port}; root {root};\n\
+         location ~ /(packs|index)/ {{ add_header Cache-Control \"public, max-age=31536000, immutable\"; }}\n\
+         location ~ /manifest$ {{ add_header Cache-Control \"max-age=30\"; }} }} }}\n"
+    );
+    site.write("nginx.conf", config);
+    start("nginx", &["-c", &format!("{root}/nginx.conf")], port)
+}
+
+fn squid(site: &TestSite, port: u16) -> Process {
+    let config = format!(
+        "http_port 127.0.0.1:{port}\nhttp_access allow all\npid_filename none\naccess_log none\ncache_log /dev/null\ncache_store_log none\n\
+         cache_mem 64 MB\nmaximum_object_size_in_memory 8 MB\ncollapsed_forwarding on\nshutdown_lifetime 0 seconds\nnetdb_filename none\n"
+    );
+    site.write("squid.conf", config);
+    start("squid", &["-N", "-f", site.path("squid.conf").to_str().expect("a plain path")], port)
+}
+
+/// Requests and bytes that nginx has answered.
+fn answered(site: &TestSite) -> (usize, u64) {
+    std::thread::sleep(Duration::from_millis(200));
+    let log = std::fs::read_to_string(site.path("access.log")).unwrap_or_default();
+    (log.lines().count(), log.lines().filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum())
+}
+
+#[test]
+fn nginx_over_a_database_is_a_replica() {
+    if !has("nginx") {
+        return;
+    }
+    let site = TestSite::published();
+    let port = free_port();
+    let server = nginx(&site, port);
+    let (name, url) = (site.name(""), format!("http://127.0.0.1:{port}/db"));
+    let by_http = ["--only-replicas", "--replica", &url];
+    let run = |args: &[&str]| site.run_ok([args, &by_http].concat());
+    assert_eq!(run(&["cat", &format!("{name}/hello")]), "hello world\n");
+    run(&["get", &name, "out"]);
+    assert_eq!(std::fs::read(site.path("out/dir/numbers")).unwrap(), std::fs::read(site.path("src/dir/numbers")).unwrap());
+    run(&["verify", &name]);
+
+    // A mirror that is pulled over HTTP is whole; a new revision is seen.
+    run(&["pull", &name, "--db", "mirror"]);
+    site.write("src/hello", "second revision\n");
+    site.publish();
+    run(&["pull", &name, "--db", "mirror"]);
+    assert!(site.run_ok(["verify", "--db", "mirror"]).contains("revision"), "the mirror is verified");
+    assert_eq!(run(&["cat", &format!("{name}/hello")]), "second revision\n");
+
+    // Collection replaces packs and segments under a reader's feet; the manifest leads on.
+    site.run_ok(["gc", "--db", "db", "--keep", "1"]);
+    assert_eq!(run(&["cat", "--no-cache", &format!("{name}/hello")]), "second revision\n");
+
+    let other = TestSite::published();
+    let error = site.run_err(6, [&["ls", &other.name("")][..], &by_http].concat());
+    assert!(error.contains("serves the tree"), "{error}");
+    drop(server);
+    let error = site.run_err(6, [&["ls", "--no-cache", "--timeout", "2s", &name][..], &by_http].concat());
+    assert!(error.to_lowercase().contains("connect"), "{error}");
+}
+
+#[test]
+fn clients_behind_one_squid_cost_the_origin_one_client() {
+    if !has("nginx") || !has("squid") {
+        return;
+    }
+    let site = TestSite::new();
+    site.small_tree();
+    let mut state = 1u64;
+    for number in 0..60 {
+        let noise: Vec<u8> = (0..50_000)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (state >> 56) as u8
+            })
+            .collect();
+        site.write(&format!("src/noise/{number}"), noise);
+    }
+    site.publish_with(&["--pack-size", "256K"]);
+    let (port, proxy_port) = (free_port(), free_port());
+    let _server = nginx(&site, port);
+    let (name, url, proxy) = (site.name(""), format!("http://127.0.0.1:{port}/db"), format!("http://127.0.0.1:{proxy_port}"));
+    let get = |client: &str, proxies: &[&str]| {
+        let mut args = vec!["get", "--no-cache", "--only-replicas", "--replica", &url, &name, client];
+        proxies.iter().for_each(|proxy| args.extend(["--proxy", proxy]));
+        site.run_ok(args);
+        assert_eq!(std::fs::read(site.path(client).join("noise/7")).unwrap(), std::fs::read(site.path("src/noise/7")).unwrap());
+    };
+    get("direct", &["DIRECT"]);
+    let (_, one) = answered(&site);
+    let cache = squid(&site, proxy_port);
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            let (get, proxy) = (&get, &proxy);
+            scope.spawn(move || get(&format!("client{number}"), &[proxy]));
+        }
+    });
+    let (_, all) = answered(&site);
+    assert!(all - one <= one + one / 10, "8 clients cost the origin {} bytes, one {one}", all - one);
+
+    // Without the cache, the next way in the list is taken.
+    drop(cache);
+    get("without", &[&proxy, "DIRECT"]);
+    assert!(answered(&site).1 >= all + one * 9 / 10, "read from the origin");
+}
