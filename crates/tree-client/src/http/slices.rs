@@ -177,11 +177,11 @@ fn slice_len(file: &RemoteFile) -> u64 {
 }
 
 const METADATA_SLICE_LEN: u64 = 256 << 10;
-const DATA_SLICE_LEN: u64 = 1 << 20;
+const DATA_SLICE_LEN: u64 = 2 << 20;
 /// Largest file that is read by one request.
-const WHOLE_LEN_MAX: u64 = 1 << 20;
+const WHOLE_LEN_MAX: u64 = 2 << 20;
 /// Largest request.
-const TRANSFER_LEN_MAX: u64 = 4 << 20;
+const TRANSFER_LEN_MAX: u64 = 8 << 20;
 const READ_LEN_MAX: u64 = 16 << 20;
 /// Frames are cached in memory and on disk once they are verified; slices only for what comes next.
 const KEPT_LEN_MAX: u64 = 64 << 20;
