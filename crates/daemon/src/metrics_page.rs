@@ -78,7 +78,7 @@ fn respond(request: &Request<Incoming>, report: &impl PageSource) -> Response<Fu
             text(if healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, "application/json", json)
         }
         "/" => text(StatusCode::OK, "text/plain", "vouch: /metrics /health\n".into()),
-        _ => text(StatusCode::NOT_FOUND, "text/plain", "there are /metrics and /health\n".into()),
+        _ => text(StatusCode::NOT_FOUND, "text/plain", "unknown path; use /metrics or /health\n".into()),
     }
 }
 
@@ -111,9 +111,9 @@ mod tests {
 
     use super::*;
 
-    struct Well;
+    struct HealthySource;
 
-    impl PageSource for Well {
+    impl PageSource for HealthySource {
         fn metrics(&self) -> String {
             String::new()
         }
@@ -129,15 +129,15 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let stop = Arc::new(Notify::new());
         let stopped = stop.clone();
-        let page = std::thread::spawn(move || run(listener, &Arc::new(Well), &stopped));
-        let held: Vec<_> = (0..3 * PAGE_CONNECTIONS_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
-        let mut asking = TcpStream::connect(address).unwrap();
-        asking.set_read_timeout(Some(PAGE_SECONDS_MAX / 2)).unwrap();
-        asking.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let page = std::thread::spawn(move || run(listener, &Arc::new(HealthySource), &stopped));
+        let idle: Vec<_> = (0..3 * PAGE_CONNECTIONS_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let mut client = TcpStream::connect(address).unwrap();
+        client.set_read_timeout(Some(PAGE_SECONDS_MAX / 2)).unwrap();
+        client.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
-        asking.read_to_string(&mut answer).unwrap();
+        client.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-        drop(held);
+        drop(idle);
         stop.notify_one();
         page.join().unwrap().unwrap();
     }

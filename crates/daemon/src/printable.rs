@@ -14,7 +14,7 @@ fn escaped(name: &[u8], marked: &str) -> String {
     let mut text = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
         for c in chunk.valid().chars() {
-            if c.is_control() || turns_direction(c) {
+            if c.is_control() || changes_direction(c) {
                 let mut utf8 = [0; 4];
                 c.encode_utf8(&mut utf8).bytes().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
             } else {
@@ -30,7 +30,7 @@ fn escaped(name: &[u8], marked: &str) -> String {
 }
 
 /// Bidirectional format characters (UAX #9, section 2), and line and paragraph separators.
-fn turns_direction(c: char) -> bool {
+fn changes_direction(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 

@@ -41,11 +41,11 @@ impl Bucket {
 
     fn take(&mut self, now_ms: u64, rate: Rate) -> bool {
         self.refill(now_ms);
-        let has = self.used_ms + rate.each_ms <= rate.count * rate.each_ms;
-        if has {
+        let has_room = self.used_ms + rate.each_ms <= rate.count * rate.each_ms;
+        if has_room {
             self.used_ms += rate.each_ms;
         }
-        has
+        has_room
     }
 }
 
@@ -137,8 +137,8 @@ mod tests {
     #[test]
     fn one_client_in_a_loop_does_not_hide_another() {
         let mut throttle = Throttle::new(CLIENT, ALL);
-        let told = (0..10_000).filter(|now_ms| throttle.admit(client(1), *now_ms).is_some()).count();
-        assert_eq!(told, 5);
+        let logged = (0..10_000).filter(|now_ms| throttle.admit(client(1), *now_ms).is_some()).count();
+        assert_eq!(logged, 5);
         assert_eq!(throttle.admit(client(2), 10_000), Some(0));
         assert_eq!(throttle.admit(client(1), 20_000), Some(10_000 - 5));
     }
@@ -146,8 +146,8 @@ mod tests {
     #[test]
     fn all_clients_together_are_bounded_in_lines_and_memory() {
         let mut throttle = Throttle::new(CLIENT, ALL);
-        let told = (0..100_000).filter(|number| throttle.admit(client(*number), 5).is_some()).count();
-        assert_eq!(told, 100);
+        let logged = (0..100_000).filter(|number| throttle.admit(client(*number), 5).is_some()).count();
+        assert_eq!(logged, 100);
         assert!(throttle.clients.len() <= CLIENTS_MAX);
         // Clients without an entry share one count.
         assert!(throttle.admit(client(99_999), 205).is_some_and(|omitted| omitted > 90_000));
@@ -167,23 +167,23 @@ mod tests {
     proptest! {
         #[test]
         fn logged_and_omitted_lines_make_up_all(
-            came in prop::collection::vec((0u32..2000, 0u64..50, prop::bool::weighted(0.01)), 1..3000)
+            messages in prop::collection::vec((0u32..2000, 0u64..50, prop::bool::weighted(0.01)), 1..3000)
         ) {
             let mut throttle = Throttle::new(CLIENT, ALL);
-            let (mut now_ms, mut told, mut left_out) = (0, 0u64, 0u64);
-            for (number, step_ms, takes) in &came {
+            let (mut now_ms, mut logged, mut omitted_count) = (0, 0u64, 0u64);
+            for (number, step_ms, resets) in &messages {
                 now_ms += step_ms;
                 if let Some(omitted) = throttle.admit(client(*number), now_ms) {
-                    told += 1;
-                    left_out += omitted;
+                    logged += 1;
+                    omitted_count += omitted;
                 }
-                if *takes {
-                    left_out += throttle.take_omitted().count;
+                if *resets {
+                    omitted_count += throttle.take_omitted().count;
                 }
             }
-            left_out += throttle.take_omitted().count;
-            prop_assert_eq!(told + left_out, came.len() as u64);
-            prop_assert!(told <= ALL.count + now_ms / ALL.each_ms);
+            omitted_count += throttle.take_omitted().count;
+            prop_assert_eq!(logged + omitted_count, messages.len() as u64);
+            prop_assert!(logged <= ALL.count + now_ms / ALL.each_ms);
         }
     }
 }

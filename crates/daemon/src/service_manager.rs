@@ -9,10 +9,10 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::OnceLock;
 
 /// Call this before a sandbox is entered, which could forbid it.
-pub fn meet() {
+pub fn connect() {
     MANAGER.get_or_init(|| {
         let name = std::env::var_os("NOTIFY_SOCKET")?;
-        let connect = || -> io::Result<UnixDatagram> {
+        let open_socket = || -> io::Result<UnixDatagram> {
             let address = match name.as_bytes().strip_prefix(b"@") {
                 Some(name) => SocketAddr::from_abstract_name(name)?,
                 None => SocketAddr::from_pathname(&name)?,
@@ -23,23 +23,23 @@ pub fn meet() {
             socket.set_nonblocking(true)?;
             Ok(socket)
         };
-        connect().inspect_err(|error| tracing::warn!(%error, name = %name.display(), "cannot connect to the service manager")).ok()
+        open_socket().inspect_err(|error| tracing::warn!(%error, name = %name.display(), "cannot connect to the service manager")).ok()
     });
 }
 
 /// Reports readiness, also after a reload. `status` is a line for people.
 pub fn ready(status: &str) {
-    tell(&format!("READY=1\nSTATUS={}", status.replace('\n', " ")));
+    notify(&format!("READY=1\nSTATUS={}", status.replace('\n', " ")));
 }
 
 pub fn reloading() {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let micros = now.tv_sec.unsigned_abs() * 1_000_000 + now.tv_nsec.unsigned_abs() / 1000;
-    tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}"));
+    notify(&format!("RELOADING=1\nMONOTONIC_USEC={micros}"));
 }
 
 pub fn stopping() {
-    tell("STOPPING=1");
+    notify("STOPPING=1");
 }
 
 /// The sockets on which the manager listens for us, in its order. To be called once.
@@ -61,7 +61,7 @@ pub fn listeners() -> io::Result<Vec<TcpListener>> {
     Ok(listeners)
 }
 
-fn tell(state: &str) {
+fn notify(state: &str) {
     if let Some(Some(socket)) = MANAGER.get()
         && let Err(error) = socket.send(state.as_bytes())
     {

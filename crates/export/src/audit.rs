@@ -241,11 +241,11 @@ impl Observer for AuditObserver {
     }
 
     fn before_deferral(&self, seen: &Observation<'_>) -> Option<ObserverNote> {
-        let told = seen.details.as_ref()?;
+        let details = seen.details.as_ref()?;
         let op = u16::try_from(seen.op).unwrap_or(u16::MAX);
         let noted = self.audit.rules.with(|rules| {
             let is_wanted = rules.may_record(op) || NAMING.contains(&op);
-            is_wanted.then(|| PathSnapshot { time_ns: now_ns(), paths: self.audit.names.paths(seen, told, rules) })
+            is_wanted.then(|| PathSnapshot { time_ns: now_ns(), paths: self.audit.names.paths(seen, details, rules) })
         });
         noted.map(|noted| Box::new(noted) as ObserverNote)
     }

@@ -204,12 +204,12 @@ mod tests {
         let counter = reliefs.clone();
         let quotas = Quotas::with_calls_max(100, move || counter.add(1));
         let (greedy, other) = (quotas.of(address(1)), quotas.of(address(2)));
-        let mut taken = 0;
+        let mut charged = 0;
         while greedy.calls.has_room(1) {
             greedy.calls.charge(1);
-            taken += 1;
+            charged += 1;
         }
-        assert_eq!(taken, 80, "four fifths");
+        assert_eq!(charged, 80, "one address gets four fifths");
         for _ in 0..4 {
             assert!(other.calls.has_room(1));
             other.calls.charge(1);

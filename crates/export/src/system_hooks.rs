@@ -16,7 +16,7 @@ use crate::{ExportError, audit, gss};
 
 pub(crate) struct SystemHooks {
     pub(crate) opener: sources::OpenFileSystem,
-    pub(crate) disbelief: Arc<audit::ReplicaFaultReporter>,
+    pub(crate) replica_faults: Arc<audit::ReplicaFaultReporter>,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) names: Arc<dyn NameService>,
     pub(crate) resolver: Arc<dyn Resolver>,
@@ -26,8 +26,15 @@ pub(crate) struct SystemHooks {
 
 impl SystemHooks {
     pub(crate) fn system(opener: sources::OpenFileSystem) -> Self {
-        let (disbelief, disk) = (Arc::default(), Arc::new(SystemDisk));
-        SystemHooks { opener, disbelief, disk, names: Arc::new(identity::System), resolver: Arc::new(resolver::System), acceptor: None }
+        let (replica_faults, disk) = (Arc::default(), Arc::new(SystemDisk));
+        SystemHooks {
+            opener,
+            replica_faults,
+            disk,
+            names: Arc::new(identity::System),
+            resolver: Arc::new(resolver::System),
+            acceptor: None,
+        }
     }
 }
 

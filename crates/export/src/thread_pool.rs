@@ -45,7 +45,7 @@ struct Shared {
     state: Mutex<State>,
     /// Busy origins must start no more. Read for each call, so without the lock.
     crowded: AtomicBool,
-    news: Condvar,
+    wake_up: Condvar,
     on_room: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -77,7 +77,7 @@ impl Pool {
                 waiting_max,
                 state,
                 crowded: AtomicBool::new(false),
-                news: Condvar::new(),
+                wake_up: Condvar::new(),
                 on_room,
             }),
         }
@@ -98,7 +98,7 @@ impl Pool {
         }
         if state.idle >= state.waiting {
             drop(state);
-            self.shared.news.notify_one();
+            self.shared.wake_up.notify_one();
         } else if state.threads < self.shared.threads_max {
             state.threads += 1;
             drop(state);
@@ -111,7 +111,7 @@ impl Pool {
         } else if state.idle > 0 {
             // The waiting tasks may belong to an origin at its limit; this one may run.
             drop(state);
-            self.shared.news.notify_one();
+            self.shared.wake_up.notify_one();
         }
     }
 
@@ -119,8 +119,8 @@ impl Pool {
         if !self.shared.crowded.load(Ordering::Acquire) {
             return false;
         }
-        let waits = self.shared.state.lock().work.get(&origin).map_or(0, |work| work.tasks.len());
-        waits > self.shared.waiting_max / CROWD_PART
+        let waiting = self.shared.state.lock().work.get(&origin).map_or(0, |work| work.tasks.len());
+        waiting > self.shared.waiting_max / CROWD_PART
     }
 
     pub(crate) fn load(&self) -> (usize, usize) {
@@ -136,7 +136,7 @@ impl Pool {
             std::mem::take(&mut state.work)
         };
         drop(work);
-        self.shared.news.notify_all();
+        self.shared.wake_up.notify_all();
     }
 }
 
@@ -193,13 +193,13 @@ impl Shared {
                 let relieved = state.waiting <= self.waiting_max / 2 && self.crowded.swap(false, Ordering::AcqRel);
                 // The ended task may have made room for more than one.
                 if state.idle > 0 && state.turns.iter().any(|&origin| state.may_run(origin, self.threads_max)) {
-                    self.news.notify_one();
+                    self.wake_up.notify_one();
                 }
                 drop(state);
                 if relieved {
-                    survive(&*self.on_room);
+                    catch_panic(&*self.on_room);
                 }
-                survive(task);
+                catch_panic(task);
                 state = self.state.lock();
                 state.done(origin);
                 continue;
@@ -208,9 +208,9 @@ impl Shared {
                 break;
             }
             state.idle += 1;
-            let late = self.news.wait_for(&mut state, WAITING_THREAD_IDLE).timed_out();
+            let timed_out = self.wake_up.wait_for(&mut state, WAITING_THREAD_IDLE).timed_out();
             state.idle -= 1;
-            if late && state.waiting == 0 {
+            if timed_out && state.waiting == 0 {
                 break;
             }
         }
@@ -218,10 +218,10 @@ impl Shared {
     }
 }
 
-fn survive(task: impl FnOnce()) {
+fn catch_panic(task: impl FnOnce()) {
     // Pool tasks leave the same state as any thread that panics.
     if panic::catch_unwind(AssertUnwindSafe(task)).is_err() {
-        tracing::error!("work that had to wait ended in a panic; this is an error in this program");
+        tracing::error!("a pool task panicked; this is a bug in vouch");
     }
 }
 
@@ -267,52 +267,40 @@ mod tests {
 
     /// Submits a hundred endless tasks and serves another origin. Returns the number of threads
     /// that the endless tasks got.
-    fn taken(threads_max: usize, submit: impl Fn(&Pool, u8, Box<dyn FnOnce() + Send>)) -> usize {
+    fn threads_of_endless_tasks(threads_max: usize, submit: impl Fn(&Pool, u8, Box<dyn FnOnce() + Send>)) -> usize {
         let pool = Pool::new("test", threads_max, 1000, || ());
         let (began, count) = mpsc::channel();
         let gate = Arc::new((Mutex::new(false), Condvar::new()));
         for number in 0..100 {
             let (began, gate) = (began.clone(), gate.clone());
-            let stuck = move || {
+            let endless = move || {
                 began.send(()).unwrap();
                 gate.1.wait_while(&mut gate.0.lock(), |open| !*open);
             };
-            submit(&pool, number, Box::new(stuck));
+            submit(&pool, number, Box::new(endless));
         }
         let (send, receive) = mpsc::channel();
         pool.submit(address(200), move || send.send(()).unwrap());
         let served = receive.recv_timeout(Duration::from_secs(60));
-        let taken = count.try_iter().count();
+        let thread_count = count.try_iter().count();
         *gate.0.lock() = true;
         gate.1.notify_all();
-        served.expect("another is served, whoever has work that never ends");
-        (taken..100).for_each(|_| count.recv_timeout(Duration::from_secs(60)).unwrap());
-        taken
+        served.expect("another origin is served despite endless tasks");
+        (thread_count..100).for_each(|_| count.recv_timeout(Duration::from_secs(60)).unwrap());
+        thread_count
     }
 
     #[test]
     fn host_with_many_addresses_leaves_threads_for_others() {
         let from = |number: u8| format!("2001:db8::{number:x}").parse().unwrap();
-        assert!(taken(32, |pool, number, task| pool.submit(TaskOrigin::call(from(number)), task)) <= 25);
+        assert!(threads_of_endless_tasks(32, |pool, number, task| pool.submit(TaskOrigin::call(from(number)), task)) <= 25);
     }
 
     #[test]
     fn jobs_of_one_host_leave_threads_for_others() {
         let from = |number: u8| format!("2001:db8::{number:x}").parse().unwrap();
-        assert!(taken(32, |pool, number, task| pool.submit(TaskOrigin::job(from(number)), task)) <= 25);
-        let pool = Pool::new("test", 1, 1000, || ());
-        let (go, wait) = mpsc::channel::<()>();
-        pool.submit(TaskOrigin::Server, move || wait.recv().unwrap());
-        let (send, receive) = mpsc::channel();
-        for (last, count) in [(1, 5), (2, 1)] {
-            for _ in 0..count {
-                let send = send.clone();
-                pool.submit(TaskOrigin::job(IpAddr::from([192, 0, 2, last])), move || send.send(last).unwrap());
-            }
-        }
-        go.send(()).unwrap();
-        let order: Vec<u8> = (0..6).map(|_| receive.recv_timeout(Duration::from_secs(60)).unwrap()).collect();
-        assert_eq!(order, [1, 2, 1, 1, 1, 1]);
+        assert!(threads_of_endless_tasks(32, |pool, number, task| pool.submit(TaskOrigin::job(from(number)), task)) <= 25);
+        assert_eq!(service_order(TaskOrigin::job, &[(1, 5), (2, 1)]), [1, 2, 1, 1, 1, 1]);
     }
 
     #[test]
@@ -321,14 +309,14 @@ mod tests {
             let pool = Pool::new("test", threads_max, 1000, || ());
             let (began, count) = mpsc::channel();
             let gate = Arc::new((Mutex::new(false), Condvar::new()));
-            let stuck = |origin| {
+            let endless = |origin| {
                 let (began, gate) = (began.clone(), gate.clone());
                 pool.submit(origin, move || {
                     began.send(()).unwrap();
                     gate.1.wait_while(&mut gate.0.lock(), |open| !*open);
                 });
             };
-            (0..100).for_each(|_| stuck(address(1)));
+            (0..100).for_each(|_| endless(address(1)));
             (0..most).for_each(|_| count.recv_timeout(Duration::from_secs(60)).unwrap());
             // Other origins are still served, except by a single thread.
             for last in if threads_max > 1 { 2..51 } else { 2..2 } {
@@ -336,28 +324,32 @@ mod tests {
                 pool.submit(address(last), move || send.send(()).unwrap());
                 receive.recv_timeout(Duration::from_secs(60)).unwrap();
             }
-            assert!(count.try_recv().is_err(), "no more than {most} of {threads_max}");
+            assert!(count.try_recv().is_err(), "endless tasks get at most {most} of {threads_max} threads");
             *gate.0.lock() = true;
             gate.1.notify_all();
             (most..100).for_each(|_| count.recv_timeout(Duration::from_secs(60)).unwrap());
         }
     }
 
-    #[test]
-    fn origins_have_turns() {
+    /// Submits tasks to a busy thread, and returns the addresses in the order of service.
+    fn service_order(origin: impl Fn(IpAddr) -> TaskOrigin, counts: &[(u8, usize)]) -> Vec<u8> {
         let pool = Pool::new("test", 1, 1000, || ());
         let (go, wait) = mpsc::channel::<()>();
         pool.submit(TaskOrigin::Server, move || wait.recv().unwrap());
         let (send, receive) = mpsc::channel();
-        for (origin, count) in [(1, 5), (2, 2), (3, 1)] {
+        for &(last, count) in counts {
             for _ in 0..count {
                 let send = send.clone();
-                pool.submit(address(origin), move || send.send(origin).unwrap());
+                pool.submit(origin(IpAddr::from([192, 0, 2, last])), move || send.send(last).unwrap());
             }
         }
         go.send(()).unwrap();
-        let order: Vec<u8> = (0..8).map(|_| receive.recv_timeout(Duration::from_secs(60)).unwrap()).collect();
-        assert_eq!(order, [1, 2, 3, 1, 2, 1, 1, 1]);
+        counts.iter().flat_map(|&(_, count)| 0..count).map(|_| receive.recv_timeout(Duration::from_secs(60)).unwrap()).collect()
+    }
+
+    #[test]
+    fn origins_take_turns() {
+        assert_eq!(service_order(TaskOrigin::call, &[(1, 5), (2, 2), (3, 1)]), [1, 2, 3, 1, 2, 1, 1, 1]);
     }
 
     #[test]
@@ -365,7 +357,7 @@ mod tests {
         let pool = Pool::new("test", 1, 10, || ());
         let (send, receive) = mpsc::channel();
         for _ in 0..3 {
-            pool.submit(address(1), || panic!("as the test wants it"));
+            pool.submit(address(1), || panic!("a panic on purpose"));
             let send = send.clone();
             pool.submit(address(1), move || send.send(()).unwrap());
             receive.recv_timeout(Duration::from_secs(60)).unwrap();

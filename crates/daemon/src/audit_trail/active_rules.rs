@@ -10,27 +10,27 @@ use vouch_audit::rules::Rules;
 
 pub struct ActiveRules {
     rules: RwLock<Arc<Rules>>,
-    number: AtomicU64,
+    generation: AtomicU64,
     /// A bit set by operation; the lower half has the most frequent.
     recorded: [AtomicU64; 2],
 }
 
 thread_local! {
-    static AT_HAND: RefCell<Option<(u64, Arc<Rules>)>> = const { RefCell::new(None) };
+    static CACHED_RULES: RefCell<Option<(u64, Arc<Rules>)>> = const { RefCell::new(None) };
 }
 
 impl ActiveRules {
     pub fn new(rules: Arc<Rules>) -> Self {
         let recorded = halves(&rules).map(AtomicU64::new);
-        ActiveRules { rules: RwLock::new(rules), number: AtomicU64::new(next()), recorded }
+        ActiveRules { rules: RwLock::new(rules), generation: AtomicU64::new(next_generation()), recorded }
     }
 
     pub fn replace(&self, rules: Arc<Rules>) -> Arc<Rules> {
-        let mut place = self.rules.write();
+        let mut current = self.rules.write();
         // The lock keeps the generation and the rules together.
-        self.number.store(next(), Ordering::Release);
+        self.generation.store(next_generation(), Ordering::Release);
         self.recorded.iter().zip(halves(&rules)).for_each(|(recorded, half)| recorded.store(half, Ordering::Release));
-        std::mem::replace(&mut *place, rules)
+        std::mem::replace(&mut *current, rules)
     }
 
     pub fn may_record(&self, operation: u16) -> bool {
@@ -39,17 +39,17 @@ impl ActiveRules {
     }
 
     /// Not reentrant.
-    pub fn with<R>(&self, ask: impl FnOnce(&Rules) -> R) -> R {
-        let number = self.number.load(Ordering::Acquire);
-        AT_HAND.with_borrow_mut(|at_hand| {
-            let (_, rules) = match at_hand {
-                Some(known) if known.0 == number => known,
+    pub fn with<R>(&self, act: impl FnOnce(&Rules) -> R) -> R {
+        let generation = self.generation.load(Ordering::Acquire);
+        CACHED_RULES.with_borrow_mut(|cached| {
+            let (_, rules) = match cached {
+                Some(known) if known.0 == generation => known,
                 other => {
-                    let place = self.rules.read();
-                    other.insert((self.number.load(Ordering::Acquire), place.clone()))
+                    let current = self.rules.read();
+                    other.insert((self.generation.load(Ordering::Acquire), current.clone()))
                 }
             };
-            ask(rules)
+            act(rules)
         })
     }
 }
@@ -59,7 +59,7 @@ fn halves(rules: &Rules) -> [u64; 2] {
     [all as u64, (all >> 64) as u64]
 }
 
-fn next() -> u64 {
+fn next_generation() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
 }

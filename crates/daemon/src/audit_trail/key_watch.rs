@@ -33,8 +33,8 @@ impl KeyWatch {
         if before == now {
             return false;
         }
-        let what = if now.is_some() { "was changed" } else { "is gone" };
-        act(trail, Act::Key, b"", &format!("the keytab {} {what}", self.path.display()));
+        let change = if now.is_some() { "was changed" } else { "is gone" };
+        act(trail, Act::Key, b"", &format!("the keytab {} {change}", self.path.display()));
         true
     }
 }
@@ -52,7 +52,7 @@ impl Keys {
 }
 
 fn stamp(path: &Path) -> Option<Stamp> {
-    let of = std::fs::metadata(path).ok()?;
+    let metadata = std::fs::metadata(path).ok()?;
     // No program can set ctime.
-    Some((of.ino(), of.size(), of.ctime(), of.ctime_nsec()))
+    Some((metadata.ino(), metadata.size(), metadata.ctime(), metadata.ctime_nsec()))
 }

@@ -54,7 +54,7 @@ pub fn begin(
     let failed = |why: String| TrailError { path: config.directory.clone(), why, is_full: false };
     let (log, opened) = Log::open(disk.clone(), &config.directory, options, now_ns()).map_err(|error| failed(error.to_string()))?;
     if opened.was_unclosed {
-        tracing::warn!(torn = opened.torn_len(), "the audit trail had no end; it was put in order, and says so");
+        tracing::warn!(torn = opened.torn_len(), "the audit trail was not closed; it was recovered, and a record says so");
     }
     if let Some(error) = log.recovery_error() {
         let policy = match config.keeping.policy {
@@ -67,7 +67,7 @@ pub fn begin(
                 format!("cannot write records, and the policy is {policy}: {error}; free disk space, or start with --audit-policy count");
             return Err(TrailError { is_full: true, ..failed(why) });
         }
-        tracing::error!(%error, "audit records can't be written yet; what is lost until there is room is counted");
+        tracing::error!(%error, "audit records can't be written yet; records that are lost until there is room are counted");
     }
     let account = Account::new(config, deny, text, log.next_seq() == 1);
     let keeping = WriterOptions { some_replies_wait: !deny.is_empty(), ..config.keeping.clone() };

@@ -28,7 +28,7 @@ pub(super) struct Names {
     links: Cache<Node, Link>,
     others: Cache<Node, Arc<Links>>,
     children: Cache<Link, Node>,
-    told: Cache<Node, Arc<Stamped>>,
+    file_system_paths: Cache<Node, Arc<Stamped>>,
     whole: Cache<Node, Arc<Stamped>>,
     thread_cache: ThreadPathCache,
     stamps: Stamps,
@@ -103,7 +103,7 @@ impl Names {
             links,
             children,
             others: Cache::new(FILES_MAX),
-            told: Cache::new(FILES_MAX),
+            file_system_paths: Cache::new(FILES_MAX),
             whole: Cache::new(FILES_MAX),
             thread_cache: ThreadPathCache::new(),
             stamps: Stamps::new(seed),
@@ -113,9 +113,9 @@ impl Names {
         }
     }
 
-    pub(super) fn paths(&self, seen: &Observation<'_>, told: &Details<'_>, rules: &Rules) -> Paths {
-        let Some(export) = told.export else { return Paths::default() };
-        let (asked, current, after) = (&told.arguments, seen.file, told.after);
+    pub(super) fn paths(&self, seen: &Observation<'_>, details: &Details<'_>, rules: &Rules) -> Paths {
+        let Some(export) = details.export else { return Paths::default() };
+        let (arguments, current, after) = (&details.arguments, seen.file, details.after);
         let done = seen.status == 0;
         let op = u16::try_from(seen.op).unwrap_or(u16::MAX);
         let below = |directory: Option<&FileId>, name: &[u8]| Path::from(self.below(export, directory, name));
@@ -123,21 +123,21 @@ impl Names {
         let named = |directory: Option<&FileId>, name: &[u8]| self.child(export, directory?, name);
         let others = |file: Option<&FileId>, path: &[u8]| self.others(export, file, path, rules, op);
         let mut paths = Paths::default();
-        match (op, asked.name, asked.new_name) {
+        match (op, arguments.name, arguments.new_name) {
             (number::RENAME, Some(old), Some(new)) => {
-                paths.path = below(told.saved, old);
+                paths.path = below(details.saved, old);
                 paths.new_path = below(current, new);
-                paths.file = named(told.saved, old);
+                paths.file = named(details.saved, old);
                 paths.new_others = others(named(current, new).as_ref(), &paths.new_path);
             }
             (number::LINK, _, Some(new)) => {
-                paths.path = path(told.saved);
+                paths.path = path(details.saved);
                 paths.new_path = below(current, new);
-                paths.file = told.saved.copied();
+                paths.file = details.saved.copied();
             }
             // The saved file is the source.
             (number::COPY | number::CLONE, ..) => {
-                (paths.path, paths.new_path, paths.file) = (path(told.saved), path(current), told.saved.copied());
+                (paths.path, paths.new_path, paths.file) = (path(details.saved), path(current), details.saved.copied());
                 paths.new_others = others(current, &paths.new_path);
             }
             // Above all exports, the result of a lookup is an export.
@@ -415,7 +415,7 @@ impl Names {
     }
 
     fn path_from_file_system(&self, export: &Export, file: &Node) -> Option<Arc<[u8]>> {
-        if let Some(known) = self.told.get(file)
+        if let Some(known) = self.file_system_paths.get(file)
             && self.stamps.is_good(&known)
         {
             return Some(known.path.clone());
@@ -423,7 +423,7 @@ impl Names {
         let moves = self.stamps.moves();
         let path = self.ask(export, &file.file())?;
         if let Some(stamped) = self.stamps.stamp(path.clone(), moves) {
-            self.told.insert(file.clone(), stamped);
+            self.file_system_paths.insert(file.clone(), stamped);
         }
         Some(path)
     }

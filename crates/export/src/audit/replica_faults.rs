@@ -12,7 +12,7 @@ use vouch_daemon::audit_trail::refusal_of;
 pub(crate) struct ReplicaFaultReporter(OnceLock<Weak<Audit>>);
 
 impl ReplicaFaultReporter {
-    pub(crate) fn tell(&self, audit: &Arc<Audit>) {
+    pub(crate) fn attach(&self, audit: &Arc<Audit>) {
         // A server has one trail.
         let _ = self.0.set(Arc::downgrade(audit));
     }

@@ -116,7 +116,7 @@ impl Driver {
             Answered::Plain => None,
             Answered::Genuine(record) => Some(record),
             Answered::Forged => {
-                self.gss.iter().for_each(|gss| gss.tell_forged_answer(connection.peer()));
+                self.gss.iter().for_each(|gss| gss.log_forged_answer(connection.peer()));
                 let refused = Refused {
                     detail: "an answer to a callback whose checksum does not hold",
                     ..Refused::of(Refusal::Altered, connection.engine())

@@ -86,7 +86,7 @@ impl Gss {
         }
     }
 
-    pub(crate) fn tell_forged_answer(&self, peer: SocketAddr) {
+    pub(crate) fn log_forged_answer(&self, peer: SocketAddr) {
         if let Some(omitted) = self.refusals.lock().admit(peer.ip(), clock::mono_ms()) {
             tracing::warn!(%peer, omitted, "ignoring a forged answer to a callback");
         }

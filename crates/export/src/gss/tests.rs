@@ -382,7 +382,7 @@ fn callbacks_are_accepted_only_from_context_owner() {
             denied(answered(&ahead), AuthStat::RPCSEC_GSS_CRED_PROBLEM);
         }
         let answer = answered(&sent).expect("an answer");
-        assert_eq!(answered(&sent), None, "it came before");
+        assert_eq!(answered(&sent), None, "a repeated callback gets no answer");
         // A reply without proof, one with a wrong proof, then the right one.
         let mut plain = Writer::new();
         RpcReply::accepted(77, Accepted::Success(b"recalled")).encode(&mut plain);

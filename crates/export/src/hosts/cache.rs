@@ -141,13 +141,13 @@ impl Hosts {
         if names_wanted {
             clients.iter().for_each(|&client| self.look_up(client));
             // The first member of a netgroup may have been found after other clients.
-            let doubted = |client: &IpAddr| {
+            let has_uncertain_group = |client: &IpAddr| {
                 let known = self.known.read();
-                let is_told =
+                let is_uncertain =
                     |(group, membership): (&String, &Membership)| *membership == Membership::Uncertain && known.members.contains_key(group);
-                known.clients.get(client).is_some_and(|met| met.groups.iter().any(is_told))
+                known.clients.get(client).is_some_and(|met| met.groups.iter().any(is_uncertain))
             };
-            clients.into_iter().filter(doubted).for_each(|client| self.look_up(client));
+            clients.into_iter().filter(has_uncertain_group).for_each(|client| self.look_up(client));
         }
         unknown
     }
@@ -261,11 +261,11 @@ impl Hosts {
             self.evict(&mut known);
         }
         self.has_names.fetch_or(name.is_some(), Ordering::Relaxed);
-        let told = (name.clone(), groups.clone(), answered.is_some());
+        let after = (name.clone(), groups.clone(), answered.is_some());
         let before = known.clients.insert(client, ClientRecord { name, groups, since: Instant::now(), answered, fresh });
         self.generation.store(next_generation(), Ordering::Release);
         // `request_lookup` has its own notification.
-        if before.is_some_and(|before| (before.name, before.groups, before.answered.is_some()) != told) {
+        if before.is_some_and(|before| (before.name, before.groups, before.answered.is_some()) != after) {
             self.has_changed.store(true, Ordering::Release);
         }
     }

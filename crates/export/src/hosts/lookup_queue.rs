@@ -16,7 +16,7 @@ pub(crate) struct LookupQueue<S> {
 struct State<S> {
     hosts: HashMap<IpAddr, Host<S>>,
     queue: VecDeque<IpAddr>,
-    asked: usize,
+    running: usize,
     waiting: usize,
     shares: HashMap<IpAddr, usize>,
 }
@@ -36,7 +36,7 @@ pub(crate) enum Enqueued<S> {
 impl<S> Default for LookupQueue<S> {
     fn default() -> Self {
         LookupQueue {
-            state: Mutex::new(State { hosts: HashMap::new(), queue: VecDeque::new(), asked: 0, waiting: 0, shares: HashMap::new() }),
+            state: Mutex::new(State { hosts: HashMap::new(), queue: VecDeque::new(), running: 0, waiting: 0, shares: HashMap::new() }),
         }
     }
 }
@@ -56,8 +56,8 @@ impl<S> LookupQueue<S> {
             return Enqueued::Waiting;
         }
         state.hosts.insert(host, Host { sockets: vec![(socket, now_ms)] });
-        if state.asked < HOST_LOOKUPS_MAX {
-            state.asked += 1;
+        if state.running < HOST_LOOKUPS_MAX {
+            state.running += 1;
             return Enqueued::LookUp;
         }
         state.queue.push_back(host);
@@ -75,7 +75,7 @@ impl<S> LookupQueue<S> {
                 Some(next) if state.hosts.get(&next).is_some_and(|host| host.sockets.is_empty()) => drop(state.hosts.remove(&next)),
                 Some(_) => return (sockets, next),
                 None => {
-                    state.asked -= 1;
+                    state.running -= 1;
                     return (sockets, None);
                 }
             }
@@ -142,29 +142,29 @@ mod tests {
     #[test]
     fn bounds_connections_per_host_and_in_total() {
         let queue = LookupQueue::default();
-        let taken = (0..).take_while(|&number| queue.enter(host(1), number, 0) != Enqueued::Full(number)).count();
-        assert!((HOST_LOOKUP_WAITING_MAX / 5 * 4..HOST_LOOKUP_WAITING_MAX).contains(&taken));
+        let admitted = (0..).take_while(|&number| queue.enter(host(1), number, 0) != Enqueued::Full(number)).count();
+        assert!((HOST_LOOKUP_WAITING_MAX / 5 * 4..HOST_LOOKUP_WAITING_MAX).contains(&admitted));
         let others = (2..10_000).filter(|&number| queue.enter(host(number), number, 0) != Enqueued::Full(number)).count();
-        assert_eq!((taken + others, queue.waiting()), (HOST_LOOKUP_WAITING_MAX, HOST_LOOKUP_WAITING_MAX));
+        assert_eq!((admitted + others, queue.waiting()), (HOST_LOOKUP_WAITING_MAX, HOST_LOOKUP_WAITING_MAX));
     }
 
     #[test]
     fn ipv6_network_has_one_share() {
         let queue = LookupQueue::default();
         let of = |number: usize| IpAddr::from((0x2001_0db8_u128 << 96 | number as u128).to_be_bytes());
-        let taken = (0..10_000).take_while(|&number| queue.enter(of(number), number, 0) != Enqueued::Full(number)).count();
-        assert!((HOST_LOOKUP_WAITING_MAX / 5 * 4..HOST_LOOKUP_WAITING_MAX).contains(&taken));
+        let admitted = (0..10_000).take_while(|&number| queue.enter(of(number), number, 0) != Enqueued::Full(number)).count();
+        assert!((HOST_LOOKUP_WAITING_MAX / 5 * 4..HOST_LOOKUP_WAITING_MAX).contains(&admitted));
         assert_ne!(queue.enter(host(1), 1, 0), Enqueued::Full(1));
         let found = queue.found(of(0)).0.len();
-        assert_eq!((found, queue.expire(HOST_LOOKUP_MS_MAX).len()), (1, taken));
+        assert_eq!((found, queue.expire(HOST_LOOKUP_MS_MAX).len()), (1, admitted));
         assert_eq!((queue.waiting(), queue.state.lock().shares.len()), (0, 0));
     }
 
     #[test]
     fn bounds_concurrent_lookups_and_keeps_order() {
         let queue = LookupQueue::default();
-        let asked = (0..HOST_LOOKUPS_MAX + 3).filter(|&number| queue.enter(host(number), number, 0) == Enqueued::LookUp).count();
-        assert_eq!(asked, HOST_LOOKUPS_MAX);
+        let running = (0..HOST_LOOKUPS_MAX + 3).filter(|&number| queue.enter(host(number), number, 0) == Enqueued::LookUp).count();
+        assert_eq!(running, HOST_LOOKUPS_MAX);
         let mut next = Some(host(0));
         let mut found = Vec::new();
         while let Some(host) = next {

@@ -15,7 +15,7 @@ pub(crate) struct RefreshSchedule {
     addresses: Round,
     clients: Round,
     /// Names for audit records only, with their own queue.
-    told_due_ms: u64,
+    audit_names_due_ms: u64,
     requested: Job,
     lost: Job,
 }
@@ -29,7 +29,7 @@ impl RefreshSchedule {
             every_ms,
             addresses: round(),
             clients: round(),
-            told_due_ms: due_ms,
+            audit_names_due_ms: due_ms,
             requested: Job::default(),
             lost: Job::default(),
         }
@@ -44,9 +44,9 @@ impl RefreshSchedule {
                 round.due_ms = next_ms;
             }
         }
-        if now_ms >= self.told_due_ms {
-            self.told_due_ms = next_ms;
-            accept::tell_names_again(driver);
+        if now_ms >= self.audit_names_due_ms {
+            self.audit_names_due_ms = next_ms;
+            accept::refresh_audit_names(driver);
         }
         // Clients with NFS4ERR_DELAY wait for these.
         if driver.hosts.has_requested() {
@@ -109,7 +109,7 @@ mod tests {
             wait.recv().unwrap();
             panic!("a panic on purpose");
         }));
-        assert!(!job.begin(&pool, || unreachable!("it still runs")));
+        assert!(!job.begin(&pool, || unreachable!("a second run starts")));
         assert!(other.begin(&pool, move || done.send(()).unwrap()));
         ended.recv_timeout(Duration::from_secs(60)).unwrap();
         go.send(()).unwrap();

@@ -83,12 +83,12 @@ impl Server {
     /// # Errors
     /// If exports or state cannot be served, or an address is in use.
     pub fn open(config: ExportConfig) -> Result<Self, ExportError> {
-        let disbelief = Arc::new(audit::ReplicaFaultReporter::default());
-        let fault_observer = config.audit.is_some().then(|| disbelief.clone() as Arc<dyn vouch_tree_client::FaultObserver>);
+        let replica_faults = Arc::new(audit::ReplicaFaultReporter::default());
+        let fault_observer = config.audit.is_some().then(|| replica_faults.clone() as Arc<dyn vouch_tree_client::FaultObserver>);
         let opener = Arc::new(FileSystemOpener::new(&config.state, fault_observer));
         let shared = opener.clone();
         let hooks = SystemHooks::system(Box::new(move |source, options| shared.open(source, options)));
-        let mut server = Self::open_with(config, SystemHooks { disbelief, ..hooks })?;
+        let mut server = Self::open_with(config, SystemHooks { replica_faults, ..hooks })?;
         server.opener = Some(opener);
         Ok(server)
     }
@@ -113,7 +113,7 @@ impl Server {
 
         // The audit trail opens before the trees, whose replicas may send false data.
         let audit = config.audit.take().map(|audit| audit::Audit::open(audit, hosts.clone(), hooks.disk)).transpose()?.map(Arc::new);
-        audit.iter().for_each(|audit| hooks.disbelief.tell(audit));
+        audit.iter().for_each(|audit| hooks.replica_faults.attach(audit));
         let loaded = sources.load()?;
         let to_wake = inboxes.clone();
         let on_room = move || to_wake.iter().for_each(|inbox| inbox.post(Message::RoomFreed));

@@ -102,11 +102,11 @@ fn flood_of_bad_credentials_is_counted_not_recorded() {
     drop((socket, server));
     let most = 100 + began.elapsed().as_secs() + 1;
     let found = refusals(directory.path());
-    let told = found.iter().filter(|(why, ..)| *why == Refusal::Authentication);
-    assert!(told.clone().all(|(_, _, detail)| detail == "a credential of AUTH_SYS that can't be read"), "{found:?}");
-    let (told, left_out) = (told.count() as u64, found.iter().map(|(_, left_out, _)| left_out).sum::<u64>());
-    assert!((100..=most).contains(&told), "{told} records of {count}, at most {most}");
-    assert_eq!(told + left_out, u64::from(count));
+    let recorded = found.iter().filter(|(why, ..)| *why == Refusal::Authentication);
+    assert!(recorded.clone().all(|(_, _, detail)| detail == "a credential of AUTH_SYS that can't be read"), "{found:?}");
+    let (recorded, left_out) = (recorded.count() as u64, found.iter().map(|(_, left_out, _)| left_out).sum::<u64>());
+    assert!((100..=most).contains(&recorded), "{recorded} records of {count}, at most {most}");
+    assert_eq!(recorded + left_out, u64::from(count));
     let (why, _, detail) = found.last().unwrap();
     assert!(*why == Refusal::Many && detail.ends_with(" of 127.0.0.1"), "{detail}");
 }
@@ -409,8 +409,8 @@ fn new_owner_is_recorded_even_on_failure() {
         client.close().await.unwrap();
     });
     drop(server);
-    let told: Vec<_> = records(directory.path()).into_iter().map(|(_, detail, _)| detail).collect();
-    assert_eq!(told, ["sets mode 0700, owner uid 1000 gid 7", "sets owner gid 7", "sets owner uid 1000"]);
+    let details: Vec<_> = records(directory.path()).into_iter().map(|(_, detail, _)| detail).collect();
+    assert_eq!(details, ["sets mode 0700, owner uid 1000 gid 7", "sets owner gid 7", "sets owner uid 1000"]);
 }
 
 #[test]

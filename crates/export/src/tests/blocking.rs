@@ -176,7 +176,7 @@ fn half_the_replies_leave_early_for_waiting_client() {
     // One write and one read; the last call blocks the thread.
     let calls: Vec<u8> = (0..40).flat_map(|number| call(number, 0)).chain(owner(40, &[])).collect();
     socket.write_all(&calls).unwrap();
-    until("the last call is being done", || gate.waiting().0 == 1);
+    until("the last call does not start", || gate.waiting().0 == 1);
     for number in 0..20 {
         assert_eq!(xid(&read_record(&mut socket)), number);
     }
@@ -191,40 +191,40 @@ fn waiting_for_names_leaves_threads_for_disks() {
     let (files, names) = (MemoryFs::new(), Slow::default());
     files.set_slow_sync(true);
     let server = start(|config| config.limits.waiting_threads_max = 1, &files, &names, &Slow::default());
-    let (mut asking, mut other) = (server.connect(), server.connect());
+    let (mut client, mut other) = (server.connect(), server.connect());
     names.0.set_closed(true);
-    (0..3).for_each(|number| asking.write_all(&owner(number, &[])).unwrap());
-    until("three ask", || names.0.waiting().0 == 3);
+    (0..3).for_each(|number| client.write_all(&owner(number, &[])).unwrap());
+    until("three lookups do not start", || names.0.waiting().0 == 3);
     other.write_all(&make(9, "made")).unwrap();
     assert_eq!(answered(&mut other), Some(9));
-    assert!(is_silent(&server, &asking));
+    assert!(is_silent(&server, &client));
     assert_eq!(server.status().waiting_calls, 3);
     names.0.set_closed(false);
-    let mut all: Vec<_> = (0..3).map(|_| answered(&mut asking).unwrap()).collect();
+    let mut all: Vec<_> = (0..3).map(|_| answered(&mut client).unwrap()).collect();
     all.sort_unstable();
     assert_eq!(all, [0, 1, 2]);
-    until("none waits", || server.status().waiting_calls == 0);
+    until("calls still wait", || server.status().waiting_calls == 0);
 }
 
 #[test]
 fn call_that_needs_names_after_disk_continues_elsewhere() {
     let (files, names) = (MemoryFs::new(), Slow::default());
     let server = start(|config| config.limits.waiting_threads_max = 1, &files, &names, &Slow::default());
-    let (mut asking, mut other) = (server.connect(), server.connect());
+    let (mut client, mut other) = (server.connect(), server.connect());
     other.write_all(&make(1, "made")).unwrap();
     assert_eq!(answered(&mut other), Some(1));
     files.set_slow_sync(true);
     names.0.set_closed(true);
     for number in 0..3 {
         files.evict_caches();
-        asking.write_all(&owner(number, &["made"])).unwrap();
-        until("it asks", || names.0.waiting().0 == number as usize + 1);
+        client.write_all(&owner(number, &["made"])).unwrap();
+        until("the lookup does not start", || names.0.waiting().0 == number as usize + 1);
     }
     files.evict_caches();
     other.write_all(&make(9, "more")).unwrap();
     assert_eq!(answered(&mut other), Some(9));
     names.0.set_closed(false);
-    let mut all: Vec<_> = (0..3).map(|_| answered(&mut asking).unwrap()).collect();
+    let mut all: Vec<_> = (0..3).map(|_| answered(&mut client).unwrap()).collect();
     all.sort_unstable();
     assert_eq!(all, [0, 1, 2]);
 }
@@ -239,7 +239,7 @@ fn address_with_too_many_waiting_calls_is_not_read() {
     for (number, socket) in greedy.iter_mut().enumerate() {
         socket.write_all(&owner(number as u32, &[])).unwrap();
     }
-    until("four fifths wait", || server.status().waiting_calls == 32);
+    until("calls do not fill four fifths", || server.status().waiting_calls == 32);
     let mut same = server.connect_from(1);
     same.write_all(&call(7, 0)).unwrap();
     assert!(is_silent(&server, &same));
@@ -247,14 +247,14 @@ fn address_with_too_many_waiting_calls_is_not_read() {
     other.write_all(&call(5, 0)).unwrap();
     assert_eq!(xid(&read_record(&mut other)), 5);
     other.write_all(&owner(6, &[])).unwrap();
-    until("its own wait", || server.status().waiting_calls == 33);
+    until("the call of the other client does not wait", || server.status().waiting_calls == 33);
     assert!(server.status().held_back > 0);
     names.0.set_closed(false);
     for (number, socket) in greedy.iter_mut().enumerate() {
         assert_eq!(answered(socket), Some(number as u32));
     }
     assert_eq!((answered(&mut other), xid(&read_record(&mut same))), (Some(6), 7));
-    until("none waits", || server.status().waiting_calls == 0);
+    until("calls still wait", || server.status().waiting_calls == 0);
 }
 
 /// Reads the owner of /data in a COMPOUND with this many further bytes.
@@ -275,17 +275,17 @@ fn address_with_too_many_waiting_bytes_is_not_read() {
         let (bytes, mut socket) = (long(number as u32, 512 << 10), socket.try_clone().unwrap());
         thread::spawn(move || socket.write_all(&bytes));
     }
-    until("as many wait as have room", || server.status().waiting_calls >= 6 && server.status().held_back > 0);
+    until("waiting calls do not fill the share", || server.status().waiting_calls >= 6 && server.status().held_back > 0);
     let mut other = server.connect_from(2);
     other.write_all(&owner(6, &[])).unwrap();
-    until("its own waits", || names.0.waiting().0 > 6);
+    until("the lookup of the other client does not start", || names.0.waiting().0 > 6);
     assert!(server.status().waiting_calls < 12, "each keeps more than a megabyte: {}", server.status().waiting_calls);
     names.0.set_closed(false);
     for (number, socket) in greedy.iter_mut().enumerate() {
         assert_eq!(xid(&read_record(socket)), number as u32);
     }
     assert_eq!(answered(&mut other), Some(6));
-    until("none waits", || server.status().waiting_calls == 0);
+    until("calls still wait", || server.status().waiting_calls == 0);
 }
 
 #[test]
@@ -297,12 +297,12 @@ fn address_with_busy_threads_leaves_some_for_others() {
     for (number, socket) in greedy.iter_mut().enumerate() {
         socket.write_all(&owner(number as u32, &[])).unwrap();
     }
-    until("all wait", || server.status().waiting_calls == 60);
+    until("not all calls wait", || server.status().waiting_calls == 60);
     // Four times the free rest, of 32 threads.
-    until("as many threads ask as may", || names.0.waiting().0 == 25);
+    until("lookups do not fill the share of threads", || names.0.waiting().0 == 25);
     let mut other = server.connect_from(2);
     other.write_all(&owner(99, &[])).unwrap();
-    until("its own asks", || names.0.waiting().0 == 26);
+    until("the lookup of the other client does not start", || names.0.waiting().0 == 26);
     assert!(is_silent(&server, &other));
     assert_eq!(names.0.waiting(), (26, 26));
     names.0.set_closed(false);
@@ -328,7 +328,7 @@ fn host_lookups_leave_threads_for_users() {
     for socket in &mut unknown {
         socket.write_all(&owner(3, &[])).unwrap();
     }
-    until("half of the threads look", || hosts.0.waiting().0 == limits::HOST_LOOKUPS_MAX);
+    until("host lookups do not fill half of the threads", || hosts.0.waiting().0 == limits::HOST_LOOKUPS_MAX);
     known.write_all(&owner(2, &[])).unwrap();
     assert_eq!(answered(&mut known), Some(2));
     hosts.0.set_closed(false);

@@ -48,29 +48,29 @@ fn excess_context_requests_are_not_read_others_are() {
     let server = Running::start_in(|config| config.threads = Some(1), seams);
     gate.set_closed(true);
     // More than the queue admits, and the limit of one connection; three of four threads are busy.
-    let mut asking: Vec<TcpStream> = (0..5).map(|_| server.connect()).collect();
-    for (number, socket) in asking.iter_mut().enumerate() {
+    let mut clients: Vec<TcpStream> = (0..5).map(|_| server.connect()).collect();
+    for (number, socket) in clients.iter_mut().enumerate() {
         let calls: Vec<u8> = (0..220).flat_map(|xid| init(1000 * number as u32 + xid)).collect();
         socket.write_all(&calls).unwrap();
         let least = if number < 4 { 220 * (number + 1) } else { 1027 };
-        until("they wait", || server.status().waiting_calls >= least);
+        until("the requests do not wait", || server.status().waiting_calls >= least);
     }
-    for socket in &mut asking {
+    for socket in &mut clients {
         socket.write_all(&call(NULL, 0)).unwrap();
     }
-    for socket in &mut asking[..4] {
+    for socket in &mut clients[..4] {
         assert_eq!(xid(&read_record(socket)), NULL);
     }
-    assert!(is_silent(&server, &asking[4]));
+    assert!(is_silent(&server, &clients[4]));
     gate.set_closed(false);
-    for (number, socket) in asking.iter_mut().enumerate() {
+    for (number, socket) in clients.iter_mut().enumerate() {
         let count = if number < 4 { 220 } else { 221 };
         let mut all: Vec<u32> = (0..count).map(|_| xid(&read_record(socket))).collect();
         all.sort_unstable();
         let first = 1000 * number as u32;
         assert!(all.into_iter().filter(|&xid| xid != NULL).eq(first..first + 220));
     }
-    until("none waits", || server.status().waiting_calls == 0);
+    until("calls still wait", || server.status().waiting_calls == 0);
 }
 
 #[test]

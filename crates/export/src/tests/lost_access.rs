@@ -82,7 +82,7 @@ fn reload_looks_up_clients_from_before_names_mattered() {
     let server = start(&service);
     while_open(&server, || {
         reload(&server, "@others");
-        assert_eq!(opens(&server), 1, "nobody is found in it: it may not have been told");
+        assert_eq!(opens(&server), 1, "a netgroup without known members ends no state");
         let mut other = server.connect_from(2);
         other.write_all(&call(1, 0)).unwrap();
         read_record(&mut other);
@@ -111,7 +111,7 @@ fn moved_host_loses_state_of_old_address() {
     reload(&server, "host.example.org");
     while_open(&server, || {
         *service.0.lock() = IpAddr::from([127, 0, 0, 9]);
-        until("what it held stays", || opens(&server) == 0);
+        until("state of the old address stays open", || opens(&server) == 0);
     });
 }
 
@@ -124,11 +124,11 @@ fn moved_host_loses_state_despite_slow_names() {
         let hosts = server.driver.upgrade().unwrap().hosts.clone();
         service.2.set_closed(true);
         hosts.let_all_grow_old();
-        until("nobody asks for the client that stays", || service.2.waiting().0 == 1);
+        until("the refresh does not look up the remaining client", || service.2.waiting().0 == 1);
         assert_eq!(hosts.name_matches(IpAddr::from([192, 0, 2, 1]), |_| true), None);
-        until("nobody asks for the client that was requested", || service.2.waiting().0 == 2);
+        until("the requested client is not looked up", || service.2.waiting().0 == 2);
         *service.0.lock() = IpAddr::from([127, 0, 0, 9]);
-        until("what it held stays", || opens(&server) == 0);
+        until("state of the old address stays open", || opens(&server) == 0);
         assert!(hosts.has_address("host.example.org", IpAddr::from([127, 0, 0, 9])));
         assert_eq!(service.2.waiting().0, 2, "a thread each, and no more");
         service.2.set_closed(false);

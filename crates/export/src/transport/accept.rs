@@ -53,7 +53,7 @@ fn take_all(listener: &mio::net::TcpListener, driver: &Arc<Driver>) -> bool {
             // This error belongs to one new connection (accept(2)).
             Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
             Err(error) => {
-                tracing::warn!(%error, "accepting connections pauses");
+                tracing::warn!(%error, "cannot accept a connection; retrying after a pause");
                 return false;
             }
         }
@@ -78,8 +78,8 @@ fn admit(socket: TcpStream, peer: SocketAddr, driver: &Arc<Driver>) {
     // If exports name hosts by pattern or netgroup, a lookup precedes the first call. A slow name
     // service delays only such connections.
     if !driver.hosts.must_look_up(peer.ip()) {
-        tell_name(peer.ip(), driver);
-        return deal(socket, peer, driver);
+        look_up_audit_name(peer.ip(), driver);
+        return assign(socket, peer, driver);
     }
     match driver.host_lookups.enter(peer.ip(), (socket, peer), clock::mono_ms()) {
         Enqueued::Waiting => {}
@@ -87,12 +87,12 @@ fn admit(socket: TcpStream, peer: SocketAddr, driver: &Arc<Driver>) {
             let shared = driver.clone();
             driver.names.submit(TaskOrigin::Server, move || find_names(peer.ip(), &shared));
         }
-        Enqueued::Full((_, peer)) => leave_unnamed(peer, driver),
+        Enqueued::Full((_, peer)) => close_unnamed(peer, driver),
     }
 }
 
 /// For audit records only. The first records may lack the name.
-fn tell_name(host: IpAddr, driver: &Arc<Driver>) {
+fn look_up_audit_name(host: IpAddr, driver: &Arc<Driver>) {
     // A periodic refresh replaces lookups beyond the queue's limit.
     if driver.hosts.should_look_up(host) && driver.audit_lookups.enter(host, (), clock::mono_ms()) == Enqueued::LookUp {
         let shared = driver.clone();
@@ -107,8 +107,8 @@ fn tell_name(host: IpAddr, driver: &Arc<Driver>) {
 }
 
 /// Has its own queue: slow reverse zones do not delay lookups that decide about access.
-pub(crate) fn tell_names_again(driver: &Arc<Driver>) {
-    driver.hosts.stale_recorded_clients().into_iter().for_each(|host| tell_name(host, driver));
+pub(crate) fn refresh_audit_names(driver: &Arc<Driver>) {
+    driver.hosts.stale_recorded_clients().into_iter().for_each(|host| look_up_audit_name(host, driver));
 }
 
 fn find_names(first: IpAddr, driver: &Driver) {
@@ -116,7 +116,7 @@ fn find_names(first: IpAddr, driver: &Driver) {
     while let Some(host) = next {
         driver.hosts.look_up_if_stale(host);
         let (sockets, then) = driver.host_lookups.found(host);
-        sockets.into_iter().for_each(|(socket, peer)| deal(socket, peer, driver));
+        sockets.into_iter().for_each(|(socket, peer)| assign(socket, peer, driver));
         next = then;
     }
 }
@@ -127,19 +127,19 @@ fn expire(driver: &Driver) {
     driver.audit_lookups.expire(clock::mono_ms());
     for (host, (socket, peer)) in driver.host_lookups.expire(clock::mono_ms()) {
         match driver.hosts.has_record(host) {
-            true => deal(socket, peer, driver),
-            false => leave_unnamed(peer, driver),
+            true => assign(socket, peer, driver),
+            false => close_unnamed(peer, driver),
         }
     }
 }
 
-fn leave_unnamed(peer: SocketAddr, driver: &Driver) {
+fn close_unnamed(peer: SocketAddr, driver: &Driver) {
     driver.traffic.addresses.leave(peer.ip());
     driver.traffic.unnamed.add(1);
     tracing::debug!(%peer, "closing a connection: the lookup of its host name timed out, or too many lookups wait");
 }
 
-fn deal(socket: TcpStream, peer: SocketAddr, driver: &Driver) {
+fn assign(socket: TcpStream, peer: SocketAddr, driver: &Driver) {
     let least = (0..driver.open.len()).min_by_key(|&i| driver.open[i].load(Ordering::Relaxed)).unwrap_or(0);
     driver.open[least].fetch_add(1, Ordering::Relaxed);
     driver.inboxes[least].post(Message::Accepted(socket, peer));

@@ -153,7 +153,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     if let Some(name) = &args.sealing_kernels {
         Kernels::choose(name).map_err(|error| Failure::usage("--sealing-kernels", error))?;
     }
-    service_manager::meet();
+    service_manager::connect();
     let _taken = interrupt::take(service_manager::stopping);
     let passed: Vec<_> = service_manager::listeners().at("passed sockets")?.into_iter().map(Arc::new).collect();
     let usual = if passed.is_empty() { vec![SocketAddr::from(([127, 0, 0, 1], 2049))] } else { Vec::new() };

@@ -68,7 +68,7 @@ enum Sandbox {
 }
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
-    service_manager::meet();
+    service_manager::connect();
     let _taken = interrupt::take(service_manager::stopping);
     let (listen, passed) = addresses(args.listen)?;
     let config = ServeConfig {

@@ -119,8 +119,11 @@ impl Verifier<'_> {
         if self.removed > self.recorded_removal && self.report.faults.is_empty() {
             let description = match self.recorded_removal {
                 0 => format!("segments up to {} are missing, but no record says that retention removed any", self.removed),
-                told => {
-                    format!("segments up to {} are missing, but records say that retention removed only those up to {told}", self.removed)
+                recorded => {
+                    format!(
+                        "segments up to {} are missing, but records say that retention removed only those up to {recorded}",
+                        self.removed
+                    )
                 }
             };
             self.segment = self.removed;

@@ -100,8 +100,8 @@ fn file_system_path_is_read_again_after_rename_above() {
     let a = make(&root, b"a");
     let b = make(&a, b"b");
     make(&root, b"other");
-    let told = names.path(&export, &b);
-    assert_eq!(&*told, b"/data/a/b");
+    let path = names.path(&export, &b);
+    assert_eq!(&*path, b"/data/a/b");
     let rename = |old: &[u8], new: &[u8]| {
         let name = |name| vouch_vfs::Name::new(name).unwrap();
         files.rename(&caller, &root, name(old), &root, name(new)).unwrap();
@@ -109,7 +109,7 @@ fn file_system_path_is_read_again_after_rename_above() {
         names.renamed(&export, &file, (&root, old), (&root, new), &[b"/data/", old].concat(), &Rules::default());
     };
     rename(b"other", b"others");
-    assert!(Arc::ptr_eq(&told, &names.path(&export, &b)));
+    assert!(Arc::ptr_eq(&path, &names.path(&export, &b)));
     rename(b"a", b"z");
     assert_eq!(&*names.path(&export, &b), b"/data/z/b");
 }
@@ -120,15 +120,15 @@ fn earlier_lookup_of_renamed_directory_follows_rename() {
     let (export, names, root) = (export(&files), Names::seeded(7, MovedPaths::read(None)), files.root());
     let (caller, name) = (Caller::new(0, 0, []), |name| vouch_vfs::Name::new(name).unwrap());
     let d = files.make(&caller, &root, name(b"d"), NewNode::Directory, &SetAttributes::default()).unwrap().0;
-    let told = |naming: NameChange<'_>| drop(names.name_changed(&export, number::RENAME, &naming, &Rules::default()));
-    told(NameChange::Created(&d, (&root, b"d")));
+    let change = |naming: NameChange<'_>| drop(names.name_changed(&export, number::RENAME, &naming, &Rules::default()));
+    change(NameChange::Created(&d, (&root, b"d")));
     files.rename(&caller, &root, name(b"d"), &root, name(b"e")).unwrap();
-    told(NameChange::Renamed(&d, (&root, b"d"), (&root, b"e")));
+    change(NameChange::Renamed(&d, (&root, b"d"), (&root, b"e")));
     // A late name change does not overwrite newer ones.
-    told(NameChange::Created(&d, (&root, b"d")));
+    change(NameChange::Created(&d, (&root, b"d")));
     assert_eq!(&*names.path(&export, &d), b"/data/e");
     files.rename(&caller, &root, name(b"e"), &root, name(b"g")).unwrap();
-    told(NameChange::Created(&d, (&root, b"g")));
+    change(NameChange::Created(&d, (&root, b"g")));
     assert_eq!(&*names.path(&export, &d), b"/data/g");
 }
 
@@ -162,13 +162,13 @@ fn borrowed_name_is_found() {
 fn removed_name_leaves_other_name_or_none() {
     let files = Arc::new(MemoryFs::new());
     let (export, names, root) = (export(&files), Names::seeded(7, MovedPaths::read(None)), files.root());
-    let told = |op, naming: NameChange<'_>| drop(names.name_changed(&export, op, &naming, &Rules::default()));
+    let change = |op, naming: NameChange<'_>| drop(names.name_changed(&export, op, &naming, &Rules::default()));
     let path = || names.path(&export, &id(1)).to_vec();
-    told(number::CREATE, NameChange::Created(&id(1), (&root, b"a")));
-    told(number::LINK, NameChange::Linked(&id(1), (&root, b"b")));
+    change(number::CREATE, NameChange::Created(&id(1), (&root, b"a")));
+    change(number::LINK, NameChange::Linked(&id(1), (&root, b"b")));
     assert_eq!(path(), b"/data/a");
-    told(number::REMOVE, NameChange::Removed(&id(1), (&root, b"a")));
+    change(number::REMOVE, NameChange::Removed(&id(1), (&root, b"a")));
     assert_eq!(path(), b"/data/b");
-    told(number::REMOVE, NameChange::Removed(&id(1), (&root, b"b")));
+    change(number::REMOVE, NameChange::Removed(&id(1), (&root, b"b")));
     assert_eq!(path(), b"");
 }

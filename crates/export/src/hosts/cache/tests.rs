@@ -76,19 +76,19 @@ fn connected_client_is_never_evicted() {
 fn client_name_is_current_and_verified() {
     let service = Everybody::default();
     let client = IpAddr::from([192, 0, 2, 1]);
-    let told = |hosts: &Hosts| hosts.name(client).as_deref().map(str::to_owned);
+    let name = |hosts: &Hosts| hosts.name(client).as_deref().map(str::to_owned);
     let quiet = Hosts::new(Arc::new(service.clone()));
     quiet.look_up_if_stale(client);
     assert!(!quiet.should_look_up(client) && !quiet.has_record(client));
     let hosts = Hosts::new(Arc::new(service.clone())).recording_names(true);
     assert!(hosts.should_look_up(client) && !hosts.must_look_up(client), "the tree is served meanwhile");
-    assert_eq!(told(&hosts), None);
+    assert_eq!(name(&hosts), None);
     hosts.look_up_if_stale(client);
-    assert_eq!((told(&hosts).as_deref(), hosts.should_look_up(client)), (Some("host-192.0.2.1"), false));
-    assert_eq!(told(&quiet), None);
+    assert_eq!((name(&hosts).as_deref(), hosts.should_look_up(client)), (Some("host-192.0.2.1"), false));
+    assert_eq!(name(&quiet), None);
     service.nobody.store(true, Ordering::Relaxed);
     hosts.look_up(client);
-    assert_eq!(told(&hosts), None);
+    assert_eq!(name(&hosts), None);
     let other = IpAddr::from([192, 0, 2, 2]);
     hosts.connection_opened(other);
     assert_eq!((hosts.stale_recorded_clients(), quiet.stale_recorded_clients()), (vec![other], vec![]));
@@ -127,8 +127,8 @@ fn oldest_records_are_refreshed_next() {
     };
     let all = || (0..clients.len() / AT_ONCE).flat_map(|_| round()).collect::<Vec<_>>();
     let first = all();
-    assert_eq!(first.iter().copied().collect::<HashSet<_>>(), clients, "each has had its turn");
-    assert_eq!(all(), first, "and has it again in the same order");
+    assert_eq!(first.iter().copied().collect::<HashSet<_>>(), clients, "every client is looked up once");
+    assert_eq!(all(), first, "the second round has the same order");
     let new = IpAddr::from([192, 0, 2, 1]);
     hosts.connection_opened(new);
     assert_eq!(hosts.stale_recorded_clients()[0], new);
@@ -237,7 +237,7 @@ fn netgroup_exclusion_needs_a_member_as_proof() {
     let [a, b, c] = [1, 2, 3].map(|last| IpAddr::from([192, 0, 2, last]));
     let clients = &crate::exports::syntax::parse(b"/a @g(rw)").unwrap().entries[0].clients;
     let rules = ClientRules::new(clients, hosts.clone());
-    let told = |client: IpAddr| {
+    let access = |client: IpAddr| {
         let peer = SocketAddr::new(client, 700);
         (rules.access_for(peer).is_some(), rules.is_certain(peer))
     };
@@ -245,23 +245,23 @@ fn netgroup_exclusion_needs_a_member_as_proof() {
     let ask = |members: &[IpAddr]| {
         *service.members.lock() = members.to_vec();
         hosts.resolve_named(&[], &["g".into()], true);
-        [a, b, c].map(told)
+        [a, b, c].map(access)
     };
-    let (inside, outside, doubted) = ((true, true), (false, true), (false, false));
-    assert_eq!(ask(&[]), [doubted; 3]);
+    let (inside, outside, uncertain) = ((true, true), (false, true), (false, false));
+    assert_eq!(ask(&[]), [uncertain; 3]);
     assert_eq!(ask(&[a, b]), [inside, inside, outside]);
-    assert_eq!(ask(&[]), [doubted; 3], "as if the service were away: nothing that is held ends by it");
+    assert_eq!(ask(&[]), [uncertain; 3], "an empty netgroup proves nothing");
     assert_eq!(ask(&[b]), [outside, inside, outside]);
-    assert_eq!(ask(&[]), [doubted; 3]);
+    assert_eq!(ask(&[]), [uncertain; 3]);
     ask(&[a, b]);
     *service.away.lock() = 2;
     hosts.look_up(a);
-    assert_eq!((*service.away.lock(), told(a)), (0, inside));
+    assert_eq!((*service.away.lock(), access(a)), (0, inside));
     // The last known name decides.
     service.silent.store(true, Ordering::Relaxed);
     assert_eq!(ask(&[b])[0], outside);
     assert_eq!(ask(&[a, b])[0], inside);
-    assert_eq!(ask(&[])[0], inside, "what was certain stays so where nothing is");
+    assert_eq!(ask(&[])[0], inside, "the last certain answer stays valid");
 }
 
 struct Once(AtomicBool, blocking::Gate);
@@ -290,18 +290,18 @@ fn state_of_known_client_does_not_wait_for_others() {
     assert!(clients.iter().all(|&client| hosts.name_matches(client, |_| true).is_none()));
     std::thread::scope(|scope| {
         scope.spawn(|| hosts.look_up_requested());
-        blocking::until("nobody asks for the second", || gate.waiting().0 == 1);
+        blocking::until("the second lookup does not start", || gate.waiting().0 == 1);
         let known = clients.iter().filter(|&&client| hosts.has_record(client)).count();
-        let told = hosts.take_changed();
+        let changed = hosts.take_changed();
         gate.set_closed(false);
-        assert_eq!((known, told), (1, true));
+        assert_eq!((known, changed), (1, true));
     });
     assert!(clients.iter().all(|&client| hosts.has_record(client)) && hosts.take_changed());
-    let asked = || hosts.known.read().clients[&clients[0]].since;
-    let before = asked();
+    let looked_up_at = || hosts.known.read().clients[&clients[0]].since;
+    let before = looked_up_at();
     hosts.request_lookup(clients[0]);
     hosts.look_up_requested();
-    assert!(asked() == before && hosts.take_changed());
+    assert!(looked_up_at() == before && hosts.take_changed());
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn state_check_is_repeated_after_panic() {
     hosts.when_changed(|| unreachable!("nothing has changed"));
     assert!(hosts.name_matches(IpAddr::from([192, 0, 2, 1]), |_| true).is_none());
     hosts.look_up_requested();
-    let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| hosts.when_changed(|| panic!("as the test wants it"))));
+    let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| hosts.when_changed(|| panic!("a panic on purpose"))));
     assert!(failed.is_err() && hosts.has_changed());
     let mut ended = false;
     hosts.when_changed(|| ended = true);

@@ -206,7 +206,7 @@ fn lookup_from_before_reload_is_not_cached() {
     let principal = Principal::Gss { name: "nfs/h@EXAMPLE.ORG".into() };
     let squash = squash(SquashWho::Nobody);
     assert!(names.caller(&principal, CLIENT, &squash, Blocking::Allowed).unwrap().is_some());
-    assert!(names.caller(&principal, CLIENT, &squash, Blocking::Forbidden).is_err(), "the name service is asked again");
+    assert!(names.caller(&principal, CLIENT, &squash, Blocking::Forbidden).is_err(), "the lookup would block");
     assert!(take_would_wait() && !take_would_wait());
     assert!(names.user_name(1000, Blocking::Allowed).unwrap().is_some());
     assert!(names.user_name(1000, Blocking::Forbidden).is_err());

@@ -85,10 +85,10 @@ fn replayed_reply_waits_for_its_record() {
     let mut client = server.connect();
     gate.set_closed(true);
     client.write_all(&make(7, "d")).unwrap();
-    until("it is not made", || files.file_count() > 1);
-    assert!(is_silent(&server, &client), "acknowledged without its record");
+    until("the file is not created", || files.file_count() > 1);
+    assert!(is_silent(&server, &client), "the reply preceded its record");
     client.write_all(&make(7, "d")).unwrap();
-    assert!(is_silent(&server, &client), "acknowledged without its record when it was asked for again");
+    assert!(is_silent(&server, &client), "a repeated reply preceded its record");
     gate.set_closed(false);
     assert_eq!([answered(&mut client), answered(&mut client)], [Some(7); 2]);
     assert_eq!(files.file_count(), 2);
@@ -133,24 +133,24 @@ fn reply_waits_for_recovery_and_audit_record() {
     let (mut other, later) = first_open(&server, "other", b"two");
     gate.set_closed(true);
     denied.write_all(&call).unwrap();
-    until("it is not made", || files.file_count() > 1);
+    until("the file is not created", || files.file_count() > 1);
     other.write_all(&later).unwrap();
     // Its recovery record becomes durable after the first client's.
     assert_eq!(answered(&mut other), Some(3));
-    assert!(has_nothing(&denied), "acknowledged without its record");
+    assert!(has_nothing(&denied), "the reply preceded its record");
     gate.set_closed(false);
     assert_eq!(answered(&mut denied), Some(3));
 }
 
 /// The reply must still be sent.
-fn is_answered_by_a_server_that_stops(server: &Running, files: &MemoryFs, gate: &Gate, (mut held, call): (TcpStream, Vec<u8>)) {
+fn assert_answered_before_shutdown(server: &Running, files: &MemoryFs, gate: &Gate, (mut held, call): (TcpStream, Vec<u8>)) {
     let mut idle = server.connect();
     idle.write_all(&super::call(1, 0)).unwrap();
     assert_eq!(xid(&read_record(&mut idle)), 1);
     gate.set_closed(true);
     held.write_all(&call).unwrap();
-    until("it is not made", || files.file_count() > 1);
-    assert!(is_silent(server, &held), "acknowledged without its record");
+    until("the file is not created", || files.file_count() > 1);
+    assert!(is_silent(server, &held), "the reply preceded its record");
     server.stop.store(true, Ordering::SeqCst);
     assert_eq!(idle.read(&mut [0]).unwrap(), 0);
     gate.set_closed(false);
@@ -164,7 +164,7 @@ fn reply_waiting_for_audit_record_precedes_shutdown() {
         let server = start(directory.path(), &files, &gate);
         let _opened = Opened(gate.clone());
         let call = if first { first_open(&server, "data", b"one") } else { (server.connect(), make(3, "d")) };
-        is_answered_by_a_server_that_stops(&server, &files, &gate, call);
+        assert_answered_before_shutdown(&server, &files, &gate, call);
     }
 }
 
@@ -178,7 +178,7 @@ fn reply_waiting_for_recovery_record_precedes_shutdown() {
     // A reply to another client blocks the sync thread.
     let stuck = gate.clone();
     server.driver.upgrade().unwrap().recovery.change(Vec::new(), Some(Box::new(move || stuck.pass())));
-    is_answered_by_a_server_that_stops(&server, &files, &gate, call);
+    assert_answered_before_shutdown(&server, &files, &gate, call);
 }
 
 #[test]
@@ -186,13 +186,13 @@ fn background_copy_end_waits_for_its_record() {
     let (directory, files, gate, hold) = (tempfile::tempdir().unwrap(), MemoryFs::new(), Gate::default(), Gate::default());
     let server = start(directory.path(), &files, &gate);
     let _opened = (Opened(gate.clone()), Opened(hold.clone()));
-    let is_told = Arc::new(AtomicBool::new(false));
+    let is_called = Arc::new(AtomicBool::new(false));
     block_on(async {
         let root = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 0, gid: 0, gids: Vec::new() };
         let mut config = Config::new(server.address, 2, Identity::new(b"one", Verifier([1; 8])), Plain::sys(&root));
-        let told = is_told.clone();
+        let called = is_called.clone();
         config.callbacks = Box::new(move |args: &cb::Args<'_>| {
-            told.store(true, Ordering::SeqCst);
+            called.store(true, Ordering::SeqCst);
             cb::Results::failure(args.op(), Status::NOTSUPP)
         });
         let (client, other) = (Client::connect(config).await.unwrap(), client_of(&server, "two", 1, 2).await);
@@ -224,15 +224,15 @@ fn background_copy_end_waits_for_its_record() {
         hold.set_closed(false);
         let (caller, name) = (Caller::new(0, 0, []), vouch_vfs::Name::new(b"to").unwrap());
         let size = || files.lookup(&caller, &files.root(), name, Blocking::Allowed).unwrap().1.size;
-        until("it is not copied", || size() == len);
+        until("the copy does not end", || size() == len);
         files.set_slow_sync(true);
         for number in 0..5 {
             other.mkdir(&free.handle, format!("d{number}").as_bytes(), 0o755).await.unwrap();
         }
-        assert_eq!(end().await, None, "told without its record when asked");
-        assert!(!is_told.load(Ordering::SeqCst), "told without its record");
+        assert_eq!(end().await, None, "OFFLOAD_STATUS preceded the record");
+        assert!(!is_called.load(Ordering::SeqCst), "the callback preceded the record");
         gate.set_closed(false);
-        while !is_told.load(Ordering::SeqCst) {
+        while !is_called.load(Ordering::SeqCst) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     });

@@ -29,13 +29,13 @@ fn records_have_client_names_without_delaying_calls() {
     hosts.0.set_closed(true);
     let server = blocking::start(|all| all.audit = Some(config), &files, &Slow::default(), &hosts);
     let mut client = server.connect_from(7);
-    until("its name is looked for", || hosts.0.waiting().0 == 1);
+    until("the lookup does not start", || hosts.0.waiting().0 == 1);
     client.write_all(&make(1, "d1")).unwrap();
     assert_eq!(answered(&mut client), Some(1));
-    until("it is recorded", || made(directory.path()) == [("any".into(), String::new())]);
+    until("the operation is not recorded", || made(directory.path()) == [("any".into(), String::new())]);
     hosts.0.set_closed(false);
     let mut xid = 1;
-    until("its name is known", || {
+    until("the name does not become known", || {
         xid += 1;
         client.write_all(&make(xid, &format!("d{xid}"))).unwrap();
         assert_eq!(answered(&mut client), Some(xid));

@@ -20,9 +20,9 @@ fn access_without_rights_is_recorded() {
         let user = Client::connect(Config::new(server.address, 1, identity, Plain::sys(&user))).await.unwrap();
         let open = user.walk(b"/data/open").await.unwrap().handle;
         // The access bits that Linux requests for a directory.
-        let asked = Args::Access(AccessArgs { access: Access(0x1f) });
+        let access = Args::Access(AccessArgs { access: Access(0x1f) });
         for handle in [closed, open] {
-            user.compound().putfh(&handle).op(&asked).send().await.unwrap();
+            user.compound().putfh(&handle).op(&access).send().await.unwrap();
         }
         user.close().await.unwrap();
     });
