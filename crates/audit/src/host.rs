@@ -48,8 +48,8 @@ pub struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// Parses a line of auditd's file: `type=NAME msg=audit(SECONDS.MILLISECONDS:SERIAL): fields`,
-    /// with an optional `node=NAME` in front.
+    /// Parses a line of auditd's file: `[node=NAME] type=NAME
+    /// msg=audit(SECONDS.MILLISECONDS:SERIAL): fields`.
     pub fn parse(line: &'a [u8]) -> Option<Line<'a>> {
         let line = match line.strip_prefix(b"node=") {
             Some(rest) => &rest[rest.iter().position(|byte| *byte == b' ')? + 1..],
@@ -278,8 +278,7 @@ impl Event {
         }
     }
 
-    /// Converts the event to a record. `principal` is the login user's name, `client` is this
-    /// machine's name.
+    /// `principal` is the login user's name, `client` is this machine's name.
     pub fn to_record<'a>(&'a self, principal: &'a [u8], client: &'a [u8]) -> Record<'a> {
         Record {
             time_ns: self.stamp.time_ns,

@@ -13,7 +13,7 @@ pub fn write(record: &Record<'_>, boot: Option<[u8; 16]>, out: &mut String) {
     let _ = writeln!(out, "{}", value(record, boot));
 }
 
-/// Formats a boot id as the kernel does (random(4), boot_id). Returns `None` for an unknown boot.
+/// Formats a boot id as the kernel does (random(4), boot_id), if it is known.
 pub fn boot_text(boot: Option<[u8; 16]>) -> Option<String> {
     let digits = hex(&boot.filter(|boot| *boot != [0; 16])?);
     Some([&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-"))

@@ -20,8 +20,7 @@ const KEY_MAGIC: &[u8; 8] = b"VOUCHAK1";
 const STEP: &[u8; 24] = b"vouch audit ratchet v1\0\0";
 
 impl Ratchet {
-    /// Creates the first key of a new trail. The caller supplies `trail` and `seed` from a secure
-    /// random generator.
+    /// Creates the first key of a trail. `trail` and `seed` come from a secure random generator.
     pub fn new(trail: [u8; 16], seed: &[u8; 32]) -> Ratchet {
         Ratchet { trail, epoch: 0, seed: Zeroizing::new(*seed) }
     }
@@ -50,8 +49,7 @@ impl Ratchet {
         next
     }
 
-    /// Fills in the key's fields of a seal and signs it. A key signs only once; use
-    /// [`Ratchet::next`] afterwards.
+    /// Fills in the key's fields and signs the seal. A key signs once; then use [`Ratchet::next`].
     pub fn seal(&self, seal: &mut Seal) {
         let key = SigningKey::from_bytes(&self.seed);
         seal.trail = self.trail;
@@ -73,8 +71,7 @@ impl Ratchet {
         out
     }
 
-    /// Decodes a key file. Returns `None` if the file is damaged: its public half does not match
-    /// its seed.
+    /// Decodes a key file. `None` if its public half does not match its seed.
     pub fn decode(bytes: &[u8]) -> Option<Ratchet> {
         let bytes = <&[u8; KEY_LEN]>::try_from(bytes).ok()?;
         let mut r = crate::frame::FieldReader(bytes.strip_prefix(KEY_MAGIC)?);

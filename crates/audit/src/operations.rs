@@ -195,7 +195,7 @@ const CALLS_SHARING_OPERATION: [&[&[&str]]; 4] = [
 ];
 
 /// Parses a name after `-S`: an NFS operation, a system call (all operations that serve it), or
-/// `all`. A name that is both means the same operations.
+/// `all`.
 pub fn parse_operations(word: &str) -> Option<Set> {
     if word == "all" {
         return Some(file_operations());

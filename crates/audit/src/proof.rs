@@ -86,8 +86,7 @@ impl Proof {
         Ok(Proof { seals: seals.ok_or(ProofError::Malformed)?, index, path: path.to_vec(), frame: frame.to_vec() })
     }
 
-    /// Verifies the proof against the anchor and returns the record's bytes. Checks one signature
-    /// per seal.
+    /// Verifies the proof, one signature per seal, and returns the record's bytes.
     pub fn check(&self, anchor: &Anchor) -> Result<&[u8], ProofError> {
         let first = self.seals.first().ok_or(ProofError::Malformed)?;
         let last = self.seals.last().ok_or(ProofError::Malformed)?;

@@ -58,7 +58,7 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// Parses rules. Names may contain any bytes. On failure, every invalid line is reported.
+    /// Parses rules, whose names may contain any bytes. An error lists every invalid line.
     pub fn parse(text: impl AsRef<[u8]>, resolve: &dyn Resolve) -> Result<Rules, Vec<RuleError>> {
         Ok(Rules::compile(parse::parse(text.as_ref(), resolve)?))
     }
@@ -112,9 +112,9 @@ impl Rules {
         self.has_path_rules
     }
 
-    /// Returns whether an `always` rule covers this path or a path below it, so that its moves must
-    /// be tracked. As in auditctl, `path=` means a name, whichever file has it. `dir=` and `-w`
-    /// mean a directory, which stays covered when it is moved.
+    /// Returns whether an `always` rule covers this path or one below it, so that moves must be
+    /// tracked. As in auditctl, `path=` means a name, whichever file has it; `dir=` and `-w` mean a
+    /// directory, wherever it moves.
     pub fn watches_within(&self, path: &[u8]) -> bool {
         self.watches_below(path) || self.directories.contains(path)
     }
@@ -140,7 +140,7 @@ impl Rules {
     }
 
     /// Returns the key (possibly empty) to record an operation with, or `None` to skip it. The cost
-    /// is a few index lookups, or O(path rules) if the path is unknown.
+    /// is a few lookups, or O(path rules) for an unknown path.
     ///
     /// An unknown or incomplete path (`/srv/.../name`) matches each `always` rule that it may
     /// belong to, and no `never` rule.
@@ -150,7 +150,7 @@ impl Rules {
     }
 
     /// Returns the key (possibly empty) to record a refused call with, or `None` if a `never` rule
-    /// without operations matches. A refusal that no rule matches is recorded.
+    /// without operations matches.
     pub fn select_refusal(&self, record: &Record<'_>) -> Option<&[u8]> {
         match self.first_match(record, Lookup::Refusal, |rule| !rule.names_operations) {
             Some(rule) => rule.always.then_some(&*rule.key),

@@ -18,8 +18,8 @@ pub fn message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) -> Strin
     with_value(record, &json::value(record, boot), host)
 }
 
-/// Like [`message`], but shortened to fit a datagram of less than 64 KiB. Long fields are
-/// truncated, paths keep their start and end, and `vouch.truncated` is set.
+/// Like [`message`], but below 64 KiB for a datagram. Long fields are truncated, paths keep both
+/// ends, and `vouch.truncated` is set.
 pub fn short_message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) -> String {
     let (path, path2) = (shorten_path(record.path, SHORT_LEN_MAX), shorten_path(record.path2, SHORT_LEN_MAX));
     let cut = |text| utf8_prefix(text, SHORT_LEN_MAX);

@@ -17,8 +17,8 @@ pub(crate) const USE: u32 = READ | LOOKUP | EXECUTE;
 pub const CREATE: u32 = 0x1000;
 /// The open truncates the file.
 pub const TRUNCATE: u32 = 0x2000;
-/// I/O without a recorded open by the caller: through a special stateid, another caller's stateid,
-/// or a delegation on first use.
+/// I/O without a recorded open by the caller: by a special or foreign stateid, or a delegation on
+/// first use.
 pub const UNOPENED: u32 = 0x4000;
 /// SETATTR sets the mode.
 pub const MODE: u32 = 0x01_0000;
@@ -38,8 +38,8 @@ pub fn changes_nothing(requested: u32) -> bool {
     requested & (TRUNCATE | MODE | OWNER | ACL | TIMES | OTHER | 0xf << TYPE_SHIFT) == 0
 }
 
-/// Describes what an operation sets or creates, or returns an empty string. The mode, the user and
-/// the group are included if they are known.
+/// Describes what an operation sets or creates, with the mode, user and group if known. May be
+/// empty.
 pub fn describe_changes(requested: u32, new_mode: Option<u32>, (uid, gid): (Option<u32>, Option<u32>)) -> String {
     if changes_nothing(requested) {
         return String::new();

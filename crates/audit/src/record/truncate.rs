@@ -7,8 +7,8 @@ use memchr::memmem;
 
 use super::{PATH_LEN_MAX, Record, TEXT_LEN_MAX};
 
-/// Shortens a path to [`PATH_LEN_MAX`]. A longer path keeps whole names from its start and its end,
-/// with `/.../` between them, the notation for unknown names.
+/// Shortens a path to [`PATH_LEN_MAX`]. It keeps whole names from its start and end, with `/.../`
+/// for unknown names between them.
 pub fn truncate_path(path: &[u8]) -> Cow<'_, [u8]> {
     shorten_path(path, PATH_LEN_MAX)
 }

@@ -52,8 +52,8 @@ impl SegmentFile {
     }
 }
 
-/// Lists the segments in a directory, in order. If a segment exists in both forms, its compression
-/// was interrupted, and the uncompressed file is returned.
+/// Lists the segments of a trail in order. After an interrupted compression, it returns the
+/// uncompressed file.
 pub fn segments(directory: &Path) -> io::Result<Vec<SegmentFile>> {
     let mut found: Vec<SegmentFile> = fs::read_dir(directory)?
         .filter_map(|entry| entry.map(|entry| SegmentFile::of(entry.path())).transpose())

@@ -53,8 +53,7 @@ impl Follower {
         Ok(Follower::from_position(directory, position))
     }
 
-    /// Withholds records from this sequence number on. A record that is not durable may be replaced
-    /// by another one after a crash.
+    /// Withholds records from this number on. A crash may replace records that are not durable.
     pub fn set_limit(&mut self, seq_limit: u64) {
         self.seq_limit = seq_limit;
     }
@@ -69,9 +68,9 @@ impl Follower {
         self.lost
     }
 
-    /// Calls `each` with every new record, the position after it and its boot id if known, until
-    /// `each` returns false. That last record counts as delivered. Returns whether there was any
-    /// record. Does not wait for new ones.
+    /// Calls `each` with every new record, the position after it and its boot id, until `each`
+    /// returns false. That last record counts as delivered. Returns whether there was any. Does not
+    /// wait.
     pub fn read(&mut self, mut each: impl FnMut(&[u8], Position, Option<[u8; 16]>) -> bool) -> io::Result<bool> {
         let mut any = false;
         self.is_unconfirmed = self.position.next_seq != 0;

@@ -154,8 +154,7 @@ impl Log {
         self.buffers.push_back(buffer);
     }
 
-    /// Appends an encoded record in memory and returns its sequence number. [`Record::encode`]
-    /// never produces a body that is too long for a frame.
+    /// Appends an encoded record in memory and returns its sequence number.
     pub fn append(&mut self, body: &mut [u8], now_ns: u64) -> u64 {
         self.append_batch().append(body, now_ns)
     }
@@ -195,8 +194,8 @@ impl Log {
     }
 
     /// Writes all appended frames to the file. They survive a crash of the process, but not a power
-    /// cut. The bytes stay in memory until the next sync, because a failed sync may drop them.
-    /// After an error, the call can be repeated.
+    /// cut. They stay in memory until the next sync, because a failed sync may drop them. Can be
+    /// repeated after an error.
     pub fn write(&mut self) -> Result<(), LogError> {
         // The header shows that the key advanced, so the previous segment must be durable first.
         if self.buffers.len() > 1 {
@@ -209,9 +208,8 @@ impl Log {
         Ok(())
     }
 
-    /// Makes all appended frames durable. After an error, the call can be repeated. It then
-    /// rewrites everything that is not known to be durable, because the failed sync may have
-    /// dropped it.
+    /// Makes all appended frames durable. A repetition after an error rewrites everything that may
+    /// not be durable, because the failed sync may have dropped it.
     pub fn sync(&mut self) -> Result<(), LogError> {
         self.run_recovery_steps()?;
         for buffer in &mut self.buffers {

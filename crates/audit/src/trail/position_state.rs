@@ -22,8 +22,7 @@ pub enum PositionState {
     Beyond,
 }
 
-/// Returns the state of a trail at a position. Reads a few bytes, or one block of a compressed
-/// segment.
+/// Reads a few bytes, or one block of a compressed segment.
 pub fn position_state(directory: &Path, position: Position) -> io::Result<PositionState> {
     for _ in 1..TRIES_MAX {
         match read_state(directory, position) {

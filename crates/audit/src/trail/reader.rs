@@ -107,8 +107,8 @@ impl Segment {
         Ok(bytes.first_chunk().copied())
     }
 
-    /// Returns kind and body of the frame at `offset` of the uncompressed segment. Reads one frame,
-    /// or one block of about 128 KiB.
+    /// Returns kind and body of the frame at `offset`. Reads one frame, or one block of about 128
+    /// KiB.
     pub fn frame_at(&self, offset: u64) -> io::Result<(Kind, Vec<u8>)> {
         let invalid = |error: FrameError| io::Error::new(io::ErrorKind::InvalidData, error);
         match &self.blocks {
@@ -136,8 +136,8 @@ impl Segment {
     }
 }
 
-/// Calls `each` with all frames from segment `first` on, in order, until it returns false. An
-/// incomplete frame at the end of a segment that is being written is skipped.
+/// Calls `each` with all frames from segment `first` on until it returns false. Skips an incomplete
+/// frame at the end of the open segment.
 pub fn entries(directory: &Path, first: u64, mut each: impl FnMut(Entry) -> bool) -> io::Result<()> {
     for file in segments(directory)?.into_iter().filter(|file| file.number >= first) {
         let bytes = Segment::open_listed(&file)?.load()?;

@@ -184,8 +184,8 @@ pub struct SearchCost {
     pub decoded: u64,
 }
 
-/// Calls `each` with the matching records, oldest or newest first, until it returns false. Holds
-/// one segment in memory while it scans.
+/// Calls `each` with the matching records, oldest or newest first, until it returns false. A scan
+/// needs one segment of memory.
 pub fn search(
     directory: &Path,
     query: &Query,

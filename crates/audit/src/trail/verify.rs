@@ -25,8 +25,8 @@ use resync::{find_seal, seal_follows};
 pub use trust::Trust;
 use trust::{KnownEnds, administrative, recorded_removal};
 
-/// Verifies the trail in a directory. `each_segment` receives the progress: the segments done and
-/// their total. Fails only if the directory cannot be read.
+/// Verifies a trail. `each_segment` gets the number of segments done and their total. Fails only if
+/// the directory cannot be read.
 pub fn verify(directory: &Path, trust: &Trust, mut each_segment: impl FnMut(u64, u64)) -> io::Result<Report> {
     // Read first, because an active writer may add seals in the meantime.
     let ends = KnownEnds::of(directory, trust);

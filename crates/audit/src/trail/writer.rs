@@ -77,8 +77,8 @@ struct Queue {
 }
 
 impl Trail {
-    /// Starts the threads: the writer, and two for indexing, compression and retention. `halt` is
-    /// called at most once, under [`Policy::Halt`].
+    /// Starts the writer and two maintenance threads. `halt` is called at most once, under
+    /// [`Policy::Halt`].
     pub fn start(log: Log, disk: Arc<dyn Disk>, options: WriterOptions, halt: impl Fn() + Send + 'static) -> io::Result<Trail> {
         let has_failed = log.recovery_error().is_some();
         let recovery_gap = log.unwritten_gap();
@@ -129,14 +129,13 @@ impl Trail {
         Ok(Trail { shared, threads: Mutex::new(threads) })
     }
 
-    /// Queues a record; the writer assigns its sequence number. Returns false if the record is
-    /// lost. A gap record will count it.
+    /// Queues a record. Returns false if it is lost; a gap record then counts it.
     pub fn record(&self, record: &Record<'_>) -> bool {
         self.shared.record(record, self.shared.options.policy == Policy::Block)
     }
 
-    /// Like [`Trail::record`], but always waits for room. Returns false only after [`Trail::stop`].
-    /// For use with [`WriterOptions::some_replies_wait`].
+    /// Like [`Trail::record`], but waits for room until [`Trail::stop`], for
+    /// [`WriterOptions::some_replies_wait`].
     pub fn record_and_wait(&self, record: &Record<'_>) -> bool {
         self.shared.record(record, true)
     }
@@ -176,8 +175,8 @@ impl Trail {
         }
     }
 
-    /// Writes all queued records, seals the trail and stops the threads. Records that the disk
-    /// refuses now are lost, and an error is logged.
+    /// Writes all queued records, seals the trail and stops the threads. Logs an error if the disk
+    /// refuses records, which are then lost.
     pub fn stop(&self) {
         self.shared.end_retention();
         self.shared.is_stopped.store(true, Ordering::SeqCst);

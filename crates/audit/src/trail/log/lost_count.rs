@@ -25,8 +25,8 @@ pub struct LostCount {
 }
 
 impl LostCount {
-    /// Returns the number of lost records if the trail continues at `next_seq`. Returns 0 if the
-    /// loss was already reported.
+    /// Returns the number of lost records if the trail continues at `next_seq`, or 0 if it was
+    /// already reported.
     pub fn count(&self, next_seq: u64) -> u64 {
         if self.report_seq > 0 && next_seq > self.report_seq {
             return 0;

@@ -37,8 +37,7 @@ impl Recovery {
 }
 
 impl Log {
-    /// Opens a trail, or starts a new one. The key must exist. A trail that was not closed is
-    /// recovered and closed first.
+    /// Opens or starts a trail, whose key must exist. Recovers and closes an unclosed trail first.
     pub fn open(disk: Arc<dyn Disk>, directory: &Path, options: Options, now_ns: u64) -> Result<(Log, Recovery), LogError> {
         let key_path = options.key.clone().unwrap_or_else(|| directory.join(KEY_FILE));
         let key_directory = options.key.iter().filter_map(|key| key.parent());

@@ -15,8 +15,8 @@ pub enum Policy {
     Halt,
 }
 
-/// When records are made durable. Written records that are not durable survive a crash of the
-/// process, but not a power cut.
+/// When records become durable. Written records survive a crash of the process, but not a power
+/// cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     /// After each group of records. At low load, a group is one record.
