@@ -77,6 +77,7 @@ pub mod fuzzing; // Entry points for fuzz targets.
 mod http; // Databases behind web servers and in buckets as replicas.
 mod local_connector; // A database of this machine as a replica.
 mod memory_cache; // Decoded frames in memory.
+mod mirrors; // Replicas that the tree itself names.
 mod path; // Paths to inodes, symbolic links included.
 mod pipe; // The replica protocol within the process.
 mod pull; // Copies the newest revision into a database.

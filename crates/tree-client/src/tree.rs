@@ -16,8 +16,8 @@ use crate::client::{Client, TreeOptions};
 use crate::frame::Frame;
 use crate::freshness::Freshness;
 use crate::freshness::refresh::{self, DEMAND_INTERVAL};
-use crate::http;
 use crate::memory_cache::TreeNumber;
+use crate::mirrors;
 use crate::replica::{CounterCells, Counters, FrameRequest, Location, Priority, Reach, ReplicaSet, ReplicaStatus};
 use crate::replica_fault::FaultReporter;
 use crate::revision::Revision;
@@ -33,6 +33,7 @@ pub struct Tree {
     number: TreeNumber,
     iv: Iv,
     replicas: Arc<ReplicaSet>,
+    follows_mirrors: bool,
     counters: Arc<CounterCells>,
     freshness: Arc<Freshness>,
     refresh_turn: tokio::sync::Mutex<()>,
@@ -84,6 +85,7 @@ impl Tree {
             number: client.next_tree(),
             iv: Iv::from_bytes([0; 32]),
             replicas: Arc::new(ReplicaSet::new(hostid, locations, reach, Arc::clone(&counters))),
+            follows_mirrors: !options.only_replicas,
             counters,
             freshness: Arc::new(freshness),
             refresh_turn: tokio::sync::Mutex::new(()),
@@ -119,6 +121,11 @@ impl Tree {
     /// The HOSTID.
     pub const fn hostid(&self) -> &HostId {
         self.name.hostid()
+    }
+
+    /// Whether the publisher's list of mirrors adds replicas.
+    pub(crate) const fn follows_mirrors(&self) -> bool {
+        self.follows_mirrors
     }
 
     /// The key of the handles.
@@ -357,16 +364,7 @@ fn locations(name: &TreeName, options: &TreeOptions) -> Result<Vec<Location>> {
         locations.push(Location { host: name.host().to_owned(), port: name.port() });
     }
     for replica in &options.replicas {
-        if http::is_url(replica) {
-            locations.push(Location { host: http::check_url(replica)?, port: 0 });
-            continue;
-        }
-        let parsed = TreeName::new(replica, *name.hostid());
-        let parsed = parsed.map_err(|_| Error::Path {
-            path: format!("'{replica}'").into_bytes(),
-            why: "not a replica; expected HOST[:PORT], or http:// or https:// and the path of a database",
-        })?;
-        locations.push(Location { host: parsed.host().to_owned(), port: parsed.port() });
+        locations.push(mirrors::location(replica, name.hostid())?);
     }
     locations.dedup();
     Ok(locations)

@@ -27,14 +27,14 @@ pub fn html_of_runs(runs: &[Run]) -> String {
         "<p class=\"lead\">Each part repeats the measurements of one document. A ratio of 1 is the speed of the baseline.</p>\n<nav><ul>\n",
     );
     for (number, run) in runs.iter().enumerate() {
-        let _ = writeln!(page, "<li><a href=\"#run-{number}\">{}</a></li>", escape(document(run)));
+        let _ = writeln!(page, "<li><a href=\"#run-{number}\">{}</a></li>", escape(&heading(runs, run)));
     }
     page.push_str("</ul></nav>\n</header>\n<main>\n");
     for (number, run) in runs.iter().enumerate() {
         let _ = write!(
             page,
             "<article id=\"run-{number}\">\n<h1>{}</h1>\n<p class=\"lead\">{}</p>\n",
-            escape(document(run)),
+            escape(&heading(runs, run)),
             escape(&lead(run))
         );
         findings(run, &mut page);
@@ -77,6 +77,15 @@ fn body(run: &Run, prefix: &str, page: &mut String) {
         page.push_str("</section>\n");
     }
     foot(run, page);
+}
+
+/// The document; with the subjects if several runs repeat it.
+fn heading(runs: &[Run], run: &Run) -> String {
+    if runs.iter().filter(|other| document(other) == document(run)).count() == 1 {
+        return document(run).to_owned();
+    }
+    let subjects: Vec<&str> = run.subjects.iter().map(|subject| subject.label.as_str()).collect();
+    format!("{}: {}", document(run), subjects.join(", "))
 }
 
 /// The document whose measurement a run repeats.

@@ -333,14 +333,18 @@ impl RoundResult {
 
 /// `random` returns the jitter, from 0 to 1.
 pub(crate) async fn refresh_periodically(tree: Weak<Tree>, mut random: impl FnMut() -> f64 + Send) {
-    let mut failures = 0u32;
+    let (mut failures, mut is_first) = (0u32, true);
     loop {
         let interval = match tree.upgrade() {
-            Some(tree) => tree.refresh_interval(),
+            Some(tree) => {
+                tree.learn_mirrors(is_first).await;
+                tree.refresh_interval()
+            }
             None => return,
         };
         // Retries sooner after a failure, with exponential back-off.
         let interval = if failures == 0 { interval } else { interval.min(DEMAND_INTERVAL * (1 << failures.min(5))) };
+        is_first = false;
         sleep(interval.mul_f64(0.9 + 0.2 * random())).await;
         let Some(tree) = tree.upgrade() else { return };
         match tree.refresh().await {

@@ -9,7 +9,7 @@ mod slices;
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
@@ -40,7 +40,7 @@ impl Default for HttpOptions {
 /// a replica over TCP.
 pub struct HttpConnector {
     options: HttpOptions,
-    databases: Mutex<HashMap<String, Arc<HttpDatabase>>>,
+    databases: Mutex<HashMap<String, Weak<HttpDatabase>>>,
 }
 
 impl HttpConnector {
@@ -53,13 +53,15 @@ impl HttpConnector {
         Ok(Self { options, databases: Mutex::default() })
     }
 
+    /// The database of a URL, shared by its connections and dropped with the last of them.
     fn database(&self, url: &str) -> Result<Arc<HttpDatabase>> {
         let mut databases = self.databases.lock();
-        if let Some(database) = databases.get(url) {
-            return Ok(Arc::clone(database));
+        if let Some(database) = databases.get(url).and_then(Weak::upgrade) {
+            return Ok(database);
         }
         let database = Arc::new(HttpDatabase::new(Fetcher::new(url, &self.options)?));
-        databases.insert(url.to_owned(), Arc::clone(&database));
+        databases.retain(|_, database| database.strong_count() > 0);
+        databases.insert(url.to_owned(), Arc::downgrade(&database));
         Ok(database)
     }
 }

@@ -17,6 +17,9 @@ use super::status::{CounterCells, ReplicaStatus};
 /// Further addresses are ignored.
 const REPLICAS_MAX: usize = 32;
 
+/// Further locations are ignored.
+const LOCATIONS_MAX: usize = 128;
+
 /// Shortest time between two rounds of name resolution.
 const RESOLVE_INTERVAL_MIN: Duration = Duration::from_secs(15);
 
@@ -27,7 +30,7 @@ pub(crate) struct Location {
 }
 
 pub(crate) struct ReplicaSet {
-    locations: Vec<Location>,
+    locations: RwLock<Vec<Location>>,
     shared: Shared,
     replicas: RwLock<Vec<Arc<Replica>>>,
     resolved: tokio::sync::Mutex<Option<Instant>>,
@@ -39,7 +42,7 @@ impl ReplicaSet {
     pub(crate) fn new(hostid: HostId, locations: Vec<Location>, reach: Reach, counters: Arc<CounterCells>) -> Self {
         let scores = Arc::new(Mutex::new(Scores::new(0)));
         Self {
-            locations,
+            locations: RwLock::new(locations),
             shared: Shared { hostid, reach, counters, scores, epoch: Instant::now() },
             replicas: RwLock::default(),
             resolved: tokio::sync::Mutex::new(None),
@@ -54,7 +57,8 @@ impl ReplicaSet {
         if resolved.is_some_and(|at| at.elapsed() < RESOLVE_INTERVAL_MIN) {
             return;
         }
-        let lookups = self.locations.iter().map(|location| async move {
+        let locations = self.locations.read().clone();
+        let lookups = locations.iter().map(|location| async move {
             let lookup = self.shared.reach.connector.resolve(&location.host, location.port);
             (location, timeout(self.shared.reach.connect_timeout, lookup).await)
         });
@@ -67,6 +71,24 @@ impl ReplicaSet {
         }
         // Without replicas, the next call resolves again.
         *resolved = (self.len() > 0).then(Instant::now);
+    }
+
+    /// Adds locations that are new, and resolves them.
+    pub(crate) async fn add_locations(&self, more: Vec<Location>) {
+        let is_longer = {
+            let mut locations = self.locations.write();
+            let before = locations.len();
+            for location in more {
+                if locations.len() < LOCATIONS_MAX && !locations.contains(&location) {
+                    locations.push(location);
+                }
+            }
+            locations.len() > before
+        };
+        if is_longer {
+            *self.resolved.lock().await = None;
+            self.resolve().await;
+        }
     }
 
     fn note_resolve_error(&self, error: String) {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::test_site::{TestSite, free_port, is_available, is_root};
+use crate::test_site::{Mounted, TestSite, free_port, is_available, is_root};
 
 struct Process(Child);
 
@@ -98,6 +98,24 @@ fn nginx_over_a_database_is_a_replica() {
     drop(server);
     let error = site.run_err(6, [&["ls", "--no-cache", "--timeout", "2s", &name][..], &by_http].concat());
     assert!(error.to_lowercase().contains("connect"), "{error}");
+}
+
+#[test]
+fn mirrors_named_in_the_tree_take_over_from_its_host() {
+    if !has("nginx") {
+        return;
+    }
+    let port = free_port();
+    let with_mirrors = |site: &TestSite| {
+        site.small_tree();
+        site.write("src/.vouch-mirrors", format!("# a web server\nhttp://127.0.0.1:{port}/db\n"));
+    };
+    let Some(Mounted { world: site, mount, replica }) = Mounted::with_tree(&["--timeout", "5s"], &[], with_mirrors) else { return };
+    let _server = nginx(&site, port);
+    assert_eq!(std::fs::read(mount.path("hello")).unwrap(), b"hello world\n");
+    drop(replica);
+    assert_eq!(std::fs::read(mount.path("dir/numbers")).unwrap(), std::fs::read(site.path("src/dir/numbers")).unwrap());
+    assert!(answered(&site).0 > 0, "the mirror was asked");
 }
 
 #[test]

@@ -1,0 +1,77 @@
+//! Mirrors that the publisher names in the tree itself, so that clients learn of new ones without new
+//! configuration. The list is signed like every file.
+
+use vouch_tree::{Content, HostId, TreeName};
+
+use crate::replica::Location;
+use crate::{Error, Result, Tree, http};
+
+/// The list at the root of a tree: a replica on each line, `HOST[:PORT]` or a URL. Empty lines and
+/// lines that begin with `#` are skipped.
+pub(crate) const MIRRORS_FILE: &str = ".vouch-mirrors";
+
+/// Further bytes and lines are ignored.
+const FILE_LEN_MAX: usize = 64 << 10;
+const MIRRORS_MAX: usize = 64;
+
+impl Tree {
+    /// Adds the mirrors in the list of the revision in force. A tree without a list, or with a list
+    /// that can't be read now, keeps the replicas that it has.
+    /// `is_first`: only if the list came with the fsinfo, as it does unless the root directory is
+    /// large, so that opening a tree asks replicas for nothing else.
+    pub(crate) async fn learn_mirrors(&self, is_first: bool) {
+        if !self.follows_mirrors() {
+            return;
+        }
+        match self.read_mirrors(is_first).await {
+            Ok(locations) => self.replicas_set().add_locations(locations).await,
+            Err(error) => tracing::info!(tree = %self.name(), "{MIRRORS_FILE}: {error}"),
+        }
+    }
+
+    async fn read_mirrors(&self, is_first: bool) -> Result<Vec<Location>> {
+        let revision = self.revision()?;
+        let found = match self.try_lookup(revision.root(), MIRRORS_FILE.as_bytes()) {
+            Some(found) => found?,
+            None if is_first => None,
+            None => self.lookup(revision.root(), MIRRORS_FILE.as_bytes()).await?,
+        };
+        let Some(entry) = found else { return Ok(Vec::new()) };
+        let Content::Regular { blob, .. } = &entry.inode.content else { return Ok(Vec::new()) };
+        let bytes = self.read(blob, 0, FILE_LEN_MAX).await?;
+        Ok(parse(&String::from_utf8_lossy(&bytes), self.hostid(), |error| tracing::warn!(tree = %self.name(), "{MIRRORS_FILE}: {error}")))
+    }
+}
+
+fn parse(text: &str, hostid: &HostId, mut warn: impl FnMut(Error)) -> Vec<Location> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).take(MIRRORS_MAX);
+    lines.filter_map(|line| location(line, hostid).map_err(&mut warn).ok()).collect()
+}
+
+/// A replica as on the command line.
+pub(crate) fn location(text: &str, hostid: &HostId) -> Result<Location> {
+    if http::is_url(text) {
+        return Ok(Location { host: http::check_url(text)?, port: 0 });
+    }
+    let parsed = TreeName::new(text, *hostid).map_err(|_| Error::Path {
+        path: format!("'{text}'").into_bytes(),
+        why: "not a replica; expected HOST[:PORT], or http:// or https:// and the path of a database",
+    })?;
+    Ok(Location { host: parsed.host().to_owned(), port: parsed.port() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn list_skips_comments_and_bad_lines() {
+        let text = "# mirrors\n\n mirror.example:99 \r\nhttps://cdn.example/tools\n two words\nhttp://\n[::1]:7\n";
+        let mut bad = 0;
+        let found = parse(text, &HostId::from_bytes([1; 32]), |_| bad += 1);
+        let hosts: Vec<_> = found.iter().map(|location| (location.host.as_str(), location.port)).collect();
+        assert_eq!(hosts, [("mirror.example", 99), ("https://cdn.example/tools/", 0), ("::1", 7)]);
+        assert_eq!(bad, 2);
+        assert_eq!(parse(&"h\n".repeat(1000), &HostId::from_bytes([1; 32]), |_| ()).len(), MIRRORS_MAX);
+    }
+}
