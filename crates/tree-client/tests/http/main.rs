@@ -92,10 +92,10 @@ async fn a_tree_is_read_whole_with_few_requests() {
     }
 }
 
-/// Cases of one kind run together; `VOUCH_LIE_CASES` sets their number.
+/// Cases of one kind run together; `VOUCH_WEB_LIE_CASES` sets their number.
 #[tokio::test(flavor = "multi_thread")]
 async fn lies_and_failures_end_as_errors_in_time() {
-    let cases: u64 = std::env::var("VOUCH_LIE_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(140);
+    let cases: u64 = std::env::var("VOUCH_WEB_LIE_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(140);
     let sites = [Arc::new(Site::new(32 << 20)), Arc::new(Site::new(256 << 10))];
     let (mut refused, mut right) = (0, 0);
     for first in (0..cases).step_by(14) {

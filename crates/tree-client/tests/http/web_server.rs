@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +48,15 @@ impl Fault {
 pub(crate) struct WebServer {
     pub(crate) address: SocketAddr,
     requests: Arc<AtomicUsize>,
+    is_stopped: Arc<AtomicBool>,
+}
+
+impl Drop for WebServer {
+    fn drop(&mut self) {
+        self.is_stopped.store(true, Ordering::SeqCst);
+        // Wakes the thread that accepts.
+        let _ = TcpStream::connect(self.address);
+    }
 }
 
 impl WebServer {
@@ -56,9 +65,14 @@ impl WebServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, requests) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
         let (root, counter) = (root.to_owned(), requests.clone());
+        let is_stopped = Arc::new(AtomicBool::new(false));
+        let stop = is_stopped.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let (Ok(stream), root, counter) = (stream, root.clone(), counter.clone()) else { return };
+                if stop.load(Ordering::SeqCst) {
+                    return;
+                }
                 std::thread::spawn(move || {
                     let mut input = BufReader::new(stream.try_clone().unwrap());
                     let mut output = stream;
@@ -72,7 +86,7 @@ impl WebServer {
                 });
             }
         });
-        WebServer { address, requests }
+        WebServer { address, requests, is_stopped }
     }
 
     pub(crate) fn requests(&self) -> usize {
