@@ -91,7 +91,11 @@ impl ClientArgs {
         let cache = if self.no_cache { None } else { self.cache.clone().or_else(|| place("/var/cache/vouch", "XDG_CACHE_HOME", ".cache")) };
         let connect_timeout = self.timeout.min(CONNECT_MAX);
         let options = ClientOptions {
-            connector: Arc::new(HttpConnector::new(HttpOptions { proxies: self.proxy.clone(), timeout: connect_timeout })?),
+            connector: Arc::new(HttpConnector::new(HttpOptions {
+                proxies: self.proxy.clone(),
+                timeout: connect_timeout,
+                ..HttpOptions::default()
+            })?),
             deadline: self.timeout,
             connect_timeout,
             memory_cache_bytes: self.memory_cache,

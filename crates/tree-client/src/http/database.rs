@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -17,11 +16,13 @@ use vouch_xdr::{Writer, Xdr};
 
 use super::fetch::{FetchError, Fetcher};
 use super::slices::Slices;
+use crate::clock::Clock;
 use crate::pipe::Results;
 
 pub(super) struct HttpDatabase {
     fetcher: Arc<Fetcher>,
     slices: Slices,
+    clock: Arc<dyn Clock>,
     view: Mutex<Option<Arc<RemoteView>>>,
     /// Whether the view was read by [`HttpDatabase::connect`] and not used since.
     is_new: AtomicBool,
@@ -36,9 +37,9 @@ pub(super) enum ReadError {
 }
 
 impl HttpDatabase {
-    pub(super) fn new(fetcher: Fetcher) -> Self {
+    pub(super) fn new(fetcher: Fetcher, clock: Arc<dyn Clock>) -> Self {
         let fetcher = Arc::new(fetcher);
-        Self { slices: Slices::new(Arc::clone(&fetcher)), fetcher, view: Mutex::default(), is_new: AtomicBool::new(false) }
+        Self { slices: Slices::new(Arc::clone(&fetcher)), fetcher, clock, view: Mutex::default(), is_new: AtomicBool::new(false) }
     }
 
     /// Finds out whether the web server can be reached and has a database.
@@ -109,7 +110,7 @@ impl HttpDatabase {
     /// for too long delays a new revision by a minute at most, and all clients behind it share one
     /// request.
     async fn refresh(&self) -> Result<Arc<RemoteView>, ReadError> {
-        let minute = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 60);
+        let minute = u64::try_from(self.clock.now()).unwrap_or(0) / 60;
         let bytes = self.fetcher.get(RemoteView::MANIFEST, Some(minute), None, MANIFEST_LEN_MAX).await?;
         let view = Arc::new(RemoteView::parse(&bytes)?);
         *self.view.lock() = Some(Arc::clone(&view));

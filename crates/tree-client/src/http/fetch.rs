@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt as _;
 use parking_lot::Mutex;
-use reqwest::header::{CONTENT_RANGE, RANGE};
-use reqwest::redirect::Policy;
-use reqwest::{Client, Proxy, Response, StatusCode, Url};
+use reqwest::{StatusCode, Url};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::HttpOptions;
+use super::transport::{HttpRequest, HttpResponse, HttpTransport, Network};
 use crate::{Error, Result};
 
 /// Why a request failed. Cloned to all who wait for it.
@@ -33,7 +33,7 @@ pub(super) struct Fetcher {
 /// A way to the server.
 struct Route {
     name: String,
-    client: Client,
+    transport: Arc<dyn HttpTransport>,
     /// Tried last until then.
     failed_until: Mutex<Option<Instant>>,
 }
@@ -55,10 +55,8 @@ impl Fetcher {
     pub(super) fn new(url: &str, options: &HttpOptions) -> Result<Self> {
         let path = |why| Error::Path { path: format!("'{url}'").into_bytes(), why };
         let base = parse(url).map_err(path)?;
-        // The process may have chosen a provider already.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let names = if options.proxies.is_empty() { vec!["environment".to_owned()] } else { options.proxies.clone() };
-        let routes: Result<Vec<_>> = names.into_iter().map(|name| Route::new(name, options.timeout)).collect();
+        let routes: Result<Vec<_>> = names.into_iter().map(|name| Route::new(name, options)).collect();
         Ok(Self { base, routes: routes?, requests: Semaphore::new(REQUESTS_MAX) })
     }
 
@@ -83,18 +81,15 @@ impl Fetcher {
         routes.sort_by_key(|route| route.failed_until.lock().is_some_and(|until| now < until));
         let mut failure = None;
         for route in routes {
-            let mut request = route.client.get(url.clone());
-            if let Some(range) = range {
-                request = request.header(RANGE, format!("bytes={}-{}", range.start, range.end - 1));
-            }
-            let response = match request.send().await {
-                Ok(response) if !route.is_proxy() || !is_from_proxy(response.status()) => response,
+            let request = HttpRequest { url: url.clone(), range: range.cloned() };
+            let response = match route.transport.get(request).await {
+                Ok(response) if !route.is_proxy() || !is_from_proxy(status(&response)) => response,
                 Ok(response) => {
-                    failure = Some(route.note_failure(path, response.status()));
+                    failure = Some(route.note_failure(path, status(&response)));
                     continue;
                 }
                 Err(error) => {
-                    failure = Some(route.note_failure(path, chain(&error)));
+                    failure = Some(route.note_failure(path, error));
                     continue;
                 }
             };
@@ -109,23 +104,12 @@ impl Fetcher {
 }
 
 impl Route {
-    fn new(name: String, timeout: Duration) -> Result<Self> {
-        let builder = Client::builder()
-            .connect_timeout(timeout)
-            .read_timeout(timeout)
-            .redirect(Policy::limited(REDIRECTS_MAX))
-            .tcp_nodelay(true)
-            .user_agent(concat!("vouch/", env!("CARGO_PKG_VERSION")));
-        let bad = |why| Error::Path { path: format!("'{name}'").into_bytes(), why };
-        let builder = match name.as_str() {
-            "environment" => builder,
-            "DIRECT" => builder.no_proxy(),
-            url => builder
-                .no_proxy()
-                .proxy(proxy(url).ok_or_else(|| bad("not a proxy; expected http://HOST:PORT, socks5://HOST:PORT or DIRECT"))?),
+    fn new(name: String, options: &HttpOptions) -> Result<Self> {
+        let transport = match &options.transport {
+            Some(make) => make(&name),
+            None => Arc::new(Network::new(&name, options.timeout)?),
         };
-        let client = builder.build().map_err(|error| Error::Damaged { what: format!("HTTP client: {}", chain(&error)) })?;
-        Ok(Self { name, client, failed_until: Mutex::default() })
+        Ok(Self { name, transport, failed_until: Mutex::default() })
     }
 
     fn is_proxy(&self) -> bool {
@@ -143,11 +127,6 @@ impl Route {
     }
 }
 
-fn proxy(url: &str) -> Option<Proxy> {
-    let parsed = Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https" | "socks5" | "socks5h") && url.has_host())?;
-    Proxy::all(parsed).ok()
-}
-
 /// Whether a status can be the proxy's own: another way may do better.
 fn is_from_proxy(status: StatusCode) -> bool {
     status.is_server_error() || matches!(status, StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED)
@@ -160,12 +139,12 @@ enum ReadError {
     Answer(FetchError),
 }
 
-async fn read(mut response: Response, path: &str, range: Option<&Range<u64>>, len_max: u64) -> std::result::Result<Bytes, ReadError> {
+async fn read(response: HttpResponse, path: &str, range: Option<&Range<u64>>, len_max: u64) -> std::result::Result<Bytes, ReadError> {
     let refuse = |what: &dyn std::fmt::Display| Err(ReadError::Answer(other(path, what)));
     // A server without range requests sends the whole file.
-    let (mut skip, want) = match (response.status(), range) {
+    let (mut skip, want) = match (status(&response), range) {
         (StatusCode::OK, None) => (0, None),
-        (StatusCode::PARTIAL_CONTENT, Some(range)) if starts_at(&response, range.start) => (0, Some(range.end - range.start)),
+        (StatusCode::PARTIAL_CONTENT, Some(range)) if response.range_start == Some(range.start) => (0, Some(range.end - range.start)),
         (StatusCode::OK, Some(range)) if range.end <= SKIPPED_LEN_MAX => (range.start, Some(range.end - range.start)),
         (StatusCode::OK, Some(_)) => return refuse(&"the server does not answer range requests"),
         (StatusCode::PARTIAL_CONTENT, _) => return refuse(&"the server sent another range"),
@@ -174,48 +153,43 @@ async fn read(mut response: Response, path: &str, range: Option<&Range<u64>>, le
         }
         (status, _) => return refuse(&status),
     };
-    let mut bytes = BytesMut::new();
-    while want.is_none_or(|want| (bytes.len() as u64) < want) {
-        let Some(chunk) = response.chunk().await.map_err(|error| ReadError::Broken(chain(&error)))? else { break };
-        let skipped = skip.min(chunk.len() as u64);
-        skip -= skipped;
-        bytes.extend_from_slice(&chunk[skipped as usize..]);
-        if want.is_none() && bytes.len() as u64 > len_max {
+    let (mut body, mut parts, mut len) = (response.body, Vec::new(), 0_u64);
+    while want.is_none_or(|want| len < want) {
+        let Some(mut chunk) = body.next().await.transpose().map_err(ReadError::Broken)? else { break };
+        let skipped = chunk.split_to(skip.min(chunk.len() as u64) as usize);
+        skip -= skipped.len() as u64;
+        len += chunk.len() as u64;
+        parts.push(chunk);
+        if want.is_none() && len > len_max {
             return refuse(&format_args!("longer than {len_max} bytes"));
         }
     }
     match want {
-        Some(want) if (bytes.len() as u64) < want => refuse(&"the file is shorter than the manifest says"),
-        Some(want) => Ok(bytes.freeze().slice(..want as usize)),
-        None => Ok(bytes.freeze()),
+        Some(want) if len < want => refuse(&"the file is shorter than the manifest says"),
+        Some(want) => Ok(concat(parts, len).slice(..want as usize)),
+        None => Ok(concat(parts, len)),
     }
 }
 
-fn starts_at(response: &Response, start: u64) -> bool {
-    let range = response.headers().get(CONTENT_RANGE).and_then(|value| value.to_str().ok());
-    range.and_then(|text| text.strip_prefix("bytes ")?.split_once('-')?.0.parse().ok()) == Some(start)
+fn concat(mut parts: Vec<Bytes>, len: u64) -> Bytes {
+    if parts.len() == 1 {
+        return parts.remove(0);
+    }
+    let mut bytes = BytesMut::with_capacity(len as usize);
+    parts.iter().for_each(|part| bytes.extend_from_slice(part));
+    bytes.freeze()
+}
+
+/// 500 if it is not a status of HTTP.
+fn status(response: &HttpResponse) -> StatusCode {
+    StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
 fn other(path: &str, what: impl std::fmt::Display) -> FetchError {
     FetchError::Other(path.to_owned(), what.to_string().into())
 }
 
-/// An error with its causes; the first alone says little.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
-}
-
 const REQUESTS_MAX: usize = 16;
-const REDIRECTS_MAX: usize = 4;
 const RETRY_AFTER: Duration = Duration::from_secs(30);
 /// Longest beginning of a file that is read in vain where the server sends whole files only.
 const SKIPPED_LEN_MAX: u64 = 64 << 20;

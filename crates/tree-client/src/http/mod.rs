@@ -5,6 +5,7 @@
 mod database;
 mod fetch;
 mod slices;
+mod transport;
 
 use std::collections::HashMap;
 use std::io;
@@ -15,24 +16,34 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use parking_lot::Mutex;
 
+use crate::clock::{Clock, SystemClock};
 use crate::connector::{Connector, Stream, TcpConnector};
 use crate::{Error, Result, pipe};
 use database::HttpDatabase;
 use fetch::Fetcher;
+pub use transport::{HttpRequest, HttpResponse, HttpTransport};
 
 /// Options of requests to web servers.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct HttpOptions {
     /// Proxies in the order of preference, as URLs, or `DIRECT`. Empty: `http_proxy`, `https_proxy`
     /// and `no_proxy` of the environment.
     pub proxies: Vec<String>,
     /// Longest time of one connection attempt, and longest pause within a response.
     pub timeout: Duration,
+    /// The wall clock.
+    pub clock: Arc<dyn Clock>,
+    /// Makes the way through each of `proxies`, or `environment` if there are none; `None`: the
+    /// network's.
+    pub transport: Option<Arc<MakeTransport>>,
 }
+
+/// Makes the way through a proxy.
+pub type MakeTransport = dyn Fn(&str) -> Arc<dyn HttpTransport> + Send + Sync;
 
 impl Default for HttpOptions {
     fn default() -> Self {
-        Self { proxies: Vec::new(), timeout: Duration::from_secs(10) }
+        Self { proxies: Vec::new(), timeout: Duration::from_secs(10), clock: Arc::new(SystemClock), transport: None }
     }
 }
 
@@ -59,7 +70,7 @@ impl HttpConnector {
         if let Some(database) = databases.get(url).and_then(Weak::upgrade) {
             return Ok(database);
         }
-        let database = Arc::new(HttpDatabase::new(Fetcher::new(url, &self.options)?));
+        let database = Arc::new(HttpDatabase::new(Fetcher::new(url, &self.options)?, Arc::clone(&self.options.clock)));
         databases.retain(|_, database| database.strong_count() > 0);
         databases.insert(url.to_owned(), Arc::downgrade(&database));
         Ok(database)

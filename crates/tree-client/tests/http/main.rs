@@ -46,7 +46,7 @@ impl Site {
     }
 
     async fn open(&self, server: &WebServer, timeout: Duration) -> vouch_tree_client::Result<Arc<Tree>> {
-        let connector = HttpConnector::new(HttpOptions { timeout, proxies: vec!["DIRECT".into()] })?;
+        let connector = HttpConnector::new(HttpOptions { timeout, proxies: vec!["DIRECT".into()], ..HttpOptions::default() })?;
         let options =
             ClientOptions { connector: Arc::new(connector), deadline: 2 * timeout, connect_timeout: timeout, ..ClientOptions::default() };
         let replicas = vec![format!("http://{}/", server.address)];
