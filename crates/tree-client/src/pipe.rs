@@ -73,6 +73,6 @@ fn encode(xid: u32, results: Option<&[u8]>) -> Vec<u8> {
 /// Longest call: arguments and RPC header.
 const RECORD_LEN_MAX: usize = ARGS_LEN_MAX + 1024;
 const BUFFER_LEN: usize = 64 << 10;
-const PIPE_LEN: usize = 1 << 20;
+const PIPE_LEN: usize = 128 << 10;
 /// Calls in progress, beyond which no more are read.
 const CALLS_MAX: usize = 32;

@@ -16,6 +16,7 @@ use vouch_xdr::{Writer, Xdr};
 
 use super::fetch::{FetchError, Fetcher};
 use super::slices::Slices;
+use super::spawned;
 use crate::clock::Clock;
 use crate::pipe::Results;
 
@@ -111,7 +112,10 @@ impl HttpDatabase {
     /// request.
     async fn refresh(&self) -> Result<Arc<RemoteView>, ReadError> {
         let minute = u64::try_from(self.clock.now()).unwrap_or(0) / 60;
-        let bytes = self.fetcher.get(RemoteView::MANIFEST, Some(minute), None, MANIFEST_LEN_MAX).await?;
+        let fetcher = Arc::clone(&self.fetcher);
+        // Goes on if the caller gives up, so that a proxy that answers nothing counts as failed.
+        let fetch = async move { fetcher.get(RemoteView::MANIFEST, Some(minute), None, MANIFEST_LEN_MAX).await };
+        let bytes = spawned(tokio::spawn(fetch)).await?;
         let view = Arc::new(RemoteView::parse(&bytes)?);
         *self.view.lock() = Some(Arc::clone(&view));
         Ok(view)

@@ -56,7 +56,9 @@ impl Fetcher {
         let path = |why| Error::Path { path: format!("'{url}'").into_bytes(), why };
         let base = parse(url).map_err(path)?;
         let names = if options.proxies.is_empty() { vec!["environment".to_owned()] } else { options.proxies.clone() };
-        let routes: Result<Vec<_>> = names.into_iter().map(|name| Route::new(name, options)).collect();
+        // A host that answers nothing leaves time for the other routes.
+        let connect_timeout = (options.timeout / names.len() as u32).max(CONNECT_TIMEOUT_MIN);
+        let routes: Result<Vec<_>> = names.into_iter().map(|name| Route::new(name, connect_timeout, options)).collect();
         Ok(Self { base, routes: routes?, requests: Semaphore::new(REQUESTS_MAX) })
     }
 
@@ -104,10 +106,10 @@ impl Fetcher {
 }
 
 impl Route {
-    fn new(name: String, options: &HttpOptions) -> Result<Self> {
+    fn new(name: String, connect_timeout: Duration, options: &HttpOptions) -> Result<Self> {
         let transport = match &options.transport {
-            Some(make) => make(&name),
-            None => Arc::new(Network::new(&name, options.timeout)?),
+            Some(make) => make(&name, connect_timeout),
+            None => Arc::new(Network::new(&name, connect_timeout, options.timeout)?),
         };
         Ok(Self { name, transport, failed_until: Mutex::default() })
     }
@@ -190,6 +192,7 @@ fn other(path: &str, what: impl std::fmt::Display) -> FetchError {
 }
 
 const REQUESTS_MAX: usize = 16;
+const CONNECT_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 const RETRY_AFTER: Duration = Duration::from_secs(30);
 /// Longest beginning of a file that is read in vain where the server sends whole files only.
 const SKIPPED_LEN_MAX: u64 = 64 << 20;

@@ -13,14 +13,16 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use parking_lot::Mutex;
+use tokio::task::JoinHandle;
 
 use crate::clock::{Clock, SystemClock};
 use crate::connector::{Connector, Stream, TcpConnector};
 use crate::{Error, Result, pipe};
 use database::HttpDatabase;
-use fetch::Fetcher;
+use fetch::{FetchError, Fetcher};
 pub use transport::{HttpRequest, HttpResponse, HttpTransport};
 
 /// Options of requests to web servers.
@@ -29,7 +31,8 @@ pub struct HttpOptions {
     /// Proxies in the order of preference, as URLs, or `DIRECT`. Empty: `http_proxy`, `https_proxy`
     /// and `no_proxy` of the environment.
     pub proxies: Vec<String>,
-    /// Longest time of one connection attempt, and longest pause within a response.
+    /// Longest pause within a response. Connection attempts share it: each proxy has an equal part,
+    /// but at least a second.
     pub timeout: Duration,
     /// The wall clock.
     pub clock: Arc<dyn Clock>,
@@ -38,8 +41,8 @@ pub struct HttpOptions {
     pub transport: Option<Arc<MakeTransport>>,
 }
 
-/// Makes the way through a proxy.
-pub type MakeTransport = dyn Fn(&str) -> Arc<dyn HttpTransport> + Send + Sync;
+/// Makes the way through a proxy, with the longest time of one connection attempt.
+pub type MakeTransport = dyn Fn(&str, Duration) -> Arc<dyn HttpTransport> + Send + Sync;
 
 impl Default for HttpOptions {
     fn default() -> Self {
@@ -100,6 +103,11 @@ impl Connector for HttpConnector {
         }
         .boxed()
     }
+}
+
+/// The result of a request that a task of its own makes.
+async fn spawned(task: JoinHandle<std::result::Result<Bytes, FetchError>>) -> std::result::Result<Bytes, FetchError> {
+    task.await.unwrap_or_else(|error| Err(FetchError::Other("request".into(), error.to_string().into())))
 }
 
 pub(crate) fn is_url(location: &str) -> bool {

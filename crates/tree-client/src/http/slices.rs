@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use vouch_tree_store::RemoteFile;
 
 use super::fetch::{FetchError, Fetcher};
+use super::spawned;
 
 pub(super) struct Slices {
     fetcher: Arc<Fetcher>,
@@ -150,9 +151,7 @@ impl Slices {
             }
             Ok(bytes)
         });
-        async move { task.await.unwrap_or_else(|error| Err(FetchError::Other("request".into(), error.to_string().into()))) }
-            .boxed()
-            .shared()
+        spawned(task).boxed().shared()
     }
 }
 

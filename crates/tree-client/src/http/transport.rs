@@ -43,12 +43,12 @@ pub trait HttpTransport: Send + Sync + 'static {
 pub(super) struct Network(Client);
 
 impl Network {
-    /// `proxy`: `environment`, `DIRECT` or the URL of a proxy.
-    pub(super) fn new(proxy: &str, timeout: Duration) -> crate::Result<Self> {
+    /// `proxy`: `environment`, `DIRECT` or the URL of a proxy. `timeout` limits pauses.
+    pub(super) fn new(proxy: &str, connect_timeout: Duration, timeout: Duration) -> crate::Result<Self> {
         // The process may have chosen a provider already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = Client::builder()
-            .connect_timeout(timeout)
+            .connect_timeout(connect_timeout)
             .read_timeout(timeout)
             .redirect(Policy::limited(REDIRECTS_MAX))
             .tcp_nodelay(true)

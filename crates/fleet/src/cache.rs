@@ -1,0 +1,46 @@
+//! What a web cache keeps: whole responses by URL and range, as squid with collapsed forwarding.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::events::Pending;
+use crate::link::TransferId;
+
+/// URL without host, and range.
+pub(crate) type Key = (Arc<str>, Option<(u64, u64)>);
+
+/// A response without its transfer.
+#[derive(Debug, Clone)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) range_start: Option<u64>,
+    pub(crate) body: Bytes,
+}
+
+/// Headers of a response.
+const HEADER_LEN: u64 = 400;
+
+impl Answer {
+    pub(crate) fn len(&self) -> u64 {
+        self.body.len() as u64 + HEADER_LEN
+    }
+}
+
+/// A response that is kept or on its way from the origin.
+#[derive(Default)]
+pub(crate) struct Entry {
+    /// Known once its first byte has come.
+    pub(crate) answer: Option<Answer>,
+    pub(crate) received: u64,
+    /// Requests that came before the answer.
+    pub(crate) waiting: Vec<Pending>,
+    /// Transfers to nodes that may overtake the one from the origin.
+    pub(crate) readers: Vec<TransferId>,
+}
+
+#[derive(Default)]
+pub(crate) struct CacheContent {
+    pub(crate) entries: HashMap<Key, Entry>,
+}

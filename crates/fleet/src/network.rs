@@ -1,0 +1,175 @@
+//! The network of a fleet on tokio's virtual clock: nodes behind web caches, and one origin.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::{self, StreamExt};
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, sleep, sleep_until};
+use vouch_tree_client::{HttpRequest, HttpResponse, HttpTransport};
+
+use crate::events::{Events, Pending, Request};
+use crate::link::Micros;
+use crate::release::WebFiles;
+
+/// Links, caches and failures. Bandwidths are in bytes per second, each way.
+#[derive(Debug, Clone)]
+pub struct NetworkOptions {
+    /// Number of caches; 0: all nodes read from the origin.
+    pub caches: usize,
+    /// Bandwidth of each cache.
+    pub cache_bandwidth: f64,
+    /// Round-trip time between a node and a cache.
+    pub cache_rtt: Duration,
+    /// Bandwidth of the origin.
+    pub origin_bandwidth: f64,
+    /// Round-trip time to the origin.
+    pub origin_rtt: Duration,
+    /// Bandwidth of each node.
+    pub node_bandwidth: f64,
+    /// Requests that a cache, or the origin, answers in a second.
+    pub requests_per_s: f64,
+    /// Probability that a packet is lost.
+    pub loss: f64,
+    /// The nodes' time-out of pauses; proxies share it for connection attempts.
+    pub timeout: Duration,
+    /// Caches that fail.
+    pub failures: Vec<CacheFailure>,
+    /// Whether connections start slowly, as TCP does.
+    pub slow_start: bool,
+}
+
+impl Default for NetworkOptions {
+    /// Eight caches with 10 Gbit/s before nodes with 1 Gbit/s; the origin has 1 Gbit/s at 20 ms.
+    fn default() -> Self {
+        Self {
+            caches: 8,
+            cache_bandwidth: 10e9 / 8.0,
+            cache_rtt: Duration::from_micros(500),
+            origin_bandwidth: 1e9 / 8.0,
+            origin_rtt: Duration::from_millis(20),
+            node_bandwidth: 1e9 / 8.0,
+            requests_per_s: 10_000.0,
+            loss: 0.0,
+            timeout: Duration::from_secs(5),
+            failures: Vec::new(),
+            slow_start: true,
+        }
+    }
+}
+
+/// A cache that fails. It loses what it keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheFailure {
+    /// Number of the cache, from 0.
+    pub cache: usize,
+    /// Time after the release.
+    pub at: Duration,
+    /// Until it works again.
+    pub lasts: Duration,
+    /// Whether the host answers nothing. Otherwise it refuses connections.
+    pub is_silent: bool,
+}
+
+/// What the servers sent since the release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Traffic {
+    /// Requests to the origin.
+    pub origin_requests: u64,
+    /// Bytes from the origin.
+    pub origin_bytes: u64,
+    /// Requests to caches.
+    pub cache_requests: u64,
+    /// Requests to caches that the origin did not see.
+    pub cache_hits: u64,
+    /// Bytes from caches.
+    pub cache_bytes: u64,
+}
+
+/// The network. Its events are handled by [`Network::run`].
+pub(crate) struct Network {
+    events: Mutex<Events>,
+    changed: Notify,
+    start: Instant,
+}
+
+impl Network {
+    pub(crate) fn new(options: NetworkOptions, files: Arc<WebFiles>, seed: u64) -> Arc<Self> {
+        Arc::new(Self { events: Mutex::new(Events::new(options, files, seed)), changed: Notify::new(), start: Instant::now() })
+    }
+
+    fn now(&self) -> Micros {
+        self.start.elapsed().as_micros() as Micros
+    }
+
+    /// Handles events for ever. The requests of one instant are ordered by node, so that the order in
+    /// which tasks run does not change the outcome.
+    pub(crate) async fn run(self: Arc<Self>) {
+        loop {
+            let next = self.events.lock().next().map(|at| self.start + Duration::from_micros(at));
+            tokio::select! {
+                biased;
+                () = async { sleep_until(next.unwrap_or(self.start)).await }, if next.is_some() => {}
+                () = self.changed.notified() => sleep(INSTANT).await,
+            }
+            let now = self.now();
+            self.events.lock().advance(now);
+        }
+    }
+
+    /// Replaces the origin's files, sets the traffic to zero and starts the failures.
+    pub(crate) fn release(&self, files: Arc<WebFiles>) {
+        let now = self.now();
+        self.events.lock().release(now, files);
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn traffic(&self) -> Traffic {
+        self.events.lock().traffic()
+    }
+
+    /// The way of a node through a cache, or directly.
+    pub(crate) fn transport(self: &Arc<Self>, node: u32, cache: Option<usize>, connect_timeout: Duration) -> Arc<dyn HttpTransport> {
+        Arc::new(Transport { network: Arc::clone(self), node, cache, connect_timeout })
+    }
+}
+
+struct Transport {
+    network: Arc<Network>,
+    node: u32,
+    cache: Option<usize>,
+    connect_timeout: Duration,
+}
+
+impl HttpTransport for Transport {
+    fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, String>> {
+        async move {
+            let (reply, answer) = oneshot::channel();
+            let url = &request.url;
+            let path: Arc<str> = url.path().trim_start_matches('/').into();
+            let request = Request {
+                node: self.node,
+                cache: self.cache,
+                key: (
+                    url.query().map_or_else(|| Arc::clone(&path), |query| format!("{path}?{query}").into()),
+                    request.range.map(|r| (r.start, r.end)),
+                ),
+                path,
+            };
+            let now = self.network.now();
+            self.network.events.lock().request(now, Pending { request, connect_timeout: self.connect_timeout, is_connected: true, reply });
+            self.network.changed.notify_one();
+            let answer = answer.await.unwrap_or_else(|_| Err("the connection was lost".into()))?;
+            let body = stream::iter([Ok::<Bytes, String>(answer.body)]).boxed();
+            Ok(HttpResponse { status: answer.status, range_start: answer.range_start, body })
+        }
+        .boxed()
+    }
+}
+
+/// Resolution of tokio's timers.
+const INSTANT: Duration = Duration::from_millis(1);

@@ -1,0 +1,202 @@
+//! The published tree: a database before and after the release, held in memory as a web server would
+//! serve it.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use vouch_tree::key::{SecretKey, SigningCert};
+use vouch_tree::{Iv, TreeName};
+use vouch_tree_publish::{Options, Progress, Signer, publish};
+use vouch_tree_store::{Database, WriteOptions};
+
+use crate::Error;
+
+/// Start of the simulation, in seconds since 1970.
+pub(crate) const EPOCH: u64 = 1_900_000_000;
+
+/// Validity of a revision, in seconds. Clients refresh after a quarter of it.
+const DURATION_S: u32 = 3600;
+
+/// Files by their path in the database, as a web server has them.
+pub(crate) type WebFiles = HashMap<String, Bytes>;
+
+/// The files that the job reads, in its order, relative to the tree.
+pub type Job = Arc<Vec<String>>;
+
+/// A tree that releases a program.
+pub struct Release {
+    pub(crate) name: TreeName,
+    pub(crate) before: Arc<WebFiles>,
+    pub(crate) after: Arc<WebFiles>,
+    pub(crate) job: Job,
+    /// Content bytes of the job's files.
+    pub(crate) job_bytes: u64,
+}
+
+/// A database on disk, for a real web server.
+pub struct Site {
+    /// Holds the source and the database.
+    pub dir: tempfile::TempDir,
+    /// Name of the tree. Its host is not reachable.
+    pub name: TreeName,
+    key: SecretKey,
+    cert: SigningCert,
+    pack_len_max: u32,
+}
+
+impl Site {
+    /// Creates an empty database; publishes packs of up to `pack_len_max` bytes.
+    ///
+    /// # Errors
+    /// [`Error::Publish`], [`Error::Io`].
+    pub fn create(pack_len_max: u32) -> Result<Self, Error> {
+        let dir = tempfile::tempdir().map_err(|error| Error::Io { path: std::env::temp_dir(), error })?;
+        let (root, key) = (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[2; 32]));
+        let cert = SigningCert::issue(&root, key.public(), 1, 0, u64::MAX / 2);
+        let name = TreeName::new("origin.invalid", root.public().hostid()).map_err(publishing)?;
+        let site = Self { dir, name, key, cert, pack_len_max };
+        Database::create(&site.database(), *site.name.hostid(), Iv::from_bytes([3; 32])).map_err(publishing)?;
+        std::fs::create_dir(site.source()).map_err(|error| Error::Io { path: site.source(), error })?;
+        Ok(site)
+    }
+
+    /// The database directory.
+    pub fn database(&self) -> PathBuf {
+        self.dir.path().join("db")
+    }
+
+    /// The directory to publish.
+    pub fn source(&self) -> PathBuf {
+        self.dir.path().join("source")
+    }
+
+    /// Publishes `source` as a new revision that is valid from `start`, in seconds since 1970.
+    ///
+    /// # Errors
+    /// [`Error::Publish`].
+    pub fn publish(&self, source: &Path, start: u64) -> Result<(), Error> {
+        let options = WriteOptions { pack_len_max: self.pack_len_max, ..WriteOptions::default() };
+        let writer = Database::open_write(&self.database(), options).map_err(publishing)?;
+        let options = Options { level: 0, ..Options::new(source.to_owned(), self.name.clone(), start, DURATION_S) };
+        let signer = Signer { key: &self.key, cert: self.cert };
+        publish(&writer, &signer, &options, &Progress::default()).map(drop).map_err(publishing)
+    }
+
+    /// Writes a synthetic program of `files` files into the source, and returns its job. Lengths are
+    /// those of a Python package: most files are small, a few have a mebibyte.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn add_program(&self, name: &str, files: usize) -> Result<Job, Error> {
+        let mut job = Vec::with_capacity(files);
+        for number in 0..files {
+            let path = format!("{name}/dir{}/file{number}", number / FILES_PER_DIRECTORY);
+            write(&self.source().join(&path), &content(name, number))?;
+            job.push(path);
+        }
+        Ok(Arc::new(job))
+    }
+}
+
+impl Release {
+    /// A synthetic release: a tree of ten programs, then the same with one more, which the job reads.
+    ///
+    /// # Errors
+    /// [`Error::Publish`], [`Error::Io`].
+    pub fn synthetic(files: usize, pack_len_max: u32) -> Result<Self, Error> {
+        let site = Site::create(pack_len_max)?;
+        for number in 0..10 {
+            site.add_program(&format!("old{number}"), files)?;
+        }
+        site.publish(&site.source(), EPOCH - 10)?;
+        let before = read_database(&site.database(), &WebFiles::new())?;
+        let job = site.add_program("new", files)?;
+        site.publish(&site.source(), EPOCH)?;
+        Self::of(&site, &site.source(), before, job)
+    }
+
+    /// The release of `source`, in which the job reads the files of `job`, or all if it is empty.
+    /// Before the release, the tree is empty.
+    ///
+    /// # Errors
+    /// [`Error::Publish`], [`Error::Io`].
+    pub fn of_directory(source: &Path, job: Vec<String>, pack_len_max: u32) -> Result<Self, Error> {
+        let site = Site::create(pack_len_max)?;
+        site.publish(&site.source(), EPOCH - 10)?;
+        let before = read_database(&site.database(), &WebFiles::new())?;
+        site.publish(source, EPOCH)?;
+        let job = if job.is_empty() { files_below(source)? } else { job };
+        Self::of(&site, source, before, Arc::new(job))
+    }
+
+    fn of(site: &Site, source: &Path, before: WebFiles, job: Job) -> Result<Self, Error> {
+        let after = read_database(&site.database(), &before)?;
+        let len = |path: &String| {
+            let path = source.join(path);
+            std::fs::metadata(&path).map(|found| found.len()).map_err(|error| Error::Io { path, error })
+        };
+        let job_bytes = job.iter().map(len).sum::<Result<u64, Error>>()?;
+        Ok(Self { name: site.name.clone(), before: Arc::new(before), after: Arc::new(after), job, job_bytes })
+    }
+}
+
+fn publishing(error: impl std::fmt::Display) -> Error {
+    Error::Publish(error.to_string())
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let dir = path.parent().unwrap_or(path);
+    std::fs::create_dir_all(dir).and_then(|()| std::fs::write(path, bytes)).map_err(|error| Error::Io { path: path.into(), error })
+}
+
+/// Incompressible bytes.
+fn content(name: &str, number: usize) -> Vec<u8> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(name.as_bytes()).update(&number.to_le_bytes());
+    let mut output = hasher.finalize_xof();
+    let mut random = [0; 8];
+    output.fill(&mut random);
+    // From 256 bytes to 1 MiB; each doubling is rarer than the one before.
+    let doublings = u64::from_le_bytes(random).trailing_zeros().min(6) * 2;
+    let mut bytes = vec![0; (256 << doublings) + usize::from(random[7]) * (1 << doublings)];
+    output.fill(&mut bytes);
+    bytes
+}
+
+/// What a web server may serve of a database. Files of `known` are not read again.
+fn read_database(dir: &Path, known: &WebFiles) -> Result<WebFiles, Error> {
+    let mut files = WebFiles::new();
+    for path in files_below(dir)? {
+        let is_immutable = path.starts_with("packs/") || path.starts_with("index/");
+        let bytes = match known.get(&path).filter(|_| is_immutable) {
+            Some(bytes) => bytes.clone(),
+            None => Bytes::from(std::fs::read(dir.join(&path)).map_err(|error| Error::Io { path: dir.join(&path), error })?),
+        };
+        files.insert(path, bytes);
+    }
+    Ok(files)
+}
+
+/// Regular files, relative to `dir`, in the order of their paths.
+fn files_below(dir: &Path) -> Result<Vec<String>, Error> {
+    let (mut files, mut dirs) = (Vec::new(), vec![PathBuf::new()]);
+    while let Some(below) = dirs.pop() {
+        let at = dir.join(&below);
+        let io = |error| Error::Io { path: at.clone(), error };
+        for entry in std::fs::read_dir(&at).map_err(io)? {
+            let entry = entry.map_err(io)?;
+            let (path, kind) = (below.join(entry.file_name()), entry.file_type().map_err(io)?);
+            if kind.is_dir() {
+                dirs.push(path);
+            } else if kind.is_file() {
+                files.extend(path.to_str().map(str::to_owned));
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+const FILES_PER_DIRECTORY: usize = 20;
