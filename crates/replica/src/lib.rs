@@ -40,6 +40,7 @@ pub use limits::Limits;
 pub use sandbox::{SandboxError, SandboxMode};
 
 use vouch_daemon::{listener, metrics_page};
+use vouch_tree_store::is_bucket_address;
 
 use answer::Replica;
 use counters::{Count, Counters};
@@ -121,7 +122,9 @@ impl Server {
             return Err(ServeError::Config("a replica needs a database and an address to listen on"));
         }
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        let threads = config.threads.unwrap_or(cores).max(1);
+        // A thread waits for packs that come from a bucket.
+        let usual = if config.databases.iter().any(|path| is_bucket_address(path)) { cores.max(BUCKET_THREADS_MIN) } else { cores };
+        let threads = config.threads.unwrap_or(usual).max(1);
         config.limits.connections_max = config.limits.connections_max.min(descriptors_for_connections()?).max(1);
         let (trees, waiting) = open_trees(&config.databases)?;
         let trees = Arc::new(trees);
@@ -161,7 +164,8 @@ impl Server {
         });
         let workers = workers.collect::<io::Result<_>>().map_err(|source| ServeError::System { doing: "epoll", source })?;
         let report = Report { trees, shared, threads: counters, reloads: Count::default(), reload_failures: Count::default() };
-        enter_sandbox(&config.databases, statements.as_ref().map(|store| store.directory()), config.sandbox)?;
+        let local_dirs = local_dirs(&report.trees, &config.databases);
+        enter_sandbox(&local_dirs, statements.as_ref().map(|store| store.directory()), config.sandbox)?;
         Ok(Self { workers, page, report: Arc::new(report), statements, scrub_rate: config.scrub_rate, addresses, waiting })
     }
 
@@ -290,6 +294,9 @@ fn enter_sandbox(databases: &[PathBuf], statements: Option<&Path>, mode: Sandbox
         tracing::warn!("no sandbox: a compromise of this process could read whatever its user can");
         return Ok(());
     }
+    if databases.iter().any(|path| is_bucket_address(path)) {
+        tracing::warn!("sandbox: threads that read from buckets are not restricted");
+    }
     // A missing database can only be permitted by its parent directory.
     let directories: Vec<&Path> = databases.iter().map(PathBuf::as_path).filter(|path| path.is_dir()).collect();
     let applied = sandbox::apply(&directories, statements, mode)?;
@@ -301,6 +308,13 @@ fn enter_sandbox(databases: &[PathBuf], statements: Option<&Path>, mode: Sandbox
     Ok(())
 }
 
+/// Directories that the sandbox must permit: databases, and work directories of buckets.
+fn local_dirs(trees: &Trees, databases: &[PathBuf]) -> Vec<PathBuf> {
+    let opened = trees.all();
+    let work_dirs = opened.iter().map(|tree| tree.snapshot().local_dir().to_owned());
+    work_dirs.chain(databases.iter().cloned()).collect()
+}
+
 fn descriptors_for_connections() -> Result<usize, ServeError> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
@@ -308,6 +322,9 @@ fn descriptors_for_connections() -> Result<usize, ServeError> {
     let all = usize::try_from(maximum.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
     Ok(all - DESCRIPTORS_RESERVED.min(all / 2))
 }
+
+/// Threads that serve where a database is in a bucket.
+const BUCKET_THREADS_MIN: usize = 8;
 
 /// Interval of checking for the order to stop.
 const STOP_STEP: Duration = Duration::from_millis(100);

@@ -65,7 +65,7 @@ impl Trees {
     pub(super) fn note_unreadable(&self, place: &Span<Pack>, error: &io::Error) {
         let pack = place.file.0.path();
         // A pack is in its database's directory.
-        let tree = self.all().into_iter().find(|tree| pack.starts_with(&tree.path));
+        let tree = self.all().into_iter().find(|tree| pack.starts_with(tree.snapshot.local_dir()));
         let Some(tree) = tree else {
             tracing::error!(pack = %pack.display(), %error, "a pack ends early or can't be read; a connection is closed");
             return;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use vouch_tree::time_text::{RelativeTime, Utc};
 use vouch_tree::verify::Refusal;
 use vouch_tree::{BlockHandle, FileType, HostId, TreeName, frame};
+use vouch_tree_store::BucketErrorKind;
 
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -224,7 +225,9 @@ impl Error {
             Self::Missing { .. } | Self::Damaged { .. } => ErrorClass::Damaged,
             Self::Local { .. } | Self::StateUnreadable { .. } | Self::StateOpen { .. } | Self::NoState => ErrorClass::Local,
             Self::Store(error) => match **error {
-                vouch_tree_store::Error::Busy { .. } => ErrorClass::Busy,
+                ref error if error.is_busy() => ErrorClass::Busy,
+                // A pull that watches tries again.
+                vouch_tree_store::Error::Bucket(ref error) if error.kind == BucketErrorKind::Unreachable => ErrorClass::Unreachable,
                 vouch_tree_store::Error::NotEmpty { .. } => ErrorClass::Input,
                 _ => ErrorClass::Local,
             },

@@ -115,7 +115,7 @@ impl Error {
             }
             Self::Unreadable { .. } | Self::Source { .. } => Fault::Input,
             Self::Key(_) | Self::Clock { .. } => Fault::Refused,
-            Self::Store(vouch_tree_store::Error::Busy { .. }) => Fault::Busy,
+            Self::Store(error) if error.is_busy() => Fault::Busy,
             Self::Head(_) | Self::Store(_) | Self::Threads(_) => Fault::Environment,
             Self::Stopped => Fault::Stopped,
         }

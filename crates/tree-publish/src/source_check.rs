@@ -17,7 +17,8 @@ use crate::printable::printable;
 /// [`Error::DatabaseInside`] and [`Error::Private`].
 pub fn check_outside_source(options: &Options, database: &Path, keys: &Path) -> Result<(), Error> {
     let path = |place: &Path| printable(place.as_os_str().as_bytes());
-    if holds(options, database) {
+    // A bucket is in no directory; the walk checks its work directory.
+    if !vouch_tree_store::is_bucket_address(database) && holds(options, database) {
         return Err(Error::DatabaseInside { path: path(database) });
     }
     if holds(options, keys) {

@@ -14,7 +14,7 @@ use crate::commit::Sweep;
 use crate::disk::{Disk, SystemDisk};
 use crate::frames::{Progress, ProgressFn};
 use crate::index::{Entry, Index, Position};
-use crate::layout::PackClass;
+use crate::layout::{PackClass, pack_name, segment_name};
 use crate::manifest::{Manifest, PackMeta};
 use crate::marking::{Marks, MissingFrame, Walk, for_each_entry};
 use crate::pack::{self, PackScan, Scanned};
@@ -26,6 +26,9 @@ use crate::{Database, Error, FrameSource, Result, Snapshot};
 pub struct CollectOptions<'a> {
     /// Time to wait for a writer; zero returns [`Error::Busy`] at once.
     pub lock_wait: Duration,
+    /// Time for which objects of a bucket stay after they are no longer named, for readers of an
+    /// earlier manifest. A directory needs none: open files stay readable.
+    pub grace: Duration,
     /// Age from which data of an interrupted writer is removed.
     pub unfinished_age_max: Duration,
     /// Garbage percentage above which a pack is rewritten.
@@ -42,7 +45,7 @@ impl Default for CollectOptions<'_> {
     fn default() -> Self {
         let disk = Arc::new(SystemDisk);
         let (lock_wait, unfinished_age_max, pack_len_max) = (Duration::ZERO, Duration::ZERO, pack::PACK_LEN_MAX);
-        Self { lock_wait, unfinished_age_max, garbage_percent_max: 30, pack_len_max, progress: None, disk }
+        Self { lock_wait, unfinished_age_max, grace: GRACE, garbage_percent_max: 30, pack_len_max, progress: None, disk }
     }
 }
 
@@ -63,6 +66,8 @@ pub struct Collected {
     pub packs_before: u64,
     /// Packs after.
     pub packs_after: u64,
+    /// Objects removed from a bucket after their grace period.
+    pub removed_objects: u64,
 }
 
 impl Database {
@@ -85,7 +90,30 @@ impl Database {
         };
         let writer = Writer::open(path, &write, Orphans::Drop(options.unfinished_age_max))?;
         let marks = early_done.is_ok().then_some((&*view, &early));
-        Collection::new(&writer, marks, &options)?.run()
+        let mut done = Collection::new(&writer, marks, &options)?.run()?;
+        done.removed_objects = writer.remove_expired_objects(options.grace)?;
+        Ok(done)
+    }
+}
+
+impl Writer {
+    /// Removes objects of a bucket that have not been named for the grace period. Returns their number.
+    fn remove_expired_objects(&self, grace: Duration) -> Result<u64> {
+        let layout = &self.shop.layout;
+        let Some(bucket) = layout.bucket() else { return Ok(0) };
+        let named = {
+            let manifest = self.committed.lock();
+            let packs = manifest.packs.iter().map(|pack| format!("packs/{}", pack_name(pack.class, pack.id)));
+            packs.chain(manifest.segments.iter().map(|segment| format!("index/{}", segment_name(segment.id)))).collect()
+        };
+        let expired = bucket.expired_objects(&named, grace).map_err(Error::io("list", layout.name()))?;
+        if !expired.is_empty() {
+            // A new generation: a writer that has lost its lock can't commit objects that are
+            // removed here.
+            self.checkpoint()?;
+            bucket.delete(&expired).map_err(Error::io("clean", layout.name()))?;
+        }
+        Ok(expired.len() as u64)
     }
 }
 
@@ -217,7 +245,7 @@ impl<'a> Collection<'a> {
 
     /// Copies the live records of a pack and hashes each; returns their bytes.
     fn move_live(&self, pack: &PackMeta) -> Result<u64> {
-        let path = self.writer.shop.layout.pack(pack.class, pack.id);
+        let path = self.writer.shop.layout.readable_pack(pack.class, pack.id)?;
         let mut scan = PackScan::open(&path, pack.class, &self.writer.shop.iv, pack.len)?
             .ok_or_else(|| Error::damaged(&path, "not a pack of this database"))?;
         let mut moved = 0;
@@ -242,6 +270,9 @@ impl<'a> Collection<'a> {
     }
 }
 
+/// A revision is valid for this long unless its publisher says otherwise, and a reader follows it no
+/// longer.
+const GRACE: Duration = Duration::from_secs(24 * 3600);
 /// Bytes moved before the old packs are removed: bounds the extra space.
 const MOVED_LEN_MAX: u64 = 1 << 30;
 /// Divisor of the pack length below which a pack is small.

@@ -118,6 +118,7 @@ impl Writer {
         next.next_pack = self.shop.next_pack.load(Ordering::Relaxed);
         next.next_segment = self.shop.next_segment.load(Ordering::Relaxed);
         self.or_stop_writing(next.write(&self.shop.layout, &*self.shop.disk))?;
+        self.note_committed(committed, &next);
         self.remove_obsolete(committed, sweep, &obsolete);
         *committed = next;
         Ok(())
@@ -179,12 +180,26 @@ impl Writer {
         Ok(())
     }
 
-    /// Unlinks files that no manifest names. The next writer cleans up after a failure.
+    /// Moves new packs of a bucket from the staged ones to the cache.
+    fn note_committed(&self, before: &Manifest, now: &Manifest) {
+        let Some(bucket) = self.shop.layout.bucket() else { return };
+        let known: HashSet<u32> = before.packs.iter().map(|pack| pack.id).collect();
+        for pack in now.packs.iter().filter(|pack| !known.contains(&pack.id)) {
+            let path = self.shop.layout.pack(pack.class, pack.id);
+            if let Err(error) = bucket.note_committed(&path) {
+                tracing::warn!(path = %path.display(), %error, "a pack could not be moved to the cache");
+            }
+        }
+    }
+
+    /// Unlinks files that no manifest names; in a bucket, local copies only. The next writer cleans up after a failure.
     fn remove_obsolete(&self, committed: &Manifest, sweep: Option<&Sweep<'_>>, obsolete: &[Arc<Segment>]) {
         let shop = &self.shop;
         let segments = obsolete.iter().map(|segment| shop.layout.segment(segment.id()));
         let dead = |id: u32| sweep.is_some_and(|sweep| sweep.packs.contains(&id));
-        let packs = committed.packs.iter().filter(|pack| dead(pack.id)).map(|pack| shop.layout.pack(pack.class, pack.id));
+        // Cached packs of a bucket are evicted, and its objects wait for their grace period.
+        let is_local = shop.layout.bucket().is_none();
+        let packs = committed.packs.iter().filter(|pack| is_local && dead(pack.id)).map(|pack| shop.layout.pack(pack.class, pack.id));
         for path in segments.chain(packs) {
             if let Err(error) = shop.disk.remove(&path) {
                 tracing::warn!(path = %path.display(), %error, "an old file could not be removed");

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use vouch_tree::{HostId, Iv};
 
+use crate::bucket::BucketDatabase;
 use crate::disk::{Disk, SystemDisk};
 use crate::layout::Layout;
 use crate::lock::WriterLock;
@@ -20,7 +21,7 @@ pub struct Database;
 impl Database {
     /// Whether a database exists at this path.
     pub fn exists(path: &Path) -> bool {
-        Layout::new(path).manifest().exists()
+        Layout::open(path).and_then(|layout| layout.refresh(Duration::ZERO)).unwrap_or(false)
     }
 
     /// Creates an empty database in a missing or empty directory. An interrupted creation can be
@@ -51,7 +52,10 @@ impl Database {
     }
 
     fn make(disk: &dyn Disk, path: &Path, hostid: HostId, iv: Iv, lock_wait: Duration) -> Result<()> {
-        let layout = Layout::new(path);
+        let layout = Layout::open(path)?;
+        if let Some(bucket) = layout.bucket() {
+            return create_in(&layout, &**bucket, hostid, iv, lock_wait);
+        }
         disk.create_dir(path).map_err(Error::io("create", path))?;
         check_empty(&layout)?;
         let _lock = WriterLock::take(&layout, lock_wait)?;
@@ -79,6 +83,26 @@ impl Database {
         let orphans = if options.adopt { Orphans::Adopt } else { Orphans::Drop(Duration::MAX) };
         Writer::open(path, &options, orphans)
     }
+}
+
+fn create_in(layout: &Layout, bucket: &dyn BucketDatabase, hostid: HostId, iv: Iv, lock_wait: Duration) -> Result<()> {
+    let failed = || Error::io("create", layout.name());
+    let exists = || Error::Exists { path: layout.name().to_owned() };
+    if layout.refresh(Duration::ZERO)? {
+        return Err(exists());
+    }
+    if let Some(found) = bucket.foreign_object().map_err(failed())? {
+        return Err(Error::NotEmpty { path: layout.name().to_owned(), found: found.into() });
+    }
+    let _lock = WriterLock::take(layout, lock_wait)?;
+    if layout.refresh(Duration::ZERO)? {
+        return Err(exists());
+    }
+    let disk = bucket.disk();
+    if layout.manifest_next().exists() {
+        disk.remove(&layout.manifest_next()).map_err(failed())?;
+    }
+    Manifest::new(hostid, iv).write(layout, &*disk)
 }
 
 /// Refuses a directory that is neither a database nor the remains of a killed [`Database::create`].

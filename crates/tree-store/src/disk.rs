@@ -44,6 +44,10 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
 
     /// Makes the file's bytes durable.
     fn sync(&self) -> io::Result<()>;
+
+    /// Says that nothing more is appended, so that a slow sync may begin. [`DiskFile::sync`] still
+    /// follows.
+    fn start_sync(&self) {}
 }
 
 /// For files that are written: root may write a database whose directory belongs to another user,

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use vouch_tree::BlockHandle;
 
+use crate::bucket::{BucketError, BucketErrorKind};
+
 /// Result of a store operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -66,6 +68,9 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// A bucket refused, or did not answer.
+    #[error(transparent)]
+    Bucket(BucketError),
     /// The disk or quota is full. The last committed revision stays in force.
     #[error(
         "{}: no space to {doing}: {source}; the last committed revision stays in force: free space in the file system of {}, or run `vouch gc`, then repeat the command",
@@ -123,9 +128,21 @@ impl Error {
     pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| match source.kind() {
+            _ if source.get_ref().is_some_and(|inner| inner.is::<BucketError>()) => Self::of_bucket(source),
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace { doing, path, source },
             _ => Self::Io { doing, path, source },
         }
+    }
+
+    fn of_bucket(source: io::Error) -> Self {
+        let text = source.to_string();
+        let inner = source.into_inner().and_then(|inner| inner.downcast::<BucketError>().ok());
+        Self::Bucket(inner.map_or_else(|| BucketError { kind: BucketErrorKind::Unreachable, text }, |inner| *inner))
+    }
+
+    /// Whether another writer holds the database, or has committed before.
+    pub const fn is_busy(&self) -> bool {
+        matches!(self, Self::Busy { .. } | Self::Bucket(BucketError { kind: BucketErrorKind::Busy, .. }))
     }
 
     pub(crate) fn damaged(path: &Path, what: impl Into<String>) -> Self {
@@ -137,12 +154,17 @@ impl Error {
         match self {
             Self::Damaged { path, what } => Some(format!("{}: {what}", path.display())),
             Self::Io { path, .. } if self.is_missing_file() => Some(format!("{}: the file is missing", path.display())),
+            Self::Bucket(error) if self.is_missing_file() => Some(error.text.clone()),
             _ => None,
         }
     }
 
     /// Whether a file to open does not exist.
     pub(crate) fn is_missing_file(&self) -> bool {
-        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+        match self {
+            Self::Io { source, .. } => source.kind() == io::ErrorKind::NotFound,
+            Self::Bucket(error) => error.kind == BucketErrorKind::Missing,
+            _ => false,
+        }
     }
 }

@@ -1,15 +1,67 @@
 //! File names of a database.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::bucket::{self, BucketDatabase};
+use crate::disk::Disk;
+use crate::{Error, Result};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
+    /// Directory of the files: the database, or the work directory of a bucket.
     root: PathBuf,
+    /// The database as the user calls it.
+    name: PathBuf,
+    bucket: Option<Arc<dyn BucketDatabase>>,
 }
 
 impl Layout {
-    pub(crate) fn new(root: &Path) -> Self {
-        Self { root: root.to_owned() }
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let bucket = bucket::open(path).map_err(Error::io("open", path))?;
+        let root = bucket.as_ref().map_or(path, |bucket| bucket.work_dir()).to_owned();
+        Ok(Self { root, name: path.to_owned(), bucket })
+    }
+
+    pub(crate) fn name(&self) -> &Path {
+        &self.name
+    }
+
+    pub(crate) fn bucket(&self) -> Option<&Arc<dyn BucketDatabase>> {
+        self.bucket.as_ref()
+    }
+
+    /// The disk for changes: that of the bucket, if there is one.
+    pub(crate) fn disk(&self, local: &Arc<dyn Disk>) -> Arc<dyn Disk> {
+        self.bucket.as_ref().map_or_else(|| local.clone(), |bucket| bucket.disk())
+    }
+
+    /// Whether there is a database. Brings local copies of a bucket's manifest and index up to date,
+    /// unless they are younger than `age_max`.
+    pub(crate) fn refresh(&self, age_max: Duration) -> Result<bool> {
+        match &self.bucket {
+            Some(bucket) => bucket.refresh(age_max).map_err(Error::io("read", &self.name)),
+            None => Ok(self.manifest().exists()),
+        }
+    }
+
+    /// Path of a pack to read: of a bucket's pack, a local copy.
+    pub(crate) fn readable_pack(&self, class: PackClass, id: u32) -> Result<PathBuf> {
+        let path = self.pack(class, id);
+        match &self.bucket {
+            Some(bucket) if !path.exists() => bucket.local_pack(&pack_name(class, id), false).map_err(Error::io("read", &path)),
+            _ => Ok(path),
+        }
+    }
+
+    /// The same, with the bytes that the bucket has now.
+    pub(crate) fn fresh_pack(&self, class: PackClass, id: u32) -> Result<PathBuf> {
+        let path = self.pack(class, id);
+        match &self.bucket {
+            Some(bucket) => bucket.local_pack(&pack_name(class, id), true).map_err(Error::io("read", &path)),
+            None => Ok(path),
+        }
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -41,11 +93,11 @@ impl Layout {
     }
 
     pub(crate) fn pack(&self, class: PackClass, id: u32) -> PathBuf {
-        self.packs().join(format!("{}-{id:08x}.pack", class.letter()))
+        self.packs().join(pack_name(class, id))
     }
 
     pub(crate) fn segment(&self, id: u32) -> PathBuf {
-        self.index().join(format!("{id:08x}.segment"))
+        self.index().join(segment_name(id))
     }
 }
 
@@ -86,6 +138,14 @@ impl PackClass {
     }
 }
 
+pub(crate) fn pack_name(class: PackClass, id: u32) -> String {
+    format!("{}-{id:08x}.pack", class.letter())
+}
+
+pub(crate) fn segment_name(id: u32) -> String {
+    format!("{id:08x}.segment")
+}
+
 pub(crate) fn parse_pack_name(name: &str) -> Option<(PackClass, u32)> {
     let (letter, id) = name.strip_suffix(".pack")?.split_once('-')?;
     let class = PackClass::BOTH.into_iter().find(|class| letter.len() == 1 && letter.starts_with(class.letter()))?;
@@ -107,7 +167,7 @@ mod tests {
 
     #[test]
     fn file_names_round_trip_and_others_are_refused() {
-        let layout = Layout::new(Path::new("/db"));
+        let layout = Layout::open(Path::new("/db")).unwrap();
         for class in PackClass::BOTH {
             let path = layout.pack(class, 0xab_cdef);
             let name = path.file_name().and_then(|n| n.to_str()).unwrap();

@@ -8,6 +8,7 @@
 //!
 //! `docs/formats/store.md` describes the files byte by byte.
 
+mod bucket;
 mod collect;
 mod commit;
 mod companions;
@@ -35,6 +36,7 @@ mod verify;
 mod view;
 mod writer;
 
+pub use bucket::{BucketDatabase, BucketError, BucketErrorKind, BucketLock, OpenBucketFn, is_bucket_address, register_bucket_driver};
 pub use collect::{CollectOptions, Collected};
 pub use companions::companions;
 pub use database::Database;

@@ -8,12 +8,15 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
 
+use crate::bucket::BucketLock;
 use crate::disk::NO_FOLLOW;
 use crate::layout::Layout;
 use crate::{Error, Result};
 
 #[derive(Debug)]
 pub(crate) struct WriterLock {
+    /// Of a bucket; released before the file.
+    bucket: Option<BucketLock>,
     _file: File,
 }
 
@@ -44,7 +47,7 @@ impl WriterLock {
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => break,
                 Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() >= deadline => {
-                    return Err(Error::Busy { path: layout.root().to_owned(), pid: holder(&mut file) });
+                    return Err(Error::Busy { path: layout.name().to_owned(), pid: holder(&mut file) });
                 }
                 Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(RETRY_EVERY),
                 Err(rustix::io::Errno::INTR) => {}
@@ -53,7 +56,14 @@ impl WriterLock {
         }
         // Informative only: a full disk must not prevent a collection.
         let _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
-        Ok(Self { _file: file })
+        let left = deadline.saturating_duration_since(Instant::now());
+        let bucket = layout.bucket().map(|bucket| bucket.lock(left)).transpose().map_err(Error::io("lock", layout.name()))?;
+        Ok(Self { bucket, _file: file })
+    }
+
+    /// Whether an earlier writer may have left objects in the bucket that no manifest names.
+    pub(crate) fn has_leftovers(&self) -> bool {
+        self.bucket.as_ref().is_some_and(|bucket| bucket.has_leftovers)
     }
 }
 

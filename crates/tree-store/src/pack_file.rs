@@ -37,8 +37,7 @@ impl PackFile {
     }
 
     fn open(layout: &Layout, class: PackClass, id: u32, iv: &Iv) -> Result<Self> {
-        let path = layout.pack(class, id);
-        let file = File::open(&path).map_err(Error::io("open", &path))?;
+        let (path, file) = open_pack(layout, class, id)?;
         let mut found = [0; pack::HEADER_LEN];
         match file.read_exact_at(&mut found, 0) {
             Ok(()) if found == pack::header(class, iv) => Ok(Self { id, file, path }),
@@ -54,6 +53,23 @@ impl PackFile {
         })
     }
 }
+
+/// Opens a pack. A commit may move a bucket's pack to the cache, and the cache may evict it, between
+/// the look-up of the path and the open.
+fn open_pack(layout: &Layout, class: PackClass, id: u32) -> Result<(PathBuf, File)> {
+    let mut attempts = if layout.bucket().is_some() { ATTEMPTS_MAX } else { 1 };
+    loop {
+        let path = layout.readable_pack(class, id)?;
+        attempts -= 1;
+        match File::open(&path) {
+            Ok(file) => return Ok((path, file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && attempts > 0 => {}
+            Err(error) => return Err(Error::io("open", &path)(error)),
+        }
+    }
+}
+
+const ATTEMPTS_MAX: u32 = 3;
 
 impl AsFd for PackFile {
     fn as_fd(&self) -> BorrowedFd<'_> {

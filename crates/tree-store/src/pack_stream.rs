@@ -81,6 +81,7 @@ impl PackStream {
         if let Some(mut open) = self.open.take() {
             open.flush()?;
             self.sealed.push(PackMeta { id: open.id, class: self.class, len: open.len().into() });
+            open.file.start_sync();
             self.unsynced.push_back(Unsynced { id: open.id, path: open.path, file: open.file });
         }
         Ok(())

@@ -6,11 +6,12 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
-use crate::layout::{PackClass, parse_pack_name, parse_segment_name};
+use crate::bucket::BucketDatabase;
+use crate::layout::{PackClass, pack_name, parse_pack_name, parse_segment_name, segment_name};
 use crate::manifest::PackMeta;
 use crate::pack::{PACK_LEN_LIMIT, PackScan, Scanned};
 use crate::writer::{Orphans, Writer};
-use crate::{Error, PutCounts, Result};
+use crate::{Error, FrameSink as _, PutCounts, Result};
 
 impl Writer {
     /// Recovers a killed writer's files; returns what was adopted.
@@ -20,6 +21,9 @@ impl Writer {
             self.remove(&layout.manifest_next())?;
         }
         self.remove_unnamed_segments()?;
+        if let Some(bucket) = layout.bucket() {
+            return self.take_over_in(&**bucket, orphans);
+        }
         let mut adopted = PutCounts::default();
         for (id, class) in self.unnamed_packs()? {
             match orphans {
@@ -32,6 +36,58 @@ impl Writer {
             tracing::info!(frames = adopted.new_frames, bytes = adopted.new_bytes, "recovered frames that a killed writer had stored");
         }
         Ok(adopted)
+    }
+
+    /// In a bucket: new numbers come after those of leftover objects, and packs in the work directory
+    /// are stored again. The leftover objects wait for a collection.
+    fn take_over_in(&self, bucket: &dyn BucketDatabase, orphans: Orphans) -> Result<PutCounts> {
+        let shop = &self.shop;
+        if self.lock.has_leftovers() {
+            self.number_after_leftovers(bucket)?;
+        }
+        let staged: Vec<_> = names(&shop.layout.packs())?.iter().filter_map(|name| parse_pack_name(name)).collect();
+        for (_, id) in &staged {
+            shop.next_pack.fetch_max(id.saturating_add(1), std::sync::atomic::Ordering::Relaxed);
+        }
+        for (class, id) in staged {
+            let path = shop.layout.pack(class, id);
+            match orphans {
+                Orphans::Adopt => self.store_again(&path, class)?,
+                Orphans::Drop(age) if !is_older(&path, age) => continue,
+                Orphans::Drop(_) => {}
+            }
+            self.remove(&path)?;
+        }
+        let adopted = self.counts.take();
+        Ok(PutCounts { shared_frames: 0, shared_bytes: 0, ..adopted })
+    }
+
+    fn number_after_leftovers(&self, bucket: &dyn BucketDatabase) -> Result<()> {
+        let shop = &self.shop;
+        let listed = |dir: &str, after: String| bucket.list(dir, &after).map_err(Error::io("list", shop.layout.name()));
+        let last = |counter: &std::sync::atomic::AtomicU32| counter.load(std::sync::atomic::Ordering::Relaxed).saturating_sub(1);
+        for class in PackClass::BOTH {
+            for (name, _) in listed("packs", pack_name(class, last(&shop.next_pack)))? {
+                if let Some((_, id)) = parse_pack_name(&name) {
+                    shop.next_pack.fetch_max(id.saturating_add(1), std::sync::atomic::Ordering::Relaxed);
+                }
+            }
+        }
+        for (name, _) in listed("index", segment_name(last(&shop.next_segment)))? {
+            if let Some(id) = parse_segment_name(&name) {
+                shop.next_segment.fetch_max(id.saturating_add(1), std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    fn store_again(&self, path: &Path, class: PackClass) -> Result<()> {
+        let len = std::fs::metadata(path).map_err(Error::io("look at", path))?.len();
+        let Some(mut scan) = PackScan::open(path, class, &self.shop.iv, len.min(PACK_LEN_LIMIT))? else { return Ok(()) };
+        while let Scanned::Record { handle, frame, .. } = scan.next()? {
+            self.put(&handle, frame)?;
+        }
+        Ok(())
     }
 
     fn adopt(&self, class: PackClass, id: u32, adopted: &mut PutCounts) -> Result<()> {

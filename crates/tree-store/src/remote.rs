@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use vouch_tree::{BlockHandle, HostId};
+use vouch_tree::{BlockHandle, HostId, Iv};
 
 use crate::index::Place;
 use crate::layout::PackClass;
@@ -71,6 +71,11 @@ impl RemoteView {
         &self.manifest.hostid
     }
 
+    /// Key of the tree's handles.
+    pub fn iv(&self) -> &Iv {
+        &self.manifest.iv
+    }
+
     /// Number that grows with each commit.
     pub fn generation(&self) -> u64 {
         self.manifest.generation
@@ -89,6 +94,11 @@ impl RemoteView {
     /// Frames that a new client needs next.
     pub fn companions(&self) -> &[BlockHandle] {
         &self.manifest.companions
+    }
+
+    /// All segments of later generations have this number or a higher one.
+    pub fn next_segment(&self) -> u32 {
+        self.manifest.next_segment
     }
 
     /// The segments, the newest first. The first that has a handle counts.

@@ -3,6 +3,7 @@
 //! Damaged packs and manifests can't be repaired; `vouch pull` fetches their data.
 
 use std::path::Path;
+use std::time::Duration;
 
 use crate::index::{Entry, Place, Run, merge};
 use crate::layout::{Layout, parse_segment_name};
@@ -32,18 +33,21 @@ impl Database {
     /// # Errors
     /// [`Error::Damaged`] for an incomplete manifest or pack; nothing is changed then.
     pub fn repair(path: &Path, options: &CollectOptions<'_>) -> Result<Repaired> {
-        let layout = Layout::new(path);
-        if !layout.manifest().exists() {
+        let layout = Layout::open(path)?;
+        if !layout.refresh(Duration::ZERO)? {
             return Err(Error::NotFound { path: path.to_owned() });
         }
         let _lock = WriterLock::take(&layout, options.lock_wait)?;
+        layout.refresh(Duration::ZERO)?;
+        let disk = layout.disk(&options.disk);
         let (manifest, _) = read_manifest(&layout)?;
         let next_segment = first_free_segment(&layout)?.max(manifest.next_segment);
-        let mut rebuild = Rebuild { layout: &layout, options, manifest, next_segment, found: Vec::new(), segments: Vec::new() };
+        let mut rebuild =
+            Rebuild { layout: &layout, options, disk: &*disk, manifest, next_segment, found: Vec::new(), segments: Vec::new() };
         let built = rebuild.run();
         if built.is_err() {
             // No manifest names them.
-            rebuild.segments.iter().for_each(|segment| drop(options.disk.remove(&layout.segment(segment.id()))));
+            rebuild.segments.iter().for_each(|segment| drop(disk.remove(&layout.segment(segment.id()))));
         }
         built
     }
@@ -52,6 +56,7 @@ impl Database {
 struct Rebuild<'a> {
     layout: &'a Layout,
     options: &'a CollectOptions<'a>,
+    disk: &'a dyn crate::disk::Disk,
     manifest: Manifest,
     next_segment: u32,
     found: Vec<Entry>,
@@ -76,7 +81,7 @@ impl Rebuild<'_> {
     }
 
     fn scan(&mut self, pack: &PackMeta) -> Result<()> {
-        let path = self.layout.pack(pack.class, pack.id);
+        let path = self.layout.fresh_pack(pack.class, pack.id)?;
         let mut scan = PackScan::open(&path, pack.class, &self.manifest.iv, pack.len)?
             .ok_or_else(|| Error::damaged(&path, "not a pack of this database"))?;
         loop {
@@ -114,7 +119,7 @@ impl Rebuild<'_> {
         let parts = std::mem::take(&mut self.segments);
         let runs: Vec<Run<'_>> = parts.iter().map(Run::Segment).collect();
         let merged = self.write(&runs);
-        let removed = parts.iter().map(|part| self.layout.segment(part.id())).map(|path| self.options.disk.remove(&path));
+        let removed = parts.iter().map(|part| self.layout.segment(part.id())).map(|path| self.disk.remove(&path));
         // The next writer removes leftovers.
         removed.for_each(drop);
         self.segments.extend(merged?);
@@ -124,12 +129,12 @@ impl Rebuild<'_> {
     fn write(&mut self, runs: &[Run<'_>]) -> Result<Option<Segment>> {
         let id = self.next_segment;
         self.next_segment = id.checked_add(1).ok_or(Error::Limit { what: "segments", found: id.into(), max: id.into() })?;
-        write_segment(self.layout, &*self.options.disk, id, runs)
+        write_segment(self.layout, self.disk, id, runs)
     }
 
     /// The new index is durable before its manifest; old files are removed last.
     fn commit(&mut self) -> Result<()> {
-        let (layout, disk) = (self.layout, &*self.options.disk);
+        let (layout, disk) = (self.layout, self.disk);
         disk.sync_dir(&layout.index()).map_err(Error::io("sync", &layout.index()))?;
         let metas = self.segments.iter().map(|segment| SegmentMeta { id: segment.id(), count: segment.len() as u64 });
         let old = std::mem::replace(&mut self.manifest.segments, metas.collect());

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::layout::pack_name;
 use crate::marking::for_each_entry;
 use crate::pack::{PackScan, Scanned};
 use crate::view::View;
@@ -62,7 +63,19 @@ impl Scrub<'_> {
 
     fn pack(&self, at: usize, pace: &mut dyn FnMut(u64) -> bool) -> Option<Result<ScrubbedPack>> {
         let pack = self.view.manifest().packs.get(at)?;
-        let path = self.snapshot.layout().pack(pack.class, pack.id);
+        let layout = self.snapshot.layout();
+        let path = match layout.bucket() {
+            // Of a bucket's packs, those that have a local copy.
+            Some(bucket) if !bucket.is_cached(&pack_name(pack.class, pack.id)) => {
+                let path = layout.name().join("packs").join(pack_name(pack.class, pack.id));
+                return Some(Ok(ScrubbedPack { path, damaged_frames: 0, problem: None }));
+            }
+            Some(_) => match layout.readable_pack(pack.class, pack.id) {
+                Ok(path) => path,
+                Err(error) => return Some(Err(error)),
+            },
+            None => layout.pack(pack.class, pack.id),
+        };
         let expected = self.indexed.get(&pack.id).copied().unwrap_or(0);
         let mut scan = match PackScan::open(&path, pack.class, &self.view.iv(), pack.len) {
             Ok(Some(scan)) => scan,

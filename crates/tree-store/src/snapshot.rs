@@ -1,12 +1,15 @@
 //! Reader of a database: takes no lock, and continues during commits and collections.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use vouch_tree::{BlockHandle, HostId, Iv};
 
-use crate::layout::{Layout, PackClass};
+use crate::bucket::BucketDatabase;
+use crate::layout::{Layout, PackClass, pack_name};
 use crate::manifest::Revision;
 use crate::pack_file::{Location, PackFile, PackFiles};
 use crate::view::View;
@@ -24,7 +27,10 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        let layout = Layout::new(path);
+        let layout = Layout::open(path)?;
+        if !layout.refresh(Duration::ZERO)? {
+            return Err(Error::NotFound { path: path.to_owned() });
+        }
         let view = Arc::new(View::load(&layout, None)?);
         Ok(Self { layout, view: RwLock::new(view), refreshing: Mutex::default(), files: PackFiles::new() })
     }
@@ -32,6 +38,7 @@ impl Snapshot {
     /// Moves to the newest generation; true if there is a new one. One system call if not.
     pub fn refresh(&self) -> Result<bool> {
         let _one_at_a_time = self.refreshing.lock();
+        self.layout.refresh(BUCKET_INTERVAL)?;
         let old = self.view();
         if old.is_current(&self.layout)? {
             return Ok(false);
@@ -48,8 +55,13 @@ impl Snapshot {
         self.view.read().clone()
     }
 
-    /// Directory of the database.
+    /// The database as it was opened.
     pub fn path(&self) -> &Path {
+        self.layout.name()
+    }
+
+    /// Local directory that holds its packs: the database itself, or the work directory of a bucket.
+    pub fn local_dir(&self) -> &Path {
         self.layout.root()
     }
 
@@ -110,6 +122,9 @@ impl Snapshot {
     /// each pack.
     pub fn check_packs(&self) -> Result<()> {
         let view = self.view();
+        if let Some(bucket) = self.layout.bucket() {
+            return check_objects(&self.layout, &**bucket, &view);
+        }
         for pack in &view.manifest().packs {
             let path = self.layout.pack(pack.class, pack.id);
             let checked = match std::fs::metadata(&path) {
@@ -135,8 +150,26 @@ impl Snapshot {
     }
 }
 
+/// Checks the packs of a bucket by their listing, a request for each thousand.
+fn check_objects(layout: &Layout, bucket: &dyn BucketDatabase, view: &View) -> Result<()> {
+    let listed = bucket.list("packs", "").map_err(Error::io("list", layout.name()))?;
+    let lens: HashMap<String, u64> = listed.into_iter().collect();
+    for pack in &view.manifest().packs {
+        let what = match lens.get(&pack_name(pack.class, pack.id)) {
+            Some(len) if *len == pack.len => continue,
+            Some(len) => format!("the pack has {len} bytes instead of {}", pack.len),
+            None => "the pack is missing".to_owned(),
+        };
+        return Err(Error::damaged(&layout.name().join("packs").join(pack_name(pack.class, pack.id)), what));
+    }
+    Ok(())
+}
+
 impl FrameSource for Snapshot {
     fn get(&self, handle: &BlockHandle) -> Result<Option<Vec<u8>>> {
         self.locate(handle)?.map(|location| location.read_frame()).transpose()
     }
 }
+
+/// Interval in which a reader asks a bucket for a new manifest.
+const BUCKET_INTERVAL: Duration = Duration::from_secs(5);

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use crate::frames::{Progress, ProgressFn};
 use crate::index::Index;
+use crate::layout::pack_name;
 use crate::manifest::PackMeta;
 use crate::marking::{Marks, Walk};
 use crate::pack::{PackScan, Scanned};
@@ -129,9 +130,10 @@ impl<'a> Check<'a> {
     }
 
     fn check_pack(&self, pack: &PackMeta) -> Result<()> {
-        let path = self.snapshot.layout().pack(pack.class, pack.id);
+        let path = self.snapshot.layout().fresh_pack(pack.class, pack.id)?;
+        let shown = self.snapshot.path().join("packs").join(pack_name(pack.class, pack.id));
         let Some(mut scan) = PackScan::open(&path, pack.class, &self.view.iv(), pack.len)? else {
-            self.problem(format!("{}: not a pack of this database", path.display()));
+            self.problem(format!("{}: not a pack of this database", shown.display()));
             return Ok(());
         };
         loop {
@@ -150,7 +152,7 @@ impl<'a> Check<'a> {
                 }
                 Scanned::End => return Ok(()),
                 Scanned::Torn => {
-                    self.problem(format!("{}: no whole record at offset {} of {}", path.display(), scan.whole_len(), pack.len));
+                    self.problem(format!("{}: no whole record at offset {} of {}", shown.display(), scan.whole_len(), pack.len));
                     return Ok(());
                 }
             }

@@ -84,7 +84,9 @@ pub struct Writer {
     pub(crate) counts: Counts,
     pub(crate) adopted: PutCounts,
     broken: OnceLock<String>,
-    _lock: WriterLock,
+    /// Bytes stored since the last generation.
+    pub(crate) stored_len: AtomicU64,
+    pub(crate) lock: WriterLock,
 }
 
 #[derive(Debug, Clone)]
@@ -103,16 +105,20 @@ pub(crate) enum Orphans {
 
 impl Writer {
     pub(crate) fn open(path: &Path, options: &WriteOptions, orphans: Orphans) -> Result<Self> {
-        let layout = Layout::new(path);
-        if !layout.manifest().exists() {
+        let layout = Layout::open(path)?;
+        // Without a lock on a missing database; a bucket is asked once, under the lock.
+        if layout.bucket().is_none() && !layout.manifest().exists() {
             return Err(Error::NotFound { path: path.to_owned() });
         }
         let lock = WriterLock::take(&layout, options.lock_wait)?;
+        if !layout.refresh(Duration::ZERO)? {
+            return Err(Error::NotFound { path: path.to_owned() });
+        }
         let view = View::load(&layout, None)?;
         let manifest = view.manifest().clone();
         let shop = FileFactory {
+            disk: layout.disk(&options.disk),
             layout,
-            disk: options.disk.clone(),
             iv: manifest.iv,
             pack_len_max: options.pack_len_max,
             next_pack: AtomicU32::new(manifest.next_pack),
@@ -130,7 +136,8 @@ impl Writer {
             counts: Counts::default(),
             adopted: PutCounts::default(),
             broken: OnceLock::new(),
-            _lock: lock,
+            stored_len: AtomicU64::new(0),
+            lock,
         };
         writer.adopted = writer.take_over(orphans)?;
         Ok(writer)
@@ -176,7 +183,7 @@ impl Writer {
         self.adopted
     }
 
-    /// Directory of the database.
+    /// Local directory of the database: that of its files, or the work directory of a bucket.
     pub fn path(&self) -> &Path {
         self.shop.layout.root()
     }
@@ -224,6 +231,7 @@ impl Writer {
         if overdue {
             self.sync_overdue(mutex)?
         }
+        self.checkpoint_upload(frame.len())?;
         Ok(true)
     }
 
@@ -231,6 +239,17 @@ impl Writer {
         let lane = self.lane(PackClass::of(checked_kind(frame)?));
         self.append_locked(&mut lane.lock(), handle, frame)?;
         self.sync_overdue(lane)
+    }
+
+    /// In a bucket, commits the frames from time to time: new packs take local space until then, and
+    /// an interrupted publication continues from there, on any machine.
+    fn checkpoint_upload(&self, len: usize) -> Result<()> {
+        if self.shop.layout.bucket().is_none() {
+            return Ok(());
+        }
+        let before = self.stored_len.fetch_add(len as u64, Ordering::Relaxed);
+        let is_due = before / CHECKPOINT_LEN < (before + len as u64) / CHECKPOINT_LEN;
+        if is_due { self.checkpoint() } else { Ok(()) }
     }
 
     /// Syncs a full pack without the lane's lock, when too many wait.
@@ -304,6 +323,9 @@ impl Drop for Writer {
         }
     }
 }
+
+/// Bytes that a bucket's writer commits at once.
+const CHECKPOINT_LEN: u64 = 4 << 30;
 
 #[derive(Debug, Default)]
 pub(crate) struct Counts {

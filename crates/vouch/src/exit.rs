@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use vouch_tree_client::ErrorClass;
 use vouch_tree_mount::MountError;
-use vouch_tree_publish::Fault as PublishFault;
+use vouch_tree_publish::{Error as PublishError, Fault as PublishFault};
 
 use crate::cli::{Cli, Command};
 use crate::{interrupt, logging};
@@ -27,6 +27,7 @@ pub fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { Code::Usage as u8 } else { Code::Success as u8 });
         }
     };
+    vouch_tree_bucket::register();
     let name = cli.command.name();
     let outcome = logging::start(&cli.global).and_then(|()| {
         // A replica starts this thread inside its sandbox, because the sandbox does not cover
@@ -143,6 +144,7 @@ pub(crate) fn code_of(cause: &Cause) -> Code {
         Cause::Io(_) => Code::LocalIo,
         Cause::KeyFile(_) | Cause::Name(_) | Cause::Xdr(_) => Code::BadInput,
         Cause::Store(error) => code_of_store(error),
+        Cause::Publish(PublishError::Store(error @ vouch_tree_store::Error::Bucket(_))) => code_of_store(error),
         Cause::Publish(error) => match error.fault() {
             PublishFault::Input => Code::BadInput,
             PublishFault::Environment => Code::LocalIo,
@@ -167,9 +169,9 @@ pub(crate) fn code_of(cause: &Cause) -> Code {
 
 fn code_of_client(error: &vouch_tree_client::Error) -> Code {
     if let vouch_tree_client::Error::Store(error) = error
-        && matches!(**error, vouch_tree_store::Error::NotFound { .. })
+        && matches!(**error, vouch_tree_store::Error::NotFound { .. } | vouch_tree_store::Error::Bucket(_))
     {
-        return Code::NotFound;
+        return code_of_store(error);
     }
     match error.class() {
         ErrorClass::NotFound => Code::NotFound,
@@ -183,10 +185,16 @@ fn code_of_client(error: &vouch_tree_client::Error) -> Code {
 }
 
 fn code_of_store(error: &vouch_tree_store::Error) -> Code {
-    use vouch_tree_store::Error;
+    use vouch_tree_store::{BucketErrorKind, Error};
     match error {
         Error::NotFound { .. } => Code::NotFound,
-        Error::Busy { .. } => Code::Busy,
+        error if error.is_busy() => Code::Busy,
+        Error::Bucket(error) => match error.kind {
+            BucketErrorKind::Denied => Code::Refused,
+            BucketErrorKind::Unreachable => Code::Unreachable,
+            BucketErrorKind::Missing => Code::NotFound,
+            BucketErrorKind::Busy | BucketErrorKind::Invalid => Code::BadInput,
+        },
         Error::Io { .. } | Error::NoSpace { .. } => Code::LocalIo,
         _ => Code::BadInput,
     }

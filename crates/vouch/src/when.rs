@@ -25,6 +25,11 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs).ok_or_else(|| "write a number and a unit: 30s, 90m, 24h, 7d, 2w or 1y (at most 100y)".into())
 }
 
+/// The same, or zero.
+pub(crate) fn parse_duration_or_zero(text: &str) -> Result<Duration, String> {
+    if matches!(text, "0" | "0s") { Ok(Duration::ZERO) } else { parse_duration(text) }
+}
+
 /// Parses a date (`2027-11-21`, midnight UTC) or time (`2027-11-21T10:00:00Z`) into seconds since
 /// 1970, for clap.
 pub(crate) fn parse_date(text: &str) -> Result<u64, String> {

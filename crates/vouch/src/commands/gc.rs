@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use vouch_tree_store::{CollectOptions, Database, Progress, WriteOptions};
+use vouch_tree_store::{CollectOptions, Database, Progress, WriteOptions, is_bucket_address};
 
 use crate::cli::Global;
 use crate::exit::{Failure, Outcome};
@@ -39,6 +39,10 @@ pub(crate) struct Args {
     /// Free what an interrupted publication or pull has stored; its next run stores it again.
     #[arg(long)]
     drop_unfinished: bool,
+    /// In a bucket: time for which objects stay after a collection found them unused, for readers of
+    /// an earlier manifest. A directory needs no such time.
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = when::parse_duration_or_zero)]
+    grace: Duration,
     /// Length of new packs; give the same as at publication.
     #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = size::parse_pack_len)]
     pack_size: u32,
@@ -57,6 +61,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     let unfinished_age_max = if args.drop_unfinished { Duration::ZERO } else { UNFINISHED_AGE_MAX };
     let options = || CollectOptions {
         lock_wait: args.wait,
+        grace: args.grace,
         unfinished_age_max,
         pack_len_max: args.pack_size,
         progress: Some(&tick),
@@ -91,13 +96,16 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
             bytes_before: done.bytes_before,
             bytes_after: done.bytes_after,
             bytes_moved: done.moved_bytes,
+            objects_removed: is_bucket_address(&args.db).then_some(done.removed_objects),
             seconds: started.elapsed().as_secs_f64(),
         });
     }
     let anew = repaired
         .map_or_else(String::new, |repaired| format!("index rebuilt: {} frames in {}\n", repaired.frames, output::bytes(repaired.bytes)));
+    let removed =
+        if is_bucket_address(&args.db) { format!("removed {} objects from the bucket\n", done.removed_objects) } else { String::new() };
     output::text(&format!(
-        "{anew}kept {} frames in {}, dropped {} frames, freed {} in {:.1} s\n",
+        "{anew}kept {} frames in {}, dropped {} frames, freed {} in {:.1} s\n{removed}",
         done.live_frames,
         output::bytes(done.bytes_after),
         done.dropped_frames,
@@ -120,5 +128,7 @@ struct Report {
     bytes_before: u64,
     bytes_after: u64,
     bytes_moved: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    objects_removed: Option<u64>,
     seconds: f64,
 }

@@ -58,6 +58,9 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
 
 fn of_path_or_text(what: &str) -> Outcome<HostId> {
     let path = Path::new(what);
+    if vouch_tree_store::is_bucket_address(path) {
+        return Ok(Database::open_read(path).at(what)?.hostid());
+    }
     if path.is_dir() {
         if Database::exists(path) {
             return Ok(Database::open_read(path).at(what)?.hostid());

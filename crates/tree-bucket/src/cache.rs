@@ -1,0 +1,92 @@
+//! The cache of packs in the work directory, bounded by bytes. The least recently opened packs are
+//! evicted; open files stay readable.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use parking_lot::Mutex;
+
+use crate::download::download;
+use crate::objects::Objects;
+use crate::runtime;
+
+#[derive(Debug)]
+pub(crate) struct PackCache {
+    dir: PathBuf,
+    len_max: u64,
+    /// One download at a time for packs of the same stripe.
+    stripes: [Mutex<()>; STRIPES],
+    evicting: Mutex<()>,
+}
+
+impl PackCache {
+    pub(crate) fn new(dir: PathBuf, len_max: u64) -> Self {
+        Self { dir, len_max, stripes: Default::default(), evicting: Mutex::default() }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    pub(crate) fn get(&self, objects: &Arc<Objects>, name: &str, is_fresh: bool) -> io::Result<PathBuf> {
+        let path = self.path(name);
+        if !is_fresh && touch(&path) {
+            return Ok(path);
+        }
+        let stripe = name.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % STRIPES;
+        let _one_at_a_time = self.stripes[stripe].lock();
+        if !is_fresh && touch(&path) {
+            return Ok(path);
+        }
+        let (objects, object, to) = (objects.clone(), format!("packs/{name}"), path.clone());
+        runtime::run(async move { download(&objects, &object, &to, None).await })?;
+        self.evict();
+        Ok(path)
+    }
+
+    /// Takes a file that the bucket has already.
+    pub(crate) fn take(&self, file: &Path) -> io::Result<()> {
+        let name = file.file_name().unwrap_or_default();
+        fs::rename(file, self.dir.join(name))?;
+        self.evict();
+        Ok(())
+    }
+
+    /// Removes the oldest packs, but never the newest ones, which are in use.
+    fn evict(&self) {
+        let Some(_alone) = self.evicting.try_lock() else { return };
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let mut packs: Vec<(SystemTime, u64, PathBuf)> = entries
+            .filter_map(|entry| {
+                let metadata = entry.metadata().ok()?;
+                Some((metadata.modified().ok()?, metadata.len(), entry.path()))
+            })
+            .collect();
+        packs.sort_unstable();
+        let mut len: u64 = packs.iter().map(|(_, len, _)| len).sum();
+        let evictable = packs.len().saturating_sub(KEPT_MIN);
+        for (_, of_pack, path) in packs.into_iter().take(evictable) {
+            if len <= self.len_max {
+                break;
+            }
+            // Another process may have removed it.
+            let _ = fs::remove_file(path);
+            len -= of_pack;
+        }
+    }
+}
+
+/// Marks a file as used; false without one.
+fn touch(path: &Path) -> bool {
+    File::open(path).is_ok_and(|file| {
+        // Only the order of eviction depends on it.
+        let _ = file.set_modified(SystemTime::now());
+        true
+    })
+}
+
+const STRIPES: usize = 16;
+const KEPT_MIN: usize = 16;
