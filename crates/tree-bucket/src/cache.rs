@@ -19,12 +19,11 @@ pub(crate) struct PackCache {
     len_max: u64,
     /// One download at a time for packs of the same stripe.
     stripes: [Mutex<()>; STRIPES],
-    evicting: Mutex<()>,
 }
 
 impl PackCache {
     pub(crate) fn new(dir: PathBuf, len_max: u64) -> Self {
-        Self { dir, len_max, stripes: Default::default(), evicting: Mutex::default() }
+        Self { dir, len_max, stripes: Default::default() }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -42,8 +41,13 @@ impl PackCache {
             return Ok(path);
         }
         let (objects, object, to) = (objects.clone(), format!("packs/{name}"), path.clone());
-        runtime::run(async move { download(&objects, &object, &to, None).await })?;
-        self.evict();
+        let (dir, len_max) = (self.dir.clone(), self.len_max);
+        // The caller may be in a sandbox and unable to change files.
+        runtime::run(async move {
+            download(&objects, &object, &to, None).await?;
+            evict(&dir, len_max);
+            Ok(())
+        })?;
         Ok(path)
     }
 
@@ -51,31 +55,30 @@ impl PackCache {
     pub(crate) fn take(&self, file: &Path) -> io::Result<()> {
         let name = file.file_name().unwrap_or_default();
         fs::rename(file, self.dir.join(name))?;
-        self.evict();
+        evict(&self.dir, self.len_max);
         Ok(())
     }
+}
 
-    /// Removes the oldest packs, but never the newest ones, which are in use.
-    fn evict(&self) {
-        let Some(_alone) = self.evicting.try_lock() else { return };
-        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
-        let mut packs: Vec<(SystemTime, u64, PathBuf)> = entries
-            .filter_map(|entry| {
-                let metadata = entry.metadata().ok()?;
-                Some((metadata.modified().ok()?, metadata.len(), entry.path()))
-            })
-            .collect();
-        packs.sort_unstable();
-        let mut len: u64 = packs.iter().map(|(_, len, _)| len).sum();
-        let evictable = packs.len().saturating_sub(KEPT_MIN);
-        for (_, of_pack, path) in packs.into_iter().take(evictable) {
-            if len <= self.len_max {
-                break;
-            }
-            // Another process may have removed it.
-            let _ = fs::remove_file(path);
-            len -= of_pack;
+/// Removes the oldest packs, but never the newest ones, which are in use.
+fn evict(dir: &Path, len_max: u64) {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut packs: Vec<(SystemTime, u64, PathBuf)> = entries
+        .filter_map(|entry| {
+            let metadata = entry.metadata().ok()?;
+            Some((metadata.modified().ok()?, metadata.len(), entry.path()))
+        })
+        .collect();
+    packs.sort_unstable();
+    let mut len: u64 = packs.iter().map(|(_, len, _)| len).sum();
+    let evictable = packs.len().saturating_sub(KEPT_MIN);
+    for (_, of_pack, path) in packs.into_iter().take(evictable) {
+        if len <= len_max {
+            break;
         }
+        // Another process may have removed it.
+        let _ = fs::remove_file(path);
+        len -= of_pack;
     }
 }
 

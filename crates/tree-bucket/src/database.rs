@@ -132,7 +132,8 @@ impl BucketDatabase for S3Database {
     }
 
     fn refresh(&self, age_max: Duration) -> io::Result<bool> {
-        self.session.refresh(age_max)
+        let session = self.session.clone();
+        runtime::run_blocking(move || session.refresh(age_max))
     }
 
     fn foreign_object(&self) -> io::Result<Option<String>> {

@@ -31,6 +31,11 @@ pub(crate) fn run<T: Send + 'static>(task: impl Future<Output = io::Result<T>> +
     spawn(task).wait()
 }
 
+/// Runs a blocking function on a thread that no sandbox of the caller restricts.
+pub(crate) fn run_blocking<T: Send + 'static>(function: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    run(async move { tokio::task::spawn_blocking(function).await.map_err(io::Error::other)? })
+}
+
 #[derive(Debug)]
 pub(crate) struct Task<T>(Mutex<Receiver<io::Result<T>>>);
 

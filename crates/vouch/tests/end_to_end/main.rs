@@ -11,6 +11,7 @@ mod bench;
 mod bench_faults;
 mod bench_local;
 mod browser;
+mod bucket;
 mod crash;
 mod export;
 mod export_audit;

@@ -12,11 +12,13 @@ use tempfile::TempDir;
 pub(crate) struct TestSite {
     dir: TempDir,
     pub(crate) port: u16,
+    /// Further environment of its commands.
+    pub(crate) environment: Vec<(&'static str, String)>,
 }
 
 impl TestSite {
     pub(crate) fn new() -> TestSite {
-        let world = TestSite { dir: tempfile::tempdir().expect("a temporary directory"), port: free_port() };
+        let world = TestSite { dir: tempfile::tempdir().expect("a temporary directory"), port: free_port(), environment: Vec::new() };
         world.run_ok(["keygen", "--out", "keys"]);
         world
     }
@@ -88,6 +90,7 @@ impl TestSite {
         command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
         command.env_remove("VOUCH_LOG").env_remove("VOUCH_PASSPHRASE_FILE");
         command.env("HOME", self.dir.path()).env("VOUCH_STATE", self.path("state")).env("VOUCH_CACHE", self.path("cache"));
+        command.envs(self.environment.iter().map(|(name, value)| (*name, value)));
         command
     }
 

@@ -1,0 +1,188 @@
+//! The store's rules over a real S3 server (versitygw): conformance, and the commit of a writer that
+//! has lost its lock.
+//!
+//! Each part runs in a process of its own, because the environment configures a bucket.
+
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use vouch_tree::{BlockHandle, HostId};
+use vouch_tree_store::{Database, FrameSink, FrameSource, Result, WriteOptions, Writer, conformance};
+
+const ROLE: &str = "VOUCH_BUCKET_TEST_ROLE";
+
+#[test]
+fn bucket_conforms() {
+    if let Some(server) = Server::start() {
+        assert!(server.run("conformance", "a"));
+    }
+}
+
+#[test]
+fn writer_without_its_lock_cannot_commit_over_another() {
+    if let Some(server) = Server::start() {
+        assert!(server.run("create", "a"));
+        let mut first = server.command("commit-late", "a").spawn().unwrap();
+        let lock = server.dir.path().join("objects/bucket/db/lock");
+        wait_for(|| lock.exists());
+        std::fs::remove_file(lock).unwrap();
+        assert!(server.run("commit", "b"));
+        std::fs::write(server.dir.path().join("go"), "").unwrap();
+        assert!(first.wait().unwrap().success(), "the first writer is refused");
+        assert!(server.run("has-statement-of-b", "c"));
+    }
+}
+
+#[test]
+fn leftovers_of_another_machine_are_not_overwritten() {
+    if let Some(server) = Server::start() {
+        assert!(server.run("create", "a"));
+        let mut killed = server.command("upload-and-wait", "a").spawn().unwrap();
+        let packs = server.dir.path().join("objects/bucket/db/packs");
+        wait_for(|| std::fs::read_dir(&packs).is_ok_and(|entries| entries.count() > 2));
+        killed.kill().unwrap();
+        killed.wait().unwrap();
+        // The lock would expire in two minutes.
+        std::fs::write(server.dir.path().join("objects/bucket/db/lock"), "left x 0\n").unwrap();
+        let before = lens(&packs);
+        assert!(server.run("commit-frames", "b"));
+        let after = lens(&packs);
+        assert!(before.iter().all(|pack| after.contains(pack)) && after.len() > before.len(), "{before:?} {after:?}");
+    }
+}
+
+fn lens(packs: &Path) -> Vec<(String, u64)> {
+    let entries = std::fs::read_dir(packs).unwrap().map(|entry| entry.unwrap());
+    entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.metadata().unwrap().len())).collect()
+}
+
+/// Helper process, which does one part.
+#[test]
+fn child_with_a_bucket() {
+    let Some(role) = std::env::var_os(ROLE) else { return };
+    vouch_tree_bucket::register();
+    let db = Path::new("s3://bucket/db");
+    let statement = |text: &str| vec![text.as_bytes().to_vec()];
+    let open = || Database::open_write(db, WriteOptions { pack_len_max: 50_000, ..WriteOptions::default() });
+    match role.to_str().unwrap() {
+        "conformance" => {
+            conformance::check(|| Packs::new(WriteOptions::default()));
+            conformance::check(|| Packs::new(WriteOptions { pack_len_max: 200_000, fresh_count_max: 3, ..WriteOptions::default() }));
+        }
+        "create" => Database::create(db, HostId::from_bytes([1; 32]), conformance::IV).unwrap(),
+        "commit" => open().unwrap().set_statements(statement("b")).unwrap(),
+        "commit-late" => {
+            let writer = open().unwrap();
+            let go = PathBuf::from(std::env::var_os("HOME").unwrap()).join("go");
+            wait_for(|| go.exists());
+            let error = writer.set_statements(statement("a")).unwrap_err();
+            assert!(error.is_busy() && error.to_string().contains("another writer has committed"), "{error}");
+        }
+        "has-statement-of-b" => assert_eq!(Database::open_read(db).unwrap().statements(), statement("b")),
+        "upload-and-wait" => {
+            put_some(&open().unwrap(), 0..60);
+            std::thread::sleep(Duration::from_secs(60));
+        }
+        "commit-frames" => {
+            let writer = open().unwrap();
+            put_some(&writer, 1000..1060);
+            writer.checkpoint().unwrap();
+            drop(writer);
+            let verified = Database::verify(db, None).unwrap();
+            assert!(verified.is_sound() && verified.frames == 60, "{verified:?}");
+        }
+        role => panic!("no role {role}"),
+    }
+}
+
+fn put_some(writer: &Writer, seeds: std::ops::Range<u64>) {
+    for seed in seeds {
+        let (handle, frame) = conformance::frame(vouch_tree::FrameKind::Leaf, seed, 5000);
+        writer.put(&handle, &frame).unwrap();
+    }
+}
+
+/// A writer whose frames are in the bucket before they are read again.
+struct Packs(Writer);
+
+impl Packs {
+    fn new(options: WriteOptions) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let db = PathBuf::from(format!("s3://bucket/conformance/{}", COUNT.fetch_add(1, Ordering::Relaxed)));
+        Database::create(&db, HostId::from_bytes([1; 32]), conformance::IV).unwrap();
+        Self(Database::open_write(&db, options).unwrap())
+    }
+}
+
+impl FrameSource for Packs {
+    fn get(&self, handle: &BlockHandle) -> Result<Option<Vec<u8>>> {
+        self.0.checkpoint()?;
+        self.0.get(handle)
+    }
+}
+
+impl FrameSink for Packs {
+    fn contains(&self, handle: &BlockHandle) -> Result<bool> {
+        self.0.contains(handle)
+    }
+
+    fn put(&self, handle: &BlockHandle, frame: &[u8]) -> Result<bool> {
+        self.0.put(handle, frame)
+    }
+}
+
+fn wait_for(condition: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < Duration::from_secs(60), "it does not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+struct Server {
+    process: Child,
+    port: u16,
+    dir: tempfile::TempDir,
+}
+
+impl Server {
+    fn start() -> Option<Self> {
+        if Command::new("versitygw").arg("--version").output().is_err() {
+            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "needs versitygw, and CI=true allows no skips");
+            println!("skipped: needs versitygw");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("objects/bucket")).unwrap();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut command = Command::new("versitygw");
+        command.env("ROOT_ACCESS_KEY", "key").env("ROOT_SECRET_KEY", "secret");
+        command.args(["--port", &format!("127.0.0.1:{port}"), "--keep-alive", "--quiet", "posix"]).arg(dir.path().join("objects"));
+        let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        wait_for(|| TcpStream::connect(("127.0.0.1", port)).is_ok());
+        Some(Self { process, port, dir })
+    }
+
+    /// A process with the work directory of a machine.
+    fn command(&self, role: &str, machine: &str) -> Command {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "child_with_a_bucket", "--nocapture"]).env(ROLE, role).env("HOME", self.dir.path());
+        command.env("VOUCH_BUCKET_DIR", self.dir.path().join(machine)).env("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{}", self.port));
+        command.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "secret").stdout(Stdio::null());
+        command
+    }
+
+    fn run(&self, role: &str, machine: &str) -> bool {
+        self.command(role, machine).status().unwrap().success()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,357 @@
+//! Databases in buckets, with versitygw as a real S3 server.
+
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::test_site::{TestSite, free_port, is_available, signal};
+
+const DB: &str = "s3://trees/group/tools";
+
+/// An S3 server with the bucket `trees`, and a site whose commands use it.
+struct BucketSite {
+    site: TestSite,
+    server: Child,
+    port: u16,
+}
+
+impl BucketSite {
+    fn new() -> Option<BucketSite> {
+        if !is_available("versitygw", Command::new("versitygw").arg("--version").output().is_ok()) {
+            return None;
+        }
+        let (mut site, port) = (TestSite::new(), free_port());
+        std::fs::create_dir_all(site.path("objects/trees")).expect("a bucket");
+        let server = start_server(&site, port);
+        site.environment = vec![
+            ("AWS_ACCESS_KEY_ID", "key-of-the-test".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", SECRET.to_owned()),
+            ("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{port}")),
+            ("VOUCH_BUCKET_DIR", site.path("work").display().to_string()),
+        ];
+        Some(BucketSite { site, server, port })
+    }
+
+    /// The same site with another work directory, as on another machine.
+    fn on_another_machine(&mut self, machine: &str) {
+        let dir = self.site.path(format!("work-{machine}")).display().to_string();
+        self.site.environment.retain(|(name, _)| *name != "VOUCH_BUCKET_DIR");
+        self.site.environment.push(("VOUCH_BUCKET_DIR", dir));
+    }
+
+    fn publish_args<'a>(&self, location: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+        [&["publish", "src", "--db", DB, "--keys", "keys", "--location", location, "--json"][..], more].concat()
+    }
+
+    fn publish(&self, more: &[&str]) -> serde_json::Value {
+        let location = format!("127.0.0.1:{}", self.site.port);
+        serde_json::from_str(&self.site.run_ok(self.publish_args(&location, more))).expect("JSON")
+    }
+
+    fn objects(&self, dir: &str) -> Vec<String> {
+        let path = self.site.path("objects/trees/group/tools").join(dir);
+        let entries = std::fs::read_dir(path).into_iter().flatten();
+        let mut names: Vec<_> = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// Lets anybody read the bucket, as a publisher does who serves it by its own URL.
+    fn make_public(&self) -> String {
+        let policy = r#"{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::trees/*"}]}"#;
+        let url = format!("http://127.0.0.1:{}/trees?policy=", self.port);
+        let user = format!("key-of-the-test:{SECRET}");
+        let unsigned = "x-amz-content-sha256: UNSIGNED-PAYLOAD";
+        let args =
+            ["-sf", "--aws-sigv4", "aws:amz:us-east-1:s3", "--user", &user, "-H", unsigned, "-X", "PUT", "--data-binary", policy, &url];
+        self.site.run_tool("curl", &args);
+        format!("http://127.0.0.1:{}/trees/group/tools", self.port)
+    }
+
+    fn assert_sound(&self) {
+        assert!(self.site.run_ok(["verify", "--db", DB]).contains("sound"));
+    }
+}
+
+impl Drop for BucketSite {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+const SECRET: &str = "secret-of-the-test";
+
+fn start_server(site: &TestSite, port: u16) -> Child {
+    let mut command = Command::new("versitygw");
+    command.env("ROOT_ACCESS_KEY", "key-of-the-test").env("ROOT_SECRET_KEY", SECRET);
+    command.args(["--port", &format!("127.0.0.1:{port}"), "--keep-alive", "--quiet", "posix"]).arg(site.path("objects"));
+    let server = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the server starts");
+    let began = Instant::now();
+    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(began.elapsed() < Duration::from_secs(30), "the server does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    server
+}
+
+fn text(output: &Output) -> String {
+    [&output.stdout[..], &output.stderr].concat().iter().map(|byte| *byte as char).collect()
+}
+
+/// Changes the source so that each round has some megabytes of its own.
+fn change(site: &TestSite, round: u64) {
+    let mut state = round.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for file in 0..12 {
+        let mut bytes = Vec::with_capacity(100_000);
+        for _ in 0..12_500 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            bytes.extend_from_slice(&(state ^ (state >> 29)).to_le_bytes());
+        }
+        site.write(&format!("src/changing/{file}"), bytes);
+    }
+    site.write("src/round", format!("{round}\n"));
+}
+
+#[test]
+fn bucket_is_published_served_pulled_and_read_by_its_url() {
+    let Some(bucket) = BucketSite::new() else { return };
+    let site = &bucket.site;
+    site.small_tree();
+    assert!(site.run_err(4, ["verify", "--db", DB]).contains("no database here"));
+    assert_eq!(bucket.publish(&[])["revision"], 1);
+    bucket.assert_sound();
+    assert_eq!(site.run_ok(["log", "--db", DB, "--json"]).lines().count(), 1);
+    assert!(site.name("").contains(site.run_ok(["name", DB]).trim()));
+
+    // An unchanged tree: nothing is read, and nothing but the signed root is new.
+    std::thread::sleep(Duration::from_millis(2100));
+    bucket.publish(&[]);
+    let third = bucket.publish(&[]);
+    assert_eq!((&third["revision"], &third["files_read"], &third["new_frames"]), (&3.into(), &0.into(), &1.into()));
+    assert!(!bucket.objects("").contains(&"lock".to_owned()), "the lock is released");
+
+    let name = site.name("");
+    let replica = site.serve_db(DB, site.port);
+    assert_eq!(site.run_ok(["cat", "--no-cache", &format!("{name}/hello")]), "hello world\n");
+    site.write("src/hello", "next revision\n");
+    bucket.publish(&[]);
+    let began = Instant::now();
+    while site.run_ok(["cat", "--no-cache", &format!("{name}/hello")]) != "next revision\n" {
+        assert!(began.elapsed() < Duration::from_secs(30), "the replica does not see the new revision");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    drop(replica);
+
+    let url = bucket.make_public();
+    let by_url = ["--no-cache", "--only-replicas", "--replica", &url];
+    site.run_ok([&["get", &name, "out"][..], &by_url].concat());
+    site.assert_same("src", "out", &[]);
+    for (object, cache) in
+        [("manifest", "max-age=30".to_owned()), (&format!("packs/{}", bucket.objects("packs")[0]), "immutable".to_owned())]
+    {
+        let headers = Command::new("curl").args(["-sI", &format!("{url}/{object}")]).output().expect("curl");
+        assert!(text(&headers).contains(&cache), "{object}: {}", text(&headers));
+    }
+
+    // A mirror in the same bucket.
+    site.run_ok([&["pull", &name, "--db", "s3://trees/mirror"][..], &by_url].concat());
+    assert!(site.run_ok(["verify", "--db", "s3://trees/mirror"]).contains("sound"));
+}
+
+#[test]
+fn another_machine_continues_the_publication() {
+    let Some(mut bucket) = BucketSite::new() else { return };
+    bucket.site.small_tree();
+    bucket.publish(&[]);
+    bucket.on_another_machine("b");
+    change(&bucket.site, 1);
+    let second = bucket.publish(&[]);
+    assert_eq!(second["revision"], 2);
+    assert!(second["shared_frames"].as_u64() > Some(0), "what the bucket has is not stored again");
+    bucket.on_another_machine("c");
+    bucket.assert_sound();
+}
+
+#[test]
+fn only_one_of_two_publishers_wins() {
+    let Some(mut bucket) = BucketSite::new() else { return };
+    bucket.site.small_tree();
+    bucket.publish(&[]);
+    let location = format!("127.0.0.1:{}", bucket.site.port);
+    for round in 2..8 {
+        change(&bucket.site, round);
+        let publishers: Vec<_> = ["x", "y"]
+            .map(|machine| {
+                bucket.on_another_machine(machine);
+                let args = bucket.publish_args(&location, &[]);
+                bucket.site.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts")
+            })
+            .into_iter()
+            .map(|child| child.wait_with_output().expect("it ends"))
+            .collect();
+        let revision = |output: &Output| serde_json::from_slice::<serde_json::Value>(&output.stdout).expect("JSON")["revision"].as_u64();
+        let winners: Vec<_> = publishers.iter().filter(|output| output.status.success()).map(revision).collect();
+        assert!(
+            !winners.is_empty() && (winners.len() == 1 || winners[0] != winners[1]),
+            "{winners:?} {:?}",
+            publishers.iter().map(text).collect::<Vec<_>>()
+        );
+        for loser in publishers.iter().filter(|output| !output.status.success()) {
+            assert_eq!(loser.status.code(), Some(8), "{}", text(loser));
+            assert!(text(loser).contains(DB), "{}", text(loser));
+        }
+        bucket.assert_sound();
+    }
+}
+
+/// A publisher that has lost its lock, as after a pause of minutes: the commit itself decides.
+#[test]
+fn publisher_without_its_lock_does_not_overwrite_another() {
+    let Some(mut bucket) = BucketSite::new() else { return };
+    bucket.site.small_tree();
+    bucket.publish(&[]);
+    change(&bucket.site, 1);
+    for number in 0..3_000 {
+        bucket.site.write(&format!("src/many/{number}"), format!("{number}").repeat(2_000));
+    }
+    let location = format!("127.0.0.1:{}", bucket.site.port);
+    let args = bucket.publish_args(&location, &["--threads", "1"]);
+    let slow = bucket.site.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+    let lock = bucket.site.path("objects/trees/group/tools/lock");
+    let began = Instant::now();
+    while !lock.exists() {
+        assert!(began.elapsed() < Duration::from_secs(30), "no lock");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    signal("STOP", slow.id());
+    std::fs::remove_file(&lock).expect("the lock is an object");
+    bucket.on_another_machine("other");
+    let winner = bucket.publish(&[]);
+    signal("CONT", slow.id());
+    let loser = slow.wait_with_output().expect("it ends");
+    assert_eq!(loser.status.code(), Some(8), "{}", text(&loser));
+    assert!(text(&loser).contains("another writer") && text(&loser).contains("run the command again"), "{}", text(&loser));
+    bucket.assert_sound();
+    let newest: serde_json::Value =
+        serde_json::from_str(bucket.site.run_ok(["log", "--db", DB, "--json"]).lines().next().expect("a line")).expect("JSON");
+    assert_eq!(newest["revision"], winner["revision"]);
+}
+
+/// VOUCH_BUCKET_KILLS sets the number of kills.
+#[test]
+fn killed_publisher_leaves_the_revision_before_or_the_new_one() {
+    let Some(bucket) = BucketSite::new() else { return };
+    let site = &bucket.site;
+    site.small_tree();
+    bucket.publish(&[]);
+    let kills: u64 = std::env::var("VOUCH_BUCKET_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(24);
+    let location = format!("127.0.0.1:{}", site.port);
+    let newest = || {
+        let log = site.run_ok(["log", "--db", DB, "--json"]);
+        let rows = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+        rows.filter_map(|row| row["revision"].as_u64()).max().expect("a revision")
+    };
+    let (mut before, mut interrupted) = (1, 0);
+    let mut random = 0x5eed_u64;
+    for kill in 0..kills {
+        change(site, kill);
+        let args = bucket.publish_args(&location, &["--pack-size", "256K", "--keep", "3"]);
+        let mut child = site.command(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts");
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        std::thread::sleep(Duration::from_micros((random >> 40) % 150_000));
+        let _ = child.kill();
+        interrupted += u64::from(!child.wait().expect("it ends").success());
+        let now = newest();
+        assert!(now == before || now == before + 1, "kill {kill}: revision {now} after {before}");
+        before = now;
+        if kill % 8 == 0 || kill + 1 == kills {
+            bucket.assert_sound();
+        }
+        if kill % 10 == 5 {
+            // Collections meanwhile; the next publication takes over at once, for it is on this machine.
+            site.run_ok(["gc", "--db", DB, "--grace", "0s", "--drop-unfinished"]);
+            bucket.assert_sound();
+        }
+    }
+    assert!(interrupted > kills / 4, "the kills came too late: {interrupted} of {kills}");
+    assert_eq!(bucket.publish(&[])["revision"], before + 1);
+    bucket.assert_sound();
+}
+
+#[test]
+fn collection_keeps_objects_of_an_earlier_manifest_for_the_grace_period() {
+    let Some(bucket) = BucketSite::new() else { return };
+    let site = &bucket.site;
+    site.small_tree();
+    change(site, 1);
+    bucket.publish(&[]);
+    let url = bucket.make_public();
+    let (name, database) = (site.name(""), site.path("objects/trees/group/tools"));
+    // What a reader has that read the manifest now and does not read it again.
+    let old_manifest = std::fs::read(database.join("manifest")).expect("a manifest");
+    let copy = |to: &str| {
+        let to = site.path(to);
+        std::fs::create_dir_all(&to).expect("a directory");
+        site.run_tool("cp", &["-r", &format!("{}/.", database.display()), to.to_str().expect("plain")]);
+        std::fs::write(to.join("manifest"), &old_manifest).expect("a file");
+    };
+    change(site, 2);
+    bucket.publish(&["--keep", "1"]);
+    let before = (bucket.objects("packs"), bucket.objects("index"));
+    let output = site.run_ok(["gc", "--db", DB, "--grace", "1h"]);
+    assert!(output.contains("removed 0 objects"), "{output}");
+    assert!(before.0.iter().all(|pack| bucket.objects("packs").contains(pack)), "no pack is gone");
+    assert!(before.1.iter().all(|segment| bucket.objects("index").contains(segment)), "no segment is gone");
+    copy("early");
+    assert!(site.run_ok(["verify", "--db", "early"]).contains("1 revisions"), "the revision before is whole");
+    assert!(bucket.objects("").contains(&"garbage".to_owned()));
+
+    // Once the period is over, the objects go, and readers of the newest manifest miss nothing.
+    let output = site.run_ok(["gc", "--db", DB, "--grace", "0s"]);
+    assert!(!output.contains("removed 0 objects"), "{output}");
+    assert!(bucket.objects("packs").len() < before.0.len() || bucket.objects("packs") != before.0);
+    bucket.assert_sound();
+    let by_url = ["--no-cache", "--only-replicas", "--replica", &url];
+    site.run_ok([&["verify", &name][..], &by_url].concat());
+    copy("late");
+    let damaged = site.run(["verify", "--db", "late"]);
+    assert_eq!(damaged.status.code(), Some(1), "an old manifest without its objects is damage: {}", text(&damaged));
+}
+
+#[test]
+fn errors_of_buckets_name_object_and_cure_and_no_secret() {
+    let Some(mut bucket) = BucketSite::new() else { return };
+    bucket.site.small_tree();
+    bucket.publish(&[]);
+    let pack = bucket.objects("packs").remove(0);
+    let check = |bucket: &BucketSite, code: i32, db: &str, words: &[&str]| {
+        let error = bucket.site.run_err(code, ["verify", "--db", db]);
+        words.iter().for_each(|word| assert!(error.contains(word), "{error}"));
+        assert!(!error.contains(SECRET), "{error}");
+    };
+    check(&bucket, 4, "s3://trees/none", &["s3://trees/none", "no database here"]);
+    check(&bucket, 3, "s3://nobody/none", &["no such bucket", "AWS_ENDPOINT_URL"]);
+    check(&bucket, 3, "s3://trees/a//b", &["s3://BUCKET/PREFIX"]);
+    bucket.site.write("objects/trees/full/notes.txt", "mine");
+    let location = format!("127.0.0.1:{}", bucket.site.port);
+    let error = bucket.site.run_err(3, ["publish", "src", "--db", "s3://trees/full", "--keys", "keys", "--location", &location]);
+    assert!(error.contains("notes.txt") && error.contains("nothing was changed"), "{error}");
+
+    // A lost and a cut object are found by a check of the bucket, not of the local copies.
+    let path = bucket.site.path("objects/trees/group/tools/packs").join(&pack);
+    let bytes = std::fs::read(&path).expect("a pack");
+    std::fs::write(&path, &bytes[..bytes.len() / 2]).expect("a file");
+    let cut = bucket.site.run(["verify", "--db", DB]);
+    assert!(cut.status.code() == Some(1) && text(&cut).contains(&pack), "{}", text(&cut));
+    std::fs::remove_file(&path).expect("a pack");
+    let lost = bucket.site.run(["verify", "--db", DB]);
+    assert!(lost.status.code() == Some(1) && text(&lost).contains(&pack), "{}", text(&lost));
+
+    bucket.site.environment.iter_mut().find(|(name, _)| *name == "AWS_SECRET_ACCESS_KEY").expect("set").1 = "another-secret".to_owned();
+    check(&bucket, 5, DB, &["refuses the request", "AWS_ACCESS_KEY_ID", "manifest"]);
+    let _ = bucket.server.kill();
+    let _ = bucket.server.wait();
+    let began = Instant::now();
+    check(&bucket, 6, DB, &["does not serve the request", "AWS_ENDPOINT_URL"]);
+    assert!(began.elapsed() < Duration::from_secs(60), "the time of retries is bounded");
+}
