@@ -5,17 +5,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::{Effect, Now, Server};
 
-/// A job for a thread that may sleep.
+/// A job for a thread that may block.
 pub struct Job {
     address: IpAddr,
     steps: Box<dyn Steps>,
 }
 
-/// Progress of a job.
 pub enum JobProgress {
     More,
-    /// Only the notification of the client is left, and the observer knows the result. Call again
-    /// once the record may be seen by others.
+    /// The observer knows the result, the client does not. Call again once the record may be seen
+    /// by others.
     Ended,
     Done(Vec<Effect>),
 }
@@ -38,7 +37,7 @@ impl Job {
         self.address
     }
 
-    /// Does a bounded part of the work. It may sleep. A panic ends the job.
+    /// Does a bounded part of the work. May block. A panic ends the job.
     pub fn step(&mut self, server: &Server, now: Now) -> JobProgress {
         // Locks are released during unwinding, and `failed` completes what was half done.
         let stepped = catch_unwind(AssertUnwindSafe(|| self.steps.step(server, now)));

@@ -1,5 +1,4 @@
-//! Callbacks on the network: a CB_COMPOUND or CB_NULL as an RPC call, and its reply (RFC 8881,
-//! section 20; RFC 7530, section 15).
+//! Callbacks as RPC calls, and their replies (RFC 8881, section 20; RFC 7530, section 15).
 
 use vouch_nfs4::attr::Attr;
 use vouch_nfs4::cb::{Args, CbGetattrArgs, CbNotifyLockArgs, CbOffloadArgs, CbRecallAnyArgs, CbRecallArgs, CbSequenceArgs, Results};
@@ -72,7 +71,7 @@ fn operation(op: &CallbackOp, handles: &HandleCodec, args: &mut Writer) {
             Args::Getattr(CbGetattrArgs { handle: handle(file), wanted }).encode(args);
         }
         CallbackOp::NotifyLock { file, owner } => {
-            // RFC 8881, section 20.11.3: the client id is not used in 4.1.
+            // RFC 8881, section 20.11.3: not used in 4.1.
             let owner = StateOwner { client: ClientId(0), owner: Bytes(owner) };
             Args::NotifyLock(CbNotifyLockArgs { handle: handle(file), owner }).encode(args);
         }
@@ -82,11 +81,11 @@ fn operation(op: &CallbackOp, handles: &HandleCodec, args: &mut Writer) {
     }
 }
 
-/// RCA4_TYPE_MASK_RDATA_DLG and RCA4_TYPE_MASK_WDATA_DLG (RFC 8881, section 20.6.1).
+/// RFC 8881, section 20.6.1.
 const READ_DELEGATIONS: u32 = 0;
 const WRITE_DELEGATIONS: u32 = 1;
 
-/// Decodes the reply to a callback. `record` is the whole RPC message.
+/// `record`: the whole RPC message.
 pub(crate) fn answer(record: &[u8]) -> CallbackAnswer {
     read(record).unwrap_or(CallbackAnswer::Unreachable)
 }

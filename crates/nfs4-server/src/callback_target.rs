@@ -1,25 +1,23 @@
-//! Targets of callbacks, and their protection.
+//! Targets and protection of callbacks.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::access::principal::{Flavour, Principal};
 
-/// Number of a transport connection, unique while the server runs.
+/// Unique while the server runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId(pub u64);
 
-/// Number of a callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallbackId(pub u64);
 
-/// Target of a callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallbackTo {
-    /// A connection that the client bound to its back channel (RFC 8881, section 2.10.3.1).
+    /// Bound to the client's back channel (RFC 8881, section 2.10.3.1).
     Connection(ConnectionId),
-    /// The address that a 4.0 client gave. The driver connects and keeps the connection for a while
-    /// (RFC 7530, section 16.33).
+    /// Of a 4.0 client. The driver connects and keeps the connection for a while (RFC 7530, section
+    /// 16.33).
     Address(SocketAddr),
 }
 
@@ -31,15 +29,15 @@ pub struct CallbackContext {
     pub from_client: Box<[u8]>,
 }
 
-/// The driver's RPCSEC_GSS contexts, for callbacks.
+/// The driver's RPCSEC_GSS contexts.
 pub trait CallbackContexts: Send + Sync {
     fn is_usable(&self, from_server: &[u8], principal: &Principal) -> bool;
 
     fn life(&self, from_server: &[u8]) -> Arc<dyn ContextLife>;
 }
 
-/// Remaining lifetime of a context. It is asked under the state's lock, so it must not wait.
+/// Remaining lifetime of a context. Read under the state's lock, so it must not block.
 pub trait ContextLife: Send + Sync + std::fmt::Debug {
-    /// Milliseconds left; 0 after the context ended, was destroyed or was evicted.
+    /// Milliseconds; 0 after the context ended, was destroyed or was evicted.
     fn left_ms(&self) -> u64;
 }

@@ -1,4 +1,4 @@
-//! State of a transport connection. The driver owns the socket.
+//! A transport connection. The driver owns the socket.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,6 @@ use crate::access::admission;
 use crate::access::grant::GrantCache;
 use crate::pseudo_fs::VisibilityCache;
 
-/// A connection.
 pub struct Connection {
     id: ConnectionId,
     peer: SocketAddr,

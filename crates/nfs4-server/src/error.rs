@@ -9,13 +9,13 @@ use crate::Unanswered;
 pub(crate) enum OpError {
     Status(Status),
     Encoded(Status),
-    /// It would have to wait, and has done nothing yet.
+    /// The operation would have to wait, and has done nothing yet.
     WouldBlock,
     /// The environment failed. The source goes into the list of recent errors.
     Fault(Status, std::io::Error),
 }
 
-/// The end of an operation. `Ok` means that its result is encoded.
+/// `Ok` means that the result is encoded.
 pub(crate) type OpResult = Result<(), OpError>;
 
 impl From<Status> for OpError {
@@ -28,7 +28,8 @@ impl From<Unanswered> for OpError {
     fn from(why: Unanswered) -> Self {
         match why {
             Unanswered::WouldWait => OpError::WouldBlock,
-            // After ACCESS a client would drop its cached writes, although nobody took the right away.
+            // After ACCESS a client would drop its cached writes, although its rights did not
+            // change.
             Unanswered::Silent => OpError::Status(Status::DELAY),
         }
     }
@@ -39,7 +40,7 @@ impl From<Error> for OpError {
         let status = match error {
             Error::WouldBlock => return OpError::WouldBlock,
             Error::Io(source) => return OpError::Fault(Status::IO, source),
-            // RFC 8881, section 15.1.1.3: a call that may succeed later gets DELAY.
+            // RFC 8881, section 15.1.1.3.
             Error::Resources(source) => return OpError::Fault(Status::DELAY, source),
             Error::NotFound => Status::NOENT,
             Error::Access => Status::ACCESS,

@@ -1,4 +1,4 @@
-//! Exports, their place in the pseudo file system, and their clients. The driver matches addresses.
+//! Exports and their clients. The driver matches addresses.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -8,8 +8,7 @@ use vouch_vfs::FileSystem;
 
 use crate::Flavour;
 
-/// Number of an export, part of its filehandles. It comes from `fsid=` or from the path, so that it
-/// is stable over restarts.
+/// Part of filehandles. Derived from `fsid=` or from the path, and so stable over restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ExportId(pub u32);
 
@@ -21,7 +20,7 @@ pub struct Squash {
     pub anonymous_gid: u32,
 }
 
-/// Which callers become the anonymous user.
+/// Callers that become the anonymous user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SquashWho {
     Nobody,
@@ -29,21 +28,18 @@ pub enum SquashWho {
     All,
 }
 
-/// Access under one flavour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlavourAccess {
     pub flavour: Flavour,
     pub read_only: bool,
     pub squash: Squash,
-    /// Whether AUTH_SYS and AUTH_NONE calls must come from a port below 1024. Kerberos calls may
-    /// use any port, as with the kernel's server.
+    /// Only for AUTH_SYS and AUTH_NONE, as with the kernel's server.
     pub secure_port: bool,
     /// Whether the machine credential may write and commit for users (SP4_MACH_CRED, RFC 8881,
     /// section 2.10.8.3).
     pub machine_writes: bool,
 }
 
-/// Access of one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAccess {
     /// Accepted flavours, best first, in the order of SECINFO (RFC 8881, section 18.29.3). Not
@@ -60,8 +56,7 @@ impl ClientAccess {
         port >= 1024 && !flavour.is_proven() && self.under(flavour).is_some_and(|under| under.secure_port)
     }
 
-    /// Whether the machine credential may write. Under a flavour that is not accepted, any accepted
-    /// flavour counts.
+    /// Under a flavour that is not accepted, any accepted flavour counts.
     pub fn machine_writes(&self, flavour: Flavour) -> bool {
         match self.under(flavour) {
             Some(under) => under.machine_writes,
@@ -70,33 +65,28 @@ impl ClientAccess {
     }
 }
 
-/// Maps client addresses to access. It answers from memory; the driver looks names up in the
-/// background.
+/// Maps client addresses to access, from memory: the driver looks names up in the background.
 pub trait ClientMatcher: Send + Sync {
-    /// Access of a client; `None` if the export does not name it, or if that is not known yet.
+    /// `None` if the export does not name the client, or if that is not known yet.
     fn access_for(&self, peer: SocketAddr) -> Option<Arc<ClientAccess>>;
 
-    /// Whether the answer for this address is still unknown. The client is told to retry.
+    /// Whether the answer is still unknown. The client must then retry.
     fn is_undecided(&self, _peer: SocketAddr) -> bool {
         false
     }
 
-    /// Whether the answer is certain enough to end state. An outage of the name service ends
-    /// nothing.
+    /// Whether the answer may end state. An outage of the name service ends nothing.
     fn is_certain(&self, peer: SocketAddr) -> bool {
         !self.is_undecided(peer)
     }
 }
 
-/// One export.
 #[derive(Clone)]
 pub struct Export {
     pub id: ExportId,
-    /// Path components in the pseudo file system; empty for the root. Each is a valid
-    /// `vouch_vfs::Name`.
+    /// In the pseudo file system; empty for the root. Each component is a valid `vouch_vfs::Name`.
     pub pseudo_path: Vec<Vec<u8>>,
-    /// The fsid that clients see. `None`: from the export's number, or from the file system where a
-    /// mount point is crossed.
+    /// `None`: from the export's number, or from the file system behind a crossed mount point.
     pub fsid: Option<(u64, u64)>,
     pub source: Arc<str>,
     pub file_system: Arc<dyn FileSystem>,
@@ -106,7 +96,6 @@ pub struct Export {
     pub clients: Arc<dyn ClientMatcher>,
 }
 
-/// Conflicts between exports.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExportsError {
     #[error("exports {0} and {1} have the same number (fsid=)")]
@@ -117,15 +106,12 @@ pub enum ExportsError {
     BadPath(Arc<str>),
 }
 
-/// A consistent set of exports.
 #[derive(Clone, Default)]
 pub struct Exports {
     exports: Vec<Arc<Export>>,
 }
 
 impl Exports {
-    /// Checks and builds the set.
-    ///
     /// # Errors
     ///
     /// If two exports conflict.
@@ -147,7 +133,7 @@ impl Exports {
         Ok(Exports { exports: all })
     }
 
-    /// The exports in configuration order.
+    /// In configuration order.
     pub fn all(&self) -> &[Arc<Export>] {
         &self.exports
     }

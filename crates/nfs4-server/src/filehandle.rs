@@ -20,8 +20,7 @@ const MAC_LEN: usize = 16;
 
 const _: () = assert!(HEAD_LEN + vouch_vfs::FILE_ID_LEN_MAX + MAC_LEN <= FILEHANDLE_LEN_MAX, "the longest identity fits a filehandle");
 
-/// Number of a directory of the pseudo file system, derived from its path, so that it is stable
-/// over restarts.
+/// Derived from the path of a directory in the pseudo file system, and so stable over restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PseudoId(pub(crate) u64);
 
@@ -31,7 +30,7 @@ pub(crate) enum HandleTarget {
     File(ExportId, FileId),
 }
 
-/// Encodes and decodes filehandles. It holds the secret, so it has no `Debug`.
+/// No `Debug`, because the codec holds the secret.
 pub(crate) struct HandleCodec {
     key: [u8; 32],
 }
@@ -61,8 +60,7 @@ impl HandleCodec {
         Filehandle::new(&bytes[..end + MAC_LEN]).expect("an identity is short enough, as asserted above")
     }
 
-    /// Decodes a filehandle. A handle that this server did not make is BADHANDLE (RFC 8881, section
-    /// 15.1.2.1).
+    /// RFC 8881, section 15.1.2.1: BADHANDLE for a handle of another server.
     pub(crate) fn open(&self, handle: &Filehandle) -> Result<HandleTarget, Status> {
         let (body, mac) = handle.as_bytes().split_last_chunk::<MAC_LEN>().ok_or(Status::BADHANDLE)?;
         let (head, identity) = body.split_first_chunk::<HEAD_LEN>().ok_or(Status::BADHANDLE)?;
@@ -88,7 +86,7 @@ impl HandleCodec {
     }
 }
 
-/// Compares in constant time.
+/// In constant time.
 fn same(a: &[u8; MAC_LEN], b: &[u8; MAC_LEN]) -> bool {
     std::hint::black_box(a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b))) == 0
 }

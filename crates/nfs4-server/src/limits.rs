@@ -1,41 +1,39 @@
-//! Limits on what peers can make the server store or do, each with its reason.
+//! Limits on what peers can make the server store or do.
 
-/// Limits.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Client records. A record is below 2 KiB: 65,536 of them are 128 MiB.
+    /// A record is below 2 KiB: 65,536 of them are 128 MiB.
     pub clients_max: usize,
-    /// Sessions of a client. Linux uses one, and a second one while it renews a mount.
+    /// Linux uses one, and a second one while it renews a mount.
     pub sessions_per_client_max: usize,
-    /// Slots of a session's fore channel. Linux asks for 64 and grows to 1024; 256 keep one
-    /// client's cached replies bounded.
+    /// Linux asks for 64 and grows to 1024; 256 keep one client's cached replies bounded.
     pub slots_per_session_max: u32,
-    /// Cached reply of a slot, bytes: the largest reply to a state-changing compound.
+    /// Bytes: the largest reply to a state-changing compound.
     pub cached_reply_len_max: u32,
     /// Slots and cached replies of all sessions, bytes. A source over its share gets no new
     /// sessions or slots, and calls that need a cached reply get DELAY.
     pub reply_cache_len_max: usize,
-    /// Request or reply, bytes: 1 MiB of data and 64 KiB around it.
+    /// Bytes: 1 MiB of data and 64 KiB around it.
     pub message_len_max: u32,
-    /// Data of one READ or WRITE, bytes.
+    /// READ or WRITE, bytes.
     pub io_len_max: u32,
-    /// Operations in one COMPOUND. Linux sends below 20.
+    /// Linux sends below 20.
     pub operations_max: u32,
-    /// Tag of a COMPOUND, bytes.
+    /// Of a COMPOUND, bytes.
     pub tag_len_max: usize,
     pub opens_per_client_max: usize,
-    /// Opens in all. Each costs file descriptors. One source (address or proven principal) gets at
-    /// most four fifths.
+    /// Each costs file descriptors. One source (address or proven principal) gets at most four
+    /// fifths.
     pub opens_max: usize,
-    /// Open owners and lock owners in all, some hundred bytes each, shared by source like opens.
+    /// Open owners and lock owners, some hundred bytes each, shared by source like opens.
     pub owners_max: usize,
-    /// Locked byte ranges of a client, and files with lock owners.
+    /// Locked byte ranges, and files with lock owners.
     pub locks_per_client_max: usize,
     pub locks_max: usize,
     pub delegations_max: usize,
     pub copies_per_client_max: usize,
     pub acl_entries_max: usize,
-    /// Value of an extended attribute, bytes: Linux's own limit.
+    /// Bytes: Linux's own limit.
     pub xattr_len_max: usize,
     pub copy_step_len_max: u64,
 }

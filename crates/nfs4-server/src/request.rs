@@ -13,22 +13,21 @@ pub struct Request {
     pub xid: u32,
     pub principal: Principal,
     pub flavour: Flavour,
-    /// Encryption type of the Kerberos context (RFC 3961).
+    /// RFC 3961.
     pub enctype: Option<u32>,
-    /// Arguments of COMPOUND: all bytes after the RPC header.
+    /// All bytes after the RPC header.
     pub body: Bytes,
-    /// Buffer for the results. It already has the driver's headers.
+    /// Buffer for the results, with the driver's headers.
     pub reply: Vec<u8>,
     /// Bytes that protection adds after the results. They count toward the client's limits.
     pub reply_tail_len: usize,
     pub spans_allowed: bool,
 }
 
-/// A finished reply.
 pub struct Reply {
     pub bytes: Vec<u8>,
-    /// File data between the bytes: each position in `bytes` is followed by a span, in ascending
-    /// order. Padding is already in `bytes`.
+    /// File data: a span follows each position in `bytes`, in ascending order. Padding is already
+    /// in `bytes`.
     pub spans: Vec<(usize, FileSpan)>,
 }
 

@@ -24,7 +24,6 @@ use crate::{
 };
 use write_verifier::SyncTracker;
 
-/// An NFSv4 server.
 pub struct Server {
     config: Config,
     tree: RwLock<Arc<Tree>>,
@@ -40,7 +39,6 @@ pub struct Server {
     connections: AtomicU64,
     peers: Mutex<HashMap<ConnectionId, SocketAddr>>,
     callback_xids: AtomicU32,
-    /// Next order number of a record change.
     record_orders: AtomicU64,
     sync_tracker: SyncTracker,
     errors: Mutex<VecDeque<ErrorReport>>,
@@ -48,23 +46,19 @@ pub struct Server {
     now: Mutex<Now>,
 }
 
-/// Result of a tick.
 pub struct Tick {
     pub effects: Vec<Effect>,
     /// Latest time for the next call, monotonic clock.
     pub next_due_ms: u64,
 }
 
-/// How long GETATTR waits for the holder of a write delegation before it answers DELAY,
-/// milliseconds.
+/// GETATTR waits this long for the holder of a write delegation, then answers DELAY.
 pub(crate) const HOLDER_WAIT_MS: u64 = 100;
 const HOLDER_WAITERS_MAX: u32 = 4;
-/// Errors in the status report.
 const ERRORS_MAX: usize = 64;
 
 impl Server {
-    /// A new server. `recovered` is the content of the recovery store, `seed` comes from the
-    /// system's randomness.
+    /// `recovered`: content of the recovery store; `seed`: from the system's randomness.
     pub fn new(
         config: Config,
         exports: Exports,
@@ -74,7 +68,7 @@ impl Server {
         seed: [u8; 32],
         now: Now,
     ) -> Self {
-        // Unreadable records are skipped: their clients cannot reclaim.
+        // Clients of unreadable records cannot reclaim.
         let records: Vec<RecoveryRecord> =
             recovered.records.iter().filter_map(|(key, value)| RecoveryRecord::from_bytes(key, value).ok()).collect();
         let state = StateConfig {
@@ -107,7 +101,7 @@ impl Server {
         }
     }
 
-    /// Sets the contexts that protect callbacks. Call it at most once.
+    /// Call this at most once.
     pub fn set_callback_contexts(&self, contexts: Arc<dyn CallbackContexts>) {
         self.state.lock().set_callback_contexts(contexts.clone());
         let set = self.callback_contexts.set(contexts);
@@ -124,7 +118,7 @@ impl Server {
         Arc::new(Connection::new(id, peer))
     }
 
-    /// A connection is gone. Its running calls continue, and their replies are lost.
+    /// Running calls continue, and their replies are lost.
     pub fn connection_closed(&self, connection: &Connection, now: Now) -> Vec<Effect> {
         connection.close();
         self.peers.lock().remove(&connection.id());
@@ -134,8 +128,7 @@ impl Server {
         effects
     }
 
-    /// Exports for which the upper export has no directory, with that upper export. Clients reach
-    /// them through directories of the pseudo file system.
+    /// With the upper export. Clients reach them through directories of the pseudo file system.
     pub fn exports_without_directory(&self) -> Vec<(Arc<str>, Arc<str>)> {
         self.tree().exports_without_directory().to_vec()
     }
@@ -144,7 +137,7 @@ impl Server {
         *self.now.lock() = now;
         self.anonymous.clean(now.mono_ms);
         let mut effects = Vec::new();
-        // In parts, which lets other calls take the lock in between.
+        // In parts: other calls take the lock in between.
         let next_due_ms = loop {
             let next_due_ms = self.with_state(&mut effects, now.mono_ms, |state| state.tick(now.mono_ms));
             if next_due_ms > now.mono_ms {
@@ -154,7 +147,6 @@ impl Server {
         Tick { effects, next_due_ms }
     }
 
-    /// A callback was answered, or cannot be.
     pub fn callback_reply(&self, id: CallbackId, answer: Result<&[u8], Unreachable>, now: Now) -> Vec<Effect> {
         let answer = match answer {
             Ok(record) => callback::answer(record),
@@ -167,8 +159,7 @@ impl Server {
         effects
     }
 
-    /// Waits shortly until the holder of a write delegation has answered about `file`. At most a
-    /// few calls wait; others answer DELAY.
+    /// At most a few calls wait; others answer DELAY.
     pub(crate) fn await_holder(&self, file: &FileKey, by: Option<ClientKey>) {
         if self.awaiting.fetch_add(1, Ordering::Relaxed) < HOLDER_WAITERS_MAX {
             let mut state = self.state.lock();
@@ -191,7 +182,7 @@ impl Server {
         report
     }
 
-    /// Counts of state, and the rest of grace in milliseconds. O(1).
+    /// With the rest of grace in milliseconds. O(1).
     pub fn totals(&self, now: Now) -> (Totals, u64) {
         let state = self.state.lock();
         (state.totals(), state.grace_left_ms(now.mono_ms))
@@ -233,9 +224,8 @@ impl Server {
         self.config.delegations
     }
 
-    /// The write verifier (RFC 8881, section 18.32.3). It changes at each start and after each
-    /// failed sync. A WRITE reply has the value from before the write, a COMMIT reply the value
-    /// from after it.
+    /// RFC 8881, section 18.32.3: changes at each start and after each failed sync. A WRITE reply
+    /// has the value from before the write, a COMMIT reply the value from after it.
     pub(crate) fn write_verifier(&self) -> Verifier {
         // An odd, large factor keeps the values of one start distinct and far from those of the
         // next.

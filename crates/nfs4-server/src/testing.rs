@@ -1,5 +1,4 @@
-//! Test helpers for a [`Server`]: identities without a name service, an open export, and a settable
-//! time.
+//! Helpers for tests of a [`Server`].
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -60,7 +59,7 @@ pub fn server(files: &Arc<MemoryFs>, boot: u64, limits: Limits, recovered: Recov
     Server::new(config(boot, limits), exports, Arc::new(NumericIdentity), Arc::new(NoObserver), recovered, [boot as u8; 32], now)
 }
 
-/// An identity service that trusts the claimed user and has no names.
+/// Trusts the claimed user and has no names.
 #[derive(Debug)]
 pub struct NumericIdentity;
 
@@ -89,7 +88,7 @@ impl Identity for NumericIdentity {
     }
 }
 
-/// A matcher that gives every client the same access.
+/// Gives every client the same access.
 #[derive(Debug)]
 pub struct AllowAll(pub Arc<ClientAccess>);
 

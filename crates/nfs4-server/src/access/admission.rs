@@ -1,5 +1,4 @@
-//! Whether an address may have a client record: some export must name it. The answer is cached with
-//! the connection.
+//! Admission of an address to client records: some export must name it.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {

@@ -1,5 +1,4 @@
-//! The rights of a caller in an export: the export's rule for the client, and the caller's local
-//! identity. The grant is cached with the connection.
+//! The rights of a caller in an export. Cached with the connection.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,18 +14,16 @@ use crate::{ClientAccess, ExportId, Flavour, Identity, Principal};
 pub(crate) struct Grant {
     pub(crate) site: Arc<Site>,
     pub(crate) access: Arc<ClientAccess>,
-    /// The caller's identity; the anonymous user if the flavour does not fit.
+    /// The anonymous user if the flavour does not fit.
     pub(crate) caller: Arc<Caller>,
     /// If not, most operations get WRONGSEC.
     pub(crate) flavour_fits: bool,
-    /// Whether the flavour gives read access only.
     read_only: bool,
 }
 
-/// Lifetime of a grant, milliseconds. A removed client or group member loses its rights within this
-/// time.
+/// A removed client or group member loses its rights within this time.
 const GRANT_AGE_MS_MAX: u64 = 5_000;
-/// Grants cached with one connection: users times exports of one machine. The oldest is dropped.
+/// Users times exports of one machine. The oldest is dropped.
 const GRANTS_PER_CONNECTION_MAX: usize = 64;
 
 #[derive(Default)]
@@ -52,8 +49,8 @@ pub(crate) struct Requester<'a> {
 }
 
 impl Grant {
-    /// Finds or makes the grant. STALE if the export is gone or does not name the client, as Linux
-    /// answers. DELAY if the answer is not known yet. ACCESS if the caller has no local identity.
+    /// Errors: STALE if the export is gone or does not name the client, as Linux answers. DELAY if
+    /// the answer is not known yet. ACCESS if the caller has no local identity.
     pub(crate) fn resolve(asker: &Requester<'_>, tree: &Tree, identity: &dyn Identity, export: ExportId) -> Result<Arc<Grant>, OpError> {
         let mut cache = asker.cache.lock();
         let known = cache.entries.iter().position(|entry| {
@@ -96,7 +93,7 @@ impl Grant {
             // flavour.
             let squash = access.flavours.first().ok_or(Status::STALE)?.squash;
             let caller = Arc::new(Caller::new(squash.anonymous_uid, squash.anonymous_gid, []));
-            // Writes of the machine credential are allowed where some flavour may write.
+            // The machine credential may write if some flavour may.
             let read_only = access.flavours.iter().all(|under| under.read_only);
             return Ok(Grant { site, access, caller, flavour_fits: false, read_only });
         };

@@ -1,4 +1,4 @@
-//! The interface to the system's users and groups. The driver implements it.
+//! The interface to the system's users and groups.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,19 +7,19 @@ use vouch_vfs::{Blocking, Caller};
 
 use crate::{Principal, Squash};
 
-/// Why there is no answer.
+/// Reason for a missing answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unanswered {
-    /// The name service would have to be asked, and the caller passed [`Blocking::Forbidden`].
+    /// The name service must be asked, but the caller passed [`Blocking::Forbidden`].
     WouldWait,
     Silent,
 }
 
-/// Maps principals to local identities, and owner names to numbers and back. This is on the hot
-/// path: recent answers must come from memory.
+/// Maps principals to local identities, and owner names to numbers and back. On the hot path:
+/// recent answers must come from memory.
 pub trait Identity: Send + Sync {
-    /// The local identity of a principal after squashing; `None` if it has no account. For
-    /// `sec=sys`, groups may come from the name service. `client` is for log messages only.
+    /// The identity after squashing; `None` if the principal has no account. For `sec=sys`, groups
+    /// may come from the name service. `client` is for log messages only.
     fn caller(
         &self,
         principal: &Principal,
@@ -34,6 +34,5 @@ pub trait Identity: Send + Sync {
 
     fn uid(&self, name: &str, blocking: Blocking) -> Result<Option<u32>, Unanswered>;
 
-    /// Number of a group, by name without domain.
     fn gid(&self, name: &str, blocking: Blocking) -> Result<Option<u32>, Unanswered>;
 }

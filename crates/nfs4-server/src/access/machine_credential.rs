@@ -1,5 +1,5 @@
-//! The machine credential of a client (SP4_MACH_CRED, RFC 8881, section 2.10.8.3): what it may do
-//! for users whose tickets have expired.
+//! The machine credential of a client (SP4_MACH_CRED, RFC 8881, section 2.10.8.3), which acts for
+//! users with expired tickets.
 
 use vouch_nfs4::op::{Args, Op};
 use vouch_nfs4::{Bitmap, Status};
@@ -10,7 +10,7 @@ use crate::error::OpError;
 use crate::files::file_ref::{FileRef, Object};
 use crate::state::Credential;
 
-/// Operations that write. They are allowed only with the export option `machine_writes`.
+/// Allowed only with the export option `machine_writes`.
 pub(crate) const WRITES: Bitmap = Bitmap::of(&[Op::WRITE.0, Op::COMMIT.0]);
 
 impl CompoundContext<'_> {
@@ -23,7 +23,6 @@ impl CompoundContext<'_> {
         self.state(|state| state.machine_operations(turn.client, Credential { principal: &principal, flavour, address }))
     }
 
-    /// Whether the caller is the client's machine, and may do the current operation in this export.
     pub(crate) fn is_machine_for(&mut self, grant: &Grant) -> bool {
         let op = self.op;
         self.machine_may(op, grant)
@@ -33,8 +32,7 @@ impl CompoundContext<'_> {
         (grant.access.machine_writes(self.flavour) || !WRITES.has(op)) && self.machine_operations().has(op)
     }
 
-    /// Checks PUTFH under a flavour that the export does not accept. WRONGSEC otherwise; ACCESS if
-    /// the server does not know the principal.
+    /// For PUTFH. Errors: WRONGSEC; ACCESS if the server does not know the principal.
     pub(crate) fn admit_machine(&mut self, file: &FileRef) -> Result<(), OpError> {
         let lookahead = self.lookahead;
         if !lookahead.ops_on_same_filehandle().any(|args| self.machine_acts(file, &args)) {
@@ -56,8 +54,7 @@ impl CompoundContext<'_> {
         }
     }
 
-    /// Whether the machine may do the operation on state that its client holds of this file. The
-    /// proof is a stateid of the file, or, for COMMIT, an open for writing.
+    /// The proof is a stateid of the file, or, for COMMIT, an open for writing.
     fn machine_acts(&mut self, file: &FileRef, args: &Args<'_>) -> bool {
         let Ok(turn) = self.turn() else { return false };
         if !self.machine_may(args.op().0, &file.grant) {

@@ -1,4 +1,4 @@
-//! Who calls, and what the caller may do with an export.
+//! Callers and their rights in exports.
 
 pub(crate) mod admission;
 pub(crate) mod grant;

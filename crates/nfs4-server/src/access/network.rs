@@ -1,4 +1,4 @@
-//! The network that one host has for itself.
+//! The network of one host.
 
 use std::net::IpAddr;
 
@@ -6,8 +6,7 @@ use std::net::IpAddr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Network {
     V4([u8; 4]),
-    /// The first half of an IPv6 address: a host chooses the other half freely (RFC 4291, section
-    /// 2.5.1).
+    /// A host chooses the second half of an IPv6 address freely (RFC 4291, section 2.5.1).
     V6([u8; 8]),
 }
 

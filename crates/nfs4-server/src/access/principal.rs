@@ -1,21 +1,20 @@
-//! The caller, as the security flavour proves it. [`Identity`](crate::Identity) maps it to local
-//! rights.
+//! The caller, as the security flavour proves it.
 
 use std::sync::Arc;
 
-/// The caller. EXCHANGE_ID compares these values (RFC 8881, section 18.35.5).
+/// EXCHANGE_ID compares these values (RFC 8881, section 18.35.5).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Principal {
     None,
-    /// AUTH_SYS: the claim of the client's machine. The machine name is left out, because clients
-    /// change it between mounts.
+    /// The claim of the client's machine. Clients change the machine name between mounts, so it is
+    /// left out.
     Sys {
         uid: u32,
         gid: u32,
         gids: Arc<[u32]>,
     },
     Gss {
-        /// Principal with realm: `alice@EXAMPLE.ORG`, `nfs/host.example.org@EXAMPLE.ORG`.
+        /// With realm: `alice@EXAMPLE.ORG`.
         name: Arc<str>,
     },
 }
@@ -29,7 +28,7 @@ impl Principal {
     }
 }
 
-/// Security flavour of a call (RFC 5531, section 8.2; RFC 2203, section 5.2.2).
+/// RFC 5531, section 8.2; RFC 2203, section 5.2.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flavour {
     None,
@@ -40,8 +39,7 @@ pub enum Flavour {
 }
 
 impl Flavour {
-    /// Whether calls are protected against alteration, so that the machine credential counts for
-    /// state protection (RFC 8881, section 18.35.3).
+    /// The machine credential needs integrity for state protection (RFC 8881, section 18.35.3).
     pub fn has_integrity(self) -> bool {
         matches!(self, Flavour::Krb5i | Flavour::Krb5p)
     }
@@ -50,7 +48,7 @@ impl Flavour {
         matches!(self, Flavour::Krb5 | Flavour::Krb5i | Flavour::Krb5p)
     }
 
-    /// Whether file data may go to the network unencrypted from the page cache.
+    /// Whether file data may be sent unencrypted from the page cache.
     pub fn plain_data(self) -> bool {
         !matches!(self, Flavour::Krb5i | Flavour::Krb5p)
     }

@@ -1,5 +1,5 @@
 //! Mapping between NFSv4 ACLs and POSIX ACLs (draft-ietf-nfsv4-acl-mapping-05, as Linux implements
-//! it). Names are translated elsewhere.
+//! it).
 //!
 //! A POSIX ACL always has an NFSv4 form. The other direction loses information and never grants
 //! more; entries without any POSIX form (audit, one-level inheritance) are refused.
@@ -40,7 +40,6 @@ pub(crate) fn from_mode(mode: u16) -> PosixAcl {
     PosixAcl { entries: vec![entry(PosixAclTag::UserObject, 6), entry(PosixAclTag::GroupObject, 3), entry(PosixAclTag::Other, 0)] }
 }
 
-/// Appends the NFSv4 entries of a POSIX ACL.
 pub(crate) fn to_nfs(acl: &PosixAcl, directory: bool, default: bool, out: &mut Vec<Entry>) {
     let flags = if default { INHERIT } else { 0 };
     let (mut owner, mut group, mut other, mut mask) = (0u8, 0u8, 0u8, 7u8);
@@ -119,9 +118,9 @@ fn bits(permissions: u8, directory: bool) -> u32 {
     mask
 }
 
-/// Whether an entry can be mapped (RFC 8881, sections 6.2.1.2 and 6.2.1.4).
+/// RFC 8881, sections 6.2.1.2 and 6.2.1.4.
 fn check(entry: &Entry, directory: bool) -> Result<(), Status> {
-    // Section 6.2.1.2: types missing in aclsupport are ATTRNOTSUPP.
+    // Section 6.2.1.2.
     if entry.kind != AceType::ALLOW && entry.kind != AceType::DENY {
         return Err(Status::ATTRNOTSUPP);
     }
@@ -129,7 +128,7 @@ fn check(entry: &Entry, directory: bool) -> Result<(), Status> {
     if entry.flags.0 & !known != 0 {
         return Err(Status::ATTRNOTSUPP);
     }
-    // Section 6.2.1.4.1: inheritance has a meaning for directories only.
+    // Section 6.2.1.4.1.
     if entry.flags.0 & INHERIT != 0 && !directory {
         return Err(Status::INVAL);
     }

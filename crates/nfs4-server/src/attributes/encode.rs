@@ -1,5 +1,3 @@
-//! Encodes attribute values straight into the reply.
-
 use vouch_nfs4::attr::{Attr, ChangeAttrType, FileType as Type, SpecData};
 use vouch_nfs4::{Ace, AclSupport, Bitmap, Bytes, Status, Time, Wire as _};
 use vouch_vfs::FileType;
@@ -10,15 +8,14 @@ use crate::attributes::acl::{Entry, Who};
 use crate::attributes::owner::{Kind, Owners};
 use crate::error::OpError;
 
-/// Appends those of `wanted` that the file has as a `fattr4`. `error` is the value of
-/// `rdattr_error` (RFC 8881, section 5.8.1.12).
+/// Appends a `fattr4`. `error`: value of `rdattr_error` (RFC 8881, section 5.8.1.12).
 pub(crate) fn encode(view: &View, wanted: Bitmap, error: Status, owners: &Owners<'_>, out: &mut Writer) -> Result<(), OpError> {
     let mut mask = wanted.and(view.supported());
     let absent = [
         (Attr::FILEHANDLE, view.handle.is_none()),
         (Attr::ACL, view.acl.is_none()),
         (Attr::DACL, view.acl.is_none()),
-        // Write-only attribute.
+        // Write-only attributes.
         (Attr::TIME_ACCESS_SET, true),
         (Attr::TIME_MODIFY_SET, true),
         (Attr::MODE_SET_MASKED, true),
@@ -155,7 +152,7 @@ fn wire_type(kind: FileType) -> Type {
     }
 }
 
-/// RFC 8881, section 4.2.3: persistent handles, and handles that may become stale earlier.
+/// RFC 8881, section 4.2.3.
 const FH4_PERSISTENT: u32 = 0;
 const FH4_VOLATILE_ANY: u32 = 2;
 

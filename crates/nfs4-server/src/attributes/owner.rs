@@ -1,5 +1,5 @@
-//! Owner strings (RFC 8881, section 5.9): `name@domain`, or numbers, as Linux sends them under
-//! AUTH_SYS.
+//! Owner strings: `name@domain`, or numbers, as Linux sends them under AUTH_SYS (RFC 8881, section
+//! 5.9).
 
 use std::io::Write as _;
 
@@ -24,8 +24,7 @@ pub(crate) struct Owners<'a> {
 }
 
 impl Owners<'_> {
-    /// Appends the owner string of a number. A number without a name is sent as a number (RFC 8881,
-    /// section 5.9).
+    /// A number without a name is sent as a number (RFC 8881, section 5.9).
     pub(crate) fn write(&self, kind: Kind, id: u32, out: &mut Vec<u8>) -> Result<(), OpError> {
         let numeric = self.config.numeric_owners && matches!(self.flavour, Flavour::Sys | Flavour::None);
         let name = match (numeric, kind) {
@@ -41,9 +40,8 @@ impl Owners<'_> {
         Ok(())
     }
 
-    /// The number of an owner string; BADOWNER if there is none (RFC 8881, section 5.9).
+    /// Errors: BADOWNER (RFC 8881, section 5.9).
     pub(crate) fn parse(&self, kind: Kind, owner: &[u8]) -> Result<u32, OpError> {
-        // An empty string is not a name.
         if owner.is_empty() {
             return Err(Status::INVAL.into());
         }
@@ -59,12 +57,12 @@ impl Owners<'_> {
             Kind::User => self.identity.uid(name, self.blocking)?,
             Kind::Group => self.identity.gid(name, self.blocking)?,
         };
-        // A number at our domain, as clients send what they cannot translate.
+        // A number at our domain: clients send this for ids that they cannot translate.
         id.or_else(|| number(name)).ok_or_else(|| Status::BADOWNER.into())
     }
 }
 
-/// RFC 8881, section 5.9: decimal digits without leading zeros.
+/// RFC 8881, section 5.9: no leading zeros.
 fn number(text: &str) -> Option<u32> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if digits { text.parse().ok().filter(|&id| id != u32::MAX) } else { None }

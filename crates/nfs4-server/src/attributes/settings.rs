@@ -65,7 +65,7 @@ pub(crate) fn settings(attrs: &Fattr<'_>, supported: Bitmap, directory: bool, ne
     Ok(settings)
 }
 
-/// RFC 8881, section 6.2.4: bits beyond the twelve are INVAL.
+/// RFC 8881, section 6.2.4: twelve bits.
 fn mode(bits: u32) -> Result<u16, Status> {
     u16::try_from(bits).ok().filter(|bits| bits & !0o7777 == 0).ok_or(Status::INVAL)
 }
@@ -73,7 +73,7 @@ fn mode(bits: u32) -> Result<u16, Status> {
 fn time(time: vouch_nfs4::SetTime) -> Result<SetTime, Status> {
     match time {
         vouch_nfs4::SetTime::Server => Ok(SetTime::Now),
-        // RFC 8881, section 3.3.1: invalid nanoseconds are INVAL.
+        // RFC 8881, section 3.3.1.
         vouch_nfs4::SetTime::Client(time) if !time.is_valid() => Err(Status::INVAL),
         vouch_nfs4::SetTime::Client(time) => Ok(SetTime::To(Time { seconds: time.seconds, nanos: time.nanoseconds })),
     }

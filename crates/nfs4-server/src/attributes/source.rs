@@ -1,4 +1,4 @@
-//! Collects attributes of files, export roots and directories of the pseudo file system.
+//! Collects attributes of files and pseudo directories.
 
 use vouch_nfs4::Bitmap;
 use vouch_nfs4::attr::Attr;
@@ -103,7 +103,7 @@ impl CompoundContext<'_> {
     }
 }
 
-/// The ACL of a file in NFSv4 form, from its POSIX ACLs or its mode.
+/// From the POSIX ACLs or the mode.
 fn entries(file: &FileRef, attributes: &Attributes, blocking: Blocking) -> Result<Vec<acl::Entry>, OpError> {
     let directory = attributes.file_type == FileType::Directory;
     let get = |kind| file.files().acl(&file.grant.caller, &file.id, kind, blocking);

@@ -1,4 +1,4 @@
-//! Attributes that a file system supports (RFC 8881, section 5).
+//! Supported attributes (RFC 8881, section 5).
 
 use vouch_nfs4::attr::{Attr, OpenArguments};
 use vouch_nfs4::{Bitmap, Filehandle, Fsid};
@@ -6,7 +6,7 @@ use vouch_vfs::{Attributes, Space, Traits};
 
 use super::acl;
 
-/// Everything about a file that attributes need. Costly parts are present only on request.
+/// Input for attributes. Costly parts are present only on request.
 pub(crate) struct View {
     pub(crate) minor: u32,
     pub(crate) attributes: Attributes,
@@ -42,14 +42,13 @@ pub(crate) const ACL: Bitmap = Bitmap::of(&[Attr::ACL.0, Attr::DACL.0]);
 
 const QUOTA: Bitmap = Bitmap::of(&[Attr::QUOTA_AVAIL_HARD.0, Attr::QUOTA_AVAIL_SOFT.0, Attr::QUOTA_USED.0]);
 
-/// Attributes of minor version 0: the REQUIRED ones, and the RECOMMENDED ones that a local file
-/// system has.
+/// The REQUIRED ones, and the RECOMMENDED ones that a local file system has.
 const MINOR_0: Bitmap = Bitmap::of(&[
     0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16, 17, 18, 19, 20, 21, 22, 23, 26, 27, 28, 29, 30, 31, 33, 34, 35, 36, 37, 38, 39,
     40, 41, 42, 43, 44, 45, 47, 48, 50, 51, 52, 53, 54, 55,
 ]);
 const MINOR_1: Bitmap = Bitmap::of(&[Attr::DACL.0, Attr::MODE_SET_MASKED.0, Attr::SUPPATTR_EXCLCREAT.0, Attr::FS_CHARSET_CAP.0]);
-/// Attributes added by minor version 2 (RFC 7862, section 12; RFC 8275; RFC 8276; RFC 9754).
+/// RFC 7862, section 12; RFC 8275; RFC 8276; RFC 9754.
 const MINOR_2: Bitmap = Bitmap::of(&[
     Attr::CLONE_BLKSIZE.0,
     Attr::SPACE_FREED.0,
@@ -61,7 +60,7 @@ const MINOR_2: Bitmap = Bitmap::of(&[
     Attr::OPEN_ARGUMENTS.0,
 ]);
 
-/// Arguments of OPEN that 4.2 supports (RFC 9754, section 3).
+/// RFC 9754, section 3.
 pub(super) const OPEN_ARGUMENTS: OpenArguments = OpenArguments {
     share_access: Bitmap::of(&[1, 2, 3]),
     share_deny: Bitmap::of(&[0, 1, 2, 3]),
@@ -70,8 +69,7 @@ pub(super) const OPEN_ARGUMENTS: OpenArguments = OpenArguments {
     create_mode: Bitmap::of(&[0, 1, 2, 3]),
 };
 
-/// Attributes that an exclusive create may set (RFC 8881, section 5.8.1.14). Not times, because a
-/// file system may store the verifier there.
+/// RFC 8881, section 5.8.1.14. No times: a file system may store the verifier there.
 pub(crate) const EXCLUSIVE_CREATE: Bitmap = Bitmap::of(&[
     Attr::SIZE.0,
     Attr::ACL.0,
@@ -83,7 +81,7 @@ pub(crate) const EXCLUSIVE_CREATE: Bitmap = Bitmap::of(&[
     Attr::MODE_UMASK.0,
 ]);
 
-/// A [`View`] knows whether a file has a creation time.
+/// A [`View`] also knows whether a file has a creation time.
 pub(crate) fn supported(minor: u32, traits: &Traits, quotas: bool) -> Bitmap {
     let mut all = match minor {
         0 => MINOR_0,
@@ -97,9 +95,9 @@ pub(crate) fn supported(minor: u32, traits: &Traits, quotas: bool) -> Bitmap {
         all = all.minus(QUOTA);
     }
     if !traits.read_only {
-        // RFC 7862, section 12.2.3. Linux 6.1 then orders attributes by the change attribute alone.
-        // After its own O_DIRECT write, an older GETATTR reply looks newer and resets the file's
-        // size.
+        // RFC 7862, section 12.2.3. With this attribute, Linux 6.1 orders attributes by the change
+        // attribute alone: after its own O_DIRECT write, an older GETATTR reply looks newer and
+        // resets the file's size.
         all = all.without(Attr::CHANGE_ATTR_TYPE.0);
     }
     if traits.clone_block_len == 0 {

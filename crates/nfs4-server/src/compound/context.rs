@@ -1,4 +1,4 @@
-//! The context of an operation: current and saved filehandle, caller, session, reply.
+//! The context of an operation.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(crate) enum RecordWait {
     ForReplay,
 }
 
-/// Metadata that must be durable before the reply leaves.
+/// Must be durable before the reply leaves.
 pub(crate) struct PendingSync {
     pub(crate) files: Arc<Grant>,
     pub(crate) ids: Vec<FileId>,
@@ -67,7 +67,7 @@ pub(crate) struct CallState {
     pub(crate) minor: u32,
     pub(crate) current: Option<Object>,
     pub(crate) saved: Option<Object>,
-    /// The current and the saved stateid (RFC 8881, section 16.2.3.1.2).
+    /// RFC 8881, section 16.2.3.1.2.
     pub(crate) current_stateid: Option<Stateid>,
     pub(crate) saved_stateid: Option<Stateid>,
     pub(crate) session: Option<Running>,
@@ -80,8 +80,8 @@ pub(crate) struct CallState {
     pub(crate) spans_len: usize,
     pub(crate) effects: Vec<Effect>,
     pub(crate) pending_syncs: Vec<PendingSync>,
-    /// The current filehandle is under a flavour that its export does not accept, and was admitted
-    /// for the machine credential.
+    /// The export does not accept the flavour of the current filehandle, but the machine credential
+    /// was admitted.
     pub(crate) machine_admitted: bool,
     pub(crate) machine_does: bool,
     pub(crate) names: Blocking,
@@ -115,8 +115,7 @@ impl CallState {
         (self.note, self.stage, self.new_owner) = (None, Stage::Whole, (None, None));
     }
 
-    /// Adds the operation's bytes to the open files that it used. Returns whether a file was used
-    /// other than by the caller's own open.
+    /// Returns whether a file was used other than by the caller's own open.
     pub(crate) fn count(&mut self, (read, written): (u64, u64)) -> bool {
         let mut unopened = false;
         for (writes, used) in self.used.iter_mut().enumerate() {
@@ -144,19 +143,17 @@ impl std::ops::DerefMut for CompoundContext<'_> {
 }
 
 impl<'s> CompoundContext<'s> {
-    /// NOFILEHANDLE if there is none (RFC 8881, section 15.1.2.5).
+    /// RFC 8881, section 15.1.2.5.
     pub(crate) fn current_any(&self) -> Result<&Object, OpError> {
         self.current.as_ref().ok_or_else(|| Status::NOFILEHANDLE.into())
     }
 
-    /// The current object, for operations that check the export's flavours (RFC 8881, section
-    /// 2.6.3.1).
+    /// For operations that check the export's flavours (RFC 8881, section 2.6.3.1).
     pub(crate) fn current_object(&self) -> Result<Object, OpError> {
         self.checked(self.current_any()?)
     }
 
     pub(crate) fn saved_object(&self) -> Result<Object, OpError> {
-        // RFC 8881, section 15.1.2.5: NOFILEHANDLE.
         self.checked(self.saved.as_ref().ok_or(Status::NOFILEHANDLE)?)
     }
 
@@ -167,7 +164,7 @@ impl<'s> CompoundContext<'s> {
         }
     }
 
-    /// The current file. `otherwise` is the error for a directory of the pseudo file system.
+    /// `otherwise`: the error for a directory of the pseudo file system.
     pub(crate) fn current_file(&self, otherwise: Status) -> Result<FileRef, OpError> {
         file_of(self.current_object()?, otherwise)
     }
@@ -176,7 +173,7 @@ impl<'s> CompoundContext<'s> {
         file_of(self.saved_object()?, otherwise)
     }
 
-    /// Sets the current object and clears the current stateid (RFC 8881, section 16.2.3.1.2).
+    /// Clears the current stateid (RFC 8881, section 16.2.3.1.2).
     pub(crate) fn set_current(&mut self, object: Object) {
         self.current = Some(object);
         self.current_stateid = None;
@@ -212,7 +209,6 @@ impl<'s> CompoundContext<'s> {
         granted
     }
 
-    /// Tells the observer that the caller may not use an export.
     pub(crate) fn tell_denied(&self, export: crate::ExportId, known: bool) {
         let Some(site) = self.tree.site(export) else { return };
         let access = site.export.clients.access_for(self.connection.peer());
@@ -237,7 +233,6 @@ impl<'s> CompoundContext<'s> {
         self.tree.seen(place, peer, |node| self.connection.visibility().lock().leads(&self.tree, node, peer, now_ms))
     }
 
-    /// Whether the visibility of some export is not decided yet.
     pub(crate) fn is_undecided(&self) -> bool {
         self.connection.visibility().lock().is_undecided(&self.tree, self.connection.peer(), self.now.mono_ms)
     }
@@ -246,14 +241,14 @@ impl<'s> CompoundContext<'s> {
         Owners { identity: self.server.identity(), config: self.server.config(), flavour: self.flavour, blocking: self.names }
     }
 
-    /// Runs `act` on the state under its lock, and collects its effects.
+    /// Runs `act` under the state's lock, and collects the effects.
     #[inline]
     pub(crate) fn state<R>(&mut self, act: impl FnOnce(&mut State<OpenHandle>) -> R) -> R {
         self.server.with_state(&mut self.call.effects, self.call.now.mono_ms, act)
     }
 
-    /// The same for calls that grant state. A call keeps the exports of its start, so the lock
-    /// checks that these exports are still in force (`Server::replace_exports`).
+    /// For calls that grant state. A call keeps the exports of its start, so this checks that they
+    /// are still in force (`Server::replace_exports`).
     pub(crate) fn granting<R>(
         &mut self,
         file: &FileRef,
@@ -262,7 +257,7 @@ impl<'s> CompoundContext<'s> {
         let (server, generation, peer, terms) = (self.server, self.tree.generation, self.connection.peer(), self.terms());
         let mut act = Some(act);
         loop {
-            // The check may ask a disk, so it runs outside the lock and repeats if the exports
+            // The check may read a disk, so it runs outside the lock and repeats if the exports
             // changed meanwhile.
             let (checked, verdict) = server.still_grants(generation, file, peer, terms);
             let done = self.state(|state| {
@@ -279,13 +274,13 @@ impl<'s> CompoundContext<'s> {
         Terms { flavour: self.flavour, reserved_port: self.connection.peer().port() < 1024 }
     }
 
-    /// Delays the reply until all earlier records are durable: state that another client lost must
-    /// not be reclaimable after this reply (RFC 8881, section 8.4.3).
+    /// State that another client lost must not be reclaimable after this reply (RFC 8881, section
+    /// 8.4.3).
     pub(crate) fn wait_for_records(&mut self) {
         self.call.record_wait = RecordWait::ForGrant;
     }
 
-    /// In 4.0 the stateid leads to the client.
+    /// None in 4.0, where the stateid identifies the client.
     pub(crate) fn client_of_session(&self) -> Option<ClientKey> {
         self.session.as_ref().map(|running| running.turn.client)
     }
@@ -297,7 +292,7 @@ impl<'s> CompoundContext<'s> {
         }
     }
 
-    /// Replaces the special current stateid (RFC 8881, section 16.2.3.1.2).
+    /// RFC 8881, section 16.2.3.1.2.
     pub(crate) fn substituted(&self, stateid: &Stateid) -> Result<Stateid, Status> {
         if self.minor == 0 || *stateid != Stateid::CURRENT {
             return Ok(*stateid);
@@ -313,7 +308,6 @@ impl<'s> CompoundContext<'s> {
         self.end_max.saturating_sub(self.out.len() + self.spans_len)
     }
 
-    /// Notes metadata that must be durable before the reply.
     pub(crate) fn must_sync(&mut self, grant: &Arc<Grant>, ids: &[FileId]) {
         if !grant.site.export.sync {
             return;
@@ -331,7 +325,7 @@ impl<'s> CompoundContext<'s> {
     pub(crate) fn require_directory(&self, attributes: &Attributes) -> Result<(), Status> {
         match attributes.file_type {
             FileType::Directory => Ok(()),
-            // RFC 8881, section 15.1.2.8: a symbolic link gets its own status.
+            // RFC 8881, section 15.1.2.8.
             FileType::Symlink => Err(Status::SYMLINK),
             _ => Err(Status::NOTDIR),
         }

@@ -1,5 +1,3 @@
-//! Calls the function of each operation.
-
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{Args, Op};
 
@@ -7,7 +5,7 @@ use super::context::CompoundContext;
 use crate::error::OpResult;
 use crate::op::*;
 
-/// Runs one operation and encodes its result. A failure is encoded here only if it has a body.
+/// Encodes the result, or a failure that has a body.
 pub(crate) fn dispatch(context: &mut CompoundContext<'_>, args: &Args<'_>) -> OpResult {
     super::precheck::check_admission(context, args.op())?;
     match args {
@@ -85,15 +83,13 @@ pub(crate) fn dispatch(context: &mut CompoundContext<'_>, args: &Args<'_>) -> Op
         | Args::CopyNotify(_)
         | Args::WriteSame(_)
         | Args::WantDelegation(_) => Err(Status::NOTSUPP.into()),
-        // `run` handles SEQUENCE and unknown numbers.
         Args::Sequence(_) => Err(Status::SEQUENCE_POS.into()),
         Args::Illegal(_) => Err(Status::OP_ILLEGAL.into()),
     }
 }
 
-/// The status for arguments that cannot be decoded: BADXDR, also for unknown enumeration values
-/// (RFC 8881, section 15.1.1.1). Unsupported operations keep NOTSUPP, and unknown union arms get
-/// UNION_NOTSUPP (RFC 7862, section 11.1).
+/// BADXDR, also for unknown enumeration values (RFC 8881, section 15.1.1.1). Unsupported operations
+/// keep NOTSUPP, and unknown union arms get UNION_NOTSUPP (RFC 7862, section 11.1).
 pub(crate) fn unreadable(op: Op, error: &vouch_xdr::Error) -> Status {
     match (op, error) {
         (Op::SEEK, vouch_xdr::Error::Unknown { what: "data_content4", .. }) => Status::UNION_NOTSUPP,
@@ -103,8 +99,8 @@ pub(crate) fn unreadable(op: Op, error: &vouch_xdr::Error) -> Status {
     }
 }
 
-/// Unsupported: pNFS, copies between servers, application data blocks, delegations without open
-/// (RFC 8881, section 15.1.1.5).
+/// pNFS, copies between servers, application data blocks, delegations without open (RFC 8881,
+/// section 15.1.1.5).
 const UNSUPPORTED: [Op; 10] = [
     Op::GETDEVICEINFO,
     Op::GETDEVICELIST,
@@ -118,7 +114,7 @@ const UNSUPPORTED: [Op; 10] = [
     Op::WANT_DELEGATION,
 ];
 
-/// Maps a status to a minor version: RFC 7530 lacks some.
+/// RFC 7530 lacks some statuses.
 pub(crate) fn status_of_minor(minor: u32, status: Status) -> Status {
     match (minor, status) {
         (0, Status::WRONG_TYPE) => Status::INVAL,

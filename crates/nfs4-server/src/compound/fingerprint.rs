@@ -1,15 +1,13 @@
-//! Distinguishes a retry from another call with the same number: a digest of principal, flavour and
-//! the start of the arguments. The flavour counts, because a cached reply is sent without a new
-//! check.
+//! Digest of a call, which distinguishes a retry from another call with the same number. The
+//! flavour counts, because a cached reply is sent without a new check.
 //!
-//! The digest is not cryptographic: a forged collision costs only the forger. It is computed for
-//! every call.
+//! Not cryptographic: a forged collision costs only the forger.
 
 use std::hash::{Hash as _, Hasher};
 
 use crate::{Flavour, Principal};
 
-/// Bytes of the body in the digest. File data lies beyond.
+/// File data lies beyond.
 const LEN_MAX: usize = 512;
 
 pub(crate) fn of(principal: &Principal, flavour: Flavour, operations: u32, body: &[u8]) -> u64 {

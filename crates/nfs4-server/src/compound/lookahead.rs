@@ -1,5 +1,5 @@
-//! The operations that follow in the COMPOUND. Security negotiation (RFC 8881, section 2.6.3.1.1)
-//! and the machine credential depend on them.
+//! The operations that follow in the COMPOUND, for security negotiation (RFC 8881, section
+//! 2.6.3.1.1) and the machine credential.
 
 use vouch_nfs4::op::{Args, Op, OpenClaim};
 use vouch_xdr::Reader;
@@ -16,10 +16,9 @@ impl<'a> Lookahead<'a> {
         if self.count == 0 { None } else { Reader::new(self.body).u32().ok() }
     }
 
-    /// Whether a following operation checks the flavour of the new filehandle. If so, the operation
-    /// that sets it must not answer WRONGSEC.
+    /// Then the operation that sets the filehandle must not answer WRONGSEC.
     pub(crate) fn next_op_checks_flavor(&self) -> bool {
-        // Section 2.6.3.1.1.2: skip SAVEFH.
+        // Section 2.6.3.1.1.2.
         match self.operations().find(|args| args.op() != Op::SAVEFH) {
             // Section 2.6.3.1.1.6.
             None => true,

@@ -1,5 +1,4 @@
-//! Sequence of calls of 4.0 open owners and lock owners (RFC 7530, section 9.1.7). Each call is
-//! executed once, and the last one can be answered again.
+//! Order of calls of 4.0 open owners and lock owners (RFC 7530, section 9.1.7).
 
 use std::borrow::Cow;
 
@@ -12,7 +11,7 @@ use crate::error::{OpError, OpResult};
 use crate::files::file_ref::Object;
 use crate::state::{OwnerReply, OwnerTurn, State, internal_owner_name};
 
-/// Runs `call` as the owner's next call. In 4.1 the session keeps the order.
+/// In 4.1 the session keeps the order.
 pub(crate) fn in_turn(
     context: &mut CompoundContext<'_>,
     turn: impl FnOnce(&mut State<OpenHandle>) -> Result<OwnerTurn, Status>,
@@ -29,7 +28,7 @@ pub(crate) fn in_turn(
             OwnerTurn::Replay(reply) => return replay(context, &reply),
         },
     };
-    // If the call panics, this token still releases the owner.
+    // If the call panics, the token still releases the owner.
     context.call.owner = Some(token);
     let outcome = call(context);
     let status = match outcome {
@@ -53,13 +52,12 @@ pub(crate) fn in_turn(
     if status.is_ok() { Ok(()) } else { Err(OpError::Encoded(status)) }
 }
 
-/// The key of an owner. In 4.0 it contains the principal, so that no other principal uses its
-/// sequence.
+/// In 4.0 the key contains the principal, so that no other principal uses the owner's sequence.
 pub(crate) fn owner_key<'a>(context: &CompoundContext<'_>, name: &'a [u8]) -> Cow<'a, [u8]> {
     if context.minor > 0 { name.into() } else { internal_owner_name(name, context.proven().as_ref()).into() }
 }
 
-/// The owner's turn for a stateid. Only principals that may act on the stateid get it.
+/// Only principals that may act on the stateid get a turn.
 pub(crate) fn by_state(
     context: &CompoundContext<'_>,
     stateid: Stateid,
@@ -67,8 +65,8 @@ pub(crate) fn by_state(
 ) -> impl FnOnce(&mut State<OpenHandle>) -> Result<OwnerTurn, Status> + use<> {
     let (caller, now, op) = (context.proven(), context.now.mono_ms, Op(context.op));
     move |state| {
-        // Clients advance their number after ACCESS but not after BAD_STATEID (section 9.1.7). For
-        // operations other than CLOSE and LOCKU, BAD_STATEID would start recovery.
+        // Clients advance their number after ACCESS but not after BAD_STATEID (section 9.1.7),
+        // which starts recovery except in CLOSE and LOCKU.
         let gives_back = op == Op::CLOSE || op == Op::LOCKU;
         state
             .authorize_v40_stateid(&stateid, caller.as_ref(), now)
@@ -77,7 +75,7 @@ pub(crate) fn by_state(
     }
 }
 
-/// Section 9.1.8: answers a retry from the owner's last reply, if it is the same operation.
+/// Section 9.1.8.
 fn replay(context: &mut CompoundContext<'_>, reply: &OwnerReply) -> OpResult {
     if reply.op != context.op || reply.bytes.len() < 8 {
         return Err(Status::BAD_SEQID.into());

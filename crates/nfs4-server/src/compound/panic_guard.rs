@@ -1,4 +1,4 @@
-//! Answers a call that has panicked, so that its slot, its owner and its retry do not wait forever.
+//! Ends a call that panicked: its slot and its owner are released.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +13,7 @@ use crate::state::OwnerReply;
 use crate::{Effect, Server, compound::sequence};
 
 impl Compound {
-    /// Runs the call; a panic ends the call with SERVERFAULT.
+    /// A panic ends the call with SERVERFAULT.
     pub fn run_catching_panics(&mut self, server: &Server, blocking: Blocking, names: Blocking) -> Progress {
         self.run_by(names, |compound, body, out| {
             // Locks are released during unwinding, and `answer_fault` completes the call.
@@ -28,12 +28,10 @@ impl Compound {
         let call = &mut self.call;
         server.note_error(call, None, status, &io::Error::other("the call ended in a panic; this is an error in this program"));
         let Some(head) = self.head.take() else {
-            // The call has no reply yet.
             call.effects.push(Effect::Disconnect(call.connection.id()));
             return Ended::Unanswered;
         };
-        // It is unknown whether earlier changes are durable, so the first of their results is
-        // replaced.
+        // Earlier changes may not be durable, so the first of their results is replaced.
         let (result_at, op, before) = match call.pending_syncs.first() {
             Some(one) => (one.result_at, one.op, one.results_before),
             None => (call.result_at, call.op, call.index),

@@ -1,4 +1,4 @@
-//! Checks before an operation runs: its position, its number, the room for its result.
+//! Checks before an operation runs.
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{Args, Op};
@@ -74,15 +74,14 @@ pub(super) fn changes(op: Op) -> bool {
     )
 }
 
-/// Longest result of a change: an OPEN with a delegation.
+/// An OPEN with a delegation.
 const CHANGE_LEN_MAX: usize = 512;
 
 fn makes_a_client(op: Op) -> bool {
     matches!(op, Op::EXCHANGE_ID | Op::CREATE_SESSION | Op::BIND_CONN_TO_SESSION | Op::SETCLIENTID | Op::SETCLIENTID_CONFIRM)
 }
 
-/// Refuses client records for addresses that no export names. Linux reports this ACCESS as "access
-/// denied by server". DELAY if the host name is still being looked up.
+/// Linux reports this ACCESS as "access denied by server". DELAY while the host name is looked up.
 pub(super) fn check_admission(context: &CompoundContext<'_>, op: Op) -> Result<(), Status> {
     if !makes_a_client(op) {
         return Ok(());

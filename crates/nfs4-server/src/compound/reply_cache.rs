@@ -1,6 +1,5 @@
-//! Replies to 4.0 calls that changed something. 4.0 has no sessions: a client repeats an unanswered
-//! call over a new connection (RFC 7530, section 3.1.1). The cache is bounded by entries, bytes and
-//! age.
+//! Replies to 4.0 calls that changed something: without sessions, a client repeats an unanswered
+//! call over a new connection (RFC 7530, section 3.1.1).
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -42,20 +41,19 @@ struct Call {
 }
 
 impl Call {
-    /// Whether a call is a retry of this one. A client retries over the same connection, or after
-    /// that is gone. A Linux client reuses its port, and the server may not know yet that the old
-    /// connection is gone. While it lives, an equal call from elsewhere belongs to another client.
+    /// A client retries over the same connection, or after that is gone. A Linux client reuses its
+    /// port, and the server may not know yet that the old connection is gone. While the connection
+    /// lives, an equal call from elsewhere belongs to another client.
     fn is_of(&self, connection: &Arc<Connection>) -> bool {
         self.origin.upgrade().is_none_or(|origin| origin.peer() == connection.peer() || origin.is_closed())
     }
 }
 
-/// Cached calls: ten thousand changes a second for as long as a reconnect takes.
+/// Ten thousand changes a second for as long as a reconnect takes.
 const CALLS_MAX: usize = 16 * 1024;
 const LEN_MAX: usize = 16 << 20;
-/// Replies to changes are short.
 const REPLY_LEN_MAX: usize = 4096;
-/// Lifetime of a cached reply, milliseconds. A client that is away longer has lost its lease.
+/// A client that is away longer has lost its lease.
 const AGE_MS_MAX: u64 = 120_000;
 
 impl ReplyCache {

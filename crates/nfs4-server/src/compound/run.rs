@@ -1,6 +1,4 @@
-//! Runs a COMPOUND: decodes, executes and encodes one operation at a time.
-//!
-//! Before an operation that would have to wait, the run suspends, and continues later.
+//! Runs a COMPOUND, one operation at a time. The run suspends before an operation that would wait.
 
 use std::sync::Arc;
 
@@ -20,17 +18,15 @@ use crate::observer::notification::{CompletedOp, DeferredNotification};
 use crate::state::FileKey;
 use crate::{Effect, ExportId, Now, Reply, Request, Server};
 
-/// Progress of a compound.
 pub enum Progress {
-    /// Finished. Carry out the effects first, then send the reply. A retry of a running call gets
-    /// no reply, and its connection ends.
+    /// Carry out the effects first, then send the reply. A retry of a running call gets no reply,
+    /// and its connection ends.
     Done(Option<Reply>),
-    /// The next operation must wait for a disk or a network: run it with [`Blocking::Allowed`] on a
-    /// thread that may sleep.
+    /// The next operation must wait: run it with [`Blocking::Allowed`] on a thread that may block.
     Blocked,
 }
 
-/// A COMPOUND in progress. It must run to its end, even if its connection is gone, because the
+/// A COMPOUND in progress. It must run to its end even if its connection is gone, because the
 /// session's slot waits for it.
 pub struct Compound {
     pub(super) call: CallState,
@@ -39,7 +35,7 @@ pub struct Compound {
     pub(super) start: usize,
     pub(super) at: At,
     pub(super) head: Option<ReplyWriter>,
-    /// Operations whose notification waits until their changes are durable.
+    /// Wait until their changes are durable.
     pub(super) deferred: Vec<DeferredNotification>,
 }
 
@@ -120,7 +116,7 @@ impl Compound {
         Compound { call, body: request.body, out: request.reply, start, at: At::Head, head: None, deferred: Vec::new() }
     }
 
-    /// Runs until the end or the next suspension. Do not call it after [`Progress::Done`].
+    /// Do not call this after [`Progress::Done`].
     pub fn run(&mut self, server: &Server, blocking: Blocking) -> Progress {
         self.run_with_patience(server, blocking, blocking)
     }
@@ -164,13 +160,12 @@ impl Compound {
         }
     }
 
-    /// Whether the reply must wait for recovery records: it grants state, or repeats such a reply
-    /// (RFC 8881, section 8.4.3).
+    /// Whether the reply grants state or repeats such a reply (RFC 8881, section 8.4.3).
     pub fn waits_for_records(&self) -> bool {
         self.call.record_wait != RecordWait::None
     }
 
-    /// Whether the reply repeats an earlier one, so that nothing was executed.
+    /// Whether the reply repeats an earlier one.
     pub fn is_replay(&self) -> bool {
         self.call.record_wait == RecordWait::ForReplay
     }
@@ -186,7 +181,7 @@ impl Compound {
         Some(export.id)
     }
 
-    /// Makes the changes of several compounds of one file system durable by one sync. It may sleep.
+    /// Makes the changes of several compounds of one file system durable by one sync. May block.
     /// After a failure each compound retries alone.
     pub fn sync_batch<'a>(server: &Server, compounds: impl IntoIterator<Item = &'a mut Compound>) {
         let (mut ids, mut keys): (Vec<FileId>, Vec<FileKey>) = (Vec::new(), Vec::new());
@@ -262,7 +257,7 @@ impl Compound {
         if head.tag.len() > server.config().limits.tag_len_max {
             return whole(out, Status::RESOURCE, b"");
         }
-        // RFC 8881, section 16.2.3: checked first.
+        // RFC 8881, section 16.2.3.
         if !server.config().minor_versions.contains(&head.minor) {
             return whole(out, Status::MINOR_VERS_MISMATCH, head.tag);
         }
@@ -386,8 +381,8 @@ impl Compound {
         if status.is_ok() { Next::Go } else { Next::End(status) }
     }
 
-    /// Makes the changes durable. `Some(Ok)`: it failed, and the result of the first affected
-    /// operation is replaced. `Some(Err)`: it must wait.
+    /// `Some(Ok)`: it failed, and the result of the first affected operation is replaced.
+    /// `Some(Err)`: it must wait.
     fn sync(&mut self, server: &Server, blocking: Blocking, out: &mut Writer, place: &mut Place) -> Option<Result<Status, ()>> {
         let mut worse = None;
         while let Some(one) = self.call.pending_syncs.last() {
@@ -433,7 +428,7 @@ impl CompoundContext<'_> {
             let (_, span) = self.call.spans.pop().expect("an entry was just seen");
             self.call.spans_len -= span.len;
         }
-        // RFC 8881, section 16.2.3: unknown numbers get OP_ILLEGAL.
+        // RFC 8881, section 16.2.3.
         match Op(op).since().is_some_and(|since| since <= self.minor) {
             true => Results::failure(Op(op), status).encode(self.out),
             false => Results::Illegal(status).encode(self.out),
@@ -441,7 +436,7 @@ impl CompoundContext<'_> {
         status
     }
 
-    /// Checks the length limit of the reply (RFC 8881, section 2.10.6.4).
+    /// RFC 8881, section 2.10.6.4.
     fn fits(&mut self, last: bool) -> Status {
         let reserve = if last { 0 } else { FAILURE_LEN };
         if self.out.len() + self.spans_len + reserve <= self.end_max {

@@ -1,5 +1,4 @@
-//! Exactly-once execution: the slot of a session (RFC 8881, section 2.10.6), or the reply cache of
-//! 4.0.
+//! Exactly-once execution by slots (RFC 8881, section 2.10.6) or the reply cache of 4.0.
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{Results, SequenceArgs, SequenceOk};
@@ -21,13 +20,13 @@ pub(crate) struct Opening<'a> {
 pub(crate) enum Sequence {
     Go,
     Answered(Vec<u8>),
-    /// A retry whose results were not cached. SEQUENCE's own result is encoded.
+    /// A retry without a cached reply. SEQUENCE's own result is encoded.
     Uncached,
 }
 
-/// Replies up to this length are cached even if the client does not ask for it.
+/// Shorter replies are cached even if the client does not ask for it.
 const KEPT_LEN_MAX: usize = 256;
-/// Length of a typical RPC header under AUTH_SYS. It counts toward the request's length.
+/// A typical RPC header under AUTH_SYS, which counts toward the request's length.
 const CALL_HEADER_LEN: usize = 40;
 const RECORD_MARK_LEN: usize = vouch_oncrpc::RECORD_MARK_LEN;
 
@@ -100,7 +99,7 @@ pub(crate) fn duplicate(server: &Server, call: &mut CallState, body: &[u8]) -> D
     }
 }
 
-/// Registers a 4.0 call in the reply cache before its first change.
+/// Before the first change of a 4.0 call.
 pub(crate) fn begin_change(server: &Server, call: &mut CallState) {
     if let Some(key) = call.candidate.take() {
         server.reply_cache().begin(key, &call.connection, call.now.mono_ms);

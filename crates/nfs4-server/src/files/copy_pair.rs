@@ -26,7 +26,7 @@ impl Pair {
         }
         to.writable()?;
         let destination = open_file::open_for(context, &to, destination, Use::Write)?;
-        // The source's stateid may be the saved one (RFC 8881, section 16.2.3.1.2).
+        // RFC 8881, section 16.2.3.1.2: the source's stateid may be the saved one.
         let current = std::mem::replace(&mut context.call.current_stateid, context.call.saved_stateid);
         let source = open_file::open_for(context, &from, source, Use::Read);
         context.call.current_stateid = current;
@@ -34,8 +34,8 @@ impl Pair {
         Ok(Pair { from, to, source: source?, destination, same })
     }
 
-    /// Checks the ranges: they must not overflow or overlap in one file (RFC 7862, sections 15.2.3
-    /// and 15.13.3). `size` is the source's; a count of 0 means to its end.
+    /// No overflow, no overlap in one file (RFC 7862, sections 15.2.3 and 15.13.3). `size` is the
+    /// source's; a count of 0 means to its end.
     pub(crate) fn check_range(&self, size: u64, from: u64, to: u64, count: u64) -> Result<(), Status> {
         let count = if count == 0 { size.saturating_sub(from) } else { count };
         let ends = (from.checked_add(count), to.checked_add(count));

@@ -1,4 +1,4 @@
-//! Shared by CREATE, OPEN and SETATTR: setting ACLs, and removing files that could not be set up.
+//! Setting ACLs, and removing files that could not be set up.
 
 use vouch_nfs4::Status;
 use vouch_vfs::PosixAclKind;
@@ -8,7 +8,7 @@ use crate::compound::context::CompoundContext;
 use crate::error::OpError;
 use crate::files::file_ref::{FileRef, Object};
 
-/// Sets the ACLs, after the mode (RFC 8881, section 6.4.1.3).
+/// After the mode (RFC 8881, section 6.4.1.3).
 pub(crate) fn set_acls(file: &FileRef, settings: &Settings) -> Result<(), OpError> {
     let set = |kind, acl| file.files().set_acl(&file.grant.caller, &file.id, kind, acl);
     if let Some(acl) = &settings.access_acl {
@@ -20,8 +20,8 @@ pub(crate) fn set_acls(file: &FileRef, settings: &Settings) -> Result<(), OpErro
     Ok(())
 }
 
-/// Removes a new file whose ACL could not be set: its creator would wrongly believe it closed to
-/// others. Only that file is removed, even if its name has changed. Returns the original failure.
+/// A file without its ACL would be open to others. Only that file is removed, even if its name has
+/// changed. Returns the original failure.
 pub(crate) fn remove_unfinished(
     context: &CompoundContext<'_>,
     directory: &FileRef,

@@ -1,8 +1,8 @@
-//! Conflicts with delegations of other clients: recall them, or ask their holder (RFC 8881,
-//! sections 10.4.2 to 10.4.4).
+//! Recalls delegations of other clients, or asks their holder for attributes (RFC 8881, sections
+//! 10.4.2 to 10.4.4).
 //!
-//! READDIR of 4.0 asks nobody: 4.0 does not identify the caller, and a holder that lists its own
-//! directory would be asked for each file.
+//! READDIR of 4.0 asks no holder: the caller is unknown, and a holder that lists its own directory
+//! would be asked for each file.
 
 use vouch_nfs4::attr::Attr;
 use vouch_nfs4::{Bitmap, Status};
@@ -15,7 +15,7 @@ use crate::server::HOLDER_WAIT_MS;
 use crate::state::{Holder, HolderAttributes, Touch};
 
 const HELD: Bitmap = Bitmap::of(&[Attr::CHANGE.0, Attr::SIZE.0]);
-/// Attributes that it may also have changed if it keeps the file's times (RFC 9754, section 5).
+/// The holder may keep the file's times (RFC 9754, section 5).
 const HELD_TIMES: Bitmap = Bitmap::of(&[Attr::TIME_ACCESS.0, Attr::TIME_METADATA.0, Attr::TIME_MODIFY.0]);
 
 pub(crate) fn recall_for_change(context: &mut CompoundContext<'_>, file: &FileRef) -> Result<(), OpError> {
@@ -34,7 +34,6 @@ fn touch(context: &mut CompoundContext<'_>, file: &FileRef, touch: Touch) -> Res
 
 const QUESTIONS_MAX: usize = 64;
 
-/// Whether a listing of these attributes must ask holders.
 pub(crate) fn asks_for_entries(context: &mut CompoundContext<'_>, wanted: Bitmap) -> bool {
     let held = !wanted.and(HELD.or(HELD_TIMES)).is_empty();
     held && context.minor > 0 && context.server.delegates() && context.state(|state| state.totals().delegations > 0)
@@ -55,8 +54,8 @@ pub(crate) fn ask_holders(context: &mut CompoundContext<'_>, files: impl Iterato
     context.effects.len() > before
 }
 
-/// Section 10.4.3: asks the holder of a write delegation for size and change, and for times where
-/// it keeps them. It waits shortly for the answer, because DELAY costs the client more.
+/// Section 10.4.3: size and change, and times if the holder keeps them. Waits shortly, because
+/// DELAY costs the client more.
 pub(crate) fn ask_holder(
     context: &mut CompoundContext<'_>,
     file: &FileRef,
@@ -91,8 +90,7 @@ pub(crate) fn ask_holder(
 
 fn overlay(attributes: &mut Attributes, told: &HolderAttributes, wall: Time) {
     attributes.size = told.size;
-    // The holder counts changes from the value that it was given. Another value means that there
-    // were changes.
+    // The holder counts from the value that it was given: another value means changes.
     attributes.change = attributes.change.max(told.change);
     if let Some(accessed) = told.accessed {
         attributes.accessed = newest(attributes.accessed, accessed, wall);
@@ -103,8 +101,8 @@ fn overlay(attributes: &mut Attributes, told: &HolderAttributes, wall: Time) {
     }
 }
 
-/// RFC 9754, section 5: a holder's time counts if it is later than the server's, and never later
-/// than now.
+/// RFC 9754, section 5: a holder's time counts if it is later than the server's and not in the
+/// future.
 pub(crate) fn newest(known: Time, told: vouch_nfs4::Time, wall: Time) -> Time {
     known.max(Time { seconds: told.seconds, nanos: told.nanoseconds }.min(wall))
 }

@@ -1,4 +1,4 @@
-//! Directory entries: names, lookups, the parent directory.
+//! Names, lookups, the parent directory.
 
 use vouch_nfs4::{Name, Status};
 use vouch_vfs::{Error, FileType};
@@ -35,7 +35,7 @@ pub(crate) fn find(context: &CompoundContext<'_>, name: Name<'_>) -> Result<Obje
                     None => {}
                 }
             }
-            // The flavour is checked for the found file. Callers that may not see it look up
+            // The flavour is checked for the found file. A caller with a wrong flavour looks up
             // nothing.
             if !directory.grant.flavour_fits {
                 return Ok(Object::File(directory.clone()));
@@ -72,7 +72,7 @@ pub(crate) fn above(context: &CompoundContext<'_>) -> Result<Object, OpError> {
     }
 }
 
-/// RFC 8881, section 15.1.2.8: a symbolic link gets SYMLINK.
+/// RFC 8881, section 15.1.2.8.
 pub(crate) fn directory_error(context: &CompoundContext<'_>, file: &FileRef, error: Error) -> OpError {
     if !matches!(error, Error::NotDirectory) {
         return error.into();
@@ -97,7 +97,6 @@ pub(crate) fn name(name: Name<'_>) -> Result<vouch_vfs::Name<'_>, Status> {
     Ok(vouch_vfs::Name::new(component.as_bytes()).expect("a component is a name: both refuse the same"))
 }
 
-/// RFC 8881, section 15.1.2.8: requires a directory.
 pub(crate) fn require_directory(context: &CompoundContext<'_>, file: &FileRef) -> Result<(), OpError> {
     let attributes = file.files().attributes(&file.id, context.blocking)?;
     match context.require_directory(&attributes) {

@@ -42,7 +42,7 @@ impl FileRef {
         self.grant.site.export.id == other.grant.site.export.id
     }
 
-    /// ROFS before a change (RFC 8881, section 15.1.2.7).
+    /// RFC 8881, section 15.1.2.7.
     pub(crate) fn writable(&self) -> Result<(), Status> {
         if self.grant.read_only() { Err(Status::ROFS) } else { Ok(()) }
     }

@@ -1,4 +1,4 @@
-//! Files as operations use them.
+//! Files of exports, for operations.
 
 pub(crate) mod copy_pair;
 pub(crate) mod creation;

@@ -1,4 +1,4 @@
-//! Name changes, told to the observer in their order.
+//! Name changes, reported to the observer in order.
 
 use std::sync::atomic::Ordering;
 
@@ -15,8 +15,7 @@ impl CompoundContext<'_> {
         self.server.observer().name_order(export).map(|order| order.changes.load(Ordering::SeqCst))
     }
 
-    /// Makes a name change and tells the observer. [`Error::WouldBlock`] if its turn would have to
-    /// wait.
+    /// Returns [`Error::WouldBlock`] if the change must wait for its turn.
     pub(crate) fn change_names<'n, T>(
         &mut self,
         directory: &FileRef,

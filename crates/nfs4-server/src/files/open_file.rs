@@ -46,8 +46,8 @@ pub(crate) fn open_for(context: &mut CompoundContext<'_>, file: &FileRef, statei
     let delegated = matches!(granted, IoGrant::Delegated(_));
     match granted {
         IoGrant::Open(held) | IoGrant::Delegated(held) => {
-            // A stateid is no proof of rights: a caller that did not open the file needs the rights
-            // itself (RFC 8881, sections 8.2.4 and 18.32.3).
+            // A stateid is no proof of rights: other callers than the opener need the rights
+            // themselves (RFC 8881, sections 8.2.4 and 18.32.3).
             let opener = held.is_by(&file.grant.caller);
             let by = match (opener, delegated) {
                 (false, _) => UsedBy::Another,
@@ -72,8 +72,7 @@ pub(crate) fn open_for(context: &mut CompoundContext<'_>, file: &FileRef, statei
     }
 }
 
-/// ACCESS if the caller may not write (RFC 8881, section 18.3.4). The owner may always, as in
-/// Linux.
+/// RFC 8881, section 18.3.4. The owner may always write, as in Linux.
 pub(crate) fn open_to_commit(context: &mut CompoundContext<'_>, file: &FileRef) -> Result<OpenHandle, OpError> {
     let (key, caller) = (file.key(), &file.grant.caller);
     let client = context.client_of_session();
@@ -95,7 +94,7 @@ pub(crate) fn open_to_commit(context: &mut CompoundContext<'_>, file: &FileRef) 
 
 fn rights(context: &CompoundContext<'_>, file: &FileRef, purpose: Use) -> Result<(), OpError> {
     let wanted = match purpose {
-        // As Linux does: a file that may be executed may be read.
+        // As in Linux, an executable file may be read.
         Use::Read | Use::Any => Access::READ | Access::EXECUTE,
         Use::Write => Access::MODIFY,
     };
@@ -125,8 +124,7 @@ fn anonymous(context: &mut CompoundContext<'_>, file: &FileRef, purpose: Use) ->
     Ok(open)
 }
 
-/// RFC 8881, section 18.22.3: ISDIR for a directory, SYMLINK for a link, otherwise WRONG_TYPE. RFC
-/// 7530 has INVAL for the last two.
+/// RFC 8881, section 18.22.3. RFC 7530 has INVAL for links and special files.
 pub(crate) fn wrong_type(minor: u32, error: Error) -> OpError {
     match error {
         Error::IsSymlink | Error::WrongType if minor == 0 => Status::INVAL.into(),
@@ -135,7 +133,7 @@ pub(crate) fn wrong_type(minor: u32, error: Error) -> OpError {
     }
 }
 
-/// Whether this thread may free so many bytes of a file.
+/// Freeing blocks of a long file must not delay other calls.
 pub(crate) fn may_free(context: &CompoundContext<'_>, len: u64) -> Result<(), OpError> {
     if context.blocking == Blocking::Forbidden && len >= FREED_LEN_LONG { Err(OpError::WouldBlock) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! Open files, as state keeps them, and the cache for anonymous stateids.
+//! Open files, and the cache for anonymous stateids.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -24,7 +24,7 @@ pub(crate) struct OpenState {
     origin: Option<Arc<Origin>>,
 }
 
-/// The opener of a file. The client may be gone when this is used.
+/// The opener's client may be gone when this is used.
 pub(crate) struct Origin {
     pub(crate) connection: ConnectionId,
     pub(crate) peer: SocketAddr,
@@ -59,8 +59,8 @@ impl UsageCounter {
         }
     }
 
-    /// Whether no OPEN covers this use: use by another user, and the first read and first write by
-    /// a delegation since the open or the last close.
+    /// Use by another user, and the first read and first write by a delegation since the open or
+    /// the last close.
     pub(crate) fn is_unopened(&self, by: UsedBy, writes: usize) -> bool {
         match by {
             UsedBy::Opener => false,
@@ -158,8 +158,7 @@ impl Steps for Closing {
     }
 }
 
-/// Cache of files that were opened for anonymous stateids. It is small, because clients that open
-/// files do not use it.
+/// Opens for anonymous stateids. Few, because clients that open files do not use it.
 #[derive(Default)]
 pub(crate) struct AnonymousOpens {
     entries: Mutex<VecDeque<Entry>>,
@@ -180,9 +179,9 @@ impl Entry {
     }
 }
 
-/// Cached files. A lookup scans all.
+/// A lookup scans all.
 const ENTRIES_MAX: usize = 64;
-/// Lifetime of an unused entry, milliseconds. Rights are checked at the open, so it is short.
+/// Rights are checked at the open, so the lifetime of an unused entry is short.
 const IDLE_MS_MAX: u64 = 2_000;
 
 impl AnonymousOpens {
@@ -221,7 +220,7 @@ impl AnonymousOpens {
         self.entries.lock().retain(|entry| !gone.contains(&entry.file.export));
     }
 
-    /// Closes entries of a removed file, so that its blocks are freed.
+    /// So that its blocks are freed.
     pub(crate) fn forget(&self, file: &FileKey) {
         let mut entries = self.entries.lock();
         if entries.iter().any(|entry| entry.file == *file) {
@@ -230,5 +229,5 @@ impl AnonymousOpens {
     }
 }
 
-/// Freeing this many bytes takes milliseconds: blocks and pages are freed one by one.
+/// Blocks and pages are freed one by one: this many bytes take milliseconds.
 pub(crate) const FREED_LEN_LONG: u64 = 64 << 20;

@@ -1,4 +1,4 @@
-//! Arguments of an operation, as records show them: names, requested access, offset.
+//! Arguments of an operation for audit records.
 
 use vouch_nfs4::attr::{Attr, FileType};
 use vouch_nfs4::op::{Args, CreateHow, CreateType, OpenClaim, OpenHow, ShareAccess};
@@ -7,7 +7,6 @@ use vouch_vfs::Access;
 
 use crate::observer::interface::{Arguments, requested};
 
-/// Attributes that SETATTR sets, by record bit.
 const SET: [(u32, Bitmap); 5] = [
     (requested::TRUNCATE, Bitmap::of(&[Attr::SIZE.0])),
     (requested::MODE, Bitmap::of(&[Attr::MODE.0, Attr::MODE_SET_MASKED.0])),
@@ -48,7 +47,6 @@ pub(crate) fn of<'a>(args: &Args<'a>) -> Arguments<'a> {
             let name = match &args.claim {
                 OpenClaim::Null(name) | OpenClaim::DelegatePrev(name) => Some(name.0),
                 OpenClaim::DelegateCur(cur) => Some(cur.name.0),
-                // These claims concern the current filehandle.
                 OpenClaim::Previous(_) | OpenClaim::Fh | OpenClaim::DelegCurFh(_) | OpenClaim::DelegPrevFh => None,
             };
             let mut access = 0;

@@ -1,4 +1,4 @@
-//! The observer of all operations. Metrics and the audit trail use it.
+//! The observer of all operations, for metrics and the audit trail.
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ pub struct Observation<'a> {
     pub connection: &'a Connection,
     pub principal: &'a Principal,
     pub flavour: Flavour,
-    /// Encryption type of the Kerberos context (RFC 3961).
+    /// RFC 3961.
     pub enctype: Option<u32>,
     pub xid: u32,
     pub minor: u32,
@@ -22,7 +22,7 @@ pub struct Observation<'a> {
     pub status: u32,
     pub export: Option<ExportId>,
     pub file: Option<&'a FileId>,
-    /// Details; present only if [`Observer::wants`] returned true.
+    /// Present only if [`Observer::wants`] returned true.
     pub details: Option<Details<'a>>,
     pub bytes_read: u64,
     pub bytes_written: u64,
@@ -37,16 +37,15 @@ pub struct Details<'a> {
     pub after: Option<&'a FileId>,
     pub arguments: Arguments<'a>,
     pub stage: Stage,
-    /// Granted access, for ACCESS and OPEN: the bits of [`Arguments::access`]. For OPEN also
-    /// [`requested::CREATE`] if it made the file, and [`requested::TRUNCATE`] if it emptied it.
+    /// For ACCESS and OPEN: the bits of [`Arguments::access`]. OPEN adds [`requested::CREATE`] if
+    /// it created the file, and [`requested::TRUNCATE`] if it emptied it.
     pub granted: Option<u32>,
-    /// For CLOSE and DELEGRETURN: the totals since the open or the previous close.
+    /// For CLOSE and DELEGRETURN, since the open or the previous close.
     pub totals: Option<Totals>,
     pub new_owner: (Option<u32>, Option<u32>),
     pub note: Option<&'a ObserverNote>,
 }
 
-/// A name change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameChange<'a> {
     Created(&'a FileId, (&'a FileId, &'a [u8])),
@@ -58,8 +57,7 @@ pub enum NameChange<'a> {
 /// The observer's note about an operation, kept until the operation is reported.
 pub type ObserverNote = Box<dyn Any + Send>;
 
-/// Bytes read and written by one open and its delegation. Only operations that the observer wants
-/// are counted.
+/// Bytes of one open and its delegation. Only operations that the observer wants are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
     pub read: u64,
@@ -67,13 +65,13 @@ pub struct Totals {
     pub open_ms: u64,
 }
 
-/// An open or a delegation that the server ended. It is reported if [`Observer::wants`] OPEN.
+/// An open or a delegation that the server ended. Reported if [`Observer::wants`] OPEN.
 pub struct EndedState<'a> {
     pub connection: ConnectionId,
     pub peer: SocketAddr,
     pub principal: &'a Principal,
     pub flavour: Flavour,
-    /// Encryption type of the Kerberos context (RFC 3961's numbers).
+    /// RFC 3961.
     pub enctype: Option<u32>,
     pub minor: u32,
     pub export: &'a Export,
@@ -84,18 +82,17 @@ pub struct EndedState<'a> {
     pub why: Loss,
 }
 
-/// A refused use of an export.
 pub struct Denied<'a> {
     pub connection: &'a Connection,
     pub principal: &'a Principal,
     pub flavour: Flavour,
-    /// Encryption type of the Kerberos context (RFC 3961's numbers).
+    /// RFC 3961.
     pub enctype: Option<u32>,
     pub export: &'a Export,
     pub why: Denial,
 }
 
-/// Why a caller may not use an export.
+/// The reason for a refused use of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denial {
     Client,
@@ -103,12 +100,11 @@ pub enum Denial {
     Caller,
 }
 
-/// Arguments of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arguments<'a> {
     pub name: Option<&'a [u8]>,
     pub new_name: Option<&'a [u8]>,
-    /// Requested access: the bits of ACCESS (RFC 8881, section 18.1) and of [`requested`].
+    /// The bits of ACCESS (RFC 8881, section 18.1) and of [`requested`].
     pub access: Option<u32>,
     pub offset: Option<u64>,
     pub mode: Option<u32>,
@@ -123,12 +119,11 @@ impl Arguments<'_> {
     }
 }
 
-/// Progress of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stage {
     #[default]
     Whole,
-    /// It continues in the background (COPY: RFC 7862, section 15.2.3), and its end is reported
+    /// A COPY continues in the background (RFC 7862, section 15.2.3); its end is reported
     /// separately.
     Started,
     Ended,
@@ -161,36 +156,34 @@ pub trait Observer: Send + Sync {
         true
     }
 
-    /// The order of an export's name changes, if the observer follows them.
+    /// Present if the observer follows this export's name changes.
     fn name_order(&self, _export: ExportId) -> Option<&NameOrder> {
         None
     }
 
-    /// A name has changed. For exports with a [`NameOrder`] this is called at once and in order,
-    /// even if the operation fails later. The returned note comes back with the operation's report.
+    /// For exports with a [`NameOrder`], called at once and in order, even if the operation fails
+    /// later. The returned note comes back with the operation's report.
     fn name_changed(&self, _export: &Export, _op: u32, _change: &NameChange<'_>) -> Option<ObserverNote> {
         None
     }
 
-    /// An operation is done, but its report is delayed until its changes are durable. The observer
-    /// notes what depends on the present, such as paths. It is not called if [`Observer::name_changed`]
+    /// The operation is done, but its report waits until its changes are durable. The observer
+    /// notes what depends on the present, such as paths. Not called if [`Observer::name_changed`]
     /// returned a note.
     fn before_deferral(&self, _observation: &Observation<'_>) -> Option<ObserverNote> {
         None
     }
 
-    /// An operation is finished: its result is encoded, the reply is not yet sent, and its changes
-    /// are durable if the export demands it.
+    /// The result is encoded, the reply is not yet sent, and the changes are durable if the export
+    /// demands it.
     fn operation(&self, observation: &Observation<'_>);
 
-    /// A caller may not use an export. It is called each time, so the observer must limit its
-    /// records.
+    /// Called at each refusal, so the observer must limit its records.
     fn denied(&self, _denied: &Denied<'_>) {}
 
     fn state_ended(&self, _ended: &EndedState<'_>) {}
 }
 
-/// An observer that does nothing.
 pub struct NoObserver;
 
 impl Observer for NoObserver {

@@ -1,4 +1,4 @@
-//! What an observer of the server sees: metrics and the audit trail hang there.
+//! Observation of operations: metrics and the audit trail.
 
 pub(crate) mod arguments;
 pub(crate) mod interface;

@@ -1,5 +1,5 @@
-//! The order of name changes. The observer must see them at once and in order, to know where each
-//! file is. The order costs nothing if the observer does not follow names.
+//! Order of name changes: the observer must see them at once and in order, to know where each file
+//! is.
 
 use std::sync::atomic::AtomicU64;
 
@@ -21,7 +21,7 @@ pub(crate) enum Turn {
 }
 
 impl NameOrder {
-    /// Takes a turn. With [`Blocking::Forbidden`] it returns `None` if the turn would have to wait.
+    /// `None` if the turn would have to wait under [`Blocking::Forbidden`].
     pub(crate) fn take(&self, turn: Turn, blocking: Blocking) -> Option<NameOrderGuard<'_>> {
         Some(match (turn, blocking) {
             (Turn::Exclusive, Blocking::Allowed) => NameOrderGuard::Exclusive(self.turn.write()),

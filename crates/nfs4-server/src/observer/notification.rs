@@ -1,6 +1,5 @@
-//! When the observer is notified: at once, or, for changes and all that follows them in the
-//! compound, after the changes are durable. So nothing is reported as done that the reply reports
-//! as failed.
+//! Notifications are immediate, but changes and all later operations of the compound wait until the
+//! changes are durable: no report contradicts the reply.
 
 use std::sync::Arc;
 
@@ -82,7 +81,6 @@ impl BackgroundCopyOp {
         }
     }
 
-    /// Reports the end of the copy after `done` bytes.
     pub(crate) fn report(&self, server: &Server, status: Status, stage: Stage, done: u64) {
         let BackgroundCopyOp { connection, principal, flavour, enctype, xid, minor, op, from, to } = self;
         let access = vouch_vfs::Access::READ.0 | vouch_vfs::Access::MODIFY.0;
@@ -104,7 +102,6 @@ impl BackgroundCopyOp {
     }
 }
 
-/// A finished operation whose report waits for durability.
 pub(crate) struct DeferredNotification {
     op: u32,
     status: Status,
@@ -139,8 +136,7 @@ impl OwnedArguments {
 }
 
 impl CompletedOp<'_> {
-    /// Reports the operation now, or after the pending changes are durable. `changed`: the export
-    /// that it changed itself.
+    /// `changed`: the export that this operation changed.
     pub(crate) fn notify_or_defer(
         self,
         server: &Server,
@@ -178,7 +174,7 @@ impl CompletedOp<'_> {
         let file = file_of(self.object);
         let details = self.arguments.map(|arguments| {
             let after = file_of(self.after);
-            // If the operation set the filehandle, the new one counts.
+            // The new filehandle counts if the operation set one.
             let grant = file.or(after).map(|file| &file.grant);
             Details {
                 export: grant.map(|grant| &grant.site.export),
@@ -212,7 +208,6 @@ impl CompletedOp<'_> {
 }
 
 impl DeferredNotification {
-    /// The changes of this export did not become durable.
     pub(crate) fn fail(&mut self, export: ExportId, status: Status) {
         if self.changed == Some(export) && self.status.is_ok() {
             self.status = status;

@@ -33,7 +33,7 @@ pub(crate) fn access(context: &mut CompoundContext<'_>, args: &AccessArgs) -> Op
             (supported, granted)
         }
     };
-    // RFC 8881, section 18.1.3: the reply covers only what was asked.
+    // RFC 8881, section 18.1.3.
     let supported = supported & args.access;
     context.granted = context.tracks.then_some((granted & supported).0);
     Results::Access(Ok(AccessOk { supported, access: granted & supported })).encode(context.out);

@@ -11,7 +11,7 @@ use crate::files::copy_pair::Pair;
 pub(crate) fn clone(context: &mut CompoundContext<'_>, args: &CloneArgs) -> OpResult {
     let pair = Pair::open(context, &args.source, &args.destination)?;
     let block = u64::from(pair.to.grant.site.traits.clone_block_len);
-    // RFC 7862, section 15.13.3: NOTSUPP without support, INVAL for misaligned offsets.
+    // RFC 7862, section 15.13.3.
     if block == 0 {
         return Err(Status::NOTSUPP.into());
     }

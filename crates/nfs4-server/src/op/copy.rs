@@ -1,5 +1,4 @@
-//! COPY (RFC 7862, section 15.2) within the server. Long copies run in the background if the client
-//! permits it.
+//! COPY within the server (RFC 7862, section 15.2).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -17,20 +16,20 @@ use crate::observer::notification::BackgroundCopyOp;
 use crate::state::StateKey;
 use crate::{Effect, Job, Now, OpenHandle, Server};
 
-/// Length from which a copy needs a thread that may wait.
+/// Needs a thread that may block.
 const LONG_LEN: u64 = 1 << 20;
-/// Length from which a copy runs in the background, if the client permits it.
+/// Runs in the background, if the client permits it.
 const BACKGROUND_LEN: u64 = 64 << 20;
 
 pub(crate) fn copy(context: &mut CompoundContext<'_>, args: &CopyArgs<'_>) -> OpResult {
-    // RFC 7862, section 15.2.3: copies between servers are not supported.
+    // RFC 7862, section 15.2.3.
     if !args.source_server.is_empty() {
         return Err(Status::NOTSUPP.into());
     }
     let pair = Pair::open(context, &args.source, &args.destination)?;
     let size = pair.source.file().attributes()?.size;
     pair.check_range(size, args.source_offset, args.destination_offset, args.count)?;
-    // RFC 7862, section 15.2.3: INVAL for a source range beyond the end of the file.
+    // RFC 7862, section 15.2.3.
     if args.source_offset > size || args.source_offset.saturating_add(args.count) > size {
         return Err(Status::INVAL.into());
     }
@@ -71,7 +70,6 @@ fn in_background(context: &mut CompoundContext<'_>, pair: &Pair, copying: Copyin
     let report = BackgroundCopyOp::of(context.call, pair.from.clone(), pair.to.clone());
     let (copy, stateid) = context.granting(&pair.to, |state| state.copy_begin(client, &key, terms))?;
     let verifier = context.server.write_verifier();
-    // Count bytes for the open's totals only if the observer wants them.
     let tracks = context.tracks;
     context.call.stage = Stage::Started;
     let job = Job::new(context.connection.peer().ip(), Background { copy, copying, verifier, tracks, report, end: None });
@@ -89,7 +87,7 @@ struct Copying {
     done: u64,
 }
 
-/// Bytes copied by one step. Other calls and a cancellation get their turn between steps.
+/// Other calls and a cancellation get their turn between steps.
 const STEP_LEN: u64 = 8 << 20;
 
 impl Copying {
@@ -108,7 +106,7 @@ struct Background {
     verifier: Verifier,
     tracks: bool,
     report: BackgroundCopyOp,
-    /// Result, after the observer has its report and before the client can see it.
+    /// Set after the observer has its report and before the client can see the result.
     end: Option<OffloadInfo>,
 }
 
@@ -156,8 +154,7 @@ impl Steps for Background {
             OffloadInfo::Done(_) => Status::OK,
             OffloadInfo::Failed(status, _) => status,
         };
-        // The observer reports first: its record may have to be durable before the client learns
-        // the result.
+        // The record may have to be durable before the client learns the result.
         self.report.report(server, status, Stage::Ended, done);
         self.end = Some(info);
         JobProgress::Ended
@@ -168,7 +165,7 @@ impl Steps for Background {
         let (status, done) = (Status::SERVERFAULT, self.copying.done);
         server.keep_error(self.report.fault(now, status, "the copy ended in a panic; this is an error in this program"));
         if let Some(info) = self.end {
-            // Report the same result as the observer.
+            // The observer already has this result.
             return self.finish(server, now, info);
         }
         // The report itself may have panicked.

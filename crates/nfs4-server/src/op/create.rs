@@ -16,7 +16,7 @@ pub(crate) fn create(context: &mut CompoundContext<'_>, args: &CreateArgs<'_>) -
     let object = context.current_object()?;
     let Object::File(directory) = object else { return Err(Status::ROFS.into()) };
     let node = match args.kind {
-        // RFC 8881, section 18.4.3: an empty link is INVAL.
+        // RFC 8881, section 18.4.3.
         CreateType::Symlink(b"") => return Err(Status::INVAL.into()),
         CreateType::Symlink(text) => NewNode::Symlink(text),
         CreateType::Block(numbers) => NewNode::BlockDevice(numbers.major, numbers.minor),

@@ -8,7 +8,7 @@ use crate::compound::context::CompoundContext;
 use crate::error::OpResult;
 
 pub(crate) fn exchange_id(context: &mut CompoundContext<'_>, args: &ExchangeIdArgs<'_>) -> OpResult {
-    // RFC 7862, section 14.1: a flag of 4.2. Undefined bits are INVAL (RFC 8881, section 18.35.3).
+    // RFC 7862, section 14.1: a flag of 4.2.
     if context.minor < 2 && args.flags.contains(ExchangeIdFlags::SUPP_FENCE_OPS) {
         return Err(Status::INVAL.into());
     }

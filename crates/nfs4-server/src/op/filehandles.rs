@@ -41,7 +41,7 @@ pub(crate) fn getfh(context: &mut CompoundContext<'_>) -> OpResult {
 pub(crate) fn savefh(context: &mut CompoundContext<'_>) -> OpResult {
     let object = context.current_any()?.clone();
     context.saved = Some(object);
-    // RFC 8881, section 16.2.3.1.2: the stateid is saved with the filehandle.
+    // RFC 8881, section 16.2.3.1.2.
     context.saved_stateid = context.current_stateid;
     Results::Savefh(Ok(())).encode(context.out);
     Ok(())
@@ -49,7 +49,7 @@ pub(crate) fn savefh(context: &mut CompoundContext<'_>) -> OpResult {
 
 pub(crate) fn restorefh(context: &mut CompoundContext<'_>) -> OpResult {
     let Some(object) = context.saved.clone() else {
-        // RFC 7530, section 13.1.4.3: RESTOREFH. RFC 8881, section 15.2: NOFILEHANDLE.
+        // RFC 7530, section 13.1.4.3; RFC 8881, section 15.2.
         return Err(if context.minor == 0 { Status::RESTOREFH } else { Status::NOFILEHANDLE }.into());
     };
     let stateid = context.saved_stateid;
@@ -59,7 +59,7 @@ pub(crate) fn restorefh(context: &mut CompoundContext<'_>) -> OpResult {
     Ok(())
 }
 
-/// RFC 8881, section 2.6.3.1.1: WRONGSEC is answered here, unless a following operation answers it.
+/// RFC 8881, section 2.6.3.1.1: WRONGSEC, unless a following operation answers it.
 fn put(context: &mut CompoundContext<'_>, object: Object) -> Result<(), OpError> {
     context.call.machine_admitted = false;
     if let Object::File(file) = &object

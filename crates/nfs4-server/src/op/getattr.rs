@@ -9,7 +9,7 @@ use crate::error::OpResult;
 use crate::files::file_ref::Object;
 
 pub(crate) fn getattr(context: &mut CompoundContext<'_>, args: &GetattrArgs) -> OpResult {
-    // RFC 8881, section 5.5: write-only attributes cannot be read.
+    // RFC 8881, section 5.5.
     if !args.wanted.and(Attributes::WRITE_ONLY).is_empty() {
         return Err(Status::INVAL.into());
     }

@@ -24,7 +24,7 @@ pub(crate) fn lock(context: &mut CompoundContext<'_>, args: &LockArgs<'_>) -> Op
     let turn = by_state(context, stateid, seq);
     in_turn(context, turn, |context| {
         if let (Locker::New(new), 0) = (&args.locker, context.minor) {
-            // RFC 7530, section 16.10.5: the lock owner's client id must be valid.
+            // RFC 7530, section 16.10.5.
             let caller = context.proven();
             context.state(|state| state.v40_client(new.owner.client, caller.as_ref(), now))?;
         }
@@ -117,7 +117,7 @@ fn mode(kind: LockType) -> (Mode, bool) {
     }
 }
 
-/// RFC 8881, section 18.10.3: DENIED describes the conflicting lock.
+/// RFC 8881, section 18.10.3.
 fn refused(context: &mut CompoundContext<'_>, error: LockError) -> OpResult {
     let denied = match error {
         LockError::Status(status) => return Err(status.into()),

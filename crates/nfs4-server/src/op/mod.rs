@@ -1,5 +1,4 @@
-//! The operations, one file for each. An operation depends on the context, on state and on files,
-//! never on another operation.
+//! The operations, one file for each. None depends on another operation.
 
 pub(crate) mod access;
 pub(crate) mod allocate;

@@ -1,4 +1,4 @@
-//! OPEN (RFC 8881, section 18.16; RFC 7530, section 16.16): all claims, existing and new files.
+//! OPEN (RFC 8881, section 18.16; RFC 7530, section 16.16).
 
 mod create;
 
@@ -34,7 +34,7 @@ struct OpenRequest<'a> {
 struct OpenOutcome {
     change: ChangeInfo,
     attrs_set: Bitmap,
-    /// Whether the file was made or emptied: `requested::CREATE`, `requested::TRUNCATE`.
+    /// `requested::CREATE`, `requested::TRUNCATE` or 0.
     done: u32,
 }
 
@@ -115,8 +115,8 @@ fn by_name(context: &CompoundContext<'_>, name: Name<'_>) -> Result<FileRef, OpE
     }
 }
 
-/// Opens an existing file. `truncate`: UNCHECKED4 with size zero. `made`: an earlier call of this
-/// exclusive create has made the file.
+/// `truncate`: UNCHECKED4 with size zero. `made`: an earlier call of this exclusive create made the
+/// file.
 fn existing(
     context: &mut CompoundContext<'_>,
     request: &OpenRequest<'_>,
@@ -129,8 +129,7 @@ fn existing(
         FileType::Regular => {}
         FileType::Directory => return Err(Status::ISDIR.into()),
         FileType::Symlink => return Err(Status::SYMLINK.into()),
-        // RFC 7530, section 16.16.5: SYMLINK for all special files. RFC 8881, section 18.16.3:
-        // WRONG_TYPE.
+        // RFC 7530, section 16.16.5; RFC 8881, section 18.16.3.
         _ if context.minor == 0 => return Err(Status::SYMLINK.into()),
         _ => return Err(Status::WRONG_TYPE.into()),
     }
@@ -176,7 +175,6 @@ fn used_by_delegation(claim: Claim) -> OpenAccess {
     OpenAccess { read: reads || writes, write: writes }
 }
 
-/// `let_in`: the caller's rights are not checked.
 fn open_file(
     context: &CompoundContext<'_>,
     request: &OpenRequest<'_>,
@@ -190,7 +188,7 @@ fn open_file(
         file.writable()?;
     }
     if let Some(open) = before.as_ref().filter(|open| covers(open.file().access(), wanted)) {
-        // The owner is the client's claim, so the caller's rights are checked.
+        // Any caller can claim the open owner's name, so the caller's rights are checked.
         if !let_in {
             check_rights(file, request.share, context.blocking)?;
         }
@@ -217,7 +215,7 @@ fn open_file(
     })
 }
 
-/// RFC 8881, section 18.16.3: UNCHECKED4 with a size of zero truncates.
+/// RFC 8881, section 18.16.3.
 fn cut(context: &mut CompoundContext<'_>, file: &FileRef, open: &dyn OpenFile) -> Result<(), OpError> {
     match open.access().write {
         true => open.truncate(0)?,
@@ -243,16 +241,15 @@ fn check_rights(file: &FileRef, share: Share, blocking: Blocking) -> Result<(), 
         wanted = wanted | Access::MODIFY;
     }
     let has = file.files().access(&file.grant.caller, &file.id, wanted | Access::EXECUTE, blocking)?;
-    // As in Linux, a file that may be executed may be opened for reading. The client checks its
-    // user by ACCESS.
+    // As in Linux, an executable file may be opened for reading. The client checks its user by
+    // ACCESS.
     let readable = !share.reads() || has.has(Access::READ) || (has.has(Access::EXECUTE) && !share.writes());
     let writable = !share.writes() || has.has(Access::MODIFY);
     if readable && writable { Ok(()) } else { Err(Status::ACCESS.into()) }
 }
 
 impl<'a> OpenRequest<'a> {
-    /// The request for state. Only the file's owner gets delegated times, because the holder sets
-    /// them in the end.
+    /// Only the file's owner gets delegated times, because the holder sets them in the end.
     fn call(&self, file: &FileRef, owner: u32) -> OpenCall<'a> {
         let may_set = !file.grant.read_only() && [0, owner].contains(&file.grant.caller.uid);
         let extra = Extra { times: self.extra.times && may_set, ..self.extra };
@@ -284,8 +281,7 @@ fn finish(context: &mut CompoundContext<'_>, file: FileRef, found: &OpenOutcome,
     context.result_stateid(opened.stateid);
 }
 
-/// RFC 8881, section 10.4.1: the ACE names who may open without asking. It names nobody, so the
-/// client asks by ACCESS.
+/// RFC 8881, section 10.4.1: the ACE allows nobody, so the client asks by ACCESS.
 fn delegation(granted: Granted, times: bool) -> Delegation<'static> {
     let permissions = Ace { kind: AceType::ALLOW, flags: AceFlags(0), mask: AceMask(0), who: Bytes(b"") };
     match granted {

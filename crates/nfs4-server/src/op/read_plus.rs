@@ -43,12 +43,12 @@ pub(crate) fn read_plus(context: &mut CompoundContext<'_>, args: &ReadPlusArgs) 
         writer.end_data(context.out, start);
         context.bytes_read += len as u64;
         at += len as u64;
-        // The file became shorter, or data has been written into a hole.
+        // The file became shorter, or data was written into a hole.
         if len == 0 {
             break;
         }
     }
-    // RFC 7862, section 15.10.3: eof as in READ.
+    // RFC 7862, section 15.10.3.
     writer.finish(context.out, at >= size || args.offset >= size);
     Ok(())
 }

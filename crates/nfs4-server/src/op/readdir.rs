@@ -1,4 +1,4 @@
-//! READDIR (RFC 8881, section 18.23) of directories with junctions, and of the pseudo file system.
+//! READDIR (RFC 8881, section 18.23).
 
 use std::ops::ControlFlow;
 
@@ -18,14 +18,13 @@ use crate::pseudo_fs::{Child, PSEUDO_FSID};
 
 /// Cookies stay valid, so there is nothing to verify.
 const VERIFIER: [u8; 8] = [0; 8];
-/// Length of operation, status and verifier before the entries, and of the end after them.
+/// Operation, status and verifier before the entries, and the end after them.
 const HEAD_LEN: usize = 16;
 const TAIL_LEN: usize = 8;
 const WITHOUT_FILE: Bitmap = Bitmap::of(&[Attr::FILEID.0, Attr::MOUNTED_ON_FILEID.0, Attr::RDATTR_ERROR.0]);
-/// Attributes of the place where an export hangs. They are visible to clients that may not look
-/// into the export.
+/// Attributes of a mount point, visible to clients that may not enter the export.
 const OF_PLACE: Bitmap = Bitmap::of(&[Attr::RDATTR_ERROR.0, Attr::MOUNTED_ON_FILEID.0]);
-/// Attributes that must not be asked during a listing, because the file system may hold a lock.
+/// Must not be read during a listing, because the file system may hold a lock.
 const ASKED_LATER: Bitmap = attributes::ACL.or(attributes::SPACE);
 
 pub(crate) fn readdir(context: &mut CompoundContext<'_>, args: &ReaddirArgs) -> OpResult {
@@ -39,7 +38,7 @@ pub(crate) fn readdir(context: &mut CompoundContext<'_>, args: &ReaddirArgs) -> 
     if !args.wanted.and(Attributes::WRITE_ONLY).is_empty() {
         return Err(Status::INVAL.into());
     }
-    // RFC 8881, section 18.23.3: cookies 1 and 2 are reserved.
+    // RFC 8881, section 18.23.3.
     if matches!(args.cookie.0, 1 | 2) {
         return Err(Status::BAD_COOKIE.into());
     }
@@ -62,7 +61,7 @@ pub(crate) fn readdir(context: &mut CompoundContext<'_>, args: &ReaddirArgs) -> 
     };
     debug_assert!(context.out.len() >= context.result_at + HEAD_LEN, "entries are only added");
     if list.entries == 0 && !eof {
-        // RFC 8881, section 18.23.3: not even one entry fits.
+        // RFC 8881, section 18.23.3.
         return Err(list.stopped.unwrap_or(Status::TOOSMALL.into()));
     }
     context.out.bool(false);
@@ -74,9 +73,8 @@ struct Listing {
     wanted: Bitmap,
     end_max: usize,
     entries: usize,
-    /// Why it ended early. The entries so far are a valid answer.
+    /// The entries so far are a valid answer.
     stopped: Option<OpError>,
-    /// Whether delegation holders must be asked.
     asks: bool,
 }
 
@@ -188,8 +186,8 @@ impl Listing {
         context.file_view(file, attributes, self.wanted)
     }
 
-    /// The root of an export stands in place of its directory (RFC 8881, section 7.7). If it does
-    /// not accept the flavour, its place is listed, with the failure in rdattr_error (section
+    /// The root of an export replaces its directory (RFC 8881, section 7.7). If the export does not
+    /// accept the flavour, the mount point is listed with the failure in rdattr_error (section
     /// 18.23.3).
     fn child(&mut self, context: &mut CompoundContext<'_>, cookie: u64, name: &[u8], child: Child) -> ControlFlow<()> {
         let id = match child {
@@ -223,8 +221,7 @@ impl Listing {
         self.put(context, cookie, name, view.as_ref().map(|view| (view, wanted, Status::OK)))
     }
 
-    /// Appends an entry with these attributes, if it fits. A failure ends the operation unless
-    /// rdattr_error was requested (RFC 8881, section 5.8.1.12).
+    /// A failure ends the operation unless rdattr_error was requested (RFC 8881, section 5.8.1.12).
     fn put(
         &mut self,
         context: &mut CompoundContext<'_>,

@@ -8,7 +8,7 @@ use crate::compound::context::CompoundContext;
 use crate::error::OpResult;
 
 pub(crate) fn readlink(context: &mut CompoundContext<'_>) -> OpResult {
-    // RFC 8881, section 18.24.3: WRONG_TYPE. RFC 7530, section 16.24.4: INVAL.
+    // RFC 8881, section 18.24.3; RFC 7530, section 16.24.4.
     let wrong = if context.minor == 0 { Status::INVAL } else { Status::WRONG_TYPE };
     let file = context.current_file(wrong)?;
     if file.files().attributes(&file.id, context.blocking)?.file_type != FileType::Symlink {

@@ -31,7 +31,7 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
         Err(Error::NotFound) => None,
         Err(error) => return Err(error.into()),
     };
-    // RFC 8881, section 18.26.3: renaming a file to another name of itself does nothing.
+    // RFC 8881, section 18.26.3: two names of one file.
     if replaced.as_ref().is_some_and(|(id, _)| *id == moved) {
         let (source, target) = (unchanged(context, &from)?, unchanged(context, &to)?);
         Results::Rename(Ok(RenameOk { source, target })).encode(context.out);
@@ -42,7 +42,7 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
     {
         crate::files::open_file::may_free(context, attributes.size)?;
     }
-    // RFC 8881, section 10.4: renaming and being replaced conflict with delegations.
+    // RFC 8881, section 10.4.
     delegation_conflict::recall_for_change(context, &from.with(moved))?;
     if let Some((id, _)) = replaced {
         delegation_conflict::recall_for_change(context, &to.with(id))?;
@@ -64,7 +64,7 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
         },
     );
     let renamed = renamed.map_err(|error| match error {
-        // RFC 8881, section 18.26.3: EXIST for a target of another kind or a non-empty directory.
+        // RFC 8881, section 18.26.3.
         Error::NotDirectory | Error::IsDirectory | Error::NotEmpty => OpError::Status(Status::EXIST),
         error => error.into(),
     })?;

@@ -8,15 +8,14 @@ use crate::compound::context::CompoundContext;
 use crate::error::{OpError, OpResult};
 use crate::files::file_ref::Object;
 
-/// The Kerberos mechanism, 1.2.840.113554.1.2.2, without tag and length.
+/// 1.2.840.113554.1.2.2 without tag and length.
 const KERBEROS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02];
 
 pub(crate) fn secinfo(context: &mut CompoundContext<'_>, args: &SecinfoArgs<'_>) -> OpResult {
     context.current_any()?;
-    // RFC 8881, section 18.29.3: SECINFO is never refused for the flavour.
+    // RFC 8881, section 18.29.3: never refused for the flavour.
     let object = match crate::files::directory::find(context, args.name) {
-        // The machine credential gets the directory's flavours, and does not learn whether the name
-        // exists.
+        // The machine credential does not learn whether the name exists.
         Err(OpError::Status(Status::ACCESS)) if context.machine_operations().has(Op::SECINFO.0) => context.current_any()?.clone(),
         found => found?,
     };
@@ -42,7 +41,7 @@ pub(crate) fn secinfo_no_name(context: &mut CompoundContext<'_>, args: &SecinfoN
     Ok(())
 }
 
-/// RFC 8881, section 2.6.3.1.1.8: the current filehandle is consumed, except in 4.0.
+/// RFC 8881, section 2.6.3.1.1.8.
 fn consume(context: &mut CompoundContext<'_>) {
     if context.minor > 0 {
         context.current = None;

@@ -1,5 +1,5 @@
-//! CREATE_SESSION, DESTROY_SESSION, BIND_CONN_TO_SESSION, BACKCHANNEL_CTL, DESTROY_CLIENTID and
-//! RECLAIM_COMPLETE (RFC 8881, sections 18.33, 18.34, 18.36, 18.37, 18.50 and 18.51).
+//! Operations on sessions and client ids (RFC 8881, sections 18.33, 18.34, 18.36, 18.37, 18.50 and
+//! 18.51).
 
 use vouch_nfs4::op::{
     BackchannelCtlArgs, BindConnArgs, CreateSessionArgs, DestroyClientidArgs, DestroySessionArgs, ReclaimCompleteArgs, Results,
@@ -31,7 +31,7 @@ pub(crate) fn create_session(context: &mut CompoundContext<'_>, args: &CreateSes
     Ok(())
 }
 
-/// The client's offers, without contexts that it may not use.
+/// Removes contexts that the client may not use.
 fn struck_out<'a>(context: &CompoundContext<'_>, offers: &List<CallbackSec<'a>, SEC_PARMS_MAX>) -> List<CallbackSec<'a>, SEC_PARMS_MAX> {
     let mut offers = offers.clone();
     for offer in &mut offers.0 {

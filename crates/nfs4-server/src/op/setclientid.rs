@@ -1,4 +1,4 @@
-//! SETCLIENTID, SETCLIENTID_CONFIRM and RENEW of 4.0 (RFC 7530, sections 16.33, 16.34 and 16.29).
+//! SETCLIENTID, SETCLIENTID_CONFIRM and RENEW (RFC 7530, sections 16.33, 16.34 and 16.29).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -64,8 +64,8 @@ pub(crate) fn renew(context: &mut CompoundContext<'_>, args: &RenewArgs) -> OpRe
     Ok(())
 }
 
-/// A universal address (RFC 5665, sections 5.2.3.3 and 5.2.3.4): an address and two bytes of port.
-/// It must be the caller's own address, so that nobody makes the server connect to a third party.
+/// A universal address (RFC 5665, sections 5.2.3.3 and 5.2.3.4). It must be the caller's own, so
+/// that nobody makes the server connect to a third party.
 fn address(location: &NetAddr<'_>, peer: IpAddr) -> Option<SocketAddr> {
     let (netid, text) = (std::str::from_utf8(&location.netid).ok()?, std::str::from_utf8(&location.address).ok()?);
     if !matches!(netid, "tcp" | "tcp6") {

@@ -6,12 +6,11 @@ use vouch_nfs4::op::{FreeStateidArgs, Results, TestStateidArgs, TestStateidOk};
 use crate::compound::context::CompoundContext;
 use crate::error::OpResult;
 
-/// Stateids that are tested under one hold of the lock of all state.
 const TESTS_AT_ONCE: usize = 512;
 
 pub(crate) fn test(context: &mut CompoundContext<'_>, args: &TestStateidArgs) -> OpResult {
     let client = context.turn()?.client;
-    // As many as a call may carry are some milliseconds' work: others have their turn in between.
+    // Other calls have their turn between parts: a full call takes some milliseconds.
     let mut statuses = Vec::with_capacity(args.stateids.len());
     for part in args.stateids.chunks(TESTS_AT_ONCE) {
         context.state(|state| statuses.extend(part.iter().map(|stateid| state.test_stateid(client, stateid))));

@@ -13,7 +13,7 @@ use crate::files::delegation_conflict;
 use crate::files::file_ref::FileRef;
 use crate::name_cookie;
 
-/// Longest name, without the `user.` that Linux adds.
+/// Without the `user.` that Linux adds.
 const NAME_LEN_MAX: usize = 255 - 5;
 
 pub(crate) fn getxattr(context: &mut CompoundContext<'_>, args: &GetxattrArgs<'_>) -> OpResult {
@@ -86,7 +86,7 @@ pub(crate) fn listxattrs(context: &mut CompoundContext<'_>, args: &ListxattrsArg
     Ok(())
 }
 
-/// RFC 8276, section 8.1: NOTSUPP without extended attributes.
+/// RFC 8276, section 8.1.
 fn supporting(context: &CompoundContext<'_>) -> Result<FileRef, OpError> {
     let file = context.current_file(Status::NOTSUPP)?;
     if !file.grant.site.traits.xattrs {
@@ -108,7 +108,7 @@ fn change(context: &CompoundContext<'_>, file: &FileRef) -> Result<u64, OpError>
     Ok(file.files().attributes(&file.id, context.blocking)?.change)
 }
 
-/// The change info of the file. A failure to read it does not undo the change.
+/// A failure to read the attributes does not undo the change.
 fn changed(context: &mut CompoundContext<'_>, file: &FileRef, before: u64) -> ChangeInfo {
     context.must_sync(&file.grant, &[file.id]);
     let after = file.files().attributes(&file.id, vouch_vfs::Blocking::Allowed).map_or(before, |attributes| attributes.change);

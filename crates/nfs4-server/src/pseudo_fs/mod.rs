@@ -1,4 +1,4 @@
-//! The pseudo file system (RFC 8881, section 7.3): one tree of names that joins all exports.
+//! The pseudo file system (RFC 8881, section 7.3).
 
 mod tree;
 mod visibility;

@@ -1,9 +1,9 @@
-//! The pseudo file system (RFC 8881, section 7.3). It is rebuilt when the exports change, and never
-//! modified.
+//! The pseudo file system (RFC 8881, section 7.3) joins all exports in one tree. It is rebuilt when
+//! the exports change, and never modified.
 //!
-//! A node stands for a path that leads to exports. A node also exists beside each export that has
-//! others below it, for clients that may not see the upper export. A client that sees the upper
-//! export goes through it; the lower one hangs in one of its directories (a junction).
+//! A node stands for a path that leads to exports. An export with others below it has a node too,
+//! for clients that may not see the upper export. A client that sees the upper export passes
+//! through it; the lower export is mounted on one of its directories (a junction).
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -40,9 +40,9 @@ pub(crate) struct Tree {
 
 #[derive(Clone, Default)]
 pub(crate) struct Node {
-    /// Children in listing order: by cookie and name.
+    /// In listing order: by cookie and name.
     children: BTreeMap<(u64, Vec<u8>), Place>,
-    /// Exports below. The node is visible to clients that see one of them.
+    /// The node is visible to clients that see one of these exports.
     below: Vec<ExportId>,
 }
 
@@ -63,15 +63,14 @@ pub(crate) struct Site {
     pub(crate) root: FileId,
     pub(crate) traits: Traits,
     pub(crate) quotas: bool,
-    /// File system number at the root. Another number means a crossed mount point.
+    /// Another file system number means a crossed mount point.
     root_fsid: Option<u64>,
     pub(crate) place: PseudoId,
     pub(crate) mounted_on: u64,
 }
 
 impl Tree {
-    /// Builds the tree. It asks the file systems for roots and junction directories, and waits for
-    /// the answers.
+    /// Blocks: the file systems look up roots and junction directories.
     pub(crate) fn new(exports: &Exports, generation: u64, change: u64, made: vouch_vfs::Time) -> Self {
         let mut tree = Tree {
             nodes: HashMap::from([(ROOT, Node::default())]),
@@ -118,7 +117,7 @@ impl Tree {
         }
     }
 
-    /// Hangs an export in the upper export: at its name, or where the existing path ends. Returns
+    /// Mounts an export on the upper export: at its name, or where the existing path ends. Returns
     /// the file number of the covered directory.
     fn hang(&mut self, export: &Export, exports: &HashMap<ExportId, &Arc<Export>>) -> Option<u64> {
         let path = &export.pseudo_path;
@@ -152,7 +151,7 @@ impl Tree {
         None
     }
 
-    /// Exports for which the upper export has no directory, with that upper export, by source.
+    /// With the upper export, by source.
     pub(crate) fn exports_without_directory(&self) -> &[(Arc<str>, Arc<str>)] {
         &self.exports_without_directory
     }
@@ -161,7 +160,7 @@ impl Tree {
         self.named(ROOT, peer)
     }
 
-    /// The target at a path for a client: the export, or else the node.
+    /// The export, or else the node.
     fn named(&self, id: PseudoId, peer: SocketAddr) -> HandleTarget {
         match self.at.get(&id).filter(|export| self.sees(**export, peer)).and_then(|export| self.site(*export)) {
             Some(site) => site.handle(),
@@ -169,7 +168,7 @@ impl Tree {
         }
     }
 
-    /// The target of LOOKUPP for a client; `None` at the root.
+    /// For LOOKUPP; `None` at the root.
     pub(crate) fn above(&self, id: PseudoId, peer: SocketAddr) -> Option<HandleTarget> {
         match self.hung.get(&id) {
             Some(&(upper, directory)) if self.sees(upper, peer) => Some(HandleTarget::File(upper, directory)),
@@ -185,7 +184,7 @@ impl Tree {
         self.sites.get(&id)
     }
 
-    /// All exports in configuration order.
+    /// In configuration order.
     pub(crate) fn sites(&self) -> impl Iterator<Item = &Arc<Site>> {
         self.order.iter().filter_map(|id| self.site(*id))
     }
@@ -266,8 +265,7 @@ impl Site {
         !Arc::ptr_eq(&self.export.file_system, &before.export.file_system)
     }
 
-    /// Whether the export accepts one of these addresses on these terms, or may accept it. Port 0
-    /// means that there is no connection now.
+    /// Also true if the answer is unknown. Port 0 means that there is no connection now.
     pub(crate) fn lets_in(&self, peers: &[SocketAddr], terms: Terms) -> bool {
         let clients = &self.export.clients;
         peers.iter().any(|&peer| {
@@ -286,8 +284,7 @@ impl Site {
         HandleTarget::File(self.export.id, self.root)
     }
 
-    /// The fsid of a file: the export's, or its own behind a crossed mount point (RFC 8881, section
-    /// 7.7).
+    /// RFC 8881, section 7.7: an own fsid behind a crossed mount point.
     pub(crate) fn fsid(&self, attributes: &Attributes) -> Fsid {
         let crossed = self.root_fsid.is_some_and(|root| root != attributes.fsid);
         match (self.export.fsid, crossed) {

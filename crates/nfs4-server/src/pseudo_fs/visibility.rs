@@ -1,5 +1,5 @@
-//! Visibility of the pseudo file system for a client. An answer can need a question for each
-//! export, so it is cached with the connection.
+//! Visibility of the pseudo file system for a client. Cached with the connection, because an answer
+//! may check each export.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use crate::filehandle::PseudoId;
 pub(crate) struct VisibilityCache {
     generation: u64,
     made_ms: u64,
-    /// Whether the answer for every export is known. Until then it is asked again.
+    /// The answer for every export is known.
     decided: bool,
     leads: HashMap<PseudoId, bool>,
 }

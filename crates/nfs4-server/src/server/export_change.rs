@@ -1,5 +1,4 @@
-//! Changes of the export list, and of the clients that it names: state that is no longer allowed
-//! ends.
+//! Changes of exports and their clients end state that is no longer allowed.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -14,7 +13,6 @@ use crate::pseudo_fs::{Site, Tree};
 use crate::state::{ClientKey, HOLDINGS_AT_ONCE, Holding, Terms};
 use crate::{Effect, ExportId, Exports};
 
-/// Result of a change.
 #[must_use]
 pub struct Replaced {
     pub effects: Vec<Effect>,
@@ -22,10 +20,10 @@ pub struct Replaced {
 }
 
 impl Server {
-    /// Replaces the exports. State ends if its export is gone or shows another directory, if the
-    /// export no longer accepts the client, its flavour or its port, or if it no longer shows the
-    /// file. Handles of such exports become stale unless the new directory has the file too. Calls
-    /// continue meanwhile. It waits for the file systems. O(n) in all state.
+    /// State ends if its export is gone or shows another directory, no longer accepts the client,
+    /// its flavour or its port, or no longer shows the file. Handles of such exports become stale
+    /// unless the new directory has the file too. Calls continue meanwhile. Blocks on the file
+    /// systems. O(n) in all state.
     pub fn replace_exports(&self, exports: Exports) -> Replaced {
         let now = *self.now.lock();
         let change = self.tree.read().change.wrapping_add(1);
@@ -70,7 +68,6 @@ impl Server {
         replaced
     }
 
-    /// Ends state of removed exports, and of clients that an export does not accept.
     fn end_by(&self, tree: &Tree, gone: &[ExportId], replaced: &mut Replaced) {
         let mut let_in: HashMap<(ClientKey, ExportId, Terms), bool> = HashMap::new();
         self.end_where(replaced, |held, peers| {
@@ -80,9 +77,8 @@ impl Server {
         });
     }
 
-    /// Ends the state for which `is_lost` returns true. The question is asked outside the state's
-    /// lock, for a part of the state at a time. Running calls of earlier generations are granted
-    /// nothing.
+    /// Calls `is_lost` outside the state's lock, for a part of the state at a time. Running calls
+    /// of earlier generations are granted nothing.
     fn end_where(&self, replaced: &mut Replaced, mut is_lost: impl FnMut(&Holding, &[SocketAddr]) -> bool) {
         let now_ms = self.now.lock().mono_ms;
         let mut peers_of: HashMap<ClientKey, Vec<SocketAddr>> = HashMap::new();
@@ -116,7 +112,7 @@ impl Server {
     /// Whether a call that began under `generation` may still be granted state of a file, and the
     /// generation of the answer. STALE if the export is gone, shows another directory or not this
     /// file, or does not name the client. DELAY if the answer is unknown. ACCESS or WRONGSEC for
-    /// port or flavour. May ask a disk, so not under a lock.
+    /// port or flavour. May read a disk, so not under a lock.
     pub(crate) fn still_grants(&self, generation: u64, file: &FileRef, peer: SocketAddr, terms: Terms) -> (u64, Result<(), Status>) {
         if self.generation() == generation {
             return (generation, Ok(()));
@@ -138,5 +134,5 @@ impl Server {
     }
 }
 
-/// Entries that end under one hold of the state's lock.
+/// Under one hold of the state's lock.
 const ENDED_AT_ONCE: usize = 128;

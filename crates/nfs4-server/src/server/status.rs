@@ -1,11 +1,10 @@
-//! The status report for `vouch export status`, as plain values.
+//! The status report for `vouch export status`.
 
 use std::net::SocketAddr;
 
 use crate::ConnectionId;
 use crate::state::StateStatus;
 
-/// The server at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct StatusReport {
     pub grace_left_ms: u64,
@@ -14,7 +13,6 @@ pub struct StatusReport {
     pub recent_errors: Vec<ErrorReport>,
 }
 
-/// One client.
 #[derive(Clone, Debug)]
 pub struct ClientReport {
     pub id: u64,
@@ -22,18 +20,16 @@ pub struct ClientReport {
     pub peer: Option<SocketAddr>,
     pub minor: u32,
     pub implementation: Option<String>,
-    /// Whether its lease has expired and its state is kept until it conflicts.
+    /// The lease has expired; state stays until a conflict.
     pub courtesy: bool,
     pub silent_ms: u64,
     pub sessions: usize,
     pub opens: usize,
-    /// Byte-range locks.
     pub locks: usize,
     pub delegations: usize,
     pub callbacks: bool,
 }
 
-/// One error.
 #[derive(Clone, Debug)]
 pub struct ErrorReport {
     pub at_seconds: i64,

@@ -53,8 +53,7 @@ impl SyncTracker {
         result
     }
 
-    /// Like [`SyncTracker::during`] for one file. After success it waits for concurrent syncs of
-    /// the file, and no longer.
+    /// After success, waits for concurrent syncs of the file.
     pub(crate) fn alone<T>(&self, file: FileKey, act: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let result = self.during(&[file], act)?;
         let mut under_way = self.under_way.lock();

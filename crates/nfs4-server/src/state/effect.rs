@@ -10,26 +10,25 @@ use super::id::FileKey;
 use crate::access::network::Network;
 use crate::{CallbackContext, CallbackId, CallbackTo};
 
-/// Side effect to carry out after the lock is released, in order.
+/// To carry out after the lock is released, in order.
 #[derive(Debug)]
 pub(crate) enum StateEffect<F> {
-    /// Encode and send this callback, then call `State::callback_done` exactly once.
+    /// Encode and send, then call `State::callback_done` exactly once.
     Callback(Box<OutgoingCallback>),
-    /// Write this record durably before sending any reply to a call that came at or after the call
-    /// with this effect. Replaces a record with the same key.
+    /// Write durably before sending a reply to this call or any later one. Replaces a record with
+    /// the same key.
     Persist {
         key: Vec<u8>,
         value: Vec<u8>,
     },
-    /// Delete this record. Need not be durable at once.
+    /// Need not be durable at once.
     Forget {
         key: Vec<u8>,
     },
-    /// Delete all records of the previous instance that were not persisted again: the grace period
-    /// is over. Must be durable before any reply that grace would have refused (RFC 8881, section
-    /// 8.4.3).
+    /// Delete the previous instance's records that were not persisted again. Must be durable before
+    /// any reply that grace would have refused (RFC 8881, section 8.4.3).
     GraceEnded,
-    /// The client may reclaim nothing, and the administrator must be told.
+    /// The client may reclaim nothing. Report this to the administrator.
     AddressMismatch {
         owner: Arc<[u8]>,
         address: IpAddr,
@@ -82,7 +81,7 @@ pub(crate) struct OutgoingCallback {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CallbackOp {
-    /// CB_NULL without CB_COMPOUND: tests the path (4.0).
+    /// Tests the path by CB_NULL (4.0).
     Null,
     Recall {
         stateid: Stateid,

@@ -1,5 +1,4 @@
-//! End of exports. State granted by a removed or changed export can't be used or returned, and
-//! would block others for ever.
+//! State granted by a removed or changed export can't be used or returned, but blocks others.
 //!
 //! The decision may need a disk, so callers list the holdings, decide outside of the lock, and end
 //! state in parts.
@@ -13,7 +12,7 @@ use super::tables::State;
 use crate::state::stateid::entry::{Kind, Terms};
 use crate::{ConnectionId, ExportId};
 
-/// State that a client holds through an export: an open with its locks, a delegation, or a copy.
+/// An open with its locks, a delegation, or a copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holding {
     key: StateKey,
@@ -31,8 +30,7 @@ impl Holding {
 pub(crate) const HOLDINGS_AT_ONCE: usize = 1024;
 
 impl<F: Clone> State<F> {
-    /// Lists the state in [`HOLDINGS_AT_ONCE`] table slots from this one; none past the end. Later
-    /// additions to a slot are not reported.
+    /// Holdings in [`HOLDINGS_AT_ONCE`] table slots from this one; none past the end.
     pub(crate) fn holdings(&self, from: usize) -> Option<Vec<Holding>> {
         let part = self.states.part(from, HOLDINGS_AT_ONCE)?;
         Some(
@@ -40,7 +38,7 @@ impl<F: Clone> State<F> {
         )
     }
 
-    /// Addresses of a client: one for each connection, or its last known address with port 0.
+    /// One address for each connection, or the last known address with port 0.
     pub(crate) fn peers_of(&self, key: ClientKey, peer: impl Fn(ConnectionId) -> Option<SocketAddr>) -> Vec<SocketAddr> {
         let client = &self.clients[key];
         let sessions = client.v41().into_iter().flat_map(|v41| &v41.sessions);
@@ -49,8 +47,8 @@ impl<F: Clone> State<F> {
         if peers.is_empty() { vec![SocketAddr::new(client.address, 0)] } else { peers }
     }
 
-    /// Cancels lock waits of these clients on these files and exports. Call this for all holdings
-    /// before ending any, so that freed locks go to other clients.
+    /// Cancels lock waits of these clients on these files. Call this for all holdings before ending
+    /// any, so that freed locks go to other clients.
     pub(crate) fn end_waits(&mut self, lost: &[Holding], now: u64) {
         self.latest_ms = now;
         for held in lost {
@@ -66,8 +64,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Ends these holdings, except those that ended or were granted on new terms meanwhile. Returns
-    /// the number. The clients stay.
+    /// Skips holdings that ended or were granted on new terms meanwhile. Returns the number ended.
     pub(crate) fn end_holdings(&mut self, lost: &[Holding], now: u64) -> usize {
         self.latest_ms = now;
         let mut ended = 0;

@@ -1,4 +1,4 @@
-//! Table of files with state, and short-term memory of conflicts and opens.
+//! Files with state, and short-term memory of conflicts and opens.
 
 use std::collections::VecDeque;
 
@@ -14,9 +14,9 @@ pub(super) struct FileState {
     pub(super) key: FileKey,
     pub(super) opens: FileOpens,
     pub(super) locks: FileLocks,
-    /// Delegations, including recalled ones. A write delegation is alone.
+    /// Includes recalled ones. A write delegation is alone.
     pub(super) delegations: Vec<StateKey>,
-    /// Blocked lock requests, oldest first.
+    /// Oldest first.
     pub(super) waiters: Vec<Waiter>,
     pub(super) copies: usize,
 }
@@ -31,7 +31,7 @@ pub(super) struct Files {
     pub(super) table: Slab<FileRef, FileState>,
     pub(super) names: Map<FileKey, FileRef>,
     recent: Recent,
-    /// Changes, apart from opens: many removals must not evict the opens.
+    /// Separate from opens, so that many removals do not evict them.
     changes: Recent,
 }
 
@@ -65,7 +65,7 @@ impl Files {
         self.names.get(key).copied()
     }
 
-    /// The file; adds it if needed. A caller that then adds no state must call `State::settle`.
+    /// A caller that adds no state must call `State::settle`.
     pub(super) fn enter(&mut self, key: &FileKey) -> FileRef {
         if let Some(&file) = self.names.get(key) {
             return file;
@@ -90,7 +90,6 @@ impl Files {
         self.recent.files.get(key).and_then(|recent| recent.conflict_ms).is_some_and(|at| now < at + CONFLICT_MEMORY_MS)
     }
 
-    /// Notes a change of the file without an open.
     pub(super) fn note_change(&mut self, key: &FileKey, by: Option<ClientKey>, now: u64) {
         self.changes.note(key, |recent| {
             let others = recent.changed.is_some_and(|(other, at)| other != by && now < at + CHANGE_MEMORY_MS);
@@ -98,13 +97,12 @@ impl Files {
         });
     }
 
-    /// Whether another client changed the file recently without an open.
     pub(super) fn changed_by_others(&self, key: &FileKey, client: ClientKey, now: u64) -> bool {
         let changed = self.changes.files.get(key).and_then(|recent| recent.changed);
         changed.is_some_and(|(by, at)| by != Some(client) && now < at + CHANGE_MEMORY_MS)
     }
 
-    /// Returns whether the same client opened the file recently and no other did since.
+    /// Whether the same client opened the file recently and no other did since.
     pub(super) fn note_open(&mut self, key: &FileKey, client: ClientKey, now: u64) -> bool {
         let mut again = false;
         self.recent.note(key, |recent| {
@@ -122,7 +120,7 @@ struct RecentFile {
     changed: Option<(Option<ClientKey>, u64)>,
 }
 
-/// Recent files, evicted in order of insertion.
+/// Evicted in order of insertion.
 struct Recent {
     files: Map<FileKey, RecentFile>,
     order: VecDeque<FileKey>,

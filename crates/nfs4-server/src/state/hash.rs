@@ -1,4 +1,4 @@
-//! Hashing of tables, with a seed that prevents chosen collisions.
+//! Hash tables with a seed that prevents chosen collisions.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;

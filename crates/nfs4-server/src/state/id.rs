@@ -1,5 +1,4 @@
-//! Identifiers that clients see: client ids, session ids and the `other` field of stateids. The
-//! server can tell whether it issued an id since its start.
+//! Identifiers that clients see. The server can tell whether it issued an id since its start.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -12,9 +11,9 @@ use crate::ExportId;
 slab_key! {
     pub(crate) struct ClientKey;
     pub(crate) struct SessionKey;
-    /// Key of an open, a lock state, a delegation or a copy.
+    /// An open, a lock state, a delegation or a copy.
     pub(crate) struct StateKey;
-    /// Key of an open owner or a lock owner.
+    /// An open owner or a lock owner.
     pub(crate) struct OwnerKey;
     pub(super) struct FileRef;
     pub(super) struct CallbackKey;
@@ -56,9 +55,8 @@ impl Hash for FileKey {
     }
 }
 
-/// Stateid issuer of one server instance. The `other` field is an instance word plus the key of the
-/// state under a keyed 64-bit permutation. 4.0 has no sessions, so a guessed stateid could end
-/// another client's state. Costs tens of nanoseconds a call.
+/// Issues stateids. The `other` field is an instance word plus the key of the state under a keyed
+/// 64-bit permutation: in 4.0 a guessed stateid could end another client's state.
 #[derive(Clone, Copy)]
 pub(super) struct Boot {
     life: u32,
@@ -66,8 +64,8 @@ pub(super) struct Boot {
 }
 
 impl Boot {
-    /// `number` differs at each start; `seed` is secret. The instance word is neither all zeros nor
-    /// all ones, so no stateid is special.
+    /// `number` differs at each start; `seed` is secret. The instance word is never all zeros or
+    /// ones, so no stateid is special.
     pub(super) fn new(number: u64, seed: &[u8; 32]) -> Self {
         let mut what = *b"stateids\0\0\0\0\0\0\0\0";
         what[8..].copy_from_slice(&number.to_be_bytes());
@@ -104,15 +102,15 @@ impl Boot {
     }
 }
 
-/// Counts from 1 and permutes each number with a keyed 64-bit permutation. Ids never repeat in one
-/// instance, can't be guessed, and are almost never mistaken for those of another instance.
+/// Issues client ids: numbers from 1 under a keyed 64-bit permutation. Ids never repeat in one
+/// instance and can't be guessed.
 pub(super) struct ClientNumbers {
     key: [u8; 32],
     count: u64,
 }
 
 impl ClientNumbers {
-    /// `seed`: secret; `boot`: differs at each start, which makes a repeated seed harmless.
+    /// `seed`: secret; `boot`: differs at each start.
     pub(super) fn new(seed: &[u8; 32], boot: u64) -> Self {
         let mut what = *b"client ids\0\0\0\0\0\0\0\0";
         what[10..].copy_from_slice(&boot.to_be_bytes());
@@ -124,7 +122,7 @@ impl ClientNumbers {
         ClientId(permuted(self.count, |round, half| self.mix(round, half)))
     }
 
-    /// Whether this instance issued the id. O(1), but costs several hashes.
+    /// O(1), but costs several hashes.
     pub(super) fn gave(&self, id: ClientId) -> bool {
         (1..=self.count).contains(&restored(id.0, |round, half| self.mix(round, half)))
     }
@@ -136,8 +134,7 @@ impl ClientNumbers {
     }
 }
 
-/// Rounds of the Feistel network: four resist an attacker who sees both directions (Luby and
-/// Rackoff, 1988).
+/// Four Feistel rounds resist an attacker who sees both directions (Luby and Rackoff, 1988).
 const ROUNDS: u8 = 4;
 
 #[inline]
@@ -160,7 +157,7 @@ fn joined(left: u32, right: u32) -> u64 {
     u64::from(left) << 32 | u64::from(right)
 }
 
-/// Table index in a session id. The caller checks that the session there has this id.
+/// The caller checks that the session at this index has this id.
 #[inline]
 pub(super) fn session_index(id: &SessionId) -> u32 {
     u32::from_be_bytes([id.0[0], id.0[1], id.0[2], id.0[3]])
@@ -239,7 +236,7 @@ mod tests {
             let differ = pair[0] ^ pair[1];
             assert!(halves(differ).0 != 0 && halves(differ).1 != 0 && (8..=56).contains(&differ.count_ones()), "{differ:x}");
         }
-        // Nearby values of one issued id must not be issued ids.
+        // Values near an issued id must not be issued ids.
         for guess in (1..10_000).flat_map(|step| [all[500].wrapping_add(step), all[500].wrapping_sub(step)]) {
             let mut stateid = Stateid { seq: vouch_nfs4::StateSeq(1), other: boot.other(StateKey::new(0, 1)) };
             stateid.other[4..].copy_from_slice(&guess.to_be_bytes());

@@ -1,31 +1,26 @@
-//! Fixed bounds on state, each with its reason. Configurable bounds are in [`crate::Limits`].
+//! Fixed bounds on state. Configurable bounds are in [`crate::Limits`].
 
 pub(super) const UNCONFIRMED_SHARE: usize = 8;
 pub(super) const UNCONFIRMED_MIN: usize = 16;
-/// Open and lock owners of a client. Linux uses an open owner for each user and a lock owner for
-/// each locking process.
+/// Linux uses an open owner for each user and a lock owner for each locking process.
 pub(super) const OWNERS_PER_CLIENT_MAX: usize = 200_000;
-/// Over its limit, a client's idle owners are evicted at one in so many new owners: each scan
-/// blocks other calls for milliseconds.
+/// Number of refused owners between scans for idle ones. Each scan blocks other calls for
+/// milliseconds.
 pub(super) const OWNER_SCAN_INTERVAL: u32 = 1024;
-/// Blocked lock requests of a client, above the number of blocked processes of a machine.
+/// Above the number of blocked processes of a machine.
 pub(super) const WAITERS_PER_CLIENT_MAX: usize = 4096;
-/// Blocked lock requests of a file. Each release checks those that overlap the freed range. Shared
-/// by source and client.
+/// Each release checks the requests that overlap the freed range. Shared by source and client.
 pub(super) const WAITERS_PER_FILE_MAX: usize = 512;
-/// Minimum number of obsolete entries in a client's list of files with waits before they are
-/// removed.
+/// Obsolete entries in a client's list of files with waits, before the list is cleaned.
 pub(super) const OBSOLETE_WAITS_MIN: usize = 32;
 /// Linux allows up to 16 (`nconnect`).
 pub(super) const CONNECTIONS_PER_SESSION_MAX: usize = 64;
-/// Sessions bound to a connection, which all need work when it closes.
+/// All need work when the connection closes.
 pub(super) const SESSIONS_PER_CONNECTION_MAX: usize = 1024;
 pub(super) const SESSIONS_MAX: usize = 131_072;
-/// Opens of a file: more than the nodes of a cluster that share one library. Shared by source and
-/// client.
+/// More than the nodes of a cluster that share one library. Shared by source and client.
 pub(super) const OPENS_PER_FILE_MAX: usize = 32_768;
-/// A source may use at most this multiple of the free rest of a resource. One source alone gets
-/// four fifths, and a fifth stays for others.
+/// A source may use this multiple of what is free: one source alone gets four fifths.
 pub(super) const SHARE_FACTOR: usize = 4;
 pub(super) const EVICTION_INTERVAL_MS: u64 = 100;
 /// Each scan frees room for many calls.
@@ -34,67 +29,59 @@ pub(super) const EVICTION_SCANS_PER_SOURCE_MAX: u32 = 4;
 pub(super) const EVICTION_SCANS_MAX: u32 = 16;
 pub(super) const EVICTIONS_PER_SCAN_MAX: usize = 16;
 pub(super) const REPLIES_SHED_SHARE: usize = 4;
-/// Divisor of the reply cache: a source with less room than this part gets fewer slots.
+/// Divisor of the reply cache: a source with less room gets fewer slots.
 pub(super) const REPLY_CACHE_PRESSURE_SHARE: usize = 8;
-/// Minimum reply cache of a new session, bytes: a few slots and a reply.
+/// Bytes: a few slots and a reply.
 pub(super) const REPLY_CACHE_SESSION_LEN: usize = 16 * 1024;
-/// Lock owners of a file: more than the locking processes of a cluster. Shared by source and
-/// client.
+/// More than the locking processes of a cluster. Shared by source and client.
 pub(super) const LOCK_OWNERS_PER_FILE_MAX: usize = 65_536;
-/// Expired clients with conflicting state collected before they are ended. Most often there is one.
+/// Expired clients with conflicting state ended at once. Most often there is one.
 pub(super) const EXPIRED_SCAN_CLIENTS_MAX: usize = 64;
-/// Byte ranges checked in that collection: usually all of one client in a file.
+/// Ranges checked in that scan: usually all of one client in a file.
 pub(super) const EXPIRED_SCAN_RANGES_MAX: usize = 4096;
-/// Delegations of a file: a change recalls all of them.
+/// A change recalls all of them.
 pub(super) const DELEGATIONS_PER_FILE_MAX: usize = 8192;
-/// Opens of a client checked for one that has the caller's rights.
+/// Opens of a client checked for the caller's rights.
 pub(super) const OPENER_SCAN_MAX: usize = 64;
-/// Back-channel slots used. Linux offers 16.
+/// Linux offers 16.
 pub(super) const BACK_SLOTS_MAX: u32 = 16;
 /// Further recalls are not sent and time out.
 pub(super) const CALLBACKS_PER_CLIENT_MAX: u32 = 1024;
 pub(super) const CALLBACK_TIMEOUT_MS: u64 = 20_000;
 pub(super) const SLOTS_UNDER_PRESSURE: u32 = 8;
-/// Smallest usable request and reply size of a session, bytes: an RPC header with AUTH_SYS,
-/// SEQUENCE and one more operation.
+/// Bytes: an RPC header with AUTH_SYS, SEQUENCE and one more operation.
 pub(super) const MESSAGE_LEN_MIN: u32 = 256;
-/// Smallest usable callback size, bytes: CB_SEQUENCE and CB_RECALL with a filehandle.
+/// Bytes: CB_SEQUENCE and CB_RECALL with a filehandle.
 pub(super) const CALLBACK_LEN_MIN: u32 = 512;
 pub(super) const RECENT_FILES_MAX: usize = 8192;
 pub(super) const CONFLICT_MEMORY_MS: u64 = 30_000;
-/// Time without new delegations to other clients after a change without an open, milliseconds.
-/// Longer than such a change takes.
+/// After a change without an open, other clients get no delegation for this time: longer than such
+/// a change takes.
 pub(super) const CHANGE_MEMORY_MS: u64 = 2_000;
-/// Time in which a second open by the same client counts as reuse, milliseconds. Reuse makes a
-/// delegation worthwhile.
+/// A second open by the same client within this time is reuse, which makes a delegation worthwhile.
 pub(super) const REUSE_MEMORY_MS: u64 = 60_000;
 pub(super) const LOCK_RESERVED_MS: u64 = 2_000;
-/// Time after CB_NOTIFY_LOCK in which a silent waiter still counts as waiting, milliseconds. Twice
-/// the polling interval of Linux.
+/// A waiter counts as waiting for this time after CB_NOTIFY_LOCK: twice the polling interval of
+/// Linux.
 pub(super) const LOCK_INTEREST_MS: u64 = 60_000;
-/// Time for which attributes from a delegation holder are valid, milliseconds.
+/// Validity of attributes from a delegation holder.
 pub(super) const HOLDER_ATTRIBUTES_MS: u64 = 1_000;
-/// Timers handled in one hold of the lock: clients of one host may expire together.
+/// Timers handled under one hold of the lock: clients of one host may expire together.
 pub(super) const TIMERS_AT_ONCE: usize = 256;
-/// Time for which a silent client keeps state without conflicts, milliseconds: a day, so that a
-/// laptop may sleep overnight.
+/// A silent client keeps state without conflicts for a day, so that a laptop may sleep overnight.
 pub(super) const COURTESY_MS: u64 = 24 * 3600 * 1000;
-/// Time for which the result of a copy is kept, milliseconds.
 pub(super) const COPY_MEMORY_MS: u64 = 600_000;
-/// Longest cached reply of a 4.0 owner, bytes. The longest is an OPEN with a delegation and its
-/// ACE.
+/// Bytes. The longest reply is an OPEN with a delegation and its ACE.
 pub(super) const OWNER_REPLY_LEN_MAX: usize = 4096;
-/// Longest stored implementation name, bytes.
 pub(super) const IMPLEMENTATION_LEN_MAX: usize = 128;
 pub(super) const REPORT_ROWS_MAX: usize = 1000;
-/// Unfreed revoked delegations of a client. Above this the client gets no new delegations.
+/// Above this number the client gets no new delegations.
 pub(super) const REVOKED_PER_CLIENT_MAX: usize = 64;
 pub(super) const RECALL_ANY_ROOM: usize = 8;
 /// Divisor of a holder's delegations: the part to return.
 pub(super) const RECALL_ANY_SHARE: usize = 4;
-/// Minimum time between two CB_RECALL_ANY, milliseconds. Returning thousands takes a client
-/// seconds.
+/// Returning thousands takes a client seconds.
 pub(super) const RECALL_ANY_INTERVAL_MS: u64 = 10_000;
 pub(super) const CALLBACK_TRIES_MAX: u8 = 5;
-/// Time between attempts after DELAY or an unknown stateid, milliseconds.
+/// After DELAY or an unknown stateid.
 pub(super) const CALLBACK_RETRY_MS: u64 = 500;

@@ -1,4 +1,4 @@
-//! Queries. They change nothing but leases and expired clients.
+//! Queries. They change only leases and expired clients.
 
 use std::sync::Arc;
 
@@ -15,8 +15,7 @@ use crate::state::owner::sequence::no_more;
 use crate::state::stateid::entry::{Entry, Kind, OwnerKind};
 
 impl<F: Clone> State<F> {
-    /// Whether a client may open or create files now, apart from reclaims. Checked before a file is
-    /// created (RFC 8881, section 8.4.2).
+    /// Checked before a file is created (RFC 8881, section 8.4.2).
     pub(crate) fn admits(&mut self, client: ClientKey, _now: u64) -> Result<(), Status> {
         self.client(client)?;
         self.admit_new(client)
@@ -34,22 +33,21 @@ impl<F: Clone> State<F> {
         self.files.find(file).is_some()
     }
 
-    /// Whether a stateid names state of this client and file, in force or not.
+    /// In force or not.
     pub(crate) fn holds(&self, client: ClientKey, stateid: &Stateid, file: &FileKey) -> bool {
         let entry = self.boot.key(stateid).filter(|_| !stateid.is_special()).and_then(|key| self.states.get(key));
         entry.is_some_and(|entry| entry.client == client && entry.export == file.export && self.files.find(file) == Some(entry.file))
     }
 
-    /// Whether this client has the file open for writing or holds a write delegation. O(log n) in
-    /// opens of the file.
+    /// O(log n) in opens of the file.
     pub(crate) fn writes_to(&self, client: ClientKey, file: &FileKey) -> bool {
         let Some(state) = self.files.find(file) else { return false };
         let mut opens = self.files[state].opens.of(client, file.export, Share::writes);
         opens.next().is_some() || self.write_delegation(state).is_some_and(|key| self.is_of(key, Some(client), file))
     }
 
-    /// In 4.0, where the client is unknown, of any client. Checks a bounded number; a caller
-    /// without a match must prove its rights otherwise.
+    /// In 4.0 the client is unknown: any client's open counts. Checks a bounded number; without a
+    /// match the caller must prove its rights otherwise.
     pub(crate) fn open_to_write(&self, client: Option<ClientKey>, file: &FileKey, mut fits: impl FnMut(&F) -> bool) -> Option<F> {
         let state = self.files.find(file)?;
         let opens = &self.files[state].opens;

@@ -1,4 +1,4 @@
-//! Status report: clients and totals as plain values.
+//! Status report.
 
 use vouch_nfs4::ClientId;
 
@@ -43,7 +43,6 @@ pub struct Totals {
 }
 
 impl<F: Clone> State<F> {
-    /// Totals only. O(1).
     pub(crate) fn totals(&self) -> Totals {
         Totals {
             clients: self.clients.len(),
@@ -58,12 +57,11 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Milliseconds until grace ends; 0 after it.
     pub(crate) fn grace_left_ms(&self, now: u64) -> u64 {
         self.grace.until_ms().map_or(0, |until| until.saturating_sub(now))
     }
 
-    /// O(n) in clients: for occasional use by an administrator.
+    /// O(n) in clients: for occasional use.
     pub(crate) fn status(&self, now: u64) -> StateStatus {
         let clients = self.clients.iter().take(REPORT_ROWS_MAX).map(|(key, _)| self.client_status(key, now)).collect();
         StateStatus { totals: self.totals(), clients }
@@ -76,8 +74,7 @@ impl<F: Clone> State<F> {
             Dialect::V41(v41) => (v41.implementation.as_deref().map(str::to_owned), v41.sessions.as_slice()),
         };
         let bound = sessions.iter().rev().find_map(|&session| self.sessions[session].connections.last());
-        // In 4.1 the minor version may change with each COMPOUND; the newest session is the best
-        // guess.
+        // In 4.1 each COMPOUND has its minor version; the newest session is the best guess.
         let minor = match &client.dialect {
             Dialect::V40(_) => 0,
             Dialect::V41(_) => sessions.last().map_or(1, |&session| self.sessions[session].back.minor),

@@ -1,11 +1,9 @@
-//! Generational slab: a key is an index and a generation. Lookups are one index and one comparison,
-//! and keys are never reused.
+//! Generational slab: a lookup is one index and one comparison, and keys are never reused.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 
-/// Minimum number of free slots before one is reused, so that the fate of recent entries is still
-/// known.
+/// Free slots kept before one is reused, so that the fate of recent entries is known.
 const VACANT_COUNT_MIN: usize = 256;
 
 pub(super) trait SlabKey: Copy {
@@ -131,10 +129,11 @@ impl<K: SlabKey, T> Slab<K, T> {
         Some(value)
     }
 
-    /// Puts another value where `key` was taken out just now, under the same name.
+    /// Puts another value under a key that was removed just now.
     ///
     /// # Panics
-    /// If the place has been used since.
+    ///
+    /// If the slot has been used since.
     pub(super) fn revive(&mut self, key: K, value: T) -> K {
         assert_eq!(self.vacant.pop_back(), Some(key.index()), "the entry has just been taken out");
         let place = &mut self.places[key.index() as usize];

@@ -17,11 +17,10 @@ use super::stateid::entry::{Entry, Owner};
 use super::{file, hash, id, quota, slab};
 use crate::{CallbackContexts, ConnectionId, Limits};
 
-/// Requested delegations are granted whenever possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DelegationPolicy {
     Never,
-    /// When a client opens a file again after a short time.
+    /// When the client opens a file again after a short time.
     OnReuse,
     Always,
 }
@@ -53,9 +52,7 @@ pub(crate) struct State<F> {
     pub(super) files: file::Files,
     pub(super) states: slab::Slab<StateKey, Entry<F>>,
     pub(super) open_count: usize,
-    /// Locked byte ranges, and files with lock owners.
     pub(super) lock_count: usize,
-    /// Files with lock owners, counted for each owner.
     pub(super) locked_count: usize,
     pub(super) copy_count: usize,
     pub(super) delegation_count: usize,
@@ -120,7 +117,7 @@ impl<F: Clone> State<F> {
         state
     }
 
-    /// Side effects in order. Take them after each call, under the same lock.
+    /// Take them after each call, under the same lock.
     pub(crate) fn take_effects(&mut self) -> VecDeque<StateEffect<F>> {
         std::mem::take(&mut self.effects)
     }

@@ -1,4 +1,4 @@
-//! Tests of the server's state as a whole, with simulated clients and a settable clock.
+//! State tests with simulated clients and a settable clock.
 
 mod callbacks;
 mod clients;

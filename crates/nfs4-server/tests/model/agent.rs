@@ -1,4 +1,4 @@
-//! A simulated client: its session or its owners' seqids, and its registration with the server.
+//! A simulated client.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,8 +21,7 @@ struct SentCall {
     body: Vec<u8>,
     reply: Vec<u8>,
     at_ms: u64,
-    /// In 4.1, whether SEQUENCE asked to cache the reply; in 4.0, whether the call changed
-    /// something.
+    /// In 4.1, SEQUENCE asked to cache the reply; in 4.0, the call changed something.
     cached: bool,
 }
 
@@ -48,7 +47,7 @@ pub(crate) struct Agent {
     cb_seqs: HashMap<u32, SlotSeq>,
 }
 
-/// Statuses after which an owner's seqid stays (RFC 7530, section 9.1.7).
+/// An owner's seqid stays after these (RFC 7530, section 9.1.7).
 const SEQID_KEPT: [Status; 7] = [
     Status::STALE_CLIENTID,
     Status::STALE_STATEID,
@@ -103,7 +102,7 @@ impl Agent {
         }
     }
 
-    /// Sends operations: on a slot of the session, or without SEQUENCE in 4.0.
+    /// On a slot of the session, or without SEQUENCE in 4.0.
     pub(crate) fn call(&mut self, driver: &mut Driver, slot: usize, cached: bool, ops: &[Args<'_>]) -> CallOutcome {
         self.xid += 1;
         let mut all = Vec::new();
@@ -226,7 +225,7 @@ impl Agent {
         true
     }
 
-    /// Retries the last call of a slot. Returns both replies if they must be equal.
+    /// Returns both replies if they must be equal.
     pub(crate) fn replay(&mut self, driver: &mut Driver, slot: usize, fresh_xid: bool) -> Option<(Vec<u8>, Vec<u8>)> {
         let sent = self.last[if self.minor > 0 { slot } else { 0 }].clone()?;
         let v40 = self.minor == 0;

@@ -1,5 +1,4 @@
-//! The driver around the server: connections, time, effects, and a recovery store that survives
-//! restarts.
+//! The driver around the server, with a recovery store that survives restarts.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -110,7 +109,6 @@ impl Driver {
         }
     }
 
-    /// Advances the clock and runs the ticks that the server asks for.
     pub(crate) fn advance(&mut self, ms: u64) {
         let until = self.now_ms + ms;
         loop {

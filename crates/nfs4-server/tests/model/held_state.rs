@@ -1,4 +1,4 @@
-//! The expected state: opens, locks and delegations of each agent, and their conflicts.
+//! The expected state of each agent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,7 +62,6 @@ impl HeldState {
         opens.map(|(key, _)| key.0).collect()
     }
 
-    /// Agents other than `agent` whose delegations must be recalled for this use of a file.
     pub(crate) fn delegation_conflicts(&self, agent: Option<usize>, file: u8, reads_only: bool) -> BTreeSet<usize> {
         let others = self.delegations.iter().filter(|(key, held)| key.1 == file && Some(key.0) != agent && (held.write || !reads_only));
         others.map(|(key, _)| key.0).collect()
@@ -92,7 +91,7 @@ impl HeldState {
         overdue
     }
 
-    /// Numbers of opens, locked ranges and delegations of an agent.
+    /// Opens, locked ranges and delegations.
     pub(crate) fn counts(&self, agent: usize) -> (usize, usize, usize) {
         let ranges = |bytes: &[u8; BYTES]| {
             let starts = bytes.iter().enumerate().filter(|&(at, &mode)| mode > 0 && (at == 0 || bytes[at - 1] != mode));

@@ -2,7 +2,7 @@
 //! stay silent, restart, and answer callbacks or not; the server restarts too.
 //!
 //! No two clients hold conflicting state, live clients lose nothing, retries get the first reply,
-//! and all state ends at last. A failure prints the shortest list of steps, and the seed.
+//! and all state ends at last.
 
 mod agent;
 mod driver;

@@ -1,4 +1,4 @@
-//! Steps, and the outcome that the model expects of each.
+//! Steps and their expected outcome.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,14 +63,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the model knows of an agent besides its opens, locks and delegations.
+/// The model's knowledge of an agent besides its opens, locks and delegations.
 #[derive(Clone, Default)]
 struct AgentStatus {
     boot: u64,
     to_reclaim: HeldState,
     may_reclaim: bool,
     complete: bool,
-    /// Another client's request ended its expired state, and it does not know yet.
+    /// Another client's request ended the expired state, and the agent does not know yet.
     lost: bool,
     revoked: BTreeSet<[u8; 12]>,
 }
@@ -220,7 +220,7 @@ impl Simulation {
         }
     }
 
-    /// RFC 8881, section 10.2.1: SEQUENCE reports revoked delegations until the client frees them.
+    /// RFC 8881, section 10.2.1.
     fn check_flags(&mut self, agent: usize) {
         if self.agents[agent].minor == 0 {
             return;
@@ -336,7 +336,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Records a new delegation, which must conflict with no state of live agents.
+    /// A new delegation must conflict with no state of live agents.
     fn record_delegation(&mut self, agent: usize, file: u8, write: bool, stateid: Stateid) {
         let given = Delegation { write, stateid, recalled_ms: None };
         let before = self.held.delegations.insert((agent, file), given);

@@ -1,4 +1,4 @@
-//! Encoding of calls, replies and answers to callbacks.
+//! Encoding of calls, replies and callback answers.
 
 use vouch_nfs4::op::{Args, Results};
 use vouch_nfs4::{CallbackHead, CompoundHead, ReplyHead, ReplyWriter, Status, cb};

@@ -1,4 +1,4 @@
-//! Attribute operations: GETATTR, SETATTR, VERIFY and NVERIFY.
+//! GETATTR, SETATTR, VERIFY and NVERIFY.
 
 use vouch_nfs4::op::{self, Args, Results};
 use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Acl, Attributes, Bytes, SetTime, Status, Time};

@@ -1,4 +1,4 @@
-//! Operations that take long must not run on a thread that serves connections.
+//! Long operations must not run on a thread that serves connections.
 
 use vouch_nfs4::op::{self, Args, CreateHow, OpenClaim, OpenHow, ShareAccess};
 use vouch_nfs4::{Name, Stateid, Status};

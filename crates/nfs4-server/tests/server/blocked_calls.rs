@@ -1,4 +1,4 @@
-//! Calls that block: slow disks, cold directories, group commit and retries of a call in progress.
+//! Slow disks, cold directories, group commit and retries of a call in progress.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use vouch_vfs::{Blocking, Error};
 use crate::fixture::{Client, Fixture, MemoryFs, compound, export, sys_access, user};
 use crate::ops::{lookup, mkdir, mode, open_by_name, rename};
 
-/// Begins a call that creates a file and runs it until it blocks on the disk.
+/// Runs a call that creates a file until it blocks on the disk.
 fn begin_create(client: &mut Client<'_>, name: &str) -> Compound {
     let mode = mode(0o644);
     let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), open_by_name(name, Some(&mode))];

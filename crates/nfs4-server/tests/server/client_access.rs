@@ -1,5 +1,4 @@
-//! Which hosts may become clients, which client owners they may use, and what they keep after a
-//! reload of the exports.
+//! Hosts that may become clients, and their state after a reload of the exports.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

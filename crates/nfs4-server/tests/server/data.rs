@@ -1,4 +1,4 @@
-//! File data: holes, copies, extended attributes, locks, and export options that limit access.
+//! File data: holes, copies, extended attributes, locks, and export options.
 
 use std::sync::Arc;
 
@@ -91,7 +91,6 @@ fn copy_and_clone_refuse_overlapping_ranges() {
         assert_eq!(status(copy(from, to, 0)), expected, "COPY {from} {to}");
         assert_eq!(status(clone(from, to, 0)), if (from, to) == (8192, 12_288) { Status::INVAL } else { expected }, "CLONE {from} {to}");
     }
-    // Empty ranges never overlap.
     assert_eq!((status(copy(16_384, 16_384, 0)), status(copy(16_384, 0, 0))), (Status::OK, Status::OK));
     assert_eq!((status(copy(16_385, 0, 0)), status(copy(0, 100, 101))), (Status::INVAL, Status::INVAL));
 }
@@ -172,7 +171,7 @@ fn export_options_limit_access() {
     let (_, list) = client.run_at(&["ro"], &[Args::Access(op::AccessArgs { access: requested })]);
     assert!(matches!(&list[0], Results::Access(Ok(ok)) if ok.access.0 & 0x1c == 0), "{list:?}");
     assert_eq!(client.status(&["squashed"], &[open_by_name("g", Some(&attrs))]), Status::ACCESS);
-    // RFC 8881, section 2.6.3.1: LOOKUP returns WRONGSEC, and SECINFO lists the right flavours.
+    // RFC 8881, section 2.6.3.1.
     assert_eq!(client.status(&[], &[lookup("secure")]), Status::WRONGSEC);
     let (status, list) = client.run_at(&[], &[Args::Secinfo(op::SecinfoArgs { name: Name(b"secure") }), Args::Getfh]);
     assert!(matches!(&list[0], Results::Secinfo(Ok(ok)) if ok.flavors.len() == 1) && status == Status::NOFILEHANDLE, "{list:?}");
@@ -192,8 +191,7 @@ fn stateid_of_other_user_gives_no_write_access() {
     assert_eq!(attributes(&list[1]).size, Some(4));
 }
 
-// RFC 8881, section 8.4.3: a client whose expired state allowed this call must not reclaim it
-// later.
+// RFC 8881, section 8.4.3: the client whose state ended for this call must not reclaim it.
 #[test]
 fn stateless_operations_wait_for_recovery_records() {
     let fixture = Fixture::new();
@@ -238,8 +236,8 @@ fn chmod(bits: u32) -> Args<'static> {
     setattr(attrs)
 }
 
-// RFC 8881, sections 18.3.3 and 18.32.3: the system reports lost data once, so that only a new
-// write verifier informs every client.
+// RFC 8881, sections 18.3.3 and 18.32.3: the system reports lost data once, so only a new write
+// verifier informs every client.
 #[test]
 fn write_verifier_changes_when_data_is_lost() {
     let fixture = Fixture::new();

@@ -1,5 +1,4 @@
-//! Attributes that the holder of a write delegation reports by CB_GETATTR and when it returns the
-//! delegation (RFC 8881, section 10.4.3; RFC 9754).
+//! Attributes from the holder of a write delegation (RFC 8881, section 10.4.3; RFC 9754).
 
 use vouch_nfs4::op::{self, Args, Delegation, OpenResultFlags, Results, ShareAccess};
 use vouch_nfs4::{Attributes, Bytes, CallbackHead, ChangeId, Fattr, Name, OwnerSeq, ReplyWriter, Stateid, Status, Time, cb};
@@ -112,8 +111,7 @@ fn answer_getattr<'a>(fixture: &'a Fixture, answer: &'a Packed) -> impl Fn(&[Eff
     }
 }
 
-// RFC 8881, section 10.4.3: READDIR, VERIFY and NVERIFY need the holder's size and change attribute
-// too.
+// RFC 8881, section 10.4.3.
 #[test]
 fn readdir_and_nverify_ask_delegation_holder() {
     let fixture = Fixture::new();
@@ -197,8 +195,7 @@ fn delegated_times_move_forward_and_never_beyond_now() {
     }
 }
 
-// RFC 9754, section 5: only a user who may set the times gets the delegation; section 3: only in
-// 4.2.
+// RFC 9754, sections 5 and 3: only a user who may set the times, and only in 4.2.
 #[test]
 fn timestamp_delegation_requires_owner_and_minor_version_2() {
     let fixture = Fixture::new();

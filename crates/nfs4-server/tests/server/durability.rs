@@ -1,5 +1,5 @@
-//! Durability: stable data and metadata are on disk before the reply, even if the disk fails (RFC
-//! 8881, section 18.32.3).
+//! Stable data and metadata are on disk before the reply, even if the disk fails (RFC 8881, section
+//! 18.32.3).
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -113,7 +113,7 @@ fn begin_mkdirs<'w>(clients: &mut [Client<'w>]) -> Vec<Compound> {
     clients.iter_mut().enumerate().map(make).collect()
 }
 
-// One sync serves all calls. If it fails, no call may succeed without its own sync.
+// If the shared sync fails, no call may succeed without its own sync.
 #[test]
 fn failed_shared_sync_fails_every_call_of_the_batch() {
     let fixture = Fixture::new();

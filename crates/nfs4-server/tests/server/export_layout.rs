@@ -140,7 +140,6 @@ fn replacing_export_ends_opens_and_makes_handles_stale() {
     let [old_a, old_b] = ["a", "b"].map(|name| one.filehandle(&[name, "f"], &[]));
     assert_eq!(before.open_count(), 2);
     let export_again = |files: &Arc<MemoryFs>, id| export(id, &[if id == 1 { "a" } else { "b" }], files, sys_access());
-    // A reload without changes keeps the opens.
     drop(fixture.server.replace_exports(Exports::new([export_again(&before, 1), export_again(&before, 2)]).unwrap()));
     assert_eq!(before.open_count(), 2);
     drop(fixture.server.replace_exports(Exports::new([export_again(&after, 1)]).unwrap()));

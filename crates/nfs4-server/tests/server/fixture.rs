@@ -106,7 +106,7 @@ impl Fixture {
         Fixture { server, files, now_ms, awaits_records, records: Mutex::new(records), next_port: AtomicU32::new(700) }
     }
 
-    /// A crash and restart: files and recovery records survive.
+    /// Files and recovery records survive.
     pub(crate) fn restart(self) -> Self {
         let exports = vec![export(7, &["export"], &self.files, sys_access())];
         self.restart_with_exports(exports)

@@ -1,5 +1,4 @@
-//! Security flavours: SECINFO, rights by flavour, and which operation returns WRONGSEC (RFC 8881,
-//! section 2.6.3.1).
+//! Security flavours (RFC 8881, section 2.6.3.1).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -44,7 +43,7 @@ fn secinfo_offers_what_the_export_takes_in_its_order() {
     let secinfo_no_name = |style| Args::SecinfoNoName(op::SecinfoNoNameArgs { style });
     let (_, list) = client.run_at(&["first"], &[secinfo_no_name(op::SecinfoStyle::CurrentFh)]);
     assert_eq!(offered_flavours(&list[0]), privacy_first);
-    // The pseudo file system takes all flavours of its exports, in the order of the exports.
+    // The pseudo file system accepts all flavours of its exports, in the order of the exports.
     let all = [&privacy_first[..], &[gss_info(GssService::None)]].concat();
     let (_, list) = client.run_at(&["first"], &[secinfo_no_name(op::SecinfoStyle::Parent)]);
     assert_eq!(offered_flavours(&list[0]), all);
@@ -177,8 +176,7 @@ fn kerberos_callers_may_use_any_port() {
     assert_eq!(client.status(&["e"], &[getattr(&[1])]), Status::OK);
 }
 
-// RFC 8881, section 18.35.4: the principal identifies the client, not the GSS context, flavour or
-// connection.
+// RFC 8881, section 18.35.4.
 #[test]
 fn clients_are_identified_by_principal() {
     let files = Arc::new(MemoryFs::new());
@@ -201,7 +199,7 @@ fn clients_are_identified_by_principal() {
     assert!(attributes(&list[0]).file_type.is_some());
 }
 
-// RFC 8881, section 2.10.6.1.3.1: a reply made under krb5p must not be sent under a weaker flavour.
+// RFC 8881, section 2.10.6.1.3.1.
 #[test]
 fn reply_cache_refuses_replay_under_other_flavour() {
     let files = Arc::new(MemoryFs::new());
@@ -236,7 +234,7 @@ fn v40_reply_cache_refuses_replay_under_other_flavour() {
     assert_eq!(client.send(&make), first);
 }
 
-// RFC 8881, section 18.23.3: READDIR reports WRONGSEC of an entry in rdattr_error.
+// RFC 8881, section 18.23.3.
 #[test]
 fn readdir_lists_exports_of_other_flavours() {
     const RDATTR_ERROR: u32 = 11;

@@ -53,7 +53,7 @@ fn readdir_without_room_for_an_entry_returns_toosmall() {
     }
 }
 
-// RFC 8881, section 2.6.3.1.1.8: SECINFO consumes the current filehandle.
+// RFC 8881, section 2.6.3.1.1.8.
 #[test]
 fn secinfo_consumes_current_filehandle() {
     let fixture = Fixture::new();
@@ -92,6 +92,5 @@ fn lookup_never_leaves_the_export() {
     let long = "x".repeat(256);
     assert_eq!(client.status(&["export"], &[lookup(&long)]), Status::NAMETOOLONG);
     assert_eq!(client.status(&["export"], &[lookup("")]), Status::INVAL);
-    // The pseudo file system's root has no parent.
     assert_eq!(client.status(&["export"], &[Args::Lookupp, Args::Lookupp]), Status::NOENT);
 }

@@ -1,5 +1,4 @@
-//! State protection SP4_MACH_CRED as the Linux client uses it (RFC 8881, sections 2.10.8.3 and
-//! 18.35.3).
+//! SP4_MACH_CRED as the Linux client uses it (RFC 8881, sections 2.10.8.3 and 18.35.3).
 
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use crate::flavours::{flavours_access, gss};
 use crate::ops::{Packed, close, commit, create_session, exchange_id, getattr, mkdir, mode, open, open_by_name, putfh, read, setattr};
 
 const ENFORCED: [Op; 5] = [Op::BIND_CONN_TO_SESSION, Op::EXCHANGE_ID, Op::CREATE_SESSION, Op::DESTROY_SESSION, Op::DESTROY_CLIENTID];
-/// Operations that Linux wants the machine principal to do for users.
+/// Requested by Linux.
 const WANTED: [Op; 11] = [
     Op::CLOSE,
     Op::OPEN_DOWNGRADE,
@@ -115,7 +114,7 @@ fn machine_returns_state_of_its_users() {
     assert_eq!((status, list.len()), (Status::WRONGSEC, 3), "{list:?}");
     let (status, list) = client.run(&[putfh(), write(stateid), close()]);
     assert_eq!((status, list.len()), (Status::WRONGSEC, 2), "{list:?}");
-    // Refused: a call without integrity, and another machine.
+    // A call without integrity, and another machine.
     act_as(&mut client, MACHINE, Flavour::Krb5);
     assert_eq!(client.run(&[putfh(), getattr(&[1]), close()]).0, Status::WRONGSEC);
     act_as(&mut client, "nfs/other.example.org@EXAMPLE.ORG", Flavour::Krb5i);

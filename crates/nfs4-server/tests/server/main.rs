@@ -1,4 +1,4 @@
-//! Tests of the server in process, over an in-memory file system: call bytes in, reply bytes out.
+//! Tests of the server in process: call bytes in, reply bytes out.
 
 mod attributes;
 mod background_work;

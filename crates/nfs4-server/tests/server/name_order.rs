@@ -1,5 +1,4 @@
-//! Notifications about changes of names: the observer gets them in the order of the changes,
-//! whether or not the operation succeeds later.
+//! The observer gets name changes in their order, whether or not the operation succeeds later.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};

@@ -1,4 +1,4 @@
-//! The name space: pseudo file system, directories, and files by name.
+//! The pseudo file system, directories, and files by name.
 
 use std::sync::Arc;
 
@@ -35,7 +35,6 @@ fn pseudo_fs_leads_to_exports_with_distinct_fsids() {
     let mut names: Vec<_> = ok.entries.iter().map(|entry| entry.name.0.to_vec()).collect();
     names.sort();
     assert_eq!((names, ok.eof), (vec![b"a".to_vec(), b"b".to_vec()], true));
-    // LOOKUPP at an export's root leads to the pseudo file system.
     let (_, list) =
         client.run_at(&["x", "a", "c"], &[Args::Lookupp, Args::Getfh, Args::Lookupp, Args::Getfh, Args::Lookupp, Args::Lookupp]);
     assert!(matches!(list[4], Results::Lookupp(Ok(()))));

@@ -1,5 +1,5 @@
-//! Observer events: one for each operation with its final status, and the transferred bytes with
-//! each CLOSE.
+//! Observer events: one for each operation with its final status, and transferred bytes with each
+//! CLOSE.
 
 use std::sync::Arc;
 
@@ -90,7 +90,7 @@ fn operation_is_reported_once_with_status_of_sync() {
     let mode = mode(0o644);
     let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), open_by_name("a", Some(&mode)), Args::Getfh, getattr(&[1])];
     let mut call = fixture.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops));
-    // The call blocks on the disk. The file exists, but the observer has no event of it yet.
+    // The file exists, but the observer has no event of it yet.
     assert!(matches!(call.run(&fixture.server, Blocking::Forbidden), vouch_nfs4_server::Progress::Blocked));
     let reported: Vec<_> = recorder.operations.lock().iter().map(|(name, _)| name.clone()).collect();
     assert_eq!(reported, ["SEQUENCE", "PUTROOTFH", "LOOKUP export"]);
@@ -139,7 +139,7 @@ fn unclosed_open_is_reported_once_with_its_bytes() {
     fixture.advance(500);
     Client::rebooted(&fixture, "restarting", 0);
     assert_eq!(*recorder.ended.lock(), [(peers[1], Loss::Restarted, Totals { read: 0, written: 70, open_ms: 500 })]);
-    // The other client is silent. Its state stays for a day unless another client needs it.
+    // The other client's state stays for a day unless another client needs it.
     fixture.advance(LEASE_MS);
     fixture.advance(LEASE_MS);
     assert_eq!(recorder.ended.lock().len(), 1);
@@ -180,7 +180,6 @@ fn open_reports_truncation_and_creation() {
     let (mode, empty) = (mode(0o644), size(0));
     let both = (Access::READ | Access::MODIFY | Access::EXTEND).0;
     let with_create = both | requested::CREATE;
-    // Creates the file, opens it, truncates it, and creates one with size 0.
     for (name, attrs, requested, outcome_bits) in [
         ("a", &mode, with_create, requested::CREATE),
         ("a", &mode, with_create, 0),
@@ -207,7 +206,6 @@ fn io_by_stateid_of_other_user_is_reported_unopened() {
     let at = ["export", "a"];
     assert_eq!(client.status(&at, &[write(own_stateid, b"secret"), read(own_stateid, 0, 6)]), Status::OK);
     assert_eq!(recorder.take_unopened_flags(), [false, false]);
-    // Another user of the same session may read the file but not write it.
     client.principal = user(1000);
     assert_eq!(client.status(&at, &[read(own_stateid, 0, 6)]), Status::OK);
     assert_eq!(client.status(&at, &[write(own_stateid, b"x")]), Status::ACCESS);
@@ -277,7 +275,6 @@ fn background_copy_is_reported_with_bytes_or_error() {
     run_to_end(&fixture, job);
     let opened = Access::READ.0 | Access::MODIFY.0;
     assert_eq!(copies(), [started, (Op::COPY.0, opened, Stage::Ended, (LONG, LONG), 0)]);
-    // The written bytes count for the destination's open.
     assert_eq!(client.status(&["export", "to"], &[close(to)]), Status::OK);
     assert_eq!(recorder.totals.lock().last().map(|totals| totals.written), Some(LONG));
     recorder.transfers.lock().clear();
@@ -366,7 +363,7 @@ fn setattr_and_create_report_requested_access() {
     assert_eq!(*recorder.set_access.lock(), wanted);
 }
 
-// RFC 8881, section 18.3.4: COMMIT needs write access.
+// RFC 8881, section 18.3.4.
 #[test]
 fn refused_commit_is_reported_with_requested_access() {
     let (fixture, recorder) = fixture();

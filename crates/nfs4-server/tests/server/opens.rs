@@ -28,7 +28,7 @@ fn make_shared_dir(fixture: &Fixture) {
 
 const BY_NAME: OpenClaim<'static> = OpenClaim::Null(Name(b"f"));
 
-// RFC 8881, section 9.9: each OPEN is checked for its own access only.
+// RFC 8881, section 9.9.
 #[test]
 fn second_open_adds_only_requested_access() {
     let fixture = Fixture::new();
@@ -40,7 +40,6 @@ fn second_open_adds_only_requested_access() {
     let (second, _) = try_open(&mut client, SHARED_DIR, open(READ, OpenHow::NoCreate, BY_NAME)).unwrap();
     assert_eq!(first.other, second.other);
     assert_eq!(client.status(FILE, &[write(second), read(second, 0, 9)]), Status::OK);
-    // An existing write open grants no right to a new one.
     assert_eq!(try_open(&mut client, SHARED_DIR, open(WRITE, OpenHow::NoCreate, BY_NAME)).unwrap_err(), Status::ACCESS);
     let mut other = Client::new(&fixture, "two", 2000);
     try_open(&mut other, SHARED_DIR, open(READ, OpenHow::NoCreate, BY_NAME)).unwrap();

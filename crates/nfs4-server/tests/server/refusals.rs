@@ -1,5 +1,4 @@
-//! Refused operations and their status: unsupported operations, unknown values, failed creates, and
-//! COMMIT without permission.
+//! Refused operations and their status.
 
 use vouch_nfs4::op::{self, Args, CreateHow, OpenHow, Results};
 use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Acl, Attributes, Bytes, Name, ReplyHead, Status, Verifier};
@@ -63,7 +62,7 @@ const NOT_SUPPORTED: [(u32, u32, Status, Encode); 13] = [
     }),
     (2, op::Op::COPY_NOTIFY.0, Status::NOTSUPP, |w| copy_notify(w, 1)),
     (2, op::Op::WRITE_SAME.0, Status::NOTSUPP, |w| write_same(w, 0)),
-    // RFC 7862, section 15.9.3: no such copy.
+    // RFC 7862, section 15.9.3.
     (2, op::Op::OFFLOAD_STATUS.0, Status::BAD_STATEID, |w| w.opaque_fixed(&[7; 16])),
 ];
 
@@ -110,7 +109,7 @@ fn unsupported_operations_return_notsupp() {
     }
 }
 
-// RFC 7862, sections 11.1 and 15.11.3 (union arms); RFC 8881, section 15.1.1.1 (enumerations).
+// RFC 7862, sections 11.1 and 15.11.3; RFC 8881, section 15.1.1.1.
 #[test]
 fn unknown_values_return_their_documented_status() {
     let fixture = Fixture::new();
@@ -158,7 +157,7 @@ fn unknown_values_return_their_documented_status() {
         (0..2).for_each(|_| w.opaque(b"name"));
     };
     assert_eq!(raw_status(&mut client, op::Op::SETXATTR.0, xattr), Status::BADXDR);
-    // RFC 8881, section 18.4.3: CREATE cannot make this type.
+    // RFC 8881, section 18.4.3.
     let create = |w: &mut Writer| {
         w.u32(99);
         w.opaque(b"name");
@@ -199,7 +198,7 @@ fn create_by(method: u32, attrs: &Packed) -> Args<'_> {
     }
 }
 
-// RFC 8881, sections 18.4.3 and 18.16.3: a create sets all attributes or creates nothing.
+// RFC 8881, sections 18.4.3 and 18.16.3.
 #[test]
 fn create_without_its_acl_creates_nothing() {
     let attrs = with_acl();
@@ -249,7 +248,7 @@ fn failed_create_keeps_file_used_by_others() {
     }
 }
 
-// RFC 8881, section 18.16.3: without room for an open, OPEN creates nothing.
+// RFC 8881, section 18.16.3.
 #[test]
 fn open_beyond_client_limit_creates_nothing() {
     let attrs = mode(0o644);
@@ -287,8 +286,8 @@ fn retried_exclusive_create_sets_missing_acl() {
     assert!(!acl.entries.is_empty());
 }
 
-// RFC 8881, section 18.3.4 (ACCESS). As in Linux nfsd, COMMIT needs write permission, ownership or
-// an open for writing.
+// RFC 8881, section 18.3.4. As in Linux nfsd, COMMIT needs write permission, ownership or an open
+// for writing.
 #[test]
 fn commit_requires_write_access() {
     let fixture = Fixture::new();
@@ -306,7 +305,6 @@ fn commit_requires_write_access() {
     assert_eq!(alice.status(FILE, &[commit()]), Status::ACCESS, "open by nobody");
     chmod(&mut root, 0o646);
     assert_eq!(alice.status(FILE, &[commit()]), Status::OK);
-    // An open for writing allows COMMIT until it is closed.
     let (status, list) = alice.run_at(&["export"], &[open_by_name("f", None)]);
     let [Results::Open(Ok(opened))] = &list[..] else { panic!("{status:?}") };
     chmod(&mut root, 0o600);

@@ -1,5 +1,4 @@
-//! State that ends when a reload of the exports takes away a client's access. Other calls do not
-//! wait for the reload.
+//! State ends when a reload of the exports takes away a client's access. Other calls do not wait.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

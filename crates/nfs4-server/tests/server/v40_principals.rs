@@ -1,4 +1,4 @@
-//! NFSv4.0 under Kerberos: which principals may use a user's opens and locks.
+//! NFSv4.0 under Kerberos: use of a user's opens and locks.
 
 use std::sync::Arc;
 
@@ -132,7 +132,7 @@ fn only_user_and_machine_return_v40_state() {
     for attempt in [unlock(locked, 51), unlock(locked, 7), close(opened, 4), close(opened, 3)] {
         assert_eq!(client.call_on_file(handle, MALLORY, attempt.clone()).0, Status::BAD_STATEID, "{attempt:?}");
     }
-    // Another principal's owner of the same name is a separate owner, with its own seqid and locks.
+    // Another principal's owner of the same name is a separate owner.
     let (_, list) = client.call(MALLORY, &[Args::Putrootfh, lookup("e"), open(id, 2)]);
     let [.., Results::Open(Ok(other_open))] = &list[..] else { panic!("{list:?}") };
     assert!(other_open.stateid.other != opened.other && other_open.flags.0 & CONFIRM != 0);

@@ -1,4 +1,4 @@
-//! From NFSv4 to POSIX: collects what each class is allowed and denied, in order.
+//! NFSv4 to POSIX: collects what each class is allowed and denied, in order.
 
 use vouch_nfs4::{AceFlags, AceType, Status};
 use vouch_vfs::{PosixAcl, PosixAclEntry, PosixAclTag};
@@ -11,7 +11,7 @@ pub(crate) struct Posix {
     pub(crate) default: Option<PosixAcl>,
 }
 
-/// The POSIX ACLs that grant at most what the entries grant.
+/// Grants at most what the entries grant.
 pub(crate) fn from_nfs(entries: &[Entry], directory: bool) -> Result<Posix, Status> {
     let (mut access, mut default) = (Classes::default(), Classes::default());
     for entry in entries {
@@ -24,7 +24,7 @@ pub(crate) fn from_nfs(entries: &[Entry], directory: bool) -> Result<Posix, Stat
         }
     }
     if default.seen {
-        // A default ACL must have all classes: missing ones come from the access ACL.
+        // A default ACL must have all classes.
         if !default.owner_seen {
             default.owner = access.owner;
         }
@@ -38,7 +38,7 @@ pub(crate) fn from_nfs(entries: &[Entry], directory: bool) -> Result<Posix, Stat
     Ok(Posix { access: access.seen.then(|| access.posix()), default: default.seen.then(|| default.posix()) })
 }
 
-/// Decided bits. The first entry that names a bit decides it.
+/// The first entry that names a bit decides it.
 #[derive(Clone, Copy, Default)]
 struct Bits {
     allowed: u32,
@@ -50,7 +50,7 @@ struct Classes {
     owner: Bits,
     group: Bits,
     other: Bits,
-    /// Decisions for everyone so far. A name that appears later starts with them.
+    /// A name that appears later starts with these decisions.
     everyone: Bits,
     users: Vec<(u32, Bits)>,
     groups: Vec<(u32, Bits)>,

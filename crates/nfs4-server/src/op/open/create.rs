@@ -1,5 +1,4 @@
-//! OPEN that may create the file (RFC 8881, section 18.16.3): UNCHECKED4, GUARDED4, EXCLUSIVE4 and
-//! EXCLUSIVE4_1.
+//! OPEN that may create the file (RFC 8881, section 18.16.3).
 
 use vouch_nfs4::attr::Attr;
 use vouch_nfs4::op::CreateHow;
@@ -16,7 +15,7 @@ use crate::observer::interface::{NameChange, requested};
 use crate::observer::name_order::Turn;
 use crate::state::Opened;
 
-/// Times in which a file system may store the verifier. The client sets them again (RFC 8881,
+/// A file system may store the verifier in these times; the client sets them again (RFC 8881,
 /// section 18.16.3).
 const VERIFIER_TIMES: Bitmap = Bitmap::of(&[Attr::TIME_ACCESS.0, Attr::TIME_MODIFY.0]);
 
@@ -37,7 +36,7 @@ pub(super) fn create(
     let settings = wanted(context, &directory, how)?;
     directory.writable()?;
     let now = context.now.mono_ms;
-    // Before the creation: whether new opens are allowed.
+    // Before the creation.
     context.state(|state| state.admits(request.client, now))?;
     if let CreateHow::Unchecked(_) = how {
         match super::by_name(context, name) {
@@ -46,8 +45,7 @@ pub(super) fn create(
             Err(stop) => return Err(stop),
         }
     }
-    // Also before: whether there is room for the open. A file that is made and removed again could
-    // lose others' writes.
+    // Also before: a file that is created and removed again could lose others' writes.
     if let Err(status) = context.state(|state| state.has_room_to_open(request.client, request.owner, request.opener, now)) {
         match super::by_name(context, name) {
             Err(OpError::Status(Status::NOENT)) => return Err(status.into()),
@@ -61,7 +59,7 @@ pub(super) fn create(
         CreateHow::Exclusive(verifier) => Make::Exclusive(verifier.0),
         CreateHow::Exclusive41(both) => Make::Exclusive(both.verifier.0),
     };
-    // Setting a size is a write; the stateid allows no more for it.
+    // Setting a size is a write.
     let sized = settings.set.size.is_some_and(|size| size > 0);
     let access = OpenAccess { read: request.share.reads(), write: request.share.writes() || sized };
     let mut named = directory.id;
@@ -75,13 +73,12 @@ pub(super) fn create(
         },
     );
     let created = created.map_err(|error| match error {
-        // An existing file of another kind.
         Error::IsSymlink | Error::WrongType | Error::IsDirectory if make != Make::Unchecked => OpError::Status(Status::EXIST),
         error => error.into(),
     })?;
     let file = directory.with(created.id);
     if !created.new {
-        // Another call made the file meanwhile, or an earlier try of this one.
+        // Another call, or an earlier attempt of this one, created the file.
         if make == Make::Unchecked {
             let truncate = settings.set.size == Some(0);
             let opened = existing(context, request, &file, truncate, None)?;
@@ -91,10 +88,10 @@ pub(super) fn create(
                 opened,
             ));
         }
-        // The earlier try may have ended before it set the ACL.
+        // The earlier attempt may have ended before it set the ACL.
         crate::files::creation::set_acls(&file, &settings)?;
         let opened = existing(context, request, &file, false, Some(created.open))?;
-        // The earlier try may have ended before the file was durable.
+        // The earlier attempt may have ended before the file was durable.
         context.must_sync(&directory.grant, &[file.id, directory.id]);
         let attrs_set = attributes_set(how, &settings);
         return Ok((file, OpenOutcome { change: change_info(created.directory), attrs_set, done: requested::CREATE }, opened));
@@ -120,8 +117,7 @@ pub(super) fn create(
     ))
 }
 
-/// Removes a new file that could not be set up or opened, unless others use it or have written to
-/// it.
+/// Unless others use the file or have written to it.
 fn taken_back(
     context: &mut CompoundContext<'_>,
     directory: &FileRef,
@@ -147,7 +143,7 @@ fn wanted(context: &CompoundContext<'_>, directory: &FileRef, how: &CreateHow<'_
         CreateHow::Exclusive(_) => Ok(Settings::default()),
         CreateHow::Exclusive41(both) => {
             let wanted = read(&both.attrs)?;
-            // RFC 8881, section 18.16.3: INVAL for attributes outside suppattr_exclcreat.
+            // RFC 8881, section 18.16.3.
             match wanted.mask.minus(attributes::EXCLUSIVE_CREATE).is_empty() {
                 true => Ok(wanted),
                 false => Err(Status::INVAL.into()),
@@ -156,7 +152,7 @@ fn wanted(context: &CompoundContext<'_>, directory: &FileRef, how: &CreateHow<'_
     }
 }
 
-/// UNCHECKED4 with an existing file: it is opened, and truncated if the size is zero.
+/// UNCHECKED4 with an existing file.
 fn found(
     context: &mut CompoundContext<'_>,
     request: &OpenRequest<'_>,

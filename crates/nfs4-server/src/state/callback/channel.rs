@@ -1,5 +1,4 @@
-//! Callback channels: queues, slots and answers (RFC 8881, sections 2.10.6 and 20; RFC 7530,
-//! section 16.33).
+//! Callback queues, slots and answers (RFC 8881, sections 2.10.6 and 20; RFC 7530, section 16.33).
 
 use super::record::{Callback, Sent, Subject};
 use std::sync::Arc;
@@ -25,13 +24,11 @@ fn key_of(id: CallbackId) -> CallbackKey {
 }
 
 impl<F: Clone> State<F> {
-    /// Sets the source of context lifetimes. Without one, a context that protects callbacks never
-    /// ends.
     pub(crate) fn set_callback_contexts(&mut self, contexts: Arc<dyn CallbackContexts>) {
         self.contexts = Some(contexts);
     }
 
-    /// Lifetime of the context that protects callbacks; none if it never ends.
+    /// None if the context never ends.
     pub(in crate::state) fn life_of(&self, credential: Option<&CallbackCredential>) -> Option<Arc<dyn ContextLife>> {
         match credential? {
             CallbackCredential::Gss(by) => Some(self.contexts.as_ref()?.life(&by.from_server)),
@@ -39,7 +36,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// A full queue drops the callback: recalls time out and waiters ask again.
+    /// A full queue drops the callback: recalls time out and waiters poll.
     pub(in crate::state) fn queue_callback(&mut self, client: ClientKey, op: CallbackOp, subject: Subject) {
         if self.clients[client].callbacks >= CALLBACKS_PER_CLIENT_MAX {
             return;
@@ -80,7 +77,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// A path to the client with a slot taken; none if there is no path or no free slot.
+    /// Takes a slot; none if there is no path or no free slot.
     fn path(&mut self, client: ClientKey, probe: bool) -> Option<OutgoingCallback> {
         let blank = OutgoingCallback {
             id: CallbackId(0),
@@ -144,8 +141,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Handles the answer to a callback, or its failure. Call this exactly once for each
-    /// [`StateEffect::Callback`].
+    /// Call this exactly once for each [`StateEffect::Callback`], also if it failed.
     pub(crate) fn callback_done(&mut self, id: CallbackId, answer: CallbackAnswer, now: u64) {
         self.latest_ms = now;
         let key = key_of(id);
@@ -205,8 +201,7 @@ impl<F: Clone> State<F> {
                 true
             }
             CallbackAnswer::NoContext => {
-                // The client can't have seen the call, so its sequence number is reused. The
-                // channel waits for another context (BACKCHANNEL_CTL).
+                // The client can't have seen the call. The channel waits for BACKCHANNEL_CTL.
                 place.seq = SlotSeq(place.seq.0.wrapping_sub(1));
                 true
             }
@@ -222,7 +217,7 @@ impl<F: Clone> State<F> {
                 true
             }
             CallbackAnswer::Answered { sequence: Status::SEQ_MISORDERED, .. } if place.in_doubt => {
-                // The client did not see the lost call, so its sequence number is reused.
+                // The client did not see the lost call.
                 place.seq = SlotSeq(place.seq.0.wrapping_sub(2));
                 place.in_doubt = false;
                 true
@@ -247,7 +242,7 @@ impl<F: Clone> State<F> {
         match subject {
             Subject::Getattr(state) => self.holder_told(state, attributes.filter(|_| status.is_ok()), now),
             Subject::Copy(state) if status.is_ok() => self.forget_copy(state),
-            // An answered recall is not yet a DELEGRETURN: its timer continues.
+            // An answered recall is no DELEGRETURN: its timer continues.
             Subject::Recall(_) | Subject::Copy(_) | Subject::Probe | Subject::Nothing => {}
         }
         debug_assert!(self.clients.get(client).is_some());

@@ -1,5 +1,3 @@
-//! Callback and back-channel slot records.
-
 use vouch_nfs4::{SlotId, SlotSeq};
 
 use crate::CallbackTo;
@@ -10,11 +8,10 @@ use crate::state::id::{ClientKey, SessionKey, StateKey};
 pub(in crate::state) struct BackSlot {
     pub(in crate::state) seq: SlotSeq,
     pub(in crate::state) busy: bool,
-    /// Whether the last callback was lost. The client may have seen it.
+    /// The last callback was lost, but the client may have seen it.
     pub(in crate::state) in_doubt: bool,
 }
 
-/// Finds the record for an answer, and drops callbacks that are obsolete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::state) enum Subject {
     Recall(StateKey),
@@ -47,7 +44,7 @@ impl crate::state::session::record::Session {
         self.back.life.as_ref().is_none_or(|life| life.left_ms() > 0)
     }
 
-    /// Takes the lowest free slot. Returns the slot, its number, and the highest slot in use.
+    /// Returns the lowest free slot, its number, and the highest slot in use.
     pub(in crate::state) fn take_back_slot(&mut self) -> Option<(SlotId, SlotSeq, SlotId)> {
         let at = self.back_slots.iter().position(|slot| !slot.busy).unwrap_or(self.back_slots.len());
         // Slots above the client's new limit stay: callbacks may be in progress on them.

@@ -1,5 +1,3 @@
-//! Credentials of a call, and the two families of client ids.
-
 use std::net::IpAddr;
 
 use crate::{Flavour, Principal};
@@ -11,7 +9,7 @@ pub(crate) struct Credential<'a> {
     pub address: IpAddr,
 }
 
-/// Families of client ids. The same name in both families belongs to two different clients.
+/// The same name in both families belongs to two different clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Family {
     V40,

@@ -11,7 +11,7 @@ use crate::state::limits::IMPLEMENTATION_LEN_MAX;
 use crate::state::tables::State;
 use vouch_nfs4::op::Op;
 
-/// Result of EXCHANGE_ID without the server's own identity.
+/// EXCHANGE_ID without the server's own identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Introduced {
     pub client: ClientId,
@@ -30,14 +30,13 @@ impl<F: Clone> State<F> {
         let wanted = match &args.state_protect {
             StateProtect::None => Protection::None,
             StateProtect::MachineCred(ops) => protection::negotiate(ops, credential)?,
-            // The server supports no SP4_SSV algorithm.
             StateProtect::Ssv(_) => return Err(Status::ENCR_ALG_UNSUPP),
         };
         self.give_name(Family::V41, &args.owner.id, credential)?;
         let named = self.named(Family::V41, &args.owner.id);
         let update = args.flags.contains(ExchangeIdFlags::UPD_CONFIRMED_REC_A);
         let Some(key) = named.confirmed else {
-            // Case 7: update without a confirmed record.
+            // Case 7.
             return match update {
                 true => Err(Status::NOENT),
                 false => self.introduce(args, credential, wanted, now),
@@ -49,16 +48,16 @@ impl<F: Clone> State<F> {
         // Section 2.10.8.3: machine credentials need integrity.
         let same_principal = same_user && (update || client.client_principal().admits(credential));
         match (update, same_verifier, same_principal) {
-            // Case 6: update.
+            // Case 6.
             (true, true, true) => {
                 self.enforce(key, Op::EXCHANGE_ID, credential)?;
                 self.name_implementation(key, args);
                 Ok(self.introduced(key))
             }
-            // Case 8: update with another verifier. Case 9: update by another principal.
+            // Case 8: another verifier. Case 9: another principal.
             (true, false, _) => Err(Status::NOT_SAME),
             (true, true, false) => Err(Status::PERM),
-            // Case 2: the same client again. This cancels an unconfirmed replacement.
+            // Case 2. Cancels an unconfirmed replacement.
             (false, true, true) => {
                 self.name_implementation(key, args);
                 Ok(self.introduced(key))
@@ -81,7 +80,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Cases 1 and 4: adds an unconfirmed record and replaces an older unconfirmed one.
+    /// Cases 1 and 4: replaces an older unconfirmed record.
     fn introduce(
         &mut self,
         args: &ExchangeIdArgs<'_>,
@@ -93,7 +92,7 @@ impl<F: Clone> State<F> {
         if let NameRecords { unconfirmed: Some(old), .. } = self.named(Family::V41, &args.owner.id) {
             self.expire(old);
         }
-        // Section 18.36.4: the first CREATE_SESSION uses this number.
+        // Section 18.36.4: the number of the first CREATE_SESSION.
         let next = CreateSeq(1);
         let v41 = V41 { sessions: Vec::new(), next, last: None, protection, reclaim_complete: false, implementation: None };
         let key = self.add_client(&args.owner.id, args.owner.verifier, credential, Dialect::V41(Box::new(v41)), now)?;

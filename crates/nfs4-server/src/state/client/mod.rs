@@ -1,4 +1,4 @@
-//! Client records and the operations that create, renew and destroy them.
+//! Client records.
 
 pub(in crate::state) mod credential;
 pub(in crate::state) mod end;

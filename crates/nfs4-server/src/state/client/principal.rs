@@ -1,20 +1,19 @@
-//! The principal that created a client record. Recovery records keep this principal, and it may
-//! manage the client without state protection.
+//! The principal that created a client record. Without state protection it may manage the client.
 
 use crate::Principal;
 use crate::state::client::credential::Credential;
 
-/// Principal that created a client record. Only proven identities are compared.
+/// Principal that created a client record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientPrincipal {
     Unknown,
     Nobody,
-    /// AUTH_SYS. The user is not stored: clients choose and change it freely.
+    /// AUTH_SYS. Clients choose the user freely, so it is not stored.
     Sys,
     Proven {
         /// BLAKE3 digest of the principal's name with realm.
         name: [u8; 32],
-        /// Under SP4_MACH_CRED: only calls with integrity protection count (RFC 8881, section
+        /// Under SP4_MACH_CRED only calls with integrity protection count (RFC 8881, section
         /// 2.10.8.3).
         protected: bool,
     },
@@ -29,8 +28,7 @@ impl ClientPrincipal {
         }
     }
 
-    /// Whether a call may act for this client. A Kerberos principal must be the same. AUTH_SYS and
-    /// AUTH_NONE calls match each other, since anybody can write any user id.
+    /// AUTH_SYS calls match each other, since anybody can write any user id.
     pub(in crate::state) fn admits(&self, credential: Credential<'_>) -> bool {
         match (self, credential.principal) {
             (ClientPrincipal::Unknown | ClientPrincipal::Nobody, _) => true,

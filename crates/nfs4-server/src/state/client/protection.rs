@@ -1,5 +1,5 @@
-//! State protection (SP4_MACH_CRED): operations reserved for, or allowed to, the machine credential
-//! (RFC 8881, sections 2.10.8.3 and 18.35.3).
+//! SP4_MACH_CRED: operations reserved for, or allowed to, the machine credential (RFC 8881,
+//! sections 2.10.8.3 and 18.35.3).
 
 use vouch_nfs4::{Bitmap, StateProtectOps, Status};
 
@@ -11,16 +11,14 @@ use vouch_nfs4::op::Op;
 
 use crate::state::tables::State;
 
-/// Operations always reserved for the machine credential. The Linux client gives up state
-/// protection if the server adds others.
+/// Always reserved. The Linux client gives up state protection if the server adds others.
 const ENFORCED: Bitmap =
     Bitmap::of(&[Op::BIND_CONN_TO_SESSION.0, Op::EXCHANGE_ID.0, Op::CREATE_SESSION.0, Op::DESTROY_SESSION.0, Op::DESTROY_CLIENTID.0]);
 
-/// Operations reserved for the machine credential on request.
+/// Reserved on request.
 const ENFORCEABLE: Bitmap = ENFORCED.with(Op::BACKCHANNEL_CTL.0);
 
-/// Operations that the machine may do for users with expired tickets: return state and write dirty
-/// data.
+/// For users with expired tickets: return state and write dirty data.
 const ALLOWED: Bitmap = Bitmap::of(&[
     Op::CLOSE.0,
     Op::COMMIT.0,
@@ -34,8 +32,7 @@ const ALLOWED: Bitmap = Bitmap::of(&[
     Op::FREE_STATEID.0,
 ]);
 
-/// The granted part of a request. Section 18.35.3: SP4_MACH_CRED needs integrity or privacy,
-/// otherwise INVAL.
+/// Section 18.35.3: SP4_MACH_CRED needs integrity or privacy.
 pub(in crate::state) fn negotiate(wanted: &StateProtectOps, credential: Credential<'_>) -> Result<Protection, Status> {
     if !credential.flavour.has_integrity() {
         return Err(Status::INVAL);
@@ -45,8 +42,8 @@ pub(in crate::state) fn negotiate(wanted: &StateProtectOps, credential: Credenti
 }
 
 impl<F: Clone> State<F> {
-    /// Checks that the client's state protection allows operation `op` with this credential (RFC
-    /// 8881, section 2.10.8.3). Errors: WRONG_CRED.
+    /// Errors: WRONG_CRED if state protection forbids `op` with this credential (RFC 8881, section
+    /// 2.10.8.3).
     pub(crate) fn enforce(&self, client: ClientKey, op: Op, credential: Credential<'_>) -> Result<(), Status> {
         let client = self.clients.get(client).ok_or(Status::DEADSESSION)?;
         let enforced = client.v41().is_some_and(|v41| v41.protection.enforces(op.0));
@@ -56,8 +53,8 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    /// Checks that this credential may manage the client's record, sessions and connections by
-    /// operation `op`. Errors: WRONG_CRED.
+    /// Checks that this credential may manage the client's record, sessions and connections.
+    /// Errors: WRONG_CRED.
     ///
     /// Without state protection RFC 8881 leaves the choice to the server (section 2.10.8). A client
     /// that a Kerberos principal created accepts only that principal, so that a session id seen on
@@ -75,8 +72,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Operations that this credential may do on state of other principals; empty unless the
-    /// credential is the machine's.
+    /// Operations allowed on state of other principals; empty unless this is the machine
+    /// credential.
     pub(crate) fn machine_operations(&self, client: ClientKey, credential: Credential<'_>) -> Bitmap {
         match self.clients.get(client) {
             Some(client) if is_machine(client, credential) => client.v41().map_or(Bitmap::EMPTY, |v41| v41.protection.allowed()),

@@ -25,7 +25,7 @@ pub(in crate::state) struct NameRecords {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::state) enum Lease {
     Active,
-    /// The lease has expired. State stays until a conflicting request needs it (courtesy).
+    /// The lease has expired. State stays until a conflicting request needs it.
     Courtesy {
         since_ms: u64,
     },
@@ -43,28 +43,28 @@ pub(in crate::state) struct Client {
     pub(in crate::state) lease: Lease,
     pub(in crate::state) renewed_ms: u64,
     pub(in crate::state) connection: Option<ConnectionId>,
-    /// COMPOUNDs in progress. The lease does not expire during a COMPOUND.
+    /// COMPOUNDs in progress, during which the lease does not expire.
     pub(in crate::state) running: u32,
     pub(in crate::state) flags: SequenceFlags,
     pub(in crate::state) open_owners: Map<Arc<[u8]>, OwnerKey>,
     pub(in crate::state) lock_owners: Map<Arc<[u8]>, OwnerKey>,
     pub(in crate::state) owners_refused: u32,
     pub(in crate::state) delegations: Set<StateKey>,
-    /// Revoked delegations that the client has not freed yet.
+    /// Not freed yet by the client.
     pub(in crate::state) revoked: Set<StateKey>,
     pub(in crate::state) copies: Vec<StateKey>,
     pub(in crate::state) opens: usize,
     pub(in crate::state) locks: usize,
     pub(in crate::state) locked: usize,
     pub(in crate::state) waiters: usize,
-    /// Files with blocked lock requests of this client. May contain files without one.
+    /// Files with blocked lock requests. May contain files without one.
     pub(in crate::state) waits_at: BTreeSet<FileRef>,
     pub(in crate::state) callbacks: u32,
-    /// Callbacks without a path or slot, oldest first.
+    /// Without a path or slot, oldest first.
     pub(in crate::state) callback_queue: VecDeque<CallbackKey>,
     pub(in crate::state) may_reclaim: bool,
-    /// Whether the client comes from another address than its recovery record. Such a client gets
-    /// no state and no record until grace ends.
+    /// The client comes from another address than its recovery record. It gets no state and no
+    /// record until grace ends.
     pub(in crate::state) elsewhere: bool,
     pub(in crate::state) recorded: bool,
     pub(in crate::state) dialect: Dialect,
@@ -87,7 +87,6 @@ pub(in crate::state) type Who = Option<[u8; blake3::OUT_LEN]>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Callback40 {
-    /// Parsed address; none if the client sent no valid one.
     pub address: Option<SocketAddr>,
     pub netid: Box<[u8]>,
     pub universal_address: Box<[u8]>,
@@ -111,7 +110,7 @@ pub(in crate::state) enum Path40 {
 pub(in crate::state) struct V41 {
     pub(in crate::state) sessions: Vec<SessionKey>,
     pub(in crate::state) next: CreateSeq,
-    /// Last CREATE_SESSION reply: the one-slot reply cache of RFC 8881, section 18.36.4.
+    /// One-slot reply cache (RFC 8881, section 18.36.4).
     pub(in crate::state) last: Option<CreateSessionOk>,
     pub(in crate::state) protection: Protection,
     pub(in crate::state) reclaim_complete: bool,
@@ -142,18 +141,16 @@ pub(in crate::state) struct BackParms {
     pub(in crate::state) minor: u32,
     pub(in crate::state) attrs: ChannelAttrs,
     pub(in crate::state) program: u32,
-    /// None if the server supports none of the offers: the session then has no back channel.
+    /// None if the server supports none of the offers: the session has no back channel.
     pub(in crate::state) credential: Option<CallbackCredential>,
-    /// Lifetime of the RPCSEC_GSS context; none without one.
     pub(in crate::state) life: Option<Arc<dyn ContextLife>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::state) enum BackContext {
-    /// The session has no context, or the context is valid for longer than a lease.
+    /// No context, or one that is valid for longer than a lease.
     Lasts,
     Ends,
-    /// The context has ended: callbacks can't be sent.
     Ended,
 }
 

@@ -1,4 +1,4 @@
-//! SETCLIENTID, SETCLIENTID_CONFIRM and RENEW of 4.0 (RFC 7530, sections 16.33, 16.34 and 16.29).
+//! SETCLIENTID, SETCLIENTID_CONFIRM and RENEW (RFC 7530, sections 16.33, 16.34 and 16.29).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,8 +17,7 @@ pub(crate) enum SetClientError {
 }
 
 impl<F: Clone> State<F> {
-    /// Cases and letters are those of RFC 7530, section 16.33.5: v, x, c are the verifier, name and
-    /// callback of the call.
+    /// Letters are those of RFC 7530, section 16.33.5: v, x, c are verifier, name and callback.
     pub(crate) fn set_client(
         &mut self,
         owner: &ClientOwner<'_>,
@@ -39,8 +38,7 @@ impl<F: Clone> State<F> {
             let id = client.id;
             let v40 = client.v40().expect("names of this family have records of it");
             if !same_principal {
-                // Another principal: CLID_INUSE if the record holds state; otherwise the record is
-                // replaced.
+                // Another principal gets CLID_INUSE while the record holds state.
                 if active || !admitted {
                     return Err(SetClientError::InUse(v40.callback.clone()));
                 }
@@ -59,8 +57,8 @@ impl<F: Clone> State<F> {
         if !admitted {
             return Err(SetClientError::InUse(Callback40::unknown()));
         }
-        // {u, x, c, l, s} confirmed with another verifier: client restart. The same path serves new
-        // clients. An older unconfirmed record is replaced.
+        // {u, x, c, l, s} confirmed with another verifier (client restart), or a new client.
+        // Replaces an older unconfirmed record.
         if let NameRecords { unconfirmed: Some(old), .. } = self.named(Family::V40, &owner.id) {
             self.expire(old);
         }
@@ -69,7 +67,6 @@ impl<F: Clone> State<F> {
         Ok((self.clients[key].id, confirm))
     }
 
-    /// SETCLIENTID_CONFIRM (RFC 7530, section 16.34.5).
     pub(crate) fn confirm_client(&mut self, id: ClientId, confirm: Verifier, credential: Credential<'_>, now: u64) -> Result<(), Status> {
         let key = self.client_by_id(id).ok_or(Status::STALE_CLIENTID)?;
         let client = &mut self.clients[key];
@@ -78,7 +75,6 @@ impl<F: Clone> State<F> {
         let v40 = client.v40().ok_or(Status::STALE_CLIENTID)?;
         let pending = v40.pending.as_ref().is_some_and(|(verifier, _)| *verifier == confirm);
         if !pending && v40.confirm != confirm {
-            // No record with this id and verifier.
             return Err(Status::STALE_CLIENTID);
         }
         if !same_principal {
@@ -88,7 +84,7 @@ impl<F: Clone> State<F> {
         self.check_confirmation(key, credential)?;
         let v40 = self.clients[key].v40().ok_or(Status::STALE_CLIENTID)?;
         if pending && confirmed {
-            // The confirmed record takes the new callback.
+            // The confirmed record gets the new callback.
             let (verifier, callback) = v40.pending.take().expect("the entry was just seen");
             v40.confirm = verifier;
             let moved = v40.callback != callback;
@@ -99,7 +95,7 @@ impl<F: Clone> State<F> {
             // The caller received the confirm verifier at this address.
             self.move_to(key, credential.address);
         } else if !confirmed {
-            // A new or restarted client. The state of its former record ends.
+            // The state of the former record ends.
             if let NameRecords { confirmed: Some(old), .. } = self.named(Family::V40, &owner) {
                 self.replace(old);
             }
@@ -110,8 +106,7 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    /// Renews the lease even where the answer is CB_PATH_DOWN (section 16.29.4), but not where the
-    /// answer is ACCESS.
+    /// CB_PATH_DOWN also renews the lease (section 16.29.4), ACCESS does not.
     pub(crate) fn renew(&mut self, id: ClientId, caller: Option<&Arc<str>>, now: u64) -> Result<(), Status> {
         let key = self.confirmed_of_40(id)?;
         if !self.clients[key].is_renewed_by(caller) {
@@ -126,10 +121,9 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// The 4.0 client that an operation names. Renews the lease as RENEW would (RFC 7530, section
-    /// 9.5).
+    /// Renews the lease as RENEW would (RFC 7530, section 9.5).
     ///
-    /// Errors: STALE_CLIENTID for ids of an earlier server instance or unconfirmed ids, EXPIRED for
+    /// Errors: STALE_CLIENTID for ids of an earlier instance or unconfirmed ids, EXPIRED for
     /// expired leases.
     pub(crate) fn v40_client(&mut self, id: ClientId, caller: Option<&Arc<str>>, now: u64) -> Result<ClientKey, Status> {
         let key = self.confirmed_of_40(id)?;

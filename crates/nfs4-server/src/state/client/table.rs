@@ -1,4 +1,4 @@
-//! Client table: add, confirm and find records.
+//! Client table.
 
 use super::credential::{Credential, Family};
 use super::record::{Client, Dialect, Lease, NameRecords};
@@ -28,7 +28,7 @@ impl<F: Clone> State<F> {
         self.names(family).get(owner).copied().unwrap_or_default()
     }
 
-    /// Adds an unconfirmed record. Errors: DELAY if the table is full and no record can be evicted.
+    /// Errors: DELAY if the table is full and no record can be evicted.
     pub(in crate::state) fn add_client(
         &mut self,
         owner: &[u8],
@@ -100,7 +100,7 @@ impl<F: Clone> State<F> {
         let named = self.names(family).entry(owner).or_default();
         debug_assert!(named.confirmed.is_none(), "the record before has been removed");
         *named = NameRecords { confirmed: Some(key), unconfirmed: None };
-        // A client that has restarted since its recovery record can't reclaim.
+        // A client that restarted since its recovery record can't reclaim.
         let client = &self.clients[key];
         if !client.may_reclaim && !client.elsewhere && self.grace.completed(family, &client.owner.clone()) {
             self.end_grace();
@@ -108,7 +108,7 @@ impl<F: Clone> State<F> {
     }
 
     /// CLID_INUSE if a restarted client comes from another address while the former instance holds
-    /// state. AUTH_SYS proves no identity. A client whose address changed waits for one lease.
+    /// state: AUTH_SYS proves no identity. A client whose address changed waits for one lease.
     pub(in crate::state) fn check_restart(&self, before: ClientKey, credential: Credential<'_>) -> Result<(), Status> {
         let client = &self.clients[before];
         if client.would_lose() && client.source != Source::of(&credential) { Err(Status::CLID_INUSE) } else { Ok(()) }
@@ -137,13 +137,13 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Errors: DEADSESSION or EXPIRED if the client ended during the COMPOUND.
+    /// Errors: DEADSESSION if the client ended during the COMPOUND.
     #[inline]
     pub(in crate::state) fn client(&mut self, key: ClientKey) -> Result<&mut Client, Status> {
         self.clients.get_mut(key).ok_or(Status::DEADSESSION)
     }
 
-    /// Writes the recovery record before the client acquires state (RFC 8881, section 8.4.2.1).
+    /// The recovery record must exist before the client acquires state (RFC 8881, section 8.4.2.1).
     pub(in crate::state) fn record(&mut self, key: ClientKey, revoked: bool) {
         let client = &mut self.clients[key];
         if client.elsewhere && self.grace.is_active() {

@@ -1,5 +1,5 @@
-//! Principals of 4.0 clients. 4.0 has no sessions: where Kerberos proves who created a client or
-//! opened a file, the client's name alone admits nobody else.
+//! Principals of 4.0 clients. 4.0 has no sessions: a client's name alone must not admit others if
+//! Kerberos proves its creator.
 
 use std::sync::Arc;
 
@@ -12,10 +12,8 @@ use crate::state::client::record::{Client, Dialect, Who};
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// Checks the use of a 4.0 stateid and renews the lease.
-    ///
-    /// Errors: ACCESS if a Kerberos principal opened the file, and the caller is neither that
-    /// principal nor the client's creator.
+    /// Renews the lease. Errors: ACCESS if a Kerberos principal opened the file, and the caller is
+    /// neither that principal nor the client's creator.
     pub(crate) fn authorize_v40_stateid(&mut self, stateid: &Stateid, caller: Option<&Arc<str>>, now: u64) -> Result<(), Status> {
         let named = self.boot.key(stateid).filter(|_| !stateid.is_special());
         let Some(entry) = named.and_then(|key| self.states.get(key)) else { return Ok(()) };
@@ -84,8 +82,7 @@ impl Client {
         }
     }
 
-    /// Whether a caller may use the open of `opener`. No creator is recognised if the creation was
-    /// not proven.
+    /// Without a proven creation there is no creator.
     fn lets(&self, caller: Option<&Arc<str>>, opener: &Arc<str>) -> bool {
         match (&self.principal, caller) {
             (_, Some(caller)) if caller == opener => true,
@@ -105,8 +102,7 @@ impl Client {
         names
     }
 
-    /// Whether the caller may RENEW: the client's creator or a principal with an open file (RFC
-    /// 7530, section 16.27.4).
+    /// RFC 7530, section 16.27.4: the client's creator or a principal with an open file.
     pub(in crate::state) fn is_renewed_by(&self, caller: Option<&Arc<str>>) -> bool {
         let (Principal::Gss { name }, Dialect::V40(v40)) = (&self.principal, &self.dialect) else { return true };
         caller == Some(name) || v40.opens_by.contains_key(&who(caller))

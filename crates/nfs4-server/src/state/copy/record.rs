@@ -1,5 +1,3 @@
-//! Asynchronous copy records.
-
 use vouch_nfs4::Status;
 use vouch_nfs4::cb::OffloadInfo;
 

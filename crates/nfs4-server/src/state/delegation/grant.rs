@@ -1,4 +1,4 @@
-//! Delegations: grant, recall, revocation and return (RFC 8881, section 10.4).
+//! Grant, recall, revocation and return of delegations (RFC 8881, section 10.4).
 
 use super::record::{Delegation, Granted, Holder, Touch, Want};
 use vouch_nfs4::op::{DelegationType, NoDelegation, SequenceFlags};
@@ -18,12 +18,11 @@ use crate::state::stateid::entry::{Entry, Kind};
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// Reports an access to a file without an open. Errors: DELAY until the delegations are
-    /// returned (RFC 8881, sections 10.4.2 and 10.4.4).
+    /// An access without an open. Errors: DELAY until the delegations are returned (RFC 8881,
+    /// sections 10.4.2 and 10.4.4).
     #[inline]
     pub(crate) fn touch(&mut self, file: &FileKey, by: Option<ClientKey>, touch: Touch, now: u64) -> Result<(), Status> {
-        // The access happens after this call. Until then no delegation may be granted that it would
-        // conflict with.
+        // The access happens after this call. Until then no conflicting delegation may be granted.
         if touch != Touch::Read && self.config.delegations != DelegationPolicy::Never {
             self.files.note_change(file, by, now);
         }
@@ -43,7 +42,7 @@ impl<F: Clone> State<F> {
 
     fn recall_others(&mut self, file: &FileKey, by: Option<ClientKey>, reads_only: bool, truncate: bool, now: u64) -> Result<(), Status> {
         let Some(state) = self.files.find(file) else { return Ok(()) };
-        // Readers conflict only with a write delegation, and there is at most one.
+        // Readers conflict only with the one write delegation.
         let others = |key: &StateKey| !self.is_of(*key, by, file);
         let in_the_way: Vec<StateKey> = match reads_only {
             true => self.write_delegation(state).into_iter().filter(others).collect(),
@@ -74,8 +73,7 @@ impl<F: Clone> State<F> {
         matches!(self.states.get(key).map(|entry| &entry.kind), Some(Kind::Delegation(delegation)) if delegation.recalled_ms.is_some())
     }
 
-    /// Recalls a delegation. The holder has one lease period, then the delegation is revoked
-    /// (section 10.4.6).
+    /// The holder has one lease, then the delegation is revoked (section 10.4.6).
     pub(in crate::state) fn recall(&mut self, key: StateKey, truncate: bool, now: u64) {
         let Some(entry) = self.states.get_mut(key) else { return };
         let Kind::Delegation(delegation) = &mut entry.kind else { return };
@@ -101,8 +99,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Revokes a delegation. In 4.1 the stateid stays revoked until it is freed, and SEQUENCE
-    /// reports it (section 10.4.6).
+    /// In 4.1 the stateid stays revoked until it is freed, and SEQUENCE reports it (section
+    /// 10.4.6).
     pub(in crate::state) fn revoke(&mut self, key: StateKey) {
         self.revoke_for(key, Loss::NotReturned);
     }
@@ -129,8 +127,7 @@ impl<F: Clone> State<F> {
         self.settle(file);
     }
 
-    /// Removes a delegation, or the rest of a revoked one. `loss`: reason, unless the client
-    /// returned it.
+    /// `loss`: none if the client returned it.
     pub(in crate::state) fn drop_delegation(&mut self, key: StateKey, ended: Ended, loss: Option<Loss>) {
         let Some(entry) = self.states.remove(key, ended) else { return };
         if let Kind::Delegation(delegation) = entry.kind {
@@ -147,7 +144,6 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// DELEGRETURN (RFC 8881, section 18.6).
     pub(crate) fn return_delegation(
         &mut self,
         client: Option<ClientKey>,
@@ -165,14 +161,12 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// DELEGPURGE (RFC 8881, section 18.5). Delegations end with their client here, so nothing can
-    /// be purged.
+    /// Delegations end with their client, so there is nothing to purge.
     pub(crate) fn purge_delegations(&self) -> Status {
         Status::NOTSUPP
     }
 
-    /// Whether CLAIM_DELEGATE_CUR may open the file: the client needs a delegation that allows the
-    /// access; a recalled one will do (RFC 8881, section 10.2.1).
+    /// For CLAIM_DELEGATE_CUR; a recalled delegation will do (RFC 8881, section 10.2.1).
     pub(in crate::state) fn delegation_allows(
         &mut self,
         client: ClientKey,
@@ -206,7 +200,7 @@ impl<F: Clone> State<F> {
         match call.want {
             Want::No => return refused(NoDelegation::NOT_WANTED),
             Want::Cancel => return refused(NoDelegation::CANCELLED),
-            // An unrequested delegation pays only if the client opens the file again.
+            // Without reuse an unrequested delegation does not pay.
             Want::Unstated if !again && self.config.delegations != DelegationPolicy::Always => return Granted::None,
             Want::Read if write => return refused(NoDelegation::Contention(false)),
             _ => {}
@@ -233,8 +227,8 @@ impl<F: Clone> State<F> {
         granted
     }
 
-    /// Reclaims a delegation with an open (section 10.2.1). Allows one for each client and file,
-    /// without conflict with other reclaims. The client's claim can't be verified.
+    /// Reclaims a delegation with an open (section 10.2.1). The claim can't be verified: one for
+    /// each client and file, without conflict with other reclaims.
     fn grant_again(&mut self, call: &OpenCall<'_>, file: FileRef, open: StateKey, write: bool) -> Granted {
         let client = call.client;
         let state = &self.files[file];
@@ -285,9 +279,9 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Attributes that the holder of a write delegation reports, for GETATTR (RFC 8881, section
-    /// 10.4.3; RFC 9754, section 5). `times`: only times are requested, which many holders don't
-    /// keep. Errors: DELAY while an unresponsive holder's delegation is recalled.
+    /// For GETATTR (RFC 8881, section 10.4.3; RFC 9754, section 5). `times`: only times are
+    /// requested, which many holders don't keep. Errors: DELAY while an unresponsive holder's
+    /// delegation is recalled.
     pub(crate) fn delegated_attributes(&mut self, file: &FileKey, by: Option<ClientKey>, times: bool, now: u64) -> Result<Holder, Status> {
         let Some(key) = self.other_holder(file, by) else { return Ok(Holder::None) };
         let client = self.states[key].client;
@@ -304,8 +298,8 @@ impl<F: Clone> State<F> {
             _ => {}
         }
         if delegation.recalled_ms.is_some() {
-            // In 4.0 the asker is unknown and may be the holder, about to return the delegation in
-            // this COMPOUND. DELAY would block that.
+            // In 4.0 the caller may be the holder, about to return the delegation in this COMPOUND.
+            // DELAY would block that.
             return if by.is_none() { Ok(Holder::None) } else { Err(Status::DELAY) };
         }
         match delegation.asked_ms {
@@ -352,8 +346,8 @@ impl<F: Clone> State<F> {
         Some(entry.client) == client && entry.export == file.export
     }
 
-    /// Checks that a stateid is a delegation whose holder keeps the access time and, with `modify`,
-    /// the change time. Errors: BAD_STATEID (RFC 9754, section 5).
+    /// Whether the holder keeps the access time and, with `modify`, the change time. Errors:
+    /// BAD_STATEID (RFC 9754, section 5).
     pub(crate) fn check_times_delegation(
         &mut self,
         client: Option<ClientKey>,

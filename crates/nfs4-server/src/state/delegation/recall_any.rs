@@ -1,5 +1,5 @@
-//! CB_RECALL_ANY (RFC 8881, section 20.6): when few delegations are left, large holders return
-//! their least used ones. Newcomers then get delegations without a forced recall.
+//! CB_RECALL_ANY (RFC 8881, section 20.6): large holders return their least used delegations, so
+//! that other clients get some.
 
 use crate::state::callback::record::Subject;
 use crate::state::client::credential::Family;
@@ -9,8 +9,7 @@ use crate::state::limits::{RECALL_ANY_INTERVAL_MS, RECALL_ANY_ROOM, RECALL_ANY_S
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// Called after each grant. When room is scarce, revokes delegations of silent clients and asks
-    /// holders above the average for a part. O(clients), at intervals.
+    /// O(clients), at intervals.
     pub(in crate::state) fn keep_room_for_delegations(&mut self, now: u64) {
         let max = self.config.limits.delegations_max;
         if self.delegation_count < max - max / RECALL_ANY_ROOM || now < self.recall_any_after_ms {

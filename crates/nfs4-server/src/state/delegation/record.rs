@@ -1,5 +1,3 @@
-//! Delegation records.
-
 use vouch_nfs4::op::{NoDelegation, ShareAccess};
 use vouch_nfs4::{Stateid, Status};
 
@@ -10,7 +8,7 @@ pub(in crate::state) struct Delegation<F> {
     pub(in crate::state) key: FileKey,
     pub(in crate::state) write: bool,
     pub(in crate::state) file: F,
-    /// Whether the holder keeps the file's access and change times (RFC 9754, section 5).
+    /// The holder keeps the file's access and change times (RFC 9754, section 5).
     pub(in crate::state) times: bool,
     pub(in crate::state) recalled_ms: Option<u64>,
     pub(in crate::state) holder: Option<(HolderAttributes, u64)>,
@@ -41,8 +39,7 @@ pub(crate) enum Want {
 }
 
 impl Want {
-    /// From the arguments of a 4.1 OPEN. Errors: INVAL for an undefined value (RFC 8881, section
-    /// 18.16.3).
+    /// Errors: INVAL for an undefined value (RFC 8881, section 18.16.3).
     pub(crate) fn new(access: ShareAccess) -> Result<Self, Status> {
         Ok(match access.0 & ShareAccess::WANT_MASK.0 {
             0 => Want::Unstated,
@@ -59,7 +56,7 @@ impl Want {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Granted {
     None,
-    /// None, with the reason. Only if the client stated a preference.
+    /// Only if the client stated a preference.
     Refused(NoDelegation),
     Read(Stateid),
     Write(Stateid),

@@ -53,8 +53,8 @@ impl<F: Clone> State<F> {
         } else {
             self.timers.set(now + lease_ms, Timer::Lease(key));
             match client.lease {
-                // A server may keep state without conflicts past the lease (RFC 8881, section
-                // 8.4.2.4).
+                // RFC 8881, section 8.4.2.4: a server may keep state without conflicts past the
+                // lease.
                 Lease::Active => {
                     client.lease = Lease::Courtesy { since_ms: now };
                     self.end_courtesy_in_the_way(key);
@@ -65,9 +65,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Deletes the recovery record of an idle 4.0 client. 4.0 has no RECLAIM_COMPLETE, so grace
-    /// would wait its full time for such a client (RFC 7530, section 9.6.2). The next open writes a
-    /// new record.
+    /// 4.0 has no RECLAIM_COMPLETE, so grace would wait its full time for an idle client (RFC 7530,
+    /// section 9.6.2). The next open writes a new record.
     fn forget_idle(&mut self, key: ClientKey) {
         let client = &mut self.clients[key];
         if client.family() == Family::V40 && client.recorded && !client.has_state() {
@@ -77,10 +76,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Ends a client with an expired lease if a recall or a lock wait is already pending on its
-    /// state.
+    /// A recall or a lock wait may already be pending on the client's state.
     fn end_courtesy_in_the_way(&mut self, key: ClientKey) {
-        // Only recalled delegations are in conflict.
         let recalled: Vec<StateKey> = self.clients[key].delegations.iter().copied().filter(|&state| self.is_recalled(state)).collect();
         recalled.into_iter().for_each(|state| self.revoke(state));
         let client = &self.clients[key];
@@ -93,7 +90,6 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Whether the lease has expired, so that state yields to conflicts.
     pub(in crate::state) fn is_courtesy(&self, key: ClientKey) -> bool {
         matches!(self.clients[key].lease, Lease::Courtesy { .. })
     }
@@ -105,9 +101,8 @@ impl<F: Clone> State<F> {
         self.end(key, ended, false, Loss::Restarted);
     }
 
-    /// Ends a client with all its state and forbids a reclaim. The record of that is durable before
-    /// any conflicting request is granted (RFC 8881, section 8.4.3): otherwise both clients could
-    /// hold the state after a restart.
+    /// Forbids a reclaim. That record is durable before any conflicting request is granted (RFC
+    /// 8881, section 8.4.3): otherwise both clients could hold the state after a restart.
     pub(in crate::state) fn expire(&mut self, key: ClientKey) {
         self.expire_for(key, Loss::Expired);
     }
@@ -128,7 +123,7 @@ impl<F: Clone> State<F> {
                 self.effects.push_back(StateEffect::Forget { key: record });
             }
         }
-        // Cancel its lock waits before its locks wake other waiters.
+        // Before the client's locks wake other waiters.
         self.drop_waiters_of(key);
         let sessions = match &self.clients[key].dialect {
             Dialect::V41(v41) => v41.sessions.clone(),
@@ -141,7 +136,7 @@ impl<F: Clone> State<F> {
         let owners: Vec<_> = client.lock_owners.values().chain(client.open_owners.values()).copied().collect();
         let queue = std::mem::take(&mut client.callback_queue);
         queue.into_iter().for_each(|callback| self.forget_callback(callback));
-        // Lock owners first: an open with locks can't be closed.
+        // An open with locks can't be closed.
         let locks = owners.iter().filter(|&&owner| self.owners[owner].kind == OwnerKind::Lock);
         let locks: Vec<StateKey> = locks.flat_map(|&owner| self.owners[owner].states.values().copied()).collect();
         self.drop_locks(locks, ended);
@@ -171,7 +166,6 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Ends a client for the administrator. Returns false for an unknown id.
     #[cfg(test)]
     pub(crate) fn revoke_client(&mut self, id: vouch_nfs4::ClientId) -> bool {
         match self.client_by_id(id) {

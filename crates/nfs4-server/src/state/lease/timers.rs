@@ -1,4 +1,4 @@
-//! Timers, each one heap entry. Renewing a lease touches no timer.
+//! One heap entry for each timer. Renewing a lease touches none.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,7 +10,7 @@ pub(in crate::state) enum Timer {
     Lease(ClientKey),
     Recall(StateKey),
     Retry(CallbackKey),
-    /// Check that the first waiter took a freed lock.
+    /// Checks that the first waiter took a freed lock.
     Waiter(FileRef),
     Copy(StateKey),
     Grace,

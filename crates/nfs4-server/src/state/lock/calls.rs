@@ -1,5 +1,5 @@
 //! LOCK, LOCKT, LOCKU and RELEASE_LOCKOWNER (RFC 8881, sections 9 and 18.10 to 18.12; RFC 7530,
-//! section 16.37). The server does not detect deadlocks between owners.
+//! section 16.37). The server does not detect deadlocks.
 
 use super::request::{Denied, LockBy, LockCall, LockError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ impl<F: Clone> State<F> {
         let entry = &self.states[open];
         let (client, file) = (entry.client, entry.file);
         let Kind::Open(state) = &entry.kind else { return Err(Status::BAD_STATEID.into()) };
-        // Section 18.10.3: the open must allow the lock's access.
+        // Section 18.10.3.
         let needed = if call.mode == Mode::Exclusive { WRITE } else { READ };
         if state.access & needed == 0 {
             return Err(Status::OPENMODE.into());
@@ -47,7 +47,7 @@ impl<F: Clone> State<F> {
             (None, LockBy::Old(_)) => unreachable!("an old locker has locks"),
         };
         if let Err(denied) = self.clear_way(&call.file, owner_key, call.range, call.mode) {
-            // Section 18.10.3: a conflict with a reclaim means that another client got the lock.
+            // Section 18.10.3: another client got the lock.
             if call.reclaim {
                 return Err(Status::RECLAIM_CONFLICT.into());
             }
@@ -79,9 +79,8 @@ impl<F: Clone> State<F> {
         Ok(self.states[lock].stateid(self.boot, lock))
     }
 
-    /// Resets a lock owner's sequence number (RFC 7530, section 16.10.5). A known owner is reset
-    /// too: the client may have forgotten it after a lost RELEASE_LOCKOWNER, and would otherwise
-    /// get an old cached reply.
+    /// RFC 7530, section 16.10.5. Also resets a known owner: the client may have forgotten it after
+    /// a lost RELEASE_LOCKOWNER, and would get an old cached reply.
     fn begin_lock_owner(&mut self, owner: OwnerKey, by: LockBy<'_>) {
         if let (Some(sequencer), LockBy::New { seq, .. }) = (self.owners[owner].sequencer.as_deref_mut(), by) {
             (sequencer.begun, sequencer.confirmed, sequencer.last) = (true, true, seq);
@@ -89,7 +88,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Whether the quota of the client's source allows another range. Never evicts locks.
+    /// Never evicts locks.
     fn room_for_lock(&self, client: ClientKey) -> bool {
         let own = self.sources.usage(self.clients[client].source_key).locks;
         within_share(own, 1, self.lock_count, self.config.limits.locks_max)
@@ -109,7 +108,7 @@ impl<F: Clone> State<F> {
                 if sequencer.busy {
                     return Err(Status::DELAY);
                 }
-                // A forgotten 4.0 lock owner has no locks and moves to the new open.
+                // A 4.0 lock owner without locks moves to the new open.
                 let lock = self.lock_of(existing);
                 if lock.open != open && lock.ranges.is_empty() {
                     self.drop_lock(existing, Ended::Freed);
@@ -139,8 +138,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Ensures that no other owner holds a conflicting lock, by ending expired clients. O(log n) in
-    /// ranges of the file, plus the cost of ended clients.
+    /// Ends expired clients with conflicting locks. O(log n) in ranges of the file, plus the cost
+    /// of ended clients.
     fn clear_way(&mut self, key: &FileKey, owner: Option<OwnerKey>, range: Range, mode: Mode) -> Result<(), Denied> {
         loop {
             // Ending a client may remove the file's state.
@@ -215,8 +214,7 @@ impl<F: Clone> State<F> {
         counts.into_iter().chain(open).for_each(|count| *count = *count - gone + come);
     }
 
-    /// Updates counts of files with lock owners. Lock owners stay after their last unlock, so room
-    /// is reclaimed from them.
+    /// Lock owners stay after their last unlock, so they count towards limits.
     fn count_locked(&mut self, client: ClientKey, gone: usize, come: usize) {
         let client = &mut self.clients[client];
         let counts =
@@ -248,7 +246,6 @@ impl<F: Clone> State<F> {
         Ok(stateid)
     }
 
-    /// LOCKT (RFC 8881, section 18.11).
     pub(crate) fn test_lock(
         &mut self,
         client: ClientKey,
@@ -267,9 +264,8 @@ impl<F: Clone> State<F> {
         self.clear_way(file, owner, range, mode).map_err(LockError::Denied)
     }
 
-    /// RELEASE_LOCKOWNER (4.0) for all owners of this name that the caller may release. Errors:
-    /// LOCKS_HELD if one holds locks (RFC 7530, section 16.37.3). O(n) in principals with open
-    /// files, only for the client's creator.
+    /// Releases all owners of this name that the caller may release. Errors: LOCKS_HELD (RFC 7530,
+    /// section 16.37.3). O(n) in principals with open files, only for the client's creator.
     pub(crate) fn release_lock_owner(&mut self, client: ClientKey, name: &[u8], caller: Option<&Arc<str>>) -> Result<(), Status> {
         let mut held = false;
         for known in self.clients[client].names_given_back(name, caller) {
@@ -285,12 +281,11 @@ impl<F: Clone> State<F> {
         if held { Err(Status::LOCKS_HELD) } else { Ok(()) }
     }
 
-    /// Removes a lock state and wakes waiters.
     pub(in crate::state) fn drop_lock(&mut self, key: StateKey, ended: Ended) {
         self.drop_locks([key], ended);
     }
 
-    /// Removes lock states. Waiters of each file are woken once.
+    /// Wakes waiters of each file once.
     pub(in crate::state) fn drop_locks(&mut self, keys: impl IntoIterator<Item = StateKey>, ended: Ended) {
         let mut freed: BTreeMap<FileRef, Range> = BTreeMap::new();
         for key in keys {

@@ -1,4 +1,4 @@
-//! Locked byte ranges of one file by all owners: conflicts, and counts of owners by source.
+//! Locked ranges of one file by all owners, and counts of owners by source.
 
 use std::collections::BTreeMap;
 
@@ -19,13 +19,12 @@ pub(in crate::state) struct FileLocks {
 }
 
 impl FileLocks {
-    /// Whether the file has no lock owner, with or without locks.
+    /// Counts owners, with or without locks.
     pub(in crate::state) fn is_empty(&self) -> bool {
         self.owners == 0
     }
 
-    /// First lock of another owner than `owner` that conflicts with `range` in `mode`, after a
-    /// position if given.
+    /// First conflicting lock of another owner, after a position if given.
     pub(in crate::state) fn conflict(
         &self,
         range: Range,
@@ -46,7 +45,6 @@ impl FileLocks {
         within_share(self.of_source.get(&source).copied().unwrap_or(0), 1, self.owners, LOCK_OWNERS_PER_FILE_MAX)
     }
 
-    /// Adds a lock owner.
     pub(in crate::state) fn enter(&mut self, source: SourceKey) {
         *self.of_source.entry(source).or_default() += 1;
         self.owners += 1;
@@ -85,7 +83,6 @@ impl FileLocks {
         }
     }
 
-    /// Number of locked ranges.
     #[cfg(test)]
     pub(in crate::state) fn len(&self) -> usize {
         self.shared.len() + self.exclusive.len()

@@ -1,9 +1,9 @@
-//! Interval tree of locked ranges of one file in one mode, by all owners.
+//! Interval tree of locked ranges of one file in one mode.
 //!
-//! A treap by first byte. Priorities are hashes of the key with a secret seed, so clients can't
-//! make the tree deep. Each node stores how far its subtree reaches: for the owner that reaches
-//! farthest, and for the farthest other owner. A search thereby skips subtrees that end too early,
-//! or that contain only the asking owner's ranges.
+//! A treap by first byte. Priorities are hashes with a secret seed, so clients can't make the tree
+//! deep. Each node stores how far its subtree reaches: for the owner that reaches farthest, and for
+//! the farthest other owner. A search skips subtrees that end too early or contain only the
+//! caller's ranges.
 
 use std::hash::BuildHasher;
 
@@ -11,14 +11,14 @@ use crate::state::hash::Seed;
 use crate::state::id::{OwnerKey, StateKey};
 use crate::state::lock::range::Range;
 
-/// Sort key: first byte, then lock state. Locks of one owner through one export are disjoint.
+/// First byte, then lock state. Locks of one owner through one export are disjoint.
 pub(in crate::state) type Position = (u64, StateKey);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::state) struct Locked {
     pub(in crate::state) range: Range,
     pub(in crate::state) lock: StateKey,
-    /// Owner. An owner has a lock state for each export; these don't conflict.
+    /// An owner has a lock state for each export; these don't conflict.
     pub(in crate::state) owner: OwnerKey,
 }
 
@@ -35,7 +35,6 @@ pub(in crate::state) struct Search {
     pub(in crate::state) after: Option<Position>,
 }
 
-/// Ranges by position. Ranges of different owners may overlap.
 #[derive(Default)]
 pub(in crate::state) struct Overlaps {
     root: Link,
@@ -107,7 +106,7 @@ impl Overlaps {
         self.len
     }
 
-    /// Adds a range at a free position. O(log n).
+    /// The position must be free. O(log n).
     pub(in crate::state) fn add(&mut self, held: Locked, seed: Seed) {
         let priority = seed.hash_one(held.position());
         let node = Box::new(Node { held, priority, reach: Reach::of(&held), left: None, right: None });
@@ -116,8 +115,8 @@ impl Overlaps {
         self.len += 1;
     }
 
-    /// Removes existing ranges of one lock state, given in order. O(k log n) for k of n, or O(n)
-    /// where that is less.
+    /// Removes existing ranges of one lock state, in order. O(k log n) for k of n, or O(n) where
+    /// that is less.
     pub(in crate::state) fn remove(&mut self, lock: StateKey, ranges: &[Range]) {
         let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else { return };
         if ranges.len().saturating_mul(self.len.ilog2() as usize) < self.len {
@@ -131,15 +130,14 @@ impl Overlaps {
         self.len -= ranges.len();
     }
 
-    /// First match in order. O(log n).
+    /// O(log n).
     pub(in crate::state) fn find(&self, search: &Search) -> Option<Locked> {
         find(self.root.as_deref(), search)
     }
 }
 
 /// If the left subtree reaches far enough and has no match, it has a range behind the searched
-/// bytes, and so do all later nodes. So at most one such descent fails, plus one along the start
-/// position.
+/// bytes, and so do all later nodes. At most one such descent fails, plus one along the start.
 fn find(node: Option<&Node>, search: &Search) -> Option<Locked> {
     let node = node?;
     step();
@@ -175,7 +173,6 @@ fn split(link: Link, at: Position) -> (Link, Link) {
     }
 }
 
-/// Joins two trees in order.
 fn merge(before: Link, behind: Link) -> Link {
     match (before, behind) {
         (None, other) | (other, None) => other,
@@ -235,7 +232,7 @@ fn step() {
     STEPS.set(STEPS.get() + 1);
 }
 
-/// Number of nodes visited on this thread since the last call.
+/// On this thread since the last call.
 #[cfg(test)]
 pub(in crate::state) fn take_steps() -> usize {
     STEPS.take()

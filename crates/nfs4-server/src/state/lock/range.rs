@@ -1,10 +1,10 @@
-//! Byte ranges, and the set of ranges that one owner has locked in a file.
+//! Byte ranges, and the ranges that one owner has locked in a file.
 
 use std::collections::BTreeMap;
 
 use vouch_nfs4::Status;
 
-/// Bytes from `first` to `last`, inclusive. A last byte of `u64::MAX` means the end of the file.
+/// Both ends inclusive. A last byte of `u64::MAX` means the end of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Range {
     pub(in crate::state) first: u64,
@@ -52,13 +52,12 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    /// Whether two owners can't hold both modes.
     pub(in crate::state) fn conflicts(self, other: Mode) -> bool {
         self == Mode::Exclusive || other == Mode::Exclusive
     }
 }
 
-/// Ranges of one owner: disjoint, in order, with adjacent ranges of one mode joined.
+/// Disjoint, in order, with adjacent ranges of one mode joined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::state) struct Ranges(BTreeMap<u64, (u64, Mode)>);
 
@@ -77,7 +76,6 @@ impl Ranges {
         self.0.is_empty()
     }
 
-    /// From the first locked byte to the last; none if nothing is locked.
     pub(in crate::state) fn hull(&self) -> Option<Range> {
         let (&first, &(last, _)) = (self.0.first_key_value()?.0, self.0.last_key_value()?.1);
         Some(Range { first, last })
@@ -98,15 +96,14 @@ impl Ranges {
         self.overlapping(range).next().is_some_and(|(held, _)| held.first < range.first && held.last > range.last)
     }
 
-    /// Sets the mode of `range`; none unlocks. The rest of a partly covered range stays (RFC 8881,
-    /// sections 9.5 and 18.12). O(k log n) for k touched ranges.
+    /// No mode unlocks. The rest of a partly covered range stays (RFC 8881, sections 9.5 and
+    /// 18.12). O(k log n) for k touched ranges.
     pub(in crate::state) fn set(&mut self, range: Range, mode: Option<Mode>) -> Change {
         let mut change = Change::default();
         let mut new = range;
         let touched = Range { first: range.first.saturating_sub(1), last: range.last.saturating_add(1) };
         for (held, held_mode) in self.overlapping(touched) {
             if mode == Some(held_mode) {
-                // Join adjacent ranges of the same mode.
                 new = new.hull(held);
             } else if held.overlaps(range) {
                 if held.first < range.first {

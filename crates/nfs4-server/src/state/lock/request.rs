@@ -1,5 +1,3 @@
-//! Requests and results of LOCK.
-
 use std::sync::Arc;
 
 use vouch_nfs4::{ClientId, OwnerSeq, Stateid, Status};
@@ -23,7 +21,7 @@ pub(crate) struct LockCall<'a> {
     pub range: Range,
     pub mode: Mode,
     pub wait: bool,
-    /// Whether the client reclaims a lock from before the restart.
+    /// The lock is from before the restart.
     pub reclaim: bool,
 }
 
@@ -35,7 +33,6 @@ pub(crate) struct Denied {
     pub owner: Arc<[u8]>,
 }
 
-/// Reason for a refused lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LockError {
     Denied(Denied),

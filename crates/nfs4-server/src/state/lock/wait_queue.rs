@@ -1,8 +1,8 @@
-//! Queue of blocked lock requests, and the order in which freed ranges go to them (RFC 8881,
-//! sections 9.6 and 20.11).
+//! Blocked lock requests, and the order in which freed ranges go to them (RFC 8881, sections 9.6
+//! and 20.11).
 //!
-//! Nothing blocks on the server: the client repeats its LOCK. A freed range is briefly reserved for
-//! the first waiter, which keeps the order.
+//! The client repeats its LOCK. A freed range is briefly reserved for the first waiter, which keeps
+//! the order.
 
 use super::waiter::Waiter;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use crate::state::stateid::entry::OwnerKind;
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// Queues a lock owner unless it already waits for this range. A request over the limit of the
-    /// file, source or client is not queued; the client polls anyway.
+    /// A request over the limit of the file, source or client is not queued; the client polls
+    /// anyway.
     pub(in crate::state) fn enqueue(
         &mut self,
         file: FileRef,
@@ -59,7 +59,6 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Removes a lock owner that got its lock.
     pub(in crate::state) fn dequeue(&mut self, file: FileRef, client: ClientKey, owner: &[u8], range: Range) {
         let waiters = &mut self.files[file].waiters;
         if let Some(at) = waiters.iter().position(|waiter| waiter.is(client, owner) && waiter.range == range) {
@@ -68,7 +67,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Whether these bytes are reserved for an earlier waiter.
+    /// Whether an earlier waiter has a reservation.
     pub(in crate::state) fn reserved_for_another(
         &self,
         file: FileRef,
@@ -86,8 +85,8 @@ impl<F: Clone> State<F> {
         Some(Denied { range: first.range, mode: first.mode, client, owner })
     }
 
-    /// Wakes waiters after locks in `freed` were released: those that overlap it and have no
-    /// conflict left, in order. O(w + log n) each, for w waiters and n ranges.
+    /// In order, all waiters that overlap `freed` and have no conflict left. O(w + log n) each, for
+    /// w waiters and n ranges.
     pub(in crate::state) fn wake(&mut self, file: FileRef, freed: Range) {
         if self.files.table.get(file).is_none_or(|state| state.waiters.is_empty()) {
             return;
@@ -132,7 +131,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Drops waiters of 4.0 that have not polled for a lease period (RFC 7530, section 9.4).
+    /// RFC 7530, section 9.4: 4.0 clients that have not polled for a lease.
     fn forget_lost_interest(&mut self, file: FileRef, now: u64) {
         let (clients, lease_ms) = (&mut self.clients, self.config.lease_ms);
         self.files[file].waiters.retain(|waiter| {
@@ -144,9 +143,8 @@ impl<F: Clone> State<F> {
         });
     }
 
-    /// Handles an expired reservation: moves absent waiters to the end of the queue, drops silent
-    /// ones, and wakes the next. A second CB_NOTIFY_LOCK helps where the first was lost: Linux
-    /// polls only after half a minute.
+    /// Moves absent waiters to the end of the queue, drops silent ones, and wakes the next. A
+    /// second CB_NOTIFY_LOCK helps if the first was lost: Linux polls only after half a minute.
     pub(in crate::state) fn reservation_due(&mut self, file: FileRef, now: u64) {
         self.latest_ms = now;
         let Some(state) = self.files.table.get_mut(file) else { return };

@@ -6,7 +6,6 @@ use crate::ExportId;
 use crate::state::id::{ClientKey, FileKey};
 use crate::state::lock::range::{Mode, Range};
 
-/// A blocked lock request.
 pub(in crate::state) struct Waiter {
     pub(in crate::state) client: ClientKey,
     pub(in crate::state) file: FileKey,

@@ -21,9 +21,9 @@ use crate::state::stateid::entry::{Entry, Kind, Open, OwnerKind};
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// Checks an OPEN of an existing file before the file is opened or truncated. Recalls
-    /// conflicting delegations (DELAY) and ends conflicting expired clients. [`State::open`] checks
-    /// again, because the lock is released meanwhile.
+    /// Before the file is opened or truncated. Recalls conflicting delegations (DELAY) and ends
+    /// conflicting expired clients. [`State::open`] checks again, because the lock is released
+    /// meanwhile.
     pub(crate) fn check_open(&mut self, call: &OpenCall<'_>, now: u64) -> Result<OpenPlan<F>, Status> {
         self.client(call.client)?;
         match call.claim {
@@ -61,8 +61,7 @@ impl<F: Clone> State<F> {
 
     /// Errors: SHARE_DENIED (RFC 8881, section 9.7).
     fn check_shares(&mut self, call: &OpenCall<'_>) -> Result<(), Status> {
-        // Opens of the same owner count too: section 9.7 compares with the state of the file (RFC
-        // 7530, section 9.9).
+        // Opens of the same owner count too (section 9.7; RFC 7530, section 9.9).
         let cuts = if call.truncate { WRITE } else { 0 };
         let wanted = Share { access: call.share.access | cuts, deny: call.share.deny };
         match self.clear_way_of_opens(&call.file, Some(call.client), |shares| shares.conflicts(wanted), |other| wanted.conflicts(other)) {
@@ -71,8 +70,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Ends expired clients with such a share of the file. Returns whether no other open has it;
-    /// `by`: client to ignore. O(log n) for each client.
+    /// Ends expired clients with such a share. Returns whether no other open has it; `by`: client
+    /// to ignore. O(log n) for each client.
     pub(in crate::state) fn clear_way_of_opens(
         &mut self,
         key: &FileKey,
@@ -104,8 +103,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Adds or widens an open. `opened` allows what `covers` says; the caller drops it on failure.
-    /// Errors: DELAY if another call widened the open beyond `covers` meanwhile.
+    /// Adds or widens an open. `opened` allows the share `covers`. Errors: DELAY if another call
+    /// widened the open beyond `covers` meanwhile.
     pub(crate) fn open(&mut self, call: &OpenCall<'_>, opened: F, covers: Share, now: u64) -> Result<Opened, Status> {
         // Opening the file may have taken longer than a lease.
         self.client(call.client)?.renew(now);
@@ -150,8 +149,8 @@ impl<F: Clone> State<F> {
                 key
             }
         };
-        // 4.1 clients get their record at RECLAIM_COMPLETE. Earlier reclaims need one too, to
-        // survive the end of grace.
+        // 4.1 clients get their record at RECLAIM_COMPLETE. An earlier reclaim needs one to survive
+        // the end of grace.
         let reclaimed = matches!(call.claim, Claim::Previous(_));
         if (family == Family::V40 || reclaimed) && !self.clients[call.client].recorded {
             self.record(call.client, false);
@@ -166,7 +165,6 @@ impl<F: Clone> State<F> {
         let for_open = granted && call.extra.for_open && before.is_none() && call.share.deny == 0;
         let stateid = self.states[key].stateid(self.boot, key);
         if for_open {
-            // The delegation replaces the open.
             self.drop_open(key, Ended::Freed, None);
             self.settle_owner(owner);
         }
@@ -191,16 +189,14 @@ impl<F: Clone> State<F> {
         within_client_limit && self.make_room_for_state(client, Resource::Opens, opens_max, |state| state.open_count)
     }
 
-    /// Whether a new 4.0 owner must confirm; not after a reclaim or under a delegation (RFC 7530,
-    /// section 16.18.5).
+    /// Not after a reclaim or under a delegation (RFC 7530, section 16.18.5).
     fn needs_confirmation(&mut self, owner: crate::state::OwnerKey, claim: Claim) -> bool {
         let Some(sequencer) = self.owners[owner].sequencer.as_deref_mut() else { return false };
         sequencer.confirmed |= claim != Claim::New;
         !sequencer.confirmed
     }
 
-    /// Widens the owner's open of the file. The stateid stays and its sequence number grows (RFC
-    /// 8881, section 9.9).
+    /// The stateid stays and its sequence number grows (RFC 8881, section 9.9).
     fn widen(&mut self, key: StateKey, file: FileRef, call: &OpenCall<'_>, opened: F) {
         let share = call.share;
         let entry = &mut self.states[key];
@@ -265,8 +261,7 @@ impl<F: Clone> State<F> {
         opens.insert(key, by, after);
     }
 
-    /// CLOSE. Errors: LOCKS_HELD while lock owners of this open hold locks (RFC 8881, section
-    /// 18.2.3).
+    /// Errors: LOCKS_HELD while lock owners of this open hold locks (RFC 8881, section 18.2.3).
     pub(crate) fn close(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, now: u64) -> Result<Stateid, Status> {
         let key = self.resolve_open(client, stateid, file, now)?;
         let entry = &self.states[key];
@@ -282,7 +277,7 @@ impl<F: Clone> State<F> {
             // Section 18.2.4: the invalid special stateid.
             return Ok(Stateid::INVALID);
         }
-        // Keep the owner for retries.
+        // For retries.
         let closed = Entry { client, file, export, terms, opener, seq: seq.next(), kind: Kind::Closed(owner) };
         let revived = self.states.revive(key, closed);
         let sequencer = self.owners[owner].sequencer.as_deref_mut().expect("the entry was just seen");
@@ -292,7 +287,7 @@ impl<F: Clone> State<F> {
         Ok(Stateid { seq: seq.next(), other })
     }
 
-    /// Removes an open with its locks. `loss`: reason, unless the client closed it.
+    /// `loss`: none if the client closed it.
     pub(in crate::state) fn drop_open(&mut self, key: StateKey, ended: Ended, loss: Option<Loss>) {
         let Some(Kind::Open(open)) = self.states.get_mut(key).map(|entry| &mut entry.kind) else { return };
         let locks = std::mem::take(&mut open.locks);
@@ -320,7 +315,6 @@ impl<F: Clone> State<F> {
         });
     }
 
-    /// An open by its stateid. Its owner must be confirmed.
     pub(in crate::state) fn resolve_open(
         &mut self,
         client: Option<ClientKey>,

@@ -1,5 +1,4 @@
-//! The opens of one file, indexed by share mode and client, so that conflicts are found without a
-//! scan of all opens.
+//! Opens of one file, indexed by share mode and client: no scan of all opens for a conflict.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, RangeInclusive};
@@ -14,7 +13,7 @@ use crate::state::quota::{SourceKey, within_share};
 pub(in crate::state) struct FileOpens {
     all: BTreeSet<Row>,
     shares: ShareCounts,
-    /// Opens by source; only counted in files with many opens.
+    /// Counted only in files with many opens.
     of_source: Option<BTreeMap<SourceKey, usize>>,
 }
 
@@ -25,7 +24,7 @@ pub(in crate::state) struct Opener {
     pub(in crate::state) export: ExportId,
 }
 
-/// Number of opens at which counting by source starts. Below it no source can exceed its share.
+/// Below this number no source can exceed its share.
 const COUNTED_LEN: usize = OPENS_PER_FILE_MAX / 2;
 
 impl FileOpens {
@@ -51,7 +50,7 @@ impl FileOpens {
         if let Some(counts) = &mut self.of_source {
             count_down(counts, &by.source_key);
         }
-        // Half of the limit, which prevents a recount at each change around it.
+        // Half of the limit prevents a recount at each change around it.
         if self.all.len() < COUNTED_LEN / 2 {
             self.of_source = None;
         }
@@ -75,7 +74,7 @@ impl FileOpens {
         Share::all().filter(move |&share| fits(share)).flat_map(|share| self.all.range(range_of(share)).map(|&(.., key)| key))
     }
 
-    /// Opens of this client and export with matching shares. O(log n) for the first.
+    /// O(log n) for the first.
     pub(in crate::state) fn of(&self, client: ClientKey, export: ExportId, fits: impl Fn(Share) -> bool) -> impl Iterator<Item = StateKey> {
         Share::all().filter(move |&share| fits(share)).flat_map(move |share| {
             let range = (share.code(), client, export, StateKey::FIRST)..=(share.code(), client, export, StateKey::LAST);
@@ -83,7 +82,7 @@ impl FileOpens {
         })
     }
 
-    /// Clients with matching shares, possibly repeated. O(log n) for each.
+    /// Possibly repeated. O(log n) for each.
     pub(in crate::state) fn clients(&self, fits: impl Fn(Share) -> bool) -> impl Iterator<Item = ClientKey> {
         Share::all().filter(move |&share| fits(share)).flat_map(move |share| {
             let code = share.code();
@@ -97,12 +96,12 @@ impl FileOpens {
         })
     }
 
-    /// Whether all matching opens belong to this client and export. O(log n).
+    /// O(log n).
     pub(in crate::state) fn are_all_of(&self, client: ClientKey, export: ExportId, fits: impl Fn(Share) -> bool) -> bool {
         Share::all().filter(|&share| fits(share)).all(|share| {
             let mut range = self.all.range(range_of(share));
             let is_own = |&(_, other, by, _): &Row| (other, by) == (client, export);
-            // Rows are sorted: checking the first and the last row is enough.
+            // Rows are sorted: the first and the last row decide.
             range.next().is_none_or(is_own) && range.next_back().is_none_or(is_own)
         })
     }

@@ -1,5 +1,3 @@
-//! Requests and results of OPEN.
-
 use std::sync::Arc;
 
 use vouch_nfs4::Stateid;
@@ -15,7 +13,7 @@ pub(crate) enum Claim {
     New,
     Previous(DelegationType),
     Delegated(Stateid),
-    /// CLAIM_DELEGATE_PREV, CLAIM_DELEG_PREV_FH. Delegations end with their client here: NOTSUPP.
+    /// CLAIM_DELEGATE_PREV, CLAIM_DELEG_PREV_FH. Delegations end with their client: NOTSUPP.
     DelegatedPrevious,
 }
 
@@ -27,9 +25,8 @@ pub(crate) struct OpenCall<'a> {
     pub share: Share,
     pub claim: Claim,
     pub want: Want,
-    /// Extensions of RFC 9754.
     pub extra: Extra,
-    /// Whether the file is truncated, which changes data whatever the share says.
+    /// Truncation changes data whatever the share says.
     pub truncate: bool,
     pub terms: Terms,
     pub opener: Option<&'a Arc<str>>,
@@ -38,27 +35,25 @@ pub(crate) struct OpenCall<'a> {
 /// Delegation extensions of RFC 9754.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extra {
-    /// The delegation covers access and modification times (section 5).
+    /// Section 5: the delegation covers access and modification times.
     pub times: bool,
-    /// The delegation replaces the open (section 4).
+    /// Section 4: the delegation replaces the open.
     pub for_open: bool,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct OpenPlan<F> {
     pub union: Share,
-    /// The owner's open file, if any. Sufficient if its access includes `union`.
+    /// The owner's open file, sufficient if its access includes `union`.
     pub existing: Option<F>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Opened {
     pub stateid: Stateid,
-    /// Whether the owner must confirm (4.0).
     pub confirm: bool,
     pub delegation: Granted,
-    /// Extensions of the delegation. With `for_open` there is no open, and `stateid` is the
-    /// anonymous one.
+    /// With `for_open` there is no open, and `stateid` is the anonymous one.
     pub extra: Extra,
 }
 

@@ -6,7 +6,7 @@ use vouch_nfs4::op::{ShareAccess, ShareDeny};
 pub(in crate::state) const READ: u8 = 1;
 pub(in crate::state) const WRITE: u8 = 2;
 
-/// Access and denial of an open. Access is never empty.
+/// Access is never empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(in crate::state) access: u8,
@@ -14,8 +14,8 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// From the arguments of OPEN or OPEN_DOWNGRADE, without delegation wishes. Errors: INVAL for
-    /// no access or undefined bits (RFC 8881, section 18.16.3).
+    /// Without delegation wishes. Errors: INVAL for no access or undefined bits (RFC 8881, section
+    /// 18.16.3).
     pub(crate) fn new(access: ShareAccess, deny: ShareDeny) -> Result<Self, Status> {
         let bits = access.0 & ShareAccess::MASK.0;
         if !(1..=3).contains(&bits) || deny.0 > 3 {
@@ -44,7 +44,7 @@ impl Share {
         (1..=3).flat_map(|access| (0..=3).map(move |deny| Share { access, deny }))
     }
 
-    /// Whether one share wants what the other denies (RFC 8881, section 9.7).
+    /// RFC 8881, section 9.7.
     pub(in crate::state) fn conflicts(self, other: Share) -> bool {
         self.access & other.deny != 0 || self.deny & other.access != 0
     }
@@ -100,7 +100,7 @@ impl ShareCounts {
         self.access[1] > 0
     }
 
-    /// Whether `wanted` conflicts with any open (RFC 8881, section 9.7).
+    /// RFC 8881, section 9.7.
     pub(in crate::state) fn conflicts(&self, wanted: Share) -> bool {
         let bits = |counts: [u32; 2]| u8::from(counts[0] > 0) | u8::from(counts[1] > 0) << 1;
         wanted.access & bits(self.deny) != 0 || wanted.deny & bits(self.access) != 0

@@ -14,7 +14,7 @@ use crate::state::tables::State;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OwnerTurn {
-    /// A new call: execute it, then call [`State::owner_done`] in any case.
+    /// Execute the call, then call [`State::owner_done`] in any case.
     New(OwnerToken),
     Replay(OwnerReply),
 }
@@ -71,7 +71,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Removes a 4.1 owner without state. 4.0 owners stay for their sequence numbers.
+    /// 4.0 owners stay for their sequence numbers.
     pub(in crate::state) fn settle_owner(&mut self, key: OwnerKey) {
         let owner = &self.owners[key];
         if owner.states.is_empty() && owner.sequencer.is_none() {
@@ -79,9 +79,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Evicts idle 4.0 owners (RFC 7530, section 9.1.10). Returns whether there is room then. O(n)
-    /// in owners of the client, but rate-limited: a client with only busy owners must not delay
-    /// others by useless scans.
+    /// RFC 7530, section 9.1.10. O(n) in owners of the client, but rate-limited: a client with only
+    /// busy owners must not delay others by useless scans.
     fn drop_idle_owners(&mut self, client: ClientKey) -> bool {
         let record = &mut self.clients[client];
         // Idle owners of 4.1 are removed at once.
@@ -106,16 +105,15 @@ impl<F: Clone> State<F> {
         any
     }
 
-    /// Checks the sequence number of an OPEN in 4.0 (section 9.1.7). The next number is new, the
-    /// last one is a retry, and any number starts a new owner. Errors: BAD_SEQID otherwise, DELAY
-    /// while a call is in progress.
+    /// Section 9.1.7: the next number is new, the last one is a retry, and any number starts a new
+    /// owner. Errors: BAD_SEQID otherwise, DELAY while a call is in progress.
     pub(crate) fn owner_turn(&mut self, client: ClientKey, kind: OwnerKind, name: &[u8], seq: OwnerSeq) -> Result<OwnerTurn, Status> {
         let key = self.owner(client, kind, name)?;
         let owner = &self.owners[key];
         let sequencer = owner.sequencer.as_deref().ok_or(Status::SERVERFAULT)?;
         // An unconfirmed owner may start over with any number and loses its opens (RFC 7530,
-        // section 16.18.5). The same number also starts over if nothing is open: clients that got
-        // SYMLINK retry elsewhere with that number.
+        // section 16.18.5). If nothing is open, the same number also starts over: clients that got
+        // SYMLINK retry elsewhere with it.
         let follows = seq == sequencer.last && !owner.states.is_empty() || seq == sequencer.last.next();
         if sequencer.begun && !sequencer.confirmed && !sequencer.busy && !follows {
             self.restart_owner(key);
@@ -123,8 +121,7 @@ impl<F: Clone> State<F> {
         self.turn(key, seq)
     }
 
-    /// Checks the sequence number of a call by stateid in 4.0: OPEN_CONFIRM, OPEN_DOWNGRADE, CLOSE,
-    /// LOCK, LOCKU.
+    /// OPEN_CONFIRM, OPEN_DOWNGRADE, CLOSE, LOCK, LOCKU.
     pub(crate) fn owner_turn_by_state(&mut self, stateid: &Stateid, seq: OwnerSeq, now: u64) -> Result<OwnerTurn, Status> {
         let Some(key) = self.boot.key(stateid).filter(|_| !stateid.is_special()) else {
             return Err(if stateid.is_special() { Status::BAD_STATEID } else { Status::STALE_STATEID });
@@ -174,14 +171,13 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Ends a call with its status and encoded result. The sequence number advances except for the
-    /// errors that section 9.1.7 names.
+    /// The sequence number advances except for the errors that section 9.1.7 names.
     pub(crate) fn owner_done(&mut self, token: &OwnerToken, status: Status, reply: OwnerReply) {
         let Some(owner) = self.owners.get_mut(token.owner) else { return };
         let Some(sequencer) = owner.sequencer.as_deref_mut() else { return };
         sequencer.busy = false;
-        // Drop an unconfirmed owner without opens: it may start with any number (RFC 7530, section
-        // 16.18.5). Failing calls could otherwise fill the table.
+        // An unconfirmed owner without opens may start with any number (RFC 7530, section 16.18.5).
+        // Failing calls could otherwise fill the table.
         if !status.is_ok() && !sequencer.confirmed && owner.states.is_empty() {
             return self.drop_owner(token.owner);
         }
@@ -204,7 +200,6 @@ impl<F: Clone> State<F> {
             true => reply,
             false => OwnerReply::default(),
         };
-        // The open closed by the previous call can be forgotten.
         let closed_now = reply_op_closes(&sequencer.reply);
         if !closed_now && let Some(closed) = sequencer.closed.take() {
             self.states.remove(closed, Ended::Freed);
@@ -212,8 +207,7 @@ impl<F: Clone> State<F> {
     }
 }
 
-/// Status when the owner limit is reached. 4.1 has no RESOURCE, and LOCK has no NOSPC, so locks get
-/// DELAY.
+/// 4.1 has no RESOURCE, and LOCK has no NOSPC.
 pub(in crate::state) fn no_more(family: Family, kind: OwnerKind) -> Status {
     match (family, kind) {
         (Family::V40, _) => Status::RESOURCE,

@@ -1,5 +1,5 @@
-//! Client records per source. A source over its quota evicts its own records first; a full table
-//! evicts records of the source that has most of them.
+//! Client records per source. A source over its quota evicts its own records; a full table evicts
+//! those of the largest source.
 
 use std::collections::HashMap;
 
@@ -11,11 +11,11 @@ use crate::state::id::ClientKey;
 use crate::state::limits::{EVICTIONS_PER_SCAN_MAX, UNCONFIRMED_MIN, UNCONFIRMED_SHARE};
 use crate::state::tables::State;
 
-/// Records that may be evicted, cheapest loss first.
+/// Cheapest loss first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Evictable {
     Unconfirmed,
-    /// The client holds no state and can introduce itself again.
+    /// The client can introduce itself again.
     Idle,
     Expired,
 }
@@ -40,12 +40,12 @@ impl Client {
 }
 
 impl<F: Clone> State<F> {
-    /// Makes room for one client of this source. DELAY if the table is full, or the source is over
-    /// its quota, and nothing can be evicted.
+    /// Errors: DELAY if the table is full or the source is over its quota, and nothing can be
+    /// evicted.
     pub(in crate::state) fn make_room_for_client(&mut self, source: &Source, now: u64) -> Result<(), Status> {
         let clients_max = self.config.limits.clients_max;
         let own = self.sources.key_of(source);
-        // Anybody can introduce any number of names, so unconfirmed records get a part of the table.
+        // Anybody can introduce any number of names.
         let unconfirmed_max = (clients_max / UNCONFIRMED_SHARE).max(UNCONFIRMED_MIN);
         let mut has_room = self.unconfirmed_count < unconfirmed_max || self.evict_clients(own, Victims::Unconfirmed, now);
         let all = self.clients.len();
@@ -60,9 +60,9 @@ impl<F: Clone> State<F> {
         Err(Status::DELAY)
     }
 
-    /// Evicts least recently used records of the cheapest kind, of the source that has most of them.
-    /// O(n) in clients, so the number of scans is limited. Evicts a part of what it finds, so that
-    /// a flood does not need a scan for each record.
+    /// Evicts least recently used records of the cheapest kind, of the source that has most of
+    /// them. O(n) in clients, so the number of scans is limited. A flood must not need a scan for
+    /// each record, so one scan evicts several.
     fn evict_clients(&mut self, asker: Option<SourceKey>, victims: Victims, now: u64) -> bool {
         if !self.sources.may_scan(asker, now) {
             return false;
@@ -84,7 +84,7 @@ impl<F: Clone> State<F> {
         }
         let Some(kind) = counts.keys().map(|&(kind, _)| kind).min() else { return false };
         let of_kind = counts.iter().filter(|((other, _), _)| *other == kind);
-        // Among equal sources, the one that asks is the victim.
+        // Among equal sources, the asking one is the victim.
         let largest = of_kind.max_by_key(|((_, source), count)| (**count, Some(*source) == asker, *source));
         let Some((&(_, source), &count)) = largest else { return false };
         let records = self.clients.iter().filter(|(_, client)| client.source_key == source && candidate(client) == Some(kind));
@@ -98,9 +98,9 @@ impl<F: Clone> State<F> {
         true
     }
 
-    /// Whether the client's source may use more of a resource of which all sources use `all` of
-    /// `max`. Makes room by ending clients with expired leases: of the same source, then of larger
-    /// sources; never the asking client.
+    /// Whether the source may use more of a resource of which all sources use `all` of `max`. Makes
+    /// room by ending clients with expired leases: of the same source, then of larger sources;
+    /// never the asking client.
     pub(in crate::state) fn make_room_for_state(
         &mut self,
         key: ClientKey,
@@ -139,5 +139,5 @@ impl<F: Clone> State<F> {
     }
 }
 
-/// One scan evicts one record, and this part of the others that it found.
+/// Divisor of the found records: the part that one scan evicts.
 const EVICTED_PART: usize = 256;

@@ -1,5 +1,4 @@
-//! Rate limit for eviction scans. A scan takes time under the state's lock, so one source gets few,
-//! and all sources together have a bound.
+//! Rate limit for eviction scans, which take time under the state's lock.
 
 use crate::state::limits::{EVICTION_INTERVAL_MS, EVICTION_SCANS_MAX, EVICTION_SCANS_PER_SOURCE_MAX};
 

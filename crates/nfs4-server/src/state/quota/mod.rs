@@ -1,4 +1,4 @@
-//! How much of the shared tables one source may use, and who makes room when a table is full.
+//! Shares of each source in the tables, and eviction when a table is full.
 
 mod client_quota;
 mod eviction_limit;

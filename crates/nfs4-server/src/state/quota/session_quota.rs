@@ -1,4 +1,4 @@
-//! Memory for sessions and reply caches, shared fairly by source.
+//! Memory for sessions and reply caches, shared by source.
 
 use super::{Resource, SourceKey, within_share};
 use crate::state::id::SessionKey;
@@ -12,13 +12,11 @@ impl<F: Clone> State<F> {
         left.min(left.saturating_mul(SHARE_FACTOR).saturating_sub(self.sources.usage(source).reply_len()))
     }
 
-    /// Makes room for so many bytes. Returns whether there is room.
     #[cold]
     pub(in crate::state) fn make_room_for_replies(&mut self, source: SourceKey, spared: Option<SessionKey>, more: usize) -> bool {
         self.shed_sessions(source, spared, Resource::Replies) && more <= self.reply_room(source)
     }
 
-    /// Returns whether there is room.
     pub(in crate::state) fn make_room_for_session(&mut self, source: SourceKey) -> bool {
         let has_room = |state: &Self| within_share(state.sources.usage(source).sessions, 1, state.sessions.len(), SESSIONS_MAX);
         let has_session = has_room(self) || self.shed_sessions(source, None, Resource::Sessions) && has_room(self);
@@ -37,7 +35,7 @@ impl<F: Clone> State<F> {
         }
         let Some(largest) = self.sources.largest_user(resource) else { return false };
         let usage = |state: &Self, source| state.sources.usage(source).of(resource);
-        // Among equal sources, the one that asks is the victim.
+        // Among equal sources, the asking one is the victim.
         let victim = if usage(self, largest) > usage(self, source) { largest } else { source };
         let enough = usage(self, victim) / REPLIES_SHED_SHARE * (REPLIES_SHED_SHARE - 1);
         let mut idle: Vec<(u64, SessionKey)> = self

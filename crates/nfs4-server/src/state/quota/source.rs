@@ -1,4 +1,4 @@
-//! Source of a client: the identity that a client can't choose freely.
+//! Source of a client: an identity that clients can't choose freely.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the clients of each source use of the shared tables.
+//! Usage of the shared tables by each source.
 
 use super::Source;
 use super::eviction_limit::{EvictionLimit, EvictionScans};
@@ -24,10 +24,10 @@ pub(in crate::state) struct SourceUsage {
     pub(in crate::state) sessions: usize,
     pub(in crate::state) opens: usize,
     pub(in crate::state) owners: usize,
-    /// Locked byte ranges, and files with lock owners.
+    /// Ranges, and files with lock owners.
     pub(in crate::state) locks: usize,
     pub(in crate::state) cached_len: usize,
-    /// Bytes reserved for replies of COMPOUNDs in progress. May outlive the last client.
+    /// For replies of COMPOUNDs in progress. May outlive the last client.
     reserved_len: usize,
     scans: EvictionScans,
 }
@@ -47,8 +47,7 @@ impl SourceUsage {
     }
 }
 
-/// Whether a source that uses `own` may have `more`, where all sources use `all` of `max`. A source
-/// gets at most [`SHARE_FACTOR`] times the free rest.
+/// Whether a source that uses `own` may have `more`, where all sources use `all` of `max`.
 pub(in crate::state) fn within_share(own: usize, more: usize, all: usize, max: usize) -> bool {
     let left = max.saturating_sub(all);
     more <= left && own.saturating_add(more) <= left.saturating_mul(SHARE_FACTOR)
@@ -83,13 +82,12 @@ impl SourceTable {
         key
     }
 
-    /// Uncounts a client. Its state must be gone.
+    /// The client's state must be gone.
     pub(in crate::state) fn remove_client(&mut self, key: SourceKey) {
         self.usage_mut(key).clients -= 1;
         self.free_if_unused(key);
     }
 
-    /// Reserves bytes for the reply of a COMPOUND.
     #[inline]
     pub(in crate::state) fn reserve(&mut self, key: SourceKey, len: usize) {
         self.usage_mut(key).reserved_len += len;
@@ -131,7 +129,7 @@ impl SourceTable {
         self.keys.get(source).map_or(0, |&key| self.usage(key).clients)
     }
 
-    /// Whether this source may start an eviction scan now. `None`: a source without clients.
+    /// `None`: a source without clients.
     pub(super) fn may_scan(&mut self, key: Option<SourceKey>, now: u64) -> bool {
         let scans = key.map(|key| &mut self.usages[key.0 as usize].scans);
         self.eviction_limit.admit(scans, now)

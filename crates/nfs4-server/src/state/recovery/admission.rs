@@ -1,5 +1,4 @@
-//! Admission of clients, opens and reclaims during grace (RFC 8881, section 8.4.2; RFC 7530,
-//! section 9.6.2).
+//! Admission during grace (RFC 8881, section 8.4.2; RFC 7530, section 9.6.2).
 
 use vouch_nfs4::Status;
 
@@ -17,18 +16,17 @@ impl<F: Clone> State<F> {
         self.grace.is_active()
     }
 
-    /// Admits a new client record. Errors: CLID_INUSE if another client may still reclaim under
-    /// this name.
+    /// Errors: CLID_INUSE if another client may still reclaim under this name.
     pub(in crate::state) fn admit_introduction(&self, family: Family, owner: &[u8], credential: Credential<'_>) -> Result<(), Status> {
         if self.grace.admits(family, owner, credential) { Ok(()) } else { Err(Status::CLID_INUSE) }
     }
 
-    /// Admits a client whose name has an unproven recovery record. AUTH_SYS proves no identity, so
-    /// only the address tells clients apart.
+    /// Admits a client whose name has an unproven recovery record: only the address tells clients
+    /// apart.
     ///
-    /// A caller from the recorded address takes the name. A caller from elsewhere is admitted
-    /// without reclaims, and continues after grace: the client's address may have changed (section
-    /// 8.4.2.1 leaves this to the server). Errors: DELAY if the recorded client has returned.
+    /// A caller from the recorded address takes the name. A caller from elsewhere gets no reclaims,
+    /// and continues after grace: the client's address may have changed (section 8.4.2.1 leaves
+    /// this to the server). Errors: DELAY if the recorded client has returned.
     pub(in crate::state) fn give_name(&mut self, family: Family, owner: &[u8], credential: Credential<'_>) -> Result<(), Status> {
         let Some(from) = self.grace.awaits_from(family, owner) else { return Ok(()) };
         let here = from == Network::of(credential.address);
@@ -52,8 +50,8 @@ impl<F: Clone> State<F> {
         if from.is_none_or(|from| from == Network::of(credential.address)) { Ok(()) } else { Err(Status::DELAY) }
     }
 
-    /// Errors: GRACE while other clients may reclaim conflicting state (section 8.4.2.1), or before
-    /// the RECLAIM_COMPLETE of a 4.1 client (section 18.51.3).
+    /// Errors: GRACE during grace (section 8.4.2.1), or before the RECLAIM_COMPLETE of a 4.1 client
+    /// (section 18.51.3).
     pub(in crate::state) fn admit_new(&mut self, key: ClientKey) -> Result<(), Status> {
         if self.grace.is_active() {
             return Err(Status::GRACE);
@@ -77,8 +75,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Ends grace. Clients that have not reclaimed lose their state, even if the server restarts
-    /// again (section 8.4.3).
+    /// Clients that have not reclaimed lose their state, even if the server restarts again (section
+    /// 8.4.3).
     pub(in crate::state) fn end_grace(&mut self) {
         if self.grace.until_ms.take().is_some() {
             self.grace.waiting = Map::with_hasher(self.hasher);
@@ -87,8 +85,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Writes records of clients that came from another address. During grace the old records were
-    /// kept.
+    /// Clients from another address. During grace the old records were kept.
     fn record_moved_clients(&mut self) {
         let done = |client: &Client| client.elsewhere && client.v41().is_some_and(|v41| v41.reclaim_complete);
         let keys: Vec<ClientKey> = self.clients.iter().filter(|(_, client)| done(client)).map(|(key, _)| key).collect();

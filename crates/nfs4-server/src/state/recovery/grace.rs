@@ -1,4 +1,4 @@
-//! Grace period: after a start, clients reclaim their former state (RFC 8881, section 8.4.2).
+//! Grace period: clients reclaim their former state (RFC 8881, section 8.4.2).
 
 use vouch_nfs4::Verifier;
 
@@ -10,7 +10,7 @@ use crate::state::recovery::record::RecoveryRecord;
 
 pub(in crate::state) struct Grace {
     pub(in crate::state) until_ms: Option<u64>,
-    /// Clients that may reclaim and have not finished, by record key.
+    /// Clients that have not finished, by record key.
     pub(in crate::state) waiting: Map<Vec<u8>, Awaited>,
 }
 
@@ -21,10 +21,10 @@ pub(in crate::state) struct Awaited {
 }
 
 impl Grace {
-    /// There is none if no client may reclaim.
+    /// No grace if no client may reclaim.
     pub(in crate::state) fn new(records: &[RecoveryRecord], grace_ms: u64, now: u64, hasher: crate::state::hash::Seed) -> Self {
         let mut waiting = Map::with_hasher(hasher);
-        // Section 8.4.3: revoked clients can't reclaim.
+        // Section 8.4.3.
         for record in records.iter().filter(|record| !record.revoked) {
             let awaited = Awaited { verifier: record.verifier, maker: record.maker, from: record.from };
             waiting.insert(RecoveryRecord::key(record.family, &record.owner), awaited);
@@ -44,13 +44,13 @@ impl Grace {
         self.until_ms.is_some_and(|until| until <= now)
     }
 
-    /// Whether the caller may use this name: while a record waits, only its principal. The lease of
-    /// the recorded client counts as renewed (RFC 8881, section 2.4.3).
+    /// While a record waits, only its principal may use the name. The recorded client's lease
+    /// counts as renewed (RFC 8881, section 2.4.3).
     pub(in crate::state) fn admits(&self, family: Family, owner: &[u8], credential: Credential<'_>) -> bool {
         !self.is_active() || self.waiting.get(&RecoveryRecord::key(family, owner)).is_none_or(|awaited| awaited.maker.admits(credential))
     }
 
-    /// Network of the recorded client of this name, if known and not proven by Kerberos.
+    /// None if Kerberos proved the client.
     pub(in crate::state) fn awaits_from(&self, family: Family, owner: &[u8]) -> Option<Network> {
         if !self.is_active() {
             return None;
@@ -62,8 +62,7 @@ impl Grace {
         self.is_active() && self.waiting.get(&RecoveryRecord::key(family, owner)).is_some_and(|awaited| awaited.verifier == verifier)
     }
 
-    /// Ends the reclaims of a client after RECLAIM_COMPLETE or its restart. Returns whether grace
-    /// can end because no client is left. 4.0 clients never finish early.
+    /// Returns whether grace can end because no client is left. 4.0 clients never finish early.
     pub(in crate::state) fn completed(&mut self, family: Family, owner: &[u8]) -> bool {
         self.waiting.remove(&RecoveryRecord::key(family, owner));
         self.is_active() && self.waiting.is_empty()

@@ -1,5 +1,5 @@
-//! Recovery records. They say after a restart which clients may reclaim state (RFC 8881, section
-//! 8.4.2.1), and their principals. The caller stores them. Format: docs/formats/recovery.md.
+//! Recovery records: clients that may reclaim state after a restart (RFC 8881, section 8.4.2.1).
+//! Format: docs/formats/recovery.md.
 
 use vouch_nfs4::{OPAQUE_LIMIT, Verifier};
 use vouch_xdr::{Error, Reader, Writer};
@@ -12,7 +12,6 @@ const VERSION: u32 = 3;
 const VERSION_2: u32 = 2;
 const VERSION_1: u32 = 1;
 
-/// A recovery record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecoveryRecord {
     pub family: Family,
@@ -132,7 +131,6 @@ mod tests {
         assert_eq!(bytes(ClientPrincipal::Nobody, Some(v6)).1, [&head(1)[..], b"\0\0\0\x06\x20\x01\x0d\xb8\0\0\0\x09"].concat());
     }
 
-    // Records of versions without principal or address.
     #[test]
     fn earlier_record_versions_are_readable() {
         let value = b"\0\0\0\x01\0\0\0\0\x07\x07\x07\x07\x07\x07\x07\x07";

@@ -1,4 +1,4 @@
-//! CREATE_SESSION (RFC 8881, section 18.36): confirms the client and negotiates channels.
+//! CREATE_SESSION (RFC 8881, section 18.36).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -31,13 +31,12 @@ impl<F: Clone> State<F> {
         credential: Credential<'_>,
         now: u64,
     ) -> Result<CreateSessionOk, Status> {
-        // Phase 1: find the client.
+        // Phase 1.
         let key = self.client_by_id(args.client).ok_or(Status::STALE_CLIENTID)?;
         let client = &self.clients[key];
         let v41 = client.v41().ok_or(Status::STALE_CLIENTID)?;
-        // Check the caller before the sequence number: a cached reply reveals a session id. Phase
-        // 3: the creating principal confirms a client; the managing principal may use a confirmed
-        // one.
+        // Phase 3, before phase 2: a cached reply reveals a session id. The creating principal
+        // confirms a client; the managing principal may use a confirmed one.
         if !client.confirmed && !client.principal.same_user(credential.principal) {
             return Err(Status::CLID_INUSE);
         }
@@ -47,7 +46,7 @@ impl<F: Clone> State<F> {
         }
         self.check_name(key, credential)?;
         self.check_confirmation(key, credential)?;
-        // Phase 2: sequence number. The last number again is a retry.
+        // Phase 2. The last number again is a retry.
         if args.seq.next() == v41.next {
             return v41.last.ok_or(Status::SEQ_MISORDERED);
         }
@@ -55,7 +54,7 @@ impl<F: Clone> State<F> {
             return Err(Status::SEQ_MISORDERED);
         }
         self.latest_ms = self.latest_ms.max(now);
-        // A failed call does not advance the sequence number, so the client may correct it.
+        // A failed call does not advance the number, so the client may correct it.
         let made = self.make_session(key, args, connection, credential.address)?;
         self.follow(key);
         let client = &mut self.clients[key];
@@ -68,8 +67,8 @@ impl<F: Clone> State<F> {
         Ok(made)
     }
 
-    /// Notes the minor version of the COMPOUND that created the session. Callbacks use the same
-    /// version (RFC 8881, section 2.10.2; Linux finds the session by it).
+    /// Callbacks use the minor version of the COMPOUND that created the session (RFC 8881, section
+    /// 2.10.2; Linux finds the session by it).
     pub(crate) fn note_minor_version(&mut self, id: &SessionId, minor: u32) {
         if let Some(key) = self.session_by_id(id) {
             self.sessions[key].back.minor = minor;
@@ -136,7 +135,7 @@ impl<F: Clone> State<F> {
         Ok(CreateSessionOk { session: self.sessions[session].id, seq: args.seq, flags, fore, back })
     }
 
-    /// The server may lower each value. Errors: TOOSMALL for unusable values (section 18.36.3).
+    /// Errors: TOOSMALL for unusable values (section 18.36.3).
     fn negotiate_fore(&self, wanted: &ChannelAttrs, source_key: SourceKey) -> Result<ChannelAttrs, Status> {
         if wanted.request_len_max < MESSAGE_LEN_MIN || wanted.response_len_max < MESSAGE_LEN_MIN {
             return Err(Status::TOOSMALL);
@@ -162,7 +161,7 @@ impl<F: Clone> State<F> {
     }
 }
 
-/// Channel values of a session without callbacks.
+/// A session without callbacks.
 const NO_CHANNEL: ChannelAttrs = ChannelAttrs {
     header_pad_size: 0,
     request_len_max: 0,
@@ -173,8 +172,7 @@ const NO_CHANNEL: ChannelAttrs = ChannelAttrs {
     rdma_ird: None,
 };
 
-/// Negotiates the back channel. The server keeps to the client's values if they suffice for a
-/// recall. Without callbacks, any values will do.
+/// Keeps the client's values if they suffice for a recall. Without callbacks, any values will do.
 fn negotiate_back(wanted: &ChannelAttrs, wants_back: bool) -> Result<ChannelAttrs, Status> {
     let small = wanted.request_len_max < CALLBACK_LEN_MIN || wanted.response_len_max < CALLBACK_LEN_MIN || wanted.operations_max < 2;
     let offered = wants_back || *wanted != NO_CHANNEL;
@@ -184,8 +182,7 @@ fn negotiate_back(wanted: &ChannelAttrs, wants_back: bool) -> Result<ChannelAttr
     Ok(ChannelAttrs { header_pad_size: 0, requests_max: wanted.requests_max.min(BACK_SLOTS_MAX), rdma_ird: None, ..*wanted })
 }
 
-/// Chooses among the client's callback credentials; none if all are unusable. Prefers RPCSEC_GSS
-/// contexts (section 18.36.3 leaves the choice to the server).
+/// None if all are unusable. Prefers RPCSEC_GSS (section 18.36.3 leaves the choice to the server).
 pub(in crate::state) fn callback_credential(offers: &[CallbackSec<'_>]) -> Option<CallbackCredential> {
     if offers.is_empty() {
         return Some(CallbackCredential::None);

@@ -26,7 +26,7 @@ pub(in crate::state) struct Session {
     pub(in crate::state) back_slots_max: u32,
     pub(in crate::state) flags: SequenceFlags,
     pub(in crate::state) context: BackContext,
-    /// Whether callbacks failed in a way that only a new session repairs.
+    /// Only a new session repairs the back channel.
     pub(in crate::state) fault: bool,
 }
 
@@ -45,18 +45,17 @@ pub(crate) struct SequenceCall<'a> {
     pub address: IpAddr,
     pub request_len: usize,
     pub operations: u32,
-    /// Digest of the request: principal, number of operations, and part of the body. A retry with
-    /// another digest is refused (RFC 8881, section 2.10.6.1.3.1).
+    /// Principal, number of operations, and part of the body. A retry with another digest is
+    /// refused (RFC 8881, section 2.10.6.1.3.1).
     pub fingerprint: u64,
 }
 
 #[derive(Debug)]
 pub(crate) enum Sequenced {
-    /// A new request: execute the COMPOUND, then call [`State::finish`] in any case.
+    /// Execute the COMPOUND, then call [`State::finish`] in any case.
     New(Turn),
     Replay(Vec<u8>),
-    /// A retry without a cached reply: send this SEQUENCE result, then RETRY_UNCACHED_REP. Execute
-    /// nothing.
+    /// A retry: send this SEQUENCE result, then RETRY_UNCACHED_REP. Execute nothing.
     Uncached(SequenceOk),
 }
 
@@ -66,7 +65,7 @@ pub(crate) struct Turn {
     pub session: SessionKey,
     pub ok: SequenceOk,
     pub response_len_max: u32,
-    /// Longest reply to cache. Longer replies are REP_TOO_BIG_TO_CACHE.
+    /// Longer replies are REP_TOO_BIG_TO_CACHE.
     pub response_cached_len_max: u32,
     pub cache_this: bool,
     pub(in crate::state) source_key: SourceKey,

@@ -25,7 +25,7 @@ impl<F: Clone> State<F> {
         self.sessions.at_mut(session_index(id)).filter(|(_, session)| session.id == *id).map(|(key, _)| key)
     }
 
-    /// SEQUENCE (RFC 8881, section 18.46). O(1); allocates only for the first use of a slot.
+    /// O(1); allocates only for the first use of a slot.
     pub(crate) fn sequence(&mut self, call: &SequenceCall<'_>, now: u64) -> Result<Sequenced, Status> {
         let args = call.args;
         let lease_ms = self.config.lease_ms;
@@ -56,12 +56,11 @@ impl<F: Clone> State<F> {
                     return Err(Status::CONN_NOT_BOUND_TO_SESSION);
                 }
                 None if self.connections.get(&call.connection).is_some_and(|bound| bound.len() >= SESSIONS_PER_CONNECTION_MAX) => {
-                    // The call is served, but the connection is not recorded: it carries no
-                    // callbacks.
+                    // The call is served, but the connection carries no callbacks.
                 }
                 None => {
                     if session.connections.len() >= CONNECTIONS_PER_SESSION_MAX {
-                        // Drop the oldest connection, preferably one without callbacks.
+                        // Preferably one without callbacks.
                         let oldest = session.connections.iter().position(|bound| !bound.back).unwrap_or(0);
                         let old = session.connections.remove(oldest);
                         if let Some(sessions) = self.connections.get_mut(&old.connection) {
@@ -76,15 +75,14 @@ impl<F: Clone> State<F> {
             }
             session.last = call.connection;
         }
-        // Section 18.46.3: requests above the channel limits are refused before the slot is
-        // checked.
+        // Section 18.46.3: before the slot is checked.
         if call.operations > session.fore.operations_max {
             return Err(Status::TOO_MANY_OPS);
         }
         if call.request_len > session.fore.request_len_max as usize {
             return Err(Status::REQ_TOO_BIG);
         }
-        // Check the request first: an invalid one must not cause evictions.
+        // An invalid request must not cause evictions.
         let turn = session.slots.judge(args.slot, args.seq, args.highest_slot, call.fingerprint)?;
         // Reserve room for the reply now, so that the limit is never exceeded.
         let source_key = session.source_key;
@@ -93,8 +91,7 @@ impl<F: Clone> State<F> {
         if more > 0 && turn == slots::Turn::New && more > self.reply_room(source_key) {
             self.latest_ms = self.latest_ms.max(now);
             if !self.make_room_for_replies(source_key, Some(key), more) {
-                // Section 15.1.1.3: the slot's number stays, and the client sends the same call
-                // again.
+                // Section 15.1.1.3: the slot's number stays, and the client repeats the call.
                 return Err(Status::DELAY);
             }
         }
@@ -110,7 +107,7 @@ impl<F: Clone> State<F> {
         client.renew(now);
         let limits = &self.config.limits;
         if args.highest_slot == session.slots.highest() && args.highest_slot.0 + 1 < limits.slots_per_session_max {
-            // The client uses all its slots: grant more while there is room (section 2.10.6.1).
+            // The client uses all its slots: grant more (section 2.10.6.1).
             if room >= limits.reply_cache_len_max / REPLY_CACHE_PRESSURE_SHARE {
                 session.slots.grow((session.slots.highest().0 + 1).saturating_mul(2).min(limits.slots_per_session_max));
             }
@@ -146,8 +143,8 @@ impl<F: Clone> State<F> {
         })
     }
 
-    /// Ends the COMPOUND of this slot. `reply`: results to cache, if the client asked for it or the
-    /// reply is short; at most `response_cached_len_max`. Does nothing if the session is gone.
+    /// `reply`: to cache if the client asked for it or the reply is short. Does nothing if the
+    /// session is gone.
     pub(crate) fn finish(&mut self, turn: &Turn, reply: Option<&[u8]>, now: u64) {
         if let Some(client) = self.clients.get_mut(turn.client) {
             client.running = client.running.saturating_sub(1);
@@ -170,7 +167,6 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// BIND_CONN_TO_SESSION (RFC 8881, section 18.34).
     pub(crate) fn bind_connection(
         &mut self,
         args: &BindConnArgs,
@@ -198,7 +194,7 @@ impl<F: Clone> State<F> {
         Ok(BindConnOk { session: args.session, dir, rdma: false })
     }
 
-    /// Binds a connection or changes its channels. Above the limit, the oldest is dropped.
+    /// Above the limit, drops the oldest connection.
     pub(in crate::state) fn bind(&mut self, key: SessionKey, bound: Bound) {
         let session = &mut self.sessions[key];
         session.fault &= !bound.back;
@@ -225,7 +221,6 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// BACKCHANNEL_CTL (RFC 8881, section 18.33).
     pub(crate) fn backchannel_ctl(&mut self, turn: &Turn, args: &BackchannelCtlArgs<'_>, credential: Credential<'_>) -> Result<(), Status> {
         self.manage(turn.client, Op::BACKCHANNEL_CTL, credential)?;
         self.sessions.get(turn.session).ok_or(Status::DEADSESSION)?;
@@ -251,17 +246,16 @@ impl<F: Clone> State<F> {
             }
             clients.insert(session.client);
         }
-        // The check visits all sessions of a client, so it runs once for each client.
+        // Once for each client: the check visits all sessions.
         for client in clients {
             self.refresh_paths(client);
             self.follow(client);
         }
     }
 
-    /// Updates a client's address from the connections of its sessions: a session id identifies the
-    /// client. The address of EXCHANGE_ID stays while a connection comes from there, since the
-    /// client would use it again after a restart. Otherwise the last known address stays if
-    /// possible.
+    /// Updates a client's address from its connections: a session id identifies the client. Prefers
+    /// the address of EXCHANGE_ID, which the client would use after a restart, then the last known
+    /// address.
     pub(in crate::state) fn follow(&mut self, key: ClientKey) {
         let client = &self.clients[key];
         let sessions = client.v41().into_iter().flat_map(|v41| &v41.sessions);
@@ -274,7 +268,7 @@ impl<F: Clone> State<F> {
         self.move_to(key, address);
     }
 
-    /// Sets a client's address, also in its recovery record. Its quota stays with the first source.
+    /// The quota stays with the first source.
     pub(in crate::state) fn move_to(&mut self, key: ClientKey, address: IpAddr) {
         let client = &mut self.clients[key];
         if Network::of(address) != Network::of(client.address) {
@@ -285,14 +279,12 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// DESTROY_SESSION (RFC 8881, section 18.37). Requests in progress continue; their replies are
-    /// not cached.
+    /// Requests in progress continue; their replies are not cached.
     pub(crate) fn destroy_session(&mut self, id: &SessionId, connection: ConnectionId, credential: Credential<'_>) -> Result<(), Status> {
         let key = self.session_by_id(id).ok_or(Status::BADSESSION)?;
         let session = &self.sessions[key];
         let client = session.client;
-        // Section 18.37.3: the connection must be bound to the session, and the caller must manage
-        // the client.
+        // Section 18.37.3.
         if !session.connections.iter().any(|bound| bound.connection == connection) {
             return Err(Status::CONN_NOT_BOUND_TO_SESSION);
         }
@@ -303,7 +295,7 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    /// Removes a session. Its callbacks in progress return to the client's queue when they end.
+    /// Callbacks in progress return to the client's queue when they end.
     pub(in crate::state) fn remove_session(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.remove(key, crate::state::slab::Ended::Freed) else { return };
         self.reply_cache_len -= session.slots.held_len();

@@ -1,5 +1,5 @@
-//! Slot table of a fore channel: executes each request once and answers retries from the reply
-//! cache (RFC 8881, section 2.10.6).
+//! Slots of a fore channel: each request is executed once, and retries get the cached reply (RFC
+//! 8881, section 2.10.6).
 
 use vouch_nfs4::{SlotId, SlotSeq, Status};
 
@@ -24,7 +24,7 @@ impl Slot {
     }
 }
 
-/// Slot buffers up to this length are kept for reuse, bytes.
+/// Buffers up to this length are reused, bytes.
 const REPLY_LEN_KEPT: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(in crate::state) enum Turn {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::state) enum SlotAnswer {
-    /// New: execute it. The slot is busy until it finishes.
+    /// Execute it. The slot is busy until it finishes.
     New,
     Replay(Vec<u8>),
     Uncached,
@@ -64,8 +64,7 @@ impl SlotTable {
 
     #[inline]
     pub(in crate::state) fn judge(&self, slot: SlotId, seq: SlotSeq, highest: SlotId, fingerprint: u64) -> Result<Turn, Status> {
-        // Section 18.46.3: BADSLOT for a slot beyond the table, BAD_HIGH_SLOT for a highest slot
-        // beyond it.
+        // Section 18.46.3.
         if slot.0 >= self.granted {
             return Err(Status::BADSLOT);
         }
@@ -74,17 +73,16 @@ impl SlotTable {
         }
         // The first request of a slot allocates it.
         let place = self.slots.get(slot.0 as usize).unwrap_or(const { &Slot::new() });
-        // Section 2.10.6.1: the next number modulo 2^32 is new, the same number is a retry, others
-        // are misordered.
+        // Section 2.10.6.1.
         if seq == place.seq.next() {
             return if place.phase == Phase::Busy { Err(Status::SEQ_MISORDERED) } else { Ok(Turn::New) };
         }
         match place.phase {
             _ if seq != place.seq => Err(Status::SEQ_MISORDERED),
             Phase::Unused => Err(Status::SEQ_MISORDERED),
-            // Section 2.10.6.2: DELAY for a retry of a request in progress.
+            // Section 2.10.6.2.
             Phase::Busy => Err(Status::DELAY),
-            // Section 2.10.6.1.3.1: a retry must equal the original.
+            // Section 2.10.6.1.3.1.
             _ if place.fingerprint != fingerprint => Err(Status::SEQ_FALSE_RETRY),
             Phase::Cached | Phase::Uncached => Ok(Turn::Again),
         }
@@ -141,7 +139,7 @@ impl SlotTable {
         self.target = self.granted;
     }
 
-    /// Lowers the target. Slots are removed when the client has acknowledged it (section 2.10.6.1).
+    /// Slots are removed when the client has acknowledged the target (section 2.10.6.1).
     pub(in crate::state) fn shrink(&mut self, target: u32) {
         self.target = target.clamp(1, self.granted);
     }

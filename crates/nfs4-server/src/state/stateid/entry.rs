@@ -1,5 +1,3 @@
-//! Stateid table entries, and their owners.
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -33,10 +31,10 @@ pub(in crate::state) enum Kind<F> {
     Open(Open<F>),
     Lock(Lock),
     Delegation(Delegation<F>),
-    /// A revoked delegation that is not freed yet. Its file may be gone.
+    /// Not freed yet. The file may be gone.
     Revoked,
     Copy(Copy),
-    /// A closed open of 4.0, kept to find the owner when CLOSE is retried.
+    /// A closed open of 4.0, to find the owner when CLOSE is retried.
     Closed(OwnerKey),
 }
 
@@ -49,7 +47,6 @@ pub(in crate::state) struct Open<F> {
     pub(in crate::state) file: F,
     pub(in crate::state) key: FileKey,
     pub(in crate::state) locks: BTreeSet<StateKey>,
-    /// Byte ranges locked by them.
     pub(in crate::state) ranges: usize,
 }
 
@@ -66,7 +63,6 @@ pub(crate) enum OwnerKind {
     Lock,
 }
 
-/// An open owner or a lock owner.
 pub(in crate::state) struct Owner {
     pub(in crate::state) client: ClientKey,
     pub(in crate::state) kind: OwnerKind,
@@ -75,7 +71,7 @@ pub(in crate::state) struct Owner {
     pub(in crate::state) sequencer: Option<Box<Sequencer>>,
 }
 
-/// Sequence numbers of an owner in 4.0 (RFC 7530, section 9.1.7).
+/// RFC 7530, section 9.1.7.
 #[derive(Default)]
 pub(in crate::state) struct Sequencer {
     pub(in crate::state) last: OwnerSeq,
@@ -83,7 +79,7 @@ pub(in crate::state) struct Sequencer {
     pub(in crate::state) busy: bool,
     pub(in crate::state) confirmed: bool,
     pub(in crate::state) reply: OwnerReply,
-    /// Closed open, kept until the owner's next call.
+    /// Kept until the owner's next call.
     pub(in crate::state) closed: Option<StateKey>,
 }
 
@@ -95,7 +91,7 @@ pub(crate) struct OwnerReply {
 }
 
 impl<F> Entry<F> {
-    /// File as the client knows it; none for locks and for revoked or closed state.
+    /// None for locks and for revoked or closed state.
     pub(in crate::state) fn held(&self) -> Option<&FileKey> {
         match &self.kind {
             Kind::Open(open) => Some(&open.key),

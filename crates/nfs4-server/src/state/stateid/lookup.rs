@@ -1,5 +1,4 @@
-//! Lookup of stateids for I/O, TEST_STATEID and FREE_STATEID (RFC 8881, sections 8.2 and 9.1; RFC
-//! 7530, section 9.1.4).
+//! Lookup of stateids (RFC 8881, sections 8.2 and 9.1; RFC 7530, section 9.1.4).
 
 use vouch_nfs4::{StateSeq, Stateid, Status};
 
@@ -20,13 +19,13 @@ pub(crate) enum Io {
 pub(crate) enum IoGrant<F> {
     Open(F),
     Delegated(F),
-    /// No open: an anonymous or READ bypass stateid. The caller checks the rights.
+    /// An anonymous or READ bypass stateid. The caller checks the rights.
     Anonymous,
 }
 
 impl<F: Clone> State<F> {
-    /// Checks a stateid for I/O on a file. `client`: that of the session in 4.1; none in 4.0, where
-    /// the stateid renews the lease (or [`State::authorize_v40_stateid`]). O(1), no allocation.
+    /// `client`: that of the session; none in 4.0, where the stateid renews the lease (or
+    /// [`State::authorize_v40_stateid`]). O(1), no allocation.
     #[inline]
     pub(crate) fn io(
         &mut self,
@@ -62,12 +61,12 @@ impl<F: Clone> State<F> {
         if !self.owner_confirmed(open) {
             return Err(Status::BAD_STATEID);
         }
-        // Sections 18.22.3 and 18.32.3: the open must allow this access.
+        // Sections 18.22.3 and 18.32.3.
         if open.access & bit == 0 {
             return Err(Status::OPENMODE);
         }
         let grant = open.file.clone();
-        // Other delegations were already recalled by the writer's open.
+        // The writer's open has recalled other delegations.
         Ok(IoGrant::Open(grant))
     }
 
@@ -80,8 +79,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Special stateids (section 8.2.3). Denials of others (LOCKED) and grace exclude them (section
-    /// 9.1.2).
+    /// Special stateids (section 8.2.3). Denials (LOCKED) and grace exclude them (section 9.1.2).
     fn anonymous_io(
         &mut self,
         client: Option<ClientKey>,
@@ -112,7 +110,7 @@ impl<F: Clone> State<F> {
         Ok(IoGrant::Anonymous)
     }
 
-    /// LOCKED if an open denies this access. Ends expired clients with such opens.
+    /// Ends expired clients with opens that deny this access.
     fn undenied(&mut self, file: &FileKey, bit: u8) -> Result<(), Status> {
         match self.clear_way_of_opens(file, None, |shares| shares.denies(bit), |share| share.deny & bit != 0) {
             true => Ok(()),
@@ -120,8 +118,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// State of this file and client by stateid. In 4.0 this renews the client's lease, except for
-    /// opens of a proven principal: those need [`State::authorize_v40_stateid`].
+    /// In 4.0 this renews the client's lease, except for opens of a proven principal: those need
+    /// [`State::authorize_v40_stateid`].
     #[inline]
     pub(in crate::state) fn resolve(
         &mut self,
@@ -132,7 +130,7 @@ impl<F: Clone> State<F> {
     ) -> Result<StateKey, Status> {
         let (key, entry) = self.look_up(client, stateid)?;
         let renewed = (client.is_none() && entry.opener.is_none()).then_some(entry.client);
-        // State granted by another export does not count: the caller may have fewer rights here.
+        // Another export may grant the caller fewer rights.
         if entry.export != file.export || self.files[entry.file].key != *file {
             return Err(Status::BAD_STATEID);
         }
@@ -147,19 +145,19 @@ impl<F: Clone> State<F> {
     fn look_up(&self, client: Option<ClientKey>, stateid: &Stateid) -> Result<(StateKey, &Entry<F>), Status> {
         let v41 = client.is_some();
         let Some(key) = self.boot.key(stateid).filter(|_| !stateid.is_special()) else {
-            // RFC 7530, section 9.1.4.2: stateids of an earlier instance are STALE in 4.0. In 4.1
-            // sessions report the restart.
+            // RFC 7530, section 9.1.4.2: STALE for an earlier instance. In 4.1 sessions report the
+            // restart.
             return Err(if v41 || stateid.is_special() { Status::BAD_STATEID } else { Status::STALE_STATEID });
         };
         let Some(entry) = self.states.get(key) else { return Err(self.fate(key)) };
         match client {
-            // Section 8.2.4: state of another client.
+            // Section 8.2.4.
             Some(client) if entry.client != client => return Err(Status::BAD_STATEID),
             None if self.clients[entry.client].family() != Family::V40 => return Err(Status::BAD_STATEID),
             _ => {}
         }
         match entry.kind {
-            // Section 8.5: revoked state reports that until it is freed.
+            // Section 8.5.
             Kind::Revoked => return Err(Status::DELEG_REVOKED),
             Kind::Closed(_) => return Err(Status::BAD_STATEID),
             _ => {}
@@ -175,16 +173,14 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// TEST_STATEID of one stateid (RFC 8881, section 18.48).
     pub(crate) fn test_stateid(&self, client: ClientKey, stateid: &Stateid) -> Status {
-        // Section 18.48.3: special stateids are BAD_STATEID.
         match self.look_up(Some(client), stateid) {
             Ok(_) => Status::OK,
             Err(status) => status,
         }
     }
 
-    /// FREE_STATEID (RFC 8881, section 18.38). LOCKS_HELD for what is still of use.
+    /// LOCKS_HELD for state in use (RFC 8881, section 18.38).
     pub(crate) fn free_stateid(&mut self, client: ClientKey, stateid: &Stateid) -> Result<(), Status> {
         let key = match self.look_up(Some(client), stateid) {
             Ok((key, _)) => key,
@@ -212,8 +208,7 @@ impl<F: Clone> State<F> {
     }
 }
 
-/// Section 8.2.2: zero means the newest in 4.1. Lower numbers are OLD_STATEID, higher ones
-/// BAD_STATEID. Comparison is modulo 2^32.
+/// Section 8.2.2: zero means the newest in 4.1. Comparison is modulo 2^32.
 #[inline]
 fn check_seq(given: StateSeq, newest: StateSeq, v41: bool) -> Result<(), Status> {
     if given == newest || v41 && given.0 == 0 {

@@ -46,8 +46,8 @@ fn reduced_callback_slots_keep_callbacks_in_progress() {
     fixture.state.callback_done(first[0].id, answer(Status::OK, Some(SlotId(0))), 0);
     let fourth = recall(&mut fixture, 4).remove(0);
     assert_eq!(slot(&fourth), 0);
-    // The client did not process the callback on slot 1. The slot is closed now, and the callback
-    // on slot 2 is still in progress.
+    // The client did not process the callback on slot 1, which is closed now. The callback on slot
+    // 2 is still in progress.
     fixture.state.callback_done(first[1].id, answer(Status::DELAY, None), 0);
     assert!(fixture.callbacks().is_empty());
     assert!(recall(&mut fixture, 5).is_empty());
@@ -129,7 +129,7 @@ fn callback_reply_after_client_expiry_is_ignored() {
 
 #[test]
 fn session_without_usable_callback_flavour_has_no_callbacks() {
-    // Section 18.36.3: callback_sec_parms4.
+    // Section 18.36.3.
     use vouch_nfs4::op::{BackchannelCtlArgs, CreateSessionFlags};
     use vouch_nfs4::{CallbackSec, GssCallbackHandles, GssService, SysCred};
     let gss = || CallbackSec::Gss(GssCallbackHandles { service: GssService::Integrity, from_server: Bytes(b""), from_client: Bytes(b"c") });
@@ -201,7 +201,7 @@ impl crate::ContextLife for RemainingLife {
 
 #[test]
 fn expired_gss_context_stops_callbacks_until_replaced() {
-    // RFC 8881, sections 18.46.3 (flags) and 18.33 (BACKCHANNEL_CTL).
+    // RFC 8881, sections 18.46.3 and 18.33.
     use vouch_nfs4::op::BackchannelCtlArgs;
     use vouch_nfs4::{CallbackSec, GssCallbackHandles, GssService};
     let gss = |name: &'static [u8]| {

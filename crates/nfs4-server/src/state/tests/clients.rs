@@ -1,5 +1,4 @@
-//! EXCHANGE_ID, CREATE_SESSION, DESTROY_CLIENTID (RFC 8881, sections 18.35, 18.36, 18.50), and
-//! leases.
+//! Clients and leases (RFC 8881, sections 18.35, 18.36, 18.50).
 
 use vouch_nfs4::op::{BindConnArgs, ChannelDirClient, ExchangeIdFlags};
 use vouch_nfs4::{Bitmap, CreateSeq, StateProtect, StateProtectOps};
@@ -99,7 +98,7 @@ fn machine_credential_is_required_under_state_protection() {
     assert!(fixture.state.machine_operations(client, by(&machine, Flavour::Krb5)).is_empty());
     assert!(fixture.state.machine_operations(client, by(&alice, Flavour::Krb5p)).is_empty());
     assert_eq!(fixture.state.destroy_session(&ok.session, connection, by(&alice, Flavour::Krb5p)), Err(Status::WRONG_CRED));
-    // Section 2.10.3.1: SEQUENCE does not bind a connection under state protection.
+    // Section 2.10.3.1.
     let peer = Peer { client, id: introduced.client, session: ok.session, connection: fixture.new_connection(), seq: SlotSeq(0) };
     assert!(matches!(fixture.sequence_on(&peer, 0, SlotSeq(1), false), Err(Status::CONN_NOT_BOUND_TO_SESSION)));
     assert_eq!(fixture.state.destroy_session(&ok.session, connection, by(&machine, Flavour::Krb5p)), Ok(()));
@@ -120,7 +119,7 @@ fn retried_create_session_returns_same_session() {
     assert_eq!(fixture.state.totals().sessions, 2);
 }
 
-// Section 2.10.8: the reply names a session, and anybody who knows its name can use it.
+// Section 2.10.8: anybody who knows the session's name can use it.
 #[test]
 fn create_session_retry_is_refused_to_other_principals() {
     let (host, other, root, none) = (gss("host/a@R"), gss("host/b@R"), user(0), Principal::None);
@@ -141,15 +140,14 @@ fn create_session_retry_is_refused_to_other_principals() {
         }
         assert_eq!(create(&mut fixture, introduced.seq, creator), Ok(first));
     }
-    // Anybody can claim an AUTH_SYS user, but AUTH_NONE claims no user at all.
+    // Anybody can claim an AUTH_SYS user, but AUTH_NONE claims no user.
     let mut fixture = Fixture::new();
     let peer = fixture.peer("a");
     let by = Credential { flavour: Flavour::None, ..sys(&none) };
     assert_eq!(fixture.state.create_session(&session_args(peer.id, CreateSeq(1)), peer.connection, by, 0), Err(Status::CLID_INUSE));
 }
 
-// A session id is readable on the wire under krb5 and krb5i. It must not be enough to destroy the
-// session.
+// A session id is readable on the wire under krb5 and krb5i.
 #[test]
 fn kerberos_client_is_managed_only_by_its_principal() {
     let (host, other, root) = (gss("host/a@R"), gss("host/b@R"), user(0));
@@ -173,7 +171,7 @@ fn kerberos_client_is_managed_only_by_its_principal() {
     assert_eq!(fixture.state.destroy_client(introduced.client, creator), Ok(()));
 }
 
-// Section 2.10.8.3: EXCHANGE_ID needs the machine principal and at least integrity.
+// Section 2.10.8.3.
 #[test]
 fn exchange_id_without_integrity_replaces_no_protected_client() {
     let host = gss("host/a@R");

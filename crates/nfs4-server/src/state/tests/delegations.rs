@@ -45,7 +45,7 @@ fn open_for_writing_recalls_read_delegations() {
     assert!(fixture.callbacks().is_empty());
     fixture.answer(&callbacks[0], Status::OK);
     assert_eq!(fixture.open(&b, 1, 2, 0), Err(Status::DELAY));
-    // Section 10.2.1: the holder may still open under the delegation before it returns it.
+    // Section 10.2.1: until the return the holder may still open under the delegation.
     assert!(fixture.open_as(&a, "p", 1, share(1, 0), Claim::Delegated(delegation), Want::Unstated).is_ok());
     assert_eq!(fixture.open_as(&a, "p", 1, share(3, 0), Claim::Delegated(delegation), Want::Unstated).unwrap_err(), Status::ACCESS);
     fixture.state.return_delegation(Some(a.client), &delegation, &file(1), 0).unwrap();
@@ -144,7 +144,7 @@ fn recall_any_goes_to_largest_holder_near_limit() {
 
 #[test]
 fn delegation_not_returned_within_lease_is_revoked() {
-    // Section 10.4.6; section 18.46.3 (flag); section 18.38 (FREE_STATEID).
+    // Sections 10.4.6, 18.46.3 and 18.38.
     let mut fixture = Fixture::new();
     let (mut a, mut b) = (fixture.peer("a"), fixture.peer("b"));
     let delegation = read_delegation(&mut fixture, &a, 1);
@@ -207,7 +207,6 @@ fn cb_getattr_asks_holder_for_size_and_change() {
     fixture.state.callback_done(callbacks[0].id, answer, 0);
     assert_eq!(query_holder(&mut fixture, &b, 10), Ok(Holder::Reported(reported)));
     assert!(!fixture.state.has_pending_getattr(&file(1), Some(b.client)));
-    // A delegation without timestamps does not answer for times.
     assert_eq!(fixture.state.delegated_attributes(&file(1), Some(b.client), true, 10), Ok(Holder::None));
     assert_eq!(query_holder(&mut fixture, &b, 5000), Ok(Holder::Pending(5000)));
     let callbacks = fixture.callbacks();

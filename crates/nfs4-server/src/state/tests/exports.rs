@@ -1,5 +1,4 @@
-//! One file through two exports: conflicts span both, a stateid is valid through its own export
-//! only, and an export takes its state with it.
+//! One file through two exports.
 
 use super::*;
 
@@ -93,7 +92,6 @@ fn removed_export_ends_only_its_own_state() {
     fixture.state.end_waits(&dropped, fixture.now);
     assert_eq!(fixture.state.end_holdings(&dropped, fixture.now), 3);
     assert_eq!(fixture.state.end_holdings(&dropped, fixture.now), 0);
-    // The waiter through the remaining export is notified and gets the lock.
     assert!(matches!(fixture.callbacks()[0].op, CallbackOp::NotifyLock { .. }));
     fixture.lock(&b, &second, "m", OTHER, (5, 1), Mode::Exclusive).unwrap();
     let io_through =

@@ -58,7 +58,7 @@ fn grace_allows_only_reclaims() {
     let open = reclaim(&mut fixture, &a).unwrap().stateid;
     assert_eq!(fixture.lock(&a, &open, "x", 1, (0, 10), Mode::Exclusive), Err(Status::GRACE.into()));
     assert!(fixture.lock_call(&a, &open, "x", 1, (0, 10), Mode::Exclusive, false, true).is_ok());
-    // Section 18.51.3: grace ends when all clients have completed.
+    // Section 18.51.3.
     reclaim_complete_for(&mut fixture, &a);
     assert!(!fixture.state.in_grace());
     assert_eq!(reclaim(&mut fixture, &a), Err(Status::NO_GRACE));
@@ -245,7 +245,7 @@ fn auth_sys_state_is_reclaimed_under_any_named_principal() {
         let a = register(&mut fixture, "a", 1, by).unwrap();
         assert!(reclaim(&mut fixture, &a).is_ok());
     }
-    // A record of an older server without the principal.
+    // A record of an older server.
     let records: Vec<_> = store.records.iter().map(|(key, value)| RecoveryRecord::from_bytes(key, value).unwrap()).collect();
     let records: Vec<_> = records.into_iter().map(|record| RecoveryRecord { maker: ClientPrincipal::Unknown, ..record }).collect();
     let mut fixture = Fixture::with_config(StateConfig { boot: 2, ..config() }, &records);

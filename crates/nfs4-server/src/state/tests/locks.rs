@@ -138,7 +138,7 @@ fn notified_waiter_loses_its_turn_after_timeout() {
 
 #[test]
 fn waiters_are_notified_repeatedly() {
-    // Section 20.11: a waiter must not lose its turn because a callback was lost.
+    // Section 20.11: a lost callback must not cost a turn.
     let (mut clients, _) = Clients::with_two_waiters();
     clients.fixture.state.revoke_client(clients.peers[0].id);
     for at in [1, 2, 1, 2] {
@@ -177,7 +177,7 @@ fn lock_of_silent_client_gives_way() {
     let open = fixture.open(&b, 1, 3, 0).unwrap();
     assert_eq!(fixture.state.totals().locks, 1);
     assert!(fixture.lock(&b, &open, "x", 1, (0, 10), Mode::Exclusive).is_ok());
-    // The recovery record that forbids the reclaim was written before the reply.
+    // The record that forbids the reclaim was written before the reply.
     fixture.callbacks();
     let revoked = fixture.effects.iter().any(|effect| match effect {
         StateEffect::Persist { key, value } => {
@@ -206,7 +206,6 @@ fn lock_ranges_per_client_are_limited() {
     });
     assert_eq!(outcome, Some(Status::LOCK_RANGE));
     assert!(fixture.lock(&peer, &open, "y", 1, (5000, 1), Mode::Exclusive).is_err());
-    // An unlock that adds no range still works.
     assert!(fixture.unlock(&peer, &lock, 1, (0, 1000)).is_ok());
     assert_eq!(fixture.state.totals().locks, 0);
 }

@@ -1,5 +1,4 @@
-//! Random operations against simple models: a byte map of locks, a list of opens, a list of
-//! delegations.
+//! Random operations against simple models.
 
 use std::collections::HashMap;
 
@@ -139,8 +138,7 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 } else if model.lock_conflicts(key, bytes.clone(), exclusive) {
                     prop_assert!(matches!(outcome, Err(LockError::Denied(_))));
                 } else if wait && matches!(outcome, Err(LockError::Denied(_))) {
-                    // The lock is reserved for an earlier waiter, for at most two seconds after a
-                    // release.
+                    // Reserved for an earlier waiter, for at most two seconds after a release.
                     fixture.advance(2001);
                 } else {
                     let stateid = outcome.expect("no conflict");
@@ -203,8 +201,7 @@ proptest! {
         for silence in silences {
             fixture.advance(silence);
             prop_assert!(fixture.renew_lease(&mut holder).is_ok(), "no conflicting request");
-            // The lease expires with its timer, which is due exactly one lease after the last
-            // renewal.
+            // The timer is due exactly one lease after the last renewal.
             prop_assert_eq!(fixture.renew_lease(&mut idle).is_ok(), silence < LEASE_MS);
             if silence >= LEASE_MS {
                 idle = fixture.peer("idle");

@@ -1,5 +1,4 @@
-//! OPEN, OPEN_DOWNGRADE, CLOSE, I/O by stateids, TEST_STATEID, FREE_STATEID (RFC 8881, sections
-//! 8.2, 9.7, 18.2, 18.16, 18.18, 18.38, 18.48).
+//! Opens and stateids (RFC 8881, sections 8.2, 9.7, 18.2, 18.16, 18.18, 18.38, 18.48).
 
 use vouch_nfs4::StateSeq;
 
@@ -37,11 +36,11 @@ fn share_reservations_deny_conflicting_opens_and_io() {
     assert_eq!(fixture.open(&b, 1, 2, 0), Err(Status::SHARE_DENIED));
     assert_eq!(fixture.open(&b, 1, 1, 1), Err(Status::SHARE_DENIED));
     assert!(fixture.open(&b, 1, 1, 0).is_ok());
-    // The deny bits also apply to the owner itself, and to other owners of the same client.
+    // Deny bits also apply to the owner itself, and to other owners of the client.
     assert_eq!(fixture.open(&a, 1, 3, 2), Err(Status::SHARE_DENIED));
     assert!(fixture.open(&a, 1, 1, 2).is_ok());
     assert_eq!(fixture.open_as(&a, "other", 1, share(2, 0), Claim::New, Want::Unstated).unwrap_err(), Status::SHARE_DENIED);
-    // Section 9.1.2: WRITE without an open is denied too.
+    // Section 9.1.2.
     assert_eq!(io(&mut fixture, &b, &Stateid::ANONYMOUS, 1, Io::Write), Err(Status::LOCKED));
     assert_eq!(io(&mut fixture, &b, &Stateid::ANONYMOUS, 1, Io::Read), Ok(IoGrant::Anonymous));
     assert_eq!(io(&mut fixture, &b, &Stateid::CURRENT, 1, Io::Read), Err(Status::BAD_STATEID));
@@ -142,7 +141,6 @@ fn open_quota_of_source_leaves_room_for_others() {
     let (a, other, b) = (from(&mut fixture, 1, "a"), from(&mut fixture, 1, "other name"), from(&mut fixture, 2, "b"));
     let open_until_refused =
         |fixture: &mut Fixture, peer: &Peer| (1..=100).take_while(|&number| fixture.open(peer, number, 1, 0).is_ok()).count();
-    // A source may use four fifths, whatever client owners it uses.
     assert_eq!(open_until_refused(&mut fixture, &a), 80);
     assert_eq!(open_until_refused(&mut fixture, &other), 0);
     assert_eq!(fixture.open(&other, 90, 1, 0), Err(Status::NOSPC), "the same source under another name");
@@ -172,7 +170,7 @@ fn silent_client_with_most_opens_is_evicted_first() {
     assert!(fixture.state.totals().opens > 70);
     assert!(open_until_refused(&mut fixture, &b, 1) > 70);
     assert!(fixture.state.clients.get(a.client).is_none() && fixture.state.clients.get(laptop.client).is_some());
-    // A client with many opens of its own evicts nobody.
+    // A client with many opens evicts nobody.
     fixture.advance(limits::EVICTION_INTERVAL_MS);
     assert_eq!(fixture.open(&b, 111, 1, 0), Err(Status::NOSPC));
     assert!(fixture.state.clients.get(laptop.client).is_some());
@@ -275,7 +273,7 @@ fn open_claims_are_checked() {
     assert_eq!(open(Claim::DelegatedPrevious), Err(Status::NOTSUPP));
     assert_eq!(open(Claim::Previous(vouch_nfs4::op::DelegationType::None)), Err(Status::NO_GRACE));
     assert_eq!(open(Claim::Delegated(Stateid::ANONYMOUS)), Err(Status::BAD_STATEID));
-    // Section 18.51.3: no new state before RECLAIM_COMPLETE.
+    // Section 18.51.3.
     let early = fixture.reclaiming_peer("b", 1);
     assert_eq!(fixture.open(&early, 1, 1, 0), Err(Status::GRACE));
     fixture.state.reclaim_complete(early.client, true).unwrap();

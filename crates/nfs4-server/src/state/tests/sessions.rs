@@ -1,5 +1,4 @@
-//! SEQUENCE, binding of connections, DESTROY_SESSION (RFC 8881, sections 2.10, 18.34, 18.37,
-//! 18.46).
+//! Sessions (RFC 8881, sections 2.10, 18.34, 18.37, 18.46).
 
 use vouch_nfs4::op::{BindConnArgs, ChannelDirClient, ChannelDirServer, SequenceFlags};
 
@@ -7,7 +6,7 @@ use super::*;
 
 #[test]
 fn retry_gets_cached_reply_over_any_connection() {
-    // Section 2.10.6.1; trunking, section 2.10.5.
+    // Sections 2.10.6.1 and 2.10.5.
     let mut fixture = Fixture::new();
     let mut peer = fixture.peer("a");
     let Ok(Sequenced::New(turn)) = fixture.sequence_on(&peer, 3, SlotSeq(1), true) else { panic!("not a new request") };
@@ -23,7 +22,7 @@ fn retry_gets_cached_reply_over_any_connection() {
 
 #[test]
 fn create_session_does_not_promise_persistence() {
-    // Section 18.36.3: CREATE_SESSION4_FLAG_PERSIST.
+    // Section 18.36.3.
     let mut fixture = Fixture::new();
     let introduced = fixture.exchange_id("a", 1, 0).unwrap();
     let connection = fixture.new_connection();
@@ -120,7 +119,7 @@ fn connections_and_sessions_per_client_are_limited() {
 
 #[test]
 fn reply_cache_keeps_its_limit_and_all_promised_replies() {
-    // Section 2.10.6.1.3: a reply with `cache_this` must be cached.
+    // Section 2.10.6.1.3.
     let mut fixture = Fixture::new();
     let peer = fixture.peer("a");
     let Ok(Sequenced::New(used)) = fixture.sequence_on(&peer, 7, SlotSeq(1), false) else { panic!("not a new request") };

@@ -1,5 +1,4 @@
-//! NFSv4.0: SETCLIENTID, open and lock owners with seqids, OPEN_CONFIRM, RELEASE_LOCKOWNER (RFC
-//! 7530).
+//! NFSv4.0: clients, owners and their seqids (RFC 7530).
 
 use vouch_nfs4::{OwnerSeq, StateSeq};
 
@@ -133,7 +132,7 @@ fn last_reply_of_owner_is_replayed() {
     let third = begin_owner_call(&mut fixture, &peer, 3).unwrap();
     assert_eq!(begin_owner_call(&mut fixture, &peer, 3), Err(Status::DELAY));
     finish_owner_call(&mut fixture, third, Status::BAD_STATEID, 18);
-    // The owner's seqid did not advance after NFS4ERR_BAD_STATEID.
+    // NFS4ERR_BAD_STATEID does not advance the seqid.
     let third = fixture.state.owner_turn_by_state(&stateid, OwnerSeq(3), 0).unwrap();
     let closed = fixture.state.close(None, &stateid, &file(1), 0).unwrap();
     assert_eq!(closed.seq, StateSeq(3));
@@ -234,7 +233,7 @@ fn delegations_require_working_callback_path() {
 
 #[test]
 fn owners_of_failed_calls_are_forgotten() {
-    // Section 16.18.5: the owners may start again with any seqid.
+    // Section 16.18.5.
     let mut fixture = Fixture::new();
     let peer = v40_client(&mut fixture, "a");
     let confirmed = confirmed_open(&mut fixture, &peer);
@@ -353,7 +352,7 @@ fn renew_of_kerberos_client_requires_its_principal_or_open() {
     assert_eq!(renew(&mut fixture, Some("alice@R")), Err(Status::ACCESS));
     open_by(&mut fixture, &peer, "auth_sys owner", None);
     assert_eq!(renew(&mut fixture, None), Ok(()));
-    // Any user may renew an AUTH_SYS client, because machines change the user that they claim.
+    // Machines change the user that they claim.
     let unproven = v40_client(&mut fixture, "auth_sys");
     assert_eq!(
         (fixture.state.renew(unproven.id, None, fixture.now), fixture.state.renew(unproven.id, Some(&"alice@R".into()), fixture.now)),

@@ -1,4 +1,4 @@
-//! Limits on the work of one call or timer: expiry in batches, and bounded lists of waiters.
+//! Limits on the work of one call or timer.
 
 use super::quota::{address, peer_from};
 use super::*;

@@ -1,5 +1,3 @@
-//! One method for each step.
-
 use super::*;
 
 impl Simulation {
@@ -111,7 +109,7 @@ impl Simulation {
         if !live.is_empty() {
             assert_eq!(status, Status::DENIED);
         } else if wait && status == Status::DENIED {
-            // The lock is reserved for a client that waited longer.
+            // Reserved for a client that waited longer.
             assert!(self.files_with_waiters.contains(&file));
             self.lose_state(silent);
         } else {
@@ -274,7 +272,7 @@ impl Simulation {
                 self.agent_status[agent].revoked.insert(stateid.other);
             }
         }
-        // Grace lasts while a client that has not returned may still reclaim.
+        // Grace lasts while a missing client may still reclaim.
         let can_be_reclaimed = self.agent_status.iter().any(|agent_status| {
             agent_status.boot != self.driver.boot && agent_status.may_reclaim && !agent_status.to_reclaim.opens.is_empty()
         });
@@ -283,7 +281,6 @@ impl Simulation {
         assert!(is_early || !self.in_grace(), "grace ends after a lease");
     }
 
-    /// The server's counts must equal the model's.
     fn check(&mut self) {
         let report = self.driver.server.status(self.driver.now());
         let by_id: BTreeMap<u64, _> = report.clients.iter().map(|client| (client.id, client)).collect();
