@@ -19,11 +19,12 @@ use crate::{output, progress, size, when};
     after_help = "Examples:\n  vouch gc --db /srv/db\n  vouch gc --db /srv/db --keep 5             forget all but the newest 5 and the tagged ones first\n  \
                   vouch gc --db /srv/db --drop-tag v1.0      forget a tag, then what only it kept\n  \
                   vouch gc --db /srv/db --repair             build a damaged index anew first\n  \
-                  vouch gc --db /srv/db --drop-unfinished    and what an interrupted publication or pull has stored\n\n\
+                  vouch gc --db /srv/db --drop-unfinished    and what an interrupted publication or pull has stored\n  \
+                  vouch gc --db s3://trees/tools --grace 7d  keep objects of earlier manifests for a week\n\n\
                   What an interrupted publication or pull has stored stays for its next run, for a week after it stopped. One that runs is waited for."
 )]
 pub(crate) struct Args {
-    /// The database.
+    /// The database, a directory or s3://BUCKET/PREFIX.
     #[arg(long, value_name = "DB")]
     db: PathBuf,
     /// First drop all revisions but the newest N and the tagged ones.

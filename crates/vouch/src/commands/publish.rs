@@ -21,16 +21,18 @@ use crate::{interrupt, key_directory as keys, output, progress, size, when};
 /// force until the new one is complete. After an interruption, the next run reuses what was stored.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch publish /srv/tree --db /srv/db --keys keys --location pub.example.org\n  \
-                  vouch publish /srv/tree --db /srv/db --keys keys --location pub.example.org --tag v1.2 --keep 30\n\n\
+                  vouch publish /srv/tree --db /srv/db --keys keys --location pub.example.org --tag v1.2 --keep 30\n  \
+                  vouch publish /srv/tree --db s3://trees/tools --keys keys --location pub.example.org\n\n\
                   Publish again well within --duration, even if nothing has changed: clients refuse a revision that has expired.\n\
                   A directory that holds a file `.vouch-opaque` lists only what has been referenced, as does one named by --opaque.\n\
+                  The environment configures a bucket: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY or AWS_PROFILE, AWS_ENDPOINT_URL, AWS_REGION; VOUCH_BUCKET_DIR for local copies.\n\
                   Where the clock was ahead at the last publication (\"starts at ..., which is in the future\"): set it right, then publish once \
                   with --clock-was-ahead. A certificate from that time is not valid yet: make another by `vouch certify`.")]
 pub(crate) struct Args {
     /// Directory to publish.
     #[arg(value_name = "DIR")]
     source: PathBuf,
-    /// The database; created if missing.
+    /// The database, a directory or s3://BUCKET/PREFIX; created if missing.
     #[arg(long, value_name = "DB")]
     db: PathBuf,
     /// Directory with signing.key and signing.cert.

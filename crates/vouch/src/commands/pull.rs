@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// The tree.
     #[arg(value_name = "NAME")]
     name: OsString,
-    /// The database; created if missing.
+    /// The database, a directory or s3://BUCKET/PREFIX; created if missing.
     #[arg(long, value_name = "DB")]
     db: PathBuf,
     /// Keep the newest N revisions; without it, all that replicas have.

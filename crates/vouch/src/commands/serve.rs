@@ -21,7 +21,7 @@ use vouch_replica::{Limits, SandboxMode, ServeConfig, Server};
                   It runs until SIGTERM or SIGINT, and then lets replies under way leave. Metrics: GET /metrics (Prometheus), GET /healthz."
 )]
 pub(crate) struct Args {
-    /// A database; may be repeated. At least one must exist at the start.
+    /// A database, a directory or s3://BUCKET/PREFIX; may be repeated. At least one must exist at the start.
     #[arg(long, value_name = "DB", required = true)]
     db: Vec<PathBuf>,
     /// Address to listen on; may be repeated. Without it, the sockets of the service manager

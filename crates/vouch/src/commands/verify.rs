@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// The tree, or a path in it to a symbolic link that leads to the tree.
     #[arg(value_name = "NAME[/PATH]", required_unless_present = "db")]
     name: Option<OsString>,
-    /// A local database.
+    /// A database, a directory or s3://BUCKET/PREFIX.
     #[arg(long, value_name = "DB", conflicts_with = "name")]
     db: Option<PathBuf>,
     #[command(flatten)]
