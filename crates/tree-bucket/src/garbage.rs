@@ -15,7 +15,9 @@ impl Garbage {
         let text = String::from_utf8_lossy(bytes);
         let entries = text.lines().filter_map(|line| {
             let (since, name) = line.split_once(' ')?;
-            Some((name.to_owned(), since.parse().ok()?))
+            // Objects of a database have plain names.
+            let is_name = !name.chars().any(char::is_control);
+            is_name.then_some((name.to_owned(), since.parse().ok()?))
         });
         Self { since: entries.collect() }
     }
