@@ -27,7 +27,8 @@ pub(crate) struct Args {
     /// The tree.
     #[arg(value_name = "NAME", required_unless_present = "db")]
     name: Option<std::ffi::OsString>,
-    /// Show the revisions of this database, instead of asking replicas.
+    /// Show the revisions of this database (a directory or s3://BUCKET/PREFIX), instead of asking
+    /// replicas.
     #[arg(long, value_name = "DB", conflicts_with = "name")]
     db: Option<PathBuf>,
     /// Show at most this many.

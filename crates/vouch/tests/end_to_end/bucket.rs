@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::test_site::{TestSite, free_port, is_available, signal};
+use crate::test_site::{TestSite, free_port, is_available};
 
 const DB: &str = "s3://trees/group/tools";
 
@@ -204,39 +204,6 @@ fn only_one_of_two_publishers_wins() {
     }
 }
 
-/// A publisher that has lost its lock, as after a pause of minutes: the commit itself decides.
-#[test]
-fn publisher_without_its_lock_does_not_overwrite_another() {
-    let Some(mut bucket) = BucketSite::new() else { return };
-    bucket.site.small_tree();
-    bucket.publish(&[]);
-    change(&bucket.site, 1);
-    for number in 0..3_000 {
-        bucket.site.write(&format!("src/many/{number}"), format!("{number}").repeat(2_000));
-    }
-    let location = format!("127.0.0.1:{}", bucket.site.port);
-    let args = bucket.publish_args(&location, &["--threads", "1"]);
-    let slow = bucket.site.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
-    let lock = bucket.site.path("objects/trees/group/tools/lock");
-    let began = Instant::now();
-    while !lock.exists() {
-        assert!(began.elapsed() < Duration::from_secs(30), "no lock");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    signal("STOP", slow.id());
-    std::fs::remove_file(&lock).expect("the lock is an object");
-    bucket.on_another_machine("other");
-    let winner = bucket.publish(&[]);
-    signal("CONT", slow.id());
-    let loser = slow.wait_with_output().expect("it ends");
-    assert_eq!(loser.status.code(), Some(8), "{}", text(&loser));
-    assert!(text(&loser).contains("another writer") && text(&loser).contains("run the command again"), "{}", text(&loser));
-    bucket.assert_sound();
-    let newest: serde_json::Value =
-        serde_json::from_str(bucket.site.run_ok(["log", "--db", DB, "--json"]).lines().next().expect("a line")).expect("JSON");
-    assert_eq!(newest["revision"], winner["revision"]);
-}
-
 /// VOUCH_BUCKET_KILLS sets the number of kills.
 #[test]
 fn killed_publisher_leaves_the_revision_before_or_the_new_one() {
@@ -276,6 +243,34 @@ fn killed_publisher_leaves_the_revision_before_or_the_new_one() {
     assert!(interrupted > kills / 4, "the kills came too late: {interrupted} of {kills}");
     assert_eq!(bucket.publish(&[])["revision"], before + 1);
     bucket.assert_sound();
+}
+
+#[test]
+fn killed_server_delays_a_publication_or_ends_it_with_an_error() {
+    let Some(mut bucket) = BucketSite::new() else { return };
+    bucket.site.small_tree();
+    bucket.publish(&[]);
+    let location = format!("127.0.0.1:{}", bucket.site.port);
+    let (mut revision, mut random) = (1, 77_u64);
+    for round in 0..8 {
+        change(&bucket.site, 1000 + round);
+        let args = bucket.publish_args(&location, &["--pack-size", "256K"]);
+        let child = bucket.site.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        std::thread::sleep(Duration::from_micros((random >> 40) % 100_000));
+        let _ = bucket.server.kill();
+        let _ = bucket.server.wait();
+        std::thread::sleep(Duration::from_millis(200));
+        bucket.server = start_server(&bucket.site, bucket.port);
+        let output = child.wait_with_output().expect("it ends");
+        assert!(matches!(output.status.code(), Some(0 | 6 | 8)), "{}", text(&output));
+        bucket.assert_sound();
+        // The next run succeeds, whatever the server has forgotten.
+        let after = bucket.publish(&[])["revision"].as_u64().expect("a number");
+        let published = u64::from(output.status.success());
+        assert!(after == revision + 1 + published || after == revision + 2, "round {round}: {after} after {revision}");
+        revision = after;
+    }
 }
 
 #[test]
