@@ -3,7 +3,8 @@
 //!
 //! Looking up `@HOST[:PORT],HOSTID` opens that tree; from then on it is listed. A forwarded key is
 //! a symbolic link to the new name. Another spelling or host of a key whose tree is open is a
-//! symbolic link too, but it is not stored: a user could invent such names without limit. Each key
+//! symbolic link too, but it is not stored: a user could invent such names without limit. A short
+//! name of the administrator is a symbolic link that is always listed. Each key
 //! has one tree; the least recently used trees are closed when there are too many.
 
 use std::collections::{BTreeMap, HashMap};
@@ -25,9 +26,20 @@ use crate::revision_update;
 use crate::state::{LookupResult, MountState};
 use crate::volume::Volume;
 
+/// What is known of trees before their first use.
+#[derive(Clone, Default)]
+pub struct NamespaceTrees {
+    /// Options of opening a tree.
+    pub options: TreeOptions,
+    /// The same for trees with options of their own.
+    pub by_key: HashMap<HostId, TreeOptions>,
+    /// Symbolic links in the root directory. A name must not begin with `@`.
+    pub short_names: BTreeMap<String, TreeName>,
+}
+
 pub(crate) struct Namespace {
     client: Arc<Client>,
-    trees: TreeOptions,
+    trees: NamespaceTrees,
     entries: Mutex<BTreeMap<String, Entry>>,
     /// Locks per key, so that concurrent lookups open a tree once.
     opening: Mutex<HashMap<HostId, Arc<tokio::sync::Mutex<()>>>>,
@@ -55,9 +67,10 @@ impl Namespace {
     /// How long the kernel may cache the namespace's own inodes.
     pub(crate) const TTL: Duration = Duration::from_secs(60);
 
-    pub(crate) fn new(client: Arc<Client>, mut trees: TreeOptions) -> Self {
+    pub(crate) fn new(client: Arc<Client>, mut trees: NamespaceTrees) -> Self {
         // Forwarding appears as a symbolic link.
-        trees.refuse_forwarding = true;
+        trees.options.refuse_forwarding = true;
+        trees.by_key.values_mut().for_each(|options| options.refuse_forwarding = true);
         Self { client, trees, entries: Mutex::default(), opening: Mutex::default(), failures: Mutex::default() }
     }
 
@@ -71,6 +84,9 @@ impl Namespace {
     }
 
     pub(crate) async fn lookup(&self, state: &Arc<MountState>, name: &[u8]) -> Result<LookupResult, OpError> {
+        if let Some((text, reference)) = std::str::from_utf8(name).ok().and_then(|text| Some((text, self.short(text)?))) {
+            return self.reply(state, text, &reference).await;
+        }
         let Some((text, name)) = std::str::from_utf8(name).ok().and_then(|text| Some((text, text.parse::<TreeName>().ok()?))) else {
             // An invalid name never becomes valid.
             return Ok(LookupResult::Nothing(Self::TTL));
@@ -99,7 +115,8 @@ impl Namespace {
             return Ok(());
         }
         let Cookie::Entry { number, .. } = at else { return Ok(()) };
-        let entries: Vec<_> = self.entries.lock().iter().map(|(name, entry)| (name.clone(), entry.reference.clone())).collect();
+        let mut entries: Vec<_> = self.trees.short_names.iter().map(|(short, name)| (short.clone(), Reference::to(name))).collect();
+        entries.extend(self.entries.lock().iter().map(|(name, entry)| (name.clone(), entry.reference.clone())));
         for (i, (name, reference)) in entries.iter().enumerate().skip(usize::try_from(number).unwrap_or(usize::MAX)) {
             let (id, volume, inode) = Self::node(name, reference);
             // The tree may have expired, so the kernel must not cache these attributes.
@@ -112,6 +129,11 @@ impl Namespace {
             }
         }
         Ok(())
+    }
+
+    /// The link of a short name.
+    fn short(&self, text: &str) -> Option<Reference> {
+        self.trees.short_names.get(text).map(Reference::to)
     }
 
     /// The file listed under a name; else a link to the name under which the same key's fresh tree
@@ -152,7 +174,7 @@ impl Namespace {
         if let Some(error) = self.recent_failure(text) {
             return Err(error);
         }
-        let reference = match self.client.open(name, &self.trees).await {
+        let reference = match self.client.open(name, self.trees.by_key.get(name.hostid()).unwrap_or(&self.trees.options)).await {
             Ok(tree) => {
                 let numbering = InodeNumbering::of_reference(text);
                 let root = numbering.root();
@@ -260,6 +282,10 @@ impl Reference {
     fn link(to: String, until: Option<Instant>) -> Self {
         let inode = Arc::new(Namespace::make_inode(0o777, 1, Content::Symlink(to.clone().into_bytes())));
         Self::Link { to, inode, until }
+    }
+
+    fn to(name: &TreeName) -> Self {
+        Self::link(name.to_string(), None)
     }
 
     /// Whether the key behind a link must be asked again.

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use fuser::Session;
 use tokio::sync::oneshot;
 use vouch_tree::inode_number::{InodeNumber as NodeId, InodeNumbering};
-use vouch_tree_client::{Client, Tree, TreeOptions};
+use vouch_tree_client::{Client, Tree};
 
 use crate::attributes::without_inline;
 use crate::config::{MountConfig, Passthrough, XattrMode, is_root};
@@ -17,7 +17,7 @@ use crate::error::MountError;
 use crate::error_log::ErrorLog;
 use crate::filesystem::FuseFilesystem;
 use crate::kernel_notices::{self, KernelNotices};
-use crate::namespace::Namespace;
+use crate::namespace::{Namespace, NamespaceTrees};
 use crate::node_table::NodeTable;
 use crate::observer::TreeEvent;
 use crate::open_files::OpenFiles;
@@ -84,14 +84,15 @@ pub async fn mount_tree(config: MountConfig, tree: Arc<Tree>) -> Result<Mounted,
     Ok(mounted)
 }
 
-/// Mounts the namespace of all trees: `@HOST[:PORT],HOSTID` appears when it is looked up.
+/// Mounts the namespace of all trees: `@HOST[:PORT],HOSTID` appears when it is looked up. Short
+/// names are symbolic links.
 ///
 /// # Errors
 /// As [`mount_tree`].
-pub async fn mount_namespace(config: MountConfig, client: Arc<Client>, trees: TreeOptions) -> Result<Mounted, MountError> {
+pub async fn mount_namespace(config: MountConfig, client: Arc<Client>, trees: NamespaceTrees) -> Result<Mounted, MountError> {
     let without_xattrs = config.options.xattrs == XattrMode::Off;
     let keeps_whole_files = client.cache_usage().disk_quota_bytes > 0;
-    let kind = MountKind::Namespace(Namespace::new(client, trees));
+    let kind = MountKind::Namespace(Box::new(Namespace::new(client, trees)));
     mount(config, MountSource { kind, volume: None, root: Namespace::root(), keeps_whole_files }, without_xattrs, "auto").await
 }
 

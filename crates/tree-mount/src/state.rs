@@ -35,7 +35,7 @@ pub(crate) struct MountState {
 
 pub(crate) enum MountKind {
     Tree(Arc<Volume>),
-    Namespace(Namespace),
+    Namespace(Box<Namespace>),
 }
 
 pub(crate) enum LookupResult {

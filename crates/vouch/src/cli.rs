@@ -64,7 +64,7 @@ pub fn command() -> clap::Command {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Global {
     /// Log level: off, error, warn, info, debug, trace, or a filter such as
-    /// vouch_tree_client=debug.
+    /// vouch_tree_client=debug. The default is info for services of systemd, else warn.
     #[arg(long, global = true, value_name = "LEVEL", env = "VOUCH_LOG", help_heading = "Common options")]
     pub(crate) log_level: Option<String>,
     /// Log format.
@@ -73,6 +73,9 @@ pub(crate) struct Global {
     /// Append the log to this file instead of standard error.
     #[arg(long, global = true, value_name = "FILE", help_heading = "Common options")]
     pub(crate) log_file: Option<PathBuf>,
+    /// Configuration file, or directory with vouch.toml and conf.d, instead of /etc/vouch.
+    #[arg(long, global = true, value_name = "PATH", env = "VOUCH_CONFIG", help_heading = "Common options")]
+    pub(crate) config: Option<PathBuf>,
     /// Show no progress bars, even on a terminal.
     #[arg(long, short, global = true, help_heading = "Common options")]
     pub(crate) quiet: bool,
@@ -134,6 +137,7 @@ subcommands! {
     Prove => prove,
     CheckProof => check_proof,
     Bench => bench,
+    Config => config,
     Completions => completions,
     Man => man,
 }

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use vouch_tree::TreeName;
 use vouch_tree_client::{Client, ClientOptions, DiskCacheOptions, FaultObserver, HttpConnector, HttpOptions, Tree, TreeOptions};
 
+use crate::config;
 use crate::exit::{At as _, Failure, Outcome};
 use crate::tree_path::TreePath;
 use crate::{size, when};
@@ -70,8 +72,15 @@ pub(crate) struct ClientArgs {
 }
 
 impl ClientArgs {
-    /// Replicas to ask.
-    pub(crate) fn tree_options(&self) -> TreeOptions {
+    /// Replicas of a tree. The command line is for all trees; without it, the configuration's table
+    /// of the tree decides.
+    pub(crate) fn tree_options(&self, name: &TreeName) -> TreeOptions {
+        let configured = config::loaded().by_name(name).and_then(|(_, tree)| tree.tree_options());
+        configured.filter(|_| self.replica.is_empty()).unwrap_or_else(|| self.common_tree_options())
+    }
+
+    /// Replicas of all trees.
+    pub(crate) fn common_tree_options(&self) -> TreeOptions {
         TreeOptions { replicas: self.replica.clone(), only_replicas: self.only_replicas, refuse_forwarding: self.refuse_forwarding }
     }
 

@@ -6,6 +6,7 @@ pub(crate) mod cat;
 pub(crate) mod certify;
 pub(crate) mod check_proof;
 pub(crate) mod completions;
+pub(crate) mod config;
 pub(crate) mod diff;
 pub(crate) mod export;
 pub(crate) mod forward;

@@ -2,53 +2,15 @@
 //! states the remedy.
 
 use std::fmt;
-use std::io::{self, Write as _};
-use std::process::ExitCode;
+use std::io;
 
-use clap::Parser as _;
 use vouch_tree_client::ErrorClass;
 use vouch_tree_mount::MountError;
 use vouch_tree_publish::{Error as PublishError, Fault as PublishFault};
 
-use crate::cli::{Cli, Command};
-use crate::{interrupt, logging};
 use vouch_daemon::audit_trail::TrailError;
 use vouch_export::{ExportError, SourceError, StateError};
 use vouch_replica::ServeError;
-
-/// Runs the command line of this process. Prints at most one line `vouch: <what>: <why>; <remedy>`
-/// to standard error, and returns the documented exit code.
-pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => {
-            // Help and version go to standard output and are no error, even into a closed pipe.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { Code::Usage as u8 } else { Code::Success as u8 });
-        }
-    };
-    vouch_tree_bucket::register();
-    let name = cli.command.name();
-    let outcome = logging::start(&cli.global).and_then(|()| {
-        // A replica starts this thread inside its sandbox, because the sandbox does not cover
-        // running threads. Mounts and exports handle SIGHUP themselves.
-        if !matches!(cli.command, Command::Serve(_) | Command::Export(_) | Command::Mount(_)) {
-            interrupt::watch().at("signals")?;
-        }
-        cli.command.run(&cli.global)
-    });
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            let code = code_of(&failure.cause);
-            if !matches!(*failure.cause, Cause::Silent(_)) {
-                // Standard error may be a closed pipe.
-                let _ = writeln!(io::stderr(), "vouch: {name}: {failure}");
-            }
-            ExitCode::from(code as u8)
-        }
-    }
-}
 
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 

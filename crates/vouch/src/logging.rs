@@ -17,7 +17,7 @@ use crate::exit::{At as _, Failure, Outcome};
 /// # Errors
 /// A failure of kind usage when the filter is malformed.
 pub(crate) fn start(global: &Global) -> Outcome {
-    let directives = global.log_level.as_deref().unwrap_or(DEFAULT_LEVEL);
+    let directives = global.log_level.as_deref().unwrap_or_else(|| if is_journal() { JOURNAL_LEVEL } else { DEFAULT_LEVEL });
     let filter = EnvFilter::builder().parse(format!("{QUIET},{directives}")).map_err(|error| {
         Failure::usage(format_args!("--log-level {directives}"), error).cure("use off, error, warn, info, debug or trace")
     })?;
@@ -42,6 +42,14 @@ pub(crate) fn leave_standard_error() {
         io::Result::Ok(socket)
     };
     let _ = SYSTEM.set(connect().ok());
+}
+
+/// Whether standard error is the service manager's journal (systemd.exec(5), JOURNAL_STREAM).
+fn is_journal() -> bool {
+    let named = std::env::var("JOURNAL_STREAM").ok();
+    let numbers =
+        named.as_deref().and_then(|text| text.split_once(':')).and_then(|(dev, inode)| Some((dev.parse().ok()?, inode.parse().ok()?)));
+    rustix::fs::fstat(io::stderr()).is_ok_and(|stat| numbers == Some((stat.st_dev, stat.st_ino)))
 }
 
 struct Fallback;
@@ -75,5 +83,8 @@ const SYSTEM_LOG: &str = "/dev/log";
 /// The FUSE library warns about mounts that we have unmounted ourselves.
 const QUIET: &str = "fuser::session=error";
 
-/// Default log level. Long-running commands raise it.
+/// Default log level of a service.
+const JOURNAL_LEVEL: &str = "info";
+
+/// Default log level.
 const DEFAULT_LEVEL: &str = "warn";

@@ -1,4 +1,5 @@
-//! A tree name with a path: `@HOST[:PORT],HOSTID/a/b`.
+//! A tree name with a path: `@HOST[:PORT],HOSTID/a/b`, or a short name of the configuration:
+//! `tools/a/b`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -8,6 +9,7 @@ use vouch_tree::{Inode, TreeName};
 use vouch_tree_client::{Client, ResolvedPath, Revision, Tree, TreeOptions};
 
 use crate::client_options::ClientArgs;
+use crate::config::{self, Config};
 use crate::exit::{Failure, Outcome};
 use crate::revision_options::RevisionArgs;
 use vouch_daemon::printable::printable;
@@ -20,18 +22,27 @@ pub(crate) struct TreePath {
 }
 
 impl TreePath {
-    /// Parses an argument.
+    /// Parses an argument, by the short names of this process's configuration.
     ///
     /// # Errors
     /// Bad input, with the shape of a name as the cure.
     pub(crate) fn parse(argument: &OsStr) -> Outcome<TreePath> {
+        TreePath::parse_with(argument, config::loaded())
+    }
+
+    fn parse_with(argument: &OsStr, config: &Config) -> Outcome<TreePath> {
         let bytes = argument.as_bytes();
         let (name, path) = match bytes.iter().position(|&b| b == b'/') {
             Some(slash) => (&bytes[..slash], &bytes[slash + 1..]),
             None => (bytes, &b""[..]),
         };
         let name = std::str::from_utf8(name).map_err(|_| Failure::input(printable(bytes), "is not a self-certifying name"))?;
-        Ok(TreePath { name: name.parse()?, path: path.to_vec() })
+        let name = match config.tree(name) {
+            Some(tree) => tree.name.clone(),
+            None if name.starts_with('@') => name.parse()?,
+            None => return Err(unknown(name, config)),
+        };
+        Ok(TreePath { name, path: path.to_vec() })
     }
 
     /// Last component; `None` for the root.
@@ -39,6 +50,16 @@ impl TreePath {
         self.path.split(|&b| b == b'/').rfind(|part| !part.is_empty() && *part != b".")
     }
 }
+
+fn unknown(name: &str, config: &Config) -> Failure {
+    let known: Vec<&str> = config.trees.keys().map(String::as_str).take(SHORT_NAMES_SHOWN).collect();
+    let known = if known.is_empty() { String::new() } else { format!("; short names: {}", known.join(", ")) };
+    Failure::input(printable(name.as_bytes()), "is neither a self-certifying name nor a short name of the configuration")
+        .cure(format!("a name looks like @HOST[:PORT],HOSTID, a short name has a table [tree.NAME]{known}"))
+}
+
+/// Short names in a message.
+const SHORT_NAMES_SHOWN: usize = 8;
 
 /// A tree at one revision, and the trees that its symbolic links lead to.
 pub(crate) struct OpenTree {
@@ -53,7 +74,7 @@ pub(crate) struct OpenTree {
 
 impl OpenTree {
     pub(crate) async fn open(client: &Arc<Client>, name: &TreeName, args: &ClientArgs, which: &RevisionArgs) -> Outcome<OpenTree> {
-        let tree = client.open(name, &args.tree_options()).await?;
+        let tree = client.open(name, &args.tree_options(name)).await?;
         let revision = which.find(&tree).await?;
         Ok(OpenTree::new(client, tree, revision, !which.is_newest()))
     }

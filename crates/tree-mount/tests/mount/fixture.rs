@@ -20,7 +20,7 @@ use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::protocol::{FsinfoOffer, GetDataArgs, GetDataResult, GetFsinfoArgs, GetFsinfoResult, Procedure};
 use vouch_tree::{Iv, TreeName};
 use vouch_tree_client::{Client, ClientOptions, Clock, Connector, DiskCacheOptions, Stream, Tree, TreeOptions};
-use vouch_tree_mount::{MountConfig, MountOptions, Mounted, mount_namespace, mount_tree};
+use vouch_tree_mount::{MountConfig, MountOptions, Mounted, NamespaceTrees, mount_namespace, mount_tree};
 use vouch_tree_publish::{Options, Progress, Signer, publish};
 use vouch_tree_store::{CollectOptions, Database, FrameSource, WriteOptions};
 use vouch_xdr::{Writer, Xdr};
@@ -264,7 +264,7 @@ impl World {
     pub fn of_namespace_asking(sites: Vec<Arc<Site>>, interval: Duration) -> Option<Self> {
         let mut world = Self::start(sites, |client| client.refresh_interval = Some(interval))?;
         let config = world.config(|_| {});
-        let mounting = mount_namespace(config, world.client.clone(), TreeOptions::default());
+        let mounting = mount_namespace(config, world.client.clone(), NamespaceTrees::default());
         world.mounted = Some(world.runtime.block_on(mounting).unwrap());
         Some(world)
     }

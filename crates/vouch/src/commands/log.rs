@@ -55,7 +55,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
 
 async fn of_tree(args: &Args, path: &TreePath) -> Outcome {
     let client = args.client.client().await?;
-    let tree = client.open(&path.name, &args.client.tree_options()).await?;
+    let tree = client.open(&path.name, &args.client.tree_options(&path.name)).await?;
     let mut history = tree.history();
     let mut shown = 0;
     while args.max_count.is_none_or(|max| shown < max) {

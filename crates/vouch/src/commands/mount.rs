@@ -5,7 +5,7 @@ mod audit;
 use std::ffi::OsString;
 use std::io::{self, BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use vouch_tree_client::FaultObserver;
-use vouch_tree_mount::{MountConfig, MountOptions, Observer, Passthrough, XattrMode, mount_namespace, mount_tree};
+use vouch_tree_mount::{MountConfig, MountOptions, NamespaceTrees, Observer, Passthrough, XattrMode, mount_namespace, mount_tree};
 
 use crate::audit_options::AuditArgs;
 use crate::cli::Global;
@@ -21,7 +21,7 @@ use crate::client_options::{self, ClientArgs};
 use crate::exit::{At as _, Cause, Code, Failure, Outcome};
 use crate::revision_options::RevisionArgs;
 use crate::tree_path::TreePath;
-use crate::{interrupt, logging, output, size};
+use crate::{config, interrupt, logging, output, size};
 use audit::MountAudit;
 
 /// Mount a published tree, or the namespace of all trees.
@@ -37,11 +37,11 @@ use audit::MountAudit;
                   With --background the log goes to the system's log once it is mounted, unless --log-file is given. In the foreground it runs until Ctrl-C, SIGTERM or `vouch umount DIR`. With --audit, SIGHUP reads the audit rules anew."
 )]
 pub(crate) struct Args {
-    /// The tree, or with --auto the mount point.
+    /// The tree, or with --auto the mount point. A mount point alone is a tree of the configuration.
     #[arg(value_name = "NAME")]
     first: OsString,
     /// The mount point.
-    #[arg(value_name = "DIR", required_unless_present = "auto")]
+    #[arg(value_name = "DIR")]
     second: Option<PathBuf>,
     /// Mount the whole namespace: @HOST[:PORT],HOSTID appears when it is used, and links between
     /// trees work.
@@ -118,7 +118,14 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let (tree, point) = match (&args.second, args.auto) {
         (Some(point), false) => (Some(TreePath::parse(&args.first)?), point.clone()),
         (None, true) => (None, PathBuf::from(&args.first)),
-        _ => return Err(Failure::usage("DIR", "missing").cure("give the mount point")),
+        _ => match config::loaded().mounted_at(Path::new(&args.first)) {
+            Some((_, entry)) => (Some(TreePath { name: entry.name.clone(), path: Vec::new() }), PathBuf::from(&args.first)),
+            None => {
+                return Err(
+                    Failure::usage("DIR", "missing").cure("give the mount point, or `dir` in [tree.NAME.mount] of the configuration")
+                );
+            }
+        },
     };
     if args.auto && !args.revision.is_newest() {
         return Err(Failure::usage("--auto", "always shows the newest revisions").cure("mount one tree to choose its revision"));
@@ -188,7 +195,7 @@ async fn serve(args: &Args, tree: Option<TreePath>, point: PathBuf, audit: Optio
     let mut config = MountConfig { point, options: MountOptions { observer, ..mount_options(args)? } };
     let mounted = match tree {
         Some(tree) => {
-            let options = args.client.tree_options();
+            let options = args.client.tree_options(&tree.name);
             let opened = tokio::select! {
                 opened = client.open(&tree.name, &options) => opened?,
                 () = stop.notified() => return Err(Failure::interrupted()),
@@ -198,7 +205,7 @@ async fn serve(args: &Args, tree: Option<TreePath>, point: PathBuf, audit: Optio
             }
             mount_tree(config, opened).await?
         }
-        None => mount_namespace(config, client.clone(), args.client.tree_options()).await?,
+        None => mount_namespace(config, client.clone(), namespace_trees(&args.client)).await?,
     };
     let revision = mounted.status().trees.first().map_or_else(String::new, |tree| format!(", revision {}", tree.revision));
     // A closed standard output must not end the mount.
@@ -232,6 +239,16 @@ async fn serve(args: &Args, tree: Option<TreePath>, point: PathBuf, audit: Optio
         return Err(Failure::new("--audit", Cause::Io(why)).cure("free disk space, or fix the error in the log"));
     }
     Ok(())
+}
+
+/// Short names and replicas of the trees of a namespace.
+fn namespace_trees(client: &ClientArgs) -> NamespaceTrees {
+    let trees = &config::loaded().trees;
+    NamespaceTrees {
+        options: client.common_tree_options(),
+        by_key: trees.values().map(|tree| (*tree.name.hostid(), client.tree_options(&tree.name))).collect(),
+        short_names: trees.iter().map(|(short, tree)| (short.clone(), tree.name.clone())).collect(),
+    }
 }
 
 fn mount_options(args: &Args) -> Outcome<MountOptions> {
@@ -276,7 +293,11 @@ fn arguments_behind(ours: impl Iterator<Item = OsString>) -> Vec<OsString> {
 fn detach() -> Outcome {
     let program = std::env::current_exe().at("this program")?;
     let mut command = Command::new(program);
-    command.args(arguments_behind(std::env::args_os().skip(1))).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(arguments_behind(config::arguments().into_iter().skip(1)))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = command.spawn().at("the mount behind")?;
     // Passes on its messages until it has mounted. Its pipes then close, so that callers can wait
     // for the end of our output; later messages go to the log.

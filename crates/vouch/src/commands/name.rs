@@ -8,7 +8,7 @@ use vouch_tree_store::Database;
 
 use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
-use crate::{key_directory as keys, output};
+use crate::{config, key_directory as keys, output};
 
 /// Print or parse a self-certifying name.
 ///
@@ -20,7 +20,8 @@ use crate::{key_directory as keys, output};
                   vouch name /srv/db                              HOSTID of a database\n  \
                   vouch name @pub.example.org,HOSTID --json       take a name apart, or learn what is wrong with it")]
 pub(crate) struct Args {
-    /// A key directory, a database, a key or certificate file, a name, or a HOSTID.
+    /// A key directory, a database, a key or certificate file, a name, a short name of the
+    /// configuration, or a HOSTID.
     #[arg(value_name = "WHAT")]
     what: String,
     /// HOST[:PORT] of the printed name.
@@ -32,7 +33,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
-    let (hostid, named) = if args.what.starts_with('@') {
+    let configured = config::loaded().tree(&args.what).filter(|_| !Path::new(&args.what).exists());
+    let (hostid, named) = if let Some(tree) = configured {
+        (*tree.name.hostid(), Some(tree.name.clone()))
+    } else if args.what.starts_with('@') {
         let name: TreeName = args.what.parse().at("name")?;
         (*name.hostid(), Some(name))
     } else {

@@ -30,7 +30,7 @@ use crate::{interrupt, key_directory as keys, output, progress, size, when};
                   with --clock-was-ahead. A certificate from that time is not valid yet: make another by `vouch certify`.")]
 pub(crate) struct Args {
     /// Directory to publish.
-    #[arg(value_name = "DIR")]
+    #[arg(value_name = "DIR", env = "VOUCH_SOURCE")]
     source: PathBuf,
     /// The database, a directory or s3://BUCKET/PREFIX; created if missing.
     #[arg(long, value_name = "DB")]
@@ -39,8 +39,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "KEYDIR")]
     keys: PathBuf,
     /// Host that clients ask first: the host part of the tree's name.
-    #[arg(long, value_name = "HOST[:PORT]")]
+    #[arg(long, value_name = "HOST[:PORT]", env = "VOUCH_LOCATION")]
     location: String,
+    /// Take what is not given here from [tree.NAME.publish] of the configuration.
+    #[arg(long = "tree", value_name = "NAME")]
+    _tree: Option<String>,
     /// Validity of the revision: publish again within this time.
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = when::parse_duration)]
     duration: Duration,

@@ -61,7 +61,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
 async fn pull(args: &Args, path: &TreePath, global: &Global) -> Outcome {
     let client = args.client.client().await?;
     let options = PullOptions {
-        tree: args.client.tree_options(),
+        tree: args.client.tree_options(&path.name),
         keep: args.keep.map(|keep| keep as usize),
         in_flight_bytes: args.in_flight,
         collect: !args.no_gc,

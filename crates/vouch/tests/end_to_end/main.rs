@@ -12,6 +12,7 @@ mod bench_faults;
 mod bench_local;
 mod browser;
 mod bucket;
+mod configuration;
 mod crash;
 mod export;
 mod export_audit;

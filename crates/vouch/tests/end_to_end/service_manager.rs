@@ -83,7 +83,7 @@ fn export_notifies_readiness_reload_and_stop_on_activated_sockets() {
     let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd/vouch-export.service");
     let unit = std::fs::read_to_string(unit).expect("packaging/ is in the repository");
     let reload = unit.lines().find_map(|line| line.strip_prefix("ExecReload=/usr/bin/vouch ")).expect("an ExecReload line");
-    world.run_ok(reload.replace("/var/lib/vouch/export", "state").split(' '));
+    world.run_ok(reload.split(' ').chain(["--state", "state"]));
     assert!(manager.next_notification().starts_with("RELOADING=1") && manager.next_notification().contains("exports reloaded"));
     manager.expect_clean_exit();
 }

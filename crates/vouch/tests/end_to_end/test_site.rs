@@ -90,6 +90,7 @@ impl TestSite {
         command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
         command.env_remove("VOUCH_LOG").env_remove("VOUCH_PASSPHRASE_FILE");
         command.env("HOME", self.dir.path()).env("VOUCH_STATE", self.path("state")).env("VOUCH_CACHE", self.path("cache"));
+        command.env("VOUCH_CONFIG", "/dev/null");
         command.envs(self.environment.iter().map(|(name, value)| (*name, value)));
         command
     }

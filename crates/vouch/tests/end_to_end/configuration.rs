@@ -1,0 +1,194 @@
+//! The configuration files: precedence, short names, faults, and rights.
+
+use std::os::unix::fs::{PermissionsExt as _, chown};
+
+use crate::test_site::{Mount, TestSite, fuse_is_available, is_available, is_root};
+
+/// A site whose configuration is the directory `etc`.
+fn site(files: &[(&str, &str)]) -> TestSite {
+    let mut world = TestSite::published();
+    let name = world.name("");
+    for (file, text) in files {
+        world.write(&format!("etc/{file}"), text.replace("NAME", &name).replace("DIR", &world.path("").to_string_lossy()));
+    }
+    world.environment.push(("VOUCH_CONFIG", world.path("etc").to_string_lossy().into_owned()));
+    world
+}
+
+/// The value and the source that `vouch config show COMMAND` prints for an option.
+fn shown(world: &TestSite, option: &str, line: &[&str]) -> (String, String) {
+    let rows: serde_json::Value = serde_json::from_str(&world.run_ok([&["config", "show", "--json"], line].concat())).expect("JSON");
+    let row = rows.as_array().expect("a list").iter().find(|row| row["name"] == option);
+    let text = |row: &serde_json::Value, key: &str| row[key].as_str().expect("text").to_owned();
+    row.map_or_else(Default::default, |row| (text(row, "value"), text(row, "source")))
+}
+
+#[test]
+fn nearer_settings_override_farther_ones() {
+    let mut world = site(&[
+        ("vouch.toml", "cache-quota = \"1G\"\ntimeout = \"7s\"\nno-cache = true\n[mount]\nnoexec = true\nallow-other = true\n"),
+        (
+            "conf.d/20-b.toml",
+            "cache-quota = \"2G\"\n[tree.tools]\nname = \"NAME\"\nmemory-cache = \"8M\"\n[tree.tools.mount]\ncache-quota = \"3G\"\n",
+        ),
+        ("conf.d/10-a.toml", "cache-quota = \"5G\"\n"),
+        ("conf.d/30.disabled", "nonsense"),
+    ]);
+    let file = |name: &str, line: u32| format!("{}:{line}", world.path("etc").join(name).display());
+    let (main, late) = (|line| file("vouch.toml", line), |line| file("conf.d/20-b.toml", line));
+    let expect = |option: &str, line: &[&str], value: &str, source: &str| {
+        assert_eq!(shown(&world, option, line), (value.to_owned(), source.to_owned()), "{option} of {line:?}");
+    };
+    // The later file, the table of the tree's command, the table of the tree, the top level.
+    expect("cache-quota", &["ls", "tools"], "2G", &late(1));
+    expect("cache-quota", &["mount", "tools", "/mnt"], "3G", &late(6));
+    expect("memory-cache", &["ls", "tools/dir"], "8M", &late(4));
+    expect("memory-cache", &["ls", &world.name("/dir")], "8M", &late(4));
+    expect("memory-cache", &["ls", "@elsewhere.example,aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"], "256M", "default");
+    expect("timeout", &["mount", "tools", "/mnt"], "7s", &main(2));
+    // The command line, and switches that it turns off.
+    expect("timeout", &["mount", "tools", "/mnt", "--timeout", "1s"], "1s", "command line");
+    expect("no-cache", &["ls", "tools"], "true", &main(3));
+    expect("no-cache", &["ls", "tools", "--no-cache=false"], "false", "command line");
+    // An option that conflicts with the command line is left out.
+    expect("allow-other", &["mount", "tools", "/mnt"], "true", &main(6));
+    expect("only-me", &["mount", "--only-me", "tools", "/mnt"], "true", "command line");
+    expect("allow-other", &["mount", "--only-me", "tools", "/mnt"], "false", "default");
+    // The environment is between both.
+    let cache = world.path("cache").to_string_lossy().into_owned();
+    expect("cache", &["ls", "tools"], &cache, "environment VOUCH_CACHE");
+    world.write("etc/conf.d/40.toml", "cache = \"/elsewhere\"\n");
+    assert_eq!(shown(&world, "cache", &["ls", "tools"]), (cache, "environment VOUCH_CACHE".to_owned()));
+    world.environment.push(("VOUCH_CONFIG", "/dev/null".into()));
+    assert_eq!(shown(&world, "timeout", &["ls", "x"]), ("30s".to_owned(), "default".to_owned()));
+}
+
+#[test]
+fn commands_use_short_names_and_settings() {
+    let world = site(&[("vouch.toml", "[tree.tools]\nname = \"NAME\"\n[tree.tools.pull]\ndb = \"DIR/mirror\"\nkeep = 1\n")]);
+    let replica = world.serve();
+    assert_eq!(world.run_ok(["cat", "tools/hello"]), "hello world\n");
+    assert_eq!(world.run_ok(["name", "tools"]).trim(), world.name(""));
+    world.run_ok(["pull", "tools"]);
+    drop(replica);
+    // A service whose only argument is in a file.
+    world.write("etc/conf.d/serve.toml", format!("[serve]\ndb = [{:?}]\nlisten = \"127.0.0.1:{}\"\n", world.path("mirror"), world.port));
+    let mut command = world.command(["serve"]);
+    let mut service = command.stdout(std::process::Stdio::null()).spawn().expect("the binary starts");
+    let read = crate::test_site::eventually(std::time::Duration::from_secs(20), || {
+        world.run(["cat", "--no-cache", "tools/hello"]).status.success()
+    });
+    service.kill().expect("it runs");
+    service.wait().expect("a child");
+    assert!(read, "the replica served no file");
+    let line = world.run_err(3, ["cat", "tulls/hello"]);
+    assert!(line.contains("tulls") && line.contains("short names: tools"), "{line}");
+    // A publication by the tree's table.
+    let settings =
+        format!("[tree.tools.publish]\ndir = \"DIR/src\"\ndb = \"DIR/db\"\nkeys = \"DIR/keys\"\nlocation = \"127.0.0.1:{}\"\n", world.port);
+    world.write("etc/conf.d/publish.toml", settings.replace("DIR", &world.path("").to_string_lossy()));
+    world.run_ok(["publish", "--tree", "tools"]);
+    assert_eq!(world.run(["publish", "--tree", "none"]).status.code(), Some(2));
+}
+
+#[test]
+fn faults_are_named_with_file_line_and_cure() {
+    let cases: &[(&str, u32, &[&str])] = &[
+        ("cache-quota = \"1G\"\ncahce-quota = \"1G\"\n", 2, &["unknown option `cahce-quota`", "did you mean `cache-quota`?"]),
+        ("cache_quota = \"1G\"\n", 1, &["did you mean `cache-quota`?"]),
+        ("cache-quota = \"1Q\"\n", 1, &["can't be \"1Q\"", "256M, 10G"]),
+        ("passthrough = \"auto\"\n", 1, &["put it into [mount]"]),
+        ("[mount]\npassthrough = \"often\"\n", 2, &["use never, auto, always"]),
+        ("[mount]\nnoexec = \"yes\"\n", 2, &["`mount.noexec` is a switch", "true or false"]),
+        ("[mount]\ndetached = true\n", 2, &["unknown option"]),
+        ("[muont]\nnoexec = true\n", 2, &["no table [muont]", "did you mean `mount`?"]),
+        ("timeout = [\"1s\", \"2s\"]\n", 1, &["takes one value"]),
+        ("timeout = true\n", 1, &["takes a value", "DURATION"]),
+        ("a = \n", 1, &["TOML"]),
+        ("[tree.tools]\nname = \"pub.example.org\"\n", 2, &["tree.tools.name", "@HOST,HOSTID"]),
+        ("[tree.tools]\ncache = \"/c\"\n", 2, &["[tree.tools] has no valid name"]),
+        ("[tree.\"a/b\"]\nname = \"NAME\"\n", 2, &["is not a short name"]),
+        ("[tree.a]\nname = \"NAME\"\n[tree.b]\nname = \"NAME\"\n", 4, &["same key"]),
+        ("[tree.a]\nname = \"NAME\"\nnoexec = true\n", 3, &["put it into [tree.a.mount]"]),
+        ("[tree.a]\nname = \"NAME\"\nonly-replicas = true\n", 2, &["would fail", "--replica"]),
+        ("[umount]\nx = 1\n", 2, &["no table [umount]"]),
+    ];
+    let world = site(&[("vouch.toml", "")]);
+    let name = world.name("");
+    for (text, line, parts) in cases {
+        let text = text.replace("NAME", &name);
+        world.write("etc/vouch.toml", &text);
+        let output = world.run(["config", "check"]);
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(3), "{text}: {stdout}");
+        let place = format!("{}:{line}: ", world.path("etc/vouch.toml").display());
+        assert!(stdout.starts_with(&place), "{text}: {stdout}");
+        for part in *parts {
+            assert!(stdout.contains(part), "{text}: {stdout} lacks {part}");
+        }
+        assert_eq!(stdout.lines().count(), 1, "{text}: {stdout}");
+    }
+    // Other commands stop at the first fault; help and umount work.
+    world.write("etc/vouch.toml", "a = 1\nb = 2\n");
+    let line = world.run_err(3, ["ls", "@h,x"]);
+    assert!(line.contains("vouch.toml:1: unknown option `a`") && line.contains("1 more: `vouch config check`"), "{line}");
+    world.run_ok(["mount", "--help"]);
+    assert!(world.run_err(3, ["umount", "src"]).contains("not a vouch mount"));
+    assert!(world.run_err(3, ["--config", "no-such", "ls", "@h,x"]).contains("no such file"));
+    // An error of the parser names the file.
+    world.write("etc/vouch.toml", "only-replicas = true\n");
+    let output = world.run(["ls", &name]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("note: --only-replicas is from"), "{output:?}");
+}
+
+#[test]
+fn root_refuses_files_that_others_can_write() {
+    if !is_available("root", is_root()) {
+        return;
+    }
+    let world = site(&[("vouch.toml", "timeout = \"7s\"\n"), ("conf.d/a.toml", "")]);
+    world.run_ok(["config", "check"]);
+    for path in ["etc/vouch.toml", "etc/conf.d", "etc", "etc/conf.d/a.toml"] {
+        let mode = std::fs::metadata(world.path(path)).expect("it exists").permissions();
+        std::fs::set_permissions(world.path(path), std::fs::Permissions::from_mode(0o777)).expect("root may");
+        let line = world.run_err(3, ["ls", "@h,x"]);
+        assert!(line.contains("writable by other users") && line.contains("chmod go-w"), "{line}");
+        std::fs::set_permissions(world.path(path), mode).expect("root may");
+        chown(world.path(path), Some(65534), None).expect("root may");
+        assert!(world.run_err(3, ["ls", "@h,x"]).contains("belongs to user 65534"));
+        chown(world.path(path), Some(0), None).expect("root may");
+    }
+    world.run_ok(["config", "check"]);
+    // A FIFO does not block, and a long file is not read.
+    std::fs::remove_file(world.path("etc/conf.d/a.toml")).expect("a file");
+    world.run_tool("mkfifo", &["etc/conf.d/a.toml"]);
+    assert!(world.run_err(3, ["ls", "@h,x"]).contains("not a regular file"));
+    std::fs::remove_file(world.path("etc/conf.d/a.toml")).expect("a FIFO");
+    world.write("etc/conf.d/a.toml", vec![b'\n'; (4 << 20) + 1]);
+    assert!(world.run_err(3, ["ls", "@h,x"]).contains("longer than 4096 KiB"));
+}
+
+#[test]
+fn mounts_take_their_place_and_names_from_the_configuration() {
+    if !fuse_is_available() {
+        return;
+    }
+    let world =
+        site(&[("vouch.toml", "[tree.tools]\nname = \"NAME\"\n[tree.tools.mount]\ndir = \"DIR/tools\"\n[namespace]\ndir = \"DIR/all\"\n")]);
+    let _replica = world.serve();
+    // By the tree, by the mount point, and all trees.
+    std::fs::create_dir(world.path("tools")).expect("a directory");
+    for what in [world.path("tools").to_string_lossy().into_owned(), "tools".to_owned()] {
+        world.run_ok(["mount", "--background", &what]);
+        assert_eq!(std::fs::read_to_string(world.path("tools/hello")).expect("mounted"), "hello world\n");
+        world.run_ok(["umount", "tools"]);
+    }
+    let all = Mount::new(&world, "all", &[]);
+    assert_eq!(std::fs::read_link(all.path("tools")).expect("a short name").to_string_lossy(), world.name(""));
+    assert_eq!(std::fs::read_to_string(all.path("tools/hello")).expect("through the short name"), "hello world\n");
+    let names: Vec<_> = std::fs::read_dir(all.path("")).expect("mounted").map(|entry| entry.expect("an entry").file_name()).collect();
+    assert!(names.iter().any(|name| name == "tools") && names.len() == 2, "{names:?}");
+    assert!(std::fs::metadata(all.path("other")).is_err());
+    assert!(world.run_err(2, ["mount", "/no/such/place"]).contains("give the mount point"));
+}
