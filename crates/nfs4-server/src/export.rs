@@ -94,6 +94,25 @@ pub struct Export {
     /// With `async` a power cut can lose them; stable writes and COMMIT are not affected.
     pub sync: bool,
     pub clients: Arc<dyn ClientMatcher>,
+    pub locations: Locations,
+}
+
+/// Servers that have this file system too (RFC 8881, section 11).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Locations {
+    /// Whether the file system is absent here: clients must use one of the locations.
+    pub is_referral: bool,
+    /// In order of preference.
+    pub list: Vec<Location>,
+}
+
+/// A path on one or several equivalent servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// Host names or addresses, as `fs_location4` has them.
+    pub servers: Vec<String>,
+    /// Each component is a valid `vouch_vfs::Name`.
+    pub path: Vec<Vec<u8>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

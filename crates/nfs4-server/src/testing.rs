@@ -51,6 +51,7 @@ pub fn export(id: u32, path: &[&str], files: &Arc<MemoryFs>, access: ClientAcces
         file_system: files.clone(),
         sync: true,
         clients: Arc::new(AllowAll(Arc::new(access))),
+        locations: crate::Locations::default(),
     }
 }
 

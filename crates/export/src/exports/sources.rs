@@ -220,6 +220,12 @@ impl Sources {
                     entry.line
                 )));
             }
+            if entry.clients.iter().any(|client| client.options.locations != options.locations && client.options.locations.is_some()) {
+                return Err(SourceError::Lines(format!(
+                    "line {}: {name} has different refer= or replicas= options; write the same one for all its clients",
+                    entry.line
+                )));
+            }
             if let Some(reason) = not_mounted(&entry.source, &options) {
                 warnings.push(format!("{name} is not exported: {reason}"));
                 left_out.push(raw);
@@ -256,6 +262,7 @@ impl Sources {
                 file_system,
                 sync: options.sync,
                 clients: Arc::new(ClientRules::new(&entry.clients, self.hosts.clone())),
+                locations: options.locations.unwrap_or_default(),
             });
         }
         if list.is_empty() {
@@ -287,6 +294,7 @@ fn first(entry: &Entry) -> Options {
         options.cross_mounts &= client.options.cross_mounts;
         // One client with sync suffices.
         options.sync |= client.options.sync;
+        options.locations = options.locations.take().or_else(|| client.options.locations.clone());
         options.mount_point = options.mount_point.take().or_else(|| client.options.mount_point.clone());
     }
     options

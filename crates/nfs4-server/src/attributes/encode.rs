@@ -1,5 +1,5 @@
-use vouch_nfs4::attr::{Attr, ChangeAttrType, FileType as Type, SpecData};
-use vouch_nfs4::{Ace, AclSupport, Bitmap, Bytes, Status, Time, Wire as _};
+use vouch_nfs4::attr::{Attr, ChangeAttrType, FileType as Type, FsLocation, FsLocations, SpecData};
+use vouch_nfs4::{Ace, AclSupport, Bitmap, Bytes, List, Name, Pathname, Status, Time, Wire as _};
 use vouch_vfs::FileType;
 use vouch_xdr::Writer;
 
@@ -91,10 +91,26 @@ fn value(view: &View, attr: Attr, error: Status, owners: &Owners<'_>, out: &mut 
         // RFC 7862, section 12.2.3. A client would take a smaller value for an old reply.
         Attr::CHANGE_ATTR_TYPE if view.traits.change_grows => ChangeAttrType::MONOTONIC_INCR.encode(out),
         Attr::CHANGE_ATTR_TYPE => ChangeAttrType::TIME_METADATA.encode(out),
+        Attr::FS_LOCATIONS => locations(view, out),
         Attr::XATTR_SUPPORT => out.bool(view.traits.xattrs),
         other => space(view, other, out),
     }
     Ok(())
+}
+
+fn locations(view: &View, out: &mut Writer) {
+    let Some(export) = view.site.as_ref().map(|site| &site.export) else {
+        return FsLocations::default().encode(out);
+    };
+    let list = export.locations.list.iter().map(|location| FsLocation {
+        servers: List(location.servers.iter().map(|server| Bytes(server.as_bytes())).collect()),
+        root: pathname(&location.path),
+    });
+    FsLocations { root: pathname(&export.pseudo_path), locations: List(list.collect()) }.encode(out);
+}
+
+fn pathname(path: &[Vec<u8>]) -> Pathname<'_> {
+    List(path.iter().map(|name| Name(name)).collect())
 }
 
 fn space(view: &View, attr: Attr, out: &mut Writer) {

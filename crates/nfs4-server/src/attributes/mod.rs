@@ -10,4 +10,4 @@ mod supported;
 pub(crate) use encode::encode;
 pub(crate) use settings::{Settings, settings};
 use supported::OPEN_ARGUMENTS;
-pub(crate) use supported::{ACL, EXCLUSIVE_CREATE, SPACE, View, supported};
+pub(crate) use supported::{ABSENT, ACL, EXCLUSIVE_CREATE, SPACE, View, supported};

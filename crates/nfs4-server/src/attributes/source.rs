@@ -57,6 +57,7 @@ impl CompoundContext<'_> {
             handle: wanted.has(Attr::FILEHANDLE.0).then(|| self.server.handles().seal(&file.named())),
             space,
             acl,
+            site: wanted.has(Attr::FS_LOCATIONS.0).then(|| site.clone()),
         })
     }
 
@@ -72,6 +73,7 @@ impl CompoundContext<'_> {
             handle: wanted.has(Attr::FILEHANDLE.0).then(|| self.server.handles().seal(&HandleTarget::Pseudo(id))),
             space: Some(Space::default()),
             acl: None,
+            site: None,
         })
     }
 

@@ -1,10 +1,13 @@
 //! Supported attributes (RFC 8881, section 5).
 
+use std::sync::Arc;
+
 use vouch_nfs4::attr::{Attr, OpenArguments};
 use vouch_nfs4::{Bitmap, Filehandle, Fsid};
 use vouch_vfs::{Attributes, Space, Traits};
 
 use super::acl;
+use crate::pseudo_fs::Site;
 
 /// Input for attributes. Costly parts are present only on request.
 pub(crate) struct View {
@@ -17,6 +20,8 @@ pub(crate) struct View {
     pub(crate) handle: Option<Filehandle>,
     pub(crate) space: Option<Space>,
     pub(crate) acl: Option<Vec<acl::Entry>>,
+    /// For `fs_locations`. `None` in the pseudo file system.
+    pub(crate) site: Option<Arc<Site>>,
 }
 
 impl View {
@@ -38,13 +43,17 @@ pub(crate) const SPACE: Bitmap = Bitmap::of(&[
     Attr::SPACE_TOTAL.0,
 ]);
 
+/// Attributes of an absent file system (RFC 8881, section 11.4).
+pub(crate) const ABSENT: Bitmap =
+    Bitmap::of(&[Attr::FSID.0, Attr::FS_LOCATIONS.0, Attr::MOUNTED_ON_FILEID.0, Attr::RDATTR_ERROR.0]);
+
 pub(crate) const ACL: Bitmap = Bitmap::of(&[Attr::ACL.0, Attr::DACL.0]);
 
 const QUOTA: Bitmap = Bitmap::of(&[Attr::QUOTA_AVAIL_HARD.0, Attr::QUOTA_AVAIL_SOFT.0, Attr::QUOTA_USED.0]);
 
 /// The REQUIRED ones, and the RECOMMENDED ones that a local file system has.
 const MINOR_0: Bitmap = Bitmap::of(&[
-    0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16, 17, 18, 19, 20, 21, 22, 23, 26, 27, 28, 29, 30, 31, 33, 34, 35, 36, 37, 38, 39,
+    0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 27, 28, 29, 30, 31, 33, 34, 35, 36, 37, 38, 39,
     40, 41, 42, 43, 44, 45, 47, 48, 50, 51, 52, 53, 54, 55,
 ]);
 const MINOR_1: Bitmap = Bitmap::of(&[Attr::DACL.0, Attr::MODE_SET_MASKED.0, Attr::SUPPATTR_EXCLCREAT.0, Attr::FS_CHARSET_CAP.0]);

@@ -160,6 +160,8 @@ impl<'s> CompoundContext<'s> {
     fn checked(&self, object: &Object) -> Result<Object, OpError> {
         match object {
             Object::File(file) if !file.grant.flavour_fits && !self.machine_does => Err(Status::WRONGSEC.into()),
+            // RFC 8881, section 11.3.
+            Object::File(file) if file.is_absent() => Err(Status::MOVED.into()),
             object => Ok(object.clone()),
         }
     }

@@ -22,6 +22,8 @@ pub(crate) fn find(context: &CompoundContext<'_>, name: Name<'_>) -> Result<Obje
             };
             enter(context, child)
         }
+        // RFC 8881, section 11.3.
+        Object::File(directory) if directory.is_absent() => Err(Status::MOVED.into()),
         Object::File(directory) => {
             let component = match self::name(name) {
                 Ok(component) => component,
@@ -62,6 +64,7 @@ pub(crate) fn above(context: &CompoundContext<'_>) -> Result<Object, OpError> {
             context.tree.node(*id).ok_or(Status::STALE)?;
             context.object(above(*id)?)
         }
+        Object::File(file) if file.is_absent() => Err(Status::MOVED.into()),
         Object::File(file) if file.id == file.grant.site.root => context.object(above(file.grant.site.place)?),
         Object::File(file) if !file.grant.flavour_fits => Ok(Object::File(file.clone())),
         Object::File(file) => {

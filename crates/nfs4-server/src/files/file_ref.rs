@@ -26,6 +26,11 @@ impl FileRef {
         &*self.grant.site.export.file_system
     }
 
+    /// Whether the file system is on other servers only.
+    pub(crate) fn is_absent(&self) -> bool {
+        self.grant.site.export.locations.is_referral
+    }
+
     pub(crate) fn named(&self) -> HandleTarget {
         HandleTarget::File(self.grant.site.export.id, self.id)
     }

@@ -1,11 +1,12 @@
 //! GETATTR (RFC 8881, section 18.7).
 
+use vouch_nfs4::attr::Attr;
 use vouch_nfs4::op::{GetattrArgs, Op};
 use vouch_nfs4::{Attributes, Status};
 
 use crate::attributes;
 use crate::compound::context::CompoundContext;
-use crate::error::OpResult;
+use crate::error::{OpError, OpResult};
 use crate::files::file_ref::Object;
 
 pub(crate) fn getattr(context: &mut CompoundContext<'_>, args: &GetattrArgs) -> OpResult {
@@ -13,13 +14,19 @@ pub(crate) fn getattr(context: &mut CompoundContext<'_>, args: &GetattrArgs) -> 
     if !args.wanted.and(Attributes::WRITE_ONLY).is_empty() {
         return Err(Status::INVAL.into());
     }
-    let object = context.current_object()?;
-    let mut view = context.view(&object, args.wanted)?;
+    let (object, wanted) = match (context.current_object(), context.current_any()?) {
+        // RFC 8881, section 11.4.1.
+        (Err(OpError::Status(Status::MOVED)), absent) if args.wanted.has(Attr::FS_LOCATIONS.0) => {
+            (absent.clone(), args.wanted.and(attributes::ABSENT))
+        }
+        (object, _) => (object?, args.wanted),
+    };
+    let mut view = context.view(&object, wanted)?;
     if let Object::File(file) = &object {
-        crate::files::delegation_conflict::ask_holder(context, file, args.wanted, &mut view.attributes)?;
+        crate::files::delegation_conflict::ask_holder(context, file, wanted, &mut view.attributes)?;
     }
     context.out.u32(Op::GETATTR.0);
     context.out.u32(Status::OK.0);
     let owners = context.owners();
-    attributes::encode(&view, args.wanted, Status::OK, &owners, context.out)
+    attributes::encode(&view, wanted, Status::OK, &owners, context.out)
 }

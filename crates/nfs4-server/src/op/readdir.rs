@@ -197,6 +197,9 @@ impl Listing {
             }
             Child::Export(id) => id,
         };
+        if context.tree.site(id).is_some_and(|site| site.export.locations.is_referral) {
+            return self.referral(context, cookie, name, id);
+        }
         let view = self.export_view(context, id);
         let place = context.tree.site(id).map(|site| site.mounted_on);
         let of_place = self.wanted.minus(OF_PLACE).is_empty() || self.wanted.has(Attr::RDATTR_ERROR.0);
@@ -206,6 +209,18 @@ impl Listing {
             }
             _ => self.push(context, cookie, name, &view),
         }
+    }
+
+    /// RFC 8881, section 11.4.2.
+    fn referral(&mut self, context: &mut CompoundContext<'_>, cookie: u64, name: &[u8], id: ExportId) -> ControlFlow<()> {
+        let wanted = self.wanted.and(attributes::ABSENT);
+        let fails = !self.wanted.has(Attr::FS_LOCATIONS.0);
+        if fails && !self.wanted.has(Attr::RDATTR_ERROR.0) {
+            return self.put(context, cookie, name, Err(&Status::MOVED.into()));
+        }
+        let error = if fails { Status::MOVED } else { Status::OK };
+        let view = self.export_view(context, id);
+        self.put(context, cookie, name, view.as_ref().map(|view| (view, wanted, error)))
     }
 
     fn export_view(&self, context: &CompoundContext<'_>, id: ExportId) -> Result<View, OpError> {
@@ -287,5 +302,6 @@ fn bare(context: &CompoundContext<'_>, file_number: u64) -> View {
         handle: None,
         space: None,
         acl: None,
+        site: None,
     }
 }

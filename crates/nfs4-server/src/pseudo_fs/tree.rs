@@ -253,7 +253,7 @@ impl Node {
 impl Site {
     pub(crate) fn shows_the_same_as(&self, other: &Site) -> bool {
         let key = |site: &Site| FileKey::new(site.export.id, site.root, site.export.file_system.home(&site.root));
-        key(self) == key(other)
+        key(self) == key(other) && self.export.locations.is_referral == other.export.locations.is_referral
     }
 
     pub(crate) fn hides(&self, before: &Site, file: &FileId) -> bool {

@@ -21,6 +21,7 @@ mod opens;
 mod ops;
 mod panics;
 mod random_blocking;
+mod referrals;
 mod refusals;
 mod revocation;
 mod v40_principals;

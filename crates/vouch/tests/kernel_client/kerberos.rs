@@ -50,6 +50,7 @@ impl Realm {
             options: options.into(),
             more: vec!["--keytab".into(), self.server_keytab.clone().into()],
             environment: self.kdc.environment("server"),
+            port: None,
         };
         let server = Server::start_with(&self.network, server_options);
         std::fs::set_permissions(server.path(""), PermissionsExt::from_mode(0o1777)).expect("the export is ours");

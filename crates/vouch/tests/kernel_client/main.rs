@@ -11,7 +11,7 @@ mod server;
 use std::time::Duration;
 
 use guest::{Guest, Network};
-use server::Server;
+use server::{Server, ServerOptions};
 
 /// The default minor version of the kernel's client first, then the older ones.
 const VERSIONS: [&str; 3] = ["4.2", "4.1", "4.0"];
@@ -82,6 +82,21 @@ fn restarted_server_keeps_opens_locks_and_acknowledged_data() {
         std::fs::write(server.path("enough"), "").expect("a file");
         guest.ok();
         assert!(server.names().iter().all(|name| !name.starts_with(".nfs")), "{version}: a silly name was left: {:?}", server.names());
+    }
+}
+
+/// The client follows a referral to the standard port.
+#[test]
+fn client_follows_referral_to_the_other_server() {
+    for version in VERSIONS {
+        let Some(network) = Network::new() else { return };
+        let target = Server::start_with(&network, ServerOptions { port: Some(2049), ..ServerOptions::default() });
+        let options = format!("rw,no_root_squash,sec=sys,refer=/export@{}", network.address);
+        let server = Server::start_with(&network, ServerOptions { options, ..ServerOptions::default() });
+        std::fs::write(server.path("here"), "the server that refers").expect("a file");
+        std::fs::write(target.path("there"), "the server that has the files").expect("a file");
+        Guest::new(&network, &server).set("VERSION", version).run("referral.sh");
+        assert_eq!(std::fs::read(target.path("written")).expect("a file that the guest made"), b"through the referral");
     }
 }
 

@@ -23,11 +23,13 @@ pub(crate) struct ServerOptions {
     pub(crate) options: String,
     pub(crate) more: Vec<OsString>,
     pub(crate) environment: Vec<(&'static str, OsString)>,
+    /// By default a free port.
+    pub(crate) port: Option<u16>,
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
-        ServerOptions { options: "rw,no_root_squash,sec=sys".into(), more: Vec::new(), environment: Vec::new() }
+        ServerOptions { options: "rw,no_root_squash,sec=sys".into(), more: Vec::new(), environment: Vec::new(), port: None }
     }
 }
 
@@ -39,7 +41,7 @@ impl Server {
     pub(crate) fn start_with(network: &Network, server_options: ServerOptions) -> Server {
         let dir = tempfile::tempdir().expect("a temporary directory");
         std::fs::create_dir(dir.path().join("export")).expect("a directory");
-        let port = free_port();
+        let port = server_options.port.unwrap_or_else(free_port);
         let child = spawn(&dir, port, &server_options);
         let server = Server { dir, address: network.address.clone(), port, server_options, child };
         server.wait();

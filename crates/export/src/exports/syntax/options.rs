@@ -1,6 +1,8 @@
 //! Options of exports(5).
 
-use vouch_nfs4_server::{Flavour, FlavourAccess, Squash, SquashWho};
+mod locations;
+
+use vouch_nfs4_server::{Flavour, FlavourAccess, Locations, Squash, SquashWho};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fsid {
@@ -27,6 +29,8 @@ pub(crate) struct Options {
     pub(crate) mount_point: Option<Vec<u8>>,
     /// An extension: the client's machine credential may write data of its users.
     pub(crate) machine_writes: bool,
+    /// `refer=` or `replicas=`.
+    pub(crate) locations: Option<Locations>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +66,7 @@ impl Default for Options {
             cross_mounts: false,
             mount_point: None,
             machine_writes: false,
+            locations: None,
         }
     }
 }
@@ -132,12 +137,11 @@ impl Options {
             ("rdirplus" | "nordirplus", None) => return warning(option, "it applies to NFSv3 only; an NFSv4 client chooses; remove it"),
             ("xprtsec", Some(list)) => transport(option, list)?,
             ("pnfs", None) => return Err(option_error(option, "requests pNFS layouts, which are not supported", "remove it")),
-            ("refer" | "replicas", _) => {
-                return Err(option_error(
-                    option,
-                    "requests a referral, which is not supported",
-                    "mount the other server directly, and remove it",
-                ));
+            ("refer" | "replicas", Some(value)) => {
+                let list = locations::parse(value).ok_or_else(|| {
+                    option_error(option, "is not a list of locations", "write /PATH@HOST[+HOST][:/PATH@HOST], with IPv6 addresses in []")
+                })?;
+                self.locations = Some(Locations { is_referral: name == "refer", list });
             }
             ("reexport", Some(_)) => {
                 return warning(option, "an export without fsid= has a stable identifier from its path; remove it");

@@ -87,11 +87,24 @@ fn unsupported_options_cause_warnings_or_errors() {
     for option in options.split(' ') {
         assert!(matches!(&read(option).1[..], [OptionIssue::Warning(text)] if text.contains(option)), "{option}");
     }
-    let options = "pnfs refer=/a@b replicas=/a@b xprtsec=tls xprtsec=tls:mtls xprtsec=ssl xprtsec= nonsense \
+    let options = "pnfs refer= refer=/a replicas=a@b refer=/a@ refer=/a@b+ refer=/a@[::1 refer=/../a@b xprtsec=tls xprtsec=tls:mtls xprtsec=ssl xprtsec= nonsense \
                    rw=1 anonuid=x anonuid=4294967295 fsid=q sec=spkm3";
     for option in options.split(' ') {
         assert!(matches!(&read(option).1[..], [OptionIssue::Error(text, _)] if text.contains(option)), "{option}");
     }
+}
+
+// exports(5), "refer=path@host[+host][:path@host[+host]]".
+#[test]
+fn locations_list_paths_and_equivalent_servers() {
+    let location = |path: &[&str], servers: &[&str]| Location {
+        servers: servers.iter().map(|server| server.to_string()).collect(),
+        path: path.iter().map(|name| name.as_bytes().to_vec()).collect(),
+    };
+    let read = |option: &str| read(option).0.locations.unwrap();
+    let list = vec![location(&["data", "x"], &["a.example", "192.0.2.7"]), location(&[], &["2001:db8::1", "b"])];
+    assert_eq!(read("refer=/data/x@a.example+192.0.2.7:/@[2001:db8::1]+b"), Locations { is_referral: true, list });
+    assert_eq!(read("replicas=/p@h"), Locations { is_referral: false, list: vec![location(&["p"], &["h"])] });
 }
 
 #[test]

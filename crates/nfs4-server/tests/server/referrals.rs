@@ -1,0 +1,96 @@
+//! Absent file systems and other locations (RFC 8881, section 11).
+
+use std::sync::Arc;
+
+use vouch_nfs4::op::{Args, Results};
+use vouch_nfs4::{Name, Status};
+use vouch_nfs4_server::{Export, Location, Locations};
+
+use crate::fixture::{Client, Fixture, MemoryFs, attributes, export, sys_access};
+use crate::ops::{getattr, lookup, putfh, readdir};
+
+const TYPE: u32 = 1;
+const FSID: u32 = 8;
+const RDATTR_ERROR: u32 = 11;
+const FS_LOCATIONS: u32 = 24;
+const MOUNTED_ON_FILEID: u32 = 55;
+
+fn located(files: &Arc<MemoryFs>, is_referral: bool) -> Vec<Export> {
+    let list = vec![
+        Location { servers: vec!["a.example".into(), "b.example".into()], path: vec![b"data".to_vec(), b"x".to_vec()] },
+        Location { servers: vec!["192.0.2.7".into()], path: Vec::new() },
+    ];
+    let upper = export(1, &["top"], &Arc::new(MemoryFs::new()), sys_access());
+    let lower = export(2, &["refs", "moved"], files, sys_access());
+    vec![upper, Export { locations: Locations { is_referral, list }, ..lower }]
+}
+
+fn assert_locations(result: &Results<'static>) {
+    let found = attributes(result).fs_locations.expect("requested");
+    assert_eq!(found.root.0, [Name(b"refs"), Name(b"moved")]);
+    let list: Vec<_> = found.locations.0.iter().map(|one| (one.servers.0.len(), one.root.0.len())).collect();
+    assert_eq!(list, [(2, 2), (1, 0)]);
+}
+
+// RFC 8881, section 11.3.
+#[test]
+fn operations_in_absent_file_system_get_moved() {
+    let files = Arc::new(MemoryFs::new());
+    let fixture = Fixture::with_exports(files.clone(), located(&files, true));
+    let mut client = Client::new(&fixture, "one", 0);
+    let moved = &["refs", "moved"];
+    assert_eq!(client.status(&["refs"], &[lookup("moved")]), Status::OK);
+    for op in [Args::Getfh, Args::Lookupp, lookup("f"), readdir(0, 4096, &[TYPE]), getattr(&[TYPE, FSID])] {
+        assert_eq!(client.status(moved, std::slice::from_ref(&op)), Status::MOVED, "{op:?}");
+    }
+}
+
+// RFC 8881, section 11.4.1.
+#[test]
+fn getattr_of_referral_returns_only_locations_and_place() {
+    let files = Arc::new(MemoryFs::new());
+    let fixture = Fixture::with_exports(files.clone(), located(&files, true));
+    let mut client = Client::new(&fixture, "one", 0);
+    let (_, list) = client.run_at(&["refs", "moved"], &[getattr(&[TYPE, FSID, FS_LOCATIONS, MOUNTED_ON_FILEID])]);
+    assert_locations(&list[0]);
+    let found = attributes(&list[0]);
+    assert_eq!((found.file_type, found.fsid.is_some(), found.mounted_on_fileid.is_some()), (None, true, true));
+    let (_, list) = client.run_at(&["top"], &[getattr(&[FSID])]);
+    assert_ne!(attributes(&list[0]).fsid, found.fsid);
+}
+
+// RFC 8881, section 11.4.2.
+#[test]
+fn readdir_reports_referral_per_entry_or_fails() {
+    let files = Arc::new(MemoryFs::new());
+    let fixture = Fixture::with_exports(files.clone(), located(&files, true));
+    let mut client = Client::new(&fixture, "one", 0);
+    let mut entry = |wanted: &[u32]| {
+        let (status, list) = client.run_at(&["refs"], &[readdir(0, 4096, wanted)]);
+        let Results::Readdir(Ok(ok)) = &list[0] else { return Err(status) };
+        let [entry] = &ok.entries.iter().collect::<Vec<_>>()[..] else { panic!("{ok:?}") };
+        assert_eq!(entry.name.0, b"moved");
+        Ok(entry.attrs.attributes().unwrap())
+    };
+    assert_eq!(entry(&[TYPE]).unwrap_err(), Status::MOVED);
+    let told = entry(&[TYPE, RDATTR_ERROR, FSID]).unwrap();
+    assert_eq!((told.rdattr_error, told.file_type, told.fsid.is_some()), (Some(Status::MOVED), None, true));
+    let told = entry(&[TYPE, RDATTR_ERROR, FS_LOCATIONS]).unwrap();
+    assert_eq!((told.rdattr_error, told.fs_locations.map(|found| found.locations.0.len())), (Some(Status::OK), Some(2)));
+}
+
+#[test]
+fn replicas_of_present_file_system_are_told() {
+    let files = Arc::new(MemoryFs::new());
+    let fixture = Fixture::with_exports(files.clone(), located(&files, false));
+    let mut client = Client::new(&fixture, "one", 0);
+    let (_, list) = client.run_at(&["refs", "moved"], &[getattr(&[FS_LOCATIONS]), Args::Getfh]);
+    assert_locations(&list[0]);
+    let Results::Getfh(Ok(handle)) = &list[1] else { panic!("{list:?}") };
+    let handle = handle.handle;
+    // The file system leaves: its handles get MOVED.
+    fixture.server.replace_exports(vouch_nfs4_server::Exports::new(located(&files, true)).unwrap());
+    assert_eq!(client.status(&[], &[putfh(handle), Args::Getfh]), Status::MOVED);
+    assert_eq!(client.status(&[], &[putfh(handle), getattr(&[FS_LOCATIONS])]), Status::OK);
+    assert_eq!(client.status(&[], &[getattr(&[FS_LOCATIONS])]), Status::OK, "the pseudo file system has no other locations");
+}
