@@ -43,7 +43,9 @@ pub use compound::run::{Compound, Progress};
 pub use config::Config;
 pub use connection::Connection;
 pub use effect::{Effect, Recovered, Unreachable};
-pub use export::{ClientAccess, ClientMatcher, Export, ExportId, Exports, ExportsError, FlavourAccess, Location, Locations, Squash, SquashWho};
+pub use export::{
+    ClientAccess, ClientMatcher, Export, ExportId, Exports, ExportsError, FlavourAccess, Location, Locations, Squash, SquashWho,
+};
 pub use limits::Limits;
 pub use observer::interface::{
     Arguments, Denial, Denied, Details, EndedState, NameChange, NoObserver, Observation, Observer, ObserverNote, Stage, Totals, requested,
