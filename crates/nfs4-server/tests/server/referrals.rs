@@ -89,7 +89,7 @@ fn replicas_of_present_file_system_are_told() {
     let Results::Getfh(Ok(handle)) = &list[1] else { panic!("{list:?}") };
     let handle = handle.handle;
     // The file system leaves: its handles get MOVED.
-    fixture.server.replace_exports(vouch_nfs4_server::Exports::new(located(&files, true)).unwrap());
+    let _ = fixture.server.replace_exports(vouch_nfs4_server::Exports::new(located(&files, true)).unwrap());
     assert_eq!(client.status(&[], &[putfh(handle), Args::Getfh]), Status::MOVED);
     assert_eq!(client.status(&[], &[putfh(handle), getattr(&[FS_LOCATIONS])]), Status::OK);
     assert_eq!(client.status(&[], &[getattr(&[FS_LOCATIONS])]), Status::OK, "the pseudo file system has no other locations");

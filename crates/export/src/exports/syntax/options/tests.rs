@@ -1,3 +1,5 @@
+use vouch_nfs4_server::Location;
+
 use super::*;
 
 fn read(list: &str) -> (Options, Vec<OptionIssue>) {
