@@ -7,7 +7,8 @@
 //! | [`metrics_page`] | the HTTP page with metrics and health |
 //! | [`rate_limit`] | a rate limiter by address, for log lines and audit records |
 //! | [`audit_trail`] | the audit trail of a service: options, rules in force, administrative records |
-//! | [`printable`] | file names for terminals and logs |
+//! | [`printable`] | file names for terminals, logs and JSON |
+//! | [`sandbox`] | least privilege: files, sockets, signals, capabilities |
 
 #![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
 
@@ -16,4 +17,5 @@ pub mod listener;
 pub mod metrics_page;
 pub mod printable;
 pub mod rate_limit;
+pub mod sandbox;
 pub mod service_manager;

@@ -1,4 +1,7 @@
-//! Escapes file names: no name can control a terminal or forge a log line.
+//! File names, which may have any bytes, as text for people and in JSON. No name can control a
+//! terminal or forge a log line.
+
+use serde::Serialize;
 
 /// Control characters, bidirectional controls and invalid UTF-8 become `\xNN`.
 pub fn printable(name: &[u8]) -> String {
@@ -8,6 +11,29 @@ pub fn printable(name: &[u8]) -> String {
 /// Quotes and backslashes get a backslash, so that different names look different.
 pub fn quoted(name: &[u8]) -> String {
     format!("\"{}\"", escaped(name, "\"\\"))
+}
+
+/// A name for JSON: as text if possible, otherwise its bytes beside a readable form.
+#[derive(Debug, Serialize)]
+pub struct JsonName {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_base64: Option<String>,
+}
+
+impl JsonName {
+    pub fn new(name: &[u8]) -> JsonName {
+        match std::str::from_utf8(name) {
+            Ok(text) => JsonName { name: text.to_owned(), name_base64: None },
+            Err(_) => JsonName { name: printable(name), name_base64: Some(data_encoding::BASE64.encode(name)) },
+        }
+    }
+}
+
+impl std::fmt::Display for JsonName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&printable(self.name.as_bytes()))
+    }
 }
 
 fn escaped(name: &[u8], marked: &str) -> String {
@@ -41,5 +67,11 @@ mod tests {
     #[test]
     fn names_cannot_write_to_the_terminal() {
         assert_eq!(printable(b"a\x1b[2Jb\xff"), "a\\x1b[2Jb\\xff");
+    }
+
+    #[test]
+    fn non_text_names_keep_their_bytes_in_json() {
+        let json = serde_json::to_string(&JsonName::new(b"a\xff")).expect("plain data always encodes");
+        assert_eq!(json, r#"{"name":"a\\xff","name_base64":"Yf8="}"#);
     }
 }

@@ -16,6 +16,7 @@ use std::time::Duration;
 use std::{io, thread};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::CapabilitySet;
 use tokio::sync::Notify;
 
 mod answer;
@@ -27,7 +28,6 @@ mod golden;
 mod limits;
 mod output;
 mod report;
-mod sandbox;
 mod scrub;
 mod send;
 mod statements;
@@ -37,8 +37,8 @@ mod trees;
 mod worker;
 
 pub use limits::Limits;
-pub use sandbox::{SandboxError, SandboxMode};
 
+use vouch_daemon::sandbox::{self, Access, SandboxError, SandboxMode};
 use vouch_daemon::{listener, metrics_page};
 use vouch_tree_store::is_bucket_address;
 
@@ -290,22 +290,15 @@ fn open_trees(paths: &[PathBuf]) -> Result<(Trees, Vec<PathBuf>), ServeError> {
 }
 
 fn enter_sandbox(databases: &[PathBuf], statements: Option<&Path>, mode: SandboxMode) -> Result<(), ServeError> {
-    if mode == SandboxMode::Off {
-        tracing::warn!("no sandbox: a compromise of this process could read whatever its user can");
-        return Ok(());
-    }
-    if databases.iter().any(|path| is_bucket_address(path)) {
+    if mode != SandboxMode::Off && databases.iter().any(|path| is_bucket_address(path)) {
         tracing::warn!("sandbox: threads that read from buckets are not restricted");
     }
     // A missing database can only be permitted by its parent directory.
-    let directories: Vec<&Path> = databases.iter().map(PathBuf::as_path).filter(|path| path.is_dir()).collect();
-    let applied = sandbox::apply(&directories, statements, mode)?;
-    if applied.files {
-        tracing::info!("sandbox: {applied}");
-    } else {
-        tracing::warn!("sandbox: {applied}; this kernel has no landlock");
-    }
-    Ok(())
+    let read: Vec<&Path> = databases.iter().map(PathBuf::as_path).filter(|path| path.is_dir()).collect();
+    // A publisher may be another user; Landlock limits this right to the databases.
+    let capabilities = CapabilitySet::DAC_READ_SEARCH;
+    let access = Access { read: &read, write: statements.as_slice(), connects: false, capabilities };
+    Ok(sandbox::enter(&access, mode)?)
 }
 
 /// Directories that the sandbox must permit: databases, and work directories of buckets.

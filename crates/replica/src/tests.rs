@@ -94,7 +94,7 @@ struct Running {
 fn config(databases: Vec<PathBuf>) -> ServeConfig {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let limits = Limits::default();
-    let sandbox = SandboxMode::BestEffort;
+    let sandbox = vouch_daemon::sandbox::SandboxMode::BestEffort;
     ServeConfig {
         databases,
         listen: vec![any],

@@ -123,6 +123,7 @@ subcommands! {
     Publish => publish,
     Gc => gc,
     Serve => serve,
+    Gateway => gateway,
     Export => export,
     Audit => audit,
     Pull => pull,

@@ -89,6 +89,24 @@ impl ClientArgs {
         self.timeout
     }
 
+    /// Directories that the client writes.
+    pub(crate) fn writable_directories(&self) -> Vec<PathBuf> {
+        self.cache_dir().into_iter().chain(self.state_dir()).collect()
+    }
+
+    /// Directories of key statements that the user has named.
+    pub(crate) fn statement_dirs(&self) -> &[PathBuf] {
+        &self.statements
+    }
+
+    fn cache_dir(&self) -> Option<PathBuf> {
+        if self.no_cache { None } else { self.cache.clone().or_else(|| place("/var/cache/vouch", "XDG_CACHE_HOME", ".cache")) }
+    }
+
+    fn state_dir(&self) -> Option<PathBuf> {
+        self.state.clone().or_else(|| place("/var/lib/vouch", "XDG_STATE_HOME", ".local/state"))
+    }
+
     /// Creates the client, and opens the trees with key statements.
     pub(crate) async fn client(&self) -> Outcome<Arc<Client>> {
         self.client_before(None).await
@@ -97,7 +115,6 @@ impl ClientArgs {
     /// The same, with an observer of wrong data from replicas.
     pub(crate) async fn client_before(&self, witness: Option<Arc<dyn FaultObserver>>) -> Outcome<Arc<Client>> {
         let certificate_dirs = statement_directories(&self.statements)?;
-        let cache = if self.no_cache { None } else { self.cache.clone().or_else(|| place("/var/cache/vouch", "XDG_CACHE_HOME", ".cache")) };
         let connect_timeout = self.timeout.min(CONNECT_MAX);
         let options = ClientOptions {
             connector: Arc::new(HttpConnector::new(HttpOptions {
@@ -108,8 +125,8 @@ impl ClientArgs {
             deadline: self.timeout,
             connect_timeout,
             memory_cache_bytes: self.memory_cache,
-            disk_cache: cache.map(|dir| DiskCacheOptions { dir, quota_bytes: self.cache_quota }),
-            state_dir: self.state.clone().or_else(|| place("/var/lib/vouch", "XDG_STATE_HOME", ".local/state")),
+            disk_cache: self.cache_dir().map(|dir| DiskCacheOptions { dir, quota_bytes: self.cache_quota }),
+            state_dir: self.state_dir(),
             state_required: self.state_required,
             certificate_dirs,
             refresh_interval: self.refresh,

@@ -10,6 +10,7 @@ pub(crate) mod config;
 pub(crate) mod diff;
 pub(crate) mod export;
 pub(crate) mod forward;
+pub(crate) mod gateway;
 pub(crate) mod gc;
 pub(crate) mod get;
 pub(crate) mod keygen;

@@ -16,6 +16,7 @@ mod output;
 mod passphrase;
 mod progress;
 mod revision_options;
+mod sandbox_option;
 mod send_statement;
 mod size;
 mod start;

@@ -1,8 +1,6 @@
-//! Standard output: aligned tables for people, JSON for programs, and names of arbitrary bytes in
-//! both.
+//! Standard output: aligned tables for people, JSON for programs.
 
 use std::io::{self, BufWriter, StdoutLock, Write};
-use vouch_daemon::printable::printable;
 
 use serde::Serialize;
 
@@ -59,29 +57,6 @@ pub(crate) fn table(rows: &[Vec<String>], right: &[usize]) -> String {
     text
 }
 
-/// A name for JSON: as text if possible, otherwise its bytes beside a readable form.
-#[derive(Debug, Serialize)]
-pub(crate) struct JsonName {
-    name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name_base64: Option<String>,
-}
-
-impl JsonName {
-    pub(crate) fn new(name: &[u8]) -> JsonName {
-        match std::str::from_utf8(name) {
-            Ok(text) => JsonName { name: text.to_owned(), name_base64: None },
-            Err(_) => JsonName { name: printable(name), name_base64: Some(data_encoding::BASE64.encode(name)) },
-        }
-    }
-}
-
-impl std::fmt::Display for JsonName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&printable(self.name.as_bytes()))
-    }
-}
-
 /// A number of bytes in powers of 1024.
 pub(crate) fn bytes(count: u64) -> String {
     indicatif::BinaryBytes(count).to_string()
@@ -95,11 +70,5 @@ mod tests {
     fn columns_line_up() {
         let rows = vec![vec!["a".into(), "1".into(), "x".into()], vec!["bbb".into(), "22".into(), "y".into()]];
         assert_eq!(table(&rows, &[1]), "a     1  x\nbbb  22  y\n");
-    }
-
-    #[test]
-    fn non_text_names_keep_their_bytes_in_json() {
-        let json = serde_json::to_string(&JsonName::new(b"a\xff")).expect("plain data always encodes");
-        assert_eq!(json, r#"{"name":"a\\xff","name_base64":"Yf8="}"#);
     }
 }

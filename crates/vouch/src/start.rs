@@ -37,7 +37,7 @@ fn run(arguments: Vec<OsString>) -> Code {
     let outcome = logging::start(&cli.global).and_then(|()| {
         // A replica starts this thread inside its sandbox, because the sandbox does not cover
         // running threads. Mounts and exports handle SIGHUP themselves.
-        if !matches!(cli.command, Command::Serve(_) | Command::Export(_) | Command::Mount(_)) {
+        if !matches!(cli.command, Command::Serve(_) | Command::Gateway(_) | Command::Export(_) | Command::Mount(_)) {
             interrupt::watch().at("signals")?;
         }
         cli.command.run(&cli.global)

@@ -17,10 +17,10 @@ use super::ls::FileRow;
 use crate::cli::Global;
 use crate::client_options::statement_directories;
 use crate::exit::{At as _, Failure, Outcome};
-use crate::output::{self, JsonName};
+use crate::output;
 use crate::tree_path::TreePath;
 use crate::when;
-use vouch_daemon::printable::printable;
+use vouch_daemon::printable::{JsonName, printable};
 
 /// Check a proof of what a signed revision holds at a path, offline.
 ///

@@ -9,10 +9,9 @@ use vouch_tree_client::{Change, ChangeKind, ChangedFields, Diff};
 use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
 use crate::exit::{At as _, Code, Failure, Outcome, forgive_closed_pipe};
-use crate::output::JsonName;
 use crate::revision_options::RevisionArgs;
 use crate::tree_path::{OpenTree, TreePath};
-use vouch_daemon::printable::printable;
+use vouch_daemon::printable::{JsonName, printable};
 
 /// Show the differences between two revisions of a tree, or between two trees.
 ///

@@ -10,11 +10,10 @@ use vouch_tree_client::Position;
 use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
 use crate::exit::{At as _, Outcome, forgive_closed_pipe};
-use crate::output::JsonName;
 use crate::revision_options::RevisionArgs;
 use crate::tree_path::{OpenTree, TreePath};
 use crate::{output, when};
-use vouch_daemon::printable::printable;
+use vouch_daemon::printable::{JsonName, printable};
 
 /// List directories of a published tree.
 #[derive(Debug, clap::Args)]

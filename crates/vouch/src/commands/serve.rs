@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
+use crate::sandbox_option::Sandbox;
 use crate::{interrupt, output, size, when};
 use vouch_daemon::service_manager;
-use vouch_replica::{Limits, SandboxMode, ServeConfig, Server};
+use vouch_replica::{Limits, ServeConfig, Server};
 
 /// Serve databases to clients: a replica.
 ///
@@ -57,16 +58,6 @@ pub(crate) struct Args {
     sandbox: Sandbox,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Sandbox {
-    /// As far as the kernel supports it; a warning if it doesn't.
-    BestEffort,
-    /// Refuse to run if files can't be restricted.
-    Required,
-    /// No sandbox.
-    Off,
-}
-
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     service_manager::connect();
     let _taken = interrupt::take(service_manager::stopping);
@@ -85,11 +76,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         },
         scrub_rate: args.scrub_rate,
         statements: args.accept_statements,
-        sandbox: match args.sandbox {
-            Sandbox::BestEffort => SandboxMode::BestEffort,
-            Sandbox::Required => SandboxMode::Required,
-            Sandbox::Off => SandboxMode::Off,
-        },
+        sandbox: args.sandbox.into(),
     };
     let server = Server::open(config)?;
     interrupt::watch().at("signals")?;

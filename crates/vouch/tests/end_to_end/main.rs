@@ -16,6 +16,8 @@ mod configuration;
 mod crash;
 mod export;
 mod export_audit;
+mod gateway;
+mod gateway_downloads;
 mod http_replica;
 mod keys;
 mod links_between_trees;

@@ -1,5 +1,5 @@
-//! Sandbox: limits a compromised replica to reading databases and answering on open sockets.
-//! Landlock for files, new TCP sockets and signals; no_new_privs; at most one capability.
+//! Sandbox: limits a compromised service to the files that it needs and to open sockets. Landlock
+//! for files, new TCP sockets and signals; no_new_privs; the capabilities that the service names.
 
 use std::fmt;
 use std::path::Path;
@@ -21,12 +21,25 @@ pub enum SandboxMode {
     Off,
 }
 
+/// What a service may still do.
+#[derive(Debug, Clone, Copy)]
+pub struct Access<'a> {
+    /// Directories and files to read.
+    pub read: &'a [&'a Path],
+    /// Directories to read and write.
+    pub write: &'a [&'a Path],
+    /// Whether it may connect to TCP ports. It may never listen on new ones.
+    pub connects: bool,
+    /// Capabilities that it keeps, if it has them.
+    pub capabilities: CapabilitySet,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Applied {
-    pub(super) files: bool,
+pub struct Applied {
+    pub files: bool,
     /// Landlock restricts TCP sockets and signals too.
-    pub(super) sockets: bool,
-    pub(super) capabilities: bool,
+    pub sockets: bool,
+    pub capabilities: bool,
 }
 
 impl fmt::Display for Applied {
@@ -52,26 +65,45 @@ pub enum SandboxError {
     Missing,
 }
 
-/// `writable`: the directory of received statements.
-pub(super) fn apply(directories: &[&Path], writable: Option<&Path>, mode: SandboxMode) -> Result<Applied, SandboxError> {
+/// Enters the sandbox and logs what it restricts. For this thread and those that it starts later:
+/// call this before any thread starts.
+pub fn enter(access: &Access<'_>, mode: SandboxMode) -> Result<(), SandboxError> {
+    if mode == SandboxMode::Off {
+        tracing::warn!("no sandbox: a compromise of this process could read whatever its user can");
+        return Ok(());
+    }
+    let applied = apply(access, mode)?;
+    if applied.files {
+        tracing::info!("sandbox: {applied}");
+    } else {
+        tracing::warn!("sandbox: {applied}; this kernel has no landlock");
+    }
+    Ok(())
+}
+
+fn apply(access: &Access<'_>, mode: SandboxMode) -> Result<Applied, SandboxError> {
     rustix::thread::set_no_new_privs(true)?;
-    let (files, sockets) = restrict(directories, writable)?;
+    let (files, sockets) = restrict(access)?;
     if !files && mode == SandboxMode::Required {
         return Err(SandboxError::Missing);
     }
-    Ok(Applied { files, sockets, capabilities: drop_capabilities()? })
+    Ok(Applied { files, sockets, capabilities: drop_capabilities(access.capabilities)? })
 }
 
-fn restrict(directories: &[&Path], writable: Option<&Path>) -> Result<(bool, bool), SandboxError> {
+fn restrict(access: &Access<'_>) -> Result<(bool, bool), SandboxError> {
+    let sockets = if access.connects { AccessNet::BindTcp.into() } else { AccessNet::from_all(NEWEST) };
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(NEWEST))?
-        .handle_access(AccessNet::from_all(NEWEST))?
+        .handle_access(sockets)?
         .scope(Scope::from_all(NEWEST))?
         .create()?;
     let read: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::ReadDir;
-    let write = read | AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::RemoveFile | AccessFs::Truncate;
-    for (path, rights) in directories.iter().map(|path| (*path, read)).chain(writable.map(|path| (path, write))) {
+    let make = AccessFs::MakeReg | AccessFs::MakeDir | AccessFs::Refer;
+    let write = read | make | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::RemoveFile | AccessFs::RemoveDir;
+    for (path, rights) in access.read.iter().map(|path| (*path, read)).chain(access.write.iter().map(|path| (*path, write))) {
+        // The kernel refuses rights of directories for a file.
+        let rights = if path.is_file() { rights & AccessFs::from_file(NEWEST) } else { rights };
         let fd = PathFd::new(path).map_err(|source| SandboxError::Path { path: path.display().to_string(), source })?;
         ruleset = ruleset.add_rule(PathBeneath::new(fd, rights))?;
     }
@@ -83,10 +115,9 @@ fn restrict(directories: &[&Path], writable: Option<&Path>) -> Result<(bool, boo
     Ok((status.ruleset != RulesetStatus::NotEnforced, sockets))
 }
 
-/// Drops all capabilities but reading files of other users: a publisher may be another user, and
-/// Landlock limits this right to the databases. Returns whether it succeeded.
-fn drop_capabilities() -> Result<bool, SandboxError> {
-    let kept = rustix::thread::capabilities(None)?.permitted & CapabilitySet::DAC_READ_SEARCH;
+/// Returns whether it succeeded.
+fn drop_capabilities(keep: CapabilitySet) -> Result<bool, SandboxError> {
+    let kept = rustix::thread::capabilities(None)?.permitted & keep;
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     rustix::thread::set_capabilities(None, sets)?;
     Ok(rustix::thread::capabilities(None)?.permitted == kept)
@@ -109,10 +140,14 @@ mod tests {
         let _ = writeln!(std::io::stderr(), "skipped: {}: {why}", std::thread::current().name().unwrap_or("sandbox"));
     }
 
+    fn reading<'a>(read: &'a [&'a Path]) -> Access<'a> {
+        Access { read, write: &[], connects: false, capabilities: CapabilitySet::empty() }
+    }
+
     fn in_sandbox(directory: &Path, test: impl FnOnce(&Path) + Send) {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
-                let applied = apply(&[directory], None, SandboxMode::BestEffort).unwrap();
+                let applied = apply(&reading(&[directory]), SandboxMode::BestEffort).unwrap();
                 if applied.files {
                     test(directory);
                 } else {
@@ -164,7 +199,7 @@ mod tests {
         let client = TcpStream::connect(address).unwrap();
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
-                if apply(&[inside.path()], None, SandboxMode::BestEffort).unwrap().sockets {
+                if apply(&reading(&[inside.path()]), SandboxMode::BestEffort).unwrap().sockets {
                     assert_eq!(TcpStream::connect(address).unwrap_err().kind(), ErrorKind::PermissionDenied);
                     assert_eq!(TcpListener::bind("127.0.0.1:0").unwrap_err().kind(), ErrorKind::PermissionDenied);
                 } else {
@@ -175,5 +210,29 @@ mod tests {
             thread.join().unwrap();
         });
         drop(client);
+    }
+
+    #[test]
+    fn service_that_connects_cannot_listen_or_write_elsewhere() {
+        let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let read = [outside.path()];
+                let access = Access { write: &[inside.path()], connects: true, ..reading(&read) };
+                let applied = apply(&access, SandboxMode::BestEffort).unwrap();
+                if !applied.files || !applied.sockets {
+                    return skip("this kernel's landlock does not know sockets");
+                }
+                assert!(TcpStream::connect(address).is_ok());
+                assert_eq!(TcpListener::bind("127.0.0.1:0").unwrap_err().kind(), ErrorKind::PermissionDenied);
+                fs::create_dir(inside.path().join("d")).unwrap();
+                fs::write(inside.path().join("d/a"), "x").unwrap();
+                fs::rename(inside.path().join("d/a"), inside.path().join("b")).unwrap();
+                assert_eq!(fs::write(outside.path().join("a"), "x").unwrap_err().kind(), ErrorKind::PermissionDenied);
+            });
+            thread.join().unwrap();
+        });
     }
 }

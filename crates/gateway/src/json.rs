@@ -1,0 +1,117 @@
+//! JSON forms of files, directories and errors.
+
+use serde::Serialize;
+use vouch_daemon::printable::JsonName;
+use vouch_tree::{Content, FileType, Inode};
+use vouch_tree_client::Revision;
+
+/// What every JSON answer begins with.
+#[derive(Serialize)]
+pub(crate) struct Place<'a> {
+    pub(crate) tree: String,
+    pub(crate) revision: u64,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(crate) tag: &'a str,
+    /// The path without symbolic links.
+    #[serde(flatten)]
+    pub(crate) path: JsonName,
+}
+
+/// The metadata of one file. The keys are those of `vouch ls --json`.
+#[derive(Serialize)]
+pub(crate) struct FileRecord {
+    #[serde(flatten)]
+    name: JsonName,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    mode: String,
+    links: u32,
+    uid: u32,
+    gid: u32,
+    size: u64,
+    mtime_s: i64,
+    mtime_ns: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<JsonName>,
+}
+
+impl FileRecord {
+    pub(crate) fn new(name: &[u8], inode: &Inode) -> Self {
+        let target = match &inode.content {
+            Content::Symlink(target) => Some(JsonName::new(target)),
+            _ => None,
+        };
+        Self {
+            name: JsonName::new(name),
+            kind: type_word(inode.file_type()),
+            mode: format!("{:04o}", inode.mode),
+            links: inode.nlink,
+            uid: inode.uid,
+            gid: inode.gid,
+            size: inode.size(),
+            mtime_s: inode.mtime.s,
+            mtime_ns: inode.mtime.ns,
+            target,
+        }
+    }
+}
+
+/// One regular file.
+#[derive(Serialize)]
+pub(crate) struct FileAnswer<'a> {
+    #[serde(flatten)]
+    pub(crate) place: Place<'a>,
+    pub(crate) file: FileRecord,
+    pub(crate) etag: &'a str,
+    pub(crate) content_type: String,
+}
+
+/// One revision in the list of revisions.
+#[derive(Serialize)]
+pub(crate) struct RevisionRecord<'a> {
+    pub(crate) revision: u64,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(crate) tag: &'a str,
+    pub(crate) signed: u64,
+    pub(crate) expires: i64,
+    pub(crate) files: u64,
+    pub(crate) bytes: u64,
+}
+
+impl<'a> RevisionRecord<'a> {
+    pub(crate) fn new(revision: &'a Revision) -> Self {
+        let fsinfo = &revision.fsinfo;
+        Self {
+            revision: revision.number(),
+            tag: &fsinfo.tag,
+            signed: fsinfo.start,
+            expires: revision.expires(),
+            files: fsinfo.counts.files,
+            bytes: fsinfo.counts.bytes,
+        }
+    }
+}
+
+/// A failed request.
+#[derive(Serialize)]
+pub(crate) struct ErrorAnswer<'a> {
+    pub(crate) status: u16,
+    pub(crate) error: &'a str,
+}
+
+pub(crate) const fn type_word(kind: FileType) -> &'static str {
+    match kind {
+        FileType::Regular => "file",
+        FileType::Directory => "directory",
+        FileType::Symlink => "symlink",
+        FileType::Fifo => "fifo",
+        FileType::Socket => "socket",
+        FileType::CharDevice => "character device",
+        FileType::BlockDevice => "block device",
+    }
+}
+
+/// Our own records are strings and numbers, which always encode.
+pub(crate) fn text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("plain data encodes")
+}

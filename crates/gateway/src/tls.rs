@@ -1,0 +1,84 @@
+//! TLS by certificate files, which are read at the start and again on request.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::TlsAcceptor;
+use zeroize::Zeroizing;
+
+use crate::limits::PEM_LEN_MAX;
+
+/// Certificate files in PEM.
+#[derive(Debug, Clone)]
+pub struct TlsFiles {
+    /// The certificate, then those of its issuers.
+    pub certificates: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
+pub enum TlsError {
+    #[error("{}: {source}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{}: no {what} in PEM format", path.display())]
+    Empty { path: PathBuf, what: &'static str },
+    #[error("{} and {}: {source}", files.certificates.display(), files.key.display())]
+    Pair { files: TlsFiles, source: rustls::Error },
+}
+
+/// The configuration in force.
+pub(crate) struct Tls {
+    files: TlsFiles,
+    config: RwLock<Arc<ServerConfig>>,
+}
+
+impl Tls {
+    pub(crate) fn load(files: TlsFiles) -> Result<Self, TlsError> {
+        let config = RwLock::new(read(&files)?);
+        Ok(Self { files, config })
+    }
+
+    /// Reads the files again. After an error, the old certificate stays in force.
+    pub(crate) fn reload(&self) -> Result<(), TlsError> {
+        *self.config.write() = read(&self.files)?;
+        Ok(())
+    }
+
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(self.config.read().clone())
+    }
+}
+
+fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
+    let pem = read_pem(&files.certificates)?;
+    let empty = |path: &Path, what| TlsError::Empty { path: path.to_owned(), what };
+    let chain: Vec<_> =
+        CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>().map_err(|_| empty(&files.certificates, "certificate"))?;
+    if chain.is_empty() {
+        return Err(empty(&files.certificates, "certificate"));
+    }
+    let key = PrivateKeyDer::from_pem_slice(&read_pem(&files.key)?).map_err(|_| empty(&files.key, "private key"))?;
+    let pair = |source| TlsError::Pair { files: files.clone(), source };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(pair)?;
+    let mut config = config.with_no_client_auth().with_single_cert(chain, key).map_err(pair)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+fn read_pem(path: &Path) -> Result<Zeroizing<Vec<u8>>, TlsError> {
+    let read = || {
+        let mut bytes = Zeroizing::new(Vec::new());
+        File::open(path)?.take(PEM_LEN_MAX).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    read().map_err(|source| TlsError::Read { path: path.to_owned(), source })
+}

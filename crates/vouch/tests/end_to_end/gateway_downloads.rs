@@ -1,0 +1,175 @@
+//! A gateway's ordinary clients: curl, wget, apt and a browser.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::gateway::Gateway;
+use crate::test_site::{TestSite, is_available, is_root};
+
+fn has(program: &str) -> bool {
+    is_available(program, ["/usr/sbin", "/usr/bin", "/bin"].iter().any(|dir| Path::new(dir).join(program).exists()))
+}
+
+fn run(site: &TestSite, program: &str, args: &[&str]) -> Output {
+    let mut command = Command::new(program);
+    command.args(args).current_dir(site.path("")).env("HOME", site.path("")).env("LC_ALL", "C").env_remove("http_proxy");
+    let output = command.output().expect("the program starts");
+    let said = [&output.stdout[..], &output.stderr].concat();
+    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&said));
+    output
+}
+
+#[test]
+fn curl_and_wget_resume_downloads() {
+    if !has("curl") || !has("wget") {
+        return;
+    }
+    let site = TestSite::new();
+    site.small_tree();
+    let large: Vec<u8> = (0..3_000_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    site.write("src/large.bin", &large);
+    site.publish();
+    let _replica = site.serve();
+    let gateway = Gateway::start(&site, &[]);
+    let url = gateway.url("/large.bin");
+    for (program, args) in [("curl", vec!["-sS", "-C", "-", "-o", "got.bin", &url]), ("wget", vec!["-c", "-nv", "-O", "got.bin", &url])] {
+        for kept in [0, 1, 131_072, 2_000_001, large.len()] {
+            site.write("got.bin", &large[..kept]);
+            run(&site, program, &args);
+            assert!(std::fs::read(site.path("got.bin")).expect("a file") == large, "{program} after {kept} bytes");
+        }
+    }
+    // A copy of the whole tree by links in listings. `robots.txt` is asked for and missing.
+    run(
+        &site,
+        "wget",
+        &["-r", "-np", "-nH", "-nv", "-e", "robots=off", "--reject-regex", "format=|@", "-P", "copy", &gateway.url("/dir/")],
+    );
+    assert_eq!(std::fs::read(site.path("copy/dir/numbers")).expect("a copy"), std::fs::read(site.path("src/dir/numbers")).expect("a file"));
+}
+
+/// A Debian package without content but one file.
+fn package(site: &TestSite, version: &str) {
+    let control = format!(
+        "Package: vouch-sample\nVersion: {version}\nArchitecture: all\nMaintainer: The Vouch authors <nobody@example.org>\nDescription: sample\n"
+    );
+    site.write("build/DEBIAN/control", control);
+    site.write("build/usr/share/vouch-sample/version", version);
+    site.run_tool("mkdir", &["-p", "src/debian/pool"]);
+    site.run_tool("dpkg-deb", &["--root-owner-group", "-b", "build", &format!("src/debian/pool/vouch-sample_{version}_all.deb")]);
+    let indexes = "cd src/debian && rm -f Release && apt-ftparchive packages pool >Packages && gzip -kf Packages && apt-ftparchive release . >../Release && mv ../Release .";
+    site.run_tool("sh", &["-c", indexes]);
+}
+
+#[test]
+fn apt_updates_and_installs_from_a_published_repository() {
+    if !has("apt-get") || !has("apt-ftparchive") || !has("dpkg-deb") {
+        return;
+    }
+    let site = TestSite::new();
+    package(&site, "1.0");
+    site.publish();
+    let _replica = site.serve();
+    let gateway = Gateway::start(&site, &["--refresh", "1s"]);
+    let root = site.path("root");
+    for dir in [
+        "etc/apt/apt.conf.d",
+        "etc/apt/preferences.d",
+        "etc/apt/trusted.gpg.d",
+        "var/lib/apt/lists/partial",
+        "var/log/apt",
+        "var/lib/dpkg/info",
+        "var/lib/dpkg/updates",
+        "var/cache/apt/archives/partial",
+    ] {
+        site.run_tool("mkdir", &["-p", &format!("root/{dir}")]);
+    }
+    site.write("root/var/lib/dpkg/status", "");
+    site.write("root/etc/apt/sources.list", format!("deb [trusted=yes] {} ./\n", gateway.url("/debian")));
+    let root = root.to_str().expect("a plain path");
+    let options = [
+        format!("Dir={root}"),
+        format!("Dir::State::status={root}/var/lib/dpkg/status"),
+        format!("DPkg::Options::=--root={root}"),
+        format!("DPkg::Options::=--log={root}/var/log/dpkg.log"),
+        "DPkg::Options::=--force-script-chrootless,not-root".to_owned(),
+        "Dir::Bin::methods=/usr/lib/apt/methods".to_owned(),
+        "Dir::Bin::dpkg=/usr/bin/dpkg".to_owned(),
+        "APT::Sandbox::User=".to_owned(),
+        "Acquire::Languages=none".to_owned(),
+        "Acquire::http::Proxy=false".to_owned(),
+    ];
+    let apt = |words: &[&str]| {
+        let mut args: Vec<&str> = options.iter().flat_map(|option| ["-o", option.as_str()]).collect();
+        args.extend(words);
+        let output = run(&site, "apt-get", &args);
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    let installed = || std::fs::read_to_string(site.path("root/usr/share/vouch-sample/version"));
+    // dpkg changes the owners of files, which only root can.
+    let install = if is_root() { vec!["install", "-y", "vouch-sample"] } else { vec!["install", "-y", "--download-only", "vouch-sample"] };
+    apt(&["update"]);
+    apt(&install);
+    if is_root() {
+        assert_eq!(installed().expect("the package's file"), "1.0");
+    }
+
+    package(&site, "2.0");
+    site.publish();
+    let began = std::time::Instant::now();
+    while !gateway.get("/debian/Packages").text().contains("2.0") {
+        assert!(began.elapsed().as_secs() < 30, "the new revision is not shown");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    // A download that was cut off is resumed or repeated, and never mixed.
+    site.write("root/var/cache/apt/archives/partial/vouch-sample_2.0_all.deb", "cut off");
+    let said = apt(&["update"]);
+    assert!(!said.contains("W:") && !said.contains("E:"), "{said}");
+    apt(&install);
+    if is_root() {
+        assert_eq!(installed().expect("the package's file"), "2.0");
+    }
+}
+
+#[test]
+fn browser_shows_listings_and_runs_no_scripts() {
+    let browser = ["chromium-headless-shell", "chromium"].into_iter().find(|name| Command::new(name).arg("--version").output().is_ok());
+    let Some(browser) = browser.filter(|_| is_available("chromium", true)) else {
+        is_available("the package chromium-headless-shell", false);
+        return;
+    };
+    let site = TestSite::new();
+    site.small_tree();
+    site.write("src/a & b/<img src=x onerror=document.title=1>", "x");
+    site.write(
+        "src/page.html",
+        "<title>as published</title><style>p{color:red}</style><p>text</p><script>document.title='script ran'</script>",
+    );
+    site.publish();
+    let _replica = site.serve();
+    let gateway = Gateway::start(&site, &[]);
+    let open = |options: &[&str], path: &str| {
+        let data = format!("--user-data-dir={}", site.path("browser").display());
+        let url = gateway.url(path);
+        let mut args = vec!["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr", &data];
+        args.extend(options);
+        args.push(&url);
+        let output = run(&site, browser, &args);
+        (String::from_utf8_lossy(&output.stdout).into_owned(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (dom, log) = open(&["--dump-dom"], "/");
+    assert!(dom.contains("<bdi>hello</bdi>") && !log.contains("CONSOLE"), "{dom}{log}");
+    let (dom, log) = open(&["--dump-dom"], "/a%20%26%20b/");
+    assert!(dom.contains("&lt;img src=x onerror=document.title=1&gt;") && !dom.contains("<img") && !log.contains("CONSOLE"), "{dom}{log}");
+    let (dom, log) = open(&["--dump-dom"], "/page.html");
+    assert!(dom.contains("<title>as published</title>") && log.contains("script"), "{dom}{log}");
+    let picture = |name: &str, options: &[&str]| {
+        let shot = format!("--screenshot={}", site.path(name).display());
+        open(&[options, &[&shot, "--hide-scrollbars"]].concat(), "/dir/");
+        std::fs::read(site.path(name)).expect("a picture")
+    };
+    let light = picture("light.png", &["--window-size=1000,600"]);
+    let dark = picture("dark.png", &["--window-size=1000,600", "--blink-settings=preferredColorScheme=0"]);
+    // A screenshot without the style is white in both.
+    assert!(light != dark && light.len() > 10_000, "{} bytes", light.len());
+}
