@@ -1,6 +1,5 @@
 use crate::Limits;
 
-/// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub lease_ms: u64,

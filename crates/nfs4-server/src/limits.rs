@@ -19,7 +19,6 @@ pub struct Limits {
     pub io_len_max: u32,
     /// Linux sends below 20.
     pub operations_max: u32,
-    /// Of a COMPOUND, bytes.
     pub tag_len_max: usize,
     pub opens_per_client_max: usize,
     /// Each costs file descriptors. One source (address or proven principal) gets at most four

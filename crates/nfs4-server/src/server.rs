@@ -105,10 +105,10 @@ impl Server {
     pub fn set_callback_contexts(&self, contexts: Arc<dyn CallbackContexts>) {
         self.state.lock().set_callback_contexts(contexts.clone());
         let set = self.callback_contexts.set(contexts);
-        debug_assert!(set.is_ok(), "a server's driver is one");
+        debug_assert!(set.is_ok(), "callback contexts are set once");
     }
 
-    pub(crate) fn calls_back_by(&self, from_server: &[u8], principal: &Principal) -> bool {
+    pub(crate) fn may_call_back_with(&self, from_server: &[u8], principal: &Principal) -> bool {
         self.callback_contexts.get().is_some_and(|contexts| contexts.is_usable(from_server, principal))
     }
 
@@ -263,7 +263,7 @@ impl Server {
                 }
                 StateEffect::Release(open) => releases.add(open, effects),
                 StateEffect::Ended { file, delegation, why } => {
-                    file.tell_lost(self.observer(), delegation, why, now_ms);
+                    file.report_lost(self.observer(), delegation, why, now_ms);
                     releases.add(file, effects);
                 }
             }

@@ -56,7 +56,7 @@ pub fn export(id: u32, path: &[&str], files: &Arc<MemoryFs>, access: ClientAcces
 }
 
 pub fn server(files: &Arc<MemoryFs>, boot: u64, limits: Limits, recovered: Recovered, now: Now) -> Server {
-    let exports = Exports::new(vec![export(1, &["export"], files, sys_access())]).expect("one export fits itself");
+    let exports = Exports::new(vec![export(1, &["export"], files, sys_access())]).expect("a single export cannot conflict");
     Server::new(config(boot, limits), exports, Arc::new(NumericIdentity), Arc::new(NoObserver), recovered, [boot as u8; 32], now)
 }
 

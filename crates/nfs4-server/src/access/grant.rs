@@ -51,44 +51,49 @@ pub(crate) struct Requester<'a> {
 impl Grant {
     /// Errors: STALE if the export is gone or does not name the client, as Linux answers. DELAY if
     /// the answer is not known yet. ACCESS if the caller has no local identity.
-    pub(crate) fn resolve(asker: &Requester<'_>, tree: &Tree, identity: &dyn Identity, export: ExportId) -> Result<Arc<Grant>, OpError> {
-        let mut cache = asker.cache.lock();
+    pub(crate) fn resolve(
+        requester: &Requester<'_>,
+        tree: &Tree,
+        identity: &dyn Identity,
+        export: ExportId,
+    ) -> Result<Arc<Grant>, OpError> {
+        let mut cache = requester.cache.lock();
         let known = cache.entries.iter().position(|entry| {
-            entry.grant.site.export.id == export && entry.flavour == asker.flavour && entry.principal == *asker.principal
+            entry.grant.site.export.id == export && entry.flavour == requester.flavour && entry.principal == *requester.principal
         });
         if let Some(at) = known {
             let entry = &cache.entries[at];
-            if entry.generation == tree.generation && asker.now_ms.saturating_sub(entry.made_ms) < GRANT_AGE_MS_MAX {
+            if entry.generation == tree.generation && requester.now_ms.saturating_sub(entry.made_ms) < GRANT_AGE_MS_MAX {
                 return Ok(entry.grant.clone());
             }
             cache.entries.swap_remove(at);
         }
         drop(cache);
-        let grant = Arc::new(Self::fresh(asker, tree, identity, export)?);
-        let mut cache = asker.cache.lock();
+        let grant = Arc::new(Self::evaluate(requester, tree, identity, export)?);
+        let mut cache = requester.cache.lock();
         if cache.entries.len() >= GRANTS_PER_CONNECTION_MAX {
             cache.entries.remove(0);
         }
         cache.entries.push(Entry {
             grant: grant.clone(),
-            principal: asker.principal.clone(),
-            flavour: asker.flavour,
+            principal: requester.principal.clone(),
+            flavour: requester.flavour,
             generation: tree.generation,
-            made_ms: asker.now_ms,
+            made_ms: requester.now_ms,
         });
         Ok(grant)
     }
 
-    fn fresh(asker: &Requester<'_>, tree: &Tree, identity: &dyn Identity, export: ExportId) -> Result<Grant, OpError> {
+    fn evaluate(requester: &Requester<'_>, tree: &Tree, identity: &dyn Identity, export: ExportId) -> Result<Grant, OpError> {
         let site = tree.site(export).ok_or(Status::STALE)?.clone();
-        let peer = asker.peer;
+        let peer = requester.peer;
         let clients = &site.export.clients;
         let refusal = || if clients.is_undecided(peer) { Status::DELAY } else { Status::STALE };
         let access = clients.access_for(peer).ok_or_else(refusal)?;
-        if access.refuses_port(asker.flavour, peer.port()) {
+        if access.refuses_port(requester.flavour, peer.port()) {
             return Err(Status::ACCESS.into());
         }
-        let Some(under) = access.under(asker.flavour).copied() else {
+        let Some(under) = access.under(requester.flavour).copied() else {
             // A caller without an account must get WRONGSEC too, so that the client tries another
             // flavour.
             let squash = access.flavours.first().ok_or(Status::STALE)?.squash;
@@ -97,7 +102,7 @@ impl Grant {
             let read_only = access.flavours.iter().all(|under| under.read_only);
             return Ok(Grant { site, access, caller, flavour_fits: false, read_only });
         };
-        let caller = identity.caller(asker.principal, peer, &under.squash, asker.blocking)?.ok_or(Status::ACCESS)?;
+        let caller = identity.caller(requester.principal, peer, &under.squash, requester.blocking)?.ok_or(Status::ACCESS)?;
         Ok(Grant { site, access, caller, flavour_fits: true, read_only: under.read_only })
     }
 

@@ -25,17 +25,17 @@ impl CompoundContext<'_> {
 
     pub(crate) fn is_machine_for(&mut self, grant: &Grant) -> bool {
         let op = self.op;
-        self.machine_may(op, grant)
+        self.machine_may_run(op, grant)
     }
 
-    fn machine_may(&mut self, op: u32, grant: &Grant) -> bool {
+    fn machine_may_run(&mut self, op: u32, grant: &Grant) -> bool {
         (grant.access.machine_writes(self.flavour) || !WRITES.has(op)) && self.machine_operations().has(op)
     }
 
     /// For PUTFH. Errors: WRONGSEC; ACCESS if the server does not know the principal.
     pub(crate) fn admit_machine(&mut self, file: &FileRef) -> Result<(), OpError> {
         let lookahead = self.lookahead;
-        if !lookahead.ops_on_same_filehandle().any(|args| self.machine_acts(file, &args)) {
+        if !lookahead.ops_on_same_filehandle().any(|args| self.proves_open_state(file, &args)) {
             return Err(Status::WRONGSEC.into());
         }
         let squash = file.grant.access.flavours.first().ok_or(Status::STALE)?.squash;
@@ -48,16 +48,16 @@ impl CompoundContext<'_> {
         match &self.current {
             Some(Object::File(file)) if !file.grant.flavour_fits => {
                 let file = file.clone();
-                args.op() == Op::GETATTR || self.machine_acts(&file, args)
+                args.op() == Op::GETATTR || self.proves_open_state(&file, args)
             }
             _ => false,
         }
     }
 
     /// The proof is a stateid of the file, or, for COMMIT, an open for writing.
-    fn machine_acts(&mut self, file: &FileRef, args: &Args<'_>) -> bool {
+    fn proves_open_state(&mut self, file: &FileRef, args: &Args<'_>) -> bool {
         let Ok(turn) = self.turn() else { return false };
-        if !self.machine_may(args.op().0, &file.grant) {
+        if !self.machine_may_run(args.op().0, &file.grant) {
             return false;
         }
         let key = file.key();

@@ -128,7 +128,7 @@ fn space(view: &View, attr: Attr, out: &mut Writer) {
         Attr::QUOTA_AVAIL_HARD => left(hard),
         Attr::QUOTA_AVAIL_SOFT => left(soft),
         Attr::QUOTA_USED => used,
-        other => unreachable!("attribute {} is among those supported and has no value", other.0),
+        other => unreachable!("attribute {} is supported but has no value", other.0),
     });
 }
 

@@ -36,7 +36,7 @@ impl Owners<'_> {
             Some(name) => write!(out, "{name}@{}", self.config.domain),
             None => write!(out, "{id}"),
         };
-        written.expect("a vector takes all that is written to it");
+        written.expect("writing to a vector cannot fail");
         Ok(())
     }
 

@@ -196,7 +196,7 @@ impl<'s> CompoundContext<'s> {
     }
 
     pub(crate) fn grant(&self, export: crate::ExportId) -> Result<Arc<Grant>, OpError> {
-        let asker = Requester {
+        let requester = Requester {
             cache: self.connection.grants(),
             peer: self.connection.peer(),
             principal: &self.principal,
@@ -204,14 +204,14 @@ impl<'s> CompoundContext<'s> {
             now_ms: self.now.mono_ms,
             blocking: self.names,
         };
-        let granted = Grant::resolve(&asker, &self.tree, self.server.identity(), export);
+        let granted = Grant::resolve(&requester, &self.tree, self.server.identity(), export);
         if let Err(OpError::Status(status @ (Status::STALE | Status::ACCESS))) = granted {
-            self.tell_denied(export, status == Status::ACCESS);
+            self.report_denied(export, status == Status::ACCESS);
         }
         granted
     }
 
-    pub(crate) fn tell_denied(&self, export: crate::ExportId, known: bool) {
+    pub(crate) fn report_denied(&self, export: crate::ExportId, known: bool) {
         let Some(site) = self.tree.site(export) else { return };
         let access = site.export.clients.access_for(self.connection.peer());
         let why = match access {
@@ -230,9 +230,10 @@ impl<'s> CompoundContext<'s> {
         });
     }
 
-    pub(crate) fn seen(&self, place: Place) -> Option<Child> {
+    pub(crate) fn visible_child(&self, place: Place) -> Option<Child> {
         let (peer, now_ms) = (self.connection.peer(), self.now.mono_ms);
-        self.tree.seen(place, peer, |node| self.connection.visibility().lock().leads(&self.tree, node, peer, now_ms))
+        self.tree
+            .visible_child(place, peer, |node| self.connection.visibility().lock().leads_to_visible_export(&self.tree, node, peer, now_ms))
     }
 
     pub(crate) fn is_undecided(&self) -> bool {
@@ -306,7 +307,7 @@ impl<'s> CompoundContext<'s> {
         self.current_stateid = Some(stateid);
     }
 
-    pub(crate) fn room(&self) -> usize {
+    pub(crate) fn reply_room_len(&self) -> usize {
         self.end_max.saturating_sub(self.out.len() + self.spans_len)
     }
 

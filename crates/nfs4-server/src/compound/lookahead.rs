@@ -27,7 +27,8 @@ impl<'a> Lookahead<'a> {
                 OpenClaim::Null(_) | OpenClaim::DelegateCur(_) | OpenClaim::DelegatePrev(_) => true,
                 OpenClaim::Previous(_) | OpenClaim::Fh | OpenClaim::DelegCurFh(_) | OpenClaim::DelegPrevFh => false,
             },
-            // Sections 2.6.3.1.1.1 (another filehandle), 2.6.3.1.1.3, 2.6.3.1.1.4 (lookups) and 2.6.3.1.1.5.
+            // Sections 2.6.3.1.1.1 (another filehandle), 2.6.3.1.1.3, 2.6.3.1.1.4 (lookups) and
+            // 2.6.3.1.1.5.
             Some(args) => matches!(
                 args.op(),
                 Op::PUTFH | Op::PUTROOTFH | Op::PUTPUBFH | Op::RESTOREFH | Op::LOOKUP | Op::LOOKUPP | Op::SECINFO | Op::SECINFO_NO_NAME

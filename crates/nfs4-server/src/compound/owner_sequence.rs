@@ -58,7 +58,7 @@ pub(crate) fn owner_key<'a>(context: &CompoundContext<'_>, name: &'a [u8]) -> Co
 }
 
 /// Only principals that may act on the stateid get a turn.
-pub(crate) fn by_state(
+pub(crate) fn in_turn_by_stateid(
     context: &CompoundContext<'_>,
     stateid: Stateid,
     seq: OwnerSeq,

@@ -118,10 +118,10 @@ impl Compound {
 
     /// Do not call this after [`Progress::Done`].
     pub fn run(&mut self, server: &Server, blocking: Blocking) -> Progress {
-        self.run_with_patience(server, blocking, blocking)
+        self.run_with_name_lookups(server, blocking, blocking)
     }
 
-    pub(crate) fn run_with_patience(&mut self, server: &Server, blocking: Blocking, names: Blocking) -> Progress {
+    pub(crate) fn run_with_name_lookups(&mut self, server: &Server, blocking: Blocking, names: Blocking) -> Progress {
         self.run_by(names, |compound, body, out| compound.run_operations(server, blocking, body, out))
     }
 
@@ -341,7 +341,7 @@ impl Compound {
                 context.call.machine_does = context.machine_admitted && context.is_admitted(&args);
                 dispatch(&mut context, &args)
             }
-            (Ok(()), Err(_)) => unreachable!("arguments that can't be read were judged"),
+            (Ok(()), Err(_)) => unreachable!("undecodable arguments were handled above"),
         };
         let status = match outcome {
             Ok(()) => context.fits(last),
@@ -400,7 +400,9 @@ impl Compound {
                         OpError::Status(status) | OpError::Encoded(status) => {
                             (status, std::io::Error::other("metadata did not become durable"))
                         }
-                        OpError::WouldBlock => (Status::DELAY, std::io::Error::other("waits although it was let")),
+                        OpError::WouldBlock => {
+                            (Status::DELAY, std::io::Error::other("the file system would block although blocking was allowed"))
+                        }
                     };
                     let export = one.files.site.export.id;
                     self.deferred.iter_mut().for_each(|deferred| deferred.fail(export, status));

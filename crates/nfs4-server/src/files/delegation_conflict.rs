@@ -12,24 +12,24 @@ use crate::compound::context::CompoundContext;
 use crate::error::OpError;
 use crate::files::file_ref::FileRef;
 use crate::server::HOLDER_WAIT_MS;
-use crate::state::{Holder, HolderAttributes, Touch};
+use crate::state::{AccessWithoutOpen, Holder, HolderAttributes};
 
 const HELD: Bitmap = Bitmap::of(&[Attr::CHANGE.0, Attr::SIZE.0]);
 /// The holder may keep the file's times (RFC 9754, section 5).
 const HELD_TIMES: Bitmap = Bitmap::of(&[Attr::TIME_ACCESS.0, Attr::TIME_METADATA.0, Attr::TIME_MODIFY.0]);
 
 pub(crate) fn recall_for_change(context: &mut CompoundContext<'_>, file: &FileRef) -> Result<(), OpError> {
-    touch(context, file, Touch::Name)
+    recall_for_access(context, file, AccessWithoutOpen::Name)
 }
 
 pub(crate) fn recall_for_setattr(context: &mut CompoundContext<'_>, file: &FileRef, size: bool) -> Result<(), OpError> {
-    touch(context, file, if size { Touch::Change } else { Touch::Attributes })
+    recall_for_access(context, file, if size { AccessWithoutOpen::Change } else { AccessWithoutOpen::Attributes })
 }
 
-fn touch(context: &mut CompoundContext<'_>, file: &FileRef, touch: Touch) -> Result<(), OpError> {
+fn recall_for_access(context: &mut CompoundContext<'_>, file: &FileRef, access: AccessWithoutOpen) -> Result<(), OpError> {
     context.wait_for_records();
     let (client, key, now) = (context.client_of_session(), file.key(), context.now.mono_ms);
-    Ok(context.state(|state| state.touch(&key, client, touch, now))?)
+    Ok(context.state(|state| state.recall_for_access(&key, client, access, now))?)
 }
 
 const QUESTIONS_MAX: usize = 64;

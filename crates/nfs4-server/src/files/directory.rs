@@ -14,9 +14,9 @@ pub(crate) fn find(context: &CompoundContext<'_>, name: Name<'_>) -> Result<Obje
             let name = name.component()?;
             let node = context.tree.node(*id).ok_or(Status::STALE)?;
             let place = node.child(name.as_bytes()).ok_or(Status::NOENT)?;
-            let Some(child) = context.seen(place) else {
+            let Some(child) = context.visible_child(place) else {
                 if let Some(id) = place.export() {
-                    context.tell_denied(id, false);
+                    context.report_denied(id, false);
                 }
                 return Err(Status::NOENT.into());
             };
@@ -30,7 +30,7 @@ pub(crate) fn find(context: &CompoundContext<'_>, name: Name<'_>) -> Result<Obje
                 Err(status) => return Err(name_status(context, directory, status)),
             };
             if let Some(place) = context.tree.junction(directory.grant.site.export.id, &directory.id, component.as_bytes()) {
-                match context.seen(place) {
+                match context.visible_child(place) {
                     Some(child) => return enter(context, child),
                     // The covered file must stay hidden while the export may still become visible.
                     None if context.is_undecided() => return Err(Status::DELAY.into()),
@@ -56,9 +56,9 @@ fn enter(context: &CompoundContext<'_>, child: Child) -> Result<Object, OpError>
     }
 }
 
-pub(crate) fn above(context: &CompoundContext<'_>) -> Result<Object, OpError> {
+pub(crate) fn parent_of(context: &CompoundContext<'_>) -> Result<Object, OpError> {
     // RFC 8881, section 18.14.3: the root has no parent.
-    let above = |id| context.tree.above(id, context.connection.peer()).ok_or(Status::NOENT);
+    let above = |id| context.tree.parent_of(id, context.connection.peer()).ok_or(Status::NOENT);
     match context.current_any()? {
         Object::Pseudo(id) => {
             context.tree.node(*id).ok_or(Status::STALE)?;
@@ -97,7 +97,7 @@ fn name_status(context: &CompoundContext<'_>, directory: &FileRef, status: Statu
 
 pub(crate) fn name(name: Name<'_>) -> Result<vouch_vfs::Name<'_>, Status> {
     let component = name.component()?;
-    Ok(vouch_vfs::Name::new(component.as_bytes()).expect("a component is a name: both refuse the same"))
+    Ok(vouch_vfs::Name::new(component.as_bytes()).expect("a valid component is a valid name"))
 }
 
 pub(crate) fn require_directory(context: &CompoundContext<'_>, file: &FileRef) -> Result<(), OpError> {

@@ -88,7 +88,7 @@ impl OpenState {
         Arc::new(OpenState { open, opener: opener.clone(), tally, address: before.address, origin })
     }
 
-    pub(crate) fn tell_lost(&self, observer: &dyn Observer, delegation: bool, why: Loss, now_ms: u64) {
+    pub(crate) fn report_lost(&self, observer: &dyn Observer, delegation: bool, why: Loss, now_ms: u64) {
         let Some(origin) = &self.origin else { return };
         let grant = &origin.file.grant;
         observer.state_ended(&EndedState {

@@ -33,6 +33,6 @@ impl NameOrder {
 }
 
 pub(crate) enum NameOrderGuard<'a> {
-    Exclusive(#[expect(dead_code, reason = "it is held")] RwLockWriteGuard<'a, ()>),
-    Shared(#[expect(dead_code, reason = "it is held")] RwLockReadGuard<'a, ()>),
+    Exclusive(#[expect(dead_code, reason = "held until dropped")] RwLockWriteGuard<'a, ()>),
+    Shared(#[expect(dead_code, reason = "held until dropped")] RwLockReadGuard<'a, ()>),
 }

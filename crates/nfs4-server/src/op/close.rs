@@ -4,14 +4,14 @@ use vouch_nfs4::Status;
 use vouch_nfs4::op::{CloseArgs, CloseOk, Results};
 
 use crate::compound::context::CompoundContext;
-use crate::compound::owner_sequence::{by_state, in_turn};
+use crate::compound::owner_sequence::{in_turn, in_turn_by_stateid};
 use crate::error::OpResult;
 
 pub(crate) fn close(context: &mut CompoundContext<'_>, args: &CloseArgs) -> OpResult {
     let file = context.current_file(Status::BAD_STATEID)?;
     let stateid = context.substituted(&args.stateid)?;
     let now = context.now.mono_ms;
-    let turn = by_state(context, stateid, args.seq);
+    let turn = in_turn_by_stateid(context, stateid, args.seq);
     in_turn(context, turn, |context| {
         let client = context.client_of_session();
         let held = if context.tracks { context.state(|state| state.open_file(client, &stateid, &file.key(), now)) } else { None };

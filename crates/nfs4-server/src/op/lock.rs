@@ -9,7 +9,7 @@ use vouch_nfs4::op::{
 use vouch_nfs4::{Bytes, StateOwner, Status};
 
 use crate::compound::context::CompoundContext;
-use crate::compound::owner_sequence::{by_state, in_turn, owner_key};
+use crate::compound::owner_sequence::{in_turn, in_turn_by_stateid, owner_key};
 use crate::error::{OpError, OpResult};
 use crate::files::file_ref::FileRef;
 use crate::state::{Denied, LockBy, LockCall, LockError, Mode, Range};
@@ -21,7 +21,7 @@ pub(crate) fn lock(context: &mut CompoundContext<'_>, args: &LockArgs<'_>) -> Op
         Locker::New(new) => (context.substituted(&new.open)?, new.open_seq),
         Locker::Old(old) => (context.substituted(&old.lock)?, old.seq),
     };
-    let turn = by_state(context, stateid, seq);
+    let turn = in_turn_by_stateid(context, stateid, seq);
     in_turn(context, turn, |context| {
         if let (Locker::New(new), 0) = (&args.locker, context.minor) {
             // RFC 7530, section 16.10.5.
@@ -76,7 +76,7 @@ pub(crate) fn locku(context: &mut CompoundContext<'_>, args: &LockuArgs) -> OpRe
     let file = lockable(context)?;
     let stateid = context.substituted(&args.stateid)?;
     let now = context.now.mono_ms;
-    let turn = by_state(context, stateid, args.seq);
+    let turn = in_turn_by_stateid(context, stateid, args.seq);
     in_turn(context, turn, |context| {
         let range = Range::new(args.offset, args.length)?;
         let client = context.client_of_session();

@@ -5,7 +5,7 @@ use vouch_nfs4::op::{LookupArgs, Results};
 
 use crate::compound::context::CompoundContext;
 use crate::error::OpResult;
-use crate::files::directory::{above, find};
+use crate::files::directory::{find, parent_of};
 use crate::files::file_ref::Object;
 
 pub(crate) fn lookup(context: &mut CompoundContext<'_>, args: &LookupArgs<'_>) -> OpResult {
@@ -21,7 +21,7 @@ pub(crate) fn lookup(context: &mut CompoundContext<'_>, args: &LookupArgs<'_>) -
 }
 
 pub(crate) fn lookupp(context: &mut CompoundContext<'_>) -> OpResult {
-    let found = above(context)?;
+    let found = parent_of(context)?;
     if matches!(&found, Object::File(file) if !file.grant.flavour_fits) {
         return Err(Status::WRONGSEC.into());
     }

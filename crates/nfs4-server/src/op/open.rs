@@ -152,19 +152,19 @@ fn existing(
     // mode applies to later callers.
     let owner = attributes.uid == file.grant.caller.uid;
     let made = made.filter(|_| owner);
-    let let_in = made.is_some() || owner && matches!(request.claim, Claim::Previous(_));
+    let may_open = made.is_some() || owner && matches!(request.claim, Claim::Previous(_));
     let used = used_by_delegation(request.claim);
     let more = OpenAccess { read: wanted.read || used.read, write: wanted.write || used.write };
-    let open = match open_file(context, request, file, plan.existing.clone(), more, made, let_in) {
+    let open = match open_file(context, request, file, plan.existing.clone(), more, made, may_open) {
         // The open is reclaimed without its delegation.
         Err(OpError::Status(_)) if more != wanted => {
             call.claim = Claim::Previous(DelegationType::None);
-            open_file(context, request, file, plan.existing, wanted, None, let_in)?
+            open_file(context, request, file, plan.existing, wanted, None, may_open)?
         }
         open => open?,
     };
     if truncate {
-        cut(context, file, open.file())?;
+        truncate_to_zero(context, file, open.file())?;
     }
     Ok(context.granting(file, |state| state.open(&call, open, plan.union, now))?)
 }
@@ -182,14 +182,14 @@ fn open_file(
     before: Option<OpenHandle>,
     wanted: OpenAccess,
     made: Option<Arc<dyn OpenFile>>,
-    let_in: bool,
+    may_open: bool,
 ) -> Result<OpenHandle, OpError> {
     if wanted.write {
         file.writable()?;
     }
     if let Some(open) = before.as_ref().filter(|open| covers(open.file().access(), wanted)) {
         // Any caller can claim the open owner's name, so the caller's rights are checked.
-        if !let_in {
+        if !may_open {
             check_rights(file, request.share, context.blocking)?;
         }
         return Ok(open.clone());
@@ -197,7 +197,7 @@ fn open_file(
     let open = |access_override| file.files().open(&file.grant.caller, &file.id, wanted, access_override, context.blocking);
     let opened = match made.filter(|made| covers(made.access(), wanted)) {
         Some(made) => Ok(made),
-        None if let_in => open(AccessOverride::Owner),
+        None if may_open => open(AccessOverride::Owner),
         None => match open(AccessOverride::Execute) {
             // The existing open was allowed earlier; only the new access needs rights.
             Err(Error::Access) if before.is_some() => {
@@ -216,7 +216,7 @@ fn open_file(
 }
 
 /// RFC 8881, section 18.16.3.
-fn cut(context: &mut CompoundContext<'_>, file: &FileRef, open: &dyn OpenFile) -> Result<(), OpError> {
+fn truncate_to_zero(context: &mut CompoundContext<'_>, file: &FileRef, open: &dyn OpenFile) -> Result<(), OpError> {
     match open.access().write {
         true => open.truncate(0)?,
         false => {

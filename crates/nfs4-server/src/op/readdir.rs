@@ -46,7 +46,8 @@ pub(crate) fn readdir(context: &mut CompoundContext<'_>, args: &ReaddirArgs) -> 
         return Err(Status::NOT_SAME.into());
     }
     // RFC 8881, section 18.23.3: maxcount covers the result without the status.
-    let len_max = (args.max_count as usize).min(context.room().saturating_sub(8)).min(context.server.config().limits.io_len_max as usize);
+    let len_max =
+        (args.max_count as usize).min(context.reply_room_len().saturating_sub(8)).min(context.server.config().limits.io_len_max as usize);
     if len_max < 8 + TAIL_LEN {
         return Err(Status::TOOSMALL.into());
     }
@@ -90,15 +91,15 @@ impl Listing {
         let tree = context.tree.clone();
         let node = tree.node(id).ok_or(Status::STALE)?;
         // A page must not end between entries with one cookie.
-        let mut together = (0, context.out.len(), 0);
+        let mut same_cookie = (0, context.out.len(), 0);
         for (at, name, place) in node.children_after(cookie) {
-            let Some(child) = context.seen(place) else { continue };
-            if at != together.0 {
-                together = (at, context.out.len(), self.entries);
+            let Some(child) = context.visible_child(place) else { continue };
+            if at != same_cookie.0 {
+                same_cookie = (at, context.out.len(), self.entries);
             }
             if self.child(context, at, name, child).is_break() {
-                context.out.truncate(together.1);
-                self.entries = together.2;
+                context.out.truncate(same_cookie.1);
+                self.entries = same_cookie.2;
                 return Ok(false);
             }
         }
@@ -145,7 +146,7 @@ impl Listing {
         }
         for DeferredEntry { name, cookie, file_number, file } in waiting {
             let place = context.tree.junction(export, &directory.id, &name);
-            let flow = match place.and_then(|place| context.seen(place)) {
+            let flow = match place.and_then(|place| context.visible_child(place)) {
                 Some(child) => self.child(context, cookie, &name, child),
                 None => self.entry(context, directory, cookie, &name, file_number, file),
             };
@@ -170,7 +171,7 @@ impl Listing {
         file: Option<Result<(FileId, vouch_vfs::Attributes), Error>>,
     ) -> ControlFlow<()> {
         let view = match file {
-            None => Ok(bare(context, file_number)),
+            None => Ok(view_without_attributes(context, file_number)),
             Some(Ok((id, attributes))) => self.file(context, &directory.with(id), attributes),
             // Removed meanwhile.
             Some(Err(Error::NotFound | Error::Stale)) => return ControlFlow::Continue(()),
@@ -205,7 +206,7 @@ impl Listing {
         let of_place = self.wanted.minus(OF_PLACE).is_empty() || self.wanted.has(Attr::RDATTR_ERROR.0);
         match (&view, place) {
             (Err(OpError::Status(status)), Some(mounted_on)) if of_place => {
-                self.put(context, cookie, name, Ok((&bare(context, mounted_on), self.wanted.and(OF_PLACE), *status)))
+                self.put(context, cookie, name, Ok((&view_without_attributes(context, mounted_on), self.wanted.and(OF_PLACE), *status)))
             }
             _ => self.push(context, cookie, name, &view),
         }
@@ -253,9 +254,13 @@ impl Listing {
             Ok((view, of, error)) => attributes::encode(view, of, error, &owners, context.out),
             Err(OpError::WouldBlock) => Err(OpError::WouldBlock),
             Err(stop) => match (self.wanted.has(Attr::RDATTR_ERROR.0), stop) {
-                (true, OpError::Status(status) | OpError::Encoded(status) | OpError::Fault(status, _)) => {
-                    attributes::encode(&bare(context, 0), Bitmap::of(&[Attr::RDATTR_ERROR.0]), *status, &owners, context.out)
-                }
+                (true, OpError::Status(status) | OpError::Encoded(status) | OpError::Fault(status, _)) => attributes::encode(
+                    &view_without_attributes(context, 0),
+                    Bitmap::of(&[Attr::RDATTR_ERROR.0]),
+                    *status,
+                    &owners,
+                    context.out,
+                ),
                 (false, OpError::Status(status) | OpError::Encoded(status) | OpError::Fault(status, _)) => Err(OpError::Status(*status)),
                 (_, OpError::WouldBlock) => Err(OpError::WouldBlock),
             },
@@ -274,7 +279,7 @@ impl Listing {
     }
 }
 
-fn bare(context: &CompoundContext<'_>, file_number: u64) -> View {
+fn view_without_attributes(context: &CompoundContext<'_>, file_number: u64) -> View {
     let never = Time::default();
     View {
         minor: context.minor,

@@ -21,7 +21,7 @@ pub(crate) fn secinfo(context: &mut CompoundContext<'_>, args: &SecinfoArgs<'_>)
     };
     let flavors = List(flavours(context, &object));
     Results::Secinfo(Ok(SecinfoOk { flavors })).encode(context.out);
-    consume(context);
+    consume_current_filehandle(context);
     Ok(())
 }
 
@@ -32,17 +32,17 @@ pub(crate) fn secinfo_no_name(context: &mut CompoundContext<'_>, args: &SecinfoN
             if let Object::File(file) = context.current_any()? {
                 crate::files::directory::require_directory(context, &file.clone())?;
             }
-            crate::files::directory::above(context)?
+            crate::files::directory::parent_of(context)?
         }
     };
     let flavors = List(flavours(context, &object));
     Results::SecinfoNoName(Ok(SecinfoOk { flavors })).encode(context.out);
-    consume(context);
+    consume_current_filehandle(context);
     Ok(())
 }
 
 /// RFC 8881, section 2.6.3.1.1.8.
-fn consume(context: &mut CompoundContext<'_>) {
+fn consume_current_filehandle(context: &mut CompoundContext<'_>) {
     if context.minor > 0 {
         context.current = None;
         context.current_stateid = None;
@@ -68,10 +68,10 @@ fn flavours(context: &CompoundContext<'_>, object: &Object) -> Vec<SecInfo<'stat
             all
         }
     };
-    list.into_iter().map(on_the_wire).collect()
+    list.into_iter().map(to_wire).collect()
 }
 
-fn on_the_wire(flavour: Flavour) -> SecInfo<'static> {
+fn to_wire(flavour: Flavour) -> SecInfo<'static> {
     let kerberos = |service| SecInfo::Gss(GssInfo { oid: Bytes(KERBEROS), qop: 0, service });
     match flavour {
         Flavour::None => SecInfo::Flavor(0),

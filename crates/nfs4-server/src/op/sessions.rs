@@ -21,7 +21,7 @@ macro_rules! in_state {
 
 pub(crate) fn create_session(context: &mut CompoundContext<'_>, args: &CreateSessionArgs<'_>) -> OpResult {
     let minor = context.minor;
-    let args = CreateSessionArgs { sec_parms: struck_out(context, &args.sec_parms), ..args.clone() };
+    let args = CreateSessionArgs { sec_parms: usable_callback_contexts(context, &args.sec_parms), ..args.clone() };
     let ok = in_state!(context, |state, connection, credential, now| {
         let made = state.create_session(&args, connection, credential, now)?;
         state.note_minor_version(&made.session, minor);
@@ -32,11 +32,14 @@ pub(crate) fn create_session(context: &mut CompoundContext<'_>, args: &CreateSes
 }
 
 /// Removes contexts that the client may not use.
-fn struck_out<'a>(context: &CompoundContext<'_>, offers: &List<CallbackSec<'a>, SEC_PARMS_MAX>) -> List<CallbackSec<'a>, SEC_PARMS_MAX> {
+fn usable_callback_contexts<'a>(
+    context: &CompoundContext<'_>,
+    offers: &List<CallbackSec<'a>, SEC_PARMS_MAX>,
+) -> List<CallbackSec<'a>, SEC_PARMS_MAX> {
     let mut offers = offers.clone();
     for offer in &mut offers.0 {
         if let CallbackSec::Gss(handles) = offer
-            && !context.server.calls_back_by(handles.from_server.0, &context.principal)
+            && !context.server.may_call_back_with(handles.from_server.0, &context.principal)
         {
             handles.from_server = Bytes(b"");
         }
@@ -62,7 +65,7 @@ pub(crate) fn bind_conn(context: &mut CompoundContext<'_>, args: &BindConnArgs) 
 
 pub(crate) fn backchannel_ctl(context: &mut CompoundContext<'_>, args: &BackchannelCtlArgs<'_>) -> OpResult {
     let turn = context.turn()?;
-    let args = BackchannelCtlArgs { sec_parms: struck_out(context, &args.sec_parms), ..args.clone() };
+    let args = BackchannelCtlArgs { sec_parms: usable_callback_contexts(context, &args.sec_parms), ..args.clone() };
     in_state!(context, |state, _connection, credential, _now| state.backchannel_ctl(&turn, &args, credential))?;
     Results::BackchannelCtl(Ok(())).encode(context.out);
     Ok(())

@@ -23,7 +23,7 @@ pub(crate) fn setclientid(context: &mut CompoundContext<'_>, args: &SetclientidA
     let now = context.now.mono_ms;
     let (principal, flavour) = (context.principal.clone(), context.flavour);
     let credential = Credential { principal: &principal, flavour, address: context.connection.peer().ip() };
-    match context.state(|state| state.set_client(&args.client, callback, credential, now)) {
+    match context.state(|state| state.set_client_id(&args.client, callback, credential, now)) {
         Ok((client, confirm)) => {
             Results::Setclientid(Ok(SetclientidOk { client, confirm })).encode(context.out);
             Ok(())

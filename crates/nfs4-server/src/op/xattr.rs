@@ -64,7 +64,7 @@ pub(crate) fn listxattrs(context: &mut CompoundContext<'_>, args: &ListxattrsArg
     let mut rest: Vec<(u64, Vec<u8>)> = names.iter().map(with_cookie).filter(|(cookie, _)| *cookie > args.cookie.0).collect();
     rest.sort_unstable();
     // Cookie, count and eof.
-    let mut room = (args.max_count as usize).min(context.room()).checked_sub(16).ok_or(Status::TOOSMALL)?;
+    let mut room = (args.max_count as usize).min(context.reply_room_len()).checked_sub(16).ok_or(Status::TOOSMALL)?;
     let mut told = Vec::new();
     for (_, name) in rest.iter().take(XATTR_NAMES_MAX) {
         let len = 4 + name.len() + vouch_xdr::pad_len(name.len());

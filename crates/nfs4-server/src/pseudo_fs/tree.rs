@@ -88,7 +88,7 @@ impl Tree {
         exports.all().iter().for_each(|export| tree.enter(export));
         let by_id: HashMap<ExportId, &Arc<Export>> = exports.all().iter().map(|export| (export.id, export)).collect();
         for export in exports.all() {
-            let mounted_on = tree.hang(export, &by_id);
+            let mounted_on = tree.mount_on_tree(export, &by_id);
             let root = export.file_system.root();
             let root_fsid = export.file_system.attributes(&root, Blocking::Allowed).ok().map(|attributes| attributes.fsid);
             let traits = export.file_system.traits();
@@ -119,7 +119,7 @@ impl Tree {
 
     /// Mounts an export on the upper export: at its name, or where the existing path ends. Returns
     /// the file number of the covered directory.
-    fn hang(&mut self, export: &Export, exports: &HashMap<ExportId, &Arc<Export>>) -> Option<u64> {
+    fn mount_on_tree(&mut self, export: &Export, exports: &HashMap<ExportId, &Arc<Export>>) -> Option<u64> {
         let path = &export.pseudo_path;
         let above = (0..path.len()).rev().find_map(|depth| self.at.get(&id_of(&path[..depth])))?;
         let upper = exports.get(above)?;
@@ -169,7 +169,7 @@ impl Tree {
     }
 
     /// For LOOKUPP; `None` at the root.
-    pub(crate) fn above(&self, id: PseudoId, peer: SocketAddr) -> Option<HandleTarget> {
+    pub(crate) fn parent_of(&self, id: PseudoId, peer: SocketAddr) -> Option<HandleTarget> {
         match self.hung.get(&id) {
             Some(&(upper, directory)) if self.sees(upper, peer) => Some(HandleTarget::File(upper, directory)),
             _ => Some(self.named(*self.parents.get(&id)?, peer)),
@@ -201,7 +201,7 @@ impl Tree {
         !self.junctions.is_empty() && self.junctions.contains_key(&(export, *directory))
     }
 
-    pub(crate) fn seen(&self, place: Place, peer: SocketAddr, leads: impl FnOnce(PseudoId) -> bool) -> Option<Child> {
+    pub(crate) fn visible_child(&self, place: Place, peer: SocketAddr, leads: impl FnOnce(PseudoId) -> bool) -> Option<Child> {
         if let Some(export) = place.export.filter(|&export| self.sees(export, peer)) {
             return Some(Child::Export(export));
         }
@@ -209,7 +209,7 @@ impl Tree {
         leads(node).then_some(Child::Node(node))
     }
 
-    pub(crate) fn leads(&self, node: PseudoId, peer: SocketAddr) -> bool {
+    pub(crate) fn leads_to_visible_export(&self, node: PseudoId, peer: SocketAddr) -> bool {
         self.node(node).is_some_and(|node| node.below.iter().any(|&export| self.sees(export, peer)))
     }
 
@@ -266,7 +266,7 @@ impl Site {
     }
 
     /// Also true if the answer is unknown. Port 0 means that there is no connection now.
-    pub(crate) fn lets_in(&self, peers: &[SocketAddr], terms: Terms) -> bool {
+    pub(crate) fn admits(&self, peers: &[SocketAddr], terms: Terms) -> bool {
         let clients = &self.export.clients;
         peers.iter().any(|&peer| {
             let port = match peer.port() {

@@ -32,12 +32,12 @@ impl VisibilityCache {
         !self.decided
     }
 
-    pub(crate) fn leads(&mut self, tree: &Tree, node: PseudoId, peer: SocketAddr, now_ms: u64) -> bool {
+    pub(crate) fn leads_to_visible_export(&mut self, tree: &Tree, node: PseudoId, peer: SocketAddr, now_ms: u64) -> bool {
         self.renew(tree, now_ms);
         if let Some(&leads) = self.leads.get(&node) {
             return leads;
         }
-        let leads = tree.leads(node, peer);
+        let leads = tree.leads_to_visible_export(node, peer);
         // A node that leads nowhere may lead somewhere once the client's name is known.
         self.decided = self.decided || !leads && !tree.is_undecided(peer);
         if leads || self.decided {

@@ -72,8 +72,8 @@ impl Server {
         let mut let_in: HashMap<(ClientKey, ExportId, Terms), bool> = HashMap::new();
         self.end_where(replaced, |held, peers| {
             let known = (held.client, held.export(), held.terms);
-            let lets_in = || tree.site(held.export()).is_none_or(|site| site.lets_in(peers, held.terms));
-            gone.contains(&held.export()) || !*let_in.entry(known).or_insert_with(lets_in)
+            let admits = || tree.site(held.export()).is_none_or(|site| site.admits(peers, held.terms));
+            gone.contains(&held.export()) || !*let_in.entry(known).or_insert_with(admits)
         });
     }
 

@@ -75,7 +75,7 @@ impl<F: Clone> State<F> {
                 Kind::Open(open) => {
                     let owner = open.owner;
                     self.drop_open(key, Ended::Freed, Some(Loss::Revoked));
-                    self.settle_owner(owner);
+                    self.remove_owner_if_idle(owner);
                 }
                 Kind::Delegation(_) => self.revoke_for(key, Loss::Revoked),
                 Kind::Copy(_) => self.drop_copy(key, Ended::Freed),

@@ -65,7 +65,7 @@ impl Files {
         self.names.get(key).copied()
     }
 
-    /// A caller that adds no state must call `State::settle`.
+    /// A caller that adds no state must call `State::remove_file_if_idle`.
     pub(super) fn enter(&mut self, key: &FileKey) -> FileRef {
         if let Some(&file) = self.names.get(key) {
             return file;

@@ -117,13 +117,13 @@ impl ClientNumbers {
         ClientNumbers { key: *blake3::keyed_hash(seed, &what).as_bytes(), count: 0 }
     }
 
-    pub(super) fn give(&mut self) -> ClientId {
+    pub(super) fn issue(&mut self) -> ClientId {
         self.count += 1;
         ClientId(permuted(self.count, |round, half| self.mix(round, half)))
     }
 
     /// O(1), but costs several hashes.
-    pub(super) fn gave(&self, id: ClientId) -> bool {
+    pub(super) fn has_issued(&self, id: ClientId) -> bool {
         (1..=self.count).contains(&restored(id.0, |round, half| self.mix(round, half)))
     }
 
@@ -202,12 +202,15 @@ mod tests {
     #[test]
     fn client_ids_are_unique_unordered_and_bound_to_instance() {
         let (mut now, mut before) = (ClientNumbers::new(&[7; 32], 2), ClientNumbers::new(&[7; 32], 1));
-        let ids: Vec<ClientId> = (0..1000).map(|_| now.give()).collect();
-        let others: Vec<ClientId> = (0..1000).map(|_| before.give()).collect();
+        let ids: Vec<ClientId> = (0..1000).map(|_| now.issue()).collect();
+        let others: Vec<ClientId> = (0..1000).map(|_| before.issue()).collect();
         assert_eq!(ids.iter().collect::<std::collections::HashSet<_>>().len(), ids.len());
-        assert!(ids.iter().all(|&id| now.gave(id) && !before.gave(id)) && others.iter().all(|&id| before.gave(id) && !now.gave(id)));
-        let next = before.give();
-        assert!(before.gave(next) && !ClientNumbers::new(&[7; 32], 1).gave(next));
+        assert!(
+            ids.iter().all(|&id| now.has_issued(id) && !before.has_issued(id))
+                && others.iter().all(|&id| before.has_issued(id) && !now.has_issued(id))
+        );
+        let next = before.issue();
+        assert!(before.has_issued(next) && !ClientNumbers::new(&[7; 32], 1).has_issued(next));
         for pair in ids.windows(2) {
             let differ = pair[0].0 ^ pair[1].0;
             assert!(halves(differ).0 != 0 && halves(differ).1 != 0 && (8..=56).contains(&differ.count_ones()), "{differ:x}");

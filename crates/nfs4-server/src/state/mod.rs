@@ -14,7 +14,7 @@
 //! | BIND_CONN_TO_SESSION, BACKCHANNEL_CTL | [`State::bind_connection`], [`State::backchannel_ctl`] |
 //! | SEQUENCE, end of the compound | [`State::sequence`], [`State::finish`] |
 //! | DESTROY_CLIENTID, RECLAIM_COMPLETE | [`State::destroy_client`], [`State::reclaim_complete`] |
-//! | SETCLIENTID, SETCLIENTID_CONFIRM, RENEW | [`State::set_client`], [`State::confirm_client`], [`State::renew`] |
+//! | SETCLIENTID, SETCLIENTID_CONFIRM, RENEW | [`State::set_client_id`], [`State::confirm_client`], [`State::renew`] |
 //! | any operation of 4.0 that names a client id | [`State::v40_client`] |
 //! | any operation of 4.0 with an owner's seqid | [`State::owner_turn`] or [`State::owner_turn_by_state`] first, [`State::owner_done`] last |
 //! | any operation of 4.0 with a stateid | [`State::authorize_v40_stateid`] before |
@@ -61,7 +61,7 @@ pub use client::principal::ClientPrincipal;
 pub(crate) use client::record::Callback40;
 pub(crate) use client::setclientid::SetClientError;
 pub(crate) use client::v40_principals::internal_owner_name;
-pub(crate) use delegation::record::{Granted, Holder, Touch, Want};
+pub(crate) use delegation::record::{AccessWithoutOpen, Granted, Holder, Want};
 pub use effect::Loss;
 pub(crate) use effect::{CallbackAnswer, CallbackCredential, CallbackOp, HolderAttributes, OutgoingCallback, StateEffect};
 pub(crate) use export_end::{HOLDINGS_AT_ONCE, Holding};

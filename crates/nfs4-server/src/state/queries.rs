@@ -11,7 +11,7 @@ use super::limits::OPENER_SCAN_MAX;
 use super::slab::Ended;
 use super::tables::State;
 use crate::state::open::share::Share;
-use crate::state::owner::sequence::no_more;
+use crate::state::owner::sequence::table_full_status;
 use crate::state::stateid::entry::{Entry, Kind, OwnerKind};
 
 impl<F: Clone> State<F> {
@@ -26,7 +26,7 @@ impl<F: Clone> State<F> {
         let family = self.client(client)?.family();
         let room = self.room_for_one_open(client, opener)
             && (self.find_owner(client, OwnerKind::Open, owner).is_some() || self.room_for_owner(client)?);
-        if room { Ok(()) } else { Err(no_more(family, OwnerKind::Open)) }
+        if room { Ok(()) } else { Err(table_full_status(family, OwnerKind::Open)) }
     }
 
     pub(crate) fn has_state(&self, file: &FileKey) -> bool {
@@ -77,7 +77,7 @@ impl<F: Clone> State<F> {
 }
 
 impl<F: Clone> State<F> {
-    pub(super) fn settle(&mut self, file: FileRef) {
+    pub(super) fn remove_file_if_idle(&mut self, file: FileRef) {
         if self.files.table.get(file).is_some_and(FileState::is_idle) {
             let state = self.files.table.remove(file, Ended::Freed).expect("the entry was just checked");
             self.files.names.remove(&state.key);

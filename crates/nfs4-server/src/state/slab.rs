@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 
-/// Free slots kept before one is reused, so that the fate of recent entries is known.
+/// Free slots kept before one is reused, so that the end of recent entries is known.
 const VACANT_COUNT_MIN: usize = 256;
 
 pub(super) trait SlabKey: Copy {
@@ -21,7 +21,7 @@ macro_rules! slab_key {
             generation: u32,
         }
 
-        #[allow(dead_code, reason = "not every kind of name is looked for in order")]
+        #[allow(dead_code, reason = "not every key type is used in ranges")]
         impl $name {
             pub(super) const FIRST: Self = Self { index: 0, generation: 0 };
             pub(super) const LAST: Self = Self { index: u32::MAX, generation: u32::MAX };
@@ -76,7 +76,7 @@ impl<K: SlabKey, T> Slab<K, T> {
 
     pub(super) fn insert_with(&mut self, make: impl FnOnce(K) -> T) -> K {
         if self.vacant.len() > VACANT_COUNT_MIN {
-            let index = self.vacant.pop_front().expect("the queue has just been found longer than that");
+            let index = self.vacant.pop_front().expect("the length was checked above");
             let place = &mut self.places[index as usize];
             let key = K::new(index, place.generation);
             place.value = Some(make(key));
@@ -135,14 +135,14 @@ impl<K: SlabKey, T> Slab<K, T> {
     ///
     /// If the slot has been used since.
     pub(super) fn revive(&mut self, key: K, value: T) -> K {
-        assert_eq!(self.vacant.pop_back(), Some(key.index()), "the entry has just been taken out");
+        assert_eq!(self.vacant.pop_back(), Some(key.index()), "the slot was reused since the removal");
         let place = &mut self.places[key.index() as usize];
         place.generation = key.generation();
         place.value = Some(value);
         key
     }
 
-    pub(super) fn fate(&self, key: K) -> Option<Ended> {
+    pub(super) fn how_ended(&self, key: K) -> Option<Ended> {
         let place = self.places.get(key.index() as usize)?;
         let last = key.generation().checked_add(1).unwrap_or(1);
         (place.value.is_none() && place.generation == last).then_some(place.ended)
@@ -170,14 +170,14 @@ impl<K: SlabKey, T> std::ops::Index<K> for Slab<K, T> {
 
     #[inline]
     fn index(&self, key: K) -> &T {
-        self.get(key).expect("entries that are referred to by others are there")
+        self.get(key).expect("a referenced entry exists")
     }
 }
 
 impl<K: SlabKey, T> std::ops::IndexMut<K> for Slab<K, T> {
     #[inline]
     fn index_mut(&mut self, key: K) -> &mut T {
-        self.get_mut(key).expect("entries that are referred to by others are there")
+        self.get_mut(key).expect("a referenced entry exists")
     }
 }
 
@@ -190,18 +190,18 @@ mod tests {
     }
 
     #[test]
-    fn key_is_never_reused_and_fate_is_kept() {
+    fn key_is_never_reused_and_end_is_kept() {
         let mut slab = Slab::<Name, u32>::new();
         let first = slab.insert(1);
         assert_eq!(slab.remove(first, Ended::Expired), Some(1));
-        assert_eq!((slab.get(first), slab.fate(first)), (None, Some(Ended::Expired)));
+        assert_eq!((slab.get(first), slab.how_ended(first)), (None, Some(Ended::Expired)));
         for round in 0..2000 {
             let key = slab.insert(round);
             assert_ne!(key, first);
             assert_eq!(slab.get(first), None);
             slab.remove(key, Ended::Freed);
         }
-        assert_eq!((slab.len(), slab.fate(first)), (0, None));
+        assert_eq!((slab.len(), slab.how_ended(first)), (0, None));
         assert!(slab.places.len() <= VACANT_COUNT_MIN + 2);
     }
 }

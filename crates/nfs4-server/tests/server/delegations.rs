@@ -244,7 +244,7 @@ fn truncating_open_recalls_delegations_of_others() {
     for (access, want) in [(ShareAccess::READ, ShareAccess::WANT_READ_DELEG), (ShareAccess::BOTH, ShareAccess::WANT_WRITE_DELEG)] {
         let fixture = Fixture::new();
         let (mut holder, mut other) = (Client::new(&fixture, "holder", 0), Client::new(&fixture, "other", 0));
-        let mut creator = Client::new(&fixture, "maker", 0);
+        let mut creator = Client::new(&fixture, "creator", 0);
         let stateid = creator.create("f");
         assert_eq!(creator.status(&["export", "f"], &[write(stateid), close(stateid)]), Status::OK);
         fixture.now_ms.store(60_000, std::sync::atomic::Ordering::Relaxed);

@@ -20,7 +20,7 @@ impl Packed {
     }
 
     pub(crate) fn fattr(&self) -> Fattr<'_> {
-        Fattr::decode(&mut Reader::new(&self.bytes)).expect("decodes what was encoded")
+        Fattr::decode(&mut Reader::new(&self.bytes)).expect("encoded attributes can be decoded")
     }
 }
 

@@ -123,12 +123,12 @@ impl Classes {
             }
             Who::Everyone => {
                 self.other_seen = true;
-                let settle = |bits: &mut Bits| if allows { bits.allow(mask) } else { bits.deny(mask) };
-                settle(&mut self.owner);
-                settle(&mut self.group);
-                settle(&mut self.other);
-                settle(&mut self.everyone);
-                self.all_named(settle);
+                let decide = |bits: &mut Bits| if allows { bits.allow(mask) } else { bits.deny(mask) };
+                decide(&mut self.owner);
+                decide(&mut self.group);
+                decide(&mut self.other);
+                decide(&mut self.everyone);
+                self.all_named(decide);
             }
         }
     }

@@ -33,14 +33,14 @@ pub(super) fn create(
     }
     crate::files::directory::require_directory(context, &directory)?;
     let component = crate::files::directory::name(name)?;
-    let settings = wanted(context, &directory, how)?;
+    let settings = settings_for_creation(context, &directory, how)?;
     directory.writable()?;
     let now = context.now.mono_ms;
     // Before the creation.
     context.state(|state| state.admits(request.client, now))?;
     if let CreateHow::Unchecked(_) = how {
         match super::by_name(context, name) {
-            Ok(file) => return found(context, request, &directory, file, &settings),
+            Ok(file) => return open_existing(context, request, &directory, file, &settings),
             Err(OpError::Status(Status::NOENT)) => {}
             Err(stop) => return Err(stop),
         }
@@ -84,7 +84,7 @@ pub(super) fn create(
             let opened = existing(context, request, &file, truncate, None)?;
             return Ok((
                 file,
-                OpenOutcome { change: change_info(created.directory), attrs_set: Bitmap::EMPTY, done: emptied(truncate) },
+                OpenOutcome { change: change_info(created.directory), attrs_set: Bitmap::EMPTY, done: truncate_bit(truncate) },
                 opened,
             ));
         }
@@ -98,7 +98,7 @@ pub(super) fn create(
     }
     if let Err(stop) = crate::files::creation::set_acls(&file, &settings) {
         drop(created.open);
-        return Err(taken_back(context, &directory, component, &file, &settings, stop));
+        return Err(remove_created_file(context, &directory, component, &file, &settings, stop));
     }
     context.must_sync(&directory.grant, &[file.id, directory.id]);
     let call = request.call(&file, file.grant.caller.uid);
@@ -106,7 +106,7 @@ pub(super) fn create(
     let opened = match context.granting(&file, |state| state.open(&call, open, request.share, now)) {
         // There is no room any more, or the export has changed: the new file must not stay.
         Err(status @ (Status::NOSPC | Status::RESOURCE | Status::STALE | Status::DELAY | Status::WRONGSEC | Status::ACCESS)) => {
-            return Err(taken_back(context, &directory, component, &file, &settings, status.into()));
+            return Err(remove_created_file(context, &directory, component, &file, &settings, status.into()));
         }
         opened => opened?,
     };
@@ -118,7 +118,7 @@ pub(super) fn create(
 }
 
 /// Unless others use the file or have written to it.
-fn taken_back(
+fn remove_created_file(
     context: &mut CompoundContext<'_>,
     directory: &FileRef,
     name: vouch_vfs::Name<'_>,
@@ -135,7 +135,7 @@ fn taken_back(
     crate::files::creation::remove_unfinished(context, directory, name, &file.id, why)
 }
 
-fn wanted(context: &CompoundContext<'_>, directory: &FileRef, how: &CreateHow<'_>) -> Result<Settings, OpError> {
+fn settings_for_creation(context: &CompoundContext<'_>, directory: &FileRef, how: &CreateHow<'_>) -> Result<Settings, OpError> {
     let supported = context.supported(&Object::File(directory.clone()));
     let read = |attrs| settings(attrs, supported, false, true, &context.owners());
     match how {
@@ -153,7 +153,7 @@ fn wanted(context: &CompoundContext<'_>, directory: &FileRef, how: &CreateHow<'_
 }
 
 /// UNCHECKED4 with an existing file.
-fn found(
+fn open_existing(
     context: &mut CompoundContext<'_>,
     request: &OpenRequest<'_>,
     directory: &FileRef,
@@ -170,12 +170,12 @@ fn found(
     let attrs_set = if truncate { Bitmap::of(&[Attr::SIZE.0]) } else { Bitmap::EMPTY };
     Ok((
         file,
-        OpenOutcome { change: ChangeInfo { atomic: true, before: change, after: change }, attrs_set, done: emptied(truncate) },
+        OpenOutcome { change: ChangeInfo { atomic: true, before: change, after: change }, attrs_set, done: truncate_bit(truncate) },
         opened,
     ))
 }
 
-fn emptied(truncate: bool) -> u32 {
+fn truncate_bit(truncate: bool) -> u32 {
     if truncate { requested::TRUNCATE } else { 0 }
 }
 

@@ -240,7 +240,7 @@ impl<F: Clone> State<F> {
         let subject = self.callbacks[key].subject;
         self.forget_callback(key);
         match subject {
-            Subject::Getattr(state) => self.holder_told(state, attributes.filter(|_| status.is_ok()), now),
+            Subject::Getattr(state) => self.note_holder_attributes(state, attributes.filter(|_| status.is_ok()), now),
             Subject::Copy(state) if status.is_ok() => self.forget_copy(state),
             // An answered recall is no DELEGRETURN: its timer continues.
             Subject::Recall(_) | Subject::Copy(_) | Subject::Probe | Subject::Nothing => {}

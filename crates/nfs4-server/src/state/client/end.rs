@@ -27,7 +27,7 @@ impl<F: Clone> State<F> {
             return Ok(());
         }
         let client = self.client(key)?;
-        let (owner, elsewhere) = (client.owner.clone(), client.elsewhere);
+        let (owner, has_other_address) = (client.owner.clone(), client.has_other_address);
         let v41 = client.v41_mut().ok_or(Status::NOTSUPP)?;
         // Section 18.51.3: the second call gets COMPLETE_ALREADY.
         if v41.reclaim_complete {
@@ -35,7 +35,7 @@ impl<F: Clone> State<F> {
         }
         v41.reclaim_complete = true;
         self.record(key, false);
-        if !elsewhere && self.grace.completed(Family::V41, &owner) {
+        if !has_other_address && self.grace.completed(Family::V41, &owner) {
             self.end_grace();
         }
         Ok(())

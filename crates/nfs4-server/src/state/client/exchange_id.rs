@@ -32,7 +32,7 @@ impl<F: Clone> State<F> {
             StateProtect::MachineCred(ops) => protection::negotiate(ops, credential)?,
             StateProtect::Ssv(_) => return Err(Status::ENCR_ALG_UNSUPP),
         };
-        self.give_name(Family::V41, &args.owner.id, credential)?;
+        self.assign_name(Family::V41, &args.owner.id, credential)?;
         let named = self.named(Family::V41, &args.owner.id);
         let update = args.flags.contains(ExchangeIdFlags::UPD_CONFIRMED_REC_A);
         let Some(key) = named.confirmed else {
@@ -109,7 +109,7 @@ impl<F: Clone> State<F> {
 
     fn introduced(&self, key: ClientKey) -> Introduced {
         let client = &self.clients[key];
-        let v41 = client.v41().expect("names of this family have records of it");
+        let v41 = client.v41().expect("a name of this family has a record of this family");
         let mut flags = ExchangeIdFlags::USE_NON_PNFS;
         if client.confirmed {
             flags |= ExchangeIdFlags::CONFIRMED_R;

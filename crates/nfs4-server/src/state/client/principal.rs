@@ -54,8 +54,8 @@ mod tests {
     fn only_same_protected_principal_matches_kerberos_client() {
         let name = |name: &str| Principal::Gss { name: name.into() };
         let sys = |uid| Principal::Sys { uid, gid: 0, gids: [].into() };
-        let admits = |maker: ClientPrincipal, principal: &Principal, flavour| {
-            maker.admits(Credential { flavour, ..crate::state::tests::sys(principal) })
+        let admits = |creator: ClientPrincipal, principal: &Principal, flavour| {
+            creator.admits(Credential { flavour, ..crate::state::tests::sys(principal) })
         };
         let (host, other) = (name("host/a@R"), name("host/b@R"));
         let plain = ClientPrincipal::of(&host, false);

@@ -65,7 +65,7 @@ pub(in crate::state) struct Client {
     pub(in crate::state) may_reclaim: bool,
     /// The client comes from another address than its recovery record. It gets no state and no
     /// record until grace ends.
-    pub(in crate::state) elsewhere: bool,
+    pub(in crate::state) has_other_address: bool,
     pub(in crate::state) recorded: bool,
     pub(in crate::state) dialect: Dialect,
 }
@@ -80,10 +80,10 @@ pub(in crate::state) struct V40 {
     pub(in crate::state) callback: Callback40,
     pub(in crate::state) pending: Option<(Verifier, Callback40)>,
     pub(in crate::state) path: Path40,
-    pub(in crate::state) opens_by: BTreeMap<Who, usize>,
+    pub(in crate::state) opens_by: BTreeMap<PrincipalDigest, usize>,
 }
 
-pub(in crate::state) type Who = Option<[u8; blake3::OUT_LEN]>;
+pub(in crate::state) type PrincipalDigest = Option<[u8; blake3::OUT_LEN]>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Callback40 {

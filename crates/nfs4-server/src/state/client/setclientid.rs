@@ -18,7 +18,7 @@ pub(crate) enum SetClientError {
 
 impl<F: Clone> State<F> {
     /// Letters are those of RFC 7530, section 16.33.5: v, x, c are verifier, name and callback.
-    pub(crate) fn set_client(
+    pub(crate) fn set_client_id(
         &mut self,
         owner: &ClientOwner<'_>,
         callback: Callback40,
@@ -26,7 +26,7 @@ impl<F: Clone> State<F> {
         now: u64,
     ) -> Result<(ClientId, Verifier), SetClientError> {
         let confirm = self.random.verifier();
-        self.give_name(Family::V40, &owner.id, credential).map_err(SetClientError::Status)?;
+        self.assign_name(Family::V40, &owner.id, credential).map_err(SetClientError::Status)?;
         let named = self.named(Family::V40, &owner.id);
         let admitted = self.admit_introduction(Family::V40, &owner.id, credential).is_ok();
         if let Some(key) = named.confirmed {
@@ -36,7 +36,7 @@ impl<F: Clone> State<F> {
             let active = client.lease == Lease::Active && client.has_state();
             let same_verifier = client.verifier == owner.verifier;
             let id = client.id;
-            let v40 = client.v40().expect("names of this family have records of it");
+            let v40 = client.v40().expect("a name of this family has a record of this family");
             if !same_principal {
                 // Another principal gets CLID_INUSE while the record holds state.
                 if active || !admitted {
@@ -138,7 +138,7 @@ impl<F: Clone> State<F> {
         let key = match self.client_by_id(id) {
             Some(key) => key,
             // The server issued this id, so its client has expired.
-            None if self.numbers.gave(id) => return Err(Status::EXPIRED),
+            None if self.numbers.has_issued(id) => return Err(Status::EXPIRED),
             None => return Err(Status::STALE_CLIENTID),
         };
         let client = &self.clients[key];

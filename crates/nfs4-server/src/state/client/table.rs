@@ -43,7 +43,7 @@ impl<F: Clone> State<F> {
             Dialect::V40(_) => Family::V40,
             Dialect::V41(_) => Family::V41,
         };
-        let id = self.numbers.give();
+        let id = self.numbers.issue();
         let owner: Arc<[u8]> = owner.into();
         let awaited = self.grace.awaits_from(family, &owner).filter(|from| *from != Network::of(credential.address));
         if let Some(from) = awaited {
@@ -78,7 +78,7 @@ impl<F: Clone> State<F> {
             callbacks: 0,
             callback_queue: Default::default(),
             may_reclaim: awaited.is_none() && self.grace.may_reclaim(family, &owner, verifier),
-            elsewhere: awaited.is_some(),
+            has_other_address: awaited.is_some(),
             recorded: false,
             dialect,
         };
@@ -98,11 +98,11 @@ impl<F: Clone> State<F> {
         }
         let (family, owner) = (client.family(), client.owner.clone());
         let named = self.names(family).entry(owner).or_default();
-        debug_assert!(named.confirmed.is_none(), "the record before has been removed");
+        debug_assert!(named.confirmed.is_none(), "the former record was removed");
         *named = NameRecords { confirmed: Some(key), unconfirmed: None };
         // A client that restarted since its recovery record can't reclaim.
         let client = &self.clients[key];
-        if !client.may_reclaim && !client.elsewhere && self.grace.completed(family, &client.owner.clone()) {
+        if !client.may_reclaim && !client.has_other_address && self.grace.completed(family, &client.owner.clone()) {
             self.end_grace();
         }
     }
@@ -146,7 +146,7 @@ impl<F: Clone> State<F> {
     /// The recovery record must exist before the client acquires state (RFC 8881, section 8.4.2.1).
     pub(in crate::state) fn record(&mut self, key: ClientKey, revoked: bool) {
         let client = &mut self.clients[key];
-        if client.elsewhere && self.grace.is_active() {
+        if client.has_other_address && self.grace.is_active() {
             return;
         }
         client.recorded = true;
@@ -155,7 +155,7 @@ impl<F: Clone> State<F> {
             owner: client.owner.to_vec(),
             verifier: client.verifier,
             revoked,
-            maker: client.client_principal(),
+            creator: client.client_principal(),
             from: (!matches!(client.principal, Principal::Gss { .. })).then(|| Network::of(client.address)),
         };
         let (record_key, value) = record.to_bytes();

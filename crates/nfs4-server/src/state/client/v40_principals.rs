@@ -8,7 +8,7 @@ use vouch_nfs4::{Stateid, Status};
 use crate::Principal;
 use crate::state::ClientKey;
 use crate::state::client::credential::Family;
-use crate::state::client::record::{Client, Dialect, Who};
+use crate::state::client::record::{Client, Dialect, PrincipalDigest};
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
@@ -19,7 +19,7 @@ impl<F: Clone> State<F> {
         let Some(entry) = named.and_then(|key| self.states.get(key)) else { return Ok(()) };
         let Some(opener) = &entry.opener else { return Ok(()) };
         let client = &mut self.clients[entry.client];
-        if !client.lets(caller, opener) {
+        if !client.may_act_for(caller, opener) {
             return Err(Status::ACCESS);
         }
         // RFC 7530, section 9.5.
@@ -39,28 +39,28 @@ impl<F: Clone> State<F> {
 }
 
 pub(crate) fn internal_owner_name(name: &[u8], caller: Option<&Arc<str>>) -> Vec<u8> {
-    known(name, &who(caller))
+    with_principal(name, &principal_digest(caller))
 }
 
-fn known(name: &[u8], who: &Who) -> Vec<u8> {
+fn with_principal(name: &[u8], who: &PrincipalDigest) -> Vec<u8> {
     match who {
         Some(digest) => [&[PROVEN], &digest[..], name].concat(),
-        None => [&[SAID], name].concat(),
+        None => [&[CLAIMED], name].concat(),
     }
 }
 
-fn who(principal: Option<&Arc<str>>) -> Who {
+fn principal_digest(principal: Option<&Arc<str>>) -> PrincipalDigest {
     principal.map(|principal| *blake3::hash(principal.as_bytes()).as_bytes())
 }
 
 const PROVEN: u8 = 1;
-const SAID: u8 = 0;
+const CLAIMED: u8 = 0;
 const DIGEST_LEN: usize = blake3::OUT_LEN;
 
 impl Client {
     pub(in crate::state) fn count_opens_of(&mut self, opener: Option<&Arc<str>>, change: impl FnOnce(usize) -> usize) {
         let Dialect::V40(v40) = &mut self.dialect else { return };
-        let who = who(opener);
+        let who = principal_digest(opener);
         match change(v40.opens_by.get(&who).copied().unwrap_or(0)) {
             0 => v40.opens_by.remove(&who),
             opens => v40.opens_by.insert(who, opens),
@@ -68,22 +68,22 @@ impl Client {
     }
 
     pub(in crate::state) fn opens_of_stranger(&self, opener: Option<&Arc<str>>) -> Option<usize> {
-        let who = who(opener);
+        let who = principal_digest(opener);
         match &self.dialect {
-            Dialect::V40(v40) if who != self.introducer() => Some(v40.opens_by.get(&who).copied().unwrap_or(0)),
+            Dialect::V40(v40) if who != self.creator() => Some(v40.opens_by.get(&who).copied().unwrap_or(0)),
             _ => None,
         }
     }
 
-    fn introducer(&self) -> Who {
+    fn creator(&self) -> PrincipalDigest {
         match &self.principal {
-            Principal::Gss { name } => who(Some(name)),
+            Principal::Gss { name } => principal_digest(Some(name)),
             Principal::Sys { .. } | Principal::None => None,
         }
     }
 
     /// Without a proven creation there is no creator.
-    fn lets(&self, caller: Option<&Arc<str>>, opener: &Arc<str>) -> bool {
+    fn may_act_for(&self, caller: Option<&Arc<str>>, opener: &Arc<str>) -> bool {
         match (&self.principal, caller) {
             (_, Some(caller)) if caller == opener => true,
             (Principal::Gss { name }, caller) => caller == Some(name),
@@ -91,13 +91,13 @@ impl Client {
         }
     }
 
-    pub(in crate::state) fn names_given_back(&self, name: &[u8], caller: Option<&Arc<str>>) -> Vec<Vec<u8>> {
-        let caller = who(caller);
-        let mut names = vec![known(name, &caller)];
+    pub(in crate::state) fn releasable_owner_names(&self, name: &[u8], caller: Option<&Arc<str>>) -> Vec<Vec<u8>> {
+        let caller = principal_digest(caller);
+        let mut names = vec![with_principal(name, &caller)];
         if let Dialect::V40(v40) = &self.dialect
-            && caller == self.introducer()
+            && caller == self.creator()
         {
-            names.extend(v40.opens_by.keys().filter(|who| **who != caller).map(|who| known(name, who)));
+            names.extend(v40.opens_by.keys().filter(|who| **who != caller).map(|who| with_principal(name, who)));
         }
         names
     }
@@ -105,6 +105,6 @@ impl Client {
     /// RFC 7530, section 16.27.4: the client's creator or a principal with an open file.
     pub(in crate::state) fn is_renewed_by(&self, caller: Option<&Arc<str>>) -> bool {
         let (Principal::Gss { name }, Dialect::V40(v40)) = (&self.principal, &self.dialect) else { return true };
-        caller == Some(name) || v40.opens_by.contains_key(&who(caller))
+        caller == Some(name) || v40.opens_by.contains_key(&principal_digest(caller))
     }
 }

@@ -102,12 +102,12 @@ impl<F: Clone> State<F> {
 
     pub(in crate::state) fn drop_copy(&mut self, key: StateKey, ended: Ended) {
         let Some(entry) = self.states.remove(key, ended) else { return };
-        debug_assert!(matches!(entry.kind, Kind::Copy(_)), "what is dropped as a copy is one");
+        debug_assert!(matches!(entry.kind, Kind::Copy(_)), "the entry is a copy");
         self.files[entry.file].copies -= 1;
         self.copy_count -= 1;
         if let Some(client) = self.clients.get_mut(entry.client) {
             client.copies.retain(|&other| other != key);
         }
-        self.settle(entry.file);
+        self.remove_file_if_idle(entry.file);
     }
 }

@@ -1,6 +1,6 @@
 //! Grant, recall, revocation and return of delegations (RFC 8881, section 10.4).
 
-use super::record::{Delegation, Granted, Holder, Touch, Want};
+use super::record::{AccessWithoutOpen, Delegation, Granted, Holder, Want};
 use vouch_nfs4::op::{DelegationType, NoDelegation, SequenceFlags};
 use vouch_nfs4::{StateSeq, Stateid, Status};
 
@@ -21,15 +21,21 @@ impl<F: Clone> State<F> {
     /// An access without an open. Errors: DELAY until the delegations are returned (RFC 8881,
     /// sections 10.4.2 and 10.4.4).
     #[inline]
-    pub(crate) fn touch(&mut self, file: &FileKey, by: Option<ClientKey>, touch: Touch, now: u64) -> Result<(), Status> {
+    pub(crate) fn recall_for_access(
+        &mut self,
+        file: &FileKey,
+        by: Option<ClientKey>,
+        access: AccessWithoutOpen,
+        now: u64,
+    ) -> Result<(), Status> {
         // The access happens after this call. Until then no conflicting delegation may be granted.
-        if touch != Touch::Read && self.config.delegations != DelegationPolicy::Never {
+        if access != AccessWithoutOpen::Read && self.config.delegations != DelegationPolicy::Never {
             self.files.note_change(file, by, now);
         }
         if self.delegation_count == 0 {
             return Ok(());
         }
-        self.recall_others(file, by, touch == Touch::Read, false, now)
+        self.recall_others(file, by, access == AccessWithoutOpen::Read, false, now)
     }
 
     pub(in crate::state) fn recall_for_open(&mut self, client: ClientKey, file: &FileKey, share: Share, now: u64) -> Result<(), Status> {
@@ -65,7 +71,7 @@ impl<F: Clone> State<F> {
     pub(in crate::state) fn delegation_of(&self, key: StateKey) -> &Delegation<F> {
         match &self.states[key].kind {
             Kind::Delegation(delegation) => delegation,
-            _ => unreachable!("lists of delegations name delegations"),
+            _ => unreachable!("a list of delegations has only delegations"),
         }
     }
 
@@ -112,7 +118,7 @@ impl<F: Clone> State<F> {
         }
         let entry = &mut self.states[key];
         let (file, kind) = (entry.file, std::mem::replace(&mut entry.kind, Kind::Revoked));
-        let Kind::Delegation(delegation) = kind else { unreachable!("what is revoked is a delegation") };
+        let Kind::Delegation(delegation) = kind else { unreachable!("the entry is a delegation") };
         self.unlink_delegation(key, client, file, delegation.file, Some(why));
         let client = &mut self.clients[client];
         client.revoked.insert(key);
@@ -124,7 +130,7 @@ impl<F: Clone> State<F> {
         self.clients[client].delegations.remove(&key);
         self.files[file].delegations.retain(|&other| other != key);
         self.release(open, true, loss);
-        self.settle(file);
+        self.remove_file_if_idle(file);
     }
 
     /// `loss`: none if the client returned it.
@@ -289,7 +295,7 @@ impl<F: Clone> State<F> {
             self.expire(client);
             return Ok(Holder::None);
         }
-        let Kind::Delegation(delegation) = &mut self.states[key].kind else { unreachable!("it has just been seen to be one") };
+        let Kind::Delegation(delegation) = &mut self.states[key].kind else { unreachable!("the entry is a delegation") };
         if times && !delegation.times {
             return Ok(Holder::None);
         }
@@ -363,7 +369,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    pub(in crate::state) fn holder_told(&mut self, key: StateKey, attributes: Option<HolderAttributes>, now: u64) {
+    pub(in crate::state) fn note_holder_attributes(&mut self, key: StateKey, attributes: Option<HolderAttributes>, now: u64) {
         let Some(entry) = self.states.get_mut(key) else { return };
         let Kind::Delegation(delegation) = &mut entry.kind else { return };
         delegation.asked_ms = None;

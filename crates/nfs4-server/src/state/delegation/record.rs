@@ -63,7 +63,7 @@ pub(crate) enum Granted {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Touch {
+pub(crate) enum AccessWithoutOpen {
     Read,
     Change,
     Attributes,

@@ -57,7 +57,7 @@ impl<F: Clone> State<F> {
                 // lease.
                 Lease::Active => {
                     client.lease = Lease::Courtesy { since_ms: now };
-                    self.end_courtesy_in_the_way(key);
+                    self.end_if_blocking_others(key);
                 }
                 Lease::Courtesy { since_ms } if now >= since_ms + COURTESY_MS => self.expire(key),
                 Lease::Courtesy { .. } => {}
@@ -77,7 +77,7 @@ impl<F: Clone> State<F> {
     }
 
     /// A recall or a lock wait may already be pending on the client's state.
-    fn end_courtesy_in_the_way(&mut self, key: ClientKey) {
+    fn end_if_blocking_others(&mut self, key: ClientKey) {
         let recalled: Vec<StateKey> = self.clients[key].delegations.iter().copied().filter(|&state| self.is_recalled(state)).collect();
         recalled.into_iter().for_each(|state| self.revoke(state));
         let client = &self.clients[key];

@@ -11,7 +11,7 @@ use crate::state::id::{ClientKey, FileKey, FileRef, OwnerKey, StateKey};
 use crate::state::limits::{EXPIRED_SCAN_CLIENTS_MAX, EXPIRED_SCAN_RANGES_MAX};
 use crate::state::lock::range::{Mode, Range, Ranges};
 use crate::state::open::share::{READ, WRITE};
-use crate::state::owner::sequence::no_more;
+use crate::state::owner::sequence::table_full_status;
 use crate::state::quota::within_share;
 use crate::state::slab::Ended;
 use crate::state::stateid::entry::{Entry, Kind, Lock, OwnerKind, OwnerReply};
@@ -20,7 +20,7 @@ use crate::state::tables::State;
 impl<F: Clone> State<F> {
     pub(crate) fn lock(&mut self, call: &LockCall<'_>, now: u64) -> Result<Stateid, LockError> {
         self.latest_ms = now;
-        let (open, existing) = self.locker(call, now)?;
+        let (open, existing) = self.lock_state_for(call, now)?;
         let entry = &self.states[open];
         let (client, file) = (entry.client, entry.file);
         let Kind::Open(state) = &entry.kind else { return Err(Status::BAD_STATEID.into()) };
@@ -36,7 +36,7 @@ impl<F: Clone> State<F> {
         let (record, max) = (&self.clients[client], self.config.limits.locks_per_client_max);
         let within_client_limit = record.locks < max && (existing.is_some() || record.locked < max);
         if !within_client_limit || !self.room_for_lock(client) {
-            return Err(no_more(self.clients[client].family(), OwnerKind::Lock).into());
+            return Err(table_full_status(self.clients[client].family(), OwnerKind::Lock).into());
         }
         let (owner_key, name): (Option<OwnerKey>, Arc<[u8]>) = match (existing, call.by) {
             (Some(lock), _) => {
@@ -44,9 +44,9 @@ impl<F: Clone> State<F> {
                 (Some(owner), self.owners[owner].name.clone())
             }
             (None, LockBy::New { owner, .. }) => (self.find_owner(client, OwnerKind::Lock, owner), owner.into()),
-            (None, LockBy::Old(_)) => unreachable!("an old locker has locks"),
+            (None, LockBy::Old(_)) => unreachable!("an old lock owner has a lock state"),
         };
-        if let Err(denied) = self.clear_way(&call.file, owner_key, call.range, call.mode) {
+        if let Err(denied) = self.expire_conflicting_lockers(&call.file, owner_key, call.range, call.mode) {
             // Section 18.10.3: another client got the lock.
             if call.reclaim {
                 return Err(Status::RECLAIM_CONFLICT.into());
@@ -94,7 +94,7 @@ impl<F: Clone> State<F> {
         within_share(own, 1, self.lock_count, self.config.limits.locks_max)
     }
 
-    fn locker(&mut self, call: &LockCall<'_>, now: u64) -> Result<(StateKey, Option<StateKey>), Status> {
+    fn lock_state_for(&mut self, call: &LockCall<'_>, now: u64) -> Result<(StateKey, Option<StateKey>), Status> {
         match call.by {
             LockBy::New { open, owner, .. } => {
                 let open = self.resolve_open(call.client, open, &call.file, now)?;
@@ -134,13 +134,13 @@ impl<F: Clone> State<F> {
     pub(in crate::state) fn lock_of(&self, key: StateKey) -> &Lock {
         match &self.states[key].kind {
             Kind::Lock(lock) => lock,
-            _ => unreachable!("lists of locks name locks"),
+            _ => unreachable!("a list of locks has only locks"),
         }
     }
 
     /// Ends expired clients with conflicting locks. O(log n) in ranges of the file, plus the cost
     /// of ended clients.
-    fn clear_way(&mut self, key: &FileKey, owner: Option<OwnerKey>, range: Range, mode: Mode) -> Result<(), Denied> {
+    fn expire_conflicting_lockers(&mut self, key: &FileKey, owner: Option<OwnerKey>, range: Range, mode: Mode) -> Result<(), Denied> {
         loop {
             // Ending a client may remove the file's state.
             let Some(file) = self.files.find(key) else { return Ok(()) };
@@ -175,7 +175,7 @@ impl<F: Clone> State<F> {
     ) -> Result<StateKey, Status> {
         let source_key = self.clients[client].source_key;
         if !self.files[file].locks.has_room(source_key) {
-            return Err(no_more(self.clients[client].family(), OwnerKind::Lock));
+            return Err(table_full_status(self.clients[client].family(), OwnerKind::Lock));
         }
         let owner = self.owner(client, OwnerKind::Lock, name)?;
         self.begin_lock_owner(owner, call.by);
@@ -189,7 +189,7 @@ impl<F: Clone> State<F> {
             Kind::Open(open) => {
                 open.locks.insert(key);
             }
-            _ => unreachable!("a locker's open is an open"),
+            _ => unreachable!("the open of a lock is an open"),
         }
         Ok(key)
     }
@@ -197,7 +197,7 @@ impl<F: Clone> State<F> {
     fn set_range(&mut self, key: StateKey, range: Range, mode: Option<Mode>) {
         let entry = &mut self.states[key];
         let (file, client) = (entry.file, entry.client);
-        let Kind::Lock(lock) = &mut entry.kind else { unreachable!("what is locked is a lock") };
+        let Kind::Lock(lock) = &mut entry.kind else { unreachable!("the entry is a lock") };
         let (owner, open) = (lock.owner, lock.open);
         let change = lock.ranges.set(range, mode);
         self.files[file].locks.change(key, owner, &change, self.hasher);
@@ -261,14 +261,14 @@ impl<F: Clone> State<F> {
             return Err(Status::GRACE.into());
         }
         let owner = self.find_owner(client, OwnerKind::Lock, owner);
-        self.clear_way(file, owner, range, mode).map_err(LockError::Denied)
+        self.expire_conflicting_lockers(file, owner, range, mode).map_err(LockError::Denied)
     }
 
     /// Releases all owners of this name that the caller may release. Errors: LOCKS_HELD (RFC 7530,
     /// section 16.37.3). O(n) in principals with open files, only for the client's creator.
     pub(crate) fn release_lock_owner(&mut self, client: ClientKey, name: &[u8], caller: Option<&Arc<str>>) -> Result<(), Status> {
         let mut held = false;
-        for known in self.clients[client].names_given_back(name, caller) {
+        for known in self.clients[client].releasable_owner_names(name, caller) {
             let Some(owner) = self.find_owner(client, OwnerKind::Lock, &known) else { continue };
             let states: Vec<StateKey> = self.owners[owner].states.values().copied().collect();
             if states.iter().any(|&key| !self.lock_of(key).ranges.is_empty()) {
@@ -299,7 +299,7 @@ impl<F: Clone> State<F> {
     /// Returns the file and the freed range if lock requests wait there.
     fn take_lock(&mut self, key: StateKey, ended: Ended) -> Option<(FileRef, Range)> {
         let entry = self.states.remove(key, ended)?;
-        let Kind::Lock(lock) = entry.kind else { unreachable!("what is dropped as a lock is one") };
+        let Kind::Lock(lock) = entry.kind else { unreachable!("the entry is a lock") };
         let source_key = self.clients[entry.client].source_key;
         self.files[entry.file].locks.leave(source_key, key, lock.ranges.iter());
         self.owners[lock.owner].states.remove(&(entry.file, entry.export));
@@ -309,7 +309,7 @@ impl<F: Clone> State<F> {
             open.locks.remove(&key);
         }
         let awaited = !self.files[entry.file].waiters.is_empty();
-        self.settle(entry.file);
+        self.remove_file_if_idle(entry.file);
         lock.ranges.hull().filter(|_| awaited).map(|range| (entry.file, range))
     }
 }

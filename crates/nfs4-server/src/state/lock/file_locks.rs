@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use crate::state::hash::Seed;
 use crate::state::id::{OwnerKey, StateKey};
 use crate::state::limits::LOCK_OWNERS_PER_FILE_MAX;
-use crate::state::lock::interval_tree::{Locked, Overlaps, Position, Search};
+use crate::state::lock::interval_tree::{IntervalTree, Locked, Position, Search};
 use crate::state::lock::range::{Change, Mode, Range};
 use crate::state::open::file_opens::count_down;
 use crate::state::quota::{SourceKey, within_share};
 
 #[derive(Default)]
 pub(in crate::state) struct FileLocks {
-    shared: Overlaps,
-    exclusive: Overlaps,
+    shared: IntervalTree,
+    exclusive: IntervalTree,
     of_source: BTreeMap<SourceKey, usize>,
     owners: usize,
 }
@@ -76,7 +76,7 @@ impl FileLocks {
         self.exclusive.remove(lock, &exclusive);
     }
 
-    fn of(&mut self, mode: Mode) -> &mut Overlaps {
+    fn of(&mut self, mode: Mode) -> &mut IntervalTree {
         match mode {
             Mode::Shared => &mut self.shared,
             Mode::Exclusive => &mut self.exclusive,

@@ -36,7 +36,7 @@ pub(in crate::state) struct Search {
 }
 
 #[derive(Default)]
-pub(in crate::state) struct Overlaps {
+pub(in crate::state) struct IntervalTree {
     root: Link,
     len: usize,
 }
@@ -81,7 +81,7 @@ impl Reach {
         }
     }
 
-    fn comes_to(&self, byte: u64, except: Option<OwnerKey>) -> bool {
+    fn reaches(&self, byte: u64, except: Option<OwnerKey>) -> bool {
         match except == Some(self.owner) {
             false => self.last >= byte,
             true => self.next.is_some_and(|(_, last)| last >= byte),
@@ -90,7 +90,7 @@ impl Reach {
 }
 
 impl Node {
-    fn mend(&mut self) {
+    fn update_reach(&mut self) {
         step();
         let mut reach = Reach::of(&self.held);
         for child in [&self.left, &self.right].into_iter().flatten() {
@@ -100,7 +100,7 @@ impl Node {
     }
 }
 
-impl Overlaps {
+impl IntervalTree {
     #[cfg(test)]
     pub(in crate::state) fn len(&self) -> usize {
         self.len
@@ -122,7 +122,7 @@ impl Overlaps {
         if ranges.len().saturating_mul(self.len.ilog2() as usize) < self.len {
             for range in ranges {
                 let found = take(&mut self.root, (range.first, lock));
-                debug_assert!(found, "what is taken out is there");
+                debug_assert!(found, "the range exists");
             }
         } else {
             self.root = without(self.root.take(), lock, first.first, last.first);
@@ -141,7 +141,7 @@ impl Overlaps {
 fn find(node: Option<&Node>, search: &Search) -> Option<Locked> {
     let node = node?;
     step();
-    if !node.reach.comes_to(search.range.first, search.except) {
+    if !node.reach.reaches(search.range.first, search.except) {
         return None;
     }
     let held = &node.held;
@@ -163,12 +163,12 @@ fn split(link: Link, at: Position) -> (Link, Link) {
     if node.held.position() < at {
         let (before, behind) = split(node.right.take(), at);
         node.right = before;
-        node.mend();
+        node.update_reach();
         (Some(node), behind)
     } else {
         let (before, behind) = split(node.left.take(), at);
         node.left = behind;
-        node.mend();
+        node.update_reach();
         (before, Some(node))
     }
 }
@@ -178,11 +178,11 @@ fn merge(before: Link, behind: Link) -> Link {
         (None, other) | (other, None) => other,
         (Some(mut before), Some(mut behind)) => Some(if before.priority > behind.priority {
             before.right = merge(before.right.take(), Some(behind));
-            before.mend();
+            before.update_reach();
             before
         } else {
             behind.left = merge(Some(before), behind.left.take());
-            behind.mend();
+            behind.update_reach();
             behind
         }),
     }
@@ -198,7 +198,7 @@ fn take(link: &mut Link, at: Position) -> bool {
             return true;
         }
     };
-    node.mend();
+    node.update_reach();
     found
 }
 
@@ -214,7 +214,7 @@ fn without(link: Link, lock: StateKey, first: u64, last: u64) -> Link {
     if node.held.lock == lock && (first..=last).contains(&begins) {
         return merge(node.left.take(), node.right.take());
     }
-    node.mend();
+    node.update_reach();
     Some(node)
 }
 
@@ -280,7 +280,7 @@ mod tests {
             searches in prop::collection::vec((0u64..50, 1u64..12, prop::option::of(0u32..4), prop::option::of((0u64..40, 0u32..6))), 1..10),
             seed in any::<u64>(),
         ) {
-            let (mut overlaps, mut model) = (Overlaps::default(), Vec::<Locked>::new());
+            let (mut overlaps, mut model) = (IntervalTree::default(), Vec::<Locked>::new());
             for (number, first, len, remove) in steps {
                 let new = held(number, number.min(4), if first == 39 { u64::MAX - 3 } else { first }, len);
                 if remove {
@@ -318,7 +318,7 @@ mod tests {
     fn steps_grow_with_logarithm_of_ranges() {
         const COUNT: usize = 1 << 15;
         let log = COUNT.ilog2() as usize;
-        let mut overlaps = Overlaps::default();
+        let mut overlaps = IntervalTree::default();
         let search = |first, last, except| Search { range: Range { first, last }, except, after: None };
         // All ranges share the first bytes, every second one reaches far, and the first owner has
         // half of them.
@@ -332,7 +332,7 @@ mod tests {
         assert!(most < 12 * log && average < 4 * log, "{most} {average}");
         let (most, _) = cost(COUNT, |at| assert!(at + 1 == COUNT || overlaps.find(&search(at as u64 * 4, u64::MAX, first)).is_some()));
         assert!(most < 12 * log, "{most}");
-        let mut own = Overlaps::default();
+        let mut own = IntervalTree::default();
         (0..COUNT).for_each(|at| own.add(held(0, 0, at as u64 * 4, 2), Seed(7)));
         own.add(held(1, 1, COUNT as u64 * 4, 2), Seed(7));
         let (most, _) = cost(COUNT, |at| assert!(own.find(&search(at as u64 * 4, u64::MAX, first)).is_some()));

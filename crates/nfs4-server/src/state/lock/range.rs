@@ -160,7 +160,7 @@ mod tests {
                 mirror.retain(|held| !change.removed.contains(held));
                 mirror.extend(&change.added);
                 mirror.sort_by_key(|(held, _)| held.first);
-                prop_assert_eq!(mirror, ranges.iter().collect::<Vec<_>>(), "the change tells all");
+                prop_assert_eq!(mirror, ranges.iter().collect::<Vec<_>>(), "the change lists all ranges");
                 model.iter_mut().enumerate().filter(|(at, _)| *at as u64 >= first && (*at as u64) <= range.last).for_each(|(_, byte)| *byte = mode);
                 for (at, byte) in model.iter().enumerate() {
                     let place = match at { 31 => u64::MAX, at => at as u64 };

@@ -162,14 +162,14 @@ impl<F: Clone> State<F> {
             waiter.reserved_ms = None;
         }
         self.wake(file, Range::ALL);
-        self.settle(file);
+        self.remove_file_if_idle(file);
     }
 
     pub(in crate::state) fn drop_waiters_of(&mut self, client: ClientKey) {
         for file in std::mem::take(&mut self.clients[client].waits_at) {
             if let Some(state) = self.files.table.get_mut(file) {
                 state.waiters.retain(|waiter| waiter.client != client);
-                self.settle(file);
+                self.remove_file_if_idle(file);
             }
         }
         self.clients[client].waiters = 0;

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use vouch_nfs4::{StateSeq, Stateid, Status};
 
 use crate::state::client::credential::Family;
-use crate::state::delegation::record::{Granted, Touch};
+use crate::state::delegation::record::{AccessWithoutOpen, Granted};
 use crate::state::effect::{Loss, StateEffect};
 use crate::state::id::{ClientKey, FileKey, FileRef, StateKey};
 use crate::state::limits::EXPIRED_SCAN_CLIENTS_MAX;
 use crate::state::open::file_opens::Opener;
 use crate::state::open::share::{Share, ShareCounts, WRITE, reachable};
-use crate::state::owner::sequence::no_more;
+use crate::state::owner::sequence::table_full_status;
 use crate::state::quota::Resource;
 use crate::state::slab::Ended;
 use crate::state::stateid::entry::{Entry, Kind, Open, OwnerKind};
@@ -37,7 +37,7 @@ impl<F: Clone> State<F> {
         }
         self.check_shares(call)?;
         if call.truncate {
-            self.touch(&call.file, Some(call.client), Touch::Change, now)?;
+            self.recall_for_access(&call.file, Some(call.client), AccessWithoutOpen::Change, now)?;
         }
         self.recall_for_open(call.client, &call.file, call.share, now)?;
         let existing = self.existing(call);
@@ -64,7 +64,12 @@ impl<F: Clone> State<F> {
         // Opens of the same owner count too (section 9.7; RFC 7530, section 9.9).
         let cuts = if call.truncate { WRITE } else { 0 };
         let wanted = Share { access: call.share.access | cuts, deny: call.share.deny };
-        match self.clear_way_of_opens(&call.file, Some(call.client), |shares| shares.conflicts(wanted), |other| wanted.conflicts(other)) {
+        match self.expire_conflicting_opens(
+            &call.file,
+            Some(call.client),
+            |shares| shares.conflicts(wanted),
+            |other| wanted.conflicts(other),
+        ) {
             true => Ok(()),
             false => Err(Status::SHARE_DENIED),
         }
@@ -72,7 +77,7 @@ impl<F: Clone> State<F> {
 
     /// Ends expired clients with such a share. Returns whether no other open has it; `by`: client
     /// to ignore. O(log n) for each client.
-    pub(in crate::state) fn clear_way_of_opens(
+    pub(in crate::state) fn expire_conflicting_opens(
         &mut self,
         key: &FileKey,
         by: Option<ClientKey>,
@@ -99,7 +104,7 @@ impl<F: Clone> State<F> {
     pub(in crate::state) fn open_of(&self, key: StateKey) -> &Open<F> {
         match &self.states[key].kind {
             Kind::Open(open) => open,
-            _ => unreachable!("a file's list of opens names opens"),
+            _ => unreachable!("a list of opens has only opens"),
         }
     }
 
@@ -114,7 +119,7 @@ impl<F: Clone> State<F> {
         }
         let family = self.client(call.client)?.family();
         if plan.existing.is_none() && !self.room_for_open(call, now) {
-            return Err(no_more(family, OwnerKind::Open));
+            return Err(table_full_status(family, OwnerKind::Open));
         }
         let owner = self.owner(call.client, OwnerKind::Open, call.owner)?;
         let file = self.files.enter(&call.file);
@@ -166,7 +171,7 @@ impl<F: Clone> State<F> {
         let stateid = self.states[key].stateid(self.boot, key);
         if for_open {
             self.drop_open(key, Ended::Freed, None);
-            self.settle_owner(owner);
+            self.remove_owner_if_idle(owner);
         }
         let stateid = if for_open { Stateid::ANONYMOUS } else { stateid };
         Ok(Opened { stateid, confirm, delegation, extra: Extra { times: granted && call.extra.times, for_open } })
@@ -273,7 +278,7 @@ impl<F: Clone> State<F> {
         let (file, export, terms, opener, other) = (entry.file, entry.export, entry.terms, entry.opener.clone(), stateid.other);
         self.drop_open(key, Ended::Freed, None);
         if self.owners[owner].sequencer.is_none() {
-            self.settle_owner(owner);
+            self.remove_owner_if_idle(owner);
             // Section 18.2.4: the invalid special stateid.
             return Ok(Stateid::INVALID);
         }
@@ -293,9 +298,9 @@ impl<F: Clone> State<F> {
         let locks = std::mem::take(&mut open.locks);
         let owners: Vec<_> = locks.iter().map(|&lock| self.lock_of(lock).owner).collect();
         self.drop_locks(locks, ended);
-        owners.into_iter().for_each(|owner| self.settle_owner(owner));
+        owners.into_iter().for_each(|owner| self.remove_owner_if_idle(owner));
         let entry = self.states.remove(key, ended).expect("the entry was just checked");
-        let Kind::Open(open) = entry.kind else { unreachable!("it has just been seen to be an open") };
+        let Kind::Open(open) = entry.kind else { unreachable!("the entry is an open") };
         let by = Opener { source_key: self.clients[entry.client].source_key, client: entry.client, export: entry.export };
         self.files[entry.file].opens.remove(key, by, open.share());
         self.owners[open.owner].states.remove(&(entry.file, entry.export));
@@ -305,7 +310,7 @@ impl<F: Clone> State<F> {
         self.sources.usage_mut(client.source_key).opens -= 1;
         self.open_count -= 1;
         self.release(open.file, false, loss);
-        self.settle(entry.file);
+        self.remove_file_if_idle(entry.file);
     }
 
     pub(in crate::state) fn release(&mut self, file: F, delegation: bool, loss: Option<Loss>) {

@@ -34,7 +34,7 @@ impl<F: Clone> State<F> {
         }
         let (family, source_key) = (record.family(), record.source_key);
         if !self.room_for_owner(client)? {
-            return Err(no_more(family, kind));
+            return Err(table_full_status(family, kind));
         }
         let record = self.client(client)?;
         let sequencer = (record.family() == Family::V40).then(Box::default);
@@ -61,7 +61,7 @@ impl<F: Clone> State<F> {
 
     pub(in crate::state) fn drop_owner(&mut self, key: OwnerKey) {
         let Some(owner) = self.owners.remove(key, Ended::Freed) else { return };
-        debug_assert!(owner.states.is_empty(), "states go before their owner");
+        debug_assert!(owner.states.is_empty(), "an owner is removed after its states");
         if let Some(closed) = owner.sequencer.as_ref().and_then(|sequencer| sequencer.closed) {
             self.states.remove(closed, Ended::Freed);
         }
@@ -72,7 +72,7 @@ impl<F: Clone> State<F> {
     }
 
     /// 4.0 owners stay for their sequence numbers.
-    pub(in crate::state) fn settle_owner(&mut self, key: OwnerKey) {
+    pub(in crate::state) fn remove_owner_if_idle(&mut self, key: OwnerKey) {
         let owner = &self.owners[key];
         if owner.states.is_empty() && owner.sequencer.is_none() {
             self.drop_owner(key);
@@ -128,7 +128,7 @@ impl<F: Clone> State<F> {
         };
         let entry = match self.states.get(key) {
             Some(entry) => entry,
-            None => return Err(self.fate(key)),
+            None => return Err(self.status_of_removed(key)),
         };
         let owner = match &entry.kind {
             Kind::Open(open) => open.owner,
@@ -208,7 +208,7 @@ impl<F: Clone> State<F> {
 }
 
 /// 4.1 has no RESOURCE, and LOCK has no NOSPC.
-pub(in crate::state) fn no_more(family: Family, kind: OwnerKind) -> Status {
+pub(in crate::state) fn table_full_status(family: Family, kind: OwnerKind) -> Status {
     match (family, kind) {
         (Family::V40, _) => Status::RESOURCE,
         (Family::V41, OwnerKind::Open) => Status::NOSPC,

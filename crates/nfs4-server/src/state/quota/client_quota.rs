@@ -63,8 +63,8 @@ impl<F: Clone> State<F> {
     /// Evicts least recently used records of the cheapest kind, of the source that has most of
     /// them. O(n) in clients, so the number of scans is limited. A flood must not need a scan for
     /// each record, so one scan evicts several.
-    fn evict_clients(&mut self, asker: Option<SourceKey>, victims: Victims, now: u64) -> bool {
-        if !self.sources.may_scan(asker, now) {
+    fn evict_clients(&mut self, requester: Option<SourceKey>, victims: Victims, now: u64) -> bool {
+        if !self.sources.may_scan(requester, now) {
             return false;
         }
         let candidate = |client: &Client| {
@@ -85,7 +85,7 @@ impl<F: Clone> State<F> {
         let Some(kind) = counts.keys().map(|&(kind, _)| kind).min() else { return false };
         let of_kind = counts.iter().filter(|((other, _), _)| *other == kind);
         // Among equal sources, the asking one is the victim.
-        let largest = of_kind.max_by_key(|((_, source), count)| (**count, Some(*source) == asker, *source));
+        let largest = of_kind.max_by_key(|((_, source), count)| (**count, Some(*source) == requester, *source));
         let Some((&(_, source), &count)) = largest else { return false };
         let records = self.clients.iter().filter(|(_, client)| client.source_key == source && candidate(client) == Some(kind));
         let mut oldest: Vec<(u64, ClientKey)> = records.map(|(key, client)| (client.renewed_ms, key)).collect();

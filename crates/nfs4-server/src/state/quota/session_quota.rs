@@ -13,8 +13,8 @@ impl<F: Clone> State<F> {
     }
 
     #[cold]
-    pub(in crate::state) fn make_room_for_replies(&mut self, source: SourceKey, spared: Option<SessionKey>, more: usize) -> bool {
-        self.shed_sessions(source, spared, Resource::Replies) && more <= self.reply_room(source)
+    pub(in crate::state) fn make_room_for_replies(&mut self, source: SourceKey, exempt: Option<SessionKey>, more: usize) -> bool {
+        self.shed_sessions(source, exempt, Resource::Replies) && more <= self.reply_room(source)
     }
 
     pub(in crate::state) fn make_room_for_session(&mut self, source: SourceKey) -> bool {
@@ -29,7 +29,7 @@ impl<F: Clone> State<F> {
     /// Ends idle sessions of the largest source, least recently used clients first, until a quarter
     /// of its usage is free. Their clients create new sessions (RFC 8881, section 2.10.13.2). O(n
     /// log n) in sessions, so the number of scans is limited.
-    fn shed_sessions(&mut self, source: SourceKey, spared: Option<SessionKey>, resource: Resource) -> bool {
+    fn shed_sessions(&mut self, source: SourceKey, exempt: Option<SessionKey>, resource: Resource) -> bool {
         if !self.sources.may_scan(Some(source), self.latest_ms) {
             return false;
         }
@@ -41,7 +41,7 @@ impl<F: Clone> State<F> {
         let mut idle: Vec<(u64, SessionKey)> = self
             .sessions
             .iter()
-            .filter(|(key, session)| session.source_key == victim && Some(*key) != spared && session.slots.busy() == 0)
+            .filter(|(key, session)| session.source_key == victim && Some(*key) != exempt && session.slots.busy() == 0)
             .map(|(key, session)| (self.clients[session.client].renewed_ms, key))
             .collect();
         idle.sort_unstable();

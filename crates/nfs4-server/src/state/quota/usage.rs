@@ -108,7 +108,7 @@ impl SourceTable {
         {
             debug_assert!(
                 usage.sessions + usage.opens + usage.owners + usage.locks + usage.cached_len == 0,
-                "what a client uses goes before the client"
+                "a client is removed after its state"
             );
             self.keys.remove(&source);
             self.vacant.push(key);

@@ -27,7 +27,7 @@ impl<F: Clone> State<F> {
     /// A caller from the recorded address takes the name. A caller from elsewhere gets no reclaims,
     /// and continues after grace: the client's address may have changed (section 8.4.2.1 leaves
     /// this to the server). Errors: DELAY if the recorded client has returned.
-    pub(in crate::state) fn give_name(&mut self, family: Family, owner: &[u8], credential: Credential<'_>) -> Result<(), Status> {
+    pub(in crate::state) fn assign_name(&mut self, family: Family, owner: &[u8], credential: Credential<'_>) -> Result<(), Status> {
         let Some(from) = self.grace.awaits_from(family, owner) else { return Ok(()) };
         let here = from == Network::of(credential.address);
         if here && !self.grace.admits(family, owner, credential) {
@@ -35,7 +35,7 @@ impl<F: Clone> State<F> {
         }
         let named = self.named(family, owner);
         for key in [named.confirmed, named.unconfirmed].into_iter().flatten() {
-            match (here, self.clients[key].elsewhere) {
+            match (here, self.clients[key].has_other_address) {
                 (true, true) => self.expire(key),
                 (false, false) => return Err(Status::DELAY),
                 _ => {}
@@ -46,7 +46,7 @@ impl<F: Clone> State<F> {
 
     pub(in crate::state) fn check_name(&self, key: ClientKey, credential: Credential<'_>) -> Result<(), Status> {
         let client = &self.clients[key];
-        let from = if client.elsewhere { None } else { self.grace.awaits_from(client.family(), &client.owner) };
+        let from = if client.has_other_address { None } else { self.grace.awaits_from(client.family(), &client.owner) };
         if from.is_none_or(|from| from == Network::of(credential.address)) { Ok(()) } else { Err(Status::DELAY) }
     }
 
@@ -87,7 +87,7 @@ impl<F: Clone> State<F> {
 
     /// Clients from another address. During grace the old records were kept.
     fn record_moved_clients(&mut self) {
-        let done = |client: &Client| client.elsewhere && client.v41().is_some_and(|v41| v41.reclaim_complete);
+        let done = |client: &Client| client.has_other_address && client.v41().is_some_and(|v41| v41.reclaim_complete);
         let keys: Vec<ClientKey> = self.clients.iter().filter(|(_, client)| done(client)).map(|(key, _)| key).collect();
         keys.into_iter().for_each(|key| self.record(key, false));
     }

@@ -16,7 +16,7 @@ pub(in crate::state) struct Grace {
 
 pub(in crate::state) struct Awaited {
     pub(in crate::state) verifier: Verifier,
-    pub(in crate::state) maker: ClientPrincipal,
+    pub(in crate::state) creator: ClientPrincipal,
     pub(in crate::state) from: Option<Network>,
 }
 
@@ -26,7 +26,7 @@ impl Grace {
         let mut waiting = Map::with_hasher(hasher);
         // Section 8.4.3.
         for record in records.iter().filter(|record| !record.revoked) {
-            let awaited = Awaited { verifier: record.verifier, maker: record.maker, from: record.from };
+            let awaited = Awaited { verifier: record.verifier, creator: record.creator, from: record.from };
             waiting.insert(RecoveryRecord::key(record.family, &record.owner), awaited);
         }
         Grace { until_ms: (!waiting.is_empty() && grace_ms > 0).then_some(now + grace_ms), waiting }
@@ -47,7 +47,7 @@ impl Grace {
     /// While a record waits, only its principal may use the name. The recorded client's lease
     /// counts as renewed (RFC 8881, section 2.4.3).
     pub(in crate::state) fn admits(&self, family: Family, owner: &[u8], credential: Credential<'_>) -> bool {
-        !self.is_active() || self.waiting.get(&RecoveryRecord::key(family, owner)).is_none_or(|awaited| awaited.maker.admits(credential))
+        !self.is_active() || self.waiting.get(&RecoveryRecord::key(family, owner)).is_none_or(|awaited| awaited.creator.admits(credential))
     }
 
     /// None if Kerberos proved the client.

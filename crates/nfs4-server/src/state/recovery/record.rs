@@ -18,7 +18,7 @@ pub struct RecoveryRecord {
     pub owner: Vec<u8>,
     pub verifier: Verifier,
     pub revoked: bool,
-    pub maker: ClientPrincipal,
+    pub creator: ClientPrincipal,
     pub from: Option<Network>,
 }
 
@@ -35,7 +35,7 @@ impl RecoveryRecord {
         w.u32(VERSION);
         w.bool(self.revoked);
         w.opaque_fixed(&self.verifier.0);
-        match &self.maker {
+        match &self.creator {
             ClientPrincipal::Unknown => w.u32(0),
             ClientPrincipal::Nobody => w.u32(1),
             ClientPrincipal::Sys => w.u32(2),
@@ -77,14 +77,14 @@ impl RecoveryRecord {
         }
         let revoked = r.bool()?;
         let verifier = Verifier(r.opaque_fixed()?);
-        let maker = match version {
+        let creator = match version {
             VERSION_1 => ClientPrincipal::Unknown,
             _ => match r.u32()? {
                 0 => ClientPrincipal::Unknown,
                 1 => ClientPrincipal::Nobody,
                 2 => ClientPrincipal::Sys,
                 3 => ClientPrincipal::Proven { name: r.opaque_fixed()?, protected: r.bool()? },
-                other => return Err(unknown("maker of a recovery record", other)),
+                other => return Err(unknown("creator of a recovery record", other)),
             },
         };
         let from = match version {
@@ -96,7 +96,7 @@ impl RecoveryRecord {
                 other => return Err(unknown("address of a recovery record", other)),
             },
         };
-        Ok(RecoveryRecord { family, owner: owner.to_vec(), verifier, revoked, maker, from })
+        Ok(RecoveryRecord { family, owner: owner.to_vec(), verifier, revoked, creator, from })
     }
 }
 
@@ -104,17 +104,17 @@ impl RecoveryRecord {
 mod tests {
     use super::*;
 
-    fn record(maker: ClientPrincipal, from: Option<Network>) -> RecoveryRecord {
-        RecoveryRecord { family: Family::V41, owner: b"host".to_vec(), verifier: Verifier([7; 8]), revoked: true, maker, from }
+    fn record(creator: ClientPrincipal, from: Option<Network>) -> RecoveryRecord {
+        RecoveryRecord { family: Family::V41, owner: b"host".to_vec(), verifier: Verifier([7; 8]), revoked: true, creator, from }
     }
 
     #[test]
     fn record_round_trips() {
         let proven = ClientPrincipal::Proven { name: [5; 32], protected: true };
         let (v4, v6) = (Network::V4([192, 0, 2, 1]), Network::V6([0x20, 1, 0xd, 0xb8, 0, 0, 0, 9]));
-        for maker in [ClientPrincipal::Unknown, ClientPrincipal::Nobody, ClientPrincipal::Sys, proven] {
+        for creator in [ClientPrincipal::Unknown, ClientPrincipal::Nobody, ClientPrincipal::Sys, proven] {
             for from in [None, Some(v4), Some(v6)] {
-                let record = record(maker, from);
+                let record = record(creator, from);
                 let (key, value) = record.to_bytes();
                 assert_eq!(RecoveryRecord::from_bytes(&key, &value), Ok(record));
                 for len in 0..value.len() {
@@ -124,8 +124,8 @@ mod tests {
                 assert!(RecoveryRecord::from_bytes(b"\x02x", &value).is_err());
             }
         }
-        let head = |maker: u8| [&b"\0\0\0\x03\0\0\0\x01\x07\x07\x07\x07\x07\x07\x07\x07\0\0\0"[..], &[maker]].concat();
-        let bytes = |maker, from| record(maker, from).to_bytes();
+        let head = |creator: u8| [&b"\0\0\0\x03\0\0\0\x01\x07\x07\x07\x07\x07\x07\x07\x07\0\0\0"[..], &[creator]].concat();
+        let bytes = |creator, from| record(creator, from).to_bytes();
         assert_eq!(bytes(proven, None), (b"\x01host".to_vec(), [&head(3)[..], &[5; 32], b"\0\0\0\x01\0\0\0\0"].concat()));
         assert_eq!(bytes(ClientPrincipal::Sys, Some(v4)).1, [&head(2)[..], b"\0\0\0\x04\xc0\0\x02\x01"].concat());
         assert_eq!(bytes(ClientPrincipal::Nobody, Some(v6)).1, [&head(1)[..], b"\0\0\0\x06\x20\x01\x0d\xb8\0\0\0\x09"].concat());
@@ -136,7 +136,7 @@ mod tests {
         let value = b"\0\0\0\x01\0\0\0\0\x07\x07\x07\x07\x07\x07\x07\x07";
         let first = RecoveryRecord::from_bytes(b"\0host", value).unwrap();
         assert_eq!(
-            (first.family, first.revoked, first.verifier, first.maker),
+            (first.family, first.revoked, first.verifier, first.creator),
             (Family::V40, false, Verifier([7; 8]), ClientPrincipal::Unknown)
         );
         let value = b"\0\0\0\x02\0\0\0\x01\x07\x07\x07\x07\x07\x07\x07\x07\0\0\0\x02";

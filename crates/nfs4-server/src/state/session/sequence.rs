@@ -40,7 +40,7 @@ impl<F: Clone> State<F> {
             self.refresh_paths(client_key);
         }
         let mut session = &mut self.sessions[key];
-        let client = self.clients.get_mut(client_key).expect("sessions go before their client");
+        let client = self.clients.get_mut(client_key).expect("a client is removed after its sessions");
         if session.last != call.connection {
             // Section 2.10.3.1: without state protection, the first SEQUENCE on a connection binds
             // it to the fore channel.
@@ -83,7 +83,7 @@ impl<F: Clone> State<F> {
             return Err(Status::REQ_TOO_BIG);
         }
         // An invalid request must not cause evictions.
-        let turn = session.slots.judge(args.slot, args.seq, args.highest_slot, call.fingerprint)?;
+        let turn = session.slots.check_request(args.slot, args.seq, args.highest_slot, call.fingerprint)?;
         // Reserve room for the reply now, so that the limit is never exceeded.
         let source_key = session.source_key;
         let promised = if args.cache_this { session.fore.response_cached_len_max as usize } else { 0 };

@@ -63,7 +63,7 @@ impl SlotTable {
     }
 
     #[inline]
-    pub(in crate::state) fn judge(&self, slot: SlotId, seq: SlotSeq, highest: SlotId, fingerprint: u64) -> Result<Turn, Status> {
+    pub(in crate::state) fn check_request(&self, slot: SlotId, seq: SlotSeq, highest: SlotId, fingerprint: u64) -> Result<Turn, Status> {
         // Section 18.46.3.
         if slot.0 >= self.granted {
             return Err(Status::BADSLOT);
@@ -90,7 +90,7 @@ impl SlotTable {
 
     #[inline]
     pub(in crate::state) fn begin(&mut self, slot: SlotId, seq: SlotSeq, highest: SlotId, fingerprint: u64) -> Result<SlotAnswer, Status> {
-        let turn = self.judge(slot, seq, highest, fingerprint)?;
+        let turn = self.check_request(slot, seq, highest, fingerprint)?;
         let grown = self.growth(slot);
         self.held_len += grown;
         self.slots.reserve_exact(grown / size_of::<Slot>());

@@ -52,7 +52,6 @@ pub(in crate::state) struct Open<F> {
 
 pub(in crate::state) struct Lock {
     pub(in crate::state) owner: OwnerKey,
-    /// Open that the locks started with.
     pub(in crate::state) open: StateKey,
     pub(in crate::state) ranges: Ranges,
 }

@@ -47,7 +47,7 @@ impl<F: Clone> State<F> {
             Kind::Open(open) => open,
             Kind::Lock(lock) => match &self.states[lock.open].kind {
                 Kind::Open(open) => open,
-                _ => unreachable!("locks go before the open that they began with"),
+                _ => unreachable!("an open is removed after its locks"),
             },
             Kind::Delegation(delegation) => {
                 // Section 10.4: a read delegation does not allow writing.
@@ -95,24 +95,24 @@ impl<F: Clone> State<F> {
         if self.grace.is_active() {
             return Err(Status::GRACE);
         }
-        let touch = match io {
-            Io::Read => crate::state::Touch::Read,
-            Io::Write => crate::state::Touch::Change,
+        let access = match io {
+            Io::Read => crate::state::AccessWithoutOpen::Read,
+            Io::Write => crate::state::AccessWithoutOpen::Change,
         };
-        self.touch(file, client, touch, now)?;
+        self.recall_for_access(file, client, access, now)?;
         let bit = match io {
             Io::Read => READ,
             Io::Write => WRITE,
         };
         if !(bypass && io == Io::Read) {
-            self.undenied(file, bit)?;
+            self.check_denials(file, bit)?;
         }
         Ok(IoGrant::Anonymous)
     }
 
     /// Ends expired clients with opens that deny this access.
-    fn undenied(&mut self, file: &FileKey, bit: u8) -> Result<(), Status> {
-        match self.clear_way_of_opens(file, None, |shares| shares.denies(bit), |share| share.deny & bit != 0) {
+    fn check_denials(&mut self, file: &FileKey, bit: u8) -> Result<(), Status> {
+        match self.expire_conflicting_opens(file, None, |shares| shares.denies(bit), |share| share.deny & bit != 0) {
             true => Ok(()),
             false => Err(Status::LOCKED),
         }
@@ -149,7 +149,7 @@ impl<F: Clone> State<F> {
             // restart.
             return Err(if v41 || stateid.is_special() { Status::BAD_STATEID } else { Status::STALE_STATEID });
         };
-        let Some(entry) = self.states.get(key) else { return Err(self.fate(key)) };
+        let Some(entry) = self.states.get(key) else { return Err(self.status_of_removed(key)) };
         match client {
             // Section 8.2.4.
             Some(client) if entry.client != client => return Err(Status::BAD_STATEID),
@@ -166,8 +166,8 @@ impl<F: Clone> State<F> {
         Ok((key, entry))
     }
 
-    pub(in crate::state) fn fate(&self, key: StateKey) -> Status {
-        match self.states.fate(key) {
+    pub(in crate::state) fn status_of_removed(&self, key: StateKey) -> Status {
+        match self.states.how_ended(key) {
             Some(Ended::Expired) => Status::EXPIRED,
             Some(Ended::Freed) | None => Status::BAD_STATEID,
         }
@@ -195,7 +195,7 @@ impl<F: Clone> State<F> {
             Kind::Lock(lock) if lock.ranges.is_empty() => {
                 let owner = lock.owner;
                 self.drop_lock(key, Ended::Freed);
-                self.settle_owner(owner);
+                self.remove_owner_if_idle(owner);
                 Ok(())
             }
             Kind::Copy(copy) if copy.is_done() => {

@@ -74,15 +74,15 @@ fn changes_without_open_recall_delegations() {
     let mut fixture = Fixture::new();
     let (a, b) = (fixture.peer("a"), fixture.peer("b"));
     read_delegation(&mut fixture, &a, 1);
-    assert_eq!(fixture.state.touch(&file(1), Some(a.client), Touch::Name, 0), Ok(()));
-    assert_eq!(fixture.state.touch(&file(1), Some(b.client), Touch::Read, 0), Ok(()));
+    assert_eq!(fixture.state.recall_for_access(&file(1), Some(a.client), AccessWithoutOpen::Name, 0), Ok(()));
+    assert_eq!(fixture.state.recall_for_access(&file(1), Some(b.client), AccessWithoutOpen::Read, 0), Ok(()));
     assert!(fixture.callbacks().is_empty());
-    for touch in [Touch::Change, Touch::Attributes, Touch::Name] {
-        assert_eq!(fixture.state.touch(&file(1), Some(b.client), touch, 0), Err(Status::DELAY));
+    for access in [AccessWithoutOpen::Change, AccessWithoutOpen::Attributes, AccessWithoutOpen::Name] {
+        assert_eq!(fixture.state.recall_for_access(&file(1), Some(b.client), access, 0), Err(Status::DELAY));
     }
     assert_eq!(fixture.callbacks().len(), 1);
     write_delegation(&mut fixture, &a, 2);
-    assert_eq!(fixture.state.touch(&file(2), None, Touch::Read, 0), Err(Status::DELAY));
+    assert_eq!(fixture.state.recall_for_access(&file(2), None, AccessWithoutOpen::Read, 0), Err(Status::DELAY));
 }
 
 #[test]
@@ -91,8 +91,8 @@ fn no_delegation_during_change_by_other_client() {
     let mut fixture = Fixture::new();
     let (a, b) = (fixture.peer("a"), fixture.peer("b"));
     for (number, by) in [(1, Some(b.client)), (2, None)] {
-        assert_eq!(fixture.state.touch(&file(number), by, Touch::Attributes, 0), Ok(()));
-        assert_eq!(fixture.state.touch(&file(number), Some(a.client), Touch::Attributes, 0), Ok(()));
+        assert_eq!(fixture.state.recall_for_access(&file(number), by, AccessWithoutOpen::Attributes, 0), Ok(()));
+        assert_eq!(fixture.state.recall_for_access(&file(number), Some(a.client), AccessWithoutOpen::Attributes, 0), Ok(()));
         let refused = fixture.open_as(&a, "o", number, share(1, 0), Claim::New, Want::Read).unwrap();
         assert!(matches!(refused.delegation, Granted::Refused(NoDelegation::Contention(_))), "{:?}", refused.delegation);
     }
@@ -101,8 +101,8 @@ fn no_delegation_during_change_by_other_client() {
         read_delegation(&mut fixture, &a, number);
     }
     // The client's own changes and the reads of others do not count.
-    assert_eq!(fixture.state.touch(&file(3), Some(a.client), Touch::Name, fixture.now), Ok(()));
-    assert_eq!(fixture.state.touch(&file(3), Some(b.client), Touch::Read, fixture.now), Ok(()));
+    assert_eq!(fixture.state.recall_for_access(&file(3), Some(a.client), AccessWithoutOpen::Name, fixture.now), Ok(()));
+    assert_eq!(fixture.state.recall_for_access(&file(3), Some(b.client), AccessWithoutOpen::Read, fixture.now), Ok(()));
     read_delegation(&mut fixture, &a, 3);
 }
 

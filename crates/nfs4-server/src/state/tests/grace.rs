@@ -247,7 +247,7 @@ fn auth_sys_state_is_reclaimed_under_any_named_principal() {
     }
     // A record of an older server.
     let records: Vec<_> = store.records.iter().map(|(key, value)| RecoveryRecord::from_bytes(key, value).unwrap()).collect();
-    let records: Vec<_> = records.into_iter().map(|record| RecoveryRecord { maker: ClientPrincipal::Unknown, ..record }).collect();
+    let records: Vec<_> = records.into_iter().map(|record| RecoveryRecord { creator: ClientPrincipal::Unknown, ..record }).collect();
     let mut fixture = Fixture::with_config(StateConfig { boot: 2, ..config() }, &records);
     let a = register(&mut fixture, "a", 1, Credential { flavour: Flavour::Krb5, ..sys(&host) }).unwrap();
     assert!(reclaim(&mut fixture, &a).is_ok());
@@ -262,22 +262,22 @@ fn grace_waits_for_v40_kerberos_client() {
         owner: b"a".to_vec(),
         verifier: Verifier([1; 8]),
         revoked: false,
-        maker: ClientPrincipal::of(&host, false),
+        creator: ClientPrincipal::of(&host, false),
         from: None,
     };
     let mut fixture = Fixture::with_config(StateConfig { boot: 2, ..config() }, &[record]);
     let owner = |boot: u8| ClientOwner { verifier: Verifier([boot; 8]), id: Bytes(b"a") };
     for boot in [1, 2] {
-        let refused = fixture.state.set_client(&owner(boot), Callback40::unknown(), sys(&root), 0);
+        let refused = fixture.state.set_client_id(&owner(boot), Callback40::unknown(), sys(&root), 0);
         assert_eq!(refused, Err(SetClientError::InUse(Callback40::unknown())));
     }
     let machine = Credential { flavour: Flavour::Krb5, ..sys(&host) };
-    let (id, confirm) = fixture.state.set_client(&owner(1), Callback40::unknown(), machine, 0).unwrap();
+    let (id, confirm) = fixture.state.set_client_id(&owner(1), Callback40::unknown(), machine, 0).unwrap();
     fixture.state.confirm_client(id, confirm, machine, 0).unwrap();
     let client = fixture.state.v40_client(id, None, 0).unwrap();
     assert!(fixture.state.in_grace() && fixture.state.admit_reclaim(client).is_ok());
     // The client has no state yet, but its reclaim right protects its name.
-    assert!(fixture.state.set_client(&owner(2), Callback40::unknown(), sys(&root), 0).is_err());
+    assert!(fixture.state.set_client_id(&owner(2), Callback40::unknown(), sys(&root), 0).is_err());
     assert!(fixture.state.v40_client(id, None, 0).is_ok());
 }
 
@@ -370,14 +370,14 @@ fn v40_client_reclaims_only_from_its_address() {
         owner: b"a".to_vec(),
         verifier: Verifier([1; 8]),
         revoked: false,
-        maker: ClientPrincipal::Sys,
+        creator: ClientPrincipal::Sys,
         from: Some(Network::of(address(1))),
     };
     let mut fixture = Fixture::with_config(StateConfig { boot: 2, ..config() }, &[record]);
     let root = user(0);
     let owner = ClientOwner { verifier: Verifier([1; 8]), id: Bytes(b"a") };
     let register_v40 = |fixture: &mut Fixture, last: u8| {
-        let (id, confirm) = fixture.state.set_client(&owner, Callback40::unknown(), sys_from(last, &root), 0)?;
+        let (id, confirm) = fixture.state.set_client_id(&owner, Callback40::unknown(), sys_from(last, &root), 0)?;
         fixture.state.confirm_client(id, confirm, sys_from(last, &root), 0).map_err(SetClientError::Status)?;
         Ok::<_, SetClientError>(fixture.state.v40_client(id, None, 0).unwrap())
     };
@@ -442,7 +442,7 @@ fn setclientid_confirm_updates_recorded_address() {
     let root = user(0);
     let owner = ClientOwner { verifier: Verifier([1; 8]), id: Bytes(b"a") };
     let register_v40 = |fixture: &mut Fixture, last: u8| {
-        let (id, confirm) = fixture.state.set_client(&owner, Callback40::unknown(), sys_from(last, &root), 0).unwrap();
+        let (id, confirm) = fixture.state.set_client_id(&owner, Callback40::unknown(), sys_from(last, &root), 0).unwrap();
         fixture.state.confirm_client(id, confirm, sys_from(last, &root), 0).unwrap();
         fixture.state.v40_client(id, None, 0).unwrap()
     };

@@ -16,7 +16,7 @@ fn callback(port: u16) -> Callback40 {
 
 fn setclientid(fixture: &mut Fixture, name: &'static str, boot: u8, uid: u32) -> Result<(ClientId, Verifier), SetClientError> {
     let owner = ClientOwner { verifier: Verifier([boot; 8]), id: Bytes(name.as_bytes()) };
-    fixture.state.set_client(&owner, callback(9), sys(&user(uid)), fixture.now)
+    fixture.state.set_client_id(&owner, callback(9), sys(&user(uid)), fixture.now)
 }
 
 pub(super) fn v40_client(fixture: &mut Fixture, name: &'static str) -> Peer {
@@ -27,7 +27,7 @@ fn v40_client_from(fixture: &mut Fixture, last: u8, name: &'static str) -> Peer 
     let owner = ClientOwner { verifier: Verifier([1; 8]), id: Bytes(name.as_bytes()) };
     let user = user(0);
     let credential = Credential { address: [127, 0, 0, last].into(), ..sys(&user) };
-    let (id, confirm) = fixture.state.set_client(&owner, callback(9), credential, fixture.now).unwrap();
+    let (id, confirm) = fixture.state.set_client_id(&owner, callback(9), credential, fixture.now).unwrap();
     fixture.state.confirm_client(id, confirm, credential, fixture.now).unwrap();
     let client = fixture.state.v40_client(id, None, fixture.now).unwrap();
     Peer { client, id, session: SessionId([0; 16]), connection: ConnectionId(0), seq: SlotSeq(0) }
@@ -70,10 +70,10 @@ fn restart_from_other_host_keeps_state_of_live_client() {
     let root = user(0);
     let elsewhere = Credential { address: [127, 0, 0, 9].into(), ..sys(&root) };
     let owner = ClientOwner { verifier: Verifier([2; 8]), id: Bytes(b"a") };
-    let (id, confirm) = fixture.state.set_client(&owner, callback(9), elsewhere, fixture.now).unwrap();
+    let (id, confirm) = fixture.state.set_client_id(&owner, callback(9), elsewhere, fixture.now).unwrap();
     let stateid = confirmed_open(&mut fixture, &victim);
     assert_eq!(fixture.state.confirm_client(id, confirm, elsewhere, fixture.now), Err(Status::CLID_INUSE));
-    let again = fixture.state.set_client(&owner, callback(9), elsewhere, fixture.now);
+    let again = fixture.state.set_client_id(&owner, callback(9), elsewhere, fixture.now);
     assert_eq!(again, Err(SetClientError::InUse(callback(9))));
     assert!(fixture.state.io(Some(victim.client), &stateid, &file(1), Io::Read, fixture.now).is_ok());
     let (id, confirm) = setclientid(&mut fixture, "a", 2, 0).unwrap();
@@ -305,7 +305,7 @@ fn krb5p(principal: &Principal) -> Credential<'_> {
 pub(super) fn kerberos_client(fixture: &mut Fixture) -> Peer {
     let owner = ClientOwner { verifier: Verifier([1; 8]), id: Bytes(b"proven") };
     let machine = gss("host/a@R");
-    let (id, confirm) = fixture.state.set_client(&owner, callback(9), krb5p(&machine), fixture.now).unwrap();
+    let (id, confirm) = fixture.state.set_client_id(&owner, callback(9), krb5p(&machine), fixture.now).unwrap();
     fixture.state.confirm_client(id, confirm, krb5p(&machine), fixture.now).unwrap();
     let client = fixture.state.v40_client(id, None, fixture.now).unwrap();
     Peer { client, id, session: SessionId([0; 16]), connection: ConnectionId(0), seq: SlotSeq(0) }
