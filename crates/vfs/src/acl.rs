@@ -1,13 +1,11 @@
 //! POSIX ACLs (withdrawn 1003.1e draft 17, as in Linux). The NFS server maps them to NFSv4 ACLs.
 
-/// Kind of ACL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PosixAclKind {
     Access,
     Default,
 }
 
-/// Subject of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PosixAclTag {
     UserObject,
@@ -18,14 +16,13 @@ pub enum PosixAclTag {
     Other,
 }
 
-/// An entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PosixAclEntry {
     pub tag: PosixAclTag,
     pub permissions: u8,
 }
 
-/// An ACL with its entries in the order of their tags. Empty: there is only the mode.
+/// Entries in the order of their tags. Empty if the file has only a mode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PosixAcl {
     pub entries: Vec<PosixAclEntry>,

@@ -1,6 +1,5 @@
 //! Attributes of files, readable and settable.
 
-/// A time stamp.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time {
     /// Seconds since 1970-01-01 UTC; negative before it.
@@ -8,7 +7,6 @@ pub struct Time {
     pub nanos: u32,
 }
 
-/// Type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileType {
     Regular,
@@ -20,7 +18,6 @@ pub enum FileType {
     Socket,
 }
 
-/// Attributes of a file at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     pub file_type: FileType,
@@ -38,12 +35,11 @@ pub struct Attributes {
     pub modified: Time,
     pub changed: Time,
     pub created: Option<Time>,
-    /// Moves with every change of data or attributes, even within a clock tick; never returns to an
-    /// earlier value.
+    /// Changes with every change of data or attributes, even within a clock tick. Never returns to
+    /// an earlier value.
     pub change: u64,
 }
 
-/// A time to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
     Now,

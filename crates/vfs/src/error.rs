@@ -23,7 +23,6 @@ pub enum Error {
     IsDirectory,
     #[error("is a symbolic link")]
     IsSymlink,
-    /// Unsuitable type: neither file, directory nor symbolic link.
     #[error("wrong type of file")]
     WrongType,
     #[error("invalid argument")]
@@ -48,21 +47,18 @@ pub enum Error {
     BadId,
     #[error("crosses file systems")]
     CrossesFileSystems,
-    /// ENXIO of SEEK_DATA and SEEK_HOLE: no such region after the offset.
     #[error("no such region")]
     NoSuchRegion,
     #[error("bad directory cookie")]
     BadCookie,
     #[error("no such extended attribute")]
     NoXattr,
-    /// E2BIG, ERANGE: an extended attribute that is too large.
     #[error("extended attribute too large")]
     XattrTooLarge,
     #[error("resource busy")]
     Busy,
     #[error("operation not supported")]
     NotSupported,
-    /// The call would block, and [`Blocking::Forbidden`](crate::Blocking::Forbidden) was given.
     #[error("would have to wait")]
     WouldBlock,
     #[error("out of resources: {0}")]

@@ -14,7 +14,6 @@ pub struct Traits {
     /// Largest file, bytes.
     pub file_size_max: u64,
     pub links_max: u32,
-    /// Longest name, bytes.
     pub name_len_max: u32,
     pub xattrs: bool,
     pub acls: bool,
@@ -28,7 +27,6 @@ pub struct Traits {
     pub persistent_ids: bool,
 }
 
-/// Space of a file system, in bytes and files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
     pub bytes_total: u64,
@@ -41,7 +39,6 @@ pub struct Space {
     pub quota: Option<(u64, u64, u64)>,
 }
 
-/// Change attribute of a directory before and after a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectoryChange {
     pub before: u64,
@@ -74,7 +71,6 @@ pub enum AccessOverride {
     Proven,
 }
 
-/// A file created or opened by a creation.
 pub struct Created {
     pub id: FileId,
     pub attributes: Attributes,
@@ -83,7 +79,6 @@ pub struct Created {
     pub directory: DirectoryChange,
 }
 
-/// An object to create other than a regular file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewNode<'a> {
     Directory,
@@ -94,7 +89,6 @@ pub enum NewNode<'a> {
     Socket,
 }
 
-/// Result of a rename.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renamed {
     pub from: DirectoryChange,
@@ -102,7 +96,6 @@ pub struct Renamed {
     pub replaced: Option<FileId>,
 }
 
-/// A directory entry.
 pub struct DirectoryEntry<'a> {
     pub name: &'a [u8],
     /// Position after this entry, valid while the entry stays. At least 3.
@@ -111,7 +104,6 @@ pub struct DirectoryEntry<'a> {
     pub file: Option<Result<(FileId, Attributes)>>,
 }
 
-/// Mode of setting an extended attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrHow {
     Either,
@@ -220,8 +212,8 @@ pub trait FileSystem: Send + Sync {
     /// Makes changes of these files durable: names in directories, attributes, ACLs, xattrs, and
     /// new files (pass the file and its directory). Not data, which [`OpenFile::commit`] syncs. A
     /// call for several files costs little more than for one.
-    /// [`Error::WouldBlock`](crate::Error::WouldBlock) at [`Blocking::Forbidden`] unless nothing has to
-    /// be written. Removed files are skipped.
+    /// [`Error::WouldBlock`](crate::Error::WouldBlock) at [`Blocking::Forbidden`] unless nothing
+    /// has to be written. Removed files are skipped.
     fn sync_metadata(&self, ids: &[FileId], blocking: Blocking) -> Result<()>;
 
     /// Whether one [`sync_metadata`](Self::sync_metadata) of many files takes as long as of one, so

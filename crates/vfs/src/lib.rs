@@ -3,8 +3,8 @@
 //! Has the traits [`FileSystem`] and [`OpenFile`], their values, and a
 //! [file system in memory](memory) for tests. It has no NFS or RPC code and reads no clock.
 //!
-//! Calls are synchronous, because a local file system answers mostly from memory: a task or a thread
-//! hand-over would cost more than the answer. A call with [`Blocking::Forbidden`] returns
+//! Calls are synchronous, because a local file system answers mostly from memory: a task or a
+//! thread hand-over would cost more than the answer. A call with [`Blocking::Forbidden`] returns
 //! [`Error::WouldBlock`] if it must wait for a disk or a network. The caller then repeats it with
 //! [`Blocking::Allowed`] on a thread that may sleep.
 

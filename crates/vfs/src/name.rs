@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-/// Longest name, bytes.
 pub const NAME_LEN_MAX: usize = 255;
 
 /// A path component: 1 to [`NAME_LEN_MAX`] bytes, not `.` or `..`, without `/` and NUL. Need not be

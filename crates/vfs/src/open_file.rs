@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use crate::{Attributes, Blocking, Result};
 
-/// Access of an open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenAccess {
     pub read: bool,
@@ -23,7 +22,6 @@ pub enum Stability {
     FileSync,
 }
 
-/// Result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// Bytes written; at least 1 unless the data is empty.
@@ -39,7 +37,6 @@ pub struct FileSpan {
     pub len: usize,
 }
 
-/// Destination of a read.
 pub struct ReadInto<'a> {
     /// Data is appended here unless a span is returned. Capacity is reserved as needed.
     pub bytes: &'a mut Vec<u8>,
@@ -47,18 +44,10 @@ pub struct ReadInto<'a> {
     pub span_allowed: bool,
 }
 
-/// Result of a read.
 #[derive(Debug)]
 pub enum Content {
-    /// Bytes were appended to [`ReadInto::bytes`].
-    Bytes {
-        len: usize,
-        eof: bool,
-    },
-    Span {
-        span: FileSpan,
-        eof: bool,
-    },
+    Bytes { len: usize, eof: bool },
+    Span { span: FileSpan, eof: bool },
 }
 
 /// Target of SEEK (RFC 7862, section 15.11).

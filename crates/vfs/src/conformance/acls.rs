@@ -40,16 +40,16 @@ fn acls_are_stored_and_enforced(fixture: &Fixture) {
     let (fs, owner, root) = (&fixture.fs, &fixture.owner, fixture.root());
     let file = fixture.file(&root, "file", b"content");
     let get = |id| fs.acl(owner, id, PosixAclKind::Access, Blocking::Allowed).expect("reading succeeds");
-    assert!(get(&file).entries.is_empty(), "none beyond the mode");
+    assert!(get(&file).entries.is_empty(), "a new file has no ACL beyond its mode");
     let set = acl(&[(UserObject, 6), (User(1001), 6), (User(1002), 4), (GroupObject, 0), (Group(3002), 2), (Mask, 6), (Other, 0)]);
     fs.set_acl(owner, &file, PosixAclKind::Access, &set).expect("the owner is allowed");
     assert_eq!(get(&file), set, "a stored value is returned");
     assert_eq!(fixture.attributes(&file).mode, 0o660, "the mask shows as the group's bits");
     if fixture.any_caller {
-        assert!(may(fixture, &alice(), &file, READ) && may(fixture, &alice(), &file, WRITE), "a named user");
+        assert!(may(fixture, &alice(), &file, READ) && may(fixture, &alice(), &file, WRITE), "a named user has the rights of its entry");
         assert!(may(fixture, &bob(), &file, READ) && !may(fixture, &bob(), &file, WRITE), "the user's entry precedes group entries");
         let member = Caller::new(1009, 9, [3002]);
-        assert!(!may(fixture, &member, &file, READ) && may(fixture, &member, &file, WRITE), "a named group");
+        assert!(!may(fixture, &member, &file, READ) && may(fixture, &member, &file, WRITE), "a named group has the rights of its entry");
         fixture.set(&file, mode(0o640));
         assert!(!may(fixture, &alice(), &file, WRITE) && may(fixture, &alice(), &file, READ), "the mask limits rights");
         let refused = fs.set_acl(&bob(), &file, PosixAclKind::Access, &set);
@@ -59,7 +59,7 @@ fn acls_are_stored_and_enforced(fixture: &Fixture) {
     refused!(fs.set_acl(owner, &file, PosixAclKind::Access, &broken), Error::Invalid, "names without a mask");
     refused!(fs.set_acl(owner, &file, PosixAclKind::Access, &acl(&[(UserObject, 6)])), Error::Invalid, "half an ACL");
     fs.set_acl(owner, &file, PosixAclKind::Access, &PosixAcl::default()).expect("the removal succeeds");
-    assert!(get(&file).entries.is_empty(), "an empty ACL removes the default ACL");
+    assert!(get(&file).entries.is_empty(), "an empty ACL removes the stored ACL");
     let refused = fs.set_acl(owner, &file, PosixAclKind::Default, &set);
     refused!(refused, Error::Access | Error::Invalid | Error::NotDirectory | Error::NotSupported, "a default ACL of a file");
 }
@@ -80,18 +80,18 @@ fn default_acls_are_inherited(fixture: &Fixture) {
     assert_eq!(
         fs.acl(owner, &file.id, PosixAclKind::Access, Blocking::Allowed).expect("reading succeeds"),
         inherited,
-        "bounded by the mode"
+        "the requested mode limits inherited rights"
     );
     let below = fs.make(owner, &directory, name("d"), NewNode::Directory, &mode(0o777)).expect("creation succeeds").0;
     assert_eq!(
         fs.acl(owner, &below, PosixAclKind::Default, Blocking::Allowed).expect("reading succeeds"),
         default,
-        "directories pass it on"
+        "a new directory inherits the default ACL"
     );
     let link = fs.make(owner, &directory, name("l"), NewNode::Symlink(b"x"), &SetAttributes::default()).expect("creation succeeds").0;
     assert!(
         fs.acl(owner, &link, PosixAclKind::Access, Blocking::Allowed).expect("reading succeeds").entries.is_empty(),
-        "symbolic links have none"
+        "a symbolic link has no ACL"
     );
     fs.set_acl(owner, &directory, PosixAclKind::Default, &PosixAcl::default()).expect("the removal succeeds");
     let file = fixture.create_as(owner, &directory, "plain", CreateHow::Guarded, &masked).expect("creation succeeds");
@@ -108,5 +108,5 @@ fn minimal_acl_equals_mode(fixture: &Fixture) {
     fixture.fs.set_acl(&fixture.owner, &file, PosixAclKind::Access, &minimal).expect("the owner is allowed");
     assert_eq!(fixture.attributes(&file).mode, 0o751, "the ACL sets the mode");
     let kept = fixture.fs.acl(&fixture.owner, &file, PosixAclKind::Access, Blocking::Allowed).expect("reading succeeds");
-    assert!(kept.entries.is_empty(), "and is not stored separately");
+    assert!(kept.entries.is_empty(), "an ACL equal to the mode is not stored");
 }

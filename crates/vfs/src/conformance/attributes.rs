@@ -22,10 +22,10 @@ fn attributes_describe_the_file(fixture: &Fixture) {
     let directory = fixture.directory(&root, "directory", 0o750);
     let of_directory = fixture.attributes(&directory);
     assert_eq!((of_directory.file_type, of_directory.mode), (FileType::Directory, 0o750), "a directory");
-    assert_ne!(of_file.file_number, of_directory.file_number, "each has its number");
+    assert_ne!(of_file.file_number, of_directory.file_number, "each file has its own number");
     assert_eq!(of_file.fsid, of_directory.fsid, "both lie on one file system");
     assert_eq!(of_file, fixture.attributes(&file), "unchanged attributes stay");
-    assert_eq!(of_file, fixture.open(&file, BOTH).attributes().expect("the file is open"), "an open file has the same");
+    assert_eq!(of_file, fixture.open(&file, BOTH).attributes().expect("the file is open"), "an open file reports the same attributes");
 }
 
 fn modes_are_set_and_masked(fixture: &Fixture) {
@@ -33,7 +33,7 @@ fn modes_are_set_and_masked(fixture: &Fixture) {
     fixture.set(&file, mode(0o4755));
     assert_eq!(fixture.attributes(&file).mode, 0o4755, "twelve bits");
     fixture.set(&file, SetAttributes { mode: Some(0o007), mode_mask: Some(0o077), ..SetAttributes::default() });
-    assert_eq!(fixture.attributes(&file).mode, 0o4707, "only those of the mask");
+    assert_eq!(fixture.attributes(&file).mode, 0o4707, "only the mode bits of the mask are set");
 }
 
 fn every_change_moves_the_change_attribute(fixture: &Fixture) {
@@ -77,11 +77,11 @@ fn every_change_moves_the_change_attribute(fixture: &Fixture) {
         let made = format!("file{round}");
         fixture.file(&directory, &made, b"");
         let now = fixture.change(&directory);
-        assert!(now > last, "a new name moves the directory's");
+        assert!(now > last, "a new name moves the directory's change attribute");
         last = now;
         fixture.remove(&directory, &made);
         let now = fixture.change(&directory);
-        assert!(now > last, "a removal moves the directory's");
+        assert!(now > last, "a removal moves the directory's change attribute");
         last = now;
     }
 }
@@ -98,7 +98,7 @@ fn directory_changes_report_before_and_after(fixture: &Fixture) {
     let made = fixture.create_as(&fixture.owner, &a, "x", CreateHow::Guarded, &mode(0o644)).expect("creation succeeds");
     check("create", made.directory, &mut of_a, fixture.change(&a));
     let found = fixture.create_as(&fixture.owner, &a, "x", CreateHow::Unchecked, &mode(0o644)).expect("opening succeeds");
-    assert_eq!(found.directory.before, found.directory.after, "a creation that makes nothing changes nothing");
+    assert_eq!(found.directory.before, found.directory.after, "opening an existing file does not change the directory");
     let directory = fixture.fs.make(&fixture.owner, &a, name("d"), NewNode::Directory, &mode(0o755)).expect("creation succeeds");
     check("make", directory.2, &mut of_a, fixture.change(&a));
     let linked = fixture.fs.link(&fixture.owner, &made.id, &a, name("y")).expect("the link succeeds");
@@ -134,19 +134,19 @@ fn xattrs_are_stored(fixture: &Fixture) {
     let root = fixture.root();
     for id in [fixture.file(&root, "file", b""), fixture.directory(&root, "directory", 0o755)] {
         let (fs, owner) = (&fixture.fs, &fixture.owner);
-        assert!(fs.xattrs(owner, &id, Blocking::Allowed).expect("listing succeeds").is_empty(), "none at first");
+        assert!(fs.xattrs(owner, &id, Blocking::Allowed).expect("listing succeeds").is_empty(), "a new file has no xattrs");
         fs.set_xattr(owner, &id, b"one", b"1", XattrHow::Create).expect("no entry exists");
         fs.set_xattr(owner, &id, b"a.b", b"", XattrHow::Either).expect("an empty value");
         assert_eq!(fs.xattrs(owner, &id, Blocking::Allowed).expect("listing succeeds"), [b"a.b", b"one"], "sorted, without a prefix");
-        assert_eq!(fs.xattr(owner, &id, b"one", Blocking::Allowed).expect("the file exists"), b"1", "its value");
+        assert_eq!(fs.xattr(owner, &id, b"one", Blocking::Allowed).expect("the file exists"), b"1", "the stored value is returned");
         assert_eq!(fs.xattr(owner, &id, b"a.b", Blocking::Allowed).expect("the file exists"), b"", "an empty value");
-        refused!(fs.set_xattr(owner, &id, b"one", b"2", XattrHow::Create), Error::Exists, "one that is there");
-        refused!(fs.set_xattr(owner, &id, b"two", b"2", XattrHow::Replace), Error::NoXattr, "one that is not");
+        refused!(fs.set_xattr(owner, &id, b"one", b"2", XattrHow::Create), Error::Exists, "creating an existing xattr");
+        refused!(fs.set_xattr(owner, &id, b"two", b"2", XattrHow::Replace), Error::NoXattr, "replacing a missing xattr");
         fs.set_xattr(owner, &id, b"one", &[9; 2000], XattrHow::Replace).expect("the file exists");
         assert_eq!(fs.xattr(owner, &id, b"one", Blocking::Allowed).expect("the file exists"), [9; 2000], "the new value");
         fs.remove_xattr(owner, &id, b"one").expect("the file exists");
-        refused!(fs.remove_xattr(owner, &id, b"one"), Error::NoXattr, "removing it twice");
-        refused!(fs.xattr(owner, &id, b"one", Blocking::Allowed), Error::NoXattr, "one that is gone");
+        refused!(fs.remove_xattr(owner, &id, b"one"), Error::NoXattr, "removing an xattr twice");
+        refused!(fs.xattr(owner, &id, b"one", Blocking::Allowed), Error::NoXattr, "reading a removed xattr");
         refused!(fs.set_xattr(owner, &id, b"", b"x", XattrHow::Either), Error::Invalid, "no name");
         refused!(fs.set_xattr(owner, &id, &[b'n'; 300], b"x", XattrHow::Either), Error::NameTooLong | Error::Invalid, "a long name");
         let large = fs.set_xattr(owner, &id, b"large", &vec![0; 1 << 17], XattrHow::Either);

@@ -11,8 +11,8 @@ pub(super) const RULES: &[Rule] = &[
     ("umask_is_applied", umask_is_applied),
     ("new_file_is_open_despite_its_mode", new_file_is_open_despite_its_mode),
     ("failed_creation_leaves_no_file", failed_creation_leaves_no_file),
-    ("unmake_removes_only_the_created_file", unmake_removes_only_the_created_file),
-    ("racing_unmake_removes_no_other_file", racing_unmake_removes_no_other_file),
+    ("remove_incomplete_removes_only_the_created_file", remove_incomplete_removes_only_the_created_file),
+    ("racing_remove_incomplete_removes_no_other_file", racing_remove_incomplete_removes_no_other_file),
     ("new_file_becomes_durable_despite_its_mode", new_file_becomes_durable_despite_its_mode),
 ];
 
@@ -56,14 +56,14 @@ fn exclusive_creation_recognizes_retry(fixture: &Fixture) {
     let first = create([1, 2, 3, 4, 5, 6, 7, 8]).expect("the name is free");
     assert!(first.new, "the entry is new");
     let again = create([1, 2, 3, 4, 5, 6, 7, 8]).expect("a retry succeeds");
-    assert!(!again.new, "a retry makes nothing");
-    assert_eq!(again.id, first.id, "and finds the same file");
+    assert!(!again.new, "a retry creates no file");
+    assert_eq!(again.id, first.id, "a retry finds the file of the first try");
     refused!(create([1, 2, 3, 4, 5, 6, 7, 9]), Error::Exists, "another verifier");
     refused!(create([2, 2, 3, 4, 5, 6, 7, 8]), Error::Exists, "another verifier");
     refused!(fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0o600)), Error::Exists, "guarded");
     let now = SetAttributes { accessed: Some(crate::SetTime::Now), modified: Some(crate::SetTime::Now), ..SetAttributes::default() };
     fixture.set(&first.id, now);
-    refused!(create([1, 2, 3, 4, 5, 6, 7, 8]), Error::Exists, "after the times were set");
+    refused!(create([1, 2, 3, 4, 5, 6, 7, 8]), Error::Exists, "a retry after the times were set");
 }
 
 fn racing_creations_create_file_once(fixture: &Fixture) {
@@ -95,7 +95,7 @@ fn umask_is_applied(fixture: &Fixture) {
     let made = fixture.create_as(&fixture.owner, &root, "b", CreateHow::Guarded, &mode(0o666)).expect("creation succeeds");
     assert_eq!(made.attributes.mode, 0o666, "without a caller's umask, the process's umask is ignored");
     let made = fixture.fs.make(&fixture.owner, &root, name("s"), NewNode::Directory, &mode(0o1777)).expect("creation succeeds");
-    assert_eq!(made.1.mode, 0o1777, "a directory with more than nine bits");
+    assert_eq!(made.1.mode, 0o1777, "the sticky bit of a directory is set");
 }
 
 fn new_file_is_open_despite_its_mode(fixture: &Fixture) {
@@ -138,37 +138,37 @@ fn failed_creation_leaves_no_file(fixture: &Fixture) {
     let given = SetAttributes { uid: Some(1), ..mode(0o644) };
     refused!(fixture.create_as(&alice(), &root, "a", CreateHow::Guarded, &given), Error::Permission, "a file for somebody else");
     refused!(fixture.fs.make(&alice(), &root, name("d"), NewNode::Directory, &given), Error::Permission, "a directory for somebody else");
-    assert!(fixture.names(&root).is_empty(), "nothing is left");
+    assert!(fixture.names(&root).is_empty(), "a failed creation leaves no file");
 }
 
-fn unmake_removes_only_the_created_file(fixture: &Fixture) {
+fn remove_incomplete_removes_only_the_created_file(fixture: &Fixture) {
     let root = fixture.root();
     let remove_incomplete = |file: &str, id: &FileId| {
         fixture.fs.remove_incomplete(&fixture.owner, &root, name(file), id).expect("remove_incomplete removes the file or leaves it")
     };
     let file = fixture.file(&root, "a", b"");
     remove_incomplete("a", &file);
-    assert!(fixture.names(&root).is_empty(), "a file is gone");
-    refused!(fixture.fs.attributes(&file, Blocking::Allowed), Error::Stale, "and its identity");
+    assert!(fixture.names(&root).is_empty(), "the incomplete file is removed");
+    refused!(fixture.fs.attributes(&file, Blocking::Allowed), Error::Stale, "the identity of a removed file is stale");
     remove_incomplete("a", &file);
     let directory = fixture.directory(&root, "d", 0o755);
     remove_incomplete("d", &directory);
-    assert!(fixture.names(&root).is_empty(), "a directory is gone");
+    assert!(fixture.names(&root).is_empty(), "the incomplete directory is removed");
 
     // Another caller renamed it and reused its name.
     let moved = fixture.file(&root, "a", b"moved");
     fixture.fs.rename(&fixture.owner, &root, name("a"), &root, name("b")).expect("the rename succeeds");
     let new = fixture.file(&root, "a", b"new");
     remove_incomplete("a", &moved);
-    assert_eq!((fixture.content(&new), fixture.content(&moved)), (b"new".to_vec(), b"moved".to_vec()), "both are left");
+    assert_eq!((fixture.content(&new), fixture.content(&moved)), (b"new".to_vec(), b"moved".to_vec()), "both files stay");
     let directory = fixture.directory(&root, "d", 0o755);
     fixture.file(&directory, "inside", b"");
     remove_incomplete("d", &directory);
     assert_eq!(fixture.names(&root), ["a", "b", "d"], "only the non-empty directory remains");
-    assert_eq!(fixture.names(&directory), ["inside"], "the file is not truncated either");
+    assert_eq!(fixture.names(&directory), ["inside"], "the file is not truncated");
 }
 
-fn racing_unmake_removes_no_other_file(fixture: &Fixture) {
+fn racing_remove_incomplete_removes_no_other_file(fixture: &Fixture) {
     let root = fixture.root();
     for round in 0..50 {
         let made = fixture.file(&root, "a", b"made");

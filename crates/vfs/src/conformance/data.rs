@@ -75,14 +75,14 @@ fn truncation_cuts_and_extends(fixture: &Fixture) {
     let file = fixture.file(&root, "a", b"0123456789");
     let size = |size| SetAttributes { size: Some(size), ..SetAttributes::default() };
     fixture.set(&file, size(4));
-    assert_eq!(fixture.content(&file), b"0123", "cut by name");
+    assert_eq!(fixture.content(&file), b"0123", "a file is truncated by its identity");
     let open = fixture.open(&file, BOTH);
     open.truncate(8).expect("open for writing");
     assert_eq!(fixture.content(&file), b"0123\0\0\0\0", "truncated data does not reappear");
-    fixture.fs.set_attributes(&fixture.owner, &file, Some(&*open), &size(2)).expect("by way of the open file");
-    assert_eq!(fixture.content(&file), b"01", "cut by the open file");
+    fixture.fs.set_attributes(&fixture.owner, &file, Some(&*open), &size(2)).expect("a truncation through the open file succeeds");
+    assert_eq!(fixture.content(&file), b"01", "a file is truncated through an open file");
     let too_large = fixture.fs.set_attributes(&fixture.owner, &file, None, &size(u64::MAX));
-    refused!(too_large, Error::TooLarge | Error::Invalid, "larger than any file");
+    refused!(too_large, Error::TooLarge | Error::Invalid, "a size above the limit");
     let directory = fixture.directory(&root, "d", 0o755);
     refused!(fixture.fs.set_attributes(&fixture.owner, &directory, None, &size(0)), Error::IsDirectory | Error::Invalid, "a directory");
 }
@@ -94,14 +94,14 @@ fn unlinked_file_stays_while_open(fixture: &Fixture) {
     fixture.remove(&root, "a");
     assert_eq!(read(&*open, 0, 100).0, b"content", "reading succeeds");
     write(&*open, 0, b"C");
-    assert_eq!(open.attributes().expect("the file is open").links, 0, "the user has no name");
+    assert_eq!(open.attributes().expect("the file is open").links, 0, "an unlinked file has no links");
     assert_eq!(fixture.attributes(&file).size, 7, "the identity is valid while the file is open");
     let other = fixture.file(&root, "a", b"other");
-    assert_eq!(read(&*open, 0, 100).0, b"Content", "a new file of the name is another");
+    assert_eq!(read(&*open, 0, 100).0, b"Content", "a new file of the same name is another file");
     let replaced = fixture.open(&other, READ);
     fixture.file(&root, "b", b"b");
     fixture.fs.rename(&fixture.owner, &root, super::name("b"), &root, super::name("a")).expect("a rename");
-    assert_eq!(read(&*replaced, 0, 100).0, b"other", "a replaced file also does");
+    assert_eq!(read(&*replaced, 0, 100).0, b"other", "a replaced file stays readable while it is open");
     drop(open);
     refused!(fixture.fs.attributes(&file, Blocking::Allowed), Error::Stale, "after the last close");
 }
@@ -109,12 +109,12 @@ fn unlinked_file_stays_while_open(fixture: &Fixture) {
 fn open_file_is_limited_to_requested_access(fixture: &Fixture) {
     let file = fixture.file(&fixture.root(), "a", b"content");
     let (reader, writer) = (fixture.open(&file, READ), fixture.open(&file, WRITE));
-    refused!(reader.write(0, b"x", Stability::Unstable, Blocking::Allowed), Error::Access, "writing what is open for reading");
+    refused!(reader.write(0, b"x", Stability::Unstable, Blocking::Allowed), Error::Access, "writing a file open for reading");
     refused!(reader.truncate(0), Error::Access | Error::Invalid, "truncating a file open for reading");
     refused!(reader.allocate(0, 1), Error::Access, "allocating in a file open for reading");
     let into = ReadInto { bytes: &mut Vec::new(), span_allowed: false };
     refused!(writer.read(0, 1, into, Blocking::Allowed), Error::Access, "reading a file open for writing");
-    assert_eq!((reader.access(), writer.access()), (READ, WRITE), "the value is reported");
+    assert_eq!((reader.access(), writer.access()), (READ, WRITE), "the access of the open is reported");
 }
 
 fn regions_are_allocated_and_punched(fixture: &Fixture) {
@@ -129,7 +129,7 @@ fn regions_are_allocated_and_punched(fixture: &Fixture) {
             assert_eq!((read(&*open, 0, 4096).0, read(&*open, 36_864, 10).0), (vec![7; 4096], vec![7; 10]), "data around the range stays");
             assert_eq!(open.seek(0, SeekTarget::Hole).expect("an entry exists"), 4096, "the look-up succeeds");
             open.deallocate(1, 10).expect("any range");
-            assert_eq!(read(&*open, 0, 12).0, [7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7], "to the byte");
+            assert_eq!(read(&*open, 0, 12).0, [7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7], "a hole has exact ends");
         }
     }
     match open.allocate(65_536, 65_536) {
@@ -153,9 +153,9 @@ fn ranges_are_copied_and_cloned(fixture: &Fixture) {
             part => done += part,
         }
     }
-    assert_eq!(done, 19_900, "to the end of the source");
+    assert_eq!(done, 19_900, "a copy ends at the end of the source");
     assert_eq!(read(&*target, 7, 100_000).0, content[100..], "the bytes are the same");
-    refused!(source.copy_from(&*target, 0, 0, 1), Error::Access, "into a file open for reading");
+    refused!(source.copy_from(&*target, 0, 0, 1), Error::Access, "copying into a file open for reading");
     let block = u64::from(fixture.fs.traits().clone_block_len);
     match target.clone_range(&*source, 0, 0, 0) {
         Err(Error::NotSupported | Error::CrossesFileSystems) => {
@@ -164,7 +164,7 @@ fn ranges_are_copied_and_cloned(fixture: &Fixture) {
         cloned => {
             cloned.expect("a file can be cloned");
             assert_eq!(read(&*target, 0, 20_000).0, content, "a clone holds the same");
-            refused!(target.clone_range(&*source, 1, 0, block), Error::Invalid, "at an odd offset");
+            refused!(target.clone_range(&*source, 1, 0, block), Error::Invalid, "cloning at an unaligned offset");
         }
     }
 }
@@ -181,11 +181,11 @@ fn commits_succeed(fixture: &Fixture) {
         }
     }
     made.open.commit(0, 0, Blocking::Allowed).expect("the commit succeeds");
-    made.open.commit(1, 2, Blocking::Allowed).expect("cloning a range also succeeds");
+    made.open.commit(1, 2, Blocking::Allowed).expect("the commit of a range succeeds");
     fixture.fs.sync_metadata(&[made.id, root], Blocking::Allowed).expect("names and attributes can be made durable");
     fixture.remove(&root, "a");
     drop(made.open);
-    fixture.fs.sync_metadata(&[made.id, root], Blocking::Allowed).expect("files that are gone are left out");
+    fixture.fs.sync_metadata(&[made.id, root], Blocking::Allowed).expect("removed files are skipped");
 }
 
 fn open_files_of_others_are_refused(fixture: &Fixture) {

@@ -35,7 +35,7 @@ fn listings_name_each_entry_once(fixture: &Fixture) {
         fixture.file(&root, name, b"");
     }
     expected.sort();
-    assert_eq!(fixture.names(&root), expected, "all at once");
+    assert_eq!(fixture.names(&root), expected, "one call lists all entries");
     for count in [1, 2, 7, 99, 100, 101] {
         let (mut names, mut cookie) = (Vec::new(), 0);
         loop {
@@ -119,12 +119,16 @@ fn listings_include_identities_and_attributes(fixture: &Fixture) {
         let (found, there) = fixture.fs.lookup(&fixture.owner, &root, name, Blocking::Allowed).expect("the file exists");
         assert_eq!((id, attributes.file_number), (found, there.file_number), "a listing and a lookup agree");
         assert_eq!(entry.file_number, attributes.file_number, "the entry and the file agree");
-        assert_eq!((attributes.size, attributes.change, attributes.mode), (there.size, there.change, there.mode), "in all attributes");
+        assert_eq!(
+            (attributes.size, attributes.change, attributes.mode),
+            (there.size, there.change, there.mode),
+            "a listing and a lookup report the same attributes"
+        );
         count += 1;
         ControlFlow::Continue(())
     });
     assert!(done.expect("the owner can list"));
-    assert_eq!(count, 2, "all are listed");
+    assert_eq!(count, 2, "every entry is listed");
 }
 
 fn large_directory_is_listed_in_pieces(fixture: &Fixture) {
@@ -146,5 +150,5 @@ fn large_directory_is_listed_in_pieces(fixture: &Fixture) {
             break;
         }
     }
-    assert_eq!(names.len(), COUNT, "all are listed");
+    assert_eq!(names.len(), COUNT, "every entry is listed");
 }

@@ -217,7 +217,7 @@ macro_rules! conformance_tests {
                 guarded_creation_refuses_existing_name unchecked_creation_opens_existing_file
                 exclusive_creation_recognizes_retry racing_creations_create_file_once umask_is_applied
                 new_file_is_open_despite_its_mode failed_creation_leaves_no_file
-                unmake_removes_only_the_created_file racing_unmake_removes_no_other_file
+                remove_incomplete_removes_only_the_created_file racing_remove_incomplete_removes_no_other_file
                 new_file_becomes_durable_despite_its_mode
                 reads_return_written_data holes_read_as_zeros_and_are_found truncation_cuts_and_extends unlinked_file_stays_while_open
                 open_file_is_limited_to_requested_access regions_are_allocated_and_punched ranges_are_copied_and_cloned commits_succeed

@@ -34,7 +34,7 @@ fn lookup_finds_only_existing_names(fixture: &Fixture) {
     refused!(fixture.lookup(&file, "x"), Error::NotDirectory, "lookup in a file");
     let longest = "n".repeat(fixture.fs.traits().name_len_max as usize);
     let long = fixture.file(&directory, &longest, b"");
-    assert_eq!(fixture.lookup(&directory, &longest).expect("the file exists"), long, "the longest name is a name");
+    assert_eq!(fixture.lookup(&directory, &longest).expect("the file exists"), long, "a name of the maximum length is valid");
     let bytes = crate::Name::new(b"\xff\x01 \n*").expect("a name");
     let made = fixture.fs.make(&fixture.owner, &root, bytes, NewNode::Directory, &mode(0o755)).expect("names may be any bytes").0;
     assert_eq!(
@@ -51,13 +51,13 @@ fn identities_survive_renames(fixture: &Fixture) {
     fixture.fs.rename(&fixture.owner, &a, name("old"), &b, name("new")).expect("a rename between directories");
     assert_eq!(fixture.content(&file), b"content", "an identity is of the file, not of its name");
     assert_eq!(fixture.lookup(&b, "new").expect("the file exists"), file, "a renamed file keeps its identity");
-    refused!(fixture.lookup(&a, "old"), Error::NotFound, "the old name");
+    refused!(fixture.lookup(&a, "old"), Error::NotFound, "looking up the old name");
     fixture.fs.rename(&fixture.owner, &root, name("b"), &a, name("b")).expect("a directory can be renamed");
-    assert_eq!(fixture.content(&file), b"content", "also after a parent directory was renamed");
+    assert_eq!(fixture.content(&file), b"content", "an identity survives the rename of a parent directory");
     assert_eq!(
         fixture.fs.parent(&fixture.owner, &b, Blocking::Allowed).expect("below the root"),
         a,
-        "a directory that moved has another parent"
+        "a moved directory has its new parent"
     );
 }
 
@@ -83,7 +83,7 @@ fn identities_of_removed_files_are_stale(fixture: &Fixture) {
         assert!(is_stale(&fixture.fs.attributes(&directory, Blocking::Allowed)), "round {round}: a removed directory is stale");
         assert!(
             is_stale(&fixture.fs.open(&fixture.owner, &file, READ, AccessOverride::None, Blocking::Allowed)),
-            "round {round}: and can't be opened"
+            "round {round}: a removed file can't be opened"
         );
         let next = fixture.file(&root, "file", b"y");
         assert_ne!(next, file, "round {round}: no file gets the identity of one that was removed");
@@ -102,9 +102,9 @@ fn hard_links_share_one_file(fixture: &Fixture) {
     assert_eq!(attributes.links, 2, "links are counted");
     assert_ne!(attributes.change, before, "a link is a change of the file");
     refused!(fixture.fs.link(&fixture.owner, &file, &root, name("b")), Error::Exists, "a name that is taken");
-    assert_eq!(fixture.remove(&root, "a"), None, "a file with another name is not gone");
+    assert_eq!(fixture.remove(&root, "a"), None, "a file with another name stays");
     assert_eq!(fixture.content(&file), b"content", "the file is found by its identity");
-    assert_eq!(fixture.remove(&root, "b"), Some(file), "the last name");
+    assert_eq!(fixture.remove(&root, "b"), Some(file), "removing the last name removes the file");
 }
 
 fn directories_cannot_be_hard_linked(fixture: &Fixture) {
@@ -126,23 +126,27 @@ fn rename_replaces_only_same_file_type(fixture: &Fixture) {
     refused!(rename("one", "empty"), Error::IsDirectory | Error::Exists, "a file over a directory");
     refused!(rename("empty", "one"), Error::NotDirectory | Error::Exists, "a directory over a file");
     refused!(rename("empty", "full"), Error::NotEmpty | Error::Exists, "over a directory that is not empty");
-    refused!(rename("missing", "one"), Error::NotFound, "a name that is not there");
+    refused!(rename("missing", "one"), Error::NotFound, "a missing name");
     assert_eq!(rename("one", "two").expect("a file over a file").replaced, Some(two), "the rename reports the replaced file");
-    assert_eq!(fixture.lookup(&root, "two").expect("the file exists"), one, "the name is the other file's now");
+    assert_eq!(fixture.lookup(&root, "two").expect("the file exists"), one, "the name leads to the renamed file");
     assert_eq!(rename("full", "empty").expect("over an empty directory").replaced, Some(empty), "the rename reports the replaced file");
-    assert_eq!(fixture.lookup(&root, "empty").expect("the file exists"), full, "the name is the other directory's now");
+    assert_eq!(fixture.lookup(&root, "empty").expect("the file exists"), full, "the name leads to the renamed directory");
     let linked = fixture.file(&root, "linked", b"");
     fixture.fs.link(&fixture.owner, &linked, &root, name("other")).expect("a link");
-    assert_eq!(rename("two", "linked").expect("a file over a link").replaced, None, "a file that keeps a name is not gone");
+    assert_eq!(rename("two", "linked").expect("a file over a link").replaced, None, "a replaced file with another name stays");
 }
 
 fn directory_cannot_be_moved_below_itself(fixture: &Fixture) {
     let root = fixture.root();
     let a = fixture.directory(&root, "a", 0o755);
     let b = fixture.directory(&a, "b", 0o755);
-    refused!(fixture.fs.rename(&fixture.owner, &root, name("a"), &b, name("c")), Error::Invalid, "below its own child");
+    refused!(fixture.fs.rename(&fixture.owner, &root, name("a"), &b, name("c")), Error::Invalid, "moving a directory below its child");
     refused!(fixture.fs.rename(&fixture.owner, &root, name("a"), &a, name("c")), Error::Invalid, "below itself");
-    refused!(fixture.fs.rename(&fixture.owner, &a, name("b"), &root, name("a")), Error::NotEmpty | Error::Exists, "over what it lies in");
+    refused!(
+        fixture.fs.rename(&fixture.owner, &a, name("b"), &root, name("a")),
+        Error::NotEmpty | Error::Exists,
+        "moving a directory over its parent"
+    );
 }
 
 fn rename_to_another_link_of_the_file_changes_nothing(fixture: &Fixture) {
@@ -150,7 +154,7 @@ fn rename_to_another_link_of_the_file_changes_nothing(fixture: &Fixture) {
     let file = fixture.file(&root, "a", b"");
     fixture.fs.link(&fixture.owner, &file, &root, name("b")).expect("a link");
     let renamed = fixture.fs.rename(&fixture.owner, &root, name("a"), &root, name("b")).expect("POSIX: does nothing, successfully");
-    assert_eq!(renamed.replaced, None, "nothing is gone");
+    assert_eq!(renamed.replaced, None, "no file is removed");
     assert_eq!(fixture.names(&root), ["a", "b"], "both names stay");
 }
 
@@ -159,11 +163,11 @@ fn only_empty_directories_are_removed(fixture: &Fixture) {
     let directory = fixture.directory(&root, "directory", 0o755);
     fixture.file(&directory, "x", b"");
     refused!(fixture.fs.remove(&fixture.owner, &root, name("directory")), Error::NotEmpty | Error::Exists, "a directory that is not empty");
-    refused!(fixture.fs.remove(&fixture.owner, &root, name("missing")), Error::NotFound, "a name that is not there");
+    refused!(fixture.fs.remove(&fixture.owner, &root, name("missing")), Error::NotFound, "a missing name");
     fixture.remove(&directory, "x");
-    assert_eq!(fixture.remove(&root, "directory"), Some(directory), "an empty directory is gone with its name");
+    assert_eq!(fixture.remove(&root, "directory"), Some(directory), "removing the name removes the directory");
     let create = fixture.create_as(&fixture.owner, &directory, "y", crate::CreateHow::Guarded, &mode(0o644));
-    refused!(create, Error::Stale | Error::NotFound, "creation in a directory that is gone");
+    refused!(create, Error::Stale | Error::NotFound, "creation in a removed directory");
 }
 
 fn parents_lead_to_the_root(fixture: &Fixture) {
@@ -172,7 +176,7 @@ fn parents_lead_to_the_root(fixture: &Fixture) {
     let b = fixture.directory(&a, "b", 0o755);
     assert_eq!(fixture.fs.parent(&fixture.owner, &b, Blocking::Allowed).expect("below the root"), a, "parent of b");
     assert_eq!(fixture.fs.parent(&fixture.owner, &a, Blocking::Allowed).expect("below the root"), root, "parent of a");
-    refused!(fixture.fs.parent(&fixture.owner, &root, Blocking::Allowed), Error::NotFound, "nothing is above the root");
+    refused!(fixture.fs.parent(&fixture.owner, &root, Blocking::Allowed), Error::NotFound, "the root has no parent");
     let file = fixture.file(&a, "file", b"");
     refused!(fixture.fs.parent(&fixture.owner, &file, Blocking::Allowed), Error::NotDirectory, "a file has no unique parent");
 }
@@ -194,7 +198,7 @@ fn symbolic_links_are_read_and_never_followed(fixture: &Fixture) {
         refused!(made, Error::NotDirectory | Error::IsSymlink, "creation through {new}");
     }
     let unchecked = fixture.create_as(&fixture.owner, &root, "etc", crate::CreateHow::Unchecked, &mode(0o644));
-    refused!(unchecked, Error::IsSymlink, "creation does not follow");
+    refused!(unchecked, Error::IsSymlink, "creation does not follow symbolic links");
     let file = fixture.file(&root, "file", b"");
     refused!(fixture.fs.read_link(&fixture.owner, &file, Blocking::Allowed), Error::Invalid, "a file is no link");
 }
@@ -209,7 +213,7 @@ fn special_files_are_created_but_not_opened(fixture: &Fixture) {
     for (new, node, kind) in nodes {
         let (id, attributes, _) = match fixture.fs.make(&fixture.owner, &root, name(new), node, &mode(0o600)) {
             Err(Error::Permission) if matches!(node, NewNode::CharDevice(..) | NewNode::BlockDevice(..)) => {
-                eprintln!("not applicable: this system lets nobody make devices");
+                eprintln!("not applicable: this system permits no device files");
                 continue;
             }
             made => made.expect("creation succeeds"),
@@ -236,7 +240,7 @@ fn racing_renames_lose_no_file(fixture: &Fixture) {
                 for _ in 0..ROUNDS {
                     match fs.rename(owner, from, name("x"), to, name("x")) {
                         Ok(_) | Err(Error::NotFound) => {}
-                        Err(error) => panic!("a rename that races fails with {error:?}"),
+                        Err(error) => panic!("a racing rename fails with {error:?}"),
                     }
                 }
             });
@@ -269,12 +273,12 @@ fn lookups_racing_renames_stay_below_root(fixture: &Fixture) {
         });
         while !stop.load(Ordering::Relaxed) {
             match fs.parent(owner, &moved, Blocking::Allowed) {
-                Ok(parent) => assert!(parent == a || parent == b, "a parent is where the directory is or was"),
+                Ok(parent) => assert!(parent == a || parent == b, "parent returns the present or the former parent"),
                 Err(Error::Busy | Error::Stale) => {}
                 Err(error) => panic!("parent fails with {error:?}"),
             }
             match fs.parent(owner, &below, Blocking::Allowed) {
-                Ok(parent) => assert_eq!(parent, moved, "a parent that moves is still the parent"),
+                Ok(parent) => assert_eq!(parent, moved, "a moved parent stays the parent"),
                 Err(Error::Busy | Error::Stale) => {}
                 Err(error) => panic!("parent fails with {error:?}"),
             }
@@ -285,9 +289,9 @@ fn lookups_racing_renames_stay_below_root(fixture: &Fixture) {
 fn removal_reports_last_name(fixture: &Fixture) {
     let root = fixture.root();
     let link = fixture.fs.make(&fixture.owner, &root, name("link"), NewNode::Symlink(b"x"), &SetAttributes::default()).expect("a link").0;
-    assert_eq!(fixture.remove(&root, "link"), Some(link), "a symbolic link goes with its name");
+    assert_eq!(fixture.remove(&root, "link"), Some(link), "removing the only name removes a symbolic link");
     let file = fixture.file(&root, "file", b"");
     let open = fixture.open(&file, READ);
-    assert_eq!(fixture.remove(&root, "file"), Some(file), "also where the file is open");
+    assert_eq!(fixture.remove(&root, "file"), Some(file), "the last name is reported even if the file is open");
     drop(open);
 }

@@ -15,16 +15,16 @@ use crate::{
 /// # Panics
 /// If a rule does not hold.
 pub fn check_read_only(fs: &dyn FileSystem, caller: &Caller) {
-    assert!(fs.traits().read_only, "the report says so");
+    assert!(fs.traits().read_only, "the traits report a read-only file system");
     let root = fs.root();
     let at_root = fs.attributes(&root, Blocking::Allowed).expect("the root exists");
     assert_eq!(at_root.file_type, FileType::Directory, "the root is a directory");
-    refused!(fs.parent(caller, &root, Blocking::Allowed), Error::NotFound, "nothing is above the root");
+    refused!(fs.parent(caller, &root, Blocking::Allowed), Error::NotFound, "the root has no parent");
     let bad = fs.attributes(&FileId::new(b"no identity").expect("short"), Blocking::Allowed);
     refused!(bad, Error::BadId | Error::Stale, "arbitrary bytes");
     let mut waiting = vec![root];
     while let Some(directory) = waiting.pop() {
-        nothing_changes(fs, caller, &directory);
+        changes_are_refused(fs, caller, &directory);
         for (name, id, attributes) in entries(fs, caller, &directory) {
             let name = Name::new(&name).expect("a listed entry has a valid name");
             assert_eq!(
@@ -41,16 +41,12 @@ pub fn check_read_only(fs: &dyn FileSystem, caller: &Caller) {
                 FileType::Regular => file(fs, caller, &id, &attributes),
                 FileType::Symlink => {
                     let target = fs.read_link(caller, &id, Blocking::Allowed).expect("a link can be read");
-                    assert_eq!(target.len() as u64, attributes.size, "{name:?}: its size is its target's");
+                    assert_eq!(target.len() as u64, attributes.size, "{name:?}: the size is the length of the target");
                 }
                 _ => refused!(fs.open(caller, &id, READ, AccessOverride::None, Blocking::Allowed), Error::WrongType, "{name:?}: opening"),
             }
         }
-        refused!(
-            fs.lookup(caller, &directory, name("the name does not exist"), Blocking::Allowed),
-            Error::NotFound,
-            "a name that is not there"
-        );
+        refused!(fs.lookup(caller, &directory, name("the name does not exist"), Blocking::Allowed), Error::NotFound, "a missing name");
     }
 }
 
@@ -104,8 +100,8 @@ fn file(fs: &dyn FileSystem, caller: &Caller, id: &FileId, attributes: &Attribut
             break;
         }
     }
-    assert_eq!(offset, attributes.size, "as many bytes as the size says");
-    assert_eq!(read(&*open, offset, 1), (Vec::new(), true), "none at the end");
+    assert_eq!(offset, attributes.size, "a file has as many bytes as its size");
+    assert_eq!(read(&*open, offset, 1), (Vec::new(), true), "a read at the end is empty");
     let set = fs.set_attributes(caller, id, None, &SetAttributes { size: Some(0), ..SetAttributes::default() });
     refused!(set, Error::ReadOnly | Error::Access | Error::Permission, "cutting");
     let set = fs.set_xattr(caller, id, b"x", b"y", XattrHow::Either);
@@ -115,7 +111,7 @@ fn file(fs: &dyn FileSystem, caller: &Caller, id: &FileId, attributes: &Attribut
     }
 }
 
-fn nothing_changes(fs: &dyn FileSystem, caller: &Caller, directory: &FileId) {
+fn changes_are_refused(fs: &dyn FileSystem, caller: &Caller, directory: &FileId) {
     let new = name("the name does not exist");
     refused!(fs.create(caller, directory, new, CreateHow::Guarded, &mode(0o644), BOTH), Error::ReadOnly, "creating");
     refused!(fs.make(caller, directory, new, NewNode::Directory, &mode(0o755)), Error::ReadOnly, "making");

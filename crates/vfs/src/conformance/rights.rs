@@ -28,7 +28,7 @@ fn opens(fixture: &Fixture, caller: &Caller, file: &FileId, access: OpenAccess) 
     match fixture.fs.open(caller, file, access, AccessOverride::None, Blocking::Allowed) {
         Ok(_) => true,
         Err(Error::Access) => false,
-        Err(error) => panic!("an opening fails with {error:?}"),
+        Err(error) => panic!("an open fails with {error:?}"),
     }
 }
 
@@ -63,10 +63,10 @@ fn supplementary_groups_count(fixture: &Fixture) {
         return;
     }
     let file = file_of(fixture, "file", 1, 3002, 0o060);
-    has(fixture, &alice(), &file, 6, "in the group besides");
+    has(fixture, &alice(), &file, 6, "a supplementary group counts");
     has(fixture, &Caller::new(1001, 2001, [3001]), &file, 0, "not in the group");
     // More groups than AUTH_SYS can carry.
-    has(fixture, &Caller::new(1001, 2001, 2900..3100), &file, 6, "in 200 groups");
+    has(fixture, &Caller::new(1001, 2001, 2900..3100), &file, 6, "200 groups count");
     has(fixture, &Caller::new(1001, 2001, []), &file, 0, "in none, right after");
     has(fixture, &Caller::new(1001, 3002, []), &file, 6, "the primary group");
 }
@@ -78,7 +78,7 @@ fn superuser_bypasses_mode(fixture: &Fixture) {
     let file = file_of(fixture, "file", 1, 1, 0);
     has(fixture, &Caller::root(), &file, 6, "the superuser reads and writes");
     fixture.set(&file, mode(0o001));
-    has(fixture, &Caller::root(), &file, 7, "and executes files that any user may execute");
+    has(fixture, &Caller::root(), &file, 7, "the superuser executes files that any user may execute");
     // Other callers between two calls of the superuser.
     for _ in 0..10 {
         has(fixture, &bob(), &file, 1, "another, in between");
@@ -117,7 +117,7 @@ fn set_gid_directory_passes_on_its_group(fixture: &Fixture) {
     let made = fixture.create_as(&alice(), &directory, "file", CreateHow::Guarded, &mode(0o644)).expect("every user may create files");
     assert_eq!((made.attributes.uid, made.attributes.gid), (1001, 3002), "a file gets the directory's group");
     let below = fixture.fs.make(&alice(), &directory, name("d"), NewNode::Directory, &mode(0o755)).expect("every user may create files").1;
-    assert_eq!((below.gid, below.mode), (3002, 0o2755), "a directory passes on its default ACL");
+    assert_eq!((below.gid, below.mode), (3002, 0o2755), "a directory inherits the group and the set-gid bit");
 }
 
 fn only_owners_set_attributes(fixture: &Fixture) {
@@ -142,7 +142,11 @@ fn only_owners_set_attributes(fixture: &Fixture) {
     refused!(set(&bob(), SetAttributes { size: Some(0), ..none }), Error::Access, "a user without write permission");
     set(&Caller::root(), SetAttributes { uid: Some(1), gid: Some(1), ..none }).expect("root may give the file to any user");
     if fixture.fs.traits().xattrs {
-        refused!(fixture.fs.set_xattr(&bob(), &file, b"x", b"y", crate::XattrHow::Either), Error::Access, "an xattr of another's");
+        refused!(
+            fixture.fs.set_xattr(&bob(), &file, b"x", b"y", crate::XattrHow::Either),
+            Error::Access,
+            "setting an xattr of another user's file"
+        );
         fixture.set(&file, mode(0o600));
         refused!(fixture.fs.xattrs(&bob(), &file, Blocking::Allowed), Error::Access, "listing another's xattrs");
         refused!(fixture.fs.xattr(&bob(), &file, b"x", Blocking::Allowed), Error::Access, "reading another's xattr");
@@ -173,7 +177,11 @@ fn owner_bypasses_mode_if_requested(fixture: &Fixture) {
     refused!(fixture.fs.open(&alice(), &file, BOTH, AccessOverride::None, Blocking::Allowed), Error::Access, "an owner without rights");
     let open = fixture.fs.open(&alice(), &file, BOTH, AccessOverride::Owner, Blocking::Allowed).expect("the owner continues");
     assert_eq!(read(&*open, 0, 100).0, b"content", "the owner reads");
-    refused!(fixture.fs.open(&alice(), &file, READ, AccessOverride::Execute, Blocking::Allowed), Error::Access, "not unless requested");
+    refused!(
+        fixture.fs.open(&alice(), &file, READ, AccessOverride::Execute, Blocking::Allowed),
+        Error::Access,
+        "an owner override that was not requested"
+    );
     refused!(fixture.fs.open(&bob(), &file, READ, AccessOverride::Owner, Blocking::Allowed), Error::Access, "another");
 }
 
@@ -182,14 +190,22 @@ fn execute_right_allows_reading_if_requested(fixture: &Fixture) {
         return;
     }
     let file = file_of(fixture, "file", 1001, 2001, 0o711);
-    refused!(fixture.fs.open(&bob(), &file, READ, AccessOverride::None, Blocking::Allowed), Error::Access, "no right was requested");
+    refused!(
+        fixture.fs.open(&bob(), &file, READ, AccessOverride::None, Blocking::Allowed),
+        Error::Access,
+        "an execute override that was not requested"
+    );
     for access_override in [AccessOverride::Execute, AccessOverride::Owner] {
         let open = fixture
             .fs
             .open(&bob(), &file, READ, access_override, Blocking::Allowed)
             .expect("execute permission allows reading for execution");
         assert_eq!(read(&*open, 0, 100).0, b"content", "the program is read");
-        refused!(fixture.fs.open(&bob(), &file, WRITE, access_override, Blocking::Allowed), Error::Access, "but not written");
+        refused!(
+            fixture.fs.open(&bob(), &file, WRITE, access_override, Blocking::Allowed),
+            Error::Access,
+            "execute permission does not allow writing"
+        );
     }
     fixture.set(&file, mode(0o713));
     refused!(
@@ -227,7 +243,7 @@ fn lookup_requires_search_permission(fixture: &Fixture) {
         std::ops::ControlFlow::Continue(())
     });
     assert!(listed.expect("the directory may be read") && seen == 1, "names are listed");
-    assert!(opens(fixture, &bob, &file, READ), "an identity needs no way");
+    assert!(opens(fixture, &bob, &file, READ), "opening by identity needs no search permission");
     fixture.set(&directory, mode(0o711));
     fs.lookup(&bob, &directory, name("file"), Blocking::Allowed).expect("search is enough to find a name");
     let listed = fs.read_directory(&bob, &directory, 0, false, Blocking::Allowed, &mut |_| std::ops::ControlFlow::Continue(()));

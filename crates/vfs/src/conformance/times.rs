@@ -11,11 +11,11 @@ fn times_are_stored_exactly(fixture: &Fixture) {
     let set = SetAttributes { accessed: Some(SetTime::To(accessed)), modified: Some(SetTime::To(modified)), ..SetAttributes::default() };
     fixture.set(&file, set);
     let attributes = fixture.attributes(&file);
-    assert_eq!((attributes.accessed, attributes.modified), (accessed, modified), "both, to the nanosecond");
+    assert_eq!((attributes.accessed, attributes.modified), (accessed, modified), "both times are stored to the nanosecond");
     fixture.set(&file, SetAttributes { accessed: Some(SetTime::Now), ..SetAttributes::default() });
     let attributes = fixture.attributes(&file);
     assert!(attributes.accessed.seconds > 1_600_000_000, "the server's clock");
-    assert_eq!(attributes.modified, modified, "the other stays");
+    assert_eq!(attributes.modified, modified, "the other time stays");
 }
 
 fn changes_update_times(fixture: &Fixture) {
@@ -29,15 +29,15 @@ fn changes_update_times(fixture: &Fixture) {
     let before = fixture.attributes(&file);
     write(&*fixture.open(&file, BOTH), 0, b"x");
     let written = fixture.attributes(&file);
-    assert!(written.modified > before.modified && written.changed >= before.changed, "a write moves modified and changed");
-    assert_eq!(fixture.attributes(&directory).modified, before.modified, "but not the directory's");
+    assert!(written.modified > before.modified && written.changed >= before.changed, "a write updates mtime and ctime");
+    assert_eq!(fixture.attributes(&directory).modified, before.modified, "a write does not update the directory's mtime");
     fixture.set(&file, reset);
     fixture.set(&file, mode(0o600));
-    assert_eq!(fixture.attributes(&file).modified, before.modified, "a mode does not move modified");
+    assert_eq!(fixture.attributes(&file).modified, before.modified, "a mode change does not update mtime");
     fixture.file(&directory, "new", b"");
-    assert!(fixture.attributes(&directory).modified > before.modified, "a new name moves the directory's");
+    assert!(fixture.attributes(&directory).modified > before.modified, "a new name updates the directory's mtime");
     let set = SetAttributes { size: Some(0), ..SetAttributes::default() };
     fixture.set(&file, set);
-    assert!(fixture.attributes(&file).modified > before.modified, "a new size moves modified");
-    assert_eq!(fixture.attributes(&file).created, before.created, "nothing moves the birth");
+    assert!(fixture.attributes(&file).modified > before.modified, "a new size updates mtime");
+    assert_eq!(fixture.attributes(&file).created, before.created, "no change updates the creation time");
 }

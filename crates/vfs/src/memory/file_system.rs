@@ -94,13 +94,13 @@ impl FileSystem for MemoryFs {
     }
 
     fn attributes(&self, id: &FileId, blocking: Blocking) -> Result<Attributes> {
-        self.inner.check_patience(blocking)?;
+        self.inner.check_blocking(blocking)?;
         let (state, number) = self.begin(Call::Attributes, id)?;
         Ok(state.get(number)?.attributes())
     }
 
     fn access(&self, caller: &Caller, id: &FileId, wanted: Access, blocking: Blocking) -> Result<Access> {
-        self.inner.check_patience(blocking)?;
+        self.inner.check_blocking(blocking)?;
         let (state, number) = self.begin(Call::Access, id)?;
         let inode = state.get(number)?;
         let is_directory = inode.file_type() == FileType::Directory;
@@ -137,7 +137,7 @@ impl FileSystem for MemoryFs {
     }
 
     fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, blocking: Blocking) -> Result<(FileId, Attributes)> {
-        self.inner.check_patience(blocking)?;
+        self.inner.check_blocking(blocking)?;
         let (mut state, number) = self.begin(Call::Lookup, directory)?;
         let inode = state.get_mut(number)?;
         if inode.cold && blocking == Blocking::Forbidden {
@@ -151,7 +151,7 @@ impl FileSystem for MemoryFs {
     }
 
     fn parent(&self, caller: &Caller, directory: &FileId, blocking: Blocking) -> Result<FileId> {
-        self.inner.check_patience(blocking)?;
+        self.inner.check_blocking(blocking)?;
         let (state, number) = self.begin(Call::Parent, directory)?;
         let inode = state.get(number)?;
         let parent = inode.directory()?.parent;
@@ -160,7 +160,7 @@ impl FileSystem for MemoryFs {
     }
 
     fn read_link(&self, _caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Vec<u8>> {
-        self.inner.check_patience(blocking)?;
+        self.inner.check_blocking(blocking)?;
         let (state, number) = self.begin(Call::ReadLink, id)?;
         if let Node::Symlink(target) = &state.get(number)?.node { Ok(target.clone()) } else { Err(Error::Invalid) }
     }
@@ -174,7 +174,7 @@ impl FileSystem for MemoryFs {
         blocking: Blocking,
         each: &mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>,
     ) -> Result<bool> {
-        self.inner.check_patience(blocking)?;
+        self.inner.check_blocking(blocking)?;
         let (mut state, number) = self.begin(Call::ReadDirectory, directory)?;
         let inode = state.get_mut(number)?;
         if inode.cold && blocking == Blocking::Forbidden {
@@ -206,7 +206,7 @@ impl FileSystem for MemoryFs {
         access_override: AccessOverride,
         blocking: Blocking,
     ) -> Result<Arc<dyn OpenFile>> {
-        self.inner.check_patience(blocking)?;
+        self.inner.check_blocking(blocking)?;
         let (mut state, number) = self.begin(Call::Open, id)?;
         let inode = state.get(number)?;
         inode.data()?;
@@ -339,7 +339,7 @@ impl FileSystem for MemoryFs {
     }
 
     fn space(&self, _caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Space> {
-        self.inner.check_patience(blocking)?;
+        self.inner.check_blocking(blocking)?;
         let (state, _) = self.begin(Call::Space, id)?;
         let free = state.capacity.saturating_sub(state.used);
         let files = u64::from(u32::MAX);
@@ -356,7 +356,7 @@ impl FileSystem for MemoryFs {
     }
 
     fn acl(&self, _caller: &Caller, id: &FileId, kind: PosixAclKind, blocking: Blocking) -> Result<PosixAcl> {
-        self.inner.check_patience(blocking)?;
+        self.inner.check_blocking(blocking)?;
         let (state, number) = self.begin(Call::Acl, id)?;
         let inode = state.get(number)?;
         Ok(if kind == PosixAclKind::Access { inode.acl.clone() } else { inode.default_acl.clone() })
@@ -393,7 +393,7 @@ impl FileSystem for MemoryFs {
     }
 
     fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8], blocking: Blocking) -> Result<Vec<u8>> {
-        self.inner.check_patience(blocking)?;
+        self.inner.check_blocking(blocking)?;
         let (state, number) = self.begin(Call::Xattr, id)?;
         self.xattrs_of(&state, caller, number, READ)?.xattrs.get(name).cloned().ok_or(Error::NoXattr)
     }
@@ -423,13 +423,13 @@ impl FileSystem for MemoryFs {
     }
 
     fn xattrs(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Vec<Vec<u8>>> {
-        self.inner.check_patience(blocking)?;
+        self.inner.check_blocking(blocking)?;
         let (state, number) = self.begin(Call::Xattr, id)?;
         Ok(self.xattrs_of(&state, caller, number, READ)?.xattrs.keys().cloned().collect())
     }
 
     fn sync_metadata(&self, ids: &[FileId], blocking: Blocking) -> Result<()> {
-        self.inner.check_patience(blocking)?;
+        self.inner.check_blocking(blocking)?;
         for id in ids {
             self.inner.injected_fault(Call::SyncMetadata, id)?;
         }

@@ -53,7 +53,7 @@ type Seeking = Arc<dyn Fn(&FileId) + Send + Sync>;
 
 type Fault = Arc<dyn Fn(Call, &FileId) -> Option<Error> + Send + Sync>;
 
-/// The file system in memory. Clones share it.
+/// Clones share the files.
 #[derive(Clone)]
 pub struct MemoryFs {
     inner: Arc<Inner>,
@@ -167,7 +167,7 @@ impl Inner {
         Ok(u64::from_be_bytes(number.try_into().map_err(|_| Error::BadId)?))
     }
 
-    fn check_patience(&self, blocking: Blocking) -> crate::Result<()> {
+    fn check_blocking(&self, blocking: Blocking) -> crate::Result<()> {
         let before = self.random_blocking.load(Ordering::Relaxed);
         if before == 0 || blocking == Blocking::Allowed {
             return Ok(());

@@ -78,7 +78,7 @@ impl OpenFile for MemoryOpen {
     }
 
     fn read(&self, offset: u64, len: usize, into: ReadInto<'_>, blocking: Blocking) -> Result<Content> {
-        self.inner.check_patience(blocking)?;
+        self.inner.check_blocking(blocking)?;
         self.inner.injected_fault(Call::Read, &self.id())?;
         if !self.access.read {
             return Err(Error::Access);
@@ -95,7 +95,7 @@ impl OpenFile for MemoryOpen {
     }
 
     fn write(&self, offset: u64, data: &[u8], stability: Stability, blocking: Blocking) -> Result<Written> {
-        self.inner.check_patience(blocking)?;
+        self.inner.check_blocking(blocking)?;
         if stability != Stability::Unstable && blocking == Blocking::Forbidden && self.inner.state.lock().slow_sync {
             return Err(Error::WouldBlock);
         }
@@ -109,7 +109,7 @@ impl OpenFile for MemoryOpen {
     }
 
     fn commit(&self, _offset: u64, _len: u64, blocking: Blocking) -> Result<()> {
-        self.inner.check_patience(blocking)?;
+        self.inner.check_blocking(blocking)?;
         if blocking == Blocking::Forbidden && self.inner.state.lock().slow_sync {
             return Err(Error::WouldBlock);
         }
