@@ -19,10 +19,7 @@ pub struct Bitmap {
 impl Bitmap {
     pub const EMPTY: Self = Self { words: [0; 3], has_unknown: false };
 
-    /// Returns the set of these numbers.
-    ///
-    /// # Panics
-    /// If a number is 96 or more. In a constant, the compiler reports the panic.
+    /// Panics if a number is 96 or more; in a constant, the compiler reports the panic.
     pub const fn of(numbers: &[u32]) -> Self {
         let mut set = Self::EMPTY;
         let mut at = 0;
@@ -33,16 +30,12 @@ impl Bitmap {
         set
     }
 
-    /// Returns the set with `number` added.
-    ///
-    /// # Panics
-    /// If `number` is 96 or more. In a constant, the compiler reports the panic.
+    /// Panics if `number` is 96 or more; in a constant, the compiler reports the panic.
     pub const fn with(mut self, number: u32) -> Self {
         self.words[(number / 32) as usize] |= 1 << (number % 32);
         self
     }
 
-    /// Returns the set without `number`.
     pub const fn without(mut self, number: u32) -> Self {
         if number < 96 {
             self.words[(number / 32) as usize] &= !(1 << (number % 32));
@@ -50,7 +43,6 @@ impl Bitmap {
         self
     }
 
-    /// Returns whether the set contains `number`.
     pub const fn has(&self, number: u32) -> bool {
         number < 96 && self.words[(number / 32) as usize] & (1 << (number % 32)) != 0
     }
@@ -61,18 +53,15 @@ impl Bitmap {
         self.has_unknown
     }
 
-    /// Returns whether the set is empty.
     pub const fn is_empty(&self) -> bool {
         self.words[0] | self.words[1] | self.words[2] == 0 && !self.has_unknown
     }
 
-    /// Returns the intersection.
     pub const fn and(self, other: Self) -> Self {
         let (a, b) = (self.words, other.words);
         Self { words: [a[0] & b[0], a[1] & b[1], a[2] & b[2]], has_unknown: self.has_unknown && other.has_unknown }
     }
 
-    /// Returns the union.
     pub const fn or(self, other: Self) -> Self {
         let (a, b) = (self.words, other.words);
         Self { words: [a[0] | b[0], a[1] | b[1], a[2] | b[2]], has_unknown: self.has_unknown || other.has_unknown }
@@ -84,7 +73,6 @@ impl Bitmap {
         Self { words: [a[0] & !b[0], a[1] & !b[1], a[2] & !b[2]], has_unknown: self.has_unknown }
     }
 
-    /// Iterates over the numbers in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + use<> {
         let words = self.words;
         (0..3u32).flat_map(move |at| {

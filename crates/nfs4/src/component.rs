@@ -41,7 +41,6 @@ impl<'a> Component<'a> {
         }
     }
 
-    /// Returns the bytes of the name.
     pub const fn as_bytes(self) -> &'a [u8] {
         self.0
     }

@@ -17,7 +17,6 @@ pub struct CompoundHead<'a> {
 }
 
 impl<'a> CompoundHead<'a> {
-    /// Decodes the head.
     pub fn decode(r: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(Self { tag: r.opaque(TAG_LEN_MAX)?, minor: r.u32()?, count: r.u32()? })
     }
@@ -42,7 +41,6 @@ pub struct CallbackHead<'a> {
 }
 
 impl<'a> CallbackHead<'a> {
-    /// Decodes the head.
     pub fn decode(r: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(Self { tag: r.opaque(TAG_LEN_MAX)?, minor: r.u32()?, ident: r.u32()?, count: r.u32()? })
     }
@@ -65,12 +63,10 @@ pub struct ReplyHead<'a> {
 }
 
 impl<'a> ReplyHead<'a> {
-    /// Decodes the head.
     pub fn decode(r: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(Self { status: Status::decode(r)?, tag: r.opaque(TAG_LEN_MAX)?, count: r.u32()? })
     }
 
-    /// Encodes the head.
     pub fn encode(&self, w: &mut Writer) {
         w.u32(self.status.0);
         w.opaque(self.tag);

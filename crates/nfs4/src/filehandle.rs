@@ -23,7 +23,6 @@ impl Filehandle {
         Some(Self { len, bytes: all })
     }
 
-    /// Returns the bytes of the filehandle.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }

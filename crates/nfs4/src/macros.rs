@@ -288,7 +288,6 @@ macro_rules! operations {
             pub const ALL: &'static [Self] = &[$( Self::$constant ),*];
         }
 
-        /// An operation and its arguments.
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub enum Args<$lt> {
             $( $(#[$meta])* $variant $( ($args_type) )?, )*
@@ -320,7 +319,6 @@ macro_rules! operations {
                 }
             }
 
-            /// Returns the operation number.
             pub const fn op(&self) -> Op {
                 match self {
                     $( Self::$variant { .. } => Op::$constant, )*
@@ -337,7 +335,6 @@ macro_rules! operations {
             }
         }
 
-        /// The result of an operation.
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub enum Results<$lt> {
             $( $(#[$meta])* $variant($result_type), )*
@@ -371,7 +368,6 @@ macro_rules! operations {
                 }
             }
 
-            /// Returns the status.
             pub fn status(&self) -> Status {
                 match self {
                     $( Self::$variant(outcome) => $crate::op::outcome_status(outcome), )*

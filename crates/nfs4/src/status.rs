@@ -25,7 +25,6 @@ macro_rules! statuses {
 }
 
 impl Status {
-    /// Returns whether the status is OK.
     pub const fn is_ok(self) -> bool {
         self.0 == 0
     }

@@ -9,7 +9,6 @@ use crate::acl::ACL_WHO_LEN_MAX;
 use crate::component::{CharsetCap, FsLocations};
 use crate::{Acl, Acl41, AclSupport, Bitmap, Bytes, ChangeId, Filehandle, Fsid, List, SetTime, Status, Time, Wire};
 
-/// Attribute numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Attr(pub u32);
 
@@ -98,7 +97,6 @@ attributes! { 'a;
     8 FSID fsid: Fsid;
     /// Whether two different filehandles always mean two different files.
     9 UNIQUE_HANDLES unique_handles: bool;
-    /// Lease time in seconds.
     10 LEASE_TIME lease_time_s: u32;
     /// Why READDIR could not read the other attributes of an entry.
     11 RDATTR_ERROR rdattr_error: Status;

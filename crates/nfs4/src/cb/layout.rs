@@ -26,13 +26,9 @@ wire_union! {
 wire_struct! {
     #[derive(Copy)]
     pub struct CbLayoutrecallArgs {
-        /// Layout type.
         pub kind: u32,
-        /// I/O mode of the layouts.
         pub iomode: LayoutIoMode,
-        /// Whether the layout has changed.
         pub changed: bool,
-        /// Layouts to recall.
         pub recall: LayoutRecall,
     }
 }

@@ -18,11 +18,8 @@ wire_struct! {
 
 wire_struct! {
     pub struct CbNotifyArgs<'a> {
-        /// Stateid of the directory delegation.
         pub stateid: Stateid,
-        /// The directory.
         pub handle: Filehandle,
-        /// Changes in the directory.
         pub changes: List<Notify<'a>, NOTIFICATIONS_MAX>,
     }
 }
@@ -30,9 +27,7 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct CbPushDelegArgs<'a> {
-        /// The file.
         pub handle: Filehandle,
-        /// The delegation.
         pub delegation: Delegation<'a>,
     }
 }
@@ -40,9 +35,7 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct CbWantsCancelledArgs {
-        /// Cancels delegation requests that wait for a conflict to end.
         pub contended: bool,
-        /// Cancels delegation requests that wait for resources.
         pub resourced: bool,
     }
 }
@@ -50,16 +43,13 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct CbNotifyLockArgs<'a> {
-        /// The file.
         pub handle: Filehandle,
-        /// Owner that waits for the lock.
         pub owner: StateOwner<'a>,
     }
 }
 
 wire_struct! {
     pub struct CbNotifyDeviceidArgs<'a> {
-        /// Changes of devices.
         pub changes: List<Notify<'a>, NOTIFICATIONS_MAX>,
     }
 }

@@ -47,11 +47,8 @@ impl<'a> Wire<'a> for OffloadInfo {
 wire_struct! {
     #[derive(Copy)]
     pub struct CbOffloadArgs {
-        /// The destination file.
         pub handle: Filehandle,
-        /// Stateid of the copy.
         pub stateid: Stateid,
-        /// Result of the copy.
         pub info: OffloadInfo,
     }
 }

@@ -7,9 +7,7 @@ use crate::{Bitmap, Fattr, Filehandle, SlotId, Stateid};
 wire_struct! {
     #[derive(Copy)]
     pub struct CbGetattrArgs {
-        /// The file.
         pub handle: Filehandle,
-        /// Requested attributes.
         pub wanted: Bitmap,
     }
 }
@@ -24,11 +22,9 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct CbRecallArgs {
-        /// Stateid of the delegation.
         pub stateid: Stateid,
         /// Whether the server will truncate the file, so that the client need not write data back.
         pub truncate: bool,
-        /// The file.
         pub handle: Filehandle,
     }
 }
@@ -36,9 +32,7 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct CbRecallAnyArgs {
-        /// Number of objects that the client may keep.
         pub objects_to_keep: u32,
-        /// Types of objects to return.
         pub type_mask: Bitmap,
     }
 }
@@ -46,7 +40,6 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct CbRecallSlotArgs {
-        /// Highest slot that the client should use.
         pub target_highest_slot: SlotId,
     }
 }

@@ -24,17 +24,11 @@ wire_struct! {
 
 wire_struct! {
     pub struct CbSequenceArgs {
-        /// The session.
         pub session: SessionId,
-        /// Sequence number of the slot.
         pub seq: SlotSeq,
-        /// The slot.
         pub slot: SlotId,
-        /// The highest slot in use.
         pub highest_slot: SlotId,
-        /// Whether the client caches the reply.
         pub cache_this: bool,
-        /// Calls whose replies the client may not have received yet.
         pub referring: List<ReferringCalls, REFERRING_CALLS_MAX>,
     }
 }

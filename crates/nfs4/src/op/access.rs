@@ -20,7 +20,6 @@ wire_bits! {
 wire_struct! {
     #[derive(Copy)]
     pub struct AccessArgs {
-        /// Rights to check.
         pub access: Access,
     }
 }

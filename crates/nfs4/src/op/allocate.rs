@@ -8,9 +8,7 @@ wire_struct! {
     pub struct AllocateArgs {
         /// Stateid of an open for writing.
         pub stateid: Stateid,
-        /// Offset of the first byte.
         pub offset: u64,
-        /// Number of bytes.
         pub length: u64,
     }
 }
@@ -20,9 +18,7 @@ wire_struct! {
     pub struct DeallocateArgs {
         /// Stateid of an open for writing.
         pub stateid: Stateid,
-        /// Offset of the first byte.
         pub offset: u64,
-        /// Number of bytes.
         pub length: u64,
     }
 }

@@ -5,9 +5,7 @@ use crate::{CallbackSec, List, SEC_PARMS_MAX, SessionId};
 
 wire_struct! {
     pub struct BackchannelCtlArgs<'a> {
-        /// Number of the client's callback program.
         pub program: u32,
-        /// Security parameters of callbacks.
         pub sec_parms: List<CallbackSec<'a>, SEC_PARMS_MAX>,
     }
 }
@@ -32,11 +30,8 @@ wire_enum! {
 wire_struct! {
     #[derive(Copy)]
     pub struct BindConnArgs {
-        /// The session.
         pub session: SessionId,
-        /// Requested channels.
         pub dir: ChannelDirClient,
-        /// Whether the client requests RDMA.
         pub rdma: bool,
     }
 }

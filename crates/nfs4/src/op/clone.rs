@@ -7,13 +7,10 @@ wire_struct! {
     /// `CLONE4args`. The saved filehandle is the source.
     #[derive(Copy)]
     pub struct CloneArgs {
-        /// Stateid of the open source file.
         pub source: Stateid,
         /// Stateid of the destination file, open for writing.
         pub destination: Stateid,
-        /// Offset in the source.
         pub source_offset: u64,
-        /// Offset in the destination.
         pub destination_offset: u64,
         /// Number of bytes; zero means up to the end of the source.
         pub count: u64,

@@ -8,7 +8,6 @@ wire_struct! {
     pub struct CloseArgs {
         /// Sequence number of the open owner (4.0).
         pub seq: OwnerSeq,
-        /// Stateid of the open.
         pub stateid: Stateid,
     }
 }
@@ -16,7 +15,6 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct CloseOk {
-        /// Stateid without a meaning after CLOSE.
         pub stateid: Stateid,
     }
 }

@@ -6,7 +6,6 @@ use crate::macros::wire_struct;
 wire_struct! {
     #[derive(Copy)]
     pub struct CommitArgs {
-        /// Offset of the first byte.
         pub offset: u64,
         /// Number of bytes; zero means up to the end of the file.
         pub count: u32,

@@ -10,13 +10,10 @@ pub(crate) const NET_LOCS_MAX: usize = 64;
 wire_struct! {
     /// `COPY4args`. The saved filehandle is the source.
     pub struct CopyArgs<'a> {
-        /// Stateid of the open source file.
         pub source: Stateid,
         /// Stateid of the destination file, open for writing.
         pub destination: Stateid,
-        /// Offset in the source.
         pub source_offset: u64,
-        /// Offset in the destination.
         pub destination_offset: u64,
         /// Number of bytes; zero means up to the end of the source.
         pub count: u64,
@@ -43,7 +40,6 @@ wire_struct! {
     #[derive(Copy)]
     pub struct WriteResponse {
         pub callback: Option<Stateid>,
-        /// Number of bytes written so far.
         pub count: u64,
         pub committed: StableHow,
         pub verifier: Verifier,
@@ -67,9 +63,7 @@ wire_failure! {
 wire_struct! {
     #[derive(Copy)]
     pub struct CopyNotifyArgs<'a> {
-        /// Stateid of the open source file.
         pub source: Stateid,
-        /// Location of the destination server.
         pub destination: NetLoc<'a>,
     }
 }
@@ -86,7 +80,6 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct OffloadCancelArgs {
-        /// Stateid of the copy.
         pub stateid: Stateid,
     }
 }
@@ -94,7 +87,6 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct OffloadStatusArgs {
-        /// Stateid of the copy.
         pub stateid: Stateid,
     }
 }
@@ -102,7 +94,6 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct OffloadStatusOk {
-        /// Number of bytes copied so far.
         pub count: u64,
         pub complete: Option<Status>,
     }

@@ -72,11 +72,8 @@ impl<'a> Wire<'a> for CreateType<'a> {
 wire_struct! {
     #[derive(Copy)]
     pub struct CreateArgs<'a> {
-        /// Type of the new object.
         pub kind: CreateType<'a>,
-        /// Name of the new object.
         pub name: Name<'a>,
-        /// Attributes of the new object.
         pub attrs: Fattr<'a>,
     }
 }

@@ -26,19 +26,13 @@ wire_struct! {
 
 wire_struct! {
     pub struct CreateSessionArgs<'a> {
-        /// The client.
         pub client: ClientId,
         /// Sequence number of the call, for retries.
         pub seq: CreateSeq,
-        /// Requested flags.
         pub flags: CreateSessionFlags,
-        /// Requested limits of the fore channel.
         pub fore: ChannelAttrs,
-        /// Requested limits of the back channel.
         pub back: ChannelAttrs,
-        /// Number of the client's callback program.
         pub callback_program: u32,
-        /// Security parameters of callbacks.
         pub sec_parms: List<CallbackSec<'a>, SEC_PARMS_MAX>,
     }
 }

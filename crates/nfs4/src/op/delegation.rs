@@ -16,7 +16,6 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct DelegreturnArgs {
-        /// Stateid of the delegation.
         pub stateid: Stateid,
     }
 }
@@ -24,17 +23,13 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct GetDirDelegationArgs {
-        /// Whether the server signals when a delegation becomes available.
         pub signal: bool,
-        /// Requested notifications.
         pub notifications: Bitmap,
         /// Maximum delay of notifications about attributes of entries.
         pub child_delay: Time,
         /// Maximum delay of notifications about attributes of the directory.
         pub dir_delay: Time,
-        /// Attributes of entries to report.
         pub child_attrs: Bitmap,
-        /// Attributes of the directory to report.
         pub dir_attrs: Bitmap,
     }
 }
@@ -73,9 +68,7 @@ wire_union! {
 wire_struct! {
     #[derive(Copy)]
     pub struct WantDelegationArgs {
-        /// Requested type of delegation.
         pub want: ShareAccess,
-        /// Claim type.
         pub claim: DelegClaim,
     }
 }

@@ -34,13 +34,9 @@ wire_struct! {
 
 wire_struct! {
     pub struct ExchangeIdArgs<'a> {
-        /// The client.
         pub owner: ClientOwner<'a>,
-        /// Features of the client.
         pub flags: ExchangeIdFlags,
-        /// Requested state protection.
         pub state_protect: StateProtect<'a>,
-        /// Implementation of the client.
         pub impl_id: Option<ImplId<'a>>,
     }
 }
@@ -53,7 +49,6 @@ wire_struct! {
         pub flags: ExchangeIdFlags,
         pub state_protect: StateProtectReply<'a>,
         pub server_owner: ServerOwner<'a>,
-        /// Server scope. Servers with equal scopes share client identifiers and filehandles.
         pub server_scope: Bytes<'a, OPAQUE_LIMIT>,
         pub impl_id: Option<ImplId<'a>>,
     }

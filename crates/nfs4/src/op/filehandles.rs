@@ -7,7 +7,6 @@ use crate::macros::wire_struct;
 wire_struct! {
     #[derive(Copy)]
     pub struct PutfhArgs {
-        /// The new current filehandle.
         pub handle: Filehandle,
     }
 }

@@ -9,7 +9,6 @@ use crate::{Attributes, Bitmap, Fattr, Status};
 wire_struct! {
     #[derive(Copy)]
     pub struct GetattrArgs {
-        /// Requested attributes.
         pub wanted: Bitmap,
     }
 }

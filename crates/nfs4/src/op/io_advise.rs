@@ -24,13 +24,10 @@ pub enum IoAdvice {
 wire_struct! {
     #[derive(Copy)]
     pub struct IoAdviseArgs {
-        /// Stateid of the open.
         pub stateid: Stateid,
-        /// Offset of the first byte.
         pub offset: u64,
         /// Number of bytes; zero means up to the end of the file.
         pub count: u64,
-        /// Hints, as a set of [`IoAdvice`] numbers.
         pub hints: Bitmap,
     }
 }

@@ -30,13 +30,10 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct GetdeviceinfoArgs {
-        /// The device.
         pub device: DeviceId,
-        /// Layout type.
         pub kind: u32,
         /// Maximum length of the result's body.
         pub max_count: u32,
-        /// Requested notifications.
         pub notifications: Bitmap,
     }
 }
@@ -59,13 +56,11 @@ wire_failure! {
 wire_struct! {
     #[derive(Copy)]
     pub struct GetdevicelistArgs {
-        /// Layout type.
         pub kind: u32,
         /// Maximum number of devices in the reply.
         pub devices_max: u32,
         /// Position after which the list continues.
         pub cookie: Cookie,
-        /// Verifier of the cookie.
         pub verifier: Verifier,
     }
 }
@@ -82,19 +77,12 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct LayoutcommitArgs<'a> {
-        /// Offset of the first byte.
         pub offset: u64,
-        /// Number of bytes.
         pub length: u64,
-        /// Whether the client reclaims the layout after a server restart.
         pub reclaim: bool,
-        /// Stateid of the layout.
         pub stateid: Stateid,
-        /// Offset of the last byte written.
         pub last_write_offset: Option<u64>,
-        /// Modification time to set.
         pub time_modify: Option<Time>,
-        /// Update, as defined by the layout type.
         pub update: DeviceAddr<'a>,
     }
 }
@@ -109,19 +97,12 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct LayoutgetArgs {
-        /// Whether the server signals when a layout becomes available.
         pub signal: bool,
-        /// Layout type.
         pub kind: u32,
-        /// I/O mode of the layout.
         pub iomode: LayoutIoMode,
-        /// Offset of the first byte.
         pub offset: u64,
-        /// Number of bytes.
         pub length: u64,
-        /// Minimum length of the range.
         pub length_min: u64,
-        /// Stateid of the open or of the layout.
         pub stateid: Stateid,
         /// Maximum length of the result's body.
         pub max_count: u32,
@@ -205,13 +186,9 @@ impl<'a> Wire<'a> for LayoutReturn<'a> {
 wire_struct! {
     #[derive(Copy)]
     pub struct LayoutreturnArgs<'a> {
-        /// Whether the client returns the layout after a server restart.
         pub reclaim: bool,
-        /// Layout type.
         pub kind: u32,
-        /// I/O mode of the layouts.
         pub iomode: LayoutIoMode,
-        /// Layouts to return.
         pub what: LayoutReturn<'a>,
     }
 }
@@ -234,13 +211,9 @@ wire_struct! {
 
 wire_struct! {
     pub struct LayouterrorArgs {
-        /// Offset of the first byte.
         pub offset: u64,
-        /// Number of bytes.
         pub length: u64,
-        /// Stateid of the layout.
         pub stateid: Stateid,
-        /// The errors.
         pub errors: List<DeviceError, LAYOUT_LIST_MAX>,
     }
 }
@@ -256,19 +229,12 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct LayoutstatsArgs<'a> {
-        /// Offset of the first byte.
         pub offset: u64,
-        /// Number of bytes.
         pub length: u64,
-        /// Stateid of the layout.
         pub stateid: Stateid,
-        /// Amount of reads.
         pub read: IoInfo,
-        /// Amount of writes.
         pub write: IoInfo,
-        /// The device.
         pub device: DeviceId,
-        /// Update, as defined by the layout type.
         pub update: DeviceAddr<'a>,
     }
 }

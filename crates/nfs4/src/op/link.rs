@@ -7,7 +7,6 @@ wire_struct! {
     /// `LINK4args`. The saved filehandle is the file.
     #[derive(Copy)]
     pub struct LinkArgs<'a> {
-        /// Name of the new link in the current directory.
         pub name: Name<'a>,
     }
 }

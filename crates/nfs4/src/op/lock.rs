@@ -72,15 +72,11 @@ impl<'a> Wire<'a> for Locker<'a> {
 wire_struct! {
     #[derive(Copy)]
     pub struct LockArgs<'a> {
-        /// Type of lock.
         pub kind: LockType,
-        /// Whether the client reclaims the lock after a server restart.
         pub reclaim: bool,
-        /// Offset of the first byte.
         pub offset: u64,
         /// Number of bytes; all ones means up to the end of the file.
         pub length: u64,
-        /// Owner of the lock.
         pub locker: Locker<'a>,
     }
 }
@@ -112,13 +108,10 @@ wire_failure! {
 wire_struct! {
     #[derive(Copy)]
     pub struct LocktArgs<'a> {
-        /// Type of lock.
         pub kind: LockType,
-        /// Offset of the first byte.
         pub offset: u64,
         /// Number of bytes; all ones means up to the end of the file.
         pub length: u64,
-        /// Owner to test.
         pub owner: StateOwner<'a>,
     }
 }
@@ -126,13 +119,10 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct LockuArgs {
-        /// Type of lock.
         pub kind: LockType,
         /// Sequence number of the lock owner (4.0).
         pub seq: OwnerSeq,
-        /// Lock stateid of the owner on the file.
         pub stateid: Stateid,
-        /// Offset of the first byte.
         pub offset: u64,
         /// Number of bytes; all ones means up to the end of the file.
         pub length: u64,
@@ -149,7 +139,6 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct ReleaseLockownerArgs<'a> {
-        /// The lock owner.
         pub owner: StateOwner<'a>,
     }
 }

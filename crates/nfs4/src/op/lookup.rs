@@ -6,7 +6,6 @@ use crate::macros::wire_struct;
 wire_struct! {
     #[derive(Copy)]
     pub struct LookupArgs<'a> {
-        /// Name of the entry.
         pub name: Name<'a>,
     }
 }

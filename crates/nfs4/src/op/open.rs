@@ -103,15 +103,10 @@ wire_struct! {
     pub struct OpenArgs<'a> {
         /// Sequence number of the open owner (4.0).
         pub seq: OwnerSeq,
-        /// Access of the open.
         pub access: ShareAccess,
-        /// Access denied to other opens.
         pub deny: ShareDeny,
-        /// The open owner.
         pub owner: StateOwner<'a>,
-        /// Whether and how to create the file.
         pub how: OpenHow<'a>,
-        /// File to open.
         pub claim: OpenClaim<'a>,
     }
 }
@@ -140,7 +135,6 @@ wire_struct! {
     pub struct ReadDelegation<'a> {
         pub stateid: Stateid,
         pub recall: bool,
-        /// Principals that may open the file without a request to the server.
         pub permissions: Ace<'a>,
     }
 }
@@ -151,7 +145,6 @@ wire_struct! {
         pub stateid: Stateid,
         pub recall: bool,
         pub space_limit: SpaceLimit,
-        /// Principals that may open the file without a request to the server.
         pub permissions: Ace<'a>,
     }
 }

@@ -8,7 +8,6 @@ use crate::{OwnerSeq, Stateid};
 wire_struct! {
     #[derive(Copy)]
     pub struct OpenattrArgs {
-        /// Whether to create the directory of named attributes.
         pub create: bool,
     }
 }
@@ -16,9 +15,7 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct OpenConfirmArgs {
-        /// Stateid of the open.
         pub stateid: Stateid,
-        /// Sequence number of the open owner.
         pub seq: OwnerSeq,
     }
 }
@@ -33,13 +30,10 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct OpenDowngradeArgs {
-        /// Stateid of the open.
         pub stateid: Stateid,
         /// Sequence number of the open owner (4.0).
         pub seq: OwnerSeq,
-        /// Remaining access.
         pub access: ShareAccess,
-        /// Remaining access denied to other opens.
         pub deny: ShareDeny,
     }
 }

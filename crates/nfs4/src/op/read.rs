@@ -16,9 +16,7 @@ wire_struct! {
     pub struct ReadArgs {
         /// Stateid of an open, a lock or a delegation, or a special stateid.
         pub stateid: Stateid,
-        /// Offset of the first byte.
         pub offset: u64,
-        /// Number of bytes.
         pub count: u32,
     }
 }
@@ -49,7 +47,6 @@ impl ReadWriter {
         Self { eof_at: w.len() - 4, start: w.begin_opaque() }
     }
 
-    /// Returns the start of the result.
     pub const fn result_start(&self) -> usize {
         self.eof_at - 8
     }

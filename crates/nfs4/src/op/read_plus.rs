@@ -22,9 +22,7 @@ wire_struct! {
     pub struct ReadPlusArgs {
         /// Stateid of an open, a lock or a delegation, or a special stateid.
         pub stateid: Stateid,
-        /// Offset of the first byte.
         pub offset: u64,
-        /// Number of bytes.
         pub count: u32,
     }
 }
@@ -79,12 +77,10 @@ impl ReadPlusWriter {
         Self { eof_at: w.len() - 8, segments: 0 }
     }
 
-    /// Returns the start of the result.
     pub const fn result_start(&self) -> usize {
         self.eof_at - 8
     }
 
-    /// Appends a hole.
     pub fn hole(&mut self, w: &mut Writer, offset: u64, length: u64) {
         w.u32(DataContent::Hole as u32);
         w.u64(offset);

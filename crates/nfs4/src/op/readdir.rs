@@ -12,13 +12,11 @@ wire_struct! {
     pub struct ReaddirArgs {
         /// Cookie of the last entry already read; zero means the start.
         pub cookie: Cookie,
-        /// Verifier of the cookie.
         pub verifier: Verifier,
         /// Approximate number of bytes of names and cookies; a hint.
         pub dir_count: u32,
         /// Maximum length of the result's body.
         pub max_count: u32,
-        /// Requested attributes of the entries.
         pub wanted: Bitmap,
     }
 }
@@ -120,7 +118,6 @@ impl ReaddirWriter {
         self.result_start
     }
 
-    /// Returns the number of entries.
     pub const fn entries(&self) -> usize {
         self.entries
     }

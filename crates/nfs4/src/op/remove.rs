@@ -6,7 +6,6 @@ use crate::{ChangeInfo, Name};
 wire_struct! {
     #[derive(Copy)]
     pub struct RemoveArgs<'a> {
-        /// Name of the entry in the current directory.
         pub name: Name<'a>,
     }
 }

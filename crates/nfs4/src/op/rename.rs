@@ -6,9 +6,7 @@ use crate::{ChangeInfo, Name};
 wire_struct! {
     #[derive(Copy)]
     pub struct RenameArgs<'a> {
-        /// Name in the source directory.
         pub old: Name<'a>,
-        /// Name in the target directory.
         pub new: Name<'a>,
     }
 }

@@ -6,7 +6,6 @@ use crate::{List, Name, SEC_PARMS_MAX, SecInfo};
 wire_struct! {
     #[derive(Copy)]
     pub struct SecinfoArgs<'a> {
-        /// Name of the entry in the current directory.
         pub name: Name<'a>,
     }
 }
@@ -21,7 +20,6 @@ wire_enum! {
 wire_struct! {
     #[derive(Copy)]
     pub struct SecinfoNoNameArgs {
-        /// Object of the request.
         pub style: SecinfoStyle,
     }
 }

@@ -7,11 +7,8 @@ use crate::macros::wire_struct;
 wire_struct! {
     #[derive(Copy)]
     pub struct SeekArgs {
-        /// Stateid of the open.
         pub stateid: Stateid,
-        /// Offset at which the search starts.
         pub offset: u64,
-        /// Content to find.
         pub what: DataContent,
     }
 }

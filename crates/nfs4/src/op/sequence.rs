@@ -26,15 +26,10 @@ wire_bits! {
 wire_struct! {
     #[derive(Copy)]
     pub struct SequenceArgs {
-        /// The session.
         pub session: SessionId,
-        /// Sequence number of the slot.
         pub seq: SlotSeq,
-        /// The slot.
         pub slot: SlotId,
-        /// The highest slot in use.
         pub highest_slot: SlotId,
-        /// Whether the server caches the reply.
         pub cache_this: bool,
     }
 }

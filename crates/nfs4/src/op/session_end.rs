@@ -7,7 +7,6 @@ use crate::{ClientId, SessionId};
 wire_struct! {
     #[derive(Copy)]
     pub struct DestroySessionArgs {
-        /// The session.
         pub session: SessionId,
     }
 }
@@ -15,7 +14,6 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct DestroyClientidArgs {
-        /// The client.
         pub client: ClientId,
     }
 }
@@ -23,7 +21,6 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct ReclaimCompleteArgs {
-        /// Whether the reclaims end only for the current file system.
         pub one_fs: bool,
     }
 }

@@ -9,9 +9,7 @@ const SSV_LEN_MAX: usize = 1024;
 wire_struct! {
     #[derive(Copy)]
     pub struct SetSsvArgs<'a> {
-        /// Value that changes the secret.
         pub ssv: Bytes<'a, SSV_LEN_MAX>,
-        /// Digest of the SEQUENCE arguments.
         pub digest: Bytes<'a, SSV_LEN_MAX>,
     }
 }

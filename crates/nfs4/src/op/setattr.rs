@@ -11,7 +11,6 @@ wire_struct! {
     pub struct SetattrArgs<'a> {
         /// Stateid of an open for writing if the size changes, or a special stateid.
         pub stateid: Stateid,
-        /// Attributes to set.
         pub attrs: Fattr<'a>,
     }
 }
@@ -23,7 +22,6 @@ wire_struct! {
     }
 }
 
-/// Failure of SETATTR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SetattrFailure {
     pub status: Status,

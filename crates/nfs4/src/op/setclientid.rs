@@ -15,11 +15,8 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct SetclientidArgs<'a> {
-        /// The client.
         pub client: ClientOwner<'a>,
-        /// Address of the client's callback program.
         pub callback: CallbackClient<'a>,
-        /// Identifier that callbacks carry.
         pub callback_ident: u32,
     }
 }
@@ -41,9 +38,7 @@ wire_failure! {
 wire_struct! {
     #[derive(Copy)]
     pub struct SetclientidConfirmArgs {
-        /// Client identifier.
         pub client: ClientId,
-        /// Verifier from SETCLIENTID.
         pub confirm: Verifier,
     }
 }
@@ -51,7 +46,6 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct RenewArgs {
-        /// The client.
         pub client: ClientId,
     }
 }

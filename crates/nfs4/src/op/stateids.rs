@@ -8,7 +8,6 @@ pub(crate) const STATEIDS_MAX: usize = 65_536;
 
 wire_struct! {
     pub struct TestStateidArgs {
-        /// Stateids to test.
         pub stateids: List<Stateid, STATEIDS_MAX>,
     }
 }
@@ -23,7 +22,6 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct FreeStateidArgs {
-        /// Stateid to free.
         pub stateid: Stateid,
     }
 }

@@ -6,7 +6,6 @@ use crate::macros::wire_struct;
 wire_struct! {
     #[derive(Copy)]
     pub struct VerifyArgs<'a> {
-        /// Attributes to compare.
         pub attrs: Fattr<'a>,
     }
 }

@@ -20,11 +20,8 @@ wire_struct! {
     pub struct WriteArgs<'a> {
         /// Stateid of an open, a lock or a delegation, or a special stateid.
         pub stateid: Stateid,
-        /// Offset of the first byte.
         pub offset: u64,
-        /// Required stability.
         pub stable: StableHow,
-        /// The data.
         pub data: Bytes<'a, IO_LEN_MAX>,
     }
 }
@@ -32,7 +29,6 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct WriteOk {
-        /// Number of bytes written.
         pub count: u32,
         pub committed: StableHow,
         pub verifier: Verifier,

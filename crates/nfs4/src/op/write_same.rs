@@ -12,7 +12,6 @@ wire_struct! {
         pub block_size: u64,
         pub block_count: u64,
         pub number_offset: u64,
-        /// Number of the first block.
         pub number: u32,
         pub pattern_offset: u64,
         pub pattern: Bytes<'a, IO_LEN_MAX>,
@@ -22,11 +21,8 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct WriteSameArgs<'a> {
-        /// Stateid of an open for writing.
         pub stateid: Stateid,
-        /// Required stability.
         pub stable: StableHow,
-        /// Pattern and its placement.
         pub block: AppDataBlock<'a>,
     }
 }

@@ -13,7 +13,6 @@ pub const XATTR_NAMES_MAX: usize = 32 * 1024;
 wire_struct! {
     #[derive(Copy)]
     pub struct GetxattrArgs<'a> {
-        /// Name of the extended attribute.
         pub name: Name<'a>,
     }
 }
@@ -36,11 +35,8 @@ wire_enum! {
 wire_struct! {
     #[derive(Copy)]
     pub struct SetxattrArgs<'a> {
-        /// Whether to create or replace.
         pub option: SetxattrOption,
-        /// Name of the extended attribute.
         pub name: Name<'a>,
-        /// New value.
         pub value: Bytes<'a, XATTR_VALUE_LEN_MAX>,
     }
 }
@@ -73,7 +69,6 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct RemovexattrArgs<'a> {
-        /// Name of the extended attribute.
         pub name: Name<'a>,
     }
 }
