@@ -43,7 +43,6 @@ impl<'a> OpaqueAuth<'a> {
         Ok(Self { flavor: Flavor(r.u32()?), body: r.opaque(AUTH_BODY_LEN_MAX)? })
     }
 
-    /// Encodes it.
     pub fn encode(&self, w: &mut Writer) {
         debug_assert!(self.body.len() <= AUTH_BODY_LEN_MAX, "flavours keep within the RFC's limit");
         w.u32(self.flavor.0);
@@ -58,9 +57,7 @@ pub struct AuthSys {
     pub stamp: u32,
     /// Name of the caller's machine, any bytes, at most 255.
     pub machine_name: Vec<u8>,
-    /// Effective user id.
     pub uid: u32,
-    /// Effective group id.
     pub gid: u32,
     /// Supplementary group ids, at most 16.
     pub gids: Vec<u32>,

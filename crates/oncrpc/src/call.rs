@@ -4,56 +4,29 @@ use vouch_xdr::{Error, Reader, Writer};
 
 use crate::{AuthStat, CALL, Denied, OpaqueAuth, RPC_VERSION, Reply, ReplyBody};
 
-/// A call with encoded arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call<'a> {
-    /// Transaction id.
     pub xid: u32,
-    /// Program number.
     pub program: u32,
-    /// Version of the program.
     pub version: u32,
     /// Procedure of the program; 0 does nothing by convention (RFC 5531, section 12.1).
     pub procedure: u32,
-    /// Credential of the caller.
     pub cred: OpaqueAuth<'a>,
-    /// Verifier of the credential.
     pub verf: OpaqueAuth<'a>,
-    /// Encoded arguments.
     pub args: &'a [u8],
 }
 
 /// Reasons why a record is no valid call. Always the peer's fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// A reply or an unknown message type.
     #[error("RPC message is not a call: type {0}")]
     NotACall(u32),
-    /// Another version of RPC itself.
     #[error("RPC version {version} is not supported")]
-    RpcVersion {
-        /// Transaction id.
-        xid: u32,
-        /// Requested version.
-        version: u32,
-    },
-    /// Invalid credential.
+    RpcVersion { xid: u32, version: u32 },
     #[error("RPC credential can't be read: {source}")]
-    Credential {
-        /// Transaction id.
-        xid: u32,
-        /// Decoding error.
-        source: Error,
-    },
-    /// Invalid verifier.
+    Credential { xid: u32, source: Error },
     #[error("RPC verifier can't be read: {source}")]
-    Verifier {
-        /// Transaction id.
-        xid: u32,
-        /// Decoding error.
-        source: Error,
-    },
-    /// The record ends before the credential.
+    Verifier { xid: u32, source: Error },
     #[error("RPC call can't be read: {0}")]
     Header(#[from] Error),
 }
@@ -91,7 +64,6 @@ impl<'a> Call<'a> {
         Ok(Self { xid, program, version, procedure, cred, verf, args: r.rest() })
     }
 
-    /// Encodes the call with its arguments, without a record mark.
     pub fn encode(&self, w: &mut Writer) {
         for word in [self.xid, CALL, RPC_VERSION, self.program, self.version, self.procedure] {
             w.u32(word);

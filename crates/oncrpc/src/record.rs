@@ -19,15 +19,8 @@ const LAST: u32 = 1 << 31;
 /// Reasons why a byte stream can't be cut into records. Always the peer's fault; close the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// The announced length exceeds the limit.
     #[error("RPC record of {len} bytes or more is over the limit of {max}")]
-    TooLong {
-        /// Length of the record with the announced fragment.
-        len: usize,
-        /// Limit of the receiver.
-        max: usize,
-    },
-    /// More than [`FRAGMENT_COUNT_MAX`] fragments.
+    TooLong { len: usize, max: usize },
     #[error("RPC record comes in more than {FRAGMENT_COUNT_MAX} fragments")]
     TooManyFragments,
 }
@@ -174,9 +167,7 @@ impl RecordReader {
 }
 
 /// The header of a record of `len` bytes in a single fragment.
-///
-/// # Panics
-/// If `len` is over 2^31 − 1; senders limit their records well below.
+/// Panics if `len` is over 2^31 − 1; senders limit their records well below.
 pub fn record_mark(len: usize) -> [u8; RECORD_MARK_LEN] {
     let len = u32::try_from(len).ok().filter(|&len| len <= FRAGMENT_LEN_MAX);
     (len.expect("records are limited well below 2 GiB by their senders") | LAST).to_be_bytes()
@@ -189,13 +180,8 @@ pub fn begin_record(w: &mut Writer) -> usize {
     start
 }
 
-/// Fills in the header that [`begin_record`] left room for, in the bytes that the writer gave up.
-/// `extra_len` bytes of the record follow that are not among them (they go to the socket from
-/// elsewhere).
-///
-/// # Panics
-/// If the record is over 2^31 − 1, or if `start` isn't from [`begin_record`] on the
-/// same bytes.
+/// Fills in the header that [`begin_record`] left room for. `extra_len` bytes of the record go to
+/// the socket separately. Panics if the record is over 2^31 − 1 bytes or `start` is wrong.
 pub fn end_record(bytes: &mut [u8], start: usize, extra_len: usize) {
     let len = bytes.len() - start - RECORD_MARK_LEN + extra_len;
     bytes[start..start + RECORD_MARK_LEN].copy_from_slice(&record_mark(len));

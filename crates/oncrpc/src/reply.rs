@@ -4,10 +4,8 @@ use vouch_xdr::{Error, Reader, Writer};
 
 use crate::{OpaqueAuth, REPLY};
 
-/// A reply with encoded results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply<'a> {
-    /// Transaction id.
     pub xid: u32,
     /// Outcome of the call.
     pub body: ReplyBody<'a>,
@@ -16,11 +14,8 @@ pub struct Reply<'a> {
 /// Whether the server accepted the call (RFC 5531, section 9, `reply_stat`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyBody<'a> {
-    /// Accepted.
     Accepted {
-        /// Verifier of the server.
         verf: OpaqueAuth<'a>,
-        /// Outcome.
         outcome: Accepted<'a>,
     },
     /// Denied: wrong RPC version or failed authentication.
@@ -36,14 +31,11 @@ pub enum Accepted<'a> {
     ProgUnavail,
     /// PROG_MISMATCH: unsupported program version.
     ProgMismatch {
-        /// Lowest supported version.
         low: u32,
-        /// Highest supported version.
         high: u32,
     },
     /// PROC_UNAVAIL: unknown procedure.
     ProcUnavail,
-    /// GARBAGE_ARGS: undecodable arguments.
     GarbageArgs,
     /// SYSTEM_ERR: server error.
     SystemErr,
@@ -53,12 +45,7 @@ pub enum Accepted<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denied {
     /// RPC_MISMATCH: unsupported RPC version.
-    RpcMismatch {
-        /// Lowest supported version.
-        low: u32,
-        /// Highest supported version.
-        high: u32,
-    },
+    RpcMismatch { low: u32, high: u32 },
     /// AUTH_ERROR: failed authentication.
     AuthError(AuthStat),
 }
@@ -96,7 +83,6 @@ impl<'a> Reply<'a> {
         Self { xid, body: ReplyBody::Accepted { verf: OpaqueAuth::NONE, outcome } }
     }
 
-    /// A reply to a denied call.
     pub const fn denied(xid: u32, denied: Denied) -> Self {
         Self { xid, body: ReplyBody::Denied(denied) }
     }
@@ -202,7 +188,8 @@ mod tests {
 
     #[test]
     fn every_outcome_has_its_number() {
-        // RFC 5531, section 9: accept_stat 1 to 5, reject_stat 0 and 1, auth_stat; RFC 2203, section
+        // RFC 5531, section 9: accept_stat 1 to 5, reject_stat 0 and 1, auth_stat; RFC 2203,
+        // section
         // 5.3.3.3: 13 and 14.
         let words = |reply: Reply<'static>| {
             let bytes = bytes(&reply);
