@@ -5,60 +5,36 @@ use crate::pad_len;
 /// Decoding errors. Always the sender's fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The input ends within a value.
     #[error("XDR ends {missing} bytes early")]
-    Truncated {
-        /// Missing bytes.
-        missing: usize,
-    },
-    /// A length or count exceeds the protocol's limit.
+    Truncated { missing: usize },
     #[error("XDR length {len} is over the limit of {max}")]
-    TooLong {
-        /// Length in the input.
-        len: usize,
-        /// The limit.
-        max: usize,
-    },
-    /// Padding that is not zero (RFC 4506, section 3).
+    TooLong { len: usize, max: usize },
     #[error("XDR padding is not zero")]
     Padding,
-    /// A boolean that is neither 0 nor 1 (RFC 4506, section 4.4).
     #[error("XDR boolean has the value {0}")]
     Bool(u32),
-    /// Undefined enumeration value or union discriminant.
     #[error("XDR {what} has the unknown value {value}")]
-    Unknown {
-        /// Type.
-        what: &'static str,
-        /// Value.
-        value: u32,
-    },
-    /// A value that the definition forbids.
+    Unknown { what: &'static str, value: u32 },
     #[error("XDR {0} is not valid")]
     Invalid(&'static str),
-    /// Bytes after the last value.
     #[error("{0} bytes follow the end of the XDR")]
     Trailing(usize),
 }
 
-/// Reads values from the front of a byte slice.
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    /// A reader at the start of `bytes`.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    /// Bytes not yet read.
     pub const fn remaining(&self) -> usize {
         self.rest.len()
     }
 
-    /// The unread rest.
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }

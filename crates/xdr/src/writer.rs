@@ -2,14 +2,12 @@
 
 use crate::pad_len;
 
-/// Encodes XDR.
 #[derive(Debug, Default, Clone)]
 pub struct Writer {
     bytes: Vec<u8>,
 }
 
 impl Writer {
-    /// An empty writer.
     pub const fn new() -> Self {
         Self { bytes: Vec::new() }
     }
@@ -19,22 +17,18 @@ impl Writer {
         Self { bytes }
     }
 
-    /// The encoded bytes.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// The encoded bytes so far.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Number of bytes so far.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether nothing was written.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -71,18 +65,14 @@ impl Writer {
     }
 
     /// Variable-length opaque data with its length and padding (section 4.10).
-    ///
-    /// # Panics
-    /// If `value` is 4 GiB or longer, which no caller's own limits let happen.
+    /// Panics if `value` is 4 GiB or longer; callers limit lengths far below.
     pub fn opaque(&mut self, value: &[u8]) {
         self.count(value.len());
         self.opaque_fixed(value);
     }
 
     /// An element count (section 4.13).
-    ///
-    /// # Panics
-    /// If `len` doesn't fit 32 bits, which no caller's own limits let happen.
+    /// Panics if `len` does not fit 32 bits; callers limit counts far below.
     pub fn count(&mut self, len: usize) {
         self.u32(u32::try_from(len).expect("lengths are limited well below 4 GiB by their owners"));
     }
@@ -95,7 +85,6 @@ impl Writer {
         }
     }
 
-    /// Encoded XDR.
     pub fn raw(&mut self, xdr: &[u8]) {
         debug_assert_eq!(xdr.len() % 4, 0, "XDR comes in units of four bytes");
         self.bytes.extend_from_slice(xdr);
@@ -109,9 +98,7 @@ impl Writer {
     }
 
     /// Ends opaque data that [`Self::begin_opaque`] started at `start`, and returns its length.
-    ///
-    /// # Panics
-    /// If the data is 4 GiB or longer, which no caller's own limits let happen.
+    /// Panics if the data is 4 GiB or longer; callers limit lengths far below.
     pub fn end_opaque(&mut self, start: usize) -> usize {
         let len = self.bytes.len() - start;
         self.set_u32(start - 4, u32::try_from(len).expect("lengths are limited well below 4 GiB by their owners"));
