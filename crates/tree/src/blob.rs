@@ -1,8 +1,7 @@
 //! Blobs: the content of files and of large sets of extended attributes.
 //!
-//! A blob is a tree of 128 KiB leaves below indirect frames. Leaves have a fixed length: byte N is
-//! in leaf N / 128 KiB, and an indirect frame of depth D covers 128 KiB × 1024^D. A range of zeros
-//! is a hole at every level and is not stored.
+//! A blob is a tree of 128 KiB leaves below indirect frames. Byte N is in leaf N / 128 KiB, and an
+//! indirect frame of depth D covers 128 KiB × 1024^D. Ranges of zeros are holes and are not stored.
 
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
@@ -23,9 +22,7 @@ pub const SIZE_MAX: u64 = i64::MAX as u64;
 /// A sequence of bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blob {
-    /// Length in bytes.
     pub size: u64,
-    /// Location of the bytes.
     pub body: BlobBody,
 }
 
@@ -36,13 +33,11 @@ pub enum BlobBody {
     Inline(Vec<u8>),
     /// Not stored: all bytes are zero.
     Hole,
-    /// In one leaf frame.
     Leaf(BlockHandle),
     /// Below an indirect frame.
     Tree {
         /// Levels of indirect frames, 1 to [`DEPTH_MAX`]. At depth 1 the children are leaves.
         depth: u8,
-        /// The topmost indirect frame.
         top: BlockHandle,
     },
 }
@@ -62,7 +57,6 @@ pub(crate) const fn depth_for(size: u64) -> u8 {
 }
 
 impl Blob {
-    /// The empty blob.
     pub const fn empty() -> Self {
         Self { size: 0, body: BlobBody::Inline(Vec::new()) }
     }
@@ -140,7 +134,6 @@ impl Indirect {
         self.children.get(index).copied().flatten()
     }
 
-    /// The frame kind of the children.
     pub const fn child_kind(&self) -> FrameKind {
         if self.depth == 1 { FrameKind::Leaf } else { FrameKind::Indirect }
     }
@@ -175,12 +168,10 @@ pub struct BlobBuilder {
 }
 
 impl BlobBuilder {
-    /// An empty builder.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Appends a leaf.
     pub fn leaf<E>(&mut self, handle: BlockHandle, put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>) -> Result<(), E> {
         self.leaves += 1;
         self.push(0, Some(handle), put)

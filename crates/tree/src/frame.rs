@@ -37,7 +37,6 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
-    /// The kind with this byte, if it is known.
     pub const fn from_byte(byte: u8) -> Option<Self> {
         Some(match byte {
             1 => Self::Leaf,
@@ -59,29 +58,14 @@ impl FrameKind {
 /// the others are the publisher's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The bytes do not hash to the handle.
     #[error("frame of {len} bytes does not hash to {handle}")]
-    WrongHash {
-        /// The requested handle.
-        handle: BlockHandle,
-        /// Length of the received frame.
-        len: usize,
-    },
-    /// Shorter than a frame's header or longer than [`FRAME_LEN_MAX`].
+    WrongHash { handle: BlockHandle, len: usize },
     #[error("frame of {0} bytes is outside the limits")]
     Length(usize),
-    /// The frame has another kind than its parent says.
     #[error("frame has kind {found} instead of {expected:?}")]
-    WrongKind {
-        /// The kind that the parent says.
-        expected: FrameKind,
-        /// The kind byte found.
-        found: u8,
-    },
-    /// A codec of a later format version.
-    #[error("unknown frame codec {0}; a newer vouch may know it")]
+    WrongKind { expected: FrameKind, found: u8 },
+    #[error("frame codec {0} is unknown; a newer version of vouch may support it")]
     UnknownCodec(u8),
-    /// The payload does not decompress to at most [`LEAF_LEN_MAX`] bytes.
     #[error("frame payload does not decompress")]
     Corrupt,
 }
@@ -128,7 +112,6 @@ pub fn verify(iv: &Iv, handle: &BlockHandle, frame: &[u8]) -> Result<(), Error> 
     Ok(())
 }
 
-/// The payload of a verified frame.
 pub fn payload(kind: FrameKind, frame: &[u8]) -> Result<Cow<'_, [u8]>, Error> {
     let (&[found, codec], stored) = frame.split_first_chunk::<HEADER_LEN>().ok_or(Error::Length(frame.len()))?;
     if found != kind as u8 {

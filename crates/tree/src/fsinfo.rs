@@ -5,16 +5,13 @@ use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 use crate::key::{Purpose, SecretKey, SigningCert};
 use crate::{BlockHandle, HostId, Inode, Iv};
 
-/// Version of the format.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Longest tag of a revision, in bytes.
 pub const TAG_LEN_MAX: usize = 255;
 
 /// Longest encoded fsinfo. Its only long parts are inline xattrs of the root (1 KiB) and the tag.
 pub(crate) const FSINFO_LEN_MAX: usize = 8 * 1024;
 
-/// Longest encoded signed fsinfo.
 pub const SIGNED_LEN_MAX: usize = FSINFO_LEN_MAX + 512;
 
 /// One revision of a tree.
@@ -31,11 +28,9 @@ pub struct Fsinfo {
     pub duration_s: u32,
     /// Key of the handles' keyed hash.
     pub iv: Iv,
-    /// The root directory.
     pub root: Inode,
     /// Frame of the signed fsinfo of the previous revision; `None` in revision 1.
     pub previous: Option<BlockHandle>,
-    /// Size of the tree.
     pub counts: Counts,
     /// The publisher's label for this revision; may be empty.
     pub tag: String,
@@ -48,13 +43,11 @@ pub struct Counts {
     pub files: u64,
     /// Directories, including the root.
     pub directories: u64,
-    /// Symbolic links.
     pub symlinks: u64,
     /// Devices, pipes and sockets.
     pub others: u64,
     /// Sum of the sizes of regular files; each hard link counts.
     pub bytes: u64,
-    /// Names of files with extended attributes.
     pub with_xattrs: u64,
 }
 
@@ -168,16 +161,12 @@ impl SignedFsinfo {
 /// Why a signed fsinfo does not belong to a tree.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
-    /// The certificate is not signed by the root key of the name.
     #[error("the signing key's certificate is not signed by the root key of this name")]
     Certificate,
-    /// The signature does not match the bytes.
     #[error("the signature of the fsinfo is invalid")]
     Signature,
-    /// The signature is valid, but the fsinfo is that of another tree.
     #[error("the fsinfo belongs to the tree {0}")]
     OtherTree(HostId),
-    /// The signature is valid, but the bytes are not an fsinfo of this format version.
     #[error("the fsinfo is malformed: {0}")]
     Malformed(#[from] XdrError),
 }

@@ -10,15 +10,12 @@ use core::fmt;
 pub struct BlockHandle([u8; 32]);
 
 impl BlockHandle {
-    /// Length in bytes.
     pub const LEN: usize = 32;
 
-    /// The handle with these bytes.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The handle's bytes.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -48,17 +45,14 @@ impl fmt::Debug for BlockHandle {
 pub struct Iv([u8; 32]);
 
 impl Iv {
-    /// The iv with these bytes.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The iv's bytes.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// The handle of a stored frame.
     pub fn handle_of(&self, frame: &[u8]) -> BlockHandle {
         BlockHandle(*blake3::keyed_hash(&self.0, frame).as_bytes())
     }

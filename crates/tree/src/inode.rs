@@ -17,7 +17,6 @@ pub(crate) const MODE_MASK: u16 = 0o7777;
 /// Seconds since 1970 (negative before), and nanoseconds after that second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Timestamp {
-    /// Seconds since 1970-01-01T00:00:00Z.
     pub s: i64,
     /// 0 to 999,999,999.
     pub ns: u32,
@@ -36,14 +35,11 @@ pub enum FileType {
     BlockDevice = 7,
 }
 
-/// Metadata and content of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inode {
     /// Permission, set-id and sticky bits, within `07777`.
     pub mode: u16,
-    /// Owner's user id.
     pub uid: u32,
-    /// Group id.
     pub gid: u32,
     /// Time of the last change of the content.
     pub mtime: Timestamp,
@@ -53,25 +49,18 @@ pub struct Inode {
     pub link_group: u64,
     /// An encoded [`crate::xattr::Xattrs`]; empty if the file has none.
     pub xattrs: Blob,
-    /// Type and content.
     pub content: Content,
 }
 
-/// Content of a file, by its type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
-    /// A regular file.
     Regular {
-        /// File data.
         blob: Blob,
         /// Allocated bytes: st_blocks × 512, rounded to leaves.
         space: u64,
     },
-    /// A directory.
     Directory {
-        /// Number of entries.
         entries: u64,
-        /// Number of entries that are directories.
         subdirs: u32,
         /// Whether readdir shows only names that were looked up (SFSRO paper, section 3.2).
         opaque: bool,
@@ -80,13 +69,9 @@ pub enum Content {
     },
     /// A symbolic link and its target: any bytes but NUL.
     Symlink(Vec<u8>),
-    /// A named pipe.
     Fifo,
-    /// A Unix socket.
     Socket,
-    /// A character device.
     CharDevice(DeviceNumber),
-    /// A block device.
     BlockDevice(DeviceNumber),
 }
 
@@ -98,7 +83,6 @@ pub struct DeviceNumber {
 }
 
 impl Inode {
-    /// The file's type.
     pub const fn file_type(&self) -> FileType {
         match self.content {
             Content::Regular { .. } => FileType::Regular,
@@ -111,7 +95,6 @@ impl Inode {
         }
     }
 
-    /// Whether it is a directory.
     pub const fn is_directory(&self) -> bool {
         matches!(self.content, Content::Directory { .. })
     }

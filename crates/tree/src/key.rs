@@ -47,7 +47,6 @@ impl PublicKey {
             .is_ok_and(|key| key.verify_strict(&purpose.message(body), &ed25519_dalek::Signature::from_bytes(signature)).is_ok())
     }
 
-    /// The HOSTID of this root key.
     pub fn hostid(&self) -> HostId {
         HostId::of_root_key(&self.0)
     }
@@ -76,23 +75,19 @@ impl SecretKey {
         self.0.as_bytes()
     }
 
-    /// The public key.
     pub fn public(&self) -> PublicKey {
         PublicKey(self.0.verifying_key().to_bytes())
     }
 
-    /// Signs `body` for `purpose`.
     pub fn sign(&self, purpose: Purpose, body: &[u8]) -> [u8; 64] {
         self.0.sign(&purpose.message(body)).to_bytes()
     }
 }
 
-/// A root key's certificate: this signing key may sign fsinfos of the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SigningCert {
     /// The root key; its hash is the HOSTID.
     pub root: PublicKey,
-    /// The signing key.
     pub signing: PublicKey,
     /// Higher than the serials of all earlier certificates of the root key.
     pub serial: u64,
@@ -105,7 +100,6 @@ pub struct SigningCert {
 }
 
 impl SigningCert {
-    /// Certifies `signing` with the root key.
     pub fn issue(root: &SecretKey, signing: PublicKey, serial: u64, not_before: u64, not_after: u64) -> Self {
         let mut cert = Self { root: root.public(), signing, serial, not_before, not_after, signature: [0; 64] };
         cert.signature = root.sign(Purpose::Certificate, &cert.body());

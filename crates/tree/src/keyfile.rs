@@ -16,7 +16,6 @@ use crate::key::{SecretKey, SigningCert};
 pub enum Role {
     /// The root key, kept offline.
     Root,
-    /// A signing key.
     Signing,
 }
 
@@ -48,7 +47,6 @@ const ARGON2_LANES_MAX: u32 = 16;
 pub struct Sealing<'a> {
     /// The passphrase; wiped by the caller.
     pub passphrase: &'a [u8],
-    /// Salt of Argon2id.
     pub salt: [u8; 16],
     /// Nonce of XChaCha20-Poly1305.
     pub nonce: [u8; 24],
@@ -57,19 +55,14 @@ pub struct Sealing<'a> {
 /// Why a key file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The file has another header: it is no key file or another kind.
     #[error("not a file of the kind '{0}'")]
     Header(&'static str),
-    /// The header is right, but the rest is not.
     #[error("the key file is damaged: {0}")]
     Malformed(#[from] XdrError),
-    /// The file is encrypted and no passphrase was given.
     #[error("the key file is encrypted with a passphrase")]
     PassphraseNeeded,
-    /// Decryption failed.
     #[error("wrong passphrase, or the key file is damaged")]
     WrongPassphrase,
-    /// The Argon2id parameters exceed the limits.
     #[error("the key file's parameters are outside the limits")]
     Parameters,
 }
@@ -120,13 +113,11 @@ pub fn read_secret(role: Role, text: &[u8], passphrase: Option<&[u8]>) -> Result
     Ok(SecretKey::from_seed(&seed))
 }
 
-/// Whether the file is encrypted with a passphrase.
 pub fn is_sealed(role: Role, text: &[u8]) -> Result<bool, Error> {
     let bytes = Zeroizing::new(unarmour(role.header(), text)?);
     Ok(Reader::new(&bytes).u32()? != 0)
 }
 
-/// The text of a certificate file.
 pub fn write_cert(cert: &SigningCert) -> String {
     armour(CERT_HEADER, &cert.to_xdr())
 }

@@ -27,18 +27,15 @@ impl HostId {
         Self(blake3::derive_key(HOSTID_CONTEXT, public))
     }
 
-    /// The HOSTID with these bytes.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The HOSTID's bytes.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 }
 
-/// RFC 4648 base32, lower case, no padding: 52 characters.
 fn base32() -> Encoding {
     let mut spec = Specification::new();
     spec.symbols.push_str("abcdefghijklmnopqrstuvwxyz234567");
@@ -100,12 +97,10 @@ impl TreeName {
         &self.host
     }
 
-    /// The port, or [`PORT_DEFAULT`] if the name has none.
     pub fn port(&self) -> u16 {
         self.port.unwrap_or(PORT_DEFAULT)
     }
 
-    /// The HOSTID.
     pub const fn hostid(&self) -> &HostId {
         &self.hostid
     }
@@ -175,16 +170,12 @@ impl Xdr for TreeName {
 /// Why a name is malformed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// It does not have the form `@HOST[:PORT],HOSTID`.
     #[error("'{0}' is not a self-certifying name; it should look like @HOST[:PORT],HOSTID")]
     Shape(String),
-    /// The location part is malformed.
     #[error("'{0}' is not a location; it should be HOST, HOST:PORT or [IPV6]:PORT")]
     Location(String),
-    /// The HOSTID part is malformed.
     #[error("'{0}' is not a HOSTID; it should be 52 characters of a-z and 2-7, copied whole")]
     HostId(String),
-    /// No directory can hold this file name.
     #[error("a file name must have 1 to 255 bytes, no '/' and no NUL, and not be '.' or '..'")]
     FileName,
 }
@@ -195,7 +186,6 @@ pub enum NameError {
 pub struct FileName(Box<[u8]>);
 
 impl FileName {
-    /// Validates `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<Self, NameError> {
         let bad = bytes.is_empty()
             || bytes.len() > FILE_NAME_LEN_MAX
@@ -205,7 +195,6 @@ impl FileName {
         if bad { Err(NameError::FileName) } else { Ok(Self(bytes.into())) }
     }
 
-    /// The name's bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -217,7 +206,7 @@ impl AsRef<[u8]> for FileName {
     }
 }
 
-/// Lets a map of names be searched by plain bytes; both have the same order.
+/// So that plain bytes find a name in a map.
 impl core::borrow::Borrow<[u8]> for FileName {
     fn borrow(&self) -> &[u8] {
         &self.0

@@ -19,7 +19,6 @@ use crate::{Blob, BlobBody, BlockHandle, Content, FileName, HostId, Inode, Iv, P
 /// First bytes of a proof file.
 pub const MAGIC: [u8; 16] = *b"vouch proof v1\n\0";
 
-/// Longest path in a proof, in bytes.
 pub const PATH_LEN_MAX: usize = 65_536;
 
 /// Longest [`ProofHeader`] in XDR, in bytes.
@@ -71,18 +70,13 @@ pub enum Finding {
         depth: usize,
     },
     /// The first `depth` names of the path lead to a file that is no directory.
-    NotADirectory {
-        /// Number of names that exist.
-        depth: usize,
-    },
+    NotADirectory { depth: usize },
 }
 
 /// A part of a file's content, in order.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// Bytes.
     Data(Cow<'a, [u8]>),
-    /// This many zeros.
     Zeros(u64),
 }
 
@@ -92,18 +86,14 @@ pub enum Error {
     /// Another frame than the expected one.
     #[error(transparent)]
     Frame(#[from] frame::Error),
-    /// The payload does not decode.
     #[error("frame {0} is malformed: {1}")]
     Malformed(BlockHandle, XdrError),
-    /// The frame contradicts its parent.
     #[error("frame {0} contradicts its parent: {1}")]
     Contradiction(BlockHandle, &'static str),
-    /// The path is not a list of names.
     #[error("the path is not a list of names: {0}")]
     Path(#[from] NameError),
 }
 
-/// A frame that the walk needs.
 #[derive(Debug, Clone, Copy)]
 enum Pending {
     Page { page: PageRef, entries: u64 },
@@ -148,7 +138,6 @@ impl Walk {
         self.finding.as_ref()
     }
 
-    /// The names of the path.
     pub fn names(&self) -> &[FileName] {
         &self.names
     }

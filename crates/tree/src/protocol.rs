@@ -1,7 +1,6 @@
 //! The replica protocol: GETFSINFO and GETDATA over ONC RPC (SFSRO paper, section 3.1).
 //!
-//! This module has the messages and their limits. Sockets, record marking and RPC headers are
-//! elsewhere.
+//! Messages and limits only: sockets, record marking and RPC headers are elsewhere.
 
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
@@ -12,7 +11,6 @@ use crate::{BlockHandle, FRAME_LEN_MAX, HostId};
 /// The RPC program number, in the range for local use (RFC 5531, section 13). "VOU" in ASCII.
 pub const PROGRAM: u32 = 0x2056_4f55;
 
-/// The program's version.
 pub const VERSION: u32 = 1;
 
 /// Limit on the handles of one GETDATA. 64 leaves are 8 MiB: enough to keep a fast link busy.
@@ -24,13 +22,11 @@ pub const COMPANIONS_MAX: usize = 8;
 /// Limit on the bytes of companion frames in one GETFSINFO reply.
 pub const COMPANIONS_LEN_MAX: usize = 64 * 1024;
 
-/// Longest arguments of a call.
 pub const ARGS_LEN_MAX: usize = 32 + 4 + HANDLES_MAX * BlockHandle::LEN;
 
 /// Longest results of GETDATA.
 pub const DATA_LEN_MAX: usize = 4 + HANDLES_MAX * (8 + FRAME_LEN_MAX.next_multiple_of(4));
 
-/// Procedures of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Procedure {
@@ -45,7 +41,6 @@ pub enum Procedure {
 }
 
 impl Procedure {
-    /// The procedure with this number, if it is known.
     pub const fn from_number(number: u32) -> Option<Self> {
         Some(match number {
             0 => Self::Null,
@@ -57,12 +52,9 @@ impl Procedure {
     }
 }
 
-/// Arguments of GETFSINFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GetFsinfoArgs {
-    /// The tree.
     pub hostid: HostId,
-    /// Whether to send companion frames.
     pub companions: bool,
 }
 
@@ -77,10 +69,8 @@ impl Xdr for GetFsinfoArgs {
     }
 }
 
-/// Results of GETFSINFO.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GetFsinfoResult {
-    /// The replica has the tree.
     Ok(FsinfoOffer),
     /// The replica has no complete revision of the tree.
     NoTree,
@@ -128,12 +118,9 @@ impl Xdr for GetFsinfoResult {
     }
 }
 
-/// Arguments of GETDATA.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GetDataArgs {
-    /// The tree.
     pub hostid: HostId,
-    /// Up to [`HANDLES_MAX`] handles.
     pub handles: Vec<BlockHandle>,
 }
 
@@ -169,7 +156,6 @@ impl Xdr for PutStatementArgs {
     }
 }
 
-/// Results of PUTSTATEMENT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum PutStatementResult {
@@ -220,7 +206,6 @@ pub struct GetDataResult<'a> {
 }
 
 impl<'a> GetDataResult<'a> {
-    /// Appends the XDR encoding.
     pub fn encode(&self, w: &mut Writer) {
         w.count(self.frames.len());
         for frame in &self.frames {

@@ -9,7 +9,7 @@ use crate::{BlockHandle, Content, FrameKind, Inode, SignedFsinfo};
 
 /// The frames that a payload references, in the order of their use. May contain repetitions.
 ///
-/// The previous fsinfo is not included: history is kept or dropped apart from content.
+/// Excludes the previous fsinfo: history is kept or dropped independently of content.
 pub fn of_payload(kind: FrameKind, payload: &[u8]) -> Result<Vec<(FrameKind, BlockHandle)>, XdrError> {
     Ok(match kind {
         FrameKind::Leaf => Vec::new(),

@@ -9,10 +9,8 @@ use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 use crate::key::{PublicKey, Purpose, SecretKey};
 use crate::{HostId, TreeName};
 
-/// Longest reason of a revocation, in bytes.
 pub const REASON_LEN_MAX: usize = 1024;
 
-/// Longest encoded statement.
 pub const STATEMENT_LEN_MAX: usize = 2048;
 
 /// Limit on the statements that a replica offers for one tree: a revocation and several forwarding
@@ -21,7 +19,6 @@ pub const STATEMENTS_MAX: usize = 16;
 
 const HEADER: &str = "vouch key statement v1";
 
-/// A signed statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyStatement {
     root: PublicKey,
@@ -31,7 +28,6 @@ pub struct KeyStatement {
     signature: [u8; 64],
 }
 
-/// Content of a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
     /// The key is compromised: nothing it signed is valid. Overrides every forwarding pointer.
@@ -40,26 +36,20 @@ pub enum Body {
         reason: String,
     },
     /// The tree has moved to another name.
-    Forwarding {
-        /// The new name.
-        to: TreeName,
-    },
+    Forwarding { to: TreeName },
 }
 
 impl KeyStatement {
-    /// Signs a statement with the root key.
     pub fn issue(root: &SecretKey, time: u64, body: Body) -> Self {
         let mut statement = Self { root: root.public(), time, body, signature: [0; 64] };
         statement.signature = root.sign(Purpose::Statement, &statement.signed_bytes());
         statement
     }
 
-    /// HOSTID of the key that the statement is about.
     pub fn hostid(&self) -> HostId {
         self.root.hostid()
     }
 
-    /// Time of signing, in seconds since 1970.
     pub const fn time(&self) -> u64 {
         self.time
     }

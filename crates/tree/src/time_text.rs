@@ -20,7 +20,6 @@ impl fmt::Display for Utc {
 /// The difference between two times: `3 days ago`, `in 2 hours`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RelativeTime {
-    /// The time to describe, in seconds since 1970.
     pub at: u64,
     /// The reference time, in seconds since 1970.
     pub now: u64,

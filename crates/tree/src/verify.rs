@@ -54,10 +54,8 @@ impl Xdr for Seen {
     }
 }
 
-/// A verified fsinfo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
-    /// The fsinfo.
     pub fsinfo: Fsinfo,
     /// End of the validity of the fsinfo or of its certificate, in seconds since 1970.
     pub expires: u64,
@@ -68,71 +66,27 @@ pub struct Verified {
 /// Why an fsinfo is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The root key has revoked itself.
     #[error("the key of this tree was revoked on {}{}{reason}; ask its publisher for the new name", Utc(*time), if reason.is_empty() { ", without a reason" } else { ": " })]
-    Revoked {
-        /// Time of the revocation, in seconds since 1970.
-        time: u64,
-        /// The publisher's reason.
-        reason: String,
-    },
-    /// The tree has moved to this name.
+    Revoked { time: u64, reason: String },
     #[error("this tree has moved to {0}")]
     Moved(TreeName),
-    /// The bytes are not a signed fsinfo.
     #[error("the fsinfo is malformed: {0}")]
     Malformed(#[from] XdrError),
     /// The signatures do not belong to this name.
     #[error(transparent)]
     Forged(#[from] SignatureError),
-    /// Older than the newest revision seen: a rollback.
     #[error("revision {offered} is older than revision {seen}, which was seen before")]
-    Rollback {
-        /// The offered revision.
-        offered: u64,
-        /// The newest revision seen.
-        seen: u64,
-    },
-    /// Signed under a certificate that a newer one has replaced.
+    Rollback { offered: u64, seen: u64 },
     #[error("signed under certificate {offered}, but certificate {seen} has replaced it")]
-    Superseded {
-        /// Serial of the offered certificate.
-        offered: u64,
-        /// Highest serial seen.
-        seen: u64,
-    },
-    /// Two different fsinfos with the same revision number, both signed by the publisher.
+    Superseded { offered: u64, seen: u64 },
     #[error("another revision {revision} was seen before, also signed by the publisher; ask the publisher which one is right")]
-    Forked {
-        /// The revision number.
-        revision: u64,
-    },
-    /// The validity has ended.
+    Forked { revision: u64 },
     #[error("valid until {}, {}; the publisher must publish again, or this machine's clock ({}) is wrong", Utc(*expires), RelativeTime { at: *expires, now: *now }, Utc(*now))]
-    Expired {
-        /// End of the validity, in seconds since 1970.
-        expires: u64,
-        /// Current time, in seconds since 1970.
-        now: u64,
-    },
-    /// The validity has not begun.
+    Expired { expires: u64, now: u64 },
     #[error("valid from {}, {}; is this machine's clock ({}) right?", Utc(*start), RelativeTime { at: *start, now: *now }, Utc(*now))]
-    NotYetValid {
-        /// Start of the validity, in seconds since 1970.
-        start: u64,
-        /// Current time, in seconds since 1970.
-        now: u64,
-    },
-    /// The fsinfo starts outside the validity of its certificate.
+    NotYetValid { start: u64, now: u64 },
     #[error("signed on {}, outside the validity of its certificate ({} to {})", Utc(*start), Utc(*not_before), Utc(*not_after))]
-    OutsideCertificate {
-        /// Start of the fsinfo, in seconds since 1970.
-        start: u64,
-        /// Start of the certificate, in seconds since 1970.
-        not_before: u64,
-        /// End of the certificate, in seconds since 1970.
-        not_after: u64,
-    },
+    OutsideCertificate { start: u64, not_before: u64, not_after: u64 },
 }
 
 impl Refusal {

@@ -33,7 +33,6 @@ impl Xattrs {
         self.0.binary_search_by(|(n, _)| n.as_slice().cmp(name)).ok().map(|i| self.0[i].1.as_slice())
     }
 
-    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

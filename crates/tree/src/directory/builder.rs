@@ -8,7 +8,6 @@ use vouch_xdr::{Writer, Xdr};
 use super::{Child, DirEntry, HEIGHT_MAX, PAGE_LEN_MAX, PAGE_LEN_MIN, PageRef};
 use crate::{BlockHandle, FileName, FrameKind, Inode};
 
-/// Builds one directory.
 #[derive(Debug, Default)]
 pub struct DirectoryBuilder {
     levels: Vec<PageInProgress>,
@@ -27,18 +26,15 @@ struct PageInProgress {
 }
 
 impl DirectoryBuilder {
-    /// An empty builder.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Number of entries so far.
     pub const fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// Appends an entry. Calls `put` for each page that is complete; `put` stores a payload and
-    /// returns its handle.
+    /// Appends an entry. `put` stores each complete page and returns its handle.
     ///
     /// # Panics
     /// If `name` does not sort after the previous name.

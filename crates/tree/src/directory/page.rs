@@ -10,17 +10,14 @@ const ENTRY_LEN_MIN: usize = 56;
 
 const CHILD_LEN_MIN: usize = 48;
 
-/// A reference to a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PageRef {
     /// 0 is a leaf page; above, an interior page with children of `height` - 1.
     pub height: u8,
-    /// The page's frame.
     pub handle: BlockHandle,
 }
 
 impl PageRef {
-    /// Frame kind of the page.
     pub const fn kind(&self) -> FrameKind {
         if self.height == 0 { FrameKind::DirLeaf } else { FrameKind::DirInterior }
     }
@@ -38,12 +35,9 @@ impl Xdr for PageRef {
     }
 }
 
-/// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirEntry {
-    /// The name.
     pub name: FileName,
-    /// The file.
     pub inode: Inode,
 }
 
@@ -58,14 +52,13 @@ impl Xdr for DirEntry {
     }
 }
 
-/// The payload of a [`FrameKind::DirLeaf`] frame: one or more entries, in ascending order.
+/// Entries in ascending order, at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeafPage {
     entries: Vec<DirEntry>,
 }
 
 impl LeafPage {
-    /// All entries.
     pub fn entries(&self) -> &[DirEntry] {
         &self.entries
     }
@@ -101,12 +94,10 @@ impl Xdr for LeafPage {
     }
 }
 
-/// A child of an interior page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Child {
     /// Lowest name below the child.
     pub first: FileName,
-    /// The child's frame.
     pub handle: BlockHandle,
     /// Number of entries below the child.
     pub entries: u64,
@@ -124,7 +115,7 @@ impl Xdr for Child {
     }
 }
 
-/// The payload of a [`FrameKind::DirInterior`] frame: one or more children, in ascending order.
+/// Children in ascending order, at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InteriorPage {
     height: u8,
@@ -137,12 +128,10 @@ impl InteriorPage {
         self.height
     }
 
-    /// All children.
     pub fn children(&self) -> &[Child] {
         &self.children
     }
 
-    /// The child at `index` as a page.
     pub fn page(&self, index: usize) -> Option<PageRef> {
         self.children.get(index).map(|c| PageRef { height: self.height - 1, handle: c.handle })
     }
