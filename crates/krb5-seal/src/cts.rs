@@ -1,6 +1,5 @@
 //! CBC with ciphertext stealing (RFC 3962 section 5, variant CS3: the last two blocks are always
-//! exchanged), zero initial vector, in place and in steps, so that encryption runs beside other
-//! messages and beside its own hash.
+//! exchanged), zero initial vector. Runs in place and in steps, beside other messages.
 
 use zeroize::Zeroize;
 
@@ -37,7 +36,7 @@ impl Encryption {
         self.done
     }
 
-    /// Leaves the next whole blocks to the caller, who also updates the chain value.
+    /// Returns the chain value: the caller encrypts the next whole blocks and updates the chain.
     pub(crate) fn skip(&mut self, len: usize) -> &mut [u8; 16] {
         self.encrypted += len;
         debug_assert!(len.is_multiple_of(16) && self.encrypted <= self.len);
@@ -90,7 +89,6 @@ impl Encryption {
     }
 }
 
-/// Takes every encryption one step on.
 ///
 /// # Safety
 /// The messages of `lanes` overlap nowhere; their keys are all of one length.
@@ -102,7 +100,7 @@ pub(crate) unsafe fn step<L>(kernels: &Kernels, lanes: &mut [L], of: impl Fn(&mu
             items.push(encryption.next());
         }
     }
-    // SAFETY: segments lie in messages that the makers of the encryptions promised, or in lanes, which
+    // SAFETY: the creators of the encryptions promised that the messages are valid, and the lanes
     // are borrowed until the end.
     unsafe { (kernels.encrypt.many)(&mut items) };
     let mut done = items.iter();

@@ -1,7 +1,5 @@
 //! Key derivation: RFC 3961 section 5.1 (n-fold and DK) for the enctypes of RFC 3962, RFC 8009
-//! section 3 (KDF-HMAC-SHA2) for the others.
-//!
-//! Runs once a context; plain code only.
+//! section 3 (KDF-HMAC-SHA2) for the others. Runs once a context.
 
 use zeroize::{Zeroize, Zeroizing};
 

@@ -21,10 +21,9 @@ pub(crate) trait Digest: Sized + 'static {
     /// Compresses whole blocks with the plain kernel.
     fn compress(state: &mut Self::State, blocks: &[u8]);
 
-    /// The digest in its first [`Digest::LEN`] bytes.
+    /// In the first [`Digest::LEN`] bytes.
     fn output(state: &Self::State) -> [u8; DIGEST_LEN_MAX];
 
-    /// Runs the items with these kernels.
     ///
     /// # Safety
     /// As [`HashItem`] says.

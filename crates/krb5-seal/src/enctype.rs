@@ -1,6 +1,5 @@
 //! Encryption types, by their numbers in the IANA registry of Kerberos parameters.
 
-/// A supported encryption type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(i32)]
 pub enum Enctype {
@@ -15,7 +14,7 @@ pub enum Enctype {
 }
 
 impl Enctype {
-    /// All enctypes, weakest first.
+    /// Weakest first.
     pub const ALL: [Enctype; 4] =
         [Enctype::Aes128CtsHmacSha1_96, Enctype::Aes256CtsHmacSha1_96, Enctype::Aes128CtsHmacSha256_128, Enctype::Aes256CtsHmacSha384_192];
 

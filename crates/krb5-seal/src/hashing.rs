@@ -16,7 +16,6 @@ pub(crate) fn step_blocks(whole: usize, block_len: usize) -> usize {
     if whole * block_len <= STEP_LEN + STEP_LEN / 8 { whole } else { STEP_LEN / block_len }
 }
 
-/// State of a lane, and room for blocks outside of the message.
 pub(crate) struct Hashing<D: Digest> {
     state: D::State,
     outer: D::State,
@@ -61,11 +60,10 @@ impl<D: Digest> Hashing<D> {
     }
 }
 
-/// Source of a lane's bytes.
 pub(crate) trait HashLane<D: Digest> {
     fn hashing(&mut self) -> &mut Hashing<D>;
 
-    /// The next blocks, about [`STEP_LEN`] bytes at most; none if no block is ready.
+    /// At most about [`STEP_LEN`] bytes; none if no block is ready.
     fn next(&mut self) -> Blocks;
 }
 
@@ -77,12 +75,12 @@ pub(crate) struct Blocks {
     pub(crate) last: bool,
 }
 
-/// Takes every lane one step on; those whose message ends get their outer hash too, and are done.
+/// Advances every lane by one step. A lane at the end of its message also gets its outer hash.
 ///
 /// # Safety
-/// What each lane's `next` points at is valid for reads until this returns.
+/// Every segment that a lane's `next` returns is valid for reads until this returns.
 pub(crate) unsafe fn step<D: Digest, L: HashLane<D>>(kernels: &Kernels, lanes: &mut [L]) {
-    // States are written in place and in separate statements: a move would leave a copy.
+    // In place and in separate statements: a move would leave a copy of the state.
     let mut items = Stack::<HashItem<D::State>, LANES_MAX>::new();
     for lane in lanes.iter_mut() {
         if lane.hashing().is_done() {
@@ -150,7 +148,7 @@ impl<D: Digest> Region<D> {
         Region { hashing: Hashing::new(), start, len, hashed: 0, ready: 0 }
     }
 
-    /// Leaves the next blocks to the caller, who also updates the state.
+    /// Returns the next blocks and the state: the caller hashes them and updates the state.
     pub(crate) fn skip(&mut self, blocks: usize) -> (*mut u8, &mut D::State) {
         // SAFETY: `hashed <= ready <= len`, inside the region.
         let start = unsafe { self.start.add(self.hashed) };
@@ -169,8 +167,8 @@ impl<D: Digest> Region<D> {
         let last = self.ready == self.len && left < D::BLOCK_LEN;
         let mut scratch = 0;
         if last {
-            // SAFETY: `left` bytes are left of the region, and fewer than a block, which the scratch has room
-            // for.
+            // SAFETY: `left` bytes are left of the region, and fewer than a block, which the
+            // scratch has room for.
             unsafe { std::ptr::copy_nonoverlapping(self.start.add(self.hashed), self.hashing.scratch.as_mut_ptr(), left) };
             scratch = crate::digest::pad::<D>(&mut self.hashing.scratch, left, (D::BLOCK_LEN + self.len) as u64);
         }

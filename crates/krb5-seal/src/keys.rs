@@ -10,12 +10,9 @@ use crate::enctype::Enctype;
 use crate::token::{CONFOUNDER_LEN, TOKEN_HEADER_LEN};
 use crate::wipe::wipe_stack;
 
-/// Side of the context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The client.
     Initiator,
-    /// The server.
     Acceptor,
 }
 
@@ -28,18 +25,15 @@ impl Role {
     }
 }
 
-/// The key's length does not fit its enctype.
+/// The key's length does not match its enctype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a key of {got} bytes for {enctype}, which takes {}", enctype.key_len())]
 pub struct KeyLengthError {
-    /// Enctype.
     pub enctype: Enctype,
-    /// Length given, bytes.
     pub got: usize,
 }
 
-/// All keys of an established context for both directions: AES schedules and HMAC pads. About 7
-/// KiB.
+/// AES schedules and HMAC pads of both directions of an established context. About 7 KiB.
 ///
 /// Share it between threads in an `Arc`. Has no `Debug`; wiped when dropped.
 pub struct ContextKeys {
@@ -52,13 +46,12 @@ pub struct ContextKeys {
 }
 
 impl ContextKeys {
-    /// Derives the keys of RFC 4121 section 2 from the context's key: the acceptor's subkey if it
-    /// asserted one (`acceptor_subkey`), else the initiator's, else the session key. Costs some
-    /// 20 µs. It wipes what it leaves on the stack, and what others left there; `key` is the
-    /// caller's to wipe.
+    /// Derives the keys of RFC 4121 section 2 from the context's key. That is the acceptor's subkey
+    /// if the acceptor asserted one (`acceptor_subkey`), else the initiator's, else the session
+    /// key. Takes about 20 µs and wipes the stack; the caller wipes `key`.
     ///
     /// # Errors
-    /// The key's length is not the enctype's.
+    /// The key's length does not match its enctype.
     pub fn new(enctype: Enctype, key: &[u8], role: Role, acceptor_subkey: bool) -> Result<ContextKeys, KeyLengthError> {
         if key.len() != enctype.key_len() {
             return Err(KeyLengthError { enctype, got: key.len() });
@@ -83,12 +76,10 @@ impl ContextKeys {
         self.receive.derive(self.enctype, key, self.role.peer());
     }
 
-    /// Enctype that protects messages.
     pub fn enctype(&self) -> Enctype {
         self.enctype
     }
 
-    /// Our side.
     pub fn role(&self) -> Role {
         self.role
     }
@@ -129,7 +120,8 @@ impl Direction {
     }
 
     fn derive(&mut self, enctype: Enctype, key: &[u8], sender: Role) {
-        // RFC 4121 section 2: KG-USAGE-ACCEPTOR-SEAL 22, -SIGN 23, KG-USAGE-INITIATOR-SEAL 24, -SIGN 25.
+        // RFC 4121 section 2: KG-USAGE-ACCEPTOR-SEAL 22, -SIGN 23, KG-USAGE-INITIATOR-SEAL 24,
+        // -SIGN 25.
         let (seal, sign) = match sender {
             Role::Acceptor => (22, 23),
             Role::Initiator => (24, 25),

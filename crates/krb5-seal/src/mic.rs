@@ -13,39 +13,29 @@ use crate::short::{Batch, SHORT_LEN_MAX};
 use crate::stack::Stack;
 use crate::token::{MIC_LEN_MAX, MicToken, TOKEN_HEADER_LEN, TokenError, mic_header, parse_mic};
 
-/// Creates a MIC token for a body.
 pub struct MicJob<'a> {
-    /// Keys of the sending context.
     pub keys: &'a ContextKeys,
-    /// Sequence number of the token.
     pub seq: u64,
-    /// Body, in parts.
     pub parts: &'a [&'a [u8]],
     /// The token; empty before the job runs.
     pub token: MicToken,
 }
 
 impl<'a> MicJob<'a> {
-    /// A job to run.
     pub fn new(keys: &'a ContextKeys, seq: u64, parts: &'a [&'a [u8]]) -> MicJob<'a> {
         MicJob { keys, seq, parts, token: MicToken { bytes: [0; MIC_LEN_MAX], len: 0 } }
     }
 }
 
-/// Verifies a body with its MIC token.
 pub struct VerifyJob<'a> {
-    /// Keys of the receiving context.
     pub keys: &'a ContextKeys,
-    /// Body, in parts.
     pub parts: &'a [&'a [u8]],
-    /// Token.
     pub token: &'a [u8],
     /// Sequence number of the token, or the error.
     pub result: Result<u64, TokenError>,
 }
 
 impl<'a> VerifyJob<'a> {
-    /// A job to run.
     pub fn new(keys: &'a ContextKeys, parts: &'a [&'a [u8]], token: &'a [u8]) -> VerifyJob<'a> {
         VerifyJob { keys, parts, token, result: Err(TokenError::Waiting) }
     }
@@ -59,10 +49,7 @@ impl ContextKeys {
         jobs[0].token
     }
 
-    /// Verifies the MIC token of a body in pieces; returns its sequence number.
-    ///
-    /// # Errors
-    /// Why the token is refused.
+    /// Verifies the MIC token of a body in parts; returns its sequence number.
     pub fn verify_mic(&self, parts: &[&[u8]], token: &[u8]) -> Result<u64, TokenError> {
         let mut jobs = [VerifyJob::new(self, parts, token)];
         verify_many(&mut jobs);

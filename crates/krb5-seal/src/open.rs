@@ -17,40 +17,34 @@ use crate::stack::Stack;
 use crate::token::{TOKEN_HEADER_LEN, TokenError, WrapHeader};
 use crate::wipe::wipe_frame;
 
-/// An opened token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opened {
     /// Range of the body in the token's buffer.
     pub range: Range<usize>,
     /// Sequence number of the token.
     pub seq: u64,
-    /// Whether it was encrypted.
     pub sealed: bool,
 }
 
-/// Opens a sealed token.
 pub struct OpenJob<'a> {
-    /// Keys of the receiving context.
     pub keys: &'a ContextKeys,
     /// The whole token. Afterwards the body is in the range of the result; after a refusal the
     /// contents are useless.
     pub token: &'a mut [u8],
-    /// Result.
     pub result: Result<Opened, TokenError>,
 }
 
 impl<'a> OpenJob<'a> {
-    /// A job to run.
     pub fn new(keys: &'a ContextKeys, token: &'a mut [u8]) -> OpenJob<'a> {
         OpenJob { keys, token, result: Err(TokenError::Waiting) }
     }
 }
 
 impl ContextKeys {
-    /// Opens one sealed token in place; the range is where its body lies. Takes any RRC and EC.
+    /// Opens one sealed token in place and returns the range of its body. Accepts any RRC and EC.
     ///
     /// # Errors
-    /// Why the token is refused; nothing of its plaintext is left in the buffer then.
+    /// The token is refused; its plaintext is wiped from the buffer.
     pub fn open(&self, token: &mut [u8]) -> Result<Range<usize>, TokenError> {
         let mut jobs = [OpenJob::new(self, token)];
         open_many(&mut jobs);
@@ -58,11 +52,7 @@ impl ContextKeys {
         job.result.map(|opened| opened.range)
     }
 
-    /// As [`ContextKeys::open`], and takes tokens without confidentiality too; the result tells
-    /// them apart.
-    ///
-    /// # Errors
-    /// Why the token is refused.
+    /// Like [`ContextKeys::open`], but also accepts tokens without confidentiality.
     pub fn open_any(&self, token: &mut [u8]) -> Result<Opened, TokenError> {
         let header = WrapHeader::parse(self, token)?;
         if header.sealed {
@@ -165,9 +155,9 @@ impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
     fn new(job: &'a mut OpenJob<'b>, prefix_len: usize) -> Lane<'a, 'b, D> {
         let header = *job.token.first_chunk().expect("prepared: longer than its header");
         let len = job.token.len() - TOKEN_HEADER_LEN - job.keys.enctype().checksum_len();
-        // SAFETY: what is hashed begins inside the token's header or behind it and ends before the
+        // SAFETY: the hashed bytes begin in or after the token's header and end before the
         // checksum; the job is borrowed for the lane's life, and between two steps the token is
-        // touched through the job only.
+        // touched only through the job.
         let region = unsafe { Region::new(job.token.as_mut_ptr().add(TOKEN_HEADER_LEN - prefix_len), len + prefix_len) };
         Lane { job, header, region, decryption: Decryption::new() }
     }
@@ -191,13 +181,13 @@ impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
         holds
     }
 
-    fn settle(&mut self, holds: bool) {
-        settle(self.job, &self.header, holds);
+    fn accept_or_wipe(&mut self, holds: bool) {
+        accept_or_wipe(self.job, &self.header, holds);
     }
 }
 
 /// Compares the header's copy in the plaintext (RFC 4121 section 4.2.4); wipes refused plaintext.
-fn settle(job: &mut OpenJob<'_>, header: &[u8; TOKEN_HEADER_LEN], holds: bool) {
+fn accept_or_wipe(job: &mut OpenJob<'_>, header: &[u8; TOKEN_HEADER_LEN], holds: bool) {
     let header = WrapHeader::parse(job.keys, header).expect("prepared: parsed before");
     let end = job.token.len() - job.keys.enctype().checksum_len();
     if !holds || !header.equals_copy(&job.token[end - TOKEN_HEADER_LEN..end]) {
@@ -246,7 +236,7 @@ impl<'a, 'b> Shorts<'a, 'b, '_> {
             let checksum_len = job.keys.enctype().checksum_len();
             let holds = bool::from(mac[..checksum_len].ct_eq(&job.token[job.token.len() - checksum_len..]));
             let header = *job.token.first_chunk().expect("prepared: longer than its header");
-            settle(job, &header, holds);
+            accept_or_wipe(job, &header, holds);
         });
         waiting.clear();
     }
@@ -282,7 +272,7 @@ fn decrypt_and_verify<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Ite
             let lane = &mut lanes[at];
             if lane.region.hashing.is_done() {
                 let holds = lane.checksum_holds();
-                lane.settle(holds);
+                lane.accept_or_wipe(holds);
                 lanes.swap_remove(at);
             }
         }
@@ -317,7 +307,7 @@ fn verify_then_decrypt<'a, 'b: 'a, D: Digest>(kernels: &Kernels, mut jobs: impl 
                     let (keys, ciphertext, decryption) = lane.ciphertext();
                     decryption.step(kernels, &keys.receive.cipher, ciphertext, usize::MAX);
                 }
-                lane.settle(holds);
+                lane.accept_or_wipe(holds);
                 lanes.swap_remove(at);
             }
         }

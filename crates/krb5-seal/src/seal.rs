@@ -13,11 +13,8 @@ use crate::stack::Stack;
 use crate::token::{CONFOUNDER_LEN, TOKEN_HEADER_LEN, TokenError, wrap_header};
 use crate::wipe::{wipe_frame, wipe_frames};
 
-/// Seals a message.
 pub struct SealJob<'a> {
-    /// Keys of the sending context.
     pub keys: &'a ContextKeys,
-    /// Sequence number of the token.
     pub seq: u64,
     /// Fresh random bytes.
     pub confounder: [u8; CONFOUNDER_LEN],
@@ -29,19 +26,18 @@ pub struct SealJob<'a> {
 }
 
 impl<'a> SealJob<'a> {
-    /// A job to run.
     pub fn new(keys: &'a ContextKeys, seq: u64, confounder: [u8; CONFOUNDER_LEN], token: &'a mut [u8]) -> SealJob<'a> {
         SealJob { keys, seq, confounder, token, result: Err(TokenError::Waiting) }
     }
 }
 
 impl ContextKeys {
-    /// Seals one message in place: `token` is [`ContextKeys::header_len`] bytes of room, the body,
-    /// and [`ContextKeys::trailer_len`] bytes of room, and the whole token afterwards.
+    /// Seals one message in place. `token` is [`ContextKeys::header_len`] bytes of room, the body,
+    /// and [`ContextKeys::trailer_len`] bytes of room. Afterwards it is the whole token.
     /// `confounder` is random and never used twice.
     ///
     /// # Errors
-    /// [`TokenError::Room`] when `token` is shorter than that; nothing is written then.
+    /// [`TokenError::Room`] if `token` is too short; nothing is written.
     pub fn seal(&self, seq: u64, confounder: [u8; CONFOUNDER_LEN], token: &mut [u8]) -> Result<(), TokenError> {
         let mut jobs = [SealJob::new(self, seq, confounder, token)];
         seal_many(&mut jobs);
@@ -125,8 +121,8 @@ impl<'a, 'b> Shorts<'a, 'b, '_> {
             let (header, message) = sealed.split_at_mut(TOKEN_HEADER_LEN);
             header.copy_from_slice(&wrap_header(job.keys, job.seq, true, 0));
             let (key, len): (*const AesKey, usize) = (&job.keys.send.cipher, message.len());
-            // SAFETY: key and message are borrowed by the jobs for longer than this is used, and the message is
-            // touched by nothing else from here on.
+            // SAFETY: key and message are borrowed by the jobs for longer than this is used, and
+            // the message is touched by nothing else from here on.
             let mut encryption = unsafe { Encryption::new(key, message.as_mut_ptr(), len) };
             encryption.ready = len;
             hashed.push(encryption);
@@ -172,9 +168,9 @@ impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
     fn new(job: &'a mut SealJob<'b>, prefix_len: usize) -> Lane<'a, 'b, D> {
         let direction = &job.keys.send;
         let len = lay_out(job) - TOKEN_HEADER_LEN;
-        // SAFETY: what is encrypted lies between the token's header and its checksum, and what is hashed
-        // begins inside the header or behind it; the job is borrowed for the lane's life, and
-        // nothing else uses the token meanwhile.
+        // SAFETY: what is encrypted lies between the token's header and its checksum, and what is
+        // hashed begins inside the header or behind it; the job is borrowed for the lane's life,
+        // and nothing else uses the token meanwhile.
         let (region, encryption) = unsafe {
             let start = job.token.as_mut_ptr().add(TOKEN_HEADER_LEN);
             (Region::new(start.sub(prefix_len), len + prefix_len), Encryption::new(&direction.cipher, start, len))
@@ -215,8 +211,8 @@ fn stitch(kernels: &Kernels, lanes: &mut [Lane<'_, '_, Sha1>]) {
         let chain = *lane.encryption.skip(blocks * Sha1::BLOCK_LEN);
         items.push(Stitched { key: &lane.job.keys.send.cipher, chain, state, data });
     }
-    // SAFETY: the blocks lie in the lanes' tokens, each its own, and no step is under way; the jobs are
-    // of one enctype.
+    // SAFETY: the blocks lie in the lanes' tokens, each its own, and no step is under way; the jobs
+    // are of one enctype.
     unsafe { (stitched.seal)(&mut items, blocks) };
     wipe_frames();
     for (lane, item) in lanes.iter_mut().zip(items.iter_mut()) {
@@ -274,7 +270,8 @@ fn stitch_alone<D: Digest>(kernels: &Kernels, lane: &mut Lane<'_, '_, D>) {
     // SAFETY: inside the message, of which at least the last two blocks follow.
     let cipher = unsafe { lane.job.token.as_mut_ptr().add(TOKEN_HEADER_LEN + encrypted) };
     let mut item = StitchedOne { key: &lane.job.keys.send.cipher, chain, state: *state, cipher, hash };
-    // SAFETY: both lie in the lane's token, and no step is under way; of what is hashed no more than
+    // SAFETY: both lie in the lane's token, and no step is under way; of what is hashed no more
+    // than
     // `encrypted` bytes and the header come before what is encrypted now.
     unsafe { stitched(&mut item, steps) };
     wipe_frame();

@@ -11,7 +11,6 @@ use crate::kernels::{HashFew, HashItem, Kernels, SHORTS_MAX, Segment};
 use crate::stack::Stack;
 use crate::wipe::{wipe_frame, wipe_frames};
 
-/// Longest short message, bytes.
 pub(crate) const SHORT_LEN_MAX: usize = 440;
 const ROOM_LEN: usize = 512;
 const _: () = assert!(SHORT_LEN_MAX + 1 + 8 <= ROOM_LEN && ROOM_LEN.is_multiple_of(BLOCK_LEN_MAX));

@@ -24,7 +24,8 @@ unsafe fn encrypt(items: &mut [CbcItem]) {
 unsafe fn wide<const N: usize, const ROUNDS: usize, const SAME: bool>(lanes: &mut CbcLanes<N>, blocks: usize) {
     let data = lanes.data;
     let keys = &lanes.keys;
-    // SAFETY: keys and chains are rows of 16 bytes; each lane has `blocks` blocks for reads and writes.
+    // SAFETY: keys and chains are rows of 16 bytes; each lane has `blocks` blocks for reads and
+    // writes.
     unsafe {
         let key = |round: usize, lane: usize| vld1q_u8(keys[round][if SAME { 0 } else { lane }].as_ptr().cast());
         let mut x: [uint8x16_t; N] = std::array::from_fn(|lane| vld1q_u8(lanes.chain[lane].as_ptr()));

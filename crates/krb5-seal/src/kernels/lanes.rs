@@ -20,21 +20,20 @@ pub(super) struct HashLanes<T, const WORDS: usize, const N: usize> {
 pub(super) type HashWide<T, const WORDS: usize, const N: usize> = unsafe fn(&mut HashLanes<T, WORDS, N>, usize);
 
 #[derive(Clone, Copy)]
-struct Turn {
+struct LaneWork {
     item: usize,
     /// Current segment and its remaining blocks.
     segment: usize,
     left: usize,
 }
 
-impl Turn {
-    fn at(item: usize, segments: &[Segment; 2], segment: usize) -> Option<Turn> {
-        (segment..2).find(|at| segments[*at].blocks > 0).map(|segment| Turn { item, segment, left: segments[segment].blocks })
+impl LaneWork {
+    fn at(item: usize, segments: &[Segment; 2], segment: usize) -> Option<LaneWork> {
+        (segment..2).find(|at| segments[*at].blocks > 0).map(|segment| LaneWork { item, segment, left: segments[segment].blocks })
     }
 }
 
-/// Runs hash items over `N` lanes while there are at least `least` of them, and what is left with
-/// `few`.
+/// Hashes items in `N` lanes while at least `least` items are left, then the rest with `few`.
 ///
 /// # Safety
 /// As [`HashItem`] says; the CPU has what `wide` and `few` need. `block_len` is the hash's.
@@ -52,26 +51,26 @@ pub(super) unsafe fn hash<T, const WORDS: usize, const N: usize>(
         return unsafe { few(items) };
     }
     let mut lanes = HashLanes { state: [[T::default(); N]; WORDS], data: [std::ptr::null(); N] };
-    let mut turns: [Option<Turn>; N] = [None; N];
+    let mut lane_work: [Option<LaneWork>; N] = [None; N];
     let mut next = 0;
     loop {
         let mut busy = 0;
         let mut blocks = usize::MAX;
         let mut any = 0;
         for lane in 0..N {
-            while turns[lane].is_none() && next < items.len() {
-                turns[lane] = Turn::at(next, &items[next].segments, 0);
-                if let Some(turn) = turns[lane] {
+            while lane_work[lane].is_none() && next < items.len() {
+                lane_work[lane] = LaneWork::at(next, &items[next].segments, 0);
+                if let Some(work) = lane_work[lane] {
                     for (words, word) in lanes.state.iter_mut().zip(items[next].state) {
                         words[lane] = word;
                     }
-                    lanes.data[lane] = items[next].segments[turn.segment].start;
+                    lanes.data[lane] = items[next].segments[work.segment].start;
                 }
                 next += 1;
             }
-            if let Some(turn) = turns[lane] {
+            if let Some(work) = lane_work[lane] {
                 (busy, any) = (busy + 1, lane);
-                blocks = blocks.min(turn.left);
+                blocks = blocks.min(work.left);
             }
         }
         if busy == 0 {
@@ -79,27 +78,27 @@ pub(super) unsafe fn hash<T, const WORDS: usize, const N: usize>(
         }
         if busy < least {
             // SAFETY: the caller's promise, for what is left of each.
-            unsafe { finish(items, block_len, &lanes, &turns, few) };
+            unsafe { finish(items, block_len, &lanes, &lane_work, few) };
             break;
         }
         for lane in 0..N {
-            if turns[lane].is_none() {
+            if lane_work[lane].is_none() {
                 lanes.data[lane] = lanes.data[any];
             }
         }
-        // SAFETY: every busy lane has at least `blocks` blocks left, valid for reads; the others read what
-        // a busy one reads.
+        // SAFETY: every busy lane has at least `blocks` blocks left, valid for reads; the others
+        // read what a busy one reads.
         unsafe { wide(&mut lanes, blocks) };
         for lane in 0..N {
-            let Some(turn) = &mut turns[lane] else { continue };
-            turn.left -= blocks;
-            if turn.left > 0 {
+            let Some(work) = &mut lane_work[lane] else { continue };
+            work.left -= blocks;
+            if work.left > 0 {
                 continue;
             }
-            let item = &mut items[turn.item];
-            turns[lane] = Turn::at(turn.item, &item.segments, turn.segment + 1);
-            match turns[lane] {
-                Some(turn) => lanes.data[lane] = item.segments[turn.segment].start,
+            let item = &mut items[work.item];
+            lane_work[lane] = LaneWork::at(work.item, &item.segments, work.segment + 1);
+            match lane_work[lane] {
+                Some(work) => lanes.data[lane] = item.segments[work.segment].start,
                 None => item.state = std::array::from_fn(|word| lanes.state[word][lane]),
             }
         }
@@ -108,7 +107,7 @@ pub(super) unsafe fn hash<T, const WORDS: usize, const N: usize>(
     optimization_barrier(&lanes.state);
 }
 
-/// Runs what is left in lanes as items of their own.
+/// Hashes the rest of each lane as an item.
 ///
 /// # Safety
 /// As [`hash`] says.
@@ -116,18 +115,18 @@ unsafe fn finish<T: DefaultIsZeroes, const WORDS: usize, const N: usize>(
     items: &mut [HashItem<[T; WORDS]>],
     block_len: usize,
     lanes: &HashLanes<T, WORDS, N>,
-    turns: &[Option<Turn>; N],
+    lane_work: &[Option<LaneWork>; N],
     few: unsafe fn(&mut [HashItem<[T; WORDS]>]),
 ) {
     let mut rest = crate::stack::Stack::<HashItem<[T; WORDS]>, N>::new();
-    for (lane, turn) in turns.iter().enumerate() {
-        let Some(turn) = turn else { continue };
-        let segments = items[turn.item].segments;
-        let done = segments[turn.segment].blocks - turn.left;
-        // SAFETY: `done` blocks of the segment are behind us.
-        let start = unsafe { segments[turn.segment].start.add(done * block_len) };
-        let current = Segment { start, blocks: turn.left };
-        let after = if turn.segment == 0 { segments[1] } else { Segment::NONE };
+    for (lane, work) in lane_work.iter().enumerate() {
+        let Some(work) = work else { continue };
+        let segments = items[work.item].segments;
+        let done = segments[work.segment].blocks - work.left;
+        // SAFETY: `done` is at most the length of the segment.
+        let start = unsafe { segments[work.segment].start.add(done * block_len) };
+        let current = Segment { start, blocks: work.left };
+        let after = if work.segment == 0 { segments[1] } else { Segment::NONE };
         let item = rest.push(HashItem { state: [T::default(); WORDS], segments: [current, after] });
         for (word, words) in item.state.iter_mut().zip(&lanes.state) {
             *word = words[lane];
@@ -135,8 +134,8 @@ unsafe fn finish<T: DefaultIsZeroes, const WORDS: usize, const N: usize>(
     }
     // SAFETY: the caller's promise.
     unsafe { few(&mut rest) };
-    for (turn, item) in turns.iter().flatten().zip(rest.iter_mut()) {
-        items[turn.item].state = item.state;
+    for (work, item) in lane_work.iter().flatten().zip(rest.iter_mut()) {
+        items[work.item].state = item.state;
         item.state.zeroize();
     }
 }
@@ -188,7 +187,7 @@ pub(super) unsafe fn encrypt<const N: usize>(items: &mut [CbcItem], forms: &CbcF
     let rounds = unsafe { (*first.key).rounds };
     let forms = if rounds == 10 { &forms.rounds10 } else { &forms.rounds14 };
     let mut lanes = CbcLanes::new([std::ptr::null_mut(); N]);
-    let mut turns: [Option<Turn>; N] = [None; N];
+    let mut lane_work: [Option<LaneWork>; N] = [None; N];
     // Key in each lane's column.
     let mut holds = [std::ptr::null::<AesKey>(); N];
     let mut next = 0;
@@ -196,27 +195,27 @@ pub(super) unsafe fn encrypt<const N: usize>(items: &mut [CbcItem], forms: &CbcF
         let mut any = None;
         let mut blocks = usize::MAX;
         for lane in 0..N {
-            while turns[lane].is_none() && next < items.len() {
-                turns[lane] = Turn::at(next, &items[next].segments, 0);
-                if let Some(turn) = turns[lane] {
+            while lane_work[lane].is_none() && next < items.len() {
+                lane_work[lane] = LaneWork::at(next, &items[next].segments, 0);
+                if let Some(work) = lane_work[lane] {
                     lanes.chain[lane] = items[next].chain;
-                    lanes.data[lane] = items[next].segments[turn.segment].start;
+                    lanes.data[lane] = items[next].segments[work.segment].start;
                 }
                 next += 1;
             }
-            if let Some(turn) = turns[lane] {
+            if let Some(work) = lane_work[lane] {
                 any = Some(lane);
-                blocks = blocks.min(turn.left);
+                blocks = blocks.min(work.left);
             }
         }
         let Some(any) = any else { break };
         let mut same = true;
-        let key_of = |lane: usize| turns[lane].map(|turn: Turn| items[turn.item].key);
+        let key_of = |lane: usize| lane_work[lane].map(|work: LaneWork| items[work.item].key);
         let any_key = key_of(any).expect("a busy lane");
         for lane in 0..N {
             let key = key_of(lane).unwrap_or(any_key);
             same &= key == any_key;
-            if turns[lane].is_none() {
+            if lane_work[lane].is_none() {
                 (lanes.data[lane], lanes.chain[lane]) = (lanes.data[any], lanes.chain[any]);
             }
         }
@@ -229,19 +228,19 @@ pub(super) unsafe fn encrypt<const N: usize>(items: &mut [CbcItem], forms: &CbcF
                 holds[lane] = key;
             }
         }
-        // SAFETY: every busy lane has at least `blocks` blocks left, ours alone; the others do as a busy
-        // one does.
+        // SAFETY: every busy lane has at least `blocks` blocks left, ours alone; the others do as a
+        // busy one does.
         unsafe { forms[usize::from(same)](&mut lanes, blocks) };
         for lane in 0..N {
-            let Some(turn) = &mut turns[lane] else { continue };
-            turn.left -= blocks;
-            if turn.left > 0 {
+            let Some(work) = &mut lane_work[lane] else { continue };
+            work.left -= blocks;
+            if work.left > 0 {
                 continue;
             }
-            let item = &mut items[turn.item];
-            turns[lane] = Turn::at(turn.item, &item.segments, turn.segment + 1);
-            match turns[lane] {
-                Some(turn) => lanes.data[lane] = item.segments[turn.segment].start,
+            let item = &mut items[work.item];
+            lane_work[lane] = LaneWork::at(work.item, &item.segments, work.segment + 1);
+            match lane_work[lane] {
+                Some(work) => lanes.data[lane] = item.segments[work.segment].start,
                 None => item.chain = lanes.chain[lane],
             }
         }

@@ -39,8 +39,8 @@ impl Segment {
 /// Blocks for a hash to compress: `segments` one after the other into `state`.
 ///
 /// # Safety
-/// Whoever runs an item promises that each segment that has blocks is valid for reads of all of
-/// them for the length of the call.
+/// The caller of a kernel promises that each segment with blocks is valid for reads of them during
+/// the call.
 #[derive(Clone, Copy)]
 pub(crate) struct HashItem<S> {
     pub(crate) state: S,
@@ -51,9 +51,9 @@ pub(crate) struct HashItem<S> {
 /// which is the last ciphertext block afterwards.
 ///
 /// # Safety
-/// Whoever runs an item promises that `key` is valid for reads, that each segment that has blocks
-/// is valid for reads and writes of all of them and overlaps nothing else of the call, and that all
-/// items of one call have keys of one length.
+/// The caller of a kernel promises that `key` is valid for reads, that each segment with blocks is
+/// valid for reads and writes of them and does not overlap other memory of the call, and that all
+/// items have keys of one length.
 #[derive(Clone, Copy)]
 pub(crate) struct CbcItem {
     pub(crate) key: *const AesKey,
@@ -120,7 +120,6 @@ pub(crate) struct StitchedOne<S> {
 /// Advances chain and state.
 pub(crate) type StitchOne<S> = unsafe fn(&mut StitchedOne<S>, usize);
 
-/// A set of kernels that this CPU can run.
 #[derive(Clone, Copy)]
 pub struct Kernels {
     name: &'static str,
@@ -143,11 +142,11 @@ impl Kernels {
         CHOSEN.get_or_init(|| Kernels::available().last().expect("the plain kernels run everywhere"))
     }
 
-    /// Makes the whole process use a narrower set, to measure what wide instructions gain. Call it
-    /// before any message is sealed.
+    /// Makes the whole process use a narrower set, to measure the gain of wide instructions. Call
+    /// this before any message is sealed.
     ///
     /// # Errors
-    /// This CPU has no set of that name (the text lists the others), or a set is in use already.
+    /// The CPU has no set of that name (the text lists the names), or a set is in use already.
     pub fn choose(name: &str) -> Result<(), String> {
         let wanted = |kernels: &&Kernels| kernels.name.eq_ignore_ascii_case(name) || (kernels.name == PLAIN && name == "plain");
         let Some(kernels) = Kernels::available().iter().find(wanted) else {

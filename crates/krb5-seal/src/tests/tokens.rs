@@ -270,8 +270,8 @@ fn mic_is_independent_of_parts() {
 
 #[test]
 fn mic_matches_rfc_4121() {
-    // RFC 4121 section 4.2.4: HMAC(Kc, body | header); the key's usage is 25 for the initiator, 23 for
-    // the acceptor.
+    // RFC 4121 section 4.2.4: HMAC(Kc, body | header); the key's usage is 25 for the initiator, 23
+    // for the acceptor.
     use crate::derive::{Purpose, derive};
     for (role, flags, usage) in [(Role::Initiator, 4, 25), (Role::Acceptor, 5, 23)] {
         let enctype = Enctype::Aes256CtsHmacSha1_96;

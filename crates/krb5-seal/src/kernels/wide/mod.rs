@@ -4,15 +4,15 @@
 pub(super) mod sha1;
 pub(super) mod sha2;
 
-/// What goes on beside a hash, a little at each of its rounds: what both wait for differs, so that
-/// together they take hardly longer than one alone.
+/// Work that a kernel interleaves with the rounds of a hash. The hash waits for ports and the other
+/// work for latency, so together they take little longer than one alone.
 ///
 /// # Safety
 /// As [`Vector`]'s.
-pub(super) trait Beside {
+pub(super) trait Interleaved {
     /// A block begins; the hash has read it completely.
     unsafe fn begin(&mut self, block: usize);
-    unsafe fn turn(&mut self, round: usize);
+    unsafe fn step_round(&mut self, round: usize);
     /// Keeps the order of rounds if nothing else runs between them.
     #[inline(always)]
     unsafe fn ordered<V: Vector>(vector: V) -> V {
@@ -20,19 +20,19 @@ pub(super) trait Beside {
     }
 }
 
-pub(super) struct Alone;
+pub(super) struct NotInterleaved;
 
-impl Beside for Alone {
+impl Interleaved for NotInterleaved {
     #[inline(always)]
     unsafe fn begin(&mut self, _block: usize) {}
 
     #[inline(always)]
-    unsafe fn turn(&mut self, _round: usize) {}
+    unsafe fn step_round(&mut self, _round: usize) {}
 
     #[inline(always)]
     unsafe fn ordered<V: Vector>(vector: V) -> V {
         // SAFETY: as the caller.
-        unsafe { vector.here() }
+        unsafe { vector.barrier() }
     }
 }
 
@@ -57,7 +57,7 @@ pub(super) trait Vector: Copy {
     unsafe fn xor3(self, b: Self, c: Self) -> Self;
     /// The same vector. A barrier: the compiler computes nothing from it before earlier barriers,
     /// which saves registers.
-    unsafe fn here(self) -> Self;
+    unsafe fn barrier(self) -> Self;
     /// The 16 words of a block of each lane: lane `i`'s block lies at `data[i] + offset`, its words
     /// are big-endian.
     unsafe fn load_block(data: *const *const u8, offset: usize) -> [Self; 16];

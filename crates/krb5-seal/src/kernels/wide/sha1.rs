@@ -1,6 +1,6 @@
 //! SHA-1 (FIPS 180-4 section 6.1) over the lanes of a vector.
 
-use super::{Alone, Beside, Vector};
+use super::{Interleaved, NotInterleaved, Vector};
 use crate::kernels::lanes::HashLanes;
 
 const K: [u32; 4] = [0x5a827999, 0x6ed9eba1, 0x8f1bbcdc, 0xca62c1d6];
@@ -13,21 +13,21 @@ const K: [u32; 4] = [0x5a827999, 0x6ed9eba1, 0x8f1bbcdc, 0xca62c1d6];
 #[inline(always)]
 pub(in crate::kernels) unsafe fn compress<V: Vector<Word = u32>, const N: usize>(lanes: &mut HashLanes<u32, 5, N>, blocks: usize) {
     // SAFETY: the caller's promise.
-    unsafe { compress_beside::<V, _, N>(lanes, blocks, &mut Alone) }
+    unsafe { compress_interleaved::<V, _, N>(lanes, blocks, &mut NotInterleaved) }
 }
 
-/// The same, with something beside it.
+/// Like [`compress`], with interleaved work.
 ///
 /// # Safety
-/// As [`compress`] says; what goes beside it may write to a block once that has begun.
+/// As [`compress`] says. The interleaved work may write to a block after its `begin`.
 #[inline(always)]
-pub(in crate::kernels) unsafe fn compress_beside<V: Vector<Word = u32>, B: Beside, const N: usize>(
+pub(in crate::kernels) unsafe fn compress_interleaved<V: Vector<Word = u32>, B: Interleaved, const N: usize>(
     lanes: &mut HashLanes<u32, 5, N>,
     blocks: usize,
-    beside: &mut B,
+    interleaved: &mut B,
 ) {
-    // SAFETY: the caller's promises; the state's rows are aligned to the vector, being rows of a table
-    // aligned to 64 bytes.
+    // SAFETY: the caller's promises; the state's rows are aligned to the vector, being rows of a
+    // table aligned to 64 bytes.
     unsafe {
         let mut h = [V::splat(0); 5];
         for word in 0..5 {
@@ -35,7 +35,7 @@ pub(in crate::kernels) unsafe fn compress_beside<V: Vector<Word = u32>, B: Besid
         }
         for block in 0..blocks {
             let mut w = V::load_block(lanes.data.as_ptr(), 64 * block);
-            beside.begin(block);
+            interleaved.begin(block);
             let [mut a, mut b, mut c, mut d, mut e] = h;
             // Word `t` of the schedule.
             macro_rules! word {
@@ -52,7 +52,7 @@ pub(in crate::kernels) unsafe fn compress_beside<V: Vector<Word = u32>, B: Besid
                     let sum = $e.add(V::splat(K[$t / 20])).add(word!($t));
                     $e = B::ordered(sum.add($f($b, $c, $d)).add($a.rotate::<27, 5>()));
                     $b = $b.rotate::<2, 30>();
-                    beside.turn($t);
+                    interleaved.step_round($t);
                 }};
             }
             macro_rules! five {

@@ -8,10 +8,12 @@ macro_rules! compress {
         /// Compresses blocks of all lanes.
         ///
         /// # Safety
-        /// As [`Vector`] says; `V` has `N` lanes of this word; each lane's pointer is valid for reads of `blocks` blocks.
+        /// As [`Vector`] says; `V` has `N` lanes of this word; each lane's pointer is valid for
+        /// reads of `blocks` blocks.
         #[inline(always)]
         pub(in crate::kernels) unsafe fn $name<V: Vector<Word = $word>, const N: usize>(lanes: &mut HashLanes<$word, 8, N>, blocks: usize) {
-            // SAFETY: the caller's promises; the state's rows are aligned to the vector, being rows of a table aligned to 64 bytes.
+            // SAFETY: the caller's promises; the state's rows are aligned to the vector, being rows
+            // of a table aligned to 64 bytes.
             unsafe {
                 let mut h = [V::splat(0); 8];
                 for word in 0..8 {

@@ -24,8 +24,8 @@ unsafe fn wide<const N: usize, const ROUNDS: usize, const SAME: bool>(lanes: &mu
     let data = lanes.data;
     let keys = &lanes.keys;
     let column = |round: usize, lane: usize| -> *const __m128i { keys[round][if SAME { 0 } else { lane }].as_ptr().cast() };
-    // SAFETY: keys and chains are aligned rows of 16 bytes; each lane has `blocks` blocks for reads and
-    // writes.
+    // SAFETY: keys and chains are aligned rows of 16 bytes; each lane has `blocks` blocks for reads
+    // and writes.
     unsafe {
         let mut x: [__m128i; N] = std::array::from_fn(|lane| _mm_loadu_si128(lanes.chain[lane].as_ptr().cast()));
         for block in 0..blocks {

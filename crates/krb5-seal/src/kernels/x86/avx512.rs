@@ -99,13 +99,13 @@ unsafe fn sha256_half_alone(items: &mut [HashItem<[u32; 8]>]) {
 }
 
 unsafe fn sha512(items: &mut [HashItem<[u64; 8]>]) {
-    // SAFETY: the kernel is offered only where AVX-512F, BW, VL and BMI2 are; the rest is the caller's
-    // promise.
+    // SAFETY: the kernel is offered only where AVX-512F, BW, VL and BMI2 are; the rest is the
+    // caller's promise.
     unsafe { lanes::hash(items, 128, sha512_8, 5, sha512_half) }
 }
 
 unsafe fn sha512_half(items: &mut [HashItem<[u64; 8]>]) {
-    // SAFETY: the kernel is offered only where AVX-512F, BW, VL and BMI2 are; the rest is the caller's
-    // promise.
+    // SAFETY: the kernel is offered only where AVX-512F, BW, VL and BMI2 are; the rest is the
+    // caller's promise.
     unsafe { lanes::hash(items, 128, sha512_4, 2, super::sha512::one_by_one) }
 }

@@ -26,7 +26,7 @@ unsafe fn nothing(items: &mut [HashItem<[u64; 8]>]) {
 }
 
 /// # Safety
-/// The lane's pointer is valid for reads of so many blocks; the CPU has AVX2 and BMI2.
+/// The lane's pointer is valid for reads of `blocks` blocks; the CPU has AVX2 and BMI2.
 #[target_feature(enable = "avx2,bmi1,bmi2")]
 unsafe fn wide(lanes: &mut HashLanes<u64, 8, 1>, blocks: usize) {
     let mut state = lanes.state.map(|[word]| word);
@@ -45,8 +45,8 @@ unsafe fn wide(lanes: &mut HashLanes<u64, 8, 1>, blocks: usize) {
     lanes.state = state.map(|word| [word]);
 }
 
-/// Encrypts so many times 128 bytes, and hashes one block less: each when what it holds has been
-/// encrypted.
+/// Encrypts `steps` times 128 bytes. Hashes one block less, because each block is hashed after its
+/// encryption.
 ///
 /// # Safety
 /// As [`StitchedOne`] says; the CPU has AVX2, BMI2 and AES-NI.
@@ -57,8 +57,9 @@ pub(in crate::kernels) unsafe fn seal(item: &mut StitchedOne<[u64; 8]>, steps: u
 
 #[target_feature(enable = "avx2,bmi1,bmi2,aes")]
 unsafe fn seal_steps(item: &mut StitchedOne<[u64; 8]>, steps: usize) {
-    // SAFETY: the key is valid for reads, the chain has 16 bytes; the caller promises so many steps'
-    // bytes.
+    // SAFETY: the key is valid for reads, the chain has 16 bytes, and the caller promises the bytes
+    // of
+    // `steps` steps.
     unsafe {
         let keys: *const __m128i = (*item.key).encrypt.as_ptr().cast();
         debug_assert_eq!((*item.key).rounds, ROUNDS);
@@ -76,11 +77,11 @@ unsafe fn seal_steps(item: &mut StitchedOne<[u64; 8]>, steps: usize) {
     }
 }
 
-/// One block of the hash, one eighth of a block of the cipher after another, or both.
+/// Hashes one block, encrypts an eighth of eight blocks, or does both.
 ///
 /// # Safety
-/// `hash` is valid for reads of a block, `keys` of 15 round keys, `cipher` for reads and writes of
-/// a block: each if it is used. What is hashed has been encrypted before.
+/// If used, `hash` is valid for reads of a block, `keys` of 15 round keys, `cipher` for reads and
+/// writes of a block. The hashed block is already encrypted.
 #[inline(always)]
 #[allow(unused_assignments, reason = "the schedule ends before the rounds do")]
 unsafe fn step<const HASH: bool, const CIPHER: bool>(
@@ -90,7 +91,7 @@ unsafe fn step<const HASH: bool, const CIPHER: bool>(
     keys: *const __m128i,
     cipher: *mut __m128i,
 ) {
-    // SAFETY: by the caller's promise; whoever calls this has the instructions.
+    // SAFETY: by the caller's promise; the caller has enabled the instructions.
     unsafe {
         let swap = _mm_set_epi8(8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
         let mut w: [__m128i; 8] = std::array::from_fn(|at| match HASH {
@@ -136,7 +137,7 @@ unsafe fn step<const HASH: bool, const CIPHER: bool>(
         }
         // Two rounds of the hash, two schedule words for 16 rounds later, and a fortieth of the
         // cipher's steps.
-        macro_rules! turn {
+        macro_rules! interleave {
             ($g:expr) => {{
                 if HASH {
                     let k = _mm_loadu_si128(K512.as_ptr().add(2 * $g).cast());
@@ -159,46 +160,46 @@ unsafe fn step<const HASH: bool, const CIPHER: bool>(
             }};
         }
         const { assert!(QUARTERS * (ROUNDS + 1) == 3 * 40) };
-        turn!(0);
-        turn!(1);
-        turn!(2);
-        turn!(3);
-        turn!(4);
-        turn!(5);
-        turn!(6);
-        turn!(7);
-        turn!(8);
-        turn!(9);
-        turn!(10);
-        turn!(11);
-        turn!(12);
-        turn!(13);
-        turn!(14);
-        turn!(15);
-        turn!(16);
-        turn!(17);
-        turn!(18);
-        turn!(19);
-        turn!(20);
-        turn!(21);
-        turn!(22);
-        turn!(23);
-        turn!(24);
-        turn!(25);
-        turn!(26);
-        turn!(27);
-        turn!(28);
-        turn!(29);
-        turn!(30);
-        turn!(31);
-        turn!(32);
-        turn!(33);
-        turn!(34);
-        turn!(35);
-        turn!(36);
-        turn!(37);
-        turn!(38);
-        turn!(39);
+        interleave!(0);
+        interleave!(1);
+        interleave!(2);
+        interleave!(3);
+        interleave!(4);
+        interleave!(5);
+        interleave!(6);
+        interleave!(7);
+        interleave!(8);
+        interleave!(9);
+        interleave!(10);
+        interleave!(11);
+        interleave!(12);
+        interleave!(13);
+        interleave!(14);
+        interleave!(15);
+        interleave!(16);
+        interleave!(17);
+        interleave!(18);
+        interleave!(19);
+        interleave!(20);
+        interleave!(21);
+        interleave!(22);
+        interleave!(23);
+        interleave!(24);
+        interleave!(25);
+        interleave!(26);
+        interleave!(27);
+        interleave!(28);
+        interleave!(29);
+        interleave!(30);
+        interleave!(31);
+        interleave!(32);
+        interleave!(33);
+        interleave!(34);
+        interleave!(35);
+        interleave!(36);
+        interleave!(37);
+        interleave!(38);
+        interleave!(39);
         *chain = x;
         if HASH {
             state.iter_mut().zip(s).for_each(|(word, worked)| *word = word.wrapping_add(worked));
@@ -209,7 +210,7 @@ unsafe fn step<const HASH: bool, const CIPHER: bool>(
 /// FIPS 180-4, section 4.1.3: σ0, of two words.
 #[inline(always)]
 unsafe fn small0(x: __m128i) -> __m128i {
-    // SAFETY: whoever calls this has the instructions.
+    // SAFETY: the caller has enabled the instructions.
     unsafe {
         let by_8 = _mm_shuffle_epi8(x, _mm_set_epi8(8, 15, 14, 13, 12, 11, 10, 9, 0, 7, 6, 5, 4, 3, 2, 1));
         let by_1 = _mm_xor_si128(_mm_srli_epi64::<1>(x), _mm_slli_epi64::<63>(x));
@@ -220,7 +221,7 @@ unsafe fn small0(x: __m128i) -> __m128i {
 /// FIPS 180-4, section 4.1.3: σ1, of two words.
 #[inline(always)]
 unsafe fn small1(x: __m128i) -> __m128i {
-    // SAFETY: whoever calls this has the instructions.
+    // SAFETY: the caller has enabled the instructions.
     unsafe {
         let by_19 = _mm_xor_si128(_mm_srli_epi64::<19>(x), _mm_slli_epi64::<45>(x));
         let by_61 = _mm_xor_si128(_mm_srli_epi64::<61>(x), _mm_slli_epi64::<3>(x));

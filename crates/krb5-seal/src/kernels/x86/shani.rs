@@ -10,7 +10,8 @@ pub(in crate::kernels) static SHA1: HashKernel<[u32; 5]> = HashKernel { name: "S
 pub(in crate::kernels) static SHA256: HashKernel<[u32; 8]> = HashKernel { name: "SHA-NI x2", many: sha256, few: Some(sha256_few) };
 
 unsafe fn sha1(items: &mut [HashItem<[u32; 5]>]) {
-    // SAFETY: the kernel is offered only where the instructions are; the rest is the caller's promise.
+    // SAFETY: the kernel is offered only where the instructions are; the rest is the caller's
+    // promise.
     unsafe { lanes::hash(items, 64, sha1_wide::<2>, 2, sha1_one_by_one) }
 }
 
@@ -30,7 +31,8 @@ unsafe fn sha256_one_by_one(items: &mut [HashItem<[u32; 8]>]) {
 }
 
 unsafe fn sha1_few(states: &mut [[u32; 5]; 2], data: [*const u8; 2], blocks: [usize; 2]) {
-    // SAFETY: the kernel is offered only where the instructions are; the rest is the caller's promise.
+    // SAFETY: the kernel is offered only where the instructions are; the rest is the caller's
+    // promise.
     unsafe { few(states, data, blocks, sha1_wide::<2>, sha1_wide::<1>) }
 }
 
@@ -61,7 +63,7 @@ unsafe fn few<const WORDS: usize>(
     }
     for lane in 0..2 {
         if blocks[lane] > both {
-            // SAFETY: `both` blocks are behind us.
+            // SAFETY: both lanes have at least `both` blocks.
             let rest = unsafe { data[lane].add(64 * both) };
             let mut lanes = HashLanes { state: states[lane].map(|word| [word]), data: [rest] };
             // SAFETY: the caller's promise.

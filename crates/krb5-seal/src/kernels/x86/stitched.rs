@@ -1,6 +1,6 @@
-//! A few messages of RFC 3962: SHA-1 of a block and CBC encryption of its four blocks in one pass,
-//! for up to four messages side by side. Each is a long dependency chain; interleaved, one costs
-//! almost nothing beside the other.
+//! SHA-1 of a block and CBC encryption of its four blocks in one pass, for up to four messages of
+//! RFC 3962 side by side. Each is a long dependency chain; interleaved, one costs almost nothing
+//! interleaved the other.
 
 use std::arch::x86_64::*;
 
@@ -10,7 +10,7 @@ use crate::kernels::Stitched;
 pub(in crate::kernels) const MESSAGES_MAX: usize = 4;
 
 /// Hashes and then encrypts blocks of 64 bytes in place, of up to [`MESSAGES_MAX`] messages side by
-/// side: states and chains are moved on.
+/// side. Advances states and chains.
 ///
 /// # Safety
 /// As [`StitchedKernel`](crate::kernels::StitchedKernel) says; the CPU has AES-NI and the SHA
@@ -38,8 +38,8 @@ unsafe fn seal_rounds<const ROUNDS: usize, const N: usize>(items: [&mut Stitched
     let swap = swap_all();
     // SAFETY: keys are valid for reads.
     let keys: [*const __m128i; N] = std::array::from_fn(|lane| unsafe { (*items[lane].key).encrypt.as_ptr().cast() });
-    // SAFETY: there are 15 round keys, each of 16 aligned bytes, of which the first `ROUNDS + 1` are
-    // used.
+    // SAFETY: there are 15 round keys, each of 16 aligned bytes, of which the first `ROUNDS + 1`
+    // are used.
     let round_key = |lane: usize, round: usize| unsafe { _mm_load_si128(keys[lane].add(round)) };
     let mut abcd: [__m128i; N] = std::array::from_fn(|lane| {
         let state = &items[lane].state;
@@ -73,7 +73,7 @@ unsafe fn seal_rounds<const ROUNDS: usize, const N: usize>(items: [&mut Stitched
             }};
         }
         // Four rounds of the hash, and a twentieth of the cipher's steps.
-        macro_rules! turn {
+        macro_rules! interleave {
             ($g:expr) => {
                 for lane in 0..N {
                     let words = w[$g % 4][lane];
@@ -104,26 +104,26 @@ unsafe fn seal_rounds<const ROUNDS: usize, const N: usize>(items: [&mut Stitched
                 }
             };
         }
-        turn!(0);
-        turn!(1);
-        turn!(2);
-        turn!(3);
-        turn!(4);
-        turn!(5);
-        turn!(6);
-        turn!(7);
-        turn!(8);
-        turn!(9);
-        turn!(10);
-        turn!(11);
-        turn!(12);
-        turn!(13);
-        turn!(14);
-        turn!(15);
-        turn!(16);
-        turn!(17);
-        turn!(18);
-        turn!(19);
+        interleave!(0);
+        interleave!(1);
+        interleave!(2);
+        interleave!(3);
+        interleave!(4);
+        interleave!(5);
+        interleave!(6);
+        interleave!(7);
+        interleave!(8);
+        interleave!(9);
+        interleave!(10);
+        interleave!(11);
+        interleave!(12);
+        interleave!(13);
+        interleave!(14);
+        interleave!(15);
+        interleave!(16);
+        interleave!(17);
+        interleave!(18);
+        interleave!(19);
         for lane in 0..N {
             e[lane] = _mm_sha1nexte_epu32(e[lane], e_before[lane]);
             abcd[lane] = _mm_add_epi32(abcd[lane], abcd_before[lane]);

@@ -10,7 +10,7 @@ use super::stitched;
 use super::vectors512::{U32x8, U32x16};
 use crate::kernels::Stitched;
 use crate::kernels::lanes::{CbcLanes, HashLanes};
-use crate::kernels::wide::{Beside, Vector, sha1};
+use crate::kernels::wide::{Interleaved, Vector, sha1};
 use crate::wipe::wipe_frames;
 
 pub(in crate::kernels) const MESSAGES_MAX: usize = 16;
@@ -34,8 +34,8 @@ pub(in crate::kernels) unsafe fn seal(items: &mut [Stitched], blocks: usize) {
 
 type Wide<const N: usize> = unsafe fn(&mut HashLanes<u32, 5, N>, &mut CbcLanes<N>, usize);
 
-/// Gives up to `N` items to the lanes of a kernel, of which there is one for each length of keys.
-/// Lanes without work do the first one's, and write the same.
+/// Distributes up to `N` items to the lanes of the kernel for their key length. Idle lanes repeat
+/// the first lane's work and write equal data.
 ///
 /// # Safety
 /// As [`seal`].
@@ -91,7 +91,7 @@ unsafe fn both<V: Vector<Word = u32>, C: Blocks, const N: usize, const ROUNDS: u
         let chain = cbc.chain.as_mut_ptr().cast::<C>();
         let mut cipher =
             Cipher::<C, N, ROUNDS> { x: std::array::from_fn(|at| *chain.add(at)), keys: &cbc.keys, data: &cbc.data, offset: 0 };
-        sha1::compress_beside::<V, _, N>(hash, blocks, &mut cipher);
+        sha1::compress_interleaved::<V, _, N>(hash, blocks, &mut cipher);
         for (at, x) in cipher.x.into_iter().enumerate() {
             *chain.add(at) = x;
         }
@@ -112,7 +112,7 @@ struct Cipher<'a, C, const N: usize, const ROUNDS: usize> {
     offset: usize,
 }
 
-impl<C: Blocks, const N: usize, const ROUNDS: usize> Beside for Cipher<'_, C, N, ROUNDS> {
+impl<C: Blocks, const N: usize, const ROUNDS: usize> Interleaved for Cipher<'_, C, N, ROUNDS> {
     #[inline(always)]
     unsafe fn begin(&mut self, block: usize) {
         self.offset = 64 * block;
@@ -121,7 +121,7 @@ impl<C: Blocks, const N: usize, const ROUNDS: usize> Beside for Cipher<'_, C, N,
     /// A step of the cipher, or none: `ROUNDS + 1` for each of the four blocks, all read before one
     /// is written.
     #[inline(always)]
-    unsafe fn turn(&mut self, round: usize) {
+    unsafe fn step_round(&mut self, round: usize) {
         const { assert!(QUARTERS * (ROUNDS + 1) <= TURNS) };
         let steps = QUARTERS * (ROUNDS + 1);
         let step = round * steps / TURNS;
@@ -130,8 +130,8 @@ impl<C: Blocks, const N: usize, const ROUNDS: usize> Beside for Cipher<'_, C, N,
         }
         let (quarter, step) = (step / (ROUNDS + 1), step % (ROUNDS + 1));
         let offset = self.offset + 16 * quarter;
-        // SAFETY: keys are rows of a table aligned to 64 bytes; each lane has the block for reads and
-        // writes.
+        // SAFETY: keys are rows of a table aligned to 64 bytes; each lane has the block for reads
+        // and writes.
         unsafe {
             let keys = self.keys[step].as_ptr().cast::<C>();
             for (at, x) in self.x.iter_mut().enumerate() {

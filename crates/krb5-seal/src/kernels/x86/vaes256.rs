@@ -18,16 +18,16 @@ static FORMS: CbcForms<LANES> =
     CbcForms { rounds10: [wide::<10, false>, wide::<10, true>], rounds14: [wide::<14, false>, wide::<14, true>] };
 
 unsafe fn encrypt(items: &mut [CbcItem]) {
-    // SAFETY: the kernels are offered only where VAES, AVX2 and AES-NI are; the rest is the caller's
-    // promise.
+    // SAFETY: the kernels are offered only where VAES, AVX2 and AES-NI are; the rest is the
+    // caller's promise.
     unsafe { if items.len() <= 4 { (aesni::ENCRYPT.many)(items) } else { lanes::encrypt(items, &FORMS) } }
 }
 
 #[target_feature(enable = "avx2,aes,vaes")]
 unsafe fn wide<const ROUNDS: usize, const SAME: bool>(lanes: &mut CbcLanes<LANES>, blocks: usize) {
     let data = lanes.data;
-    // SAFETY: keys and chains are rows of a table aligned to 64 bytes; each lane has `blocks` blocks
-    // for reads and writes.
+    // SAFETY: keys and chains are rows of a table aligned to 64 bytes; each lane has `blocks`
+    // blocks for reads and writes.
     unsafe {
         let keys = &lanes.keys;
         let key = |round: usize, vector: usize| {

@@ -25,8 +25,8 @@ static FORMS32: CbcForms<32> = CbcForms {
 };
 
 unsafe fn encrypt(items: &mut [CbcItem]) {
-    // SAFETY: the kernels are offered only where VAES, AVX-512F, AVX2 and AES-NI are; the rest is the
-    // caller's promise.
+    // SAFETY: the kernels are offered only where VAES, AVX-512F, AVX2 and AES-NI are; the rest is
+    // the caller's promise.
     unsafe {
         match items.len() {
             0..=4 => (aesni::ENCRYPT.many)(items),
@@ -41,8 +41,8 @@ unsafe fn encrypt(items: &mut [CbcItem]) {
 unsafe fn wide<const N: usize, const Z: usize, const ROUNDS: usize, const SAME: bool>(lanes: &mut CbcLanes<N>, blocks: usize) {
     const { assert!(N == 4 * Z) };
     let data = lanes.data;
-    // SAFETY: keys and chains are rows of a table aligned to 64 bytes; each lane has `blocks` blocks
-    // for reads and writes.
+    // SAFETY: keys and chains are rows of a table aligned to 64 bytes; each lane has `blocks`
+    // blocks for reads and writes.
     unsafe {
         let keys = &lanes.keys;
         let key = |round: usize, vector: usize| {

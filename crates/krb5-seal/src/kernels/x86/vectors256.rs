@@ -84,7 +84,7 @@ macro_rules! vector {
             }
 
             #[inline(always)]
-            unsafe fn here(self) -> Self {
+            unsafe fn barrier(self) -> Self {
                 self
             }
 

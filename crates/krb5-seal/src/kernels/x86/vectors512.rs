@@ -9,7 +9,7 @@ use crate::kernels::wide::Vector;
 macro_rules! vector {
     (
         $name:ident($vector:ident), $word:ty, $splat:ident($as:ty), $load:ident, $store:ident, $add:ident, $xor:ident, $rotate:ident, $shift:ident,
-        $ternary:ident, $here:path, $load_block:path
+        $ternary:ident, $barrier:path, $load_block:path
     ) => {
         #[derive(Clone, Copy)]
         #[repr(transparent)]
@@ -79,9 +79,9 @@ macro_rules! vector {
             }
 
             #[inline(always)]
-            unsafe fn here(self) -> Self {
+            unsafe fn barrier(self) -> Self {
                 // SAFETY: as Vector says.
-                unsafe { $name($here(self.0)) }
+                unsafe { $name($barrier(self.0)) }
             }
 
             #[inline(always)]
@@ -104,7 +104,7 @@ vector!(
     _mm512_ror_epi32,
     _mm512_srl_epi32,
     _mm512_ternarylogic_epi32,
-    here,
+    barrier,
     load_block32
 );
 vector!(
@@ -118,7 +118,7 @@ vector!(
     _mm512_ror_epi64,
     _mm512_srl_epi64,
     _mm512_ternarylogic_epi64,
-    here,
+    barrier,
     load_block64
 );
 vector!(
@@ -132,7 +132,7 @@ vector!(
     _mm256_ror_epi32,
     _mm256_srl_epi32,
     _mm256_ternarylogic_epi32,
-    here_half,
+    barrier_half,
     vectors256::load_block32
 );
 vector!(
@@ -146,13 +146,13 @@ vector!(
     _mm256_ror_epi64,
     _mm256_srl_epi64,
     _mm256_ternarylogic_epi64,
-    here_half,
+    barrier_half,
     vectors256::load_block64
 );
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn here(mut vector: __m512i) -> __m512i {
+fn barrier(mut vector: __m512i) -> __m512i {
     // SAFETY: no instruction.
     unsafe { std::arch::asm!("/* {0} */", inout(zmm_reg) vector, options(nomem, nostack, preserves_flags)) };
     vector
@@ -160,8 +160,8 @@ fn here(mut vector: __m512i) -> __m512i {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn here_half(vector: __m256i) -> __m256i {
-    _mm512_castsi512_si256(here(_mm512_castsi256_si512(vector)))
+fn barrier_half(vector: __m256i) -> __m256i {
+    _mm512_castsi512_si256(barrier(_mm512_castsi256_si512(vector)))
 }
 
 /// Exchanges vectors' quarters: quarter `q` of result `r` is quarter `r` of argument `q`.
