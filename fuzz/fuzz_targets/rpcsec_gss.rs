@@ -8,8 +8,8 @@ use libfuzzer_sys::fuzz_target;
 use vouch_krb5_seal::{ContextKeys, Enctype, Role};
 use vouch_oncrpc::Call;
 use vouch_rpcsec_gss::{
-    Arrival, Check, ContextHandle, ContextLimits, Contexts, Credential, EstablishedContext, HANDLE_LEN, InitResult, Procedure,
-    ServerContext, Verdict, arrive, check_many, decode_init_args,
+    CallClass, Check, ContextHandle, ContextLimits, Contexts, Credential, EstablishedContext, HANDLE_LEN, InitResult, Procedure,
+    ServerContext, Verdict, classify, check_many, decode_init_args,
 };
 use vouch_xdr::{Writer, Xdr};
 
@@ -47,7 +47,7 @@ fuzz_target!(|input: &[u8]| {
     let _ = vouch_gss_mit::describe_token(input);
     let mut record = input.to_vec();
     if let Ok(call) = Call::decode(input)
-        && let Arrival::Call(call) = arrive(input, &call, |_| Some(context()))
+        && let CallClass::Call(call) = classify(input, &call, |_| Some(context()))
     {
         let mut checks = [Check::new(&mut record, &call)];
         check_many(&mut checks, 0);

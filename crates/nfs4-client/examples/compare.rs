@@ -99,7 +99,8 @@ impl Comparison {
         let Ok(local) = std::fs::File::open(&path) else { return Ok(()) };
         let file = loop {
             match self.client.open(directory, name, ShareAccess::READ, None).await {
-                // The server is in its grace period, or must fetch data of the published tree first.
+                // The server is in its grace period, or must fetch data of the published tree
+                // first.
                 Err(error) if matches!(error.status(), Some(Status::GRACE | Status::DELAY)) => {
                     tokio::time::sleep(Duration::from_millis(200)).await
                 }

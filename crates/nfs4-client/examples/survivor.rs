@@ -82,7 +82,8 @@ impl Worker {
                 let mode = Attributes { mode: Some(0o644), ..Attributes::default() };
                 let file = client.open(directory, b"temporary", ShareAccess::BOTH, Some(&mode)).await?;
                 let (written, _, verifier) = client.write(&file, 0, &content, StableHow::Unstable).await?;
-                // RFC 8881, section 18.3.3: after a change of the verifier the server has lost uncommitted data.
+                // RFC 8881, section 18.3.3: after a change of the verifier the server has lost
+                // uncommitted data.
                 if written as usize != content.len() || client.commit(&file).await? != verifier {
                     return Err(Error::Lost);
                 }

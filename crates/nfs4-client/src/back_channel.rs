@@ -20,7 +20,7 @@ pub trait CallbackHandler: Send {
     fn callback(&mut self, args: &Args<'_>) -> Results<'static>;
 }
 
-/// Answers NOTSUPP to all callbacks.
+/// Refuses all callbacks with NOTSUPP.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct NoCallbacks;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use vouch_nfs4::{Bytes, CallbackSec, GssCallbackHandles, GssService};
 use vouch_oncrpc::{AuthStat, Call, Flavor};
-use vouch_rpcsec_gss::{Arrival, Check, GssCall, ServerContext, Service, Verdict, arrive, check_many};
+use vouch_rpcsec_gss::{CallClass, Check, GssCall, ServerContext, Service, Verdict, check_many, classify};
 
 /// The GSS context that callbacks must use.
 #[derive(Clone)]
@@ -46,12 +46,12 @@ impl CallbackSecurity {
             return VerifiedCallback::Denied(AuthStat::TOO_WEAK);
         }
         let find = |name: &[u8]| (*name == self.context.handle().0).then(|| self.context.clone());
-        let call = match arrive(record, call, find) {
-            Arrival::Call(call) if call.is_destroy() => return VerifiedCallback::Denied(AuthStat::BAD_CRED),
-            Arrival::Call(call) => Box::new(call),
+        let call = match classify(record, call, find) {
+            CallClass::Call(call) if call.is_destroy() => return VerifiedCallback::Denied(AuthStat::BAD_CRED),
+            CallClass::Call(call) => Box::new(call),
             // A server never establishes a context with the client.
-            Arrival::Init(_) | Arrival::Garbage => return VerifiedCallback::Denied(AuthStat::BAD_CRED),
-            Arrival::Refused(stat) => return VerifiedCallback::Denied(stat),
+            CallClass::Init(_) | CallClass::Garbage => return VerifiedCallback::Denied(AuthStat::BAD_CRED),
+            CallClass::Refused(stat) => return VerifiedCallback::Denied(stat),
         };
         if call.service() != self.service {
             return VerifiedCallback::Denied(AuthStat::TOO_WEAK);

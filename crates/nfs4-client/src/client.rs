@@ -28,25 +28,18 @@ mod shutdown;
 
 use background::BackgroundTask;
 
-/// Configuration of a client.
 pub struct Config {
-    /// Address of the server.
     pub address: SocketAddr,
-    /// Minor version of NFSv4.
     pub minor: u32,
     /// Number of connections of the session.
     pub connections: usize,
-    /// Identity of the client.
     pub identity: Identity,
-    /// Protection of calls.
     pub protection: Box<dyn Protection>,
     /// Creates a new protection after the server has lost the security context.
     pub renewal: Option<Renewal>,
-    /// Handler of callbacks.
     pub callbacks: Box<dyn CallbackHandler>,
     /// How long the client tries to reconnect.
     pub reconnect_timeout: Duration,
-    /// Maximum length of a received record.
     pub record_len_max: usize,
 }
 
@@ -98,8 +91,7 @@ struct State {
     next_offer_at: Option<Instant>,
     callbacks: Box<dyn CallbackHandler>,
     pending: HashMap<u64, Pending>,
-    /// Tokens of calls that wait for a new context, because the server denied them or the context
-    /// is exhausted.
+    /// Tokens of calls that wait for a new context.
     denied_calls: Vec<u64>,
     is_renewing_context: bool,
     /// The context has no sequence numbers left. It is replaced after its calls in flight have
@@ -182,7 +174,6 @@ impl Client {
         Ok(client)
     }
 
-    /// Returns the client identifier.
     pub fn id(&self) -> ClientId {
         self.shared.state.lock().client
     }
@@ -193,7 +184,6 @@ impl Client {
         self.shared.state.lock().core.is_protected()
     }
 
-    /// Returns the minor version.
     pub fn minor(&self) -> u32 {
         self.shared.minor
     }

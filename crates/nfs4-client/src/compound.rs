@@ -29,39 +29,32 @@ impl<'c> Compound<'c> {
         self
     }
 
-    /// Appends an operation.
     pub fn op(mut self, args: &Args<'_>) -> Self {
         args.encode(&mut self.operations);
         self.count += 1;
         self
     }
 
-    /// Appends PUTFH.
     pub fn putfh(self, handle: &Filehandle) -> Self {
         self.op(&Args::Putfh(PutfhArgs { handle: *handle }))
     }
 
-    /// Appends PUTROOTFH.
     pub fn putrootfh(self) -> Self {
         self.op(&Args::Putrootfh)
     }
 
-    /// Appends LOOKUP.
     pub fn lookup(self, name: &[u8]) -> Self {
         self.op(&Args::Lookup(LookupArgs { name: Name(name) }))
     }
 
-    /// Appends GETFH.
     pub fn getfh(self) -> Self {
         self.op(&Args::Getfh)
     }
 
-    /// Appends SAVEFH.
     pub fn savefh(self) -> Self {
         self.op(&Args::Savefh)
     }
 
-    /// Appends GETATTR.
     pub fn getattr(self, wanted: Bitmap) -> Self {
         self.op(&Args::Getattr(GetattrArgs { wanted }))
     }

@@ -41,7 +41,6 @@ pub struct CallBuilder {
 }
 
 impl CallBuilder {
-    /// Appends an operation.
     pub fn op(&mut self, w: &mut Writer, args: &Args<'_>) {
         args.encode(w);
         self.count += 1;
@@ -66,7 +65,6 @@ pub(crate) struct Unprotected {
 pub struct Completion<'a> {
     /// The token that the caller gave to [`Core::begin`].
     pub token: u64,
-    /// Results of the call.
     pub outcome: Result<ReplyBody<'a>, Error>,
 }
 
@@ -122,12 +120,10 @@ impl Core {
         }
     }
 
-    /// Returns the minor version.
     pub const fn minor(&self) -> u32 {
         self.minor
     }
 
-    /// Returns the session.
     pub const fn session(&self) -> Option<SessionId> {
         self.session
     }

@@ -8,14 +8,11 @@ use vouch_xdr::Writer;
 use crate::compound::pack;
 use crate::{Client, Error};
 
-/// A directory entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Name of the entry.
     pub name: Vec<u8>,
     /// Inode number, if the server returns it.
     pub fileid: Option<u64>,
-    /// File type, if the server returns it.
     pub kind: Option<FileType>,
 }
 
@@ -67,33 +64,28 @@ impl Client {
         }
     }
 
-    /// Creates a directory.
     pub async fn mkdir(&self, directory: &Filehandle, name: &[u8], mode: u32) -> Result<Filehandle, Error> {
         let attributes = Attributes { mode: Some(mode), ..Attributes::default() };
         self.create(directory, name, CreateType::Plain(FileType::Directory), &attributes).await
     }
 
-    /// Removes an entry.
     pub async fn remove(&self, directory: &Filehandle, name: &[u8]) -> Result<(), Error> {
         let reply = self.compound().cached().putfh(directory).op(&Args::Remove(RemoveArgs { name: Name(name) })).send().await?;
         reply.results().skip(&[Op::PUTFH, Op::REMOVE])
     }
 
-    /// Renames an entry.
     pub async fn rename(&self, from: &Filehandle, old: &[u8], to: &Filehandle, new: &[u8]) -> Result<(), Error> {
         let args = RenameArgs { old: Name(old), new: Name(new) };
         let reply = self.compound().cached().putfh(from).savefh().putfh(to).op(&Args::Rename(args)).send().await?;
         reply.results().skip(&[Op::PUTFH, Op::SAVEFH, Op::PUTFH, Op::RENAME])
     }
 
-    /// Creates a hard link.
     pub async fn link(&self, file: &Filehandle, directory: &Filehandle, name: &[u8]) -> Result<(), Error> {
         let args = LinkArgs { name: Name(name) };
         let reply = self.compound().cached().putfh(file).savefh().putfh(directory).op(&Args::Link(args)).send().await?;
         reply.results().skip(&[Op::PUTFH, Op::SAVEFH, Op::PUTFH, Op::LINK])
     }
 
-    /// Reads the text of a symbolic link.
     pub async fn readlink(&self, link: &Filehandle) -> Result<Vec<u8>, Error> {
         let reply = self.compound().putfh(link).op(&Args::Readlink).send().await?;
         let mut results = reply.results();

@@ -9,14 +9,11 @@ use vouch_xdr::Writer;
 use crate::compound::pack;
 use crate::{Client, Error, ReplyBody};
 
-/// Attributes of a file.
 #[derive(Debug, Clone)]
 pub struct FileInfo {
-    /// Filehandle.
     pub handle: Filehandle,
     /// Size in bytes; zero if the server does not return it.
     pub size: u64,
-    /// File type.
     pub kind: vouch_nfs4::attr::FileType,
     /// Permission bits; zero if the server does not return them.
     pub mode: u32,
@@ -24,12 +21,9 @@ pub struct FileInfo {
     pub fileid: u64,
 }
 
-/// An open file.
 #[derive(Debug, Clone)]
 pub struct OpenFile {
-    /// Filehandle.
     pub handle: Filehandle,
-    /// Stateid of the open.
     pub stateid: Stateid,
     /// Stateid of the delegation that the server granted with the open.
     pub delegation: Option<Stateid>,
@@ -145,7 +139,6 @@ impl Client {
         }
     }
 
-    /// Closes a file and returns its delegation.
     pub async fn close_file(&self, file: OpenFile) -> Result<(), Error> {
         let seq = if self.minor() == 0 { file.seq } else { OwnerSeq(0) };
         let mut compound = self.compound().cached().putfh(&file.handle).op(&Args::Close(CloseArgs { seq, stateid: file.stateid }));

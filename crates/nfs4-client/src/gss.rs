@@ -36,7 +36,6 @@ pub(crate) fn needs_new_context(error: &Error) -> bool {
     }
 }
 
-/// Protection by one GSS context.
 pub struct GssProtection {
     context: ClientContext,
     random: Box<Random>,
@@ -54,10 +53,8 @@ pub enum GssError<E> {
     /// Failure of the mechanism or the server.
     #[error(transparent)]
     Init(#[from] InitError<E>),
-    /// A network error.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// The stream is not a valid sequence of records.
     #[error("cannot read the server's record stream: {0}")]
     Stream(#[from] vouch_oncrpc::RecordError),
 }
@@ -104,12 +101,10 @@ fn read_record<E>(stream: &mut TcpStream, reader: &mut RecordReader) -> Result<V
 }
 
 impl GssProtection {
-    /// Creates a protection from an established context.
     pub fn new(context: ClientContext) -> Self {
         Self { context, random: Box::new(Random { bytes: [0; 4096], used: 4096 }) }
     }
 
-    /// Returns the context.
     pub const fn context(&self) -> &ClientContext {
         &self.context
     }

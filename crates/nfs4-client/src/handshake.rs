@@ -21,15 +21,12 @@ pub struct Identity {
     /// Verifier of the client instance. A new verifier makes the server discard the state of the
     /// previous instance.
     pub verifier: Verifier,
-    /// Requested number of slots.
     pub slots: u32,
     /// Requested maximum length of requests and replies.
     pub message_len_max: u32,
     /// Requested maximum length of cached replies.
     pub cached_len_max: u32,
-    /// Number of slots of the back channel.
     pub back_slots: u32,
-    /// Number of the callback program.
     pub callback_program: u32,
     /// Network identifier and universal address for callbacks (4.0).
     pub callback_address: (String, String),
@@ -126,7 +123,6 @@ impl Handshake {
         self.is_callback_security_refused
     }
 
-    /// Returns whether the handshake is complete.
     pub fn is_done(&self) -> bool {
         self.stage == Stage::Done
     }
@@ -136,7 +132,6 @@ impl Handshake {
         self.client
     }
 
-    /// Returns the session, if it is created.
     pub const fn session(&self) -> Option<&CreateSessionOk> {
         self.session.as_ref()
     }

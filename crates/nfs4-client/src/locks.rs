@@ -8,19 +8,14 @@ use crate::{Client, Error, OpenFile};
 /// Byte-range locks of one owner on a file.
 #[derive(Debug, Clone)]
 pub struct Lock {
-    /// Lock stateid.
     pub stateid: Stateid,
     seq: OwnerSeq,
 }
 
-/// A conflicting lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockConflict {
-    /// Offset of the first byte.
     pub offset: u64,
-    /// Number of bytes.
     pub length: u64,
-    /// Type of lock.
     pub kind: LockType,
 }
 
@@ -55,7 +50,6 @@ impl Client {
         }
     }
 
-    /// Unlocks a range.
     pub async fn unlock(&self, file: &OpenFile, lock: &mut Lock, offset: u64, length: u64) -> Result<(), Error> {
         let seq = if self.minor() == 0 { lock.seq } else { OwnerSeq(0) };
         let args = LockuArgs { kind: LockType::Write, seq, stateid: lock.stateid, offset, length };

@@ -16,13 +16,10 @@ pub struct CallTag(pub u64);
 /// Failure to protect a call or to verify a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProtectionError {
-    /// The verifier of the reply is wrong.
     #[error("the reply's verifier is invalid")]
     Verifier,
-    /// The body of the reply was altered, or belongs to another call.
     #[error("the reply's body was altered")]
     Body,
-    /// There is no context, or its sequence numbers are exhausted.
     #[error("there is no usable security context")]
     NoContext,
 }
@@ -39,7 +36,6 @@ pub struct OutgoingCall<'a> {
 /// An accepted reply that is not opened yet.
 #[derive(Debug)]
 pub struct IncomingReply<'a> {
-    /// The tag of the call.
     pub tag: CallTag,
     /// The reply without its record mark. Results are opened in place.
     pub record: &'a mut [u8],
@@ -91,7 +87,6 @@ pub trait Protection: Send {
         0
     }
 
-    /// Returns the name of the Kerberos encryption type.
     fn enctype(&self) -> Option<&'static str> {
         None
     }
@@ -138,12 +133,10 @@ pub struct Plain {
 }
 
 impl Plain {
-    /// Creates AUTH_NONE.
     pub const fn none() -> Self {
         Self { flavor: Flavor::NONE, body: Vec::new() }
     }
 
-    /// Creates AUTH_SYS for this user.
     pub fn sys(user: &AuthSys) -> Self {
         Self { flavor: Flavor::SYS, body: user.to_xdr() }
     }

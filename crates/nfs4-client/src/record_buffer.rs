@@ -47,7 +47,6 @@ impl RecordBuffer {
         }
     }
 
-    /// Reads once from the stream.
     pub fn fill(&mut self, stream: &mut impl Read) -> std::io::Result<usize> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);

@@ -43,7 +43,6 @@ impl<'a> ReplyBody<'a> {
         }
     }
 
-    /// Skips the results of successful operations.
     pub fn skip(&mut self, ops: &[Op]) -> Result<(), Error> {
         ops.iter().try_for_each(|&op| match self.next_ok()?.op() == op {
             true => Ok(()),
@@ -80,7 +79,6 @@ impl Reply {
         self.status
     }
 
-    /// Returns the result of SEQUENCE.
     pub const fn sequence(&self) -> Option<SequenceOk> {
         self.sequence
     }
@@ -90,7 +88,6 @@ impl Reply {
         ReplyBody { status: self.status, sequence: self.sequence, left: self.count, r: Reader::new(&self.bytes) }
     }
 
-    /// Decodes all results.
     pub fn to_vec(&self) -> Result<Vec<Results<'_>>, Error> {
         let mut body = self.results();
         (0..self.count).map(|_| body.next_result()).collect()

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use vouch_krb5_seal::{ContextKeys, Enctype, Role};
 use vouch_oncrpc::{Accepted, Call, Reply, ReplyBody};
 use vouch_rpcsec_gss::{
-    Accept, Acceptor, Arrival, Check, ClientContext, ContextHandle, ContextLimits, Contexts, Envelope, EstablishedClient,
-    EstablishedContext, HANDLE_LEN, InitStep, Initiated, Initiation, Initiator, Service, Verdict, Wrap, arrive, check_many, wrap_many,
+    Accept, Acceptor, CallClass, Check, ClientContext, ContextHandle, ContextLimits, Contexts, Envelope, EstablishedClient,
+    EstablishedContext, HANDLE_LEN, InitStep, Initiated, Initiation, Initiator, Service, Verdict, Wrap, check_many, classify, wrap_many,
 };
 use vouch_xdr::Writer;
 
@@ -54,15 +54,15 @@ impl Acceptor for FixedKey {
 /// A real server passes random handles and confounders, and the time.
 fn serve(contexts: &mut Contexts<()>, mut record: Vec<u8>) -> Result<Vec<u8>, Box<dyn Error>> {
     let call = Call::decode(&record)?;
-    match arrive(&record, &call, |handle| contexts.find(handle, 0)) {
-        Arrival::Init(init) => {
+    match classify(&record, &call, |handle| contexts.find(handle, 0)) {
+        CallClass::Init(init) => {
             let partial = init.partial(contexts, 0).map_err(|stat| format!("refused: {stat:?}"))?;
             let kept = contexts.keep(FixedKey.accept(partial, &init.token), ContextHandle([1; HANDLE_LEN]), 0);
             let mut reply = Writer::new();
             init.reply(kept, &mut reply);
             Ok(reply.into_bytes())
         }
-        Arrival::Call(call) => {
+        CallClass::Call(call) => {
             let mut checks = [Check::new(&mut record, &call)];
             check_many(&mut checks, 0);
             let [check] = checks;
@@ -80,7 +80,7 @@ fn serve(contexts: &mut Contexts<()>, mut record: Vec<u8>) -> Result<Vec<u8>, Bo
             let [wrap] = wraps;
             if wrap.done { Ok(bytes) } else { Err("the reply cannot be protected".into()) }
         }
-        Arrival::Garbage | Arrival::Refused(_) => Err("refused".into()),
+        CallClass::Garbage | CallClass::Refused(_) => Err("refused".into()),
     }
 }
 

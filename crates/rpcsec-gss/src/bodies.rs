@@ -13,7 +13,7 @@ pub(crate) struct Body<'a> {
     seq: GssSeq,
     bytes: &'a mut [u8],
     /// Position of the plain arguments or results; none if verification fails. Meaningless before
-    /// [`look_into`].
+    /// [`open_bodies`].
     pub(crate) clear: Option<Range<usize>>,
 }
 
@@ -49,7 +49,7 @@ impl<'a> Body<'a> {
     }
 }
 
-pub(crate) fn look_into(bodies: &mut [Body<'_>]) {
+pub(crate) fn open_bodies(bodies: &mut [Body<'_>]) {
     bodies.iter_mut().for_each(Body::lay_out);
     verify(bodies);
     open(bodies);

@@ -8,15 +8,13 @@ use std::ops::Range;
 use vouch_krb5_seal::{VerifyJob, verify_many};
 use vouch_oncrpc::AuthStat;
 
-use crate::bodies::{Body, look_into};
+use crate::bodies::{Body, open_bodies};
 use crate::{GssCall, GssSeq};
 
-/// Result of verifying a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Genuine, with the position of its arguments in the record.
     Genuine(Range<usize>),
-    /// Denied.
     Refused(AuthStat),
     /// A repeated or too old call: no answer, and the connection is closed so that a waiting client
     /// sends it again.
@@ -25,18 +23,14 @@ pub enum Verdict {
     Garbage,
 }
 
-/// A call to verify.
 pub struct Check<'a> {
     /// Record of the call; sealed arguments are decrypted in place.
     pub record: &'a mut [u8],
-    /// Parts of the call.
     pub call: &'a GssCall,
-    /// Result.
     pub verdict: Verdict,
 }
 
 impl<'a> Check<'a> {
-    /// A call to verify.
     pub fn new(record: &'a mut [u8], call: &'a GssCall) -> Self {
         Self { record, call, verdict: Verdict::Dropped }
     }
@@ -77,7 +71,7 @@ fn check_chunk(checks: &mut [Check<'_>], now_ms: u64) {
         places.push((verdict, call.args_at));
         bodies.push(Body::new(call.context.keys(), call.service, call.seq, &mut record[call.args_at..]));
     }
-    look_into(&mut bodies);
+    open_bodies(&mut bodies);
     for (body, (verdict, at)) in bodies.into_iter().zip(places) {
         *verdict = match body.clear {
             Some(args) => Verdict::Genuine(at + args.start..at + args.end),

@@ -9,15 +9,13 @@ use vouch_xdr::pad_len;
 use crate::wire::decode_init_args;
 use crate::{Credential, GssSeq, InitCall, Procedure, ServerContext, Service};
 
-/// Kind of a call.
-pub enum Arrival {
+pub enum CallClass {
     /// A call in a context: verify it with [`check_many`](crate::check_many).
     Call(GssCall),
     /// Creation of a context.
     Init(InitCall),
     /// Creation of a context with undecodable arguments.
     Garbage,
-    /// Denied.
     Refused(AuthStat),
 }
 
@@ -35,12 +33,10 @@ pub struct GssCall {
 }
 
 impl GssCall {
-    /// Context of the call.
     pub const fn context(&self) -> &Arc<ServerContext> {
         &self.context
     }
 
-    /// Requested service.
     pub const fn service(&self) -> Service {
         self.service
     }
@@ -50,21 +46,20 @@ impl GssCall {
         self.destroy
     }
 
-    /// Transaction id.
     pub const fn xid(&self) -> u32 {
         self.xid
     }
 }
 
 /// Parses the credential of an RPCSEC_GSS call; `record` is the record of `call`.
-pub fn arrive(record: &[u8], call: &Call<'_>, find: impl FnOnce(&[u8]) -> Option<Arc<ServerContext>>) -> Arrival {
+pub fn classify(record: &[u8], call: &Call<'_>, find: impl FnOnce(&[u8]) -> Option<Arc<ServerContext>>) -> CallClass {
     let credential = match Credential::decode(call.cred.body) {
         Ok(credential) => credential,
-        Err(error) => return Arrival::Refused(error.auth_stat()),
+        Err(error) => return CallClass::Refused(error.auth_stat()),
     };
     // RFC 2203, sections 5.2.2 and 5.4: control calls use the NULL procedure.
     if credential.procedure != Procedure::Data && call.procedure != 0 {
-        return Arrival::Refused(AuthStat::BAD_CRED);
+        return CallClass::Refused(AuthStat::BAD_CRED);
     }
     let destroy = match credential.procedure {
         Procedure::Data => false,
@@ -72,20 +67,20 @@ pub fn arrive(record: &[u8], call: &Call<'_>, find: impl FnOnce(&[u8]) -> Option
         Procedure::Init | Procedure::ContinueInit => {
             let named = credential.procedure == Procedure::ContinueInit;
             if named == credential.handle.is_empty() {
-                return Arrival::Refused(AuthStat::BAD_CRED);
+                return CallClass::Refused(AuthStat::BAD_CRED);
             }
-            let Ok(token) = decode_init_args(call.args) else { return Arrival::Garbage };
-            return Arrival::Init(InitCall { xid: call.xid, handle: credential.handle.to_vec(), token: token.to_vec() });
+            let Ok(token) = decode_init_args(call.args) else { return CallClass::Garbage };
+            return CallClass::Init(InitCall { xid: call.xid, handle: credential.handle.to_vec(), token: token.to_vec() });
         }
     };
     if call.verf.flavor != Flavor::RPCSEC_GSS {
-        return Arrival::Refused(AuthStat::BAD_VERF);
+        return CallClass::Refused(AuthStat::BAD_VERF);
     }
     // RFC 2203, section 5.3.3.3: an unknown context must be created again.
-    let Some(context) = find(credential.handle) else { return Arrival::Refused(AuthStat::RPCSEC_GSS_CRED_PROBLEM) };
+    let Some(context) = find(credential.handle) else { return CallClass::Refused(AuthStat::RPCSEC_GSS_CRED_PROBLEM) };
     let header_len = CREDENTIAL_AT + call.cred.body.len() + pad_len(call.cred.body.len());
     let verifier_at = header_len + AUTH_HEAD_LEN;
-    Arrival::Call(GssCall {
+    CallClass::Call(GssCall {
         context,
         xid: call.xid,
         seq: credential.seq,

@@ -12,13 +12,11 @@ use crate::{ClientContext, GssSeq, Service, Window};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContextHandle(pub [u8; HANDLE_LEN]);
 
-/// Length of a handle.
 pub const HANDLE_LEN: usize = 16;
 
 /// A complete context from the mechanism.
 #[derive(Clone)]
 pub struct EstablishedContext {
-    /// Keys that protect messages.
     pub keys: Arc<ContextKeys>,
     /// Client principal with realm: `alice@EXAMPLE.ORG`.
     pub principal: Arc<str>,
@@ -30,7 +28,6 @@ pub struct EstablishedContext {
     pub token_seq: u64,
 }
 
-/// A usable context.
 pub struct ServerContext {
     handle: ContextHandle,
     established: EstablishedContext,
@@ -56,27 +53,22 @@ impl ServerContext {
         }
     }
 
-    /// Its handle.
     pub const fn handle(&self) -> ContextHandle {
         self.handle
     }
 
-    /// Its handle, by reference.
     pub const fn handle_ref(&self) -> &ContextHandle {
         &self.handle
     }
 
-    /// Client principal.
     pub const fn principal(&self) -> &Arc<str> {
         &self.established.principal
     }
 
-    /// Service principal.
     pub const fn service(&self) -> &Arc<str> {
         &self.established.service
     }
 
-    /// Keys that protect messages.
     pub fn keys(&self) -> &ContextKeys {
         &self.established.keys
     }

@@ -44,12 +44,10 @@ pub struct Contexts<P> {
     evicted: u64,
 }
 
-/// Removed contexts. Dropping them takes time: keys are wiped, and the mechanism frees its state.
+/// Removed contexts. Drop them outside the lock: keys are wiped, and the mechanism frees its state.
 #[must_use = "what is dropped here is wiped here"]
 pub struct RemovedContext<P> {
-    /// Complete contexts.
     pub whole: Vec<Arc<ServerContext>>,
-    /// State of unfinished ones.
     pub partial: Vec<P>,
 }
 
@@ -60,7 +58,6 @@ impl<P> Default for RemovedContext<P> {
 }
 
 impl<P> Contexts<P> {
-    /// An empty table.
     pub fn new(limits: ContextLimits) -> Self {
         Self {
             limits,
@@ -75,7 +72,8 @@ impl<P> Contexts<P> {
         }
     }
 
-    /// The context with this handle, if usable. The caller is unverified, so this is no use.
+    /// The context with this handle, if usable. The caller is unverified, so this does not count as
+    /// use.
     pub fn find(&mut self, handle: &[u8], now_ms: u64) -> Option<Arc<ServerContext>> {
         let handle = ContextHandle(<[u8; HANDLE_LEN]>::try_from(handle).ok()?);
         let (context, _) = self.whole.get(&handle)?;
@@ -92,33 +90,33 @@ impl<P> Contexts<P> {
     /// O(log n).
     pub fn insert(&mut self, handle: ContextHandle, established: EstablishedContext, now_ms: u64) -> Arc<ServerContext> {
         while self.whole.len() >= self.limits.contexts_max.max(1)
-            && let Some(unused) = self.longest_unused(&established.principal, now_ms)
+            && let Some(unused) = self.least_recently_used(&established.principal, now_ms)
         {
             self.remove(unused);
             self.evicted += 1;
         }
         self.remove(handle);
         let context = Arc::new(ServerContext::new(handle, established, now_ms));
-        self.place(context.clone(), now_ms);
+        self.insert_in_order(context.clone(), now_ms);
         context
     }
 
-    fn longest_unused(&mut self, principal: &str, now_ms: u64) -> Option<ContextHandle> {
+    fn least_recently_used(&mut self, principal: &str, now_ms: u64) -> Option<ContextHandle> {
         let mut least: Option<(u64, ContextHandle)> = None;
-        for _ in 0..LOOKS_MAX {
-            let (placed_ms, handle) = *self.making_room(principal).first()?;
+        for _ in 0..EVICTION_CANDIDATES_MAX {
+            let (placed_ms, handle) = *self.eviction_order(principal).first()?;
             let (context, _) = &self.whole[&handle];
             let used_ms = context.used_ms();
             if used_ms <= placed_ms || context.has_ended(now_ms) {
                 return Some(handle);
             }
-            self.replace(handle, used_ms);
+            self.move_in_order(handle, used_ms);
             least = least.into_iter().chain([(used_ms, handle)]).min();
         }
         least.map(|(_, handle)| handle)
     }
 
-    fn making_room(&self, principal: &str) -> &BTreeSet<(u64, ContextHandle)> {
+    fn eviction_order(&self, principal: &str) -> &BTreeSet<(u64, ContextHandle)> {
         let own = self.of.get(principal).filter(|own| own.len() >= self.share());
         let most = || self.above.last().map(|(_, principal)| &self.of[principal]);
         own.or_else(most).unwrap_or(&self.order)
@@ -128,7 +126,7 @@ impl<P> Contexts<P> {
         self.limits.principal_share.max(1)
     }
 
-    fn place(&mut self, context: Arc<ServerContext>, placed_ms: u64) {
+    fn insert_in_order(&mut self, context: Arc<ServerContext>, placed_ms: u64) {
         let (handle, principal) = (context.handle(), context.principal().clone());
         self.order.insert((placed_ms, handle));
         let own = self.of.entry(principal.clone()).or_default();
@@ -138,7 +136,7 @@ impl<P> Contexts<P> {
         self.whole.insert(handle, (context, placed_ms));
     }
 
-    fn unplace(&mut self, principal: &Arc<str>, placed_ms: u64, handle: ContextHandle) {
+    fn remove_from_order(&mut self, principal: &Arc<str>, placed_ms: u64, handle: ContextHandle) {
         self.order.remove(&(placed_ms, handle));
         let Some(own) = self.of.get_mut(principal) else { return };
         own.remove(&(placed_ms, handle));
@@ -149,7 +147,7 @@ impl<P> Contexts<P> {
         self.count(principal.clone(), count + 1, count);
     }
 
-    fn replace(&mut self, handle: ContextHandle, to_ms: u64) {
+    fn move_in_order(&mut self, handle: ContextHandle, to_ms: u64) {
         let Some((context, placed_ms)) = self.whole.get_mut(&handle) else { return };
         let from_ms = std::mem::replace(placed_ms, to_ms);
         for places in [Some(&mut self.order), self.of.get_mut(context.principal())].into_iter().flatten() {
@@ -172,7 +170,7 @@ impl<P> Contexts<P> {
     pub fn remove(&mut self, handle: ContextHandle) {
         if let Some((context, placed_ms)) = self.whole.remove(&handle) {
             context.end();
-            self.unplace(context.principal(), placed_ms, handle);
+            self.remove_from_order(context.principal(), placed_ms, handle);
             self.gone.whole.push(context);
         }
     }
@@ -215,12 +213,10 @@ impl<P> Contexts<P> {
         }
     }
 
-    /// Number of complete contexts.
     pub fn len(&self) -> usize {
         self.whole.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.whole.is_empty()
     }
@@ -232,4 +228,4 @@ impl<P> Contexts<P> {
 }
 
 /// Candidates checked by an eviction, which bounds the time under the lock.
-const LOOKS_MAX: usize = 64;
+const EVICTION_CANDIDATES_MAX: usize = 64;

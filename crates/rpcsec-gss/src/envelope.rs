@@ -1,5 +1,5 @@
-//! Protection of a reply's results (RFC 2203, section 5.3.3.2): reserves room first, and fills it
-//! in when the results are there, for many replies at once.
+//! Protection of a reply's results (RFC 2203, section 5.3.3.2): reserves room first and fills it
+//! when the results are complete, for many replies at once.
 
 use std::sync::Arc;
 
@@ -41,7 +41,6 @@ impl Envelope {
         envelope
     }
 
-    /// Service for its results.
     pub const fn service(&self) -> Service {
         self.service
     }
@@ -66,9 +65,7 @@ impl Envelope {
 
 /// A reply with its results.
 pub struct Wrap<'a> {
-    /// The whole reply: the bytes of [`Envelope::begin`] and the results.
     pub bytes: &'a mut Vec<u8>,
-    /// Its protection.
     pub envelope: &'a Envelope,
     /// Whether it may be sent. Otherwise it must not be sent in any form (RFC 2203, section
     /// 5.3.3.4.4).
@@ -76,7 +73,6 @@ pub struct Wrap<'a> {
 }
 
 impl<'a> Wrap<'a> {
-    /// A reply to protect.
     pub fn new(bytes: &'a mut Vec<u8>, envelope: &'a Envelope) -> Self {
         Self { bytes, envelope, done: false }
     }

@@ -18,11 +18,9 @@ pub trait Acceptor: Send + Sync {
     fn accept(&self, partial: Option<Self::Partial>, token: &[u8]) -> Accept<Self::Partial>;
 }
 
-/// Result of a client's token.
 pub enum Accept<P> {
     /// The context is complete.
     Established {
-        /// The context.
         context: EstablishedContext,
         /// Token for the client, which authenticates the server.
         token: Vec<u8>,
@@ -31,16 +29,13 @@ pub enum Accept<P> {
     Continue {
         /// State for the next exchange.
         partial: P,
-        /// Token for the client.
         token: Vec<u8>,
     },
     /// The client is refused.
     Failed {
         /// GSS-API status.
         major: u32,
-        /// Mechanism status.
         minor: u32,
-        /// Token for the client, if any.
         token: Vec<u8>,
         /// Message for the administrator: client, reason, remedy.
         reason: String,
@@ -54,20 +49,15 @@ pub enum Accept<P> {
 /// A call that creates a context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InitCall {
-    /// Transaction id.
     pub xid: u32,
     /// Handle of the context being created; empty in the first call.
     pub handle: Vec<u8>,
-    /// The client's token.
     pub token: Vec<u8>,
 }
 
 impl InitCall {
-    /// What was kept of the exchanges before: nothing for a first call.
-    ///
-    /// # Errors
-    /// With what is answered if the context that it goes on with isn't known (RFC 2203, section
-    /// 5.3.3.3).
+    /// The stored state of earlier exchanges; `None` for a first call. Fails with the status to
+    /// answer if the context that the call continues is unknown (RFC 2203, section 5.3.3.3).
     pub fn partial<P>(&self, contexts: &mut Contexts<P>, now_ms: u64) -> Result<Option<P>, AuthStat> {
         if self.handle.is_empty() {
             return Ok(None);
@@ -106,26 +96,15 @@ impl InitCall {
 /// The mechanism's result, stored.
 pub enum Kept {
     /// A usable context.
-    Whole {
-        /// The context.
-        context: Arc<ServerContext>,
-        /// Token for the client.
-        token: Vec<u8>,
-    },
+    Whole { context: Arc<ServerContext>, token: Vec<u8> },
     /// A context being created.
-    Partial {
-        /// Temporary handle.
-        handle: ContextHandle,
-        /// Token for the client.
-        token: Vec<u8>,
-    },
+    Partial { handle: ContextHandle, token: Vec<u8> },
     /// No context.
     Failed {
         /// GSS-API status.
         major: u32,
         /// Mechanism status.
         minor: u32,
-        /// Token for the client.
         token: Vec<u8>,
     },
 }

@@ -34,16 +34,13 @@ pub enum Procedure {
 pub enum Service {
     /// Only the header is protected.
     None,
-    /// Integrity.
     Integrity,
-    /// Privacy.
     Privacy,
 }
 
 /// Body of a credential, version 1 (RFC 2203, section 5, `rpc_gss_cred_vers_1_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credential<'a> {
-    /// Procedure.
     pub procedure: Procedure,
     /// Sequence number; meaningless during creation.
     pub seq: GssSeq,
@@ -56,10 +53,8 @@ pub struct Credential<'a> {
 /// Reasons for refusing a credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialError {
-    /// Another version of RPCSEC_GSS.
     #[error("RPCSEC_GSS version {0} is not supported")]
     Version(u32),
-    /// Undecodable.
     #[error("RPCSEC_GSS credential can't be read")]
     Unreadable,
 }
@@ -110,7 +105,6 @@ impl<'a> Credential<'a> {
         Ok(credential)
     }
 
-    /// Encodes the body.
     pub fn encode(&self, w: &mut Writer) {
         w.u32(VERSION);
         w.u32(match self.procedure {
@@ -128,7 +122,6 @@ impl<'a> Credential<'a> {
         w.opaque(self.handle);
     }
 
-    /// Length of the encoded body.
     pub const fn len(&self) -> usize {
         20 + self.handle.len() + vouch_xdr::pad_len(self.handle.len())
     }
@@ -155,11 +148,8 @@ pub fn decode_init_args(args: &[u8]) -> Result<&[u8], Error> {
 pub struct InitResult {
     /// Handle of the context; empty after a failure.
     pub handle: Vec<u8>,
-    /// GSS-API major status.
     pub major: u32,
-    /// Mechanism status.
     pub minor: u32,
-    /// Sequence window.
     pub window: u32,
     /// Token for the client's mechanism.
     pub token: Vec<u8>,

@@ -65,7 +65,7 @@ pub(crate) fn context(service: Service) -> (Arc<Gss>, ClientContext) {
     initiation.call(1, 100_003, 4, &mut w);
     let record = w.into_bytes();
     let call = Call::decode(&record).unwrap();
-    let Arrival::Init(init) = arrive(&record, &call, |_| None) else { panic!("a new context") };
+    let CallClass::Init(init) = classify(&record, &call, |_| None) else { panic!("a new context") };
     let mut w = Writer::new();
     let kept = gss.contexts.lock().keep(Believer.accept(None, b""), ContextHandle([9; HANDLE_LEN]), clock::boot_ms());
     init.reply(kept, &mut w);
@@ -196,8 +196,8 @@ fn reply(gss: &Arc<Gss>, client: &mut ClientContext, results: &[u8]) -> (Outgoin
     let seq = client.begin(&mut w, 0).unwrap();
     let record = w.into_bytes();
     let decoded = Call::decode(&record).unwrap();
-    let arrival = arrive(&record, &decoded, |handle| gss.find(&mut Recent::default(), handle, clock::boot_ms()));
-    let Arrival::Call(call) = arrival else { panic!("a call") };
+    let class = classify(&record, &decoded, |handle| gss.find(&mut Recent::default(), handle, clock::boot_ms()));
+    let CallClass::Call(call) = class else { panic!("a call") };
     let mut w = Writer::new();
     begin_record(&mut w);
     let envelope = Envelope::begin(&call, Accepted::Success(&[]), &mut w);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use vouch_audit::Flavour;
 use vouch_audit::record::Refusal;
 use vouch_oncrpc::{AuthStat, Call, Flavor};
-use vouch_rpcsec_gss::{Arrival, Check, GssCall, InitCall, Service, Verdict, arrive, check_many};
+use vouch_rpcsec_gss::{CallClass, Check, GssCall, InitCall, Service, Verdict, check_many, classify};
 
 use super::contexts::{Gss, Recent};
 use crate::audit::{Audit, Refused};
@@ -72,11 +72,11 @@ pub(crate) fn find_protected(
         let Ok(call) = Call::decode(record) else { continue };
         let what = match gss {
             None => Protected::Refused(call.xid, AuthStat::BAD_CRED),
-            Some(gss) => match arrive(record, &call, |handle| gss.find(recent, handle, now_ms)) {
-                Arrival::Call(call) => Protected::Call(Box::new(call), Verdict::Dropped),
-                Arrival::Init(init) => Protected::Init(init),
-                Arrival::Garbage => Protected::Garbage(call.xid),
-                Arrival::Refused(stat) => Protected::Refused(call.xid, stat),
+            Some(gss) => match classify(record, &call, |handle| gss.find(recent, handle, now_ms)) {
+                CallClass::Call(call) => Protected::Call(Box::new(call), Verdict::Dropped),
+                CallClass::Init(init) => Protected::Init(init),
+                CallClass::Garbage => Protected::Garbage(call.xid),
+                CallClass::Refused(stat) => Protected::Refused(call.xid, stat),
             },
         };
         found.push_back(ProtectedRecord { start: range.start, len: range.len(), what });

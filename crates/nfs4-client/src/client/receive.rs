@@ -1,4 +1,4 @@
-//! Input of a connection. Encrypted replies are opened outside the lock, and replies that arrive
+//! Input of a connection. Encrypted replies are opened outside the lock, and replies that classify
 //! together are opened in one batch.
 
 use vouch_nfs4::{SlotId, cb};

@@ -8,8 +8,8 @@ use vouch_nfs4::Status;
 use vouch_nfs4_client::{CallTag, CallbackSecurity, Client, Config, GssProtection, Plain, Protection, ProtectionError};
 use vouch_oncrpc::{Call, OpaqueAuth};
 use vouch_rpcsec_gss::{
-    Accept, Arrival, ContextHandle, ContextLimits, Contexts, EstablishedClient, EstablishedContext, HANDLE_LEN, InitStep, Initiated,
-    Initiation, Initiator, Service, arrive,
+    Accept, CallClass, ContextHandle, ContextLimits, Contexts, EstablishedClient, EstablishedContext, HANDLE_LEN, InitStep, Initiated,
+    Initiation, Initiator, Service, classify,
 };
 use vouch_xdr::Writer;
 
@@ -80,7 +80,7 @@ fn context(name: u8) -> GssProtection {
     let mut w = Writer::new();
     initiation.call(1, 100_003, 4, &mut w);
     let record = w.into_bytes();
-    let Arrival::Init(init) = arrive(&record, &Call::decode(&record).unwrap(), |_| None) else { panic!("expected a context request") };
+    let CallClass::Init(init) = classify(&record, &Call::decode(&record).unwrap(), |_| None) else { panic!("expected a context request") };
     let (principal, service) = ("alice@TEST".into(), "nfs/host@TEST".into());
     let context = EstablishedContext { keys: keys(Role::Acceptor), principal, service, lifetime_s: 3600, token_seq: 1 << 40 };
     let mut contexts = Contexts::<()>::new(ContextLimits::default());

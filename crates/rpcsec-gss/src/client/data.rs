@@ -11,12 +11,10 @@ use crate::window::WINDOW_LEN;
 use crate::wire::{LENGTH_LEN, integrity_body, privacy_body};
 use crate::{ContextHandle, Credential, EstablishedContext, GssSeq, Procedure, ServerContext, Service};
 
-/// A complete context from the mechanism.
+/// A context that the mechanism has established.
 #[derive(Clone)]
 pub struct EstablishedClient {
-    /// Keys that protect messages.
     pub keys: Arc<ContextKeys>,
-    /// Lifetime, seconds.
     pub lifetime_s: u64,
     /// Sequence number of our first token.
     pub token_seq: u64,
@@ -25,18 +23,14 @@ pub struct EstablishedClient {
 /// Errors of protecting a call or verifying a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// The reply's verifier is invalid.
-    #[error("the reply's verifier does not hold")]
+    #[error("the reply's verifier is invalid")]
     Verifier,
-    /// The reply's body was altered, or belongs to another call.
-    #[error("the reply's body does not hold")]
+    #[error("the reply's body is altered or belongs to another call")]
     Body,
-    /// All sequence numbers are used, or the body can't be wrapped: a new context is needed.
-    #[error("the security context is used up")]
+    #[error("the security context has no sequence numbers left")]
     UsedUp,
 }
 
-/// Client side of a context.
 pub struct ClientContext {
     keys: Arc<ContextKeys>,
     handle: Vec<u8>,
@@ -60,8 +54,8 @@ impl ClientContext {
         Self { keys, handle, service, window: WINDOW_LEN, lifetime_s: 0, next_seq: seq.0, next_token }
     }
 
-    /// The client's end of callbacks in this context (RFC 8881, section 2.10.8.3), with a handle
-    /// that the server is told.
+    /// The client's end of callbacks in this context (RFC 8881, section 2.10.8.3). The client sends
+    /// `handle` to the server.
     pub fn back_channel(&self, handle: ContextHandle) -> Arc<ServerContext> {
         let established = EstablishedContext {
             keys: self.keys.clone(),
@@ -78,30 +72,25 @@ impl ClientContext {
         self.window
     }
 
-    /// Lifetime from its creation, seconds.
     pub const fn lifetime_s(&self) -> u64 {
         self.lifetime_s
     }
 
-    /// Enctype that protects messages.
     pub fn enctype(&self) -> vouch_krb5_seal::Enctype {
         self.keys.enctype()
     }
 
-    /// Service of its calls.
     pub const fn service(&self) -> Service {
         self.service
     }
 
-    /// The server's handle.
     pub fn handle(&self) -> &[u8] {
         &self.handle
     }
 
-    /// Appends credential and room for the verifier to a call whose header begins at `header_start`
-    /// of `w`, and what room its arguments need before them. The number is the call's: its
-    /// reply is opened by it. The call is protected later, alone by [`Self::end`] or with others by
-    /// [`Self::wrap_many`].
+    /// Appends the credential, room for the verifier, and room before the arguments to a call whose
+    /// header begins at `header_start` of `w`. Returns the call's sequence number, with which its
+    /// reply is opened. [`Self::end`] or [`Self::wrap_many`] protects the call later.
     ///
     /// # Errors
     /// [`OpenError::UsedUp`] after the last number.
@@ -165,8 +154,8 @@ impl ClientContext {
         }
     }
 
-    /// Ends the arguments, which are everything in `w` from `body_start` on: adds their sequence
-    /// number and the room after them.
+    /// Ends the arguments, which are the bytes of `w` from `body_start`: adds their sequence number
+    /// and the room after them.
     pub fn lay_out(&self, seq: GssSeq, w: &mut Writer, body_start: usize) {
         let body_at = body_start - self.head_len();
         match self.service {
@@ -185,11 +174,12 @@ impl ClientContext {
         }
     }
 
-    /// Protects a call by itself: its header began at `header_start` of `w`, and its arguments are
-    /// all from `body_start` on. `confounder` is random.
+    /// Protects one call. Its header begins at `header_start` of `w`, its arguments at
+    /// `body_start`.
+    /// `confounder` is random.
     ///
     /// # Errors
-    /// [`OpenError::UsedUp`]: then `w` is not to be sent.
+    /// [`OpenError::UsedUp`]; do not send `w`.
     pub fn end(
         &mut self,
         seq: GssSeq,
@@ -209,10 +199,7 @@ impl ClientContext {
         }
     }
 
-    /// Checks the verifier of the reply to the call of this number.
-    ///
-    /// # Errors
-    /// [`OpenError::Verifier`].
+    /// Checks the verifier of the reply to the call with this number.
     pub fn verify(&self, seq: GssSeq, verifier: OpaqueAuth<'_>) -> Result<(), OpenError> {
         if verifier.flavor != Flavor::RPCSEC_GSS {
             return Err(OpenError::Verifier);
@@ -220,11 +207,8 @@ impl ClientContext {
         self.keys.verify_mic(&[&seq.0.to_be_bytes()], verifier.body).map(drop).map_err(|_| OpenError::Verifier)
     }
 
-    /// Opens the results of the call of this number; `scratch` is for those that can't be opened
-    /// where they are.
-    ///
-    /// # Errors
-    /// [`OpenError::Body`].
+    /// Opens the results of the call with this number. `scratch` holds results that can't be opened
+    /// in place.
     pub fn open<'a>(&self, seq: GssSeq, body: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<&'a [u8], OpenError> {
         let results = match self.service {
             Service::None => return Ok(body),

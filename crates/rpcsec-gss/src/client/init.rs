@@ -8,57 +8,37 @@ use crate::{Credential, GssSeq, InitResult, Procedure, Service};
 
 /// A mechanism for one client context. May block: it asks for tickets.
 pub trait Initiator {
-    /// Error of the mechanism.
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// Takes the server's token, none at first.
-    ///
-    /// # Errors
-    /// Without a ticket, or if the server isn't who it should be.
+    /// Takes the server's token; `None` in the first step. Fails without a ticket or if the
+    /// server's identity is wrong.
     fn step(&mut self, token: Option<&[u8]>) -> Result<InitStep, Self::Error>;
 }
 
-/// Result of a step.
 pub enum InitStep {
     /// A token for the server.
-    Continue {
-        /// Token.
-        token: Vec<u8>,
-    },
+    Continue { token: Vec<u8> },
     /// The context is complete.
     Established {
-        /// The context.
         context: EstablishedClient,
         /// Last token for the server, if it needs one.
         token: Option<Vec<u8>>,
     },
 }
 
-/// Errors of creating a context.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError<E> {
-    /// Mechanism error.
     #[error("{0}")]
     Mechanism(E),
-    /// The server refused the mechanism's token.
-    #[error("the server refuses the ticket (GSS major {major:#x}, minor {minor})")]
-    Refused {
-        /// GSS-API status of the server.
-        major: u32,
-        /// Mechanism status of the server.
-        minor: u32,
-    },
-    /// The server denied the call.
-    #[error("the server denies the call (auth_stat {})", .0.0)]
+    #[error("the server refused the ticket (GSS major {major:#x}, minor {minor})")]
+    Refused { major: u32, minor: u32 },
+    #[error("the server denied the call (auth_stat {})", .0.0)]
     Denied(AuthStat),
-    /// The server's answer does not fit.
-    #[error("the server's answer makes no sense: {0}")]
+    #[error("the server's answer is inconsistent: {0}")]
     Mismatch(&'static str),
-    /// The server's answer is undecodable.
-    #[error("the server's answer can't be read: {0}")]
+    #[error("the server's answer can't be decoded: {0}")]
     Unreadable(#[from] vouch_xdr::Error),
-    /// The server's verifier of its window is invalid.
-    #[error("the server's verifier does not hold")]
+    #[error("the verifier of the server's window is invalid")]
     Verifier,
 }
 
@@ -71,23 +51,20 @@ pub struct Initiation<I> {
     established: Option<EstablishedClient>,
 }
 
-/// State of a creation.
 pub enum Initiated<I> {
     /// Another call must be sent.
     Again(Initiation<I>),
-    /// The context is usable.
     Done(ClientContext),
 }
 
 impl<I: Initiator> Initiation<I> {
-    /// Begins one; the service is what its calls will ask for.
-    ///
-    /// # Errors
-    /// The mechanism's.
+    /// `service`: protection of the context's later calls.
     pub fn begin(mut initiator: I, service: Service) -> Result<Self, InitError<I::Error>> {
         let (token, established) = match initiator.step(None).map_err(InitError::Mechanism)? {
             InitStep::Continue { token } => (token, None),
-            InitStep::Established { context, token } => (token.ok_or(InitError::Mismatch("a mechanism that says nothing"))?, Some(context)),
+            InitStep::Established { context, token } => {
+                (token.ok_or(InitError::Mismatch("the mechanism produced no token"))?, Some(context))
+            }
         };
         Ok(Self { initiator, service, handle: Vec::new(), token, established })
     }
@@ -103,10 +80,8 @@ impl<I: Initiator> Initiation<I> {
         Call { xid, program, version, procedure: 0, cred, verf: OpaqueAuth::NONE, args: args.as_bytes() }.encode(w);
     }
 
-    /// Takes the reply.
-    ///
-    /// # Errors
-    /// If server or mechanism refuse, or the reply proves nothing: then there is no context.
+    /// Takes the reply. Fails if the server or the mechanism refuses, or if the reply's verifier is
+    /// invalid.
     pub fn reply(mut self, xid: u32, record: &[u8]) -> Result<Initiated<I>, InitError<I::Error>> {
         let reply = Reply::decode(record)?;
         if reply.xid != xid {
@@ -116,7 +91,7 @@ impl<I: Initiator> Initiation<I> {
             ReplyBody::Accepted { verf, outcome: Accepted::Success(body) } => (verf, body),
             ReplyBody::Accepted { .. } => return Err(InitError::Mismatch("the call was not accepted")),
             ReplyBody::Denied(Denied::AuthError(stat)) => return Err(InitError::Denied(stat)),
-            ReplyBody::Denied(Denied::RpcMismatch { .. }) => return Err(InitError::Mismatch("another version of RPC")),
+            ReplyBody::Denied(Denied::RpcMismatch { .. }) => return Err(InitError::Mismatch("the server has another version of RPC")),
         };
         let mut r = Reader::new(body);
         let result = InitResult::decode(&mut r)?;
@@ -126,7 +101,7 @@ impl<I: Initiator> Initiation<I> {
             return Err(InitError::Refused { major, minor });
         }
         if result.handle.is_empty() {
-            return Err(InitError::Mismatch("a context without a name"));
+            return Err(InitError::Mismatch("the context has no handle"));
         }
         self.handle = result.handle;
         let mut next = None;

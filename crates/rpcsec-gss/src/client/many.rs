@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vouch_krb5_seal::{ContextKeys, MicJob, SealJob, VerifyJob, mic_many, seal_many, verify_many};
 
 use super::data::{ClientContext, OpenError, VERIFIER_HEAD_LEN};
-use crate::bodies::{Body, look_into};
+use crate::bodies::{Body, open_bodies};
 use crate::wire::{LENGTH_LEN, integrity_body, privacy_body};
 use crate::{GssSeq, Service};
 
@@ -20,18 +20,15 @@ pub struct CallWrap<'a> {
 pub struct ReplyOpen<'a> {
     /// The reply without its record mark; sealed results are decrypted in place.
     pub record: &'a mut [u8],
-    /// Sequence number of the call.
     pub seq: GssSeq,
     /// Position of the verifier's body, if its flavour is RPCSEC_GSS.
     pub verifier: Option<Range<usize>>,
     /// Offset of the data after the status.
     pub body_at: usize,
-    /// Position of the results, or the error.
     pub results: Result<Range<usize>, OpenError>,
 }
 
 impl<'a> ReplyOpen<'a> {
-    /// A reply to open.
     pub fn new(record: &'a mut [u8], seq: GssSeq, verifier: Option<Range<usize>>, body_at: usize) -> Self {
         Self { record, seq, verifier, body_at, results: Err(OpenError::Verifier) }
     }
@@ -100,7 +97,6 @@ impl ClientContext {
         ReplyOpener { keys: self.shared_keys(), service: self.service() }
     }
 
-    /// Verifies replies and opens their results: [`ReplyOpener::open_many`].
     pub fn open_many(&self, replies: &mut [ReplyOpen<'_>]) {
         self.reply_opener().open_many(replies);
     }
@@ -114,8 +110,7 @@ pub struct ReplyOpener {
 }
 
 impl ReplyOpener {
-    /// Verifies replies and opens their results, side by side. An invalid one does not affect the
-    /// others.
+    /// Verifies replies and opens their results. An invalid reply does not affect the others.
     pub fn open_many(&self, replies: &mut [ReplyOpen<'_>]) {
         replies.chunks_mut(CHUNK).for_each(|replies| self.open_chunk(replies));
     }
@@ -138,7 +133,7 @@ impl ReplyOpener {
             bodies.push(Body::new(&self.keys, self.service, reply.seq, body));
             places.push((&mut reply.results, reply.body_at));
         }
-        look_into(&mut bodies);
+        open_bodies(&mut bodies);
         for (body, (results, at)) in bodies.into_iter().zip(places) {
             *results = match body.clear {
                 Some(clear) => Ok(at + clear.start..at + clear.end),

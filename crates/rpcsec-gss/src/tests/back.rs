@@ -5,20 +5,22 @@ use std::sync::Arc;
 use vouch_oncrpc::{Accepted, Call};
 use vouch_xdr::Writer;
 
-use super::world::*;
+use super::fixture::*;
 use crate::*;
 
 const NAME: ContextHandle = ContextHandle(*b"name of a client");
 
-fn ends(world: &mut World, client: &ClientContext) -> (Arc<ServerContext>, Arc<ServerContext>) {
-    let now = world.now_ms;
-    (world.contexts.find(client.handle(), now).expect("creation succeeded"), client.back_channel(NAME))
+fn ends(fixture: &mut Fixture, client: &ClientContext) -> (Arc<ServerContext>, Arc<ServerContext>) {
+    let now = fixture.now_ms;
+    (fixture.contexts.find(client.handle(), now).expect("creation succeeded"), client.back_channel(NAME))
 }
 
 fn called(end: &Arc<ServerContext>, record: &mut [u8]) -> (GssCall, Verdict) {
     let bytes = record.to_vec();
     let call = Call::decode(&bytes).expect("a call");
-    let Arrival::Call(call) = arrive(&bytes, &call, |handle| (handle == NAME.0).then(|| end.clone())) else { panic!("under the context") };
+    let CallClass::Call(call) = classify(&bytes, &call, |handle| (handle == NAME.0).then(|| end.clone())) else {
+        panic!("under the context")
+    };
     let mut checks = [Check::new(record, &call)];
     check_many(&mut checks, 0);
     let [Check { verdict, .. }] = checks;
@@ -39,9 +41,9 @@ fn answer(call: &GssCall, results: &[u8]) -> Vec<u8> {
 #[test]
 fn server_calls_client_in_clients_context() {
     every(|enctype, service| {
-        let mut world = World::new(enctype);
-        let client = world.connect(service);
-        let (server, end) = ends(&mut world, &client);
+        let mut fixture = Fixture::new(enctype);
+        let client = fixture.connect(service);
+        let (server, end) = ends(&mut fixture, &client);
         for xid in 0..20 {
             let mut back = server.back_channel(&NAME.0, service);
             let (mut record, seq) = call(&mut back, xid, b"recall it...");
@@ -60,9 +62,9 @@ fn server_calls_client_in_clients_context() {
 #[test]
 fn forged_callback_or_answer_is_refused() {
     every(|enctype, service| {
-        let mut world = World::new(enctype);
-        let mut client = world.connect(service);
-        let (server, end) = ends(&mut world, &client);
+        let mut fixture = Fixture::new(enctype);
+        let mut client = fixture.connect(service);
+        let (server, end) = ends(&mut fixture, &client);
         let mut back = server.back_channel(&NAME.0, service);
         let (record, seq) = call(&mut back, 1, b"recall it...");
         let mut forged = record.clone();
@@ -91,7 +93,7 @@ fn forged_callback_or_answer_is_refused() {
         let (mut reflected, _) = call(&mut client, 1, b"data");
         let bytes = reflected.clone();
         let decoded = Call::decode(&bytes).unwrap();
-        let Arrival::Call(gss) = arrive(&bytes, &decoded, |_| Some(end.clone())) else { panic!("a call") };
+        let CallClass::Call(gss) = classify(&bytes, &decoded, |_| Some(end.clone())) else { panic!("a call") };
         let mut checks = [Check::new(&mut reflected, &gss)];
         check_many(&mut checks, 0);
         assert!(matches!(checks[0].verdict, Verdict::Refused(_)));

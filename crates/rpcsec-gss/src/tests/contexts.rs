@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use vouch_krb5_seal::Enctype;
 
-use super::world::*;
+use super::fixture::*;
 use crate::*;
 
 fn established(lifetime_s: u64) -> EstablishedContext {
-    match (Believer { enctype: Enctype::Aes128CtsHmacSha1_96, rounds: 0 }).accept(None, b"") {
+    match (TestAcceptor { enctype: Enctype::Aes128CtsHmacSha1_96, rounds: 0 }).accept(None, b"") {
         Accept::Established { context, .. } => EstablishedContext { lifetime_s, ..context },
         _ => unreachable!("it believes everybody"),
     }
@@ -119,31 +119,31 @@ fn eviction_checks_a_bounded_number_of_contexts() {
 fn only_verified_calls_count_as_use() {
     every(|enctype, service| {
         for proven in [false, true] {
-            let mut world = World::new(enctype);
-            world.contexts = Contexts::new(ContextLimits { contexts_max: 2, ..ContextLimits::default() });
-            let mut first = world.connect(service);
-            world.now_ms += 1;
-            let mut second = world.connect(service);
+            let mut fixture = Fixture::new(enctype);
+            fixture.contexts = Contexts::new(ContextLimits { contexts_max: 2, ..ContextLimits::default() });
+            let mut first = fixture.connect(service);
+            fixture.now_ms += 1;
+            let mut second = fixture.connect(service);
             let (again, _) = call(&mut first, 1, b"data");
-            assert!(matches!(world.serve(again.clone()), Answer::Record(_)));
-            world.now_ms += 1;
-            assert!(matches!(world.serve(call(&mut second, 1, b"data").0), Answer::Record(_)));
-            world.now_ms += 1;
+            assert!(matches!(fixture.serve(again.clone()), Answer::Record(_)));
+            fixture.now_ms += 1;
+            assert!(matches!(fixture.serve(call(&mut second, 1, b"data").0), Answer::Record(_)));
+            fixture.now_ms += 1;
             let (genuine, _) = call(&mut first, 2, b"data");
             match proven {
-                true => assert!(matches!(world.serve(genuine), Answer::Record(_))),
+                true => assert!(matches!(fixture.serve(genuine), Answer::Record(_))),
                 false => {
                     let mut noise = genuine;
                     let (_, mic, _) = layout(&noise);
                     noise[mic.end - 1] ^= 1;
-                    assert_eq!(refusal(&world.serve(noise)), "denied 13");
-                    assert_eq!(world.serve(again), Answer::Closed);
+                    assert_eq!(refusal(&fixture.serve(noise)), "denied 13");
+                    assert_eq!(fixture.serve(again), Answer::Closed);
                 }
             }
-            world.now_ms += 1;
-            world.connect(service);
-            assert_eq!(world.contexts.find(first.handle(), world.now_ms).is_some(), proven, "{enctype} {service:?}");
-            assert_eq!(world.contexts.find(second.handle(), world.now_ms).is_some(), !proven, "{enctype} {service:?}");
+            fixture.now_ms += 1;
+            fixture.connect(service);
+            assert_eq!(fixture.contexts.find(first.handle(), fixture.now_ms).is_some(), proven, "{enctype} {service:?}");
+            assert_eq!(fixture.contexts.find(second.handle(), fixture.now_ms).is_some(), !proven, "{enctype} {service:?}");
         }
     });
 }

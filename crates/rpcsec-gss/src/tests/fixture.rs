@@ -16,12 +16,12 @@ fn keys(enctype: Enctype, role: Role) -> Arc<ContextKeys> {
     Arc::new(ContextKeys::new(enctype, &KEY[..enctype.key_len()], role, true).expect("a key of the right length"))
 }
 
-pub(super) struct Believer {
+pub(super) struct TestAcceptor {
     pub(super) enctype: Enctype,
     pub(super) rounds: u8,
 }
 
-impl Acceptor for Believer {
+impl Acceptor for TestAcceptor {
     type Partial = u8;
 
     fn accept(&self, partial: Option<u8>, token: &[u8]) -> Accept<u8> {
@@ -70,9 +70,9 @@ impl Initiator for Claimer {
     }
 }
 
-pub(super) struct World {
+pub(super) struct Fixture {
     pub(super) contexts: Contexts<u8>,
-    pub(super) believer: Believer,
+    pub(super) believer: TestAcceptor,
     pub(super) now_ms: u64,
     next_handle: u8,
 }
@@ -83,10 +83,10 @@ pub(super) enum Answer {
     Closed,
 }
 
-impl World {
+impl Fixture {
     pub(super) fn new(enctype: Enctype) -> Self {
         let contexts = Contexts::new(ContextLimits::default());
-        Self { contexts, believer: Believer { enctype, rounds: 0 }, now_ms: 1000, next_handle: 0 }
+        Self { contexts, believer: TestAcceptor { enctype, rounds: 0 }, now_ms: 1000, next_handle: 0 }
     }
 
     pub(super) fn connect(&mut self, service: Service) -> ClientContext {
@@ -122,11 +122,11 @@ impl World {
             };
             let xid = call.xid;
             let now = self.now_ms;
-            match arrive(&record, &call, |handle| self.contexts.find(handle, now)) {
-                Arrival::Call(call) => calls.push((at, record, call)),
-                Arrival::Init(init) => answers[at] = Some(Answer::Record(self.init(&init))),
-                Arrival::Garbage => answers[at] = Some(Answer::Record(encode(&Reply::accepted(xid, Accepted::GarbageArgs)))),
-                Arrival::Refused(stat) => answers[at] = Some(denied(xid, stat)),
+            match classify(&record, &call, |handle| self.contexts.find(handle, now)) {
+                CallClass::Call(call) => calls.push((at, record, call)),
+                CallClass::Init(init) => answers[at] = Some(Answer::Record(self.init(&init))),
+                CallClass::Garbage => answers[at] = Some(Answer::Record(encode(&Reply::accepted(xid, Accepted::GarbageArgs)))),
+                CallClass::Refused(stat) => answers[at] = Some(denied(xid, stat)),
             }
         }
         let mut checks: Vec<Check<'_>> = calls.iter_mut().map(|(_, record, call)| Check::new(record, call)).collect();

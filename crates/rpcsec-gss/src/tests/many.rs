@@ -2,7 +2,7 @@
 
 use vouch_krb5_seal::Enctype;
 
-use super::world::*;
+use super::fixture::*;
 use crate::*;
 
 fn args(xid: u32) -> Vec<u8> {
@@ -20,11 +20,11 @@ fn wrapped(client: &mut ClientContext, count: u32) -> Vec<(Vec<u8>, GssSeq)> {
 #[test]
 fn batch_of_calls_is_served_and_replies_open_in_batch() {
     every(|enctype, service| {
-        let mut world = World::new(enctype);
-        let mut client = world.connect(service);
+        let mut fixture = Fixture::new(enctype);
+        let mut client = fixture.connect(service);
         for count in [1, 2, 5, 100] {
             let calls = wrapped(&mut client, count);
-            let answers = world.serve_many(calls.iter().map(|(bytes, _)| bytes.clone()).collect());
+            let answers = fixture.serve_many(calls.iter().map(|(bytes, _)| bytes.clone()).collect());
             let mut replies: Vec<Vec<u8>> = answers
                 .into_iter()
                 .map(|answer| match answer {
@@ -44,23 +44,23 @@ fn batch_of_calls_is_served_and_replies_open_in_batch() {
 #[test]
 fn call_protected_alone_equals_one_in_a_batch() {
     every(|enctype, service| {
-        let mut world = World::new(enctype);
-        let mut client = world.connect(service);
+        let mut fixture = Fixture::new(enctype);
+        let mut client = fixture.connect(service);
         let (alone, _) = call(&mut client, 3, &args(3));
         let (together, _) = wrapped(&mut client, 4).remove(3);
         assert_eq!(alone.len(), together.len());
         assert_eq!(layout(&alone), layout(&together));
-        assert!([alone, together].into_iter().all(|record| matches!(world.serve(record), Answer::Record(_))));
+        assert!([alone, together].into_iter().all(|record| matches!(fixture.serve(record), Answer::Record(_))));
     });
 }
 
 #[test]
 fn one_bad_reply_does_not_affect_others() {
     every(|enctype, service| {
-        let mut world = World::new(enctype);
-        let mut client = world.connect(service);
+        let mut fixture = Fixture::new(enctype);
+        let mut client = fixture.connect(service);
         let calls = wrapped(&mut client, 20);
-        let answers = world.serve_many(calls.iter().map(|(bytes, _)| bytes.clone()).collect());
+        let answers = fixture.serve_many(calls.iter().map(|(bytes, _)| bytes.clone()).collect());
         let record = |answer: &Answer| match answer {
             Answer::Record(reply) => reply.clone(),
             Answer::Closed => panic!("closed"),
@@ -85,18 +85,18 @@ fn one_bad_reply_does_not_affect_others() {
 
 #[test]
 fn calls_without_randomness_must_not_be_sent() {
-    let mut world = World::new(Enctype::Aes256CtsHmacSha1_96);
-    let mut client = world.connect(Service::Privacy);
+    let mut fixture = Fixture::new(Enctype::Aes256CtsHmacSha1_96);
+    let mut client = fixture.connect(Service::Privacy);
     let (mut bytes, _) = laid_out(&mut client, 1, b"data");
     assert!(!client.wrap_many(&mut [CallWrap { bytes: &mut bytes }], &mut |_| false));
 }
 
 #[test]
 fn reply_without_verifier_is_refused() {
-    let mut world = World::new(Enctype::Aes128CtsHmacSha256_128);
-    let mut client = world.connect(Service::Integrity);
+    let mut fixture = Fixture::new(Enctype::Aes128CtsHmacSha256_128);
+    let mut client = fixture.connect(Service::Integrity);
     let (record, seq) = call(&mut client, 1, b"data");
-    let Answer::Record(mut reply) = world.serve(record) else { panic!("closed") };
+    let Answer::Record(mut reply) = fixture.serve(record) else { panic!("closed") };
     let mut open = to_open(&mut reply, seq);
     open.verifier = None;
     let mut opens = [open];

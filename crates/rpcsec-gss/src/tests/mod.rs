@@ -3,6 +3,6 @@
 mod back;
 mod contexts;
 mod exchange;
+mod fixture;
 mod many;
 mod tamper;
-mod world;

@@ -2,21 +2,21 @@
 
 use vouch_krb5_seal::Enctype;
 
-use super::world::*;
+use super::fixture::*;
 use crate::window::WINDOW_LEN;
 use crate::*;
 
 #[test]
 fn flipped_bit_in_call_is_refused_as_the_rfc_says() {
     every(|enctype, service| {
-        let mut world = World::new(enctype);
-        let mut client = world.connect(service);
+        let mut fixture = Fixture::new(enctype);
+        let mut client = fixture.connect(service);
         let (record, seq) = call(&mut client, 77, b"some arguments. ");
         let (header, _, args) = layout(&record);
         for bit in 0..8 * record.len() {
             let mut altered = record.clone();
             altered[bit / 8] ^= 1 << (bit % 8);
-            let answer = world.serve(altered);
+            let answer = fixture.serve(altered);
             let said = refusal(&answer);
             let at = bit / 8;
             let allowed: &[&str] = if at < 12 {
@@ -45,15 +45,15 @@ fn flipped_bit_in_call_is_refused_as_the_rfc_says() {
             if at >= args.start {
                 // The genuine header uses up the number: the next try needs a new window.
                 assert!(allowed.contains(&said.as_str()), "{enctype} {service:?} byte {at} of {}: {said}", record.len());
-                world = World::new(enctype);
-                client = world.connect(service);
+                fixture = Fixture::new(enctype);
+                client = fixture.connect(service);
                 let again = call(&mut client, 77, b"some arguments. ");
                 assert_eq!((again.0 == record, again.1), (true, seq));
                 continue;
             }
             assert!(allowed.contains(&said.as_str()), "{enctype} {service:?} byte {at} of {}: {said}", record.len());
         }
-        let Answer::Record(reply) = world.serve(record) else { panic!("closed") };
+        let Answer::Record(reply) = fixture.serve(record) else { panic!("closed") };
         assert_eq!(open(&client, seq, &reply).unwrap(), b"some arguments. ");
     });
 }
@@ -74,10 +74,10 @@ fn privacy_body_at(reply: &[u8]) -> usize {
 #[test]
 fn flipped_bit_in_reply_is_refused() {
     every(|enctype, service| {
-        let mut world = World::new(enctype);
-        let mut client = world.connect(service);
+        let mut fixture = Fixture::new(enctype);
+        let mut client = fixture.connect(service);
         let (record, seq) = call(&mut client, 77, b"some arguments. ");
-        let Answer::Record(reply) = world.serve(record) else { panic!("closed") };
+        let Answer::Record(reply) = fixture.serve(record) else { panic!("closed") };
         let body_at = reply.len() - 16;
         for bit in 0..8 * reply.len() {
             let mut altered = reply.clone();
@@ -97,21 +97,21 @@ fn flipped_bit_in_reply_is_refused() {
 #[test]
 fn truncation_anywhere_is_refused() {
     every(|enctype, service| {
-        let mut world = World::new(enctype);
-        let mut client = world.connect(service);
+        let mut fixture = Fixture::new(enctype);
+        let mut client = fixture.connect(service);
         let (record, seq) = call(&mut client, 77, b"some arguments. ");
         let (_, _, args) = layout(&record);
         for len in 0..args.start {
-            assert_ne!(refusal(&world.serve(record[..len].to_vec())), "success", "{len}");
+            assert_ne!(refusal(&fixture.serve(record[..len].to_vec())), "success", "{len}");
         }
-        let Answer::Record(reply) = world.serve(record.clone()) else { panic!("closed") };
+        let Answer::Record(reply) = fixture.serve(record.clone()) else { panic!("closed") };
         for len in 0..reply.len() - if service == Service::None { 16 } else { 0 } {
             assert!(open(&client, seq, &reply[..len]).is_err(), "{len}");
         }
         if service != Service::None {
             for cut in 1..=record.len() - args.start {
                 let (record, _) = call(&mut client, 78, b"some arguments. ");
-                assert_eq!(refusal(&world.serve(record[..record.len() - cut].to_vec())), "GarbageArgs", "{cut}");
+                assert_eq!(refusal(&fixture.serve(record[..record.len() - cut].to_vec())), "GarbageArgs", "{cut}");
             }
         }
     });
@@ -120,13 +120,13 @@ fn truncation_anywhere_is_refused() {
 #[test]
 fn replayed_call_is_dropped_from_anywhere() {
     every(|enctype, service| {
-        let mut world = World::new(enctype);
-        let mut client = world.connect(service);
+        let mut fixture = Fixture::new(enctype);
+        let mut client = fixture.connect(service);
         let (record, _) = call(&mut client, 1, b"once");
-        assert_eq!(refusal(&world.serve(record.clone())), "success");
-        assert_eq!(world.serve(record.clone()), Answer::Closed);
+        assert_eq!(refusal(&fixture.serve(record.clone())), "success");
+        assert_eq!(fixture.serve(record.clone()), Answer::Closed);
         let (second, _) = call(&mut client, 2, b"once");
-        let answers = world.serve_many(vec![second.clone(), second, record]);
+        let answers = fixture.serve_many(vec![second.clone(), second, record]);
         let said: Vec<String> = answers.iter().map(refusal).collect();
         assert_eq!(said, ["success", "closed", "closed"]);
     });
@@ -134,58 +134,58 @@ fn replayed_call_is_dropped_from_anywhere() {
 
 #[test]
 fn calls_may_be_reordered_only_within_window() {
-    let mut world = World::new(Enctype::Aes128CtsHmacSha1_96);
-    let mut client = world.connect(Service::Integrity);
+    let mut fixture = Fixture::new(Enctype::Aes128CtsHmacSha1_96);
+    let mut client = fixture.connect(Service::Integrity);
     let mut records: Vec<Vec<u8>> = (0..WINDOW_LEN + 1).map(|xid| call(&mut client, xid, b"data").0).collect();
     let oldest = records.remove(0);
     records.reverse();
-    for answer in world.serve_many(records) {
+    for answer in fixture.serve_many(records) {
         assert_eq!(refusal(&answer), "success");
     }
-    assert_eq!(world.serve(oldest), Answer::Closed);
+    assert_eq!(fixture.serve(oldest), Answer::Closed);
 }
 
 #[test]
 fn last_sequence_numbers_are_not_used() {
     // RFC 2203, section 5.3.3.1: numbers from MAXSEQ on get RPCSEC_GSS_CTXPROBLEM.
-    let mut world = World::new(Enctype::Aes128CtsHmacSha1_96);
-    let mut client = world.connect(Service::None);
+    let mut fixture = Fixture::new(Enctype::Aes128CtsHmacSha1_96);
+    let mut client = fixture.connect(Service::None);
     client.skip_to(GssSeq::MAX.0 - 1);
     let (record, _) = call(&mut client, 1, b"data");
-    assert_eq!(refusal(&world.serve(record)), "success");
+    assert_eq!(refusal(&fixture.serve(record)), "success");
     let mut w = vouch_xdr::Writer::new();
     assert_eq!(client.begin(&mut w, 0), Err(OpenError::UsedUp));
     let mut w = head(2, 1);
     client.begin_at(GssSeq::MAX, &mut w);
-    assert_eq!(refusal(&world.serve(w.into_bytes())), "denied 14");
+    assert_eq!(refusal(&fixture.serve(w.into_bytes())), "denied 14");
 }
 
 #[test]
 fn downgraded_service_is_detected() {
-    let mut world = World::new(Enctype::Aes256CtsHmacSha384_192);
-    let mut client = world.connect(Service::Privacy);
+    let mut fixture = Fixture::new(Enctype::Aes256CtsHmacSha384_192);
+    let mut client = fixture.connect(Service::Privacy);
     let (mut record, _) = call(&mut client, 1, b"data");
     record[47] = 1;
-    assert_eq!(refusal(&world.serve(record)), "denied 13");
+    assert_eq!(refusal(&fixture.serve(record)), "denied 13");
 }
 
 #[test]
 fn other_version_is_denied() {
-    let mut world = World::new(Enctype::Aes256CtsHmacSha384_192);
-    let mut client = world.connect(Service::None);
+    let mut fixture = Fixture::new(Enctype::Aes256CtsHmacSha384_192);
+    let mut client = fixture.connect(Service::None);
     let (mut record, _) = call(&mut client, 1, b"data");
     record[35] = 2;
-    assert_eq!(refusal(&world.serve(record)), "denied 2");
+    assert_eq!(refusal(&fixture.serve(record)), "denied 2");
 }
 
 #[test]
 fn failed_wrap_sends_nothing() {
-    let mut world = World::new(Enctype::Aes256CtsHmacSha1_96);
-    let mut client = world.connect(Service::Privacy);
+    let mut fixture = Fixture::new(Enctype::Aes256CtsHmacSha1_96);
+    let mut client = fixture.connect(Service::Privacy);
     let (mut record, _) = call(&mut client, 1, b"data");
-    let now = world.now_ms;
+    let now = fixture.now_ms;
     let Ok(decoded) = vouch_oncrpc::Call::decode(&record) else { panic!("a call") };
-    let Arrival::Call(call) = arrive(&record, &decoded, |handle| world.contexts.find(handle, now)) else { panic!("a call") };
+    let CallClass::Call(call) = classify(&record, &decoded, |handle| fixture.contexts.find(handle, now)) else { panic!("a call") };
     let mut checks = [Check::new(&mut record, &call)];
     check_many(&mut checks, now);
     assert!(matches!(checks[0].verdict, Verdict::Genuine(_)));
@@ -201,15 +201,15 @@ fn failed_wrap_sends_nothing() {
 proptest::proptest! {
     #[test]
     fn garbage_is_never_accepted(mut bytes: Vec<u8>, splice in 0usize..200) {
-        let mut world = World::new(Enctype::Aes256CtsHmacSha1_96);
-        let mut client = world.connect(Service::Privacy);
+        let mut fixture = Fixture::new(Enctype::Aes256CtsHmacSha1_96);
+        let mut client = fixture.connect(Service::Privacy);
         let (record, _) = call(&mut client, 1, b"some arguments. ");
-        proptest::prop_assert_ne!(refusal(&world.serve(bytes.clone())), "success");
+        proptest::prop_assert_ne!(refusal(&fixture.serve(bytes.clone())), "success");
         let splice = splice.min(record.len() - 1);
         let mut spliced = record[..splice].to_vec();
         spliced.append(&mut bytes);
         if !spliced.starts_with(&record) {
-            proptest::prop_assert_ne!(refusal(&world.serve(spliced)), "success");
+            proptest::prop_assert_ne!(refusal(&fixture.serve(spliced)), "success");
         }
     }
 }
