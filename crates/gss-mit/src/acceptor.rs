@@ -27,11 +27,9 @@ pub struct MitAcceptor {
 pub struct Partial(Context);
 
 impl MitAcceptor {
-    /// With this keytab, or the system's (`KRB5_KTNAME`, `default_keytab_name` of krb5.conf), for
-    /// principals `service/...`: `nfs`.
-    ///
-    /// # Errors
-    /// Without the library, or a keytab that can be read and holds a key.
+    /// Uses this keytab, or the system's (`KRB5_KTNAME`, `default_keytab_name` of krb5.conf), for
+    /// principals `service/...`. Fails if the library can't be loaded or the keytab has no such
+    /// key.
     pub fn new(keytab: Option<&Path>, service: &str) -> Result<Self, Fault> {
         let gss = Gss::get().map_err(Fault::no_library)?;
         let (of, named) = place(keytab)?;
@@ -63,11 +61,8 @@ impl MitAcceptor {
     }
 }
 
-/// Looks whether a keytab, the system's if none is named, holds a key of a principal `service/...`:
-/// without one nobody is let in. Reads it.
-///
-/// # Errors
-/// Without the library, without such a key, and if the keytab can't be read.
+/// Checks that a keytab, by default the system's, has a key of a principal `service/...`. Without
+/// such a key every client is refused.
 pub fn check_keytab(keytab: Option<&Path>, service: &str) -> Result<(), Fault> {
     let gss = Gss::get().map_err(Fault::no_library)?;
     let (of, named) = place(keytab)?;
@@ -119,7 +114,7 @@ impl MitAcceptor {
             (Ok(Exchange::Continue), Some(context)) => return Accept::Continue { partial: Partial(context), token: answer },
             (Ok(_), None) => Fault::refused("the Kerberos library gave no context".into(), "report it"),
             (Err(status), _) => {
-                // The library names nobody when it refuses.
+                // The library names no client when it refuses.
                 let opened =
                     Request::of_token(token).map_or(Opened::Nothing, |request| Opened::of(self.gss, self.keytab.as_deref(), &request));
                 let mut doing = error_text(token);

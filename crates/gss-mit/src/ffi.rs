@@ -110,7 +110,8 @@ impl Gss {
         let loaded = LIBRARY.get_or_init(|| {
             let mut failure = String::new();
             for name in ["libgssapi_krb5.so.2", "libgssapi_krb5.so"] {
-                // SAFETY: the initializers of the system's own Kerberos library have no preconditions.
+                // SAFETY: the initializers of the system's own Kerberos library have no
+                // preconditions.
                 match unsafe { Library::new(name) } {
                     Ok(library) => {
                         let library: &'static Library = Box::leak(Box::new(library));
@@ -134,8 +135,8 @@ impl Gss {
         let (mut minor, mut handle) = (0, null_mut());
         let name = name.map_or(null_mut(), |name| name.handle);
         let store: *const KeyValues = if elements.is_empty() { null() } else { &values };
-        // SAFETY: all pointers are to values that outlive the call, or null where RFC 2744 section 5.2
-        // allows it.
+        // SAFETY: all pointers are to values that outlive the call, or null where RFC 2744 section
+        // 5.2 allows it.
         let major = unsafe {
             (self.functions.acquire_cred_from)(
                 &mut minor,
@@ -173,8 +174,8 @@ impl Gss {
     ) -> (Result<Exchange, Status>, Vec<u8>, Option<Name>) {
         let (mut minor, mut handle) = (0, context.take().map_or(null_mut(), Context::into_handle));
         let (mut answer, mut initiator) = (empty(), null_mut());
-        // SAFETY: the handle is null or a context of this library's; pointers to values that outlive the
-        // call; null where RFC 2744 section 5.1 allows it.
+        // SAFETY: the handle is null or a context of this library's; pointers to values that
+        // outlive the call; null where RFC 2744 section 5.1 allows it.
         let major = unsafe {
             (self.functions.accept)(
                 &mut minor,
@@ -278,7 +279,8 @@ impl Gss {
     fn take(&self, mut buffer: Buffer) -> Vec<u8> {
         let bytes = match buffer.value.is_null() {
             true => Vec::new(),
-            // SAFETY: the library filled in a buffer of its own with this length, and nothing has released it.
+            // SAFETY: the library filled in a buffer of its own with this length, and nothing has
+            // released it.
             false => unsafe { std::slice::from_raw_parts(buffer.value.cast::<u8>(), buffer.length) }.to_vec(),
         };
         let mut minor = 0;
@@ -320,7 +322,8 @@ impl Context {
     /// allows for clock skew.
     pub(crate) fn acceptor(&self) -> Result<Vec<u8>, Status> {
         let (mut minor, mut acceptor) = (0, null_mut());
-        // SAFETY: the context is the library's; pointers to values that outlive the call; null where RFC
+        // SAFETY: the context is the library's; pointers to values that outlive the call; null
+        // where RFC
         // 2744 section 5.21 allows it.
         let major = unsafe {
             (self.gss.functions.inquire_context)(
@@ -342,15 +345,15 @@ impl Context {
     pub(crate) fn export(self) -> Result<Lucid, Status> {
         let gss = self.gss;
         let (mut minor, mut handle, mut lucid) = (0, self.into_handle(), null_mut());
-        // SAFETY: the context is the library's; it takes it away if it succeeds, and sets the handle to
-        // null.
+        // SAFETY: the context is the library's; it takes it away if it succeeds, and sets the
+        // handle to null.
         let major = unsafe { (gss.functions.export_lucid)(&mut minor, &mut handle, 1, &mut lucid) };
         if !handle.is_null() {
             drop(Context { handle, gss });
         }
         check(major, minor)?;
-        // SAFETY: version 1 was asked for, so this is its structure (gssapi_krb5.h), until it is freed
-        // below.
+        // SAFETY: version 1 was asked for, so this is its structure (gssapi_krb5.h), until it is
+        // freed below.
         let context = unsafe { &*lucid.cast::<LucidContext>() };
         let key = match context.cfx.have_acceptor_subkey {
             0 => &context.cfx.key,

@@ -35,11 +35,8 @@ pub struct MitInitiator {
 }
 
 impl MitInitiator {
-    /// For `service`: a principal if it holds a slash (`nfs/host.example.org@EXAMPLE.ORG`), else
-    /// `nfs@host.example.org`.
-    ///
-    /// # Errors
-    /// Without the library, or a ticket.
+    /// `service`: a principal if it contains a slash (`nfs/host.example.org@EXAMPLE.ORG`), else
+    /// `nfs@host.example.org`. Fails without the library or a ticket.
     pub fn new(service: &str, source: &ClientSource) -> Result<Self, Fault> {
         let gss = Gss::get().map_err(Fault::no_library)?;
         let form = if service.contains('/') { NameForm::Principal } else { NameForm::HostBased };

@@ -24,19 +24,11 @@ pub use initiator::{ClientSource, MitInitiator};
 
 use ffi::{Gss, NameForm};
 
-/// Whether the library is there.
-///
-/// # Errors
-/// If it isn't, with the cure.
 pub fn available() -> Result<(), Fault> {
     Gss::get().map(drop).map_err(Fault::no_library)
 }
 
-/// The name on this machine of a principal's user, by the rules of krb5.conf (`auth_to_local`,
-/// plugins). None if there is none.
-///
-/// # Errors
-/// Without the library, or if the principal can't be read.
+/// The local user of a principal, by the rules of krb5.conf (`auth_to_local`, plugins).
 pub fn local_name(principal: &str) -> Result<Option<String>, Fault> {
     let gss = Gss::get().map_err(Fault::no_library)?;
     let name = gss.name(principal, NameForm::Principal).map_err(|status| Fault::of(gss, principal, status, fault::Side::Server))?;

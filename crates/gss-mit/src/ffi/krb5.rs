@@ -47,8 +47,8 @@ pub(crate) fn default_keytab(gss: &'static Gss) -> Option<Vec<u8>> {
     let krb5 = Krb5::new(gss).ok()?;
     let mut name = [0u8; KEYTAB_NAME_LEN_MAX];
     let len = c_int::try_from(name.len()).ok()?;
-    // SAFETY: the library writes at most so many bytes, with a zero at the end, and fails where that is
-    // too few.
+    // SAFETY: the library writes at most so many bytes, with a zero at the end, and fails where
+    // that is too few.
     check(unsafe { (gss.functions.kt_default_name)(krb5.handle, name.as_mut_ptr().cast(), len) }).ok()?;
     CStr::from_bytes_until_nul(&name).ok().map(|name| name.to_bytes().to_vec())
 }
@@ -62,7 +62,8 @@ impl<'a> Keytab<'a> {
     fn new(krb5: &'a Krb5, name: Option<&CStr>) -> Result<Self, Status> {
         let mut handle = null_mut();
         let functions = &krb5.gss.functions;
-        // SAFETY: the name, if any, outlives the call; the pointer is to a value that outlives it too.
+        // SAFETY: the name, if any, outlives the call; the pointer is to a value that outlives it
+        // too.
         check(unsafe {
             match name {
                 Some(name) => (functions.kt_resolve)(krb5.handle, name.as_ptr(), &mut handle),
@@ -88,12 +89,13 @@ pub(crate) fn holds_key(gss: &'static Gss, keytab: Option<&CStr>, is_such: impl 
     let keytab = Keytab::new(&krb5, keytab)?;
     let functions = &gss.functions;
     let mut cursor = null_mut();
-    // SAFETY: the keytab is the library's, and lives; the pointer is to a value that outlives the call.
+    // SAFETY: the keytab is the library's, and lives; the pointer is to a value that outlives the
+    // call.
     check(unsafe { (functions.kt_start_seq_get)(krb5.handle, keytab.handle, &mut cursor) })?;
     let found = loop {
         let mut entry = MaybeUninit::<KeytabEntry>::zeroed();
-        // SAFETY: the cursor is of this keytab, and has not been ended; the pointers are to values that
-        // outlive the call.
+        // SAFETY: the cursor is of this keytab, and has not been ended; the pointers are to values
+        // that outlive the call.
         match unsafe { (functions.kt_next_entry)(krb5.handle, keytab.handle, entry.as_mut_ptr(), &mut cursor) } {
             0 => {}
             END => break Ok(false),
@@ -139,8 +141,8 @@ impl MemoryCache {
         let krb5 = Krb5::new(gss)?;
         let name = CString::new(format!("MEMORY:vouch-{}", NEXT.fetch_add(1, Ordering::Relaxed))).expect("our own words hold no zero byte");
         let mut handle = null_mut();
-        // SAFETY: the name outlives the call, which copies it; the pointer is to a value that outlives it
-        // too.
+        // SAFETY: the name outlives the call, which copies it; the pointer is to a value that
+        // outlives it too.
         check(unsafe { (gss.functions.cc_resolve)(krb5.handle, name.as_ptr(), &mut handle) })?;
         Ok(Self { name, handle, krb5 })
     }
@@ -152,8 +154,8 @@ impl MemoryCache {
 
 impl Drop for MemoryCache {
     fn drop(&mut self) {
-        // SAFETY: the cache is the library's and is not used again through this handle. Who still has
-        // another finds it empty.
+        // SAFETY: the cache is the library's and is not used again through this handle. Who still
+        // has another finds it empty.
         unsafe { (self.krb5.gss.functions.cc_destroy)(self.krb5.handle, self.handle) };
     }
 }
@@ -191,12 +193,13 @@ impl Opened {
         let opened = Keytab::new(&krb5, keytab).ok().and_then(|keys| {
             // SAFETY: ticket and keytab are the library's, and live.
             let decrypted = check(unsafe { (functions.decrypt_ticket)(krb5.handle, keys.handle, ticket) });
-            // SAFETY: the library fills this in with a structure of its own when it succeeds, which lives as
-            // long as the ticket.
+            // SAFETY: the library fills this in with a structure of its own when it succeeds, which
+            // lives as long as the ticket.
             let part = decrypted.ok().and_then(|()| unsafe { (*ticket).enc_part2.as_ref() })?;
             Some(krb5.read(part, request).map_or(Self::TicketAlone, Self::All))
         });
-        // SAFETY: the ticket is the library's and is not used again; what was decrypted of it is wiped.
+        // SAFETY: the ticket is the library's and is not used again; what was decrypted of it is
+        // wiped.
         unsafe { (functions.free_ticket)(krb5.handle, ticket) };
         opened
     }
@@ -214,8 +217,8 @@ impl Krb5 {
         // Plaintext is never longer than ciphertext.
         let mut authenticator = Zeroizing::new(vec![0; cipher.len()]);
         let mut plain = Data { magic: 0, length: authenticator.len() as u32, data: authenticator.as_mut_ptr().cast() };
-        // SAFETY: the key is the ticket's; all pointers are to values that outlive the call, and the output
-        // has the length that it says.
+        // SAFETY: the key is the ticket's; all pointers are to values that outlive the call, and
+        // the output has the length that it says.
         check(unsafe { (self.gss.functions.decrypt)(self.handle, part.session, AUTHENTICATOR, null(), &sealed, &mut plain) }).ok()?;
         authenticator.truncate(plain.length as usize);
         Some(OpenedTicket {

@@ -138,8 +138,10 @@ macro_rules! functions {
         impl Functions {
             pub(super) fn load(library: &'static Library) -> Result<Functions, libloading::Error> {
                 $(
-                    // SAFETY: the symbol has this type in every release of MIT's library since 1.11 (see the head of the module above), and
-                    // the library stays loaded for the life of the process. Those of libkrb5 and libk5crypto are found too: it needs them.
+                    // SAFETY: the symbol has this type in every release of MIT's library since 1.11
+                    // (see the head of the module above), and the library stays loaded for the life
+                    // of the process. Those of libkrb5 and libk5crypto are found too: it needs
+                    // them.
                     let $field = unsafe { *library.get::<unsafe extern "C" fn($($argument),*) $(-> $result)?>($symbol)? };
                 )*
                 Ok(Functions { $($field),* })
