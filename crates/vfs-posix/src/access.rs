@@ -63,6 +63,6 @@ pub(crate) fn may(node: &Node, bits: u8) -> Result<bool> {
 }
 
 /// Like `may`, with the error that an operation would give.
-pub(crate) fn demand(node: &Node, bits: u8) -> Result<()> {
+pub(crate) fn require(node: &Node, bits: u8) -> Result<()> {
     ffi::may(node.as_fd(), bits).or_error()
 }

@@ -2,9 +2,7 @@
 //!
 //! On file systems with fine time stamps (multigrain times of Linux 6.13; detected when the export
 //! starts) the change attribute is ctime in nanoseconds. On others the number of our last change is
-//! added (`change_counter.rs`): it moves with each of our changes even within a clock tick, and with
-//! foreign changes at the next tick. The number lives with the descriptor; a file met again within
-//! a tick of its last change gets a new one.
+//! added (`change_counter.rs`). The number lives with the descriptor.
 //!
 //! A system clock that is set back lowers the change attribute, so it is not reported as monotonic.
 
@@ -61,7 +59,7 @@ pub(crate) fn attributes(stat: &Statx, mount: &Mount, changes: u64) -> Result<At
         space_used: stat.stx_blocks.saturating_mul(512),
         device: (stat.stx_rdev_major, stat.stx_rdev_minor),
         // Files of a stacked file system show different devices but belong to one file system.
-        fsid: if mount.stacked { mount.fsid } else { part_of(stat, mount) },
+        fsid: if mount.stacked { mount.fsid } else { inode_scope(stat, mount) },
         file_number: stat.stx_ino,
         accessed: time(stat.stx_atime),
         modified: time(stat.stx_mtime),
@@ -71,8 +69,8 @@ pub(crate) fn attributes(stat: &Statx, mount: &Mount, changes: u64) -> Result<At
     })
 }
 
-/// Number of the part of the file system in which inode numbers are unique.
-pub(crate) fn part_of(stat: &Statx, mount: &Mount) -> u64 {
+/// Number of the file system or subvolume, within which inode numbers are unique.
+pub(crate) fn inode_scope(stat: &Statx, mount: &Mount) -> u64 {
     let device = (stat.stx_dev_major, stat.stx_dev_minor);
     if device == mount.device {
         return mount.fsid;

@@ -1,7 +1,5 @@
-//! Counts our changes of a file, for file systems with coarse time stamps; the count is added to
-//! ctime.
-//!
-//! Shared by all exports that reach the file.
+//! Counts our changes of a file, for file systems with coarse time stamps. All exports of the file
+//! share the counter.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,12 +24,12 @@ type Key = (SystemId, FileId);
 
 type Known = HashMap<Key, Weak<ChangeCounter>>;
 
-static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+static COUNTERS: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
 impl ChangeCounter {
     pub(crate) fn of(system: SystemId, own: FileId) -> Arc<Self> {
         let file = (system, own);
-        let mut known = KNOWN.lock();
+        let mut known = COUNTERS.lock();
         if let Some(changes) = known.get(&file).and_then(Weak::upgrade) {
             return changes;
         }
@@ -63,7 +61,7 @@ impl ChangeCounter {
 
 impl Drop for ChangeCounter {
     fn drop(&mut self) {
-        let mut known = KNOWN.lock();
+        let mut known = COUNTERS.lock();
         // Another counter may have replaced it meanwhile.
         if known.get(&self.file).is_some_and(|changes| changes.strong_count() == 0) {
             known.remove(&self.file);
@@ -95,6 +93,6 @@ mod tests {
         assert_ne!(two.number(0), before);
         assert_eq!(elsewhere.number(0), apart);
         drop((one, two));
-        assert!(!KNOWN.lock().contains_key(&(system, id)), "files without descriptors leave no state");
+        assert!(!COUNTERS.lock().contains_key(&(system, id)), "files without descriptors leave no state");
     }
 }

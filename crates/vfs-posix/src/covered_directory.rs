@@ -1,8 +1,5 @@
 //! Mount points that are not crossed: shown as the covered directory, empty and read-only, like the
 //! kernel's NFS server.
-//!
-//! The covered directory itself is unreachable; only its inode number is known, from the listing
-//! above it.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};

@@ -38,22 +38,19 @@ impl Default for Options {
     }
 }
 
-/// Reasons why a directory can't be exported.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     #[error("open {path}: {source}")]
     Open { path: PathBuf, source: std::io::Error },
-    /// The file system has no file handles, and there is no store of names.
     #[error("{0}: this user or file system can't open files by handle; a name store is needed")]
     NeedsIds(PathBuf),
-    /// The process cannot safely act as other users.
     #[error("this process keeps its capabilities when it takes on a caller's identity (see securebits in capabilities(7))")]
-    KeepsPowers,
+    KeepsCapabilities,
     #[error("take on a caller's identity: {0}")]
     Identity(vouch_vfs::Error),
 }
 
-/// A local directory as a file system. Clones share everything.
+/// Clones share everything.
 #[derive(Clone)]
 pub struct PosixFs {
     pub(crate) inner: Arc<Inner>,
@@ -79,7 +76,7 @@ impl PosixFs {
     /// If it can't be opened, or this process can't serve it as asked.
     pub fn open(path: &Path, options: Options) -> Result<Self, ExportError> {
         if !identity::check_switching().map_err(ExportError::Identity)? {
-            return Err(ExportError::KeepsPowers);
+            return Err(ExportError::KeepsCapabilities);
         }
         let failed = |path: &Path| {
             let path = path.to_owned();
@@ -140,7 +137,7 @@ pub(crate) fn identify(fd: BorrowedFd<'_>, mount: &Mount) -> Result<FileId, Errn
     }
     let stat = attributes::stat(fd)?;
     let birth = if mount.stacked { 0 } else { attributes::birth(&stat) };
-    Ok(handle::id_of_number(attributes::part_of(&stat, mount), stat.stx_ino, birth))
+    Ok(handle::id_of_number(attributes::inode_scope(&stat, mount), stat.stx_ino, birth))
 }
 
 impl Inner {

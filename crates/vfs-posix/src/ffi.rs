@@ -11,7 +11,6 @@ type Result<T> = std::result::Result<T, Errno>;
 /// Longest kernel handle (MAX_HANDLE_SZ), bytes.
 const HANDLE_LEN_MAX: usize = 128;
 
-/// A kernel file handle.
 #[derive(Clone, Copy)]
 pub(crate) struct KernelHandle {
     pub(crate) kind: i32,
@@ -52,8 +51,8 @@ pub(crate) fn name_to_handle(directory: BorrowedFd<'_>, name: &CStr) -> Result<(
     let mut raw = RawHandle { handle_bytes: HANDLE_LEN_MAX as libc::c_uint, handle_type: 0, f_handle: [0; HANDLE_LEN_MAX] };
     let mut mount = 0;
     let flags = if name.is_empty() { libc::AT_EMPTY_PATH } else { 0 };
-    // SAFETY: `raw` begins as `struct file_handle` does, and `handle_bytes` tells the kernel how many
-    // bytes follow; `name` ends in NUL.
+    // SAFETY: `raw` begins as `struct file_handle` does, and `handle_bytes` tells the kernel how
+    // many bytes follow; `name` ends in NUL.
     let result = unsafe {
         libc::name_to_handle_at(directory.as_raw_fd(), name.as_ptr(), (&raw mut raw).cast::<libc::file_handle>(), &raw mut mount, flags)
     };
@@ -112,8 +111,8 @@ pub(crate) fn read_at(fd: BorrowedFd<'_>, offset: u64, len: usize, probe: bool, 
     let count = if probe { 2 } else { 1 };
     let flags = if now { libc::RWF_NOWAIT } else { 0 };
     let offset = libc::off_t::try_from(offset).map_err(|_| Errno::INVAL)?;
-    // SAFETY: the first part is spare capacity of at least `len` bytes, reserved above; the second is
-    // one byte on the stack.
+    // SAFETY: the first part is spare capacity of at least `len` bytes, reserved above; the second
+    // is one byte on the stack.
     let result = unsafe { libc::preadv2(fd.as_raw_fd(), parts.as_ptr(), count, offset, flags) };
     let read = check(result as libc::c_long)?;
     let kept = read.min(len);
@@ -138,8 +137,8 @@ pub(crate) fn clone_range(from: BorrowedFd<'_>, from_offset: u64, len: u64, to: 
     const FICLONERANGE: libc::Ioctl = 0x4020_940d;
     let descriptor = u64::try_from(from.as_raw_fd()).map_err(|_| Errno::BADF)?;
     let range = [descriptor, from_offset, len, offset];
-    // SAFETY: the request takes a pointer to a `struct file_clone_range`, four 64-bit numbers, which it
-    // only reads.
+    // SAFETY: the request takes a pointer to a `struct file_clone_range`, four 64-bit numbers,
+    // which it only reads.
     check(unsafe { libc::ioctl(to.as_raw_fd(), FICLONERANGE, range.as_ptr()) }.into()).map(drop)
 }
 

@@ -99,7 +99,7 @@ impl FileSystem for PosixFs {
         }
         identity::assume(caller)?;
         const EXECUTE: u8 = 1;
-        access::demand(&node, EXECUTE)?;
+        access::require(&node, EXECUTE)?;
         self.inner.parent(&node)
     }
 
@@ -243,7 +243,7 @@ impl FileSystem for PosixFs {
         identity::assume(caller)?;
         // Listing needs no right in the kernel.
         const READ: u8 = 4;
-        access::demand(&node, READ)?;
+        access::require(&node, READ)?;
         node.xattrs()
     }
 

@@ -7,8 +7,8 @@
 //! | 4 | type of the handle; absent in form 3 |
 //! | … | the handle; 8 to 20 bytes on common file systems |
 //!
-//! A file covered by a mount: 4, its type (1 directory, 2 other), its inode number (8 bytes), and the
-//! identity of its parent directory.
+//! A file covered by a mount: 4, its type (1 directory, 2 other), its inode number (8 bytes), and
+//! the identity of its parent directory.
 //!
 //! All numbers are big-endian. A handle has inode and generation, so a reused inode number is a
 //! different file.

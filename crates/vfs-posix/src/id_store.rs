@@ -5,10 +5,9 @@
 //! records up to a known directory, then opens downward and compares identities at each step. A
 //! wrong record therefore costs a directory search but never opens another file.
 //!
-//! Memory holds pending records (up to [`PENDING_MAX`]) and a bounded set of written ones. Pending
-//! records are written in batches, by [`IdStore::flush`] about once a second, and on drop. Until
-//! then they are in a log beside the database: a killed process loses none, a power failure those
-//! of the last second.
+//! Memory holds pending records (up to [`PENDING_MAX`]) and a bounded set of written ones. A log
+//! beside the database has the pending records until [`IdStore::flush`] writes them about once a
+//! second. A killed process loses none; a power failure loses those of the last second.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -30,15 +29,13 @@ const PENDING_MAX: usize = 4096;
 /// Written records in memory, which save look-ups in the database.
 const WRITTEN_KNOWN_MAX: usize = 65_536;
 
-/// Cache of the database, bytes.
 const DATABASE_CACHE_LEN: usize = 8 << 20;
 
-/// Errors of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum IdStoreError {
-    #[error("store of names: {0}")]
+    #[error("name store: {0}")]
     Database(#[source] Box<redb::Error>),
-    #[error("log of the store of names: {0}")]
+    #[error("log of the name store: {0}")]
     Log(#[source] io::Error),
 }
 
@@ -62,7 +59,6 @@ impl Pending {
     }
 }
 
-/// Name store of an export.
 pub struct IdStore {
     database: Database,
     pending: Mutex<Pending>,

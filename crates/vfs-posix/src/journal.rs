@@ -89,7 +89,7 @@ mod tests {
             }
         });
         journal.close_idle_marker();
-        assert!(journal.marker.read().is_some(), "the entry was used since");
+        assert!(journal.marker.read().is_some(), "a marker that was used since the last tick stays open");
         journal.close_idle_marker();
         assert!(journal.marker.read().is_none());
         assert_eq!(std::fs::read_dir(directory.path()).expect("the file exists").count(), 0);

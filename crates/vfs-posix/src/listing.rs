@@ -43,7 +43,7 @@ impl Inner {
         }
         identity::assume(caller)?;
         let mut stream = self.stream(caller, &node, cookie)?;
-        let ended = self.give(caller, &node, &mut stream, with_files, each)?;
+        let ended = self.deliver(caller, &node, &mut stream, with_files, each)?;
         if !ended {
             let mut streams = self.streams.lock();
             if streams.0.len() == STREAM_COUNT_MAX {
@@ -64,7 +64,7 @@ impl Inner {
             at.map(|at| streams.0.remove(at))
         };
         if let Some(mut kept) = kept {
-            access::demand(node, READ)?;
+            access::require(node, READ)?;
             if kept.change != node.change() || !node.mount.fine_times {
                 kept.seek(cookie)?;
             }
@@ -79,7 +79,7 @@ impl Inner {
     }
 
     /// Returns entries until `each` has enough. Returns whether the end was reached.
-    fn give(
+    fn deliver(
         &self,
         caller: &Caller,
         node: &Arc<Node>,

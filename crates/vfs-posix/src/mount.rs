@@ -22,16 +22,15 @@ pub(crate) struct Mount {
     pub(crate) system: SystemId,
     pub(crate) is_root: bool,
     pub(crate) handles: bool,
-    /// Whether it is stacked (overlayfs), so that device numbers distinguish its files. A first
-    /// write replaces a file by a copy.
+    /// Whether the file system is stacked (overlayfs): device numbers distinguish its files, and a
+    /// first write replaces a file by a copy.
     pub(crate) stacked: bool,
-    /// Whether it is in memory: nothing blocks, and nothing survives a power failure.
+    /// tmpfs or ramfs: no call blocks, and no data survives a power failure.
     pub(crate) in_memory: bool,
     /// Its journal, if one commit makes all earlier changes durable.
     pub(crate) journal: Option<Journal>,
     pub(crate) fine_times: bool,
-    pub(crate) reads_now: AtomicBool,
-    /// Whether writes block.
+    pub(crate) may_read_cached: AtomicBool,
     pub(crate) pressure: WriteThrottle,
 }
 
@@ -75,14 +74,14 @@ impl Mount {
             in_memory: kind == TMPFS_MAGIC || kind == RAMFS_MAGIC,
             journal: Journal::of(kind, device),
             fine_times: probe::fine_times(&fd),
-            reads_now: AtomicBool::new(true),
+            may_read_cached: AtomicBool::new(true),
             pressure: WriteThrottle::default(),
             fd,
         })
     }
 
-    pub(crate) fn reads_now(&self) -> bool {
-        self.reads_now.load(Ordering::Relaxed)
+    pub(crate) fn may_read_cached(&self) -> bool {
+        self.may_read_cached.load(Ordering::Relaxed)
     }
 
     pub(crate) fn id_fsid(&self) -> Option<u64> {

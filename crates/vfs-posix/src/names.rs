@@ -1,4 +1,4 @@
-//! ChangeCounter of names: create, mkdir, link, remove, rename. Each is one system call by the caller.
+//! Changes of names: create, mkdir, link, remove, rename. Each is one system call by the caller.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

@@ -44,7 +44,7 @@ pub(crate) struct PosixOpen {
     syncing: Mutex<()>,
 }
 
-enum Cursor<'a> {
+enum SyncDescriptor<'a> {
     Shared(#[expect(dead_code, reason = "held")] MutexGuard<'a, ()>),
     Own(OwnedFd),
 }
@@ -103,8 +103,7 @@ impl PosixOpen {
         })
     }
 
-    /// Takes on the opener's privilege level, which decides on quotas, reserved blocks and set-id
-    /// bits.
+    /// The opener's privilege level decides on quotas, reserved blocks and set-id bits.
     fn writing(&self) -> Result<Changing<'_>> {
         if !self.access.write {
             return Err(Error::Access);
@@ -116,22 +115,22 @@ impl PosixOpen {
 
     /// A descriptor for an exclusive sync. A fresh one only reports losses from now on; earlier
     /// losses are reported by the other.
-    fn cursor(&self) -> Result<Cursor<'_>> {
+    fn sync_descriptor(&self) -> Result<SyncDescriptor<'_>> {
         if let Some(turn) = self.syncing.try_lock() {
-            return Ok(Cursor::Shared(turn));
+            return Ok(SyncDescriptor::Shared(turn));
         }
         identity::assume_root()?;
         Ok(match self.inner.reopen(self.node.as_fd(), access_flags(self.access)) {
-            Ok(own) => Cursor::Own(own),
+            Ok(own) => SyncDescriptor::Own(own),
             // An ordinary user may be unable to reopen the file.
-            Err(_) => Cursor::Shared(self.syncing.lock()),
+            Err(_) => SyncDescriptor::Shared(self.syncing.lock()),
         })
     }
 
-    fn descriptor<'a>(&'a self, cursor: &'a Cursor<'_>) -> BorrowedFd<'a> {
-        match cursor {
-            Cursor::Shared(_) => self.file.as_fd(),
-            Cursor::Own(own) => own.as_fd(),
+    fn descriptor<'a>(&'a self, sync_descriptor: &'a SyncDescriptor<'_>) -> BorrowedFd<'a> {
+        match sync_descriptor {
+            SyncDescriptor::Shared(_) => self.file.as_fd(),
+            SyncDescriptor::Own(own) => own.as_fd(),
         }
     }
 
@@ -173,13 +172,13 @@ impl PosixOpen {
         ffi::read_at(self.file.as_fd(), offset, 1, false, true, &mut Vec::new()).is_ok_and(|read| read.0 == 1)
     }
 
-    fn read_now(&self, offset: u64, len: usize, bytes: &mut Vec<u8>) -> Result<Content> {
+    fn read_cached(&self, offset: u64, len: usize, bytes: &mut Vec<u8>) -> Result<Content> {
         let start = bytes.len();
         let (read, more) = match ffi::read_at(self.file.as_fd(), offset, len, true, true, bytes) {
             Ok(read) => read,
             Err(Errno::OPNOTSUPP) => {
-                self.node.mount.reads_now.store(false, Ordering::Relaxed);
-                return self.read_patiently(offset, len, bytes);
+                self.node.mount.may_read_cached.store(false, Ordering::Relaxed);
+                return self.read_blocking(offset, len, bytes);
             }
             Err(errno) => return Err(error(errno)),
         };
@@ -200,7 +199,7 @@ impl PosixOpen {
         Ok(Content::Bytes { len, eof: !more })
     }
 
-    fn read_patiently(&self, offset: u64, len: usize, bytes: &mut Vec<u8>) -> Result<Content> {
+    fn read_blocking(&self, offset: u64, len: usize, bytes: &mut Vec<u8>) -> Result<Content> {
         let mut read = 0;
         while read < len {
             match ffi::read_at(self.file.as_fd(), offset + read as u64, len - read, false, false, bytes).or_error()? {
@@ -243,10 +242,10 @@ impl OpenFile for PosixOpen {
         }
         if self.node.mount.in_memory {
             self.read_memory(offset, len, into.bytes)
-        } else if blocking == Blocking::Forbidden && self.node.mount.reads_now() {
-            self.read_now(offset, len, into.bytes)
+        } else if blocking == Blocking::Forbidden && self.node.mount.may_read_cached() {
+            self.read_cached(offset, len, into.bytes)
         } else {
-            self.read_patiently(offset, len, into.bytes)
+            self.read_blocking(offset, len, into.bytes)
         }
     }
 
@@ -259,7 +258,7 @@ impl OpenFile for PosixOpen {
         if blocking == Blocking::Forbidden && pressure.is_some_and(|pressure| pressure.is_on(mono_ms)) {
             return Err(Error::WouldBlock);
         }
-        let cursor = waits.then(|| self.cursor()).transpose()?;
+        let sync_descriptor = waits.then(|| self.sync_descriptor()).transpose()?;
         let _changing = self.writing()?;
         if data.is_empty() {
             return Ok(Written { len: 0, stability });
@@ -273,14 +272,14 @@ impl OpenFile for PosixOpen {
         if i64::try_from(offset).is_err() {
             return Err(Error::TooLarge);
         }
-        let len = match &cursor {
+        let len = match &sync_descriptor {
             None => {
                 let began = Instant::now();
                 let written = io::pwrite(&self.file, data, offset);
                 pressure.iter().for_each(|pressure| pressure.note(began.elapsed(), mono_ms));
                 written
             }
-            Some(cursor) => io::pwritev2(self.descriptor(cursor), &[IoSlice::new(data)], offset, flags),
+            Some(sync_descriptor) => io::pwritev2(self.descriptor(sync_descriptor), &[IoSlice::new(data)], offset, flags),
         }
         .or_error()?;
         if len == 0 { Err(Error::Io(std::io::ErrorKind::WriteZero.into())) } else { Ok(Written { len, stability }) }
@@ -293,8 +292,8 @@ impl OpenFile for PosixOpen {
         if blocking == Blocking::Forbidden {
             return Err(Error::WouldBlock);
         }
-        let cursor = self.cursor()?;
-        fs::fdatasync(self.descriptor(&cursor)).or_error()
+        let sync_descriptor = self.sync_descriptor()?;
+        fs::fdatasync(self.descriptor(&sync_descriptor)).or_error()
     }
 
     fn truncate(&self, size: u64) -> Result<()> {

@@ -10,7 +10,7 @@ use crate::ffi;
 /// Block size for cloned ranges, bytes.
 const BLOCK_LEN: usize = 4096;
 
-fn nameless(directory: &OwnedFd) -> Result<OwnedFd, Errno> {
+fn unnamed_file(directory: &OwnedFd) -> Result<OwnedFd, Errno> {
     fs::openat(directory, ".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR)
 }
 
@@ -18,7 +18,7 @@ fn nameless(directory: &OwnedFd) -> Result<OwnedFd, Errno> {
 /// without unnamed files.
 pub(crate) fn fine_times(directory: &OwnedFd) -> bool {
     const TRIES: u32 = 16;
-    let Ok(file) = nameless(directory) else { return false };
+    let Ok(file) = unnamed_file(directory) else { return false };
     let changed =
         || fs::statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).map(|stat| (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec));
     let Ok(mut last) = changed() else { return false };
@@ -36,7 +36,7 @@ pub(crate) fn fine_times(directory: &OwnedFd) -> bool {
 /// Block size of cloning, or 0 without support.
 pub(crate) fn clone_block_len(directory: &OwnedFd) -> u32 {
     let clone = || {
-        let (from, to) = (nameless(directory)?, nameless(directory)?);
+        let (from, to) = (unnamed_file(directory)?, unnamed_file(directory)?);
         rustix::io::pwrite(&from, &[1; BLOCK_LEN], 0)?;
         ffi::clone_range(from.as_fd(), 0, BLOCK_LEN as u64, to.as_fd(), 0)
     };
@@ -49,7 +49,7 @@ pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;
 pub(crate) fn file_size_max(directory: &OwnedFd) -> u64 {
     /// Every file system supports this length; a smaller result is an error.
     const LEAST: u64 = i32::MAX as u64;
-    let Ok(file) = nameless(directory) else { return OFFSET_MAX };
+    let Ok(file) = unnamed_file(directory) else { return OFFSET_MAX };
     let reaches = |offset| fs::seek(&file, SeekFrom::Start(offset)).is_ok();
     if reaches(OFFSET_MAX) || !reaches(LEAST) {
         return OFFSET_MAX;

@@ -103,7 +103,7 @@ impl Inner {
             if let Some(node) = self.nodes.get(&parent) {
                 break node;
             }
-            if !self.goes_by_name(&parent) {
+            if !self.needs_name_store(&parent) {
                 break self.resolve(&parent)?;
             }
             if wanted.len() == DEPTH_MAX || wanted.contains(&parent) {
@@ -265,13 +265,13 @@ impl Inner {
 
     pub(crate) fn note(&self, id: &FileId, directory: &Node, name: &CStr) {
         if let Some(ids) = &self.options.ids
-            && self.goes_by_name(id)
+            && self.needs_name_store(id)
         {
             ids.note(id, &directory.id, name.to_bytes());
         }
     }
 
-    pub(crate) fn goes_by_name(&self, id: &FileId) -> bool {
+    pub(crate) fn needs_name_store(&self, id: &FileId) -> bool {
         !identity::can_serve_others() || self.options.subtree_check || handle::is_number(id)
     }
 }

@@ -13,7 +13,7 @@ use crate::identity;
 use crate::node::Node;
 
 impl Inner {
-    /// Sets attributes of a file. `open`: a descriptor opened for writing.
+    /// `open`: a descriptor opened for writing.
     pub(crate) fn set(&self, caller: &Caller, node: &Node, open: Option<BorrowedFd<'_>>, set: &SetAttributes) -> Result<()> {
         self.changeable()?;
         identity::assume(caller)?;

@@ -26,18 +26,18 @@ impl WriteThrottle {
     }
 
     pub(crate) fn note(&self, took: Duration, now_ms: impl FnOnce() -> u64) {
-        if took >= LONG {
-            self.until_ms.fetch_max(now_ms() + BELIEVED_MS, Ordering::Relaxed);
+        if took >= SLOW_WRITE_MIN {
+            self.until_ms.fetch_max(now_ms() + ASSUMED_MS, Ordering::Relaxed);
         }
     }
 }
 
 /// Throttling pauses take 10 to 200 ms; a write of 1 MB into memory takes less than 1 ms, and a
 /// wait for a CPU rarely 10 ms.
-const LONG: Duration = Duration::from_millis(10);
+const SLOW_WRITE_MIN: Duration = Duration::from_millis(10);
 
 /// Duration of assumed throttling after a slow write. Further slow writes extend it.
-const BELIEVED_MS: u64 = 1000;
+const ASSUMED_MS: u64 = 1000;
 
 #[cfg(test)]
 mod tests {
@@ -48,12 +48,12 @@ mod tests {
         let pressure = WriteThrottle::default();
         pressure.note(Duration::from_millis(1), || panic!("the clock is not read for a short write"));
         assert!(!pressure.is_on(|| panic!("the clock is not read before a slow write")));
-        pressure.note(LONG, || 100);
-        assert!(pressure.is_on(|| 100) && pressure.is_on(|| 100 + BELIEVED_MS - 1));
-        pressure.note(2 * LONG, || 500);
-        pressure.note(LONG, || 400);
-        assert!(pressure.is_on(|| 500 + BELIEVED_MS - 1));
-        assert!(!pressure.is_on(|| 500 + BELIEVED_MS));
+        pressure.note(SLOW_WRITE_MIN, || 100);
+        assert!(pressure.is_on(|| 100) && pressure.is_on(|| 100 + ASSUMED_MS - 1));
+        pressure.note(2 * SLOW_WRITE_MIN, || 500);
+        pressure.note(SLOW_WRITE_MIN, || 400);
+        assert!(pressure.is_on(|| 500 + ASSUMED_MS - 1));
+        assert!(!pressure.is_on(|| 500 + ASSUMED_MS));
         assert!(!pressure.is_on(|| panic!("the clock is not read after the suspension")));
     }
 }

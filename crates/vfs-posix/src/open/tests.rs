@@ -26,10 +26,10 @@ fn opened(body: impl FnOnce(&PosixFs, &PosixOpen)) {
 #[test]
 fn concurrent_syncs_have_separate_descriptors() {
     opened(|_, open| {
-        let first = open.cursor().unwrap();
-        assert!(matches!(first, Cursor::Shared(_)));
-        let second = open.cursor().unwrap();
-        let Cursor::Own(own) = &second else { panic!("the first name has the other file") };
+        let first = open.sync_descriptor().unwrap();
+        assert!(matches!(first, SyncDescriptor::Shared(_)));
+        let second = open.sync_descriptor().unwrap();
+        let SyncDescriptor::Own(own) = &second else { panic!("the first sync uses the shared descriptor") };
         let inode = |fd: BorrowedFd<'_>| stat(fd).unwrap().stx_ino;
         assert_eq!(inode(own.as_fd()), inode(open.descriptor(&first)));
         fs::seek(own, SeekFrom::Start(7)).unwrap();
@@ -39,7 +39,7 @@ fn concurrent_syncs_have_separate_descriptors() {
         }
         open.commit(0, 0, Blocking::Allowed).unwrap();
         drop(first);
-        assert!(matches!(open.cursor().unwrap(), Cursor::Shared(_)));
+        assert!(matches!(open.sync_descriptor().unwrap(), SyncDescriptor::Shared(_)));
     });
 }
 
