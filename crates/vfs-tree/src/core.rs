@@ -33,21 +33,20 @@ pub(crate) struct Core {
     /// Identities of removed files, with the newest generation without them. Saves repeated
     /// searches.
     pub(crate) gone: Cache<FileId, u64>,
-    /// The newest revision and some earlier ones, for listings in progress.
-    shown: RwLock<VecDeque<Shown>>,
-    referred: Mutex<HashMap<FileId, Referred>>,
-    /// Earliest time to ask replicas again because of a missing frame.
-    missed_again: Mutex<Option<Instant>>,
+    served: RwLock<VecDeque<ServedRevision>>,
+    used_names: Mutex<HashMap<FileId, UsedNames>>,
+    /// Earliest time to ask replicas for a newer revision again after a frame was missing.
+    next_missing_request: Mutex<Option<Instant>>,
     began_s: u64,
 }
 
-struct Shown {
+struct ServedRevision {
     revision: Arc<Revision>,
     generation: u64,
 }
 
 #[derive(Default)]
-struct Referred {
+struct UsedNames {
     names: BTreeSet<Box<[u8]>>,
     moved: u64,
 }
@@ -64,16 +63,16 @@ impl Core {
             runtime,
             nodes: nodes(NODES_LEN_MAX),
             gone: Cache::new(GONE_MAX),
-            shown: RwLock::default(),
-            referred: Mutex::default(),
-            missed_again: Mutex::default(),
+            served: RwLock::default(),
+            used_names: Mutex::default(),
+            next_missing_request: Mutex::default(),
             began_s: unix_seconds(),
         }
     }
 
     /// Starts a call with the newest revision, if it is valid. If it has expired, a call that may
     /// wait asks the replicas first.
-    pub(crate) fn ask(&self, blocking: Blocking) -> Result<CallContext<'_>> {
+    pub(crate) fn begin_call(&self, blocking: Blocking) -> Result<CallContext<'_>> {
         let revision = match self.tree.revision() {
             Ok(revision) => revision,
             Err(why) => {
@@ -100,30 +99,30 @@ impl Core {
     /// grows also if a later certificate restarts below the numbers signed with a stolen key.
     fn enter(&self, revision: Arc<Revision>) -> (Arc<Revision>, u64) {
         let order = revision.order();
-        let at_hand = |shown: &VecDeque<Shown>| {
-            let newest = shown.front().filter(|newest| newest.revision.order() >= order)?;
+        let known_newest = |served: &VecDeque<ServedRevision>| {
+            let newest = served.front().filter(|newest| newest.revision.order() >= order)?;
             Some((newest.revision.clone(), newest.generation))
         };
-        if let Some(found) = at_hand(&self.shown.read()) {
+        if let Some(found) = known_newest(&self.served.read()) {
             return found;
         }
-        let mut shown = self.shown.write();
-        if let Some(found) = at_hand(&shown) {
+        let mut served = self.served.write();
+        if let Some(found) = known_newest(&served) {
             return found;
         }
-        let next = shown.front().map_or(0, |newest| newest.generation + 1);
+        let next = served.front().map_or(0, |newest| newest.generation + 1);
         let generation = revision.number().min(GENERATION_NUMBER_MAX).max(next);
-        shown.push_front(Shown { revision: revision.clone(), generation });
-        shown.truncate(SHOWN_MAX);
+        served.push_front(ServedRevision { revision: revision.clone(), generation });
+        served.truncate(SERVED_MAX);
         (revision, generation)
     }
 
     /// Runs `work` in the newest revision; once more in the next revision if replicas dropped what
     /// it needs.
     pub(crate) fn with<T>(&self, blocking: Blocking, mut work: impl FnMut(&CallContext<'_>) -> Result<T>) -> Result<T> {
-        let call = self.ask(blocking)?;
+        let call = self.begin_call(blocking)?;
         match work(&call) {
-            Err(_) if call.missed.get() && self.has_newer_revision(call.revision.order()) => work(&self.ask(blocking)?),
+            Err(_) if call.missed.get() && self.has_newer_revision(call.revision.order()) => work(&self.begin_call(blocking)?),
             done => done,
         }
     }
@@ -131,13 +130,13 @@ impl Core {
     /// May wait, since the missing frame was found by a call that may wait.
     fn has_newer_revision(&self, than: RevisionOrder) -> bool {
         if self.tree.newest().order() <= than {
-            if self.missed_again.lock().is_some_and(|at| Instant::now() < at) {
+            if self.next_missing_request.lock().is_some_and(|at| Instant::now() < at) {
                 return false;
             }
             let _ = self.runtime.block_on(self.tree.refresh());
         }
         let moved = self.tree.newest().order() > than;
-        *self.missed_again.lock() = (!moved).then(|| Instant::now() + MISSED_INTERVAL);
+        *self.next_missing_request.lock() = (!moved).then(|| Instant::now() + MISSED_INTERVAL);
         moved
     }
 
@@ -146,23 +145,23 @@ impl Core {
     }
 
     pub(crate) fn earlier_revisions(&self, generation: u64) -> Vec<Arc<Revision>> {
-        self.shown.read().iter().filter(|shown| shown.generation < generation).map(|shown| shown.revision.clone()).collect()
+        self.served.read().iter().filter(|served| served.generation < generation).map(|served| served.revision.clone()).collect()
     }
 
     pub(crate) fn note_used_name(&self, directory: &FileId, name: &[u8]) {
-        let mut referred = self.referred.lock();
-        if referred.len() >= OPAQUE_MAX && !referred.contains_key(directory) {
+        let mut used = self.used_names.lock();
+        if used.len() >= OPAQUE_MAX && !used.contains_key(directory) {
             return;
         }
         let began = self.began_s;
-        let of = referred.entry(*directory).or_default();
-        if of.names.len() < REFERRED_MAX && of.names.insert(name.into()) {
+        let of = used.entry(*directory).or_default();
+        if of.names.len() < USED_NAMES_MAX && of.names.insert(name.into()) {
             of.moved = unix_seconds().max(of.moved.max(began) + 1);
         }
     }
 
     pub(crate) fn used_names(&self, directory: &FileId) -> Vec<Box<[u8]>> {
-        self.referred.lock().get(directory).map(|of| of.names.iter().cloned().collect()).unwrap_or_default()
+        self.used_names.lock().get(directory).map(|of| of.names.iter().cloned().collect()).unwrap_or_default()
     }
 
     pub(crate) fn attributes(&self, node: &Node) -> Attributes {
@@ -174,7 +173,7 @@ impl Core {
     /// eviction. An opaque directory's also moves with its list of names.
     pub(crate) fn change(&self, node: &Node) -> u64 {
         let moved = match node.is_opaque() {
-            true => self.referred.lock().get(&node.id).map_or(self.began_s, |of| of.moved),
+            true => self.used_names.lock().get(&node.id).map_or(self.began_s, |of| of.moved),
             false => 0,
         };
         node.since << MOVED_BITS | moved & ((1 << MOVED_BITS) - 1)
@@ -190,11 +189,11 @@ pub(crate) struct CallContext<'a> {
 }
 
 impl CallContext<'_> {
-    pub(crate) fn answer<T, F>(&self, at_hand: Option<vouch_tree_client::Result<T>>, fetched: impl FnOnce() -> F) -> Result<T>
+    pub(crate) fn answer<T, F>(&self, cached: Option<vouch_tree_client::Result<T>>, fetched: impl FnOnce() -> F) -> Result<T>
     where
         F: Future<Output = vouch_tree_client::Result<T>>,
     {
-        match (at_hand, self.blocking) {
+        match (cached, self.blocking) {
             (Some(answer), _) => answer.map_err(error),
             (None, Blocking::Forbidden) => Err(Error::WouldBlock),
             (None, Blocking::Allowed) => self.core.runtime.block_on(fetched()).map_err(|why| {
@@ -262,7 +261,7 @@ const NODES_LEN_MAX: u64 = 64 << 20;
 const GONE_MAX: usize = 4096;
 
 /// Revisions in which a listing can find a vanished entry.
-const SHOWN_MAX: usize = 8;
+const SERVED_MAX: usize = 8;
 
 /// Honest publishers never reach this number. A thief might, and later generations must still fit
 /// into a change attribute.
@@ -274,7 +273,7 @@ const MISSED_INTERVAL: Duration = Duration::from_secs(1);
 const OPAQUE_MAX: usize = 4096;
 
 /// Names remembered in an opaque directory; later ones are found but not listed.
-const REFERRED_MAX: usize = 65_536;
+const USED_NAMES_MAX: usize = 65_536;
 
 /// Bits of an opaque directory's change attribute for seconds since 1970, beyond the year 2200.
 const MOVED_BITS: u32 = 33;

@@ -178,7 +178,7 @@ impl FileSystem for TreeFs {
         access: OpenAccess,
     ) -> Result<Created> {
         // Existing files can be opened for reading, like open(2) with O_CREAT.
-        let call = self.core.ask(Blocking::Allowed)?;
+        let call = self.core.begin_call(Blocking::Allowed)?;
         let node = match self.lookup_node(&call, caller, directory, name) {
             Err(Error::NotFound) => return Err(Error::ReadOnly),
             node => node?,
@@ -203,7 +203,7 @@ impl FileSystem for TreeFs {
         _attributes: &SetAttributes,
     ) -> Result<(FileId, Attributes, DirectoryChange)> {
         // mkdir(2) of an existing name fails with EEXIST.
-        let call = self.core.ask(Blocking::Allowed)?;
+        let call = self.core.begin_call(Blocking::Allowed)?;
         match self.lookup_node(&call, caller, directory, name) {
             Ok(_) => Err(Error::Exists),
             Err(Error::NotFound) => Err(Error::ReadOnly),
@@ -237,7 +237,7 @@ impl FileSystem for TreeFs {
     }
 
     fn space(&self, _caller: &Caller, _id: &FileId, blocking: Blocking) -> Result<Space> {
-        let counts = self.core.ask(blocking)?.revision.fsinfo.counts;
+        let counts = self.core.begin_call(blocking)?.revision.fsinfo.counts;
         let files = [counts.files, counts.directories, counts.symlinks, counts.others].into_iter().fold(0, u64::saturating_add);
         Ok(Space { bytes_total: counts.bytes, files_total: files, ..Space::default() })
     }
@@ -277,7 +277,7 @@ impl FileSystem for TreeFs {
         Ok(all.pairs().iter().filter_map(|(name, _)| Some(name.strip_prefix(USER)?.to_vec())).collect())
     }
 
-    fn sync_metadata(&self, _ids: &[FileId], _patience: Blocking) -> Result<()> {
+    fn sync_metadata(&self, _ids: &[FileId], _blocking: Blocking) -> Result<()> {
         Ok(())
     }
 

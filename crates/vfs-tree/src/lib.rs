@@ -6,9 +6,9 @@
 //! (`resolve`). The crate caches nodes (`node`), encodes listing positions (`cookie`) and checks
 //! rights (`rights`). The client verifies every byte and every missing name.
 //!
-//! Calls with [`Blocking::Forbidden`](vouch_vfs::Blocking::Forbidden) answer from memory or disk cache;
-//! others wait for replicas at most as long as the client's deadline, and must not come from within
-//! an async task.
+//! Calls with [`Blocking::Forbidden`](vouch_vfs::Blocking::Forbidden) answer from memory or disk
+//! cache; others wait for replicas at most as long as the client's deadline, and must not come from
+//! within an async task.
 
 #![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
 

@@ -100,7 +100,7 @@ impl List<'_, '_> {
         };
         loop {
             for (entry, number) in page.entries().iter().zip(page.number..) {
-                if self.give(number, entry.name.as_bytes(), &entry.inode)?.is_break() {
+                if self.deliver(number, entry.name.as_bytes(), &entry.inode)?.is_break() {
                     return Ok(false);
                 }
             }
@@ -119,14 +119,14 @@ impl List<'_, '_> {
         };
         for (name, number) in names.iter().zip(0..).skip(first) {
             let Some(entry) = self.call.entry(&self.directory.inode, name)? else { continue };
-            if self.give(number, name, &entry.inode)?.is_break() {
+            if self.deliver(number, name, &entry.inode)?.is_break() {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    fn give(&mut self, number: u64, name: &[u8], inode: &Inode) -> Result<ControlFlow<()>> {
+    fn deliver(&mut self, number: u64, name: &[u8], inode: &Inode) -> Result<ControlFlow<()>> {
         let core = self.call.core;
         let cookie = Cookie::after(number, name).ok_or(Error::TooLarge)?.value();
         let (file_number, file) = match &self.files {

@@ -13,7 +13,7 @@ pub(crate) struct Node {
     pub(crate) id: FileId,
     pub(crate) path: Arc<[u8]>,
     pub(crate) number: InodeNumber,
-    /// The inode, without inline content (see [`brief`]).
+    /// Without inline content (see [`without_inline_content`]).
     pub(crate) inode: Arc<Inode>,
     pub(crate) generation: u64,
     pub(crate) since: u64,
@@ -31,7 +31,6 @@ impl Node {
 
 pub(crate) type Nodes = Cache<FileId, Arc<Node>, NodeWeight>;
 
-/// A cache of nodes of about this many bytes.
 pub(crate) fn nodes(bytes: u64) -> Nodes {
     Cache::with_weighter((bytes / NODE_LEN_EXPECTED) as usize, bytes, NodeWeight)
 }
@@ -56,7 +55,7 @@ impl Weighter<FileId, Arc<Node>> for NodeWeight {
 /// The inode with a hash instead of inline content: short, and different for different content.
 pub(crate) fn without_inline_content(inode: &Inode) -> Inode {
     match &inode.content {
-        Content::Regular { blob: Blob { size, body: BlobBody::Inline(bytes) }, space } if bytes.len() > BRIEF_LEN => {
+        Content::Regular { blob: Blob { size, body: BlobBody::Inline(bytes) }, space } if bytes.len() > CONTENT_HASH_LEN => {
             let body = BlobBody::Inline(blake3::hash(bytes).as_bytes().to_vec());
             Inode { content: Content::Regular { blob: Blob { size: *size, body }, space: *space }, xattrs: inode.xattrs.clone(), ..*inode }
         }
@@ -64,12 +63,12 @@ pub(crate) fn without_inline_content(inode: &Inode) -> Inode {
     }
 }
 
-/// Whether [`brief`] removed this blob's bytes.
-pub(crate) const fn is_brief(blob: &Blob) -> bool {
+/// Whether [`without_inline_content`] removed this blob's bytes.
+pub(crate) const fn has_content_hash(blob: &Blob) -> bool {
     matches!(&blob.body, BlobBody::Inline(bytes) if bytes.len() as u64 != blob.size)
 }
 
-const BRIEF_LEN: usize = 32;
+const CONTENT_HASH_LEN: usize = 32;
 
 const NODE_LEN_EXPECTED: u64 = 512;
 
@@ -84,16 +83,16 @@ mod tests {
     }
 
     #[test]
-    fn brief_inodes_distinguish_contents() {
+    fn hashed_inodes_distinguish_contents() {
         let blob = |inode: &Inode| if let Content::Regular { blob, .. } = &inode.content { blob.clone() } else { unreachable!() };
         let (a, b) = (without_inline_content(&file(vec![1; 900])), without_inline_content(&file(vec![2; 900])));
         assert_ne!(a, b);
-        assert!(is_brief(&blob(&a)) && a.size() == 900);
+        assert!(has_content_hash(&blob(&a)) && a.size() == 900);
         for len in [0, 31, 32] {
             let short = without_inline_content(&file(vec![1; len]));
-            assert!(!is_brief(&blob(&short)));
+            assert!(!has_content_hash(&blob(&short)));
             assert_eq!(short, file(vec![1; len]));
         }
-        assert!(is_brief(&blob(&without_inline_content(&file(vec![1; 33])))));
+        assert!(has_content_hash(&blob(&without_inline_content(&file(vec![1; 33])))));
     }
 }

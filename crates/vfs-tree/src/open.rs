@@ -12,7 +12,7 @@ use vouch_vfs::{
 };
 
 use crate::core::{CallContext, Core};
-use crate::node::{Node, is_brief};
+use crate::node::{Node, has_content_hash};
 
 pub(crate) struct TreeOpen {
     core: Arc<Core>,
@@ -44,7 +44,7 @@ impl TreeOpen {
         let TreeContent::Regular { blob, .. } = &node.inode.content else { return Err(Error::Stale) };
         let source = if blob.size > LEAF_LEN_MAX as u64 && !matches!(blob.body, BlobBody::Hole) {
             Source::Large(Arc::new(self.core.tree.open_file(blob.clone())))
-        } else if is_brief(blob) {
+        } else if has_content_hash(blob) {
             let TreeContent::Regular { blob, .. } = call.whole(node)?.content else { return Err(Error::Stale) };
             Source::Blob(Arc::new(blob))
         } else {
@@ -92,11 +92,11 @@ impl OpenFile for TreeOpen {
         Ok(Content::Bytes { len: bytes.len(), eof: offset.saturating_add(bytes.len() as u64) >= size })
     }
 
-    fn write(&self, _offset: u64, _data: &[u8], _stability: Stability, _patience: Blocking) -> Result<Written> {
+    fn write(&self, _offset: u64, _data: &[u8], _stability: Stability, _blocking: Blocking) -> Result<Written> {
         Err(Error::Access)
     }
 
-    fn commit(&self, _offset: u64, _len: u64, _patience: Blocking) -> Result<()> {
+    fn commit(&self, _offset: u64, _len: u64, _blocking: Blocking) -> Result<()> {
         Ok(())
     }
 

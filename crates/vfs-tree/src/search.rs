@@ -58,9 +58,9 @@ impl CallContext<'_> {
         let mut page = if name.is_empty() { self.page(directory, Position::Start)? } else { self.page(directory, Position::After(name))? };
         loop {
             for entry in page.entries() {
-                *left = left
-                    .checked_sub(1)
-                    .ok_or_else(|| Error::Io(io::Error::other("a forgotten file is searched for in too many places")))?;
+                *left = left.checked_sub(1).ok_or_else(|| {
+                    Error::Io(io::Error::other("the search for a file with a long path was given up: too many directory entries match"))
+                })?;
                 if !each(entry.name.as_bytes(), &entry.inode) {
                     return Ok(());
                 }

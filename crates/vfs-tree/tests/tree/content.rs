@@ -9,9 +9,9 @@ use vouch_vfs::{
     PosixAclTag, SeekTarget, SetAttributes, XattrHow,
 };
 
-use crate::world::{Site, World, random_bytes, read};
+use crate::fixture::{ExportedTree, Site, random_bytes, read};
 
-fn compare(world: &World, site: &Site, path: &str, id: &FileId) {
+fn compare(world: &ExportedTree, site: &Site, path: &str, id: &FileId) {
     let found = world.fs.attributes(id, Blocking::Allowed).unwrap();
     let source = fs::symlink_metadata(site.source(path)).unwrap();
     assert_eq!(u32::from(found.mode), source.mode() & 0o7777, "{path}");

@@ -154,11 +154,11 @@ impl Site {
         publish(&writer, &Signer { key: &signer.0, cert: signer.1 }, &options, &Progress::default()).unwrap();
     }
 
-    pub fn export(&self) -> World {
+    pub fn export(&self) -> ExportedTree {
         self.export_with(|_| {})
     }
 
-    pub fn export_with(&self, choose: impl FnOnce(&mut ClientOptions)) -> World {
+    pub fn export_with(&self, choose: impl FnOnce(&mut ClientOptions)) -> ExportedTree {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let inner = LocalConnector::open(&self.database()).unwrap();
         let name = inner.name().unwrap();
@@ -172,17 +172,17 @@ impl Site {
         };
         choose(&mut options);
         let tree = runtime.block_on(async { Client::new(options).unwrap().open(&name, &TreeOptions::default()).await.unwrap() });
-        World { fs: TreeFs::new(tree.clone(), runtime.handle().clone()), tree, runtime }
+        ExportedTree { fs: TreeFs::new(tree.clone(), runtime.handle().clone()), tree, runtime }
     }
 }
 
-pub struct World {
+pub struct ExportedTree {
     pub fs: TreeFs,
     pub tree: Arc<Tree>,
     pub runtime: Runtime,
 }
 
-impl World {
+impl ExportedTree {
     pub fn refresh(&self) {
         until(|| self.runtime.block_on(self.tree.refresh()).is_ok());
     }

@@ -4,7 +4,7 @@ use std::fs;
 
 use vouch_vfs::{Blocking, Error, FileId, FileSystem, FileType};
 
-use crate::world::{Site, is_stale, read};
+use crate::fixture::{Site, is_stale, read};
 
 fn long_paths() -> Vec<String> {
     vec![

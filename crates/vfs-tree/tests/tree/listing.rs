@@ -4,7 +4,7 @@ use std::fs;
 
 use vouch_vfs::{Error, FileSystem};
 
-use crate::world::Site;
+use crate::fixture::Site;
 
 fn site(count: usize) -> Site {
     let site = Site::new();

@@ -2,9 +2,9 @@
 //! and outages.
 
 mod content;
+#[allow(unreachable_pub, reason = "shared by the other modules")]
+mod fixture;
 mod identities;
 mod listing;
 mod outage;
 mod revisions;
-#[allow(unreachable_pub, reason = "shared by the other modules")]
-mod world;

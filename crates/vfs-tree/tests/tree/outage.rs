@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use vouch_vfs::{Blocking, Caller, Error, FileSystem, Name};
 
-use crate::world::{DURATION_S, NOW, Site, random_bytes, read, until};
+use crate::fixture::{DURATION_S, NOW, Site, random_bytes, read, until};
 
 #[test]
-fn without_patience_only_caches_answer() {
+fn nonblocking_calls_answer_only_from_caches() {
     let site = Site::new();
     site.add_many_directories();
     site.write("directory/file", random_bytes(1, 400_000));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use vouch_vfs::{Blocking, FileSystem};
 
-use crate::world::{Site, is_stale, random_bytes, read, until};
+use crate::fixture::{Site, is_stale, random_bytes, read, until};
 
 #[test]
 fn new_revision_appears_within_refresh_interval() {
