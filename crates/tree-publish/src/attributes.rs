@@ -4,7 +4,7 @@ use rustix::fs::{AtFlags, FileType, StatxFlags, StatxTimestamp};
 use std::os::fd::BorrowedFd;
 use vouch_tree::{Iv, Timestamp};
 
-use crate::error::Trouble;
+use crate::error::FileError;
 
 /// If equal before and after reading, the file did not change, as far as timestamps show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,17 +22,17 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    /// Attributes of a name in a directory; follows no links and triggers no mounts.
-    pub(crate) fn of_name(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Self, Trouble> {
+    /// Follows no links and triggers no mounts.
+    pub(crate) fn of_name(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Self, FileError> {
         Self::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
     }
 
-    pub(crate) fn of_fd(fd: BorrowedFd<'_>) -> Result<Self, Trouble> {
+    pub(crate) fn of_fd(fd: BorrowedFd<'_>) -> Result<Self, FileError> {
         Self::statx(fd, b"", AtFlags::EMPTY_PATH)
     }
 
-    fn statx(dir: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Result<Self, Trouble> {
-        let stat = rustix::fs::statx(dir, name, flags, StatxFlags::BASIC_STATS).map_err(Trouble::system("read the attributes"))?;
+    fn statx(dir: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Result<Self, FileError> {
+        let stat = rustix::fs::statx(dir, name, flags, StatxFlags::BASIC_STATS).map_err(FileError::system("read the attributes"))?;
         let time = |t: StatxTimestamp| Timestamp { s: t.tv_sec, ns: t.tv_nsec.min(999_999_999) };
         Ok(Self {
             dev: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
@@ -104,7 +104,6 @@ impl Attributes {
     }
 }
 
-/// Sixteen bytes that change with the file's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Fingerprint([u8; Self::LEN]);
 

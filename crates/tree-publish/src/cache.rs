@@ -1,5 +1,5 @@
-//! Stat cache: state of the newest revision's directories, so that the next publication reads only
-//! changes. Private to the publisher, and optional: without it every file is read.
+//! Stat cache: state of the newest revision's directories. The next publication reads only changes.
+//! The cache is private to the publisher and optional.
 //!
 //! One record for each directory, by device and inode number. The cache names its revision by the
 //! fsinfo's handle and is void for any other. It is written after the commit, so a crash in between
@@ -149,7 +149,6 @@ impl Work {
     }
 }
 
-/// Header of the cache: 34 bytes.
 struct State {
     fsinfo: BlockHandle,
     table: u8,

@@ -8,7 +8,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::error::Trouble;
+use crate::error::FileError;
 
 #[derive(Debug)]
 pub(crate) struct Descriptors {
@@ -38,8 +38,8 @@ impl Descriptors {
     }
 
     /// Opens a file for reading. Never blocks, never follows a link.
-    pub(crate) fn file(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Trouble> {
-        self.open(dir, name, OFlags::NONBLOCK | OFlags::NOCTTY).map_err(Trouble::system("open"))
+    pub(crate) fn file(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, FileError> {
+        self.open(dir, name, OFlags::NONBLOCK | OFlags::NOCTTY).map_err(FileError::system("open"))
     }
 
     fn open(&self, dir: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {

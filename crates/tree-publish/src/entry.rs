@@ -13,7 +13,7 @@ use vouch_tree::inode::{DeviceNumber, SYMLINK_LEN_MAX};
 use vouch_tree::{BlockHandle, Content, Timestamp};
 
 use crate::attributes::{Attributes, Fingerprint, now};
-use crate::error::{Error, Trouble};
+use crate::error::{Error, FileError};
 use crate::file::{Batch, Group, LargeContent, SMALL_LEN_MAX, read_group, read_small};
 use crate::links::{Claim, Name, Read, link_group};
 use crate::node::{DirectorySnapshot, Node};
@@ -51,7 +51,7 @@ struct LargeProgress {
     content: LargeContent,
     batch: Option<Batch>,
     leaves: Vec<Option<BlockHandle>>,
-    trouble: Option<Trouble>,
+    error: Option<FileError>,
 }
 
 impl Walk<'_> {
@@ -67,8 +67,8 @@ impl Walk<'_> {
         let open = match node.directory(&self.descriptors) {
             Ok(open) => open,
             // The window stays empty, and the directory is read again.
-            Err(Trouble::Vanished) => return node.set_vanished(),
-            Err(trouble) => return self.fail(trouble.at(&node.path(None))),
+            Err(FileError::Vanished) => return node.set_vanished(),
+            Err(error) => return self.fail(error.at(&node.path(None))),
         };
         let now = now();
         let mut outcomes = Vec::with_capacity(chunk.len());
@@ -82,7 +82,7 @@ impl Walk<'_> {
                 Ok(Step::Done(outcome)) => outcomes.push((index, outcome)),
                 Ok(Step::Later) => {}
                 Ok(Step::Directory(child)) => directories.push(child),
-                Err(trouble) => outcomes.push((index, self.leave_out(node, snapshot.listing.name(index), trouble))),
+                Err(error) => outcomes.push((index, self.leave_out(node, snapshot.listing.name(index), error))),
             }
             // With real work left, share half of the rest.
             if read_len >= SHARE_LEN && chunk.len() >= 2 {
@@ -112,7 +112,7 @@ impl Walk<'_> {
         index: usize,
         now: Timestamp,
         read_len: &mut u64,
-    ) -> Result<Step, Trouble> {
+    ) -> Result<Step, FileError> {
         let name = snapshot.listing.name(index);
         let attributes = Attributes::of_name(dir, name)?;
         self.check_public(&attributes, || node.path(Some(name)))?;
@@ -151,9 +151,9 @@ impl Walk<'_> {
         match self.read(scope, target, dir, name, attributes) {
             Ok(Some(read)) => Ok(Step::Done(self.settle(scope, name, claimed, read))),
             Ok(None) => Ok(Step::Later),
-            Err(trouble) => {
-                self.abandon(scope, claimed, &trouble);
-                Err(trouble)
+            Err(error) => {
+                self.abandon(scope, claimed, &error);
+                Err(error)
             }
         }
     }
@@ -166,24 +166,24 @@ impl Walk<'_> {
         dir: BorrowedFd<'_>,
         name: &[u8],
         mut attributes: Attributes,
-    ) -> Result<Option<Read>, Trouble> {
+    ) -> Result<Option<Read>, FileError> {
         loop {
             if attributes.is_directory() {
-                return Err(Trouble::Vanished);
+                return Err(FileError::Vanished);
             }
             let now = now();
             if let Some(wait) = until_next_tick(&attributes, now) {
                 std::thread::sleep(wait);
                 attributes = Attributes::of_name(dir, name)?;
                 if attributes.is_directory() {
-                    return Err(Trouble::Vanished);
+                    return Err(FileError::Vanished);
                 }
             }
             let racy = attributes.is_racy(now);
             if attributes.file_type() == FileType::RegularFile && attributes.size > SMALL_LEN_MAX {
                 let file = self.descriptors.file(dir, name)?;
                 let content = LargeContent::new(attributes.size);
-                let progress = Mutex::new(LargeProgress { content, batch: None, leaves: Vec::new(), trouble: None });
+                let progress = Mutex::new(LargeProgress { content, batch: None, leaves: Vec::new(), error: None });
                 // One more delivery is due than the chunk's own.
                 target.node.expect(1);
                 let job = LargeFile { target, file, attributes, racy, pending: AtomicUsize::new(0), progress };
@@ -195,17 +195,17 @@ impl Walk<'_> {
                     let inode = inode(&attributes, link_group(self.frames.iv(), &attributes), xattrs, content);
                     return Ok(Some(Read { inode, attributes, racy }));
                 }
-                Err(Trouble::Changed) if target.repeats < REPEAT_COUNT_MAX => {
+                Err(FileError::Changed) if target.repeats < REPEAT_COUNT_MAX => {
                     target.repeats += 1;
                     self.progress.reread.fetch_add(1, Ordering::Relaxed);
                     attributes = Attributes::of_name(dir, name)?;
                 }
-                Err(trouble) => return Err(trouble),
+                Err(error) => return Err(error),
             }
         }
     }
 
-    fn read_at_once(&self, dir: BorrowedFd<'_>, name: &[u8], before: &Attributes) -> Result<(vouch_tree::Blob, Content), Trouble> {
+    fn read_at_once(&self, dir: BorrowedFd<'_>, name: &[u8], before: &Attributes) -> Result<(vouch_tree::Blob, Content), FileError> {
         let number = DeviceNumber { major: before.rdev.0, minor: before.rdev.1 };
         let content = match before.file_type() {
             FileType::RegularFile => {
@@ -213,7 +213,7 @@ impl Walk<'_> {
                 let (blob, space) = read_small(&self.frames, file.as_fd(), before.size)?;
                 let xattrs = xattrs::read(&self.frames, Place::Open(file.as_fd()))?;
                 if Attributes::of_fd(file.as_fd())? != *before {
-                    return Err(Trouble::Changed);
+                    return Err(FileError::Changed);
                 }
                 self.progress.files_read.fetch_add(1, Ordering::Relaxed);
                 self.progress.bytes_read.fetch_add(blob.size, Ordering::Relaxed);
@@ -222,12 +222,12 @@ impl Walk<'_> {
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(dir, name, Vec::new()).map_err(|error| match error {
                     // No longer a symbolic link.
-                    rustix::io::Errno::INVAL => Trouble::Changed,
-                    error => Trouble::system("read the link")(error),
+                    rustix::io::Errno::INVAL => FileError::Changed,
+                    error => FileError::system("read the link")(error),
                 })?;
                 let target = target.into_bytes();
                 if target.is_empty() || target.len() > SYMLINK_LEN_MAX {
-                    return Err(Trouble::Unsupported("is a link with a target that is empty or longer than 4,095 bytes"));
+                    return Err(FileError::Unsupported("is a link with a target that is empty or longer than 4,095 bytes"));
                 }
                 Content::Symlink(target)
             }
@@ -235,11 +235,11 @@ impl Walk<'_> {
             FileType::Socket => Content::Socket,
             FileType::CharacterDevice => Content::CharDevice(number),
             FileType::BlockDevice => Content::BlockDevice(number),
-            FileType::Directory | FileType::Unknown => return Err(Trouble::Unsupported("is of an unknown type")),
+            FileType::Directory | FileType::Unknown => return Err(FileError::Unsupported("is of an unknown type")),
         };
         let xattrs = xattrs::read(&self.frames, Place::Named(dir, name))?;
         if Attributes::of_name(dir, name)? != *before {
-            return Err(Trouble::Changed);
+            return Err(FileError::Changed);
         }
         Ok((xattrs, content))
     }
@@ -250,9 +250,9 @@ impl Walk<'_> {
                 return;
             }
             let mut progress = job.progress.lock();
-            let LargeProgress { content, batch, leaves, trouble } = &mut *progress;
-            if let Some(trouble) = trouble.take() {
-                break Err(trouble);
+            let LargeProgress { content, batch, leaves, error } = &mut *progress;
+            if let Some(error) = error.take() {
+                break Err(error);
             }
             if let Some(done) = batch.take()
                 && let Err(error) = content.append_batch(&self.frames, &done, leaves)
@@ -262,7 +262,7 @@ impl Walk<'_> {
             let next = match content.next_batch(job.file.as_fd()) {
                 Ok(Some(next)) => next,
                 Ok(None) => break Ok(()),
-                Err(trouble) => break Err(trouble),
+                Err(error) => break Err(error),
             };
             let groups = next.groups.clone();
             *leaves = vec![None; next.leaf_count()];
@@ -296,7 +296,7 @@ impl Walk<'_> {
             let mut progress = job.progress.lock();
             match result {
                 Ok(()) => progress.leaves[group.at..group.at + group.count].copy_from_slice(&handles),
-                Err(trouble) => progress.trouble = Some(trouble),
+                Err(error) => progress.error = Some(error),
             }
         }
         if job.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -304,12 +304,12 @@ impl Walk<'_> {
         }
     }
 
-    fn large_end(&self, job: &LargeFile) -> Result<Read, Trouble> {
+    fn large_end(&self, job: &LargeFile) -> Result<Read, FileError> {
         let content = std::mem::replace(&mut job.progress.lock().content, LargeContent::new(0));
         let (blob, space) = content.finish(&self.frames)?;
         let xattrs = xattrs::read(&self.frames, Place::Open(job.file.as_fd()))?;
         if Attributes::of_fd(job.file.as_fd())? != job.attributes {
-            return Err(Trouble::Changed);
+            return Err(FileError::Changed);
         }
         self.progress.files_read.fetch_add(1, Ordering::Relaxed);
         let group = link_group(self.frames.iv(), &job.attributes);
@@ -320,12 +320,12 @@ impl Walk<'_> {
         })
     }
 
-    fn large_deliver<'s>(&'s self, scope: &Scope<'s>, mut target: Target, result: Result<Read, Trouble>) {
+    fn large_deliver<'s>(&'s self, scope: &Scope<'s>, mut target: Target, result: Result<Read, FileError>) {
         let (node, index, claimed) = (target.node.clone(), target.index, target.claimed);
         let listing = node.snapshot().listing;
         let name = listing.name(index);
         let result = match result {
-            Err(Trouble::Changed) if target.repeats < REPEAT_COUNT_MAX => {
+            Err(FileError::Changed) if target.repeats < REPEAT_COUNT_MAX => {
                 target.repeats += 1;
                 self.progress.reread.fetch_add(1, Ordering::Relaxed);
                 let again = node.directory(&self.descriptors).and_then(|open| {
@@ -341,16 +341,16 @@ impl Walk<'_> {
                         }
                         return;
                     }
-                    Err(trouble) => Err(trouble),
+                    Err(error) => Err(error),
                 }
             }
             result => result,
         };
         let outcome = match result {
             Ok(read) => self.settle(scope, name, claimed, read),
-            Err(trouble) => {
-                self.abandon(scope, claimed, &trouble);
-                self.leave_out(&node, name, trouble)
+            Err(error) => {
+                self.abandon(scope, claimed, &error);
+                self.leave_out(&node, name, error)
             }
         };
         node.deliver([(index, outcome)]);
@@ -375,16 +375,16 @@ impl Walk<'_> {
         self.outcome(name, &read)
     }
 
-    fn abandon<'s>(&'s self, scope: &Scope<'s>, claimed: Option<(u64, u64)>, trouble: &Trouble) {
+    fn abandon<'s>(&'s self, scope: &Scope<'s>, claimed: Option<(u64, u64)>, error: &FileError) {
         let Some(identity) = claimed else { return };
         for waiting in self.links.settle(identity, None) {
             let listing = waiting.node.snapshot().listing;
             let name = listing.name(waiting.index);
-            let trouble = match trouble {
-                Trouble::Vanished => Trouble::Vanished,
-                _ => Trouble::Unsupported("is a hard link of a file that could not be read"),
+            let error = match error {
+                FileError::Vanished => FileError::Vanished,
+                _ => FileError::Unsupported("is a hard link of a file that could not be read"),
             };
-            let outcome = self.leave_out(&waiting.node, name, trouble);
+            let outcome = self.leave_out(&waiting.node, name, error);
             self.deliver_waiting(scope, waiting, outcome);
         }
     }

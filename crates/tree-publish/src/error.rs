@@ -6,61 +6,31 @@ use vouch_tree::time_text::Utc;
 
 use crate::printable::printable;
 
-/// Reasons why there is no new revision. The previous one stays in force.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Something in the source is unreadable for this user.
     #[error("{path}: cannot {doing}: {source}; run as a user with access, or use --skip-unreadable")]
     Unreadable {
-        /// Printable path of the file.
         path: String,
-        /// Attempted operation, to follow "cannot".
         doing: &'static str,
-        /// System error.
         #[source]
         source: io::Error,
     },
-    /// A file changed during each read.
     #[error("{path}: changed each time it was read; publish a snapshot, or use --skip-unreadable")]
-    Changed {
-        /// Printable path.
-        path: String,
-    },
-    /// The format can't represent it.
+    Changed { path: String },
     #[error("{path}: {what}; use --skip-unreadable to leave it out")]
-    Unsupported {
-        /// Printable path.
-        path: String,
-        /// Description.
-        what: &'static str,
-    },
-    /// The source can't be opened.
+    Unsupported { path: String, what: &'static str },
     #[error("{path}: cannot open the directory to publish: {source}")]
     Source {
-        /// Printable path of the source.
         path: String,
-        /// System error.
         #[source]
         source: io::Error,
     },
-    /// The source contains the database.
     #[error("{path}: this is the database itself; keep it outside the directory that is published")]
-    DatabaseInside {
-        /// Path of the database in the walk.
-        path: String,
-    },
-    /// The source contains a private key.
+    DatabaseInside { path: String },
     #[error("{path}: {what}, and published files are readable by everyone; keep keys outside the directory that is published")]
-    Private {
-        /// Printable path.
-        path: String,
-        /// Description.
-        what: &'static str,
-    },
-    /// Invalid option.
+    Private { path: String, what: &'static str },
     #[error("{0}")]
     Option(String),
-    /// The key may not sign this tree now.
     #[error("{0}")]
     Key(String),
     /// The clock went back.
@@ -69,45 +39,27 @@ pub enum Error {
         Utc(*start),
         Utc(*now)
     )]
-    Clock {
-        /// Newest revision.
-        revision: u64,
-        /// Its start, in seconds since 1970.
-        start: u64,
-        /// Requested start.
-        now: u64,
-    },
-    /// The head in the database is malformed.
+    Clock { revision: u64, start: u64, now: u64 },
     #[error("the newest revision in the database is damaged: {0}")]
     Head(vouch_xdr::Error),
-    /// Store error.
     #[error(transparent)]
     Store(#[from] vouch_tree_store::Error),
-    /// Threads could not be started.
     #[error("cannot start threads: {0}")]
     Threads(String),
-    /// Stopped on request.
     #[error("stopped; the previous revision stays in force, and the next run uses the stored frames")]
     Stopped,
 }
 
-/// Class of an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Source or options.
     Input,
-    /// Key or certificate.
     Refused,
-    /// This machine.
     Environment,
-    /// Another writer holds the database.
     Busy,
-    /// Stopped on request.
     Stopped,
 }
 
 impl Error {
-    /// Class of the error.
     pub const fn fault(&self) -> Fault {
         match self {
             Self::Changed { .. } | Self::Unsupported { .. } | Self::DatabaseInside { .. } | Self::Private { .. } | Self::Option(_) => {
@@ -144,22 +96,22 @@ impl Error {
 
 /// Error with one file. Paths are built only for printing.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum FileError {
     /// The file is gone or has another type: the directory changed.
     Vanished,
     /// The file changed during the read.
     Changed,
-    /// A system call failed.
-    System { doing: &'static str, error: rustix::io::Errno },
-    /// The format can't represent the file.
+    System {
+        doing: &'static str,
+        error: rustix::io::Errno,
+    },
     Unsupported(&'static str),
-    /// The file is a private key.
     Private,
     /// An error independent of the file.
     Fatal(Error),
 }
 
-impl Trouble {
+impl FileError {
     /// Maps the error of a system call on a listed name.
     pub(crate) fn system(doing: &'static str) -> impl Fn(rustix::io::Errno) -> Self {
         use rustix::io::Errno;
@@ -169,7 +121,6 @@ impl Trouble {
         }
     }
 
-    /// Adds the path.
     pub(crate) fn at(self, path: &[u8]) -> Error {
         let path = printable(path);
         match self {
@@ -182,13 +133,13 @@ impl Trouble {
     }
 }
 
-impl From<vouch_tree_store::Error> for Trouble {
+impl From<vouch_tree_store::Error> for FileError {
     fn from(error: vouch_tree_store::Error) -> Self {
         Self::Fatal(error.into())
     }
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for FileError {
     fn from(error: Error) -> Self {
         Self::Fatal(error)
     }

@@ -6,7 +6,7 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use vouch_tree::LEAF_LEN_MAX;
 
-use crate::error::Trouble;
+use crate::error::FileError;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Span {
@@ -27,7 +27,7 @@ impl Extents {
         Self { size, leaves: size.div_ceil(LEAF), next: 0, data_end: 0 }
     }
 
-    pub(crate) fn batch(&mut self, file: BorrowedFd<'_>, leaf_count_max: u64) -> Result<Vec<Span>, Trouble> {
+    pub(crate) fn batch(&mut self, file: BorrowedFd<'_>, leaf_count_max: u64) -> Result<Vec<Span>, FileError> {
         let (mut spans, mut room) = (Vec::new(), leaf_count_max);
         while self.next < self.leaves && room > 0 && spans.len() < SPAN_COUNT_MAX {
             if self.next < self.data_end {
@@ -54,7 +54,7 @@ impl Extents {
 }
 
 /// Without support for holes, everything is data.
-fn data_after(file: BorrowedFd<'_>, at: u64, size: u64) -> Result<Option<(u64, u64)>, Trouble> {
+fn data_after(file: BorrowedFd<'_>, at: u64, size: u64) -> Result<Option<(u64, u64)>, FileError> {
     let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
         Ok(start) => start,
         Err(Errno::NXIO) => return Ok(None),

@@ -8,7 +8,7 @@ use vouch_tree::blob::{BlobBuilder, INLINE_LEN_MAX};
 use vouch_tree::keyfile::{self, Role};
 use vouch_tree::{Blob, BlobBody, BlockHandle, FrameKind, LEAF_LEN_MAX};
 
-use crate::error::{Error, Trouble};
+use crate::error::{Error, FileError};
 use crate::extent::{Extents, Span};
 use crate::frames::Frames;
 
@@ -20,13 +20,13 @@ pub(crate) const GROUP_LEAF_COUNT: usize = 8;
 /// Leaves of a batch: 64 MiB of data, of which only handles are held.
 const BATCH_LEAF_COUNT: u64 = 512;
 
-pub(crate) fn read_small(frames: &Frames<'_>, file: BorrowedFd<'_>, size: u64) -> Result<(Blob, u64), Trouble> {
+pub(crate) fn read_small(frames: &Frames<'_>, file: BorrowedFd<'_>, size: u64) -> Result<(Blob, u64), FileError> {
     if size <= INLINE_LEN_MAX as u64 {
         let mut bytes = vec![0; size as usize];
         read_exact(file, &mut bytes, 0)?;
         // Key files are this short.
         if is_private(&bytes) {
-            return Err(Trouble::Private);
+            return Err(FileError::Private);
         }
         return Ok((Blob { size, body: BlobBody::Inline(bytes) }, size));
     }
@@ -47,8 +47,7 @@ fn is_private(bytes: &[u8]) -> bool {
     bytes.starts_with(b"vouch ") && [Role::Root, Role::Signing].iter().any(|role| keyfile::is_sealed(*role, bytes).is_ok())
 }
 
-/// Blob of bytes in memory.
-pub(crate) fn blob_of_bytes(frames: &Frames<'_>, bytes: &[u8]) -> Result<Blob, Trouble> {
+pub(crate) fn blob_of_bytes(frames: &Frames<'_>, bytes: &[u8]) -> Result<Blob, FileError> {
     let size = bytes.len() as u64;
     if bytes.len() <= INLINE_LEN_MAX {
         return Ok(Blob { size, body: BlobBody::Inline(bytes.to_vec()) });
@@ -120,7 +119,7 @@ impl LargeContent {
     }
 
     /// The next batch; `None` at the end.
-    pub(crate) fn next_batch(&mut self, file: BorrowedFd<'_>) -> Result<Option<Batch>, Trouble> {
+    pub(crate) fn next_batch(&mut self, file: BorrowedFd<'_>) -> Result<Option<Batch>, FileError> {
         let spans = self.extents.batch(file, BATCH_LEAF_COUNT)?;
         Ok((!spans.is_empty()).then(|| Batch::new(spans)))
     }
@@ -148,7 +147,7 @@ impl LargeContent {
         Ok(())
     }
 
-    pub(crate) fn finish(self, frames: &Frames<'_>) -> Result<(Blob, u64), Trouble> {
+    pub(crate) fn finish(self, frames: &Frames<'_>) -> Result<(Blob, u64), FileError> {
         let mut put = |kind, payload: &[u8]| frames.put(kind, payload);
         Ok((self.builder.finish(self.size, &mut put)?, self.space))
     }
@@ -161,7 +160,7 @@ pub(crate) fn read_group(
     size: u64,
     group: &Group,
     leaves: &mut [Option<BlockHandle>],
-) -> Result<(), Trouble> {
+) -> Result<(), FileError> {
     BUFFER.with_borrow_mut(|buffer| {
         let start = group.first * LEAF_LEN_MAX as u64;
         let len = group.len(size);
@@ -176,16 +175,16 @@ pub(crate) fn read_group(
     })
 }
 
-fn read_exact(file: BorrowedFd<'_>, mut buffer: &mut [u8], mut at: u64) -> Result<(), Trouble> {
+fn read_exact(file: BorrowedFd<'_>, mut buffer: &mut [u8], mut at: u64) -> Result<(), FileError> {
     while !buffer.is_empty() {
         match rustix::io::pread(file, &mut *buffer, at) {
-            Ok(0) => return Err(Trouble::Changed),
+            Ok(0) => return Err(FileError::Changed),
             Ok(len) => {
                 buffer = &mut buffer[len..];
                 at += len as u64;
             }
             Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(Trouble::System { doing: "read", error }),
+            Err(error) => return Err(FileError::System { doing: "read", error }),
         }
     }
     Ok(())

@@ -7,6 +7,8 @@
 //! The walk is a graph of small jobs that never wait for each other (`walk.rs`). Depth costs heap
 //! but no stack, and memory does not depend on the size of the tree.
 
+#![allow(missing_docs, reason = "documents say what names do not")]
+
 mod attributes;
 mod cache;
 mod cursor;

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use rustix::fs::{RawDir, SeekFrom};
 
-use crate::error::Trouble;
+use crate::error::FileError;
 
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
@@ -16,21 +16,21 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    pub(crate) fn read(dir: BorrowedFd<'_>) -> Result<Self, Trouble> {
+    pub(crate) fn read(dir: BorrowedFd<'_>) -> Result<Self, FileError> {
         let mut listing = Self::default();
-        rustix::fs::seek(dir, SeekFrom::Start(0)).map_err(Trouble::system("list the directory"))?;
+        rustix::fs::seek(dir, SeekFrom::Start(0)).map_err(FileError::system("list the directory"))?;
         BUFFER.with_borrow_mut(|buffer| {
             buffer.clear();
             buffer.reserve_exact(BUFFER_LEN);
             let mut entries = RawDir::new(dir, spare(buffer));
             while let Some(entry) = entries.next() {
-                let entry = entry.map_err(Trouble::system("list the directory"))?;
+                let entry = entry.map_err(FileError::system("list the directory"))?;
                 let name = entry.file_name().to_bytes();
                 if name != b"." && name != b".." {
                     listing.push(name)?;
                 }
             }
-            Ok::<_, Trouble>(())
+            Ok::<_, FileError>(())
         })?;
         let bytes = &listing.bytes;
         listing.names.sort_unstable_by(|a, b| name(bytes, *a).cmp(name(bytes, *b)));
@@ -41,9 +41,9 @@ impl Listing {
         Ok(listing)
     }
 
-    fn push(&mut self, name: &[u8]) -> Result<(), Trouble> {
+    fn push(&mut self, name: &[u8]) -> Result<(), FileError> {
         if name.is_empty() || name.len() > vouch_tree::name::FILE_NAME_LEN_MAX || name.contains(&b'/') {
-            return Err(Trouble::Unsupported("holds a name that is longer than 255 bytes or has a '/'"));
+            return Err(FileError::Unsupported("holds a name that is longer than 255 bytes or has a '/'"));
         }
         self.names.push((self.bytes.len() as u64) << 8 | name.len() as u64);
         self.bytes.extend_from_slice(name);

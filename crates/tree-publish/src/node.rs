@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::attributes::Attributes;
 use crate::descriptor::{Descriptors, OpenDirectory};
-use crate::error::Trouble;
+use crate::error::FileError;
 use crate::frames::Frames;
 use crate::listing::Listing;
 use crate::pages::{Outcome, Pages, PagesError};
@@ -158,7 +158,7 @@ impl Node {
             })
     }
 
-    pub(crate) fn directory(&self, descriptors: &Descriptors) -> Result<Arc<OpenDirectory>, Trouble> {
+    pub(crate) fn directory(&self, descriptors: &Descriptors) -> Result<Arc<OpenDirectory>, FileError> {
         // Reopens from the nearest open parent, and checks that each directory is the same.
         let mut closed = Vec::new();
         let mut node = self;
@@ -167,13 +167,13 @@ impl Node {
                 break open;
             }
             closed.push(node);
-            let Some((parent, _)) = &node.parent else { return Err(Trouble::Vanished) };
+            let Some((parent, _)) = &node.parent else { return Err(FileError::Vanished) };
             node = parent;
         };
         for node in closed.into_iter().rev() {
-            let next = descriptors.directory(open.as_fd(), &node.name).map_err(Trouble::system("open the directory"))?;
+            let next = descriptors.directory(open.as_fd(), &node.name).map_err(FileError::system("open the directory"))?;
             if Attributes::of_fd(next.as_fd())?.identity() != node.identity {
-                return Err(Trouble::Vanished);
+                return Err(FileError::Vanished);
             }
             open = Arc::new(next);
             if descriptors.has_room() {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::{Counts, TreeName};
 
-/// Default zstd level.
 pub const LEVEL_DEFAULT: i32 = 3;
 
 /// A directory with a file of this name is opaque: it lists only names that were used.
@@ -24,10 +23,8 @@ pub struct Signer<'a> {
     pub cert: SigningCert,
 }
 
-/// What to publish, and how.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Source directory.
     pub source: PathBuf,
     /// Name of the tree; its HOSTID must be the database's.
     pub name: TreeName,
@@ -38,7 +35,7 @@ pub struct Options {
     pub clock_was_ahead: bool,
     /// Validity from the start.
     pub duration_s: u32,
-    /// Tag of the revision; tagged revisions are kept.
+    /// Tagged revisions are kept.
     pub tag: Option<String>,
     /// Number of revisions to keep besides tagged ones; `None` keeps all.
     pub keep: Option<usize>,
@@ -54,12 +51,11 @@ pub struct Options {
     pub private: Vec<(u64, u64)>,
     /// zstd level; 0 stores frames uncompressed.
     pub level: i32,
-    /// Threads; 0 means one for each core.
+    /// 0 means one for each core.
     pub threads: usize,
 }
 
 impl Options {
-    /// Default options for `source`.
     pub fn new(source: PathBuf, name: TreeName, start: u64, duration_s: u32) -> Self {
         Self {
             source,
@@ -93,12 +89,10 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Files other than directories, so far.
     pub fn files(&self) -> u64 {
         self.files.load(Ordering::Relaxed)
     }
 
-    /// Directories listed so far.
     pub fn dirs(&self) -> u64 {
         self.dirs.load(Ordering::Relaxed)
     }
@@ -108,7 +102,6 @@ impl Progress {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes read.
     pub fn bytes_read(&self) -> u64 {
         self.bytes_read.load(Ordering::Relaxed)
     }
@@ -126,25 +119,17 @@ impl Progress {
 /// Result of a publication.
 #[derive(Debug, Clone)]
 pub struct Summary {
-    /// Name of the tree.
     pub name: TreeName,
-    /// New revision.
     pub revision: u64,
     /// First second after its validity, since 1970.
     pub expires: u64,
-    /// Contents of the tree.
     pub counts: Counts,
-    /// Bytes of new frames.
     pub new_bytes: u64,
     /// Bytes of frames already in the database.
     pub shared_bytes: u64,
-    /// New frames.
     pub new_frames: u64,
-    /// Frames already in the database.
     pub shared_frames: u64,
-    /// Regular files read.
     pub files_read: u64,
-    /// Bytes read from them.
     pub bytes_read: u64,
     /// Files and directories that changed during reading and were read again.
     pub reread: u64,
@@ -152,17 +137,12 @@ pub struct Summary {
     pub adopted_bytes: u64,
     /// Skipped files, the first [`SKIPPED_COUNT_MAX`] by name.
     pub skipped: Vec<Skipped>,
-    /// Number of skipped files.
     pub skipped_count: u64,
-    /// Duration.
     pub elapsed: Duration,
 }
 
-/// A skipped file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {
-    /// Printable path.
     pub path: String,
-    /// Reason.
     pub why: String,
 }

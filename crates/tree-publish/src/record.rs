@@ -15,7 +15,6 @@ pub(crate) struct Record {
     pub(crate) opaque: bool,
     /// Counts of its own entries, without subdirectories' contents.
     pub(crate) counts: Counts,
-    /// Fingerprints in the order of the entries.
     pub(crate) prints: Vec<Fingerprint>,
 }
 
@@ -24,7 +23,6 @@ impl Record {
         Content::Directory { entries: self.prints.len() as u64, subdirs: self.subdirs, opaque: self.opaque, top: self.top }
     }
 
-    /// Content as bytes, for the fingerprint in the parent directory.
     pub(crate) fn content_bytes(&self) -> Vec<u8> {
         let mut w = Writer::new();
         self.encode_content(&mut w);

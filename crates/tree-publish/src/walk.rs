@@ -15,7 +15,7 @@ use vouch_tree::{Content, Counts, Inode};
 use crate::attributes::{Attributes, Fingerprint, now};
 use crate::cache::Cache;
 use crate::descriptor::Descriptors;
-use crate::error::{Error, Trouble};
+use crate::error::{Error, FileError};
 use crate::frames::Frames;
 use crate::links::Links;
 use crate::listing::Listing;
@@ -113,8 +113,8 @@ impl<'a> Walk<'a> {
         }
         match self.list(&node) {
             Ok(()) => self.drive(scope, node),
-            Err(trouble) => {
-                if let Some(above) = self.skip_directory(&node, trouble) {
+            Err(error) => {
+                if let Some(above) = self.skip_directory(&node, error) {
                     self.drive(scope, above);
                 }
             }
@@ -143,9 +143,9 @@ impl<'a> Walk<'a> {
                     Ok(Some(outcome)) => Self::deliver_to_parent(&node, outcome),
                     Ok(None) => match self.list(&node) {
                         Ok(()) => continue,
-                        Err(trouble) => self.skip_directory(&node, trouble),
+                        Err(error) => self.skip_directory(&node, error),
                     },
-                    Err(trouble) => self.skip_directory(&node, trouble),
+                    Err(error) => self.skip_directory(&node, error),
                 },
                 Err(PagesError::Mismatch) => {
                     tracing::warn!(
@@ -155,7 +155,7 @@ impl<'a> Walk<'a> {
                     node.forget();
                     match self.list(&node) {
                         Ok(()) => continue,
-                        Err(trouble) => self.skip_directory(&node, trouble),
+                        Err(error) => self.skip_directory(&node, error),
                     }
                 }
                 Err(PagesError::Fatal(error)) => return self.fail(error),
@@ -174,20 +174,20 @@ impl<'a> Walk<'a> {
         parent.complete().then(|| parent.clone())
     }
 
-    fn skip_directory(&self, node: &Node, trouble: Trouble) -> Option<Arc<Node>> {
+    fn skip_directory(&self, node: &Node, error: FileError) -> Option<Arc<Node>> {
         match node.parent() {
             Some((parent, _)) => {
-                let outcome = self.leave_out(parent, node.name(), trouble);
+                let outcome = self.leave_out(parent, node.name(), error);
                 Self::deliver_to_parent(node, outcome)
             }
             None => {
-                self.fail(trouble.at(node.name()));
+                self.fail(error.at(node.name()));
                 None
             }
         }
     }
 
-    fn list(&self, node: &Node) -> Result<(), Trouble> {
+    fn list(&self, node: &Node) -> Result<(), FileError> {
         let open = node.directory(&self.descriptors)?;
         let now = now();
         let attributes = Attributes::of_fd(open.as_fd())?;
@@ -206,7 +206,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Result of a directory for its parent; `None` if it changed and is read again.
-    fn finish(&self, node: &Node, finished: Finished) -> Result<Option<Outcome>, Trouble> {
+    fn finish(&self, node: &Node, finished: Finished) -> Result<Option<Outcome>, FileError> {
         let Finished { snapshot, record, same, vanished, repeats } = finished;
         let open = node.directory(&self.descriptors)?;
         let print = snapshot.attributes.fingerprint(self.frames.iv(), node.name(), &record.content_bytes());
@@ -225,8 +225,8 @@ impl<'a> Walk<'a> {
                 return Ok(None);
             }
             // After the last attempt, a caller that tolerates it gets the latest state.
-            let Some((parent, _)) = node.parent() else { return Err(Trouble::Changed) };
-            self.leave_out(parent, node.name(), Trouble::Changed);
+            let Some((parent, _)) = node.parent() else { return Err(FileError::Changed) };
+            self.leave_out(parent, node.name(), FileError::Changed);
         }
         self.add(&record.counts);
         self.cache.put(node.identity(), &record, same);
@@ -251,13 +251,13 @@ impl<'a> Walk<'a> {
     }
 
     /// Handles a name that is not published: vanished, skipped, or fatal.
-    pub(crate) fn leave_out(&self, node: &Node, name: &[u8], trouble: Trouble) -> Outcome {
-        if matches!(trouble, Trouble::Vanished) {
+    pub(crate) fn leave_out(&self, node: &Node, name: &[u8], error: FileError) -> Outcome {
+        if matches!(error, FileError::Vanished) {
             node.set_vanished();
             return Outcome::SKIPPED;
         }
         let path = node.path(Some(name));
-        let error = trouble.at(&path);
+        let error = error.at(&path);
         if self.options.skip_unreadable && error.is_skippable() {
             self.skipped_count.fetch_add(1, Ordering::Relaxed);
             let mut skipped = self.skipped.lock();

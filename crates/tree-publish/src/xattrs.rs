@@ -8,7 +8,7 @@ use vouch_tree::Blob;
 use vouch_tree::xattr::{SET_LEN_MAX, Xattrs};
 use vouch_xdr::Xdr as _;
 
-use crate::error::Trouble;
+use crate::error::FileError;
 use crate::file::blob_of_bytes;
 use crate::frames::Frames;
 
@@ -20,7 +20,7 @@ pub(crate) enum Place<'a> {
 }
 
 /// Encoded attribute set of a file, stored as a frame if too long for the inode.
-pub(crate) fn read(frames: &Frames<'_>, place: Place<'_>) -> Result<Blob, Trouble> {
+pub(crate) fn read(frames: &Frames<'_>, place: Place<'_>) -> Result<Blob, FileError> {
     let path = match place {
         Place::Open(_) => Vec::new(),
         // The /proc link leads to the open directory itself, whatever its path is now.
@@ -35,8 +35,10 @@ pub(crate) fn read(frames: &Frames<'_>, place: Place<'_>) -> Result<Blob, Troubl
         let len = match listed {
             Ok(len) => len,
             Err(Errno::OPNOTSUPP) => 0,
-            Err(Errno::RANGE | Errno::TOOBIG) => return Err(Trouble::Unsupported("has more than 64 KiB of names of extended attributes")),
-            Err(error) => return Err(Trouble::system("list the extended attributes")(error)),
+            Err(Errno::RANGE | Errno::TOOBIG) => {
+                return Err(FileError::Unsupported("has more than 64 KiB of names of extended attributes"));
+            }
+            Err(error) => return Err(FileError::system("list the extended attributes")(error)),
         };
         if len == 0 {
             return Ok(Blob::empty());
@@ -49,14 +51,14 @@ pub(crate) fn read(frames: &Frames<'_>, place: Place<'_>) -> Result<Blob, Troubl
                 Place::Named(..) => rustix::fs::lgetxattr(path.as_slice(), name, value.as_mut_slice()),
             };
             let got = got.map_err(|error| match error {
-                Errno::NODATA => Trouble::Changed,
-                Errno::RANGE | Errno::TOOBIG => Trouble::Unsupported("has an extended attribute of more than 64 KiB"),
-                error => Trouble::system("read the extended attributes")(error),
+                Errno::NODATA => FileError::Changed,
+                Errno::RANGE | Errno::TOOBIG => FileError::Unsupported("has an extended attribute of more than 64 KiB"),
+                error => FileError::system("read the extended attributes")(error),
             })?;
             // Each attribute also has two counts and padding.
             total += (name.len() + got + 16) as u64;
             if total > SET_LEN_MAX {
-                return Err(Trouble::Unsupported("has more than 64 MiB of extended attributes"));
+                return Err(FileError::Unsupported("has more than 64 MiB of extended attributes"));
             }
             pairs.push((name.to_vec(), value[..got].to_vec()));
         }
