@@ -17,7 +17,6 @@ use crate::disk::Disk;
 /// A database whose files are objects of a bucket. All errors are [`BucketError`]s in an
 /// [`io::Error`], or errors of the work directory.
 pub trait BucketDatabase: fmt::Debug + Send + Sync {
-    /// The local work directory.
     fn work_dir(&self) -> &Path;
 
     /// A disk over the work directory. The sync of a pack or segment uploads it, and the rename of
@@ -50,7 +49,6 @@ pub trait BucketDatabase: fmt::Debug + Send + Sync {
     /// others.
     fn expired_objects(&self, named: &HashSet<String>, grace: Duration) -> io::Result<Vec<String>>;
 
-    /// Deletes objects.
     fn delete(&self, objects: &[String]) -> io::Result<()>;
 }
 
@@ -74,14 +72,11 @@ impl fmt::Debug for BucketLock {
 pub struct BucketError {
     /// What the caller may do about it.
     pub kind: BucketErrorKind,
-    /// For people.
     pub text: String,
 }
 
-/// Classes of errors of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BucketErrorKind {
-    /// There is no such object.
     Missing,
     /// Another writer holds the lock, or has replaced the manifest.
     Busy,
@@ -99,7 +94,6 @@ impl From<BucketError> for io::Error {
     }
 }
 
-/// Opens the database of an address.
 pub type OpenBucketFn = fn(&str) -> io::Result<Arc<dyn BucketDatabase>>;
 
 /// Registers the driver for paths that begin with `s3://`. Later calls change nothing.
@@ -107,7 +101,6 @@ pub fn register_bucket_driver(open: OpenBucketFn) {
     let _ = DRIVER.set(open);
 }
 
-/// Whether a path is the address of a bucket.
 pub fn is_bucket_address(path: &Path) -> bool {
     path.as_os_str().as_encoded_bytes().starts_with(SCHEME.as_bytes())
 }

@@ -22,7 +22,6 @@ use crate::view::View;
 use crate::writer::{Orphans, WriteOptions, Writer};
 use crate::{Database, Error, FrameSource, Result, Snapshot};
 
-/// Options of a collection.
 pub struct CollectOptions<'a> {
     /// Time to wait for a writer; zero returns [`Error::Busy`] at once.
     pub lock_wait: Duration,
@@ -33,11 +32,8 @@ pub struct CollectOptions<'a> {
     pub unfinished_age_max: Duration,
     /// Garbage percentage above which a pack is rewritten.
     pub garbage_percent_max: u64,
-    /// Length of new packs.
     pub pack_len_max: u32,
-    /// Progress callback.
     pub progress: Option<&'a ProgressFn<'a>>,
-    /// Disk for changes.
     pub disk: Arc<dyn Disk>,
 }
 
@@ -49,22 +45,15 @@ impl Default for CollectOptions<'_> {
     }
 }
 
-/// Result of a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Collected {
-    /// Kept frames.
     pub live_frames: u64,
-    /// Removed frames.
     pub dropped_frames: u64,
-    /// Bytes of packs before.
     pub bytes_before: u64,
-    /// Bytes of packs after.
     pub bytes_after: u64,
     /// Bytes copied from packs with too much garbage, or from small packs.
     pub moved_bytes: u64,
-    /// Packs before.
     pub packs_before: u64,
-    /// Packs after.
     pub packs_after: u64,
     /// Objects removed from a bucket after their grace period.
     pub removed_objects: u64,
@@ -97,9 +86,10 @@ impl Database {
 }
 
 impl Writer {
-    /// Removes objects of a bucket that have not been named for the grace period. Returns their number.
+    /// Removes objects of a bucket that have not been named for the grace period. Returns their
+    /// number.
     fn remove_expired_objects(&self, grace: Duration) -> Result<u64> {
-        let layout = &self.shop.layout;
+        let layout = &self.file_factory.layout;
         let Some(bucket) = layout.bucket() else { return Ok(0) };
         let named = {
             let manifest = self.committed.lock();
@@ -139,7 +129,6 @@ fn mark(
     Ok(())
 }
 
-/// A collection that holds the lock.
 struct Collection<'a> {
     writer: &'a Writer,
     options: &'a CollectOptions<'a>,
@@ -160,11 +149,11 @@ impl<'a> Collection<'a> {
         };
         mark(writer.path(), &manifest, &index, writer, &marks, options.progress)?;
         let mut new = Self { writer, options, index, marks, packs: manifest.packs, live: HashMap::new(), done: Collected::default() };
-        new.weigh()?;
+        new.count_live_bytes()?;
         Ok(new)
     }
 
-    fn weigh(&mut self) -> Result<()> {
+    fn count_live_bytes(&mut self) -> Result<()> {
         let (mut live, mut done) = (HashMap::new(), Collected::default());
         for_each_entry(&self.index, |position, entry| {
             if self.retains(position, entry)? {
@@ -245,8 +234,8 @@ impl<'a> Collection<'a> {
 
     /// Copies the live records of a pack and hashes each; returns their bytes.
     fn move_live(&self, pack: &PackMeta) -> Result<u64> {
-        let path = self.writer.shop.layout.readable_pack(pack.class, pack.id)?;
-        let mut scan = PackScan::open(&path, pack.class, &self.writer.shop.iv, pack.len)?
+        let path = self.writer.file_factory.layout.readable_pack(pack.class, pack.id)?;
+        let mut scan = PackScan::open(&path, pack.class, &self.writer.file_factory.iv, pack.len)?
             .ok_or_else(|| Error::damaged(&path, "not a pack of this database"))?;
         let mut moved = 0;
         while let Scanned::Record { offset, handle, frame, .. } = scan.next()? {
@@ -270,8 +259,8 @@ impl<'a> Collection<'a> {
     }
 }
 
-/// A revision is valid for this long unless its publisher says otherwise, and a reader follows it no
-/// longer.
+/// A revision is valid for this long unless its publisher says otherwise, and a reader follows it
+/// no longer.
 const GRACE: Duration = Duration::from_secs(24 * 3600);
 /// Bytes moved before the old packs are removed: bounds the extra space.
 const MOVED_LEN_MAX: u64 = 1 << 30;

@@ -29,9 +29,9 @@ impl Writer {
     /// refresh. Returns counts of the stored frames.
     ///
     /// # Errors
-    /// [`Error::RevisionOrder`], [`Error::Incomplete`] and [`Error::Limit`] change nothing. After any
-    /// other error the writer is unusable, and the old revision stays in force unless only the last
-    /// sync failed.
+    /// [`Error::RevisionOrder`], [`Error::Incomplete`] and [`Error::Limit`] change nothing. After
+    /// any other error the writer is unusable, and the old revision stays in force unless only the
+    /// last sync failed.
     pub fn commit(&self, revision: NewRevision) -> Result<PutCounts> {
         self.check_unbroken()?;
         check_limits(&revision)?;
@@ -59,7 +59,7 @@ impl Writer {
         if let Some(keep) = keep {
             drop_old_revisions(&mut next, keep);
         }
-        within("kept revisions", next.revisions.len(), manifest::REVISION_COUNT_MAX)?;
+        check_limit("kept revisions", next.revisions.len(), manifest::REVISION_COUNT_MAX)?;
         self.write_generation(&mut committed, next, None)?;
         Ok(self.counts.take())
     }
@@ -76,9 +76,9 @@ impl Writer {
     /// Replaces the key statements sent to clients.
     pub fn set_statements(&self, statements: Vec<Vec<u8>>) -> Result<()> {
         self.check_unbroken()?;
-        within("statements", statements.len(), manifest::STATEMENT_COUNT_MAX)?;
+        check_limit("statements", statements.len(), manifest::STATEMENT_COUNT_MAX)?;
         for statement in &statements {
-            within("bytes of a statement", statement.len(), manifest::STATEMENT_LEN_MAX)?;
+            check_limit("bytes of a statement", statement.len(), manifest::STATEMENT_LEN_MAX)?;
         }
         let mut committed = self.committed.lock();
         let next = Manifest { statements, ..committed.clone() };
@@ -112,12 +112,12 @@ impl Writer {
     }
 
     pub(crate) fn write_generation(&self, committed: &mut Manifest, mut next: Manifest, sweep: Option<&Sweep<'_>>) -> Result<()> {
-        let mut lanes = self.lanes.each_ref().map(|lane| lane.lock());
-        let obsolete = self.or_stop_writing(self.make_durable(&mut lanes, &mut next, sweep))?;
+        let mut streams = self.streams.each_ref().map(|stream| stream.lock());
+        let obsolete = self.break_on_error(self.make_durable(&mut streams, &mut next, sweep))?;
         next.generation += 1;
-        next.next_pack = self.shop.next_pack.load(Ordering::Relaxed);
-        next.next_segment = self.shop.next_segment.load(Ordering::Relaxed);
-        self.or_stop_writing(next.write(&self.shop.layout, &*self.shop.disk))?;
+        next.next_pack = self.file_factory.next_pack.load(Ordering::Relaxed);
+        next.next_segment = self.file_factory.next_segment.load(Ordering::Relaxed);
+        self.break_on_error(next.write(&self.file_factory.layout, &*self.file_factory.disk))?;
         self.note_committed(committed, &next);
         self.remove_obsolete(committed, sweep, &obsolete);
         *committed = next;
@@ -128,24 +128,24 @@ impl Writer {
     /// longer names.
     fn make_durable(
         &self,
-        lanes: &mut [MutexGuard<'_, PackStream>; 2],
+        streams: &mut [MutexGuard<'_, PackStream>; 2],
         next: &mut Manifest,
         sweep: Option<&Sweep<'_>>,
     ) -> Result<Vec<Arc<Segment>>> {
-        let shop = &self.shop;
+        let file_factory = &self.file_factory;
         let mut sealed = Vec::new();
-        for lane in lanes.iter_mut() {
-            lane.seal()?;
-            lane.sync_all()?;
-            sealed.append(&mut lane.sealed);
+        for stream in streams.iter_mut() {
+            stream.seal()?;
+            stream.sync_all()?;
+            sealed.append(&mut stream.sealed);
         }
         if !sealed.is_empty() {
-            shop.disk.sync_dir(&shop.layout.packs()).map_err(Error::io("sync", &shop.layout.packs()))?;
+            file_factory.disk.sync_dir(&file_factory.layout.packs()).map_err(Error::io("sync", &file_factory.layout.packs()))?;
         }
-        within("packs", next.packs.len() + sealed.len(), manifest::PACK_COUNT_MAX)?;
+        check_limit("packs", next.packs.len() + sealed.len(), manifest::PACK_COUNT_MAX)?;
         next.packs.append(&mut sealed);
         next.packs.sort_by_key(|pack| pack.id);
-        let mut fresh: Vec<Entry> = lanes.iter().flat_map(|lane| lane.fresh_entries()).collect();
+        let mut fresh: Vec<Entry> = streams.iter().flat_map(|stream| stream.fresh_entries()).collect();
         fresh.sort_unstable_by_key(|entry| entry.handle);
         let old = self.index.read().clone();
         next.packs.retain(|pack| sweep.is_none_or(|sweep| !sweep.packs.contains(&pack.id)));
@@ -154,25 +154,25 @@ impl Writer {
             None if fresh.is_empty() => Vec::new(),
             None => self.replace_segments(&fresh, old.index.merge_from(0, fresh.len()), true, &|_, _| Ok(true))?,
         };
-        lanes.iter_mut().for_each(|lane| lane.fresh.clear());
+        streams.iter_mut().for_each(|stream| stream.fresh.clear());
         self.sync_segments(&old, next)?;
         Ok(obsolete)
     }
 
     fn sync_segments(&self, old: &RunIndex, next: &mut Manifest) -> Result<()> {
-        let shop = &self.shop;
+        let file_factory = &self.file_factory;
         let mut index = self.index.write();
         let segments = &index.index.segments;
         for segment in segments {
             // The others were named before, or just written durably.
             if old.index.segments.iter().skip(old.committed).any(|s| s.id() == segment.id()) {
-                let path = shop.layout.segment(segment.id());
-                shop.disk.reopen(&path).and_then(|file| file.sync()).map_err(Error::io("sync", &path))?;
+                let path = file_factory.layout.segment(segment.id());
+                file_factory.disk.reopen(&path).and_then(|file| file.sync()).map_err(Error::io("sync", &path))?;
             }
         }
         let metas: Vec<_> = segments.iter().map(|s| SegmentMeta { id: s.id(), count: s.len() as u64 }).collect();
         if metas != next.segments {
-            shop.disk.sync_dir(&shop.layout.index()).map_err(Error::io("sync", &shop.layout.index()))?;
+            file_factory.disk.sync_dir(&file_factory.layout.index()).map_err(Error::io("sync", &file_factory.layout.index()))?;
             next.segments = metas;
         }
         let committed = segments.len();
@@ -182,26 +182,28 @@ impl Writer {
 
     /// Moves new packs of a bucket from the staged ones to the cache.
     fn note_committed(&self, before: &Manifest, now: &Manifest) {
-        let Some(bucket) = self.shop.layout.bucket() else { return };
+        let Some(bucket) = self.file_factory.layout.bucket() else { return };
         let known: HashSet<u32> = before.packs.iter().map(|pack| pack.id).collect();
         for pack in now.packs.iter().filter(|pack| !known.contains(&pack.id)) {
-            let path = self.shop.layout.pack(pack.class, pack.id);
+            let path = self.file_factory.layout.pack(pack.class, pack.id);
             if let Err(error) = bucket.note_committed(&path) {
                 tracing::warn!(path = %path.display(), %error, "a pack could not be moved to the cache");
             }
         }
     }
 
-    /// Unlinks files that no manifest names; in a bucket, local copies only. The next writer cleans up after a failure.
+    /// Unlinks files that no manifest names; in a bucket, local copies only. The next writer cleans
+    /// up after a failure.
     fn remove_obsolete(&self, committed: &Manifest, sweep: Option<&Sweep<'_>>, obsolete: &[Arc<Segment>]) {
-        let shop = &self.shop;
-        let segments = obsolete.iter().map(|segment| shop.layout.segment(segment.id()));
+        let file_factory = &self.file_factory;
+        let segments = obsolete.iter().map(|segment| file_factory.layout.segment(segment.id()));
         let dead = |id: u32| sweep.is_some_and(|sweep| sweep.packs.contains(&id));
         // Cached packs of a bucket are evicted, and its objects wait for their grace period.
-        let is_local = shop.layout.bucket().is_none();
-        let packs = committed.packs.iter().filter(|pack| is_local && dead(pack.id)).map(|pack| shop.layout.pack(pack.class, pack.id));
+        let is_local = file_factory.layout.bucket().is_none();
+        let packs =
+            committed.packs.iter().filter(|pack| is_local && dead(pack.id)).map(|pack| file_factory.layout.pack(pack.class, pack.id));
         for path in segments.chain(packs) {
-            if let Err(error) = shop.disk.remove(&path) {
+            if let Err(error) = file_factory.disk.remove(&path) {
                 tracing::warn!(path = %path.display(), %error, "an old file could not be removed");
             }
         }
@@ -210,24 +212,24 @@ impl Writer {
         }
     }
 
-    /// Moves a lane's new records to a segment, to bound memory. The caller holds the lane's lock.
-    pub(crate) fn spill(&self, lane: &mut PackStream) -> Result<()> {
-        let mut fresh = lane.fresh_entries();
+    /// Moves a stream's new records to a segment, to bound memory. The caller holds the stream's lock.
+    pub(crate) fn spill(&self, stream: &mut PackStream) -> Result<()> {
+        let mut fresh = stream.fresh_entries();
         fresh.sort_unstable_by_key(|entry| entry.handle);
         let one_at_a_time = self.index_edit.lock();
         let old = self.index.read().clone();
         let replaced = self.replace_segments(&fresh, old.index.merge_from(old.committed, fresh.len()), false, &|_, _| Ok(true))?;
         drop(one_at_a_time);
-        lane.fresh.clear();
+        stream.fresh.clear();
         for segment in replaced {
-            let path = self.shop.layout.segment(segment.id());
-            self.shop.disk.remove(&path).map_err(Error::io("remove", &path))?;
+            let path = self.file_factory.layout.segment(segment.id());
+            self.file_factory.disk.remove(&path).map_err(Error::io("remove", &path))?;
         }
         Ok(())
     }
 
     fn replace_segments(&self, fresh: &[Entry], keep: usize, durable: bool, retains: &RetainFn<'_>) -> Result<Vec<Arc<Segment>>> {
-        let shop = &self.shop;
+        let file_factory = &self.file_factory;
         let old = self.index.read().clone();
         let mut segments = old.index.segments.clone();
         let replaced = segments.split_off(keep);
@@ -235,9 +237,9 @@ impl Writer {
         replaced.iter().try_for_each(|segment| segment.verify())?;
         let mut runs: Vec<Run<'_>> = replaced.iter().map(|segment| Run::Segment(segment)).collect();
         runs.push(Run::Fresh(fresh));
-        let id = shop.take_number(&shop.next_segment)?;
-        let path = shop.layout.segment(id);
-        let mut out = SegmentWriter::create(&*shop.disk, &path)?;
+        let id = file_factory.take_number(&file_factory.next_segment)?;
+        let path = file_factory.layout.segment(id);
+        let mut out = SegmentWriter::create(&*file_factory.disk, &path)?;
         let of_fresh = replaced.len();
         merge(
             &runs,
@@ -247,7 +249,7 @@ impl Writer {
             },
         )?;
         if out.count() == 0 {
-            shop.disk.remove(&path).map_err(Error::io("remove", &path))?;
+            file_factory.disk.remove(&path).map_err(Error::io("remove", &path))?;
         } else {
             out.finish(durable)?;
             segments.push(Arc::new(Segment::open(&path, id)?));
@@ -269,11 +271,11 @@ fn drop_old_revisions(manifest: &mut Manifest, keep: usize) {
 }
 
 fn check_limits(revision: &NewRevision) -> Result<()> {
-    within("bytes of a signed fsinfo", revision.signed.len(), manifest::HEAD_LEN_MAX)?;
-    within("bytes of a tag", revision.tag.as_ref().map_or(0, String::len), manifest::TAG_LEN_MAX)?;
-    within("companions", revision.companions.len(), manifest::COMPANION_COUNT_MAX)
+    check_limit("bytes of a signed fsinfo", revision.signed.len(), manifest::HEAD_LEN_MAX)?;
+    check_limit("bytes of a tag", revision.tag.as_ref().map_or(0, String::len), manifest::TAG_LEN_MAX)?;
+    check_limit("companions", revision.companions.len(), manifest::COMPANION_COUNT_MAX)
 }
 
-fn within(what: &'static str, found: usize, max: usize) -> Result<()> {
+fn check_limit(what: &'static str, found: usize, max: usize) -> Result<()> {
     if found > max { Err(Error::Limit { what, found: found as u64, max: max as u64 }) } else { Ok(()) }
 }

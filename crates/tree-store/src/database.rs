@@ -1,5 +1,3 @@
-//! A database directory: create, open for reading or writing.
-
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -14,12 +12,10 @@ use crate::manifest::Manifest;
 use crate::writer::Orphans;
 use crate::{Error, Result, Snapshot, WriteOptions, Writer};
 
-/// The database of a published tree.
 #[derive(Debug)]
 pub struct Database;
 
 impl Database {
-    /// Whether a database exists at this path.
     pub fn exists(path: &Path) -> bool {
         Layout::open(path).and_then(|layout| layout.refresh(Duration::ZERO)).unwrap_or(false)
     }
@@ -28,8 +24,8 @@ impl Database {
     /// repeated.
     ///
     /// # Errors
-    /// [`Error::Exists`] if the directory has a database; [`Error::NotEmpty`] if it has other files,
-    /// which stay untouched.
+    /// [`Error::Exists`] if the directory has a database; [`Error::NotEmpty`] if it has other
+    /// files, which stay untouched.
     pub fn create(path: &Path, hostid: HostId, iv: Iv) -> Result<()> {
         Self::create_on(&SystemDisk, path, hostid, iv)
     }
@@ -73,7 +69,6 @@ impl Database {
         disk.sync_dir(parent).map_err(Error::io("sync", parent))
     }
 
-    /// Opens a database for reading.
     pub fn open_read(path: &Path) -> Result<Snapshot> {
         Snapshot::open(path)
     }

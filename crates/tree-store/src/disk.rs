@@ -13,9 +13,7 @@ use std::sync::Arc;
 
 use rustix::fs::OFlags;
 
-/// Changes files.
 pub trait Disk: Send + Sync + fmt::Debug {
-    /// Creates a directory, unless it exists.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
 
     /// Creates an empty file, which must not exist.
@@ -30,14 +28,12 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Renames atomically, replacing `to`.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
     /// Makes the names in a directory durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 }
 
-/// A file open for writing.
 pub trait DiskFile: Send + Sync + fmt::Debug {
     /// Appends all parts in order.
     fn append(&self, parts: &[&[u8]]) -> io::Result<()>;
@@ -54,7 +50,6 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
 /// and a link there must not lead elsewhere.
 pub(crate) const NO_FOLLOW: i32 = OFlags::NOFOLLOW.bits().cast_signed();
 
-/// Files of the operating system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemDisk;
 

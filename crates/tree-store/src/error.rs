@@ -10,61 +10,24 @@ use crate::bucket::{BucketError, BucketErrorKind};
 /// Result of a store operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Errors of a store.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no database at this path.
     #[error("{}: no database here; create one with `vouch publish` or `vouch pull`", path.display())]
-    NotFound {
-        /// The path.
-        path: PathBuf,
-    },
-    /// A database exists already.
+    NotFound { path: PathBuf },
     #[error("{}: the directory already has a database", path.display())]
-    Exists {
-        /// The path.
-        path: PathBuf,
-    },
-    /// The directory contains other files.
+    Exists { path: PathBuf },
     #[error("{}: not a database, and not empty (it has {}); nothing was changed; name an empty or new directory", path.display(), found.display())]
-    NotEmpty {
-        /// The path.
-        path: PathBuf,
-        /// One of these files.
-        found: PathBuf,
-    },
-    /// Another writer holds the database.
+    NotEmpty { path: PathBuf, found: PathBuf },
     #[error("{}: another process{} is writing this database; wait for it to end", path.display(), pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default())]
-    Busy {
-        /// The database.
-        path: PathBuf,
-        /// Process id of the holder, if known.
-        pid: Option<u32>,
-    },
-    /// A file is damaged.
+    Busy { path: PathBuf, pid: Option<u32> },
     #[error("{}: {what}; the database is damaged; `vouch verify --db` lists the damage", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// Description.
-        what: String,
-    },
-    /// A file has a later format version.
+    Damaged { path: PathBuf, what: String },
     #[error("{}: database format version {found} is not supported; a newer vouch may support it", path.display())]
-    Version {
-        /// The file.
-        path: PathBuf,
-        /// Its version.
-        found: u32,
-    },
-    /// A system call failed.
+    Version { path: PathBuf, found: u32 },
     #[error("{}: cannot {doing}: {source}", path.display())]
     Io {
-        /// Attempted operation, to follow "cannot".
         doing: &'static str,
-        /// The file.
         path: PathBuf,
-        /// System error.
         #[source]
         source: io::Error,
     },
@@ -78,49 +41,21 @@ pub enum Error {
         path.parent().unwrap_or(path).display()
     )]
     NoSpace {
-        /// Attempted operation, to follow "to".
         doing: &'static str,
-        /// The file.
         path: PathBuf,
-        /// System error.
         #[source]
         source: io::Error,
     },
-    /// An earlier write of this writer failed; a new writer continues from intact data.
     #[error("{first}")]
-    Broken {
-        /// The earlier error.
-        first: String,
-    },
-    /// The bytes are no frame.
+    Broken { first: String },
     #[error("not a frame: {0}")]
     Frame(&'static str),
-    /// The revision names a missing frame.
     #[error("revision {number} is not complete: frame {handle} is missing")]
-    Incomplete {
-        /// The revision.
-        number: u64,
-        /// The missing frame.
-        handle: BlockHandle,
-    },
-    /// Revision numbers must increase.
+    Incomplete { number: u64, handle: BlockHandle },
     #[error("revision {offered} does not come after revision {newest}, which is committed already")]
-    RevisionOrder {
-        /// Newest committed revision.
-        newest: u64,
-        /// Offered revision.
-        offered: u64,
-    },
-    /// A limit of the format is exceeded.
+    RevisionOrder { newest: u64, offered: u64 },
     #[error("{what}: {found} is over the limit of {max}")]
-    Limit {
-        /// The subject.
-        what: &'static str,
-        /// Its value.
-        found: u64,
-        /// The limit.
-        max: u64,
-    },
+    Limit { what: &'static str, found: u64, max: u64 },
 }
 
 impl Error {

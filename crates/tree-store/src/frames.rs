@@ -4,7 +4,6 @@ use vouch_tree::{BlockHandle, FRAME_LEN_MAX, FrameKind};
 
 use crate::{Error, Result};
 
-/// Source of frames.
 pub trait FrameSource: Send + Sync {
     /// The stored frame, or `None` if missing.
     fn get(&self, handle: &BlockHandle) -> Result<Option<Vec<u8>>>;
@@ -12,7 +11,6 @@ pub trait FrameSource: Send + Sync {
 
 /// Sink of frames, usable by many threads.
 pub trait FrameSink: Send + Sync {
-    /// Whether the frame exists.
     fn contains(&self, handle: &BlockHandle) -> Result<bool>;
 
     /// Stores a frame unless it is present. Returns whether it is new. The caller ensures that
@@ -30,13 +28,10 @@ pub struct PutCounts {
     pub new_frames: u64,
     /// Their stored bytes, after compression.
     pub new_bytes: u64,
-    /// Frames that existed.
     pub shared_frames: u64,
-    /// Their stored bytes.
     pub shared_bytes: u64,
 }
 
-/// Progress of a long operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// Current stage, in one or two words.

@@ -69,9 +69,9 @@ impl Index {
         self.segments.iter().map(|s| s.len() as u64).sum()
     }
 
-    /// Number of the oldest segments to keep when `fresh` records are added and segments from `from`
-    /// on may be merged. Each kept segment is at least [`TIER_RATIO`] times the sum of later ones, so
-    /// segments are few and a record is rewritten O(log n) times.
+    /// Number of the oldest segments to keep when `fresh` records are added and segments from
+    /// `from` on may be merged. Each kept segment is at least [`TIER_RATIO`] times the sum of later
+    /// ones, so segments are few and a record is rewritten O(log n) times.
     pub(crate) fn merge_from(&self, from: usize, fresh: usize) -> usize {
         let mut keep = self.segments.len();
         let mut sum = fresh;

@@ -37,8 +37,8 @@ impl Layout {
         self.bucket.as_ref().map_or_else(|| local.clone(), |bucket| bucket.disk())
     }
 
-    /// Whether there is a database. Brings local copies of a bucket's manifest and index up to date,
-    /// unless they are younger than `age_max`.
+    /// Whether there is a database. Brings local copies of a bucket's manifest and index up to
+    /// date, unless they are younger than `age_max`.
     pub(crate) fn refresh(&self, age_max: Duration) -> Result<bool> {
         match &self.bucket {
             Some(bucket) => bucket.refresh(age_max).map_err(Error::io("read", &self.name)),

@@ -14,13 +14,11 @@ use crate::{Error, Result};
 /// A committed revision that is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revision {
-    /// Increasing number.
     pub number: u64,
     /// Start of its validity, in seconds since 1970.
     pub start: i64,
     /// Frame of its signed fsinfo, the root of all its data.
     pub fsinfo: BlockHandle,
-    /// Tag, which keeps the revision.
     pub tag: Option<String>,
 }
 

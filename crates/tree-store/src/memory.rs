@@ -8,24 +8,20 @@ use vouch_tree::BlockHandle;
 use crate::frames::checked_kind;
 use crate::{FrameSink, FrameSource, Result};
 
-/// A store in memory.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     frames: RwLock<HashMap<BlockHandle, Vec<u8>>>,
 }
 
 impl MemoryStore {
-    /// An empty store.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Number of frames.
     pub fn len(&self) -> usize {
         self.frames.read().len()
     }
 
-    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.frames.read().is_empty()
     }

@@ -26,12 +26,12 @@ pub struct PackFile {
 }
 
 impl PackFile {
-    /// Number of the pack, never reused in a database.
+    /// Never reused in a database.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// Path of the pack, which may be gone.
+    /// The file may be gone.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -54,8 +54,8 @@ impl PackFile {
     }
 }
 
-/// Opens a pack. A commit may move a bucket's pack to the cache, and the cache may evict it, between
-/// the look-up of the path and the open.
+/// Opens a pack. A commit may move a bucket's pack to the cache, and the cache may evict it,
+/// between the look-up of the path and the open.
 fn open_pack(layout: &Layout, class: PackClass, id: u32) -> Result<(PathBuf, File)> {
     let mut attempts = if layout.bucket().is_some() { ATTEMPTS_MAX } else { 1 };
     loop {
@@ -77,14 +77,11 @@ impl AsFd for PackFile {
     }
 }
 
-/// Location of a frame's record.
 #[derive(Debug, Clone)]
 pub struct Location {
-    /// Open pack.
     pub pack: Arc<PackFile>,
     /// Start of the record: `u32 1`, `u32 len`, the frame, zeros to a multiple of 4.
     pub offset: u64,
-    /// Length of the frame.
     pub frame_len: u32,
 }
 
@@ -93,12 +90,10 @@ impl Location {
         Self { pack, offset: place.offset.into(), frame_len: place.len }
     }
 
-    /// Length of the record.
     pub fn record_len(&self) -> u64 {
         pack::record_len(self.frame_len).into()
     }
 
-    /// End of the record.
     pub fn end(&self) -> u64 {
         self.offset + self.record_len()
     }

@@ -61,15 +61,15 @@ impl PackStream {
         Self { class, open: None, fresh: HashMap::default(), sealed: Vec::new(), unsynced: VecDeque::new() }
     }
 
-    pub(crate) fn append(&mut self, shop: &FileFactory, handle: &BlockHandle, kind: FrameKind, frame: &[u8]) -> Result<()> {
+    pub(crate) fn append(&mut self, file_factory: &FileFactory, handle: &BlockHandle, kind: FrameKind, frame: &[u8]) -> Result<()> {
         debug_assert_eq!(PackClass::of(kind), self.class);
         let len = u32::try_from(frame.len()).map_err(|_| Error::Frame("longer than 4 GiB"))?;
-        if self.open.as_ref().is_some_and(|open| open.len() + pack::record_len(len) > shop.pack_len_max) {
+        if self.open.as_ref().is_some_and(|open| open.len() + pack::record_len(len) > file_factory.pack_len_max) {
             self.seal()?;
         }
         let open = match &mut self.open {
             Some(open) => open,
-            none => none.insert(OpenPack::create(shop, self.class)?),
+            none => none.insert(OpenPack::create(file_factory, self.class)?),
         };
         let place = Place { pack: open.id, offset: open.len(), len, kind };
         open.append(frame, len)?;
@@ -98,8 +98,8 @@ impl PackStream {
         self.open.as_mut().map_or(Ok(()), OpenPack::flush)
     }
 
-    /// A pack to sync now, because too many wait. It stays listed until [`PackStream::synced`], so that a
-    /// commit does not take it for durable.
+    /// A pack to sync now, because too many wait. It stays listed until [`PackStream::synced`], so
+    /// that a commit does not take it for durable.
     pub(crate) fn oldest_overdue(&self) -> Option<Unsynced> {
         (self.unsynced.len() > UNSYNCED_COUNT_MAX).then(|| self.unsynced.front().cloned()).flatten()
     }
@@ -132,12 +132,12 @@ struct OpenPack {
 }
 
 impl OpenPack {
-    fn create(shop: &FileFactory, class: PackClass) -> Result<Self> {
-        let id = shop.take_number(&shop.next_pack)?;
-        let path = shop.layout.pack(class, id);
-        let file = shop.disk.create(&path).map_err(Error::io("create", &path))?;
+    fn create(file_factory: &FileFactory, class: PackClass) -> Result<Self> {
+        let id = file_factory.take_number(&file_factory.next_pack)?;
+        let path = file_factory.layout.pack(class, id);
+        let file = file_factory.disk.create(&path).map_err(Error::io("create", &path))?;
         let mut buffer = Vec::with_capacity(BUFFER_LEN);
-        buffer.extend_from_slice(&pack::header(class, &shop.iv));
+        buffer.extend_from_slice(&pack::header(class, &file_factory.iv));
         Ok(Self { id, path, file, flushed: 0, buffer })
     }
 

@@ -15,14 +15,14 @@ use crate::{Error, FrameSink as _, PutCounts, Result};
 
 impl Writer {
     /// Recovers a killed writer's files; returns what was adopted.
-    pub(crate) fn take_over(&self, orphans: Orphans) -> Result<PutCounts> {
-        let layout = &self.shop.layout;
+    pub(crate) fn adopt_orphans(&self, orphans: Orphans) -> Result<PutCounts> {
+        let layout = &self.file_factory.layout;
         if layout.manifest_next().exists() {
             self.remove(&layout.manifest_next())?;
         }
         self.remove_unnamed_segments()?;
         if let Some(bucket) = layout.bucket() {
-            return self.take_over_in(&**bucket, orphans);
+            return self.adopt_bucket_orphans(&**bucket, orphans);
         }
         let mut adopted = PutCounts::default();
         for (id, class) in self.unnamed_packs()? {
@@ -38,19 +38,19 @@ impl Writer {
         Ok(adopted)
     }
 
-    /// In a bucket: new numbers come after those of leftover objects, and packs in the work directory
-    /// are stored again. The leftover objects wait for a collection.
-    fn take_over_in(&self, bucket: &dyn BucketDatabase, orphans: Orphans) -> Result<PutCounts> {
-        let shop = &self.shop;
+    /// In a bucket: new numbers come after those of leftover objects, and packs in the work
+    /// directory are stored again. The leftover objects wait for a collection.
+    fn adopt_bucket_orphans(&self, bucket: &dyn BucketDatabase, orphans: Orphans) -> Result<PutCounts> {
+        let file_factory = &self.file_factory;
         if self.lock.has_leftovers() {
-            self.number_after_leftovers(bucket)?;
+            self.skip_leftover_numbers(bucket)?;
         }
-        let staged: Vec<_> = names(&shop.layout.packs())?.iter().filter_map(|name| parse_pack_name(name)).collect();
+        let staged: Vec<_> = names(&file_factory.layout.packs())?.iter().filter_map(|name| parse_pack_name(name)).collect();
         for (_, id) in &staged {
-            shop.next_pack.fetch_max(id.saturating_add(1), std::sync::atomic::Ordering::Relaxed);
+            file_factory.next_pack.fetch_max(id.saturating_add(1), std::sync::atomic::Ordering::Relaxed);
         }
         for (class, id) in staged {
-            let path = shop.layout.pack(class, id);
+            let path = file_factory.layout.pack(class, id);
             match orphans {
                 Orphans::Adopt => self.store_again(&path, class)?,
                 Orphans::Drop(age) if !is_older(&path, age) => continue,
@@ -62,20 +62,20 @@ impl Writer {
         Ok(PutCounts { shared_frames: 0, shared_bytes: 0, ..adopted })
     }
 
-    fn number_after_leftovers(&self, bucket: &dyn BucketDatabase) -> Result<()> {
-        let shop = &self.shop;
-        let listed = |dir: &str, after: String| bucket.list(dir, &after).map_err(Error::io("list", shop.layout.name()));
+    fn skip_leftover_numbers(&self, bucket: &dyn BucketDatabase) -> Result<()> {
+        let file_factory = &self.file_factory;
+        let listed = |dir: &str, after: String| bucket.list(dir, &after).map_err(Error::io("list", file_factory.layout.name()));
         let last = |counter: &std::sync::atomic::AtomicU32| counter.load(std::sync::atomic::Ordering::Relaxed).saturating_sub(1);
         for class in PackClass::BOTH {
-            for (name, _) in listed("packs", pack_name(class, last(&shop.next_pack)))? {
+            for (name, _) in listed("packs", pack_name(class, last(&file_factory.next_pack)))? {
                 if let Some((_, id)) = parse_pack_name(&name) {
-                    shop.next_pack.fetch_max(id.saturating_add(1), std::sync::atomic::Ordering::Relaxed);
+                    file_factory.next_pack.fetch_max(id.saturating_add(1), std::sync::atomic::Ordering::Relaxed);
                 }
             }
         }
-        for (name, _) in listed("index", segment_name(last(&shop.next_segment)))? {
+        for (name, _) in listed("index", segment_name(last(&file_factory.next_segment)))? {
             if let Some(id) = parse_segment_name(&name) {
-                shop.next_segment.fetch_max(id.saturating_add(1), std::sync::atomic::Ordering::Relaxed);
+                file_factory.next_segment.fetch_max(id.saturating_add(1), std::sync::atomic::Ordering::Relaxed);
             }
         }
         Ok(())
@@ -83,7 +83,7 @@ impl Writer {
 
     fn store_again(&self, path: &Path, class: PackClass) -> Result<()> {
         let len = std::fs::metadata(path).map_err(Error::io("look at", path))?.len();
-        let Some(mut scan) = PackScan::open(path, class, &self.shop.iv, len.min(PACK_LEN_LIMIT))? else { return Ok(()) };
+        let Some(mut scan) = PackScan::open(path, class, &self.file_factory.iv, len.min(PACK_LEN_LIMIT))? else { return Ok(()) };
         while let Scanned::Record { handle, frame, .. } = scan.next()? {
             self.put(&handle, frame)?;
         }
@@ -91,50 +91,50 @@ impl Writer {
     }
 
     fn adopt(&self, class: PackClass, id: u32, adopted: &mut PutCounts) -> Result<()> {
-        let shop = &self.shop;
-        let path = shop.layout.pack(class, id);
+        let file_factory = &self.file_factory;
+        let path = file_factory.layout.pack(class, id);
         let len = std::fs::metadata(&path).map_err(Error::io("look at", &path))?.len();
-        let Some(mut scan) = PackScan::open(&path, class, &shop.iv, len.min(PACK_LEN_LIMIT))? else {
+        let Some(mut scan) = PackScan::open(&path, class, &file_factory.iv, len.min(PACK_LEN_LIMIT))? else {
             // Its first write was lost.
             return self.remove(&path);
         };
-        let mut lane = self.lanes[class as usize].lock();
+        let mut stream = self.streams[class as usize].lock();
         let mut new = 0;
         while let Scanned::Record { offset, handle, kind, frame } = scan.next()? {
             let place = crate::index::Place { pack: id, offset, len: frame.len() as u32, kind };
             let index = self.index.read().clone();
-            if index.index.contains(&handle)? || lane.fresh.contains_key(&handle) {
+            if index.index.contains(&handle)? || stream.fresh.contains_key(&handle) {
                 continue;
             }
-            lane.fresh.insert(handle, place);
-            self.spill_when_full(&mut lane)?;
+            stream.fresh.insert(handle, place);
+            self.spill_when_full(&mut stream)?;
             new += 1;
             adopted.new_frames += 1;
             adopted.new_bytes += frame.len() as u64;
         }
         if new == 0 {
-            drop(lane);
+            drop(stream);
             return self.remove(&path);
         }
         let whole = scan.whole_len();
         if whole < len {
             tracing::info!(path = %path.display(), whole, torn = len - whole, "cutting the torn end of a pack");
-            self.or_stop_writing(shop.disk.truncate(&path, whole).map_err(Error::io("cut", &path)))?;
+            self.break_on_error(file_factory.disk.truncate(&path, whole).map_err(Error::io("cut", &path)))?;
         }
         // Sync at once: it was read anyway.
-        self.or_stop_writing(shop.disk.reopen(&path).and_then(|file| file.sync()).map_err(Error::io("sync", &path)))?;
-        lane.sealed.push(PackMeta { id, class, len: whole });
+        self.break_on_error(file_factory.disk.reopen(&path).and_then(|file| file.sync()).map_err(Error::io("sync", &path)))?;
+        stream.sealed.push(PackMeta { id, class, len: whole });
         Ok(())
     }
 
     /// Packs that the manifest does not name. The named ones exist and have their lengths.
     fn unnamed_packs(&self) -> Result<Vec<(u32, PackClass)>> {
-        let layout = &self.shop.layout;
+        let layout = &self.file_factory.layout;
         let mut named: HashMap<u32, PackMeta> = self.committed.lock().packs.iter().map(|pack| (pack.id, *pack)).collect();
         let mut unnamed = Vec::new();
         for name in names(&layout.packs())? {
             let Some((class, id)) = parse_pack_name(&name) else { continue };
-            self.shop.next_pack.fetch_max(id.saturating_add(1), std::sync::atomic::Ordering::Relaxed);
+            self.file_factory.next_pack.fetch_max(id.saturating_add(1), std::sync::atomic::Ordering::Relaxed);
             let path = layout.pack(class, id);
             match named.remove(&id) {
                 None => unnamed.push((id, class)),
@@ -154,11 +154,11 @@ impl Writer {
     }
 
     fn remove_unnamed_segments(&self) -> Result<()> {
-        let layout = &self.shop.layout;
+        let layout = &self.file_factory.layout;
         let named: HashSet<u32> = self.committed.lock().segments.iter().map(|segment| segment.id).collect();
         for name in names(&layout.index())? {
             let Some(id) = parse_segment_name(&name) else { continue };
-            self.shop.next_segment.fetch_max(id.saturating_add(1), std::sync::atomic::Ordering::Relaxed);
+            self.file_factory.next_segment.fetch_max(id.saturating_add(1), std::sync::atomic::Ordering::Relaxed);
             if !named.contains(&id) {
                 self.remove(&layout.segment(id))?;
             }
@@ -167,7 +167,7 @@ impl Writer {
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
-        self.shop.disk.remove(path).map_err(Error::io("remove", path))
+        self.file_factory.disk.remove(path).map_err(Error::io("remove", path))
     }
 }
 

@@ -12,7 +12,6 @@ use crate::manifest::Manifest;
 use crate::segment::{HEADER_LEN, RECORD_LEN, TRAILER_LEN};
 use crate::{Error, Result};
 
-/// The manifest of a remote database.
 #[derive(Debug)]
 pub struct RemoteView {
     manifest: Manifest,
@@ -25,16 +24,13 @@ pub struct RemoteView {
 pub struct RemoteFile {
     /// Path below the database's directory.
     pub path: String,
-    /// Length in bytes.
     pub len: u64,
     /// Whether the file holds leaves of file content rather than metadata or index.
     pub is_data: bool,
 }
 
-/// A frame's record in a pack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteFrame {
-    /// The pack.
     pub file: RemoteFile,
     /// The bytes of the frame within the pack.
     pub range: Range<u64>,
@@ -66,12 +62,10 @@ impl RemoteView {
     /// Path of the only file that changes.
     pub const MANIFEST: &str = "manifest";
 
-    /// The tree's HOSTID.
     pub fn hostid(&self) -> &HostId {
         &self.manifest.hostid
     }
 
-    /// Key of the tree's handles.
     pub fn iv(&self) -> &Iv {
         &self.manifest.iv
     }
@@ -86,7 +80,6 @@ impl RemoteView {
         self.manifest.head.as_deref()
     }
 
-    /// Statements of the root key.
     pub fn statements(&self) -> &[Vec<u8>] {
         &self.manifest.statements
     }

@@ -14,7 +14,6 @@ use crate::segment::{Segment, SegmentWriter};
 use crate::view::read_manifest;
 use crate::{CollectOptions, Database, Error, Progress, Result};
 
-/// Result of a repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Repaired {
     /// Frames in the index now, with uncollected garbage.

@@ -23,7 +23,6 @@ pub struct Scrub<'a> {
 /// A pack after its scrub.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScrubbedPack {
-    /// Path of the pack.
     pub path: PathBuf,
     /// Indexed frames of this pack that are not at their place, or whose bytes have changed.
     pub damaged_frames: u64,

@@ -50,52 +50,45 @@ impl Snapshot {
         Ok(true)
     }
 
-    /// The current generation.
     pub fn view(&self) -> Arc<View> {
         self.view.read().clone()
     }
 
-    /// The database as it was opened.
     pub fn path(&self) -> &Path {
         self.layout.name()
     }
 
-    /// Local directory that holds its packs: the database itself, or the work directory of a bucket.
+    /// Local directory that holds its packs: the database itself, or the work directory of a
+    /// bucket.
     pub fn local_dir(&self) -> &Path {
         self.layout.root()
     }
 
-    /// HOSTID of the tree.
     pub fn hostid(&self) -> HostId {
         self.view.read().hostid()
     }
 
-    /// Key of its handles.
     pub fn iv(&self) -> Iv {
         self.view.read().iv()
     }
 
-    /// Signed fsinfo of the newest revision.
     pub fn head(&self) -> Option<Arc<[u8]>> {
         self.view.read().head().cloned()
     }
 
-    /// Key statements.
     pub fn statements(&self) -> Vec<Vec<u8>> {
         self.view.read().statements().to_vec()
     }
 
-    /// Companions of the head.
     pub fn companions(&self) -> Vec<BlockHandle> {
         self.view.read().companions().to_vec()
     }
 
-    /// Kept revisions, oldest first.
+    /// Oldest first.
     pub fn revisions(&self) -> Vec<Revision> {
         self.view.read().revisions().to_vec()
     }
 
-    /// Whether the index has the frame.
     pub fn contains(&self, handle: &BlockHandle) -> Result<bool> {
         self.view.read().index().contains(handle)
     }

@@ -16,24 +16,17 @@ use crate::pack::{PackScan, Scanned};
 use crate::view::View;
 use crate::{Database, FrameSource, Result, Snapshot};
 
-/// Result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Verified {
-    /// Packs read.
     pub packs: u64,
-    /// Frames hashed.
     pub frames: u64,
-    /// Bytes of packs read.
     pub bytes: u64,
     /// Frames not in the index: uncollected garbage.
     pub unindexed_frames: u64,
-    /// Frames that kept revisions need.
     pub reachable_frames: u64,
-    /// Kept revisions.
     pub revisions: u64,
     /// The first problems, one line each.
     pub problems: Vec<String>,
-    /// Number of problems.
     pub problem_count: u64,
 }
 

@@ -15,7 +15,6 @@ use crate::pack;
 use crate::segment::Segment;
 use crate::{Error, Result};
 
-/// A generation, immutable.
 #[derive(Debug)]
 pub struct View {
     manifest: Manifest,
@@ -30,12 +29,10 @@ impl View {
         self.manifest.generation
     }
 
-    /// HOSTID of the tree.
     pub fn hostid(&self) -> HostId {
         self.manifest.hostid
     }
 
-    /// Key of its handles.
     pub fn iv(&self) -> Iv {
         self.manifest.iv
     }
@@ -45,17 +42,15 @@ impl View {
         self.manifest.head.as_ref()
     }
 
-    /// Key statements.
     pub fn statements(&self) -> &[Vec<u8>] {
         &self.manifest.statements
     }
 
-    /// Companions of the head.
     pub fn companions(&self) -> &[BlockHandle] {
         &self.manifest.companions
     }
 
-    /// Kept revisions, oldest first.
+    /// Oldest first.
     pub fn revisions(&self) -> &[Revision] {
         &self.manifest.revisions
     }

@@ -1,5 +1,5 @@
 //! The writer of a database: look-ups and appends. Commits are in [`crate::commit`], recovery in
-//! [`crate::adopt`].
+//! [`crate::recovery`].
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -21,18 +21,15 @@ use crate::pack_stream::{FileFactory, PackStream};
 use crate::view::View;
 use crate::{Error, FrameSink, FrameSource, PutCounts, Result};
 
-/// Options of a writer.
 #[derive(Debug, Clone)]
 pub struct WriteOptions {
     /// Time to wait for another writer; zero returns [`Error::Busy`] at once.
     pub lock_wait: Duration,
     /// New records of each class in memory (some 60 bytes each) before they go to a segment.
     pub fresh_count_max: usize,
-    /// Length of new packs.
     pub pack_len_max: u32,
     /// Whether to adopt an interrupted writer's data; otherwise it stays for the next one.
     pub adopt: bool,
-    /// Disk for changes.
     pub disk: Arc<dyn Disk>,
 }
 
@@ -43,7 +40,6 @@ impl Default for WriteOptions {
     }
 }
 
-/// A revision to commit.
 #[derive(Debug, Clone)]
 pub struct NewRevision {
     /// Above all earlier numbers, unless it supersedes them.
@@ -72,13 +68,13 @@ pub struct NewRevision {
 /// intact rest.
 #[derive(Debug)]
 pub struct Writer {
-    pub(crate) shop: FileFactory,
+    pub(crate) file_factory: FileFactory,
     fresh_count_max: usize,
-    pub(crate) lanes: [Mutex<PackStream>; 2],
+    pub(crate) streams: [Mutex<PackStream>; 2],
     pub(crate) index: RwLock<Arc<RunIndex>>,
-    /// Held while the index is replaced, after a lane's lock.
+    /// Held while the index is replaced, after a stream's lock.
     pub(crate) index_edit: Mutex<()>,
-    /// Manifest in force. Locked before the lanes.
+    /// Manifest in force. Locked before the streams.
     pub(crate) committed: Mutex<Manifest>,
     pub(crate) files: PackFiles,
     pub(crate) counts: Counts,
@@ -116,7 +112,7 @@ impl Writer {
         }
         let view = View::load(&layout, None)?;
         let manifest = view.manifest().clone();
-        let shop = FileFactory {
+        let file_factory = FileFactory {
             disk: layout.disk(&options.disk),
             layout,
             iv: manifest.iv,
@@ -126,9 +122,9 @@ impl Writer {
         };
         let index = RunIndex { index: view.index().clone(), committed: manifest.segments.len(), version: 0 };
         let mut writer = Self {
-            shop,
+            file_factory,
             fresh_count_max: options.fresh_count_max.max(1),
-            lanes: PackClass::BOTH.map(|class| Mutex::new(PackStream::new(class))),
+            streams: PackClass::BOTH.map(|class| Mutex::new(PackStream::new(class))),
             index: RwLock::new(Arc::new(index)),
             index_edit: Mutex::default(),
             committed: Mutex::new(manifest),
@@ -139,36 +135,31 @@ impl Writer {
             stored_len: AtomicU64::new(0),
             lock,
         };
-        writer.adopted = writer.take_over(orphans)?;
+        writer.adopted = writer.adopt_orphans(orphans)?;
         Ok(writer)
     }
 
-    /// HOSTID of the tree.
     pub fn hostid(&self) -> HostId {
         self.committed.lock().hostid
     }
 
-    /// Key of its handles.
     pub fn iv(&self) -> Iv {
-        self.shop.iv
+        self.file_factory.iv
     }
 
-    /// Signed fsinfo of the newest revision.
     pub fn head(&self) -> Option<Arc<[u8]>> {
         self.committed.lock().head.clone()
     }
 
-    /// Kept revisions, oldest first.
+    /// Oldest first.
     pub fn revisions(&self) -> Vec<Revision> {
         self.committed.lock().revisions.clone()
     }
 
-    /// Key statements.
     pub fn statements(&self) -> Vec<Vec<u8>> {
         self.committed.lock().statements.clone()
     }
 
-    /// Companions of the head.
     pub fn companions(&self) -> Vec<BlockHandle> {
         self.committed.lock().companions.clone()
     }
@@ -185,13 +176,13 @@ impl Writer {
 
     /// Local directory of the database: that of its files, or the work directory of a bucket.
     pub fn path(&self) -> &Path {
-        self.shop.layout.root()
+        self.file_factory.layout.root()
     }
 
     /// The publisher's private directory in the database, created if missing.
     pub fn publisher_dir(&self) -> Result<PathBuf> {
-        let path = self.shop.layout.publisher();
-        self.shop.disk.create_dir(&path).map_err(Error::io("create", &path))?;
+        let path = self.file_factory.layout.publisher();
+        self.file_factory.disk.create_dir(&path).map_err(Error::io("create", &path))?;
         Ok(path)
     }
 
@@ -200,34 +191,34 @@ impl Writer {
         if let Some(place) = before.index.find(handle)? {
             return Ok(Some(place));
         }
-        for lane in &self.lanes {
-            if let Some(place) = lane.lock().fresh.get(handle) {
+        for stream in &self.streams {
+            if let Some(place) = stream.lock().fresh.get(handle) {
                 return Ok(Some(*place));
             }
         }
-        // Meanwhile the record may have moved from the lane to a segment.
+        // Meanwhile the record may have moved from the stream to a segment.
         let after = self.index.read().clone();
         if after.version == before.version { Ok(None) } else { after.index.find(handle) }
     }
 
-    fn lane(&self, class: PackClass) -> &Mutex<PackStream> {
-        &self.lanes[class as usize]
+    fn stream(&self, class: PackClass) -> &Mutex<PackStream> {
+        &self.streams[class as usize]
     }
 
-    fn append(&self, handle: &BlockHandle, frame: &[u8], looked_at: &RunIndex) -> Result<bool> {
+    fn append(&self, handle: &BlockHandle, frame: &[u8], searched_index: &RunIndex) -> Result<bool> {
         let kind = checked_kind(frame)?;
-        let mutex = self.lane(PackClass::of(kind));
-        let mut lane = mutex.lock();
-        if lane.fresh.contains_key(handle) {
+        let mutex = self.stream(PackClass::of(kind));
+        let mut stream = mutex.lock();
+        if stream.fresh.contains_key(handle) {
             return Ok(false);
         }
         let index = self.index.read().clone();
-        if index.version != looked_at.version && index.index.contains(handle)? {
+        if index.version != searched_index.version && index.index.contains(handle)? {
             return Ok(false);
         }
-        self.append_locked(&mut lane, handle, frame)?;
-        let overdue = lane.oldest_overdue().is_some();
-        drop(lane);
+        self.append_locked(&mut stream, handle, frame)?;
+        let overdue = stream.oldest_overdue().is_some();
+        drop(stream);
         if overdue {
             self.sync_overdue(mutex)?
         }
@@ -236,15 +227,15 @@ impl Writer {
     }
 
     pub(crate) fn append_moved(&self, handle: &BlockHandle, frame: &[u8]) -> Result<()> {
-        let lane = self.lane(PackClass::of(checked_kind(frame)?));
-        self.append_locked(&mut lane.lock(), handle, frame)?;
-        self.sync_overdue(lane)
+        let stream = self.stream(PackClass::of(checked_kind(frame)?));
+        self.append_locked(&mut stream.lock(), handle, frame)?;
+        self.sync_overdue(stream)
     }
 
-    /// In a bucket, commits the frames from time to time: new packs take local space until then, and
-    /// an interrupted publication continues from there, on any machine.
+    /// In a bucket, commits the frames from time to time: new packs take local space until then,
+    /// and an interrupted publication continues from there, on any machine.
     fn checkpoint_upload(&self, len: usize) -> Result<()> {
-        if self.shop.layout.bucket().is_none() {
+        if self.file_factory.layout.bucket().is_none() {
             return Ok(());
         }
         let before = self.stored_len.fetch_add(len as u64, Ordering::Relaxed);
@@ -252,24 +243,24 @@ impl Writer {
         if is_due { self.checkpoint() } else { Ok(()) }
     }
 
-    /// Syncs a full pack without the lane's lock, when too many wait.
-    fn sync_overdue(&self, lane: &Mutex<PackStream>) -> Result<()> {
-        let overdue = lane.lock().oldest_overdue();
+    /// Syncs a full pack without the stream's lock, when too many wait.
+    fn sync_overdue(&self, stream: &Mutex<PackStream>) -> Result<()> {
+        let overdue = stream.lock().oldest_overdue();
         if let Some(overdue) = overdue {
-            self.or_stop_writing(overdue.sync())?;
-            lane.lock().synced(&overdue);
+            self.break_on_error(overdue.sync())?;
+            stream.lock().synced(&overdue);
         }
         Ok(())
     }
 
-    fn append_locked(&self, lane: &mut PackStream, handle: &BlockHandle, frame: &[u8]) -> Result<()> {
+    fn append_locked(&self, stream: &mut PackStream, handle: &BlockHandle, frame: &[u8]) -> Result<()> {
         self.check_unbroken()?;
-        self.or_stop_writing(lane.append(&self.shop, handle, checked_kind(frame)?, frame))?;
-        self.spill_when_full(lane)
+        self.break_on_error(stream.append(&self.file_factory, handle, checked_kind(frame)?, frame))?;
+        self.spill_when_full(stream)
     }
 
-    pub(crate) fn spill_when_full(&self, lane: &mut PackStream) -> Result<()> {
-        if lane.fresh.len() >= self.fresh_count_max { self.or_stop_writing(self.spill(lane)) } else { Ok(()) }
+    pub(crate) fn spill_when_full(&self, stream: &mut PackStream) -> Result<()> {
+        if stream.fresh.len() >= self.fresh_count_max { self.break_on_error(self.spill(stream)) } else { Ok(()) }
     }
 
     pub(crate) fn check_unbroken(&self) -> Result<()> {
@@ -279,7 +270,7 @@ impl Writer {
         }
     }
 
-    pub(crate) fn or_stop_writing<T>(&self, result: Result<T>) -> Result<T> {
+    pub(crate) fn break_on_error<T>(&self, result: Result<T>) -> Result<T> {
         result.inspect_err(|error| {
             let _ = self.broken.set(error.to_string());
         })
@@ -290,8 +281,8 @@ impl FrameSource for Writer {
     fn get(&self, handle: &BlockHandle) -> Result<Option<Vec<u8>>> {
         let Some(place) = self.place(handle)? else { return Ok(None) };
         let class = PackClass::of(place.kind);
-        self.or_stop_writing(self.lane(class).lock().flush_for_reading(place.pack))?;
-        let pack = self.files.open(&self.shop.layout, class, place.pack, &self.shop.iv)?;
+        self.break_on_error(self.stream(class).lock().flush_for_reading(place.pack))?;
+        let pack = self.files.open(&self.file_factory.layout, class, place.pack, &self.file_factory.iv)?;
         Location::new(pack, &place).read_frame().map(Some)
     }
 }
@@ -303,7 +294,7 @@ impl FrameSink for Writer {
 
     fn put(&self, handle: &BlockHandle, frame: &[u8]) -> Result<bool> {
         checked_kind(frame)?;
-        debug_assert_eq!(self.shop.iv.handle_of(frame), *handle, "the caller vouches for the handle");
+        debug_assert_eq!(self.file_factory.iv.handle_of(frame), *handle, "the caller vouches for the handle");
         self.check_unbroken()?;
         let index = self.index.read().clone();
         let new = !index.index.contains(handle)? && self.append(handle, frame, &index)?;
@@ -315,8 +306,8 @@ impl FrameSink for Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         if self.broken.get().is_none() {
-            for lane in &self.lanes {
-                if let Err(error) = lane.lock().flush() {
+            for stream in &self.streams {
+                if let Err(error) = stream.lock().flush() {
                     tracing::warn!(%error, "frames that were not committed are lost");
                 }
             }
