@@ -1,4 +1,4 @@
-//! What a web cache keeps: whole responses by URL and range, as squid with collapsed forwarding.
+//! Content of a web cache: whole responses by URL and range, as squid with collapsed forwarding.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,6 @@ pub(crate) struct Answer {
     pub(crate) body: Bytes,
 }
 
-/// Headers of a response.
 const HEADER_LEN: u64 = 400;
 
 impl Answer {
@@ -28,10 +27,10 @@ impl Answer {
     }
 }
 
-/// A response that is kept or on its way from the origin.
+/// A response that is cached or being fetched from the origin.
 #[derive(Default)]
 pub(crate) struct Entry {
-    /// Known once its first byte has come.
+    /// `None` until the first byte arrives.
     pub(crate) answer: Option<Answer>,
     pub(crate) received: u64,
     /// Requests that came before the answer.

@@ -11,7 +11,6 @@ use crate::link::{CHUNK, Link, Micros, RETRANSMISSION_TIMEOUT, Random, TransferI
 use crate::network::{NetworkOptions, Traffic};
 use crate::release::WebFiles;
 
-/// A request of a node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Request {
     pub(crate) node: u32,
@@ -92,7 +91,6 @@ pub(crate) struct Events {
     /// Requests of the current instant.
     arrivals: Vec<(Micros, Pending)>,
     transfers: HashMap<TransferId, Transfer>,
-    /// Idle connections.
     connections: HashMap<(Receiver, ServerId), u32>,
     /// When the receiving side of a link is free.
     receivers: HashMap<Receiver, Micros>,
@@ -134,7 +132,6 @@ impl Events {
         }
     }
 
-    /// Time of the next event.
     pub(crate) fn next(&self) -> Option<Micros> {
         self.queue.first_key_value().map(|((at, _), _)| *at)
     }

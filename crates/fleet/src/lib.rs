@@ -9,6 +9,8 @@
 //! - [`NetworkOptions`] describes links, caches and failures.
 //! - [`simulate`] runs the fleet and returns an [`Outcome`].
 
+#![allow(missing_docs, reason = "documents say what names do not")]
+
 mod cache; // What a web cache keeps.
 mod events; // Requests, transfers and failures in the order of their time.
 mod link; // Bandwidth, latency and loss of one server's link.
@@ -25,18 +27,10 @@ pub use simulation::{FleetOptions, Outcome, simulate};
 /// Why a simulation can't run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file of the tree or of the list can't be read or written.
     #[error("{path}: {error}")]
-    Io {
-        /// The file.
-        path: std::path::PathBuf,
-        /// Its error.
-        error: std::io::Error,
-    },
-    /// The tree can't be published.
+    Io { path: std::path::PathBuf, error: std::io::Error },
     #[error("publishing the tree: {0}")]
     Publish(String),
-    /// An option has a value that makes no sense.
     #[error("{0}")]
     Option(&'static str),
 }

@@ -44,7 +44,6 @@ pub(crate) fn slow_start(offset: u64, rtt: Micros, bytes_per_s: f64) -> Micros {
     rtt * Micros::from(doublings)
 }
 
-/// Packets of a chunk.
 pub(crate) fn packets(len: u64) -> u64 {
     len.div_ceil(PACKET)
 }

@@ -9,8 +9,8 @@ use vouch_fleet::{CacheFailure, Error, FleetOptions, NetworkOptions, Outcome, Re
 
 /// Simulate many nodes that start the same job from a published tree after a release.
 ///
-/// The nodes run the real client on a virtual clock; only the network is simulated. The same options
-/// give the same figures.
+/// The nodes run the real client on a virtual clock; only the network is simulated. The same
+/// options give the same figures.
 #[derive(Parser)]
 struct Args {
     /// Number of nodes

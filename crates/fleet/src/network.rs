@@ -21,15 +21,12 @@ use crate::release::WebFiles;
 pub struct NetworkOptions {
     /// Number of caches; 0: all nodes read from the origin.
     pub caches: usize,
-    /// Bandwidth of each cache.
     pub cache_bandwidth: f64,
     /// Round-trip time between a node and a cache.
     pub cache_rtt: Duration,
-    /// Bandwidth of the origin.
     pub origin_bandwidth: f64,
     /// Round-trip time to the origin.
     pub origin_rtt: Duration,
-    /// Bandwidth of each node.
     pub node_bandwidth: f64,
     /// Requests that a cache, or the origin, answers in a second.
     pub requests_per_s: f64,
@@ -37,7 +34,6 @@ pub struct NetworkOptions {
     pub loss: f64,
     /// The nodes' time-out of pauses; proxies share it for connection attempts.
     pub timeout: Duration,
-    /// Caches that fail.
     pub failures: Vec<CacheFailure>,
     /// Whether connections start slowly, as TCP does.
     pub slow_start: bool,
@@ -69,24 +65,19 @@ pub struct CacheFailure {
     pub cache: usize,
     /// Time after the release.
     pub at: Duration,
-    /// Until it works again.
     pub lasts: Duration,
     /// Whether the host answers nothing. Otherwise it refuses connections.
     pub is_silent: bool,
 }
 
-/// What the servers sent since the release.
+/// Traffic of the servers since the release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Traffic {
-    /// Requests to the origin.
     pub origin_requests: u64,
-    /// Bytes from the origin.
     pub origin_bytes: u64,
-    /// Requests to caches.
     pub cache_requests: u64,
     /// Requests to caches that the origin did not see.
     pub cache_hits: u64,
-    /// Bytes from caches.
     pub cache_bytes: u64,
 }
 
@@ -106,8 +97,8 @@ impl Network {
         self.start.elapsed().as_micros() as Micros
     }
 
-    /// Handles events for ever. The requests of one instant are ordered by node, so that the order in
-    /// which tasks run does not change the outcome.
+    /// Handles events for ever. The requests of one instant are ordered by node, so that the order
+    /// in which tasks run does not change the outcome.
     pub(crate) async fn run(self: Arc<Self>) {
         loop {
             let next = self.events.lock().next().map(|at| self.start + Duration::from_micros(at));

@@ -37,7 +37,6 @@ impl Clock for VirtualClock {
 pub struct JobResult {
     /// Files that were read whole.
     pub files: u64,
-    /// Their bytes.
     pub bytes: u64,
     /// Files that could not be read.
     pub errors: u64,

@@ -1,5 +1,5 @@
-//! The published tree: a database before and after the release, held in memory as a web server would
-//! serve it.
+//! The published tree: a database before and after the release, held in memory as a web server
+//! would serve it.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,6 @@ pub(crate) type WebFiles = HashMap<String, Bytes>;
 /// The files that the job reads, in its order, relative to the tree.
 pub type Job = Arc<Vec<String>>;
 
-/// A tree that releases a program.
 pub struct Release {
     pub(crate) name: TreeName,
     pub(crate) before: Arc<WebFiles>,
@@ -62,12 +61,10 @@ impl Site {
         Ok(site)
     }
 
-    /// The database directory.
     pub fn database(&self) -> PathBuf {
         self.dir.path().join("db")
     }
 
-    /// The directory to publish.
     pub fn source(&self) -> PathBuf {
         self.dir.path().join("source")
     }
@@ -84,8 +81,8 @@ impl Site {
         publish(&writer, &signer, &options, &Progress::default()).map(drop).map_err(publishing)
     }
 
-    /// Writes a synthetic program of `files` files into the source, and returns its job. Lengths are
-    /// those of a Python package: most files are small, a few have a mebibyte.
+    /// Writes a synthetic program of `files` files into the source, and returns its job. Lengths
+    /// are those of a Python package: most files are small, a few have a mebibyte.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -101,7 +98,8 @@ impl Site {
 }
 
 impl Release {
-    /// A synthetic release: a tree of ten programs, then the same with one more, which the job reads.
+    /// A synthetic release: a tree of ten programs, then the same with one more, which the job
+    /// reads.
     ///
     /// # Errors
     /// [`Error::Publish`], [`Error::Io`].

@@ -11,18 +11,14 @@ use crate::network::{Network, NetworkOptions, Traffic};
 use crate::node::{Node, NodeOutcome};
 use crate::release::Release;
 
-/// Options of a simulation.
 #[derive(Debug, Clone)]
 pub struct FleetOptions {
-    /// Number of nodes.
     pub nodes: u32,
-    /// The network.
     pub network: NetworkOptions,
     /// Caches that a node knows: its own, then those of its neighbours.
     pub caches_per_node: usize,
     /// Whether nodes ask the origin themselves if all their caches fail.
     pub falls_back_to_origin: bool,
-    /// Interval of the nodes' refreshes.
     pub refresh_interval: Duration,
     /// Longest time of a node's operation.
     pub deadline: Duration,
@@ -57,11 +53,11 @@ pub struct Outcome {
     pub nodes_done: u64,
     /// Files that nodes could not read.
     pub errors: u64,
-    /// Content bytes of the job.
     pub job_bytes: u64,
     /// From the release until half of the nodes, and the last one, had the new revision.
     pub release_seen: [f64; 2],
-    /// From the start of the job until half of the nodes, 99 % of them, and the last one had finished.
+    /// From the start of the job until half of the nodes, 99 % of them, and the last one had
+    /// finished.
     pub finished: [f64; 3],
     /// What the servers sent.
     pub traffic: Traffic,
@@ -73,10 +69,6 @@ const BEFORE_RELEASE: Duration = Duration::from_secs(120);
 /// Longest simulation.
 const END: Duration = Duration::from_secs(3600);
 
-/// Simulates a fleet.
-///
-/// # Errors
-/// [`Error::Option`].
 pub fn simulate(release: &Release, options: &FleetOptions) -> Result<Outcome, Error> {
     let network = &options.network;
     if !(0.0..1.0).contains(&network.loss) {

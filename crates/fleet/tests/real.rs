@@ -1,4 +1,5 @@
-//! A small fleet, simulated and real: the same clients behind a real squid, and nginx as the origin.
+//! A small fleet, simulated and real: the same clients behind a real squid, and nginx as the
+//! origin.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

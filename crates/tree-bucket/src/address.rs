@@ -34,7 +34,6 @@ impl Address {
         Ok(Self { bucket: bucket.to_owned(), prefix: prefix.to_owned() })
     }
 
-    /// The key of an object.
     pub(crate) fn key(&self, object: &str) -> String {
         if self.prefix.is_empty() { object.to_owned() } else { format!("{}/{object}", self.prefix) }
     }

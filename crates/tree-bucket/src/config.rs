@@ -12,7 +12,6 @@ use vouch_tree_store::{BucketError, BucketErrorKind};
 
 use crate::address::Address;
 
-/// Environment variable with the directory for work directories of buckets.
 pub const WORK_DIR_VARIABLE: &str = "VOUCH_BUCKET_DIR";
 
 /// Environment variable with the bytes of packs that the cache of a bucket keeps.
@@ -20,7 +19,6 @@ const CACHE_LEN_VARIABLE: &str = "VOUCH_BUCKET_CACHE";
 
 pub(crate) struct Config {
     pub(crate) store: AmazonS3,
-    /// For people.
     pub(crate) endpoint: String,
     pub(crate) work_dir: PathBuf,
     pub(crate) cache_len_max: u64,
@@ -97,8 +95,8 @@ struct Profile {
 }
 
 impl Profile {
-    /// Reads `AWS_SHARED_CREDENTIALS_FILE`, else `~/.aws/credentials`. `None` without such a file or
-    /// profile, unless a profile was named.
+    /// Reads `AWS_SHARED_CREDENTIALS_FILE`, else `~/.aws/credentials`. `None` without such a file
+    /// or profile, unless a profile was named.
     fn read(named: Option<String>) -> io::Result<Option<Self>> {
         let path = env::var_os("AWS_SHARED_CREDENTIALS_FILE").map(PathBuf::from);
         let path = path.or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".aws/credentials")));

@@ -46,12 +46,13 @@ pub fn open(address: &str) -> io::Result<Arc<dyn BucketDatabase>> {
     Ok(database)
 }
 
-/// What requests and uploads of a database share.
+/// State that requests and uploads of a database share.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) objects: Arc<Objects>,
     work_dir: PathBuf,
-    /// Random name of the work directory: who holds its file lock may take over its bucket lock.
+    /// Random name of the work directory. The holder of its file lock may take over its bucket
+    /// lock.
     pub(crate) id: String,
     known: Mutex<Known>,
     /// Whether the bucket may have objects that no manifest names.
@@ -233,7 +234,7 @@ impl Session {
         let view = RemoteView::parse(bytes).map_err(at)?;
         let path = self.work_dir.join(MANIFEST);
         let copied = fs::read(&path).ok().and_then(|bytes| RemoteView::parse(&bytes).ok());
-        // A database that was made anew or set back uses its numbers again.
+        // A database that was created again or restored uses its numbers again.
         let is_later = copied.is_some_and(|copied| copied.iv() == view.iv() && copied.generation() <= view.generation());
         if !is_later {
             self.forget_copies();

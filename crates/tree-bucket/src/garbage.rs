@@ -1,11 +1,12 @@
-//! The record of objects that no manifest names: since when. An object `garbage` of the database.
+//! Objects that no manifest names, with the time since when. Stored as the object `garbage`.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Garbage {
-    /// Seconds since 1970 at which a collection first found the object without a name in the manifest.
+    /// Seconds since 1970 at which a collection first found the object without a name in the
+    /// manifest.
     since: BTreeMap<String, u64>,
 }
 

@@ -80,7 +80,7 @@ impl Objects {
         Ok(put.e_tag.unwrap_or_default())
     }
 
-    /// Creates an object that never changes. An object that is there with the same bytes is a success:
+    /// Creates an object that never changes. An existing object with the same bytes is a success:
     /// the answer to an earlier attempt may be lost.
     pub(crate) async fn create(&self, object: &str, bytes: Bytes) -> io::Result<()> {
         let mut attempts = 0;
@@ -104,8 +104,8 @@ impl Objects {
         }
     }
 
-    /// Creates a large object in parts. S3 has no condition for it that all servers know, so the lock
-    /// and this look protect it.
+    /// Creates a large object in parts. S3 has no condition for uploads in parts that all servers
+    /// know, so only the lock and this check protect the object.
     pub(crate) async fn create_in_parts(&self, object: &str, path: std::path::PathBuf) -> io::Result<()> {
         let failed = |error: Error| io::Error::from(self.failed(object, &error));
         let key = self.key(object);
@@ -176,7 +176,7 @@ async fn fill(file: &mut tokio::fs::File, part: &mut [u8]) -> io::Result<usize> 
     Ok(len)
 }
 
-/// What caches may do with an object: keep what never changes, ask again for the manifest.
+/// Cache-Control: objects that never change are kept, the manifest is requested again.
 fn attributes(object: &str) -> Attributes {
     let cache = match object {
         MANIFEST => "max-age=30",

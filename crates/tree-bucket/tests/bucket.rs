@@ -1,5 +1,5 @@
-//! The store's rules over a real S3 server (versitygw): conformance, and the commit of a writer that
-//! has lost its lock.
+//! The store's rules over a real S3 server (versitygw): conformance, and the commit of a writer
+//! that has lost its lock.
 //!
 //! Each part runs in a process of its own, because the environment configures a bucket.
 

@@ -38,7 +38,6 @@ impl ActiveRules {
         half.is_some_and(|half| half.load(Ordering::Acquire) >> (operation % 64) & 1 == 1)
     }
 
-    /// Not reentrant.
     pub fn with<R>(&self, act: impl FnOnce(&Rules) -> R) -> R {
         let generation = self.generation.load(Ordering::Acquire);
         CACHED_RULES.with_borrow_mut(|cached| {
