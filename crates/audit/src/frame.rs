@@ -36,7 +36,6 @@ impl Kind {
 pub struct Frame<'a> {
     /// The kind of the body.
     pub kind: Kind,
-    /// The body.
     pub body: &'a [u8],
     /// The first bytes of the chain value after this frame, as stored in the file.
     pub tag: [u8; TAG_LEN],
@@ -63,10 +62,8 @@ impl Frame<'_> {
 /// Why bytes do not parse as a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// The bytes end before the frame ends.
     #[error("the frame is truncated")]
     Truncated,
-    /// The kind is unknown or the length is out of range.
     #[error("the frame is malformed")]
     Malformed,
 }

@@ -161,9 +161,7 @@ pub struct Event {
     pub kind: u16,
     /// 0 for success, else the errno, or 1 if the errno is unknown.
     pub result: u32,
-    /// The acting user.
     pub uid: Option<u32>,
-    /// The acting group.
     pub gid: Option<u32>,
     /// The login user (auid), which sudo does not change.
     pub login: Option<u32>,

@@ -19,7 +19,6 @@ pub fn boot_text(boot: Option<[u8; 16]>) -> Option<String> {
     Some([&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-"))
 }
 
-/// Returns the record as a JSON value.
 pub fn value(record: &Record<'_>, boot: Option<[u8; 16]>) -> Value {
     let status = record.status();
     let failed = status != 0 || matches!(record.class, Class::Refusal | Class::Gap);

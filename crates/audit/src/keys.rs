@@ -25,7 +25,6 @@ impl Ratchet {
         Ratchet { trail, epoch: 0, seed: Zeroizing::new(*seed) }
     }
 
-    /// Returns the identity of the trail.
     pub fn trail(&self) -> [u8; 16] {
         self.trail
     }
@@ -35,7 +34,6 @@ impl Ratchet {
         self.epoch
     }
 
-    /// Returns the public half.
     pub fn public(&self) -> [u8; 32] {
         SigningKey::from_bytes(&self.seed).verifying_key().to_bytes()
     }

@@ -156,7 +156,6 @@ const FILE_OPERATIONS: [u16; 33] = [
 /// A set of operations, as a bit mask by number.
 pub type Set = u128;
 
-/// Returns the set of one operation.
 pub fn single(number: u16) -> Set {
     if number < 128 { 1 << number } else { 0 }
 }
@@ -165,7 +164,6 @@ pub(crate) fn file_operations() -> Set {
     FILE_OPERATIONS.iter().fold(0, |set, number| set | single(*number))
 }
 
-/// Returns the name of an operation.
 pub fn name(number: u16) -> &'static str {
     ALL.iter().find(|(known, _)| *known == number).map_or("ILLEGAL", |(_, name)| name)
 }

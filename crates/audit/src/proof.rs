@@ -33,16 +33,12 @@ pub enum Anchor {
 /// Why a proof is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProofError {
-    /// The bytes are not a proof.
     #[error("not a proof of an audit record, or damaged")]
     Malformed,
-    /// The anchor does not authenticate the first seal.
     #[error("the trusted key or checkpoint does not authenticate the proof's first seal")]
     Anchor,
-    /// A seal's signature is wrong, or the previous seal names another key.
     #[error("seal {0} is not signed by the key that the previous seal names")]
     Seal(u64),
-    /// The record does not lead to the sealed root.
     #[error("the record is not covered by the seal")]
     Record,
 }
@@ -54,7 +50,6 @@ const PATH_LEN_MAX: usize = 64;
 pub(crate) const SEALS_MAX: usize = 3_200_000;
 
 impl Proof {
-    /// Encodes the proof.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = PROOF_MAGIC.to_vec();
         out.extend_from_slice(&(self.seals.len() as u32).to_le_bytes());
@@ -66,7 +61,6 @@ impl Proof {
         out
     }
 
-    /// Decodes a proof.
     pub fn decode(bytes: &[u8]) -> Result<Proof, ProofError> {
         let (head, rest) = bytes.strip_prefix(PROOF_MAGIC).and_then(|rest| rest.split_at_checked(16)).ok_or(ProofError::Malformed)?;
         let mut r = FieldReader(head);

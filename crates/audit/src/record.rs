@@ -34,11 +34,9 @@ pub enum Refusal {
     Authentication = 1,
     /// The export does not allow the security flavour.
     Flavour = 2,
-    /// A replayed message.
     Replay = 3,
     /// A message with a wrong checksum.
     Altered = 4,
-    /// The ticket has expired.
     Expired = 5,
     /// A filehandle that this server never issued, which may be an attempt to leave the export.
     Handle = 6,
@@ -52,7 +50,6 @@ pub enum Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Act {
-    /// The service started.
     Start = 1,
     /// The service stopped.
     Stop = 2,
@@ -75,10 +72,8 @@ pub enum Act {
 macro_rules! numbered {
     ($type:ident: $($variant:ident $text:literal,)*) => {
         impl $type {
-            /// All values.
             pub const ALL: &[$type] = &[$($type::$variant),*];
 
-            /// Returns the value with this number.
             pub fn from_number(number: u16) -> Option<Self> {
                 Self::ALL.iter().copied().find(|one| *one as u16 == number)
             }
@@ -105,7 +100,6 @@ pub enum Flavour {
     /// AUTH_NONE, or no RPC call.
     #[default]
     None = 0,
-    /// AUTH_SYS.
     Sys = 1,
     /// Kerberos authentication.
     Krb5 = 2,
@@ -142,15 +136,12 @@ pub struct Record<'a> {
     pub uid: Option<u32>,
     /// Group id that the operation ran as.
     pub gid: Option<u32>,
-    /// Address of the client.
     pub address: Option<IpAddr>,
-    /// Port of the client.
     pub port: Option<u16>,
     /// Name of the client, if known.
     pub client: &'a [u8],
     /// Path of the export, as written in the list of exports.
     pub export: &'a [u8],
-    /// Path on the server.
     pub path: &'a [u8],
     /// The new path of a rename or link.
     pub path2: &'a [u8],
@@ -199,13 +190,10 @@ const FIXED_LEN: usize = 8 + 8 + 1 + 1 + 1 + 2 + 4;
 /// Why bytes do not decode as a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// The bytes end too early.
     #[error("the record is truncated")]
     Cut,
-    /// A value that this version does not know.
     #[error("the record has {0} that this version does not know")]
     Unknown(&'static str),
-    /// Bytes follow the last field.
     #[error("extra bytes follow the record")]
     Longer,
 }

@@ -97,7 +97,6 @@ impl Rules {
         all
     }
 
-    /// Returns the number of rules.
     pub fn len(&self) -> usize {
         self.rules.len()
     }

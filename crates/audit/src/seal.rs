@@ -9,9 +9,7 @@ use crate::frame::FieldReader;
 /// A signed statement about a trail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seal {
-    /// Identity of the trail.
     pub trail: [u8; 16],
-    /// The segment that contains the seal.
     pub segment: u64,
     /// Number of seals before this one.
     pub epoch: u64,
@@ -38,7 +36,6 @@ pub(crate) const SEAL_LEN: usize = 16 + 5 * 8 + 4 * 32 + 64;
 const PREFIX: &[u8; 24] = b"vouch audit trail v1\0\0\0\0";
 
 impl Seal {
-    /// Returns the bytes that are signed.
     pub fn signed(&self) -> Vec<u8> {
         let mut out = PREFIX.to_vec();
         self.fields(&mut out);

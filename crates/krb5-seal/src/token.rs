@@ -1,17 +1,19 @@
 //! Headers of RFC 4121 section 4.2.6, and why a token is refused.
 //!
 //! ```text
-//! MIC    04 04 | flags | FF FF FF FF FF         | sequence, 8 bytes | checksum Wrap   05 04 |
-//! flags | FF | EC, 2 | RRC, 2    | sequence, 8 bytes | data, rotated right by RRC bytes
+//! MIC    04 04 | flags | FF FF FF FF FF         | sequence, 8 bytes | checksum
+//! Wrap   05 04 | flags | FF | EC, 2 | RRC, 2    | sequence, 8 bytes | data, rotated right by RRC bytes
 //!        with confidentiality:    data = E(confounder, 16 | body | EC bytes | header with RRC 0) | checksum
 //!        without:                 data = body | checksum over body and header with EC and RRC 0; EC is the checksum's length
 //! ```
 
 use crate::keys::ContextKeys;
 
+/// Length of a token's header.
 pub const TOKEN_HEADER_LEN: usize = 16;
 /// Length of the random data before the plaintext.
 pub const CONFOUNDER_LEN: usize = 16;
+/// Longest MIC token, bytes.
 pub const MIC_LEN_MAX: usize = TOKEN_HEADER_LEN + CHECKSUM_LEN_MAX;
 pub(crate) const CHECKSUM_LEN_MAX: usize = 24;
 
@@ -26,20 +28,29 @@ const WRAP_ID: [u8; 2] = [5, 4];
 /// faults of the sender or the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
+    /// Shorter than its header and checksum.
     #[error("the token is cut short")]
     Truncated,
+    /// Not a token of this kind, or filler bytes other than FF.
     #[error("not a token of RFC 4121")]
     Malformed,
+    /// SentByAcceptor names our side: a reflected token.
     #[error("the token was sent by our own side")]
     Reflected,
+    /// AcceptorSubkey differs from the context.
     #[error("the token is under another key than the context's")]
     Subkey,
+    /// Unencrypted, although confidentiality is required.
     #[error("the token is not encrypted")]
     NotSealed,
+    /// Wrong checksum, or the encrypted header differs from the clear one: altered, or of another
+    /// context.
     #[error("the token's checksum is wrong")]
     Checksum,
+    /// The buffer has no room for header and trailer.
     #[error("the buffer is shorter than header and trailer")]
     Room,
+    /// The job has not run.
     #[error("not processed yet")]
     Waiting,
 }
@@ -52,6 +63,7 @@ pub struct MicToken {
 }
 
 impl MicToken {
+    /// Bytes of the token.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }

@@ -1,4 +1,4 @@
-//! Callbacks of 4.0, which classify on connections that the server opens (RFC 7530, section 3.3.3).
+//! Callbacks of 4.0, which arrive on connections that the server opens (RFC 7530, section 3.3.3).
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -14,8 +14,8 @@ const RECORD_LEN_MAX: usize = 64 * 1024;
 ///
 /// ```no_run
 /// # async fn example(address: std::net::SocketAddr) -> Result<(), Box<dyn std::error::Error>> {
-/// use vouch_nfs4::Verifier; use vouch_nfs4_client::{Client, Config, Identity, NoCallbacks, Plain,
-/// serve_callbacks, universal_address};
+/// use vouch_nfs4::Verifier;
+/// use vouch_nfs4_client::{Client, Config, Identity, NoCallbacks, Plain, serve_callbacks, universal_address};
 ///
 /// let listener = tokio::net::TcpListener::bind("192.0.2.7:0").await?;
 /// let mut identity = Identity::new("example client", Verifier([1; 8]));

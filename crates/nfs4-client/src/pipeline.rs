@@ -1,6 +1,6 @@
 //! The driver for load generation: one thread, many calls in flight on several connections, and a
 //! callback for each reply. Calls that are submitted between two polls are protected in one batch.
-//! Replies that classify together are opened in one batch. The driver allocates nothing per call
+//! Replies that arrive together are opened in one batch. The driver allocates nothing per call
 //! after its buffers have grown. It does not reconnect: a lost connection ends the run.
 
 use std::collections::VecDeque;
@@ -235,7 +235,7 @@ impl Pipeline {
                     continue;
                 }
                 replies += handle_input(connection, at, &mut self.submitter, &mut self.back, &mut on_reply)?;
-                // The end of the stream may classify together with the last bytes.
+                // The end of the stream may arrive together with the last bytes.
                 if connection.input.is_drained() && !ready.intersects(ENDED) {
                     break;
                 }

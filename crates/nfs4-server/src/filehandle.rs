@@ -2,8 +2,7 @@
 //! elsewhere.
 //!
 //! ```text
-//! version 1 | kind 0 pseudo, 1 file | number u32: 0, or of the export | identity: 8 bytes of a
-//! pseudo node, or a FileId | authenticator 16
+//! version 1 | kind 0 pseudo, 1 file | number u32: 0, or of the export | identity: 8 bytes of a pseudo node, or a FileId | authenticator 16
 //! ```
 //! The authenticator is BLAKE3 keyed with a secret of this server over all before it, so that a
 //! guessed handle is refused (docs/formats/filehandle.md).

@@ -13,8 +13,9 @@
 //! whole exchange.
 //!
 //! ```
-//! use vouch_oncrpc::Call; use vouch_rpcsec_gss::{CallClass, ContextLimits, Contexts, InitStep,
-//! Initiation, Initiator, Service, classify}; use vouch_xdr::Writer;
+//! use vouch_oncrpc::Call;
+//! use vouch_rpcsec_gss::{CallClass, ContextLimits, Contexts, InitStep, Initiation, Initiator, Service, classify};
+//! use vouch_xdr::Writer;
 //!
 //! struct Mechanism; // a Kerberos library in real programs
 //!
@@ -31,9 +32,10 @@
 //! creation.call(1, 100_003, 4, &mut writer);
 //! let record = writer.into_bytes();
 //!
-//! let mut contexts = Contexts::<()>::new(ContextLimits::default()); let call =
-//! Call::decode(&record)?; let CallClass::Init(init) = classify(&record, &call, |handle|
-//! contexts.find(handle, 0)) else { panic!("no creation") }; assert_eq!(init.token, b"AP-REQ");
+//! let mut contexts = Contexts::<()>::new(ContextLimits::default());
+//! let call = Call::decode(&record)?;
+//! let CallClass::Init(init) = classify(&record, &call, |handle| contexts.find(handle, 0)) else { panic!("no creation") };
+//! assert_eq!(init.token, b"AP-REQ");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -24,10 +24,8 @@ use crate::{Error, FaultObserver, Result, Tree};
 /// Limit on the forwarding pointers followed from one name.
 const FORWARDINGS_MAX: usize = 4;
 
-/// Options of a client.
 #[derive(Clone)]
 pub struct ClientOptions {
-    /// The network.
     pub connector: Arc<dyn Connector>,
     /// The wall clock.
     pub clock: Arc<dyn Clock>,
@@ -75,7 +73,6 @@ impl Default for ClientOptions {
     }
 }
 
-/// Options of one tree.
 #[derive(Debug, Clone, Default)]
 pub struct TreeOptions {
     /// Replicas in addition to the name's HOST: `HOST[:PORT]`, `[IPV6]:PORT`.
@@ -86,7 +83,6 @@ pub struct TreeOptions {
     pub refuse_forwarding: bool,
 }
 
-/// Usage of the caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheUsage {
     /// Memory used by decoded frames.
@@ -175,7 +171,6 @@ impl Client {
         self.options.refresh_interval.unwrap_or(INTERVAL_MIN)
     }
 
-    /// Usage of the caches.
     pub fn cache_usage(&self) -> CacheUsage {
         let (disk_bytes, disk_quota_bytes) = self.disk.as_ref().map_or((0, 0), |disk| (disk.used_bytes(), disk.quota_bytes()));
         CacheUsage { memory_bytes: self.memory.weight(), disk_bytes, disk_quota_bytes }

@@ -8,7 +8,6 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> i64;
 }
 
-/// The system's clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 

@@ -63,7 +63,6 @@ impl Listing {
         (index < page.entries().len()).then(|| Entry { page: Arc::clone(page), index })
     }
 
-    /// Start of the next listing.
     pub fn next(&self) -> Position<'static> {
         Position::Number(self.number + self.entries().len() as u64)
     }

@@ -12,174 +12,60 @@ use vouch_tree::verify::Refusal;
 use vouch_tree::{BlockHandle, FileType, HostId, TreeName, frame};
 use vouch_tree_store::BucketErrorKind;
 
-/// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why an operation failed; each message is one line for the user.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// The signed tree proves that the name does not exist.
     #[error("{}: no such file or directory", lossy(path))]
-    NotFound {
-        /// The requested path.
-        path: Vec<u8>,
-    },
-    /// A component of the path is not a directory.
+    NotFound { path: Vec<u8> },
     #[error("{}: not a directory", lossy(path))]
-    NotADirectory {
-        /// The path up to that component.
-        path: Vec<u8>,
-    },
-    /// The path is invalid.
+    NotADirectory { path: Vec<u8> },
     #[error("{}: {why}", lossy(path))]
-    Path {
-        /// The path.
-        path: Vec<u8>,
-        /// Why it is invalid.
-        why: &'static str,
-    },
-    /// The operation needs another type of file.
+    Path { path: Vec<u8>, why: &'static str },
     #[error("the file is a {found:?}, not a {expected:?}")]
-    WrongType {
-        /// The required type.
-        expected: FileType,
-        /// The type of the file.
-        found: FileType,
-    },
-    /// Too many symbolic links in a path.
+    WrongType { expected: FileType, found: FileType },
     #[error("{}: too many levels of symbolic links", lossy(path))]
-    SymlinkLoop {
-        /// The path.
-        path: Vec<u8>,
-    },
-    /// The newest revision has expired, and no replica has a newer one.
+    SymlinkLoop { path: Vec<u8> },
     #[error(
         "revision {revision} expired on {}, {}, and no replica has a newer one ({last}); the publisher must publish again, or this machine's clock is wrong",
         Utc(*since),
         RelativeTime { at: *since, now: *now }
     )]
-    Expired {
-        /// The newest revision.
-        revision: u64,
-        /// End of its validity, in seconds since 1970.
-        since: u64,
-        /// Current time, in seconds since 1970.
-        now: u64,
-        /// Answers of the replicas in the last refresh.
-        last: String,
-    },
-    /// Every replica sent wrong data or does not have the data.
+    Expired { revision: u64, since: u64, now: u64, last: String },
     #[error(
         "no replica can be trusted: {reasons}; name another with --replica, and ask the administrators of these to check their databases (vouch verify --db)"
     )]
-    Lied {
-        /// One reason per replica.
-        reasons: String,
-    },
-    /// The replicas offer only revisions that fail verification.
+    Lied { reasons: String },
     #[error("no replica offers a valid revision: {reason}{}", advice(source))]
-    Refused {
-        /// One reason per replica.
-        reason: String,
-        /// The first refusal.
-        source: Refusal,
-    },
-    /// A statement file named after the tree's key is unreadable. It may be a revocation.
+    Refused { reason: String, source: Refusal },
     #[error("{}: {what}; replace the file with an intact copy, or remove it if it is not a revocation", path.display())]
-    Statement {
-        /// The file.
-        path: PathBuf,
-        /// Why it is unreadable.
-        what: String,
-    },
-    /// The root key of the tree has been revoked.
+    Statement { path: PathBuf, what: String },
     #[error("the key of {hostid} was revoked{}; ask the publisher for the tree's new name", revocation_reason(reason))]
-    Revoked {
-        /// The tree.
-        hostid: HostId,
-        /// The publisher's reason.
-        reason: String,
-    },
-    /// The tree has moved, and following was refused or is circular.
+    Revoked { hostid: HostId, reason: String },
     #[error("this tree has moved to {to}")]
-    Forwarded {
-        /// The new name.
-        to: TreeName,
-    },
-    /// No replica can be reached.
+    Forwarded { to: TreeName },
     #[error("no replica can be reached: {attempts}")]
-    Unreachable {
-        /// The attempts, and why each failed.
-        attempts: String,
-    },
-    /// The newest revision has another iv than the database, so its frames cannot be added.
+    Unreachable { attempts: String },
     #[error(
         "{}: the newest revision has another iv than this database: either the publisher created a new database, or the signing key is stolen; ask the publisher, and pull a new database into an empty directory",
         db.display()
     )]
-    OtherIv {
-        /// The database.
-        db: PathBuf,
-    },
-    /// No replica answered in time.
+    OtherIv { db: PathBuf },
     #[error("no answer within {} s: {last}", after.as_secs_f32())]
-    TimedOut {
-        /// Time limit of the operation.
-        after: Duration,
-        /// Status of each replica.
-        last: String,
-    },
-    /// No replica has a frame that the signed tree references.
+    TimedOut { after: Duration, last: String },
     #[error("none of {asked} replicas has the frame {handle}{}", missing_cause(refused.as_deref()))]
-    Missing {
-        /// The frame.
-        handle: BlockHandle,
-        /// Number of replicas asked.
-        asked: usize,
-        /// If every replica's offer was refused: one reason per replica.
-        refused: Option<String>,
-    },
-    /// No replica serves this tree.
+    Missing { handle: BlockHandle, asked: usize, refused: Option<String> },
     #[error("none of {asked} replicas serves the tree {hostid}")]
-    NoSuchTree {
-        /// The tree.
-        hostid: HostId,
-        /// Number of replicas asked.
-        asked: usize,
-    },
-    /// Verified bytes cannot be decoded: the publisher's fault, or a newer format version.
+    NoSuchTree { hostid: HostId, asked: usize },
     #[error("the published tree is damaged: {what}")]
-    Damaged {
-        /// What is wrong.
-        what: String,
-    },
-    /// An I/O error on this machine.
+    Damaged { what: String },
     #[error("{doing} {}: {source}", path.display())]
-    Local {
-        /// The operation.
-        doing: &'static str,
-        /// To which file.
-        path: PathBuf,
-        /// The error of the operating system.
-        source: Arc<io::Error>,
-    },
-    /// The record of the newest revision seen exists but cannot be read.
+    Local { doing: &'static str, path: PathBuf, source: Arc<io::Error> },
     #[error("the record of the newest revision seen, {}, can't be read: {source}; restore the file, or move it away if its loss is explained: until the next refresh an older revision may then be accepted", path.display())]
-    StateUnreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why it cannot be read.
-        source: Arc<io::Error>,
-    },
-    /// Users other than the owner can write to the state directory.
+    StateUnreadable { path: PathBuf, source: Arc<io::Error> },
     #[error("state directory {} is writable by other users (mode {mode:03o}), who could restore an older revision; check for changes and run `chmod 700`, or give another directory with --state", dir.display())]
-    StateOpen {
-        /// The directory.
-        dir: PathBuf,
-        /// Permission bits of the directory.
-        mode: u32,
-    },
-    /// State is required, but no directory is given.
+    StateOpen { dir: PathBuf, mode: u32 },
     #[error("no state directory for the newest revision seen (HOME is not set); name one with --state DIR")]
     NoState,
     /// An error of the local database.
@@ -202,14 +88,12 @@ pub enum ErrorClass {
     Unreachable,
     /// The tree or the replicas' copies are damaged.
     Damaged,
-    /// An error of local files.
     Local,
     /// Another process is writing the database.
     Busy,
 }
 
 impl Error {
-    /// The class of the error.
     pub fn class(&self) -> ErrorClass {
         match self {
             Self::NotFound { .. } => ErrorClass::NotFound,

@@ -25,7 +25,6 @@ pub struct LocalConnector {
 }
 
 impl LocalConnector {
-    /// Opens the database.
     pub fn open(path: &Path) -> Result<Self> {
         Ok(Self { database: Arc::new(Database::open_read(path)?) })
     }

@@ -13,14 +13,12 @@ const SYMLINKS_MAX: usize = 40;
 /// Limit on the components of one path, including those of links. Exceeds PATH_MAX with 40 links.
 const COMPONENTS_MAX: usize = 100_000;
 
-/// The result of resolving a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResolvedPath {
     /// A file of the tree.
     Inside {
         /// Path from the root, without symbolic links.
         path: Vec<u8>,
-        /// The inode.
         inode: Inode,
     },
     /// A symbolic link out of the tree.

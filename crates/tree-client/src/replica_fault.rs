@@ -7,31 +7,23 @@ use std::sync::Arc;
 use vouch_tree::TreeName;
 use vouch_tree::verify::Refusal;
 
-/// A fault of a replica.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplicaFault<'a> {
     /// The tree, by the name it was opened with.
     pub tree: &'a TreeName,
-    /// Address of the replica.
     pub replica: SocketAddr,
     /// Host name that led to the replica.
     pub host: &'a str,
-    /// Kind of the fault.
     pub kind: FaultKind<'a>,
-    /// Details for people.
     pub detail: &'a str,
 }
 
-/// Kinds of faults.
 #[derive(Clone, Copy, Debug)]
 pub enum FaultKind<'a> {
     /// Provably wrong data: a wrong hash, a forged signature, or malformed replies.
     Lie,
     /// A revision older than the one in force: the replica lags, or tries a rollback.
-    Stale {
-        /// The offered revision.
-        offered: u64,
-    },
+    Stale { offered: u64 },
     /// A revision that fails verification, without proof of forgery. Reported once for consecutive
     /// offers of the same kind.
     Refused(&'a Refusal),
@@ -39,7 +31,6 @@ pub enum FaultKind<'a> {
 
 /// Receives reports of faults. Called while answers are processed: must not block.
 pub trait FaultObserver: Send + Sync {
-    /// Receives one fault.
     fn replica_fault(&self, fault: &ReplicaFault<'_>);
 }
 

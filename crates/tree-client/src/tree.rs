@@ -118,7 +118,6 @@ impl Tree {
         &self.name
     }
 
-    /// The HOSTID.
     pub const fn hostid(&self) -> &HostId {
         self.name.hostid()
     }
@@ -148,7 +147,6 @@ impl Tree {
         self.freshness.watch()
     }
 
-    /// Status of the replicas.
     pub fn replicas(&self) -> Vec<ReplicaStatus> {
         self.replicas.status()
     }
@@ -158,7 +156,6 @@ impl Tree {
         self.counters.read()
     }
 
-    /// The client that opened the tree.
     pub const fn client(&self) -> &Arc<Client> {
         &self.client
     }

@@ -33,7 +33,6 @@ pub enum Error {
     Option(String),
     #[error("{0}")]
     Key(String),
-    /// The clock went back.
     #[error(
         "revision {revision} starts on {}, which is in the future of this clock ({}); set the clock right and publish again, or, if it is right now and was ahead then, publish with --clock-was-ahead",
         Utc(*start),
@@ -107,7 +106,6 @@ pub(crate) enum FileError {
     },
     Unsupported(&'static str),
     Private,
-    /// An error independent of the file.
     Fatal(Error),
 }
 

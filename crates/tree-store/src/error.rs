@@ -34,7 +34,6 @@ pub enum Error {
     /// A bucket refused, or did not answer.
     #[error(transparent)]
     Bucket(BucketError),
-    /// The disk or quota is full. The last committed revision stays in force.
     #[error(
         "{}: no space to {doing}: {source}; the last committed revision stays in force: free space in the file system of {}, or run `vouch gc`, then repeat the command",
         path.display(),

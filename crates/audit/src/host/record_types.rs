@@ -108,7 +108,6 @@ const NAMES: [(&str, u16); 105] = [
     ("CRYPTO_SESSION", 2405),
 ];
 
-/// Returns the name of a record type, if it is known.
 pub fn record_type_name(kind: u16) -> Option<&'static str> {
     NAMES.iter().find(|(_, number)| *number == kind).map(|(name, _)| *name)
 }

@@ -8,9 +8,7 @@ pub const LOOKUP: u32 = 0x02;
 pub const MODIFY: u32 = 0x04;
 /// Write beyond the end, or add entries.
 pub const EXTEND: u32 = 0x08;
-/// Delete entries.
 pub const DELETE: u32 = 0x10;
-/// Execute.
 pub const EXECUTE: u32 = 0x20;
 pub(crate) const USE: u32 = READ | LOOKUP | EXECUTE;
 /// The open may create the file.

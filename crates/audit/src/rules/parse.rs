@@ -10,9 +10,7 @@ use crate::operations::{errno_of_name, file_operations, parse_operations, possib
 
 /// Resolves user and group names to numbers.
 pub trait Resolve {
-    /// Returns the id of a user.
     fn user(&self, name: &str) -> Option<u32>;
-    /// Returns the id of a group.
     fn group(&self, name: &str) -> Option<u32>;
 }
 
@@ -22,7 +20,6 @@ pub trait Resolve {
 pub struct RuleError {
     /// Line number, from 1.
     pub line: usize,
-    /// The reason.
     pub reason: String,
 }
 

@@ -14,7 +14,6 @@ pub trait Disk: Send + Sync {
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
     /// Renames a file atomically, replacing `to`.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
@@ -28,7 +27,6 @@ pub type Lock = Box<dyn Send>;
 
 /// A file open for writing.
 pub trait DiskFile: Send {
-    /// Writes all bytes at an offset.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Makes the file's bytes durable.
     fn sync(&self) -> io::Result<()>;

@@ -15,7 +15,6 @@ use crate::record::Class;
 /// A name of a file, and the time during which it was valid.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NameSpan {
-    /// The path.
     pub path: Vec<u8>,
     /// First moment of validity.
     pub from: Moment,
@@ -28,7 +27,6 @@ pub struct NameSpan {
 pub struct Moment {
     /// Nanoseconds since 1970.
     pub time_ns: u64,
-    /// Sequence number.
     pub seq: u64,
 }
 
@@ -57,7 +55,6 @@ pub struct FileHistory {
 const SPANS_MAX: usize = 4096;
 
 impl FileHistory {
-    /// Returns whether a record concerns the file.
     pub fn contains(&self, record: &Record<'_>) -> bool {
         let is_file = has_file_id(record)
             && self.files.iter().any(|(export, file)| file == record.file && (export.is_empty() || export == record.export));
@@ -95,7 +92,6 @@ pub(super) fn is_move(record: &Record<'_>) -> bool {
 pub enum FileSeed<'a> {
     /// Every file that ever had this path.
     Path(&'a [u8]),
-    /// The file with this id.
     File(&'a [u8]),
 }
 

@@ -20,14 +20,11 @@ const OPEN: &str = "trail";
 const PACKED: &str = "trail.zst";
 const NEW: &str = "new";
 
-/// The file of a segment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SegmentFile {
     /// Number of the segment, from 1.
     pub number: u64,
-    /// Path of the file.
     pub path: PathBuf,
-    /// Whether the file is compressed.
     pub is_compressed: bool,
 }
 
@@ -70,7 +67,6 @@ pub(crate) fn read_removed_seals(directory: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Reads a key file.
 pub fn read_key(path: &Path) -> io::Result<Ratchet> {
     let bytes = Zeroizing::new(fs::read(path)?);
     Ratchet::decode(&bytes).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a key of an audit trail, or damaged"))

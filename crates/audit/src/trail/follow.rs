@@ -11,7 +11,6 @@ use crate::record::seq_and_time;
 /// A reading position in a trail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// Number of the segment.
     pub segment: u64,
     /// Offset of the next frame in the uncompressed segment.
     pub offset: u64,
@@ -34,7 +33,6 @@ pub struct Follower {
 const READ_LEN: u64 = 1 << 20;
 
 impl Follower {
-    /// Starts at a position.
     pub fn from_position(directory: &Path, position: Position) -> Follower {
         Follower { directory: directory.to_owned(), position, uncompressed: None, lost: 0, is_unconfirmed: true, seq_limit: u64::MAX }
     }

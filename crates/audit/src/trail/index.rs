@@ -28,13 +28,11 @@ const LINEAR_LOOKUP_LEN: u64 = 128;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Term {
-    /// The principal.
     Principal = 1,
     /// The uid, 4 bytes.
     Uid = 2,
     /// A path, or the new path of a rename or link.
     Path = 3,
-    /// The file id.
     File = 4,
     /// The client's address (4 or 16 bytes) or name.
     Client = 5,
@@ -87,7 +85,6 @@ fn hash(term: Term, bytes: &[u8]) -> u64 {
     u64::from_le_bytes(*hash.first_chunk().expect("a hash has 32 bytes"))
 }
 
-/// An open index.
 #[derive(Debug)]
 pub struct Index {
     file: File,

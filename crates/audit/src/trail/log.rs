@@ -63,39 +63,16 @@ pub struct Options {
 /// Why a trail cannot be continued.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// An I/O error.
     #[error("{}: {source}", path.display())]
-    Io {
-        /// The affected path.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-    /// The key is not the one that the last seal names: the trail was truncated, or the key was
-    /// replaced.
+    Io { path: PathBuf, source: io::Error },
     #[error(
         "the key has epoch {key}, but the trail's end requires epoch {required}: the trail was truncated, or the key was replaced; run `vouch audit verify`, then start a new trail"
     )]
-    Key {
-        /// Epoch of the key.
-        key: u64,
-        /// Epoch that the trail requires.
-        required: u64,
-    },
-    /// Another process writes the trail.
+    Key { key: u64, required: u64 },
     #[error("{}: another process writes this trail; stop that process, or use another directory", path.display())]
-    Busy {
-        /// The trail's directory.
-        path: PathBuf,
-    },
-    /// A file is not a valid segment.
+    Busy { path: PathBuf },
     #[error("{}: {reason}", path.display())]
-    Damaged {
-        /// Path of the file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: &'static str,
-    },
+    Damaged { path: PathBuf, reason: &'static str },
 }
 
 /// A trail open for appending.

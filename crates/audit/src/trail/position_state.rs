@@ -11,10 +11,8 @@ use crate::frame::{Header, MAGIC};
 /// The first bytes of the chain value at a position.
 pub type ChainTag = [u8; TAG_LEN];
 
-/// The state of a trail at a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PositionState {
-    /// The chain with this tag.
     Is(ChainTag),
     /// The segment was removed, and later ones exist.
     Removed,

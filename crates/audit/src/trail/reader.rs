@@ -11,7 +11,6 @@ use super::files::{SegmentFile, segments};
 use crate::chain::TAG_LEN;
 use crate::frame::{BODY_LEN_MAX, FrameError, HEAD_LEN, Header, Kind, MAGIC, parse};
 
-/// An open segment.
 pub struct Segment {
     file: File,
     len: u64,
@@ -24,15 +23,12 @@ pub struct Segment {
 /// A frame of a trail.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Number of the segment.
     pub segment: u64,
     /// Boot id of the machine that wrote the segment.
     pub boot: [u8; 16],
     /// Offset in the uncompressed segment.
     pub offset: u64,
-    /// Kind of the frame.
     pub kind: Kind,
-    /// Body of the frame.
     pub body: Vec<u8>,
 }
 
@@ -65,7 +61,6 @@ impl Segment {
         *self.boot.get_or_init(read)
     }
 
-    /// Returns the uncompressed length in bytes.
     pub fn uncompressed_len(&self) -> u64 {
         match &self.blocks {
             None => self.len,

@@ -13,14 +13,11 @@ use crate::frame::{FrameError, Kind, parse};
 use crate::operations::{self, Set};
 use crate::record::{Class, RecordError};
 
-/// The outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Success.
     Success,
     /// Failure, including refusals and gaps.
     Failure,
-    /// This status.
     Is(u32),
 }
 
@@ -34,9 +31,7 @@ pub struct Query {
     pub from_ns: Option<u64>,
     /// End time (exclusive), nanoseconds since 1970.
     pub until_ns: Option<u64>,
-    /// Kerberos principal.
     pub principal: Alternatives,
-    /// Acting user.
     pub uid: Option<u32>,
     /// The user that rules call auid: the login user, or else the acting user. Not indexed.
     pub auid: Option<u32>,
@@ -44,28 +39,20 @@ pub struct Query {
     pub path: Alternatives,
     /// A directory and everything below it. Not indexed.
     pub below: Alternatives,
-    /// File id.
     pub file: Vec<u8>,
-    /// Path of the export.
     pub export: Alternatives,
     /// Address or name of the client.
     pub client: Alternatives,
-    /// Operations.
     pub operations: Option<Set>,
-    /// Class of the record.
     pub class: Option<Class>,
-    /// Outcome.
     pub outcome: Option<Outcome>,
-    /// Key of the rule.
     pub key: Alternatives,
-    /// All names of a file.
     pub names: Option<FileHistory>,
     /// Path in renames, links and removals.
     pub moved: Vec<u8>,
 }
 
 impl Query {
-    /// Returns whether a record matches.
     pub fn matches(&self, record: &Record<'_>) -> bool {
         let text = |wanted: &Alternatives, found: &[u8]| wanted.is_empty() || wanted.iter().any(|form| form == found);
         let is_named = |name: &[u8]| name == record.path || name == record.path2;
@@ -154,7 +141,6 @@ pub enum SearchMode {
 /// A matching record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hit {
-    /// Number of the segment.
     pub segment: u64,
     /// Offset of the frame in the uncompressed segment.
     pub offset: u64,
@@ -165,16 +151,13 @@ pub struct Hit {
 }
 
 impl Hit {
-    /// Decodes the record.
     pub fn record<'a>(&'a self, scratch: &'a mut Vec<u8>) -> Result<Record<'a>, RecordError> {
         Record::decode(&self.body, scratch)
     }
 }
 
-/// Cost of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SearchCost {
-    /// Segments in the trail.
     pub segments: u64,
     /// Segments that were scanned.
     pub scanned: u64,

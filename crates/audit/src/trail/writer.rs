@@ -37,13 +37,10 @@ pub struct Trail {
 /// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Records written.
     pub written: u64,
-    /// Records lost.
     pub lost: u64,
     /// Failed writes.
     pub failures: u64,
-    /// Bytes waiting in the rings.
     pub waiting_len: u64,
     /// Whether the last write succeeded.
     pub is_healthy: bool,
@@ -163,7 +160,6 @@ impl Trail {
         self.shared.is_healthy.load(Ordering::Acquire)
     }
 
-    /// Returns the counters.
     pub fn counts(&self) -> Counts {
         let shared = &self.shared;
         Counts {

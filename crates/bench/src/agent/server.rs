@@ -1,4 +1,4 @@
-//! An agent: authenticates coordinators, and measures for one at a time check_limits its limits. It opens
+//! An agent: authenticates coordinators, and measures for one at a time, within its limits. It opens
 //! no file of its node.
 
 use std::collections::HashMap;

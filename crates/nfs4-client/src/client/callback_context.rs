@@ -39,7 +39,7 @@ impl Client {
                 return;
             }
             let Some(security) = state.callback_security_of_calls() else { return };
-            // The previous context has ended, and a callback under the new context may classify
+            // The previous context has ended, and a callback under the new context may arrive
             // before the reply.
             state.back.set_security(Some(security.clone()));
             state.identity.callback_security = Some(security.clone());

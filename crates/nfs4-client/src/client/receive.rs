@@ -1,4 +1,4 @@
-//! Input of a connection. Encrypted replies are opened outside the lock, and replies that classify
+//! Input of a connection. Encrypted replies are opened outside the lock, and replies that arrive
 //! together are opened in one batch.
 
 use vouch_nfs4::{SlotId, cb};

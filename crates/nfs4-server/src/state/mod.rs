@@ -6,28 +6,6 @@
 //! which the operations hold for one call at a time and never across `vfs`. What must happen
 //! outside (callbacks, records, files to close) is queued as [`StateEffect`]s, to be taken with
 //! [`State::take_effects`] under the same lock and carried out after it is released.
-//!
-//! | operation | calls |
-//! |---|---|
-//! | EXCHANGE_ID | [`State::exchange_id`] |
-//! | CREATE_SESSION, DESTROY_SESSION | [`State::create_session`], [`State::destroy_session`] |
-//! | BIND_CONN_TO_SESSION, BACKCHANNEL_CTL | [`State::bind_connection`], [`State::backchannel_ctl`] |
-//! | SEQUENCE, end of the compound | [`State::sequence`], [`State::finish`] |
-//! | DESTROY_CLIENTID, RECLAIM_COMPLETE | [`State::destroy_client`], [`State::reclaim_complete`] |
-//! | SETCLIENTID, SETCLIENTID_CONFIRM, RENEW | [`State::set_client_id`], [`State::confirm_client`], [`State::renew`] |
-//! | any operation of 4.0 that names a client id | [`State::v40_client`] |
-//! | any operation of 4.0 with an owner's seqid | [`State::owner_turn`] or [`State::owner_turn_by_state`] first, [`State::owner_done`] last |
-//! | any operation of 4.0 with a stateid | [`State::authorize_v40_stateid`] before |
-//! | OPEN | [`State::check_open`], then the file is opened or made, then [`State::open`] |
-//! | OPEN_CONFIRM, OPEN_DOWNGRADE, CLOSE | [`State::confirm_open`], [`State::downgrade`], [`State::close`] |
-//! | READ, WRITE, SETATTR of size, SEEK, COPY, … | [`State::io`] gives the open file for a stateid |
-//! | LOCK, LOCKT, LOCKU, RELEASE_LOCKOWNER | [`State::lock`], [`State::test_lock`], [`State::unlock`], [`State::release_lock_owner`] |
-//! | SETATTR, REMOVE, RENAME, LINK, WRITE without open | [`State::touch`]: recalls what conflicts |
-//! | GETATTR of size, change or times | [`State::delegated_attributes`] |
-//! | DELEGRETURN, DELEGPURGE | [`State::return_delegation`], [`State::purge_delegations`] |
-//! | TEST_STATEID, FREE_STATEID | [`State::test_stateid`], [`State::free_stateid`] |
-//! | COPY, OFFLOAD_STATUS, OFFLOAD_CANCEL | [`State::copy_begin`] …, [`State::copy_status`], [`State::copy_cancel`] |
-//! | any operation under SP4_MACH_CRED | [`State::enforce`], [`State::machine_operations`] |
 
 mod callback;
 mod client;

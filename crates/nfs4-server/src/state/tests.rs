@@ -135,6 +135,26 @@ impl Fixture {
         Self::with_config(config(), &[])
     }
 
+    pub(super) fn with_limits(set: impl FnOnce(&mut Limits)) -> Self {
+        let mut config = config();
+        set(&mut config.limits);
+        Self::with_config(config, &[])
+    }
+
+    pub(super) fn with_peers<const N: usize>(names: [&'static str; N]) -> (Self, [Peer; N]) {
+        let mut fixture = Self::new();
+        let peers = names.map(|name| fixture.peer(name));
+        (fixture, peers)
+    }
+
+    /// A call that the server executes, and not a retry.
+    pub(super) fn begin(&mut self, peer: &Peer, slot: u32, seq: u32, cache_this: bool) -> Turn {
+        match self.sequence_on(peer, slot, SlotSeq(seq), cache_this) {
+            Ok(Sequenced::New(turn)) => turn,
+            other => panic!("not a new request: {other:?}"),
+        }
+    }
+
     pub(super) fn with_config(config: StateConfig, records: &[RecoveryRecord]) -> Self {
         let state = State::new(config, records, [7; 32], 0);
         Fixture { state, now: 0, handle: Arc::new(()), effects: Vec::new(), connections: 0 }

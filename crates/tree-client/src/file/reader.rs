@@ -58,12 +58,10 @@ impl FileReader {
         answer
     }
 
-    /// The content.
     pub const fn blob(&self) -> &Blob {
         &self.blob
     }
 
-    /// The tree.
     pub const fn tree(&self) -> &Arc<Tree> {
         &self.tree
     }

@@ -213,7 +213,6 @@ impl Tree {
 }
 
 impl WholeFile {
-    /// The content.
     pub const fn blob(&self) -> &Blob {
         &self.blob
     }

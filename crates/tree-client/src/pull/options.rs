@@ -7,12 +7,10 @@ use vouch_tree_store::WriteOptions;
 
 use crate::client::TreeOptions;
 
-/// Options of a pull.
 #[derive(Debug, Clone)]
 pub struct PullOptions {
     /// Directory of the database; created if missing.
     pub db: PathBuf,
-    /// Source of the pull.
     pub tree: TreeOptions,
     /// Number of revisions to keep, besides tagged ones; `None`: all.
     pub keep: Option<usize>,
@@ -20,7 +18,6 @@ pub struct PullOptions {
     pub in_flight_bytes: u64,
     /// Whether to reclaim the space of frames that no kept revision references.
     pub collect: bool,
-    /// Length of new packs, in bytes.
     pub pack_len_max: u32,
     /// How long to wait for another writer of the database.
     pub lock_wait: Duration,
@@ -41,7 +38,6 @@ impl PullOptions {
     }
 }
 
-/// The phase of a pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PullPhase {
     /// Finding replicas and the newest revision.
@@ -56,12 +52,9 @@ pub enum PullPhase {
     Collect,
 }
 
-/// Progress of a pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PullProgress {
-    /// Current phase.
     pub phase: PullPhase,
-    /// Frames fetched.
     pub frames_done: u64,
     /// Frames fetched or known to be missing; grows while directories are read.
     pub frames_known: u64,
@@ -71,14 +64,12 @@ pub struct PullProgress {
     pub frames_present: u64,
 }
 
-/// Result of a pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PullReport {
     /// The revision that the database has now.
     pub revision: u64,
     /// Whether the database had it before.
     pub was_current: bool,
-    /// Frames fetched.
     pub new_frames: u64,
     /// Bytes of these frames, as stored.
     pub new_bytes: u64,
@@ -88,7 +79,6 @@ pub struct PullReport {
     pub history_frames: u64,
     /// Disk space reclaimed.
     pub collected_bytes: u64,
-    /// Duration of the pull.
     pub elapsed: Duration,
 }
 

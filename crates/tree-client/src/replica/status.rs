@@ -5,12 +5,10 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// State of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReplicaState {
     /// Not asked yet.
     Untried,
-    /// Answering.
     Up,
     /// Answering, but several times slower than another.
     Slow,
@@ -35,14 +33,11 @@ impl fmt::Display for ReplicaState {
     }
 }
 
-/// Status of one replica.
 #[derive(Debug, Clone)]
 pub struct ReplicaStatus {
-    /// Address.
     pub address: SocketAddr,
     /// Host name that led to the address.
     pub host: String,
-    /// State.
     pub state: ReplicaState,
     /// Mean latency; `None` before the first answer.
     pub latency: Option<Duration>,
@@ -50,11 +45,9 @@ pub struct ReplicaStatus {
     pub revision: u64,
     /// Calls made.
     pub asked: u64,
-    /// Calls that failed.
     pub failed: u64,
     /// Times that it sent provably wrong data.
     pub lied: u64,
-    /// The last failure.
     pub last_error: Option<String>,
 }
 
@@ -86,7 +79,6 @@ counters! {
     network_bytes,
     /// Verified frames from the disk cache.
     disk_frames,
-    /// Frames from memory.
     memory_frames,
     /// Requests to a second replica because the first was late.
     hedges,
@@ -96,7 +88,6 @@ counters! {
     verify_ns,
     /// Calls made to replicas.
     calls,
-    /// Refresh rounds.
     refreshes,
 }
 

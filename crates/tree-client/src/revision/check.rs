@@ -20,12 +20,9 @@ const IN_FLIGHT_BYTES_MAX: u64 = 16 << 20;
 /// Limit on the unread events; the verification waits.
 const EVENTS_MAX: usize = 64;
 
-/// An event of a verification.
 #[derive(Debug, Clone)]
 pub enum VerifyEvent {
-    /// Progress.
     Progress {
-        /// Verified frames.
         frames: u64,
         /// Bytes of these frames, as stored.
         bytes: u64,
@@ -39,15 +36,12 @@ pub enum VerifyEvent {
         /// What is wrong.
         error: Error,
     },
-    /// The end.
     Done {
-        /// Verified frames.
         frames: u64,
         /// Bytes of these frames, as stored.
         bytes: u64,
         /// Names of regular files.
         files: u64,
-        /// Bad frames.
         bad: u64,
     },
 }

@@ -9,25 +9,19 @@ use crate::directory::{Entry, LeafSpan, Listing, Position};
 use crate::revision::Revision;
 use crate::{Result, Tree};
 
-/// One difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// Path from the root; empty for the root itself.
     pub path: Vec<u8>,
-    /// Kind of the change.
     pub kind: ChangeKind,
-    /// The old inode.
     pub old: Option<Inode>,
-    /// The new inode.
     pub new: Option<Inode>,
 }
 
-/// Kinds of changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
     /// A new name.
     Added,
-    /// A removed name.
     Removed,
     /// The inode differs.
     Changed(ChangedFields),
@@ -39,15 +33,12 @@ pub struct ChangedFields {
     /// File data, link target or device number. For directories only if one is opaque and the entries
     /// differ; the entries of other directories are reported.
     pub content: bool,
-    /// Mode.
     pub mode: bool,
-    /// Owner or group.
     pub owner: bool,
     /// Modification time.
     pub mtime: bool,
     /// Extended attributes.
     pub xattrs: bool,
-    /// File type.
     pub file_type: bool,
     /// Number of hard links.
     pub links: bool,

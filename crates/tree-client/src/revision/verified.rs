@@ -46,7 +46,6 @@ impl Revision {
         RevisionOrder { cert_serial: self.cert_serial, number: self.number(), handle: self.handle }
     }
 
-    /// Serial of the certificate that signed it.
     pub const fn cert_serial(&self) -> u64 {
         self.cert_serial
     }
@@ -56,7 +55,6 @@ impl Revision {
         self.fsinfo.revision
     }
 
-    /// The root directory.
     pub const fn root(&self) -> &Inode {
         &self.fsinfo.root
     }

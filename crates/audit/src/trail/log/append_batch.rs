@@ -13,7 +13,6 @@ impl Log {
     }
 }
 
-/// A batch of appends.
 pub struct AppendBatch<'l> {
     next_seq: &'l mut u64,
     unsealed_ns: &'l mut Option<u64>,

@@ -9,12 +9,10 @@ use crate::record::{Act, Class, Record, TEXT_LEN_MAX, class_of};
 use crate::trail::files::TORN_EXTENSION;
 use crate::trail::{Segment, SegmentFile};
 
-/// A file with quarantined bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuarantineFile {
     /// The segment that the bytes come from.
     pub segment: u64,
-    /// Name of the file.
     pub name: String,
     /// Length in bytes; 0 if the segment was an empty file.
     pub len: u64,

@@ -4,7 +4,6 @@ use std::fmt;
 
 use crate::seal::Seal;
 
-/// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultKind {
     /// A record differs from what was chained.
@@ -41,12 +40,9 @@ impl FaultKind {
     }
 }
 
-/// A fault and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The kind of fault.
     pub kind: FaultKind,
-    /// Number of the segment.
     pub segment: u64,
     /// Offset in the uncompressed segment.
     pub offset: u64,
@@ -66,7 +62,6 @@ impl fmt::Display for Fault {
 /// The result of a verification.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Identity of the trail.
     pub trail: Option<[u8; 16]>,
     /// The first public key, from the caller or from the trail itself.
     pub public: Option<[u8; 32]>,
@@ -80,7 +75,6 @@ pub struct Report {
     pub span: Option<(u64, u64)>,
     /// Earliest and latest time, nanoseconds since 1970.
     pub times: Option<(u64, u64)>,
-    /// The last seal.
     pub last: Option<Seal>,
     /// Faults in the order of the trail.
     pub faults: Vec<Fault>,

@@ -30,7 +30,6 @@ pub enum Durability {
     System,
 }
 
-/// Options of the writer.
 #[derive(Clone, Debug)]
 pub struct WriterOptions {
     /// What to do when a record cannot be stored.

@@ -1,6 +1,6 @@
 //! SHA-1 of a block and CBC encryption of its four blocks in one pass, for up to four messages of
 //! RFC 3962 side by side. Each is a long dependency chain; interleaved, one costs almost nothing
-//! interleaved the other.
+//! beside the other.
 
 use std::arch::x86_64::*;
 

@@ -15,8 +15,7 @@ fn recall_delegation(fixture: &mut Fixture) -> (Peer, OutgoingCallback) {
 
 #[test]
 fn callbacks_use_free_slots_in_order() {
-    let mut fixture = Fixture::new();
-    let (a, b) = (fixture.peer("a"), fixture.peer("b"));
+    let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     for number in 1..=20 {
         fixture.open_as(&a, "o", number, share(1, 0), Claim::New, Want::Read).unwrap();
         assert_eq!(fixture.open(&b, number, 2, 0), Err(Status::DELAY));
@@ -32,8 +31,7 @@ fn callbacks_use_free_slots_in_order() {
 
 #[test]
 fn reduced_callback_slots_keep_callbacks_in_progress() {
-    let mut fixture = Fixture::new();
-    let (a, b) = (fixture.peer("a"), fixture.peer("b"));
+    let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     let recall = |fixture: &mut Fixture, number| {
         fixture.open_as(&a, "o", number, share(1, 0), Claim::New, Want::Read).unwrap();
         assert_eq!(fixture.open(&b, number, 2, 0), Err(Status::DELAY));
@@ -147,7 +145,7 @@ fn session_without_usable_callback_flavour_has_no_callbacks() {
     assert_eq!(bind(ChannelDirClient::Back), Err(Status::INVAL));
     assert_eq!(bind(ChannelDirClient::BackOrBoth).unwrap().dir, vouch_nfs4::op::ChannelDirServer::Fore);
     // Section 18.33: an offer without a usable flavour changes nothing.
-    let Ok(Sequenced::New(turn)) = fixture.sequence_on(&peer, 1, SlotSeq(1), false) else { panic!("not a new request") };
+    let turn = fixture.begin(&peer, 1, 1, false);
     let offer = |sec| BackchannelCtlArgs { program: 5, sec_parms: List(vec![sec]) };
     assert_eq!(fixture.state.backchannel_ctl(&turn, &offer(gss()), sys(&user(0))), Err(Status::NOENT));
     assert_eq!(fixture.state.backchannel_ctl(&turn, &offer(unix()), sys(&user(0))), Ok(()));
@@ -239,7 +237,7 @@ fn expired_gss_context_stops_callbacks_until_replaced() {
     assert_eq!(fixture.renew_lease(&mut a), Ok(SequenceFlags::CB_GSS_CONTEXTS_EXPIRED | SequenceFlags::CB_PATH_DOWN));
     let opened = fixture.open_as(&a, "o", 3, share(1, 0), Claim::New, Want::Read).unwrap();
     assert!(!matches!(opened.delegation, Granted::Read(_) | Granted::Write(_)), "a delegation could not be recalled");
-    let Ok(Sequenced::New(turn)) = fixture.sequence_on(&a, 1, SlotSeq(1), false) else { panic!("not a new request") };
+    let turn = fixture.begin(&a, 1, 1, false);
     let args = BackchannelCtlArgs { program: 5, sec_parms: List(vec![gss(&[1])]) };
     assert_eq!(fixture.state.backchannel_ctl(&turn, &args, sys(&user(0))), Ok(()));
     let sent = fixture.callbacks();

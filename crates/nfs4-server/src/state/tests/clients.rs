@@ -25,8 +25,7 @@ fn exchange_id_replaces_unconfirmed_client() {
 
 #[test]
 fn repeated_exchange_id_returns_confirmed_client() {
-    let mut fixture = Fixture::new();
-    let peer = fixture.peer("a");
+    let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
     let again = fixture.exchange_id("a", 1, 0).unwrap();
     assert_eq!(again.client, peer.id);
     assert!(again.flags.contains(ExchangeIdFlags::CONFIRMED_R | ExchangeIdFlags::USE_NON_PNFS));
@@ -34,8 +33,7 @@ fn repeated_exchange_id_returns_confirmed_client() {
 
 #[test]
 fn other_principal_takes_client_owner_only_without_state() {
-    let mut fixture = Fixture::new();
-    let peer = fixture.peer("a");
+    let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
     fixture.open(&peer, 1, 1, 0).unwrap();
     assert_eq!(fixture.exchange_id("a", 1, 5), Err(Status::CLID_INUSE));
     fixture.advance(LEASE_MS + 1);
@@ -45,8 +43,7 @@ fn other_principal_takes_client_owner_only_without_state() {
 
 #[test]
 fn restarted_client_loses_state_when_new_record_is_confirmed() {
-    let mut fixture = Fixture::new();
-    let mut old = fixture.peer("a");
+    let (mut fixture, [mut old]) = Fixture::with_peers(["a"]);
     fixture.open(&old, 1, 1, 0).unwrap();
     let introduced = fixture.exchange_id("a", 2, 0).unwrap();
     assert_ne!(introduced.client, old.id);
@@ -141,8 +138,7 @@ fn create_session_retry_is_refused_to_other_principals() {
         assert_eq!(create(&mut fixture, introduced.seq, creator), Ok(first));
     }
     // Anybody can claim an AUTH_SYS user, but AUTH_NONE claims no user.
-    let mut fixture = Fixture::new();
-    let peer = fixture.peer("a");
+    let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
     let by = Credential { flavour: Flavour::None, ..sys(&none) };
     assert_eq!(fixture.state.create_session(&session_args(peer.id, CreateSeq(1)), peer.connection, by, 0), Err(Status::CLID_INUSE));
 }
@@ -190,8 +186,7 @@ fn exchange_id_without_integrity_replaces_no_protected_client() {
 
 #[test]
 fn destroy_clientid_refuses_client_with_sessions() {
-    let mut fixture = Fixture::new();
-    let peer = fixture.peer("a");
+    let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
     assert_eq!(fixture.state.destroy_client(peer.id, sys(&user(0))), Err(Status::CLIENTID_BUSY));
     fixture.state.destroy_session(&peer.session, peer.connection, sys(&user(0))).unwrap();
     assert_eq!(fixture.state.destroy_client(peer.id, sys(&user(0))), Ok(()));
@@ -201,8 +196,7 @@ fn destroy_clientid_refuses_client_with_sessions() {
 
 #[test]
 fn silent_client_with_state_stays_until_conflicting_request() {
-    let mut fixture = Fixture::new();
-    let (mut idle, mut silent) = (fixture.peer("idle"), fixture.peer("silent"));
+    let (mut fixture, [mut idle, mut silent]) = Fixture::with_peers(["idle", "silent"]);
     fixture.open(&silent, 1, 2, 1).unwrap();
     fixture.advance(LEASE_MS + 1);
     assert_eq!(fixture.renew_lease(&mut idle), Err(Status::BADSESSION));
@@ -218,9 +212,8 @@ fn silent_client_with_state_stays_until_conflicting_request() {
 
 #[test]
 fn request_in_progress_keeps_lease() {
-    let mut fixture = Fixture::new();
-    let mut peer = fixture.peer("a");
-    let Ok(Sequenced::New(turn)) = fixture.sequence_on(&peer, 1, SlotSeq(1), false) else { panic!("not a new request") };
+    let (mut fixture, [mut peer]) = Fixture::with_peers(["a"]);
+    let turn = fixture.begin(&peer, 1, 1, false);
     (0..5).for_each(|_| fixture.advance(LEASE_MS));
     fixture.state.finish(&turn, None, fixture.now);
     assert!(fixture.renew_lease(&mut peer).is_ok());
@@ -228,9 +221,7 @@ fn request_in_progress_keeps_lease() {
 
 #[test]
 fn silent_clients_are_evicted_for_new_clients() {
-    let mut config = config();
-    config.limits.clients_max = 2;
-    let mut fixture = Fixture::with_config(config, &[]);
+    let mut fixture = Fixture::with_limits(|limits| limits.clients_max = 2);
     let (first, mut second) = (fixture.peer("a"), fixture.peer("b"));
     fixture.open(&first, 1, 1, 0).unwrap();
     fixture.open(&second, 2, 1, 0).unwrap();
@@ -245,9 +236,7 @@ fn silent_clients_are_evicted_for_new_clients() {
 
 #[test]
 fn unconfirmed_clients_evict_no_confirmed_client() {
-    let mut config = config();
-    config.limits.clients_max = 20;
-    let mut fixture = Fixture::with_config(config, &[]);
+    let mut fixture = Fixture::with_limits(|limits| limits.clients_max = 20);
     let mut silent = fixture.peer("silent");
     fixture.open(&silent, 1, 1, 0).unwrap();
     fixture.advance(LEASE_MS + 1);

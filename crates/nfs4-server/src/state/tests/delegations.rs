@@ -22,8 +22,7 @@ fn write_delegation(fixture: &mut Fixture, peer: &Peer, number: u8) -> Stateid {
 
 #[test]
 fn second_open_without_preference_gets_read_delegation() {
-    let mut fixture = Fixture::new();
-    let peer = fixture.peer("a");
+    let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
     let mut open = |want| fixture.open_as(&peer, "o", 1, share(1, 0), Claim::New, want).unwrap();
     assert_eq!(open(Want::Unstated).delegation, Granted::None);
     assert_eq!(open(Want::No).delegation, Granted::Refused(NoDelegation::NOT_WANTED));
@@ -33,8 +32,7 @@ fn second_open_without_preference_gets_read_delegation() {
 
 #[test]
 fn open_for_writing_recalls_read_delegations() {
-    let mut fixture = Fixture::new();
-    let (a, b) = (fixture.peer("a"), fixture.peer("b"));
+    let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     let delegation = read_delegation(&mut fixture, &a, 1);
     assert!(fixture.open(&b, 1, 1, 0).is_ok());
     assert_eq!(fixture.open(&b, 1, 2, 0), Err(Status::DELAY));
@@ -56,8 +54,7 @@ fn open_for_writing_recalls_read_delegations() {
 
 #[test]
 fn write_delegation_requires_a_single_client() {
-    let mut fixture = Fixture::new();
-    let (a, b) = (fixture.peer("a"), fixture.peer("b"));
+    let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     let delegation = write_delegation(&mut fixture, &a, 1);
     assert!(fixture.state.io(Some(a.client), &delegation, &file(1), Io::Write, 0).is_ok());
     assert_eq!(fixture.open(&b, 1, 1, 0), Err(Status::DELAY));
@@ -71,8 +68,7 @@ fn write_delegation_requires_a_single_client() {
 
 #[test]
 fn changes_without_open_recall_delegations() {
-    let mut fixture = Fixture::new();
-    let (a, b) = (fixture.peer("a"), fixture.peer("b"));
+    let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     read_delegation(&mut fixture, &a, 1);
     assert_eq!(fixture.state.recall_for_access(&file(1), Some(a.client), AccessWithoutOpen::Name, 0), Ok(()));
     assert_eq!(fixture.state.recall_for_access(&file(1), Some(b.client), AccessWithoutOpen::Read, 0), Ok(()));
@@ -88,8 +84,7 @@ fn changes_without_open_recall_delegations() {
 #[test]
 fn no_delegation_during_change_by_other_client() {
     // The change happens after the conflict check and without the lock.
-    let mut fixture = Fixture::new();
-    let (a, b) = (fixture.peer("a"), fixture.peer("b"));
+    let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     for (number, by) in [(1, Some(b.client)), (2, None)] {
         assert_eq!(fixture.state.recall_for_access(&file(number), by, AccessWithoutOpen::Attributes, 0), Ok(()));
         assert_eq!(fixture.state.recall_for_access(&file(number), Some(a.client), AccessWithoutOpen::Attributes, 0), Ok(()));
@@ -145,8 +140,7 @@ fn recall_any_goes_to_largest_holder_near_limit() {
 #[test]
 fn delegation_not_returned_within_lease_is_revoked() {
     // Sections 10.4.6, 18.46.3 and 18.38.
-    let mut fixture = Fixture::new();
-    let (mut a, mut b) = (fixture.peer("a"), fixture.peer("b"));
+    let (mut fixture, [mut a, mut b]) = Fixture::with_peers(["a", "b"]);
     let delegation = read_delegation(&mut fixture, &a, 1);
     assert_eq!(fixture.open(&b, 1, 2, 0), Err(Status::DELAY));
     fixture.advance(LEASE_MS - 1);
@@ -170,8 +164,7 @@ fn delegation_not_returned_within_lease_is_revoked() {
 
 #[test]
 fn delegation_of_silent_client_ends_at_once() {
-    let mut fixture = Fixture::new();
-    let a = fixture.peer("a");
+    let (mut fixture, [a]) = Fixture::with_peers(["a"]);
     read_delegation(&mut fixture, &a, 1);
     fixture.advance(LEASE_MS + 1);
     let b = fixture.peer("b");
@@ -182,8 +175,7 @@ fn delegation_of_silent_client_ends_at_once() {
 
 #[test]
 fn no_delegation_without_callback_channel() {
-    let mut fixture = Fixture::new();
-    let mut a = fixture.peer("a");
+    let (mut fixture, [mut a]) = Fixture::with_peers(["a"]);
     fixture.state.connection_closed(a.connection);
     a.connection = fixture.new_connection();
     let opened = fixture.open_as(&a, "o", 1, share(1, 0), Claim::New, Want::Read).unwrap();
@@ -192,8 +184,7 @@ fn no_delegation_without_callback_channel() {
 
 #[test]
 fn cb_getattr_asks_holder_for_size_and_change() {
-    let mut fixture = Fixture::new();
-    let (a, b) = (fixture.peer("a"), fixture.peer("b"));
+    let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     write_delegation(&mut fixture, &a, 1);
     let query_holder = |fixture: &mut Fixture, by: &Peer, now| fixture.state.delegated_attributes(&file(1), Some(by.client), false, now);
     assert_eq!(query_holder(&mut fixture, &a, 0), Ok(Holder::None));
@@ -224,8 +215,7 @@ fn open_extended(fixture: &mut Fixture, peer: &Peer, share: Share, extra: Extra)
 fn delegation_replaces_open_stateid_on_request() {
     // RFC 9754, section 4.
     let extra = Extra { for_open: true, times: false };
-    let mut fixture = Fixture::new();
-    let (a, b) = (fixture.peer("a"), fixture.peer("b"));
+    let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     let opened = open_extended(&mut fixture, &a, share(3, 0), extra);
     let Granted::Write(delegation) = opened.delegation else { panic!("{opened:?}") };
     assert_eq!((opened.stateid, opened.extra), (Stateid::ANONYMOUS, extra));
@@ -244,8 +234,7 @@ fn delegation_replaces_open_stateid_on_request() {
 fn existing_or_denying_open_is_kept_with_delegation() {
     // RFC 9754, section 4; RFC 8881, section 9.7: the server must know the share reservation.
     for (before, deny) in [(false, 2), (true, 0)] {
-        let mut fixture = Fixture::new();
-        let a = fixture.peer("a");
+        let (mut fixture, [a]) = Fixture::with_peers(["a"]);
         let existing_open = before.then(|| fixture.open_as(&a, "o", 1, share(3, 0), Claim::New, Want::No).unwrap().stateid);
         let opened = open_extended(&mut fixture, &a, share(3, deny), Extra { for_open: true, times: false });
         assert!(matches!(opened.delegation, Granted::Write(_)) && !opened.extra.for_open);
@@ -256,8 +245,7 @@ fn existing_or_denying_open_is_kept_with_delegation() {
 #[test]
 fn timestamp_delegation_lets_only_its_holder_set_times() {
     // RFC 9754, section 5.
-    let mut fixture = Fixture::new();
-    let (a, b) = (fixture.peer("a"), fixture.peer("b"));
+    let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     let opened = open_extended(&mut fixture, &a, share(3, 0), Extra { for_open: false, times: true });
     let Granted::Write(delegation) = opened.delegation else { panic!("{opened:?}") };
     assert!(opened.extra.times);
@@ -275,8 +263,7 @@ fn timestamp_delegation_lets_only_its_holder_set_times() {
 #[test]
 fn unanswered_cb_getattr_recalls_delegation() {
     // RFC 8881, section 10.4.3.
-    let mut fixture = Fixture::new();
-    let (a, b) = (fixture.peer("a"), fixture.peer("b"));
+    let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     write_delegation(&mut fixture, &a, 1);
     assert_eq!(fixture.state.delegated_attributes(&file(1), Some(b.client), false, 0), Ok(Holder::Pending(0)));
     fixture.callbacks();
@@ -289,8 +276,7 @@ fn unanswered_cb_getattr_recalls_delegation() {
 fn getattr_without_client_does_not_block_delegreturn() {
     // RFC 7530, section 10.4.3: GETATTR of 4.0 names no client; Linux sends one along with
     // DELEGRETURN.
-    let mut fixture = Fixture::new();
-    let (a, b) = (fixture.peer("a"), fixture.peer("b"));
+    let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     write_delegation(&mut fixture, &a, 1);
     assert_eq!(fixture.open(&b, 1, 1, 0), Err(Status::DELAY));
     assert_eq!(fixture.state.delegated_attributes(&file(1), None, false, 0), Ok(Holder::None));

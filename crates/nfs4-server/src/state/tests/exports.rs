@@ -9,8 +9,7 @@ const BOTH: u32 = 3;
 
 #[test]
 fn share_reservations_conflict_across_exports() {
-    let mut fixture = Fixture::new();
-    let (a, b) = (fixture.peer("a"), fixture.peer("b"));
+    let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     fixture.open(&a, 1, READ, READ).unwrap();
     assert_eq!(fixture.open(&b, OTHER, READ, 0), Err(Status::SHARE_DENIED));
     fixture.open(&b, OTHER_EXPORT | 2, READ, 0).unwrap();
@@ -20,8 +19,7 @@ fn share_reservations_conflict_across_exports() {
 
 #[test]
 fn lock_conflicts_across_exports_notify_waiter_by_own_handle() {
-    let mut fixture = Fixture::new();
-    let (a, b) = (fixture.peer("a"), fixture.peer("b"));
+    let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     let (first, second) = (fixture.open(&a, 1, BOTH, 0).unwrap(), fixture.open(&b, OTHER, BOTH, 0).unwrap());
     let held_lock = fixture.lock(&a, &first, "l", 1, (0, 10), Mode::Exclusive).unwrap();
     let denied = fixture.lock_call(&b, &second, "m", OTHER, (5, 1), Mode::Shared, true, false);
@@ -38,8 +36,7 @@ fn lock_conflicts_across_exports_notify_waiter_by_own_handle() {
 
 #[test]
 fn recall_uses_filehandle_of_granting_export() {
-    let mut fixture = Fixture::new();
-    let (a, b) = (fixture.peer("a"), fixture.peer("b"));
+    let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     let opened = fixture.open_as(&a, "o", 1, share(BOTH, 0), Claim::New, Want::Write).unwrap();
     assert!(matches!(opened.delegation, Granted::Write(_)), "{opened:?}");
     assert_eq!(fixture.open(&b, OTHER, READ, 0), Err(Status::DELAY));
@@ -50,8 +47,7 @@ fn recall_uses_filehandle_of_granting_export() {
 
 #[test]
 fn own_open_through_other_export_recalls_delegation() {
-    let mut fixture = Fixture::new();
-    let a = fixture.peer("a");
+    let (mut fixture, [a]) = Fixture::with_peers(["a"]);
     let opened = fixture.open_as(&a, "o", 1, share(BOTH, 0), Claim::New, Want::Write).unwrap();
     let Granted::Write(delegation) = opened.delegation else { panic!("{opened:?}") };
     assert_eq!(fixture.open(&a, OTHER, READ, 0), Err(Status::DELAY));
@@ -64,8 +60,7 @@ fn own_open_through_other_export_recalls_delegation() {
 
 #[test]
 fn stateid_is_valid_only_through_granting_export() {
-    let mut fixture = Fixture::new();
-    let a = fixture.peer("a");
+    let (mut fixture, [a]) = Fixture::with_peers(["a"]);
     let through_first = fixture.open(&a, 1, BOTH, 0).unwrap();
     let write =
         |fixture: &mut Fixture, stateid: &Stateid, number| fixture.state.io(Some(a.client), stateid, &file(number), Io::Write, 0).is_ok();
@@ -79,8 +74,7 @@ fn stateid_is_valid_only_through_granting_export() {
 
 #[test]
 fn removed_export_ends_only_its_own_state() {
-    let mut fixture = Fixture::new();
-    let (a, b, c) = (fixture.peer("a"), fixture.peer("b"), fixture.peer("c"));
+    let (mut fixture, [a, b, c]) = Fixture::with_peers(["a", "b", "c"]);
     let (first, second) = (fixture.open(&a, 1, BOTH, 0).unwrap(), fixture.open(&b, OTHER, BOTH, 0).unwrap());
     fixture.lock(&a, &first, "l", 1, (0, 10), Mode::Exclusive).unwrap();
     assert!(fixture.lock_call(&b, &second, "m", OTHER, (5, 1), Mode::Exclusive, true, false).is_err());

@@ -31,9 +31,28 @@ impl Store {
 
     fn restart(&mut self, boot: u64) -> Fixture {
         self.written_this_boot.clear();
-        let records: Vec<_> = self.records.iter().map(|(key, value)| RecoveryRecord::from_bytes(key, value).unwrap()).collect();
-        Fixture::with_config(StateConfig { boot, ..config() }, &records)
+        Fixture::with_config(StateConfig { boot, ..config() }, &self.recovery_records())
     }
+
+    fn recovery_records(&self) -> Vec<RecoveryRecord> {
+        self.records.iter().map(|(key, value)| RecoveryRecord::from_bytes(key, value).unwrap()).collect()
+    }
+
+    fn restarted_with(change: impl Fn(RecoveryRecord) -> RecoveryRecord, records: Vec<RecoveryRecord>) -> Fixture {
+        let records: Vec<_> = records.into_iter().map(change).collect();
+        Fixture::with_config(StateConfig { boot: 2, ..config() }, &records)
+    }
+}
+
+fn v40_record(creator: ClientPrincipal, from: Option<Network>) -> RecoveryRecord {
+    RecoveryRecord { family: Family::V40, owner: b"a".to_vec(), verifier: Verifier([1; 8]), revoked: false, creator, from }
+}
+
+fn register_v40(fixture: &mut Fixture, by: Credential<'_>) -> Result<ClientKey, SetClientError> {
+    let owner = ClientOwner { verifier: Verifier([1; 8]), id: Bytes(b"a") };
+    let (id, confirm) = fixture.state.set_client_id(&owner, Callback40::unknown(), by, 0)?;
+    fixture.state.confirm_client(id, confirm, by, 0).map_err(SetClientError::Status)?;
+    Ok(fixture.state.v40_client(id, None, 0).unwrap())
 }
 
 fn reclaim(fixture: &mut Fixture, peer: &Peer) -> Result<Opened, Status> {
@@ -246,9 +265,8 @@ fn auth_sys_state_is_reclaimed_under_any_named_principal() {
         assert!(reclaim(&mut fixture, &a).is_ok());
     }
     // A record of an older server.
-    let records: Vec<_> = store.records.iter().map(|(key, value)| RecoveryRecord::from_bytes(key, value).unwrap()).collect();
-    let records: Vec<_> = records.into_iter().map(|record| RecoveryRecord { creator: ClientPrincipal::Unknown, ..record }).collect();
-    let mut fixture = Fixture::with_config(StateConfig { boot: 2, ..config() }, &records);
+    let unknown = |record| RecoveryRecord { creator: ClientPrincipal::Unknown, ..record };
+    let mut fixture = Store::restarted_with(unknown, store.recovery_records());
     let a = register(&mut fixture, "a", 1, Credential { flavour: Flavour::Krb5, ..sys(&host) }).unwrap();
     assert!(reclaim(&mut fixture, &a).is_ok());
 }
@@ -257,14 +275,7 @@ fn auth_sys_state_is_reclaimed_under_any_named_principal() {
 fn grace_waits_for_v40_kerberos_client() {
     // RFC 7530, sections 9.6.2 and 16.33.5.
     let (host, root) = (gss("host/a@R"), user(0));
-    let record = RecoveryRecord {
-        family: Family::V40,
-        owner: b"a".to_vec(),
-        verifier: Verifier([1; 8]),
-        revoked: false,
-        creator: ClientPrincipal::of(&host, false),
-        from: None,
-    };
+    let record = v40_record(ClientPrincipal::of(&host, false), None);
     let mut fixture = Fixture::with_config(StateConfig { boot: 2, ..config() }, &[record]);
     let owner = |boot: u8| ClientOwner { verifier: Verifier([boot; 8]), id: Bytes(b"a") };
     for boot in [1, 2] {
@@ -272,13 +283,11 @@ fn grace_waits_for_v40_kerberos_client() {
         assert_eq!(refused, Err(SetClientError::InUse(Callback40::unknown())));
     }
     let machine = Credential { flavour: Flavour::Krb5, ..sys(&host) };
-    let (id, confirm) = fixture.state.set_client_id(&owner(1), Callback40::unknown(), machine, 0).unwrap();
-    fixture.state.confirm_client(id, confirm, machine, 0).unwrap();
-    let client = fixture.state.v40_client(id, None, 0).unwrap();
+    let client = register_v40(&mut fixture, machine).unwrap();
     assert!(fixture.state.in_grace() && fixture.state.admit_reclaim(client).is_ok());
     // The client has no state yet, but its reclaim right protects its name.
     assert!(fixture.state.set_client_id(&owner(2), Callback40::unknown(), sys(&root), 0).is_err());
-    assert!(fixture.state.v40_client(id, None, 0).is_ok());
+    assert!(fixture.state.clients.get(client).is_some());
 }
 
 fn sys_from(last: u8, principal: &Principal) -> Credential<'_> {
@@ -354,10 +363,9 @@ fn client_at_new_address_continues_after_grace() {
 #[test]
 fn record_without_address_allows_reclaim_from_any_address() {
     let (store, _) = after_restart();
-    let records: Vec<_> = store.records.iter().map(|(key, value)| RecoveryRecord::from_bytes(key, value).unwrap()).collect();
+    let records = store.recovery_records();
     assert_eq!(records[0].from, Some(Network::of(address(1))));
-    let records: Vec<_> = records.into_iter().map(|record| RecoveryRecord { from: None, ..record }).collect();
-    let mut fixture = Fixture::with_config(StateConfig { boot: 2, ..config() }, &records);
+    let mut fixture = Store::restarted_with(|record| RecoveryRecord { from: None, ..record }, records);
     let a = register(&mut fixture, "a", 1, sys_from(2, &user(0))).unwrap();
     assert!(reclaim(&mut fixture, &a).is_ok());
 }
@@ -365,22 +373,10 @@ fn record_without_address_allows_reclaim_from_any_address() {
 #[test]
 fn v40_client_reclaims_only_from_its_address() {
     // RFC 7530, section 9.6.2.
-    let record = RecoveryRecord {
-        family: Family::V40,
-        owner: b"a".to_vec(),
-        verifier: Verifier([1; 8]),
-        revoked: false,
-        creator: ClientPrincipal::Sys,
-        from: Some(Network::of(address(1))),
-    };
+    let record = v40_record(ClientPrincipal::Sys, Some(Network::of(address(1))));
     let mut fixture = Fixture::with_config(StateConfig { boot: 2, ..config() }, &[record]);
     let root = user(0);
-    let owner = ClientOwner { verifier: Verifier([1; 8]), id: Bytes(b"a") };
-    let register_v40 = |fixture: &mut Fixture, last: u8| {
-        let (id, confirm) = fixture.state.set_client_id(&owner, Callback40::unknown(), sys_from(last, &root), 0)?;
-        fixture.state.confirm_client(id, confirm, sys_from(last, &root), 0).map_err(SetClientError::Status)?;
-        Ok::<_, SetClientError>(fixture.state.v40_client(id, None, 0).unwrap())
-    };
+    let register_v40 = |fixture: &mut Fixture, last: u8| register_v40(fixture, sys_from(last, &root));
     let stranger = register_v40(&mut fixture, 2).unwrap();
     assert_eq!(fixture.state.admit_reclaim(stranger), Err(Status::RECLAIM_BAD));
     let back = register_v40(&mut fixture, 1).unwrap();
@@ -440,12 +436,7 @@ fn recovery_record_follows_address_of_open_connections() {
 fn setclientid_confirm_updates_recorded_address() {
     let (mut store, mut fixture) = (Store::default(), Fixture::new());
     let root = user(0);
-    let owner = ClientOwner { verifier: Verifier([1; 8]), id: Bytes(b"a") };
-    let register_v40 = |fixture: &mut Fixture, last: u8| {
-        let (id, confirm) = fixture.state.set_client_id(&owner, Callback40::unknown(), sys_from(last, &root), 0).unwrap();
-        fixture.state.confirm_client(id, confirm, sys_from(last, &root), 0).unwrap();
-        fixture.state.v40_client(id, None, 0).unwrap()
-    };
+    let register_v40 = |fixture: &mut Fixture, last: u8| register_v40(fixture, sys_from(last, &root)).unwrap();
     let client = register_v40(&mut fixture, 1);
     fixture.state.record(client, false);
     assert_eq!(register_v40(&mut fixture, 2), client);

@@ -13,8 +13,7 @@ fn expect_denied<T: std::fmt::Debug>(result: Result<T, LockError>) -> Denied {
 
 #[test]
 fn conflicting_lock_reports_owner_and_range() {
-    let mut fixture = Fixture::new();
-    let (a, b) = (fixture.peer("a"), fixture.peer("b"));
+    let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     let (open_a, open_b) = (fixture.open(&a, 1, 3, 0).unwrap(), fixture.open(&b, 1, 3, 0).unwrap());
     fixture.lock(&a, &open_a, "x", 1, (10, 10), Mode::Exclusive).unwrap();
     let conflict = expect_denied(fixture.lock(&b, &open_b, "y", 1, (0, u64::MAX), Mode::Shared));
@@ -34,8 +33,7 @@ fn conflicting_lock_reports_owner_and_range() {
 
 #[test]
 fn owner_changes_and_releases_part_of_its_lock() {
-    let mut fixture = Fixture::new();
-    let (a, b) = (fixture.peer("a"), fixture.peer("b"));
+    let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     let (open_a, open_b) = (fixture.open(&a, 1, 3, 0).unwrap(), fixture.open(&b, 1, 3, 0).unwrap());
     fixture.lock(&a, &open_a, "x", 1, (0, 100), Mode::Exclusive).unwrap();
     let lock = fixture.lock(&a, &open_a, "x", 1, (0, 50), Mode::Shared).unwrap();
@@ -49,8 +47,7 @@ fn owner_changes_and_releases_part_of_its_lock() {
 
 #[test]
 fn lock_requires_matching_open_access() {
-    let mut fixture = Fixture::new();
-    let peer = fixture.peer("a");
+    let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
     let open = fixture.open(&peer, 1, 1, 0).unwrap();
     assert_eq!(fixture.lock(&peer, &open, "x", 1, (0, 1), Mode::Exclusive), Err(Status::OPENMODE.into()));
     assert!(fixture.lock(&peer, &open, "x", 1, (0, 1), Mode::Shared).is_ok());
@@ -168,8 +165,7 @@ fn unlock_notifies_only_waiters_for_freed_range() {
 
 #[test]
 fn lock_of_silent_client_gives_way() {
-    let mut fixture = Fixture::new();
-    let a = fixture.peer("a");
+    let (mut fixture, [a]) = Fixture::with_peers(["a"]);
     let open = fixture.open(&a, 1, 3, 0).unwrap();
     fixture.lock(&a, &open, "x", 1, (0, 10), Mode::Exclusive).unwrap();
     fixture.advance(LEASE_MS + 1);
@@ -191,9 +187,7 @@ fn lock_of_silent_client_gives_way() {
 
 #[test]
 fn lock_ranges_per_client_are_limited() {
-    let mut config = config();
-    config.limits.locks_per_client_max = 10;
-    let mut fixture = Fixture::with_config(config, &[]);
+    let mut fixture = Fixture::with_limits(|limits| limits.locks_per_client_max = 10);
     let peer = fixture.peer("a");
     let open = fixture.open(&peer, 1, 3, 0).unwrap();
     let mut lock = fixture.lock(&peer, &open, "x", 1, (0, 1000), Mode::Exclusive).unwrap();
@@ -212,9 +206,7 @@ fn lock_ranges_per_client_are_limited() {
 
 #[test]
 fn lock_quota_of_source_leaves_room_for_others() {
-    let mut config = config();
-    config.limits.locks_max = 100;
-    let mut fixture = Fixture::with_config(config, &[]);
+    let mut fixture = Fixture::with_limits(|limits| limits.locks_max = 100);
     let (a, b) = (peer_from(&mut fixture, address(1), "a").unwrap(), peer_from(&mut fixture, address(1), "another name").unwrap());
     let c = peer_from(&mut fixture, address(2), "c").unwrap();
     let lock_until_refused = |fixture: &mut Fixture, peer: &Peer, number: u8| {
@@ -247,8 +239,7 @@ fn lock_owners_of_file_are_shared_between_hosts() {
 
 #[test]
 fn revoked_client_frees_locks_and_notifies_each_waiter_once() {
-    let mut fixture = Fixture::new();
-    let (a, b) = (fixture.peer("a"), fixture.peer("b"));
+    let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     for number in 1..=2 {
         let (open_a, open_b) = (fixture.open(&a, number, 3, 0).unwrap(), fixture.open(&b, number, 3, 0).unwrap());
         for at in 0..50 {
@@ -274,8 +265,7 @@ fn revoked_client_frees_locks_and_notifies_each_waiter_once() {
 
 #[test]
 fn unlock_examines_all_waiters_in_few_steps() {
-    let mut fixture = Fixture::new();
-    let (a, b) = (fixture.peer("a"), fixture.peer("b"));
+    let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     let (open_a, open_b) = (fixture.open(&a, 1, 3, 0).unwrap(), fixture.open(&b, 1, 3, 0).unwrap());
     for at in 1..2000 {
         fixture.lock(&a, &open_a, &format!("x{at}"), 1, (1000 + at, 1), Mode::Exclusive).unwrap();
@@ -299,8 +289,7 @@ fn unlock_examines_all_waiters_in_few_steps() {
 #[test]
 fn lock_cost_does_not_grow_with_owners() {
     const OWNERS: u64 = 4096;
-    let mut fixture = Fixture::new();
-    let (a, b) = (fixture.peer("a"), fixture.peer("b"));
+    let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     let (open_a, open_b) = (fixture.open(&a, 1, 3, 0).unwrap(), fixture.open(&b, 1, 3, 0).unwrap());
     for at in 0..OWNERS {
         fixture.lock(&a, &open_a, &format!("x{at}"), 1, (0, 100 + at), Mode::Shared).unwrap();
@@ -346,8 +335,7 @@ fn locks_of_many_silent_clients_give_way_at_once() {
 
 #[test]
 fn refused_lock_takes_nothing_from_silent_client() {
-    let mut fixture = Fixture::new();
-    let (silent, mut live) = (fixture.peer("silent"), fixture.peer("live"));
+    let (mut fixture, [silent, mut live]) = Fixture::with_peers(["silent", "live"]);
     let [open, open_live] = [&silent, &live].map(|peer| fixture.open(peer, 1, 3, 0).unwrap());
     let (count, behind) = (limits::EXPIRED_SCAN_CLIENTS_MAX as u64 * 4, 1_000_000);
     for at in 0..count {

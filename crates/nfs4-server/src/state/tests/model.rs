@@ -195,8 +195,7 @@ proptest! {
 
     #[test]
     fn lease_of_client_without_state_ends_after_silence(silences in prop::collection::vec(1u64..LEASE_MS * 2, 1..20)) {
-        let mut fixture = Fixture::new();
-        let (mut holder, mut idle) = (fixture.peer("holder"), fixture.peer("idle"));
+        let (mut fixture, [mut holder, mut idle]) = Fixture::with_peers(["holder", "idle"]);
         fixture.open(&holder, 1, 1, 0).unwrap();
         for silence in silences {
             fixture.advance(silence);

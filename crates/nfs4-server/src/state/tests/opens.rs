@@ -11,8 +11,7 @@ fn io(fixture: &mut Fixture, peer: &Peer, stateid: &Stateid, number: u8, io: Io)
 
 #[test]
 fn second_open_upgrades_the_first() {
-    let mut fixture = Fixture::new();
-    let peer = fixture.peer("a");
+    let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
     let first = fixture.open(&peer, 1, 1, 0).unwrap();
     assert_eq!(io(&mut fixture, &peer, &first, 1, Io::Write), Err(Status::OPENMODE));
     let second = fixture.open(&peer, 1, 2, 0).unwrap();
@@ -30,8 +29,7 @@ fn second_open_upgrades_the_first() {
 
 #[test]
 fn share_reservations_deny_conflicting_opens_and_io() {
-    let mut fixture = Fixture::new();
-    let (a, b) = (fixture.peer("a"), fixture.peer("b"));
+    let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     let open = fixture.open(&a, 1, 1, 2).unwrap();
     assert_eq!(fixture.open(&b, 1, 2, 0), Err(Status::SHARE_DENIED));
     assert_eq!(fixture.open(&b, 1, 1, 1), Err(Status::SHARE_DENIED));
@@ -49,8 +47,7 @@ fn share_reservations_deny_conflicting_opens_and_io() {
 
 #[test]
 fn open_downgrade_returns_to_earlier_share() {
-    let mut fixture = Fixture::new();
-    let (a, b) = (fixture.peer("a"), fixture.peer("b"));
+    let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     fixture.open(&a, 1, 1, 0).unwrap();
     let open = fixture.open(&a, 1, 2, 2).unwrap();
     let mut downgrade = |stateid: &Stateid, to| fixture.state.downgrade(Some(a.client), stateid, &file(1), to, 0);
@@ -64,8 +61,7 @@ fn open_downgrade_returns_to_earlier_share() {
 
 #[test]
 fn open_with_locks_is_not_closed() {
-    let mut fixture = Fixture::new();
-    let peer = fixture.peer("a");
+    let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
     let open = fixture.open(&peer, 1, 3, 0).unwrap();
     let lock = fixture.lock(&peer, &open, "l", 1, (0, 10), Mode::Exclusive).unwrap();
     let client = Some(peer.client);
@@ -94,8 +90,7 @@ fn take_ended(fixture: &mut Fixture) -> Vec<(bool, Loss)> {
 
 #[test]
 fn ended_open_is_reported_with_its_reason() {
-    let mut fixture = Fixture::new();
-    let (closing, mut silent, revoked) = (fixture.peer("closing"), fixture.peer("silent"), fixture.peer("revoked"));
+    let (mut fixture, [closing, mut silent, revoked]) = Fixture::with_peers(["closing", "silent", "revoked"]);
     let open = fixture.open(&closing, 1, 3, 0).unwrap();
     fixture.open(&closing, 1, 1, 0).unwrap();
     fixture.state.close(Some(closing.client), &Stateid { seq: StateSeq(0), ..open }, &file(1), fixture.now).unwrap();
@@ -122,9 +117,7 @@ fn ended_open_is_reported_with_its_reason() {
 
 #[test]
 fn opens_per_client_are_limited() {
-    let mut config = config();
-    config.limits.opens_per_client_max = 3;
-    let mut fixture = Fixture::with_config(config, &[]);
+    let mut fixture = Fixture::with_limits(|limits| limits.opens_per_client_max = 3);
     let (a, b) = (fixture.peer("a"), fixture.peer("b"));
     (1..=3).for_each(|number| assert!(fixture.open(&a, number, 1, 0).is_ok()));
     assert_eq!(fixture.open(&a, 4, 1, 0), Err(Status::NOSPC));
@@ -134,9 +127,7 @@ fn opens_per_client_are_limited() {
 
 #[test]
 fn open_quota_of_source_leaves_room_for_others() {
-    let mut config = config();
-    config.limits.opens_max = 100;
-    let mut fixture = Fixture::with_config(config, &[]);
+    let mut fixture = Fixture::with_limits(|limits| limits.opens_max = 100);
     let from = |fixture: &mut Fixture, last, name| peer_from(fixture, address(last), name).unwrap();
     let (a, other, b) = (from(&mut fixture, 1, "a"), from(&mut fixture, 1, "other name"), from(&mut fixture, 2, "b"));
     let open_until_refused =
@@ -154,9 +145,7 @@ fn open_quota_of_source_leaves_room_for_others() {
 
 #[test]
 fn silent_client_with_most_opens_is_evicted_first() {
-    let mut config = config();
-    config.limits.opens_max = 100;
-    let mut fixture = Fixture::with_config(config, &[]);
+    let mut fixture = Fixture::with_limits(|limits| limits.opens_max = 100);
     let (a, mut b) = (peer_from(&mut fixture, address(1), "a").unwrap(), peer_from(&mut fixture, address(2), "b").unwrap());
     let laptop = peer_from(&mut fixture, address(3), "laptop").unwrap();
     assert!(fixture.open(&laptop, 120, 1, 0).is_ok());
@@ -178,9 +167,7 @@ fn silent_client_with_most_opens_is_evicted_first() {
 
 #[test]
 fn futile_eviction_scan_does_not_block_other_clients() {
-    let mut config = config();
-    config.limits.opens_max = 100;
-    let mut fixture = Fixture::with_config(config, &[]);
+    let mut fixture = Fixture::with_limits(|limits| limits.opens_max = 100);
     let from = |fixture: &mut Fixture, last, name| peer_from(fixture, address(last), name).unwrap();
     let (mut a, mut b, laptop) = (from(&mut fixture, 1, "a"), from(&mut fixture, 2, "b"), from(&mut fixture, 3, "laptop"));
     assert!((1..=30).all(|number| fixture.open(&laptop, number, 1, 0).is_ok()));
@@ -202,9 +189,7 @@ fn futile_eviction_scan_does_not_block_other_clients() {
 #[test]
 fn slow_open_does_not_expire_its_own_client() {
     // RFC 7530, section 9.5: the operation renews the lease at its beginning.
-    let mut config = config();
-    config.limits.opens_max = 10;
-    let mut fixture = Fixture::with_config(config, &[]);
+    let mut fixture = Fixture::with_limits(|limits| limits.opens_max = 10);
     let peer = super::v40::v40_client(&mut fixture, "a");
     let count = (1..=20).take_while(|&number| fixture.open(&peer, number, 1, 0).is_ok()).count();
     let call = open_call(&peer, b"owner", 100, share(1, 0));
@@ -235,8 +220,7 @@ fn open_quota_per_file_leaves_room_for_others() {
 
 #[test]
 fn commit_check_examines_few_opens() {
-    let mut fixture = Fixture::new();
-    let (a, b) = (fixture.peer("a"), fixture.peer("b"));
+    let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     let many = 1000;
     for number in 0..many {
         fixture.open_as(&a, &number.to_string(), 1, share(1, 0), Claim::New, Want::No).unwrap();
@@ -267,8 +251,7 @@ fn commit_check_examines_few_opens() {
 
 #[test]
 fn open_claims_are_checked() {
-    let mut fixture = Fixture::new();
-    let peer = fixture.peer("a");
+    let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
     let mut open = |claim| fixture.open_as(&peer, "o", 1, share(1, 0), claim, Want::Unstated).map(|opened| opened.stateid);
     assert_eq!(open(Claim::DelegatedPrevious), Err(Status::NOTSUPP));
     assert_eq!(open(Claim::Previous(vouch_nfs4::op::DelegationType::None)), Err(Status::NO_GRACE));
@@ -286,8 +269,7 @@ fn open_claims_are_checked() {
 #[test]
 fn copies_report_progress_and_are_cancelled() {
     // RFC 7862, sections 15.8 and 15.9.
-    let mut fixture = Fixture::new();
-    let peer = fixture.peer("a");
+    let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
     let (key, stateid) = fixture.state.copy_begin(peer.client, &file(1), TERMS).unwrap();
     assert!(fixture.state.note_copied(key, 10));
     let progress = fixture.state.copy_status(peer.client, &stateid, &file(1), 0).unwrap();

@@ -7,15 +7,14 @@ use super::*;
 #[test]
 fn retry_gets_cached_reply_over_any_connection() {
     // Sections 2.10.6.1 and 2.10.5.
-    let mut fixture = Fixture::new();
-    let mut peer = fixture.peer("a");
-    let Ok(Sequenced::New(turn)) = fixture.sequence_on(&peer, 3, SlotSeq(1), true) else { panic!("not a new request") };
+    let (mut fixture, [mut peer]) = Fixture::with_peers(["a"]);
+    let turn = fixture.begin(&peer, 3, 1, true);
     assert!(matches!(fixture.sequence_on(&peer, 3, SlotSeq(1), true), Err(Status::DELAY)));
     fixture.state.finish(&turn, Some(b"reply"), fixture.now);
     peer.connection = fixture.new_connection();
     assert!(matches!(fixture.sequence_on(&peer, 3, SlotSeq(1), true), Ok(Sequenced::Replay(reply)) if reply == b"reply"));
     assert!((5..1024).contains(&fixture.state.totals().reply_cache_len));
-    let Ok(Sequenced::New(turn)) = fixture.sequence_on(&peer, 3, SlotSeq(2), false) else { panic!("not a new request") };
+    let turn = fixture.begin(&peer, 3, 2, false);
     fixture.state.finish(&turn, None, fixture.now);
     assert!(matches!(fixture.sequence_on(&peer, 3, SlotSeq(2), false), Ok(Sequenced::Uncached(_))));
 }
@@ -34,8 +33,7 @@ fn create_session_does_not_promise_persistence() {
 
 #[test]
 fn request_beyond_channel_limits_does_not_use_its_slot() {
-    let mut fixture = Fixture::new();
-    let peer = fixture.peer("a");
+    let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
     let args = SequenceArgs { session: peer.session, seq: SlotSeq(1), slot: SlotId(0), highest_slot: SlotId(0), cache_this: false };
     let call = SequenceCall {
         args: &args,
@@ -54,11 +52,10 @@ fn request_beyond_channel_limits_does_not_use_its_slot() {
 
 #[test]
 fn session_that_uses_all_slots_gets_more() {
-    let mut fixture = Fixture::new();
-    let peer = fixture.peer("a");
-    let Ok(Sequenced::New(turn)) = fixture.sequence_on(&peer, 7, SlotSeq(1), false) else { panic!("not a new request") };
+    let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
+    let turn = fixture.begin(&peer, 7, 1, false);
     assert_eq!((turn.ok.highest_slot, turn.ok.target_highest_slot), (SlotId(15), SlotId(15)));
-    let Ok(Sequenced::New(turn)) = fixture.sequence_on(&peer, 14, SlotSeq(1), false) else { panic!("not a new request") };
+    let turn = fixture.begin(&peer, 14, 1, false);
     assert_eq!(turn.ok.highest_slot, SlotId(15));
     for highest in [15, 31, 63, 127, 255] {
         fixture.sequence_on(&peer, highest, SlotSeq(1), false).unwrap();
@@ -68,8 +65,7 @@ fn session_that_uses_all_slots_gets_more() {
 
 #[test]
 fn lost_back_channel_is_reported_until_rebound() {
-    let mut fixture = Fixture::new();
-    let mut peer = fixture.peer("a");
+    let (mut fixture, [mut peer]) = Fixture::with_peers(["a"]);
     assert_eq!(fixture.renew_lease(&mut peer), Ok(SequenceFlags(0)));
     fixture.state.connection_closed(peer.connection);
     peer.connection = fixture.new_connection();
@@ -82,11 +78,10 @@ fn lost_back_channel_is_reported_until_rebound() {
 
 #[test]
 fn destroy_session_requires_bound_connection() {
-    let mut fixture = Fixture::new();
-    let mut peer = fixture.peer("a");
+    let (mut fixture, [mut peer]) = Fixture::with_peers(["a"]);
     let stranger = fixture.new_connection();
     assert_eq!(fixture.state.destroy_session(&peer.session, stranger, sys(&user(0))), Err(Status::CONN_NOT_BOUND_TO_SESSION));
-    let Ok(Sequenced::New(turn)) = fixture.sequence_on(&peer, 1, SlotSeq(1), true) else { panic!("not a new request") };
+    let turn = fixture.begin(&peer, 1, 1, true);
     assert_eq!(fixture.state.destroy_session(&peer.session, peer.connection, sys(&user(0))), Ok(()));
     fixture.state.finish(&turn, Some(b"late"), 0);
     assert_eq!(fixture.renew_lease(&mut peer), Err(Status::BADSESSION));
@@ -96,8 +91,7 @@ fn destroy_session_requires_bound_connection() {
 
 #[test]
 fn connections_and_sessions_per_client_are_limited() {
-    let mut fixture = Fixture::new();
-    let mut peer = fixture.peer("a");
+    let (mut fixture, [mut peer]) = Fixture::with_peers(["a"]);
     for _ in 0..500 {
         peer.connection = fixture.new_connection();
         fixture.renew_lease(&mut peer).unwrap();
@@ -120,9 +114,8 @@ fn connections_and_sessions_per_client_are_limited() {
 #[test]
 fn reply_cache_keeps_its_limit_and_all_promised_replies() {
     // Section 2.10.6.1.3.
-    let mut fixture = Fixture::new();
-    let peer = fixture.peer("a");
-    let Ok(Sequenced::New(used)) = fixture.sequence_on(&peer, 7, SlotSeq(1), false) else { panic!("not a new request") };
+    let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
+    let used = fixture.begin(&peer, 7, 1, false);
     fixture.state.finish(&used, None, 0);
     fixture.state.reply_cache_len = Limits::default().reply_cache_len_max - 20_000;
     let mut turns = Vec::new();
@@ -133,7 +126,7 @@ fn reply_cache_keeps_its_limit_and_all_promised_replies() {
         }
     };
     assert!(matches!(refused, Err(Status::DELAY)) && !turns.is_empty(), "{refused:?}");
-    let Ok(Sequenced::New(plain)) = fixture.sequence_on(&peer, 7, SlotSeq(2), false) else { panic!("uncached calls continue") };
+    let plain = fixture.begin(&peer, 7, 2, false);
     fixture.state.finish(&plain, Some(&[0; 200]), 0);
     for turn in &turns {
         fixture.state.finish(turn, Some(&[7; 4096]), 0);
@@ -161,9 +154,7 @@ fn fill_reply_cache(fixture: &mut Fixture, from: u8, names: std::ops::Range<usiz
 
 #[test]
 fn reply_cache_quota_leaves_room_for_others() {
-    let mut config = config();
-    config.limits.reply_cache_len_max = 1 << 20;
-    let mut fixture = Fixture::with_config(config, &[]);
+    let mut fixture = Fixture::with_limits(|limits| limits.reply_cache_len_max = 1 << 20);
     let mut turns = Vec::new();
     let cached = fill_reply_cache(&mut fixture, 1, 0..60, &mut turns);
     assert!((180..=205).contains(&cached), "four fifths of 256: {cached}");
@@ -179,9 +170,7 @@ fn reply_cache_quota_leaves_room_for_others() {
 
 #[test]
 fn idle_sessions_of_largest_source_are_evicted() {
-    let mut config = config();
-    config.limits.reply_cache_len_max = 1 << 20;
-    let mut fixture = Fixture::with_config(config, &[]);
+    let mut fixture = Fixture::with_limits(|limits| limits.reply_cache_len_max = 1 << 20);
     let mut other = super::quota::peer_from(&mut fixture, super::quota::address(100), "other").unwrap();
     for from in 1..60 {
         let mut turns = Vec::new();
@@ -204,11 +193,10 @@ fn idle_sessions_of_largest_source_are_evicted() {
 
 #[test]
 fn invalid_sequence_evicts_no_session() {
-    let mut fixture = Fixture::new();
-    let peer = fixture.peer("a");
+    let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
     let mut other = super::quota::peer_from(&mut fixture, super::quota::address(100), "other").unwrap();
     for seq in 1..3 {
-        let Ok(Sequenced::New(turn)) = fixture.sequence_on(&other, 7, SlotSeq(seq), true) else { panic!("not a new request") };
+        let turn = fixture.begin(&other, 7, seq, true);
         fixture.state.finish(&turn, Some(&[7; 4096]), 0);
     }
     fixture.state.reply_cache_len += Limits::default().reply_cache_len_max;
@@ -222,9 +210,7 @@ fn invalid_sequence_evicts_no_session() {
 
 #[test]
 fn refused_opens_do_not_block_new_sessions_of_others() {
-    let mut config = config();
-    (config.limits.reply_cache_len_max, config.limits.opens_max) = (1 << 20, 10);
-    let mut fixture = Fixture::with_config(config, &[]);
+    let mut fixture = Fixture::with_limits(|limits| (limits.reply_cache_len_max, limits.opens_max) = (1 << 20, 10));
     let greedy = super::quota::peer_from(&mut fixture, super::quota::address(1), "greedy").unwrap();
     for from in 3..60 {
         let mut turns = Vec::new();

@@ -250,9 +250,7 @@ fn owners_of_failed_calls_are_forgotten() {
 
 #[test]
 fn owner_quota_of_source_leaves_room_for_others() {
-    let mut config = config();
-    config.limits.owners_max = 100;
-    let mut fixture = Fixture::with_config(config, &[]);
+    let mut fixture = Fixture::with_limits(|limits| limits.owners_max = 100);
     let [a, another, b, c] =
         [(1, "a"), (1, "another name"), (2, "b"), (3, "c")].map(|(last, name)| v40_client_from(&mut fixture, last, name));
     let begin_until_refused = |fixture: &mut Fixture, peer: &Peer| {

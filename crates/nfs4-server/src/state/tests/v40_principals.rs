@@ -131,9 +131,7 @@ fn lock_owner_without_ranges_moves_to_new_open() {
 
 #[test]
 fn silent_clients_are_evicted_for_kerberos_opens() {
-    let mut config = config();
-    config.limits.opens_max = 20;
-    let mut fixture = Fixture::with_config(config, &[]);
+    let mut fixture = Fixture::with_limits(|limits| limits.opens_max = 20);
     let silent = v40_client(&mut fixture, "silent");
     let taken = (0..100).take_while(|number| try_open_by(&mut fixture, &silent, &format!("{number}"), None).is_ok()).count();
     assert!(taken > 10);

@@ -19,8 +19,7 @@ fn expired_clients_are_removed_in_batches() {
 
 #[test]
 fn expired_client_leaves_no_waiters_and_wait_list_is_bounded() {
-    let mut fixture = Fixture::new();
-    let (a, b, c) = (fixture.peer("a"), fixture.peer("b"), fixture.peer("c"));
+    let (mut fixture, [a, b, c]) = Fixture::with_peers(["a", "b", "c"]);
     let wait_for_lock = |fixture: &mut Fixture, peer: &Peer, open: &Stateid, number| {
         fixture.lock_call(peer, open, "l", number, (0, 10), Mode::Exclusive, true, false)
     };
