@@ -43,16 +43,16 @@ fn no_ticket_key_outlives_keytab_initiator() {
     };
     let gss = Gss::get().expect("the library");
     let mut keys = keytab_keys(&std::fs::read(&user).expect("the keytab"));
-    assert_eq!(keys.len(), 4, "one of each enctype");
+    assert_eq!(keys.len(), 4, "one key of each enctype");
     for round in 0..3 {
         orders.write_all(b"g").expect("a child that reads");
         let token = hex(&wait_for("token "));
         let opened = Opened::of(gss, Some(&service), &Request::of_token(&token).expect("a ticket"));
-        let Opened::All(opened) = opened else { panic!("it is for us") };
+        let Opened::All(opened) = opened else { panic!("the ticket is for this service") };
         assert_eq!(opened.client, b"alice@VOUCH.TEST");
         let subkey = subkey(&opened.authenticator).expect("a client sends one").to_vec();
         for (name, key) in [("session key", opened.session.to_vec()), ("subkey", subkey)] {
-            assert!(scan(child.id(), &key) > 0, "{name} is not found while it is used, so the scan is worth nothing");
+            assert!(scan(child.id(), &key) > 0, "the scan does not find {name} while the key is in use");
             keys.push((format!("{name} {round}"), key));
         }
         orders.write_all(b"d").expect("a child that reads");
@@ -119,7 +119,7 @@ fn scan(pid: u32, key: &[u8]) -> usize {
 fn default_keytab_follows_configuration() {
     const TOLD: &str = "VOUCH_TEST_TELLS_KEYTAB";
     if std::env::var_os(TOLD).is_some() {
-        let name = crate::default_keytab().expect("the library tells it");
+        let name = crate::default_keytab().expect("the library reports the value");
         return println!("keytab <{}>", String::from_utf8_lossy(&name));
     }
     if crate::available().is_err() {
@@ -156,7 +156,7 @@ fn keytab(path: &std::path::Path, principals: &[[&str; 2]]) {
 
 fn refused(acceptor: &MitAcceptor, service: &[&[u8]]) -> String {
     let Accept::Failed { reason, .. } = acceptor.accept(None, &token_for(service, 18, 300)) else {
-        panic!("no key is needed to make it up")
+        panic!("anybody can make up this text")
     };
     reason
 }

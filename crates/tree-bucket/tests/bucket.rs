@@ -137,7 +137,7 @@ impl FrameSink for Packs {
 fn wait_for(condition: impl Fn() -> bool) {
     let began = Instant::now();
     while !condition() {
-        assert!(began.elapsed() < Duration::from_secs(60), "it does not come");
+        assert!(began.elapsed() < Duration::from_secs(60), "no event within a minute");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -48,7 +48,7 @@ fn stored_frame_is_returned(store: &(impl FrameSource + FrameSink)) {
     }
     for (handle, bytes) in &frames {
         assert!(store.contains(handle).expect("the look-up succeeds"), "a stored frame is contained");
-        assert_eq!(store.get(handle).expect("get works").as_ref(), Some(bytes), "a frame comes back as it was put");
+        assert_eq!(store.get(handle).expect("get works").as_ref(), Some(bytes), "a stored frame is unchanged");
     }
 }
 

@@ -210,7 +210,7 @@ mod tests {
         let verified = p.verify_fsinfo(&p.offer(3, NOW), NOW + 5, &Seen::default()).unwrap();
         assert_eq!((verified.fsinfo.revision, verified.expires), (3, NOW + u64::from(DAY_S)));
         assert_eq!(verified.seen.revision, 3);
-        assert_eq!(p.verify_fsinfo(&p.offer(3, NOW), NOW + 5, &verified.seen).unwrap(), verified, "the same again is fine");
+        assert_eq!(p.verify_fsinfo(&p.offer(3, NOW), NOW + 5, &verified.seen).unwrap(), verified, "a repeated call succeeds");
     }
 
     #[test]

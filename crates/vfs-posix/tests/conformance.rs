@@ -232,9 +232,9 @@ fn swap_directory_during_calls(options: fn(&Path) -> Options) {
     let swap = || {
         let exchange = || renameat_with(CWD, inside.join("swapped"), CWD, inside.join("link"), RenameFlags::EXCHANGE);
         while !stop.load(Ordering::Relaxed) {
-            exchange().expect("both are there");
+            exchange().expect("both files exist");
             std::fs::rename(inside.join("roaming"), outside.join("roaming")).expect("the file is in its own file system");
-            exchange().expect("both are there");
+            exchange().expect("both files exist");
             std::fs::rename(outside.join("roaming"), inside.join("roaming")).expect("the file is gone");
         }
     };

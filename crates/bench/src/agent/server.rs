@@ -311,7 +311,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let (at, stop, log_lines) = (listener.local_addr().expect("a port"), StopFlag::default(), Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
-            let log = |line| log_lines.lock().expect("no panic with this lock").push(line);
+            let log = |line| log_lines.lock().expect("no thread panicked with the lock held").push(line);
             let limits = Limits { silence, ..Limits::default() };
             let agent = scope.spawn({
                 let (stop, listener) = (stop.clone(), &listener);
@@ -322,7 +322,7 @@ mod tests {
             agent.join().expect("the thread ends").expect("the listener works");
             done.unwrap_or_else(|fault| std::panic::resume_unwind(fault));
         });
-        log_lines.into_inner().expect("no panic with this lock")
+        log_lines.into_inner().expect("no thread panicked with the lock held")
     }
 
     #[test]
@@ -355,7 +355,7 @@ mod tests {
     fn unauthenticated_connections_are_limited_by_address() {
         let (handshakes, address) = (PendingHandshakes::default(), |text: &str| text.parse::<IpAddr>().expect("an address"));
         let mut places: Vec<HandshakePermit> =
-            (0..UNPROVEN_OF_ADDRESS_MAX).map(|_| handshakes.admit(address("2001:db8::1")).expect("there is room")).collect();
+            (0..UNPROVEN_OF_ADDRESS_MAX).map(|_| handshakes.admit(address("2001:db8::1")).expect("the buffer has room")).collect();
         assert!(handshakes.admit(address("2001:db8::ffff:2")).is_none() && handshakes.admit(address("2001:db8:0:1::1")).is_some());
         places.pop();
         assert!(handshakes.admit(address("2001:db8::ffff:2")).is_some());

@@ -50,7 +50,7 @@ fn other_durability_removes_ratio_with_note() {
     let mut result = case(Metric::OperationsPerSecond);
     result.sum_up("a", ["a", "b", "c"].map(|label| (label.into(), rounds())).into());
     let note =
-        result.remove_unlike_ratios(&[("a".into(), None), ("b".into(), Some("in memory")), ("c".into(), None)]).expect("they differ");
+        result.remove_unlike_ratios(&[("a".into(), None), ("b".into(), Some("in memory")), ("c".into(), None)]).expect("the values differ");
     assert_eq!(result.subjects.iter().map(|subject| subject.ratio.is_some()).collect::<Vec<_>>(), [true, false, true]);
     assert!(note.contains("b: in memory") && note.contains("for a (on stable storage)"), "{note}");
     assert_eq!(result.remove_unlike_ratios(&[("a".into(), Some("x")), ("b".into(), Some("x")), ("c".into(), Some("x"))]), None);
@@ -116,7 +116,7 @@ fn busy_client_is_limit_unless_all_due_calls_were_done() {
         let mut result = CaseResult { case: Some(Case::Load(load(rate))), ..case(Metric::OperationsPerSecond) };
         result.sum_up("a", vec![("a".into(), vec![busy, sample(1.0, operations), Sample { crowds, ..sample(1.0, operations) }])]);
         let others = result.subjects[0].samples[0].others.clone();
-        assert_eq!(others, [(BUSIEST.to_owned(), part)], "it is what was measured");
+        assert_eq!(others, [(BUSIEST.to_owned(), part)], "the measured share is reported");
         result.subjects[0].client_is_limit
     };
     assert!(limited(None, 1000, 0.99, false) && limited(None, 1000, 0.3, true) && !limited(None, 1000, 0.3, false));

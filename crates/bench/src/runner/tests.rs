@@ -36,7 +36,7 @@ impl Subject for Fake {
     }
 
     fn measure(&mut self, _: &Case) -> Result<Sample, Error> {
-        self.log.lock().expect("no panic with this lock").push(self.label);
+        self.log.lock().expect("no thread panicked with the lock held").push(self.label);
         let operations = self.rates[self.count % self.rates.len()];
         self.count += 1;
         if let Some((at, stop)) = &self.stop_at
@@ -63,7 +63,7 @@ impl Subject for Fake {
         if self.hangs {
             std::thread::sleep(std::time::Duration::from_secs(3600));
         }
-        *self.cleaned.lock().expect("no panic with this lock") += 1;
+        *self.cleaned.lock().expect("no thread panicked with the lock held") += 1;
         Ok(())
     }
 }
@@ -79,8 +79,8 @@ fn runner(rates: [Vec<u64>; 2], stop_at: Option<usize>, rounds: Rounds) -> (Run,
     let mut runner = Runner::new(run, subjects.collect(), rounds, Box::new(Silent), stop.clone());
     let outcome = runner.run_all(&[PlannedCase::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 })]);
     let run = runner.finish(&outcome);
-    let log = log.lock().expect("no panic with this lock").clone();
-    let cleaned = *cleaned.lock().expect("no panic with this lock");
+    let log = log.lock().expect("no thread panicked with the lock held").clone();
+    let cleaned = *cleaned.lock().expect("no thread panicked with the lock held");
     (run, log, cleaned)
 }
 
@@ -105,7 +105,7 @@ fn case_without_baseline_has_no_ratio() {
     let subjects = ["a", "b", "c"].map(fake).into();
     let mut runner = Runner::new(Run::begin("test".into(), false), subjects, rounds, Box::new(Silent), StopFlag::default());
     let planned = PlannedCase::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 });
-    runner.run_case(&planned, &mut |label| label != "a").expect("nothing fails");
+    runner.run_case(&planned, &mut |label| label != "a").expect("no call fails");
     let result = &runner.run.results[0];
     assert_eq!(result.subjects.iter().map(|subject| (&subject.label[..], subject.ratio)).collect::<Vec<_>>(), [("b", None), ("c", None)]);
     let table = crate::report::table(&runner.run);
@@ -197,7 +197,7 @@ fn stopped_run_names_what_hanging_subject_leaves() {
     let run = runner.finish(&outcome);
     assert!(run.interrupted && run.left_out.is_empty(), "{:?}", run.left_out);
     assert!(run.notes.iter().any(|note| note.contains("left behind: the place of a")), "{:?}", run.notes);
-    assert_eq!(*cleaned.lock().expect("no panic with this lock"), 1, "the other is cleaned all the same");
+    assert_eq!(*cleaned.lock().expect("no thread panicked with the lock held"), 1, "the other subject is cleaned");
 }
 
 #[test]
@@ -219,8 +219,8 @@ fn resumed_run_measures_only_missing_cases() {
     assert!(matches!(interrupted.run_all(&plan), Err(Error::Interrupted)));
     let (mut resumed, log) = new_runner(None);
     resumed.earlier = Run::from_json(&interrupted.run.to_json(), "run").expect("own JSON is valid").results;
-    resumed.run_all(&plan).expect("nothing fails");
-    assert_eq!(log.lock().expect("no panic with this lock").len(), 6, "one case on two subjects, three rounds");
+    resumed.run_all(&plan).expect("no call fails");
+    assert_eq!(log.lock().expect("no thread panicked with the lock held").len(), 6, "one case on two subjects, three rounds");
     assert_eq!(resumed.run.results.iter().map(|result| &result.name[..]).collect::<Vec<_>>(), ["first", "second"]);
     assert_eq!(resumed.run.results[0], interrupted.run.results[0]);
 }

@@ -160,12 +160,12 @@ mod tests {
         static UNDONE: Mutex<Vec<&str>> = Mutex::new(Vec::new());
         fn undone(what: &'static str) {
             assert!(CHANGED.try_lock().is_ok_and(|list| list.is_empty()), "the list is unlocked and empty");
-            UNDONE.lock().expect("no panic with this lock").push(what);
+            UNDONE.lock().expect("no thread panicked with the lock held").push(what);
         }
-        CHANGED.lock().expect("no panic with this lock").extend([(|| undone("first")) as fn(), || undone("second")]);
+        CHANGED.lock().expect("no thread panicked with the lock held").extend([(|| undone("first")) as fn(), || undone("second")]);
         undo_all(&CHANGED);
         undo_all(&CHANGED);
-        assert_eq!(*UNDONE.lock().expect("no panic with this lock"), ["second", "first"]);
+        assert_eq!(*UNDONE.lock().expect("no thread panicked with the lock held"), ["second", "first"]);
     }
 
     #[test]

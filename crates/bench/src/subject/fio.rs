@@ -163,7 +163,7 @@ mod tests {
         lay_out(&file, 1 << 20, &stop).expect("a file");
         let load_of = Load { order: Order::Random, block: 4096, read_percent: 100, depth: 2, rate: None, seconds: 0.05, file_len: 1 << 20 };
         let (sample, cpu) =
-            load(&file, &load_of, How { direct: false, durable: false, warm: false, seed: 1 }, &stop).expect("fio takes it");
+            load(&file, &load_of, How { direct: false, durable: false, warm: false, seed: 1 }, &stop).expect("fio accepts the job");
         let cpu = cpu.expect("the value is reported");
         // At most the run time of two threads. fio counts in milliseconds.
         assert!(cpu <= 2.0 * sample.seconds + 0.05, "{cpu} in {}", sample.seconds);

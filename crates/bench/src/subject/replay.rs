@@ -210,7 +210,7 @@ mod tests {
         let mut client = TcpStream::connect(recorder.address()).expect("the relay");
         let (calls, mut answer) = (vec![call(b"a first call"), call(b"and a second")], Vec::new());
         for call in &calls {
-            client.write_all(call).expect("the relay takes it");
+            client.write_all(call).expect("the relay accepts the connection");
             record(&mut client, &mut answer).expect("an answer");
         }
         assert_eq!(recorder.calls(), calls);

@@ -195,7 +195,7 @@ fn measure(kernels: &Kernels, enctype: Enctype, work: Work, count: usize, len: u
             again.iter_mut().zip(sealed.iter().cycle()).for_each(|(buffer, sealed)| buffer[..whole].copy_from_slice(sealed));
             let mut jobs: Vec<OpenJob<'_>> = again.iter_mut().map(|buffer| OpenJob::new(&acceptor, &mut buffer[..whole])).collect();
             let mut batches = jobs.chunks_mut(count);
-            let spent = timed(passes, || open_many_with(kernels, black_box(batches.next().expect("one for each pass"))));
+            let spent = timed(passes, || open_many_with(kernels, black_box(batches.next().expect("one request for each pass"))));
             assert!(jobs.iter().all(|job| job.result.is_ok()), "a token that we sealed opens");
             spent
         }

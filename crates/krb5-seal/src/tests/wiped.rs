@@ -49,7 +49,7 @@ fn left_behind(kernels: &Kernels) -> Vec<String> {
         wait_for("held");
         let found = scan(child.id(), &kept);
         for (name, _) in &kept {
-            assert!(found.contains_key(name.as_str()), "{enctype}: {name} is not found while it is used, so the scan is worth nothing");
+            assert!(found.contains_key(name.as_str()), "{enctype}: the scan does not find {name} while the key is in use");
         }
         orders.write_all(b"d").expect("a child that reads");
         wait_for("dropped");

@@ -40,14 +40,12 @@ fn answer(call: &GssCall, results: &[u8]) -> Vec<u8> {
 
 #[test]
 fn server_calls_client_in_clients_context() {
-    every(|enctype, service| {
-        let mut fixture = Fixture::new(enctype);
-        let client = fixture.connect(service);
+    with_every_protection(|mut fixture, client, enctype, service| {
         let (server, end) = ends(&mut fixture, &client);
         for xid in 0..20 {
             let mut back = server.back_channel(&NAME.0, service);
             let (mut record, seq) = call(&mut back, xid, b"recall it...");
-            let (gss, Verdict::Genuine(args)) = called(&end, &mut record) else { panic!("{enctype} {service:?}: it is genuine") };
+            let (gss, Verdict::Genuine(args)) = called(&end, &mut record) else { panic!("{enctype} {service:?}: the call is genuine") };
             assert_eq!((&record[args], gss.service()), (&b"recall it..."[..], service));
             let reply = answer(&gss, b"recalled");
             assert_eq!(open(&back, seq, &reply).unwrap(), b"recalled");
@@ -61,9 +59,7 @@ fn server_calls_client_in_clients_context() {
 
 #[test]
 fn forged_callback_or_answer_is_refused() {
-    every(|enctype, service| {
-        let mut fixture = Fixture::new(enctype);
-        let mut client = fixture.connect(service);
+    with_every_protection(|mut fixture, mut client, enctype, service| {
         let (server, end) = ends(&mut fixture, &client);
         let mut back = server.back_channel(&NAME.0, service);
         let (record, seq) = call(&mut back, 1, b"recall it...");

@@ -10,7 +10,7 @@ use crate::*;
 fn established(lifetime_s: u64) -> EstablishedContext {
     match (TestAcceptor { enctype: Enctype::Aes128CtsHmacSha1_96, rounds: 0 }).accept(None, b"") {
         Accept::Established { context, .. } => EstablishedContext { lifetime_s, ..context },
-        _ => unreachable!("it believes everybody"),
+        _ => unreachable!("TestAcceptor accepts every token"),
     }
 }
 
@@ -117,7 +117,7 @@ fn eviction_checks_a_bounded_number_of_contexts() {
 
 #[test]
 fn only_verified_calls_count_as_use() {
-    every(|enctype, service| {
+    for_each_protection(|enctype, service| {
         for proven in [false, true] {
             let mut fixture = Fixture::new(enctype);
             fixture.contexts = Contexts::new(ContextLimits { contexts_max: 2, ..ContextLimits::default() });

@@ -1,4 +1,4 @@
-//! A server, a client, and a mechanism that accepts everybody.
+//! A server, a client, and a mechanism that accepts every token.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -50,12 +50,12 @@ impl Acceptor for TestAcceptor {
     }
 }
 
-pub(super) struct Claimer {
+pub(super) struct TestInitiator {
     pub(super) enctype: Enctype,
     pub(super) first: &'static [u8],
 }
 
-impl Initiator for Claimer {
+impl Initiator for TestInitiator {
     type Error = std::io::Error;
 
     fn step(&mut self, token: Option<&[u8]>) -> Result<InitStep, std::io::Error> {
@@ -72,7 +72,7 @@ impl Initiator for Claimer {
 
 pub(super) struct Fixture {
     pub(super) contexts: Contexts<u8>,
-    pub(super) believer: TestAcceptor,
+    pub(super) acceptor: TestAcceptor,
     pub(super) now_ms: u64,
     next_handle: u8,
 }
@@ -83,19 +83,28 @@ pub(super) enum Answer {
     Closed,
 }
 
+impl Answer {
+    pub(super) fn into_record(self) -> Vec<u8> {
+        match self {
+            Answer::Record(record) => record,
+            Answer::Closed => panic!("closed"),
+        }
+    }
+}
+
 impl Fixture {
     pub(super) fn new(enctype: Enctype) -> Self {
         let contexts = Contexts::new(ContextLimits::default());
-        Self { contexts, believer: TestAcceptor { enctype, rounds: 0 }, now_ms: 1000, next_handle: 0 }
+        Self { contexts, acceptor: TestAcceptor { enctype, rounds: 0 }, now_ms: 1000, next_handle: 0 }
     }
 
     pub(super) fn connect(&mut self, service: Service) -> ClientContext {
-        let claimer = Claimer { enctype: self.believer.enctype, first: b"hello" };
-        let mut initiation = Initiation::begin(claimer, service).unwrap();
+        let initiator = TestInitiator { enctype: self.acceptor.enctype, first: b"hello" };
+        let mut initiation = Initiation::begin(initiator, service).unwrap();
         for xid in 1.. {
             let mut w = Writer::new();
             initiation.call(xid, PROGRAM, 4, &mut w);
-            let Answer::Record(reply) = self.serve(w.into_bytes()) else { panic!("closed") };
+            let reply = self.serve(w.into_bytes()).into_record();
             match initiation.reply(xid, &reply).unwrap() {
                 Initiated::Again(again) => initiation = again,
                 Initiated::Done(context) => return context,
@@ -163,7 +172,7 @@ impl Fixture {
         let mut w = Writer::new();
         match init.partial(&mut self.contexts, self.now_ms) {
             Ok(partial) => {
-                let accept = self.believer.accept(partial, &init.token);
+                let accept = self.acceptor.accept(partial, &init.token);
                 self.next_handle += 1;
                 let kept = self.contexts.keep(accept, ContextHandle([self.next_handle; HANDLE_LEN]), self.now_ms);
                 init.reply(kept, &mut w);
@@ -261,12 +270,20 @@ pub(super) fn refusal(answer: &Answer) -> String {
     }
 }
 
-pub(super) fn every(mut each: impl FnMut(Enctype, Service)) {
+pub(super) fn for_each_protection(mut each: impl FnMut(Enctype, Service)) {
     for enctype in Enctype::ALL {
         for service in [Service::None, Service::Integrity, Service::Privacy] {
             each(enctype, service);
         }
     }
+}
+
+pub(super) fn with_every_protection(mut each: impl FnMut(Fixture, ClientContext, Enctype, Service)) {
+    for_each_protection(|enctype, service| {
+        let mut fixture = Fixture::new(enctype);
+        let client = fixture.connect(service);
+        each(fixture, client, enctype, service);
+    });
 }
 
 pub(super) fn layout(record: &[u8]) -> (Range<usize>, Range<usize>, Range<usize>) {

@@ -19,19 +19,11 @@ fn wrapped(client: &mut ClientContext, count: u32) -> Vec<(Vec<u8>, GssSeq)> {
 
 #[test]
 fn batch_of_calls_is_served_and_replies_open_in_batch() {
-    every(|enctype, service| {
-        let mut fixture = Fixture::new(enctype);
-        let mut client = fixture.connect(service);
+    with_every_protection(|mut fixture, mut client, enctype, service| {
         for count in [1, 2, 5, 100] {
             let calls = wrapped(&mut client, count);
             let answers = fixture.serve_many(calls.iter().map(|(bytes, _)| bytes.clone()).collect());
-            let mut replies: Vec<Vec<u8>> = answers
-                .into_iter()
-                .map(|answer| match answer {
-                    Answer::Record(reply) => reply,
-                    Answer::Closed => panic!("closed"),
-                })
-                .collect();
+            let mut replies: Vec<Vec<u8>> = answers.into_iter().map(Answer::into_record).collect();
             let mut opens: Vec<_> = replies.iter_mut().zip(&calls).map(|(reply, (_, seq))| to_open(reply, *seq)).collect();
             client.open_many(&mut opens);
             for (xid, open) in opens.iter().enumerate() {
@@ -43,9 +35,7 @@ fn batch_of_calls_is_served_and_replies_open_in_batch() {
 
 #[test]
 fn call_protected_alone_equals_one_in_a_batch() {
-    every(|enctype, service| {
-        let mut fixture = Fixture::new(enctype);
-        let mut client = fixture.connect(service);
+    with_every_protection(|mut fixture, mut client, enctype, service| {
         let (alone, _) = call(&mut client, 3, &args(3));
         let (together, _) = wrapped(&mut client, 4).remove(3);
         assert_eq!(alone.len(), together.len());
@@ -56,16 +46,10 @@ fn call_protected_alone_equals_one_in_a_batch() {
 
 #[test]
 fn one_bad_reply_does_not_affect_others() {
-    every(|enctype, service| {
-        let mut fixture = Fixture::new(enctype);
-        let mut client = fixture.connect(service);
+    with_every_protection(|mut fixture, mut client, enctype, service| {
         let calls = wrapped(&mut client, 20);
         let answers = fixture.serve_many(calls.iter().map(|(bytes, _)| bytes.clone()).collect());
-        let record = |answer: &Answer| match answer {
-            Answer::Record(reply) => reply.clone(),
-            Answer::Closed => panic!("closed"),
-        };
-        let mut replies: Vec<Vec<u8>> = answers.iter().map(record).collect();
+        let mut replies: Vec<Vec<u8>> = answers.into_iter().map(Answer::into_record).collect();
         let verifier_end = 20 + to_open(&mut replies[0], calls[0].1).verifier.unwrap().len();
         replies[4][verifier_end - 1] ^= 1;
         *replies[9].last_mut().unwrap() ^= 1;

@@ -8,9 +8,7 @@ use crate::*;
 
 #[test]
 fn flipped_bit_in_call_is_refused_as_the_rfc_says() {
-    every(|enctype, service| {
-        let mut fixture = Fixture::new(enctype);
-        let mut client = fixture.connect(service);
+    with_every_protection(|mut fixture, mut client, enctype, service| {
         let (record, seq) = call(&mut client, 77, b"some arguments. ");
         let (header, _, args) = layout(&record);
         for bit in 0..8 * record.len() {
@@ -53,7 +51,7 @@ fn flipped_bit_in_call_is_refused_as_the_rfc_says() {
             }
             assert!(allowed.contains(&said.as_str()), "{enctype} {service:?} byte {at} of {}: {said}", record.len());
         }
-        let Answer::Record(reply) = fixture.serve(record) else { panic!("closed") };
+        let reply = fixture.serve(record).into_record();
         assert_eq!(open(&client, seq, &reply).unwrap(), b"some arguments. ");
     });
 }
@@ -73,11 +71,9 @@ fn privacy_body_at(reply: &[u8]) -> usize {
 
 #[test]
 fn flipped_bit_in_reply_is_refused() {
-    every(|enctype, service| {
-        let mut fixture = Fixture::new(enctype);
-        let mut client = fixture.connect(service);
+    with_every_protection(|mut fixture, mut client, enctype, service| {
         let (record, seq) = call(&mut client, 77, b"some arguments. ");
-        let Answer::Record(reply) = fixture.serve(record) else { panic!("closed") };
+        let reply = fixture.serve(record).into_record();
         let body_at = reply.len() - 16;
         for bit in 0..8 * reply.len() {
             let mut altered = reply.clone();
@@ -96,15 +92,13 @@ fn flipped_bit_in_reply_is_refused() {
 
 #[test]
 fn truncation_anywhere_is_refused() {
-    every(|enctype, service| {
-        let mut fixture = Fixture::new(enctype);
-        let mut client = fixture.connect(service);
+    with_every_protection(|mut fixture, mut client, enctype, service| {
         let (record, seq) = call(&mut client, 77, b"some arguments. ");
         let (_, _, args) = layout(&record);
         for len in 0..args.start {
             assert_ne!(refusal(&fixture.serve(record[..len].to_vec())), "success", "{len}");
         }
-        let Answer::Record(reply) = fixture.serve(record.clone()) else { panic!("closed") };
+        let reply = fixture.serve(record.clone()).into_record();
         for len in 0..reply.len() - if service == Service::None { 16 } else { 0 } {
             assert!(open(&client, seq, &reply[..len]).is_err(), "{len}");
         }
@@ -119,9 +113,7 @@ fn truncation_anywhere_is_refused() {
 
 #[test]
 fn replayed_call_is_dropped_from_anywhere() {
-    every(|enctype, service| {
-        let mut fixture = Fixture::new(enctype);
-        let mut client = fixture.connect(service);
+    with_every_protection(|mut fixture, mut client, enctype, service| {
         let (record, _) = call(&mut client, 1, b"once");
         assert_eq!(refusal(&fixture.serve(record.clone())), "success");
         assert_eq!(fixture.serve(record.clone()), Answer::Closed);
@@ -161,21 +153,14 @@ fn last_sequence_numbers_are_not_used() {
 }
 
 #[test]
-fn downgraded_service_is_detected() {
-    let mut fixture = Fixture::new(Enctype::Aes256CtsHmacSha384_192);
-    let mut client = fixture.connect(Service::Privacy);
-    let (mut record, _) = call(&mut client, 1, b"data");
-    record[47] = 1;
-    assert_eq!(refusal(&fixture.serve(record)), "denied 13");
-}
-
-#[test]
-fn other_version_is_denied() {
-    let mut fixture = Fixture::new(Enctype::Aes256CtsHmacSha384_192);
-    let mut client = fixture.connect(Service::None);
-    let (mut record, _) = call(&mut client, 1, b"data");
-    record[35] = 2;
-    assert_eq!(refusal(&fixture.serve(record)), "denied 2");
+fn altered_version_or_service_is_denied() {
+    for (at, value, expected) in [(35, 2, "denied 2"), (47, 1, "denied 13")] {
+        let mut fixture = Fixture::new(Enctype::Aes256CtsHmacSha384_192);
+        let mut client = fixture.connect(Service::Privacy);
+        let (mut record, _) = call(&mut client, 1, b"data");
+        record[at] = value;
+        assert_eq!(refusal(&fixture.serve(record)), expected);
+    }
 }
 
 #[test]

@@ -58,7 +58,7 @@ mod tests {
         let (size, mut fetched, mut longest) = (64 * MIB, 0, 0);
         for offset in (0..size).step_by(128 * 1024) {
             if offset > 0 {
-                assert!(fetched >= offset, "read at {offset} outran the window at {fetched}");
+                assert!(fetched >= offset, "the read at {offset} is beyond the window, which ends at {fetched}");
             }
             if let Some(range) = ahead.on_read(offset, 128 * 1024, size, 8 * MIB) {
                 longest = longest.max(range.end - range.start);

@@ -45,7 +45,7 @@ async fn reports_lie_that_another_replica_heals() {
     let tree = client(&network, &clock, &notes).open(&publisher.name(), &TreeOptions::default()).await.unwrap();
     for n in 0..40u64 {
         let found = tree.lookup_path(tree.newest().root(), format!("f{n}").as_bytes()).await.unwrap();
-        let vouch_tree::Content::Regular { blob, .. } = &found.content else { unreachable!("it is a file") };
+        let vouch_tree::Content::Regular { blob, .. } = &found.content else { unreachable!("the path is a regular file") };
         assert_eq!(tree.read(blob, 0, 20_000).await.unwrap(), noise(n, 20_000));
     }
     let (reports, lies) = (notes.0.lock().clone(), tree.counters().lies);

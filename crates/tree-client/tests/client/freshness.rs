@@ -83,7 +83,7 @@ async fn expired_revision_fails_closed() {
     clock.set(NOW + u64::from(DURATION_S));
     let error = tree.lookup_path(&root, b"file").await.unwrap_err();
     assert_eq!((error.class(), error.errno()), (ErrorClass::Expired, 5), "{error}");
-    assert!(tree.try_lookup_path(&root, b"file").unwrap().is_err(), "also if it is cached");
+    assert!(tree.try_lookup_path(&root, b"file").unwrap().is_err(), "a cached file is refused");
     clock.set(NOW - 10_000_000);
     assert!(tree.lookup_path(&root, b"file").await.is_err(), "a clock set back does not revive it");
     clock.set(NOW + u64::from(DURATION_S));
@@ -119,7 +119,7 @@ async fn expiry_survives_restart_and_clock_set_back() {
     clock.set(NOW + 10);
     assert_eq!(open().await.err().unwrap().class(), ErrorClass::Expired);
     clock.set(NOW + 2);
-    assert_eq!(open().await.err().unwrap().class(), ErrorClass::Expired, "the time was later before");
+    assert_eq!(open().await.err().unwrap().class(), ErrorClass::Expired, "the time went back");
 }
 
 #[tokio::test(start_paused = true)]
@@ -184,7 +184,7 @@ async fn revocation_is_permanent() {
     assert!(matches!(tree.try_lookup_path(&root, b"file"), Some(Err(Error::Revoked { .. }))));
     replica.alter(|served| served.statements.clear());
     let error = open().open(&publisher.name(), &TreeOptions::default()).await.err().unwrap();
-    assert!(matches!(error, Error::Revoked { .. }), "stored, though the replica no longer sends it: {error}");
+    assert!(matches!(error, Error::Revoked { .. }), "a stored statement must count without the replica: {error}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -69,7 +69,7 @@ async fn later_certificate_overrides_higher_number() {
         orders.push(tree.newest().order());
         assert_eq!((tree.newest().number(), read(&tree).await.unwrap()), (2, b"mended".to_vec()));
         assert!(orders.is_sorted_by(|a, b| a < b), "{orders:?}");
-        assert!(!tree.refresh().await.unwrap(), "the same again");
+        assert!(!tree.refresh().await.unwrap(), "a repeated call succeeds");
     }
 }
 
@@ -84,7 +84,7 @@ async fn changed_iv_blocks_until_next_certificate() {
     assert!(tree.refresh().await.unwrap_err().to_string().contains("another iv"));
     assert!(read(&tree).await.is_err(), "a newer revision was seen, so the older is refused");
     replica.serve_revision(&first);
-    assert!(tree.refresh().await.is_err() && tree.revision().is_err(), "also when it is offered again");
+    assert!(tree.refresh().await.is_err() && tree.revision().is_err(), "a second offer is refused");
     certify(&mut publisher);
     replica.serve_revision(&publisher.publish(&text("mended"), NOW - 30));
     assert!(tree.refresh().await.unwrap());

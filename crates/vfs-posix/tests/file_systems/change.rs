@@ -70,7 +70,7 @@ fn clock_set_back(root: &Path, more: &[&str]) {
     for command in ["set_inode_field /file ctime 20360101000000", "set_inode_field /. ctime 20360101000000"] {
         run("debugfs", ["-w", "-R", command, &image]).expect("debugfs writes");
     }
-    mount("ext4", "loop", &file, root).expect("as before");
+    mount("ext4", "loop", &file, root).expect("the value is unchanged");
     let fs = export(root, Options::default());
     let one = root_owner();
     let (id, before) = fs.find(&one, &fs.root(), "file").expect("the file exists");

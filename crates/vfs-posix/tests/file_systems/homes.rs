@@ -61,10 +61,10 @@ fn files_of_copied_file_systems_differ() {
         let (one, two) = (above.join("one"), above.join("two"));
         let Some(()) = image("ext4", &[], &one) else { return };
         std::fs::write(one.join("file"), "in both").expect("a file");
-        run("umount", [&one]).expect("nobody uses it");
+        run("umount", [&one]).expect("the file is unused");
         std::fs::copy(one.with_extension("image"), two.with_extension("image")).expect("copying succeeds");
         for point in [&one, &two] {
-            mount("ext4", "loop", &point.with_extension("image"), point).expect("as before");
+            mount("ext4", "loop", &point.with_extension("image"), point).expect("the value is unchanged");
         }
         let (first, second) = (home(&plain(&one), "file"), home(&plain(&two), "file"));
         assert_eq!(first.1, second.1);

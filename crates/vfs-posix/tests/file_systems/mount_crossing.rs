@@ -66,7 +66,7 @@ fn mounted_file_system_has_own_fsid_and_rights() {
         refused!(plain.look(&made.id), Stale);
         drop((fs, plain));
         unmount(&root.join("sub"));
-        memory(&root.join("sub")).expect("as before");
+        memory(&root.join("sub")).expect("the value is unchanged");
         let fs = export(&root, crossing());
         refused!(fs.look(&made.id), Stale);
     });
@@ -169,7 +169,7 @@ fn directory_is_listed_once_for_all_covered_names() {
         std::fs::remove_dir(root.join("one")).expect("the value is empty");
         std::fs::create_dir(root.join("kept")).expect("the number is accepted");
         let new = number("one");
-        memory(&root.join("one")).expect("as before");
+        memory(&root.join("one")).expect("the value is unchanged");
         refused!(find("one", Blocking::Forbidden), WouldBlock);
         assert_eq!(find("one", Blocking::Allowed).expect("the value is shown").1.file_number, new);
         assert_eq!(find("two", Blocking::Allowed).expect("the value is shown").1.file_number, numbers[1]);

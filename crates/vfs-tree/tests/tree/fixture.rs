@@ -237,7 +237,7 @@ pub fn read(open: &dyn OpenFile, offset: u64, len: usize, bytes: &mut Vec<u8>, b
 pub fn until(mut done: impl FnMut() -> bool) {
     let began = Instant::now();
     while !done() {
-        assert!(began.elapsed() < Duration::from_secs(60), "this does not happen");
+        assert!(began.elapsed() < Duration::from_secs(60), "the case is impossible");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -158,7 +158,7 @@ mod tests {
         let path = warm.working_directory().expect("the file exists").join("large");
         eventually(|| {
             drop_cache(&File::open(&path).expect("the file exists")).expect("a file");
-            warm.measure(&Case::Load(load)).expect("fio takes it");
+            warm.measure(&Case::Load(load)).expect("fio accepts the job");
             // A load of this length reads only a part by itself.
             cached_pages(&path).is_some_and(|(cached_pages, pages)| cached_pages * 100 > pages * 95)
         });

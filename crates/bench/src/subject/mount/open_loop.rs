@@ -180,7 +180,7 @@ mod tests {
                 Some(why) => println!("skipped in part: {why}"),
                 None => {
                     subject.prepare(&load(None)).expect("a file");
-                    assert!(subject.measure(&load(None)).expect("fio takes it").operations > 0);
+                    assert!(subject.measure(&load(None)).expect("fio accepts the job").operations > 0);
                 }
             }
             let load = load(Some(100.0));

@@ -53,7 +53,7 @@ fn pauses_double_and_one_answer_resets_them() {
     let (mut now, mut last) = (MS, Duration::ZERO);
     for _ in 0..12 {
         scores.failed(ReplicaId(0), now, Failure::Other);
-        let Choice::Wait(at) = scores.choose(now, none_excluded) else { panic!("it is paused") };
+        let Choice::Wait(at) = scores.choose(now, none_excluded) else { panic!("the replica is paused") };
         let pause = at - now;
         assert!(pause >= last && (BACK_OFF_MIN..=BACK_OFF_MAX).contains(&pause));
         (now, last) = (at, pause);

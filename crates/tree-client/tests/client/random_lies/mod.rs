@@ -363,20 +363,20 @@ fn run_cases(cases: u64, run: impl Fn(u64) -> Result<Score, String> + Sync) {
                     }
                     match run(first + n) {
                         Ok(score) => {
-                            let mut total = total.lock().expect("no panic holds it");
+                            let mut total = total.lock().expect("no thread panicked with the lock held");
                             total.answers += score.answers;
                             total.lies += score.lies;
                             total.newer += score.newer;
                             total.renewed += score.renewed;
                         }
-                        Err(failure) => failures.lock().expect("no panic holds it").push(failure),
+                        Err(failure) => failures.lock().expect("no thread panicked with the lock held").push(failure),
                     }
                 }
             });
         }
     });
-    let failures = failures.into_inner().expect("no panic holds it");
-    let Score { answers, lies, newer, renewed } = total.into_inner().expect("no panic holds it");
+    let failures = failures.into_inner().expect("no thread panicked with the lock held");
+    let Score { answers, lies, newer, renewed } = total.into_inner().expect("no thread panicked with the lock held");
     println!(
         "{cases} cases, {answers} right answers, {lies} lies detected, {newer} newer revisions, {renewed} of them new certificates, {:?}",
         begun.elapsed()
