@@ -68,7 +68,7 @@ fn refused_ticket_returns_status_without_context() {
 
 #[test]
 fn only_owner_destroys_a_context() {
-    with_every_protection(|mut fixture, mut client, enctype, service| {
+    with_every_protection(|mut fixture, mut client, _, _| {
         let genuine = destroy(&mut client, 1);
         let (.., verifier) = layout(&genuine);
         let mut forged = genuine.clone();

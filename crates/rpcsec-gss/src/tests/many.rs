@@ -35,7 +35,7 @@ fn batch_of_calls_is_served_and_replies_open_in_batch() {
 
 #[test]
 fn call_protected_alone_equals_one_in_a_batch() {
-    with_every_protection(|mut fixture, mut client, enctype, service| {
+    with_every_protection(|mut fixture, mut client, _, _| {
         let (alone, _) = call(&mut client, 3, &args(3));
         let (together, _) = wrapped(&mut client, 4).remove(3);
         assert_eq!(alone.len(), together.len());

@@ -92,7 +92,7 @@ fn flipped_bit_in_reply_is_refused() {
 
 #[test]
 fn truncation_anywhere_is_refused() {
-    with_every_protection(|mut fixture, mut client, enctype, service| {
+    with_every_protection(|mut fixture, mut client, _, service| {
         let (record, seq) = call(&mut client, 77, b"some arguments. ");
         let (_, _, args) = layout(&record);
         for len in 0..args.start {
@@ -113,7 +113,7 @@ fn truncation_anywhere_is_refused() {
 
 #[test]
 fn replayed_call_is_dropped_from_anywhere() {
-    with_every_protection(|mut fixture, mut client, enctype, service| {
+    with_every_protection(|mut fixture, mut client, _, _| {
         let (record, _) = call(&mut client, 1, b"once");
         assert_eq!(refusal(&fixture.serve(record.clone())), "success");
         assert_eq!(fixture.serve(record.clone()), Answer::Closed);
