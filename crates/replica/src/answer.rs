@@ -9,11 +9,12 @@ use vouch_tree::protocol::{
 };
 use vouch_xdr::{Writer, Xdr as _};
 
-use super::connection::{NotRpc, Service};
+use super::connection::{After, Fault, Fetched, Service};
 use super::counters::{Counters, Request};
 use super::output::Output;
+use super::request::Incoming;
 use super::statements::StatementStore;
-use super::trees::{Pack, Trees};
+use super::trees::{ServedFile, Trees};
 
 #[derive(Debug)]
 pub(super) struct Replica {
@@ -23,15 +24,19 @@ pub(super) struct Replica {
 }
 
 impl Service for Replica {
-    type File = Pack;
+    type File = ServedFile;
 
-    fn answer(&self, record: &[u8], output: &mut Output<Pack>) -> Result<(), NotRpc> {
+    fn answer(&self, request: &Incoming<'_>, _fetched: Option<Fetched>, output: &mut Output<ServedFile>) -> Result<After, Fault> {
+        let record = match request {
+            Incoming::Rpc(record) => record,
+            Incoming::Http(head) => return Ok(self.respond(head, output)),
+        };
         let call = match Call::decode(record) {
             Ok(call) => call,
             Err(error) => {
-                let reply = error.reply().ok_or(NotRpc)?;
+                let reply = error.reply().ok_or(Fault::BadRequest)?;
                 self.reject(reply, output);
-                return Ok(());
+                return Ok(After::Next);
             }
         };
         let request = match self.dispatch(&call, output) {
@@ -42,11 +47,11 @@ impl Service for Replica {
                     Refusal::Denied(denied) => Reply::denied(call.xid, denied),
                 };
                 self.reject(reply, output);
-                return Ok(());
+                return Ok(After::Next);
             }
         };
         self.counters.request(request);
-        Ok(())
+        Ok(After::Next)
     }
 }
 
@@ -62,7 +67,7 @@ impl From<vouch_xdr::Error> for Refusal {
 }
 
 impl Replica {
-    fn dispatch(&self, call: &Call<'_>, output: &mut Output<Pack>) -> Result<Request, Refusal> {
+    fn dispatch(&self, call: &Call<'_>, output: &mut Output<ServedFile>) -> Result<Request, Refusal> {
         // All data is public, so any credential will do. Flavours that would wrap the answer are
         // refused (RFC 5531, section 9).
         if !matches!(call.cred.flavor, Flavor::NONE | Flavor::SYS) {
@@ -88,7 +93,7 @@ impl Replica {
         }
     }
 
-    fn get_fsinfo(&self, xid: u32, args: &GetFsinfoArgs, output: &mut Output<Pack>) -> Request {
+    fn get_fsinfo(&self, xid: u32, args: &GetFsinfoArgs, output: &mut Output<ServedFile>) -> Request {
         let offer = self.trees.get(&args.hostid).map(|tree| tree.offer());
         match offer.as_ref().and_then(|offer| offer.record(args.companions)) {
             Some(record) => {
@@ -106,7 +111,7 @@ impl Replica {
         }
     }
 
-    fn put_statement(&self, xid: u32, args: &PutStatementArgs, output: &mut Output<Pack>) -> Request {
+    fn put_statement(&self, xid: u32, args: &PutStatementArgs, output: &mut Output<ServedFile>) -> Request {
         let result = match &self.statements {
             Some(store) => store.put(&self.trees, &args.statement),
             None => PutStatementResult::NotAccepted,
@@ -118,7 +123,7 @@ impl Replica {
         }
     }
 
-    fn get_data(&self, xid: u32, args: &GetDataArgs, output: &mut Output<Pack>) -> Result<Request, Refusal> {
+    fn get_data(&self, xid: u32, args: &GetDataArgs, output: &mut Output<ServedFile>) -> Result<Request, Refusal> {
         let tree = self.trees.get(&args.hostid);
         let mut found = 0;
         let mut len = 0;
@@ -157,7 +162,7 @@ impl Replica {
         Ok(Request::DataOk)
     }
 
-    fn reject(&self, reply: Reply<'_>, output: &mut Output<Pack>) {
+    fn reject(&self, reply: Reply<'_>, output: &mut Output<ServedFile>) {
         self.counters.request(Request::Rejected);
         push_reply(&reply, output);
     }
@@ -168,7 +173,7 @@ const NOT_FOUND_RECORD: [u8; 4] = NOT_FOUND.to_be_bytes();
 /// Record mark, reply header, and number of handles.
 const REPLY_HEAD_LEN: usize = 4 + 24 + 4;
 
-fn push_reply(reply: &Reply<'_>, output: &mut Output<Pack>) {
+fn push_reply(reply: &Reply<'_>, output: &mut Output<ServedFile>) {
     let mut w = Writer::new();
     let start = begin_record(&mut w);
     reply.encode(&mut w);

@@ -3,19 +3,44 @@
 
 use std::time::{Duration, Instant};
 
-use vouch_oncrpc::{RecordError, RecordReader};
+use vouch_oncrpc::RecordError;
 
-use super::limits::{IDLE_CROWDED_MAX, Limits, OUTPUT_LEN_MAX, PIECES_MAX, REQUEST_LEN_MAX, STALL_LEN_MIN};
+use super::limits::{IDLE_CROWDED_MAX, Limits, OUTPUT_LEN_MAX, OWN_LEN_MAX, PIECES_MAX, STALL_LEN_MIN};
 use super::output::Output;
+use super::request::{Incoming, RequestReader};
 
 pub(super) trait Service {
     type File: Clone + PartialEq;
 
-    fn answer(&self, record: &[u8], output: &mut Output<Self::File>) -> Result<(), NotRpc>;
+    /// Answers a request. `fetched`: the request was answered with [`After::Again`], and the wait is
+    /// over.
+    fn answer(&self, request: &Incoming<'_>, fetched: Option<Fetched>, output: &mut Output<Self::File>) -> Result<After, Fault>;
 }
 
+/// What follows a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NotRpc;
+pub(super) enum After {
+    Next,
+    /// The end of the connection, once the output is sent.
+    Close,
+    /// The same request again, after [`Connection::wake`].
+    #[cfg_attr(not(test), expect(dead_code, reason = "no service fetches data yet"))]
+    Again,
+}
+
+impl After {
+    pub(super) const fn of(is_persistent: bool) -> Self {
+        if is_persistent { Self::Next } else { Self::Close }
+    }
+}
+
+/// How a wait for data from elsewhere ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(test), expect(dead_code, reason = "no service fetches data yet"))]
+pub(super) enum Fetched {
+    Complete,
+    Failed,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
@@ -35,10 +60,13 @@ impl From<RecordError> for Fault {
 
 #[derive(Debug)]
 pub(super) struct Connection<F> {
-    reader: RecordReader,
+    reader: RequestReader,
     /// Input that waits until output is sent; filled only by peers that send faster than they read.
     undecoded: Vec<u8>,
     output: Output<F>,
+    /// A request that waits for data from elsewhere, and how the wait ended.
+    waiting: Option<(Incoming<'static>, Option<Fetched>)>,
+    is_ending: bool,
     phase: Phase,
     since: Instant,
     taken: u64,
@@ -48,13 +76,16 @@ pub(super) struct Connection<F> {
 enum Phase {
     Idle,
     Request,
+    /// For data from elsewhere, whose fetch has a deadline of its own.
+    Wait,
     Reply,
 }
 
 impl<F: Clone + PartialEq> Connection<F> {
     pub(super) fn new(now: Instant) -> Self {
-        let (reader, output) = (RecordReader::new(REQUEST_LEN_MAX), Output::new());
-        Self { reader, undecoded: Vec::new(), output, phase: Phase::Idle, since: now, taken: 0 }
+        let (reader, output) = (RequestReader::Unknown, Output::new());
+        let (undecoded, waiting, is_ending) = (Vec::new(), None, false);
+        Self { reader, undecoded, output, waiting, is_ending, phase: Phase::Idle, since: now, taken: 0 }
     }
 
     pub(super) const fn output(&self) -> &Output<F> {
@@ -63,7 +94,25 @@ impl<F: Clone + PartialEq> Connection<F> {
 
     /// Whether input waits for output. Otherwise more may be read.
     pub(super) const fn has_undecoded(&self) -> bool {
-        !self.undecoded.is_empty()
+        !self.undecoded.is_empty() || matches!(self.waiting, Some((_, Some(_))))
+    }
+
+    /// Whether a request waits for data from elsewhere.
+    pub(super) const fn is_waiting(&self) -> bool {
+        matches!(self.waiting, Some((_, None)))
+    }
+
+    /// Ends the wait; [`Connection::resume`] answers the request.
+    #[cfg_attr(not(test), expect(dead_code, reason = "no service fetches data yet"))]
+    pub(super) fn wake(&mut self, how: Fetched) {
+        if let Some((_, fetched)) = &mut self.waiting {
+            *fetched = Some(how);
+        }
+    }
+
+    /// Whether the connection ends once the output is sent.
+    pub(super) const fn is_ending(&self) -> bool {
+        self.is_ending
     }
 
     /// Answers the requests in new input until the output is full, and keeps the rest for
@@ -84,17 +133,30 @@ impl<F: Clone + PartialEq> Connection<F> {
     }
 
     fn decode<S: Service<File = F>>(&mut self, input: &mut &[u8], service: &S) -> Result<(), Fault> {
-        while !self.is_full()
-            && let Some(record) = self.reader.next(input)?
-        {
-            service.answer(&record, &mut self.output).map_err(|NotRpc| Fault::BadRequest)?;
+        while !self.is_full() && !self.is_ending && !self.is_waiting() {
+            let (request, fetched) = match self.waiting.take() {
+                Some(waited) => waited,
+                None => match self.reader.next(input)? {
+                    Some(request) => (request, None),
+                    None => break,
+                },
+            };
+            match service.answer(&request, fetched, &mut self.output)? {
+                After::Next => {}
+                After::Close => {
+                    self.is_ending = true;
+                    *input = &[];
+                }
+                After::Again => self.waiting = Some((request.into_owned(), None)),
+            }
             self.phase = Phase::Idle;
         }
         Ok(())
     }
 
     fn is_full(&self) -> bool {
-        self.output.pieces().len() >= PIECES_MAX || self.output.len() >= OUTPUT_LEN_MAX
+        let output = &self.output;
+        output.pieces().len() >= PIECES_MAX || output.len() >= OUTPUT_LEN_MAX || output.own_len() >= OWN_LEN_MAX
     }
 
     /// Notes that `n` bytes of output were sent.
@@ -110,6 +172,7 @@ impl<F: Clone + PartialEq> Connection<F> {
     pub(super) fn rest(&mut self, now: Instant) {
         let phase = match (self.output.is_empty(), self.reader.at_boundary()) {
             (false, _) => Phase::Reply,
+            (true, _) if self.waiting.is_some() => Phase::Wait,
             (true, false) => Phase::Request,
             (true, true) => Phase::Idle,
         };
@@ -139,14 +202,15 @@ impl<F: Clone + PartialEq> Connection<F> {
     /// Memory of this connection beyond its own size, bytes.
     #[cfg(test)]
     pub(super) fn held_len(&self) -> usize {
-        self.reader.held_len() + self.undecoded.capacity() + self.output.held_len()
+        let waiting = self.waiting.as_ref().map_or(0, |(request, _)| request.held_len());
+        self.reader.held_len() + waiting + self.undecoded.capacity() + self.output.held_len()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::{CONNECTION_LEN_MAX, READ_LEN_MAX};
+    use crate::limits::{CONNECTION_LEN_MAX, READ_LEN_MAX, REQUEST_LEN_MAX};
     use crate::output::Span;
     use vouch_oncrpc::record_mark;
 
@@ -156,15 +220,23 @@ mod tests {
     impl Service for Pieces {
         type File = u8;
 
-        fn answer(&self, record: &[u8], output: &mut Output<u8>) -> Result<(), NotRpc> {
+        fn answer(&self, request: &Incoming<'_>, fetched: Option<Fetched>, output: &mut Output<u8>) -> Result<After, Fault> {
+            let record = match request {
+                Incoming::Rpc(record) => record,
+                Incoming::Http(head) if head.starts_with(b"GET /wait") && fetched.is_none() => return Ok(After::Again),
+                Incoming::Http(head) => {
+                    output.push_bytes(&[0; 400]);
+                    return Ok(After::of(!head.starts_with(b"GET /last")));
+                }
+            };
             if record.is_empty() {
-                return Err(NotRpc);
+                return Err(Fault::BadRequest);
             }
             for i in 0..record.len() as u64 {
                 output.push_bytes(&[0; 4]);
                 output.push_span(Span { file: 1, offset: i * 1000, len: 100 });
             }
-            Ok(())
+            Ok(After::Next)
         }
     }
 
@@ -222,7 +294,40 @@ mod tests {
     #[test]
     fn stream_that_is_not_rpc_is_a_fault() {
         assert_eq!(Connection::new(Instant::now()).feed(&request(0), &Pieces), Err(Fault::BadRequest));
-        assert_eq!(Connection::new(Instant::now()).feed(b"GET / HTTP/1.0\r\n\r\n", &Pieces), Err(Fault::BadRequest));
+        assert_eq!(Connection::new(Instant::now()).feed(b"\x16\x03\x01", &Pieces), Err(Fault::BadRequest));
+    }
+
+    #[test]
+    fn requests_after_the_last_are_not_answered() {
+        let mut connection = Connection::new(Instant::now());
+        connection.feed(b"GET /a HTTP/1.1\r\n\r\nGET /last HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n\r\n", &Pieces).unwrap();
+        assert_eq!((connection.output().len(), connection.is_ending(), connection.has_undecoded()), (800, true, false));
+    }
+
+    #[test]
+    fn waiting_request_keeps_its_place_and_has_no_time_out() {
+        let now = Instant::now();
+        let mut connection = Connection::new(now);
+        connection.feed(b"GET /wait HTTP/1.1\r\n\r\nGET /a HTTP/1.1\r\n\r\n", &Pieces).unwrap();
+        assert!(connection.is_waiting() && connection.output().is_empty());
+        connection.rest(now);
+        assert_eq!(connection.expire(now + limits().idle_max, &limits(), true), None);
+        connection.resume(&Pieces).unwrap();
+        assert!(connection.is_waiting() && connection.output().is_empty());
+        for how in [Fetched::Failed, Fetched::Complete] {
+            connection.wake(how);
+        }
+        connection.resume(&Pieces).unwrap();
+        assert_eq!((connection.output().len(), connection.is_waiting(), connection.has_undecoded()), (800, false, false));
+    }
+
+    #[test]
+    fn flood_of_http_requests_stays_within_connection_memory() {
+        let mut connection = Connection::new(Instant::now());
+        let input = b"GET /a HTTP/1.1\r\n\r\n".repeat(READ_LEN_MAX / 19 + 1);
+        connection.feed(&input[..READ_LEN_MAX], &Pieces).unwrap();
+        let held = connection.held_len() + size_of::<Connection<u8>>();
+        assert!(held <= CONNECTION_LEN_MAX, "{held}");
     }
 
     #[test]

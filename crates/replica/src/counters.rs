@@ -27,11 +27,17 @@ pub(super) enum Request {
     StatementRefused,
     /// Refused by RPC: wrong program, version or procedure, or invalid arguments.
     Rejected,
+    HttpOk,
+    HttpNotModified,
+    HttpNotFound,
+    HttpFailed,
+    /// Other methods, ranges beyond the end, requests that are not HTTP/1.
+    HttpRejected,
 }
 
 impl Request {
     /// All outcomes, with procedure and result as on the metrics page.
-    pub(super) const ALL: [(Self, &'static str, &'static str); 8] = [
+    pub(super) const ALL: [(Self, &'static str, &'static str); 13] = [
         (Self::Null, "null", "ok"),
         (Self::FsinfoOk, "getfsinfo", "ok"),
         (Self::FsinfoNoTree, "getfsinfo", "no_tree"),
@@ -40,12 +46,19 @@ impl Request {
         (Self::StatementOk, "putstatement", "ok"),
         (Self::StatementRefused, "putstatement", "refused"),
         (Self::Rejected, "other", "rejected"),
+        (Self::HttpOk, "http", "ok"),
+        (Self::HttpNotModified, "http", "not_modified"),
+        (Self::HttpNotFound, "http", "not_found"),
+        (Self::HttpFailed, "http", "failed"),
+        (Self::HttpRejected, "http", "rejected"),
     ];
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Closed {
     Peer,
+    /// After the last response of HTTP.
+    Complete,
     Failed,
     BadRequest,
     Idle,
@@ -56,8 +69,9 @@ pub(super) enum Closed {
 }
 
 impl Closed {
-    pub(super) const ALL: [(Self, &'static str); 8] = [
+    pub(super) const ALL: [(Self, &'static str); 9] = [
         (Self::Peer, "peer"),
+        (Self::Complete, "complete"),
         (Self::Failed, "failed"),
         (Self::BadRequest, "bad_request"),
         (Self::Idle, "idle"),

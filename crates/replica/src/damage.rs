@@ -9,7 +9,7 @@ use vouch_tree::BlockHandle;
 use vouch_tree_store::Snapshot;
 
 use super::output::Span;
-use super::trees::Pack;
+use super::trees::ServedFile;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Damage {
@@ -34,7 +34,7 @@ enum Place {
 }
 
 impl Damage {
-    pub(super) fn of_pack(place: &Span<Pack>, error: &io::Error) -> Self {
+    pub(super) fn of_pack(place: &Span<ServedFile>, error: &io::Error) -> Self {
         let path = place.file.0.path().to_owned();
         let what = format!("{}: the pack ends early or can't be read at byte {}: {error}", path.display(), place.offset);
         Self { place: Place::Pack { path, offset: place.offset, len: place.len.min(READ_BACK_LEN_MAX) }, what }

@@ -2,8 +2,8 @@
 //! serves.
 //!
 //! A request passes these modules: `worker` reads, `connection` cuts and queues, `answer` finds the
-//! frames in the packs (`trees`), `send` gives them to the kernel. Clients trust nothing that a
-//! replica sends.
+//! frames in the packs (`trees`), `send` gives them to the kernel. The same port answers HTTP
+//! (`http`), and TLS if there is a certificate (`tls`). Clients trust nothing that a replica sends.
 
 #![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
 
@@ -25,18 +25,22 @@ mod counters;
 mod damage;
 #[cfg(test)]
 mod golden;
+mod http;
 mod limits;
 mod output;
 mod report;
+mod request;
 mod scrub;
 mod send;
 mod statements;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod trees;
 mod worker;
 
 pub use limits::Limits;
+pub use tls::{TlsError, TlsFiles};
 
 use vouch_daemon::sandbox::{self, Access, SandboxError, SandboxMode};
 use vouch_daemon::{listener, metrics_page};
@@ -59,6 +63,8 @@ pub struct ServeConfig {
     pub databases: Vec<PathBuf>,
     pub listen: Vec<SocketAddr>,
     pub passed: Vec<Arc<TcpListener>>,
+    /// Certificate for HTTPS; `None`: clear text only.
+    pub tls: Option<TlsFiles>,
     pub metrics: Option<SocketAddr>,
     /// Threads; one for each core if `None`.
     pub threads: Option<usize>,
@@ -83,6 +89,8 @@ pub enum ServeError {
     Statements { path: PathBuf, source: io::Error },
     #[error("{first} and {second} are databases of the same tree; serve one of them")]
     SameTree { first: PathBuf, second: PathBuf },
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     #[error("sandbox: {0}; --sandbox off runs without it")]
     Sandbox(#[from] SandboxError),
     #[error("{doing}: {source}")]
@@ -135,7 +143,8 @@ impl Server {
         if let Some(store) = &statements {
             trees.all().iter().for_each(|tree| tree.take_statements(store.load(tree.hostid())));
         }
-        let shared = Arc::new(Shared { limits: config.limits, open: AtomicUsize::new(0), stop: AtomicBool::new(false) });
+        let tls = config.tls.as_ref().map(TlsFiles::load).transpose()?;
+        let shared = Arc::new(Shared { limits: config.limits, tls, open: AtomicUsize::new(0), stop: AtomicBool::new(false) });
 
         let mut of_thread: Vec<Vec<TcpListener>> = (0..threads).map(|_| Vec::new()).collect();
         let mut addresses = Vec::new();

@@ -32,6 +32,9 @@ impl Default for Limits {
 /// A GETDATA with the most handles and the longest credential and verifier has 2,940 bytes.
 pub(super) const REQUEST_LEN_MAX: usize = 4096;
 
+/// A head of HTTP: caches in between add some fields to those of the client.
+pub(super) const HEAD_LEN_MAX: usize = 8 * 1024;
+
 /// Bytes of one read, and so the most undecoded input of a connection.
 pub(super) const READ_LEN_MAX: usize = 8 * 1024;
 
@@ -42,6 +45,9 @@ pub(super) const PIECES_MAX: usize = 64;
 /// Bytes of output at which decoding pauses. Bounds how far a peer can send ahead of its reading;
 /// the bytes are in files, not in memory.
 pub(super) const OUTPUT_LEN_MAX: u64 = 4 << 20;
+
+/// Bytes of reply heads at which decoding pauses: small answers in a row share a piece.
+pub(super) const OWN_LEN_MAX: u64 = 8 * 1024;
 
 /// Memory of a busy connection: undecoded input, an incomplete request, pieces, reply headers.
 #[cfg(test)]

@@ -44,6 +44,11 @@ impl<F: Clone + PartialEq> Output<F> {
         self.len
     }
 
+    /// Bytes in memory that belong to this queue alone. O(pieces).
+    pub(super) fn own_len(&self) -> u64 {
+        self.pieces.iter().filter(|piece| matches!(piece, Piece::Own { .. })).map(Piece::len).sum()
+    }
+
     pub(super) const fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -75,7 +75,7 @@ pub(super) fn step<F: AsFd + Clone + PartialEq>(
     {
         return send_span(socket, span);
     }
-    let more = gather(output, buffer)?;
+    let more = gather(output, buffer, SENDFILE_LEN_MIN)?;
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | if more { SendFlags::MORE } else { SendFlags::empty() };
     let bytes = &buffer.bytes[..buffer.len];
     match rustix::io::retry_on_intr(|| rustix::net::send(socket, bytes, flags)) {
@@ -99,15 +99,21 @@ fn send_span<F: AsFd + Clone>(socket: BorrowedFd<'_>, span: &Span<F>) -> Result<
     }
 }
 
+/// Copies the front of `output` into the buffer.
+pub(super) fn copied<'a, F: AsFd + Clone + PartialEq>(output: &Output<F>, buffer: &'a mut SendBuffer) -> Result<&'a [u8], SendError<F>> {
+    gather(output, buffer, u64::MAX)?;
+    Ok(&buffer.bytes[..buffer.len])
+}
+
 /// Fills the buffer from the front of the output, up to a run for sendfile. Returns whether more
 /// follows.
-fn gather<F: AsFd + Clone + PartialEq>(output: &Output<F>, buffer: &mut SendBuffer) -> Result<bool, SendError<F>> {
+fn gather<F: AsFd + Clone + PartialEq>(output: &Output<F>, buffer: &mut SendBuffer, sendfile_len_min: u64) -> Result<bool, SendError<F>> {
     buffer.len = 0;
     for piece in output.pieces() {
         match piece {
             Piece::Own { bytes, sent } => buffer.append(&bytes[*sent..]),
             Piece::Shared { bytes, sent } => buffer.append(&bytes[*sent..]),
-            Piece::File(span) if span.len >= SENDFILE_LEN_MIN => return Ok(true),
+            Piece::File(span) if span.len >= sendfile_len_min => return Ok(true),
             Piece::File(span) => buffer.append_file(span).map_err(|error| SendError::File { place: span.clone(), error })?,
         }
         if buffer.len == SEND_BUFFER_LEN {

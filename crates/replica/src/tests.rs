@@ -21,6 +21,7 @@ use vouch_xdr::{Writer as XdrWriter, Xdr as _};
 use super::*;
 
 mod damage;
+mod http;
 mod statements;
 
 fn hostid(seed: u8) -> HostId {
@@ -99,6 +100,7 @@ fn config(databases: Vec<PathBuf>) -> ServeConfig {
         databases,
         listen: vec![any],
         passed: vec![],
+        tls: None,
         metrics: Some(any),
         threads: Some(2),
         limits,
@@ -377,7 +379,7 @@ fn garbage_closes_only_its_own_connection() {
     let mut good = server.connect();
     let oversized = record_mark(5000);
     let reply_not_call = [&record_mark(8)[..], &[0, 0, 0, 7, 0, 0, 0, 1]].concat();
-    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &oversized, &reply_not_call, &[0xff; 100], &record_mark(0)] {
+    for garbage in [&b"\x16\x03\x01 no TLS here"[..], &oversized, &reply_not_call, &[0xff; 100], &record_mark(0)] {
         let mut bad = server.connect();
         bad.send(garbage);
         assert_eq!(bad.receive(), None);

@@ -20,15 +20,15 @@ use super::output::Span;
 use super::scrub::ScrubCounts;
 
 #[derive(Debug, Clone)]
-pub(super) struct Pack(pub(super) Arc<PackFile>);
+pub(super) struct ServedFile(pub(super) Arc<PackFile>);
 
-impl PartialEq for Pack {
+impl PartialEq for ServedFile {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl AsFd for Pack {
+impl AsFd for ServedFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -51,6 +51,12 @@ impl Trees {
         all
     }
 
+    /// The tree, if there is one only.
+    pub(super) fn only(&self) -> Option<Arc<Tree>> {
+        let by_hostid = self.by_hostid.read();
+        by_hostid.values().next().filter(|_| by_hostid.len() == 1).cloned()
+    }
+
     /// Errors: the path of an existing database of the same tree.
     pub(super) fn add(&self, tree: Tree) -> Result<(), PathBuf> {
         let mut by_hostid = self.by_hostid.write();
@@ -62,7 +68,7 @@ impl Trees {
     }
 
     /// Notes unreadable bytes of a pack; the tree counts as broken until they are readable.
-    pub(super) fn note_unreadable(&self, place: &Span<Pack>, error: &io::Error) {
+    pub(super) fn note_unreadable(&self, place: &Span<ServedFile>, error: &io::Error) {
         let pack = place.file.0.path();
         // A pack is in its database's directory.
         let tree = self.all().into_iter().find(|tree| pack.starts_with(tree.snapshot.local_dir()));
@@ -106,6 +112,9 @@ pub(super) struct Offer {
     /// for the xid.
     plain: Option<Arc<[u8]>>,
     with_companions: Option<Arc<[u8]>>,
+    /// The manifest for clients over HTTP, with the received statements, and its entity tag.
+    pub(super) manifest: Arc<[u8]>,
+    pub(super) manifest_tag: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -247,10 +256,10 @@ impl Tree {
         self.state.read().offer.clone()
     }
 
-    pub(super) fn locate(&self, handle: &BlockHandle) -> vouch_tree_store::Result<Option<Span<Pack>>> {
+    pub(super) fn locate(&self, handle: &BlockHandle) -> vouch_tree_store::Result<Option<Span<ServedFile>>> {
         Ok(self.snapshot.locate(handle)?.map(|location: Location| {
             let (len, offset) = (location.record_len(), location.offset);
-            Span { file: Pack(location.pack), offset, len }
+            Span { file: ServedFile(location.pack), offset, len }
         }))
     }
 }
@@ -264,8 +273,11 @@ impl Offer {
         statements.retain(|statement| !received.contains(statement));
         statements.splice(0..0, received.iter().cloned());
         statements.truncate(STATEMENTS_MAX);
+        let manifest: Arc<[u8]> = view.manifest_with(&statements).into();
+        // The manifest has a checksum of all of it at this place.
+        let manifest_tag = format!("\"{}\"", manifest[12..28].iter().map(|byte| format!("{byte:02x}")).collect::<String>());
         if signed_fsinfo.is_empty() && statements.is_empty() {
-            return Self { revision: None, plain: None, with_companions: None };
+            return Self { revision: None, plain: None, with_companions: None, manifest, manifest_tag };
         }
         let revision = OfferedRevision::read(&signed_fsinfo);
         let plain = FsinfoOffer { signed_fsinfo, statements, companions: Vec::new() };
@@ -274,6 +286,8 @@ impl Offer {
             revision,
             plain: Some(record(GetFsinfoResult::Ok(plain))),
             with_companions: Some(record(GetFsinfoResult::Ok(with_companions))),
+            manifest,
+            manifest_tag,
         }
     }
 

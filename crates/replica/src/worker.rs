@@ -15,11 +15,14 @@ use super::connection::{Connection, Fault};
 use super::counters::{Closed, Counters};
 use super::limits::{ACCEPT_PAUSE, Limits, READ_LEN_MAX, TICK, TURN_ACCEPTS_MAX, TURN_LEN_MAX, TURN_READS_MAX};
 use super::send::{self, SendBuffer, SendError, Step};
-use super::trees::Pack;
+use super::tls::{HANDSHAKE, Session};
+use super::trees::ServedFile;
 
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) limits: Limits,
+    /// Certificate for connections that begin with a handshake of TLS.
+    pub(super) tls: Option<Arc<rustls::ServerConfig>>,
     pub(super) open: AtomicUsize,
     /// Set when the replica must stop.
     pub(super) stop: AtomicBool,
@@ -41,6 +44,7 @@ struct WorkerScratch {
     replica: Replica,
     read_buffer: Box<[u8; READ_LEN_MAX]>,
     send_buffer: SendBuffer,
+    tls: Option<Arc<rustls::ServerConfig>>,
 }
 
 struct Listener {
@@ -65,7 +69,8 @@ impl Worker {
             poll.registry().register(&mut socket, Token(i), Interest::READABLE)?;
             taken.push(Listener { socket, ready: true, paused_until: None });
         }
-        let tools = WorkerScratch { replica, read_buffer: Box::new([0; READ_LEN_MAX]), send_buffer: SendBuffer::new() };
+        let (read_buffer, send_buffer, tls) = (Box::new([0; READ_LEN_MAX]), SendBuffer::new(), shared.tls.clone());
+        let tools = WorkerScratch { replica, read_buffer, send_buffer, tls };
         let (peers, free, again) = (Vec::new(), Vec::new(), VecDeque::new());
         Ok(Self { poll, waker, listeners: taken, peers, free, again, tools, shared, drain_until: None })
     }
@@ -172,7 +177,8 @@ impl Worker {
     fn turn(&mut self, id: usize, now: Instant) {
         let Some(Some(peer)) = self.peers.get_mut(id) else { return };
         let mut end = peer.turn(&mut self.tools, now);
-        if self.drain_until.is_some() && matches!(end, TurnEnd::Wait) && peer.connection.output().is_empty() {
+        let is_idle = peer.connection.output().is_empty() && !peer.connection.is_waiting();
+        if self.drain_until.is_some() && matches!(end, TurnEnd::Wait) && is_idle {
             end = TurnEnd::Close(Closed::Shutdown);
         }
         peer.connection.rest(now);
@@ -197,7 +203,8 @@ impl Worker {
     }
 
     fn close(&mut self, id: usize, reason: Closed) {
-        if self.peers[id].take().is_some() {
+        if let Some(mut peer) = self.peers[id].take() {
+            peer.end();
             self.free.push(id);
             self.tools.counters().close(reason);
             self.shared.open.fetch_sub(1, Ordering::Relaxed);
@@ -209,7 +216,8 @@ impl Worker {
         let crowded = self.shared.open.load(Ordering::Relaxed) > limits.connections_max / 10 * 9;
         for id in 0..self.peers.len() {
             let Some(peer) = &mut self.peers[id] else { continue };
-            if let Some(fault) = peer.connection.expire(now, &limits, crowded) {
+            let is_late = peer.is_handshaking() && now.duration_since(peer.admitted_at) >= limits.stall_max;
+            if let Some(fault) = peer.connection.expire(now, &limits, crowded).or(is_late.then_some(Fault::SlowRequest)) {
                 self.close(id, fault.into());
             }
         }
@@ -238,7 +246,11 @@ impl WorkerScratch {
 
 struct Peer {
     socket: TcpStream,
-    connection: Connection<Pack>,
+    connection: Connection<ServedFile>,
+    tls: Option<Session>,
+    admitted_at: Instant,
+    /// Whether nothing was read.
+    is_new: bool,
     readable: bool,
     /// The peer closed its half, so a short read is not the end.
     read_closed: bool,
@@ -258,10 +270,30 @@ enum TurnEnd {
 
 impl Peer {
     fn new(socket: TcpStream, now: Instant) -> Self {
-        let connection = Connection::new(now);
-        let (interest, asked_at) = (None, None);
-        let (readable, writable) = (true, true);
-        Self { socket, connection, readable, read_closed: false, writable, interest, queued: false, looked_again: false, asked_at }
+        Self {
+            socket,
+            connection: Connection::new(now),
+            tls: None,
+            admitted_at: now,
+            is_new: true,
+            readable: true,
+            read_closed: false,
+            writable: true,
+            interest: None,
+            queued: false,
+            looked_again: false,
+            asked_at: None,
+        }
+    }
+
+    fn is_handshaking(&self) -> bool {
+        self.tls.as_ref().is_some_and(Session::is_handshaking)
+    }
+
+    fn end(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.close(&self.socket);
+        }
     }
 
     fn hear(&mut self, event: &mio::event::Event) {
@@ -309,7 +341,11 @@ impl Peer {
                 if sent >= TURN_LEN_MAX {
                     return Ok(TurnEnd::Again);
                 }
-                let n = match send::step(self.socket.as_fd(), self.connection.output(), &mut tools.send_buffer) {
+                let step = match &mut self.tls {
+                    Some(tls) => tls.step(&self.socket, self.connection.output(), &mut tools.send_buffer),
+                    None => send::step(self.socket.as_fd(), self.connection.output(), &mut tools.send_buffer),
+                };
+                let n = match step {
                     Ok(Step::Sent(n)) => n,
                     Ok(Step::Full(n)) => {
                         self.writable = false;
@@ -329,9 +365,20 @@ impl Peer {
             if let Some(asked_at) = self.asked_at.take() {
                 tools.counters().latency(asked_at.elapsed());
             }
+            if self.connection.is_ending() {
+                return Ok(TurnEnd::Close(Closed::Complete));
+            }
+            if self.connection.is_waiting() {
+                return Ok(TurnEnd::Wait);
+            }
             if self.connection.has_undecoded() {
                 self.connection.resume(&tools.replica)?;
+            } else if let Some(n) = self.decrypted(tools) {
+                self.connection.feed(&tools.read_buffer[..n], &tools.replica)?;
             } else {
+                if !self.flush_tls() {
+                    return Ok(TurnEnd::Wait);
+                }
                 if !self.readable {
                     return Ok(TurnEnd::Wait);
                 }
@@ -353,12 +400,46 @@ impl Peer {
                 self.looked_again = false;
                 // A short read emptied the socket (epoll(7)); a later end is an event.
                 self.readable = n == READ_LEN_MAX || self.read_closed;
-                self.connection.feed(&tools.read_buffer[..n], &tools.replica)?;
+                if !self.receive_tls(n, tools)? {
+                    self.connection.feed(&tools.read_buffer[..n], &tools.replica)?;
+                }
             }
             if !self.connection.output().is_empty() {
                 self.asked_at = Some(now);
             }
         }
+    }
+}
+
+impl Peer {
+    /// Gives `n` bytes of the socket to TLS; false if the connection is in clear text.
+    fn receive_tls(&mut self, n: usize, tools: &WorkerScratch) -> Result<bool, Fault> {
+        let is_first = std::mem::replace(&mut self.is_new, false);
+        if let Some(config) = &tools.tls
+            && is_first
+            && tools.read_buffer[0] == HANDSHAKE
+        {
+            self.tls = Some(Session::new(config).map_err(|_| Fault::BadRequest)?);
+        }
+        let Some(tls) = &mut self.tls else { return Ok(false) };
+        tls.receive(&tools.read_buffer[..n]).map_err(|error| {
+            tracing::debug!(%error, "TLS failed");
+            Fault::BadRequest
+        })?;
+        Ok(true)
+    }
+
+    /// The number of bytes of TLS that are decrypted in the read buffer.
+    fn decrypted(&mut self, tools: &mut WorkerScratch) -> Option<usize> {
+        self.tls.as_mut().map(|tls| tls.read(&mut tools.read_buffer[..])).filter(|n| *n > 0)
+    }
+
+    /// Sends records that TLS has of its own; false if the socket is full or broken.
+    fn flush_tls(&mut self) -> bool {
+        let Some(tls) = &mut self.tls else { return true };
+        let is_flushed = self.writable && tls.flush(&self.socket).unwrap_or(true);
+        self.writable &= is_flushed;
+        is_flushed
     }
 }
 

@@ -1,10 +1,10 @@
-//! Packs open for reading, bounded, and locations of frames in them.
+//! Packs and segments open for reading, bounded, and locations of frames in packs.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use crate::layout::{Layout, PackClass};
 use crate::pack;
 use crate::{Error, Result};
 
-/// A pack open for reading. Stays readable when a collection unlinks it.
+/// A pack, or an index segment, open for reading. Stays readable when a collection unlinks it.
 #[derive(Debug)]
 pub struct PackFile {
     id: u32,
@@ -44,6 +44,18 @@ impl PackFile {
             Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(Error::io("read", &path)(error)),
             _ => Err(Error::damaged(&path, "not a pack of this database")),
         }
+    }
+
+    pub(crate) fn open_segment(layout: &Layout, id: u32) -> Result<Self> {
+        let path = layout.segment(id);
+        let file = File::open(&path).map_err(Error::io("open", &path))?;
+        Ok(Self { id, file, path })
+    }
+
+    /// Time of the last change of the file, in nanoseconds since 1970.
+    pub fn modified_ns(&self) -> Result<i128> {
+        let found = self.file.metadata().map_err(Error::io("look at", &self.path))?;
+        Ok(i128::from(found.mtime()) * 1_000_000_000 + i128::from(found.mtime_nsec()))
     }
 
     fn read_at(&self, out: &mut [u8], offset: u64) -> Result<()> {

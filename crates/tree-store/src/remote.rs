@@ -9,7 +9,7 @@ use vouch_tree::{BlockHandle, HostId, Iv};
 use crate::index::Place;
 use crate::layout::PackClass;
 use crate::manifest::Manifest;
-use crate::segment::{HEADER_LEN, RECORD_LEN, TRAILER_LEN};
+use crate::segment::{HEADER_LEN, RECORD_LEN, TRAILER_LEN, file_len};
 use crate::{Error, Result};
 
 #[derive(Debug)]
@@ -96,11 +96,7 @@ impl RemoteView {
 
     /// The segments, the newest first. The first that has a handle counts.
     pub fn segments(&self) -> Vec<RemoteFile> {
-        let file = |id: u32, count: u64| RemoteFile {
-            path: format!("index/{id:08x}.segment"),
-            len: count.saturating_mul(RECORD_LEN as u64).saturating_add((HEADER_LEN + TRAILER_LEN) as u64),
-            is_data: false,
-        };
+        let file = |id: u32, count: u64| RemoteFile { path: format!("index/{id:08x}.segment"), len: file_len(count), is_data: false };
         self.manifest.segments.iter().rev().map(|segment| file(segment.id, segment.count)).collect()
     }
 

@@ -24,6 +24,11 @@ pub(crate) const RECORD_LEN: usize = 44;
 pub(crate) const TRAILER_LEN: usize = 40;
 const CHECKSUM_LEN: usize = 32;
 
+/// Length of the file of a segment with so many records.
+pub(crate) const fn file_len(count: u64) -> u64 {
+    count.saturating_mul(RECORD_LEN as u64).saturating_add((HEADER_LEN + TRAILER_LEN) as u64)
+}
+
 #[derive(Debug)]
 pub(crate) struct Segment {
     id: u32,

@@ -9,9 +9,10 @@ use parking_lot::{Mutex, RwLock};
 use vouch_tree::{BlockHandle, HostId, Iv};
 
 use crate::bucket::BucketDatabase;
-use crate::layout::{Layout, PackClass, pack_name};
+use crate::layout::{Layout, PackClass, pack_name, parse_pack_name, parse_segment_name};
 use crate::manifest::Revision;
 use crate::pack_file::{Location, PackFile, PackFiles};
+use crate::segment;
 use crate::view::View;
 use crate::{Error, FrameSource, Result};
 
@@ -108,6 +109,26 @@ impl Snapshot {
                 }
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// A pack or segment of the current generation by its path in the database, and its length.
+    /// `None` for all other paths, and for a file that a later generation has removed.
+    pub fn file(&self, path: &str) -> Result<Option<(Arc<PackFile>, u64)>> {
+        let view = self.view();
+        let opened = if let Some((class, id)) = path.strip_prefix("packs/").and_then(parse_pack_name) {
+            let Some(len) = view.pack_len(class, id) else { return Ok(None) };
+            self.files.open(&self.layout, class, id, &view.iv()).map(|file| (file, len))
+        } else if let Some(id) = path.strip_prefix("index/").and_then(parse_segment_name) {
+            let Some(found) = view.manifest().segments.iter().find(|segment| segment.id == id) else { return Ok(None) };
+            PackFile::open_segment(&self.layout, id).map(|file| (Arc::new(file), segment::file_len(found.count)))
+        } else {
+            return Ok(None);
+        };
+        match opened {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.is_missing_file() => Ok(None),
+            Err(error) => Err(error),
         }
     }
 

@@ -19,7 +19,7 @@ use crate::{Error, Result};
 pub struct View {
     manifest: Manifest,
     index: Index,
-    packs: HashMap<u32, u64>,
+    packs: HashMap<u32, (PackClass, u64)>,
     stamp: Stamp,
 }
 
@@ -55,12 +55,22 @@ impl View {
         &self.manifest.revisions
     }
 
+    /// The bytes of the manifest with these statements instead of its own.
+    pub fn manifest_with(&self, statements: &[Vec<u8>]) -> Vec<u8> {
+        Manifest { statements: statements.to_vec(), ..self.manifest.clone() }.to_bytes()
+    }
+
     pub(crate) fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
     pub(crate) fn index(&self) -> &Index {
         &self.index
+    }
+
+    /// The length of a pack that the generation has.
+    pub(crate) fn pack_len(&self, class: PackClass, id: u32) -> Option<u64> {
+        self.packs.get(&id).filter(|(found, _)| *found == class).map(|(_, len)| *len)
     }
 
     pub(crate) fn has_pack(&self, id: u32) -> bool {
@@ -71,7 +81,7 @@ impl View {
         let Some(place) = self.index.find(handle)? else { return Ok(None) };
         let end = u64::from(place.offset) + u64::from(pack::record_len(place.len));
         match self.packs.get(&place.pack) {
-            Some(&len) if end <= len => Ok(Some(place)),
+            Some(&(_, len)) if end <= len => Ok(Some(place)),
             _ => {
                 let path = layout.pack(PackClass::of(place.kind), place.pack);
                 Err(Error::damaged(&path, format!("the index names a frame at {}..{end}, which the manifest does not", place.offset)))
@@ -115,7 +125,7 @@ impl View {
             Ok(Arc::new(segment))
         };
         let segments = manifest.segments.iter().map(|meta| open(meta.id, meta.count)).collect::<Result<_>>()?;
-        let packs = manifest.packs.iter().map(|pack| (pack.id, pack.len)).collect();
+        let packs = manifest.packs.iter().map(|pack| (pack.id, (pack.class, pack.len))).collect();
         Ok(Self { manifest, index: Index { segments }, packs, stamp })
     }
 }

@@ -179,6 +179,7 @@ fn code_of_bench(error: &vouch_bench::Error) -> Code {
 fn code_of_serve(error: &ServeError) -> Code {
     match error {
         ServeError::Config(_) | ServeError::SameTree { .. } => Code::BadInput,
+        ServeError::Tls(_) => Code::BadInput,
         ServeError::Database(error) => code_of_store(error),
         ServeError::Statements { .. }
         | ServeError::Listen { .. }

@@ -10,12 +10,13 @@ use crate::exit::{At as _, Failure, Outcome};
 use crate::sandbox_option::Sandbox;
 use crate::{interrupt, output, size, when};
 use vouch_daemon::service_manager;
-use vouch_replica::{Limits, ServeConfig, Server};
+use vouch_replica::{Limits, ServeConfig, Server, TlsFiles};
 
 /// Serve databases to clients: a replica.
 ///
 /// A replica holds no secret and may run anywhere; clients verify every byte. A new revision, by
-/// `vouch publish` or `vouch pull` on the same database, is served without a restart.
+/// `vouch publish` or `vouch pull` on the same database, is served without a restart. The same port
+/// answers HTTP: http://HOST:4340/HOSTID/ is a replica for clients and for web caches in between.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch serve --db /srv/db\n  vouch serve --db /srv/a --db /srv/b --listen 192.0.2.1:4340 --metrics 127.0.0.1:9340\n\n\
@@ -29,6 +30,12 @@ pub(crate) struct Args {
     /// (systemd.socket(5)), else [::]:4340.
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Vec<SocketAddr>,
+    /// Certificate chain (PEM) for HTTPS on the same addresses. Read at the start.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Private key (PEM) of the certificate.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// Address of the metrics and health page.
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
@@ -66,6 +73,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         databases: args.db,
         listen,
         passed,
+        tls: args.tls_cert.zip(args.tls_key).map(|(certificate, key)| TlsFiles { certificate, key }),
         metrics: args.metrics,
         threads: args.threads.map(usize::from),
         limits: Limits {

@@ -1,0 +1,77 @@
+//! The file that a path names: those of a database that its manifest names, as in its directory.
+
+use std::sync::Arc;
+
+use vouch_tree::HostId;
+
+use crate::answer::Replica;
+use crate::trees::{ServedFile, Tree};
+
+/// A file as a response needs it.
+pub(super) struct WebFile {
+    pub(super) body: Body,
+    /// Entity tag, with quotes.
+    pub(super) tag: String,
+}
+
+pub(super) enum Body {
+    Manifest(Arc<[u8]>),
+    /// A file that never changes under its name, and its length.
+    File(ServedFile, u64),
+}
+
+pub(super) enum Found {
+    File(WebFile),
+    Missing,
+    Failed,
+}
+
+impl WebFile {
+    pub(super) fn len(&self) -> u64 {
+        match &self.body {
+            Body::Manifest(bytes) => bytes.len() as u64,
+            Body::File(_, len) => *len,
+        }
+    }
+
+    pub(super) fn cache_control(&self) -> &'static str {
+        match self.body {
+            Body::Manifest(_) => "public, max-age=30, must-revalidate",
+            Body::File(..) => "public, max-age=31536000, immutable",
+        }
+    }
+}
+
+impl Replica {
+    /// `/HOSTID/FILE`; `/FILE` if there is one tree only.
+    pub(super) fn find(&self, path: &str) -> Found {
+        let path = path.trim_start_matches('/');
+        let by_hostid = path.split_once('/').and_then(|(first, rest)| Some((first.parse::<HostId>().ok()?, rest)));
+        let (tree, name) = match by_hostid {
+            Some((hostid, name)) => (self.trees.get(&hostid), name),
+            None => (self.trees.only(), path),
+        };
+        tree.map_or(Found::Missing, |tree| file_of(&tree, name))
+    }
+}
+
+fn file_of(tree: &Tree, name: &str) -> Found {
+    if name == "manifest" {
+        let offer = tree.offer();
+        return Found::File(WebFile { body: Body::Manifest(offer.manifest.clone()), tag: offer.manifest_tag.clone() });
+    }
+    let open = || -> vouch_tree_store::Result<Option<WebFile>> {
+        let Some((file, len)) = tree.snapshot().file(name)? else { return Ok(None) };
+        // As other web servers do it; the content never changes.
+        let tag = format!("\"{len:x}-{:x}\"", file.modified_ns()?);
+        Ok(Some(WebFile { body: Body::File(ServedFile(file), len), tag }))
+    };
+    match open() {
+        Ok(Some(found)) => Found::File(found),
+        Ok(None) => Found::Missing,
+        Err(error) => {
+            tracing::error!(path = %tree.path().display(), name, %error, "file can't be served");
+            Found::Failed
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! TLS on connections that begin with a handshake (rustls). The same port serves clear text.
+
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use mio::net::TcpStream;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection};
+
+use super::output::Output;
+use super::send::{self, SendBuffer, SendError, Step};
+
+/// Files of a certificate (PEM): the chain, the server's own first, and the private key.
+#[derive(Debug, Clone)]
+pub struct TlsFiles {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+/// Errors of certificate files.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {what}")]
+pub struct TlsError {
+    path: PathBuf,
+    what: String,
+}
+
+/// First byte of a TLS record with a handshake (RFC 8446, section 5.1).
+pub(super) const HANDSHAKE: u8 = 0x16;
+
+impl TlsFiles {
+    pub(super) fn load(&self) -> Result<Arc<ServerConfig>, TlsError> {
+        let failed = |path: &Path, what: String| TlsError { path: path.to_owned(), what };
+        let chain = CertificateDer::pem_file_iter(&self.certificate)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|error| failed(&self.certificate, error.to_string()))?;
+        if chain.is_empty() {
+            return Err(failed(&self.certificate, "contains no certificate (PEM)".into()));
+        }
+        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| failed(&self.key, error.to_string()))?;
+        let mut config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
+            .map_err(|error| failed(&self.key, format!("can't be used with {}: {error}", self.certificate.display())))?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+}
+
+/// The TLS session of one connection.
+pub(super) struct Session {
+    tls: ServerConnection,
+    /// Bytes of the output whose records have not all left.
+    in_flight: u64,
+}
+
+impl Session {
+    pub(super) fn new(config: &Arc<ServerConfig>) -> Result<Self, rustls::Error> {
+        Ok(Self { tls: ServerConnection::new(config.clone())?, in_flight: 0 })
+    }
+
+    pub(super) fn is_handshaking(&self) -> bool {
+        self.tls.is_handshaking()
+    }
+
+    /// Takes bytes from the socket.
+    pub(super) fn receive(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            self.tls.read_tls(&mut bytes)?;
+            self.tls.process_new_packets().map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+
+    /// Decrypted bytes; 0 if there are none.
+    pub(super) fn read(&mut self, out: &mut [u8]) -> usize {
+        self.tls.reader().read(out).unwrap_or(0)
+    }
+
+    /// Sends records that wait; false if the socket is full.
+    pub(super) fn flush(&mut self, mut socket: &TcpStream) -> io::Result<bool> {
+        while self.tls.wants_write() {
+            match self.tls.write_tls(&mut socket) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Sends the front of `output`, like [`send::step`].
+    pub(super) fn step<F: std::os::fd::AsFd + Clone + PartialEq>(
+        &mut self,
+        socket: &TcpStream,
+        output: &Output<F>,
+        buffer: &mut SendBuffer,
+    ) -> Result<Step, SendError<F>> {
+        if self.in_flight == 0 {
+            let plain = send::copied(output, buffer)?;
+            self.in_flight = self.tls.writer().write(plain).map_err(|_| SendError::Peer)? as u64;
+        }
+        match self.flush(socket) {
+            Ok(true) => Ok(Step::Sent(std::mem::take(&mut self.in_flight))),
+            Ok(false) => Ok(Step::Full(0)),
+            Err(_) => Err(SendError::Peer),
+        }
+    }
+
+    /// Announces the end of the connection.
+    pub(super) fn close(&mut self, socket: &TcpStream) {
+        self.tls.send_close_notify();
+        let _ = self.flush(socket);
+    }
+}
