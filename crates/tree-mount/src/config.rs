@@ -95,8 +95,7 @@ impl MountOptions {
     pub(crate) fn session(&self, source: &str) -> Config {
         let mut config = Config::default();
         config.mount_options = vec![
-            // A comma would separate options.
-            MountOption::FSName(format!("{SOURCE_PREFIX}{}", source.replace(',', "."))),
+            MountOption::FSName(device_name(source)),
             MountOption::Subtype(SUBTYPE.into()),
             MountOption::RO,
             MountOption::NoAtime,
@@ -120,6 +119,11 @@ impl MountOptions {
 
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+/// The device of a mount in the kernel's table. A comma would separate options.
+pub(crate) fn device_name(label: &str) -> String {
+    format!("{SOURCE_PREFIX}{}", label.replace(',', "."))
 }
 
 /// Prefix of the device name in mount(8): identifies our dead mounts.

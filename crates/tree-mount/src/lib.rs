@@ -58,7 +58,7 @@ mod volume; // One mounted tree: revision shown, freshness, readers.
 
 pub use config::{MountConfig, MountOptions, Passthrough, XattrMode};
 pub use error::MountError;
-pub use mount_point::{clear_dead_mount, unmount_point};
+pub use mount_point::{clear_dead_mount, is_mounted, unmount_point};
 pub use namespace::NamespaceTrees;
 pub use observer::{Caller, Failure, Observation, Observer, Operation, Recorded, TreeEvent};
 pub use session::{MountStatus, Mounted, TreeStatus, mount_namespace, mount_tree};

@@ -13,7 +13,7 @@ use rustix::fs::statvfs;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
-use crate::config::SOURCE_PREFIX;
+use crate::config::{SOURCE_PREFIX, device_name};
 use crate::error::MountError;
 
 /// Removes a vouch mount whose process has ended ("Transport endpoint is not connected"). Returns
@@ -43,6 +43,12 @@ pub fn clear_dead_mount(point: &Path) -> Result<bool, MountError> {
         }
         _ => Err(MountError::Busy { path }),
     }
+}
+
+/// Whether a living mount of this tree is at `point`; `label` is the tree's name, or `auto`.
+pub fn is_mounted(label: &str, point: &Path) -> bool {
+    let mount = absolute(point).and_then(|path| mount_at(&path)).ok().flatten();
+    mount.is_some_and(|mount| mount.is_ours() && mount.source == device_name(label).into_bytes()) && statvfs(point).is_ok()
 }
 
 /// Unmounts a vouch mount. A busy mount disappears at once, and ends when its last file is closed.

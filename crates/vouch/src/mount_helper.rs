@@ -66,7 +66,7 @@ pub(crate) fn translate(arguments: &[OsString]) -> Outcome<Request> {
         }
     }
     let [tree, point] = <[OsString; 2]>::try_from(places).map_err(|_| usage("mount.vouch", "takes a tree and a directory"))?;
-    let mut line: Vec<OsString> = ["vouch", "mount", "--background"].map(OsString::from).to_vec();
+    let mut line: Vec<OsString> = ["vouch", "mount", "--background", "--helper"].map(OsString::from).to_vec();
     for option in options {
         match translate_option(&option) {
             Ok(argument) => line.extend(argument),
@@ -167,12 +167,12 @@ mod tests {
         let options = "rw,noexec,cache=/c,x-systemd.automount,_netdev,allow_other,replica=a,replica=b";
         assert_eq!(
             line(&["@h,id", "/mnt", "-o", options]).as_deref(),
-            Ok("vouch mount --background --noexec --cache=/c --allow-other --replica=a --replica=b @h,id /mnt")
+            Ok("vouch mount --background --helper --noexec --cache=/c --allow-other --replica=a --replica=b @h,id /mnt")
         );
-        assert_eq!(line(&["auto", "/vouch", "-sv", "-oro"]).as_deref(), Ok("vouch mount --background --auto /vouch"));
+        assert_eq!(line(&["auto", "/vouch", "-sv", "-oro"]).as_deref(), Ok("vouch mount --background --helper --auto /vouch"));
         assert_eq!(
             line(&["t", "/m", "-o", "statement-tree=\"@h,id/p\""]).as_deref(),
-            Ok("vouch mount --background --statement-tree=@h,id/p t /m")
+            Ok("vouch mount --background --helper --statement-tree=@h,id/p t /m")
         );
         assert_eq!(line(&["t", "/m", "-f"]).as_deref(), Ok("fake"));
     }

@@ -53,6 +53,9 @@ pub(crate) struct Args {
     /// Set by the command itself for the background process.
     #[arg(long, hide = true)]
     detached: bool,
+    /// Set by mount.vouch: print nothing, and succeed if this tree is mounted here already.
+    #[arg(long, hide = true)]
+    helper: bool,
     #[command(flatten)]
     revision: RevisionArgs,
     /// Give other users access. Default for root; other users need user_allow_other in
@@ -111,10 +114,6 @@ enum PassthroughArg {
 }
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
-    if args.background && !args.detached {
-        interrupt::watch().at("signals")?;
-        return detach();
-    }
     let (tree, point) = match (&args.second, args.auto) {
         (Some(point), false) => (Some(TreePath::parse(&args.first)?), point.clone()),
         (None, true) => (None, PathBuf::from(&args.first)),
@@ -127,6 +126,14 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
             }
         },
     };
+    if args.background && !args.detached {
+        let label = tree.as_ref().map_or_else(|| config::AUTO.to_owned(), |tree| tree.name.to_string());
+        if args.helper && vouch_tree_mount::is_mounted(&label, &point) {
+            return Ok(());
+        }
+        interrupt::watch().at("signals")?;
+        return detach(args.helper);
+    }
     if args.auto && !args.revision.is_newest() {
         return Err(Failure::usage("--auto", "always shows the newest revisions").cure("mount one tree to choose its revision"));
     }
@@ -183,10 +190,6 @@ impl Drop for Page {
 }
 
 async fn serve(args: &Args, tree: Option<TreePath>, point: PathBuf, audit: Option<&Arc<MountAudit>>) -> Outcome {
-    if args.detached {
-        // Fails only for a group leader, which a child is not.
-        let _ = rustix::process::setsid();
-    }
     let stop = Arc::new(Notify::new());
     let notify = stop.clone();
     let _taken = interrupt::take(move || notify.notify_one());
@@ -207,6 +210,11 @@ async fn serve(args: &Args, tree: Option<TreePath>, point: PathBuf, audit: Optio
         }
         None => mount_namespace(config, client.clone(), namespace_trees(&args.client)).await?,
     };
+    if args.detached {
+        // Not before: below an autofs mount, only the process group of automount(8) may look at a
+        // mount point that is being mounted. Fails only for a group leader, which a child is not.
+        let _ = rustix::process::setsid();
+    }
     let revision = mounted.status().trees.first().map_or_else(String::new, |tree| format!(", revision {}", tree.revision));
     // A closed standard output must not end the mount.
     output::text(&format!("mounted on {}{revision}\n", mounted.point().display()))?;
@@ -288,9 +296,9 @@ fn arguments_behind(ours: impl Iterator<Item = OsString>) -> Vec<OsString> {
     arguments
 }
 
-/// Starts this command again in a new session and waits until it has mounted. A fork would lose the
+/// Starts this command again and waits until it has mounted. A fork would lose the
 /// threads.
-fn detach() -> Outcome {
+fn detach(is_silent: bool) -> Outcome {
     let program = std::env::current_exe().at("this program")?;
     let mut command = Command::new(program);
     command
@@ -307,7 +315,7 @@ fn detach() -> Outcome {
         BufReader::new(out).read_line(&mut line).at("the mount behind")?;
     }
     if !line.is_empty() {
-        return output::text(&line);
+        return if is_silent { Ok(()) } else { output::text(&line) };
     }
     let status = child.wait().at("the mount behind")?;
     if let Some(words) = words {

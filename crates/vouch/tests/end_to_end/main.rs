@@ -23,6 +23,7 @@ mod keys;
 mod links_between_trees;
 mod mount;
 mod mount_audit;
+mod mount_program;
 mod ordinary_user;
 mod power_failure;
 mod proofs;
