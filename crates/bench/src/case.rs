@@ -23,6 +23,14 @@ pub enum Case {
         parts: u32,
         jobs: u32,
     },
+    /// The build command of a project of others, whose sources are read from the subject.
+    Build,
+    /// A cryptographic primitive of published trees, on one core.
+    Primitive {
+        work: Primitive,
+        len: u64,
+        seconds: f64,
+    },
     Replay {
         clients: u32,
         seconds: f64,
@@ -56,11 +64,21 @@ impl Case {
             Self::Metadata { depth, seconds } | Self::Getattr { depth, seconds } => format!("{depth} in flight, {}", time(seconds)),
             Self::Read(Read { block: len, .. }) => format!("blocks of {}", block(len)),
             Self::Compile { jobs, .. } => format!("{jobs} compilers at a time"),
-            Self::Replay { seconds, .. } | Self::Connect { seconds, .. } => time(seconds),
-            Self::Audit { .. } => String::new(),
+            Self::Replay { seconds, .. } | Self::Connect { seconds, .. } | Self::Primitive { seconds, .. } => time(seconds),
+            Self::Audit { .. } | Self::Build => String::new(),
             Self::Changes { depth, .. } => format!("{depth} in flight"),
         }
     }
+}
+
+/// A cryptographic primitive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Primitive {
+    Sign,
+    Verify,
+    /// The handle of a frame.
+    Hash,
 }
 
 /// Files of a copy.
@@ -114,19 +132,48 @@ pub enum AuditWork {
     Files,
     SystemCalls,
     Hybrid,
+    /// Sequential reads and writes of arrays that no cache holds (STREAM's four kernels).
+    Memory,
     /// Ranks of an MPI program create and remove files in step.
     Mpi,
+    /// Two ranks return a short message.
+    MpiLatency,
+    /// Two ranks return a large message.
+    MpiBandwidth,
+    /// Both ranks send and receive at the same time.
+    MpiExchange,
+    /// Barrier, broadcast, reduction, gathering and all-to-all of both ranks.
+    MpiCollectives,
 }
 
 impl AuditWork {
-    pub const ALL: [Self; 4] = [Self::Files, Self::SystemCalls, Self::Hybrid, Self::Mpi];
+    pub const ALL: [Self; 9] = [
+        Self::Files,
+        Self::SystemCalls,
+        Self::Hybrid,
+        Self::Memory,
+        Self::Mpi,
+        Self::MpiLatency,
+        Self::MpiBandwidth,
+        Self::MpiExchange,
+        Self::MpiCollectives,
+    ];
+
+    pub(crate) const fn is_mpi(self) -> bool {
+        matches!(self, Self::Mpi | Self::MpiLatency | Self::MpiBandwidth | Self::MpiExchange | Self::MpiCollectives)
+    }
 
     pub const fn name(self) -> &'static str {
         match self {
             Self::Files => "files",
             Self::SystemCalls => "system-calls",
             Self::Hybrid => "hybrid",
+            Self::Memory => "memory",
             Self::Mpi => "mpi",
+            Self::MpiLatency => "mpi-latency",
+            Self::MpiBandwidth => "mpi-bandwidth",
+            Self::MpiExchange => "mpi-exchange",
+            Self::MpiCollectives => "mpi-collectives",
         }
     }
 
@@ -165,12 +212,16 @@ impl Case {
     pub const fn metric(&self) -> Metric {
         match self {
             Self::Put(copy) | Self::Get(copy) if copy.files == 1 => Metric::BytesPerSecond,
-            Self::Put(_) | Self::Get(_) | Self::Audit { .. } | Self::Changes { .. } | Self::Compile { .. } => Metric::Seconds,
+            Self::Put(_) | Self::Get(_) | Self::Audit { .. } | Self::Changes { .. } | Self::Compile { .. } | Self::Build => Metric::Seconds,
+            Self::Primitive { work: Primitive::Hash, .. } => Metric::BytesPerSecond,
             Self::Read(_) => Metric::BytesPerSecond,
             Self::Load(load) if load.block >= LARGE_BLOCK => Metric::BytesPerSecond,
-            Self::Load(_) | Self::Metadata { .. } | Self::Getattr { .. } | Self::Connect { .. } | Self::Replay { .. } => {
-                Metric::OperationsPerSecond
-            }
+            Self::Load(_)
+            | Self::Metadata { .. }
+            | Self::Getattr { .. }
+            | Self::Connect { .. }
+            | Self::Replay { .. }
+            | Self::Primitive { .. } => Metric::OperationsPerSecond,
         }
     }
 
@@ -182,7 +233,9 @@ impl Case {
             Self::Audit { files, .. } => 0.05 + *files as f64 * 5e-5,
             Self::Changes { files, .. } => 0.5 + *files as f64 * 3e-4,
             Self::Compile { parts, jobs } => 0.5 + f64::from(*parts) * 0.1 / f64::from((*jobs).max(1)),
+            Self::Build => 60.0,
             Self::Load(Load { seconds, .. })
+            | Self::Primitive { seconds, .. }
             | Self::Replay { seconds, .. }
             | Self::Metadata { seconds, .. }
             | Self::Getattr { seconds, .. }
@@ -203,7 +256,7 @@ impl Case {
             Self::Metadata { depth, .. } | Self::Getattr { depth, .. } | Self::Changes { depth, .. } => *depth,
             Self::Compile { jobs, .. } => *jobs,
             Self::Replay { clients, .. } => *clients,
-            Self::Connect { .. } | Self::Audit { .. } | Self::Read(_) => 1,
+            Self::Connect { .. } | Self::Audit { .. } | Self::Read(_) | Self::Build | Self::Primitive { .. } => 1,
         }
     }
 }

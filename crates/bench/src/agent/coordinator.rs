@@ -157,7 +157,14 @@ impl Subject for DistributedSubject {
     fn unsupported(&self, case: &Case) -> Option<String> {
         matches!(
             case,
-            Case::Connect { .. } | Case::Audit { .. } | Case::Changes { .. } | Case::Read(_) | Case::Compile { .. } | Case::Replay { .. }
+            Case::Connect { .. }
+                | Case::Audit { .. }
+                | Case::Changes { .. }
+                | Case::Read(_)
+                | Case::Compile { .. }
+                | Case::Build
+                | Case::Primitive { .. }
+                | Case::Replay { .. }
         )
         .then(|| "agents measure only NFS servers".into())
     }

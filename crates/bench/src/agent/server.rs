@@ -264,7 +264,13 @@ fn check_limits(case: &Case, limits: Limits) -> Result<(), Error> {
         Case::Put(copy) | Case::Get(copy) => (copy.files.saturating_mul(copy.len), 0.0),
         Case::Load(load) => (load.file_len, load.seconds),
         Case::Metadata { seconds, .. } | Case::Getattr { seconds, .. } | Case::Connect { seconds, .. } => (0, *seconds),
-        Case::Audit { .. } | Case::Changes { .. } | Case::Read(_) | Case::Compile { .. } | Case::Replay { .. } => {
+        Case::Audit { .. }
+        | Case::Changes { .. }
+        | Case::Read(_)
+        | Case::Compile { .. }
+        | Case::Build
+        | Case::Primitive { .. }
+        | Case::Replay { .. } => {
             return Err(Error::Refused("an agent measures only NFS servers".into()));
         }
     };

@@ -147,10 +147,20 @@ impl<'a> LoadRun<'a> {
         }
     }
 
-    pub(super) fn has_only_lost_calls(&self) -> bool {
-        let lost_after = OVERTAKEN.max(3 * self.longest);
-        let is_lost = |lane: usize| self.last_reply - self.lanes[lane].sent > lost_after;
-        !self.sending && (0..self.lanes.len()).filter(|lane| !self.idle.contains(lane)).all(is_lost)
+    /// How long the server may be silent before the calls in flight count as lost. A server that
+    /// drops a call (RFC 2203, section 5.3.3.1) must not cost the whole of `patience` each time.
+    pub(super) fn silence_max(&self, patience: Duration) -> Duration {
+        if self.sending || self.tally.operations == 0 {
+            return patience;
+        }
+        let overtaken = OVERTAKEN.max(3 * self.longest);
+        let is_overtaken = |lane: &Lane| self.last_reply - lane.sent > overtaken;
+        match self.lanes.iter().filter(|lane| lane.in_flight).all(is_overtaken) {
+            true => overtaken.max(LOST_AFTER),
+            // Sent shortly before the last reply: only the silence tells.
+            false => (20 * self.longest).max(LAST_LOST_AFTER),
+        }
+        .min(patience)
     }
 
     pub(super) fn silence(&self) -> Duration {
@@ -207,6 +217,10 @@ fn counted_until(last_reply: Instant, end: Option<Instant>) -> Instant {
 const BATCH_WINDOW: Duration = Duration::from_micros(20);
 /// A call is lost after waiting this much longer than any other.
 const OVERTAKEN: Duration = Duration::from_millis(50);
+/// Silence after the load, if the calls in flight were all overtaken.
+const LOST_AFTER: Duration = Duration::from_millis(300);
+/// Silence after the load, if the last calls were not.
+const LAST_LOST_AFTER: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {

@@ -49,6 +49,15 @@ impl GitMetadata {
         Self { directory, files, names: format!("{session}-{seed:x}"), lanes: vec![lane; depth], seed, mode: packed_mode(0o444) }
     }
 
+    /// Files that are open because the load ended before their CLOSE.
+    pub(super) fn opens(&self) -> Vec<Opened> {
+        let open = |lane: &Lane| match lane.step {
+            Step::Write(opened) | Step::Close(opened) => Some(opened),
+            Step::Stat | Step::Create | Step::Rename | Step::Remove => None,
+        };
+        self.lanes.iter().filter_map(open).collect()
+    }
+
     fn name(&self, kind: &str, lane: usize) -> Vec<u8> {
         format!("{kind}-{}-{lane}", self.names).into_bytes()
     }

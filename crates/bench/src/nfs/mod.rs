@@ -1,6 +1,7 @@
 //! Load on an NFSv4.1 server from user space: sessions, sources of calls, and the server under one
 //! flavour as a subject ([`NfsSubject`]).
 
+mod block_reads;
 mod file_operations;
 mod large_file;
 mod load;

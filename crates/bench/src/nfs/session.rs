@@ -11,6 +11,7 @@ use vouch_nfs4_client::{CallBuilder, Error as CallError, Identity, Pipeline, Pla
 use vouch_oncrpc::AuthSys;
 use vouch_xdr::Writer;
 
+use super::Opened;
 use super::load::{CallSource, Pace, Tally};
 use super::load_run::LoadRun;
 use crate::target::{NfsTarget, Sec};
@@ -29,6 +30,9 @@ pub(crate) struct SessionOptions {
 pub(crate) struct Session {
     pipeline: Pipeline,
     options: SessionOptions,
+    /// Client owner. A new instance of the same owner makes the server discard the opens of the
+    /// previous one (RFC 8881, section 18.35.4).
+    owner: Vec<u8>,
     /// Calls are in flight that will have no answer. The next load connects again.
     stalled: bool,
     /// State of an earlier client is lost after each.
@@ -41,8 +45,9 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn connect(options: SessionOptions, stop: &StopFlag) -> Result<Self, Error> {
-        let pipeline = connect_unless_stopped(&options, stop)?;
-        Ok(Self { pipeline, options, stalled: false, reconnect_count: 0, used: Instant::now(), blocking: PATIENCE, idle: IDLE })
+        let owner = new_owner(&options)?;
+        let pipeline = connect_unless_stopped(&options, &owner, stop)?;
+        Ok(Self { pipeline, options, owner, stalled: false, reconnect_count: 0, used: Instant::now(), blocking: PATIENCE, idle: IDLE })
     }
 
     pub(super) fn server_details(&self) -> Vec<String> {
@@ -123,7 +128,7 @@ impl Session {
             }
             let replies =
                 self.pipeline.poll(Some(load.wait(TICK)), |submitter, token, body| load.on_reply(submitter, token as usize, body));
-            let silence_max = if stop.must_hurry() || load.has_only_lost_calls() { SILENCE } else { self.blocking };
+            let silence_max = if stop.must_hurry() { SILENCE } else { load.silence_max(self.blocking) };
             let in_flight = self.pipeline.submitter().in_flight();
             match replies {
                 Ok(0) if in_flight > 0 && load.silence() > silence_max => load.give_up(in_flight),
@@ -164,6 +169,17 @@ impl Session {
         Ok(self.reconnect_count)
     }
 
+    /// Closes files that a load has left open. A lost session has none: the next one replaces its
+    /// client.
+    pub(super) fn close_all(&mut self, opens: Vec<Opened>, stop: &StopFlag) {
+        for open in opens {
+            // The server may have done the CLOSE whose reply the load did not wait for.
+            if self.stalled || matches!(self.close(open, stop), Err(Error::Unreachable(_))) {
+                return;
+            }
+        }
+    }
+
     pub(super) const fn reconnects(&self) -> u64 {
         self.reconnect_count
     }
@@ -175,7 +191,7 @@ impl Session {
             self.stalled = self.call_now("an idle session", stop, |_, _| {}, |_| Ok(())).is_err();
         }
         if self.stalled {
-            self.pipeline = connect_unless_stopped(&self.options, stop)?;
+            self.pipeline = connect_unless_stopped(&self.options, &self.owner, stop)?;
             self.stalled = false;
             self.reconnect_count += 1;
         }
@@ -187,11 +203,11 @@ impl Session {
 pub(super) const OTHER_DATA: &str = "other data than the file's";
 
 /// Connects in another thread, so that a stop request does not wait for a silent server.
-fn connect_unless_stopped(options: &SessionOptions, stop: &StopFlag) -> Result<Pipeline, Error> {
-    let ((sender, connected), thread_options) = (mpsc::channel(), options.clone());
+fn connect_unless_stopped(options: &SessionOptions, owner: &[u8], stop: &StopFlag) -> Result<Pipeline, Error> {
+    let ((sender, connected), thread_options, owner) = (mpsc::channel(), options.clone(), owner.to_vec());
     std::thread::spawn(move || {
         // Sending fails after the receiver gave up.
-        let _ = sender.send(pipeline(&thread_options));
+        let _ = sender.send(pipeline(&thread_options, owner));
     });
     let mut stop_seen = None;
     loop {
@@ -207,7 +223,19 @@ fn connect_unless_stopped(options: &SessionOptions, stop: &StopFlag) -> Result<P
     }
 }
 
-fn pipeline(options: &SessionOptions) -> Result<Pipeline, Error> {
+fn new_owner(options: &SessionOptions) -> Result<Vec<u8>, Error> {
+    let mut owner = format!("vouch bench {} ", options.sec).into_bytes();
+    owner.extend(data_encoding::HEXLOWER.encode(&random()?).bytes());
+    Ok(owner)
+}
+
+fn random() -> Result<[u8; 8], Error> {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(|error| Error::Input(format!("randomness: {error}")))?;
+    Ok(random)
+}
+
+fn pipeline(options: &SessionOptions, owner: Vec<u8>) -> Result<Pipeline, Error> {
     let address = options.target.address()?;
     let what = options.target.to_string();
     let protection: Box<dyn Protection> = match options.sec.service() {
@@ -223,13 +251,7 @@ fn pipeline(options: &SessionOptions) -> Result<Pipeline, Error> {
             Box::new(established?)
         }
     };
-    let mut random = [0; 16];
-    getrandom::fill(&mut random).map_err(|error| Error::Input(format!("randomness: {error}")))?;
-    let (name, life) = random.split_at(8);
-    let mut owner = format!("vouch bench {} ", options.sec).into_bytes();
-    owner.extend(data_encoding::HEXLOWER.encode(name).bytes());
-    let verifier = Verifier(life.try_into().expect("half of sixteen"));
-    let identity = Identity { slots: options.slots.max(8) as u32, ..Identity::new(owner, verifier) };
+    let identity = Identity { slots: options.slots.max(8) as u32, ..Identity::new(owner, Verifier(random()?)) };
     Pipeline::connect(address, 1, options.connections, &identity, protection).map_err(Error::nfs(what))
 }
 

@@ -23,6 +23,7 @@ use crate::subject::{CpuMeter, SubjectInfo};
 use crate::target::{NfsTarget, Sec};
 use crate::{Case, Error, Sample, StopFlag, Subject};
 
+mod file_reads;
 mod metadata_files;
 
 /// Options of a server under test.
@@ -136,9 +137,13 @@ impl NfsSubject {
         measured
     }
 
-    fn get(&mut self, copy: &Copy) -> Result<Sample, Error> {
+    fn copied(&self, copy: &Copy) -> Result<Filehandle, Error> {
         let found = self.copies.get(&(copy.files, copy.len, copy.content)).map(|(_, directory)| *directory);
-        let directory = found.ok_or_else(|| Error::NotFound("there is no copy to read".into()))?;
+        found.ok_or_else(|| Error::NotFound("there is no copy to read".into()))
+    }
+
+    fn get(&mut self, copy: &Copy) -> Result<Sample, Error> {
+        let directory = self.copied(copy)?;
         self.transfer(copy, directory, false)
     }
 
@@ -270,7 +275,9 @@ impl NfsSubject {
                 return Ok(Tally::default());
             }
             let mut work = GitMetadata::new(directory, METADATA_FILES, at, depth, mix(seed * 1000 + at as u64));
-            session.run(&mut work, depth, Pace::Closed, Some(Duration::from_secs_f64(seconds)), &stop)
+            let tally = session.run(&mut work, depth, Pace::Closed, Some(Duration::from_secs_f64(seconds)), &stop)?;
+            session.close_all(work.opens(), &stop);
+            Ok(tally)
         })
     }
 
@@ -377,7 +384,8 @@ impl Subject for NfsSubject {
     fn unsupported(&self, case: &Case) -> Option<String> {
         match case {
             Case::Connect { .. } => Some("an NFS session is not opened for a single file".into()),
-            Case::Audit { .. } | Case::Read(_) | Case::Compile { .. } | Case::Replay { .. } => Some(OTHER_WORK.into()),
+            Case::Compile { .. } | Case::Build => Some("an NFS session is no mount, which a compiler needs".into()),
+            Case::Audit { .. } | Case::Primitive { .. } | Case::Replay { .. } => Some(OTHER_WORK.into()),
             _ => None,
         }
     }
@@ -390,7 +398,8 @@ impl Subject for NfsSubject {
         match case {
             Case::Load(load) => self.make_large(load.file_len),
             Case::Metadata { .. } => self.make_metadata_files(),
-            Case::Get(copy) if !self.copies.contains_key(&(copy.files, copy.len, copy.content)) => self.put(copy).map(drop),
+            Case::Get(copy) => self.put_if_missing(copy),
+            Case::Read(read) => self.put_if_missing(&file_reads::copy_of(read)),
             _ => Ok(()),
         }
     }
@@ -403,9 +412,13 @@ impl Subject for NfsSubject {
             Case::Metadata { depth, seconds } => self.metadata(*depth, *seconds),
             Case::Getattr { depth, seconds } => self.getattr(*depth, *seconds),
             Case::Changes { files, depth } => self.changes(*files, *depth),
-            Case::Connect { .. } | Case::Audit { .. } | Case::Read(_) | Case::Compile { .. } | Case::Replay { .. } => {
-                Err(Error::Input(OTHER_WORK.into()))
-            }
+            Case::Read(read) => self.read(read),
+            Case::Connect { .. }
+            | Case::Audit { .. }
+            | Case::Compile { .. }
+            | Case::Build
+            | Case::Primitive { .. }
+            | Case::Replay { .. } => Err(Error::Input(OTHER_WORK.into())),
         }
     }
 

@@ -1,245 +1,21 @@
 //! Sessions and the NFS subject against a server in memory that refuses, delays, drops or loses
 //! calls.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::SocketAddr;
+use std::sync::PoisonError;
 use std::time::Duration;
 
-use vouch_nfs4::attr::FileType;
-use vouch_nfs4::op::{
-    Args, CloseOk, CommitOk, CreateOk, CreateSessionOk, Delegation, ExchangeIdFlags, ExchangeIdOk, GetattrOk, GetfhOk, OpenClaim, OpenHow,
-    OpenOk, OpenResultFlags, ReadOk, ReaddirWriter, RemoveOk, Results, SequenceFlags, SequenceOk, WriteOk,
-};
-use vouch_nfs4::{
-    Attributes, Bitmap, Bytes, ChangeInfo, ClientId, CompoundHead, Cookie, CreateSeq, Filehandle, Name, ReplyWriter, ServerOwner,
-    SessionId, SlotId, StateProtectReply, StateSeq, Stateid, Status, Verifier,
-};
-use vouch_oncrpc::{Accepted, Call, RecordReader, Reply, begin_record, end_record};
-use vouch_xdr::{Reader, Writer};
+use vouch_nfs4::{Filehandle, Status};
 
+use self::server::{Shared, World, start};
 use super::metadata::Getattr;
 use super::session::SessionOptions;
 use super::{NfsOptions, NfsSubject, Pace, Session};
-use crate::case::{Content, Copy, Load, Order};
+use crate::case::{Content, Copy, Load, Order, Read};
 use crate::target::{NfsTarget, Sec};
 use crate::{Case, Error, StopFlag, Subject};
 
-#[derive(Default)]
-struct World {
-    files: BTreeMap<Vec<u8>, Vec<u8>>,
-    directories: BTreeSet<Vec<u8>>,
-    refuse: VecDeque<Status>,
-    forgets: bool,
-    tears: bool,
-    halves: Vec<(Vec<u8>, usize, Vec<u8>)>,
-    answers: Option<u32>,
-    drop_open: Option<u32>,
-    asked_on: BTreeSet<SocketAddr>,
-    silent: bool,
-    sessions: u8,
-    ended: u8,
-}
-
-type Shared = Arc<Mutex<World>>;
-
-fn start() -> (SocketAddr, Shared) {
-    let world = Shared::default();
-    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
-    let (address, shared) = (listener.local_addr().expect("a port"), world.clone());
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let world = shared.clone();
-            std::thread::spawn(move || drop(serve(stream, &world)));
-        }
-    });
-    (address, world)
-}
-
-fn serve(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
-    let (mut reader, mut bytes, peer) = (RecordReader::new(4 << 20), vec![0; 256 * 1024], stream.peer_addr()?);
-    loop {
-        let n = stream.read(&mut bytes)?;
-        if n == 0 {
-            return Ok(());
-        }
-        let (mut input, mut out) = (&bytes[..n], Writer::new());
-        while let Ok(Some(record)) = reader.next(&mut input) {
-            let call = Call::decode(&record).expect("a call");
-            let (mut body, mut world) = (Writer::new(), shared.lock().unwrap_or_else(PoisonError::into_inner));
-            let answered = compound(call.args, &mut world, peer, &mut body) && !world.silent;
-            for (path, at, half) in std::mem::take(&mut world.halves) {
-                drop(world);
-                std::thread::sleep(Duration::from_micros(100));
-                world = shared.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(data) = world.files.get_mut(&path) {
-                    data[at..at + half.len()].copy_from_slice(&half);
-                }
-            }
-            if answered {
-                let start = begin_record(&mut out);
-                Reply::accepted(call.xid, Accepted::Success(body.as_bytes())).encode(&mut out);
-                end_record(out.bytes_mut(), start, 0);
-            }
-        }
-        stream.write_all(out.as_bytes())?;
-    }
-}
-
-fn compound(args: &[u8], world: &mut World, peer: SocketAddr, out: &mut Writer) -> bool {
-    let mut r = Reader::new(args);
-    let head = CompoundHead::decode(&mut r).expect("a compound");
-    let reply = ReplyWriter::begin(out, head.tag);
-    let (mut status, mut count, mut current) = (Status::OK, 0, Vec::new());
-    while count < head.count && status.is_ok() {
-        count += 1;
-        let args = Args::decode(head.minor, &mut r).expect("an operation");
-        if let (Args::Getattr(_), Some(answers)) = (&args, &mut world.answers) {
-            match answers.checked_sub(1) {
-                Some(left) => *answers = left,
-                None => return false,
-            }
-        }
-        if let (Args::Open(_), Some(left)) = (&args, &mut world.drop_open) {
-            *left -= 1;
-            if *left == 0 {
-                world.drop_open = None;
-                return false;
-            }
-        }
-        if let Args::Getattr(_) = &args {
-            world.asked_on.insert(peer);
-        }
-        let results = operation(&args, world, &mut current);
-        status = results.status();
-        results.encode(out);
-    }
-    reply.finish(out, status, count);
-    true
-}
-
-fn operation(args: &Args<'_>, world: &mut World, current: &mut Vec<u8>) -> Results<'static> {
-    let (change, stateid) = (ChangeInfo::default(), Stateid { seq: StateSeq(1), other: [9; 12] });
-    let below = |name: &Name<'_>| [&current[..], b"/", name.0].concat();
-    match args {
-        Args::ExchangeId(_) => Results::ExchangeId(Ok(ExchangeIdOk {
-            client: ClientId(1),
-            seq: CreateSeq(1),
-            flags: ExchangeIdFlags::USE_NON_PNFS,
-            state_protect: StateProtectReply::None,
-            server_owner: ServerOwner { minor: 0, major: Bytes(b"in memory") },
-            server_scope: Bytes(b""),
-            impl_id: None,
-        })),
-        Args::CreateSession(args) => {
-            world.sessions += 1;
-            let (session, seq, flags) = (SessionId([world.sessions; 16]), args.seq, args.flags);
-            Results::CreateSession(Ok(CreateSessionOk { session, seq, flags, fore: args.fore, back: args.back }))
-        }
-        Args::ReclaimComplete(_) => Results::ReclaimComplete(Ok(())),
-        Args::Sequence(args) if args.session.0[0] <= world.ended => Results::Sequence(Err(Status::BADSESSION)),
-        Args::Sequence(args) => {
-            let highest = SlotId(63);
-            Results::Sequence(Ok(SequenceOk {
-                session: args.session,
-                seq: args.seq,
-                slot: args.slot,
-                highest_slot: highest,
-                target_highest_slot: highest,
-                flags: SequenceFlags(0),
-            }))
-        }
-        Args::Putrootfh => {
-            current.clear();
-            Results::Putrootfh(Ok(()))
-        }
-        Args::Putfh(args) => {
-            *current = args.handle.as_bytes().to_vec();
-            Results::Putfh(Ok(()))
-        }
-        Args::Getfh => Results::Getfh(Ok(GetfhOk { handle: Filehandle::new(current).expect("a short path") })),
-        Args::Lookup(args) => {
-            let path = below(&args.name);
-            match world.directories.contains(&path) || world.files.contains_key(&path) {
-                true => {
-                    *current = path;
-                    Results::Lookup(Ok(()))
-                }
-                false => Results::Lookup(Err(Status::NOENT)),
-            }
-        }
-        Args::Getattr(args) => {
-            let mut w = Writer::new();
-            GetattrOk::write(&mut w, args.wanted, &Attributes { file_type: Some(FileType::Directory), ..Attributes::default() });
-            Results::decode(&mut Reader::new(w.into_bytes().leak())).expect("encoded data")
-        }
-        Args::Create(args) => {
-            *current = below(&args.name);
-            world.directories.insert(current.clone());
-            Results::Create(Ok(CreateOk { change, attrs_set: Bitmap::EMPTY }))
-        }
-        Args::Open(args) => {
-            let OpenClaim::Null(name) = args.claim else { return Results::failure(Args::Getfh.op(), Status::NOTSUPP) };
-            *current = below(&name);
-            match args.how {
-                OpenHow::Create(_) => drop(world.files.entry(current.clone()).or_default()),
-                OpenHow::NoCreate if world.files.contains_key(current) => {}
-                OpenHow::NoCreate => return Results::Open(Err(Status::NOENT)),
-            }
-            let (flags, attrs_set, delegation) = (OpenResultFlags(0), Bitmap::EMPTY, Delegation::None);
-            Results::Open(Ok(OpenOk { stateid, change, flags, attrs_set, delegation }))
-        }
-        Args::Write(args) => {
-            if let Some(status) = world.refuse.pop_front() {
-                return Results::Write(Err(status));
-            }
-            if world.forgets {
-                return Results::Write(Ok(WriteOk { count: args.data.len() as u32, committed: args.stable, verifier: Verifier([1; 8]) }));
-            }
-            let Some(data) = world.files.get_mut(current) else { return Results::Write(Err(Status::STALE)) };
-            let end = args.offset as usize + args.data.len();
-            data.resize(data.len().max(end), 0);
-            let (first, second) = args.data.split_at(if world.tears { args.data.len() / 2 } else { args.data.len() });
-            let middle = args.offset as usize + first.len();
-            data[args.offset as usize..middle].copy_from_slice(first);
-            if !second.is_empty() {
-                world.halves.push((current.clone(), middle, second.to_vec()));
-            }
-            Results::Write(Ok(WriteOk { count: args.data.len() as u32, committed: args.stable, verifier: Verifier([1; 8]) }))
-        }
-        Args::Read(args) => {
-            let data = world.files.get(current).cloned().unwrap_or_default().leak();
-            let start = data.len().min(args.offset as usize);
-            let end = data.len().min(start + args.count as usize);
-            Results::Read(Ok(ReadOk { eof: end == data.len(), data: Bytes(&data[start..end]) }))
-        }
-        Args::Commit(_) => Results::Commit(Ok(CommitOk { verifier: Verifier([1; 8]) })),
-        Args::Close(_) => Results::Close(Ok(CloseOk { stateid })),
-        Args::Remove(args) => {
-            let path = below(&args.name);
-            match world.files.remove(&path).is_some() || world.directories.remove(&path) {
-                true => Results::Remove(Ok(RemoveOk { change })),
-                false => Results::Remove(Err(Status::NOENT)),
-            }
-        }
-        Args::Readdir(args) => {
-            let prefix = below(&Name(b""));
-            let all = world.directories.iter().map(|path| (path, FileType::Directory));
-            let all = all.chain(world.files.keys().map(|path| (path, FileType::Regular)));
-            let names = all.filter_map(|(path, kind)| Some((path.strip_prefix(&prefix[..])?, kind)));
-            let mut w = Writer::new();
-            let mut list = ReaddirWriter::begin(&mut w, Verifier([2; 8]), 60_000).expect("room for some");
-            for (cookie, (name, kind)) in (3..).zip(names.filter(|(name, _)| !name.contains(&b'/'))) {
-                let attributes = Attributes { file_type: Some(kind), ..Attributes::default() };
-                assert!(list.push(&mut w, Cookie(cookie), Name(name), args.wanted, &attributes), "few files");
-            }
-            list.finish(&mut w, true);
-            Results::decode(&mut Reader::new(w.into_bytes().leak())).expect("encoded data")
-        }
-        other => Results::failure(other.op(), Status::NOTSUPP),
-    }
-}
+mod server;
 
 fn target(address: SocketAddr) -> NfsTarget {
     NfsTarget { host: address.ip().to_string(), port: address.port(), path: Vec::new() }
@@ -433,7 +209,69 @@ fn session_reconnects_after_expired_lease() {
     }
     terminate_all();
     subject.clean().expect("removal succeeds");
-    assert!(world.lock().unwrap_or_else(PoisonError::into_inner).files.is_empty());
+    let world = world.lock().unwrap_or_else(PoisonError::into_inner);
+    assert!(world.files.is_empty());
+    // RFC 8881, section 18.35.4: the same owner again, so that the server discards the old opens.
+    assert_eq!(world.owners.len(), 1);
+}
+
+#[test]
+fn lost_call_ends_case_soon_after_its_time() {
+    let (address, world) = start();
+    let mut subject = subject(address);
+    world.lock().unwrap_or_else(PoisonError::into_inner).drop_getattr = Some(10);
+    let case = Case::Getattr { depth: 4, seconds: 0.6 };
+    let begun = std::time::Instant::now();
+    let sample = subject.measure(&case).expect("the other lanes go on");
+    assert_eq!((sample.unanswered, sample.errors), (1, 1));
+    assert!(sample.operations > 100, "{}", sample.operations);
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    let again = subject.measure(&case).expect("the session connects again");
+    assert_eq!(again.errors, 0);
+    subject.clean().expect("removal succeeds");
+}
+
+#[test]
+fn metadata_load_leaves_no_open_file() {
+    let (address, world) = start();
+    let mut subject = subject(address);
+    let case = Case::Metadata { depth: 16, seconds: 0.2 };
+    subject.prepare(&case).expect("files");
+    for _ in 0..3 {
+        assert!(subject.measure(&case).expect("a healthy server").operations > 100);
+        assert_eq!(world.lock().unwrap_or_else(PoisonError::into_inner).open, 0);
+    }
+    subject.clean().expect("removal succeeds");
+}
+
+#[test]
+fn files_of_a_tree_are_read_whole_and_compared() {
+    let (address, world) = start();
+    let mut subject = subject(address);
+    for order in [Order::Sequential, Order::Random] {
+        for (files, len) in [(20, 1024), (1, 100_000)] {
+            let case = Case::Read(Read { files, len, block: 8192, content: Content::Random, order });
+            subject.prepare(&case).expect("a copy");
+            let sample = subject.measure(&case).expect("what was written");
+            assert_eq!(sample.bytes, files * len);
+            assert_eq!(world_of(&world).open, 0);
+            let flip = || {
+                let mut world = world_of(&world);
+                // A failed read ends the run, and leaves its file open.
+                world.open = 0;
+                let file = world.files.values_mut().find(|file| file.len() as u64 == len);
+                file.expect("the copy")[77] ^= 1;
+            };
+            flip();
+            assert!(matches!(subject.measure(&case), Err(Error::Corrupt(_))), "{files} files");
+            flip();
+        }
+    }
+    subject.clean().expect("removal succeeds");
+}
+
+fn world_of(world: &Shared) -> std::sync::MutexGuard<'_, World> {
+    world.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! Reads of prepared files in a directory: a mounted tree, or the directory it was published from.
 
 use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Seek as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use super::{CpuMeter, SubjectInfo, compile};
+use super::{CpuMeter, SubjectInfo, compile, wait};
 use crate::case::{Content, Order, Read};
 use crate::content::{Pages, mix, shuffled};
 use crate::cpu::ServerCpu;
@@ -22,6 +23,8 @@ pub struct ReadSubject {
     directory: PathBuf,
     forget: DropCaches,
     server_cpu: Option<ServerCpu>,
+    /// Shell command that builds the project in `$SRC`.
+    build: Option<String>,
     pages: Pages,
     stop: StopFlag,
     rounds: u64,
@@ -45,6 +48,9 @@ pub fn prepare(directory: &Path, reads: &[Read]) -> Result<(), Error> {
     Ok(())
 }
 
+/// Directory of the project that [`Case::Build`] builds.
+pub const PROJECT: &str = "project";
+
 /// Reads in another order share their files.
 fn name(read: &Read) -> String {
     let what = if read.content == Content::Zeros { "zeros" } else { "random" };
@@ -53,7 +59,37 @@ fn name(read: &Read) -> String {
 
 impl ReadSubject {
     pub fn new(about: SubjectInfo, directory: PathBuf, forget: DropCaches, server_cpu: Option<ServerCpu>, stop: &StopFlag) -> Self {
-        Self { about, directory, forget, server_cpu, pages: Pages::new(), stop: stop.clone(), rounds: 0 }
+        Self { about, directory, forget, server_cpu, build: None, pages: Pages::new(), stop: stop.clone(), rounds: 0 }
+    }
+
+    /// A command for [`Case::Build`]. Its working directory is empty and local; `$SRC` is the
+    /// directory [`PROJECT`] of the subject.
+    #[must_use]
+    pub fn with_build(self, build: Option<String>) -> Self {
+        Self { build, ..self }
+    }
+
+    fn build(&self) -> Result<(), Error> {
+        let command = self.build.as_deref().ok_or_else(|| Error::Input("there is no build command".into()))?;
+        let objects = tempfile::tempdir().map_err(Error::io("temporary directory"))?;
+        let mut log = tempfile::tempfile().map_err(Error::io("temporary file"))?;
+        let clone = || log.try_clone().map_err(Error::io("temporary file"));
+        let child = Command::new("sh")
+            .args(["-e", "-c", command])
+            .env("SRC", self.directory.join(PROJECT))
+            .current_dir(objects.path())
+            .stdin(Stdio::null())
+            .stdout(clone()?)
+            .stderr(clone()?)
+            .spawn();
+        let status = wait(&mut child.map_err(Error::io("sh"))?, &self.stop).map_err(Error::io("sh"))?;
+        if status.success() || self.stop.is_set() {
+            return Ok(());
+        }
+        let mut text = Vec::new();
+        log.rewind().and_then(|()| log.read_to_end(&mut text)).map_err(Error::io("temporary file"))?;
+        let text = String::from_utf8_lossy(&text);
+        Err(Error::Program(format!("the build command failed: {}", text.trim().lines().last().unwrap_or("no output"))))
     }
 
     fn read(&self, read: &Read, sample: &mut Sample) -> io::Result<bool> {
@@ -99,6 +135,8 @@ impl Subject for ReadSubject {
             Case::Read(_) => None,
             Case::Compile { .. } if compile::is_installed() => None,
             Case::Compile { .. } => Some("a C compiler is not installed (cc)".into()),
+            Case::Build if self.build.is_some() => None,
+            Case::Build => Some("there is no build command".into()),
             _ => Some("this subject is read-only".into()),
         }
     }
@@ -115,6 +153,7 @@ impl Subject for ReadSubject {
         let start = Instant::now();
         let right = match case {
             Case::Read(read) => self.read(read, &mut sample).map_err(Error::file(&self.directory))?,
+            Case::Build => self.build().map(|()| true)?,
             Case::Compile { parts, jobs } => compile::run(&self.directory, *parts, *jobs, &self.stop, &mut sample)?,
             _ => return Err(Error::Input("this subject is read-only".into())),
         };
@@ -133,5 +172,27 @@ impl Subject for ReadSubject {
 
     fn clean(&mut self) -> Result<(), Error> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn build_reads_the_subject_and_reports_its_last_line() {
+        let directory = tempfile::tempdir().expect("a directory");
+        fs::create_dir(directory.path().join(PROJECT)).expect("a directory");
+        fs::write(directory.path().join(PROJECT).join("source"), "text").expect("a file");
+        let subject = |build: &str| {
+            let about = SubjectInfo { label: "local".into(), target: "x".into(), sec: None, details: Vec::new() };
+            ReadSubject::new(about, directory.path().into(), Box::new(|| Ok(None)), None, &StopFlag::default())
+                .with_build(Some(build.to_owned()))
+        };
+        let sample = subject("cp $SRC/source object; test text = $(cat object)").measure(&Case::Build).expect("a build");
+        assert!(sample.seconds > 0.0);
+        let failed = subject("echo first; echo last >&2; false").measure(&Case::Build);
+        assert!(matches!(&failed, Err(Error::Program(why)) if why.ends_with("failed: last")), "{failed:?}");
+        assert_eq!(fs::read_dir(directory.path()).expect("a directory").count(), 1, "objects are elsewhere");
     }
 }

@@ -3,17 +3,18 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io;
+use std::io::{self, Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::capp_rules::{calls_rule, capp_rules, watch};
 use super::child_process::CleanupHook;
 use super::{ChildProcess, CpuMeter, SubjectInfo, wait};
-use crate::case::AuditWork;
 use crate::cpu::{self, ServerCpu};
 use crate::workload::Mpi;
+use crate::workload::audit::WorkReport;
 use crate::{Case, Error, Sample, StopFlag, Subject};
 
 /// Audit rules.
@@ -39,40 +40,11 @@ impl Rules {
     }
 
     fn arguments(self, directory: &Path) -> Vec<Vec<String>> {
-        let rule = |calls: &str| {
-            ["-a", "always,exit", "-F", "arch=b64"]
-                .into_iter()
-                .map(str::to_owned)
-                .chain(calls.split(',').flat_map(|call| ["-S".to_owned(), call.to_owned()]))
-                .collect::<Vec<_>>()
-        };
-        let watch = |path: &str, rights: &str| vec!["-w".into(), path.to_owned(), "-p".into(), rights.to_owned()];
         match self {
             Self::Off => Vec::new(),
             Self::Watches => vec![watch(&directory.display().to_string(), "rwxa")],
-            Self::SystemCalls => vec![rule(CHANGES)],
-            Self::Capp => {
-                let files = [
-                    "/etc/passwd",
-                    "/etc/group",
-                    "/etc/shadow",
-                    "/etc/hosts",
-                    "/etc/ld.so.conf",
-                    "/etc/localtime",
-                    "/etc/sysctl.conf",
-                    "/etc/pam.d",
-                    "/etc/ssh/sshd_config",
-                ];
-                let watches = files.into_iter().filter(|file| Path::new(file).exists()).map(|file| watch(file, "wa"));
-                [
-                    rule(CHANGES),
-                    rule("mount,umount2,adjtimex,settimeofday,sethostname,setdomainname"),
-                    rule("mknod,mknodat,init_module,delete_module"),
-                ]
-                .into_iter()
-                .chain(watches)
-                .collect()
-            }
+            Self::SystemCalls => vec![calls_rule("b64", CHANGES.iter())],
+            Self::Capp => capp_rules(),
         }
     }
 }
@@ -190,21 +162,25 @@ impl Subject for AuditSubject {
         let (before, lost, cost) = (switches(), lost(), Cost::begin());
         let meter = CpuMeter::start(None, false)?;
         let start = Instant::now();
-        let mut command = match (work, &self.mpi) {
-            (AuditWork::Mpi, Some(mpi)) => mpi.command(*files, dir.path()),
+        let mut command = match &self.mpi {
+            Some(mpi) if work.is_mpi() => mpi.command(*work, *files, dir.path()),
             _ => {
                 let mut command = Command::new(&self.worker[0]);
                 command.args(&self.worker[1..]).arg(work.name()).arg(files.to_string()).arg(dir.path());
                 command
             }
         };
+        let mut output = tempfile::tempfile().map_err(Error::io("temporary file"))?;
         let mut child = command
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(output.try_clone().map_err(Error::io("temporary file"))?)
             .spawn()
             .map_err(|error| Error::Program(format!("{}: {error}", self.worker[0].display())))?;
         let status = wait(&mut child, &self.stop).map_err(|error| Error::Program(error.to_string()))?;
         let mut sample = Sample { seconds: start.elapsed().as_secs_f64(), operations: *files, ..Sample::default() };
+        let mut text = String::new();
+        output.rewind().and_then(|()| output.read_to_string(&mut text)).map_err(Error::io("temporary file"))?;
+        WorkReport::parse(&text).into_iter().for_each(|report| report.apply(&mut sample));
         meter.end(&mut sample)?;
         let after = switches();
         let others = [("context switches", after.0 - before.0), ("interrupts", after.1 - before.1), ("records lost", self::lost() - lost)];
@@ -323,7 +299,27 @@ fn status(name: &str) -> Option<f64> {
 pub(super) const COST: &str = "kernel audit CPU (s)";
 
 /// System calls that change files, owners and modes.
-const CHANGES: &str = "open,openat,creat,truncate,ftruncate,rename,renameat,renameat2,unlink,unlinkat,chmod,fchmod,fchmodat,chown,fchown,lchown,fchownat,setxattr,removexattr";
+const CHANGES: [&str; 19] = [
+    "open",
+    "openat",
+    "creat",
+    "truncate",
+    "ftruncate",
+    "rename",
+    "renameat",
+    "renameat2",
+    "unlink",
+    "unlinkat",
+    "chmod",
+    "fchmod",
+    "fchmodat",
+    "chown",
+    "fchown",
+    "lchown",
+    "fchownat",
+    "setxattr",
+    "removexattr",
+];
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Systems under test.
 
+mod capp_rules;
 mod child_process;
+mod closure;
 pub mod compile;
 mod connections;
 mod cpu_meter;
@@ -17,9 +19,10 @@ mod sshd;
 mod web_server;
 
 pub use child_process::{ChildProcess, terminate_all};
+pub use closure::{ClosureSubject, Measurement};
 pub use connections::{ConnectSubject, Request};
 pub(crate) use cpu_meter::CpuMeter;
-pub use file_reads::{DropCaches, ReadSubject, prepare};
+pub use file_reads::{DropCaches, PROJECT, ReadSubject, prepare};
 pub use kernel_audit::{AuditGuard, AuditSubject, Rules};
 pub use mount::{MountOptions, MountSubject};
 pub use private_export::{AuditMode, ExportSubject};

@@ -318,6 +318,8 @@ impl Subject for MountSubject {
             | Case::Changes { .. }
             | Case::Read(_)
             | Case::Compile { .. }
+            | Case::Build
+            | Case::Primitive { .. }
             | Case::Replay { .. } => Some(OTHER_WORK.into()),
             Case::Load(Load { rate: None, .. }) if !self.fio => Some("fio is not installed".into()),
             _ => None,
@@ -382,6 +384,8 @@ impl Subject for MountSubject {
             | Case::Changes { .. }
             | Case::Read(_)
             | Case::Compile { .. }
+            | Case::Build
+            | Case::Primitive { .. }
             | Case::Replay { .. } => Err(Error::Input(OTHER_WORK.into())),
         }
     }

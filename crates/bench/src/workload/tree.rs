@@ -1,7 +1,7 @@
 //! Reads of a published tree and connections a second, after the SFS read-only paper.
 
 use crate::Case;
-use crate::case::{Content, Metric, Order, Read};
+use crate::case::{Content, Metric, Order, Primitive, Read};
 use crate::runner::PlannedCase;
 
 /// The reads: many files of 1 KB, then one large file sequentially and at random, noise and zeros.
@@ -17,7 +17,8 @@ pub fn tree_reads(quick: bool) -> Vec<(&'static str, &'static str, Read)> {
     ]
 }
 
-pub fn tree(quick: bool) -> Vec<PlannedCase> {
+/// The reads, the generated compile, and the build of the caller's project.
+pub fn tree(quick: bool, project: bool) -> Vec<PlannedCase> {
     let planned = |(panel, name, read): (&str, &str, Read)| {
         let name = if read.files > 1 { format!("{} × {name}", read.files) } else { format!("{} MiB {name}", read.len >> 20) };
         let metric = if read.files > 1 { Metric::Seconds } else { Metric::BytesPerSecond };
@@ -29,7 +30,27 @@ pub fn tree(quick: bool) -> Vec<PlannedCase> {
         format!("{} sources", source_count(quick)),
         Case::Compile { parts: source_count(quick), jobs: 2 },
     );
-    tree_reads(quick).into_iter().map(planned).chain([compile]).collect()
+    let build = project.then(|| PlannedCase::new("tree", "A compile", "a project of others", Case::Build));
+    tree_reads(quick).into_iter().map(planned).chain([compile]).chain(build).collect()
+}
+
+/// Where the time of small reads goes: one case, whose subjects are its parts.
+pub fn breakdown(quick: bool) -> (Read, PlannedCase) {
+    let (_, name, read) = tree_reads(quick).swap_remove(0);
+    let name = format!("{} × {name}", read.files);
+    (
+        read,
+        PlannedCase { metric: Metric::Seconds, ..PlannedCase::new("tree", "Where the time of small reads goes", name, Case::Read(read)) },
+    )
+}
+
+/// Signing, verifying and hashing of the lengths that the format has.
+pub fn primitives(quick: bool, lens: &[(&str, u64)]) -> Vec<PlannedCase> {
+    let seconds = if quick { 0.02 } else { 0.3 };
+    let case = |name: String, work, len| PlannedCase::new("tree", "Primitives, one core", name, Case::Primitive { work, len, seconds });
+    let signatures = [("sign an fsinfo", Primitive::Sign), ("verify an fsinfo", Primitive::Verify)];
+    let hashes = lens.iter().map(|(what, len)| case(format!("hash {what}"), Primitive::Hash, *len));
+    signatures.map(|(name, work)| case(name.into(), work, 0)).into_iter().chain(hashes).collect()
 }
 
 pub fn verification(quick: bool) -> Vec<(Read, PlannedCase)> {
