@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::bench::BenchServer;
 use crate::browser::check_page_in_browser;
 use crate::test_site::{TestSite, fuse_is_available};
 
@@ -31,13 +32,19 @@ fn published_tree_is_measured_beside_its_directory() {
     if !fuse_is_available() {
         return;
     }
-    let world = TestSite::new();
-    std::fs::create_dir(world.path("place")).expect("a directory");
+    let served = BenchServer::new();
+    let world = &served.world;
+    for directory in ["place", "project"] {
+        std::fs::create_dir(world.path(directory)).expect("a directory");
+    }
+    std::fs::write(world.path("project/number"), "42").expect("a file");
     let web = web_server();
-    let target = format!("http://{web}/small");
-    let outputs = ["--json", "tree.json", "--html", "tree.html"];
-    let table =
-        world.run_ok([&["bench", "tree", "--dir", "place", "--quick", "--rounds", "1", "--target", &target], &outputs[..]].concat());
+    let (target, nfs) = (format!("http://{web}/small"), served.target());
+    let outputs = ["--json", "tree.json", "--html", "tree.html", "--target", &nfs];
+    let project = ["--project", "project", "--build", "cp $SRC/number object; test $(cat object) = 42"];
+    let args = ["bench", "tree", "--dir", "place", "--quick", "--rounds", "1", "--target", &target];
+    let table = world.run_ok([&args[..], &outputs[..], &project].concat());
+    served.assert_clean();
     assert!(table.contains("tree cold") && table.contains("local directory") && table.contains("a name of three"), "{table}");
     let text = std::fs::read_to_string(world.path("tree.json")).expect("the record");
     let record: Value = serde_json::from_str(&text).expect("JSON");
@@ -67,6 +74,21 @@ fn published_tree_is_measured_beside_its_directory() {
             "the run does not report what is missing: {connected:?}"
         );
     }
+    let nfs = format!("127.0.0.1:{} sys", served.port);
+    let read = labels(&result("read").expect("reads"));
+    assert!(read.contains(&nfs) && read.contains(&"tree warm".to_owned()), "{read:?}");
+    let built = labels(&result("build").expect("the project"));
+    assert!(built.contains(&"tree cold".to_owned()) && built.contains(&"local directory".to_owned()) && !built.contains(&nfs), "{built:?}");
+    // The parts of a small read, and the primitives of each length.
+    let all = || record["results"].as_array().expect("results").iter();
+    let parts = all().find(|result| result["panel"] == "Where the time of small reads goes").expect("a breakdown");
+    assert_eq!(labels(parts), ["whole read", "kernel and mount", "client's computation", "replica and network"]);
+    for part in parts["subjects"].as_array().expect("subjects") {
+        let (seconds, requests) = (part["figure"]["median"].as_f64(), part["samples"][0]["operations"].as_u64());
+        assert!(seconds > Some(0.0) && requests > Some(1), "{part}");
+    }
+    assert!(parts["subjects"][1]["samples"][0]["operations"].as_u64() >= Some(200), "a request for each file: {parts}");
+    assert_eq!(all().filter(|result| result["case"]["kind"] == "primitive").count(), 6);
     // The cost of verification is the difference between two clients that make the same requests.
     let results = record["results"].as_array().expect("results");
     let verified: Vec<_> = results.iter().filter(|result| labels(result) == ["nothing verified", "all verified"]).collect();
@@ -77,7 +99,7 @@ fn published_tree_is_measured_beside_its_directory() {
             assert!(sample["operations"].as_u64() > Some(1) && sample["bytes"].as_u64() > Some(10_000), "{result}");
         }
     }
-    check_page_in_browser(&world, "tree.html", 10);
+    check_page_in_browser(world, "tree.html", 10);
     assert_eq!(std::fs::read_dir(world.path("place")).expect("a directory").count(), 0);
 }
 

@@ -1,17 +1,18 @@
 //! `vouch bench tree`: publishes, serves and mounts a tree for the run. Reads it beside its source
-//! directory and sshfs, replays the reads of a compile, and compares connection rates with web
-//! servers.
+//! directory, sshfs and NFS servers, replays the reads of a compile, and compares connection rates
+//! with web servers.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use vouch_bench::cpu::ServerCpu;
+use vouch_bench::nfs::{NfsOptions, NfsSubject};
 use vouch_bench::subject::{
-    ChildProcess, ConnectSubject, DropCaches, ReadSubject, RecordingProxy, ReplaySubject, Request, Sshd, SubjectInfo, WebServer, compile,
-    prepare,
+    ChildProcess, ConnectSubject, DropCaches, PROJECT, ReadSubject, RecordingProxy, ReplaySubject, Request, Sshd, SubjectInfo, WebServer,
+    compile, prepare,
 };
-use vouch_bench::target::{Target, resolve};
+use vouch_bench::target::{Sec, Target, resolve};
 use vouch_bench::workload;
 use vouch_bench::{Run, StopFlag, Subject};
 
@@ -20,7 +21,9 @@ use super::measure::{BenchRequest, Measure, Part};
 use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
 
+mod breakdown;
 mod mounted;
+mod primitives;
 mod verifying;
 
 /// Measure reads of a published tree with and without caches, the cost of verification, a compile
@@ -31,50 +34,82 @@ mod verifying;
 /// the source directory and sshfs of that directory. The compile reads its sources from the mount
 /// and writes objects to local disk. To measure the cost of verification, one client repeats the
 /// calls that the mount makes for a read and verifies each answer, and another repeats them without
-/// verifying. A connection is made by a client without any cache, which reads one small file by a
+/// verifying. The time of the small reads is broken down into its parts, and signing, verifying and
+/// hashing are measured alone. A connection is made by a client without any cache, which reads one small file by a
 /// name of one component (small) and of three (one/two/small); a private nginx over HTTP and HTTPS
-/// is measured beside it, and each server given with --target: http://HOST/small stands for /small
-/// and /one/two/small there.
+/// is measured beside it, and each server given with --target http://HOST/small, which stands for
+/// /small and /one/two/small there. A server given with --target nfs://HOST/EXPORT reads the same
+/// files over a session from user space, one call at a time, without a cache.
 #[derive(Debug, clap::Args)]
 pub(super) struct Tree {
     /// Directory for the tree.
     #[arg(long, value_name = "DIR", default_value = "/tmp")]
     dir: PathBuf,
-    /// Web server for the comparison of connections: http:// or https://; may be repeated.
+    /// Server for comparison: http:// or https:// for connections, nfs:// for reads; may be
+    /// repeated.
     #[arg(long, value_name = "URL")]
     target: Vec<Target>,
+    /// Flavours of each NFS target: sys, krb5, krb5i, krb5p.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "sys")]
+    sec: Vec<Sec>,
+    /// Service principal of the NFS servers, if not nfs@HOST.
+    #[arg(long, value_name = "SERVICE@HOST")]
+    service: Option<String>,
+    /// Directory with a project of your own, which becomes part of the tree as `project`.
+    #[arg(long, value_name = "DIR", requires = "build")]
+    project: Option<PathBuf>,
+    /// Shell command that builds the project: it starts in an empty local directory, and $SRC is
+    /// the project's directory in the tree.
+    #[arg(long, value_name = "COMMAND", requires = "project")]
+    build: Option<String>,
     #[command(flatten)]
     measure: Measure,
 }
 
 impl Tree {
     pub(super) fn run(self, global: &Global) -> Outcome {
-        if self.target.iter().any(|target| !matches!(target, Target::Http { .. })) {
-            return Err(Failure::usage(
-                "--target",
-                "connections are compared with http:// and https://; NFS servers with `transfer`, `iops` and `concurrency`",
-            ));
+        if self.target.iter().any(|target| matches!(target, Target::Scp(_))) {
+            return Err(Failure::usage("--target", "a tree is compared with http://, https:// and nfs://; scp:// is for `transfer`"));
         }
-        let quick = self.measure.quick;
-        let wish = BenchRequest::new();
-        let world = World::make(&self.dir, quick, wish.stop())?;
-        let outcome = self.measure.run(global, &wish, parts(&world, &self.target, quick));
+        let (quick, wish) = (self.measure.quick, BenchRequest::new());
+        let world = World::make(&self.dir, quick, self.project.as_deref(), wish.stop())?;
+        let peers = Peers { targets: &self.target, sec: &self.sec, service: self.service.as_deref(), build: self.build.as_deref() };
+        let outcome = self.measure.run(global, &wish, parts(&world, peers, quick));
         drop(world);
         outcome
     }
 }
 
-pub(super) fn parts<'a>(world: &'a World, targets: &'a [Target], quick: bool) -> Vec<Part<'a>> {
-    let (reads, replay, connections) = (workload::tree(quick), workload::replay(quick), workload::connections(quick));
-    let subjects = move |run: &mut Run, stop: &StopFlag| world.readers(run, stop);
+/// What a tree is measured beside, and the build of the project.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Peers<'a> {
+    targets: &'a [Target],
+    sec: &'a [Sec],
+    service: Option<&'a str>,
+    build: Option<&'a str>,
+}
+
+pub(super) fn parts<'a>(world: &'a World, peers: Peers<'a>, quick: bool) -> Vec<Part<'a>> {
+    let (reads, replay, connections) =
+        (workload::tree(quick, peers.build.is_some()), workload::replay(quick), workload::connections(quick));
+    let subjects = move |run: &mut Run, stop: &StopFlag| world.readers(peers, run, stop);
     let replayed = move |run: &mut Run, stop: &StopFlag| world.replayed(quick, run, stop);
-    let asked = move |run: &mut Run, stop: &StopFlag| world.asked(targets, run, stop);
+    let asked = move |run: &mut Run, stop: &StopFlag| world.asked(peers.targets, run, stop);
     let verified = workload::verification(quick).into_iter().map(move |(read, case)| {
         let subjects = move |_: &mut Run, stop: &StopFlag| world.verifying(read, stop);
         Part::new(subjects, move |bench| bench.run_all(&[case]))
     });
+    let (read, whole) = workload::breakdown(quick);
+    let broken = Part::new(move |_: &mut Run, stop: &StopFlag| world.breakdown(read, stop), move |bench| bench.run_all(&[whole]));
+    let alone = workload::primitives(quick, &primitives::HASHED);
+    let primitives = Part::new(|_: &mut Run, _: &StopFlag| Ok(vec![primitives::subject()]), move |bench| bench.run_all(&alone));
     let first = Part::new(subjects, move |bench| bench.run_all(&reads));
-    let last = [Part::new(replayed, move |bench| bench.run_all(&replay)), Part::new(asked, move |bench| bench.run_all(&connections))];
+    let last = [
+        broken,
+        primitives,
+        Part::new(replayed, move |bench| bench.run_all(&replay)),
+        Part::new(asked, move |bench| bench.run_all(&connections)),
+    ];
     std::iter::once(first).chain(verified).chain(last).collect()
 }
 
@@ -113,7 +148,7 @@ impl Drop for Replica {
 
 impl World {
     /// Creates it. An interruption takes effect after each step and removes everything.
-    pub(super) fn make(at: &Path, quick: bool, stop: &StopFlag) -> Outcome<Self> {
+    pub(super) fn make(at: &Path, quick: bool, project: Option<&Path>, stop: &StopFlag) -> Outcome<Self> {
         let go_on = || if stop.is_set() { Err(Failure::interrupted()) } else { Ok(()) };
         // After Ctrl-C, other programs fail for the same reason.
         let run = |args: &[&str]| {
@@ -129,6 +164,14 @@ impl World {
         prepare(&path("src"), &reads)?;
         go_on()?;
         compile::prepare(&path("src"), workload::source_count(quick))?;
+        if let Some(project) = project {
+            let copied =
+                Command::new("cp").arg("-rT").arg(project).arg(path("src").join(PROJECT)).stdin(Stdio::null()).output().at("cp")?;
+            if !copied.status.success() {
+                return Err(Failure::input(project.display(), String::from_utf8_lossy(&copied.stderr).trim()));
+            }
+            go_on()?;
+        }
         std::fs::create_dir_all(path("src/one/two")).at(at.display())?;
         for small in NAMES {
             std::fs::write(path("src").join(small), [b's'; SMALL_LEN]).at(at.display())?;
@@ -161,12 +204,14 @@ impl World {
 
     fn place(&self, name: &str) -> Outcome<PathBuf> {
         let at = self.directory.path().join(name.replace(' ', "-"));
-        std::fs::create_dir(&at).at(at.display())?;
+        // Two parts may use one after the other.
+        std::fs::create_dir_all(&at).at(at.display())?;
         Ok(at)
     }
 
-    /// Readers: the source directory; the tree with cold, warm and no caches; sshfs cold and warm.
-    fn readers(&self, run: &mut Run, stop: &StopFlag) -> Outcome<Vec<Box<dyn Subject>>> {
+    /// Readers: the source directory; the tree with cold, warm and no caches; sshfs cold and warm;
+    /// NFS servers.
+    fn readers(&self, peers: Peers<'_>, run: &mut Run, stop: &StopFlag) -> Outcome<Vec<Box<dyn Subject>>> {
         let source = self.directory.path().join("src");
         let about = |label: &str, target: String, detail: &str| SubjectInfo {
             label: label.into(),
@@ -175,8 +220,9 @@ impl World {
             details: vec![detail.into()],
         };
         let mut subjects: Vec<Box<dyn Subject>> = Vec::new();
+        let build = || peers.build.map(str::to_owned);
         let local = about("local directory", source.display().to_string(), "source directory of the tree");
-        subjects.push(Box::new(ReadSubject::new(local, source.clone(), Box::new(|| Ok(None)), None, stop)));
+        subjects.push(Box::new(ReadSubject::new(local, source.clone(), Box::new(|| Ok(None)), None, stop).with_build(build())));
         for (label, detail, warm, cached) in [
             ("tree cold", "mounted again for each round, empty disk cache; every byte verified", false, true),
             ("tree warm", "mounted once; caches of the client and of the kernel", true, true),
@@ -189,7 +235,8 @@ impl World {
             mounted.renew().map_err(Failure::from)?;
             let forget: DropCaches = Box::new(move || mounted.renew());
             let server = Some(ServerCpu::Process(self.replica.child.id()));
-            subjects.push(Box::new(ReadSubject::new(about(label, self.name.clone(), detail), at, forget, server, stop)));
+            let reader = ReadSubject::new(about(label, self.name.clone(), detail), at, forget, server, stop);
+            subjects.push(Box::new(reader.with_build(build())));
         }
         for (label, detail, warm) in [
             ("sshfs cold", "sshfs of the directory, by an sshd on loopback, mounted again for each round", false),
@@ -207,11 +254,28 @@ impl World {
                 Ok((mut mounted, cpu)) => {
                     let forget: DropCaches = Box::new(move || mounted.renew());
                     let about = about(label, format!("sshfs of {}", source.display()), detail);
-                    subjects.push(Box::new(ReadSubject::new(about, at, forget, Some(cpu), stop)));
+                    subjects.push(Box::new(ReadSubject::new(about, at, forget, Some(cpu), stop).with_build(build())));
                 }
             }
         }
         run.machine.with_version("sshfs", "--version");
+        for target in peers.targets {
+            let Target::Nfs(target) = target else { continue };
+            for &sec in peers.sec {
+                let options = NfsOptions {
+                    label: format!("{}:{} {sec}", target.host, target.port),
+                    target: target.clone(),
+                    sec,
+                    service: peers.service.map(str::to_owned),
+                    sessions: 1,
+                    connections: 1,
+                    slots: NFS_SLOTS,
+                    server_cpu: ServerCpu::listening_at(target.address()?),
+                    not_empty: false,
+                };
+                subjects.push(Box::new(NfsSubject::connect(options, stop)?));
+            }
+        }
         Ok(subjects)
     }
 
@@ -268,9 +332,7 @@ impl World {
             }
         }
         for target in targets {
-            let Target::Http { tls, host, port, path } = target else {
-                return Err(Failure::usage("--target", "connections are compared with http:// and https://"));
-            };
+            let Target::Http { tls, host, port, path } = target else { continue };
             let paths = [path.clone(), format!("/one/two{path}")];
             let (label, asked) = if *tls { ("https", Request::Https(paths)) } else { ("http", Request::Http(paths)) };
             let subject = ConnectSubject::new(format!("{label} {host}:{port}"), resolve(host, *port)?, asked, None, stop);
@@ -289,6 +351,8 @@ fn run(program: &Path, args: &[&str]) -> Outcome<String> {
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Enough to write the files; they are read one call at a time.
+const NFS_SLOTS: usize = 8;
 /// The small file, by a name of one component and of three.
 const NAMES: [&str; 2] = ["small", "one/two/small"];
 const SMALL_LEN: usize = 1024;

@@ -153,7 +153,7 @@ impl All {
         let (wish, mut left_out) = (BenchRequest::new(), Vec::new());
         let world = match self.no_tree {
             true => None,
-            false => match tree::World::make(&std::env::temp_dir(), quick, wish.stop()) {
+            false => match tree::World::make(&std::env::temp_dir(), quick, None, wish.stop()) {
                 Ok(world) => Some(world),
                 Err(failure) if wish.stop().is_set() => return Err(failure),
                 Err(failure) => {
@@ -168,7 +168,7 @@ impl All {
         } else {
             parts.push(on(&self.subjects, DEPTH, work));
         }
-        let mut more = world.as_ref().map_or_else(Vec::new, |world| tree::parts(world, &[], quick));
+        let mut more = world.as_ref().map_or_else(Vec::new, |world| tree::parts(world, tree::Peers::default(), quick));
         more.push(local::seal(local::of_seal(quick)));
         more.extend(local::audit_parts(&self.audit_dir, if quick { 2_000 } else { 50_000 }, !self.no_audit));
         parts.extend(more.into_iter().map(Part::optional));

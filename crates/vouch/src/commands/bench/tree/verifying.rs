@@ -32,7 +32,7 @@ impl World {
         Ok(vec![subject("nothing verified", ReplyCheck::Length), subject("all verified", ReplyCheck::Checked(Box::new(check)))])
     }
 
-    fn calls_of(&self, replica: std::net::SocketAddr, read: Read, stop: &StopFlag) -> Outcome<Vec<Vec<u8>>> {
+    pub(super) fn calls_of(&self, replica: std::net::SocketAddr, read: Read, stop: &StopFlag) -> Outcome<Vec<Vec<u8>>> {
         let recorder = RecordingProxy::begin(replica)?;
         let what = format!("read {} {}", read.files, read.len);
         let at = self.place(&what)?;
