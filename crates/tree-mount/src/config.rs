@@ -1,5 +1,6 @@
 //! Mount options.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +45,9 @@ pub struct MountOptions {
     /// Shows this revision until the unmount, instead of the newest. Its key and the newest revision
     /// must stay valid. `mount_tree` only.
     pub revision: Option<Arc<Revision>>,
+    /// Where the state is recorded that the next process of this mount needs: an empty file of
+    /// [`create_journal`](crate::create_journal), which a supervisor keeps.
+    pub journal: Option<Arc<File>>,
 }
 
 /// Whether the kernel reads large cached files directly (FUSE passthrough). The kernel can send
@@ -86,6 +90,7 @@ impl Default for MountOptions {
             deadline: Duration::from_secs(60),
             observer: None,
             revision: None,
+            journal: None,
         }
     }
 }
@@ -107,11 +112,12 @@ impl MountOptions {
         ];
         config.acl = if self.allow_other.unwrap_or_else(is_root) { SessionACL::All } else { SessionACL::Owner };
         config.n_threads = Some(self.thread_count());
-        config.clone_fd = true;
+        // The requests that were read by a clone are lost with this process.
+        config.clone_fd = self.journal.is_none();
         config
     }
 
-    fn thread_count(&self) -> usize {
+    pub(crate) fn thread_count(&self) -> usize {
         let cpus = || std::thread::available_parallelism().map_or(2, usize::from);
         self.threads.unwrap_or_else(|| cpus().clamp(THREADS_MIN, THREADS_MAX)).max(1)
     }

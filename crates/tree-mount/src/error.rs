@@ -23,6 +23,9 @@ pub enum MountError {
     },
     #[error("{}: already a vouch mount; unmount it first (fusermount3 -u), or choose another directory", path.display())]
     Busy { path: PathBuf },
+    /// This process cannot continue the mount of another one.
+    #[error("cannot take the mount over: {why}")]
+    TakeOver { why: String },
     #[error("{}: {doing}: {source}", path.display())]
     Io { doing: &'static str, path: PathBuf, source: io::Error },
 }

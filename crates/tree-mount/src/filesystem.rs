@@ -22,6 +22,7 @@ use vouch_tree::inode_number::InodeNumber as NodeId;
 use vouch_tree_client::Seek;
 
 use crate::error::OpError;
+use crate::journal::record::KernelRecord;
 use crate::listing_reply::ListingReply;
 use crate::observer::{Operation, Recorded};
 use crate::open::NO_OPEN;
@@ -44,7 +45,9 @@ impl FuseFilesystem {
         let _runtime = self.state.runtime.enter();
         if answer.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             let (state, request) = (self.state.clone(), request.clone());
+            let in_flight = InFlight::new(state.clone());
             self.state.runtime.spawn(async move {
+                let _in_flight = in_flight;
                 let deadline = state.options.deadline;
                 if tokio::time::timeout(deadline, answer).await.is_err() {
                     // The reply is sent already: do not wait for the record.
@@ -52,6 +55,23 @@ impl FuseFilesystem {
                 }
             });
         }
+        self.state.gate.pass();
+    }
+}
+
+/// A request that a task answers.
+struct InFlight(Arc<MountState>);
+
+impl InFlight {
+    fn new(state: Arc<MountState>) -> Self {
+        state.gate.enter();
+        Self(state)
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.gate.leave();
     }
 }
 
@@ -102,6 +122,8 @@ impl Filesystem for FuseFilesystem {
         {
             self.state.open_files.turn_on();
         }
+        let fuser::Version(major, minor) = config.kernel_abi();
+        let _ = self.state.kernel_offer.set(KernelRecord { major, minor, flags: config.capabilities().bits() });
         // The largest value that the kernel allows here; `mount_point` raises it afterwards.
         if let Err(most) = config.set_max_readahead(self.state.options.read_ahead_bytes.max(4096)) {
             let _ = config.set_max_readahead(most);
@@ -164,7 +186,8 @@ impl Filesystem for FuseFilesystem {
 
     fn open(&self, request: &Request, id: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         if !self.state.open_files.is_on() && self.state.observed.is_none() {
-            return reply.error(NO_OPEN);
+            reply.error(NO_OPEN);
+            return self.state.gate.pass();
         }
         let state = self.state.clone();
         let request = self.state.request(request, Operation::Open, "open", NodeId(id.0)).with_flags(flags);
@@ -188,6 +211,7 @@ impl Filesystem for FuseFilesystem {
         self.state.end_open_file(handle.0);
         self.state.release(NodeId(id.0));
         reply.ok();
+        self.state.gate.pass();
     }
 
     fn opendir(&self, _request: &Request, _id: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -196,6 +220,7 @@ impl Filesystem for FuseFilesystem {
             Some(_) => reply.opened(FileHandle(0), FopenFlags::empty()),
             None => reply.error(Errno::ENOSYS),
         }
+        self.state.gate.pass();
     }
 
     fn read(
@@ -281,6 +306,7 @@ impl Filesystem for FuseFilesystem {
         let files = counts.files.saturating_add(counts.directories).saturating_add(counts.symlinks).saturating_add(counts.others);
         let blocks = counts.bytes.div_ceil(STATFS_BLOCK_LEN.into());
         reply.statfs(blocks, 0, 0, files, 0, STATFS_BLOCK_LEN, vouch_tree::name::FILE_NAME_LEN_MAX as u32, STATFS_BLOCK_LEN);
+        self.state.gate.pass();
     }
 
     fn lseek(&self, request: &Request, id: INodeNo, _handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {

@@ -37,6 +37,9 @@ mod cookie; // Positions in a directory, for readdir.
 mod error; // Errors of mounting, and of requests with their errno.
 mod error_log; // Log of failed requests, rate limited.
 mod filesystem; // The FUSE interface: decodes requests, sends replies.
+mod fuse_device; // Sessions on the device of another process, backing files by number.
+mod gate; // Stops the threads that read requests.
+mod journal; // The state that the next process of a mount needs.
 mod kernel_notices; // Invalidation of the kernel's caches.
 mod listing_reply; // The reply to readdir and readdirplus.
 mod mount_point; // mountinfo, dead mounts, unmounting, read-ahead of the device.
@@ -54,6 +57,7 @@ mod requests; // lookup, getattr, readlink, read, lseek, getxattr.
 mod revision_update; // Takes known files to a new revision.
 mod session; // Mounting, serving, unmounting.
 mod state; // State of one mount.
+mod take_over; // Continues the mount of another process, and lets another one continue.
 mod volume; // One mounted tree: revision shown, freshness, readers.
 
 pub use config::{MountConfig, MountOptions, Passthrough, XattrMode};
@@ -61,4 +65,6 @@ pub use error::MountError;
 pub use mount_point::{clear_dead_mount, is_mounted, unmount_point};
 pub use namespace::NamespaceTrees;
 pub use observer::{Caller, Failure, Observation, Observer, Operation, Recorded, TreeEvent};
+pub use journal::image::{JournalError, MountImage};
 pub use session::{MountStatus, Mounted, TreeStatus, mount_namespace, mount_tree};
+pub use take_over::{Predecessor, TakeOver, create_journal, take_over_namespace, take_over_tree};

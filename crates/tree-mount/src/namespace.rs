@@ -74,6 +74,12 @@ impl Namespace {
         Self { client, trees, entries: Mutex::default(), opening: Mutex::default(), failures: Mutex::default() }
     }
 
+    /// Lists a tree again that another process had opened.
+    pub(crate) fn restore(&self, volume: &Arc<Volume>) {
+        let entry = Entry { reference: Reference::Tree(volume.clone()), used: Instant::now() };
+        self.entries.lock().insert(volume.label().to_owned(), entry);
+    }
+
     pub(crate) fn root() -> Inode {
         let content = Content::Directory { entries: 0, subdirs: 0, opaque: true, top: None };
         Self::make_inode(0o755, 2, content)
@@ -178,8 +184,7 @@ impl Namespace {
             Ok(tree) => {
                 let numbering = InodeNumbering::of_reference(text);
                 let root = numbering.root();
-                let clock = state.options.clock.clone();
-                let volume = Arc::new(Volume::new(tree, clock, numbering, root, text.to_owned(), None));
+                let volume = state.volumes.add(tree, numbering, root, text.to_owned(), None);
                 state.observe_event(&TreeEvent::Shown { tree: text, revision: volume.shown().number(), before: None });
                 state.runtime.spawn(revision_update::follow(Arc::downgrade(state), volume.clone()));
                 Reference::Tree(volume)

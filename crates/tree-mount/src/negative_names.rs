@@ -12,15 +12,17 @@ pub(crate) struct NegativeNames {
 }
 
 impl NegativeNames {
-    /// Adds a missing name. Returns an evicted name, which the kernel must drop.
-    pub(crate) fn insert(&mut self, directory: NodeId, name: &[u8]) -> Option<(NodeId, Box<[u8]>)> {
+    /// Adds a missing name. Returns whether it is new, and an evicted name, which the kernel must
+    /// drop.
+    pub(crate) fn insert(&mut self, directory: NodeId, name: &[u8]) -> (bool, Option<(NodeId, Box<[u8]>)>) {
         if !self.by_directory.entry(directory).or_default().insert(name.into()) {
-            return None;
+            return (false, None);
         }
         self.order.push_back((directory, name.into()));
-        if self.order.len() <= NAMES_MAX {
-            return None;
-        }
+        (true, if self.order.len() > NAMES_MAX { self.evict() } else { None })
+    }
+
+    fn evict(&mut self) -> Option<(NodeId, Box<[u8]>)> {
         let (directory, name) = self.order.pop_front()?;
         let names = self.by_directory.get_mut(&directory)?;
         let held = names.remove(&name);
@@ -28,6 +30,10 @@ impl NegativeNames {
             self.by_directory.remove(&directory);
         }
         held.then_some((directory, name))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (NodeId, &[u8])> {
+        self.by_directory.iter().flat_map(|(directory, names)| names.iter().map(|name| (*directory, &**name)))
     }
 
     pub(crate) fn drain(&mut self, directory: NodeId) -> Vec<Box<[u8]>> {
@@ -45,9 +51,9 @@ mod tests {
     #[test]
     fn drains_names_of_one_directory() {
         let mut set = NegativeNames::default();
-        assert_eq!(set.insert(NodeId(5), b"a"), None);
-        assert_eq!(set.insert(NodeId(6), b"b"), None);
-        assert_eq!(set.insert(NodeId(5), b"a"), None);
+        assert_eq!(set.insert(NodeId(5), b"a"), (true, None));
+        assert_eq!(set.insert(NodeId(6), b"b"), (true, None));
+        assert_eq!(set.insert(NodeId(5), b"a"), (false, None));
         assert_eq!(set.drain(NodeId(5)), vec![Box::from(&b"a"[..])]);
         assert_eq!(set.drain(NodeId(5)), Vec::<Box<[u8]>>::new());
     }
@@ -56,8 +62,8 @@ mod tests {
     fn evicts_oldest_name_when_full() {
         let mut set = NegativeNames::default();
         for n in 0..NAMES_MAX as u32 {
-            assert_eq!(set.insert(NodeId(5), &n.to_le_bytes()), None);
+            assert_eq!(set.insert(NodeId(5), &n.to_le_bytes()), (true, None));
         }
-        assert_eq!(set.insert(NodeId(5), b"one more"), Some((NodeId(5), Box::from(&0u32.to_le_bytes()[..]))));
+        assert_eq!(set.insert(NodeId(5), b"one more"), (true, Some((NodeId(5), Box::from(&0u32.to_le_bytes()[..])))));
     }
 }

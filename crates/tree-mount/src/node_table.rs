@@ -13,11 +13,17 @@ use vouch_tree::inode_number::{InodeNumber as NodeId, InodeNumbering};
 use vouch_tree::{FileType, Inode};
 
 use crate::attributes;
+use crate::journal::Journal;
 use crate::volume::Volume;
+
+mod recording;
 
 /// The tree of a node. Tests use one without a network.
 pub(crate) trait Owner {
     fn numbering(&self) -> &InodeNumbering;
+
+    /// Number in the journal.
+    fn number(&self) -> u32;
 }
 
 pub(crate) struct NodeView<V = Volume> {
@@ -60,6 +66,11 @@ struct Inner<V> {
     /// Nodes by directory. Hash sets, because a sorted map took a fifth of the time of large
     /// listings.
     children: Map<HashSet<NodeId, BuildHasherDefault<NumberHasher>>>,
+    /// Where changes are recorded before the lock is released.
+    journal: Option<Arc<Journal>>,
+    changed: Vec<NodeId>,
+    /// Nodes of which only the lookup count changed.
+    counted: Vec<NodeId>,
 }
 
 struct Node<V> {
@@ -82,7 +93,14 @@ impl<V> Clone for NodeView<V> {
 
 impl<V> Default for NodeTable<V> {
     fn default() -> Self {
-        Self { inner: Mutex::new(Inner { nodes: Map::default(), children: Map::default() }) }
+        Self::new(None)
+    }
+}
+
+impl<V> NodeTable<V> {
+    pub(crate) fn new(journal: Option<Arc<Journal>>) -> Self {
+        let inner = Inner { nodes: Map::default(), children: Map::default(), journal, changed: Vec::new(), counted: Vec::new() };
+        Self { inner: Mutex::new(inner) }
     }
 }
 
@@ -90,7 +108,10 @@ impl<V: Owner> NodeTable<V> {
     pub(crate) fn insert_root(&self, volume: Option<Arc<V>>, inode: Arc<Inode>) {
         let view = NodeView { volume, inode, parent: NodeId::ROOT, is_removed: false };
         let node = Node { view, name: Box::default(), other_paths: Vec::new(), link_group: 0, lookups: 1, is_pinned: true };
-        self.inner.lock().nodes.insert(NodeId::ROOT, Box::new(node));
+        let mut inner = self.inner.lock();
+        inner.nodes.insert(NodeId::ROOT, Box::new(node));
+        inner.note_changed(NodeId::ROOT);
+        inner.record();
     }
 
     /// Adds or finds a node of the namespace's root directory, and counts a lookup.
@@ -102,6 +123,8 @@ impl<V: Owner> NodeTable<V> {
         node.lookups += 1;
         let inode = node.view.inode.clone();
         inner.children.entry(NodeId::ROOT).or_default().insert(id);
+        inner.note_changed(id);
+        inner.record();
         inode
     }
 
@@ -144,7 +167,9 @@ impl<V: Owner> NodeTable<V> {
     }
 
     pub(crate) fn forget(&self, id: NodeId, count: u64) {
-        self.inner.lock().forget(id, count);
+        let mut inner = self.inner.lock();
+        inner.forget(id, count);
+        inner.record_later();
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -174,6 +199,8 @@ impl<V: Owner> NodeTable<V> {
         if let Some(node) = inner.nodes.get_mut(&directory) {
             node.view.inode = inode.clone();
             node.view.is_removed = false;
+            inner.note_changed(directory);
+            inner.record();
         }
         Ok(())
     }
@@ -182,30 +209,10 @@ impl<V: Owner> NodeTable<V> {
     /// [`NodeTable::move_directory`].
     pub(crate) fn update(&self, volume: &V, directory: NodeId, child: &KnownChild, entry: Option<&Inode>) -> Updated {
         let mut inner = self.inner.lock();
-        let Some(node) = inner.nodes.get_mut(&child.id) else { return Updated::Unknown };
-        let same_type = entry.filter(|e| e.file_type() == node.view.inode.file_type());
-        let follows = |e: &&Inode| (0..ATTEMPTS_MAX).any(|n| volume.numbering().of_file(directory, &child.name, e, n) == child.id);
-        if let Some(inode) = same_type.filter(follows) {
-            // `move_directory` updates directories.
-            if !inode.is_directory() {
-                node.set_inode(inode);
-            }
-            return Updated::Same;
-        }
-        if !node.other_paths.is_empty() {
-            inner.drop_path(child.id, directory, &child.name);
-            return Updated::Renumbered;
-        }
-        match same_type {
-            Some(inode) => {
-                node.set_inode(inode);
-                Updated::Renumbered
-            }
-            None => {
-                node.view.is_removed = true;
-                Updated::Gone
-            }
-        }
+        let updated = inner.update(volume, directory, child, entry);
+        inner.note_changed(child.id);
+        inner.record();
+        updated
     }
 
     pub(crate) fn remove_below(&self, directory: NodeId) -> Vec<NodeId> {
@@ -218,14 +225,16 @@ impl<V: Owner> NodeTable<V> {
                     buried.push(child);
                     queue.push(child);
                 }
+                inner.note_changed(child);
             }
         }
+        inner.record();
         buried
     }
 }
 
 /// The table, locked to add entries of one directory.
-pub(crate) struct DirectoryGuard<'a, V = Volume> {
+pub(crate) struct DirectoryGuard<'a, V: Owner = Volume> {
     inner: parking_lot::MutexGuard<'a, Inner<V>>,
     directory: NodeId,
     volume: Option<Arc<V>>,
@@ -251,6 +260,7 @@ impl<V: Owner> DirectoryGuard<'_, V> {
                         is_pinned: false,
                     }));
                     self.inner.children.entry(directory).or_default().insert(id);
+                    self.inner.note_changed(id);
                     return Some(id);
                 }
             };
@@ -258,12 +268,20 @@ impl<V: Owner> DirectoryGuard<'_, V> {
             if !is_same || !node.view.volume.as_ref().is_some_and(|v| Arc::ptr_eq(v, volume)) {
                 continue;
             }
+            let mut is_changed = false;
             if node.view.is_removed || !node.view.inode.is_directory() {
+                is_changed = node.view.is_removed || *node.view.inode != attributes::without_inline(inode);
                 node.set_inode(inode);
             }
             node.lookups += 1;
             if node.add_path(directory, name) {
                 self.inner.children.entry(directory).or_default().insert(id);
+                is_changed = true;
+            }
+            if is_changed {
+                self.inner.note_changed(id);
+            } else {
+                self.inner.note_counted(id);
             }
             return Some(id);
         }
@@ -273,6 +291,12 @@ impl<V: Owner> DirectoryGuard<'_, V> {
     /// Undoes an [`DirectoryGuard::insert`] for which the reply had no room.
     pub(crate) fn undo_insert(&mut self, id: NodeId) {
         self.inner.forget(id, 1);
+    }
+}
+
+impl<V: Owner> Drop for DirectoryGuard<'_, V> {
+    fn drop(&mut self) {
+        self.inner.record();
     }
 }
 
@@ -297,6 +321,35 @@ impl<V> Node<V> {
     }
 }
 
+impl<V: Owner> Inner<V> {
+    fn update(&mut self, volume: &V, directory: NodeId, child: &KnownChild, entry: Option<&Inode>) -> Updated {
+        let Some(node) = self.nodes.get_mut(&child.id) else { return Updated::Unknown };
+        let same_type = entry.filter(|e| e.file_type() == node.view.inode.file_type());
+        let follows = |e: &&Inode| (0..ATTEMPTS_MAX).any(|n| volume.numbering().of_file(directory, &child.name, e, n) == child.id);
+        if let Some(inode) = same_type.filter(follows) {
+            // `move_directory` updates directories.
+            if !inode.is_directory() {
+                node.set_inode(inode);
+            }
+            return Updated::Same;
+        }
+        if !node.other_paths.is_empty() {
+            self.drop_path(child.id, directory, &child.name);
+            return Updated::Renumbered;
+        }
+        match same_type {
+            Some(inode) => {
+                node.set_inode(inode);
+                Updated::Renumbered
+            }
+            None => {
+                node.view.is_removed = true;
+                Updated::Gone
+            }
+        }
+    }
+}
+
 impl<V> Inner<V> {
     fn children_of(&self, directory: NodeId) -> Vec<KnownChild> {
         let mut found = Vec::new();
@@ -313,6 +366,7 @@ impl<V> Inner<V> {
     fn forget(&mut self, id: NodeId, count: u64) {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.lookups = node.lookups.saturating_sub(count);
+            self.note_counted(id);
             self.drop_unused(id);
         }
     }
@@ -327,6 +381,7 @@ impl<V> Inner<V> {
                 continue;
             }
             let Some(node) = self.nodes.remove(&id) else { continue };
+            self.note_changed(id);
             for directory in node.other_paths.iter().map(|(d, _)| *d).chain([node.view.parent]) {
                 self.remove_child(directory, id);
                 queue.push(directory);
@@ -395,7 +450,7 @@ const DEPTH_MAX: usize = 2048;
 const ATTEMPTS_MAX: u32 = 8;
 
 /// Limit on the paths followed per file. Further hard links are found by lookup but not followed.
-const PATHS_MAX: usize = 64;
+pub(crate) const PATHS_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,5 @@
 //! Reports requests and tree events to the observer.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -94,7 +93,7 @@ impl MountState {
         let handle = observed.next.fetch_add(1, Ordering::Relaxed);
         let (read, failed) = (AtomicU64::new(0), AtomicU64::new(0));
         let open = OpenFile { caller, id: request.id, since: Instant::now(), read, failed, passes_through };
-        observed.open_files.lock().insert(handle, Arc::new(open));
+        observed.insert(handle, open);
         handle
     }
 
@@ -109,7 +108,7 @@ impl MountState {
 
     pub(crate) fn end_open_file(&self, handle: u64) {
         let Some(observed) = &self.observed else { return };
-        let open = observed.open_files.lock().remove(&handle);
+        let open = observed.remove(handle);
         if let Some(open) = open {
             self.report_close(observed, &open, "");
         }

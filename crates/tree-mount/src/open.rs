@@ -1,5 +1,6 @@
 //! open(2) and release: passthrough, and backing files under a new revision.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use vouch_tree::{Blob, Content};
 use crate::attributes::lacks_inline;
 use crate::config::Passthrough;
 use crate::error::OpError;
+use crate::fuse_device::Backing;
 use crate::node_table::NodeView;
 use crate::open_files::{BackingFile, OpenFiles};
 use crate::request::{KernelRequest, ObserverState};
@@ -37,8 +39,8 @@ impl MountState {
                 return None;
             }
             let whole = volume.tree().take_whole_file(candidate?)?;
-            match reply.open_backing(&whole) {
-                Ok(id) => Some(BackingFile { whole: whole.into(), id }),
+            match self.device.get().ok_or_else(|| ErrorKind::NotConnected.into()).and_then(|device| Backing::open(device, &whole)) {
+                Ok(id) => Some(BackingFile::new(whole, id)),
                 Err(error) => {
                     tracing::warn!("the kernel refuses a backing file: {error}; passthrough is off");
                     self.open_files.turn_off();
@@ -58,7 +60,7 @@ impl MountState {
         let handle = FileHandle(self.start_open_file(request, backing.is_some()));
         match backing {
             None => reply.opened(handle, FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH),
-            Some(backing) => reply.opened_passthrough(handle, FopenFlags::FOPEN_NOFLUSH, &backing.id),
+            Some(backing) => backing.id.reply(reply, handle, FopenFlags::FOPEN_NOFLUSH),
         }
         Ok(())
     }
@@ -111,6 +113,10 @@ impl MountState {
         let mut whole = backing.whole.lock().await;
         let (view, volume) = self.view(id)?;
         let Content::Regular { blob, .. } = &view.inode.content else { return Err(OpError::Invalid) };
+        let Some(whole) = &mut *whole else {
+            let lost = OpError::Unfit("its copy in the disk cache is lost, and a program still reads it; close the file everywhere");
+            return if *blob == backing.blob { Ok(()) } else { Err(lost) };
+        };
         if !lacks_inline(blob) {
             return Ok(whole.move_to(blob).await?);
         }

@@ -4,18 +4,22 @@
 //! process only with passthrough or an observer.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fuser::BackingId;
 use parking_lot::Mutex;
 use vouch_tree::inode_number::InodeNumber as NodeId;
+use vouch_tree::Blob;
 use vouch_tree_client::WholeFile;
 
+use crate::fuse_device::Backing;
+use crate::journal::Journal;
+use crate::journal::record::{BackingRecord, OpenRecord, Record};
 use crate::passthrough_balance::Balance;
 
-#[derive(Default)]
 pub(crate) struct OpenFiles {
+    journal: Option<Arc<Journal>>,
     is_on: AtomicBool,
     pub(crate) balance: Balance,
     files: Mutex<HashMap<NodeId, Mode>>,
@@ -28,11 +32,38 @@ enum Mode {
 }
 
 pub(crate) struct BackingFile {
-    pub(crate) whole: tokio::sync::Mutex<WholeFile>,
-    pub(crate) id: BackingId,
+    /// `None` if another process opened it, and this one cannot find the copy.
+    pub(crate) whole: tokio::sync::Mutex<Option<WholeFile>>,
+    /// Content when it was opened.
+    pub(crate) blob: Blob,
+    /// Inode number of the copy in the disk cache.
+    pub(crate) inode: u64,
+    pub(crate) id: Backing,
 }
 
 impl OpenFiles {
+    pub(crate) fn new(journal: Option<Arc<Journal>>) -> Self {
+        Self { journal, is_on: AtomicBool::new(false), balance: Balance::default(), files: Mutex::default() }
+    }
+
+    /// A file that was opened `count` times through another process.
+    pub(crate) fn restore(&self, id: NodeId, count: u64, backing: Option<BackingFile>) {
+        let mode = backing.map_or(Mode::Cached(count), |backing| Mode::Passthrough(Arc::new(backing), count));
+        self.files.lock().insert(id, mode);
+    }
+
+    /// Appends all open files to a snapshot.
+    pub(crate) fn record_all(&self, journal: &Journal) {
+        let files = self.files.lock();
+        journal.append(files.iter().map(|(id, mode)| mode.record(*id)));
+    }
+
+    fn record(&self, id: NodeId, mode: Option<&Mode>) {
+        if let Some(journal) = &self.journal {
+            journal.append([mode.map_or(Record::Open(OpenRecord { id, count: 0, backing: None }), |mode| mode.record(id))]);
+        }
+    }
+
     /// Turns passthrough on: kernel and user support it.
     pub(crate) fn turn_on(&self) {
         self.is_on.store(true, Ordering::Release);
@@ -62,21 +93,24 @@ impl OpenFiles {
 
     pub(crate) fn open(&self, id: NodeId, choose: impl FnOnce() -> Option<BackingFile>) -> Option<Arc<BackingFile>> {
         let mut files = self.files.lock();
-        match files.get_mut(&id) {
-            Some(Mode::Cached(count)) => *count += 1,
-            Some(Mode::Passthrough(backing, count)) => {
-                *count += 1;
-                return Some(backing.clone());
-            }
-            None => match choose().map(Arc::new) {
-                Some(backing) => {
-                    files.insert(id, Mode::Passthrough(backing.clone(), 1));
-                    return Some(backing);
+        let mode = match files.entry(id) {
+            Entry::Occupied(there) => {
+                let mode = there.into_mut();
+                match mode {
+                    Mode::Cached(count) | Mode::Passthrough(_, count) => *count += 1,
                 }
-                None => drop(files.insert(id, Mode::Cached(1))),
-            },
+                mode
+            }
+            Entry::Vacant(place) => place.insert(match choose().map(Arc::new) {
+                Some(backing) => Mode::Passthrough(backing, 1),
+                None => Mode::Cached(1),
+            }),
+        };
+        self.record(id, Some(mode));
+        match mode {
+            Mode::Passthrough(backing, _) => Some(backing.clone()),
+            Mode::Cached(_) => None,
         }
-        None
     }
 
     /// Undoes an open. Returns whether it was the last one through the page cache.
@@ -89,6 +123,7 @@ impl OpenFiles {
         };
         // Dropping the mode releases the backing file, which must not happen under the lock.
         let ended = was_last.then(|| files.remove(&id)).flatten();
+        self.record(id, files.get(&id));
         drop(files);
         drop(ended);
         was_last && was_cached
@@ -103,5 +138,24 @@ impl OpenFiles {
 
     pub(crate) fn all_passthrough(&self) -> Vec<NodeId> {
         self.files.lock().iter().filter(|(_, mode)| matches!(mode, Mode::Passthrough(..))).map(|(id, _)| *id).collect()
+    }
+}
+
+impl BackingFile {
+    pub(crate) fn new(whole: WholeFile, id: Backing) -> Self {
+        let (blob, inode) = (whole.blob().clone(), whole.inode());
+        Self { whole: Some(whole).into(), blob, inode, id }
+    }
+}
+
+impl Mode {
+    fn record(&self, id: NodeId) -> Record {
+        Record::Open(match self {
+            Self::Cached(count) => OpenRecord { id, count: *count, backing: None },
+            Self::Passthrough(file, count) => {
+                let backing = BackingRecord { id: file.id.number(), blob: file.blob.clone(), inode: file.inode };
+                OpenRecord { id, count: *count, backing: Some(backing) }
+            }
+        })
     }
 }

@@ -171,7 +171,7 @@ impl MountState {
     /// kernel must drop.
     fn note_missing(&self, directory: NodeId, seen: &Arc<Inode>, volume: &Volume, name: &[u8]) -> Result<Option<NameIn>, DirectoryChanged> {
         let _entering = self.table.lock_directory(directory, seen)?;
-        Ok(volume.negative_names.lock().insert(directory, name))
+        Ok(volume.note_missing(directory, name))
     }
 }
 

@@ -70,6 +70,9 @@ fn invalidate_all(state: &MountState, volume: &Arc<Volume>) {
 
 /// Updates all known files to `revision`, then shows it. Stops if a newer revision appears.
 async fn update_to(state: &Arc<MountState>, volume: &Arc<Volume>, revision: Arc<Revision>) {
+    // No other process takes the mount over in the middle.
+    let _updating = state.updating.read().await;
+    volume.record(true);
     let update = RevisionUpdate { state, volume, number: revision.number(), order: revision.order() };
     let root = Arc::new(attributes::without_inline(revision.root()));
     let mut queue = VecDeque::from([(volume.root(), root.clone())]);
@@ -157,7 +160,7 @@ impl RevisionUpdate<'_> {
         }
         self.volume.keep_older_directory(id, old);
         let changed = changes.into_iter().filter_map(|changes| self.update_child(id, changes)).collect();
-        for name in self.volume.negative_names.lock().drain(id) {
+        for name in self.volume.drain_missing(id) {
             self.state.kernel.send(Notice::Name(id, name));
         }
         self.state.kernel.send(Notice::Content(id));

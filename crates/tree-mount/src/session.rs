@@ -3,34 +3,37 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::os::fd::AsFd as _;
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 
 use fuser::Session;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use vouch_tree::inode_number::{InodeNumber as NodeId, InodeNumbering};
 use vouch_tree_client::{Client, Tree};
 
 use crate::attributes::without_inline;
-use crate::config::{MountConfig, Passthrough, XattrMode, is_root};
+use crate::config::{MountConfig, MountOptions, Passthrough, XattrMode, is_root};
 use crate::error::MountError;
 use crate::error_log::ErrorLog;
 use crate::filesystem::FuseFilesystem;
-use crate::kernel_notices::{self, KernelNotices};
+use crate::gate::Gate;
+use crate::kernel_notices::{self, KernelNotices, Notice};
 use crate::namespace::{Namespace, NamespaceTrees};
 use crate::node_table::NodeTable;
 use crate::observer::TreeEvent;
 use crate::open_files::OpenFiles;
 use crate::request::ObserverState;
 use crate::state::{MountKind, MountState};
-use crate::volume::Volume;
-use crate::{mount_point, revision_update};
+use crate::volume::{Volume, VolumeRegistry};
+use crate::{fuse_device, mount_point, revision_update, take_over};
 
 /// A running mount.
 pub struct Mounted {
     point: PathBuf,
     device: Option<String>,
-    state: Arc<MountState>,
+    pub(crate) state: Arc<MountState>,
     ended: oneshot::Receiver<io::Result<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -70,15 +73,14 @@ pub async fn mount_tree(config: MountConfig, tree: Arc<Tree>) -> Result<Mounted,
     };
     let label = tree.name().to_string();
     let numbering = InodeNumbering::of_tree(&fsinfo.hostid);
-    let volume = Arc::new(Volume::new(tree.clone(), config.options.clock.clone(), numbering, NodeId::ROOT, label.clone(), pinned));
+    let volumes = VolumeRegistry::new(&config.options)?;
+    let volume = volumes.add(tree.clone(), numbering, NodeId::ROOT, label.clone(), pinned);
     let root = without_inline(volume.shown().root());
-    let mount_source = MountSource {
-        kind: MountKind::Tree(volume.clone()),
-        volume: Some(volume.clone()),
-        root,
-        keeps_whole_files: tree.keeps_whole_files(),
-    };
-    let mounted = mount(config, mount_source, without_xattrs, &label).await?;
+    let keeps_whole_files = tree.keeps_whole_files();
+    let source = MountSource { kind: MountKind::Tree(volume.clone()), volumes, without_xattrs, keeps_whole_files };
+    let point = config.point;
+    let state = source.state(config.options, Some((Some(volume.clone()), root)));
+    let mounted = mount(point, state, &label).await?;
     mounted.state.observe_event(&TreeEvent::Shown { tree: &label, revision: volume.shown().number(), before: None });
     tokio::spawn(revision_update::follow(Arc::downgrade(&mounted.state), volume));
     Ok(mounted)
@@ -93,67 +95,126 @@ pub async fn mount_namespace(config: MountConfig, client: Arc<Client>, trees: Na
     let without_xattrs = config.options.xattrs == XattrMode::Off;
     let keeps_whole_files = client.cache_usage().disk_quota_bytes > 0;
     let kind = MountKind::Namespace(Box::new(Namespace::new(client, trees)));
-    mount(config, MountSource { kind, volume: None, root: Namespace::root(), keeps_whole_files }, without_xattrs, "auto").await
+    let volumes = VolumeRegistry::new(&config.options)?;
+    let source = MountSource { kind, volumes, without_xattrs, keeps_whole_files };
+    let point = config.point;
+    let state = source.state(config.options, Some((None, Namespace::root())));
+    mount(point, state, "auto").await
 }
 
-struct MountSource {
-    kind: MountKind,
-    volume: Option<Arc<Volume>>,
-    root: vouch_tree::Inode,
-    keeps_whole_files: bool,
+/// What a mount shows.
+pub(crate) struct MountSource {
+    pub(crate) kind: MountKind,
+    pub(crate) volumes: VolumeRegistry,
+    pub(crate) without_xattrs: bool,
+    pub(crate) keeps_whole_files: bool,
 }
 
-async fn mount(config: MountConfig, mount_source: MountSource, without_xattrs: bool, source: &str) -> Result<Mounted, MountError> {
-    let MountSource { kind, volume, root, keeps_whole_files } = mount_source;
-    let (kernel, notices) = KernelNotices::channel();
-    // Without whole files, open requests would cost time and gain nothing.
-    let wants_passthrough = config.options.passthrough != Passthrough::Never && keeps_whole_files && is_root();
-    let read_ahead_bytes = config.options.read_ahead_bytes;
-    let session_config = config.options.session(source);
-    let runtime = tokio::runtime::Handle::current();
-    let observed = config.options.observer.clone().map(ObserverState::new);
-    let state = Arc::new(MountState {
-        table: NodeTable::default(),
-        kernel,
-        runtime,
-        options: config.options,
-        error_log: ErrorLog::default(),
-        kind,
-        without_xattrs,
-        wants_passthrough,
-        open_files: OpenFiles::default(),
-        observed,
-    });
-    state.table.insert_root(volume, Arc::new(root));
+impl MountSource {
+    /// The state, and the receiver of notices to the kernel. A new mount has its root directory.
+    pub(crate) fn state(
+        self,
+        options: MountOptions,
+        root: Option<(Option<Arc<Volume>>, vouch_tree::Inode)>,
+    ) -> (Arc<MountState>, mpsc::Receiver<Notice>) {
+        let MountSource { kind, volumes, without_xattrs, keeps_whole_files } = self;
+        let (kernel, notices) = KernelNotices::channel();
+        let journal = volumes.journal();
+        // Without whole files, open requests would cost time and gain nothing.
+        let wants_passthrough = options.passthrough != Passthrough::Never && keeps_whole_files && is_root();
+        let state = Arc::new(MountState {
+            table: NodeTable::new(journal.clone()),
+            kernel,
+            runtime: tokio::runtime::Handle::current(),
+            error_log: ErrorLog::default(),
+            kind,
+            without_xattrs,
+            wants_passthrough,
+            open_files: OpenFiles::new(journal.clone()),
+            observed: options.observer.clone().map(|observer| ObserverState::new(observer, journal.clone())),
+            journal,
+            options,
+            volumes,
+            gate: Gate::default(),
+            updating: Arc::default(),
+            stopped_updates: Mutex::default(),
+            mount_record: OnceLock::new(),
+            device: OnceLock::new(),
+            kernel_offer: OnceLock::new(),
+        });
+        if let Some((volume, root)) = root {
+            state.table.insert_root(volume, Arc::new(root));
+        }
+        (state, notices)
+    }
+}
+
+async fn mount(point: PathBuf, state: (Arc<MountState>, mpsc::Receiver<Notice>), source: &str) -> Result<Mounted, MountError> {
+    let (state, notices) = state;
+    let session_config = state.options.session(source);
     let face = FuseFilesystem::new(state.clone());
+    let mounting = state.clone();
     // Blocks on the kernel and on fusermount3.
     let starting = tokio::task::spawn_blocking(move || {
-        mount_point::clear_dead_mount(&config.point)?;
-        let path = mount_point::absolute(&config.point)?;
+        mount_point::clear_dead_mount(&point)?;
+        let path = mount_point::absolute(&point)?;
         if !fs::metadata(&path).is_ok_and(|m| m.is_dir()) {
             return Err(MountError::Point { path, why: "not a directory" });
         }
         let session = Session::new(face, &path, &session_config).map_err(|source| mount_error(&path, source))?;
-        let failed = |doing| move |source| MountError::Io { doing, path: PathBuf::from("/dev/fuse"), source };
-        kernel_notices::run(session.notifier(), notices).map_err(failed("starting a thread for"))?;
-        let (end, ended) = oneshot::channel();
-        // Dropping the session unmounts: after it has ended, or if the thread fails to start.
-        let serve = move || {
-            let _ = end.send(session.run());
-        };
-        let thread = std::thread::Builder::new().name("vouch-fuse".into()).spawn(serve).map_err(failed("starting a thread for"))?;
-        if let Err(error) = mount_point::set_read_ahead(&path, read_ahead_bytes) {
+        let serving = serve(session, &mounting, notices)?;
+        if let Err(error) = mount_point::set_read_ahead(&path, mounting.options.read_ahead_bytes) {
             tracing::info!("{}: the kernel's read-ahead remains at 128 KiB: {error}", path.display());
         }
         let device = mount_point::device_at(&path);
-        Ok((path, device, ended, thread))
+        mounting.begin_journal(&path, device.as_deref());
+        Ok(Mounted::new(path, device, mounting, serving))
     });
     let failed = |error: tokio::task::JoinError| MountError::Io { doing: "mounting", path: PathBuf::new(), source: error.into() };
-    let (point, device, ended, thread) = starting.await.map_err(failed)??;
-    Ok(Mounted { point, device, state, ended, thread: Some(thread) })
+    starting.await.map_err(failed)?
+}
+
+/// The end of a session, and its thread.
+pub(crate) type Serving = (oneshot::Receiver<io::Result<()>>, JoinHandle<()>);
+
+/// Starts the threads of a session.
+pub(crate) fn serve(
+    session: Session<FuseFilesystem>,
+    state: &Arc<MountState>,
+    notices: mpsc::Receiver<Notice>,
+) -> Result<Serving, MountError> {
+    let failed = |doing| move |source| MountError::Io { doing, path: PathBuf::from("/dev/fuse"), source };
+    let device = Arc::new(session.as_fd().try_clone_to_owned().map_err(failed("duplicating"))?);
+    if state.journal.is_some() && !state.kernel_offer.get().is_some_and(|kernel| fuse_device::can_resend(*kernel)) {
+        // The requests that this process has read then fail at once if it is killed.
+        let clone = fuse_device::clone_device(&device).map_err(failed("cloning"))?;
+        fuse_device::replace_descriptor(session.as_fd(), &clone).map_err(failed("cloning"))?;
+    }
+    let _ = state.device.set(device);
+    kernel_notices::run(session.notifier(), notices).map_err(failed("starting a thread for"))?;
+    let (end, ended) = oneshot::channel();
+    // Dropping the session unmounts: after it has ended, or if the thread fails to start.
+    let serve = move || {
+        let _ = end.send(session.run());
+    };
+    let thread = std::thread::Builder::new().name("vouch-fuse".into()).spawn(serve).map_err(failed("starting a thread for"))?;
+    Ok((ended, thread))
 }
 
 impl Mounted {
+    pub(crate) fn new(point: PathBuf, device: Option<String>, state: Arc<MountState>, serving: Serving) -> Self {
+        let (ended, thread) = serving;
+        if state.journal.is_some() {
+            tokio::spawn(take_over::write_snapshots(Arc::downgrade(&state)));
+        }
+        Self { point, device, state, ended, thread: Some(thread) }
+    }
+
+    /// Device number, "MAJOR:MINOR".
+    pub fn device_number(&self) -> Option<&str> {
+        self.device.as_deref()
+    }
+
     pub fn point(&self) -> &Path {
         &self.point
     }

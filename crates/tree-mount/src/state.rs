@@ -1,9 +1,12 @@
 //! State of one mount, shared by all requests.
 
-use std::sync::Arc;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fuser::FileAttr;
+use parking_lot::Mutex;
+use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
 use vouch_tree::inode_number::InodeNumber as NodeId;
 use vouch_tree::{Content, Inode};
 
@@ -11,12 +14,15 @@ use crate::attributes::attributes;
 use crate::config::{MountOptions, XattrMode};
 use crate::error::OpError;
 use crate::error_log::ErrorLog;
+use crate::gate::Gate;
+use crate::journal::Journal;
+use crate::journal::record::{KernelRecord, MountRecord};
 use crate::kernel_notices::KernelNotices;
 use crate::namespace::Namespace;
 use crate::node_table::{NodeTable, NodeView};
 use crate::open_files::OpenFiles;
 use crate::request::ObserverState;
-use crate::volume::Volume;
+use crate::volume::{Volume, VolumeRegistry};
 
 pub(crate) struct MountState {
     pub(crate) table: NodeTable,
@@ -31,6 +37,18 @@ pub(crate) struct MountState {
     pub(crate) wants_passthrough: bool,
     pub(crate) open_files: OpenFiles,
     pub(crate) observed: Option<ObserverState>,
+    pub(crate) journal: Option<Arc<Journal>>,
+    pub(crate) volumes: VolumeRegistry,
+    pub(crate) gate: Gate,
+    /// Held for reading by each update to a newer revision.
+    pub(crate) updating: Arc<RwLock<()>>,
+    /// Held while another process may take the mount over.
+    pub(crate) stopped_updates: Mutex<Option<OwnedRwLockWriteGuard<()>>>,
+    /// The kernel's FUSE_INIT request; set when the session begins.
+    /// The journal's record of the mount itself.
+    pub(crate) mount_record: OnceLock<MountRecord>,
+    pub(crate) device: OnceLock<Arc<OwnedFd>>,
+    pub(crate) kernel_offer: OnceLock<KernelRecord>,
 }
 
 pub(crate) enum MountKind {

@@ -4,7 +4,8 @@
 //! shown. An expired revision is never shown.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
-use std::sync::Arc;
+use std::fs::File;
+use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -16,10 +17,17 @@ use vouch_tree::{Blob, Content, Inode};
 use vouch_tree_client::{Clock, Error, FileReader, Revision, RevisionOrder, Tree};
 
 use crate::cookie;
+use crate::config::MountOptions;
+use crate::error::MountError;
+use crate::journal::{HEADER_LEN, Journal};
+use crate::journal::record::{Record, VolumeRecord};
 use crate::negative_names::NegativeNames;
 use crate::node_table::Owner;
 
 pub(crate) struct Volume {
+    /// Number in the journal.
+    number: u32,
+    journal: Option<Arc<Journal>>,
     tree: Arc<Tree>,
     clock: Arc<dyn Clock>,
     numbering: InodeNumbering,
@@ -34,7 +42,7 @@ pub(crate) struct Volume {
     /// Earliest next refresh because of a missing frame.
     next_refresh_for_missing: Mutex<Option<Instant>>,
     readers: Cache<NodeId, Arc<FileReader>>,
-    pub(crate) negative_names: Mutex<NegativeNames>,
+    negative_names: Mutex<NegativeNames>,
     older_directories: Mutex<VecDeque<(NodeId, u32, Arc<Inode>)>>,
     referenced: Mutex<HashMap<NodeId, BTreeSet<Box<[u8]>>>>,
     pub(crate) unfinished: Mutex<HashSet<NodeId>>,
@@ -47,19 +55,88 @@ enum Freshness {
     Refused(Error),
 }
 
-impl Volume {
-    pub(crate) fn new(
+/// All volumes of a mount that are in use, and where their state is recorded.
+pub(crate) struct VolumeRegistry {
+    clock: Arc<dyn Clock>,
+    journal: Option<Arc<Journal>>,
+    in_use: Mutex<(u32, Vec<Weak<Volume>>)>,
+}
+
+impl VolumeRegistry {
+    /// For a new mount, whose journal is empty.
+    pub(crate) fn new(options: &MountOptions) -> Result<Self, MountError> {
+        Self::with_journal(options, HEADER_LEN)
+    }
+
+    /// For a mount whose journal continues after `end`.
+    pub(crate) fn with_journal(options: &MountOptions, end: u64) -> Result<Self, MountError> {
+        let open = |file: &Arc<File>| Journal::open(file.try_clone()?, end).map(Arc::new);
+        let failed = |source| MountError::Io { doing: "opening", path: "the mount journal".into(), source };
+        let journal = options.journal.as_ref().map(open).transpose().map_err(failed)?;
+        Ok(Self { clock: options.clock.clone(), journal, in_use: Mutex::default() })
+    }
+
+    pub(crate) fn journal(&self) -> Option<Arc<Journal>> {
+        self.journal.clone()
+    }
+
+    /// A volume that shows its newest revision, or the pinned one.
+    pub(crate) fn add(
+        &self,
         tree: Arc<Tree>,
-        clock: Arc<dyn Clock>,
         numbering: InodeNumbering,
         root: NodeId,
         label: String,
         pinned: Option<Arc<Revision>>,
-    ) -> Self {
+    ) -> Arc<Volume> {
+        let number = self.in_use.lock().0;
         let shown = pinned.clone().unwrap_or_else(|| tree.newest());
+        let volume = self.insert(Volume::new(number, self, tree, numbering, root, label, shown, pinned));
+        volume.record(false);
+        volume
+    }
+
+    /// A volume of another process, with the revision that it showed.
+    pub(crate) fn restore(&self, record: &VolumeRecord, tree: Arc<Tree>, shown: Arc<Revision>, is_pinned: bool) -> Arc<Volume> {
+        let numbering = match record.root {
+            NodeId::ROOT => InodeNumbering::of_tree(&shown.fsinfo.hostid),
+            _ => InodeNumbering::of_reference(&record.label),
+        };
+        let pinned = is_pinned.then(|| shown.clone());
+        self.insert(Volume::new(record.number, self, tree, numbering, record.root, record.label.clone(), shown, pinned))
+    }
+
+    fn insert(&self, volume: Volume) -> Arc<Volume> {
+        let volume = Arc::new(volume);
+        let mut in_use = self.in_use.lock();
+        in_use.0 = in_use.0.max(volume.number + 1);
+        in_use.1.retain(|other| other.strong_count() > 0);
+        in_use.1.push(Arc::downgrade(&volume));
+        volume
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Volume>> {
+        self.in_use.lock().1.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+impl Volume {
+    #[allow(clippy::too_many_arguments, reason = "one caller for a new volume, and one for a restored one")]
+    fn new(
+        number: u32,
+        registry: &VolumeRegistry,
+        tree: Arc<Tree>,
+        numbering: InodeNumbering,
+        root: NodeId,
+        label: String,
+        shown: Arc<Revision>,
+        pinned: Option<Arc<Revision>>,
+    ) -> Self {
         Self {
+            number,
+            journal: registry.journal.clone(),
+            clock: registry.clock.clone(),
             tree,
-            clock,
             numbering,
             root,
             label,
@@ -103,6 +180,7 @@ impl Volume {
         self.shown_until.store(revision.expires(), Ordering::Release);
         let order = revision.order();
         *self.shown.write() = revision;
+        self.record(false);
         self.shown_signal.send_replace(order);
     }
 
@@ -202,6 +280,13 @@ impl Volume {
 
     /// Stores an earlier version of a directory for running listings.
     pub(crate) fn keep_older_directory(&self, id: NodeId, inode: Arc<Inode>) {
+        if let Some(journal) = &self.journal {
+            journal.append_later([Record::OlderDirectory { volume: self.number, id, inode: inode.clone() }]);
+        }
+        self.insert_older_directory(id, inode);
+    }
+
+    pub(crate) fn insert_older_directory(&self, id: NodeId, inode: Arc<Inode>) {
         let mut older = self.older_directories.lock();
         older.push_back((id, tag_of(&inode), inode));
         if older.len() > OLDER_MAX {
@@ -216,7 +301,77 @@ impl Volume {
     pub(crate) fn note_reference(&self, directory: NodeId, name: &[u8]) -> bool {
         let mut referenced = self.referenced.lock();
         let names = referenced.entry(directory).or_default();
-        names.len() < REFERENCED_MAX && names.insert(name.into())
+        let is_new = names.len() < REFERENCED_MAX && names.insert(name.into());
+        if let Some(journal) = self.journal.as_ref().filter(|_| is_new) {
+            journal.append([Record::Referenced { volume: self.number, directory, name: name.into() }]);
+        }
+        is_new
+    }
+
+    /// Adds a missing name that the kernel caches. Returns an evicted name, which the kernel must
+    /// drop.
+    pub(crate) fn note_missing(&self, directory: NodeId, name: &[u8]) -> Option<(NodeId, Box<[u8]>)> {
+        let mut names = self.negative_names.lock();
+        let (is_new, evicted) = names.insert(directory, name);
+        if let Some(journal) = self.journal.as_ref().filter(|_| is_new) {
+            let volume = self.number;
+            let dropped = evicted.iter().map(|(directory, name)| (*directory, name.clone(), false));
+            let changes = std::iter::once((directory, name.into(), true)).chain(dropped);
+            journal.append(changes.map(|(directory, name, is_cached)| Record::Missing { volume, directory, name, is_cached }));
+        }
+        evicted
+    }
+
+    /// Removes the missing names of a directory, which the kernel must drop.
+    pub(crate) fn drain_missing(&self, directory: NodeId) -> Vec<Box<[u8]>> {
+        let mut names = self.negative_names.lock();
+        let drained = names.drain(directory);
+        if let Some(journal) = self.journal.as_ref().filter(|_| !drained.is_empty()) {
+            journal.append([Record::MissingDropped { volume: self.number, directory }]);
+        }
+        drained
+    }
+
+    /// Records the revision shown, and whether known files are being updated to a newer one.
+    pub(crate) fn record(&self, is_updating: bool) {
+        let Some(journal) = &self.journal else { return };
+        journal.append([self.own_record(is_updating)]);
+    }
+
+    fn own_record(&self, is_updating: bool) -> Record {
+        let (label, signed) = (self.label.clone(), self.shown().signed.to_vec());
+        Record::Volume(VolumeRecord { number: self.number, label, root: self.root, signed, is_updating })
+    }
+
+    /// Appends the whole state to a snapshot. No update to a newer revision runs meanwhile.
+    pub(crate) fn record_all(&self, journal: &Journal) {
+        let volume = self.number;
+        journal.append([self.own_record(false)]);
+        {
+            let names = self.negative_names.lock();
+            let missing = names.iter().map(|(directory, name)| Record::Missing { volume, directory, name: name.into(), is_cached: true });
+            journal.append(missing);
+        }
+        {
+            let referenced = self.referenced.lock();
+            let names = referenced.iter().flat_map(|(directory, names)| names.iter().map(|name| (*directory, name.clone())));
+            journal.append(names.map(|(directory, name)| Record::Referenced { volume, directory, name }));
+        }
+        let older = self.older_directories.lock();
+        journal.append(older.iter().map(|(id, _, inode)| Record::OlderDirectory { volume, id: *id, inode: inode.clone() }));
+    }
+
+    /// Adds a name without recording it again.
+    pub(crate) fn restore_missing(&self, directory: NodeId, name: &[u8]) {
+        self.negative_names.lock().insert(directory, name);
+    }
+
+    pub(crate) fn restore_referenced(&self, directory: NodeId, name: Box<[u8]>) {
+        self.referenced.lock().entry(directory).or_default().insert(name);
+    }
+
+    pub(crate) fn missing_names(&self) -> Vec<(NodeId, Box<[u8]>)> {
+        self.negative_names.lock().iter().map(|(directory, name)| (directory, name.into())).collect()
     }
 
     pub(crate) fn referenced(&self, directory: NodeId) -> Vec<Box<[u8]>> {
@@ -227,6 +382,10 @@ impl Volume {
 impl Owner for Volume {
     fn numbering(&self) -> &InodeNumbering {
         &self.numbering
+    }
+
+    fn number(&self) -> u32 {
+        self.number
     }
 }
 
@@ -240,7 +399,7 @@ pub(crate) fn tag_of(directory: &Inode) -> u32 {
 /// Limit on readers with read-ahead state.
 const READERS_MAX: usize = 512;
 
-const OLDER_MAX: usize = 256;
+pub(crate) const OLDER_MAX: usize = 256;
 
 /// Limit on stored names per opaque directory. Further names are found but not listed.
 const REFERENCED_MAX: usize = 65_536;

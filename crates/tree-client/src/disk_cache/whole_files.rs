@@ -118,6 +118,17 @@ impl WholeFiles {
         }
     }
 
+    /// A file that an earlier process opened and that is still in use, so that its lock is held; and
+    /// whether its content was being changed.
+    pub(crate) fn reopen(&self, key: &WholeKey, inode: u64) -> Option<(StoredFile, bool)> {
+        let path = self.path(key);
+        [(path.clone(), false), (unfinished(&path), true)].into_iter().find_map(|(path, is_unfinished)| {
+            let file = OpenOptions::new().read(true).write(true).open(&path).ok()?;
+            let is_same = file.metadata().is_ok_and(|metadata| metadata.ino() == inode);
+            is_same.then_some((StoredFile { file, path, stamp: None }, is_unfinished))
+        })
+    }
+
     /// A new file with its disk space allocated; `None` if the quota has no room.
     pub(crate) fn create(&self, key: &WholeKey) -> io::Result<Option<StoredFile>> {
         let _turn = self.index.lock_directory()?;

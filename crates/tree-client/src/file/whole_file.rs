@@ -7,7 +7,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::sync::{Arc, Weak};
 
 use tokio::time::Instant;
@@ -33,6 +33,8 @@ pub struct WholeFile {
     is_renamed: bool,
     /// An update is unfinished: the file holds a mix of the old and the new content.
     is_mixed: bool,
+    /// Opened by an earlier process of the same mount, for the kernel.
+    is_resumed: bool,
 }
 
 enum Comparison {
@@ -56,7 +58,15 @@ impl Tree {
     /// The verified whole copy of `blob`, if there is one and it is not in use. Costs one fstat(2).
     pub fn take_whole_file(self: &Arc<Self>, blob: &Blob) -> Option<WholeFile> {
         let body = self.whole_files()?.take(&key_of(blob)?)?;
-        Some(WholeFile { tree: Arc::clone(self), body: Some(body), blob: blob.clone(), is_renamed: false, is_mixed: false })
+        Some(WholeFile { tree: Arc::clone(self), body: Some(body), blob: blob.clone(), is_renamed: false, is_mixed: false, is_resumed: false })
+    }
+
+    /// The copy of `blob` that an earlier process of the mount opened, and that the kernel still
+    /// reads. `None` if the disk cache has no such file with this inode number.
+    pub fn resume_whole_file(self: &Arc<Self>, blob: &Blob, inode: u64) -> Option<WholeFile> {
+        let (body, is_renamed) = self.whole_files()?.reopen(&key_of(blob)?, inode)?;
+        // A renamed file was being changed to another revision.
+        Some(WholeFile { tree: Arc::clone(self), body: Some(body), blob: blob.clone(), is_renamed, is_mixed: is_renamed, is_resumed: true })
     }
 
     /// Makes a whole copy of `blob` if most of it is cached, or verifies the copy of an earlier
@@ -217,6 +227,11 @@ impl WholeFile {
         &self.blob
     }
 
+    /// Inode number of the file.
+    pub fn inode(&self) -> u64 {
+        self.body.as_ref().and_then(|body| body.file().metadata().ok()).map_or(0, |metadata| metadata.ino())
+    }
+
     /// Changes the content to `blob` in place, while the file may be open: fetches, verifies and
     /// writes each leaf that differs. Meanwhile readers see verified bytes of either version. After
     /// an error the call may be repeated.
@@ -273,7 +288,8 @@ impl Drop for WholeFile {
     fn drop(&mut self) {
         let (Some(body), Some(files)) = (self.body.take(), self.tree.whole_files()) else { return };
         match key_of(&self.blob) {
-            Some(key) if !self.is_renamed => files.put(key, body),
+            // The verification of a resumed file is not known.
+            Some(key) if !self.is_renamed && !self.is_resumed => files.put(key, body),
             _ => files.remove(body),
         }
     }

@@ -59,6 +59,27 @@ impl Tree {
         Ok(None)
     }
 
+    /// A revision of which the caller has kept the signed fsinfo. Verifies its signature again, not
+    /// its validity in time.
+    ///
+    /// # Errors
+    /// If it is malformed, or not of this tree.
+    pub fn kept_revision(&self, signed: &[u8]) -> Result<Arc<Revision>> {
+        let newest = self.newest();
+        if newest.signed == signed {
+            return Ok(newest);
+        }
+        let damaged = |what: String| Error::Damaged { what: format!("the revision that was shown: {what}") };
+        let decoded = SignedFsinfo::from_xdr(signed).map_err(|error| damaged(error.to_string()))?;
+        let fsinfo = decoded.open(self.hostid()).map_err(|error| damaged(error.to_string()))?;
+        if fsinfo.iv != self.iv() {
+            return Err(damaged("its handles are of another kind".into()));
+        }
+        let cert = decoded.cert();
+        let expires = fsinfo.end().min(cert.not_after);
+        Ok(Arc::new(Revision::new(fsinfo, Bytes::copy_from_slice(signed), cert.serial, expires)))
+    }
+
     async fn older(&self, handle: BlockHandle, than: u64) -> Result<Arc<Revision>> {
         let deadline = Instant::now() + self.operation_max();
         let Frame::Fsinfo(signed) = self.frame_by(FrameKind::Fsinfo, &handle, LEN_EXPECTED, Priority::Foreground, deadline).await? else {

@@ -11,6 +11,10 @@ impl Owner for Tree {
     fn numbering(&self) -> &InodeNumbering {
         &self.0
     }
+
+    fn number(&self) -> u32 {
+        7
+    }
 }
 
 fn directory(mtime: i64) -> Inode {
