@@ -63,6 +63,15 @@ pub fn unmount_point(point: &Path) -> Result<(), MountError> {
     }
 }
 
+/// Device number of the vouch mount at a path, "MAJOR:MINOR". Asks no server.
+///
+/// # Errors
+/// [`MountError::Point`] if there is no vouch mount.
+pub fn mount_device(point: &Path) -> Result<String, MountError> {
+    let path = absolute(point)?;
+    device_at(&path).ok_or(MountError::Point { path, why: "not a vouch mount" })
+}
+
 /// The mount point without symbolic links. Its last component may be a dead mount.
 pub(crate) fn absolute(point: &Path) -> Result<PathBuf, MountError> {
     let failed = |source| MountError::Io { doing: "resolving the mount point", path: point.to_owned(), source };

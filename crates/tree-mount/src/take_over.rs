@@ -169,10 +169,11 @@ fn start_session(
     let face = FuseFilesystem::new(state.clone());
     let failed = |error: io::Error| refused(&error.to_string());
     let session = fuse_device::resume_session(face, device, mount.kernel, acl, session_config).map_err(failed)?;
-    let serving = serve(session, &state, notices)?;
     if was_killed && fuse_device::can_resend(mount.kernel) {
+        // Before this process reads any request.
         fuse_device::resend_requests(device).map_err(failed)?;
     }
+    let serving = serve(session, &state, notices)?;
     let device = (!mount.device.is_empty()).then(|| String::from_utf8_lossy(&mount.device).into_owned());
     let path = PathBuf::from(OsString::from_vec(mount.point.clone()));
     Ok(Mounted::new(path, device, state, serving))
@@ -226,7 +227,18 @@ fn distrust_kernel_caches(state: &MountState) {
     }
 }
 
+/// Stops and resumes a mount that another owner serves.
+#[derive(Clone)]
+pub struct MountHandle {
+    state: Arc<MountState>,
+    point: PathBuf,
+}
+
 impl Mounted {
+    pub fn handle(&self) -> MountHandle {
+        MountHandle { state: self.state.clone(), point: self.point().to_owned() }
+    }
+
     /// The FUSE device, for a supervisor.
     ///
     /// # Errors
@@ -234,13 +246,15 @@ impl Mounted {
     pub fn device(&self) -> io::Result<OwnedFd> {
         self.state.device.get().ok_or(io::ErrorKind::NotConnected)?.try_clone()
     }
+}
 
+impl MountHandle {
     /// Stops serving, so that another process can continue: all requests that were read are
     /// answered, and the journal is complete. Requests wait in the kernel from now on. Ends with
-    /// [`Mounted::resume`], or with the process.
+    /// [`MountHandle::resume`], or with the process.
     ///
     /// # Errors
-    /// If requests or an update to a new revision do not end within [`STOP_MAX`]. Serves on then.
+    /// If requests or an update to a new revision do not end within ten seconds. Serves on then.
     pub async fn stop_serving(&self) -> Result<(), MountError> {
         let stopped = self.try_stop().await;
         if stopped.is_err() {
@@ -257,10 +271,9 @@ impl Mounted {
         };
         state.gate.close();
         let threads = state.options.thread_count();
-        let point = self.point().to_owned();
         for _ in 0..threads {
             // Wakes one thread; what is left is answered by the next process.
-            let point = point.clone();
+            let point = self.point.clone();
             let _ = std::thread::Builder::new().name("vouch-wake".into()).spawn(move || drop(rustix::fs::statvfs(&point)));
         }
         let waiting = state.clone();

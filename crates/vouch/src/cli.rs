@@ -129,6 +129,7 @@ subcommands! {
     Pull => pull,
     Mount => mount,
     Umount => umount,
+    Upgrade => upgrade,
     Ls => ls,
     Cat => cat,
     Get => get,

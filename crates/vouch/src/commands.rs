@@ -25,4 +25,5 @@ pub(crate) mod pull;
 pub(crate) mod revoke;
 pub(crate) mod serve;
 pub(crate) mod umount;
+pub(crate) mod upgrade;
 pub(crate) mod verify;

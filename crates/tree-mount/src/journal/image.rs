@@ -49,14 +49,21 @@ impl MountImage {
     /// # Errors
     /// If it is of another version, incomplete or damaged.
     pub fn read(file: &File) -> Result<Self, JournalError> {
-        let mut header = [0; HEADER_LEN as usize];
-        file.read_exact_at(&mut header, 0).map_err(|_| JournalError::Damaged("no header"))?;
-        let start = start_of(&header)?;
+        let start_now = || {
+            let mut header = [0; HEADER_LEN as usize];
+            file.read_exact_at(&mut header, 0).map_err(|_| JournalError::Damaged("no header"))?;
+            start_of(&header)
+        };
+        let start = start_now()?;
         let len = file.metadata()?.len();
         let body_len = len.checked_sub(start).ok_or(JournalError::Damaged("it ends before its first record"))?;
         // Written by this mount's own process, and in memory already: the length is real.
         let mut body = vec![0; usize::try_from(body_len).map_err(|_| JournalError::Damaged("too long"))?];
         file.read_exact_at(&mut body, start)?;
+        if start_now()? != start {
+            // The mount's process, which still serves, has written a snapshot meanwhile.
+            return Self::read(file);
+        }
         Self::replay(&body, start)
     }
 

@@ -95,7 +95,6 @@ impl Journal {
     pub(crate) fn begin_snapshot(&self) -> Snapshot {
         let mut inner = self.inner.lock();
         inner.write();
-        self.wants_snapshot.store(false, Ordering::Relaxed);
         Snapshot { start: inner.end }
     }
 
@@ -110,6 +109,7 @@ impl Journal {
             return inner.break_off(&error);
         }
         (inner.snapshot_len, inner.since_snapshot) = (inner.end - snapshot.start, 0);
+        self.wants_snapshot.store(false, Ordering::Relaxed);
         // Without this, the memory is freed at the unmount.
         let hole = (snapshot.start & !(PAGE_LEN - 1)).saturating_sub(PAGE_LEN);
         if hole > 0 {

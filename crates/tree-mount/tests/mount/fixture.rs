@@ -1,7 +1,7 @@
 //! A publisher, replicas on a network in memory, and a mount.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -20,7 +20,9 @@ use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::protocol::{FsinfoOffer, GetDataArgs, GetDataResult, GetFsinfoArgs, GetFsinfoResult, Procedure};
 use vouch_tree::{Iv, TreeName};
 use vouch_tree_client::{Client, ClientOptions, Clock, Connector, DiskCacheOptions, Stream, Tree, TreeOptions};
-use vouch_tree_mount::{MountConfig, MountOptions, Mounted, NamespaceTrees, mount_namespace, mount_tree};
+use vouch_tree_mount::{
+    MountConfig, MountImage, MountOptions, Mounted, NamespaceTrees, Predecessor, mount_namespace, mount_tree, take_over_tree,
+};
 use vouch_tree_publish::{Options, Progress, Signer, publish};
 use vouch_tree_store::{CollectOptions, Database, FrameSource, WriteOptions};
 use vouch_xdr::{Writer, Xdr};
@@ -298,6 +300,20 @@ impl World {
         let mut options = MountOptions { clock: self.clock.clone(), deadline: Duration::from_secs(8), ..MountOptions::default() };
         choose(&mut options);
         MountConfig { point: self.point.clone(), options }
+    }
+
+    /// Continues the mount as another process would. The one before has stopped.
+    pub fn take_over(&mut self, site: &Arc<Site>, journal: &Arc<File>, was_killed: bool) {
+        let before = self.mounted.take().unwrap();
+        let device = before.device().unwrap();
+        // A process that ends does not unmount.
+        std::mem::forget(before);
+        let tree = self.runtime.block_on(self.client.open(&site.name, &TreeOptions::default())).unwrap();
+        let options = self.config(|options| options.journal = Some(journal.clone())).options;
+        let _entered = self.runtime.enter();
+        let predecessor = Predecessor { image: MountImage::read(journal).unwrap(), device, was_killed };
+        self.mounted = Some(take_over_tree(options, &tree, predecessor).unwrap().begin().unwrap());
+        self.tree = Some(tree);
     }
 
     pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {

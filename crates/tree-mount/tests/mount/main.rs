@@ -13,3 +13,4 @@ mod namespace;
 mod observer;
 mod passthrough;
 mod revision;
+mod take_over;

@@ -1,8 +1,14 @@
 //! `vouch mount`: mounts published trees.
 
 mod audit;
+mod link;
+mod role;
+mod supervisor;
+pub(crate) mod upgrade_socket;
+mod worker;
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -12,8 +18,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use vouch_tree_client::FaultObserver;
-use vouch_tree_mount::{MountConfig, MountOptions, NamespaceTrees, Observer, Passthrough, XattrMode, mount_namespace, mount_tree};
+use vouch_tree_client::{Client, FaultObserver};
+use vouch_tree_mount::{MountConfig, MountOptions, Mounted, NamespaceTrees, Observer, Passthrough, XattrMode, mount_namespace, mount_tree};
 
 use crate::audit_options::AuditArgs;
 use crate::cli::Global;
@@ -23,6 +29,10 @@ use crate::revision_options::RevisionArgs;
 use crate::tree_path::TreePath;
 use crate::{config, interrupt, logging, output, size};
 use audit::MountAudit;
+use link::Link;
+use role::Role;
+use supervisor::Supervisor;
+use worker::{Orders, Task};
 
 /// Mount a published tree, or the namespace of all trees.
 ///
@@ -56,6 +66,13 @@ pub(crate) struct Args {
     /// Set by mount.vouch: print nothing, and succeed if this tree is mounted here already.
     #[arg(long, hide = true)]
     helper: bool,
+    /// Serve in this process, without a supervisor. The mount then ends with the process, and
+    /// `vouch upgrade` cannot replace it.
+    #[arg(long)]
+    no_supervisor: bool,
+    /// Set by the command itself for the processes that it starts.
+    #[arg(long, hide = true, default_value = "supervisor")]
+    role: Role,
     #[command(flatten)]
     revision: RevisionArgs,
     /// Give other users access. Default for root; other users need user_allow_other in
@@ -134,32 +151,69 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         interrupt::watch().at("signals")?;
         return detach(args.helper);
     }
+    let (is_detached, is_audited) = (args.detached, args.audit.config().is_some());
+    if args.detached {
+        // Fails only for a group leader, which a child is not.
+        let _ = rustix::process::setsid();
+    }
+    let job = match args.role {
+        Role::Supervisor if !args.no_supervisor => return Supervisor::start(is_detached, is_audited)?.run(),
+        Role::Successor => return Supervisor::resume(is_detached, is_audited)?.run(),
+        Role::Worker => Some(worker::begin(&args)?),
+        Role::Supervisor | Role::Alone => None,
+    };
     if args.auto && !args.revision.is_newest() {
         return Err(Failure::usage("--auto", "always shows the newest revisions").cure("mount one tree to choose its revision"));
     }
     if tree.as_ref().is_some_and(|tree| !tree.path.is_empty()) {
         return Err(Failure::usage("NAME", "a whole tree is mounted, not a path in it"));
     }
-    let audit = args.audit.config().map(|config| MountAudit::begin(&config, &point)).transpose()?.map(Arc::new);
-    match &audit {
-        Some(audit) => {
-            let audit = audit.clone();
-            interrupt::watch_and_reload(move || audit.reload())
-        }
-        None => interrupt::watch(),
-    }
-    .at("signals")?;
-    let Some(audit) = audit else { return client_options::block_on(serve(&args, tree, point, None)) };
     let label = tree.as_ref().map_or_else(|| "all trees".into(), |tree| tree.name.to_string());
-    let page = args.audit_metrics.map(|address| Page::start(address, &audit)).transpose()?;
-    audit.started(&format!("{VERSION}: {label} on {}", point.display()));
-    let outcome = client_options::block_on(serve(&args, tree, point, Some(&audit)));
-    match &outcome {
-        Ok(()) => audit.stop(VERSION),
-        Err(failure) => audit.stop(&format!("{VERSION}: {failure}")),
+    let detail = format!("{VERSION}: {label} on {}", point.display());
+    let mut page = None;
+    let mut audit = None;
+    let mut begin_audit = || -> Outcome<Option<Arc<MountAudit>>> {
+        (audit, page) = begin_audit(&args, &point, &detail)?;
+        Ok(audit.clone())
+    };
+    let outcome = match job {
+        Some((link, Task::TakeOver(device, journal))) => client_options::block_on(async {
+            let taken = worker::take_over(&args, tree.as_ref(), (device, journal), &link, begin_audit).await;
+            let (mounted, client, audit) = taken.inspect_err(|failure| worker::report(&link, failure))?;
+            let orders = Orders::of(link).at("a thread")?;
+            serve(mounted, client, audit.as_ref(), Some(orders)).await
+        }),
+        other => {
+            let audit = begin_audit()?;
+            let supervised = other.and_then(|(link, task)| match task {
+                Task::Start(journal) => Some((link, journal)),
+                Task::TakeOver(..) => None,
+            });
+            client_options::block_on(mount_and_serve(&args, tree, point.clone(), audit.as_ref(), supervised))
+        }
+    };
+    if let Some(audit) = audit {
+        match &outcome {
+            Ok(()) => audit.stop(VERSION),
+            Err(failure) => audit.stop(&format!("{VERSION}: {failure}")),
+        }
     }
     drop(page);
     outcome
+}
+
+/// Begins the trail and its page, if there is one, and the handling of signals.
+fn begin_audit(args: &Args, point: &Path, detail: &str) -> Outcome<(Option<Arc<MountAudit>>, Option<Page>)> {
+    let Some(config) = args.audit.config() else {
+        interrupt::watch().at("signals")?;
+        return Ok((None, None));
+    };
+    let audit = Arc::new(MountAudit::begin(&config, point)?);
+    let reloaded = audit.clone();
+    interrupt::watch_and_reload(move || reloaded.reload()).at("signals")?;
+    let page = args.audit_metrics.map(|address| Page::start(address, &audit)).transpose()?;
+    audit.started(detail);
+    Ok((Some(audit), page))
 }
 
 /// Metrics page of a trail, until it is dropped.
@@ -189,13 +243,20 @@ impl Drop for Page {
     }
 }
 
-async fn serve(args: &Args, tree: Option<TreePath>, point: PathBuf, audit: Option<&Arc<MountAudit>>) -> Outcome {
+async fn mount_and_serve(
+    args: &Args,
+    tree: Option<TreePath>,
+    point: PathBuf,
+    audit: Option<&Arc<MountAudit>>,
+    supervised: Option<(Arc<Link>, Arc<File>)>,
+) -> Outcome {
+    let (link, journal) = supervised.unzip();
     let stop = Arc::new(Notify::new());
     let notify = stop.clone();
-    let _taken = interrupt::take(move || notify.notify_one());
+    let taken = interrupt::take(move || notify.notify_one());
     let client = args.client.client_before(audit.map(|audit| audit.clone() as Arc<dyn FaultObserver>)).await?;
     let observer = audit.map(|audit| audit.clone() as Arc<dyn Observer>);
-    let mut config = MountConfig { point, options: MountOptions { observer, ..mount_options(args)? } };
+    let mut config = MountConfig { point, options: MountOptions { observer, journal, ..mount_options(args)? } };
     let mounted = match tree {
         Some(tree) => {
             let options = args.client.tree_options(&tree.name);
@@ -221,17 +282,48 @@ async fn serve(args: &Args, tree: Option<TreePath>, point: PathBuf, audit: Optio
     if args.detached {
         logging::leave_standard_error();
     }
+    let orders = link.map(Orders::of).transpose().at("a thread")?;
+    if let Some(orders) = &orders {
+        orders.report_mounted(&mounted)?;
+    }
+    drop(taken);
+    serve(mounted, client, audit, orders).await
+}
+
+/// Serves until a signal, an order of the supervisor or an unmount ends the mount.
+async fn serve(mounted: Mounted, client: Arc<Client>, audit: Option<&Arc<MountAudit>>, orders: Option<Orders>) -> Outcome {
+    let stop = Arc::new(Notify::new());
+    let notify = stop.clone();
+    let _taken = interrupt::take(move || notify.notify_one());
+    if interrupt::requested() {
+        // It came while this process mounted.
+        stop.notify_one();
+    }
+    let handle = mounted.handle();
+    let obeying = async {
+        match orders {
+            Some(mut orders) => orders.obey(&handle, || drop(audit.map(|audit| audit.stop("another process serves the mount")))).await,
+            None => std::future::pending().await,
+        }
+    };
+    let ended = async {
+        tokio::select! {
+            () = stop.notified() => {}
+            () = obeying => {}
+        }
+    };
     let Some(audit) = audit else {
-        mounted.serve_until(stop.notified()).await?;
+        mounted.serve_until(ended).await?;
         client.flush().await;
         return Ok(());
     };
     let mut halted = false;
     let until = async {
+        tokio::pin!(ended);
         let mut step = tokio::time::interval(LEFT_OUT_STEP);
         loop {
             tokio::select! {
-                () = stop.notified() => return,
+                () = &mut ended => return,
                 () = audit.halted() => {
                     halted = true;
                     return;

@@ -32,3 +32,4 @@ mod read_commands;
 mod replica_attacks;
 mod service_manager;
 mod test_site;
+mod upgrade;

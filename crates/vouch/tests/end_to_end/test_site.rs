@@ -224,14 +224,26 @@ impl Mount {
         signal(name, self.child.id());
     }
 
+    /// The process that serves, a child of the supervisor.
+    pub(crate) fn worker(&self) -> Option<u32> {
+        let pid = self.child.id();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+        children.split_whitespace().next_back()?.parse().ok()
+    }
+
     /// Waits until it ends, and returns its exit code.
     pub(crate) fn exit_code(&mut self) -> Option<i32> {
         self.child.try_wait().expect("a child").and_then(|status| status.code())
     }
 
+    /// Kills the mount with its supervisor.
     pub(crate) fn kill(mut self) {
+        let worker = self.worker();
         self.child.kill().expect("the process runs");
         self.child.wait().expect("a child");
+        // The kernel kills the worker with its supervisor.
+        let runs = |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
+        assert!(eventually(Duration::from_secs(10), || worker.is_none_or(|pid| !runs(pid))), "the worker outlives its supervisor");
     }
 }
 

@@ -44,7 +44,8 @@ pub(super) enum Word {
     Unmount,
     /// To a stopped worker: end, another one serves.
     End,
-    /// To the next program of the supervisor. With the device, the journal and the worker's link.
+    /// To the next program of the supervisor. With the device, the journal, the worker's link, and
+    /// the socket of `vouch upgrade` if there is one.
     Supervise,
 }
 

@@ -5,7 +5,6 @@
 //! of a new version replaces it. The supervisor reads nothing from the network and never looks into
 //! the journal.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,7 +22,7 @@ use super::link::{Link, Message, Word};
 use super::role::{Role, arguments_with};
 use super::upgrade_socket;
 use crate::exit::{At as _, Cause, Code, Failure, Outcome};
-use crate::logging;
+use crate::{config, logging};
 
 pub(super) struct Supervisor {
     program: PathBuf,
@@ -75,16 +74,17 @@ impl Supervisor {
         let incomplete = || Failure::usage("--role", "is for the program's own use");
         let message = link.receive().at("standard input")?.filter(|message| message.word == Word::Supervise).ok_or_else(incomplete)?;
         let pid = message.text.parse().ok().and_then(Pid::from_raw).ok_or_else(incomplete)?;
-        let Ok::<[OwnedFd; 3], _>([device, journal, worker]) = message.descriptors.try_into() else { return Err(incomplete()) };
+        let mut descriptors = message.descriptors.into_iter();
+        let mut next = || descriptors.next().ok_or_else(incomplete);
+        let (device, journal, worker) = (next()?, next()?, next()?);
         if is_detached {
             logging::leave_standard_error();
         }
         let signals = signals(is_audited).at("signals")?;
         let worker = Worker { pid, link: Link::from_descriptor(worker) };
-        let mut supervisor =
-            Self { program, journal: journal.into(), device: Some(device), worker, signals, requests: None, is_detached, deaths: Vec::new() };
-        supervisor.listen(&std::env::var(DEVICE_VARIABLE).unwrap_or_default());
-        Ok(supervisor)
+        let path = upgrade_socket::path(&std::env::var(DEVICE_VARIABLE).unwrap_or_default()).ok();
+        let requests = descriptors.next().zip(path).map(|(listener, path)| UpgradeSocket { listener: listener.into(), path });
+        Ok(Self { program, journal: journal.into(), device: Some(device), worker, signals, requests, is_detached, deaths: Vec::new() })
     }
 
     /// Runs until the mount has ended.
@@ -121,7 +121,11 @@ impl Supervisor {
                         return Err(Failure::new("mount", Cause::Io(why)).cure("unmount, and mount again"));
                     }
                 }
-                Event::Signal(signal) if i32::from(signal) == SIGUSR2 => drop(self.upgrade()),
+                Event::Signal(signal) if i32::from(signal) == SIGUSR2 => {
+                    if self.upgrade().is_ok() {
+                        self.replace_own_program();
+                    }
+                }
                 Event::Signal(signal) if i32::from(signal) == SIGHUP => self.worker.kill(Signal::HUP),
                 Event::Signal(_) if stop_requested => self.worker.kill(Signal::KILL),
                 Event::Signal(signal) => {
@@ -131,13 +135,14 @@ impl Supervisor {
                     }
                 }
                 Event::Request(mut stream) => {
-                    let answer = match self.upgrade() {
+                    let replaced = self.upgrade();
+                    let answer = match &replaced {
                         Ok(pause) => format!("ok {}\n", pause.as_micros()),
                         Err(why) => format!("refused {}\n", why.replace('\n', " ")),
                     };
                     let _ = stream.write_all(answer.as_bytes());
                     drop(stream);
-                    if answer.starts_with("ok") {
+                    if replaced.is_ok() {
                         self.replace_own_program();
                     }
                 }
@@ -305,10 +310,11 @@ impl Supervisor {
     /// Runs the installed program as supervisor too, in this process. On an error, this one goes on.
     fn replace_own_program(&self) {
         let Some(device) = &self.device else { return };
-        let arguments = arguments_with(Role::Successor, std::env::args_os().skip(1));
+        let arguments = arguments_with(Role::Successor, config::arguments().into_iter().skip(1));
         let exec = || -> io::Result<()> {
             let (ours, theirs) = Link::pair()?;
-            let descriptors = [device.as_fd(), self.journal.as_fd(), self.worker.link.as_fd()];
+            let mut descriptors = vec![device.as_fd(), self.journal.as_fd(), self.worker.link.as_fd()];
+            descriptors.extend(self.requests.iter().map(|socket| socket.listener.as_fd()));
             ours.send(Word::Supervise, &self.worker.pid.as_raw_nonzero().to_string(), &descriptors)?;
             let number = self.requests.as_ref().and_then(|socket| socket.path.file_name()).unwrap_or_default();
             let mut command = Command::new(&self.program);
@@ -345,7 +351,7 @@ impl Worker {
     fn spawn(program: &PathBuf) -> io::Result<Self> {
         let (link, theirs) = Link::pair()?;
         let mut command = Command::new(program);
-        command.args(arguments_with(Role::Worker, std::env::args_os().skip(1))).stdin(Stdio::from(theirs.into_descriptor()));
+        command.args(arguments_with(Role::Worker, config::arguments().into_iter().skip(1))).stdin(Stdio::from(theirs.into_descriptor()));
         // Ctrl-C reaches the supervisor alone.
         let child = command.process_group(0).spawn()?;
         let pid = Pid::from_child(&child);

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use vouch_tree::TreeName;
 use vouch_tree_client::{Client, FaultObserver, Tree};
-use vouch_tree_mount::{MountImage, MountOptions, Mounted, Observer, Predecessor, take_over_namespace, take_over_tree};
+use vouch_tree_mount::{MountHandle, MountImage, MountOptions, Mounted, Observer, Predecessor, take_over_namespace, take_over_tree};
 
 use super::audit::MountAudit;
 use super::link::{Link, Message, Word};
 use super::supervisor::{EXCLUSIVE, KILLED};
-use super::{Args, mount_options};
+use super::{Args, mount_options, namespace_trees};
 use crate::exit::{At as _, Cause, Failure, Outcome};
 use crate::tree_path::TreePath;
 use crate::logging;
@@ -30,7 +30,7 @@ pub(super) enum Task {
 /// Binds this process to its supervisor, and takes its first message.
 pub(super) fn begin(args: &Args) -> Outcome<(Arc<Link>, Task)> {
     // Without a supervisor nobody could continue the mount: it ends, and its users get errors.
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).at("prctl(2)")?;
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).map_err(io::Error::from).at("prctl(2)")?;
     let link = Link::from_standard_input().at("standard input")?;
     let wrong = || Failure::usage("--role", "is for the program's own use");
     let Some(Message { word, descriptors, .. }) = link.receive().at("standard input")? else { return Err(wrong()) };
@@ -75,7 +75,7 @@ impl Orders {
 
     /// Obeys until the mount shall end. `end` runs before this process leaves the mount to another
     /// one.
-    pub(super) async fn obey(&mut self, mounted: &Mounted, end: impl Fn()) {
+    pub(super) async fn obey(&mut self, mounted: &MountHandle, end: impl Fn()) {
         loop {
             match self.orders.recv().await {
                 Some(Word::Stop) => {
@@ -136,7 +136,7 @@ pub(super) async fn take_over(
     let predecessor = Predecessor { image, device, was_killed };
     let taken = match opened {
         Opened::Tree(tree) => take_over_tree(options, &tree, predecessor)?,
-        Opened::Namespace(trees) => take_over_namespace(options, client.clone(), args.client.tree_options(), &trees, predecessor)?,
+        Opened::Namespace(trees) => take_over_namespace(options, client.clone(), namespace_trees(&args.client), &trees, predecessor)?,
     };
     link.send(Word::Ready, "", &[]).at("the supervisor")?;
     match link.receive().at("the supervisor")? {
@@ -152,14 +152,14 @@ async fn open(args: &Args, tree: Option<&TreePath>, journal: &File, audit: Optio
     // Checked before the other process stops.
     let image = MountImage::read(journal).map_err(|error| journal_failure(&error))?;
     let client = args.client.client_before(audit.map(|audit| audit.clone() as Arc<dyn FaultObserver>)).await?;
-    let mut options = args.client.tree_options();
     let opened = match tree {
-        Some(tree) => Opened::Tree(client.open(&tree.name, &options).await?),
+        Some(tree) => Opened::Tree(client.open(&tree.name, &args.client.tree_options(&tree.name)).await?),
         None => {
-            options.refuse_forwarding = true;
             let mut trees = HashMap::new();
             for label in image.trees() {
                 let Ok(name) = label.parse::<TreeName>() else { continue };
+                let mut options = args.client.tree_options(&name);
+                options.refuse_forwarding = true;
                 match client.open(&name, &options).await {
                     Ok(tree) => drop(trees.insert(label.to_owned(), tree)),
                     Err(error) => tracing::warn!(tree = label, "its open files fail from now on: {error}"),

@@ -1,0 +1,59 @@
+//! Another process continues a mount. Here both are in this process; `vouch/tests/end_to_end/` has
+//! real ones.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::sync::Arc;
+
+use vouch_tree_mount::{MountError, MountImage, create_journal};
+
+use crate::fixture::{NOW, Site, World, noise, survey};
+
+#[test]
+fn files_and_revisions_survive_changes_of_the_process() {
+    let site = Site::new("a.example", 41);
+    fs::create_dir_all(site.source().join("d/e")).unwrap();
+    fs::write(site.source().join("d/e/file"), noise(1, 500_000)).unwrap();
+    fs::write(site.source().join("d/tiny"), b"tiny 1").unwrap();
+    fs::hard_link(site.source().join("d/tiny"), site.source().join("link")).unwrap();
+    site.publish(NOW, 3600);
+    let journal = Arc::new(create_journal().unwrap());
+    let Some(mut world) = World::of_tree_with(&site, |options| options.journal = Some(journal.clone())) else { return };
+    let held = File::open(world.path("d/e/file")).unwrap();
+    let ino = held.metadata().unwrap().ino();
+    for round in 2..6 {
+        let before = survey(&world.point);
+        assert!(fs::metadata(world.path("new")).is_err() || round > 2);
+        let handle = world.mounted.as_ref().unwrap().handle();
+        world.runtime.block_on(handle.stop_serving()).unwrap();
+        // Twice: the first time no other process continues.
+        handle.resume();
+        assert_eq!(survey(&world.point), before);
+        world.runtime.block_on(handle.stop_serving()).unwrap();
+        world.take_over(&site, &journal, false);
+        assert_eq!(survey(&world.point), before);
+        fs::write(site.source().join("d/e/file"), noise(round, 500_000)).unwrap();
+        fs::write(site.source().join("new"), format!("new {round}")).unwrap();
+        site.publish(NOW, 3600);
+        world.refresh();
+        let mut bytes = vec![0; 1000];
+        held.read_exact_at(&mut bytes, 400_000).unwrap();
+        assert_eq!(bytes, noise(round, 500_000)[400_000..401_000]);
+        assert_eq!(fs::read_to_string(world.path("new")).unwrap(), format!("new {round}"));
+        assert_eq!((held.metadata().unwrap().ino(), fs::metadata(world.path("d/e/file")).unwrap().ino()), (ino, ino));
+        assert_eq!(fs::metadata(world.path("link")).unwrap().ino(), fs::metadata(world.path("d/tiny")).unwrap().ino());
+    }
+    let image = MountImage::read(&journal).unwrap();
+    assert_eq!(image.node_count(), world.mounted.as_ref().unwrap().status().nodes);
+}
+
+#[test]
+fn mount_that_cannot_stop_serves_on() {
+    let site = Site::new("a.example", 42);
+    fs::write(site.source().join("file"), noise(1, 500_000)).unwrap();
+    site.publish(NOW, 3600);
+    let Some(world) = World::of_tree(&site) else { return };
+    let handle = world.mounted.as_ref().unwrap().handle();
+    assert!(matches!(world.runtime.block_on(handle.stop_serving()), Err(MountError::TakeOver { .. })), "it has no journal");
+    assert_eq!(fs::read(world.path("file")).unwrap(), noise(1, 500_000));
+}
