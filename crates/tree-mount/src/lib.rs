@@ -62,9 +62,9 @@ mod volume; // One mounted tree: revision shown, freshness, readers.
 
 pub use config::{MountConfig, MountOptions, Passthrough, XattrMode};
 pub use error::MountError;
+pub use journal::image::{JournalError, MountImage};
 pub use mount_point::{clear_dead_mount, is_mounted, mount_device, unmount_point};
 pub use namespace::NamespaceTrees;
 pub use observer::{Caller, Failure, Observation, Observer, Operation, Recorded, TreeEvent};
-pub use journal::image::{JournalError, MountImage};
 pub use session::{MountStatus, Mounted, TreeStatus, mount_namespace, mount_tree};
 pub use take_over::{MountHandle, Predecessor, TakeOver, create_journal, take_over_namespace, take_over_tree};

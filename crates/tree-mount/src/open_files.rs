@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use vouch_tree::inode_number::InodeNumber as NodeId;
 use vouch_tree::Blob;
+use vouch_tree::inode_number::InodeNumber as NodeId;
 use vouch_tree_client::WholeFile;
 
 use crate::fuse_device::Backing;

@@ -77,7 +77,18 @@ impl OpenFile {
         let (read, failed) = (self.read.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed));
         let opened = SystemTime::now().checked_sub(self.since.elapsed()).and_then(|at| at.duration_since(UNIX_EPOCH).ok());
         let opened_ms = opened.map_or(0, |at| u64::try_from(at.as_millis()).unwrap_or(u64::MAX));
-        Record::Handle(HandleRecord { handle, id: self.id, uid, gid, pid, login, opened_ms, read, failed, passes_through: self.passes_through })
+        Record::Handle(HandleRecord {
+            handle,
+            id: self.id,
+            uid,
+            gid,
+            pid,
+            login,
+            opened_ms,
+            read,
+            failed,
+            passes_through: self.passes_through,
+        })
     }
 
     fn restore(record: &HandleRecord) -> Self {

@@ -2,8 +2,8 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
 use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 

@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::fs::File;
-use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
@@ -16,11 +16,11 @@ use vouch_tree::inode_number::{InodeNumber as NodeId, InodeNumbering};
 use vouch_tree::{Blob, Content, Inode};
 use vouch_tree_client::{Clock, Error, FileReader, Revision, RevisionOrder, Tree};
 
-use crate::cookie;
 use crate::config::MountOptions;
+use crate::cookie;
 use crate::error::MountError;
-use crate::journal::{HEADER_LEN, Journal};
 use crate::journal::record::{Record, VolumeRecord};
+use crate::journal::{HEADER_LEN, Journal};
 use crate::negative_names::NegativeNames;
 use crate::node_table::Owner;
 

@@ -58,7 +58,14 @@ impl Tree {
     /// The verified whole copy of `blob`, if there is one and it is not in use. Costs one fstat(2).
     pub fn take_whole_file(self: &Arc<Self>, blob: &Blob) -> Option<WholeFile> {
         let body = self.whole_files()?.take(&key_of(blob)?)?;
-        Some(WholeFile { tree: Arc::clone(self), body: Some(body), blob: blob.clone(), is_renamed: false, is_mixed: false, is_resumed: false })
+        Some(WholeFile {
+            tree: Arc::clone(self),
+            body: Some(body),
+            blob: blob.clone(),
+            is_renamed: false,
+            is_mixed: false,
+            is_resumed: false,
+        })
     }
 
     /// The copy of `blob` that an earlier process of the mount opened, and that the kernel still

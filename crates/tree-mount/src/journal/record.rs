@@ -17,16 +17,35 @@ pub(crate) enum Record {
     Mount(MountRecord),
     Volume(VolumeRecord),
     Node(NodeRecord),
-    Lookups { id: NodeId, lookups: u64 },
+    Lookups {
+        id: NodeId,
+        lookups: u64,
+    },
     Gone(NodeId),
     /// A missing name that the kernel has cached, or no longer has.
-    Missing { volume: u32, directory: NodeId, name: Box<[u8]>, is_cached: bool },
+    Missing {
+        volume: u32,
+        directory: NodeId,
+        name: Box<[u8]>,
+        is_cached: bool,
+    },
     /// The kernel has dropped all missing names of a directory.
-    MissingDropped { volume: u32, directory: NodeId },
+    MissingDropped {
+        volume: u32,
+        directory: NodeId,
+    },
     /// A name that an opaque directory lists from now on.
-    Referenced { volume: u32, directory: NodeId, name: Box<[u8]> },
+    Referenced {
+        volume: u32,
+        directory: NodeId,
+        name: Box<[u8]>,
+    },
     /// An earlier version of a directory, for running listings.
-    OlderDirectory { volume: u32, id: NodeId, inode: Arc<Inode> },
+    OlderDirectory {
+        volume: u32,
+        id: NodeId,
+        inode: Arc<Inode>,
+    },
     Open(OpenRecord),
     Handle(HandleRecord),
     HandleClosed(u64),

@@ -16,8 +16,8 @@ use super::link::{Link, Message, Word};
 use super::supervisor::{EXCLUSIVE, KILLED};
 use super::{Args, mount_options, namespace_trees};
 use crate::exit::{At as _, Cause, Failure, Outcome};
-use crate::tree_path::TreePath;
 use crate::logging;
+use crate::tree_path::TreePath;
 
 /// What a supervisor asks of a new worker.
 pub(super) enum Task {
@@ -179,4 +179,3 @@ fn journal_failure(error: &vouch_tree_mount::JournalError) -> Failure {
 pub(super) fn report(link: &Link, failure: &Failure) {
     let _ = link.send(Word::Refused, &failure.to_string(), &[]);
 }
-
