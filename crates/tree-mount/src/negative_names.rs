@@ -4,6 +4,9 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use vouch_tree::inode_number::InodeNumber as NodeId;
 
+/// A name and its directory.
+type NameIn = (NodeId, Box<[u8]>);
+
 #[derive(Default)]
 pub(crate) struct NegativeNames {
     by_directory: HashMap<NodeId, HashSet<Box<[u8]>>>,
@@ -14,7 +17,7 @@ pub(crate) struct NegativeNames {
 impl NegativeNames {
     /// Adds a missing name. Returns whether it is new, and an evicted name, which the kernel must
     /// drop.
-    pub(crate) fn insert(&mut self, directory: NodeId, name: &[u8]) -> (bool, Option<(NodeId, Box<[u8]>)>) {
+    pub(crate) fn insert(&mut self, directory: NodeId, name: &[u8]) -> (bool, Option<NameIn>) {
         if !self.by_directory.entry(directory).or_default().insert(name.into()) {
             return (false, None);
         }
@@ -22,7 +25,7 @@ impl NegativeNames {
         (true, if self.order.len() > NAMES_MAX { self.evict() } else { None })
     }
 
-    fn evict(&mut self) -> Option<(NodeId, Box<[u8]>)> {
+    fn evict(&mut self) -> Option<NameIn> {
         let (directory, name) = self.order.pop_front()?;
         let names = self.by_directory.get_mut(&directory)?;
         let held = names.remove(&name);

@@ -300,9 +300,10 @@ async fn serve(mounted: Mounted, client: Arc<Client>, audit: Option<&Arc<MountAu
         stop.notify_one();
     }
     let handle = mounted.handle();
+    let end_audit = || audit.iter().for_each(|audit| audit.stop("another process serves the mount"));
     let obeying = async {
         match orders {
-            Some(mut orders) => orders.obey(&handle, || drop(audit.map(|audit| audit.stop("another process serves the mount")))).await,
+            Some(mut orders) => orders.obey(&handle, end_audit).await,
             None => std::future::pending().await,
         }
     };
