@@ -163,7 +163,11 @@ impl Workload {
         let mut work = Self { ended: Arc::default(), failures: Arc::default(), rounds: Vec::new(), threads: Vec::new(), program };
         work.rounds.push(Arc::default());
         let ticks = work.rounds[0].clone();
-        work.threads.push(std::thread::spawn(move || lines.for_each(|_| drop(ticks.fetch_add(1, Ordering::SeqCst)))));
+        work.threads.push(std::thread::spawn(move || {
+            for _ in lines {
+                ticks.fetch_add(1, Ordering::SeqCst);
+            }
+        }));
         let (source, point) = (world.path("src"), mount.path(""));
         let numbers = Arc::new(fs::read(source.join("dir/numbers")).expect("the source"));
         let large = Arc::new(large(0));
