@@ -152,10 +152,6 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         return detach(args.helper);
     }
     let (is_detached, is_audited) = (args.detached, args.audit.config().is_some());
-    if args.detached {
-        // Fails only for a group leader, which a child is not.
-        let _ = rustix::process::setsid();
-    }
     let job = match args.role {
         Role::Supervisor if !args.no_supervisor => return Supervisor::start(is_detached, is_audited)?.run(),
         Role::Successor => return Supervisor::resume(is_detached, is_audited)?.run(),

@@ -62,7 +62,7 @@ impl Supervisor {
         let program = std::env::current_exe().at("this program")?;
         let signals = signals(is_audited).at("signals")?;
         let journal = vouch_tree_mount::create_journal().at("the mount journal")?;
-        let worker = Worker::spawn(&program).at("the mount's worker")?;
+        let worker = Worker::spawn(&program, is_detached).at("the mount's worker")?;
         worker.link.send(Word::Start, "", &[journal.as_fd()]).at("the mount's worker")?;
         Ok(Self { program, journal, device: None, worker, signals, requests: None, is_detached, deaths: Vec::new() })
     }
@@ -104,6 +104,8 @@ impl Supervisor {
                     self.device = message.descriptors.into_iter().next();
                     self.listen(&message.text);
                     if self.is_detached {
+                        // As in the worker: not before it has mounted.
+                        let _ = rustix::process::setsid();
                         logging::leave_standard_error();
                     }
                 }
@@ -290,7 +292,7 @@ impl Supervisor {
 
     /// Starts a worker that is ready to take the mount over.
     fn prepare(&self, limit: Duration) -> Result<Prepared, String> {
-        let worker = Worker::spawn(&self.program).map_err(|error| format!("{}: {error}", self.program.display()))?;
+        let worker = Worker::spawn(&self.program, self.is_detached).map_err(|error| format!("{}: {error}", self.program.display()))?;
         let device = self.device.as_ref().ok_or("it is not mounted")?;
         let descriptors = [device.as_fd(), self.journal.as_fd()];
         match worker.ask_with(Word::Prepare, "", &descriptors, Word::Prepared, limit, &self.signals) {
@@ -348,12 +350,15 @@ enum Refusal {
 }
 
 impl Worker {
-    fn spawn(program: &PathBuf) -> io::Result<Self> {
+    fn spawn(program: &PathBuf, is_detached: bool) -> io::Result<Self> {
         let (link, theirs) = Link::pair()?;
         let mut command = Command::new(program);
         command.args(arguments_with(Role::Worker, config::arguments().into_iter().skip(1))).stdin(Stdio::from(theirs.into_descriptor()));
-        // Ctrl-C reaches the supervisor alone.
-        let child = command.process_group(0).spawn()?;
+        if !is_detached {
+            // Ctrl-C reaches the supervisor alone.
+            command.process_group(0);
+        }
+        let child = command.spawn()?;
         let pid = Pid::from_child(&child);
         Ok(Self { pid, link })
     }
