@@ -113,6 +113,8 @@ impl Drop for Backing {
 /// The request as the kernel sent it: fuse_in_header and fuse_init_in, in the machine's byte order.
 fn init_request(kernel: KernelRecord) -> Vec<u8> {
     let KernelRecord { major, minor, flags } = kernel;
+    // The library leaves this flag out of what it reports; it announces the upper half.
+    let flags = flags | InitFlags::FUSE_INIT_EXT.bits();
     let header = [INIT_REQUEST_LEN, OPCODE_INIT, 1, 0, 0, 0, 0, 0, 0, 0];
     let arguments = [major, minor, READ_AHEAD_MAX, flags as u32, (flags >> 32) as u32];
     header.into_iter().chain(arguments).chain([0; 11]).flat_map(u32::to_ne_bytes).collect()

@@ -236,7 +236,7 @@ impl Supervisor {
         let begun = next.ask(Word::Begin, "", Word::Serving, TAKE_OVER_MAX, &self.signals);
         let pause = paused.elapsed();
         let before = std::mem::replace(&mut self.worker, next);
-        before.end_within(END_MAX);
+        before.await_end(END_MAX);
         match begun {
             Ok(_) => Ok(pause),
             Err(refusal) => {
@@ -306,7 +306,7 @@ impl Supervisor {
 
     fn end_worker(&self) {
         let _ = self.worker.link.send(Word::End, "", &[]);
-        self.worker.end_in_place(END_MAX);
+        self.worker.await_end(END_MAX);
     }
 
     /// Runs the installed program as supervisor too, in this process. On an error, this one goes on.
@@ -422,11 +422,7 @@ impl Worker {
         let _ = self.wait();
     }
 
-    fn end_within(self, limit: Duration) {
-        self.end_in_place(limit);
-    }
-
-    fn end_in_place(&self, limit: Duration) {
+    fn await_end(&self, limit: Duration) {
         let until = Instant::now() + limit;
         while Instant::now() < until {
             match waitpid(Some(self.pid), WaitOptions::NOHANG) {
