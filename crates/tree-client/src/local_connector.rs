@@ -5,14 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use vouch_tree::TreeName;
 use vouch_tree::protocol::{
-    COMPANIONS_LEN_MAX, COMPANIONS_MAX, FsinfoOffer, GetDataArgs, GetDataResult, GetFsinfoArgs, GetFsinfoResult, Procedure,
-    PutStatementResult,
+    COMPANIONS_LEN_MAX, COMPANIONS_MAX, FsinfoOffer, GetDataArgs, GetFsinfoArgs, GetFsinfoResult, Procedure, PutStatementResult,
 };
 use vouch_tree_store::{Database, FrameSource, Snapshot};
-use vouch_xdr::{Writer, Xdr};
+use vouch_xdr::Xdr;
 
 use crate::connector::{Connector, Stream};
 use crate::pipe::{self, Results};
@@ -53,19 +53,18 @@ impl Connector for LocalConnector {
 
 /// Results of a call; `None` if its arguments are invalid or the database fails.
 fn answer(database: &Snapshot, procedure: Procedure, args: &[u8]) -> Results {
-    Some(match procedure {
+    let results = match procedure {
         Procedure::Null => Vec::new(),
         Procedure::GetFsinfo => offer(database, &GetFsinfoArgs::from_xdr(args).ok()?).to_xdr(),
         Procedure::GetData => {
             let asked = GetDataArgs::from_xdr(args).ok()?;
             let frames: vouch_tree_store::Result<Vec<_>> = asked.handles.iter().map(|handle| database.get(handle)).collect();
             let frames = frames.inspect_err(|error| tracing::warn!("cannot read a frame: {error}")).ok()?;
-            let mut w = Writer::new();
-            GetDataResult { frames: frames.iter().map(Option::as_deref).collect() }.encode(&mut w);
-            w.into_bytes()
+            return Some(pipe::data_results(frames.into_iter().map(|frame| frame.map(Bytes::from))));
         }
         Procedure::PutStatement => PutStatementResult::NotAccepted.to_xdr(),
-    })
+    };
+    Some(vec![results.into()])
 }
 
 fn offer(database: &Snapshot, asked: &GetFsinfoArgs) -> GetFsinfoResult {

@@ -8,17 +8,16 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use vouch_tree::BlockHandle;
 use vouch_tree::protocol::{
-    COMPANIONS_LEN_MAX, COMPANIONS_MAX, FsinfoOffer, GetDataArgs, GetDataResult, GetFsinfoArgs, GetFsinfoResult, Procedure,
-    PutStatementResult,
+    COMPANIONS_LEN_MAX, COMPANIONS_MAX, FsinfoOffer, GetDataArgs, GetFsinfoArgs, GetFsinfoResult, Procedure, PutStatementResult,
 };
 use vouch_tree_store::{RemoteFile, RemoteFrame, RemoteSearch, RemoteView};
-use vouch_xdr::{Writer, Xdr};
+use vouch_xdr::Xdr;
 
 use super::fetch::{FetchError, Fetcher};
 use super::slices::Slices;
 use super::spawned;
 use crate::clock::Clock;
-use crate::pipe::Results;
+use crate::pipe::{Results, data_results};
 
 pub(super) struct HttpDatabase {
     fetcher: Arc<Fetcher>,
@@ -54,9 +53,9 @@ impl HttpDatabase {
     pub(super) async fn answer(&self, procedure: Procedure, args: &[u8]) -> Results {
         let answered = match procedure {
             Procedure::Null => Ok(Vec::new()),
-            Procedure::GetFsinfo => self.offer(&GetFsinfoArgs::from_xdr(args).ok()?).await,
+            Procedure::GetFsinfo => self.offer(&GetFsinfoArgs::from_xdr(args).ok()?).await.map(|results| vec![results.into()]),
             Procedure::GetData => self.data(&GetDataArgs::from_xdr(args).ok()?).await,
-            Procedure::PutStatement => Ok(PutStatementResult::NotAccepted.to_xdr()),
+            Procedure::PutStatement => Ok(vec![PutStatementResult::NotAccepted.to_xdr().into()]),
         };
         answered.inspect_err(|error| tracing::warn!(url = %self.fetcher.url(), "{error}")).ok()
     }
@@ -83,7 +82,7 @@ impl HttpDatabase {
         Ok(GetFsinfoResult::Ok(offer).to_xdr())
     }
 
-    async fn data(&self, asked: &GetDataArgs) -> Result<Vec<u8>, ReadError> {
+    async fn data(&self, asked: &GetDataArgs) -> Result<Vec<Bytes>, ReadError> {
         let cached = self.view.lock().clone();
         let view = match cached {
             Some(view) => view,
@@ -101,10 +100,7 @@ impl HttpDatabase {
                 frames = self.frames(&newer, &asked.handles).await;
             }
         }
-        let frames = frames?;
-        let mut w = Writer::new();
-        GetDataResult { frames: frames.iter().map(|frame| frame.as_deref()).collect() }.encode(&mut w);
-        Ok(w.into_bytes())
+        Ok(data_results(frames?.into_iter()))
     }
 
     /// Reads the manifest. The number in its URL changes each minute, so that a cache that keeps it

@@ -155,31 +155,24 @@ async fn read(response: HttpResponse, path: &str, range: Option<&Range<u64>>, le
         }
         (status, _) => return refuse(&status),
     };
-    let (mut body, mut parts, mut len) = (response.body, Vec::new(), 0_u64);
+    let (mut body, mut bytes) = (response.body, BytesMut::with_capacity(want.unwrap_or(0).min(RESERVED_LEN_MAX) as usize));
+    let mut len = 0_u64;
     while want.is_none_or(|want| len < want) {
         let Some(mut chunk) = body.next().await.transpose().map_err(ReadError::Broken)? else { break };
         let skipped = chunk.split_to(skip.min(chunk.len() as u64) as usize);
         skip -= skipped.len() as u64;
         len += chunk.len() as u64;
-        parts.push(chunk);
+        // Each chunk is copied while it is in the CPU's cache.
+        bytes.extend_from_slice(&chunk);
         if want.is_none() && len > len_max {
             return refuse(&format_args!("longer than {len_max} bytes"));
         }
     }
     match want {
         Some(want) if len < want => refuse(&"the file is shorter than the manifest says"),
-        Some(want) => Ok(concat(parts, len).slice(..want as usize)),
-        None => Ok(concat(parts, len)),
+        Some(want) => Ok(bytes.freeze().slice(..want as usize)),
+        None => Ok(bytes.freeze()),
     }
-}
-
-fn concat(mut parts: Vec<Bytes>, len: u64) -> Bytes {
-    if parts.len() == 1 {
-        return parts.remove(0);
-    }
-    let mut bytes = BytesMut::with_capacity(len as usize);
-    parts.iter().for_each(|part| bytes.extend_from_slice(part));
-    bytes.freeze()
 }
 
 /// 500 if it is not a status of HTTP.
@@ -194,5 +187,7 @@ fn other(path: &str, what: impl std::fmt::Display) -> FetchError {
 const REQUESTS_MAX: usize = 16;
 const CONNECT_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 const RETRY_AFTER: Duration = Duration::from_secs(30);
+/// Memory that is reserved for a response before it has arrived: as much as one request asks for.
+const RESERVED_LEN_MAX: u64 = 8 << 20;
 /// Longest beginning of a file that is read in vain where the server sends whole files only.
 const SKIPPED_LEN_MAX: u64 = 64 << 20;

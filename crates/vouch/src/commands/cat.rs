@@ -77,5 +77,5 @@ async fn content(open: &mut OpenTree, path: &[u8]) -> Outcome<(Vec<u8>, Blob)> {
     }
 }
 
-/// Bytes of one read; the client reads ahead by itself.
-const STEP: usize = 1 << 20;
+/// Bytes of one read: one leaf is not copied. The client reads ahead by itself.
+const STEP: usize = vouch_tree::LEAF_LEN_MAX;
