@@ -1,5 +1,8 @@
 //! Databases behind web servers that lie, stall and fail: no wrong byte, no hang, no panic.
 
+mod proxies;
+mod seeded_lies;
+mod stubborn_cache;
 mod web_server;
 
 use std::sync::Arc;
@@ -19,6 +22,8 @@ const FILES: usize = 40;
 struct Site {
     dir: tempfile::TempDir,
     name: TreeName,
+    key: SecretKey,
+    cert: SigningCert,
 }
 
 impl Site {
@@ -34,11 +39,16 @@ impl Site {
         let cert = SigningCert::issue(&root, key.public(), 1, 0, u64::MAX / 2);
         let name = TreeName::new("localhost", root.public().hostid()).unwrap();
         Database::create(&db, *name.hostid(), Iv::from_bytes([3; 32])).unwrap();
+        let site = Site { dir, name, key, cert };
+        site.publish(pack_len_max);
+        site
+    }
+
+    fn publish(&self, pack_len_max: u32) {
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
-        let writer = Database::open_write(&db, WriteOptions { pack_len_max, ..WriteOptions::default() }).unwrap();
-        let options = Options { level: 0, ..Options::new(source, name.clone(), now, 3600) };
-        publish(&writer, &Signer { key: &key, cert }, &options, &Progress::default()).unwrap();
-        Site { dir, name }
+        let writer = Database::open_write(&self.db(), WriteOptions { pack_len_max, ..WriteOptions::default() }).unwrap();
+        let options = Options { level: 0, ..Options::new(self.dir.path().join("source"), self.name.clone(), now, 100_000) };
+        publish(&writer, &Signer { key: &self.key, cert: self.cert }, &options, &Progress::default()).unwrap();
     }
 
     fn db(&self) -> std::path::PathBuf {
