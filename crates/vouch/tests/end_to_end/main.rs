@@ -25,6 +25,7 @@ mod mount;
 mod mount_audit;
 mod mount_program;
 mod ordinary_user;
+mod packages;
 mod power_failure;
 mod proofs;
 mod publish;
