@@ -65,10 +65,10 @@ settled has_no_process "$here/software" || fail "the process outlives its lazy u
 # Forced, with a process that does not answer.
 mount --fstab fstab "$here/software"
 process=$(pgrep -f -- "--helper.*$here/software")
-kill -STOP "$process"
+kill -STOP $process
 timeout 20 umount --force --lazy software || fail "forced"
 is_gone "$here/software" || fail "forced, and still there"
-kill -CONT "$process"
+kill -CONT $process
 settled has_no_process "$here/software" || fail "the process outlives its forced unmount"
 echo "mount(8): ok"
 
