@@ -64,6 +64,9 @@ const LIES: [Lie; 18] = [
     Lie::RedirectLoop,
 ];
 
+/// Path and range.
+type RequestKey = (String, Option<Range<u64>>);
+
 /// A store whose cache keeps each lie under its URL and range.
 struct LyingStore {
     files: Arc<Files>,
@@ -72,7 +75,7 @@ struct LyingStore {
     /// Of 256 requests, so many are answered with a lie.
     rate: u64,
     is_cache: bool,
-    poisoned: Mutex<HashMap<(String, Option<Range<u64>>), Option<Lie>>>,
+    poisoned: Mutex<HashMap<RequestKey, Option<Lie>>>,
 }
 
 impl LyingStore {
