@@ -27,3 +27,15 @@ pub fn request(target: &str, range: &[u8], size: u64) {
         assert!(parts.iter().all(|range| range.start < range.end && range.end <= size), "ranges are within the file");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_canonical_link_leads_back(target in "/[/%@.a-f0-9:?=&t]{0,40}", range in "bytes=[-,0-9]{0,20}", size in any::<u64>()) {
+            super::request(&target, range.as_bytes(), size);
+        }
+    }
+}
