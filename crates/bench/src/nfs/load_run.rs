@@ -23,6 +23,8 @@ pub(super) struct LoadRun<'a> {
     lanes: Vec<Lane>,
     idle: VecDeque<usize>,
     sending: bool,
+    /// The source has no further call.
+    exhausted: bool,
     last_sent: Instant,
     last_reply: Instant,
     waiting_since: Instant,
@@ -41,6 +43,7 @@ impl<'a> LoadRun<'a> {
             lanes: vec![Lane { due: start, sent: start, in_flight: false }; depth],
             idle: (0..depth).collect(),
             sending: true,
+            exhausted: false,
             last_sent: start,
             last_reply: start,
             waiting_since: start,
@@ -92,6 +95,7 @@ impl<'a> LoadRun<'a> {
             return Ok(Sent::NoSlot);
         }
         if !self.source.next(lane) {
+            self.exhausted = true;
             return Ok(Sent::NoCall);
         }
         match pipeline.submitter().submit(lane as u64, |call, w| self.source.write(lane, call, w))? {
@@ -135,7 +139,12 @@ impl<'a> LoadRun<'a> {
             Err(error) => self.error = Some(error),
         }
         let over = !self.sending || self.error.is_some() || self.end.is_some_and(|end| now >= end);
-        if !self.is_closed() || over || !self.source.next(lane) {
+        if !self.is_closed() || over {
+            self.idle.push_back(lane);
+            return;
+        }
+        if !self.source.next(lane) {
+            self.exhausted = true;
             self.idle.push_back(lane);
             return;
         }
@@ -150,7 +159,7 @@ impl<'a> LoadRun<'a> {
     /// How long the server may be silent before the calls in flight count as lost. A server that
     /// drops a call (RFC 2203, section 5.3.3.1) must not cost the whole of `patience` each time.
     pub(super) fn silence_max(&self, patience: Duration) -> Duration {
-        if self.sending || self.tally.operations == 0 {
+        if self.sending && !self.exhausted || self.tally.operations == 0 {
             return patience;
         }
         let overtaken = OVERTAKEN.max(3 * self.longest);

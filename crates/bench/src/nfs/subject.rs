@@ -244,13 +244,21 @@ impl NfsSubject {
     /// Reads some blocks after a load that only writes. Otherwise a server that loses data would be
     /// the fastest.
     fn read_back(&mut self, load: &Load, blocks: Vec<u64>) -> Result<(), Error> {
-        let (open, written, stop) = (self.large_file_opens()?[0], self.written.clone(), self.stop.clone());
+        let (written, stop) = (self.written.clone(), self.stop.clone());
         let (load, count) = (Load { depth: load.depth.min(MAKE_DEPTH as u32), ..*load }, blocks.len() as u64);
-        let mut work = ReadWriteMix::new(&self.pages, open, LARGE_NUMBER, load, 0, &written).read_back_only(blocks);
-        let session = &mut self.sessions[0];
-        let tally = session.run(&mut work, load.depth as usize, Pace::Closed, None, &stop)?;
-        let done = tally.operations;
-        require_complete(tally, done, count, "written blocks", session, &stop).map(drop)
+        let mut left = READ_BACKS_MAX;
+        loop {
+            let open = self.large_file_opens()?[0];
+            let mut work = ReadWriteMix::new(&self.pages, open, LARGE_NUMBER, load, 0, &written).read_back_only(blocks.clone());
+            let session = &mut self.sessions[0];
+            let tally = session.run(&mut work, load.depth as usize, Pace::Closed, None, &stop)?;
+            left -= 1;
+            // A server that drops calls drops some of these too.
+            if tally.unanswered == 0 || left == 0 || stop.is_set() {
+                let done = tally.operations;
+                return require_complete(tally, done, count, "written blocks", session, &stop).map(drop);
+            }
+        }
     }
 
     fn large_file_opens(&mut self) -> Result<Vec<Opened>, Error> {
@@ -482,6 +490,8 @@ const LARGE_NUMBER: u64 = u64::MAX;
 /// As many as in the index of a repository of middle size.
 const METADATA_FILES: u64 = 1000;
 const MAKE_DEPTH: usize = 8;
+/// Tries to read blocks back from a server that drops calls.
+const READ_BACKS_MAX: u32 = 5;
 /// Bytes of a created file, and of what is appended: a line of a log.
 const LINE_LEN: u64 = 64;
 /// Larger copies are removed before the next one, because the disk may be small.

@@ -232,6 +232,20 @@ fn lost_call_ends_case_soon_after_its_time() {
 }
 
 #[test]
+fn read_back_is_repeated_when_a_call_is_lost() {
+    let (address, world) = start();
+    let mut subject = subject(address);
+    let load = Load { order: Order::Random, block: 4096, read_percent: 0, depth: 4, rate: None, seconds: 0.2, file_len: 1 << 20 };
+    subject.prepare(&Case::Load(load)).expect("a file");
+    world.lock().unwrap_or_else(PoisonError::into_inner).drop_read = Some(3);
+    let begun = std::time::Instant::now();
+    assert!(subject.measure(&Case::Load(load)).expect("the second try reads all").operations > 100);
+    assert!(world_of(&world).drop_read.is_none(), "a call was lost");
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    subject.clean().expect("removal succeeds");
+}
+
+#[test]
 fn metadata_load_leaves_no_open_file() {
     let (address, world) = start();
     let mut subject = subject(address);

@@ -29,6 +29,7 @@ pub(super) struct World {
     pub(super) answers: Option<u32>,
     pub(super) drop_open: Option<u32>,
     pub(super) drop_getattr: Option<u32>,
+    pub(super) drop_read: Option<u32>,
     pub(super) asked_on: BTreeSet<SocketAddr>,
     pub(super) silent: bool,
     pub(super) sessions: u8,
@@ -100,6 +101,7 @@ fn compound(args: &[u8], world: &mut World, peer: SocketAddr, out: &mut Writer) 
         let to_drop = match args {
             Args::Open(_) => &mut world.drop_open,
             Args::Getattr(_) => &mut world.drop_getattr,
+            Args::Read(_) => &mut world.drop_read,
             _ => &mut None,
         };
         if let Some(left) = to_drop {
