@@ -118,6 +118,7 @@ fn options(label: String, server: &Server, sec: Sec, sessions: usize, connection
         target: NfsTarget { host: "127.0.0.1".into(), port: server.port, path: vec![EXPORT.into()] },
         sec,
         service: Some(realm::HOST_BASED.into()),
+        tls: None,
         sessions,
         connections,
         slots: SLOTS,

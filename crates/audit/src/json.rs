@@ -55,6 +55,17 @@ pub fn value(record: &Record<'_>, boot: Option<[u8; 16]>) -> Value {
         _ => put(&mut source, "domain", record.client),
     }
     insert(&mut all, "host", host);
+    if record.transport.is_some() {
+        let mut client = Map::new();
+        put(&mut client, "subject", record.certificate);
+        if !record.fingerprint.is_empty() {
+            client.insert("hash".into(), json!({ "sha256": hex(record.fingerprint) }));
+        }
+        let mut tls = Map::new();
+        tls.insert("established".into(), true.into());
+        insert(&mut tls, "client", client);
+        all.insert("tls".into(), tls.into());
+    }
     insert(&mut all, "source", source);
     let mut file = Map::new();
     put(&mut file, "path", record.path);
@@ -72,6 +83,7 @@ pub fn value(record: &Record<'_>, boot: Option<[u8; 16]>) -> Value {
     put(&mut own, "export", record.export);
     put(&mut own, "new_path", record.path2);
     put(&mut own, "detail", record.detail);
+    record.xprtsec().map(|xprtsec| own.insert("xprtsec".into(), xprtsec.into()));
     if !record.file.is_empty() {
         own.insert("file_id".into(), hex(record.file).into());
     }

@@ -176,6 +176,12 @@ pub struct Record<'a> {
     pub login: Option<u32>,
     /// The mode that SETATTR sets.
     pub mode: Option<u32>,
+    /// Protection of the connection below RPC (RFC 9289): 1 TLS, 2 TLS with a client certificate.
+    pub transport: Option<u32>,
+    /// SHA-256 of the client's certificate.
+    pub fingerprint: &'a [u8],
+    /// Name in the client's certificate.
+    pub certificate: &'a [u8],
 }
 
 /// NFS4ERR_ACCESS (RFC 8881, section 15.1).
@@ -199,6 +205,11 @@ pub enum RecordError {
 }
 
 impl<'a> Record<'a> {
+    /// Protection below RPC as in exports(5): tls or mtls.
+    pub fn xprtsec(&self) -> Option<&'static str> {
+        self.transport.map(|transport| ["none", "tls", "mtls"].get(transport as usize).copied().unwrap_or("unknown"))
+    }
+
     /// Returns the user that rules call auid: the login user, or else the acting user.
     pub fn auid(&self) -> Option<u32> {
         self.login.or(self.uid)
@@ -263,6 +274,9 @@ impl<'a> Record<'a> {
         encoder.number(self.pid.map(Into::into));
         encoder.number(self.login.map(Into::into));
         encoder.number(self.mode.map(Into::into));
+        encoder.number(self.transport.map(Into::into));
+        encoder.text(self.fingerprint, FINGERPRINT_LEN);
+        encoder.text(self.certificate, TEXT_LEN_MAX);
         let (presence, len) = (encoder.presence, encoder.len);
         encoder.out[presence_at..presence_at + 4].copy_from_slice(&presence.to_le_bytes());
         out.truncate(start + len);
@@ -270,7 +284,8 @@ impl<'a> Record<'a> {
 
     fn body_len_max(&self) -> usize {
         let texts = [self.principal, self.client, self.export, self.path, self.path2, self.file, self.key, self.detail];
-        let texts: usize = texts.iter().map(|text| text.len().min(PATH_LEN_MAX)).sum();
+        let texts = texts.into_iter().chain([self.fingerprint, self.certificate]);
+        let texts: usize = texts.map(|text| text.len().min(PATH_LEN_MAX)).sum();
         FIXED_LEN + FIELD_COUNT as usize * VARINT_LEN_MAX + ADDRESS_LEN_MAX + texts
     }
 
@@ -331,6 +346,9 @@ impl<'a> Record<'a> {
         record.pid = decoder.small()?;
         record.login = decoder.small()?;
         record.mode = decoder.small()?;
+        record.transport = decoder.small()?;
+        record.fingerprint = decoder.text()?;
+        record.certificate = decoder.text()?;
         if !decoder.rest.is_empty() {
             return Err(RecordError::Longer);
         }
@@ -363,7 +381,9 @@ fn address(bytes: &[u8]) -> Result<Option<IpAddr>, RecordError> {
     Ok(Some(Ipv6Addr::from(bytes).into()))
 }
 
-const FIELD_COUNT: u32 = 27;
+const FIELD_COUNT: u32 = 30;
+/// SHA-256.
+const FINGERPRINT_LEN: usize = 32;
 const VARINT_LEN_MAX: usize = 10;
 const ADDRESS_LEN_MAX: usize = 16;
 

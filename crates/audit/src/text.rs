@@ -126,6 +126,17 @@ fn vouch_fields(record: &Record<'_>, out: &mut String) {
     if let Some(enctype) = record.enctype {
         let _ = write!(out, " enctype={enctype}");
     }
+    if let Some(xprtsec) = record.xprtsec() {
+        let _ = write!(out, " xprtsec={xprtsec}");
+    }
+    if !record.fingerprint.is_empty() {
+        out.push_str(" fingerprint=");
+        hex(out, record.fingerprint);
+    }
+    if !record.certificate.is_empty() {
+        out.push(' ');
+        field(out, "certificate", record.certificate);
+    }
     if !record.file.is_empty() {
         // ausearch would read `file` as a path.
         out.push_str(" fileid=");

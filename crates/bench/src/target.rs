@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -17,15 +18,34 @@ pub enum Sec {
     Krb5,
     Krb5i,
     Krb5p,
+    /// AUTH_SYS over TLS with the server's certificate.
+    SysTls,
+    /// AUTH_SYS over TLS with certificates of both sides.
+    SysMtls,
+    /// Kerberos for who is asking, TLS for the rest.
+    Krb5Tls,
+}
+
+/// Files of a client's TLS.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TlsFiles {
+    pub authorities: PathBuf,
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// Name in the server's certificate, if it is not the target's host.
+    pub name: Option<String>,
 }
 
 impl Sec {
-    pub const ALL: [Self; 4] = [Self::Sys, Self::Krb5, Self::Krb5i, Self::Krb5p];
+    pub const ALL: [Self; 7] = [Self::Sys, Self::Krb5, Self::Krb5i, Self::Krb5p, Self::SysTls, Self::SysMtls, Self::Krb5Tls];
+
+    pub const fn uses_tls(self) -> bool {
+        matches!(self, Self::SysTls | Self::SysMtls | Self::Krb5Tls)
+    }
 
     pub const fn service(self) -> Option<Service> {
         match self {
-            Self::Sys => None,
-            Self::Krb5 => Some(Service::None),
+            Self::Sys | Self::SysTls | Self::SysMtls => None,
+            Self::Krb5 | Self::Krb5Tls => Some(Service::None),
             Self::Krb5i => Some(Service::Integrity),
             Self::Krb5p => Some(Service::Privacy),
         }
@@ -39,6 +59,9 @@ impl fmt::Display for Sec {
             Self::Krb5 => "krb5",
             Self::Krb5i => "krb5i",
             Self::Krb5p => "krb5p",
+            Self::SysTls => "sys+tls",
+            Self::SysMtls => "sys+mtls",
+            Self::Krb5Tls => "krb5+tls",
         })
     }
 }
@@ -47,7 +70,10 @@ impl FromStr for Sec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|sec| sec.to_string() == text).ok_or_else(|| format!("{text}: not one of sys, krb5, krb5i, krb5p"))
+        Self::ALL
+            .into_iter()
+            .find(|sec| sec.to_string() == text)
+            .ok_or_else(|| format!("{text}: not one of sys, krb5, krb5i, krb5p, sys+tls, sys+mtls, krb5+tls"))
     }
 }
 

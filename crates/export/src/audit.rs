@@ -15,12 +15,13 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use parking_lot::{Mutex, RwLock};
-use vouch_audit::Flavour as AuditFlavour;
 use vouch_audit::operations::number;
 use vouch_audit::record::Act;
 use vouch_audit::trail::{Callback, Disk, Policy, Trail};
+use vouch_audit::{Flavour as AuditFlavour, Record};
 use vouch_nfs4_server::{
-    Denied, EndedState, Export, ExportId, Exports, Flavour, NameChange, NameOrder, Observation, Observer, ObserverNote, Principal,
+    Connection, Denied, EndedState, Export, ExportId, Exports, Flavour, NameChange, NameOrder, Observation, Observer, ObserverNote,
+    Principal,
 };
 
 use crate::ExportError;
@@ -214,6 +215,7 @@ impl Observer for AuditObserver {
     }
 
     fn denied(&self, denied: &Denied<'_>) {
+        self.metrics.denied(denied);
         self.audit.denied(denied);
     }
 
@@ -257,8 +259,22 @@ impl Observer for AuditObserver {
 
 fn principal(principal: &Principal) -> &str {
     match principal {
-        Principal::Gss { name } => name,
+        Principal::Gss { name } | Principal::Certificate { name } => name,
         _ => "",
+    }
+}
+
+/// What the record says about TLS.
+fn transport(connection: &Connection) -> Record<'_> {
+    let Some(tls) = connection.tls() else { return Record::default() };
+    match &tls.certificate {
+        None => Record { transport: Some(1), ..Record::default() },
+        Some(certificate) => Record {
+            transport: Some(2),
+            fingerprint: &certificate.fingerprint,
+            certificate: certificate.name.as_bytes(),
+            ..Record::default()
+        },
     }
 }
 

@@ -9,6 +9,7 @@ use crate::audit::AuditConfig;
 use crate::exports::sources::ExportList;
 use crate::identity::{GroupSource, UnknownPrincipal};
 use crate::limits::Limits;
+use crate::tls::TlsConfig;
 
 #[derive(Clone, Debug)]
 pub struct ExportConfig {
@@ -32,6 +33,8 @@ pub struct ExportConfig {
     pub unknown_principals: UnknownPrincipal,
     /// Keytab with the keys of nfs/HOST. If `None`, the system's keytab, which may be missing.
     pub keytab: Option<PathBuf>,
+    /// RPC-with-TLS (RFC 9289); `None` offers none.
+    pub tls: Option<TlsConfig>,
     pub resolve_every: Duration,
     pub limits: Limits,
     pub audit: Option<AuditConfig>,

@@ -2,6 +2,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::tls::TlsServiceError;
 use crate::{RecoveryError, SourceError, StateError};
 use vouch_daemon::audit_trail::TrailError;
 use vouch_daemon::printable::printable;
@@ -24,6 +25,8 @@ pub enum ExportError {
         exports.iter().map(|source| printable(source.as_bytes())).collect::<Vec<_>>().join(", ")
     )]
     NotDenied { path: String, exports: Vec<String> },
+    #[error(transparent)]
+    Tls(#[from] TlsServiceError),
     #[error("Kerberos: {0}")]
     Kerberos(#[from] vouch_gss_mit::Fault),
     #[error("{path}: {source}")]

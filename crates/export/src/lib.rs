@@ -8,6 +8,7 @@
 //! | `transport` | TCP connections, RPC records, replies |
 //! | `worker` | the threads that read calls, run them and send replies |
 //! | `driver` | effects of the protocol engine, calls that block, group commit, callbacks |
+//! | `tls` | RPC-with-TLS: credentials, handshakes, sealed output, client certificates |
 //! | `gss` | RPCSEC_GSS: contexts, verification in batches, sealing in batches |
 //! | `identity` | AUTH_SYS numbers and Kerberos principals become local identities |
 //! | `audit` | audit records of what clients do |
@@ -41,6 +42,7 @@ mod system_hooks;
 #[cfg(test)]
 mod tests;
 mod thread_pool;
+mod tls;
 mod transport;
 mod worker;
 
@@ -51,7 +53,9 @@ pub use exports::Source;
 pub use exports::sources::{ExportList, SourceError};
 pub use identity::{GroupSource, UnknownPrincipal};
 pub use limits::Limits;
-pub use monitoring::status::{ClientStatus, ErrorStatus, ExportStatus, Status};
+pub use monitoring::status::{ClientStatus, ErrorStatus, ExportStatus, Status, TlsStatus};
 pub use recovery::RecoveryError;
 pub use server::Server;
 pub use state_directory::{StateError, control_path};
+pub use tls::{TlsConfig, TlsServiceError};
+pub use vouch_rpc_tls::credentials::ServerFiles as TlsFiles;

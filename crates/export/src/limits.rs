@@ -93,6 +93,17 @@ pub(super) const SEAL_COUNT_MAX: usize = 64;
 /// For each lane ([`long_wraps`](vouch_rpcsec_gss::long_wraps)): one READ reply.
 pub(super) const SEAL_LEN_EACH_MAX: usize = 1 << 20;
 
+/// TLS handshakes in progress. Each holds up to 100 KiB: messages of the peer, and keys.
+pub(super) const HANDSHAKES_MAX: usize = 1024;
+/// Of one address; `nconnect` asks for at most 16.
+pub(super) const HANDSHAKES_PER_ADDRESS_MAX: usize = 256;
+/// A handshake takes two round trips, and Linux asks a daemon for it.
+pub(super) const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// Handshakes of a worker before it serves other clients again.
+pub(super) const HANDSHAKES_AT_ONCE: usize = 16;
+/// Between checks of TLS files and of the certificates of connected clients.
+pub(super) const TLS_CHECK_MS: u64 = 60_000;
+
 pub(super) const SEND_PIECES_MAX: usize = 64;
 
 /// The slots of a session.

@@ -95,6 +95,7 @@ impl Running {
             principal_map: None,
             unknown_principals: UnknownPrincipal::Refuse,
             keytab: None,
+            tls: None,
             resolve_every: Duration::from_secs(1),
             limits: Limits::default(),
             audit: None,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
 use vouch_nfs4::ClientId;
@@ -18,7 +18,7 @@ use vouch_xdr::Writer;
 
 use crate::gss::needs_new_context;
 use crate::handshake::bind;
-use crate::{BackChannel, CallKind, CallbackHandler, Compound, Core, Error, Identity, NoCallbacks, Protection, Renewal, Reply};
+use crate::{BackChannel, CallKind, CallbackHandler, Compound, Core, Error, Identity, NoCallbacks, Protection, Renewal, Reply, TlsClient};
 
 mod background;
 mod callback_context;
@@ -28,12 +28,21 @@ mod shutdown;
 
 use background::BackgroundTask;
 
+/// A connection's stream: TCP, or TLS by rustls.
+type Stream = Box<dyn Io>;
+
+trait Io: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin> Io for S {}
+
 pub struct Config {
     pub address: SocketAddr,
     pub minor: u32,
     /// Number of connections of the session.
     pub connections: usize,
     pub identity: Identity,
+    /// TLS of the connections.
+    pub tls: Option<TlsClient>,
     pub protection: Box<dyn Protection>,
     /// Creates a new protection after the server has lost the security context.
     pub renewal: Option<Renewal>,
@@ -52,6 +61,7 @@ impl Config {
             minor,
             connections: 1,
             identity,
+            tls: None,
             protection: Box::new(protection),
             renewal: None,
             callbacks: Box::new(NoCallbacks),
@@ -72,6 +82,7 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     slot_free: Notify,
     address: SocketAddr,
+    tls: Option<TlsClient>,
     minor: u32,
     renewal: Option<Renewal>,
     reconnect_timeout: Duration,
@@ -156,6 +167,7 @@ impl Client {
             state: Mutex::new(state),
             slot_free: Notify::new(),
             address: config.address,
+            tls: config.tls,
             minor: config.minor,
             renewal: config.renewal,
             reconnect_timeout: config.reconnect_timeout,
@@ -163,8 +175,7 @@ impl Client {
             owners: 0.into(),
         });
         let client = Self { shared };
-        let mut first = TcpStream::connect(config.address).await?;
-        first.set_nodelay(true)?;
+        let mut first = client.shared.open_stream().await?;
         client.register(&mut first).await?;
         client.add_connection(first);
         for _ in 1..config.connections.max(1) {
@@ -202,8 +213,7 @@ impl Client {
     /// STALE_CLIENTID). The client gets a new session, and a new client identifier if the server
     /// restarted. Calls in flight fail. The caller must reclaim its state.
     pub async fn renew(&self) -> Result<(), Error> {
-        let mut stream = TcpStream::connect(self.shared.address).await?;
-        stream.set_nodelay(true)?;
+        let mut stream = self.shared.open_stream().await?;
         let lost = self.shared.state.lock().core.clear_session();
         self.shared.fail_calls(lost);
         let registered = self.register(&mut stream).await;
@@ -232,7 +242,7 @@ impl Client {
         }
     }
 
-    async fn register(&self, stream: &mut TcpStream) -> Result<(), Error> {
+    async fn register(&self, stream: &mut Stream) -> Result<(), Error> {
         let mut handshake = self.shared.state.lock().begin_handshake(self.shared.minor);
         while !handshake.is_done() {
             let call = self.shared.encode_call(|identity| handshake.request(identity))?;
@@ -247,7 +257,7 @@ impl Client {
         Ok(())
     }
 
-    fn add_connection(&self, stream: TcpStream) {
+    fn add_connection(&self, stream: Stream) {
         let wake = Arc::new(Notify::new());
         let mut state = self.shared.state.lock();
         let at = state.connections.len();
@@ -347,11 +357,12 @@ impl Shared {
     /// Sends a record on a connection that carries no other calls, and waits for the reply.
     async fn exchange(
         &self,
-        stream: &mut TcpStream,
+        stream: &mut Stream,
         call: Vec<u8>,
         accept: impl FnOnce(&mut State, crate::ReplyBody<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         stream.write_all(&call).await?;
+        stream.flush().await?;
         let mut reader = RecordReader::new(self.record_len_max);
         let mut bytes = vec![0; 16 * 1024];
         let mut accept = Some(accept);
@@ -374,9 +385,17 @@ impl Shared {
         }
     }
 
-    async fn connect_to_session(&self) -> Result<TcpStream, Error> {
-        let mut stream = TcpStream::connect(self.address).await?;
+    async fn open_stream(&self) -> Result<Stream, Error> {
+        let stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
+        match &self.tls {
+            None => Ok(Box::new(stream)),
+            Some(tls) => Ok(Box::new(tls.upgrade_async(stream).await?)),
+        }
+    }
+
+    async fn connect_to_session(&self) -> Result<Stream, Error> {
+        let mut stream = self.open_stream().await?;
         let session = self.state.lock().core.session();
         if let Some(session) = session {
             let call = self.encode_call(|_| Some((CallKind::Sessionless, bind(session))))?;
@@ -386,7 +405,7 @@ impl Shared {
     }
 }
 
-async fn run_connection(shared: std::sync::Weak<Shared>, at: usize, mut stream: TcpStream, wake: Arc<Notify>) {
+async fn run_connection(shared: std::sync::Weak<Shared>, at: usize, mut stream: Stream, wake: Arc<Notify>) {
     loop {
         // After any failure the client reconnects.
         let _ = transfer(&shared, at, &mut stream, &wake).await;
@@ -424,8 +443,8 @@ async fn run_connection(shared: std::sync::Weak<Shared>, at: usize, mut stream: 
     }
 }
 
-async fn transfer(shared: &std::sync::Weak<Shared>, at: usize, stream: &mut TcpStream, wake: &Notify) -> Result<(), Error> {
-    let (mut input, mut output) = stream.split();
+async fn transfer(shared: &std::sync::Weak<Shared>, at: usize, stream: &mut Stream, wake: &Notify) -> Result<(), Error> {
+    let (mut input, mut output) = tokio::io::split(stream);
     let client = shared.upgrade().ok_or(Error::Lost)?;
     let mut reader = RecordReader::new(client.record_len_max);
     drop(client);
@@ -454,6 +473,7 @@ async fn transfer(shared: &std::sync::Weak<Shared>, at: usize, stream: &mut TcpS
                 std::mem::take(&mut connection.out).into_bytes()
             };
             output.write_all(&out).await?;
+            output.flush().await?;
         }
         #[expect(unreachable_code, reason = "names the error type of the block")]
         Ok::<(), Error>(())

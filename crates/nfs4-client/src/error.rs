@@ -27,6 +27,9 @@ pub enum Error {
     Lost,
     #[error("the compound is larger than the session allows")]
     TooLarge,
+    /// The server does not offer TLS, or the handshake failed.
+    #[error("TLS: {0}")]
+    Tls(String),
     #[error("{0}")]
     Io(#[from] std::io::Error),
 }

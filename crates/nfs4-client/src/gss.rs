@@ -15,7 +15,8 @@ use vouch_rpcsec_gss::{
 };
 use vouch_xdr::Writer;
 
-use crate::{CallTag, CallbackSecurity, Error, IncomingReply, Opener, OutgoingCall, Protection, ProtectionError};
+use crate::tls::Stream;
+use crate::{CallTag, CallbackSecurity, Error, IncomingReply, Opener, OutgoingCall, Protection, ProtectionError, TlsClient};
 
 /// Creates a new protection after the server has lost the security context. It may block.
 pub type Renewal = Arc<dyn Fn() -> Result<Box<dyn Protection>, Box<dyn std::error::Error + Send + Sync>> + Send + Sync>;
@@ -66,11 +67,28 @@ pub enum GssError<E> {
 /// Fails without a ticket, if the server refuses the ticket, or if the server cannot authenticate
 /// itself.
 pub fn establish<I: Initiator>(address: SocketAddr, initiator: I, service: Service) -> Result<GssProtection, GssError<I::Error>> {
+    establish_with(address, None, initiator, service)
+}
+
+/// Like [`establish`], over TLS if it is given.
+///
+/// # Errors
+/// Also fails without a TLS session.
+pub fn establish_with<I: Initiator>(
+    address: SocketAddr,
+    tls: Option<&TlsClient>,
+    initiator: I,
+    service: Service,
+) -> Result<GssProtection, GssError<I::Error>> {
     let mut initiation = Initiation::begin(initiator, service)?;
-    let mut stream = TcpStream::connect_timeout(&address, SERVER_TIMEOUT)?;
+    let stream = TcpStream::connect_timeout(&address, SERVER_TIMEOUT)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(SERVER_TIMEOUT))?;
     stream.set_write_timeout(Some(SERVER_TIMEOUT))?;
+    let mut stream = match tls {
+        None => Stream::Plain(stream),
+        Some(tls) => tls.upgrade(stream).map_err(|error| std::io::Error::other(error.to_string()))?,
+    };
     let mut reader = RecordReader::new(REPLY_LEN_MAX);
     for xid in 1.. {
         let mut w = Writer::new();
@@ -87,7 +105,7 @@ pub fn establish<I: Initiator>(address: SocketAddr, initiator: I, service: Servi
     unreachable!("the loop returns when the context is complete")
 }
 
-fn read_record<E>(stream: &mut TcpStream, reader: &mut RecordReader) -> Result<Vec<u8>, GssError<E>> {
+fn read_record<E>(stream: &mut Stream, reader: &mut RecordReader) -> Result<Vec<u8>, GssError<E>> {
     let mut bytes = [0; 4096];
     loop {
         let n = stream.read(&mut bytes)?;

@@ -5,25 +5,28 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vouch_oncrpc::RECORD_MARK_LEN;
 use vouch_xdr::Writer;
 
-use self::handshake_io::{HANDSHAKE_TIMEOUT, connect, exchange};
+use self::handshake_io::connect_with;
+pub(crate) use self::handshake_io::exchange;
 use crate::core::Unprotected;
 use crate::handshake::bind;
+use crate::tls::Stream;
 use crate::{
     BackChannel, CallBuilder, CallKind, Core, Error, Handshake, Identity, NoCallbacks, OutgoingCall, Protection, RecordBuffer, ReplyBody,
+    TlsClient,
 };
 
 mod handshake_io;
 mod shutdown;
 
 struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     input: RecordBuffer,
     writable: bool,
 }
@@ -31,7 +34,7 @@ struct Connection {
 impl Connection {
     fn poll_fd(&self) -> PollFd<'_> {
         let room = if self.writable { PollFlags::empty() } else { PollFlags::OUT };
-        PollFd::new(&self.stream, PollFlags::IN | PollFlags::RDHUP | room)
+        PollFd::new(self.stream.socket(), PollFlags::IN | PollFlags::RDHUP | room)
     }
 }
 
@@ -133,6 +136,18 @@ impl Pipeline {
         identity: &Identity,
         protection: Box<dyn Protection>,
     ) -> Result<Self, Error> {
+        Self::connect_with(address, None, minor, connections, identity, protection)
+    }
+
+    /// Like [`Pipeline::connect`], over TLS if it is given.
+    pub fn connect_with(
+        address: SocketAddr,
+        tls: Option<&TlsClient>,
+        minor: u32,
+        connections: usize,
+        identity: &Identity,
+        protection: Box<dyn Protection>,
+    ) -> Result<Self, Error> {
         let seed = u32::from_be_bytes(std::array::from_fn(|at| identity.verifier.0[at] ^ identity.verifier.0[at + 4]));
         let enctype = protection.enctype();
         let mut core = Core::new(minor, protection, seed);
@@ -144,7 +159,7 @@ impl Pipeline {
             identity.callback_security = core.callback_security();
         }
         back.set_security(identity.callback_security.clone());
-        let mut streams = vec![connect(address, HANDSHAKE_TIMEOUT)?];
+        let mut streams = vec![connect_with(address, tls)?];
         let mut handshake = Handshake::new(minor).with_state_protection(core.has_integrity()).callback_security_optional(optional);
         while let Some((kind, args)) = handshake.request(&identity) {
             let mut w = Writer::new();
@@ -160,7 +175,7 @@ impl Pipeline {
             back.set_security(None);
         }
         for _ in 1..connections.max(1) {
-            let mut stream = connect(address, HANDSHAKE_TIMEOUT)?;
+            let mut stream = connect_with(address, tls)?;
             if let Some(session) = core.session() {
                 let mut w = Writer::new();
                 let mut call = core.begin(0, CallKind::Sessionless, &mut w)?.ok_or(Error::Lost)?;
@@ -178,7 +193,7 @@ impl Pipeline {
         }
         let mut connections = Vec::new();
         for stream in streams {
-            stream.set_nonblocking(true)?;
+            stream.socket().set_nonblocking(true)?;
             connections.push(Connection { stream, input: RecordBuffer::new(record_len_max), writable: true });
         }
         let outputs = connections.iter().map(|_| Output::default()).collect();
@@ -284,6 +299,12 @@ impl Pipeline {
                         Err(error) => return Err(error.into()),
                     }
                 }
+                if connection.writable && connection.stream.has_pending() {
+                    match connection.stream.flush() {
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => connection.writable = false,
+                        flushed => flushed?,
+                    }
+                }
                 output.compact();
             }
             if !more {
@@ -358,7 +379,7 @@ impl Output {
         }
     }
 
-    fn send(&self, stream: &mut TcpStream) -> io::Result<usize> {
+    fn send(&self, stream: &mut Stream) -> io::Result<usize> {
         stream.write(&self.bytes.as_bytes()[self.written..self.sendable_len()])
     }
 }

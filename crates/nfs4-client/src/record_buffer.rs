@@ -59,6 +59,7 @@ impl RecordBuffer {
             self.bytes.resize(self.bytes.len() + READ_LEN, 0);
         }
         let n = stream.read(&mut self.bytes[self.end..])?;
+        // Less than this may be the rest of a TLS record.
         self.is_drained = n < self.bytes.len() - self.end;
         self.end += n;
         Ok(n)

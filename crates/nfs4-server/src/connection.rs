@@ -1,19 +1,31 @@
 //! A transport connection. The driver owns the socket.
 
 use std::net::SocketAddr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::ConnectionId;
 use crate::access::admission;
 use crate::access::grant::GrantCache;
 use crate::pseudo_fs::VisibilityCache;
+use crate::{ConnectionId, TlsPeer, Transport};
+
+/// Whether every export of the client demands a stronger transport.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TransportVerdict {
+    pub(crate) is_too_weak: bool,
+    pub(crate) generation: u64,
+    pub(crate) made_ms: u64,
+}
 
 pub struct Connection {
     id: ConnectionId,
     peer: SocketAddr,
     grants: Mutex<GrantCache>,
+    /// Set before the first call.
+    tls: OnceLock<TlsPeer>,
+    transport_verdict: Mutex<Option<TransportVerdict>>,
     admission: Mutex<Option<admission::CachedAdmission>>,
     visibility: Mutex<VisibilityCache>,
     closed: AtomicBool,
@@ -25,6 +37,8 @@ impl Connection {
             id,
             peer,
             grants: Mutex::default(),
+            tls: OnceLock::new(),
+            transport_verdict: Mutex::default(),
             admission: Mutex::default(),
             visibility: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -37,6 +51,28 @@ impl Connection {
 
     pub fn peer(&self) -> SocketAddr {
         self.peer
+    }
+
+    /// Called once, after the handshake and before the first call.
+    pub fn set_tls(&self, peer: TlsPeer) {
+        let set = self.tls.set(peer);
+        debug_assert!(set.is_ok(), "a connection has one handshake");
+    }
+
+    pub fn tls(&self) -> Option<&TlsPeer> {
+        self.tls.get()
+    }
+
+    pub fn transport(&self) -> Transport {
+        match self.tls.get() {
+            None => Transport::Clear,
+            Some(TlsPeer { certificate: None, .. }) => Transport::Tls,
+            Some(TlsPeer { certificate: Some(_), .. }) => Transport::MutualTls,
+        }
+    }
+
+    pub(crate) fn transport_verdict(&self) -> &Mutex<Option<TransportVerdict>> {
+        &self.transport_verdict
     }
 
     pub(crate) fn close(&self) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use vouch_vfs::FileSystem;
 
-use crate::Flavour;
+use crate::{Flavour, Transport};
 
 /// Part of filehandles. Derived from `fsid=` or from the path, and so stable over restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,6 +38,8 @@ pub struct FlavourAccess {
     /// Whether the machine credential may write and commit for users (SP4_MACH_CRED, RFC 8881,
     /// section 2.10.8.3).
     pub machine_writes: bool,
+    /// Weakest transport (`xprtsec=` of exports(5)).
+    pub transport_min: Transport,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +52,11 @@ pub struct ClientAccess {
 impl ClientAccess {
     pub fn under(&self, flavour: Flavour) -> Option<&FlavourAccess> {
         self.flavours.iter().find(|access| access.flavour == flavour)
+    }
+
+    /// Whether the flavour is accepted, but not over this transport.
+    pub fn refuses_transport(&self, flavour: Flavour, transport: Transport) -> bool {
+        self.under(flavour).is_some_and(|under| transport < under.transport_min)
     }
 
     pub fn refuses_port(&self, flavour: Flavour, port: u16) -> bool {
@@ -72,6 +79,11 @@ pub trait ClientMatcher: Send + Sync {
 
     /// Whether the answer is still unknown. The client must then retry.
     fn is_undecided(&self, _peer: SocketAddr) -> bool {
+        false
+    }
+
+    /// Whether some client needs TLS. If not, transports are not looked at.
+    fn demands_tls(&self) -> bool {
         false
     }
 

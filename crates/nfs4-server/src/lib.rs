@@ -34,6 +34,7 @@ mod state;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod time;
+mod transport;
 
 pub use access::identity::{Identity, Unanswered};
 pub use access::principal::{Flavour, Principal};
@@ -57,5 +58,6 @@ pub use server::status::{ClientReport, ErrorReport, StatusReport};
 pub use server::{Server, Tick};
 pub use state::{ClientPrincipal, Family, Loss, Network, RecoveryRecord};
 pub use time::Now;
+pub use transport::{ClientCertificate, TlsPeer, Transport};
 
 pub(crate) use files::open_handle::OpenHandle;

@@ -13,14 +13,16 @@ pub(crate) mod export_change;
 pub(crate) mod status;
 pub(crate) mod write_verifier;
 
+use crate::access::admission;
 use crate::compound::reply_cache::ReplyCache;
+use crate::connection::TransportVerdict;
 use crate::filehandle::HandleCodec;
 use crate::files::open_handle::{AnonymousOpens, CloseQueue, OpenHandle};
 use crate::pseudo_fs::Tree;
 use crate::state::{ClientKey, DelegationPolicy, FileKey, RecoveryRecord, State, StateConfig, StateEffect, Totals};
 use crate::{
     CallbackContexts, CallbackId, Config, Connection, ConnectionId, Effect, ErrorReport, Exports, Identity, Now, Observer, Principal,
-    Recovered, StatusReport, Unreachable, callback,
+    Recovered, StatusReport, Transport, Unreachable, callback,
 };
 use write_verifier::SyncTracker;
 
@@ -116,6 +118,26 @@ impl Server {
         let id = ConnectionId(self.connections.fetch_add(1, Ordering::Relaxed));
         self.peers.lock().insert(id, peer);
         Arc::new(Connection::new(id, peer))
+    }
+
+    /// Whether calls of the connection must be refused before they begin, with AUTH_TOOWEAK: every
+    /// export of the client demands a stronger transport.
+    pub fn is_transport_too_weak(&self, connection: &Connection, now: Now) -> bool {
+        if connection.transport() == Transport::MutualTls {
+            return false;
+        }
+        let generation = self.generation();
+        let mut known = connection.transport_verdict().lock();
+        if let Some(known) = *known
+            && known.generation == generation
+            && now.mono_ms.saturating_sub(known.made_ms) < admission::AGE_MS_MAX
+        {
+            return known.is_too_weak;
+        }
+        let tree = self.tree();
+        let is_too_weak = tree.is_too_weak(connection.transport(), connection.peer());
+        *known = Some(TransportVerdict { is_too_weak, generation: tree.generation, made_ms: now.mono_ms });
+        is_too_weak
     }
 
     /// Running calls continue, and their replies are lost.

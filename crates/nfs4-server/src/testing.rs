@@ -8,7 +8,7 @@ use vouch_vfs::{Blocking, Caller, Time};
 
 use crate::{
     ClientAccess, ClientMatcher, Config, Export, ExportId, Exports, Flavour, FlavourAccess, Identity, Limits, NoObserver, Now, Principal,
-    Recovered, Server, Squash, SquashWho, Unanswered,
+    Recovered, Server, Squash, SquashWho, Transport, Unanswered,
 };
 
 pub const LEASE_MS: u64 = 10_000;
@@ -35,7 +35,7 @@ pub fn config(boot: u64, limits: Limits) -> Config {
 
 pub fn flavour_access(flavour: Flavour) -> FlavourAccess {
     let squash = Squash { who: SquashWho::Nobody, anonymous_uid: 65_534, anonymous_gid: 65_534 };
-    FlavourAccess { flavour, read_only: false, squash, secure_port: false, machine_writes: false }
+    FlavourAccess { flavour, read_only: false, squash, secure_port: false, machine_writes: false, transport_min: Transport::Clear }
 }
 
 pub fn sys_access() -> ClientAccess {
@@ -96,5 +96,9 @@ pub struct AllowAll(pub Arc<ClientAccess>);
 impl ClientMatcher for AllowAll {
     fn access_for(&self, _: SocketAddr) -> Option<Arc<ClientAccess>> {
         Some(self.0.clone())
+    }
+
+    fn demands_tls(&self) -> bool {
+        self.0.flavours.iter().any(|under| under.transport_min > Transport::Clear)
     }
 }

@@ -23,6 +23,8 @@ impl Flavor {
     pub const SHORT: Self = Self(2);
     /// RPCSEC_GSS (RFC 2203).
     pub const RPCSEC_GSS: Self = Self(6);
+    /// Probe for RPC-with-TLS (RFC 9289, section 4.1).
+    pub const TLS: Self = Self(7);
 }
 
 /// A credential or verifier.

@@ -193,7 +193,7 @@ fn code_of_export(error: &ExportError) -> Code {
     match error {
         ExportError::Sources(SourceError::File { source, .. } | SourceError::Open { source, .. }) => code_of_source(source),
         ExportError::NotDenied { .. } => Code::Usage,
-        ExportError::PrincipalMap { .. } | ExportError::Kerberos(_) => Code::BadInput,
+        ExportError::PrincipalMap { .. } | ExportError::Kerberos(_) | ExportError::Tls(_) => Code::BadInput,
         ExportError::Audit(error) => code_of_trail(error),
         ExportError::Sources(_) | ExportError::State(StateError::Accessible(..) | StateError::Malformed(..)) => Code::BadInput,
         ExportError::State(StateError::Busy(_)) => Code::Busy,

@@ -34,6 +34,9 @@ fn full() -> Record<'static> {
         pid: None,
         login: None,
         mode: None,
+        transport: None,
+        fingerprint: b"",
+        certificate: b"",
     }
 }
 
@@ -58,6 +61,12 @@ fn encoding_matches_documented_bytes() {
     let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(text, "0000000000000000000000000000000001000022000000000 4ed13".replace(' ', ""));
     assert_eq!(Record::decode(&bytes, &mut Vec::new()), Ok(chmod));
+    let certified = Record { operation: 34, transport: Some(2), fingerprint: &[7; 32], certificate: b"n7", ..Record::default() };
+    bytes.clear();
+    certified.encode(&mut bytes);
+    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(text, ["0000000000000000000000000000000001000022000000003802", "20", &"07".repeat(32), "026e37"].concat());
+    assert_eq!(Record::decode(&bytes, &mut Vec::new()), Ok(certified));
     let small = Record { seq: 1, time_ns: 2, operation: 9, uid: Some(1), path: b"/x", ..Record::default() };
     bytes.clear();
     small.encode(&mut bytes);
@@ -117,6 +126,7 @@ fn longest_record_fits_and_lists_truncated_fields() {
         pid: word,
         login: word,
         mode: word,
+        transport: word,
         principal: &long,
         client: &long,
         export: &long,

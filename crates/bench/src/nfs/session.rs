@@ -7,14 +7,16 @@ use std::time::{Duration, Instant};
 
 use vouch_gss_mit::{ClientSource, MitInitiator};
 use vouch_nfs4::{Status, Verifier};
-use vouch_nfs4_client::{CallBuilder, Error as CallError, Identity, Pipeline, Plain, Protection, ReplyBody, establish};
+use vouch_nfs4_client::{
+    CallBuilder, ClientFiles, Error as CallError, Identity, Pipeline, Plain, Protection, ReplyBody, TlsClient, establish_with,
+};
 use vouch_oncrpc::AuthSys;
 use vouch_xdr::Writer;
 
 use super::Opened;
 use super::load::{CallSource, Pace, Tally};
 use super::load_run::LoadRun;
-use crate::target::{NfsTarget, Sec};
+use crate::target::{NfsTarget, Sec, TlsFiles};
 use crate::{Error, StopFlag, cpu};
 
 #[derive(Debug, Clone)]
@@ -23,6 +25,7 @@ pub(crate) struct SessionOptions {
     pub sec: Sec,
     /// Kerberos service name, if it is not the target's default.
     pub service: Option<String>,
+    pub tls: Option<TlsFiles>,
     pub connections: usize,
     pub slots: usize,
 }
@@ -238,13 +241,14 @@ fn random() -> Result<[u8; 8], Error> {
 fn pipeline(options: &SessionOptions, owner: Vec<u8>) -> Result<Pipeline, Error> {
     let address = options.target.address()?;
     let what = options.target.to_string();
+    let tls = tls(options)?;
     let protection: Box<dyn Protection> = match options.sec.service() {
         None => Box::new(Plain::sys(&caller())),
         Some(service) => {
             let name = options.service.clone().unwrap_or_else(|| options.target.service());
             let initiator =
                 MitInitiator::new(&name, &ClientSource::default()).map_err(|error| Error::Refused(format!("{what}: {error}")))?;
-            let established = establish(address, initiator, service).map_err(|error| match error {
+            let established = establish_with(address, tls.as_ref(), initiator, service).map_err(|error| match error {
                 vouch_nfs4_client::GssError::Io(error) => Error::Unreachable(format!("{what}: {error}")),
                 error => Error::Refused(format!("{what}: sec={}: {error}", options.sec)),
             });
@@ -252,7 +256,22 @@ fn pipeline(options: &SessionOptions, owner: Vec<u8>) -> Result<Pipeline, Error>
         }
     };
     let identity = Identity { slots: options.slots.max(8) as u32, ..Identity::new(owner, Verifier(random()?)) };
-    Pipeline::connect(address, 1, options.connections, &identity, protection).map_err(Error::nfs(what))
+    Pipeline::connect_with(address, tls.as_ref(), 1, options.connections, &identity, protection).map_err(Error::nfs(what))
+}
+
+fn tls(options: &SessionOptions) -> Result<Option<TlsClient>, Error> {
+    if !options.sec.uses_tls() {
+        return Ok(None);
+    }
+    let missing = |what: &str| Error::Input(format!("sec={} needs {what}", options.sec));
+    let files = options.tls.as_ref().ok_or_else(|| missing("--tls-ca, the authorities of the server's certificate"))?;
+    let certificate = match options.sec {
+        Sec::SysMtls => Some(files.certificate.clone().ok_or_else(|| missing("--tls-cert and --tls-key, the client's certificate"))?),
+        _ => None,
+    };
+    let client = ClientFiles { authorities: files.authorities.clone(), certificate };
+    let name = files.name.as_ref().unwrap_or(&options.target.host);
+    TlsClient::new(&client, name).map(Some).map_err(|error| Error::Input(error.to_string()))
 }
 
 fn caller() -> AuthSys {

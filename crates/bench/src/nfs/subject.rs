@@ -20,7 +20,7 @@ use crate::cpu::ServerCpu;
 use crate::page_versions::{PageVersions, in_flight_max};
 use crate::sample::BUSIEST;
 use crate::subject::{CpuMeter, SubjectInfo};
-use crate::target::{NfsTarget, Sec};
+use crate::target::{NfsTarget, Sec, TlsFiles};
 use crate::{Case, Error, Sample, StopFlag, Subject};
 
 mod file_reads;
@@ -34,6 +34,7 @@ pub struct NfsOptions {
     pub sec: Sec,
     /// Kerberos service name, if it is not `nfs@HOST`.
     pub service: Option<String>,
+    pub tls: Option<TlsFiles>,
     pub sessions: usize,
     pub connections: usize,
     pub slots: usize,
@@ -67,6 +68,7 @@ impl NfsSubject {
             target: options.target.clone(),
             sec: options.sec,
             service: options.service.clone(),
+            tls: options.tls.clone(),
             connections: options.connections.max(1),
             slots: options.slots,
         };

@@ -31,6 +31,7 @@ fn subject_of(address: SocketAddr, sessions: usize, stop: &StopFlag) -> NfsSubje
         target: target(address),
         sec: Sec::Sys,
         service: None,
+        tls: None,
         sessions,
         connections: 1,
         slots: 8,
@@ -86,7 +87,7 @@ fn incomplete_copy_is_removed_and_not_read() {
 fn silent_server_is_not_counted_as_fast() {
     let (address, world) = start();
     world.lock().unwrap_or_else(PoisonError::into_inner).answers = Some(10);
-    let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, connections: 1, slots: 8 };
+    let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, tls: None, connections: 1, slots: 8 };
     let mut session = Session::connect(options, &StopFlag::default()).expect("a session");
     session.blocking = Duration::from_secs(1);
     let mut work = Getattr { handle: Filehandle::new(b"").expect("the handle is short") };
@@ -100,7 +101,7 @@ fn silent_server_is_not_counted_as_fast() {
 }
 
 fn getattrs_of(address: SocketAddr, pace: Pace, seconds: f64) -> super::Tally {
-    let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, connections: 1, slots: 64 };
+    let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, tls: None, connections: 1, slots: 64 };
     let mut session = Session::connect(options, &StopFlag::default()).expect("a session");
     let mut work = Getattr { handle: Filehandle::new(b"").expect("the handle is short") };
     session.run(&mut work, 64, pace, Some(Duration::from_secs_f64(seconds)), &StopFlag::default()).expect("a server that answers")
@@ -121,7 +122,7 @@ fn open_loop_waits_for_next_due_call() {
 #[test]
 fn silence_counts_only_while_calls_are_due() {
     let (address, _world) = start();
-    let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, connections: 1, slots: 8 };
+    let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, tls: None, connections: 1, slots: 8 };
     let mut session = Session::connect(options, &StopFlag::default()).expect("a session");
     session.blocking = Duration::from_millis(300);
     let mut work = Getattr { handle: Filehandle::new(b"").expect("the handle is short") };
@@ -312,7 +313,7 @@ fn stop_request_does_not_wait_for_silent_server() {
     let begun = std::time::Instant::now();
     assert!(subject.place().is_some_and(|place| place.contains("vouch-bench-")));
     assert!(matches!(subject.clean(), Err(Error::Unreachable(_))), "the server is silent");
-    let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, connections: 1, slots: 8 };
+    let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, tls: None, connections: 1, slots: 8 };
     assert!(matches!(Session::connect(options, &stop), Err(Error::Unreachable(_))), "a new session gets no answer");
     assert!(begun.elapsed() < Duration::from_secs(45), "{:?}", begun.elapsed());
 }

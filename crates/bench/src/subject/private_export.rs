@@ -141,6 +141,7 @@ impl Subject for ExportSubject {
                 target,
                 sec: Sec::Sys,
                 service: None,
+                tls: None,
                 sessions: 1,
                 connections: 1,
                 slots: case.depth() as usize,

@@ -10,6 +10,7 @@ use vouch_vfs::FileId;
 use super::names::{Others, Paths};
 use super::{
     Audit, BADHANDLE, MOVES, NAMING, PUTFH, PathSnapshot, Refused, SERVERFAULT, WRONGSEC, flavour, now_ns, principal, set_must_be_durable,
+    transport,
 };
 
 const _: () = assert!(
@@ -56,6 +57,8 @@ impl Audit {
         let detail = match denied.why {
             Denial::Client => "the export is not for this client",
             Denial::Port => "the export is for callers from a port below 1024 only",
+            // The operation itself is recorded, with WRONGSEC.
+            Denial::Transport => return,
             Denial::Caller => "the caller has no account here",
         };
         let refused =
@@ -118,7 +121,7 @@ impl Audit {
             connection: Some(seen.connection.id().0),
             xid: Some(seen.xid),
             mode: details.arguments.mode,
-            ..Record::default()
+            ..transport(seen.connection)
         };
         if let Some(totals) = details.totals {
             record.read = Some(totals.read);

@@ -7,7 +7,7 @@ use vouch_audit::record::{Class, Refusal};
 use vouch_audit::{Flavour, Record};
 use vouch_nfs4_server::{Connection, Principal};
 
-use super::{Audit, flavour, now_ns, principal};
+use super::{Audit, flavour, now_ns, principal, transport};
 use crate::clock;
 
 pub(crate) struct Refused<'a> {
@@ -20,6 +20,7 @@ pub(crate) struct Refused<'a> {
     pub(crate) export: &'a str,
     pub(crate) enctype: Option<u32>,
     pub(crate) detail: &'a str,
+    pub(crate) transport: Option<&'a Connection>,
 }
 
 impl<'a> Refused<'a> {
@@ -31,12 +32,23 @@ impl<'a> Refused<'a> {
         Refused { flavour: flavour(under), principal: principal(caller), user, ..self }
     }
 
-    pub(crate) fn of(why: Refusal, connection: &Connection) -> Self {
-        Refused { connection: Some(connection.id().0), ..Self::from(why, connection.peer()) }
+    pub(crate) fn of(why: Refusal, connection: &'a Connection) -> Self {
+        Refused { connection: Some(connection.id().0), transport: Some(connection), ..Self::from(why, connection.peer()) }
     }
 
     pub(crate) fn from(why: Refusal, peer: SocketAddr) -> Self {
-        Refused { why, peer, connection: None, flavour: Flavour::None, principal: "", user: None, export: "", enctype: None, detail: "" }
+        Refused {
+            why,
+            peer,
+            connection: None,
+            flavour: Flavour::None,
+            principal: "",
+            user: None,
+            export: "",
+            enctype: None,
+            detail: "",
+            transport: None,
+        }
     }
 }
 
@@ -59,7 +71,7 @@ impl Audit {
             client: name.as_ref().map_or(b"", |name| name.as_bytes()),
             detail: refused.detail.as_bytes(),
             connection: refused.connection,
-            ..Record::default()
+            ..refused.transport.map_or_else(Record::default, transport)
         };
         let Some(key) = self.rules.with(|rules| rules.select_refusal(&record).map(Box::<[u8]>::from)) else { return };
         let Some(omitted) = self.bounds.admit(refused.peer.ip(), clock::mono_ms()) else { return };

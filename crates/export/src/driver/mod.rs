@@ -6,5 +6,6 @@ mod effects;
 mod group_commit;
 mod run_blocked;
 pub(crate) mod state;
+mod tls;
 
 pub(crate) use state::Driver;

@@ -21,6 +21,7 @@ use crate::monitoring::status::ExportStatus;
 use crate::monitoring::traffic::Traffic;
 use crate::recovery::RecoveryStore;
 use crate::thread_pool::Pool;
+use crate::tls::Tls;
 use crate::transport::callback_dialer::CallbackDialers;
 use crate::transport::connection::Connection;
 use crate::transport::inbox::Inbox;
@@ -42,6 +43,7 @@ pub(crate) struct Driver {
     pub(crate) open: Vec<AtomicUsize>,
     pub(crate) traffic: Traffic,
     pub(crate) address_change_limit: Mutex<Throttle>,
+    pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) gss: Option<Arc<Gss>>,
     pub(crate) audit: Option<Arc<Audit>>,
     pub(crate) exports: Mutex<Vec<ExportStatus>>,

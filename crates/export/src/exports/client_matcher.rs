@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use vouch_nfs4_server::{ClientAccess, ClientMatcher};
+use vouch_nfs4_server::{ClientAccess, ClientMatcher, Transport};
 
 use super::syntax::{Client, MachineName, fits, in_network};
 use crate::hosts::Hosts;
@@ -40,6 +40,10 @@ impl ClientRules {
 impl ClientMatcher for ClientRules {
     fn access_for(&self, peer: SocketAddr) -> Option<Arc<ClientAccess>> {
         self.find(peer, false).ok()?.cloned()
+    }
+
+    fn demands_tls(&self) -> bool {
+        self.rules.iter().any(|(_, access)| access.flavours.iter().any(|under| under.transport_min > Transport::Clear))
     }
 
     fn is_undecided(&self, peer: SocketAddr) -> bool {

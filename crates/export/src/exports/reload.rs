@@ -49,14 +49,21 @@ impl Reloader {
         audit.iter().for_each(|audit| audit.check_keytab());
         // Read everything before changing anything.
         let rules = map.and_then(|map| Ok((map, audit.map(|audit| audit.read_rules()).transpose()?)));
-        let loaded = rules.and_then(|(map, rules)| Ok((map, rules, self.sources.load().map_err(|error| error.to_string())?)));
+        let tls = self.driver.tls.as_ref();
+        let rules =
+            rules.and_then(|(map, rules)| Ok((map, rules, tls.map(|tls| tls.read()).transpose().map_err(|error| error.to_string())?)));
+        let loaded = rules.and_then(|(map, rules, fresh)| Ok((map, rules, fresh, self.sources.load().map_err(|error| error.to_string())?)));
         match loaded {
-            Ok((map, rules, loaded)) => {
+            Ok((map, rules, fresh, loaded)) => {
                 let (summary, left_out) = (loaded.summary(), loaded.left_out.clone());
                 let (exports, mut warnings) = loaded.into_parts(self.driver.gss.as_deref());
                 *self.driver.exports.lock() = list(&exports);
                 self.metrics.name_exports(exports.all().iter().map(|export| (export.id, export.source.clone())));
                 self.accounts.replace_map(map);
+                if let (Some(tls), Some(fresh)) = (tls, fresh) {
+                    tls.apply(fresh);
+                    self.driver.check_certificates();
+                }
                 let count = exports.all().len();
                 if let Some(audit) = audit {
                     rules.into_iter().for_each(|rules| audit.apply_rules(rules));

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use vouch_nfs4_server::{Export, ExportId, Exports, ExportsError};
+use vouch_nfs4_server::{Export, ExportId, Exports, ExportsError, Transport};
 use vouch_vfs::FileSystem;
 
 use super::client_matcher::ClientRules;
@@ -39,6 +39,8 @@ pub enum SourceError {
     Pseudo(String),
     #[error("{what}: {source}{}", open_remedy(source))]
     Open { what: String, source: io::Error },
+    #[error("{path} demands xprtsec={demand}, which this server does not offer; {remedy}")]
+    Transport { path: String, demand: &'static str, remedy: &'static str },
     #[error("nothing to export: {0}")]
     Nothing(String),
 }
@@ -48,6 +50,13 @@ fn conflict_remedy(error: &ExportsError) -> &'static str {
         ExportsError::SameId(..) => "give each a different fsid=",
         ExportsError::SamePath(..) => "remove one of them, or remove fsid=root",
         ExportsError::BadPath(_) => "export it under a path whose names have at most 255 bytes",
+    }
+}
+
+fn transport_remedy(demand: Transport) -> &'static str {
+    match demand {
+        Transport::MutualTls => "start it with --tls-cert, --tls-key and --tls-client-ca",
+        _ => "start it with --tls-cert and --tls-key",
     }
 }
 
@@ -67,6 +76,8 @@ pub(crate) struct Sources {
     list: ExportList,
     hosts: Arc<Hosts>,
     open: OpenFileSystem,
+    /// Strongest transport that the server offers.
+    transport_max: Transport,
     known: Mutex<HashMap<(Source, bool), Known>>,
     /// Hosts and netgroups of the last loaded list, and whether it needs client names.
     named: Mutex<(Vec<String>, Vec<String>, bool)>,
@@ -114,7 +125,12 @@ impl Loaded {
 
 impl Sources {
     pub(crate) fn new(list: ExportList, hosts: Arc<Hosts>, open: OpenFileSystem) -> Self {
-        Sources { list, hosts, open, known: Mutex::default(), named: Mutex::default() }
+        Sources { list, hosts, open, transport_max: Transport::Clear, known: Mutex::default(), named: Mutex::default() }
+    }
+
+    pub(crate) fn offering(mut self, transport_max: Transport) -> Self {
+        self.transport_max = transport_max;
+        self
     }
 
     pub(crate) fn maintain(&self) {
@@ -171,6 +187,7 @@ impl Sources {
                 ));
             }
         }
+        self.check_transports(&entries)?;
         self.resolve(&entries, &mut warnings);
         let proven =
             |entry: &Entry| entry.clients.iter().any(|client| client.options.access().iter().any(|access| access.flavour.is_proven()));
@@ -178,6 +195,17 @@ impl Sources {
         let mut left_out = Vec::new();
         let exports = self.build(entries, &mut warnings, &mut left_out)?;
         Ok(Loaded { exports, warnings, left_out, kerberos })
+    }
+
+    fn check_transports(&self, entries: &[(Entry, Option<String>)]) -> Result<(), SourceError> {
+        for (entry, _) in entries {
+            let demand = entry.clients.iter().map(|client| client.options.transport_min).max().unwrap_or_default();
+            if demand > self.transport_max {
+                let path = printable(entry.source.to_string().as_bytes());
+                return Err(SourceError::Transport { path, demand: demand.name(), remedy: transport_remedy(demand) });
+            }
+        }
+        Ok(())
     }
 
     fn resolve(&self, entries: &[(Entry, Option<String>)], warnings: &mut Vec<String>) {

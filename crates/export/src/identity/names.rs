@@ -15,6 +15,7 @@ use super::kerberos::{AccountRequest, PrincipalRules, UnknownPrincipal};
 use super::principal_map::PrincipalMap;
 use super::service::{NameService, NameServiceDown};
 use super::would_wait::would_wait;
+use crate::tls::CERTIFICATE_USER;
 
 /// Source of supplementary groups of AUTH_SYS callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +102,21 @@ impl<S: NameService> Accounts<S> {
         Ok(Ok(Caller::new(uid, squashed(gid), groups.into_iter().map(squashed))))
     }
 
+    /// Who has a certificate of a user without an account here is refused.
+    fn certificate(&self, principal: &str, client: SocketAddr, squash: &Squash) -> Result<Option<Caller>, NameServiceDown> {
+        let name = principal.strip_prefix(CERTIFICATE_USER).unwrap_or(principal);
+        let Some(user) = self.service.user_by_name(name)? else {
+            tracing::warn!(user = name, %client, "refused: the user of the client's certificate has no account; check getent passwd");
+            return Ok(None);
+        };
+        if squash.who == SquashWho::All || squash.who == SquashWho::Root && user.uid == 0 {
+            return Ok(Some(Caller::new(squash.anonymous_uid, squash.anonymous_gid, [])));
+        }
+        let groups = self.service.groups(&user.name, user.gid)?;
+        let squashed = |gid: u32| if squash.who == SquashWho::Root && gid == 0 { squash.anonymous_gid } else { gid };
+        Ok(Some(Caller::new(user.uid, squashed(user.gid), groups.into_iter().map(squashed))))
+    }
+
     fn gss(&self, request: AccountRequest<'_>, squash: &Squash) -> Result<Option<Caller>, NameServiceDown> {
         let map = self.map.read().clone();
         PrincipalRules { map: &map, idmap: &self.idmap, unknown: self.unknown }.caller(&self.service, request, squash)
@@ -125,6 +141,8 @@ impl<S: NameService> Identity for Accounts<S> {
             Principal::None => Ok(Some(Caller::new(squash.anonymous_uid, squash.anonymous_gid, []))),
             Principal::Sys { uid, gid, gids } => self.sys(*uid, *gid, gids, squash, blocking)?.map(Some),
             Principal::Gss { .. } if blocking == Blocking::Forbidden => return Err(would_wait()),
+            Principal::Certificate { .. } if blocking == Blocking::Forbidden => return Err(would_wait()),
+            Principal::Certificate { name } => self.certificate(name, client, squash),
             Principal::Gss { name } => self.gss(AccountRequest { principal: name, client }, squash),
         };
         Ok(self.callers.put(key, caller.map(|caller| caller.map(Arc::new)), generation)?)

@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use vouch_nfs4_server::{ConnectionId, ExportId, Observation, Observer};
+use vouch_daemon::rate_limit::Throttle;
+use vouch_nfs4_server::{ConnectionId, Denial, Denied, ExportId, Observation, Observer};
 
+use crate::clock;
 use crate::limits::METRIC_CLIENTS_MAX;
 use crate::monitoring::counter::Counter;
 
@@ -22,6 +24,8 @@ pub(crate) struct Metrics {
     other_clients: Arc<Totals>,
     exports: RwLock<HashMap<ExportId, Named>>,
     number: u64,
+    transport_lines: Mutex<Throttle>,
+    transport_refusals: Counter,
 }
 
 type Named = (Arc<str>, Arc<Totals>);
@@ -64,6 +68,8 @@ impl Metrics {
             other_clients: Arc::default(),
             exports: RwLock::default(),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
+            transport_lines: Mutex::new(Throttle::of_lines()),
+            transport_refusals: Counter::default(),
         }
     }
 
@@ -147,6 +153,18 @@ impl Metrics {
 }
 
 impl Observer for Metrics {
+    fn denied(&self, denied: &Denied<'_>) {
+        if denied.why != Denial::Transport {
+            return;
+        }
+        self.transport_refusals.add(1);
+        let peer = denied.connection.peer();
+        if let Some(omitted) = self.transport_lines.lock().admit(peer.ip(), clock::mono_ms()) {
+            let has = denied.connection.transport().name();
+            tracing::warn!(%peer, export = %denied.export.source, has, omitted, "refused: the export demands a stronger xprtsec than the client has");
+        }
+    }
+
     fn operation(&self, seen: &Observation<'_>) {
         let number = usize::try_from(seen.op).ok().filter(|&op| op < OPERATIONS).unwrap_or(0);
         let bad = seen.status != 0;

@@ -1,10 +1,15 @@
 //! Metrics for Prometheus, health, and the status for `vouch export status`.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::monitoring::status::{ClientStatus, ErrorStatus, Status};
+use vouch_nfs4_server::Transport;
+
+use crate::monitoring::status::{ClientStatus, ErrorStatus, Status, TlsStatus};
+use crate::tls::Tls;
 
 use crate::clock;
 use crate::driver::Driver;
@@ -21,6 +26,7 @@ impl Report {
         let report = self.driver.engine.status(clock::now());
         let (totals, quotas) = (self.driver.engine.totals(clock::now()).0, &self.driver.quotas);
         let (waiting_calls, waiting_threads) = waiting(&self.driver);
+        let transports = self.transports();
         Status {
             version: env!("CARGO_PKG_VERSION").into(),
             grace_left_ms: report.grace_left_ms,
@@ -31,6 +37,7 @@ impl Report {
             clients_displaced: totals.clients_displaced,
             clients_refused: totals.clients_refused,
             copies: report.copies,
+            tls: self.tls_status(),
             exports: self.driver.exports.lock().clone(),
             clients: report
                 .clients
@@ -48,6 +55,11 @@ impl Report {
                     locks: client.locks,
                     delegations: client.delegations,
                     callbacks: client.callbacks,
+                    xprtsec: client.peer.and_then(|peer| transports.get(&peer)).map(|one| one.transport().name().to_owned()),
+                    certificate: client
+                        .peer
+                        .and_then(|peer| transports.get(&peer)?.tls()?.certificate.as_ref())
+                        .map(|certificate| certificate.name.clone()),
                 })
                 .collect(),
             recent_errors: report
@@ -62,6 +74,63 @@ impl Report {
                     message: error.message,
                 })
                 .collect(),
+        }
+    }
+
+    fn transports(&self) -> HashMap<SocketAddr, Arc<vouch_nfs4_server::Connection>> {
+        self.driver.connections.lock().values().map(|one| (one.peer(), one.engine().clone())).collect()
+    }
+
+    fn tls_status(&self) -> Option<TlsStatus> {
+        let tls = self.driver.tls.as_ref()?;
+        let credentials = tls.credentials();
+        let (sessions, mutual) = self.tls_sessions();
+        Some(TlsStatus {
+            certificate: credentials.certificate.name.clone(),
+            fingerprint: credentials.certificate.fingerprint_text(),
+            not_after: credentials.certificate.valid.end,
+            days_left: tls.days_left(&credentials),
+            tls: sessions,
+            mtls: mutual,
+            handshakes: tls.handshakes.get(),
+            refused: tls.handshakes_failed.get(),
+        })
+    }
+
+    fn tls_sessions(&self) -> (usize, usize) {
+        let connections = self.driver.connections.lock();
+        let count = |transport| connections.values().filter(|one| one.engine().transport() == transport).count();
+        (count(Transport::Tls), count(Transport::MutualTls))
+    }
+
+    fn write_tls(&self, tls: &Tls, out: &mut String) {
+        let ((sessions, mutual), credentials) = (self.tls_sessions(), tls.credentials());
+        line(out, "vouch_export_tls_sessions", "Open connections over TLS, by xprtsec.", "gauge");
+        let _ = writeln!(out, "vouch_export_tls_sessions{{xprtsec=\"tls\"}} {sessions}");
+        let _ = writeln!(out, "vouch_export_tls_sessions{{xprtsec=\"mtls\"}} {mutual}");
+        let handshaking = tls.in_handshake.load(Ordering::Relaxed) as i64;
+        let gauges = [
+            ("vouch_export_tls_handshakes_open", "TLS handshakes in progress.", handshaking),
+            (
+                "vouch_export_tls_certificate_expiry_timestamp_seconds",
+                "End of validity of the server's certificate.",
+                credentials.certificate.valid.end,
+            ),
+        ];
+        for (metric, help, value) in gauges {
+            line(out, metric, help, "gauge");
+            let _ = writeln!(out, "{metric} {value}");
+        }
+        let counters = [
+            ("vouch_export_tls_handshakes_total", "TLS handshakes completed.", tls.handshakes.get()),
+            ("vouch_export_tls_refused_total", "TLS handshakes and sessions refused.", tls.handshakes_failed.get()),
+            ("vouch_export_tls_calls_too_weak_total", "Calls refused for lack of TLS or a certificate.", tls.refused_weak.get()),
+            ("vouch_export_tls_reloads_total", "Reloads of certificates.", tls.reloads.get()),
+            ("vouch_export_tls_reloads_failed_total", "Reloads that failed and kept the old certificates.", tls.reloads_failed.get()),
+        ];
+        for (metric, help, value) in counters {
+            line(out, metric, help, "counter");
+            let _ = writeln!(out, "{metric} {value}");
         }
     }
 
@@ -143,6 +212,9 @@ impl PageSource for Report {
         for (metric, help, value) in counters {
             line(&mut out, metric, help, "counter");
             let _ = writeln!(out, "{metric} {value}");
+        }
+        if let Some(tls) = &self.driver.tls {
+            self.write_tls(tls, &mut out);
         }
         if let Some(gss) = &self.driver.gss {
             gss.write(&mut out);

@@ -15,6 +15,9 @@ pub struct Status {
     /// Introductions that a full table refused.
     pub clients_refused: u64,
     pub copies: usize,
+    /// If TLS is offered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsStatus>,
     pub exports: Vec<ExportStatus>,
     pub clients: Vec<ClientStatus>,
     pub recent_errors: Vec<ErrorStatus>,
@@ -42,6 +45,27 @@ pub struct ClientStatus {
     pub locks: usize,
     pub delegations: usize,
     pub callbacks: bool,
+    /// none, tls or mtls, as in exports(5); `None` if the client has no connection now.
+    #[serde(default)]
+    pub xprtsec: Option<String>,
+    /// Name in the client's certificate.
+    #[serde(default)]
+    pub certificate: Option<String>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct TlsStatus {
+    /// Name in the server's certificate.
+    pub certificate: String,
+    pub fingerprint: String,
+    /// End of its validity, in seconds since 1970.
+    pub not_after: i64,
+    pub days_left: i64,
+    /// Open connections.
+    pub tls: usize,
+    pub mtls: usize,
+    pub handshakes: u64,
+    pub refused: u64,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]

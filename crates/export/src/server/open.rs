@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use vouch_nfs4_server::Transport;
 
 use crate::config::ExportConfig;
 use crate::driver::Driver;
@@ -31,6 +32,7 @@ use crate::recovery::RecoveryStore;
 use crate::state_directory::{StateDirectory, control_path};
 use crate::system_hooks::{SystemHooks, keytab_path, open_gss};
 use crate::thread_pool::Pool;
+use crate::tls::Tls;
 use crate::transport::callback_dialer::CallbackDialers;
 use crate::transport::inbox::{Inbox, Message};
 use crate::worker::WAKE;
@@ -106,7 +108,13 @@ impl Server {
         let map = read_principal_map(config.principal_map.as_deref())?;
         let accounts = Arc::new(Accounts::new(hooks.names, idmap, config.groups, map, config.unknown_principals));
         let hosts = Arc::new(Hosts::new(hooks.resolver).recording_names(config.audit.is_some()));
-        let sources = Sources::new(config.exports.clone(), hosts.clone(), hooks.opener);
+        let tls = config.tls.take().map(|tls| Tls::open(tls, domain.clone())).transpose()?.map(Arc::new);
+        let offered = match tls.as_ref().map(|tls| tls.credentials().accepts_clients()) {
+            None => Transport::Clear,
+            Some(false) => Transport::Tls,
+            Some(true) => Transport::MutualTls,
+        };
+        let sources = Sources::new(config.exports.clone(), hosts.clone(), hooks.opener).offering(offered);
         let sockets = Sockets::open(&config)?;
         let rights = privileges::reduce().map_err(|errno| ExportError::System { doing: "privileges", source: errno.into() })?;
         let (polls, inboxes) = open_inboxes(threads)?;
@@ -149,6 +157,7 @@ impl Server {
         let pool = |name, threads_max| Pool::new(name, threads_max, WAITING_MAX, on_room.clone());
         let driver = Arc::new(Driver {
             engine,
+            tls,
             gss,
             audit,
             pool: pool("waiting", config.limits.waiting_threads_max),

@@ -11,6 +11,7 @@ use crate::audit::Audit;
 use crate::driver::Driver;
 use crate::error::ExportError;
 use crate::hosts::refresh::RefreshSchedule;
+use crate::limits::TLS_CHECK_MS;
 use crate::transport::accept;
 use crate::worker::Worker;
 use crate::{clock, control};
@@ -80,6 +81,7 @@ impl Server {
     fn tick_until<T>(&self, done: impl Fn() -> Option<T>) -> T {
         let driver = &self.driver;
         let (mut engine_due_ms, mut flush_due_ms, mut expire_due_ms) = (0, 0, 0);
+        let mut tls_due_ms = clock::mono_ms() + TLS_CHECK_MS;
         let mut refresh = RefreshSchedule::new(self.resolve_every, clock::mono_ms());
         loop {
             if let Some(value) = done() {
@@ -100,6 +102,10 @@ impl Server {
                 expire_due_ms = now.mono_ms + EXPIRE_TICK_MS;
                 driver.gss.iter().for_each(|gss| gss.expire());
                 driver.audit.iter().for_each(|audit| maintain_audit(audit));
+            }
+            if now.mono_ms >= tls_due_ms {
+                tls_due_ms = now.mono_ms + TLS_CHECK_MS;
+                driver.check_tls();
             }
             refresh.start_due(now.mono_ms, &self.reloader);
             thread::sleep(STOP_POLL);

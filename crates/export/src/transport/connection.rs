@@ -2,17 +2,19 @@
 
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use vouch_nfs4_server::CallbackId;
+use vouch_rpc_tls::{CertificateDer, Sealer};
 
 use crate::clock;
 use crate::gss;
 use crate::limits::{CALLBACKS_OUTSTANDING_MAX, OUTPUT_BYTES_MAX, OUTPUT_REPLIES_MAX, OUTPUT_SPANS_MAX, WAITING_PER_CONNECTION_MAX};
 use crate::memory_quota::{AddressShares, BlockedCharge};
 use crate::thread_pool::TaskOrigin;
+use crate::tls::TlsOutput;
 use crate::transport::inbox::{Inbox, Message};
 use crate::transport::output::{Outgoing, Output};
 use crate::transport::send::{self, Sent};
@@ -29,7 +31,9 @@ pub(crate) struct Connection {
     engine: Arc<vouch_nfs4_server::Connection>,
     inbox: Arc<Inbox>,
     slot: usize,
-    output: Mutex<Output>,
+    output: Mutex<Outbound>,
+    /// Client certificates, the client's own first, to verify them again later.
+    certificates: OnceLock<Vec<CertificateDer<'static>>>,
     /// Calls in a pool or group commit, and replies that wait for records.
     waiting: AtomicUsize,
     shares: Arc<AddressShares>,
@@ -42,6 +46,19 @@ pub(crate) struct Connection {
     sent_len: AtomicU64,
     callbacks: Mutex<Vec<Outstanding>>,
     has_sent_callbacks: AtomicBool,
+}
+
+/// Output and its protection, under one lock.
+#[derive(Default)]
+struct Outbound {
+    queue: Output,
+    tls: Option<TlsOutput>,
+}
+
+impl Outbound {
+    fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.tls.as_ref().is_none_or(|tls| tls.pending_len() == 0)
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -67,6 +84,7 @@ impl Connection {
             inbox,
             slot,
             output: Mutex::default(),
+            certificates: OnceLock::new(),
             waiting: AtomicUsize::new(0),
             shares,
             paused: AtomicBool::new(false),
@@ -130,7 +148,7 @@ impl Connection {
         let was_empty = output.is_empty();
         for record in records {
             match record.is_ready() {
-                true => output.push(record),
+                true => output.queue.push(record),
                 // A reply that cannot be wrapped is not sent (RFC 2203, section 5.3.3.4.4). The
                 // client reconnects.
                 false => self.failed.store(true, Ordering::Release),
@@ -142,7 +160,7 @@ impl Connection {
         }
         let failed = self.failed.load(Ordering::Relaxed);
         if failed {
-            output.clear();
+            output.queue.clear();
         }
         drop(output);
         if failed {
@@ -160,9 +178,14 @@ impl Connection {
         }
     }
 
-    fn flush(&self, output: &mut Output, done: impl FnMut(Vec<u8>)) {
+    fn flush(&self, output: &mut Outbound, done: impl FnMut(Vec<u8>)) {
         let mut sent = 0;
-        match send::send(self.socket.as_fd(), output, &mut sent, done) {
+        let Outbound { queue, tls } = output;
+        let result = match tls {
+            None => send::send(self.socket.as_fd(), queue, &mut sent, done),
+            Some(tls) => tls.send(self.socket.as_fd(), queue, &mut sent, done),
+        };
+        match result {
             Ok(Sent::All) => self.full_since_ms.store(0, Ordering::Relaxed),
             Ok(Sent::Full) => {
                 if sent > 0 || self.full_since_ms.load(Ordering::Relaxed) == 0 {
@@ -170,11 +193,50 @@ impl Connection {
                 }
             }
             Err(_) => {
-                output.clear();
+                output.queue.clear();
                 self.failed.store(true, Ordering::Release);
             }
         }
         self.sent_len.fetch_add(sent, Ordering::Relaxed);
+    }
+
+    /// Everything after this is sent under TLS. Returns false if output in clear text still waits.
+    pub(crate) fn begin_tls(&self) -> bool {
+        let mut output = self.output.lock();
+        let is_clean = output.is_empty() && output.tls.is_none() && !self.has_waiting();
+        if is_clean {
+            output.tls = Some(TlsOutput::default());
+        }
+        is_clean
+    }
+
+    pub(crate) fn send_handshake(&self, bytes: &[u8]) {
+        let mut output = self.output.lock();
+        if let Some(tls) = &mut output.tls {
+            tls.push_handshake(bytes);
+        }
+        self.flush(&mut output, |_| {});
+    }
+
+    pub(crate) fn open_tls(&self, sealer: Sealer, certificates: Vec<CertificateDer<'static>>) {
+        if let Some(tls) = &mut self.output.lock().tls {
+            tls.set_sealer(sealer);
+        }
+        let set = self.certificates.set(certificates);
+        debug_assert!(set.is_ok(), "a connection has one handshake");
+    }
+
+    pub(crate) fn certificates(&self) -> &[CertificateDer<'static>] {
+        self.certificates.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// The peer asked for new keys.
+    pub(crate) fn update_tls_key(&self) {
+        let mut output = self.output.lock();
+        if output.tls.as_mut().is_some_and(|tls| tls.update_key().is_err()) {
+            self.failed.store(true, Ordering::Release);
+        }
+        self.flush(&mut output, |_| {});
     }
 
     /// Whether the worker must stop reading. If so, it gets a message when that changes.
@@ -202,7 +264,8 @@ impl Connection {
             return true;
         }
         let output = self.output.lock();
-        output.bytes_len() > OUTPUT_BYTES_MAX || output.spans_len() > OUTPUT_SPANS_MAX || output.records() > OUTPUT_REPLIES_MAX
+        let queue = &output.queue;
+        queue.bytes_len() > OUTPUT_BYTES_MAX || queue.spans_len() > OUTPUT_SPANS_MAX || queue.records() > OUTPUT_REPLIES_MAX
     }
 
     pub(crate) fn origin(&self) -> TaskOrigin {
@@ -241,6 +304,12 @@ impl Connection {
 
     /// The worker then closes the connection.
     pub(crate) fn shut(&self) {
+        if let Some(mut output) = self.output.try_lock()
+            && output.queue.is_empty()
+            && output.tls.as_mut().is_some_and(|tls| tls.close().is_ok())
+        {
+            self.flush(&mut output, |_| {});
+        }
         self.failed.store(true, Ordering::Release);
         // The socket may be disconnected already.
         let _ = self.socket.shutdown(Shutdown::Both);

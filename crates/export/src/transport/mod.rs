@@ -8,4 +8,4 @@ pub(crate) mod inbox;
 pub(crate) mod output;
 pub(crate) mod receive;
 pub(crate) mod rpc_call;
-mod send;
+pub(crate) mod send;

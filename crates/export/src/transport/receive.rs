@@ -12,6 +12,7 @@ use std::os::fd::AsFd;
 use bytes::{Bytes, BytesMut};
 use rustix::net::RecvFlags;
 use vouch_oncrpc::{FRAGMENT_COUNT_MAX, RECORD_MARK_LEN, RecordError};
+use vouch_rpc_tls::{HEADER_LEN, Opener, PLAIN_LEN_MAX, RECORD_LEN_MAX, TAIL_LEN, TlsError};
 
 use crate::gss::{Protected, ProtectedRecord};
 use crate::limits::{HELD_COPY_LEN_MAX, READ_LEN, READ_LEN_SHORT, SPARE_BUFFERS_MAX};
@@ -34,7 +35,7 @@ impl Buffers {
     }
 
     fn buffer_len(&self) -> usize {
-        self.record_len_max + RECORD_MARK_LEN + READ_LEN
+        self.record_len_max + RECORD_MARK_LEN + READ_LEN + TLS_ROOM_MIN
     }
 
     /// Unless a record still refers to it.
@@ -52,6 +53,8 @@ pub(crate) struct Input {
     held: HeldBytes,
     joined: Vec<u8>,
     fragments: u32,
+    /// Of an incomplete TLS record, which the opener keeps.
+    sealed_len: usize,
     verified: VecDeque<ProtectedRecord>,
     charge: ReceiveCharge,
 }
@@ -100,15 +103,34 @@ pub(crate) enum Records {
     Bare,
 }
 
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    #[error(transparent)]
+    Socket(#[from] io::Error),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
 pub(crate) enum Read {
-    Some { fresh: FreshRead, more: bool, len: usize },
+    /// `len`: bytes on the wire.
+    Some {
+        fresh: FreshRead,
+        more: bool,
+        len: usize,
+        update_key: bool,
+    },
+    /// TLS records without a byte of data.
+    NoData {
+        more: bool,
+        update_key: bool,
+    },
     Empty,
     Closed,
 }
 
 impl Input {
     pub(crate) fn new(charge: ReceiveCharge) -> Self {
-        Input { held: HeldBytes::Nothing, joined: Vec::new(), fragments: 0, verified: VecDeque::new(), charge }
+        Input { held: HeldBytes::Nothing, joined: Vec::new(), fragments: 0, sealed_len: 0, verified: VecDeque::new(), charge }
     }
 
     /// A long record needs room in the quota. If there is none, the worker gets a message later.
@@ -123,10 +145,11 @@ impl Input {
     }
 
     pub(crate) fn is_inside_record(&self) -> bool {
-        !matches!(self.held, HeldBytes::Nothing) || self.fragments > 0
+        !matches!(self.held, HeldBytes::Nothing) || self.fragments > 0 || self.sealed_len > 0
     }
 
-    pub(crate) fn read(&mut self, socket: impl AsFd, buffers: &mut Buffers) -> io::Result<Read> {
+    /// With `opener`, the bytes of the socket are TLS records, which are opened where they lie.
+    pub(crate) fn read(&mut self, socket: impl AsFd, buffers: &mut Buffers, opener: Option<&mut Opener>) -> Result<Read, ReadError> {
         let (mut buffer, len) = match std::mem::replace(&mut self.held, HeldBytes::Nothing) {
             HeldBytes::Nothing => (buffers.take(), 0),
             HeldBytes::Copy(bytes) => {
@@ -140,7 +163,11 @@ impl Input {
             HeldBytes::Buffer { buffer, len } => (buffer, len),
         };
         let chunk = if self.charge.is_short(buffers.buffer_len()) { READ_LEN_SHORT } else { READ_LEN };
-        let wanted = wanted(&buffer[..len], chunk).clamp(1, buffer.len() - len);
+        let wanted = wanted(&buffer[..len], chunk);
+        if let Some(opener) = opener {
+            return self.read_tls(socket, buffers, opener, buffer, len, wanted);
+        }
+        let wanted = wanted.clamp(1, buffer.len() - len);
         let result = rustix::io::retry_on_intr(|| rustix::net::recv(&socket, &mut buffer[len..len + wanted], RecvFlags::DONTWAIT));
         match result {
             Ok((0, _)) => Ok(Read::Closed),
@@ -148,14 +175,63 @@ impl Input {
                 let end = len + n;
                 debug_assert!(self.verified.is_empty(), "verified calls are run before the next read");
                 let records = Records::Marked { inside: self.fragments > 0 };
-                Ok(Read::Some { fresh: FreshRead { buffer, end, records }, more: n == wanted, len: n })
+                Ok(Read::Some { fresh: FreshRead { buffer, end, records }, more: n == wanted, len: n, update_key: false })
             }
             Err(rustix::io::Errno::AGAIN) => {
                 self.hold(buffer, len, buffers);
                 Ok(Read::Empty)
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(io::Error::from(error).into()),
         }
+    }
+
+    fn read_tls(
+        &mut self,
+        socket: impl AsFd,
+        buffers: &mut Buffers,
+        opener: &mut Opener,
+        mut buffer: BytesMut,
+        len: usize,
+        wanted: usize,
+    ) -> Result<Read, ReadError> {
+        if buffer.len() < len + TLS_ROOM_MIN {
+            buffer.resize(len + TLS_ROOM_MIN, 0);
+        }
+        let has_record = opener.has_record();
+        let held = opener.take_partial(&mut buffer[len..]);
+        let from = len + held;
+        let mut received = 0;
+        let mut more = true;
+        // Calls behind the handshake were received with it.
+        if !has_record {
+            let overhead = (wanted / PLAIN_LEN_MAX + 1) * (HEADER_LEN + TAIL_LEN);
+            let wanted = (wanted + overhead).saturating_sub(held).clamp(READ_LEN_SHORT.min(buffer.len() - from), buffer.len() - from);
+            match rustix::io::retry_on_intr(|| rustix::net::recv(&socket, &mut buffer[from..from + wanted], RecvFlags::DONTWAIT)) {
+                Ok((0, _)) => return Ok(Read::Closed),
+                Ok((n, _)) => (received, more) = (n, n == wanted),
+                Err(rustix::io::Errno::AGAIN) => {
+                    opener.put_back(&buffer[len..from]);
+                    self.hold(buffer, len, buffers);
+                    return Ok(Read::Empty);
+                }
+                Err(error) => return Err(io::Error::from(error).into()),
+            }
+        }
+        let opened = opener.open(&mut buffer[len..from + received])?;
+        self.sealed_len = opener.partial_len();
+        let update_key = opened.must_update_key;
+        if opened.len == 0 {
+            if opened.is_ended {
+                return Ok(Read::Closed);
+            }
+            self.hold(buffer, len, buffers);
+            return Ok(Read::NoData { more, update_key });
+        }
+        // After close_notify, the next read finds the end of the connection.
+        let more = more || opened.is_ended;
+        debug_assert!(self.verified.is_empty(), "verified calls are run before the next read");
+        let records = Records::Marked { inside: self.fragments > 0 };
+        Ok(Read::Some { fresh: FreshRead { buffer, end: len + opened.len, records }, more, len: received, update_key })
     }
 
     pub(crate) fn resume(&mut self) -> Option<Batch> {
@@ -209,7 +285,7 @@ impl Input {
         if left == 0 {
             // A begun record after a batched one stays in `held`, and charged.
             if matches!(self.held, HeldBytes::Nothing) {
-                self.charge.set(self.joined.len());
+                self.charge.set(self.joined.len() + self.sealed_len);
             }
             buffers.give_back(bytes);
             return;
@@ -229,7 +305,7 @@ impl Input {
     }
 
     fn keep_copy(&mut self, bytes: &[u8]) {
-        self.charge.set(bytes.len() + self.joined.len());
+        self.charge.set(bytes.len() + self.joined.len() + self.sealed_len);
         if !bytes.is_empty() {
             self.held = HeldBytes::Copy(bytes.into());
         }
@@ -329,6 +405,9 @@ fn wanted(held: &[u8], chunk: usize) -> usize {
 }
 
 const LAST: u32 = 1 << 31;
+
+/// An incomplete TLS record and what is read behind it.
+const TLS_ROOM_MIN: usize = 2 * RECORD_LEN_MAX;
 
 #[cfg(test)]
 mod tests;

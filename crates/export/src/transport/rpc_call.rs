@@ -15,6 +15,8 @@ pub(crate) enum Incoming {
     Compound(Request, Option<Envelope>),
     /// Includes the record mark.
     Answer(Vec<u8>),
+    /// An AUTH_TLS probe, with its reply.
+    StartTls(Vec<u8>),
     Denied(Vec<u8>, vouch_audit::Flavour, &'static str),
     /// Has room for the record mark and needs sealing.
     Sealed(Vec<u8>, Envelope),
@@ -35,7 +37,7 @@ pub(crate) struct LastCredential {
 }
 
 /// `reply` is an empty buffer.
-pub(crate) fn read(record: Bytes, connection: &Arc<Connection>, last: &mut LastCredential, reply: Vec<u8>) -> Incoming {
+pub(crate) fn read(record: Bytes, connection: &Arc<Connection>, last: &mut LastCredential, offers_tls: bool, reply: Vec<u8>) -> Incoming {
     let call = match Call::decode(&record) {
         Ok(call) => call,
         Err(CallError::NotACall(REPLY)) => {
@@ -45,6 +47,9 @@ pub(crate) fn read(record: Bytes, connection: &Arc<Connection>, last: &mut LastC
     };
     let xid = call.xid;
     if let Some(outcome) = other_than_compound(&call) {
+        if offers_tls && call.cred.flavor == Flavor::TLS && matches!(outcome, Accepted::Success(_)) {
+            return Incoming::StartTls(encode(&starttls(xid), reply));
+        }
         return Incoming::Answer(encode(&Reply::accepted(xid, outcome), reply));
     }
     let (principal, flavour) = match authenticate(&call.cred, &call.verf, last) {
@@ -58,6 +63,7 @@ pub(crate) fn read(record: Bytes, connection: &Arc<Connection>, last: &mut LastC
             return Incoming::Denied(encode(&Reply::denied(xid, Denied::AuthError(stat)), reply), flavour, detail);
         }
     };
+    let principal = of_certificate(connection).unwrap_or(principal);
     let body = record.slice(record.len() - call.args.len()..);
     let reply = encode(&Reply::accepted(xid, Accepted::Success(&[])), reply);
     let spans_allowed = flavour.plain_data();
@@ -135,6 +141,11 @@ fn other_than_compound(call: &Call<'_>) -> Option<Accepted<'static>> {
     }
 }
 
+/// The record of a denial.
+pub(crate) fn denial(xid: u32, stat: AuthStat, reply: Vec<u8>) -> Vec<u8> {
+    encode(&Reply::denied(xid, Denied::AuthError(stat)), reply)
+}
+
 /// A callback connection offers no program.
 pub(crate) fn refuse(record: &[u8], reply: Vec<u8>) -> Option<Vec<u8>> {
     let refusal = match Call::decode(record) {
@@ -165,6 +176,18 @@ fn authenticate(cred: &OpaqueAuth<'_>, verf: &OpaqueAuth<'_>, last: &mut LastCre
         Flavor::SHORT => Err(AuthStat::REJECTED_CRED),
         _ => Err(AuthStat::BAD_CRED),
     }
+}
+
+/// All calls of a user's certificate act as this user, whatever AUTH_SYS says.
+fn of_certificate(connection: &Connection) -> Option<Principal> {
+    let user = connection.tls()?.certificate.as_ref()?.user.as_ref()?;
+    Some(Principal::Certificate { name: user.clone() })
+}
+
+/// RFC 9289, section 4.1: the verifier says that the server is ready for a handshake.
+fn starttls(xid: u32) -> Reply<'static> {
+    let verf = OpaqueAuth { flavor: Flavor::NONE, body: vouch_rpc_tls::STARTTLS };
+    Reply { xid, body: ReplyBody::Accepted { verf, outcome: Accepted::Success(&[]) } }
 }
 
 fn sys(body: &[u8]) -> Option<Principal> {

@@ -1,3 +1,4 @@
+mod handshake_queue;
 mod peer;
 pub(crate) mod scratch;
 mod thread;

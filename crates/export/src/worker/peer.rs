@@ -15,9 +15,10 @@ use crate::driver::Driver;
 use crate::gss::{self, Recent};
 use crate::limits::{FLUSH_LEN, TURN_READS_MAX};
 use crate::memory_quota::{AddressShares, ReceiveCharge};
+use crate::tls::{HandshakeEnd, PeerTls};
 use crate::transport::connection::{Connection, Side};
 use crate::transport::output::Outgoing;
-use crate::transport::receive::{Batch, Input, Read, Record, Verification};
+use crate::transport::receive::{Batch, Input, Read, ReadError, Record, Verification};
 use crate::transport::rpc_call::{self as call, Incoming, LastCredential};
 
 pub(super) struct Peer {
@@ -35,12 +36,15 @@ pub(super) struct Peer {
     pub(super) awaits_contexts: bool,
     pub(super) queued: bool,
     pub(super) record_began_ms: Option<u64>,
+    pub(super) tls: PeerTls,
 }
 
 pub(super) enum TurnEnd {
     Wait,
     Yield,
     VerifyBatch,
+    /// The peer waits for its turn of a handshake.
+    Handshake,
     Close(CloseReason),
 }
 
@@ -50,6 +54,8 @@ pub(super) enum CloseReason {
     ProtocolError,
     ReplayDropped,
     TimedOut,
+    /// TLS was refused, with a line of its own.
+    Tls,
     Shutdown,
 }
 
@@ -68,10 +74,14 @@ impl Peer {
             awaits_contexts: false,
             queued: false,
             record_began_ms: None,
+            tls: PeerTls::Fresh,
         }
     }
 
     pub(super) fn turn(&mut self, scratch: &mut WorkerScratch, driver: &Arc<Driver>) -> TurnEnd {
+        if let PeerTls::Handshake(_) = self.tls {
+            return if self.connection.has_failed() { TurnEnd::Close(CloseReason::PeerClosed) } else { TurnEnd::Handshake };
+        }
         let mut reads = 0;
         loop {
             if self.connection.has_failed() {
@@ -94,8 +104,11 @@ impl Peer {
                 }
                 None => {
                     reads += 1;
-                    match self.input.read(self.connection.socket().as_fd(), &mut scratch.buffers) {
-                        Ok(Read::Some { fresh, more, len }) => {
+                    match self.input.read(self.connection.socket().as_fd(), &mut scratch.buffers, self.tls.opener()) {
+                        Ok(Read::Some { fresh, more, len, update_key }) => {
+                            if update_key {
+                                self.connection.update_tls_key();
+                            }
                             // A short read emptied the socket, and later data causes an event
                             // (epoll(7)).
                             self.readable = more || self.read_closed;
@@ -110,7 +123,21 @@ impl Peer {
                             self.readable = false;
                             return TurnEnd::Wait;
                         }
-                        Ok(Read::Closed) | Err(_) => return TurnEnd::Close(CloseReason::PeerClosed),
+                        Ok(Read::NoData { more, update_key }) => {
+                            if update_key {
+                                self.connection.update_tls_key();
+                            }
+                            self.readable = more || self.read_closed;
+                            if self.input.is_inside_record() {
+                                self.record_began_ms.get_or_insert_with(clock::mono_ms);
+                            }
+                            continue;
+                        }
+                        Err(ReadError::Tls(error)) => {
+                            driver.refuse_tls(&self.connection, &error.to_string());
+                            return TurnEnd::Close(CloseReason::ProtocolError);
+                        }
+                        Ok(Read::Closed) | Err(ReadError::Socket(_)) => return TurnEnd::Close(CloseReason::PeerClosed),
                     }
                 }
             };
@@ -143,8 +170,9 @@ impl Peer {
                 }
             };
             calls += 1;
-            if let Err(why) = self.process_record(record, now, scratch, driver) {
+            if let Err(why) = self.process_record(record, now, !batch.is_empty(), scratch, driver) {
                 match why {
+                    CloseReason::Tls => {}
                     CloseReason::ReplayDropped => {
                         tracing::info!(peer = %self.connection.peer(), "replayed or late RPCSEC_GSS call; closing the connection")
                     }
@@ -179,7 +207,15 @@ impl Peer {
         result
     }
 
-    fn process_record(&mut self, record: Record, now: Now, scratch: &mut WorkerScratch, driver: &Arc<Driver>) -> Result<(), CloseReason> {
+    /// `has_more`: bytes were received behind the record.
+    fn process_record(
+        &mut self,
+        record: Record,
+        now: Now,
+        has_more: bool,
+        scratch: &mut WorkerScratch,
+        driver: &Arc<Driver>,
+    ) -> Result<(), CloseReason> {
         let connection = &self.connection;
         let Record { mut bytes, verification } = record;
         if connection.side() == Side::Callback && bytes.get(4..8) != Some(&[0, 0, 0, 1]) {
@@ -201,10 +237,18 @@ impl Peer {
         }
         let incoming = match protected {
             Some(protected) => call::read_protected(&bytes, protected, connection.engine(), scratch.reply(connection), clock::boot_ms()),
-            None => call::read(bytes, connection.engine(), &mut self.last_credential, scratch.reply(connection)),
+            None => call::read(bytes, connection.engine(), &mut self.last_credential, driver.tls.is_some(), scratch.reply(connection)),
         };
         match incoming {
             Incoming::Compound(request, envelope) => {
+                if let PeerTls::Fresh = self.tls {
+                    self.tls = PeerTls::Clear;
+                }
+                // Before anything of the call is done.
+                if driver.engine.is_transport_too_weak(connection.engine(), now) {
+                    scratch.push(Outgoing::bytes(driver.refuse_transport(connection, request)));
+                    return Ok(());
+                }
                 let mut compound = driver.engine.begin(request, now);
                 match compound.run(&driver.engine, Blocking::Forbidden) {
                     Progress::Done(reply) => {
@@ -235,12 +279,73 @@ impl Peer {
                 driver.audit.iter().for_each(|audit| audit.refuse(&refused));
                 scratch.push(Outgoing::bytes(bytes));
             }
+            Incoming::StartTls(bytes) => return self.start_tls(bytes, has_more, scratch, driver, now),
             Incoming::Answer(bytes) => scratch.push(Outgoing::bytes(bytes)),
             Incoming::CallbackReply(xid, record) if connection.has_sent_callbacks() => driver.answered(connection, xid, &record),
             Incoming::CallbackReply(..) | Incoming::Broken => return Err(CloseReason::ProtocolError),
             Incoming::Dropped => return Err(CloseReason::ReplayDropped),
         }
         Ok(())
+    }
+}
+
+impl Peer {
+    /// Answers an AUTH_TLS probe (RFC 9289, section 4.1). Only the first calls of a connection may
+    /// ask for TLS, and nothing may follow the probe: an attacker could have put it there.
+    fn start_tls(
+        &mut self,
+        reply: Vec<u8>,
+        has_more: bool,
+        scratch: &mut WorkerScratch,
+        driver: &Arc<Driver>,
+        now: Now,
+    ) -> Result<(), CloseReason> {
+        let connection = self.connection.clone();
+        let cause = match &self.tls {
+            PeerTls::Open(_) | PeerTls::Handshake(_) => Some("a second STARTTLS"),
+            PeerTls::Clear => Some("STARTTLS after calls in clear text"),
+            PeerTls::Fresh if has_more => Some("clear text behind STARTTLS"),
+            PeerTls::Fresh => None,
+        };
+        let tls = driver.tls.as_ref().ok_or(CloseReason::ProtocolError)?;
+        let begun = match cause {
+            Some(cause) => Err(cause.to_owned()),
+            None => {
+                scratch.push(Outgoing::bytes(reply));
+                scratch.flush(&connection);
+                PeerTls::begin(tls, &connection, now.mono_ms)
+            }
+        };
+        match begun {
+            Ok(tls) => {
+                self.tls = tls;
+                Ok(())
+            }
+            Err(cause) => {
+                driver.refuse_tls(&connection, &cause);
+                Err(CloseReason::Tls)
+            }
+        }
+    }
+
+    /// A step of the handshake. Returns how the turn ends.
+    pub(super) fn handshake(&mut self, driver: &Driver) -> TurnEnd {
+        let PeerTls::Handshake(progress) = &mut self.tls else { return TurnEnd::Yield };
+        match progress.advance(&self.connection) {
+            HandshakeEnd::Wait => TurnEnd::Wait,
+            HandshakeEnd::More => TurnEnd::Handshake,
+            HandshakeEnd::Done(opener) => {
+                self.tls = PeerTls::Open(opener);
+                // Calls may have come with the end of the handshake.
+                self.readable = true;
+                TurnEnd::Yield
+            }
+            HandshakeEnd::Closed => TurnEnd::Close(CloseReason::PeerClosed),
+            HandshakeEnd::Refused(cause) => {
+                driver.refuse_tls(&self.connection, &cause);
+                TurnEnd::Close(CloseReason::Tls)
+            }
+        }
     }
 }
 

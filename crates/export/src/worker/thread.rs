@@ -6,15 +6,17 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 
+use super::handshake_queue::HandshakeQueue;
 use super::peer::{CloseReason, Peer, TurnEnd};
 use crate::clock;
 use crate::driver::Driver;
-use crate::limits::TICK;
+use crate::limits::{HANDSHAKE_MAX, HANDSHAKES_AT_ONCE, TICK};
+use crate::tls::PeerTls;
 use crate::transport::connection::{Connection, Side};
 use crate::transport::inbox::{Inbox, Message};
 use crate::worker::scratch::WorkerScratch;
@@ -27,6 +29,7 @@ pub(crate) struct Worker {
     pub(super) peers: Vec<Option<Peer>>,
     free: Vec<usize>,
     again: VecDeque<usize>,
+    handshakes: HandshakeQueue,
     pub(crate) scratch: WorkerScratch,
     draining: bool,
 }
@@ -36,7 +39,18 @@ impl Worker {
         let record_len_max = driver.record_len_max;
         let scratch = WorkerScratch::new(record_len_max);
         let inbox = driver.inboxes[number].clone();
-        Worker { number, poll, inbox, driver, peers: Vec::new(), free: Vec::new(), again: VecDeque::new(), scratch, draining: false }
+        Worker {
+            number,
+            poll,
+            inbox,
+            driver,
+            peers: Vec::new(),
+            free: Vec::new(),
+            again: VecDeque::new(),
+            handshakes: HandshakeQueue::default(),
+            scratch,
+            draining: false,
+        }
     }
 
     /// Pending replies leave after the driver stops.
@@ -46,17 +60,19 @@ impl Worker {
         let mut drain_until = None;
         loop {
             let blocking =
-                if self.again.is_empty() { tick_at.saturating_duration_since(Instant::now()) } else { std::time::Duration::ZERO };
+                if self.again.is_empty() { self.handshakes.due(tick_at).saturating_duration_since(Instant::now()) } else { Duration::ZERO };
             match self.poll.poll(&mut events, Some(blocking)) {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
                 _ => {}
             }
+            let mut is_busy = !self.again.is_empty();
             for event in &events {
                 let Token(token) = event.token();
                 if token == WAKE.0 {
                     continue;
                 }
                 if let Some(Some(peer)) = self.peers.get_mut(token) {
+                    is_busy |= !matches!(peer.tls, PeerTls::Handshake(_));
                     let closed = event.is_read_closed() || event.is_error();
                     peer.read_closed |= closed;
                     peer.readable |= event.is_readable() || closed;
@@ -80,6 +96,7 @@ impl Worker {
             }
             self.process_verify_batch();
             self.scratch.seal();
+            self.run_handshakes(is_busy);
             if Instant::now() >= tick_at {
                 tick_at = Instant::now() + TICK;
                 self.expire();
@@ -175,6 +192,7 @@ impl Worker {
         let Some(Some(peer)) = self.peers.get_mut(slot) else { return };
         match peer.turn(&mut self.scratch, &self.driver) {
             TurnEnd::Wait => {}
+            TurnEnd::Handshake => self.handshakes.push(slot, peer.connection.engine().id()),
             TurnEnd::Yield => self.queue(slot),
             TurnEnd::VerifyBatch => {
                 self.process_verify_batch();
@@ -184,6 +202,30 @@ impl Worker {
                 // Calls before the end of the connection are served.
                 self.process_verify_batch();
                 self.close(slot, why);
+            }
+        }
+    }
+
+    /// Steps of handshakes cost up to a thousand times as much as a small call, so other clients come
+    /// first and get at least half of the time.
+    fn run_handshakes(&mut self, is_busy: bool) {
+        let mut left = if is_busy { 1 } else { HANDSHAKES_AT_ONCE };
+        while left > 0
+            && let Some((slot, id)) = self.handshakes.take()
+        {
+            let Some(Some(peer)) = self.peers.get_mut(slot) else { continue };
+            if peer.connection.engine().id() != id {
+                continue;
+            }
+            left -= 1;
+            let began = Instant::now();
+            let end = peer.handshake(&self.driver);
+            self.handshakes.spent(began.elapsed(), is_busy);
+            match end {
+                TurnEnd::Handshake => self.handshakes.push(slot, id),
+                TurnEnd::Close(why) => self.close(slot, why),
+                TurnEnd::Yield => self.queue(slot),
+                TurnEnd::Wait | TurnEnd::VerifyBatch => {}
             }
         }
     }
@@ -211,7 +253,7 @@ impl Worker {
         self.driver.open[self.number].fetch_sub(1, Ordering::Relaxed);
         let traffic = &self.driver.traffic;
         traffic.closed.add(1);
-        traffic.closed_broken.add(u64::from(matches!(why, CloseReason::ProtocolError | CloseReason::ReplayDropped)));
+        traffic.closed_broken.add(u64::from(matches!(why, CloseReason::ProtocolError | CloseReason::ReplayDropped | CloseReason::Tls)));
         traffic.closed_slow.add(u64::from(why == CloseReason::TimedOut));
         traffic.sent_len.add(connection.sent_len());
         match connection.side() {
@@ -232,6 +274,13 @@ impl Worker {
         for slot in 0..self.peers.len() {
             let Some(peer) = &self.peers[slot] else { continue };
             self.driver.unanswered(peer.connection.take_unanswered(Some(now_ms)));
+            if let PeerTls::Handshake(progress) = &peer.tls
+                && now_ms.saturating_sub(progress.began_ms) > stall_ms.min(HANDSHAKE_MAX.as_millis() as u64)
+            {
+                self.driver.refuse_tls(&peer.connection, "the handshake takes too long");
+                self.close(slot, CloseReason::TimedOut);
+                continue;
+            }
             let began = peer.record_began_ms.map_or(0, |began| now_ms.saturating_sub(began));
             if began.max(peer.connection.full_for_ms(now_ms)) > stall_ms {
                 tracing::info!(peer = %peer.connection.peer(), "the peer neither completes its request nor takes its replies; closing the connection");
@@ -249,4 +298,4 @@ impl Worker {
 /// Token of the inbox in a worker's epoll set.
 pub(crate) const WAKE: Token = Token(usize::MAX);
 
-const DRAIN_STEP: std::time::Duration = std::time::Duration::from_millis(50);
+const DRAIN_STEP: Duration = Duration::from_millis(50);

@@ -1,15 +1,25 @@
 //! Blocking I/O of the handshake.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::Error;
+use crate::tls::Stream;
+use crate::{Error, TlsClient};
 
 /// How long the server may be silent during the handshake.
-pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(super) fn connect(address: SocketAddr, timeout: Duration) -> Result<TcpStream, Error> {
+/// Connects, with TLS if it is given.
+pub(super) fn connect_with(address: SocketAddr, tls: Option<&TlsClient>) -> Result<Stream, Error> {
+    let stream = connect(address, HANDSHAKE_TIMEOUT)?;
+    match tls {
+        None => Ok(Stream::Plain(stream)),
+        Some(tls) => tls.upgrade(stream),
+    }
+}
+
+fn connect(address: SocketAddr, timeout: Duration) -> Result<TcpStream, Error> {
     let stream = TcpStream::connect_timeout(&address, timeout)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(timeout))?;
@@ -18,7 +28,7 @@ pub(super) fn connect(address: SocketAddr, timeout: Duration) -> Result<TcpStrea
 }
 
 /// Sends a record and waits for one, on a connection that carries no other calls.
-pub(super) fn exchange(stream: &mut TcpStream, call: &[u8], record_len_max: usize) -> Result<Vec<u8>, Error> {
+pub(crate) fn exchange(stream: &mut (impl Read + Write), call: &[u8], record_len_max: usize) -> Result<Vec<u8>, Error> {
     // A blocking socket reports a timeout as WouldBlock.
     let late = |error: io::Error| if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error };
     stream.write_all(call).map_err(late)?;

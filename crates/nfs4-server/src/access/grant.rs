@@ -9,7 +9,7 @@ use vouch_vfs::{Blocking, Caller};
 
 use crate::error::OpError;
 use crate::pseudo_fs::{Site, Tree};
-use crate::{ClientAccess, ExportId, Flavour, Identity, Principal};
+use crate::{ClientAccess, ExportId, Flavour, Identity, Principal, Transport};
 
 pub(crate) struct Grant {
     pub(crate) site: Arc<Site>,
@@ -44,6 +44,7 @@ pub(crate) struct Requester<'a> {
     pub(crate) peer: SocketAddr,
     pub(crate) principal: &'a Principal,
     pub(crate) flavour: Flavour,
+    pub(crate) transport: Transport,
     pub(crate) now_ms: u64,
     pub(crate) blocking: Blocking,
 }
@@ -51,6 +52,7 @@ pub(crate) struct Requester<'a> {
 impl Grant {
     /// Errors: STALE if the export is gone or does not name the client, as Linux answers. DELAY if
     /// the answer is not known yet. ACCESS if the caller has no local identity.
+    /// WRONGSEC if the export demands a stronger transport.
     pub(crate) fn resolve(
         requester: &Requester<'_>,
         tree: &Tree,
@@ -92,6 +94,10 @@ impl Grant {
         let access = clients.access_for(peer).ok_or_else(refusal)?;
         if access.refuses_port(requester.flavour, peer.port()) {
             return Err(Status::ACCESS.into());
+        }
+        // Not even the machine credential acts before the transport fits.
+        if access.refuses_transport(requester.flavour, requester.transport) {
+            return Err(Status::WRONGSEC.into());
         }
         let Some(under) = access.under(requester.flavour).copied() else {
             // A caller without an account must get WRONGSEC too, so that the client tries another

@@ -17,6 +17,11 @@ pub enum Principal {
         /// With realm: `alice@EXAMPLE.ORG`.
         name: Arc<str>,
     },
+    /// The user of the connection's client certificate.
+    Certificate {
+        /// `x509:` and the local user's name. The prefix keeps it apart from Kerberos principals.
+        name: Arc<str>,
+    },
 }
 
 impl Principal {

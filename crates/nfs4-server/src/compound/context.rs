@@ -201,12 +201,13 @@ impl<'s> CompoundContext<'s> {
             peer: self.connection.peer(),
             principal: &self.principal,
             flavour: self.flavour,
+            transport: self.connection.transport(),
             now_ms: self.now.mono_ms,
             blocking: self.names,
         };
         let granted = Grant::resolve(&requester, &self.tree, self.server.identity(), export);
-        if let Err(OpError::Status(status @ (Status::STALE | Status::ACCESS))) = granted {
-            self.report_denied(export, status == Status::ACCESS);
+        if let Err(OpError::Status(status @ (Status::STALE | Status::ACCESS | Status::WRONGSEC))) = granted {
+            self.report_denied(export, status != Status::STALE);
         }
         granted
     }
@@ -218,6 +219,7 @@ impl<'s> CompoundContext<'s> {
             None => Denial::Client,
             Some(_) if !known => return,
             Some(access) if access.refuses_port(self.flavour, self.connection.peer().port()) => Denial::Port,
+            Some(access) if access.refuses_transport(self.flavour, self.connection.transport()) => Denial::Transport,
             Some(_) => Denial::Caller,
         };
         self.server.observer().denied(&Denied {
@@ -274,7 +276,7 @@ impl<'s> CompoundContext<'s> {
     }
 
     pub(crate) fn terms(&self) -> Terms {
-        Terms { flavour: self.flavour, reserved_port: self.connection.peer().port() < 1024 }
+        Terms { flavour: self.flavour, reserved_port: self.connection.peer().port() < 1024, transport: self.connection.transport() }
     }
 
     /// State that another client lost must not be reclaimable after this reply (RFC 8881, section
@@ -290,7 +292,7 @@ impl<'s> CompoundContext<'s> {
 
     pub(crate) fn proven(&self) -> Option<Arc<str>> {
         match &self.principal {
-            Principal::Gss { name } => Some(name.clone()),
+            Principal::Gss { name } | Principal::Certificate { name } => Some(name.clone()),
             Principal::Sys { .. } | Principal::None => None,
         }
     }

@@ -16,7 +16,7 @@ pub(crate) fn of(principal: &Principal, flavour: Flavour, operations: u32, body:
     match principal {
         Principal::None => mix.add(1),
         Principal::Sys { uid, .. } => mix.add(2 | u64::from(*uid) << 32),
-        Principal::Gss { name } => name.hash(&mut mix),
+        Principal::Gss { name } | Principal::Certificate { name } => name.hash(&mut mix),
     }
     mix.add(body.len() as u64);
     mix.write(&body[..body.len().min(LEN_MAX)]);

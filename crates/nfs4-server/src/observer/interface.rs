@@ -97,6 +97,8 @@ pub struct Denied<'a> {
 pub enum Denial {
     Client,
     Port,
+    /// The export demands a stronger transport.
+    Transport,
     Caller,
 }
 

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use vouch_nfs4::op::{RenewArgs, Results, SetclientidArgs, SetclientidConfirmArgs, SetclientidFailure, SetclientidOk};
 use vouch_nfs4::{Bytes, NetAddr, Status};
 
+use crate::Transport;
 use crate::compound::context::CompoundContext;
 use crate::error::{OpError, OpResult};
 use crate::state::{Callback40, Credential, SetClientError};
@@ -14,7 +15,12 @@ pub(crate) fn setclientid(context: &mut CompoundContext<'_>, args: &SetclientidA
     let callback = Callback40 {
         // RFC 7530, section 3.3.3: callbacks would have to prove this server to the client. That is
         // not supported, so such clients get no delegations.
-        address: if context.flavour.is_proven() { None } else { address(location, context.connection.peer().ip()) },
+        // A callback in clear text would show what TLS hides, so clients over TLS get none either.
+        address: if context.flavour.is_proven() || context.connection.transport() > Transport::Clear {
+            None
+        } else {
+            address(location, context.connection.peer().ip())
+        },
         netid: location.netid.0.into(),
         universal_address: location.address.0.into(),
         program: args.callback.program,

@@ -16,7 +16,7 @@ use crate::access::admission::Admission;
 use crate::filehandle::{HandleTarget, PseudoId};
 use crate::name_cookie;
 use crate::state::{FileKey, Terms};
-use crate::{Export, ExportId, Exports};
+use crate::{Export, ExportId, Exports, Transport};
 
 pub(crate) const PSEUDO_FSID: Fsid = Fsid { major: 0x0056_4f55_4348, minor: 0 };
 
@@ -220,6 +220,24 @@ impl Tree {
         if self.is_undecided(peer) { Admission::Undecided } else { Admission::Refused }
     }
 
+    /// Whether exports name the client, and all of them demand a stronger transport under each
+    /// flavour.
+    pub(crate) fn is_too_weak(&self, transport: Transport, peer: SocketAddr) -> bool {
+        if transport == Transport::MutualTls || !self.sites.values().any(|site| site.export.clients.demands_tls()) {
+            return false;
+        }
+        let mut is_named = false;
+        for site in self.sites.values() {
+            if let Some(access) = site.export.clients.access_for(peer) {
+                is_named = true;
+                if access.flavours.iter().any(|under| transport >= under.transport_min) {
+                    return false;
+                }
+            }
+        }
+        is_named && !self.is_undecided(peer)
+    }
+
     pub(crate) fn is_undecided(&self, peer: SocketAddr) -> bool {
         self.sites.values().any(|site| site.export.clients.is_undecided(peer))
     }
@@ -275,8 +293,11 @@ impl Site {
                 port => port,
             };
             let access = clients.access_for(peer);
-            access.is_some_and(|access| access.under(terms.flavour).is_some() && !access.refuses_port(terms.flavour, port))
-                || !clients.is_certain(peer)
+            access.is_some_and(|access| {
+                access.under(terms.flavour).is_some()
+                    && !access.refuses_port(terms.flavour, port)
+                    && !access.refuses_transport(terms.flavour, terms.transport)
+            }) || !clients.is_certain(peer)
         })
     }
 

@@ -112,7 +112,7 @@ impl Server {
     /// Whether a call that began under `generation` may still be granted state of a file, and the
     /// generation of the answer. STALE if the export is gone, shows another directory or not this
     /// file, or does not name the client. DELAY if the answer is unknown. ACCESS or WRONGSEC for
-    /// port or flavour. May read a disk, so not under a lock.
+    /// port, flavour or transport. May read a disk, so not under a lock.
     pub(crate) fn still_grants(&self, generation: u64, file: &FileRef, peer: SocketAddr, terms: Terms) -> (u64, Result<(), Status>) {
         if self.generation() == generation {
             return (generation, Ok(()));
@@ -127,7 +127,7 @@ impl Server {
             if access.refuses_port(terms.flavour, peer.port()) {
                 return Err(Status::ACCESS);
             }
-            access.under(terms.flavour).ok_or(Status::WRONGSEC)?;
+            access.under(terms.flavour).filter(|under| terms.transport >= under.transport_min).ok_or(Status::WRONGSEC)?;
             if site.hides(before, &file.id) { Err(Status::STALE) } else { Ok(()) }
         };
         (tree.generation, ask())

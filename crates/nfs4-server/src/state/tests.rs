@@ -76,7 +76,7 @@ pub(super) fn file(number: u8) -> FileKey {
 
 pub(super) const OTHER_EXPORT: u8 = 128;
 
-pub(super) const TERMS: Terms = Terms { flavour: Flavour::Sys, reserved_port: true };
+pub(super) const TERMS: Terms = Terms { flavour: Flavour::Sys, reserved_port: true, transport: crate::Transport::Clear };
 
 pub(super) fn share(access: u32, deny: u32) -> Share {
     Share::new(ShareAccess(access), ShareDeny(deny)).unwrap()

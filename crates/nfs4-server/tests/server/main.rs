@@ -24,4 +24,5 @@ mod random_blocking;
 mod referrals;
 mod refusals;
 mod revocation;
+mod transport;
 mod v40_principals;

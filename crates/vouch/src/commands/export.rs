@@ -11,7 +11,7 @@ use crate::exit::{At as _, Failure, Outcome};
 use crate::{interrupt, output, when};
 use clap::ValueEnum;
 use vouch_daemon::service_manager;
-use vouch_export::{AuditConfig, ExportConfig, ExportList, GroupSource, Limits, Server, Source, UnknownPrincipal};
+use vouch_export::{AuditConfig, ExportConfig, ExportList, GroupSource, Limits, Server, Source, TlsConfig, TlsFiles, UnknownPrincipal};
 
 use vouch_krb5_seal::Kernels;
 
@@ -34,8 +34,8 @@ mod status;
                   vouch export status                                      clients, opens, locks, recent errors\n\n\
                   It runs until SIGTERM or SIGINT, and then lets replies under way leave; SIGHUP reads the exports anew. Metrics: GET /metrics (Prometheus), GET /healthz.\n\n\
                   Of the options of exports(5), these are taken: rw ro sec= root_squash no_root_squash all_squash anonuid= anongid= fsid= (a number, root, a UUID) secure insecure \
-                  crossmnt nocrossmnt mountpoint= sync async no_subtree_check xprtsec=none, and machine_writes of our own; a line is logged for each other one that is known, and the list is refused if one is not, or asks for what is not \
-                  served (pnfs, refer=, replicas=, xprtsec= without none). Paths tree:DB and tree:NAME export published trees."
+                  crossmnt nocrossmnt mountpoint= sync async no_subtree_check xprtsec= (none, tls, mtls), and machine_writes of our own; a line is logged for each other one that is known, and the list is refused if one is not, or asks for what is not \
+                  served (pnfs). Paths tree:DB and tree:NAME export published trees."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -104,6 +104,25 @@ pub(crate) struct Args {
     /// else the system's.
     #[arg(long, value_name = "FILE")]
     keytab: Option<PathBuf>,
+    /// Offer RPC-with-TLS (RFC 9289) with this certificate (PEM, with intermediate certificates). The
+    /// TLS files are read again when they change.
+    #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = "TLS")]
+    tls_cert: Option<PathBuf>,
+    /// Private key of the certificate (PEM).
+    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "TLS")]
+    tls_key: Option<PathBuf>,
+    /// Authorities (PEM) of client certificates, for xprtsec=mtls.
+    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "TLS")]
+    tls_client_ca: Option<PathBuf>,
+    /// Certificate revocation list of these authorities (PEM or DER); may be repeated.
+    #[arg(long, value_name = "FILE", requires = "tls_client_ca", help_heading = "TLS")]
+    tls_crl: Vec<PathBuf>,
+    /// File that maps client certificates to users, one on a line: sha256:FINGERPRINT USER,
+    /// subject:NAME USER or * USER, with !machine (AUTH_SYS is believed) or !refuse instead of a
+    /// user. Without a line, a certificate with the otherName user@domain acts as this user, and
+    /// others are machines.
+    #[arg(long, value_name = "FILE", requires = "tls_client_ca", help_heading = "TLS")]
+    certificate_map: Option<PathBuf>,
     /// Interval for resolving the host names in the list again.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = when::parse_duration)]
     resolve_every: Duration,
@@ -177,6 +196,10 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         principal_map: args.principal_map,
         unknown_principals: args.unknown_principals.into(),
         keytab: args.keytab,
+        tls: args.tls_cert.zip(args.tls_key).map(|(certificate, key)| TlsConfig {
+            files: TlsFiles { certificate, key, client_authorities: args.tls_client_ca, revoked: args.tls_crl },
+            certificate_map: args.certificate_map,
+        }),
         resolve_every: args.resolve_every,
         limits: Limits {
             connections_max: args.connections_max,

@@ -58,8 +58,18 @@ fn dropped_calls_count_as_errors_and_the_run_goes_on() {
     let address = relay_with_limit(SocketAddr::from(([127, 0, 0, 1], served.port)), 20);
     let Ok(Target::Nfs(target)) = format!("nfs://{address}/export").parse() else { panic!("a target") };
     let (sec, service, server_cpu) = (Sec::Sys, None, None);
-    let options =
-        NfsOptions { label: "drops".into(), target, sec, service, sessions: 1, connections: 1, slots: 32, server_cpu, not_empty: false };
+    let options = NfsOptions {
+        label: "drops".into(),
+        target,
+        sec,
+        service,
+        tls: None,
+        sessions: 1,
+        connections: 1,
+        slots: 32,
+        server_cpu,
+        not_empty: false,
+    };
     let stop = StopFlag::default();
     let subject = NfsSubject::connect(options, &stop).expect("a session");
     let rounds = Rounds { min: 2, max: 2, spread_max: 0.0, warm_up: false };

@@ -75,6 +75,12 @@ impl Guest {
         Guest { command }
     }
 
+    /// Linux 6.12, which mounts with TLS.
+    pub(crate) fn newer_kernel(mut self) -> Guest {
+        self.command.arg("-k");
+        self
+    }
+
     pub(crate) fn file(mut self, path: &Path) -> Guest {
         self.command.arg("-f").arg(path);
         self

@@ -7,6 +7,7 @@ mod guest;
 mod kdc;
 mod kerberos;
 mod server;
+mod tls;
 
 use std::time::Duration;
 

@@ -58,6 +58,12 @@ impl Server {
         self.wait();
     }
 
+    pub(crate) fn reload(&self) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
+        let status = command.args(["export", "reload", "--state"]).arg(self.dir.path().join("state")).status();
+        assert!(status.expect("the binary starts").success(), "the reload fails");
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join("export").join(name)
     }

@@ -2,7 +2,7 @@
 
 mod locations;
 
-use vouch_nfs4_server::{Flavour, FlavourAccess, Locations, Squash, SquashWho};
+use vouch_nfs4_server::{Flavour, FlavourAccess, Locations, Squash, SquashWho, Transport};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fsid {
@@ -31,6 +31,8 @@ pub(crate) struct Options {
     pub(crate) machine_writes: bool,
     /// `refer=` or `replicas=`.
     pub(crate) locations: Option<Locations>,
+    /// Weakest transport that `xprtsec=` lists.
+    pub(crate) transport_min: Transport,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +69,7 @@ impl Default for Options {
             mount_point: None,
             machine_writes: false,
             locations: None,
+            transport_min: Transport::Clear,
         }
     }
 }
@@ -135,7 +138,7 @@ impl Options {
             }
             ("security_label", None) => return warning(option, "security labels are not supported; remove it"),
             ("rdirplus" | "nordirplus", None) => return warning(option, "it applies to NFSv3 only; an NFSv4 client chooses; remove it"),
-            ("xprtsec", Some(list)) => transport(option, list)?,
+            ("xprtsec", Some(list)) => self.transport_min = transport(option, list)?,
             ("pnfs", None) => return Err(option_error(option, "requests pNFS layouts, which are not supported", "remove it")),
             ("refer" | "replicas", Some(value)) => {
                 let list = locations::parse(value).ok_or_else(|| {
@@ -208,6 +211,7 @@ impl Options {
             squash: Squash { who: rights.squash.unwrap_or(self.squash.who), ..self.squash },
             secure_port: self.secure,
             machine_writes: self.machine_writes,
+            transport_min: self.transport_min,
         };
         named.iter().map(access).collect()
     }
@@ -238,26 +242,13 @@ impl Options {
     }
 }
 
-/// One listed transport suffices. A list without `none` demands TLS, which the server lacks: an
-/// error.
-fn transport(option: &str, list: &str) -> Result<(), OptionIssue> {
-    if list.split(':').any(|mode| !matches!(mode, "none" | "tls" | "mtls")) {
-        return Err(option_error(option, "is not a list of none, tls and mtls", "write xprtsec=none, or leave it out"));
-    }
-    if !list.split(':').any(|mode| mode == "none") {
-        return Err(option_error(
-            option,
-            "requires RPC over TLS (RFC 9289), which is not supported",
-            "write sec=krb5p for privacy or sec=krb5i for integrity instead, or use a tunnel and xprtsec=none",
-        ));
-    }
-    if list == "none" {
-        return Ok(());
-    }
-    warning(
-        option,
-        "RPC over TLS is not supported, so all clients connect as with xprtsec=none; write sec=krb5p or sec=krb5i to require protection",
-    )
+/// One listed transport suffices, and a stronger one always does.
+fn transport(option: &str, list: &str) -> Result<Transport, OptionIssue> {
+    let mode = |word: &str| [Transport::Clear, Transport::Tls, Transport::MutualTls].into_iter().find(|mode| mode.name() == word);
+    let modes: Option<Vec<Transport>> = list.split(':').map(mode).collect();
+    modes
+        .and_then(|modes| modes.into_iter().min())
+        .ok_or_else(|| option_error(option, "is not a list of none, tls and mtls", "write for example xprtsec=tls:mtls"))
 }
 
 fn warning(option: &str, why: &str) -> Result<(), OptionIssue> {

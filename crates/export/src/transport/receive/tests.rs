@@ -18,10 +18,10 @@ fn pass(stream: &[u8], piece_len: usize, stop: usize) -> Result<Vec<Vec<u8>>, Re
     for piece in stream.chunks(piece_len) {
         there.write_all(piece).unwrap();
         loop {
-            let (mut batch, more) = match input.read(&here, &mut buffers).unwrap() {
+            let (mut batch, more) = match input.read(&here, &mut buffers, None).unwrap() {
                 Read::Some { fresh, more, .. } => (fresh.into_batch(VecDeque::new()), more),
                 Read::Empty => break,
-                Read::Closed => unreachable!("the other end is open"),
+                Read::NoData { .. } | Read::Closed => unreachable!("the other end is open, and there is no TLS"),
             };
             loop {
                 let mut taken = 0;
@@ -90,7 +90,7 @@ fn announced_length_costs_what_has_come() {
     let (here, mut there) = UnixStream::pair().unwrap();
     let (mut input, mut buffers) = (input(&Quotas::with_calls_max(1, || ())), Buffers::new(MAX));
     there.write_all(&[0x80, 0, 0xff, 0, 1, 2]).unwrap();
-    let Ok(Read::Some { fresh, .. }) = input.read(&here, &mut buffers) else { panic!("something came") };
+    let Ok(Read::Some { fresh, .. }) = input.read(&here, &mut buffers, None) else { panic!("something came") };
     assert!(fresh.is_incomplete() && !fresh.is_one_record());
     let mut batch = fresh.into_batch(VecDeque::new());
     assert!(input.next(&mut batch, MAX).unwrap().is_none());
@@ -114,7 +114,7 @@ fn unfinished_records_of_one_client_are_not_read_on() {
         there.write_all(sent).unwrap();
         let mut records = 0;
         while input.may_read(&buffers) {
-            let Read::Some { fresh, .. } = input.read(&here, &mut buffers).unwrap() else { break };
+            let Read::Some { fresh, .. } = input.read(&here, &mut buffers, None).unwrap() else { break };
             let mut batch = fresh.into_batch(VecDeque::new());
             while input.next(&mut batch, MAX).unwrap().is_some() {
                 records += 1;
@@ -155,7 +155,7 @@ fn partial_record_stays_charged_while_another_is_handled() {
         let mut whole = |sent: &[u8]| {
             there.write_all(sent).unwrap();
             loop {
-                let Read::Some { fresh, .. } = input.read(&here, &mut buffers).unwrap() else { panic!("something came") };
+                let Read::Some { fresh, .. } = input.read(&here, &mut buffers, None).unwrap() else { panic!("something came") };
                 if fresh.is_one_record() || fresh.end >= sent.len() {
                     break fresh.into_batch(VecDeque::new());
                 }
@@ -172,7 +172,7 @@ fn partial_record_stays_charged_while_another_is_handled() {
         assert_eq!(quotas.held.used(), used);
         there.write_all(&stream[begun..]).unwrap();
         let mut records = 0;
-        while let Read::Some { fresh, .. } = input.read(&here, &mut buffers).unwrap() {
+        while let Read::Some { fresh, .. } = input.read(&here, &mut buffers, None).unwrap() {
             let mut batch = fresh.into_batch(VecDeque::new());
             while input.next(&mut batch, MAX).unwrap().is_some() {
                 records += 1;

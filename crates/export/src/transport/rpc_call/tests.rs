@@ -13,7 +13,7 @@ fn call<'a>(program: u32, version: u32, procedure: u32, cred: OpaqueAuth<'a>) ->
 fn take(call: &Call<'_>) -> Incoming {
     let mut w = Writer::new();
     call.encode(&mut w);
-    read(w.into_bytes().into(), &engine(), &mut LastCredential::default(), Vec::new())
+    read(w.into_bytes().into(), &engine(), &mut LastCredential::default(), false, Vec::new())
 }
 
 fn answer(incoming: Incoming) -> Vec<u32> {
@@ -74,7 +74,7 @@ fn changed_credential_on_connection_is_decoded_again() {
         let body = sys_body(gids);
         let mut w = Writer::new();
         call(100_003, 4, 1, OpaqueAuth { flavor: Flavor::SYS, body: &body }).encode(&mut w);
-        match read(w.into_bytes().into(), &engine(), &mut last, Vec::new()) {
+        match read(w.into_bytes().into(), &engine(), &mut last, false, Vec::new()) {
             Incoming::Compound(Request { principal: Principal::Sys { gids, .. }, .. }, None) => gids.len(),
             _ => panic!("a compound"),
         }
@@ -157,14 +157,14 @@ fn verified_call_after_ticket_end_is_not_executed() {
 fn replies_differ_from_calls() {
     let mut w = Writer::new();
     Reply::accepted(9, Accepted::Success(&[])).encode(&mut w);
-    let incoming = read(w.into_bytes().into(), &engine(), &mut LastCredential::default(), Vec::new());
+    let incoming = read(w.into_bytes().into(), &engine(), &mut LastCredential::default(), false, Vec::new());
     assert!(matches!(incoming, Incoming::CallbackReply(9, _)));
 }
 
 proptest::proptest! {
     #[test]
     fn garbage_never_panics(bytes: Vec<u8>) {
-        let _ = read(bytes.clone().into(), &engine(), &mut LastCredential::default(), Vec::new());
+        let _ = read(bytes.clone().into(), &engine(), &mut LastCredential::default(), false, Vec::new());
         let _ = refuse(&bytes, Vec::new());
     }
 }

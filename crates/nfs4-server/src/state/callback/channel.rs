@@ -97,7 +97,7 @@ impl<F: Clone> State<F> {
                 // AUTH_NONE, Linux denies all but CB_NULL.
                 let credential = match self.clients[client].principal {
                     Principal::Sys { .. } => CallbackCredential::Sys { uid: 0, gid: 0, machine: Default::default() },
-                    Principal::None | Principal::Gss { .. } => CallbackCredential::None,
+                    Principal::None | Principal::Gss { .. } | Principal::Certificate { .. } => CallbackCredential::None,
                 };
                 Some(OutgoingCallback { to, program: v40.callback.program, ident: v40.callback.ident, credential, ..blank })
             }

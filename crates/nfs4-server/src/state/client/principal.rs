@@ -24,7 +24,7 @@ impl ClientPrincipal {
         match principal {
             Principal::None => ClientPrincipal::Nobody,
             Principal::Sys { .. } => ClientPrincipal::Sys,
-            Principal::Gss { name } => ClientPrincipal::Proven { name: digest(name), protected },
+            Principal::Gss { name } | Principal::Certificate { name } => ClientPrincipal::Proven { name: digest(name), protected },
         }
     }
 
@@ -33,7 +33,7 @@ impl ClientPrincipal {
         match (self, credential.principal) {
             (ClientPrincipal::Unknown | ClientPrincipal::Nobody, _) => true,
             (ClientPrincipal::Sys, principal) => *principal != Principal::None,
-            (ClientPrincipal::Proven { name, protected }, Principal::Gss { name: other }) => {
+            (ClientPrincipal::Proven { name, protected }, Principal::Gss { name: other } | Principal::Certificate { name: other }) => {
                 *name == digest(other) && (!protected || credential.flavour.has_integrity())
             }
             (ClientPrincipal::Proven { .. }, _) => false,

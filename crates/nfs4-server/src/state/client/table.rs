@@ -156,7 +156,7 @@ impl<F: Clone> State<F> {
             verifier: client.verifier,
             revoked,
             creator: client.client_principal(),
-            from: (!matches!(client.principal, Principal::Gss { .. })).then(|| Network::of(client.address)),
+            from: (!matches!(client.principal, Principal::Gss { .. } | Principal::Certificate { .. })).then(|| Network::of(client.address)),
         };
         let (record_key, value) = record.to_bytes();
         self.effects.push_back(StateEffect::Persist { key: record_key, value });

@@ -77,7 +77,7 @@ impl Client {
 
     fn creator(&self) -> PrincipalDigest {
         match &self.principal {
-            Principal::Gss { name } => principal_digest(Some(name)),
+            Principal::Gss { name } | Principal::Certificate { name } => principal_digest(Some(name)),
             Principal::Sys { .. } | Principal::None => None,
         }
     }
@@ -86,7 +86,7 @@ impl Client {
     fn may_act_for(&self, caller: Option<&Arc<str>>, opener: &Arc<str>) -> bool {
         match (&self.principal, caller) {
             (_, Some(caller)) if caller == opener => true,
-            (Principal::Gss { name }, caller) => caller == Some(name),
+            (Principal::Gss { name } | Principal::Certificate { name }, caller) => caller == Some(name),
             (Principal::Sys { .. } | Principal::None, caller) => caller.is_none(),
         }
     }
@@ -104,7 +104,9 @@ impl Client {
 
     /// RFC 7530, section 16.27.4: the client's creator or a principal with an open file.
     pub(in crate::state) fn is_renewed_by(&self, caller: Option<&Arc<str>>) -> bool {
-        let (Principal::Gss { name }, Dialect::V40(v40)) = (&self.principal, &self.dialect) else { return true };
+        let (Principal::Gss { name } | Principal::Certificate { name }, Dialect::V40(v40)) = (&self.principal, &self.dialect) else {
+            return true;
+        };
         caller == Some(name) || v40.opens_by.contains_key(&principal_digest(caller))
     }
 }

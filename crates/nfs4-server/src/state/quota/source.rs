@@ -16,7 +16,7 @@ pub(in crate::state) enum Source {
 impl Source {
     pub(in crate::state) fn of(credential: &Credential<'_>) -> Self {
         match credential.principal {
-            Principal::Gss { name } => Source::Principal(name.clone()),
+            Principal::Gss { name } | Principal::Certificate { name } => Source::Principal(name.clone()),
             _ => Source::Network(Network::of(credential.address)),
         }
     }

@@ -8,7 +8,7 @@ use crate::state::delegation::record::Delegation;
 use crate::state::hash::Map;
 use crate::state::id::{ClientKey, FileKey, FileRef, OwnerKey, StateKey};
 use crate::state::lock::range::Ranges;
-use crate::{ExportId, Flavour};
+use crate::{ExportId, Flavour, Transport};
 
 pub(in crate::state) struct Entry<F> {
     pub(in crate::state) client: ClientKey,
@@ -25,6 +25,7 @@ pub(in crate::state) struct Entry<F> {
 pub(crate) struct Terms {
     pub flavour: Flavour,
     pub reserved_port: bool,
+    pub transport: Transport,
 }
 
 pub(in crate::state) enum Kind<F> {

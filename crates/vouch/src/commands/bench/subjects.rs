@@ -8,7 +8,7 @@ use vouch_bench::agent::{AgentPool, Credential, DistributedSubject};
 use vouch_bench::cpu::{ServerCpu, is_local};
 use vouch_bench::nfs::{NfsOptions, NfsSubject};
 use vouch_bench::subject::{MountOptions, MountSubject, ScpSubject};
-use vouch_bench::target::{NfsTarget, Sec, Target};
+use vouch_bench::target::{NfsTarget, Sec, Target, TlsFiles};
 use vouch_bench::{Error, Run, StopFlag, Subject, machine};
 
 use super::agent::token;
@@ -22,8 +22,8 @@ pub(super) struct Subjects {
     /// the baseline of comparisons.
     #[arg(long, value_name = "URL")]
     target: Vec<Labelled<Target>>,
-    /// Flavours of each NFS target: sys, krb5, krb5i, krb5p. The first is the baseline of
-    /// comparisons.
+    /// Flavours of each NFS target: sys, krb5, krb5i, krb5p, and over TLS sys+tls, sys+mtls and
+    /// krb5+tls. The first is the baseline of comparisons.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "sys")]
     sec: Vec<Sec>,
     /// Mounted directory to measure, with a label as LABEL=DIR; may be repeated. fio does the reads
@@ -36,6 +36,18 @@ pub(super) struct Subjects {
     /// Service principal of the server, if not nfs@HOST.
     #[arg(long, value_name = "SERVICE@HOST")]
     service: Option<String>,
+    /// Authorities (PEM) of the server's certificate, for flavours over TLS.
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+    /// Client certificate (PEM, with intermediate certificates), for sys+mtls.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Private key of the client certificate (PEM).
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Name in the server's certificate, if not the target's host.
+    #[arg(long, value_name = "NAME", requires = "tls_ca")]
+    tls_name: Option<String>,
     /// Source of a server's CPU time: pid:N, cgroup:DIRECTORY or http://HOST:PORT/metrics; for one
     /// of several servers as LABEL=…; may be repeated.
     #[arg(long, value_name = "SOURCE")]
@@ -269,6 +281,11 @@ impl Subjects {
             target: target.clone(),
             sec,
             service: self.service.clone(),
+            tls: self.tls_ca.clone().map(|authorities| TlsFiles {
+                authorities,
+                certificate: self.tls_cert.clone().zip(self.tls_key.clone()),
+                name: self.tls_name.clone(),
+            }),
             sessions: self.sessions.into(),
             connections: self.connections.into(),
             slots: depth as usize,

@@ -267,6 +267,7 @@ impl World {
                     target: target.clone(),
                     sec,
                     service: peers.service.map(str::to_owned),
+                    tls: None,
                     sessions: 1,
                     connections: 1,
                     slots: NFS_SLOTS,

@@ -7,7 +7,7 @@ use crate::exit::{Failure, Outcome};
 use crate::{output, when};
 use vouch_export::control::{Answer, Question, ask as ask_socket};
 use vouch_export::control_path;
-use vouch_export::{ClientStatus, ErrorStatus, Status};
+use vouch_export::{ClientStatus, ErrorStatus, Status, TlsStatus};
 
 /// Show clients, sessions, opens, locks, delegations and recent errors of the server.
 #[derive(Debug, clap::Args)]
@@ -45,6 +45,9 @@ fn table(status: &Status) -> String {
         status.waiting_calls,
         if status.grace_left_ms > 0 { format!(", grace for {} s more", status.grace_left_ms.div_ceil(1000)) } else { String::new() },
     );
+    if let Some(tls) = &status.tls {
+        text.push_str(&tls_line(tls));
+    }
     let pressed = [
         (status.held_back, "pauses of reading because too many calls of an address, or in all, were waiting"),
         (status.clients_displaced, "idle or expired clients evicted to make room"),
@@ -66,8 +69,19 @@ fn table(status: &Status) -> String {
     }));
     text.push_str(&output::table(&rows, &[]));
     if !status.clients.is_empty() {
-        let mut rows =
-            vec![row(["CLIENT", "ADDRESS", "VERSION", "SILENT", "SESSIONS", "OPENS", "LOCKS", "DELEGATIONS", "CALLBACKS", "OWNER"])];
+        let mut rows = vec![row([
+            "CLIENT",
+            "ADDRESS",
+            "VERSION",
+            "SILENT",
+            "SESSIONS",
+            "OPENS",
+            "LOCKS",
+            "DELEGATIONS",
+            "CALLBACKS",
+            "XPRTSEC",
+            "OWNER",
+        ])];
         rows.extend(status.clients.iter().map(client));
         text.push('\n');
         text.push_str(&output::table(&rows, &[3, 4, 5, 6, 7]));
@@ -81,6 +95,30 @@ fn table(status: &Status) -> String {
     text
 }
 
+fn tls_line(tls: &TlsStatus) -> String {
+    let left = match tls.days_left {
+        ..0 => "has expired".to_owned(),
+        days => format!("expires in {days} days"),
+    };
+    format!(
+        "TLS certificate {} {left}; {} connections tls, {} mtls; {} handshakes, {} refused\n\n",
+        vouch_daemon::printable::printable(tls.certificate.as_bytes()),
+        tls.tls,
+        tls.mtls,
+        tls.handshakes,
+        tls.refused
+    )
+}
+
+/// With the name of the certificate.
+fn xprtsec(client: &ClientStatus) -> String {
+    match (&client.xprtsec, &client.certificate) {
+        (Some(transport), Some(name)) => format!("{transport} {}", vouch_daemon::printable::printable(name.as_bytes())),
+        (Some(transport), None) => transport.clone(),
+        (None, _) => "-".to_owned(),
+    }
+}
+
 fn client(client: &ClientStatus) -> Vec<String> {
     row([
         &client.id,
@@ -92,6 +130,7 @@ fn client(client: &ClientStatus) -> Vec<String> {
         &client.locks.to_string(),
         &client.delegations.to_string(),
         if client.callbacks { "yes" } else { "no" },
+        &xprtsec(client),
         &vouch_daemon::printable::printable(client.owner.as_bytes()),
     ])
 }

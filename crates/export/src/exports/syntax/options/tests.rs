@@ -51,18 +51,17 @@ fn supported_options_cause_no_warning() {
     let options = "secure insecure rw ro async sync wdelay hide crossmnt nocrossmnt no_subtree_check \
                    mountpoint mp mountpoint=/m mp=/m fsid=5 fsid=root no_pnfs acl root_squash \
                    no_root_squash all_squash no_all_squash anonuid=5 anongid=5 sec=sys sec=krb5:krb5i:krb5p \
-                   xprtsec=none";
+                   xprtsec=none xprtsec=tls xprtsec=tls:mtls xprtsec=none:tls:mtls xprtsec=mtls:none";
     for option in options.split(' ') {
         assert_eq!(read(option).1, [], "{option}");
     }
 }
 
 #[test]
-fn tls_requirement_is_an_error_with_advice() {
-    let (_, issues) = read("rw,xprtsec=mtls");
-    assert!(
-        matches!(&issues[..], [OptionIssue::Error(what, cure)] if what.contains("TLS") && cure.contains("krb5p") && cure.contains("krb5i"))
-    );
+fn weakest_listed_transport_is_the_demand() {
+    let demand = |list: &str| read(list).0.access()[0].transport_min;
+    assert_eq!((demand("rw"), demand("xprtsec=mtls:none")), (Transport::Clear, Transport::Clear));
+    assert_eq!((demand("xprtsec=mtls:tls"), demand("xprtsec=tls,xprtsec=mtls")), (Transport::Tls, Transport::MutualTls));
 }
 
 #[test]
@@ -84,12 +83,12 @@ fn parses_three_forms_of_fsid() {
 #[test]
 fn unsupported_options_cause_warnings_or_errors() {
     let options = "no_wdelay subtree_check nohide no_acl no_auth_nlm auth_nlm insecure_locks secure_locks \
-                   security_label rdirplus nordirplus xprtsec=none:tls:mtls xprtsec=mtls:none \
+                   security_label rdirplus nordirplus \
                    reexport=auto-fsidnum reexport=predefined-fsidnum";
     for option in options.split(' ') {
         assert!(matches!(&read(option).1[..], [OptionIssue::Warning(text)] if text.contains(option)), "{option}");
     }
-    let options = "pnfs refer= refer=/a replicas=a@b refer=/a@ refer=/a@b+ refer=/a@[::1 refer=/../a@b xprtsec=tls xprtsec=tls:mtls xprtsec=ssl xprtsec= nonsense \
+    let options = "pnfs refer= refer=/a replicas=a@b refer=/a@ refer=/a@b+ refer=/a@[::1 refer=/../a@b xprtsec=ssl xprtsec=tls:ssl xprtsec= nonsense \
                    rw=1 anonuid=x anonuid=4294967295 fsid=q sec=spkm3";
     for option in options.split(' ') {
         assert!(matches!(&read(option).1[..], [OptionIssue::Error(text, _)] if text.contains(option)), "{option}");

@@ -1,0 +1,59 @@
+//! Refusals for the sake of TLS, one line each with an audit record; renewal of TLS files.
+
+use vouch_audit::record::Refusal;
+use vouch_nfs4_server::Request;
+use vouch_oncrpc::AuthStat;
+
+use super::state::Driver;
+use crate::audit::Refused;
+use crate::transport::connection::Connection;
+use crate::transport::rpc_call;
+
+impl Driver {
+    /// A handshake, or a record of a session.
+    pub(crate) fn refuse_tls(&self, connection: &Connection, cause: &str) {
+        self.tls.iter().for_each(|tls| tls.handshakes_failed.add(1));
+        self.report_refusal(connection, cause);
+    }
+
+    fn report_refusal(&self, connection: &Connection, cause: &str) {
+        self.tls.iter().for_each(|tls| tls.log_refusal(connection.peer(), cause));
+        let refused = Refused { detail: cause, ..Refused::of(Refusal::Authentication, connection.engine()) };
+        self.audit.iter().for_each(|audit| audit.refuse(&refused));
+    }
+
+    /// Takes changed files into force, and closes connections whose certificates are no longer
+    /// accepted. Call this each minute, and after a reload.
+    pub(crate) fn check_tls(&self) {
+        let Some(tls) = &self.tls else { return };
+        tls.reload_if_changed();
+        self.check_certificates();
+    }
+
+    pub(crate) fn check_certificates(&self) {
+        let Some(tls) = &self.tls else { return };
+        let certified: Vec<_> = self.connections.lock().values().filter(|one| !one.certificates().is_empty()).cloned().collect();
+        for connection in certified {
+            if let Err(cause) = tls.is_still_accepted(connection.certificates()) {
+                self.refuse_tls(&connection, &format!("the certificate of an open session is no longer accepted: {cause}"));
+                connection.shut();
+            }
+        }
+    }
+
+    /// Every export of the client demands a stronger transport: AUTH_TOOWEAK, before anything of
+    /// the call is done. Returns the reply.
+    pub(crate) fn refuse_transport(&self, connection: &Connection, request: Request) -> Vec<u8> {
+        let cause = match connection.engine().transport() {
+            vouch_nfs4_server::Transport::Clear => "a call without TLS, which all exports of this client demand",
+            _ => "a call without a client certificate, which all exports of this client demand",
+        };
+        if let Some(tls) = &self.tls {
+            tls.refused_weak.add(1);
+        }
+        self.report_refusal(connection, cause);
+        let Request { xid, mut reply, .. } = request;
+        reply.clear();
+        rpc_call::denial(xid, AuthStat::TOO_WEAK, reply)
+    }
+}

@@ -1,0 +1,144 @@
+//! Maps client certificates to local users: the file of `--certificate-map`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use vouch_rpc_tls::PeerCertificate;
+
+/// Lines by fingerprint and by subject. A fingerprint precedes a subject, and both precede the
+/// user in the certificate.
+#[derive(Debug, Default)]
+pub(crate) struct CertificateMap {
+    fingerprints: HashMap<String, Holder>,
+    subjects: HashMap<String, Holder>,
+    others: Option<Holder>,
+}
+
+/// Who holds a certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    User(Arc<str>),
+    /// AUTH_SYS calls of this machine are believed.
+    Machine,
+    Refused,
+}
+
+impl CertificateMap {
+    /// One line each: `sha256:FINGERPRINT HOLDER`, `subject:NAME HOLDER` or `* HOLDER`.
+    ///
+    /// # Errors
+    /// Names the line, what is wrong and what to write.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let mut map = CertificateMap::default();
+        for (at, line) in text.lines().enumerate().take(LINES_MAX + 1) {
+            map.take(line, at).map_err(|error| format!("line {}: {error}", at + 1))?;
+        }
+        Ok(map)
+    }
+
+    fn take(&mut self, line: &str, at: usize) -> Result<(), String> {
+        if at >= LINES_MAX {
+            return Err(format!("more than {LINES_MAX} lines; put the user into the certificate instead"));
+        }
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            return Ok(());
+        }
+        let (who, holder) = line
+            .rsplit_once(char::is_whitespace)
+            .ok_or("needs a certificate and a user; write sha256:FINGERPRINT USER or subject:NAME USER")?;
+        let holder = match holder {
+            "!machine" => Holder::Machine,
+            "!refuse" => Holder::Refused,
+            word if word.starts_with('!') => return Err(format!("{word} is no holder; write a user's name, !machine or !refuse")),
+            name if name.len() > NAME_LEN_MAX || name.contains([':', '/', '@']) => {
+                return Err(format!("{name} is not a user name; write the name that getent passwd shows"));
+            }
+            name => Holder::User(name.into()),
+        };
+        let who = who.trim();
+        let is_new = if who == "*" {
+            self.others.replace(holder).is_none()
+        } else if let Some(digits) = who.strip_prefix("sha256:") {
+            let digits: String = digits.chars().filter(|c| *c != ':').map(|c| c.to_ascii_lowercase()).collect();
+            if digits.len() != 64 || !digits.chars().all(|c| c.is_ascii_hexdigit()) {
+                return Err(format!("{who} is no SHA-256 fingerprint; write the 64 digits of openssl x509 -fingerprint -sha256"));
+            }
+            self.fingerprints.insert(digits, holder).is_none()
+        } else if let Some(subject) = who.strip_prefix("subject:") {
+            self.subjects.insert(subject.trim().to_owned(), holder).is_none()
+        } else {
+            return Err(format!("{who} names no certificate; write sha256:FINGERPRINT, subject:NAME or *"));
+        };
+        if is_new { Ok(()) } else { Err(format!("{who} has an earlier line; remove one of them")) }
+    }
+
+    /// Who holds the certificate. `domain`: the domain of users in certificates.
+    ///
+    /// # Errors
+    /// Why the certificate is refused.
+    pub(crate) fn holder(&self, certificate: &PeerCertificate, domain: &str) -> Result<Holder, String> {
+        let listed = self.fingerprints.get(&certificate.fingerprint_text()).or_else(|| self.subjects.get(&certificate.subject));
+        match (listed, &certificate.user) {
+            (Some(Holder::Refused), _) => Err("the certificate map refuses the certificate".into()),
+            (Some(holder), _) => Ok(holder.clone()),
+            (None, Some(user)) => match user.split_once('@') {
+                Some((name, of)) if of.eq_ignore_ascii_case(domain) => Ok(Holder::User(name.into())),
+                _ => Err(format!("the certificate's user {user} is not of the domain {domain}; see --domain")),
+            },
+            (None, None) => match &self.others {
+                Some(Holder::Refused) => Err("the certificate map refuses certificates that it does not list".into()),
+                Some(holder) => Ok(holder.clone()),
+                None => Ok(Holder::Machine),
+            },
+        }
+    }
+}
+
+const LINES_MAX: usize = 1_000_000;
+const NAME_LEN_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn certificate(digit: char, subject: &str, user: Option<&str>) -> PeerCertificate {
+        PeerCertificate {
+            fingerprint: [u8::from_str_radix(&digit.to_string().repeat(2), 16).unwrap(); 32],
+            subject: subject.into(),
+            name: "n7".into(),
+            user: user.map(str::to_owned),
+            valid: 0..1,
+        }
+    }
+
+    #[test]
+    fn fingerprint_precedes_subject_and_user_in_certificate() {
+        let upper = vec!["AA"; 32].join(":");
+        let text = format!("# ours\nsha256:{upper} alice\nsubject:O=Example Corp, CN=n7  !machine\nsubject:CN=old !refuse\n* guest\n");
+        let map = CertificateMap::parse(&text).unwrap();
+        let holder = |digit, subject, user| map.holder(&certificate(digit, subject, user), "example.org");
+        assert_eq!(holder('a', "O=Example Corp, CN=n7", None), Ok(Holder::User("alice".into())));
+        assert_eq!(holder('b', "O=Example Corp, CN=n7", Some("bob@example.org")), Ok(Holder::Machine));
+        assert_eq!(holder('b', "CN=x", Some("bob@EXAMPLE.org")), Ok(Holder::User("bob".into())));
+        assert!(holder('b', "CN=x", Some("bob@elsewhere.org")).unwrap_err().contains("elsewhere"));
+        assert!(holder('b', "CN=old", None).is_err());
+        assert_eq!(holder('b', "CN=x", None), Ok(Holder::User("guest".into())));
+        assert_eq!(CertificateMap::default().holder(&certificate('b', "CN=x", None), "d"), Ok(Holder::Machine));
+    }
+
+    #[test]
+    fn errors_name_line_and_remedy() {
+        for (text, error) in [
+            ("\nalice", "line 2: needs a certificate"),
+            ("sha256:abc alice", "line 1: sha256:abc is no SHA-256"),
+            ("subject:CN=x !root", "!root is no holder"),
+            ("CN=x alice", "names no certificate"),
+            ("* a\n* b", "line 2: * has an earlier line"),
+            ("* a@b", "is not a user name"),
+        ] {
+            let found = CertificateMap::parse(text).unwrap_err();
+            assert!(found.contains(error), "{text}: {found}");
+        }
+    }
+}

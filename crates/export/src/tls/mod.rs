@@ -1,0 +1,15 @@
+//! RPC-with-TLS (RFC 9289): credentials and their reload, handshakes, and sealed output.
+//!
+//! Workers run the handshakes between their other work, at most half of the time when other clients
+//! wait. Sealing happens under the lock of a connection's output, opening in its receive buffer.
+
+mod certificate_map;
+mod handshake;
+mod output;
+mod service;
+
+pub use service::{TlsConfig, TlsServiceError};
+
+pub(crate) use handshake::{HandshakeEnd, PeerTls};
+pub(crate) use output::TlsOutput;
+pub(crate) use service::{CERTIFICATE_USER, Tls};

@@ -1,0 +1,74 @@
+//! Transports that exports demand (RFC 9289; `xprtsec=` of exports(5)).
+
+use std::sync::Arc;
+
+use vouch_nfs4::Status;
+use vouch_nfs4_server::{ClientAccess, ClientCertificate, Export, Exports, Flavour, FlavourAccess, TlsPeer, Transport};
+
+use crate::fixture::{Client, Fixture, MemoryFs, export, flavour_access, sys_access};
+use crate::ops::{getattr, lookup, mode, open_by_name, putfh};
+
+fn demanding(id: u32, name: &str, files: &Arc<MemoryFs>, transport_min: Transport) -> Export {
+    let access = ClientAccess { flavours: vec![FlavourAccess { transport_min, ..flavour_access(Flavour::Sys) }] };
+    export(id, &[name], files, access)
+}
+
+fn certified(user: Option<&str>) -> TlsPeer {
+    let certificate = ClientCertificate { fingerprint: [7; 32], name: "node7".into(), user: user.map(Into::into) };
+    TlsPeer { certificate: Some(certificate), cipher_suite: String::new() }
+}
+
+#[test]
+fn export_refuses_weaker_transport_at_each_operation() {
+    let files = Arc::new(MemoryFs::new());
+    let exports = vec![
+        export(1, &["any"], &files, sys_access()),
+        demanding(2, "tls", &files, Transport::Tls),
+        demanding(3, "mtls", &files, Transport::MutualTls),
+    ];
+    let fixture = Fixture::with_exports(files.clone(), exports);
+    let mut client = Client::new(&fixture, "one", 0);
+    let handle = {
+        client.connection.set_tls(certified(None));
+        client.filehandle(&["mtls"], &[])
+    };
+    assert_eq!(client.status(&["mtls"], &[getattr(&[1])]), Status::OK);
+    for (tls, reached) in [(None, 1), (Some(TlsPeer::default()), 2), (Some(certified(None)), 3)] {
+        client.connection = fixture.connect();
+        tls.into_iter().for_each(|tls| client.connection.set_tls(tls));
+        for (number, name) in [(1, "any"), (2, "tls"), (3, "mtls")] {
+            let expected = if number <= reached { Status::OK } else { Status::WRONGSEC };
+            assert_eq!(client.status(&[name], &[open_by_name("f", None)]) == Status::WRONGSEC, expected == Status::WRONGSEC, "{name}");
+            assert_eq!(client.status(&[], &[lookup(name)]), expected, "{name}");
+        }
+        let expected = if reached == 3 { Status::OK } else { Status::WRONGSEC };
+        assert_eq!(client.run(&[putfh(handle.clone())]).0, expected, "a known filehandle opens no way around");
+    }
+}
+
+#[test]
+fn too_weak_for_all_exports_is_known_before_a_call_begins() {
+    let files = Arc::new(MemoryFs::new());
+    let both = |min| vec![demanding(1, "a", &files, min), demanding(2, "b", &files, Transport::MutualTls)];
+    let verdicts = |min| {
+        let fixture = Fixture::with_exports(files.clone(), both(min));
+        [None, Some(TlsPeer::default()), Some(certified(None))].map(|tls| {
+            let connection = fixture.connect();
+            tls.into_iter().for_each(|tls| connection.set_tls(tls));
+            fixture.server.is_transport_too_weak(&connection, fixture.now())
+        })
+    };
+    assert_eq!(verdicts(Transport::Clear), [false, false, false]);
+    assert_eq!(verdicts(Transport::Tls), [true, false, false]);
+    assert_eq!(verdicts(Transport::MutualTls), [true, true, false]);
+}
+
+#[test]
+fn state_ends_when_export_demands_more() {
+    let files = Arc::new(MemoryFs::new());
+    let fixture = Fixture::with_exports(files.clone(), vec![export(1, &["e"], &files, sys_access())]);
+    let mut client = Client::new(&fixture, "one", 0);
+    assert_eq!(client.status(&["e"], &[open_by_name("f", Some(&mode(0o666)))]), Status::OK);
+    let exports = Exports::new(vec![demanding(1, "e", &files, Transport::Tls)]).expect("one export");
+    assert_eq!(fixture.server.replace_exports(exports).ended, 1);
+}

@@ -1,0 +1,82 @@
+//! Names in a verified certificate.
+
+use rustls::pki_types::CertificateDer;
+
+use crate::TlsError;
+use crate::der::{self, Der, OID, UTF8_STRING};
+
+/// What a certificate says about its holder. Read it only after the certificate was verified.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerCertificate {
+    /// SHA-256 of the certificate.
+    pub fingerprint: [u8; 32],
+    /// Distinguished name, as in `O=Example, CN=node7.example.org`.
+    pub subject: String,
+    /// Name for people: the first DNS name, else the common name, else the subject.
+    pub name: String,
+    /// `user@domain` in a subjectAltName of the type otherName with FreeBSD's identifier.
+    pub user: Option<String>,
+    /// Start and end of validity, in seconds since 1970.
+    pub valid: std::ops::Range<i64>,
+}
+
+/// Longest name of people and users. A verified certificate comes from an authority that the
+/// administrator trusts, so this only keeps records short.
+const NAME_LEN_MAX: usize = 512;
+
+/// 1.3.6.1.4.1.2238.1.1.1: `user@domain`, which rpc.tlsservd(8) of FreeBSD reads.
+const USER: &[u8] = &[0x2b, 6, 1, 4, 1, 0x91, 0x3e, 1, 1, 1];
+
+impl PeerCertificate {
+    /// Reads a certificate.
+    ///
+    /// # Errors
+    /// If it is no X.509 certificate, or names a user in a form that is not understood.
+    pub fn read(certificate: &CertificateDer<'_>) -> Result<Self, TlsError> {
+        let parsed = der::certificate(certificate).ok_or(TlsError::Certificate("it is no X.509 certificate"))?;
+        let (subject, common) = der::name(parsed.subject);
+        let (mut dns, mut user) = (None, None);
+        let mut names = parsed.alternative_names.unwrap_or(Der(&[]));
+        while let Some((tag, content)) = names.next() {
+            match tag {
+                // dNSName, an IA5String.
+                0x82 if dns.is_none() => dns = der::string(0x16, content),
+                // otherName. With two users, the holder would be in doubt.
+                0xa0 if Der(content).take(OID).is_some_and(|id| id.0 == USER) => {
+                    let before = user.replace(user_name(content).ok_or(TlsError::Certificate(USER_FAULT))?);
+                    before.map_or(Ok(()), |_| Err(TlsError::Certificate("it names two users")))?;
+                }
+                _ => {}
+            }
+        }
+        let name = cut(dns.or(common).filter(|name| !name.is_empty()).unwrap_or_else(|| subject.clone()));
+        let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
+        let fingerprint = digest.as_ref().try_into().expect("SHA-256 has 32 bytes");
+        Ok(PeerCertificate { fingerprint, subject, name, user, valid: parsed.valid })
+    }
+
+    /// The fingerprint in lower-case hexadecimal digits.
+    pub fn fingerprint_text(&self) -> String {
+        data_encoding::HEXLOWER.encode(&self.fingerprint)
+    }
+}
+
+const USER_FAULT: &str = "its otherName for a user is no UTF-8 string user@domain";
+
+fn user_name(other_name: &[u8]) -> Option<String> {
+    let mut other_name = Der(other_name);
+    let _id = other_name.take(OID)?;
+    let mut value = other_name.take(0xa0)?;
+    let text = value.take(UTF8_STRING)?;
+    let name = der::string(UTF8_STRING, text.0)?;
+    let (user, domain) = name.split_once('@')?;
+    let is_plain = |text: &str| !text.is_empty() && !text.contains(['@', '/', ':', '\0']) && !text.contains(char::is_whitespace);
+    (value.0.is_empty() && other_name.0.is_empty() && name.len() <= NAME_LEN_MAX && is_plain(user) && is_plain(domain)).then_some(name)
+}
+
+fn cut(mut text: String) -> String {
+    if text.len() > NAME_LEN_MAX {
+        text.truncate((0..=NAME_LEN_MAX).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0));
+    }
+    text
+}

@@ -1,0 +1,67 @@
+//! Traffic keys, nonces and key updates.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use ring::aead::{AES_128_GCM, AES_256_GCM, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+use rustls::ConnectionTrafficSecrets;
+use rustls::client::ClientConnectionData;
+use rustls::kernel::KernelConnection;
+use rustls::server::ServerConnectionData;
+
+use crate::TlsError;
+
+/// Derives the next keys after a key update (RFC 8446, section 7.2).
+pub(crate) enum KeySource {
+    Server(KernelConnection<ServerConnectionData>),
+    Client(KernelConnection<ClientConnectionData>),
+}
+
+/// Both directions take their next keys from it.
+pub(crate) type SharedKeySource = Arc<Mutex<KeySource>>;
+
+impl KeySource {
+    pub(crate) fn next_to_send(&mut self) -> Result<TrafficKey, TlsError> {
+        TrafficKey::new(match self {
+            KeySource::Server(connection) => connection.update_tx_secret(),
+            KeySource::Client(connection) => connection.update_tx_secret(),
+        }?)
+    }
+
+    pub(crate) fn next_to_receive(&mut self) -> Result<TrafficKey, TlsError> {
+        TrafficKey::new(match self {
+            KeySource::Server(connection) => connection.update_rx_secret(),
+            KeySource::Client(connection) => connection.update_rx_secret(),
+        }?)
+    }
+}
+
+/// Key of one direction with the number of its next record.
+pub(crate) struct TrafficKey {
+    pub(crate) key: LessSafeKey,
+    iv: [u8; 12],
+    pub(crate) sequence: u64,
+}
+
+impl TrafficKey {
+    pub(crate) fn new((sequence, secrets): (u64, ConnectionTrafficSecrets)) -> Result<Self, TlsError> {
+        let (algorithm, key, iv): (&'static Algorithm, _, _) = match &secrets {
+            ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
+            ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (&AES_256_GCM, key, iv),
+            ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (&CHACHA20_POLY1305, key, iv),
+            _ => return Err(TlsError::Ours("the cipher suite has no record protection here")),
+        };
+        let key = UnboundKey::new(algorithm, key.as_ref()).map_err(|_| TlsError::Ours("a traffic key has a wrong length"))?;
+        let iv = iv.as_ref().try_into().map_err(|_| TlsError::Ours("a nonce has a wrong length"))?;
+        Ok(TrafficKey { key: LessSafeKey::new(key), iv, sequence })
+    }
+
+    /// RFC 8446, section 5.3: the number of the record, combined with the write IV. Each is used
+    /// once.
+    pub(crate) fn next_nonce(&mut self) -> Nonce {
+        let mut nonce = self.iv;
+        nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()).for_each(|(byte, number)| *byte ^= number);
+        self.sequence += 1;
+        Nonce::assume_unique_for_key(nonce)
+    }
+}

@@ -1,0 +1,409 @@
+//! `vouch export` over TLS: data, demands of exports, identities of certificates, renewal, and what
+//! attackers try. Each refusal has one line of the log.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
+use vouch_nfs4::op::{ShareAccess, StableHow};
+use vouch_nfs4::{Attributes, Verifier};
+use vouch_nfs4_client::{Client, ClientFiles, Config, Error, Identity, Plain, TlsClient};
+use vouch_oncrpc::{AuthSys, Call, Flavor, OpaqueAuth, begin_record, end_record};
+use vouch_rpc_tls::credentials::client_config;
+use vouch_xdr::Writer;
+
+use crate::certificates::{Authority, Holder};
+use crate::test_site::{TestSite, eventually};
+
+struct TlsExport {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Drop for TlsExport {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl TlsExport {
+    fn start(world: &TestSite, options: &str, more: &[&str]) -> Self {
+        std::fs::create_dir_all(world.path("shared")).expect("a directory");
+        let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
+        let listen = format!("127.0.0.1:{port}");
+        let options = format!("rw,insecure,no_root_squash,{options}");
+        let args = ["export", "--dir", "shared", "--options", &options, "--listen", &listen, "--state", "exporting", "--lease", "5"];
+        let log = std::fs::File::create(world.path("log")).expect("a file");
+        let mut command = world.command([&args[..], &["--tls-cert", "server.pem", "--tls-key", "server.key"], more].concat());
+        let child = command.stdout(Stdio::null()).stderr(log).spawn().expect("the binary starts");
+        let export = TlsExport { child, address: listen.parse().expect("an address") };
+        assert!(eventually(Duration::from_secs(30), || TcpStream::connect(export.address).is_ok()), "{}", read_log(world));
+        export
+    }
+
+    async fn connect(&self, world: &TestSite, holder: Option<&str>, minor: u32, uid: u32) -> Result<Client, Error> {
+        let files = ClientFiles {
+            authorities: world.path("ca.pem"),
+            certificate: holder.map(|name| (world.path(format!("{name}.pem")), world.path(format!("{name}.key")))),
+        };
+        let tls = TlsClient::new(&files, "127.0.0.1").expect("files of this test");
+        let user = AuthSys { uid, gid: uid, ..AuthSys::default() };
+        let name = format!("{holder:?} {minor} {uid}");
+        let identity = Identity::new(name.into_bytes(), Verifier([7; 8]));
+        Client::connect(Config { tls: Some(tls), ..Config::new(self.address, minor, identity, Plain::sys(&user)) }).await
+    }
+}
+
+fn read_log(world: &TestSite) -> String {
+    std::fs::read_to_string(world.path("log")).unwrap_or_default()
+}
+
+fn site() -> (TestSite, Authority) {
+    let world = TestSite::new();
+    let authority = Authority::new(&world, "ca");
+    authority.issue(&world, "server", Holder { addresses: true, ..Holder::default() });
+    (world, authority)
+}
+
+async fn write_and_read(client: &Client, name: &[u8]) {
+    let root = client.walk(b"/export").await.expect("the export").handle;
+    let mode = Attributes { mode: Some(0o644), ..Attributes::default() };
+    let file = client.open(&root, name, ShareAccess::BOTH, Some(&mode)).await.expect("a new file");
+    let data: Vec<u8> = (0..2_500_000u32).map(|i| (i / 7) as u8).collect();
+    for (at, piece) in data.chunks(1 << 20).enumerate() {
+        client.write(&file, (at as u64) << 20, piece, StableHow::Unstable).await.expect("written");
+    }
+    let mut found = Vec::new();
+    while found.len() < data.len() {
+        found.extend(client.read(&file, found.len() as u64, 1 << 20).await.expect("data").0);
+    }
+    assert!(found == data);
+    client.close_file(file).await.expect("closed");
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime").block_on(work)
+}
+
+#[test]
+fn data_passes_over_tls_in_all_versions() {
+    let (world, authority) = site();
+    authority.issue(&world, "node", Holder::default());
+    let export = TlsExport::start(&world, "xprtsec=tls", &["--tls-client-ca", "ca.pem"]);
+    block_on(async {
+        for minor in 0..=2 {
+            for holder in [None, Some("node")] {
+                let client = export.connect(&world, holder, minor, 0).await.expect("a client over TLS");
+                write_and_read(&client, format!("f{minor}{}", holder.is_some()).as_bytes()).await;
+                client.close().await.expect("closed");
+            }
+        }
+        let identity = Identity::new(b"clear".to_vec(), Verifier([7; 8]));
+        let clear = Client::connect(Config::new(export.address, 1, identity, Plain::sys(&AuthSys::default()))).await;
+        assert!(matches!(clear.as_ref().err(), Some(Error::Denied(stat)) if stat.0 == 5), "AUTH_TOOWEAK, not {:?}", clear.err());
+    });
+    let log = read_log(&world);
+    assert!(log.contains("a call without TLS, which all exports of this client demand"), "{log}");
+    let status = world.run_ok(["export", "status", "--state", "exporting"]);
+    assert!(status.contains("TLS certificate server"), "{status}");
+}
+
+#[test]
+fn bench_measures_over_tls() {
+    let (world, authority) = site();
+    authority.issue(&world, "node", Holder::default());
+    let export = TlsExport::start(&world, "xprtsec=none", &["--tls-client-ca", "ca.pem"]);
+    let target = format!("nfs://{}/export", export.address);
+    let tls = ["--tls-ca", "ca.pem", "--tls-cert", "node.pem", "--tls-key", "node.key"];
+    let args = ["bench", "concurrency", "--quick", "--target", &target, "--sec", "sys,sys+tls,sys+mtls", "--rounds", "1"];
+    let short = ["--seconds", "0.05", "--file-size", "2M", "--depth", "8"];
+    let output = world.run_ok([&args[..], &short, &tls].concat());
+    assert!(output.contains("sys+mtls"), "{output}");
+}
+
+#[test]
+fn certificate_decides_who_is_asking() {
+    let (world, authority) = site();
+    authority.issue(&world, "machine", Holder::default());
+    authority.issue(&world, "nobody", Holder { user: Some("nobody@example.org"), ..Holder::default() });
+    authority.issue(&world, "foreign", Holder { user: Some("nobody@elsewhere.org"), ..Holder::default() });
+    let listed = authority.issue(&world, "listed", Holder::default());
+    world.write("map", format!("sha256:{listed} daemon\nsubject:CN=banned !refuse\n"));
+    authority.issue(&world, "banned", Holder::default());
+    let more = ["--tls-client-ca", "ca.pem", "--certificate-map", "map", "--domain", "example.org"];
+    let export = TlsExport::start(&world, "xprtsec=mtls", &more);
+    let uid_of = |name: &str| nix::unistd::User::from_name(name).expect("a name service").expect("a user of every system").uid.as_raw();
+    block_on(async {
+        for (holder, uid) in [("machine", 0), ("nobody", uid_of("nobody")), ("listed", uid_of("daemon"))] {
+            world.run_tool("chmod", &["777", "shared"]);
+            let client = export.connect(&world, Some(holder), 1, 0).await.expect("a client over TLS");
+            let root = client.walk(b"/export").await.expect("the export").handle;
+            let mode = Attributes { mode: Some(0o644), ..Attributes::default() };
+            let file = client.open(&root, holder.as_bytes(), ShareAccess::BOTH, Some(&mode)).await.expect("a new file");
+            let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(world.path("shared").join(holder)).expect("made"));
+            assert_eq!(owner, uid, "{holder}");
+            client.close_file(file).await.expect("closed");
+        }
+        for (holder, cause) in [("foreign", "is not of the domain example.org"), ("banned", "the certificate map refuses")] {
+            assert!(export.connect(&world, Some(holder), 1, 0).await.is_err());
+            assert!(read_log(&world).contains(cause), "{}", read_log(&world));
+        }
+    });
+}
+
+#[test]
+fn renewal_keeps_sessions_and_revocation_ends_them() {
+    let (world, authority) = site();
+    authority.issue(&world, "good", Holder::default());
+    authority.issue(&world, "stolen", Holder { serial: 77, ..Holder::default() });
+    authority.revoke(&world, "crl.pem", &[]);
+    let export = TlsExport::start(&world, "xprtsec=mtls", &["--tls-client-ca", "ca.pem", "--tls-crl", "crl.pem"]);
+    block_on(async {
+        let good = export.connect(&world, Some("good"), 1, 0).await.expect("a client");
+        let stolen = export.connect(&world, Some("stolen"), 1, 0).await.expect("not revoked yet");
+        let renewed = authority.issue(&world, "server", Holder { addresses: true, ..Holder::default() });
+        authority.revoke(&world, "crl.pem", &[77]);
+        world.run_ok(["export", "reload", "--state", "exporting"]);
+        write_and_read(&good, b"kept").await;
+        let gone = tokio::time::timeout(Duration::from_secs(30), stolen.walk(b"/export")).await;
+        assert!(!matches!(gone, Ok(Ok(_))), "a revoked client goes on");
+        assert!(export.connect(&world, Some("stolen"), 1, 0).await.is_err());
+        assert!(export.connect(&world, Some("good"), 2, 0).await.is_ok());
+        let log = read_log(&world);
+        assert!(log.contains("no longer accepted") && log.contains("Revoked"), "{log}");
+        let status = world.run_ok(["export", "status", "--json", "--state", "exporting"]);
+        assert!(status.contains(&renewed), "{status}");
+    });
+    // A faulty file changes nothing.
+    world.write("server.pem", "nonsense");
+    let refused = world.run(["export", "reload", "--state", "exporting"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("server.pem: contains no certificate"), "{refused:?}");
+    assert!(block_on(export.connect(&world, Some("good"), 1, 0)).is_ok());
+}
+
+#[test]
+fn demands_that_the_server_cannot_meet_are_refused_at_start() {
+    let (world, _) = site();
+    world.write("shared/x", "");
+    let run = |more: &[&str]| {
+        let output = world.run([&["export", "--dir", "shared", "--listen", "127.0.0.1:0", "--state", "exporting"], more].concat());
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        String::from_utf8(output.stderr).expect("text")
+    };
+    let tls = ["--tls-cert", "server.pem", "--tls-key", "server.key"];
+    assert!(run(&["--options", "xprtsec=tls"]).contains("start it with --tls-cert and --tls-key"));
+    assert!(run(&[&["--options", "xprtsec=mtls"], &tls[..]].concat()).contains("--tls-client-ca"));
+    world.run_tool("chmod", &["644", "server.key"]);
+    assert!(run(&tls).contains("server.key: the private key is accessible by other users (mode 0644); run chmod 600"));
+}
+
+fn call(xid: u32, procedure: u32, flavor: Flavor) -> Vec<u8> {
+    let mut w = Writer::new();
+    let start = begin_record(&mut w);
+    let args = if procedure == 0 { &[][..] } else { &[0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0] };
+    let cred = OpaqueAuth { flavor, body: &[] };
+    Call { xid, program: 100_003, version: 4, procedure, cred, verf: OpaqueAuth::NONE, args }.encode(&mut w);
+    end_record(w.bytes_mut(), start, 0);
+    w.into_bytes()
+}
+
+fn reply(stream: &mut impl std::io::Read) -> Option<Vec<u8>> {
+    let mut mark = [0; 4];
+    stream.read_exact(&mut mark).ok()?;
+    let mut record = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+    stream.read_exact(&mut record).ok()?;
+    Some(record)
+}
+
+/// Connects from 127.0.0.`host`, so that the log tells attackers apart.
+fn socket(address: SocketAddr, host: u8) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    bind(&socket, &SocketAddr::from((Ipv4Addr::new(127, 0, 0, host), 0))).expect("a loopback address");
+    connect(&socket, &address).expect("the server listens");
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time-out");
+    stream
+}
+
+fn probed(address: SocketAddr, host: u8) -> TcpStream {
+    let mut stream = socket(address, host);
+    stream.write_all(&call(1, 0, Flavor::TLS)).expect("sent");
+    assert!(reply(&mut stream).is_some_and(|record| record.windows(8).any(|part| part == b"STARTTLS")));
+    stream
+}
+
+type Attack = Box<dyn Fn(&TestSite, SocketAddr, u8)>;
+
+/// Completes a session by rustls, and lets the attack go on with it.
+fn in_session(attack: impl Fn(StreamOwned<ClientConnection, TcpStream>) + 'static) -> Attack {
+    Box::new(move |world, address, host| {
+        let mut stream = session(world, address, host, |_| ());
+        stream.write_all(&call(2, 0, Flavor::NONE)).expect("sent");
+        assert!(reply(&mut stream).is_some(), "the session works");
+        attack(stream);
+    })
+}
+
+fn session(
+    world: &TestSite,
+    address: SocketAddr,
+    host: u8,
+    change: impl FnOnce(&mut rustls::ClientConfig),
+) -> StreamOwned<ClientConnection, TcpStream> {
+    let files = ClientFiles { authorities: world.path("ca.pem"), certificate: None };
+    let mut config = rustls::ClientConfig::clone(&client_config(&files).expect("files of this test"));
+    change(&mut config);
+    let name = ServerName::try_from("127.0.0.1").expect("an address");
+    StreamOwned::new(ClientConnection::new(Arc::new(config), name).expect("a configuration"), probed(address, host))
+}
+
+fn with_certificate(holder: &'static str) -> Attack {
+    Box::new(move |world, address, host| {
+        let certificate = Some((world.path(format!("{holder}.pem")), world.path(format!("{holder}.key"))));
+        let files = ClientFiles { authorities: world.path("ca.pem"), certificate };
+        let config = client_config(&files).expect("files of this test");
+        let name = ServerName::try_from("127.0.0.1").expect("an address");
+        let mut stream = StreamOwned::new(ClientConnection::new(config, name).expect("a configuration"), probed(address, host));
+        assert!(stream.write_all(&call(2, 0, Flavor::NONE)).is_err() || reply(&mut stream).is_none(), "{holder} gets an answer");
+    })
+}
+
+#[test]
+fn attacks_are_refused_with_one_line_each() {
+    let (world, authority) = site();
+    let strange = Authority::new(&world, "strange");
+    strange.issue(&world, "untrusted", Holder::default());
+    authority.issue(&world, "expired", Holder { years: 2001..2002, ..Holder::default() });
+    authority.issue(&world, "early", Holder { years: 2090..2091, ..Holder::default() });
+    authority.issue(&world, "revoked", Holder { serial: 5, ..Holder::default() });
+    authority.issue(&world, "purpose", Holder { is_server_only: true, ..Holder::default() });
+    authority.revoke(&world, "crl.pem", &[5]);
+    let more = ["--tls-client-ca", "ca.pem", "--tls-crl", "crl.pem", "--stall-max", "2s"];
+    let export = TlsExport::start(&world, "xprtsec=mtls", &more);
+    let closed = |mut stream: TcpStream| while stream.read(&mut [0; 4096]).is_ok_and(|n| n > 0) {};
+    let attacks: Vec<(&str, Attack)> = vec![
+        (
+            "clear text behind STARTTLS",
+            Box::new(move |_, address, host| {
+                let mut stream = socket(address, host);
+                stream.write_all(&[call(1, 0, Flavor::TLS), call(2, 0, Flavor::NONE)].concat()).expect("sent");
+                closed(stream);
+            }),
+        ),
+        (
+            "the peer sent no TLS record",
+            Box::new(move |_, address, host| {
+                let mut stream = probed(address, host);
+                stream.write_all(&call(2, 1, Flavor::NONE)).expect("sent");
+                closed(stream);
+            }),
+        ),
+        (
+            "a call without TLS",
+            Box::new(|_, address, host| {
+                let mut stream = socket(address, host);
+                stream.write_all(&call(1, 1, Flavor::NONE)).expect("sent");
+                assert_eq!(reply(&mut stream).expect("a denial")[8..], [0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 5]);
+            }),
+        ),
+        (
+            "STARTTLS after calls in clear text",
+            Box::new(move |_, address, host| {
+                // The denied call has a line of its own, from another address.
+                let mut stream = socket(address, host);
+                stream.write_all(&call(1, 1, Flavor::NONE)).expect("sent");
+                reply(&mut stream).expect("a denial");
+                stream.write_all(&call(2, 0, Flavor::TLS)).expect("sent");
+                closed(stream);
+            }),
+        ),
+        (
+            "a second STARTTLS",
+            in_session(|mut stream| {
+                stream.write_all(&call(3, 0, Flavor::TLS)).expect("sent");
+                assert!(reply(&mut stream).is_none());
+            }),
+        ),
+        (
+            "a call without a client certificate",
+            in_session(|mut stream| {
+                stream.write_all(&call(3, 1, Flavor::NONE)).expect("sent");
+                assert_eq!(reply(&mut stream).expect("a denial")[8..], [0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 5]);
+            }),
+        ),
+        (
+            "a TLS record is forged or damaged",
+            in_session(|mut stream| {
+                stream.conn.writer().write_all(&call(3, 0, Flavor::NONE)).expect("room");
+                let mut record = Vec::new();
+                stream.conn.write_tls(&mut record).expect("a record");
+                *record.last_mut().expect("bytes") ^= 1;
+                stream.sock.write_all(&record).expect("sent");
+                assert!(reply(&mut stream).is_none());
+            }),
+        ),
+        (
+            "TLS records without data in a row",
+            in_session(|mut stream| {
+                for _ in 0..40 {
+                    stream.conn.refresh_traffic_keys().expect("a session");
+                    let _ = stream.flush();
+                }
+                assert!(reply(&mut stream).is_none());
+            }),
+        ),
+        (
+            "does not offer the protocol sunrpc",
+            Box::new(|world, address, host| {
+                let mut stream = session(world, address, host, |config| config.alpn_protocols = vec![b"http/1.1".to_vec()]);
+                assert!(stream.flush().is_err() || reply(&mut stream).is_none());
+            }),
+        ),
+        ("UnknownIssuer", with_certificate("untrusted")),
+        ("Expired", with_certificate("expired")),
+        ("NotValidYet", with_certificate("early")),
+        ("Revoked", with_certificate("revoked")),
+        ("InvalidPurpose", with_certificate("purpose")),
+        ("the handshake takes too long", Box::new(move |_, address, host| closed(probed(address, host)))),
+        (
+            "too many handshakes are in progress",
+            Box::new(move |_, address, host| {
+                let held: Vec<TcpStream> = (0..256).map(|_| probed(address, host)).collect();
+                let mut refused = socket(address, host);
+                refused.write_all(&call(1, 0, Flavor::TLS)).expect("sent");
+                closed(refused);
+                drop(held);
+            }),
+        ),
+    ];
+    for (at, (cause, attack)) in attacks.iter().enumerate() {
+        let host = 10 + u8::try_from(at).expect("few attacks");
+        attack(&world, export.address, host);
+        let lines = || {
+            let log = read_log(&world);
+            log.lines().filter(|line| line.contains(&format!("127.0.0.{host}:"))).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let found = eventually(Duration::from_secs(10), || lines().iter().any(|line| line.contains(cause)));
+        assert!(found, "{cause}: {:?}", lines());
+        assert_eq!(lines().iter().filter(|line| line.contains(cause)).count(), 1, "{cause}: {:?}", lines());
+    }
+    // Key updates in good order, and records cut anywhere, do no harm.
+    in_session(|mut stream| {
+        stream.conn.refresh_traffic_keys().expect("a session");
+        stream.write_all(&call(3, 0, Flavor::NONE)).expect("sent");
+        assert!(reply(&mut stream).is_some());
+        stream.conn.writer().write_all(&call(4, 0, Flavor::NONE)).expect("room");
+        let mut record = Vec::new();
+        stream.conn.write_tls(&mut record).expect("a record");
+        for byte in &record {
+            stream.sock.write_all(std::slice::from_ref(byte)).expect("sent");
+        }
+        assert!(reply(&mut stream).is_some());
+    })(&world, export.address, 200);
+}
