@@ -42,7 +42,7 @@ fn export_refuses_weaker_transport_at_each_operation() {
             assert_eq!(client.status(&[], &[lookup(name)]), expected, "{name}");
         }
         let expected = if reached == 3 { Status::OK } else { Status::WRONGSEC };
-        assert_eq!(client.run(&[putfh(handle.clone())]).0, expected, "a known filehandle opens no way around");
+        assert_eq!(client.run(&[putfh(handle)]).0, expected, "a known filehandle opens no way around");
     }
 }
 
