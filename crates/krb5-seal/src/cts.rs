@@ -123,18 +123,6 @@ impl Decryption {
         Decryption { chain: [0; 16], decrypted: 0 }
     }
 
-    /// Bytes of a message that are whole blocks before the last two, which are exchanged.
-    pub(crate) fn main_len(len: usize) -> usize {
-        if len == 16 { 16 } else { (len.div_ceil(16) - 2) * 16 }
-    }
-
-    /// Leaves the next whole blocks to the caller, who also updates the chain value.
-    pub(crate) fn skip(&mut self, len: usize) -> &mut [u8; 16] {
-        self.decrypted += len;
-        debug_assert!(len.is_multiple_of(16));
-        &mut self.chain
-    }
-
     /// Decrypts up to `step_len` more bytes (a multiple of 16) of `message`, which is the whole
     /// message in every call.
     pub(crate) fn step(&mut self, kernels: &Kernels, key: &AesKey, message: &mut [u8], step_len: usize) {
@@ -153,7 +141,7 @@ impl Decryption {
     fn decrypt(&mut self, kernels: &Kernels, key: &AesKey, message: &mut [u8], step_len: usize) {
         let len = message.len();
         // The last two blocks come at the end; a single block is plain CBC.
-        let main_len = Self::main_len(len);
+        let main_len = if len == 16 { 16 } else { (len.div_ceil(16) - 2) * 16 };
         let until = main_len.min(self.decrypted.saturating_add(step_len));
         let blocks = message[self.decrypted..until].as_chunks_mut().0;
         (kernels.decrypt.one)(key, &mut self.chain, blocks);

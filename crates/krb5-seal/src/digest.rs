@@ -4,7 +4,7 @@
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::enctype::Enctype;
-use crate::kernels::{HashFew, HashItem, Kernels, StitchOneKernel};
+use crate::kernels::{HashFew, HashItem, Kernels, StitchOne};
 
 pub(crate) const BLOCK_LEN_MAX: usize = 128;
 /// Longest digest, SHA-384's, bytes.
@@ -31,7 +31,7 @@ pub(crate) trait Digest: Sized + 'static {
 
     fn few(kernels: &Kernels) -> Option<HashFew<Self::State>>;
 
-    fn stitched(_kernels: &Kernels) -> Option<StitchOneKernel<Self::State>> {
+    fn stitched(_kernels: &Kernels) -> Option<StitchOne<Self::State>> {
         None
     }
 
@@ -133,7 +133,7 @@ impl Digest for Sha384 {
         kernels.sha512.few
     }
 
-    fn stitched(kernels: &Kernels) -> Option<StitchOneKernel<[u64; 8]>> {
+    fn stitched(kernels: &Kernels) -> Option<StitchOne<[u64; 8]>> {
         kernels.stitched512
     }
 

@@ -9,7 +9,7 @@ use crate::cts::Decryption;
 use crate::digest::{Digest, HmacPads, Sha1, Sha256, Sha384};
 use crate::enctype::Enctype;
 use crate::hashing::{self, Blocks, HashLane, Hashing, Region, STEP_LEN};
-use crate::kernels::{Kernels, LANES_MAX, SHORTS_MAX, StitchedOne};
+use crate::kernels::{Kernels, LANES_MAX, SHORTS_MAX};
 use crate::keys::{AesKey, ContextKeys};
 use crate::mic::{WrapCheck, check_wrap};
 use crate::short::{Batch, SHORT_LEN_MAX};
@@ -279,31 +279,8 @@ fn decrypt_and_verify<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Ite
     }
 }
 
-/// A single message: hashes it and decrypts what was hashed in one pass, if there is a kernel for
-/// it. As with RFC 3962, plaintext is wiped if the checksum then refuses the message.
-fn stitch_alone<D: Digest>(kernels: &Kernels, lane: &mut Lane<'_, '_, D>) {
-    let Some(stitched) = D::stitched(kernels) else { return };
-    let len = lane.region.ready - TOKEN_HEADER_LEN;
-    let steps = (lane.region.ready / D::BLOCK_LEN).min(Decryption::main_len(len) / D::BLOCK_LEN + 1);
-    if steps < 2 || lane.region.hashed > 0 {
-        return;
-    }
-    let chain = *lane.decryption.skip((steps - 1) * D::BLOCK_LEN);
-    let (hash, state) = lane.region.skip(steps);
-    // SAFETY: the ciphertext follows the header, and hashed data begins with the header.
-    let cipher = unsafe { lane.job.token.as_mut_ptr().add(TOKEN_HEADER_LEN) };
-    let mut item = StitchedOne { key: &lane.job.keys.receive.cipher, chain, state: *state, cipher, hash };
-    // SAFETY: both lie in the lane's token, and no step is under way; `steps` blocks can be hashed, and
-    // one less lies before the last two blocks of the cipher.
-    unsafe { (stitched.open)(&mut item, steps) };
-    wipe_frame();
-    *lane.region.skip(0).1 = item.state;
-    *lane.decryption.skip(0) = item.chain;
-    item.state.zeroize();
-}
-
 /// RFC 8009 section 5: the checksum covers the cipher state (zeros, placed over the header
-/// meanwhile) and the ciphertext. Of several messages verification precedes decryption.
+/// meanwhile) and the ciphertext, so verification precedes decryption.
 fn verify_then_decrypt<'a, 'b: 'a, D: Digest>(kernels: &Kernels, mut jobs: impl Iterator<Item = &'a mut OpenJob<'b>>) {
     let mut lanes = Stack::<Lane<'a, 'b, D>, LANES_MAX>::new();
     loop {
@@ -317,9 +294,6 @@ fn verify_then_decrypt<'a, 'b: 'a, D: Digest>(kernels: &Kernels, mut jobs: impl 
         }
         if lanes.is_empty() {
             return;
-        }
-        if let [lane] = &mut lanes[..] {
-            stitch_alone(kernels, lane);
         }
         // SAFETY: the regions lie in the jobs' tokens, which the lanes borrow.
         unsafe { hashing::step(kernels, &mut lanes) };

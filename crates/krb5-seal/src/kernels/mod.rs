@@ -103,7 +103,7 @@ pub(crate) struct StitchedKernel {
     pub(crate) seal: unsafe fn(&mut [Stitched], usize),
 }
 
-/// A message of RFC 8009, encrypted or decrypted and hashed in one pass.
+/// A message of RFC 8009, encrypted and hashed in one pass.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "there is no such kernel"))]
 pub(crate) struct StitchedOne<S> {
     /// Valid for reads, with the length that belongs to the hash.
@@ -111,7 +111,7 @@ pub(crate) struct StitchedOne<S> {
     pub(crate) chain: [u8; 16],
     pub(crate) state: S,
     pub(crate) cipher: *mut u8,
-    /// Data to hash; its blocks lag behind encryption, or are ahead of decryption.
+    /// Data to hash; its blocks lag behind encryption.
     pub(crate) hash: *const u8,
 }
 
@@ -119,14 +119,6 @@ pub(crate) struct StitchedOne<S> {
 /// data to encrypt must be valid for reads and writes, the data to hash for reads, both unaliased.
 /// Advances chain and state.
 pub(crate) type StitchOne<S> = unsafe fn(&mut StitchedOne<S>, usize);
-
-/// The two passes over one message. Opening hashes `steps` blocks and decrypts one block less in
-/// place, each after it was hashed; `cipher` begins 16 bytes behind `hash`.
-#[derive(Clone, Copy)]
-pub(crate) struct StitchOneKernel<S> {
-    pub(crate) seal: StitchOne<S>,
-    pub(crate) open: StitchOne<S>,
-}
 
 #[derive(Clone, Copy)]
 pub struct Kernels {
@@ -141,7 +133,7 @@ pub struct Kernels {
     pub(crate) sha256: &'static HashKernel<[u32; 8]>,
     pub(crate) sha512: &'static HashKernel<[u64; 8]>,
     pub(crate) stitched: Option<StitchedKernel>,
-    pub(crate) stitched512: Option<StitchOneKernel<[u64; 8]>>,
+    pub(crate) stitched512: Option<StitchOne<[u64; 8]>>,
 }
 
 impl Kernels {
@@ -250,7 +242,7 @@ fn detect_more(sets: &mut Vec<Kernels>) {
         // Eight lanes of AVX2 are no faster than SHA-NI for this hash.
         sha256: if sha { sse.sha256 } else { &x86::avx2::SHA256_ALONE },
         sha512: &x86::avx2::SHA512,
-        stitched512: Some(StitchOneKernel { seal: x86::sha512::seal, open: x86::sha512::open }),
+        stitched512: Some(x86::sha512::seal as StitchOne<[u64; 8]>),
         ..sse
     };
     sets.push(avx2);

@@ -1,6 +1,6 @@
 //! SHA-512 of one message: the schedule in vectors, the rounds in integer registers. For a message
-//! of RFC 8009, CBC encryption or decryption runs in the same pass, on units that the hash leaves
-//! idle.
+//! of RFC 8009, CBC encryption runs in the same pass: each is a long dependency chain on units that
+//! the other leaves idle.
 
 use std::arch::x86_64::*;
 
@@ -33,7 +33,7 @@ unsafe fn wide(lanes: &mut HashLanes<u64, 8, 1>, blocks: usize) {
     for block in 0..blocks {
         // SAFETY: block `block` of `blocks`.
         unsafe {
-            step::<true, NONE>(
+            step::<true, false>(
                 &mut state,
                 lanes.data[0].add(BLOCK_LEN * block),
                 &mut _mm_setzero_si128(),
@@ -68,8 +68,8 @@ unsafe fn seal_steps(item: &mut StitchedOne<[u64; 8]>, steps: usize) {
         for at in 0..steps {
             let cipher = item.cipher.add(BLOCK_LEN * at).cast();
             match at {
-                0 => step::<false, ENCRYPT>(&mut state, std::ptr::null(), &mut chain, keys, cipher),
-                _ => step::<true, ENCRYPT>(&mut state, item.hash.add(BLOCK_LEN * (at - 1)), &mut chain, keys, cipher),
+                0 => step::<false, true>(&mut state, std::ptr::null(), &mut chain, keys, cipher),
+                _ => step::<true, true>(&mut state, item.hash.add(BLOCK_LEN * (at - 1)), &mut chain, keys, cipher),
             }
         }
         _mm_storeu_si128(item.chain.as_mut_ptr().cast(), chain);
@@ -77,49 +77,14 @@ unsafe fn seal_steps(item: &mut StitchedOne<[u64; 8]>, steps: usize) {
     }
 }
 
-/// Hashes so many times 128 bytes, and decrypts one block less: each after it was hashed.
-///
-/// # Safety
-/// As [`StitchedOne`] says; the CPU has AVX2, BMI2 and AES-NI.
-pub(in crate::kernels) unsafe fn open(item: &mut StitchedOne<[u64; 8]>, steps: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { open_steps(item, steps) }
-}
-
-#[target_feature(enable = "avx2,bmi1,bmi2,aes")]
-unsafe fn open_steps(item: &mut StitchedOne<[u64; 8]>, steps: usize) {
-    // SAFETY: as for `seal_steps`. A step reads its block of the hash before it decrypts the block
-    // before, whose bytes end at most 16 bytes inside of that block.
-    unsafe {
-        let keys: *const __m128i = (*item.key).decrypt.as_ptr().cast();
-        debug_assert_eq!((*item.key).rounds, ROUNDS);
-        let mut chain = _mm_loadu_si128(item.chain.as_ptr().cast());
-        let mut state = item.state;
-        for at in 0..steps {
-            let hash = item.hash.add(BLOCK_LEN * at);
-            match at {
-                0 => step::<true, NONE>(&mut state, hash, &mut chain, keys, std::ptr::null_mut()),
-                _ => step::<true, DECRYPT>(&mut state, hash, &mut chain, keys, item.cipher.add(BLOCK_LEN * (at - 1)).cast()),
-            }
-        }
-        _mm_storeu_si128(item.chain.as_mut_ptr().cast(), chain);
-        item.state = state;
-    }
-}
-
-/// The cipher's part of a step.
-const NONE: u8 = 0;
-const ENCRYPT: u8 = 1;
-const DECRYPT: u8 = 2;
-
-/// Hashes one block; encrypts an eighth of eight blocks or decrypts eight; or does both.
+/// Hashes one block, encrypts an eighth of eight blocks, or does both.
 ///
 /// # Safety
 /// If used, `hash` is valid for reads of a block, `keys` of 15 round keys, `cipher` for reads and
-/// writes of a block. The hashed block is already encrypted, or decrypted later.
+/// writes of a block. The hashed block is already encrypted.
 #[inline(always)]
 #[allow(unused_assignments, reason = "the schedule ends before the rounds do")]
-unsafe fn step<const HASH: bool, const CIPHER: u8>(
+unsafe fn step<const HASH: bool, const CIPHER: bool>(
     state: &mut [u64; 8],
     hash: *const u8,
     chain: &mut __m128i,
@@ -146,25 +111,6 @@ unsafe fn step<const HASH: bool, const CIPHER: u8>(
                 } else {
                     x = _mm_aesenclast_si128(x, _mm_load_si128(keys.add(ROUNDS)));
                     _mm_storeu_si128(cipher.add(quarter), x);
-                }
-            }};
-        }
-        let mut eighths = [_mm_setzero_si128(); QUARTERS];
-        // The same of decryption, where the eighths depend on ciphertext only.
-        macro_rules! decrypt_step {
-            ($step:expr) => {{
-                const ROUND: usize = $step / QUARTERS;
-                const AT: usize = $step % QUARTERS;
-                let y = eighths[AT];
-                if ROUND == 0 {
-                    eighths[AT] = _mm_xor_si128(_mm_loadu_si128(cipher.add(AT)), _mm_load_si128(keys));
-                } else if ROUND < ROUNDS {
-                    eighths[AT] = _mm_aesdec_si128(y, _mm_load_si128(keys.add(ROUND)));
-                } else {
-                    let ciphertext = _mm_loadu_si128(cipher.add(AT));
-                    let plaintext = _mm_aesdeclast_si128(y, _mm_load_si128(keys.add(ROUNDS)));
-                    _mm_storeu_si128(cipher.add(AT), _mm_xor_si128(plaintext, x));
-                    x = ciphertext;
                 }
             }};
         }
@@ -206,12 +152,7 @@ unsafe fn step<const HASH: bool, const CIPHER: u8>(
                     round!(2 * $g, first);
                     round!(2 * $g + 1, second);
                 }
-                if CIPHER == DECRYPT {
-                    decrypt_step!(3 * $g);
-                    decrypt_step!(3 * $g + 1);
-                    decrypt_step!(3 * $g + 2);
-                }
-                if CIPHER == ENCRYPT {
+                if CIPHER {
                     cipher_step!(3 * $g);
                     cipher_step!(3 * $g + 1);
                     cipher_step!(3 * $g + 2);
