@@ -11,6 +11,8 @@ use std::path::PathBuf;
 pub(super) fn listen(device: &str) -> io::Result<(UnixListener, PathBuf)> {
     let path = path(device)?;
     if let Some(directory) = path.parent() {
+        // Others may use the directory above.
+        directory.parent().map_or(Ok(()), fs::create_dir_all)?;
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     }
     // Of an earlier mount with this number, which was killed.
