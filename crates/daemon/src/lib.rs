@@ -4,7 +4,11 @@
 //! |---|---|
 //! | [`service_manager`] | readiness messages to systemd, and the sockets that it passes |
 //! | [`listener`] | listening TCP sockets, one for each thread |
-//! | [`metrics_page`] | the HTTP page with metrics and health |
+//! | [`status_server`] | metrics, health and status over HTTP, by TCP and by a Unix socket |
+//! | [`status_socket`], [`runtime_directory`] | the Unix sockets, and where they are |
+//! | [`status`], [`status_client`] | what a daemon says about itself, and the way to ask it |
+//! | [`recent_errors`] | warnings and errors of the last hour |
+//! | [`exposition`] | writer of Prometheus' text format |
 //! | [`rate_limit`] | a rate limiter by address, for log lines and audit records |
 //! | [`audit_trail`] | the audit trail of a service: options, rules in force, administrative records |
 //! | [`printable`] | file names for terminals, logs and JSON |
@@ -13,9 +17,15 @@
 #![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
 
 pub mod audit_trail;
+pub mod exposition;
 pub mod listener;
-pub mod metrics_page;
 pub mod printable;
 pub mod rate_limit;
+pub mod recent_errors;
+pub mod runtime_directory;
 pub mod sandbox;
 pub mod service_manager;
+pub mod status;
+pub mod status_client;
+pub mod status_server;
+pub mod status_socket;

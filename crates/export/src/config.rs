@@ -38,4 +38,6 @@ pub struct ExportConfig {
     pub resolve_every: Duration,
     pub limits: Limits,
     pub audit: Option<AuditConfig>,
+    /// Directory of the status socket beside that of the state directory; `None` makes none.
+    pub runtime_directory: Option<PathBuf>,
 }

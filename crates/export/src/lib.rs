@@ -14,7 +14,7 @@
 //! | `audit` | audit records of what clients do |
 //! | `recovery`, `state_directory` | what survives a restart |
 //! | `thread_pool`, `memory_quota`, `limits` | bounds on threads, calls and memory, shared by source address |
-//! | `monitoring`, `control` | metrics, health, status, and the control socket |
+//! | `monitoring` | metrics, health and status |
 //!
 //! The protocol itself is in `vouch_nfs4_server`, which has no sockets, threads or clocks.
 //! No module here knows an NFS operation.
@@ -24,7 +24,6 @@
 mod audit;
 mod clock;
 mod config;
-pub mod control;
 mod driver;
 mod error;
 mod exports;
@@ -53,7 +52,7 @@ pub use exports::Source;
 pub use exports::sources::{ExportList, SourceError};
 pub use identity::{GroupSource, UnknownPrincipal};
 pub use limits::Limits;
-pub use monitoring::status::{ClientStatus, ErrorStatus, ExportStatus, Status, TlsStatus};
+pub use monitoring::status::{ClientStatus, ErrorStatus, ExportStatus, SiteStatus, Status, TlsStatus};
 pub use recovery::RecoveryError;
 pub use server::Server;
 pub use state_directory::{StateError, control_path};

@@ -1,6 +1,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
+use vouch_daemon::status_client;
 use vouch_oncrpc::{Call, OpaqueAuth, begin_record};
 use vouch_xdr::Writer;
 
@@ -99,6 +100,7 @@ impl Running {
             resolve_every: Duration::from_secs(1),
             limits: Limits::default(),
             audit: None,
+            runtime_directory: None,
         };
         change(&mut config);
         let state = config.state.clone();
@@ -129,10 +131,8 @@ impl Running {
     }
 
     fn status(&self) -> Status {
-        match control::ask(&state_directory::control_path(&self.state), control::Question::Status).unwrap() {
-            control::Answer::Status(status) => *status,
-            other => panic!("{other:?}"),
-        }
+        let status = status_client::ask(&state_directory::control_path(&self.state)).unwrap();
+        serde_json::from_value(status.detail).unwrap()
     }
 }
 
@@ -289,18 +289,14 @@ fn idle_connections_cost_little_memory() {
 fn control_socket_answers_status_and_reload() {
     let server = Running::start(|_| ());
     let path = state_directory::control_path(&server.state);
-    let status = || match control::ask(&path, control::Question::Status).unwrap() {
-        control::Answer::Status(status) => status,
-        other => panic!("{other:?}"),
-    };
+    let status = || server.status();
     assert_eq!(status().exports[0].pseudo_path, "/data");
     let list = server.state.parent().unwrap().join("exports");
     std::fs::write(&list, "/data *(rw)\n/more *(ro,no_wdelay)\n").unwrap();
-    let answer = control::ask(&path, control::Question::Reload).unwrap();
-    assert!(matches!(&answer, control::Answer::Reloaded(comments) if comments.len() == 1), "{answer:?}");
+    assert_eq!(status_client::reload(&path).unwrap().unwrap().len(), 1);
     assert_eq!(status().exports.len(), 2);
     std::fs::write(&list, "/data *(rw,wrong)\n").unwrap();
-    let answer = control::ask(&path, control::Question::Reload).unwrap();
-    assert!(matches!(&answer, control::Answer::Failed(why) if why.contains("line 1") && why.contains("stays in force")), "{answer:?}");
+    let why = status_client::reload(&path).unwrap().unwrap_err();
+    assert!(why.contains("line 1") && why.contains("stays in force"), "{why}");
     assert_eq!(status().exports.len(), 2);
 }

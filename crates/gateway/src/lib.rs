@@ -35,6 +35,6 @@ mod target;
 mod tls;
 
 pub use limits::Limits;
-pub use report::Report;
+pub use report::{GatewayStatus, Report};
 pub use server::{Gateway, GatewayOptions};
 pub use tls::{TlsError, TlsFiles};

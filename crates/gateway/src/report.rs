@@ -1,12 +1,13 @@
 //! Metrics in Prometheus text format, and health as JSON.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hyper::StatusCode;
-use serde::Serialize;
-use vouch_daemon::metrics_page::PageSource;
+use serde::{Deserialize, Serialize};
+use vouch_daemon::exposition::{Exposition, Metric};
+use vouch_daemon::status::{DaemonKind, DaemonStatus};
+use vouch_daemon::status_server::StatusSource;
 use vouch_tree_client::{ReplicaState, Tree};
 
 use crate::address_quota::AddressQuota;
@@ -39,6 +40,23 @@ pub struct Report {
     pub(crate) quota: Arc<AddressQuota>,
 }
 
+/// Status of a gateway.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GatewayStatus {
+    /// Name of the tree.
+    pub tree: String,
+    /// "fresh", "expired" or "refused".
+    pub state: String,
+    /// Revision that is served.
+    pub revision: u64,
+    /// End of its validity, in seconds since 1970.
+    pub expires: i64,
+    /// Connections open now.
+    pub connections: usize,
+    /// Bytes of response bodies.
+    pub sent_bytes: u64,
+}
+
 #[derive(Serialize)]
 struct Health {
     healthy: bool,
@@ -50,12 +68,12 @@ struct Health {
     connections: usize,
 }
 
-impl PageSource for Report {
+impl StatusSource for Report {
     fn metrics(&self) -> String {
-        let mut page = Page(String::new());
-        page.one("vouch_build_info", "gauge", "The running version.", &format!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION")), 1);
-        page.one("vouch_connections", "gauge", "Connections open now.", "", self.quota.total() as u64);
-        page.one("vouch_connections_max", "gauge", "Connection limit.", "", self.quota.connections_max() as u64);
+        use Metric::{Counter, Gauge};
+        let mut page = Exposition::of_daemon();
+        page.single("vouch_connections", Gauge, "Connections open now.", self.quota.total());
+        page.single("vouch_connections_max", Gauge, "Connection limit.", self.quota.connections_max());
         let counters = &self.counters;
         for (name, help, count) in [
             ("vouch_connections_accepted_total", "Connections let in.", &counters.accepted),
@@ -63,14 +81,27 @@ impl PageSource for Report {
             ("vouch_gateway_handshake_failures_total", "TLS handshakes that failed.", &counters.handshakes_failed),
             ("vouch_sent_bytes_total", "Bytes of response bodies.", &counters.sent_len),
         ] {
-            page.one(name, "counter", help, "", count.load(Ordering::Relaxed));
+            page.single(name, Counter, help, count.load(Ordering::Relaxed));
         }
-        page.family("vouch_gateway_responses_total", "counter", "Responses, by status code.");
+        page.family("vouch_gateway_responses_total", Counter, "Responses, by status code.");
         for (status, count) in STATUSES.iter().map(u16::to_string).chain(["other".to_owned()]).zip(&counters.responses) {
-            page.sample("vouch_gateway_responses_total", &format!("{{status=\"{status}\"}}"), count.load(Ordering::Relaxed));
+            page.sample("vouch_gateway_responses_total", &[("status", &status)], count.load(Ordering::Relaxed));
         }
         self.tree_samples(&mut page);
-        page.0
+        page.into_text()
+    }
+
+    fn status(&self) -> DaemonStatus {
+        let newest = self.tree.newest();
+        let status = GatewayStatus {
+            tree: self.tree.name().to_string(),
+            state: self.state().to_owned(),
+            revision: newest.number(),
+            expires: newest.expires(),
+            connections: self.quota.total(),
+            sent_bytes: self.counters.sent_len.load(Ordering::Relaxed),
+        };
+        DaemonStatus::of_process(DaemonKind::Gateway, &status)
     }
 
     fn health(&self, _now_s: u64) -> (bool, String) {
@@ -96,45 +127,27 @@ impl Report {
         }
     }
 
-    fn tree_samples(&self, page: &mut Page) {
-        let newest = self.tree.newest();
-        let labels = format!("{{tree=\"{}\"}}", self.tree.hostid());
-        page.one("vouch_tree_revision", "gauge", "The newest revision.", &labels, newest.number());
-        page.one("vouch_tree_start_seconds", "gauge", "When it was signed.", &labels, newest.fsinfo.start);
-        page.one("vouch_tree_expiry_seconds", "gauge", "From when on it is refused.", &labels, newest.expires().try_into().unwrap_or(0));
-        page.one(
-            "vouch_tree_usable",
-            "gauge",
-            "Whether files are served: 0 if expired or revoked.",
-            &labels,
-            (self.state() == "fresh").into(),
-        );
+    fn tree_samples(&self, page: &mut Exposition) {
+        let (newest, hostid) = (self.tree.newest(), self.tree.hostid().to_string());
+        let gauges: [(&str, &str, u64); 4] = [
+            ("vouch_tree_revision", "The newest revision.", newest.number()),
+            ("vouch_tree_start_timestamp_seconds", "When it was signed.", newest.fsinfo.start),
+            ("vouch_tree_expiry_timestamp_seconds", "From when on it is refused.", newest.expires().try_into().unwrap_or(0)),
+            ("vouch_tree_usable", "Whether files are served: 0 if expired or revoked.", (self.state() == "fresh").into()),
+        ];
+        for (name, help, value) in gauges {
+            page.family(name, Metric::Gauge, help);
+            page.sample(name, &[("tree", &hostid)], value);
+        }
         let counters = self.tree.counters();
-        page.family("vouch_gateway_frames_total", "counter", "Frames read, by source.");
+        page.family("vouch_gateway_frames_total", Metric::Counter, "Frames read, by source.");
         for (source, count) in [("memory", counters.memory_frames), ("disk", counters.disk_frames), ("network", counters.network_frames)] {
-            page.sample("vouch_gateway_frames_total", &format!("{{source=\"{source}\"}}"), count);
+            page.sample("vouch_gateway_frames_total", &[("source", source)], count);
         }
         let replicas = self.tree.replicas();
         let good = replicas.iter().filter(|replica| matches!(replica.state, ReplicaState::Up | ReplicaState::Slow)).count();
-        page.one("vouch_gateway_replicas", "gauge", "Known replicas.", "", replicas.len() as u64);
-        page.one("vouch_gateway_replicas_good", "gauge", "Replicas that answer with true data.", "", good as u64);
-    }
-}
-
-struct Page(String);
-
-impl Page {
-    fn one(&mut self, name: &str, kind: &str, help: &str, labels: &str, value: u64) {
-        self.family(name, kind, help);
-        self.sample(name, labels, value);
-    }
-
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    fn sample(&mut self, name: &str, labels: &str, value: u64) {
-        let _ = writeln!(self.0, "{name}{labels} {value}");
+        page.single("vouch_gateway_replicas", Metric::Gauge, "Known replicas.", replicas.len());
+        page.single("vouch_gateway_replicas_good", Metric::Gauge, "Replicas that answer with true data.", good);
     }
 }
 

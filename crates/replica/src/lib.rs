@@ -40,10 +40,14 @@ mod trees;
 mod worker;
 
 pub use limits::Limits;
+pub use report::{ServeStatus, ServedTree, TreeState};
 pub use tls::{TlsError, TlsFiles};
 
+use vouch_daemon::listener;
 use vouch_daemon::sandbox::{self, Access, SandboxError, SandboxMode};
-use vouch_daemon::{listener, metrics_page};
+use vouch_daemon::status::DaemonKind;
+use vouch_daemon::status_server::{self, StatusListeners};
+use vouch_daemon::status_socket::StatusSocket;
 use vouch_tree_store::is_bucket_address;
 
 use answer::Replica;
@@ -74,6 +78,8 @@ pub struct ServeConfig {
     /// Directory for key statements that anybody may send; `None` takes none.
     pub statements: Option<PathBuf>,
     pub sandbox: SandboxMode,
+    /// Directory of the status socket; `None` makes none.
+    pub runtime_directory: Option<PathBuf>,
 }
 
 /// Errors of starting and running a replica.
@@ -111,7 +117,7 @@ pub fn run(config: ServeConfig, stop: impl Fn() -> bool) -> Result<(), ServeErro
 /// A replica with open databases and sockets, sandboxed if requested, not yet serving.
 pub struct Server {
     workers: Vec<Worker>,
-    page: Option<TcpListener>,
+    listeners: StatusListeners,
     report: Arc<Report>,
     statements: Option<Arc<StatementStore>>,
     scrub_rate: u64,
@@ -172,10 +178,21 @@ impl Server {
             Worker::new(listeners, replica, shared.clone())
         });
         let workers = workers.collect::<io::Result<_>>().map_err(|source| ServeError::System { doing: "epoll", source })?;
-        let report = Report { trees, shared, threads: counters, reloads: Count::default(), reload_failures: Count::default() };
+        let listeners = StatusListeners {
+            page,
+            sockets: StatusSocket::open(DaemonKind::Serve, config.runtime_directory.as_deref()).into_iter().collect(),
+        };
+        let report = Report {
+            trees,
+            shared,
+            addresses: addresses.clone(),
+            threads: counters,
+            reloads: Count::default(),
+            reload_failures: Count::default(),
+        };
         let local_dirs = local_dirs(&report.trees, &config.databases);
         enter_sandbox(&local_dirs, statements.as_ref().map(|store| store.directory()), config.sandbox)?;
-        Ok(Self { workers, page, report: Arc::new(report), statements, scrub_rate: config.scrub_rate, addresses, waiting })
+        Ok(Self { workers, listeners, report: Arc::new(report), statements, scrub_rate: config.scrub_rate, addresses, waiting })
     }
 
     pub fn addresses(&self) -> &[SocketAddr] {
@@ -183,7 +200,7 @@ impl Server {
     }
 
     pub fn page_address(&self) -> Option<SocketAddr> {
-        self.page.as_ref().and_then(|page| page.local_addr().ok())
+        self.listeners.page.as_ref().and_then(|page| page.local_addr().ok())
     }
 
     /// Serves until `stop`, which is asked ten times a second, returns true; then lets replies
@@ -199,9 +216,10 @@ impl Server {
             threads.push(thread::Builder::new().name(format!("serve-{i}")).spawn(move || worker.run()).map_err(system)?);
         }
         let page_stop = Arc::new(Notify::new());
-        let page = self.page.take().map(|listener| {
+        let listeners = std::mem::take(&mut self.listeners);
+        let page = (!listeners.is_empty()).then(|| {
             let (report, stop) = (self.report.clone(), page_stop.clone());
-            thread::Builder::new().name("page".into()).spawn(move || metrics_page::run(listener, &report, &stop))
+            thread::Builder::new().name("status".into()).spawn(move || status_server::run(listeners, &report, &stop))
         });
         let page = page.transpose().map_err(system)?;
         let scrub = (self.scrub_rate > 0).then(|| {

@@ -1,10 +1,14 @@
 //! Metrics in Prometheus text format, and health as JSON.
 
-use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use vouch_daemon::exposition::{Exposition, Metric};
+use vouch_daemon::status::{DaemonKind, DaemonStatus};
+use vouch_daemon::status_server::StatusSource;
 
 use super::counters::{Closed, Count, Counters, LATENCY_US_MAX, Request};
 use super::scrub::ScrubCounts;
@@ -15,6 +19,7 @@ use super::worker::Shared;
 pub(super) struct Report {
     pub(super) trees: Arc<Trees>,
     pub(super) shared: Arc<Shared>,
+    pub(super) addresses: Vec<SocketAddr>,
     pub(super) threads: Vec<Arc<Counters>>,
     pub(super) reloads: Count,
     pub(super) reload_failures: Count,
@@ -24,36 +29,88 @@ pub(super) struct Report {
 struct Health {
     healthy: bool,
     connections: usize,
-    trees: Vec<TreeHealth>,
+    trees: Vec<ServedTree>,
 }
 
-#[derive(Serialize)]
-struct TreeHealth {
-    hostid: String,
-    /// "fresh", "expired" (clients reject it), "empty" (nothing complete yet) or "broken" (the old
-    /// revision is still served).
-    state: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    trouble: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    revision: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    start: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    expires: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    files: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bytes: Option<u64>,
+/// Status of a replica.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ServeStatus {
+    pub addresses: Vec<String>,
+    pub connections: usize,
+    pub connections_max: usize,
+    pub sent_bytes: u64,
+    pub frames_found: u64,
+    pub frames_missing: u64,
+    pub trees: Vec<ServedTree>,
 }
 
-impl vouch_daemon::metrics_page::PageSource for Report {
+/// A tree that a replica serves. Without a revision, numbers are missing.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ServedTree {
+    pub hostid: String,
+    /// Left out of the health page, which anybody may read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub database: Option<String>,
+    pub state: TreeState,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+}
+
+/// State of a served tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TreeState {
+    Fresh,
+    /// Clients refuse it.
+    Expired,
+    /// Nothing complete yet.
+    Empty,
+    /// A file of the database cannot be read; the old revision is still served.
+    Broken,
+}
+
+impl TreeState {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fresh => "fresh",
+            Self::Expired => "expired",
+            Self::Empty => "empty",
+            Self::Broken => "broken",
+        }
+    }
+}
+
+impl StatusSource for Report {
     fn metrics(&self) -> String {
         Report::metrics(self)
     }
 
     fn health(&self, now_s: u64) -> (bool, String) {
         Report::health(self, now_s)
+    }
+
+    fn status(&self) -> DaemonStatus {
+        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let status = ServeStatus {
+            addresses: self.addresses.iter().map(ToString::to_string).collect(),
+            connections: self.shared.open.load(Ordering::Relaxed),
+            connections_max: self.shared.limits.connections_max,
+            sent_bytes: self.sum(|counters| counters.sent_len.get()),
+            frames_found: self.sum(|counters| counters.handles_found.get()),
+            frames_missing: self.sum(|counters| counters.handles_missing.get()),
+            trees: self.served_trees(now_s),
+        };
+        DaemonStatus::of_process(DaemonKind::Serve, &status)
     }
 }
 
@@ -63,21 +120,23 @@ impl Report {
     /// Whether the replica is healthy at `now` (seconds since 1970), and details in JSON. An
     /// expired tree is still served, since clients decide, but it is unhealthy.
     pub(super) fn health(&self, now: u64) -> (bool, String) {
-        let trees: Vec<_> = self.trees.all().iter().map(|tree| TreeHealth::new(tree, now)).collect();
-        let healthy = !trees.is_empty() && trees.iter().all(|tree| tree.state == "fresh");
+        let mut trees = self.served_trees(now);
+        trees.iter_mut().for_each(|tree| tree.database = None);
+        let healthy = !trees.is_empty() && trees.iter().all(|tree| tree.state == TreeState::Fresh);
         let health = Health { healthy, connections: self.shared.open.load(Ordering::Relaxed), trees };
         let json = serde_json::to_string_pretty(&health).unwrap_or_else(|error| format!("{{\"error\": \"{error}\"}}"));
         (healthy, json + "\n")
     }
 
+    fn served_trees(&self, now: u64) -> Vec<ServedTree> {
+        self.trees.all().iter().map(|tree| ServedTree::new(tree, now)).collect()
+    }
+
     pub(super) fn metrics(&self) -> String {
-        let mut page = Page(String::new());
-        page.family("vouch_build_info", "gauge", "The running version.");
-        page.sample("vouch_build_info", &format!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION")), 1);
-        page.family("vouch_connections", "gauge", "Connections open now.");
-        page.sample("vouch_connections", "", self.shared.open.load(Ordering::Relaxed) as u64);
-        page.family("vouch_connections_max", "gauge", "Connection limit.");
-        page.sample("vouch_connections_max", "", self.shared.limits.connections_max as u64);
+        use Metric::{Counter, Gauge};
+        let mut page = Exposition::of_daemon();
+        page.single("vouch_connections", Gauge, "Connections open now.", self.shared.open.load(Ordering::Relaxed));
+        page.single("vouch_connections_max", Gauge, "Connection limit.", self.shared.limits.connections_max);
         let totals: [(&str, &str, OneCount); 5] = [
             ("vouch_connections_accepted_total", "Connections let in.", |c| &c.accepted),
             ("vouch_connections_refused_total", "Connections turned away at the limit.", |c| &c.refused),
@@ -88,32 +147,31 @@ impl Report {
             ("vouch_sent_bytes_total", "Bytes of answers.", |c| &c.sent_len),
         ];
         for (name, help, count) in totals {
-            page.family(name, "counter", help);
-            page.sample(name, "", self.sum(|c| count(c).get()));
+            page.single(name, Counter, help, self.sum(|c| count(c).get()));
         }
-        page.family("vouch_connections_closed_total", "counter", "Connections ended, by reason.");
+        page.family("vouch_connections_closed_total", Counter, "Connections ended, by reason.");
         for (reason, name) in Closed::ALL {
-            page.sample("vouch_connections_closed_total", &format!("{{reason=\"{name}\"}}"), self.sum(|c| c.closed(reason)));
+            page.sample("vouch_connections_closed_total", &[("reason", name)], self.sum(|c| c.closed(reason)));
         }
-        page.family("vouch_requests_total", "counter", "Requests, by procedure and result.");
+        page.family("vouch_requests_total", Counter, "Requests, by procedure and result.");
         for (request, procedure, result) in Request::ALL {
-            let labels = format!("{{procedure=\"{procedure}\",result=\"{result}\"}}");
+            let labels = [("procedure", procedure), ("result", result)];
             page.sample("vouch_requests_total", &labels, self.sum(|c| c.requests(request)));
         }
-        page.family("vouch_handles_total", "counter", "Requested frames, by result.");
-        page.sample("vouch_handles_total", "{result=\"found\"}", self.sum(|c| c.handles_found.get()));
-        page.sample("vouch_handles_total", "{result=\"not_found\"}", self.sum(|c| c.handles_missing.get()));
+        page.family("vouch_handles_total", Counter, "Requested frames, by result.");
+        page.sample("vouch_handles_total", &[("result", "found")], self.sum(|c| c.handles_found.get()));
+        page.sample("vouch_handles_total", &[("result", "not_found")], self.sum(|c| c.handles_missing.get()));
         self.latencies(&mut page);
-        page.family("vouch_reloads_total", "counter", "Looks at databases that found a new state or failed.");
-        page.sample("vouch_reloads_total", "{result=\"ok\"}", self.reloads.get());
-        page.sample("vouch_reloads_total", "{result=\"failed\"}", self.reload_failures.get());
+        page.family("vouch_reloads_total", Counter, "Looks at databases that found a new state or failed.");
+        page.sample("vouch_reloads_total", &[("result", "ok")], self.reloads.get());
+        page.sample("vouch_reloads_total", &[("result", "failed")], self.reload_failures.get());
         self.tree_samples(&mut page);
-        page.0
+        page.into_text()
     }
 
-    fn latencies(&self, page: &mut Page) {
+    fn latencies(&self, page: &mut Exposition) {
         let name = "vouch_answer_seconds";
-        page.family(name, "histogram", "From reading requests to handing the last byte of their answers to the kernel.");
+        page.family(name, Metric::Histogram, "From reading requests to handing the last byte of their answers to the kernel.");
         let mut buckets = [0; LATENCY_US_MAX.len() + 1];
         let mut us = 0;
         for counters in &self.threads {
@@ -122,34 +180,34 @@ impl Report {
             buckets.iter_mut().zip(of_thread).for_each(|(sum, n)| *sum += n);
         }
         for (max, n) in LATENCY_US_MAX.iter().zip(buckets) {
-            page.sample(&format!("{name}_bucket"), &format!("{{le=\"{}\"}}", *max as f64 / 1e6), n);
+            page.sample(&format!("{name}_bucket"), &[("le", &(*max as f64 / 1e6).to_string())], n);
         }
         let all = buckets[LATENCY_US_MAX.len()];
-        page.sample(&format!("{name}_bucket"), "{le=\"+Inf\"}", all);
-        let _ = writeln!(page.0, "{name}_sum {}", us as f64 / 1e6);
-        page.sample(&format!("{name}_count"), "", all);
+        page.sample(&format!("{name}_bucket"), &[("le", "+Inf")], all);
+        page.sample(&format!("{name}_sum"), &[], us as f64 / 1e6);
+        page.sample(&format!("{name}_count"), &[], all);
     }
 
-    fn tree_samples(&self, page: &mut Page) {
+    fn tree_samples(&self, page: &mut Exposition) {
         let trees = self.trees.all();
-        let offers: Vec<_> = trees.iter().map(|tree| (format!("{{tree=\"{}\"}}", tree.hostid()), tree.offer().revision)).collect();
+        let offers: Vec<_> = trees.iter().map(|tree| (tree.hostid().to_string(), tree.offer().revision)).collect();
         for (name, help, value) in TREE_GAUGES {
-            page.family(name, "gauge", help);
-            for (labels, revision) in &offers {
+            page.family(name, Metric::Gauge, help);
+            for (hostid, revision) in &offers {
                 if let Some(revision) = revision {
-                    page.sample(name, labels, value(revision));
+                    page.sample(name, &[("tree", hostid)], value(revision));
                 }
             }
         }
         for (name, kind, help, value) in SCRUB_SAMPLES {
             page.family(name, kind, help);
-            for (tree, (labels, _)) in trees.iter().zip(&offers) {
-                page.sample(name, labels, value(tree.scrubbed()).load(Ordering::Relaxed));
+            for (tree, (hostid, _)) in trees.iter().zip(&offers) {
+                page.sample(name, &[("tree", hostid)], value(tree.scrubbed()).load(Ordering::Relaxed));
             }
         }
-        page.family("vouch_tree_broken", "gauge", "Whether the last look at the database failed.");
-        for (tree, (labels, _)) in trees.iter().zip(&offers) {
-            page.sample("vouch_tree_broken", labels, tree.trouble().is_some().into());
+        page.family("vouch_tree_broken", Metric::Gauge, "Whether the last look at the database failed.");
+        for (tree, (hostid, _)) in trees.iter().zip(&offers) {
+            page.sample("vouch_tree_broken", &[("tree", hostid)], u8::from(tree.trouble().is_some()));
         }
     }
 
@@ -162,32 +220,33 @@ type TreeGauge = (&'static str, &'static str, fn(&super::trees::OfferedRevision)
 
 const TREE_GAUGES: [TreeGauge; 5] = [
     ("vouch_tree_revision", "The newest revision.", |r| r.number),
-    ("vouch_tree_start_seconds", "When it was signed.", |r| r.start),
-    ("vouch_tree_expiry_seconds", "From when on clients reject it.", |r| r.end),
+    ("vouch_tree_start_timestamp_seconds", "When it was signed.", |r| r.start),
+    ("vouch_tree_expiry_timestamp_seconds", "From when on clients reject it.", |r| r.end),
     ("vouch_tree_files", "Regular files in it.", |r| r.files),
     ("vouch_tree_bytes", "Their bytes.", |r| r.bytes),
 ];
 
-type ScrubSample = (&'static str, &'static str, &'static str, fn(&ScrubCounts) -> &AtomicU64);
+type ScrubSample = (&'static str, Metric, &'static str, fn(&ScrubCounts) -> &AtomicU64);
 
 const SCRUB_SAMPLES: [ScrubSample; 3] = [
-    ("vouch_tree_scrub_bytes_total", "counter", "Bytes hashed by the scrub.", |counts| &counts.bytes),
-    ("vouch_tree_scrub_passes_total", "counter", "Complete passes of the scrub.", |counts| &counts.passes),
-    ("vouch_tree_scrub_damaged_frames", "gauge", "Damaged frames in the last pass of the scrub.", |counts| &counts.damaged_frames),
+    ("vouch_tree_scrub_bytes_total", Metric::Counter, "Bytes hashed by the scrub.", |counts| &counts.bytes),
+    ("vouch_tree_scrub_passes_total", Metric::Counter, "Complete passes of the scrub.", |counts| &counts.passes),
+    ("vouch_tree_scrub_damaged_frames", Metric::Gauge, "Damaged frames in the last pass of the scrub.", |counts| &counts.damaged_frames),
 ];
 
-impl TreeHealth {
+impl ServedTree {
     fn new(tree: &super::trees::Tree, now: u64) -> Self {
         let (offer, trouble) = (tree.offer(), tree.trouble());
         let revision = offer.revision;
         let state = match revision {
-            _ if trouble.is_some() => "broken",
-            None => "empty",
-            Some(revision) if now >= revision.end => "expired",
-            Some(_) => "fresh",
+            _ if trouble.is_some() => TreeState::Broken,
+            None => TreeState::Empty,
+            Some(revision) if now >= revision.end => TreeState::Expired,
+            Some(_) => TreeState::Fresh,
         };
         Self {
             hostid: tree.hostid().to_string(),
+            database: Some(tree.path().display().to_string()),
             state,
             trouble,
             revision: revision.map(|r| r.number),
@@ -196,17 +255,5 @@ impl TreeHealth {
             files: revision.map(|r| r.files),
             bytes: revision.map(|r| r.bytes),
         }
-    }
-}
-
-struct Page(String);
-
-impl Page {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    fn sample(&mut self, name: &str, labels: &str, value: u64) {
-        let _ = writeln!(self.0, "{name}{labels} {value}");
     }
 }

@@ -107,6 +107,7 @@ fn config(databases: Vec<PathBuf>) -> ServeConfig {
         scrub_rate: 1 << 30,
         statements: None,
         sandbox,
+        runtime_directory: None,
     }
 }
 

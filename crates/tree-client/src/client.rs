@@ -176,6 +176,12 @@ impl Client {
         CacheUsage { memory_bytes: self.memory.weight(), disk_bytes, disk_quota_bytes }
     }
 
+    /// The directory of the disk cache, if it is used.
+    pub fn disk_cache_directory(&self) -> Option<&std::path::Path> {
+        self.disk.as_ref()?;
+        self.options.disk_cache.as_ref().map(|options| &*options.dir)
+    }
+
     /// Waits until queued frames are in the disk cache, for some seconds at most.
     pub async fn flush(&self) {
         if let Some(disk) = &self.disk {

@@ -65,12 +65,14 @@ pub enum Passthrough {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum XattrMode {
     /// As `On`, unless a single tree is mounted whose fsinfo says that no file has any. Then the
-    /// kernel is told so once, which saves `ls -l` two requests per file. Attributes of a later
-    /// revision appear after the next mount. Until then such a file is accessible by its owner
-    /// only, because it may have an ACL.
+    /// kernel is told once that there is nothing to list, and programs that none is supported but
+    /// `user.vouch.*`: `ls -l` asks once for each mount. Attributes of a later revision appear after
+    /// the next mount. Until then such a file is accessible by its owner only, because it may have
+    /// an ACL.
     #[default]
     Auto,
     On,
+    /// None at all, and no `user.vouch.*`.
     Off,
 }
 

@@ -21,7 +21,9 @@ use fuser::{
 use vouch_tree::inode_number::InodeNumber as NodeId;
 use vouch_tree_client::Seek;
 
+use crate::config::XattrMode;
 use crate::error::OpError;
+use crate::file_status::is_reserved;
 use crate::journal::record::KernelRecord;
 use crate::listing_reply::ListingReply;
 use crate::observer::{Operation, Recorded};
@@ -261,8 +263,20 @@ impl Filesystem for FuseFilesystem {
     }
 
     fn getxattr(&self, request: &Request, id: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        if self.state.without_xattrs {
+        if self.state.options.xattrs == XattrMode::Off {
+            // The kernel does not ask again.
             return reply.error(Errno::ENOSYS);
+        }
+        if is_reserved(name.as_bytes()) {
+            return match self.state.file_status(NodeId(id.0), name.as_bytes()) {
+                Ok(value) => answer_sized(reply, size, &value),
+                Err(error) => reply.error(error.errno()),
+            };
+        }
+        if self.state.without_xattrs {
+            // After ENOSYS the kernel would never ask for `user.vouch.*` either. After this error
+            // ls(1) asks for no further file of this mount.
+            return reply.error(Errno::EOPNOTSUPP);
         }
         let (state, name) = (self.state.clone(), name.as_bytes().to_vec());
         let request = self.state.request(request, Operation::Xattr, "getxattr", NodeId(id.0));
@@ -289,7 +303,8 @@ impl Filesystem for FuseFilesystem {
             match state.xattrs(NodeId(id.0)).await {
                 Ok(set) => {
                     state.observe_done(&request, None).await;
-                    let names: Vec<u8> = set.pairs().iter().flat_map(|(name, _)| name.iter().copied().chain([0])).collect();
+                    let shown = set.pairs().iter().filter(|(name, _)| !is_reserved(name));
+                    let names: Vec<u8> = shown.flat_map(|(name, _)| name.iter().copied().chain([0])).collect();
                     answer_sized(reply, size, &names);
                 }
                 Err(error) => reply.error(state.report_failure(&request, &error).await),

@@ -36,6 +36,7 @@ mod config; // Mount options.
 mod cookie; // Positions in a directory, for readdir.
 mod error; // Errors of mounting, and of requests with their errno.
 mod error_log; // Log of failed requests, rate limited.
+mod file_status; // Extended attributes `user.vouch.*`.
 mod filesystem; // The FUSE interface: decodes requests, sends replies.
 mod fuse_device; // Sessions on the device of another process, backing files by number.
 mod gate; // Stops the threads that read requests.
@@ -57,14 +58,16 @@ mod requests; // lookup, getattr, readlink, read, lseek, getxattr.
 mod revision_update; // Takes known files to a new revision.
 mod session; // Mounting, serving, unmounting.
 mod state; // State of one mount.
+mod status; // Status of a mount, for display.
 mod take_over; // Continues the mount of another process, and lets another one continue.
 mod volume; // One mounted tree: revision shown, freshness, readers.
 
 pub use config::{MountConfig, MountOptions, Passthrough, XattrMode};
 pub use error::MountError;
 pub use journal::image::{JournalError, MountImage};
-pub use mount_point::{clear_dead_mount, is_mounted, mount_device, unmount_point};
+pub use mount_point::{clear_dead_mount, is_mounted, mount_device, mount_points, unmount_point};
 pub use namespace::NamespaceTrees;
 pub use observer::{Caller, Failure, Observation, Observer, Operation, Recorded, TreeEvent};
-pub use session::{MountStatus, Mounted, TreeStatus, mount_namespace, mount_tree};
+pub use session::{Mounted, mount_namespace, mount_tree};
+pub use status::{DiskCacheStatus, MountMonitor, MountStatus, ReplicaReport, RequestCount, TreeStatus};
 pub use take_over::{MountHandle, Predecessor, TakeOver, create_journal, take_over_namespace, take_over_tree};

@@ -72,6 +72,16 @@ pub fn mount_device(point: &Path) -> Result<String, MountError> {
     device_at(&path).ok_or(MountError::Point { path, why: "not a vouch mount" })
 }
 
+/// The mount points of all vouch mounts that this process sees, dead ones too.
+///
+/// # Errors
+/// If /proc cannot be read.
+pub fn mount_points() -> io::Result<Vec<PathBuf>> {
+    let text = fs::read(MOUNTINFO)?;
+    let mounts = text.split(|&b| b == b'\n').filter_map(parse_line);
+    Ok(mounts.filter(|(_, mount)| mount.is_ours()).map(|(point, _)| point.into()).collect())
+}
+
 /// The mount point without symbolic links. Its last component may be a dead mount.
 pub(crate) fn absolute(point: &Path) -> Result<PathBuf, MountError> {
     let failed = |source| MountError::Io { doing: "resolving the mount point", path: point.to_owned(), source };
@@ -134,7 +144,6 @@ impl Mount {
 
 /// The topmost mount at exactly this path.
 fn mount_at(path: &Path) -> Result<Option<Mount>, MountError> {
-    const MOUNTINFO: &str = "/proc/self/mountinfo";
     let text = fs::read(MOUNTINFO).map_err(|source| MountError::Io { doing: "reading", path: MOUNTINFO.into(), source })?;
     Ok(text.split(|&b| b == b'\n').filter_map(parse_line).rfind(|(point, _)| point == path.as_os_str()).map(|(_, mount)| mount))
 }
@@ -166,6 +175,8 @@ fn unescape(field: &[u8]) -> OsString {
     }
     OsString::from_vec(out)
 }
+
+const MOUNTINFO: &str = "/proc/self/mountinfo";
 
 fn is_dead(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error())

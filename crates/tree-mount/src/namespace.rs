@@ -85,6 +85,10 @@ impl Namespace {
         Self::make_inode(0o755, 2, content)
     }
 
+    pub(crate) const fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+
     pub(crate) fn volumes(&self) -> Vec<Arc<Volume>> {
         self.entries.lock().values().filter_map(|entry| entry.reference.volume().cloned()).collect()
     }

@@ -23,17 +23,20 @@ impl MountState {
     }
 
     pub(crate) async fn observe_done(&self, request: &KernelRequest, read: Option<u64>) {
+        self.request_counts.count(request.operation, false);
         if let Some(recorded) = self.report(request, None, read) {
             recorded.await;
         }
     }
 
     pub(crate) fn observe_failed(&self, request: &KernelRequest, error: &OpError) -> Option<Recorded> {
+        self.request_counts.count(request.operation, error.is_logged());
         self.observed.as_ref()?;
         self.report(request, Some(Failure { errno: error.errno().code(), why: &error.to_string() }), None)
     }
 
     pub(crate) async fn observe_missing(&self, request: &KernelRequest) {
+        self.request_counts.count(request.operation, false);
         let failure = Failure { errno: ENOENT, why: "proven missing" };
         if let Some(recorded) = self.report(request, Some(failure), None) {
             recorded.await;

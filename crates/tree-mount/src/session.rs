@@ -26,6 +26,7 @@ use crate::observer::TreeEvent;
 use crate::open_files::OpenFiles;
 use crate::request::ObserverState;
 use crate::state::{MountKind, MountState};
+use crate::status::{MountMonitor, MountStatus, RequestCounts};
 use crate::volume::{Volume, VolumeRegistry};
 use crate::{fuse_device, mount_point, revision_update, take_over};
 
@@ -36,27 +37,6 @@ pub struct Mounted {
     pub(crate) state: Arc<MountState>,
     ended: oneshot::Receiver<io::Result<()>>,
     thread: Option<JoinHandle<()>>,
-}
-
-/// Status of a mount.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MountStatus {
-    /// Files that the kernel knows.
-    pub nodes: usize,
-    pub passthrough: bool,
-    /// Open files that the kernel reads directly.
-    pub passed_through: usize,
-    pub trees: Vec<TreeStatus>,
-}
-
-/// Status of one mounted tree.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TreeStatus {
-    pub name: String,
-    pub revision: u64,
-    /// End of its validity, in seconds since 1970.
-    pub expires: i64,
-    pub served: bool,
 }
 
 /// Mounts one tree. Needs a multi-threaded tokio runtime, and starts threads of its own.
@@ -133,6 +113,7 @@ impl MountSource {
             open_files: OpenFiles::new(journal.clone()),
             observed: options.observer.clone().map(|observer| ObserverState::new(observer, journal.clone())),
             journal,
+            request_counts: RequestCounts::default(),
             options,
             volumes,
             gate: Gate::default(),
@@ -220,21 +201,12 @@ impl Mounted {
     }
 
     pub fn status(&self) -> MountStatus {
-        let volumes = match &self.state.kind {
-            MountKind::Tree(volume) => vec![volume.clone()],
-            MountKind::Namespace(namespace) => namespace.volumes(),
-        };
-        let status = |volume: &Arc<Volume>| {
-            let shown = volume.shown();
-            let (revision, expires) = (shown.number(), shown.expires());
-            TreeStatus { name: volume.label().to_owned(), revision, expires, served: volume.is_fresh() }
-        };
-        MountStatus {
-            nodes: self.state.table.len(),
-            passthrough: self.state.open_files.is_on(),
-            passed_through: self.state.open_files.passthrough_count(),
-            trees: volumes.iter().map(status).collect(),
-        }
+        self.state.status(&self.point)
+    }
+
+    /// Reads the status while the mount is served.
+    pub fn monitor(&self) -> MountMonitor {
+        MountMonitor { point: self.point.clone(), state: self.state.clone() }
     }
 
     /// Serves until `stop` is ready, then unmounts. Ends also if another process unmounts.

@@ -22,6 +22,7 @@ use crate::namespace::Namespace;
 use crate::node_table::{NodeTable, NodeView};
 use crate::open_files::OpenFiles;
 use crate::request::ObserverState;
+use crate::status::RequestCounts;
 use crate::volume::{Volume, VolumeRegistry};
 
 pub(crate) struct MountState {
@@ -49,6 +50,7 @@ pub(crate) struct MountState {
     pub(crate) mount_record: OnceLock<MountRecord>,
     pub(crate) device: OnceLock<Arc<OwnedFd>>,
     pub(crate) kernel_offer: OnceLock<KernelRecord>,
+    pub(crate) request_counts: RequestCounts,
 }
 
 pub(crate) enum MountKind {

@@ -91,7 +91,7 @@ impl ClientArgs {
 
     /// Directories that the client writes.
     pub(crate) fn writable_directories(&self) -> Vec<PathBuf> {
-        self.cache_dir().into_iter().chain(self.state_dir()).collect()
+        self.cache_directory().map(|(directory, _)| directory).into_iter().chain(self.state_directory()).collect()
     }
 
     /// Directories of key statements that the user has named.
@@ -99,12 +99,32 @@ impl ClientArgs {
         &self.statements
     }
 
-    fn cache_dir(&self) -> Option<PathBuf> {
-        if self.no_cache { None } else { self.cache.clone().or_else(|| place("/var/cache/vouch", "XDG_CACHE_HOME", ".cache")) }
+    /// Directory of the newest revisions seen.
+    pub(crate) fn state_directory(&self) -> Option<PathBuf> {
+        self.state.clone().or_else(|| place("/var/lib/vouch", "XDG_STATE_HOME", ".local/state"))
     }
 
-    fn state_dir(&self) -> Option<PathBuf> {
-        self.state.clone().or_else(|| place("/var/lib/vouch", "XDG_STATE_HOME", ".local/state"))
+    /// Directory and quota of the disk cache, unless there is none.
+    pub(crate) fn cache_directory(&self) -> Option<(PathBuf, u64)> {
+        let directory = || self.cache.clone().or_else(|| place("/var/cache/vouch", "XDG_CACHE_HOME", ".cache"));
+        (!self.no_cache).then(directory).flatten().map(|directory| (directory, self.cache_quota))
+    }
+
+    /// The network of a client.
+    pub(crate) fn connector(&self) -> Outcome<Arc<HttpConnector>> {
+        let timeout = self.connect_timeout();
+        Ok(Arc::new(HttpConnector::new(HttpOptions { proxies: self.proxy.clone(), timeout, ..HttpOptions::default() })?))
+    }
+
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.timeout.min(CONNECT_MAX)
+    }
+
+    /// Whether URLs are reached through a proxy, which resolves their hosts.
+    pub(crate) fn has_proxy(&self) -> bool {
+        let variables = ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
+        self.proxy.iter().any(|proxy| proxy != "DIRECT")
+            || self.proxy.is_empty() && variables.iter().any(|name| std::env::var_os(name).is_some())
     }
 
     /// Creates the client, and opens the trees with key statements.
@@ -115,18 +135,14 @@ impl ClientArgs {
     /// The same, with an observer of wrong data from replicas.
     pub(crate) async fn client_before(&self, witness: Option<Arc<dyn FaultObserver>>) -> Outcome<Arc<Client>> {
         let certificate_dirs = statement_directories(&self.statements)?;
-        let connect_timeout = self.timeout.min(CONNECT_MAX);
+        let cache = self.cache_directory();
         let options = ClientOptions {
-            connector: Arc::new(HttpConnector::new(HttpOptions {
-                proxies: self.proxy.clone(),
-                timeout: connect_timeout,
-                ..HttpOptions::default()
-            })?),
+            connector: self.connector()?,
             deadline: self.timeout,
-            connect_timeout,
+            connect_timeout: self.connect_timeout(),
             memory_cache_bytes: self.memory_cache,
-            disk_cache: self.cache_dir().map(|dir| DiskCacheOptions { dir, quota_bytes: self.cache_quota }),
-            state_dir: self.state_dir(),
+            disk_cache: cache.map(|(dir, quota_bytes)| DiskCacheOptions { dir, quota_bytes }),
+            state_dir: self.state_directory(),
             state_required: self.state_required,
             certificate_dirs,
             refresh_interval: self.refresh,

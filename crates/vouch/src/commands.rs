@@ -2,8 +2,10 @@
 
 pub(crate) mod audit;
 pub(crate) mod bench;
+pub(crate) mod bugreport;
 pub(crate) mod cat;
 pub(crate) mod certify;
+pub(crate) mod check;
 pub(crate) mod check_proof;
 pub(crate) mod completions;
 pub(crate) mod config;
@@ -24,6 +26,7 @@ pub(crate) mod publish;
 pub(crate) mod pull;
 pub(crate) mod revoke;
 pub(crate) mod serve;
+pub(crate) mod status;
 pub(crate) mod umount;
 pub(crate) mod upgrade;
 pub(crate) mod verify;

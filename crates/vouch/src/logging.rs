@@ -6,8 +6,11 @@ use std::io::{self, IsTerminal as _};
 use std::os::unix::net::UnixDatagram;
 use std::sync::{Arc, OnceLock};
 
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _};
+use vouch_daemon::recent_errors;
 
 use crate::cli::{Global, LogFormat};
 use crate::exit::{At as _, Failure, Outcome};
@@ -26,11 +29,12 @@ pub(crate) fn start(global: &Global) -> Outcome {
         Some(path) => (BoxMakeWriter::new(Arc::new(File::options().create(true).append(true).open(path).at(path.display())?)), false),
     };
     // Reporting a broken pipe to that same pipe would end the process.
-    let base = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).log_internal_errors(false);
-    let started = match global.log_format {
-        LogFormat::Text => base.with_ansi(colour).with_target(false).try_init(),
-        LogFormat::Json => base.json().flatten_event(true).try_init(),
+    let layer = tracing_subscriber::fmt::layer().with_writer(writer).log_internal_errors(false);
+    let layer = match global.log_format {
+        LogFormat::Text => layer.with_ansi(colour).with_target(false).with_filter(filter).boxed(),
+        LogFormat::Json => layer.json().flatten_event(true).with_filter(filter).boxed(),
     };
+    let started = tracing_subscriber::registry().with(layer).with(recent_errors::layer()).try_init();
     started.map_err(|error| Failure::usage("log", error))
 }
 

@@ -8,17 +8,22 @@ use std::sync::atomic::Ordering;
 
 use vouch_nfs4_server::Transport;
 
-use crate::monitoring::status::{ClientStatus, ErrorStatus, Status, TlsStatus};
+use crate::exports::reload::Reloader;
+use crate::monitoring::status::{ClientStatus, ErrorStatus, SiteStatus, Status, TlsStatus};
 use crate::tls::Tls;
 
 use crate::clock;
 use crate::driver::Driver;
 use crate::monitoring::operation_metrics::{Metrics, line};
-use vouch_daemon::metrics_page::PageSource;
+use vouch_daemon::exposition::Exposition;
+use vouch_daemon::status::{DaemonKind, DaemonStatus};
+use vouch_daemon::status_server::StatusSource;
 
 pub(crate) struct Report {
     pub(crate) driver: Arc<Driver>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) reloader: Arc<Reloader>,
+    pub(crate) site: SiteStatus,
 }
 
 impl Report {
@@ -29,6 +34,7 @@ impl Report {
         let transports = self.transports();
         Status {
             version: env!("CARGO_PKG_VERSION").into(),
+            site: self.site.clone(),
             grace_left_ms: report.grace_left_ms,
             connections: self.open(),
             waiting_calls,
@@ -139,9 +145,9 @@ impl Report {
     }
 }
 
-impl PageSource for Report {
+impl StatusSource for Report {
     fn metrics(&self) -> String {
-        let mut out = String::with_capacity(16 * 1024);
+        let mut out = Exposition::of_daemon().into_text();
         let (totals, grace_left_ms) = self.driver.engine.totals(clock::now());
         let (waiting, threads) = waiting(&self.driver);
         let gauges: [(&str, &str, usize); 13] = [
@@ -167,9 +173,6 @@ impl PageSource for Report {
             line(&mut out, metric, help, "gauge");
             let _ = writeln!(out, "{metric} {value}");
         }
-        let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-        line(&mut out, "process_cpu_seconds_total", "CPU time of this process, user and system.", "counter");
-        let _ = writeln!(out, "process_cpu_seconds_total {}.{:06}", cpu.tv_sec, cpu.tv_nsec / 1000);
         let traffic = &self.driver.traffic;
         let live: u64 = self.driver.connections.lock().values().map(|connection| connection.sent_len()).sum();
         let counters: [(&str, &str, u64); 19] = [
@@ -227,6 +230,14 @@ impl PageSource for Report {
     fn health(&self, _: u64) -> (bool, String) {
         let healthy = !self.driver.stop.load(Ordering::Relaxed);
         (healthy, format!("{{\"status\":\"{}\",\"connections\":{}}}\n", if healthy { "ok" } else { "stopping" }, self.open()))
+    }
+
+    fn status(&self) -> DaemonStatus {
+        DaemonStatus::of_process(DaemonKind::Export, &Report::status(self))
+    }
+
+    fn reload(&self) -> Option<Result<Vec<String>, String>> {
+        Some(self.reloader.reload())
     }
 }
 

@@ -1,10 +1,11 @@
-//! Status for the control socket.
+//! Status for `vouch export status` and `vouch status`.
 
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Status {
     pub version: String,
+    pub site: SiteStatus,
     pub grace_left_ms: u64,
     pub connections: usize,
     pub waiting_calls: usize,
@@ -76,4 +77,13 @@ pub struct ErrorStatus {
     pub status: u32,
     pub export: Option<u32>,
     pub message: String,
+}
+
+/// Where the server is.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct SiteStatus {
+    pub addresses: Vec<String>,
+    pub state: String,
+    /// Keytab of the Kerberos service; none without Kerberos.
+    pub keytab: Option<String>,
 }

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -27,6 +26,7 @@ use crate::limits::WAITING_MAX;
 use crate::memory_quota::Quotas;
 use crate::monitoring::operation_metrics::Metrics;
 use crate::monitoring::report::Report;
+use crate::monitoring::status::SiteStatus;
 use crate::monitoring::traffic::Traffic;
 use crate::recovery::RecoveryStore;
 use crate::state_directory::{StateDirectory, control_path};
@@ -36,7 +36,10 @@ use crate::tls::Tls;
 use crate::transport::callback_dialer::CallbackDialers;
 use crate::transport::inbox::{Inbox, Message};
 use crate::worker::WAKE;
-use crate::{audit, clock, control, limits, privileges};
+use crate::{audit, clock, limits, privileges};
+use vouch_daemon::status::DaemonKind;
+use vouch_daemon::status_server::StatusListeners;
+use vouch_daemon::status_socket::StatusSocket;
 
 pub struct Server {
     pub(crate) driver: Arc<Driver>,
@@ -54,8 +57,7 @@ pub struct Server {
 pub(super) struct Sockets {
     pub(super) listeners: Vec<TcpListener>,
     pub(super) addresses: Vec<SocketAddr>,
-    pub(super) metrics_page: Option<TcpListener>,
-    pub(super) control: UnixListener,
+    pub(super) status: StatusListeners,
 }
 
 impl Sockets {
@@ -72,9 +74,12 @@ impl Sockets {
                 listeners.push(listener);
             }
         }
-        let metrics_page = config.metrics.map(|address| TcpListener::bind(address).map_err(failed(address))).transpose()?;
-        let control = control::listen(&control_path(&config.state)).map_err(system("control socket"))?;
-        Ok(Sockets { listeners, addresses, metrics_page, control })
+        let page = config.metrics.map(|address| TcpListener::bind(address).map_err(failed(address))).transpose()?;
+        // Replaces an old socket: the caller has the lock of the directory.
+        let control = StatusSocket::bind(&control_path(&config.state)).map_err(system("control socket"))?;
+        let sockets = [Some(control), StatusSocket::open(DaemonKind::Export, config.runtime_directory.as_deref())];
+        let status = StatusListeners { page, sockets: sockets.into_iter().flatten().collect() };
+        Ok(Sockets { listeners, addresses, status })
     }
 }
 
@@ -126,8 +131,9 @@ impl Server {
         let to_wake = inboxes.clone();
         let on_room = move || to_wake.iter().for_each(|inbox| inbox.post(Message::RoomFreed));
         let gss = open_gss(hooks.acceptor, config.keytab.as_deref(), on_room.clone())?;
-        if let (Some(audit), Some(_)) = (&audit, &gss) {
-            keytab_path(config.keytab.take()).into_iter().for_each(|keytab| audit.watch_keytab(keytab));
+        let keytab = gss.as_ref().and_then(|_| keytab_path(config.keytab.take()));
+        if let (Some(audit), Some(keytab)) = (&audit, &keytab) {
+            audit.watch_keytab(keytab.clone());
         }
         let left_out = loaded.left_out.clone();
         let (exports, mut warnings) = loaded.into_parts(gss.as_deref());
@@ -179,15 +185,20 @@ impl Server {
             record_len_max,
             limits: config.limits,
         });
-        let report = Arc::new(Report { driver: driver.clone(), metrics: metrics.clone() });
         let reloader = Arc::new(Reloader {
             sources,
             driver: driver.clone(),
-            metrics,
+            metrics: metrics.clone(),
             accounts,
             principal_map: config.principal_map,
             turn: Mutex::new(()),
         });
+        let site = SiteStatus {
+            addresses: sockets.addresses.iter().map(SocketAddr::to_string).collect(),
+            state: config.state.display().to_string(),
+            keytab: keytab.map(|path| path.display().to_string()),
+        };
+        let report = Arc::new(Report { driver: driver.clone(), metrics, reloader: reloader.clone(), site });
         let resolve_every = config.resolve_every;
         Ok(Server { driver, report, reloader, polls, sockets, warnings, rights, resolve_every, opener: None, _state: state })
     }
@@ -198,7 +209,7 @@ impl Server {
     }
 
     pub fn metrics_address(&self) -> Option<SocketAddr> {
-        self.sockets.metrics_page.as_ref().and_then(|page| page.local_addr().ok())
+        self.sockets.status.page.as_ref().and_then(|page| page.local_addr().ok())
     }
 
     pub fn exports(&self) -> Vec<(String, String)> {

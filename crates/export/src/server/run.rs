@@ -8,13 +8,13 @@ use tokio::sync::Notify;
 
 use super::open::Server;
 use crate::audit::Audit;
+use crate::clock;
 use crate::driver::Driver;
 use crate::error::ExportError;
 use crate::hosts::refresh::RefreshSchedule;
 use crate::limits::TLS_CHECK_MS;
 use crate::transport::accept;
 use crate::worker::Worker;
-use crate::{clock, control};
 
 type ServerThread = JoinHandle<io::Result<()>>;
 
@@ -64,16 +64,8 @@ impl Server {
         }
         let (listeners, driver) = (std::mem::take(&mut self.sockets.listeners), self.driver.clone());
         threads.push(spawn("accept".into(), Box::new(move || accept::run(listeners, &driver)))?);
-        let (socket, report, reloader) = (self.sockets.control.try_clone()?, self.report.clone(), self.reloader.clone());
-        let answer = move || {
-            control::run(&socket, &report, &|| reloader.reload());
-            Ok(())
-        };
-        threads.push(spawn("control".into(), Box::new(answer))?);
-        if let Some(listener) = self.sockets.metrics_page.take() {
-            let (report, stop) = (self.report.clone(), page_stop.clone());
-            threads.push(spawn("page".into(), Box::new(move || vouch_daemon::metrics_page::run(listener, &report, &stop)))?);
-        }
+        let (listeners, report, stop) = (std::mem::take(&mut self.sockets.status), self.report.clone(), page_stop.clone());
+        threads.push(spawn("status".into(), Box::new(move || vouch_daemon::status_server::run(listeners, &report, &stop)))?);
         Ok(threads)
     }
 

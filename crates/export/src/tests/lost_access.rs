@@ -50,8 +50,7 @@ fn start(service: &Service) -> Running {
 
 fn reload(server: &Running, clients: &str) {
     std::fs::write(server.state.parent().unwrap().join("exports"), format!("/data {clients}(rw,insecure,no_root_squash)\n")).unwrap();
-    let answer = control::ask(&state_directory::control_path(&server.state), control::Question::Reload).unwrap();
-    assert!(matches!(answer, control::Answer::Reloaded(_)), "{answer:?}");
+    status_client::reload(&state_directory::control_path(&server.state)).unwrap().unwrap();
 }
 
 fn opens(server: &Running) -> usize {

@@ -22,6 +22,9 @@ use crate::{Error, Result, Tree};
 /// Leaves per write, 4 MiB: gives the page cache large folios, which are cheaper to read.
 const LEAVES_AT_ONCE: u64 = 32;
 
+/// Leaves of a file that [`Tree::cached_len`] looks at: 8 GiB, some milliseconds.
+const LEAVES_COUNTED_MAX: u64 = 1 << 16;
+
 /// At least one of this many leaves must be cached before the rest is fetched.
 const CACHED_SHARE: u64 = 2;
 
@@ -147,6 +150,22 @@ impl Tree {
             places.push(place);
         }
         (cached >= count.div_ceil(CACHED_SHARE)).then_some(places)
+    }
+
+    /// Bytes of a blob that are in memory or in the disk cache; `None` for a blob too long to look.
+    /// O(leaves).
+    pub fn cached_len(&self, blob: &Blob) -> Option<u64> {
+        if matches!(blob.body, BlobBody::Inline(_) | BlobBody::Hole) {
+            return Some(blob.size);
+        }
+        let count = blob.size.div_ceil(LEAF_LEN_MAX as u64);
+        let is_here = |leaf: &u64| match self.local_leaf_place(blob, *leaf) {
+            Some(LeafPlace::Hole) => true,
+            Some(LeafPlace::At(handle)) => self.is_cached(&handle),
+            None => false,
+        };
+        let here = (0..count).filter(is_here).map(|leaf| leaf_len(blob.size, leaf) as u64);
+        (count <= LEAVES_COUNTED_MAX).then(|| here.sum())
     }
 
     fn is_cached(&self, handle: &BlockHandle) -> bool {

@@ -40,7 +40,13 @@ pub trait HttpTransport: Send + Sync + 'static {
 }
 
 /// HTTP/1.1 and HTTP/2 over TCP and TLS.
-pub(super) struct Network(Client);
+pub(super) struct Network {
+    client: Client,
+    /// Whether a proxy resolves the host of a URL.
+    is_proxied: bool,
+    /// Whether the environment names a proxy.
+    may_be_proxied: bool,
+}
 
 impl Network {
     /// `proxy`: `environment`, `DIRECT` or the URL of a proxy. `timeout` limits pauses.
@@ -62,18 +68,39 @@ impl Network {
                 builder.no_proxy().proxy(proxy)
             }
         };
-        builder.build().map(Self).map_err(|error| Error::Damaged { what: format!("HTTP client: {}", chain(&error)) })
+        let is_proxied = !matches!(proxy, "environment" | "DIRECT");
+        let may_be_proxied = proxy == "environment" && PROXY_VARIABLES.iter().any(|name| std::env::var_os(name).is_some());
+        builder
+            .build()
+            .map(|client| Self { client, is_proxied, may_be_proxied })
+            .map_err(|error| Error::Damaged { what: format!("HTTP client: {}", chain(&error)) })
+    }
+}
+
+impl Network {
+    /// A name that does not resolve is no fault of the web server.
+    fn explain(&self, host: &str, error: &reqwest::Error) -> String {
+        let text = chain(error);
+        match text.split_once(RESOLVER_ERROR) {
+            Some((_, why)) if self.is_proxied => format!("the name of the proxy does not resolve: {why}"),
+            Some((_, why)) if self.may_be_proxied => {
+                format!("the name {host}, or that of the proxy in the environment, does not resolve: {why}")
+            }
+            Some((_, why)) => format!("the name {host} does not resolve: {why}"),
+            None => text,
+        }
     }
 }
 
 impl HttpTransport for Network {
     fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, String>> {
         async move {
-            let mut builder = self.0.get(request.url);
+            let host = request.url.host_str().unwrap_or_default().to_owned();
+            let mut builder = self.client.get(request.url);
             if let Some(range) = request.range {
                 builder = builder.header(RANGE, format!("bytes={}-{}", range.start, range.end - 1));
             }
-            let response = builder.send().await.map_err(|error| chain(&error))?;
+            let response = builder.send().await.map_err(|error| self.explain(&host, &error))?;
             let range = response.headers().get(CONTENT_RANGE).and_then(|value| value.to_str().ok());
             Ok(HttpResponse {
                 status: response.status().as_u16(),
@@ -107,5 +134,10 @@ fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+const PROXY_VARIABLES: [&str; 6] = ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
+
+/// How the HTTP client begins an error of the resolver.
+const RESOLVER_ERROR: &str = "dns error: ";
 
 const REDIRECTS_MAX: usize = 4;

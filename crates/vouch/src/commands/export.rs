@@ -10,7 +10,7 @@ use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
 use crate::{interrupt, output, when};
 use clap::ValueEnum;
-use vouch_daemon::service_manager;
+use vouch_daemon::{runtime_directory, service_manager};
 use vouch_export::{AuditConfig, ExportConfig, ExportList, GroupSource, Limits, Server, Source, TlsConfig, TlsFiles, UnknownPrincipal};
 
 use vouch_krb5_seal::Kernels;
@@ -157,15 +157,15 @@ enum Command {
 }
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
+    match args.command {
+        Some(Command::Reload(_)) => return reload::run(args.state.as_deref()),
+        Some(Command::Status(status)) => return status::run(&status, args.state.as_deref()),
+        None => {}
+    }
     let state = match &args.state {
         Some(path) => path.clone(),
         None => default_state()?,
     };
-    match args.command {
-        Some(Command::Reload(_)) => return reload::run(&state),
-        Some(Command::Status(status)) => return status::run(&status, &state),
-        None => {}
-    }
     if args.minor_min > args.minor_max {
         return Err(Failure::usage("--minor-min", "is above --minor-max"));
     }
@@ -209,6 +209,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
             ..Limits::default()
         },
         audit: args.audit.config().map(|trail| AuditConfig { trail, deny: args.audit_deny }),
+        runtime_directory: runtime_directory::of_process(),
     };
     let server = Server::open(config)?;
     interrupt::watch_and_reload(server.reload()).at("signals")?;

@@ -12,7 +12,10 @@ use std::time::Duration;
 use rustix::thread::CapabilitySet;
 use tokio::sync::Notify;
 use vouch_daemon::sandbox::{self, Access, SandboxMode};
-use vouch_daemon::{listener, metrics_page, service_manager};
+use vouch_daemon::status::DaemonKind;
+use vouch_daemon::status_server::{self, StatusListeners};
+use vouch_daemon::status_socket::StatusSocket;
+use vouch_daemon::{listener, runtime_directory, service_manager};
 use vouch_gateway::{Gateway, GatewayOptions, Limits, TlsFiles};
 
 use crate::cli::Global;
@@ -84,6 +87,9 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let listeners = listeners(&args.listen)?;
     let addresses: Vec<String> = listeners.iter().filter_map(|one| one.local_addr().ok()).map(|address| address.to_string()).collect();
     let metrics = args.metrics.map(|address| TcpListener::bind(address).at(address)).transpose()?;
+    let page_address = metrics.as_ref().map(|listener| listener.local_addr().at("--metrics")).transpose()?;
+    let socket = StatusSocket::open(DaemonKind::Gateway, runtime_directory::of_process().as_deref());
+    let status = StatusListeners { page: metrics, sockets: socket.into_iter().collect() };
     enter_sandbox(&args)?;
     // Threads that run before this are not restricted.
     let gateway_slot: Arc<OnceLock<Arc<Gateway>>> = Arc::default();
@@ -105,17 +111,15 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         };
         let gateway = Gateway::new(tree, options(&args)).map_err(|error| Failure::input("--tls-cert", error))?;
         let _ = gateway_slot.set(gateway.clone());
-        let page = metrics.map(|listener| start_page(listener, &gateway, &page_stop)).transpose()?;
+        let page = start_status(status, &gateway, &page_stop)?;
         let text = format!("serving on {}", addresses.join(", "));
-        let shown = page.as_ref().map_or_else(String::new, |(address, _)| format!(", metrics on http://{address}/metrics"));
+        let shown = page_address.map_or_else(String::new, |address| format!(", metrics on http://{address}/metrics"));
         output::text(&format!("{text}{shown}\n"))?;
         service_manager::ready(&text);
         let served = gateway.run(listeners, stop.notified()).await.at("sockets");
         page_stop.notify_one();
-        if let Some((_, thread)) = page {
-            // A failure of the page is no failure of the gateway.
-            let _ = thread.join();
-        }
+        // A failure of the page is no failure of the gateway.
+        let _ = page.join();
         client.flush().await;
         served
     })
@@ -147,14 +151,9 @@ fn listeners(asked: &[SocketAddr]) -> Outcome<Vec<TcpListener>> {
     Ok(listeners)
 }
 
-type Page = (SocketAddr, std::thread::JoinHandle<io::Result<()>>);
-
-fn start_page(listener: TcpListener, gateway: &Gateway, stop: &Arc<Notify>) -> Outcome<Page> {
-    let address = listener.local_addr().at("--metrics")?;
+fn start_status(listeners: StatusListeners, gateway: &Gateway, stop: &Arc<Notify>) -> Outcome<std::thread::JoinHandle<io::Result<()>>> {
     let (report, stop) = (gateway.report(), stop.clone());
-    let thread =
-        std::thread::Builder::new().name("page".into()).spawn(move || metrics_page::run(listener, &report, &stop)).at("a thread")?;
-    Ok((address, thread))
+    std::thread::Builder::new().name("status".into()).spawn(move || status_server::run(listeners, &report, &stop)).at("a thread")
 }
 
 fn reload(gateway: Option<&Arc<Gateway>>) {

@@ -2,6 +2,7 @@
 
 mod audit;
 mod link;
+mod report;
 mod role;
 mod supervisor;
 pub(crate) mod upgrade_socket;
@@ -14,10 +15,13 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use vouch_daemon::runtime_directory;
+use vouch_daemon::status::DaemonKind;
+use vouch_daemon::status_server::StatusListeners;
+use vouch_daemon::status_socket::StatusSocket;
 use vouch_tree_client::{Client, FaultObserver};
 use vouch_tree_mount::{MountConfig, MountOptions, Mounted, NamespaceTrees, Observer, Passthrough, XattrMode, mount_namespace, mount_tree};
 
@@ -30,6 +34,7 @@ use crate::tree_path::TreePath;
 use crate::{config, interrupt, logging, output, size};
 use audit::MountAudit;
 use link::Link;
+use report::{MountReport, ReportServer};
 use role::Role;
 use supervisor::Supervisor;
 use worker::{Orders, Task};
@@ -91,7 +96,8 @@ pub(crate) struct Args {
     /// Forbid execution.
     #[arg(long)]
     noexec: bool,
-    /// Extended attributes: auto shows them unless the tree has none.
+    /// Extended attributes: auto shows them unless the tree has none. `off` also turns off
+    /// user.vouch.*.
     #[arg(long, value_name = "MODE", default_value = "auto")]
     xattrs: Xattrs,
     /// Threads that answer the kernel; the default is one for each core, 2 to 8.
@@ -107,9 +113,9 @@ pub(crate) struct Args {
     /// that is not acceptable. SECURITY.md says what protects the copies.
     #[arg(long, value_name = "WHEN", default_value = "auto", num_args = 0..=1, require_equals = true, default_missing_value = "auto")]
     passthrough: PassthroughArg,
-    /// Address of the metrics and health page of the audit trail.
-    #[arg(long = "audit-metrics", value_name = "ADDR", requires = "audit", help_heading = "Audit")]
-    audit_metrics: Option<SocketAddr>,
+    /// Address of the metrics and health page. The same is on the status socket, see vouch-status(1).
+    #[arg(long, alias = "audit-metrics", value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
     #[command(flatten)]
     audit: AuditArgs,
     #[command(flatten)]
@@ -166,10 +172,10 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     }
     let label = tree.as_ref().map_or_else(|| "all trees".into(), |tree| tree.name.to_string());
     let detail = format!("{VERSION}: {label} on {}", point.display());
-    let mut page = None;
+    let page = parking_lot::Mutex::new(None);
     let mut audit = None;
     let mut begin_audit = || -> Outcome<Option<Arc<MountAudit>>> {
-        (audit, page) = begin_audit(&args, &point, &detail)?;
+        (audit, *page.lock()) = begin_audit(&args, &point, &detail)?;
         Ok(audit.clone())
     };
     let outcome = match job {
@@ -177,7 +183,8 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
             let taken = worker::take_over(&args, tree.as_ref(), (device, journal), &link, begin_audit).await;
             let (mounted, client, audit) = taken.inspect_err(|failure| worker::report(&link, failure))?;
             let orders = Orders::of(link).at("a thread")?;
-            serve(mounted, client, audit.as_ref(), Some(orders)).await
+            let page = page.lock().take();
+            serve(mounted, client, audit.as_ref(), Some(orders), page).await
         }),
         other => {
             let audit = begin_audit()?;
@@ -185,7 +192,8 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
                 Task::Start(journal) => Some((link, journal)),
                 Task::TakeOver(..) => None,
             });
-            client_options::block_on(mount_and_serve(&args, tree, point.clone(), audit.as_ref(), supervised))
+            let page = page.lock().take();
+            client_options::block_on(mount_and_serve(&args, tree, point.clone(), audit.as_ref(), supervised, page))
         }
     };
     if let Some(audit) = audit {
@@ -194,49 +202,21 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
             Err(failure) => audit.stop(&format!("{VERSION}: {failure}")),
         }
     }
-    drop(page);
     outcome
 }
 
-/// Begins the trail and its page, if there is one, and the handling of signals.
-fn begin_audit(args: &Args, point: &Path, detail: &str) -> Outcome<(Option<Arc<MountAudit>>, Option<Page>)> {
+/// Begins the trail, if there is one, and the handling of signals; listens for the metrics page.
+fn begin_audit(args: &Args, point: &Path, detail: &str) -> Outcome<(Option<Arc<MountAudit>>, Option<TcpListener>)> {
+    let page = args.metrics.map(|address| TcpListener::bind(address).at(address)).transpose()?;
     let Some(config) = args.audit.config() else {
         interrupt::watch().at("signals")?;
-        return Ok((None, None));
+        return Ok((None, page));
     };
     let audit = Arc::new(MountAudit::begin(&config, point)?);
     let reloaded = audit.clone();
     interrupt::watch_and_reload(move || reloaded.reload()).at("signals")?;
-    let page = args.audit_metrics.map(|address| Page::start(address, &audit)).transpose()?;
     audit.started(detail);
     Ok((Some(audit), page))
-}
-
-/// Metrics page of a trail, until it is dropped.
-struct Page {
-    stop: Arc<Notify>,
-    thread: Option<JoinHandle<io::Result<()>>>,
-}
-
-impl Page {
-    fn start(address: SocketAddr, audit: &Arc<MountAudit>) -> Outcome<Page> {
-        let listener = TcpListener::bind(address).at(address)?;
-        let (stop, audit) = (Arc::new(Notify::new()), audit.clone());
-        let asked = stop.clone();
-        let thread = std::thread::Builder::new()
-            .name("page".into())
-            .spawn(move || vouch_daemon::metrics_page::run(listener, &audit, &asked))
-            .at("a thread")?;
-        Ok(Page { stop, thread: Some(thread) })
-    }
-}
-
-impl Drop for Page {
-    fn drop(&mut self) {
-        self.stop.notify_one();
-        // A failure of the page is no failure of the mount.
-        let _ = self.thread.take().map(JoinHandle::join);
-    }
 }
 
 async fn mount_and_serve(
@@ -245,6 +225,7 @@ async fn mount_and_serve(
     point: PathBuf,
     audit: Option<&Arc<MountAudit>>,
     supervised: Option<(Arc<Link>, Arc<File>)>,
+    page: Option<TcpListener>,
 ) -> Outcome {
     let (link, journal) = supervised.unzip();
     let stop = Arc::new(Notify::new());
@@ -283,11 +264,20 @@ async fn mount_and_serve(
         orders.report_mounted(&mounted)?;
     }
     drop(taken);
-    serve(mounted, client, audit, orders).await
+    serve(mounted, client, audit, orders, page).await
 }
 
 /// Serves until a signal, an order of the supervisor or an unmount ends the mount.
-async fn serve(mounted: Mounted, client: Arc<Client>, audit: Option<&Arc<MountAudit>>, orders: Option<Orders>) -> Outcome {
+async fn serve(
+    mounted: Mounted,
+    client: Arc<Client>,
+    audit: Option<&Arc<MountAudit>>,
+    orders: Option<Orders>,
+    page: Option<TcpListener>,
+) -> Outcome {
+    let socket = StatusSocket::open(DaemonKind::Mount, runtime_directory::of_process().as_deref());
+    let report = MountReport { monitor: mounted.monitor(), audit: audit.cloned() };
+    let _server = ReportServer::start(StatusListeners { page, sockets: socket.into_iter().collect() }, report)?;
     let stop = Arc::new(Notify::new());
     let notify = stop.clone();
     let _taken = interrupt::take(move || notify.notify_one());

@@ -9,7 +9,7 @@ use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
 use crate::sandbox_option::Sandbox;
 use crate::{interrupt, output, size, when};
-use vouch_daemon::service_manager;
+use vouch_daemon::{runtime_directory, service_manager};
 use vouch_replica::{Limits, ServeConfig, Server, TlsFiles};
 
 /// Serve databases to clients: a replica.
@@ -85,6 +85,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         scrub_rate: args.scrub_rate,
         statements: args.accept_statements,
         sandbox: args.sandbox.into(),
+        runtime_directory: runtime_directory::of_process(),
     };
     let server = Server::open(config)?;
     interrupt::watch().at("signals")?;

@@ -257,12 +257,12 @@ fn as_a_new_client(world: &TestSite, args: &[&str]) -> Output {
     fresh.output().expect("the binary starts")
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     let status = std::process::Command::new("cp").arg("-a").args([from, to]).status().expect("cp");
     assert!(status.success());
 }
 
-fn flip_data(packs: &Path) -> usize {
+pub(crate) fn flip_data(packs: &Path) -> usize {
     let mut flipped = 0;
     for entry in fs::read_dir(packs).expect("packs").filter_map(Result::ok) {
         if !entry.file_name().to_string_lossy().starts_with("d-") {

@@ -61,3 +61,21 @@ fn new_keys_put_a_keytab_out_of_date() {
     let new = kdc.keytab("new", &["alice"]);
     kdc.kinit("krb5", "alice", &new, "new", &[]);
 }
+
+#[test]
+fn check_names_a_keytab_without_the_key() {
+    let Some(kdc) = Kdc::start() else { return };
+    kdc.add(&["host/server.vouch.test", "nfs/server.vouch.test"]);
+    let check = |keytab: &std::path::Path| {
+        let mut command = kdc.program_as(env!("CARGO_BIN_EXE_vouch"), "krb5");
+        let home = keytab.parent().unwrap();
+        command.env("HOME", home).env("VOUCH_RUNTIME_DIR", home).args(["check", "--json", "--no-cache", "--state"]);
+        command.arg(home.join("no-state")).arg("--keytab").arg(keytab);
+        let (_, text) = output(command);
+        text
+    };
+    let text = check(&kdc.keytab("without", &["host/server.vouch.test"]));
+    assert!(text.contains("\"keytab-without-key\"") && text.contains("ktadd"), "{text}");
+    let text = check(&kdc.keytab("with", &["nfs/server.vouch.test"]));
+    assert!(text.contains("has a key of the service nfs") && !text.contains("keytab-without-key"), "{text}");
+}

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Cause, Failure, Outcome};
 use crate::output;
-use vouch_export::control::{Answer, Question};
+use vouch_daemon::status_client;
 
 /// Make the server read its list of exports again.
 ///
@@ -13,10 +13,10 @@ use vouch_export::control::{Answer, Question};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
-pub(super) fn run(state: &Path) -> Outcome {
-    match super::status::ask(state, Question::Reload)? {
-        Answer::Reloaded(comments) => output::text(&comments.iter().map(|comment| format!("{comment}\n")).collect::<String>()),
-        Answer::Failed(why) => Err(Failure::input("exports", why)),
-        Answer::Status(_) => Err(Failure::input("server", "unexpected answer; is the server of another version?")),
+pub(super) fn run(state: Option<&Path>) -> Outcome {
+    let socket = super::status::socket(state)?;
+    match status_client::reload(&socket).map_err(|error| Failure::new(socket.display(), Cause::Io(error)))? {
+        Ok(warnings) => output::text(&warnings.iter().map(|warning| format!("{warning}\n")).collect::<String>()),
+        Err(why) => Err(Failure::input("exports", why)),
     }
 }

@@ -1,13 +1,13 @@
 //! `vouch export status`: shows the state of a running server.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Cause, Failure, Outcome};
 use crate::{output, when};
-use vouch_export::control::{Answer, Question, ask as ask_socket};
-use vouch_export::control_path;
-use vouch_export::{ClientStatus, ErrorStatus, Status, TlsStatus};
+use vouch_daemon::status::DaemonKind;
+use vouch_daemon::status_client;
+use vouch_export::{ClientStatus, ErrorStatus, Status, TlsStatus, control_path};
 
 /// Show clients, sessions, opens, locks, delegations and recent errors of the server.
 #[derive(Debug, clap::Args)]
@@ -17,23 +17,41 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args, state: &Path) -> Outcome {
-    match ask(state, Question::Status)? {
-        Answer::Status(status) if args.json => output::json(&status),
-        Answer::Status(status) => output::text(&table(&status)),
-        Answer::Failed(why) => Err(Failure::input("server", why)),
-        Answer::Reloaded(_) => Err(Failure::input("server", "unexpected answer; is the server of another version?")),
-    }
+pub(super) fn run(args: &Args, state: Option<&Path>) -> Outcome {
+    let socket = socket(state)?;
+    let status = status_client::ask(&socket).map_err(|error| Failure::new(socket.display(), Cause::Io(error)))?;
+    let status: Status = serde_json::from_value(status.detail)
+        .map_err(|error| Failure::input("server", format_args!("cannot read its answer: {error}")).cure("is it of another version?"))?;
+    if args.json { output::json(&status) } else { output::text(&table(&status)) }
 }
 
-pub(super) fn ask(state: &Path, question: Question) -> Outcome<Answer> {
-    let path = control_path(state);
-    ask_socket(&path, question).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            Failure::not_found(path.display(), "no server is running with this state directory").cure("name its directory with --state")
-        }
-        _ => Failure::new(path.display(), crate::exit::Cause::Io(error)),
-    })
+/// The socket of the server with this state directory; else of the only server of this machine.
+pub(super) fn socket(state: Option<&Path>) -> Outcome<PathBuf> {
+    if let Some(state) = state {
+        let path = control_path(state);
+        return match std::os::unix::net::UnixStream::connect(&path) {
+            Ok(_) => Ok(path),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+                Err(Failure::not_found(path.display(), "no server is running with this state directory")
+                    .cure("leave out --state to ask the server of this machine, or start it"))
+            }
+            Err(error) => Err(Failure::new(path.display(), Cause::Io(error))),
+        };
+    }
+    let answers = status_client::all().map_err(|error| Failure::new("status sockets", Cause::Io(error)))?;
+    let mut servers: Vec<PathBuf> = answers
+        .into_iter()
+        .filter(|(_, answer)| answer.as_ref().is_ok_and(|status| status.kind == DaemonKind::Export))
+        .map(|(socket, _)| socket)
+        .collect();
+    if let ([], Ok(usual)) = (&*servers, super::default_state()) {
+        return socket(Some(&usual));
+    }
+    match servers.len() {
+        1 => Ok(servers.remove(0)),
+        count => Err(Failure::usage("--state", format_args!("{count} servers run on this machine"))
+            .cure("name the state directory of one; `vouch status` lists them")),
+    }
 }
 
 fn table(status: &Status) -> String {
@@ -59,7 +77,7 @@ fn table(status: &Status) -> String {
     if pressed.iter().any(|(count, _)| *count > 0) {
         text.push('\n');
     }
-    let mut rows = vec![row(["EXPORT", "SOURCE", "NUMBER"])];
+    let mut rows = vec![row(["PATH", "SOURCE", "EXPORT ID"])];
     rows.extend(status.exports.iter().map(|export| {
         row([
             &vouch_daemon::printable::printable(export.pseudo_path.as_bytes()),
@@ -70,24 +88,24 @@ fn table(status: &Status) -> String {
     text.push_str(&output::table(&rows, &[]));
     if !status.clients.is_empty() {
         let mut rows = vec![row([
-            "CLIENT",
+            "CLIENT ID",
             "ADDRESS",
-            "VERSION",
-            "SILENT",
+            "NFS",
+            "LAST CALL",
             "SESSIONS",
             "OPENS",
             "LOCKS",
             "DELEGATIONS",
             "CALLBACKS",
             "XPRTSEC",
-            "OWNER",
+            "CLIENT NAME",
         ])];
         rows.extend(status.clients.iter().map(client));
         text.push('\n');
         text.push_str(&output::table(&rows, &[3, 4, 5, 6, 7]));
     }
     if !status.recent_errors.is_empty() {
-        let mut rows = vec![row(["WHEN", "ADDRESS", "OPERATION", "STATUS", "ERROR"])];
+        let mut rows = vec![row(["TIME", "CLIENT ADDRESS", "OPERATION", "NFS STATUS", "ERROR"])];
         rows.extend(status.recent_errors.iter().map(error));
         text.push('\n');
         text.push_str(&output::table(&rows, &[3]));
@@ -124,7 +142,7 @@ fn client(client: &ClientStatus) -> Vec<String> {
         &client.id,
         client.address.as_deref().unwrap_or("-"),
         &format!("4.{}", client.minor_version),
-        &format!("{} s{}", client.silent_ms / 1000, if client.courtesy { " (expired)" } else { "" }),
+        &format!("{} s ago{}", client.silent_ms / 1000, if client.courtesy { ", lease expired" } else { "" }),
         &client.sessions.to_string(),
         &client.opens.to_string(),
         &client.locks.to_string(),

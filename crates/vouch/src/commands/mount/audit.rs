@@ -18,7 +18,6 @@ use vouch_tree_mount::{Observation, Observer, Operation, Recorded, TreeEvent};
 
 use crate::exit::Outcome;
 use vouch_daemon::audit_trail::{self as trail, Account, ActiveRules, RefusalLimit, TrailConfig, now_ns};
-use vouch_daemon::metrics_page::PageSource;
 
 pub(super) struct MountAudit {
     trail: Trail,
@@ -78,6 +77,14 @@ impl MountAudit {
 
     pub(super) async fn halted(&self) {
         self.halt.notified().await;
+    }
+
+    pub(super) fn write_metrics(&self, out: &mut String) {
+        trail::metrics::write("vouch_mount_audit", &self.trail, &self.bounds, out);
+    }
+
+    pub(super) fn is_healthy(&self) -> bool {
+        self.trail.is_healthy()
     }
 
     /// Closes the trail with this detail. The mount answers nothing from now on.
@@ -213,19 +220,6 @@ impl Observer for MountAudit {
                 }
             }
         }
-    }
-}
-
-impl PageSource for MountAudit {
-    fn metrics(&self) -> String {
-        let mut out = String::new();
-        trail::metrics::write("vouch_mount_audit", &self.trail, &self.bounds, &mut out);
-        out
-    }
-
-    fn health(&self, _: u64) -> (bool, String) {
-        let is_healthy = self.trail.is_healthy();
-        (is_healthy, serde_json::json!({ "healthy": is_healthy }).to_string())
     }
 }
 

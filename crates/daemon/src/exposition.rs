@@ -1,0 +1,88 @@
+//! Writer of Prometheus' text format.
+
+use std::fmt::{Display, Write as _};
+
+use crate::recent_errors;
+
+/// Kind of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metric {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+/// A page of metrics.
+#[derive(Debug, Default)]
+pub struct Exposition(String);
+
+impl Exposition {
+    /// A page that begins with the metrics that every daemon has.
+    pub fn of_daemon() -> Self {
+        let mut page = Self::default();
+        page.family("vouch_build_info", Metric::Gauge, "The running version.");
+        page.sample("vouch_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
+        let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        page.family("process_cpu_seconds_total", Metric::Counter, "CPU time of this process, user and system.");
+        page.sample("process_cpu_seconds_total", &[], format_args!("{}.{:06}", cpu.tv_sec, cpu.tv_nsec / 1000));
+        page.family("process_start_time_seconds", Metric::Gauge, "Start of this process, in seconds since 1970.");
+        page.sample("process_start_time_seconds", &[], crate::status::started());
+        let log = recent_errors::recent();
+        page.family("vouch_log_messages_total", Metric::Counter, "Warnings and errors in the log.");
+        page.sample("vouch_log_messages_total", &[("level", "error")], log.errors_total);
+        page.sample("vouch_log_messages_total", &[("level", "warning")], log.warnings_total);
+        page
+    }
+
+    /// Begins a metric; its samples follow.
+    pub fn family(&mut self, name: &str, kind: Metric, help: &str) {
+        let kind = match kind {
+            Metric::Counter => "counter",
+            Metric::Gauge => "gauge",
+            Metric::Histogram => "histogram",
+        };
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        self.0.push_str(name);
+        for (number, (label, text)) in labels.iter().enumerate() {
+            let _ = write!(self.0, "{}{label}=\"{}\"", if number == 0 { '{' } else { ',' }, escaped(text));
+        }
+        let _ = writeln!(self.0, "{} {value}", if labels.is_empty() { "" } else { "}" });
+    }
+
+    /// A metric with one sample.
+    pub fn single(&mut self, name: &str, kind: Metric, help: &str, value: impl Display) {
+        self.family(name, kind, help);
+        self.sample(name, &[], value);
+    }
+
+    /// For metrics that are text already.
+    pub fn text(&mut self) -> &mut String {
+        &mut self.0
+    }
+
+    pub fn into_text(self) -> String {
+        self.0
+    }
+}
+
+fn escaped(label: &str) -> String {
+    label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_escaped() {
+        let mut page = Exposition::default();
+        page.family("a_total", Metric::Counter, "Help.");
+        page.sample("a_total", &[("x", "a\"b\\c\nd"), ("y", "")], 1);
+        page.single("b", Metric::Gauge, "Help.", 0.5);
+        let expected = "# HELP a_total Help.\n# TYPE a_total counter\na_total{x=\"a\\\"b\\\\c\\nd\",y=\"\"} 1\n# HELP b Help.\n# TYPE b gauge\nb 0.5\n";
+        assert_eq!(page.into_text(), expected);
+    }
+}

@@ -1,0 +1,110 @@
+//! Asks running daemons over their status sockets.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tokio::task::JoinSet;
+
+use crate::runtime_directory;
+use crate::status::DaemonStatus;
+use crate::status_socket::sockets_in;
+
+/// A daemon's socket, and its status or why there is none.
+pub type Answer = (PathBuf, io::Result<DaemonStatus>);
+
+/// The status of all daemons of this machine that this user may ask. Sockets of ended processes are
+/// left out. Takes no longer than the time-out of one daemon.
+///
+/// # Errors
+/// If the process has no room for a runtime.
+pub fn all() -> io::Result<Vec<Answer>> {
+    let sockets: Vec<PathBuf> = runtime_directory::all().iter().flat_map(|directory| sockets_in(directory)).collect();
+    blocking(async {
+        let mut asking = JoinSet::new();
+        for socket in sockets {
+            asking.spawn(async move {
+                let status = status(&socket).await;
+                (socket, status)
+            });
+        }
+        let mut answers = asking.join_all().await;
+        answers.retain(|(_, answer)| !matches!(answer, Err(error) if error.kind() == io::ErrorKind::ConnectionRefused));
+        answers.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(answers)
+    })
+}
+
+/// The status of the daemon at `socket`.
+///
+/// # Errors
+/// If it does not run, does not answer in time, or answers nothing that can be read.
+pub fn ask(socket: &Path) -> io::Result<DaemonStatus> {
+    blocking(status(socket))
+}
+
+/// The metrics of the daemon at `socket`, in Prometheus' text format.
+///
+/// # Errors
+/// As for [`ask`].
+pub fn metrics(socket: &Path) -> io::Result<String> {
+    let (_, body) = blocking(request(socket, Method::GET, "/metrics", STATUS_WAIT_MAX))?;
+    String::from_utf8(body).map_err(io::Error::other)
+}
+
+/// Makes the daemon read its configuration again. Returns its warnings, or why it kept the old
+/// configuration.
+///
+/// # Errors
+/// If the daemon does not run or does not answer in time.
+pub fn reload(socket: &Path) -> io::Result<Result<Vec<String>, String>> {
+    let (status, body) = blocking(request(socket, Method::POST, "/reload", RELOAD_WAIT_MAX))?;
+    if status == StatusCode::OK {
+        Ok(Ok(serde_json::from_slice(&body)?))
+    } else {
+        Ok(Err(String::from_utf8_lossy(&body).trim().to_owned()))
+    }
+}
+
+async fn status(socket: &Path) -> io::Result<DaemonStatus> {
+    let (status, body) = request(socket, Method::GET, "/status", STATUS_WAIT_MAX).await?;
+    if status != StatusCode::OK {
+        return Err(io::Error::other(format!("the daemon answered {status}")));
+    }
+    Ok(serde_json::from_slice(&body)?)
+}
+
+async fn request(socket: &Path, method: Method, path: &str, wait_max: Duration) -> io::Result<(StatusCode, Vec<u8>)> {
+    let exchange = async {
+        let stream = UnixStream::connect(socket).await?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        let connection = tokio::spawn(connection);
+        let request = Request::builder().method(method).uri(path).header("Host", "vouch").body(Empty::<Bytes>::new());
+        let response = sender.send_request(request.map_err(io::Error::other)?).await.map_err(io::Error::other)?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), BODY_LEN_MAX).collect().await.map_err(io::Error::other)?;
+        connection.abort();
+        Ok((status, body.to_bytes().to_vec()))
+    };
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", wait_max.as_secs()));
+    tokio::time::timeout(wait_max, exchange).await.map_err(late)?
+}
+
+/// Runs on a thread of its own: the caller may be within a runtime.
+fn blocking<T: Send>(work: impl Future<Output = io::Result<T>> + Send) -> io::Result<T> {
+    let run = || tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work);
+    std::thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|_| Err(io::Error::other("asking a daemon failed")))
+}
+
+const STATUS_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// A reload resolves the names of hosts.
+const RELOAD_WAIT_MAX: Duration = Duration::from_secs(120);
+
+/// Longest answer: an export with 65,536 clients.
+const BODY_LEN_MAX: usize = 64 << 20;

@@ -1,0 +1,289 @@
+//! `vouch check` names each fault, which the test makes for real. The keytab without a key is in the
+//! tests with a KDC.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+use crate::replica_attacks::{copy, flip_data};
+use crate::test_site::{Mount, Mounted, TestSite, eventually, fuse_is_available, is_available, is_root};
+
+/// A site whose daemons and checks see nothing else of this machine.
+fn site() -> TestSite {
+    let mut world = TestSite::new();
+    world.environment.push(("VOUCH_RUNTIME_DIR", world.path("run").display().to_string()));
+    world
+}
+
+fn published() -> TestSite {
+    let world = site();
+    world.small_tree();
+    world.publish();
+    world
+}
+
+/// The JSON of a check that must end with 1, and have this problem with a cure.
+fn expect_problem(output: &Output, fault: &str) -> Value {
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{out}{err}");
+    let found: Value = serde_json::from_str(&out).expect("JSON");
+    let problems: Vec<_> =
+        found["findings"].as_array().expect("an array").iter().filter(|finding| finding["verdict"] == "problem").collect();
+    assert!(problems.iter().any(|finding| finding["fault"] == fault && finding["cure"].is_string()), "{fault} is not in {out}");
+    // Nothing else is accused.
+    assert!(problems.iter().all(|finding| finding["fault"] == fault), "more than {fault} in {out}");
+    found
+}
+
+fn problem(world: &TestSite, fault: &str, args: &[&str]) -> Value {
+    expect_problem(&world.run([&["check", "--json"], args].concat()), fault)
+}
+
+/// The check as a command of `sh` in a mount namespace of its own, after some preparation.
+fn in_mount_namespace(world: &TestSite, preparation: &str, args: &[&str]) -> Output {
+    let script = format!("{preparation} && exec \"$@\"");
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_vouch"), "check", "--json"]).args(args);
+    let like = world.command(["check"]);
+    command.envs(like.get_envs().filter_map(|(name, value)| Some((name, value?)))).current_dir(world.path(""));
+    command.output().expect("unshare(1)")
+}
+
+fn may_make_namespaces() -> bool {
+    let output = Command::new("unshare").args(["--mount", "--net", "true"]).output();
+    is_available("root and namespaces", is_root() && output.is_ok_and(|output| output.status.success()))
+}
+
+#[test]
+fn healthy_machine_has_no_problem() {
+    let world = published();
+    let _replica = world.serve();
+    world.run_ok(["cat", &world.name("/hello")]);
+    let output = world.run(["check", "--deep", &world.name("")]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let without_fuse = text.contains("no-fuse");
+    assert!(without_fuse || output.status.code() == Some(0) && text.ends_with("no problem found\n"), "{text}");
+    assert!(text.contains("all data is verified") && text.contains("offers revision 1"), "{text}");
+}
+
+#[test]
+fn missing_device_is_named() {
+    if !may_make_namespaces() {
+        return;
+    }
+    let nodes = "mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/urandom c 1 9";
+    expect_problem(&in_mount_namespace(&site(), nodes, &[]), "no-fuse");
+}
+
+#[test]
+fn full_cache_disk_is_named() {
+    if !may_make_namespaces() {
+        return;
+    }
+    let world = site();
+    std::fs::create_dir(world.path("small")).expect("a directory");
+    let fill = "mount -t tmpfs -o size=1m none small && ! dd if=/dev/zero of=small/data bs=64k 2>/dev/null";
+    let found = expect_problem(&in_mount_namespace(&world, fill, &["--cache", "small"]), "cache-disk-full");
+    assert!(found.to_string().contains("--cache-quota"), "{found}");
+}
+
+#[test]
+fn expired_tree_is_named() {
+    let world = site();
+    world.small_tree();
+    world.publish_with(&["--duration", "1s"]);
+    let _replica = world.serve();
+    std::thread::sleep(std::time::Duration::from_millis(2100));
+    let found = problem(&world, "tree-expired", &["--timeout", "5s", &world.name("")]);
+    assert!(found.to_string().contains("must publish again"), "{found}");
+}
+
+#[test]
+fn wrong_hostid_is_named() {
+    let world = published();
+    let _replica = world.serve();
+    world.run_ok(["keygen", "--out", "other-keys"]);
+    let name = world.run_ok(["name", "other-keys", "--location", &format!("127.0.0.1:{}", world.port)]);
+    problem(&world, "wrong-hostid", &["--timeout", "5s", name.trim()]);
+}
+
+#[test]
+fn name_that_does_not_resolve_is_named() {
+    let world = published();
+    let hostid = world.name("").split_once(',').expect("a name").1.to_owned();
+    let name = format!("@no-such-host.invalid,{hostid}");
+    let found = problem(&world, "name-unresolved", &["--timeout", "5s", &name]);
+    assert!(found.to_string().contains("no-such-host.invalid"), "{found}");
+    let url = ["--timeout", "5s", "--only-replicas", "--replica", "http://no-such-host.invalid/db", &name];
+    problem(&world, "name-unresolved", &url);
+    // Other commands blame the name too, and not the web server.
+    let line = world.run_err(6, [&["cat"], &url[..5], &[&format!("{name}/hello")]].concat());
+    assert!(line.contains("the name no-such-host.invalid does not resolve"), "{line}");
+}
+
+/// A network namespace with a loopback device.
+struct Network(String);
+
+impl Network {
+    fn new() -> Option<Network> {
+        let has_nft = Command::new("nft").arg("--version").stdout(Stdio::null()).status().is_ok_and(|status| status.success());
+        let name = format!("vouch-check-{}", std::process::id());
+        let made = is_root() && has_nft && run_tool(&["ip", "netns", "add", &name]);
+        if !is_available("root, network namespaces and nftables", made) {
+            return None;
+        }
+        assert!(run_tool(&["ip", "-n", &name, "link", "set", "lo", "up"]));
+        Some(Network(name))
+    }
+
+    fn nft(&self, line: &str) {
+        assert!(run_tool(&[&["ip", "netns", "exec", &self.0, "nft"], &*line.split(' ').collect::<Vec<_>>()].concat()), "{line}");
+    }
+
+    fn command(&self, world: &TestSite, args: &[&str]) -> Command {
+        let like = world.command(["check"]);
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.0, env!("CARGO_BIN_EXE_vouch")]).args(args).current_dir(world.path(""));
+        command.envs(like.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        run_tool(&["ip", "netns", "del", &self.0]);
+    }
+}
+
+fn run_tool(words: &[&str]) -> bool {
+    Command::new(words[0]).args(&words[1..]).stderr(Stdio::null()).stdout(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+#[test]
+fn blocked_port_is_named() {
+    let Some(network) = Network::new() else { return };
+    let world = published();
+    let address = format!("127.0.0.1:{}", world.port);
+    let mut replica = network.command(&world, &["serve", "--db", "db", "--listen", &address]).stdout(Stdio::null()).spawn().expect("ip(8)");
+    let name = world.name("");
+    let check = || network.command(&world, &["check", "--json", "--timeout", "3s", &name]).output().expect("ip(8)");
+    let works = eventually(std::time::Duration::from_secs(20), || check().status.code() == Some(0));
+    network.nft("add table inet filter");
+    network.nft("add chain inet filter input { type filter hook input priority 0 ; }");
+    network.nft(&format!("add rule inet filter input tcp dport {} drop", world.port));
+    let dropped = check();
+    network.nft("flush chain inet filter input");
+    network.nft(&format!("add rule inet filter input tcp dport {} reject with icmpx type admin-prohibited", world.port));
+    let rejected = check();
+    crate::test_site::signal("TERM", replica.id());
+    let _ = replica.wait();
+    assert!(works, "the replica cannot be reached before its port is blocked: {}", String::from_utf8_lossy(&check().stdout));
+    let found = expect_problem(&dropped, "port-blocked");
+    assert!(found.to_string().contains("drops packets to port"), "{found}");
+    expect_problem(&rejected, "port-blocked");
+    problem(&world, "port-closed", &["--timeout", "3s", &name]);
+}
+
+#[test]
+fn lying_replica_is_named() {
+    let world = published();
+    copy(&world.path("db"), &world.path("liar"));
+    assert!(flip_data(&world.path("liar/packs")) > 0);
+    let (honest, liar) = (world.serve(), world.serve_db("liar", 0));
+    let found = problem(&world, "replica-lies", &["--timeout", "5s", "--replica", &liar.address, &world.name("")]);
+    let accused = |address: &str| {
+        found["findings"]
+            .as_array()
+            .expect("an array")
+            .iter()
+            .any(|finding| finding["fault"] == "replica-lies" && finding["subject"] == address)
+    };
+    assert!(accused(&liar.address) && !accused(&honest.address), "{found}");
+}
+
+#[test]
+fn state_directory_with_wrong_rights_is_named() {
+    let world = site();
+    let mode = |name: &str, mode| std::fs::set_permissions(world.path(name), std::fs::Permissions::from_mode(mode)).expect("its owner");
+    std::fs::create_dir(world.path("state")).expect("a directory");
+    mode("state", 0o777);
+    let found = problem(&world, "state-rights", &[]);
+    assert!(found.to_string().contains("chmod 700"), "{found}");
+    mode("state", 0o700);
+    // The directory of an export.
+    std::fs::create_dir(world.path("export-state")).expect("a directory");
+    world.write("export-state/filehandle.key", "00");
+    mode("export-state", 0o755);
+    problem(&world, "state-rights", &["export-state"]);
+}
+
+#[test]
+fn wrong_clock_is_named() {
+    let has_guests = ["linux.uml", "busybox"].iter().all(|tool| run_tool(&["sh", "-c", &format!("command -v {tool}")]));
+    if !is_available("root and user-mode-linux", is_root() && has_guests) {
+        return;
+    }
+    let world = published();
+    world.run_tool("tar", &["-cf", "db.tar", "db"]);
+    let name = world.name("");
+    // The clock of a whole machine is wrong: a guest's own kernel.
+    world.write(
+        "script",
+        format!(
+            "cd /tmp && tar -xf $JOB/db.tar && export HOME=/tmp VOUCH_RUNTIME_DIR=/tmp/run\n\
+         $JOB/vouch serve --db db --listen 127.0.0.1:{} --sandbox off >/dev/null 2>&1 &\n\
+         sleep 2; date -s @$(($(date +%s) - 90000)) >/dev/null\n\
+         $JOB/vouch check --json --no-cache --timeout 20s '{name}'\n\
+         echo status $?; kill $!\n",
+            world.port
+        ),
+    );
+    let runner = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../script/guest/run");
+    let mut command = Command::new(runner);
+    command.args(["-i", "95", "-t", "120", "-f", env!("CARGO_BIN_EXE_vouch"), "-f"]).arg(world.path("db.tar")).arg(world.path("script"));
+    let output = command.output().expect("the guest's script");
+    let _ = run_tool(&["ip", "link", "del", "vouchtap95"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let (json, status) = text.rsplit_once("status ").unwrap_or_else(|| panic!("{text}{}", String::from_utf8_lossy(&output.stderr)));
+    assert_eq!(status.trim(), "1", "{text}");
+    let found: Value = serde_json::from_str(json).expect("JSON");
+    let clock = found["findings"].as_array().expect("an array").iter().find(|finding| finding["fault"] == "clock-off");
+    let clock = clock.unwrap_or_else(|| panic!("clock-off is not in {text}"));
+    assert!(clock["what"].as_str().is_some_and(|what| what.contains("behind") && what.contains("in 24 hours")), "{clock}");
+}
+
+#[test]
+fn dead_mount_is_named() {
+    let Some(Mounted { mount, world, replica: _replica }) = mounted() else { return };
+    mount.kill();
+    let found = problem(&world, "mount-dead", &["mnt"]);
+    assert!(found.to_string().contains("vouch umount"), "{found}");
+    world.run_ok(["umount", "mnt"]);
+}
+
+#[test]
+fn check_of_a_mount_looks_at_its_replicas() {
+    let Some(Mounted { mount: _mount, world, mut replica }) = mounted() else { return };
+    assert_eq!(world.run(["check", "--json", "mnt"]).status.code(), Some(0));
+    replica.kill();
+    problem(&world, "port-closed", &["--timeout", "3s", "mnt"]);
+}
+
+fn mounted() -> Option<Mounted> {
+    if !fuse_is_available() {
+        return None;
+    }
+    let world = published();
+    let replica = world.serve();
+    let mount = Mount::new(&world, "mnt", &[&world.name("")]);
+    Some(Mounted { mount, replica, world })
+}
+
+#[test]
+fn unknown_targets_are_refused() {
+    let world = site();
+    assert!(world.run_err(4, ["check", "no-such-directory"]).contains("no-such-directory"));
+    assert!(world.run_err(3, ["check", "@host"]).contains("@host"));
+}
