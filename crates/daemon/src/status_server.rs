@@ -1,4 +1,4 @@
-//! A daemon's state over HTTP/1.1: `/metrics` for Prometheus and `/health` for load balancers over TCP
+//! A daemon's state over HTTP/1.1: `/metrics` for Prometheus and `/healthz` for load balancers over TCP
 //! and the status socket; `/status` and `/reload` over the status socket only.
 //!
 //! There is no authentication: bind TCP to a protected address. The status socket is protected by
@@ -141,8 +141,8 @@ async fn respond<S: StatusSource>(request: &Request<Incoming>, source: Arc<S>, i
             Ok(json) => response(StatusCode::OK, "application/json", json + "\n"),
             Err(error) => response(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", format!("{error}\n")),
         },
-        "/" => response(StatusCode::OK, "text/plain", "vouch: /metrics /health\n".into()),
-        _ => response(StatusCode::NOT_FOUND, "text/plain", "unknown path; use /metrics or /health\n".into()),
+        "/" => response(StatusCode::OK, "text/plain", "vouch: /metrics /healthz\n".into()),
+        _ => response(StatusCode::NOT_FOUND, "text/plain", "unknown path; use /metrics or /healthz\n".into()),
     }
 }
 
