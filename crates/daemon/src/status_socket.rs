@@ -73,7 +73,9 @@ pub(crate) fn sockets_in(directory: &Path) -> Vec<PathBuf> {
 /// Removes sockets whose processes were killed.
 fn remove_dead(directory: &Path) {
     for path in sockets_in(directory) {
-        let is_dead = pid_of(&path).is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
+        // A zombie has no executable either.
+        let has_ended = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        let is_dead = pid_of(&path).is_some_and(has_ended)
             && UnixStream::connect(&path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
         if is_dead {
             let _ = fs::remove_file(&path);

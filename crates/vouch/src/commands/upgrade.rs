@@ -1,5 +1,6 @@
 //! `vouch upgrade`: replaces the process of a running mount.
 
+use std::fmt::Display;
 use std::io::{self, Read as _};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -27,9 +28,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let device = vouch_tree_mount::mount_device(&args.point)?;
     let what = args.point.display();
     let socket = upgrade_socket::path(&device).at(&what)?;
-    let mut stream = UnixStream::connect(&socket)
-        .at(&what)
-        .map_err(|failure| failure.cure("only the user who mounted it, and root, can upgrade a mount that has a supervisor"))?;
+    let mut stream = UnixStream::connect(&socket).map_err(|error| no_supervisor(&what, error))?;
     stream.set_read_timeout(Some(ANSWER_MAX)).at(&what)?;
     let mut answer = String::new();
     // The supervisor answers in one line.
@@ -44,6 +43,15 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
             Err(Failure::new(what, Cause::Io(why)).cure("see its log"))
         }
         _ => Err(Failure::new(what, Cause::Io(io::Error::other("the supervisor ended without an answer"))).cure("see its log")),
+    }
+}
+
+fn no_supervisor(what: &impl Display, error: io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            Failure::new(what, Cause::Io(io::Error::other("no supervisor answers"))).cure("mount it again, without --no-supervisor")
+        }
+        _ => Failure::new(what, Cause::Io(error)).cure("only the user who mounted it, and root, can upgrade a mount"),
     }
 }
 

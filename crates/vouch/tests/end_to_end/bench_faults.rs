@@ -174,7 +174,6 @@ fn contradictory_options_are_refused_before_anything_is_made() {
         ([&["bench", "iops", quick, "--client-cpu", "c=pid:1"], &mount[..]].concat(), "c=…"),
         ([&["bench", "transfer", quick, "--agent", "127.0.0.1:9"], &mount[..]].concat(), "agents measure only NFS servers"),
         (["bench", "transfer", quick, "--agent", "127.0.0.1:9", "--target", "scp://"].to_vec(), "agents measure only NFS servers"),
-        (["bench", "tree", quick, "--dir", "b", "--target", "nfs://127.0.0.1/x"].to_vec(), "http://"),
     ] {
         let output_text = world.run_err(2, args.clone());
         assert!(output_text.contains(says), "{args:?}: {output_text}");

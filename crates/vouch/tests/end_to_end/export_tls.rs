@@ -366,10 +366,10 @@ fn attacks_are_refused_with_one_line_each() {
             }),
         ),
         ("UnknownIssuer", with_certificate("untrusted")),
-        ("Expired", with_certificate("expired")),
-        ("NotValidYet", with_certificate("early")),
+        ("certificate expired", with_certificate("expired")),
+        ("certificate not valid yet", with_certificate("early")),
         ("Revoked", with_certificate("revoked")),
-        ("InvalidPurpose", with_certificate("purpose")),
+        ("does not allow extended key usage", with_certificate("purpose")),
         ("the handshake takes too long", Box::new(move |_, address, host| closed(probed(address, host)))),
         (
             "too many handshakes are in progress",

@@ -36,9 +36,13 @@ impl Machine {
     }
 
     fn socket(&self, kind: &str) -> PathBuf {
-        let sockets = std::fs::read_dir(self.world.path("run")).expect("a directory").map(|entry| entry.expect("an entry").path());
         let of_kind = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(kind));
-        sockets.into_iter().find(of_kind).expect("a socket of this kind")
+        let find = || {
+            let entries = std::fs::read_dir(self.world.path("run")).expect("a directory");
+            entries.map(|entry| entry.expect("an entry").path()).find(of_kind)
+        };
+        assert!(eventually(Duration::from_secs(10), || find().is_some()), "no socket of {kind}");
+        find().expect("found")
     }
 }
 
@@ -112,8 +116,8 @@ fn status_sockets_are_private_and_dead_mounts_are_named() {
     }));
     assert!(machine.world.run_ok(["status"]).contains("no status: the process ended"));
     // The next mount removes the dead socket.
-    drop(Mount::new(&machine.world, "mnt", &[&machine.world.name("")]));
-    assert!(!socket.exists());
+    let _next = Mount::new(&machine.world, "mnt", &[&machine.world.name("")]);
+    assert!(eventually(Duration::from_secs(10), || !socket.exists()));
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn assert_accepted(kdc: &Kdc, cache: &str, target: &str, export: &Export) {
 
 fn assert_refused(kdc: &Kdc, client: &str, cache: &str, export: &Export, parts: &[&str]) {
     let (made, output_text) = try_context(kdc, client, cache, "nfs@localhost", export.address.port());
-    assert!(!made && output_text.contains("the server refuses"), "{output_text}\n{}", export.log());
+    assert!(!made && output_text.contains("the server refused"), "{output_text}\n{}", export.log());
     let line = export.wait_for_log(parts);
     assert!(line.contains("peer=127.0.0.1") && line.contains("; cure: ") && line.contains("WARN"), "{line}");
     assert_eq!(export.log().lines().filter(|line| line.contains("Kerberos: ")).count(), 1, "{}", export.log());

@@ -38,7 +38,9 @@ impl Mounted {
         let more =
             cache.as_ref().map_or_else(|| vec!["--no-cache".to_owned()], |cache| vec!["--cache".to_owned(), cache.display().to_string()]);
         let place = at.display().to_string();
-        let command = [vec![program.clone(), "mount".to_owned()], options, more, vec![name.to_owned(), place.clone()]].concat();
+        let command =
+            [vec![program.clone(), "mount".to_owned(), "--no-supervisor".to_owned()], options, more, vec![name.to_owned(), place.clone()]]
+                .concat();
         Self::new(command, vec![program, "umount".to_owned(), place], cache, at, warm, None)
     }
 
