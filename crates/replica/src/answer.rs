@@ -7,6 +7,7 @@ use vouch_oncrpc::{Accepted, AuthStat, Call, Denied, Flavor, Reply, begin_record
 use vouch_tree::protocol::{
     GetDataArgs, GetFsinfoArgs, GetFsinfoResult, NOT_FOUND, PROGRAM, Procedure, PutStatementArgs, PutStatementResult, VERSION,
 };
+use vouch_tree_cache::Wanted;
 use vouch_xdr::{Writer, Xdr as _};
 
 use super::connection::{After, Fault, Fetched, Service};
@@ -14,7 +15,8 @@ use super::counters::{Counters, Request};
 use super::output::Output;
 use super::request::Incoming;
 use super::statements::StatementStore;
-use super::trees::{ServedFile, Trees};
+use super::trees::{Located, ServedFile, Tree, Trees};
+use super::wakes::Caller;
 
 #[derive(Debug)]
 pub(super) struct Replica {
@@ -23,14 +25,46 @@ pub(super) struct Replica {
     pub(super) counters: Arc<Counters>,
 }
 
-impl Service for Replica {
+/// The replica as one connection sees it.
+pub(super) struct Serving<'a> {
+    pub(super) replica: &'a Replica,
+    pub(super) caller: Caller<'a>,
+}
+
+impl Service for Serving<'_> {
     type File = ServedFile;
 
-    fn answer(&self, request: &Incoming<'_>, _fetched: Option<Fetched>, output: &mut Output<ServedFile>) -> Result<After, Fault> {
-        let record = match request {
-            Incoming::Rpc(record) => record,
-            Incoming::Http(head) => return Ok(self.respond(head, output)),
-        };
+    fn answer(&self, request: &Incoming<'_>, fetched: Option<Fetched>, output: &mut Output<ServedFile>) -> Result<After, Fault> {
+        let mut fetch = Fetch { caller: &self.caller, fetched };
+        match request {
+            Incoming::Rpc(record) => self.replica.call(record, &mut fetch, output),
+            Incoming::Http(head) => Ok(self.replica.respond(head, &mut fetch, output)),
+        }
+    }
+}
+
+/// Fetches what a cache lacks, once for a request.
+pub(super) struct Fetch<'a> {
+    caller: &'a Caller<'a>,
+    fetched: Option<Fetched>,
+}
+
+impl Fetch<'_> {
+    /// Starts a fetch, after which the request is answered again. False if there was one: the data
+    /// can't be had, or was evicted at once.
+    pub(super) fn start(&mut self, tree: &Tree, wanted: Vec<Wanted>) -> bool {
+        match (&tree.cache, self.fetched) {
+            (Some(cache), None) => {
+                cache.fetch(wanted, self.caller.waker());
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Replica {
+    fn call(&self, record: &[u8], fetch: &mut Fetch<'_>, output: &mut Output<ServedFile>) -> Result<After, Fault> {
         let call = match Call::decode(record) {
             Ok(call) => call,
             Err(error) => {
@@ -39,8 +73,9 @@ impl Service for Replica {
                 return Ok(After::Next);
             }
         };
-        let request = match self.dispatch(&call, output) {
-            Ok(request) => request,
+        let request = match self.dispatch(&call, fetch, output) {
+            Ok(Some(request)) => request,
+            Ok(None) => return Ok(After::Again),
             Err(refusal) => {
                 let reply = match refusal {
                     Refusal::Outcome(outcome) => Reply::accepted(call.xid, outcome),
@@ -67,7 +102,8 @@ impl From<vouch_xdr::Error> for Refusal {
 }
 
 impl Replica {
-    fn dispatch(&self, call: &Call<'_>, output: &mut Output<ServedFile>) -> Result<Request, Refusal> {
+    /// `None`: the request is answered later.
+    fn dispatch(&self, call: &Call<'_>, fetch: &mut Fetch<'_>, output: &mut Output<ServedFile>) -> Result<Option<Request>, Refusal> {
         // All data is public, so any credential will do. Flavours that would wrap the answer are
         // refused (RFC 5531, section 9).
         if !matches!(call.cred.flavor, Flavor::NONE | Flavor::SYS) {
@@ -85,11 +121,11 @@ impl Replica {
                     return Err(Refusal::Outcome(Accepted::GarbageArgs));
                 }
                 push_reply(&Reply::accepted(call.xid, Accepted::Success(&[])), output);
-                Ok(Request::Null)
+                Ok(Some(Request::Null))
             }
-            Procedure::GetFsinfo => Ok(self.get_fsinfo(call.xid, &GetFsinfoArgs::from_xdr(call.args)?, output)),
-            Procedure::GetData => self.get_data(call.xid, &GetDataArgs::from_xdr(call.args)?, output),
-            Procedure::PutStatement => Ok(self.put_statement(call.xid, &PutStatementArgs::from_xdr(call.args)?, output)),
+            Procedure::GetFsinfo => Ok(Some(self.get_fsinfo(call.xid, &GetFsinfoArgs::from_xdr(call.args)?, output))),
+            Procedure::GetData => self.get_data(call.xid, &GetDataArgs::from_xdr(call.args)?, fetch, output),
+            Procedure::PutStatement => Ok(Some(self.put_statement(call.xid, &PutStatementArgs::from_xdr(call.args)?, output))),
         }
     }
 
@@ -123,13 +159,20 @@ impl Replica {
         }
     }
 
-    fn get_data(&self, xid: u32, args: &GetDataArgs, output: &mut Output<ServedFile>) -> Result<Request, Refusal> {
+    fn get_data(
+        &self,
+        xid: u32,
+        args: &GetDataArgs,
+        fetch: &mut Fetch<'_>,
+        output: &mut Output<ServedFile>,
+    ) -> Result<Option<Request>, Refusal> {
         let tree = self.trees.get(&args.hostid);
         let mut found = 0;
         let mut len = 0;
         let mut places = Vec::with_capacity(args.handles.len());
+        let mut absent = Vec::new();
         for handle in &args.handles {
-            let place = match &tree {
+            let located = match &tree {
                 Some(tree) => tree.locate(handle).map_err(|error| {
                     // The fault is ours: the client must not conclude that the frame does not
                     // exist.
@@ -137,11 +180,26 @@ impl Replica {
                     self.counters.request(Request::DataFailed);
                     Refusal::Outcome(Accepted::SystemErr)
                 })?,
-                None => None,
+                None => Located::Missing,
+            };
+            let place = match located {
+                Located::Here(span) => Some(span),
+                Located::Missing => None,
+                Located::Absent(wanted) => {
+                    absent.push(wanted);
+                    continue;
+                }
             };
             found += u64::from(place.is_some());
             len += place.as_ref().map_or(NOT_FOUND_RECORD.len(), |span| span.len as usize);
             places.push(place);
+        }
+        if let (false, Some(tree)) = (absent.is_empty(), &tree) {
+            if fetch.start(tree, absent) {
+                return Ok(None);
+            }
+            self.counters.request(Request::DataFailed);
+            return Err(Refusal::Outcome(Accepted::SystemErr));
         }
         self.counters.handles_found.add(found);
         self.counters.handles_missing.add(places.len() as u64 - found);
@@ -159,7 +217,7 @@ impl Replica {
                 None => output.push_bytes(&NOT_FOUND_RECORD),
             }
         }
-        Ok(Request::DataOk)
+        Ok(Some(Request::DataOk))
     }
 
     fn reject(&self, reply: Reply<'_>, output: &mut Output<ServedFile>) {

@@ -24,7 +24,6 @@ pub(super) enum After {
     /// The end of the connection, once the output is sent.
     Close,
     /// The same request again, after [`Connection::wake`].
-    #[cfg_attr(not(test), expect(dead_code, reason = "no service fetches data yet"))]
     Again,
 }
 
@@ -36,7 +35,6 @@ impl After {
 
 /// How a wait for data from elsewhere ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(test), expect(dead_code, reason = "no service fetches data yet"))]
 pub(super) enum Fetched {
     Complete,
     Failed,
@@ -103,7 +101,6 @@ impl<F: Clone + PartialEq> Connection<F> {
     }
 
     /// Ends the wait; [`Connection::resume`] answers the request.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no service fetches data yet"))]
     pub(super) fn wake(&mut self, how: Fetched) {
         if let Some((_, fetched)) = &mut self.waiting {
             *fetched = Some(how);

@@ -37,6 +37,7 @@ mod statements;
 mod tests;
 mod tls;
 mod trees;
+mod wakes;
 mod worker;
 
 pub use limits::Limits;
@@ -48,6 +49,7 @@ use vouch_daemon::sandbox::{self, Access, SandboxError, SandboxMode};
 use vouch_daemon::status::DaemonKind;
 use vouch_daemon::status_server::{self, StatusListeners};
 use vouch_daemon::status_socket::StatusSocket;
+use vouch_tree_cache::TreeCache;
 use vouch_tree_store::is_bucket_address;
 
 use answer::Replica;
@@ -77,6 +79,8 @@ pub struct ServeConfig {
     pub scrub_rate: u64,
     /// Directory for key statements that anybody may send; `None` takes none.
     pub statements: Option<PathBuf>,
+    /// The cache whose directory is the only database.
+    pub cache: Option<Arc<TreeCache>>,
     pub sandbox: SandboxMode,
     /// Directory of the status socket; `None` makes none.
     pub runtime_directory: Option<PathBuf>,
@@ -140,7 +144,7 @@ impl Server {
         let usual = if config.databases.iter().any(|path| is_bucket_address(path)) { cores.max(BUCKET_THREADS_MIN) } else { cores };
         let threads = config.threads.unwrap_or(usual).max(1);
         config.limits.connections_max = config.limits.connections_max.min(descriptors_for_connections()?).max(1);
-        let (trees, waiting) = open_trees(&config.databases)?;
+        let (trees, waiting) = open_trees(&config.databases, config.cache.as_ref())?;
         let trees = Arc::new(trees);
         let statements = config.statements.as_deref().map(|path| {
             StatementStore::open(path).map(Arc::new).map_err(|source| ServeError::Statements { path: path.to_owned(), source })
@@ -191,6 +195,9 @@ impl Server {
             reload_failures: Count::default(),
         };
         let local_dirs = local_dirs(&report.trees, &config.databases);
+        if config.cache.is_some() {
+            tracing::info!("sandbox: threads that fetch for the cache are not restricted");
+        }
         enter_sandbox(&local_dirs, statements.as_ref().map(|store| store.directory()), config.sandbox)?;
         Ok(Self { workers, listeners, report: Arc::new(report), statements, scrub_rate: config.scrub_rate, addresses, waiting })
     }
@@ -276,7 +283,7 @@ impl Server {
             }
         }
         let trees = &self.report.trees;
-        self.waiting.retain(|path| match Tree::open(path) {
+        self.waiting.retain(|path| match Tree::open(path, None) {
             Ok(tree) => {
                 let hostid = *tree.hostid();
                 if let Some(store) = &self.statements {
@@ -294,11 +301,11 @@ impl Server {
 }
 
 /// Opens the readable databases; the others are retried later, unless none is readable.
-fn open_trees(paths: &[PathBuf]) -> Result<(Trees, Vec<PathBuf>), ServeError> {
+fn open_trees(paths: &[PathBuf], cache: Option<&Arc<TreeCache>>) -> Result<(Trees, Vec<PathBuf>), ServeError> {
     let trees = Trees::default();
     let mut failed = Vec::new();
     for path in paths {
-        match Tree::open(path) {
+        match Tree::open(path, cache.cloned()) {
             Ok(tree) => {
                 let (hostid, revision) = (*tree.hostid(), tree.offer().revision.map(|revision| revision.number));
                 trees.add(tree).map_err(|first| ServeError::SameTree { first, second: path.clone() })?;

@@ -10,6 +10,8 @@ use vouch_daemon::exposition::{Exposition, Metric};
 use vouch_daemon::status::{DaemonKind, DaemonStatus};
 use vouch_daemon::status_server::StatusSource;
 
+use vouch_tree_cache::CacheCounts;
+
 use super::counters::{Closed, Count, Counters, LATENCY_US_MAX, Request};
 use super::scrub::ScrubCounts;
 use super::trees::Trees;
@@ -166,6 +168,7 @@ impl Report {
         page.sample("vouch_reloads_total", &[("result", "ok")], self.reloads.get());
         page.sample("vouch_reloads_total", &[("result", "failed")], self.reload_failures.get());
         self.tree_samples(&mut page);
+        self.cache_samples(&mut page);
         page.into_text()
     }
 
@@ -211,6 +214,20 @@ impl Report {
         }
     }
 
+    fn cache_samples(&self, page: &mut Exposition) {
+        let trees = self.trees.all();
+        let caches: Vec<_> = trees.iter().filter_map(|tree| Some((tree.hostid().to_string(), tree.cache.as_ref()?.counts()))).collect();
+        if caches.is_empty() {
+            return;
+        }
+        for (name, kind, help, value) in CACHE_SAMPLES {
+            page.family(name, kind, help);
+            for (hostid, counts) in &caches {
+                page.sample(name, &[("tree", hostid)], value(counts));
+            }
+        }
+    }
+
     fn sum(&self, of_thread: impl Fn(&Counters) -> u64) -> u64 {
         self.threads.iter().map(|counters| of_thread(counters)).sum()
     }
@@ -224,6 +241,18 @@ const TREE_GAUGES: [TreeGauge; 5] = [
     ("vouch_tree_expiry_timestamp_seconds", "From when on clients reject it.", |r| r.end),
     ("vouch_tree_files", "Regular files in it.", |r| r.files),
     ("vouch_tree_bytes", "Their bytes.", |r| r.bytes),
+];
+
+type CacheSample = (&'static str, Metric, &'static str, fn(&CacheCounts) -> u64);
+
+const CACHE_SAMPLES: [CacheSample; 7] = [
+    ("vouch_cache_hits_total", Metric::Counter, "Requests for frames or bytes that the cache had.", |counts| counts.hits),
+    ("vouch_cache_fetched_frames_total", Metric::Counter, "Frames fetched from replicas.", |counts| counts.fetched),
+    ("vouch_cache_fetched_bytes_total", Metric::Counter, "Their bytes.", |counts| counts.fetched_len),
+    ("vouch_cache_failed_frames_total", Metric::Counter, "Frames that no replica has sent.", |counts| counts.failed),
+    ("vouch_cache_evictions_total", Metric::Counter, "Packs removed for room.", |counts| counts.evictions),
+    ("vouch_cache_bytes", Metric::Gauge, "Disk space in use.", |counts| counts.used_len),
+    ("vouch_cache_quota_bytes", Metric::Gauge, "Quota of the disk space.", |counts| counts.quota),
 ];
 
 type ScrubSample = (&'static str, Metric, &'static str, fn(&ScrubCounts) -> &AtomicU64);

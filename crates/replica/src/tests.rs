@@ -106,6 +106,7 @@ fn config(databases: Vec<PathBuf>) -> ServeConfig {
         limits,
         scrub_rate: 1 << 30,
         statements: None,
+        cache: None,
         sandbox,
         runtime_directory: None,
     }

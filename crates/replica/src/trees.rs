@@ -12,6 +12,7 @@ use vouch_oncrpc::{Accepted, Reply, begin_record, end_record};
 use vouch_tree::protocol::{COMPANIONS_LEN_MAX, COMPANIONS_MAX, FsinfoOffer, GetFsinfoResult};
 use vouch_tree::statement::STATEMENTS_MAX;
 use vouch_tree::{BlockHandle, HostId, SignedFsinfo};
+use vouch_tree_cache::{Cover, TreeCache, Wanted};
 use vouch_tree_store::{Database, FrameSource as _, Location, PackFile, Snapshot, View};
 use vouch_xdr::{Writer, Xdr as _};
 
@@ -84,11 +85,21 @@ impl Trees {
     }
 }
 
+/// Where a frame is.
+pub(super) enum Located {
+    Here(Span<ServedFile>),
+    /// In the tree, and not in the cache.
+    Absent(Wanted),
+    Missing,
+}
+
 #[derive(Debug)]
 pub(super) struct Tree {
     hostid: HostId,
     path: PathBuf,
     snapshot: Snapshot,
+    /// The cache whose directory the database is: its packs are incomplete.
+    pub(super) cache: Option<Arc<TreeCache>>,
     state: RwLock<State>,
     scrubbed: ScrubCounts,
     /// Statements that were received, beside those of the database.
@@ -128,16 +139,20 @@ pub(super) struct OfferedRevision {
 }
 
 impl Tree {
-    pub(super) fn open(path: &Path) -> vouch_tree_store::Result<Self> {
+    pub(super) fn open(path: &Path, cache: Option<Arc<TreeCache>>) -> vouch_tree_store::Result<Self> {
         let snapshot = Database::open_read(path)?;
         // Still served: intact parts are useful, and readers verify.
-        let pack_trouble = snapshot.check_packs().err().map(|error| error.to_string());
+        let pack_trouble = match cache {
+            Some(_) => None,
+            None => snapshot.check_packs().err().map(|error| error.to_string()),
+        };
         let offer = Arc::new(Offer::new(&snapshot, &[]));
         let state = State { offer, trouble: pack_trouble.clone(), packs_checked: Instant::now(), pack_trouble, damage: None };
         Ok(Self {
             hostid: snapshot.hostid(),
             path: path.to_owned(),
             snapshot,
+            cache,
             state: RwLock::new(state),
             scrubbed: ScrubCounts::default(),
             received: RwLock::default(),
@@ -163,7 +178,8 @@ impl Tree {
             Ok(new) => {
                 let offer = new.then(|| Arc::new(Offer::new(&self.snapshot, &self.received.read())));
                 let (damage, last) = (self.damage(), self.state.read().packs_checked);
-                let due = new || damage.is_some() || last.elapsed() >= PACKS_CHECK_INTERVAL;
+                let is_checked = self.cache.is_none();
+                let due = is_checked && (new || damage.is_some() || last.elapsed() >= PACKS_CHECK_INTERVAL);
                 let checked = due.then(|| self.snapshot.check_packs().err().map(|error| error.to_string()));
                 let is_mended = checked == Some(None) && damage.as_ref().is_some_and(|damage| damage.is_mended(&self.snapshot));
                 // Serving threads may have noted damage meanwhile.
@@ -256,11 +272,19 @@ impl Tree {
         self.state.read().offer.clone()
     }
 
-    pub(super) fn locate(&self, handle: &BlockHandle) -> vouch_tree_store::Result<Option<Span<ServedFile>>> {
-        Ok(self.snapshot.locate(handle)?.map(|location: Location| {
-            let (len, offset) = (location.record_len(), location.offset);
-            Span { file: ServedFile(location.pack), offset, len }
-        }))
+    pub(super) fn locate(&self, handle: &BlockHandle) -> vouch_tree_store::Result<Located> {
+        let Some(cache) = &self.cache else {
+            return Ok(self.snapshot.locate(handle)?.map_or(Located::Missing, |location: Location| {
+                let (len, offset) = (location.record_len(), location.offset);
+                Located::Here(Span { file: ServedFile(location.pack), offset, len })
+            }));
+        };
+        let Some((path, record)) = self.snapshot.place(handle)? else { return Ok(Located::Missing) };
+        Ok(match cache.cover(&path, &record) {
+            Cover::Ready(file) => Located::Here(Span { file: ServedFile(file), offset: record.start, len: record.end - record.start }),
+            Cover::Absent(wanted) => Located::Absent(wanted),
+            Cover::Unknown => Located::Missing,
+        })
     }
 }
 

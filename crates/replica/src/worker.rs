@@ -9,14 +9,16 @@ use std::time::{Duration, Instant};
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
+use parking_lot::Mutex;
 
-use super::answer::Replica;
+use super::answer::{Replica, Serving};
 use super::connection::{Connection, Fault};
 use super::counters::{Closed, Counters};
 use super::limits::{ACCEPT_PAUSE, Limits, READ_LEN_MAX, TICK, TURN_ACCEPTS_MAX, TURN_LEN_MAX, TURN_READS_MAX};
 use super::send::{self, SendBuffer, SendError, Step};
 use super::tls::{HANDSHAKE, Session};
 use super::trees::ServedFile;
+use super::wakes::{Caller, Ticket, Wakes};
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -30,7 +32,7 @@ pub(super) struct Shared {
 
 pub(super) struct Worker {
     poll: Poll,
-    waker: Arc<Waker>,
+    admitted: u64,
     listeners: Vec<Listener>,
     peers: Vec<Option<Peer>>,
     free: Vec<usize>,
@@ -45,6 +47,7 @@ struct WorkerScratch {
     read_buffer: Box<[u8; READ_LEN_MAX]>,
     send_buffer: SendBuffer,
     tls: Option<Arc<rustls::ServerConfig>>,
+    wakes: Arc<Wakes>,
 }
 
 struct Listener {
@@ -70,13 +73,14 @@ impl Worker {
             taken.push(Listener { socket, ready: true, paused_until: None });
         }
         let (read_buffer, send_buffer, tls) = (Box::new([0; READ_LEN_MAX]), SendBuffer::new(), shared.tls.clone());
-        let tools = WorkerScratch { replica, read_buffer, send_buffer, tls };
+        let wakes = Arc::new(Wakes { over: Mutex::default(), waker });
+        let tools = WorkerScratch { replica, read_buffer, send_buffer, tls, wakes };
         let (peers, free, again) = (Vec::new(), Vec::new(), VecDeque::new());
-        Ok(Self { poll, waker, listeners: taken, peers, free, again, tools, shared, drain_until: None })
+        Ok(Self { poll, admitted: 0, listeners: taken, peers, free, again, tools, shared, drain_until: None })
     }
 
     pub(super) fn waker(&self) -> Arc<Waker> {
-        self.waker.clone()
+        self.tools.wakes.waker.clone()
     }
 
     /// Serves until stopped, then finishes replies in progress.
@@ -107,6 +111,7 @@ impl Worker {
                     }
                 }
             }
+            self.end_waits(now);
             for _ in 0..self.again.len() {
                 if let Some(id) = self.again.pop_front()
                     && let Some(Some(peer)) = self.peers.get_mut(id)
@@ -122,6 +127,18 @@ impl Worker {
             }
             if self.shared.stop.load(Ordering::Acquire) && self.drain(now) {
                 return Ok(());
+            }
+        }
+    }
+
+    fn end_waits(&mut self, now: Instant) {
+        let over = std::mem::take(&mut *self.tools.wakes.over.lock());
+        for (ticket, how) in over {
+            if let Some(Some(peer)) = self.peers.get_mut(ticket.0)
+                && peer.ticket == ticket
+            {
+                peer.connection.wake(how);
+                self.turn(ticket.0, now);
             }
         }
     }
@@ -170,7 +187,8 @@ impl Worker {
             self.peers.len() - 1
         });
         // A client usually sends at once, and a short connection may need no further event.
-        self.peers[id] = Some(Peer::new(socket, now));
+        self.admitted += 1;
+        self.peers[id] = Some(Peer::new(socket, (id, self.admitted), now));
         self.turn(id, now);
     }
 
@@ -239,6 +257,10 @@ impl Worker {
 }
 
 impl WorkerScratch {
+    fn service(&self, ticket: Ticket) -> Serving<'_> {
+        Serving { replica: &self.replica, caller: Caller { wakes: &self.wakes, ticket } }
+    }
+
     fn counters(&self) -> &Counters {
         &self.replica.counters
     }
@@ -246,6 +268,7 @@ impl WorkerScratch {
 
 struct Peer {
     socket: TcpStream,
+    ticket: Ticket,
     connection: Connection<ServedFile>,
     tls: Option<Session>,
     admitted_at: Instant,
@@ -269,9 +292,10 @@ enum TurnEnd {
 }
 
 impl Peer {
-    fn new(socket: TcpStream, now: Instant) -> Self {
+    fn new(socket: TcpStream, ticket: Ticket, now: Instant) -> Self {
         Self {
             socket,
+            ticket,
             connection: Connection::new(now),
             tls: None,
             admitted_at: now,
@@ -372,9 +396,9 @@ impl Peer {
                 return Ok(TurnEnd::Wait);
             }
             if self.connection.has_undecoded() {
-                self.connection.resume(&tools.replica)?;
+                self.connection.resume(&tools.service(self.ticket))?;
             } else if let Some(n) = self.decrypted(tools) {
-                self.connection.feed(&tools.read_buffer[..n], &tools.replica)?;
+                self.connection.feed(&tools.read_buffer[..n], &tools.service(self.ticket))?;
             } else {
                 if !self.flush_tls() {
                     return Ok(TurnEnd::Wait);
@@ -401,7 +425,7 @@ impl Peer {
                 // A short read emptied the socket (epoll(7)); a later end is an event.
                 self.readable = n == READ_LEN_MAX || self.read_closed;
                 if !self.receive_tls(n, tools)? {
-                    self.connection.feed(&tools.read_buffer[..n], &tools.replica)?;
+                    self.connection.feed(&tools.read_buffer[..n], &tools.service(self.ticket))?;
                 }
             }
             if !self.connection.output().is_empty() {

@@ -97,7 +97,7 @@ pub use disk_cache::DiskCacheOptions;
 pub use error::{Error, ErrorClass, Result};
 pub use file::{FileReader, Seek, WholeFile};
 pub use freshness::statement_files::local_statements;
-pub use http::{HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport, MakeTransport};
+pub use http::{DatabaseFiles, HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport, MakeTransport};
 pub use local_connector::LocalConnector;
 pub use path::ResolvedPath;
 pub use pull::{PullOptions, PullPhase, PullProgress, PullProgressFn, PullReport, pull, pull_watch};

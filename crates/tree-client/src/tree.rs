@@ -242,6 +242,18 @@ impl Tree {
         }
     }
 
+    /// A frame as it is stored, verified by its hash, from the replicas and from no cache: for caches
+    /// that pass frames on.
+    ///
+    /// # Errors
+    /// No replica has sent the frame in time.
+    pub async fn fetch_stored(&self, handle: &BlockHandle, len_expected: usize) -> Result<Bytes> {
+        let (deadline, priority) = (Instant::now() + self.operation_max(), Priority::Foreground);
+        let request = FrameRequest { handle: *handle, iv: self.iv, decode: None, len_expected, priority };
+        let fetched = self.replicas.fetch(request, deadline, self.operation_max()).await;
+        fetched.map(|fetched| fetched.stored).inspect_err(|error| self.note_failure(error))
+    }
+
     fn note_failure(&self, error: &Error) {
         if matches!(error, Error::Missing { .. })
             && let Some(tree) = self.this.get().and_then(Weak::upgrade)

@@ -19,7 +19,8 @@ pub(crate) const PACK_LEN_LIMIT: u64 = 1 << 31;
 /// move whole.
 pub(crate) const PACK_LEN_MAX: u32 = 32 << 20;
 
-pub(crate) const RECORD_HEAD_LEN: usize = 8;
+/// Length of the head of a record, before the frame.
+pub const RECORD_HEAD_LEN: usize = 8;
 
 const MAGIC: [u8; 8] = *b"VOUCHPAK";
 const VERSION: u32 = 1;
@@ -34,7 +35,8 @@ pub(crate) fn header(class: PackClass, iv: &Iv) -> [u8; HEADER_LEN] {
     bytes
 }
 
-pub(crate) fn record_head(frame_len: u32) -> [u8; RECORD_HEAD_LEN] {
+/// The head of a record: "found" and the length of the frame.
+pub fn record_head(frame_len: u32) -> [u8; RECORD_HEAD_LEN] {
     let mut bytes = [0; RECORD_HEAD_LEN];
     bytes[..4].copy_from_slice(&FOUND.to_be_bytes());
     bytes[4..].copy_from_slice(&frame_len.to_be_bytes());

@@ -13,7 +13,7 @@ use parking_lot::RwLock;
 use vouch_tree::Iv;
 
 use crate::index::Place;
-use crate::layout::{Layout, PackClass};
+use crate::layout::{Layout, PackClass, parse_pack_name};
 use crate::pack;
 use crate::{Error, Result};
 
@@ -46,6 +46,11 @@ impl PackFile {
         }
     }
 
+    /// Opens a file of a cache, which has the layout of a pack and is no part of a database.
+    pub fn open_path(path: &Path) -> io::Result<Self> {
+        Ok(Self { id: 0, file: File::open(path)?, path: path.to_owned() })
+    }
+
     pub(crate) fn open_segment(layout: &Layout, id: u32) -> Result<Self> {
         let path = layout.segment(id);
         let file = File::open(&path).map_err(Error::io("open", &path))?;
@@ -58,12 +63,19 @@ impl PackFile {
         Ok(i128::from(found.mtime()) * 1_000_000_000 + i128::from(found.mtime_nsec()))
     }
 
-    fn read_at(&self, out: &mut [u8], offset: u64) -> Result<()> {
+    /// Reads bytes, without verification.
+    pub fn read_at(&self, out: &mut [u8], offset: u64) -> Result<()> {
         self.file.read_exact_at(out, offset).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => Error::damaged(&self.path, "the pack ends early"),
             _ => Error::io("read", &self.path)(error),
         })
     }
+}
+
+/// The header of the pack with this path in a database.
+pub fn pack_header(path: &str, iv: &Iv) -> [u8; pack::HEADER_LEN] {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    pack::header(parse_pack_name(name).map_or(PackClass::Data, |(class, _)| class), iv)
 }
 
 /// Opens a pack. A commit may move a bucket's pack to the cache, and the cache may evict it,

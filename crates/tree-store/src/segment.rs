@@ -24,6 +24,40 @@ pub(crate) const RECORD_LEN: usize = 44;
 pub(crate) const TRAILER_LEN: usize = 40;
 const CHECKSUM_LEN: usize = 32;
 
+/// The bytes of a segment, verified by its checksum.
+#[derive(Debug)]
+pub struct SegmentBytes(Segment);
+
+/// Reads and verifies a segment that is no part of a local database.
+pub fn read_segment(path: &Path) -> Result<SegmentBytes> {
+    let segment = Segment::open_within(path, 0, u64::MAX)?;
+    segment.verify()?;
+    Ok(SegmentBytes(segment))
+}
+
+impl SegmentBytes {
+    /// Handles and their records, in the order of the handles.
+    pub fn records(&self) -> impl Iterator<Item = (BlockHandle, [u8; RECORD_LEN])> {
+        let bytes = match &self.0.source {
+            Source::Memory(bytes) => &bytes[HEADER_LEN..HEADER_LEN + self.0.count * RECORD_LEN],
+            Source::File(..) => &[],
+        };
+        bytes.as_chunks::<RECORD_LEN>().0.iter().map(|record| {
+            let mut handle = [0; BlockHandle::LEN];
+            handle.copy_from_slice(handle_of(record));
+            (BlockHandle::from_bytes(handle), *record)
+        })
+    }
+
+    /// The record of a handle.
+    pub fn find(&self, handle: &BlockHandle) -> Option<[u8; RECORD_LEN]> {
+        let at = self.0.find(handle).ok()??;
+        let mut record = [0; RECORD_LEN];
+        self.0.read_at(&mut record, offset_of(at)).ok()?;
+        Some(record)
+    }
+}
+
 /// Length of the file of a segment with so many records.
 pub(crate) const fn file_len(count: u64) -> u64 {
     count.saturating_mul(RECORD_LEN as u64).saturating_add((HEADER_LEN + TRAILER_LEN) as u64)

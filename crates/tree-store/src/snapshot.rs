@@ -1,6 +1,7 @@
 //! Reader of a database: takes no lock, and continues during commits and collections.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use vouch_tree::{BlockHandle, HostId, Iv};
 use crate::bucket::BucketDatabase;
 use crate::layout::{Layout, PackClass, pack_name, parse_pack_name, parse_segment_name};
 use crate::manifest::Revision;
+use crate::pack;
 use crate::pack_file::{Location, PackFile, PackFiles};
 use crate::segment;
 use crate::view::View;
@@ -110,6 +112,22 @@ impl Snapshot {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Where the index says that a frame is: the path of the pack and the bytes of the record. Opens
+    /// no pack.
+    pub fn place(&self, handle: &BlockHandle) -> Result<Option<(String, Range<u64>)>> {
+        let view = self.view();
+        let Some(place) = view.place(&self.layout, handle)? else { return Ok(None) };
+        let path = format!("packs/{}", pack_name(PackClass::of(place.kind), place.pack));
+        let start = u64::from(place.offset);
+        Ok(Some((path, start..start + u64::from(pack::record_len(place.len)))))
+    }
+
+    /// Length of a pack of the current generation by its path.
+    pub fn pack_len(&self, path: &str) -> Option<u64> {
+        let (class, id) = parse_pack_name(path.strip_prefix("packs/")?)?;
+        self.view().pack_len(class, id)
     }
 
     /// A pack or segment of the current generation by its path in the database, and its length.

@@ -18,6 +18,8 @@ pub(super) enum Body {
     Manifest(Arc<[u8]>),
     /// A file that never changes under its name, and its length.
     File(ServedFile, u64),
+    /// A pack of a cache by its path, and its length.
+    Cached(Arc<Tree>, String, u64),
 }
 
 pub(super) enum Found {
@@ -30,14 +32,14 @@ impl WebFile {
     pub(super) fn len(&self) -> u64 {
         match &self.body {
             Body::Manifest(bytes) => bytes.len() as u64,
-            Body::File(_, len) => *len,
+            Body::File(_, len) | Body::Cached(_, _, len) => *len,
         }
     }
 
     pub(super) fn cache_control(&self) -> &'static str {
         match self.body {
             Body::Manifest(_) => "public, max-age=30, must-revalidate",
-            Body::File(..) => "public, max-age=31536000, immutable",
+            Body::File(..) | Body::Cached(..) => "public, max-age=31536000, immutable",
         }
     }
 }
@@ -55,10 +57,16 @@ impl Replica {
     }
 }
 
-fn file_of(tree: &Tree, name: &str) -> Found {
+fn file_of(tree: &Arc<Tree>, name: &str) -> Found {
     if name == "manifest" {
         let offer = tree.offer();
         return Found::File(WebFile { body: Body::Manifest(offer.manifest.clone()), tag: offer.manifest_tag.clone() });
+    }
+    if let Some(cache) = &tree.cache
+        && let Some(len) = tree.snapshot().pack_len(name)
+    {
+        let Some(tag) = cache.tag(name) else { return Found::Missing };
+        return Found::File(WebFile { body: Body::Cached(tree.clone(), name.to_owned(), len), tag: format!("\"{tag}\"") });
     }
     let open = || -> vouch_tree_store::Result<Option<WebFile>> {
         let Some((file, len)) = tree.snapshot().file(name)? else { return Ok(None) };

@@ -5,7 +5,9 @@ use std::time::SystemTime;
 
 use super::files::{Body, Found, WebFile};
 use super::head::{Method, RequestHead, RequestedRange};
-use crate::answer::Replica;
+use vouch_tree_cache::Cover;
+
+use crate::answer::{Fetch, Replica};
 use crate::connection::After;
 use crate::counters::Request;
 use crate::output::{Output, Span};
@@ -13,7 +15,7 @@ use crate::trees::ServedFile;
 
 impl Replica {
     /// Answers a request head.
-    pub(crate) fn respond(&self, head: &[u8], output: &mut Output<ServedFile>) -> After {
+    pub(crate) fn respond(&self, head: &[u8], fetch: &mut Fetch<'_>, output: &mut Output<ServedFile>) -> After {
         let Some(request) = RequestHead::parse(head) else {
             return self.refuse("400 Bad Request", "not an HTTP/1 request", false, output);
         };
@@ -23,7 +25,7 @@ impl Replica {
             return self.refuse(status, "only GET and HEAD, without a body", false, output);
         }
         match self.find(request.path) {
-            Found::File(file) => self.send(&request, file, output),
+            Found::File(file) => self.send(&request, file, fetch, output),
             Found::Missing => {
                 self.counters.request(Request::HttpNotFound);
                 let text = "no such file; a database is at /HOSTID/, with manifest, index/ and packs/";
@@ -36,7 +38,7 @@ impl Replica {
         }
     }
 
-    fn send(&self, request: &RequestHead<'_>, file: WebFile, output: &mut Output<ServedFile>) -> After {
+    fn send(&self, request: &RequestHead<'_>, file: WebFile, fetch: &mut Fetch<'_>, output: &mut Output<ServedFile>) -> After {
         let (len, tag) = (file.len(), &file.tag);
         let cached = format!("ETag: {tag}\r\nCache-Control: {}\r\n", file.cache_control());
         if request.has_current(tag) {
@@ -44,19 +46,16 @@ impl Replica {
             output.push_bytes(head("304 Not Modified", &cached, request.is_persistent).as_bytes());
             return After::of(request.is_persistent);
         }
-        let file = match file.body {
-            Body::File(file, _) => file,
-            Body::Manifest(bytes) => {
-                // Whole, whatever the range (RFC 9110, section 14.2): clients read all of it.
-                self.counters.request(Request::HttpOk);
-                let fields = format!("Content-Type: application/octet-stream\r\nContent-Length: {len}\r\n{cached}");
-                output.push_bytes(head("200 OK", &fields, request.is_persistent).as_bytes());
-                if request.method == Method::Get {
-                    output.push_shared(bytes, 0);
-                }
-                return After::of(request.is_persistent);
+        if let Body::Manifest(bytes) = &file.body {
+            // Whole, whatever the range (RFC 9110, section 14.2): clients read all of it.
+            self.counters.request(Request::HttpOk);
+            let fields = format!("Content-Type: application/octet-stream\r\nContent-Length: {len}\r\n{cached}");
+            output.push_bytes(head("200 OK", &fields, request.is_persistent).as_bytes());
+            if request.method == Method::Get {
+                output.push_shared(bytes.clone(), 0);
             }
-        };
+            return After::of(request.is_persistent);
+        }
         let (status, range, extra) = match request.range_of(len, tag) {
             RequestedRange::Whole => ("200 OK", 0..len, String::new()),
             RequestedRange::Part(range) => {
@@ -70,12 +69,26 @@ impl Replica {
                 return After::of(request.is_persistent);
             }
         };
+        let body = match &file.body {
+            Body::File(file, _) if request.method == Method::Get => Some(file.clone()),
+            Body::Cached(tree, path, _) if request.method == Method::Get => {
+                match tree.cache.as_ref().map(|cache| cache.cover(path, &range)) {
+                    Some(Cover::Ready(file)) => Some(ServedFile(file)),
+                    Some(Cover::Absent(wanted)) if fetch.start(tree, vec![wanted.clone()]) => return After::Again,
+                    _ => {
+                        self.counters.request(Request::HttpFailed);
+                        return error("504 Gateway Timeout", "no replica has sent the data in time", request, output);
+                    }
+                }
+            }
+            _ => None,
+        };
         self.counters.request(Request::HttpOk);
         let body_len = range.end - range.start;
         let fields =
             format!("Content-Type: application/octet-stream\r\nContent-Length: {body_len}\r\nAccept-Ranges: bytes\r\n{extra}{cached}");
         output.push_bytes(head(status, &fields, request.is_persistent).as_bytes());
-        if request.method == Method::Get {
+        if let Some(file) = body {
             output.push_span(Span { file, offset: range.start, len: body_len });
         }
         After::of(request.is_persistent)

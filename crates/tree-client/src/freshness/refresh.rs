@@ -366,6 +366,16 @@ impl Tree {
         Duration::from_secs(u64::from(duration) / 4).clamp(INTERVAL_MIN, INTERVAL_MAX)
     }
 
+    /// Whether a signed fsinfo from elsewhere is that of the newest valid revision. A newer one is put
+    /// in force.
+    ///
+    /// # Errors
+    /// The record of the newest revision seen can't be stored.
+    pub async fn admits(&self, signed: &[u8]) -> Result<bool> {
+        let verdict = self.verify_offer_blocking(signed.to_vec()).await?;
+        Ok(matches!(verdict, OfferVerdict::Newer | OfferVerdict::Current(_)))
+    }
+
     async fn verify_offer_blocking(&self, signed: Vec<u8>) -> Result<OfferVerdict> {
         let freshness = Arc::clone(self.freshness());
         let judged = tokio::task::spawn_blocking(move || freshness.verify_offer(&signed)).await;

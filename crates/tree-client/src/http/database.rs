@@ -15,7 +15,7 @@ use vouch_xdr::Xdr;
 
 use super::fetch::{FetchError, Fetcher};
 use super::slices::Slices;
-use super::spawned;
+use super::{MANIFEST_LEN_MAX, spawned};
 use crate::clock::Clock;
 use crate::pipe::{Results, data_results};
 
@@ -181,8 +181,6 @@ impl HttpDatabase {
 /// A record of the index.
 type Record = [u8; 44];
 
-/// Room for four million packs and revisions.
-const MANIFEST_LEN_MAX: u64 = 128 << 20;
 /// A billion frames are in ten.
 const SEGMENTS_MAX: usize = 64;
 const SEARCHES_MAX: usize = 8;

@@ -4,6 +4,7 @@
 
 mod database;
 mod fetch;
+mod files;
 mod slices;
 mod transport;
 
@@ -23,6 +24,7 @@ use crate::connector::{Connector, Stream, TcpConnector};
 use crate::{Error, Result, pipe};
 use database::HttpDatabase;
 use fetch::{FetchError, Fetcher};
+pub use files::DatabaseFiles;
 pub use transport::{HttpRequest, HttpResponse, HttpTransport};
 
 /// Options of requests to web servers.
@@ -117,6 +119,9 @@ async fn spawned(task: JoinHandle<std::result::Result<Bytes, FetchError>>) -> st
 pub(crate) fn is_url(location: &str) -> bool {
     location.starts_with("http://") || location.starts_with("https://")
 }
+
+/// Room for four million packs and revisions.
+const MANIFEST_LEN_MAX: u64 = 128 << 20;
 
 /// The URL with a final slash.
 pub(crate) fn check_url(url: &str) -> Result<String> {

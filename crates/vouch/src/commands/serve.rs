@@ -1,5 +1,6 @@
 //! `vouch serve`: options of a replica, which is in `vouch_replica`.
 
+use std::ffi::OsString;
 use std::net::{Ipv6Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,9 +9,13 @@ use std::time::Duration;
 use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
 use crate::sandbox_option::Sandbox;
+use crate::tree_path::TreePath;
 use crate::{interrupt, output, size, when};
+use tokio::runtime::Runtime;
 use vouch_daemon::{runtime_directory, service_manager};
 use vouch_replica::{Limits, ServeConfig, Server, TlsFiles};
+use vouch_tree_cache::{CacheOptions, TreeCache};
+use vouch_tree_client::{Client, ClientOptions, HttpConnector, HttpOptions, TreeOptions};
 
 /// Serve databases to clients: a replica.
 ///
@@ -19,7 +24,7 @@ use vouch_replica::{Limits, ServeConfig, Server, TlsFiles};
 /// answers HTTP: http://HOST:4340/HOSTID/ is a replica for clients and for web caches in between.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  vouch serve --db /srv/db\n  vouch serve --db /srv/a --db /srv/b --listen 192.0.2.1:4340 --metrics 127.0.0.1:9340\n\n\
+    after_help = "Examples:\n  vouch serve --db /srv/db\n  vouch serve --db /srv/a --db /srv/b --listen 192.0.2.1:4340 --metrics 127.0.0.1:9340\n  vouch serve --cache-of @pub.example.org,HOSTID --db /var/cache/vouch-tools --quota 50G\n\n\
                   It runs until SIGTERM or SIGINT, and then lets replies under way leave. Metrics: GET /metrics (Prometheus), GET /healthz."
 )]
 pub(crate) struct Args {
@@ -60,15 +65,85 @@ pub(crate) struct Args {
     /// this directory, and send them to clients.
     #[arg(long, value_name = "DIR")]
     accept_statements: Option<PathBuf>,
+    #[command(flatten)]
+    cache: CacheArgs,
     /// Sandbox: Landlock restricts reading to the databases.
     #[arg(long, value_name = "MODE", default_value = "best-effort")]
     sandbox: Sandbox,
+}
+
+/// Options of a pull-through cache.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Cache options")]
+struct CacheArgs {
+    /// Be a cache of this tree: fetch what clients ask for from the host in the name and from
+    /// --replica, verify it, and keep it in the directory --db.
+    #[arg(long, value_name = "NAME", requires = "quota")]
+    cache_of: Option<OsString>,
+    /// Most disk space of the cache. What was not used for the longest time is removed first.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "cache_of")]
+    quota: Option<u64>,
+    /// Fetch from this replica too; may be repeated. A URL is a database behind a web server.
+    #[arg(long, value_name = "HOST[:PORT]|URL")]
+    replica: Vec<String>,
+    /// Fetch only from the replicas given by --replica.
+    #[arg(long, requires = "replica")]
+    only_replicas: bool,
+    /// Proxy for replicas with a URL; may be repeated, in the order of preference.
+    #[arg(long, value_name = "URL")]
+    proxy: Vec<String>,
+    /// Time limit of a fetch.
+    #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = when::parse_duration)]
+    timeout: Duration,
+    /// Interval at which the cache looks for a new revision.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = when::parse_duration)]
+    refresh: Duration,
+}
+
+impl CacheArgs {
+    /// Opens the cache, whose fetches run on the runtime.
+    fn open(&self, db: &[PathBuf]) -> Outcome<Option<(Runtime, Arc<TreeCache>)>> {
+        let (Some(name), Some(quota)) = (&self.cache_of, self.quota) else { return Ok(None) };
+        let path = TreePath::parse(name)?;
+        if !path.path.is_empty() {
+            return Err(Failure::usage("--cache-of", "a whole tree is cached, not a path in it"));
+        }
+        let [dir] = db else { return Err(Failure::usage("--db", "--cache-of takes one --db, the directory of the cache")) };
+        if vouch_tree_store::is_bucket_address(dir) {
+            return Err(Failure::usage("--db", "the directory of a cache is local"));
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().at("runtime")?;
+        let timeout = self.timeout.min(Duration::from_secs(5));
+        let http = HttpOptions { proxies: self.proxy.clone(), timeout, ..HttpOptions::default() };
+        let cache = runtime.block_on(async {
+            let client = Client::new(ClientOptions {
+                connector: Arc::new(HttpConnector::new(http.clone())?),
+                deadline: self.timeout,
+                connect_timeout: timeout,
+                memory_cache_bytes: 16 << 20,
+                state_dir: Some(dir.join("state")),
+                refresh_interval: Some(self.refresh),
+                ..ClientOptions::default()
+            })?;
+            let tree = TreeOptions { replicas: self.replica.clone(), only_replicas: self.only_replicas, ..TreeOptions::default() };
+            let options = CacheOptions { name: path.name, dir: dir.clone(), quota, tree, refresh: self.refresh, http };
+            TreeCache::open(client, options).await.map_err(|error| match error {
+                vouch_tree_cache::Error::Client(error) => Failure::from(error),
+                vouch_tree_cache::Error::Store(error) => Failure::from(error),
+                vouch_tree_cache::Error::Io { path, source } => Failure::new(path.display(), source),
+                error => Failure::input(dir.display(), error),
+            })
+        })?;
+        Ok(Some((runtime, cache)))
+    }
 }
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     service_manager::connect();
     let _taken = interrupt::take(service_manager::stopping);
     let (listen, passed) = addresses(args.listen)?;
+    // The threads of the cache start before the sandbox, which would keep them from the network.
+    let (_runtime, cache) = args.cache.open(&args.db)?.unzip();
     let config = ServeConfig {
         databases: args.db,
         listen,
@@ -84,6 +159,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         },
         scrub_rate: args.scrub_rate,
         statements: args.accept_statements,
+        cache,
         sandbox: args.sandbox.into(),
         runtime_directory: runtime_directory::of_process(),
     };

@@ -1,0 +1,137 @@
+//! Fetches of missing frames. A frame is fetched once for all who wait for it.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use futures_util::stream::{self, StreamExt as _};
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+
+use crate::cache::TreeCache;
+use crate::pack::{CachedPack, Wanted};
+
+/// Frames on their way, by pack and number.
+pub(crate) struct Flights {
+    waiting: Mutex<HashMap<(u64, usize), Vec<Arc<Waiter>>>>,
+    /// Frames in memory: 32 MiB.
+    frames: Semaphore,
+}
+
+impl Default for Flights {
+    fn default() -> Self {
+        Self { waiting: Mutex::default(), frames: Semaphore::new(FRAMES_MAX) }
+    }
+}
+
+/// Told whether all frames are present.
+type Done = Box<dyn FnOnce(bool) + Send>;
+
+struct Waiter {
+    left: AtomicUsize,
+    has_failed: AtomicBool,
+    done: Mutex<Option<Done>>,
+}
+
+impl Waiter {
+    fn note(&self, is_present: bool) {
+        if !is_present {
+            self.has_failed.store(true, Ordering::Release);
+        }
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1
+            && let Some(done) = self.done.lock().take()
+        {
+            done(!self.has_failed.load(Ordering::Acquire));
+        }
+    }
+}
+
+impl TreeCache {
+    /// Fetches frames, or waits for those on their way, and tells `done` the result. Ends within the
+    /// client's deadline for each round of [`AT_ONCE_MAX`] frames.
+    pub fn fetch(self: &Arc<Self>, wanted: Vec<Wanted>, done: impl FnOnce(bool) + Send + 'static) {
+        let count = wanted.iter().map(|wanted| wanted.frames.len()).sum::<usize>();
+        // One more, so that it does not end before all are counted.
+        let waiter = Arc::new(Waiter {
+            left: AtomicUsize::new(count + 1),
+            has_failed: AtomicBool::new(false),
+            done: Mutex::new(Some(Box::new(done))),
+        });
+        let mut own = Vec::new();
+        {
+            let mut waiting = self.flights.waiting.lock();
+            for Wanted { pack, frames } in wanted {
+                for frame in frames {
+                    match waiting.get_mut(&(pack.serial, frame)) {
+                        Some(others) => others.push(Arc::clone(&waiter)),
+                        None if pack.is_present(frame) => waiter.note(true),
+                        None => {
+                            waiting.insert((pack.serial, frame), vec![Arc::clone(&waiter)]);
+                            own.push((Arc::clone(&pack), frame));
+                        }
+                    }
+                }
+            }
+        }
+        waiter.note(true);
+        if own.is_empty() {
+            return;
+        }
+        let cache = Arc::clone(self);
+        self.runtime.spawn(async move {
+            let fetches = stream::iter(own).map(|(pack, frame)| {
+                let cache = Arc::clone(&cache);
+                async move {
+                    let is_present = cache.fetch_one(&pack, frame).await;
+                    let waiters = cache.flights.waiting.lock().remove(&(pack.serial, frame));
+                    waiters.into_iter().flatten().for_each(|waiter| waiter.note(is_present));
+                }
+            });
+            fetches.buffer_unordered(AT_ONCE_MAX).collect::<()>().await;
+        });
+    }
+
+    async fn fetch_one(&self, pack: &Arc<CachedPack>, frame: usize) -> bool {
+        let Ok(_permit) = self.flights.frames.acquire().await else { return false };
+        let place = &pack.table.places[frame];
+        let tree = self.tree.read().clone();
+        let Some(tree) = tree else {
+            self.counts.failed.fetch_add(1, Ordering::Relaxed);
+            return false;
+        };
+        let stored = match tree.fetch_stored(&place.handle, place.len as usize).await {
+            Ok(stored) if stored.len() == place.len as usize => stored,
+            Ok(_) => {
+                tracing::warn!(handle = %place.handle, "the origin's index has a wrong length of this frame");
+                self.counts.failed.fetch_add(1, Ordering::Relaxed);
+                return false;
+            }
+            Err(error) => {
+                tracing::debug!(handle = %place.handle, %error, "a frame can't be fetched");
+                self.counts.failed.fetch_add(1, Ordering::Relaxed);
+                return false;
+            }
+        };
+        self.counts.fetched.fetch_add(1, Ordering::Relaxed);
+        self.counts.fetched_len.fetch_add(stored.len() as u64, Ordering::Relaxed);
+        let mut written = pack.write(frame, &stored);
+        if written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::StorageFull) && self.evict_oldest(pack.serial) {
+            written = pack.write(frame, &stored);
+        }
+        match written {
+            Ok(growth) => self.note_growth(pack, growth),
+            Err(error) => {
+                tracing::error!(dir = %self.dir().display(), %error, "the cache can't be written");
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// Frames of one request that are fetched at the same time.
+const AT_ONCE_MAX: usize = 64;
+
+/// Frames of all requests that are fetched at the same time.
+const FRAMES_MAX: usize = 256;

@@ -1,0 +1,226 @@
+//! Follows the origin's revisions: reads its manifest and index, and makes them the cache's own.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::time::sleep;
+use vouch_tree_client::{DatabaseFiles, Tree};
+use vouch_tree_store::{RemoteFile, RemoteView, read_segment};
+
+use crate::cache::TreeCache;
+use crate::pack::Wanted;
+use crate::table::{PackTable, TableBuilder};
+use crate::{Cover, Error, Result, io_error};
+
+impl TreeCache {
+    /// Opens what the directory has and follows the origin once; then goes on in the background.
+    pub(crate) async fn start(self: &Arc<Self>) -> Result<()> {
+        let stored = std::fs::read(self.manifest_path()).ok().and_then(|bytes| RemoteView::parse(&bytes).ok());
+        let stored = stored.filter(|view| view.hostid() == self.options.name.hostid());
+        let has_layout = match &stored {
+            Some(view) => match self.tables_of(view) {
+                Ok(tables) => {
+                    self.set_layout(tables, *view.iv(), true);
+                    self.note_index_len(view);
+                    true
+                }
+                Err(error) => {
+                    tracing::warn!(dir = %self.dir().display(), "{error}; the index is read again");
+                    false
+                }
+            },
+            None => false,
+        };
+        if let Err(error) = self.follow().await {
+            if !has_layout {
+                return Err(error);
+            }
+            tracing::warn!(name = %self.options.name, "{error}; serving what the cache has");
+        }
+        let weak = Arc::downgrade(self);
+        tokio::spawn(follow_on(weak, self.options.refresh));
+        Ok(())
+    }
+
+    /// Takes the origin's layout, if it is new.
+    async fn follow(self: &Arc<Self>) -> Result<()> {
+        let tree = self.open_tree().await?;
+        let mut last = None;
+        for location in self.locations() {
+            let files = DatabaseFiles::new(&location, tree.hostid(), &self.options.http)?;
+            match self.follow_from(&tree, &files).await {
+                Ok(()) => return Ok(()),
+                Err(error) => {
+                    tracing::debug!(location, "{error}");
+                    last = Some(error);
+                }
+            }
+        }
+        Err(last.unwrap_or_else(|| Error::Origin { origin: self.options.name.to_string(), what: "no replica is known".into() }))
+    }
+
+    async fn follow_from(self: &Arc<Self>, tree: &Arc<Tree>, files: &DatabaseFiles) -> Result<()> {
+        let bytes = files.manifest().await?;
+        if std::fs::read(self.manifest_path()).is_ok_and(|stored| stored == bytes) {
+            return Ok(());
+        }
+        let refused = |what: &str| Error::Origin { origin: files.url().to_owned(), what: what.to_owned() };
+        let view = RemoteView::parse(&bytes)?;
+        if view.hostid() != tree.hostid() {
+            return Err(refused("the database of another tree"));
+        }
+        let head = view.head().ok_or_else(|| refused("no revision yet"))?;
+        if !tree.admits(head).await? || *view.iv() != tree.iv() {
+            return Err(refused("an old or invalid revision"));
+        }
+        for segment in view.segments() {
+            self.copy_segment(files, &segment).await?;
+        }
+        let tables = self.tables_of(&view)?;
+        self.set_layout(tables, *view.iv(), false);
+        self.note_index_len(&view);
+        let (index, quota) = (self.index_len.load(Ordering::Relaxed), self.options.quota);
+        if index + ROOM_MIN > quota {
+            return Err(Error::Quota { quota, index, needed: index + ROOM_MIN });
+        }
+        self.prefetch(&view).await;
+        self.write_manifest(&bytes)?;
+        self.remove_old_segments(&view);
+        tracing::info!(name = %self.options.name, generation = view.generation(), "the cache follows the origin");
+        Ok(())
+    }
+
+    /// The frames that the offer of a revision includes.
+    async fn prefetch(self: &Arc<Self>, view: &RemoteView) {
+        let mut wanted: Vec<Wanted> = Vec::new();
+        for handle in view.companions() {
+            let found = view.segments().iter().find_map(|segment| read_segment(&self.path_of(segment)).ok()?.find(handle));
+            let Some(frame) = found.and_then(|record| view.frame(&record).ok()) else { continue };
+            if let Cover::Absent(missing) = self.cover(&frame.file.path, &frame.range) {
+                wanted.push(missing);
+            }
+        }
+        let (done, waited) = tokio::sync::oneshot::channel();
+        self.fetch(wanted, move |_| {
+            let _ = done.send(());
+        });
+        let _ = waited.await;
+    }
+
+    async fn open_tree(&self) -> Result<Arc<Tree>> {
+        if let Some(tree) = self.tree.read().clone() {
+            return Ok(tree);
+        }
+        let tree = self.client.open(&self.options.name, &self.options.tree).await?;
+        *self.tree.write() = Some(Arc::clone(&tree));
+        Ok(tree)
+    }
+
+    /// Places of the layout: the replicas, and the host in the name.
+    fn locations(&self) -> Vec<String> {
+        let name = &self.options.name;
+        let mut locations = self.options.tree.replicas.clone();
+        if !self.options.tree.only_replicas {
+            let host = if name.host().contains(':') { format!("[{}]", name.host()) } else { name.host().to_owned() };
+            locations.push(format!("{host}:{}", name.port()));
+        }
+        locations
+    }
+
+    async fn copy_segment(&self, files: &DatabaseFiles, segment: &RemoteFile) -> Result<()> {
+        let path = self.path_of(segment);
+        let tail = segment.len.saturating_sub(TAIL_LEN)..segment.len;
+        if path.metadata().is_ok_and(|found| found.len() == segment.len) {
+            let theirs = files.read(segment, &tail).await?;
+            let mut ours = vec![0; theirs.len()];
+            let file = File::open(&path).map_err(io_error(&path))?;
+            if file.read_exact_at(&mut ours, tail.start).is_ok() && ours == theirs {
+                return Ok(());
+            }
+        }
+        let new = path.with_extension("new");
+        let mut file = File::create(&new).map_err(io_error(&new))?;
+        let mut at = 0;
+        while at < segment.len {
+            let end = segment.len.min(at + PART_LEN);
+            let part = files.read(segment, &(at..end)).await?;
+            file.write_all(&part).map_err(io_error(&new))?;
+            at = end;
+        }
+        file.sync_all().map_err(io_error(&new))?;
+        read_segment(&new)?;
+        std::fs::rename(&new, &path).map_err(io_error(&path))
+    }
+
+    fn tables_of(&self, view: &RemoteView) -> Result<HashMap<String, PackTable>> {
+        let mut builder = TableBuilder::default();
+        for segment in view.segments() {
+            for (handle, record) in read_segment(&self.path_of(&segment))?.records() {
+                builder.add(handle, view.frame(&record)?);
+            }
+        }
+        builder.finish().ok_or_else(|| Error::Origin { origin: self.options.name.to_string(), what: "frames overlap in the index".into() })
+    }
+
+    fn note_index_len(&self, view: &RemoteView) {
+        let segments: u64 = view.segments().iter().map(|segment| segment.len).sum();
+        self.index_len.store(segments + MANIFEST_LEN, Ordering::Relaxed);
+    }
+
+    fn write_manifest(&self, bytes: &[u8]) -> Result<()> {
+        let (next, path) = (self.options.dir.join("manifest.next"), self.manifest_path());
+        let mut file = File::create(&next).map_err(io_error(&next))?;
+        file.write_all(bytes).and_then(|()| file.sync_all()).map_err(io_error(&next))?;
+        std::fs::rename(&next, &path).map_err(io_error(&path))
+    }
+
+    fn remove_old_segments(&self, view: &RemoteView) {
+        let named: Vec<PathBuf> = view.segments().iter().map(|segment| self.path_of(segment)).collect();
+        for entry in std::fs::read_dir(self.options.dir.join("index")).into_iter().flatten().flatten() {
+            if !named.contains(&entry.path()) {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    fn manifest_path(&self) -> PathBuf {
+        self.options.dir.join(RemoteView::MANIFEST)
+    }
+
+    fn path_of(&self, file: &RemoteFile) -> PathBuf {
+        self.options.dir.join(&file.path)
+    }
+}
+
+async fn follow_on(cache: Weak<TreeCache>, refresh: Duration) {
+    let mut last_error = String::new();
+    loop {
+        sleep(refresh).await;
+        let Some(cache) = cache.upgrade() else { return };
+        let error = match cache.follow().await {
+            Ok(()) => String::new(),
+            Err(error) => error.to_string(),
+        };
+        if error != last_error && !error.is_empty() {
+            tracing::warn!(name = %cache.options.name, "{error}; serving what the cache has");
+        }
+        last_error = error;
+    }
+}
+
+/// Count and checksum of a segment.
+const TAIL_LEN: u64 = 40;
+
+const PART_LEN: u64 = 8 << 20;
+
+/// Space of the manifest, roughly; it has some bytes for each pack and revision.
+const MANIFEST_LEN: u64 = 64 << 10;
+
+/// Least space for packs.
+const ROOM_MIN: u64 = 16 << 20;

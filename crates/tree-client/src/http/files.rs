@@ -1,0 +1,70 @@
+//! The files of a database behind a web server, as they are, for caches that keep the same layout.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use vouch_tree::{HostId, TreeName};
+use vouch_tree_store::{RemoteFile, RemoteView};
+
+use super::fetch::{FetchError, Fetcher};
+use super::{HttpOptions, is_url};
+use crate::clock::Clock;
+use crate::{Error, Result};
+
+/// A database behind a web server. Its files are not verified.
+pub struct DatabaseFiles {
+    fetcher: Fetcher,
+    clock: Arc<dyn Clock>,
+}
+
+impl DatabaseFiles {
+    /// `location`: a URL, or `HOST[:PORT]` of a replica, which serves the files of the tree as well.
+    ///
+    /// # Errors
+    /// The location is invalid.
+    pub fn new(location: &str, hostid: &HostId, options: &HttpOptions) -> Result<Self> {
+        let url = if is_url(location) {
+            location.to_owned()
+        } else {
+            let why = "not a replica; expected HOST[:PORT], or http:// or https:// and the path of a database";
+            let parsed = TreeName::new(location, *hostid).map_err(|_| Error::Path { path: format!("'{location}'").into_bytes(), why })?;
+            let host = if parsed.host().contains(':') { format!("[{}]", parsed.host()) } else { parsed.host().to_owned() };
+            format!("http://{host}:{}/{hostid}/", parsed.port())
+        };
+        Ok(Self { fetcher: Fetcher::new(&url, options)?, clock: Arc::clone(&options.clock) })
+    }
+
+    /// The URL of the database.
+    pub fn url(&self) -> &str {
+        self.fetcher.url().as_str()
+    }
+
+    /// The manifest.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`].
+    pub async fn manifest(&self) -> Result<Bytes> {
+        // The same URL as that of clients: see `HttpDatabase::refresh`.
+        let minute = u64::try_from(self.clock.now()).unwrap_or(0) / 60;
+        self.fetcher.get(RemoteView::MANIFEST, Some(minute), None, super::MANIFEST_LEN_MAX).await.map_err(|error| self.unreachable(&error))
+    }
+
+    /// Bytes of a pack or segment.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`].
+    pub async fn read(&self, file: &RemoteFile, range: &Range<u64>) -> Result<Bytes> {
+        let is_whole = *range == (0..file.len);
+        let part = (!is_whole).then_some(range);
+        let bytes = self.fetcher.get(&file.path, None, part, file.len).await.map_err(|error| self.unreachable(&error))?;
+        if bytes.len() as u64 != range.end - range.start {
+            return Err(Error::Unreachable { attempts: format!("{}{}: not the length in the manifest", self.url(), file.path) });
+        }
+        Ok(bytes)
+    }
+
+    fn unreachable(&self, error: &FetchError) -> Error {
+        Error::Unreachable { attempts: format!("{}: {error}", self.url()) }
+    }
+}
