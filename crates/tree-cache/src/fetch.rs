@@ -12,9 +12,12 @@ use tokio::sync::Semaphore;
 use crate::cache::TreeCache;
 use crate::pack::{CachedPack, Wanted};
 
-/// Frames on their way, by pack and number.
+/// Pack, and number of the frame in it.
+type FrameKey = (u64, usize);
+
+/// Frames on their way.
 pub(crate) struct Flights {
-    waiting: Mutex<HashMap<(u64, usize), Vec<Arc<Waiter>>>>,
+    waiting: Mutex<HashMap<FrameKey, Vec<Arc<Waiter>>>>,
     /// Frames in memory: 32 MiB.
     frames: Semaphore,
 }
