@@ -9,7 +9,9 @@ use std::sync::{Arc, OnceLock};
 use libfuzzer_sys::fuzz_target;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use vouch_rpc_tls::credentials::{ClientFiles, ServerCredentials, ServerFiles, client_config};
-use vouch_rpc_tls::{CertificateDer, ClientConfig, HEADER_LEN, Handshake, PeerCertificate, RECORD_LEN_MAX, ServerConfig, Session, Step, TAIL_LEN};
+use vouch_rpc_tls::{
+    CertificateDer, ClientConfig, HEADER_LEN, Handshake, PeerCertificate, RECORD_LEN_MAX, ServerConfig, Session, Step, TAIL_LEN,
+};
 
 #[path = "../../crates/export/src/tls/certificate_map.rs"]
 mod certificate_map;

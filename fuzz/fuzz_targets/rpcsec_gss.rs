@@ -9,7 +9,7 @@ use vouch_krb5_seal::{ContextKeys, Enctype, Role};
 use vouch_oncrpc::Call;
 use vouch_rpcsec_gss::{
     CallClass, Check, ContextHandle, ContextLimits, Contexts, Credential, EstablishedContext, HANDLE_LEN, InitResult, Procedure,
-    ServerContext, Verdict, classify, check_many, decode_init_args,
+    ServerContext, Verdict, check_many, classify, decode_init_args,
 };
 use vouch_xdr::{Writer, Xdr};
 

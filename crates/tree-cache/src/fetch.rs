@@ -52,7 +52,7 @@ impl Waiter {
 
 impl TreeCache {
     /// Fetches frames, or waits for those on their way, and tells `done` the result. Ends within the
-    /// client's deadline for each round of [`AT_ONCE_MAX`] frames.
+    /// client's deadline for each round of `AT_ONCE_MAX` frames.
     pub fn fetch(self: &Arc<Self>, wanted: Vec<Wanted>, done: impl FnOnce(bool) + Send + 'static) {
         let count = wanted.iter().map(|wanted| wanted.frames.len()).sum::<usize>();
         // One more, so that it does not end before all are counted.
