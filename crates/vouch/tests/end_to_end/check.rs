@@ -32,8 +32,9 @@ fn expect_problem(output: &Output, fault: &str) -> Value {
     let problems: Vec<_> =
         found["findings"].as_array().expect("an array").iter().filter(|finding| finding["verdict"] == "problem").collect();
     assert!(problems.iter().any(|finding| finding["fault"] == fault && finding["cure"].is_string()), "{fault} is not in {out}");
-    // Nothing else is accused.
-    assert!(problems.iter().all(|finding| finding["fault"] == fault), "more than {fault} in {out}");
+    // Nothing else is accused, but mounts of tests that run beside this one.
+    let is_ours = |finding: &&&Value| finding["fault"] != "mount-dead";
+    assert!(problems.iter().filter(is_ours).all(|finding| finding["fault"] == fault), "more than {fault} in {out}");
     found
 }
 
