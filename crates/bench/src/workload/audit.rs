@@ -37,8 +37,8 @@ pub fn audit(files: u64, mpi: bool) -> Vec<PlannedCase> {
     local.into_iter().map(case).chain(ranks.into_iter().filter(|_| mpi).map(case)).collect()
 }
 
-/// What audited work says of itself, on one line of its standard output: its own clock leaves out
-/// the start of the program.
+/// The line of standard output in which audited work reports its time. Its own clock leaves out the
+/// start of the program.
 #[derive(Debug, PartialEq)]
 pub(crate) struct WorkReport {
     pub(crate) seconds: f64,

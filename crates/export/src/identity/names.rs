@@ -102,7 +102,7 @@ impl<S: NameService> Accounts<S> {
         Ok(Ok(Caller::new(uid, squashed(gid), groups.into_iter().map(squashed))))
     }
 
-    /// Who has a certificate of a user without an account here is refused.
+    /// Refuses a client whose certificate names a user without an account.
     fn certificate(&self, principal: &str, client: SocketAddr, squash: &Squash) -> Result<Option<Caller>, NameServiceDown> {
         let name = principal.strip_prefix(CERTIFICATE_USER).unwrap_or(principal);
         let Some(user) = self.service.user_by_name(name)? else {

@@ -130,7 +130,7 @@ impl Tls {
         }
     }
 
-    /// Whether a client's certificate is still accepted, with the files and at the time of now.
+    /// Whether the current files still accept a client's certificate, at the current time.
     pub(crate) fn is_still_accepted(&self, chain: &[CertificateDer<'static>]) -> Result<(), String> {
         let credentials = self.credentials();
         credentials.verify_again(chain, wall_seconds().unsigned_abs()).map_err(|error| error.to_string())?;
