@@ -66,19 +66,19 @@
 #![allow(missing_docs, reason = "documents say what names do not")]
 
 mod client; // Client: options, and state that all trees of a process share.
-mod clock; // The wall clock as a parameter.
+mod clock;
 mod connector; // The network as a parameter: names to addresses, addresses to streams.
-mod directory; // Directories: lookups and listings.
-mod disk_cache; // Frames and whole files on disk, within a quota.
-mod error; // Errors, their classes and errno values.
+mod directory;
+mod disk_cache;
+mod error;
 mod file; // File content: reads, holes, read-ahead, whole files.
-mod frame; // Decoded frames.
+mod frame;
 mod freshness; // Which revision may be used now: refresh, rollback protection, key statements.
 #[doc(hidden)]
 pub mod fuzzing; // Entry points for fuzz targets.
-mod http; // Databases behind web servers and in buckets as replicas.
-mod local_connector; // A database of this machine as a replica.
-mod memory_cache; // Decoded frames in memory.
+mod http;
+mod local_connector;
+mod memory_cache;
 mod mirrors; // Replicas that the tree itself names.
 mod path; // Paths to inodes, symbolic links included.
 mod pipe; // The replica protocol within the process.

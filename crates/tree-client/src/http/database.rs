@@ -1,4 +1,4 @@
-//! Answers the calls of the replica protocol from the files of a database behind a web server.
+//! Answers calls of the replica protocol from the files of a database behind a web server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ pub(super) struct HttpDatabase {
     slices: Slices,
     clock: Arc<dyn Clock>,
     view: Mutex<Option<Arc<RemoteView>>>,
-    /// Whether the view was read by [`HttpDatabase::connect`] and not used since.
+    /// True until the first use of the view that [`HttpDatabase::connect`] read.
     is_new: AtomicBool,
 }
 
@@ -42,7 +42,7 @@ impl HttpDatabase {
         Self { slices: Slices::new(Arc::clone(&fetcher)), fetcher, clock, view: Mutex::default(), is_new: AtomicBool::new(false) }
     }
 
-    /// Finds out whether the web server can be reached and has a database.
+    /// Checks that the web server is reachable and has a database.
     pub(super) async fn connect(&self) -> Result<(), ReadError> {
         self.refresh().await?;
         self.is_new.store(true, Ordering::Relaxed);
@@ -70,7 +70,7 @@ impl HttpDatabase {
         let mut companions = Vec::new();
         if asked.companions {
             let handles: Vec<_> = view.companions().iter().take(COMPANIONS_MAX).copied().collect();
-            // They only save round trips.
+            // Companion frames only save round trips.
             let found = self.frames(&view, &handles).await.unwrap_or_default();
             let mut len = 0;
             companions.extend(found.into_iter().flatten().map(|frame| frame.to_vec()).take_while(|frame| {
@@ -89,7 +89,8 @@ impl HttpDatabase {
             None => self.refresh().await?,
         };
         let mut frames = self.frames(&view, &asked.handles).await;
-        // A commit removes what its manifest no longer names: then a newer manifest names the rest.
+        // A commit removes files that its manifest does not name. Only a newer manifest can help
+        // then.
         let is_outdated = match &frames {
             Ok(frames) => frames.iter().any(Option::is_none),
             Err(error) => matches!(error, ReadError::Fetch(FetchError::NotFound(_))),
@@ -103,13 +104,12 @@ impl HttpDatabase {
         Ok(data_results(frames?.into_iter()))
     }
 
-    /// Reads the manifest. The number in its URL changes each minute, so that a cache that keeps it
-    /// for too long delays a new revision by a minute at most, and all clients behind it share one
-    /// request.
+    /// Reads the manifest. Its URL changes each minute: stubborn caches delay a revision by a
+    /// minute at most, and clients share requests.
     async fn refresh(&self) -> Result<Arc<RemoteView>, ReadError> {
         let minute = u64::try_from(self.clock.now()).unwrap_or(0) / 60;
         let fetcher = Arc::clone(&self.fetcher);
-        // Goes on if the caller gives up, so that a proxy that answers nothing counts as failed.
+        // Goes on if the caller gives up, so that a silent proxy counts as failed.
         let fetch = async move { fetcher.get(RemoteView::MANIFEST, Some(minute), None, MANIFEST_LEN_MAX).await };
         let bytes = spawned(tokio::spawn(fetch)).await?;
         let view = Arc::new(RemoteView::parse(&bytes)?);
@@ -117,7 +117,7 @@ impl HttpDatabase {
         Ok(view)
     }
 
-    /// Frames in the order of their handles; `None` for those that the database lacks.
+    /// Frames in the order of `handles`; `None`: not in the database.
     async fn frames(&self, view: &RemoteView, handles: &[BlockHandle]) -> Result<Vec<Option<Bytes>>, ReadError> {
         let places: Result<Vec<_>, ReadError> = self
             .locate(view, handles)
@@ -135,7 +135,7 @@ impl HttpDatabase {
         Ok(frames)
     }
 
-    /// Records of the index.
+    /// Index records in the order of `handles`; `None`: not in the database.
     async fn locate(&self, view: &RemoteView, handles: &[BlockHandle]) -> Result<Vec<Option<Record>>, ReadError> {
         let mut found = vec![None; handles.len()];
         for segment in view.segments().into_iter().take(SEGMENTS_MAX) {
@@ -173,7 +173,7 @@ impl HttpDatabase {
                 }
             }
         }
-        // Only in a segment whose handles are not uniform, which no honest writer makes.
+        // Reached only if the handles are not uniform, which no honest writer makes.
         Ok(None)
     }
 }
@@ -181,6 +181,6 @@ impl HttpDatabase {
 /// A record of the index.
 type Record = [u8; 44];
 
-/// A billion frames are in ten.
+/// Ten segments index a billion frames.
 const SEGMENTS_MAX: usize = 64;
 const SEARCHES_MAX: usize = 8;

@@ -15,7 +15,7 @@ use super::HttpOptions;
 use super::transport::{HttpRequest, HttpResponse, HttpTransport, Network};
 use crate::{Error, Result};
 
-/// Why a request failed. Cloned to all who wait for it.
+/// Cloned to all readers of a shared request.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum FetchError {
     #[error("{0}: not found")]
@@ -30,11 +30,10 @@ pub(super) struct Fetcher {
     requests: Semaphore,
 }
 
-/// A way to the server.
 struct Route {
     name: String,
     transport: Arc<dyn HttpTransport>,
-    /// Tried last until then.
+    /// Until then, other routes are tried first.
     failed_until: Mutex<Option<Instant>>,
 }
 
@@ -56,7 +55,7 @@ impl Fetcher {
         let path = |why| Error::Path { path: format!("'{url}'").into_bytes(), why };
         let base = parse(url).map_err(path)?;
         let names = if options.proxies.is_empty() { vec!["environment".to_owned()] } else { options.proxies.clone() };
-        // A host that answers nothing leaves time for the other routes.
+        // Leaves time for the other routes if a host is silent.
         let connect_timeout = (options.timeout / names.len() as u32).max(CONNECT_TIMEOUT_MIN);
         let routes: Result<Vec<_>> = names.into_iter().map(|name| Route::new(name, connect_timeout, options)).collect();
         Ok(Self { base, routes: routes?, requests: Semaphore::new(REQUESTS_MAX) })
@@ -66,8 +65,8 @@ impl Fetcher {
         &self.base
     }
 
-    /// The bytes of a file: all, or a range of them. `query` distinguishes versions of a file for
-    /// caches that keep it too long. More bytes than `len_max` are an error.
+    /// Reads a file or a range of it. Fails beyond `len_max` bytes. A new `query` bypasses caches
+    /// that keep a file too long.
     pub(super) async fn get(
         &self,
         path: &str,
@@ -129,7 +128,7 @@ impl Route {
     }
 }
 
-/// Whether a status can be the proxy's own: another way may do better.
+/// A proxy may have sent this status itself: another route may work.
 fn is_from_proxy(status: StatusCode) -> bool {
     status.is_server_error() || matches!(status, StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED)
 }
@@ -137,7 +136,6 @@ fn is_from_proxy(status: StatusCode) -> bool {
 enum ReadError {
     /// The connection failed within the response.
     Broken(String),
-    /// What the server answered.
     Answer(FetchError),
 }
 
@@ -162,7 +160,7 @@ async fn read(response: HttpResponse, path: &str, range: Option<&Range<u64>>, le
         let skipped = chunk.split_to(skip.min(chunk.len() as u64) as usize);
         skip -= skipped.len() as u64;
         len += chunk.len() as u64;
-        // Each chunk is copied while it is in the CPU's cache.
+        // Copies while the chunk is in the CPU's cache.
         bytes.extend_from_slice(&chunk);
         if want.is_none() && len > len_max {
             return refuse(&format_args!("longer than {len_max} bytes"));
@@ -175,7 +173,6 @@ async fn read(response: HttpResponse, path: &str, range: Option<&Range<u64>>, le
     }
 }
 
-/// 500 if it is not a status of HTTP.
 fn status(response: &HttpResponse) -> StatusCode {
     StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
@@ -187,7 +184,7 @@ fn other(path: &str, what: impl std::fmt::Display) -> FetchError {
 const REQUESTS_MAX: usize = 16;
 const CONNECT_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 const RETRY_AFTER: Duration = Duration::from_secs(30);
-/// Memory that is reserved for a response before it has arrived: as much as one request asks for.
+/// Memory reserved before a response arrives: the length of the largest request.
 const RESERVED_LEN_MAX: u64 = 8 << 20;
-/// Longest beginning of a file that is read in vain where the server sends whole files only.
+/// Servers without range requests send the file from its start: bytes skipped at most.
 const SKIPPED_LEN_MAX: u64 = 64 << 20;

@@ -1,4 +1,4 @@
-//! The files of a database behind a web server, as they are, for caches that keep the same layout.
+//! Unverified files of a database behind a web server, for caches with the same layout.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,14 +12,13 @@ use super::{HttpOptions, is_url};
 use crate::clock::Clock;
 use crate::{Error, Result};
 
-/// A database behind a web server. Its files are not verified.
 pub struct DatabaseFiles {
     fetcher: Fetcher,
     clock: Arc<dyn Clock>,
 }
 
 impl DatabaseFiles {
-    /// `location`: a URL, or `HOST[:PORT]` of a replica, which serves the files of the tree as well.
+    /// `location`: a URL, or `HOST[:PORT]` of a replica.
     ///
     /// # Errors
     /// The location is invalid.
@@ -35,25 +34,16 @@ impl DatabaseFiles {
         Ok(Self { fetcher: Fetcher::new(&url, options)?, clock: Arc::clone(&options.clock) })
     }
 
-    /// The URL of the database.
     pub fn url(&self) -> &str {
         self.fetcher.url().as_str()
     }
 
-    /// The manifest.
-    ///
-    /// # Errors
-    /// [`Error::Unreachable`].
     pub async fn manifest(&self) -> Result<Bytes> {
-        // The same URL as that of clients: see `HttpDatabase::refresh`.
+        // Shares requests with clients: see `HttpDatabase::refresh`.
         let minute = u64::try_from(self.clock.now()).unwrap_or(0) / 60;
         self.fetcher.get(RemoteView::MANIFEST, Some(minute), None, super::MANIFEST_LEN_MAX).await.map_err(|error| self.unreachable(&error))
     }
 
-    /// Bytes of a pack or segment.
-    ///
-    /// # Errors
-    /// [`Error::Unreachable`].
     pub async fn read(&self, file: &RemoteFile, range: &Range<u64>) -> Result<Bytes> {
         let is_whole = *range == (0..file.len);
         let part = (!is_whole).then_some(range);

@@ -1,6 +1,5 @@
-//! A database behind any web server, or in a bucket, as a replica: the client reads the files of the
-//! database itself (docs/formats/store.md). Nothing there is trusted: each frame is verified like
-//! one from a replica.
+//! Databases behind web servers or in buckets as replicas: reads their files
+//! (docs/formats/store.md). Each frame is verified like one from a replica.
 
 mod database;
 mod fetch;
@@ -27,23 +26,20 @@ use fetch::{FetchError, Fetcher};
 pub use files::DatabaseFiles;
 pub use transport::{HttpRequest, HttpResponse, HttpTransport};
 
-/// Options of requests to web servers.
 #[derive(Clone)]
 pub struct HttpOptions {
-    /// Proxies in the order of preference, as URLs, or `DIRECT`. Empty: `http_proxy`, `https_proxy`
-    /// and `no_proxy` of the environment.
+    /// Proxy URLs or `DIRECT`, in order of preference. Empty: `http_proxy`, `https_proxy` and
+    /// `no_proxy` of the environment.
     pub proxies: Vec<String>,
-    /// Longest pause within a response. Connection attempts share it: each proxy has an equal part,
-    /// but at least a second.
+    /// Longest pause within a response. Routes share it for their connection attempts, 1 s each at
+    /// least.
     pub timeout: Duration,
-    /// The wall clock.
     pub clock: Arc<dyn Clock>,
-    /// Makes the way through each of `proxies`, or `environment` if there are none; `None`: the
-    /// network's.
+    /// Called for each of `proxies`, or for `environment`, with the limit of a connection attempt.
+    /// `None`: TCP.
     pub transport: Option<Arc<MakeTransport>>,
 }
 
-/// Makes the way through a proxy, with the longest time of one connection attempt.
 pub type MakeTransport = dyn Fn(&str, Duration) -> Arc<dyn HttpTransport> + Send + Sync;
 
 impl Default for HttpOptions {
@@ -52,28 +48,26 @@ impl Default for HttpOptions {
     }
 }
 
-/// The network with web servers: a location that is a URL is the directory of a database, any other
-/// a replica over TCP.
+/// Connects to databases by URL, and to replicas by TCP.
 pub struct HttpConnector {
     options: HttpOptions,
     databases: Mutex<HashMap<String, Weak<HttpDatabase>>>,
 }
 
 impl HttpConnector {
-    /// Creates a connector. Requests need a tokio runtime.
+    /// Requests need a tokio runtime.
     ///
     /// # Errors
     /// A proxy is not a URL.
     pub fn new(options: HttpOptions) -> Result<Self> {
-        // Without a proxy there is nothing to check: a machine without certificate authorities reads
-        // from replicas all the same.
+        // Without proxies nothing is checked: replicas work without certificate authorities.
         if !options.proxies.is_empty() {
             Fetcher::new("http://localhost/", &options)?;
         }
         Ok(Self { options, databases: Mutex::default() })
     }
 
-    /// The database of a URL, shared by its connections and dropped with the last of them.
+    /// Connections to one URL share its database.
     fn database(&self, url: &str) -> Result<Arc<HttpDatabase>> {
         let mut databases = self.databases.lock();
         if let Some(database) = databases.get(url).and_then(Weak::upgrade) {
@@ -89,7 +83,7 @@ impl HttpConnector {
 impl Connector for HttpConnector {
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
         if is_url(host) {
-            // Its host is resolved at each connection, by a proxy if there is one.
+            // Placeholder: the HTTP client or its proxy resolves the host at each connection.
             return ready(Ok(vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)])).boxed();
         }
         TcpConnector.resolve(host, port)
@@ -111,7 +105,6 @@ impl Connector for HttpConnector {
     }
 }
 
-/// The result of a request that a task of its own makes.
 async fn spawned(task: JoinHandle<std::result::Result<Bytes, FetchError>>) -> std::result::Result<Bytes, FetchError> {
     task.await.unwrap_or_else(|error| Err(FetchError::Other("request".into(), error.to_string().into())))
 }
@@ -120,10 +113,9 @@ pub(crate) fn is_url(location: &str) -> bool {
     location.starts_with("http://") || location.starts_with("https://")
 }
 
-/// Room for four million packs and revisions.
+/// Enough for four million packs and revisions.
 const MANIFEST_LEN_MAX: u64 = 128 << 20;
 
-/// The URL with a final slash.
 pub(crate) fn check_url(url: &str) -> Result<String> {
     let parsed = fetch::parse(url).map_err(|why| Error::Path { path: format!("'{url}'").into_bytes(), why })?;
     Ok(parsed.to_string())

@@ -1,5 +1,5 @@
-//! Files in slices of fixed places, so that reads that come together share requests and caches in
-//! between see the same requests from all clients.
+//! Files in slices at fixed offsets: concurrent reads share requests, and web caches see equal
+//! requests from all clients.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -21,20 +21,20 @@ pub(super) struct Slices {
 #[derive(Default)]
 struct Kept {
     slices: HashMap<SliceKey, Slice>,
-    /// The oldest first.
+    /// Oldest first.
     order: VecDeque<(SliceKey, u64)>,
     len: u64,
 }
 
 type SliceKey = (Arc<str>, u64);
 
-/// A request of adjacent slices of one file, in progress or done.
+/// One request for adjacent slices of a file.
 type Transfer = Shared<BoxFuture<'static, Result<Bytes, FetchError>>>;
 
 #[derive(Clone)]
 struct Slice {
     transfer: Transfer,
-    /// Place in the file of the first byte of the transfer.
+    /// Offset in the file.
     start: u64,
 }
 
@@ -43,13 +43,12 @@ impl Slices {
         Self { fetcher, kept: Mutex::default() }
     }
 
-    /// Bytes of a file.
+    /// Reads any range.
     pub(super) async fn read(&self, file: &RemoteFile, range: &Range<u64>) -> Result<Bytes, FetchError> {
         let mut found = self.read_many(&[(file, range.clone())]).await;
         found.pop().unwrap_or_else(|| Err(FetchError::NotFound(file.path.clone())))
     }
 
-    /// Bytes of files, in the order of `wanted`. Missing slices that are adjacent come by one request.
     pub(super) async fn read_many(&self, wanted: &[(&RemoteFile, Range<u64>)]) -> Vec<Result<Bytes, FetchError>> {
         let slices = self.start(wanted);
         let mut results = Vec::with_capacity(wanted.len());
@@ -74,7 +73,7 @@ impl Slices {
             let bytes = match slice.transfer.clone().await {
                 Ok(bytes) => bytes,
                 Err(error) => {
-                    // The next read asks again.
+                    // The next read retries.
                     self.forget(&key, slice);
                     return Err(error);
                 }
@@ -97,7 +96,6 @@ impl Slices {
         }
     }
 
-    /// The slices of `wanted`, with requests for those that are missing.
     fn start(&self, wanted: &[(&RemoteFile, Range<u64>)]) -> HashMap<SliceKey, Slice> {
         let mut needed: Vec<(&RemoteFile, u64)> = Vec::new();
         for (file, range) in wanted {
@@ -144,7 +142,7 @@ impl Slices {
         let (fetcher, file) = (Arc::clone(&self.fetcher), file.clone());
         let whole = range == (0..file.len);
         let task = tokio::spawn(async move {
-            // Caches keep whole small files also where they keep no parts.
+            // Some caches keep whole files only.
             let bytes = fetcher.get(&file.path, None, (!whole).then_some(&range), file.len).await?;
             if bytes.len() as u64 != range.end - range.start {
                 return Err(FetchError::Other(file.path, "the file does not have the length in the manifest".into()));
@@ -169,7 +167,7 @@ impl Kept {
     }
 }
 
-/// Metadata and index are read in small steps, content in larger ones. A small file is one slice.
+/// Small for metadata and index, large for content. A small file is one slice.
 fn slice_len(file: &RemoteFile) -> u64 {
     let len = if file.is_data { DATA_SLICE_LEN } else { METADATA_SLICE_LEN };
     if file.len <= WHOLE_LEN_MAX { file.len.max(1) } else { len }
@@ -177,10 +175,10 @@ fn slice_len(file: &RemoteFile) -> u64 {
 
 const METADATA_SLICE_LEN: u64 = 256 << 10;
 const DATA_SLICE_LEN: u64 = 2 << 20;
-/// Largest file that is read by one request.
+/// Files up to this length are one request.
 const WHOLE_LEN_MAX: u64 = 2 << 20;
-/// Largest request.
+/// Longest request.
 const TRANSFER_LEN_MAX: u64 = 8 << 20;
 const READ_LEN_MAX: u64 = 16 << 20;
-/// Frames are cached in memory and on disk once they are verified; slices only for what comes next.
+/// Slices serve only the next reads: verified frames have their own caches.
 const KEPT_LEN_MAX: u64 = 64 << 20;

@@ -1,5 +1,4 @@
-//! Requests to web servers as a parameter, so that a simulation runs the client's own decisions over
-//! a network of its own.
+//! Web transport as a parameter: a simulation runs the real client over its own network.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -13,45 +12,41 @@ use reqwest::{Client, Proxy, Url};
 
 use crate::Error;
 
-/// A GET request.
 #[derive(Debug, Clone)]
 pub struct HttpRequest {
-    /// The whole URL.
+    /// Absolute.
     pub url: Url,
-    /// Bytes of the file, as in a `Range` header.
+    /// Byte range for the `Range` header.
     pub range: Option<Range<u64>>,
 }
 
-/// A response whose header has arrived.
 pub struct HttpResponse {
-    /// Status code.
     pub status: u16,
-    /// First byte by `Content-Range`, if there is one.
+    /// First byte, from `Content-Range`.
     pub range_start: Option<u64>,
-    /// The body. An error is text for a log.
+    /// Errors are text for a log.
     pub body: BoxStream<'static, Result<Bytes, String>>,
 }
 
-/// A way to web servers: directly or through one proxy. The transport limits the time of each
-/// connection attempt and of each pause within a response.
 pub trait HttpTransport: Send + Sync + 'static {
-    /// Sends a request and waits for the header of its response. An error is text for a log.
+    /// Ends when the header has arrived. Limits connection attempts and pauses. Errors are text for
+    /// a log.
     fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, String>>;
 }
 
 /// HTTP/1.1 and HTTP/2 over TCP and TLS.
 pub(super) struct Network {
     client: Client,
-    /// Whether a proxy resolves the host of a URL.
+    /// True if the proxy resolves host names.
     is_proxied: bool,
-    /// Whether the environment names a proxy.
+    /// The environment names a proxy.
     may_be_proxied: bool,
 }
 
 impl Network {
-    /// `proxy`: `environment`, `DIRECT` or the URL of a proxy. `timeout` limits pauses.
+    /// `proxy`: `environment`, `DIRECT` or a URL. `timeout` limits pauses.
     pub(super) fn new(proxy: &str, connect_timeout: Duration, timeout: Duration) -> crate::Result<Self> {
-        // The process may have chosen a provider already.
+        // Fails if the process has chosen a provider; either works.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = Client::builder()
             .connect_timeout(connect_timeout)
@@ -78,7 +73,7 @@ impl Network {
 }
 
 impl Network {
-    /// A name that does not resolve is no fault of the web server.
+    /// A failed name resolution is not the fault of the web server.
     fn explain(&self, host: &str, error: &reqwest::Error) -> String {
         let text = chain(error);
         match text.split_once(RESOLVER_ERROR) {
@@ -121,7 +116,7 @@ fn parse_proxy(url: &str) -> Option<Proxy> {
     Proxy::all(parsed).ok()
 }
 
-/// An error with its causes; the first alone says little.
+/// The outermost message alone says little.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -137,7 +132,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 const PROXY_VARIABLES: [&str; 6] = ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
 
-/// How the HTTP client begins an error of the resolver.
+/// Prefix of reqwest's messages about name resolution.
 const RESOLVER_ERROR: &str = "dns error: ";
 
 const REDIRECTS_MAX: usize = 4;
