@@ -1,4 +1,4 @@
-//! The client: options, and the state that all trees of a process share.
+//! Options, and the state that all trees of a process share.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,35 +21,33 @@ use crate::memory_cache::{MemoryCache, TreeNumber};
 use crate::tree::Origin;
 use crate::{Error, FaultObserver, Result, Tree};
 
-/// Limit on the forwarding pointers followed from one name.
+/// Forwarding pointers followed from one name.
 const FORWARDINGS_MAX: usize = 4;
 
 #[derive(Clone)]
 pub struct ClientOptions {
     pub connector: Arc<dyn Connector>,
-    /// The wall clock.
     pub clock: Arc<dyn Clock>,
     /// Longest time of an operation.
     pub deadline: Duration,
-    /// Longest time of one connection attempt or one name lookup.
+    /// Limit of one connection attempt and of one name lookup.
     pub connect_timeout: Duration,
-    /// Limit on the memory for decoded frames of all trees.
+    /// Shared by the decoded frames of all trees.
     pub memory_cache_bytes: u64,
-    /// Frames on disk; `None`: no disk cache.
+    /// `None`: no disk cache.
     pub disk_cache: Option<DiskCacheOptions>,
-    /// Directory for the newest revision seen of each tree; `None`: kept in memory only.
+    /// Stores the newest revision seen of each tree; `None`: memory only.
     pub state_dir: Option<PathBuf>,
-    /// Whether opening a tree fails if `state_dir` cannot be read or written; otherwise a warning.
+    /// Opening a tree fails if `state_dir` is unusable; otherwise a warning.
     pub state_required: bool,
     /// Directories of key statements, in files named `HOSTID` or `HOSTID.*`.
     pub certificate_dirs: Vec<PathBuf>,
     /// Interval of refreshes; `None`: a quarter of the fsinfo's duration, from 60 s to 1 h.
     pub refresh_interval: Option<Duration>,
-    /// Longest window of sequential read-ahead.
+    /// Limit of the read-ahead window.
     pub read_ahead_bytes_max: u64,
-    /// Receives a report of each replica that sends wrong or old data.
+    /// Receives each report of wrong or old data.
     pub fault_observer: Option<Arc<dyn FaultObserver>>,
-    /// Seed of the jitter; `None`: from the system.
     pub seed: Option<u64>,
 }
 
@@ -77,23 +75,21 @@ impl Default for ClientOptions {
 pub struct TreeOptions {
     /// Replicas in addition to the name's HOST: `HOST[:PORT]`, `[IPV6]:PORT`.
     pub replicas: Vec<String>,
-    /// Whether to use only `replicas` and not the name's HOST.
+    /// Ignores the name's HOST.
     pub only_replicas: bool,
-    /// Whether opening fails on a forwarding pointer instead of following it.
+    /// Opening fails on a forwarding pointer.
     pub refuse_forwarding: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheUsage {
-    /// Memory used by decoded frames.
+    /// Decoded frames.
     pub memory_bytes: u64,
-    /// Disk space used by the disk cache; 0 without one.
     pub disk_bytes: u64,
-    /// Quota of the disk cache; 0 without one.
+    /// 0 without a disk cache.
     pub disk_quota_bytes: u64,
 }
 
-/// The state that trees share. One per process is enough.
 pub struct Client {
     pub(crate) options: ClientOptions,
     pub(crate) memory: MemoryCache,
@@ -106,8 +102,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Creates a client. Call it inside a tokio runtime, which will run all background work. A disk
-    /// cache that cannot be opened is a warning.
+    /// Must run in a tokio runtime, which runs the background work. A disk cache that cannot be
+    /// opened is a warning.
     ///
     /// # Errors
     /// Outside of a tokio runtime.
@@ -133,8 +129,8 @@ impl Client {
         }))
     }
 
-    /// Opens a tree: finds its replicas and verifies its newest revision. Follows forwarding
-    /// pointers, so the tree's name may differ. Ends within the deadline.
+    /// Finds replicas and verifies the newest revision. Follows forwarding pointers, so the tree's
+    /// name may differ. Ends within the deadline.
     pub async fn open(self: &Arc<Self>, name: &TreeName, options: &TreeOptions) -> Result<Arc<Tree>> {
         let mut name = name.clone();
         let mut options = options.clone();
@@ -148,7 +144,7 @@ impl Client {
                         tracing::warn!("{name} has moved to {to}");
                         name = to.clone();
                         origins.push(Origin { tree, to: to.clone() });
-                        // The new name has its own HOST, whatever the options of the old name were.
+                        // The new name has its own HOST.
                         options.only_replicas = false;
                     }
                     _ => return Err(error),
@@ -158,15 +154,15 @@ impl Client {
         Err(Error::Forwarded { to: name })
     }
 
-    /// Also reads key statements from a directory of a published tree: files named `HOSTID` or
-    /// `HOSTID.*` at `path`. Does not keep the tree open.
+    /// Reads key statements also from a published tree: files `HOSTID` or `HOSTID.*` at `path`.
+    /// Does not keep the tree open.
     pub fn add_certificate_tree(&self, tree: &Arc<Tree>, path: &[u8]) {
         let source = CertificateTree { tree: Arc::downgrade(tree), path: path.to_vec() };
         self.certificate_trees.write().push(source);
     }
 
-    /// How long a forwarding pointer is valid before its key is asked again: the refresh interval,
-    /// or one minute.
+    /// Validity of a forwarding pointer before its key is asked again: the refresh interval, or one
+    /// minute.
     pub fn forwarding_ttl(&self) -> Duration {
         self.options.refresh_interval.unwrap_or(INTERVAL_MIN)
     }
@@ -176,13 +172,13 @@ impl Client {
         CacheUsage { memory_bytes: self.memory.weight(), disk_bytes, disk_quota_bytes }
     }
 
-    /// The directory of the disk cache, if it is used.
+    /// `None` without a disk cache.
     pub fn disk_cache_directory(&self) -> Option<&std::path::Path> {
         self.disk.as_ref()?;
         self.options.disk_cache.as_ref().map(|options| &*options.dir)
     }
 
-    /// Waits until queued frames are in the disk cache, for some seconds at most.
+    /// Waits some seconds at most for queued frames to be written.
     pub async fn flush(&self) {
         if let Some(disk) = &self.disk {
             disk.flush().await;

@@ -2,9 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A wall clock.
 pub trait Clock: Send + Sync + 'static {
-    /// Seconds since 1970-01-01T00:00:00Z. May be wrong and may run backward.
+    /// Seconds since 1970. May be wrong and may run backward.
     fn now(&self) -> i64;
 }
 

@@ -1,4 +1,4 @@
-//! The network as a parameter: resolves host names and opens byte streams.
+//! The network as a parameter.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,12 +12,12 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// Access to the network. The caller limits the time of both methods.
+/// The caller limits the time of both methods.
 pub trait Connector: Send + Sync + 'static {
-    /// The addresses of `host`: a DNS name, an IPv4 address, or an IPv6 address without brackets.
+    /// `host`: a DNS name, an IPv4 address, or an IPv6 address without brackets.
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>>;
 
-    /// Opens a stream to a replica: to one of the addresses of `host`.
+    /// Connects to one of the addresses of `host`.
     fn connect<'a>(&'a self, host: &'a str, address: SocketAddr) -> BoxFuture<'a, io::Result<Box<dyn Stream>>>;
 }
 

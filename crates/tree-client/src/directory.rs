@@ -13,7 +13,7 @@ use crate::{Error, Result, Tree};
 
 const PAGES_AHEAD: usize = 16;
 
-/// An entry of a directory. Shares its page, so a clone is cheap.
+/// Shares its page: cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Entry {
     page: Arc<LeafPage>,
@@ -28,35 +28,30 @@ impl Deref for Entry {
     }
 }
 
-/// Start of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Position<'a> {
-    /// The first entry.
     Start,
-    /// The first name after this one.
+    /// The first name after this.
     After(&'a [u8]),
-    /// The entry with this index, from 0.
+    /// Index from 0.
     Number(u64),
 }
 
-/// Consecutive entries of a directory, up to the end of a page.
 #[derive(Debug, Clone)]
 pub struct Listing {
-    /// Index of the first entry, from 0.
+    /// Index of the first entry.
     pub number: u64,
-    /// Whether the directory ends here.
+    /// The directory ends here.
     pub last: bool,
     page: Option<Arc<LeafPage>>,
     first: usize,
 }
 
 impl Listing {
-    /// The entries; empty at the end of the directory.
     pub fn entries(&self) -> &[DirEntry] {
         self.page.as_ref().map_or(&[], |page| &page.entries()[self.first..])
     }
 
-    /// Entry `index` of this listing.
     pub fn entry(&self, index: usize) -> Option<Entry> {
         let page = self.page.as_ref()?;
         let index = self.first.checked_add(index)?;
@@ -72,7 +67,7 @@ impl Listing {
     }
 }
 
-/// Does no I/O: takes frames and returns the next page to fetch.
+/// Takes frames and returns the next page to fetch. Does no I/O.
 struct Descent<'a> {
     target: Position<'a>,
     page: PageRef,
@@ -137,7 +132,7 @@ impl<'a> Descent<'a> {
         Ok(Step::Down)
     }
 
-    /// The listing from the target on. `None` if the target is after the last entry of this page.
+    /// Starts at the target; `None` if the target is after this page.
     fn listing(&self, page: Arc<LeafPage>) -> Option<Listing> {
         let len = page.entries().len();
         let first = match self.target {
@@ -160,7 +155,7 @@ fn find_entry(page: Arc<LeafPage>, name: &[u8]) -> Option<Entry> {
 }
 
 impl Tree {
-    /// The entry of `name`. `None`: the signed tree proves that the name does not exist.
+    /// `None`: the signed tree proves that the name does not exist.
     pub async fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<Entry>> {
         let deadline = self.start_operation().await?;
         self.lookup_from(dir, name, Source::Replicas(deadline)).await.map(Option::flatten)
@@ -171,7 +166,7 @@ impl Tree {
         self.run_local(self.lookup_from(dir, name, Source::Local))
     }
 
-    /// `Ok(None)` if a frame must be fetched, but the source is local.
+    /// `Ok(None)`: a frame must be fetched, but the source is local.
     #[allow(clippy::option_option, reason = "not cached, proven missing, found")]
     pub(crate) async fn lookup_from(&self, dir: &Inode, name: &[u8], source: Source) -> Result<Option<Option<Entry>>> {
         let Some(mut descent) = Descent::begin(dir, Position::After(name))? else { return Ok(Some(None)) };
@@ -186,7 +181,7 @@ impl Tree {
         }
     }
 
-    /// Lists entries from a position to the end of their page. Reads following pages ahead.
+    /// Ends with a page at the latest. Reads following pages ahead.
     pub async fn list(self: &Arc<Self>, dir: &Inode, from: Position<'_>) -> Result<Listing> {
         let deadline = self.start_operation().await?;
         let listing = self.list_from(dir, from, Source::Replicas(deadline)).await?;
@@ -238,7 +233,7 @@ impl Tree {
         Ok((number < span.number + entries).then_some(span))
     }
 
-    /// Fetches the following pages if the middle one is not in memory, so once per several pages.
+    /// Fetches only if the middle page is not in memory: once per several pages.
     fn prefetch_pages(self: &Arc<Self>, siblings: &[PageRef]) {
         let Some(halfway) = siblings.get((PAGES_AHEAD / 2).min(siblings.len().saturating_sub(1))) else { return };
         if self.is_in_memory(&halfway.handle) {

@@ -1,6 +1,4 @@
-//! Errors of a client, their classes, and their errno values.
-//!
-//! Errors are cheap to clone, because one fetch may answer many readers.
+//! Errors, their classes, and errno values. Cheap to clone: one fetch may answer many readers.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +12,7 @@ use vouch_tree_store::BucketErrorKind;
 
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an operation failed; each message is one line for the user.
+/// Each message is one line for the user.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     #[error("{}: no such file or directory", lossy(path))]
@@ -68,28 +66,23 @@ pub enum Error {
     StateOpen { dir: PathBuf, mode: u32 },
     #[error("no state directory for the newest revision seen (HOME is not set); name one with --state DIR")]
     NoState,
-    /// An error of the local database.
     #[error(transparent)]
     Store(Arc<vouch_tree_store::Error>),
 }
 
-/// Classes of errors, by what a caller can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorClass {
-    /// The file does not exist.
     NotFound,
-    /// The request is invalid.
     Input,
-    /// Refused for security: signature, rollback, revocation, wrong data.
+    /// Signature, rollback, revocation, or wrong data.
     Refused,
     /// No valid revision.
     Expired,
-    /// No replica, or no answer in time.
     Unreachable,
-    /// The tree or the replicas' copies are damaged.
+    /// The tree or all copies are damaged.
     Damaged,
     Local,
-    /// Another process is writing the database.
+    /// Another process writes the database.
     Busy,
 }
 
@@ -118,7 +111,7 @@ impl Error {
         }
     }
 
-    /// The Linux errno for a file system, positive.
+    /// Positive, for a file system.
     pub const fn errno(&self) -> i32 {
         let errno = match self {
             Self::NotFound { .. } => rustix::io::Errno::NOENT,

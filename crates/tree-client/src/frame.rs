@@ -1,5 +1,3 @@
-//! Decoded frames: verified, decompressed, shared.
-
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,21 +8,19 @@ use vouch_xdr::Xdr;
 
 use crate::{Error, Result};
 
-/// A verified and decoded frame. Cheap to clone.
+/// Verified and decoded. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) enum Frame {
     Leaf(Bytes),
     Indirect(Arc<Indirect>),
     DirLeaf(Arc<LeafPage>),
     DirInterior(Arc<InteriorPage>),
-    /// The bytes of a signed fsinfo; its signature is not verified.
+    /// The signature is not verified.
     Fsinfo(Bytes),
 }
 
 impl Frame {
-    /// An error is the publisher's fault.
-    ///
-    /// A raw leaf shares the allocation of `stored`, and keeps all of it alive.
+    /// A raw leaf keeps all of `stored` alive. An error is the publisher's fault.
     pub(crate) fn decode(kind: FrameKind, handle: &BlockHandle, stored: &Bytes) -> Result<Self> {
         let payload = frame::payload(kind, stored).map_err(|e| Error::frame(handle, e))?;
         let malformed = |e| Error::malformed(handle, e);
@@ -52,12 +48,11 @@ impl Frame {
         }
     }
 
-    /// Approximate memory usage in bytes. O(1).
     pub(crate) fn weight(&self) -> u64 {
         let len = match self {
             Self::Leaf(bytes) | Self::Fsinfo(bytes) => bytes.len(),
             Self::Indirect(page) => page.children.len() * size_of::<Option<BlockHandle>>(),
-            // Names, inline content and link targets add some bytes to each entry.
+            // Estimates names, inline content and link targets.
             Self::DirLeaf(page) => page.entries().len() * (size_of::<vouch_tree::DirEntry>() + 96),
             Self::DirInterior(page) => page.children().len() * (size_of::<vouch_tree::directory::Child>() + 32),
         };

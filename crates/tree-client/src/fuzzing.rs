@@ -1,8 +1,3 @@
-//! Entry points for fuzz targets.
-//!
-//! Not part of the public interface; may change at any time. Each function accepts any input and
-//! panics if an invariant fails.
-
 use std::fs::File;
 use std::io;
 

@@ -1,5 +1,3 @@
-//! A database of this machine as a replica.
-
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -18,8 +16,7 @@ use crate::connector::{Connector, Stream};
 use crate::pipe::{self, Results};
 use crate::{Error, Result};
 
-/// A connector to one database directory. Every host name leads to it. A refresh finds what was
-/// published in the meantime.
+/// Connects every host name to one database directory. A refresh finds later publications.
 pub struct LocalConnector {
     database: Arc<Snapshot>,
 }
@@ -51,7 +48,7 @@ impl Connector for LocalConnector {
     }
 }
 
-/// Results of a call; `None` if its arguments are invalid or the database fails.
+/// `None`: invalid arguments, or the database fails.
 fn answer(database: &Snapshot, procedure: Procedure, args: &[u8]) -> Results {
     let results = match procedure {
         Procedure::Null => Vec::new(),

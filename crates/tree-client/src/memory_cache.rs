@@ -1,6 +1,3 @@
-//! Decoded frames in memory, limited by weight, shared by all trees of a process. Concurrent
-//! readers of a frame share one fetch.
-
 use std::future::Future;
 
 use quick_cache::Weighter;
@@ -12,7 +9,7 @@ use crate::{Error, Result};
 
 const FRAME_WEIGHT_TYPICAL: u64 = 32 * 1024;
 
-/// Identifies a tree of the process. Handles of two trees have different ivs and must not mix.
+/// Trees have different ivs, so their handles must not mix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct TreeNumber(pub(crate) u32);
 
@@ -54,8 +51,8 @@ impl MemoryCache {
         self.cache.insert(Key { tree, handle: *handle }, frame);
     }
 
-    /// The frame from memory, or from `fetch`, which runs once for all waiting callers. If it fails
-    /// or is dropped, the next waiting caller runs its own.
+    /// `fetch` runs once for all waiting callers. If it fails or is dropped, the next caller runs
+    /// its own.
     pub(crate) async fn get_or_fetch(
         &self,
         tree: TreeNumber,
@@ -72,7 +69,7 @@ impl MemoryCache {
     }
 }
 
-/// The handle covers the kind, so a tree that references one frame as two kinds is damaged.
+/// The handle covers the kind: a frame referenced as two kinds means a damaged tree.
 fn of_kind(frame: Frame, kind: FrameKind, handle: &BlockHandle) -> Result<Frame> {
     if frame.kind() == kind {
         Ok(frame)

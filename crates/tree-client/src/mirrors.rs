@@ -1,13 +1,12 @@
-//! Mirrors that the publisher names in the tree itself, so that clients learn of new ones without new
-//! configuration. The list is signed like every file.
+//! Mirrors named in the tree itself, signed like every file: clients learn of new ones without
+//! configuration.
 
 use vouch_tree::{Content, HostId, TreeName};
 
 use crate::replica::Location;
 use crate::{Error, Result, Tree, http};
 
-/// The list at the root of a tree: a replica on each line, `HOST[:PORT]` or a URL. Empty lines and
-/// lines that begin with `#` are skipped.
+/// At the root: a replica on each line, `HOST[:PORT]` or a URL. Skips empty lines and `#`.
 pub(crate) const MIRRORS_FILE: &str = ".vouch-mirrors";
 
 /// Further bytes and lines are ignored.
@@ -15,10 +14,9 @@ const FILE_LEN_MAX: usize = 64 << 10;
 const MIRRORS_MAX: usize = 64;
 
 impl Tree {
-    /// Adds the mirrors in the list of the revision in force. A tree without a list, or with a list
-    /// that can't be read now, keeps the replicas that it has.
-    /// `is_first`: only if the list came with the fsinfo, as it does unless the root directory is
-    /// large, so that opening a tree asks replicas for nothing else.
+    /// Adds mirrors from the revision in force. Without a readable list, nothing changes.
+    /// `is_first`: only if the list came with the fsinfo, so that opening a tree waits for nothing
+    /// else.
     pub(crate) async fn learn_mirrors(&self, is_first: bool) {
         if !self.follows_mirrors() {
             return;

@@ -1,5 +1,3 @@
-//! Path lookups.
-
 use std::collections::VecDeque;
 
 use vouch_tree::{Content, FileName, Inode};
@@ -7,17 +5,15 @@ use vouch_tree::{Content, FileName, Inode};
 use crate::tree::Source;
 use crate::{Error, Result, Tree};
 
-/// Limit on the symbolic links in one path, as on Linux.
 const SYMLINKS_MAX: usize = 40;
 
-/// Limit on the components of one path, including those of links. Exceeds PATH_MAX with 40 links.
+/// Components of one path with its links. Exceeds PATH_MAX times 40 links.
 const COMPONENTS_MAX: usize = 100_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResolvedPath {
-    /// A file of the tree.
     Inside {
-        /// Path from the root, without symbolic links.
+        /// From the root, without symbolic links.
         path: Vec<u8>,
         inode: Inode,
     },
@@ -25,9 +21,9 @@ pub enum ResolvedPath {
     Outside {
         /// Path of the link from the root, without symbolic links.
         link: Vec<u8>,
-        /// Target of the link: absolute, or above the root.
+        /// Absolute, or above the root.
         target: Vec<u8>,
-        /// The rest of the path after the link.
+        /// The path after the link.
         rest: Vec<u8>,
     },
 }
@@ -44,8 +40,8 @@ fn components(path: &[u8]) -> Result<Vec<&[u8]>> {
 }
 
 impl Tree {
-    /// The inode at `path` below `from`. Skips empty components and `.`, refuses `..`. Does not
-    /// follow symbolic links.
+    /// Path below `from`. Skips empty components and `.`, refuses `..`. Does not follow symbolic
+    /// links.
     pub async fn lookup_path(&self, from: &Inode, path: &[u8]) -> Result<Inode> {
         let deadline = self.start_operation().await?;
         let inode = self.lookup_path_from(from, path, Source::Replicas(deadline)).await?;
@@ -73,8 +69,8 @@ impl Tree {
         Ok(Some(inode))
     }
 
-    /// The file at `path` below `root`, the root of a revision. Follows symbolic links, including
-    /// the last component, and `..`. Returns a link that leaves the tree to the caller.
+    /// Path below `root`, the root of a revision. Follows symbolic links, also the last, and `..`.
+    /// Returns a link out of the tree.
     pub async fn resolve_path(&self, root: &Inode, path: &[u8]) -> Result<ResolvedPath> {
         let deadline = self.start_operation().await?;
         let split =
@@ -127,8 +123,7 @@ impl Tree {
     }
 }
 
-/// Whether a link target leaves the tree, judged by its text, from `depth` directories below the
-/// root.
+/// Judges a link target by its text, from `depth` directories below the root.
 fn climbs_above(parts: &[Vec<u8>], depth: usize) -> bool {
     let mut depth = depth as i64;
     parts.iter().any(|part| {

@@ -1,7 +1,7 @@
-//! Replicas within the process: the replica protocol over a pipe in memory, so that their data is
-//! verified like a remote replica's.
+//! The replica protocol within the process, over a pipe in memory: local data is verified like a
+//! remote replica's.
 //!
-//! Replies pass the pipe as shared buffers. The reader copies them once, into their final place.
+//! Replies are shared buffers. The reader copies them once, into their final place.
 
 use std::io;
 use std::pin::Pin;
@@ -19,10 +19,10 @@ use vouch_xdr::Writer;
 
 use crate::connector::Stream;
 
-/// Results of a call in XDR, in pieces; `None` if it failed, which the client is told.
+/// XDR in pieces; `None` becomes an RPC error.
 pub(crate) type Results = Option<Vec<Bytes>>;
 
-/// Results of GETDATA without a copy of the frames.
+/// Does not copy the frames.
 pub(crate) fn data_results(frames: impl ExactSizeIterator<Item = Option<Bytes>>) -> Vec<Bytes> {
     let mut pieces = Vec::with_capacity(3 * frames.len() + 1);
     let mut words = Writer::new();
@@ -45,7 +45,7 @@ pub(crate) fn data_results(frames: impl ExactSizeIterator<Item = Option<Bytes>>)
     pieces
 }
 
-/// Opens a stream whose calls are answered by `answer`, several at a time.
+/// Answers several calls at a time.
 pub(crate) fn open<A>(answer: A) -> io::Result<Box<dyn Stream>>
 where
     A: Fn(Procedure, Vec<u8>) -> BoxFuture<'static, Results> + Send + 'static,
@@ -60,7 +60,7 @@ where
 struct Pipe {
     calls: WriteHalf<SimplexStream>,
     replies: mpsc::Receiver<Bytes>,
-    /// The rest of the piece that is being read.
+    /// Unread bytes of the current piece.
     piece: Bytes,
 }
 
@@ -147,9 +147,9 @@ fn encode(xid: u32, results: Results) -> Vec<Bytes> {
 const RECORD_LEN_MAX: usize = ARGS_LEN_MAX + 1024;
 const BUFFER_LEN: usize = 64 << 10;
 const PIPE_LEN: usize = 128 << 10;
-/// Pieces of replies that wait for the reader: some frames of 128 KiB at most.
+/// Pieces that wait for the reader: frames of 128 KiB at most.
 const PIECES_MAX: usize = 8;
-/// Calls in progress, beyond which no more are read.
+/// Further calls wait.
 const CALLS_MAX: usize = 32;
 
 #[cfg(test)]

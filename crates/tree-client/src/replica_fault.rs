@@ -1,5 +1,5 @@
-//! Reports of replicas that send wrong or old data, for example for an audit trail. A fault is
-//! reported even if another replica delivered the right data.
+//! Reports of replicas that send wrong or old data, for example to an audit trail. Reported even if
+//! another replica delivers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,10 +9,9 @@ use vouch_tree::verify::Refusal;
 
 #[derive(Clone, Copy, Debug)]
 pub struct ReplicaFault<'a> {
-    /// The tree, by the name it was opened with.
     pub tree: &'a TreeName,
     pub replica: SocketAddr,
-    /// Host name that led to the replica.
+    /// Name that led to the replica.
     pub host: &'a str,
     pub kind: FaultKind<'a>,
     pub detail: &'a str,
@@ -20,16 +19,14 @@ pub struct ReplicaFault<'a> {
 
 #[derive(Clone, Copy, Debug)]
 pub enum FaultKind<'a> {
-    /// Provably wrong data: a wrong hash, a forged signature, or malformed replies.
+    /// Provable: a wrong hash, a forged signature, or malformed replies.
     Lie,
-    /// A revision older than the one in force: the replica lags, or tries a rollback.
+    /// Older than the revision in force: the replica lags, or tries a rollback.
     Stale { offered: u64 },
-    /// A revision that fails verification, without proof of forgery. Reported once for consecutive
-    /// offers of the same kind.
+    /// Fails verification, without proof of forgery. Reported once for equal consecutive offers.
     Refused(&'a Refusal),
 }
 
-/// Receives reports of faults. Called while answers are processed: must not block.
 pub trait FaultObserver: Send + Sync {
     fn replica_fault(&self, fault: &ReplicaFault<'_>);
 }
@@ -40,7 +37,7 @@ pub(crate) struct FaultReporter {
     pub(crate) tree: TreeName,
 }
 
-/// The last reported fault of a replica, so that a refresh does not repeat it.
+/// A refresh does not repeat it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LastFault {
     Stale(u64),
@@ -48,7 +45,6 @@ pub(crate) enum LastFault {
 }
 
 impl FaultKind<'_> {
-    /// The key by which repetitions are detected; `None` for lies, which are always reported.
     pub(crate) fn repeat_key(&self) -> Option<LastFault> {
         match self {
             FaultKind::Lie => None,

@@ -1,6 +1,3 @@
-//! Visits every frame below some inodes, depth first, with many fetches in flight and bounded
-//! memory. The [`Visitor`] decides what is fetched, stored and skipped.
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +15,7 @@ use crate::{Error, ErrorClass, Result, Tree};
 
 const FRAMES_IN_FLIGHT_MAX: usize = 512;
 
-/// Limit on the threads of the blocking pool that hash, decode and write frames.
+/// Threads that hash, decode and write frames.
 const BLOCKING_MAX: usize = 8;
 
 /// Pauses before an unreachable frame is tried again.
@@ -67,27 +64,27 @@ impl<C> PendingFrame<C> {
 pub(crate) trait Visitor: Send + Sync + 'static {
     type Context: Send + Sync + 'static;
 
-    /// Whether leaves are decompressed; their hash is verified in any case.
+    /// Hashes are verified in any case.
     const DECODES_LEAVES: bool;
 
-    /// Whether the traversal waits for replicas longer than an operation may take.
+    /// Waits for replicas longer than an operation may take.
     const WAITS_OUT_OUTAGES: bool;
 
     fn stored_frame(&self, work: &PendingFrame<Self::Context>) -> Result<Option<Bytes>>;
 
     fn fetched(&self, work: &PendingFrame<Self::Context>, stored: &Bytes) -> Result<()>;
 
-    /// The frames to visit below a frame, in order.
+    /// Sorted in the order of visits.
     fn children(&self, work: &PendingFrame<Self::Context>, frame: &Frame) -> Result<Vec<PendingFrame<Self::Context>>>;
 
-    /// Takes note that a frame cannot be fetched or decoded. `Err` ends the traversal.
+    /// The frame cannot be fetched or decoded. `Err` ends the traversal.
     fn failed(&self, work: &PendingFrame<Self::Context>, error: Error) -> Result<()>;
 
     /// Called after each visit; `waiting` frames are known but not visited.
     fn progress(&self, waiting: u64);
 }
 
-/// Visits `first` and everything below. Ends with the visitor's first error.
+/// Includes everything below `first`. Ends with the visitor's first error.
 pub(crate) async fn traverse<J: Visitor>(
     tree: &Tree,
     visitor: &Arc<J>,
@@ -159,8 +156,8 @@ fn open<J: Visitor>(visitor: &J, work: &PendingFrame<J::Context>, stored: &Bytes
     }
 }
 
-/// Fetches a frame from the replicas, past all caches. Retries while replicas are unreachable: for
-/// as long as the pauses last, or only within one operation's time.
+/// Bypasses all caches. Retries while replicas are unreachable: through all pauses, or within one
+/// operation's time.
 async fn fetch<C>(tree: &Tree, work: &PendingFrame<C>, waits_out_outages: bool) -> Result<crate::replica::FetchedFrame> {
     let mut pauses = RETRY_PAUSES.into_iter();
     let end = Instant::now() + tree.operation_max();

@@ -1,4 +1,4 @@
-//! One open tree: its replicas, the revision in force, and frames from memory, disk or network.
+//! One open tree: replicas, the revision in force, and frames from memory, disk or network.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -23,10 +23,10 @@ use crate::replica_fault::FaultReporter;
 use crate::revision::Revision;
 use crate::{Error, Result};
 
-/// Expected length of a metadata frame, to size batches.
+/// Typical metadata frame; sizes batches.
 pub(crate) const PAGE_LEN_EXPECTED: usize = 16 * 1024;
 
-/// An open tree. Every byte is verified, from the HOSTID in the name down, before it is returned.
+/// Every byte is verified before it is returned.
 pub struct Tree {
     client: Arc<Client>,
     name: TreeName,
@@ -51,7 +51,7 @@ pub(crate) enum Source {
     Replicas(Instant),
 }
 
-/// A tree that has moved. Its key may still revoke itself or point to another name.
+/// A moved tree. Its key may still revoke itself or name another target.
 pub(crate) struct Origin {
     pub(crate) tree: Tree,
     pub(crate) to: TreeName,
@@ -97,8 +97,7 @@ impl Tree {
         })
     }
 
-    /// Starts the background tasks, once [`Tree::first_revision`] has found a revision. The keys of
-    /// `origins` are checked at each refresh.
+    /// Requires a revision from [`Tree::first_revision`]. Refreshes check the keys of `origins`.
     pub(crate) fn start(mut self, origins: Vec<Origin>) -> Result<Arc<Self>> {
         let revision = self.freshness.revision()?;
         self.iv = revision.fsinfo.iv;
@@ -113,7 +112,6 @@ impl Tree {
         Ok(tree)
     }
 
-    /// The name, after forwarding.
     pub const fn name(&self) -> &TreeName {
         &self.name
     }
@@ -122,12 +120,10 @@ impl Tree {
         self.name.hostid()
     }
 
-    /// Whether the publisher's list of mirrors adds replicas.
     pub(crate) const fn follows_mirrors(&self) -> bool {
         self.follows_mirrors
     }
 
-    /// The key of the handles.
     pub const fn iv(&self) -> Iv {
         self.iv
     }
@@ -137,12 +133,12 @@ impl Tree {
         self.freshness.revision()
     }
 
-    /// The newest verified revision, even if it has expired.
+    /// Even if expired.
     pub fn newest(&self) -> Arc<Revision> {
         self.freshness.newest().expect("`start` needs a revision, and none is ever removed")
     }
 
-    /// Notifies of each newer revision: see [`Tree::newest`].
+    /// Notifies of each newer [`Tree::newest`].
     pub fn watch(&self) -> watch::Receiver<()> {
         self.freshness.watch()
     }
@@ -151,7 +147,6 @@ impl Tree {
         self.replicas.status()
     }
 
-    /// Traffic since the tree was opened.
     pub fn counters(&self) -> Counters {
         self.counters.read()
     }
@@ -170,7 +165,7 @@ impl Tree {
         Ok(deadline)
     }
 
-    /// Whether an operation may start without waiting. `None` if a refresh is due first.
+    /// `None` if a refresh is due first.
     pub(crate) fn can_start_now(&self) -> Option<bool> {
         if self.freshness.is_fresh() {
             return Some(true);
@@ -185,7 +180,7 @@ impl Tree {
         self.client.options.deadline
     }
 
-    /// A frame from `source`; `None` if it must be fetched but the source is local.
+    /// `None`: the frame must be fetched, but the source is local.
     pub(crate) async fn frame_from(
         &self,
         kind: FrameKind,
@@ -199,7 +194,7 @@ impl Tree {
         }
     }
 
-    /// Runs an operation on [`Source::Local`]; `None` if a frame must be fetched.
+    /// `None` if a frame must be fetched.
     pub(crate) fn run_local<T>(&self, operation: impl Future<Output = Result<Option<T>>>) -> Option<Result<T>> {
         if !self.can_start_now()? {
             return Some(Err(self.freshness.unusable_error(self.freshness.newest().as_deref())));
@@ -210,7 +205,7 @@ impl Tree {
         }
     }
 
-    /// A frame from memory, disk cache or network, before `deadline`. `len_expected` sizes batches.
+    /// Reads memory, disk cache or network. `len_expected` sizes batches.
     pub(crate) async fn frame_by(
         &self,
         kind: FrameKind,
@@ -242,8 +237,7 @@ impl Tree {
         }
     }
 
-    /// A frame as it is stored, verified by its hash, from the replicas and from no cache: for caches
-    /// that pass frames on.
+    /// Returns the stored form, verified by its hash. Bypasses all caches: for caches that pass frames on.
     ///
     /// # Errors
     /// No replica has sent the frame in time.
@@ -273,7 +267,7 @@ impl Tree {
         Some(Ok(frame))
     }
 
-    /// A frame from memory or disk cache, without changing the memory cache: for bulk reads.
+    /// Does not change the memory cache: for bulk reads.
     pub(crate) fn peek(&self, kind: FrameKind, handle: &BlockHandle) -> Option<Frame> {
         match self.client.memory.get(self.number, kind, handle) {
             Some(found) => found.ok(),
@@ -313,7 +307,6 @@ impl Tree {
         Frame::decode(kind, handle, &stored).ok()
     }
 
-    /// Caches companion frames of an fsinfo. Their own hash is their handle.
     pub(crate) fn cache_companions(&self, frames: &[Vec<u8>]) {
         let Some(revision) = self.freshness.newest() else { return };
         for stored in frames {

@@ -1,7 +1,7 @@
-//! Frames and whole files on disk, within a quota. Survives restarts.
+//! Frames and whole files on disk, within a quota.
 //!
-//! Readers verify the hash of each frame, so a full, corrupt or missing disk only costs a fetch. A
-//! thread of its own writes; see `docs/formats/cache.md` for the files.
+//! Readers verify each frame, so a full, corrupt or missing disk only costs a fetch. See
+//! `docs/formats/cache.md` for the files.
 
 pub(crate) mod segment;
 mod segment_index;
@@ -24,7 +24,7 @@ use writer::WriteCommand;
 
 pub(crate) use whole_files::{StoredFile, WholeFiles, WholeKey};
 
-/// Limit on the frames queued for writing. Further frames are dropped.
+/// Further frames are dropped.
 const QUEUE_LEN_MAX: usize = 1024;
 
 const QUEUE_BYTES_MAX: u64 = 16 << 20;
@@ -34,9 +34,9 @@ const FLUSH_MAX: Duration = Duration::from_secs(5);
 /// Location and size of the disk cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskCacheOptions {
-    /// The directory; created if missing. Several processes may share it.
+    /// Created if missing. Several processes may share it.
     pub dir: PathBuf,
-    /// Limit on the disk space of all files, in whole blocks. At least 4 MiB.
+    /// Limit on all files, in whole blocks. At least 4 MiB.
     pub quota_bytes: u64,
 }
 
@@ -48,7 +48,6 @@ pub(crate) struct DiskCache {
 }
 
 impl DiskCache {
-    /// Indexes the directory and starts the writer. Blocks: O(cached frames).
     pub(crate) fn open(options: &DiskCacheOptions) -> io::Result<Self> {
         Self::open_on(options, Arc::new(SystemDisk))
     }
@@ -86,7 +85,6 @@ impl DiskCache {
         self.index.remove_frame(handle);
     }
 
-    /// Waits until queued frames are written, at most [`FLUSH_MAX`].
     pub(crate) async fn flush(&self) {
         let (done, waited) = tokio::sync::oneshot::channel();
         let mut command = WriteCommand::Flush(done);

@@ -18,7 +18,7 @@ pub(crate) const RECORD_HEAD_LEN: usize = 40;
 pub(crate) const LIST_ENTRY_LEN: usize = 40;
 const HASH_LEN: usize = 32;
 
-/// Bytes per read of a scan: covers several small records.
+/// Covers several small records.
 const SCAN_LEN: usize = 64 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,8 +46,7 @@ pub(crate) fn encode_record(handle: &BlockHandle, frame: &[u8], out: &mut Vec<u8
     out.extend_from_slice(frame);
 }
 
-/// The records of a segment up to the first torn one, and where that begins. Reads record headers
-/// only.
+/// Stops at the first torn record and returns its offset. Reads record headers only.
 pub(crate) fn scan(file: &File, file_len: u64) -> io::Result<(Vec<(BlockHandle, Span)>, u64)> {
     let (mut found, mut at) = (Vec::new(), 0u64);
     let mut buffer = vec![0; SCAN_LEN];
@@ -95,7 +94,7 @@ fn read_up_to(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     Ok(len)
 }
 
-/// Reads into uninitialized memory: zeroing costs as much as the copy.
+/// Does not zero the buffer: that costs as much as the copy.
 pub(crate) fn read_frame(file: &File, span: Span) -> io::Result<Vec<u8>> {
     let len = span.len as usize;
     let mut frame = Vec::with_capacity(len);
@@ -126,7 +125,7 @@ pub(crate) fn encode_list(records: &[(BlockHandle, Span)]) -> Vec<u8> {
     out
 }
 
-/// The records of a list file; `None` if it is damaged.
+/// `None` if the list is damaged.
 pub(crate) fn decode_list(bytes: &[u8]) -> Option<Vec<(BlockHandle, Span)>> {
     let (body, hash) = bytes.split_last_chunk::<HASH_LEN>()?;
     let entries = body.strip_prefix(&LIST_MAGIC)?;

@@ -16,8 +16,7 @@ use vouch_tree::{BlockHandle, FRAME_LEN_MAX};
 
 use super::segment::{LIST_ENTRY_LEN, RECORD_HEAD_LEN, Span, decode_list, encode_list, read_frame, scan};
 
-/// Segments are 1/64 of the quota within these limits: evicting one loses little, and few files are
-/// open.
+/// Segments are 1/64 of the quota, so evicting one loses little and few files are open.
 const SEGMENT_SHARE: u64 = 64;
 const SEGMENT_LEN_MIN: u64 = 512 * 1024;
 const SEGMENT_LEN_MAX: u64 = 256 << 20;
@@ -29,12 +28,12 @@ const BATCH_LEN_MAX: u64 = 1 << 20;
 /// Ends segments of very small frames early.
 const LIST_SHARE: u64 = 16;
 
-/// Frames in use that survive an eviction take at most this share of the next segment.
+/// Share of the next segment that frames in use may take when they survive an eviction.
 const KEPT_SHARE: u64 = 4;
 
 const RECORD_LEN_MAX: u64 = (RECORD_HEAD_LEN + FRAME_LEN_MAX) as u64;
 
-/// Longest wait for the directory lock. Its holder lists the directory and removes some files.
+/// The holder lists the directory and removes some files.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
 
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
@@ -59,7 +58,6 @@ pub(crate) struct SegmentIndex {
     eviction_lock: Mutex<()>,
 }
 
-/// The segment that this process appends to. Its file lock tells other processes that it grows.
 pub(crate) struct OpenSegment {
     pub(crate) id: SegmentId,
     pub(crate) file: Arc<File>,
@@ -112,7 +110,7 @@ impl SegmentIndex {
         self.dir.join(format!("segment-{id:016x}.list"))
     }
 
-    /// Writes the missing list of a segment whose writer was killed.
+    /// Writes the list of a segment if its writer was killed first.
     fn load_segment(&self, id: SegmentId) -> io::Result<()> {
         let file = File::open(self.path(id))?;
         let len = file.metadata()?.len();
@@ -165,11 +163,10 @@ impl SegmentIndex {
         self.index.write().remove(handle);
     }
 
-    /// Locks the directory for eviction, against other threads and processes. Dropping the file
-    /// unlocks it.
+    /// Excludes other threads and processes. Dropping the file unlocks.
     ///
     /// # Errors
-    /// `TimedOut` if another process holds the lock too long: a cache never blocks its users.
+    /// `TimedOut` after [`LOCK_WAIT_MAX`]: a cache never blocks its users.
     pub(crate) fn lock_directory(&self) -> io::Result<File> {
         let directory = File::open(&self.dir)?;
         let until = Instant::now() + LOCK_WAIT_MAX;
@@ -236,8 +233,7 @@ impl SegmentIndex {
         written
     }
 
-    /// Evicts the oldest segments until `wanted` more bytes fit. Passes their recently read frames
-    /// to `keep`.
+    /// Evicts the oldest segments until `wanted` more bytes fit. Recently read frames go to `keep`.
     pub(crate) fn make_room(&self, wanted: u64, keep: &mut dyn FnMut(&BlockHandle, Vec<u8>)) -> io::Result<()> {
         let _evicting = self.eviction_lock.lock();
         let mut budget = self.segment_len / KEPT_SHARE;
@@ -251,7 +247,6 @@ impl SegmentIndex {
         }
     }
 
-    /// Evicts the oldest segment, because the disk is full.
     pub(crate) fn shrink(&self) {
         let _evicting = self.eviction_lock.lock();
         if let Some(oldest) = self.list_segments().ok().and_then(|all| all.first().copied()) {
@@ -288,7 +283,7 @@ impl SegmentIndex {
         Ok(())
     }
 
-    /// Disk space of the directory in whole blocks. A growing segment counts as full.
+    /// Counts whole blocks. A growing segment counts as full.
     fn measure(&self) -> u64 {
         let mut total = 0;
         for entry in fs::read_dir(&self.dir).into_iter().flatten().filter_map(Result::ok) {
@@ -296,7 +291,7 @@ impl SegmentIndex {
             let name = entry.file_name();
             let grows = name.len() == "segment-0123456789abcdef".len() && !self.dir.join(name).with_extension("list").exists();
             let occupied = meta.blocks() * STAT_BLOCK;
-            // Room for the list, which is written when the segment is full.
+            // Includes the list, which is written last.
             total += if grows { occupied.max(self.segment_len) + self.segment_len / LIST_SHARE } else { occupied };
         }
         self.used.store(total, Ordering::Relaxed);

@@ -1,5 +1,3 @@
-//! Tests of the disk cache: quota, restart, sharing, disk failures.
-
 use super::*;
 use std::fs::{self, File};
 use std::path::Path;
@@ -45,7 +43,7 @@ async fn frames_survive_restart() {
     let cache = open(dir.path(), 64 << 20);
     put(&cache, 0..300, 5000).await;
     for _ in 0..2 {
-        // As after a kill: the first cache has not closed its segment.
+        // As after a kill: the segment is not closed.
         let again = open(dir.path(), 64 << 20);
         for n in 0..300 {
             let (handle, stored) = make_frame(n, 5000);

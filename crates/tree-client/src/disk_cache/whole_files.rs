@@ -1,7 +1,7 @@
-//! Whole copies of large files in the cache directory, for FUSE passthrough.
+//! Whole copies of large files, for FUSE passthrough: names, quota, exclusive use.
 //!
-//! Manages names, quota and exclusive use. `file::whole_file` verifies the content. A copy is
-//! handed out only while its inode is unchanged since verification.
+//! `file::whole_file` verifies the content. A copy is valid only while its inode is unchanged since
+//! then.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -16,14 +16,14 @@ use vouch_tree::BlockHandle;
 
 use super::segment_index::{STAT_BLOCK, SegmentIndex};
 
-/// Whole files take at most this share of the quota: segments hold most of the data too.
+/// The rest is for segments, which hold most of this data too.
 const QUOTA_SHARE: u64 = 2;
 
 const FILE_SHARE: u64 = 4;
 
 const PREFIX: &str = "whole-";
 
-/// Suffix of a file that is being written or whose content has changed.
+/// The file is incomplete, or its content is being changed.
 const UNFINISHED: &str = ".new";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,7 +39,7 @@ pub(crate) struct StoredFile {
     stamp: Option<FileStamp>,
 }
 
-/// Inode state that changes with every write, truncation, link or chmod.
+/// Changes with every write, truncation, link or chmod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileStamp {
     inode: u64,
@@ -72,7 +72,7 @@ impl WholeFiles {
         len <= self.index.quota_bytes() / FILE_SHARE
     }
 
-    /// Allows one thread at a time to build a file. `None` while another thread builds one.
+    /// `None` while another thread builds a file.
     pub(crate) fn start_building(&self) -> Option<MutexGuard<'_, ()>> {
         self.building.try_lock()
     }
@@ -105,7 +105,7 @@ impl WholeFiles {
         let _ = fs::remove_file(&body.path);
     }
 
-    /// A file of an earlier process, not verified; `None` if there is none.
+    /// An unverified file of an earlier process.
     ///
     /// # Errors
     /// `WouldBlock` if this or another process uses it.
@@ -118,8 +118,8 @@ impl WholeFiles {
         }
     }
 
-    /// A file that an earlier process opened and that is still in use, so that its lock is held; and
-    /// whether its content was being changed.
+    /// A file that an earlier process left open, with its lock; `true` if its content was being
+    /// changed.
     pub(crate) fn reopen(&self, key: &WholeKey, inode: u64) -> Option<(StoredFile, bool)> {
         let path = self.path(key);
         [(path.clone(), false), (unfinished(&path), true)].into_iter().find_map(|(path, is_unfinished)| {
@@ -129,7 +129,7 @@ impl WholeFiles {
         })
     }
 
-    /// A new file with its disk space allocated; `None` if the quota has no room.
+    /// Allocates the disk space; `None` if the quota has no room.
     pub(crate) fn create(&self, key: &WholeKey) -> io::Result<Option<StoredFile>> {
         let _turn = self.index.lock_directory()?;
         if !self.make_room(key.size) {

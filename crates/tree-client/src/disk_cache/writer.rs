@@ -1,5 +1,3 @@
-//! The writer thread of the disk cache: collects queued frames, appends them to the open segment.
-
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -33,7 +31,7 @@ impl Batch {
     }
 }
 
-/// Runs until all senders of the queue are dropped.
+/// Ends when all senders are dropped.
 pub(crate) fn run(index: &SegmentIndex, disk: &dyn Disk, queue: &Receiver<WriteCommand>, queued_bytes: &AtomicU64) {
     let mut open: Option<OpenSegment> = None;
     let mut paused_until: Option<Instant> = None;
@@ -60,8 +58,8 @@ pub(crate) fn run(index: &SegmentIndex, disk: &dyn Disk, queue: &Receiver<WriteC
                 Err(error) => {
                     tracing::warn!("disk cache: {error}; storing no frames for {} s", PAUSE.as_secs());
                     paused_until = Some(Instant::now() + PAUSE);
-                    // The disk is full or failing: free some space and start a new segment. A
-                    // time-out of the lock means neither.
+                    // A full or failing disk: free space and start a new segment. A lock time-out
+                    // means neither.
                     if error.kind() != std::io::ErrorKind::TimedOut {
                         index.shrink();
                     }

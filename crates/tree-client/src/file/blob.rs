@@ -1,4 +1,4 @@
-//! Reads blobs: maps byte ranges to leaves through indirect frames. Holes need no fetch.
+//! Byte ranges to leaves, through indirect frames. Holes need no fetch.
 
 use std::sync::Arc;
 
@@ -17,17 +17,14 @@ use crate::{Error, Result, Tree};
 
 const LEAF: u64 = LEAF_LEN_MAX as u64;
 
-/// Leaves fetched at once: 8 MiB. Longer reads take several rounds.
+/// 8 MiB. Longer reads take several rounds.
 const LEAVES_AT_ONCE: u64 = 64;
 
 static ZEROS: [u8; LEAF_LEN_MAX] = [0; LEAF_LEN_MAX];
 
-/// What [`Tree::seek`] searches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seek {
-    /// Stored data (`SEEK_DATA`).
     Data,
-    /// A hole or the end of the file (`SEEK_HOLE`).
     Hole,
 }
 
@@ -38,7 +35,7 @@ pub(crate) enum LeafPlace {
 }
 
 enum Level {
-    /// A leaf, or a hole that covers the given number of bytes.
+    /// `u64`: bytes that the hole covers.
     Leaf(LeafPlace, u64),
     Indirect {
         depth: u8,
@@ -92,7 +89,7 @@ fn slice_leaf(whole: &Bytes, leaf: u64, range: &std::ops::Range<u64>) -> Bytes {
     whole.slice(start.min(end)..end)
 }
 
-/// The byte range of a read inside the blob; `None` if it is empty.
+/// `None` if empty.
 fn clamp_range(blob: &Blob, offset: u64, len: usize) -> Option<std::ops::Range<u64>> {
     let end = offset.saturating_add(len as u64).min(blob.size);
     (offset < end).then_some(offset..end)
@@ -108,8 +105,7 @@ fn join(mut pieces: Vec<Bytes>) -> Bytes {
 }
 
 impl Tree {
-    /// Reads `len` bytes at `offset`, fewer at the end of the file. Shares the cached leaf if one
-    /// leaf holds them all, otherwise copies.
+    /// Short at the end of the file. Copies unless one cached leaf holds all bytes.
     pub async fn read(&self, blob: &Blob, offset: u64, len: usize) -> Result<Bytes> {
         self.read_pieces(blob, offset, len).await.map(join)
     }
@@ -167,7 +163,7 @@ impl Tree {
         }
     }
 
-    /// Locations of leaves `first` to `first + count`. Reads each indirect frame once.
+    /// Reads each indirect frame once.
     pub(crate) async fn leaf_places(
         &self,
         blob: &Blob,
@@ -203,8 +199,7 @@ impl Tree {
         Ok(places)
     }
 
-    /// Location of a leaf, and the bytes covered; `None` if a frame must be fetched, but the source
-    /// is local.
+    /// Also returns the bytes covered. `None`: a frame must be fetched, but the source is local.
     async fn leaf_place(&self, blob: &Blob, leaf: u64, source: Source) -> Result<Option<(LeafPlace, u64)>> {
         let mut at = top_of(blob);
         loop {
@@ -224,8 +219,8 @@ impl Tree {
         self.run_local(self.leaf_place(blob, leaf, Source::Local))?.ok().map(|(place, _)| place)
     }
 
-    /// The next data or hole at or after `offset`, as lseek(2); `None` means ENXIO. The resolution
-    /// is one leaf. O(leaves in between); a hole of any length costs one step.
+    /// As lseek(2); `None` means ENXIO. The resolution is one leaf. O(leaves in between); a hole
+    /// costs one step.
     pub async fn seek(&self, blob: &Blob, offset: u64, whence: Seek) -> Result<Option<u64>> {
         let deadline = self.start_operation().await?;
         if offset >= blob.size {
@@ -246,7 +241,6 @@ impl Tree {
         Ok((whence == Seek::Hole).then_some(blob.size))
     }
 
-    /// The extended attributes of a file.
     pub async fn xattrs(&self, inode: &Inode) -> Result<Arc<Xattrs>> {
         let blob = xattr_blob(inode)?;
         decode_xattrs(&self.read(blob, 0, blob.size as usize).await?)
@@ -260,7 +254,7 @@ impl Tree {
         }
     }
 
-    /// Fetches frames in the background. Errors are ignored: the reader will meet them.
+    /// Runs in the background. Ignores errors: the reader will meet them.
     pub(crate) fn prefetch(self: &Arc<Self>, frames: Vec<(FrameKind, BlockHandle)>, len_expected: usize) {
         let tree = Arc::clone(self);
         let deadline = Instant::now() + self.operation_max();

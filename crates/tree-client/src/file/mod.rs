@@ -1,8 +1,6 @@
-//! File content.
-
 pub(crate) mod blob; // Byte ranges to leaves, holes, SEEK_DATA, extended attributes.
-mod read_ahead; // Sequential read-ahead window of one open file.
-mod reader; // One open file.
+mod read_ahead;
+mod reader;
 mod whole_file; // Verified whole copies of large files, for FUSE passthrough.
 
 pub use blob::Seek;

@@ -1,11 +1,10 @@
-//! Sequential read-ahead window of one open file. Takes reads, returns ranges to fetch. Does no
-//! I/O.
+//! Takes reads, returns ranges to fetch. Does no I/O.
 
 use std::ops::Range;
 
 const WINDOW_MIN: u64 = 256 * 1024;
 
-/// The kernel splits reads and sends them out of order: a read this near continues the run.
+/// The kernel splits and reorders reads: one this near continues the run.
 const SLACK: u64 = 1024 * 1024;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,8 +15,7 @@ pub(crate) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Takes a read of `len` bytes at `offset` in a file of `size` bytes. Returns the range to
-    /// fetch after it.
+    /// `size`: the file's length. Returns the range to fetch next.
     pub(crate) fn on_read(&mut self, offset: u64, len: u64, size: u64, window_max: u64) -> Option<Range<u64>> {
         let end = offset.saturating_add(len).min(size);
         let near = offset.saturating_add(SLACK) >= self.expected && offset <= self.expected.saturating_add(SLACK);
@@ -78,8 +76,7 @@ mod tests {
     }
 
     proptest! {
-        /// For any reads: no range is fetched twice within a run, and none exceeds the file or
-        /// window.
+        /// No range is fetched twice within a run, and none exceeds the file or window.
         #[test]
         fn ranges_are_ahead_of_the_reader_and_within_bounds(
             size in 1..100 * MIB,

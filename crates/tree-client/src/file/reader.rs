@@ -13,7 +13,6 @@ use crate::file::read_ahead::ReadAhead;
 use crate::replica::Priority;
 use crate::{Result, Tree};
 
-/// An open file. Several threads may read at once.
 pub struct FileReader {
     tree: Arc<Tree>,
     blob: Blob,
@@ -21,7 +20,6 @@ pub struct FileReader {
 }
 
 impl Tree {
-    /// Opens a blob for reading, with its own read-ahead.
     pub fn open_file(self: &Arc<Self>, blob: Blob) -> FileReader {
         FileReader { tree: Arc::clone(self), blob, ahead: Mutex::default() }
     }
@@ -51,7 +49,7 @@ impl FileReader {
     /// As [`Tree::try_read`]; may start read-ahead.
     pub fn try_read(&self, offset: u64, len: usize) -> Option<Result<Bytes>> {
         let answer = self.tree.try_read(&self.blob, offset, len);
-        // `None`: the following call of `read` counts the read.
+        // Otherwise the following `read` counts it.
         if answer.is_some() {
             self.note_read(offset, len);
         }
@@ -72,7 +70,7 @@ impl FileReader {
             return;
         }
         let options = &self.tree.client().options;
-        // Half of the memory cache at most; more would evict its own frames.
+        // A larger window would evict its own frames from the memory cache.
         let window_max = options.read_ahead_bytes_max.min(options.memory_cache_bytes / 2);
         let range = self.ahead.lock().on_read(offset, len as u64, self.blob.size, window_max);
         if let Some(range) = range {

@@ -1,9 +1,8 @@
 //! Verified whole copies of large files in the disk cache, for FUSE passthrough.
 //!
-//! This process verified every byte: when it wrote the copy, or, for a copy of an earlier process,
-//! by comparing it with the leaves' hashes. Copies are made in the background, of files that are
-//! mostly cached. A failure only loses the copy. `docs/formats/cache.md` describes how a copy is
-//! protected afterwards.
+//! This process writes each copy from verified frames, or compares an earlier one with the hashes
+//! of its leaves. It copies files that are mostly cached, in the background.
+//! `docs/formats/cache.md` says how copies stay protected.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,46 +18,42 @@ use crate::frame::Frame;
 use crate::replica::Priority;
 use crate::{Error, Result, Tree};
 
-/// Leaves per write, 4 MiB: gives the page cache large folios, which are cheaper to read.
+/// 4 MiB per write: the page cache then uses large folios, which are cheaper to read.
 const LEAVES_AT_ONCE: u64 = 32;
 
-/// Leaves of a file that [`Tree::cached_len`] looks at: 8 GiB, some milliseconds.
+/// 8 GiB: some milliseconds.
 const LEAVES_COUNTED_MAX: u64 = 1 << 16;
 
-/// At least one of this many leaves must be cached before the rest is fetched.
+/// Half of the leaves must be cached before the rest is fetched.
 const CACHED_SHARE: u64 = 2;
 
-/// A verified whole copy of a file, for exclusive use. Returns to the cache when dropped.
+/// For exclusive use. Returns to the cache when dropped.
 pub struct WholeFile {
     tree: Arc<Tree>,
     body: Option<StoredFile>,
     blob: Blob,
     is_renamed: bool,
-    /// An update is unfinished: the file holds a mix of the old and the new content.
     is_mixed: bool,
-    /// Opened by an earlier process of the same mount, for the kernel.
+    /// An earlier process of the mount opened it for the kernel.
     is_resumed: bool,
 }
 
 enum Comparison {
     Equal,
     Different,
-    /// A compressed leaf is not cached, so it cannot be compared.
     Unknown,
 }
 
 impl Tree {
-    /// Whether a disk cache for whole files exists.
     pub fn keeps_whole_files(&self) -> bool {
         self.whole_files().is_some()
     }
 
-    /// Whether a whole copy of `blob` may be kept.
     pub fn may_keep_whole_file(&self, blob: &Blob) -> bool {
         key_of(blob).is_some() && self.whole_files().is_some_and(|files| files.fits(blob.size))
     }
 
-    /// The verified whole copy of `blob`, if there is one and it is not in use. Costs one fstat(2).
+    /// `None` if there is no copy, or it is in use. Costs one fstat(2).
     pub fn take_whole_file(self: &Arc<Self>, blob: &Blob) -> Option<WholeFile> {
         let body = self.whole_files()?.take(&key_of(blob)?)?;
         Some(WholeFile {
@@ -71,20 +66,18 @@ impl Tree {
         })
     }
 
-    /// The copy of `blob` that an earlier process of the mount opened, and that the kernel still
-    /// reads. `None` if the disk cache has no such file with this inode number.
+    /// The copy that an earlier process opened and the kernel still reads. `None` without such a
+    /// file of this inode number.
     pub fn resume_whole_file(self: &Arc<Self>, blob: &Blob, inode: u64) -> Option<WholeFile> {
         let (body, is_renamed) = self.whole_files()?.reopen(&key_of(blob)?, inode)?;
         // A renamed file was being changed to another revision.
         Some(WholeFile { tree: Arc::clone(self), body: Some(body), blob: blob.clone(), is_renamed, is_mixed: is_renamed, is_resumed: true })
     }
 
-    /// Makes a whole copy of `blob` if most of it is cached, or verifies the copy of an earlier
-    /// process.
+    /// Only if most of the blob is cached, or a copy of an earlier process matches.
     pub async fn make_whole_file(self: &Arc<Self>, blob: &Blob) -> bool {
         let (tree, blob) = (Arc::clone(self), blob.clone());
-        // The runtime waits for its blocking threads at shutdown: the work stops when nobody awaits
-        // it.
+        // Shutdown waits for blocking threads: stop when nobody awaits the result.
         let wanted = Arc::new(());
         let waiting = Arc::downgrade(&wanted);
         let made = tokio::task::spawn_blocking(move || tree.make_whole_file_blocking(&blob, &waiting)).await;
@@ -136,10 +129,10 @@ impl Tree {
         Ok(true)
     }
 
-    /// Locations of all leaves, if enough of them are cached. Blocks on the disk.
+    /// `None` if too few leaves are cached. Blocks on the disk.
     fn places_if_cached(&self, blob: &Blob) -> Option<Vec<LeafPlace>> {
         let count = blob.size.div_ceil(LEAF_LEN_MAX as u64);
-        // The quota bounds the size, and so the number of handles.
+        // The quota bounds the number of handles.
         let (mut places, mut cached) = (Vec::new(), 0);
         for leaf in 0..count {
             let place = self.local_leaf_place(blob, leaf)?;
@@ -152,8 +145,7 @@ impl Tree {
         (cached >= count.div_ceil(CACHED_SHARE)).then_some(places)
     }
 
-    /// Bytes of a blob that are in memory or in the disk cache; `None` for a blob too long to look.
-    /// O(leaves).
+    /// Counts memory and disk cache; `None` if the blob is too long to count. O(leaves).
     pub fn cached_len(&self, blob: &Blob) -> Option<u64> {
         if matches!(blob.body, BlobBody::Inline(_) | BlobBody::Hole) {
             return Some(blob.size);
@@ -172,8 +164,8 @@ impl Tree {
         self.is_in_memory(handle) || self.client().disk.as_ref().is_some_and(|disk| disk.contains(handle))
     }
 
-    /// Compares a file with its leaves' hashes. The hash of a compressed frame covers other bytes,
-    /// so such a leaf is compared with its cached content.
+    /// The hash of a compressed frame covers other bytes: such a leaf is compared with its cached
+    /// content.
     fn compare(&self, body: &StoredFile, blob: &Blob, places: &[LeafPlace], waiting: &Weak<()>) -> Comparison {
         if !body.file().metadata().is_ok_and(|m| m.is_file() && m.len() == blob.size) {
             return Comparison::Different;
@@ -231,7 +223,7 @@ impl Tree {
         Ok(())
     }
 
-    /// A verified leaf from memory or disk. Does not change the memory cache.
+    /// Does not change the memory cache.
     fn cached_leaf(&self, handle: &BlockHandle) -> Option<bytes::Bytes> {
         match self.peek(FrameKind::Leaf, handle)? {
             Frame::Leaf(bytes) => Some(bytes),
@@ -253,14 +245,13 @@ impl WholeFile {
         &self.blob
     }
 
-    /// Inode number of the file.
     pub fn inode(&self) -> u64 {
         self.body.as_ref().and_then(|body| body.file().metadata().ok()).map_or(0, |metadata| metadata.ino())
     }
 
-    /// Changes the content to `blob` in place, while the file may be open: fetches, verifies and
-    /// writes each leaf that differs. Meanwhile readers see verified bytes of either version. After
-    /// an error the call may be repeated.
+    /// Changes the content to `blob` in place, also while the file is open: fetches, verifies and
+    /// writes the leaves that differ. Readers see verified bytes of either version. May be repeated
+    /// after an error.
     ///
     /// # Errors
     /// As [`Tree::read`], and if the disk fails.
@@ -298,7 +289,7 @@ impl Tree {
         if key_of(old).is_none() || key_of(new).is_none() || !end(old) || leaf_len(old.size, leaf) != leaf_len(new.size, leaf) {
             return Ok(false);
         }
-        // If the old location is unknown, the leaf is written.
+        // An unknown old location: write the leaf.
         let was = self.leaf_places(old, leaf, 1, Priority::Background, by).await.ok();
         Ok(was == Some(self.leaf_places(new, leaf, 1, Priority::Background, by).await?))
     }
@@ -314,7 +305,7 @@ impl Drop for WholeFile {
     fn drop(&mut self) {
         let (Some(body), Some(files)) = (self.body.take(), self.tree.whole_files()) else { return };
         match key_of(&self.blob) {
-            // The verification of a resumed file is not known.
+            // A resumed file was not verified here.
             Some(key) if !self.is_renamed && !self.is_resumed => files.put(key, body),
             _ => files.remove(body),
         }

@@ -1,5 +1,5 @@
 //! The revision in force: verifies offers, stores the newest revision seen, checks expiry at each
-//! use. Does no network I/O: `refresh` asks the replicas.
+//! use. Does no network I/O.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -18,7 +18,7 @@ use crate::freshness::seen_store::{SeenRecord, SeenStore};
 use crate::revision::Revision;
 use crate::{Error, Result};
 
-/// The stored time advances in steps of this: each step costs a write and an fsync.
+/// Each step of the stored time costs a write and an fsync.
 const TIME_STEP_S: u64 = 60;
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) enum OfferVerdict {
     Newer,
     Current(u64),
     Stale(u64),
-    /// Fails verification; `true` if it must be a forgery.
+    /// `true`: provably a forgery.
     Refused(Refusal, bool),
     Nothing,
 }
@@ -35,8 +35,7 @@ pub(crate) struct Freshness {
     hostid: HostId,
     clock: Arc<dyn Clock>,
     store: Arc<SeenStore>,
-    /// The newest revision seen. Locked during verification, so that one offer at a time takes
-    /// force.
+    /// Locked during verification: one offer at a time takes force.
     record: Mutex<SeenRecord>,
     current: RwLock<Option<Arc<Revision>>>,
     expires: AtomicI64,
@@ -47,7 +46,7 @@ pub(crate) struct Freshness {
     last_failure: Mutex<String>,
 }
 
-/// A lower bound of the time, whatever the clock says: the start of a signed fsinfo, plus the time
+/// A lower bound that a wrong clock cannot lower: the start of a signed fsinfo, plus the time
 /// since.
 #[derive(Clone, Copy)]
 struct TimeFloor {
@@ -75,14 +74,13 @@ impl Freshness {
         })
     }
 
-    /// Seconds since 1970; at least the start of the newest signed fsinfo plus the time since.
     pub(crate) fn now(&self) -> u64 {
         let clock = u64::try_from(self.clock.now()).unwrap_or(0);
         let floor = *self.floor.read();
         clock.max(floor.start.saturating_add(floor.set_at.elapsed().as_secs()))
     }
 
-    /// Whether the revision in force is valid now. A few atomic reads.
+    /// Takes a few atomic reads.
     pub(crate) fn is_fresh(&self) -> bool {
         let now = i64::try_from(self.now()).unwrap_or(i64::MAX);
         now < self.expires.load(Ordering::Acquire)
@@ -113,12 +111,12 @@ impl Freshness {
         }
     }
 
-    /// Why the publisher's own statements or fsinfo forbid to use the tree.
+    /// The publisher's statements or fsinfo forbid all use.
     pub(crate) fn blocked(&self) -> Option<Error> {
         self.blocked.read().clone().or_else(|| self.changed_iv.read().clone())
     }
 
-    /// The same without a changed iv, which the next certificate may repair.
+    /// Without a changed iv, which the next certificate may repair.
     pub(crate) fn blocked_for_good(&self) -> Option<Error> {
         self.blocked.read().clone()
     }
@@ -150,8 +148,8 @@ impl Freshness {
         self.raise_time_floor(record.time());
     }
 
-    /// Records that the time was `time` when a revision that ends at `end` was verified. Limited to
-    /// `end`, so that a fast clock cannot expire later revisions. Blocks on the state file.
+    /// Stores the time of a verification, at most `end`: a fast clock cannot expire later
+    /// revisions. Blocks on the state file.
     fn record_time(&self, record: &mut SeenRecord, time: u64, end: u64) {
         let time = time.min(end);
         let step = if time == end { 1 } else { TIME_STEP_S };
@@ -161,7 +159,7 @@ impl Freshness {
         }
     }
 
-    /// Records that the revision in force has expired, if no offer does. Blocks on the state file.
+    /// Does nothing if a valid revision arrives. Blocks on the state file.
     pub(crate) fn record_expiry(&self) {
         let mut record = self.record.lock();
         if let Some(current) = self.newest() {
@@ -191,7 +189,7 @@ impl Freshness {
         self.block(error);
     }
 
-    /// Blocks all use of the tree.
+    /// Ends all use of the tree.
     pub(crate) fn block(&self, error: Error) {
         if self.newest().is_some() {
             tracing::error!(tree = %self.hostid, "{error}");
@@ -212,7 +210,7 @@ impl Freshness {
         (!record.signed.is_empty()).then(|| record.signed.clone())
     }
 
-    /// Verifies a signed fsinfo and puts it in force if it is newer. Blocks on the state file then.
+    /// Puts a newer valid fsinfo in force, and then blocks on the state file.
     pub(crate) fn verify_offer(&self, signed: &[u8]) -> Result<OfferVerdict> {
         if signed.is_empty() {
             return Ok(OfferVerdict::Nothing);
@@ -245,8 +243,6 @@ impl Freshness {
         }
         self.raise_time_floor(record.time());
         if current.as_deref().is_some_and(|c| c.fsinfo.iv != verified.fsinfo.iv) {
-            // Stored as seen, so that no older revision is accepted again. A later certificate may
-            // sign with the old iv.
             let what = "the tree was created again with another iv; reopen it (a mount: unmount and mount again)".to_owned();
             let error = Error::Damaged { what };
             if self.changed_iv.write().replace(error.clone()).is_none() {
@@ -269,7 +265,7 @@ impl Freshness {
     }
 }
 
-/// The verified statements about `hostid` in an offer, and whether any had a forged signature.
+/// Verified statements about `hostid`; `true` if any signature is forged.
 pub(crate) fn statements_of(offer: &FsinfoOffer, hostid: &HostId) -> (Vec<KeyStatement>, bool) {
     let (mut good, mut forged) = (Vec::new(), false);
     for bytes in &offer.statements {
@@ -277,7 +273,7 @@ pub(crate) fn statements_of(offer: &FsinfoOffer, hostid: &HostId) -> (Vec<KeySta
             Ok(statement) if statement.verified().is_none() => forged = true,
             Ok(statement) if statement.hostid() == *hostid => good.push(statement),
             Ok(_) => {}
-            // A later version may have other statements.
+            // Later versions may define other statements.
             Err(error) => tracing::debug!("cannot decode a key statement: {error}"),
         }
     }

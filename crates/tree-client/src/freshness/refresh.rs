@@ -1,4 +1,4 @@
-//! Asks the replicas for the newest revision: when a tree is opened, periodically, and on demand.
+//! Asks the replicas for the newest revision: at opening, periodically, and on demand.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::replica_fault::FaultKind;
 use crate::tree::Tree;
 use crate::{Error, Result};
 
-/// After the first good answer, the other replicas get as much time again, within these limits: one
-/// may have a newer revision.
+/// After the first good answer, other replicas get as much time again, within these limits: one may
+/// be newer.
 const GRACE_MIN: Duration = Duration::from_millis(20);
 const GRACE_MAX: Duration = Duration::from_secs(1);
 
@@ -25,14 +25,13 @@ const REFRESH_MAX: Duration = Duration::from_secs(10);
 
 pub(crate) const DEMAND_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Limits of the periodic interval, which is a quarter of the fsinfo's duration.
+/// Limits of the periodic interval, a quarter of the fsinfo's duration.
 pub(crate) const INTERVAL_MIN: Duration = Duration::from_secs(60);
 const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
-/// Time for the old name's replicas to send newer statements. Old hosts are often switched off.
+/// Wait for statements from the old name's replicas. Old hosts are often switched off.
 const STATEMENTS_ASK_MAX: Duration = Duration::from_secs(3);
 
-/// Rounds of asking when a tree is opened and no replica answers.
 const OPEN_ROUNDS_MAX: u32 = 4;
 
 const OPEN_PAUSE: Duration = Duration::from_millis(300);
@@ -60,7 +59,7 @@ impl Tree {
         if let (Err(error), None) = (blocked_by_key, self.freshness().blocked()) {
             return Err(error);
         }
-        // A revocation is final, but after a forwarding pointer the key may say more.
+        // A revocation is final; after a forwarding pointer the key may say more.
         if matches!(self.freshness().blocked(), Some(Error::Forwarded { .. })) {
             self.ask_all(deadline.min(Instant::now() + STATEMENTS_ASK_MAX), true).await;
         }
@@ -104,8 +103,8 @@ impl Tree {
         }
     }
 
-    /// Asks the replicas once, now. Returns whether a newer revision is in force. A concurrent
-    /// caller waits for the round in progress and shares its result.
+    /// Asks the replicas now. `true`: a newer revision is in force. Concurrent callers share one
+    /// round.
     pub async fn refresh(&self) -> Result<bool> {
         let deadline = Instant::now() + self.client().options.deadline.min(REFRESH_MAX);
         let before = self.freshness().newest().map(|r| r.order());
@@ -131,7 +130,6 @@ impl Tree {
         Ok(self.freshness().newest().map(|r| r.order()) > before)
     }
 
-    /// Asks the keys of the names that led here. A revocation or another target blocks this tree.
     async fn ask_origins(&self, deadline: Instant) {
         let deadline = deadline.min(Instant::now() + STATEMENTS_ASK_MAX);
         let asked = self.origins().iter().map(|origin| async move {
@@ -144,7 +142,6 @@ impl Tree {
         }
     }
 
-    /// Fails unless the revision in force is valid; refreshes first if it has expired.
     pub(crate) async fn ensure_fresh(&self) -> Result<()> {
         if self.freshness().is_fresh() {
             return Ok(());
@@ -155,8 +152,7 @@ impl Tree {
         self.freshness().revision().map(drop)
     }
 
-    /// Asks all replicas. While a tree is being opened, asks for companion frames and stops soon
-    /// after the first good answer.
+    /// An opening also asks for companion frames, and stops soon after the first good answer.
     async fn ask_all(&self, deadline: Instant, is_opening: bool) -> RoundResult {
         let begun = Instant::now();
         let deadline = deadline.min(begun + REFRESH_MAX);
@@ -269,7 +265,7 @@ impl Tree {
             OfferVerdict::Refused(refusal, false) if self.freshness().newest().is_some() => {
                 tracing::warn!(tree = %self.name(), %replica, "{refusal}");
             }
-            // The caller of `open` gets the error, or the log does.
+            // `open` returns the error, or the log has it.
             OfferVerdict::Refused(_, false) => {}
             OfferVerdict::Nothing => {}
         }
@@ -283,7 +279,7 @@ impl Tree {
         self.freshness().newest().map_or((0, 0), |r| (r.cert_serial(), r.number()))
     }
 
-    /// Applies the statements in local directories and published trees.
+    /// Reads local directories and published trees.
     ///
     /// # Errors
     /// [`Error::Statement`], after all readable statements are applied.
@@ -314,7 +310,7 @@ impl RoundResult {
         (self.asked > 0 && self.stale + self.refused == self.asked).then(|| self.summary())
     }
 
-    /// Whether another round may help: some replica was not reached.
+    /// Some replica was not reached.
     fn may_improve(&self) -> bool {
         self.fault.is_none() && (self.reasons.len() > self.no_tree + self.refused + self.lies || self.asked == 0)
     }
@@ -331,7 +327,7 @@ impl RoundResult {
     }
 }
 
-/// `random` returns the jitter, from 0 to 1.
+/// `random`: jitter from 0 to 1.
 pub(crate) async fn refresh_periodically(tree: Weak<Tree>, mut random: impl FnMut() -> f64 + Send) {
     let (mut failures, mut is_first) = (0u32, true);
     loop {
@@ -342,7 +338,7 @@ pub(crate) async fn refresh_periodically(tree: Weak<Tree>, mut random: impl FnMu
             }
             None => return,
         };
-        // Retries sooner after a failure, with exponential back-off.
+        // Exponential back-off after failures, which starts sooner.
         let interval = if failures == 0 { interval } else { interval.min(DEMAND_INTERVAL * (1 << failures.min(5))) };
         is_first = false;
         sleep(interval.mul_f64(0.9 + 0.2 * random())).await;
@@ -366,11 +362,10 @@ impl Tree {
         Duration::from_secs(u64::from(duration) / 4).clamp(INTERVAL_MIN, INTERVAL_MAX)
     }
 
-    /// Whether a signed fsinfo from elsewhere is that of the newest valid revision. A newer one is put
-    /// in force.
+    /// True for the fsinfo of the newest valid revision. Puts a newer one in force.
     ///
     /// # Errors
-    /// The record of the newest revision seen can't be stored.
+    /// The record of the newest revision seen cannot be stored.
     pub async fn admits(&self, signed: &[u8]) -> Result<bool> {
         let verdict = self.verify_offer_blocking(signed.to_vec()).await?;
         Ok(matches!(verdict, OfferVerdict::Newer | OfferVerdict::Current(_)))

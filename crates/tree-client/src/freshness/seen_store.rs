@@ -1,8 +1,7 @@
-//! The newest revision seen of each tree, with its signed fsinfo and the key's statements: the
-//! basis of rollback protection.
+//! The newest revision seen of each tree: the basis of rollback protection.
 //!
-//! One file per tree, outside every cache. Several processes may share the directory: each update
-//! locks the file and merges with its content, so it never moves backward.
+//! One file per tree, outside every cache. Processes may share the directory: each update locks the
+//! file and merges with its content.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -27,7 +26,7 @@ const VERSION: u32 = 2;
 
 const VERSION_WITHOUT_TIME: u32 = 1;
 
-/// Statements stored per tree: a revocation, and the latest forwarding pointer.
+/// A revocation, and the latest forwarding pointer.
 const STATEMENTS_MAX: usize = 2;
 
 const HASH_LEN: usize = 32;
@@ -41,9 +40,8 @@ const FILE_LEN_MAX: usize = 256 + SIGNED_LEN_MAX + STATEMENTS_MAX * (STATEMENT_L
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct SeenRecord {
     pub(crate) seen: Seen,
-    /// Latest time of a verification, in seconds since 1970; never after the end of that revision.
+    /// Latest verification, in seconds since 1970; never after the end of that revision.
     pub(crate) time_seen: u64,
-    /// Signed fsinfo of the newest revision, for a restart without replicas. May be empty.
     pub(crate) signed: Vec<u8>,
     pub(crate) statements: Vec<KeyStatement>,
 }
@@ -62,12 +60,11 @@ impl SeenRecord {
         merged
     }
 
-    /// Lower bound of the time, in seconds since 1970.
     pub(crate) fn time(&self) -> u64 {
         self.seen.start.max(self.time_seen)
     }
 
-    /// Keeps a revocation, and the latest forwarding pointer. Returns whether it is new.
+    /// Keeps a revocation, and the latest forwarding pointer. `true` if it is new.
     pub(crate) fn add_statement(&mut self, statement: KeyStatement) -> bool {
         let is_revocation = |s: &KeyStatement| matches!(s.verified(), Some(Body::Revocation { .. }));
         let revokes = is_revocation(&statement);
@@ -113,7 +110,7 @@ impl Xdr for SeenRecord {
     }
 }
 
-/// Replaces a file atomically: after a crash it has the old or the new content.
+/// Atomic: after a crash the file has the old or the new content.
 type WriteFile = fn(&Path, &[u8]) -> io::Result<()>;
 
 pub(crate) struct SeenStore {
@@ -124,8 +121,8 @@ pub(crate) struct SeenStore {
 }
 
 impl SeenStore {
-    /// Without `dir`, records are kept in memory only. With `required`, a missing directory or a
-    /// failed write is an error instead of a warning. An unreadable file is always an error.
+    /// `None`: memory only. `required`: a missing directory or failed write is an error instead of
+    /// a warning. An unreadable file always is.
     pub(crate) fn new(dir: Option<PathBuf>, required: bool) -> Self {
         Self { dir, required, record: Mutex::default(), write: write_atomically }
     }
@@ -136,8 +133,8 @@ impl SeenStore {
         self
     }
 
-    /// Takes no lock, because the file is replaced atomically, and a process that holds the lock
-    /// must not block readers.
+    /// Takes no lock: files are replaced atomically, and a stopped lock holder must not block
+    /// readers.
     pub(crate) fn load(&self, hostid: &HostId) -> Result<SeenRecord> {
         let stored = match (self.file(hostid), &self.dir) {
             (Some(path), Some(dir)) => {
@@ -156,7 +153,7 @@ impl SeenStore {
         Ok(entry.clone())
     }
 
-    /// Merges `newer` into the record; returns the result. Blocks on the file and its fsync.
+    /// Merges `newer` into the record. Blocks on the file and its fsync.
     pub(crate) fn advance(&self, hostid: &HostId, newer: SeenRecord) -> Result<SeenRecord> {
         let merged = {
             let mut all = self.record.lock();
@@ -166,7 +163,7 @@ impl SeenStore {
         };
         let Some(path) = self.file(hostid) else { return Ok(merged) };
         let written = self.locked(&path, |path| {
-            // An unreadable file is not replaced: it may hold a newer record.
+            // Never replaces an unreadable file: it may hold a newer record.
             let stored = read(path).map_err(|e| unreadable(path, e))?;
             let merged = stored.clone().merge(merged.clone());
             if merged != stored {
@@ -198,7 +195,7 @@ impl SeenStore {
             }
             let path = path.with_extension("lock");
             let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(LOCK_MODE).open(path)?;
-            // Lock files of earlier versions may have wider permissions.
+            // Earlier versions made lock files with wider permissions.
             if lock.metadata()?.permissions().mode() & 0o777 != LOCK_MODE {
                 lock.set_permissions(fs::Permissions::from_mode(LOCK_MODE))?;
             }
@@ -210,7 +207,6 @@ impl SeenStore {
     }
 }
 
-/// Owner only: any process that can open the file can hold the lock.
 const LOCK_MODE: u32 = 0o600;
 
 fn is_absence(error: &io::Error) -> bool {
@@ -221,10 +217,8 @@ fn unreadable(path: &Path, error: io::Error) -> Error {
     Error::StateUnreadable { path: path.to_owned(), source: Arc::new(error) }
 }
 
-/// Refuses a directory that other users can write to: they could restore an older record. Warns of
-/// other permissions for other users.
+/// Refuses a directory that other users can write to: they could restore an older record.
 fn check_directory(dir: &Path) -> Result<()> {
-    // The next operation reports the error.
     let Ok(metadata) = fs::metadata(dir) else { return Ok(()) };
     let mode = metadata.permissions().mode() & 0o777;
     if metadata.is_dir() && mode & 0o022 != 0 {
@@ -236,7 +230,7 @@ fn check_directory(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Locks a file, with a time limit: the holder may be a stopped process.
+/// The holder may be a stopped process.
 fn lock_within(file: &File, wait_max: Duration) -> io::Result<()> {
     let begun = Instant::now();
     loop {

@@ -1,6 +1,5 @@
-//! Key statements in local directories and in directories of published trees.
-//!
-//! Files are named by HOSTID. In local directories some files with other names are read too.
+//! Key statements in local directories and published trees, in files named by HOSTID. In local
+//! directories, some other files are read too.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -16,14 +15,14 @@ use vouch_tree::{Content, HostId, Inode};
 use crate::directory::Position;
 use crate::{Error, Result, Tree};
 
-/// Longest statement file: the text form with line breaks.
+/// The text form with line breaks.
 const FILE_LEN_MAX: usize = 2 * STATEMENT_LEN_MAX;
 
 const DIRECTORY_ENTRIES_MAX: usize = 1_000_000;
 
 const TREE_READ_MAX: Duration = Duration::from_secs(5);
 
-/// Limit on the files read per HOSTID, and on the files with other names.
+/// Files read per HOSTID, and files with other names.
 const FILES_MAX: usize = 16;
 
 #[derive(Clone)]
@@ -32,10 +31,6 @@ pub(crate) struct CertificateTree {
     pub(crate) path: Vec<u8>,
 }
 
-/// The verified key statements about `hostid` in files of these directories. Blocks on files.
-///
-/// # Errors
-/// [`Error::Statement`] if a file named after `hostid` is unreadable: it may be a revocation.
 pub fn local_statements(dirs: &[PathBuf], hostid: &HostId) -> Result<Vec<KeyStatement>> {
     match from_directories(dirs, hostid) {
         (_, Some(error)) => Err(error),
@@ -43,8 +38,8 @@ pub fn local_statements(dirs: &[PathBuf], hostid: &HostId) -> Result<Vec<KeyStat
     }
 }
 
-/// The verified statements about `hostid` in local directories, and the first unreadable file named
-/// after it, which may be a revocation. Other unreadable files are warnings.
+/// Returns verified statements, and the error of the first unreadable file named after `hostid`,
+/// which may be a revocation. Other unreadable files are warnings.
 pub(crate) fn from_directories(dirs: &[PathBuf], hostid: &HostId) -> (Vec<KeyStatement>, Option<Error>) {
     let name = hostid.to_string();
     let (mut found, mut fault) = (Vec::new(), None);
@@ -61,7 +56,7 @@ pub(crate) fn from_directories(dirs: &[PathBuf], hostid: &HostId) -> (Vec<KeySta
             let file_name = file.file_name();
             let is_named = is_named_by(file_name.as_encoded_bytes(), &name);
             let count = if is_named { &mut named } else { &mut others };
-            // A file named after another HOSTID is about that one.
+            // Files named after other HOSTIDs are not read.
             if *count >= FILES_MAX || (!is_named && begins_with_a_hostid(file_name.as_encoded_bytes())) {
                 continue;
             }
@@ -86,7 +81,7 @@ pub(crate) fn from_directories(dirs: &[PathBuf], hostid: &HostId) -> (Vec<KeySta
     (found, fault)
 }
 
-/// Boxed, because a refresh of that tree reads statements too.
+/// Boxed: a refresh of that tree reads statements too.
 pub(crate) fn from_tree<'a>(source: &'a CertificateTree, hostid: &'a HostId) -> BoxFuture<'a, Vec<KeyStatement>> {
     async move {
         let Some(tree) = source.tree.upgrade().filter(|tree| tree.hostid() != hostid) else { return Vec::new() };
@@ -135,7 +130,7 @@ fn begins_with_a_hostid(file: &[u8]) -> bool {
     text.is_some_and(|text| text.parse::<HostId>().is_ok())
 }
 
-/// The start of a regular file; nothing of other types, because a pipe may never end.
+/// The start of a regular file. Others are not read: a pipe may never end.
 fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if !fs::metadata(path)?.is_file() {
@@ -145,7 +140,7 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Decodes a statement; it must be about `hostid` and signed by its key.
+/// Must be about `hostid` and signed by its key.
 fn statement(bytes: &[u8], hostid: &HostId) -> std::result::Result<KeyStatement, String> {
     match KeyStatement::parse(bytes) {
         Ok(statement) if statement.hostid() == *hostid && statement.verified().is_some() => Ok(statement),

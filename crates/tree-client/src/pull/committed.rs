@@ -1,7 +1,7 @@
-//! The revision that the database has committed. Frames equal in the new revision need no visit.
+//! The committed revision of the database. Subtrees equal in the new revision need no visit.
 //!
-//! A frame in the database proves nothing about the frames below it: a killed pull leaves parents
-//! without children. Only a committed revision is complete.
+//! Other frames in the database prove nothing about their children: a killed pull leaves parents
+//! without children.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The database that a pull writes: opening, committing, releasing its lock.
+//! Opens, commits and unlocks the database of a pull.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,8 +13,6 @@ use crate::{Error, Result, Tree};
 
 const RELEASE_MAX: Duration = Duration::from_secs(10);
 
-/// Waits until the lock of the database is released. After a failure, threads may still write; the
-/// caller must be able to try again at once.
 pub(super) async fn release(writer: Arc<Writer>) {
     let end = Instant::now() + RELEASE_MAX;
     while Arc::strong_count(&writer) > 1 && Instant::now() < end {

@@ -1,4 +1,4 @@
-//! One pull, and a pull that repeats when a new revision appears.
+//! One pull, and a pull that repeats for each new revision.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,18 +17,17 @@ use crate::revision::{Revision, RevisionOrder};
 use crate::traversal::traverse;
 use crate::{Error, ErrorClass, Result, Tree};
 
-/// Restarts of a pull because the replicas moved on to a newer revision and dropped this one.
+/// When the replicas drop the revision during the pull.
 const RESTARTS_MAX: u32 = 5;
 
-/// Limit on the older fsinfos that one pull fetches.
+/// Older fsinfos fetched by one pull.
 const HISTORY_MAX: u64 = 10_000;
 
 const WATCH_PAUSE_MIN: Duration = Duration::from_secs(5);
 const WATCH_PAUSE_MAX: Duration = Duration::from_secs(600);
 
-/// Brings the database to the newest revision of the tree `name`. After a failure or a kill at any
-/// moment, the database has its previous revision, and the next pull uses the frames fetched so
-/// far.
+/// Brings the database to the newest revision of `name`. After a failure or kill, the database has
+/// its previous revision, and the next pull uses the frames fetched so far.
 pub async fn pull(client: &Arc<Client>, name: &TreeName, options: &PullOptions, progress: &PullProgressFn) -> Result<PullReport> {
     progress(PullProgress { phase: PullPhase::Connecting, frames_done: 0, frames_known: 0, bytes: 0, frames_present: 0 });
     let tree = statements::open(client, name, options).await?;
@@ -42,8 +41,8 @@ pub async fn pull(client: &Arc<Client>, name: &TreeName, options: &PullOptions, 
 /// Keeps the database current until the future is dropped. Reports each pull to `done`.
 ///
 /// # Errors
-/// Only those that another try cannot cure: the database cannot be written, or its key is revoked
-/// or forwarded. Lying replicas and a stolen signing key only delay: they cannot stop a mirror.
+/// Only permanent ones: the database cannot be written, or the key is revoked or forwarded. Lying
+/// replicas and a stolen signing key only delay.
 pub async fn pull_watch(
     client: &Arc<Client>,
     name: &TreeName,
@@ -111,7 +110,7 @@ async fn pull_tree(tree: &Arc<Tree>, options: &PullOptions, progress: &PullProgr
             blocking(move || Ok(Database::collect(&db, CollectOptions { lock_wait, pack_len_max, ..CollectOptions::default() })?)).await;
         match collected {
             Ok(collected) => report.collected_bytes = collected.bytes_before.saturating_sub(collected.bytes_after),
-            // The pull has succeeded, and the next pull collects too.
+            // The pull has succeeded, and the next one collects too.
             Err(error) => tracing::warn!(db = %options.db.display(), "collecting: {error}"),
         }
     }
@@ -119,7 +118,7 @@ async fn pull_tree(tree: &Arc<Tree>, options: &PullOptions, progress: &PullProgr
     Ok((report, order))
 }
 
-/// Pulls the newest revision. Starts over if the replicas have dropped it meanwhile.
+/// Restarts if the replicas drop the revision meanwhile.
 async fn pull_newest(
     tree: &Arc<Tree>,
     writer: &Arc<Writer>,
@@ -159,7 +158,7 @@ async fn pull_revision(
     let supersedes = head.is_some_and(|head| head.cert().serial < revision.cert_serial());
     let visitor = Arc::new(PullVisitor::new(Arc::clone(writer), committed.as_ref()));
     let first = visitor.first(revision.root());
-    // Reports progress from this task, so that the caller's closure may borrow.
+    // Reports from this task, so that the caller's closure may borrow.
     let traversed = traverse(tree, &visitor, first, options.in_flight_bytes);
     report_while(traversed, || progress(visitor.progress_now(PullPhase::Frames))).await?;
     progress(visitor.progress_now(PullPhase::History));
@@ -194,7 +193,6 @@ async fn report_while<T>(work: impl Future<Output = T>, report: impl Fn()) -> T 
     }
 }
 
-/// Fetches the signed fsinfos of older revisions, until one is present or no replica has it.
 async fn pull_history(tree: &Tree, fsinfo: &Fsinfo, writer: &Arc<Writer>) -> Result<u64> {
     let (mut next, mut count) = (fsinfo.previous, 0);
     while let Some(handle) = next {

@@ -1,5 +1,5 @@
-//! Passes key statements on. A mirror of a revoked or moved tree pulls no further revision, but
-//! serves the statement, so that its clients learn of it.
+//! A mirror of a revoked or moved tree pulls no further revision, but serves the statement to its
+//! clients.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use super::database::blocking;
 use crate::client::{Client, TreeOptions};
 use crate::{Error, Result, Tree};
 
-/// Opens the tree of `name` itself, without following forwarding pointers: a database holds one
-/// tree. If a statement forbids that, stores the statement and returns the error.
+/// Does not follow forwarding pointers: a database holds one tree. Stores a statement that forbids
+/// the tree, and returns the error.
 pub(super) async fn open(client: &Arc<Client>, name: &TreeName, options: &PullOptions) -> Result<Arc<Tree>> {
     let own = TreeOptions { refuse_forwarding: true, ..options.tree.clone() };
     let opened = client.open(name, &own).await;

@@ -1,4 +1,4 @@
-//! Stores each frame of a new revision, and lists its children that are missing.
+//! Stores the frames of a new revision, and lists missing children.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl PullVisitor {
         if work.kind != FrameKind::Leaf {
             return Ok(self.visited.lock().insert(work.handle));
         }
-        // A leaf has no children: if it is present, it is complete.
+        // A leaf is complete if it is present.
         if self.writer.contains(&work.handle)? {
             self.present.fetch_add(1, Ordering::Relaxed);
             return Ok(false);

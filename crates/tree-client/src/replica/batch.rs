@@ -1,7 +1,7 @@
 //! Batches queued frame requests into GETDATA calls on one replica.
 //!
-//! A call takes the requests in the queue and never waits for more. Each frame is verified as it
-//! arrives. Retries and other replicas are the business of `fetch`.
+//! A call takes the queued requests and never waits for more. Each frame is verified as it arrives.
+//! `fetch` retries.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use super::replica::Replica;
 use super::request::{FetchFailure, FetchedFrame, QueueEnds, QueuedRequest};
 use crate::frame::Frame;
 
-/// Limit on the expected bytes of one reply. Bounds the delay of the first frame's reader.
+/// Expected bytes of one reply. Bounds the delay of the first frame's reader.
 const BATCH_LEN_MAX: usize = 1024 * 1024;
 
 const BACKGROUND_CALLS_MAX: usize = 8;
 
 const FOREGROUND_CALLS_MAX: usize = 32;
 
-/// Serves the queues until their senders are dropped. Foreground requests go first.
+/// Ends when the senders are dropped. Foreground requests go first.
 pub(crate) async fn run(replica: std::sync::Weak<Replica>, mut ends: QueueEnds) {
     let foreground_calls = Arc::new(Semaphore::new(FOREGROUND_CALLS_MAX));
     let background_calls = Arc::new(Semaphore::new(BACKGROUND_CALLS_MAX));
@@ -40,7 +40,6 @@ pub(crate) async fn run(replica: std::sync::Weak<Replica>, mut ends: QueueEnds) 
     }
 }
 
-/// The queued requests, once a call is allowed. Empty if the senders are dropped.
 async fn next_batch(
     calls: &Arc<Semaphore>,
     queue: &mut mpsc::Receiver<QueuedRequest>,
@@ -68,7 +67,7 @@ async fn call(replica: &Replica, batch: Vec<QueuedRequest>) {
     let asked = Instant::now();
     let args = GetDataArgs { hostid: replica.hostid, handles: batch.iter().map(|r| r.frame.handle).collect() };
     let mut waiting = batch.into_iter();
-    // Recorded once per call and before any lie: an answer resets earlier failures.
+    // Recorded once per call, before any lie: an answer resets earlier failures.
     let mut not_recorded = true;
     let outcome = replica.call_data(&args, |found| {
         let Some(request) = waiting.next() else { return };

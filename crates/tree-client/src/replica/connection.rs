@@ -1,6 +1,6 @@
-//! One stream to one replica: concurrent calls, matched to their replies by transaction (xid).
+//! One stream to one replica: concurrent calls, matched to replies by xid.
 //!
-//! Malformed replies close the stream. No retries: a call fails with its connection.
+//! Malformed replies close the stream. No retries.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ const CALLS_MAX: usize = 64;
 
 const WRITE_LEN_MAX: usize = 64 * 1024;
 
-/// Limit on replies to abandoned calls, before the replica counts as faulty.
+/// Replies to abandoned calls, before the replica counts as faulty.
 const UNAWAITED_MAX: u64 = 10_000;
 
-/// The peer is dead if it sends nothing for this long while calls are in flight.
+/// A peer silent for this long during calls is dead.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// Why a call failed. The fault is the replica's or the network's.
+/// The fault of the replica or the network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CallFailure {
     Unconnected(String),
@@ -47,7 +47,6 @@ impl std::fmt::Display for CallFailure {
 
 type CallResult = Result<Bytes, CallFailure>;
 
-/// A handle of the stream. The last handle closes it.
 #[derive(Clone)]
 pub(crate) struct Connection {
     shared: Arc<Shared>,
@@ -123,7 +122,7 @@ impl Connection {
         !*self.shared.closed.borrow()
     }
 
-    /// Bytes received so far: shows whether a slow replica makes progress.
+    /// Shows progress of a slow replica.
     pub(crate) fn received(&self) -> u64 {
         self.shared.received.load(Ordering::Relaxed)
     }
@@ -132,7 +131,7 @@ impl Connection {
         self.shared.fail(CallFailure::Closed(why.to_owned()));
     }
 
-    /// Calls `procedure` with XDR arguments; returns XDR results. The caller bounds the time.
+    /// Arguments and results are XDR. The caller bounds the time.
     pub(crate) async fn call(&self, procedure: Procedure, args: &[u8]) -> CallResult {
         let closed = || CallFailure::Closed("connection closed".into());
         let _slot = self.shared.slots.acquire().await.map_err(|_| closed())?;
@@ -143,8 +142,8 @@ impl Connection {
         answered.await.map_err(|_| closed())?
     }
 
-    /// Calls GETDATA. Passes each result to `take` as it arrives, in the order of the handles;
-    /// `None` means no such frame. The caller bounds the time.
+    /// GETDATA. Results go to `take` as they arrive, in the order of the handles; `None`: no such
+    /// frame. The caller bounds the time.
     pub(crate) async fn call_data(&self, args: &GetDataArgs, take: &mut (dyn FnMut(Option<Bytes>) + Send)) -> Result<(), CallFailure> {
         let closed = || CallFailure::Closed("connection closed".into());
         let _slot = self.shared.slots.acquire().await.map_err(|_| closed())?;
@@ -154,8 +153,7 @@ impl Connection {
         self.outbox.send(record(xid, Procedure::GetData, &args.to_xdr())).await.map_err(|_| closed())?;
         while let Some(found) = frames.recv().await {
             take(found?);
-            // Hashing and decompression take up to 100 µs per frame: let other tasks run in
-            // between.
+            // Hashing and decompression take up to 100 µs per frame: let other tasks run.
             tokio::task::yield_now().await;
         }
         Ok(())
@@ -200,7 +198,7 @@ impl Shared {
     }
 
     async fn until_closed(&self) {
-        // The sender is in `self`, so this cannot fail.
+        // Cannot fail: the sender is in `self`.
         let _ = self.closed.subscribe().wait_for(|closed| *closed).await;
     }
 
@@ -255,7 +253,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Removes a call that has its reply; `None` if it was abandoned.
+    /// `None` if the call was abandoned.
     fn take(&self, xid: u32) -> Result<Option<Waiter>, CallFailure> {
         let mut calls = self.calls.lock();
         if xid.wrapping_sub(calls.first_xid) >= calls.issued {

@@ -1,4 +1,4 @@
-//! Fetches one frame from the first replica that delivers it: choice, hedged requests, retries.
+//! Fetches one frame: choice of replicas, hedged requests, retries.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,19 +14,18 @@ use super::set::ReplicaSet;
 use super::status::CounterCells;
 use crate::{Error, Result};
 
-/// Longest wait for one replica if others may be asked.
+/// Wait for one replica if others may be asked.
 const ATTEMPT_MAX: Duration = Duration::from_secs(10);
 
-/// A replica that sends fewer bytes than this in [`ATTEMPT_MAX`] is down, not slow.
+/// A replica that sends less in [`ATTEMPT_MAX`] is down, not slow.
 const ATTEMPT_PROGRESS_MIN: u64 = 64 * 1024;
 
-/// If every replica is paused for longer than this, the fetch fails at once.
+/// If all replicas are paused for longer, the fetch fails at once.
 const WAIT_MAX: Duration = Duration::from_secs(3);
 
 const ATTEMPTS_MAX: usize = 4;
 
-/// Wrong answers for one frame before a replica is not asked again. The first may be a transmission
-/// error.
+/// Wrong answers for one frame that exclude a replica. The first may be a transmission error.
 const LIES_MAX: u32 = 2;
 
 #[derive(Default)]
@@ -52,7 +51,7 @@ impl ReplicaSet {
         }
         let mut search = Search::default();
         let mut attempts = Vec::with_capacity(1);
-        // When to consider another replica, and whether the running attempt has had its time.
+        // The next look for another replica, and whether the running attempt is late.
         let (mut next_check, mut overdue) = (Instant::now(), false);
         loop {
             if attempts.is_empty() {
@@ -74,7 +73,7 @@ impl ReplicaSet {
                             self.note_overtaken(&search, since);
                             return Ok(frame);
                         }
-                        // The attempts that still run are hedged already.
+                        // Running attempts are hedged already.
                         Err(failure) => {
                             search.record_failure(id, failure);
                             (next_check, overdue) = (Instant::now(), true);
@@ -118,7 +117,6 @@ impl ReplicaSet {
                     if search.done.keys().all(|id| search.is_final(*id)) {
                         return Err(self.all_lied(search));
                     }
-                    // Another round. The pauses after failures prevent a busy loop.
                     let Search { done, lies, .. } = search;
                     done.retain(|id, verdict| is_final(*verdict, lies.get(id)));
                 }
@@ -132,8 +130,7 @@ impl ReplicaSet {
         now + self.scores().lock().hedge_delay(id)
     }
 
-    /// A second replica for a late request. Unless the first is `overdue`, the hedge budget must
-    /// allow it.
+    /// Unless the first request is `overdue`, the hedge budget must allow it.
     fn hedge(&self, search: &Search, overdue: bool) -> Option<ReplicaId> {
         if search.running.len() >= ATTEMPTS_MAX {
             return None;
@@ -201,7 +198,7 @@ impl ReplicaSet {
         if liars { self.all_lied(search) } else { self.unreachable(search) }
     }
 
-    // The caller reports these errors; the log has them at debug level only.
+    // The caller reports these errors: the log has them at debug level.
 
     fn all_lied(&self, search: &Search) -> Error {
         let reasons = self.reasons(search);

@@ -21,7 +21,7 @@ use crate::connector::Connector;
 use crate::http;
 use crate::replica_fault::{FaultKind, FaultReporter, LastFault, ReplicaFault};
 
-/// A replica this many times slower than the fastest is shown as slow.
+/// Relative to the fastest.
 const SLOW_FACTOR: u32 = 4;
 
 #[derive(Clone)]
@@ -43,7 +43,7 @@ pub(crate) struct Replica {
     epoch: Instant,
     queues: Queues,
     connection: tokio::sync::Mutex<Option<Connection>>,
-    /// Certificate serial and number of its newest offer; number 0 before the first.
+    /// Certificate serial and number of the newest offer; number 0 before the first.
     revision: Mutex<(u64, u64)>,
     asked: AtomicU64,
     failed: AtomicU64,
@@ -60,7 +60,6 @@ pub(super) struct Shared {
     pub(super) epoch: Instant,
 }
 
-/// The address; of a database behind a web server, its URL.
 impl fmt::Display for Replica {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if http::is_url(&self.host) { f.write_str(&self.host) } else { self.address.fmt(f) }
@@ -89,7 +88,7 @@ impl Replica {
         }
     }
 
-    /// Whether this is the replica of a location at an address. A URL is a replica by itself.
+    /// A URL is one replica at any address.
     pub(super) fn is_at(&self, host: &str, address: SocketAddr) -> bool {
         if http::is_url(host) { self.host == host } else { self.address == address && !http::is_url(&self.host) }
     }
@@ -98,7 +97,7 @@ impl Replica {
         *self.revision.lock()
     }
 
-    /// Status for display, relative to the newest revision and the lowest latency of all replicas.
+    /// Relative to the newest revision and the lowest latency of all replicas.
     pub(super) fn status(&self, health: ReplicaHealth, newest: (u64, u64), fastest: Duration) -> ReplicaStatus {
         let revision = self.revision();
         let state = match health.latency {
@@ -130,8 +129,7 @@ impl Replica {
         &self.queues
     }
 
-    /// Calls a procedure. An idle connection may have been closed by the peer meanwhile, so a
-    /// reused connection gets a second try.
+    /// Retries once on a reused connection: the peer may have closed it.
     pub(crate) async fn call(&self, procedure: Procedure, args: &[u8]) -> Result<Bytes, CallFailure> {
         let (connection, reused) = self.connection().await?;
         match connection.call(procedure, args).await {
@@ -140,8 +138,7 @@ impl Replica {
         }
     }
 
-    /// Calls GETDATA; passes each result to `take`. Second try as in [`Replica::call`], unless
-    /// results have arrived.
+    /// GETDATA. Results go to `take`. Retries as [`Replica::call`], unless results have arrived.
     pub(crate) async fn call_data(&self, args: &GetDataArgs, mut take: impl FnMut(Option<Bytes>) + Send) -> Result<(), CallFailure> {
         let has_begun = AtomicBool::new(false);
         let mut take = |found| {
@@ -163,7 +160,7 @@ impl Replica {
         if let Some(connection) = slot.as_ref().filter(|c| c.is_open()) {
             return Ok((connection.clone(), true));
         }
-        // A concurrent caller waits for the same attempt and shares its failure.
+        // Concurrent callers share the attempt and its failure.
         if self.is_paused() {
             return Err(CallFailure::Unconnected(self.last_error.lock().clone().unwrap_or_default()));
         }
@@ -172,7 +169,7 @@ impl Replica {
             Ok(Err(error)) => return Err(CallFailure::Unconnected(error.to_string())),
             Err(_) => return Err(CallFailure::Unconnected(format!("no connection within {} s", self.reach.connect_timeout.as_secs()))),
         };
-        // Guessing transactions gains an attacker nothing: frames are verified by hash.
+        // Predictable xids are harmless: frames are verified by hash.
         let first_xid = (self.reach.seed >> 16) as u32 ^ self.asked.load(Ordering::Relaxed) as u32;
         Ok((slot.insert(Connection::start(stream, first_xid)).clone(), false))
     }
@@ -225,7 +222,7 @@ impl Replica {
         FetchFailure::Failed(failure.to_string())
     }
 
-    /// Records that the replica did not answer or was unreachable.
+    /// No answer, or unreachable.
     pub(crate) fn failed(&self, what: &str) {
         self.failed_by(Failure::Other, what);
     }

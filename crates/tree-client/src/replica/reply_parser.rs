@@ -1,32 +1,30 @@
 //! Splits a byte stream into RPC replies, and GETDATA replies into frames as they arrive.
 //!
-//! A frame is available as soon as it is complete. Long frames are read directly into their final
-//! buffer. Replies of other forms are returned whole. Does no I/O and verifies no hashes.
+//! Reads long frames directly into their final buffer. Does no I/O and verifies no hashes.
 
 use bytes::Bytes;
 use vouch_oncrpc::{Next, RecordError, RecordMarks};
 use vouch_tree::FRAME_LEN_MAX;
 use vouch_tree::protocol::{DATA_LEN_MAX, FOUND, NOT_FOUND};
 
-/// Longest reply: full GETDATA results and an RPC header with the longest verifier.
+/// Full GETDATA results, and an RPC header with the longest verifier.
 pub(super) const RECORD_LEN_MAX: usize = DATA_LEN_MAX + 512;
 
-/// A frame with at least this much missing is read directly into its buffer.
 const DIRECT_LEN_MIN: usize = 16 * 1024;
 
 pub(super) const READ_LEN: usize = 64 * 1024;
 
-/// Length of reads before a possibly long frame: its beginning is copied once more.
+/// Reads before a possibly long frame: its beginning is copied once more.
 const READ_LEN_BETWEEN: usize = 8 * 1024;
 
-/// An accepted reply up to the count of results, with an empty verifier: xid, REPLY, MSG_ACCEPTED,
-/// flavour and length of the verifier, SUCCESS, count (RFC 5531, section 9).
+/// An accepted reply up to the count of results: xid, REPLY, MSG_ACCEPTED, flavour and length of an
+/// empty verifier, SUCCESS, count (RFC 5531, section 9).
 const HEAD_LEN: usize = 28;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ReplyEvent {
     Reply(Bytes),
-    /// The next result of the GETDATA call with this xid; `None`: no such frame.
+    /// xid and result of a GETDATA call; `None`: no such frame.
     Frame(u32, Option<Bytes>),
     End(u32),
     Garbage(u32, String),
@@ -58,7 +56,7 @@ impl ReplyParser {
         Self { marks: RecordMarks::new(RECORD_LEN_MAX), state: BEGINNING }
     }
 
-    /// The buffer for the rest of a long frame, and how many bytes to read into it. Valid after
+    /// The buffer for the rest of a long frame, and the bytes to read into it. Valid after
     /// [`ReplyParser::next`] returned `None`.
     pub(super) fn direct_buffer(&mut self) -> Option<(&mut Vec<u8>, usize)> {
         let State::Results { part: Part::Frame { bytes, len }, .. } = &mut self.state else { return None };
@@ -66,7 +64,6 @@ impl ReplyParser {
         (most >= DIRECT_LEN_MIN).then_some((bytes, most))
     }
 
-    /// Takes note of `n` bytes read into the direct buffer.
     pub(super) const fn direct_read(&mut self, n: usize) {
         self.marks.took(n);
     }
@@ -75,8 +72,8 @@ impl ReplyParser {
         if matches!(self.state, State::Results { .. }) { READ_LEN_BETWEEN } else { READ_LEN }
     }
 
-    /// The next event in `input`; `None` when `input` is consumed. `results` returns the expected
-    /// number of results for the xid of a GETDATA call. After an error the stream is unusable.
+    /// `None` when `input` is consumed. `results`: the expected number of results for the xid of a
+    /// GETDATA call. After an error the stream is unusable.
     pub(super) fn next(&mut self, input: &mut &[u8], results: impl Fn(u32) -> Option<usize>) -> Result<Option<ReplyEvent>, RecordError> {
         loop {
             // A direct read may have completed a frame.
@@ -102,7 +99,7 @@ impl ReplyParser {
         }
     }
 
-    /// Consumes the start of a piece of a record; returns how many bytes.
+    /// Consumes the start of a piece; returns its length.
     fn take(&mut self, piece: &[u8], results: &impl Fn(u32) -> Option<usize>) -> (usize, Option<ReplyEvent>) {
         match &mut self.state {
             State::Whole { bytes, cut } => {
@@ -173,7 +170,7 @@ impl ReplyParser {
             (FOUND, 4) => None,
             (FOUND, _) if word(4) as usize <= FRAME_LEN_MAX => {
                 let len = word(4) as usize;
-                // The capacity is bounded by the frame limit; untouched memory costs nothing.
+                // Bounded by the frame limit; untouched memory costs nothing.
                 *part = Part::Frame { bytes: Vec::with_capacity(len), len };
                 None
             }
@@ -255,7 +252,7 @@ pub(crate) fn exercise(input: &[u8]) {
 
 const EXERCISE_XID: u32 = 7;
 
-/// Parses a stream like a connection, with reads of at most `read_len` bytes.
+/// Reads at most `read_len` bytes at a time.
 fn parse_stream(stream: &[u8], read_len: usize, count: usize) -> Result<Vec<ReplyEvent>, RecordError> {
     let (mut parser, mut found, mut at) = (ReplyParser::new(), Vec::new(), 0);
     while at < stream.len() {

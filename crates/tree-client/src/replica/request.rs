@@ -1,4 +1,4 @@
-//! Requests for single frames, and the queues to one replica.
+//! Frame requests and their queues to one replica.
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
@@ -7,7 +7,7 @@ use vouch_tree::{BlockHandle, FrameKind, Iv};
 use crate::Error;
 use crate::frame::Frame;
 
-/// Limit on the queued requests of each priority. Senders wait.
+/// Limit for each priority. Senders wait.
 const QUEUE_LEN_MAX: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(crate) enum Priority {
 pub(crate) struct FrameRequest {
     pub(crate) handle: BlockHandle,
     pub(crate) iv: Iv,
-    /// The kind to decode, off the reader's thread; `None`: not decoded.
+    /// Decodes off the reader's thread; `None`: not decoded.
     pub(crate) decode: Option<FrameKind>,
     pub(crate) len_expected: usize,
     pub(crate) priority: Priority,
@@ -37,7 +37,7 @@ pub(crate) struct FetchedFrame {
     pub(crate) decoded: Option<Result<Frame, Error>>,
 }
 
-/// Why one replica did not deliver a frame.
+/// One replica's failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FetchFailure {
     Missing,

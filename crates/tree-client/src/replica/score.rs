@@ -1,7 +1,7 @@
-//! Scores of replicas: latency, failures, lies. Chooses the replica to ask.
+//! Latency, failures and lies of each replica. Chooses the replica to ask.
 //!
 //! Slow replicas are asked less and hedged, failing ones are paused, lying ones are excluded. Does
-//! no I/O and never reads the clock.
+//! no I/O, never reads the clock.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ pub(crate) struct ReplicaId(pub(crate) usize);
 
 pub(crate) type Moment = Duration;
 
-/// Assumed latency of a replica that was never asked: makes it worth a try beside a distant one.
+/// Assumed for untried replicas: makes them worth a try beside a distant one.
 pub(crate) const LATENCY_ASSUMED: Duration = Duration::from_millis(20);
 
-/// Earliest hedge: shorter delays are scheduling noise.
+/// Shorter delays are scheduling noise.
 pub(crate) const HEDGE_MIN: Duration = Duration::from_millis(10);
 
 pub(crate) const HEDGE_MAX: Duration = Duration::from_secs(2);
@@ -24,30 +24,29 @@ pub(crate) const BACK_OFF_MAX: Duration = Duration::from_secs(30);
 
 pub(crate) const LIAR_EXCLUDED_FOR: Duration = Duration::from_secs(3600);
 
-/// A lying replica is asked if honest ones are paused for longer than this.
+/// If honest replicas are paused for longer, lying ones are asked.
 const LIAR_ASKED_AFTER: Duration = Duration::from_secs(1);
 
-/// Requests in flight that double a replica's cost.
 const LOAD_UNIT: u32 = 8;
 
 const STALE_AFTER: Duration = Duration::from_secs(10);
 
-/// Consecutive closes after which a replica counts as broken. A restart closes once.
+/// Consecutive closes of a broken replica. A restart closes once.
 const CLOSES_MAX: u32 = 4;
 
-/// Hedge budget: a hedge costs ten tokens, each request adds one. So at most a tenth are hedges.
+/// A hedge costs ten tokens, a request adds one: at most a tenth are hedges.
 const HEDGE_TOKENS_MAX: u32 = 320;
 const HEDGE_TOKEN_COST: u32 = 10;
 
 #[derive(Debug, Clone, Default)]
 struct Record {
-    /// Weighted mean and mean deviation of latencies in µs; `None` before the first.
+    /// Weighted mean and mean deviation; `None` before the first.
     latency_us: Option<(f64, f64)>,
     last_answer: Moment,
     in_flight: u32,
     failures: u32,
     closes: u32,
-    /// Not asked before this time, unless no other replica is left.
+    /// Unless no other replica is left.
     paused_until: Moment,
     lies: u32,
     excluded_until: Moment,
@@ -84,13 +83,12 @@ impl Scores {
         Self { records: vec![Record::default(); count], hedge_tokens: HEDGE_TOKENS_MAX }
     }
 
-    /// Adds replicas that were never asked.
     pub(crate) fn grow(&mut self, count: usize) {
         self.records.resize(count.max(self.records.len()), Record::default());
     }
 
-    /// The cheapest replica that is not `excluded`. Prefers answering ones over paused ones over
-    /// lying ones. Data from lying replicas is verified like all data.
+    /// The cheapest, not `excluded`. Prefers answering replicas over paused over lying ones. All
+    /// data is verified.
     pub(crate) fn choose(&self, now: Moment, excluded: impl Fn(ReplicaId) -> bool) -> Choice {
         let left = || (0..self.records.len()).map(ReplicaId).filter(|&id| !excluded(id));
         let honest = left().filter(|&id| !self.is_excluded(id, now));
@@ -125,7 +123,7 @@ impl Scores {
         let sample = latency.as_secs_f64() * 1e6;
         record.latency_us = Some(match record.latency_us {
             None => (sample, sample / 2.0),
-            // Weights of TCP's round-trip estimate (RFC 6298, section 2).
+            // RFC 6298, section 2.
             Some((mean, deviation)) => (mean + (sample - mean) / 8.0, deviation + ((sample - mean).abs() - deviation) / 4.0),
         });
         record.last_answer = now;
@@ -162,7 +160,7 @@ impl Scores {
         record.excluded_until = now + LIAR_EXCLUDED_FOR;
     }
 
-    /// When to hedge a request: about the 95th percentile of latency, scaled by load.
+    /// About the 95th percentile of latency, scaled by load.
     pub(crate) fn hedge_delay(&self, id: ReplicaId) -> Duration {
         let record = &self.records[id.0];
         match record.latency_us {
@@ -203,8 +201,7 @@ impl Scores {
         }
     }
 
-    /// Expected time of an answer in µs: latency × load. Decays with age, so that a slow replica is
-    /// tried again.
+    /// Latency × load, in µs. Decays with age, so that a slow replica is tried again.
     fn cost(&self, id: ReplicaId, now: Moment) -> f64 {
         let record = &self.records[id.0];
         let load = 1.0 + f64::from(record.in_flight) / f64::from(LOAD_UNIT);

@@ -1,4 +1,4 @@
-//! The replicas of one tree: name resolution, the list of replicas, and their status.
+//! The replicas of one tree, name resolution, and status.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const REPLICAS_MAX: usize = 32;
 /// Further locations are ignored.
 const LOCATIONS_MAX: usize = 128;
 
-/// Shortest time between two rounds of name resolution.
+/// Between rounds of name resolution.
 const RESOLVE_INTERVAL_MIN: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl ReplicaSet {
         }
     }
 
-    /// Resolves the host names, unless that was done recently. New addresses join the set.
+    /// At most once per [`RESOLVE_INTERVAL_MIN`]. Adds new addresses.
     pub(crate) async fn resolve(&self) {
         let mut resolved = self.resolved.lock().await;
         if resolved.is_some_and(|at| at.elapsed() < RESOLVE_INTERVAL_MIN) {
@@ -73,7 +73,7 @@ impl ReplicaSet {
         *resolved = (self.len() > 0).then(Instant::now);
     }
 
-    /// Adds locations that are new, and resolves them.
+    /// Resolves new locations.
     pub(crate) async fn add_locations(&self, more: Vec<Location>) {
         let is_longer = {
             let mut locations = self.locations.write();
@@ -141,7 +141,7 @@ impl ReplicaSet {
         self.resolve_error.lock().clone()
     }
 
-    /// Stores why every replica's offer was refused in the last round; `None` if one was not.
+    /// Set if every offer was refused in the last round.
     pub(crate) fn note_offers_refused(&self, why: Option<String>) {
         *self.offers_refused.lock() = why;
     }

@@ -1,5 +1,3 @@
-//! Status of replicas and traffic counters, for display.
-
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,14 +5,13 @@ use std::time::Duration;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReplicaState {
-    /// Not asked yet.
     Untried,
     Up,
-    /// Answering, but several times slower than another.
+    /// Several times slower than another.
     Slow,
     /// The last request failed.
     Down,
-    /// Offers an older revision than another; serves frames.
+    /// Offers an older revision; serves frames.
     Stale,
     /// Sent provably wrong data; excluded.
     Liar,
@@ -36,24 +33,23 @@ impl fmt::Display for ReplicaState {
 #[derive(Debug, Clone)]
 pub struct ReplicaStatus {
     pub address: SocketAddr,
-    /// Host name that led to the address.
+    /// Name that led to the address.
     pub host: String,
     pub state: ReplicaState,
-    /// Mean latency; `None` before the first answer.
+    /// Mean; `None` before the first answer.
     pub latency: Option<Duration>,
-    /// Newest revision offered; 0 before the first.
+    /// Newest offered; 0 before the first.
     pub revision: u64,
-    /// Calls made.
     pub asked: u64,
     pub failed: u64,
-    /// Times that it sent provably wrong data.
+    /// Times of provably wrong data.
     pub lied: u64,
     pub last_error: Option<String>,
 }
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Traffic of a tree since it was opened.
+        /// Since the tree was opened.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub struct Counters {
             $($(#[$doc])* pub $name: u64,)*
@@ -73,20 +69,18 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Verified frames from replicas.
     network_frames,
-    /// Bytes of these frames, as stored.
+    /// As stored.
     network_bytes,
-    /// Verified frames from the disk cache.
+    /// Verified.
     disk_frames,
     memory_frames,
-    /// Requests to a second replica because the first was late.
+    /// Second requests because the first was late.
     hedges,
     /// Provably wrong answers.
     lies,
-    /// Time spent on hashing frames from replicas, in nanoseconds.
+    /// Hashing frames from replicas, in nanoseconds.
     verify_ns,
-    /// Calls made to replicas.
     calls,
     refreshes,
 }

@@ -1,4 +1,4 @@
-//! Fetches and verifies every frame of a revision, past all caches: are the replicas complete?
+//! Fetches and verifies every frame of a revision, past all caches.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,36 +17,34 @@ use crate::{Error, ErrorClass, Result, Tree};
 
 const IN_FLIGHT_BYTES_MAX: u64 = 16 << 20;
 
-/// Limit on the unread events; the verification waits.
+/// Unread events; the verification waits.
 const EVENTS_MAX: usize = 64;
 
 #[derive(Debug, Clone)]
 pub enum VerifyEvent {
     Progress {
         frames: u64,
-        /// Bytes of these frames, as stored.
+        /// As stored.
         bytes: u64,
-        /// Known frames that are left; grows while directories are read.
+        /// Known and not visited; grows while directories are read.
         waiting: u64,
     },
-    /// A frame that no replica has, or that cannot be decoded.
+    /// No replica has it, or it cannot be decoded.
     Bad {
         /// Path of the file or directory that needs it.
         path: Vec<u8>,
-        /// What is wrong.
         error: Error,
     },
     Done {
         frames: u64,
-        /// Bytes of these frames, as stored.
+        /// As stored.
         bytes: u64,
-        /// Names of regular files.
         files: u64,
         bad: u64,
     },
 }
 
-/// A running verification; ends when dropped.
+/// Ends when dropped.
 pub struct Verification {
     events: mpsc::Receiver<Result<VerifyEvent>>,
     task: AbortHandle,
@@ -59,7 +57,7 @@ impl Drop for Verification {
 }
 
 impl Verification {
-    /// The next event; `None` at the end.
+    /// `None` at the end.
     ///
     /// # Errors
     /// No replica can be reached within one operation's time. Ends the verification.
@@ -69,7 +67,7 @@ impl Verification {
 }
 
 impl Tree {
-    /// Fetches and verifies every frame of `revision` once. Memory: 32 bytes per frame.
+    /// Visits each frame once. Memory: 32 bytes per frame.
     pub fn verify_all(self: &Arc<Self>, revision: &Arc<Revision>) -> Verification {
         let (sender, events) = mpsc::channel(EVENTS_MAX);
         let (tree, revision) = (Arc::clone(self), Arc::clone(revision));
@@ -162,13 +160,13 @@ impl Visitor for CheckVisitor {
         }
         self.bad.fetch_add(1, Ordering::Relaxed);
         let event = VerifyEvent::Bad { path: work.context.to_vec(), error: error.clone() };
-        // The receiver is dropped: end the traversal.
+        // The receiver is dropped.
         self.events.blocking_send(Ok(event)).map_err(|_| error)
     }
 
     fn progress(&self, waiting: u64) {
         let (frames, bytes) = (self.frames.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
-        // A slow receiver misses some progress events.
+        // A slow receiver misses progress events.
         let _ = self.events.try_send(Ok(VerifyEvent::Progress { frames, bytes, waiting }));
     }
 }

@@ -1,4 +1,4 @@
-//! Differences between two revisions. Walks both trees at once and skips equal subtrees by handle.
+//! Walks two revisions at once and skips equal subtrees by handle.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::{Result, Tree};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Path from the root; empty for the root itself.
+    /// Path from the root; empty for the root.
     pub path: Vec<u8>,
     pub kind: ChangeKind,
     pub old: Option<Inode>,
@@ -20,27 +20,21 @@ pub struct Change {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// A new name.
     Added,
     Removed,
-    /// The inode differs.
     Changed(ChangedFields),
 }
 
-/// The differing parts of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ChangedFields {
-    /// File data, link target or device number. For directories only if one is opaque and the entries
-    /// differ; the entries of other directories are reported.
+    /// Data, link target or device number. Of directories, only if one is opaque and the entries
+    /// differ: other entries are reported themselves.
     pub content: bool,
     pub mode: bool,
     pub owner: bool,
-    /// Modification time.
     pub mtime: bool,
-    /// Extended attributes.
     pub xattrs: bool,
     pub file_type: bool,
-    /// Number of hard links.
     pub links: bool,
 }
 
@@ -65,16 +59,15 @@ impl ChangedFields {
         }
     }
 
-    /// Whether nothing differs.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// A running comparison. Memory: two pages per level.
+/// Memory: two pages per level.
 ///
 /// The revisions may belong to two trees. Equal content then has different handles, so all content
-/// that is not inline is reported as changed.
+/// that is not inline counts as changed.
 pub struct Diff {
     levels: Vec<Level>,
     first: Option<Change>,
@@ -95,7 +88,6 @@ struct Cursor {
 }
 
 impl Diff {
-    /// Compares two revisions.
     pub fn new(old: (&Arc<Tree>, &Arc<Revision>), new: (&Arc<Tree>, &Arc<Revision>)) -> Self {
         let (old_root, new_root) = (old.1.root(), new.1.root());
         let mut diff = Self { levels: Vec::new(), first: compare(Vec::new(), old_root, new_root), failed: false };
@@ -103,8 +95,7 @@ impl Diff {
         diff
     }
 
-    /// The next difference in the order of paths; a directory comes before its entries. `None` at
-    /// the end and after an error.
+    /// Sorted by path, a directory before its entries. `None` at the end and after an error.
     pub async fn next(&mut self) -> Option<Result<Change>> {
         if let Some(first) = self.first.take() {
             return Some(Ok(first));
@@ -162,13 +153,12 @@ impl Diff {
         })
     }
 
-    /// Enters a directory on either side, unless both are equal.
     fn descend(&mut self, path: Vec<u8>, old: Option<(&Arc<Tree>, &Inode)>, new: Option<(&Arc<Tree>, &Inode)>) {
         let top = |side: Option<(&Arc<Tree>, &Inode)>| match side.map(|(tree, inode)| (tree.iv(), &inode.content)) {
             Some((iv, Content::Directory { top: Some(page), .. })) => Some((iv, *page)),
             _ => None,
         };
-        // The names of an opaque directory are hidden.
+        // An opaque directory hides its names.
         if top(old) == top(new) || [old, new].into_iter().flatten().any(|(_, inode)| is_opaque(inode)) {
             return;
         }
@@ -189,7 +179,7 @@ fn compare(path: Vec<u8>, old: &Inode, new: &Inode) -> Option<Change> {
     (!fields.is_empty()).then(|| Change { path, kind: ChangeKind::Changed(fields), old: Some(old.clone()), new: Some(new.clone()) })
 }
 
-/// If both positions are at the start of the same page, skips it without reading it.
+/// Skips a page without reading it if both positions are at its start.
 async fn skip_equal_pages(old: &mut Cursor, new: &mut Cursor) -> Result<bool> {
     if old.page.is_some() || new.page.is_some() || old.tree.iv() != new.tree.iv() {
         return Ok(false);

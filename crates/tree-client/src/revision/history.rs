@@ -14,7 +14,6 @@ use crate::{Error, Result, Tree};
 
 const LEN_EXPECTED: usize = 1024;
 
-/// Iterates over the revisions of a tree, newest first.
 pub struct History {
     tree: Arc<Tree>,
     next: Next,
@@ -27,12 +26,11 @@ enum Next {
 }
 
 impl Tree {
-    /// The revisions, newest first, as far back as a replica keeps them.
     pub fn history(self: &Arc<Self>) -> History {
         History { tree: Arc::clone(self), next: Next::Newest }
     }
 
-    /// The revision with this number; `None` if it never existed.
+    /// `None` if it never existed.
     pub async fn revision_at(self: &Arc<Self>, number: u64) -> Result<Option<Arc<Revision>>> {
         let mut history = self.history();
         while let Some(revision) = history.next().await {
@@ -44,14 +42,13 @@ impl Tree {
         Ok(None)
     }
 
-    /// The newest revision with this tag; `None` if none has it. O(newer revisions).
+    /// The newest one; `None` if none has the tag. O(newer revisions).
     pub async fn revision_with_tag(self: &Arc<Self>, tag: &str) -> Result<Option<Arc<Revision>>> {
         let mut history = self.history();
         while let Some(revision) = history.next().await {
             match revision {
                 Ok(revision) if revision.fsinfo.tag == tag => return Ok(Some(revision)),
                 Ok(_) => {}
-                // Replicas keep no older revision.
                 Err(Error::Missing { .. }) => return Ok(None),
                 Err(error) => return Err(error),
             }
@@ -59,11 +56,10 @@ impl Tree {
         Ok(None)
     }
 
-    /// A revision of which the caller has kept the signed fsinfo. Verifies its signature again, not
-    /// its validity in time.
+    /// `signed`: kept by the caller. Verifies the signature again, not the validity in time.
     ///
     /// # Errors
-    /// If it is malformed, or not of this tree.
+    /// Malformed, or of another tree.
     pub fn kept_revision(&self, signed: &[u8]) -> Result<Arc<Revision>> {
         let newest = self.newest();
         if newest.signed == signed {
@@ -97,8 +93,8 @@ impl Tree {
 }
 
 impl History {
-    /// The next older revision. Verifies its signature and its place in the chain, not its validity
-    /// in time. Ends after an error; [`Error::Missing`] means that replicas keep no older revision.
+    /// The next older revision. Verifies signature and chain, not validity in time. Ends after an
+    /// error; [`Error::Missing`]: replicas keep no older revision.
     pub async fn next(&mut self) -> Option<Result<Arc<Revision>>> {
         let found = match std::mem::replace(&mut self.next, Next::End) {
             Next::Newest => Ok(self.tree.newest()),

@@ -1,10 +1,8 @@
-//! Revisions: the verified root of a tree, its history, differences, and a full check.
-
-mod check; // Fetches and verifies every frame of a revision.
-mod diff; // Differences between two revisions.
-mod history; // Older revisions, newest first.
-mod prove; // Proofs of past content.
-mod verified; // One revision with verified signatures.
+mod check;
+mod diff;
+mod history;
+mod prove;
+mod verified;
 
 pub use check::{Verification, VerifyEvent};
 pub use diff::{Change, ChangeKind, ChangedFields, Diff};

@@ -1,5 +1,3 @@
-//! Proofs of past content: fetches the frames of a [`vouch_tree::proof`].
-
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,7 +9,7 @@ use crate::replica::{FrameRequest, Priority};
 use crate::tree::PAGE_LEN_EXPECTED;
 use crate::{Error, Result, Revision, Tree};
 
-/// Iterates over the frames of a proof. Memory: one frame.
+/// Frames of a [`vouch_tree::proof`], one in memory.
 pub struct Proof {
     tree: Arc<Tree>,
     header: ProofHeader,
@@ -19,8 +17,7 @@ pub struct Proof {
 }
 
 impl Tree {
-    /// Begins a proof of what `revision` holds at `path`, a list of names joined by `/`. Does not
-    /// follow symbolic links.
+    /// `path`: names joined by `/`. Does not follow symbolic links.
     pub fn prove(self: &Arc<Self>, revision: &Revision, path: &[u8]) -> Result<Proof> {
         let walk = Walk::begin(self.iv(), revision.root(), path, &mut |_| {});
         let walk = walk.map_err(|_| Error::Path { path: path.to_vec(), why: "a proof needs names joined by '/', without '..'" })?;
@@ -29,7 +26,7 @@ impl Tree {
         Ok(Proof { tree: Arc::clone(self), header, walk })
     }
 
-    /// A stored frame from disk cache or replicas, verified.
+    /// Verified, from disk cache or replicas.
     async fn stored_frame(&self, kind: FrameKind, handle: &BlockHandle) -> Result<Bytes> {
         let cached = self.client().disk.as_ref().and_then(|disk| disk.get(handle));
         if let Some(stored) = cached.filter(|stored| frame::verify(&self.iv(), handle, stored).is_ok()) {
@@ -43,12 +40,11 @@ impl Tree {
 }
 
 impl Proof {
-    /// The start of the proof file.
     pub const fn header(&self) -> &ProofHeader {
         &self.header
     }
 
-    /// The next stored frame; `None` at the end.
+    /// `None` at the end.
     pub async fn next(&mut self) -> Option<Result<Bytes>> {
         let (kind, handle) = self.walk.needed()?;
         let stored = match self.tree.stored_frame(kind, &handle).await {
@@ -59,7 +55,6 @@ impl Proof {
         Some(advanced.map(|()| stored).map_err(|error| Error::Damaged { what: error.to_string() }))
     }
 
-    /// What the path leads to, once the frames of the path are fetched.
     pub const fn finding(&self) -> Option<&Finding> {
         self.walk.finding()
     }

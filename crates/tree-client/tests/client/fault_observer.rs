@@ -1,4 +1,4 @@
-//! The observer hears of each fault, even if another replica delivers the right data.
+//! Faults are reported even if another replica delivers the right data.
 
 use std::sync::Arc;
 use std::time::Duration;

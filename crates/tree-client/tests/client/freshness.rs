@@ -40,7 +40,7 @@ async fn refuses_rollback_after_restart() {
     let tree = open().open(&publisher.name(), &TreeOptions::default()).await.unwrap();
     assert_eq!(tree.newest().number(), 2, "uses the stored revision");
     assert!(tree.refresh().await.is_err());
-    // The replica lacks the newer frame: refused, not damaged.
+    // Refused, not damaged: the replica lacks the newer frame.
     let error = tree.lookup_path(tree.newest().root(), b"file").await.err().unwrap();
     assert!(error.class() == ErrorClass::Refused && error.to_string().contains("10.0.0.1:4340: offers the old revision 1;"), "{error}");
     clock.set(NOW + u64::from(DURATION_S));
@@ -200,8 +200,7 @@ async fn reads_statements_from_directories_and_trees() {
     let client = client_with(&network, &clock, |options| options.certificate_dirs = vec![dir_of_certs.path().into()]);
     assert!(matches!(client.open(&publisher.name(), &TreeOptions::default()).await, Err(Error::Revoked { .. })));
 
-    // An unreadable file with this name may be a truncated revocation. A file named after another
-    // key is not about this one.
+    // May be a truncated revocation. A file named after another key is not about this one.
     let path = dir_of_certs.path().join(&file);
     for damaged in [&b""[..], b"noise", &revocation.to_text().as_bytes()[..40]] {
         std::fs::write(&path, damaged).unwrap();

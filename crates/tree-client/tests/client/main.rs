@@ -1,5 +1,3 @@
-//! The client against replicas in memory, honest and lying. One test binary.
-
 mod fault_observer;
 #[allow(unreachable_pub, reason = "shared by the other modules")]
 mod fixture;

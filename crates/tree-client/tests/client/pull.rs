@@ -1,5 +1,4 @@
-//! Pull copies only missing frames, survives kills, and commits complete revisions only. Also
-//! verification, history and diff.
+//! Pull copies only missing frames, survives kills, and commits complete revisions only.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +16,7 @@ use crate::fixture::network::TestNetwork;
 use crate::fixture::replica::{Fault, TestReplica};
 use crate::fixture::{self, NOW, Node, Published, Publisher, client, dir, noise};
 
-/// Environment variable of the child process that is killed: the database to pull into.
+/// Set in the child process that is killed: the database.
 const CHILD_DB: &str = "VOUCH_TEST_PULL_INTO";
 
 fn files(seed: u64, count: u64) -> BTreeMap<Vec<u8>, Node> {
@@ -42,7 +41,7 @@ fn with(tree: &Node, path: [&str; 2], node: Option<Node>) -> Node {
     Node::Dir(root)
 }
 
-/// Waits for the lock: a child process of another test inherits all locks until it calls exec.
+/// A child process of another test inherits all locks until exec.
 fn into(db: impl Into<std::path::PathBuf>) -> PullOptions {
     PullOptions { lock_wait: Duration::from_secs(10), ..PullOptions::new(db) }
 }
@@ -201,7 +200,7 @@ fn slow_site() -> (Publisher, Published, Arc<TestReplica>) {
     (publisher, published, replica)
 }
 
-/// The child process: pulls slowly until it is killed.
+/// Pulls slowly until it is killed.
 #[tokio::test]
 async fn child_that_is_killed() {
     let Some(db) = std::env::var_os(CHILD_DB) else { return };

@@ -1,5 +1,3 @@
-//! Reading an honest tree: names, listings, content, holes, links.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

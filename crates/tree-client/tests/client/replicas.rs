@@ -1,4 +1,4 @@
-//! Several replicas: failover, hedging, load, lies, and time limits.
+//! Failover, hedging, load, lies, and time limits.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -219,7 +219,7 @@ async fn verification_against_lying_replica_ends_soon() {
 async fn verification_against_failing_replica_names_reason() {
     let mut publisher = Publisher::new(82);
     let published = published(&mut publisher, 4 << 20);
-    // In paused time. The limit of an operation is 30 s; a replica that keeps closing fails sooner.
+    // Paused time. An operation takes 30 s at most; a replica that keeps closing fails sooner.
     for (fault, limit_s) in [(Fault::HalfAnswer, 8), (Fault::Stall, 31)] {
         let replica = TestReplica::new(&published, Fault::None, 1);
         let tree = open(&publisher, &[Arc::clone(&replica)]).await;

@@ -1,5 +1,4 @@
-//! A stolen signing key: the next certificate overrides what the thief signed, in clients and
-//! mirrors.
+//! The next certificate overrides what the thief of a signing key signed, in clients and mirrors.
 
 use std::sync::Arc;
 use std::time::Duration;

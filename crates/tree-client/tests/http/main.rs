@@ -1,4 +1,4 @@
-//! Databases behind web servers that lie, stall and fail: no wrong byte, no hang, no panic.
+//! Web servers that lie, stall and fail: no wrong byte, no hang, no panic.
 
 mod proxies;
 mod seeded_lies;
@@ -18,7 +18,6 @@ use web_server::{Fault, WebServer};
 
 const FILES: usize = 40;
 
-/// A published tree with files of several lengths, and its database.
 struct Site {
     dir: tempfile::TempDir,
     name: TreeName,
@@ -65,7 +64,7 @@ impl Site {
     }
 }
 
-/// From a few bytes, inline in the directory, to several leaves; incompressible.
+/// From inline in the directory to several leaves; incompressible.
 fn content(number: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut hasher = blake3::Hasher::new();
@@ -102,7 +101,7 @@ async fn a_tree_is_read_whole_with_few_requests() {
     }
 }
 
-/// Cases of one kind run together; `VOUCH_WEB_LIE_CASES` sets their number.
+/// Environment: `VOUCH_WEB_LIE_CASES`.
 #[tokio::test(flavor = "multi_thread")]
 async fn lies_and_failures_end_as_errors_in_time() {
     let cases: u64 = std::env::var("VOUCH_WEB_LIE_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(140);

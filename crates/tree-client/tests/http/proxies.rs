@@ -16,7 +16,6 @@ use crate::seeded_lies::{Files, files_of, response};
 struct Proxies {
     files: Files,
     first_is_down: AtomicBool,
-    /// Proxies in the order of the requests that they answered.
     answered: Mutex<Vec<String>>,
 }
 

@@ -1,5 +1,5 @@
-//! Seeded cases of a lying store and of a poisoned cache, in memory and on a virtual clock: no wrong
-//! byte, no hang, no panic. `VOUCH_SEEDED_LIE_CASES` sets their number.
+//! A lying store or poisoned cache, in memory on a virtual clock: no wrong byte, no hang, no panic.
+//! Environment: `VOUCH_SEEDED_LIE_CASES`.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -22,12 +22,11 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 pub(crate) type Files = HashMap<String, Bytes>;
 
-/// What a response has wrong.
 #[derive(Debug, Clone, Copy)]
 enum Lie {
     FlippedByte,
     Truncated,
-    /// Ends without an error where the header promised more.
+    /// Ends without an error before the length in its header.
     Empty,
     ErrorPage,
     Status(u16),
@@ -64,22 +63,20 @@ const LIES: [Lie; 18] = [
     Lie::RedirectLoop,
 ];
 
-/// Path and range.
 type RequestKey = (String, Option<Range<u64>>);
 
-/// A store whose cache keeps each lie under its URL and range.
+/// Its cache keeps each lie under its URL and range.
 struct LyingStore {
     files: Arc<Files>,
     old_manifest: Bytes,
     random: AtomicU64,
-    /// Of 256 requests, so many are answered with a lie.
+    /// Lies per 256 requests.
     rate: u64,
     is_cache: bool,
     poisoned: Mutex<HashMap<RequestKey, Option<Lie>>>,
 }
 
 impl LyingStore {
-    /// SplitMix64.
     fn random(&self) -> u64 {
         let mut z = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -164,14 +161,14 @@ pub(crate) fn response(status: u16, range_start: Option<u64>, body: Bytes) -> Ht
     HttpResponse { status, range_start, body: stream::iter([Ok(body)]).boxed() }
 }
 
-/// Two revisions of a tree; in the second, one file has the content of another.
+/// In the second revision, one file has the content of another.
 struct TwoRevisions {
     site: Site,
     files: Arc<Files>,
     old_manifest: Bytes,
 }
 
-/// The number of the content that a file has in a revision.
+/// Number of the file's content.
 fn number_of(file: usize, revision: u64) -> usize {
     if revision == 2 && file == 7 { 9 } else { file }
 }
@@ -187,7 +184,6 @@ impl TwoRevisions {
     }
 }
 
-/// The files of the database, as a web server has them.
 pub(crate) fn files_of(site: &Site) -> Files {
     let mut files = Files::new();
     for dir in ["", "packs", "index"] {
@@ -202,7 +198,6 @@ pub(crate) fn files_of(site: &Site) -> Files {
     files
 }
 
-/// Files read and refused.
 async fn run(case: u64, tree: &TwoRevisions) -> (usize, usize) {
     let transport = Arc::new(LyingStore {
         files: Arc::clone(&tree.files),
@@ -227,7 +222,7 @@ async fn run(case: u64, tree: &TwoRevisions) -> (usize, usize) {
     let before = opened.newest().number();
     let began = Instant::now();
     let results = read_all(&opened).await;
-    // A file is looked up and read.
+    // A lookup and a read.
     assert!(began.elapsed() <= 2 * DEADLINE + TIMEOUT, "case {case}: reading took {:?}", began.elapsed());
     let after = opened.newest().number();
     let mut counts = (0, 0);

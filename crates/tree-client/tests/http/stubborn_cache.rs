@@ -1,5 +1,5 @@
-//! A cache that ignores `Cache-Control` and keeps every response for ever: a new revision is still
-//! seen within a minute.
+//! A cache that ignores `Cache-Control` and keeps every response: a new revision is still seen
+//! within a minute.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! A web server for tests: serves a directory, with one fault at a chosen request.
+//! Serves a directory, with one fault at a chosen request.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -54,13 +54,12 @@ pub(crate) struct WebServer {
 impl Drop for WebServer {
     fn drop(&mut self) {
         self.is_stopped.store(true, Ordering::SeqCst);
-        // Wakes the thread that accepts.
         let _ = TcpStream::connect(self.address);
     }
 }
 
 impl WebServer {
-    /// `fault` applies to the request of number `at` and to all after it, with `place` as its seed.
+    /// `fault` applies from request `at` on, with `place` as its seed.
     pub(crate) fn start(root: &Path, fault: Fault, at: usize, place: u64) -> WebServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, requests) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));

@@ -1,5 +1,3 @@
-//! Tests of the store of newest revisions seen.
-
 use super::*;
 
 fn record(revision: u64) -> SeenRecord {

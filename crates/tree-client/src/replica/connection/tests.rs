@@ -1,5 +1,3 @@
-//! Tests of a connection against a scripted peer.
-
 use super::super::reply_parser::RECORD_LEN_MAX;
 use super::*;
 use tokio::io::DuplexStream;

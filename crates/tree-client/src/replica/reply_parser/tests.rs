@@ -1,5 +1,3 @@
-//! Tests of the reply parser, against the decoder of whole replies.
-
 use super::*;
 use proptest::prelude::*;
 use vouch_oncrpc::{Accepted, Reply, record_mark};
@@ -105,7 +103,7 @@ proptest! {
     ) {
         let frames: Vec<_> = lens.iter().map(|len| len.map(|len| vec![3; len])).collect();
         let mut record = reply(&frames);
-        // Changes the count or the results, not the RPC header.
+        // Spares the RPC header.
         let at = HEAD_LEN - 4 + at.index(record.len() - HEAD_LEN + 4);
         record[at] = byte;
         let found = parse_stream(&marked(&record, usize::MAX), 1000, frames.len()).unwrap();

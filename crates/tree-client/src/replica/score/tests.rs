@@ -1,5 +1,3 @@
-//! Tests of scores: typical cases, and random histories against a simple model.
-
 use super::*;
 use proptest::prelude::*;
 
@@ -145,8 +143,7 @@ struct Modelled {
 }
 
 proptest! {
-    /// A replica is chosen whenever one may be. Never chooses an excluded one, and no paused or
-    /// lying one while another is ready.
+    /// Never chooses an excluded replica, nor a paused or lying one while another is ready.
     #[test]
     fn choices_follow_the_model(events in proptest::collection::vec(any_event(4), 0..200), excluded in 0..16u32) {
         let mut scores = Scores::new(4);

@@ -1,8 +1,7 @@
-//! Random cases of lying replicas and networks: no wrong byte reaches a reader, nothing hangs, and
-//! reads succeed while one honest replica is reachable.
+//! Lying replicas and networks: no wrong byte reaches a reader, nothing hangs, and reads succeed
+//! while one honest replica is reachable.
 //!
-//! `VOUCH_LIE_CASES` sets the number of cases, `VOUCH_LIE_SEED` the first seed. One seed is one
-//! case.
+//! Environment: `VOUCH_LIE_CASES`, `VOUCH_LIE_SEED` (one seed is one case).
 
 #[allow(unreachable_pub, reason = "shared with the parent module")]
 mod scenario;
@@ -193,7 +192,7 @@ impl Case {
         });
     }
 
-    /// The revision in force is a valid choice and never moves back.
+    /// It is a valid choice and never moves back.
     fn check_revision(&mut self, tree: &Tree) -> RevisionId {
         let (revision_id, stage) = (revision_id_of(tree), self.stage.load(Ordering::SeqCst));
         let is_genuine = revision_id == (1, 2) || self.scenario.stages[..=stage].iter().any(|known| known.0 == revision_id);
@@ -209,7 +208,7 @@ impl Case {
         revision_id
     }
 
-    /// Refreshes; with an honest replica its revision must be in force afterwards.
+    /// With an honest replica, its revision must be in force afterwards.
     async fn check_refresh(&mut self, tree: &Tree) -> Result<(), Error> {
         let published = &self.scenario.stages[self.stage.load(Ordering::SeqCst)];
         // The first call may share a round that began before the publication.

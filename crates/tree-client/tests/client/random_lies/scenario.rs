@@ -1,4 +1,4 @@
-//! Scenarios of the random cases: genuine and forged revisions, offers of replicas, and random.
+//! Genuine and forged revisions, offers of replicas, and random numbers.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -98,7 +98,7 @@ impl Scenario {
         let expired = publisher.publish(&trees[0], NOW - 200_000);
         let older = publisher.publish(&trees[1], NOW - 5000);
         let newest = publisher.publish(&trees[2], NOW - 1000);
-        // Revision 4 has the content of revision 1, but starts in the future.
+        // Content of revision 1, but a start in the future.
         let (revision, previous) = (publisher.revision, publisher.previous);
         let future = publisher.publish(&trees[0], NOW + 50_000);
         publisher.previous = previous;
