@@ -1,13 +1,13 @@
-//! Blobs: the content of files and of large sets of extended attributes.
+//! File content and large sets of extended attributes, as trees of 128 KiB leaves below indirect
+//! frames.
 //!
-//! A blob is a tree of 128 KiB leaves below indirect frames. Byte N is in leaf N / 128 KiB, and an
-//! indirect frame of depth D covers 128 KiB × 1024^D. Ranges of zeros are holes and are not stored.
+//! Byte N is in leaf N / 128 KiB; an indirect frame of depth D covers 128 KiB × 1024^D. Ranges of
+//! zeros are holes and are not stored.
 
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 use crate::{BlockHandle, FrameKind, LEAF_LEN_MAX};
 
-/// Longest blob stored inline in its inode.
 pub const INLINE_LEN_MAX: usize = 1024;
 
 /// Children of a full indirect frame: 36 KiB of XDR.
@@ -16,38 +16,35 @@ pub const FANOUT: usize = 1024;
 /// Deepest tree: 128 KiB × 1024^5 covers every file offset.
 pub const DEPTH_MAX: u8 = 5;
 
-/// Largest blob: the largest file offset.
+/// The largest file offset.
 pub const SIZE_MAX: u64 = i64::MAX as u64;
 
-/// A sequence of bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blob {
     pub size: u64,
     pub body: BlobBody,
 }
 
-/// Location of a blob's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BlobBody {
     /// In the inode; at most [`INLINE_LEN_MAX`] bytes.
     Inline(Vec<u8>),
-    /// Not stored: all bytes are zero.
+    /// All bytes are zero.
     Hole,
     Leaf(BlockHandle),
-    /// Below an indirect frame.
     Tree {
-        /// Levels of indirect frames, 1 to [`DEPTH_MAX`]. At depth 1 the children are leaves.
+        /// Levels of indirect frames, 1 to [`DEPTH_MAX`].
         depth: u8,
         top: BlockHandle,
     },
 }
 
-/// Bytes covered by one child of an indirect frame of `depth`. At depth 1 the child is a leaf.
+/// Bytes below one child of an indirect frame of `depth`.
 pub const fn child_span(depth: u8) -> u64 {
     (LEAF_LEN_MAX as u64) << (10 * (depth as u32 - 1))
 }
 
-/// Lowest depth whose indirect frame covers `size` bytes; 0 if one leaf does.
+/// 0 if one leaf covers `size`.
 pub(crate) const fn depth_for(size: u64) -> u8 {
     let mut depth = 0;
     while depth < DEPTH_MAX && size > child_span(depth + 1) {
@@ -61,7 +58,7 @@ impl Blob {
         Self { size: 0, body: BlobBody::Inline(Vec::new()) }
     }
 
-    /// The first frame to fetch, if any.
+    /// The frame to fetch first.
     pub const fn top(&self) -> Option<(FrameKind, BlockHandle)> {
         match &self.body {
             BlobBody::Inline(_) | BlobBody::Hole => None,
@@ -119,17 +116,16 @@ impl Xdr for Blob {
     }
 }
 
-/// The payload of an indirect frame: its children in order; `None` is a hole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Indirect {
-    /// At depth 1 the children are leaves, else indirect frames of `depth` - 1.
+    /// At depth 1 the children are leaves.
     pub depth: u8,
-    /// At most [`FANOUT`] children. Trailing holes are omitted.
+    /// `None` is a hole. At most [`FANOUT`]; trailing holes are omitted.
     pub children: Vec<Option<BlockHandle>>,
 }
 
 impl Indirect {
-    /// The child at `index`; `None` past the end is a hole.
+    /// `None`: a hole, also past the end.
     pub fn child(&self, index: usize) -> Option<BlockHandle> {
         self.children.get(index).copied().flatten()
     }
@@ -159,7 +155,7 @@ impl Xdr for Indirect {
     }
 }
 
-/// Builds a blob from its leaves in order.
+/// Takes leaves in order.
 #[derive(Debug, Default)]
 pub struct BlobBuilder {
     /// `levels[d]` collects the children of the next indirect frame of depth `d + 1`.
@@ -195,10 +191,8 @@ impl BlobBuilder {
         Ok(())
     }
 
-    /// The blob of `size` bytes.
-    ///
     /// # Panics
-    /// If the leaves do not cover `size`, or if `size` fits [`INLINE_LEN_MAX`].
+    /// The leaves do not cover `size`, or `size` fits [`INLINE_LEN_MAX`].
     pub fn finish<E>(mut self, size: u64, put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>) -> Result<Blob, E> {
         assert!(size > INLINE_LEN_MAX as u64 && size <= SIZE_MAX, "small blobs are inline");
         assert_eq!(self.leaves, size.div_ceil(LEAF_LEN_MAX as u64), "leaves cover the size");
@@ -213,7 +207,7 @@ impl BlobBuilder {
             }
         }
         let level = usize::from(depth) - 1;
-        // `push` closed a full frame already; its handle is alone one level up.
+        // `push` closed a full frame: its handle is alone one level up.
         let top = match self.levels.get(level + 1).and_then(|above| above.first()) {
             Some(&child) => child,
             None => {

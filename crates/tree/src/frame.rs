@@ -1,16 +1,16 @@
-//! Stored frames: a kind byte, a codec byte, a payload.
+//! Stored frames: kind byte, codec byte, payload.
 //!
-//! The hash covers all three, so a client verifies a frame before it decompresses it.
+//! The hash covers all three: a client verifies before it decompresses.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
 
 use crate::{BlockHandle, Iv};
 
-/// Longest payload of any kind: the file data in a full leaf.
+/// The file data in a full leaf.
 pub const LEAF_LEN_MAX: usize = 128 * 1024;
 
-/// Longest stored frame: the header and a raw payload.
+/// Header and raw payload.
 pub const FRAME_LEN_MAX: usize = HEADER_LEN + LEAF_LEN_MAX;
 
 const HEADER_LEN: usize = 2;
@@ -20,7 +20,6 @@ const CODEC_ZSTD: u8 = 1;
 /// Shorter payloads are stored raw: the zstd header costs more than it saves.
 const COMPRESS_LEN_MIN: usize = 64;
 
-/// The type of a frame's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum FrameKind {
@@ -48,14 +47,13 @@ impl FrameKind {
         })
     }
 
-    /// Whether the payload is metadata rather than file data.
+    /// Everything but file data.
     pub const fn is_metadata(self) -> bool {
         !matches!(self, Self::Leaf)
     }
 }
 
-/// Why a frame is not the one that its handle names. [`Error::WrongHash`] is the replica's fault,
-/// the others are the publisher's.
+/// [`Error::WrongHash`] is the replica's fault, the others are the publisher's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("frame of {len} bytes does not hash to {handle}")]
@@ -70,11 +68,10 @@ pub enum Error {
     Corrupt,
 }
 
-/// Builds a stored frame. Compresses with zstd at `level` if that saves at least 1/16; level 0
-/// stores raw.
+/// Compresses with zstd at `level` if that saves at least 1/16; level 0 stores raw.
 ///
 /// # Panics
-/// If `payload` is longer than [`LEAF_LEN_MAX`].
+/// `payload` is longer than [`LEAF_LEN_MAX`].
 pub fn build(kind: FrameKind, payload: &[u8], level: i32) -> Vec<u8> {
     assert!(payload.len() <= LEAF_LEN_MAX, "payloads are cut to LEAF_LEN_MAX by their builders");
     if level != 0 && payload.len() >= COMPRESS_LEN_MIN {
@@ -82,7 +79,7 @@ pub fn build(kind: FrameKind, payload: &[u8], level: i32) -> Vec<u8> {
         let mut frame = vec![0; HEADER_LEN + worth_max];
         frame[0] = kind as u8;
         frame[1] = CODEC_ZSTD;
-        // An error means that the output buffer was too small: compression does not pay.
+        // An error: the compressed payload does not fit, so compression does not pay.
         if let Some(len) = COMPRESSOR.with_borrow_mut(|c| c.compress(level, payload, &mut frame[HEADER_LEN..])) {
             frame.truncate(HEADER_LEN + len);
             return frame;
@@ -94,18 +91,18 @@ pub fn build(kind: FrameKind, payload: &[u8], level: i32) -> Vec<u8> {
     frame
 }
 
-/// Verifies that `frame` has this handle and kind.
+/// Verifies handle and kind, then decompresses.
 pub fn open<'a>(iv: &Iv, handle: &BlockHandle, kind: FrameKind, frame: &'a [u8]) -> Result<Cow<'a, [u8]>, Error> {
     verify(iv, handle, frame)?;
     payload(kind, frame)
 }
 
-/// Verifies that `frame` hashes to `handle`.
+/// Verifies the hash only.
 pub fn verify(iv: &Iv, handle: &BlockHandle, frame: &[u8]) -> Result<(), Error> {
     if frame.len() < HEADER_LEN || frame.len() > FRAME_LEN_MAX {
         return Err(Error::Length(frame.len()));
     }
-    // Handles are public: a comparison in constant time is not needed.
+    // Handles are public: no comparison in constant time.
     if iv.handle_of(frame) != *handle {
         return Err(Error::WrongHash { handle: *handle, len: frame.len() });
     }
@@ -125,12 +122,11 @@ pub fn payload(kind: FrameKind, frame: &[u8]) -> Result<Cow<'_, [u8]>, Error> {
     }
 }
 
-/// The kind of a stored frame, from its first byte.
 pub fn kind_of(frame: &[u8]) -> Option<FrameKind> {
     frame.first().copied().and_then(FrameKind::from_byte)
 }
 
-/// A zstd context takes some 100 KiB and is costly to create, so each thread keeps one.
+/// One per thread: it takes some 100 KiB and is costly to create.
 #[derive(Default)]
 struct Compressor(Option<(i32, zstd::bulk::Compressor<'static>)>);
 
@@ -154,7 +150,7 @@ impl Decompressor {
             self.context = Some(zstd::bulk::Decompressor::new().map_err(|_| Error::Corrupt)?);
         }
         let context = self.context.as_mut().ok_or(Error::Corrupt)?;
-        // The buffer bounds the output, whatever length the frame claims.
+        // Bounds the output, whatever length the frame claims.
         self.scratch.resize(LEAF_LEN_MAX, 0);
         let len = context.decompress_to_buffer(stored, self.scratch.as_mut_slice()).map_err(|_| Error::Corrupt)?;
         Ok(self.scratch[..len].to_vec())

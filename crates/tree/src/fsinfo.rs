@@ -9,50 +9,46 @@ pub const FORMAT_VERSION: u32 = 1;
 
 pub const TAG_LEN_MAX: usize = 255;
 
-/// Longest encoded fsinfo. Its only long parts are inline xattrs of the root (1 KiB) and the tag.
+/// The long parts are inline xattrs of the root (1 KiB) and the tag.
 pub(crate) const FSINFO_LEN_MAX: usize = 8 * 1024;
 
 pub const SIGNED_LEN_MAX: usize = FSINFO_LEN_MAX + 512;
 
-/// One revision of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fsinfo {
-    /// HOSTID of the tree. A signing key may serve several trees; this field ties the fsinfo to
-    /// one.
+    /// Ties the fsinfo to one tree: a signing key may serve several.
     pub hostid: HostId,
-    /// Revision number, from 1, plus one with each publication.
+    /// From 1, plus one with each publication.
     pub revision: u64,
-    /// Time of signing, in seconds since 1970.
+    /// Time of signing, seconds since 1970.
     pub start: u64,
-    /// Validity from `start`, in seconds. The publisher promises a newer revision by then.
+    /// Validity from `start`. The publisher promises a newer revision by then.
     pub duration_s: u32,
-    /// Key of the handles' keyed hash.
     pub iv: Iv,
     pub root: Inode,
-    /// Frame of the signed fsinfo of the previous revision; `None` in revision 1.
+    /// Frame of the previous signed fsinfo; `None` in revision 1.
     pub previous: Option<BlockHandle>,
     pub counts: Counts,
-    /// The publisher's label for this revision; may be empty.
+    /// The publisher's label; may be empty.
     pub tag: String,
 }
 
-/// Size of a tree, in files and bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Names of regular files.
     pub files: u64,
-    /// Directories, including the root.
+    /// Includes the root.
     pub directories: u64,
     pub symlinks: u64,
     /// Devices, pipes and sockets.
     pub others: u64,
-    /// Sum of the sizes of regular files; each hard link counts.
+    /// Sizes of regular files; each hard link counts.
     pub bytes: u64,
     pub with_xattrs: u64,
 }
 
 impl Fsinfo {
-    /// End of the validity, in seconds since 1970.
+    /// End of the validity, seconds since 1970.
     pub fn end(&self) -> u64 {
         self.start.saturating_add(self.duration_s.into())
     }
@@ -110,7 +106,6 @@ impl Xdr for Fsinfo {
     }
 }
 
-/// A signed fsinfo: its bytes, the signature, and the certificate of the signing key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedFsinfo {
     fsinfo: Vec<u8>,
@@ -119,10 +114,8 @@ pub struct SignedFsinfo {
 }
 
 impl SignedFsinfo {
-    /// Signs `fsinfo` with the key that `cert` certifies.
-    ///
     /// # Panics
-    /// If `key` is not the certified key, or if the certificate belongs to another root key.
+    /// `key` is not the certified key, or the certificate belongs to another root key.
     pub fn sign(fsinfo: &Fsinfo, key: &SecretKey, cert: SigningCert) -> Self {
         assert_eq!(key.public(), cert.signing, "the signing key matches its certificate");
         assert_eq!(fsinfo.hostid, cert.root.hostid(), "the tree's own root key issued the certificate");
@@ -131,18 +124,18 @@ impl SignedFsinfo {
         Self { fsinfo, cert, signature }
     }
 
-    /// The certificate, not verified.
+    /// Not verified.
     pub const fn cert(&self) -> &SigningCert {
         &self.cert
     }
 
-    /// The fsinfo without any check of signatures. Only for walking frames of a trusted database.
+    /// Checks no signature. Only for walking frames of a trusted database.
     pub fn unverified(&self) -> Result<Fsinfo, XdrError> {
         Fsinfo::from_xdr(&self.fsinfo)
     }
 
-    /// The fsinfo, if the signatures are valid from the root key of `hostid` down. Does not check
-    /// time or revocation: see [`crate::verify`].
+    /// Verifies the signatures from the root key of `hostid` down. Does not check time or
+    /// revocation: see [`crate::verify`].
     pub fn open(&self, hostid: &HostId) -> Result<Fsinfo, SignatureError> {
         if !self.cert.is_signed_by(hostid) {
             return Err(SignatureError::Certificate);
@@ -158,7 +151,6 @@ impl SignedFsinfo {
     }
 }
 
-/// Why a signed fsinfo does not belong to a tree.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
     #[error("the signing key's certificate is not signed by the root key of this name")]

@@ -1,11 +1,9 @@
-//! Handles: content hashes that name frames.
-
 use core::fmt;
 
-/// The name of a stored frame: keyed BLAKE3 of its bytes, with the tree's [`Iv`] as the key.
+/// Keyed BLAKE3 of a stored frame, with the tree's [`Iv`] as the key.
 ///
-/// The SFSRO paper uses SHA-1(iv, x) (section 3.2). With an iv per tree, a collision found for one
-/// tree is useless for others.
+/// The SFSRO paper uses SHA-1(iv, x) (section 3.2). With an iv per tree, a collision for one tree
+/// is useless for others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockHandle([u8; 32]);
 
@@ -20,8 +18,7 @@ impl BlockHandle {
         &self.0
     }
 
-    /// The first eight bytes as a big-endian number. Uniformly distributed: for search and
-    /// sharding.
+    /// Big-endian, from the first eight bytes. Uniformly distributed: for search and sharding.
     pub const fn prefix(&self) -> u64 {
         let b = &self.0;
         u64::from_be_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]])
@@ -40,7 +37,7 @@ impl fmt::Debug for BlockHandle {
     }
 }
 
-/// Initialization vector of a tree: 32 random bytes, drawn when its database is created. Public.
+/// Initialization vector of a tree: 32 random bytes, drawn with its database. Public.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Iv([u8; 32]);
 

@@ -1,24 +1,22 @@
-//! Inodes: the metadata that stat(2) shows, and the location of the content.
+//! Metadata as in stat(2), and the location of the content.
 //!
-//! The change time (ctime) is omitted: it depends on the copy and would give equal trees different
-//! handles.
+//! Without ctime: it depends on the copy, so equal trees would have different handles.
 
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 use crate::Blob;
 use crate::directory::PageRef;
 
-/// Longest target of a symbolic link, as on Linux (PATH_MAX without the NUL).
 pub const SYMLINK_LEN_MAX: usize = 4095;
 
-/// Mask of the permission, set-id and sticky bits.
+/// Permission, set-id and sticky bits.
 pub(crate) const MODE_MASK: u16 = 0o7777;
 
-/// Seconds since 1970 (negative before), and nanoseconds after that second.
+/// Seconds since 1970 (negative before).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Timestamp {
     pub s: i64,
-    /// 0 to 999,999,999.
+    /// 0 to 999,999,999, after that second.
     pub ns: u32,
 }
 
@@ -37,17 +35,16 @@ pub enum FileType {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inode {
-    /// Permission, set-id and sticky bits, within `07777`.
+    /// Within `07777`.
     pub mode: u16,
     pub uid: u32,
     pub gid: u32,
-    /// Time of the last change of the content.
     pub mtime: Timestamp,
-    /// Number of hard links in the publisher's file system.
+    /// In the publisher's file system.
     pub nlink: u32,
-    /// Hard links of one file share this number; 0: the file has one name.
+    /// Shared by the hard links of one file; 0: a single name.
     pub link_group: u64,
-    /// An encoded [`crate::xattr::Xattrs`]; empty if the file has none.
+    /// An encoded [`crate::xattr::Xattrs`]; empty if there are none.
     pub xattrs: Blob,
     pub content: Content,
 }
@@ -56,18 +53,18 @@ pub struct Inode {
 pub enum Content {
     Regular {
         blob: Blob,
-        /// Allocated bytes: st_blocks × 512, rounded to leaves.
+        /// st_blocks × 512, rounded to leaves.
         space: u64,
     },
     Directory {
         entries: u64,
         subdirs: u32,
-        /// Whether readdir shows only names that were looked up (SFSRO paper, section 3.2).
+        /// Readdir shows only names that were looked up (SFSRO paper, section 3.2).
         opaque: bool,
-        /// Root page of the B+-tree; `None` if the directory is empty.
+        /// `None` if the directory is empty.
         top: Option<PageRef>,
     },
-    /// A symbolic link and its target: any bytes but NUL.
+    /// The target: any bytes but NUL.
     Symlink(Vec<u8>),
     Fifo,
     Socket,
@@ -99,7 +96,7 @@ impl Inode {
         matches!(self.content, Content::Directory { .. })
     }
 
-    /// st_size. For a directory, the number of its entries.
+    /// st_size. The number of entries of a directory.
     pub fn size(&self) -> u64 {
         match &self.content {
             Content::Regular { blob, .. } => blob.size,

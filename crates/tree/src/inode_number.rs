@@ -1,42 +1,39 @@
 //! Inode numbers (st_ino), derived from the tree's key and the file's path.
 //!
-//! They are the same after a remount, in the next revision, and on every machine. Collisions are
-//! possible: a caller with a table of used numbers retries with the next `attempt`.
+//! Equal after a remount, in the next revision, and on every machine. Collisions are possible:
+//! callers with a table of used numbers retry with the next `attempt`.
 
 use crate::{FileType, HostId, Inode};
 
-/// An inode number (st_ino).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InodeNumber(pub u64);
 
 impl InodeNumber {
-    /// The root of a mount or export.
+    /// Root of a mount or export.
     pub const ROOT: Self = Self(1);
 }
 
-/// Derives inode numbers for one tree.
 #[derive(Debug, Clone)]
 pub struct InodeNumbering {
     key: [u8; 32],
 }
 
 impl InodeNumbering {
-    /// For a tree that is mounted or exported alone.
+    /// For a tree mounted or exported alone.
     pub fn of_tree(hostid: &HostId) -> Self {
         Self { key: blake3::derive_key(CONTEXT, hostid.to_string().as_bytes()) }
     }
 
-    /// For a tree inside a namespace, where the same key may appear under several names.
+    /// For a tree inside a namespace, where one key may appear under several names.
     pub fn of_reference(name: &str) -> Self {
         Self { key: blake3::derive_key(CONTEXT, name.as_bytes()) }
     }
 
-    /// Number of the tree's root directory inside a namespace.
+    /// The root directory inside a namespace.
     pub fn root(&self) -> InodeNumber {
         self.number(ROOT_TAG, FileType::Directory, 0, 0, b"")
     }
 
-    /// Number of `name` in `parent`.
     pub fn of_file(&self, parent: InodeNumber, name: &[u8], inode: &Inode, attempt: u32) -> InodeNumber {
         match inode.link_group {
             0 => self.number(PATH_TAG, inode.file_type(), attempt, parent.0, name),
@@ -55,7 +52,7 @@ impl InodeNumbering {
         let hash = blake3::keyed_hash(&self.key, &input[..14 + len]);
         let b = hash.as_bytes();
         let number = u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]);
-        // 0 means "no such file" to the kernel; 1 is the root.
+        // 0 means "no such file" to the kernel.
         InodeNumber(if number > InodeNumber::ROOT.0 { number } else { number + FIRST })
     }
 }

@@ -1,23 +1,21 @@
 //! Ed25519 keys, and the certificate that binds a signing key to a root key.
 //!
-//! The root key names the tree and stays offline. It certifies signing keys until a date. The
-//! certificate with the highest serial is in force: a client that has seen it refuses signatures
-//! under lower serials.
+//! The root key names the tree and stays offline. It certifies signing keys until a date. A client
+//! refuses serials below the highest that it has seen.
 
 use ed25519_dalek::{Signer, SigningKey as Ed25519, VerifyingKey};
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 use crate::HostId;
 
-/// The purpose of a signature. Each purpose has its own prefix, so a signature for one purpose
-/// never verifies for another.
+/// Each purpose has its own prefix: a signature for one never verifies for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// An fsinfo, signed by a signing key.
+    /// Signed by a signing key.
     Fsinfo,
-    /// A certificate of a signing key, signed by the root key.
+    /// Signed by the root key.
     Certificate,
-    /// A revocation or a forwarding pointer, signed by the root key.
+    /// Signed by the root key.
     Statement,
 }
 
@@ -35,13 +33,12 @@ impl Purpose {
     }
 }
 
-/// An Ed25519 public key (RFC 8032).
+/// RFC 8032.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PublicKey(pub [u8; 32]);
 
 impl PublicKey {
-    /// Whether `signature` over `body` is valid for this key. Strict: refuses the encodings on
-    /// which RFC 8032 lets implementations differ.
+    /// Strict: refuses the encodings on which RFC 8032 lets implementations differ.
     pub fn verify(&self, purpose: Purpose, body: &[u8], signature: &[u8; 64]) -> bool {
         VerifyingKey::from_bytes(&self.0)
             .is_ok_and(|key| key.verify_strict(&purpose.message(body), &ed25519_dalek::Signature::from_bytes(signature)).is_ok())
@@ -62,11 +59,10 @@ impl Xdr for PublicKey {
     }
 }
 
-/// A private key, root or signing. Zeroized on drop; has no `Debug`.
 pub struct SecretKey(Ed25519);
 
 impl SecretKey {
-    /// The key with this seed. The caller draws the seed from a secure random source and wipes it.
+    /// The caller draws the seed from a secure random source and wipes it.
     pub fn from_seed(seed: &[u8; 32]) -> Self {
         Self(Ed25519::from_bytes(seed))
     }
@@ -86,16 +82,16 @@ impl SecretKey {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SigningCert {
-    /// The root key; its hash is the HOSTID.
+    /// Its hash is the HOSTID.
     pub root: PublicKey,
     pub signing: PublicKey,
-    /// Higher than the serials of all earlier certificates of the root key.
+    /// Higher than in all earlier certificates of the root key.
     pub serial: u64,
-    /// Seconds since 1970. An fsinfo that starts earlier is refused.
+    /// Seconds since 1970. Earlier fsinfos are refused.
     pub not_before: u64,
     /// Seconds since 1970. Nothing is valid from then on.
     pub not_after: u64,
-    /// Signature of the root key over the fields above.
+    /// By the root key, over the fields above.
     pub signature: [u8; 64],
 }
 
@@ -106,7 +102,7 @@ impl SigningCert {
         cert
     }
 
-    /// Whether the root key with this HOSTID signed it. Does not check dates.
+    /// Does not check dates.
     pub fn is_signed_by(&self, hostid: &HostId) -> bool {
         self.root.hostid() == *hostid && self.root.verify(Purpose::Certificate, &self.body(), &self.signature)
     }
@@ -168,7 +164,7 @@ mod tests {
 
     #[test]
     fn keys_match_rfc_8032_vectors() {
-        // RFC 8032, section 7.1, test 1: the seed and its public key.
+        // RFC 8032, section 7.1, test 1.
         let hex = |s: &str| data_encoding::HEXLOWER.decode(s.as_bytes()).unwrap();
         let seed: [u8; 32] = hex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60").try_into().unwrap();
         let public = hex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a");

@@ -1,4 +1,4 @@
-//! Key files: a header line, then XDR in base64. A private key may be encrypted with a passphrase.
+//! Key files: a header line, then XDR in base64. A passphrase may encrypt a private key.
 //!
 //! Does no I/O and draws no randomness: salt and nonce are parameters.
 
@@ -11,10 +11,9 @@ use zeroize::Zeroizing;
 
 use crate::key::{SecretKey, SigningCert};
 
-/// Which private key a file holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// The root key, kept offline.
+    /// Kept offline.
     Root,
     Signing,
 }
@@ -30,29 +29,27 @@ impl Role {
 
 const CERT_HEADER: &str = "vouch signing certificate v1";
 
-/// Longest key file that is read, in bytes.
+/// In bytes.
 pub const FILE_LEN_MAX: usize = 4096;
 
-/// Argon2id memory in KiB: the second recommended option of RFC 9106, section 4.
+/// Second recommended option of RFC 9106, section 4.
 const ARGON2_KIB: u32 = 64 * 1024;
 const ARGON2_PASSES: u32 = 3;
 const ARGON2_LANES: u32 = 4;
 
-/// Limits on the parameters in a file, so that a malicious file cannot exhaust memory or time.
+/// A malicious file cannot exhaust memory or time.
 const ARGON2_KIB_MAX: u32 = 1024 * 1024;
 const ARGON2_PASSES_MAX: u32 = 16;
 const ARGON2_LANES_MAX: u32 = 16;
 
-/// Encryption of a key file: the passphrase, and 40 fresh random bytes.
 pub struct Sealing<'a> {
-    /// The passphrase; wiped by the caller.
+    /// Wiped by the caller.
     pub passphrase: &'a [u8],
     pub salt: [u8; 16],
-    /// Nonce of XChaCha20-Poly1305.
+    /// For XChaCha20-Poly1305.
     pub nonce: [u8; 24],
 }
 
-/// Why a key file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("not a file of the kind '{0}'")]
@@ -67,7 +64,6 @@ pub enum Error {
     Parameters,
 }
 
-/// The text of a private key file.
 pub fn write_secret(role: Role, key: &SecretKey, sealing: Option<&Sealing<'_>>) -> Result<Zeroizing<String>, Error> {
     let mut w = Writer::new();
     match sealing {
@@ -92,7 +88,7 @@ pub fn write_secret(role: Role, key: &SecretKey, sealing: Option<&Sealing<'_>>) 
     Ok(Zeroizing::new(armour(role.header(), &bytes)))
 }
 
-/// Reads a private key. `passphrase` is used only if the file is encrypted.
+/// Uses `passphrase` only if the file is encrypted.
 pub fn read_secret(role: Role, text: &[u8], passphrase: Option<&[u8]>) -> Result<SecretKey, Error> {
     let bytes = Zeroizing::new(unarmour(role.header(), text)?);
     let mut r = Reader::new(&bytes);
@@ -122,7 +118,6 @@ pub fn write_cert(cert: &SigningCert) -> String {
     armour(CERT_HEADER, &cert.to_xdr())
 }
 
-/// Reads a certificate; does not verify it.
 pub fn read_cert(text: &[u8]) -> Result<SigningCert, Error> {
     Ok(SigningCert::from_xdr(&unarmour(CERT_HEADER, text)?)?)
 }

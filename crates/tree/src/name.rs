@@ -1,28 +1,26 @@
-//! HOSTIDs, self-certifying names of trees, and file names.
-
 use core::fmt;
 use core::str::FromStr;
 
 use data_encoding::{Encoding, Specification};
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
-/// TCP port of a replica if the name has none.
+/// If the name has none.
 pub const PORT_DEFAULT: u16 = 4340;
 
-/// Longest host part of a name: a DNS name (RFC 1035, section 2.3.4) or an address.
+/// A DNS name (RFC 1035, section 2.3.4) or an address.
 pub const HOST_LEN_MAX: usize = 255;
 
-/// Longest file name, as on Linux.
+/// As on Linux.
 pub const FILE_NAME_LEN_MAX: usize = 255;
 
 const HOSTID_CONTEXT: &str = "vouch 2026 hostid of a root public key v1";
 
-/// The hash of a root public key, by which a name certifies itself.
+/// The hash of a root public key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId([u8; 32]);
 
 impl HostId {
-    /// The HOSTID of a root public key: BLAKE3 in key-derivation mode.
+    /// BLAKE3 in key-derivation mode.
     pub fn of_root_key(public: &[u8; 32]) -> Self {
         Self(blake3::derive_key(HOSTID_CONTEXT, public))
     }
@@ -75,9 +73,8 @@ impl Xdr for HostId {
     }
 }
 
-/// A self-certifying name: `@HOST[:PORT],HOSTID`.
-///
-/// HOST is where the client asks first. Only the HOSTID decides which answers are valid.
+/// `@HOST[:PORT],HOSTID`. The client first asks HOST. Only the HOSTID decides which answers are
+/// valid.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TreeName {
     host: String,
@@ -86,13 +83,12 @@ pub struct TreeName {
 }
 
 impl TreeName {
-    /// A name with this location (`HOST`, `HOST:PORT`, `[IPV6]` or `[IPV6]:PORT`) and HOSTID.
+    /// `location`: `HOST`, `HOST:PORT`, `[IPV6]` or `[IPV6]:PORT`.
     pub fn new(location: &str, hostid: HostId) -> Result<Self, NameError> {
         let (host, port) = parse_location(location)?;
         Ok(Self { host, port, hostid })
     }
 
-    /// The host: a DNS name, an IPv4 address, or an IPv6 address without brackets.
     pub fn host(&self) -> &str {
         &self.host
     }
@@ -105,7 +101,6 @@ impl TreeName {
         &self.hostid
     }
 
-    /// `HOST[:PORT]` as written in the name.
     pub fn location(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         self.port.map_or_else(|| host.clone(), |port| format!("{host}:{port}"))
@@ -160,14 +155,13 @@ impl Xdr for TreeName {
     }
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
-        // Room for brackets, a colon and five digits around the host.
+        // Brackets, a colon and five digits.
         let location = r.string(HOST_LEN_MAX + 8)?;
         let hostid = HostId::decode(r)?;
         Self::new(location, hostid).map_err(|_| XdrError::Invalid("location"))
     }
 }
 
-/// Why a name is malformed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     #[error("'{0}' is not a self-certifying name; it should look like @HOST[:PORT],HOSTID")]
@@ -180,8 +174,7 @@ pub enum NameError {
     FileName,
 }
 
-/// One component of a path: 1 to 255 bytes without `/` and NUL, neither `.` nor `..`. Not
-/// necessarily UTF-8.
+/// 1 to 255 bytes without `/` and NUL, neither `.` nor `..`. Not necessarily UTF-8.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileName(Box<[u8]>);
 
@@ -206,7 +199,7 @@ impl AsRef<[u8]> for FileName {
     }
 }
 
-/// So that plain bytes find a name in a map.
+/// Plain bytes find a name in a map.
 impl core::borrow::Borrow<[u8]> for FileName {
     fn borrow(&self) -> &[u8] {
         &self.0

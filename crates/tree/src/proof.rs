@@ -1,7 +1,7 @@
 //! Proofs of past content: what one signed revision holds at one path, checked without a replica.
 //!
-//! A proof is a signed fsinfo, a path, and the frames from the root to the end of the path and of
-//! the file's content. [`Walk`] names these frames in order, for the prover and the checker alike.
+//! A proof is a signed fsinfo, a path, and the frames from the root to the end of the path and its
+//! content. [`Walk`] names these frames, in order, for the prover and the checker.
 
 use std::borrow::Cow;
 
@@ -16,28 +16,28 @@ use crate::statement::KeyStatement;
 use crate::verify::{Refusal, Seen, Verified, verify_fsinfo};
 use crate::{Blob, BlobBody, BlockHandle, Content, FileName, HostId, Inode, Iv, PageRef, SignedFsinfo};
 
-/// First bytes of a proof file.
+/// Start of a proof file.
 pub const MAGIC: [u8; 16] = *b"vouch proof v1\n\0";
 
 pub const PATH_LEN_MAX: usize = 65_536;
 
-/// Longest [`ProofHeader`] in XDR, in bytes.
+/// In XDR.
 pub const HEADER_LEN_MAX: usize = MAGIC.len() + 4 + SIGNED_LEN_MAX + 4 + PATH_LEN_MAX;
 
-/// Start of a proof file. The frames follow, each as XDR `opaque<>`, up to the end of the file.
+/// The frames follow, each as XDR `opaque<>`, up to the end of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProofHeader {
-    /// A [`SignedFsinfo`] in XDR.
+    /// [`SignedFsinfo`] in XDR.
     pub signed_fsinfo: Vec<u8>,
-    /// Path from the root: names joined by `/`; empty for the root itself.
+    /// Names joined by `/`; empty for the root.
     pub path: Vec<u8>,
 }
 
 impl ProofHeader {
-    /// Verifies the signatures of the fsinfo for this tree.
+    /// Verifies the signatures for this tree.
     ///
-    /// The revision may have expired since. It must have been valid when it was signed, and no
-    /// revocation of the root key may be among `statements`; forwarding pointers do not matter.
+    /// The revision may have expired, but was valid when signed. A revocation among `statements`
+    /// refuses it; forwarding pointers do not.
     pub fn verify(&self, hostid: &HostId, statements: &[KeyStatement]) -> Result<Verified, Refusal> {
         let start = SignedFsinfo::from_xdr(&self.signed_fsinfo)?.open(hostid)?.start;
         verify_fsinfo(hostid, &self.signed_fsinfo, start, &Seen::default(), statements.iter().filter(|statement| statement.is_revocation()))
@@ -59,31 +59,29 @@ impl Xdr for ProofHeader {
     }
 }
 
-/// What the revision holds at the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
-    /// A file. The content of a regular file follows as [`Piece`]s.
+    /// The content of a regular file follows as [`Piece`]s.
     Present(Inode),
-    /// The directory at the first `depth` names of the path lacks the next name.
+    /// The directory at the first `depth` names lacks the next name.
     Absent {
-        /// Number of names that exist.
+        /// Names that exist.
         depth: usize,
     },
-    /// The first `depth` names of the path lead to a file that is no directory.
+    /// The first `depth` names lead to a file that is no directory.
     NotADirectory { depth: usize },
 }
 
-/// A part of a file's content, in order.
+/// File content, in order.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
     Data(Cow<'a, [u8]>),
     Zeros(u64),
 }
 
-/// Why a frame does not prove what it should.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Another frame than the expected one.
+    /// Not the expected frame.
     #[error(transparent)]
     Frame(#[from] frame::Error),
     #[error("frame {0} is malformed: {1}")]
@@ -102,7 +100,7 @@ enum Pending {
     Hole { size: u64 },
 }
 
-/// Visits the frames from a root inode to the end of a path, then the file's content.
+/// Visits the frames from a root inode to the end of a path, then the content.
 #[derive(Debug)]
 pub struct Walk {
     iv: Iv,
@@ -114,7 +112,7 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// Starts at the root inode of a revision. `sink` gets the pieces of inline content.
+    /// `root`: of a revision. `sink` gets inline content.
     pub fn begin(iv: Iv, root: &Inode, path: &[u8], sink: &mut impl FnMut(Piece<'_>)) -> Result<Self, Error> {
         let names = path.split(|&b| b == b'/').filter(|name| !name.is_empty());
         let names = names.map(FileName::parse).collect::<Result<Vec<_>, _>>()?;
@@ -123,7 +121,7 @@ impl Walk {
         Ok(walk)
     }
 
-    /// The frame to [`Walk::feed`] next; `None` at the end.
+    /// For [`Walk::feed`]; `None` at the end.
     pub fn needed(&self) -> Option<(FrameKind, BlockHandle)> {
         self.pending.last().map(|pending| match pending {
             Pending::Page { page, .. } => (page.kind(), page.handle),
@@ -133,7 +131,7 @@ impl Walk {
         })
     }
 
-    /// What the path leads to, once the walk knows.
+    /// `None` until the walk knows.
     pub const fn finding(&self) -> Option<&Finding> {
         self.finding.as_ref()
     }
@@ -142,10 +140,10 @@ impl Walk {
         &self.names
     }
 
-    /// Verifies the needed frame and advances. `sink` gets the content that becomes known.
+    /// Verifies the needed frame and advances. `sink` gets its content.
     ///
     /// # Panics
-    /// If no frame is needed.
+    /// No frame is needed.
     pub fn feed(&mut self, stored: &[u8], sink: &mut impl FnMut(Piece<'_>)) -> Result<(), Error> {
         let (kind, handle) = self.needed().expect("the caller asks which frame is needed");
         let payload = frame::open(&self.iv, &handle, kind, stored)?;
@@ -202,7 +200,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Continues at the inode of the first `depth` names.
+    /// `inode`: at the end of the first `depth` names.
     fn enter(&mut self, inode: &Inode, sink: &mut impl FnMut(Piece<'_>)) {
         if self.depth == self.names.len() {
             self.finding = Some(Finding::Present(inode.clone()));
@@ -228,7 +226,7 @@ impl Walk {
         }
     }
 
-    /// Pushes the children of an indirect frame that covers `size` bytes, the first child last.
+    /// The frame covers `size` bytes. The first child goes last.
     fn push_children(&mut self, indirect: &Indirect, size: u64, handle: BlockHandle) -> Result<(), Error> {
         let span = child_span(indirect.depth);
         let count = size.div_ceil(span);
@@ -267,7 +265,6 @@ mod tests {
     const IV: Iv = Iv::from_bytes([7; 32]);
     const START: u64 = 1_000_000;
 
-    /// Frames by handle, as a replica has them.
     #[derive(Default)]
     struct Store(HashMap<BlockHandle, Vec<u8>>);
 
@@ -291,7 +288,7 @@ mod tests {
             inode(Content::Directory { entries: count, subdirs: 0, opaque: false, top })
         }
 
-        /// A file with leaves at these indexes; all other leaves are holes.
+        /// Holes but for leaves at these indexes.
         fn file(&mut self, leaves: u64, stored: &[u64]) -> (Inode, Vec<u8>) {
             let mut content = vec![0; leaves as usize * LEAF_LEN_MAX - 5];
             let size = content.len() as u64;
@@ -354,7 +351,7 @@ mod tests {
             let frames = store.prove(&root, path);
             let (finding, found) = check(&root, path, &frames).unwrap();
             assert!(matches!(finding, Some(Finding::Present(_))) && found == *content, "{path}");
-            // A shorter list of frames proves nothing.
+            // Fewer frames prove nothing.
             assert_eq!(check(&root, path, &frames[..frames.len() - 1]).unwrap().0, None, "{path}");
             for at in 0..frames.len() {
                 let mut altered = frames.clone();
@@ -385,7 +382,7 @@ mod tests {
             *entries = 3;
         }
         assert!(matches!(check(&miscounted, "a", &frames), Err(Error::Contradiction(..))));
-        // A publisher that names a leaf of another length.
+        // The publisher names a leaf of another length.
         let leaf = store.put(FrameKind::Leaf, &[1; 2000]).unwrap();
         let short = inode(Content::Regular { blob: Blob { size: 3000, body: BlobBody::Leaf(leaf) }, space: 0 });
         assert!(matches!(check(&short, "", &[store.0[&leaf].clone()]), Err(Error::Contradiction(..))));
@@ -419,7 +416,7 @@ mod tests {
         let revocation = KeyStatement::issue(&root_key, 9, Body::Revocation { reason: String::new() });
         assert!(matches!(header.verify(&hostid, &[revocation]), Err(Refusal::Revoked { .. })));
         assert!(matches!(header.verify(&HostId::from_bytes([3; 32]), &[]), Err(Refusal::Forged(_))));
-        // Signed after the end of its certificate.
+        // Signed after the end of the certificate.
         assert!(matches!(sign(START).verify(&hostid, &[]), Err(Refusal::OutsideCertificate { .. })));
     }
 }

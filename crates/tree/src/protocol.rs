@@ -1,6 +1,6 @@
 //! The replica protocol: GETFSINFO and GETDATA over ONC RPC (SFSRO paper, section 3.1).
 //!
-//! Messages and limits only: sockets, record marking and RPC headers are elsewhere.
+//! Messages and limits only.
 
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
@@ -8,23 +8,22 @@ use crate::fsinfo::SIGNED_LEN_MAX;
 use crate::statement::{STATEMENT_LEN_MAX, STATEMENTS_MAX};
 use crate::{BlockHandle, FRAME_LEN_MAX, HostId};
 
-/// The RPC program number, in the range for local use (RFC 5531, section 13). "VOU" in ASCII.
+/// For local use (RFC 5531, section 13). "VOU" in ASCII.
 pub const PROGRAM: u32 = 0x2056_4f55;
 
 pub const VERSION: u32 = 1;
 
-/// Limit on the handles of one GETDATA. 64 leaves are 8 MiB: enough to keep a fast link busy.
+/// Handles of one GETDATA. 64 leaves are 8 MiB, which keeps a fast link busy.
 pub const HANDLES_MAX: usize = 64;
 
-/// Limit on the companion frames of one GETFSINFO reply.
+/// Frames of one GETFSINFO reply.
 pub const COMPANIONS_MAX: usize = 8;
 
-/// Limit on the bytes of companion frames in one GETFSINFO reply.
+/// Bytes of one GETFSINFO reply.
 pub const COMPANIONS_LEN_MAX: usize = 64 * 1024;
 
 pub const ARGS_LEN_MAX: usize = 32 + 4 + HANDLES_MAX * BlockHandle::LEN;
 
-/// Longest results of GETDATA.
 pub const DATA_LEN_MAX: usize = 4 + HANDLES_MAX * (8 + FRAME_LEN_MAX.next_multiple_of(4));
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,18 +71,17 @@ impl Xdr for GetFsinfoArgs {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GetFsinfoResult {
     Ok(FsinfoOffer),
-    /// The replica has no complete revision of the tree.
     NoTree,
 }
 
-/// A replica's offer, not verified.
+/// Not verified.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FsinfoOffer {
-    /// A [`crate::SignedFsinfo`]; empty if the replica has only statements.
+    /// [`crate::SignedFsinfo`]; empty if the replica has only statements.
     pub signed_fsinfo: Vec<u8>,
     /// [`crate::statement::KeyStatement`]s about the tree's key.
     pub statements: Vec<Vec<u8>>,
-    /// Frames that a client is likely to need next; at most [`COMPANIONS_LEN_MAX`] bytes in total.
+    /// Frames that a client needs next; at most [`COMPANIONS_LEN_MAX`] bytes in total.
     pub companions: Vec<Vec<u8>>,
 }
 
@@ -139,7 +137,6 @@ impl Xdr for GetDataArgs {
     }
 }
 
-/// Arguments of PUTSTATEMENT: the XDR of a key statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PutStatementArgs {
     /// At most [`STATEMENT_LEN_MAX`] bytes.
@@ -159,17 +156,17 @@ impl Xdr for PutStatementArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum PutStatementResult {
-    /// Stored durably, and served from now on.
+    /// Durably, and served from now on.
     Stored = 0,
-    /// The replica serves this statement, or one that overrides it, already.
+    /// Already served, or overridden by one that is.
     Known = 1,
     /// The replica takes no statements.
     NotAccepted = 2,
     /// The replica serves no tree of this key.
     NoTree = 3,
-    /// The signature is invalid, or the bytes are not a statement.
+    /// Wrong signature, or not a statement.
     Invalid = 4,
-    /// Too many statements at once, or the disk failed; try again later.
+    /// Too many statements at once, or the disk failed.
     TryLater = 5,
 }
 
@@ -191,17 +188,15 @@ impl Xdr for PutStatementResult {
     }
 }
 
-/// Status word before a frame that the replica has.
+/// Precedes a frame.
 pub const FOUND: u32 = 1;
 
-/// Status word in place of a frame that the replica does not have.
 pub const NOT_FOUND: u32 = 0;
 
-/// Results of GETDATA: a count, then for each handle [`FOUND`] and the frame, or [`NOT_FOUND`].
-/// Borrows the frames from the reply.
+/// A count, then for each handle [`FOUND`] and the frame, or [`NOT_FOUND`]. Borrows from the reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GetDataResult<'a> {
-    /// One result for each requested handle, in order.
+    /// For each requested handle, in order.
     pub frames: Vec<Option<&'a [u8]>>,
 }
 
@@ -219,7 +214,7 @@ impl<'a> GetDataResult<'a> {
         }
     }
 
-    /// Decodes results; `bytes` must hold nothing else.
+    /// `bytes` must hold nothing else.
     pub fn from_xdr(bytes: &'a [u8]) -> Result<Self, XdrError> {
         let mut r = Reader::new(bytes);
         let count = r.count(HANDLES_MAX)?;

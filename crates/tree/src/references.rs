@@ -1,5 +1,4 @@
-//! The frames that a frame or an inode references. Garbage collection, pull and verification walk
-//! along these references.
+//! References of frames and inodes: collection, pull and verification follow them.
 
 use vouch_xdr::{Error as XdrError, Xdr};
 
@@ -7,9 +6,9 @@ use crate::blob::Indirect;
 use crate::directory::{InteriorPage, LeafPage};
 use crate::{BlockHandle, Content, FrameKind, Inode, SignedFsinfo};
 
-/// The frames that a payload references, in the order of their use. May contain repetitions.
+/// In the order of use, with repetitions.
 ///
-/// Excludes the previous fsinfo: history is kept or dropped independently of content.
+/// Without the previous fsinfo: history is kept or dropped independently of content.
 pub fn of_payload(kind: FrameKind, payload: &[u8]) -> Result<Vec<(FrameKind, BlockHandle)>, XdrError> {
     Ok(match kind {
         FrameKind::Leaf => Vec::new(),
@@ -33,7 +32,7 @@ pub fn of_payload(kind: FrameKind, payload: &[u8]) -> Result<Vec<(FrameKind, Blo
     })
 }
 
-/// The frames that an inode references: the top of its content and of its extended attributes.
+/// Top of the content, and of the extended attributes.
 pub fn of_inode(inode: &Inode) -> impl Iterator<Item = (FrameKind, BlockHandle)> + use<> {
     let content = match &inode.content {
         Content::Regular { blob, .. } => blob.top(),

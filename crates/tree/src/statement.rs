@@ -1,7 +1,7 @@
-//! Key statements: a revocation or a forwarding pointer, signed by the root key it is about.
+//! Key statements: a revocation or a forwarding pointer, signed by the root key.
 //!
-//! A revocation answers a compromised key; a forwarding pointer answers a planned move. The
-//! signature makes a statement valid wherever a client finds it.
+//! A revocation answers a compromised key; a forwarding pointer, a planned move. The signature
+//! makes a statement valid wherever a client finds it.
 
 use data_encoding::BASE64;
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
@@ -13,8 +13,7 @@ pub const REASON_LEN_MAX: usize = 1024;
 
 pub const STATEMENT_LEN_MAX: usize = 2048;
 
-/// Limit on the statements that a replica offers for one tree: a revocation and several forwarding
-/// pointers.
+/// Offered for one tree: a revocation and several forwarding pointers.
 pub const STATEMENTS_MAX: usize = 16;
 
 const HEADER: &str = "vouch key statement v1";
@@ -22,7 +21,7 @@ const HEADER: &str = "vouch key statement v1";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyStatement {
     root: PublicKey,
-    /// Time of signing, in seconds since 1970. The latest forwarding pointer is in force.
+    /// Time of signing, seconds since 1970. The latest forwarding pointer is in force.
     time: u64,
     body: Body,
     signature: [u8; 64],
@@ -30,9 +29,9 @@ pub struct KeyStatement {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
-    /// The key is compromised: nothing it signed is valid. Overrides every forwarding pointer.
+    /// The key is compromised: nothing that it signed is valid. Overrides forwarding pointers.
     Revocation {
-        /// The publisher's reason, for logs and error messages.
+        /// For logs and error messages.
         reason: String,
     },
     /// The tree has moved to another name.
@@ -54,22 +53,21 @@ impl KeyStatement {
         self.time
     }
 
-    /// The content, if the signature is valid.
     pub fn verified(&self) -> Option<&Body> {
         self.root.verify(Purpose::Statement, &self.signed_bytes(), &self.signature).then_some(&self.body)
     }
 
-    /// Whether it revokes the key. The signature is not verified.
+    /// Does not verify the signature.
     pub const fn is_revocation(&self) -> bool {
         matches!(self.body, Body::Revocation { .. })
     }
 
-    /// The text form: a header line, then XDR in base64.
+    /// A header line, then XDR in base64.
     pub fn to_text(&self) -> String {
         format!("{HEADER}\n{}\n", BASE64.encode(&self.to_xdr()))
     }
 
-    /// Decodes the text form or plain XDR. Does not verify the signature.
+    /// Takes the text form or XDR. Does not verify the signature.
     pub fn parse(bytes: &[u8]) -> Result<Self, XdrError> {
         match bytes.strip_prefix(HEADER.as_bytes()) {
             Some(rest) if rest.len() <= STATEMENT_LEN_MAX * 2 => {
@@ -119,8 +117,7 @@ impl Xdr for KeyStatement {
     }
 }
 
-/// The statement about `hostid` that is in force: a revocation, else the latest forwarding pointer.
-/// Ignores statements with an invalid signature.
+/// A revocation, else the latest forwarding pointer. Ignores invalid signatures.
 pub fn effective_statement<'a>(hostid: &HostId, met: impl IntoIterator<Item = &'a KeyStatement>) -> Option<&'a KeyStatement> {
     met.into_iter().filter(|s| s.hostid() == *hostid && s.verified().is_some()).max_by_key(|s| (s.is_revocation(), s.time))
 }

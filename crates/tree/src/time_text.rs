@@ -1,10 +1,10 @@
-//! Times in messages, as text for people. Never reads the clock.
+//! Times as text for people. Never reads the clock.
 
 use std::fmt;
 
 use jiff::Timestamp;
 
-/// Seconds since 1970, shown as UTC: `2027-11-21T10:00:00Z`. Shown as `@SECONDS` after year 9999.
+/// Seconds since 1970, shown as `2027-11-21T10:00:00Z`, or as `@SECONDS` after year 9999.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Utc(pub u64);
 
@@ -17,18 +17,18 @@ impl fmt::Display for Utc {
     }
 }
 
-/// The difference between two times: `3 days ago`, `in 2 hours`.
+/// Shown as `3 days ago`, `in 2 hours`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RelativeTime {
     pub at: u64,
-    /// The reference time, in seconds since 1970.
+    /// Seconds since 1970.
     pub now: u64,
 }
 
 impl fmt::Display for RelativeTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.at.abs_diff(self.now);
-        // A unit is used from two of it on: "1 day" could hide nearly a second day.
+        // A unit starts at two: "1 day" could hide nearly a second day.
         let (count, unit) = match seconds {
             _ if seconds >= 2 * DAY => (seconds / DAY, "days"),
             _ if seconds >= 2 * 3600 => (seconds / 3600, "hours"),

@@ -1,7 +1,7 @@
 //! Verifies a signed fsinfo: signatures, revocation, rollback and expiry.
 //!
-//! A pure function: the time, the newest revision seen and the known statements are parameters.
-//! Callers keep [`Seen`] outside every cache, because it is what detects a rollback.
+//! Pure: the time, the newest revision seen and the statements are parameters. Callers keep
+//! [`Seen`], which detects rollbacks, outside every cache.
 
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
@@ -10,32 +10,30 @@ use crate::statement::{Body, KeyStatement, effective_statement};
 use crate::time_text::{RelativeTime, Utc};
 use crate::{Fsinfo, HostId, SignedFsinfo, TreeName};
 
-/// Tolerated lead of a publisher's clock, in seconds.
+/// Tolerated lead of a publisher's clock.
 pub const CLOCK_SKEW_S_MAX: u64 = 300;
 
-/// The newest revision that a client has seen of one tree. Never moves backward.
+/// The newest revision seen of one tree. Never moves backward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Seen {
-    /// Highest revision under the highest certificate; 0 before the first.
+    /// Highest under the highest certificate; 0 before the first.
     pub revision: u64,
-    /// BLAKE3 of that revision's signed fsinfo.
+    /// BLAKE3 of that signed fsinfo.
     pub fsinfo_hash: [u8; 32],
-    /// Highest certificate serial.
     pub cert_serial: u64,
-    /// Latest start of an fsinfo: the time is at least this.
+    /// Latest start of an fsinfo: a lower bound of the time.
     pub start: u64,
 }
 
 impl Seen {
-    /// The newer of two records.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
         let newer = if other.order() > self.order() { other } else { self };
         Self { start: self.start.max(other.start), ..newer }
     }
 
-    /// Certificate serial, then revision. The thief of a signing key may sign any revision number;
-    /// the next certificate overrides it.
+    /// Certificate serial, then revision: the next certificate overrides any number that a thief
+    /// signed.
     pub const fn order(&self) -> (u64, u64) {
         (self.cert_serial, self.revision)
     }
@@ -57,13 +55,12 @@ impl Xdr for Seen {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
     pub fsinfo: Fsinfo,
-    /// End of the validity of the fsinfo or of its certificate, in seconds since 1970.
+    /// First end of the fsinfo or its certificate, seconds since 1970.
     pub expires: u64,
-    /// The record to store from now on.
+    /// To store from now on.
     pub seen: Seen,
 }
 
-/// Why an fsinfo is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("the key of this tree was revoked on {}{}{reason}; ask its publisher for the new name", Utc(*time), if reason.is_empty() { ", without a reason" } else { ": " })]
@@ -90,16 +87,16 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Whether the bytes must have been forged or altered. An honest replica may offer an old or
-    /// expired fsinfo, but never these.
+    /// Provably forged or altered. An honest replica may offer an old or expired fsinfo, but never
+    /// these.
     pub const fn is_forgery(&self) -> bool {
         matches!(self, Self::Malformed(_) | Self::Forged(_))
     }
 }
 
-/// Verifies the signed fsinfo that a replica offers for `hostid`, at `now` (seconds since 1970).
+/// `now`: seconds since 1970.
 ///
-/// Checks statements of the key first, then signatures, then rollback, then time.
+/// Checks statements first, then signatures, rollback, time.
 pub fn verify_fsinfo<'a>(
     hostid: &HostId,
     offered: &[u8],
@@ -121,7 +118,7 @@ pub fn verify_fsinfo<'a>(
     if cert.serial < seen.cert_serial {
         return Err(Refusal::Superseded { offered: cert.serial, seen: seen.cert_serial });
     }
-    // Only the root key raises the serial, so a higher serial resets the revision check.
+    // Only the root key raises the serial: a higher one resets the revision check.
     if cert.serial == seen.cert_serial {
         if fsinfo.revision < seen.revision {
             return Err(Refusal::Rollback { offered: fsinfo.revision, seen: seen.revision });
@@ -137,7 +134,7 @@ pub fn verify_fsinfo<'a>(
     if fsinfo.start > now.saturating_add(CLOCK_SKEW_S_MAX) {
         return Err(Refusal::NotYetValid { start: fsinfo.start, now });
     }
-    // The time is at least `seen.start`: a clock set back does not revive an expired fsinfo.
+    // A clock set back does not revive an expired fsinfo.
     let now = now.max(seen.start);
     let expires = fsinfo.end().min(cert.not_after);
     if now >= expires {

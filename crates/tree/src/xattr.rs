@@ -1,34 +1,29 @@
-//! Extended attributes of a file, including ACLs: sorted names and values.
-
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
-/// Longest name with its namespace (XATTR_NAME_MAX of Linux).
+/// With its namespace (XATTR_NAME_MAX of Linux).
 pub const NAME_LEN_MAX: usize = 255;
 
-/// Longest value (XATTR_SIZE_MAX of Linux).
+/// XATTR_SIZE_MAX of Linux.
 pub const VALUE_LEN_MAX: usize = 64 * 1024;
 
-/// Longest encoded set. Linux lists at most 64 KiB of names, without the values.
+/// In XDR. Linux lists at most 64 KiB of names, without the values.
 pub const SET_LEN_MAX: u64 = 64 * 1024 * 1024;
 
-/// A file's extended attributes, sorted by name.
+/// Sorted by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Xattrs(Vec<(Vec<u8>, Vec<u8>)>);
 
 impl Xattrs {
-    /// A set of attributes; sorts `pairs`.
     pub fn new(mut pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Self {
         pairs.sort();
         pairs.dedup_by(|a, b| a.0 == b.0);
         Self(pairs)
     }
 
-    /// Names and values, sorted by name.
     pub fn pairs(&self) -> &[(Vec<u8>, Vec<u8>)] {
         &self.0
     }
 
-    /// The value of one attribute.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         self.0.binary_search_by(|(n, _)| n.as_slice().cmp(name)).ok().map(|i| self.0[i].1.as_slice())
     }
@@ -48,7 +43,7 @@ impl Xdr for Xattrs {
     }
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
-        // Each pair takes at least 12 bytes, so the length of the input bounds the count.
+        // A pair takes at least 12 bytes: the input bounds the count.
         let count = r.count(r.remaining() / 12 + 1)?;
         let mut pairs: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         for _ in 0..count {

@@ -1,7 +1,7 @@
 //! Golden vectors: the bytes drawn in `docs/formats/tree.md`.
 //!
-//! A change to one of these files changes the format and needs a new format version. To add a
-//! vector, run the test with `VOUCH_WRITE_GOLDEN=1` and review the file.
+//! A changed file needs a new format version. To add a vector, run with `VOUCH_WRITE_GOLDEN=1` and
+//! review the file.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,7 @@
-//! Builds the pages of a directory from its sorted entries.
+//! Builds directory pages from sorted entries.
 //!
-//! The end of a page depends only on the names near it. So a change rewrites one leaf page and the
-//! pages above it, and leaves all others as they are.
+//! The end of a page depends only on the names near it: a change rewrites one leaf page and the
+//! pages above it.
 
 use vouch_xdr::{Writer, Xdr};
 
@@ -34,10 +34,10 @@ impl DirectoryBuilder {
         self.entries
     }
 
-    /// Appends an entry. `put` stores each complete page and returns its handle.
+    /// `put` stores each complete page and returns its handle.
     ///
     /// # Panics
-    /// If `name` does not sort after the previous name.
+    /// `name` does not sort after the previous name.
     pub fn push<E>(
         &mut self,
         name: FileName,
@@ -51,7 +51,7 @@ impl DirectoryBuilder {
         self.append(0, &entry.name, &entry.to_xdr(), 1, put)
     }
 
-    /// The root page; `None` for an empty directory.
+    /// `None` for an empty directory.
     pub fn finish<E>(mut self, put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>) -> Result<Option<PageRef>, E> {
         let mut height = 0;
         while height < self.levels.len() {

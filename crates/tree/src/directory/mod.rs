@@ -1,8 +1,8 @@
-//! Directories: B+-trees of pages, sorted by name.
+//! B+-trees of pages, sorted by name.
 //!
 //! A leaf page holds entries with their inodes, so `ls -l` needs no further frame. An interior page
-//! holds the first name and the number of entries of each child. A page that covers a name but does
-//! not contain it proves that the name does not exist.
+//! holds the first name and the number of entries of each child. A page that covers a name but
+//! lacks it proves its absence.
 
 mod builder;
 mod page;
@@ -10,11 +10,11 @@ mod page;
 pub use builder::DirectoryBuilder;
 pub use page::{Child, DirEntry, InteriorPage, LeafPage, PageRef};
 
-/// Shortest page in bytes of XDR, except for the last page of a level.
+/// In bytes of XDR. The last page of a level may be shorter.
 pub(crate) const PAGE_LEN_MIN: usize = 16 * 1024;
 
-/// Longest page in bytes of XDR, unless a single entry is longer.
+/// In bytes of XDR. A single longer entry has its own page.
 pub const PAGE_LEN_MAX: usize = 64 * 1024;
 
-/// Levels of interior pages above the leaf pages. The fan-out is some hundred: 8 levels suffice.
+/// Interior pages above a leaf. Each has some hundred children, so 8 levels suffice.
 pub(crate) const HEIGHT_MAX: u8 = 8;

@@ -1,18 +1,15 @@
-//! The two kinds of directory pages, and the search inside them.
-
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 use super::HEIGHT_MAX;
 use crate::{BlockHandle, FileName, FrameKind, Inode};
 
-/// Shortest entry in XDR; bounds counts by the length of the input.
 const ENTRY_LEN_MIN: usize = 56;
 
 const CHILD_LEN_MIN: usize = 48;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PageRef {
-    /// 0 is a leaf page; above, an interior page with children of `height` - 1.
+    /// 0 for a leaf page; the children of an interior page are one lower.
     pub height: u8,
     pub handle: BlockHandle,
 }
@@ -52,7 +49,7 @@ impl Xdr for DirEntry {
     }
 }
 
-/// Entries in ascending order, at least one.
+/// Ascending, at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeafPage {
     entries: Vec<DirEntry>,
@@ -63,12 +60,11 @@ impl LeafPage {
         &self.entries
     }
 
-    /// The entry of `name`. `None` proves that it does not exist, if this page covers the name.
+    /// `None` proves absence if this page covers the name.
     pub fn find(&self, name: &[u8]) -> Option<&DirEntry> {
         self.entries.binary_search_by(|e| e.name.as_bytes().cmp(name)).ok().map(|i| &self.entries[i])
     }
 
-    /// Index of the first entry after `name`.
     pub fn index_after(&self, name: &[u8]) -> usize {
         self.entries.partition_point(|e| e.name.as_bytes() <= name)
     }
@@ -99,7 +95,6 @@ pub struct Child {
     /// Lowest name below the child.
     pub first: FileName,
     pub handle: BlockHandle,
-    /// Number of entries below the child.
     pub entries: u64,
 }
 
@@ -115,7 +110,7 @@ impl Xdr for Child {
     }
 }
 
-/// Children in ascending order, at least one.
+/// Ascending, at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InteriorPage {
     height: u8,
@@ -123,7 +118,7 @@ pub struct InteriorPage {
 }
 
 impl InteriorPage {
-    /// Height of the page, 1 or more. Its children are one lower.
+    /// 1 or more. Children are one lower.
     pub const fn height(&self) -> u8 {
         self.height
     }
@@ -136,12 +131,11 @@ impl InteriorPage {
         self.children.get(index).map(|c| PageRef { height: self.height - 1, handle: c.handle })
     }
 
-    /// Index of the only child that may hold `name`. `None` proves that the name does not exist.
+    /// The only child that may hold `name`. `None` proves absence.
     pub fn child_for(&self, name: &[u8]) -> Option<usize> {
         self.children.partition_point(|c| c.first.as_bytes() <= name).checked_sub(1)
     }
 
-    /// The child that holds entry `index` (from 0, below this page), and its index in that child.
     pub fn child_at(&self, index: u64) -> Option<(usize, u64)> {
         let mut left = index;
         for (i, child) in self.children.iter().enumerate() {
@@ -174,7 +168,7 @@ impl Xdr for InteriorPage {
             if child.entries == 0 || children.last().is_some_and(|last| last.first >= child.first) {
                 return Err(XdrError::Invalid("order of directory pages"));
             }
-            // The sum of entries fits a u64, so callers may add without overflow.
+            // Fits a u64, so callers add without overflow.
             entries_below = entries_below.checked_add(child.entries).ok_or(XdrError::Invalid("count of directory entries"))?;
             children.push(child);
         }
