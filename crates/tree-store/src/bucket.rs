@@ -1,8 +1,8 @@
-//! Databases in object storage: what the store needs from a driver, and the registry of the driver.
+//! Databases in object storage: the interface of the driver, and its registration.
 //!
-//! The files of such a database are objects of a bucket, under the same names as in a directory. A
-//! local work directory holds copies of the manifest and the index, new packs until their commit,
-//! and a cache of packs. The driver is a crate of its own, so that this one needs no network.
+//! The objects have the names of a directory's files. A local work directory holds copies of the
+//! manifest and the index, new packs until their commit, and a cache of packs. The driver is
+//! another crate, so this one needs no network.
 
 use std::any::Any;
 use std::collections::HashSet;
@@ -14,49 +14,46 @@ use std::time::Duration;
 
 use crate::disk::Disk;
 
-/// A database whose files are objects of a bucket. All errors are [`BucketError`]s in an
-/// [`io::Error`], or errors of the work directory.
+/// Errors are [`BucketError`]s in an [`io::Error`], or errors of the work directory.
 pub trait BucketDatabase: fmt::Debug + Send + Sync {
     fn work_dir(&self) -> &Path;
 
-    /// A disk over the work directory. The sync of a pack or segment uploads it, and the rename of
-    /// the manifest replaces the object if nobody else has.
+    /// A disk over the work directory. Syncing a pack or segment uploads it. Renaming the manifest
+    /// replaces its object unless another writer has.
     fn disk(&self) -> Arc<dyn Disk>;
 
-    /// Brings manifest and index of the work directory up to date, unless they were within the last
-    /// `age_max`. False if the bucket has no database.
+    /// Updates manifest and index of the work directory, unless they are younger than `age_max`.
+    /// False if the bucket has no database.
     fn refresh(&self, age_max: Duration) -> io::Result<bool>;
 
-    /// The name of an object under the prefix that belongs to no database.
+    /// An object under the prefix that belongs to no database.
     fn foreign_object(&self) -> io::Result<Option<String>>;
 
-    /// Takes the lock of the database's writer. [`BucketErrorKind::Busy`] after `wait`.
+    /// The writer's lock. [`BucketErrorKind::Busy`] after `wait`.
     fn lock(&self, wait: Duration) -> io::Result<BucketLock>;
 
-    /// Path of a local copy of a pack. `is_fresh` asks for the bytes that the bucket has now.
+    /// Path of a local copy. `is_fresh`: the bytes that the bucket has now.
     fn local_pack(&self, name: &str, is_fresh: bool) -> io::Result<PathBuf>;
 
-    /// Whether the cache has a copy of a pack.
     fn is_cached(&self, name: &str) -> bool;
 
-    /// Names and lengths of objects in a directory of the database that come after `after`.
+    /// Names after `after`, and lengths, in a directory of the database.
     fn list(&self, dir: &str, after: &str) -> io::Result<Vec<(String, u64)>>;
 
-    /// Makes a committed pack of the work directory part of the cache.
+    /// Moves a committed pack of the work directory to the cache.
     fn note_committed(&self, pack: &Path) -> io::Result<()>;
 
-    /// Objects that no manifest names and whose grace period has passed. Starts the period of the
-    /// others.
+    /// Objects without a name in any manifest whose grace period has passed. Starts the period of
+    /// the others.
     fn expired_objects(&self, named: &HashSet<String>, grace: Duration) -> io::Result<Vec<String>>;
 
     fn delete(&self, objects: &[String]) -> io::Result<()>;
 }
 
-/// The lock of a writer, released when dropped.
 pub struct BucketLock {
     /// Held as long as the lock.
     pub guard: Box<dyn Any + Send + Sync>,
-    /// Whether an earlier writer may have left objects that no manifest names.
+    /// An earlier writer may have left objects that no manifest names.
     pub has_leftovers: bool,
 }
 
@@ -66,11 +63,9 @@ impl fmt::Debug for BucketLock {
     }
 }
 
-/// An error of a bucket. The text names bucket, object and cure.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{text}")]
 pub struct BucketError {
-    /// What the caller may do about it.
     pub kind: BucketErrorKind,
     pub text: String,
 }
@@ -82,9 +77,7 @@ pub enum BucketErrorKind {
     Busy,
     /// The bucket refuses the credentials or the request.
     Denied,
-    /// The bucket does not answer.
     Unreachable,
-    /// The address or configuration is invalid.
     Invalid,
 }
 
@@ -96,7 +89,7 @@ impl From<BucketError> for io::Error {
 
 pub type OpenBucketFn = fn(&str) -> io::Result<Arc<dyn BucketDatabase>>;
 
-/// Registers the driver for paths that begin with `s3://`. Later calls change nothing.
+/// Handles paths that begin with `s3://`. Later calls change nothing.
 pub fn register_bucket_driver(open: OpenBucketFn) {
     let _ = DRIVER.set(open);
 }

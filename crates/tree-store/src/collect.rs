@@ -1,7 +1,7 @@
-//! Garbage collection: frees the space of data that no kept revision needs.
+//! Garbage collection: frees data that no kept revision needs.
 //!
-//! Marks without the lock, then newer data with the lock; a writer waits only for the sweep, and
-//! frames of a publication in progress stay. Signed fsinfos are kept for ever as the history.
+//! Marks without the lock, then newer data with it; a writer waits only for the sweep. Frames of a
+//! publication in progress stay, and so do signed fsinfos, the history.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -23,14 +23,14 @@ use crate::writer::{Orphans, WriteOptions, Writer};
 use crate::{Database, Error, FrameSource, Result, Snapshot};
 
 pub struct CollectOptions<'a> {
-    /// Time to wait for a writer; zero returns [`Error::Busy`] at once.
+    /// Zero returns [`Error::Busy`] at once.
     pub lock_wait: Duration,
-    /// Time for which objects of a bucket stay after they are no longer named, for readers of an
-    /// earlier manifest. A directory needs none: open files stay readable.
+    /// Objects of a bucket stay this long for readers of an earlier manifest. Directories need
+    /// none: open files stay readable.
     pub grace: Duration,
     /// Age from which data of an interrupted writer is removed.
     pub unfinished_age_max: Duration,
-    /// Garbage percentage above which a pack is rewritten.
+    /// A pack with more garbage is rewritten.
     pub garbage_percent_max: u64,
     pub pack_len_max: u32,
     pub progress: Option<&'a ProgressFn<'a>>,
@@ -51,11 +51,11 @@ pub struct Collected {
     pub dropped_frames: u64,
     pub bytes_before: u64,
     pub bytes_after: u64,
-    /// Bytes copied from packs with too much garbage, or from small packs.
+    /// Copied from packs with too much garbage, or from small packs.
     pub moved_bytes: u64,
     pub packs_before: u64,
     pub packs_after: u64,
-    /// Objects removed from a bucket after their grace period.
+    /// Removed from a bucket after their grace period.
     pub removed_objects: u64,
 }
 
@@ -63,12 +63,12 @@ impl Database {
     /// Removes data that no kept revision needs, and old data of unfinished writers; joins small
     /// packs.
     ///
-    /// Needs free space for a new index (44 bytes a frame), plus up to 1 GiB and a pack for
-    /// rewriting. Memory: one bit a frame for marking, and a writer's own.
+    /// Needs free space for a new index (44 bytes a frame), plus up to 1 GiB and a pack. Memory:
+    /// one bit a frame for marking, and a writer's own.
     pub fn collect(path: &Path, options: CollectOptions<'_>) -> Result<Collected> {
         let snapshot = Snapshot::open(path)?;
         let view = snapshot.view();
-        // Errors here may come from another collection; they are retried with the lock.
+        // May come from a concurrent collection; retried with the lock.
         let early = Marks::new(view.index());
         let early_done = mark(path, view.manifest(), view.index(), &snapshot, &early, options.progress);
         let write = WriteOptions {
@@ -86,8 +86,7 @@ impl Database {
 }
 
 impl Writer {
-    /// Removes objects of a bucket that have not been named for the grace period. Returns their
-    /// number.
+    /// Returns their number.
     fn remove_expired_objects(&self, grace: Duration) -> Result<u64> {
         let layout = &self.file_factory.layout;
         let Some(bucket) = layout.bucket() else { return Ok(0) };
@@ -98,8 +97,7 @@ impl Writer {
         };
         let expired = bucket.expired_objects(&named, grace).map_err(Error::io("list", layout.name()))?;
         if !expired.is_empty() {
-            // A new generation: a writer that has lost its lock can't commit objects that are
-            // removed here.
+            // A new generation: a writer that lost its lock cannot commit objects removed here.
             self.checkpoint()?;
             bucket.delete(&expired).map_err(Error::io("clean", layout.name()))?;
         }
@@ -188,7 +186,7 @@ impl<'a> Collection<'a> {
         Ok(self.done)
     }
 
-    /// Removes dead records from the index, and packs without live records.
+    /// Includes packs without live records.
     fn drop_dead(&self) -> Result<()> {
         let dead: HashSet<u32> = self.packs.iter().filter(|pack| self.live_len(pack) == 0).map(|pack| pack.id).collect();
         if dead.is_empty() && self.done.dropped_frames == 0 {
@@ -198,7 +196,7 @@ impl<'a> Collection<'a> {
         self.next_generation(&Sweep { retains: Some(&retains), packs: dead })
     }
 
-    /// Rewrites packs with much garbage, and joins small ones, some at a time.
+    /// Also joins small packs. Takes some at a time.
     fn rewrite_wasteful(&mut self) -> Result<()> {
         let wasteful = self.wasteful();
         let total = wasteful.iter().map(|pack| self.live_len(pack)).sum();
@@ -232,7 +230,7 @@ impl<'a> Collection<'a> {
         self.packs.iter().filter(live).filter(wasteful).copied().collect()
     }
 
-    /// Copies the live records of a pack and hashes each; returns their bytes.
+    /// Hashes each record; returns the copied bytes.
     fn move_live(&self, pack: &PackMeta) -> Result<u64> {
         let path = self.writer.file_factory.layout.readable_pack(pack.class, pack.id)?;
         let mut scan = PackScan::open(&path, pack.class, &self.writer.file_factory.iv, pack.len)?
@@ -259,12 +257,11 @@ impl<'a> Collection<'a> {
     }
 }
 
-/// A revision is valid for this long unless its publisher says otherwise, and a reader follows it
-/// no longer.
+/// Default validity of a revision: readers follow an older one no longer.
 const GRACE: Duration = Duration::from_secs(24 * 3600);
-/// Bytes moved before the old packs are removed: bounds the extra space.
+/// Moved before old packs are removed: bounds the extra space.
 const MOVED_LEN_MAX: u64 = 1 << 30;
-/// Divisor of the pack length below which a pack is small.
+/// Packs below this part of the pack length are small.
 const SMALL_PART: u64 = 8;
-/// Number of small packs of a class that are joined.
+/// Small packs of a class that are joined.
 const SMALL_COUNT_MIN: usize = 4;

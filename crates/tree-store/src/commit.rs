@@ -1,7 +1,7 @@
 //! Commit: segments, generations of the manifest, and the order of syncs.
 //!
-//! Packs first, then segments, then the names of both, then the manifest: everything that a
-//! manifest names is durable before it.
+//! Packs first, then segments, then the names of both, then the manifest: all that a manifest names
+//! is durable before it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use crate::{Error, FrameSink, PutCounts, Result};
 pub(crate) type RetainFn<'a> = dyn Fn(Position, &Entry) -> Result<bool> + 'a;
 
 pub(crate) struct Sweep<'a> {
-    /// Records to keep; `None` for all.
+    /// `None` keeps all.
     pub(crate) retains: Option<&'a RetainFn<'a>>,
     pub(crate) packs: HashSet<u32>,
 }
 
 impl Writer {
-    /// Commits a revision. On return it is durable and complete, and readers see it at their next
-    /// refresh. Returns counts of the stored frames.
+    /// On return the revision is durable and complete; readers see it at their next refresh.
+    /// Returns counts of stored frames.
     ///
     /// # Errors
     /// [`Error::RevisionOrder`], [`Error::Incomplete`] and [`Error::Limit`] change nothing. After
-    /// any other error the writer is unusable, and the old revision stays in force unless only the
-    /// last sync failed.
+    /// others the writer is unusable, and the old revision stays in force unless only the last sync
+    /// failed.
     pub fn commit(&self, revision: NewRevision) -> Result<PutCounts> {
         self.check_unbroken()?;
         check_limits(&revision)?;
@@ -64,8 +64,8 @@ impl Writer {
         Ok(self.counts.take())
     }
 
-    /// Makes all frames so far durable and indexed, without a new revision. A killed run need not
-    /// repeat them.
+    /// Makes all frames durable and indexed, without a new revision: a killed run need not repeat
+    /// them.
     pub fn checkpoint(&self) -> Result<()> {
         self.check_unbroken()?;
         let mut committed = self.committed.lock();
@@ -73,7 +73,7 @@ impl Writer {
         self.write_generation(&mut committed, next, None)
     }
 
-    /// Replaces the key statements sent to clients.
+    /// Sent to clients instead of earlier ones.
     pub fn set_statements(&self, statements: Vec<Vec<u8>>) -> Result<()> {
         self.check_unbroken()?;
         check_limit("statements", statements.len(), manifest::STATEMENT_COUNT_MAX)?;
@@ -85,8 +85,7 @@ impl Writer {
         self.write_generation(&mut committed, next, None)
     }
 
-    /// Removes a tag; false if no revision has it. The next `keep` that reaches the revision drops
-    /// it.
+    /// False if no revision has the tag. The next `keep` that reaches the revision drops it.
     pub fn drop_tag(&self, tag: &str) -> Result<bool> {
         self.check_unbroken()?;
         let mut committed = self.committed.lock();
@@ -97,8 +96,8 @@ impl Writer {
         Ok(true)
     }
 
-    /// Drops all but the newest `keep` revisions and the tagged ones; returns their number. A
-    /// collection frees their space.
+    /// Drops all but the newest `keep` and the tagged revisions; returns their number. A collection
+    /// frees their space.
     pub fn retain(&self, keep: usize) -> Result<usize> {
         self.check_unbroken()?;
         let mut committed = self.committed.lock();
@@ -124,8 +123,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Syncs packs and segments, and adds them to `next`. Returns the segments that `next` no
-    /// longer names.
+    /// Syncs packs and segments and adds them to `next`. Returns segments that `next` no longer
+    /// names.
     fn make_durable(
         &self,
         streams: &mut [MutexGuard<'_, PackStream>; 2],
@@ -164,7 +163,7 @@ impl Writer {
         let mut index = self.index.write();
         let segments = &index.index.segments;
         for segment in segments {
-            // The others were named before, or just written durably.
+            // Others are durable already.
             if old.index.segments.iter().skip(old.committed).any(|s| s.id() == segment.id()) {
                 let path = file_factory.layout.segment(segment.id());
                 file_factory.disk.reopen(&path).and_then(|file| file.sync()).map_err(Error::io("sync", &path))?;
@@ -180,7 +179,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Moves new packs of a bucket from the staged ones to the cache.
+    /// Moves committed packs of a bucket to the cache.
     fn note_committed(&self, before: &Manifest, now: &Manifest) {
         let Some(bucket) = self.file_factory.layout.bucket() else { return };
         let known: HashSet<u32> = before.packs.iter().map(|pack| pack.id).collect();
@@ -192,13 +191,13 @@ impl Writer {
         }
     }
 
-    /// Unlinks files that no manifest names; in a bucket, local copies only. The next writer cleans
+    /// Unlinks files that no manifest names; of a bucket, local copies only. The next writer cleans
     /// up after a failure.
     fn remove_obsolete(&self, committed: &Manifest, sweep: Option<&Sweep<'_>>, obsolete: &[Arc<Segment>]) {
         let file_factory = &self.file_factory;
         let segments = obsolete.iter().map(|segment| file_factory.layout.segment(segment.id()));
         let dead = |id: u32| sweep.is_some_and(|sweep| sweep.packs.contains(&id));
-        // Cached packs of a bucket are evicted, and its objects wait for their grace period.
+        // A bucket's cache evicts packs, and its objects have a grace period.
         let is_local = file_factory.layout.bucket().is_none();
         let packs =
             committed.packs.iter().filter(|pack| is_local && dead(pack.id)).map(|pack| file_factory.layout.pack(pack.class, pack.id));
@@ -212,7 +211,7 @@ impl Writer {
         }
     }
 
-    /// Moves a stream's new records to a segment, to bound memory. The caller holds the stream's lock.
+    /// Moves new records to a segment, to bound memory. The caller holds the stream's lock.
     pub(crate) fn spill(&self, stream: &mut PackStream) -> Result<()> {
         let mut fresh = stream.fresh_entries();
         fresh.sort_unstable_by_key(|entry| entry.handle);
@@ -233,7 +232,7 @@ impl Writer {
         let old = self.index.read().clone();
         let mut segments = old.index.segments.clone();
         let replaced = segments.split_off(keep);
-        // Verify before copying: later readers trust the copy.
+        // Later readers trust the copy: verify first.
         replaced.iter().try_for_each(|segment| segment.verify())?;
         let mut runs: Vec<Run<'_>> = replaced.iter().map(|segment| Run::Segment(segment)).collect();
         runs.push(Run::Fresh(fresh));

@@ -1,4 +1,4 @@
-//! Companions: frames sent with a revision's fsinfo, which a new client would request next.
+//! Frames sent with a revision's fsinfo, which a new client would request next.
 
 use std::collections::VecDeque;
 
@@ -7,14 +7,12 @@ use vouch_tree::{BlockHandle, Inode, frame, references};
 
 use crate::{FrameSource, Result};
 
-/// Returns the companions of a revision, the first needed first.
-///
-/// They are the top page of the root directory, unless it is too long, and frames below it in
-/// breadth-first order while they fit into one burst. A tree of a few kilobytes arrives in one
-/// round trip. Frames are decoded but not verified: the receiver verifies them.
+/// The first needed first: the top page of the root directory, unless too long, then frames below
+/// it, breadth first, while they fit into one burst. A tree of a few kilobytes arrives in one round
+/// trip. Does not verify: the receiver does.
 ///
 /// # Errors
-/// If a frame can't be read.
+/// A frame cannot be read.
 pub fn companions(source: &dyn FrameSource, root: &Inode) -> Result<Vec<BlockHandle>> {
     let (mut chosen, mut len) = (Vec::new(), 0);
     let mut queue: VecDeque<_> = references::of_inode(root).take(CANDIDATES_MAX).collect();
@@ -39,11 +37,10 @@ pub fn companions(source: &dyn FrameSource, root: &Inode) -> Result<Vec<BlockHan
     Ok(chosen)
 }
 
-/// Longest first page: it is needed in any case.
+/// Longest top page: it is needed in any case.
 const FIRST_LEN_MAX: usize = 16 * 1024;
 
-/// Bytes of all companions: with fsinfo and headers, within TCP's initial window of ten segments
-/// (RFC 6928).
+/// With fsinfo and headers within TCP's initial window of ten segments (RFC 6928).
 const BURST_LEN_MAX: usize = 12 * 1024;
 
 /// Frames considered: bounds time and memory.
@@ -112,7 +109,7 @@ mod tests {
         assert!((4..=COMPANIONS_MAX).contains(&of(20).len()));
         for count in (10..400).step_by(10) {
             let (found, sum) = (of(count), of(count).iter().sum::<usize>());
-            // A longer first page comes alone or not at all.
+            // A longer top page comes alone or not at all.
             assert!(sum <= BURST_LEN_MAX || (found.len() == 1 && sum <= FIRST_LEN_MAX), "{count}: {found:?}");
         }
     }

@@ -1,16 +1,14 @@
-//! Conformance rules for every store: each panics with the violated sentence.
-
 use vouch_tree::{BlockHandle, FRAME_LEN_MAX, FrameKind, Iv};
 
 use crate::{Error, FrameSink, FrameSource};
 
-/// The iv of the suite's handles, for stores that verify handles.
+/// For stores that verify handles.
 pub const IV: Iv = Iv::from_bytes([0x5a; 32]);
 
-/// Runs the whole suite; `make` gives an empty store each time.
+/// `make` gives an empty store each time.
 ///
 /// # Panics
-/// When the store breaks a rule.
+/// The store breaks a rule.
 pub fn check<S: FrameSource + FrameSink>(mut make: impl FnMut() -> S) {
     missing_frames_are_none(&make());
     stored_frame_is_returned(&make());
@@ -19,7 +17,7 @@ pub fn check<S: FrameSource + FrameSink>(mut make: impl FnMut() -> S) {
     concurrent_puts_report_one_new_frame(&make());
 }
 
-/// A frame of `len` bytes (2 or more) of this kind, different for each `seed`, and its handle.
+/// Returns a frame of `len` bytes (2 or more), different for each `seed`, and its handle.
 pub fn frame(kind: FrameKind, seed: u64, len: usize) -> (BlockHandle, Vec<u8>) {
     let mut bytes = Vec::with_capacity(len);
     bytes.extend_from_slice(&[kind as u8, 0]);

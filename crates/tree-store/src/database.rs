@@ -20,18 +20,16 @@ impl Database {
         Layout::open(path).and_then(|layout| layout.refresh(Duration::ZERO)).unwrap_or(false)
     }
 
-    /// Creates an empty database in a missing or empty directory. An interrupted creation can be
-    /// repeated.
+    /// The directory must be missing or empty. An interrupted creation can be repeated.
     ///
     /// # Errors
-    /// [`Error::Exists`] if the directory has a database; [`Error::NotEmpty`] if it has other
-    /// files, which stay untouched.
+    /// [`Error::Exists`] if there is a database; [`Error::NotEmpty`] if there are other files,
+    /// which stay untouched.
     pub fn create(path: &Path, hostid: HostId, iv: Iv) -> Result<()> {
         Self::create_on(&SystemDisk, path, hostid, iv)
     }
 
-    /// Calls [`Database::create`] unless a database exists; waits for another process that is
-    /// creating it.
+    /// Creates a database unless one exists; waits for another process that creates it.
     pub fn ensure(path: &Path, hostid: HostId, iv: Iv, lock_wait: Duration) -> Result<()> {
         if Self::exists(path) {
             return Ok(());
@@ -42,7 +40,6 @@ impl Database {
         }
     }
 
-    /// [`Database::create`] on the caller's disk.
     pub fn create_on(disk: &dyn Disk, path: &Path, hostid: HostId, iv: Iv) -> Result<()> {
         Self::make(disk, path, hostid, iv, Duration::ZERO)
     }
@@ -73,7 +70,7 @@ impl Database {
         Snapshot::open(path)
     }
 
-    /// Opens a database for writing: takes the lock and recovers a killed writer's data.
+    /// Takes the lock and recovers a killed writer's data.
     pub fn open_write(path: &Path, options: WriteOptions) -> Result<Writer> {
         let orphans = if options.adopt { Orphans::Adopt } else { Orphans::Drop(Duration::MAX) };
         Writer::open(path, &options, orphans)
@@ -100,8 +97,8 @@ fn create_in(layout: &Layout, bucket: &dyn BucketDatabase, hostid: HostId, iv: I
     Manifest::new(hostid, iv).write(layout, &*disk)
 }
 
-/// Refuses a directory that is neither a database nor the remains of a killed [`Database::create`].
-/// Packs without a manifest may be the rest of a database, so they are kept.
+/// Accepts the remains of a killed [`Database::create`]. Packs without a manifest may be the rest
+/// of a database: they are kept.
 fn check_empty(layout: &Layout) -> Result<()> {
     let root = layout.root();
     let list = |dir: &Path| std::fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(Error::io("list", dir));
@@ -114,7 +111,7 @@ fn check_empty(layout: &Layout) -> Result<()> {
         } else {
             found == layout.manifest() || found == layout.manifest_next()
         };
-        // Another process may have finished meanwhile; the lock decides.
+        // Another process may have finished; the lock decides.
         if !is_ours && !Database::exists(root) {
             return Err(Error::NotEmpty { path: root.to_owned(), found: entry.file_name().into() });
         }

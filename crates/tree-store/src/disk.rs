@@ -1,8 +1,7 @@
-//! Disk operations of a database behind a trait, so that tests can cut the power between any two.
-//! Reads bypass it.
+//! Disk operations of a database as a trait: tests cut the power between any two. Reads bypass it.
 //!
-//! Requirements: after [`DiskFile::sync`] a file's bytes survive a power failure, after
-//! [`Disk::sync_dir`] the names in a directory do, and a rename is atomic.
+//! After [`DiskFile::sync`] a file's bytes survive a power failure; after [`Disk::sync_dir`], the
+//! names in a directory. A rename is atomic.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -16,38 +15,33 @@ use rustix::fs::OFlags;
 pub trait Disk: Send + Sync + fmt::Debug {
     fn create_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// Creates an empty file, which must not exist.
+    /// The file must not exist.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
 
     /// Opens an existing file to sync it.
     fn reopen(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Truncates an existing file to `len` bytes.
     fn truncate(&self, path: &Path, len: u64) -> io::Result<()>;
 
-    /// Renames atomically, replacing `to`.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes the names in a directory durable.
+    /// Makes names durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 }
 
 pub trait DiskFile: Send + Sync + fmt::Debug {
-    /// Appends all parts in order.
     fn append(&self, parts: &[&[u8]]) -> io::Result<()>;
 
-    /// Makes the file's bytes durable.
     fn sync(&self) -> io::Result<()>;
 
-    /// Says that nothing more is appended, so that a slow sync may begin. [`DiskFile::sync`] still
-    /// follows.
+    /// Nothing more is appended: a slow sync may begin. [`DiskFile::sync`] still follows.
     fn start_sync(&self) {}
 }
 
-/// For files that are written: root may write a database whose directory belongs to another user,
-/// and a link there must not lead elsewhere.
+/// For written files: root may write another user's database, and a link there must not lead
+/// elsewhere.
 pub(crate) const NO_FOLLOW: i32 = OFlags::NOFOLLOW.bits().cast_signed();
 
 #[derive(Debug, Clone, Copy, Default)]

@@ -1,5 +1,3 @@
-//! Errors of stores, and their classes.
-
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -7,7 +5,6 @@ use vouch_tree::BlockHandle;
 
 use crate::bucket::{BucketError, BucketErrorKind};
 
-/// Result of a store operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +28,6 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// A bucket refused, or did not answer.
     #[error(transparent)]
     Bucket(BucketError),
     #[error(
@@ -58,7 +54,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Wraps a system error of `doing` something to `path`.
+    /// For the failure of `doing` something to `path`.
     pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| match source.kind() {
@@ -74,7 +70,7 @@ impl Error {
         Self::Bucket(inner.map_or_else(|| BucketError { kind: BucketErrorKind::Unreachable, text }, |inner| *inner))
     }
 
-    /// Whether another writer holds the database, or has committed before.
+    /// Another writer holds the database, or has committed before.
     pub const fn is_busy(&self) -> bool {
         matches!(self, Self::Busy { .. } | Self::Bucket(BucketError { kind: BucketErrorKind::Busy, .. }))
     }
@@ -83,7 +79,7 @@ impl Error {
         Self::Damaged { path: path.to_owned(), what: what.into() }
     }
 
-    /// Describes damaged or missing data of the database, if that is the error.
+    /// Damaged or missing data of the database.
     pub fn as_damage(&self) -> Option<String> {
         match self {
             Self::Damaged { path, what } => Some(format!("{}: {what}", path.display())),
@@ -93,7 +89,6 @@ impl Error {
         }
     }
 
-    /// Whether a file to open does not exist.
     pub(crate) fn is_missing_file(&self) -> bool {
         match self {
             Self::Io { source, .. } => source.kind() == io::ErrorKind::NotFound,

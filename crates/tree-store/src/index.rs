@@ -1,5 +1,5 @@
-//! The index: segments, newest last, and their merge rule. Look-ups over all segments, and
-//! streaming merges. Files are in [`crate::commit`].
+//! The index: segments, newest last. Look-ups over all, merge rule, streaming merges.
+//! [`crate::commit`] has the files.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Decodes the place in a record of a segment; `None` if the kind is unknown.
+    /// `None` if the kind is unknown.
     pub(crate) fn from_record(record: &[u8]) -> Option<Place> {
         let be32 = |at: usize| u32::from_be_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);
         let kind = FrameKind::from_byte(record[40])?;
@@ -31,7 +31,7 @@ pub(crate) struct Entry {
     pub(crate) place: Place,
 }
 
-/// Segments, oldest first. The newest record of a handle counts.
+/// Oldest first. The newest record of a handle counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Index {
     pub(crate) segments: Vec<Arc<Segment>>,
@@ -70,8 +70,8 @@ impl Index {
     }
 
     /// Number of the oldest segments to keep when `fresh` records are added and segments from
-    /// `from` on may be merged. Each kept segment is at least [`TIER_RATIO`] times the sum of later
-    /// ones, so segments are few and a record is rewritten O(log n) times.
+    /// `from` on may be merged. A kept segment has [`TIER_RATIO`] times the sum of later ones:
+    /// segments are few, and a record is rewritten O(log n) times.
     pub(crate) fn merge_from(&self, from: usize, fresh: usize) -> usize {
         let mut keep = self.segments.len();
         let mut sum = fresh;
@@ -114,8 +114,8 @@ impl<'a> RunReader<'a> {
     }
 }
 
-/// Merges sorted runs, oldest first, into `out`. `keep` gets the run's number, the position in it
-/// and the record; of equal kept handles the newest is written.
+/// Merges sorted runs, oldest first. `keep` gets the run, the position in it and the record; of
+/// equal kept handles the newest is written.
 pub(crate) fn merge(runs: &[Run<'_>], out: &mut SegmentWriter, mut keep: impl FnMut(usize, usize, &Entry) -> Result<bool>) -> Result<()> {
     let mut readers: Vec<_> = runs.iter().map(RunReader::new).collect();
     let mut next = |run: usize, at: &mut usize| -> Result<Option<Entry>> {
@@ -149,5 +149,5 @@ pub(crate) fn merge(runs: &[Run<'_>], out: &mut SegmentWriter, mut keep: impl Fn
 
 /// A failing look-up asks every segment: with 4, a billion records are in at most 10.
 const TIER_RATIO: usize = 4;
-/// Segments below this are always merged, which costs less than another file.
+/// Merging smaller segments costs less than another file.
 const ALWAYS_MERGED_BELOW: usize = 4096;

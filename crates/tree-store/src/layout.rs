@@ -10,9 +10,8 @@ use crate::{Error, Result};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
-    /// Directory of the files: the database, or the work directory of a bucket.
+    /// The database, or the work directory of a bucket.
     root: PathBuf,
-    /// The database as the user calls it.
     name: PathBuf,
     bucket: Option<Arc<dyn BucketDatabase>>,
 }
@@ -32,13 +31,13 @@ impl Layout {
         self.bucket.as_ref()
     }
 
-    /// The disk for changes: that of the bucket, if there is one.
+    /// A bucket has its own disk.
     pub(crate) fn disk(&self, local: &Arc<dyn Disk>) -> Arc<dyn Disk> {
         self.bucket.as_ref().map_or_else(|| local.clone(), |bucket| bucket.disk())
     }
 
-    /// Whether there is a database. Brings local copies of a bucket's manifest and index up to
-    /// date, unless they are younger than `age_max`.
+    /// False without a database. Updates local copies of a bucket's manifest and index, unless
+    /// younger than `age_max`.
     pub(crate) fn refresh(&self, age_max: Duration) -> Result<bool> {
         match &self.bucket {
             Some(bucket) => bucket.refresh(age_max).map_err(Error::io("read", &self.name)),
@@ -46,7 +45,7 @@ impl Layout {
         }
     }
 
-    /// Path of a pack to read: of a bucket's pack, a local copy.
+    /// A bucket's packs are read from local copies.
     pub(crate) fn readable_pack(&self, class: PackClass, id: u32) -> Result<PathBuf> {
         let path = self.pack(class, id);
         match &self.bucket {
@@ -55,7 +54,7 @@ impl Layout {
         }
     }
 
-    /// The same, with the bytes that the bucket has now.
+    /// Asks a bucket for its present bytes.
     pub(crate) fn fresh_pack(&self, class: PackClass, id: u32) -> Result<PathBuf> {
         let path = self.pack(class, id);
         match &self.bucket {
@@ -101,7 +100,7 @@ impl Layout {
     }
 }
 
-/// Class of a pack. Metadata is read far more often than data, so it is stored together.
+/// Metadata is read far more often than data, so it is stored together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum PackClass {
     Metadata,

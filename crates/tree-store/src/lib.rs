@@ -1,10 +1,8 @@
 //! Storage for frames of published trees: packs and an index on disk, or memory.
 //!
-//! Manages the database directory: its files, the writer's lock, recovery after a crash, and
-//! garbage collection. The store reads only the first byte of a frame, which separates data from
-//! metadata; only marking ([`Database::collect`], [`Database::verify`]) decodes frames. The store
-//! verifies nothing on reads: [`vouch_tree::frame::open`] verifies frames, and `vouch_tree::verify`
-//! verifies revisions.
+//! Manages the database directory: files, the writer's lock, crash recovery, garbage collection.
+//! Only marking ([`Database::collect`], [`Database::verify`]) decodes frames. Reads verify nothing:
+//! [`vouch_tree::frame::open`] verifies frames, and `vouch_tree::verify` verifies revisions.
 //!
 //! `docs/formats/store.md` describes the files byte by byte.
 

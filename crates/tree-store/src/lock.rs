@@ -1,4 +1,4 @@
-//! Lock of a database's writer. The system releases it when the process ends.
+//! The system releases a writer's lock when the process ends.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{Read, Seek, Write};
@@ -15,13 +15,13 @@ use crate::{Error, Result};
 
 #[derive(Debug)]
 pub(crate) struct WriterLock {
-    /// Of a bucket; released before the file.
+    /// Released before the file.
     bucket: Option<BucketLock>,
     _file: File,
 }
 
 impl WriterLock {
-    /// Whether a file named as the lock is one: it holds a process id or nothing.
+    /// The file holds a process id or nothing.
     pub(crate) fn is_ours(path: &Path) -> bool {
         let is_file = path.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() <= PID_LEN_MAX);
         is_file && std::fs::read(path).is_ok_and(|text| text.iter().all(|byte| byte.is_ascii_digit() || *byte == b'\n'))
@@ -54,14 +54,14 @@ impl WriterLock {
                 Err(errno) => return Err(Error::io("lock", &path)(errno.into())),
             }
         }
-        // Informative only: a full disk must not prevent a collection.
+        // Informative: a full disk must not prevent a collection.
         let _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
         let left = deadline.saturating_duration_since(Instant::now());
         let bucket = layout.bucket().map(|bucket| bucket.lock(left)).transpose().map_err(Error::io("lock", layout.name()))?;
         Ok(Self { bucket, _file: file })
     }
 
-    /// Whether an earlier writer may have left objects in the bucket that no manifest names.
+    /// An earlier writer may have left objects that no manifest names.
     pub(crate) fn has_leftovers(&self) -> bool {
         self.bucket.as_ref().is_some_and(|bucket| bucket.has_leftovers)
     }
@@ -74,7 +74,7 @@ fn holder(file: &mut File) -> Option<u32> {
     text.trim().parse().ok()
 }
 
-/// Anyone who can open the file can hold the lock.
+/// Any process that opens the file can hold the lock.
 const MODE: u32 = 0o600;
 
 const RETRY_EVERY: Duration = Duration::from_millis(20);

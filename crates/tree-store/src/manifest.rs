@@ -1,4 +1,4 @@
-//! The manifest: the file that defines the database. Replacing it by a rename is the commit.
+//! The manifest defines the database. Replacing it by a rename is the commit.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use crate::layout::{Layout, PackClass};
 use crate::pack::PACK_LEN_LIMIT;
 use crate::{Error, Result};
 
-/// A committed revision that is kept.
+/// Committed and kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revision {
     pub number: u64,
-    /// Start of its validity, in seconds since 1970.
+    /// Seconds since 1970.
     pub start: i64,
-    /// Frame of its signed fsinfo, the root of all its data.
+    /// Signed fsinfo, the root of all its data.
     pub fsinfo: BlockHandle,
     pub tag: Option<String>,
 }
@@ -92,7 +92,7 @@ impl Manifest {
         Self::from_xdr(body).map_err(|error| Error::damaged(path, error.to_string()))
     }
 
-    /// Replaces the manifest durably. The rename is the commit.
+    /// Durable on return. The rename is the commit.
     pub(crate) fn write(&self, layout: &Layout, disk: &dyn Disk) -> Result<()> {
         let (next, path) = (layout.manifest_next(), layout.manifest());
         let file = disk.create(&next).map_err(Error::io("create", &next))?;
@@ -166,7 +166,7 @@ impl Xdr for Manifest {
     }
 }
 
-/// Decodes a counted list; memory grows with the data, not the count.
+/// Memory grows with the data, not the count.
 fn list<'a, T>(
     r: &mut Reader<'a>,
     count_max: usize,
@@ -182,7 +182,7 @@ const HEADER_LEN: usize = 8 + 4 + 32;
 
 pub(crate) const PACK_COUNT_MAX: usize = 4 << 20;
 pub(crate) const SEGMENT_COUNT_MAX: usize = 4096;
-/// A signed fsinfo has some hundred bytes, or a few KiB if the root directory has inline xattrs.
+/// A signed fsinfo has some hundred bytes, or a few KiB with inline xattrs of the root.
 pub(crate) const HEAD_LEN_MAX: usize = 1 << 20;
 /// One a minute for two years, under 100 bytes each.
 pub(crate) const REVISION_COUNT_MAX: usize = 1 << 20;

@@ -1,7 +1,7 @@
-//! Marking: the index records that kept revisions need.
+//! Marks the index records that kept revisions need.
 //!
-//! Memory: one bit for each record (2 MiB for 16 million frames, two terabytes of data), and a
-//! stack with one page's children for each level.
+//! Memory: one bit a record (2 MiB for 16 million frames, two terabytes of data), and one page's
+//! children for each level.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -31,7 +31,7 @@ impl Marks {
         self.segments[position.segment][position.at / 64].load(Ordering::Relaxed) >> (position.at % 64) & 1 == 1
     }
 
-    /// The same marks for another index with the same handles. O(marked × log).
+    /// For another index with the same handles. O(marked × log).
     pub(crate) fn transfer(&self, from: &Index, to: &Index) -> Result<Self> {
         let marks = Self::new(to);
         for_each_entry(from, |position, entry| {
@@ -74,8 +74,7 @@ pub(crate) struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Marks everything that `fsinfo` needs; marked frames count as walked. `lack` decides whether
-    /// to continue without a frame.
+    /// Marked frames count as walked. `lack` decides whether to continue without a frame.
     pub(crate) fn mark(&mut self, fsinfo: &BlockHandle, mut lack: impl FnMut(MissingFrame) -> Result<()>) -> Result<()> {
         let mut stack = vec![(FrameKind::Fsinfo, *fsinfo)];
         while let Some((kind, handle)) = stack.pop() {
@@ -91,7 +90,6 @@ impl Walk<'_> {
                 continue;
             }
             match self.children(kind, &handle)? {
-                // First child on top: depth-first, like the order of packs.
                 Ok(children) => stack.extend(children.into_iter().rev()),
                 Err(why) => lack(MissingFrame { kind, handle, why })?,
             }

@@ -26,7 +26,7 @@ impl MemoryStore {
         self.frames.read().is_empty()
     }
 
-    /// Removes a frame, to test its absence.
+    /// Tests the absence of a frame.
     pub fn remove(&self, handle: &BlockHandle) -> Option<Vec<u8>> {
         self.frames.write().remove(handle)
     }

@@ -1,4 +1,4 @@
-//! Encoding of pack files: a header, then records equal to GETDATA's encoding of a found frame.
+//! Pack files: a header, then records equal to GETDATA's encoding of a found frame.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -15,11 +15,10 @@ pub(crate) const HEADER_LEN: usize = 32;
 
 pub(crate) const PACK_LEN_LIMIT: u64 = 1 << 31;
 
-/// Length at which a new pack starts: a terabyte has 32 Ki files, and a pack is small enough to
-/// move whole.
+/// A terabyte has 32 Ki packs, each small enough to move whole.
 pub(crate) const PACK_LEN_MAX: u32 = 32 << 20;
 
-/// Length of the head of a record, before the frame.
+/// Before the frame.
 pub const RECORD_HEAD_LEN: usize = 8;
 
 const MAGIC: [u8; 8] = *b"VOUCHPAK";
@@ -35,7 +34,7 @@ pub(crate) fn header(class: PackClass, iv: &Iv) -> [u8; HEADER_LEN] {
     bytes
 }
 
-/// The head of a record: "found" and the length of the frame.
+/// "Found" and the length of the frame.
 pub fn record_head(frame_len: u32) -> [u8; RECORD_HEAD_LEN] {
     let mut bytes = [0; RECORD_HEAD_LEN];
     bytes[..4].copy_from_slice(&FOUND.to_be_bytes());
@@ -76,7 +75,7 @@ pub(crate) enum Scanned<'a> {
 }
 
 impl PackScan {
-    /// Opens a pack to read its first `len` bytes. `None` for a wrong header.
+    /// Reads the first `len` bytes. `None` for a wrong header.
     pub(crate) fn open(path: &Path, class: PackClass, iv: &Iv, len: u64) -> Result<Option<Self>> {
         let file = File::open(path).map_err(Error::io("open", path))?;
         let mut reader = BufReader::with_capacity(READ_BUFFER_LEN, file);
@@ -131,7 +130,7 @@ impl PackScan {
     }
 }
 
-/// Whether all bytes were read; a short file is no error here.
+/// False for a short file.
 fn filled(result: std::io::Result<()>, path: &Path) -> Result<bool> {
     match result {
         Ok(()) => Ok(true),

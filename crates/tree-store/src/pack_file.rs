@@ -1,4 +1,4 @@
-//! Packs and segments open for reading, bounded, and locations of frames in packs.
+//! Open packs and segments, bounded, and locations of frames in packs.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,7 +17,7 @@ use crate::layout::{Layout, PackClass, parse_pack_name};
 use crate::pack;
 use crate::{Error, Result};
 
-/// A pack, or an index segment, open for reading. Stays readable when a collection unlinks it.
+/// Stays readable when a collection unlinks it.
 #[derive(Debug)]
 pub struct PackFile {
     id: u32,
@@ -46,7 +46,7 @@ impl PackFile {
         }
     }
 
-    /// Opens a file of a cache, which has the layout of a pack and is no part of a database.
+    /// A file with the layout of a pack, outside of a database.
     pub fn open_path(path: &Path) -> io::Result<Self> {
         Ok(Self { id: 0, file: File::open(path)?, path: path.to_owned() })
     }
@@ -57,13 +57,12 @@ impl PackFile {
         Ok(Self { id, file, path })
     }
 
-    /// Time of the last change of the file, in nanoseconds since 1970.
+    /// Nanoseconds since 1970.
     pub fn modified_ns(&self) -> Result<i128> {
         let found = self.file.metadata().map_err(Error::io("look at", &self.path))?;
         Ok(i128::from(found.mtime()) * 1_000_000_000 + i128::from(found.mtime_nsec()))
     }
 
-    /// Reads bytes, without verification.
     pub fn read_at(&self, out: &mut [u8], offset: u64) -> Result<()> {
         self.file.read_exact_at(out, offset).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => Error::damaged(&self.path, "the pack ends early"),
@@ -72,14 +71,14 @@ impl PackFile {
     }
 }
 
-/// The header of the pack with this path in a database.
+/// `path`: in the database.
 pub fn pack_header(path: &str, iv: &Iv) -> [u8; pack::HEADER_LEN] {
     let name = path.rsplit('/').next().unwrap_or(path);
     pack::header(parse_pack_name(name).map_or(PackClass::Data, |(class, _)| class), iv)
 }
 
-/// Opens a pack. A commit may move a bucket's pack to the cache, and the cache may evict it,
-/// between the look-up of the path and the open.
+/// Between look-up and open, a commit may move a bucket's pack to the cache, and the cache may
+/// evict it.
 fn open_pack(layout: &Layout, class: PackClass, id: u32) -> Result<(PathBuf, File)> {
     let mut attempts = if layout.bucket().is_some() { ATTEMPTS_MAX } else { 1 };
     loop {
@@ -104,7 +103,7 @@ impl AsFd for PackFile {
 #[derive(Debug, Clone)]
 pub struct Location {
     pub pack: Arc<PackFile>,
-    /// Start of the record: `u32 1`, `u32 len`, the frame, zeros to a multiple of 4.
+    /// Record: `u32 1`, `u32 len`, the frame, zeros to a multiple of 4.
     pub offset: u64,
     pub frame_len: u32,
 }
@@ -122,12 +121,12 @@ impl Location {
         self.offset + self.record_len()
     }
 
-    /// Whether this record starts at the end of `before`, so that one sendfile sends both.
+    /// Adjacent to `before`, so that one sendfile sends both.
     pub fn follows(&self, before: &Self) -> bool {
         self.pack.id == before.pack.id && self.offset == before.end()
     }
 
-    /// Reads the frame without verification.
+    /// Does not verify.
     pub fn read_frame(&self) -> Result<Vec<u8>> {
         let mut record = Vec::new();
         self.read_record(&mut record)?;
@@ -139,7 +138,7 @@ impl Location {
         Ok(record)
     }
 
-    /// Appends the record in its wire form, without verification.
+    /// Appends the wire form. Does not verify.
     pub fn read_record(&self, out: &mut Vec<u8>) -> Result<()> {
         let before = out.len();
         out.resize(before + self.record_len() as usize, 0);
@@ -147,7 +146,7 @@ impl Location {
     }
 }
 
-/// Bounded cache of open packs, with second-chance eviction.
+/// Bounded, with second-chance eviction.
 #[derive(Debug)]
 pub(crate) struct PackFiles {
     open_count_max: usize,
@@ -197,5 +196,5 @@ impl PackFiles {
     }
 }
 
-/// Open packs of a reader: 8 GiB of packs, a quarter of the usual soft limit of 1,024 descriptors.
+/// 8 GiB of packs, a quarter of the usual soft limit of 1,024 descriptors.
 const OPEN_COUNT_MAX: usize = 256;

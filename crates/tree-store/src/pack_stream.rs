@@ -1,5 +1,5 @@
-//! A writer's stream of new frames of one class: the pack being filled, and records not yet in a
-//! segment. Used under a lock. The caller removes duplicates.
+//! A writer's new frames of one class: the open pack, and records not yet in a segment. Used under
+//! a lock. The caller removes duplicates.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -27,7 +27,7 @@ pub(crate) struct FileFactory {
 }
 
 impl FileFactory {
-    /// A file number that was never used.
+    /// Never used before.
     pub(crate) fn take_number(&self, counter: &AtomicU32) -> Result<u32> {
         let taken = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_add(1));
         taken.map_err(|n| Error::Limit { what: "files created in this database", found: n.into(), max: u32::MAX.into() })
@@ -98,8 +98,8 @@ impl PackStream {
         self.open.as_mut().map_or(Ok(()), OpenPack::flush)
     }
 
-    /// A pack to sync now, because too many wait. It stays listed until [`PackStream::synced`], so
-    /// that a commit does not take it for durable.
+    /// Too many packs wait for a sync. Listed until [`PackStream::synced`]: a commit must not take
+    /// it for durable.
     pub(crate) fn oldest_overdue(&self) -> Option<Unsynced> {
         (self.unsynced.len() > UNSYNCED_COUNT_MAX).then(|| self.unsynced.front().cloned()).flatten()
     }
@@ -116,7 +116,7 @@ impl PackStream {
         Ok(())
     }
 
-    /// New records, sorted. They stay until [`PackStream::fresh`] is cleared.
+    /// Sorted. They stay until [`PackStream::fresh`] is cleared.
     pub(crate) fn fresh_entries(&self) -> Vec<Entry> {
         self.fresh.iter().map(|(handle, place)| Entry { handle: *handle, place: *place }).collect()
     }
@@ -171,7 +171,7 @@ impl OpenPack {
     }
 }
 
-/// Handles are uniform: eight of their bytes serve as the hash.
+/// Handles are uniform: eight bytes serve as the hash.
 #[derive(Debug, Default)]
 pub(crate) struct HandleHasher(u64);
 
@@ -190,8 +190,7 @@ impl Hasher for HandleHasher {
 }
 
 const BUFFER_LEN: usize = 256 << 10;
-/// Length from which a frame is written without a copy.
+/// Longer frames are written without a copy.
 const DIRECT_LEN_MIN: usize = 32 << 10;
-/// Full packs waiting for a sync: 512 MiB a class. More would lengthen the commit and cost
-/// descriptors.
+/// 512 MiB a class. More would lengthen the commit and cost descriptors.
 const UNSYNCED_COUNT_MAX: usize = 16;

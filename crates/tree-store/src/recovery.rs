@@ -1,6 +1,6 @@
-//! Recovery after a killed writer: adopts packs that no manifest names, and removes other files.
+//! Recovery after a killed writer: adopts packs that no manifest names, removes other files.
 //!
-//! Nothing is trusted: each frame is hashed again, and the hash is its handle.
+//! Trusts nothing: the hash of a frame is its handle.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::writer::{Orphans, Writer};
 use crate::{Error, FrameSink as _, PutCounts, Result};
 
 impl Writer {
-    /// Recovers a killed writer's files; returns what was adopted.
+    /// Returns counts of what was adopted.
     pub(crate) fn adopt_orphans(&self, orphans: Orphans) -> Result<PutCounts> {
         let layout = &self.file_factory.layout;
         if layout.manifest_next().exists() {
@@ -38,8 +38,8 @@ impl Writer {
         Ok(adopted)
     }
 
-    /// In a bucket: new numbers come after those of leftover objects, and packs in the work
-    /// directory are stored again. The leftover objects wait for a collection.
+    /// New numbers come after those of leftover objects. Stores packs of the work directory again;
+    /// the objects wait for a collection.
     fn adopt_bucket_orphans(&self, bucket: &dyn BucketDatabase, orphans: Orphans) -> Result<PutCounts> {
         let file_factory = &self.file_factory;
         if self.lock.has_leftovers() {
@@ -121,13 +121,13 @@ impl Writer {
             tracing::info!(path = %path.display(), whole, torn = len - whole, "cutting the torn end of a pack");
             self.break_on_error(file_factory.disk.truncate(&path, whole).map_err(Error::io("cut", &path)))?;
         }
-        // Sync at once: it was read anyway.
+        // It was read anyway.
         self.break_on_error(file_factory.disk.reopen(&path).and_then(|file| file.sync()).map_err(Error::io("sync", &path)))?;
         stream.sealed.push(PackMeta { id, class, len: whole });
         Ok(())
     }
 
-    /// Packs that the manifest does not name. The named ones exist and have their lengths.
+    /// Named packs exist and have their lengths.
     fn unnamed_packs(&self) -> Result<Vec<(u32, PackClass)>> {
         let layout = &self.file_factory.layout;
         let mut named: HashMap<u32, PackMeta> = self.committed.lock().packs.iter().map(|pack| (pack.id, *pack)).collect();
@@ -171,7 +171,7 @@ impl Writer {
     }
 }
 
-/// Whether a file was last written before this age. Unknown and future times count as new.
+/// Unknown and future times count as new.
 fn is_older(path: &Path, age: Duration) -> bool {
     let written = std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
     age.is_zero() || written.and_then(|at| at.elapsed().ok()).is_some_and(|since| since >= age)

@@ -1,5 +1,5 @@
-//! A database whose files lie behind a web server or in a bucket: which file and which bytes of it
-//! hold what. Reads nothing itself.
+//! Locates frames of a database behind a web server or in a bucket: file and byte range. Reads
+//! nothing itself.
 
 use std::ops::Range;
 use std::path::Path;
@@ -19,39 +19,35 @@ pub struct RemoteView {
     packs: Vec<(u32, PackClass, u64)>,
 }
 
-/// A file of the database that never changes.
+/// Never changes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RemoteFile {
-    /// Path below the database's directory.
+    /// Below the database's directory.
     pub path: String,
     pub len: u64,
-    /// Whether the file holds leaves of file content rather than metadata or index.
+    /// Leaves of file content, not metadata or index.
     pub is_data: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteFrame {
     pub file: RemoteFile,
-    /// The bytes of the frame within the pack.
     pub range: Range<u64>,
 }
 
-/// Where a segment's search continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RemoteSearch {
-    /// The record, as [`RemoteView::frame`] takes it.
     Found([u8; RECORD_LEN]),
-    /// The segment lacks the handle.
     Missing,
-    /// Read these bytes of the segment and search again.
+    /// Read these bytes and search again.
     Read(Range<u64>),
 }
 
 impl RemoteView {
-    /// Decodes the bytes of the file `manifest`.
+    /// `bytes`: of the file `manifest`.
     ///
     /// # Errors
-    /// They are no manifest of this version, or do not match their checksum.
+    /// Not a manifest of this version, or a wrong checksum.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let manifest = Manifest::from_bytes(bytes, Path::new(Self::MANIFEST))?;
         let mut packs: Vec<_> = manifest.packs.iter().map(|pack| (pack.id, pack.class, pack.len)).collect();
@@ -59,7 +55,6 @@ impl RemoteView {
         Ok(Self { manifest, packs })
     }
 
-    /// Path of the only file that changes.
     pub const MANIFEST: &str = "manifest";
 
     pub fn hostid(&self) -> &HostId {
@@ -70,12 +65,12 @@ impl RemoteView {
         &self.manifest.iv
     }
 
-    /// Number that grows with each commit.
+    /// Grows with each commit.
     pub fn generation(&self) -> u64 {
         self.manifest.generation
     }
 
-    /// The newest revision's signed fsinfo.
+    /// The newest signed fsinfo.
     pub fn head(&self) -> Option<&[u8]> {
         self.manifest.head.as_deref()
     }
@@ -84,24 +79,24 @@ impl RemoteView {
         &self.manifest.statements
     }
 
-    /// Frames that a new client needs next.
+    /// Needed next by a new client.
     pub fn companions(&self) -> &[BlockHandle] {
         &self.manifest.companions
     }
 
-    /// All segments of later generations have this number or a higher one.
+    /// Later generations only have segments of this number or higher.
     pub fn next_segment(&self) -> u32 {
         self.manifest.next_segment
     }
 
-    /// The segments, the newest first. The first that has a handle counts.
+    /// Newest first. The first that has a handle counts.
     pub fn segments(&self) -> Vec<RemoteFile> {
         let file = |id: u32, count: u64| RemoteFile { path: format!("index/{id:08x}.segment"), len: file_len(count), is_data: false };
         self.manifest.segments.iter().rev().map(|segment| file(segment.id, segment.count)).collect()
     }
 
-    /// The bytes of a segment that probably hold a handle: handles are uniform, so its position is
-    /// known up to some standard deviations.
+    /// Bytes that probably hold a handle: handles are uniform, so its position is known up to some
+    /// standard deviations.
     pub fn first_guess(segment: &RemoteFile, handle: &BlockHandle) -> Range<u64> {
         let count = count_of(segment);
         let margin = 2 * count.isqrt() + 16;
@@ -109,8 +104,7 @@ impl RemoteView {
         bytes_of(position.saturating_sub(margin)..(position + margin).min(count))
     }
 
-    /// Searches for a handle in bytes of a segment that [`RemoteView::first_guess`] or
-    /// [`RemoteSearch::Read`] named.
+    /// `range`: from [`RemoteView::first_guess`] or [`RemoteSearch::Read`].
     ///
     /// # Errors
     /// The bytes are no records.
@@ -140,7 +134,7 @@ impl RemoteView {
         })
     }
 
-    /// The frame of a record, with its place checked against the pack's length.
+    /// Checks the place against the pack's length.
     ///
     /// # Errors
     /// The record names no pack of this manifest, or bytes beyond its end.
@@ -178,7 +172,7 @@ mod tests {
         BlockHandle::from_bytes(*blake3::hash(&number.to_be_bytes()).as_bytes())
     }
 
-    /// A segment's bytes without trailer, and the file.
+    /// Without trailer.
     fn segment(count: u64) -> (Vec<u8>, RemoteFile) {
         let mut handles: Vec<_> = (0..count).map(|number| handle(2 * number)).collect();
         handles.sort_unstable();

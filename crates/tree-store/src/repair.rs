@@ -1,6 +1,6 @@
-//! Rebuilds a damaged index from the packs: each frame is hashed again, and the hash is its handle.
+//! Rebuilds a damaged index from the packs: the hash of a frame is its handle.
 //!
-//! Damaged packs and manifests can't be repaired; `vouch pull` fetches their data.
+//! Cannot repair packs or manifests; `vouch pull` fetches their data.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,21 +16,19 @@ use crate::{CollectOptions, Database, Error, Progress, Result};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Repaired {
-    /// Frames in the index now, with uncollected garbage.
+    /// In the index now, with uncollected garbage.
     pub frames: u64,
-    /// Bytes of packs read.
     pub bytes: u64,
 }
 
 impl Database {
-    /// Rebuilds the index from the packs and ignores the old index. Uses the options for lock wait,
-    /// progress and disk only. Run a collection afterwards: the new index also has dropped frames
-    /// whose packs still exist.
+    /// Ignores the old index. Uses lock wait, progress and disk of the options. Collect afterwards:
+    /// the new index has dropped frames whose packs still exist.
     ///
-    /// O(bytes of all packs), hashed by one core; uses about 100 MB of memory.
+    /// O(bytes of all packs), one core; about 100 MB of memory.
     ///
     /// # Errors
-    /// [`Error::Damaged`] for an incomplete manifest or pack; nothing is changed then.
+    /// [`Error::Damaged`]: incomplete manifest or pack; nothing is changed.
     pub fn repair(path: &Path, options: &CollectOptions<'_>) -> Result<Repaired> {
         let layout = Layout::open(path)?;
         if !layout.refresh(Duration::ZERO)? {
@@ -103,7 +101,7 @@ impl Rebuild<'_> {
 
     fn store_found(&mut self) -> Result<()> {
         let mut found = std::mem::take(&mut self.found);
-        // Stable sort: equal handles stay in order.
+        // Stable: equal handles stay in order.
         found.sort_by_key(|entry| entry.handle);
         found.reverse();
         found.dedup_by_key(|entry| entry.handle);
@@ -131,7 +129,7 @@ impl Rebuild<'_> {
         write_segment(self.layout, self.disk, id, runs)
     }
 
-    /// The new index is durable before its manifest; old files are removed last.
+    /// The index is durable before its manifest; old files go last.
     fn commit(&mut self) -> Result<()> {
         let (layout, disk) = (self.layout, self.disk);
         disk.sync_dir(&layout.index()).map_err(Error::io("sync", &layout.index()))?;
@@ -148,7 +146,7 @@ impl Rebuild<'_> {
     }
 }
 
-/// Writes a durable segment. `None` without records.
+/// Durable. `None` without records.
 fn write_segment(layout: &Layout, disk: &dyn crate::disk::Disk, id: u32, runs: &[Run<'_>]) -> Result<Option<Segment>> {
     let path = layout.segment(id);
     let mut out = SegmentWriter::create(disk, &path)?;
@@ -169,5 +167,5 @@ fn first_free_segment(layout: &Layout) -> Result<u32> {
     Ok(used.max().map_or(0, |id| id.saturating_add(1)))
 }
 
-/// Records in memory, 56 bytes each, before they go to a segment.
+/// 56 bytes each, before they go to a segment.
 const FOUND_COUNT_MAX: usize = 1 << 20;

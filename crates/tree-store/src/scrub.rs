@@ -1,4 +1,4 @@
-//! Scrub of a database: hashes its packs one by one, at the caller's pace, to find rotten bytes.
+//! Hashes the packs of a database one by one, at the caller's pace, to find rotten bytes.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -15,23 +15,22 @@ use crate::{Error, Result, Snapshot};
 pub struct Scrub<'a> {
     snapshot: &'a Snapshot,
     view: Arc<View>,
-    /// Number of indexed frames of each pack.
+    /// For each pack.
     indexed: HashMap<u32, u64>,
     next: usize,
 }
 
-/// A pack after its scrub.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScrubbedPack {
     pub path: PathBuf,
-    /// Indexed frames of this pack that are not at their place, or whose bytes have changed.
+    /// Indexed here, but missing or changed.
     pub damaged_frames: u64,
-    /// The first problem, for people.
+    /// The first, for people.
     pub problem: Option<String>,
 }
 
 impl Snapshot {
-    /// Starts a pass over the current packs. O(frames) for the index, without reading packs.
+    /// O(frames) for the index; reads no packs.
     pub fn scrub(&self) -> Result<Scrub<'_>> {
         let view = self.view();
         let mut indexed = HashMap::new();
@@ -44,13 +43,12 @@ impl Snapshot {
 }
 
 impl Scrub<'_> {
-    /// Hashes the next pack. Calls `pace` with the bytes of each frame; if it returns false, the
-    /// pass ends. `None` at the end of the pass.
+    /// Calls `pace` with the bytes of each frame; false ends the pass. `None` at its end.
     pub fn next(&mut self, pace: &mut dyn FnMut(u64) -> bool) -> Option<Result<ScrubbedPack>> {
         loop {
             let scrubbed = self.pack(self.next, pace)?;
             self.next += 1;
-            // A collection may have removed the pack meanwhile.
+            // A collection may have removed the pack.
             let is_stale = || !self.view.is_current(self.snapshot.layout()).unwrap_or(true);
             match scrubbed {
                 Ok(pack) if pack.damaged_frames > 0 && is_stale() => {}
@@ -64,7 +62,7 @@ impl Scrub<'_> {
         let pack = self.view.manifest().packs.get(at)?;
         let layout = self.snapshot.layout();
         let path = match layout.bucket() {
-            // Of a bucket's packs, those that have a local copy.
+            // Buckets: only packs with a local copy.
             Some(bucket) if !bucket.is_cached(&pack_name(pack.class, pack.id)) => {
                 let path = layout.name().join("packs").join(pack_name(pack.class, pack.id));
                 return Some(Ok(ScrubbedPack { path, damaged_frames: 0, problem: None }));
@@ -146,10 +144,10 @@ mod tests {
         }
         std::fs::write(&pack, &bytes).unwrap();
         assert_eq!(damaged(&path), [0]);
-        // A pass stops when it is told to.
+        // A pass stops on request.
         let snapshot = Database::open_read(&path).unwrap();
         assert!(snapshot.scrub().unwrap().next(&mut |_| false).is_none());
-        // The pack of a collected generation is gone, which is no damage.
+        // A collected pack is gone, but not damaged.
         let mut scrub = snapshot.scrub().unwrap();
         Database::collect(&path, CollectOptions { unfinished_age_max: std::time::Duration::ZERO, ..CollectOptions::default() }).unwrap();
         assert!(scrub.next(&mut |_| true).is_none_or(|pack| pack.unwrap().damaged_frames == 0));

@@ -1,6 +1,6 @@
 //! Index segment: an immutable file of sorted records with interpolation search.
 //!
-//! Files are not memory-mapped: a file truncated by another process must be an error, not a signal.
+//! Not memory-mapped: a truncated file must be an error, not a signal.
 
 use std::fs::File;
 use std::io;
@@ -24,11 +24,11 @@ pub(crate) const RECORD_LEN: usize = 44;
 pub(crate) const TRAILER_LEN: usize = 40;
 const CHECKSUM_LEN: usize = 32;
 
-/// The bytes of a segment, verified by its checksum.
+/// Verified by its checksum.
 #[derive(Debug)]
 pub struct SegmentBytes(Segment);
 
-/// Reads and verifies a segment that is no part of a local database.
+/// Verifies a segment outside of a local database.
 pub fn read_segment(path: &Path) -> Result<SegmentBytes> {
     let segment = Segment::open_within(path, 0, u64::MAX)?;
     segment.verify()?;
@@ -36,7 +36,7 @@ pub fn read_segment(path: &Path) -> Result<SegmentBytes> {
 }
 
 impl SegmentBytes {
-    /// Handles and their records, in the order of the handles.
+    /// In the order of the handles.
     pub fn records(&self) -> impl Iterator<Item = (BlockHandle, [u8; RECORD_LEN])> {
         let bytes = match &self.0.source {
             Source::Memory(bytes) => &bytes[HEADER_LEN..HEADER_LEN + self.0.count * RECORD_LEN],
@@ -49,7 +49,6 @@ impl SegmentBytes {
         })
     }
 
-    /// The record of a handle.
     pub fn find(&self, handle: &BlockHandle) -> Option<[u8; RECORD_LEN]> {
         let at = self.0.find(handle).ok()??;
         let mut record = [0; RECORD_LEN];
@@ -58,7 +57,7 @@ impl SegmentBytes {
     }
 }
 
-/// Length of the file of a segment with so many records.
+/// Segment of `count` records.
 pub(crate) const fn file_len(count: u64) -> u64 {
     count.saturating_mul(RECORD_LEN as u64).saturating_add((HEADER_LEN + TRAILER_LEN) as u64)
 }
@@ -72,9 +71,9 @@ pub(crate) struct Segment {
 }
 
 enum Source {
-    /// A copy of the file: searches make no system call.
+    /// Searches make no system call.
     Memory(Box<[u8]>),
-    /// The file with its length: a search reads two or three windows of some hundred records.
+    /// With its length. A search reads two or three windows.
     File(File, u64),
 }
 
@@ -88,8 +87,8 @@ impl std::fmt::Debug for Source {
 }
 
 impl Segment {
-    /// Opens a segment and checks its form; [`Segment::verify`] checks every byte. Reads up to
-    /// [`IN_MEMORY_LEN_MAX`] bytes.
+    /// Checks the form; [`Segment::verify`] checks every byte. Reads up to [`IN_MEMORY_LEN_MAX`]
+    /// bytes.
     pub(crate) fn open(path: &Path, id: u32) -> Result<Self> {
         Self::open_within(path, id, IN_MEMORY_LEN_MAX)
     }
@@ -139,7 +138,7 @@ impl Segment {
         self.count
     }
 
-    /// Checks checksum and order: 1 to 3 GB/s from the page cache.
+    /// Checksum and order: 1 to 3 GB/s from the page cache.
     pub(crate) fn verify(&self) -> Result<()> {
         let mut hasher = blake3::Hasher::new();
         let mut buffer = vec![0; BUFFER_LEN];
@@ -207,7 +206,7 @@ impl Segment {
             let (first, window) = self.around(at, low, high, &mut buffer)?;
             let count = window.len() / RECORD_LEN;
             let handle_at = |i: usize| handle_of(&window[i * RECORD_LEN..]);
-            // First record of the window not before the wanted one.
+            // The first record not before the wanted one.
             let (mut from, mut to) = (0, count);
             while from < to {
                 let middle = from + (to - from) / 2;
@@ -226,8 +225,8 @@ impl Segment {
         Ok(None)
     }
 
-    /// Records around position `at` within `low..high`, and the position of the first: one from
-    /// memory, a window from a file.
+    /// Records around `at` within `low..high`, and the first's position: one from memory, a window
+    /// from a file.
     fn around<'a>(&'a self, at: usize, low: usize, high: usize, buffer: &'a mut [u8]) -> Result<(usize, &'a [u8])> {
         match &self.source {
             Source::Memory(bytes) => Ok((at, &bytes[HEADER_LEN + at * RECORD_LEN..][..RECORD_LEN])),
@@ -321,7 +320,7 @@ impl SegmentWriter {
         Ok(Self { path: path.to_owned(), file, buffer, hasher: blake3::Hasher::new(), count: 0, last: None })
     }
 
-    /// Adds a record, in order of handles, each once.
+    /// In order of handles, each once.
     pub(crate) fn push(&mut self, entry: &Entry) -> Result<()> {
         assert!(self.last.is_none_or(|last| last < entry.handle), "segments are written in order");
         self.last = Some(entry.handle);
@@ -339,7 +338,7 @@ impl SegmentWriter {
         self.count
     }
 
-    /// Writes the trailer; syncs if `durable`.
+    /// Syncs if `durable`.
     pub(crate) fn finish(mut self, durable: bool) -> Result<()> {
         self.buffer.extend_from_slice(&self.count.to_be_bytes());
         self.flush()?;
@@ -369,15 +368,14 @@ fn be64(bytes: &[u8]) -> u64 {
     u64::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]])
 }
 
-/// The upper byte of the length holds the kind.
+/// The kind is in the upper byte.
 pub(crate) const LEN_MASK: u32 = 0x00ff_ffff;
 /// Uniform handles need about 4; chosen handles fall back to binary search.
 const INTERPOLATED_PROBES_MAX: usize = 12;
 const BUFFER_LEN: usize = 256 << 10;
-/// Longest segment kept in memory: 380,000 records, some 50 GB of large files.
+/// 380,000 records, some 50 GB of large files.
 const IN_MEMORY_LEN_MAX: u64 = 16 << 20;
-/// Records of one read in a search, 4 KiB: after the first read, the wanted one is usually among
-/// them.
+/// 4 KiB: after the first read, the wanted record is usually among them.
 const WINDOW_COUNT: usize = 93;
 const SCAN_COUNT: usize = 4096;
 

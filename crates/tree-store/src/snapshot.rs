@@ -1,4 +1,4 @@
-//! Reader of a database: takes no lock, and continues during commits and collections.
+//! Reader of a database: takes no lock, continues during commits and collections.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,8 +18,6 @@ use crate::segment;
 use crate::view::View;
 use crate::{Error, FrameSource, Result};
 
-/// A reader for any number of threads. Answers come from the generation of the last
-/// [`Snapshot::refresh`].
 #[derive(Debug)]
 pub struct Snapshot {
     layout: Layout,
@@ -38,7 +36,7 @@ impl Snapshot {
         Ok(Self { layout, view: RwLock::new(view), refreshing: Mutex::default(), files: PackFiles::new() })
     }
 
-    /// Moves to the newest generation; true if there is a new one. One system call if not.
+    /// True if there is a new generation. One system call if not.
     pub fn refresh(&self) -> Result<bool> {
         let _one_at_a_time = self.refreshing.lock();
         self.layout.refresh(BUCKET_INTERVAL)?;
@@ -61,8 +59,7 @@ impl Snapshot {
         self.layout.name()
     }
 
-    /// Local directory that holds its packs: the database itself, or the work directory of a
-    /// bucket.
+    /// The database, or the work directory of a bucket.
     pub fn local_dir(&self) -> &Path {
         self.layout.root()
     }
@@ -87,7 +84,6 @@ impl Snapshot {
         self.view.read().companions().to_vec()
     }
 
-    /// Oldest first.
     pub fn revisions(&self) -> Vec<Revision> {
         self.view.read().revisions().to_vec()
     }
@@ -96,7 +92,7 @@ impl Snapshot {
         self.view.read().index().contains(handle)
     }
 
-    /// Location of a frame in an open pack. No system call if the pack was open.
+    /// No system call if the pack was open.
     pub fn locate(&self, handle: &BlockHandle) -> Result<Option<Location>> {
         loop {
             let view = self.view();
@@ -114,8 +110,7 @@ impl Snapshot {
         }
     }
 
-    /// Where the index says that a frame is: the path of the pack and the bytes of the record. Opens
-    /// no pack.
+    /// Path of the pack and bytes of the record. Opens no pack.
     pub fn place(&self, handle: &BlockHandle) -> Result<Option<(String, Range<u64>)>> {
         let view = self.view();
         let Some(place) = view.place(&self.layout, handle)? else { return Ok(None) };
@@ -124,14 +119,14 @@ impl Snapshot {
         Ok(Some((path, start..start + u64::from(pack::record_len(place.len)))))
     }
 
-    /// Length of a pack of the current generation by its path.
+    /// In the current generation, by path.
     pub fn pack_len(&self, path: &str) -> Option<u64> {
         let (class, id) = parse_pack_name(path.strip_prefix("packs/")?)?;
         self.view().pack_len(class, id)
     }
 
-    /// A pack or segment of the current generation by its path in the database, and its length.
-    /// `None` for all other paths, and for a file that a later generation has removed.
+    /// A pack or segment of the current generation, and its length. `None` for other paths and
+    /// removed files.
     pub fn file(&self, path: &str) -> Result<Option<(Arc<PackFile>, u64)>> {
         let view = self.view();
         let opened = if let Some((class, id)) = path.strip_prefix("packs/").and_then(parse_pack_name) {
@@ -150,8 +145,7 @@ impl Snapshot {
         }
     }
 
-    /// Checks that every pack exists with its length; returns the first error. One system call for
-    /// each pack.
+    /// Every pack must exist with its length. One system call each.
     pub fn check_packs(&self) -> Result<()> {
         let view = self.view();
         if let Some(bucket) = self.layout.bucket() {
@@ -164,7 +158,7 @@ impl Snapshot {
                 Ok(found) => Err(Error::damaged(&path, format!("the pack has {} bytes instead of {}", found.len(), pack.len))),
                 Err(error) => Err(Error::io("look at", &path)(error)),
             };
-            // A collection may have replaced it: then check the next generation.
+            // A collection may have replaced it: check the next generation.
             if checked.is_err() && view.is_current(&self.layout)? {
                 return checked;
             }
@@ -172,7 +166,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Closes a pack, so that it is reopened by name: it may have been repaired.
+    /// The pack may have been repaired: the next use opens it by name.
     pub fn reopen(&self, pack: &PackFile) {
         self.files.retain(|id| id != pack.id());
     }
@@ -182,7 +176,7 @@ impl Snapshot {
     }
 }
 
-/// Checks the packs of a bucket by their listing, a request for each thousand.
+/// One request for each thousand packs.
 fn check_objects(layout: &Layout, bucket: &dyn BucketDatabase, view: &View) -> Result<()> {
     let listed = bucket.list("packs", "").map_err(Error::io("list", layout.name()))?;
     let lens: HashMap<String, u64> = listed.into_iter().collect();
@@ -203,5 +197,5 @@ impl FrameSource for Snapshot {
     }
 }
 
-/// Interval in which a reader asks a bucket for a new manifest.
+/// Limits requests for a new manifest.
 const BUCKET_INTERVAL: Duration = Duration::from_secs(5);

@@ -1,6 +1,6 @@
-//! Verifies a database: every frame against its handle, every kept revision for completeness.
+//! Checks every frame against its handle, and every kept revision for completeness.
 //!
-//! Repairs nothing: use [`Database::repair`] for the index, `vouch pull` for packs.
+//! Repairs nothing: see [`Database::repair`] for the index, `vouch pull` for packs.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -21,33 +21,31 @@ pub struct Verified {
     pub packs: u64,
     pub frames: u64,
     pub bytes: u64,
-    /// Frames not in the index: uncollected garbage.
+    /// Uncollected garbage.
     pub unindexed_frames: u64,
     pub reachable_frames: u64,
     pub revisions: u64,
-    /// The first problems, one line each.
+    /// The first ones, one line each.
     pub problems: Vec<String>,
     pub problem_count: u64,
 }
 
 impl Verified {
-    /// Whether there are no problems.
     pub fn is_sound(&self) -> bool {
         self.problem_count == 0
     }
 }
 
 impl Database {
-    /// Hashes every frame of every live pack on all cores, and walks every kept revision. Takes no
-    /// lock.
+    /// Hashes every frame of every live pack on all cores. Takes no lock.
     ///
     /// # Errors
-    /// If the check can't run. Damage is reported in the result.
+    /// The check cannot run. The result has the damage.
     pub fn verify(path: &Path, progress: Option<&ProgressFn<'_>>) -> Result<Verified> {
         let snapshot = Snapshot::open(path)?;
         for _ in 0..ATTEMPTS_MAX {
             let verified = Check::new(&snapshot.view(), &snapshot, progress).run();
-            // A collection may have removed packs meanwhile.
+            // A collection may have removed packs.
             if verified.is_sound() || !snapshot.refresh()? {
                 return Ok(verified);
             }
@@ -188,7 +186,6 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Source of frames found at their place, so that each problem is reported once.
 struct Found<'a> {
     check: &'a Check<'a>,
     source: &'a Snapshot,

@@ -1,4 +1,4 @@
-//! A generation of a database for readers: a manifest and its segments.
+//! One generation for readers: a manifest and its segments.
 
 use std::collections::HashMap;
 use std::fs::Metadata;
@@ -24,7 +24,7 @@ pub struct View {
 }
 
 impl View {
-    /// Number of the manifest, from 1.
+    /// From 1.
     pub fn generation(&self) -> u64 {
         self.manifest.generation
     }
@@ -37,7 +37,7 @@ impl View {
         self.manifest.iv
     }
 
-    /// Signed fsinfo of the newest revision. `None` before the first commit.
+    /// Newest signed fsinfo. `None` before the first commit.
     pub fn head(&self) -> Option<&Arc<[u8]>> {
         self.manifest.head.as_ref()
     }
@@ -50,12 +50,11 @@ impl View {
         &self.manifest.companions
     }
 
-    /// Oldest first.
     pub fn revisions(&self) -> &[Revision] {
         &self.manifest.revisions
     }
 
-    /// The bytes of the manifest with these statements instead of its own.
+    /// With these statements instead of its own.
     pub fn manifest_with(&self, statements: &[Vec<u8>]) -> Vec<u8> {
         Manifest { statements: statements.to_vec(), ..self.manifest.clone() }.to_bytes()
     }
@@ -68,7 +67,6 @@ impl View {
         &self.index
     }
 
-    /// The length of a pack that the generation has.
     pub(crate) fn pack_len(&self, class: PackClass, id: u32) -> Option<u64> {
         self.packs.get(&id).filter(|(found, _)| *found == class).map(|(_, len)| *len)
     }
@@ -89,21 +87,21 @@ impl View {
         }
     }
 
-    /// Reads the newest generation. Reuses open segments of `before`, an earlier generation.
+    /// Reads the newest generation. Reuses open segments of the earlier `before`.
     pub(crate) fn load(layout: &Layout, before: Option<&Self>) -> Result<Self> {
         let mut tried = None;
         loop {
             let (manifest, stamp) = read_manifest(layout)?;
             let generation = manifest.generation;
             match Self::assemble(layout, manifest, stamp, before) {
-                // A writer replaced the manifest meanwhile and unlinked a segment: read it again.
+                // A writer replaced the manifest and unlinked a segment.
                 Err(error) if error.is_missing_file() && tried != Some(generation) => tried = Some(generation),
                 other => return other,
             }
         }
     }
 
-    /// Whether the manifest file is still the same. One system call.
+    /// One system call.
     pub(crate) fn is_current(&self, layout: &Layout) -> Result<bool> {
         let path = layout.manifest();
         let metadata = std::fs::metadata(&path).map_err(Error::io("look at", &path))?;
@@ -146,7 +144,7 @@ pub(crate) fn read_manifest(layout: &Layout) -> Result<(Manifest, Stamp)> {
     Ok((Manifest::from_bytes(&bytes, &path)?, stamp))
 }
 
-/// Identity of a manifest file without reading it.
+/// Identifies a manifest without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     device: u64,

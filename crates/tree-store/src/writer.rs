@@ -1,5 +1,4 @@
-//! The writer of a database: look-ups and appends. Commits are in [`crate::commit`], recovery in
-//! [`crate::recovery`].
+//! The writer's look-ups and appends. [`crate::commit`] has commits, [`crate::recovery`] recovery.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -23,12 +22,12 @@ use crate::{Error, FrameSink, FrameSource, PutCounts, Result};
 
 #[derive(Debug, Clone)]
 pub struct WriteOptions {
-    /// Time to wait for another writer; zero returns [`Error::Busy`] at once.
+    /// Zero returns [`Error::Busy`] at once.
     pub lock_wait: Duration,
-    /// New records of each class in memory (some 60 bytes each) before they go to a segment.
+    /// New records of each class in memory (some 60 bytes each).
     pub fresh_count_max: usize,
     pub pack_len_max: u32,
-    /// Whether to adopt an interrupted writer's data; otherwise it stays for the next one.
+    /// Adopts an interrupted writer's data, instead of leaving it for the next one.
     pub adopt: bool,
     pub disk: Arc<dyn Disk>,
 }
@@ -44,28 +43,27 @@ impl Default for WriteOptions {
 pub struct NewRevision {
     /// Above all earlier numbers, unless it supersedes them.
     pub number: u64,
-    /// Start of its validity, in seconds since 1970.
+    /// Seconds since 1970.
     pub start: i64,
-    /// Frame of the signed fsinfo (kind Fsinfo), already stored.
+    /// The stored frame, kind Fsinfo.
     pub fsinfo: BlockHandle,
-    /// Signed fsinfo as in GETFSINFO.
+    /// As in GETFSINFO.
     pub signed: Vec<u8>,
-    /// Tag that keeps the revision; taken from an older revision.
+    /// Keeps the revision; taken from an older one.
     pub tag: Option<String>,
-    /// Companions, already stored.
+    /// Stored already.
     pub companions: Vec<BlockHandle>,
-    /// Number of revisions to keep, including this one, besides tagged ones; `None` keeps all.
+    /// Revisions to keep, with this and besides tagged ones; `None`: all.
     pub keep: Option<usize>,
-    /// Whether it is signed under a later certificate than the head: revisions with this number or
-    /// higher are void and dropped, even with tags.
+    /// Signed under a later certificate than the head: drops revisions with this number or higher,
+    /// even with tags.
     pub supersedes: bool,
 }
 
-/// The writer, shared among threads. Holds the database's lock until dropped.
+/// Shared among threads. Holds the database's lock until dropped.
 ///
-/// Frames are durable after the next commit or checkpoint. After a failed write, everything but
-/// reading returns [`Error::Broken`]: committed data stays in force, and the next writer adopts the
-/// intact rest.
+/// Frames are durable after the next commit or checkpoint. After a failed write, all but reading
+/// returns [`Error::Broken`]; the next writer adopts the intact rest.
 #[derive(Debug)]
 pub struct Writer {
     pub(crate) file_factory: FileFactory,
@@ -74,13 +72,13 @@ pub struct Writer {
     pub(crate) index: RwLock<Arc<RunIndex>>,
     /// Held while the index is replaced, after a stream's lock.
     pub(crate) index_edit: Mutex<()>,
-    /// Manifest in force. Locked before the streams.
+    /// In force. Locked before the streams.
     pub(crate) committed: Mutex<Manifest>,
     pub(crate) files: PackFiles,
     pub(crate) counts: Counts,
     pub(crate) adopted: PutCounts,
     broken: OnceLock<String>,
-    /// Bytes stored since the last generation.
+    /// Since the last generation.
     pub(crate) stored_len: AtomicU64,
     pub(crate) lock: WriterLock,
 }
@@ -95,14 +93,14 @@ pub(crate) struct RunIndex {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Orphans {
     Adopt,
-    /// Remove those last written before this age; a later writer adopts the others.
+    /// Removes older files; a later writer adopts the others.
     Drop(Duration),
 }
 
 impl Writer {
     pub(crate) fn open(path: &Path, options: &WriteOptions, orphans: Orphans) -> Result<Self> {
         let layout = Layout::open(path)?;
-        // Without a lock on a missing database; a bucket is asked once, under the lock.
+        // A missing database takes no lock. A bucket is asked once, under the lock.
         if layout.bucket().is_none() && !layout.manifest().exists() {
             return Err(Error::NotFound { path: path.to_owned() });
         }
@@ -151,7 +149,6 @@ impl Writer {
         self.committed.lock().head.clone()
     }
 
-    /// Oldest first.
     pub fn revisions(&self) -> Vec<Revision> {
         self.committed.lock().revisions.clone()
     }
@@ -164,22 +161,22 @@ impl Writer {
         self.committed.lock().companions.clone()
     }
 
-    /// Frames stored since the last commit.
+    /// Since the last commit.
     pub fn progress(&self) -> PutCounts {
         self.counts.read()
     }
 
-    /// Frames adopted from a killed writer.
+    /// From a killed writer.
     pub fn adopted(&self) -> PutCounts {
         self.adopted
     }
 
-    /// Local directory of the database: that of its files, or the work directory of a bucket.
+    /// The database, or the work directory of a bucket.
     pub fn path(&self) -> &Path {
         self.file_factory.layout.root()
     }
 
-    /// The publisher's private directory in the database, created if missing.
+    /// Private to the publisher; created if missing.
     pub fn publisher_dir(&self) -> Result<PathBuf> {
         let path = self.file_factory.layout.publisher();
         self.file_factory.disk.create_dir(&path).map_err(Error::io("create", &path))?;
@@ -196,7 +193,7 @@ impl Writer {
                 return Ok(Some(*place));
             }
         }
-        // Meanwhile the record may have moved from the stream to a segment.
+        // The record may have moved from the stream to a segment.
         let after = self.index.read().clone();
         if after.version == before.version { Ok(None) } else { after.index.find(handle) }
     }
@@ -232,8 +229,8 @@ impl Writer {
         self.sync_overdue(stream)
     }
 
-    /// In a bucket, commits the frames from time to time: new packs take local space until then,
-    /// and an interrupted publication continues from there, on any machine.
+    /// Commits frames to a bucket from time to time: frees local space, and lets any machine
+    /// continue an interrupted publication.
     fn checkpoint_upload(&self, len: usize) -> Result<()> {
         if self.file_factory.layout.bucket().is_none() {
             return Ok(());
@@ -243,7 +240,7 @@ impl Writer {
         if is_due { self.checkpoint() } else { Ok(()) }
     }
 
-    /// Syncs a full pack without the stream's lock, when too many wait.
+    /// Syncs without the stream's lock.
     fn sync_overdue(&self, stream: &Mutex<PackStream>) -> Result<()> {
         let overdue = stream.lock().oldest_overdue();
         if let Some(overdue) = overdue {
@@ -315,7 +312,7 @@ impl Drop for Writer {
     }
 }
 
-/// Bytes that a bucket's writer commits at once.
+/// Committed to a bucket at once.
 const CHECKPOINT_LEN: u64 = 4 << 30;
 
 #[derive(Debug, Default)]

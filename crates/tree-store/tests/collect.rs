@@ -1,5 +1,3 @@
-//! Collection and verification.
-
 mod fixtures;
 
 use std::path::Path;

@@ -1,5 +1,3 @@
-//! Conformance suite on every store.
-
 use std::sync::Arc;
 
 use vouch_tree::{BlockHandle, HostId};

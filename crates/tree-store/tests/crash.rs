@@ -49,7 +49,7 @@ fn run_writer_life(disk: &Arc<dyn Disk>, path: &Path, note: &dyn Fn(Note)) -> Re
     commit(&writer, 4)?;
     drop(writer);
     collect()?;
-    // Each record goes to a segment at once, so a commit finds only such segments.
+    // Each record goes to a segment at once.
     let writer = open_with(1)?;
     commit(&writer, 5)?;
     writer.set_statements(vec![b"statement".to_vec()])?;

@@ -14,7 +14,7 @@ use power_cut::QuietDisk;
 use vouch_tree_store::disk::{Disk, DiskFile};
 use vouch_tree_store::{CollectOptions, Database, Error, FrameSink, FrameSource, Result, WriteOptions};
 
-/// Fails every operation from some step on, like a full disk; writes half of what does not fit.
+/// Fails from some step on; writes half of what does not fit.
 #[derive(Debug, Clone)]
 struct FullDisk {
     left: Arc<AtomicU64>,

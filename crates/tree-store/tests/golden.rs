@@ -1,5 +1,5 @@
-//! Golden files of a small database: a change here changes the format (`docs/formats/store.md`).
-//! With `VOUCH_WRITE_GOLDEN=1` it writes them for review.
+//! A changed file changes the format (`docs/formats/store.md`). `VOUCH_WRITE_GOLDEN=1` writes them
+//! for review.
 
 mod fixtures;
 

@@ -1,6 +1,6 @@
-//! Writers killed at random moments: nothing acknowledged is lost, and the next writer continues.
+//! Writers killed at random: nothing acknowledged is lost, and the next writer continues.
 //!
-//! A separate program, because a forking child briefly holds copies of its parent's locks.
+//! A separate program: a forking child briefly holds its parent's locks.
 
 mod fixtures;
 mod power_cut;
@@ -16,7 +16,7 @@ use vouch_tree_store::{CollectOptions, Database, FrameSource, WriteOptions};
 
 const CHILD: &str = "VOUCH_STORE_TEST_CHILD";
 
-/// Helper process: commits and collects until killed.
+/// Commits and collects until killed.
 #[test]
 fn child_that_writes_until_killed() {
     let Some(path) = std::env::var_os(CHILD) else { return };

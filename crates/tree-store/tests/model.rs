@@ -1,4 +1,4 @@
-//! Random operations compared with a model: stored, committed and collected frames.
+//! Random operations compared with a model.
 
 mod fixtures;
 mod power_cut;

@@ -1,4 +1,4 @@
-//! Repair of a damaged index from the packs, and refusal of damaged packs.
+//! Repair of a damaged index, and refusal of damaged packs.
 
 mod fixtures;
 

@@ -1,8 +1,8 @@
-//! A disk for power cuts: records every operation, then recreates the directory as a power cut
-//! after any step may leave it.
+//! Records every disk operation, then recreates the directory as a power cut after any step may
+//! leave it.
 //!
-//! A seed decides whether unsynced data is lost, torn or kept: the bytes of each file, and each
-//! name. This is harsher than any real file system.
+//! A seed decides whether unsynced bytes and names are lost, torn or kept. Harsher than any real
+//! file system.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -34,7 +34,7 @@ pub(crate) enum Note {
     Acknowledged(u64),
 }
 
-/// Performs everything on the real disk, except syncs.
+/// Performs all but syncs on the real disk.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RecordingDisk {
     record: Arc<Mutex<Record>>,
@@ -131,7 +131,6 @@ impl DiskFile for RecordingFile {
     }
 }
 
-/// A disk without syncs, for checks without power cuts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QuietDisk;
 
