@@ -1,5 +1,4 @@
-//! Credentials and verifiers (RFC 5531, section 8.2) and the flavours AUTH_NONE and AUTH_SYS
-//! (sections 10 and appendix A).
+//! Credentials and verifiers (RFC 5531, section 8.2), and the flavours AUTH_NONE and AUTH_SYS.
 
 use vouch_xdr::{Error, Reader, Writer, Xdr};
 
@@ -27,20 +26,18 @@ impl Flavor {
     pub const TLS: Self = Self(7);
 }
 
-/// A credential or verifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpaqueAuth<'a> {
-    /// Flavour, which defines the body.
     pub flavor: Flavor,
     /// At most [`AUTH_BODY_LEN_MAX`] bytes.
     pub body: &'a [u8],
 }
 
 impl<'a> OpaqueAuth<'a> {
-    /// AUTH_NONE with an empty body, as RFC 5531, section 10.1 recommends.
+    /// AUTH_NONE with an empty body (RFC 5531, section 10.1).
     pub const NONE: OpaqueAuth<'static> = OpaqueAuth { flavor: Flavor::NONE, body: &[] };
 
-    /// Decodes a credential or verifier; refuses bodies over [`AUTH_BODY_LEN_MAX`].
+    /// Refuses bodies over [`AUTH_BODY_LEN_MAX`].
     pub fn decode(r: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(Self { flavor: Flavor(r.u32()?), body: r.opaque(AUTH_BODY_LEN_MAX)? })
     }
@@ -55,13 +52,12 @@ impl<'a> OpaqueAuth<'a> {
 /// Body of an AUTH_SYS credential (RFC 5531, appendix A, `authsys_parms`). Unproven.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AuthSys {
-    /// Arbitrary number of the caller's machine.
     pub stamp: u32,
-    /// Name of the caller's machine, any bytes, at most 255.
+    /// Any bytes, at most 255.
     pub machine_name: Vec<u8>,
     pub uid: u32,
     pub gid: u32,
-    /// Supplementary group ids, at most 16.
+    /// At most 16.
     pub gids: Vec<u32>,
 }
 

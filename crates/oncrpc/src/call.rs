@@ -9,14 +9,14 @@ pub struct Call<'a> {
     pub xid: u32,
     pub program: u32,
     pub version: u32,
-    /// Procedure of the program; 0 does nothing by convention (RFC 5531, section 12.1).
+    /// 0 does nothing (RFC 5531, section 12.1).
     pub procedure: u32,
     pub cred: OpaqueAuth<'a>,
     pub verf: OpaqueAuth<'a>,
     pub args: &'a [u8],
 }
 
-/// Reasons why a record is no valid call. Always the peer's fault.
+/// Errors in a record, always the peer's fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     #[error("RPC message is not a call: type {0}")]
@@ -32,7 +32,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// The reply to this error, if the record has enough of a call; otherwise close the stream.
+    /// The reply to this error. `None`: close the stream.
     pub const fn reply(&self) -> Option<Reply<'static>> {
         let (xid, denied) = match *self {
             Self::NotACall(_) | Self::Header(_) => return None,
@@ -46,7 +46,7 @@ impl CallError {
 }
 
 impl<'a> Call<'a> {
-    /// Decodes a call from a whole record. The arguments are the rest after the verifier.
+    /// Decodes a whole record. The arguments are the rest after the verifier.
     pub fn decode(record: &'a [u8]) -> Result<Self, CallError> {
         let mut r = Reader::new(record);
         let xid = r.u32()?;

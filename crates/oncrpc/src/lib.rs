@@ -19,9 +19,8 @@ pub use record::{
 };
 pub use reply::{Accepted, AuthStat, Denied, Reply, ReplyBody};
 
-/// The version of the RPC protocol itself (RFC 5531, section 9: "rpcvers" is two).
+/// Version of the RPC protocol itself (RFC 5531, section 9).
 pub const RPC_VERSION: u32 = 2;
 
-/// Discriminant of a call (RFC 5531, section 9, `msg_type`).
 const CALL: u32 = 0;
 const REPLY: u32 = 1;

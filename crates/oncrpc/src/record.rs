@@ -4,19 +4,18 @@ use std::borrow::Cow;
 
 use vouch_xdr::Writer;
 
-/// Length of a fragment header.
 pub const RECORD_MARK_LEN: usize = 4;
 
 /// Longest fragment: 31 bits (RFC 5531, section 11).
 pub(crate) const FRAGMENT_LEN_MAX: u32 = (1 << 31) - 1;
 
-/// Most fragments of a record. Empty fragments are legal (RFC 5531, section 11), so without a limit
-/// a record could stay open for ever; 4,096 fragments of 4 KiB are a record of 16 MiB.
+/// Most fragments of a record. Empty fragments are legal (RFC 5531, section 11); without a limit a
+/// record could stay open for ever.
 pub const FRAGMENT_COUNT_MAX: u32 = 4096;
 
 const LAST: u32 = 1 << 31;
 
-/// Reasons why a byte stream can't be cut into records. Always the peer's fault; close the stream.
+/// Errors in record marks, always the peer's fault. Close the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     #[error("RPC record of {len} bytes or more is over the limit of {max}")]
@@ -25,8 +24,7 @@ pub enum RecordError {
     TooManyFragments,
 }
 
-/// Parses record marks of a byte stream: how many bytes of a record follow, and where it ends.
-/// Holds no record bytes, so the caller may place them anywhere.
+/// Parses record marks of a byte stream. Holds no record bytes.
 #[derive(Debug)]
 pub struct RecordMarks {
     record_len_max: usize,
@@ -40,24 +38,23 @@ pub struct RecordMarks {
     fragments: u32,
 }
 
-/// Next element of a stream of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Unknown without more input.
+    /// More input is needed.
     More,
-    /// This many bytes of the record, at least one; see [`RecordMarks::took`].
+    /// At least one byte of the record; see [`RecordMarks::took`].
     Bytes(usize),
     /// End of the record; returned once.
     End,
 }
 
 impl RecordMarks {
-    /// A parser at the start of a stream of records up to `record_len_max` bytes.
+    /// Records may have up to `record_len_max` bytes.
     pub const fn new(record_len_max: usize) -> Self {
         Self { record_len_max, len: 0, mark: [0; RECORD_MARK_LEN], mark_len: 0, fragment_left: 0, last: false, fragments: 0 }
     }
 
-    /// The next element; takes only headers from the front of `input`.
+    /// Takes only headers from the front of `input`.
     pub fn next(&mut self, input: &mut &[u8]) -> Result<Next, RecordError> {
         loop {
             if self.fragment_left > 0 {
@@ -78,18 +75,17 @@ impl RecordMarks {
         self.fragment_left
     }
 
-    /// Notes that `n` of the bytes in [`Next::Bytes`] were read.
+    /// Records that the caller read `n` bytes of [`Next::Bytes`].
     pub const fn took(&mut self, n: usize) {
         debug_assert!(n <= self.fragment_left, "no more than was announced");
         self.fragment_left -= n;
     }
 
-    /// Whether the record has no more bytes.
     const fn ends(&self) -> bool {
         self.fragment_left == 0 && self.last
     }
 
-    /// Whether the stream may end here, between records.
+    /// True between records, where the stream may end.
     pub const fn at_boundary(&self) -> bool {
         self.mark_len == 0 && self.fragments == 0
     }
@@ -119,8 +115,8 @@ impl RecordMarks {
     }
 }
 
-/// Cuts a byte stream into records. Holds memory only for incomplete records, at most twice the
-/// bytes received (growth of a vector). An announced length allocates nothing.
+/// Cuts a byte stream into records. Memory: at most twice the bytes received of an incomplete
+/// record. An announced length allocates nothing.
 #[derive(Debug)]
 pub struct RecordReader {
     marks: RecordMarks,
@@ -128,15 +124,15 @@ pub struct RecordReader {
 }
 
 impl RecordReader {
-    /// A reader at the start of a stream of records up to `record_len_max` bytes.
+    /// Records may have up to `record_len_max` bytes.
     pub const fn new(record_len_max: usize) -> Self {
         Self { marks: RecordMarks::new(record_len_max), record: Vec::new() }
     }
 
-    /// Takes bytes from the front of `input` until a record is complete or `input` is empty.
+    /// Takes bytes from the front of `input` until a record is complete or `input` is empty. Call
+    /// it until it returns `None`.
     ///
-    /// A record in one fragment within `input` is borrowed; others are copied once. Call it until
-    /// it returns `None`, when `input` is empty.
+    /// A record in one fragment within `input` is borrowed; others are copied once.
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Cow<'a, [u8]>>, RecordError> {
         loop {
             let n = match self.marks.next(input)? {
@@ -155,7 +151,7 @@ impl RecordReader {
         }
     }
 
-    /// Whether the stream may end here, between records.
+    /// True between records, where the stream may end.
     pub const fn at_boundary(&self) -> bool {
         self.marks.at_boundary()
     }
@@ -166,8 +162,7 @@ impl RecordReader {
     }
 }
 
-/// The header of a record of `len` bytes in a single fragment.
-/// Panics if `len` is over 2^31 − 1; senders limit their records well below.
+/// The header of a record in a single fragment. Panics if `len` is over 2^31 − 1.
 pub fn record_mark(len: usize) -> [u8; RECORD_MARK_LEN] {
     let len = u32::try_from(len).ok().filter(|&len| len <= FRAGMENT_LEN_MAX);
     (len.expect("records are limited well below 2 GiB by their senders") | LAST).to_be_bytes()

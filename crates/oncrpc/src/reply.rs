@@ -7,78 +7,65 @@ use crate::{OpaqueAuth, REPLY};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply<'a> {
     pub xid: u32,
-    /// Outcome of the call.
     pub body: ReplyBody<'a>,
 }
 
-/// Whether the server accepted the call (RFC 5531, section 9, `reply_stat`).
+/// RFC 5531, section 9, `reply_stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyBody<'a> {
-    Accepted {
-        verf: OpaqueAuth<'a>,
-        outcome: Accepted<'a>,
-    },
-    /// Denied: wrong RPC version or failed authentication.
+    Accepted { verf: OpaqueAuth<'a>, outcome: Accepted<'a> },
     Denied(Denied),
 }
 
-/// Outcome of an accepted call (RFC 5531, section 9, `accept_stat`).
+/// RFC 5531, section 9, `accept_stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accepted<'a> {
-    /// SUCCESS, with encoded results.
+    /// Encoded results.
     Success(&'a [u8]),
-    /// PROG_UNAVAIL: unknown program.
     ProgUnavail,
-    /// PROG_MISMATCH: unsupported program version.
     ProgMismatch {
         low: u32,
         high: u32,
     },
-    /// PROC_UNAVAIL: unknown procedure.
     ProcUnavail,
     GarbageArgs,
-    /// SYSTEM_ERR: server error.
     SystemErr,
 }
 
-/// Reason for a denied call (RFC 5531, section 9, `rejected_reply`).
+/// RFC 5531, section 9, `rejected_reply`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denied {
-    /// RPC_MISMATCH: unsupported RPC version.
     RpcMismatch { low: u32, high: u32 },
-    /// AUTH_ERROR: failed authentication.
     AuthError(AuthStat),
 }
 
-/// Reason for failed authentication (RFC 5531, section 9, `auth_stat`); any value is possible.
+/// RFC 5531, section 9, `auth_stat`; any value is possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AuthStat(pub u32);
 
 impl AuthStat {
-    /// No error.
     pub const OK: Self = Self(0);
-    /// Bad credential: the seal is broken.
+    /// The seal is broken.
     pub const BAD_CRED: Self = Self(1);
     /// The client must begin a new session.
     pub const REJECTED_CRED: Self = Self(2);
-    /// Bad verifier: the seal is broken.
+    /// The seal is broken.
     pub const BAD_VERF: Self = Self(3);
-    /// The verifier has expired or was replayed.
+    /// Expired or replayed.
     pub const REJECTED_VERF: Self = Self(4);
-    /// Too weak: another flavour may be accepted.
+    /// Another flavour may be accepted.
     pub const TOO_WEAK: Self = Self(5);
-    /// Bogus response verifier (a client's own finding).
+    /// Bogus reply verifier, found by a client.
     pub const INVALID_RESP: Self = Self(6);
-    /// Reason unknown.
     pub const FAILED: Self = Self(7);
-    /// RPCSEC_GSS: no credentials for the user, or unknown context (RFC 2203, section 5.3.3.3).
+    /// No credentials for the user, or unknown context (RFC 2203, section 5.3.3.3).
     pub const RPCSEC_GSS_CRED_PROBLEM: Self = Self(13);
-    /// RPCSEC_GSS: a new context is needed (RFC 2203, section 5.3.3.3).
+    /// A new context is needed (RFC 2203, section 5.3.3.3).
     pub const RPCSEC_GSS_CTX_PROBLEM: Self = Self(14);
 }
 
 impl<'a> Reply<'a> {
-    /// A reply to an accepted call with an AUTH_NONE verifier.
+    /// With an AUTH_NONE verifier.
     pub const fn accepted(xid: u32, outcome: Accepted<'a>) -> Self {
         Self { xid, body: ReplyBody::Accepted { verf: OpaqueAuth::NONE, outcome } }
     }
@@ -87,8 +74,8 @@ impl<'a> Reply<'a> {
         Self { xid, body: ReplyBody::Denied(denied) }
     }
 
-    /// Encodes the reply without a record mark. To write results in place, give
-    /// [`Accepted::Success`] an empty slice and append them.
+    /// Writes no record mark. To write results in place, give [`Accepted::Success`] an empty slice
+    /// and append them.
     pub fn encode(&self, w: &mut Writer) {
         w.u32(self.xid);
         w.u32(REPLY);
@@ -103,8 +90,8 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Decodes a reply from a whole record. The results are the rest after the status; after any
-    /// other outcome nothing may follow.
+    /// Decodes a whole record. The results are the rest after the status; nothing may follow any
+    /// other outcome.
     pub fn decode(record: &'a [u8]) -> Result<Self, Error> {
         let mut r = Reader::new(record);
         let xid = r.u32()?;
@@ -189,8 +176,7 @@ mod tests {
     #[test]
     fn every_outcome_has_its_number() {
         // RFC 5531, section 9: accept_stat 1 to 5, reject_stat 0 and 1, auth_stat; RFC 2203,
-        // section
-        // 5.3.3.3: 13 and 14.
+        // section 5.3.3.3: 13 and 14.
         let words = |reply: Reply<'static>| {
             let bytes = bytes(&reply);
             assert_eq!(Reply::decode(&bytes), Ok(reply));

@@ -9,11 +9,10 @@ mod writer;
 pub use reader::{Error, Reader};
 pub use writer::Writer;
 
-/// A value with one XDR form.
 pub trait Xdr: Sized {
     fn encode(&self, w: &mut Writer);
 
-    /// Decodes a value from the front of `r`.
+    /// Decodes from the front of `r`.
     fn decode(r: &mut Reader<'_>) -> Result<Self, Error>;
 
     fn to_xdr(&self) -> Vec<u8> {
@@ -22,7 +21,7 @@ pub trait Xdr: Sized {
         w.into_bytes()
     }
 
-    /// Decodes a value that must fill `bytes`.
+    /// The value must fill `bytes`.
     fn from_xdr(bytes: &[u8]) -> Result<Self, Error> {
         let mut r = Reader::new(bytes);
         let value = Self::decode(&mut r)?;
@@ -31,7 +30,7 @@ pub trait Xdr: Sized {
     }
 }
 
-/// Length of the zero padding after `len` bytes of opaque data (RFC 4506, section 3).
+/// Zero padding after `len` bytes of opaque data (RFC 4506, section 3).
 pub const fn pad_len(len: usize) -> usize {
     len.wrapping_neg() & 3
 }

@@ -1,8 +1,8 @@
-//! Bounded reader: every length is checked against the caller's limit and the remaining input.
+//! Reader that checks every length against the caller's limit and the remaining input.
 
 use crate::pad_len;
 
-/// Decoding errors. Always the sender's fault.
+/// Always the sender's fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("XDR ends {missing} bytes early")]
@@ -39,7 +39,7 @@ impl<'a> Reader<'a> {
         self.rest
     }
 
-    /// Ends reading. Errors: bytes are left.
+    /// Errors: bytes are left.
     pub const fn finish(self) -> Result<(), Error> {
         match self.rest.len() {
             0 => Ok(()),
@@ -58,27 +58,27 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// An unsigned integer (section 4.2).
+    /// Section 4.2.
     pub fn u32(&mut self) -> Result<u32, Error> {
         self.fixed().map(u32::from_be_bytes)
     }
 
-    /// A signed integer (section 4.1).
+    /// Section 4.1.
     pub fn i32(&mut self) -> Result<i32, Error> {
         self.fixed().map(i32::from_be_bytes)
     }
 
-    /// An unsigned hyper integer (section 4.5).
+    /// Section 4.5.
     pub fn u64(&mut self) -> Result<u64, Error> {
         self.fixed().map(u64::from_be_bytes)
     }
 
-    /// A hyper integer (section 4.5).
+    /// Section 4.5.
     pub fn i64(&mut self) -> Result<i64, Error> {
         self.fixed().map(i64::from_be_bytes)
     }
 
-    /// A boolean (section 4.4).
+    /// Section 4.4.
     pub fn bool(&mut self) -> Result<bool, Error> {
         match self.u32()? {
             0 => Ok(false),
@@ -87,14 +87,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Fixed-length opaque data with its padding (section 4.9).
+    /// With its padding (section 4.9).
     pub fn opaque_fixed<const N: usize>(&mut self) -> Result<[u8; N], Error> {
         let bytes = self.fixed::<N>()?;
         self.padding(N)?;
         Ok(bytes)
     }
 
-    /// Variable-length opaque data (section 4.10) of at most `len_max` bytes.
+    /// At most `len_max` bytes (section 4.10).
     pub fn opaque(&mut self, len_max: usize) -> Result<&'a [u8], Error> {
         let len = self.count(len_max)?;
         let bytes = self.take(len)?;
@@ -102,12 +102,12 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// A string (section 4.11) of at most `len_max` bytes in UTF-8.
+    /// At most `len_max` bytes of UTF-8 (section 4.11).
     pub fn string(&mut self, len_max: usize) -> Result<&'a str, Error> {
         core::str::from_utf8(self.opaque(len_max)?).map_err(|_| Error::Invalid("string"))
     }
 
-    /// The element count of an array (section 4.13), at most `count_max`.
+    /// Element count of an array (section 4.13).
     pub fn count(&mut self, count_max: usize) -> Result<usize, Error> {
         let len = self.u32()? as usize;
         if len > count_max {
@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
         Ok(len)
     }
 
-    /// Optional data (section 4.19): a boolean, then the value if it is true.
+    /// A boolean, then the value if it is true (section 4.19).
     pub fn optional<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<Option<T>, Error> {
         Ok(if self.bool()? { Some(read(self)?) } else { None })
     }

@@ -1,4 +1,4 @@
-//! Writer: appends to a growing buffer in units of four bytes.
+//! Writer that appends to a buffer in units of four bytes.
 
 use crate::pad_len;
 
@@ -12,7 +12,7 @@ impl Writer {
         Self { bytes: Vec::new() }
     }
 
-    /// A writer that appends to `bytes` and reuses the allocation.
+    /// Reuses the allocation of `bytes`.
     pub const fn append_to(bytes: Vec<u8>) -> Self {
         Self { bytes }
     }
@@ -33,51 +33,49 @@ impl Writer {
         self.bytes.is_empty()
     }
 
-    /// An unsigned integer (RFC 4506, section 4.2).
+    /// RFC 4506, section 4.2.
     pub fn u32(&mut self, value: u32) {
         self.bytes.extend_from_slice(&value.to_be_bytes());
     }
 
-    /// A signed integer (section 4.1).
+    /// Section 4.1.
     pub fn i32(&mut self, value: i32) {
         self.bytes.extend_from_slice(&value.to_be_bytes());
     }
 
-    /// An unsigned hyper integer (section 4.5).
+    /// Section 4.5.
     pub fn u64(&mut self, value: u64) {
         self.bytes.extend_from_slice(&value.to_be_bytes());
     }
 
-    /// A hyper integer (section 4.5).
+    /// Section 4.5.
     pub fn i64(&mut self, value: i64) {
         self.bytes.extend_from_slice(&value.to_be_bytes());
     }
 
-    /// A boolean (section 4.4).
+    /// Section 4.4.
     pub fn bool(&mut self, value: bool) {
         self.u32(value.into());
     }
 
-    /// Fixed-length opaque data with its padding (section 4.9).
+    /// Adds the padding (section 4.9).
     pub fn opaque_fixed(&mut self, value: &[u8]) {
         self.bytes.extend_from_slice(value);
         self.bytes.resize(self.bytes.len() + pad_len(value.len()), 0);
     }
 
-    /// Variable-length opaque data with its length and padding (section 4.10).
-    /// Panics if `value` is 4 GiB or longer; callers limit lengths far below.
+    /// Adds length and padding (section 4.10). Panics if `value` is 4 GiB or longer.
     pub fn opaque(&mut self, value: &[u8]) {
         self.count(value.len());
         self.opaque_fixed(value);
     }
 
-    /// An element count (section 4.13).
-    /// Panics if `len` does not fit 32 bits; callers limit counts far below.
+    /// An element count (section 4.13). Panics if `len` does not fit 32 bits.
     pub fn count(&mut self, len: usize) {
         self.u32(u32::try_from(len).expect("lengths are limited well below 4 GiB by their owners"));
     }
 
-    /// Optional data (section 4.19).
+    /// Section 4.19.
     pub fn optional<T: ?Sized>(&mut self, value: Option<&T>, write: impl FnOnce(&mut Self, &T)) {
         self.bool(value.is_some());
         if let Some(value) = value {
@@ -90,15 +88,14 @@ impl Writer {
         self.bytes.extend_from_slice(xdr);
     }
 
-    /// Starts variable-length opaque data, which the caller appends to [`Self::bytes_mut`]. Pass
-    /// the result to [`Self::end_opaque`], which fills in length and padding.
+    /// Starts opaque data, which the caller appends to [`Self::bytes_mut`]. Pass the result to
+    /// [`Self::end_opaque`], which fills in length and padding.
     pub fn begin_opaque(&mut self) -> usize {
         self.u32(0);
         self.bytes.len()
     }
 
-    /// Ends opaque data that [`Self::begin_opaque`] started at `start`, and returns its length.
-    /// Panics if the data is 4 GiB or longer; callers limit lengths far below.
+    /// Returns the length of the data since `start`. Panics if it is 4 GiB or longer.
     pub fn end_opaque(&mut self, start: usize) -> usize {
         let len = self.bytes.len() - start;
         self.set_u32(start - 4, u32::try_from(len).expect("lengths are limited well below 4 GiB by their owners"));
@@ -106,7 +103,7 @@ impl Writer {
         len
     }
 
-    /// Overwrites four bytes at `at`: a count or status known only now.
+    /// Overwrites four bytes at `at`, for a count or status known only now.
     pub fn set_u32(&mut self, at: usize, value: u32) {
         self.bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
     }
@@ -116,7 +113,7 @@ impl Writer {
         self.bytes.truncate(len);
     }
 
-    /// The buffer, to append opaque data in place; its final length must be a multiple of four.
+    /// For opaque data in place; its final length must be a multiple of four.
     pub fn bytes_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
