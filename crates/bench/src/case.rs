@@ -1,12 +1,11 @@
-//! One measurement. The value describes it completely, on this node or another one.
+//! One measurement, described completely, on this node or another one.
 
 use serde::{Deserialize, Serialize};
 
-/// A measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Case {
-    /// Copy whole files to the subject: create, write, make durable, close.
+    /// Creates, writes, syncs and closes whole files.
     Put(Copy),
     Get(Copy),
     Load(Load),
@@ -23,7 +22,7 @@ pub enum Case {
         parts: u32,
         jobs: u32,
     },
-    /// The build command of a project of others, whose sources are read from the subject.
+    /// The build command of another project, whose sources are read from the subject.
     Build,
     /// A cryptographic primitive of published trees, on one core.
     Primitive {
@@ -71,7 +70,6 @@ impl Case {
     }
 }
 
-/// A cryptographic primitive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Primitive {
@@ -81,7 +79,6 @@ pub enum Primitive {
     Hash,
 }
 
-/// Files of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Copy {
     pub files: u64,
@@ -99,11 +96,10 @@ pub struct Read {
     pub len: u64,
     pub block: u32,
     pub content: Content,
-    /// Order of the blocks. A random read makes as many calls as a sequential one.
+    /// Random reads make as many calls as sequential ones.
     pub order: Order,
 }
 
-/// Content of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Content {
@@ -111,28 +107,26 @@ pub enum Content {
     Random,
 }
 
-/// Reads and writes in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Load {
     pub order: Order,
     pub block: u32,
     pub read_percent: u8,
     pub depth: u32,
-    /// Calls a second that are due, also when the server is slower (open loop). Without a rate,
-    /// each reply starts the next call (closed loop).
+    /// Calls due each second (open loop). Without a rate, each reply starts the next call (closed
+    /// loop).
     pub rate: Option<f64>,
     pub seconds: f64,
     pub file_len: u64,
 }
 
-/// Work done while the kernel audits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AuditWork {
     Files,
     SystemCalls,
     Hybrid,
-    /// Sequential reads and writes of arrays that no cache holds (STREAM's four kernels).
+    /// STREAM's four kernels on arrays larger than any cache.
     Memory,
     /// Ranks of an MPI program create and remove files in step.
     Mpi,
@@ -182,22 +176,19 @@ impl AuditWork {
     }
 }
 
-/// Order of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// Each block after the previous one.
     Sequential,
     Random,
 }
 
-/// What is reported of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
     BytesPerSecond,
     OperationsPerSecond,
-    /// Seconds for the whole case. Less is better.
+    /// Less is better.
     Seconds,
 }
 
@@ -208,7 +199,7 @@ impl Metric {
 }
 
 impl Case {
-    /// The metric, unless the workload chooses another.
+    /// A workload may choose another metric.
     pub const fn metric(&self) -> Metric {
         match self {
             Self::Put(copy) | Self::Get(copy) if copy.files == 1 => Metric::BytesPerSecond,
@@ -225,7 +216,7 @@ impl Case {
         }
     }
 
-    /// Estimated seconds of one measurement, for the progress bar.
+    /// Estimate for the progress bar.
     pub(crate) fn about_s(&self) -> f64 {
         match self {
             Self::Put(copy) | Self::Get(copy) => 0.05 + copy.files as f64 * 4e-4 + (copy.files * copy.len) as f64 / 500e6,
@@ -261,5 +252,5 @@ impl Case {
     }
 }
 
-/// From this block size on, a load is reported in bytes a second.
+/// Blocks of this size or larger are reported in bytes a second.
 const LARGE_BLOCK: u32 = 32 * 1024;

@@ -1,5 +1,5 @@
-//! File data that identifies its place, so that each byte read can be checked. A page is a piece of
-//! noise that starts with the numbers of its file, its page and its write.
+//! File data that identifies its place, so that each byte read can be checked. A page is noise that
+//! starts with the numbers of its file, its page and its write.
 
 use crate::case::Content;
 
@@ -21,7 +21,7 @@ impl Pages {
         Self { pool: words.take(POOL_LEN / 8).flat_map(u64::to_le_bytes).collect() }
     }
 
-    /// Fills `bytes` with the data of `file` at `offset`, which is a multiple of the page length.
+    /// `offset` is a multiple of the page length.
     pub(crate) fn fill(&self, content: Content, file: u64, offset: u64, bytes: &mut [u8]) {
         match content {
             Content::Zeros => bytes.fill(0),
@@ -39,20 +39,20 @@ impl Pages {
         }
     }
 
-    /// Whether `bytes` are this page after so many writes.
+    /// Compares with the page after `generation` writes.
     pub(crate) fn is_page(&self, file: u64, page: u64, generation: u32, bytes: &[u8]) -> bool {
         let head = head(file, page, generation);
         let len = head.len().min(bytes.len());
         bytes[..len] == head[..len] && bytes[len..] == self.noise(file, page, generation)[len..bytes.len()]
     }
 
-    /// Whether `bytes` are this page after any number of writes.
+    /// Accepts the page after any number of writes.
     pub(crate) fn is_at_place(&self, file: u64, page: u64, bytes: &[u8]) -> bool {
         let head = head(file, page, 0);
         bytes.len() == PAGE_LEN && bytes[..16] == head[..16]
     }
 
-    /// Whether `bytes` are the data of `file` at `offset`, which is a multiple of the page length.
+    /// `offset` is a multiple of the page length.
     pub(crate) fn matches(&self, content: Content, file: u64, offset: u64, bytes: &[u8]) -> bool {
         if content == Content::Zeros {
             return bytes.chunks(PAGE_LEN).all(|chunk| chunk == &ZEROS[..chunk.len()]);
@@ -86,12 +86,12 @@ pub(crate) const fn mix(state: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Fits a core's cache together with the data it is compared with.
+/// Fits a core's cache together with the data that it is compared with.
 const POOL_LEN: usize = 256 * 1024;
 static ZEROS: [u8; PAGE_LEN] = [0; PAGE_LEN];
 
-/// Position `at` of a pseudo-random permutation of `count` values. Each pass has another order. A
-/// Feistel network over the next power of two, repeated until the value is in range.
+/// Position `at` of a pseudo-random permutation of `count` values, chosen by `seed`. A Feistel
+/// network over the next power of two, repeated until the value is in range.
 pub(crate) fn shuffled(at: u64, count: u64, seed: u64) -> u64 {
     let seed = seed ^ mix(at / count);
     let half = (u64::BITS - count.saturating_sub(1).leading_zeros()).div_ceil(2).max(1);
@@ -141,7 +141,7 @@ mod tests {
         assert!(!pages.is_page(7, 2, 1, &bytes[..PAGE_LEN]));
         bytes[4000] ^= 1;
         assert!(!pages.is_page(7, 2, 2, &bytes[..PAGE_LEN]));
-        // Another generation has other noise, so that a half-written page is detected.
+        // Other noise lets a reader detect a half-written page.
         let mut other = vec![0; PAGE_LEN];
         pages.fill_version(7, 8192, &mut other, &|_| 9);
         assert!(bytes[100..200] != other[100..200]);

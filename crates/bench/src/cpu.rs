@@ -1,4 +1,4 @@
-//! CPU time of this process, of a server, and of the whole machine.
+//! CPU time of this process, of a server, and of the machine.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// Source of a server's CPU time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServerCpu {
@@ -38,7 +37,6 @@ impl std::str::FromStr for ServerCpu {
 }
 
 impl ServerCpu {
-    /// CPU seconds so far.
     pub fn seconds(&self) -> Result<f64, Error> {
         match self {
             Self::Process(pid) => process_s(*pid).ok_or_else(|| Error::NotFound(format!("process {pid}: no such process"))),
@@ -63,8 +61,7 @@ impl ServerCpu {
         }
     }
 
-    /// The process that listens at this local address. A listener at exactly this address comes
-    /// before a wildcard listener.
+    /// Prefers a listener at exactly this local address to a wildcard listener.
     pub fn listening_at(address: SocketAddr) -> Option<Self> {
         if !is_local(address.ip()) {
             return None;
@@ -86,8 +83,8 @@ impl ServerCpu {
     }
 }
 
-/// Address and inode of a listening socket in a line of /proc/net/tcp or tcp6 (proc(5)). Addresses
-/// are words in the machine's byte order.
+/// Address and inode from a line of /proc/net/tcp or tcp6 (proc(5)). Address words have the
+/// machine's byte order.
 fn listener(line: &str) -> Option<(SocketAddr, String)> {
     let fields: Vec<_> = line.split_whitespace().collect();
     let (ip, port) = fields.get(1)?.split_once(':')?;
@@ -106,14 +103,13 @@ fn listener(line: &str) -> Option<(SocketAddr, String)> {
     (fields.get(3) == Some(&"0A")).then(|| Some((SocketAddr::new(ip, port), (*fields.get(9)?).to_owned())))?
 }
 
-/// PID of a kernel thread, by name. Kernel threads are children of kthreadd, so that a program of
-/// the same name does not match.
+/// Kernel threads are children of kthreadd, so that a program of the same name does not match.
 pub(crate) fn kernel_thread(name: &str) -> Option<u32> {
     let processes = fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     processes.filter(|pid| is_kernel_thread(&fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default(), name)).min()
 }
 
-/// Whether this line of /proc/PID/stat is a kernel thread with this name.
+/// Parses a line of /proc/PID/stat.
 fn is_kernel_thread(stat: &str, name: &str) -> bool {
     let named = stat.split_once(" (").and_then(|(_, rest)| rest.rsplit_once(") "));
     named.is_some_and(|(comm, rest)| comm == name && rest.split_whitespace().nth(1) == Some("2"))
@@ -127,17 +123,17 @@ pub(crate) fn thread_s() -> f64 {
     seconds_of(rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime))
 }
 
-/// CPU seconds of child processes that have ended.
+/// Ended children only.
 pub(crate) fn children_s() -> f64 {
     stat("self").map_or(0.0, |fields| (fields.child_user + fields.child_system) / ticks_a_second())
 }
 
-/// CPU seconds that the machine was busy, and that it had.
+/// Busy and total CPU seconds.
 pub(crate) fn machine_s() -> Option<(f64, f64)> {
     let text = fs::read_to_string("/proc/stat").ok()?;
     let values: Vec<f64> = text.lines().next()?.split_whitespace().skip(1).take(8).filter_map(|value| value.parse().ok()).collect();
     let [user, nice, system, idle, waiting, hard, soft, stolen] = values[..] else { return None };
-    // Time stolen by the hypervisor counts as busy.
+    // Stolen time counts as busy.
     let busy = user + nice + system + hard + soft + stolen;
     Some((busy / ticks_a_second(), (busy + idle + waiting) / ticks_a_second()))
 }
@@ -150,7 +146,7 @@ fn ticks_a_second() -> f64 {
     rustix::param::clock_ticks_per_second() as f64
 }
 
-/// Fields of /proc/PID/stat, in clock ticks.
+/// From /proc/PID/stat, in clock ticks.
 struct Stat {
     child_user: f64,
     child_system: f64,
@@ -164,8 +160,8 @@ fn stat(who: &str) -> Option<Stat> {
     Some(Stat { child_user, child_system })
 }
 
-/// CPU seconds of a process with its threads and children, living or ended. Ended children are
-/// counted in clock ticks, all others in nanoseconds.
+/// CPU seconds of a process and its children, living or ended. Ended children are counted in clock
+/// ticks, all others in nanoseconds.
 fn process_s(pid: u32) -> Option<f64> {
     let own = clock_s(pid)?;
     let children: f64 = children_of(pid).into_iter().filter_map(process_s).sum();
@@ -179,7 +175,7 @@ fn children_of(pid: u32) -> Vec<u32> {
     lists.flat_map(|list| list.split_whitespace().filter_map(|child| child.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
-/// CPU seconds of one process, by its CPU clock.
+/// By the process's CPU clock.
 fn clock_s(pid: u32) -> Option<f64> {
     let clock = nix::time::clock_getcpuclockid(nix::unistd::Pid::from_raw(pid.cast_signed())).ok()?;
     let time = clock.now().ok()?;
@@ -239,7 +235,7 @@ mod tests {
 
     #[test]
     fn own_time_agrees_with_process_clock() {
-        // Without children, because those of other tests end meanwhile.
+        // Without the children of other tests.
         let process = || clock_s(std::process::id()).expect("this process exists");
         let (own, before) = (own_s(), process());
         let mut state = 1;
@@ -253,7 +249,7 @@ mod tests {
 
     #[test]
     fn process_clock_counts_ended_threads() {
-        // Without children, because those of other tests end meanwhile.
+        // Without the children of other tests.
         let so_far = || clock_s(std::process::id()).expect("this process exists");
         for _ in 0..3 {
             let before = so_far();

@@ -1,9 +1,6 @@
-//! Errors of a run.
-
 use std::io;
 use std::path::Path;
 
-/// An error that ends a measurement.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{0}")]

@@ -1,5 +1,4 @@
-//! Escaping of untrusted text for a terminal: text of a record, a server or an agent may move the
-//! cursor or reverse the direction of a line.
+//! Escaping of untrusted text for a terminal. Such text may move the cursor or reverse a line.
 
 pub(crate) fn word(text: &str) -> String {
     shown(text, |_| false)
@@ -21,7 +20,7 @@ fn shown(text: &str, keep: impl Fn(char) -> bool) -> String {
     out
 }
 
-/// Bidirectional format characters (UAX #9, section 2), and separators of lines and paragraphs.
+/// Bidirectional controls (UAX #9, section 2), and separators of lines and paragraphs.
 fn is_bidi_control(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

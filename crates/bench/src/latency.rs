@@ -1,9 +1,9 @@
-//! Histogram of call latencies, which can be merged and sent. Values keep three digits.
+//! Latency histogram, which can be merged and sent. Values keep three digits.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A histogram of nanoseconds.
+/// Nanoseconds.
 #[derive(Debug, Clone)]
 pub struct Latency(Histogram<u64>);
 
@@ -14,7 +14,7 @@ impl Latency {
         Self(histogram)
     }
 
-    /// Adds a call. O(1).
+    /// O(1).
     pub(crate) fn record(&mut self, nanoseconds: u64) {
         self.record_many(nanoseconds, 1);
     }
@@ -27,7 +27,7 @@ impl Latency {
         self.0.add(&other.0).expect("histograms that grow take every value");
     }
 
-    /// A copy with two digits, for records. It is an eighth as long.
+    /// Two digits, for records: an eighth as long.
     pub(crate) fn coarse(&self) -> Self {
         let mut histogram = Histogram::new(2).expect("two digits are valid");
         histogram.auto(true);
@@ -41,12 +41,12 @@ impl Latency {
         self.0.len()
     }
 
-    /// Quantile, microseconds. NaN without calls.
+    /// Microseconds. NaN without calls.
     pub(crate) fn quantile_us(&self, part: f64) -> f64 {
         if self.0.is_empty() { f64::NAN } else { self.0.value_at_quantile(part) as f64 / 1e3 }
     }
 
-    /// Mean, microseconds. NaN without calls.
+    /// Microseconds. NaN without calls.
     pub(crate) fn mean_us(&self) -> f64 {
         if self.0.is_empty() { f64::NAN } else { self.0.mean() / 1e3 }
     }
@@ -91,7 +91,7 @@ impl<'de> Deserialize<'de> for Latency {
     }
 }
 
-/// A longer latency is not plausible, and would make the histogram grow.
+/// Limits the histogram's growth.
 const LONGEST: u64 = 86_400_000_000_000;
 
 #[cfg(test)]

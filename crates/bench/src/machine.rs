@@ -1,5 +1,3 @@
-//! Description of the machine, for the report.
-
 use std::fs;
 use std::net::SocketAddr;
 use std::process::Command;
@@ -12,7 +10,7 @@ pub struct Machine {
     pub cpu: String,
     pub cores: usize,
     pub crypto: Vec<String>,
-    /// CPU frequency governor, where the kernel reports one.
+    /// None if the kernel reports no governor.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub governor: Option<String>,
     pub memory: u64,
@@ -108,7 +106,7 @@ fn network() -> Vec<String> {
     interfaces
 }
 
-/// CPU features that select cipher and hash code, on x86 and Arm.
+/// CPU features that select cipher and hash code.
 const CRYPTO: [&str; 14] = [
     "aes",
     "vaes",

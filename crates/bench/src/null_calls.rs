@@ -1,5 +1,5 @@
-//! RPC NULL calls in a plain loop: the rate that one core can reach as a client. It is an upper
-//! bound for every load generator.
+//! RPC NULL calls in a plain loop: the highest rate of one core as a client, and so an upper bound
+//! for every load generator.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,6 @@ use vouch_xdr::Writer;
 
 use crate::{Error, cpu};
 
-/// Result of a run of NULL calls.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct NullCallRate {
     pub calls: u64,
@@ -27,8 +26,8 @@ impl NullCallRate {
     }
 }
 
-/// Sends NULL calls of a program, `depth` at a time on one connection. Without an address, a thread
-/// of this process answers.
+/// Keeps `depth` calls in flight on one connection. Without an address, a thread of this process
+/// answers.
 pub fn measure(address: Option<SocketAddr>, program: (u32, u32), depth: u32, time: Duration) -> Result<NullCallRate, Error> {
     let address = match address {
         Some(address) => address,
@@ -62,7 +61,7 @@ pub fn measure(address: Option<SocketAddr>, program: (u32, u32), depth: u32, tim
             let lane = lane.ok_or_else(|| Error::Refused(format!("{address}: the answer does not match a NULL call")))?;
             calls += 1;
             if more {
-                // Each lane has its own xids: they are equal modulo `depth`.
+                // A lane's xids are equal modulo `depth`.
                 *lane = lane.checked_add(depth).unwrap_or(*lane % depth);
                 call(&mut w, *lane, program);
             } else {

@@ -1,22 +1,19 @@
-//! Number of writes to each page of a file, shared by all readers and writers. A reader knows the
-//! expected content, so that an acknowledged write that was lost is detected.
+//! Number of writes to each page of a file, shared by all threads. A reader knows the expected
+//! content, and detects a lost acknowledged write.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::case::Load;
 use crate::content::{PAGE_LEN, Pages};
 
-/// For each page: its writes, whether a block is locked, and whether a write may still be under
-/// way.
+/// For each page: number of writes, lock, and mark of an unanswered write.
 #[derive(Debug)]
 pub(crate) struct PageVersions(Vec<AtomicU32>);
 
-/// A block that a call works on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Block {
     page: u64,
     pages: u64,
-    /// Whether the block is locked.
     locked: bool,
 }
 
@@ -26,8 +23,7 @@ impl Block {
     }
 }
 
-/// Maximum calls in flight on the file of a load. Calls that may write lock their block, so there
-/// are no more calls than blocks.
+/// Maximum calls in flight on a load's file. A call that may write locks its block.
 pub(crate) fn in_flight_max(load: &Load) -> u32 {
     if load.read_percent == 100 { load.depth } else { load.depth.min(u32::try_from(blocks(load)).unwrap_or(u32::MAX)) }
 }
@@ -41,8 +37,8 @@ impl PageVersions {
         Self((0..len.div_ceil(PAGE_LEN as u64)).map(|_| AtomicU32::new(0)).collect())
     }
 
-    /// Locks block `number`, or the next free block behind it. A free block exists, because there
-    /// are no more calls than blocks ([`in_flight_max`]).
+    /// Locks block `number`, or the next free block. One exists, because there are no more calls
+    /// than blocks ([`in_flight_max`]).
     pub(crate) fn take(&self, number: u64, block_len: u64, blocks: u64) -> (u64, Block) {
         let pages = pages_of(block_len);
         let mut number = number % blocks;
@@ -55,7 +51,7 @@ impl PageVersions {
         }
     }
 
-    /// Block `number` for a reader, without a lock. Nothing writes to the file meanwhile.
+    /// For a reader, without a lock. Nothing writes to the file meanwhile.
     pub(crate) fn share(number: u64, block_len: u64) -> Block {
         let pages = pages_of(block_len);
         Block { page: number * pages, pages, locked: false }
@@ -67,8 +63,7 @@ impl PageVersions {
         pages.fill_version(file, block.offset(), bytes, &|page| self.count(page) + 1);
     }
 
-    /// Whether `bytes` are the block's data. A page with an unanswered write is checked for its
-    /// place only.
+    /// Checks a page with an unanswered write for its place only.
     pub(crate) fn holds(&self, pages: &Pages, file: u64, block: Block, bytes: &[u8]) -> bool {
         bytes.len() as u64 == block.pages * PAGE_LEN as u64
             && bytes.chunks(PAGE_LEN).zip(block.page..).all(|(chunk, page)| match self.0[page as usize].load(Ordering::Acquire) {
@@ -83,7 +78,7 @@ impl PageVersions {
         });
     }
 
-    /// Counts a write without an answer, which the server may do at any time.
+    /// The server may do this write at any time.
     pub(crate) fn mark_unanswered(&self, block: Block) {
         self.each(block, |page| {
             page.fetch_add(1, Ordering::AcqRel);
@@ -110,10 +105,10 @@ const fn pages_of(block_len: u64) -> u64 {
     if block_len < PAGE_LEN as u64 { 1 } else { block_len / PAGE_LEN as u64 }
 }
 
-/// A call works on the block that starts with this page.
+/// Set on the first page of a locked block.
 const LOCKED: u32 = 1 << 31;
 const UNANSWERED: u32 = 1 << 30;
-/// The number of writes. It cannot reach the flags in one run.
+/// Cannot reach the flags in one run.
 const COUNT: u32 = UNANSWERED - 1;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The record of a run (docs/formats/bench.md). Reports and comparisons are made from it alone.
+//! The record of a run (docs/formats/bench.md). Reports and comparisons need nothing else.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,13 +14,13 @@ mod latency_at_rate;
 
 pub use latency_at_rate::{LatencyAtRate, LatencyFigure};
 
-/// A run, complete or interrupted.
+/// Complete or interrupted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     pub schema: String,
     pub version: u32,
     pub command: String,
-    /// Start, RFC 3339.
+    /// RFC 3339.
     pub began: String,
     pub seconds: f64,
     pub quick: bool,
@@ -30,14 +30,13 @@ pub struct Run {
     pub machine: Machine,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub nodes: Vec<(String, Machine)>,
-    /// The subjects. The first is the baseline.
+    /// The first is the baseline.
     pub subjects: Vec<SubjectInfo>,
     pub results: Vec<CaseResult>,
     pub left_out: Vec<String>,
     pub notes: Vec<String>,
 }
 
-/// One case on all subjects.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CaseResult {
     /// The subcommand: `transfer`, `iops`.
@@ -54,15 +53,13 @@ pub struct CaseResult {
     pub subjects: Vec<SubjectResult>,
 }
 
-/// One case on one subject.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SubjectResult {
     pub label: String,
     pub samples: Vec<Sample>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub figure: Option<Interval>,
-    /// Speed relative to the baseline, from pairs of the same round. Above 1 is faster. None
-    /// without a baseline.
+    /// Speed relative to the baseline, from pairs of the same round. Above 1 is faster.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ratio: Option<Interval>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -77,14 +74,14 @@ pub struct SubjectResult {
     pub operations: u64,
     pub bytes: u64,
     pub errors: u64,
-    /// How far a write has come when it counts as done, if it is not on stable storage.
+    /// Durability of completed writes. None means stable storage.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub stored: Option<String>,
     #[serde(default)]
     pub client_is_limit: bool,
 }
 
-/// Latencies of calls, microseconds.
+/// Latencies in microseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Calls {
     pub p50_us: f64,
@@ -121,8 +118,6 @@ impl Run {
         }
     }
 
-    /// Reads a record.
-    ///
     /// # Errors
     ///
     /// The text is not a record, or has another version.
@@ -143,17 +138,17 @@ impl Run {
         }
         let failed = |error: serde_json::Error| Error::Input(escape::word(&format!("{name}: {error}")));
         let mut value: serde_json::Value = serde_json::from_str(text).map_err(failed)?;
-        // The file may come from anyone, and its text goes to a terminal.
+        // The file is untrusted, and its text goes to a terminal.
         escape::record(&mut value);
         let mut run: Self = serde_json::from_value(value).map_err(failed)?;
-        // Earlier records do not hold the number of values of an interval.
+        // Earlier records lack the number of values of an interval.
         for subject in run.results.iter_mut().flat_map(|result| &mut result.subjects) {
             let rounds = subject.samples.len();
             for interval in [&mut subject.figure, &mut subject.ratio].into_iter().flatten().filter(|interval| interval.values == 0) {
                 interval.values = rounds;
             }
         }
-        // Earlier records do not hold latency intervals.
+        // Earlier records lack latency intervals.
         let baseline = run.baseline().to_owned();
         for result in run.results.iter_mut().filter(|result| result.subjects.iter().all(|subject| subject.latency.is_none())) {
             let baseline = if result.baseline.is_empty() { baseline.clone() } else { result.baseline.clone() };
@@ -168,9 +163,8 @@ impl Run {
         text
     }
 
-    /// Adds the results of a run of other subjects. Labels that are taken get a number.
+    /// Adds a run of other subjects. Labels that are taken get a number.
     pub fn absorb(&mut self, mut other: Self) {
-        // Equal descriptions mean the same subject.
         other.subjects.retain(|about| !self.subjects.contains(about));
         for at in 0..other.subjects.len() {
             let label = other.subjects[at].label.clone();
@@ -229,7 +223,7 @@ impl Run {
         })
     }
 
-    /// Panels, in the order of their first case.
+    /// In the order of their first case.
     pub(crate) fn panels(&self) -> Vec<(&str, &str, Vec<&CaseResult>)> {
         let mut panels: Vec<(&str, &str, Vec<&CaseResult>)> = Vec::new();
         for result in &self.results {
@@ -252,8 +246,8 @@ impl CaseResult {
         if self.baseline.is_empty() { run.baseline() } else { &self.baseline }
     }
 
-    /// Removes the ratios of subjects whose writes count as done at another point than the
-    /// baseline's. Returns a note about them.
+    /// Removes ratios of subjects whose writes have another durability than the baseline's. Returns
+    /// a note about them.
     pub(crate) fn remove_unlike_ratios(&mut self, stored: &[(String, Option<&'static str>)]) -> Option<String> {
         let of = |label: &str| stored.iter().find(|(other, _)| other == label).and_then(|(_, how)| *how);
         let (base, mut apart) = (of(&self.baseline), Vec::new());
@@ -280,8 +274,7 @@ impl CaseResult {
         self.subjects.iter().find(|subject| subject.label == label)
     }
 
-    /// Adds the samples of each subject, by round. Subjects without samples are left out. Without
-    /// samples of the baseline there are no ratios.
+    /// Leaves out subjects without samples. Without samples of the baseline there are no ratios.
     pub fn sum_up(&mut self, baseline: &str, samples: Vec<(String, Vec<Sample>)>) {
         baseline.clone_into(&mut self.baseline);
         let base = samples.iter().find(|(label, _)| label == baseline).map_or(Vec::new(), |(_, samples)| samples.clone());
@@ -294,7 +287,7 @@ impl CaseResult {
                 SubjectResult::of(label, samples, Interval::of(&figures), Interval::of(&ratios))
             })
             .collect();
-        // A subject that did all calls that were due was not limited.
+        // A subject that did all due calls was not limited.
         let held: Vec<bool> = self.subjects.iter().map(|subject| self.is_held(subject)).collect();
         self.subjects.iter_mut().zip(held).filter(|(_, held)| *held).for_each(|(subject, _)| subject.client_is_limit = false);
         self.sum_up_latencies(baseline);
@@ -365,8 +358,8 @@ impl SubjectResult {
     }
 }
 
-/// Whether the load generator was the limit: its busiest thread had no CPU time left, or it crowded
-/// out a local server in at least half of the rounds.
+/// True if the busiest client thread had no CPU time left, or if the client crowded out a local
+/// server in at least half of the rounds.
 fn client_is_limit(samples: &[Sample]) -> bool {
     let busiest: Vec<f64> =
         samples.iter().flat_map(|sample| &sample.others).filter(|(name, _)| name == BUSIEST).map(|(_, part)| *part).collect();

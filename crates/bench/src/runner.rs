@@ -1,5 +1,5 @@
-//! Measures each case on all subjects in turn (A B A B …), so that a disturbance of the machine
-//! affects all of them.
+//! Measures each case on all subjects in turn (A B A B …), so that a disturbance affects all of
+//! them.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -10,15 +10,14 @@ use crate::sample::Quantiles;
 use crate::statistics::{Interval, median};
 use crate::{Case, Error, Sample, StopFlag, Subject};
 
-/// Number of rounds and precision.
 #[derive(Debug, Clone, Copy)]
 pub struct Rounds {
     pub min: usize,
     pub max: usize,
     /// A case ends early when half of each subject's interval is at most this share of its median.
-    /// An open-loop case uses the median latency.
+    /// Open-loop cases use the median latency.
     pub spread_max: f64,
-    /// Whether an extra first round is not counted.
+    /// Discards an extra first round.
     pub warm_up: bool,
 }
 
@@ -29,7 +28,7 @@ impl Rounds {
     pub(crate) fn are_precise(&self, samples: &[Sample], metric: Metric, case: Option<&Case>) -> bool {
         let of_a_step = matches!(case, Some(Case::Load(load)) if load.rate.is_some());
         let figure = |sample: &Sample| match Quantiles::of(&sample.latency).filter(|_| of_a_step) {
-            // The rate of an open loop is given, so the latency is what varies.
+            // The rate of an open loop is given, so the latency varies.
             Some(calls) => calls.p50_us,
             None => sample.figure(metric),
         };
@@ -38,7 +37,6 @@ impl Rounds {
     }
 }
 
-/// Receives the progress of a run.
 pub trait ProgressSink: Send {
     /// `done_s` of about `total_s` seconds are measured. `what` is measured now.
     fn update(&mut self, done_s: f64, total_s: f64, what: &str);
@@ -47,14 +45,13 @@ pub trait ProgressSink: Send {
     fn finished(&mut self, _done_s: f64, _total_s: f64, _run: &Run) {}
 }
 
-/// A run in progress.
 pub struct Runner {
-    /// The subjects. The first is the baseline.
+    /// The first is the baseline.
     pub subjects: Vec<Box<dyn Subject>>,
     pub rounds: Rounds,
     pub stop: StopFlag,
     pub run: Run,
-    /// Results of an earlier run. A complete one replaces the measurement of the same case.
+    /// A complete earlier result replaces the measurement of the same case.
     pub earlier: Vec<CaseResult>,
     progress: Box<dyn ProgressSink>,
     started: Instant,
@@ -64,7 +61,6 @@ pub struct Runner {
     elsewhere: Vec<f64>,
 }
 
-/// A case and its place in the report.
 #[derive(Debug, Clone)]
 pub struct PlannedCase {
     pub workload: &'static str,
@@ -147,7 +143,7 @@ impl Runner {
         outcome
     }
 
-    /// The complete result of the same case on the same subjects in an earlier run.
+    /// Only a complete result of the same case and subjects.
     fn take_earlier(&mut self, planned: &PlannedCase, able: &[usize], labels: &[String]) -> Option<CaseResult> {
         let rounds = self.rounds;
         let is_complete = |result: &CaseResult| {
@@ -169,7 +165,7 @@ impl Runner {
         Some(self.earlier.swap_remove(at))
     }
 
-    /// Takes over results of an earlier run that have no case, if all of them are there.
+    /// Takes over earlier results that have no case, if all of them are there.
     pub(crate) fn take_earlier_results(&mut self, workload: &str, places: &[(String, String)]) -> bool {
         let is_at = |result: &CaseResult, (panel, name): &(String, String)| {
             result.workload == workload && result.panel == *panel && result.name == *name
@@ -198,8 +194,7 @@ impl Runner {
         able
     }
 
-    /// Measures the subjects in turn until the intervals are narrow. Subjects that fail are removed
-    /// from `able`.
+    /// Measures in turn until the intervals are narrow. Removes subjects that fail from `able`.
     fn run_rounds(&mut self, planned: &PlannedCase, able: &mut Vec<usize>, samples: &mut [(String, Vec<Sample>)]) -> Result<(), Error> {
         for pass in 0..self.passes() {
             let warm_up = self.rounds.warm_up && pass == 0;
@@ -220,7 +215,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Measures one subject once. None if the subject failed. An error ends the run.
+    /// None if the subject failed. An error ends the run.
     fn measure(&mut self, planned: &PlannedCase, at: usize, label: &str, prepare: bool) -> Result<Option<Sample>, Error> {
         if self.stop.is_set() {
             return Err(Error::Interrupted);
@@ -236,7 +231,7 @@ impl Runner {
                 self.elsewhere.extend(sample.elsewhere);
                 Ok(Some(sample))
             }
-            // A stop makes subjects and their programs fail in many ways.
+            // A stop makes subjects fail in many ways.
             Err(_) if self.stop.is_set() => Err(Error::Interrupted),
             Err(error @ (Error::Interrupted | Error::Corrupt(_))) => Err(error),
             Err(error) => {
@@ -276,7 +271,7 @@ impl Runner {
         self.progress.finished(elapsed, elapsed / part.max(1e-9), &self.run);
     }
 
-    /// Removes what later cases do not need. Failures are retried at the end.
+    /// Removes files that later cases do not need. Retries failures at the end.
     pub(crate) fn tidy(&mut self) {
         for subject in &mut self.subjects {
             if let Err(error) = subject.tidy() {
@@ -308,15 +303,14 @@ impl Runner {
         self.add_notes();
     }
 
-    /// Removes everything that the run made. What remains is noted. After a stop request the time
-    /// is limited.
+    /// Notes files that remain. Limits the time after a stop request.
     pub fn clean(&mut self) {
         self.progress.update(self.total_s, self.total_s, "removing the run's files");
         let mut asked = None;
         for mut subject in std::mem::take(&mut self.subjects) {
             let (label, place) = (subject.info().label, subject.place());
             let (sender, done) = mpsc::channel();
-            // A server, mount or agent that hangs blocks only this thread.
+            // A subject that hangs blocks only this thread.
             std::thread::spawn(move || {
                 let outcome = subject.clean();
                 sender.send((subject, outcome))
@@ -324,7 +318,7 @@ impl Runner {
             let outcome = loop {
                 match done.recv_timeout(TICK) {
                     Ok((subject, outcome)) => {
-                        // Other subjects may depend on what this one guards.
+                        // Other subjects may depend on this one.
                         self.subjects.push(subject);
                         break outcome.map_err(|error| error.to_string());
                     }
@@ -396,7 +390,7 @@ fn notes(run: &Run) -> Vec<String> {
     notes
 }
 
-/// Notes about calls that were refused, not answered, or not sent.
+/// Calls that were refused, not answered, or not sent.
 fn error_notes(run: &Run) -> Vec<String> {
     let all = || run.results.iter().flat_map(|result| result.subjects.iter().map(move |subject| (result, subject)));
     let mut notes = Vec::new();
@@ -430,12 +424,12 @@ fn refused(subject: &SubjectResult) -> u64 {
 }
 
 const TICK: Duration = Duration::from_millis(50);
-/// Time limit for all cleanup after a stop request.
+/// For all cleanup after a stop request.
 const CLEANED_WITHIN: Duration = Duration::from_secs(15);
 
-/// Above this share of CPU time of other processes, a measurement is disturbed.
+/// Share of other processes' CPU time that disturbs a measurement.
 const NOISY: f64 = 0.10;
-/// Above this relative width, a figure is uncertain.
+/// Relative width of an uncertain figure.
 const WIDE: f64 = 0.10;
 
 #[cfg(test)]

@@ -1,5 +1,3 @@
-//! Result of one measurement.
-
 use serde::{Deserialize, Serialize};
 
 use crate::case::Metric;
@@ -11,26 +9,26 @@ pub struct Sample {
     /// Wall-clock time.
     pub seconds: f64,
     pub bytes: u64,
-    /// Operations, as the case defines them: blocks read, files copied.
+    /// As the case defines them: blocks read, files copied.
     pub operations: u64,
     /// Operations that the server refused or did not answer.
     pub errors: u64,
     /// Errors without an answer.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub unanswered: u64,
-    /// Calls that were due but never sent, because no earlier call returned.
+    /// Calls that were due but never sent.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub unsent: u64,
-    /// CPU seconds of the client, including the programs that it started.
+    /// Includes programs that the client started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_cpu_s: Option<f64>,
-    /// CPU seconds of the server, where they can be read.
+    /// None if unreadable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_cpu_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub elsewhere: Option<f64>,
-    /// Whether the client limited a server on the same machine: no CPU time was left, and the
-    /// client used most of it.
+    /// The client limited a server on the same machine: no CPU time was left, and the client used
+    /// most of it.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub crowds: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,12 +39,12 @@ pub struct Sample {
     pub others: Vec<(String, f64)>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub calls: Option<Quantiles>,
-    /// Latencies of the calls. With an open loop they count from the time when a call was due.
+    /// In an open loop they count from the due time.
     #[serde(default)]
     pub latency: Latency,
 }
 
-/// Latencies of one measurement, microseconds.
+/// Microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Quantiles {
     pub p50_us: f64,
@@ -56,7 +54,7 @@ pub struct Quantiles {
 }
 
 impl Quantiles {
-    /// Quantiles of a histogram. None if it is empty.
+    /// None if the histogram is empty.
     pub fn of(latency: &Latency) -> Option<Self> {
         (latency.count() > 0).then(|| Self {
             p50_us: latency.quantile_us(0.5),
@@ -92,7 +90,7 @@ impl Sample {
         self.unanswered += other.unanswered;
         self.unsent += other.unsent;
         self.client_cpu_s = sum(self.client_cpu_s, other.client_cpu_s);
-        // A disturbance or a limit on one node applies to the whole run.
+        // A disturbance or limit on one node applies to the whole run.
         self.elsewhere = self.elsewhere.into_iter().chain(other.elsewhere).reduce(f64::max);
         self.crowds |= other.crowds;
         self.depth = self.depth.into_iter().chain(other.depth).min();
@@ -107,7 +105,7 @@ impl Sample {
         self.nodes.push((node, other));
     }
 
-    /// Records the CPU share of a client thread. The largest share is kept.
+    /// Records a client thread's CPU share. Keeps the largest.
     pub(crate) fn busy(&mut self, part: f64) {
         match self.others.iter_mut().find(|(name, _)| name == BUSIEST) {
             Some((_, most)) => *most = most.max(part),
@@ -128,7 +126,7 @@ fn sum(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     }
 }
 
-/// Name of the figure: CPU share of the busiest client thread.
+/// Figure: CPU share of the busiest client thread.
 pub(crate) const BUSIEST: &str = "busiest client thread";
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
-//! Medians and their confidence intervals. The bootstrap has a fixed seed: equal values give equal
+//! Medians and their confidence intervals. The bootstrap's seed is fixed: equal values give equal
 //! intervals.
 
 use serde::{Deserialize, Serialize};
 
-/// A median with its 95% confidence interval. With fewer than six values, the interval is
-/// their range.
+/// A median with its 95% confidence interval, or with the range of fewer than six values.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     pub median: f64,
@@ -14,16 +13,16 @@ pub struct Interval {
     pub values: usize,
 }
 
-/// Minimum number of values for a 95% confidence interval. All of five values lie on one side of
-/// the median once in sixteen times.
+/// Fewest values for a 95% confidence interval. All of five values lie on one side of the median
+/// once in sixteen times.
 pub(crate) const SURE: usize = 6;
 
 impl Interval {
-    /// The interval of these values. None without values or with one that is not finite.
+    /// None without values or with one that is not finite.
     ///
-    /// Up to fifteen values, the ends come from the sign test: the innermost pair of values that
-    /// holds the true median with 95% confidence. From sixteen values on, the ends are percentiles
-    /// of resampled medians (Efron's percentile bootstrap).
+    /// Up to fifteen values, the sign test gives the innermost pair of values that holds the true
+    /// median with 95% confidence. From sixteen on, the ends are percentiles of resampled medians
+    /// (Efron's percentile bootstrap).
     pub fn of(values: &[f64]) -> Option<Self> {
         if values.is_empty() || values.iter().any(|value| !value.is_finite()) {
             return None;
@@ -47,7 +46,7 @@ impl Interval {
         Some(Self { median: median(values), low: at(0.025), high: at(0.975), values: values.len() })
     }
 
-    /// Whether the interval holds the true median with 95% confidence.
+    /// True for a 95% confidence interval, false for a range.
     pub const fn is_sure(&self) -> bool {
         self.values >= SURE
     }
@@ -70,8 +69,7 @@ fn median_of(values: &mut [f64]) -> f64 {
     if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
 }
 
-/// Values to leave out at each end so that the others hold the true median with 95% confidence
-/// (sign test).
+/// Values to leave out at each end for 95% confidence (sign test).
 fn left_out(values: usize) -> usize {
     let (mut ways, mut beyond, all) = (1.0, 0.0, 2f64.powi(values as i32));
     for heads in 0..values / 2 {
@@ -146,7 +144,8 @@ mod tests {
         let (mut state, trials) = (1, 1000);
         let covered = (0..trials)
             .filter(|_| {
-                // A bell of twelve throws. About half of the trials stop before the tenth value.
+                // Sum of twelve uniform values. About half of the trials stop before the tenth
+                // value.
                 let value =
                     |state: &mut u64| 1.0 + 0.013 * ((0..12).map(|_| draw(state, 1 << 30) as f64 / f64::from(1 << 30)).sum::<f64>() - 6.0);
                 let mut values: Vec<f64> = (0..SURE).map(|_| value(&mut state)).collect();

@@ -1,4 +1,4 @@
-//! Request to stop a run, shared by all threads that work for it.
+//! Request to stop a run, shared by all its threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Debug, Clone, Default)]
 pub struct StopFlag {
     requested: Arc<AtomicBool>,
-    /// Whether the holder removes what a run made, and so goes on after the request.
+    /// The holder cleans up, and so goes on after the request.
     cleanup: bool,
 }
 
@@ -16,7 +16,7 @@ impl StopFlag {
         self.requested.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the holder has to stop. Never true for the flag that cleanup holds.
+    /// Always false for the flag of cleanup.
     pub fn is_set(&self) -> bool {
         !self.cleanup && self.must_hurry()
     }
@@ -26,7 +26,7 @@ impl StopFlag {
         Self { requested: self.requested.clone(), cleanup: true }
     }
 
-    /// Timeouts are short from then on.
+    /// True after the request, when timeouts are short.
     pub(crate) fn must_hurry(&self) -> bool {
         self.requested.load(Ordering::Relaxed)
     }

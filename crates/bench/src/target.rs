@@ -10,7 +10,6 @@ use vouch_rpcsec_gss::Service;
 
 use crate::Error;
 
-/// Security flavour of NFS calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sec {
@@ -22,16 +21,15 @@ pub enum Sec {
     SysTls,
     /// AUTH_SYS over TLS with certificates of both sides.
     SysMtls,
-    /// Kerberos for who is asking, TLS for the rest.
+    /// Kerberos authentication over TLS.
     Krb5Tls,
 }
 
-/// Files of a client's TLS.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TlsFiles {
     pub authorities: PathBuf,
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// Name in the server's certificate, if it is not the target's host.
+    /// None: the target's host.
     pub name: Option<String>,
 }
 
@@ -77,7 +75,6 @@ impl FromStr for Sec {
     }
 }
 
-/// A directory of an NFS server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NfsTarget {
     pub host: String,
@@ -104,11 +101,10 @@ impl fmt::Display for NfsTarget {
     }
 }
 
-/// A value of `--target`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     Nfs(NfsTarget),
-    /// A host for scp. None starts a private sshd on this machine.
+    /// None starts a private sshd on this machine.
     Scp(Option<String>),
     Http {
         tls: bool,

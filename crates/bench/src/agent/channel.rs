@@ -1,9 +1,8 @@
 //! Authenticated connection between coordinator and agent.
 //!
-//! Both sides send a nonce. The session key is derived from both nonces and the shared token, or
-//! from a secret that the coordinator sends sealed by Kerberos. Each message is a line of JSON with
-//! its keyed BLAKE3 hash over direction, number and bytes in front. Messages are authenticated but
-//! not encrypted.
+//! Both sides send a nonce. The session key comes from both nonces and the shared token, or from a
+//! secret that the coordinator sends sealed by Kerberos. Each line of JSON follows its keyed BLAKE3
+//! hash over direction, number and bytes. Messages are not encrypted.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -18,19 +17,17 @@ use vouch_rpcsec_gss::{Accept, Acceptor as _, InitStep, Initiator as _};
 
 use crate::{Error, StopFlag};
 
-/// Proof of a coordinator's identity.
 #[derive(Clone)]
 pub enum Credential {
     Token(Vec<u8>),
-    /// Kerberos ticket for this service: `host@NODE`.
+    /// For the service `host@NODE`.
     Kerberos(String),
 }
 
-/// Check of a coordinator's identity.
 pub enum Acceptor {
     Token(Vec<u8>),
     Kerberos {
-        /// Keytab. None uses the system's keytab.
+        /// None uses the system's keytab.
         keytab: Option<PathBuf>,
         principals: Vec<String>,
     },
@@ -46,7 +43,7 @@ pub(super) struct Channel {
     sent: u64,
     received: u64,
     auth_deadline: Option<AuthDeadline>,
-    /// After authentication: a stop request shortens the wait for an answer.
+    /// After authentication, a stop request shortens waits.
     stop: Option<StopFlag>,
 }
 
@@ -87,7 +84,6 @@ impl Channel {
             return Err(Error::Refused(format!("agent {name}: {BUSY_TEXT}")));
         }
         let peer = unhex(&greeting, &name)?;
-        // An agent closes the connection at whatever step the proof fails.
         channel.authenticate(credential, [&own, &peer], &name).map_err(|error| match error {
             Error::Unreachable(_) => Error::Refused(format!(
                 "agent {name}: the agent refuses this coordinator: {}",
@@ -141,8 +137,8 @@ impl Channel {
         }
     }
 
-    /// Accepts a connection as the agent. `turn` reserves the agent for an authenticated
-    /// coordinator, and returns false if another one has it.
+    /// `turn` reserves the agent for an authenticated coordinator. It returns false if another one
+    /// has it.
     pub(super) fn accept(
         stream: TcpStream,
         acceptor: &Acceptor,
@@ -151,7 +147,7 @@ impl Channel {
         turn: impl FnOnce() -> bool,
     ) -> Result<Self, Error> {
         let name = stream.peer_addr().map_or_else(|_| "?".into(), |peer| peer.to_string());
-        // A Kerberos ticket may hold authorization data of a directory. A token's proof is short.
+        // A Kerberos ticket may hold a directory's authorization data. A token's proof is short.
         let line_len_max = if matches!(acceptor, Acceptor::Token(_)) { TOKEN_LINE_LEN_MAX } else { PROOF_LEN_MAX };
         let auth_deadline = AuthDeadline { until: Instant::now() + within, stop: stop.clone(), line_len_max };
         let mut channel = Self::begin(stream, AGENT, COORDINATOR, auth_deadline, &name)?;
@@ -208,15 +204,14 @@ impl Channel {
     fn begin(stream: TcpStream, own: u8, peer: u8, auth_deadline: AuthDeadline, name: &str) -> Result<Self, Error> {
         let failed = || Error::io(name.to_owned());
         stream.set_nodelay(true).map_err(failed())?;
-        // Short reads, so that deadline and stop request are checked.
+        // Short reads, to check the deadline and stop requests.
         stream.set_read_timeout(Some(TICK)).map_err(failed())?;
         stream.set_write_timeout(Some(PATIENCE)).map_err(failed())?;
         let input = BufReader::new(stream.try_clone().map_err(failed())?);
         Ok(Self { input, output: stream, key: [0; 32], own, peer, sent: 0, received: 0, auth_deadline: Some(auth_deadline), stop: None })
     }
 
-    /// Lifts the limits of an unauthenticated peer. With `stop`, a stop request still shortens
-    /// waits.
+    /// Lifts the limits of an unauthenticated peer. `stop` shortens waits.
     pub(super) fn set_authenticated(&mut self, stop: Option<&StopFlag>) {
         self.auth_deadline = None;
         self.stop = stop.cloned();
@@ -235,8 +230,7 @@ impl Channel {
     pub(super) fn refuse_busy(mut stream: TcpStream) {
         let failed = stream.set_nonblocking(false).and_then(|()| stream.set_write_timeout(Some(TICK)));
         let written = failed.and_then(|()| stream.write_all(format!("{BUSY}\n").as_bytes()));
-        // Reads the peer's greeting first. Otherwise the kernel would reset the connection, and the
-        // message could be lost.
+        // Otherwise the kernel would reset the connection, and the message could be lost.
         let _ = written.and_then(|()| stream.shutdown(std::net::Shutdown::Write)).and_then(|()| stream.set_read_timeout(Some(TICK)));
         let _ = std::io::Read::read(&mut stream, &mut [0; 1024]);
     }
@@ -368,7 +362,7 @@ fn unhex(text: &str, name: &str) -> Result<Vec<u8>, Error> {
 
 const BUSY: &str = "busy";
 const BUSY_TEXT: &str = "the agent works for another coordinator";
-/// Time in which a coordinator retries a busy agent: as long as an agent may need for cleanup.
+/// As long as an agent may need for cleanup.
 const BUSY_RETRY_MAX: Duration = Duration::from_secs(3);
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
 const UNREACHABLE_AFTER: Duration = Duration::from_secs(60);
@@ -378,10 +372,10 @@ const AGENT: u8 = b'A';
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A sample with a full histogram has some hundred kilobytes.
 const LINE_LEN_MAX: usize = 16 << 20;
-/// A ticket with all groups of a user has up to 64 KiB, in hexadecimal twice as much.
+/// A ticket with all groups of a user has up to 64 KiB, and twice as much in hexadecimal.
 const PROOF_LEN_MAX: usize = 192 << 10;
 const TOKEN_LINE_LEN_MAX: usize = 512;
-/// Interval of checks for deadlines and a stop request.
+/// Interval of checks for deadlines and stop requests.
 const TICK: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

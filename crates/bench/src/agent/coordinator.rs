@@ -1,4 +1,4 @@
-//! A subject that several agents measure at once. Their samples are merged, and kept by node.
+//! A subject that several agents measure at once. Their samples are merged and kept by node.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ pub struct AgentPool(Arc<Mutex<Vec<Member>>>);
 
 struct Member {
     name: String,
-    /// None after an unanswered request. The agent then ends its work and cleans up by itself.
+    /// None after an unanswered request. The agent then cleans up by itself.
     channel: Option<Channel>,
 }
 
@@ -53,8 +53,8 @@ impl AgentPool {
                 }
             }
         }
-        // All responses are received before an error is returned. Otherwise the next response would
-        // belong to this request.
+        // Receives all responses before an error returns. Otherwise the next response would belong
+        // to this request.
         let mut responses: Vec<Result<(usize, String, Response), Error>> = pending
             .into_iter()
             .map(|(at, member)| {
@@ -71,7 +71,6 @@ impl AgentPool {
                 }
             })
             .collect();
-        // Corrupt data is reported before any other error.
         if let Some(corrupt) = responses.iter().position(|answer| matches!(answer, Err(Error::Corrupt(_)))) {
             responses.swap(0, corrupt);
             return responses.into_iter().collect();
@@ -80,7 +79,6 @@ impl AgentPool {
     }
 }
 
-/// A server that all agents measure.
 pub struct DistributedSubject {
     fleet: AgentPool,
     number: u32,
@@ -118,8 +116,8 @@ impl DistributedSubject {
     }
 }
 
-/// Share of a case for one node. None if nothing is left for it. A single file cannot be divided,
-/// so each node has one.
+/// Share of a case for one node, or None if nothing is left for it. Each node has its own single
+/// file.
 fn share(case: &Case, at: usize, nodes: usize) -> Option<Case> {
     let mut case = *case;
     match &mut case {
@@ -195,7 +193,7 @@ impl Subject for DistributedSubject {
             sample.join(self.nodes[at].0.clone(), *part);
         }
         sample.depth = fewer.then_some(in_flight);
-        // The load runs on the nodes, so their figures count instead of this machine's.
+        // The load runs on the nodes.
         let (client_s, elsewhere, others) = (sample.client_cpu_s, sample.elsewhere, sample.others.clone());
         meter.end(&mut sample)?;
         (sample.client_cpu_s, sample.elsewhere, sample.others) = (client_s, elsewhere, others);

@@ -1,5 +1,5 @@
 //! Load from several nodes: an agent on each node ([`serve`]), and a subject that all agents
-//! measure at once ([`DistributedSubject`]).
+//! measure ([`DistributedSubject`]).
 
 mod channel;
 mod coordinator;
@@ -27,7 +27,7 @@ enum Request {
         number: u32,
         case: Case,
     },
-    /// Answer when ready to start. This is the barrier before a measurement.
+    /// Ready to start. This is the barrier before a measurement.
     Ready,
     Measure {
         number: u32,

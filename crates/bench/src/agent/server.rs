@@ -1,5 +1,5 @@
-//! An agent: authenticates coordinators, and measures for one at a time, within its limits. It opens
-//! no file of its node.
+//! An agent: authenticates coordinators, and measures for one at a time. It opens no file of its
+//! node.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, TcpListener, TcpStream};
@@ -12,7 +12,6 @@ use super::{Request, Response};
 use crate::nfs::NfsSubject;
 use crate::{Case, Error, StopFlag, Subject};
 
-/// Limits of a coordinator.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     pub bytes: u64,
@@ -28,7 +27,7 @@ impl Default for Limits {
     }
 }
 
-/// Serves coordinators until a stop request, one at a time. Peers authenticate in parallel, so that
+/// Serves one coordinator at a time until a stop request. Peers authenticate in parallel, so that
 /// an idle peer delays no other. `log` receives one line for each event.
 ///
 /// # Errors
@@ -76,7 +75,7 @@ pub fn serve(
     })
 }
 
-/// The reservation of the agent. The flag is true until its coordinator disconnects.
+/// The flag is true until the agent's coordinator disconnects.
 #[derive(Default)]
 struct CoordinatorSlot(Mutex<Option<Arc<AtomicBool>>>);
 
@@ -291,12 +290,10 @@ fn check_limits(case: &Case, limits: Limits) -> Result<(), Error> {
 }
 
 const PROOF_WITHIN: Duration = Duration::from_secs(10);
-/// Each unauthenticated connection costs a thread.
 const UNPROVEN_MAX: usize = 128;
 const UNPROVEN_OF_ADDRESS_MAX: usize = 16;
-/// Time that an authenticated coordinator waits for cleanup of an earlier run.
+/// Wait of an authenticated coordinator for cleanup of an earlier run.
 const CLEANUP_WAIT_MAX: Duration = Duration::from_secs(10);
-/// Interval of checks for connections and a stop request.
 const TICK: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Reads of one whole file by the block, in order or shuffled. Each block is read once and compared.
+//! Reads of one whole file by the block, sequential or shuffled. Each block is read once and
+//! compared.
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{Args, ReadArgs, Results};
@@ -18,7 +19,6 @@ pub(super) struct BlockReads {
     blocks: u64,
     next: u64,
     seed: u64,
-    /// Block of each lane.
     offsets: Vec<u64>,
 }
 

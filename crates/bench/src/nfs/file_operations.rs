@@ -1,4 +1,4 @@
-//! Operations on directories and files of a server, one call at a time.
+//! One call at a time.
 
 use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::{
@@ -82,7 +82,7 @@ impl Session {
         })
     }
 
-    /// Makes a file durable (COMMIT).
+    /// COMMIT.
     pub(super) fn commit(&mut self, file: Opened, stop: &StopFlag) -> Result<(), Error> {
         let write = |call: &mut CallBuilder, w: &mut Writer| {
             putfh(&file.handle, call, w);

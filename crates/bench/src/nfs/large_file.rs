@@ -1,5 +1,3 @@
-//! Reads and writes in one open file, and transfers of a whole file.
-
 use std::collections::VecDeque;
 
 use vouch_nfs4::op::{Args, ReadArgs, Results, StableHow, WriteArgs};
@@ -26,9 +24,9 @@ pub(super) struct ReadWriteMix<'a> {
     seed: u64,
     written: &'a PageVersions,
     pending: Vec<Option<Pending>>,
-    /// Blocks that were written most recently.
+    /// Most recent last.
     last: VecDeque<u64>,
-    /// Blocks to read once, when reading back.
+    /// For read-back: each block once.
     only: Option<Vec<u64>>,
     data: Vec<u8>,
 }
@@ -55,7 +53,7 @@ impl<'a> ReadWriteMix<'a> {
         self
     }
 
-    /// Blocks that were written most recently, without duplicates.
+    /// Without duplicates.
     pub(super) fn recent_writes(&self) -> Vec<u64> {
         let mut blocks: Vec<u64> = self.last.iter().copied().collect();
         blocks.sort_unstable();
@@ -63,7 +61,7 @@ impl<'a> ReadWriteMix<'a> {
         blocks
     }
 
-    /// Releases a lane's block. A write without an answer makes its content uncertain.
+    /// A write without an answer makes its content uncertain.
     fn release(&mut self, lane: usize) {
         if let Some(Pending { block, writes, sent, .. }) = self.pending[lane].take() {
             if writes && sent {
@@ -158,10 +156,9 @@ impl CallSource for ReadWriteMix<'_> {
     }
 }
 
-/// Blocks that are read back after a load that only writes.
+/// Blocks to read back after a load that only writes.
 const SAMPLE: usize = 256;
 
-/// One transfer of a whole file, block by block.
 #[derive(Debug)]
 pub(super) struct WholeFile {
     pages: Pages,
@@ -240,7 +237,7 @@ impl CallSource for WholeFile {
     }
 }
 
-/// Block length of a whole file. Every server accepts it.
+/// Every server accepts it.
 pub(super) const BLOCK_LEN: u64 = 1 << 20;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Interface between a session and the calls of a case: source of calls, pace, result.
+//! Interface between a session and the calls of a case.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use vouch_xdr::Writer;
 use crate::Latency;
 
 pub(crate) trait CallSource {
-    /// False if the lane has none.
+    /// False if the lane has no call.
     fn next(&mut self, lane: usize) -> bool;
 
     fn write(&mut self, lane: usize, call: &mut CallBuilder, w: &mut Writer);
@@ -19,7 +19,7 @@ pub(crate) trait CallSource {
 
     fn on_refusal(&mut self, lane: usize, status: Status);
 
-    /// Retries calls that the server delayed (NFS4ERR_DELAY).
+    /// Retries calls after NFS4ERR_DELAY.
     fn retry_delayed(&mut self) -> bool {
         false
     }
@@ -34,9 +34,8 @@ pub(crate) struct CallResult {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Pace {
     Closed,
-    /// At this many calls a second, also when the server is slower (open loop). Latency counts from
-    /// the time when a call is due, so that a stalled server cannot hide the delay of waiting
-    /// calls.
+    /// Calls a second, also when the server is slower (open loop). Latency counts from the due
+    /// time, so that a stalled server cannot hide the delay of waiting calls.
     Open(f64),
 }
 

@@ -1,5 +1,4 @@
-//! State of one load on a session: which lanes have a call in flight, when calls were due, and the
-//! result so far. The session owns the connections and the waiting.
+//! State of one load on a session. The session owns the connections and the waiting.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -23,7 +22,6 @@ pub(super) struct LoadRun<'a> {
     lanes: Vec<Lane>,
     idle: VecDeque<usize>,
     sending: bool,
-    /// The source has no further call.
     exhausted: bool,
     last_sent: Instant,
     last_reply: Instant,
@@ -57,11 +55,11 @@ impl<'a> LoadRun<'a> {
         self.clock.pace == Pace::Closed
     }
 
-    /// Sends the calls that are due, as long as lanes and slots are free.
+    /// Needs free lanes and slots.
     pub(super) fn send_due(&mut self, pipeline: &mut Pipeline, stopped: bool) {
         let (now, closed) = (Instant::now(), self.is_closed());
         let over = self.end.is_some_and(|end| now >= end);
-        // A call that was due before the end is also sent when the thread wakes late.
+        // The thread may wake late for a call that was due before the end.
         self.sending &= !stopped && self.error.is_none() && !(closed && over);
         while self.sending && self.clock.next() <= now && (closed || self.end.is_none_or(|end| self.clock.next() < end)) {
             let Some(lane) = self.idle.pop_front() else { break };
@@ -104,7 +102,7 @@ impl<'a> LoadRun<'a> {
         }
     }
 
-    /// Whether the load ends when no call is in flight. An open loop waits for the next due time.
+    /// An open loop waits for the next due time.
     pub(super) fn is_done(&self) -> bool {
         !self.sending || self.is_closed() || self.idle.is_empty()
     }
@@ -113,7 +111,7 @@ impl<'a> LoadRun<'a> {
         if !self.sending || self.is_closed() || self.idle.is_empty() {
             return longest;
         }
-        // Calls that are due soon leave together. Otherwise each call would cost a wake-up.
+        // Calls due soon leave together. Otherwise each call would cost a wake-up.
         let next = self.clock.next().max(self.last_sent + BATCH_WINDOW);
         let next = self.end.map_or(next, |end| end.min(next));
         longest.min(next.saturating_duration_since(Instant::now()))
@@ -156,8 +154,8 @@ impl<'a> LoadRun<'a> {
         }
     }
 
-    /// How long the server may be silent before the calls in flight count as lost. A server that
-    /// drops a call (RFC 2203, section 5.3.3.1) must not cost the whole of `patience` each time.
+    /// After this silence, calls in flight count as lost. A server that drops a call (RFC 2203,
+    /// section 5.3.3.1) must not cost the whole of `patience` each time.
     pub(super) fn silence_max(&self, patience: Duration) -> Duration {
         if self.sending && !self.exhausted || self.tally.operations == 0 {
             return patience;
@@ -176,8 +174,8 @@ impl<'a> LoadRun<'a> {
         self.waiting_since.elapsed()
     }
 
-    /// Counts the calls in flight as unanswered. A server may drop calls outside its sequence window
-    /// (RFC 2203, section 5.3.3.1). The time they waited counts as latency.
+    /// Counts the calls in flight as unanswered, with their wait as latency. A server may drop
+    /// calls outside its sequence window (RFC 2203, section 5.3.3.1).
     pub(super) fn give_up(&mut self, in_flight: usize) {
         let now = Instant::now();
         for lane in self.lanes.iter().filter(|lane| lane.in_flight) {
@@ -196,10 +194,9 @@ impl<'a> LoadRun<'a> {
         self.tally.errors += in_flight as u64;
     }
 
-    /// The result. Calls that were due and never sent are counted unless the load was stopped.
+    /// Counts calls that were due and never sent, unless the load was stopped.
     pub(super) fn finish(mut self, stopped: bool) -> (Tally, Option<CallError>) {
         if !self.is_closed() && !stopped {
-            // They have waited until the end.
             let end = self.end.unwrap_or(self.last_reply);
             while self.clock.next() < end {
                 self.tally.latency.record((end - self.clock.next()).as_nanos() as u64);
@@ -222,13 +219,13 @@ fn counted_until(last_reply: Instant, end: Option<Instant>) -> Instant {
     end.map_or(last_reply, |end| end.max(last_reply))
 }
 
-/// Calls due within this time are sent together. The wait is part of their latency.
+/// Calls due within this time leave together. The wait is part of their latency.
 const BATCH_WINDOW: Duration = Duration::from_micros(20);
 /// A call is lost after waiting this much longer than any other.
 const OVERTAKEN: Duration = Duration::from_millis(50);
-/// Silence after the load, if the calls in flight were all overtaken.
+/// Silence after the load, if later calls overtook all calls in flight.
 const LOST_AFTER: Duration = Duration::from_millis(300);
-/// Silence after the load, if the last calls were not.
+/// Silence after the load otherwise.
 const LAST_LOST_AFTER: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Metadata operations as git makes them: stat files of the index, write an object under a
-//! temporary name, rename it, remove it. And GETATTR alone.
+//! Metadata operations of git: stat files of the index, write an object under a temporary name,
+//! rename it, remove it. Also GETATTR alone.
 
 use vouch_nfs4::op::{
     Args, CloseArgs, CreateHow, GetattrArgs, LookupArgs, OpenClaim, OpenHow, RemoveArgs, RenameArgs, Results, ShareAccess, StableHow,
@@ -19,7 +19,7 @@ const WANTED: Bitmap = Bitmap::of(&[1, 3, 4, 8, 20, 33, 35, 36, 37, 41, 45, 47, 
 pub(super) struct GitMetadata {
     directory: Filehandle,
     files: u64,
-    /// Makes object names unique by session and round: a round may end before an object is removed.
+    /// Unique by session and round, because a round may end before an object is removed.
     names: String,
     lanes: Vec<Lane>,
     seed: u64,
@@ -49,7 +49,7 @@ impl GitMetadata {
         Self { directory, files, names: format!("{session}-{seed:x}"), lanes: vec![lane; depth], seed, mode: packed_mode(0o444) }
     }
 
-    /// Files that are open because the load ended before their CLOSE.
+    /// Open because the load ended before their CLOSE.
     pub(super) fn opens(&self) -> Vec<Opened> {
         let open = |lane: &Lane| match lane.step {
             Step::Write(opened) | Step::Close(opened) => Some(opened),

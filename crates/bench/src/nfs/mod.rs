@@ -1,5 +1,5 @@
-//! Load on an NFSv4.1 server from user space: sessions, sources of calls, and the server under one
-//! flavour as a subject ([`NfsSubject`]).
+//! Load on an NFSv4.1 server from user space: sessions, sources of calls, and the subject
+//! ([`NfsSubject`]).
 
 mod block_reads;
 mod file_operations;

@@ -1,5 +1,5 @@
-//! One NFSv4.1 session, driven by one thread, with a closed or an open loop. Calls without an
-//! answer count as errors, and the run goes on.
+//! One NFSv4.1 session, driven by one thread. Calls without an answer count as errors, and the run
+//! goes on.
 
 use std::num::NonZeroU64;
 use std::sync::mpsc;
@@ -23,7 +23,7 @@ use crate::{Error, StopFlag, cpu};
 pub(crate) struct SessionOptions {
     pub target: NfsTarget,
     pub sec: Sec,
-    /// Kerberos service name, if it is not the target's default.
+    /// None uses the target's default.
     pub service: Option<String>,
     pub tls: Option<TlsFiles>,
     pub connections: usize,
@@ -33,16 +33,16 @@ pub(crate) struct SessionOptions {
 pub(crate) struct Session {
     pipeline: Pipeline,
     options: SessionOptions,
-    /// Client owner. A new instance of the same owner makes the server discard the opens of the
-    /// previous one (RFC 8881, section 18.35.4).
+    /// A new instance of the same owner makes the server discard earlier opens (RFC 8881, section
+    /// 18.35.4).
     owner: Vec<u8>,
-    /// Calls are in flight that will have no answer. The next load connects again.
+    /// Calls in flight will have no answer. The next load connects again.
     stalled: bool,
-    /// State of an earlier client is lost after each.
+    /// Each reconnect loses the earlier client's state.
     reconnect_count: u64,
     used: Instant,
     pub(super) blocking: Duration,
-    /// After this time without a call, the session is checked before it is used.
+    /// After this time without a call, the session is checked before use.
     pub(super) idle: Duration,
 }
 
@@ -62,7 +62,7 @@ impl Session {
         self.options.target.to_string()
     }
 
-    /// NFS4ERR_GRACE and NFS4ERR_DELAY are retried.
+    /// Retries NFS4ERR_GRACE and NFS4ERR_DELAY.
     pub(crate) fn call<T>(
         &mut self,
         what: &str,
@@ -110,7 +110,7 @@ impl Session {
         }
     }
 
-    /// Runs a load until its calls or its time end, or a stop is requested.
+    /// Runs until the calls or the time end, or until a stop request.
     pub(crate) fn run(
         &mut self,
         work: &mut dyn CallSource,
@@ -151,8 +151,7 @@ impl Session {
         }
     }
 
-    /// Runs a load until all its calls are done. Calls that the server delayed are retried after a
-    /// pause, which counts.
+    /// Runs until all calls are done. Retries of delayed calls follow a pause, which counts.
     pub(crate) fn complete(&mut self, work: &mut dyn CallSource, depth: usize, stop: &StopFlag) -> Result<Tally, Error> {
         let (start, mut sum) = (Instant::now(), Tally::default());
         loop {
@@ -165,18 +164,17 @@ impl Session {
         }
     }
 
-    /// Reconnects first if the last load left calls without an answer. Files that were open before
-    /// have to be opened again.
+    /// Reconnects if the last load left calls without an answer. Files then have to be opened
+    /// again.
     pub(super) fn ensure_connected(&mut self, stop: &StopFlag) -> Result<u64, Error> {
         self.reconnect_if_stalled(stop)?;
         Ok(self.reconnect_count)
     }
 
-    /// Closes files that a load has left open. A lost session has none: the next one replaces its
-    /// client.
+    /// A lost session has no opens: the next one replaces its client.
     pub(super) fn close_all(&mut self, opens: Vec<Opened>, stop: &StopFlag) {
         for open in opens {
-            // The server may have done the CLOSE whose reply the load did not wait for.
+            // The server may have done the CLOSE whose reply never came.
             if self.stalled || matches!(self.close(open, stop), Err(Error::Unreachable(_))) {
                 return;
             }
@@ -202,14 +200,13 @@ impl Session {
     }
 }
 
-/// Error of a call source when data differs.
 pub(super) const OTHER_DATA: &str = "other data than the file's";
 
-/// Connects in another thread, so that a stop request does not wait for a silent server.
+/// In another thread, so that a stop request does not wait for a silent server.
 fn connect_unless_stopped(options: &SessionOptions, owner: &[u8], stop: &StopFlag) -> Result<Pipeline, Error> {
     let ((sender, connected), thread_options, owner) = (mpsc::channel(), options.clone(), owner.to_vec());
     std::thread::spawn(move || {
-        // Sending fails after the receiver gave up.
+        // The receiver may have given up.
         let _ = sender.send(pipeline(&thread_options, owner));
     });
     let mut stop_seen = None;
@@ -299,10 +296,10 @@ impl Drop for LowTimerSlack {
 const TICK: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(15);
 const IDLE: Duration = Duration::from_secs(3);
-/// Longest grace period to wait for: twice the usual lease.
+/// Twice the usual lease.
 const GRACE: Duration = Duration::from_secs(180);
-/// How long the server may delay the calls of a load that has to complete.
+/// For loads that have to complete.
 const DELAYED_MAX: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(200);
-/// How long a server may be silent after a stop request.
+/// Silence allowed after a stop request.
 const SILENCE: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! Many small files at once. Each file takes three calls: open or create, read or write, close.
+//! Many small files at once. Each takes three calls: open or create, read or write, close.
 
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ pub(super) struct SmallFiles {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileAction {
     Create,
-    /// Append as many bytes as the file was created with.
+    /// Appends as many bytes as the file was created with.
     Append,
     Read,
 }
@@ -126,7 +126,7 @@ impl CallSource for SmallFiles {
     }
 
     fn on_refusal(&mut self, lane: usize, status: Status) {
-        // A file that cannot be closed is not retried.
+        // A failed CLOSE is not retried.
         self.lanes[lane].step = Step::Open;
         if status == Status::DELAY {
             self.delayed.push(self.lanes[lane].number);

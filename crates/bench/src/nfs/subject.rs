@@ -1,5 +1,4 @@
-//! An NFS server under one flavour as a subject: its sessions, its working directory, and the load
-//! of each case.
+//! An NFS server under one flavour as a subject.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -26,13 +25,12 @@ use crate::{Case, Error, Sample, StopFlag, Subject};
 mod file_reads;
 mod metadata_files;
 
-/// Options of a server under test.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct NfsOptions {
     pub label: String,
     pub target: NfsTarget,
     pub sec: Sec,
-    /// Kerberos service name, if it is not `nfs@HOST`.
+    /// None uses `nfs@HOST`.
     pub service: Option<String>,
     pub tls: Option<TlsFiles>,
     pub sessions: usize,
@@ -42,7 +40,6 @@ pub struct NfsOptions {
     pub not_empty: bool,
 }
 
-/// A server under one flavour.
 pub struct NfsSubject {
     options: NfsOptions,
     stop: StopFlag,
@@ -82,7 +79,7 @@ impl NfsSubject {
         getrandom::fill(&mut random).map_err(|error| Error::Input(format!("randomness: {error}")))?;
         let name = format!("{PREFIX}{}", data_encoding::HEXLOWER.encode(&random));
         let directory = sessions[0].mkdir(&root, &name, stop)?;
-        // Waits here for the end of a grace period, so that no measurement fails with it.
+        // Waits for the end of a grace period, so that no measurement fails with it.
         let probe = sessions[0].open(&directory, b"probe", true, stop).and_then(|probe| sessions[0].close(probe, stop));
         if let Err(error) = probe {
             sessions[0].remove_all(&root, name.as_bytes(), stop)?;
@@ -170,7 +167,6 @@ impl NfsSubject {
                 let bytes = tally.bytes;
                 let tally = match require_complete(tally, bytes, whole.len, "bytes of a file", session, &stop) {
                     Err(error @ Error::Nfs { .. }) => {
-                        // The first error is reported.
                         let _ = session.close(file, &stop);
                         return Err(error);
                     }
@@ -203,7 +199,7 @@ impl NfsSubject {
             }
             let count = 3 * (share.end - share.start);
             sum.add(&session.remove_files(directory, share.map(small_files::name), depth as usize, &stop)?);
-            // Work that was left out would make the rest look fast.
+            // Missing work would make the rest look fast.
             let done = sum.operations;
             let mut sum = require_complete(sum, done, count, "changes", session, &stop)?;
             // The case counts files.
@@ -255,7 +251,7 @@ impl NfsSubject {
             let session = &mut self.sessions[0];
             let tally = session.run(&mut work, load.depth as usize, Pace::Closed, None, &stop)?;
             left -= 1;
-            // A server that drops calls drops some of these too.
+            // A server that drops calls may drop these too.
             if tally.unanswered == 0 || left == 0 || stop.is_set() {
                 let done = tally.operations;
                 return require_complete(tally, done, count, "written blocks", session, &stop).map(drop);
@@ -356,7 +352,6 @@ impl NfsSubject {
         }
         let (working_dir, stop) = (self.directory()?, self.stop.clone());
         if let Some((_, opens)) = self.large.take() {
-            // After a reconnect the open is gone.
             self.sessions
                 .iter_mut()
                 .zip(opens)
@@ -447,10 +442,9 @@ impl Subject for NfsSubject {
             return Ok(());
         }
         if let Some((_, opens)) = self.large.take() {
-            // Calls and their session may be lost. The open then ends with the lease.
+            // The calls or their session may be lost. The open then ends with the lease.
             let stop = self.stop.for_cleanup();
             for (session, (open, _)) in self.sessions.iter_mut().zip(opens) {
-                // A server that does not answer is not asked again.
                 if session.close(open, &stop).is_err() && stop.must_hurry() {
                     break;
                 }
@@ -464,13 +458,12 @@ pub(crate) const fn share_of(depth: u32, at: usize, of: usize) -> u32 {
     depth / of as u32 + (at < depth as usize % of) as u32
 }
 
-/// How far a write has come when it counts as done, if it is not on stable storage.
+/// Durability of completed writes. None means stable storage.
 pub(crate) fn stored(case: &Case) -> Option<&'static str> {
     matches!(case, Case::Load(load) if load.read_percent < 100).then_some("UNSTABLE, no COMMIT")
 }
 
-/// Fails unless all work was done: missing data would look corrupt, and missing work would look
-/// fast.
+/// Missing data would look corrupt, and missing work would look fast.
 fn require_complete(tally: Tally, done: u64, of: u64, what: &str, session: &Session, stop: &StopFlag) -> Result<Tally, Error> {
     if stop.is_set() {
         return Err(Error::Interrupted);
@@ -489,12 +482,12 @@ pub(crate) const PREFIX: &str = "vouch-bench-";
 const OTHER_WORK: &str = "NFS subjects do not support this case";
 const LARGE: &[u8] = b"large";
 const LARGE_NUMBER: u64 = u64::MAX;
-/// As many as in the index of a repository of middle size.
+/// As in the index of a medium-sized repository.
 const METADATA_FILES: u64 = 1000;
 const MAKE_DEPTH: usize = 8;
-/// Tries to read blocks back from a server that drops calls.
+/// Read-back attempts on a server that drops calls.
 const READ_BACKS_MAX: u32 = 5;
-/// Bytes of a created file, and of what is appended: a line of a log.
+/// Bytes of a created file, and of each append.
 const LINE_LEN: u64 = 64;
 /// Larger copies are removed before the next one, because the disk may be small.
 const KEPT_LEN: u64 = 64 << 20;

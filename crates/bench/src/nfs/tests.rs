@@ -1,5 +1,4 @@
-//! Sessions and the NFS subject against a server in memory that refuses, delays, drops or loses
-//! calls.
+//! Sessions and the NFS subject against a faulty server in memory.
 
 use std::net::SocketAddr;
 use std::sync::PoisonError;
@@ -309,7 +308,7 @@ fn stop_request_does_not_wait_for_silent_server() {
     let mut subject = subject_of(address, 1, &stop);
     world.lock().unwrap_or_else(PoisonError::into_inner).silent = true;
     stop.set();
-    // Each step took more than a minute without the stop request.
+    // Without the stop request, each step took more than a minute.
     let begun = std::time::Instant::now();
     assert!(subject.place().is_some_and(|place| place.contains("vouch-bench-")));
     assert!(matches!(subject.clean(), Err(Error::Unreachable(_))), "the server is silent");

@@ -1,4 +1,4 @@
-//! Latency of an open-loop load. The rate is given, so the latency is the result.
+//! Latency of an open-loop load, whose rate is given.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,14 +8,12 @@ use crate::case::Load;
 use crate::sample::{Quantiles, Sample};
 use crate::statistics::Interval;
 
-/// Latencies of an open-loop load.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LatencyAtRate {
     pub p50: LatencyFigure,
     pub p99: LatencyFigure,
 }
 
-/// One quantile.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LatencyFigure {
     pub us: Interval,
@@ -48,12 +46,12 @@ impl CaseResult {
         }
     }
 
-    /// Whether the subject did all calls of an open-loop load.
+    /// True if the subject did all calls of an open-loop load.
     pub(crate) fn is_held(&self, subject: &SubjectResult) -> bool {
         self.rate().is_some_and(|rate| subject.figure.is_some_and(|figure| figure.median >= KNEE * rate))
     }
 
-    /// Computes the latencies of an open-loop load. They have ratios only where the figure has one.
+    /// Latencies have ratios only where the figure has one.
     pub(super) fn sum_up_latencies(&mut self, baseline: &str) {
         if self.rate().is_none() {
             return;

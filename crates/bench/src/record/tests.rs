@@ -1,5 +1,3 @@
-//! Ratios, merged runs, and reading of records.
-
 use super::*;
 use crate::case::{Load, Order};
 

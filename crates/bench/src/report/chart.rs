@@ -1,11 +1,11 @@
-//! Plots as inline SVG. Colours are CSS classes of the page, for light and dark mode. Shapes and
-//! dashes distinguish series without colour.
+//! Plots as inline SVG. The page's CSS colours the classes for light and dark mode. Shapes and
+//! dashes also distinguish series.
 
 use std::fmt::Write as _;
 
 use super::format::number;
 
-/// A line of a plot. Its subject's position selects the style.
+/// The subject's position selects the style.
 pub(super) struct Line {
     pub(super) label: String,
     pub(super) look: usize,
@@ -81,7 +81,7 @@ pub(super) fn lines(axes: &Axes<'_>, series: &[Line]) -> String {
             labels.push((y.at(last.y), line.look, &line.label));
         }
     }
-    // Labels at the ends of the lines, moved apart where they overlap.
+    // Labels at the ends of lines, moved apart where they overlap.
     labels.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut below = TOP - LABEL_HEIGHT;
     let room = HEIGHT - BOTTOM - labels.len() as f64 * LABEL_HEIGHT;
@@ -105,7 +105,7 @@ pub(super) fn lines(axes: &Axes<'_>, series: &[Line]) -> String {
 pub(super) struct Bar {
     pub(super) label: String,
     pub(super) look: usize,
-    /// Lengths of the parts. The first part is solid, the others are fainter.
+    /// The first part is solid, the others are fainter.
     pub(super) parts: Vec<f64>,
     pub(super) uncertainty: Option<(f64, f64)>,
     pub(super) tells: String,
@@ -261,7 +261,7 @@ fn shape(look: usize, x: f64, y: f64) -> String {
     }
 }
 
-/// Number of styles: `s0` and so on in the page's style sheet.
+/// Styles `s0` and so on in the page's style sheet.
 pub(super) const LOOKS: usize = 8;
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 360.0;
@@ -274,7 +274,7 @@ const BAR: f64 = 22.0;
 const GAP: f64 = 8.0;
 const BAR_LEFT: f64 = 150.0;
 
-/// Average width of a character of a label, in units of the drawing.
+/// Average width in units of the drawing.
 const CHAR_WIDTH: f64 = 6.8;
 const BAR_RIGHT: f64 = 130.0;
 

@@ -1,5 +1,3 @@
-//! Comparison of two runs.
-
 use serde_json::Value;
 
 use super::format::{figure, latency, ratio};
@@ -8,9 +6,9 @@ use crate::record::{CaseResult, Run, SubjectResult};
 use crate::statistics::SURE;
 use crate::{Case, escape};
 
-/// Table of what both runs measured, and how much faster the second is. The runs are not pairs:
-/// overlapping intervals show no difference, and the range of a few rounds shows none either.
-/// Results with other parameters are listed but not compared.
+/// Table of the cases in both runs, with the second run's speed-up. The runs are not pairs:
+/// overlapping intervals show no difference, nor does the range of a few rounds. Cases with other
+/// parameters are listed only.
 pub fn compare(a: &Run, b: &Run) -> String {
     let mut text =
         format!("A: {} {}\n   {}\nB: {} {}\n   {}\n", a.began, a.command, a.machine.brief(), b.began, b.command, b.machine.brief());

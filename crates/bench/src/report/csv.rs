@@ -1,9 +1,7 @@
-//! CSV with one line for each measurement.
-
 use crate::record::{CaseResult, Run};
 use crate::sample::Quantiles;
 
-/// All samples of a run (RFC 4180). The last columns are other figures of the cases.
+/// One line for each sample (RFC 4180). The last columns are other figures of the cases.
 pub fn csv(run: &Run) -> String {
     let others = super::table::other_names(&run.results.iter().collect::<Vec<&CaseResult>>());
     let mut text = String::from(
@@ -18,7 +16,6 @@ pub fn csv(run: &Run) -> String {
             for (round, sample) in subject.samples.iter().enumerate() {
                 let number = |value: Option<f64>| value.map(|value| format!("{value}")).unwrap_or_default();
                 let calls = sample.calls;
-                // Without a ratio of the case there is none of its rounds.
                 let ratio = base.get(round).filter(|_| subject.ratio.is_some()).map(|base| result.metric.ratio(sample, base));
                 // The baseline's latency divided by this one. Above 1 is faster.
                 let slower = |part: fn(Quantiles) -> f64| {

@@ -1,11 +1,9 @@
-//! Numbers and units as text.
-
 use crate::Case;
 use crate::case::Metric;
 use crate::record::{CaseResult, SubjectResult};
 use crate::statistics::{Interval, SURE};
 
-/// Parameters of a panel's cases, without duplicates.
+/// Without duplicates.
 pub(super) fn parameters(results: &[&CaseResult]) -> String {
     let all = results.iter().filter_map(|result| result.case.as_ref()).map(Case::parameters).filter(|words| !words.is_empty());
     let each = all.fold(Vec::new(), |mut seen: Vec<String>, words| {
@@ -80,7 +78,7 @@ pub(super) fn uncertainty(interval: Option<Interval>) -> String {
     interval.filter(|interval| interval.values > 1).map_or("–".into(), |interval| format!("±{:.0}%", interval.spread() * 100.0))
 }
 
-/// The subject, unless it did all calls of an open-loop load: the rate then says nothing.
+/// None if the subject did all calls of an open-loop load: the rate then says nothing.
 pub(super) fn unless_held<'a>(result: &CaseResult, subject: &'a SubjectResult) -> Option<&'a SubjectResult> {
     Some(subject).filter(|subject| subject.latency.is_none() || !result.is_held(subject))
 }

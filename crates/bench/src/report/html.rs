@@ -1,5 +1,4 @@
-//! HTML report in one file without external resources: summary, plots of each workload, and how the
-//! run was made.
+//! HTML report in one file without external resources.
 
 use std::fmt::Write as _;
 
@@ -10,7 +9,6 @@ use crate::record::{Calls, CaseResult, LatencyAtRate, LatencyFigure, Run, Subjec
 use crate::statistics::{self, Interval};
 use crate::workload::{Level, deltas};
 
-/// The page of one run.
 pub fn html(run: &Run) -> String {
     let mut page = begin("What it costs", &run.began);
     let _ = write!(page, "<p class=\"lead\">{}</p>\n</header>\n<main>\n", escape(&lead(run)));
@@ -19,7 +17,7 @@ pub fn html(run: &Run) -> String {
     page
 }
 
-/// One page of several runs, each with the document whose measurement it repeats.
+/// Names for each run the document whose measurement it repeats.
 pub fn html_of_runs(runs: &[Run]) -> String {
     let began = runs.iter().map(|run| run.began.as_str()).max().unwrap_or_default();
     let mut page = begin("Results", began);
@@ -57,7 +55,7 @@ fn begin(title: &str, began: &str) -> String {
     page
 }
 
-/// All parts of a run. `prefix` makes the ids unique.
+/// `prefix` makes the ids unique.
 fn body(run: &Run, prefix: &str, page: &mut String) {
     warnings(run, page);
     glance(run, page);
@@ -79,7 +77,7 @@ fn body(run: &Run, prefix: &str, page: &mut String) {
     foot(run, page);
 }
 
-/// The document; with the subjects if several runs repeat it.
+/// Names the subjects if several runs repeat the document.
 fn heading(runs: &[Run], run: &Run) -> String {
     if runs.iter().filter(|other| document(other) == document(run)).count() == 1 {
         return document(run).to_owned();
@@ -177,7 +175,7 @@ fn glance(run: &Run, page: &mut String) {
     for about in run.subjects.iter().filter(|about| run.results.iter().any(|result| compared(result, &about.label).is_some())) {
         let _ = write!(page, "<tr><th>{}</th>", escape(&about.label));
         for workload in &workloads {
-            // Open-loop loads below the knee have the given rate with every flavour.
+            // Open-loop loads below the knee have the same rate under every flavour.
             let of = run.results.iter().filter(|result| result.workload == *workload && (result.workload != "iops" || result.x.is_none()));
             let ratios: Vec<(f64, &str)> =
                 of.filter_map(|result| Some((compared(result, &about.label)?.0.median, result.name.as_str()))).collect();
@@ -292,7 +290,7 @@ fn plot(run: &Run, workload: &str, panel: &str, results: &[&CaseResult], page: &
     figures(run, results, page);
 }
 
-/// CPU time by subject: the client's part is solid, the server's fainter.
+/// The client's part is solid, the server's fainter.
 fn cpu_bars(run: &Run, title: &str, results: &[&CaseResult], page: &mut String) {
     for large in [true, false] {
         let of = results.iter().filter(|result| by_bytes(result) == large && (result.workload != "iops" || result.x.is_none()));

@@ -1,5 +1,4 @@
-//! Reports of a run: a table for the terminal, CSV, and an HTML page. All are made from the record
-//! alone.
+//! Reports made from the record alone.
 
 mod chart;
 mod compare;

@@ -1,5 +1,3 @@
-//! Table for the terminal.
-
 use super::format::{confidence, cpu, figure, latency, number, parameters, ratio, uncertainty, unless_held, within};
 use crate::record::{CaseResult, LatencyAtRate, LatencyFigure, Run, SubjectResult};
 use crate::workload::{Level, deltas};
@@ -131,7 +129,7 @@ fn delta_table(run: &Run) -> String {
     text
 }
 
-/// Aligns cells: the first two columns to the left, the others to the right.
+/// Aligns the first two columns to the left, the others to the right.
 pub(super) fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> =

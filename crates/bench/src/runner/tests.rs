@@ -1,4 +1,4 @@
-//! Order of subjects, early end of a case, and stopped runs, with fake subjects.
+//! Fake subjects.
 
 use std::sync::{Arc, Mutex};
 

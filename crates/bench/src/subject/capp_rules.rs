@@ -1,6 +1,5 @@
-//! Audit rules after the Controlled Access Protection Profile (CAPP), as the sample rules of the
-//! Linux audit project have them: system calls of both ABIs, and watches on the files that security
-//! depends on.
+//! Audit rules after the Controlled Access Protection Profile (CAPP), as in the sample rules of the
+//! Linux audit project.
 
 use std::path::Path;
 
@@ -9,7 +8,7 @@ pub(super) fn capp_rules() -> Vec<Vec<String>> {
     let calls = CALLS.iter().flat_map(|group| {
         [("b64", group.both, &[][..]), ("b32", group.both, group.b32)].map(|(arch, both, more)| calls_rule(arch, both.iter().chain(more)))
     });
-    // The kernel watches a file that does not exist, but not below a missing directory.
+    // The kernel watches a missing file, but not below a missing directory.
     let has_parent = |path: &&(&str, &str)| Path::new(path.0).parent().is_some_and(Path::exists);
     let watches = WATCHES.iter().filter(has_parent).map(|(path, rights)| watch(path, rights));
     calls.chain(watches).collect()

@@ -1,5 +1,5 @@
-//! Child processes of a run: servers, copies, FUSE daemons. Each is in its own process group, so
-//! that Ctrl-C does not end it before cleanup. [`terminate_all`] ends them all.
+//! Child processes of a run. Each has its own process group, so that Ctrl-C does not end it before
+//! cleanup.
 
 use std::io::{self, Read};
 use std::ops::{Deref, DerefMut};
@@ -12,12 +12,10 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::StopFlag;
 
-/// A child process that Ctrl-C does not reach. Its owner ends it.
+/// The owner ends the process.
 pub struct ChildProcess(Child);
 
 impl ChildProcess {
-    /// Starts the process.
-    ///
     /// # Errors
     ///
     /// Errors of the system.
@@ -47,7 +45,7 @@ impl ChildProcess {
     }
 }
 
-/// Reads a pipe in another thread, so that the child does not block on it.
+/// In another thread, so that the child does not block on its pipe.
 fn gather(from: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut text = Vec::new();
@@ -104,7 +102,7 @@ pub fn terminate_all() {
     }
 }
 
-/// Runs each action once, the last one first. The list is unlocked meanwhile.
+/// Runs each action once, the last one first, with the list unlocked.
 fn undo_all(list: &Mutex<Vec<fn()>>) {
     let all = std::mem::take(&mut *list.lock().unwrap_or_else(PoisonError::into_inner));
     all.into_iter().rev().for_each(|undo| undo());

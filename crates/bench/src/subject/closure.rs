@@ -1,12 +1,10 @@
-//! A subject made of one function: parts of a breakdown, primitives.
+//! A subject made of one function.
 
 use super::SubjectInfo;
 use crate::{Case, Error, Sample, Subject};
 
-/// Measures a case once.
 pub type Measurement = Box<dyn FnMut(&Case) -> Result<Sample, Error> + Send>;
 
-/// A function that measures.
 pub struct ClosureSubject {
     about: SubjectInfo,
     measure: Measurement,

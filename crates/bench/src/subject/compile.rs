@@ -54,8 +54,7 @@ pub fn prepare(directory: &Path, parts: u32) -> Result<(), Error> {
     write("src/main.c".into(), main)
 }
 
-/// Compiles and runs the project, with objects in a temporary directory. False if the output is
-/// wrong.
+/// Compiles into a temporary directory, and runs. False if the output is wrong.
 pub fn run(directory: &Path, parts: u32, jobs: u32, stop: &StopFlag, sample: &mut Sample) -> Result<bool, Error> {
     let own = directory.join(name(parts));
     let objects = tempfile::tempdir().map_err(Error::io("temporary directory"))?;

@@ -1,5 +1,5 @@
-//! Connections a second: connect, request one small file, receive it, close. Every answer has to
-//! equal the first. TLS is measured by `openssl s_time`, which does not keep answers to compare.
+//! Connections a second: connect, request one small file, receive it, close. Every answer must
+//! equal the first. `openssl s_time` measures TLS and keeps no answers to compare.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -11,16 +11,14 @@ use super::{CpuMeter, SubjectInfo};
 use crate::cpu::{self, ServerCpu};
 use crate::{Case, Error, Latency, Sample, StopFlag, Subject};
 
-/// Request on each connection.
 #[derive(Debug, Clone)]
 pub enum Request {
     Records([Vec<Vec<u8>>; 2]),
-    /// HTTP path of one component and of three. The server closes the connection after the answer.
+    /// HTTP paths of one component and of three. The server closes the connection after the answer.
     Http([String; 2]),
     Https([String; 2]),
 }
 
-/// A server whose connections are measured.
 pub struct ConnectSubject {
     label: String,
     address: SocketAddr,
@@ -118,7 +116,7 @@ impl ConnectSubject {
         Ok(())
     }
 
-    /// Checks that a page exists, also without a host name, which `openssl s_time` does not send.
+    /// Sends no host name, as `openssl s_time` does not either.
     fn is_served(&self, path: &str) -> Result<(), Error> {
         let nameless = || self.is_answered(path, &format!("GET {path} HTTP/1.0\r\n\r\n"), &["-noservername"]);
         let Some(name) = &self.name else { return nameless() };
@@ -136,7 +134,7 @@ impl ConnectSubject {
         let mut command = Command::new("openssl");
         command.args(["s_client", "-quiet", "-no_ign_eof", "-tls1_3", "-connect", &self.address.to_string()]).args(tells);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(program)?;
-        // Standard input stays open, because its end would close the connection.
+        // The end of standard input would close the connection.
         let stdin = child.stdin.take();
         let asked = stdin.as_ref().map_or(Ok(()), |mut stdin| stdin.write_all(request.as_bytes()));
         let mut answers = child.stdout.take();
@@ -165,7 +163,7 @@ impl ConnectSubject {
         }
     }
 
-    /// Runs full handshakes with one GET each. Returns connections, failed clients, and seconds.
+    /// Full handshakes with one GET each. Returns connections, failed clients, and seconds.
     fn handshakes(&self, path: &str, time: Duration) -> Result<(u64, u64, f64), Error> {
         let seconds = time.as_secs().max(1);
         let started: Vec<_> = (0..CLIENTS)
@@ -255,8 +253,8 @@ impl Subject for ConnectSubject {
     }
 }
 
-/// Connections in the output of `openssl s_time`: a line of user time, then `123 connections in 2
-/// real seconds, …`. After a failed connection it prints no count.
+/// Parses `123 connections in 2 real seconds, …` after the line of user time. `openssl s_time`
+/// prints no count after a failed connection.
 fn parse_count(succeeded: bool, output: &str) -> Option<u64> {
     let line = output.lines().find(|line| line.contains("real seconds")).filter(|_| succeeded)?;
     line.split(' ').next()?.parse().ok()

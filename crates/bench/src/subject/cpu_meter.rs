@@ -1,5 +1,3 @@
-//! CPU time of client, server and other processes during a measurement.
-
 use crate::cpu::{self, ServerCpu};
 use crate::{Error, Sample};
 
@@ -11,8 +9,7 @@ pub(crate) struct CpuMeter<'a> {
     helper: Option<(ServerCpu, f64)>,
     server_s: Option<f64>,
     machine_s: Option<(f64, f64)>,
-    /// Whether some CPU time of the client cannot be read. Then the share of other processes is
-    /// unknown.
+    /// Some CPU time of the client cannot be read. Then the share of other processes is unknown.
     client_unknown: bool,
 }
 
@@ -35,7 +32,6 @@ impl<'a> CpuMeter<'a> {
         Ok(Self { helper, ..self })
     }
 
-    /// Declares that some CPU time of the client cannot be read.
     pub(crate) fn with_unknown_client_cpu(self, client_unknown: bool) -> Self {
         Self { client_unknown, ..self }
     }
@@ -63,8 +59,7 @@ impl<'a> CpuMeter<'a> {
                 (true, None) => None,
             };
             let (busy, had) = (busy_now - busy, had_now - had);
-            // The kernel counts in hundredths of a second, which is too coarse for short
-            // measurements.
+            // The kernel counts in hundredths of a second: too coarse for short measurements.
             sample.elsewhere = known.filter(|_| had >= SHORTEST_S).map(|known| ((busy - known) / had).clamp(0.0, 1.0));
             sample.crowds = self.local && had >= SHORTEST_S && crowds(client, sample.server_cpu_s, busy / had, sample.elsewhere);
         }
@@ -72,15 +67,14 @@ impl<'a> CpuMeter<'a> {
     }
 }
 
-/// Whether the client limits a server on the same machine: no CPU time is left, and the client uses
-/// most of it.
+/// True if no CPU time is left on a shared machine, and the client uses most of it.
 fn crowds(client_s: f64, server_s: Option<f64>, busy: f64, elsewhere: Option<f64>) -> bool {
     busy >= SATURATED && server_s.is_some_and(|server_s| client_s > server_s) && elsewhere.is_some_and(|others| others <= NEXT_TO_NONE)
 }
 
 const SATURATED: f64 = 0.95;
 const NEXT_TO_NONE: f64 = 0.10;
-/// Minimum CPU seconds of the machine for a usable share.
+/// Fewest CPU seconds of the machine for a usable share.
 const SHORTEST_S: f64 = 0.3;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Reads of prepared files in a directory: a mounted tree, or the directory it was published from.
+//! Reads of prepared files in a directory: a mounted tree, or its source.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _};
@@ -13,17 +13,15 @@ use crate::content::{Pages, mix, shuffled};
 use crate::cpu::ServerCpu;
 use crate::{Case, Error, Sample, StopFlag, Subject};
 
-/// Drops what the subject cached before a measurement. Returns the CPU source of the FUSE daemon,
-/// if there is one.
+/// Drops the subject's caches. Returns the CPU source of the FUSE daemon, if there is one.
 pub type DropCaches = Box<dyn FnMut() -> Result<Option<ServerCpu>, Error> + Send>;
 
-/// A directory that is only read.
 pub struct ReadSubject {
     about: SubjectInfo,
     directory: PathBuf,
     forget: DropCaches,
     server_cpu: Option<ServerCpu>,
-    /// Shell command that builds the project in `$SRC`.
+    /// Builds the project in `$SRC`.
     build: Option<String>,
     pages: Pages,
     stop: StopFlag,
@@ -48,7 +46,7 @@ pub fn prepare(directory: &Path, reads: &[Read]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Directory of the project that [`Case::Build`] builds.
+/// Directory of the project for [`Case::Build`].
 pub const PROJECT: &str = "project";
 
 /// Reads in another order share their files.
@@ -62,8 +60,8 @@ impl ReadSubject {
         Self { about, directory, forget, server_cpu, build: None, pages: Pages::new(), stop: stop.clone(), rounds: 0 }
     }
 
-    /// A command for [`Case::Build`]. Its working directory is empty and local; `$SRC` is the
-    /// directory [`PROJECT`] of the subject.
+    /// Command for [`Case::Build`]. Its working directory is empty and local; `$SRC` is the
+    /// subject's [`PROJECT`].
     #[must_use]
     pub fn with_build(self, build: Option<String>) -> Self {
         Self { build, ..self }

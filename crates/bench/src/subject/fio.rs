@@ -1,5 +1,5 @@
-//! Loads by fio: job from a case, sample from its JSON. fio verifies checksums of each page, which
-//! detects no lost write.
+//! Loads by fio: job from a case, sample from its JSON. fio verifies page checksums, which detect
+//! no lost write.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -27,12 +27,12 @@ pub(super) struct How {
     pub direct: bool,
     pub durable: bool,
     pub warm: bool,
-    /// Seed for the order of blocks.
+    /// For the order of blocks.
     pub seed: u64,
 }
 
-/// Runs a load with one thread for each call in flight. Returns also the CPU seconds of these
-/// threads, without fio's start and report.
+/// One thread for each call in flight. Also returns these threads' CPU seconds, without fio's start
+/// and report.
 pub(super) fn load(file: &Path, load: &Load, how: How, stop: &StopFlag) -> Result<(Sample, Option<f64>), Error> {
     let args = args(load, how);
     let report = run(file, &args, stop)?;
@@ -50,8 +50,8 @@ fn args(load: &Load, how: How) -> Vec<String> {
         0 => "write",
         _ => "rw",
     };
-    // Sequential threads have a part of the file each, of whole blocks. Otherwise fio would extend
-    // the file.
+    // Each sequential thread has its own part of the file, in whole blocks. Otherwise fio would
+    // extend the file.
     let part = load.file_len / u64::from(load.depth) / u64::from(load.block) * u64::from(load.block);
     let part = (load.order == Order::Sequential && load.depth > 1 && part > 0).then_some(part);
     let args = [
@@ -134,7 +134,7 @@ fn sample(report: &Value) -> Result<Sample, Error> {
     Ok(sample)
 }
 
-/// CPU seconds of all threads. fio reports percent of the threads' total run time.
+/// Of all threads. fio reports percent of their total run time.
 fn cpu_s(report: &Value) -> Option<f64> {
     let job = report["jobs"].get(0)?;
     let percent = job["usr_cpu"].as_f64()? + job["sys_cpu"].as_f64()?;

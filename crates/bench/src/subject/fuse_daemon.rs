@@ -1,4 +1,4 @@
-//! Finds the FUSE daemon of a mount. Its CPU time counts as the client's.
+//! Finds a mount's FUSE daemon. Its CPU time counts as the client's.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -8,7 +8,7 @@ use crate::cpu::ServerCpu;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Daemon {
-    /// No daemon: a file system of the kernel.
+    /// A file system of the kernel.
     None,
     Found(ServerCpu),
     Hidden,
@@ -20,7 +20,7 @@ impl Daemon {
     pub(super) fn for_directory(directory: &Path) -> Self {
         let (Ok(at), Ok(table)) = (directory.canonicalize(), fs::read_to_string("/proc/self/mountinfo")) else { return Self::None };
         let mounts: Vec<Mounted> = table.lines().filter_map(mounted).collect();
-        // With stacked mounts, the last one is visible.
+        // Of stacked mounts, the last one is visible.
         let Some(of) = mounts
             .iter()
             .filter(|mount| at.starts_with(&mount.at))
@@ -56,13 +56,13 @@ fn mounted(line: &str) -> Option<Mounted> {
     Some(Mounted { at: at.into(), fuse, network: NETWORK.contains(&kind) })
 }
 
-/// File systems whose work is done in part by kernel threads.
+/// Kernel threads do part of their work.
 const NETWORK: [&str; 8] = ["nfs", "nfs4", "lustre", "cifs", "smb3", "ceph", "9p", "afs"];
 
 #[derive(Debug, Clone, PartialEq)]
 struct Holder {
     pid: u32,
-    /// Connection numbers, from Linux 6.16 on.
+    /// From Linux 6.16 on.
     connections: Vec<u32>,
     words: Vec<PathBuf>,
 }
@@ -94,8 +94,8 @@ fn holder(pid: u32) -> Option<Holder> {
     Some(Holder { pid, connections: infos.iter().filter_map(number).collect(), words })
 }
 
-/// Chooses the daemon by connection number, then by mount point in its arguments, then as the only
-/// daemon of the only mount.
+/// Chooses by connection number, then by mount point in the arguments, then the only daemon of the
+/// only mount.
 fn choose(holders: &[Holder], at: &Path, connection: Option<u32>, alone: bool) -> Option<u32> {
     let least = |found: &mut dyn Iterator<Item = &Holder>| found.map(|holder| holder.pid).min();
     let numbered = least(&mut holders.iter().filter(|holder| connection.is_some_and(|number| holder.connections.contains(&number))));

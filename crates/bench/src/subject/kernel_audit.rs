@@ -1,5 +1,5 @@
-//! Cost of the kernel's audit: file operations with several sets of audit rules. Work runs in its
-//! own process, because the kernel audits only processes that start after it was enabled.
+//! Cost of the kernel's audit with several sets of rules. Work runs in its own process, because the
+//! kernel audits only processes that start after it was enabled.
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,7 +17,6 @@ use crate::workload::Mpi;
 use crate::workload::audit::WorkReport;
 use crate::{Case, Error, Sample, StopFlag, Subject};
 
-/// Audit rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rules {
     Off,
@@ -27,7 +26,7 @@ pub enum Rules {
 }
 
 impl Rules {
-    /// All sets of rules. The first is the baseline.
+    /// The first is the baseline.
     pub const ALL: [Self; 4] = [Self::Off, Self::Watches, Self::SystemCalls, Self::Capp];
 
     const fn label(self) -> &'static str {
@@ -49,12 +48,11 @@ impl Rules {
     }
 }
 
-/// The kernel with one set of rules.
 pub struct AuditSubject {
     rules: Rules,
     directory: PathBuf,
     dir: Option<tempfile::TempDir>,
-    /// Program and arguments, to which kind of work, number of files and directory are appended.
+    /// Program and arguments; kind of work, number of files and directory are appended.
     worker: Vec<OsString>,
     mpi: Option<Arc<Mpi>>,
     _guard: Option<AuditGuard>,
@@ -69,11 +67,9 @@ pub struct AuditGuard {
 }
 
 impl AuditGuard {
-    /// Takes the kernel's audit, unless the machine uses it.
-    ///
     /// # Errors
     ///
-    /// The reason why audit cannot be measured.
+    /// The machine already uses the audit, or it cannot be measured.
     pub fn take() -> Result<Self, String> {
         if !rustix::process::geteuid().is_root() {
             return Err("only root may change the kernel's audit rules".into());
@@ -243,7 +239,7 @@ fn set_rules(rules: Rules, directory: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// CPU time of auditing: kernel thread kauditd, and auditd.
+/// CPU time of kauditd and auditd.
 pub(super) struct Cost {
     processes: Vec<ServerCpu>,
     before: Option<f64>,
@@ -255,14 +251,14 @@ impl Cost {
         Self::of([daemon, cpu::kernel_thread("kauditd")])
     }
 
-    /// None if one of the processes is not found, because a part would look like the whole.
+    /// None unless both processes are found, because a part would look like the whole.
     fn of(processes: [Option<u32>; 2]) -> Self {
         let processes: Option<Vec<ServerCpu>> = processes.into_iter().map(|pid| pid.map(ServerCpu::Process)).collect();
         let before = processes.as_deref().and_then(spent);
         Self { processes: processes.unwrap_or_default(), before }
     }
 
-    /// Waits until all records are written. CPU seconds, or none if unknown.
+    /// Waits until all records are written. CPU seconds, or None if unknown.
     pub(super) fn end(self) -> Option<f64> {
         let before = self.before?;
         let start = Instant::now();

@@ -36,23 +36,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Case, Error, Sample};
 
-/// A system under test: a server under one flavour, a mounted directory, a copy program.
 pub trait Subject: Send {
     fn info(&self) -> SubjectInfo;
 
-    /// Why the subject does not support a case. None if it does.
+    /// The reason why the subject does not support a case.
     fn unsupported(&self, case: &Case) -> Option<String>;
 
-    /// How far a write has come when it counts as done, if it is not on stable storage. Subjects
-    /// that differ in this have no ratio to each other.
+    /// Durability of completed writes. None means stable storage. Subjects that differ in this have
+    /// no ratio to each other.
     fn stored(&self, _case: &Case) -> Option<&'static str> {
         None
     }
 
     fn prepare(&mut self, case: &Case) -> Result<(), Error>;
 
-    /// Measures the case once. Data read is compared with data written, except by fio (checksums)
-    /// and over TLS (not compared).
+    /// Compares data read with data written, except by fio (checksums) and over TLS (not compared).
     fn measure(&mut self, case: &Case) -> Result<Sample, Error>;
 
     fn tidy(&mut self) -> Result<(), Error>;
@@ -64,19 +62,18 @@ pub trait Subject: Send {
     fn clean(&mut self) -> Result<(), Error>;
 }
 
-/// Description of a subject for the report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubjectInfo {
     pub label: String,
     pub target: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sec: Option<String>,
-    /// Other settings that figures depend on: mount options, encryption, connections.
+    /// Settings that figures depend on: mount options, encryption, connections.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub details: Vec<String>,
 }
 
-/// Waits for the end of a child. A stop request kills it.
+/// A stop request kills the child.
 pub(crate) fn wait(child: &mut std::process::Child, stop: &crate::StopFlag) -> std::io::Result<std::process::ExitStatus> {
     // Short pauses at first, because a long one would be measured.
     for pause_us in (0u64..).map(|turn| (50 << turn.min(5)).min(1000)) {

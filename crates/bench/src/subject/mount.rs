@@ -1,5 +1,5 @@
-//! A mounted directory as a subject. fio makes closed-loop loads. Copies, metadata and open-loop
-//! loads use threads of this process.
+//! A mounted directory as a subject. fio makes closed-loop loads, threads of this process all
+//! others.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -21,17 +21,15 @@ use crate::{Case, Error, Latency, Sample, StopFlag, Subject, machine};
 mod cache;
 mod open_loop;
 
-/// Options of a mounted directory.
 #[derive(Debug, Clone)]
 pub struct MountOptions {
     pub label: String,
     pub directory: PathBuf,
     pub warm: bool,
-    /// Whether the run uses no other mount or server on this machine, so that all caches may be
-    /// dropped.
+    /// The run uses no other mount or server on this machine, so that all caches may be dropped.
     pub alone: bool,
     pub server_cpu: Option<ServerCpu>,
-    /// Source of the FUSE daemon's CPU time. None looks for the daemon.
+    /// None looks for the FUSE daemon.
     pub client_cpu: Option<ServerCpu>,
     pub not_empty: bool,
 }
@@ -39,11 +37,10 @@ pub struct MountOptions {
 #[derive(Default)]
 struct ThreadTotals {
     bytes: u64,
-    /// CPU seconds spent waiting for due calls, which do not count as the client's.
+    /// Waiting for due calls, which does not count as the client's CPU time.
     waited_s: f64,
 }
 
-/// A mounted directory.
 pub struct MountSubject {
     options: MountOptions,
     stop: StopFlag,
@@ -53,7 +50,7 @@ pub struct MountSubject {
     fio: bool,
     daemon: Daemon,
     written: PageVersions,
-    /// Length of the load's file: of fio's (true) and of the open-loop one (false).
+    /// Length of fio's file (true) and of the open-loop file (false).
     large: HashMap<bool, u64>,
     copies: HashMap<(u64, u64, Content), PathBuf>,
     rounds: u64,
@@ -86,7 +83,7 @@ impl MountSubject {
         self.dir.clone().ok_or_else(|| Error::NotFound("the working directory was removed".into()))
     }
 
-    /// Open flags that keep the page cache out of a measurement: O_DIRECT, or else O_DSYNC.
+    /// Keep the page cache out of a measurement: O_DIRECT, or else O_DSYNC.
     const fn flags(&self) -> i32 {
         match (self.direct, self.options.warm) {
             (true, _) => DIRECT,
@@ -140,7 +137,7 @@ impl MountSubject {
         })
     }
 
-    /// Runs an action on each file of a copy, several at once. False means wrong data.
+    /// Several files at once. False means wrong data.
     fn for_each_file(&self, copy: &Copy, each: impl Fn(u64) -> io::Result<bool> + Sync) -> Result<Sample, Error> {
         let next = AtomicU64::new(0);
         let sample = self.threads(copy.streams, |latency, _| {
@@ -232,7 +229,7 @@ impl MountSubject {
         });
         let (mut sample, fault, waited_s) = sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         sample.seconds = start.elapsed().as_secs_f64();
-        // Converts seconds to shares of a CPU.
+        // Seconds to shares of a CPU.
         sample.others.iter_mut().for_each(|(_, busiest)| *busiest /= sample.seconds);
         meter.end(&mut sample)?;
         sample.client_cpu_s = sample.client_cpu_s.map(|client| (client - waited_s).max(0.0));
@@ -286,7 +283,7 @@ impl MountSubject {
     }
 }
 
-/// Creates a working directory, and removes it if it cannot be used.
+/// Removes the directory again if it cannot be used.
 fn directory_in<T>(at: &Path, try_it: impl FnOnce(&Path) -> Result<T, Error>) -> Result<(PathBuf, T), Error> {
     let dir = tempfile::Builder::new().prefix(crate::nfs::PREFIX).tempdir_in(at).map_err(Error::file(at))?;
     let result = try_it(dir.path())?;
@@ -405,7 +402,7 @@ impl Subject for MountSubject {
 
 impl Drop for MountSubject {
     fn drop(&mut self) {
-        // `clean` was called before by a caller that needs the error.
+        // A caller that needs the error has called `clean` before.
         let _ = self.clean();
     }
 }

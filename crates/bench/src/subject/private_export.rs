@@ -13,15 +13,13 @@ use crate::nfs::{NfsOptions, NfsSubject};
 use crate::target::{NfsTarget, Sec};
 use crate::{Case, Error, Sample, StopFlag, Subject};
 
-/// What records the operations on an export.
 pub enum AuditMode {
     None,
     Trail,
-    /// The kernel's audit, with a watch on the directory.
+    /// A watch on the directory.
     Kernel(AuditGuard),
 }
 
-/// A private export.
 pub struct ExportSubject {
     program: PathBuf,
     directory: PathBuf,
@@ -44,7 +42,7 @@ impl ExportSubject {
         }
     }
 
-    /// Verifies the trail. Returns its numbers of records and of lost records.
+    /// Numbers of records and of lost records in the verified trail.
     fn trail_counts(&self, public: &str, trail: &Path) -> Result<[(String, f64); 2], Error> {
         self.run(&["audit", "verify", "--public", public], trail)?;
         let report = self.run(&["audit", "report", "--json"], trail)?;
@@ -72,7 +70,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Sends SIGTERM, and waits until the server has closed its files.
+    /// Waits until the server has closed its files.
     fn end(&mut self) {
         if let Some(pid) = rustix::process::Pid::from_raw(self.child.id().cast_signed()) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -166,7 +164,7 @@ impl Subject for ExportSubject {
         }
         if let Some(seconds) = cost {
             sample.others.push((COST.to_owned(), seconds));
-            // The threads of the audit trail already count as the server's.
+            // The server's time already includes the threads of the trail.
             sample.server_cpu_s = sample.server_cpu_s.map(|server| server + seconds);
         }
         if let Some(public) = public {

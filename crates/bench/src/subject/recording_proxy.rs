@@ -1,4 +1,4 @@
-//! A proxy on loopback that records a client's calls in order.
+//! Proxy on loopback that records a client's calls in order.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use vouch_xdr::Writer;
 
 use crate::Error;
 
-/// The proxy. It accepts connections until it is dropped.
+/// Accepts connections until it is dropped.
 pub struct RecordingProxy {
     address: SocketAddr,
     calls: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -75,7 +75,7 @@ fn relay(mut client: TcpStream, server: SocketAddr, calls: Arc<Mutex<Vec<Vec<u8>
                 end_record(w.bytes_mut(), start, 0);
                 calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(w.into_bytes());
             }
-            // The call is recorded before it is sent, so that it is there when its answer arrives.
+            // Recorded before it is sent, and so before its answer arrives.
             if server.write_all(&bytes[..n]).is_err() {
                 break;
             }

@@ -1,5 +1,4 @@
-//! Replays a client's recorded calls from many clients at once. Each client sends one call after
-//! another on its own connection.
+//! Replays recorded calls from many clients. Each has one connection and one call in flight.
 
 use std::io::{Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -10,20 +9,18 @@ use super::{CpuMeter, SubjectInfo};
 use crate::cpu::{self, ServerCpu};
 use crate::{Case, Error, Latency, Sample, StopFlag, Subject};
 
-/// Check of each answer.
 pub enum ReplyCheck {
-    /// The answer equals the first answer to this call (BLAKE3).
+    /// Equal to the first answer to this call (BLAKE3).
     Same,
-    /// The answer has the length of the first one. For the cost of a client without checks.
+    /// As long as the first answer: the cost without checks.
     Length,
-    /// A function accepts call and answer, both as records. For the cost of a verifying client.
+    /// A function accepts call and answer, both as records: the cost of a verifying client.
     Checked(AnswerCheck),
 }
 
-/// Accepts the answer (second) to a call (first).
+/// Call, then answer.
 pub type AnswerCheck = Box<dyn Fn(&[u8], &[u8]) -> bool + Send + Sync>;
 
-/// A server and the calls to replay.
 pub struct ReplaySubject {
     label: String,
     address: SocketAddr,
@@ -148,7 +145,7 @@ impl Subject for ReplaySubject {
         });
         let (mut sample, outcome) = sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         sample.seconds = start.elapsed().as_secs_f64();
-        // Converts seconds to shares of a CPU.
+        // Seconds to shares of a CPU.
         sample.others.iter_mut().for_each(|(_, busiest)| *busiest /= sample.seconds);
         meter.end(&mut sample)?;
         outcome?;
@@ -165,7 +162,6 @@ impl Subject for ReplaySubject {
 }
 
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Maximum bytes of an answer.
 const ANSWER_LEN_MAX: usize = 64 << 20;
 
 #[cfg(test)]
@@ -175,7 +171,7 @@ mod tests {
     use super::*;
     use crate::subject::RecordingProxy;
 
-    /// A server that echoes records, and after `right` of them sends something else.
+    /// Echoes `right` records, and then sends something else.
     fn echo(right: usize) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("a port");

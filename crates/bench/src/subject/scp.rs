@@ -11,7 +11,6 @@ use crate::case::{Content, Copy};
 use crate::content::Pages;
 use crate::{Case, Error, Sample, StopFlag, Subject, cpu};
 
-/// A host for copies by scp.
 pub struct ScpSubject {
     label: String,
     host: String,
@@ -60,8 +59,7 @@ impl ScpSubject {
         }
     }
 
-    /// Runs scp, and measures it. Files on this machine are synced within the measured time, as by
-    /// other subjects.
+    /// Files on this machine are synced within the measured time, as by other subjects.
     fn scp(&self, from: &str, to: &str, copy: &Copy, stores: Option<&Path>) -> Result<Sample, Error> {
         let server = self.server.as_ref().map(Sshd::cpu);
         let meter = CpuMeter::start(server.as_ref(), server.is_some())?;
@@ -202,7 +200,7 @@ impl Subject for ScpSubject {
 
 impl Drop for ScpSubject {
     fn drop(&mut self) {
-        // `clean` was called before by a caller that needs the error.
+        // A caller that needs the error has called `clean` before.
         let _ = self.clean();
     }
 }

@@ -11,7 +11,7 @@ use super::ChildProcess;
 use crate::Error;
 use crate::cpu::ServerCpu;
 
-/// The sshd. Dropping it ends the process.
+/// Dropping it ends the process.
 pub struct Sshd {
     child: ChildProcess,
     directory: PathBuf,
@@ -91,8 +91,7 @@ impl Sshd {
     }
 }
 
-/// Creates sshd's empty privilege separation directory. The directory stays, because another sshd
-/// may use it.
+/// sshd's empty privilege separation directory. It stays, because another sshd may use it.
 fn make_empty() {
     // sshd refuses a directory that others may write to, and reports a missing one.
     let _ = fs::DirBuilder::new().mode(0o755).create(EMPTY);

@@ -1,4 +1,4 @@
-//! A private nginx on loopback, with HTTP and HTTPS, for comparisons.
+//! A private nginx on loopback, with HTTP and HTTPS.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use super::ChildProcess;
 use crate::Error;
 use crate::cpu::ServerCpu;
 
-/// The server. Dropping it ends the process.
+/// Dropping it ends the process.
 pub struct WebServer {
     child: ChildProcess,
     pub http: SocketAddr,
@@ -32,7 +32,7 @@ impl WebServer {
     ///
     /// # Errors
     ///
-    /// Names what is not installed or did not start.
+    /// Names a missing program, or nginx did not start.
     pub fn start(directory: &Path, root: &Path) -> Result<Self, Error> {
         let program = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"].into_iter().find(|path| Path::new(path).exists());
         let program = program.ok_or_else(|| Error::Program("nginx is not installed".into()))?;

@@ -1,6 +1,5 @@
-//! Cost of the kernel's audit, after LANL's study of auditd: no rules, watches, system-call rules,
-//! and CAPP rules, on files, system calls, memory and MPI. Work runs in a process of its own, because the kernel audits only processes that
-//! start after it was enabled.
+//! Cost of the kernel's audit, after LANL's study of auditd: no rules, watches, system-call rules
+//! and CAPP rules, on files, system calls, memory and MPI.
 
 use std::fs;
 use std::hint::black_box;
@@ -13,7 +12,7 @@ use crate::Case;
 use crate::case::{AuditWork, Metric};
 use crate::runner::PlannedCase;
 
-/// Cases with so many files. Some use MPI, where it is installed.
+/// Some cases use MPI, where it is installed.
 pub fn audit(files: u64, mpi: bool) -> Vec<PlannedCase> {
     use AuditWork as Work;
     use Metric::{BytesPerSecond, OperationsPerSecond, Seconds};
@@ -37,8 +36,8 @@ pub fn audit(files: u64, mpi: bool) -> Vec<PlannedCase> {
     local.into_iter().map(case).chain(ranks.into_iter().filter(|_| mpi).map(case)).collect()
 }
 
-/// The line of standard output in which audited work reports its time. Its own clock leaves out the
-/// start of the program.
+/// Line of standard output with the time of audited work. Its own clock leaves out the start of the
+/// program.
 #[derive(Debug, PartialEq)]
 pub(crate) struct WorkReport {
     pub(crate) seconds: f64,
@@ -67,10 +66,10 @@ pub fn exported(files: u64) -> Vec<PlannedCase> {
 const DEPTH: u32 = 16;
 /// 64 MiB an array: far more than the caches hold.
 const ARRAY_LEN: usize = 8 << 20;
-/// Below one half, so that the numbers stay finite in any number of turns.
+/// Below one half, so that the numbers stay finite.
 const SCALAR: f64 = 0.4;
 
-/// Does the work in a directory. Runs in the measured process.
+/// Runs in the measured process.
 pub fn work(work: AuditWork, files: u64, directory: &Path) -> io::Result<()> {
     match work {
         AuditWork::Memory => {
@@ -95,8 +94,8 @@ pub fn work(work: AuditWork, files: u64, directory: &Path) -> io::Result<()> {
     }
 }
 
-/// The four kernels of STREAM on three arrays of so many numbers, in turns. Returns seconds, and bytes
-/// read and written as STREAM counts them. Checks the result.
+/// STREAM's four kernels on three arrays. Returns seconds, and bytes read and written as STREAM
+/// counts them. Checks the result.
 fn memory(len: usize, turns: u64) -> io::Result<(f64, u64)> {
     let (mut a, mut b, mut c) = (vec![1.0f64; len], vec![2.0f64; len], vec![0.0f64; len]);
     let (mut x, mut y, mut z) = (1.0f64, 2.0f64, 0.0f64);

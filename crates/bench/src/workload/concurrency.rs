@@ -7,7 +7,6 @@ use crate::record::Run;
 use crate::runner::PlannedCase;
 use crate::statistics::Interval;
 
-/// Parameters.
 #[derive(Debug, Clone)]
 pub struct Concurrency {
     pub depth: u32,
@@ -53,8 +52,7 @@ pub fn concurrency(options: &Concurrency) -> Vec<PlannedCase> {
 }
 
 /// Added mean latency (milliseconds, low concurrency) and lost throughput (percent, high
-/// concurrency) of a subject, by case, from pairs of the same round. Empty for the baseline, and
-/// without a ratio.
+/// concurrency) by case, from pairs of the same round. Empty for the baseline, and without a ratio.
 pub(crate) fn deltas(run: &Run, label: &str) -> Vec<(Level, String, Interval)> {
     let mut rows = Vec::new();
     for result in run.results.iter().filter(|result| result.workload == "concurrency" && result.baseline(run) != label) {

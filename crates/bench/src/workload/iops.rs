@@ -1,19 +1,18 @@
-//! Latency at rising rates, after NetApp's ONTAP curves. An open-loop load is stepped until a
-//! subject no longer reaches the rate.
+//! Latency at rising rates, after NetApp's ONTAP curves. The rate of an open-loop load rises until
+//! the subject no longer reaches it.
 
 use crate::case::{Load, Metric, Order};
 use crate::runner::{PlannedCase, Runner};
 use crate::workload::block;
 use crate::{Case, Error};
 
-/// Parameters.
 #[derive(Debug, Clone)]
 pub struct Iops {
     pub blocks: Vec<u32>,
     pub orders: Vec<Order>,
     pub reads: Vec<u8>,
     pub depth: u32,
-    /// Steps up to the maximum of the fastest subject.
+    /// Up to the maximum of the fastest subject.
     pub steps: u32,
     pub seconds: f64,
     pub file_len: u64,
@@ -87,15 +86,14 @@ fn title((reads, len, order): (u8, u32, Order)) -> String {
     format!("{} {order} {what}", block(len))
 }
 
-/// Rates of the steps, rising: fractions of the fastest subject's maximum, and for much slower
-/// subjects fractions of their own.
+/// Rising: fractions of the fastest subject's maximum, and for much slower subjects of their own.
 fn rates(peaks: &[f64], steps: u32) -> Vec<f64> {
     let fastest = peaks.iter().copied().fold(0.0, f64::max);
     let slow = peaks.iter().copied().filter(|&peak| peak > 0.0 && peak < SLOW * fastest);
     let own = slow.flat_map(|peak| SLOW_STEPS.map(|part| part * peak));
     let mut all: Vec<f64> = (1..=steps).map(|step| fastest * f64::from(step) / f64::from(steps)).chain(own).map(round).collect();
     all.sort_by(f64::total_cmp);
-    // Rates that are nearly equal become one step. The fastest subject's maximum is kept.
+    // Joins nearly equal rates, and keeps the fastest subject's maximum.
     let last = all.last().copied();
     all.dedup_by(|next, before| *next < 1.15 * *before && Some(*next) != last);
     all

@@ -1,4 +1,4 @@
-//! Workloads: the cases of each subcommand, after a published measurement.
+//! The cases of each subcommand, after published measurements.
 
 pub mod audit;
 mod concurrency;
@@ -16,7 +16,7 @@ pub use seal::{Seal, seal};
 pub use transfer::{Transfer, transfer};
 pub use tree::{breakdown, connections, primitives, replay, source_count, tree, tree_reads, verification};
 
-/// A number of bytes in powers of ten, for file sizes.
+/// In powers of ten, for file sizes.
 pub fn size(bytes: u64) -> String {
     match bytes {
         n if n >= 1 << 10 && n % (1 << 10) == 0 && n % 1000 != 0 && u32::try_from(n).is_ok() => block(n as u32),
@@ -27,7 +27,7 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// A block size in powers of two.
+/// In powers of two.
 pub fn block(bytes: u32) -> String {
     match bytes {
         n if n >= 1 << 20 && n % (1 << 20) == 0 => format!("{} MiB", n >> 20),

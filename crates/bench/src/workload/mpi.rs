@@ -1,5 +1,5 @@
-//! MPI programs of two ranks, compiled for the run: one creates, stats and removes files of one
-//! directory in step; one sends messages from memory to memory.
+//! MPI programs of two ranks, compiled for the run: one for metadata of one directory, one for
+//! messages from memory to memory.
 
 use std::fs;
 use std::path::Path;
@@ -15,11 +15,9 @@ pub struct Mpi {
 }
 
 impl Mpi {
-    /// Compiles the program.
-    ///
     /// # Errors
     ///
-    /// Names what is not installed.
+    /// Names a missing program.
     pub fn build() -> Result<Self, String> {
         let version = run(Command::new("mpirun").arg("--version")).map_err(|_| "mpirun is not installed".to_owned())?;
         let directory = tempfile::tempdir().map_err(|error| format!("a directory: {error}"))?;
@@ -106,7 +104,7 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// Prints seconds, operations and bytes. Every message is compared with what was sent.
+/// Prints seconds, operations and bytes. Compares every message with the one sent.
 const MESSAGES_SOURCE: &str = r#"#include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

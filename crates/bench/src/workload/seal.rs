@@ -14,7 +14,6 @@ use crate::runner::Runner;
 use crate::subject::SubjectInfo;
 use crate::{Error, Sample, cpu};
 
-/// Parameters.
 #[derive(Debug, Clone)]
 pub struct Seal {
     pub enctypes: Vec<String>,
@@ -49,7 +48,7 @@ enum Work {
 pub fn seal(runner: &mut Runner, options: &Seal) -> Result<(), Error> {
     let has_openssl = is_openssl_installed();
     let subjects = add_subjects(runner, has_openssl, options.ipsec_mb.is_some());
-    // OpenSSL's speed depends only on the length, so it is measured once for all batch sizes.
+    // OpenSSL's speed depends only on the length: measured once for all batch sizes.
     let mut plan = Vec::new();
     for enctype in Enctype::ALL.into_iter().filter(|enctype| options.enctypes.iter().any(|name| name == enctype.name())) {
         for (work, verb) in [(Work::Seal, "seal"), (Work::Open, "open"), (Work::Mic, "MIC")] {
@@ -105,7 +104,7 @@ fn is_openssl_installed() -> bool {
     Command::new("openssl").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-/// Adds OpenSSL, all sets of kernels and libipsec-mb to the run.
+/// OpenSSL, all sets of kernels, and libipsec-mb.
 fn add_subjects(runner: &mut Runner, has_openssl: bool, has_ipsec_mb: bool) -> Vec<SubjectInfo> {
     let about = |label: &str, details: String| SubjectInfo {
         label: label.into(),
@@ -146,8 +145,8 @@ impl Group {
         Self { counts: counts.iter().map(|count| (*count, empty())).collect() }
     }
 
-    /// In each round, measures OpenSSL once, and then each batch size on all kernels. The warm-up
-    /// round leaves OpenSSL out, because each of its measurements takes a second.
+    /// In each round: OpenSSL once, then each batch size on all kernels. The warm-up round leaves
+    /// OpenSSL out, because each of its measurements takes a second.
     fn measure(&mut self, runner: &mut Runner, ask: &mut dyn FnMut(&mut Runner, Figure<'_>) -> Option<Sample>) -> Result<(), Error> {
         let passes = runner.rounds.max + usize::from(runner.rounds.warm_up);
         for pass in 0..passes {
@@ -172,7 +171,7 @@ impl Group {
     }
 }
 
-/// Protects messages for some time. CPU time is used, because other processes disturb it least.
+/// Counts CPU time, because other processes disturb it least.
 fn measure(kernels: &Kernels, enctype: Enctype, work: Work, count: usize, len: usize, time: Duration) -> Sample {
     let keys = |role| ContextKeys::new(enctype, &vec![7; enctype.key_len()], role, true).expect("a key of the enctype's own length");
     let (initiator, acceptor) = (keys(Role::Initiator), keys(Role::Acceptor));

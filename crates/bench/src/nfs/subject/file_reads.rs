@@ -19,7 +19,7 @@ impl NfsSubject {
         if read.files > 1 { self.get(&copy_of(read)) } else { self.read_blocks(read) }
     }
 
-    /// Reads one file by the block, one call at a time and without read-ahead.
+    /// One call at a time, without read-ahead.
     fn read_blocks(&mut self, read: &Read) -> Result<Sample, Error> {
         let directory = self.copied(&copy_of(read))?;
         self.rounds += 1;
@@ -38,7 +38,6 @@ impl NfsSubject {
     }
 }
 
-/// The files of a read.
 pub(super) const fn copy_of(read: &Read) -> Copy {
     Copy { files: read.files, len: read.len, content: read.content, streams: 1, depth: MAKE_DEPTH as u32 }
 }

@@ -1,5 +1,5 @@
-//! State of the page cache before a measurement: cold or warm. Other mounts are measured in turn,
-//! so only this subject's files are dropped unless it is alone.
+//! Page cache before a measurement: cold or warm. Drops only this subject's files unless it is
+//! alone, because other mounts are measured in turn.
 
 use std::fs::{self, File};
 use std::io;
@@ -42,15 +42,15 @@ impl MountSubject {
     }
 }
 
-/// Whether all caches of the machine may be dropped: only as root, and without other subjects.
+/// Only as root, and without other subjects.
 fn may_drop_all_caches(alone: bool) -> bool {
     alone && File::options().write(true).open(DROP_CACHES).is_ok()
 }
 
-/// Drops one file's pages, after writing them back.
+/// Writes the file's pages back first.
 fn drop_cache(file: &File) -> io::Result<()> {
     file.sync_data()?;
-    // Not every file system supports this. The report says what was requested.
+    // Not every file system supports this. The report says which state was requested.
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
     Ok(())
 }
@@ -125,7 +125,7 @@ mod tests {
         warm.measure(&Case::Put(copy)).expect("room");
         cold.measure(&Case::Put(copy)).expect("room");
         let (colds, warms) = (paths(&cold), paths(&warm));
-        // Other processes may drop or use the cache, so the check is repeated.
+        // Other processes may drop or use the cache.
         eventually(|| {
             warm.prepare_cache(warms.iter().map(PathBuf::as_path)).expect("files");
             cold.measure(&Case::Get(copy)).expect("the written bytes");

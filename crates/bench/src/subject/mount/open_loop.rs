@@ -1,4 +1,4 @@
-//! Open-loop load on a mounted directory. A free thread takes the next due call, and a late start
+//! Open-loop load on a mounted directory. A free thread takes the next due call; a late start
 //! counts as latency. Each write has new content, so that a read detects a lost write.
 
 use std::fs::File;
@@ -43,7 +43,7 @@ impl MountSubject {
         let (start, next, end) = (Instant::now(), AtomicU64::new(0), Duration::from_secs_f64(load.seconds));
         let (unsent, last) = (AtomicU64::new(0), Mutex::new(Vec::new()));
         let mut sample = self.threads(depth, |latency, _| {
-            // The default timer slack would add to the measured latency.
+            // The default timer slack would add to the latency.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
             let mut memory = aligned(load.block);
             let data = memory.data();
@@ -76,7 +76,7 @@ impl MountSubject {
                 }
             }
         })?;
-        // At least the time limit, also if the last call returned earlier.
+        // The last call may have returned before the time limit.
         sample.seconds = sample.seconds.max(load.seconds);
         sample.depth = (depth < load.depth).then_some(depth);
         sample.unsent = unsent.load(Ordering::Relaxed);
@@ -136,8 +136,7 @@ impl Aligned {
     }
 }
 
-/// Waits until a time, and spins for the last part, because a sleeping thread wakes late. Returns
-/// CPU seconds.
+/// Spins for the last part, because a sleeping thread wakes late. Returns CPU seconds.
 fn wait(until: Instant, awake: Duration) -> f64 {
     if let Some(asleep) = until.saturating_duration_since(Instant::now()).checked_sub(awake) {
         std::thread::sleep(asleep);
@@ -149,15 +148,15 @@ fn wait(until: Instant, awake: Duration) -> f64 {
     cpu::thread_s() - before
 }
 
-/// Time to spin: at most a tenth of a CPU for all calls together, because the server may need it.
+/// At most a tenth of a CPU for all calls together, because the server may need it.
 fn spin_time(rate: f64) -> Duration {
     Duration::from_secs_f64((0.1 / rate).min(AWAKE_S))
 }
 
 const FILE: u64 = u64::MAX;
-/// How late a thread wakes on an idle machine.
+/// Late wake-up of a thread on an idle machine.
 const AWAKE_S: f64 = 100e-6;
-/// Blocks of each thread that are read back after a load that only writes.
+/// Blocks of each thread to read back after a load that only writes.
 const SAMPLE: usize = 64;
 
 #[cfg(test)]
