@@ -1,14 +1,12 @@
-//! The SHA-256 hash chain over frames. SHA-256 is faster than BLAKE3 on inputs this short on a CPU
-//! with SHA instructions.
+//! The SHA-256 hash chain over frames. With SHA instructions, SHA-256 is faster than BLAKE3 on
+//! inputs this short.
 
 use sha2::block_api::compress256;
 use sha2::{Digest as _, Sha256};
 
-/// A SHA-256 hash.
 pub type Hash = [u8; 32];
 
-/// Length of the chain tag in each frame, in bytes. It locates a break at its frame, before the
-/// next seal.
+/// Bytes of the chain tag in each frame. It locates a break at its frame, before the next seal.
 pub(crate) const TAG_LEN: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +37,8 @@ pub fn digest(bytes: &[u8]) -> Hash {
     Sha256::digest(bytes).into()
 }
 
-/// Hashes a frame's head and body. The leading zero byte separates leaves from inner nodes (RFC
-/// 6962, section 2.1).
+/// Hashes head and body. The leading zero byte separates leaves from inner nodes (RFC 6962, section
+/// 2.1).
 pub(crate) fn leaf_hash(frame: &[u8]) -> Hash {
     hash_parts::<LEAF_BLOCKS, 2>(leaf_parts(frame))
 }
@@ -64,8 +62,8 @@ pub(crate) fn hash_parts<const BLOCKS: usize, const PARTS: usize>(parts: [&[u8];
     }
 }
 
-/// A SHA-256 computation that advances one block at a time. Alternating between several hashes uses
-/// the CPU better, because the blocks of one hash depend on each other.
+/// SHA-256, one block at a time. The blocks of one hash depend on each other, so alternating
+/// between hashes uses the CPU better.
 pub(crate) struct BlockHasher<const BLOCKS: usize> {
     blocks: [[u8; BLOCK_LEN]; BLOCKS],
     count: usize,
@@ -113,7 +111,7 @@ impl<const BLOCKS: usize> BlockHasher<BLOCKS> {
     }
 }
 
-/// The initial hash value (FIPS 180-4, section 5.3.3).
+/// FIPS 180-4, section 5.3.3.
 const START: [u32; 8] = [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 const BLOCK_LEN: usize = 64;
 const LEN_LEN: usize = 8;

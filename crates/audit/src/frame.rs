@@ -1,17 +1,14 @@
-//! Frames, the units of a segment file. A frame is a head (length and kind), a body and a chain
-//! tag.
+//! Frames, the units of a segment file: head (length and kind), body and chain tag.
 
 use crate::chain::{Chain, Hash, TAG_LEN, leaf_hash, leaf_hasher};
 use crate::merkle::Frontier;
 
-/// The first bytes of a segment file.
 pub const MAGIC: [u8; 8] = *b"VOUCHTR1";
 pub(crate) const HEAD_LEN: usize = 4;
 pub(crate) const OVERHEAD: usize = HEAD_LEN + TAG_LEN;
-/// Maximum length of a body, in bytes: ample for two paths, a principal and all other fields.
+/// Bytes: ample for two paths, a principal and all other fields.
 pub(crate) const BODY_LEN_MAX: usize = 64 * 1024;
 
-/// The kind of a frame's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -31,15 +28,13 @@ impl Kind {
     }
 }
 
-/// A frame in a segment file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// The kind of the body.
     pub kind: Kind,
     pub body: &'a [u8],
-    /// The first bytes of the chain value after this frame, as stored in the file.
+    /// Start of the chain value after this frame, as stored in the file.
     pub tag: [u8; TAG_LEN],
-    /// Head and body, the bytes that the leaf hash covers.
+    /// Head and body, which the leaf hash covers.
     pub hashed: &'a [u8],
 }
 
@@ -48,18 +43,17 @@ impl Frame<'_> {
         leaf_hash(self.hashed)
     }
 
-    /// Returns the frame's length in the file, in bytes.
+    /// Length in the file, in bytes.
     pub fn len(&self) -> usize {
         self.hashed.len() + TAG_LEN
     }
 
-    /// Returns false: a frame is never empty.
+    /// Always false.
     pub fn is_empty(&self) -> bool {
         false
     }
 }
 
-/// Why bytes do not parse as a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     #[error("the frame is truncated")]
@@ -97,8 +91,8 @@ pub(crate) fn append(out: &mut Vec<u8>, kind: Kind, body: &[u8], chain: &mut Cha
     leaf
 }
 
-/// Computes the chain and tree hashes of one leaf together with the next leaf's own hash. `chain`
-/// and `tree` are complete once this is dropped.
+/// Computes the chain and tree hashes of one leaf together with the next leaf's own hash. Dropping
+/// it completes `chain` and `tree`.
 pub(crate) struct LeafBatch<'l> {
     pub(crate) out: &'l mut Vec<u8>,
     pub(crate) chain: &'l mut Chain,
@@ -149,18 +143,18 @@ impl Drop for LeafBatch<'_> {
     }
 }
 
-/// The header of a segment. Its frame is the first leaf of the segment's Merkle tree.
+/// The first leaf of a segment's Merkle tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Number of the segment within the trail, from 1.
+    /// Within the trail, from 1.
     pub segment: u64,
     /// Sequence number of the segment's first record.
     pub first_seq: u64,
-    /// Time when the segment began, nanoseconds since 1970.
+    /// Nanoseconds since 1970.
     pub time_ns: u64,
-    /// Boot id of the machine that wrote the segment (/proc/sys/kernel/random/boot_id).
+    /// From /proc/sys/kernel/random/boot_id.
     pub boot: [u8; 16],
-    /// Identity of the trail, chosen when its key was created.
+    /// Identity of the trail, chosen with its key.
     pub trail: [u8; 16],
     /// The chain value before this frame.
     pub previous: Hash,
@@ -174,7 +168,6 @@ pub(crate) const HEADER_LEN: usize = 132;
 const VERSION: u16 = 1;
 
 impl Header {
-    /// Encodes the body of the header's frame.
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let mut out = [0; HEADER_LEN];
         let mut at = 0;
@@ -195,7 +188,7 @@ impl Header {
         out
     }
 
-    /// Decodes the body of a header's frame. Returns `None` for another version.
+    /// `None` for another version.
     pub fn decode(body: &[u8]) -> Option<Header> {
         let mut r = FieldReader(<&[u8; HEADER_LEN]>::try_from(body).ok()?);
         if r.take::<2>() != VERSION.to_le_bytes() || r.take::<2>() != [0; 2] {

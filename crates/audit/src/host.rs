@@ -1,5 +1,4 @@
-//! Parser of the kernel's audit log: lines of auditd's file, or netlink messages, become records.
-//! Does no I/O.
+//! Parser of the kernel's audit log: lines of auditd's file, or netlink messages. Does no I/O.
 
 mod paths;
 mod record_types;
@@ -25,25 +24,23 @@ mod kind {
     pub(super) const URINGOP: u16 = 1336;
 }
 
-/// Time and serial number of an event. All lines of one event share them.
+/// Shared by all lines of one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stamp {
     /// Nanoseconds since 1970. The kernel gives milliseconds.
     pub time_ns: u64,
-    /// Serial number since boot.
+    /// Since boot.
     pub serial: u32,
 }
 
-/// One line of the audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line<'a> {
-    /// Record type, or 0 if the type's name is unknown here.
+    /// Record type, or 0 if its name is unknown.
     pub kind: u16,
-    /// The type's name if its number is unknown, else empty.
+    /// Set if the type's number is unknown, else empty.
     pub kind_name: &'a [u8],
-    /// The event that the line belongs to.
     pub stamp: Stamp,
-    /// The fields, unparsed.
+    /// Unparsed.
     pub fields: &'a [u8],
 }
 
@@ -61,7 +58,7 @@ impl<'a> Line<'a> {
         Some(Line { kind_name: if line.kind == 0 { name } else { b"" }, ..line })
     }
 
-    /// Parses a netlink message of a known type: `audit(SECONDS.MILLISECONDS:SERIAL): fields`.
+    /// Parses a netlink message: `audit(SECONDS.MILLISECONDS:SERIAL): fields`.
     pub fn parse_message(kind: u16, message: &'a [u8]) -> Option<Line<'a>> {
         let rest = message.strip_prefix(b"audit(")?;
         let (stamp, rest) = rest.split_at(rest.iter().take(64).position(|byte| *byte == b')')?);
@@ -112,7 +109,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Parses the content of `msg='…'` as well, which programs write.
+/// Also parses the content of `msg='…'`, which programs write.
 fn fields(mut rest: &[u8]) -> impl Iterator<Item = (&[u8], Value<'_>)> {
     std::iter::from_fn(move || {
         loop {
@@ -152,10 +149,9 @@ fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
     digits.chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()
 }
 
-/// One audit event, assembled from all lines with the same stamp.
+/// Assembled from all lines with the same stamp.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Event {
-    /// Time and serial number.
     pub stamp: Stamp,
     /// Type of the first line with a known type, or 0.
     pub kind: u16,
@@ -165,15 +161,15 @@ pub struct Event {
     pub gid: Option<u32>,
     /// The login user (auid), which sudo does not change.
     pub login: Option<u32>,
-    /// The login user's name, if auditd wrote one.
+    /// Empty unless auditd wrote the name.
     pub login_name: Vec<u8>,
-    /// The user's remote address, if a local program reported one.
+    /// Remote address, if a local program reported one.
     pub address: Option<IpAddr>,
     /// Path of the object. A leading `/.../` stands for a directory that the log does not name.
     pub path: Vec<u8>,
     /// The new path of a rename or link.
     pub path2: Vec<u8>,
-    /// Device and inode as the log writes them: `fe:00:4711`.
+    /// Device and inode as in the log: `fe:00:4711`.
     pub file: Vec<u8>,
     /// Key of the audit rule.
     pub key: Vec<u8>,
@@ -196,7 +192,6 @@ impl Event {
         }
         match line.kind {
             kind::SYSCALL => self.descriptors = DescriptorUse::of(line),
-            // An io_uring request names no files or directories.
             kind::URINGOP => self.descriptors = DescriptorUse([true; 2]),
             _ => {}
         }
@@ -276,7 +271,7 @@ impl Event {
         }
     }
 
-    /// `principal` is the login user's name, `client` is this machine's name.
+    /// `principal` is the login user's name, `client` this machine's name.
     pub fn to_record<'a>(&'a self, principal: &'a [u8], client: &'a [u8]) -> Record<'a> {
         Record {
             time_ns: self.stamp.time_ns,
@@ -312,16 +307,16 @@ pub struct Assembler {
     pending: VecDeque<Event>,
 }
 
-/// Beyond this number of incomplete events, the oldest is emitted.
+/// Most incomplete events. Above it, the oldest is emitted.
 const PENDING_MAX: usize = 64;
 /// An event this much older than the newest line is complete.
 const AGE_NS_MAX: u64 = 2_000_000_000;
 
 impl Assembler {
-    /// Adds a line and calls `each` for every event that is complete.
+    /// Calls `each` for every event that the line completes.
     pub fn push(&mut self, line: &Line<'_>, mut each: impl FnMut(Event)) {
         let at = self.pending.iter().position(|event| event.stamp == line.stamp);
-        // The event was already completed by PROCTITLE, which precedes EOE.
+        // PROCTITLE, which precedes EOE, has completed the event.
         if at.is_none() && line.kind == kind::EOE {
             return;
         }
@@ -340,7 +335,7 @@ impl Assembler {
         }
     }
 
-    /// Emits all incomplete events, for when no more lines are expected for now.
+    /// Emits all incomplete events.
     pub fn finish(&mut self, each: impl FnMut(Event)) {
         self.pending.drain(..).for_each(each);
     }

@@ -1,5 +1,5 @@
-//! Encodes a record as one line of JSON in the Elastic Common Schema (ECS 8). Fields that ECS lacks
-//! are under `vouch`.
+//! Encodes a record as one line of JSON in the Elastic Common Schema (ECS 8). `vouch` has the
+//! fields that ECS lacks.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ pub fn write(record: &Record<'_>, boot: Option<[u8; 16]>, out: &mut String) {
     let _ = writeln!(out, "{}", value(record, boot));
 }
 
-/// Formats a boot id as the kernel does (random(4), boot_id), if it is known.
+/// As the kernel formats it (random(4), boot_id).
 pub fn boot_text(boot: Option<[u8; 16]>) -> Option<String> {
     let digits = hex(&boot.filter(|boot| *boot != [0; 16])?);
     Some([&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-"))
@@ -115,7 +115,7 @@ fn insert(all: &mut Map<String, Value>, name: &str, part: Map<String, Value>) {
     }
 }
 
-/// Text that is not UTF-8 is converted lossily, and its exact bytes are added as `NAME_hex`.
+/// Converts text that is not UTF-8 lossily, and adds the exact bytes as `NAME_hex`.
 fn put(part: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
     if bytes.is_empty() {
         return;

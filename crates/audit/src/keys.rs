@@ -8,7 +8,7 @@ use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::seal::Seal;
 
-/// The key of one epoch. It has no `Debug` and is wiped when dropped.
+/// The key of one epoch, wiped when dropped.
 pub struct Ratchet {
     trail: [u8; 16],
     epoch: u64,
@@ -20,7 +20,7 @@ const KEY_MAGIC: &[u8; 8] = b"VOUCHAK1";
 const STEP: &[u8; 24] = b"vouch audit ratchet v1\0\0";
 
 impl Ratchet {
-    /// Creates the first key of a trail. `trail` and `seed` come from a secure random generator.
+    /// Creates a trail's first key. `trail` and `seed` come from a secure random generator.
     pub fn new(trail: [u8; 16], seed: &[u8; 32]) -> Ratchet {
         Ratchet { trail, epoch: 0, seed: Zeroizing::new(*seed) }
     }
@@ -29,7 +29,7 @@ impl Ratchet {
         self.trail
     }
 
-    /// Returns the number of keys before this one.
+    /// Number of keys before this one.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -38,7 +38,7 @@ impl Ratchet {
         SigningKey::from_bytes(&self.seed).verifying_key().to_bytes()
     }
 
-    /// Derives the next key. The derivation is one-way.
+    /// The derivation is one-way.
     #[must_use]
     pub fn next(&self) -> Ratchet {
         let mut seed: [u8; 32] = Sha256::new().chain_update(STEP).chain_update(self.trail).chain_update(*self.seed).finalize().into();
@@ -47,7 +47,7 @@ impl Ratchet {
         next
     }
 
-    /// Fills in the key's fields and signs the seal. A key signs once; then use [`Ratchet::next`].
+    /// Fills in the key's fields and signs. A key signs once; then use [`Ratchet::next`].
     pub fn seal(&self, seal: &mut Seal) {
         let key = SigningKey::from_bytes(&self.seed);
         seal.trail = self.trail;
@@ -58,7 +58,6 @@ impl Ratchet {
         debug_assert!(seal.is_signed(), "the signature just made is valid");
     }
 
-    /// Encodes the key file.
     pub fn encode(&self) -> Zeroizing<Vec<u8>> {
         let mut out = Zeroizing::new(Vec::with_capacity(KEY_LEN));
         out.extend_from_slice(KEY_MAGIC);
@@ -69,7 +68,7 @@ impl Ratchet {
         out
     }
 
-    /// Decodes a key file. `None` if its public half does not match its seed.
+    /// `None` if the public half does not match the seed.
     pub fn decode(bytes: &[u8]) -> Option<Ratchet> {
         let bytes = <&[u8; KEY_LEN]>::try_from(bytes).ok()?;
         let mut r = crate::frame::FieldReader(bytes.strip_prefix(KEY_MAGIC)?);

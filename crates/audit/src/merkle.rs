@@ -4,7 +4,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::chain::{BlockHasher, Hash};
 
-/// The roots of the complete subtrees from left to right: O(log n) memory.
+/// Roots of the complete subtrees from left to right: O(log n) memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Frontier {
     count: u64,

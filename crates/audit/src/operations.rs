@@ -1,4 +1,4 @@
-//! Numbers and names of NFSv4 operations (RFC 8881, section 16.2.1; RFC 7862; RFC 8276), and their
+//! Numbers and names of NFSv4 operations (RFC 8881, section 16.2.1; RFC 7862; RFC 8276), and
 //! equivalent system calls.
 
 const ALL: [(u16, &str); 73] = [
@@ -116,7 +116,7 @@ pub mod number {
 
 use number::*;
 
-/// The operations of `-S all`: without those on filehandles and sessions.
+/// `-S all`: without operations on filehandles and sessions.
 const FILE_OPERATIONS: [u16; 33] = [
     ACCESS,
     CLOSE,
@@ -153,7 +153,7 @@ const FILE_OPERATIONS: [u16; 33] = [
     REMOVEXATTR,
 ];
 
-/// A set of operations, as a bit mask by number.
+/// A bit mask by operation number.
 pub type Set = u128;
 
 pub fn single(number: u16) -> Set {
@@ -172,14 +172,14 @@ pub(crate) fn number_of_name(name: &str) -> Option<u16> {
     ALL.iter().find(|(_, known)| known.eq_ignore_ascii_case(name)).map(|(number, _)| *number)
 }
 
-/// Whether the operation behind system call `word` also serves calls that `named` lacks.
+/// True if the operation behind system call `word` also serves calls that `named` lacks.
 pub(crate) fn serves_other_calls(word: &str, named: &[String]) -> bool {
     let group = CALLS_SHARING_OPERATION.iter().find(|group| group.iter().any(|calls| calls.contains(&word)));
     // Variants of one call are equivalent; each kind needs one.
     group.is_some_and(|group| group.iter().any(|calls| !calls.iter().any(|call| named.iter().any(|name| name == call))))
 }
 
-/// System calls that share one NFS operation, grouped by kind.
+/// Grouped by kind.
 const CALLS_SHARING_OPERATION: [&[&[&str]]; 4] = [
     &[
         &["chmod", "fchmod", "fchmodat", "fchmodat2"],
@@ -192,7 +192,7 @@ const CALLS_SHARING_OPERATION: [&[&[&str]]; 4] = [
     &[&["flock"], &["fcntl"]],
 ];
 
-/// Parses a name after `-S`: an NFS operation, a system call (all operations that serve it), or
+/// Parses a word after `-S`: an NFS operation, a system call (all operations that serve it), or
 /// `all`.
 pub fn parse_operations(word: &str) -> Option<Set> {
     if word == "all" {
@@ -227,7 +227,7 @@ pub fn parse_operations(word: &str) -> Option<Set> {
     Some(of_call.iter().fold(0, |set, number| set | single(*number)))
 }
 
-/// Returns the closest x86-64 system call, for audit tools that do not know NFS.
+/// The closest x86-64 system call, for audit tools that do not know NFS.
 pub(crate) fn system_call(number: u16) -> u32 {
     match number {
         READ => 0,
@@ -252,12 +252,12 @@ pub(crate) fn system_call(number: u16) -> u32 {
         ACCESS => 269,
         ALLOCATE | DEALLOCATE => 285,
         COPY | CLONE => 326,
-        // Operations that only read attributes: newfstatat.
+        // newfstatat, for operations that only read attributes.
         _ => 262,
     }
 }
 
-/// Maps an NFSv4 status to a Linux errno. Success is 0.
+/// Maps an NFSv4 status. Success is 0.
 pub fn errno(status: u32) -> i32 {
     match status {
         0..=13 | 17..=22 | 27 | 28 | 30 | 31 => status as i32,

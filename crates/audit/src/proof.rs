@@ -1,5 +1,5 @@
-//! Inclusion proofs: they prove one record to a verifier who has no copy of the trail and does not
-//! trust its keeper. See docs/formats/audit.md.
+//! Inclusion proofs: they prove one record to a verifier without a copy of the trail and without
+//! trust in its keeper. See docs/formats/audit.md.
 
 use crate::Record;
 use crate::chain::{Hash, TAG_LEN, leaf_hash};
@@ -8,12 +8,11 @@ use crate::merkle::root_from_path;
 use crate::record::seq_and_time;
 use crate::seal::{SEAL_LEN, Seal};
 
-/// An inclusion proof for one record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proof {
-    /// All seals from the first one that the anchor authenticates to the one over the record.
+    /// From the first seal that the anchor authenticates to the one over the record.
     pub seals: Vec<Seal>,
-    /// Index of the record among the leaves of its segment.
+    /// Among the leaves of the record's segment.
     pub index: u64,
     /// Sibling hashes from the leaf to the root.
     pub path: Vec<Hash>,
@@ -21,16 +20,14 @@ pub struct Proof {
     pub frame: Vec<u8>,
 }
 
-/// The trust anchor of a proof.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Anchor {
     /// The trail's first public key.
     Key([u8; 32]),
-    /// A checkpoint that was stored outside the machine.
+    /// A checkpoint stored outside the machine.
     Checkpoint(Box<Seal>),
 }
 
-/// Why a proof is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProofError {
     #[error("not a proof of an audit record, or damaged")]
@@ -80,7 +77,7 @@ impl Proof {
         Ok(Proof { seals: seals.ok_or(ProofError::Malformed)?, index, path: path.to_vec(), frame: frame.to_vec() })
     }
 
-    /// Verifies the proof, one signature per seal, and returns the record's bytes.
+    /// Verifies one signature per seal. Returns the record's bytes.
     pub fn check(&self, anchor: &Anchor) -> Result<&[u8], ProofError> {
         let first = self.seals.first().ok_or(ProofError::Malformed)?;
         let last = self.seals.last().ok_or(ProofError::Malformed)?;

@@ -9,28 +9,26 @@ use crate::operations::number::ACCESS;
 pub use truncate::truncate_path;
 pub(crate) use truncate::{shorten_path, utf8_prefix};
 
-/// The kind of event that a record describes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Class {
-    /// An operation on a file. `operation` is its NFSv4 number (RFC 7862, section 15).
+    /// An operation on a file, by its NFSv4 number (RFC 7862, section 15).
     #[default]
     Operation = 1,
-    /// A call that was refused before it became an operation.
+    /// A call refused before it became an operation.
     Refusal = 2,
-    /// An action of an administrator or of the service itself. `operation` is an [`Act`].
+    /// An action of an administrator or of the service, by its [`Act`].
     Administrative = 3,
     /// Lost records: `gap` is their number, `open_ns` the duration of the loss.
     Gap = 4,
-    /// An event from the host's kernel. `operation` is the kernel's record type.
+    /// An event of the host's kernel, by the kernel's record type.
     Host = 5,
 }
 
-/// Why a call was refused before any operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Refusal {
-    /// Authentication failed: no context, an invalid ticket or invalid credentials.
+    /// No context, an invalid ticket, or invalid credentials.
     Authentication = 1,
     /// The export does not allow the security flavour.
     Flavour = 2,
@@ -38,32 +36,30 @@ pub enum Refusal {
     /// A message with a wrong checksum.
     Altered = 4,
     Expired = 5,
-    /// A filehandle that this server never issued, which may be an attempt to leave the export.
+    /// A filehandle that this server never issued, perhaps to leave the export.
     Handle = 6,
     /// The client's address is not allowed, or has too many connections.
     Client = 7,
-    /// A summary of refusals over the rate limit. `gap` is their number.
+    /// Summary of refusals over the rate limit. `gap` is their number.
     Many = 8,
 }
 
-/// An administrative event of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Act {
     Start = 1,
-    /// The service stopped.
     Stop = 2,
-    /// The exports were reloaded.
+    /// Reload of the exports.
     Reload = 3,
-    /// The rules were reloaded.
+    /// Reload of the rules.
     Rules = 4,
-    /// The trail's key was advanced at the end of a segment.
+    /// The trail's key advanced at the end of a segment.
     Key = 5,
     /// The policy became weaker, or rules were removed.
     TurnedDown = 6,
     /// The trail was not closed cleanly and was repaired.
     Recovered = 7,
-    /// The retention policy removed old segments.
+    /// Retention removed old segments.
     Pruned = 8,
     /// A published tree changed its revision, or is no longer shown.
     Revision = 9,
@@ -78,7 +74,7 @@ macro_rules! numbered {
                 Self::ALL.iter().copied().find(|one| *one as u16 == number)
             }
 
-            /// Returns the name in text output.
+            /// As in text output.
             pub fn name(self) -> &'static str {
                 match self {
                     $($type::$variant => $text,)*
@@ -93,7 +89,6 @@ numbered! { Act: Start "start", Stop "stop", Reload "reload", Rules "rules", Key
 numbered! { Class: Operation "operation", Refusal "refusal", Administrative "administrative", Gap "gap", Host "host", }
 numbered! { Flavour: None "none", Sys "sys", Krb5 "krb5", Krb5i "krb5i", Krb5p "krb5p", Local "local", }
 
-/// The security flavour of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Flavour {
@@ -101,82 +96,74 @@ pub enum Flavour {
     #[default]
     None = 0,
     Sys = 1,
-    /// Kerberos authentication.
     Krb5 = 2,
-    /// Kerberos with integrity.
     Krb5i = 3,
-    /// Kerberos with privacy.
     Krb5p = 4,
-    /// A user of this machine, as reported by its kernel.
+    /// A user of this machine, as its kernel reports.
     Local = 5,
 }
 
-/// An audit record. Unknown fields are `None` or empty.
+/// Unknown fields are `None` or empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Sequence number in the trail, from 1. The writer assigns it.
+    /// Number in the trail, from 1, which the writer assigns.
     pub seq: u64,
-    /// Time of the operation, nanoseconds since 1970.
+    /// Nanoseconds since 1970.
     pub time_ns: u64,
-    /// The kind of event.
     pub class: Class,
     /// The operation, refusal or act, by number.
     pub operation: u16,
-    /// The security flavour of the call.
     pub flavour: Flavour,
     /// Minor version of NFSv4.
     pub minor: u8,
-    /// Status: 0 or an nfsstat4 (RFC 8881, section 15.1).
+    /// 0 or an nfsstat4 (RFC 8881, section 15.1).
     pub result: u32,
-    /// Kerberos principal of the caller: `alice@EXAMPLE.ORG`.
+    /// Kerberos principal: `alice@EXAMPLE.ORG`.
     pub principal: &'a [u8],
     /// Encryption type of the security context (RFC 3961).
     pub enctype: Option<u32>,
-    /// User id that the operation ran as.
+    /// The operation ran as this user.
     pub uid: Option<u32>,
-    /// Group id that the operation ran as.
+    /// The operation ran as this group.
     pub gid: Option<u32>,
     pub address: Option<IpAddr>,
     pub port: Option<u16>,
-    /// Name of the client, if known.
     pub client: &'a [u8],
-    /// Path of the export, as written in the list of exports.
+    /// As in the list of exports.
     pub export: &'a [u8],
     pub path: &'a [u8],
     /// The new path of a rename or link.
     pub path2: &'a [u8],
     /// File id within the export.
     pub file: &'a [u8],
-    /// Requested access, as bits of [`access`].
+    /// Bits of [`access`].
     pub requested: Option<u32>,
-    /// Granted access, as bits of [`access`].
+    /// Bits of [`access`].
     pub granted: Option<u32>,
-    /// Offset of the data, in bytes.
+    /// Bytes.
     pub offset: Option<u64>,
-    /// Bytes read by this operation, or since the open.
+    /// Bytes of this operation, or since the open.
     pub read: Option<u64>,
-    /// Bytes written by this operation, or since the open.
+    /// Bytes of this operation, or since the open.
     pub written: Option<u64>,
-    /// How long the file was open, or how long records were lost, in nanoseconds.
+    /// Nanoseconds of the open, or of the loss of records.
     pub open_ns: Option<u64>,
     /// Number of lost records.
     pub gap: Option<u64>,
     /// Key of the rule that selected the record.
     pub key: &'a [u8],
-    /// Further details as text.
     pub detail: &'a [u8],
-    /// Number of the connection since the server's start.
+    /// Number since the server's start.
     pub connection: Option<u64>,
-    /// RPC transaction id of the call.
+    /// RPC transaction id.
     pub xid: Option<u32>,
     /// Thread id of a local caller.
     pub pid: Option<u32>,
-    /// Login user id (loginuid), which a change of user does not alter. `u32::MAX` means that the
-    /// user never logged in.
+    /// loginuid, which a change of user does not alter. `u32::MAX`: the user never logged in.
     pub login: Option<u32>,
     /// The mode that SETATTR sets.
     pub mode: Option<u32>,
-    /// Protection of the connection below RPC (RFC 9289): 1 TLS, 2 TLS with a client certificate.
+    /// Protection below RPC (RFC 9289): 1 TLS, 2 TLS with a client certificate.
     pub transport: Option<u32>,
     /// SHA-256 of the client's certificate.
     pub fingerprint: &'a [u8],
@@ -186,14 +173,13 @@ pub struct Record<'a> {
 
 /// NFS4ERR_ACCESS (RFC 8881, section 15.1).
 const DENIED: u32 = 13;
-/// Maximum length of a path in a record, in bytes; see [`truncate_path`].
+/// Bytes of a path in a record; see [`truncate_path`].
 pub const PATH_LEN_MAX: usize = 4096;
-/// Maximum length of any other text in a record, in bytes. Longer text loses its end.
+/// Bytes of any other text in a record. Longer text loses its end.
 pub const TEXT_LEN_MAX: usize = 1024;
 /// Sequence number, time, class, flavour, minor version, operation, presence mask.
 const FIXED_LEN: usize = 8 + 8 + 1 + 1 + 1 + 2 + 4;
 
-/// Why bytes do not decode as a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     #[error("the record is truncated")]
@@ -210,14 +196,14 @@ impl<'a> Record<'a> {
         self.transport.map(|transport| ["none", "tls", "mtls"].get(transport as usize).copied().unwrap_or("unknown"))
     }
 
-    /// Returns the user that rules call auid: the login user, or else the acting user.
+    /// The user that rules call auid: the login user, or else the acting user.
     pub fn auid(&self) -> Option<u32> {
         self.login.or(self.uid)
     }
 
-    /// Returns the effective status for rules and reports. An ACCESS that grants no read, lookup or
-    /// execute bit counts as refused: the client then fails the call with EACCES. Missing write
-    /// bits say nothing, because clients always request them.
+    /// Effective status for rules and reports. An ACCESS that grants no read, lookup or execute bit
+    /// counts as refused: the client then fails with EACCES. Clients always request write bits, so
+    /// missing ones say nothing.
     pub fn status(&self) -> u32 {
         let is_access = self.result == 0 && self.operation == ACCESS && self.class == Class::Operation;
         let requested = self.requested.unwrap_or(0) & access::USE;
@@ -227,8 +213,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Appends the body of the record's frame. Text that is too long is truncated, and the detail
-    /// says so.
+    /// Appends the record's body. Truncates long text, and says so in the detail.
     pub fn encode(&self, out: &mut Vec<u8>) {
         if truncate::is_too_long(self) {
             return truncate::with_truncated_texts(self, |record| record.encode(out));
@@ -256,7 +241,7 @@ impl<'a> Record<'a> {
         encoder.number(self.port.map(Into::into));
         encoder.text(self.client, TEXT_LEN_MAX);
         encoder.text(self.export, PATH_LEN_MAX);
-        // Only the rest of a path below the export is stored.
+        // Stores only the path below the export.
         let below = (!self.export.is_empty()).then(|| self.path.strip_prefix(self.export)).flatten();
         encoder.text(below.unwrap_or(b""), PATH_LEN_MAX);
         encoder.text(if below.is_some_and(|below| !below.is_empty()) { b"" } else { self.path }, PATH_LEN_MAX);
@@ -289,7 +274,7 @@ impl<'a> Record<'a> {
         FIXED_LEN + FIELD_COUNT as usize * VARINT_LEN_MAX + ADDRESS_LEN_MAX + texts
     }
 
-    /// Decodes a record's body. `scratch` holds the path if it is stored in two parts.
+    /// `scratch` holds the path if it is stored in two parts.
     pub fn decode(body: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<Record<'a>, RecordError> {
         let (fixed, rest) = body.split_at_checked(FIXED_LEN).ok_or(RecordError::Cut)?;
         let mut r = crate::frame::FieldReader(fixed);
@@ -356,7 +341,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Decodes the sequence number and the time of a record's body.
+/// Decodes sequence number and time of a record's body.
 pub fn seq_and_time(body: &[u8]) -> Option<(u64, u64)> {
     let (seq, rest) = body.split_first_chunk::<8>()?;
     Some((u64::from_le_bytes(*seq), u64::from_le_bytes(*rest.first_chunk::<8>()?)))

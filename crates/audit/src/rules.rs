@@ -1,5 +1,4 @@
-//! Audit rules in auditctl's syntax. An index replaces a scan of all rules. Does no I/O: the caller
-//! resolves user names.
+//! Audit rules in auditctl's syntax, with an index. Does no I/O: the caller resolves user names.
 
 mod condition;
 mod coverage;
@@ -18,7 +17,6 @@ use condition::{Condition, Side, sides};
 use index::{Index, Lookup};
 pub use parse::{Resolve, RuleError};
 
-/// A compiled set of rules.
 #[derive(Debug)]
 pub struct Rules {
     rules: Vec<Rule>,
@@ -58,12 +56,12 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// Parses rules, whose names may contain any bytes. An error lists every invalid line.
+    /// Names may contain any bytes. An error lists every invalid line.
     pub fn parse(text: impl AsRef<[u8]>, resolve: &dyn Resolve) -> Result<Rules, Vec<RuleError>> {
         Ok(Rules::compile(parse::parse(text.as_ref(), resolve)?))
     }
 
-    /// Returns the rule set that records all operations on files.
+    /// Records all operations on files.
     pub fn everything() -> Rules {
         Rules::compile(vec![Rule {
             always: true,
@@ -101,45 +99,44 @@ impl Rules {
         self.rules.len()
     }
 
-    /// Returns whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// Returns whether any rule selects by path. Then the other names of a file matter as well.
+    /// True if any rule selects by path. Then other names of a file matter too.
     pub fn has_path_rules(&self) -> bool {
         self.has_path_rules
     }
 
-    /// Returns whether an `always` rule covers this path or one below it, so that moves must be
-    /// tracked. As in auditctl, `path=` means a name, whichever file has it; `dir=` and `-w` mean a
-    /// directory, wherever it moves.
+    /// An `always` rule covers this path or one below it, so that moves must be tracked. As in
+    /// auditctl, `path=` means a name, whichever file has it; `dir=` and `-w` mean a directory,
+    /// wherever it moves.
     pub fn watches_within(&self, path: &[u8]) -> bool {
         self.watches_below(path) || self.directories.contains(path)
     }
 
-    /// Returns whether an `always` rule covers a path below this one.
+    /// An `always` rule covers a path below this one.
     pub fn watches_below(&self, path: &[u8]) -> bool {
         self.parent_directories.contains(path)
     }
 
-    /// Returns whether a path is incomplete: it contains a gap for unknown names.
+    /// The path contains a gap for unknown names.
     pub fn is_partial(path: &[u8]) -> bool {
         condition::gap(path).is_some()
     }
 
-    /// Returns the operations that a rule may record.
+    /// Operations that a rule may record.
     pub fn recorded_operations(&self) -> Set {
         self.recorded
     }
 
-    /// Returns whether a rule may record this operation. This check is cheap and comes first.
+    /// A cheap check that comes first.
     pub fn may_record(&self, operation: u16) -> bool {
         self.recorded & single(operation) != 0
     }
 
-    /// Returns the key (possibly empty) to record an operation with, or `None` to skip it. The cost
-    /// is a few lookups, or O(path rules) for an unknown path.
+    /// Returns the key (possibly empty) to record an operation with, or `None` to skip it. Costs a
+    /// few look-ups, or O(path rules) for an unknown path.
     ///
     /// An unknown or incomplete path (`/srv/.../name`) matches each `always` rule that it may
     /// belong to, and no `never` rule.

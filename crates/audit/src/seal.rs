@@ -1,12 +1,11 @@
 //! Seals: signed statements about all frames so far. A seal at a segment's end closes it; one
-//! inside limits what a stolen key can rewrite; a copy kept elsewhere reveals truncation.
+//! inside limits what a stolen key can rewrite; a copy elsewhere reveals truncation.
 
 use ed25519_dalek::VerifyingKey;
 
 use crate::chain::Hash;
 use crate::frame::FieldReader;
 
-/// A signed statement about a trail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seal {
     pub trail: [u8; 16],
@@ -15,19 +14,19 @@ pub struct Seal {
     pub epoch: u64,
     /// Sequence number of the next record.
     pub next_seq: u64,
-    /// Number of leaves in the segment so far: its header and its records.
+    /// Leaves of the segment so far: header and records.
     pub leaves: u64,
-    /// Time of signing, nanoseconds since 1970.
+    /// Nanoseconds since 1970.
     pub time_ns: u64,
     /// The chain value before the seal's own frame.
     pub chain: Hash,
-    /// Root of the Merkle tree over the segment's leaves so far.
+    /// Root of the Merkle tree over the leaves so far.
     pub root: Hash,
     /// Public half of the signing key.
     pub public: [u8; 32],
     /// Public half of the next signing key.
     pub next: [u8; 32],
-    /// Ed25519 signature over [`Seal::signed`].
+    /// Ed25519 over [`Seal::signed`].
     pub signature: [u8; 64],
 }
 
@@ -52,7 +51,6 @@ impl Seal {
         }
     }
 
-    /// Encodes the body of the seal's frame.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(SEAL_LEN);
         self.fields(&mut out);
@@ -60,7 +58,7 @@ impl Seal {
         out
     }
 
-    /// Decodes a seal without checking its signature.
+    /// Does not check the signature.
     pub fn decode(body: &[u8]) -> Option<Seal> {
         let mut r = FieldReader(<&[u8; SEAL_LEN]>::try_from(body).ok()?);
         Some(Seal {
@@ -78,8 +76,7 @@ impl Seal {
         })
     }
 
-    /// Does not decide whether to trust the key. The check is strict: a signature has one valid
-    /// form.
+    /// Checks strictly (a signature has one valid form), but not trust in the key.
     pub(crate) fn is_signed(&self) -> bool {
         let signature = ed25519_dalek::Signature::from_bytes(&self.signature);
         VerifyingKey::from_bytes(&self.public).is_ok_and(|key| key.verify_strict(&self.signed(), &signature).is_ok())

@@ -1,25 +1,24 @@
-//! Records as syslog messages (RFC 5424) with ECS JSON as text, and their framing (RFC 5425,
-//! section 4.3; RFC 6587, section 3.4.1).
+//! Records as syslog messages (RFC 5424) with ECS JSON, and their framing (RFC 5425, section 4.3;
+//! RFC 6587, section 3.4.1).
 
 use std::fmt::Write as _;
 
 use crate::record::{Class, shorten_path, utf8_prefix};
 use crate::{Record, json, operations};
 
-/// Facility 13, "log audit" (RFC 5424, section 6.2.1).
+/// "log audit" (RFC 5424, section 6.2.1).
 const FACILITY: u32 = 13;
 const WARNING: u32 = 4;
 const INFORMATIONAL: u32 = 6;
-/// Longest HOSTNAME (RFC 5424, section 6).
+/// RFC 5424, section 6.
 const HOST_LEN_MAX: usize = 255;
 
-/// Formats a record as a syslog message.
 pub fn message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) -> String {
     with_value(record, &json::value(record, boot), host)
 }
 
-/// Like [`message`], but below 64 KiB for a datagram. Long fields are truncated, paths keep both
-/// ends, and `vouch.truncated` is set.
+/// Like [`message`], but below 64 KiB for a datagram. Truncates long fields, keeps both ends of
+/// paths, and sets `vouch.truncated`.
 pub fn short_message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) -> String {
     let (path, path2) = (shorten_path(record.path, SHORT_LEN_MAX), shorten_path(record.path2, SHORT_LEN_MAX));
     let cut = |text| utf8_prefix(text, SHORT_LEN_MAX);
@@ -64,7 +63,7 @@ fn with_value(record: &Record<'_>, value: &serde_json::Value, host: &str) -> Str
     out
 }
 
-/// Appends a message with octet counting: its length in bytes, a space, and the message.
+/// Appends a message with octet counting: length in bytes, a space, the message.
 pub fn frame(message: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(message.len().to_string().as_bytes());
     out.push(b' ');

@@ -1,6 +1,6 @@
-//! Records in the kernel audit log's text format, for `ausearch`, `aureport` and similar tools.
-//! Operations become SYSCALL, SOCKADDR, CWD and PATH lines; refusals USER_AUTH; changes of rules
-//! and keys CONFIG_CHANGE; everything else TRUSTED_APP.
+//! Records in the text format of the kernel's audit log, for `ausearch`, `aureport` and similar
+//! tools. Operations become SYSCALL, SOCKADDR, CWD and PATH lines; refusals USER_AUTH; changes of
+//! rules and keys CONFIG_CHANGE; everything else TRUSTED_APP.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use crate::operations::{self, errno, number, system_call};
 use crate::record::{Act, Class, Flavour, Record, Refusal, access};
 
-/// Appends a record as one event of one or more lines.
+/// One event of one or more lines.
 pub fn write(record: &Record<'_>, out: &mut String) {
     match record.class {
         Class::Operation => operation(record, out),
@@ -73,12 +73,12 @@ fn operation(record: &Record<'_>, out: &mut String) {
     }
 }
 
-/// Whether an open created the file or, if it failed, might have.
+/// True for a failed open too.
 pub(crate) fn may_have_created(record: &Record<'_>) -> bool {
     record.granted.or(record.requested).is_some_and(|bits| bits & access::CREATE != 0)
 }
 
-/// Returns the equivalent x86-64 system call and its first and third argument.
+/// Returns the x86-64 system call, and its first and third argument.
 fn equivalent_call(record: &Record<'_>) -> (u32, [String; 2]) {
     let requested = record.requested.unwrap_or(0);
     let has = |bits: u32| requested & bits != 0;
@@ -257,7 +257,7 @@ fn field(out: &mut String, name: &str, text: &[u8]) {
     value(out, text);
 }
 
-/// As the kernel writes untrusted text (audit_log_untrustedstring): in quotes, or in hexadecimal.
+/// As audit_log_untrustedstring of the kernel: in quotes, or in hexadecimal.
 fn value(out: &mut String, text: &[u8]) {
     match std::str::from_utf8(text) {
         Ok(plain) if plain.bytes().all(|byte| (0x21..0x7f).contains(&byte) && byte != b'"') => {

@@ -1,5 +1,5 @@
-//! Audit trails on disk. A trail is a directory of segments, the current signing key, and the
-//! latest seal as a checkpoint. Only this module does I/O.
+//! Audit trails on disk: directories of segments, the current signing key, and the latest seal as a
+//! checkpoint. Only this module does I/O.
 
 mod compress;
 mod disk;

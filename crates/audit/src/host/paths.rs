@@ -1,9 +1,9 @@
-//! Resolves the names in an event to paths, relative to the working directory or a directory
-//! descriptor. `..` is resolved lexically.
+//! Resolves an event's names to paths, relative to the working directory or a directory descriptor.
+//! Resolves `..` lexically.
 
 use super::Line;
 
-/// Whether each of a call's two names is relative to a directory descriptor.
+/// True for each of a call's two names that is relative to a directory descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct DescriptorUse(pub(super) [bool; 2]);
 
@@ -16,7 +16,7 @@ impl DescriptorUse {
         match arguments(line) {
             Arguments::Known(None) => DescriptorUse::default(),
             Arguments::Known(Some([first, second])) => DescriptorUse([is_open(first), is_open(second)]),
-            // An unknown call: a value this low is a descriptor, not a pointer.
+            // In an unknown call, a value this low is a descriptor, not a pointer.
             Arguments::Unknown => {
                 let low = line.field("a0").is_some_and(|digits| digits.len() <= LOW_DIGITS_MAX);
                 DescriptorUse([low; 2])
@@ -39,7 +39,7 @@ fn arguments(line: &Line<'_>) -> Arguments {
     let Ok(call) = std::str::from_utf8(call) else { return Arguments::Unknown };
     let row = match call.parse::<u16>() {
         Err(_) => CALLS.iter().find(|(name, ..)| *name == call),
-        // Call numbers of x86-64, and the generic ones of aarch64, riscv64 and loongarch64
+        // Numbers of x86-64, and the generic ones of aarch64, riscv64 and loongarch64
         // (linux/audit.h).
         Ok(number) => match line.field("arch") {
             Some(b"c000003e") => CALLS.iter().find(|(_, x86_64, ..)| *x86_64 == number),
@@ -86,7 +86,7 @@ const CALLS: [(&str, u16, u16, [&str; 2]); 26] = [
     ("removexattrat", 466, 466, ONE),
 ];
 
-/// An empty path if nothing is known. If `cwd` is empty, a relative name starts with `/.../`.
+/// Empty if nothing is known. If `cwd` is empty, a relative name starts with `/.../`.
 pub(super) fn resolve(cwd: &[u8], name: &[u8]) -> Vec<u8> {
     let is_known = name.starts_with(b"/") || !cwd.is_empty();
     let from: &[u8] = if name.starts_with(b"/") { b"" } else { cwd };

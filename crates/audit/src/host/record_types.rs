@@ -1,4 +1,4 @@
-//! Names and numbers of the kernel's audit record types (linux/audit.h, libaudit.h).
+//! The kernel's audit record types (linux/audit.h, libaudit.h).
 
 const NAMES: [(&str, u16); 105] = [
     ("LOGIN", 1006),

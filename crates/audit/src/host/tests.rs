@@ -1,4 +1,4 @@
-//! A log that auditd wrote, with another directory name, and hand-written lines.
+//! A log of auditd with another directory name, and hand-written lines.
 
 use proptest::prelude::*;
 

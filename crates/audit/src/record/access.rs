@@ -1,8 +1,7 @@
 //! Access bits: those of NFS ACCESS (RFC 8881, section 18.1) and a few more.
 
-/// Read data, or list a directory.
+/// Or list a directory.
 pub const READ: u32 = 0x01;
-/// Look up a name.
 pub const LOOKUP: u32 = 0x02;
 /// Change data or entries.
 pub const MODIFY: u32 = 0x04;
@@ -13,31 +12,29 @@ pub const EXECUTE: u32 = 0x20;
 pub(crate) const USE: u32 = READ | LOOKUP | EXECUTE;
 /// The open may create the file.
 pub const CREATE: u32 = 0x1000;
-/// The open truncates the file.
 pub const TRUNCATE: u32 = 0x2000;
-/// I/O without a recorded open by the caller: by a special or foreign stateid, or a delegation on
-/// first use.
+/// I/O without a recorded open by the caller: by a special or foreign stateid, or first use of a
+/// delegation.
 pub const UNOPENED: u32 = 0x4000;
-/// SETATTR sets the mode.
+/// SETATTR of the mode.
 pub const MODE: u32 = 0x01_0000;
-/// SETATTR sets the owner or the group.
+/// SETATTR of owner or group.
 pub const OWNER: u32 = 0x02_0000;
-/// SETATTR sets the ACL.
+/// SETATTR of the ACL.
 pub const ACL: u32 = 0x04_0000;
-/// SETATTR sets times.
+/// SETATTR of times.
 pub const TIMES: u32 = 0x08_0000;
-/// SETATTR sets other attributes.
+/// SETATTR of other attributes.
 pub const OTHER: u32 = 0x10_0000;
-/// Shift of the file type that CREATE makes (RFC 8881, section 5.8.1.2), in the highest four bits.
+/// The highest four bits hold the file type that CREATE makes (RFC 8881, section 5.8.1.2).
 pub const TYPE_SHIFT: u32 = 28;
 
-/// Returns whether the operation sets and creates nothing.
+/// The operation sets and creates nothing.
 pub fn changes_nothing(requested: u32) -> bool {
     requested & (TRUNCATE | MODE | OWNER | ACL | TIMES | OTHER | 0xf << TYPE_SHIFT) == 0
 }
 
-/// Describes what an operation sets or creates, with the mode, user and group if known. May be
-/// empty.
+/// Describes what an operation sets or creates. May be empty.
 pub fn describe_changes(requested: u32, new_mode: Option<u32>, (uid, gid): (Option<u32>, Option<u32>)) -> String {
     if changes_nothing(requested) {
         return String::new();

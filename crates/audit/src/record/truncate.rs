@@ -1,5 +1,5 @@
-//! Truncation of long texts. A path keeps its start and its end so that it names no other file;
-//! other texts keep their start.
+//! Truncation of long texts. A path keeps its start and end so that it names no other file; other
+//! texts keep their start.
 
 use std::borrow::Cow;
 
@@ -7,8 +7,8 @@ use memchr::memmem;
 
 use super::{PATH_LEN_MAX, Record, TEXT_LEN_MAX};
 
-/// Shortens a path to [`PATH_LEN_MAX`]. It keeps whole names from its start and end, with `/.../`
-/// for unknown names between them.
+/// Shortens a path to [`PATH_LEN_MAX`]: whole names from its start and end, and `/.../` for unknown
+/// names between.
 pub fn truncate_path(path: &[u8]) -> Cow<'_, [u8]> {
     shorten_path(path, PATH_LEN_MAX)
 }

@@ -1,4 +1,4 @@
-//! The conditions of a rule, and their evaluation on a record.
+//! Conditions of a rule, and their evaluation.
 
 use std::net::IpAddr;
 

@@ -1,6 +1,6 @@
-//! Whether one rule set records less than another. Old `always` rules and new exceptions generate
-//! example operations. An example that is no longer recorded proves a loss; other losses go
-//! undetected.
+//! Detects that a rule set records less than another. Old `always` rules and new exceptions
+//! generate example operations. An example that is no longer recorded proves a loss; other losses
+//! go undetected.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,8 +11,7 @@ use crate::record::{Class, Refusal, access};
 use crate::{Flavour, Record};
 
 impl Rules {
-    /// Returns whether this set records less than `before` did. O(rules of `before` × rules of
-    /// `self`).
+    /// True if this set loses an example of `before`. O(rules of `before` × rules of `self`).
     pub fn audits_less_than(&self, before: &Rules) -> bool {
         let results = results(before.rules.iter().chain(&self.rules));
         let exceptions: Vec<&Rule> = self.rules.iter().filter(|rule| !rule.always).collect();
@@ -37,17 +36,17 @@ impl Rules {
     }
 }
 
-/// The rule whose values come first, and which neighbour of a number: itself, the next, or the
-/// previous one.
+/// The rule whose values come first, and the choice for a number: itself, its next or previous
+/// neighbour.
 type Hint<'a> = Option<(&'a Rule, usize)>;
 const EDGES: usize = 3;
 
-/// Whether no rule names the neighbours of the condition's values.
+/// No rule names the neighbours of the condition's values.
 fn has_edge(condition: &Condition) -> bool {
     !matches!(subject(condition), Subject::Path | Subject::Flavour | Subject::Other)
 }
 
-/// An operation without number, result and access.
+/// Lacks number, result and access.
 struct Example {
     path: Vec<u8>,
     uid: u32,
@@ -92,8 +91,8 @@ impl Example {
         let all: Vec<&Condition> = rules.iter().flat_map(|rule| &rule.conditions).collect();
         let neighbours = |number: &u32| [*number, number.wrapping_add(1), number.wrapping_sub(1)];
         let literal = |name: &[u8]| name.iter().map(|byte| if *byte == b'*' { 1 } else { *byte }).collect::<Vec<u8>>();
-        // Values that no rule names come first: an unconstrained field then matches no other rule
-        // by chance.
+        // Values that no rule names come first, so that an unconstrained field matches no other
+        // rule by chance.
         let (mut paths, mut numbers, mut names, mut addresses) =
             (vec![b"/\x01".to_vec()], vec![UNUSUAL], vec![b"\x01".to_vec()], vec![None]);
         for condition in &all {
@@ -167,7 +166,7 @@ fn find_value<T: Clone>(all: &[&Condition], field: Subject, values: &[T], set: i
     values.iter().find(fits).cloned()
 }
 
-/// An id that rules are unlikely to name.
+/// Rules are unlikely to name this id.
 const UNUSUAL: u32 = 3_999_999_979;
 /// Success, failures, and each result in a rule with its neighbours (RFC 8881, section 15.1).
 fn results<'r>(rules: impl Iterator<Item = &'r Rule>) -> Vec<u32> {

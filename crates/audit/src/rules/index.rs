@@ -22,7 +22,7 @@ pub(super) enum Lookup {
     Refusal,
 }
 
-/// Ascending rule numbers.
+/// Lists hold ascending rule numbers.
 #[derive(Debug)]
 pub(super) struct Index {
     paths: HashMap<Box<[u8]>, Vec<u32>>,
@@ -168,8 +168,8 @@ impl Index {
         }
     }
 
-    /// Passes ascending lists that contain all rules that may match. Cost: one lookup per parent
-    /// directory and per pattern length, O(log n) for numbers. An unknown path makes all path rules
+    /// Passes ascending lists with all rules that may match. Costs one look-up per parent directory
+    /// and pattern length, and O(log n) for numbers. An unknown path makes all path rules
     /// candidates.
     pub(super) fn each_candidate<'s, 'r: 's>(
         &self,

@@ -1,5 +1,5 @@
-//! Parser for auditctl's syntax. Lines that are unsupported, or that mean something else in
-//! auditctl, are rejected.
+//! Parser for auditctl's syntax. Rejects unsupported lines, and lines with another meaning in
+//! auditctl.
 
 use std::net::IpAddr;
 
@@ -14,11 +14,10 @@ pub trait Resolve {
     fn group(&self, name: &str) -> Option<u32>;
 }
 
-/// A rule line that is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub struct RuleError {
-    /// Line number, from 1.
+    /// From 1.
     pub line: usize,
     pub reason: String,
 }
@@ -230,7 +229,7 @@ impl Draft {
         if let Some(bits) = self.perm.or(self.watch.then_some(PERM_READ | PERM_WRITE | PERM_EXECUTE | PERM_ATTRIBUTES)) {
             self.conditions.push(Condition::Perm(bits));
         }
-        // Joined like in the kernel.
+        // As in the kernel.
         let key = self.keys.join(&1).into_boxed_slice();
         if key.len() > KEY_LEN_MAX {
             return Err(format!("a key has at most {KEY_LEN_MAX} bytes, and so have all keys of a rule joined by one byte"));

@@ -1,5 +1,5 @@
-//! Compression of closed segments to zstd's seekable format. A reader can decode one record alone,
-//! and `zstd -d` decodes the whole file.
+//! Compression of closed segments to zstd's seekable format. A reader can decode one record alone;
+//! `zstd -d` decodes the whole file.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use crate::frame::{MAGIC, parse};
 
 const BLOCK_LEN: usize = 128 * 1024;
 const LEVEL: i32 = 3;
-/// Magic numbers of zstd's seekable format (contrib/seekable_format).
+/// contrib/seekable_format of zstd.
 const SKIPPABLE: u32 = 0x184D_2A5E;
 const SEEKABLE: u32 = 0x8F92_EAB1;
 const FOOTER_LEN: usize = 9;

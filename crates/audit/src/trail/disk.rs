@@ -1,40 +1,34 @@
-//! The file operations that change a trail, as a trait, so that tests can simulate a power cut
-//! between any two.
+//! File operations that change a trail. Tests simulate a power cut between any two.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-/// Creates, renames and removes files.
 pub trait Disk: Send + Sync {
-    /// Creates an empty file that must not exist yet. `secret` restricts access to the owner.
+    /// The file must not exist yet. `secret` restricts access to the owner.
     fn create(&self, path: &Path, secret: bool) -> io::Result<Box<dyn DiskFile>>;
-    /// Opens an existing file for writing.
+    /// For writing.
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
-    /// Renames a file atomically, replacing `to`.
+    /// Atomic; replaces `to`.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     fn remove(&self, path: &Path) -> io::Result<()>;
-    /// Makes the names in a directory durable.
+    /// Makes names durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
-    /// Locks a directory until the value is dropped or the process ends. Fails with `WouldBlock` if
-    /// another process holds the lock.
+    /// Locks a directory until the value is dropped or the process ends. `WouldBlock`: another
+    /// process holds the lock.
     fn lock(&self, path: &Path) -> io::Result<Lock>;
 }
 
-/// A held lock on a directory.
 pub type Lock = Box<dyn Send>;
 
-/// A file open for writing.
 pub trait DiskFile: Send {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
-    /// Makes the file's bytes durable.
+    /// Makes bytes durable.
     fn sync(&self) -> io::Result<()>;
-    /// Truncates or extends the file.
     fn set_len(&self, len: u64) -> io::Result<()>;
 }
 
-/// The operating system's file system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemDisk;
 

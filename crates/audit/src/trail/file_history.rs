@@ -12,17 +12,15 @@ use crate::Record;
 use crate::operations::number::{CLONE, COPY, CREATE, LINK, LOOKUP, OPEN, REMOVE, RENAME};
 use crate::record::Class;
 
-/// A name of a file, and the time during which it was valid.
+/// A name of a file, and the time of its validity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NameSpan {
     pub path: Vec<u8>,
-    /// First moment of validity.
     pub from: Moment,
-    /// Last moment of validity.
     pub until: Moment,
 }
 
-/// A point in time: the time of a record, and its sequence number to break ties.
+/// The time of a record, and its sequence number to break ties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment {
     /// Nanoseconds since 1970.
@@ -43,12 +41,11 @@ impl Moment {
     }
 }
 
-/// All names and ids of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileHistory {
-    /// Names, in the order of discovery.
+    /// In the order of discovery.
     pub spans: Vec<NameSpan>,
-    /// File ids with their export, if known.
+    /// With their export, if known.
     pub files: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -78,7 +75,7 @@ impl FileHistory {
     }
 }
 
-/// A failed lookup or creation has no id; earlier versions recorded the directory's id.
+/// A failed look-up or creation has no id; earlier versions recorded the directory's id.
 fn has_file_id(record: &Record<'_>) -> bool {
     !record.file.is_empty() && (record.result == 0 || ![LOOKUP, OPEN, CREATE].contains(&record.operation))
 }
@@ -87,7 +84,6 @@ pub(super) fn is_move(record: &Record<'_>) -> bool {
     record.class == Class::Operation && [RENAME, LINK, REMOVE].contains(&record.operation)
 }
 
-/// How a file is given.
 #[derive(Clone, Copy, Debug)]
 pub enum FileSeed<'a> {
     /// Every file that ever had this path.
@@ -95,7 +91,6 @@ pub enum FileSeed<'a> {
     File(&'a [u8]),
 }
 
-/// Finds all names and ids of a file.
 pub fn file_history(directory: &Path, mode: SearchMode, seed: FileSeed<'_>) -> io::Result<FileHistory> {
     let mut search =
         HistorySearch { directory, mode, moves: HashMap::new(), queue: VecDeque::new(), seen: HashSet::new(), spans: Vec::new() };

@@ -10,9 +10,9 @@ use super::Disk;
 use crate::keys::Ratchet;
 use crate::seal::Seal;
 
-/// Name of the key file inside the trail's directory.
+/// Inside the trail's directory.
 pub const KEY_FILE: &str = "key";
-/// Name of the file with the latest seal.
+/// The latest seal.
 pub const CHECKPOINT_FILE: &str = "checkpoint";
 pub(crate) const TORN_EXTENSION: &str = "torn";
 pub(crate) const REMOVED_SEALS_FILE: &str = "removed.seals";
@@ -22,7 +22,7 @@ const NEW: &str = "new";
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SegmentFile {
-    /// Number of the segment, from 1.
+    /// From 1.
     pub number: u64,
     pub path: PathBuf,
     pub is_compressed: bool,
@@ -49,8 +49,7 @@ impl SegmentFile {
     }
 }
 
-/// Lists the segments of a trail in order. After an interrupted compression, it returns the
-/// uncompressed file.
+/// In order. After an interrupted compression, returns the uncompressed file.
 pub fn segments(directory: &Path) -> io::Result<Vec<SegmentFile>> {
     let mut found: Vec<SegmentFile> = fs::read_dir(directory)?
         .filter_map(|entry| entry.map(|entry| SegmentFile::of(entry.path())).transpose())
@@ -72,14 +71,14 @@ pub fn read_key(path: &Path) -> io::Result<Ratchet> {
     Ratchet::decode(&bytes).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a key of an audit trail, or damaged"))
 }
 
-/// Reads a checkpoint file, in the trail's directory or a copy of it.
+/// In the trail's directory or a copy of it.
 pub fn read_checkpoint(path: &Path) -> io::Result<Seal> {
     let bytes = fs::read(path)?;
     let seal = Seal::decode(&bytes).filter(Seal::is_signed);
     seal.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a checkpoint of an audit trail, or damaged"))
 }
 
-/// Creates a trail's key file, which must not exist yet.
+/// The file must not exist yet.
 pub fn create_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()> {
     let file = disk.create(path, true)?;
     file.write_at(&key.encode(), 0)?;
@@ -87,9 +86,8 @@ pub fn create_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()>
     disk.sync_dir(parent(path))
 }
 
-/// Overwrites the old bytes before the next key replaces them. Can be repeated after an error: the
-/// next key stays in the `.new` file. An unreadable `.new` file is kept, because it may be that
-/// key.
+/// Overwrites the old bytes before the next key replaces them. Repeatable after an error: the next
+/// key stays in the `.new` file. An unreadable `.new` file is kept, because it may be that key.
 pub(super) fn replace_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()> {
     let (bytes, new) = (key.encode(), &new_path(path));
     let is_written = match fs::read(new).map(Zeroizing::new) {
@@ -117,8 +115,8 @@ pub(super) fn replace_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Re
     rename_into_place(disk, path)
 }
 
-/// A key that exists only in the `.new` file is returned twice, the second time for
-/// [`replace_key`]. Otherwise the `.new` file is removed, unless the disk is full.
+/// Returns a key that exists only in the `.new` file twice, the second time for [`replace_key`].
+/// Otherwise removes the `.new` file, unless the disk is full.
 pub(super) fn recover_key(disk: &dyn Disk, path: &Path) -> io::Result<(Ratchet, Option<Ratchet>)> {
     let new = new_path(path);
     match (read_key(path), read_key(&new)) {
@@ -136,7 +134,7 @@ pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Replaces a small file durably and atomically. Only the owner can read it.
+/// Durable and atomic. Only the owner can read the file.
 pub fn replace_file(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace_with(disk, path, bytes, true)
 }

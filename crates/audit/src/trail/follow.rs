@@ -8,17 +8,15 @@ use super::{Segment, SegmentFile, segments};
 use crate::frame::{FrameError, Kind, MAGIC, parse};
 use crate::record::seq_and_time;
 
-/// A reading position in a trail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     pub segment: u64,
-    /// Offset of the next frame in the uncompressed segment.
+    /// Of the next frame in the uncompressed segment.
     pub offset: u64,
     /// Sequence number of the next record, or 0 if unknown.
     pub next_seq: u64,
 }
 
-/// A reader that follows a trail while it is written.
 #[derive(Debug)]
 pub struct Follower {
     directory: PathBuf,
@@ -56,18 +54,18 @@ impl Follower {
         self.seq_limit = seq_limit;
     }
 
-    /// Returns the position after the last delivered record.
+    /// After the last delivered record.
     pub fn position(&self) -> Position {
         self.position
     }
 
-    /// Returns the number of segments that retention removed before they were read.
+    /// Segments that retention removed before they were read.
     pub fn skipped_segments(&self) -> u64 {
         self.lost
     }
 
     /// Calls `each` with every new record, the position after it and its boot id, until `each`
-    /// returns false. That last record counts as delivered. Returns whether there was any. Does not
+    /// returns false. That last record counts as delivered. Returns true after any record. Does not
     /// wait.
     pub fn read(&mut self, mut each: impl FnMut(&[u8], Position, Option<[u8; 16]>) -> bool) -> io::Result<bool> {
         let mut any = false;

@@ -1,5 +1,5 @@
-//! Index of a closed segment: the offsets of the records with a given user, path and so on. Never
-//! trusted: readers check each record in the trail. See docs/formats/audit.md.
+//! Index of a closed segment: offsets of the records with a given user, path and so on. Untrusted:
+//! readers check each record in the trail. See docs/formats/audit.md.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -24,25 +24,24 @@ const TERM_LEN: usize = 24;
 const CANCEL_STEPS: u32 = 4096;
 const LINEAR_LOOKUP_LEN: u64 = 128;
 
-/// The kinds of index terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Term {
     Principal = 1,
-    /// The uid, 4 bytes.
+    /// 4 bytes.
     Uid = 2,
-    /// A path, or the new path of a rename or link.
+    /// Also the new path of a rename or link.
     Path = 3,
     File = 4,
-    /// The client's address (4 or 16 bytes) or name.
+    /// Address (4 or 16 bytes) or name.
     Client = 5,
     /// A rule's key.
     Key = 6,
-    /// The old or new path of a rename, link or removal.
+    /// Old or new path of a rename, link or removal.
     Moved = 7,
-    /// A status other than 0, 4 bytes.
+    /// Other than 0, 4 bytes.
     Result = 8,
-    /// The segment's seals. This term has no value.
+    /// The segment's seals, without a value.
     Seal = 9,
 }
 
@@ -97,7 +96,7 @@ pub struct Index {
 }
 
 impl Index {
-    /// Opens a segment's index. Returns `None` if it is missing or belongs to another segment.
+    /// `None` if the index is missing or belongs to another segment.
     pub fn open(file: &SegmentFile, segment: &Segment) -> Option<Index> {
         let file_of_index = File::open(index_path(file)).ok()?;
         let len = file_of_index.metadata().ok()?.len();
@@ -111,7 +110,7 @@ impl Index {
         matches.then_some(Index { file: file_of_index, times: (from, until), span: (first, count), terms, len })
     }
 
-    /// Returns the offsets of the records with this term, ascending. O(log n) reads.
+    /// Offsets of the records with this term, ascending. O(log n) reads.
     pub fn postings(&self, term: Term, bytes: &[u8]) -> io::Result<Vec<u64>> {
         let wanted = hash(term, bytes);
         let (mut low, mut high) = (0, self.terms);

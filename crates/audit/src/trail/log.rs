@@ -1,5 +1,5 @@
-//! Appends records to a trail. Used by one thread; never reads the clock. If the disk fails, the
-//! bytes stay in memory, and the caller decides when to retry.
+//! Appends records to a trail from one thread; never reads the clock. If the disk fails, the bytes
+//! stay in memory, and the caller decides when to retry.
 
 mod append_batch;
 mod lost_count;
@@ -49,18 +49,14 @@ impl Default for Rotation {
     }
 }
 
-/// How to write a trail.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// When to close segments.
     pub rotation: Rotation,
-    /// Boot id of this machine.
     pub boot: [u8; 16],
-    /// Path of the key file, if outside the trail's directory.
+    /// Key file, if outside the trail's directory.
     pub key: Option<PathBuf>,
 }
 
-/// Why a trail cannot be continued.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     #[error("{}: {source}", path.display())]
@@ -75,7 +71,6 @@ pub enum LogError {
     Damaged { path: PathBuf, reason: &'static str },
 }
 
-/// A trail open for appending.
 pub struct Log {
     disk: Arc<dyn Disk>,
     directory: PathBuf,
@@ -131,29 +126,27 @@ impl Log {
         self.buffers.push_back(buffer);
     }
 
-    /// Appends an encoded record in memory and returns its sequence number.
+    /// Appends in memory. Returns the record's sequence number.
     pub fn append(&mut self, body: &mut [u8], now_ns: u64) -> u64 {
         self.append_batch().append(body, now_ns)
     }
 
-    /// Encodes and appends a record.
     pub fn append_record(&mut self, record: &Record<'_>) -> u64 {
         let mut body = Vec::new();
         record.encode(&mut body);
         self.append(&mut body, record.time_ns)
     }
 
-    /// Stores a count of unwritten records for the next start, in a preallocated file.
+    /// Count of unwritten records for the next start, in a preallocated file.
     pub(crate) fn store_lost_count(&self, lost: &LostCount) -> io::Result<()> {
         lost_count::write(&*self.disk, &self.directory, lost)
     }
 
-    /// Returns the trail's directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Returns the sequence number of the next record.
+    /// Sequence number of the next record.
     pub fn next_seq(&self) -> u64 {
         self.next_seq
     }
@@ -170,9 +163,9 @@ impl Log {
         std::mem::take(&mut self.closed)
     }
 
-    /// Writes all appended frames to the file. They survive a crash of the process, but not a power
-    /// cut. They stay in memory until the next sync, because a failed sync may drop them. Can be
-    /// repeated after an error.
+    /// Writes all appended frames. They survive a crash of the process, but not a power cut. They
+    /// stay in memory until the next sync, because a failed sync may drop them. Repeatable after an
+    /// error.
     pub fn write(&mut self) -> Result<(), LogError> {
         // The header shows that the key advanced, so the previous segment must be durable first.
         if self.buffers.len() > 1 {
@@ -185,8 +178,8 @@ impl Log {
         Ok(())
     }
 
-    /// Makes all appended frames durable. A repetition after an error rewrites everything that may
-    /// not be durable, because the failed sync may have dropped it.
+    /// Makes all appended frames durable. A repetition after an error rewrites all bytes that the
+    /// failed sync may have dropped.
     pub fn sync(&mut self) -> Result<(), LogError> {
         self.run_recovery_steps()?;
         for buffer in &mut self.buffers {

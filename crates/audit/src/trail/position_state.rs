@@ -1,4 +1,4 @@
-//! Checks whether a trail still contains a position: the chain tag depends on everything before it.
+//! Checks that a trail still contains a position: the chain tag depends on everything before it.
 
 use std::io;
 use std::path::Path;

@@ -11,14 +11,13 @@ use super::{Disk, Segment};
 use crate::frame::{Header, Kind, MAGIC, OVERHEAD, parse};
 use crate::seal::{SEAL_LEN, Seal};
 
-/// Which segments to remove.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// Remove segments that are older than this, in nanoseconds.
+    /// Remove segments older than this, in nanoseconds.
     pub age_ns_max: Option<u64>,
-    /// Remove the oldest segments while the trail is longer than this, in bytes.
+    /// Remove the oldest segments while the trail is longer, in bytes.
     pub len_max: Option<u64>,
-    /// Keep segments that are younger than this, whatever the length, in nanoseconds.
+    /// Keep segments younger than this, whatever the length, in nanoseconds.
     pub age_ns_min: u64,
 }
 

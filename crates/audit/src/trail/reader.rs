@@ -20,11 +20,10 @@ pub struct Segment {
     boot: OnceLock<Option<[u8; 16]>>,
 }
 
-/// A frame of a trail.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub segment: u64,
-    /// Boot id of the machine that wrote the segment.
+    /// Boot id of the writing machine.
     pub boot: [u8; 16],
     /// Offset in the uncompressed segment.
     pub offset: u64,
@@ -33,7 +32,7 @@ pub struct Entry {
 }
 
 impl Segment {
-    /// Opens a segment's file. For a compressed segment, the block table is read.
+    /// Reads the block table of a compressed segment.
     pub fn open(segment: &SegmentFile) -> io::Result<Segment> {
         let file = File::open(&segment.path)?;
         let len = file.metadata()?.len();
@@ -55,7 +54,7 @@ impl Segment {
         }
     }
 
-    /// Returns the boot id from the header, or `None` if the header is missing or damaged.
+    /// `None` if the header is missing or damaged.
     pub fn boot(&self) -> Option<[u8; 16]> {
         let read = || self.frame_at(MAGIC.len() as u64).ok().and_then(|(_, body)| Header::decode(&body)).map(|header| header.boot);
         *self.boot.get_or_init(read)
@@ -68,7 +67,7 @@ impl Segment {
         }
     }
 
-    /// Reads the whole uncompressed segment.
+    /// Uncompressed.
     pub fn load(&self) -> io::Result<Vec<u8>> {
         match &self.blocks {
             None => read(&self.file, 0, usize::try_from(self.len).unwrap_or(usize::MAX)),
@@ -102,8 +101,7 @@ impl Segment {
         Ok(bytes.first_chunk().copied())
     }
 
-    /// Returns kind and body of the frame at `offset`. Reads one frame, or one block of about 128
-    /// KiB.
+    /// Kind and body of the frame at `offset`. Reads one frame, or one block of about 128 KiB.
     pub fn frame_at(&self, offset: u64) -> io::Result<(Kind, Vec<u8>)> {
         let invalid = |error: FrameError| io::Error::new(io::ErrorKind::InvalidData, error);
         match &self.blocks {

@@ -1,5 +1,5 @@
 //! Search for records, by index in closed segments and by a scan in the open one. Each result is
-//! checked, so an index can omit results but not add any.
+//! checked: an index can omit results but not add any.
 
 use std::collections::HashSet;
 use std::io;
@@ -16,7 +16,7 @@ use crate::record::{Class, RecordError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Success,
-    /// Failure, including refusals and gaps.
+    /// Includes refusals and gaps.
     Failure,
     Is(u32),
 }
@@ -24,7 +24,7 @@ pub enum Outcome {
 /// Equivalent spellings of a name; any of them matches.
 pub type Alternatives = Vec<Vec<u8>>;
 
-/// Search criteria. An empty or `None` field matches everything; all fields must match.
+/// An empty or `None` field matches everything; all fields must match.
 #[derive(Clone, Debug, Default)]
 pub struct Query {
     /// Earliest time, nanoseconds since 1970.
@@ -35,7 +35,7 @@ pub struct Query {
     pub uid: Option<u32>,
     /// The user that rules call auid: the login user, or else the acting user. Not indexed.
     pub auid: Option<u32>,
-    /// A path, also as the new path of a rename or link.
+    /// Also as the new path of a rename or link.
     pub path: Alternatives,
     /// A directory and everything below it. Not indexed.
     pub below: Alternatives,
@@ -129,24 +129,22 @@ pub(super) fn is_below(directory: &[u8], path: &[u8]) -> bool {
     path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
-/// How to read segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchMode {
-    /// By index. A missing index is built; if that fails, the segment is scanned.
+    /// A missing index is built; if that fails, the segment is scanned.
     Index,
-    /// By a scan of every segment.
+    /// Every segment.
     Scan,
 }
 
-/// A matching record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hit {
     pub segment: u64,
-    /// Offset of the frame in the uncompressed segment.
+    /// Of the frame in the uncompressed segment.
     pub offset: u64,
     /// The encoded record.
     pub body: Vec<u8>,
-    /// Boot id of the writer, if known.
+    /// Of the writer, if known.
     pub boot: Option<[u8; 16]>,
 }
 
@@ -159,11 +157,11 @@ impl Hit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SearchCost {
     pub segments: u64,
-    /// Segments that were scanned.
+    /// Segments scanned.
     pub scanned: u64,
-    /// Indexes that were built.
+    /// Indexes built.
     pub built: u64,
-    /// Records that were decoded through an index.
+    /// Records decoded through an index.
     pub decoded: u64,
 }
 

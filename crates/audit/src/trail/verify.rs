@@ -1,8 +1,8 @@
 //! Verifies a trail: finds records that were altered, removed, inserted, reordered or cut off after
 //! they were sealed.
 //!
-//! The only trust anchor is the trail's first public key, which the auditor has stored elsewhere.
-//! Each seal authenticates everything before it and the next key. Verification holds one segment in
+//! The only trust anchor is the trail's first public key, which the auditor stores elsewhere. Each
+//! seal authenticates everything before it and the next key. Verification holds one segment in
 //! memory.
 
 mod report;
@@ -25,10 +25,10 @@ use resync::{find_seal, seal_follows};
 pub use trust::Trust;
 use trust::{KnownEnds, administrative, recorded_removal};
 
-/// Verifies a trail. `each_segment` gets the number of segments done and their total. Fails only if
-/// the directory cannot be read.
+/// `each_segment` gets the number of segments done and their total. Fails only if the directory
+/// cannot be read.
 pub fn verify(directory: &Path, trust: &Trust, mut each_segment: impl FnMut(u64, u64)) -> io::Result<Report> {
-    // Read first, because an active writer may add seals in the meantime.
+    // Read first, because an active writer may add seals meanwhile.
     let ends = KnownEnds::of(directory, trust);
     let mut verifier = Verifier {
         trust,

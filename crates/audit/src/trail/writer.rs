@@ -1,8 +1,8 @@
-//! Writer threads: worker threads put records into bounded rings, and one thread writes them to the
-//! log.
+//! Worker threads put records into bounded rings, and one thread writes them to the log.
 //!
-//! A worker with a full ring waits for room, under policies other than [`Policy::Block`] for at most
-//! a second. A reply that must not precede its record is passed to [`Trail::call_when_stored`].
+//! A worker with a full ring waits for room, at most a second unless the policy is
+//! [`Policy::Block`]. A reply that must not precede its record is passed to
+//! [`Trail::call_when_stored`].
 
 mod maintenance;
 mod options;
@@ -25,16 +25,15 @@ pub use options::{Durability, Policy, WriterOptions};
 use ring::{Gap, Ring};
 use write_loop::{Writer, now_ns};
 
-/// A callback that runs once all earlier records are stored.
+/// Runs once all earlier records are stored.
 pub type Callback = Box<dyn FnOnce() + Send>;
 
-/// A trail with running writer threads.
 pub struct Trail {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// Counters since the start.
+/// Since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub written: u64,
@@ -42,7 +41,7 @@ pub struct Counts {
     /// Failed writes.
     pub failures: u64,
     pub waiting_len: u64,
-    /// Whether the last write succeeded.
+    /// The last write succeeded.
     pub is_healthy: bool,
 }
 
@@ -74,7 +73,7 @@ struct Queue {
 }
 
 impl Trail {
-    /// Starts the writer and two maintenance threads. `halt` is called at most once, under
+    /// Starts the writer and two maintenance threads. Calls `halt` at most once, under
     /// [`Policy::Halt`].
     pub fn start(log: Log, disk: Arc<dyn Disk>, options: WriterOptions, halt: impl Fn() + Send + 'static) -> io::Result<Trail> {
         let has_failed = log.recovery_error().is_some();
@@ -126,7 +125,7 @@ impl Trail {
         Ok(Trail { shared, threads: Mutex::new(threads) })
     }
 
-    /// Queues a record. Returns false if it is lost; a gap record then counts it.
+    /// False: the record is lost, and a gap record counts it.
     pub fn record(&self, record: &Record<'_>) -> bool {
         self.shared.record(record, self.shared.options.policy == Policy::Block)
     }
@@ -144,18 +143,16 @@ impl Trail {
         self.shared.wake();
     }
 
-    /// Returns whether any replies must wait for their records.
+    /// Some replies must wait for their records.
     pub fn delays_replies(&self) -> bool {
         self.shared.options.delays_replies()
     }
 
-    /// Returns whether any record is not stored yet.
     pub fn has_unstored_records(&self) -> bool {
         self.shared.unstored_count.load(Ordering::SeqCst) > 0
     }
 
-    /// Returns whether the last write succeeded and no ring is full, so that new records will
-    /// probably be stored.
+    /// The last write succeeded and no ring is full, so that new records will probably be stored.
     pub fn is_healthy(&self) -> bool {
         self.shared.is_healthy.load(Ordering::Acquire)
     }
@@ -250,7 +247,7 @@ impl Shared {
     }
 }
 
-/// Additional threads share them.
+/// More threads share them.
 const RING_COUNT: usize = 64;
 const ROOM_STEP: Duration = Duration::from_millis(50);
 /// After this time the record is lost.

@@ -210,12 +210,11 @@ fn measure(kernels: &Kernels, enctype: Enctype, work: Work, count: usize, len: u
     Sample { seconds: spent.max(1e-9), bytes, operations, client_cpu_s: Some(spent), ..Sample::default() }
 }
 
-/// Runs passes for some time, in batches that are long compared with a read of the clock. Returns
-/// the number of passes and their CPU seconds.
+/// Batches are long compared with a read of the clock. Returns the number of passes and their CPU
+/// seconds.
 fn batches(time: Duration, together_max: u64, pass: &mut dyn FnMut(u64) -> f64) -> (u64, f64) {
     let (mut together, mut passes, mut spent) = (1, 0, 0.0);
     let started = Instant::now();
-    // At least two batches.
     while passes < 2 || started.elapsed() < time {
         let took = pass(together);
         if took < BATCH_S && together < together_max {
@@ -228,7 +227,7 @@ fn batches(time: Duration, together_max: u64, pass: &mut dyn FnMut(u64) -> f64) 
     (passes, spent)
 }
 
-/// CPU seconds of so many passes.
+/// CPU seconds.
 fn timed(passes: u64, mut pass: impl FnMut()) -> f64 {
     let start = cpu::thread_s();
     (0..passes).for_each(|_| pass());
@@ -258,7 +257,7 @@ fn speed(what: &[&str], len: usize) -> Option<f64> {
     text.lines().rev().find(|line| line.starts_with("+F:"))?.rsplit(':').next()?.trim().parse().ok()
 }
 
-/// libipsec-mb's cipher and hash over `count` bodies. None of what its program leaves out.
+/// Cipher and hash of libipsec-mb over `count` bodies. None for work that its program lacks.
 fn ipsec_mb(program: &Path, enctype: Enctype, work: Work, count: usize, len: usize, time: Duration) -> Option<Sample> {
     let verb = match work {
         Work::Seal => "seal",
@@ -331,7 +330,7 @@ mod tests {
                 passes as f64 * pass_s
             });
             assert_eq!(asked.last(), Some(&wanted), "{asked:?}");
-            // Smaller batches only find the batch size, and do not count.
+            // Smaller batches only find the batch size.
             let counted: u64 = asked.iter().filter(|passes| **passes == wanted).sum();
             assert_eq!(passes, counted);
             assert!((spent - passes as f64 * pass_s).abs() < 1e-9 && passes >= 2);

@@ -6,14 +6,13 @@ use crate::case::{Content, Copy};
 use crate::runner::PlannedCase;
 use crate::workload::size;
 
-/// Parameters.
 #[derive(Debug, Clone)]
 pub struct Transfer {
-    /// File sizes whose rate is measured, bytes.
+    /// Bytes; each size's rate is measured.
     pub sizes: Vec<u64>,
     pub contents: Vec<Content>,
     pub small: (u64, u64),
-    /// Large files: number, and bytes of each.
+    /// Number of large files, and bytes of each.
     pub large: (u64, u64),
     pub streams: u32,
     /// Blocks of a file in flight.
@@ -27,7 +26,7 @@ impl Transfer {
         Self { sizes, contents: vec![Content::Zeros, Content::Random], small, large, streams: 1, depth: 16 }
     }
 
-    /// A quick run with a hundredth of the bytes.
+    /// A hundredth of the bytes.
     pub fn quick() -> Self {
         let sizes = vec![100_000, 1_000_000, 10_000_000, 50_000_000];
         Self { sizes, contents: vec![Content::Random], small: (500, 5_000), large: (3, 30_000_000), ..Self::full() }

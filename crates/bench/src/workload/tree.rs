@@ -1,10 +1,10 @@
-//! Reads of a published tree and connections a second, after the SFS read-only paper.
+//! Reads of a published tree, and connections a second, after the SFS read-only paper.
 
 use crate::Case;
 use crate::case::{Content, Metric, Order, Primitive, Read};
 use crate::runner::PlannedCase;
 
-/// The reads: many files of 1 KB, then one large file sequentially and at random, noise and zeros.
+/// Many files of 1 KB, then one large file sequentially and at random, noise and zeros.
 pub fn tree_reads(quick: bool) -> Vec<(&'static str, &'static str, Read)> {
     let (files, large) = if quick { (200, 8 << 20) } else { (1000, 40 << 20) };
     let read = |files, len, content, order| Read { files, len, block: 8192, content, order };
@@ -34,7 +34,7 @@ pub fn tree(quick: bool, project: bool) -> Vec<PlannedCase> {
     tree_reads(quick).into_iter().map(planned).chain([compile]).chain(build).collect()
 }
 
-/// Where the time of small reads goes: one case, whose subjects are its parts.
+/// Parts of the time of small reads: one case, whose subjects are the parts.
 pub fn breakdown(quick: bool) -> (Read, PlannedCase) {
     let (_, name, read) = tree_reads(quick).swap_remove(0);
     let name = format!("{} × {name}", read.files);
@@ -44,7 +44,7 @@ pub fn breakdown(quick: bool) -> (Read, PlannedCase) {
     )
 }
 
-/// Signing, verifying and hashing of the lengths that the format has.
+/// Signing, verifying and hashing of the format's lengths.
 pub fn primitives(quick: bool, lens: &[(&str, u64)]) -> Vec<PlannedCase> {
     let seconds = if quick { 0.02 } else { 0.3 };
     let case = |name: String, work, len| PlannedCase::new("tree", "Primitives, one core", name, Case::Primitive { work, len, seconds });
@@ -66,7 +66,7 @@ pub const fn source_count(quick: bool) -> u32 {
     if quick { 6 } else { 48 }
 }
 
-/// Many clients replay the reads of a compile without a cache.
+/// Many clients replay the uncached reads of a compile.
 pub fn replay(quick: bool) -> Vec<PlannedCase> {
     let (counts, seconds): (&[u32], f64) = if quick { (&[1, 8, 64], 0.5) } else { (&[1, 2, 4, 8, 16, 32, 64, 128, 256], 3.0) };
     let case = |&clients: &u32| {

@@ -57,7 +57,7 @@ impl Patterns {
         self.whole.is_empty() && self.heads.lens.is_empty() && self.tails.lens.is_empty()
     }
 
-    /// Costs one lookup per distinct prefix and suffix length.
+    /// One look-up per distinct prefix and suffix length.
     pub(super) fn of(&self, name: &[u8], mut each: impl FnMut(&[u32])) {
         let heads = self.heads.lens.iter().filter_map(|len| self.heads.lists.get(name.get(..*len)?));
         let tails = self.tails.lens.iter().filter_map(|len| self.tails.lists.get(&name[name.len().checked_sub(*len)?..]));

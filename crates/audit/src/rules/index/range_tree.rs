@@ -1,5 +1,5 @@
-//! A segment tree over half-open ranges. A range is stored at O(log n) nodes; a lookup walks from a
-//! leaf to the root.
+//! A segment tree over half-open ranges. A range is stored at O(log n) nodes; a look-up walks from
+//! a leaf to the root.
 
 #[derive(Debug)]
 pub(super) struct RangeTree<T> {

@@ -1,11 +1,11 @@
-//! Batched appends, which share hash computations between neighbouring records.
+//! Appends that share hash computations between neighbouring records.
 
 use super::Log;
 use crate::frame::{BODY_LEN_MAX, Kind, LeafBatch};
 use crate::record;
 
 impl Log {
-    /// Starts a batch of appends, which is faster than single ones.
+    /// Faster than single appends.
     pub fn append_batch(&mut self) -> AppendBatch<'_> {
         let buffer = self.buffers.back_mut().expect("one segment is always open");
         let leaves = LeafBatch { out: &mut buffer.pending, chain: &mut self.chain, tree: &mut buffer.tree, last: None };

@@ -12,21 +12,20 @@ pub(crate) const LOST_COUNT_FILE: &str = "lost";
 /// Records that are in no segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LostCount {
-    /// Records from the trail's end up to this sequence number (exclusive) are lost.
+    /// Lost: from the trail's end up to this sequence number (exclusive).
     pub next_seq: u64,
-    /// Number of further lost records, which had no sequence number yet.
+    /// Further lost records, without sequence numbers.
     pub unnumbered: u64,
-    /// Time of the last successful write, nanoseconds since 1970.
+    /// Last successful write, nanoseconds since 1970.
     pub since_ns: u64,
-    /// Lost gap records: their sequence numbers, and the number of records each stands for.
+    /// Lost gap records: their sequence numbers, and the records that each stands for.
     pub gaps: Vec<(u64, u64)>,
     /// Sequence number of the record that reports this loss, or 0.
     pub report_seq: u64,
 }
 
 impl LostCount {
-    /// Returns the number of lost records if the trail continues at `next_seq`, or 0 if it was
-    /// already reported.
+    /// Lost records if the trail continues at `next_seq`, or 0 if they were reported.
     pub fn count(&self, next_seq: u64) -> u64 {
         if self.report_seq > 0 && next_seq > self.report_seq {
             return 0;
@@ -58,7 +57,7 @@ impl LostCount {
         bytes
     }
 
-    /// Decodes the file. Returns `None` if it is damaged or records no loss.
+    /// `None` if the file is damaged or records no loss.
     pub fn decode(bytes: &[u8]) -> Option<LostCount> {
         let (sum, rest) = bytes.get(..LOST_LEN)?.split_at(SUM_LEN);
         if digest(rest)[..SUM_LEN] != *sum {
@@ -78,7 +77,7 @@ pub(super) fn read(directory: &Path) -> Option<LostCount> {
     LostCount::decode(&std::fs::read(directory.join(LOST_COUNT_FILE)).ok()?)
 }
 
-/// Returns whether the file has its full length. A full disk may leave it shorter.
+/// A full disk may leave the file shorter.
 pub(super) fn is_complete(directory: &Path) -> bool {
     std::fs::metadata(directory.join(LOST_COUNT_FILE)).is_ok_and(|file| file.len() == LOST_LEN as u64)
 }

@@ -1,4 +1,4 @@
-//! Opens an existing trail: recovers from a crash, and reports what was found.
+//! Opens a trail, recovers from a crash, and reports the findings.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,10 +17,10 @@ use crate::record::{Act, Class, Record};
 use crate::trail::files::{self, KEY_FILE, SegmentFile, segments};
 use crate::trail::{Disk, Segment};
 
-/// The state of a trail when it was opened.
+/// State of a trail at its opening.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// The trail had no closing seal: the program or the machine crashed.
+    /// No closing seal: the program or the machine crashed.
     pub was_unclosed: bool,
     /// Quarantined bytes that no record names yet, from this start or from an interrupted one.
     pub quarantined: Vec<QuarantineFile>,
@@ -30,7 +30,7 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// Returns the number of quarantined bytes.
+    /// Quarantined bytes.
     pub fn torn_len(&self) -> u64 {
         self.quarantined.iter().map(|quarantined| quarantined.len).sum()
     }
@@ -115,7 +115,7 @@ impl Log {
         Ok((log, recovery))
     }
 
-    /// Returns whether the segment is closed, or `None` if it had no header and was quarantined.
+    /// True if the segment is closed. `None`: it had no header and was quarantined.
     fn resume(
         &mut self,
         file: &SegmentFile,
@@ -187,7 +187,6 @@ impl Log {
         Ok(Some(scan.is_closed))
     }
 
-    /// Quarantines a segment without a header.
     fn quarantine_headless(
         &mut self,
         file: &SegmentFile,
@@ -265,7 +264,7 @@ impl Log {
                 ..Record::default()
             });
             self.reported_gap = Some((reported, count, lost.since_ns));
-            // Stored before the record can reach the disk: the loss is then not reported twice.
+            // Stored before the record can reach the disk, so that the loss is reported once.
             let gaps = lost.gaps.iter().copied().filter(|(seq, _)| *seq < resumed).collect();
             if let Err(error) = self.store_lost_count(&LostCount {
                 next_seq: resumed,

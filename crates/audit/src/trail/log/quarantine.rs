@@ -14,7 +14,7 @@ pub struct QuarantineFile {
     /// The segment that the bytes come from.
     pub segment: u64,
     pub name: String,
-    /// Length in bytes; 0 if the segment was an empty file.
+    /// Bytes; 0 if the segment was an empty file.
     pub len: u64,
 }
 
@@ -74,7 +74,6 @@ pub(super) fn add_file(quarantined_files: &mut Vec<QuarantineFile>, reported_nam
     name
 }
 
-/// Finds the file of a segment with exactly these bytes.
 pub(super) fn find_with_bytes(quarantined_files: &[QuarantineFile], directory: &Path, segment: u64, bytes: &[u8]) -> Option<String> {
     let candidates = quarantined_files.iter().filter(|quarantined| quarantined.segment == segment && quarantined.len == bytes.len() as u64);
     candidates

@@ -1,5 +1,4 @@
-//! Recovery steps that failed on a full disk. They are retried in order before anything else is
-//! written.
+//! Recovery steps that failed on a full disk. They are retried in order before any other write.
 
 use std::io;
 use std::path::PathBuf;
@@ -35,7 +34,7 @@ pub(super) enum RecoveryStep {
 }
 
 impl Log {
-    /// Returns the error that keeps the recovery from being written, if the disk was full.
+    /// The error of a full disk that keeps the recovery from being written.
     pub fn recovery_error(&self) -> Option<&LogError> {
         self.recovery_error.as_ref()
     }
@@ -49,7 +48,7 @@ impl Log {
         self.run_unless_full(Log::run_recovery_steps).map(drop)
     }
 
-    /// A full disk is stored as the error and returns false.
+    /// Stores the error of a full disk and returns false.
     pub(super) fn run_unless_full(&mut self, operation: impl FnOnce(&mut Log) -> Result<(), LogError>) -> Result<bool, LogError> {
         match operation(self) {
             Ok(()) => Ok(true),
@@ -111,7 +110,7 @@ impl Log {
 }
 
 impl LogError {
-    /// Returns whether the disk is full or a quota is exhausted.
+    /// The disk is full or a quota is exhausted.
     pub fn is_full(&self) -> bool {
         matches!(self, LogError::Io { source, .. } if files::is_full(source))
     }

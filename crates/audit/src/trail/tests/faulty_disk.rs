@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::trail::{Disk, DiskFile, Lock, SystemDisk};
 
-/// It can be full, or fail one sync and drop the unsynced data as Linux does.
+/// Can be full, or fail one sync and drop the unsynced data as Linux does.
 #[derive(Clone, Default)]
 pub(super) struct FaultyDisk {
     pub(super) full: Arc<AtomicBool>,

@@ -23,7 +23,7 @@ fn open_by(disk: &PowerDisk, directory: &Path, now_ns: u64) -> Result<Log, LogEr
     Log::open(Arc::new(disk.clone()), directory, options(), now_ns).map(|(log, _)| log)
 }
 
-/// Appends six records; the last three are only in the page cache.
+/// The last three are only in the page cache.
 fn three_synced_of_six(disk: &PowerDisk, directory: &Path) -> Log {
     let mut log = open_by(disk, directory, SECOND).unwrap();
     (1..=3).for_each(|number| _ = put(&mut log, number, SECOND));

@@ -1,5 +1,3 @@
-//! The report of a verification.
-
 use std::fmt;
 
 use crate::seal::Seal;
@@ -10,9 +8,8 @@ pub enum FaultKind {
     Altered,
     /// Records are missing.
     Removed,
-    /// A frame was inserted that was never chained.
+    /// A frame that was never chained.
     Inserted,
-    /// Records are out of order.
     Reordered,
     /// Records were changed and the chain was recomputed, but the seal does not match.
     Rewritten,
@@ -25,7 +22,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// Returns the name in text output.
+    /// As in text output.
     pub fn name(self) -> &'static str {
         match self {
             FaultKind::Altered => "altered",
@@ -44,11 +41,11 @@ impl FaultKind {
 pub struct Fault {
     pub kind: FaultKind,
     pub segment: u64,
-    /// Offset in the uncompressed segment.
+    /// In the uncompressed segment.
     pub offset: u64,
-    /// The first sequence number that is not authenticated.
+    /// First sequence number that is not authenticated.
     pub seq: u64,
-    /// Description. It may quote file names and errors, so escape it before printing to a terminal.
+    /// May quote file names and errors: escape it before printing to a terminal.
     pub description: String,
 }
 
@@ -59,26 +56,25 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The result of a verification.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     pub trail: Option<[u8; 16]>,
     /// The first public key, from the caller or from the trail itself.
     pub public: Option<[u8; 32]>,
-    /// Number of segments read.
+    /// Segments read.
     pub segments: u64,
-    /// Number of records read.
+    /// Records read.
     pub records: u64,
-    /// Number of records after the last seal.
+    /// Records after the last seal.
     pub unsealed: u64,
     /// First and last sequence number.
     pub span: Option<(u64, u64)>,
-    /// Earliest and latest time, nanoseconds since 1970.
+    /// Earliest and latest, nanoseconds since 1970.
     pub times: Option<(u64, u64)>,
     pub last: Option<Seal>,
-    /// Faults in the order of the trail.
+    /// In the order of the trail.
     pub faults: Vec<Fault>,
-    /// Remarks that are not faults. Text from records is quoted; escape all of it before printing
-    /// to a terminal.
+    /// Remarks that are not faults. They quote text from records: escape them before printing to a
+    /// terminal.
     pub notes: Vec<String>,
 }

@@ -12,14 +12,14 @@ use crate::seal::Seal;
 use crate::trail::files::{self, CHECKPOINT_FILE, KEY_FILE};
 use crate::trail::prune::PRUNED_PREFIX;
 
-/// What the verifier knows about a trail from other sources.
+/// Knowledge about a trail from other sources.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
-    /// The trail's first public key, as printed by `keygen`.
+    /// The trail's first public key, as `keygen` prints it.
     pub public: Option<[u8; 32]>,
-    /// Seals that were stored out of the server's reach. The trail must contain them.
+    /// Seals stored out of the server's reach. The trail must contain them.
     pub checkpoints: Vec<Seal>,
-    /// Path of the key file, if outside the trail's directory.
+    /// Key file, if outside the trail's directory.
     pub key: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! Background maintenance of closed segments: indexing, compression and retention.
+//! Background indexing, compression and retention of closed segments.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -123,8 +123,8 @@ struct BacklogState {
 }
 
 impl Backlog {
-    /// Takes the oldest segment if more than `waiting_max` wait; `Some(None)` when retention is
-    /// due, `None` at the end.
+    /// The oldest segment if more than `waiting_max` wait; `Some(None)` when retention is due,
+    /// `None` at the end.
     fn wait(&self, waiting_max: usize) -> Option<Option<SegmentFile>> {
         let mut state = self.state.lock();
         let until = Instant::now() + RETENTION_STEP;
@@ -177,7 +177,7 @@ pub(super) struct RemovalRequest {
 }
 
 impl Shared {
-    /// Returns whether the record became durable in time.
+    /// True if the record became durable in time.
     pub(super) fn record_removal(&self, last: u64) -> bool {
         let (waiter, stored) = mpsc::channel();
         {
@@ -214,13 +214,12 @@ impl Writer {
 const IDLE_NICE: i32 = 19;
 /// About a tenth of a busy core: 50,000 records per second.
 const HELPER_NICE: i32 = 10;
-/// Segments that wait for idle time: seven million records at 64 MiB each, which searches scan
-/// meanwhile.
+/// Seven million records at 64 MiB a segment, which searches scan until then.
 const BACKLOG_MAX: usize = 16;
 /// After this time, nothing is removed.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
 const RETENTION_STEP: Duration = Duration::from_secs(60);
-/// Time-out for a removal in progress.
+/// For a removal in progress.
 const RETENTION_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

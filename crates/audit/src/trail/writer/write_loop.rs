@@ -1,4 +1,4 @@
-//! The thread that moves records from the rings to the log, and syncs and seals the log.
+//! Thread that moves records from the rings to the log, and syncs and seals the log.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,11 +23,11 @@ pub(super) struct Writer {
     pub(super) synced_at: Instant,
     pub(super) unconfirmed_count: u64,
     pub(super) written_ns: u64,
-    /// Numbers of gap records that may not be durable, and how many records each stands for.
+    /// Gap records that may not be durable, and the records that each stands for.
     pub(super) gaps: Vec<(u64, u64)>,
     /// Losses without a gap record yet, because the disk fails.
     pub(super) unreported_gap: Gap,
-    /// Whether the stored loss includes unnumbered records.
+    /// The stored loss includes unnumbered records.
     pub(super) is_loss_stored: bool,
     pub(super) has_failed: bool,
     /// Notified when the removal's record is durable.
@@ -47,7 +47,7 @@ impl Writer {
         let mut callbacks: Vec<Callback> = Vec::new();
         loop {
             let is_stopped = self.shared.is_stopped.load(Ordering::SeqCst);
-            // Taken before the rings: all records queued before a callback are then included.
+            // Taken before the rings, so that all records queued before a callback are included.
             let removal = {
                 let mut queue = self.shared.queue.lock();
                 callbacks.append(&mut queue.callbacks);
@@ -96,8 +96,8 @@ impl Writer {
         }
     }
 
-    /// Returns the number of moved records. On a failing disk, excess records are lost; `None` if
-    /// none may be lost.
+    /// Returns the number of moved records, or `None` if none may be lost. On a failing disk,
+    /// excess records are lost.
     fn move_records(&mut self, batch: &mut ring::Batch) -> Option<u64> {
         let is_full = self.log.pending_len() > PENDING_LEN_MAX;
         if is_full && self.shared.options.delays_replies() {
@@ -159,7 +159,7 @@ impl Writer {
         Some(moved)
     }
 
-    /// Returns whether all accepted records are stored as the policy requires.
+    /// True if all accepted records are stored as the policy requires.
     fn write(&mut self, has_waiting_replies: bool, is_stopped: bool) -> Result<bool, LogError> {
         let since = self.synced_at.elapsed();
         let must_sync = match self.shared.options.durability {
@@ -208,7 +208,7 @@ impl Writer {
         is_stored
     }
 
-    /// Log lines come at exponentially growing intervals. Returns whether one was written.
+    /// Log lines come at exponentially growing intervals. Returns true after a line.
     fn handle_failure(&mut self, error: &LogError) -> bool {
         self.shared.is_healthy.store(false, Ordering::Release);
         self.shared.is_writer_late.store(true, Ordering::Release);
@@ -258,9 +258,9 @@ pub(super) fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Beyond this, records are lost or stay in the rings.
+/// Above it, records are lost or stay in the rings.
 const PENDING_LEN_MAX: usize = 64 << 20;
-/// Beyond this, bytes are synced early.
+/// Above it, bytes are synced early.
 const UNSYNCED_LEN_MAX: usize = 32 << 20;
 const RETRY: Duration = Duration::from_millis(500);
 /// Collects a group of records under load.
