@@ -36,7 +36,7 @@ use vouch_daemon::audit_trail::{self as trail, Account, ActiveRules, KeyWatch, N
 #[derive(Clone, Debug)]
 pub struct AuditConfig {
     pub trail: TrailConfig,
-    /// Sources of exports whose operations are refused if they can't be recorded.
+    /// Exports whose operations are refused if they can't be recorded.
     pub deny: Vec<String>,
 }
 
@@ -74,7 +74,7 @@ impl Audit {
         Ok(Audit { trail, rules, account, config, denied, denies, names, save_moved_paths, hosts, bounds, keytab, halted })
     }
 
-    /// Returns entries of `deny` that are neither.
+    /// Returns entries of `deny` that are in neither list.
     pub(super) fn set_exports(&self, exports: &Exports, left_out: &[String]) -> Vec<&str> {
         let exports = exports.all();
         let wanted = |export: &&Arc<Export>| self.config.deny.iter().any(|path| *path == *export.source);
@@ -107,7 +107,7 @@ impl Audit {
         trail::act(&self.trail, act, b"", detail);
     }
 
-    /// Whether the reply must wait until earlier records are durable.
+    /// True if the reply must wait until earlier records are durable.
     pub(super) fn holds(&self, hold: Hold) -> bool {
         let holds = match hold {
             Hold::ByPolicy => self.config.trail.keeping.policy == Policy::Block,
@@ -126,14 +126,13 @@ impl Audit {
         self.halted.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Call this before the start is recorded: that record tells whether the keytab changed.
+    /// Call before the start is recorded: that record tells if the keytab changed.
     pub(super) fn watch_keytab(&self, keytab: PathBuf) {
         let keytab = KeyWatch::new(keytab);
         self.account.set_keys(keytab.seen());
         *self.keytab.lock() = Some(keytab);
     }
 
-    /// Call this at intervals.
     pub(super) fn check_keytab(&self) {
         for keytab in self.keytab.lock().iter() {
             if keytab.check(&self.trail) {
@@ -150,7 +149,6 @@ impl Audit {
         let keeper = self.save_moved_paths.lock().take();
         if let Some((asks, keeper)) = keeper {
             drop(asks);
-            // A panic was already reported.
             let _ = keeper.join();
         }
         self.names.moved.save();
@@ -168,11 +166,11 @@ impl Audit {
 }
 
 thread_local! {
-    /// Set if the call on this thread touched an export in `deny`: its reply waits for its records.
+    /// The call on this thread touched an export in `deny`: its reply waits for its records.
     static MUST_BE_DURABLE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the reply must wait for its records under any policy.
+/// The reply must wait for its records under any policy.
 pub(super) fn must_be_durable() -> bool {
     MUST_BE_DURABLE.get()
 }
@@ -188,7 +186,7 @@ pub(super) enum Hold {
     Again,
 }
 
-/// Takes the flag of this thread's call. `again`: the reply repeats an earlier one.
+/// `again`: the reply repeats an earlier one.
 pub(super) fn take_hold(again: bool) -> Hold {
     match MUST_BE_DURABLE.replace(false) {
         true => Hold::Recorded,
@@ -264,7 +262,7 @@ fn principal(principal: &Principal) -> &str {
     }
 }
 
-/// What the record says about TLS.
+/// The TLS fields.
 fn transport(connection: &Connection) -> Record<'_> {
     let Some(tls) = connection.tls() else { return Record::default() };
     match &tls.certificate {

@@ -14,7 +14,6 @@ pub(super) fn now() -> Now {
 
 pub(super) fn mono_ms() -> u64 {
     let mono = clock_gettime(ClockId::MonotonicCoarse);
-    // Seconds since boot are not negative.
     mono.tv_sec.unsigned_abs() * 1000 + mono.tv_nsec.unsigned_abs() / 1_000_000
 }
 

@@ -1,5 +1,3 @@
-//! Configuration of the NFS service.
-
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +16,7 @@ pub struct ExportConfig {
     pub passed: Vec<Arc<TcpListener>>,
     pub metrics: Option<SocketAddr>,
     pub state: PathBuf,
-    /// Lease of clients, and length of the grace period after a restart.
+    /// Also the length of the grace period after a restart.
     pub lease: Duration,
     /// Worker threads; one for each core if `None`.
     pub threads: Option<usize>,
@@ -31,13 +29,13 @@ pub struct ExportConfig {
     pub groups: GroupSource,
     pub principal_map: Option<PathBuf>,
     pub unknown_principals: UnknownPrincipal,
-    /// Keytab with the keys of nfs/HOST. If `None`, the system's keytab, which may be missing.
+    /// Has the keys of nfs/HOST. If `None`, the system's keytab, which may be missing.
     pub keytab: Option<PathBuf>,
     /// RPC-with-TLS (RFC 9289); `None` offers none.
     pub tls: Option<TlsConfig>,
     pub resolve_every: Duration,
     pub limits: Limits,
     pub audit: Option<AuditConfig>,
-    /// Directory of the status socket beside that of the state directory; `None` makes none.
+    /// For a second status socket, beside that of the state directory.
     pub runtime_directory: Option<PathBuf>,
 }

@@ -11,8 +11,8 @@ pub struct Limits {
     /// Connections of one address (IPv6: /64 network), at most four times those left for all.
     /// `nconnect` asks for at most 16; clients may share an address behind NAT.
     pub connections_per_address_max: usize,
-    /// Time-out for an incomplete request, and for a peer that does not read its replies. Idle
-    /// peers would hold memory for ever.
+    /// For an incomplete request, and for a peer that does not read its replies. Idle peers would
+    /// hold memory for ever.
     pub stall_max: Duration,
     pub waiting_threads_max: usize,
     pub waiting_calls_max: usize,
@@ -43,24 +43,21 @@ pub(super) const fn batch_len_min(lanes: usize) -> usize {
     if lanes >= 16 { 4 * 1024 } else { 64 * 1024 }
 }
 
-/// Longest incomplete record that is copied; a longer one keeps its buffer. Less than one read: a
-/// long WRITE is not copied.
+/// A longer incomplete record keeps its buffer. Less than one read: a long WRITE is not copied.
 pub(super) const HELD_COPY_LEN_MAX: usize = 16 * 1024;
 
-/// Incomplete calls of all connections: some hundred long ones. Beyond an address's share, reads of
+/// Incomplete calls of all connections: some hundred long ones. Above an address's share, reads of
 /// a further call have at most [`READ_LEN_SHORT`] bytes.
 pub(super) const HELD_LEN_MAX: usize = 512 << 20;
 
 /// A small call, when the quota for incomplete calls is used up.
 pub(super) const READ_LEN_SHORT: usize = 4096;
 
-/// An address may use this many times what is left, so a single one gets four fifths.
+/// An address may use this many times the rest, so a single one gets four fifths.
 pub(super) const SHARE: usize = 4;
 
-/// Unless the verify batch needs more.
 pub(super) const SPARE_BUFFERS_MAX: usize = 4;
 
-/// READ replies in memory are shorter.
 pub(super) const SPARE_REPLIES_MAX: usize = 256;
 pub(super) const SPARE_REPLY_LEN_MAX: usize = 80 * 1024;
 
@@ -95,18 +92,17 @@ pub(super) const SEAL_LEN_EACH_MAX: usize = 1 << 20;
 
 /// TLS handshakes in progress. Each holds up to 100 KiB: messages of the peer, and keys.
 pub(super) const HANDSHAKES_MAX: usize = 1024;
-/// Of one address; `nconnect` asks for at most 16.
+/// `nconnect` asks for at most 16.
 pub(super) const HANDSHAKES_PER_ADDRESS_MAX: usize = 256;
 /// A handshake takes two round trips, and Linux asks a daemon for it.
 pub(super) const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Handshakes of a worker before it serves other clients again.
 pub(super) const HANDSHAKES_AT_ONCE: usize = 16;
-/// Between checks of TLS files and of the certificates of connected clients.
+/// Between checks of TLS files and of connected clients' certificates.
 pub(super) const TLS_CHECK_MS: u64 = 60_000;
 
 pub(super) const SEND_PIECES_MAX: usize = 64;
 
-/// The slots of a session.
 pub(super) const WAITING_PER_CONNECTION_MAX: usize = 256;
 
 /// Longer arguments keep a receive buffer of more than 1 MiB.
@@ -115,7 +111,7 @@ pub(super) const WAITING_COPY_LEN_MAX: usize = 128 * 1024;
 /// A dead name server occupies a thread for some seconds.
 pub(super) const NAMES_THREADS_MAX: usize = 32;
 
-/// Beyond this, a pool is crowded.
+/// Above it, a pool is crowded.
 pub(super) const WAITING_MAX: usize = 1024;
 
 /// Each call holds its request: 1 MiB at worst.
@@ -137,7 +133,7 @@ pub(super) const HOST_LOOKUP_MS_MAX: u64 = 30_000;
 
 pub(super) const WAITING_THREAD_IDLE: Duration = Duration::from_secs(20);
 
-/// The worker serves others after this many reads.
+/// Then the worker serves others.
 pub(super) const TURN_READS_MAX: u32 = 16;
 
 pub(super) const CALLBACKS_OUTSTANDING_MAX: usize = 1024;

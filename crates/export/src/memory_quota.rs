@@ -22,7 +22,7 @@ pub(crate) fn quota_address(address: IpAddr) -> IpAddr {
 pub(crate) struct Quota {
     max: usize,
     used: AtomicUsize,
-    /// Use at the last refusal; 0 if nobody waits.
+    /// Use at the last refusal; 0 without waiters.
     full_at: AtomicUsize,
     pub(crate) refusals: Counter,
     on_room: Box<dyn Fn() + Send + Sync>,
@@ -54,7 +54,7 @@ impl AddressShare {
         self.used.load(Ordering::SeqCst).saturating_add(n) <= left.saturating_mul(SHARE)
     }
 
-    /// If not, [`Quota::on_room`] runs when a retry is worthwhile.
+    /// If false, [`Quota::on_room`] runs when a retry is worthwhile.
     pub(crate) fn has_room(&self, n: usize) -> bool {
         if self.fits(n) {
             return true;

@@ -1,9 +1,8 @@
 //! Capabilities of the process after its sockets are open. Root keeps those for acting as callers;
 //! other users keep theirs.
 //!
-//! landlock is not used: it refuses files opened by handle, which may have no path to an allowed
-//! directory (tried on Linux 6.18). Capabilities and the service manager's sandbox bound a
-//! compromise.
+//! No landlock: it refuses files opened by handle, which may have no path to an allowed directory.
+//! Capabilities and the service manager's sandbox bound a compromise.
 
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
@@ -23,7 +22,6 @@ pub(super) fn reduce() -> rustix::io::Result<Rights> {
     // The bounding set also limits what an executed program could gain.
     for capability in CapabilitySet::all().difference(KEPT).iter() {
         match rustix::thread::remove_capability_from_bounding_set(capability) {
-            // Unknown to this kernel, or a caller without SETPCAP.
             Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::PERM) => {}
             Err(error) => return Err(error),
         }

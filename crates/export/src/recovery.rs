@@ -1,5 +1,5 @@
-//! Recovery store: what clients may reclaim after a restart (RFC 8881, section 8.4.2.1). The engine
-//! defines keys and values.
+//! Recovery store: state that clients may reclaim after a restart (RFC 8881, section 8.4.2.1). The
+//! engine defines keys and values.
 //!
 //! One thread commits records in groups, and a reply leaves after the commit of its records. If the
 //! disk fails, replies wait for a retry: a forgotten open would let another client overwrite data
@@ -106,7 +106,6 @@ impl RecoveryStore {
         Ok(())
     }
 
-    /// Calls `after` when the changes are durable.
     pub(super) fn change(&self, mut changes: Vec<Change>, after: Option<DurableCallback>) {
         let mut queue = self.shared.queue.lock();
         changes.retain(|change| queue.is_newest(change));
@@ -164,7 +163,6 @@ impl Shared {
                     if queue.stopped {
                         return;
                     }
-                    // Queued changes are newer, so they follow.
                     let newer = std::mem::replace(&mut queue.changes, changes);
                     queue.changes.extend(newer);
                     queue.after.splice(..0, after);
@@ -297,7 +295,6 @@ mod tests {
         let (first, second) = (done.clone(), done);
         store.change(vec![put(b"a", b"1")], Some(Box::new(move || first.send(1).unwrap())));
         assert!(store.has_pending());
-        // A reply without own records depends on the first call.
         store.change(Vec::new(), Some(Box::new(move || second.send(2).unwrap())));
         store.start().unwrap();
         assert_eq!([1, 2].map(|_| wait.recv_timeout(Duration::from_secs(30)).unwrap()), [1, 2]);

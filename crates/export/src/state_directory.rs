@@ -1,5 +1,4 @@
-//! State directory: recovery store, filehandle key, server identity, and a lock against a second
-//! server.
+//! Recovery store, filehandle key, server identity, and a lock against a second server.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -10,7 +9,6 @@ use data_encoding::HEXLOWER_PERMISSIVE as HEX;
 use rustix::fs::FlockOperation;
 use zeroize::Zeroizing;
 
-/// Dropping this releases the lock.
 pub(super) struct StateDirectory {
     path: PathBuf,
     _lock: File,
@@ -60,7 +58,7 @@ impl StateDirectory {
         self.path.join("recovery.redb")
     }
 
-    /// Reads `N` bytes in hexadecimal. A missing file is created durably from random bytes.
+    /// `N` bytes in hexadecimal. A missing file is created durably from random bytes.
     fn secret<const N: usize>(&self, name: &str) -> Result<[u8; N], StateError> {
         let path = self.path.join(name);
         let failed = |source| StateError::Io { path: path.clone(), source };

@@ -1,4 +1,4 @@
-//! The parts of the system that tests replace.
+//! Parts of the system that tests replace.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;

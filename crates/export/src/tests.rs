@@ -148,7 +148,6 @@ impl Drop for Running {
     }
 }
 
-/// NULL, or a COMPOUND of minor version 9, which always gets a status and no results.
 fn call(xid: u32, procedure: u32) -> Vec<u8> {
     let mut w = Writer::new();
     let start = begin_record(&mut w);

@@ -1,5 +1,5 @@
 //! Thread pool for tasks that may block. Origins take turns, and one gets at most four times the
-//! threads that it leaves free: a slow client cannot occupy the pool. Callers check
+//! threads that it leaves free, so that a slow client cannot occupy the pool. Callers check
 //! [`Pool::is_crowded`] before they start more work.
 
 use std::collections::{HashMap, VecDeque};
@@ -60,7 +60,6 @@ struct State {
     stopped: bool,
 }
 
-/// Removed without tasks.
 #[derive(Default)]
 struct Work {
     tasks: VecDeque<Task>,
@@ -175,7 +174,6 @@ impl State {
 
     fn done(&mut self, origin: TaskOrigin) {
         self.running -= 1;
-        // After a stop the entry is gone.
         if let Some(work) = self.work.get_mut(&origin) {
             work.running = work.running.saturating_sub(1);
             if work.running == 0 && work.tasks.is_empty() {
@@ -265,8 +263,6 @@ mod tests {
         }
     }
 
-    /// Submits a hundred endless tasks and serves another origin. Returns the number of threads
-    /// that the endless tasks got.
     fn threads_of_endless_tasks(threads_max: usize, submit: impl Fn(&Pool, u8, Box<dyn FnOnce() + Send>)) -> usize {
         let pool = Pool::new("test", threads_max, 1000, || ());
         let (began, count) = mpsc::channel();
@@ -318,7 +314,6 @@ mod tests {
             };
             (0..100).for_each(|_| endless(address(1)));
             (0..most).for_each(|_| count.recv_timeout(Duration::from_secs(60)).unwrap());
-            // Other origins are still served, except by a single thread.
             for last in if threads_max > 1 { 2..51 } else { 2..2 } {
                 let (send, receive) = mpsc::channel();
                 pool.submit(address(last), move || send.send(()).unwrap());
@@ -331,7 +326,6 @@ mod tests {
         }
     }
 
-    /// Submits tasks to a busy thread, and returns the addresses in the order of service.
     fn service_order(origin: impl Fn(IpAddr) -> TaskOrigin, counts: &[(u8, usize)]) -> Vec<u8> {
         let pool = Pool::new("test", 1, 1000, || ());
         let (go, wait) = mpsc::channel::<()>();

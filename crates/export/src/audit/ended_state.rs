@@ -1,5 +1,5 @@
 //! Records of opens that the server ended: expired lease, restarted client, or revoked delegation.
-//! Without them the totals of these opens would be lost.
+//! Without these records, the totals of the opens would be lost.
 
 use vouch_audit::Record;
 use vouch_audit::operations::number;
@@ -11,7 +11,6 @@ use super::operation::select;
 use super::{Audit, flavour, now_ns, principal};
 
 impl Audit {
-    /// The record has the reason, and no transaction id.
     pub(super) fn record_ended_state(&self, ended: &EndedState<'_>) {
         let operation = if ended.delegation { number::DELEGRETURN } else { number::CLOSE };
         self.rules.with(|rules| {

@@ -34,7 +34,7 @@ pub(super) struct Names {
     stamps: Stamps,
     pub(super) moved: Arc<MovedPaths>,
     counts: Cache<Node, u32>,
-    /// Name order by export number. Exports may share one.
+    /// By export number. Exports may share a lock.
     orders: Box<[NameOrder]>,
 }
 
@@ -135,12 +135,10 @@ impl Names {
                 paths.new_path = below(current, new);
                 paths.file = details.saved.copied();
             }
-            // The saved file is the source.
             (number::COPY | number::CLONE, ..) => {
                 (paths.path, paths.new_path, paths.file) = (path(details.saved), path(current), details.saved.copied());
                 paths.new_others = others(current, &paths.new_path);
             }
-            // Above all exports, the result of a lookup is an export.
             (_, Some(_), _) if current.is_none() && after.is_some() => {
                 paths.path = path(after);
                 paths.file = after.copied();
@@ -187,7 +185,7 @@ impl Names {
         others
     }
 
-    /// Number of links; read again for operations that are likely to change it or need it most.
+    /// Number of links. Reads it again for operations that are likely to change it or need it most.
     fn count(&self, export: &Export, file: &FileId, op: u16) -> u32 {
         let key = Node::of(export.id, file);
         if !COUNTED.contains(&op)
@@ -263,7 +261,6 @@ impl Names {
         }
     }
 
-    /// A removed file has nothing below it.
     fn forget_removed(&self, export: &Export, directory: &FileId, name: &[u8], path: &[u8]) {
         let directory = Node::of(export.id, directory);
         if let Some((_, file)) = self.children.remove(&Child(&directory, name)) {
@@ -284,7 +281,6 @@ impl Names {
         let is_it = |link: &Link| link.0 == *directory && *link.1 == *name;
         let known = self.others.get(file);
         let Some(known) = known else {
-            // Most files have one name.
             if self.links.remove_if(file, is_it).is_some() {
                 self.whole.remove(file);
                 moved();
@@ -325,7 +321,7 @@ impl Names {
             return known;
         }
         // A hard link, or a directory renamed outside of NFS, whose paths below change too.
-        // Alternating lookups of two hard links invalidate only that file's path.
+        // Alternating look-ups of two hard links invalidate only that file's path.
         let old = before.is_some().then(|| self.path_of(export, &key));
         // A file with one link must have been renamed outside of NFS.
         if let (LinkCertainty::Yes, Some(old)) = (certainty, &old)
@@ -346,7 +342,6 @@ impl Names {
             }
             None => {
                 if let Some((_, stale)) = self.whole.remove(&key) {
-                    // Threads may have the path in their cache.
                     self.stamps.moved(&stale.path);
                 }
                 true

@@ -137,7 +137,8 @@ impl Audit {
             record.path = other;
         }
         (record.key, record.detail) = (key, detail.as_bytes());
-        // SERVERFAULT is the refusal for lack of recording, which does not wait for its record.
+        // SERVERFAULT refuses an operation that cannot be recorded, and does not wait for its
+        // record.
         let must_be_durable =
             self.denies && seen.status != SERVERFAULT && seen.export.is_some_and(|export| self.denied.read().contains(&export));
         match must_be_durable {
@@ -165,7 +166,7 @@ impl<'p> FilePaths<'p> {
     }
 }
 
-/// Needs no further lookup: the operation has no names, and no rule needs other names.
+/// Needs no further look-up: the operation has no names, and no rule needs other names.
 fn used<'o>(operation: u16, seen: &Observation<'o>, details: &Details<'o>, rules: &Rules) -> Option<(&'o Export, &'o FileId)> {
     let is_plain = details.arguments.name.is_none() && details.arguments.new_name.is_none() && !rules.has_path_rules();
     (is_plain && USES.contains(&operation)).then_some(details.export.zip(seen.file)).flatten()

@@ -1,5 +1,4 @@
-//! Rate-limited records of calls that were refused before they became operations. Any peer can
-//! cause them.
+//! Rate-limited records of calls refused before they became operations. Any peer can cause them.
 
 use std::net::SocketAddr;
 
@@ -80,7 +79,6 @@ impl Audit {
         self.trail.record(&record);
     }
 
-    /// Call this at intervals.
     pub(crate) fn record_omitted_refusals(&self) {
         self.bounds.record_omitted(&self.trail, clock::mono_ms());
     }

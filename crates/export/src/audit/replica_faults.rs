@@ -13,7 +13,6 @@ pub(crate) struct ReplicaFaultReporter(OnceLock<Weak<Audit>>);
 
 impl ReplicaFaultReporter {
     pub(crate) fn attach(&self, audit: &Arc<Audit>) {
-        // A server has one trail.
         let _ = self.0.set(Arc::downgrade(audit));
     }
 }

@@ -92,7 +92,7 @@ impl Driver {
         }
     }
 
-    /// Reports unanswered callbacks. Runs on another thread, because the engine may be the caller.
+    /// On another thread, because the engine may be the caller.
     pub(crate) fn unanswered(self: &Arc<Self>, ids: impl IntoIterator<Item = CallbackId>) {
         self.give_up(ids, Unreachable::Peer);
     }
@@ -110,7 +110,6 @@ impl Driver {
     }
 
     pub(crate) fn answered(self: &Arc<Self>, connection: &Connection, xid: u32, record: &[u8]) {
-        // The reply is late or forged.
         let Some(id) = connection.find_callback(xid) else { return };
         let genuine = match self.gss.as_ref().map_or(Answered::Plain, |gss| gss.open_callback_answer(id, record)) {
             Answered::Plain => None,

@@ -82,8 +82,8 @@ impl Driver {
         }
     }
 
-    /// Applies effects of a running call. Returns whether its reply must wait for recovery records.
-    /// They are queued at once, so that replies of other calls wait for them too.
+    /// Applies effects of a running call at once, so that replies of other calls wait for its
+    /// records too. True if its own reply must wait.
     pub(super) fn apply_early(self: &Arc<Self>, effects: Vec<Effect>) -> bool {
         let changes = self.apply_all_but_records(effects);
         let records = changes.iter().any(Change::delays_replies);

@@ -65,7 +65,6 @@ impl Driver {
             }
         };
         let commit = AssertUnwindSafe(|| Compound::sync_batch(&self.engine, batch.iter_mut().map(|waiting| &mut waiting.compound)));
-        // After a panic, each call commits by itself.
         if catch_unwind(commit).is_err() {
             tracing::error!("a group commit panicked; this is a bug in vouch");
         }

@@ -1,5 +1,3 @@
-//! The protocol engine with the threads, sockets and stores around it.
-
 pub(crate) mod blocked_call;
 mod callbacks;
 mod effects;

@@ -35,7 +35,7 @@ pub(crate) struct Driver {
     pub(crate) commit_queue: CommitQueue,
     pub(crate) quotas: Quotas,
     pub(crate) host_lookups: LookupQueue<(TcpStream, SocketAddr)>,
-    /// Looks up host names for audit records only.
+    /// Host names for audit records only.
     pub(crate) audit_lookups: LookupQueue<()>,
     pub(crate) callback_dialers: CallbackDialers,
     pub(crate) recovery: RecoveryStore,
@@ -48,7 +48,6 @@ pub(crate) struct Driver {
     pub(crate) audit: Option<Arc<Audit>>,
     pub(crate) exports: Mutex<Vec<ExportStatus>>,
     pub(crate) hosts: Arc<Hosts>,
-    /// In bytes.
     pub(crate) record_len_max: usize,
     pub(crate) stop: AtomicBool,
 }

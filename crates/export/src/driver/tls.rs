@@ -10,7 +10,6 @@ use crate::transport::connection::Connection;
 use crate::transport::rpc_call;
 
 impl Driver {
-    /// A handshake, or a record of a session.
     pub(crate) fn refuse_tls(&self, connection: &Connection, cause: &str) {
         self.tls.iter().for_each(|tls| tls.handshakes_failed.add(1));
         self.report_refusal(connection, cause);
@@ -22,8 +21,8 @@ impl Driver {
         self.audit.iter().for_each(|audit| audit.refuse(&refused));
     }
 
-    /// Takes changed files into force, and closes connections whose certificates are no longer
-    /// accepted. Call this each minute, and after a reload.
+    /// Applies changed files, and closes connections whose certificates are no longer accepted.
+    /// Called each minute, and after a reload.
     pub(crate) fn check_tls(&self) {
         let Some(tls) = &self.tls else { return };
         tls.reload_if_changed();
@@ -41,8 +40,8 @@ impl Driver {
         }
     }
 
-    /// Every export of the client demands a stronger transport: AUTH_TOOWEAK, before anything of
-    /// the call is done. Returns the reply.
+    /// AUTH_TOOWEAK before any operation of the call, because every export of the client demands a
+    /// stronger transport.
     pub(crate) fn refuse_transport(&self, connection: &Connection, request: Request) -> Vec<u8> {
         let cause = match connection.engine().transport() {
             vouch_nfs4_server::Transport::Clear => "a call without TLS, which all exports of this client demand",

@@ -18,7 +18,6 @@ pub(crate) struct MountIdentity {
 }
 
 impl MountIdentity {
-    /// `None` if nothing is there, or the source has no path.
     pub(crate) fn of(source: &Source) -> Option<Self> {
         let path = match source {
             Source::Directory(path) => path,

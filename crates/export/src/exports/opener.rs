@@ -34,7 +34,6 @@ impl FileSystemOpener {
     fn directory(&self, path: &Path, options: &Options) -> io::Result<Arc<dyn FileSystem>> {
         let plain = vouch_vfs_posix::Options { cross_mounts: options.cross_mounts, ..vouch_vfs_posix::Options::default() };
         match PosixFs::open(path, plain.clone()) {
-            // A file system mounted below may need a store.
             Ok(file_system) if !options.cross_mounts => return Ok(Arc::new(file_system)),
             Ok(_) | Err(ExportError::NeedsIds(_)) => {}
             Err(error) => return Err(plainly(error)),

@@ -23,7 +23,7 @@ pub(crate) struct Reloader {
 }
 
 impl Reloader {
-    /// An error tells why the old list stays. Connections stay, and so does open state of clients
+    /// An error says why the old list stays. Connections stay, and so does open state of clients
     /// with access.
     pub(crate) fn reload(&self) -> Result<Vec<String>, String> {
         let _turn = self.turn.lock();
@@ -36,8 +36,8 @@ impl Reloader {
         outcome
     }
 
-    /// Ends state of clients without access by new answers of the name service. A reload does this
-    /// itself.
+    /// Ends state of clients that new answers of the name service deprive of access. A reload does
+    /// this itself.
     pub(crate) fn end_lost(&self) {
         let Some(_turn) = self.turn.try_lock() else { return };
         self.driver.hosts.when_changed(|| self.driver.apply_replaced(self.driver.engine.clients_changed()));
@@ -47,7 +47,6 @@ impl Reloader {
         let map = read_principal_map(self.principal_map.as_deref()).map_err(|error| error.to_string());
         let audit = self.driver.audit.as_ref();
         audit.iter().for_each(|audit| audit.check_keytab());
-        // Read everything before changing anything.
         let rules = map.and_then(|map| Ok((map, audit.map(|audit| audit.read_rules()).transpose()?)));
         let tls = self.driver.tls.as_ref();
         let rules =

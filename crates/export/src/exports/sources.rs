@@ -20,7 +20,6 @@ use crate::gss::Gss;
 use crate::hosts::Hosts;
 use vouch_daemon::printable::printable;
 
-/// The list of exports, or where it is.
 #[derive(Clone, Debug)]
 pub enum ExportList {
     Files(Vec<PathBuf>),
@@ -79,7 +78,7 @@ pub(crate) struct Sources {
     /// Strongest transport that the server offers.
     transport_max: Transport,
     known: Mutex<HashMap<(Source, bool), Known>>,
-    /// Hosts and netgroups of the last loaded list, and whether it needs client names.
+    /// Hosts and netgroups of the last loaded list, and its need for client names.
     named: Mutex<(Vec<String>, Vec<String>, bool)>,
 }
 
@@ -224,7 +223,6 @@ impl Sources {
         *self.named.lock() = (names, groups, wanted);
     }
 
-    /// Call this when the last loaded list is in force.
     pub(crate) fn commit(&self) {
         let (names, groups, wanted) = &*self.named.lock();
         self.hosts.retain_named(names, groups, *wanted);
@@ -320,7 +318,6 @@ fn first(entry: &Entry) -> Options {
         options.fsid = options.fsid.or(client.options.fsid);
         // All clients share one file system, so all must be allowed to cross mounts.
         options.cross_mounts &= client.options.cross_mounts;
-        // One client with sync suffices.
         options.sync |= client.options.sync;
         options.locations = options.locations.take().or_else(|| client.options.locations.clone());
         options.mount_point = options.mount_point.take().or_else(|| client.options.mount_point.clone());
@@ -362,7 +359,6 @@ fn not_mounted(source: &Source, options: &Options) -> Option<String> {
     let point = Path::new(OsStr::from_bytes(if point.is_empty() { path } else { point }));
     let device = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
     match (device(point), device(&point.join(".."))) {
-        // The root directory is its own parent.
         (Ok(here), Ok(above)) if here.0 != above.0 || here == above => None,
         _ => Some(format!("nothing is mounted on {}; reload when it is", point.display())),
     }
@@ -387,7 +383,7 @@ fn number(source: &Source, fsid: Option<Fsid>) -> (ExportId, Option<(u64, u64)>)
     }
 }
 
-/// The export's path, or its path below the root export (`fsid=root`), like in the kernel's server.
+/// The export's path, or its path below the root export (`fsid=root`), as in the kernel's server.
 fn place(source: &Source, pseudo: Option<&str>, root: Option<&Source>) -> Vec<Vec<u8>> {
     let parts = |path: &[u8]| path.split(|&byte| byte == b'/').filter(|part| !part.is_empty()).map(<[u8]>::to_vec).collect::<Vec<_>>();
     if let Some(pseudo) = pseudo {

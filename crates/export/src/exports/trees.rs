@@ -40,7 +40,6 @@ impl Trees {
             let options = TreeOptions { refuse_forwarding: true, ..TreeOptions::default() };
             runtime.block_on(client.open(&name, &options))
         };
-        // The error's cause decides the exit code.
         Ok(TreeFs::new(opened.map_err(io::Error::other)?, runtime.handle().clone()))
     }
 
@@ -90,7 +89,6 @@ fn plainly(error: impl std::fmt::Display) -> io::Error {
 
 const STATEMENTS: &str = "/etc/vouch/statements";
 
-/// A check is one system call.
 const LOCAL_REFRESH: Duration = Duration::from_secs(5);
 
 /// Workers copy data in memory themselves.

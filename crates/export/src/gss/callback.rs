@@ -1,4 +1,4 @@
-//! Callbacks under RPCSEC_GSS (RFC 8881, section 2.10.8.3): protected by a context of the client.
+//! Callbacks under RPCSEC_GSS (RFC 8881, section 2.10.8.3), protected by a context of the client.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -14,7 +14,6 @@ use super::contexts::Gss;
 use super::random;
 use crate::clock;
 
-/// Unanswered callbacks, bounded by those of all connections.
 #[derive(Default)]
 pub(super) struct Awaited(Mutex<HashMap<CallbackId, Arc<Calling>>>);
 
@@ -26,7 +25,6 @@ struct Calling {
 
 pub(crate) enum Answered {
     Plain,
-    /// The unprotected answer.
     Genuine(Vec<u8>),
     Forged,
 }

@@ -1,5 +1,5 @@
-//! The server's security contexts. Adds threads, clocks and randomness to `vouch_rpcsec_gss`. No
-//! lock is held while calls are verified or replies sealed.
+//! The server's security contexts. Adds threads, clocks and randomness to `vouch_rpcsec_gss`. Calls
+//! are verified and replies sealed without a lock.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -64,7 +64,6 @@ impl Gss {
         }
     }
 
-    /// The system's keytab if `None`.
     pub(crate) fn open(keytab: Option<&Path>, on_room: impl Fn() + Send + Sync + 'static) -> Result<Self, Fault> {
         let gss = Self::by(Arc::new(MitAcceptor::new(keytab, SERVICE)?), on_room);
         let keytab = keytab.map(Path::to_owned);
@@ -132,7 +131,6 @@ impl Gss {
                 return w.into_bytes();
             }
         };
-        // Only the server's user may read the keytab.
         as_ourselves();
         let accept = self.acceptor.accept(partial, &call.token);
         let peer = connection.peer();
@@ -207,9 +205,9 @@ impl Gss {
     }
 }
 
-/// Audit refusal for a failure of the mechanism, by GSS-API status (RFC 2744, section 3.9.1) and
-/// Kerberos error code (RFC 4120, section 7.5.9, numbered as in krb5.h). A token that cannot be
-/// decrypted may be altered or for a missing key.
+/// Audit refusal by GSS-API status (RFC 2744, section 3.9.1) and Kerberos error code (RFC 4120,
+/// section 7.5.9, numbered as in krb5.h). A token that cannot be decrypted may be altered or for a
+/// missing key.
 fn why(major: u32, minor: u32) -> Refusal {
     const BASE: i32 = -1_765_328_384;
     match (major >> 16 & 0xff, (minor as i32).wrapping_sub(BASE)) {
@@ -225,5 +223,4 @@ const SERVICE: &str = "nfs";
 const RECENT_MAX: usize = 8;
 /// Each context takes some hundred microseconds of CPU time.
 const THREADS_MAX: usize = 4;
-/// Beyond this, the pool is crowded.
 const WAITING_MAX: usize = 1024;

@@ -274,7 +274,6 @@ fn delayed_replies_are_sealed_by_the_worker() {
     let numbers: Vec<GssSeq> = replies.iter().map(|(_, seq)| *seq).collect();
     let keeping = connection.clone();
     std::thread::spawn(move || replies.into_iter().for_each(|(outgoing, _)| keeping.send_durable(outgoing))).join().unwrap();
-    // Pending records are not sealed yet, and the connection counts as busy.
     assert!(connection.sent_len() == 0 && !connection.is_quiet());
     let left: Vec<_> = inbox.take().into_iter().map(kept).collect();
     assert!(left.len() == 5 && left.iter().all(|(_, outgoing)| !outgoing.is_ready()));
@@ -362,7 +361,6 @@ fn callbacks_are_accepted_only_from_context_owner() {
             channel.answer(record, &mut NoCallbacks, &mut w);
             w.into_bytes().get(4..).map(<[u8]>::to_vec)
         };
-        // Replies without proof, and altered ones.
         let denied = |answer: Option<Vec<u8>>, stat| {
             assert_eq!(
                 RpcReply::decode(&answer.expect("an answer")).unwrap().body,
@@ -375,7 +373,6 @@ fn callbacks_are_accepted_only_from_context_owner() {
         let mut altered = sent.clone();
         altered[23] ^= 1;
         denied(answered(&altered), AuthStat::RPCSEC_GSS_CRED_PROBLEM);
-        // Unverified numbers do not move the window.
         for number in (0..3000).map(|at| 0x7fff_ffff - at) {
             let mut ahead = sent.clone();
             ahead[40..44].copy_from_slice(&u32::to_be_bytes(number));
@@ -383,7 +380,6 @@ fn callbacks_are_accepted_only_from_context_owner() {
         }
         let answer = answered(&sent).expect("an answer");
         assert_eq!(answered(&sent), None, "a repeated callback gets no answer");
-        // A reply without proof, one with a wrong proof, then the right one.
         let mut plain = Writer::new();
         RpcReply::accepted(77, Accepted::Success(b"recalled")).encode(&mut plain);
         assert!(matches!(gss.open_callback_answer(CallbackId(5), plain.as_bytes()), Answered::Forged));

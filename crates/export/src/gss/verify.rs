@@ -57,7 +57,6 @@ impl Protected {
     }
 }
 
-/// Finds them among the complete records of one fragment, in order.
 pub(crate) fn find_protected(
     bytes: &[u8],
     records: Records,
@@ -68,7 +67,6 @@ pub(crate) fn find_protected(
     let mut found = VecDeque::new();
     for range in records.of(bytes).filter(|range| is_protected(&bytes[range.clone()])) {
         let record = &bytes[range.clone()];
-        // Other code answers malformed calls.
         let Ok(call) = Call::decode(record) else { continue };
         let what = match gss {
             None => Protected::Refused(call.xid, AuthStat::BAD_CRED),
@@ -133,7 +131,6 @@ pub(crate) fn verify_one(record: &mut [u8], gss: Option<&Arc<Gss>>, recent: &mut
     verify(record, Records::Bare, gss, recent, now_ms).pop_front().map(|looked| looked.what)
 }
 
-/// By message type and flavour (RFC 5531, section 9).
 fn is_protected(record: &[u8]) -> bool {
     record.get(4..8) == Some(&[0; 4]) && record.get(24..28) == Some(&Flavor::RPCSEC_GSS.0.to_be_bytes())
 }

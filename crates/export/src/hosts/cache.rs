@@ -105,7 +105,7 @@ impl Hosts {
     }
 
     /// Looks up hosts of a new list, and clients if their names matter. Returns hosts without an
-    /// address. A failed lookup keeps old addresses. Old names stay until [`Hosts::retain_named`].
+    /// address. A failed look-up keeps old addresses. Old names stay until [`Hosts::retain_named`].
     pub(crate) fn resolve_named(&self, hosts: &[String], netgroups: &[String], names_wanted: bool) -> Vec<String> {
         let mut unknown = Vec::new();
         let mut resolved = Vec::new();
@@ -160,13 +160,12 @@ impl Hosts {
         known.names_wanted = names_wanted;
     }
 
-    /// Blocks on the resolver. A failed lookup keeps the old addresses.
+    /// Blocks on the resolver. A failed look-up keeps the old addresses.
     pub(crate) fn refresh_addresses(&self) {
         let hosts: Vec<String> = self.known.read().addresses.keys().filter(|host| host.parse::<IpAddr>().is_err()).cloned().collect();
         for host in hosts {
             let found = self.addresses(&host);
             let mut known = self.known.write();
-            // A reload may have removed the host.
             if let Some(addresses) = known.addresses.get_mut(&host).filter(|before| !found.is_empty() && **before != found) {
                 *addresses = found;
                 self.has_changed.store(true, Ordering::Release);
@@ -175,10 +174,9 @@ impl Hosts {
     }
 
     /// Refreshes connected clients whose access depends on names. Blocks on the resolver. A failed
-    /// lookup changes nothing.
+    /// look-up changes nothing.
     pub(crate) fn refresh_clients(&self) {
         if self.known.read().names_wanted {
-            // Another thread may have looked this client up.
             self.stale_connected_clients().into_iter().for_each(|client| self.look_up_if_stale(client));
         }
     }
@@ -206,13 +204,13 @@ impl Hosts {
         self.resolver.addresses(host).unwrap_or_default().into_iter().collect()
     }
 
-    /// Whether access depends on a name that must be looked up before the first call.
+    /// True if access depends on a name that must be looked up before the first call.
     pub(crate) fn must_look_up(&self, client: IpAddr) -> bool {
         let known = self.known.read();
         known.names_wanted && known.is_stale(&client)
     }
 
-    /// Whether [`Hosts::look_up_if_stale`] would block on the resolver.
+    /// True if [`Hosts::look_up_if_stale`] would block on the resolver.
     pub(crate) fn should_look_up(&self, client: IpAddr) -> bool {
         let known = self.known.read();
         (known.names_wanted || self.records_names) && known.is_stale(&client)
@@ -246,8 +244,8 @@ impl Hosts {
         };
         let address = client.to_string();
         let own: Vec<&str> = name.iter().map(|name| &**name).chain([address.as_str()]).collect();
-        // Looked up under the address even without a name: a client's own reverse zone, if down,
-        // does not preserve its membership.
+        // By address even without a name: an outage of the client's own reverse zone does not
+        // preserve its membership.
         let answer = |group: String| {
             let membership = match (self.membership(&group, &own), had.get(&group)) {
                 (Membership::Uncertain, Some(before)) => *before,
@@ -276,7 +274,6 @@ impl Hosts {
         let find = || own.iter().find(|host| self.resolver.in_netgroup(group, host));
         if let Some(host) = find() {
             let mut known = self.known.write();
-            // A reload may have removed the netgroup.
             if known.netgroups.contains(group) {
                 let members = known.members.entry(group.to_owned()).or_default();
                 if !members.iter().any(|member| member == host) {
@@ -307,7 +304,6 @@ impl Hosts {
         met.answered.is_some_and(|at| at.elapsed() < self.kept || self.connected.lock().contains_key(&client))
     }
 
-    /// Evicts some disconnected clients, oldest first. O(n log n).
     fn evict(&self, known: &mut Known) {
         let connected = self.connected.lock();
         let away = known.clients.iter().filter(|(client, _)| !connected.contains_key(client));
@@ -338,12 +334,11 @@ impl Hosts {
     }
 
     /// Blocks on the resolver. Notifies after each client, so that its state does not wait for
-    /// other lookups.
+    /// other look-ups.
     pub(crate) fn look_up_requested(&self) {
         self.has_requested.store(false, Ordering::Release);
         let requested = std::mem::take(&mut *self.requested.lock());
         for client in requested {
-            // Each scan of state requests the remaining clients again.
             if !self.is_known(client) {
                 self.look_up(client);
             }
@@ -382,7 +377,7 @@ impl Hosts {
         self.known.read().addresses.get(host).is_some_and(|addresses| addresses.contains(&client))
     }
 
-    /// `None` if unknown, which requests a lookup.
+    /// `None` if unknown, which requests a look-up.
     pub(crate) fn is_in_netgroup(&self, group: &str, client: IpAddr) -> Option<bool> {
         let found = self.known.read().clients.get(&client).and_then(|met| met.groups.get(group).copied());
         if found.is_none() {
@@ -391,12 +386,12 @@ impl Hosts {
         found.map(|membership| membership == Membership::In)
     }
 
-    /// The client was not found, maybe because the name service was down.
+    /// The client was not found, perhaps because the name service was down.
     pub(crate) fn is_membership_uncertain(&self, group: &str, client: IpAddr) -> bool {
         self.known.read().clients.get(&client).and_then(|met| met.groups.get(group)) == Some(&Membership::Uncertain)
     }
 
-    /// `None` if unknown, which requests a lookup.
+    /// `None` if unknown, which requests a look-up.
     pub(crate) fn name_matches(&self, client: IpAddr, fits: impl Fn(&str) -> bool) -> Option<bool> {
         let found = self.known.read().clients.get(&client).map(|met| met.name.as_deref().is_some_and(fits));
         if found.is_none() {
@@ -409,7 +404,7 @@ impl Hosts {
         if !self.has_names.load(Ordering::Relaxed) {
             return None;
         }
-        // Read before the lookup: a concurrent change invalidates the entry.
+        // Read before the look-up: a concurrent change invalidates the entry.
         let generation = self.generation.load(Ordering::Acquire);
         NAMED_LAST.with_borrow_mut(|last| match last {
             Some((at, of, name)) if (*at, *of) == (generation, client) => name.clone(),
@@ -433,7 +428,6 @@ fn next_generation() -> u64 {
     STANDS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Sets the flag again after a panic.
 struct Again<'h>(&'h AtomicBool);
 
 impl Drop for Again<'_> {
@@ -445,7 +439,7 @@ impl Drop for Again<'_> {
 }
 
 const FRESH: Duration = Duration::from_secs(600);
-/// After a failed lookup too, so that connections do not each wait for a dead name service.
+/// After a failed look-up too, so that connections do not each wait for a dead name service.
 const RETRY: Duration = Duration::from_secs(30);
 /// An outage overnight.
 const KEPT: Duration = Duration::from_secs(24 * 3600);

@@ -28,7 +28,7 @@ struct Host<S> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Enqueued<S> {
     Waiting,
-    /// The caller must start the lookup.
+    /// The caller must start the look-up.
     LookUp,
     Full(S),
 }
@@ -64,14 +64,14 @@ impl<S> LookupQueue<S> {
         Enqueued::Waiting
     }
 
-    /// Ends a lookup. Returns its connections, and the host that this thread looks up next.
+    /// Ends a look-up. Returns its connections, and the host that this thread looks up next.
     pub(crate) fn found(&self, host: IpAddr) -> (Vec<S>, Option<IpAddr>) {
         let mut state = self.state.lock();
         let sockets = state.take(host);
         loop {
             let next = state.queue.pop_front();
             match next {
-                // Nobody waits for this host any more.
+                // No connection waits for this host any more.
                 Some(next) if state.hosts.get(&next).is_some_and(|host| host.sockets.is_empty()) => drop(state.hosts.remove(&next)),
                 Some(_) => return (sockets, next),
                 None => {
@@ -89,7 +89,6 @@ impl<S> LookupQueue<S> {
         }
         let mut late = Vec::new();
         for (address, host) in &mut state.hosts {
-            // In order of arrival.
             let count = host.sockets.iter().take_while(|(_, since)| now_ms.saturating_sub(*since) >= HOST_LOOKUP_MS_MAX).count();
             late.extend(host.sockets.drain(..count).map(|(socket, _)| (*address, socket)));
         }
@@ -188,7 +187,6 @@ mod tests {
         late.sort_unstable();
         assert_eq!(late.len(), HOST_LOOKUPS_MAX + 1);
         assert_eq!(queue.waiting(), 1);
-        // A queued lookup that nobody waits for is dropped.
         assert_eq!(queue.enter(host(1), 78, 30 + HOST_LOOKUP_MS_MAX), Enqueued::Waiting);
         assert_eq!(queue.found(host(0)), (vec![77], None));
         assert_eq!(queue.found(host(1)), (vec![78], None));

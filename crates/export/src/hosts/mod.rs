@@ -1,5 +1,3 @@
-//! Hosts in the list of exports: addresses, names, netgroups.
-
 pub(crate) mod cache;
 pub(crate) mod lookup_queue;
 pub(crate) mod refresh;

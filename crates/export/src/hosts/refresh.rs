@@ -14,7 +14,6 @@ pub(crate) struct RefreshSchedule {
     every_ms: u64,
     addresses: Round,
     clients: Round,
-    /// Names for audit records only, with their own queue.
     audit_names_due_ms: u64,
     requested: Job,
     lost: Job,

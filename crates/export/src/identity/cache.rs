@@ -39,7 +39,7 @@ struct Entry<T> {
     generation: Generation,
 }
 
-/// An answer is dropped if the cache was cleared since its generation.
+/// A clear of the cache drops answers of earlier generations.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Generation(u64);
 
@@ -85,7 +85,7 @@ impl<K: Hash + Eq + Clone, T: Clone> Cache<K, T> {
         entry.generation == self.generation() && clock::mono_ms() < entry.until_ms
     }
 
-    /// Read this before the lookup.
+    /// Read before the look-up.
     pub(super) fn generation(&self) -> Generation {
         Generation(self.generation.load(Ordering::SeqCst))
     }
@@ -113,7 +113,6 @@ impl<K: Hash + Eq + Clone, T: Clone> Cache<K, T> {
         self.entries.clear();
     }
 
-    /// Calls `ask` only if the thread may block.
     pub(super) fn get_or(
         &self,
         recent: &'static LocalKey<RefCell<RecentEntries<K, T>>>,

@@ -97,12 +97,12 @@ impl<S: NameService> Accounts<S> {
                 Err(silent) => return Ok(Err(silent)),
             }
         }
-        // Like in the kernel's server, group 0 is squashed with user 0.
+        // As in the kernel's server, group 0 is squashed with user 0.
         let squashed = |gid: u32| if squash.who == SquashWho::Root && gid == 0 { squash.anonymous_gid } else { gid };
         Ok(Ok(Caller::new(uid, squashed(gid), groups.into_iter().map(squashed))))
     }
 
-    /// Refuses a client whose certificate names a user without an account.
+    /// Refuses a certificate that names a user without an account.
     fn certificate(&self, principal: &str, client: SocketAddr, squash: &Squash) -> Result<Option<Caller>, NameServiceDown> {
         let name = principal.strip_prefix(CERTIFICATE_USER).unwrap_or(principal);
         let Some(user) = self.service.user_by_name(name)? else {
@@ -177,7 +177,7 @@ thread_local! {
     static GIDS: RefCell<RecentEntries<Box<str>, u32>> = const { RefCell::new(RecentEntries::new()) };
 }
 
-/// Cached callers, of at most 400 bytes each.
+/// Of at most 400 bytes each.
 const CALLERS_MAX: usize = 16_384;
 
 const NAMES_MAX: usize = 16_384;

@@ -7,7 +7,6 @@ use std::fmt;
 pub(crate) struct PrincipalMap {
     lines: Vec<(Box<str>, Account)>,
     exact: HashMap<Box<str>, usize>,
-    /// Lines with a star, in order.
     patterns: Vec<usize>,
 }
 
@@ -129,7 +128,6 @@ fn fits(pattern: &str, principal: &str) -> bool {
             }
             _ => {}
         }
-        // Let the last star match one more byte.
         match back {
             Some((after, from)) if principal.get(from).is_some_and(|byte| !matches!(byte, b'/' | b'@')) => {
                 back = Some((after, from + 1));

@@ -79,7 +79,6 @@ impl NameService for System {
 
     fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, NameServiceDown> {
         as_ourselves();
-        // User names contain no NUL.
         let Ok(user) = CString::new(user) else { return Ok(Vec::new()) };
         let groups = getgrouplist(&user, Gid::from_raw(gid)).map_err(|error| {
             tracing::warn!(?user, %error, "the name service fails to list the groups of a user");

@@ -1,4 +1,4 @@
-//! Metrics of NFS operations, on the hot path: relaxed counters, and one lookup for each
+//! Metrics of NFS operations, on the hot path: relaxed counters, and one look-up for each
 //! connection.
 
 use std::cell::RefCell;
@@ -73,7 +73,6 @@ impl Metrics {
         }
     }
 
-    /// Exports that stay keep their counters.
     pub(crate) fn name_exports(&self, exports: impl IntoIterator<Item = (ExportId, Arc<str>)>) {
         let mut known = self.exports.write();
         let mut old = std::mem::take(&mut *known);
@@ -261,7 +260,6 @@ fn escaped(label: &str) -> String {
 /// One above REMOVEXATTR (RFC 8276, section 8.6). Index 0 counts unknown operations.
 const OPERATIONS: usize = 76;
 
-/// RFC 8881, section 18; RFC 7862, section 15; RFC 8276, section 8.4.
 fn name(number: usize) -> &'static str {
     const NAMES: [&str; OPERATIONS - 3] = [
         "ACCESS",

@@ -1,4 +1,4 @@
-//! Metrics for Prometheus, health, and the status for `vouch export status`.
+//! Metrics for Prometheus, health, and the status.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;

@@ -10,13 +10,13 @@ pub struct Status {
     pub connections: usize,
     pub waiting_calls: usize,
     pub waiting_threads: usize,
-    /// Reads that were skipped because too many calls waited.
+    /// Skipped because too many calls waited.
     pub held_back: u64,
     pub clients_displaced: u64,
-    /// Introductions that a full table refused.
+    /// EXCHANGE_IDs and SETCLIENTIDs that a full table refused.
     pub clients_refused: u64,
     pub copies: usize,
-    /// If TLS is offered.
+    /// None if TLS is not offered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsStatus>,
     pub exports: Vec<ExportStatus>,
@@ -56,10 +56,9 @@ pub struct ClientStatus {
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct TlsStatus {
-    /// Name in the server's certificate.
     pub certificate: String,
     pub fingerprint: String,
-    /// End of its validity, in seconds since 1970.
+    /// In seconds since 1970.
     pub not_after: i64,
     pub days_left: i64,
     /// Open connections.
@@ -79,11 +78,10 @@ pub struct ErrorStatus {
     pub message: String,
 }
 
-/// Where the server is.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SiteStatus {
     pub addresses: Vec<String>,
     pub state: String,
-    /// Keytab of the Kerberos service; none without Kerberos.
+    /// None without Kerberos.
     pub keytab: Option<String>,
 }

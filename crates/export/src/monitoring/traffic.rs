@@ -6,7 +6,7 @@ pub(crate) struct Traffic {
     pub(crate) addresses: ConnectionQuota,
     pub(crate) accepted: Counter,
     pub(crate) refused: Counter,
-    /// Closed because the lookup of the host name timed out or was refused.
+    /// Closed because the look-up of the host name timed out or was refused.
     pub(crate) unnamed: Counter,
     pub(crate) closed: Counter,
     /// Closed because the peer broke RPC, or timed out.

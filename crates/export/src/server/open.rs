@@ -84,11 +84,11 @@ impl Sockets {
 }
 
 impl Server {
-    /// Opens exports, state and sockets. Gives up the privileges that are not needed, for the
-    /// calling thread and all threads that it starts later. So call it before any thread starts.
+    /// Opens exports, state and sockets. Gives up unneeded privileges of the calling thread and of
+    /// all threads that it starts later: call it before any thread starts.
     ///
     /// # Errors
-    /// If exports or state cannot be served, or an address is in use.
+    /// Exports or state cannot be served, or an address is in use.
     pub fn open(config: ExportConfig) -> Result<Self, ExportError> {
         let replica_faults = Arc::new(audit::ReplicaFaultReporter::default());
         let fault_observer = config.audit.is_some().then(|| replica_faults.clone() as Arc<dyn vouch_tree_client::FaultObserver>);

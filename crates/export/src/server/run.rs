@@ -19,11 +19,11 @@ use crate::worker::Worker;
 type ServerThread = JoinHandle<io::Result<()>>;
 
 impl Server {
-    /// Serves until `stop` returns true, then lets pending replies leave. Calls `stop` ten times a
-    /// second.
+    /// Serves until `stop`, called ten times a second, returns true. Then lets pending replies
+    /// leave.
     ///
     /// # Errors
-    /// If a thread cannot start or ends by itself, or the audit policy halts the server.
+    /// A thread cannot start or ends by itself, or the audit policy halts the server.
     pub fn run(mut self, stop: impl Fn() -> bool) -> Result<(), ExportError> {
         let system = |source| ExportError::System { doing: "threads", source };
         let driver = self.driver.clone();
@@ -69,7 +69,6 @@ impl Server {
         Ok(threads)
     }
 
-    /// Does periodic work until `done` returns a value.
     fn tick_until<T>(&self, done: impl Fn() -> Option<T>) -> T {
         let driver = &self.driver;
         let (mut engine_due_ms, mut flush_due_ms, mut expire_due_ms) = (0, 0, 0);
@@ -122,8 +121,6 @@ const STOP_POLL: Duration = Duration::from_millis(100);
 
 const ENGINE_TICK_MS: u64 = 1000;
 
-/// Between scans for GSS contexts with expired tickets.
 const EXPIRE_TICK_MS: u64 = 60_000;
 
-/// Between flushes of file identifier stores.
 const FLUSH_TICK_MS: u64 = 5000;

@@ -96,7 +96,6 @@ fn flood_of_bad_credentials_is_counted_not_recorded() {
     for xid in 0..count {
         socket.write_all(&bad_credential(xid)).unwrap();
         socket.read_exact(&mut reply).unwrap();
-        // MSG_DENIED (1) by AUTH_ERROR (1), AUTH_BADCRED (1).
         assert_eq!(reply[12..], [0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1]);
     }
     drop((socket, server));
@@ -264,7 +263,6 @@ fn rules_reload_and_faulty_rules_change_nothing() {
     std::fs::write(&rules, "-a always,exit -S CREATE\n-a always,exit -S nothing-such\n").unwrap();
     let error = audit.read_rules().err().expect("the value is faulty");
     assert!(error.contains("line 2"), "{error}");
-    // Fewer lines that record more are no reduction.
     std::fs::write(&rules, "-a always,exit -S CREATE\n-a always,exit -S OPEN\n").unwrap();
     audit.apply_rules(audit.read_rules().unwrap());
     std::fs::write(&rules, "-a always,exit -S OPEN,CREATE,READ\n").unwrap();
@@ -341,7 +339,6 @@ fn watch_applies_to_all_names_and_copies_name_their_source() {
         client.close_file(file).await.unwrap();
         let secret = client.walk(b"/data/secret").await.unwrap();
         client.link(&secret.handle, &data.handle, b"other").await.unwrap();
-        // Opened by its other name, although nobody used the watched name since.
         let other = client.open(&data.handle, b"other", ShareAccess::READ, None).await.unwrap();
         client.close_file(other).await.unwrap();
         client.close().await.unwrap();

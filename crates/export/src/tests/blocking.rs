@@ -173,7 +173,6 @@ fn half_the_replies_leave_early_for_waiting_client() {
     let server = start(|_| (), &files, &Slow::default(), &Slow::default());
     let mut socket = server.connect();
     gate.set_closed(true);
-    // One write and one read; the last call blocks the thread.
     let calls: Vec<u8> = (0..40).flat_map(|number| call(number, 0)).chain(owner(40, &[])).collect();
     socket.write_all(&calls).unwrap();
     until("the last call does not start", || gate.waiting().0 == 1);
@@ -234,7 +233,6 @@ fn address_with_too_many_waiting_calls_is_not_read() {
     let (files, names) = (MemoryFs::new(), Slow::default());
     let server = start(|config| config.limits.waiting_calls_max = 40, &files, &names, &Slow::default());
     names.0.set_closed(true);
-    // On many connections, so that the limit of one connection does not apply.
     let mut greedy: Vec<TcpStream> = (0..60).map(|_| server.connect_from(1)).collect();
     for (number, socket) in greedy.iter_mut().enumerate() {
         socket.write_all(&owner(number as u32, &[])).unwrap();
@@ -257,7 +255,6 @@ fn address_with_too_many_waiting_calls_is_not_read() {
     until("calls still wait", || server.status().waiting_calls == 0);
 }
 
-/// Reads the owner of /data in a COMPOUND with this many further bytes.
 fn long(xid: u32, len: usize) -> Vec<u8> {
     let data = vec![7; len];
     let write = WriteArgs { stateid: Stateid::ANONYMOUS, offset: 0, stable: StableHow::Unstable, data: vouch_nfs4::Bytes(&data) };
@@ -271,7 +268,7 @@ fn address_with_too_many_waiting_bytes_is_not_read() {
     names.0.set_closed(true);
     let mut greedy: Vec<TcpStream> = (0..24).map(|_| server.connect_from(1)).collect();
     for (number, socket) in greedy.iter_mut().enumerate() {
-        // Bytes beyond the share stay in the socket, so a write may block.
+        // Bytes above the share stay in the socket, so a write may block.
         let (bytes, mut socket) = (long(number as u32, 512 << 10), socket.try_clone().unwrap());
         thread::spawn(move || socket.write_all(&bytes));
     }
@@ -298,7 +295,6 @@ fn address_with_busy_threads_leaves_some_for_others() {
         socket.write_all(&owner(number as u32, &[])).unwrap();
     }
     until("not all calls wait", || server.status().waiting_calls == 60);
-    // Four times the free rest, of 32 threads.
     until("lookups do not fill the share of threads", || names.0.waiting().0 == 25);
     let mut other = server.connect_from(2);
     other.write_all(&owner(99, &[])).unwrap();

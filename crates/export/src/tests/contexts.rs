@@ -47,7 +47,6 @@ fn excess_context_requests_are_not_read_others_are() {
     };
     let server = Running::start_in(|config| config.threads = Some(1), seams);
     gate.set_closed(true);
-    // More than the queue admits, and the limit of one connection; three of four threads are busy.
     let mut clients: Vec<TcpStream> = (0..5).map(|_| server.connect()).collect();
     for (number, socket) in clients.iter_mut().enumerate() {
         let calls: Vec<u8> = (0..220).flat_map(|xid| init(1000 * number as u32 + xid)).collect();

@@ -1,5 +1,3 @@
-//! Concurrent creations share a sync.
-
 use std::time::Instant;
 
 use vouch_nfs4::op::{Args, CreateHow, LookupArgs, OpenArgs, OpenClaim, OpenHow, Results, ShareAccess, ShareDeny};

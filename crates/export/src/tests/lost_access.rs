@@ -1,5 +1,3 @@
-//! State ends when the name service removes a client, at a reload and without one.
-
 use std::net::IpAddr;
 
 use parking_lot::Mutex;

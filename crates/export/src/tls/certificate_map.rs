@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use vouch_rpc_tls::PeerCertificate;
 
-/// Lines by fingerprint and by subject. A fingerprint precedes a subject, and both precede the
-/// user in the certificate.
+/// A fingerprint precedes a subject, and both precede the user in the certificate.
 #[derive(Debug, Default)]
 pub(crate) struct CertificateMap {
     fingerprints: HashMap<String, Holder>,
@@ -14,7 +13,6 @@ pub(crate) struct CertificateMap {
     others: Option<Holder>,
 }
 
-/// Who holds a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
     User(Arc<str>),
@@ -27,7 +25,7 @@ impl CertificateMap {
     /// One line each: `sha256:FINGERPRINT HOLDER`, `subject:NAME HOLDER` or `* HOLDER`.
     ///
     /// # Errors
-    /// Names the line, what is wrong and what to write.
+    /// Names the line, its fault and the text to write.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut map = CertificateMap::default();
         for (at, line) in text.lines().enumerate().take(LINES_MAX + 1) {
@@ -73,10 +71,10 @@ impl CertificateMap {
         if is_new { Ok(()) } else { Err(format!("{who} has an earlier line; remove one of them")) }
     }
 
-    /// Who holds the certificate. `domain`: the domain of users in certificates.
+    /// `domain`: of users in certificates.
     ///
     /// # Errors
-    /// Why the certificate is refused.
+    /// The reason for refusing the certificate.
     pub(crate) fn holder(&self, certificate: &PeerCertificate, domain: &str) -> Result<Holder, String> {
         let listed = self.fingerprints.get(&certificate.fingerprint_text()).or_else(|| self.subjects.get(&certificate.subject));
         match (listed, &certificate.user) {

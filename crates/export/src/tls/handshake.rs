@@ -1,4 +1,4 @@
-//! A connection's TLS, as its worker sees it: clear, in a handshake, or open.
+//! TLS state of a connection: clear, in a handshake, or open.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -13,7 +13,6 @@ use crate::transport::connection::Connection;
 pub(crate) enum PeerTls {
     /// No COMPOUND came yet: a handshake may begin.
     Fresh,
-    /// Calls came in clear text.
     Clear,
     Handshake(Box<HandshakeInProgress>),
     Open(Box<Opener>),
@@ -26,7 +25,6 @@ pub(crate) struct HandshakeInProgress {
     pub(crate) began_ms: u64,
 }
 
-/// Leaves the count of handshakes when it ends in any way.
 impl Drop for HandshakeInProgress {
     fn drop(&mut self) {
         self.tls.end_handshake(self.address);
@@ -34,7 +32,7 @@ impl Drop for HandshakeInProgress {
 }
 
 pub(crate) enum HandshakeEnd {
-    /// It waits for the peer.
+    /// For the peer.
     Wait,
     /// There may be more bytes to read (edge-triggered).
     More,
@@ -44,7 +42,7 @@ pub(crate) enum HandshakeEnd {
 }
 
 impl PeerTls {
-    /// Begins a handshake after the reply to an AUTH_TLS probe.
+    /// Follows the reply to an AUTH_TLS probe.
     pub(crate) fn begin(tls: &Arc<Tls>, connection: &Connection, now_ms: u64) -> Result<Self, String> {
         let address = connection.peer().ip();
         if !tls.begin_handshake(address) {
@@ -82,7 +80,7 @@ impl HandshakeInProgress {
         };
         let mut out = Vec::new();
         let step = handshake.advance(&bytes[..len], &mut out);
-        // The alert tells the peer why it is refused.
+        // The alert tells the peer the reason.
         connection.send_handshake(&out);
         match step {
             Ok(Step::More(handshake)) => {

@@ -1,5 +1,5 @@
-//! Seals the output of a connection. Plain output waits in its queue until the socket takes it, so
-//! that file data is read and sealed only then, straight into the record that is sent.
+//! Seals the output of a connection. Plain output stays in its queue until the socket takes it.
+//! Only then is file data read and sealed, straight into the record that is sent.
 
 use std::cell::RefCell;
 use std::io;
@@ -18,7 +18,7 @@ use crate::transport::send::Sent;
 pub(crate) struct TlsOutput {
     /// `None` during the handshake.
     sealer: Option<Sealer>,
-    /// Messages of the handshake, and records that the socket did not take.
+    /// Handshake messages, and records that the socket did not take.
     pending: Vec<u8>,
     sent: usize,
 }
@@ -45,7 +45,7 @@ impl TlsOutput {
         self.sealer.as_mut().map_or(Ok(()), |sealer| sealer.update_key(&mut self.pending))
     }
 
-    /// Tells the peer that the session ends in order.
+    /// Sends close_notify.
     pub(crate) fn close(&mut self) -> Result<(), TlsError> {
         self.sealer.take().map_or(Ok(()), |mut sealer| sealer.close(&mut self.pending))
     }
@@ -69,7 +69,6 @@ impl TlsOutput {
                 self.sent += n;
                 *sent += n as u64;
             }
-            // An idle connection keeps no buffer.
             (self.pending, self.sent) = (Vec::new(), 0);
             let Some(sealer) = self.sealer.as_mut().filter(|_| !output.is_empty()) else { return Ok(Sent::All) };
             if sealer.is_key_used_up() {
@@ -106,7 +105,6 @@ fn seal_records(sealer: &mut Sealer, scratch: &mut [u8], output: &mut Output, do
     Ok(at)
 }
 
-/// Copies the front of the output. Returns the number of bytes.
 fn fill(plain: &mut [u8], output: &Output) -> io::Result<usize> {
     let (mut len, mut failed) = (0, None);
     output.pieces(|piece| {

@@ -32,7 +32,6 @@ pub enum TlsServiceError {
     Map { path: PathBuf, error: String },
 }
 
-/// Files that were read anew.
 pub(crate) struct Fresh {
     credentials: ServerCredentials,
     map: CertificateMap,
@@ -44,7 +43,7 @@ pub(crate) struct Tls {
     domain: String,
     credentials: RwLock<Arc<ServerCredentials>>,
     map: RwLock<Arc<CertificateMap>>,
-    /// When the files were last changed.
+    /// Last changes of the files.
     seen: Mutex<Vec<Option<SystemTime>>>,
     warned_ms: Mutex<Option<u64>>,
     lines: Mutex<Throttle>,
@@ -111,7 +110,7 @@ impl Tls {
         self.warn_of_expiry();
     }
 
-    /// Call this each minute. Returns whether renewed files are in force now.
+    /// Called each minute. True if renewed files are in force now.
     pub(crate) fn reload_if_changed(&self) -> bool {
         self.lines.lock().expire(clock::mono_ms());
         self.warn_of_expiry();
@@ -130,7 +129,7 @@ impl Tls {
         }
     }
 
-    /// Whether the current files still accept a client's certificate, at the current time.
+    /// The current files still accept this certificate now.
     pub(crate) fn is_still_accepted(&self, chain: &[CertificateDer<'static>]) -> Result<(), String> {
         let credentials = self.credentials();
         credentials.verify_again(chain, wall_seconds().unsigned_abs()).map_err(|error| error.to_string())?;
@@ -175,8 +174,8 @@ impl Tls {
         (credentials.certificate.valid.end - wall_seconds()).div_euclid(DAY_S)
     }
 
-    /// Once a day from the last fifth of a certificate's life on, at least two weeks before its end
-    /// if it lives longer.
+    /// Once a day from the last fifth of a certificate's life on, and at least two weeks before the
+    /// end of a longer life.
     fn warn_of_expiry(&self) {
         let (credentials, now) = (self.credentials(), wall_seconds());
         let valid = &credentials.certificate.valid;

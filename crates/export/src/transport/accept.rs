@@ -75,7 +75,7 @@ fn admit(socket: TcpStream, peer: SocketAddr, driver: &Arc<Driver>) {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_PROBES);
     let _ = SockRef::from(&socket).set_tcp_keepalive(&keepalive);
     let _ = socket.set_nodelay(true);
-    // If exports name hosts by pattern or netgroup, a lookup precedes the first call. A slow name
+    // If exports name hosts by pattern or netgroup, a look-up precedes the first call. A slow name
     // service delays only such connections.
     if !driver.hosts.must_look_up(peer.ip()) {
         look_up_audit_name(peer.ip(), driver);
@@ -93,7 +93,7 @@ fn admit(socket: TcpStream, peer: SocketAddr, driver: &Arc<Driver>) {
 
 /// For audit records only. The first records may lack the name.
 fn look_up_audit_name(host: IpAddr, driver: &Arc<Driver>) {
-    // A periodic refresh replaces lookups beyond the queue's limit.
+    // A periodic refresh replaces look-ups above the queue's limit.
     if driver.hosts.should_look_up(host) && driver.audit_lookups.enter(host, (), clock::mono_ms()) == Enqueued::LookUp {
         let shared = driver.clone();
         driver.names.submit(TaskOrigin::Server, move || {
@@ -106,7 +106,7 @@ fn look_up_audit_name(host: IpAddr, driver: &Arc<Driver>) {
     }
 }
 
-/// Has its own queue: slow reverse zones do not delay lookups that decide about access.
+/// Has its own queue: slow reverse zones do not delay look-ups that decide about access.
 pub(crate) fn refresh_audit_names(driver: &Arc<Driver>) {
     driver.hosts.stale_recorded_clients().into_iter().for_each(|host| look_up_audit_name(host, driver));
 }

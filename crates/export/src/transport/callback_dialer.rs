@@ -18,7 +18,7 @@ pub(crate) struct CallbackDialers {
 }
 
 pub(crate) enum Target {
-    /// These callbacks wait for a thread that connects.
+    /// Callbacks that wait for a thread that connects.
     Connecting(Vec<QueuedCallback>),
     Connected(ConnectionId),
 }

@@ -113,7 +113,6 @@ impl Connection {
         self.engine.peer()
     }
 
-    /// One system call.
     pub(crate) fn has_no_input(&self) -> bool {
         rustix::io::ioctl_fionread(&self.socket).is_ok_and(|len| len == 0)
     }
@@ -200,7 +199,7 @@ impl Connection {
         self.sent_len.fetch_add(sent, Ordering::Relaxed);
     }
 
-    /// Everything after this is sent under TLS. Returns false if output in clear text still waits.
+    /// All later output is under TLS. Returns false if output in clear text still waits.
     pub(crate) fn begin_tls(&self) -> bool {
         let mut output = self.output.lock();
         let is_clean = output.is_empty() && output.tls.is_none() && !self.has_waiting();
@@ -239,7 +238,7 @@ impl Connection {
         self.flush(&mut output, |_| {});
     }
 
-    /// Whether the worker must stop reading. If so, it gets a message when that changes.
+    /// True: the worker must stop reading. It gets a message when that changes.
     pub(crate) fn pause(&self) -> bool {
         if !self.is_overloaded() {
             return false;
@@ -345,7 +344,7 @@ impl Connection {
         true
     }
 
-    /// Elsewhere a reply is a damaged call, and its client waits.
+    /// Without sent callbacks, a received reply is a damaged call, and its client waits.
     pub(crate) fn has_sent_callbacks(&self) -> bool {
         self.has_sent_callbacks.load(Ordering::Acquire)
     }

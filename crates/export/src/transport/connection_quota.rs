@@ -1,5 +1,3 @@
-//! An address gets at most four times the connections that it leaves to all others.
-
 use std::collections::HashMap;
 use std::net::IpAddr;
 

@@ -18,7 +18,6 @@ pub(crate) enum Message {
     Accepted(TcpStream, SocketAddr),
     Connected(TcpStream, SocketAddr, Vec<QueuedCallback>),
     RoomFreed,
-    /// The worker seals and sends it.
     ReplyDurable(Arc<Connection>, Outgoing),
     Check {
         slot: usize,

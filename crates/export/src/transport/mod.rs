@@ -1,5 +1,3 @@
-//! TCP connections and the RPC records on them.
-
 pub(crate) mod accept;
 pub(crate) mod callback_dialer;
 pub(crate) mod connection;

@@ -19,7 +19,6 @@ pub(crate) struct Outgoing {
 enum State {
     Ready,
     Unsealed,
-    /// Sealing failed: it must not be sent.
     Failed,
 }
 
@@ -140,7 +139,6 @@ impl Output {
         self.spans_len
     }
 
-    /// Ends when `each` returns false.
     pub(crate) fn pieces<'a>(&'a self, mut each: impl FnMut(Piece<'a>) -> bool) {
         let mut at = self.at;
         for record in &self.queue {

@@ -89,7 +89,6 @@ pub(crate) struct Record {
 }
 
 pub(crate) enum Verification {
-    /// The record may be under RPCSEC_GSS.
     Done(Option<Protected>),
     Pending,
 }
@@ -119,7 +118,6 @@ pub(crate) enum Read {
         len: usize,
         update_key: bool,
     },
-    /// TLS records without a byte of data.
     NoData {
         more: bool,
         update_key: bool,
@@ -148,7 +146,7 @@ impl Input {
         !matches!(self.held, HeldBytes::Nothing) || self.fragments > 0 || self.sealed_len > 0
     }
 
-    /// With `opener`, the bytes of the socket are TLS records, which are opened where they lie.
+    /// With `opener`, the socket's bytes are TLS records, which are opened in place.
     pub(crate) fn read(&mut self, socket: impl AsFd, buffers: &mut Buffers, opener: Option<&mut Opener>) -> Result<Read, ReadError> {
         let (mut buffer, len) = match std::mem::replace(&mut self.held, HeldBytes::Nothing) {
             HeldBytes::Nothing => (buffers.take(), 0),
@@ -406,7 +404,7 @@ fn wanted(held: &[u8], chunk: usize) -> usize {
 
 const LAST: u32 = 1 << 31;
 
-/// An incomplete TLS record and what is read behind it.
+/// An incomplete TLS record and the next read.
 const TLS_ROOM_MIN: usize = 2 * RECORD_LEN_MAX;
 
 #[cfg(test)]

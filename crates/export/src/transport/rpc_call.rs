@@ -13,7 +13,6 @@ use crate::gss::Protected;
 
 pub(crate) enum Incoming {
     Compound(Request, Option<Envelope>),
-    /// Includes the record mark.
     Answer(Vec<u8>),
     /// An AUTH_TLS probe, with its reply.
     StartTls(Vec<u8>),
@@ -36,7 +35,6 @@ pub(crate) struct LastCredential {
     known: Option<(Box<[u8]>, Principal)>,
 }
 
-/// `reply` is an empty buffer.
 pub(crate) fn read(record: Bytes, connection: &Arc<Connection>, last: &mut LastCredential, offers_tls: bool, reply: Vec<u8>) -> Incoming {
     let call = match Call::decode(&record) {
         Ok(call) => call,
@@ -141,7 +139,6 @@ fn other_than_compound(call: &Call<'_>) -> Option<Accepted<'static>> {
     }
 }
 
-/// The record of a denial.
 pub(crate) fn denial(xid: u32, stat: AuthStat, reply: Vec<u8>) -> Vec<u8> {
     encode(&Reply::denied(xid, Denied::AuthError(stat)), reply)
 }

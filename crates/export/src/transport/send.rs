@@ -1,5 +1,3 @@
-//! Sends bytes in memory by sendmsg, file ranges by sendfile.
-
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 

@@ -26,12 +26,12 @@ impl HandshakeQueue {
         self.peers.pop_front()
     }
 
-    /// A step took this long. While other clients have work, they get as long.
+    /// A step took this long. Other clients with work get as long.
     pub(super) fn spent(&mut self, time: Duration, is_busy: bool) {
         self.not_before = is_busy.then(|| Instant::now() + time);
     }
 
-    /// When the worker must wake.
+    /// Wake-up time of the worker.
     pub(super) fn due(&self, otherwise: Instant) -> Instant {
         match self.peers.is_empty() {
             true => otherwise,

@@ -43,7 +43,6 @@ pub(super) enum TurnEnd {
     Wait,
     Yield,
     VerifyBatch,
-    /// The peer waits for its turn of a handshake.
     Handshake,
     Close(CloseReason),
 }
@@ -199,7 +198,6 @@ impl Peer {
         self.input.put_back(batch, &mut scratch.buffers);
         scratch.flush(&self.connection);
         self.record_began_ms = match self.record_began_ms {
-            // No record has ended, so it is still the same one.
             Some(began) if calls == 0 => Some(began),
             _ if self.input.is_inside_record() && !self.behind => Some(now.mono_ms),
             _ => None,
@@ -244,7 +242,7 @@ impl Peer {
                 if let PeerTls::Fresh = self.tls {
                     self.tls = PeerTls::Clear;
                 }
-                // Before anything of the call is done.
+                // Before any operation of the call.
                 if driver.engine.is_transport_too_weak(connection.engine(), now) {
                     scratch.push(Outgoing::bytes(driver.refuse_transport(connection, request)));
                     return Ok(());
@@ -328,7 +326,7 @@ impl Peer {
         }
     }
 
-    /// A step of the handshake. Returns how the turn ends.
+    /// Returns how the turn ends.
     pub(super) fn handshake(&mut self, driver: &Driver) -> TurnEnd {
         let PeerTls::Handshake(progress) = &mut self.tls else { return TurnEnd::Yield };
         match progress.advance(&self.connection) {

@@ -53,7 +53,6 @@ impl Worker {
         }
     }
 
-    /// Pending replies leave after the driver stops.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(1024);
         let mut tick_at = Instant::now() + TICK;
@@ -199,15 +198,14 @@ impl Worker {
                 self.queue(slot);
             }
             TurnEnd::Close(why) => {
-                // Calls before the end of the connection are served.
                 self.process_verify_batch();
                 self.close(slot, why);
             }
         }
     }
 
-    /// Steps of handshakes cost up to a thousand times as much as a small call, so other clients come
-    /// first and get at least half of the time.
+    /// Steps of handshakes cost up to a thousand times as much as a small call, so other clients
+    /// come first and get at least half of the time.
     fn run_handshakes(&mut self, is_busy: bool) {
         let mut left = if is_busy { 1 } else { HANDSHAKES_AT_ONCE };
         while left > 0
@@ -240,7 +238,6 @@ impl Worker {
     }
 
     pub(super) fn close(&mut self, slot: usize, why: CloseReason) {
-        // Calls before the one that ends the connection get their replies.
         self.scratch.seal();
         let Some(Peer { connection, .. }) = self.peers[slot].take() else { return };
         let id = connection.engine().id();
@@ -295,7 +292,7 @@ impl Worker {
     }
 }
 
-/// Token of the inbox in a worker's epoll set.
+/// Of the inbox in a worker's epoll set.
 pub(crate) const WAKE: Token = Token(usize::MAX);
 
 const DRAIN_STEP: Duration = Duration::from_millis(50);

@@ -29,8 +29,7 @@ pub(crate) enum NextRead {
 }
 
 impl Peer {
-    /// Finds protected calls in a read. Data behind a batched call joins the batch too, to keep the
-    /// order.
+    /// Data behind a batched call joins the batch too, to keep the order.
     pub(crate) fn verify_or_batch(&mut self, mut fresh: FreshRead, scratch: &mut WorkerScratch, driver: &Arc<Driver>) -> NextRead {
         let gss = driver.gss.as_ref();
         let now_ms = clock::boot_ms_nearly();
@@ -52,7 +51,7 @@ impl Peer {
 }
 
 impl Worker {
-    /// Verifies the batch and runs its calls in the order of arrival.
+    /// Runs the calls in the order of arrival.
     pub(crate) fn process_verify_batch(&mut self) {
         if self.scratch.verify_batch.is_empty() {
             return;
@@ -61,7 +60,6 @@ impl Worker {
         let found = gathered.iter_mut().map(|one| (one.fresh.bytes_mut(), &mut one.found));
         gss::verify_all(found, self.driver.gss.as_ref(), clock::boot_ms());
         for BatchedRead { slot, id, fresh, found } in gathered.drain(..) {
-            // An earlier call may have closed the connection.
             let Some(Some(peer)) = self.peers.get_mut(slot) else { continue };
             if peer.connection.engine().id() != id {
                 continue;

@@ -1,7 +1,7 @@
 //! Former paths of moved files that rules name. Like a kernel watch, a watch on a directory follows
 //! the directory when it moves; it also applies to its old path.
 //!
-//! Saved in a file beside the trail. Beyond the limit, any file counts as moved.
+//! Saved in a file beside the trail. Above the limit, any file counts as moved.
 
 mod table;
 
@@ -19,7 +19,6 @@ use table::Table;
 
 pub(in crate::audit) struct MovedPaths {
     table: RwLock<Table>,
-    /// Whether there are any; read without the lock.
     any: AtomicBool,
     is_new: AtomicBool,
     queued: AtomicBool,
@@ -60,7 +59,7 @@ impl MovedPaths {
         MovedPaths { table: RwLock::new(known), any, is_new, queued, saves, saved, writing, not_before: Mutex::default(), file }
     }
 
-    /// Appends the former paths of the file at this path. Returns whether there may be more.
+    /// Appends the former paths of the file at this path. True: there may be more.
     pub(super) fn former(&self, path: &[u8], into: &mut Vec<Arc<[u8]>>) -> bool {
         if !self.any.load(Ordering::Acquire) {
             return false;
@@ -93,7 +92,6 @@ impl MovedPaths {
         self.change(|known| {
             known.are_more |= may_be_any(known);
             let names = known.matching_paths(rules, from);
-            // The replaced file is gone.
             known.take_at(to);
             for (below, former) in known.take_at(from) {
                 former.into_iter().for_each(|former| known.add([to, &below].concat().into(), former));
@@ -144,10 +142,9 @@ impl MovedPaths {
         self.is_new.store(true, Ordering::Release);
     }
 
-    /// Whether the caller must run [`MovedPaths::save_requested`]. False if a save is pending or
-    /// failed recently.
+    /// True: the caller must run [`MovedPaths::save_requested`]. False: a save is pending or failed
+    /// recently.
     pub(in crate::audit) fn request_save(&self) -> bool {
-        // Called for each operation.
         if !self.is_new.load(Ordering::Acquire) || self.file.is_none() || !self.not_before.lock().is_none_or(|time| Instant::now() >= time)
         {
             return false;

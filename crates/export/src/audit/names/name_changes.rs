@@ -36,14 +36,12 @@ impl Names {
                 self.moved.found(rules, &paths.path, &paths.new_path);
             }
             NameChange::Removed(_, (directory, name)) => {
-                // The other names lead to the same file.
                 paths.others.links.iter().for_each(|other| self.moved.found(rules, &paths.path, other));
                 self.forget_removed(export, directory, name, &paths.path);
                 self.moved.removed(&paths.path);
             }
             NameChange::Renamed(file, from, to) => {
                 paths.new_path = self.below(export, Some(to.0), to.1).into();
-                // The file that was replaced.
                 if let Some(replaced) = self.child(export, to.0, to.1) {
                     paths.new_others = others(&replaced, &paths.new_path);
                     paths.new_others.links.iter().for_each(|other| self.moved.found(rules, &paths.new_path, other));
@@ -66,7 +64,6 @@ impl Names {
         path: &[u8],
         rules: &Rules,
     ) {
-        // The replaced file loses the new name.
         self.forget(export, to, new);
         self.forget(export, from, old);
         self.unlink(export, &Node::of(export.id, file), &Node::of(export.id, from), old);
@@ -78,7 +75,7 @@ impl Names {
         }
     }
 
-    /// Whether all names on the path are known. A real directory may be called `...`.
+    /// True if all names on the path are known. A real directory may be called `...`.
     pub(super) fn is_whole(&self, export: &Export, directory: &FileId) -> bool {
         let root = Node::of(export.id, &export.file_system.root());
         let mut at = Node::of(export.id, directory);

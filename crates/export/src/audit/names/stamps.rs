@@ -1,5 +1,5 @@
 //! Validity of joined paths. Each name has a move counter, and a stamp has the sum of the counters
-//! along its path. So a rename invalidates only paths at or below it.
+//! along its path, so a rename invalidates only paths at or below it.
 //!
 //! Names that share a counter by hash may invalidate a valid path, never the reverse. The hash has
 //! a secret seed.
@@ -28,12 +28,12 @@ impl Stamps {
         Stamps { counts: (0..COUNT).map(|_| AtomicU64::new(0)).collect(), moves: AtomicU64::new(0), seed: hasher }
     }
 
-    /// Read this before joining a path, and pass it to [`Stamps::stamp`].
+    /// Read before a path is joined, and passed to [`Stamps::stamp`].
     pub(super) fn moves(&self) -> u64 {
         self.moves.load(Ordering::SeqCst)
     }
 
-    /// None if something moved: the path may mix old and new names.
+    /// None after a move: the path may mix old and new names.
     pub(super) fn stamp(&self, path: Arc<[u8]>, moves: u64) -> Option<Arc<Stamped>> {
         let mut places = Vec::with_capacity(path.iter().filter(|byte| **byte == b'/').count());
         places.extend(self.each_place(&path));

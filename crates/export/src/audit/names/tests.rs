@@ -125,7 +125,6 @@ fn earlier_lookup_of_renamed_directory_follows_rename() {
     change(NameChange::Created(&d, (&root, b"d")));
     files.rename(&caller, &root, name(b"d"), &root, name(b"e")).unwrap();
     change(NameChange::Renamed(&d, (&root, b"d"), (&root, b"e")));
-    // A late name change does not overwrite newer ones.
     change(NameChange::Created(&d, (&root, b"d")));
     assert_eq!(&*names.path(&export, &d), b"/data/e");
     files.rename(&caller, &root, name(b"e"), &root, name(b"g")).unwrap();

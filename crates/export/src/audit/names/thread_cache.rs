@@ -17,7 +17,7 @@ struct Known {
     node: Node,
     moves: u64,
     path: Arc<[u8]>,
-    /// Proves the path valid after other moves, if present.
+    /// Proves the path valid after other moves.
     stamped: Option<Arc<Stamped>>,
 }
 

@@ -138,7 +138,6 @@ fn kerberos_without_keytab_is_reported() {
     assert!(line.starts_with("/srv/b lists a Kerberos flavour") && line.contains("--keytab"), "{line}");
 }
 
-/// Counts opens of each path. Only existing paths open.
 fn counting(list: ExportList) -> (Sources, Arc<parking_lot::Mutex<Vec<String>>>) {
     let opened: Arc<parking_lot::Mutex<Vec<String>>> = Arc::default();
     let seen = opened.clone();
@@ -166,7 +165,6 @@ fn replaced_directory_is_reopened_and_missing_one_skipped() {
     let first = loaded().exports;
     loaded();
     assert_eq!(opened.lock().len(), 2, "unchanged databases are not reopened");
-    // The old directory still has its inode.
     fs::rename(&a, above.path().join("old")).unwrap();
     fs::create_dir(&a).unwrap();
     let second = loaded().exports;

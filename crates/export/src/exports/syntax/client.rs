@@ -118,7 +118,7 @@ pub(crate) fn in_network(address: IpAddr, network: IpAddr, len: u8) -> bool {
     address.is_ipv4() == network.is_ipv4() && masked(address, len) == network
 }
 
-/// The host name has lower case. Wildcards match dots, like in nfs-utils.
+/// The host name has lower case. Wildcards match dots, as in nfs-utils.
 pub(crate) fn fits(pattern: &str, name: &str) -> bool {
     glob(pattern.as_bytes(), name.as_bytes())
 }

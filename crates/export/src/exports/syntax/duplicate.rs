@@ -1,5 +1,3 @@
-//! Repeated clients of a path. The first entry applies, for each flavour.
-
 use vouch_nfs4_server::Flavour;
 
 use super::entry::{At, Client, Entry};

@@ -1,5 +1,3 @@
-//! Entries, warnings and errors of exports(5).
-
 use std::fmt;
 
 use super::client::MachineName;
@@ -13,10 +11,10 @@ pub enum Source {
 }
 
 impl Source {
-    /// Parses a directory or tree, and removes empty path components.
+    /// Removes empty path components.
     ///
     /// # Errors
-    /// What is wrong, and what to write instead.
+    /// The fault, and the text to write instead.
     pub fn parse(text: &[u8]) -> Result<Source, (String, &'static str)> {
         match text.strip_prefix(b"tree:") {
             Some(b"") => Err(("tree: names no tree".into(), "write tree:/srv/db or tree:@host,HOSTID")),

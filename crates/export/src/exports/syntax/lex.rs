@@ -9,7 +9,6 @@ pub(super) struct Line {
     pub(super) words: Vec<String>,
 }
 
-/// Continues after an error, to report all of them.
 pub(super) fn lines(text: &[u8], errors: &mut Vec<LineError>) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut rest = text;

@@ -1,5 +1,3 @@
-//! Options of exports(5).
-
 mod locations;
 
 use vouch_nfs4_server::{Flavour, FlavourAccess, Locations, Squash, SquashWho, Transport};
@@ -216,7 +214,6 @@ impl Options {
         named.iter().map(access).collect()
     }
 
-    /// Order counts.
     pub(super) fn same_flavours(&self, other: &Options) -> bool {
         self.flavours.iter().map(|rights| rights.flavour).eq(other.flavours.iter().map(|rights| rights.flavour))
     }

@@ -55,7 +55,7 @@ fn read_line(line: &lex::Line, parsed: &mut Parsed, errors: &mut Vec<LineError>)
             },
         };
         let name = if name.is_empty() {
-            // Like exportfs: a space before the parenthesis grants everybody the access of one
+            // As in exportfs: a space before the parenthesis grants everybody the access of one
             // host.
             parsed.warnings.push(Warning {
                 line: line.number,

@@ -105,7 +105,6 @@ fn client_name_is_current_and_verified() {
 }
 
 impl Hosts {
-    /// Makes all records old, so that connected clients need a new lookup.
     pub(crate) fn let_all_grow_old(&self) {
         self.known.write().clients.values_mut().for_each(|met| met.fresh = Duration::ZERO);
     }
@@ -257,7 +256,6 @@ fn netgroup_exclusion_needs_a_member_as_proof() {
     *service.away.lock() = 2;
     hosts.look_up(a);
     assert_eq!((*service.away.lock(), access(a)), (0, inside));
-    // The last known name decides.
     service.silent.store(true, Ordering::Relaxed);
     assert_eq!(ask(&[b])[0], outside);
     assert_eq!(ask(&[a, b])[0], inside);

@@ -25,7 +25,6 @@ impl NameService for Small {
     }
     fn local_name(&self, principal: &str) -> LocalName {
         match principal {
-            // auth_to_local rules can map another realm's user, or a name without account.
             "al@PARTNER.ORG" => LocalName::Name("alice".into()),
             "ghost@PARTNER.ORG" => LocalName::Name("ghost".into()),
             _ if principal.ends_with("@PARTNER.ORG") => LocalName::NoName,
@@ -123,7 +122,6 @@ fn principal_map_has_highest_precedence() {
     let gss = |name: &str| uid(&names, name, SquashWho::Root);
     assert_eq!((gss("host/backup@EXAMPLE.ORG"), gss("alice@EXAMPLE.ORG"), gss("nfs/h@EXAMPLE.ORG")), (Some(1000), None, Some(7)));
     assert_eq!((gss("nfs/x@EXAMPLE.ORG"), gss("host/x@EXAMPLE.ORG"), gss("ghost@PARTNER.ORG")), (None, Some(7), Some(1000)));
-    // Refused principals stay refused, others become anonymous.
     let all = |name: &str| uid(&names, name, SquashWho::All);
     assert_eq!((all("alice@EXAMPLE.ORG"), all("host/backup@EXAMPLE.ORG"), all("nfs/h@EXAMPLE.ORG")), (None, Some(7), Some(7)));
     assert_eq!((all("nfs/x@EXAMPLE.ORG"), all("host/x@EXAMPLE.ORG"), all("ghost@PARTNER.ORG")), (None, Some(7), Some(7)));
@@ -269,7 +267,6 @@ fn failed_lookup_is_neither_used_nor_cached() {
     let alice = Principal::Gss { name: "alice@EXAMPLE.ORG".into() };
     let squash = squash(SquashWho::Nobody);
     let ask = |who: &Principal| names.caller(who, CLIENT, &squash, Blocking::Allowed);
-    // A failed lookup neither refuses, nor squashes, nor removes groups.
     for _ in 0..2 {
         assert_eq!((ask(&alice), ask(&sys(1000, 100, &[3]))), (Err(Unanswered::Silent), Err(Unanswered::Silent)));
         assert_eq!((names.user_name(1000, Blocking::Allowed), names.gid("users", Blocking::Allowed)), (Ok(None), Err(Unanswered::Silent)));
@@ -299,7 +296,6 @@ fn last_answer_holds_for_limited_time_during_outage() {
     let names = sick(true, Some(LIFETIMES));
     assert_eq!((ask(&names), names.gid("nobody-knows", Blocking::Allowed)), (known, Ok(None)));
     names.service.be(false);
-    // The last positive answer holds, a negative one does not.
     for _ in 0..3 {
         assert_eq!((ask(&names), names.gid("nobody-knows", Blocking::Allowed)), (known, Err(Unanswered::Silent)));
     }

@@ -135,14 +135,12 @@ fn reply_waits_for_recovery_and_audit_record() {
     denied.write_all(&call).unwrap();
     until("the file is not created", || files.file_count() > 1);
     other.write_all(&later).unwrap();
-    // Its recovery record becomes durable after the first client's.
     assert_eq!(answered(&mut other), Some(3));
     assert!(has_nothing(&denied), "the reply preceded its record");
     gate.set_closed(false);
     assert_eq!(answered(&mut denied), Some(3));
 }
 
-/// The reply must still be sent.
 fn assert_answered_before_shutdown(server: &Running, files: &MemoryFs, gate: &Gate, (mut held, call): (TcpStream, Vec<u8>)) {
     let mut idle = server.connect();
     idle.write_all(&super::call(1, 0)).unwrap();
@@ -175,7 +173,6 @@ fn reply_waiting_for_recovery_record_precedes_shutdown() {
     let _opened = Opened(gate.clone());
     let call = first_open(&server, "other", b"one");
     gate.set_closed(true);
-    // A reply to another client blocks the sync thread.
     let stuck = gate.clone();
     server.driver.upgrade().unwrap().recovery.change(Vec::new(), Some(Box::new(move || stuck.pass())));
     assert_answered_before_shutdown(&server, &files, &gate, call);

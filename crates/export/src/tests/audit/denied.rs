@@ -19,7 +19,6 @@ fn access_without_rights_is_recorded() {
         let user = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 1000, gid: 1000, gids: Vec::new() };
         let user = Client::connect(Config::new(server.address, 1, identity, Plain::sys(&user))).await.unwrap();
         let open = user.walk(b"/data/open").await.unwrap().handle;
-        // The access bits that Linux requests for a directory.
         let access = Args::Access(AccessArgs { access: Access(0x1f) });
         for handle in [closed, open] {
             user.compound().putfh(&handle).op(&access).send().await.unwrap();

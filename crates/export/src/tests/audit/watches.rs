@@ -72,7 +72,6 @@ fn watch_follows_directory_and_its_parents_over_restart() {
             ("OPEN /data/a/secret/g", ""),
         ])
     );
-    // Moved out of the moved directory, and renamed behind the server's back.
     serve(&config, &files, async |client, data| {
         look(client, b"/data/b/secret/f").await;
         let b = client.walk(b"/data/b").await.unwrap();
@@ -246,7 +245,6 @@ fn watch_follows_rename_before_it_is_durable() {
     drop(server);
     let was = "was \"/data/a/secret/f\" before a rename";
     let mut found = records_since(directory.path(), 1);
-    // The rename is reported late, so its record may follow that of the open.
     found.sort();
     assert_eq!(
         found,

@@ -134,7 +134,6 @@ fn unfinished_records_of_one_client_are_not_read_on() {
     let len: usize = all.iter().map(|(input, ..)| held(input)).sum();
     assert!(len <= 8 * whole_len + 42 * READ_LEN_SHORT, "{len}");
     assert!(len <= quotas.held.used());
-    // Another client's record arrives whole, and so do the first client's once some have ended.
     assert_eq!(read(2, &stream, None).1, 1);
     let waiting = all.pop().unwrap();
     assert_eq!(read(1, &[], Some(waiting)).1, 0);

@@ -32,7 +32,6 @@ fn sys_body(gids: u32) -> Vec<u8> {
 
 #[test]
 fn null_needs_no_credential() {
-    // RFC 8881, section 16.1.1.
     let odd = OpaqueAuth { flavor: Flavor(77), body: &[] };
     assert_eq!(answer(take(&call(100_003, 4, 0, odd))), [0, 0, 0, 0]);
 }
@@ -63,7 +62,6 @@ fn compound_has_its_caller_and_arguments() {
     assert_eq!(request.principal, Principal::Sys { uid: 5, gid: 6, gids: Arc::from([0, 1]) });
     assert_eq!((request.xid, request.flavour, &request.body[..]), (7, Flavour::Sys, &[1, 2, 3, 4][..]));
     assert!(request.spans_allowed);
-    // Mark, xid, REPLY, MSG_ACCEPTED, AUTH_NONE, length 0, SUCCESS.
     assert_eq!(request.reply.len(), 28);
 }
 

@@ -1,5 +1,3 @@
-//! Table of moved paths and its text format.
-
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -107,7 +105,6 @@ impl Table {
 
 /// Users who may rename a parent of a watched directory could create any number of moved paths.
 pub(super) const MOVED_MAX: usize = 512;
-/// Line that marks an overflow.
 const MORE: &str = "more";
 /// Starts the last line, which has the number of earlier lines.
 const END: &str = "end ";

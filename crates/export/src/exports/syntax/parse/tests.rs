@@ -33,7 +33,6 @@ fn parses_example_of_manual() {
     assert_eq!(parsed.entries[0].clients[1].options.squash.who, SquashWho::Nobody);
 }
 
-// A client's own list may narrow rights only as it says.
 #[test]
 fn client_rights_override_line_defaults() {
     for (line, rights) in [
