@@ -1,7 +1,7 @@
-//! Lists a directory of an NFSv4 server, or writes a file of the server to standard output:
-//! `list_and_read ADDRESS DIRECTORY [FILE]`, for example `list_and_read 192.0.2.1:2049 /export`.
+//! Lists a directory of an NFSv4 server, or writes a file to standard output: `list_and_read
+//! ADDRESS DIRECTORY [FILE]`, for example `list_and_read 192.0.2.1:2049 /export`.
 //!
-//! The program uses NFSv4.2 and AUTH_SYS with the caller's user and group.
+//! Uses NFSv4.2 and AUTH_SYS with the caller's user and group.
 
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -13,7 +13,6 @@ use vouch_nfs4::{Filehandle, Status, Verifier};
 use vouch_nfs4_client::{Client, Config, Error, Identity, Plain};
 use vouch_oncrpc::AuthSys;
 
-/// Maximum number of entries that the program lists.
 const ENTRIES_MAX: usize = 1_000_000;
 const READ_LEN: u32 = 512 * 1024;
 
@@ -23,7 +22,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let [_, address, directory, file @ ..] = &arguments[..] else {
         return Err("usage: list_and_read ADDRESS DIRECTORY [FILE]".into());
     };
-    // The server discards the state of an instance when the next instance has another verifier.
+    // The server discards an instance's state when the next one has another verifier.
     let start_time = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as u64;
     let identity = Identity::new(format!("list_and_read {start_time}"), Verifier(start_time.to_be_bytes()));
     let process = std::fs::metadata("/proc/self")?;

@@ -1,8 +1,8 @@
 //! Measures the call rate of the pipelined driver: `pipeline_rate [ADDRESS [DEPTH [SECONDS
 //! [MINOR]]]]`.
 //!
-//! Each call is a GETATTR of the root. Without an address the program runs against a thread that
-//! gives prepared replies, to measure the cost of the client alone.
+//! Each call is a GETATTR of the root. Without an address, a thread gives prepared replies, so that
+//! only the client is measured.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
@@ -47,13 +47,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Returns the CPU seconds of this thread from the kernel's statistics.
+/// From the kernel's statistics.
 fn thread_cpu() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e9
 }
 
-/// Starts a server for one connection that decodes only the operations of this program.
+/// For one connection; decodes only the operations of this program.
 fn start_stub_server() -> std::io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;

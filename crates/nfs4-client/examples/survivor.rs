@@ -1,9 +1,8 @@
 //! Tests crash recovery of a server: `survivor ADDRESS DIRECTORY SECONDS [FILE]`.
 //!
-//! The program writes, commits, closes and renames files for SECONDS seconds and, if FILE is given,
-//! until FILE exists locally. It keeps one file open all the time. Meanwhile the caller kills and
-//! restarts the server. At the end the program reads all acknowledged files, and fails if any data
-//! is missing.
+//! Writes, commits, closes and renames files for SECONDS seconds and, if FILE is given, until FILE
+//! exists locally. One file stays open. Meanwhile the caller kills and restarts the server. At the
+//! end the program reads all acknowledged files, and fails if any data is missing.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -24,10 +23,10 @@ async fn main() -> Result<(), Failure> {
     let start = Instant::now();
     let end = start + Duration::from_secs(seconds.parse()?);
     let start_time = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as u64;
-    // The program ends reclaims itself, after it has reclaimed its open file.
+    // The program itself reclaims its open file first.
     let identity =
         Identity { reclaim_complete: false, ..Identity::new(format!("vouch survivor {start_time}"), Verifier(start_time.to_be_bytes())) };
-    // The user and group of the process, as a kernel client would send them.
+    // As a kernel client would send them.
     let me = std::fs::metadata("/proc/self")?;
     let user = Plain::sys(&AuthSys { machine_name: b"survivor".to_vec(), uid: me.uid(), gid: me.gid(), ..AuthSys::default() });
     let client = Client::connect(Config::new(address.parse()?, 2, identity, user)).await?;
@@ -72,8 +71,8 @@ struct Worker {
 }
 
 impl Worker {
-    /// Writes a file under a temporary name, commits, closes and renames it. Starts again if the
-    /// server restarts meanwhile, so each step may be executed twice.
+    /// Under a temporary name first. Starts again if the server restarts, so each step may be
+    /// executed twice.
     async fn write_file(&mut self, directory: &Filehandle, number: u64) -> Result<(), Failure> {
         let content = text(number);
         self.retry(|client| {
@@ -82,8 +81,8 @@ impl Worker {
                 let mode = Attributes { mode: Some(0o644), ..Attributes::default() };
                 let file = client.open(directory, b"temporary", ShareAccess::BOTH, Some(&mode)).await?;
                 let (written, _, verifier) = client.write(&file, 0, &content, StableHow::Unstable).await?;
-                // RFC 8881, section 18.3.3: after a change of the verifier the server has lost
-                // uncommitted data.
+                // Another verifier: the server has lost uncommitted data (RFC 8881, section
+                // 18.3.3).
                 if written as usize != content.len() || client.commit(&file).await? != verifier {
                     return Err(Error::Lost);
                 }
@@ -108,7 +107,7 @@ impl Worker {
         Ok(self.client.close_file(open_file).await?)
     }
 
-    /// Repeats an operation until the server answers.
+    /// Until the server answers.
     async fn retry<T, F: Future<Output = Result<T, Error>>>(&mut self, mut operation: impl FnMut(Client) -> F) -> Result<T, Error> {
         loop {
             match operation(self.client.clone()).await {
@@ -136,7 +135,7 @@ impl Worker {
         loop {
             let recovery = async {
                 self.client.renew().await?;
-                // Only a restarted server assigns a new client identifier and requires reclaims.
+                // A restarted server assigns a new client identifier and requires reclaims.
                 if self.client.id() == self.opened_by {
                     return Ok(());
                 }

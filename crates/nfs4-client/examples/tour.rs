@@ -1,7 +1,7 @@
-//! Exercises the client's operations on an NFSv4 server: `tour ADDRESS DIRECTORY [MINOR]`.
+//! Exercises the client's operations: `tour ADDRESS DIRECTORY [MINOR]`.
 //!
-//! The program creates and removes files in DIRECTORY. It prints which optional operations the
-//! server supports, and fails if a required operation has a wrong result.
+//! Creates and removes files in DIRECTORY. Prints which optional operations the server supports,
+//! and fails if a required operation has a wrong result.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Executes callbacks: decodes CB_COMPOUND, manages the slots of CB_SEQUENCE, and passes other
-//! operations to a handler. A retry is answered from the slot's cache.
+//! Decodes CB_COMPOUND, manages the slots of CB_SEQUENCE, and passes other operations to a handler.
+//! The slot's cache answers a retry.
 
 use vouch_nfs4::cb::{Args, CbSequenceArgs, CbSequenceOk, Op, Results};
 use vouch_nfs4::{CALLBACK_VERSION, CallbackHead, PROC_COMPOUND, PROC_NULL, ReplyWriter, SessionId, SlotId, SlotSeq, Status};
@@ -10,17 +10,16 @@ use vouch_xdr::{Reader, Writer};
 use crate::CallbackSecurity;
 use crate::callback_security::VerifiedCallback;
 
-/// Maximum number of operations in a callback, as CREATE_SESSION requests.
+/// Requested by CREATE_SESSION.
 const OPERATIONS_MAX: u32 = 16;
 
-/// Handles callback operations.
 pub trait CallbackHandler: Send {
-    /// Executes one operation other than CB_SEQUENCE. The method must not block: it starts long
-    /// work in the background and returns OK.
+    /// For operations other than CB_SEQUENCE. Must not block: long work starts in the background,
+    /// and the result is OK.
     fn callback(&mut self, args: &Args<'_>) -> Results<'static>;
 }
 
-/// Refuses all callbacks with NOTSUPP.
+/// Answers NOTSUPP.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct NoCallbacks;
 
@@ -42,7 +41,7 @@ struct Slot {
     reply: Vec<u8>,
 }
 
-/// The client's end of a back channel, or of a 4.0 callback connection.
+/// Also the client's end of a 4.0 callback connection.
 #[derive(Debug)]
 pub struct BackChannel {
     program: u32,
@@ -59,12 +58,12 @@ enum SequenceOutcome {
 }
 
 impl BackChannel {
-    /// Creates a back channel for callbacks of this program and minor version.
+    /// `program` and `minor`: of the callbacks.
     pub fn new(program: u32, minor: u32, slots: usize) -> Self {
         Self { program, minor, session: None, slots: vec![Slot::default(); slots.max(1)], security: None }
     }
 
-    /// Accepts only callbacks under this context. `None` accepts callbacks without authentication.
+    /// Accepts only callbacks under this context; `None`: without authentication.
     pub fn set_security(&mut self, security: Option<CallbackSecurity>) {
         self.security = security;
     }
@@ -74,8 +73,8 @@ impl BackChannel {
         self.slots.fill(Slot::default());
     }
 
-    /// Executes the call in `record` and appends the reply record to `w`. Appends nothing if the
-    /// record contains no call.
+    /// Executes the call in `record` and appends the reply record, or nothing if `record` contains
+    /// no call.
     pub fn answer(&mut self, record: &[u8], handler: &mut dyn CallbackHandler, w: &mut Writer) {
         let call = match Call::decode(record) {
             Ok(call) => call,
@@ -116,7 +115,7 @@ impl BackChannel {
         }
     }
 
-    /// Returns `None` if the head cannot be decoded.
+    /// `None` if the head cannot be decoded.
     fn compound(&mut self, args: &[u8], handler: &mut dyn CallbackHandler, w: &mut Writer) -> Option<()> {
         let mut r = Reader::new(args);
         let head = CallbackHead::decode(&mut r).ok()?;
@@ -144,7 +143,7 @@ impl BackChannel {
                         }
                         SequenceOutcome::Refused(status) => Results::Sequence(Err(status)),
                     },
-                    // RFC 8881, section 20.9.3: CB_SEQUENCE is the first operation.
+                    // CB_SEQUENCE must come first (RFC 8881, section 20.9.3).
                     Ok(args) if self.minor > 0 && slot.is_none() => Results::failure(args.op(), Status::OP_NOT_IN_SESSION),
                     Ok(args) => handler.callback(&args),
                 };
@@ -183,7 +182,7 @@ impl BackChannel {
     }
 }
 
-/// Appends a reply under the context of the call, or nothing if protection fails.
+/// Appends nothing if protection fails.
 fn write_protected(call: &GssCall, outcome: Accepted<'_>, w: &mut Writer, results: &[u8]) {
     let start = begin_record(w);
     let envelope = Envelope::begin(call, outcome, w);

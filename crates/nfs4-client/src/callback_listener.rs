@@ -1,4 +1,4 @@
-//! Callbacks of 4.0, which arrive on connections that the server opens (RFC 7530, section 3.3.3).
+//! 4.0 callbacks arrive on connections that the server opens (RFC 7530, section 3.3.3).
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -35,7 +35,7 @@ pub async fn serve_callbacks(listener: TcpListener, program: u32, mut handler: i
     }
 }
 
-/// Returns the network identifier and universal address (RFC 5665, section 5.2.3) for
+/// Network identifier and universal address (RFC 5665, section 5.2.3) for
 /// [`crate::Identity::callback_address`].
 pub fn universal_address(address: std::net::SocketAddr) -> (String, String) {
     let netid = if address.is_ipv4() { "tcp" } else { "tcp6" };

@@ -1,5 +1,5 @@
-//! Authentication of callbacks with RPCSEC_GSS (RFC 8881, section 2.10.8.3). The server uses the
-//! GSS context that the client established, so no other host can send callbacks.
+//! Authentication of callbacks with RPCSEC_GSS (RFC 8881, section 2.10.8.3). The client established
+//! the GSS context, so no other host can send callbacks.
 
 use std::sync::Arc;
 
@@ -7,7 +7,6 @@ use vouch_nfs4::{Bytes, CallbackSec, GssCallbackHandles, GssService};
 use vouch_oncrpc::{AuthStat, Call, Flavor};
 use vouch_rpcsec_gss::{CallClass, Check, GssCall, ServerContext, Service, Verdict, check_many, classify};
 
-/// The GSS context that callbacks must use.
 #[derive(Clone)]
 pub struct CallbackSecurity {
     pub(crate) context: Arc<ServerContext>,
@@ -23,14 +22,14 @@ impl std::fmt::Debug for CallbackSecurity {
 
 pub(crate) enum VerifiedCallback {
     Call(Box<GssCall>, Vec<u8>),
-    /// An authentic call whose arguments cannot be unwrapped.
+    /// Authentic, but the arguments cannot be unwrapped.
     Garbage(Box<GssCall>),
     Denied(AuthStat),
     Dropped,
 }
 
 impl CallbackSecurity {
-    /// Returns the security parameters for CREATE_SESSION and BACKCHANNEL_CTL.
+    /// For CREATE_SESSION and BACKCHANNEL_CTL.
     pub fn offer(&self) -> CallbackSec<'_> {
         let service = match self.service {
             Service::None => GssService::None,
@@ -59,8 +58,7 @@ impl CallbackSecurity {
         let mut own = record.to_vec();
         let verdict = {
             let mut checks = [Check::new(&mut own, &call)];
-            // The context is not in a table that expires idle contexts, so the time of use is
-            // irrelevant.
+            // No table expires this context, so its time of use does not matter.
             check_many(&mut checks, 0);
             let [check] = checks;
             check.verdict

@@ -28,7 +28,7 @@ mod shutdown;
 
 use background::BackgroundTask;
 
-/// A connection's stream: TCP, or TLS by rustls.
+/// TCP, or TLS by rustls.
 type Stream = Box<dyn Io>;
 
 trait Io: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
@@ -38,22 +38,20 @@ impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin> Io for S {}
 pub struct Config {
     pub address: SocketAddr,
     pub minor: u32,
-    /// Number of connections of the session.
     pub connections: usize,
     pub identity: Identity,
-    /// TLS of the connections.
     pub tls: Option<TlsClient>,
     pub protection: Box<dyn Protection>,
-    /// Creates a new protection after the server has lost the security context.
+    /// Called after the server has lost the security context.
     pub renewal: Option<Renewal>,
     pub callbacks: Box<dyn CallbackHandler>,
-    /// How long the client tries to reconnect.
+    /// For one reconnection.
     pub reconnect_timeout: Duration,
     pub record_len_max: usize,
 }
 
 impl Config {
-    /// Creates a configuration with one connection and without callbacks.
+    /// One connection, no callbacks.
     pub fn new(address: SocketAddr, minor: u32, identity: Identity, protection: impl Protection + 'static) -> Self {
         let record_len_max = identity.message_len_max as usize + 4096;
         Self {
@@ -71,8 +69,7 @@ impl Config {
     }
 }
 
-/// An NFSv4 client. Clones share the session. Background tasks end with the last clone or at
-/// [`Client::close`].
+/// Clones share the session. Background tasks end with the last clone or at [`Client::close`].
 #[derive(Clone)]
 pub struct Client {
     pub(crate) shared: Arc<Shared>,
@@ -95,23 +92,20 @@ struct State {
     identity: Identity,
     client: ClientId,
     back: BackChannel,
-    /// Callbacks use the security context of the calls, because the caller has set no other
-    /// context.
+    /// The caller has set no other context.
     callbacks_use_call_context: bool,
     is_callback_context_stale: bool,
     next_offer_at: Option<Instant>,
     callbacks: Box<dyn CallbackHandler>,
     pending: HashMap<u64, Pending>,
-    /// Tokens of calls that wait for a new context.
+    /// They wait for a new context.
     denied_calls: Vec<u64>,
     is_renewing_context: bool,
-    /// The context has no sequence numbers left. It is replaced after its calls in flight have
-    /// completed.
+    /// No sequence numbers left. It is replaced after its calls in flight have completed.
     is_context_exhausted: bool,
     connections: Vec<Connection>,
     next_token: u64,
-    /// Transaction of the call that destroys the last context, and the channel that reports its
-    /// reply.
+    /// Transaction id of the call that destroys the last context; the channel reports its reply.
     context_end: Option<(u32, oneshot::Sender<()>)>,
     is_closed: bool,
 }
@@ -135,13 +129,13 @@ struct Pending {
     kind: CallKind,
     operations: Vec<u8>,
     count: u32,
-    /// Number of denials because of a missing context.
+    /// Because of a missing context.
     denials: u8,
     reply: oneshot::Sender<Result<Reply, Error>>,
 }
 
 impl Client {
-    /// Connects, registers the client, and binds the other connections to its session.
+    /// Registers the client and binds the other connections to its session.
     pub async fn connect(config: Config) -> Result<Self, Error> {
         let seed = u32::from_be_bytes(std::array::from_fn(|at| config.identity.verifier.0[at] ^ config.identity.verifier.0[at + 4]));
         let back = BackChannel::new(config.identity.callback_program, config.minor, config.identity.back_slots as usize);
@@ -189,8 +183,8 @@ impl Client {
         self.shared.state.lock().client
     }
 
-    /// Returns whether the server reserves management of the client record and its sessions to this
-    /// client's credential (SP4_MACH_CRED).
+    /// The server reserves management of the client record and its sessions to this client's
+    /// credential (SP4_MACH_CRED).
     pub fn is_protected(&self) -> bool {
         self.shared.state.lock().core.is_protected()
     }
@@ -199,19 +193,18 @@ impl Client {
         self.shared.minor
     }
 
-    /// Creates an empty compound. SEQUENCE is added automatically in 4.1 and later.
+    /// Adds SEQUENCE in 4.1 and later.
     pub fn compound(&self) -> Compound<'_> {
         Compound::new(self, if self.shared.minor == 0 { CallKind::Sessionless } else { CallKind::Session { cache: false } })
     }
 
-    /// Creates an empty compound without SEQUENCE.
     pub(crate) fn sessionless(&self) -> Compound<'_> {
         Compound::new(self, CallKind::Sessionless)
     }
 
-    /// Registers the client again after the server has lost its session (BADSESSION,
-    /// STALE_CLIENTID). The client gets a new session, and a new client identifier if the server
-    /// restarted. Calls in flight fail. The caller must reclaim its state.
+    /// Registers again after the server has lost the session (BADSESSION, STALE_CLIENTID). There is
+    /// a new session, and a new client identifier if the server restarted. Calls in flight fail.
+    /// The caller must reclaim its state.
     pub async fn renew(&self) -> Result<(), Error> {
         let mut stream = self.shared.open_stream().await?;
         let lost = self.shared.state.lock().core.clear_session();
@@ -223,7 +216,7 @@ impl Client {
             self.register(&mut stream).await?;
         }
         self.add_connection(stream);
-        // Calls may have waited for a new context until the failed calls completed.
+        // Calls may wait for a new context until the failed calls have completed.
         self.shared.start_task(&mut self.shared.state.lock());
         Ok(())
     }
@@ -293,7 +286,7 @@ impl Shared {
         self.slot_free.notify_waiters();
     }
 
-    /// Queues a call on a connection, or for a new context. Returns `None` if no slot is free.
+    /// On a connection, or for a new context. `None` if no slot is free.
     fn submit(
         self: &Arc<Self>,
         kind: CallKind,
@@ -307,7 +300,7 @@ impl Shared {
         }
         state.next_token += 1;
         let token = state.next_token;
-        // Uses connections in rotation.
+        // Connections take turns.
         let total = state.connections.len();
         let Some(at) = (0..total).map(|step| (token as usize + step) % total).find(|&at| state.connections[at].link == LinkState::Up)
         else {
@@ -354,7 +347,7 @@ impl Shared {
         Ok(w.into_bytes())
     }
 
-    /// Sends a record on a connection that carries no other calls, and waits for the reply.
+    /// On a connection without other calls.
     async fn exchange(
         &self,
         stream: &mut Stream,
@@ -417,8 +410,7 @@ async fn run_connection(shared: std::sync::Weak<Shared>, at: usize, mut stream: 
             loop {
                 match client.connect_to_session().await {
                     Ok(stream) => return Some(stream),
-                    // The session is lost. The next caller sees the error and registers the client
-                    // again.
+                    // The next caller sees the error and registers the client again.
                     Err(Error::Refused { .. }) => return None,
                     failed if client.renew_context_after(&failed).await => {}
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,

@@ -1,12 +1,9 @@
-//! Builder of compounds.
-
 use vouch_nfs4::op::*;
 use vouch_nfs4::{Attributes, Bitmap, Filehandle, Name};
 use vouch_xdr::Writer;
 
 use crate::{CallKind, Client, Error, Reply};
 
-/// A compound under construction.
 #[must_use = "a compound does nothing until it is sent"]
 pub struct Compound<'c> {
     client: &'c Client,
@@ -20,8 +17,7 @@ impl<'c> Compound<'c> {
         Self { client, operations: Writer::new(), count: 0, kind }
     }
 
-    /// Asks the server to cache the reply, so that a retry after a lost connection is not executed
-    /// twice.
+    /// The server caches the reply: a retry after a lost connection is not executed twice.
     pub fn cached(mut self) -> Self {
         if let CallKind::Session { cache } = &mut self.kind {
             *cache = true;
@@ -59,14 +55,14 @@ impl<'c> Compound<'c> {
         self.op(&Args::Getattr(GetattrArgs { wanted }))
     }
 
-    /// Appends SETATTR with the attributes that have a value.
+    /// Attributes without a value stay unchanged.
     pub fn setattr(self, stateid: vouch_nfs4::Stateid, attributes: &Attributes<'_>) -> Self {
         let mut packed = Writer::new();
         let attrs = pack(attributes, &mut packed);
         self.op(&Args::Setattr(SetattrArgs { stateid, attrs }))
     }
 
-    /// Sends the compound and waits for a free slot and the reply.
+    /// Waits for a free slot and the reply.
     pub async fn send(self) -> Result<Reply, Error> {
         self.client.call(self.kind, self.operations.into_bytes(), self.count).await
     }

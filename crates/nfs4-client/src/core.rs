@@ -1,5 +1,5 @@
-//! The protocol engine: assigns slots and transaction ids to calls and matches replies. It does no
-//! I/O and, in the steady state, no allocation.
+//! Assigns slots and transaction ids to calls and matches replies. Does no I/O and, in the steady
+//! state, no allocation.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,19 +17,18 @@ mod reply_batch;
 
 use previous_context::PreviousContext;
 
-/// Whether a call uses a session slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallKind {
-    /// The call uses a slot and starts with SEQUENCE.
+    /// Starts with SEQUENCE on a slot.
     Session {
-        /// Whether the server caches the reply for retries.
+        /// The server caches the reply for retries.
         cache: bool,
     },
-    /// The call has no SEQUENCE: all 4.0 calls, and calls that manage sessions.
+    /// All 4.0 calls, and calls that manage sessions.
     Sessionless,
 }
 
-/// A call under construction. The caller appends operations and then calls [`Core::end`].
+/// Append operations, then call [`Core::end`].
 #[derive(Debug)]
 #[must_use = "a call must be ended with `Core::end`"]
 pub struct CallBuilder {
@@ -46,7 +45,6 @@ impl CallBuilder {
         self.count += 1;
     }
 
-    /// Appends encoded operations.
     pub fn raw(&mut self, w: &mut Writer, operations: &[u8], count: u32) {
         w.raw(operations);
         self.count += count;
@@ -56,14 +54,13 @@ impl CallBuilder {
 #[derive(Debug)]
 pub(crate) struct Unprotected {
     pub(crate) tag: CallTag,
-    /// Position of the call without its record mark.
+    /// Without the record mark.
     pub(crate) bytes: Range<usize>,
 }
 
-/// A completed call.
 #[derive(Debug)]
 pub struct Completion<'a> {
-    /// The token that the caller gave to [`Core::begin`].
+    /// From [`Core::begin`].
     pub token: u64,
     pub outcome: Result<ReplyBody<'a>, Error>,
 }
@@ -78,11 +75,11 @@ struct InFlightCall {
     context_generation: u32,
 }
 
-/// Number of call places in transaction ids: one for each slot, and as many for sessionless calls.
+/// In transaction ids: one for each slot, and as many for sessionless calls.
 const CALL_PLACES: usize = 2 * SLOTS_MAX;
 const CALL_PLACE_BITS: u32 = CALL_PLACES.trailing_zeros();
 
-/// State of a client's calls, which may use any number of connections.
+/// State of a client's calls over any number of connections.
 pub struct Core {
     minor: u32,
     protection: Box<dyn Protection>,
@@ -100,8 +97,7 @@ pub struct Core {
 }
 
 impl Core {
-    /// Creates a client without a session. `seed` makes transaction ids differ from those of an
-    /// earlier instance.
+    /// `seed` makes transaction ids differ from those of an earlier instance.
     pub fn new(minor: u32, protection: Box<dyn Protection>, seed: u32) -> Self {
         Self {
             minor,
@@ -128,7 +124,7 @@ impl Core {
         self.session
     }
 
-    /// Returns whether the session has state protection.
+    /// The session has state protection.
     pub const fn is_protected(&self) -> bool {
         self.session.is_some() && self.is_state_protected
     }
@@ -137,8 +133,7 @@ impl Core {
         self.is_state_protected = is_protected;
     }
 
-    /// Starts to use a session. Returns the tokens of calls in flight on the previous session,
-    /// which are lost.
+    /// Returns the tokens of calls in flight on the previous session, which are lost.
     pub(crate) fn set_session(&mut self, session: &CreateSessionOk) -> Vec<u64> {
         let lost = self.clear_session();
         self.session = Some(session.session);
@@ -148,14 +143,14 @@ impl Core {
         lost
     }
 
-    /// Removes the session. Returns the tokens of its calls in flight, which are lost.
+    /// Returns the tokens of its calls in flight, which are lost.
     pub(crate) fn clear_session(&mut self) -> Vec<u64> {
         self.session = None;
         self.slots = Slots::new(1);
         (0..SLOTS_MAX).filter_map(|at| self.remove_call(at)).map(|call| call.token).collect()
     }
 
-    /// Returns how many calls can begin now.
+    /// Number of calls that can begin now.
     pub fn available(&self) -> usize {
         let places = match self.session {
             Some(_) => self.slots.available(),
@@ -164,14 +159,14 @@ impl Core {
         places.min(self.outstanding_max().saturating_sub(self.in_flight))
     }
 
-    /// Returns the maximum number of calls in flight. One call is reserved for session management.
+    /// Maximum of calls in flight. One is reserved for session management.
     fn outstanding_max(&self) -> usize {
         let max = self.protection.outstanding_max();
         max.saturating_sub(usize::from(self.minor > 0)).max(1)
     }
 
-    /// Begins a call. Returns `None` if no slot is free or the protection's window is full. Fails
-    /// if the session or the protection is missing. `w` is unchanged in these cases.
+    /// `None` if no slot is free or the protection's window is full. Fails without session or
+    /// protection. Then `w` is unchanged.
     pub fn begin(&mut self, token: u64, kind: CallKind, w: &mut Writer) -> Result<Option<CallBuilder>, Error> {
         if (kind != CallKind::Sessionless || self.minor == 0) && self.in_flight >= self.outstanding_max() {
             return Ok(None);
@@ -194,9 +189,9 @@ impl Core {
         call.map(Some)
     }
 
-    /// Begins a call again with the same slot and sequence number, for another connection. The
-    /// server replies from its cache if it has executed the call (RFC 8881, section 2.10.6.2). The
-    /// operations must be the same. Returns `None` if `token` is not in flight. O(slots).
+    /// Begins a call again with the same slot, sequence number and operations, for another
+    /// connection. If the server has executed it, it replies from its cache (RFC 8881, section
+    /// 2.10.6.2). `None` if `token` is not in flight. O(slots).
     pub fn begin_again(&mut self, token: u64, w: &mut Writer) -> Result<Option<CallBuilder>, Error> {
         let found =
             self.calls.iter().enumerate().find_map(|(at, call)| call.filter(|call| call.token == token).map(|call| (at, call.kind)));
@@ -211,8 +206,8 @@ impl Core {
         self.write_head(at, token, kind, sequence, w).map(Some)
     }
 
-    /// Ends a call after its last operation. If the protection fails, or the call exceeds the
-    /// session's limits, the call is removed from `w`.
+    /// After the last operation. If the protection fails, or the call exceeds the session's limits,
+    /// the call is removed from `w`.
     pub fn end(&mut self, call: CallBuilder, w: &mut Writer) -> Result<(), Error> {
         let start = CallBuilder { ..call };
         let Some(Unprotected { tag, bytes }) = self.end_unprotected(call, w)? else { return Ok(()) };
@@ -223,8 +218,8 @@ impl Core {
         protected
     }
 
-    /// Ends a call that [`Self::protect`] protects later, together with other calls. Returns the
-    /// position of the call if it needs protection.
+    /// For a call that [`Self::protect`] protects later in a batch. Returns its position if it
+    /// needs protection.
     pub(crate) fn end_unprotected(&mut self, call: CallBuilder, w: &mut Writer) -> Result<Option<Unprotected>, Error> {
         let in_flight = self.calls[call.at].as_mut().expect("a call that was begun is in flight");
         in_flight.count = call.count;
@@ -241,22 +236,22 @@ impl Core {
         Ok(self.protection.protects().then_some(Unprotected { tag, bytes }))
     }
 
-    /// Protects a batch of calls. After an error none of them may be sent.
+    /// After an error none of the calls may be sent.
     pub(crate) fn protect(&mut self, calls: &mut [OutgoingCall<'_>]) -> Result<(), Error> {
         Ok(self.protection.protect(calls)?)
     }
 
-    /// Returns whether the protection detects altered calls.
+    /// The protection detects altered calls.
     pub fn has_integrity(&self) -> bool {
         self.protection.has_integrity()
     }
 
-    /// Returns the target length of a batch, or zero if batches are no faster.
+    /// Target length in bytes; zero if batches are no faster.
     pub(crate) fn batch_len(&self) -> usize {
         self.protection.batch_len()
     }
 
-    /// Returns an opener of replies that works without access to the core.
+    /// Works without access to the core.
     pub(crate) fn opener(&self) -> Option<Arc<dyn Opener>> {
         self.protection.opener()
     }
@@ -275,8 +270,7 @@ impl Core {
         Some(call)
     }
 
-    /// Processes a reply. Returns `None` if no call waits for it. After an error the connection is
-    /// unusable.
+    /// `None` if no call waits for the reply. After an error the connection is unusable.
     pub fn reply<'a>(&mut self, record: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<Option<Completion<'a>>, Error> {
         let reply = RpcReply::decode(record)?;
         let Some((at, call)) = self.find_call(reply.xid) else { return Ok(None) };
@@ -299,7 +293,7 @@ impl Core {
     }
 
     fn complete<'a>(&mut self, at: usize, call: InFlightCall, opened: Result<&'a [u8], Error>) -> Result<Completion<'a>, Error> {
-        // A reply with a wrong verifier may be forged, so the call keeps waiting.
+        // It may be forged, so the call keeps waiting.
         if let Err(error @ Error::Protection(_)) = opened {
             return Err(error);
         }
@@ -312,7 +306,7 @@ impl Core {
         Ok(Completion { token: call.token, outcome })
     }
 
-    /// Returns the context for authenticated callbacks.
+    /// For authenticated callbacks.
     pub fn callback_security(&self) -> Option<CallbackSecurity> {
         self.protection.callback_security()
     }
@@ -331,7 +325,7 @@ impl Core {
         Some(at)
     }
 
-    /// Writes the headers before the operations, and registers the call in flight.
+    /// Also registers the call in flight.
     fn write_head(
         &mut self,
         at: usize,
@@ -398,8 +392,7 @@ fn read_head<'a>(body: &'a [u8], call: &InFlightCall) -> Result<ReplyBody<'a>, E
     }
 }
 
-/// Converts a denial to an error. A denial has no verifier (RFC 5531, section 9), so it is not
-/// authenticated.
+/// A denial has no verifier (RFC 5531, section 9), so it is not authenticated.
 fn denial_error(denied: Denied) -> Error {
     match denied {
         Denied::AuthError(stat) => Error::Denied(stat),

@@ -1,5 +1,3 @@
-//! Directory operations.
-
 use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::*;
 use vouch_nfs4::{Attributes, Bitmap, Cookie, Filehandle, Name, Verifier};
@@ -11,7 +9,7 @@ use crate::{Client, Error};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub name: Vec<u8>,
-    /// Inode number, if the server returns it.
+    /// If the server returns it.
     pub fileid: Option<u64>,
     pub kind: Option<FileType>,
 }
@@ -19,8 +17,7 @@ pub struct Entry {
 const LIST_LEN: u32 = 64 * 1024;
 
 impl Client {
-    /// Lists a directory. Fails if it has more than `entries_max` entries, because a faulty server
-    /// could send entries forever.
+    /// Fails above `entries_max` entries, because a faulty server could send entries forever.
     pub async fn list(&self, directory: &Filehandle, entries_max: usize) -> Result<Vec<Entry>, Error> {
         let (mut cookie, mut verifier, mut entries) = (Cookie(0), Verifier::default(), Vec::new());
         loop {
@@ -45,7 +42,7 @@ impl Client {
         }
     }
 
-    /// Creates an object that is not a regular file.
+    /// Not for regular files.
     pub async fn create(
         &self,
         directory: &Filehandle,

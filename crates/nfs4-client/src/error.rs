@@ -1,12 +1,9 @@
-//! Errors of the client.
-
 use vouch_nfs4::Status;
 use vouch_nfs4::op::Op;
 use vouch_oncrpc::{AuthStat, RecordError};
 
 use crate::ProtectionError;
 
-/// Failure of a call or a helper.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{}: {status}", op.name().unwrap_or("operation"))]
@@ -27,7 +24,7 @@ pub enum Error {
     Lost,
     #[error("the compound is larger than the session allows")]
     TooLarge,
-    /// The server does not offer TLS, or the handshake failed.
+    /// TLS is not offered, or the handshake failed.
     #[error("TLS: {0}")]
     Tls(String),
     #[error("{0}")]
@@ -35,7 +32,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns the status, if the server refused an operation.
+    /// If the server refused an operation.
     pub const fn status(&self) -> Option<Status> {
         match self {
             Self::Refused { status, .. } => Some(*status),

@@ -1,5 +1,3 @@
-//! File operations: path lookup, open, read, write, commit, close.
-
 use std::sync::atomic::Ordering;
 
 use vouch_nfs4::op::*;
@@ -12,12 +10,12 @@ use crate::{Client, Error, ReplyBody};
 #[derive(Debug, Clone)]
 pub struct FileInfo {
     pub handle: Filehandle,
-    /// Size in bytes; zero if the server does not return it.
+    /// Bytes; zero if the server does not return it.
     pub size: u64,
     pub kind: vouch_nfs4::attr::FileType,
-    /// Permission bits; zero if the server does not return them.
+    /// Zero if the server does not return it.
     pub mode: u32,
-    /// Inode number; zero if the server does not return it.
+    /// Zero if the server does not return it.
     pub fileid: u64,
 }
 
@@ -25,7 +23,7 @@ pub struct FileInfo {
 pub struct OpenFile {
     pub handle: Filehandle,
     pub stateid: Stateid,
-    /// Stateid of the delegation that the server granted with the open.
+    /// Granted with the open.
     pub delegation: Option<Stateid>,
     pub(crate) owner: Vec<u8>,
     pub(crate) seq: OwnerSeq,
@@ -35,7 +33,7 @@ pub struct OpenFile {
 const WANTED: Bitmap = Bitmap::of(&[1, 4, 20, 33]);
 
 impl Client {
-    /// Looks up a path from the root.
+    /// From the root.
     pub async fn walk(&self, path: &[u8]) -> Result<FileInfo, Error> {
         let names: Vec<&[u8]> = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).collect();
         let mut compound = self.compound().putrootfh();
@@ -49,7 +47,7 @@ impl Client {
         found(&mut results)
     }
 
-    /// Opens a file. With `create`, OPEN creates a missing file with these attributes.
+    /// With `create`, OPEN creates a missing file with these attributes.
     pub async fn open(
         &self,
         directory: &Filehandle,
@@ -65,8 +63,7 @@ impl Client {
         self.open_with(directory, access, ShareDeny(0), how, OpenClaim::Null(Name(name))).await
     }
 
-    /// Opens a file with full control of OPEN. Depending on `claim`, `base` is the directory or the
-    /// file.
+    /// Depending on `claim`, `base` is the directory or the file.
     pub async fn open_with(
         &self,
         base: &Filehandle,
@@ -103,7 +100,7 @@ impl Client {
         Ok(file)
     }
 
-    /// Reads data. Returns the data and whether it reaches the end of the file.
+    /// Returns the data and whether it reaches the end of the file.
     pub async fn read(&self, file: &OpenFile, offset: u64, count: u32) -> Result<(Vec<u8>, bool), Error> {
         let args = ReadArgs { stateid: file.stateid, offset, count };
         let reply = self.compound().putfh(&file.handle).op(&Args::Read(args)).send().await?;
@@ -115,8 +112,7 @@ impl Client {
         }
     }
 
-    /// Writes data. Returns the number of bytes written, their stability, and the server's write
-    /// verifier.
+    /// Returns the number of bytes, their stability, and the write verifier.
     pub async fn write(&self, file: &OpenFile, offset: u64, data: &[u8], stable: StableHow) -> Result<(u32, StableHow, Verifier), Error> {
         let args = WriteArgs { stateid: file.stateid, offset, stable, data: Bytes(data) };
         let reply = self.compound().putfh(&file.handle).op(&Args::Write(args)).send().await?;
@@ -128,7 +124,7 @@ impl Client {
         }
     }
 
-    /// Commits unstable writes. Returns the server's write verifier.
+    /// Returns the write verifier.
     pub async fn commit(&self, file: &OpenFile) -> Result<Verifier, Error> {
         let reply = self.compound().putfh(&file.handle).op(&Args::Commit(CommitArgs { offset: 0, count: 0 })).send().await?;
         let mut results = reply.results();

@@ -1,5 +1,4 @@
-//! RPCSEC_GSS protection of calls: krb5, krb5i and krb5p. An [`Initiator`] establishes the
-//! contexts.
+//! RPCSEC_GSS protection: krb5, krb5i and krb5p. An [`Initiator`] establishes the contexts.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -18,17 +17,16 @@ use vouch_xdr::Writer;
 use crate::tls::Stream;
 use crate::{CallTag, CallbackSecurity, Error, IncomingReply, Opener, OutgoingCall, Protection, ProtectionError, TlsClient};
 
-/// Creates a new protection after the server has lost the security context. It may block.
+/// A new protection after the server has lost the context. May block.
 pub type Renewal = Arc<dyn Fn() -> Result<Box<dyn Protection>, Box<dyn std::error::Error + Send + Sync>> + Send + Sync>;
 
-/// Returns whether the server denied a call because it lacks the context (RFC 2203, section
-/// 5.3.3.3).
+/// The server lacks the context (RFC 2203, section 5.3.3.3).
 pub(crate) fn is_context_denial(stat: AuthStat) -> bool {
     matches!(stat, AuthStat::RPCSEC_GSS_CRED_PROBLEM | AuthStat::RPCSEC_GSS_CTX_PROBLEM)
 }
 
-/// Returns whether the error requires a new context: the server lacks the context, or the context
-/// has no sequence numbers left (RFC 2203, section 5.3.3.1: MAXSEQ).
+/// The server lacks the context, or no sequence numbers are left (RFC 2203, section 5.3.3.1:
+/// MAXSEQ).
 pub(crate) fn needs_new_context(error: &Error) -> bool {
     match error {
         Error::Denied(stat) => is_context_denial(*stat),
@@ -42,16 +40,14 @@ pub struct GssProtection {
     random: Box<Random>,
 }
 
-/// A buffer of random bytes from the operating system, enough for several hundred confounders.
+/// From the operating system, enough for several hundred confounders.
 struct Random {
     bytes: [u8; 4096],
     used: usize,
 }
 
-/// Failure to establish a context.
 #[derive(Debug, thiserror::Error)]
 pub enum GssError<E> {
-    /// Failure of the mechanism or the server.
     #[error(transparent)]
     Init(#[from] InitError<E>),
     #[error("{0}")]
@@ -60,20 +56,20 @@ pub enum GssError<E> {
     Stream(#[from] vouch_oncrpc::RecordError),
 }
 
-/// Establishes a context with an NFS server over a temporary connection: a context is not bound to
-/// a connection. Blocks for at most 30 seconds whenever the server is silent.
+/// Over a temporary connection: a context is not bound to a connection. Blocks for at most 30
+/// seconds whenever the server is silent.
 ///
 /// # Errors
-/// Fails without a ticket, if the server refuses the ticket, or if the server cannot authenticate
+/// Without a ticket, if the server refuses it, or if the server cannot authenticate
 /// itself.
 pub fn establish<I: Initiator>(address: SocketAddr, initiator: I, service: Service) -> Result<GssProtection, GssError<I::Error>> {
     establish_with(address, None, initiator, service)
 }
 
-/// Like [`establish`], over TLS if it is given.
+/// Like [`establish`], over TLS if given.
 ///
 /// # Errors
-/// Also fails without a TLS session.
+/// Also without a TLS session.
 pub fn establish_with<I: Initiator>(
     address: SocketAddr,
     tls: Option<&TlsClient>,
@@ -127,10 +123,10 @@ impl GssProtection {
         &self.context
     }
 
-    /// Returns the context for callbacks with this protection service.
+    /// The context for callbacks with this service.
     ///
     /// # Errors
-    /// Fails without random bytes for the context handle.
+    /// Without random bytes for the context handle.
     pub fn callback_security(&self, service: Service) -> Result<CallbackSecurity, ProtectionError> {
         let mut name = [0; HANDLE_LEN];
         getrandom::fill(&mut name).map_err(|_| ProtectionError::NoContext)?;
@@ -138,10 +134,10 @@ impl GssProtection {
         Ok(CallbackSecurity { context, service, from_server: self.context.handle().to_vec() })
     }
 
-    /// Returns the record of the call that destroys the context at the server.
+    /// The record that destroys the context at the server.
     ///
     /// # Errors
-    /// Fails if the sequence numbers are exhausted.
+    /// If the sequence numbers are exhausted.
     pub fn destroy(&mut self, xid: u32) -> Result<Vec<u8>, ProtectionError> {
         let mut w = Writer::new();
         let start = begin_record(&mut w);
@@ -164,7 +160,7 @@ impl Random {
             }
             let chunk = &mut self.bytes[self.used..][..out.len()];
             out.copy_from_slice(chunk);
-            // Does not keep used random bytes.
+            // Used random bytes are secret.
             chunk.fill(0);
             self.used += out.len();
             true
@@ -277,8 +273,8 @@ fn seq(tag: CallTag) -> GssSeq {
     GssSeq(u32::try_from(tag.0).expect("tags are GSS sequence numbers"))
 }
 
-/// Length of one message in a full batch: a long READ or WRITE.
+/// One message in a full batch: a long READ or WRITE.
 const LONG_MESSAGE_LEN: usize = 1 << 20;
 const SERVER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum length of a reply during context establishment.
+/// During context establishment.
 const REPLY_LEN_MAX: usize = 256 * 1024;

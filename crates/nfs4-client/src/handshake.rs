@@ -1,6 +1,5 @@
-//! Registration of a client: EXCHANGE_ID, CREATE_SESSION, RECLAIM_COMPLETE (RFC 8881, sections
-//! 18.35, 18.36 and 18.51), or SETCLIENTID and SETCLIENTID_CONFIRM (RFC 7530, section 16.33). The
-//! module does no I/O.
+//! Registers a client: EXCHANGE_ID, CREATE_SESSION, RECLAIM_COMPLETE (RFC 8881, sections 18.35,
+//! 18.36 and 18.51), or SETCLIENTID and SETCLIENTID_CONFIRM (RFC 7530, section 16.33). Does no I/O.
 
 use vouch_nfs4::op::{
     Args, BindConnArgs, CallbackClient, ChannelAttrs, ChannelDirClient, CreateSessionArgs, CreateSessionFlags, CreateSessionOk,
@@ -13,32 +12,29 @@ use vouch_nfs4::{
 
 use crate::{CallKind, CallbackSecurity, Core, Error, ReplyBody};
 
-/// Identity of a client, and the session parameters that it requests.
+/// Also the session parameters that the client requests.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// Name of the client.
     pub owner: Vec<u8>,
-    /// Verifier of the client instance. A new verifier makes the server discard the state of the
-    /// previous instance.
+    /// A new verifier makes the server discard the state of the previous instance.
     pub verifier: Verifier,
     pub slots: u32,
-    /// Requested maximum length of requests and replies.
+    /// Requested, of requests and replies.
     pub message_len_max: u32,
-    /// Requested maximum length of cached replies.
+    /// Requested, of cached replies.
     pub cached_len_max: u32,
     pub back_slots: u32,
     pub callback_program: u32,
-    /// Network identifier and universal address for callbacks (4.0).
+    /// Network identifier and universal address (4.0).
     pub callback_address: (String, String),
-    /// Security of callbacks (4.1).
+    /// 4.1.
     pub callback_security: Option<CallbackSecurity>,
-    /// Whether to end reclaims during the handshake (4.1), for a client that has no state to
-    /// reclaim.
+    /// Ends reclaims during the handshake (4.1), for a client without state to reclaim.
     pub reclaim_complete: bool,
 }
 
 impl Identity {
-    /// Creates an identity with default session parameters.
+    /// With default session parameters.
     pub fn new(owner: impl Into<Vec<u8>>, verifier: Verifier) -> Self {
         Self {
             owner: owner.into(),
@@ -65,25 +61,23 @@ enum Stage {
     Done,
 }
 
-/// The sequence of calls that registers a client.
 #[derive(Debug)]
 pub struct Handshake {
     stage: Stage,
     client: ClientId,
     session: Option<CreateSessionOk>,
     is_protected: bool,
-    /// Whether to continue without authenticated callbacks if the server refuses them.
+    /// Continues without authenticated callbacks if the server refuses them.
     is_callback_security_optional: bool,
     is_callback_security_refused: bool,
     server: Option<String>,
 }
 
-/// Operations that only the client's own credential may perform. Linux requests the same set.
+/// Reserved for the client's own credential, as by Linux.
 const ENFORCED: Bitmap =
     Bitmap::of(&[Op::BIND_CONN_TO_SESSION.0, Op::EXCHANGE_ID.0, Op::CREATE_SESSION.0, Op::DESTROY_SESSION.0, Op::DESTROY_CLIENTID.0]);
 
 impl Handshake {
-    /// Creates a handshake at its first call.
     pub const fn new(minor: u32) -> Self {
         let stage = match minor {
             0 => Stage::SetClientId,
@@ -101,9 +95,9 @@ impl Handshake {
     }
 
     /// Requests state protection by the credential of the calls (SP4_MACH_CRED, RFC 8881, section
-    /// 2.10.8.3). The handshake continues without it if the server refuses. The calls must have
-    /// integrity ([`Core::has_integrity`]). Afterwards each connection must be bound to the session
-    /// before use.
+    /// 2.10.8.3), and continues without if the server refuses. The calls must have integrity
+    /// ([`Core::has_integrity`]). Afterwards each connection must be bound to the session before
+    /// use.
     #[must_use]
     pub(crate) const fn with_state_protection(mut self, requested: bool) -> Self {
         self.is_protected = requested;
@@ -118,7 +112,7 @@ impl Handshake {
         self
     }
 
-    /// Returns whether the server refused authenticated callbacks.
+    /// The server refused authenticated callbacks.
     pub const fn is_callback_security_refused(&self) -> bool {
         self.is_callback_security_refused
     }
@@ -127,7 +121,7 @@ impl Handshake {
         self.stage == Stage::Done
     }
 
-    /// Returns the client identifier, or zero before the server assigns it.
+    /// Zero before the server assigns it.
     pub const fn client(&self) -> ClientId {
         self.client
     }
@@ -136,13 +130,13 @@ impl Handshake {
         self.session.as_ref()
     }
 
-    /// Returns name and version of the server's software (`eir_server_impl_id`), at most 100
-    /// characters. The value is not verified.
+    /// Name and version of the server's software (`eir_server_impl_id`), at most 100 characters,
+    /// not verified.
     pub fn server(&self) -> Option<&str> {
         self.server.as_deref()
     }
 
-    /// Returns the operation of the next call.
+    /// The next call.
     pub fn request<'a>(&self, identity: &'a Identity) -> Option<(CallKind, Args<'a>)> {
         let owner = ClientOwner { verifier: identity.verifier, id: Bytes(&identity.owner) };
         Some(match self.stage {
@@ -177,7 +171,6 @@ impl Handshake {
         })
     }
 
-    /// Processes the reply to the call.
     pub fn accept(&mut self, identity: &Identity, mut reply: ReplyBody<'_>, core: &mut Core) -> Result<(), Error> {
         let result = reply.next_result()?;
         self.stage = match (self.stage, result) {
@@ -191,7 +184,7 @@ impl Handshake {
                 Stage::CreateSession(ok.client, ok.seq)
             }
             // Servers without state protection return various errors. Other errors will occur again
-            // without state protection.
+            // without it.
             (Stage::ExchangeId, Results::ExchangeId(Err(_))) if self.is_protected => {
                 self.is_protected = false;
                 Stage::ExchangeId
@@ -219,7 +212,7 @@ impl Handshake {
                 self.is_callback_security_refused = true;
                 Stage::ExchangeId
             }
-            // The server may remember RECLAIM_COMPLETE of an earlier session.
+            // The server may remember it from an earlier session.
             (Stage::ReclaimComplete, Results::ReclaimComplete(Ok(()) | Err(Status::COMPLETE_ALREADY))) => Stage::Done,
             (Stage::SetClientId, Results::Setclientid(Ok(ok))) => {
                 self.client = ok.client;
@@ -237,14 +230,12 @@ impl Handshake {
     }
 }
 
-/// Returns the operation that binds a connection to a session, for calls and, if the server agrees,
-/// callbacks.
+/// For calls and, if the server agrees, callbacks.
 pub(crate) const fn bind(session: SessionId) -> Args<'static> {
     Args::BindConnToSession(BindConnArgs { session, dir: ChannelDirClient::ForeOrBoth, rdma: false })
 }
 
-/// Returns whether a server reports with this status that it does not support RPCSEC_GSS callbacks
-/// (RFC 8881, section 18.36.3: ENCR_ALG_UNSUPP).
+/// The server lacks RPCSEC_GSS callbacks: ENCR_ALG_UNSUPP (RFC 8881, section 18.36.3), or others.
 pub(crate) const fn is_security_refusal(status: Status) -> bool {
     matches!(status, Status::ENCR_ALG_UNSUPP | Status::NOTSUPP | Status::INVAL | Status::BADXDR | Status::SERVERFAULT)
 }

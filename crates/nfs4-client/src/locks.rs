@@ -1,11 +1,8 @@
-//! Byte-range locks.
-
 use vouch_nfs4::op::*;
 use vouch_nfs4::{Bytes, ClientId, OwnerSeq, StateOwner, Stateid};
 
 use crate::{Client, Error, OpenFile};
 
-/// Byte-range locks of one owner on a file.
 #[derive(Debug, Clone)]
 pub struct Lock {
     pub stateid: Stateid,
@@ -20,8 +17,8 @@ pub struct LockConflict {
 }
 
 impl Client {
-    /// Locks a range for an owner without locks on the file. Returns the conflicting lock if
-    /// another owner holds one.
+    /// For an owner without locks on the file. Returns the conflicting lock if another owner holds
+    /// one.
     pub async fn lock(
         &self,
         file: &mut OpenFile,

@@ -1,7 +1,7 @@
-//! The driver for load generation: one thread, many calls in flight on several connections, and a
-//! callback for each reply. Calls that are submitted between two polls are protected in one batch.
-//! Replies that arrive together are opened in one batch. The driver allocates nothing per call
-//! after its buffers have grown. It does not reconnect: a lost connection ends the run.
+//! The driver for load generation: one thread, many calls in flight on several connections, a
+//! closure for each reply. It protects calls submitted between two polls in one batch, and opens
+//! replies that arrive together in one batch. It allocates nothing per call after its buffers have
+//! grown. A lost connection ends the run.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -38,16 +38,16 @@ impl Connection {
     }
 }
 
-/// Output of a connection, and the number of bytes already written.
+/// With the number of bytes already written.
 #[derive(Default)]
 struct Output {
     bytes: Writer,
     written: usize,
-    /// Calls that must be protected before they are sent, in order.
+    /// In order; must be protected before they are sent.
     unprotected: VecDeque<Unprotected>,
 }
 
-/// Submits calls. A reply handler can submit further calls.
+/// A reply handler can submit further calls.
 pub struct Submitter {
     core: Core,
     outputs: Vec<Output>,
@@ -56,8 +56,7 @@ pub struct Submitter {
 }
 
 impl Submitter {
-    /// Begins a call, lets `operations` append to it, and queues it. Returns false if no slot is
-    /// free.
+    /// `operations` appends to the call. False if no slot is free.
     pub fn submit(&mut self, token: u64, operations: impl FnOnce(&mut CallBuilder, &mut Writer)) -> Result<bool, Error> {
         let kind = if self.core.minor() == 0 { CallKind::Sessionless } else { CallKind::Session { cache: false } };
         let at = self.next;
@@ -74,9 +73,9 @@ impl Submitter {
         &mut self.outputs[at].bytes
     }
 
-    /// Returns whether more calls remain.
+    /// True if more calls remain.
     fn protect_batch(&mut self) -> Result<bool, Error> {
-        // If the protection has no target length, only the number of calls limits a batch.
+        // Without a target length, only the number of calls limits a batch.
         let len_max = Some(self.core.batch_len()).filter(|&len| len > 0).unwrap_or(usize::MAX);
         let mut calls: Vec<OutgoingCall<'_>> = Vec::new();
         let (mut len, mut more) = (0, false);
@@ -110,13 +109,12 @@ impl Submitter {
         self.in_flight
     }
 
-    /// Returns the number of calls that can be submitted now.
+    /// Number of calls that can be submitted now.
     pub fn available(&self) -> usize {
         self.core.available()
     }
 }
 
-/// A client for load generation.
 pub struct Pipeline {
     connections: Vec<Connection>,
     ready: Vec<PollFlags>,
@@ -127,8 +125,8 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Connects, registers the client, and binds the other connections to its session. Blocks for
-    /// at most 30 seconds whenever the server is silent.
+    /// Registers the client and binds the other connections to its session. Blocks for at most 30
+    /// seconds whenever the server is silent.
     pub fn connect(
         address: SocketAddr,
         minor: u32,
@@ -139,7 +137,7 @@ impl Pipeline {
         Self::connect_with(address, None, minor, connections, identity, protection)
     }
 
-    /// Like [`Pipeline::connect`], over TLS if it is given.
+    /// Over TLS if given.
     pub fn connect_with(
         address: SocketAddr,
         tls: Option<&TlsClient>,
@@ -205,7 +203,7 @@ impl Pipeline {
         self.enctype
     }
 
-    /// Returns name and version of the server's software: [`Handshake::server`].
+    /// See [`Handshake::server`].
     pub fn server(&self) -> Option<&str> {
         self.server.as_deref()
     }
@@ -214,8 +212,8 @@ impl Pipeline {
         &mut self.submitter
     }
 
-    /// Sends submitted calls, waits for replies for at most `timeout`, and passes each reply to
-    /// `on_reply`. Returns the number of replies.
+    /// Sends submitted calls, waits for replies for at most `timeout`, and passes each to
+    /// `on_reply`. Returns their number.
     pub fn poll(
         &mut self,
         timeout: Option<Duration>,
@@ -245,12 +243,12 @@ impl Pipeline {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                     Err(error) => return Err(error.into()),
                 }
-                // Opens further received data in the same batch.
+                // Further received data joins the batch.
                 if !connection.input.is_drained() && connection.input.buffered_len() < batch_len {
                     continue;
                 }
                 replies += handle_input(connection, at, &mut self.submitter, &mut self.back, &mut on_reply)?;
-                // The end of the stream may arrive together with the last bytes.
+                // The end of the stream may arrive with the last bytes.
                 if connection.input.is_drained() && !ready.intersects(ENDED) {
                     break;
                 }
@@ -260,8 +258,8 @@ impl Pipeline {
         Ok(replies)
     }
 
-    /// Waits until a connection is readable or writable. Returns false at the timeout.
-    /// O(connections), but few runs have more than one; ppoll(2) has timeouts in nanoseconds.
+    /// False at the timeout. O(connections), but few runs have more than one; ppoll(2) has timeouts
+    /// in nanoseconds.
     fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, Error> {
         let timeout = timeout.map(|timeout| Timespec { tv_sec: timeout.as_secs().cast_signed(), tv_nsec: timeout.subsec_nanos().into() });
         let (mut one, mut many);
@@ -285,8 +283,7 @@ impl Pipeline {
         Ok(true)
     }
 
-    /// Protects and sends output batch by batch, so that the server can work while the next batch
-    /// is protected.
+    /// Batch by batch, so that the server works while the next batch is protected.
     fn flush(&mut self) -> Result<(), Error> {
         loop {
             let more = self.submitter.protect_batch()?;
@@ -314,8 +311,8 @@ impl Pipeline {
     }
 }
 
-/// Processes the input of a connection: opens replies in a batch and passes them on one by one.
-/// Reports an invalid reply after the valid replies.
+/// Opens replies in a batch and passes them on one by one. Reports an invalid reply after the valid
+/// ones.
 fn handle_input(
     connection: &mut Connection,
     at: usize,
@@ -355,7 +352,7 @@ fn handle_input(
 }
 
 impl Output {
-    /// Returns whether all sendable bytes are written.
+    /// All sendable bytes are written.
     fn is_sent(&self) -> bool {
         self.written == self.sendable_len()
     }
@@ -364,8 +361,7 @@ impl Output {
         self.unprotected.front().map_or(self.bytes.len(), |first| first.bytes.start - RECORD_MARK_LEN)
     }
 
-    /// Removes written bytes if all are written, or if they are many and more than half of the
-    /// buffer.
+    /// Removes written bytes if all are written, or many and more than half of the buffer.
     fn compact(&mut self) {
         let len = self.bytes.len();
         if self.written < len && (self.written < COMPACT_LEN_MIN || self.written < len / 2) {
@@ -384,10 +380,10 @@ impl Output {
     }
 }
 
-/// Maximum number of calls in a batch: enough for the widest vector instructions.
+/// Enough for the widest vector instructions.
 const BATCH_CALLS_MAX: usize = 64;
 
-/// Minimum number of written bytes to remove from the front of the buffer.
+/// Written bytes to remove from the front of the buffer.
 const COMPACT_LEN_MIN: usize = 1 << 20;
 
 const READABLE: PollFlags = PollFlags::IN.union(ENDED);

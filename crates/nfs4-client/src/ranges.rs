@@ -1,4 +1,4 @@
-//! Range operations of 4.2: SEEK, ALLOCATE, DEALLOCATE, COPY and CLONE.
+//! 4.2 only.
 
 use vouch_nfs4::List;
 use vouch_nfs4::op::*;
@@ -6,7 +6,7 @@ use vouch_nfs4::op::*;
 use crate::{Client, Error, OpenFile};
 
 impl Client {
-    /// Finds the next data or hole at or after `offset`. Returns `None` at the end of the file.
+    /// At or after `offset`. `None` at the end of the file.
     pub async fn seek(&self, file: &OpenFile, offset: u64, what: DataContent) -> Result<Option<u64>, Error> {
         let args = SeekArgs { stateid: file.stateid, offset, what };
         let reply = self.compound().putfh(&file.handle).op(&Args::Seek(args)).send().await?;
@@ -24,14 +24,14 @@ impl Client {
         reply.results().skip(&[Op::PUTFH, Op::ALLOCATE])
     }
 
-    /// Deallocates a range, which then reads as zeros.
+    /// The range then reads as zeros.
     pub async fn deallocate(&self, file: &OpenFile, offset: u64, length: u64) -> Result<(), Error> {
         let args = DeallocateArgs { stateid: file.stateid, offset, length };
         let reply = self.compound().cached().putfh(&file.handle).op(&Args::Deallocate(args)).send().await?;
         reply.results().skip(&[Op::PUTFH, Op::DEALLOCATE])
     }
 
-    /// Copies a range on the server, synchronously or as the server decides.
+    /// On the server, synchronously or as the server decides.
     pub async fn copy(&self, from: (&OpenFile, u64), to: (&OpenFile, u64), count: u64, synchronous: bool) -> Result<CopyOk, Error> {
         let args = CopyArgs {
             source: from.0.stateid,
@@ -52,7 +52,7 @@ impl Client {
         }
     }
 
-    /// Clones a range: the files share its blocks.
+    /// The files share the blocks.
     pub async fn clone_range(&self, from: (&OpenFile, u64), to: (&OpenFile, u64), count: u64) -> Result<(), Error> {
         let args = CloneArgs { source: from.0.stateid, destination: to.0.stateid, source_offset: from.1, destination_offset: to.1, count };
         let reply = self.compound().cached().putfh(&from.0.handle).savefh().putfh(&to.0.handle).op(&Args::Clone(args)).send().await?;

@@ -1,4 +1,4 @@
-//! Reclaim of opens after a server restart (RFC 8881, section 8.4.2.1).
+//! After a server restart (RFC 8881, section 8.4.2.1).
 
 use vouch_nfs4::op::*;
 use vouch_nfs4::{Bytes, ClientId, OwnerSeq, StateOwner};
@@ -6,7 +6,6 @@ use vouch_nfs4::{Bytes, ClientId, OwnerSeq, StateOwner};
 use crate::{Client, Error, OpenFile};
 
 impl Client {
-    /// Reclaims an open from before the server restart.
     pub async fn reclaim_open(&self, file: &mut OpenFile) -> Result<(), Error> {
         let client = if self.minor() == 0 { self.id() } else { ClientId(0) };
         let args = OpenArgs {
@@ -29,7 +28,7 @@ impl Client {
         }
     }
 
-    /// Ends the client's reclaims (4.1).
+    /// 4.1.
     pub async fn reclaim_complete(&self) -> Result<(), Error> {
         let args = Args::ReclaimComplete(ReclaimCompleteArgs { one_fs: false });
         let reply = self.compound().cached().op(&args).send().await?;

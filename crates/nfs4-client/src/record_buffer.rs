@@ -1,4 +1,4 @@
-//! A receive buffer that lends complete records without an allocation per record.
+//! Lends complete records without an allocation per record.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -8,7 +8,7 @@ use vouch_oncrpc::{RECORD_MARK_LEN, RecordReader};
 
 use crate::Error;
 
-/// A buffer of stream data. It grows up to the maximum record length as data arrives.
+/// Grows up to the maximum record length as data arrives.
 #[derive(Debug)]
 pub struct RecordBuffer {
     bytes: Vec<u8>,
@@ -16,20 +16,20 @@ pub struct RecordBuffer {
     end: usize,
     record_len_max: usize,
     reader: RecordReader,
-    /// The reader holds a fragment that is not the last of its record.
+    /// The last fragment was not the last of its record.
     in_fragmented_record: bool,
     fault: Option<Error>,
     is_drained: bool,
     joined: Vec<Vec<u8>>,
-    /// Records of the last call of [`Self::take`]: a position in `bytes`, or `None` for the next
-    /// record in `joined`.
+    /// By the last [`Self::take`]: a position in `bytes`, or `None` for the next record in
+    /// `joined`.
     taken: Vec<Option<Range<usize>>>,
 }
 
 const READ_LEN: usize = 256 * 1024;
 
 impl RecordBuffer {
-    /// Creates a buffer for records of up to `record_len_max` bytes.
+    /// For records of up to `record_len_max` bytes.
     pub fn new(record_len_max: usize) -> Self {
         let reader = RecordReader::new(record_len_max);
         let (joined, taken) = (Vec::new(), Vec::new());
@@ -59,25 +59,25 @@ impl RecordBuffer {
             self.bytes.resize(self.bytes.len() + READ_LEN, 0);
         }
         let n = stream.read(&mut self.bytes[self.end..])?;
-        // Less than this may be the rest of a TLS record.
+        // Less may be the rest of a TLS record.
         self.is_drained = n < self.bytes.len() - self.end;
         self.end += n;
         Ok(n)
     }
 
-    /// Returns whether the last read emptied the socket: it returned less than the buffer could
-    /// hold. Another read would only return EAGAIN (epoll(7), edge-triggered use).
+    /// The last read returned less than the buffer could hold, so another read would only return
+    /// EAGAIN (epoll(7), edge-triggered use).
     pub(crate) const fn is_drained(&self) -> bool {
         self.is_drained
     }
 
-    /// Returns the number of received bytes that are not taken yet.
+    /// Received bytes that are not taken yet.
     pub(crate) const fn buffered_len(&self) -> usize {
         self.end - self.start
     }
 
-    /// Takes all complete records in order. The caller may modify them in place. An error is
-    /// reported by the call after the one that returns the preceding records.
+    /// All complete records in order, modifiable in place. An error is reported by the call after
+    /// the one that returns the preceding records.
     pub fn take(&mut self) -> Result<Vec<&mut [u8]>, Error> {
         self.taken.clear();
         self.joined.clear();
@@ -109,14 +109,13 @@ impl RecordBuffer {
         Ok(records)
     }
 
-    /// Finds the next complete record: its position in `bytes`, or `None` for the last record in
-    /// `joined`.
+    /// A position in `bytes`, or `None` for the last record in `joined`.
     fn next_record(&mut self) -> Result<Option<Option<Range<usize>>>, Error> {
         loop {
             let bytes = &self.bytes[self.start..self.end];
             let Some(&mark) = bytes.first_chunk::<RECORD_MARK_LEN>() else { return Ok(None) };
             let mark = u32::from_be_bytes(mark);
-            // Waits for an incomplete fragment, except if it is too long: the reader reports that.
+            // Waits for an incomplete fragment unless it is too long, which the reader reports.
             let (len, last) = ((mark & (u32::MAX >> 1)) as usize, mark >> 31 == 1);
             let whole = bytes.len() >= RECORD_MARK_LEN + len;
             if len <= self.record_len_max && !whole {
@@ -154,7 +153,7 @@ mod tests {
 
     #[test]
     fn takes_complete_records_from_any_split_of_the_stream() {
-        // RFC 5531, section 11: the second record has two fragments.
+        // The second record has two fragments (RFC 5531, section 11).
         let stream = [&[0x80, 0, 0, 2, 1, 2][..], &[0, 0, 0, 1, 3], &[0x80, 0, 0, 1, 4]].concat();
         let whole = [vec![1, 2], vec![3, 4]];
         assert_eq!(records(&[&stream]), whole);

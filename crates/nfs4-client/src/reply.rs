@@ -1,17 +1,15 @@
-//! Replies of compounds, decoded result by result.
-
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{Op, Results, SequenceOk};
 use vouch_xdr::Reader;
 
 use crate::Error;
 
-/// Results of a compound after SEQUENCE, borrowed from the record.
+/// After SEQUENCE, borrowed from the record.
 #[derive(Debug, Clone)]
 pub struct ReplyBody<'a> {
-    /// Status of the last executed operation.
+    /// Of the last executed operation.
     pub status: Status,
-    /// Result of SEQUENCE, if the call used a slot.
+    /// If the call used a slot.
     pub sequence: Option<SequenceOk>,
     left: u32,
     r: Reader<'a>,
@@ -34,7 +32,7 @@ impl<'a> ReplyBody<'a> {
         Ok(Results::decode(&mut self.r)?)
     }
 
-    /// Decodes the next result. Returns an error if the operation failed.
+    /// Errors: the failure of the operation.
     pub fn next_ok(&mut self) -> Result<Results<'a>, Error> {
         let results = self.next_result()?;
         match results.status() {
@@ -50,7 +48,7 @@ impl<'a> ReplyBody<'a> {
         })
     }
 
-    /// Returns the number of results not decoded yet.
+    /// Results not decoded yet.
     pub const fn left(&self) -> u32 {
         self.left
     }
@@ -60,7 +58,7 @@ impl<'a> ReplyBody<'a> {
     }
 }
 
-/// A reply that owns its bytes.
+/// Owns its bytes.
 #[derive(Debug, Clone)]
 pub struct Reply {
     status: Status,
@@ -74,7 +72,7 @@ impl Reply {
         Self { status: body.status, sequence: body.sequence, count: body.left(), bytes: body.rest().to_vec() }
     }
 
-    /// Returns the status of the last executed operation.
+    /// Of the last executed operation.
     pub const fn status(&self) -> Status {
         self.status
     }
@@ -83,7 +81,7 @@ impl Reply {
         self.sequence
     }
 
-    /// Returns the results after SEQUENCE.
+    /// After SEQUENCE.
     pub fn results(&self) -> ReplyBody<'_> {
         ReplyBody { status: self.status, sequence: self.sequence, left: self.count, r: Reader::new(&self.bytes) }
     }

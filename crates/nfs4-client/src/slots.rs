@@ -1,15 +1,15 @@
-//! Slots of a session: free slots and their sequence numbers (RFC 8881, section 2.10.6.1).
+//! Free slots and sequence numbers (RFC 8881, section 2.10.6.1).
 
 use vouch_nfs4::{SlotId, SlotSeq};
 
-/// Maximum number of slots in use. Slots are part of transaction ids.
+/// Slots are part of transaction ids.
 pub(crate) const SLOTS_MAX: usize = 1024;
 
 #[derive(Debug)]
 pub(crate) struct Slots {
     seqs: Vec<SlotSeq>,
     free: [u64; SLOTS_MAX / 64],
-    /// Current number of usable slots. The server can reduce it.
+    /// The server can reduce it.
     limit: usize,
     in_use: usize,
 }
@@ -26,7 +26,7 @@ impl Slots {
         self.limit.saturating_sub(self.in_use)
     }
 
-    /// Acquires the lowest free slot, so that the highest slot in use stays low.
+    /// The lowest free slot, so that the highest slot in use stays low.
     pub(crate) fn acquire(&mut self) -> Option<(usize, SlotSeq)> {
         let word = self.free.iter().position(|&word| word != 0)?;
         let at = word * 64 + self.free[word].trailing_zeros() as usize;

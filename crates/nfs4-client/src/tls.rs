@@ -1,4 +1,4 @@
-//! RPC-with-TLS (RFC 9289): the probe, the handshake, and streams over it.
+//! RPC-with-TLS (RFC 9289).
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -14,7 +14,6 @@ use vouch_xdr::Writer;
 
 use crate::Error;
 
-/// TLS of a client's connections.
 #[derive(Clone)]
 pub struct TlsClient {
     pub(crate) config: Arc<ClientConfig>,
@@ -22,7 +21,7 @@ pub struct TlsClient {
 }
 
 impl TlsClient {
-    /// Reads certificates. `server` is the name or address that the server's certificate must have.
+    /// `server`: name or address in the server's certificate.
     ///
     /// # Errors
     /// If a file cannot be used, or `server` is no name.
@@ -31,7 +30,7 @@ impl TlsClient {
         Ok(TlsClient { config: credentials::client_config(files)?, server: name })
     }
 
-    /// Asks the server for TLS and does the handshake. Blocks.
+    /// Blocks.
     pub(crate) fn upgrade(&self, mut stream: TcpStream) -> Result<Stream, Error> {
         let reply = crate::pipeline::exchange(&mut stream, &probe(PROBE_XID), PROBE_LEN_MAX)?;
         check_probe(&reply, PROBE_XID)?;
@@ -52,7 +51,7 @@ impl TlsClient {
         }
     }
 
-    /// The same by rustls's own records.
+    /// By rustls's own records.
     pub(crate) async fn upgrade_async(
         &self,
         mut stream: tokio::net::TcpStream,
@@ -60,7 +59,7 @@ impl TlsClient {
         stream.write_all(&probe(PROBE_XID)).await?;
         let mut mark = [0; RECORD_MARK_LEN];
         stream.read_exact(&mut mark).await?;
-        // The reply is one fragment, and nothing may come behind it before the handshake.
+        // One fragment; nothing may follow it before the handshake.
         let len = (u32::from_be_bytes(mark) & (u32::MAX >> 1)) as usize;
         if len > PROBE_LEN_MAX {
             return Err(Error::Mismatch("the reply to the TLS probe is too long"));
@@ -73,10 +72,8 @@ impl TlsClient {
     }
 }
 
-/// Why TLS cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsClientError {
-    /// A file cannot be used.
     #[error(transparent)]
     Files(#[from] CredentialError),
     /// The server has no usable name.
@@ -84,7 +81,7 @@ pub enum TlsClientError {
     Name(String),
 }
 
-/// The AUTH_TLS probe, with its record mark (RFC 9289, section 4.1).
+/// The AUTH_TLS probe with its record mark (section 4.1).
 pub(crate) fn probe(xid: u32) -> Vec<u8> {
     let mut w = Writer::new();
     let start = begin_record(&mut w);
@@ -106,7 +103,6 @@ pub(crate) fn check_probe(record: &[u8], xid: u32) -> Result<(), Error> {
 pub(crate) const PROBE_XID: u32 = 0x7415_0001;
 pub(crate) const PROBE_LEN_MAX: usize = 4096;
 
-/// A connection of the pipeline.
 pub(crate) enum Stream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),

@@ -1,11 +1,10 @@
-//! Background work that outlives its compound: asynchronous COPY, slow closes.
+//! Background work that outlives its COMPOUND: asynchronous COPY, slow closes.
 
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::{Effect, Now, Server};
 
-/// A job for a thread that may block.
 pub struct Job {
     address: IpAddr,
     steps: Box<dyn Steps>,
@@ -13,8 +12,7 @@ pub struct Job {
 
 pub enum JobProgress {
     More,
-    /// The observer knows the result, the client does not. Call again once the record may be seen
-    /// by others.
+    /// Only the observer knows the result so far. Call again once others may see the record.
     Ended,
     Done(Vec<Effect>),
 }
@@ -22,7 +20,6 @@ pub enum JobProgress {
 pub(crate) trait Steps: Send {
     fn step(&mut self, server: &Server, now: Now) -> JobProgress;
 
-    /// Ends a job whose step has panicked.
     fn failed(&mut self, _server: &Server, _now: Now) -> JobProgress {
         JobProgress::Done(Vec::new())
     }
@@ -37,9 +34,9 @@ impl Job {
         self.address
     }
 
-    /// Does a bounded part of the work. May block. A panic ends the job.
+    /// A bounded part of the work. May block. A panic ends the job.
     pub fn step(&mut self, server: &Server, now: Now) -> JobProgress {
-        // Locks are released during unwinding, and `failed` completes what was half done.
+        // Unwinding releases locks, and `failed` completes half-done work.
         let stepped = catch_unwind(AssertUnwindSafe(|| self.steps.step(server, now)));
         stepped.unwrap_or_else(|_| self.steps.failed(server, now))
     }

@@ -97,7 +97,6 @@ fn read(record: &[u8]) -> Option<CallbackAnswer> {
     if !results.is_empty() {
         let mut r = Reader::new(results);
         let head = ReplyHead::decode(&mut r).ok()?;
-        // CB_SEQUENCE and the operation.
         for _ in 0..head.count.min(2) {
             match Results::decode(&mut r).ok()? {
                 Results::Sequence(Ok(ok)) => answered.1 = Some(ok.highest_slot),

@@ -1,5 +1,3 @@
-//! Targets and protection of callbacks.
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -16,12 +14,12 @@ pub struct CallbackId(pub u64);
 pub enum CallbackTo {
     /// Bound to the client's back channel (RFC 8881, section 2.10.3.1).
     Connection(ConnectionId),
-    /// Of a 4.0 client. The driver connects and keeps the connection for a while (RFC 7530, section
-    /// 16.33).
+    /// Of a 4.0 client. The driver connects and keeps the connection for some time (RFC 7530,
+    /// section 16.33).
     Address(SocketAddr),
 }
 
-/// The RPCSEC_GSS context that protects callbacks (RFC 8881, section 2.10.8.3).
+/// Protects callbacks (RFC 8881, section 2.10.8.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallbackContext {
     pub flavour: Flavour,
@@ -29,15 +27,14 @@ pub struct CallbackContext {
     pub from_client: Box<[u8]>,
 }
 
-/// The driver's RPCSEC_GSS contexts.
 pub trait CallbackContexts: Send + Sync {
     fn is_usable(&self, from_server: &[u8], principal: &Principal) -> bool;
 
     fn life(&self, from_server: &[u8]) -> Arc<dyn ContextLife>;
 }
 
-/// Remaining lifetime of a context. Read under the state's lock, so it must not block.
+/// Read under the state's lock, so it must not block.
 pub trait ContextLife: Send + Sync + std::fmt::Debug {
-    /// Milliseconds; 0 after the context ended, was destroyed or was evicted.
+    /// 0 after the context ended, was destroyed or was evicted.
     fn left_ms(&self) -> u64;
 }

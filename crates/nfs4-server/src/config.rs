@@ -3,7 +3,7 @@ use crate::Limits;
 #[derive(Clone, Debug)]
 pub struct Config {
     pub lease_ms: u64,
-    /// After a start; 0 if there are no recovery records.
+    /// Grace period after a start; 0 without recovery records.
     pub grace_ms: u64,
     pub minor_versions: std::ops::RangeInclusive<u32>,
     pub delegations: bool,
@@ -11,10 +11,9 @@ pub struct Config {
     pub domain: String,
     /// Under AUTH_SYS, as Linux does by default (RFC 8881, section 5.9).
     pub numeric_owners: bool,
-    /// Owner and scope for trunking (RFC 8881, section 2.10.5). Stable over restarts, unique for
-    /// each server.
+    /// For trunking (RFC 8881, section 2.10.5). Stable over restarts, unique for each server.
     pub server_owner: Vec<u8>,
-    /// Differs at each start: for the write verifier (RFC 8881, section 18.32.3), client ids and
+    /// Differs at each start. For the write verifier (RFC 8881, section 18.32.3), client ids and
     /// stateids.
     pub boot: u64,
     pub filehandle_key: [u8; 32],

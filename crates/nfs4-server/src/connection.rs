@@ -1,4 +1,4 @@
-//! A transport connection. The driver owns the socket.
+//! The driver owns the socket.
 
 use std::net::SocketAddr;
 use std::sync::OnceLock;
@@ -11,7 +11,7 @@ use crate::access::grant::GrantCache;
 use crate::pseudo_fs::VisibilityCache;
 use crate::{ConnectionId, TlsPeer, Transport};
 
-/// Whether every export of the client demands a stronger transport.
+/// Every export of the client demands a stronger transport.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TransportVerdict {
     pub(crate) is_too_weak: bool,
@@ -23,7 +23,6 @@ pub struct Connection {
     id: ConnectionId,
     peer: SocketAddr,
     grants: Mutex<GrantCache>,
-    /// Set before the first call.
     tls: OnceLock<TlsPeer>,
     transport_verdict: Mutex<Option<TransportVerdict>>,
     admission: Mutex<Option<admission::CachedAdmission>>,
@@ -53,7 +52,7 @@ impl Connection {
         self.peer
     }
 
-    /// Called once, after the handshake and before the first call.
+    /// Once, before the first call.
     pub fn set_tls(&self, peer: TlsPeer) {
         let set = self.tls.set(peer);
         debug_assert!(set.is_ok(), "a connection has one handshake");

@@ -9,13 +9,13 @@ use crate::Unanswered;
 pub(crate) enum OpError {
     Status(Status),
     Encoded(Status),
-    /// The operation would have to wait, and has done nothing yet.
+    /// The operation must wait, and has done nothing yet.
     WouldBlock,
     /// The environment failed. The source goes into the list of recent errors.
     Fault(Status, std::io::Error),
 }
 
-/// `Ok` means that the result is encoded.
+/// `Ok`: the result is encoded.
 pub(crate) type OpResult = Result<(), OpError>;
 
 impl From<Status> for OpError {
@@ -28,7 +28,7 @@ impl From<Unanswered> for OpError {
     fn from(why: Unanswered) -> Self {
         match why {
             Unanswered::WouldWait => OpError::WouldBlock,
-            // After ACCESS a client would drop its cached writes, although its rights did not
+            // After ACCESS a client would drop its cached writes although its rights did not
             // change.
             Unanswered::Silent => OpError::Status(Status::DELAY),
         }

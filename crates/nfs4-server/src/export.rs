@@ -1,5 +1,3 @@
-//! Exports and their clients. The driver matches addresses.
-
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,11 +6,10 @@ use vouch_vfs::FileSystem;
 
 use crate::{Flavour, Transport};
 
-/// Part of filehandles. Derived from `fsid=` or from the path, and so stable over restarts.
+/// Part of filehandles. Derived from `fsid=` or the path: stable over restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ExportId(pub u32);
 
-/// Mapping of callers to the anonymous user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Squash {
     pub who: SquashWho,
@@ -20,7 +17,6 @@ pub struct Squash {
     pub anonymous_gid: u32,
 }
 
-/// Callers that become the anonymous user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SquashWho {
     Nobody,
@@ -33,19 +29,17 @@ pub struct FlavourAccess {
     pub flavour: Flavour,
     pub read_only: bool,
     pub squash: Squash,
-    /// Only for AUTH_SYS and AUTH_NONE, as with the kernel's server.
+    /// Only for AUTH_SYS and AUTH_NONE, as in the kernel's server.
     pub secure_port: bool,
-    /// Whether the machine credential may write and commit for users (SP4_MACH_CRED, RFC 8881,
-    /// section 2.10.8.3).
+    /// The machine credential may write and commit for users (SP4_MACH_CRED).
     pub machine_writes: bool,
-    /// Weakest transport (`xprtsec=` of exports(5)).
+    /// `xprtsec=` of exports(5).
     pub transport_min: Transport,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAccess {
-    /// Accepted flavours, best first, in the order of SECINFO (RFC 8881, section 18.29.3). Not
-    /// empty, no duplicates.
+    /// Accepted flavours, best first (RFC 8881, section 18.29.3). Not empty, no duplicates.
     pub flavours: Vec<FlavourAccess>,
 }
 
@@ -54,7 +48,7 @@ impl ClientAccess {
         self.flavours.iter().find(|access| access.flavour == flavour)
     }
 
-    /// Whether the flavour is accepted, but not over this transport.
+    /// The flavour is accepted, but not over this transport.
     pub fn refuses_transport(&self, flavour: Flavour, transport: Transport) -> bool {
         self.under(flavour).is_some_and(|under| transport < under.transport_min)
     }
@@ -72,22 +66,22 @@ impl ClientAccess {
     }
 }
 
-/// Maps client addresses to access, from memory: the driver looks names up in the background.
+/// Answers from memory: the driver looks names up in the background.
 pub trait ClientMatcher: Send + Sync {
-    /// `None` if the export does not name the client, or if that is not known yet.
+    /// `None` if the export does not name the client, or this is not known yet.
     fn access_for(&self, peer: SocketAddr) -> Option<Arc<ClientAccess>>;
 
-    /// Whether the answer is still unknown. The client must then retry.
+    /// The client must retry.
     fn is_undecided(&self, _peer: SocketAddr) -> bool {
         false
     }
 
-    /// Whether some client needs TLS. If not, transports are not looked at.
+    /// If false, transports are not looked at.
     fn demands_tls(&self) -> bool {
         false
     }
 
-    /// Whether the answer may end state. An outage of the name service ends nothing.
+    /// The answer may end state. An outage of the name service ends nothing.
     fn is_certain(&self, peer: SocketAddr) -> bool {
         !self.is_undecided(peer)
     }
@@ -96,29 +90,28 @@ pub trait ClientMatcher: Send + Sync {
 #[derive(Clone)]
 pub struct Export {
     pub id: ExportId,
-    /// In the pseudo file system; empty for the root. Each component is a valid `vouch_vfs::Name`.
+    /// Empty for the root. Each component is a valid `vouch_vfs::Name`.
     pub pseudo_path: Vec<Vec<u8>>,
-    /// `None`: from the export's number, or from the file system behind a crossed mount point.
+    /// `None`: from the export's number, or from the file system behind a mount point.
     pub fsid: Option<(u64, u64)>,
     pub source: Arc<str>,
     pub file_system: Arc<dyn FileSystem>,
-    /// Whether replies wait until changed names and attributes are durable (`sync` of exports(5)).
-    /// With `async` a power cut can lose them; stable writes and COMMIT are not affected.
+    /// `sync` of exports(5): replies wait until names and attributes are durable. Under `async` a
+    /// power cut can lose them; stable writes and COMMIT are not affected.
     pub sync: bool,
     pub clients: Arc<dyn ClientMatcher>,
     pub locations: Locations,
 }
 
-/// Servers that have this file system too (RFC 8881, section 11).
+/// RFC 8881, section 11.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Locations {
-    /// Whether the file system is absent here: clients must use one of the locations.
+    /// The file system is absent here: clients must use one of the locations.
     pub is_referral: bool,
-    /// In order of preference.
     pub list: Vec<Location>,
 }
 
-/// A path on one or several equivalent servers.
+/// On one or several equivalent servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
     /// Host names or addresses, as `fs_location4` has them.
@@ -164,7 +157,6 @@ impl Exports {
         Ok(Exports { exports: all })
     }
 
-    /// In configuration order.
     pub fn all(&self) -> &[Arc<Export>] {
         &self.exports
     }

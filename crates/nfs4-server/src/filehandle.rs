@@ -1,11 +1,7 @@
-//! Filehandles: how they are written, authenticated and read back. What they name is resolved
-//! elsewhere.
-//!
 //! ```text
 //! version 1 | kind 0 pseudo, 1 file | number u32: 0, or of the export | identity: 8 bytes of a pseudo node, or a FileId | authenticator 16
 //! ```
-//! The authenticator is BLAKE3 keyed with a secret of this server over all before it, so that a
-//! guessed handle is refused (docs/formats/filehandle.md).
+//! The authenticator is keyed BLAKE3 over all before it (docs/formats/filehandle.md).
 
 use vouch_nfs4::{FILEHANDLE_LEN_MAX, Filehandle, Status};
 use vouch_vfs::FileId;
@@ -20,7 +16,7 @@ const MAC_LEN: usize = 16;
 
 const _: () = assert!(HEAD_LEN + vouch_vfs::FILE_ID_LEN_MAX + MAC_LEN <= FILEHANDLE_LEN_MAX, "the longest identity fits a filehandle");
 
-/// Derived from the path of a directory in the pseudo file system, and so stable over restarts.
+/// Derived from the path, and so stable over restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PseudoId(pub(crate) u64);
 
@@ -30,7 +26,7 @@ pub(crate) enum HandleTarget {
     File(ExportId, FileId),
 }
 
-/// No `Debug`, because the codec holds the secret.
+/// No `Debug`: contains the secret.
 pub(crate) struct HandleCodec {
     key: [u8; 32],
 }
@@ -60,7 +56,7 @@ impl HandleCodec {
         Filehandle::new(&bytes[..end + MAC_LEN]).expect("an identity is short enough, as asserted above")
     }
 
-    /// RFC 8881, section 15.1.2.1: BADHANDLE for a handle of another server.
+    /// BADHANDLE for a handle of another server (RFC 8881, section 15.1.2.1).
     pub(crate) fn open(&self, handle: &Filehandle) -> Result<HandleTarget, Status> {
         let (body, mac) = handle.as_bytes().split_last_chunk::<MAC_LEN>().ok_or(Status::BADHANDLE)?;
         let (head, identity) = body.split_first_chunk::<HEAD_LEN>().ok_or(Status::BADHANDLE)?;
@@ -112,7 +108,6 @@ mod tests {
         }
     }
 
-    // RFC 8881, section 15.1.2.1.
     #[test]
     fn any_flipped_bit_is_bad_handle() {
         let codec = HandleCodec::new([3; 32]);

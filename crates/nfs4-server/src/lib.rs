@@ -1,11 +1,11 @@
 //! The NFSv4 server core: minor versions 0, 1 and 2 (RFC 7530, RFC 8881, RFC 7862, RFC 8276),
 //! without pNFS.
 //!
-//! The core is sans-IO: it takes the bytes of a call and returns the bytes of a reply and
-//! [`Effect`]s. It reaches files through [`vouch_vfs`].
+//! Sans-IO: it takes the bytes of a call and returns the bytes of a reply and [`Effect`]s. It
+//! reaches files through [`vouch_vfs`].
 //!
 //! A driver creates a [`Server`], reports connections, passes each call to [`Server::begin`] and
-//! runs the [`Compound`]. A compound that must wait for a disk suspends and continues on a thread
+//! runs the [`Compound`]. A compound that would wait for a disk suspends and continues on a thread
 //! that may block.
 
 #![allow(missing_docs, reason = "an internal crate documents what a name does not say")]

@@ -1,21 +1,18 @@
-//! Limits on what peers can make the server store or do.
-
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// A record is below 2 KiB: 65,536 of them are 128 MiB.
     pub clients_max: usize,
-    /// Linux uses one, and a second one while it renews a mount.
+    /// Linux uses one, and a second one during renewal of a mount.
     pub sessions_per_client_max: usize,
-    /// Linux asks for 64 and grows to 1024; 256 keep one client's cached replies bounded.
+    /// Linux asks for 64 and grows to 1024; 256 bound one client's cached replies.
     pub slots_per_session_max: u32,
     /// Bytes: the largest reply to a state-changing compound.
     pub cached_reply_len_max: u32,
     /// Slots and cached replies of all sessions, bytes. A source over its share gets no new
-    /// sessions or slots, and calls that need a cached reply get DELAY.
+    /// sessions or slots, and DELAY for calls that need a cached reply.
     pub reply_cache_len_max: usize,
-    /// Bytes: 1 MiB of data and 64 KiB around it.
+    /// 1 MiB of data and 64 KiB around it.
     pub message_len_max: u32,
-    /// READ or WRITE, bytes.
     pub io_len_max: u32,
     /// Linux sends below 20.
     pub operations_max: u32,
@@ -24,7 +21,7 @@ pub struct Limits {
     /// Each costs file descriptors. One source (address or proven principal) gets at most four
     /// fifths.
     pub opens_max: usize,
-    /// Open owners and lock owners, some hundred bytes each, shared by source like opens.
+    /// Open and lock owners, some hundred bytes each, shared by source like opens.
     pub owners_max: usize,
     /// Locked byte ranges, and files with lock owners.
     pub locks_per_client_max: usize,

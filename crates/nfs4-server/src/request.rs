@@ -1,5 +1,3 @@
-//! A call and its reply.
-
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -7,17 +5,16 @@ use vouch_vfs::FileSpan;
 
 use crate::{Connection, Flavour, Principal};
 
-/// A COMPOUND call after RPC and security processing. The driver answers NULL.
+/// After RPC and security processing. The driver answers NULL.
 pub struct Request {
     pub connection: Arc<Connection>,
     pub xid: u32,
     pub principal: Principal,
     pub flavour: Flavour,
-    /// RFC 3961.
     pub enctype: Option<u32>,
     /// All bytes after the RPC header.
     pub body: Bytes,
-    /// Buffer for the results, with the driver's headers.
+    /// For the results, with the driver's headers.
     pub reply: Vec<u8>,
     /// Bytes that protection adds after the results. They count toward the client's limits.
     pub reply_tail_len: usize,
@@ -26,8 +23,7 @@ pub struct Request {
 
 pub struct Reply {
     pub bytes: Vec<u8>,
-    /// File data: a span follows each position in `bytes`, in ascending order. Padding is already
-    /// in `bytes`.
+    /// A span follows each position in `bytes`, in ascending order. Padding is already in `bytes`.
     pub spans: Vec<(usize, FileSpan)>,
 }
 

@@ -1,5 +1,3 @@
-//! The server, as a driver uses it.
-
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -54,7 +52,7 @@ pub struct Tick {
     pub next_due_ms: u64,
 }
 
-/// GETATTR waits this long for the holder of a write delegation, then answers DELAY.
+/// How long GETATTR waits for the holder of a write delegation before DELAY.
 pub(crate) const HOLDER_WAIT_MS: u64 = 100;
 const HOLDER_WAITERS_MAX: u32 = 4;
 const ERRORS_MAX: usize = 64;
@@ -103,7 +101,7 @@ impl Server {
         }
     }
 
-    /// Call this at most once.
+    /// At most once.
     pub fn set_callback_contexts(&self, contexts: Arc<dyn CallbackContexts>) {
         self.state.lock().set_callback_contexts(contexts.clone());
         let set = self.callback_contexts.set(contexts);
@@ -120,8 +118,8 @@ impl Server {
         Arc::new(Connection::new(id, peer))
     }
 
-    /// Whether calls of the connection must be refused before they begin, with AUTH_TOOWEAK: every
-    /// export of the client demands a stronger transport.
+    /// Refuse calls of the connection with AUTH_TOOWEAK: every export of the client demands a
+    /// stronger transport.
     pub fn is_transport_too_weak(&self, connection: &Connection, now: Now) -> bool {
         if connection.transport() == Transport::MutualTls {
             return false;
@@ -140,7 +138,7 @@ impl Server {
         is_too_weak
     }
 
-    /// Running calls continue, and their replies are lost.
+    /// Running calls continue, their replies are lost.
     pub fn connection_closed(&self, connection: &Connection, now: Now) -> Vec<Effect> {
         connection.close();
         self.peers.lock().remove(&connection.id());
@@ -150,7 +148,7 @@ impl Server {
         effects
     }
 
-    /// With the upper export. Clients reach them through directories of the pseudo file system.
+    /// With the upper export. Clients reach them through the pseudo file system.
     pub fn exports_without_directory(&self) -> Vec<(Arc<str>, Arc<str>)> {
         self.tree().exports_without_directory().to_vec()
     }
@@ -181,7 +179,7 @@ impl Server {
         effects
     }
 
-    /// At most a few calls wait; others answer DELAY.
+    /// Few calls wait; others answer DELAY.
     pub(crate) fn await_holder(&self, file: &FileKey, by: Option<ClientKey>) {
         if self.awaiting.fetch_add(1, Ordering::Relaxed) < HOLDER_WAITERS_MAX {
             let mut state = self.state.lock();
@@ -204,7 +202,7 @@ impl Server {
         report
     }
 
-    /// With the rest of grace in milliseconds. O(1).
+    /// With the rest of grace, milliseconds. O(1).
     pub fn totals(&self, now: Now) -> (Totals, u64) {
         let state = self.state.lock();
         (state.totals(), state.grace_left_ms(now.mono_ms))
@@ -246,10 +244,10 @@ impl Server {
         self.config.delegations
     }
 
-    /// RFC 8881, section 18.32.3: changes at each start and after each failed sync. A WRITE reply
-    /// has the value from before the write, a COMMIT reply the value from after it.
+    /// Changes at each start and after each failed sync (RFC 8881, section 18.32.3). WRITE replies
+    /// have the value from before the write, COMMIT replies the one from after it.
     pub(crate) fn write_verifier(&self) -> Verifier {
-        // An odd, large factor keeps the values of one start distinct and far from those of the
+        // A large odd factor keeps the values distinct within a start and far from those of the
         // next.
         let losses = self.sync_tracker.losses().wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Verifier((self.config.boot ^ losses).to_be_bytes())
@@ -266,7 +264,7 @@ impl Server {
             let mut state = self.state.lock();
             let result = act(&mut state);
             let taken = if state.has_effects() { state.take_effects() } else { VecDeque::new() };
-            // Under the lock, so that the numbers follow the order of changes.
+            // Under the lock: the numbers follow the order of changes.
             let first = if taken.is_empty() { 0 } else { self.record_orders.fetch_add(taken.len() as u64, Ordering::Relaxed) };
             (result, taken, first)
         };

@@ -1,5 +1,3 @@
-//! Helpers for tests of a [`Server`].
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -89,7 +87,6 @@ impl Identity for NumericIdentity {
     }
 }
 
-/// Gives every client the same access.
 #[derive(Debug)]
 pub struct AllowAll(pub Arc<ClientAccess>);
 

@@ -1,10 +1,10 @@
-//! Time, passed in by the driver: this crate reads no clock.
+//! This crate reads no clock; the driver passes the time.
 
 use vouch_vfs::Time;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// Of a monotonic clock, for leases and time-outs.
+    /// Monotonic, for leases and time-outs.
     pub mono_ms: u64,
     pub wall: Time,
 }

@@ -1,4 +1,4 @@
-//! Access control lists on the wire (RFC 8881, section 6.2).
+//! RFC 8881, section 6.2.
 
 use std::borrow::Cow;
 
@@ -7,10 +7,9 @@ use vouch_xdr::{Error, Reader, Writer};
 use crate::macros::{wire_bits, wire_newtype, wire_struct};
 use crate::{Bytes, Wire};
 
-/// Maximum number of entries in a list. Linux file systems store about 170; the limit leaves room
-/// for other clients.
+/// Linux file systems store about 170; the limit leaves room for other clients.
 pub(crate) const ACES_MAX: usize = 4096;
-/// Maximum length of a principal's name in an entry, and of an owner attribute.
+/// Also of an owner attribute.
 pub(crate) const ACL_WHO_LEN_MAX: usize = 1024;
 
 wire_newtype! {
@@ -25,12 +24,12 @@ impl AceType {
 }
 
 wire_bits! {
-    /// Inheritance of an entry and kind of its principal (`aceflag4`).
+    /// `aceflag4`: inheritance, and kind of the principal.
     pub struct AceFlags {
         FILE_INHERIT = 1,
         DIRECTORY_INHERIT = 2,
         NO_PROPAGATE_INHERIT = 4,
-        /// The entry does not apply to the directory itself; children inherit it.
+        /// Not for the directory itself; children inherit it.
         INHERIT_ONLY = 8,
         SUCCESSFUL_ACCESS = 0x10,
         FAILED_ACCESS = 0x20,
@@ -40,7 +39,7 @@ wire_bits! {
 }
 
 wire_bits! {
-    /// Kinds of access that an entry covers (`acemask4`).
+    /// `acemask4`.
     pub struct AceMask {
         READ_DATA = 1,
         WRITE_DATA = 2,
@@ -84,12 +83,12 @@ wire_struct! {
         pub kind: AceType,
         pub flags: AceFlags,
         pub mask: AceMask,
-        /// The principal: a special name such as `OWNER@`, or a user or group name.
+        /// A special name such as `OWNER@`, or a user or group.
         pub who: Bytes<'a, ACL_WHO_LEN_MAX>,
     }
 }
 
-/// An ordered list of entries (`nfsace4<>`). A sender borrows the slice; a receiver owns it.
+/// `nfsace4<>`. A sender borrows the slice; a receiver owns it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Acl<'a>(pub Cow<'a, [Ace<'a>]>);
 
@@ -115,7 +114,7 @@ impl<'a> Wire<'a> for Acl<'a> {
 }
 
 wire_struct! {
-    /// An access control list with flags (`nfsacl41`), used by `dacl` and `sacl`.
+    /// `nfsacl41`, of `dacl` and `sacl`.
     #[derive(Default)]
     pub struct Acl41<'a> {
         pub flags: AclFlags,

@@ -1,6 +1,3 @@
-//! File attributes: numbers, values, and the packed form that carries the values that a bitmap
-//! selects.
-
 mod fattr;
 mod table;
 mod types;

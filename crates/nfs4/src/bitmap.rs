@@ -1,15 +1,13 @@
-//! Bitmaps: sets of attribute or operation numbers. Three words, stored inline, hold all defined
-//! numbers.
+//! Sets of attribute or operation numbers. Three words, stored inline, hold all defined numbers.
 
 use vouch_xdr::{Error, Reader, Writer};
 
 use crate::Wire;
 
-/// Maximum number of words that the decoder accepts. Three words hold all defined numbers; a newer
-/// peer can send more.
+/// Accepted by the decoder: a newer peer can send more than three words.
 pub(crate) const BITMAP_WORDS_MAX: usize = 256;
 
-/// A set of numbers below 96 (`bitmap4`), and a flag for received numbers of 96 or more.
+/// Numbers below 96 (`bitmap4`), and a flag for received numbers of 96 or more.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Bitmap {
     words: [u32; 3],
@@ -19,7 +17,7 @@ pub struct Bitmap {
 impl Bitmap {
     pub const EMPTY: Self = Self { words: [0; 3], has_unknown: false };
 
-    /// Panics if a number is 96 or more; in a constant, the compiler reports the panic.
+    /// Panics (in a constant: at compile time) if a number is 96 or more.
     pub const fn of(numbers: &[u32]) -> Self {
         let mut set = Self::EMPTY;
         let mut at = 0;
@@ -30,7 +28,7 @@ impl Bitmap {
         set
     }
 
-    /// Panics if `number` is 96 or more; in a constant, the compiler reports the panic.
+    /// Panics (in a constant: at compile time) if `number` is 96 or more.
     pub const fn with(mut self, number: u32) -> Self {
         self.words[(number / 32) as usize] |= 1 << (number % 32);
         self
@@ -47,8 +45,7 @@ impl Bitmap {
         number < 96 && self.words[(number / 32) as usize] & (1 << (number % 32)) != 0
     }
 
-    /// Returns whether the received bitmap had numbers of 96 or more, which this crate does not
-    /// know.
+    /// Received numbers of 96 or more, which this crate does not know.
     pub(crate) const fn has_unknown_bits(&self) -> bool {
         self.has_unknown
     }
@@ -67,7 +64,7 @@ impl Bitmap {
         Self { words: [a[0] | b[0], a[1] | b[1], a[2] | b[2]], has_unknown: self.has_unknown || other.has_unknown }
     }
 
-    /// Returns the numbers that `other` does not contain. The flag for numbers of 96 or more stays.
+    /// The flag for numbers of 96 or more stays.
     pub const fn minus(self, other: Self) -> Self {
         let (a, b) = (self.words, other.words);
         Self { words: [a[0] & !b[0], a[1] & !b[1], a[2] & !b[2]], has_unknown: self.has_unknown }
@@ -100,7 +97,7 @@ impl<'a> Wire<'a> for Bitmap {
         Ok(set)
     }
 
-    /// Omits zero words at the end, and numbers of 96 or more, which this crate does not know.
+    /// Omits zero words at the end, and numbers of 96 or more.
     #[inline]
     fn encode(&self, w: &mut Writer) {
         let count = self.words.iter().rposition(|&word| word != 0).map_or(0, |at| at + 1);
@@ -131,8 +128,8 @@ mod tests {
 
     #[test]
     fn bitmap_golden_bytes() {
-        // RFC 8881, section 3.3.7: number n is bit n % 32 of word n / 32; bit 0 is the least
-        // significant.
+        // Number n is bit n % 32 of word n / 32; bit 0 is the least significant (RFC 8881, section
+        // 3.3.7).
         let mut w = Writer::new();
         Bitmap::of(&[1, 4, 33]).encode(&mut w);
         assert_eq!(w.as_bytes(), [0, 0, 0, 2, 0, 0, 0, 0x12, 0, 0, 0, 2]);

@@ -1,5 +1,5 @@
-//! Callbacks: the operations that a server sends to a client (RFC 8881, section 20; RFC 7530,
-//! section 15; RFC 7862, section 16).
+//! Operations that a server sends to a client (RFC 8881, section 20; RFC 7530, section 15; RFC
+//! 7862, section 16).
 
 mod layout;
 mod notify;
@@ -19,7 +19,7 @@ use crate::Status;
 use crate::macros::operations;
 use crate::op::ILLEGAL;
 
-/// A callback operation number (`nfs_cb_opnum4`). Any value can be received.
+/// `nfs_cb_opnum4`. Any value can be received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Op(pub u32);
 

@@ -1,38 +1,36 @@
-//! Names of directory entries. The wire carries a [`Name`]; a file system takes a [`Component`],
-//! which is validated. Names are bytes, not UTF-8, because clients send the bytes that users type.
+//! The wire carries a [`Name`]; a file system takes a [`Component`], which is validated. Names are
+//! bytes, not UTF-8, because clients send the bytes that users type.
 
 use crate::macros::{wire_newtype, wire_struct};
 use crate::{Bytes, List, Status, Wire};
 
 pub const NAME_LEN_MAX: usize = 255;
-/// Maximum length of a name that the decoder accepts.
+/// Accepted by the decoder.
 pub(crate) const NAME_WIRE_LEN_MAX: usize = 8192;
-/// Maximum number of components of a path in `fs_locations`. A Linux path of 4,096 bytes has fewer.
+/// A Linux path of 4,096 bytes has fewer components.
 pub(crate) const PATH_COMPONENTS_MAX: usize = 2048;
 
-/// A name as received (`component4`): any bytes, at most 8,192.
+/// As received (`component4`): any bytes, at most 8,192.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Name<'a>(pub &'a [u8]);
 
-/// A valid name of a directory entry: not empty, not `.` or `..`, no `/`, no NUL, at most
-/// [`NAME_LEN_MAX`] bytes.
+/// Not empty, not `.` or `..`, no `/`, no NUL, at most [`NAME_LEN_MAX`] bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Component<'a>(&'a [u8]);
 
 impl<'a> Name<'a> {
-    /// Validates the name for a directory entry.
     pub fn component(self) -> Result<Component<'a>, Status> {
         Component::parse(self.0)
     }
 }
 
 impl<'a> Component<'a> {
-    /// Validates a name. All names pass through this function.
+    /// All names pass through this function.
     pub fn parse(name: &'a [u8]) -> Result<Self, Status> {
         match name {
-            // RFC 8881, sections 18.13.3 and 18.16.3: an empty name is INVAL.
+            // Sections 18.13.3 and 18.16.3 of RFC 8881.
             b"" => Err(Status::INVAL),
-            // RFC 8881, section 14.5: names that the server cannot use are BADNAME.
+            // RFC 8881, section 14.5.
             b"." | b".." => Err(Status::BADNAME),
             _ if name.len() > NAME_LEN_MAX => Err(Status::NAMETOOLONG),
             _ if name.contains(&b'/') => Err(Status::BADNAME),
@@ -67,7 +65,7 @@ impl<'a> Wire<'a> for Name<'a> {
     }
 }
 
-/// A path as a list of components (`pathname4`).
+/// `pathname4`.
 pub type Pathname<'a> = List<Name<'a>, PATH_COMPONENTS_MAX>;
 
 wire_struct! {
@@ -86,7 +84,7 @@ wire_struct! {
 }
 
 wire_newtype! {
-    /// Character sets that names can use (`fs_charset_cap4`).
+    /// `fs_charset_cap4`.
     pub struct CharsetCap(pub u32);
 }
 

@@ -1,18 +1,18 @@
-//! Heads of COMPOUND calls and replies. The receiver limits the number of operations.
+//! The receiver limits the number of operations.
 
 use vouch_xdr::{Error, Reader, Writer};
 
 use crate::{Status, Wire};
 
-/// Maximum length of a tag. RFC 8881 sets no limit; clients use tags as notes in packet traces.
+/// RFC 8881 sets no limit; clients use tags as notes in packet traces.
 pub const TAG_LEN_MAX: usize = 1024;
 
-/// The head of a COMPOUND: the fields of `COMPOUND4args` before the `count` operations.
+/// The fields of `COMPOUND4args` before the `count` operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompoundHead<'a> {
     pub tag: &'a [u8],
     pub minor: u32,
-    /// Number of operations that the caller claims to send; not verified.
+    /// Claimed by the caller, not verified.
     pub count: u32,
 }
 
@@ -21,7 +21,7 @@ impl<'a> CompoundHead<'a> {
         Ok(Self { tag: r.opaque(TAG_LEN_MAX)?, minor: r.u32()?, count: r.u32()? })
     }
 
-    /// Encodes the head. Returns the position of the count, for [`Writer::set_u32`].
+    /// Returns the position of the count, for [`Writer::set_u32`].
     pub fn encode(&self, w: &mut Writer) -> usize {
         w.opaque(self.tag);
         w.u32(self.minor);
@@ -30,13 +30,12 @@ impl<'a> CompoundHead<'a> {
     }
 }
 
-/// The head of a CB_COMPOUND.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallbackHead<'a> {
     pub tag: &'a [u8],
     pub minor: u32,
     pub ident: u32,
-    /// Number of operations that the caller claims to send; not verified.
+    /// Claimed by the caller, not verified.
     pub count: u32,
 }
 
@@ -45,7 +44,7 @@ impl<'a> CallbackHead<'a> {
         Ok(Self { tag: r.opaque(TAG_LEN_MAX)?, minor: r.u32()?, ident: r.u32()?, count: r.u32()? })
     }
 
-    /// Encodes the head. Returns the position of the count, for [`Writer::set_u32`].
+    /// Returns the position of the count, for [`Writer::set_u32`].
     pub fn encode(&self, w: &mut Writer) -> usize {
         w.opaque(self.tag);
         [self.minor, self.ident, self.count].into_iter().for_each(|word| w.u32(word));
@@ -53,12 +52,12 @@ impl<'a> CallbackHead<'a> {
     }
 }
 
-/// The head of a COMPOUND or CB_COMPOUND reply.
+/// Of COMPOUND or CB_COMPOUND.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplyHead<'a> {
     pub status: Status,
     pub tag: &'a [u8],
-    /// Number of results that the sender claims to send; not verified.
+    /// Claimed by the sender, not verified.
     pub count: u32,
 }
 
@@ -74,7 +73,7 @@ impl<'a> ReplyHead<'a> {
     }
 }
 
-/// Writes the head of a reply before its status and count are known.
+/// Writes the head before status and count are known.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "the head is complete only after `finish`"]
 pub struct ReplyWriter {
@@ -83,7 +82,7 @@ pub struct ReplyWriter {
 }
 
 impl ReplyWriter {
-    /// Appends the head. The caller appends the results.
+    /// The caller appends the results.
     pub fn begin(w: &mut Writer, tag: &[u8]) -> Self {
         let status_at = w.len();
         w.u32(0);
@@ -92,7 +91,7 @@ impl ReplyWriter {
         Self { status_at, count_at: w.len() - 4 }
     }
 
-    /// Fills in the status of the last operation and the number of results.
+    /// `status`: of the last operation.
     pub fn finish(self, w: &mut Writer, status: Status, count: u32) {
         w.set_u32(self.status_at, status.0);
         w.set_u32(self.count_at, count);

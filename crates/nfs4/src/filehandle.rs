@@ -1,13 +1,13 @@
-//! Filehandles: opaque bytes, stored inline so that a copy needs no allocation.
+//! Opaque bytes, stored inline so that a copy needs no allocation.
 
 use vouch_xdr::{Error, Reader, Writer};
 
 use crate::Wire;
 
-/// Maximum length of a filehandle (RFC 8881, `NFS4_FHSIZE`).
+/// RFC 8881, `NFS4_FHSIZE`.
 pub const FILEHANDLE_LEN_MAX: usize = 128;
 
-/// A filehandle (`nfs_fh4`), at most [`FILEHANDLE_LEN_MAX`] bytes.
+/// `nfs_fh4`.
 #[derive(Clone, Copy)]
 pub struct Filehandle {
     len: u8,
@@ -15,7 +15,7 @@ pub struct Filehandle {
 }
 
 impl Filehandle {
-    /// Creates a filehandle, or returns `None` if there are too many bytes.
+    /// `None` if there are too many bytes.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let len = u8::try_from(bytes.len()).ok().filter(|&len| usize::from(len) <= FILEHANDLE_LEN_MAX)?;
         let mut all = [0; FILEHANDLE_LEN_MAX];

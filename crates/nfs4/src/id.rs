@@ -1,5 +1,3 @@
-//! Identifiers and small values.
-
 use crate::macros::{wire_newtype, wire_struct};
 
 wire_newtype! {
@@ -15,46 +13,44 @@ wire_newtype! {
 
     pub struct StateSeq(pub u32);
 
-    /// Sequence number of an open or lock owner in 4.0 (`seqid4` in arguments). A 4.1 client sends
-    /// 0 and the server ignores it.
+    /// `seqid4` in arguments, 4.0 only. A 4.1 client sends 0.
     pub struct OwnerSeq(pub u32);
 
-    /// Eight bytes that identify one instance of a client or server, or one attempt (`verifier4`).
+    /// `verifier4`: identifies one instance of a client or server, or one attempt.
     pub struct Verifier(pub [u8; 8]);
 
-    /// Change attribute of a file (`changeid4`): differs after every change.
+    /// `changeid4`: differs after every change.
     pub struct ChangeId(pub u64);
 
-    /// Position in a directory or a list (`nfs_cookie4`).
+    /// `nfs_cookie4`.
     pub struct Cookie(pub u64);
 
     pub struct DeviceId(pub [u8; 16]);
 }
 
 impl SlotSeq {
-    /// Returns the next number; it wraps (RFC 8881, section 2.10.6.1).
+    /// Wraps (RFC 8881, section 2.10.6.1).
     pub const fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
 }
 
 impl CreateSeq {
-    /// Returns the next number; it wraps.
+    /// Wraps.
     pub const fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
 }
 
 impl OwnerSeq {
-    /// Returns the next number; it wraps (RFC 7530, section 9.1.7).
+    /// Wraps (RFC 7530, section 9.1.7).
     pub const fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
 }
 
 impl StateSeq {
-    /// Returns the next number. It wraps to one, because zero means the newest stateid in 4.1 (RFC
-    /// 8881, section 8.2.2).
+    /// Wraps to one, because zero means the newest stateid in 4.1 (RFC 8881, section 8.2.2).
     pub const fn next(self) -> Self {
         match self.0.wrapping_add(1) {
             0 => Self(1),
@@ -66,7 +62,7 @@ impl StateSeq {
 wire_struct! {
     #[derive(Copy, Default)]
     pub struct ChangeInfo {
-        /// Whether no other change can have happened between `before` and `after`.
+        /// No other change can have happened between `before` and `after`.
         pub atomic: bool,
         pub before: ChangeId,
         pub after: ChangeId,

@@ -1,17 +1,15 @@
 //! NFSv4 on the wire: 4.0 (RFC 7530, 7531), 4.1 (RFC 8881, 5662) and 4.2 (RFC 7862, 7863), with
-//! extended attributes (RFC 8276) and the umask attribute (RFC 8275). The crate contains types and
-//! their codec, for arguments, results and callbacks in both directions. It has no state and does
-//! no I/O.
+//! extended attributes (RFC 8276) and the umask attribute (RFC 8275). Types and their codec, for
+//! arguments, results and callbacks in both directions, without state or I/O.
 //!
-//! A server decodes [`CompoundHead`], then decodes and executes one [`op::Args`] after another. It
+//! A server decodes [`CompoundHead`], then decodes and executes one [`op::Args`] after another, and
 //! writes each [`op::Results`] as it completes. It can write large results in place with
 //! [`op::ReadWriter`], [`op::ReaddirWriter`] and [`op::GetattrOk::write`]. A client does the
-//! reverse. The module [`cb`] contains the same types for callbacks.
+//! reverse. [`cb`] contains the same types for callbacks.
 //!
 //! Decoding refuses only input that is not valid XDR of the protocol. A second step validates names
 //! and attributes and returns a [`Status`]: see [`Name::component`] and [`Fattr::settings`]. The
-//! steps are separate because the order of errors matters: these errors advance an owner's sequence
-//! number, and BADXDR does not.
+//! order of errors matters: these errors advance an owner's sequence number, and BADXDR does not.
 
 #![allow(missing_docs, reason = "names are those of RFC 7530, 8881, 7862 and 8276")]
 
@@ -54,11 +52,10 @@ pub use status::Status;
 pub use time::{SetTime, Time};
 pub use wire::{Bytes, List, Wire};
 
-/// RPC program number of NFS (RFC 5662, section 4.2).
+/// RFC 5662, section 4.2.
 pub const PROGRAM: u32 = 100_003;
 pub const VERSION: u32 = 4;
-/// RPC program version of the callback program.
 pub const CALLBACK_VERSION: u32 = 1;
 pub const PROC_NULL: u32 = 0;
-/// The COMPOUND procedure, and CB_COMPOUND of the callback program.
+/// Also CB_COMPOUND of the callback program.
 pub const PROC_COMPOUND: u32 = 1;

@@ -1,7 +1,6 @@
-//! Macros that generate both codec directions from one definition, so that the order of fields is
-//! written only once.
+//! One definition generates both codec directions.
 
-/// Generates a structure whose fields are encoded in order.
+/// A structure whose fields are encoded in order.
 macro_rules! wire_struct {
     ($(#[$meta:meta])* pub struct $name:ident <$lt:lifetime> { $( $(#[$fmeta:meta])* pub $field:ident : $type:ty ),* $(,)? }) => {
         $(#[$meta])*
@@ -64,7 +63,7 @@ macro_rules! wire_newtype {
     )* };
 }
 
-/// Generates a set of flags. Unknown flags are preserved.
+/// A set of flags. Unknown flags are preserved.
 macro_rules! wire_bits {
     ($(#[$meta:meta])* pub struct $name:ident { $( $(#[$bmeta:meta])* $bit:ident = $value:expr ),* $(,)? }) => {
         $crate::macros::wire_newtype! { $(#[$meta])* pub struct $name(pub u32); }
@@ -72,17 +71,15 @@ macro_rules! wire_bits {
         impl $name {
             $( $(#[$bmeta])* pub const $bit: Self = Self($value); )*
 
-            /// Returns whether all bits of `other` are set.
             pub const fn contains(self, other: Self) -> bool {
                 self.0 & other.0 == other.0
             }
 
-            /// Returns whether any bit of `other` is set.
+            /// True if any bit of `other` is set.
             pub const fn intersects(self, other: Self) -> bool {
                 self.0 & other.0 != 0
             }
 
-            /// Returns whether no bit is set.
             pub const fn is_empty(self) -> bool {
                 self.0 == 0
             }
@@ -112,7 +109,7 @@ macro_rules! wire_bits {
     };
 }
 
-/// Generates an enumeration. Other values are decoding errors.
+/// An enumeration. Other values are decoding errors.
 macro_rules! wire_enum {
     ($(#[$meta:meta])* pub enum $name:ident = $what:literal { $( $(#[$vmeta:meta])* $variant:ident = $value:literal ),* $(,)? }) => {
         $(#[$meta])*
@@ -266,8 +263,7 @@ macro_rules! operations {
         impl Op {
             $( $(#[$meta])* pub const $constant: Self = Self($number); )*
 
-            /// Returns the operation's name in the RFCs without its prefix, or `None` if the RFCs
-            /// do not define the number.
+            /// As in the RFCs, without prefix; `None` for undefined numbers.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $( $number => Some(stringify!($constant)), )*
@@ -275,8 +271,7 @@ macro_rules! operations {
                 }
             }
 
-            /// Returns the first minor version that has the operation, or `None` if the RFCs do not
-            /// define the number.
+            /// The first minor version that has the operation; `None` for undefined numbers.
             pub const fn since(self) -> Option<u32> {
                 match self.0 {
                     $( $number => Some($since), )*
@@ -284,21 +279,19 @@ macro_rules! operations {
                 }
             }
 
-            /// All operations of all minor versions, in ascending order.
+            /// Of all minor versions, in ascending order.
             pub const ALL: &'static [Self] = &[$( Self::$constant ),*];
         }
 
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub enum Args<$lt> {
             $( $(#[$meta])* $variant $( ($args_type) )?, )*
-            /// The minor version does not define this number. The rest of the compound cannot be
-            /// decoded.
+            /// Not in the minor version. The rest of the compound cannot be decoded.
             Illegal(Op),
         }
 
         impl<$lt> Args<$lt> {
-            /// Decodes the number and the arguments of one operation in a compound of the minor
-            /// version `minor`.
+            /// Decodes number and arguments of one operation.
             pub fn decode(minor: u32, r: &mut Reader<$lt>) -> Result<Self, Error> {
                 let op = Op(r.u32()?);
                 if op.since().is_none_or(|since| since > minor) {
@@ -310,7 +303,6 @@ macro_rules! operations {
                 }
             }
 
-            /// Appends the number and the arguments.
             pub fn encode(&self, w: &mut Writer) {
                 w.u32(self.op().0);
                 match self {
@@ -342,7 +334,6 @@ macro_rules! operations {
         }
 
         impl<$lt> Results<$lt> {
-            /// Decodes the number, the status and the body of one result.
             pub fn decode(r: &mut Reader<$lt>) -> Result<Self, Error> {
                 match r.u32()? {
                     $( $number => $crate::op::decode_outcome(r).map(Self::$variant), )*
@@ -351,7 +342,6 @@ macro_rules! operations {
                 }
             }
 
-            /// Appends the number, the status and the body.
             pub fn encode(&self, w: &mut Writer) {
                 w.u32(self.op().0);
                 match self {
@@ -360,7 +350,7 @@ macro_rules! operations {
                 }
             }
 
-            /// Returns the operation number, or [`ILLEGAL`] for an unknown operation.
+            /// [`ILLEGAL`] for an unknown operation.
             pub const fn op(&self) -> Op {
                 match self {
                     $( Self::$variant(_) => Op::$constant, )*
@@ -375,7 +365,6 @@ macro_rules! operations {
                 }
             }
 
-            /// Creates a failed result that has no body.
             pub fn failure(op: Op, status: Status) -> Self {
                 match op.0 {
                     $( $number => Self::$variant(Err(status.into())), )*

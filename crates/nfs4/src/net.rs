@@ -1,14 +1,13 @@
-//! Network addresses as text (RFC 5665), and locations of servers.
+//! Addresses as text (RFC 5665), and locations of servers.
 
 use crate::Bytes;
 use crate::macros::{wire_struct, wire_union};
 
-/// Maximum length of a network identifier, address or server name. A host name has at most 255
-/// bytes; the limit leaves room for URLs.
+/// A host name has at most 255 bytes; the limit leaves room for URLs.
 pub(crate) const NET_NAME_LEN_MAX: usize = 1024;
 
 wire_struct! {
-    /// A network address (`netaddr4`, `clientaddr4`), such as `tcp` and `192.0.2.1.8.1`.
+    /// `netaddr4`, `clientaddr4`: such as `tcp` and `192.0.2.1.8.1`.
     #[derive(Copy)]
     pub struct NetAddr<'a> {
         pub netid: Bytes<'a, NET_NAME_LEN_MAX>,

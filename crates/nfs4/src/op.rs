@@ -1,4 +1,4 @@
-//! Operations: a table of all numbers, and a module for each operation or group of operations.
+//! A table of all operation numbers, and a module for each operation or group.
 
 mod access;
 mod allocate;
@@ -105,16 +105,15 @@ pub use xattr::{
 use crate::Status;
 use crate::macros::operations;
 
-/// An operation number (`nfs_opnum4`). Any value can be received.
+/// `nfs_opnum4`. Any value can be received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Op(pub u32);
 
-/// The number in the result of an unknown operation (`OP_ILLEGAL`).
+/// `OP_ILLEGAL`: the number in the result of an unknown operation.
 pub const ILLEGAL: u32 = 10044;
 
 impl Op {
-    /// Returns whether 4.1 removed the operation. RFC 8881, section 17: a server must not implement
-    /// it and answers NOTSUPP.
+    /// A server answers NOTSUPP (RFC 8881, section 17).
     pub const fn removed_in_4_1(self) -> bool {
         matches!(self, Self::OPEN_CONFIRM | Self::RENEW | Self::SETCLIENTID | Self::SETCLIENTID_CONFIRM | Self::RELEASE_LOCKOWNER)
     }

@@ -1,16 +1,14 @@
-//! Owners of clients, servers, opens and locks.
-
 use crate::macros::wire_struct;
 use crate::{Bytes, ClientId, Verifier};
 
-/// Maximum length of an opaque name (RFC 8881, `NFS4_OPAQUE_LIMIT`).
+/// RFC 8881, `NFS4_OPAQUE_LIMIT`.
 pub const OPAQUE_LIMIT: usize = 1024;
 
 wire_struct! {
-    /// An open owner or a lock owner (`state_owner4`).
+    /// `state_owner4`.
     #[derive(Copy, Hash)]
     pub struct StateOwner<'a> {
-        /// The client. A 4.1 server takes it from the session instead.
+        /// A 4.1 server takes it from the session.
         pub client: ClientId,
         pub owner: Bytes<'a, OPAQUE_LIMIT>,
     }

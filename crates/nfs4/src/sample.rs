@@ -1,4 +1,4 @@
-//! Sample values for codec tests, generated from a seed.
+//! Values for codec tests, from a seed.
 
 pub struct Sampler(u64);
 
@@ -14,7 +14,7 @@ impl Sampler {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Returns a number. Half of the numbers are at the edges of the range.
+    /// Half of the numbers are at the edges of the range.
     pub fn number(&mut self) -> u64 {
         match self.word() % 4 {
             0 => 0,
@@ -28,7 +28,6 @@ impl Sampler {
         (self.word() % end as u64) as usize
     }
 
-    /// Returns at most `len_max` bytes.
     pub fn bytes(&mut self, len_max: usize) -> &'static [u8] {
         static POOL: [u8; 512] = {
             let mut pool = [0; 512];

@@ -1,18 +1,15 @@
-//! Security parameters in operations: flavours of SECINFO, credentials of callbacks, state
-//! protection.
+//! Flavours of SECINFO, credentials of callbacks, state protection.
 
 use vouch_xdr::{Error, Reader, Writer};
 
 use crate::macros::{wire_enum, wire_struct, wire_union};
 use crate::{Bitmap, Bytes, List, Wire};
 
-/// Maximum number of flavours in one list: AUTH_NONE, AUTH_SYS, and three services of several
-/// mechanisms.
+/// AUTH_NONE, AUTH_SYS, and three services of several mechanisms.
 pub const SEC_PARMS_MAX: usize = 32;
-/// Maximum length of an object identifier in DER.
+/// In DER.
 const OID_LEN_MAX: usize = 256;
-/// Maximum length of a GSS context handle. RFC 2203 sets no limit, but a credential has at most 400
-/// bytes.
+/// RFC 2203 sets no limit, but a credential has at most 400 bytes.
 const GSS_HANDLE_LEN_MAX: usize = 400;
 
 wire_enum! {
@@ -32,7 +29,7 @@ wire_struct! {
     }
 }
 
-/// A security flavour that a file accepts (`secinfo4`).
+/// `secinfo4`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SecInfo<'a> {
     Flavor(u32),
@@ -89,7 +86,7 @@ wire_struct! {
     }
 }
 
-/// Authentication of callbacks (`callback_sec_parms4`).
+/// `callback_sec_parms4`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallbackSec<'a> {
     None,
@@ -140,7 +137,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Requested protection by a secret state verifier (`ssv_sp_parms4`).
+    /// `ssv_sp_parms4`.
     pub struct SsvParms<'a> {
         pub ops: StateProtectOps,
         pub hash_algs: List<Bytes<'a, OID_LEN_MAX>, 16>,
@@ -159,7 +156,7 @@ wire_union! {
 }
 
 wire_struct! {
-    /// Granted protection by a secret state verifier (`ssv_prot_info4`).
+    /// `ssv_prot_info4`.
     pub struct SsvInfo<'a> {
         pub ops: StateProtectOps,
         pub hash_alg: u32,

@@ -1,5 +1,5 @@
-//! Status codes: `nfsstat4` of RFC 7530, RFC 8881 (section 15), RFC 7862 (section 11) and RFC 8276.
-//! A peer can send any number; the defined numbers have names.
+//! `nfsstat4` of RFC 7530, RFC 8881 (section 15), RFC 7862 (section 11) and RFC 8276. A peer can
+//! send any number; the defined numbers have names.
 
 use crate::macros::wire_newtype;
 
@@ -12,8 +12,7 @@ macro_rules! statuses {
         impl Status {
             $( $(#[$meta])* pub const $name: Self = Self($value); )*
 
-            /// Returns the name in the RFCs without `NFS4ERR_`, or `None` if the RFCs do not define
-            /// the number.
+            /// As in the RFCs, without `NFS4ERR_`; `None` for undefined numbers.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $( $value => Some(stringify!($name)), )*
@@ -50,17 +49,15 @@ statuses! {
     NXIO = 6,
     ACCESS = 13,
     EXIST = 17,
-    /// The operation would cross file systems.
     XDEV = 18,
     NOTDIR = 20,
     ISDIR = 21,
     INVAL = 22,
-    /// The file would exceed the maximum size.
+    /// Above the maximum size.
     FBIG = 27,
     NOSPC = 28,
     ROFS = 30,
     MLINK = 31,
-    /// The name is too long.
     NAMETOOLONG = 63,
     NOTEMPTY = 66,
     DQUOT = 69,
@@ -70,11 +67,11 @@ statuses! {
     NOTSUPP = 10004,
     TOOSMALL = 10005,
     SERVERFAULT = 10006,
-    /// CREATE cannot create this type.
+    /// CREATE cannot create it.
     BADTYPE = 10007,
     DELAY = 10008,
     SAME = 10009,
-    /// Another owner holds a conflicting lock.
+    /// By a conflicting lock of another owner.
     DENIED = 10010,
     EXPIRED = 10011,
     /// A mandatory lock prevents the I/O.
@@ -92,33 +89,29 @@ statuses! {
     STALE_STATEID = 10023,
     OLD_STATEID = 10024,
     BAD_STATEID = 10025,
-    /// The sequence number is out of order for its owner (4.0).
+    /// Out of order for its owner (4.0).
     BAD_SEQID = 10026,
     NOT_SAME = 10027,
-    /// The range does not match an existing lock.
+    /// No existing lock has this range.
     LOCK_RANGE = 10028,
     SYMLINK = 10029,
     RESTOREFH = 10030,
     LEASE_MOVED = 10031,
     ATTRNOTSUPP = 10032,
     NO_GRACE = 10033,
-    /// The client reclaims state that it did not hold.
+    /// The client did not hold it.
     RECLAIM_BAD = 10034,
     RECLAIM_CONFLICT = 10035,
-    /// The server cannot decode the arguments.
     BADXDR = 10036,
-    /// The client still holds locks.
     LOCKS_HELD = 10037,
     OPENMODE = 10038,
-    /// The server cannot translate the owner.
     BADOWNER = 10039,
     BADCHAR = 10040,
     BADNAME = 10041,
     BAD_RANGE = 10042,
-    /// The server cannot upgrade or downgrade the lock atomically.
+    /// No atomic upgrade or downgrade.
     LOCK_NOTSUPP = 10043,
     OP_ILLEGAL = 10044,
-    /// The lock would cause a deadlock.
     DEADLOCK = 10045,
     FILE_OPEN = 10046,
     ADMIN_REVOKED = 10047,
@@ -137,16 +130,16 @@ statuses! {
     NOMATCHING_LAYOUT = 10060,
     RECALLCONFLICT = 10061,
     UNKNOWN_LAYOUTTYPE = 10062,
-    /// The sequence number is not the slot's next or last number.
+    /// Neither the slot's next number nor its last.
     SEQ_MISORDERED = 10063,
     SEQUENCE_POS = 10064,
     REQ_TOO_BIG = 10065,
     REP_TOO_BIG = 10066,
-    /// The reply would exceed the session's limit for cached replies.
+    /// Above the session's limit.
     REP_TOO_BIG_TO_CACHE = 10067,
-    /// The server did not cache the reply of the retried request.
+    /// The retried request's reply is not cached.
     RETRY_UNCACHED_REP = 10068,
-    /// The server could not retry or recover the compound safely.
+    /// No safe retry or recovery.
     UNSAFE_COMPOUND = 10069,
     TOO_MANY_OPS = 10070,
     OP_NOT_IN_SESSION = 10071,
@@ -158,11 +151,10 @@ statuses! {
     DEADSESSION = 10078,
     ENCR_ALG_UNSUPP = 10079,
     PNFS_NO_LAYOUT = 10080,
-    /// The operation must be the only operation of its compound.
+    /// It must be alone in its compound.
     NOT_ONLY_OP = 10081,
     WRONG_CRED = 10082,
     WRONG_TYPE = 10083,
-    /// The server cannot delegate the directory.
     DIRDELEG_UNAVAIL = 10084,
     REJECT_DELEG = 10085,
     RETURNCONFLICT = 10086,
@@ -175,6 +167,5 @@ statuses! {
     BADLABEL = 10093,
     OFFLOAD_NO_REQS = 10094,
     NOXATTR = 10095,
-    /// The extended attribute is too large.
     XATTR2BIG = 10096,
 }

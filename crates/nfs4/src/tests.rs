@@ -1,4 +1,4 @@
-//! Codec tests of all types in both directions, and tests with malformed input.
+//! All types in both directions, and malformed input.
 
 use proptest::prelude::*;
 use vouch_xdr::{Error, Reader, Writer};
@@ -7,8 +7,7 @@ use crate::attr::FileType;
 use crate::sample::Sampler;
 use crate::{Attributes, Bitmap, ChangeId, CompoundHead, Fattr, Fsid, Name, ReplyHead, ReplyWriter, Stateid, Status, Time, Wire, cb, op};
 
-/// Checks that decoding returns the encoded value, consumes all bytes, and refuses every
-/// truncation.
+/// Decoding returns the encoded value, consumes all bytes, and refuses every truncation.
 macro_rules! round_trip {
     ($value:expr, $decode:expr) => {{
         let value = $value;
@@ -227,8 +226,7 @@ fn decodes_operations_only_from_their_minor_version() {
 
 #[test]
 fn encodes_golden_callback_recall() {
-    // RFC 8881, section 20.2. The heads follow section 16.2.1, with the identifier of RFC 7530,
-    // section 15.1.
+    // RFC 8881, section 20.2. Heads: section 16.2.1, with the identifier of RFC 7530, section 15.1.
     let golden = [words(&[4, 1]), vec![5; 12], words(&[0, 3]), b"fh1\0".to_vec()].concat();
     let args = cb::CbRecallArgs {
         stateid: Stateid { seq: crate::StateSeq(1), other: [5; 12] },
@@ -275,8 +273,8 @@ fn refuses_lengths_over_limit_before_allocating() {
 
 #[test]
 fn attributes_have_rfc_numbers() {
-    // RFC 8881, section 5.8 and RFC 7862, section 12.2: values are in ascending order, independent
-    // of the order of the request.
+    // Values are in ascending order, whatever the request's order (RFC 8881, section 5.8; RFC 7862,
+    // section 12.2).
     let attributes = Attributes {
         mode: Some(0o755),
         fsid: Some(Fsid { major: 1, minor: 2 }),

@@ -1,5 +1,5 @@
-//! The trait of wire values, and common wire forms. Decoded values borrow from the message. Lists
-//! grow with their elements, so a false count cannot cause a large allocation.
+//! Decoded values borrow from the message. Lists grow with their elements, so a false count cannot
+//! cause a large allocation.
 
 use std::ops::Deref;
 
@@ -8,7 +8,7 @@ use vouch_xdr::{Error, Reader, Writer};
 #[cfg(test)]
 use crate::sample::Sampler;
 
-/// A value with an XDR form. Its parts may borrow from the message.
+/// Its parts may borrow from the message.
 pub trait Wire<'a>: Sized {
     fn decode(r: &mut Reader<'a>) -> Result<Self, Error>;
 
@@ -18,11 +18,10 @@ pub trait Wire<'a>: Sized {
     fn sample(s: &mut Sampler) -> Self;
 }
 
-/// Opaque data or text of at most `MAX` bytes, borrowed from the message.
+/// Borrowed from the message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub struct Bytes<'a, const MAX: usize>(pub &'a [u8]);
 
-/// A list of at most `MAX` elements.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct List<T, const MAX: usize>(pub Vec<T>);
 
@@ -52,7 +51,7 @@ impl<const MAX: usize> Deref for Bytes<'_, MAX> {
 
 impl<const MAX: usize> std::fmt::Debug for Bytes<'_, MAX> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Long data is not useful in logs.
+        // Long data is useless in logs.
         match self.0.len() {
             0..=256 => write!(f, "\"{}\"", self.0.escape_ascii()),
             len => write!(f, "[{len} bytes]"),
@@ -96,7 +95,7 @@ impl<T, const MAX: usize> Default for List<T, MAX> {
     }
 }
 
-/// Optional data. An array of at most one element has the same form (RFC 4506, section 4.19).
+/// An array of at most one element has the same form (RFC 4506, section 4.19).
 impl<'a, T: Wire<'a>> Wire<'a> for Option<T> {
     fn decode(r: &mut Reader<'a>) -> Result<Self, Error> {
         r.optional(T::decode)
@@ -112,7 +111,7 @@ impl<'a, T: Wire<'a>> Wire<'a> for Option<T> {
     }
 }
 
-/// The empty body of results that carry only a status.
+/// Of results that carry only a status.
 impl<'a> Wire<'a> for () {
     fn decode(_: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(())

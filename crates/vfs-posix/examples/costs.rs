@@ -1,5 +1,5 @@
-//! Cost of usual calls: `costs DIRECTORY [CALL]` prints nanoseconds a call. With one call, use it
-//! under `strace -c -f` to see the system calls.
+//! Cost of usual calls: `costs DIRECTORY [CALL]` prints nanoseconds a call. Run one call under
+//! `strace -c -f` to see the system calls.
 
 use std::hint::black_box;
 use std::ops::ControlFlow;

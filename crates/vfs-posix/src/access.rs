@@ -1,5 +1,4 @@
-//! ACCESS: asks the kernel as the caller. Nothing is cached; if everything is granted, it costs one
-//! system call.
+//! Asks the kernel as the caller, without a cache. One system call if everything is granted.
 
 use std::os::fd::AsFd;
 
@@ -62,7 +61,7 @@ pub(crate) fn may(node: &Node, bits: u8) -> Result<bool> {
     }
 }
 
-/// Like `may`, with the error that an operation would give.
+/// Like `may`, with the error of an operation.
 pub(crate) fn require(node: &Node, bits: u8) -> Result<()> {
     ffi::may(node.as_fd(), bits).or_error()
 }

@@ -1,6 +1,5 @@
-//! POSIX ACLs in Linux's encoding: the xattrs `system.posix_acl_access` and
-//! `system.posix_acl_default`. A 32-bit version, then 8 bytes for each entry (tag, permissions,
-//! user or group), little-endian.
+//! Linux's encoding: the xattrs `system.posix_acl_access` and `system.posix_acl_default`. A 32-bit
+//! version, then 8 bytes for each entry (tag, permissions, user or group), little-endian.
 
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
@@ -12,7 +11,7 @@ use crate::node::Node;
 const VERSION: u32 = 2;
 const NOBODY: u32 = u32::MAX;
 
-/// Most entries: the capacity of a 64 KiB xattr.
+/// The capacity of a 64 KiB xattr.
 const ENTRY_COUNT_MAX: usize = 8191;
 
 fn attribute(kind: PosixAclKind) -> &'static [u8] {

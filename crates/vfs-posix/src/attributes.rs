@@ -1,10 +1,10 @@
 //! Converts `statx` results to [`Attributes`], and computes the change attribute.
 //!
-//! On file systems with fine time stamps (multigrain times of Linux 6.13; detected when the export
-//! starts) the change attribute is ctime in nanoseconds. On others the number of our last change is
-//! added (`change_counter.rs`). The number lives with the descriptor.
+//! With fine time stamps (multigrain times of Linux 6.13; detected when the export starts) the
+//! change attribute is ctime in nanoseconds. Otherwise the number of our last change is added
+//! (`change_counter.rs`), which lives with the descriptor.
 //!
-//! A system clock that is set back lowers the change attribute, so it is not reported as monotonic.
+//! A clock set back lowers the change attribute, so it is not reported as monotonic.
 
 use rustix::fs::{self, AtFlags, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
@@ -21,7 +21,7 @@ pub(crate) fn stat(fd: BorrowedFd<'_>) -> std::result::Result<Statx, Errno> {
     fs::statx(fd, c"", AtFlags::EMPTY_PATH, WANTED)
 }
 
-/// Attributes of a name in a directory, without following symbolic links.
+/// Without following symbolic links.
 pub(crate) fn stat_name(directory: BorrowedFd<'_>, name: &std::ffi::CStr) -> std::result::Result<Statx, Errno> {
     fs::statx(directory, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, WANTED)
 }
@@ -58,7 +58,7 @@ pub(crate) fn attributes(stat: &Statx, mount: &Mount, changes: u64) -> Result<At
         size: stat.stx_size,
         space_used: stat.stx_blocks.saturating_mul(512),
         device: (stat.stx_rdev_major, stat.stx_rdev_minor),
-        // Files of a stacked file system show different devices but belong to one file system.
+        // Files of a stacked file system show different devices.
         fsid: if mount.stacked { mount.fsid } else { inode_scope(stat, mount) },
         file_number: stat.stx_ino,
         accessed: time(stat.stx_atime),
@@ -69,7 +69,7 @@ pub(crate) fn attributes(stat: &Statx, mount: &Mount, changes: u64) -> Result<At
     })
 }
 
-/// Number of the file system or subvolume, within which inode numbers are unique.
+/// The file system or subvolume, within which inode numbers are unique.
 pub(crate) fn inode_scope(stat: &Statx, mount: &Mount) -> u64 {
     let device = (stat.stx_dev_major, stat.stx_dev_minor);
     if device == mount.device {
@@ -96,8 +96,7 @@ fn time(stamp: StatxTimestamp) -> Time {
     Time { seconds: stamp.tv_sec, nanos: stamp.tv_nsec }
 }
 
-/// Time of birth in nanoseconds, which distinguishes files that reuse an inode number; 0 if
-/// unknown.
+/// Nanoseconds, which distinguish files that reuse an inode number; 0 if unknown.
 pub(crate) fn birth(stat: &Statx) -> u64 {
     if stat.stx_mask & StatxFlags::BTIME.bits() == 0 {
         return 0;

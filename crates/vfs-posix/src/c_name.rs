@@ -1,4 +1,4 @@
-//! NUL-terminated names on the stack.
+//! On the stack.
 
 use std::ffi::CStr;
 

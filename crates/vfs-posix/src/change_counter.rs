@@ -1,5 +1,5 @@
-//! Counts our changes of a file, for file systems with coarse time stamps. All exports of the file
-//! share the counter.
+//! Counts our changes of a file, for file systems with coarse time stamps. All exports share the
+//! counter.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +9,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use vouch_vfs::{FileId, SystemId};
 
-/// No change by us is known, and nobody has asked yet.
+/// Not needed so far: no change by us is known.
 const UNDECIDED: u64 = u64::MAX;
 
-/// Longest tick of a file system clock in use (FAT).
+/// The longest clock tick in use (FAT).
 const TICK_MAX: Duration = Duration::from_secs(2);
 
 pub(crate) struct ChangeCounter {
@@ -62,15 +62,15 @@ impl ChangeCounter {
 impl Drop for ChangeCounter {
     fn drop(&mut self) {
         let mut known = COUNTERS.lock();
-        // Another counter may have replaced it meanwhile.
+        // Another counter may have replaced it.
         if known.get(&self.file).is_some_and(|changes| changes.strong_count() == 0) {
             known.remove(&self.file);
         }
     }
 }
 
-/// Increasing change numbers of the process. They start at the nanoseconds of the current second,
-/// so a restarted process continues above its predecessor.
+/// Starts at the nanoseconds of the current second, so a restarted process continues above its
+/// predecessor.
 fn next_change() -> u64 {
     static COUNT: OnceLock<AtomicU64> = OnceLock::new();
     let count = COUNT.get_or_init(|| {

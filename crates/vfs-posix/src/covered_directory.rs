@@ -1,5 +1,4 @@
-//! Mount points that are not crossed: shown as the covered directory, empty and read-only, like the
-//! kernel's NFS server.
+//! Mount points that are not crossed: empty and read-only, like the kernel's NFS server.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};
@@ -15,8 +14,8 @@ use crate::export::Inner;
 use crate::node::Node;
 use crate::{attributes, handle, identity, mount_crossing};
 
-/// Cache of inode numbers of covered files. Only a listing of the parent directory has them, and a
-/// directory may have many mount points.
+/// Cache of inode numbers. Only a listing of the parent directory has them, and a directory may
+/// have many mount points.
 #[derive(Default)]
 pub(crate) struct CoveredIndex {
     directories: HashMap<FileId, (Stamp, Names)>,
@@ -24,7 +23,7 @@ pub(crate) struct CoveredIndex {
 
 type Names = HashMap<CString, (u64, fs::FileType)>;
 
-/// Times of a directory. Mount points can't be renamed or removed.
+/// Times of a directory. Mount points cannot be renamed or removed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     changed: (i64, u32),
@@ -38,7 +37,7 @@ impl Stamp {
         Ok(Stamp { changed: (changed.tv_sec, changed.tv_nsec), modified: (modified.tv_sec, modified.tv_nsec) })
     }
 
-    /// Whether a further change would show in the times.
+    /// A further change would show in the times.
     fn has_settled(&self) -> bool {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         self.changed.0.max(self.modified.0).saturating_add(SETTLED_S) <= now.tv_sec
@@ -57,7 +56,7 @@ impl CoveredIndex {
             return;
         }
         if self.directories.len() >= DIRECTORIES_MAX && !self.directories.contains_key(&directory.id) {
-            // Evicts any entry: all are equal.
+            // All are equal.
             let other = self.directories.keys().next().copied();
             other.and_then(|other| self.directories.remove(&other));
         }
@@ -66,7 +65,7 @@ impl CoveredIndex {
 }
 
 const DIRECTORIES_MAX: usize = 256;
-/// Minimum age of the last change, seconds: longer than any clock tick.
+/// Minimum age of the last change: longer than any clock tick.
 const SETTLED_S: i64 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +86,7 @@ impl Inner {
             return Ok(covered(directory, inode, kind));
         }
         directory.require_cached(blocking)?;
-        // The caller knows the name, and its listing is no secret.
+        // The caller knows the name, and the listing is no secret.
         identity::assume_root()?;
         let below = mount_crossing::mount_points(directory.as_fd())?;
         let mut wanted: HashSet<&[u8]> = below.iter().map(|path| path.as_os_str().as_bytes()).collect();
@@ -133,7 +132,7 @@ impl Inner {
         })
     }
 
-    /// Identity of a covered file; none if the directory's identity is too long.
+    /// None if the directory's identity is too long.
     pub(crate) fn covered_id(&self, covered: &Covered) -> Result<FileId> {
         handle::id_of_covered(covered).ok_or(Error::Access)
     }
@@ -157,7 +156,7 @@ impl Covered {
         }
     }
 
-    /// A covered file can't be opened.
+    /// A covered file cannot be opened.
     pub(crate) fn refusal(&self, lookup: bool) -> Error {
         match (self.file_type, lookup) {
             (FileType::Directory, true) => Error::NotFound,

@@ -1,4 +1,4 @@
-//! Directory streams: entries that `getdents64` has read ahead, and the position after them.
+//! Entries that `getdents64` has read ahead, and the position after them.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -12,7 +12,7 @@ use crate::node::Node;
 
 pub(crate) const COOKIE_OFFSET: u64 = 3;
 
-/// Bytes of one kernel call: some hundred entries, about a 64 KiB reply.
+/// Some hundred entries, about a 64 KiB reply.
 const BUFFER_LEN: usize = 16 << 10;
 
 #[derive(Default)]
@@ -48,7 +48,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Returns whether there were more entries.
+    /// True if there were more entries.
     pub(crate) fn read(&mut self, node: &Node) -> Result<bool> {
         self.ahead.clear();
         self.given = 0;

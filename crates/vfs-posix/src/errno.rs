@@ -1,5 +1,3 @@
-//! Mapping of kernel errors to `vfs` errors.
-
 use rustix::io::Errno;
 use vouch_vfs::Error;
 

@@ -18,16 +18,15 @@ use crate::mount_crossing::Mounts;
 use crate::node::{FileCache, Node, Nodes};
 use crate::{attributes, ffi, handle, identity, probe};
 
-/// Options of an exported directory.
 #[derive(Clone)]
 pub struct Options {
     pub read_only: bool,
     pub cross_mounts: bool,
-    /// Whether every file is checked by names from the root down, so that identities of files moved
-    /// out of the export become invalid. Needs `ids`. Without this, as in other NFS servers, an
-    /// identity stays valid anywhere on the same file system.
+    /// Checks every file by names from the root down, so that identities of files moved out of the
+    /// export become invalid. Needs `ids`. Otherwise, as in other NFS servers, an identity stays
+    /// valid anywhere on the file system.
     pub subtree_check: bool,
-    /// Store of file names, needed where files can't be opened by handle.
+    /// Needed where files cannot be opened by handle.
     pub ids: Option<Arc<IdStore>>,
     pub files: FileCache,
 }
@@ -70,10 +69,8 @@ pub(crate) struct Inner {
 }
 
 impl PosixFs {
-    /// Exports the directory.
-    ///
     /// # Errors
-    /// If it can't be opened, or this process can't serve it as asked.
+    /// If the directory cannot be opened, or this process cannot serve it as requested.
     pub fn open(path: &Path, options: Options) -> Result<Self, ExportError> {
         if !identity::check_switching().map_err(ExportError::Identity)? {
             return Err(ExportError::KeepsCapabilities);
@@ -127,7 +124,7 @@ impl PosixFs {
     }
 }
 
-/// Maximum link count reported to clients; the file system's own limit shows when reached.
+/// Reported to clients; the file system's own limit shows when reached.
 const LINKS_MAX: u32 = 65_000;
 
 pub(crate) fn identify(fd: BorrowedFd<'_>, mount: &Mount) -> Result<FileId, Errno> {
@@ -145,8 +142,8 @@ impl Inner {
         identity::can_serve_others() && mount.handles && !self.options.subtree_check
     }
 
-    /// Opens the file of a descriptor with the thread's rights. Never by name, so no race is
-    /// possible. Only for regular files: others could block or have side effects.
+    /// With the thread's rights and never by name, so no race is possible. Only regular files:
+    /// others could block or have side effects.
     pub(crate) fn reopen(&self, fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
         let name = rustix::path::DecInt::from_fd(fd);
         fs::openat(&self.descriptors, name.as_c_str(), flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
@@ -156,7 +153,7 @@ impl Inner {
         (self.descriptors.as_fd(), rustix::path::DecInt::from_fd(fd))
     }
 
-    /// Path of a descriptor's file, for calls without a directory descriptor.
+    /// For calls without a directory descriptor.
     pub(crate) fn descriptor_path(fd: BorrowedFd<'_>) -> String {
         format!("/proc/self/fd/{}", fd.as_raw_fd())
     }

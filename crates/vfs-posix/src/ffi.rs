@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 type Result<T> = std::result::Result<T, Errno>;
 
-/// Longest kernel handle (MAX_HANDLE_SZ), bytes.
+/// MAX_HANDLE_SZ, bytes.
 const HANDLE_LEN_MAX: usize = 128;
 
 #[derive(Clone, Copy)]
@@ -45,8 +45,8 @@ fn check(result: libc::c_long) -> Result<usize> {
     usize::try_from(result).map_err(|_| last())
 }
 
-/// Handle and mount of `name` in `directory` (a symbolic link is not followed), or of `directory`
-/// itself if `name` is empty.
+/// Of `name` in `directory` (symbolic links are not followed), or of `directory` itself if `name`
+/// is empty.
 pub(crate) fn name_to_handle(directory: BorrowedFd<'_>, name: &CStr) -> Result<(KernelHandle, i32)> {
     let mut raw = RawHandle { handle_bytes: HANDLE_LEN_MAX as libc::c_uint, handle_type: 0, f_handle: [0; HANDLE_LEN_MAX] };
     let mut mount = 0;
@@ -61,8 +61,7 @@ pub(crate) fn name_to_handle(directory: BorrowedFd<'_>, name: &CStr) -> Result<(
     Ok((KernelHandle::new(raw.handle_type, bytes).ok_or(Errno::OVERFLOW)?, mount))
 }
 
-/// Opens (O_PATH) the file with this handle on the file system of `mount`. Needs
-/// CAP_DAC_READ_SEARCH.
+/// Opens (O_PATH) on the file system of `mount`. Needs CAP_DAC_READ_SEARCH.
 pub(crate) fn open_by_handle(mount: BorrowedFd<'_>, handle: &KernelHandle) -> Result<OwnedFd> {
     let mut raw = RawHandle { handle_bytes: handle.len as libc::c_uint, handle_type: handle.kind, f_handle: handle.bytes };
     let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
@@ -73,13 +72,13 @@ pub(crate) fn open_by_handle(mount: BorrowedFd<'_>, handle: &KernelHandle) -> Re
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Sets the thread's user for file access. Returns the previous user; `u32::MAX` changes nothing.
+/// The thread's user for file access. Returns the previous user; `u32::MAX` changes nothing.
 pub(crate) fn set_fs_uid(uid: u32) -> u32 {
     // SAFETY: takes and returns numbers; changes this thread alone.
     unsafe { libc::syscall(libc::SYS_setfsuid, libc::c_ulong::from(uid)) as u32 }
 }
 
-/// Sets the thread's group for file access. Returns the previous group; `u32::MAX` changes nothing.
+/// The thread's group for file access. Returns the previous group; `u32::MAX` changes nothing.
 pub(crate) fn set_fs_gid(gid: u32) -> u32 {
     // SAFETY: takes and returns numbers; changes this thread alone.
     unsafe { libc::syscall(libc::SYS_setfsgid, libc::c_ulong::from(gid)) as u32 }
@@ -90,7 +89,7 @@ pub(crate) fn unshare_fs() -> Result<()> {
     check(unsafe { libc::unshare(libc::CLONE_FS) }.into()).map(drop)
 }
 
-/// Whether the thread may use the file in this way (R_OK 4, W_OK 2, X_OK 1).
+/// R_OK 4, W_OK 2, X_OK 1.
 pub(crate) fn may(fd: BorrowedFd<'_>, mode: u8) -> Result<()> {
     let flags = libc::AT_EACCESS | libc::AT_EMPTY_PATH;
     // SAFETY: the path is a constant that ends in NUL.
@@ -98,9 +97,8 @@ pub(crate) fn may(fd: BorrowedFd<'_>, mode: u8) -> Result<()> {
     check(result).map(drop)
 }
 
-/// Appends up to `len` bytes at `offset` to `into`. Returns the number read and, if `probe`,
-/// whether more bytes follow. `now`: fails with EAGAIN or stops early instead of waiting for a
-/// disk.
+/// Appends up to `len` bytes to `into`. Returns the number read and, if `probe`, a flag that more
+/// follow. `now`: EAGAIN or a short read instead of waiting for a disk.
 pub(crate) fn read_at(fd: BorrowedFd<'_>, offset: u64, len: usize, probe: bool, now: bool, into: &mut Vec<u8>) -> Result<(usize, bool)> {
     into.try_reserve(len).map_err(|_| Errno::NOMEM)?;
     let mut one = 0u8;
@@ -131,7 +129,7 @@ pub(crate) fn cached_pages(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<
     Ok(stat[0])
 }
 
-/// Shares blocks of `from` with `to` (FICLONERANGE).
+/// FICLONERANGE.
 pub(crate) fn clone_range(from: BorrowedFd<'_>, from_offset: u64, len: u64, to: BorrowedFd<'_>, offset: u64) -> Result<()> {
     /// `_IOW(0x94, 13, struct file_clone_range)`.
     const FICLONERANGE: libc::Ioctl = 0x4020_940d;
@@ -142,7 +140,7 @@ pub(crate) fn clone_range(from: BorrowedFd<'_>, from_offset: u64, len: u64, to: 
     check(unsafe { libc::ioctl(to.as_raw_fd(), FICLONERANGE, range.as_ptr()) }.into()).map(drop)
 }
 
-/// Used bytes, soft and hard limit of a user.
+/// Used bytes, soft limit, hard limit.
 pub(crate) fn user_quota(fd: BorrowedFd<'_>, uid: u32) -> Result<(u64, u64, u64)> {
     const GET_USER_QUOTA: libc::c_uint = 0x0080_0007 << 8;
     /// `struct if_dqblk`: eight 64-bit numbers and one of 32 bits. Limits are in blocks of 1 KiB.

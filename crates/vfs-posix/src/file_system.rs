@@ -1,5 +1,3 @@
-//! Implementation of the `vfs` interface by the other files.
-
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -78,7 +76,7 @@ impl FileSystem for PosixFs {
         match self.inner.child(&directory, &name, true) {
             Ok((node, stat)) => Ok((node.id, node.attributes_of(&stat)?)),
             Err(Error::Access) => {
-                // Uses the caller's rights: without search permission a caller learns nothing.
+                // The caller's rights: without search permission a caller learns nothing.
                 identity::assume(caller)?;
                 let covered = self.inner.covered_at(&directory, &name, blocking)?;
                 Ok((self.inner.covered_id(&covered)?, self.inner.covered_attributes(&covered, blocking)?))
@@ -189,7 +187,7 @@ impl FileSystem for PosixFs {
     }
 
     fn space(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Space> {
-        // A covered file shares the space of its parent's file system.
+        // Shares the space of its parent's file system.
         let above = Covered::of(id).map(|covered| covered.directory);
         let node = self.inner.node_by(above.as_ref().unwrap_or(id), blocking)?;
         identity::assume(caller)?;
@@ -271,7 +269,7 @@ impl FileSystem for PosixFs {
             if mount.journal.as_ref().is_some_and(|journal| journal.commit(mount.fd.as_fd()).is_ok()) {
                 continue;
             }
-            // A batch error: sync each file alone, which also finds the error.
+            // After a batch error, a sync of each file finds the error.
             for id in ids {
                 match self.inner.node(id) {
                     Err(Error::Stale) => {}
@@ -303,7 +301,7 @@ impl FileSystem for PosixFs {
         }
         let skip = inner.swept.load(Ordering::Relaxed);
         for node in inner.nodes.sample(SWEEP_COUNT, skip) {
-            // A file removed outside of the server must not keep its blocks for an idle descriptor.
+            // A file removed outside of the server must not keep its blocks.
             let gone = stat(node.as_fd()).is_ok_and(|stat| stat.stx_nlink == 0);
             if gone {
                 node.note_unlinked();
@@ -318,26 +316,27 @@ impl FileSystem for PosixFs {
 }
 
 impl Inner {
-    /// Syncs attributes or names of one file. `alone`: without its directory.
+    /// `alone`: without its directory.
     fn sync(&self, node: &Node, alone: bool) -> Result<()> {
         identity::assume_root()?;
         match node.file_type {
             FileType::Regular | FileType::Directory => match self.reopen(node.as_fd(), OFlags::RDONLY) {
                 Ok(fd) => fs::fsync(fd).or_error(),
-                // A user may create files that the user can't read.
+                // A user may create files that it cannot read.
                 Err(Errno::ACCESS) => match self.reopen(node.as_fd(), OFlags::WRONLY) {
                     Ok(fd) => fs::fsync(fd).or_error(),
                     Err(_) => fs::syncfs(&node.mount.fd).or_error(),
                 },
                 Err(errno) => Err(error(errno)),
             },
-            // Other types can't be opened for a sync. A new name is in its directory's transaction.
+            // Other types cannot be opened for a sync. A new name is in its directory's
+            // transaction.
             _ if !alone => Ok(()),
             _ => fs::syncfs(&node.mount.fd).or_error(),
         }
     }
 
-    /// Current path below the root, from the kernel.
+    /// Below the root, now, from the kernel.
     pub(crate) fn path_below(&self, node: &Node) -> Option<Vec<u8>> {
         use std::os::unix::ffi::OsStringExt;
         identity::assume_root().ok()?;

@@ -25,12 +25,12 @@ const COVERED: u8 = 4;
 
 pub(crate) enum Identity {
     Handle(Option<u64>, KernelHandle),
-    /// Inode number and birth time, on a file system without handles; only for comparison.
+    /// For comparison on a file system without handles.
     Number,
     Covered,
 }
 
-/// Identity of a handle; none if too long. `fsid`: file system, unless the root's.
+/// None if too long. `fsid`: file system, unless the root's.
 pub(crate) fn id_of_handle(fsid: Option<u64>, handle: &KernelHandle) -> Option<FileId> {
     let mut bytes = [0; FILE_ID_LEN_MAX];
     let mut len = 0;
@@ -51,7 +51,7 @@ pub(crate) fn id_of_handle(fsid: Option<u64>, handle: &KernelHandle) -> Option<F
     FileId::new(&bytes[..len])
 }
 
-/// Identity of a covered file; none if too long.
+/// None if too long.
 pub(crate) fn id_of_covered(covered: &Covered) -> Option<FileId> {
     let directory = covered.directory.as_bytes();
     let kind = if covered.file_type == FileType::Directory { 1 } else { 2 };
@@ -105,7 +105,6 @@ pub(crate) fn parse(id: &FileId) -> Option<Identity> {
 pub(crate) fn home_of(id: &FileId, system: impl FnOnce(Option<u64>) -> SystemId) -> Home {
     match id.as_bytes().split_first() {
         Some((&ON_OTHER, rest)) => Home { system: system(rest.first_chunk().map(|fsid| u64::from_be_bytes(*fsid))), own_from: 9 },
-        // A covered file has no state.
         Some((&COVERED, _)) => Home { system: SystemId::UNKNOWN, own_from: 0 },
         // Inode numbers must not be mistaken for handles.
         Some((&BY_NUMBER, _)) => Home { system: system(None).of_covered_directory(), own_from: 0 },

@@ -19,7 +19,7 @@ use vouch_vfs::FileId;
 
 use crate::id_store::Record;
 
-/// Longest log to read. A longer one belongs to a lost database.
+/// A longer log belongs to a lost database.
 const LEN_MAX: u64 = 64 << 20;
 
 pub(crate) struct IdLog {
@@ -86,7 +86,7 @@ fn parse(bytes: &[u8]) -> Option<(FileId, Record, &[u8])> {
     Some((id, record, after))
 }
 
-/// FNV-1a, which detects torn ends; nobody else writes here.
+/// FNV-1a detects torn ends; nobody else writes here.
 fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

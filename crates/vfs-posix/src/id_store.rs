@@ -1,13 +1,12 @@
-//! On-disk store of file names, for servers that can't open files by handle and for
-//! `subtree_check`.
+//! File names on disk, for servers that cannot open files by handle and for `subtree_check`.
 //!
 //! A record has a file's identity, its directory's identity, and its name. A look-up follows
-//! records up to a known directory, then opens downward and compares identities at each step. A
-//! wrong record therefore costs a directory search but never opens another file.
+//! records up to a known directory, then opens downward and compares identities at each step. So a
+//! wrong record costs a directory search but never opens another file.
 //!
 //! Memory holds pending records (up to [`PENDING_MAX`]) and a bounded set of written ones. A log
-//! beside the database has the pending records until [`IdStore::flush`] writes them about once a
-//! second. A killed process loses none; a power failure loses those of the last second.
+//! beside the database has the pending records until [`IdStore::flush`], about once a second. A
+//! kill loses none; a power failure loses the last second.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -26,7 +25,7 @@ const RECORDS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("vouch n
 
 const PENDING_MAX: usize = 4096;
 
-/// Written records in memory, which save look-ups in the database.
+/// They save look-ups in the database.
 const WRITTEN_KNOWN_MAX: usize = 65_536;
 
 const DATABASE_CACHE_LEN: usize = 8 << 20;
@@ -67,16 +66,16 @@ pub struct IdStore {
 }
 
 impl IdStore {
-    /// Opens the store, or makes it.
+    /// Creates a missing store.
     ///
     /// # Errors
-    /// If the file can't be opened, is in use, or is not a store.
+    /// If the file cannot be opened, is in use, or is not a store.
     pub fn open(path: &Path) -> Result<Self, IdStoreError> {
         let database = Database::builder().set_cache_size(DATABASE_CACHE_LEN).create(path)?;
         let transaction = database.begin_write()?;
         transaction.open_table(RECORDS)?;
         transaction.commit()?;
-        // Open the log after the database: the database's lock protects both.
+        // After the database: its lock protects both.
         let (log, records) = IdLog::open(&path.with_extension("log")).map_err(IdStoreError::Log)?;
         let pending = Mutex::new(Pending { records, log });
         let store = IdStore { database, pending, written: Cache::new(WRITTEN_KNOWN_MAX), hasher: RandomState::new() };
@@ -93,8 +92,7 @@ impl IdStore {
         pending.put(*id, Some((*directory, name.to_vec())));
         self.written.insert(*id, sum);
         if pending.records.len() >= PENDING_MAX {
-            // An unwritable store keeps working from memory; its losses are stale files after a
-            // restart.
+            // An unwritable store works from memory; its losses are stale files after a restart.
             let _ = self.write(&mut pending);
             pending.records.clear();
         }
@@ -117,10 +115,8 @@ impl IdStore {
         self.pending.lock().put(*id, None);
     }
 
-    /// Writes pending records to the database.
-    ///
     /// # Errors
-    /// If the database can't be written. The records stay pending until the next call.
+    /// If the database cannot be written. The records stay pending until the next call.
     pub fn flush(&self) -> Result<(), IdStoreError> {
         self.write(&mut self.pending.lock())
     }

@@ -1,12 +1,12 @@
-//! Identity of the calling thread for file access. System calls switch one thread; the identity is
-//! remembered, so a repeated caller costs nothing.
+//! Identity of the calling thread for file access. System calls switch one thread; a repeated
+//! caller costs nothing.
 //!
-//! A privileged server (root with CAP_SETUID and CAP_SETGID) takes on user, group and supplementary
-//! groups of the caller. The kernel drops and restores capabilities over file permissions with the
-//! file system user (capabilities(7)). CAP_SYS_RESOURCE, which would bypass quotas, is dropped once
-//! in each thread. An unprivileged server acts only as itself.
+//! A privileged server (root with CAP_SETUID and CAP_SETGID) takes on the caller's user and groups.
+//! The kernel drops and restores capabilities over file permissions with the file system user
+//! (capabilities(7)). Each thread drops CAP_SYS_RESOURCE, which would bypass quotas. An
+//! unprivileged server acts only as itself.
 //!
-//! A thread keeps its last caller's identity. Before opening its own files, it calls
+//! A thread keeps its last caller's identity. Before it opens its own files, it calls
 //! [`leave_callers`].
 
 use std::cell::RefCell;
@@ -38,7 +38,7 @@ fn own() -> &'static Own {
     })
 }
 
-/// Whether this process may act for other users and open files by handle.
+/// This process may act for other users and open files by handle.
 pub fn can_serve_others() -> bool {
     own().switches
 }
@@ -46,7 +46,7 @@ pub fn can_serve_others() -> bool {
 #[derive(Default)]
 struct Thread {
     prepared: bool,
-    /// Last set value; none after a failed switch.
+    /// None after a failed switch.
     uid: Option<u32>,
     gid: Option<u32>,
     groups: Option<Arc<[u32]>>,
@@ -66,14 +66,14 @@ pub(crate) fn assume(caller: &Caller) -> Result<()> {
     })
 }
 
-/// Gives the thread the privilege level of `caller`, for operations on open files. Unprivileged
-/// users are equivalent here, so threads don't switch between them.
+/// For operations on open files. Unprivileged users are equivalent there, so threads do not switch
+/// between them.
 pub(crate) fn assume_privileges(caller: &Caller) -> Result<()> {
     let enough = THREAD.with_borrow(|thread| thread.prepared && caller.uid != 0 && thread.uid.is_some_and(|uid| uid != 0));
     if enough { Ok(()) } else { assume(caller) }
 }
 
-/// Makes the thread act as the superuser for file access, if the process is one. Groups stay.
+/// Acts as the superuser for file access, if the process is root. Groups stay.
 pub(crate) fn assume_root() -> Result<()> {
     THREAD.with_borrow_mut(|thread| {
         thread.prepare()?;
@@ -81,8 +81,8 @@ pub(crate) fn assume_root() -> Result<()> {
     })
 }
 
-/// Restores the identity of the process in the calling thread. A new thread inherits its
-/// creator's identity and also needs this call.
+/// The process's own identity in the calling thread. A new thread inherits its creator's identity
+/// and also needs this call.
 ///
 /// # Errors
 /// If the kernel has no memory.
@@ -112,7 +112,6 @@ impl Thread {
         ffi::unshare_fs().or_error()?;
         umask(Mode::empty());
         if own().switches {
-            // A thread inherits its creator's identity.
             self.set_uid(0)?;
             let mut sets = capabilities(None).or_error()?;
             if sets.effective.contains(CapabilitySet::SYS_RESOURCE) {
@@ -158,8 +157,8 @@ impl Thread {
     }
 }
 
-/// Whether switching users drops root's powers. With securebits(7) that keep them, every caller
-/// would be root.
+/// Switching users drops root's powers. With securebits(7) that keep them, every caller would be
+/// root.
 pub(crate) fn check_switching() -> Result<bool> {
     if !own().switches {
         return Ok(true);

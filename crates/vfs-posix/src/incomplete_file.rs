@@ -1,7 +1,7 @@
 //! Removes a file that could not be completed, if the name is still that file's.
 //!
-//! unlink removes whatever has the name at that moment. So the name is first moved to a private
-//! name, checked there, and moved back if it is another file.
+//! unlink removes any file under the name. So the name is first moved to a private one, checked
+//! there, and moved back if it is another file's.
 
 use std::ffi::CString;
 use std::os::fd::AsFd;
@@ -53,7 +53,7 @@ pub(crate) fn remove_if_same_file(directory: &Node, name: &CName, made: &Statx) 
     let moved = match fs::renameat_with(directory, &**name, directory, &*private_name, RenameFlags::NOREPLACE) {
         Ok(()) => &*private_name,
         Err(Errno::NOENT) => return Ok(()),
-        // The file system can't move without replacing: trust the earlier check.
+        // The file system cannot move without replacing: trust the earlier check.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => &**name,
         Err(errno) => return Err(errno).or_error(),
     };

@@ -1,10 +1,10 @@
-//! Group commit by the file system's journal. If the journal commits changes in order, one synced
-//! change makes all earlier ones durable. The server changes and syncs an unnamed file in place of
-//! all files that callers wait for.
+//! Group commit by the file system's journal. If the journal commits in order, one synced change
+//! makes all earlier ones durable: the server changes and syncs an unnamed file in place of all
+//! files that callers wait for.
 //!
-//! This holds for ext4 with a journal (jbd2 commits transactions in order) and for XFS (log
-//! checkpoints are in order, and a forced one forces the earlier ones). Btrfs logs single files and
-//! ext4 without a journal writes single blocks: there each file is synced.
+//! This holds for ext4 with a journal (jbd2 commits transactions in order) and for XFS (a forced
+//! log checkpoint forces the earlier ones). Btrfs logs single files and ext4 without a journal
+//! writes single blocks: there each file is synced.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -23,7 +23,7 @@ const EXT4_MAGIC: i64 = 0xef53;
 const XFS_MAGIC: i64 = 0x5846_5342;
 
 impl Journal {
-    /// The journal of this kind of file system on this device, if it commits in order.
+    /// None if the journal does not commit in order.
     pub(crate) fn of(kind: i64, device: (u32, u32)) -> Option<Self> {
         let ordered = match kind {
             XFS_MAGIC => true,
@@ -33,7 +33,7 @@ impl Journal {
         ordered.then(|| Journal { marker: RwLock::default(), used: AtomicBool::new(false) })
     }
 
-    /// Makes all earlier changes of names and attributes durable. `directory`: any one of the file
+    /// Makes all earlier changes of names and attributes durable. `directory`: any of the file
     /// system. Runs as the superuser or the process's user.
     pub(crate) fn commit(&self, directory: BorrowedFd<'_>) -> Result<(), Errno> {
         self.used.store(true, Ordering::Relaxed);
@@ -51,7 +51,7 @@ impl Journal {
         }
     }
 
-    /// Housekeeping: closes an unused marker, which would prevent a read-only remount.
+    /// An unused marker would prevent a read-only remount.
     pub(crate) fn close_idle_marker(&self) {
         if !self.used.swap(false, Ordering::Relaxed) {
             *self.marker.write() = None;
@@ -59,8 +59,8 @@ impl Journal {
     }
 }
 
-/// A chmod changes the inode even if the mode stays, so its transaction is not older than any
-/// earlier change.
+/// A chmod changes the inode even if the mode stays: its transaction is not older than any earlier
+/// change.
 fn commit_with(marker: &OwnedFd) -> Result<(), Errno> {
     fs::fchmod(marker.as_fd(), Mode::RUSR | Mode::WUSR)?;
     fs::fsync(marker)

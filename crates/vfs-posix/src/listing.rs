@@ -1,8 +1,8 @@
 //! READDIR by `getdents64`, resumable.
 //!
-//! Cookies are kernel positions plus 3 (NFS reserves 0 to 2). They stay valid for remaining
-//! entries, so a stream can be reopened at any position. Streams in use are kept with entries read
-//! ahead, which count only if the directory is unchanged.
+//! Cookies are kernel positions plus 3 (NFS reserves 0 to 2), valid for remaining entries, so a
+//! stream can be reopened at any position. Streams are kept with entries read ahead, which count
+//! only if the directory is unchanged.
 
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
@@ -18,7 +18,7 @@ use crate::export::Inner;
 use crate::node::Node;
 use crate::{access, ffi, handle, identity};
 
-/// Most kept streams, each with a descriptor and a buffer.
+/// Each has a descriptor and a buffer.
 const STREAM_COUNT_MAX: usize = 64;
 
 const GROUP_LEN: usize = 16;
@@ -78,7 +78,7 @@ impl Inner {
         Ok(stream)
     }
 
-    /// Returns entries until `each` has enough. Returns whether the end was reached.
+    /// Until `each` has enough. True at the end of the directory.
     fn deliver(
         &self,
         caller: &Caller,
@@ -103,7 +103,6 @@ impl Inner {
             let mut given = 0;
             for entry in group {
                 let file = files.next();
-                // Removed since the directory was read.
                 if !matches!(file, Some(Err(Error::NotFound | Error::Stale))) {
                     // Stacked file systems list other numbers than files have. A mount point has
                     // the number of its covered directory.
@@ -124,13 +123,12 @@ impl Inner {
         }
     }
 
-    /// Identity and attributes of each entry. Two calls get them, between which the name may move
-    /// to another file; if the directory changed meanwhile, each file is opened and checked by its
-    /// descriptor.
+    /// Two calls get them, between which the name may move to another file. If the directory
+    /// changed meanwhile, each file is opened and checked by its descriptor.
     fn files(&self, directory: &Arc<Node>, group: &[Entry]) -> Vec<Found> {
         let found = self.files_by_descriptor(directory, group);
-        // At a mount point that can't be crossed, shows the covered directory instead of failing
-        // the listing.
+        // A mount point that cannot be crossed shows the covered directory instead of failing the
+        // listing.
         let or_covered = |(found, entry): (Found, &Entry)| match found {
             Err(Error::Access) => match self.covered_entry(directory, &entry.name, entry.inode, entry.kind) {
                 Some(covered) => Ok((self.covered_id(&covered)?, self.covered_attributes(&covered, Blocking::Allowed)?)),

@@ -1,4 +1,4 @@
-//! File systems of an export: its own, and those mounted below if `crossmnt` is set.
+//! The export's own file system, and those mounted below under `crossmnt`.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,30 +12,30 @@ use crate::write_throttle::WriteThrottle;
 use crate::{ffi, probe};
 
 pub(crate) struct Mount {
-    /// Its root or the exported directory, open for reading as opening by handle requires.
+    /// The root or the exported directory, open for reading as opening by handle requires.
     pub(crate) fd: OwnedFd,
-    /// Mount id of the kernel; changes at each mount.
+    /// Of the kernel; changes at each mount.
     pub(crate) id: i32,
     pub(crate) fsid: u64,
     pub(crate) device: (u32, u32),
-    /// Identity of the kernel's file system, the same through any mount, subvolume or directory.
+    /// The same through any mount, subvolume or directory.
     pub(crate) system: SystemId,
     pub(crate) is_root: bool,
     pub(crate) handles: bool,
-    /// Whether the file system is stacked (overlayfs): device numbers distinguish its files, and a
-    /// first write replaces a file by a copy.
+    /// overlayfs: device numbers distinguish its files, and a first write replaces a file by a
+    /// copy.
     pub(crate) stacked: bool,
     /// tmpfs or ramfs: no call blocks, and no data survives a power failure.
     pub(crate) in_memory: bool,
-    /// Its journal, if one commit makes all earlier changes durable.
+    /// Only if one commit makes all earlier changes durable.
     pub(crate) journal: Option<Journal>,
     pub(crate) fine_times: bool,
     pub(crate) may_read_cached: AtomicBool,
     pub(crate) pressure: WriteThrottle,
 }
 
-/// The file system of a mount by its own device number; subvolumes show others. None if the mount
-/// isn't listed for this process.
+/// By the mount's own device number; subvolumes show others. None if the mount is not listed for
+/// this process.
 fn system_of(mount: i32) -> Option<SystemId> {
     let table = std::fs::read("/proc/self/mountinfo").ok()?;
     let mount = mount.to_string();

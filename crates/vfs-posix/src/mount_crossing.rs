@@ -1,4 +1,4 @@
-//! Crossing of mount points below the root, for exports with `crossmnt`.
+//! Below the root, for exports with `crossmnt`.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, OsStr};
@@ -33,11 +33,11 @@ impl Inner {
     }
 
     pub(crate) fn home(&self, id: &FileId) -> Home {
-        // A file on a missing file system is stale; its home does not matter.
+        // A file on a missing file system is stale.
         handle::home_of(id, |fsid| self.mount(fsid).map_or(SystemId::UNKNOWN, |mount| mount.system))
     }
 
-    /// The file system of a name in `directory`, on the kernel's mount `id`.
+    /// Of a name in `directory`, on the kernel's mount `id`.
     pub(crate) fn mount_entered(&self, directory: &Node, name: &CStr, id: i32) -> Result<Arc<Mount>> {
         if id == directory.mount.id {
             return Ok(Arc::clone(&directory.mount));
@@ -77,8 +77,7 @@ impl Inner {
         Ok(mount)
     }
 
-    /// Finds all file systems below the root: after a restart, an identity may belong to one that
-    /// nobody has entered yet.
+    /// After a restart, an identity may belong to a file system that nobody has entered yet.
     fn find_mounts(&self) -> Result<()> {
         identity::assume_root()?;
         let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
@@ -102,7 +101,7 @@ pub(crate) fn mount_points(directory: BorrowedFd<'_>) -> Result<Vec<PathBuf>> {
     Ok(points.collect())
 }
 
-/// Entered file systems, by the kernel's mount id and by the number in identities.
+/// By the kernel's mount id and by the number in identities.
 #[derive(Default)]
 pub(crate) struct Mounts {
     by_id: HashMap<i32, Arc<Mount>>,
@@ -128,7 +127,7 @@ impl Mounts {
     }
 }
 
-/// Unescapes a path of mountinfo: three octal digits for blanks and similar bytes.
+/// mountinfo writes blanks and similar bytes as three octal digits.
 fn unescape(path: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(path.len());
     let mut rest = path;

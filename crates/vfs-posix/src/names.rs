@@ -1,4 +1,4 @@
-//! Changes of names: create, mkdir, link, remove, rename. Each is one system call by the caller.
+//! Create, mkdir, link, remove, rename: each is one system call by the caller.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -25,8 +25,8 @@ impl Inner {
         if self.options.read_only { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
-    /// Runs a change of a directory and returns its change attribute before and after. Other
-    /// processes may interfere, so the change is never atomic.
+    /// Returns the change attribute before and after. Other processes may interfere, so the change
+    /// is never atomic.
     fn changing<T>(&self, directory: &Node, change: impl FnOnce() -> Result<T>) -> Result<(T, DirectoryChange)> {
         let before = directory.change();
         let made = change()?;
@@ -34,7 +34,7 @@ impl Inner {
         let mut after = directory.change();
         if after == before && directory.mount.fine_times {
             // tmpfs gives a directory the ctime of the linked file, which may equal the old one. An
-            // empty chown updates ctime and nothing else.
+            // empty chown updates ctime alone.
             fs::chownat(directory, c"", None, None, AtFlags::EMPTY_PATH).or_error()?;
             after = directory.change();
         }
@@ -75,13 +75,13 @@ impl Inner {
     }
 
     fn create_file(&self, directory: &Node, name: &CName, set: &SetAttributes, access: OpenAccess) -> std::result::Result<OwnedFd, Errno> {
-        // A new file grants any access. Without an access it is opened for reading only.
+        // A new file grants any access. Without one it is opened for reading only.
         let flags = access_flags(access) | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY;
         let mode = Mode::from_raw_mode(u32::from(set.mode.unwrap_or(0)) & 0o7777);
         identity::with_umask(set.umask, || fs::openat(directory, &**name, flags, mode))
     }
 
-    /// Completes a new file: verifier, attributes, node. A failure removes the file.
+    /// Verifier, attributes, node. A failure removes the file.
     fn set_up(
         &self,
         caller: &Caller,
@@ -121,7 +121,7 @@ impl Inner {
     ) -> Result<(Arc<Node>, Arc<dyn vouch_vfs::OpenFile>)> {
         let (node, stat) = match self.child(directory, name, true) {
             Err(Error::NotFound) if self.options.read_only => return Err(Error::ReadOnly),
-            // A mount point exists under this name, even if the export does not show it.
+            // A mount point has this name, even if the export does not show it.
             Err(Error::Access) if how != CreateHow::Unchecked && is_mount_point(directory, name) => return Err(Error::Exists),
             found => found?,
         };
@@ -263,7 +263,7 @@ impl Inner {
         Ok(Some(FileLosingName { id, is_directory, last: is_directory || stat.stx_nlink == 1 }))
     }
 
-    /// A file lost a name. Returns its identity if that was the last.
+    /// Returns the file's identity if that was its last name.
     fn note_removed_name(&self, victim: FileLosingName) -> Option<FileId> {
         let known = self.nodes.get(&victim.id);
         let links = known.as_ref().and_then(|node| stat(node.as_fd()).ok()).map(|stat| stat.stx_nlink);
@@ -291,8 +291,7 @@ struct FileLosingName {
     last: bool,
 }
 
-/// Open flags for an access. Without an access, the file is opened for reading and its methods
-/// refuse.
+/// Without an access, the file is opened for reading and its methods refuse.
 pub(crate) fn access_flags(access: OpenAccess) -> OFlags {
     match (access.read, access.write) {
         (true, true) => OFlags::RDWR,
@@ -301,7 +300,7 @@ pub(crate) fn access_flags(access: OpenAccess) -> OFlags {
     }
 }
 
-/// Verifier of an exclusive creation as file times, which survive a restart: each half as 31-bit
+/// An exclusive creation's verifier as file times, which survive a restart: each half as 31-bit
 /// seconds, like the kernel's server.
 fn times_of(verifier: [u8; 8]) -> (Time, Time) {
     let (first, second) = verifier.split_at(4);

@@ -1,7 +1,7 @@
-//! Cache of recently used files, each an O_PATH descriptor, by identity.
+//! Recently used files, each an O_PATH descriptor, by identity.
 //!
-//! Bounded by a [`FileCache`] that several file systems may share; least recently used files are
-//! dropped. Open files are found too, so an open file without names stays usable.
+//! Bounded by a [`FileCache`] that several file systems may share; drops the least recently used.
+//! Open files are found too, so an open file without names stays usable.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,7 +22,7 @@ pub(crate) struct Node {
     pub(crate) file_type: FileType,
     pub(crate) mount: Arc<Mount>,
     fd: OwnedFd,
-    /// Our changes, where the file system's clock is too coarse.
+    /// Where the file system's clock is too coarse.
     changes: Option<Arc<ChangeCounter>>,
     unlinked: AtomicBool,
 }
@@ -54,8 +54,8 @@ impl Node {
         self.changes.iter().for_each(|changes| changes.note());
     }
 
-    /// Guard for the duration of a change: counts it at the end, whatever the result. Counting it
-    /// before would let readers take old data for new.
+    /// Counts a change at its end, whatever the result. Counted before, readers could take old data
+    /// for new.
     pub(crate) fn changing(&self) -> Changing<'_> {
         Changing(self)
     }
@@ -83,7 +83,7 @@ type OpenNodes = HashMap<FileId, (usize, Weak<Node>)>;
 
 const SHARD_COUNT: usize = 16;
 
-/// Cache of descriptors of recently used files, shared by file systems within the process's limit.
+/// Shared by file systems within the process's limit of descriptors.
 #[derive(Clone)]
 pub struct FileCache(Arc<Cache<Key, Arc<Node>>>);
 
@@ -94,8 +94,8 @@ impl FileCache {
         FileCache(Arc::new(Cache::new(count_max.max(1))))
     }
 
-    /// The cache of this process: a quarter of its descriptors (the rest is for open files and
-    /// connections), at most 65,536, because each pins an inode in the kernel.
+    /// A quarter of the process's descriptors (the rest is for open files and connections), at most
+    /// 65,536, because each pins an inode in the kernel.
     pub(crate) fn of_process() -> Self {
         static OF_PROCESS: OnceLock<FileCache> = OnceLock::new();
         OF_PROCESS.get_or_init(|| FileCache::new(count_default())).clone()
@@ -109,7 +109,7 @@ impl FileCache {
 fn count_default() -> usize {
     let limit = getrlimit(Resource::Nofile);
     if limit.current < limit.maximum {
-        // The limit may stay as it is.
+        // The limit may stay.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     }
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(131_072);
@@ -175,7 +175,7 @@ impl Nodes {
         }
     }
 
-    /// Cached files of this file system among `count` entries, to check whether they still exist.
+    /// Cached files of this file system among `count` entries, to check that they still exist.
     pub(crate) fn sample(&self, count: usize, skip: usize) -> Vec<Arc<Node>> {
         self.recent.0.iter().skip(skip).take(count).filter(|(key, _)| key.0 == self.number).map(|(_, node)| node).collect()
     }

@@ -1,4 +1,4 @@
-//! An open file: non-blocking reads, spans for sendfile, and writes with the opener's rights.
+//! Non-blocking reads, spans for sendfile, and writes with the opener's rights.
 
 use std::any::Any;
 use std::fs::File;
@@ -24,11 +24,10 @@ use crate::names::access_flags;
 use crate::node::{Changing, Node};
 use crate::{access, ffi, identity};
 
-/// Shortest read answered by a span, bytes. Below this, a copy is cheaper than a check of the page
-/// cache plus sendfile.
+/// Below it, a copy is cheaper than a check of the page cache plus sendfile.
 const SPAN_LEN_MIN: usize = 16 << 10;
 
-/// Most bytes copied by one call.
+/// By one call.
 const COPY_LEN_MAX: u64 = 8 << 20;
 
 const PAGE_LEN: u64 = 4096;
@@ -39,8 +38,8 @@ pub(crate) struct PosixOpen {
     pub(crate) file: Arc<File>,
     access: OpenAccess,
     caller: Caller,
-    /// Lock for a sync by this descriptor. The system reports lost data once for each descriptor,
-    /// so concurrent syncs need their own.
+    /// For a sync by this descriptor. The system reports lost data once for each descriptor, so
+    /// concurrent syncs need their own.
     syncing: Mutex<()>,
 }
 
@@ -113,8 +112,8 @@ impl PosixOpen {
         Ok(self.node.changing())
     }
 
-    /// A descriptor for an exclusive sync. A fresh one only reports losses from now on; earlier
-    /// losses are reported by the other.
+    /// For an exclusive sync. A fresh descriptor reports only losses from now on; the other reports
+    /// earlier ones.
     fn sync_descriptor(&self) -> Result<SyncDescriptor<'_>> {
         if let Some(turn) = self.syncing.try_lock() {
             return Ok(SyncDescriptor::Shared(turn));
@@ -134,8 +133,7 @@ impl PosixOpen {
         }
     }
 
-    /// A range that is in the page cache and can be sent from there; none if short, empty or not
-    /// cached.
+    /// In the page cache, to send from there; none if short, empty or not cached.
     fn span(&self, offset: u64, len: usize, blocking: Blocking) -> Result<Option<Content>> {
         let size = stat(self.file.as_fd()).or_error()?.stx_size;
         let len = size.saturating_sub(offset).min(len as u64);
@@ -308,7 +306,7 @@ impl OpenFile for PosixOpen {
         if i64::try_from(offset).is_err() {
             return Err(Error::NoSuchRegion);
         }
-        // Moves the descriptor's own offset, which nothing else uses.
+        // The descriptor's own offset, which nothing else uses.
         let to = if target == SeekTarget::Data { SeekFrom::Data(offset) } else { SeekFrom::Hole(offset) };
         fs::seek(&self.file, to).map_err(|errno| if errno == Errno::NXIO { Error::NoSuchRegion } else { error(errno) })
     }
@@ -367,7 +365,6 @@ impl OpenFile for PosixOpen {
     }
 }
 
-/// Milliseconds of a monotonic clock.
 fn mono_ms() -> u64 {
     static BEGAN: OnceLock<Instant> = OnceLock::new();
     u64::try_from(BEGAN.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(u64::MAX)

@@ -1,4 +1,4 @@
-//! Probes features that a file system does not report, with unnamed files, when it is exported.
+//! Features that a file system does not report, probed with unnamed files when it is exported.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -7,15 +7,15 @@ use rustix::io::Errno;
 
 use crate::ffi;
 
-/// Block size for cloned ranges, bytes.
+/// For cloned ranges, bytes.
 const BLOCK_LEN: usize = 4096;
 
 fn unnamed_file(directory: &OwnedFd) -> Result<OwnedFd, Errno> {
     fs::openat(directory, ".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR)
 }
 
-/// Whether quick successive changes get different times. False for read-only file systems and those
-/// without unnamed files.
+/// Quick successive changes get different times. False for read-only file systems and those without
+/// unnamed files.
 pub(crate) fn fine_times(directory: &OwnedFd) -> bool {
     const TRIES: u32 = 16;
     let Ok(file) = unnamed_file(directory) else { return false };
@@ -33,7 +33,7 @@ pub(crate) fn fine_times(directory: &OwnedFd) -> bool {
     true
 }
 
-/// Block size of cloning, or 0 without support.
+/// 0 without support for cloning.
 pub(crate) fn clone_block_len(directory: &OwnedFd) -> u32 {
     let clone = || {
         let (from, to) = (unnamed_file(directory)?, unnamed_file(directory)?);
@@ -45,7 +45,7 @@ pub(crate) fn clone_block_len(directory: &OwnedFd) -> u32 {
 
 pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;
 
-/// Longest file, bytes. A client that does not know it may cache writes that can't be stored.
+/// Bytes. A client that does not know it may cache writes that cannot be stored.
 pub(crate) fn file_size_max(directory: &OwnedFd) -> u64 {
     /// Every file system supports this length; a smaller result is an error.
     const LEAST: u64 = i32::MAX as u64;

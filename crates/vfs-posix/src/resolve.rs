@@ -1,8 +1,7 @@
 //! From an identity, or a name in a directory, to a file.
 //!
-//! Never follows symbolic links and takes one component at a time, by `openat2` with
-//! RESOLVE_BENEATH, NO_SYMLINKS and NO_MAGICLINKS. So no race with a rename leads out of the
-//! directory.
+//! Takes one component at a time, by `openat2` with RESOLVE_BENEATH, NO_SYMLINKS and NO_MAGICLINKS.
+//! So neither a symbolic link nor a race with a rename leads out of the directory.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,7 +22,7 @@ use crate::{ffi, identity};
 
 const DEPTH_MAX: usize = 1024;
 
-/// Flags that keep a name within its directory.
+/// Keeps a name within its directory.
 const WITHIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS).union(ResolveFlags::NO_SYMLINKS);
 
 impl Inner {
@@ -32,7 +31,7 @@ impl Inner {
         self.node_by(id, Blocking::Allowed)
     }
 
-    /// The same without blocking: the inode of a file may have to be read from disk.
+    /// The inode may have to be read from disk.
     pub(crate) fn node_by(&self, id: &FileId, blocking: Blocking) -> Result<Arc<Node>> {
         if *id == self.root.id {
             return Ok(Arc::clone(&self.root));
@@ -79,7 +78,7 @@ impl Inner {
         Ok(node)
     }
 
-    /// Makes a node of a freshly opened file, unless it was removed.
+    /// Refuses a freshly opened file that was removed.
     fn admit(&self, id: FileId, mount: Arc<Mount>, fd: OwnedFd) -> Result<(Arc<Node>, Statx)> {
         let stat = stat(fd.as_fd()).or_error()?;
         if stat.stx_nlink == 0 && !self.nodes.is_open(&id) {
@@ -150,7 +149,7 @@ impl Inner {
         Ok(None)
     }
 
-    /// Identity of a name in a directory, without opening it if handles allow.
+    /// Without opening the file if handles allow.
     pub(crate) fn identify_name(&self, directory: &Node, name: &CStr) -> Result<FileId> {
         if directory.mount.handles {
             match ffi::name_to_handle(directory.as_fd(), name) {
@@ -167,8 +166,7 @@ impl Inner {
         identify(fd.as_fd(), &mount).or_error()
     }
 
-    /// The file of this name in a directory, with the thread's rights. `keep`: it will be used
-    /// again soon.
+    /// With the thread's rights. `keep`: it will be used again soon.
     pub(crate) fn child(&self, directory: &Arc<Node>, name: &CStr, keep: bool) -> Result<(Arc<Node>, Statx)> {
         if directory.mount.handles
             && let Some(node) = self.child_known(directory, name)?
@@ -202,8 +200,8 @@ impl Inner {
         }
     }
 
-    /// `WouldBlock` if a name is not in the kernel's cache, so that its look-up may read a disk.
-    /// Kernels before Linux 5.12 can't tell, so names count as cached.
+    /// `WouldBlock` if a name is not in the kernel's cache. Before Linux 5.12 names count as
+    /// cached.
     pub(crate) fn known_to_kernel(&self, directory: &Node, name: &CStr) -> Result<()> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match fs::openat2(directory, name, flags, Mode::empty(), WITHIN | ResolveFlags::CACHED) {
@@ -231,8 +229,8 @@ impl Inner {
         Ok((fd, mount))
     }
 
-    /// Parent directory. Found from the root downward by the kernel's path, so neither a race nor a
-    /// moved directory leads elsewhere.
+    /// Found from the root downward by the kernel's path, so neither a race nor a moved directory
+    /// leads elsewhere.
     pub(crate) fn parent(&self, directory: &Arc<Node>) -> Result<FileId> {
         const TRIES: usize = 4;
         if directory.id == self.root.id {

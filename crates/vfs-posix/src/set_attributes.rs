@@ -1,4 +1,4 @@
-//! Sets attributes in this order: size, owner, mode, times; each by a system call of the caller.
+//! Order: size, owner, mode, times; each by a system call of the caller.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

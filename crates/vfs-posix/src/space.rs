@@ -1,5 +1,3 @@
-//! Free space of a file system, and the caller's quota.
-
 use std::os::fd::AsFd;
 
 use rustix::fs;

@@ -1,18 +1,17 @@
-//! Detects throttling of writers: with too many dirty pages, write(2) blocks in the kernel
-//! (balance_dirty_pages) without notice. After a slow write, non-blocking writes are avoided for a
-//! while. The caller passes the clock.
+//! With too many dirty pages, write(2) blocks in the kernel (balance_dirty_pages). After a slow
+//! write, non-blocking writes are avoided for a while. The caller passes the clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 #[derive(Default)]
 pub(crate) struct WriteThrottle {
-    /// End of the assumed throttling, milliseconds; 0 if none.
+    /// End of the assumed throttling; 0 if none.
     until_ms: AtomicU64,
 }
 
 impl WriteThrottle {
-    /// Whether a write would probably block.
+    /// A write would probably block.
     pub(crate) fn is_on(&self, now_ms: impl FnOnce() -> u64) -> bool {
         let until_ms = self.until_ms.load(Ordering::Relaxed);
         until_ms != 0 && {
@@ -32,11 +31,11 @@ impl WriteThrottle {
     }
 }
 
-/// Throttling pauses take 10 to 200 ms; a write of 1 MB into memory takes less than 1 ms, and a
-/// wait for a CPU rarely 10 ms.
+/// Throttling pauses take 10 to 200 ms; a write of 1 MB into memory less than 1 ms, a wait for a
+/// CPU rarely 10 ms.
 const SLOW_WRITE_MIN: Duration = Duration::from_millis(10);
 
-/// Duration of assumed throttling after a slow write. Further slow writes extend it.
+/// Throttling is assumed for this time after each slow write.
 const ASSUMED_MS: u64 = 1000;
 
 #[cfg(test)]

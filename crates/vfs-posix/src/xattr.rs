@@ -1,4 +1,4 @@
-//! Extended attributes of the `user.` name space, and raw values for ACLs.
+//! `user.` attributes, and raw values for ACLs.
 
 use std::os::fd::AsFd;
 
@@ -12,7 +12,7 @@ use crate::node::Node;
 
 const PREFIX: &[u8] = b"user.";
 
-/// Longest value and longest list of names in Linux, bytes.
+/// Linux's longest value and list of names, bytes.
 const LEN_MAX: usize = 64 << 10;
 
 /// Initial buffer, bytes.

@@ -1,6 +1,5 @@
-//! Conformance rules on local directories: as root for several users, as an ordinary user, and by
-//! names without handles. Also: nothing leads out of an export, whatever is moved outside of the
-//! server.
+//! Conformance rules: as root for several users, as an ordinary user, and by names without handles.
+//! Nothing leads out of an export, whatever is moved outside of the server.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -164,7 +163,7 @@ fn exports_share_descriptor_limit_and_release_all() {
             assert!(files.count() <= BOUND, "{} are kept", files.count());
         }
     };
-    // The same names and, on fresh file systems, the same inode numbers: none may be confused.
+    // The same names and, on fresh file systems, the same inode numbers.
     for _ in 0..3 {
         exports.iter().for_each(look);
     }
@@ -203,7 +202,7 @@ fn look(fs: &PosixFs, outside: &Path, seen: &mut Seen) {
     match fs.lookup(&me, &root, name("roaming"), Blocking::Allowed) {
         Ok((id, _)) => {
             seen.home = true;
-            // The parent is the root or nothing, wherever the directory is.
+            // The root or nothing, wherever the directory is.
             if let Ok(parent) = fs.parent(&me, &id, Blocking::Allowed) {
                 assert_eq!(parent, root, "a way up led out of the export");
             }

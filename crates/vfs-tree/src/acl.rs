@@ -1,4 +1,4 @@
-//! POSIX ACLs of the tree: Linux xattrs (version 2, little-endian) that the publisher copied.
+//! Linux xattrs (version 2, little-endian) that the publisher copied.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Attributes of a file: an inode of the tree, shown as in the mount.
+//! An inode of the tree, shown as in the mount.
 
 use vouch_tree::{Content, FileType as TreeType, Timestamp};
 use vouch_vfs::{Attributes, FileType, Time};

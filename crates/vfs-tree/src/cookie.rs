@@ -10,7 +10,7 @@ pub(crate) struct Cookie {
 }
 
 impl Cookie {
-    /// Cookie after entry `number` with this name; none for numbers that are too large.
+    /// None for numbers that are too large.
     pub(crate) fn after(number: u64, name: &[u8]) -> Option<Self> {
         (number < NUMBER_MAX).then(|| Cookie { number, hash: hash(name) })
     }

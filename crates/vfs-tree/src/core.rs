@@ -1,4 +1,4 @@
-//! State shared by all calls, and the start of a call: its revision, and whether it may wait.
+//! State shared by all calls, and the start of a call.
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -30,12 +30,11 @@ pub(crate) struct Core {
     pub(crate) numbering: InodeNumbering,
     pub(crate) root: FileId,
     pub(crate) nodes: Nodes,
-    /// Identities of removed files, with the newest generation without them. Saves repeated
-    /// searches.
+    /// Removed files, with the newest generation without them. Saves repeated searches.
     pub(crate) gone: Cache<FileId, u64>,
     served: RwLock<VecDeque<ServedRevision>>,
     used_names: Mutex<HashMap<FileId, UsedNames>>,
-    /// Earliest time to ask replicas for a newer revision again after a frame was missing.
+    /// When to ask replicas again for a newer revision after a missing frame.
     next_missing_request: Mutex<Option<Instant>>,
     began_s: u64,
 }
@@ -70,14 +69,14 @@ impl Core {
         }
     }
 
-    /// Starts a call with the newest revision, if it is valid. If it has expired, a call that may
-    /// wait asks the replicas first.
+    /// With the newest valid revision. If it has expired, a call that may wait asks the replicas
+    /// first.
     pub(crate) fn begin_call(&self, blocking: Blocking) -> Result<CallContext<'_>> {
         let revision = match self.tree.revision() {
             Ok(revision) => revision,
             Err(why) => {
                 let newest = self.tree.newest();
-                // An empty walk: checks freshness like every operation.
+                // An empty walk checks freshness like every operation.
                 match blocking {
                     Blocking::Forbidden => match self.tree.try_lookup_path(newest.root(), b"") {
                         Some(Ok(_)) => self.tree.revision().map_err(error)?,
@@ -95,8 +94,8 @@ impl Core {
         Ok(CallContext { core: self, revision, generation, blocking, missed: Cell::new(false) })
     }
 
-    /// The newest served revision, and its generation. The generation is the revision's number, but
-    /// grows also if a later certificate restarts below the numbers signed with a stolen key.
+    /// The generation is the revision's number, but grows also if a later certificate restarts
+    /// below the numbers signed with a stolen key.
     fn enter(&self, revision: Arc<Revision>) -> (Arc<Revision>, u64) {
         let order = revision.order();
         let known_newest = |served: &VecDeque<ServedRevision>| {
@@ -117,8 +116,7 @@ impl Core {
         (revision, generation)
     }
 
-    /// Runs `work` in the newest revision; once more in the next revision if replicas dropped what
-    /// it needs.
+    /// In the newest revision; once more in the next one if replicas dropped what `work` needs.
     pub(crate) fn with<T>(&self, blocking: Blocking, mut work: impl FnMut(&CallContext<'_>) -> Result<T>) -> Result<T> {
         let call = self.begin_call(blocking)?;
         match work(&call) {
@@ -127,7 +125,7 @@ impl Core {
         }
     }
 
-    /// May wait, since the missing frame was found by a call that may wait.
+    /// May wait: a call that may wait found the missing frame.
     fn has_newer_revision(&self, than: RevisionOrder) -> bool {
         if self.tree.newest().order() <= than {
             if self.next_missing_request.lock().is_some_and(|at| Instant::now() < at) {
@@ -169,8 +167,8 @@ impl Core {
     }
 
     /// Change attribute: the first generation in which the file is known to have its present state.
-    /// Moves with every change and never back; may move without a change after a restart or
-    /// eviction. An opaque directory's also moves with its list of names.
+    /// Moves with every change and never back, and may move after a restart or eviction. An opaque
+    /// directory's also moves with its list of names.
     pub(crate) fn change(&self, node: &Node) -> u64 {
         let moved = match node.is_opaque() {
             true => self.used_names.lock().get(&node.id).map_or(self.began_s, |of| of.moved),
@@ -203,7 +201,7 @@ impl CallContext<'_> {
         }
     }
 
-    /// The entry of a name; `None` if the signed tree proves its absence.
+    /// `None` if the signed tree proves its absence.
     pub(crate) fn entry(&self, directory: &Inode, name: &[u8]) -> Result<Option<Entry>> {
         let tree = &self.core.tree;
         self.answer(tree.try_lookup(directory, name), || tree.lookup(directory, name))
@@ -255,7 +253,7 @@ fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Memory for nodes: some hundred thousand files.
+/// Bytes: some hundred thousand files.
 const NODES_LEN_MAX: u64 = 64 << 20;
 
 const GONE_MAX: usize = 4096;
@@ -263,17 +261,17 @@ const GONE_MAX: usize = 4096;
 /// Revisions in which a listing can find a vanished entry.
 const SERVED_MAX: usize = 8;
 
-/// Honest publishers never reach this number. A thief might, and later generations must still fit
-/// into a change attribute.
+/// Honest publishers never reach it. A thief might, and later generations must still fit into a
+/// change attribute.
 const GENERATION_NUMBER_MAX: u64 = 1 << 30;
 
-/// Minimum interval of requests for a newer revision because of missing frames.
+/// Between requests for a newer revision because of missing frames.
 const MISSED_INTERVAL: Duration = Duration::from_secs(1);
 
 const OPAQUE_MAX: usize = 4096;
 
-/// Names remembered in an opaque directory; later ones are found but not listed.
+/// In an opaque directory; later names are found but not listed.
 const USED_NAMES_MAX: usize = 65_536;
 
-/// Bits of an opaque directory's change attribute for seconds since 1970, beyond the year 2200.
+/// Of an opaque directory's change attribute: seconds since 1970, beyond the year 2200.
 const MOVED_BITS: u32 = 33;

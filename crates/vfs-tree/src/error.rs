@@ -1,11 +1,9 @@
-//! Maps the client's errors to `vfs` errors.
-
 use std::io;
 
 use vouch_tree_client::Error as ClientError;
 use vouch_vfs::Error;
 
-/// Data that can't be fetched or verified is an error, never an absence: only a verified page
+/// Data that cannot be fetched or verified is an error, never an absence: only a verified page
 /// proves that a name is missing.
 pub(crate) fn error(error: ClientError) -> Error {
     match error {

@@ -1,5 +1,3 @@
-//! The `vfs` interface on a tree.
-
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
@@ -16,13 +14,13 @@ use crate::node::Node;
 use crate::open::TreeOpen;
 use crate::rights::{self, EXECUTE, READ};
 
-/// A published tree as a read-only file system. Shows the newest verified revision at once.
+/// Read-only. Shows the newest verified revision at once.
 pub struct TreeFs {
     core: Arc<Core>,
 }
 
 impl TreeFs {
-    /// Exports an open tree. `runtime`: the client's multi-threaded runtime, on which calls wait.
+    /// `runtime`: the client's multi-threaded runtime, on which calls wait.
     pub fn new(tree: Arc<Tree>, runtime: Handle) -> Self {
         TreeFs { core: Arc::new(Core::new(tree, runtime)) }
     }
@@ -292,5 +290,5 @@ impl FileSystem for TreeFs {
     }
 }
 
-/// Extended attribute name space that a file system shows.
+/// The only visible name space.
 const USER: &[u8] = b"user.";

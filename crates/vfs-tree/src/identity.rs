@@ -26,7 +26,7 @@ pub(crate) enum Place {
     Trail(Trail),
 }
 
-/// Location of a file whose path is too long for an identity.
+/// For a path that is too long for an identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Trail {
     pub(crate) hash: [u8; HASH_LEN],

@@ -1,10 +1,9 @@
 //! A published tree as an exportable read-only file system: [`TreeFs`] implements
-//! [`vouch_vfs::FileSystem`] over a [`Tree`](vouch_tree_client::Tree). Ordinary NFS clients thereby
-//! read data that this machine has verified.
+//! [`vouch_vfs::FileSystem`] over a [`Tree`](vouch_tree_client::Tree). The client verifies every
+//! byte and every missing name.
 //!
 //! Identities need no table (`identity`): a file is looked up by its path in the revision in force
-//! (`resolve`). The crate caches nodes (`node`), encodes listing positions (`cookie`) and checks
-//! rights (`rights`). The client verifies every byte and every missing name.
+//! (`resolve`).
 //!
 //! Calls with [`Blocking::Forbidden`](vouch_vfs::Blocking::Forbidden) answer from memory or disk
 //! cache; others wait for replicas at most as long as the client's deadline, and must not come from

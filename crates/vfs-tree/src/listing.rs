@@ -1,4 +1,4 @@
-//! Lists directories, and continues after a cookie in any revision.
+//! Listings continue after a cookie in any revision.
 
 use std::ops::ControlFlow;
 
@@ -35,7 +35,6 @@ impl CallContext<'_> {
         let mut list = List { call: self, directory, files, each, given: 0 };
         let done = if directory.is_opaque() { list.used_names(after) } else { list.pages(after) };
         match done {
-            // Entries in memory are returned now.
             Err(Error::WouldBlock) if list.given > 0 => Ok(false),
             // The rest is listed from the replicas' next revision.
             Err(_) if list.given > 0 && self.missed.get() => Ok(false),
@@ -47,7 +46,7 @@ impl CallContext<'_> {
         if self.name_at(&directory.inode, cookie)?.is_some() {
             return Ok(Found::Number(cookie.number + 1));
         }
-        // The entry's position in a recent revision, if that is still available.
+        // The entry's position in a recent revision.
         for revision in self.core.earlier_revisions(self.generation) {
             let tree = &self.core.tree;
             let then = match self

@@ -13,7 +13,7 @@ pub(crate) struct Node {
     pub(crate) id: FileId,
     pub(crate) path: Arc<[u8]>,
     pub(crate) number: InodeNumber,
-    /// Without inline content (see [`without_inline_content`]).
+    /// See [`without_inline_content`].
     pub(crate) inode: Arc<Inode>,
     pub(crate) generation: u64,
     pub(crate) since: u64,
@@ -52,7 +52,7 @@ impl Weighter<FileId, Arc<Node>> for NodeWeight {
     }
 }
 
-/// The inode with a hash instead of inline content: short, and different for different content.
+/// A hash replaces inline content: short, and different for different content.
 pub(crate) fn without_inline_content(inode: &Inode) -> Inode {
     match &inode.content {
         Content::Regular { blob: Blob { size, body: BlobBody::Inline(bytes) }, space } if bytes.len() > CONTENT_HASH_LEN => {
@@ -63,7 +63,7 @@ pub(crate) fn without_inline_content(inode: &Inode) -> Inode {
     }
 }
 
-/// Whether [`without_inline_content`] removed this blob's bytes.
+/// [`without_inline_content`] removed this blob's bytes.
 pub(crate) const fn has_content_hash(blob: &Blob) -> bool {
     matches!(&blob.body, BlobBody::Inline(bytes) if bytes.len() as u64 != blob.size)
 }

@@ -1,4 +1,4 @@
-//! An open file. Follows its path through revisions, like the mount, and reads ahead.
+//! Follows its path through revisions, like the mount, and reads ahead.
 
 use std::any::Any;
 use std::sync::Arc;

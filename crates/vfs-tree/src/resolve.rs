@@ -1,7 +1,7 @@
 //! From an identity to the file in the revision in force.
 //!
-//! Files used in this revision are cached. Others are looked up by path from the nearest cached
-//! directory. A file is stale only if the signed pages prove it missing or of another type.
+//! Uncached files are looked up by path from the nearest cached directory. A file is stale only if
+//! the signed pages prove it missing or of another type.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl CallContext<'_> {
         found.filter(|node| node.id == *id).ok_or(Error::Stale)
     }
 
-    /// The file at a path; `None` if the signed tree proves its absence.
+    /// `None` if the signed tree proves the file's absence.
     pub(crate) fn at(&self, path: &[u8]) -> Result<Option<Arc<Node>>> {
         let mut known = path;
         let mut node = loop {
@@ -108,6 +108,5 @@ impl CallContext<'_> {
     }
 }
 
-/// Longest path, bytes: four times Linux's limit for a system call. Each cached file stores its
-/// path.
+/// Bytes: four times Linux's limit for a system call. Each cached file stores its path.
 const PATH_LEN_MAX: usize = 16 << 10;

@@ -1,4 +1,4 @@
-//! Access checks by mode bits and ACLs of the tree, for any caller. Nobody may write.
+//! Mode bits and ACLs of the tree, for any caller. Nobody may write.
 
 use vouch_tree::Inode;
 use vouch_vfs::{Access, Caller, Error, PosixAcl, PosixAclTag, Result};
@@ -37,7 +37,7 @@ fn granted(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: u8) -> u8 {
     if caller.is_in(inode.gid) { bits(3) } else { bits(0) }
 }
 
-/// Access check algorithm of acl(5), for others than the owner.
+/// acl(5), for others than the owner.
 fn granted_by_acl(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: u8) -> u8 {
     let find = |tag: PosixAclTag| acl.entries.iter().find(|entry| entry.tag == tag).map(|entry| entry.permissions);
     let mask = find(PosixAclTag::Mask).unwrap_or(7);

@@ -1,8 +1,8 @@
-//! Search by trail: finds a file with a long path once after a restart or eviction.
+//! Finds a file with a long path once after a restart or eviction.
 //!
 //! The trail has two bytes of each directory's name hash and the first bytes of the file's name.
-//! The search lists each directory on the way and enters those that match. Costs O(entries of these
-//! directories); below 23 directories, O(everything there).
+//! The search enters each directory that matches. O(entries of the directories on the way); below
+//! 23 directories, O(everything there).
 
 use std::io;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::identity::{MARK_LEN, MARKS_MAX, Trail};
 use crate::node::Node;
 
 impl CallContext<'_> {
-    /// The file at the end of a trail; `None` if the signed tree proves its absence.
+    /// `None` if the signed tree proves the file's absence.
     pub(crate) fn search(&self, file_type: FileType, trail: &Trail) -> Result<Option<Arc<Node>>> {
         let mut found = None;
         let mut left = ENTRIES_MAX;
-        // Directories to search, with their depth.
+        // With their depth.
         let mut queue = vec![(Vec::new(), 0, Arc::new(self.revision.root().clone()))];
         while let Some((path, depth, directory)) = queue.pop() {
             let at = MARK_LEN * MARKS_MAX.min(depth);
@@ -53,7 +53,7 @@ impl CallContext<'_> {
         Ok(None)
     }
 
-    /// Calls `each` with the entries after a name until it has enough.
+    /// Entries after a name, until `each` has enough.
     fn each_after(&self, directory: &Inode, name: &[u8], left: &mut u64, mut each: impl FnMut(&[u8], &Inode) -> bool) -> Result<()> {
         let mut page = if name.is_empty() { self.page(directory, Position::Start)? } else { self.page(directory, Position::After(name))? };
         loop {
@@ -86,5 +86,5 @@ fn before(lead: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Entries checked by one search: more than a directory of some million files has.
+/// In one search: more than a directory of some million files has.
 const ENTRIES_MAX: u64 = 8 << 20;

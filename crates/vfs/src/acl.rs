@@ -1,4 +1,4 @@
-//! POSIX ACLs (withdrawn 1003.1e draft 17, as in Linux). The NFS server maps them to NFSv4 ACLs.
+//! Withdrawn 1003.1e draft 17, as in Linux. The NFS server maps them to NFSv4 ACLs.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PosixAclKind {
@@ -22,7 +22,7 @@ pub struct PosixAclEntry {
     pub permissions: u8,
 }
 
-/// Entries in the order of their tags. Empty if the file has only a mode.
+/// Sorted by tag. Empty if the file has only a mode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PosixAcl {
     pub entries: Vec<PosixAclEntry>,

@@ -1,8 +1,6 @@
-//! Attributes of files, readable and settable.
-
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time {
-    /// Seconds since 1970-01-01 UTC; negative before it.
+    /// Since 1970-01-01 UTC; negative before it.
     pub seconds: i64,
     pub nanos: u32,
 }
@@ -21,7 +19,7 @@ pub enum FileType {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     pub file_type: FileType,
-    /// Permission bits with set-uid, set-gid and sticky: 12 bits.
+    /// 12 bits, with set-uid, set-gid and sticky.
     pub mode: u16,
     pub links: u32,
     pub uid: u32,
@@ -35,8 +33,8 @@ pub struct Attributes {
     pub modified: Time,
     pub changed: Time,
     pub created: Option<Time>,
-    /// Changes with every change of data or attributes, even within a clock tick. Never returns to
-    /// an earlier value.
+    /// Moves with every change of data or attributes, even within a clock tick. Never
+    /// returns to an earlier value.
     pub change: u64,
 }
 
@@ -46,16 +44,16 @@ pub enum SetTime {
     To(Time),
 }
 
-/// Attributes to set; `None` leaves a value unchanged.
+/// `None` leaves a value unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttributes {
     pub mode: Option<u16>,
     pub mode_mask: Option<u16>,
-    /// For a new file: mask for `mode` unless the directory has a default ACL (RFC 8275).
+    /// For a new file: masks `mode` unless the directory has a default ACL (RFC 8275).
     pub umask: Option<u16>,
     pub uid: Option<u32>,
     pub gid: Option<u32>,
-    /// Size in bytes: truncates, or extends by a hole.
+    /// Bytes: truncates, or extends by a hole.
     pub size: Option<u64>,
     pub accessed: Option<SetTime>,
     pub modified: Option<SetTime>,

@@ -1,8 +1,6 @@
-//! Callers and their access rights.
-
 use std::sync::Arc;
 
-/// Local identity of a caller, with whose rights an operation runs.
+/// An operation runs with the rights of this local identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     pub uid: u32,
@@ -22,20 +20,20 @@ impl Caller {
         Caller::new(0, 0, [])
     }
 
-    /// Whether the caller is in `gid`. O(log n) in supplementary groups.
+    /// O(log n) in supplementary groups.
     pub fn is_in(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.binary_search(&gid).is_ok()
     }
 }
 
-/// A set of rights, numbered as in RFC 8881, section 18.1 (ACCESS) and RFC 8276, section 8.5.
+/// Numbered as in RFC 8881, section 18.1, and RFC 8276, section 8.5.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access(pub u32);
 
 impl Access {
     pub const READ: Access = Access(0x01);
     pub const LOOKUP: Access = Access(0x02);
-    /// Rewrite data or change a directory's entries.
+    /// Rewrite data, or change a directory's entries.
     pub const MODIFY: Access = Access(0x04);
     pub const EXTEND: Access = Access(0x08);
     pub const DELETE: Access = Access(0x10);

@@ -1,12 +1,10 @@
-//! Errors of file systems, in POSIX terms. The server maps them to protocol statuses.
+//! In POSIX terms. The server maps them to protocol statuses.
 
 use std::io;
 
-/// Result of a file system operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Reason for a failed operation. Each variant maps to one NFSv4 status; `Io` keeps its source for
-/// the log.
+/// Each variant maps to one NFSv4 status; `Io` keeps its source for the log.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("no such file or directory")]

@@ -1,12 +1,9 @@
-//! Identity of a file within its file system: opaque bytes that survive restart, rename and cache
-//! eviction.
+//! Opaque bytes that survive restart, rename and cache eviction.
 
-/// Longest [`FileId`], bytes: an NFSv4 filehandle (128) less export number and authenticator, with
-/// a reserve.
+/// Bytes: an NFSv4 filehandle (128) less export number and authenticator, with a reserve.
 pub const FILE_ID_LEN_MAX: usize = 64;
 
-/// Identity of a file within a file system. Equal bytes mean the same file; bytes of removed files
-/// are never reused.
+/// Equal bytes mean the same file; bytes of removed files are never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId {
     len: u8,
@@ -14,7 +11,7 @@ pub struct FileId {
 }
 
 impl FileId {
-    /// The identity with these bytes; none if longer than [`FILE_ID_LEN_MAX`].
+    /// None if longer than [`FILE_ID_LEN_MAX`].
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let mut id = FileId { len: u8::try_from(bytes.len()).ok()?, bytes: [0; FILE_ID_LEN_MAX] };
         id.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
@@ -26,7 +23,7 @@ impl FileId {
     }
 }
 
-/// Identity of a file system on this machine while in use.
+/// On this machine, while the file system is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SystemId(u64);
 
@@ -55,12 +52,12 @@ impl SystemId {
 /// The second highest bit; the highest one is set too.
 const KIND: u64 = 1 << 62;
 
-/// Home of a file, independent of the export. Two identities denote one file if their systems and
-/// their bytes from `own_from` on are equal.
+/// Independent of the export. Two identities denote one file if their systems and their bytes from
+/// `own_from` on are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home {
     pub system: SystemId,
-    /// Number of leading bytes that only describe the way to the file.
+    /// The bytes before it only describe the way to the file.
     pub own_from: usize,
 }
 

@@ -7,23 +7,23 @@ use crate::{
     Access, Attributes, Blocking, Caller, FileId, Home, Name, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Result, SetAttributes,
 };
 
-/// Features of a file system, fixed while it is exported.
+/// Fixed while the file system is exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traits {
     pub read_only: bool,
-    /// Largest file, bytes.
+    /// Bytes.
     pub file_size_max: u64,
     pub links_max: u32,
     pub name_len_max: u32,
     pub xattrs: bool,
     pub acls: bool,
-    /// Block size of [`OpenFile::clone_range`] in bytes; 0 without support.
+    /// Of [`OpenFile::clone_range`], bytes; 0 without support.
     pub clone_block_len: u32,
     pub sparse: bool,
-    /// Whether the change attribute grows even if the clock is set back.
+    /// The change attribute grows even if the clock is set back.
     pub change_grows: bool,
-    /// Whether identities survive rename and restart. Otherwise they may become stale after a
-    /// rename outside of the server, or shortly before a crash.
+    /// If false, identities may become stale after a rename outside of the server, or shortly
+    /// before a crash.
     pub persistent_ids: bool,
 }
 
@@ -35,7 +35,7 @@ pub struct Space {
     pub files_total: u64,
     pub files_free: u64,
     pub files_available: u64,
-    /// Quota of the caller: used bytes, soft limit and hard limit, if any.
+    /// Of the caller: used bytes, soft limit and hard limit, if any.
     pub quota: Option<(u64, u64, u64)>,
 }
 
@@ -46,20 +46,20 @@ pub struct DirectoryChange {
     pub atomic: bool,
 }
 
-/// Mode of creating a regular file.
+/// For a regular file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateHow {
     /// Opens an existing file; of the attributes only a size of 0 is applied.
     Unchecked,
-    /// Fails with [`Error::Exists`](crate::Error::Exists) for an existing file.
+    /// [`Error::Exists`](crate::Error::Exists) for an existing file.
     Guarded,
-    /// Like `Guarded`, but a file with the same verifier counts as created by an earlier try. The
-    /// verifier is stored in times or an xattr; it survives a restart and ends with the next change
-    /// of times.
+    /// Like `Guarded`, but a file with the same verifier counts as created by an earlier attempt.
+    /// The verifier is stored in times or an xattr; it survives a restart and ends with the next
+    /// change of times.
     Exclusive([u8; 8]),
 }
 
-/// Extra rights at opening, as NFS servers grant them.
+/// At opening, as NFS servers grant them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AccessOverride {
     None,
@@ -98,7 +98,7 @@ pub struct Renamed {
 
 pub struct DirectoryEntry<'a> {
     pub name: &'a [u8],
-    /// Position after this entry, valid while the entry stays. At least 3.
+    /// Position after this entry, at least 3, valid while the entry stays.
     pub cookie: u64,
     pub file_number: u64,
     pub file: Option<Result<(FileId, Attributes)>>,
@@ -111,25 +111,22 @@ pub enum XattrHow {
     Replace,
 }
 
-/// A file system. Every method uses only the rights of `caller`, accepts only its own `id`s
-/// (others: `Stale` or `BadId`), and never leaves its root: neither by `..`, nor by a symbolic
-/// link, nor by a race with a rename.
+/// Every method uses only the rights of `caller`, accepts only its own `id`s (others: `Stale` or
+/// `BadId`), and never leaves its root: not by `..`, a symbolic link, or a race with a rename.
 pub trait FileSystem: Send + Sync {
     fn traits(&self) -> Traits;
 
     fn root(&self) -> FileId;
 
-    /// Home of a file, the same through every export. Reads no disk for known files; used by each
-    /// call.
+    /// The same through every export. Reads no disk for known files; each call uses it.
     fn home(&self, id: &FileId) -> Home;
 
-    /// Attributes of a file. Needs no rights on the file itself.
+    /// Needs no rights on the file itself.
     fn attributes(&self, id: &FileId, blocking: Blocking) -> Result<Attributes>;
 
     fn access(&self, caller: &Caller, id: &FileId, wanted: Access, blocking: Blocking) -> Result<Access>;
 
-    /// The file of this name, and its attributes. Follows no symbolic links; crosses mount points
-    /// only if they are part of the export.
+    /// Follows no symbolic links; crosses mount points only if they are part of the export.
     fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, blocking: Blocking) -> Result<(FileId, Attributes)>;
 
     fn parent(&self, caller: &Caller, directory: &FileId, blocking: Blocking) -> Result<FileId>;
@@ -137,7 +134,7 @@ pub trait FileSystem: Send + Sync {
     fn read_link(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Vec<u8>>;
 
     /// Lists entries after `cookie` (0: from the start; without `.` and `..`) until `each` breaks.
-    /// The entry at which it breaks counts as not listed. Returns whether the end was reached.
+    /// The entry at which it breaks counts as not listed. True at the end of the directory.
     fn read_directory(
         &self,
         caller: &Caller,
@@ -148,7 +145,7 @@ pub trait FileSystem: Send + Sync {
         each: &mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>,
     ) -> Result<bool>;
 
-    /// Opens a regular file. `IsDirectory`, `IsSymlink` or `WrongType` for others.
+    /// `IsDirectory`, `IsSymlink` or `WrongType` for all but regular files.
     fn open(
         &self,
         caller: &Caller,
@@ -158,8 +155,7 @@ pub trait FileSystem: Send + Sync {
         blocking: Blocking,
     ) -> Result<Arc<dyn OpenFile>>;
 
-    /// Creates a regular file and opens it. A new file grants the requested access whatever its
-    /// mode.
+    /// A new regular file grants the requested access whatever its mode.
     fn create(
         &self,
         caller: &Caller,
@@ -183,14 +179,14 @@ pub trait FileSystem: Send + Sync {
 
     fn remove(&self, caller: &Caller, directory: &FileId, name: Name<'_>) -> Result<(DirectoryChange, Option<FileId>)>;
 
-    /// Removes a file that the caller has just created and could not complete, if the name is still
-    /// that file's. Leaves other files and non-empty directories, without an error.
+    /// Removes a file that the caller could not complete, if the name is still that file's. Leaves
+    /// other files and non-empty directories, without an error.
     fn remove_incomplete(&self, caller: &Caller, directory: &FileId, name: Name<'_>, id: &FileId) -> Result<()>;
 
     fn rename(&self, caller: &Caller, from: &FileId, from_name: Name<'_>, to: &FileId, to_name: Name<'_>) -> Result<Renamed>;
 
-    /// Sets attributes. All or nothing if possible; otherwise in the order size, owner, mode,
-    /// times, up to the first failure.
+    /// All or nothing if possible; otherwise in the order size, owner, mode, times, up to the first
+    /// failure.
     fn set_attributes(&self, caller: &Caller, id: &FileId, open: Option<&dyn OpenFile>, set: &SetAttributes) -> Result<()>;
 
     fn space(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Space>;
@@ -199,32 +195,31 @@ pub trait FileSystem: Send + Sync {
 
     fn set_acl(&self, caller: &Caller, id: &FileId, kind: PosixAclKind, acl: &PosixAcl) -> Result<()>;
 
-    /// Value of an extended attribute; `name` without the `user.` prefix.
+    /// `name` without the `user.` prefix.
     fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8], blocking: Blocking) -> Result<Vec<u8>>;
 
     fn set_xattr(&self, caller: &Caller, id: &FileId, name: &[u8], value: &[u8], how: XattrHow) -> Result<()>;
 
     fn remove_xattr(&self, caller: &Caller, id: &FileId, name: &[u8]) -> Result<()>;
 
-    /// Names of `user.` extended attributes, without the prefix, sorted.
+    /// `user.` attributes, without the prefix, sorted.
     fn xattrs(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Vec<Vec<u8>>>;
 
-    /// Makes changes of these files durable: names in directories, attributes, ACLs, xattrs, and
-    /// new files (pass the file and its directory). Not data, which [`OpenFile::commit`] syncs. A
-    /// call for several files costs little more than for one.
-    /// [`Error::WouldBlock`](crate::Error::WouldBlock) at [`Blocking::Forbidden`] unless nothing
-    /// has to be written. Removed files are skipped.
+    /// Makes names in directories, attributes, ACLs, xattrs and new files durable (pass a new file
+    /// and its directory). [`OpenFile::commit`] syncs data. Several files cost little more than
+    /// one. [`Error::WouldBlock`](crate::Error::WouldBlock) at [`Blocking::Forbidden`] unless
+    /// nothing has to be written. Skips removed files.
     fn sync_metadata(&self, ids: &[FileId], blocking: Blocking) -> Result<()>;
 
-    /// Whether one [`sync_metadata`](Self::sync_metadata) of many files takes as long as of one, so
-    /// that waiting calls should share it.
+    /// One [`sync_metadata`](Self::sync_metadata) of many files takes as long as of one, so waiting
+    /// calls should share it.
     fn syncs_together(&self, _ids: &[FileId]) -> bool {
         false
     }
 
-    /// Path below the root, for messages and records, if cheap; never for decisions.
+    /// Below the root, for messages and records, if cheap; never for decisions.
     fn path(&self, id: &FileId) -> Option<Vec<u8>>;
 
-    /// Housekeeping in bounded steps; called about once a second.
+    /// Housekeeping in bounded steps, about once a second.
     fn maintain(&self) {}
 }

@@ -1,7 +1,6 @@
-//! The interface between a server and a file system that it exports.
-//!
-//! Has the traits [`FileSystem`] and [`OpenFile`], their values, and a
-//! [file system in memory](memory) for tests. It has no NFS or RPC code and reads no clock.
+//! The interface between a server and a file system that it exports: the traits [`FileSystem`] and
+//! [`OpenFile`], their values, and a [file system in memory](memory) for tests. No NFS or RPC code,
+//! no clock.
 //!
 //! Calls are synchronous, because a local file system answers mostly from memory: a task or a
 //! thread hand-over would cost more than the answer. A call with [`Blocking::Forbidden`] returns
@@ -32,7 +31,7 @@ pub use file_system::{
 pub use name::{NAME_LEN_MAX, Name};
 pub use open_file::{Advice, Content, FileSpan, OpenAccess, OpenFile, ReadInto, SeekTarget, Stability, Written};
 
-/// Whether a call may wait for a disk or a network.
+/// Permission to wait for a disk or a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blocking {
     /// Answer from memory, or return [`Error::WouldBlock`] if waiting is foreseeable.

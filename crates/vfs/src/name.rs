@@ -1,11 +1,8 @@
-//! Validated names in directories.
-
 use std::fmt;
 
 pub const NAME_LEN_MAX: usize = 255;
 
-/// A path component: 1 to [`NAME_LEN_MAX`] bytes, not `.` or `..`, without `/` and NUL. Need not be
-/// UTF-8.
+/// 1 to [`NAME_LEN_MAX`] bytes, not `.` or `..`, without `/` and NUL. Need not be UTF-8.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name<'a>(&'a [u8]);
 

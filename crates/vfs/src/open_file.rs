@@ -12,24 +12,24 @@ pub struct OpenAccess {
     pub write: bool,
 }
 
-/// Durability of a write before its acknowledgement.
+/// Before the acknowledgement of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stability {
     Unstable,
-    /// Data, and the metadata needed to read it, on disk.
+    /// Data, and the metadata needed to read it.
     DataSync,
-    /// Data and all attributes on disk.
+    /// Data and all attributes.
     FileSync,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Bytes written; at least 1 unless the data is empty.
+    /// Bytes; at least 1 unless the data is empty.
     pub len: usize,
     pub stability: Stability,
 }
 
-/// A range of a local file that the kernel can send from its page cache without a copy.
+/// Part of a local file that the kernel can send from its page cache without a copy.
 #[derive(Clone, Debug)]
 pub struct FileSpan {
     pub file: Arc<File>,
@@ -40,7 +40,7 @@ pub struct FileSpan {
 pub struct ReadInto<'a> {
     /// Data is appended here unless a span is returned. Capacity is reserved as needed.
     pub bytes: &'a mut Vec<u8>,
-    /// Whether a [`FileSpan`] may be returned, because the data is sent unmodified.
+    /// The data is sent unmodified, so a [`FileSpan`] may be returned.
     pub span_allowed: bool,
 }
 
@@ -50,34 +50,31 @@ pub enum Content {
     Span { span: FileSpan, eof: bool },
 }
 
-/// Target of SEEK (RFC 7862, section 15.11).
+/// RFC 7862, section 15.11.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeekTarget {
     Data,
     Hole,
 }
 
-/// Hints of RFC 7862, section 15.5.
+/// RFC 7862, section 15.5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
     Normal,
     Sequential,
     Random,
-    /// Needed soon.
     WillNeed,
     DontNeed,
 }
 
-/// An open regular file. Rights were checked at opening; methods use the opener's rights. Closed on
-/// drop.
+/// Regular. Rights were checked at opening; methods use the opener's rights. Closed on drop.
 pub trait OpenFile: Send + Sync + Any {
     fn access(&self) -> OpenAccess;
 
-    /// Current attributes, like `fstat`: no look-up and no rights needed.
+    /// Like `fstat`: no look-up and no rights needed.
     fn attributes(&self) -> Result<Attributes>;
 
-    /// Reads up to `len` bytes from `offset`; fewer only at the end of the file. At or past the
-    /// end: no bytes, `eof`.
+    /// Fewer than `len` bytes only at the end of the file. At or past it: no bytes, `eof`.
     fn read(&self, offset: u64, len: usize, into: ReadInto<'_>, blocking: Blocking) -> Result<Content>;
 
     fn write(&self, offset: u64, data: &[u8], stability: Stability, blocking: Blocking) -> Result<Written>;
@@ -89,26 +86,26 @@ pub trait OpenFile: Send + Sync + Any {
 
     fn truncate(&self, size: u64) -> Result<()>;
 
-    /// Start of the next data or hole at or after `offset`.
-    /// [`Error::NoSuchRegion`](crate::Error::NoSuchRegion) past the end.
+    /// Next data or hole at or after `offset`. [`Error::NoSuchRegion`](crate::Error::NoSuchRegion)
+    /// past the end.
     fn seek(&self, offset: u64, target: SeekTarget) -> Result<u64>;
 
     fn allocate(&self, offset: u64, len: u64) -> Result<()>;
 
     fn deallocate(&self, offset: u64, len: u64) -> Result<()>;
 
-    /// Takes a hint. Never fails.
+    /// Never fails.
     fn advise(&self, offset: u64, len: u64, advice: Advice);
 
-    /// Copies up to `len` bytes of `from` (an open file of the same file system). Returns the
-    /// number; 0 only at the end of `from`. May stop early; the caller repeats the call.
+    /// `from`: an open file of the same file system. Returns the number of bytes; 0 only at the end
+    /// of `from`. May stop early; the caller repeats the call.
     fn copy_from(&self, from: &dyn OpenFile, from_offset: u64, offset: u64, len: u64) -> Result<u64>;
 
     /// Shares the blocks of `from` (in the same file system); `len` 0 means to its end. Atomic.
     fn clone_range(&self, from: &dyn OpenFile, from_offset: u64, offset: u64, len: u64) -> Result<()>;
 
-    /// Bytes that closing this file frees, if it has no name. Cheap for named files; a name removed
-    /// by others may be noticed late.
+    /// Bytes, if the file has no name. Cheap for named files; may notice late that others removed
+    /// the name.
     fn frees_when_closed(&self) -> u64 {
         0
     }

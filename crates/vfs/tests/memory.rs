@@ -1,4 +1,4 @@
-//! The file system in memory follows the conformance rules, and injects faults.
+//! Conformance rules and injected faults.
 
 use vouch_vfs::conformance::Fixture;
 use vouch_vfs::memory::{Call, MemoryFs};

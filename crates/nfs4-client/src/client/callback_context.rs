@@ -1,4 +1,4 @@
-//! The security context of callbacks: a context that the caller sets, or the context of the calls.
+//! The context of callbacks: set by the caller, or that of the calls.
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +9,11 @@ use super::{Client, State};
 use crate::handshake::is_security_refusal;
 use crate::{CallbackSecurity, Error, Handshake};
 
-/// Delay before the client repeats a failed offer. The server may be busy.
+/// The server may be busy.
 const OFFER_RETRY: Duration = Duration::from_secs(1);
 
 impl Client {
-    /// Sets another context for callbacks (BACKCHANNEL_CTL). Afterwards the caller must replace the
-    /// context when it ends.
+    /// By BACKCHANNEL_CTL. Afterwards the caller must replace the context when it ends.
     pub async fn set_callback_security(&self, security: CallbackSecurity) -> Result<(), Error> {
         self.offer_callback_context(&security).await?;
         let mut state = self.shared.state.lock();
@@ -24,14 +23,14 @@ impl Client {
         Ok(())
     }
 
-    /// Returns whether the client accepts only authenticated callbacks.
+    /// The client accepts only authenticated callbacks.
     pub fn are_callbacks_authenticated(&self) -> bool {
         self.shared.state.lock().identity.callback_security.is_some()
     }
 
     /// Offers the context of the calls for callbacks, if the server does not know it yet. After a
-    /// failure the client repeats the offer on reconnect or with a later reply. It does not repeat
-    /// the offer if the server does not support authenticated callbacks.
+    /// failure the client repeats the offer on reconnect or with a later reply, unless the server
+    /// does not support authenticated callbacks.
     pub(super) async fn offer_call_context(&self) {
         let security = {
             let mut state = self.shared.state.lock();
@@ -39,8 +38,8 @@ impl Client {
                 return;
             }
             let Some(security) = state.callback_security_of_calls() else { return };
-            // The previous context has ended, and a callback under the new context may arrive
-            // before the reply.
+            // The previous context has ended, and a callback under the new one may arrive before
+            // the reply.
             state.back.set_security(Some(security.clone()));
             state.identity.callback_security = Some(security.clone());
             security
@@ -48,8 +47,8 @@ impl Client {
         let Err(error) = self.offer_callback_context(&security).await else { return };
         if !error.status().is_some_and(is_security_refusal) {
             let mut state = self.shared.state.lock();
-            // Skips the retry if the caller set another context meanwhile, or the server refused
-            // authenticated callbacks.
+            // No retry if the caller set another context, or the server refused authenticated
+            // callbacks.
             state.is_callback_context_stale = state.callbacks_use_call_context && state.identity.callback_security.is_some();
             state.next_offer_at = Some(Instant::now() + OFFER_RETRY);
         }
@@ -64,8 +63,8 @@ impl Client {
 }
 
 impl State {
-    /// Returns the context of the calls. A context that was offered before keeps its handle, so
-    /// that it is irrelevant which offer the server processed last.
+    /// An offered context keeps its handle: whichever offer the server processed last, the handle
+    /// is valid.
     fn callback_security_of_calls(&self) -> Option<CallbackSecurity> {
         let own = self.core.callback_security()?;
         Some(self.identity.callback_security.clone().filter(|known| known.from_server == own.from_server).unwrap_or(own))

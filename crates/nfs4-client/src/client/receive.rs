@@ -1,5 +1,4 @@
-//! Input of a connection. Encrypted replies are opened outside the lock, and replies that arrive
-//! together are opened in one batch.
+//! Encrypted replies that arrive together are opened in one batch, outside the lock.
 
 use vouch_nfs4::{SlotId, cb};
 use vouch_oncrpc::RecordReader;
@@ -9,7 +8,7 @@ use super::{Shared, State};
 use crate::gss::is_context_denial;
 use crate::{Completion, Error, Reply};
 
-/// Maximum number of denials of one call because of a missing context.
+/// Of one call, because of a missing context.
 const DENIALS_MAX: u8 = 3;
 
 impl Shared {
@@ -40,8 +39,8 @@ impl Shared {
             records.push(record.into_owned());
         }
         let mut replies = Vec::with_capacity(records.len());
-        // Each callback has the number of replies before it. A callback may recall a delegation
-        // that one of those replies granted.
+        // Each with the number of replies before it: a callback may recall a delegation that one of
+        // them granted.
         let mut calls = Vec::new();
         let mut state = self.state.lock();
         for record in &mut records {
@@ -69,7 +68,7 @@ impl Shared {
             match state.core.complete_reply(reply).map(|completion| completion.map(into_owned_reply)) {
                 Ok(Some((token, outcome))) => self.complete(&mut state, token, outcome),
                 Ok(None) => {}
-                // The other replies are authentic nevertheless.
+                // The other replies are authentic.
                 Err(error) => first_error = first_error.or(Some(error)),
             }
         }
@@ -77,8 +76,7 @@ impl Shared {
         first_error.map_or_else(|| Ok(state.after_replies(at)), Err)
     }
 
-    /// Passes a reply to its caller. A call that was denied because of a missing context waits for
-    /// a new context.
+    /// A call that was denied because of a missing context waits for a new one.
     fn complete(&self, state: &mut State, token: u64, outcome: Result<Reply, Error>) {
         match (&outcome, state.pending.get_mut(&token)) {
             (Err(Error::Denied(stat)), Some(pending))

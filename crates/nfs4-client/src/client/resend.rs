@@ -1,4 +1,4 @@
-//! Repetition of calls: after a lost connection, and after a lost security context.
+//! Repeats calls after a lost connection or security context.
 
 use vouch_oncrpc::AuthStat;
 
@@ -29,7 +29,7 @@ impl Shared {
         }
     }
 
-    /// Repeats denied calls under a new context, or fails them if no context can be created.
+    /// Under a new context. Fails them if none can be created.
     pub(super) async fn resend_denied(&self) {
         let renewed = self.renew_context().await;
         loop {
@@ -65,14 +65,14 @@ impl Shared {
         self.slot_free.notify_waiters();
     }
 
-    /// Closes a connection. Its calls move to another connection, or fail if there is none.
+    /// The connection's calls move to another one, or fail without one.
     pub(super) fn close_connection(&self, at: usize) {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         state.connections[at].link = LinkState::Closed;
         match state.connections.iter().position(|connection| connection.link != LinkState::Closed) {
             Some(other) if state.connections[other].link == LinkState::Up => state.resend(at, other),
-            // The calls are sent when that connection is up again.
+            // They are sent when that connection is up again.
             Some(other) => state.pending.values_mut().filter(|p| p.connection == at).for_each(|p| p.connection = other),
             None => state.pending.clear(),
         }
@@ -81,7 +81,7 @@ impl Shared {
 }
 
 impl State {
-    /// Returns false if no slot is free.
+    /// False if no slot is free.
     fn resend_denied_call(&mut self, token: u64) -> bool {
         let Some(pending) = self.pending.get(&token) else { return true };
         let out = &mut self.connections[pending.connection].out;
@@ -110,7 +110,7 @@ impl State {
                 return true;
             }
             pending.connection = to;
-            // The call waits for a new context.
+            // It waits for a new context.
             if denied_calls.contains(&token) {
                 return true;
             }
@@ -119,7 +119,7 @@ impl State {
                     call.raw(out, &pending.operations, pending.count);
                     core.end(call, out).is_ok()
                 }
-                // Dropping the entry reports the lost connection to the caller.
+                // Dropping the entry reports the lost connection.
                 _ => false,
             }
         });

@@ -1,4 +1,4 @@
-//! End of a client: destroys the session, the client identifier and the contexts at the server.
+//! Destroys the session, the client identifier and the contexts at the server.
 
 use std::time::Duration;
 
@@ -8,13 +8,12 @@ use vouch_nfs4::op::{Args, DestroyClientidArgs, DestroySessionArgs};
 use super::{Client, LinkState, Shared, State};
 use crate::Error;
 
-/// How long the client waits for the destruction of the last context. A server that does not answer
-/// keeps the context until the ticket expires.
+/// For the destruction of the last context. A server that does not answer keeps it until the ticket
+/// expires.
 const DESTROY_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Client {
-    /// Destroys the session, the client identifier and the security context at the server, and ends
-    /// all tasks.
+    /// Destroys the server's state of this client, and ends all tasks.
     pub async fn close(self) -> Result<(), Error> {
         let (session, client) = {
             let state = self.shared.state.lock();

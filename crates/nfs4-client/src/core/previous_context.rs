@@ -1,19 +1,17 @@
-//! Destruction of security contexts. Without it the server would keep the keys until the ticket
-//! expires.
+//! Otherwise the server would keep the keys until the ticket expires.
 
 use super::{CALL_PLACE_BITS, CALL_PLACES, Core, InFlightCall};
 use crate::Protection;
 
 pub(super) struct PreviousContext {
     protection: Box<dyn Protection>,
-    /// Calls in flight under this protection. If the context were destroyed earlier, the server
-    /// would deny these calls.
+    /// After an earlier destruction of the context, the server would deny these calls.
     in_flight: usize,
 }
 
 impl Core {
-    /// Replaces the protection. Replies to earlier calls can no longer be opened: replace it after
-    /// they have arrived or are lost.
+    /// Replies to earlier calls can no longer be opened: replace it after they have arrived or are
+    /// lost.
     pub(crate) fn set_protection(&mut self, protection: Box<dyn Protection>) {
         let protection = std::mem::replace(&mut self.protection, protection);
         self.context_generation = self.context_generation.wrapping_add(1);
@@ -28,22 +26,20 @@ impl Core {
         }
     }
 
-    /// Returns the call that destroys the previous context, once after its last call has completed.
-    /// No call waits for its reply.
+    /// Returned once, after the last call under the previous context. No call waits for its reply.
     pub(crate) fn destroy_previous_context(&mut self) -> Option<Vec<u8>> {
         let mut previous_context = self.previous_context.take_if(|previous_context| previous_context.in_flight == 0)?;
         let xid = self.next_reserved_xid();
         previous_context.protection.destroy_context(xid)
     }
 
-    /// Returns the call that destroys the current context, and its transaction id. No call may
-    /// follow.
+    /// With its transaction id. No call may follow.
     pub(crate) fn destroy_context(&mut self) -> Option<(u32, Vec<u8>)> {
         let xid = self.next_reserved_xid();
         self.protection.destroy_context(xid).map(|record| (xid, record))
     }
 
-    /// Returns a transaction id that no call in flight uses.
+    /// A transaction id that no call in flight uses.
     fn next_reserved_xid(&mut self) -> u32 {
         self.xid_high = self.xid_high.wrapping_add(1);
         self.xid_high << CALL_PLACE_BITS | (CALL_PLACES - 1) as u32

@@ -1,4 +1,4 @@
-//! Batches of replies: opened together, then completed one by one in order.
+//! Replies are opened together, then completed one by one in order.
 
 use vouch_oncrpc::{Accepted, Reply as RpcReply, ReplyBody as RpcBody};
 
@@ -19,7 +19,7 @@ pub(crate) struct MatchedReplies<'a> {
 }
 
 impl<'a> MatchedReplies<'a> {
-    /// Returns all replies in order, after the replies in `received` have been opened.
+    /// In order, after the replies in `received` have been opened.
     pub(crate) fn into_opened(self) -> Vec<OpenedReply<'a>> {
         let MatchedReplies { mut opened, received, places } = self;
         for (IncomingReply { record, results, .. }, (at, xid)) in received.into_iter().zip(places) {
@@ -31,7 +31,7 @@ impl<'a> MatchedReplies<'a> {
 }
 
 impl Core {
-    /// Opens a batch of replies in place and returns them in order. Completes no calls.
+    /// In place and in order. Completes no calls.
     pub(crate) fn open_replies<'a>(&mut self, records: Vec<&'a mut [u8]>) -> Vec<OpenedReply<'a>> {
         let mut matched = self.match_replies(records);
         self.protection.open_many(&mut matched.received);
@@ -78,7 +78,7 @@ impl Core {
         MatchedReplies { opened, received, places }
     }
 
-    /// Returns `None` if no call waits for the reply. After an error the call keeps waiting.
+    /// `None` if no call waits for the reply. After an error the call keeps waiting.
     pub(crate) fn complete_reply<'a>(&mut self, opened: OpenedReply<'a>) -> Result<Option<Completion<'a>>, Error> {
         match opened {
             OpenedReply::Malformed(error) => Err(error),
@@ -91,6 +91,6 @@ impl Core {
     }
 }
 
-/// Offset of the verifier's body in an accepted reply, after transaction id, type, status, flavour
-/// and length (RFC 5531, section 9).
+/// Of the verifier's body: after transaction id, type, status, flavour and length (RFC 5531,
+/// section 9).
 const VERIFIER_AT: usize = 20;

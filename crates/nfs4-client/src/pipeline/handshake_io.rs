@@ -1,4 +1,4 @@
-//! Blocking I/O of the handshake.
+//! Blocking I/O.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::tls::Stream;
 use crate::{Error, TlsClient};
 
-/// How long the server may be silent during the handshake.
+/// Silence of the server.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Connects, with TLS if it is given.
+/// With TLS if given.
 pub(super) fn connect_with(address: SocketAddr, tls: Option<&TlsClient>) -> Result<Stream, Error> {
     let stream = connect(address, HANDSHAKE_TIMEOUT)?;
     match tls {
@@ -27,7 +27,7 @@ fn connect(address: SocketAddr, timeout: Duration) -> Result<TcpStream, Error> {
     Ok(stream)
 }
 
-/// Sends a record and waits for one, on a connection that carries no other calls.
+/// On a connection without other calls.
 pub(crate) fn exchange(stream: &mut (impl Read + Write), call: &[u8], record_len_max: usize) -> Result<Vec<u8>, Error> {
     // A blocking socket reports a timeout as WouldBlock.
     let late = |error: io::Error| if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error };

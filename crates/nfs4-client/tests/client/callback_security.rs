@@ -1,4 +1,4 @@
-//! Tests of the offers of callback contexts: which context, when, and how often.
+//! Which context is offered, when, and how often.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,5 +1,3 @@
-//! Tests of the destruction of contexts.
-
 use std::time::{Duration, Instant};
 
 use vouch_nfs4_client::{Client, Config, Pipeline};

@@ -1,5 +1,3 @@
-//! Tests of contexts without remaining sequence numbers.
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -49,7 +47,7 @@ impl Protection for LimitedProtection {
     }
 }
 
-// RFC 2203, section 5.3.3.1: sequence numbers are below MAXSEQ.
+// They are below MAXSEQ (RFC 2203, section 5.3.3.1).
 #[tokio::test]
 async fn replaces_exhausted_context_without_failing_calls() {
     for (minor, connections) in [(0, 1), (1, 1), (2, 3)] {

@@ -1,4 +1,4 @@
-//! Tests of the client against a small scripted server.
+//! The client against a small scripted server.
 
 mod callback_security;
 mod context_end;

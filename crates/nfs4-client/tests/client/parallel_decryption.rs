@@ -1,5 +1,3 @@
-//! Tests of opening replies in parallel and in batches.
-
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! A small scripted server: one session, files of one directory in memory, and configurable faults.
+//! One session, files of one directory in memory, and configurable faults.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use vouch_xdr::{Reader, Writer};
 pub(crate) enum ProtectionReply {
     #[default]
     Granted,
-    /// Grants no protection without an error, as NFS-Ganesha does.
+    /// No protection and no error, as by NFS-Ganesha.
     Ignored,
     Refused(Status),
 }
@@ -25,7 +25,7 @@ pub(crate) enum ProtectionReply {
 #[derive(Default)]
 pub(crate) struct ServerState {
     pub files: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Number of calls after whose execution the server drops the connection instead of replying.
+    /// Calls after whose execution the server drops the connection.
     pub dropped_replies: u32,
     pub answers_wrong_slot: bool,
     pub replies_per_write: usize,
@@ -34,9 +34,9 @@ pub(crate) struct ServerState {
     pub recall_answer: Option<Vec<u8>>,
     pub protection_requests: Vec<bool>,
     pub protection: ProtectionReply,
-    /// Number of calls to deny because of a missing context.
+    /// Calls to deny because of a missing context.
     pub denials: u32,
-    /// Statuses of the next BACKCHANNEL_CTL operations, in reverse order; then OK.
+    /// For the next BACKCHANNEL_CTL operations, in reverse order; then OK.
     pub offer_statuses: Vec<Status>,
     pub offered_handles: Vec<Vec<u8>>,
     pub refuses_sessions: bool,

@@ -1,4 +1,4 @@
-//! Admission of an address to client records: some export must name it.
+//! Some export must name the address before it may create client records.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {

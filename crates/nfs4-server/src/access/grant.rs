@@ -1,4 +1,4 @@
-//! The rights of a caller in an export. Cached with the connection.
+//! The rights of a caller in an export, cached with the connection.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,14 +16,12 @@ pub(crate) struct Grant {
     pub(crate) access: Arc<ClientAccess>,
     /// The anonymous user if the flavour does not fit.
     pub(crate) caller: Arc<Caller>,
-    /// If not, most operations get WRONGSEC.
     pub(crate) flavour_fits: bool,
     read_only: bool,
 }
 
 /// A removed client or group member loses its rights within this time.
 const GRANT_AGE_MS_MAX: u64 = 5_000;
-/// Users times exports of one machine. The oldest is dropped.
 const GRANTS_PER_CONNECTION_MAX: usize = 64;
 
 #[derive(Default)]
@@ -50,9 +48,9 @@ pub(crate) struct Requester<'a> {
 }
 
 impl Grant {
-    /// Errors: STALE if the export is gone or does not name the client, as Linux answers. DELAY if
-    /// the answer is not known yet. ACCESS if the caller has no local identity.
-    /// WRONGSEC if the export demands a stronger transport.
+    /// Errors: STALE if the export is gone or does not name the client, as Linux answers; DELAY if
+    /// the answer is not known yet; ACCESS without a local identity; WRONGSEC for a weaker
+    /// transport.
     pub(crate) fn resolve(
         requester: &Requester<'_>,
         tree: &Tree,
@@ -95,7 +93,6 @@ impl Grant {
         if access.refuses_port(requester.flavour, peer.port()) {
             return Err(Status::ACCESS.into());
         }
-        // Not even the machine credential acts before the transport fits.
         if access.refuses_transport(requester.flavour, requester.transport) {
             return Err(Status::WRONGSEC.into());
         }

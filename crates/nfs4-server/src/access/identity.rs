@@ -1,5 +1,3 @@
-//! The interface to the system's users and groups.
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -7,7 +5,6 @@ use vouch_vfs::{Blocking, Caller};
 
 use crate::{Principal, Squash};
 
-/// Reason for a missing answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unanswered {
     /// The name service must be asked, but the caller passed [`Blocking::Forbidden`].
@@ -15,11 +12,11 @@ pub enum Unanswered {
     Silent,
 }
 
-/// Maps principals to local identities, and owner names to numbers and back. On the hot path:
+/// Maps principals to local identities, and owner names to numbers and back. On the hot path,
 /// recent answers must come from memory.
 pub trait Identity: Send + Sync {
-    /// The identity after squashing; `None` if the principal has no account. For `sec=sys`, groups
-    /// may come from the name service. `client` is for log messages only.
+    /// After squashing; `None` without an account. For `sec=sys`, groups may come from the name
+    /// service. `client` is for log messages only.
     fn caller(
         &self,
         principal: &Principal,

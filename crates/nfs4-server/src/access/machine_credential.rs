@@ -1,5 +1,5 @@
-//! The machine credential of a client (SP4_MACH_CRED, RFC 8881, section 2.10.8.3), which acts for
-//! users with expired tickets.
+//! The machine credential (SP4_MACH_CRED, RFC 8881, section 2.10.8.3), which acts for users with
+//! expired tickets.
 
 use vouch_nfs4::op::{Args, Op};
 use vouch_nfs4::{Bitmap, Status};
@@ -32,7 +32,7 @@ impl CompoundContext<'_> {
         (grant.access.machine_writes(self.flavour) || !WRITES.has(op)) && self.machine_operations().has(op)
     }
 
-    /// For PUTFH. Errors: WRONGSEC; ACCESS if the server does not know the principal.
+    /// Errors: WRONGSEC; ACCESS if the server does not know the principal.
     pub(crate) fn admit_machine(&mut self, file: &FileRef) -> Result<(), OpError> {
         let lookahead = self.lookahead;
         if !lookahead.ops_on_same_filehandle().any(|args| self.proves_open_state(file, &args)) {

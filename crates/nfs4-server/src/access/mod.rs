@@ -1,5 +1,3 @@
-//! Callers and their rights in exports.
-
 pub(crate) mod admission;
 pub(crate) mod grant;
 pub(crate) mod identity;

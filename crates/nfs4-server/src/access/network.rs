@@ -1,5 +1,3 @@
-//! The network of one host.
-
 use std::net::IpAddr;
 
 /// The part of an address that one host has for itself.

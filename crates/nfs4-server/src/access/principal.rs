@@ -1,13 +1,10 @@
-//! The caller, as the security flavour proves it.
-
 use std::sync::Arc;
 
 /// EXCHANGE_ID compares these values (RFC 8881, section 18.35.5).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Principal {
     None,
-    /// The claim of the client's machine. Clients change the machine name between mounts, so it is
-    /// left out.
+    /// Clients change the machine name between mounts, so it is left out.
     Sys {
         uid: u32,
         gid: u32,
@@ -19,7 +16,7 @@ pub enum Principal {
     },
     /// The user of the connection's client certificate.
     Certificate {
-        /// `x509:` and the local user's name. The prefix keeps it apart from Kerberos principals.
+        /// `x509:` and the local user's name, unlike any Kerberos principal.
         name: Arc<str>,
     },
 }
@@ -53,7 +50,7 @@ impl Flavour {
         matches!(self, Flavour::Krb5 | Flavour::Krb5i | Flavour::Krb5p)
     }
 
-    /// Whether file data may be sent unencrypted from the page cache.
+    /// File data may leave unencrypted from the page cache.
     pub fn plain_data(self) -> bool {
         !matches!(self, Flavour::Krb5i | Flavour::Krb5p)
     }

@@ -1,8 +1,7 @@
-//! Mapping between NFSv4 ACLs and POSIX ACLs (draft-ietf-nfsv4-acl-mapping-05, as Linux implements
-//! it).
+//! NFSv4 ACLs and POSIX ACLs (draft-ietf-nfsv4-acl-mapping-05, as Linux implements it).
 //!
-//! A POSIX ACL always has an NFSv4 form. The other direction loses information and never grants
-//! more; entries without any POSIX form (audit, one-level inheritance) are refused.
+//! A POSIX ACL always has an NFSv4 form. The other direction never grants more and refuses entries
+//! without a POSIX form (audit, one-level inheritance).
 
 use vouch_nfs4::{AceFlags, AceMask, AceType, Status};
 use vouch_vfs::{PosixAcl, PosixAclEntry, PosixAclTag};
@@ -66,8 +65,8 @@ pub(crate) fn to_nfs(acl: &PosixAcl, directory: bool, default: bool, out: &mut V
         out.push(Entry { kind, flags: AceFlags(flags), mask: AceMask(bits), who });
     };
     let allow = |permissions: u8| ANYONE | bits(permissions, directory);
-    // POSIX stops at the first matching class, NFSv4 continues. So each class is first denied what
-    // a later entry would grant.
+    // POSIX stops at the first matching class, NFSv4 continues: each class is first denied what a
+    // later entry would grant.
     let denied = |permissions: u8, later: u8| bits(!permissions & later, directory);
 
     let deny = denied(owner, all_users | group | all_groups | other);
@@ -82,7 +81,7 @@ pub(crate) fn to_nfs(acl: &PosixAcl, directory: bool, default: bool, out: &mut V
         }
         push(AceType::ALLOW, who, allow(permissions));
     }
-    // A member of several groups gets the access of each, so all groups are allowed before any is
+    // A member of several groups gets the access of each: all groups are allowed before any is
     // denied.
     push(AceType::ALLOW, Who::Group, allow(group));
     for (who, permissions) in named(true) {

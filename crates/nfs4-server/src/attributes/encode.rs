@@ -15,7 +15,6 @@ pub(crate) fn encode(view: &View, wanted: Bitmap, error: Status, owners: &Owners
         (Attr::FILEHANDLE, view.handle.is_none()),
         (Attr::ACL, view.acl.is_none()),
         (Attr::DACL, view.acl.is_none()),
-        // Write-only attributes.
         (Attr::TIME_ACCESS_SET, true),
         (Attr::TIME_MODIFY_SET, true),
         (Attr::MODE_SET_MASKED, true),
@@ -56,7 +55,6 @@ fn value(view: &View, attr: Attr, error: Status, owners: &Owners<'_>, out: &mut 
         Attr::RDATTR_ERROR => error.encode(out),
         Attr::ACL => acl(view.acl.as_deref().unwrap_or_default(), owners, out)?,
         Attr::DACL => {
-            // No flags for the whole list.
             out.u32(0);
             acl(view.acl.as_deref().unwrap_or_default(), owners, out)?;
         }

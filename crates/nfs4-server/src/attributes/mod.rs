@@ -1,5 +1,3 @@
-//! Attributes and ACLs (RFC 8881, sections 5 and 6).
-
 pub(crate) mod acl;
 mod encode;
 pub(crate) mod owner;

@@ -1,5 +1,4 @@
-//! Owner strings: `name@domain`, or numbers, as Linux sends them under AUTH_SYS (RFC 8881, section
-//! 5.9).
+//! `name@domain`, or numbers, as Linux sends them under AUTH_SYS (RFC 8881, section 5.9).
 
 use std::io::Write as _;
 
@@ -24,7 +23,7 @@ pub(crate) struct Owners<'a> {
 }
 
 impl Owners<'_> {
-    /// A number without a name is sent as a number (RFC 8881, section 5.9).
+    /// An id without a name is sent as a number.
     pub(crate) fn write(&self, kind: Kind, id: u32, out: &mut Vec<u8>) -> Result<(), OpError> {
         let numeric = self.config.numeric_owners && matches!(self.flavour, Flavour::Sys | Flavour::None);
         let name = match (numeric, kind) {
@@ -40,7 +39,7 @@ impl Owners<'_> {
         Ok(())
     }
 
-    /// Errors: BADOWNER (RFC 8881, section 5.9).
+    /// Errors: BADOWNER.
     pub(crate) fn parse(&self, kind: Kind, owner: &[u8]) -> Result<u32, OpError> {
         if owner.is_empty() {
             return Err(Status::INVAL.into());
@@ -57,12 +56,12 @@ impl Owners<'_> {
             Kind::User => self.identity.uid(name, self.blocking)?,
             Kind::Group => self.identity.gid(name, self.blocking)?,
         };
-        // A number at our domain: clients send this for ids that they cannot translate.
+        // Clients send a number at our domain for ids that they cannot translate.
         id.or_else(|| number(name)).ok_or_else(|| Status::BADOWNER.into())
     }
 }
 
-/// RFC 8881, section 5.9: no leading zeros.
+/// No leading zeros (section 5.9).
 fn number(text: &str) -> Option<u32> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if digits { text.parse().ok().filter(|&id| id != u32::MAX) } else { None }

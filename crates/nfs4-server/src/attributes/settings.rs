@@ -1,5 +1,3 @@
-//! Attributes that a client sets, decoded and checked.
-
 use vouch_nfs4::attr::Attr;
 use vouch_nfs4::{AceFlags, Acl, Bitmap, Fattr, Status};
 use vouch_vfs::{PosixAcl, SetAttributes, SetTime, Time};
@@ -81,7 +79,6 @@ fn time(time: vouch_nfs4::SetTime) -> Result<SetTime, Status> {
 
 fn entries(list: &Acl<'_>, owners: &Owners<'_>) -> Result<Vec<Entry>, OpError> {
     if list.0.len() > owners.config.limits.acl_entries_max {
-        // Longer than the file system can store.
         return Err(Status::NOSPC.into());
     }
     let mut entries = Vec::with_capacity(list.0.len());

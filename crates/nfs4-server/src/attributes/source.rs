@@ -1,5 +1,3 @@
-//! Collects attributes of files and pseudo directories.
-
 use vouch_nfs4::Bitmap;
 use vouch_nfs4::attr::Attr;
 use vouch_vfs::{Attributes, Blocking, FileType, PosixAclKind, Space, Traits};

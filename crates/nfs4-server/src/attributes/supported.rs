@@ -1,5 +1,3 @@
-//! Supported attributes (RFC 8881, section 5).
-
 use std::sync::Arc;
 
 use vouch_nfs4::attr::{Attr, OpenArguments};
@@ -9,7 +7,7 @@ use vouch_vfs::{Attributes, Space, Traits};
 use super::acl;
 use crate::pseudo_fs::Site;
 
-/// Input for attributes. Costly parts are present only on request.
+/// Costly parts are present only on request.
 pub(crate) struct View {
     pub(crate) minor: u32,
     pub(crate) attributes: Attributes,
@@ -50,7 +48,7 @@ pub(crate) const ACL: Bitmap = Bitmap::of(&[Attr::ACL.0, Attr::DACL.0]);
 
 const QUOTA: Bitmap = Bitmap::of(&[Attr::QUOTA_AVAIL_HARD.0, Attr::QUOTA_AVAIL_SOFT.0, Attr::QUOTA_USED.0]);
 
-/// The REQUIRED ones, and the RECOMMENDED ones that a local file system has.
+/// REQUIRED, and the RECOMMENDED ones that a local file system has.
 const MINOR_0: Bitmap = Bitmap::of(&[
     0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 27, 28, 29, 30, 31, 33, 34, 35, 36, 37, 38,
     39, 40, 41, 42, 43, 44, 45, 47, 48, 50, 51, 52, 53, 54, 55,
@@ -89,7 +87,6 @@ pub(crate) const EXCLUSIVE_CREATE: Bitmap = Bitmap::of(&[
     Attr::MODE_UMASK.0,
 ]);
 
-/// A [`View`] also knows whether a file has a creation time.
 pub(crate) fn supported(minor: u32, traits: &Traits, quotas: bool) -> Bitmap {
     let mut all = match minor {
         0 => MINOR_0,
@@ -104,8 +101,7 @@ pub(crate) fn supported(minor: u32, traits: &Traits, quotas: bool) -> Bitmap {
     }
     if !traits.read_only {
         // RFC 7862, section 12.2.3. With this attribute, Linux 6.1 orders attributes by the change
-        // attribute alone: after its own O_DIRECT write, an older GETATTR reply looks newer and
-        // resets the file's size.
+        // attribute alone: an older GETATTR reply after an O_DIRECT write resets the file's size.
         all = all.without(Attr::CHANGE_ATTR_TYPE.0);
     }
     if traits.clone_block_len == 0 {

@@ -1,5 +1,3 @@
-//! The context of an operation.
-
 use std::sync::Arc;
 
 use vouch_nfs4::{ChangeId, ChangeInfo, Stateid, Status};
@@ -19,11 +17,11 @@ use crate::pseudo_fs::{Child, Place, Tree};
 use crate::state::{ClientKey, FileKey, OwnerToken, State, Terms, Turn};
 use crate::{Connection, Effect, ErrorReport, Flavour, Now, Principal, Server};
 
-/// Whether the reply must wait for recovery records (RFC 8881, section 8.4.3).
+/// Recovery records that the reply must wait for (RFC 8881, section 8.4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordWait {
     None,
-    /// The reply grants state that another client could reclaim after a crash.
+    /// The granted state could be reclaimed by another client after a crash.
     ForGrant,
     ForReplay,
 }
@@ -72,7 +70,7 @@ pub(crate) struct CallState {
     pub(crate) saved_stateid: Option<Stateid>,
     pub(crate) session: Option<Running>,
     pub(crate) owner: Option<OwnerToken>,
-    /// Key of a 4.0 call in the reply cache: before its first change, and after.
+    /// Key in the 4.0 reply cache: before the first change, and after.
     pub(crate) candidate: Option<ReplyKey>,
     pub(crate) replay: Option<ReplyKey>,
     pub(crate) spans_allowed: bool,
@@ -80,8 +78,7 @@ pub(crate) struct CallState {
     pub(crate) spans_len: usize,
     pub(crate) effects: Vec<Effect>,
     pub(crate) pending_syncs: Vec<PendingSync>,
-    /// The export does not accept the flavour of the current filehandle, but the machine credential
-    /// was admitted.
+    /// The export refuses the flavour, but admitted the machine credential.
     pub(crate) machine_admitted: bool,
     pub(crate) machine_does: bool,
     pub(crate) names: Blocking,
@@ -115,7 +112,7 @@ impl CallState {
         (self.note, self.stage, self.new_owner) = (None, Stage::Whole, (None, None));
     }
 
-    /// Returns whether a file was used other than by the caller's own open.
+    /// True if a file was used other than by the caller's own open.
     pub(crate) fn count(&mut self, (read, written): (u64, u64)) -> bool {
         let mut unopened = false;
         for (writes, used) in self.used.iter_mut().enumerate() {
@@ -166,7 +163,6 @@ impl<'s> CompoundContext<'s> {
         }
     }
 
-    /// `otherwise`: the error for a directory of the pseudo file system.
     pub(crate) fn current_file(&self, otherwise: Status) -> Result<FileRef, OpError> {
         file_of(self.current_object()?, otherwise)
     }
@@ -246,14 +242,14 @@ impl<'s> CompoundContext<'s> {
         Owners { identity: self.server.identity(), config: self.server.config(), flavour: self.flavour, blocking: self.names }
     }
 
-    /// Runs `act` under the state's lock, and collects the effects.
+    /// Runs `act` under the state's lock and collects its effects.
     #[inline]
     pub(crate) fn state<R>(&mut self, act: impl FnOnce(&mut State<OpenHandle>) -> R) -> R {
         self.server.with_state(&mut self.call.effects, self.call.now.mono_ms, act)
     }
 
-    /// For calls that grant state. A call keeps the exports of its start, so this checks that they
-    /// are still in force (`Server::replace_exports`).
+    /// A call keeps the exports of its start, so this checks that they are still in force before it
+    /// grants state.
     pub(crate) fn granting<R>(
         &mut self,
         file: &FileRef,
@@ -262,8 +258,8 @@ impl<'s> CompoundContext<'s> {
         let (server, generation, peer, terms) = (self.server, self.tree.generation, self.connection.peer(), self.terms());
         let mut act = Some(act);
         loop {
-            // The check may read a disk, so it runs outside the lock and repeats if the exports
-            // changed meanwhile.
+            // The check may read a disk: it runs outside the lock and repeats if the exports
+            // changed.
             let (checked, verdict) = server.still_grants(generation, file, peer, terms);
             let done = self.state(|state| {
                 let act = (server.generation() == checked).then(|| act.take()).flatten()?;
@@ -279,13 +275,13 @@ impl<'s> CompoundContext<'s> {
         Terms { flavour: self.flavour, reserved_port: self.connection.peer().port() < 1024, transport: self.connection.transport() }
     }
 
-    /// State that another client lost must not be reclaimable after this reply (RFC 8881, section
+    /// After this reply, state that another client lost must not be reclaimable (RFC 8881, section
     /// 8.4.3).
     pub(crate) fn wait_for_records(&mut self) {
         self.call.record_wait = RecordWait::ForGrant;
     }
 
-    /// None in 4.0, where the stateid identifies the client.
+    /// None in 4.0: the stateid identifies the client.
     pub(crate) fn client_of_session(&self) -> Option<ClientKey> {
         self.session.as_ref().map(|running| running.turn.client)
     }

@@ -5,7 +5,6 @@ use super::context::CompoundContext;
 use crate::error::OpResult;
 use crate::op::*;
 
-/// Encodes the result, or a failure that has a body.
 pub(crate) fn dispatch(context: &mut CompoundContext<'_>, args: &Args<'_>) -> OpResult {
     super::precheck::check_admission(context, args.op())?;
     match args {
@@ -88,8 +87,8 @@ pub(crate) fn dispatch(context: &mut CompoundContext<'_>, args: &Args<'_>) -> Op
     }
 }
 
-/// BADXDR, also for unknown enumeration values (RFC 8881, section 15.1.1.1). Unsupported operations
-/// keep NOTSUPP, and unknown union arms get UNION_NOTSUPP (RFC 7862, section 11.1).
+/// BADXDR, also for unknown enumeration values (RFC 8881, section 15.1.1.1). Unknown union arms get
+/// UNION_NOTSUPP (RFC 7862, section 11.1).
 pub(crate) fn unreadable(op: Op, error: &vouch_xdr::Error) -> Status {
     match (op, error) {
         (Op::SEEK, vouch_xdr::Error::Unknown { what: "data_content4", .. }) => Status::UNION_NOTSUPP,
@@ -99,8 +98,7 @@ pub(crate) fn unreadable(op: Op, error: &vouch_xdr::Error) -> Status {
     }
 }
 
-/// pNFS, copies between servers, application data blocks, delegations without open (RFC 8881,
-/// section 15.1.1.5).
+/// pNFS, copies between servers, application data blocks, delegations without open.
 const UNSUPPORTED: [Op; 10] = [
     Op::GETDEVICEINFO,
     Op::GETDEVICELIST,

@@ -1,5 +1,5 @@
-//! Digest of a call, which distinguishes a retry from another call with the same number. The
-//! flavour counts, because a cached reply is sent without a new check.
+//! Distinguishes a retry from another call with the same number. Contains the flavour, because a
+//! cached reply is sent without a new check.
 //!
 //! Not cryptographic: a forged collision costs only the forger.
 

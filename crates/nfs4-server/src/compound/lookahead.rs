@@ -1,5 +1,5 @@
-//! The operations that follow in the COMPOUND, for security negotiation (RFC 8881, section
-//! 2.6.3.1.1) and the machine credential.
+//! The operations that follow, for security negotiation (RFC 8881, section 2.6.3.1.1) and the
+//! machine credential.
 
 use vouch_nfs4::op::{Args, Op, OpenClaim};
 use vouch_xdr::Reader;
@@ -16,7 +16,7 @@ impl<'a> Lookahead<'a> {
         if self.count == 0 { None } else { Reader::new(self.body).u32().ok() }
     }
 
-    /// Then the operation that sets the filehandle must not answer WRONGSEC.
+    /// If so, the operation that sets the filehandle must not answer WRONGSEC.
     pub(crate) fn next_op_checks_flavor(&self) -> bool {
         // Section 2.6.3.1.1.2.
         match self.operations().find(|args| args.op() != Op::SAVEFH) {

@@ -1,4 +1,4 @@
-//! Order of calls of 4.0 open owners and lock owners (RFC 7530, section 9.1.7).
+//! Order of calls of 4.0 open and lock owners (RFC 7530, section 9.1.7).
 
 use std::borrow::Cow;
 
@@ -21,7 +21,6 @@ pub(crate) fn in_turn(
         return call(context);
     }
     let token = match context.call.owner.take() {
-        // The call continues after a suspension.
         Some(token) => token,
         None => match context.state(turn)? {
             OwnerTurn::New(token) => token,
@@ -52,7 +51,7 @@ pub(crate) fn in_turn(
     if status.is_ok() { Ok(()) } else { Err(OpError::Encoded(status)) }
 }
 
-/// In 4.0 the key contains the principal, so that no other principal uses the owner's sequence.
+/// The 4.0 key contains the principal: no other principal uses the owner's sequence.
 pub(crate) fn owner_key<'a>(context: &CompoundContext<'_>, name: &'a [u8]) -> Cow<'a, [u8]> {
     if context.minor > 0 { name.into() } else { internal_owner_name(name, context.proven().as_ref()).into() }
 }
@@ -65,8 +64,8 @@ pub(crate) fn in_turn_by_stateid(
 ) -> impl FnOnce(&mut State<OpenHandle>) -> Result<OwnerTurn, Status> + use<> {
     let (caller, now, op) = (context.proven(), context.now.mono_ms, Op(context.op));
     move |state| {
-        // Clients advance their number after ACCESS but not after BAD_STATEID (section 9.1.7),
-        // which starts recovery except in CLOSE and LOCKU.
+        // After ACCESS, clients advance their number; after BAD_STATEID they do not and start
+        // recovery, except in CLOSE and LOCKU (section 9.1.7).
         let gives_back = op == Op::CLOSE || op == Op::LOCKU;
         state
             .authorize_v40_stateid(&stateid, caller.as_ref(), now)

@@ -1,5 +1,3 @@
-//! Ends a call that panicked: its slot and its owner are released.
-
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -13,10 +11,10 @@ use crate::state::OwnerReply;
 use crate::{Effect, Server, compound::sequence};
 
 impl Compound {
-    /// A panic ends the call with SERVERFAULT.
+    /// A panic ends the call with SERVERFAULT and releases its slot and owner.
     pub fn run_catching_panics(&mut self, server: &Server, blocking: Blocking, names: Blocking) -> Progress {
         self.run_by(names, |compound, body, out| {
-            // Locks are released during unwinding, and `answer_fault` completes the call.
+            // Unwinding releases locks, and `answer_fault` completes the call.
             let walked = catch_unwind(AssertUnwindSafe(|| compound.run_operations(server, blocking, body, out)));
             walked.unwrap_or_else(|_| compound.answer_fault(server, out))
         })

@@ -1,5 +1,3 @@
-//! Checks before an operation runs.
-
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{Args, Op};
 
@@ -27,7 +25,7 @@ pub(super) fn check(call: &CallState, args: &Args<'_>, place: &Place, server: &S
             0 if alone => {}
             0 => return Err(Status::OP_NOT_IN_SESSION),
             _ if op == Op::SEQUENCE => return Err(Status::SEQUENCE_POS),
-            // Section 18.34.3: never with others.
+            // Section 18.34.3.
             _ if op == Op::BIND_CONN_TO_SESSION => return Err(Status::NOT_ONLY_OP),
             _ => {}
         }
@@ -35,7 +33,7 @@ pub(super) fn check(call: &CallState, args: &Args<'_>, place: &Place, server: &S
             return Err(Status::NOTSUPP);
         }
     }
-    // With `--audit-deny`, an operation that cannot be recorded must not run.
+    // Under `--audit-deny`, an operation that cannot be recorded must not run.
     if let Some(Object::File(file)) = &call.current
         && !server.observer().admits(call.op, file.grant.site.export.id)
     {
@@ -81,12 +79,13 @@ fn makes_a_client(op: Op) -> bool {
     matches!(op, Op::EXCHANGE_ID | Op::CREATE_SESSION | Op::BIND_CONN_TO_SESSION | Op::SETCLIENTID | Op::SETCLIENTID_CONFIRM)
 }
 
-/// Linux reports this ACCESS as "access denied by server". DELAY while the host name is looked up.
+/// Linux reports this ACCESS as "access denied by server". DELAY during the look-up of the host
+/// name.
 pub(super) fn check_admission(context: &CompoundContext<'_>, op: Op) -> Result<(), Status> {
     if !makes_a_client(op) {
         return Ok(());
     }
-    // The current exports, because the record outlives a reload.
+    // The record outlives a reload, so the current exports count.
     let (tree, now_ms) = (context.server.tree(), context.now.mono_ms);
     let mut known = context.connection.admission().lock();
     let fresh = |known: &&CachedAdmission| known.generation == tree.generation && now_ms.saturating_sub(known.made_ms) < AGE_MS_MAX;

@@ -1,5 +1,5 @@
-//! Replies to 4.0 calls that changed something: without sessions, a client repeats an unanswered
-//! call over a new connection (RFC 7530, section 3.1.1).
+//! Without sessions, a 4.0 client repeats an unanswered call over a new connection (RFC 7530,
+//! section 3.1.1).
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -41,9 +41,9 @@ struct Call {
 }
 
 impl Call {
-    /// A client retries over the same connection, or after that is gone. A Linux client reuses its
-    /// port, and the server may not know yet that the old connection is gone. While the connection
-    /// lives, an equal call from elsewhere belongs to another client.
+    /// A client retries over the same connection, or over a new one after the first is gone. The
+    /// server may learn that late, so a reused port counts too. An equal call over any other
+    /// connection belongs to another client.
     fn is_of(&self, connection: &Arc<Connection>) -> bool {
         self.origin.upgrade().is_none_or(|origin| origin.peer() == connection.peer() || origin.is_closed())
     }
@@ -101,7 +101,6 @@ impl Table {
                 return;
             }
             self.order.pop_front();
-            // A running call gets its place in the order when it is answered.
             if self.calls.get(&key).is_some_and(|call| matches!(call.known, KnownCall::Answered(_))) {
                 self.take(&key);
             }
@@ -132,7 +131,6 @@ mod tests {
         assert_eq!(replies.find(&key(2), &one), None);
     }
 
-    // RFC 7530, section 3.1.1.
     #[test]
     fn call_over_new_connection_is_retry_after_first_is_gone() {
         let (replies, one, two) = (ReplyCache::default(), connection(1), connection(2));

@@ -1,4 +1,4 @@
-//! Runs a COMPOUND, one operation at a time. The run suspends before an operation that would wait.
+//! Runs operations one at a time, and suspends before an operation that would wait.
 
 use std::sync::Arc;
 
@@ -19,15 +19,14 @@ use crate::state::FileKey;
 use crate::{Effect, ExportId, Now, Reply, Request, Server};
 
 pub enum Progress {
-    /// Carry out the effects first, then send the reply. A retry of a running call gets no reply,
-    /// and its connection ends.
+    /// Carry out the effects, then send the reply. A retry of a running call gets none, and its
+    /// connection ends.
     Done(Option<Reply>),
-    /// The next operation must wait: run it with [`Blocking::Allowed`] on a thread that may block.
+    /// Run the next operation with [`Blocking::Allowed`] on a thread that may block.
     Blocked,
 }
 
-/// A COMPOUND in progress. It must run to its end even if its connection is gone, because the
-/// session's slot waits for it.
+/// Must run to its end even without its connection: the session's slot waits for it.
 pub struct Compound {
     pub(super) call: CallState,
     body: Bytes,
@@ -35,14 +34,14 @@ pub struct Compound {
     pub(super) start: usize,
     pub(super) at: At,
     pub(super) head: Option<ReplyWriter>,
-    /// Wait until their changes are durable.
+    /// Sent when their changes are durable.
     pub(super) deferred: Vec<DeferredNotification>,
 }
 
 pub(super) enum At {
     Head,
     Operation(Place),
-    /// All operations are done; metadata must become durable.
+    /// Metadata must become durable.
     Sync(Place, Status),
     Over,
 }
@@ -116,7 +115,7 @@ impl Compound {
         Compound { call, body: request.body, out: request.reply, start, at: At::Head, head: None, deferred: Vec::new() }
     }
 
-    /// Do not call this after [`Progress::Done`].
+    /// Not after [`Progress::Done`].
     pub fn run(&mut self, server: &Server, blocking: Blocking) -> Progress {
         self.run_with_name_lookups(server, blocking, blocking)
     }
@@ -142,8 +141,7 @@ impl Compound {
         }
     }
 
-    /// Copies arguments of up to `len_max` bytes, so that a suspended call does not keep its
-    /// receive buffer.
+    /// So that a suspended call with up to `len_max` bytes does not keep its receive buffer.
     pub fn copy_body(&mut self, len_max: usize) {
         if self.body.len() <= len_max {
             self.body = Bytes::copy_from_slice(&self.body);
@@ -160,12 +158,11 @@ impl Compound {
         }
     }
 
-    /// Whether the reply grants state or repeats such a reply (RFC 8881, section 8.4.3).
+    /// The reply grants state or repeats such a reply (RFC 8881, section 8.4.3).
     pub fn waits_for_records(&self) -> bool {
         self.call.record_wait != RecordWait::None
     }
 
-    /// Whether the reply repeats an earlier one.
     pub fn is_replay(&self) -> bool {
         self.call.record_wait == RecordWait::ForReplay
     }
@@ -181,8 +178,8 @@ impl Compound {
         Some(export.id)
     }
 
-    /// Makes the changes of several compounds of one file system durable by one sync. May block.
-    /// After a failure each compound retries alone.
+    /// One sync for all changes of one file system. May block. After a failure each compound
+    /// retries alone.
     pub fn sync_batch<'a>(server: &Server, compounds: impl IntoIterator<Item = &'a mut Compound>) {
         let (mut ids, mut keys): (Vec<FileId>, Vec<FileKey>) = (Vec::new(), Vec::new());
         let mut together: Vec<&mut Compound> = Vec::new();
@@ -381,8 +378,8 @@ impl Compound {
         if status.is_ok() { Next::Go } else { Next::End(status) }
     }
 
-    /// `Some(Ok)`: it failed, and the result of the first affected operation is replaced.
-    /// `Some(Err)`: it must wait.
+    /// `Some(Ok)`: the sync failed, and the first affected result is replaced. `Some(Err)`: it must
+    /// wait.
     fn sync(&mut self, server: &Server, blocking: Blocking, out: &mut Writer, place: &mut Place) -> Option<Result<Status, ()>> {
         let mut worse = None;
         while let Some(one) = self.call.pending_syncs.last() {

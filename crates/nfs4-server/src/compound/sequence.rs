@@ -1,4 +1,4 @@
-//! Exactly-once execution by slots (RFC 8881, section 2.10.6) or the reply cache of 4.0.
+//! Exactly-once execution by slots (RFC 8881, section 2.10.6) or the 4.0 reply cache.
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{Results, SequenceArgs, SequenceOk};
@@ -20,13 +20,13 @@ pub(crate) struct Opening<'a> {
 pub(crate) enum Sequence {
     Go,
     Answered(Vec<u8>),
-    /// A retry without a cached reply. SEQUENCE's own result is encoded.
+    /// SEQUENCE's own result is encoded.
     Uncached,
 }
 
-/// Shorter replies are cached even if the client does not ask for it.
+/// Shorter replies are cached without a request.
 const KEPT_LEN_MAX: usize = 256;
-/// A typical RPC header under AUTH_SYS, which counts toward the request's length.
+/// A typical AUTH_SYS header, which counts toward the request's length.
 const CALL_HEADER_LEN: usize = 40;
 const RECORD_MARK_LEN: usize = vouch_oncrpc::RECORD_MARK_LEN;
 
@@ -43,7 +43,7 @@ pub(crate) fn sequence(context: &mut CompoundContext<'_>, opening: &Opening<'_>)
     match context.state(|state| state.sequence(&call, now))? {
         Sequenced::New(turn) => {
             write(context, turn.ok);
-            // The record mark at the start of the buffer is not part of the message.
+            // The buffer starts with the record mark, which is not part of the message.
             let tail_len = context.call.tail_len;
             let limit = |len: u32| (RECORD_MARK_LEN + len as usize).saturating_sub(tail_len);
             let whole = limit(turn.response_len_max);
@@ -99,7 +99,6 @@ pub(crate) fn duplicate(server: &Server, call: &mut CallState, body: &[u8]) -> D
     }
 }
 
-/// Before the first change of a 4.0 call.
 pub(crate) fn begin_change(server: &Server, call: &mut CallState) {
     if let Some(key) = call.candidate.take() {
         server.reply_cache().begin(key, &call.connection, call.now.mono_ms);

@@ -1,5 +1,3 @@
-//! Source and destination of COPY and CLONE.
-
 use vouch_nfs4::{Stateid, Status};
 
 use crate::OpenHandle;
@@ -26,7 +24,7 @@ impl Pair {
         }
         to.writable()?;
         let destination = open_file::open_for(context, &to, destination, Use::Write)?;
-        // RFC 8881, section 16.2.3.1.2: the source's stateid may be the saved one.
+        // The source's stateid may be the saved one (RFC 8881, section 16.2.3.1.2).
         let current = std::mem::replace(&mut context.call.current_stateid, context.call.saved_stateid);
         let source = open_file::open_for(context, &from, source, Use::Read);
         context.call.current_stateid = current;

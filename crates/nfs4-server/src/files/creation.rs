@@ -1,5 +1,3 @@
-//! Setting ACLs, and removing files that could not be set up.
-
 use vouch_nfs4::Status;
 use vouch_vfs::PosixAclKind;
 
@@ -20,8 +18,8 @@ pub(crate) fn set_acls(file: &FileRef, settings: &Settings) -> Result<(), OpErro
     Ok(())
 }
 
-/// A file without its ACL would be open to others. Only that file is removed, even if its name has
-/// changed. Returns the original failure.
+/// A file without its ACL would be open to others. Removes only that file, even under another name.
+/// Returns the original failure.
 pub(crate) fn remove_unfinished(
     context: &CompoundContext<'_>,
     directory: &FileRef,

@@ -1,5 +1,4 @@
-//! Recalls delegations of other clients, or asks their holder for attributes (RFC 8881, sections
-//! 10.4.2 to 10.4.4).
+//! Recalls delegations, or asks their holder for attributes (RFC 8881, sections 10.4.2 to 10.4.4).
 //!
 //! READDIR of 4.0 asks no holder: the caller is unknown, and a holder that lists its own directory
 //! would be asked for each file.
@@ -39,8 +38,7 @@ pub(crate) fn asks_for_entries(context: &mut CompoundContext<'_>, wanted: Bitmap
     held && context.minor > 0 && context.server.delegates() && context.state(|state| state.totals().delegations > 0)
 }
 
-/// Asks the holders of several files at once; [`ask_holder`] then waits for each answer. Returns
-/// whether new questions must be sent first.
+/// [`ask_holder`] then waits for each answer. True if new questions must be sent first.
 pub(crate) fn ask_holders(context: &mut CompoundContext<'_>, files: impl Iterator<Item = FileRef>, wanted: Bitmap) -> bool {
     let (client, now, times) = (context.client_of_session(), context.now.mono_ms, wanted.and(HELD).is_empty());
     let before = context.effects.len();
@@ -48,7 +46,6 @@ pub(crate) fn ask_holders(context: &mut CompoundContext<'_>, files: impl Iterato
         if context.effects.len() >= before + QUESTIONS_MAX {
             break;
         }
-        // `ask_holder` finds the answer later.
         let _ = context.state(|state| state.delegated_attributes(&file.key(), client, times, now));
     }
     context.effects.len() > before
@@ -90,7 +87,7 @@ pub(crate) fn ask_holder(
 
 fn overlay(attributes: &mut Attributes, told: &HolderAttributes, wall: Time) {
     attributes.size = told.size;
-    // The holder counts from the value that it was given: another value means changes.
+    // The holder counts from the value that it was given.
     attributes.change = attributes.change.max(told.change);
     if let Some(accessed) = told.accessed {
         attributes.accessed = newest(attributes.accessed, accessed, wall);
@@ -101,7 +98,7 @@ fn overlay(attributes: &mut Attributes, told: &HolderAttributes, wall: Time) {
     }
 }
 
-/// RFC 9754, section 5: a holder's time counts if it is later than the server's and not in the
+/// RFC 9754, section 5: the holder's time counts if it is later than the server's and not in the
 /// future.
 pub(crate) fn newest(known: Time, told: vouch_nfs4::Time, wall: Time) -> Time {
     known.max(Time { seconds: told.seconds, nanos: told.nanoseconds }.min(wall))

@@ -1,5 +1,3 @@
-//! Names, lookups, the parent directory.
-
 use vouch_nfs4::{Name, Status};
 use vouch_vfs::{Error, FileType};
 
@@ -37,8 +35,7 @@ pub(crate) fn find(context: &CompoundContext<'_>, name: Name<'_>) -> Result<Obje
                     None => {}
                 }
             }
-            // The flavour is checked for the found file. A caller with a wrong flavour looks up
-            // nothing.
+            // The flavour of the found file counts. A caller with a wrong flavour looks up nothing.
             if !directory.grant.flavour_fits {
                 return Ok(Object::File(directory.clone()));
             }

@@ -1,5 +1,3 @@
-//! A file of an export, or a directory of the pseudo file system.
-
 use std::sync::Arc;
 
 use vouch_nfs4::Status;
@@ -26,7 +24,7 @@ impl FileRef {
         &*self.grant.site.export.file_system
     }
 
-    /// Whether the file system is on other servers only.
+    /// The file system is on other servers only.
     pub(crate) fn is_absent(&self) -> bool {
         self.grant.site.export.locations.is_referral
     }

@@ -1,5 +1,3 @@
-//! Files of exports, for operations.
-
 pub(crate) mod copy_pair;
 pub(crate) mod creation;
 pub(crate) mod delegation_conflict;

@@ -1,5 +1,3 @@
-//! Name changes, reported to the observer in order.
-
 use std::sync::atomic::Ordering;
 
 use vouch_vfs::Error;
@@ -15,7 +13,7 @@ impl CompoundContext<'_> {
         self.server.observer().name_order(export).map(|order| order.changes.load(Ordering::SeqCst))
     }
 
-    /// Returns [`Error::WouldBlock`] if the change must wait for its turn.
+    /// [`Error::WouldBlock`] if the change must wait for its turn.
     pub(crate) fn change_names<'n, T>(
         &mut self,
         directory: &FileRef,

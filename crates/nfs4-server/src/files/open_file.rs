@@ -1,5 +1,4 @@
-//! The open file of an I/O operation: that of the stateid, or a cached one for an anonymous
-//! stateid.
+//! The open file of the stateid, or a cached one for an anonymous stateid.
 
 use std::sync::Arc;
 
@@ -46,15 +45,15 @@ pub(crate) fn open_for(context: &mut CompoundContext<'_>, file: &FileRef, statei
     let delegated = matches!(granted, IoGrant::Delegated(_));
     match granted {
         IoGrant::Open(held) | IoGrant::Delegated(held) => {
-            // A stateid is no proof of rights: other callers than the opener need the rights
-            // themselves (RFC 8881, sections 8.2.4 and 18.32.3).
+            // A stateid proves no rights: callers other than the opener need their own (RFC 8881,
+            // sections 8.2.4 and 18.32.3).
             let opener = held.is_by(&file.grant.caller);
             let by = match (opener, delegated) {
                 (false, _) => UsedBy::Another,
                 (true, true) => UsedBy::Delegation,
                 (true, false) => UsedBy::Opener,
             };
-            // Before the check of rights, because a refused attempt is recorded too.
+            // Before the check of rights: a refused attempt is recorded too.
             match purpose {
                 Use::Read if context.tracks => context.used[0] = Some((held.clone(), by)),
                 Use::Write if context.tracks => context.used[1] = Some((held.clone(), by)),
@@ -72,7 +71,7 @@ pub(crate) fn open_for(context: &mut CompoundContext<'_>, file: &FileRef, statei
     }
 }
 
-/// RFC 8881, section 18.3.4. The owner may always write, as in Linux.
+/// The owner may always write, as in Linux (RFC 8881, section 18.3.4).
 pub(crate) fn open_to_commit(context: &mut CompoundContext<'_>, file: &FileRef) -> Result<OpenHandle, OpError> {
     let (key, caller) = (file.key(), &file.grant.caller);
     let client = context.client_of_session();

@@ -1,5 +1,3 @@
-//! Open files, and the cache for anonymous stateids.
-
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -24,7 +22,7 @@ pub(crate) struct OpenState {
     origin: Option<Arc<Origin>>,
 }
 
-/// The opener's client may be gone when this is used.
+/// The opener's client may be gone.
 pub(crate) struct Origin {
     pub(crate) connection: ConnectionId,
     pub(crate) peer: SocketAddr,
@@ -52,15 +50,15 @@ pub(crate) struct UsageCounter {
 impl UsageCounter {
     pub(crate) fn add(&self, read: u64, written: u64) {
         for (sum, bytes) in [(&self.read, read), (&self.written, written)] {
-            // Skips zero, because the counter's cache line is shared.
+            // Zero is skipped because the counter's cache line is shared.
             if bytes > 0 {
                 sum.fetch_add(bytes, Ordering::Relaxed);
             }
         }
     }
 
-    /// Use by another user, and the first read and first write by a delegation since the open or
-    /// the last close.
+    /// Use by another user, or the first read or write by a delegation since the open or the last
+    /// close.
     pub(crate) fn is_unopened(&self, by: UsedBy, writes: usize) -> bool {
         match by {
             UsedBy::Opener => false,
@@ -120,8 +118,7 @@ impl OpenState {
     }
 }
 
-/// Slow closes go to a background job: freeing blocks of a deleted file, and thousands of closes at
-/// once.
+/// Background closes: thousands at once, or of deleted files with many blocks.
 #[derive(Default)]
 pub(crate) struct CloseQueue {
     closed: usize,
@@ -158,7 +155,7 @@ impl Steps for Closing {
     }
 }
 
-/// Opens for anonymous stateids. Few, because clients that open files do not use it.
+/// Few, because clients that open files do not use it.
 #[derive(Default)]
 pub(crate) struct AnonymousOpens {
     entries: Mutex<VecDeque<Entry>>,
@@ -181,7 +178,7 @@ impl Entry {
 
 /// A lookup scans all.
 const ENTRIES_MAX: usize = 64;
-/// Rights are checked at the open, so the lifetime of an unused entry is short.
+/// Short, because rights are checked only at the open.
 const IDLE_MS_MAX: u64 = 2_000;
 
 impl AnonymousOpens {
@@ -229,5 +226,5 @@ impl AnonymousOpens {
     }
 }
 
-/// Blocks and pages are freed one by one: this many bytes take milliseconds.
+/// Freeing this many bytes takes milliseconds.
 pub(crate) const FREED_LEN_LONG: u64 = 64 << 20;

@@ -1,4 +1,4 @@
-//! The observer of all operations, for metrics and the audit trail.
+//! The observer serves metrics and the audit trail.
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -9,7 +9,6 @@ use crate::observer::name_order::NameOrder;
 use crate::state::Loss;
 use crate::{Connection, ConnectionId, Export, ExportId, Flavour, Principal};
 
-/// One finished operation.
 pub struct Observation<'a> {
     pub connection: &'a Connection,
     pub principal: &'a Principal,
@@ -28,7 +27,6 @@ pub struct Observation<'a> {
     pub bytes_written: u64,
 }
 
-/// Details of an operation for a record.
 #[derive(Clone, Copy)]
 pub struct Details<'a> {
     pub export: Option<&'a Export>,
@@ -37,10 +35,10 @@ pub struct Details<'a> {
     pub after: Option<&'a FileId>,
     pub arguments: Arguments<'a>,
     pub stage: Stage,
-    /// For ACCESS and OPEN: the bits of [`Arguments::access`]. OPEN adds [`requested::CREATE`] if
-    /// it created the file, and [`requested::TRUNCATE`] if it emptied it.
+    /// ACCESS and OPEN: the bits of [`Arguments::access`]. OPEN adds [`requested::CREATE`] if it
+    /// created the file, and [`requested::TRUNCATE`] if it emptied it.
     pub granted: Option<u32>,
-    /// For CLOSE and DELEGRETURN, since the open or the previous close.
+    /// CLOSE and DELEGRETURN: since the open or the previous close.
     pub totals: Option<Totals>,
     pub new_owner: (Option<u32>, Option<u32>),
     pub note: Option<&'a ObserverNote>,
@@ -54,7 +52,7 @@ pub enum NameChange<'a> {
     Renamed(&'a FileId, (&'a FileId, &'a [u8]), (&'a FileId, &'a [u8])),
 }
 
-/// The observer's note about an operation, kept until the operation is reported.
+/// Kept until the operation is reported.
 pub type ObserverNote = Box<dyn Any + Send>;
 
 /// Bytes of one open and its delegation. Only operations that the observer wants are counted.
@@ -65,13 +63,12 @@ pub struct Totals {
     pub open_ms: u64,
 }
 
-/// An open or a delegation that the server ended. Reported if [`Observer::wants`] OPEN.
+/// The server ended the state. Reported if [`Observer::wants`] OPEN.
 pub struct EndedState<'a> {
     pub connection: ConnectionId,
     pub peer: SocketAddr,
     pub principal: &'a Principal,
     pub flavour: Flavour,
-    /// RFC 3961.
     pub enctype: Option<u32>,
     pub minor: u32,
     pub export: &'a Export,
@@ -86,18 +83,15 @@ pub struct Denied<'a> {
     pub connection: &'a Connection,
     pub principal: &'a Principal,
     pub flavour: Flavour,
-    /// RFC 3961.
     pub enctype: Option<u32>,
     pub export: &'a Export,
     pub why: Denial,
 }
 
-/// The reason for a refused use of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denial {
     Client,
     Port,
-    /// The export demands a stronger transport.
     Transport,
     Caller,
 }
@@ -125,7 +119,7 @@ impl Arguments<'_> {
 pub enum Stage {
     #[default]
     Whole,
-    /// A COPY continues in the background (RFC 7862, section 15.2.3); its end is reported
+    /// The COPY continues in the background (RFC 7862, section 15.2.3); its end is reported
     /// separately.
     Started,
     Ended,
@@ -134,10 +128,10 @@ pub enum Stage {
 
 pub mod requested {
     pub const CREATE: u32 = 0x1000;
-    /// The size changes; for OPEN: an existing file is emptied.
+    /// The size changes; OPEN empties an existing file.
     pub const TRUNCATE: u32 = 0x2000;
-    /// No open of the caller covers the use: a special stateid, another user's stateid, or the
-    /// first use of a delegation since the open or the last close.
+    /// No open of the caller covers the use: a special stateid, another user's, or the first use of
+    /// a delegation since the open or the last close.
     pub const UNOPENED: u32 = 0x4000;
     pub const MODE: u32 = 0x01_0000;
     pub const OWNER: u32 = 0x02_0000;
@@ -148,7 +142,7 @@ pub mod requested {
     pub const TYPE_SHIFT: u32 = 28;
 }
 
-/// Observes every operation. The methods run on the hot path.
+/// The methods run on the hot path.
 pub trait Observer: Send + Sync {
     fn wants(&self, _op: u32) -> bool {
         false
@@ -163,15 +157,14 @@ pub trait Observer: Send + Sync {
         None
     }
 
-    /// For exports with a [`NameOrder`], called at once and in order, even if the operation fails
-    /// later. The returned note comes back with the operation's report.
+    /// For exports with a [`NameOrder`]: called at once and in order, even if the operation fails
+    /// later. The operation's report gets the note.
     fn name_changed(&self, _export: &Export, _op: u32, _change: &NameChange<'_>) -> Option<ObserverNote> {
         None
     }
 
-    /// The operation is done, but its report waits until its changes are durable. The observer
-    /// notes what depends on the present, such as paths. Not called if [`Observer::name_changed`]
-    /// returned a note.
+    /// The report waits until the changes are durable. The observer notes what depends on the
+    /// present, such as paths. Not called if [`Observer::name_changed`] returned a note.
     fn before_deferral(&self, _observation: &Observation<'_>) -> Option<ObserverNote> {
         None
     }
@@ -180,7 +173,7 @@ pub trait Observer: Send + Sync {
     /// demands it.
     fn operation(&self, observation: &Observation<'_>);
 
-    /// Called at each refusal, so the observer must limit its records.
+    /// At each refusal, so the observer must limit its records.
     fn denied(&self, _denied: &Denied<'_>) {}
 
     fn state_ended(&self, _ended: &EndedState<'_>) {}

@@ -1,5 +1,3 @@
-//! Observation of operations: metrics and the audit trail.
-
 pub(crate) mod arguments;
 pub(crate) mod interface;
 pub(crate) mod name_order;

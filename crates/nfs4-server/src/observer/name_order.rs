@@ -1,13 +1,11 @@
-//! Order of name changes: the observer must see them at once and in order, to know where each file
-//! is.
+//! The observer must see name changes at once and in order, to know where each file is.
 
 use std::sync::atomic::AtomicU64;
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use vouch_vfs::Blocking;
 
-/// Orders the name changes of one export: renames run alone, creations and removals run
-/// concurrently.
+/// Renames run alone, creations and removals concurrently.
 #[derive(Debug, Default)]
 pub struct NameOrder {
     turn: RwLock<()>,
@@ -21,7 +19,7 @@ pub(crate) enum Turn {
 }
 
 impl NameOrder {
-    /// `None` if the turn would have to wait under [`Blocking::Forbidden`].
+    /// `None` if the turn would have to wait.
     pub(crate) fn take(&self, turn: Turn, blocking: Blocking) -> Option<NameOrderGuard<'_>> {
         Some(match (turn, blocking) {
             (Turn::Exclusive, Blocking::Allowed) => NameOrderGuard::Exclusive(self.turn.write()),

@@ -1,5 +1,5 @@
-//! Notifications are immediate, but changes and all later operations of the compound wait until the
-//! changes are durable: no report contradicts the reply.
+//! Reports are immediate, but changes and all later operations wait until the changes are durable:
+//! no report contradicts the reply.
 
 use std::sync::Arc;
 
@@ -174,7 +174,7 @@ impl CompletedOp<'_> {
         let file = file_of(self.object);
         let details = self.arguments.map(|arguments| {
             let after = file_of(self.after);
-            // The new filehandle counts if the operation set one.
+            // The filehandle that the operation set, if any.
             let grant = file.or(after).map(|file| &file.grant);
             Details {
                 export: grant.map(|grant| &grant.site.export),

@@ -9,7 +9,7 @@ use crate::error::{OpError, OpResult};
 use crate::files::file_ref::FileRef;
 use crate::files::open_file::{self, Use};
 
-/// The file system may be slow from this length on.
+/// From here on the file system may be slow.
 const LONG_LEN: u64 = 4 << 20;
 
 pub(crate) fn allocate(context: &mut CompoundContext<'_>, args: &AllocateArgs) -> OpResult {

@@ -11,14 +11,14 @@ use crate::files::copy_pair::Pair;
 pub(crate) fn clone(context: &mut CompoundContext<'_>, args: &CloneArgs) -> OpResult {
     let pair = Pair::open(context, &args.source, &args.destination)?;
     let block = u64::from(pair.to.grant.site.traits.clone_block_len);
-    // RFC 7862, section 15.13.3.
+    // Section 15.13.3.
     if block == 0 {
         return Err(Status::NOTSUPP.into());
     }
     if !args.source_offset.is_multiple_of(block) || !args.destination_offset.is_multiple_of(block) {
         return Err(Status::INVAL.into());
     }
-    // The file system first writes out dirty data of both files.
+    // The file system writes out dirty data of both files first.
     if context.blocking == Blocking::Forbidden {
         return Err(OpError::WouldBlock);
     }

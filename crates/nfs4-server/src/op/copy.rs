@@ -18,18 +18,18 @@ use crate::{Effect, Job, Now, OpenHandle, Server};
 
 /// Needs a thread that may block.
 const LONG_LEN: u64 = 1 << 20;
-/// Runs in the background, if the client permits it.
+/// Runs in the background if the client permits it.
 const BACKGROUND_LEN: u64 = 64 << 20;
 
 pub(crate) fn copy(context: &mut CompoundContext<'_>, args: &CopyArgs<'_>) -> OpResult {
-    // RFC 7862, section 15.2.3.
+    // Section 15.2.3.
     if !args.source_server.is_empty() {
         return Err(Status::NOTSUPP.into());
     }
     let pair = Pair::open(context, &args.source, &args.destination)?;
     let size = pair.source.file().attributes()?.size;
     pair.check_range(size, args.source_offset, args.destination_offset, args.count)?;
-    // RFC 7862, section 15.2.3.
+    // Section 15.2.3.
     if args.source_offset > size || args.source_offset.saturating_add(args.count) > size {
         return Err(Status::INVAL.into());
     }
@@ -63,7 +63,7 @@ fn answer(context: &mut CompoundContext<'_>, response: WriteResponse, synchronou
     Results::Copy(Ok(CopyOk { response, requirements })).encode(context.out);
 }
 
-/// RFC 7862, section 15.2.3: the reply carries the stateid of the background copy.
+/// The reply carries the stateid of the copy (section 15.2.3).
 fn in_background(context: &mut CompoundContext<'_>, pair: &Pair, copying: Copying) -> OpResult {
     let client = context.turn()?.client;
     let (key, terms) = (pair.to.key(), context.terms());
@@ -87,11 +87,11 @@ struct Copying {
     done: u64,
 }
 
-/// Other calls and a cancellation get their turn between steps.
+/// Other calls get their turn between steps, and a cancellation takes effect.
 const STEP_LEN: u64 = 8 << 20;
 
 impl Copying {
-    /// Returns false at the end of the source, which may have become shorter.
+    /// False at the end of the source, which may have become shorter.
     fn step(&mut self) -> Result<bool, vouch_vfs::Error> {
         let len = (self.len - self.done).min(STEP_LEN);
         let copied = self.destination.file().copy_from(self.source.file(), self.from + self.done, self.to + self.done, len)?;
@@ -106,7 +106,7 @@ struct Background {
     verifier: Verifier,
     tracks: bool,
     report: BackgroundCopyOp,
-    /// Set after the observer has its report and before the client can see the result.
+    /// Set between the observer's report and the result for the client.
     end: Option<OffloadInfo>,
 }
 
@@ -154,18 +154,17 @@ impl Steps for Background {
             OffloadInfo::Done(_) => Status::OK,
             OffloadInfo::Failed(status, _) => status,
         };
-        // The record may have to be durable before the client learns the result.
+        // The record may have to be durable first.
         self.report.report(server, status, Stage::Ended, done);
         self.end = Some(info);
         JobProgress::Ended
     }
 
-    /// An abandoned copy would stay listed and count against the client's limit.
+    /// An abandoned copy would count against the client's limit.
     fn failed(&mut self, server: &Server, now: Now) -> JobProgress {
         let (status, done) = (Status::SERVERFAULT, self.copying.done);
         server.keep_error(self.report.fault(now, status, "the copy ended in a panic; this is an error in this program"));
         if let Some(info) = self.end {
-            // The observer already has this result.
             return self.finish(server, now, info);
         }
         // The report itself may have panicked.

@@ -16,7 +16,7 @@ pub(crate) fn create(context: &mut CompoundContext<'_>, args: &CreateArgs<'_>) -
     let object = context.current_object()?;
     let Object::File(directory) = object else { return Err(Status::ROFS.into()) };
     let node = match args.kind {
-        // RFC 8881, section 18.4.3.
+        // Section 18.4.3.
         CreateType::Symlink(b"") => return Err(Status::INVAL.into()),
         CreateType::Symlink(text) => NewNode::Symlink(text),
         CreateType::Block(numbers) => NewNode::BlockDevice(numbers.major, numbers.minor),
@@ -35,7 +35,7 @@ pub(crate) fn create(context: &mut CompoundContext<'_>, args: &CreateArgs<'_>) -
     }
     directory.writable()?;
     crate::files::directory::require_no_junction(context, &directory, name).map_err(|_| OpError::Status(Status::EXIST))?;
-    // Creation reads the directory from disk. A lookup shows whether it is in memory.
+    // Creation reads the directory from disk; a lookup shows that it is in memory.
     if context.blocking == Blocking::Forbidden
         && let Err(Error::WouldBlock) = directory.files().lookup(&directory.grant.caller, &directory.id, name, context.blocking)
     {

@@ -21,12 +21,12 @@ pub(crate) fn delegreturn(context: &mut CompoundContext<'_>, args: &DelegreturnA
     Ok(())
 }
 
-/// RFC 8881, section 18.5.3: NOTSUPP without CLAIM_DELEGATE_PREV.
+/// Section 18.5.3: NOTSUPP without CLAIM_DELEGATE_PREV.
 pub(crate) fn delegpurge(context: &mut CompoundContext<'_>, _: &DelegpurgeArgs) -> OpResult {
     Err(context.state(|state| state.purge_delegations()).into())
 }
 
-/// RFC 8881, section 18.39.3: no directory delegations.
+/// Section 18.39.3: no directory delegations.
 pub(crate) fn get_dir_delegation(context: &mut CompoundContext<'_>) -> OpResult {
     context.current_object()?;
     Results::GetDirDelegation(Ok(GetDirDelegationReply::Unavailable(false))).encode(context.out);

@@ -36,7 +36,7 @@ pub(crate) fn exchange_id(context: &mut CompoundContext<'_>, args: &ExchangeIdAr
     let ok = ExchangeIdOk {
         client: introduced.client,
         seq: introduced.seq,
-        // RFC 8881, section 18.35.3: exactly one of three kinds of server.
+        // Section 18.35.3: exactly one of three kinds of server.
         flags: ExchangeIdFlags(introduced.flags.0 & !ExchangeIdFlags::MASK_PNFS.0) | ExchangeIdFlags::USE_NON_PNFS,
         state_protect: introduced.machine.map_or(StateProtectReply::None, StateProtectReply::MachineCred),
         server_owner: ServerOwner { minor: 0, major: Bytes(&config.server_owner) },

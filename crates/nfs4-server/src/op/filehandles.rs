@@ -23,7 +23,7 @@ pub(crate) fn putrootfh(context: &mut CompoundContext<'_>) -> OpResult {
     Ok(())
 }
 
-/// The public filehandle is the root (RFC 8881, section 18.20.4).
+/// The public filehandle is the root (section 18.20.4).
 pub(crate) fn putpubfh(context: &mut CompoundContext<'_>) -> OpResult {
     let object = context.object(context.tree.root(context.connection.peer()))?;
     put(context, object)?;
@@ -41,7 +41,7 @@ pub(crate) fn getfh(context: &mut CompoundContext<'_>) -> OpResult {
 pub(crate) fn savefh(context: &mut CompoundContext<'_>) -> OpResult {
     let object = context.current_any()?.clone();
     context.saved = Some(object);
-    // RFC 8881, section 16.2.3.1.2.
+    // Section 16.2.3.1.2.
     context.saved_stateid = context.current_stateid;
     Results::Savefh(Ok(())).encode(context.out);
     Ok(())
@@ -59,7 +59,7 @@ pub(crate) fn restorefh(context: &mut CompoundContext<'_>) -> OpResult {
     Ok(())
 }
 
-/// RFC 8881, section 2.6.3.1.1: WRONGSEC, unless a following operation answers it.
+/// Section 2.6.3.1.1: WRONGSEC, unless a following operation answers it.
 fn put(context: &mut CompoundContext<'_>, object: Object) -> Result<(), OpError> {
     context.call.machine_admitted = false;
     if let Object::File(file) = &object

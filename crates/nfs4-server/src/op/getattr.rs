@@ -10,12 +10,12 @@ use crate::error::{OpError, OpResult};
 use crate::files::file_ref::Object;
 
 pub(crate) fn getattr(context: &mut CompoundContext<'_>, args: &GetattrArgs) -> OpResult {
-    // RFC 8881, section 5.5.
+    // Section 5.5.
     if !args.wanted.and(Attributes::WRITE_ONLY).is_empty() {
         return Err(Status::INVAL.into());
     }
     let (object, wanted) = match (context.current_object(), context.current_any()?) {
-        // RFC 8881, section 11.4.1.
+        // Section 11.4.1.
         (Err(OpError::Status(Status::MOVED)), absent) if args.wanted.has(Attr::FS_LOCATIONS.0) => {
             (absent.clone(), args.wanted.and(attributes::ABSENT))
         }

@@ -24,7 +24,7 @@ pub(crate) fn io_advise(context: &mut CompoundContext<'_>, args: &IoAdviseArgs) 
             used = used.with(hint as u32);
         }
     }
-    // RFC 7862, section 15.5.3.
+    // Section 15.5.3.
     Results::IoAdvise(Ok(IoAdviseOk { hints: used })).encode(context.out);
     Ok(())
 }

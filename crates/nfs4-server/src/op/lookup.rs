@@ -11,7 +11,7 @@ use crate::files::file_ref::Object;
 pub(crate) fn lookup(context: &mut CompoundContext<'_>, args: &LookupArgs<'_>) -> OpResult {
     context.current_any()?;
     let found = find(context, args.name)?;
-    // RFC 8881, section 2.6.3.1.1.3: of the found file.
+    // Section 2.6.3.1.1.3: of the found file.
     if matches!(&found, Object::File(file) if !file.grant.flavour_fits) {
         return Err(Status::WRONGSEC.into());
     }

@@ -115,8 +115,8 @@ fn by_name(context: &CompoundContext<'_>, name: Name<'_>) -> Result<FileRef, OpE
     }
 }
 
-/// `truncate`: UNCHECKED4 with size zero. `made`: an earlier call of this exclusive create made the
-/// file.
+/// `truncate`: UNCHECKED4 with size zero. `made`: an earlier attempt of this exclusive create made
+/// the file.
 fn existing(
     context: &mut CompoundContext<'_>,
     request: &OpenRequest<'_>,
@@ -143,7 +143,7 @@ fn existing(
     let now = context.now.mono_ms;
     let blocking = context.blocking;
     let plan = context.state(|state| state.check_open(&call, now)).map_err(|status| {
-        // A caller without rights must not learn how others have the file open.
+        // Without rights, a caller must not learn how others have the file open.
         let rights = if status == Status::SHARE_DENIED { check_rights(file, request.share, blocking) } else { Ok(()) };
         rights.err().unwrap_or(status.into())
     })?;
@@ -188,7 +188,7 @@ fn open_file(
         file.writable()?;
     }
     if let Some(open) = before.as_ref().filter(|open| covers(open.file().access(), wanted)) {
-        // Any caller can claim the open owner's name, so the caller's rights are checked.
+        // Any caller can claim the open owner's name: check its rights.
         if !may_open {
             check_rights(file, request.share, context.blocking)?;
         }
@@ -199,7 +199,7 @@ fn open_file(
         Some(made) => Ok(made),
         None if may_open => open(AccessOverride::Owner),
         None => match open(AccessOverride::Execute) {
-            // The existing open was allowed earlier; only the new access needs rights.
+            // Only the new access needs rights.
             Err(Error::Access) if before.is_some() => {
                 check_rights(file, request.share, context.blocking)?;
                 let same = before.as_ref().is_some_and(|before| before.is_by(&file.grant.caller));
@@ -241,7 +241,7 @@ fn check_rights(file: &FileRef, share: Share, blocking: Blocking) -> Result<(), 
         wanted = wanted | Access::MODIFY;
     }
     let has = file.files().access(&file.grant.caller, &file.id, wanted | Access::EXECUTE, blocking)?;
-    // As in Linux, an executable file may be opened for reading. The client checks its user by
+    // As in Linux, an executable file may be opened for reading; the client checks its user by
     // ACCESS.
     let readable = !share.reads() || has.has(Access::READ) || (has.has(Access::EXECUTE) && !share.writes());
     let writable = !share.writes() || has.has(Access::MODIFY);
@@ -249,7 +249,7 @@ fn check_rights(file: &FileRef, share: Share, blocking: Blocking) -> Result<(), 
 }
 
 impl<'a> OpenRequest<'a> {
-    /// Only the file's owner gets delegated times, because the holder sets them in the end.
+    /// Only the file's owner gets delegated times, because the holder sets them at the end.
     fn call(&self, file: &FileRef, owner: u32) -> OpenCall<'a> {
         let may_set = !file.grant.read_only() && [0, owner].contains(&file.grant.caller.uid);
         let extra = Extra { times: self.extra.times && may_set, ..self.extra };

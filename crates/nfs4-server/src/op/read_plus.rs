@@ -48,7 +48,7 @@ pub(crate) fn read_plus(context: &mut CompoundContext<'_>, args: &ReadPlusArgs) 
             break;
         }
     }
-    // RFC 7862, section 15.10.3.
+    // Section 15.10.3.
     writer.finish(context.out, at >= size || args.offset >= size);
     Ok(())
 }

@@ -22,9 +22,9 @@ const VERIFIER: [u8; 8] = [0; 8];
 const HEAD_LEN: usize = 16;
 const TAIL_LEN: usize = 8;
 const WITHOUT_FILE: Bitmap = Bitmap::of(&[Attr::FILEID.0, Attr::MOUNTED_ON_FILEID.0, Attr::RDATTR_ERROR.0]);
-/// Attributes of a mount point, visible to clients that may not enter the export.
+/// Of a mount point, for clients that may not enter the export.
 const OF_PLACE: Bitmap = Bitmap::of(&[Attr::RDATTR_ERROR.0, Attr::MOUNTED_ON_FILEID.0]);
-/// Must not be read during a listing, because the file system may hold a lock.
+/// Not read during a listing, because the file system may hold a lock.
 const ASKED_LATER: Bitmap = attributes::ACL.or(attributes::SPACE);
 
 pub(crate) fn readdir(context: &mut CompoundContext<'_>, args: &ReaddirArgs) -> OpResult {
@@ -38,14 +38,14 @@ pub(crate) fn readdir(context: &mut CompoundContext<'_>, args: &ReaddirArgs) -> 
     if !args.wanted.and(Attributes::WRITE_ONLY).is_empty() {
         return Err(Status::INVAL.into());
     }
-    // RFC 8881, section 18.23.3.
+    // Section 18.23.3.
     if matches!(args.cookie.0, 1 | 2) {
         return Err(Status::BAD_COOKIE.into());
     }
     if args.cookie.0 != 0 && args.verifier.0 != VERIFIER {
         return Err(Status::NOT_SAME.into());
     }
-    // RFC 8881, section 18.23.3: maxcount covers the result without the status.
+    // Section 18.23.3: maxcount covers the result without the status.
     let len_max =
         (args.max_count as usize).min(context.reply_room_len().saturating_sub(8)).min(context.server.config().limits.io_len_max as usize);
     if len_max < 8 + TAIL_LEN {
@@ -62,7 +62,7 @@ pub(crate) fn readdir(context: &mut CompoundContext<'_>, args: &ReaddirArgs) -> 
     };
     debug_assert!(context.out.len() >= context.result_at + HEAD_LEN, "entries are only added");
     if list.entries == 0 && !eof {
-        // RFC 8881, section 18.23.3.
+        // Section 18.23.3.
         return Err(list.stopped.unwrap_or(Status::TOOSMALL.into()));
     }
     context.out.bool(false);
@@ -111,8 +111,8 @@ impl Listing {
         let blocking = context.blocking;
         let export = directory.grant.site.export.id;
         let junctions = context.tree.has_junctions(export, &directory.id);
-        // Entries deferred until the listing ends: junctions, and files whose delegation holder
-        // must be asked.
+        // Deferred until the listing ends: junctions, and files whose delegation holder must be
+        // asked.
         let later = junctions || self.asks || !self.wanted.and(ASKED_LATER).is_empty();
         let (mut waiting, mut room) = (Vec::new(), self.end_max.saturating_sub(context.out.len()));
         let listed = directory.files().read_directory(
@@ -173,7 +173,6 @@ impl Listing {
         let view = match file {
             None => Ok(view_without_attributes(context, file_number)),
             Some(Ok((id, attributes))) => self.file(context, &directory.with(id), attributes),
-            // Removed meanwhile.
             Some(Err(Error::NotFound | Error::Stale)) => return ControlFlow::Continue(()),
             Some(Err(error)) => Err(error.into()),
         };
@@ -187,9 +186,8 @@ impl Listing {
         context.file_view(file, attributes, self.wanted)
     }
 
-    /// The root of an export replaces its directory (RFC 8881, section 7.7). If the export does not
-    /// accept the flavour, the mount point is listed with the failure in rdattr_error (section
-    /// 18.23.3).
+    /// An export's root replaces its directory (section 7.7). Under a wrong flavour, the
+    /// mount point is listed with the failure in rdattr_error (section 18.23.3).
     fn child(&mut self, context: &mut CompoundContext<'_>, cookie: u64, name: &[u8], child: Child) -> ControlFlow<()> {
         let id = match child {
             Child::Node(id) => {
@@ -212,7 +210,7 @@ impl Listing {
         }
     }
 
-    /// RFC 8881, section 11.4.2.
+    /// Section 11.4.2.
     fn referral(&mut self, context: &mut CompoundContext<'_>, cookie: u64, name: &[u8], id: ExportId) -> ControlFlow<()> {
         let wanted = self.wanted.and(attributes::ABSENT);
         let fails = !self.wanted.has(Attr::FS_LOCATIONS.0);
@@ -237,7 +235,7 @@ impl Listing {
         self.put(context, cookie, name, view.as_ref().map(|view| (view, wanted, Status::OK)))
     }
 
-    /// A failure ends the operation unless rdattr_error was requested (RFC 8881, section 5.8.1.12).
+    /// A failure ends the operation unless rdattr_error was requested (section 5.8.1.12).
     fn put(
         &mut self,
         context: &mut CompoundContext<'_>,

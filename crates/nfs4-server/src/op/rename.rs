@@ -31,7 +31,7 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
         Err(Error::NotFound) => None,
         Err(error) => return Err(error.into()),
     };
-    // RFC 8881, section 18.26.3: two names of one file.
+    // Two names of one file (section 18.26.3).
     if replaced.as_ref().is_some_and(|(id, _)| *id == moved) {
         let (source, target) = (unchanged(context, &from)?, unchanged(context, &to)?);
         Results::Rename(Ok(RenameOk { source, target })).encode(context.out);
@@ -42,7 +42,7 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
     {
         crate::files::open_file::may_free(context, attributes.size)?;
     }
-    // RFC 8881, section 10.4.
+    // Section 10.4.
     delegation_conflict::recall_for_change(context, &from.with(moved))?;
     if let Some((id, _)) = replaced {
         delegation_conflict::recall_for_change(context, &to.with(id))?;
@@ -54,7 +54,7 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
         Turn::Exclusive,
         || to.files().rename(caller, &from.id, old, &to.id, new),
         |_, before| {
-            // Another file may have taken the old name meanwhile.
+            // Another file may have the old name by now.
             if changes != Some(before)
                 && let Ok((found, _)) = to.files().lookup(caller, &to.id, new, blocking)
             {
@@ -64,7 +64,7 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
         },
     );
     let renamed = renamed.map_err(|error| match error {
-        // RFC 8881, section 18.26.3.
+        // Section 18.26.3.
         Error::NotDirectory | Error::IsDirectory | Error::NotEmpty => OpError::Status(Status::EXIST),
         error => error.into(),
     })?;

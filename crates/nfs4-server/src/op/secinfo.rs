@@ -13,7 +13,7 @@ const KERBEROS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02];
 
 pub(crate) fn secinfo(context: &mut CompoundContext<'_>, args: &SecinfoArgs<'_>) -> OpResult {
     context.current_any()?;
-    // RFC 8881, section 18.29.3: never refused for the flavour.
+    // Never refused for the flavour (section 18.29.3).
     let object = match crate::files::directory::find(context, args.name) {
         // The machine credential does not learn whether the name exists.
         Err(OpError::Status(Status::ACCESS)) if context.machine_operations().has(Op::SECINFO.0) => context.current_any()?.clone(),
@@ -41,7 +41,7 @@ pub(crate) fn secinfo_no_name(context: &mut CompoundContext<'_>, args: &SecinfoN
     Ok(())
 }
 
-/// RFC 8881, section 2.6.3.1.1.8.
+/// Section 2.6.3.1.1.8.
 fn consume_current_filehandle(context: &mut CompoundContext<'_>) {
     if context.minor > 0 {
         context.current = None;
@@ -52,7 +52,7 @@ fn consume_current_filehandle(context: &mut CompoundContext<'_>) {
 fn flavours(context: &CompoundContext<'_>, object: &Object) -> Vec<SecInfo<'static>> {
     let list = match object {
         Object::File(file) => file.grant.access.flavours.iter().map(|access| access.flavour).collect(),
-        // The pseudo file system accepts every flavour; it lists those of its exports.
+        // All flavours are accepted; the list has those of the exports.
         Object::Pseudo(_) => {
             let mut all = Vec::new();
             for site in context.tree.sites() {

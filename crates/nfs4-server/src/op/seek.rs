@@ -12,7 +12,7 @@ pub(crate) fn seek(context: &mut CompoundContext<'_>, args: &SeekArgs) -> OpResu
     let file = context.current_file(Status::ISDIR)?;
     let open = open_file::open_for(context, &file, &args.stateid, Use::Read)?;
     let size = open.file().attributes()?.size;
-    // RFC 7862, section 15.11.3.
+    // Section 15.11.3.
     if args.offset >= size {
         return Err(Status::NXIO.into());
     }
@@ -23,7 +23,7 @@ pub(crate) fn seek(context: &mut CompoundContext<'_>, args: &SeekArgs) -> OpResu
     let ok = match open.file().seek(args.offset, target) {
         // The end counts as a hole.
         Ok(offset) => SeekOk { eof: offset >= size, offset },
-        // RFC 7862, section 15.11.3.
+        // Section 15.11.3.
         Err(Error::NoSuchRegion) => SeekOk { eof: true, offset: size },
         Err(error) => return Err(error.into()),
     };

@@ -1,5 +1,4 @@
-//! Operations on sessions and client ids (RFC 8881, sections 18.33, 18.34, 18.36, 18.37, 18.50 and
-//! 18.51).
+//! RFC 8881, sections 18.33, 18.34, 18.36, 18.37, 18.50 and 18.51.
 
 use vouch_nfs4::op::{
     BackchannelCtlArgs, BindConnArgs, CreateSessionArgs, DestroyClientidArgs, DestroySessionArgs, ReclaimCompleteArgs, Results,
@@ -48,7 +47,7 @@ fn usable_callback_contexts<'a>(
 }
 
 pub(crate) fn destroy_session(context: &mut CompoundContext<'_>, args: &DestroySessionArgs) -> OpResult {
-    // RFC 8881, section 18.37.3: a session that ends itself must do so last.
+    // A session that ends itself must do so last (section 18.37.3).
     if context.turn().is_ok_and(|turn| turn.ok.session == args.session) && context.lookahead.next().is_some() {
         return Err(Status::NOT_ONLY_OP.into());
     }

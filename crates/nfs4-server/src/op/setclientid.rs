@@ -13,9 +13,9 @@ use crate::state::{Callback40, Credential, SetClientError};
 pub(crate) fn setclientid(context: &mut CompoundContext<'_>, args: &SetclientidArgs<'_>) -> OpResult {
     let location = &args.callback.location;
     let callback = Callback40 {
-        // RFC 7530, section 3.3.3: callbacks would have to prove this server to the client. That is
-        // not supported, so such clients get no delegations.
-        // A callback in clear text would show what TLS hides, so clients over TLS get none either.
+        // Callbacks would have to prove this server to the client (section 3.3.3), and in
+        // clear text would show what TLS hides. Neither is supported, so such clients get no
+        // delegations.
         address: if context.flavour.is_proven() || context.connection.transport() > Transport::Clear {
             None
         } else {
@@ -70,8 +70,8 @@ pub(crate) fn renew(context: &mut CompoundContext<'_>, args: &RenewArgs) -> OpRe
     Ok(())
 }
 
-/// A universal address (RFC 5665, sections 5.2.3.3 and 5.2.3.4). It must be the caller's own, so
-/// that nobody makes the server connect to a third party.
+/// A universal address (RFC 5665, sections 5.2.3.3 and 5.2.3.4). Must be the caller's own, so that
+/// the server connects to no third party.
 fn address(location: &NetAddr<'_>, peer: IpAddr) -> Option<SocketAddr> {
     let (netid, text) = (std::str::from_utf8(&location.netid).ok()?, std::str::from_utf8(&location.address).ok()?);
     if !matches!(netid, "tcp" | "tcp6") {

@@ -27,7 +27,7 @@ pub(crate) fn nverify(context: &mut CompoundContext<'_>, args: &VerifyArgs<'_>) 
 
 fn same(context: &mut CompoundContext<'_>, theirs: &Fattr<'_>) -> Result<bool, OpError> {
     let object = context.current_object()?;
-    // RFC 8881, section 18.31.3: ATTRNOTSUPP for unsupported attributes, INVAL for incomparable
+    // Section 18.31.3: ATTRNOTSUPP for unsupported attributes, INVAL for incomparable
     // ones.
     let mut view = context.view(&object, theirs.mask)?;
     let wanted = theirs.comparison(view.supported())?;

@@ -13,7 +13,7 @@ use crate::files::delegation_conflict;
 use crate::files::file_ref::FileRef;
 use crate::name_cookie;
 
-/// Without the `user.` that Linux adds.
+/// Without Linux's `user.`.
 const NAME_LEN_MAX: usize = 255 - 5;
 
 pub(crate) fn getxattr(context: &mut CompoundContext<'_>, args: &GetxattrArgs<'_>) -> OpResult {
@@ -58,8 +58,7 @@ pub(crate) fn removexattr(context: &mut CompoundContext<'_>, args: &RemovexattrA
 pub(crate) fn listxattrs(context: &mut CompoundContext<'_>, args: &ListxattrsArgs) -> OpResult {
     let file = supporting(context)?;
     let names = file.files().xattrs(&file.grant.caller, &file.id, context.blocking)?;
-    // RFC 8276, section 8.4.3.3: the cookie depends on the name, so it survives changes of other
-    // attributes.
+    // The cookie depends on the name, so it survives changes of other attributes (section 8.4.3.3).
     let with_cookie = |name: &Vec<u8>| (name_cookie::of_name(name), name.clone());
     let mut rest: Vec<(u64, Vec<u8>)> = names.iter().map(with_cookie).filter(|(cookie, _)| *cookie > args.cookie.0).collect();
     rest.sort_unstable();
@@ -86,7 +85,7 @@ pub(crate) fn listxattrs(context: &mut CompoundContext<'_>, args: &ListxattrsArg
     Ok(())
 }
 
-/// RFC 8276, section 8.1.
+/// Section 8.1.
 fn supporting(context: &CompoundContext<'_>) -> Result<FileRef, OpError> {
     let file = context.current_file(Status::NOTSUPP)?;
     if !file.grant.site.traits.xattrs {
@@ -108,7 +107,7 @@ fn change(context: &CompoundContext<'_>, file: &FileRef) -> Result<u64, OpError>
     Ok(file.files().attributes(&file.id, context.blocking)?.change)
 }
 
-/// A failure to read the attributes does not undo the change.
+/// The change holds even if the attributes cannot be read.
 fn changed(context: &mut CompoundContext<'_>, file: &FileRef, before: u64) -> ChangeInfo {
     context.must_sync(&file.grant, &[file.id]);
     let after = file.files().attributes(&file.id, vouch_vfs::Blocking::Allowed).map_or(before, |attributes| attributes.change);

@@ -1,5 +1,3 @@
-//! The pseudo file system (RFC 8881, section 7.3).
-
 mod tree;
 mod visibility;
 

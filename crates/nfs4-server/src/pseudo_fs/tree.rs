@@ -40,9 +40,9 @@ pub(crate) struct Tree {
 
 #[derive(Clone, Default)]
 pub(crate) struct Node {
-    /// In listing order: by cookie and name.
+    /// In listing order.
     children: BTreeMap<(u64, Vec<u8>), Place>,
-    /// The node is visible to clients that see one of these exports.
+    /// Clients that see one of these exports see the node.
     below: Vec<ExportId>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Site {
 }
 
 impl Tree {
-    /// Blocks: the file systems look up roots and junction directories.
+    /// May block: looks up roots and junction directories.
     pub(crate) fn new(exports: &Exports, generation: u64, change: u64, made: vouch_vfs::Time) -> Self {
         let mut tree = Tree {
             nodes: HashMap::from([(ROOT, Node::default())]),
@@ -117,7 +117,7 @@ impl Tree {
         }
     }
 
-    /// Mounts an export on the upper export: at its name, or where the existing path ends. Returns
+    /// Mounts an export at its name on the upper export, or where the existing path ends. Returns
     /// the file number of the covered directory.
     fn mount_on_tree(&mut self, export: &Export, exports: &HashMap<ExportId, &Arc<Export>>) -> Option<u64> {
         let path = &export.pseudo_path;
@@ -125,7 +125,7 @@ impl Tree {
         let upper = exports.get(above)?;
         let (caller, files) = (Caller::root(), &upper.file_system);
         let find = |directory: &FileId, name: &[u8]| files.lookup(&caller, directory, Name::new(name)?, Blocking::Allowed).ok();
-        // A covered directory of another file system does not lead further.
+        // A covered directory of another file system leads no further.
         let leads = |id: &FileId| files.home(id).system != SystemId::UNKNOWN;
         let mut directory = files.root();
         for depth in upper.pseudo_path.len()..path.len() {
@@ -184,13 +184,12 @@ impl Tree {
         self.sites.get(&id)
     }
 
-    /// In configuration order.
     pub(crate) fn sites(&self) -> impl Iterator<Item = &Arc<Site>> {
         self.order.iter().filter_map(|id| self.site(*id))
     }
 
     pub(crate) fn junction(&self, export: ExportId, directory: &FileId, name: &[u8]) -> Option<Place> {
-        // Fast path: usually there are no junctions.
+        // Usual: no junctions.
         if self.junctions.is_empty() {
             return None;
         }
@@ -220,8 +219,7 @@ impl Tree {
         if self.is_undecided(peer) { Admission::Undecided } else { Admission::Refused }
     }
 
-    /// Whether exports name the client, and all of them demand a stronger transport under each
-    /// flavour.
+    /// Exports name the client, and all demand a stronger transport under each flavour.
     pub(crate) fn is_too_weak(&self, transport: Transport, peer: SocketAddr) -> bool {
         if transport == Transport::MutualTls || !self.sites.values().any(|site| site.export.clients.demands_tls()) {
             return false;
@@ -283,7 +281,7 @@ impl Site {
         !Arc::ptr_eq(&self.export.file_system, &before.export.file_system)
     }
 
-    /// Also true if the answer is unknown. Port 0 means that there is no connection now.
+    /// Also true if the answer is unknown. Port 0: there is no connection now.
     pub(crate) fn admits(&self, peers: &[SocketAddr], terms: Terms) -> bool {
         let clients = &self.export.clients;
         peers.iter().any(|&peer| {
@@ -305,7 +303,7 @@ impl Site {
         HandleTarget::File(self.export.id, self.root)
     }
 
-    /// RFC 8881, section 7.7: an own fsid behind a crossed mount point.
+    /// Section 7.7: an own fsid behind a crossed mount point.
     pub(crate) fn fsid(&self, attributes: &Attributes) -> Fsid {
         let crossed = self.root_fsid.is_some_and(|root| root != attributes.fsid);
         match (self.export.fsid, crossed) {
@@ -330,6 +328,6 @@ fn id_of(path: &[Vec<u8>]) -> PseudoId {
     }
     let hash = hasher.finalize();
     let word = u64::from_be_bytes(*hash.as_bytes().first_chunk().expect("a BLAKE3 hash has 32 bytes"));
-    // Below 2^63, for clients with signed file numbers, and never the root's number.
+    // Below 2^63, for clients with signed file numbers; never the root's number.
     PseudoId((word >> 1) | 2)
 }

@@ -1,5 +1,4 @@
-//! Visibility of the pseudo file system for a client. Cached with the connection, because an answer
-//! may check each export.
+//! What a client sees is cached with the connection, because an answer may check each export.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -12,7 +11,6 @@ use crate::filehandle::PseudoId;
 pub(crate) struct VisibilityCache {
     generation: u64,
     made_ms: u64,
-    /// The answer for every export is known.
     decided: bool,
     leads: HashMap<PseudoId, bool>,
 }

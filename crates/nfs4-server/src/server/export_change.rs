@@ -1,4 +1,4 @@
-//! Changes of exports and their clients end state that is no longer allowed.
+//! Changed exports and clients end state that is no longer allowed.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -20,10 +20,10 @@ pub struct Replaced {
 }
 
 impl Server {
-    /// State ends if its export is gone or shows another directory, no longer accepts the client,
-    /// its flavour or its port, or no longer shows the file. Handles of such exports become stale
-    /// unless the new directory has the file too. Calls continue meanwhile. Blocks on the file
-    /// systems. O(n) in all state.
+    /// State ends if its export is gone, shows another directory, no longer shows the file, or no
+    /// longer accepts the client, its flavour or its port. Handles become stale unless the new
+    /// directory has the file too. Calls continue meanwhile. Blocks on the file systems. O(n) in
+    /// all state.
     pub fn replace_exports(&self, exports: Exports) -> Replaced {
         let now = *self.now.lock();
         let change = self.tree.read().change.wrapping_add(1);
@@ -42,7 +42,7 @@ impl Server {
             self.end_by(&tree, &gone, &mut replaced);
             (before, tree)
         };
-        // Last, because a file system mounted below an export may answer slowly.
+        // Last, because a file system below may answer slowly.
         let opened_anew = |site: &&Arc<Site>| before.site(site.export.id).is_some_and(|before| site.is_opened_anew(before));
         if tree.sites().any(|site| opened_anew(&site)) {
             let mut hidden: HashMap<(ExportId, FileId), bool> = HashMap::new();
@@ -54,8 +54,7 @@ impl Server {
         replaced
     }
 
-    /// Ends state of clients that the exports no longer accept, after an answer of the name
-    /// service. O(n) in all state.
+    /// After an answer of the name service. O(n) in all state.
     pub fn clients_changed(&self) -> Replaced {
         let mut replaced = Replaced { effects: Vec::new(), ended: 0 };
         let _turn = self.ending.lock();
@@ -77,8 +76,8 @@ impl Server {
         });
     }
 
-    /// Calls `is_lost` outside the state's lock, for a part of the state at a time. Running calls
-    /// of earlier generations are granted nothing.
+    /// Calls `is_lost` outside the state's lock, for a part at a time. Running calls of earlier
+    /// generations are granted nothing.
     fn end_where(&self, replaced: &mut Replaced, mut is_lost: impl FnMut(&Holding, &[SocketAddr]) -> bool) {
         let now_ms = self.now.lock().mono_ms;
         let mut peers_of: HashMap<ClientKey, Vec<SocketAddr>> = HashMap::new();
@@ -109,10 +108,10 @@ impl Server {
         self.tree.read().generation
     }
 
-    /// Whether a call that began under `generation` may still be granted state of a file, and the
-    /// generation of the answer. STALE if the export is gone, shows another directory or not this
-    /// file, or does not name the client. DELAY if the answer is unknown. ACCESS or WRONGSEC for
-    /// port, flavour or transport. May read a disk, so not under a lock.
+    /// For a call that began under `generation`; returns the generation of the answer. STALE if the
+    /// export is gone, shows another directory or not this file, or does not name the client; DELAY
+    /// if unknown; ACCESS or WRONGSEC for port, flavour or transport. May read a disk, so not under
+    /// a lock.
     pub(crate) fn still_grants(&self, generation: u64, file: &FileRef, peer: SocketAddr, terms: Terms) -> (u64, Result<(), Status>) {
         if self.generation() == generation {
             return (generation, Ok(()));

@@ -1,4 +1,4 @@
-//! The status report for `vouch export status`.
+//! For `vouch export status`.
 
 use std::net::SocketAddr;
 

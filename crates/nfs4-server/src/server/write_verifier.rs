@@ -1,8 +1,8 @@
-//! The write verifier (RFC 8881, section 18.32.3), and syncs in progress.
+//! The write verifier (RFC 8881, section 18.32.3).
 //!
-//! The kernel reports lost data once per descriptor. A failed sync therefore changes the verifier
-//! for all clients. A successful sync waits for concurrent syncs of the file, because one of these
-//! may have received the report.
+//! The kernel reports lost data once per descriptor. So a failed sync changes the verifier for all
+//! clients, and a successful one waits for concurrent syncs of the file: one of these may have
+//! received the report.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,7 +45,7 @@ impl SyncTracker {
         result
     }
 
-    /// A failure is counted before any concurrent sync is answered.
+    /// A failure counts before any concurrent sync is answered.
     pub(crate) fn during<T>(&self, files: &[FileKey], act: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let mut under = self.begin(files);
         let result = act();
@@ -53,7 +53,6 @@ impl SyncTracker {
         result
     }
 
-    /// After success, waits for concurrent syncs of the file.
     pub(crate) fn alone<T>(&self, file: FileKey, act: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let result = self.during(&[file], act)?;
         let mut under_way = self.under_way.lock();

@@ -1,5 +1,3 @@
-//! Side effects that the caller of the state must carry out.
-
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -10,13 +8,13 @@ use super::id::FileKey;
 use crate::access::network::Network;
 use crate::{CallbackContext, CallbackId, CallbackTo};
 
-/// To carry out after the lock is released, in order.
+/// In order, after the lock is released.
 #[derive(Debug)]
 pub(crate) enum StateEffect<F> {
-    /// Encode and send, then call `State::callback_done` exactly once.
+    /// Send, then call `State::callback_done` exactly once.
     Callback(Box<OutgoingCallback>),
-    /// Write durably before sending a reply to this call or any later one. Replaces a record with
-    /// the same key.
+    /// Write durably before the reply to this call or any later one. Replaces a record with the
+    /// same key.
     Persist {
         key: Vec<u8>,
         value: Vec<u8>,
@@ -25,10 +23,10 @@ pub(crate) enum StateEffect<F> {
     Forget {
         key: Vec<u8>,
     },
-    /// Delete the previous instance's records that were not persisted again. Must be durable before
-    /// any reply that grace would have refused (RFC 8881, section 8.4.3).
+    /// Delete the earlier records that were not persisted again. Must be durable before any reply
+    /// that grace would have refused (RFC 8881, section 8.4.3).
     GraceEnded,
-    /// The client may reclaim nothing. Report this to the administrator.
+    /// Log that the client may reclaim nothing.
     AddressMismatch {
         owner: Arc<[u8]>,
         address: IpAddr,
@@ -42,7 +40,6 @@ pub(crate) enum StateEffect<F> {
     },
 }
 
-/// Reason why an open or a delegation ended without its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Loss {
     Expired,
@@ -81,7 +78,7 @@ pub(crate) struct OutgoingCallback {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CallbackOp {
-    /// Tests the path by CB_NULL (4.0).
+    /// CB_NULL tests the path (4.0).
     Null,
     Recall {
         stateid: Stateid,

@@ -1,6 +1,6 @@
-//! State granted by a removed or changed export can't be used or returned, but blocks others.
+//! State from a removed or changed export can no longer be used or returned, but blocks others.
 //!
-//! The decision may need a disk, so callers list the holdings, decide outside of the lock, and end
+//! The decision may need a disk: callers list the holdings, decide outside of the lock, and end
 //! state in parts.
 
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ impl Holding {
 pub(crate) const HOLDINGS_AT_ONCE: usize = 1024;
 
 impl<F: Clone> State<F> {
-    /// Holdings in [`HOLDINGS_AT_ONCE`] table slots from this one; none past the end.
+    /// In [`HOLDINGS_AT_ONCE`] table slots from this one; none past the end.
     pub(crate) fn holdings(&self, from: usize) -> Option<Vec<Holding>> {
         let part = self.states.part(from, HOLDINGS_AT_ONCE)?;
         Some(
@@ -38,7 +38,7 @@ impl<F: Clone> State<F> {
         )
     }
 
-    /// One address for each connection, or the last known address with port 0.
+    /// One for each connection, or the last known address with port 0.
     pub(crate) fn peers_of(&self, key: ClientKey, peer: impl Fn(ConnectionId) -> Option<SocketAddr>) -> Vec<SocketAddr> {
         let client = &self.clients[key];
         let sessions = client.v41().into_iter().flat_map(|v41| &v41.sessions);
@@ -47,8 +47,8 @@ impl<F: Clone> State<F> {
         if peers.is_empty() { vec![SocketAddr::new(client.address, 0)] } else { peers }
     }
 
-    /// Cancels lock waits of these clients on these files. Call this for all holdings before ending
-    /// any, so that freed locks go to other clients.
+    /// Cancels lock waits of these clients on these files. Call it before any holding ends, so that
+    /// freed locks go to other clients.
     pub(crate) fn end_waits(&mut self, lost: &[Holding], now: u64) {
         self.latest_ms = now;
         for held in lost {
@@ -64,7 +64,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Skips holdings that ended or were granted on new terms meanwhile. Returns the number ended.
+    /// Skips holdings that ended or were granted anew meanwhile. Returns the number ended.
     pub(crate) fn end_holdings(&mut self, lost: &[Holding], now: u64) -> usize {
         self.latest_ms = now;
         let mut ended = 0;

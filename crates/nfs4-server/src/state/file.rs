@@ -1,4 +1,4 @@
-//! Files with state, and short-term memory of conflicts and opens.
+//! Files with state, and recent conflicts and opens.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,6 @@ pub(super) struct FileState {
     pub(super) locks: FileLocks,
     /// Includes recalled ones. A write delegation is alone.
     pub(super) delegations: Vec<StateKey>,
-    /// Oldest first.
     pub(super) waiters: Vec<Waiter>,
     pub(super) copies: usize,
 }
@@ -31,7 +30,7 @@ pub(super) struct Files {
     pub(super) table: Slab<FileRef, FileState>,
     pub(super) names: Map<FileKey, FileRef>,
     recent: Recent,
-    /// Separate from opens, so that many removals do not evict them.
+    /// Separate, so that many removals do not evict opens.
     changes: Recent,
 }
 
@@ -102,7 +101,7 @@ impl Files {
         changed.is_some_and(|(by, at)| by != Some(client) && now < at + CHANGE_MEMORY_MS)
     }
 
-    /// Whether the same client opened the file recently and no other did since.
+    /// True if the same client opened the file recently and no other did since.
     pub(super) fn note_open(&mut self, key: &FileKey, client: ClientKey, now: u64) -> bool {
         let mut again = false;
         self.recent.note(key, |recent| {

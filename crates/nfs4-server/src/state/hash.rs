@@ -1,4 +1,4 @@
-//! Hash tables with a seed that prevents chosen collisions.
+//! A secret seed prevents chosen collisions.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;

@@ -11,9 +11,7 @@ use crate::ExportId;
 slab_key! {
     pub(crate) struct ClientKey;
     pub(crate) struct SessionKey;
-    /// An open, a lock state, a delegation or a copy.
     pub(crate) struct StateKey;
-    /// An open owner or a lock owner.
     pub(crate) struct OwnerKey;
     pub(super) struct FileRef;
     pub(super) struct CallbackKey;
@@ -55,8 +53,8 @@ impl Hash for FileKey {
     }
 }
 
-/// Issues stateids. The `other` field is an instance word plus the key of the state under a keyed
-/// 64-bit permutation: in 4.0 a guessed stateid could end another client's state.
+/// Issues stateids. The `other` field is an instance word and the state's key under a keyed 64-bit
+/// permutation: in 4.0 a guessed stateid could end another client's state.
 #[derive(Clone, Copy)]
 pub(super) struct Boot {
     life: u32,
@@ -102,8 +100,8 @@ impl Boot {
     }
 }
 
-/// Issues client ids: numbers from 1 under a keyed 64-bit permutation. Ids never repeat in one
-/// instance and can't be guessed.
+/// Issues client ids: numbers from 1 under a keyed 64-bit permutation, unique in one instance and
+/// unpredictable.
 pub(super) struct ClientNumbers {
     key: [u8; 32],
     count: u64,
@@ -239,7 +237,6 @@ mod tests {
             let differ = pair[0] ^ pair[1];
             assert!(halves(differ).0 != 0 && halves(differ).1 != 0 && (8..=56).contains(&differ.count_ones()), "{differ:x}");
         }
-        // Values near an issued id must not be issued ids.
         for guess in (1..10_000).flat_map(|step| [all[500].wrapping_add(step), all[500].wrapping_sub(step)]) {
             let mut stateid = Stateid { seq: vouch_nfs4::StateSeq(1), other: boot.other(StateKey::new(0, 1)) };
             stateid.other[4..].copy_from_slice(&guess.to_be_bytes());

@@ -1,26 +1,25 @@
-//! Fixed bounds on state. Configurable bounds are in [`crate::Limits`].
+//! Fixed bounds. Configurable ones are in [`crate::Limits`].
 
 pub(super) const UNCONFIRMED_SHARE: usize = 8;
 pub(super) const UNCONFIRMED_MIN: usize = 16;
 /// Linux uses an open owner for each user and a lock owner for each locking process.
 pub(super) const OWNERS_PER_CLIENT_MAX: usize = 200_000;
-/// Number of refused owners between scans for idle ones. Each scan blocks other calls for
-/// milliseconds.
+/// Refused owners between scans for idle ones. A scan blocks other calls for milliseconds.
 pub(super) const OWNER_SCAN_INTERVAL: u32 = 1024;
-/// Above the number of blocked processes of a machine.
+/// More than a machine's blocked processes.
 pub(super) const WAITERS_PER_CLIENT_MAX: usize = 4096;
 /// Each release checks the requests that overlap the freed range. Shared by source and client.
 pub(super) const WAITERS_PER_FILE_MAX: usize = 512;
-/// Obsolete entries in a client's list of files with waits, before the list is cleaned.
+/// Obsolete entries in a client's list of files with waits, before it is cleaned.
 pub(super) const OBSOLETE_WAITS_MIN: usize = 32;
 /// Linux allows up to 16 (`nconnect`).
 pub(super) const CONNECTIONS_PER_SESSION_MAX: usize = 64;
 /// All need work when the connection closes.
 pub(super) const SESSIONS_PER_CONNECTION_MAX: usize = 1024;
 pub(super) const SESSIONS_MAX: usize = 131_072;
-/// More than the nodes of a cluster that share one library. Shared by source and client.
+/// More than the nodes that share one library in a cluster. Shared by source and client.
 pub(super) const OPENS_PER_FILE_MAX: usize = 32_768;
-/// A source may use this multiple of what is free: one source alone gets four fifths.
+/// A source may use this multiple of what is free: alone, it gets four fifths.
 pub(super) const SHARE_FACTOR: usize = 4;
 pub(super) const EVICTION_INTERVAL_MS: u64 = 100;
 /// Each scan frees room for many calls.
@@ -35,7 +34,7 @@ pub(super) const REPLY_CACHE_PRESSURE_SHARE: usize = 8;
 pub(super) const REPLY_CACHE_SESSION_LEN: usize = 16 * 1024;
 /// More than the locking processes of a cluster. Shared by source and client.
 pub(super) const LOCK_OWNERS_PER_FILE_MAX: usize = 65_536;
-/// Expired clients with conflicting state ended at once. Most often there is one.
+/// Expired clients with conflicting state ended at once. Usually there is one.
 pub(super) const EXPIRED_SCAN_CLIENTS_MAX: usize = 64;
 /// Ranges checked in that scan: usually all of one client in a file.
 pub(super) const EXPIRED_SCAN_RANGES_MAX: usize = 4096;
@@ -49,38 +48,36 @@ pub(super) const BACK_SLOTS_MAX: u32 = 16;
 pub(super) const CALLBACKS_PER_CLIENT_MAX: u32 = 1024;
 pub(super) const CALLBACK_TIMEOUT_MS: u64 = 20_000;
 pub(super) const SLOTS_UNDER_PRESSURE: u32 = 8;
-/// Bytes: an RPC header with AUTH_SYS, SEQUENCE and one more operation.
+/// An RPC header with AUTH_SYS, SEQUENCE and one more operation.
 pub(super) const MESSAGE_LEN_MIN: u32 = 256;
-/// Bytes: CB_SEQUENCE and CB_RECALL with a filehandle.
+/// CB_SEQUENCE and CB_RECALL with a filehandle.
 pub(super) const CALLBACK_LEN_MIN: u32 = 512;
 pub(super) const RECENT_FILES_MAX: usize = 8192;
 pub(super) const CONFLICT_MEMORY_MS: u64 = 30_000;
-/// After a change without an open, other clients get no delegation for this time: longer than such
-/// a change takes.
+/// After a change without an open, other clients get no delegation: longer than such a change
+/// takes.
 pub(super) const CHANGE_MEMORY_MS: u64 = 2_000;
 /// A second open by the same client within this time is reuse, which makes a delegation worthwhile.
 pub(super) const REUSE_MEMORY_MS: u64 = 60_000;
 pub(super) const LOCK_RESERVED_MS: u64 = 2_000;
-/// A waiter counts as waiting for this time after CB_NOTIFY_LOCK: twice the polling interval of
-/// Linux.
+/// How long a waiter counts after CB_NOTIFY_LOCK: twice the polling interval of Linux.
 pub(super) const LOCK_INTEREST_MS: u64 = 60_000;
-/// Validity of attributes from a delegation holder.
 pub(super) const HOLDER_ATTRIBUTES_MS: u64 = 1_000;
 /// Timers handled under one hold of the lock: clients of one host may expire together.
 pub(super) const TIMERS_AT_ONCE: usize = 256;
-/// A silent client keeps state without conflicts for a day, so that a laptop may sleep overnight.
+/// A laptop may sleep overnight and keep its state without conflicts.
 pub(super) const COURTESY_MS: u64 = 24 * 3600 * 1000;
 pub(super) const COPY_MEMORY_MS: u64 = 600_000;
-/// Bytes. The longest reply is an OPEN with a delegation and its ACE.
+/// The longest reply is an OPEN with a delegation and its ACE.
 pub(super) const OWNER_REPLY_LEN_MAX: usize = 4096;
 pub(super) const IMPLEMENTATION_LEN_MAX: usize = 128;
 pub(super) const REPORT_ROWS_MAX: usize = 1000;
-/// Above this number the client gets no new delegations.
+/// Above it, the client gets no new delegations.
 pub(super) const REVOKED_PER_CLIENT_MAX: usize = 64;
 pub(super) const RECALL_ANY_ROOM: usize = 8;
 /// Divisor of a holder's delegations: the part to return.
 pub(super) const RECALL_ANY_SHARE: usize = 4;
-/// Returning thousands takes a client seconds.
+/// Returning thousands takes seconds.
 pub(super) const RECALL_ANY_INTERVAL_MS: u64 = 10_000;
 pub(super) const CALLBACK_TRIES_MAX: u8 = 5;
 /// After DELAY or an unknown stateid.

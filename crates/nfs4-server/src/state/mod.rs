@@ -1,11 +1,9 @@
 //! State: clients, sessions, stateids, opens, byte-range locks, delegations, copies, leases, grace.
 //!
-//! Pure machines: `now` (milliseconds of a monotonic clock) is a parameter, randomness is a seed,
-//! an open file is an opaque `F` that is kept for the operations and handed back. Nothing here does
-//! I/O, sleeps, encodes an XDR result or looks at a file system. All of it lives behind one lock,
-//! which the operations hold for one call at a time and never across `vfs`. What must happen
-//! outside (callbacks, records, files to close) is queued as [`StateEffect`]s, to be taken with
-//! [`State::take_effects`] under the same lock and carried out after it is released.
+//! Pure state machines: `now` (monotonic milliseconds) is a parameter, randomness is a seed, an
+//! open file is an opaque `F`. Nothing here does I/O, sleeps or encodes results. One lock covers
+//! all state; a call never holds it across `vfs`. External work is queued as [`StateEffect`]s: take
+//! them with [`State::take_effects`] under the same lock, and carry them out after its release.
 
 mod callback;
 mod client;

@@ -1,4 +1,4 @@
-//! Queries. They change only leases and expired clients.
+//! They change only leases and expired clients.
 
 use std::sync::Arc;
 
@@ -33,7 +33,6 @@ impl<F: Clone> State<F> {
         self.files.find(file).is_some()
     }
 
-    /// In force or not.
     pub(crate) fn holds(&self, client: ClientKey, stateid: &Stateid, file: &FileKey) -> bool {
         let entry = self.boot.key(stateid).filter(|_| !stateid.is_special()).and_then(|key| self.states.get(key));
         entry.is_some_and(|entry| entry.client == client && entry.export == file.export && self.files.find(file) == Some(entry.file))
@@ -46,8 +45,8 @@ impl<F: Clone> State<F> {
         opens.next().is_some() || self.write_delegation(state).is_some_and(|key| self.is_of(key, Some(client), file))
     }
 
-    /// In 4.0 the client is unknown: any client's open counts. Checks a bounded number; without a
-    /// match the caller must prove its rights otherwise.
+    /// In 4.0 any client's open counts. Checks a bounded number; without a match the caller must
+    /// prove its rights otherwise.
     pub(crate) fn open_to_write(&self, client: Option<ClientKey>, file: &FileKey, mut fits: impl FnMut(&F) -> bool) -> Option<F> {
         let state = self.files.find(file)?;
         let opens = &self.files[state].opens;
@@ -70,7 +69,6 @@ impl<F: Clone> State<F> {
     /// O(log n) in opens of the file.
     pub(crate) fn any_open(&self, file: &FileKey) -> Option<F> {
         let opens = &self.files[self.files.find(file)?].opens;
-        // Without writers, any open will do.
         let wanted = opens.shares().writes();
         opens.with(|share| !wanted || share.writes()).next().map(|key| self.open_of(key).file.clone())
     }

@@ -1,5 +1,3 @@
-//! Status report.
-
 use vouch_nfs4::ClientId;
 
 use super::limits::REPORT_ROWS_MAX;
@@ -61,7 +59,7 @@ impl<F: Clone> State<F> {
         self.grace.until_ms().map_or(0, |until| until.saturating_sub(now))
     }
 
-    /// O(n) in clients: for occasional use.
+    /// O(n) in clients.
     pub(crate) fn status(&self, now: u64) -> StateStatus {
         let clients = self.clients.iter().take(REPORT_ROWS_MAX).map(|(key, _)| self.client_status(key, now)).collect();
         StateStatus { totals: self.totals(), clients }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 
-/// Free slots kept before one is reused, so that the end of recent entries is known.
+/// Free slots kept before reuse, so that the end of recent entries is known.
 const VACANT_COUNT_MIN: usize = 256;
 
 pub(super) trait SlabKey: Copy {
@@ -129,7 +129,7 @@ impl<K: SlabKey, T> Slab<K, T> {
         Some(value)
     }
 
-    /// Puts another value under a key that was removed just now.
+    /// Puts another value under a key removed just now.
     ///
     /// # Panics
     ///

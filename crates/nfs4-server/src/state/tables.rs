@@ -1,5 +1,3 @@
-//! All state tables, behind one lock.
-
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -20,7 +18,7 @@ use crate::{CallbackContexts, ConnectionId, Limits};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DelegationPolicy {
     Never,
-    /// When the client opens a file again after a short time.
+    /// The client opens a file again after a short time.
     OnReuse,
     Always,
 }
@@ -117,7 +115,7 @@ impl<F: Clone> State<F> {
         state
     }
 
-    /// Take them after each call, under the same lock.
+    /// After each call, under the same lock.
     pub(crate) fn take_effects(&mut self) -> VecDeque<StateEffect<F>> {
         std::mem::take(&mut self.effects)
     }

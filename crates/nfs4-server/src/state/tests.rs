@@ -1,4 +1,4 @@
-//! State tests with simulated clients and a settable clock.
+//! Simulated clients and a settable clock.
 
 mod callbacks;
 mod clients;
@@ -147,7 +147,7 @@ impl Fixture {
         (fixture, peers)
     }
 
-    /// A call that the server executes, and not a retry.
+    /// A new call, not a retry.
     pub(super) fn begin(&mut self, peer: &Peer, slot: u32, seq: u32, cache_this: bool) -> Turn {
         match self.sequence_on(peer, slot, SlotSeq(seq), cache_this) {
             Ok(Sequenced::New(turn)) => turn,

@@ -1,5 +1,3 @@
-//! A simulated client.
-
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -21,7 +19,7 @@ struct SentCall {
     body: Vec<u8>,
     reply: Vec<u8>,
     at_ms: u64,
-    /// In 4.1, SEQUENCE asked to cache the reply; in 4.0, the call changed something.
+    /// 4.1: SEQUENCE asked to cache the reply. 4.0: the call changed something.
     cached: bool,
 }
 
@@ -47,7 +45,7 @@ pub(crate) struct Agent {
     cb_seqs: HashMap<u32, SlotSeq>,
 }
 
-/// An owner's seqid stays after these (RFC 7530, section 9.1.7).
+/// An owner's seqid stays (RFC 7530, section 9.1.7).
 const SEQID_KEPT: [Status; 7] = [
     Status::STALE_CLIENTID,
     Status::STALE_STATEID,
@@ -102,7 +100,7 @@ impl Agent {
         }
     }
 
-    /// On a slot of the session, or without SEQUENCE in 4.0.
+    /// Without SEQUENCE in 4.0.
     pub(crate) fn call(&mut self, driver: &mut Driver, slot: usize, cached: bool, ops: &[Args<'_>]) -> CallOutcome {
         self.xid += 1;
         let mut all = Vec::new();
@@ -225,7 +223,7 @@ impl Agent {
         true
     }
 
-    /// Returns both replies if they must be equal.
+    /// Both replies if they must be equal.
     pub(crate) fn replay(&mut self, driver: &mut Driver, slot: usize, fresh_xid: bool) -> Option<(Vec<u8>, Vec<u8>)> {
         let sent = self.last[if self.minor > 0 { slot } else { 0 }].clone()?;
         let v40 = self.minor == 0;
@@ -233,7 +231,7 @@ impl Agent {
             return None;
         }
         let (first, list) = wire::results(&sent.reply);
-        // In 4.0 a call with a new xid and the same seqid is a retry too, if the seqid advanced.
+        // In 4.0 a new xid with the same seqid is a retry too, if the seqid advanced.
         let owners = matches!(list.last(), Some(Results::Open(_) | Results::Close(_) | Results::Lock(_) | Results::Locku(_)));
         let xid = match v40 && fresh_xid {
             true if !first.is_ok() || !owners || driver.now_ms >= self.last_renewal_ms + LEASE_MS => return None,

@@ -1,5 +1,3 @@
-//! The expected state of each agent.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use vouch_nfs4::Stateid;

@@ -1,5 +1,3 @@
-//! Steps and their expected outcome.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
@@ -63,14 +61,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The model's knowledge of an agent besides its opens, locks and delegations.
+/// Besides its opens, locks and delegations.
 #[derive(Clone, Default)]
 struct AgentStatus {
     boot: u64,
     to_reclaim: HeldState,
     may_reclaim: bool,
     complete: bool,
-    /// Another client's request ended the expired state, and the agent does not know yet.
+    /// Another client's request ended the expired state, unknown to the agent.
     lost: bool,
     revoked: BTreeSet<[u8; 12]>,
 }
@@ -336,7 +334,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// A new delegation must conflict with no state of live agents.
+    /// No conflict with state of live agents.
     fn record_delegation(&mut self, agent: usize, file: u8, write: bool, stateid: Stateid) {
         let given = Delegation { write, stateid, recalled_ms: None };
         let before = self.held.delegations.insert((agent, file), given);

@@ -1,5 +1,3 @@
-//! Encoding of calls, replies and callback answers.
-
 use vouch_nfs4::op::{Args, Results};
 use vouch_nfs4::{CallbackHead, CompoundHead, ReplyHead, ReplyWriter, Status, cb};
 use vouch_oncrpc::{Accepted, Call, Reply};

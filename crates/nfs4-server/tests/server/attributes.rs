@@ -1,5 +1,3 @@
-//! GETATTR, SETATTR, VERIFY and NVERIFY.
-
 use vouch_nfs4::op::{self, Args, Results};
 use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Acl, Attributes, Bytes, SetTime, Status, Time};
 use vouch_nfs4_server::Exports;
@@ -26,7 +24,7 @@ fn every_supported_attribute_can_be_read() {
             let values = attributes(&list[0]);
             let missing = wanted.minus(values.present(wanted));
             assert!(missing.is_empty(), "{path:?} {missing:?}");
-            // RFC 8881, section 5.8.1.1: the pseudo file system has no creation time.
+            // The pseudo file system has no creation time (RFC 8881, section 5.8.1.1).
             assert_eq!((supported.has(50), values.time_create.is_some()), (!path.is_empty(), !path.is_empty()), "{path:?}");
         }
     }

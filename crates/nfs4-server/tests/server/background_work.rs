@@ -28,7 +28,7 @@ fn would_block(client: &mut Client<'_>, ops: &[Args<'_>]) -> (bool, Vec<Effect>)
 
 fn set_size(client: &mut Client<'_>, name: &str, stateid: Stateid, len: u64) -> bool {
     let attrs = size(len);
-    // RFC 8881, section 8.2.2: seqid 0 means the current one.
+    // Seqid 0 means the current one (RFC 8881, section 8.2.2).
     let stateid = Stateid { seq: vouch_nfs4::StateSeq(0), ..stateid };
     would_block(client, &[lookup(name), Args::Setattr(op::SetattrArgs { stateid, attrs: attrs.fattr() })]).0
 }
@@ -60,7 +60,7 @@ fn rename_over_large_file_blocks() {
     let stateid = client.create("c");
     set_size(&mut client, "c", stateid, BIG);
     assert!(would_block(&mut client, &[Args::Savefh, rename("b", "c")]).0);
-    // Renaming a large file frees no space.
+    // It frees no space.
     let stateid = client.create("d");
     set_size(&mut client, "d", stateid, BIG);
     assert!(!would_block(&mut client, &[Args::Savefh, rename("d", "e")]).0);

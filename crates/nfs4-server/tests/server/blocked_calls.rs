@@ -1,5 +1,3 @@
-//! Slow disks, cold directories, group commit and retries of a call in progress.
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,7 +10,7 @@ use vouch_vfs::{Blocking, Error};
 use crate::fixture::{Client, Fixture, MemoryFs, compound, export, sys_access, user};
 use crate::ops::{lookup, mkdir, mode, open_by_name, rename};
 
-/// Runs a call that creates a file until it blocks on the disk.
+/// Until it blocks on the disk.
 fn begin_create(client: &mut Client<'_>, name: &str) -> Compound {
     let mode = mode(0o644);
     let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), open_by_name(name, Some(&mode))];
@@ -79,7 +77,7 @@ fn async_export_does_not_wait_for_sync() {
     assert_eq!(fixture.run_to_status(&mut call, Blocking::Forbidden), Status::OK);
 }
 
-// RFC 7530, section 3.1.1: a client retries only after its connection broke.
+// A client retries only after its connection broke (RFC 7530, section 3.1.1).
 #[test]
 fn retry_of_call_in_progress_closes_its_connection() {
     let fixture = Fixture::new();
@@ -95,7 +93,7 @@ fn retry_of_call_in_progress_closes_its_connection() {
     assert!(matches!(again.run(&fixture.server, Blocking::Forbidden), Progress::Done(None)));
     assert!(matches!(again.take_effects()[..], [Effect::Disconnect(id)] if id == connection.id()));
     assert_eq!(fixture.run_to_status(&mut first, Blocking::Allowed), Status::OK);
-    // A second execution would return NFS4ERR_EXIST.
+    // A second execution would return EXIST.
     assert_eq!(fixture.run_to_status(&mut call(), Blocking::Forbidden), Status::OK);
 }
 

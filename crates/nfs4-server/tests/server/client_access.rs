@@ -1,5 +1,3 @@
-//! Hosts that may become clients, and their state after a reload of the exports.
-
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -86,7 +84,7 @@ fn client_at_new_address_waits_for_lease_of_silent_client() {
     let expire_lease = || fixture.advance(LEASE_MS + 1_000);
     expire_lease();
     let new_client = send_exchange_id(&fixture, &new_address, 2).unwrap();
-    // The old client has sent no request for a lease, but it is still there.
+    // It has sent no request for a lease.
     assert_eq!(victim.status(&["export", "f"], &[getattr(&[1])]), Status::OK);
     assert_eq!(send_create_session(&fixture, &new_address, new_client), Status::CLID_INUSE);
     assert_eq!(victim.status(&["export", "f"], &[getattr(&[1])]), Status::OK);

@@ -1,4 +1,4 @@
-//! File data: holes, copies, extended attributes, locks, and export options.
+//! Holes, copies, extended attributes, locks, and export options.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ fn copy_transfers_a_range_between_files() {
     assert_eq!(client.run(&with_both_files(copy(0, 1, destination, source))).0, Status::BAD_STATEID);
 }
 
-// RFC 7862, sections 15.2.3 and 15.13.3: a count of zero means up to the end of the file.
+// A count of zero means up to the end of the file (RFC 7862, sections 15.2.3 and 15.13.3).
 #[test]
 fn copy_and_clone_refuse_overlapping_ranges() {
     let fixture = Fixture::new();
@@ -191,7 +191,7 @@ fn stateid_of_other_user_gives_no_write_access() {
     assert_eq!(attributes(&list[1]).size, Some(4));
 }
 
-// RFC 8881, section 8.4.3: the client whose state ended for this call must not reclaim it.
+// The client whose state ended for this call must not reclaim it (RFC 8881, section 8.4.3).
 #[test]
 fn stateless_operations_wait_for_recovery_records() {
     let fixture = Fixture::new();
@@ -236,8 +236,8 @@ fn chmod(bits: u32) -> Args<'static> {
     setattr(attrs)
 }
 
-// RFC 8881, sections 18.3.3 and 18.32.3: the system reports lost data once, so only a new write
-// verifier informs every client.
+// The system reports lost data once, so only a new write verifier informs every client (RFC 8881,
+// sections 18.3.3 and 18.32.3).
 #[test]
 fn write_verifier_changes_when_data_is_lost() {
     let fixture = Fixture::new();
@@ -252,7 +252,7 @@ fn write_verifier_changes_when_data_is_lost() {
     let before = verifier(&mut one, FILE, write(stateid, 0, b"data"));
     assert_eq!(verifier(&mut two, &["export", "g"], write(other, 0, b"data")), before);
     assert_eq!(verifier(&mut one, FILE, commit()), before);
-    // A failed unstable WRITE loses no acknowledged data.
+    // It loses no acknowledged data.
     fixture.fail_with_io(Call::Write);
     assert_eq!(one.status(FILE, &[write(stateid, 0, b"more")]), Status::IO);
     fixture.fail_with_io(Call::Commit);

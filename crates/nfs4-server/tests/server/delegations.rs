@@ -1,4 +1,4 @@
-//! Attributes from the holder of a write delegation (RFC 8881, section 10.4.3; RFC 9754).
+//! RFC 8881, section 10.4.3; RFC 9754.
 
 use vouch_nfs4::op::{self, Args, Delegation, OpenResultFlags, Results, ShareAccess};
 use vouch_nfs4::{Attributes, Bytes, CallbackHead, ChangeId, Fattr, Name, OwnerSeq, ReplyWriter, Stateid, Status, Time, cb};
@@ -50,7 +50,6 @@ fn getattr_reply(record: &[u8], attrs: Fattr<'_>) -> Vec<u8> {
 const TIMES: [u32; 2] = [84, 85];
 const LATER: Time = Time { seconds: 1_700_000_000, nanoseconds: 5 };
 
-// RFC 8881, section 10.4.3; RFC 9754, section 5.
 #[test]
 fn getattr_returns_answer_of_delegation_holder() {
     let fixture = Fixture::new();
@@ -111,7 +110,6 @@ fn answer_getattr<'a>(fixture: &'a Fixture, answer: &'a Packed) -> impl Fn(&[Eff
     }
 }
 
-// RFC 8881, section 10.4.3.
 #[test]
 fn readdir_and_nverify_ask_delegation_holder() {
     let fixture = Fixture::new();
@@ -159,7 +157,7 @@ fn readdir_and_nverify_ask_delegation_holder() {
     );
     assert_eq!(status, Status::SAME);
 
-    // A silent holder makes only its own entry fail.
+    // It makes only its own entry fail.
     fixture.now_ms.store(9_000, std::sync::atomic::Ordering::Relaxed);
     let (status, listed, _) = call_as(&mut other, &["export"], readdir(0, 4096, &[3, 4, 11]), &|_| ());
     let seen = sizes(&listed);
@@ -170,7 +168,6 @@ fn readdir_and_nverify_ask_delegation_holder() {
     );
 }
 
-// RFC 9754, section 5.
 #[test]
 fn delegated_times_move_forward_and_never_beyond_now() {
     let fixture = Fixture::new();
@@ -195,7 +192,7 @@ fn delegated_times_move_forward_and_never_beyond_now() {
     }
 }
 
-// RFC 9754, sections 5 and 3: only a user who may set the times, and only in 4.2.
+// Only a user who may set the times, and only in 4.2 (RFC 9754, sections 5 and 3).
 #[test]
 fn timestamp_delegation_requires_owner_and_minor_version_2() {
     let fixture = Fixture::new();
@@ -236,8 +233,8 @@ fn recall_count(effects: &[Effect]) -> usize {
     effects.iter().filter(|effect| matches!(effect, Effect::Callback { record, .. } if is_recall(record))).count()
 }
 
-// RFC 8881, sections 10.4.4 and 18.16.3: an OPEN that truncates writes, whatever access it
-// requests.
+// An OPEN that truncates writes, whatever access it requests (RFC 8881, sections 10.4.4 and
+// 18.16.3).
 #[test]
 fn truncating_open_recalls_delegations_of_others() {
     let write = |stateid| Args::Write(op::WriteArgs { stateid, offset: 0, stable: op::StableHow::Unstable, data: Bytes(b"data") });

@@ -1,5 +1,4 @@
-//! Stable data and metadata are on disk before the reply, even if the disk fails (RFC 8881, section
-//! 18.32.3).
+//! Stable data and metadata are on disk before the reply (RFC 8881, section 18.32.3).
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -68,7 +67,7 @@ fn fail_one_call_during_commit(failing_call: Call, run_failing: impl FnOnce(&mut
         while !commit_entered_flag.load(Ordering::SeqCst) {
             thread::yield_now();
         }
-        // A COMMIT that ignores the call in progress would reply now.
+        // A COMMIT that ignores the other call would reply now.
         let early_reply = result.recv_timeout(Duration::from_millis(300)).ok();
         release.send(()).unwrap();
         let after = early_reply.unwrap_or_else(|| result.recv_timeout(Duration::from_secs(60)).unwrap()).unwrap();
@@ -113,7 +112,6 @@ fn begin_mkdirs<'w>(clients: &mut [Client<'w>]) -> Vec<Compound> {
     clients.iter_mut().enumerate().map(make).collect()
 }
 
-// If the shared sync fails, no call may succeed without its own sync.
 #[test]
 fn failed_shared_sync_fails_every_call_of_the_batch() {
     let fixture = Fixture::new();

@@ -1,5 +1,3 @@
-//! Nested exports, exports of one directory, and exports that a reload replaces.
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -52,7 +50,7 @@ const MISSING_DIRECTORY: Layout<'_> = &[(&["srv"], &[], true), (&["srv", "no", "
 // RFC 8881, section 7.3.
 #[test]
 fn pseudo_fs_leads_to_every_accessible_export() {
-    // Layout, the names in some directories, and paths that the client must not find.
+    // Layout, names in some directories, and paths that the client must not find.
     type Case<'a> = (Layout<'a>, &'a [(&'a [&'a str], &'a [&'a str])], &'a [&'a [&'a str]]);
     let cases: [Case<'_>; 5] = [
         (
@@ -109,7 +107,7 @@ fn exports_of_one_directory_share_locks_and_files() {
     let through_b = open_file(&mut two, &["b"], false);
     assert_eq!(one.status(&["a", "f"], &[lock(through_a, 0, 10)]), Status::OK);
     assert_eq!(two.status(&["b", "f"], &[lock(through_b, 0, 10)]), Status::DENIED);
-    // The filehandle names the export, and a stateid is valid only through its own export.
+    // A stateid is valid only through its own export.
     assert_ne!(one.filehandle(&["a", "f"], &[]), one.filehandle(&["b", "f"], &[]));
     let write = |stateid| Args::Write(op::WriteArgs { stateid, offset: 0, stable: op::StableHow::FileSync, data: vouch_nfs4::Bytes(b"x") });
     assert_eq!(one.status(&["b", "f"], &[write(through_a)]), Status::BAD_STATEID);
@@ -145,7 +143,6 @@ fn replacing_export_ends_opens_and_makes_handles_stale() {
     drop(fixture.server.replace_exports(Exports::new([export_again(&after, 1)]).unwrap()));
     assert_eq!(before.open_count(), 0, "the old directory has no open files");
     let read = |handle: &Filehandle, stateid| [putfh(*handle), read(stateid, 0, 1)];
-    // The new file system never issued this filehandle.
     let (status, _) = one.run(&read(&old_a, through_a));
     assert!(matches!(status, Status::STALE | Status::BADHANDLE | Status::BAD_STATEID), "{status:?}");
     assert_eq!(one.run(&read(&old_b, through_b)).0, Status::STALE);

@@ -1,4 +1,4 @@
-//! A server over an in-memory file system, and a client of it.
+//! A server over an in-memory file system, and a client.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -32,7 +32,7 @@ impl Identity for TestIdentity {
         Ok(Some(Arc::new(match principal {
             Principal::Gss { name } if &**name == "unanswered@EXAMPLE.ORG" => return Err(Unanswered::Silent),
             Principal::Gss { name } if &**name == "alice@EXAMPLE.ORG" => Caller::new(1000, 1000, []),
-            // Machine principals map to the anonymous user; other principals have no account.
+            // Machine principals map to the anonymous user; others have no account.
             Principal::Gss { name } if !name.starts_with("nfs/") => return Ok(None),
             Principal::Sys { uid: 0, .. } if squash.who == SquashWho::Root => anonymous,
             Principal::Sys { uid, gid, gids } if squash.who != SquashWho::All => Caller::new(*uid, *gid, gids.iter().copied()),

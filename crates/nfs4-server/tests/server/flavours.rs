@@ -1,4 +1,4 @@
-//! Security flavours (RFC 8881, section 2.6.3.1).
+//! RFC 8881, section 2.6.3.1.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn offered_flavours(result: &Results<'static>) -> Vec<SecInfo<'static>> {
     }
 }
 
-// RFC 8881, sections 18.29 and 18.45.
+// Sections 18.29 and 18.45.
 #[test]
 fn secinfo_offers_what_the_export_takes_in_its_order() {
     let files = Arc::new(MemoryFs::new());
@@ -43,11 +43,11 @@ fn secinfo_offers_what_the_export_takes_in_its_order() {
     let secinfo_no_name = |style| Args::SecinfoNoName(op::SecinfoNoNameArgs { style });
     let (_, list) = client.run_at(&["first"], &[secinfo_no_name(op::SecinfoStyle::CurrentFh)]);
     assert_eq!(offered_flavours(&list[0]), privacy_first);
-    // The pseudo file system accepts all flavours of its exports, in the order of the exports.
+    // All flavours of the exports, in the order of the exports.
     let all = [&privacy_first[..], &[gss_info(GssService::None)]].concat();
     let (_, list) = client.run_at(&["first"], &[secinfo_no_name(op::SecinfoStyle::Parent)]);
     assert_eq!(offered_flavours(&list[0]), all);
-    // Section 18.29.3: SECINFO works under a wrong flavour, for missing names too.
+    // Section 18.29.3: works under a wrong flavour, for missing names too.
     let handle = client.filehandle(&["first"], &[]);
     client.flavour = Flavour::Krb5;
     let put = putfh(handle);
@@ -80,7 +80,7 @@ fn open_current() -> Args<'static> {
     open(op::ShareAccess::READ, OpenHow::NoCreate, OpenClaim::Fh)
 }
 
-// RFC 8881, section 2.6.3.1.1.
+// Section 2.6.3.1.1.
 #[test]
 fn next_operation_decides_about_wrongsec() {
     let files = Arc::new(MemoryFs::new());
@@ -143,7 +143,7 @@ fn wrong_flavour_is_reported_before_unknown_account() {
     assert_eq!(client.status(&[], &[lookup("e")]), Status::ACCESS);
 }
 
-// RFC 8881, section 15.1.1.3. After ACCESS a client would discard its dirty data.
+// Section 15.1.1.3. After ACCESS a client would discard its dirty data.
 #[test]
 fn unanswered_name_lookup_returns_delay() {
     let files = Arc::new(MemoryFs::new());
@@ -176,7 +176,7 @@ fn kerberos_callers_may_use_any_port() {
     assert_eq!(client.status(&["e"], &[getattr(&[1])]), Status::OK);
 }
 
-// RFC 8881, section 18.35.4.
+// Section 18.35.4.
 #[test]
 fn clients_are_identified_by_principal() {
     let files = Arc::new(MemoryFs::new());
@@ -199,7 +199,7 @@ fn clients_are_identified_by_principal() {
     assert!(attributes(&list[0]).file_type.is_some());
 }
 
-// RFC 8881, section 2.10.6.1.3.1.
+// Section 2.10.6.1.3.1.
 #[test]
 fn reply_cache_refuses_replay_under_other_flavour() {
     let files = Arc::new(MemoryFs::new());
@@ -217,7 +217,7 @@ fn reply_cache_refuses_replay_under_other_flavour() {
     assert_eq!(client.send(&ops), (Status::OK, first));
 }
 
-// RFC 7530, section 3.1.1: the reply cache of 4.0.
+// RFC 7530, section 3.1.1.
 #[test]
 fn v40_reply_cache_refuses_replay_under_other_flavour() {
     let files = Arc::new(MemoryFs::new());
@@ -234,7 +234,7 @@ fn v40_reply_cache_refuses_replay_under_other_flavour() {
     assert_eq!(client.send(&make), first);
 }
 
-// RFC 8881, section 18.23.3.
+// Section 18.23.3.
 #[test]
 fn readdir_lists_exports_of_other_flavours() {
     const RDATTR_ERROR: u32 = 11;

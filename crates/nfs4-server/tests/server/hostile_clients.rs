@@ -1,4 +1,4 @@
-//! Hostile clients: a reply costs no more than its call, and no path leads out of the exports.
+//! A reply costs no more than its call, and no path leads out of the exports.
 
 use vouch_nfs4::op::{self, Args};
 use vouch_nfs4::{Bitmap, Cookie, Filehandle, Name, Status, Verifier};

@@ -1,5 +1,4 @@
-//! Listings that continue by cookie across changes (RFC 8881, section 18.23; RFC 8276, section
-//! 8.4.3).
+//! By cookie, across changes (RFC 8881, section 18.23; RFC 8276, section 8.4.3).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -50,7 +49,7 @@ fn numbered_name(number: u32) -> String {
     format!("name{number:03}")
 }
 
-/// Entries change from `before` to `after` between the page and the later names: each remaining
+/// After a change from `before` to `after` between the page and the later names, each remaining
 /// name is listed once, and no name of the page again.
 fn assert_stable_listing(page: &[String], later: &[String], before: std::ops::Range<u32>, after: std::ops::Range<u32>) {
     let all: Vec<&String> = page.iter().chain(later).collect();

@@ -1,4 +1,4 @@
-//! SP4_MACH_CRED as the Linux client uses it (RFC 8881, sections 2.10.8.3 and 18.35.3).
+//! As the Linux client uses it (RFC 8881, sections 2.10.8.3 and 18.35.3).
 
 use std::sync::Arc;
 
@@ -93,7 +93,7 @@ fn write(stateid: Stateid) -> Args<'static> {
 fn grants_operations_that_linux_requests_except_write() {
     let fixture = fixture(false);
     let (_, ops) = protected_client(&fixture);
-    // Linux disables state protection if the reply lists an operation that it did not request.
+    // Linux disables state protection if the reply adds an operation.
     assert_eq!(ops.must_enforce, op_bitmap(&ENFORCED));
     let not_granted = op_bitmap(&[Op::LAYOUTRETURN, Op::WRITE, Op::COMMIT]);
     assert_eq!(ops.must_allow, op_bitmap(&WANTED).minus(not_granted));
@@ -114,7 +114,6 @@ fn machine_returns_state_of_its_users() {
     assert_eq!((status, list.len()), (Status::WRONGSEC, 3), "{list:?}");
     let (status, list) = client.run(&[putfh(), write(stateid), close()]);
     assert_eq!((status, list.len()), (Status::WRONGSEC, 2), "{list:?}");
-    // A call without integrity, and another machine.
     act_as(&mut client, MACHINE, Flavour::Krb5);
     assert_eq!(client.run(&[putfh(), getattr(&[1]), close()]).0, Status::WRONGSEC);
     act_as(&mut client, "nfs/other.example.org@EXAMPLE.ORG", Flavour::Krb5i);
@@ -137,7 +136,7 @@ fn machine_writes_for_users_if_export_allows() {
     }
 }
 
-// Section 2.10.8.3: WRITE needs an open of this client, and the export's option.
+// WRITE needs an open of this client, and the export's option (section 2.10.8.3).
 #[test]
 fn machine_writes_under_other_flavour_only_with_users_stateid() {
     let fixture = fixture(true);
@@ -288,7 +287,6 @@ fn machine_gets_secinfo_without_search_permission() {
     assert_eq!(client.run_at(&["export", "private"], &[secinfo]).0, Status::ACCESS);
 }
 
-// RFC 8881, section 2.10.8.3.
 #[test]
 fn only_machine_manages_sessions() {
     let fixture = fixture(false);

@@ -1,4 +1,4 @@
-//! Tests of the server in process: call bytes in, reply bytes out.
+//! In process: call bytes in, reply bytes out.
 
 mod attributes;
 mod background_work;

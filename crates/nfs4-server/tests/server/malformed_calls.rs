@@ -1,4 +1,4 @@
-//! Malformed calls: the server always replies and never panics.
+//! The server always replies and never panics.
 
 use proptest::prelude::*;
 use vouch_nfs4::op::{Args, Op};

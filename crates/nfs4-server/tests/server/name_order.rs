@@ -1,4 +1,4 @@
-//! The observer gets name changes in their order, whether or not the operation succeeds later.
+//! Whether or not the operation succeeds later.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
@@ -129,7 +129,7 @@ fn with_call_blocked(fixture: &Fixture, client: &mut Client<'_>, call: Call, ops
     });
     thread::scope(|scope| {
         let frozen = scope.spawn(|| client.status(&["export"], ops));
-        // Dropping the sender unblocks the thread, even if the test panics.
+        // Dropping the sender unblocks the thread, even in a panic.
         let thaw = thaw;
         reached_rx.recv_timeout(Duration::from_secs(60)).expect("the call has begun");
         meanwhile();
@@ -138,7 +138,7 @@ fn with_call_blocked(fixture: &Fixture, client: &mut Client<'_>, call: Call, ops
     })
 }
 
-/// An OPEN, CREATE, REMOVE, RENAME and LINK, each begun by its own client and not run.
+/// An OPEN, CREATE, REMOVE, RENAME and LINK, each by its own client, not yet run.
 fn begin_name_changes(fixture: &Fixture) -> Vec<Compound> {
     let mode = mode(0o755);
     let link = [lookup("linked"), Args::Savefh, Args::Putrootfh, lookup("export"), Args::Link(op::LinkArgs { name: Name(b"link") })];

@@ -1,5 +1,3 @@
-//! The pseudo file system, directories, and files by name.
-
 use std::sync::Arc;
 
 use vouch_nfs4::op::{self, Args, Results};
@@ -155,7 +153,7 @@ fn operations_without_filehandle_return_nofilehandle() {
     }
 }
 
-// A call that blocks on a cold file or a slow disk resumes without repeating an operation.
+// A call that blocks on a cold file or a slow disk repeats no operation.
 #[test]
 fn blocked_operations_resume_and_run_once() {
     let fixture = Fixture::new();

@@ -1,5 +1,4 @@
-//! Observer events: one for each operation with its final status, and transferred bytes with each
-//! CLOSE.
+//! One event for each operation with its final status, and transferred bytes with each CLOSE.
 
 use std::sync::Arc;
 
@@ -90,7 +89,7 @@ fn operation_is_reported_once_with_status_of_sync() {
     let mode = mode(0o644);
     let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), open_by_name("a", Some(&mode)), Args::Getfh, getattr(&[1])];
     let mut call = fixture.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops));
-    // The file exists, but the observer has no event of it yet.
+    // The file exists, but the observer has no event yet.
     assert!(matches!(call.run(&fixture.server, Blocking::Forbidden), vouch_nfs4_server::Progress::Blocked));
     let reported: Vec<_> = recorder.operations.lock().iter().map(|(name, _)| name.clone()).collect();
     assert_eq!(reported, ["SEQUENCE", "PUTROOTFH", "LOOKUP export"]);
@@ -98,7 +97,7 @@ fn operation_is_reported_once_with_status_of_sync() {
     let vouch_nfs4_server::Progress::Done(Some(reply)) = call.run(&fixture.server, Blocking::Allowed) else { panic!("not done") };
     assert_eq!(results(reply.bytes[28..].to_vec()).0, Status::IO);
     let seen = std::mem::take(&mut *recorder.operations.lock());
-    // The later operations ran on a file that a power cut may remove.
+    // They ran on a file that a power cut may remove.
     let after: Vec<_> = seen[3..].iter().map(|(name, status)| (name.as_str(), *status)).collect();
     assert_eq!(after, [("OPEN a", Status::IO.0), ("GETFH", 0), ("GETATTR", 0)]);
     fixture.files.clear_fault();
@@ -139,7 +138,7 @@ fn unclosed_open_is_reported_once_with_its_bytes() {
     fixture.advance(500);
     Client::rebooted(&fixture, "restarting", 0);
     assert_eq!(*recorder.ended.lock(), [(peers[1], Loss::Restarted, Totals { read: 0, written: 70, open_ms: 500 })]);
-    // The other client's state stays for a day unless another client needs it.
+    // It stays for a day unless another client needs it.
     fixture.advance(LEASE_MS);
     fixture.advance(LEASE_MS);
     assert_eq!(recorder.ended.lock().len(), 1);
@@ -147,7 +146,6 @@ fn unclosed_open_is_reported_once_with_its_bytes() {
     fixture.advance(25 * 3600 * 1000);
     let open_ms = 500 + 2 * LEASE_MS + 25 * 3600 * 1000;
     assert_eq!(recorder.ended.lock()[1..], [(peers[0], Loss::Expired, Totals { read: 0, written: 5000, open_ms })]);
-    // A closed file is not lost when its client expires.
     let mut later = Client::new(&fixture, "later", 0);
     let third = later.create("c");
     assert_eq!(later.status(&["export", "c"], &[close(third)]), Status::OK);
@@ -230,7 +228,7 @@ fn first_io_by_delegation_is_reported_unopened() {
         Status::OK
     );
     assert_eq!(recorder.take_unopened_flags(), [false, true, false, true, false]);
-    // I/O after CLOSE belongs to an open that the server does not see.
+    // It belongs to an open that the server does not see.
     assert_eq!(client.status(&at, &[close(own_stateid)]), Status::OK);
     assert_eq!(client.status(&at, &[read(stateid, 0, 1), read(stateid, 0, 1)]), Status::OK);
     assert_eq!(recorder.take_unopened_flags(), [true, false]);

@@ -1,4 +1,4 @@
-//! OPEN: access checks and existing opens (RFC 8881, sections 8.4.2.1, 9.9, 10.2.1 and 18.16).
+//! Access checks and existing opens (RFC 8881, sections 8.4.2.1, 9.9, 10.2.1 and 18.16).
 
 use vouch_nfs4::op::{self, Args, CreateHow, Delegation, DelegationType, OpenClaim, OpenHow, Results, ShareAccess, ShareDeny};
 use vouch_nfs4::{Bytes, ClientId, Name, OwnerSeq, StateOwner, Stateid, Status, Verifier};
@@ -28,7 +28,6 @@ fn make_shared_dir(fixture: &Fixture) {
 
 const BY_NAME: OpenClaim<'static> = OpenClaim::Null(Name(b"f"));
 
-// RFC 8881, section 9.9.
 #[test]
 fn second_open_adds_only_requested_access() {
     let fixture = Fixture::new();
@@ -46,7 +45,7 @@ fn second_open_adds_only_requested_access() {
     assert_eq!(try_open(&mut other, SHARED_DIR, open(WRITE, OpenHow::NoCreate, BY_NAME)).unwrap_err(), Status::ACCESS);
 }
 
-// As in Linux nfsd: an open for reading stays valid when an OPEN for writing widens it.
+// As in Linux nfsd: reading stays valid when an OPEN for writing widens the open.
 #[test]
 fn widening_open_keeps_access_that_user_has_lost() {
     let fixture = Fixture::new();
@@ -64,7 +63,7 @@ fn widening_open_keeps_access_that_user_has_lost() {
     assert_eq!(reading.other, both.other);
     let read = read(both, 0, 9);
     assert_eq!(reader.status(FILE, &[write(both), read.clone()]), Status::OK);
-    // Another user with the same open owner gets only its own rights.
+    // The same open owner gives another user no rights.
     reader.principal = user(3000);
     assert_eq!(reader.status(FILE, std::slice::from_ref(&read)), Status::ACCESS);
     assert_eq!(set(&mut owner, 0o604), Status::OK);
@@ -76,7 +75,7 @@ fn widening_open_keeps_access_that_user_has_lost() {
     assert_eq!(try_open(&mut third, SHARED_DIR, open(WRITE, OpenHow::NoCreate, BY_NAME)).unwrap_err(), Status::ACCESS);
 }
 
-// RFC 8881, sections 9.7 and 10.4.
+// Sections 9.7 and 10.4.
 #[test]
 fn truncating_open_conflicts_with_deny_write() {
     let fixture = Fixture::new();
@@ -106,7 +105,7 @@ fn truncating_open_conflicts_with_deny_write() {
     assert_eq!(attributes(&list[0]).size, Some(0));
 }
 
-// RFC 8881, section 18.16.3: a retry gets the same result, whatever mode the file has.
+// Whatever mode the file has (section 18.16.3).
 #[test]
 fn retried_exclusive_create_opens_same_file() {
     let fixture = Fixture::new();
@@ -131,7 +130,6 @@ fn retried_exclusive_create_opens_same_file() {
     }
 }
 
-// RFC 8881, section 10.2.1.
 #[test]
 fn reclaimed_write_delegation_allows_writes() {
     let fixture = Fixture::new();
@@ -145,7 +143,7 @@ fn reclaimed_write_delegation_allows_writes() {
     let (_, Delegation::Write(delegation)) = try_open(&mut one, &["export", "a"], reclaim()).unwrap() else {
         panic!("no write delegation")
     };
-    // This user may not write and gets no write delegation.
+    // This user may not write.
     let (open, none) = try_open(&mut two, &["export", "b"], reclaim()).unwrap();
     assert!(matches!(none, Delegation::None), "{none:?}");
     one.reclaim_complete();
@@ -154,7 +152,7 @@ fn reclaimed_write_delegation_allows_writes() {
     assert_eq!(two.status(&["export", "b"], &[read(open, 0, 9)]), Status::OK);
 }
 
-// RFC 8881, section 18.48.
+// Section 18.48.
 #[test]
 fn test_stateid_checks_many_stateids_in_order() {
     let fixture = Fixture::new();

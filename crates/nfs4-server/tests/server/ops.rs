@@ -1,5 +1,3 @@
-//! Constructors of operation arguments.
-
 use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::{self, Args};
 use vouch_nfs4::{

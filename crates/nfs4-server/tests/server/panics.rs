@@ -1,4 +1,4 @@
-//! A file system that panics: the call gets a reply, and its slot, owner and cache entry are
+//! If the file system panics, the call gets a reply, and its slot, owner and cache entry are
 //! released.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use vouch_vfs::memory::Call;
 use crate::fixture::{Client, Fixture, compound, results, user};
 use crate::ops::{lookup, mkdir, mode, open_as, setclientid};
 
-/// As the worker threads do, which survive panics.
+/// Worker threads survive panics too.
 fn run(fixture: &Fixture, connection: &Arc<Connection>, principal: &Principal, body: Vec<u8>) -> (Option<Vec<u8>>, Vec<Effect>) {
     let mut call = fixture.begin(Flavour::Sys, connection, principal, body);
     let Progress::Done(reply) = call.run_catching_panics(&fixture.server, Blocking::Allowed, Blocking::Allowed) else {

@@ -1,4 +1,4 @@
-//! A file system that blocks at random: the replies are the same as without blocking.
+//! The replies are the same as without blocking.
 
 use proptest::prelude::*;
 use vouch_nfs4::op::{self, Args, CreateHow, OpenClaim, OpenHow, ShareAccess, ShareDeny, StableHow};

@@ -1,4 +1,4 @@
-//! Absent file systems and other locations (RFC 8881, section 11).
+//! RFC 8881, section 11.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ fn assert_locations(result: &Results<'static>) {
     assert_eq!(list, [(2, 2), (1, 0)]);
 }
 
-// RFC 8881, section 11.3.
+// Section 11.3.
 #[test]
 fn operations_in_absent_file_system_get_moved() {
     let files = Arc::new(MemoryFs::new());
@@ -45,7 +45,7 @@ fn operations_in_absent_file_system_get_moved() {
     }
 }
 
-// RFC 8881, section 11.4.1.
+// Section 11.4.1.
 #[test]
 fn getattr_of_referral_returns_only_locations_and_place() {
     let files = Arc::new(MemoryFs::new());
@@ -59,7 +59,7 @@ fn getattr_of_referral_returns_only_locations_and_place() {
     assert_ne!(attributes(&list[0]).fsid, found.fsid);
 }
 
-// RFC 8881, section 11.4.2.
+// Section 11.4.2.
 #[test]
 fn readdir_reports_referral_per_entry_or_fails() {
     let files = Arc::new(MemoryFs::new());
@@ -88,7 +88,7 @@ fn replicas_of_present_file_system_are_told() {
     assert_locations(&list[0]);
     let Results::Getfh(Ok(handle)) = &list[1] else { panic!("{list:?}") };
     let handle = handle.handle;
-    // The file system leaves: its handles get MOVED.
+    // Its handles get MOVED.
     let _ = fixture.server.replace_exports(vouch_nfs4_server::Exports::new(located(&files, true)).unwrap());
     assert_eq!(client.status(&[], &[putfh(handle), Args::Getfh]), Status::MOVED);
     assert_eq!(client.status(&[], &[putfh(handle), getattr(&[FS_LOCATIONS])]), Status::OK);

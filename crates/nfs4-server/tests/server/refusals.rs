@@ -1,5 +1,3 @@
-//! Refused operations and their status.
-
 use vouch_nfs4::op::{self, Args, CreateHow, OpenHow, Results};
 use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Acl, Attributes, Bytes, Name, ReplyHead, Status, Verifier};
 use vouch_nfs4_server::Limits;
@@ -26,7 +24,7 @@ type Encode = fn(&mut Writer);
 
 const NOT_SUPPORTED: [(u32, u32, Status, Encode); 13] = [
     (1, op::Op::OPENATTR.0, Status::NOTSUPP, |w| w.bool(true)),
-    // RFC 8881, section 18.47.3: without SP4_SSV there is no secret to set.
+    // Without SP4_SSV there is no secret to set (RFC 8881, section 18.47.3).
     (1, op::Op::SET_SSV.0, Status::INVAL, |w| (0..2).for_each(|_| w.opaque(b"secret"))),
     (1, op::Op::WANT_DELEGATION.0, Status::NOTSUPP, |w| [0x100, 0].into_iter().for_each(|word| w.u32(word))),
     (1, op::Op::GETDEVICEINFO.0, Status::NOTSUPP, |w| {
@@ -215,7 +213,7 @@ fn create_without_its_acl_creates_nothing() {
     }
 }
 
-// Removing the file would lose data that another client has written meanwhile.
+// Removing the file would lose another client's data.
 #[test]
 fn failed_create_keeps_file_used_by_others() {
     let attrs = with_acl();
@@ -267,8 +265,7 @@ fn open_beyond_client_limit_creates_nothing() {
     }
 }
 
-// RFC 8881, section 18.16.3: the server may have crashed between creating the file and setting its
-// ACL.
+// The server may have crashed before it set the ACL (RFC 8881, section 18.16.3).
 #[test]
 fn retried_exclusive_create_sets_missing_acl() {
     let fixture = Fixture::new();
@@ -286,8 +283,7 @@ fn retried_exclusive_create_sets_missing_acl() {
     assert!(!acl.entries.is_empty());
 }
 
-// RFC 8881, section 18.3.4. As in Linux nfsd, COMMIT needs write permission, ownership or an open
-// for writing.
+// As in Linux nfsd, COMMIT needs write permission, ownership or an open for writing.
 #[test]
 fn commit_requires_write_access() {
     let fixture = Fixture::new();

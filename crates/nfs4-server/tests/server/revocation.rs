@@ -1,4 +1,4 @@
-//! State ends when a reload of the exports takes away a client's access. Other calls do not wait.
+//! A reload of the exports takes away a client's access. Other calls do not wait.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! Transports that exports demand (RFC 9289; `xprtsec=` of exports(5)).
+//! RFC 9289; `xprtsec=` of exports(5).
 
 use std::sync::Arc;
 

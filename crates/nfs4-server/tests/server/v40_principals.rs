@@ -1,4 +1,4 @@
-//! NFSv4.0 under Kerberos: use of a user's opens and locks.
+//! Use of a Kerberos user's opens and locks.
 
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ fn new_lock_owner_restarts_seqid_and_machine_releases_it() {
         client.call_on_file(handle, MALLORY, Args::Lockt(all)).0 == Status::DENIED
     };
     let release = || client.call(MACHINE, &[Args::ReleaseLockowner(op::ReleaseLockownerArgs { owner: owner(id) })]).0;
-    // Linux reuses the lock owner's name and first seqid, even without RELEASE_LOCKOWNER before.
+    // Linux reuses the lock owner's name and first seqid, even without RELEASE_LOCKOWNER.
     for (turn, is_released) in [(0, true), (1, false), (2, true)] {
         let (_, Results::Lock(Ok(ok))) = client.call_on_file(handle, ALICE, lock(id, opened, 3 + turn)) else { panic!("LOCK failed") };
         assert!(is_locked());
@@ -128,11 +128,10 @@ fn only_user_and_machine_return_v40_state() {
     for attempt in [lock(id, opened, 3), downgrade(4)] {
         assert_eq!(client.call_on_file(handle, MALLORY, attempt.clone()).0, Status::ACCESS, "{attempt:?}");
     }
-    // Clients do not advance the seqid after NFS4ERR_BAD_STATEID.
+    // Clients keep the seqid after BAD_STATEID.
     for attempt in [unlock(locked, 51), unlock(locked, 7), close(opened, 4), close(opened, 3)] {
         assert_eq!(client.call_on_file(handle, MALLORY, attempt.clone()).0, Status::BAD_STATEID, "{attempt:?}");
     }
-    // Another principal's owner of the same name is a separate owner.
     let (_, list) = client.call(MALLORY, &[Args::Putrootfh, lookup("e"), open(id, 2)]);
     let [.., Results::Open(Ok(other_open))] = &list[..] else { panic!("{list:?}") };
     assert!(other_open.stateid.other != opened.other && other_open.flags.0 & CONFIRM != 0);

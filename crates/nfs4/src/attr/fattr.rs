@@ -1,14 +1,13 @@
-//! The packed form of attributes (`fattr4`): a bitmap, then the values in ascending order of
-//! attribute number.
+//! `fattr4`: a bitmap, then the values in ascending order of attribute number.
 
 use vouch_xdr::{Error, Reader, Writer};
 
 use crate::{Attributes, Bitmap, Status, Wire};
 
-/// Maximum length of all values: a full access control list with names of usual length.
+/// A full access control list with names of usual length.
 pub(crate) const ATTR_VALUES_LEN_MAX: usize = 512 * 1024;
 
-/// Packed attributes as received: a bitmap and undecoded values.
+/// As received; the values are not decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Fattr<'a> {
     pub mask: Bitmap,
@@ -16,7 +15,7 @@ pub struct Fattr<'a> {
 }
 
 impl<'a> Fattr<'a> {
-    /// Decodes the values. Fails on an unknown attribute, because its length is unknown.
+    /// Fails on an unknown attribute, because its length is unknown.
     pub fn attributes(&self) -> Result<Attributes<'a>, Error> {
         if self.mask.has_unknown_bits() {
             return Err(Error::Invalid("attribute number"));
@@ -27,9 +26,8 @@ impl<'a> Fattr<'a> {
         Ok(attributes)
     }
 
-    /// Decodes the attributes that a client asks to set, for a server that supports `supported`.
-    /// RFC 8881, section 5.5: an unsupported attribute is ATTRNOTSUPP, a read-only attribute is
-    /// INVAL, and undecodable values are BADXDR.
+    /// Attributes to set, for a server that supports `supported`. ATTRNOTSUPP for an unsupported
+    /// attribute, INVAL for a read-only one (RFC 8881, section 5.5), BADXDR for undecodable values.
     pub fn settings(&self, supported: Bitmap) -> Result<Attributes<'a>, Status> {
         if !self.mask.minus(supported).is_empty() {
             return Err(Status::ATTRNOTSUPP);
@@ -40,8 +38,8 @@ impl<'a> Fattr<'a> {
         self.attributes().map_err(|_| Status::BADXDR)
     }
 
-    /// Decodes the attributes that VERIFY and NVERIFY compare, for a server that supports
-    /// `supported`. RFC 8881, section 18.30.3: write-only attributes and rdattr_error are INVAL.
+    /// For VERIFY and NVERIFY. INVAL for write-only attributes and rdattr_error (RFC 8881, section
+    /// 18.30.3).
     pub fn comparison(&self, supported: Bitmap) -> Result<Attributes<'a>, Status> {
         if !self.mask.minus(supported).is_empty() {
             return Err(Status::ATTRNOTSUPP);
@@ -70,7 +68,7 @@ impl<'a> Wire<'a> for Fattr<'a> {
 }
 
 impl Attributes<'_> {
-    /// Encodes as `fattr4` the attributes in `wanted` that have a value, in ascending order.
+    /// The attributes in `wanted` that have a value, in ascending order.
     pub fn encode(&self, wanted: Bitmap, w: &mut Writer) {
         let mask = self.present(wanted);
         mask.encode(w);

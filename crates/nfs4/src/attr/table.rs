@@ -1,6 +1,5 @@
-//! The table of attributes: number, name and type of each. The table generates the structure of
-//! values and both codec directions. It omits fs_locations_info and mdsthreshold, which no part of
-//! Vouch supports.
+//! Number, name and type of each attribute. Generates the structure of values and both codec
+//! directions. Omits fs_locations_info and mdsthreshold, which no part of Vouch supports.
 
 use vouch_xdr::{Error, Reader, Writer};
 
@@ -17,8 +16,7 @@ macro_rules! attributes {
         impl Attr {
             $( $(#[$meta])* pub const $constant: Self = Self($number); )*
 
-            /// Returns the attribute's name in the RFCs, or `None` if the table does not contain
-            /// the number.
+            /// As in the RFCs; `None` if the table lacks the number.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $( $number => Some(stringify!($field)), )*
@@ -27,7 +25,7 @@ macro_rules! attributes {
             }
         }
 
-        /// Attribute values. An absent value is unknown, not requested or not supported.
+        /// An absent value is unknown, not requested or not supported.
         #[derive(Debug, Clone, PartialEq, Eq, Default)]
         pub struct Attributes<$lt> {
             $( $(#[$meta])* pub $field: Option<$type>, )*
@@ -36,7 +34,7 @@ macro_rules! attributes {
         impl<$lt> Attributes<$lt> {
             pub const KNOWN: Bitmap = Bitmap::of(&[$( $number ),*]);
 
-            /// Returns the subset of `wanted` that has a value. O(wanted).
+            /// The subset of `wanted` that has a value. O(wanted).
             pub fn present(&self, wanted: Bitmap) -> Bitmap {
                 let mut present = Bitmap::EMPTY;
                 for number in wanted.iter() {
@@ -51,8 +49,7 @@ macro_rules! attributes {
                 present
             }
 
-            /// Appends the values of the attributes in `mask` in ascending order, and skips absent
-            /// values.
+            /// In ascending order; skips absent values.
             pub(super) fn encode_values(&self, mask: Bitmap, w: &mut Writer) {
                 for number in mask.iter() {
                     match number {
@@ -88,17 +85,17 @@ attributes! { 'a;
     1 TYPE file_type: FileType;
     2 FH_EXPIRE_TYPE fh_expire_type: FhExpireType;
     3 CHANGE change: ChangeId;
-    /// Length in bytes; settable.
+    /// Bytes; settable.
     4 SIZE size: u64;
     5 LINK_SUPPORT link_support: bool;
     6 SYMLINK_SUPPORT symlink_support: bool;
-    /// Whether the file has a named attribute directory that is not empty.
+    /// The file has a named attribute directory that is not empty.
     7 NAMED_ATTR named_attr: bool;
     8 FSID fsid: Fsid;
-    /// Whether two different filehandles always mean two different files.
+    /// Two different filehandles always mean two different files.
     9 UNIQUE_HANDLES unique_handles: bool;
     10 LEASE_TIME lease_time_s: u32;
-    /// Why READDIR could not read the other attributes of an entry.
+    /// The error that kept READDIR from the entry's other attributes.
     11 RDATTR_ERROR rdattr_error: Status;
     12 ACL acl: Acl<'a>;
     13 ACLSUPPORT aclsupport: AclSupport;
@@ -106,7 +103,7 @@ attributes! { 'a;
     15 CANSETTIME cansettime: bool;
     16 CASE_INSENSITIVE case_insensitive: bool;
     17 CASE_PRESERVING case_preserving: bool;
-    /// Whether only a privileged user can change the owner.
+    /// Only a privileged user can change the owner.
     18 CHOWN_RESTRICTED chown_restricted: bool;
     19 FILEHANDLE filehandle: Filehandle;
     20 FILEID fileid: u64;
@@ -123,7 +120,7 @@ attributes! { 'a;
     31 MAXWRITE maxwrite: u64;
     32 MIMETYPE mimetype: Bytes<'a, 1024>;
     33 MODE mode: u32;
-    /// Whether the server refuses names that are too long instead of truncating them.
+    /// Names that are too long are refused, not truncated.
     34 NO_TRUNC no_trunc: bool;
     35 NUMLINKS numlinks: u32;
     36 OWNER owner: Bytes<'a, ACL_WHO_LEN_MAX>;
@@ -132,10 +129,10 @@ attributes! { 'a;
     39 QUOTA_AVAIL_SOFT quota_avail_soft: u64;
     40 QUOTA_USED quota_used: u64;
     41 RAWDEV rawdev: SpecData;
-    /// Free bytes that this user can use.
+    /// Bytes that this user can use.
     42 SPACE_AVAIL space_avail: u64;
     43 SPACE_FREE space_free: u64;
-    /// All bytes of the file system.
+    /// Bytes.
     44 SPACE_TOTAL space_total: u64;
     45 SPACE_USED space_used: u64;
     46 SYSTEM system: bool;
@@ -152,13 +149,11 @@ attributes! { 'a;
     57 DIRENT_NOTIF_DELAY dirent_notif_delay: Time;
     58 DACL dacl: Acl41<'a>;
     59 SACL sacl: Acl41<'a>;
-    /// Changes whenever a policy of the file system changes.
     60 CHANGE_POLICY change_policy: ChangePolicy;
     61 FS_STATUS fs_status: FsStatus<'a>;
     62 FS_LAYOUT_TYPES fs_layout_types: List<u32, 64>;
     63 LAYOUT_HINT layout_hint: LayoutHint<'a>;
     64 LAYOUT_TYPES layout_types: List<u32, 64>;
-    /// Preferred block size of layout I/O.
     65 LAYOUT_BLKSIZE layout_blksize: u32;
     66 LAYOUT_ALIGNMENT layout_alignment: u32;
     69 RETENTION_GET retention_get: RetentionGet;
@@ -169,9 +164,8 @@ attributes! { 'a;
     74 MODE_SET_MASKED mode_set_masked: ModeMasked;
     75 SUPPATTR_EXCLCREAT suppattr_exclcreat: Bitmap;
     76 FS_CHARSET_CAP fs_charset_cap: CharsetCap;
-    /// Block size that CLONE requires.
     77 CLONE_BLKSIZE clone_blksize: u32;
-    /// Bytes that removing the file would free.
+    /// Bytes that removal would free.
     78 SPACE_FREED space_freed: u64;
     79 CHANGE_ATTR_TYPE change_attr_type: ChangeAttrType;
     80 SEC_LABEL sec_label: SecLabel<'a>;
@@ -184,19 +178,16 @@ attributes! { 'a;
 }
 
 impl Attributes<'_> {
-    /// Attributes that a client can set (RFC 8881, sections 5.8 and 5.12; RFC 7862, section 12.2;
-    /// RFC 8275; RFC 9754).
+    /// RFC 8881, sections 5.8 and 5.12; RFC 7862, section 12.2; RFC 8275; RFC 9754.
     pub(crate) const SETTABLE: Bitmap =
         Bitmap::of(&[4, 12, 14, 25, 32, 33, 36, 37, 46, 48, 49, 50, 54, 58, 59, 63, 70, 72, 73, 74, 80, 81, 84, 85]);
 
-    /// Attributes that VERIFY cannot compare: write-only attributes and rdattr_error.
+    /// Write-only attributes and rdattr_error.
     pub(crate) const NOT_COMPARABLE: Bitmap = Bitmap::of(&[11, 48, 54, 70, 72, 74, 81, 84, 85]);
 
-    /// Attributes that GETATTR cannot return (RFC 8881, section 5.5: requesting a write-only
-    /// attribute is INVAL).
+    /// INVAL in GETATTR (RFC 8881, section 5.5).
     pub const WRITE_ONLY: Bitmap = Bitmap::of(&[48, 54, 70, 72, 74, 81, 84, 85]);
 
-    /// Attributes that every server must support (RFC 8881, section 5.6). 4.0 does not have
-    /// suppattr_exclcreat.
+    /// RFC 8881, section 5.6. 4.0 lacks suppattr_exclcreat.
     pub const REQUIRED: Bitmap = Bitmap::of(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 19, 75]);
 }

@@ -1,5 +1,3 @@
-//! Types that only attributes use.
-
 use crate::macros::{wire_bits, wire_enum, wire_newtype, wire_struct};
 use crate::{Bitmap, Bytes, Time};
 
@@ -18,7 +16,7 @@ wire_enum! {
 }
 
 wire_bits! {
-    /// When filehandles expire (`fh_expire_type`); zero means never.
+    /// `fh_expire_type`; zero: filehandles never expire.
     pub struct FhExpireType {
         NOEXPIRE_WITH_OPEN = 1,
         VOLATILE_ANY = 2,
@@ -28,7 +26,7 @@ wire_bits! {
 }
 
 wire_newtype! {
-    /// How the change attribute changes (`change_attr_type4`, RFC 7862, section 12.2.3).
+    /// `change_attr_type4` (RFC 7862, section 12.2.3).
     pub struct ChangeAttrType(pub u32);
 }
 
@@ -37,7 +35,6 @@ impl ChangeAttrType {
     pub const VERSION_COUNTER: Self = Self(1);
     pub const VERSION_COUNTER_NOPNFS: Self = Self(2);
     pub const TIME_METADATA: Self = Self(3);
-    /// The attribute has no defined order.
     pub const UNDEFINED: Self = Self(4);
 }
 
@@ -58,8 +55,8 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Mode and umask of a new file, sent separately because an inherited access control list
-    /// overrides the umask (RFC 8275).
+    /// Mode and umask are separate because an inherited access control list overrides the umask
+    /// (RFC 8275).
     #[derive(Copy)]
     pub struct ModeUmask {
         pub mode: u32,
@@ -85,9 +82,8 @@ wire_struct! {
 }
 
 wire_enum! {
-    /// Kind of file system copy (`fs4_status_type`).
+    /// `fs4_status_type`.
     pub enum FsStatusType = "fs4_status_type" {
-        /// The copy never changes.
         Fixed = 1,
         Updated = 2,
         Versioned = 3,
@@ -103,7 +99,7 @@ wire_struct! {
         pub kind: FsStatusType,
         pub source: Bytes<'a, 4096>,
         pub current: Bytes<'a, 4096>,
-        /// Age in seconds; negative if unknown.
+        /// Negative if unknown.
         pub age_s: i32,
         pub version: Time,
     }
@@ -134,14 +130,12 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// OPEN arguments that a server supports (`open_arguments4`, RFC 9754, section 3). Each set
-    /// contains argument values or bit numbers.
+    /// `open_arguments4` (RFC 9754, section 3). Each set contains argument values or bit numbers.
     #[derive(Copy)]
     pub struct OpenArguments {
         pub share_access: Bitmap,
         pub share_deny: Bitmap,
-        /// Supported delegation requests: values of the delegation byte, and numbers of the bits
-        /// above it.
+        /// Values of the delegation byte, and numbers of the bits above it.
         pub share_access_want: Bitmap,
         pub open_claim: Bitmap,
         pub create_mode: Bitmap,

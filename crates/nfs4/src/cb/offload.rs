@@ -6,11 +6,11 @@ use crate::macros::wire_struct;
 use crate::op::WriteResponse;
 use crate::{Filehandle, Stateid, Status, Wire};
 
-/// Result of a copy (`offload_info4`).
+/// `offload_info4`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OffloadInfo {
     Done(WriteResponse),
-    /// The copy failed with this status, after this number of bytes.
+    /// With the number of bytes copied before.
     Failed(Status, u64),
 }
 

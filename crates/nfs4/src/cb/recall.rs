@@ -23,7 +23,7 @@ wire_struct! {
     #[derive(Copy)]
     pub struct CbRecallArgs {
         pub stateid: Stateid,
-        /// Whether the server will truncate the file, so that the client need not write data back.
+        /// The server will truncate the file: the client need not write data back.
         pub truncate: bool,
         pub handle: Filehandle,
     }

@@ -3,8 +3,8 @@
 use crate::macros::wire_struct;
 use crate::{List, SessionId, SlotId, SlotSeq};
 
-/// Maximum number of sessions, and of calls of each session, that a callback refers to. A session
-/// has at most this number of slots in use.
+/// Sessions, and calls of each session, that a callback refers to. A session has at most this
+/// number of slots in use.
 pub(crate) const REFERRING_CALLS_MAX: usize = 1024;
 
 wire_struct! {

@@ -6,7 +6,6 @@ use crate::macros::wire_struct;
 wire_struct! {
     #[derive(Copy)]
     pub struct AllocateArgs {
-        /// Stateid of an open for writing.
         pub stateid: Stateid,
         pub offset: u64,
         pub length: u64,
@@ -16,7 +15,6 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct DeallocateArgs {
-        /// Stateid of an open for writing.
         pub stateid: Stateid,
         pub offset: u64,
         pub length: u64,

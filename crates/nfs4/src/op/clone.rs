@@ -8,11 +8,10 @@ wire_struct! {
     #[derive(Copy)]
     pub struct CloneArgs {
         pub source: Stateid,
-        /// Stateid of the destination file, open for writing.
         pub destination: Stateid,
         pub source_offset: u64,
         pub destination_offset: u64,
-        /// Number of bytes; zero means up to the end of the source.
+        /// Zero means up to the end of the source.
         pub count: u64,
     }
 }

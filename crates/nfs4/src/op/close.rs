@@ -6,7 +6,7 @@ use crate::{OwnerSeq, Stateid};
 wire_struct! {
     #[derive(Copy)]
     pub struct CloseArgs {
-        /// Sequence number of the open owner (4.0).
+        /// 4.0.
         pub seq: OwnerSeq,
         pub stateid: Stateid,
     }

@@ -7,7 +7,7 @@ wire_struct! {
     #[derive(Copy)]
     pub struct CommitArgs {
         pub offset: u64,
-        /// Number of bytes; zero means up to the end of the file.
+        /// Zero means up to the end of the file.
         pub count: u32,
     }
 }
@@ -15,8 +15,7 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct CommitOk {
-        /// Write verifier of the server instance. If it differs from the verifier of a WRITE, the
-        /// client must repeat the WRITE.
+        /// If it differs from a WRITE's, the client must repeat the WRITE.
         pub verifier: Verifier,
     }
 }

@@ -11,26 +11,25 @@ wire_struct! {
     /// `COPY4args`. The saved filehandle is the source.
     pub struct CopyArgs<'a> {
         pub source: Stateid,
-        /// Stateid of the destination file, open for writing.
         pub destination: Stateid,
         pub source_offset: u64,
         pub destination_offset: u64,
-        /// Number of bytes; zero means up to the end of the source.
+        /// Zero means up to the end of the source.
         pub count: u64,
-        /// Whether the server must copy the bytes in order.
+        /// Copy the bytes in order.
         pub consecutive: bool,
-        /// Whether the server must answer only after the copy is complete.
+        /// Answer only after the copy is complete.
         pub synchronous: bool,
-        /// Locations of the source server; empty for a copy within the server.
+        /// Empty for a copy within the server.
         pub source_server: List<NetLoc<'a>, NET_LOCS_MAX>,
     }
 }
 
 wire_struct! {
-    /// Mode of a copy, as requested or performed (`copy_requirements4`).
+    /// `copy_requirements4`, as requested or performed.
     #[derive(Copy)]
     pub struct CopyRequirements {
-        /// The server copies the bytes in order.
+        /// The bytes are copied in order.
         pub consecutive: bool,
         pub synchronous: bool,
     }
@@ -70,7 +69,7 @@ wire_struct! {
 
 wire_struct! {
     pub struct CopyNotifyOk<'a> {
-        /// Time within which the copy must begin.
+        /// The copy must begin within this time.
         pub lease_time: Time,
         pub stateid: Stateid,
         pub source_server: List<NetLoc<'a>, NET_LOCS_MAX>,

@@ -6,17 +6,16 @@ use crate::attr::{FileType, SpecData};
 use crate::macros::wire_struct;
 use crate::{Bitmap, ChangeInfo, Fattr, Name, Wire};
 
-/// Maximum length of a symbolic link's text that the decoder accepts. File systems allow less.
+/// Accepted by the decoder; file systems allow less.
 pub const LINK_TEXT_LEN_MAX: usize = 16 * 1024;
 
-/// Type of object to create (`createtype4`).
+/// `createtype4`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CreateType<'a> {
     Symlink(&'a [u8]),
     Block(SpecData),
     Character(SpecData),
-    /// Any other type, without further data. It includes types that CREATE cannot create; the
-    /// server answers BADTYPE for them.
+    /// Includes types that CREATE cannot create; the server answers BADTYPE.
     Plain(FileType),
     Unknown(u32),
 }

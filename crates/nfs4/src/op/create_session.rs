@@ -27,7 +27,7 @@ wire_struct! {
 wire_struct! {
     pub struct CreateSessionArgs<'a> {
         pub client: ClientId,
-        /// Sequence number of the call, for retries.
+        /// For retries.
         pub seq: CreateSeq,
         pub flags: CreateSessionFlags,
         pub fore: ChannelAttrs,

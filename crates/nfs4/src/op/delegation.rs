@@ -8,7 +8,7 @@ use crate::{Bitmap, ClientId, Stateid, Time, Verifier};
 wire_struct! {
     #[derive(Copy)]
     pub struct DelegpurgeArgs {
-        /// The client. A 4.1 server takes it from the session instead.
+        /// A 4.1 server takes it from the session.
         pub client: ClientId,
     }
 }
@@ -25,9 +25,9 @@ wire_struct! {
     pub struct GetDirDelegationArgs {
         pub signal: bool,
         pub notifications: Bitmap,
-        /// Maximum delay of notifications about attributes of entries.
+        /// Maximum, for attributes of entries.
         pub child_delay: Time,
-        /// Maximum delay of notifications about attributes of the directory.
+        /// Maximum, for attributes of the directory.
         pub dir_delay: Time,
         pub child_attrs: Bitmap,
         pub dir_attrs: Bitmap,
@@ -50,8 +50,7 @@ wire_union! {
     #[derive(Copy)]
     pub enum GetDirDelegationReply = "gddrnf4_status" {
         0 => Granted(ok: GetDirDelegationOk),
-        /// The delegation is not available; the flag says whether the server will signal when it
-        /// is.
+        /// The flag: the server will signal when the delegation is available.
         1 => Unavailable(will_signal: bool),
     }
 }

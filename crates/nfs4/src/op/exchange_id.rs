@@ -19,7 +19,7 @@ wire_bits! {
 }
 
 impl ExchangeIdFlags {
-    /// Flags that a client may send. Other flags are INVAL (section 18.35.3).
+    /// Other flags are INVAL (section 18.35.3).
     pub const FROM_CLIENT: Self = Self(0x4007_0107);
 }
 
@@ -44,7 +44,7 @@ wire_struct! {
 wire_struct! {
     pub struct ExchangeIdOk<'a> {
         pub client: ClientId,
-        /// Sequence number that the client's CREATE_SESSION must send.
+        /// For the client's CREATE_SESSION.
         pub seq: CreateSeq,
         pub flags: ExchangeIdFlags,
         pub state_protect: StateProtectReply<'a>,

@@ -21,8 +21,7 @@ wire_struct! {
 }
 
 impl GetattrOk<'_> {
-    /// Appends a successful result with the attributes of `wanted` that have a value in
-    /// `attributes`.
+    /// With the attributes of `wanted` that have a value in `attributes`.
     pub fn write(w: &mut Writer, wanted: Bitmap, attributes: &Attributes<'_>) {
         w.u32(Op::GETATTR.0);
         w.u32(Status::OK.0);

@@ -3,13 +3,12 @@
 use crate::macros::wire_struct;
 use crate::{Bitmap, Stateid};
 
-/// Bit numbers of I/O hints (`IO_ADVISE_type4`).
+/// `IO_ADVISE_type4`: bit numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum IoAdvice {
     Normal = 0,
     Sequential = 1,
-    /// Sequential access in reverse order.
     SequentialBackwards = 2,
     Random = 3,
     Willneed = 4,
@@ -26,7 +25,7 @@ wire_struct! {
     pub struct IoAdviseArgs {
         pub stateid: Stateid,
         pub offset: u64,
-        /// Number of bytes; zero means up to the end of the file.
+        /// Zero means up to the end of the file.
         pub count: u64,
         pub hints: Bitmap,
     }

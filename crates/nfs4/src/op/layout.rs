@@ -1,6 +1,5 @@
-//! Parallel NFS operations: GETDEVICEINFO, GETDEVICELIST and LAYOUT* (RFC 8881, sections 18.40 to
-//! 18.44; RFC 7862, sections 15.6 and 15.7). Bodies of layout types stay opaque, because the server
-//! refuses these operations.
+//! GETDEVICEINFO, GETDEVICELIST and LAYOUT* (RFC 8881, sections 18.40 to 18.44; RFC 7862, sections
+//! 15.6 and 15.7). Bodies of layout types stay opaque, because the server refuses these operations.
 
 use vouch_xdr::{Error, Reader, Writer};
 
@@ -8,7 +7,7 @@ use crate::macros::{wire_enum, wire_failure, wire_struct};
 use crate::{Bitmap, Bytes, Cookie, DeviceId, List, Stateid, Status, Time, Verifier, Wire};
 
 const LAYOUT_BODY_LEN_MAX: usize = 64 * 1024;
-/// Maximum number of layouts, devices or errors in one list.
+/// Layouts, devices or errors in one list.
 const LAYOUT_LIST_MAX: usize = 1024;
 
 wire_enum! {
@@ -32,7 +31,7 @@ wire_struct! {
     pub struct GetdeviceinfoArgs {
         pub device: DeviceId,
         pub kind: u32,
-        /// Maximum length of the result's body.
+        /// Of the result's body, bytes.
         pub max_count: u32,
         pub notifications: Bitmap,
     }
@@ -48,7 +47,7 @@ wire_struct! {
 
 wire_failure! {
     pub enum GetdeviceinfoFailure {
-        /// The result needs this number of bytes.
+        /// The needed bytes.
         TOOSMALL => TooSmall(u32)
     }
 }
@@ -57,9 +56,8 @@ wire_struct! {
     #[derive(Copy)]
     pub struct GetdevicelistArgs {
         pub kind: u32,
-        /// Maximum number of devices in the reply.
         pub devices_max: u32,
-        /// Position after which the list continues.
+        /// After it, the list continues.
         pub cookie: Cookie,
         pub verifier: Verifier,
     }
@@ -104,7 +102,7 @@ wire_struct! {
         pub length: u64,
         pub length_min: u64,
         pub stateid: Stateid,
-        /// Maximum length of the result's body.
+        /// Of the result's body, bytes.
         pub max_count: u32,
     }
 }
@@ -129,7 +127,7 @@ wire_struct! {
 
 wire_failure! {
     pub enum LayoutgetFailure {
-        /// No layout is available; the flag says whether the server will signal when one is.
+        /// The flag: the server will signal when a layout is available.
         LAYOUTTRYLATER => TryLater(bool)
     }
 }
@@ -144,7 +142,7 @@ wire_struct! {
     }
 }
 
-/// Layouts to return (`layoutreturn4`).
+/// `layoutreturn4`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LayoutReturn<'a> {
     File(LayoutReturnFile<'a>),

@@ -11,7 +11,7 @@ wire_enum! {
         Read = 1,
         Write = 2,
         ReadWait = 3,
-        /// Exclusive lock; the client will wait for it.
+        /// The client will wait for it.
         WriteWait = 4,
     }
 }
@@ -21,7 +21,7 @@ wire_struct! {
     pub struct NewLockOwner<'a> {
         pub open_seq: OwnerSeq,
         pub open: Stateid,
-        /// Sequence number of the lock owner (4.0).
+        /// 4.0.
         pub lock_seq: OwnerSeq,
         pub owner: StateOwner<'a>,
     }
@@ -31,12 +31,12 @@ wire_struct! {
     #[derive(Copy)]
     pub struct OldLockOwner {
         pub lock: Stateid,
-        /// Sequence number of the lock owner (4.0).
+        /// 4.0.
         pub seq: OwnerSeq,
     }
 }
 
-/// Owner of a new lock (`locker4`).
+/// `locker4`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Locker<'a> {
     New(NewLockOwner<'a>),
@@ -75,7 +75,7 @@ wire_struct! {
         pub kind: LockType,
         pub reclaim: bool,
         pub offset: u64,
-        /// Number of bytes; all ones means up to the end of the file.
+        /// All ones means up to the end of the file.
         pub length: u64,
         pub locker: Locker<'a>,
     }
@@ -100,7 +100,6 @@ wire_struct! {
 
 wire_failure! {
     pub enum LockFailure<'a> {
-        /// Another owner holds a conflicting lock.
         DENIED => Denied(LockDenied<'a>)
     }
 }
@@ -110,7 +109,7 @@ wire_struct! {
     pub struct LocktArgs<'a> {
         pub kind: LockType,
         pub offset: u64,
-        /// Number of bytes; all ones means up to the end of the file.
+        /// All ones means up to the end of the file.
         pub length: u64,
         pub owner: StateOwner<'a>,
     }
@@ -120,11 +119,11 @@ wire_struct! {
     #[derive(Copy)]
     pub struct LockuArgs {
         pub kind: LockType,
-        /// Sequence number of the lock owner (4.0).
+        /// 4.0.
         pub seq: OwnerSeq,
         pub stateid: Stateid,
         pub offset: u64,
-        /// Number of bytes; all ones means up to the end of the file.
+        /// All ones means up to the end of the file.
         pub length: u64,
     }
 }

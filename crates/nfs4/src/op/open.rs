@@ -19,10 +19,9 @@ wire_bits! {
         WANT_CANCEL = 0x500,
         WANT_SIGNAL = 0x1_0000,
         WANT_PUSH = 0x2_0000,
-        /// The client wants a delegation that covers access and modification times (RFC 9754,
-        /// section 5).
+        /// RFC 9754, section 5.
         WANT_DELEG_TIMESTAMPS = 0x10_0000,
-        /// The client wants either a delegation or an open stateid, not both (RFC 9754, section 4).
+        /// Either a delegation or an open stateid, not both (RFC 9754, section 4).
         WANT_OPEN_XOR_DELEGATION = 0x20_0000,
     }
 }
@@ -48,7 +47,7 @@ wire_union! {
     pub enum CreateHow<'a> = "createmode4" {
         0 => Unchecked(attrs: Fattr<'a>),
         1 => Guarded(attrs: Fattr<'a>),
-        /// Fail if the file exists, unless an earlier attempt with this verifier created it.
+        /// Fail if the file exists, unless an attempt with this verifier created it.
         2 => Exclusive(verifier: Verifier),
         3 => Exclusive41(both: CreateVerifierAttrs<'a>),
     }
@@ -68,15 +67,15 @@ wire_enum! {
         Read = 1,
         Write = 2,
         NoneExt = 3,
-        /// Read delegation that covers the access time (RFC 9754).
+        /// Covers the access time (RFC 9754).
         ReadAttrs = 4,
-        /// Write delegation that covers access and modification times (RFC 9754).
+        /// Covers access and modification times (RFC 9754).
         WriteAttrs = 5,
     }
 }
 
 wire_struct! {
-    /// A file under a delegation that the client holds (`open_claim_delegate_cur4`).
+    /// `open_claim_delegate_cur4`: under a delegation that the client holds.
     #[derive(Copy)]
     pub struct DelegateCur<'a> {
         pub stateid: Stateid,
@@ -93,7 +92,7 @@ wire_union! {
         3 => DelegatePrev(name: Name<'a>),
         4 => Fh,
         5 => DelegCurFh(stateid: Stateid),
-        /// The current file, under a delegation from before a client restart (4.1).
+        /// Under a delegation from before a client restart (4.1).
         6 => DelegPrevFh,
     }
 }
@@ -101,7 +100,7 @@ wire_union! {
 wire_struct! {
     #[derive(Copy)]
     pub struct OpenArgs<'a> {
-        /// Sequence number of the open owner (4.0).
+        /// 4.0.
         pub seq: OwnerSeq,
         pub access: ShareAccess,
         pub deny: ShareDeny,
@@ -112,7 +111,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A limit in blocks (`nfs_modified_limit4`).
+    /// `nfs_modified_limit4`.
     #[derive(Copy)]
     pub struct SpaceBlocks {
         pub blocks: u32,
@@ -121,11 +120,10 @@ wire_struct! {
 }
 
 wire_union! {
-    /// Amount of data that a client may write before it must flush (`nfs_space_limit4`).
+    /// `nfs_space_limit4`: data that a client may write before it must flush.
     #[derive(Copy)]
     pub enum SpaceLimit = "limit_by4" {
         1 => Size(bytes: u64),
-        /// Maximum number of blocks.
         2 => Blocks(blocks: SpaceBlocks),
     }
 }
@@ -149,11 +147,11 @@ wire_struct! {
     }
 }
 
-/// Reason for not granting a delegation (`open_none_delegation4`).
+/// `open_none_delegation4`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoDelegation {
     Contention(bool),
-    /// No resources are available; the flag says whether the server will signal when they are.
+    /// The flag: the server will signal when resources are available.
     Resource(bool),
     Other(u32),
 }
@@ -208,9 +206,9 @@ wire_union! {
         1 => Read(delegation: ReadDelegation<'a>),
         2 => Write(delegation: WriteDelegation<'a>),
         3 => NoneExt(why: NoDelegation),
-        /// Read delegation that covers the access time (RFC 9754).
+        /// Covers the access time (RFC 9754).
         4 => ReadAttrs(delegation: ReadDelegation<'a>),
-        /// Write delegation that covers access and modification times (RFC 9754).
+        /// Covers access and modification times (RFC 9754).
         5 => WriteAttrs(delegation: WriteDelegation<'a>),
     }
 }
@@ -222,8 +220,7 @@ wire_bits! {
         /// Byte-range locks have POSIX semantics.
         LOCKTYPE_POSIX = 4,
         PRESERVE_UNLINKED = 8,
-        /// The result has no open stateid; the client uses the delegation stateid (RFC 9754,
-        /// section 4).
+        /// The client uses the delegation stateid (RFC 9754, section 4).
         NO_OPEN_STATEID = 0x10,
         MAY_NOTIFY_LOCK = 0x20,
     }

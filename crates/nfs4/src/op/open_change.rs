@@ -31,7 +31,7 @@ wire_struct! {
     #[derive(Copy)]
     pub struct OpenDowngradeArgs {
         pub stateid: Stateid,
-        /// Sequence number of the open owner (4.0).
+        /// 4.0.
         pub seq: OwnerSeq,
         pub access: ShareAccess,
         pub deny: ShareDeny,

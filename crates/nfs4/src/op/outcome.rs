@@ -1,10 +1,8 @@
-//! The common form of all results: a status and a body.
-
 use vouch_xdr::{Error, Reader, Writer};
 
 use crate::{Status, Wire};
 
-/// Failure of an operation: a status, and a body for some statuses of some operations.
+/// A status, and a body for some statuses of some operations.
 pub trait Failure<'a>: From<Status> {
     fn status(&self) -> Status;
 

@@ -1,5 +1,4 @@
-//! READ (RFC 8881, section 18.22). The server writes the data of a reply in place, or splices it
-//! in.
+//! READ (RFC 8881, section 18.22). Replies are written in place or spliced in.
 
 use vouch_xdr::Writer;
 
@@ -7,14 +6,13 @@ use super::Op;
 use crate::macros::wire_struct;
 use crate::{Bytes, Stateid, Status};
 
-/// Maximum length of READ or WRITE data that the decoder accepts. Record and session limits are
-/// lower.
+/// Bytes accepted by the decoder. Record and session limits are lower.
 pub(crate) const IO_LEN_MAX: usize = 64 * 1024 * 1024;
 
 wire_struct! {
     #[derive(Copy)]
     pub struct ReadArgs {
-        /// Stateid of an open, a lock or a delegation, or a special stateid.
+        /// Of an open, a lock or a delegation, or special.
         pub stateid: Stateid,
         pub offset: u64,
         pub count: u32,
@@ -29,8 +27,7 @@ wire_struct! {
     }
 }
 
-/// Writes a successful result in place. Call [`Self::begin`], append the data to
-/// [`Writer::bytes_mut`], then call [`Self::finish`].
+/// Call [`Self::begin`], append the data to [`Writer::bytes_mut`], then call [`Self::finish`].
 #[derive(Debug)]
 #[must_use = "the result is complete only after `finish`"]
 pub struct ReadWriter {
@@ -39,7 +36,6 @@ pub struct ReadWriter {
 }
 
 impl ReadWriter {
-    /// Appends the fields before the data.
     pub fn begin(w: &mut Writer) -> Self {
         w.u32(Op::READ.0);
         w.u32(Status::OK.0);
@@ -51,14 +47,13 @@ impl ReadWriter {
         self.eof_at - 8
     }
 
-    /// Fills in the fields that depend on the appended data.
+    /// Fills in the fields that depend on the data.
     pub fn finish(self, w: &mut Writer, eof: bool) {
         w.set_u32(self.eof_at, eof.into());
         w.end_opaque(self.start);
     }
 
-    /// Appends the fields before `len` bytes of data. The caller sends the data and its padding
-    /// separately.
+    /// The caller sends `len` bytes of data and the padding separately.
     pub fn head(w: &mut Writer, eof: bool, len: u32) {
         w.u32(Op::READ.0);
         w.u32(Status::OK.0);

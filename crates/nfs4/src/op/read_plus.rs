@@ -1,4 +1,4 @@
-//! READ_PLUS (RFC 7862, section 15.10). The server writes the segments of a reply in place.
+//! READ_PLUS (RFC 7862, section 15.10). Replies are written in place.
 
 use vouch_xdr::Writer;
 
@@ -7,7 +7,7 @@ use super::read::IO_LEN_MAX;
 use crate::macros::{wire_enum, wire_struct, wire_union};
 use crate::{Bytes, List, Stateid, Status};
 
-/// Maximum number of segments in a reply that a client accepts.
+/// In a reply that a client accepts.
 pub(crate) const READ_PLUS_SEGMENTS_MAX: usize = 64 * 1024;
 
 wire_enum! {
@@ -20,7 +20,7 @@ wire_enum! {
 wire_struct! {
     #[derive(Copy)]
     pub struct ReadPlusArgs {
-        /// Stateid of an open, a lock or a delegation, or a special stateid.
+        /// Of an open, a lock or a delegation, or special.
         pub stateid: Stateid,
         pub offset: u64,
         pub count: u32,
@@ -54,12 +54,12 @@ wire_union! {
 wire_struct! {
     pub struct ReadPlusOk<'a> {
         pub eof: bool,
-        /// Segments in file order.
+        /// In file order.
         pub contents: List<Content<'a>, READ_PLUS_SEGMENTS_MAX>,
     }
 }
 
-/// Writes a successful result in place, one segment after another.
+/// Writes a result in place, one segment after another.
 #[derive(Debug)]
 #[must_use = "the result is complete only after `finish`"]
 pub struct ReadPlusWriter {
@@ -68,7 +68,6 @@ pub struct ReadPlusWriter {
 }
 
 impl ReadPlusWriter {
-    /// Appends the fields before the segments.
     pub fn begin(w: &mut Writer) -> Self {
         w.u32(Op::READ_PLUS.0);
         w.u32(Status::OK.0);
@@ -88,7 +87,6 @@ impl ReadPlusWriter {
         self.segments += 1;
     }
 
-    /// Appends the head of a data segment.
     pub fn begin_data(&mut self, w: &mut Writer, offset: u64) -> usize {
         w.u32(DataContent::Data as u32);
         w.u64(offset);
@@ -96,12 +94,11 @@ impl ReadPlusWriter {
         w.begin_opaque()
     }
 
-    /// Ends the data segment that starts at `start`.
+    /// `start`: from [`Self::begin_data`].
     pub fn end_data(&mut self, w: &mut Writer, start: usize) {
         w.end_opaque(start);
     }
 
-    /// Fills in the number of segments and the end-of-file flag.
     pub fn finish(self, w: &mut Writer, eof: bool) {
         w.set_u32(self.eof_at, eof.into());
         w.set_u32(self.eof_at + 4, self.segments);

@@ -1,5 +1,5 @@
-//! READDIR (RFC 8881, section 18.23). The server writes entries in place up to a limit. The client
-//! reads them one by one.
+//! READDIR (RFC 8881, section 18.23). The server writes entries in place, the client reads them one
+//! by one.
 
 use vouch_xdr::{Error, Reader, Writer};
 
@@ -10,19 +10,19 @@ use crate::{Attributes, Bitmap, Cookie, Fattr, Name, Status, Verifier, Wire};
 wire_struct! {
     #[derive(Copy)]
     pub struct ReaddirArgs {
-        /// Cookie of the last entry already read; zero means the start.
+        /// Of the last entry already read; zero means the start.
         pub cookie: Cookie,
         pub verifier: Verifier,
-        /// Approximate number of bytes of names and cookies; a hint.
+        /// A hint: bytes of names and cookies.
         pub dir_count: u32,
-        /// Maximum length of the result's body.
+        /// Of the result's body, bytes.
         pub max_count: u32,
         pub wanted: Bitmap,
     }
 }
 
 wire_struct! {
-    /// A directory entry (`entry4`), without the flag before it.
+    /// `entry4`, without the flag before it.
     #[derive(Copy)]
     pub struct DirEntry<'a> {
         pub cookie: Cookie,
@@ -31,14 +31,13 @@ wire_struct! {
     }
 }
 
-/// Packed entries of a reply. The decoder has already checked them all.
+/// Packed, already checked by the decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirEntries<'a> {
     packed: &'a [u8],
 }
 
 impl<'a> DirEntries<'a> {
-    /// Iterates over the entries in the order of the reply.
     pub fn iter(&self) -> impl Iterator<Item = DirEntry<'a>> + use<'a> {
         let mut r = Reader::new(self.packed);
         std::iter::from_fn(move || match r.bool() {
@@ -86,7 +85,7 @@ impl<'a> Wire<'a> for ReaddirOk<'a> {
     }
 }
 
-/// Writes a successful result in place, one entry after another, up to a length limit.
+/// Writes a result in place, up to a length limit.
 #[derive(Debug)]
 #[must_use = "the result is complete only after `finish`"]
 pub struct ReaddirWriter {
@@ -95,12 +94,12 @@ pub struct ReaddirWriter {
     entries: usize,
 }
 
-/// Length of the flags after the last entry: end of list and end of directory.
+/// The flags after the last entry: end of list and of directory.
 const TAIL_LEN: usize = 8;
 
 impl ReaddirWriter {
-    /// Appends the fields before the entries. The result's body (`READDIR4resok`) will have at most
-    /// `body_len_max` bytes. Returns `None` if an empty body does not fit.
+    /// The body (`READDIR4resok`) gets at most `body_len_max` bytes. `None` if an empty body does
+    /// not fit.
     pub fn begin(w: &mut Writer, verifier: Verifier, body_len_max: usize) -> Option<Self> {
         let result_start = w.len();
         let end_max = (result_start + 8).saturating_add(body_len_max);
@@ -112,8 +111,7 @@ impl ReaddirWriter {
         })
     }
 
-    /// Returns the start of the result. Truncate the writer to this position on failure, for
-    /// example TOOSMALL if no entry fits.
+    /// Truncate the writer to this position on failure, such as TOOSMALL.
     pub const fn result_start(&self) -> usize {
         self.result_start
     }
@@ -122,8 +120,8 @@ impl ReaddirWriter {
         self.entries
     }
 
-    /// Appends an entry with the attributes of `wanted` that have a value. Returns false and
-    /// appends nothing if the entry does not fit.
+    /// With the attributes of `wanted` that have a value. False, without change, if the entry does
+    /// not fit.
     pub fn push(&mut self, w: &mut Writer, cookie: Cookie, name: Name<'_>, wanted: Bitmap, attributes: &Attributes<'_>) -> bool {
         let start = w.len();
         w.bool(true);
@@ -138,7 +136,6 @@ impl ReaddirWriter {
         true
     }
 
-    /// Ends the list of entries.
     pub fn finish(self, w: &mut Writer, eof: bool) {
         w.bool(false);
         w.bool(eof);
@@ -172,8 +169,7 @@ mod tests {
 
     #[test]
     fn appends_nothing_when_entry_does_not_fit() {
-        // In this test an entry has 4 + 8 + 8 + 12 + 4 + 8 = 36 bytes, and a body without entries
-        // has 16 bytes.
+        // An entry has 4 + 8 + 8 + 12 + 4 + 8 = 36 bytes, an empty body 16.
         for (limit, fits) in [(15, None), (16, Some(0)), (51, Some(0)), (52, Some(1)), (87, Some(1)), (88, Some(2))] {
             let mut w = Writer::new();
             w.u32(9);

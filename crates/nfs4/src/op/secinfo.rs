@@ -26,7 +26,7 @@ wire_struct! {
 
 wire_struct! {
     pub struct SecinfoOk<'a> {
-        /// Security flavours in order of preference.
+        /// In order of preference.
         pub flavors: List<SecInfo<'a>, SEC_PARMS_MAX>,
     }
 }

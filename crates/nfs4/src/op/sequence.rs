@@ -11,10 +11,10 @@ wire_bits! {
         EXPIRED_ALL_STATE_REVOKED = 8,
         EXPIRED_SOME_STATE_REVOKED = 0x10,
         ADMIN_STATE_REVOKED = 0x20,
-        /// The server revoked state that the client did not return in time.
+        /// The client did not return it in time.
         RECALLABLE_STATE_REVOKED = 0x40,
         LEASE_MOVED = 0x80,
-        /// The server restarted; the client must reclaim its state.
+        /// The client must reclaim its state.
         RESTART_RECLAIM_NEEDED = 0x100,
         CB_PATH_DOWN_SESSION = 0x200,
         BACKCHANNEL_FAULT = 0x400,

@@ -3,7 +3,7 @@
 use crate::Bytes;
 use crate::macros::wire_struct;
 
-/// Maximum length of a secret or digest; longer than any hash.
+/// Longer than any hash.
 const SSV_LEN_MAX: usize = 1024;
 
 wire_struct! {

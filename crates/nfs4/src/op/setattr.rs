@@ -1,4 +1,4 @@
-//! SETATTR (RFC 8881, section 18.30). Its result names the changed attributes even on failure.
+//! SETATTR (RFC 8881, section 18.30). The result names the changed attributes even on failure.
 
 use vouch_xdr::{Error, Reader, Writer};
 
@@ -9,7 +9,7 @@ use crate::{Bitmap, Fattr, Stateid, Status, Wire};
 wire_struct! {
     #[derive(Copy)]
     pub struct SetattrArgs<'a> {
-        /// Stateid of an open for writing if the size changes, or a special stateid.
+        /// Of an open for writing if the size changes, or special.
         pub stateid: Stateid,
         pub attrs: Fattr<'a>,
     }

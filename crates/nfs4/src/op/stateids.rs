@@ -3,7 +3,7 @@
 use crate::macros::wire_struct;
 use crate::{List, Stateid, Status};
 
-/// Maximum number of stateids in one TEST_STATEID: a request of one megabyte holds no more.
+/// A request of one megabyte holds no more.
 pub(crate) const STATEIDS_MAX: usize = 65_536;
 
 wire_struct! {
@@ -14,7 +14,7 @@ wire_struct! {
 
 wire_struct! {
     pub struct TestStateidOk {
-        /// Status of each stateid, in the order of the arguments.
+        /// In the order of the arguments.
         pub statuses: List<Status, STATEIDS_MAX>,
     }
 }

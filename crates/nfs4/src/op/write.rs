@@ -7,10 +7,10 @@ use crate::{Bytes, Stateid, Verifier};
 wire_enum! {
     #[derive(PartialOrd, Ord)]
     pub enum StableHow = "stable_how4" {
-        /// The data is not durable before COMMIT.
+        /// Not durable before COMMIT.
         Unstable = 0,
         DataSync = 1,
-        /// The data and all metadata are durable.
+        /// Durable with all metadata.
         FileSync = 2,
     }
 }
@@ -18,7 +18,7 @@ wire_enum! {
 wire_struct! {
     #[derive(Copy)]
     pub struct WriteArgs<'a> {
-        /// Stateid of an open, a lock or a delegation, or a special stateid.
+        /// Of an open, a lock or a delegation, or special.
         pub stateid: Stateid,
         pub offset: u64,
         pub stable: StableHow,

@@ -1,13 +1,11 @@
-//! GETXATTR, SETXATTR, LISTXATTRS and REMOVEXATTR (RFC 8276, section 8.4). Names omit the Linux
-//! prefix `user.`.
+//! RFC 8276, section 8.4. Names omit the Linux prefix `user.`.
 
 use crate::macros::{wire_enum, wire_struct};
 use crate::{Bytes, ChangeInfo, Cookie, List, Name};
 
-/// Maximum length of an extended attribute's value that the decoder accepts. The server answers
-/// XATTR2BIG above the Linux limit of 64 KiB.
+/// Accepted by the decoder. The server answers XATTR2BIG above the Linux limit of 64 KiB.
 pub(crate) const XATTR_VALUE_LEN_MAX: usize = 1024 * 1024;
-/// Maximum number of names in one reply: a Linux list of 64 KiB holds no more.
+/// In one reply: a Linux list of 64 KiB holds no more.
 pub const XATTR_NAMES_MAX: usize = 32 * 1024;
 
 wire_struct! {
@@ -51,9 +49,9 @@ wire_struct! {
 wire_struct! {
     #[derive(Copy)]
     pub struct ListxattrsArgs {
-        /// Position after which the list continues; zero means the start.
+        /// After it, the list continues; zero means the start.
         pub cookie: Cookie,
-        /// Maximum length of the result's body.
+        /// Of the result's body, bytes.
         pub max_count: u32,
     }
 }

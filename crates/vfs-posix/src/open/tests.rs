@@ -1,4 +1,4 @@
-//! Internals of an open file: descriptors for syncs, deferred writes, deletion at close.
+//! Descriptors for syncs, deferred writes, deletion at close.
 
 use std::time::Duration;
 

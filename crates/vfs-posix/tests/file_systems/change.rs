@@ -1,4 +1,4 @@
-//! The change attribute on file systems with one-second clocks, and after the clock was set back.
+//! One-second clocks, and a clock that was set back.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -58,7 +58,7 @@ fn change_attribute_moves_after_clock_was_set_back() {
     });
 }
 
-/// The machine's clock stays; the file gets a ctime in the future instead.
+/// The file gets a ctime in the future instead.
 fn clock_set_back(root: &Path, more: &[&str]) {
     let file = made("ext4", more, root);
     let Some(()) = mount("ext4", "loop", &file, root) else { return };

@@ -1,5 +1,3 @@
-//! Block sharing between files.
-
 use vouch_vfs::{Blocking, Caller, FileSystem as _};
 use vouch_vfs_posix::Options;
 

@@ -1,4 +1,4 @@
-//! Files not in the kernel's cache: a caller that must not wait gets WouldBlock.
+//! A caller that must not wait gets WouldBlock.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Exports of common file systems: on loop devices, in memory, stacked, mounted below one another.
-//! Each test has its own mount namespace.
+//! On loop devices, in memory, stacked, mounted below one another. Each test has its own mount
+//! namespace.
 
 mod change;
 mod clones;

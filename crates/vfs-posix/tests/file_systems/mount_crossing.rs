@@ -1,5 +1,3 @@
-//! File systems mounted below an export.
-
 use std::ops::ControlFlow;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, chown};
 
@@ -239,7 +237,7 @@ fn file_system_without_handles_needs_name_store() {
         std::fs::write(sub.join("deep/file"), "by its name").expect("a file");
         let one = Caller::root();
         let fs = export(&root, crossing());
-        // The covered directory shows, and nothing of the mounted one.
+        // Nothing of the mounted one shows.
         let (covered, _) = fs.find(&one, &fs.root(), "sub").expect("a directory");
         refused!(fs.find(&one, &covered, "deep"), NotFound);
         drop(fs);

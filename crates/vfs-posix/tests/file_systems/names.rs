@@ -1,4 +1,4 @@
-//! A file system without file handles: files are found by stored names.
+//! Without file handles, files are found by stored names.
 
 use std::path::Path;
 
@@ -64,7 +64,7 @@ fn renamed_files_are_found_after_restart() {
         fs.remove(&one, &deeper, named("gone")).expect("removed");
         drop(fs);
 
-        // While no server runs: a rename within a directory is found by a search, a move is not.
+        // While no server runs: a search finds a rename within a directory, but no move.
         leave_callers().expect("switching to root succeeds");
         let deeper_path = root.join("deep now/deeper");
         std::fs::rename(deeper_path.join("renamed"), deeper_path.join("renamed behind our back")).expect("renamed");

@@ -1,4 +1,4 @@
-//! Quotas: reporting and enforcement. On kernels without quotas, a guest runs the test.
+//! Reporting and enforcement. On kernels without quotas, a guest runs the test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! A mount namespace for each test, file systems in it, and helpers.
+//! A mount namespace for each test, and file systems in it.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

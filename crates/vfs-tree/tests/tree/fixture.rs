@@ -127,7 +127,7 @@ impl Site {
         fs::write(path, bytes).unwrap();
     }
 
-    /// Adds many directories, so that no page fits beside the fsinfo.
+    /// So that no page fits beside the fsinfo.
     pub fn add_many_directories(&self) {
         (0..COMPANIONS_MAX).for_each(|n| self.write(format!("a crowd{n}/file"), n.to_string()));
     }
@@ -136,7 +136,7 @@ impl Site {
         self.publish_with(|_| {});
     }
 
-    /// Publishes, keeps no older revision, and collects garbage.
+    /// Keeps no older revision.
     pub fn publish_and_collect(&self) {
         self.publish_with(|options| options.keep = Some(1));
         Database::collect(&self.database(), CollectOptions::default()).unwrap();

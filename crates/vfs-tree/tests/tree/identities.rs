@@ -1,4 +1,4 @@
-//! Identities stay valid while the file exists: over restarts and revisions, for any path length.
+//! They stay valid while the file exists: over restarts and revisions, for any path length.
 
 use std::fs;
 

@@ -1,5 +1,3 @@
-//! Listings continue at their cookie.
-
 use std::fs;
 
 use vouch_vfs::{Error, FileSystem};

@@ -1,5 +1,3 @@
-//! New revisions under known files.
-
 use std::time::Duration;
 
 use vouch_vfs::{Blocking, FileSystem};

@@ -1,4 +1,4 @@
-//! POSIX ACLs: stored, enforced, inherited, consistent with the mode.
+//! Stored, enforced, inherited, consistent with the mode.
 
 use super::{Fixture, READ, Rule, WRITE, alice, bob, mode, name, refused};
 use crate::{

@@ -1,4 +1,4 @@
-//! Attributes: values, effects of setting them, and the change attribute.
+//! Values, effects of setting them, and the change attribute.
 
 use super::{BOTH, Fixture, Rule, mode, name, refused, write};
 use crate::{Blocking, CreateHow, Error, FileType, NewNode, PosixAclKind, SetAttributes, SetTime, Time, XattrHow};

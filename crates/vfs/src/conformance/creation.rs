@@ -1,4 +1,4 @@
-//! Creating files: existing names, retries, races, the umask.
+//! Existing names, retries, races, the umask.
 
 use super::{BOTH, Fixture, Rule, alice, mode, name, read, refused, write};
 use crate::{Blocking, CreateHow, Error, FileId, FileType, NewNode, SetAttributes};
@@ -122,7 +122,7 @@ fn new_file_becomes_durable_despite_its_mode(fixture: &Fixture) {
     for (name_of, node) in [("link", NewNode::Symlink(b"to nowhere")), ("pipe", NewNode::Fifo), ("socket", NewNode::Socket)] {
         let id = made(name_of, node);
         sync(&[id, root]);
-        // Synced alone, as after a change of its owner.
+        // As after a change of its owner.
         sync(&[id]);
     }
     fixture.fs.remove(&fixture.owner, &root, name("file")).expect("the removal succeeds");

@@ -1,4 +1,4 @@
-//! File data: reads, writes, holes, allocation, copies, unlinked open files.
+//! Reads, writes, holes, allocation, copies, unlinked open files.
 
 use super::{BOTH, Fixture, READ, Rule, SplitMix64, WRITE, mode, read, refused, write};
 use crate::{Blocking, Content, CreateHow, Error, ReadInto, SeekTarget, SetAttributes, Stability};

@@ -1,4 +1,4 @@
-//! Listings: every entry once, during concurrent changes.
+//! Every entry once, during concurrent changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -54,7 +54,7 @@ fn listings_name_each_entry_once(fixture: &Fixture) {
     refused!(listed, Error::NotDirectory, "listing a file");
 }
 
-/// Permanent entries are listed exactly once, others at most once.
+/// Permanent entries are listed once, others at most once.
 fn cookies_stay_valid_during_changes(fixture: &Fixture) {
     for seed in 0..6 {
         let mut random = SplitMix64(seed);

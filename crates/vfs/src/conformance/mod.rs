@@ -1,7 +1,7 @@
-//! Conformance rules for every file system: each panics with the violated sentence.
+//! Rules for every file system: each panics with the violated sentence.
 //!
 //! [`conformance_tests!`](crate::conformance_tests) makes one `#[test]` of each rule, with a new,
-//! empty file system. A file system for one caller only skips rules about others, with a message.
+//! empty file system. A file system for one caller skips rules about others, with a message.
 //! [`check_read_only`] is for read-only file systems.
 
 mod acls;
@@ -24,7 +24,7 @@ use crate::{
 
 pub use read_only::check_read_only;
 
-/// An empty file system under test.
+/// Empty file system under test.
 pub struct Fixture {
     pub fs: Arc<dyn FileSystem>,
     pub owner: Caller,
@@ -32,14 +32,11 @@ pub struct Fixture {
     pub keep: Box<dyn Any>,
 }
 
-/// A rule: name and check.
 pub type Rule = (&'static str, fn(&Fixture));
 
 pub const RULES: &[&[Rule]] =
     &[names::RULES, creation::RULES, data::RULES, listing::RULES, attributes::RULES, times::RULES, rights::RULES, acls::RULES];
 
-/// Checks the rule with this name.
-///
 /// # Panics
 /// If the file system violates the rule, or no rule has this name.
 pub fn check(name: &str, fixture: &Fixture) {
@@ -47,10 +44,8 @@ pub fn check(name: &str, fixture: &Fixture) {
     rule.unwrap_or_else(|| panic!("no rule is called {name}")).1(fixture);
 }
 
-/// Checks all rules.
-///
 /// # Panics
-/// With the first that does not hold.
+/// With the first rule that does not hold.
 pub fn check_all(make: impl Fn() -> Fixture) {
     for (name, rule) in RULES.iter().flat_map(|rules| rules.iter()) {
         eprintln!("rule {name}");
@@ -90,7 +85,7 @@ macro_rules! refused {
 pub(crate) use refused;
 
 impl Fixture {
-    /// Whether rules about several callers can be checked; prints a message if not.
+    /// If false, prints a message: rules about several callers cannot be checked.
     pub(crate) fn has_callers(&self) -> bool {
         if !self.any_caller {
             eprintln!("not applicable: acts for one caller only");
@@ -186,7 +181,7 @@ pub(crate) fn read(open: &dyn OpenFile, offset: u64, len: usize) -> (Vec<u8>, bo
     }
 }
 
-/// Repeatable pseudo-random numbers (SplitMix64).
+/// Repeatable pseudo-random numbers.
 pub(crate) struct SplitMix64(pub(crate) u64);
 
 impl SplitMix64 {

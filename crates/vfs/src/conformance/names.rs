@@ -1,4 +1,4 @@
-//! Names and identities: look-up, links, renames, removals, and confinement to the root.
+//! Look-up, links, renames, removals, and confinement to the root.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,5 +1,4 @@
-//! Rules for read-only file systems: listed names are found, attributes agree, and every change is
-//! refused.
+//! Listed names are found, attributes agree, and every change is refused.
 
 use std::ops::ControlFlow;
 
@@ -9,8 +8,7 @@ use crate::{
     SetAttributes, XattrHow,
 };
 
-/// Walks the whole file system as `caller`, who may read all of it, and checks the rules on
-/// everything that is there.
+/// `caller` may read all of the file system.
 ///
 /// # Panics
 /// If a rule does not hold.

@@ -1,4 +1,4 @@
-//! Times: nanosecond precision, and updates by changes of data or attributes.
+//! Nanosecond precision, and updates by changes of data or attributes.
 
 use super::{BOTH, Fixture, Rule, mode, write};
 use crate::{SetAttributes, SetTime, Time};

@@ -1,4 +1,4 @@
-//! ACLs and modes (acl(5)).
+//! acl(5).
 
 use super::state::Inode;
 use crate::{Error, PosixAcl, PosixAclTag, Result};

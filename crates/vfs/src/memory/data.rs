@@ -1,11 +1,11 @@
-//! File data in memory: pages and holes.
+//! Pages and holes.
 
 use std::collections::BTreeMap;
 
-/// Page length, the unit of holes, bytes.
+/// The unit of holes, bytes.
 pub(super) const PAGE_LEN: u64 = 4096;
 
-/// Largest file, bytes; prevents overflows.
+/// Bytes; prevents overflows.
 pub(super) const SIZE_MAX: u64 = i64::MAX as u64;
 
 #[derive(Clone, Default)]

@@ -1,4 +1,4 @@
-//! Directory entries in memory, by name and by their permanent cookie.
+//! By name and by their permanent cookie.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,3 @@
-//! Implementation of the interface.
-
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -16,7 +14,7 @@ use crate::{
     SystemId, Traits, XattrHow,
 };
 
-/// Longest value of an extended attribute, bytes.
+/// Bytes.
 const XATTR_LEN_MAX: usize = 65_536;
 
 type Entry = (u64, Vec<u8>, u64, Option<Result<(FileId, Attributes)>>);

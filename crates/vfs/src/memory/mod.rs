@@ -1,5 +1,4 @@
-//! A complete file system in memory for tests: real rights, hard links, ACLs, holes, and injected
-//! faults.
+//! A complete file system for tests: real rights, hard links, ACLs, holes, and injected faults.
 //!
 //! Deterministic: a logical clock moves only by changes. Never returns a
 //! [`FileSpan`](crate::FileSpan). One lock, not built for speed.
@@ -22,7 +21,7 @@ use parking_lot::Mutex;
 use crate::{Blocking, Error, FileId};
 use state::State;
 
-/// Kind of call, for choosing faults.
+/// Chooses the faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Call {
     Attributes,
@@ -65,7 +64,7 @@ struct Inner {
     state: Mutex<State>,
     fault: Mutex<Option<Fault>>,
     seeking: Mutex<Option<Seeking>>,
-    /// State of the sequence of random blocking; 0 without it.
+    /// 0 without random blocking.
     random_blocking: AtomicU64,
 }
 
@@ -76,7 +75,7 @@ impl Default for MemoryFs {
 }
 
 impl MemoryFs {
-    /// An empty file system whose root belongs to user 0, with mode 0755.
+    /// The root belongs to user 0, with mode 0755.
     pub fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -96,14 +95,14 @@ impl MemoryFs {
         MemoryFs { inner: self.inner.clone(), without: Some(id) }
     }
 
-    /// Makes each call ask `fault` first and fail with its result. `fault` must not call the file
+    /// Each call asks `fault` first and fails with its result. `fault` must not call the file
     /// system.
     pub fn set_fault(&self, fault: impl Fn(Call, &FileId) -> Option<Error> + Send + Sync + 'static) {
         *self.inner.fault.lock() = Some(Arc::new(fault));
     }
 
-    /// Makes `home` call this first, which may block like an unreachable mount. It must not call
-    /// the file system.
+    /// `home` calls this first. It may block like an unreachable mount, and must not call the file
+    /// system.
     pub fn set_home_callback(&self, seeking: impl Fn(&FileId) + Send + Sync + 'static) {
         *self.inner.seeking.lock() = Some(Arc::new(seeking));
     }
@@ -112,17 +111,17 @@ impl MemoryFs {
         *self.inner.fault.lock() = None;
     }
 
-    /// Limits the bytes of data; beyond it: [`Error::NoSpace`].
+    /// Beyond it: [`Error::NoSpace`].
     pub fn set_capacity(&self, bytes: u64) {
         self.inner.state.lock().capacity = bytes;
     }
 
-    /// Makes the file system read-only or writable.
     pub fn set_read_only(&self, read_only: bool) {
         self.inner.state.lock().read_only = read_only;
     }
 
-    /// Evicts all data and directories: the next read of each would block without blocking.
+    /// The next read of each file or directory needs
+    /// [`Blocking::Allowed`](crate::Blocking::Allowed).
     pub fn evict_caches(&self) {
         let mut state = self.inner.state.lock();
         for inode in state.inodes.values_mut() {
@@ -130,12 +129,12 @@ impl MemoryFs {
         }
     }
 
-    /// Whether syncs block: `commit`, `sync_metadata` and stable writes.
+    /// `commit`, `sync_metadata` and stable writes block.
     pub fn set_slow_sync(&self, slow: bool) {
         self.inner.state.lock().slow_sync = slow;
     }
 
-    /// Makes every other call without blocking block, by a sequence from `seed`; 0 ends it.
+    /// Every other non-blocking call blocks, by a sequence from `seed`; 0 ends it.
     pub fn set_random_blocking(&self, seed: u64) {
         self.inner.random_blocking.store(seed, Ordering::Relaxed);
     }
@@ -157,7 +156,7 @@ impl Inner {
         FileId::new(&bytes).expect("16 bytes are within the limit")
     }
 
-    /// The caller checks whether the file exists.
+    /// The caller checks that the file exists.
     fn number_of(&self, id: &FileId) -> crate::Result<u64> {
         let bytes: [u8; 16] = id.as_bytes().try_into().map_err(|_| Error::BadId)?;
         let (file_system, number) = bytes.split_at(8);
@@ -182,7 +181,7 @@ impl Inner {
     }
 
     fn injected_fault(&self, call: Call, id: &FileId) -> crate::Result<()> {
-        // A clone: the fault may block this caller only.
+        // The fault may block this caller only.
         let fault = self.fault.lock().clone();
         fault.and_then(|fault| fault(call, id)).map_or(Ok(()), Err)
     }

@@ -1,4 +1,4 @@
-//! Changes of names: create, link, remove, rename.
+//! Create, link, remove, rename.
 
 use super::acl;
 use super::rights::{self, EXECUTE, SET_GID, WRITE};
@@ -97,7 +97,7 @@ impl State {
         Ok(())
     }
 
-    /// Removes a name. Returns the file if that was its last.
+    /// Returns the file if that was its last name.
     pub(super) fn remove(&mut self, caller: &Caller, directory: u64, name: &[u8]) -> Result<Option<u64>> {
         self.writable()?;
         let parent = self.get(directory)?;

@@ -1,5 +1,3 @@
-//! An open file in memory.
-
 use std::any::Any;
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Access checks: mode bits, ACLs, the sticky bit, the superuser.
+//! Mode bits, ACLs, the sticky bit, the superuser.
 
 use super::state::Inode;
 use crate::{Caller, Error, FileType, PosixAcl, PosixAclTag, Result};
@@ -32,7 +32,7 @@ fn granted(caller: &Caller, inode: &Inode, wanted: u8) -> u8 {
     if caller.is_in(inode.gid) { bits(3) } else { bits(0) }
 }
 
-/// Access check algorithm of acl(5), for others than the owner.
+/// acl(5), for others than the owner.
 fn granted_by_acl(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: u8) -> u8 {
     let mask = acl.entries.iter().find(|entry| entry.tag == PosixAclTag::Mask).map_or(7, |entry| entry.permissions);
     if let Some(entry) = acl.entries.iter().find(|entry| entry.tag == PosixAclTag::User(caller.uid)) {

@@ -1,4 +1,4 @@
-//! Setting attributes: permission, order, side effects.
+//! Permission, order, side effects.
 
 use super::acl;
 use super::data::SIZE_MAX;

@@ -1,4 +1,4 @@
-//! State of the file system in memory: inodes by number, and the clock.
+//! Inodes by number, and the clock.
 
 use std::collections::BTreeMap;
 
@@ -191,7 +191,7 @@ impl State {
         if self.read_only { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
-    /// Charges `bytes` to the capacity.
+    /// Charges the capacity.
     pub(super) fn take(&mut self, bytes: u64) -> Result<()> {
         if self.used + bytes > self.capacity {
             return Err(Error::NoSpace);
@@ -204,7 +204,7 @@ impl State {
         self.used = self.used.saturating_sub(bytes);
     }
 
-    /// Removes the inode if it has neither names nor opens. Returns whether the last name is gone.
+    /// Removes the inode if it has neither names nor opens. True if the last name is gone.
     pub(super) fn remove_if_unused(&mut self, number: u64) -> bool {
         let Some(inode) = self.inodes.get(&number) else { return true };
         if inode.links > 0 {

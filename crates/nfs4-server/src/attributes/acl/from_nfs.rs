@@ -1,5 +1,3 @@
-//! NFSv4 to POSIX: collects what each class is allowed and denied, in order.
-
 use vouch_nfs4::{AceFlags, AceType, Status};
 use vouch_vfs::{PosixAcl, PosixAclEntry, PosixAclTag};
 
@@ -50,7 +48,7 @@ struct Classes {
     owner: Bits,
     group: Bits,
     other: Bits,
-    /// A name that appears later starts with these decisions.
+    /// The start of each name that appears later.
     everyone: Bits,
     users: Vec<(u32, Bits)>,
     groups: Vec<(u32, Bits)>,

@@ -15,8 +15,7 @@ use crate::observer::interface::{NameChange, requested};
 use crate::observer::name_order::Turn;
 use crate::state::Opened;
 
-/// A file system may store the verifier in these times; the client sets them again (RFC 8881,
-/// section 18.16.3).
+/// May hold the verifier; the client sets them again (section 18.16.3).
 const VERIFIER_TIMES: Bitmap = Bitmap::of(&[Attr::TIME_ACCESS.0, Attr::TIME_MODIFY.0]);
 
 pub(super) fn create(
@@ -36,7 +35,6 @@ pub(super) fn create(
     let settings = settings_for_creation(context, &directory, how)?;
     directory.writable()?;
     let now = context.now.mono_ms;
-    // Before the creation.
     context.state(|state| state.admits(request.client, now))?;
     if let CreateHow::Unchecked(_) = how {
         match super::by_name(context, name) {
@@ -45,7 +43,7 @@ pub(super) fn create(
             Err(stop) => return Err(stop),
         }
     }
-    // Also before: a file that is created and removed again could lose others' writes.
+    // Checked first: a file that is created and removed again could lose others' writes.
     if let Err(status) = context.state(|state| state.has_room_to_open(request.client, request.owner, request.opener, now)) {
         match super::by_name(context, name) {
             Err(OpError::Status(Status::NOENT)) => return Err(status.into()),
@@ -78,7 +76,7 @@ pub(super) fn create(
     })?;
     let file = directory.with(created.id);
     if !created.new {
-        // Another call, or an earlier attempt of this one, created the file.
+        // Another call, or an earlier attempt, created the file.
         if make == Make::Unchecked {
             let truncate = settings.set.size == Some(0);
             let opened = existing(context, request, &file, truncate, None)?;
@@ -88,7 +86,7 @@ pub(super) fn create(
                 opened,
             ));
         }
-        // The earlier attempt may have ended before it set the ACL.
+        // The earlier attempt may have set no ACL.
         crate::files::creation::set_acls(&file, &settings)?;
         let opened = existing(context, request, &file, false, Some(created.open))?;
         // The earlier attempt may have ended before the file was durable.
@@ -104,7 +102,7 @@ pub(super) fn create(
     let call = request.call(&file, file.grant.caller.uid);
     let open = handle_of(created.open, context, &file);
     let opened = match context.granting(&file, |state| state.open(&call, open, request.share, now)) {
-        // There is no room any more, or the export has changed: the new file must not stay.
+        // No room, or the export changed: the new file must not stay.
         Err(status @ (Status::NOSPC | Status::RESOURCE | Status::STALE | Status::DELAY | Status::WRONGSEC | Status::ACCESS)) => {
             return Err(remove_created_file(context, &directory, component, &file, &settings, status.into()));
         }
@@ -143,7 +141,7 @@ fn settings_for_creation(context: &CompoundContext<'_>, directory: &FileRef, how
         CreateHow::Exclusive(_) => Ok(Settings::default()),
         CreateHow::Exclusive41(both) => {
             let wanted = read(&both.attrs)?;
-            // RFC 8881, section 18.16.3.
+            // Section 18.16.3.
             match wanted.mask.minus(attributes::EXCLUSIVE_CREATE).is_empty() {
                 true => Ok(wanted),
                 false => Err(Status::INVAL.into()),
@@ -152,7 +150,6 @@ fn settings_for_creation(context: &CompoundContext<'_>, directory: &FileRef, how
     }
 }
 
-/// UNCHECKED4 with an existing file.
 fn open_existing(
     context: &mut CompoundContext<'_>,
     request: &OpenRequest<'_>,
@@ -161,7 +158,7 @@ fn open_existing(
     settings: &Settings,
 ) -> Result<(FileRef, OpenOutcome, Opened), OpError> {
     let truncate = settings.set.size == Some(0);
-    // First, because this may have to wait.
+    // First, because it may wait.
     let change = match directory.files().attributes(&directory.id, context.blocking) {
         Err(Error::WouldBlock) => return Err(OpError::WouldBlock),
         attributes => ChangeId(attributes.map_or(0, |attributes| attributes.change)),

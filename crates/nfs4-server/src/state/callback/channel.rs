@@ -1,4 +1,4 @@
-//! Callback queues, slots and answers (RFC 8881, sections 2.10.6 and 20; RFC 7530, section 16.33).
+//! Callback queues and slots (RFC 8881, sections 2.10.6 and 20; RFC 7530, section 16.33).
 
 use super::record::{Callback, Sent, Subject};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ impl<F: Clone> State<F> {
         self.contexts = Some(contexts);
     }
 
-    /// None if the context never ends.
+    /// None: the context never ends.
     pub(in crate::state) fn life_of(&self, credential: Option<&CallbackCredential>) -> Option<Arc<dyn ContextLife>> {
         match credential? {
             CallbackCredential::Gss(by) => Some(self.contexts.as_ref()?.life(&by.from_server)),
@@ -77,7 +77,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Takes a slot; none if there is no path or no free slot.
+    /// None without a path or a free slot.
     fn path(&mut self, client: ClientKey, probe: bool) -> Option<OutgoingCallback> {
         let blank = OutgoingCallback {
             id: CallbackId(0),
@@ -141,7 +141,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Call this exactly once for each [`StateEffect::Callback`], also if it failed.
+    /// Exactly once for each [`StateEffect::Callback`], also if it failed.
     pub(crate) fn callback_done(&mut self, id: CallbackId, answer: CallbackAnswer, now: u64) {
         self.latest_ms = now;
         let key = key_of(id);
@@ -158,8 +158,8 @@ impl<F: Clone> State<F> {
             CallbackAnswer::Answered { sequence: Status::OK, status, attributes, .. } => {
                 let retry = match status {
                     Status::DELAY => true,
-                    // The reply that granted the delegation may still be on its way (RFC 8881,
-                    // section 2.10.6.3).
+                    // The reply that granted the delegation may be on its way (RFC 8881, section
+                    // 2.10.6.3).
                     Status::BAD_STATEID | Status::BADHANDLE => matches!(self.callbacks[key].subject, Subject::Recall(_)),
                     _ => false,
                 };
@@ -175,7 +175,7 @@ impl<F: Clone> State<F> {
         self.pump(client);
     }
 
-    /// Returns whether the callback must be sent again.
+    /// True if the callback must be sent again.
     fn channel_answered(&mut self, client: ClientKey, sent: Sent, answer: &CallbackAnswer) -> bool {
         let Some((session, slot)) = sent.session else {
             if let Some(v40) = self.clients.get_mut(client).and_then(|client| client.v40()) {
@@ -192,7 +192,7 @@ impl<F: Clone> State<F> {
         match *answer {
             CallbackAnswer::Unreachable => {
                 place.in_doubt = true;
-                // The connection carries no callbacks until the client binds it again.
+                // No callbacks over this connection until the client binds it again.
                 if let CallbackTo::Connection(lost) = sent.to
                     && let Some(bound) = session.connections.iter_mut().find(|bound| bound.connection == lost)
                 {
@@ -201,7 +201,7 @@ impl<F: Clone> State<F> {
                 true
             }
             CallbackAnswer::NoContext => {
-                // The client can't have seen the call. The channel waits for BACKCHANNEL_CTL.
+                // The client has not seen the call. The channel waits for BACKCHANNEL_CTL.
                 place.seq = SlotSeq(place.seq.0.wrapping_sub(1));
                 true
             }
@@ -269,7 +269,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Sets the SEQUENCE flags about callback paths (RFC 8881, section 18.46.3).
+    /// SEQUENCE flags about callback paths (RFC 8881, section 18.46.3).
     pub(in crate::state) fn refresh_paths(&mut self, client: ClientKey) {
         let lease_ms = self.config.lease_ms;
         let Some(record) = self.clients.get_mut(client) else { return };

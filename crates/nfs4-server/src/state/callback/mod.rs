@@ -1,4 +1,2 @@
-//! Callbacks to clients.
-
 pub(in crate::state) mod channel;
 pub(in crate::state) mod record;

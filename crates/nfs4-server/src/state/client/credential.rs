@@ -9,7 +9,7 @@ pub(crate) struct Credential<'a> {
     pub address: IpAddr,
 }
 
-/// The same name in both families belongs to two different clients.
+/// One name in both families means two clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Family {
     V40,

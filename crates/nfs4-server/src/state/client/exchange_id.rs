@@ -11,7 +11,7 @@ use crate::state::limits::IMPLEMENTATION_LEN_MAX;
 use crate::state::tables::State;
 use vouch_nfs4::op::Op;
 
-/// EXCHANGE_ID without the server's own identity.
+/// The server adds its own identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Introduced {
     pub client: ClientId,
@@ -21,7 +21,7 @@ pub(crate) struct Introduced {
 }
 
 impl<F: Clone> State<F> {
-    /// Case numbers are those of RFC 8881, section 18.35.4.
+    /// Case numbers are those of section 18.35.4.
     pub(crate) fn exchange_id(&mut self, args: &ExchangeIdArgs<'_>, credential: Credential<'_>, now: u64) -> Result<Introduced, Status> {
         // Section 18.35.3: INVAL for flags that only servers set.
         if args.flags.0 & !ExchangeIdFlags::FROM_CLIENT.0 != 0 {
@@ -80,7 +80,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Cases 1 and 4: replaces an older unconfirmed record.
+    /// Cases 1 and 4.
     fn introduce(
         &mut self,
         args: &ExchangeIdArgs<'_>,

@@ -1,5 +1,3 @@
-//! Client records.
-
 pub(in crate::state) mod credential;
 pub(in crate::state) mod end;
 pub(in crate::state) mod exchange_id;

@@ -1,17 +1,16 @@
-//! The principal that created a client record. Without state protection it may manage the client.
+//! Without state protection, this principal may manage the client.
 
 use crate::Principal;
 use crate::state::client::credential::Credential;
 
-/// Principal that created a client record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientPrincipal {
     Unknown,
     Nobody,
-    /// AUTH_SYS. Clients choose the user freely, so it is not stored.
+    /// Clients choose the AUTH_SYS user freely, so it is not stored.
     Sys,
     Proven {
-        /// BLAKE3 digest of the principal's name with realm.
+        /// BLAKE3 of the name with realm.
         name: [u8; 32],
         /// Under SP4_MACH_CRED only calls with integrity protection count (RFC 8881, section
         /// 2.10.8.3).

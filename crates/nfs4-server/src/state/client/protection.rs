@@ -18,7 +18,7 @@ const ENFORCED: Bitmap =
 /// Reserved on request.
 const ENFORCEABLE: Bitmap = ENFORCED.with(Op::BACKCHANNEL_CTL.0);
 
-/// For users with expired tickets: return state and write dirty data.
+/// Users with expired tickets may return state and write dirty data.
 const ALLOWED: Bitmap = Bitmap::of(&[
     Op::CLOSE.0,
     Op::COMMIT.0,
@@ -42,7 +42,7 @@ pub(in crate::state) fn negotiate(wanted: &StateProtectOps, credential: Credenti
 }
 
 impl<F: Clone> State<F> {
-    /// Errors: WRONG_CRED if state protection forbids `op` with this credential (RFC 8881, section
+    /// WRONG_CRED if state protection forbids `op` with this credential (section
     /// 2.10.8.3).
     pub(crate) fn enforce(&self, client: ClientKey, op: Op, credential: Credential<'_>) -> Result<(), Status> {
         let client = self.clients.get(client).ok_or(Status::DEADSESSION)?;
@@ -53,12 +53,11 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    /// Checks that this credential may manage the client's record, sessions and connections.
-    /// Errors: WRONG_CRED.
+    /// The right to manage the client's record, sessions and connections. Errors: WRONG_CRED.
     ///
-    /// Without state protection RFC 8881 leaves the choice to the server (section 2.10.8). A client
-    /// that a Kerberos principal created accepts only that principal, so that a session id seen on
-    /// the wire ends nothing.
+    /// Without state protection RFC 8881 leaves the choice to the server (section 2.10.8). A
+    /// Kerberos principal's client accepts only that principal, so that a session id seen on the
+    /// wire ends nothing.
     pub(in crate::state) fn manage(&self, client: ClientKey, op: Op, credential: Credential<'_>) -> Result<(), Status> {
         self.enforce(client, op, credential)?;
         let client = self.clients.get(client).ok_or(Status::DEADSESSION)?;
@@ -72,8 +71,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Operations allowed on state of other principals; empty unless this is the machine
-    /// credential.
+    /// Allowed on state of other principals; empty unless this is the machine credential.
     pub(crate) fn machine_operations(&self, client: ClientKey, credential: Credential<'_>) -> Bitmap {
         match self.clients.get(client) {
             Some(client) if is_machine(client, credential) => client.v41().map_or(Bitmap::EMPTY, |v41| v41.protection.allowed()),

@@ -1,5 +1,3 @@
-//! Client records.
-
 use super::credential::Family;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -43,7 +41,7 @@ pub(in crate::state) struct Client {
     pub(in crate::state) lease: Lease,
     pub(in crate::state) renewed_ms: u64,
     pub(in crate::state) connection: Option<ConnectionId>,
-    /// COMPOUNDs in progress, during which the lease does not expire.
+    /// The lease does not expire while COMPOUNDs run.
     pub(in crate::state) running: u32,
     pub(in crate::state) flags: SequenceFlags,
     pub(in crate::state) open_owners: Map<Arc<[u8]>, OwnerKey>,
@@ -57,14 +55,13 @@ pub(in crate::state) struct Client {
     pub(in crate::state) locks: usize,
     pub(in crate::state) locked: usize,
     pub(in crate::state) waiters: usize,
-    /// Files with blocked lock requests. May contain files without one.
+    /// Files with blocked lock requests, perhaps also others.
     pub(in crate::state) waits_at: BTreeSet<FileRef>,
     pub(in crate::state) callbacks: u32,
     /// Without a path or slot, oldest first.
     pub(in crate::state) callback_queue: VecDeque<CallbackKey>,
     pub(in crate::state) may_reclaim: bool,
-    /// The client comes from another address than its recovery record. It gets no state and no
-    /// record until grace ends.
+    /// The address differs from the recovery record's: no state and no record until grace ends.
     pub(in crate::state) has_other_address: bool,
     pub(in crate::state) recorded: bool,
     pub(in crate::state) dialect: Dialect,
@@ -141,7 +138,7 @@ pub(in crate::state) struct BackParms {
     pub(in crate::state) minor: u32,
     pub(in crate::state) attrs: ChannelAttrs,
     pub(in crate::state) program: u32,
-    /// None if the server supports none of the offers: the session has no back channel.
+    /// None if the server supports none of the offers: no back channel.
     pub(in crate::state) credential: Option<CallbackCredential>,
     pub(in crate::state) life: Option<Arc<dyn ContextLife>>,
 }

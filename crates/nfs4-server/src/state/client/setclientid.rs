@@ -17,7 +17,7 @@ pub(crate) enum SetClientError {
 }
 
 impl<F: Clone> State<F> {
-    /// Letters are those of RFC 7530, section 16.33.5: v, x, c are verifier, name and callback.
+    /// Letters of section 16.33.5: v, x, c are verifier, name and callback.
     pub(crate) fn set_client_id(
         &mut self,
         owner: &ClientOwner<'_>,
@@ -44,7 +44,7 @@ impl<F: Clone> State<F> {
                 }
                 self.expire(key);
             } else if same_verifier {
-                // {v, x, c, l, s} confirmed: callback update under the same client id.
+                // Confirmed {v, x, c, l, s}: a callback update under the same client id.
                 v40.pending = Some((confirm, callback));
                 if let Some(old) = named.unconfirmed {
                     self.expire(old);
@@ -57,7 +57,7 @@ impl<F: Clone> State<F> {
         if !admitted {
             return Err(SetClientError::InUse(Callback40::unknown()));
         }
-        // {u, x, c, l, s} confirmed with another verifier (client restart), or a new client.
+        // Confirmed {u, x, c, l, s} with another verifier (client restart), or a new client.
         // Replaces an older unconfirmed record.
         if let NameRecords { unconfirmed: Some(old), .. } = self.named(Family::V40, &owner.id) {
             self.expire(old);
@@ -84,7 +84,6 @@ impl<F: Clone> State<F> {
         self.check_confirmation(key, credential)?;
         let v40 = self.clients[key].v40().ok_or(Status::STALE_CLIENTID)?;
         if pending && confirmed {
-            // The confirmed record gets the new callback.
             let (verifier, callback) = v40.pending.take().expect("the entry was just seen");
             v40.confirm = verifier;
             let moved = v40.callback != callback;
@@ -95,7 +94,6 @@ impl<F: Clone> State<F> {
             // The caller received the confirm verifier at this address.
             self.move_to(key, credential.address);
         } else if !confirmed {
-            // The state of the former record ends.
             if let NameRecords { confirmed: Some(old), .. } = self.named(Family::V40, &owner) {
                 self.replace(old);
             }
@@ -106,7 +104,7 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    /// CB_PATH_DOWN also renews the lease (section 16.29.4), ACCESS does not.
+    /// CB_PATH_DOWN renews the lease (section 16.29.4), ACCESS does not.
     pub(crate) fn renew(&mut self, id: ClientId, caller: Option<&Arc<str>>, now: u64) -> Result<(), Status> {
         let key = self.confirmed_of_40(id)?;
         if !self.clients[key].is_renewed_by(caller) {
@@ -121,10 +119,9 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Renews the lease as RENEW would (RFC 7530, section 9.5).
+    /// Renews the lease as RENEW would (section 9.5).
     ///
-    /// Errors: STALE_CLIENTID for ids of an earlier instance or unconfirmed ids, EXPIRED for
-    /// expired leases.
+    /// Errors: STALE_CLIENTID for unconfirmed ids and those of an earlier instance, EXPIRED.
     pub(crate) fn v40_client(&mut self, id: ClientId, caller: Option<&Arc<str>>, now: u64) -> Result<ClientKey, Status> {
         let key = self.confirmed_of_40(id)?;
         let client = &mut self.clients[key];
@@ -137,7 +134,7 @@ impl<F: Clone> State<F> {
     fn confirmed_of_40(&self, id: ClientId) -> Result<ClientKey, Status> {
         let key = match self.client_by_id(id) {
             Some(key) => key,
-            // The server issued this id, so its client has expired.
+            // Issued by this instance: the client has expired.
             None if self.numbers.has_issued(id) => return Err(Status::EXPIRED),
             None => return Err(Status::STALE_CLIENTID),
         };

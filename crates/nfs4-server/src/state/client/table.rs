@@ -1,5 +1,3 @@
-//! Client table.
-
 use super::credential::{Credential, Family};
 use super::record::{Client, Dialect, Lease, NameRecords};
 use std::collections::BTreeSet;
@@ -100,15 +98,15 @@ impl<F: Clone> State<F> {
         let named = self.names(family).entry(owner).or_default();
         debug_assert!(named.confirmed.is_none(), "the former record was removed");
         *named = NameRecords { confirmed: Some(key), unconfirmed: None };
-        // A client that restarted since its recovery record can't reclaim.
+        // A client that restarted after its recovery record cannot reclaim.
         let client = &self.clients[key];
         if !client.may_reclaim && !client.has_other_address && self.grace.completed(family, &client.owner.clone()) {
             self.end_grace();
         }
     }
 
-    /// CLID_INUSE if a restarted client comes from another address while the former instance holds
-    /// state: AUTH_SYS proves no identity. A client whose address changed waits for one lease.
+    /// CLID_INUSE if the client comes from another address while the former instance holds state:
+    /// AUTH_SYS proves no identity. It waits for one lease.
     pub(in crate::state) fn check_restart(&self, before: ClientKey, credential: Credential<'_>) -> Result<(), Status> {
         let client = &self.clients[before];
         if client.would_lose() && client.source != Source::of(&credential) { Err(Status::CLID_INUSE) } else { Ok(()) }
@@ -137,7 +135,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Errors: DEADSESSION if the client ended during the COMPOUND.
+    /// DEADSESSION if the client ended during the COMPOUND.
     #[inline]
     pub(in crate::state) fn client(&mut self, key: ClientKey) -> Result<&mut Client, Status> {
         self.clients.get_mut(key).ok_or(Status::DEADSESSION)

@@ -1,5 +1,4 @@
-//! Principals of 4.0 clients. 4.0 has no sessions: a client's name alone must not admit others if
-//! Kerberos proves its creator.
+//! 4.0 has no sessions: a client's name alone must not admit others if Kerberos proves its creator.
 
 use std::sync::Arc;
 
@@ -12,8 +11,8 @@ use crate::state::client::record::{Client, Dialect, PrincipalDigest};
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// Renews the lease. Errors: ACCESS if a Kerberos principal opened the file, and the caller is
-    /// neither that principal nor the client's creator.
+    /// Renews the lease. ACCESS if a Kerberos principal opened the file, and the caller is neither
+    /// that principal nor the client's creator.
     pub(crate) fn authorize_v40_stateid(&mut self, stateid: &Stateid, caller: Option<&Arc<str>>, now: u64) -> Result<(), Status> {
         let named = self.boot.key(stateid).filter(|_| !stateid.is_special());
         let Some(entry) = named.and_then(|key| self.states.get(key)) else { return Ok(()) };

@@ -1,4 +1,2 @@
-//! Asynchronous copies.
-
 pub(in crate::state) mod progress;
 pub(in crate::state) mod record;

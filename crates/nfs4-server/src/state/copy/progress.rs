@@ -1,5 +1,4 @@
-//! Progress, cancellation and notification of copies (RFC 7862, sections 4.8, 15.2, 15.8, 15.9 and
-//! 16.1).
+//! RFC 7862, sections 4.8, 15.2, 15.8, 15.9 and 16.1.
 
 use super::record::{Copy, CopyProgress};
 use vouch_nfs4::cb::OffloadInfo;
@@ -38,7 +37,7 @@ impl<F: Clone> State<F> {
         Ok((key, self.states[key].stateid(self.boot, key)))
     }
 
-    /// Returns false if the copy must stop: cancelled, or the client ended.
+    /// False if the copy must stop: cancelled, or the client ended.
     pub(crate) fn note_copied(&mut self, key: StateKey, copied: u64) -> bool {
         match self.states.get_mut(key).map(|entry| &mut entry.kind) {
             Some(Kind::Copy(copy)) => {
@@ -49,8 +48,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Sends CB_OFFLOAD. The result stays until the client acknowledges or frees it, or a time
-    /// limit passes.
+    /// Sends CB_OFFLOAD. The result stays until the client acknowledges or frees it, or for a
+    /// limited time.
     pub(crate) fn copy_done(&mut self, key: StateKey, info: OffloadInfo, now: u64) {
         let Some(entry) = self.states.get_mut(key) else { return };
         let Kind::Copy(copy) = &mut entry.kind else { return };
@@ -80,7 +79,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// The copy stops at its next step (RFC 7862, section 15.8).
+    /// The copy stops at its next step (section 15.8).
     pub(crate) fn copy_cancel(&mut self, client: ClientKey, stateid: &Stateid, file: &FileKey, now: u64) -> Result<(), Status> {
         let key = self.resolve(Some(client), stateid, file, now)?;
         match &self.states[key].kind {

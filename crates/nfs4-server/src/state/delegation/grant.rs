@@ -1,4 +1,4 @@
-//! Grant, recall, revocation and return of delegations (RFC 8881, section 10.4).
+//! Grant, recall, revocation and return (RFC 8881, section 10.4).
 
 use super::record::{AccessWithoutOpen, Delegation, Granted, Holder, Want};
 use vouch_nfs4::op::{DelegationType, NoDelegation, SequenceFlags};
@@ -18,8 +18,7 @@ use crate::state::stateid::entry::{Entry, Kind};
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// An access without an open. Errors: DELAY until the delegations are returned (RFC 8881,
-    /// sections 10.4.2 and 10.4.4).
+    /// Errors: DELAY until the delegations are returned (sections 10.4.2 and 10.4.4).
     #[inline]
     pub(crate) fn recall_for_access(
         &mut self,
@@ -28,7 +27,7 @@ impl<F: Clone> State<F> {
         access: AccessWithoutOpen,
         now: u64,
     ) -> Result<(), Status> {
-        // The access happens after this call. Until then no conflicting delegation may be granted.
+        // The access happens after this call: no conflicting delegation until then.
         if access != AccessWithoutOpen::Read && self.config.delegations != DelegationPolicy::Never {
             self.files.note_change(file, by, now);
         }
@@ -48,7 +47,7 @@ impl<F: Clone> State<F> {
 
     fn recall_others(&mut self, file: &FileKey, by: Option<ClientKey>, reads_only: bool, truncate: bool, now: u64) -> Result<(), Status> {
         let Some(state) = self.files.find(file) else { return Ok(()) };
-        // Readers conflict only with the one write delegation.
+        // Readers conflict only with a write delegation.
         let others = |key: &StateKey| !self.is_of(*key, by, file);
         let in_the_way: Vec<StateKey> = match reads_only {
             true => self.write_delegation(state).into_iter().filter(others).collect(),
@@ -79,7 +78,7 @@ impl<F: Clone> State<F> {
         matches!(self.states.get(key).map(|entry| &entry.kind), Some(Kind::Delegation(delegation)) if delegation.recalled_ms.is_some())
     }
 
-    /// The holder has one lease, then the delegation is revoked (section 10.4.6).
+    /// After one lease the delegation is revoked (section 10.4.6).
     pub(in crate::state) fn recall(&mut self, key: StateKey, truncate: bool, now: u64) {
         let Some(entry) = self.states.get_mut(key) else { return };
         let Kind::Delegation(delegation) = &mut entry.kind else { return };
@@ -105,8 +104,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// In 4.1 the stateid stays revoked until it is freed, and SEQUENCE reports it (section
-    /// 10.4.6).
+    /// In 4.1 SEQUENCE reports the stateid until it is freed (section 10.4.6).
     pub(in crate::state) fn revoke(&mut self, key: StateKey) {
         self.revoke_for(key, Loss::NotReturned);
     }
@@ -167,12 +165,12 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Delegations end with their client, so there is nothing to purge.
+    /// Delegations end with their client.
     pub(crate) fn purge_delegations(&self) -> Status {
         Status::NOTSUPP
     }
 
-    /// For CLAIM_DELEGATE_CUR; a recalled delegation will do (RFC 8881, section 10.2.1).
+    /// CLAIM_DELEGATE_CUR; a recalled delegation will do (section 10.2.1).
     pub(in crate::state) fn delegation_allows(
         &mut self,
         client: ClientKey,
@@ -206,7 +204,7 @@ impl<F: Clone> State<F> {
         match call.want {
             Want::No => return refused(NoDelegation::NOT_WANTED),
             Want::Cancel => return refused(NoDelegation::CANCELLED),
-            // Without reuse an unrequested delegation does not pay.
+            // An unrequested delegation pays only with reuse.
             Want::Unstated if !again && self.config.delegations != DelegationPolicy::Always => return Granted::None,
             Want::Read if write => return refused(NoDelegation::Contention(false)),
             _ => {}
@@ -233,8 +231,8 @@ impl<F: Clone> State<F> {
         granted
     }
 
-    /// Reclaims a delegation with an open (section 10.2.1). The claim can't be verified: one for
-    /// each client and file, without conflict with other reclaims.
+    /// With an open (section 10.2.1). The claim cannot be verified: one for each client and file,
+    /// without conflict with other reclaims.
     fn grant_again(&mut self, call: &OpenCall<'_>, file: FileRef, open: StateKey, write: bool) -> Granted {
         let client = call.client;
         let state = &self.files[file];
@@ -285,9 +283,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// For GETATTR (RFC 8881, section 10.4.3; RFC 9754, section 5). `times`: only times are
-    /// requested, which many holders don't keep. Errors: DELAY while an unresponsive holder's
-    /// delegation is recalled.
+    /// GETATTR (section 10.4.3; RFC 9754, section 5). `times`: only times are requested, which many
+    /// holders do not keep. Errors: DELAY during the recall from an unresponsive holder.
     pub(crate) fn delegated_attributes(&mut self, file: &FileKey, by: Option<ClientKey>, times: bool, now: u64) -> Result<Holder, Status> {
         let Some(key) = self.other_holder(file, by) else { return Ok(Holder::None) };
         let client = self.states[key].client;
@@ -304,8 +301,8 @@ impl<F: Clone> State<F> {
             _ => {}
         }
         if delegation.recalled_ms.is_some() {
-            // In 4.0 the caller may be the holder, about to return the delegation in this COMPOUND.
-            // DELAY would block that.
+            // In 4.0 the caller may be the holder, about to return the delegation. DELAY would
+            // block that.
             return if by.is_none() { Ok(Holder::None) } else { Err(Status::DELAY) };
         }
         match delegation.asked_ms {
@@ -352,8 +349,8 @@ impl<F: Clone> State<F> {
         Some(entry.client) == client && entry.export == file.export
     }
 
-    /// Whether the holder keeps the access time and, with `modify`, the change time. Errors:
-    /// BAD_STATEID (RFC 9754, section 5).
+    /// The holder keeps the access time and, with `modify`, the change time. Errors: BAD_STATEID
+    /// (RFC 9754, section 5).
     pub(crate) fn check_times_delegation(
         &mut self,
         client: Option<ClientKey>,

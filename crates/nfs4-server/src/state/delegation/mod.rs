@@ -1,5 +1,3 @@
-//! Delegations.
-
 pub(in crate::state) mod grant;
 pub(in crate::state) mod recall_any;
 pub(in crate::state) mod record;

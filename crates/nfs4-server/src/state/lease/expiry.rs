@@ -1,5 +1,4 @@
-//! Lease expiry, courtesy to silent clients, and the end of clients (RFC 8881, sections 8.3 and
-//! 8.4).
+//! RFC 8881, sections 8.3 and 8.4.
 
 use super::timers::Timer;
 
@@ -13,7 +12,7 @@ use crate::state::stateid::entry::OwnerKind;
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// Returns the time of the next call; a time not after `now` means that work is left.
+    /// Returns the time of the next call; not after `now` if work is left.
     pub(crate) fn tick(&mut self, now: u64) -> u64 {
         self.latest_ms = self.latest_ms.max(now);
         for _ in 0..TIMERS_AT_ONCE {
@@ -53,8 +52,7 @@ impl<F: Clone> State<F> {
         } else {
             self.timers.set(now + lease_ms, Timer::Lease(key));
             match client.lease {
-                // RFC 8881, section 8.4.2.4: a server may keep state without conflicts past the
-                // lease.
+                // A server may keep state without conflicts past the lease (section 8.4.2.4).
                 Lease::Active => {
                     client.lease = Lease::Courtesy { since_ms: now };
                     self.end_if_blocking_others(key);
@@ -65,8 +63,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// 4.0 has no RECLAIM_COMPLETE, so grace would wait its full time for an idle client (RFC 7530,
-    /// section 9.6.2). The next open writes a new record.
+    /// Grace would wait its full time for an idle 4.0 client (RFC 7530, section 9.6.2). The next
+    /// open writes a new record.
     fn forget_idle(&mut self, key: ClientKey) {
         let client = &mut self.clients[key];
         if client.family() == Family::V40 && client.recorded && !client.has_state() {
@@ -76,7 +74,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// A recall or a lock wait may already be pending on the client's state.
+    /// A recall or a lock wait may be pending on the client's state.
     fn end_if_blocking_others(&mut self, key: ClientKey) {
         let recalled: Vec<StateKey> = self.clients[key].delegations.iter().copied().filter(|&state| self.is_recalled(state)).collect();
         recalled.into_iter().for_each(|state| self.revoke(state));
@@ -95,14 +93,14 @@ impl<F: Clone> State<F> {
     }
 
     pub(in crate::state) fn replace(&mut self, key: ClientKey) {
-        // RFC 7530, section 16.34.5: stateids of the former instance report EXPIRED. In 4.1 they
-        // are unknown.
+        // 4.0 stateids of the former instance report EXPIRED (RFC 7530, section 16.34.5). In 4.1
+        // they are unknown.
         let ended = if self.clients.get(key).is_some_and(|client| client.family() == Family::V40) { Ended::Expired } else { Ended::Freed };
         self.end(key, ended, false, Loss::Restarted);
     }
 
-    /// Forbids a reclaim. That record is durable before any conflicting request is granted (RFC
-    /// 8881, section 8.4.3): otherwise both clients could hold the state after a restart.
+    /// Forbids a reclaim, durably before any conflicting grant (section 8.4.3): otherwise both
+    /// clients could hold the state after a restart.
     pub(in crate::state) fn expire(&mut self, key: ClientKey) {
         self.expire_for(key, Loss::Expired);
     }
@@ -136,7 +134,7 @@ impl<F: Clone> State<F> {
         let owners: Vec<_> = client.lock_owners.values().chain(client.open_owners.values()).copied().collect();
         let queue = std::mem::take(&mut client.callback_queue);
         queue.into_iter().for_each(|callback| self.forget_callback(callback));
-        // An open with locks can't be closed.
+        // An open with locks cannot be closed.
         let locks = owners.iter().filter(|&&owner| self.owners[owner].kind == OwnerKind::Lock);
         let locks: Vec<StateKey> = locks.flat_map(|&owner| self.owners[owner].states.values().copied()).collect();
         self.drop_locks(locks, ended);

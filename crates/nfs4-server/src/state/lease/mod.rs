@@ -1,4 +1,2 @@
-//! Leases and timers.
-
 pub(in crate::state) mod expiry;
 pub(in crate::state) mod timers;

@@ -1,5 +1,5 @@
-//! LOCK, LOCKT, LOCKU and RELEASE_LOCKOWNER (RFC 8881, sections 9 and 18.10 to 18.12; RFC 7530,
-//! section 16.37). The server does not detect deadlocks.
+//! RFC 8881, sections 9 and 18.10 to 18.12; RFC 7530, section 16.37. The server does not detect
+//! deadlocks.
 
 use super::request::{Denied, LockBy, LockCall, LockError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,7 +47,7 @@ impl<F: Clone> State<F> {
             (None, LockBy::Old(_)) => unreachable!("an old lock owner has a lock state"),
         };
         if let Err(denied) = self.expire_conflicting_lockers(&call.file, owner_key, call.range, call.mode) {
-            // Section 18.10.3: another client got the lock.
+            // Another client got the lock (section 18.10.3).
             if call.reclaim {
                 return Err(Status::RECLAIM_CONFLICT.into());
             }
@@ -80,7 +80,7 @@ impl<F: Clone> State<F> {
     }
 
     /// RFC 7530, section 16.10.5. Also resets a known owner: the client may have forgotten it after
-    /// a lost RELEASE_LOCKOWNER, and would get an old cached reply.
+    /// a lost RELEASE_LOCKOWNER, and would get an old reply.
     fn begin_lock_owner(&mut self, owner: OwnerKey, by: LockBy<'_>) {
         if let (Some(sequencer), LockBy::New { seq, .. }) = (self.owners[owner].sequencer.as_deref_mut(), by) {
             (sequencer.begun, sequencer.confirmed, sequencer.last) = (true, true, seq);
@@ -138,8 +138,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Ends expired clients with conflicting locks. O(log n) in ranges of the file, plus the cost
-    /// of ended clients.
+    /// O(log n) in ranges of the file, plus the cost of ended clients.
     fn expire_conflicting_lockers(&mut self, key: &FileKey, owner: Option<OwnerKey>, range: Range, mode: Mode) -> Result<(), Denied> {
         loop {
             // Ending a client may remove the file's state.
@@ -264,8 +263,8 @@ impl<F: Clone> State<F> {
         self.expire_conflicting_lockers(file, owner, range, mode).map_err(LockError::Denied)
     }
 
-    /// Releases all owners of this name that the caller may release. Errors: LOCKS_HELD (RFC 7530,
-    /// section 16.37.3). O(n) in principals with open files, only for the client's creator.
+    /// Releases all owners of this name that the caller may release. LOCKS_HELD (RFC 7530, section
+    /// 16.37.3). O(n) in principals with open files, only for the client's creator.
     pub(crate) fn release_lock_owner(&mut self, client: ClientKey, name: &[u8], caller: Option<&Arc<str>>) -> Result<(), Status> {
         let mut held = false;
         for known in self.clients[client].releasable_owner_names(name, caller) {
@@ -296,7 +295,7 @@ impl<F: Clone> State<F> {
         freed.into_iter().for_each(|(file, range)| self.wake(file, range));
     }
 
-    /// Returns the file and the freed range if lock requests wait there.
+    /// The file and the freed range if lock requests wait there.
     fn take_lock(&mut self, key: StateKey, ended: Ended) -> Option<(FileRef, Range)> {
         let entry = self.states.remove(key, ended)?;
         let Kind::Lock(lock) = entry.kind else { unreachable!("the entry is a lock") };

@@ -1,4 +1,4 @@
-//! Locked ranges of one file by all owners, and counts of owners by source.
+//! Of one file by all owners, with counts of owners by source.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ impl FileLocks {
         self.owners == 0
     }
 
-    /// First conflicting lock of another owner, after a position if given.
+    /// The first of another owner, after a position if given.
     pub(in crate::state) fn conflict(
         &self,
         range: Range,
@@ -56,7 +56,7 @@ impl FileLocks {
         self.owners -= 1;
     }
 
-    /// O(k log n) for k changed ranges, or O(n) where that is less.
+    /// O(k log n) for k changed ranges, or O(n) if less.
     pub(in crate::state) fn change(&mut self, lock: StateKey, owner: OwnerKey, change: &Change, seed: Seed) {
         self.remove(lock, change.removed.iter().copied());
         for &(range, mode) in &change.added {

@@ -1,6 +1,6 @@
 //! Interval tree of locked ranges of one file in one mode.
 //!
-//! A treap by first byte. Priorities are hashes with a secret seed, so clients can't make the tree
+//! A treap by first byte. Priorities are hashes with a secret seed, so clients cannot make the tree
 //! deep. Each node stores how far its subtree reaches: for the owner that reaches farthest, and for
 //! the farthest other owner. A search skips subtrees that end too early or contain only the
 //! caller's ranges.
@@ -11,14 +11,14 @@ use crate::state::hash::Seed;
 use crate::state::id::{OwnerKey, StateKey};
 use crate::state::lock::range::Range;
 
-/// First byte, then lock state. Locks of one owner through one export are disjoint.
+/// First byte, then lock state. One owner's locks through one export are disjoint.
 pub(in crate::state) type Position = (u64, StateKey);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::state) struct Locked {
     pub(in crate::state) range: Range,
     pub(in crate::state) lock: StateKey,
-    /// An owner has a lock state for each export; these don't conflict.
+    /// Its lock states of several exports do not conflict.
     pub(in crate::state) owner: OwnerKey,
 }
 
@@ -115,8 +115,7 @@ impl IntervalTree {
         self.len += 1;
     }
 
-    /// Removes existing ranges of one lock state, in order. O(k log n) for k of n, or O(n) where
-    /// that is less.
+    /// Existing ranges of one lock state, in order. O(k log n) for k of n, or O(n) if less.
     pub(in crate::state) fn remove(&mut self, lock: StateKey, ranges: &[Range]) {
         let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else { return };
         if ranges.len().saturating_mul(self.len.ilog2() as usize) < self.len {

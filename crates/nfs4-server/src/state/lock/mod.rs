@@ -1,5 +1,3 @@
-//! Byte-range locks.
-
 pub(in crate::state) mod calls;
 pub(in crate::state) mod file_locks;
 pub(in crate::state) mod interval_tree;

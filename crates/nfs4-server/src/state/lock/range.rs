@@ -1,10 +1,8 @@
-//! Byte ranges, and the ranges that one owner has locked in a file.
-
 use std::collections::BTreeMap;
 
 use vouch_nfs4::Status;
 
-/// Both ends inclusive. A last byte of `u64::MAX` means the end of the file.
+/// Both ends inclusive. `u64::MAX` means the end of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Range {
     pub(in crate::state) first: u64,
@@ -14,8 +12,8 @@ pub(crate) struct Range {
 impl Range {
     pub(in crate::state) const ALL: Range = Range { first: 0, last: u64::MAX };
 
-    /// A length of all ones reaches the end of the file. Errors: INVAL for length zero or a sum
-    /// above 2^64 - 1 (RFC 8881, section 18.10.3).
+    /// A length of all ones reaches the end of the file. INVAL for length zero or a sum above 2^64
+    /// - 1 (RFC 8881, section 18.10.3).
     pub(crate) fn new(offset: u64, length: u64) -> Result<Self, Status> {
         let last = match length {
             0 => return Err(Status::INVAL),
@@ -57,7 +55,7 @@ impl Mode {
     }
 }
 
-/// Disjoint, in order, with adjacent ranges of one mode joined.
+/// Disjoint, in order, adjacent ranges of one mode joined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::state) struct Ranges(BTreeMap<u64, (u64, Mode)>);
 
@@ -96,8 +94,8 @@ impl Ranges {
         self.overlapping(range).next().is_some_and(|(held, _)| held.first < range.first && held.last > range.last)
     }
 
-    /// No mode unlocks. The rest of a partly covered range stays (RFC 8881, sections 9.5 and
-    /// 18.12). O(k log n) for k touched ranges.
+    /// No mode unlocks. The rest of a partly covered range stays (sections 9.5 and 18.12 of RFC
+    /// 8881). O(k log n) for k touched ranges.
     pub(in crate::state) fn set(&mut self, range: Range, mode: Option<Mode>) -> Change {
         let mut change = Change::default();
         let mut new = range;

@@ -7,9 +7,9 @@ use crate::state::lock::range::{Mode, Range};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LockBy<'a> {
-    /// An owner without locks in the file.
+    /// No locks in the file yet.
     New { open: &'a Stateid, owner: &'a [u8], seq: OwnerSeq },
-    /// An owner with a lock state in the file.
+    /// With a lock state in the file.
     Old(&'a Stateid),
 }
 
@@ -21,7 +21,7 @@ pub(crate) struct LockCall<'a> {
     pub range: Range,
     pub mode: Mode,
     pub wait: bool,
-    /// The lock is from before the restart.
+    /// From before the restart.
     pub reclaim: bool,
 }
 

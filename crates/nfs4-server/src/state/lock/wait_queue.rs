@@ -1,5 +1,4 @@
-//! Blocked lock requests, and the order in which freed ranges go to them (RFC 8881, sections 9.6
-//! and 20.11).
+//! Order in which freed ranges go to blocked requests (RFC 8881, sections 9.6 and 20.11).
 //!
 //! The client repeats its LOCK. A freed range is briefly reserved for the first waiter, which keeps
 //! the order.
@@ -19,7 +18,7 @@ use crate::state::stateid::entry::OwnerKind;
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// A request over the limit of the file, source or client is not queued; the client polls
+    /// Over the limit of the file, source or client the request is not queued; the client polls
     /// anyway.
     pub(in crate::state) fn enqueue(
         &mut self,
@@ -67,7 +66,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Whether an earlier waiter has a reservation.
+    /// An earlier waiter has a reservation.
     pub(in crate::state) fn reserved_for_another(
         &self,
         file: FileRef,
@@ -85,7 +84,7 @@ impl<F: Clone> State<F> {
         Some(Denied { range: first.range, mode: first.mode, client, owner })
     }
 
-    /// In order, all waiters that overlap `freed` and have no conflict left. O(w + log n) each, for
+    /// All waiters that overlap `freed` and have no conflict left, in order. O(w + log n) each, for
     /// w waiters and n ranges.
     pub(in crate::state) fn wake(&mut self, file: FileRef, freed: Range) {
         if self.files.table.get(file).is_none_or(|state| state.waiters.is_empty()) {
@@ -99,7 +98,6 @@ impl<F: Clone> State<F> {
             let waiter = &self.files[file].waiters[at];
             let (range, mode) = (waiter.range, waiter.mode);
             if !range.overlaps(freed) {
-                // Keep an existing reservation.
                 if waiter.reserved_ms.is_some_and(|until| now < until) {
                     ahead.push((range, mode));
                 }
@@ -131,7 +129,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// RFC 7530, section 9.4: 4.0 clients that have not polled for a lease.
+    /// 4.0 clients that have not polled for a lease (RFC 7530, section 9.4).
     fn forget_lost_interest(&mut self, file: FileRef, now: u64) {
         let (clients, lease_ms) = (&mut self.clients, self.config.lease_ms);
         self.files[file].waiters.retain(|waiter| {
@@ -143,7 +141,7 @@ impl<F: Clone> State<F> {
         });
     }
 
-    /// Moves absent waiters to the end of the queue, drops silent ones, and wakes the next. A
+    /// Absent waiters move to the end of the queue, silent ones leave it, and the next wakes. A
     /// second CB_NOTIFY_LOCK helps if the first was lost: Linux polls only after half a minute.
     pub(in crate::state) fn reservation_due(&mut self, file: FileRef, now: u64) {
         self.latest_ms = now;

@@ -1,5 +1,3 @@
-//! Blocked lock requests.
-
 use std::sync::Arc;
 
 use crate::ExportId;

@@ -1,5 +1,4 @@
-//! OPEN, OPEN_CONFIRM, OPEN_DOWNGRADE and CLOSE (RFC 8881, sections 18.16, 18.18 and 18.2; RFC
-//! 7530, section 16.18).
+//! RFC 8881, sections 18.16, 18.18 and 18.2; RFC 7530, section 16.18.
 
 use super::request::{Claim, Extra, OpenCall, OpenPlan, Opened};
 use std::collections::BTreeSet;
@@ -21,7 +20,7 @@ use crate::state::stateid::entry::{Entry, Kind, Open, OwnerKind};
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// Before the file is opened or truncated. Recalls conflicting delegations (DELAY) and ends
+    /// Before the file is opened or truncated: recalls conflicting delegations (DELAY) and ends
     /// conflicting expired clients. [`State::open`] checks again, because the lock is released
     /// meanwhile.
     pub(crate) fn check_open(&mut self, call: &OpenCall<'_>, now: u64) -> Result<OpenPlan<F>, Status> {
@@ -59,7 +58,7 @@ impl<F: Clone> State<F> {
         self.owners[owner].states.get(&(file, call.file.export)).copied()
     }
 
-    /// Errors: SHARE_DENIED (RFC 8881, section 9.7).
+    /// SHARE_DENIED (RFC 8881, section 9.7).
     fn check_shares(&mut self, call: &OpenCall<'_>) -> Result<(), Status> {
         // Opens of the same owner count too (section 9.7; RFC 7530, section 9.9).
         let cuts = if call.truncate { WRITE } else { 0 };
@@ -75,8 +74,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Ends expired clients with such a share. Returns whether no other open has it; `by`: client
-    /// to ignore. O(log n) for each client.
+    /// Ends expired clients with such a share. True if no other open has it; `by`: client to
+    /// ignore. O(log n) for each client.
     pub(in crate::state) fn expire_conflicting_opens(
         &mut self,
         key: &FileKey,
@@ -188,7 +187,7 @@ impl<F: Clone> State<F> {
     pub(in crate::state) fn room_for_one_open(&mut self, client: ClientKey, opener: Option<&Arc<str>>) -> bool {
         let (record, limits) = (&self.clients[client], &self.config.limits);
         let (per_client_max, opens_max) = (limits.opens_per_client_max, limits.opens_max);
-        // In 4.0 a client id is no secret: unrelated principals get at most half.
+        // A 4.0 client id is no secret: unrelated principals get at most half.
         let of_stranger = record.opens_of_stranger(opener);
         let within_client_limit = record.opens < per_client_max && of_stranger.is_none_or(|opens| opens < per_client_max / 2);
         within_client_limit && self.make_room_for_state(client, Resource::Opens, opens_max, |state| state.open_count)
@@ -201,12 +200,11 @@ impl<F: Clone> State<F> {
         !sequencer.confirmed
     }
 
-    /// The stateid stays and its sequence number grows (RFC 8881, section 9.9).
+    /// The stateid stays, its sequence number grows (RFC 8881, section 9.9).
     fn widen(&mut self, key: StateKey, file: FileRef, call: &OpenCall<'_>, opened: F) {
         let share = call.share;
         let entry = &mut self.states[key];
         entry.seq = entry.seq.next();
-        // The latest opener may close it.
         entry.terms = call.terms;
         let Kind::Open(open) = &mut entry.kind else { unreachable!("an open owner's states are opens") };
         let before = open.share();
@@ -218,7 +216,7 @@ impl<F: Clone> State<F> {
         self.effects.push_back(StateEffect::Release(old));
     }
 
-    /// Errors: BAD_STATEID if the owner is already confirmed.
+    /// BAD_STATEID if the owner is confirmed.
     pub(crate) fn confirm_open(&mut self, stateid: &Stateid, file: &FileKey, now: u64) -> Result<Stateid, Status> {
         let key = self.resolve(None, stateid, file, now)?;
         let entry = &mut self.states[key];
@@ -233,7 +231,7 @@ impl<F: Clone> State<F> {
         Ok(entry.stateid(self.boot, key))
     }
 
-    /// Errors: INVAL for a share that is no union of the owner's opens (RFC 8881, section 18.18.3).
+    /// INVAL for a share that is no union of the owner's opens (RFC 8881, section 18.18.3).
     pub(crate) fn downgrade(
         &mut self,
         client: Option<ClientKey>,
@@ -266,7 +264,7 @@ impl<F: Clone> State<F> {
         opens.insert(key, by, after);
     }
 
-    /// Errors: LOCKS_HELD while lock owners of this open hold locks (RFC 8881, section 18.2.3).
+    /// LOCKS_HELD while lock owners of this open hold locks (RFC 8881, section 18.2.3).
     pub(crate) fn close(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, now: u64) -> Result<Stateid, Status> {
         let key = self.resolve_open(client, stateid, file, now)?;
         let entry = &self.states[key];
@@ -279,7 +277,7 @@ impl<F: Clone> State<F> {
         self.drop_open(key, Ended::Freed, None);
         if self.owners[owner].sequencer.is_none() {
             self.remove_owner_if_idle(owner);
-            // Section 18.2.4: the invalid special stateid.
+            // Section 18.2.4.
             return Ok(Stateid::INVALID);
         }
         // For retries.

@@ -1,4 +1,4 @@
-//! Opens of one file, indexed by share mode and client: no scan of all opens for a conflict.
+//! Indexed by share mode and client: no scan of all opens for a conflict.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, RangeInclusive};
@@ -13,7 +13,7 @@ use crate::state::quota::{SourceKey, within_share};
 pub(in crate::state) struct FileOpens {
     all: BTreeSet<Row>,
     shares: ShareCounts,
-    /// Counted only in files with many opens.
+    /// Only in files with many opens.
     of_source: Option<BTreeMap<SourceKey, usize>>,
 }
 
@@ -24,7 +24,7 @@ pub(in crate::state) struct Opener {
     pub(in crate::state) export: ExportId,
 }
 
-/// Below this number no source can exceed its share.
+/// Below it no source can exceed its share.
 const COUNTED_LEN: usize = OPENS_PER_FILE_MAX / 2;
 
 impl FileOpens {
@@ -101,7 +101,7 @@ impl FileOpens {
         Share::all().filter(|&share| fits(share)).all(|share| {
             let mut range = self.all.range(range_of(share));
             let is_own = |&(_, other, by, _): &Row| (other, by) == (client, export);
-            // Rows are sorted: the first and the last row decide.
+            // Rows are sorted: the first and the last decide.
             range.next().is_none_or(is_own) && range.next_back().is_none_or(is_own)
         })
     }

@@ -1,5 +1,3 @@
-//! Opens and share reservations.
-
 pub(in crate::state) mod calls;
 pub(in crate::state) mod file_opens;
 pub(in crate::state) mod request;

@@ -13,7 +13,7 @@ pub(crate) enum Claim {
     New,
     Previous(DelegationType),
     Delegated(Stateid),
-    /// CLAIM_DELEGATE_PREV, CLAIM_DELEG_PREV_FH. Delegations end with their client: NOTSUPP.
+    /// Delegations end with their client: NOTSUPP for both claims.
     DelegatedPrevious,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct OpenCall<'a> {
     pub opener: Option<&'a Arc<str>>,
 }
 
-/// Delegation extensions of RFC 9754.
+/// RFC 9754.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extra {
     /// Section 5: the delegation covers access and modification times.

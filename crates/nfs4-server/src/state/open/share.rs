@@ -14,8 +14,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Without delegation wishes. Errors: INVAL for no access or undefined bits (RFC 8881, section
-    /// 18.16.3).
+    /// Without delegation wants. INVAL for no access or undefined bits (section 18.16.3).
     pub(crate) fn new(access: ShareAccess, deny: ShareDeny) -> Result<Self, Status> {
         let bits = access.0 & ShareAccess::MASK.0;
         if !(1..=3).contains(&bits) || deny.0 > 3 {
@@ -44,7 +43,6 @@ impl Share {
         (1..=3).flat_map(|access| (0..=3).map(move |deny| Share { access, deny }))
     }
 
-    /// RFC 8881, section 9.7.
     pub(in crate::state) fn conflicts(self, other: Share) -> bool {
         self.access & other.deny != 0 || self.deny & other.access != 0
     }
@@ -54,7 +52,7 @@ impl Share {
     }
 }
 
-/// OPEN_DOWNGRADE must name the union of a subset of the owner's opens (RFC 8881, section 18.18.3).
+/// OPEN_DOWNGRADE must name the union of a subset of the owner's opens (section 18.18.3).
 pub(in crate::state) fn reachable(history: u16, share: Share) -> Option<u16> {
     let mut union = Share { access: 0, deny: 0 };
     let mut kept = 0;
@@ -100,7 +98,6 @@ impl ShareCounts {
         self.access[1] > 0
     }
 
-    /// RFC 8881, section 9.7.
     pub(in crate::state) fn conflicts(&self, wanted: Share) -> bool {
         let bits = |counts: [u32; 2]| u8::from(counts[0] > 0) | u8::from(counts[1] > 0) << 1;
         wanted.access & bits(self.deny) != 0 || wanted.deny & bits(self.access) != 0
@@ -125,7 +122,6 @@ mod tests {
 
     #[test]
     fn undefined_shares_are_rejected() {
-        // RFC 8881, section 18.16.3.
         assert!(Share::new(ShareAccess(0), ShareDeny(0)).is_err());
         assert!(Share::new(ShareAccess(4), ShareDeny(0)).is_err());
         assert!(Share::new(ShareAccess(1), ShareDeny(4)).is_err());
@@ -134,7 +130,6 @@ mod tests {
 
     #[test]
     fn downgrade_reaches_only_unions_of_earlier_opens() {
-        // RFC 8881, section 18.18.3.
         let history = share(1, 0).bit() | share(2, 2).bit();
         assert!(reachable(history, share(1, 0)).is_some());
         assert!(reachable(history, share(2, 2)).is_some());

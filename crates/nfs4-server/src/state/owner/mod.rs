@@ -1,3 +1,1 @@
-//! Open owners and lock owners.
-
 pub(in crate::state) mod sequence;

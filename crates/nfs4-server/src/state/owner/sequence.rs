@@ -1,4 +1,4 @@
-//! Open and lock owners, and their sequence numbers in 4.0 (RFC 7530, section 9.1.7).
+//! Sequence numbers of owners in 4.0 (RFC 7530, section 9.1.7).
 
 use vouch_nfs4::{OwnerSeq, Stateid, Status};
 
@@ -79,11 +79,11 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// RFC 7530, section 9.1.10. O(n) in owners of the client, but rate-limited: a client with only
-    /// busy owners must not delay others by useless scans.
+    /// Section 9.1.10. O(n) in owners of the client, so rate-limited: a client with only
+    /// busy owners must not delay others.
     fn drop_idle_owners(&mut self, client: ClientKey) -> bool {
         let record = &mut self.clients[client];
-        // Idle owners of 4.1 are removed at once.
+        // 4.1 removes idle owners at once.
         if record.family() != Family::V40 {
             return false;
         }
@@ -105,15 +105,15 @@ impl<F: Clone> State<F> {
         any
     }
 
-    /// Section 9.1.7: the next number is new, the last one is a retry, and any number starts a new
-    /// owner. Errors: BAD_SEQID otherwise, DELAY while a call is in progress.
+    /// The next number is new, the last one is a retry, and any number starts a new owner. Errors:
+    /// BAD_SEQID otherwise, DELAY while a call is in progress.
     pub(crate) fn owner_turn(&mut self, client: ClientKey, kind: OwnerKind, name: &[u8], seq: OwnerSeq) -> Result<OwnerTurn, Status> {
         let key = self.owner(client, kind, name)?;
         let owner = &self.owners[key];
         let sequencer = owner.sequencer.as_deref().ok_or(Status::SERVERFAULT)?;
-        // An unconfirmed owner may start over with any number and loses its opens (RFC 7530,
-        // section 16.18.5). If nothing is open, the same number also starts over: clients that got
-        // SYMLINK retry elsewhere with it.
+        // An unconfirmed owner may start over with any number and loses its opens (section
+        // 16.18.5). So may one without opens, with the same number: clients that got SYMLINK retry
+        // elsewhere with it.
         let follows = seq == sequencer.last && !owner.states.is_empty() || seq == sequencer.last.next();
         if sequencer.begun && !sequencer.confirmed && !sequencer.busy && !follows {
             self.restart_owner(key);
@@ -171,13 +171,13 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// The sequence number advances except for the errors that section 9.1.7 names.
+    /// The number advances except after the errors of section 9.1.7.
     pub(crate) fn owner_done(&mut self, token: &OwnerToken, status: Status, reply: OwnerReply) {
         let Some(owner) = self.owners.get_mut(token.owner) else { return };
         let Some(sequencer) = owner.sequencer.as_deref_mut() else { return };
         sequencer.busy = false;
-        // An unconfirmed owner without opens may start with any number (RFC 7530, section 16.18.5).
-        // Failing calls could otherwise fill the table.
+        // It may start with any number (section 16.18.5). Failing calls could otherwise fill the
+        // table.
         if !status.is_ok() && !sequencer.confirmed && owner.states.is_empty() {
             return self.drop_owner(token.owner);
         }

@@ -61,8 +61,7 @@ impl<F: Clone> State<F> {
     }
 
     /// Evicts least recently used records of the cheapest kind, of the source that has most of
-    /// them. O(n) in clients, so the number of scans is limited. A flood must not need a scan for
-    /// each record, so one scan evicts several.
+    /// them. O(n) in clients, so scans are limited, and one scan evicts several for a flood.
     fn evict_clients(&mut self, requester: Option<SourceKey>, victims: Victims, now: u64) -> bool {
         if !self.sources.may_scan(requester, now) {
             return false;
@@ -84,7 +83,7 @@ impl<F: Clone> State<F> {
         }
         let Some(kind) = counts.keys().map(|&(kind, _)| kind).min() else { return false };
         let of_kind = counts.iter().filter(|((other, _), _)| *other == kind);
-        // Among equal sources, the asking one is the victim.
+        // Among equals, the asking source is the victim.
         let largest = of_kind.max_by_key(|((_, source), count)| (**count, Some(*source) == requester, *source));
         let Some((&(_, source), &count)) = largest else { return false };
         let records = self.clients.iter().filter(|(_, client)| client.source_key == source && candidate(client) == Some(kind));
@@ -98,9 +97,9 @@ impl<F: Clone> State<F> {
         true
     }
 
-    /// Whether the source may use more of a resource of which all sources use `all` of `max`. Makes
-    /// room by ending clients with expired leases: of the same source, then of larger sources;
-    /// never the asking client.
+    /// True if the source may use more of a resource of which all sources use `all` of `max`. Makes
+    /// room by ending clients with expired leases: of the same source, then of larger ones; never
+    /// the asking client.
     pub(in crate::state) fn make_room_for_state(
         &mut self,
         key: ClientKey,

@@ -1,4 +1,4 @@
-//! Rate limit for eviction scans, which take time under the state's lock.
+//! A scan takes time under the state's lock.
 
 use crate::state::limits::{EVICTION_INTERVAL_MS, EVICTION_SCANS_MAX, EVICTION_SCANS_PER_SOURCE_MAX};
 

@@ -1,4 +1,4 @@
-//! Shares of each source in the tables, and eviction when a table is full.
+//! Shares of each source in the tables, and eviction.
 
 mod client_quota;
 mod eviction_limit;

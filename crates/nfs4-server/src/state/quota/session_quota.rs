@@ -1,5 +1,3 @@
-//! Memory for sessions and reply caches, shared by source.
-
 use super::{Resource, SourceKey, within_share};
 use crate::state::id::SessionKey;
 use crate::state::limits::{REPLIES_SHED_SHARE, REPLY_CACHE_SESSION_LEN, SESSIONS_MAX, SHARE_FACTOR};
@@ -27,15 +25,15 @@ impl<F: Clone> State<F> {
     }
 
     /// Ends idle sessions of the largest source, least recently used clients first, until a quarter
-    /// of its usage is free. Their clients create new sessions (RFC 8881, section 2.10.13.2). O(n
-    /// log n) in sessions, so the number of scans is limited.
+    /// of its usage is free. Their clients create new ones (RFC 8881, section 2.10.13.2). O(n log
+    /// n) in sessions, so scans are limited.
     fn shed_sessions(&mut self, source: SourceKey, exempt: Option<SessionKey>, resource: Resource) -> bool {
         if !self.sources.may_scan(Some(source), self.latest_ms) {
             return false;
         }
         let Some(largest) = self.sources.largest_user(resource) else { return false };
         let usage = |state: &Self, source| state.sources.usage(source).of(resource);
-        // Among equal sources, the asking one is the victim.
+        // Among equals, the asking source is the victim.
         let victim = if usage(self, largest) > usage(self, source) { largest } else { source };
         let enough = usage(self, victim) / REPLIES_SHED_SHARE * (REPLIES_SHED_SHARE - 1);
         let mut idle: Vec<(u64, SessionKey)> = self

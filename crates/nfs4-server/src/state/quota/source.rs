@@ -1,4 +1,4 @@
-//! Source of a client: an identity that clients can't choose freely.
+//! An identity that clients cannot choose freely.
 
 use std::sync::Arc;
 

@@ -1,5 +1,3 @@
-//! Usage of the shared tables by each source.
-
 use super::Source;
 use super::eviction_limit::{EvictionLimit, EvictionScans};
 use crate::state::hash::{Map, Seed};
@@ -27,7 +25,7 @@ pub(in crate::state) struct SourceUsage {
     /// Ranges, and files with lock owners.
     pub(in crate::state) locks: usize,
     pub(in crate::state) cached_len: usize,
-    /// For replies of COMPOUNDs in progress. May outlive the last client.
+    /// For COMPOUNDs in progress. May outlive the last client.
     reserved_len: usize,
     scans: EvictionScans,
 }
@@ -47,7 +45,7 @@ impl SourceUsage {
     }
 }
 
-/// Whether a source that uses `own` may have `more`, where all sources use `all` of `max`.
+/// May a source that uses `own` have `more`, where all sources use `all` of `max`?
 pub(in crate::state) fn within_share(own: usize, more: usize, all: usize, max: usize) -> bool {
     let left = max.saturating_sub(all);
     more <= left && own.saturating_add(more) <= left.saturating_mul(SHARE_FACTOR)

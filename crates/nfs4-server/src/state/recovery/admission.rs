@@ -1,4 +1,4 @@
-//! Admission during grace (RFC 8881, section 8.4.2; RFC 7530, section 9.6.2).
+//! RFC 8881, section 8.4.2; RFC 7530, section 9.6.2.
 
 use vouch_nfs4::Status;
 
@@ -16,7 +16,7 @@ impl<F: Clone> State<F> {
         self.grace.is_active()
     }
 
-    /// Errors: CLID_INUSE if another client may still reclaim under this name.
+    /// CLID_INUSE if another client may still reclaim under this name.
     pub(in crate::state) fn admit_introduction(&self, family: Family, owner: &[u8], credential: Credential<'_>) -> Result<(), Status> {
         if self.grace.admits(family, owner, credential) { Ok(()) } else { Err(Status::CLID_INUSE) }
     }
@@ -24,9 +24,9 @@ impl<F: Clone> State<F> {
     /// Admits a client whose name has an unproven recovery record: only the address tells clients
     /// apart.
     ///
-    /// A caller from the recorded address takes the name. A caller from elsewhere gets no reclaims,
-    /// and continues after grace: the client's address may have changed (section 8.4.2.1 leaves
-    /// this to the server). Errors: DELAY if the recorded client has returned.
+    /// A caller from the recorded address takes the name. A caller from elsewhere continues after
+    /// grace without reclaims: the client's address may have changed (section 8.4.2.1 leaves this
+    /// to the server). DELAY if the recorded client has returned.
     pub(in crate::state) fn assign_name(&mut self, family: Family, owner: &[u8], credential: Credential<'_>) -> Result<(), Status> {
         let Some(from) = self.grace.awaits_from(family, owner) else { return Ok(()) };
         let here = from == Network::of(credential.address);
@@ -50,7 +50,7 @@ impl<F: Clone> State<F> {
         if from.is_none_or(|from| from == Network::of(credential.address)) { Ok(()) } else { Err(Status::DELAY) }
     }
 
-    /// Errors: GRACE during grace (section 8.4.2.1), or before the RECLAIM_COMPLETE of a 4.1 client
+    /// GRACE during grace (section 8.4.2.1), or before the RECLAIM_COMPLETE of a 4.1 client
     /// (section 18.51.3).
     pub(in crate::state) fn admit_new(&mut self, key: ClientKey) -> Result<(), Status> {
         if self.grace.is_active() {
@@ -62,7 +62,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Errors: NO_GRACE after grace or RECLAIM_COMPLETE, RECLAIM_BAD without a recovery record.
+    /// NO_GRACE after grace or RECLAIM_COMPLETE, RECLAIM_BAD without a recovery record.
     pub(in crate::state) fn admit_reclaim(&mut self, key: ClientKey) -> Result<(), Status> {
         let active = self.grace.is_active();
         let client = self.client(key)?;
@@ -75,7 +75,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Clients that have not reclaimed lose their state, even if the server restarts again (section
+    /// Clients that have not reclaimed lose their state, even after another restart (section
     /// 8.4.3).
     pub(in crate::state) fn end_grace(&mut self) {
         if self.grace.until_ms.take().is_some() {
@@ -85,7 +85,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Clients from another address. During grace the old records were kept.
+    /// From another address. Grace kept the old records.
     fn record_moved_clients(&mut self) {
         let done = |client: &Client| client.has_other_address && client.v41().is_some_and(|v41| v41.reclaim_complete);
         let keys: Vec<ClientKey> = self.clients.iter().filter(|(_, client)| done(client)).map(|(key, _)| key).collect();

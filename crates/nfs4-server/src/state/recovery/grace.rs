@@ -1,4 +1,4 @@
-//! Grace period: clients reclaim their former state (RFC 8881, section 8.4.2).
+//! Clients reclaim their former state (RFC 8881, section 8.4.2).
 
 use vouch_nfs4::Verifier;
 
@@ -45,7 +45,7 @@ impl Grace {
     }
 
     /// While a record waits, only its principal may use the name. The recorded client's lease
-    /// counts as renewed (RFC 8881, section 2.4.3).
+    /// counts as renewed (section 2.4.3).
     pub(in crate::state) fn admits(&self, family: Family, owner: &[u8], credential: Credential<'_>) -> bool {
         !self.is_active() || self.waiting.get(&RecoveryRecord::key(family, owner)).is_none_or(|awaited| awaited.creator.admits(credential))
     }
@@ -62,7 +62,7 @@ impl Grace {
         self.is_active() && self.waiting.get(&RecoveryRecord::key(family, owner)).is_some_and(|awaited| awaited.verifier == verifier)
     }
 
-    /// Returns whether grace can end because no client is left. 4.0 clients never finish early.
+    /// True if grace can end. 4.0 clients never finish early.
     pub(in crate::state) fn completed(&mut self, family: Family, owner: &[u8]) -> bool {
         self.waiting.remove(&RecoveryRecord::key(family, owner));
         self.is_active() && self.waiting.is_empty()

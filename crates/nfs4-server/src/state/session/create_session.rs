@@ -23,7 +23,7 @@ use crate::ConnectionId;
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// The phases are those of RFC 8881, section 18.36.4.
+    /// Phases of section 18.36.4.
     pub(crate) fn create_session(
         &mut self,
         args: &CreateSessionArgs<'_>,
@@ -54,7 +54,7 @@ impl<F: Clone> State<F> {
             return Err(Status::SEQ_MISORDERED);
         }
         self.latest_ms = self.latest_ms.max(now);
-        // A failed call does not advance the number, so the client may correct it.
+        // A failed call keeps the number, so the client may correct it.
         let made = self.make_session(key, args, connection, credential.address)?;
         self.follow(key);
         let client = &mut self.clients[key];
@@ -67,7 +67,7 @@ impl<F: Clone> State<F> {
         Ok(made)
     }
 
-    /// Callbacks use the minor version of the COMPOUND that created the session (RFC 8881, section
+    /// Callbacks use the minor version of the COMPOUND that created the session (section
     /// 2.10.2; Linux finds the session by it).
     pub(crate) fn note_minor_version(&mut self, id: &SessionId, minor: u32) {
         if let Some(key) = self.session_by_id(id) {
@@ -90,7 +90,7 @@ impl<F: Clone> State<F> {
         let asked = args.flags.contains(CreateSessionFlags::CONN_BACK_CHAN);
         let back = negotiate_back(&args.back, asked)?;
         let credential = callback_credential(&args.sec_parms);
-        // Section 18.36.3: the flag in the reply says whether the connection carries callbacks.
+        // The reply's flag says whether the connection carries callbacks (section 18.36.3).
         let wants_back = asked && credential.is_some();
         let client = &self.clients[key];
         let sessions = client.v41().map_or(0, |v41| v41.sessions.len());
@@ -161,7 +161,6 @@ impl<F: Clone> State<F> {
     }
 }
 
-/// A session without callbacks.
 const NO_CHANNEL: ChannelAttrs = ChannelAttrs {
     header_pad_size: 0,
     request_len_max: 0,
@@ -172,7 +171,7 @@ const NO_CHANNEL: ChannelAttrs = ChannelAttrs {
     rdma_ird: None,
 };
 
-/// Keeps the client's values if they suffice for a recall. Without callbacks, any values will do.
+/// The client's values if they suffice for a recall. Without callbacks, any values will do.
 fn negotiate_back(wanted: &ChannelAttrs, wants_back: bool) -> Result<ChannelAttrs, Status> {
     let small = wanted.request_len_max < CALLBACK_LEN_MIN || wanted.response_len_max < CALLBACK_LEN_MIN || wanted.operations_max < 2;
     let offered = wants_back || *wanted != NO_CHANNEL;
@@ -182,7 +181,7 @@ fn negotiate_back(wanted: &ChannelAttrs, wants_back: bool) -> Result<ChannelAttr
     Ok(ChannelAttrs { header_pad_size: 0, requests_max: wanted.requests_max.min(BACK_SLOTS_MAX), rdma_ird: None, ..*wanted })
 }
 
-/// None if all are unusable. Prefers RPCSEC_GSS (section 18.36.3 leaves the choice to the server).
+/// None if all are unusable. Prefers RPCSEC_GSS (the server's choice, section 18.36.3).
 pub(in crate::state) fn callback_credential(offers: &[CallbackSec<'_>]) -> Option<CallbackCredential> {
     if offers.is_empty() {
         return Some(CallbackCredential::None);

@@ -1,5 +1,3 @@
-//! Sessions and their slots.
-
 pub(in crate::state) mod create_session;
 pub(in crate::state) mod record;
 pub(in crate::state) mod sequence;

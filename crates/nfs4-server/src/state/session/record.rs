@@ -1,5 +1,3 @@
-//! Session records, and the arguments and results of SEQUENCE.
-
 use std::net::IpAddr;
 
 use vouch_nfs4::SessionId;
@@ -55,7 +53,7 @@ pub(crate) enum Sequenced {
     /// Execute the COMPOUND, then call [`State::finish`] in any case.
     New(Turn),
     Replay(Vec<u8>),
-    /// A retry: send this SEQUENCE result, then RETRY_UNCACHED_REP. Execute nothing.
+    /// Send this result and RETRY_UNCACHED_REP. Execute nothing.
     Uncached(SequenceOk),
 }
 
@@ -65,7 +63,7 @@ pub(crate) struct Turn {
     pub session: SessionKey,
     pub ok: SequenceOk,
     pub response_len_max: u32,
-    /// Longer replies are REP_TOO_BIG_TO_CACHE.
+    /// Longer ones are REP_TOO_BIG_TO_CACHE.
     pub response_cached_len_max: u32,
     pub cache_this: bool,
     pub(in crate::state) source_key: SourceKey,

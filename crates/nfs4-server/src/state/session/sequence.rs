@@ -1,4 +1,4 @@
-//! SEQUENCE, connection binding, and the end of sessions (RFC 8881, sections 2.10.3 and 18.46).
+//! SEQUENCE, connection binding and session end (RFC 8881, sections 2.10.3 and 18.46).
 
 use super::record::{Bound, SequenceCall, Sequenced, Turn};
 use std::collections::BTreeSet;
@@ -35,15 +35,15 @@ impl<F: Clone> State<F> {
             .filter(|(_, session)| session.id == args.session)
             .ok_or(Status::BADSESSION)?;
         let client_key = session.client;
-        // Contexts end silently, and the next SEQUENCE must report it (section 18.46.3).
+        // Contexts end silently; the next SEQUENCE must report it (section 18.46.3).
         if session.back.life.is_some() && session.back.context(lease_ms) != session.context {
             self.refresh_paths(client_key);
         }
         let mut session = &mut self.sessions[key];
         let client = self.clients.get_mut(client_key).expect("a client is removed after its sessions");
         if session.last != call.connection {
-            // Section 2.10.3.1: without state protection, the first SEQUENCE on a connection binds
-            // it to the fore channel.
+            // Without state protection, the first SEQUENCE on a connection binds it to the fore
+            // channel (section 2.10.3.1).
             match session.connections.iter_mut().find(|bound| bound.connection == call.connection) {
                 Some(bound) => {
                     let protected = client.v41().is_some_and(|v41| v41.protection != Protection::None);
@@ -84,14 +84,14 @@ impl<F: Clone> State<F> {
         }
         // An invalid request must not cause evictions.
         let turn = session.slots.check_request(args.slot, args.seq, args.highest_slot, call.fingerprint)?;
-        // Reserve room for the reply now, so that the limit is never exceeded.
+        // Reserve room for the reply now: the limit is never exceeded.
         let source_key = session.source_key;
         let promised = if args.cache_this { session.fore.response_cached_len_max as usize } else { 0 };
         let more = promised + session.slots.growth(args.slot);
         if more > 0 && turn == slots::Turn::New && more > self.reply_room(source_key) {
             self.latest_ms = self.latest_ms.max(now);
             if !self.make_room_for_replies(source_key, Some(key), more) {
-                // Section 15.1.1.3: the slot's number stays, and the client repeats the call.
+                // The slot's number stays, and the client repeats the call (section 15.1.1.3).
                 return Err(Status::DELAY);
             }
         }
@@ -143,8 +143,7 @@ impl<F: Clone> State<F> {
         })
     }
 
-    /// `reply`: to cache if the client asked for it or the reply is short. Does nothing if the
-    /// session is gone.
+    /// Caches `reply` on request or if it is short. Does nothing if the session is gone.
     pub(crate) fn finish(&mut self, turn: &Turn, reply: Option<&[u8]>, now: u64) {
         if let Some(client) = self.clients.get_mut(turn.client) {
             client.running = client.running.saturating_sub(1);
@@ -224,7 +223,7 @@ impl<F: Clone> State<F> {
     pub(crate) fn backchannel_ctl(&mut self, turn: &Turn, args: &BackchannelCtlArgs<'_>, credential: Credential<'_>) -> Result<(), Status> {
         self.manage(turn.client, Op::BACKCHANNEL_CTL, credential)?;
         self.sessions.get(turn.session).ok_or(Status::DEADSESSION)?;
-        // Section 18.33.3: NOENT for unusable RPCSEC_GSS contexts. The previous credential stays.
+        // NOENT for unusable contexts (section 18.33.3). The previous credential stays.
         let credential = crate::state::session::create_session::callback_credential(&args.sec_parms).ok_or(Status::NOENT)?;
         let life = self.life_of(Some(&credential));
         let back = &mut self.sessions[turn.session].back;
@@ -253,9 +252,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Updates a client's address from its connections: a session id identifies the client. Prefers
-    /// the address of EXCHANGE_ID, which the client would use after a restart, then the last known
-    /// address.
+    /// From the client's connections, because a session id identifies it. Prefers the address of
+    /// EXCHANGE_ID, which the client would use after a restart, then the last known one.
     pub(in crate::state) fn follow(&mut self, key: ClientKey) {
         let client = &self.clients[key];
         let sessions = client.v41().into_iter().flat_map(|v41| &v41.sessions);
@@ -279,7 +277,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Requests in progress continue; their replies are not cached.
+    /// Requests in progress continue without caching their replies.
     pub(crate) fn destroy_session(&mut self, id: &SessionId, connection: ConnectionId, credential: Credential<'_>) -> Result<(), Status> {
         let key = self.session_by_id(id).ok_or(Status::BADSESSION)?;
         let session = &self.sessions[key];

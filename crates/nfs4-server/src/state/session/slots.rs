@@ -1,5 +1,4 @@
-//! Slots of a fore channel: each request is executed once, and retries get the cached reply (RFC
-//! 8881, section 2.10.6).
+//! Each request is executed once, and retries get the cached reply (RFC 8881, section 2.10.6).
 
 use vouch_nfs4::{SlotId, SlotSeq, Status};
 
@@ -71,7 +70,6 @@ impl SlotTable {
         if highest.0 >= self.granted {
             return Err(Status::BAD_HIGH_SLOT);
         }
-        // The first request of a slot allocates it.
         let place = self.slots.get(slot.0 as usize).unwrap_or(const { &Slot::new() });
         // Section 2.10.6.1.
         if seq == place.seq.next() {
@@ -185,7 +183,6 @@ mod tests {
 
     #[test]
     fn replayed_slot_returns_cached_reply() {
-        // RFC 8881, section 2.10.6.1.
         let mut table = SlotTable::new(4);
         assert_eq!(begin(&mut table, 0, 0), Err(Status::SEQ_MISORDERED));
         assert_eq!(begin(&mut table, 0, 1), Ok(SlotAnswer::New));
@@ -204,7 +201,7 @@ mod tests {
 
     #[test]
     fn sequence_numbers_wrap() {
-        // RFC 8881, section 2.10.6.1: 0 follows 0xffffffff.
+        // 0 follows 0xffffffff.
         let mut table = SlotTable::new(1);
         begin(&mut table, 0, 1).unwrap();
         table.finish(SlotId(0), SlotSeq(1), None);
@@ -214,7 +211,6 @@ mod tests {
 
     #[test]
     fn slots_are_removed_after_client_acknowledges() {
-        // RFC 8881, section 2.10.6.1.
         let mut table = SlotTable::new(8);
         begin(&mut table, 7, 1).unwrap();
         table.shrink(2);

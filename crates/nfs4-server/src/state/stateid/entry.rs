@@ -35,7 +35,7 @@ pub(in crate::state) enum Kind<F> {
     /// Not freed yet. The file may be gone.
     Revoked,
     Copy(Copy),
-    /// A closed open of 4.0, to find the owner when CLOSE is retried.
+    /// Of 4.0, to find the owner for a retried CLOSE.
     Closed(OwnerKey),
 }
 
@@ -43,7 +43,7 @@ pub(in crate::state) struct Open<F> {
     pub(in crate::state) owner: OwnerKey,
     pub(in crate::state) access: u8,
     pub(in crate::state) deny: u8,
-    /// Combinations of access and denial requested so far: see `share`.
+    /// Combinations of access and denial so far: see `share`.
     pub(in crate::state) history: u16,
     pub(in crate::state) file: F,
     pub(in crate::state) key: FileKey,

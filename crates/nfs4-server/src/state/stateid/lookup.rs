@@ -1,4 +1,4 @@
-//! Lookup of stateids (RFC 8881, sections 8.2 and 9.1; RFC 7530, section 9.1.4).
+//! RFC 8881, sections 8.2 and 9.1; RFC 7530, section 9.1.4.
 
 use vouch_nfs4::{StateSeq, Stateid, Status};
 
@@ -19,13 +19,13 @@ pub(crate) enum Io {
 pub(crate) enum IoGrant<F> {
     Open(F),
     Delegated(F),
-    /// An anonymous or READ bypass stateid. The caller checks the rights.
+    /// Anonymous or READ bypass. The caller checks the rights.
     Anonymous,
 }
 
 impl<F: Clone> State<F> {
-    /// `client`: that of the session; none in 4.0, where the stateid renews the lease (or
-    /// [`State::authorize_v40_stateid`]). O(1), no allocation.
+    /// `client`: of the session; none in 4.0, where the stateid or [`State::authorize_v40_stateid`]
+    /// renews the lease. O(1), no allocation.
     #[inline]
     pub(crate) fn io(
         &mut self,
@@ -50,7 +50,7 @@ impl<F: Clone> State<F> {
                 _ => unreachable!("an open is removed after its locks"),
             },
             Kind::Delegation(delegation) => {
-                // Section 10.4: a read delegation does not allow writing.
+                // A read delegation does not allow writing (section 10.4).
                 return match io == Io::Read || delegation.write {
                     true => Ok(IoGrant::Delegated(delegation.file.clone())),
                     false => Err(Status::OPENMODE),
@@ -79,7 +79,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Special stateids (section 8.2.3). Denials (LOCKED) and grace exclude them (section 9.1.2).
+    /// Special stateids (section 8.2.3), excluded by denials (LOCKED) and grace (section 9.1.2).
     fn anonymous_io(
         &mut self,
         client: Option<ClientKey>,
@@ -118,7 +118,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// In 4.0 this renews the client's lease, except for opens of a proven principal: those need
+    /// In 4.0 renews the client's lease, except for a proven principal's opens: those need
     /// [`State::authorize_v40_stateid`].
     #[inline]
     pub(in crate::state) fn resolve(
@@ -130,7 +130,7 @@ impl<F: Clone> State<F> {
     ) -> Result<StateKey, Status> {
         let (key, entry) = self.look_up(client, stateid)?;
         let renewed = (client.is_none() && entry.opener.is_none()).then_some(entry.client);
-        // Another export may grant the caller fewer rights.
+        // Another export may grant fewer rights.
         if entry.export != file.export || self.files[entry.file].key != *file {
             return Err(Status::BAD_STATEID);
         }
@@ -145,7 +145,7 @@ impl<F: Clone> State<F> {
     fn look_up(&self, client: Option<ClientKey>, stateid: &Stateid) -> Result<(StateKey, &Entry<F>), Status> {
         let v41 = client.is_some();
         let Some(key) = self.boot.key(stateid).filter(|_| !stateid.is_special()) else {
-            // RFC 7530, section 9.1.4.2: STALE for an earlier instance. In 4.1 sessions report the
+            // STALE for an earlier instance (RFC 7530, section 9.1.4.2). In 4.1 sessions report the
             // restart.
             return Err(if v41 || stateid.is_special() { Status::BAD_STATEID } else { Status::STALE_STATEID });
         };
@@ -208,7 +208,7 @@ impl<F: Clone> State<F> {
     }
 }
 
-/// Section 8.2.2: zero means the newest in 4.1. Comparison is modulo 2^32.
+/// Zero means the newest in 4.1 (section 8.2.2). Comparison is modulo 2^32.
 #[inline]
 fn check_seq(given: StateSeq, newest: StateSeq, v41: bool) -> Result<(), Status> {
     if given == newest || v41 && given.0 == 0 {
@@ -226,7 +226,6 @@ mod tests {
 
     #[test]
     fn old_stateid_differs_from_unissued_one() {
-        // RFC 8881, section 8.2.2.
         assert_eq!(check_seq(StateSeq(0), StateSeq(7), true), Ok(()));
         assert_eq!(check_seq(StateSeq(0), StateSeq(7), false), Err(Status::OLD_STATEID));
         assert_eq!(check_seq(StateSeq(6), StateSeq(7), true), Err(Status::OLD_STATEID));

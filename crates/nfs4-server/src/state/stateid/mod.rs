@@ -1,4 +1,2 @@
-//! Stateids and their state.
-
 pub(in crate::state) mod entry;
 pub(in crate::state) mod lookup;

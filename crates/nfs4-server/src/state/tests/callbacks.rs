@@ -1,4 +1,4 @@
-//! The back channel (RFC 8881, sections 2.10.6 and 20).
+//! RFC 8881, sections 2.10.6 and 20.
 
 use vouch_nfs4::op::{BindConnArgs, ChannelDirClient, SequenceFlags};
 
@@ -44,8 +44,8 @@ fn reduced_callback_slots_keep_callbacks_in_progress() {
     fixture.state.callback_done(first[0].id, answer(Status::OK, Some(SlotId(0))), 0);
     let fourth = recall(&mut fixture, 4).remove(0);
     assert_eq!(slot(&fourth), 0);
-    // The client did not process the callback on slot 1, which is closed now. The callback on slot
-    // 2 is still in progress.
+    // Slot 1 is closed: the client did not process its callback. The callback on slot 2 is in
+    // progress.
     fixture.state.callback_done(first[1].id, answer(Status::DELAY, None), 0);
     assert!(fixture.callbacks().is_empty());
     assert!(recall(&mut fixture, 5).is_empty());
@@ -73,7 +73,7 @@ fn lost_callback_is_resent_over_next_connection() {
     let again = fixture.callbacks();
     assert_eq!(again[0].op, callback.op);
     assert_eq!((again[0].to, again[0].sequence.unwrap().seq), (CallbackTo::Connection(connection), SlotSeq(2)));
-    // The client never saw the first callback and expects its seqid.
+    // The client never saw the first callback.
     let misordered =
         CallbackAnswer::Answered { sequence: Status::SEQ_MISORDERED, highest_slot: None, status: Status::OK, attributes: None };
     fixture.state.callback_done(again[0].id, misordered, 0);
@@ -161,7 +161,7 @@ fn session_without_usable_callback_flavour_has_no_callbacks() {
 
 #[test]
 fn gss_callback_credential_is_preferred_over_none() {
-    // RFC 8881, section 2.10.8.3.
+    // Section 2.10.8.3.
     use vouch_nfs4::{CallbackSec, GssCallbackHandles, GssService};
     let gss = |from_server| {
         CallbackSec::Gss(GssCallbackHandles { service: GssService::Privacy, from_server: Bytes(from_server), from_client: Bytes(b"c") })
@@ -199,7 +199,7 @@ impl crate::ContextLife for RemainingLife {
 
 #[test]
 fn expired_gss_context_stops_callbacks_until_replaced() {
-    // RFC 8881, sections 18.46.3 and 18.33.
+    // Sections 18.46.3 and 18.33.
     use vouch_nfs4::op::BackchannelCtlArgs;
     use vouch_nfs4::{CallbackSec, GssCallbackHandles, GssService};
     let gss = |name: &'static [u8]| {

@@ -1,4 +1,4 @@
-//! Clients and leases (RFC 8881, sections 18.35, 18.36, 18.50).
+//! RFC 8881, sections 18.35, 18.36, 18.50.
 
 use vouch_nfs4::op::{BindConnArgs, ChannelDirClient, ExchangeIdFlags};
 use vouch_nfs4::{Bitmap, CreateSeq, StateProtect, StateProtectOps};
@@ -12,7 +12,7 @@ fn update_client(fixture: &mut Fixture, name: &'static str, boot: u8, uid: u32) 
 
 #[test]
 fn exchange_id_replaces_unconfirmed_client() {
-    // RFC 8881, section 18.35.4, cases 1 and 4.
+    // Section 18.35.4, cases 1 and 4.
     let mut fixture = Fixture::new();
     let first = fixture.exchange_id("a", 1, 0).unwrap();
     let second = fixture.exchange_id("a", 1, 0).unwrap();
@@ -137,7 +137,7 @@ fn create_session_retry_is_refused_to_other_principals() {
         }
         assert_eq!(create(&mut fixture, introduced.seq, creator), Ok(first));
     }
-    // Anybody can claim an AUTH_SYS user, but AUTH_NONE claims no user.
+    // Anybody can claim an AUTH_SYS user; AUTH_NONE claims none.
     let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
     let by = Credential { flavour: Flavour::None, ..sys(&none) };
     assert_eq!(fixture.state.create_session(&session_args(peer.id, CreateSeq(1)), peer.connection, by, 0), Err(Status::CLID_INUSE));

@@ -1,4 +1,4 @@
-//! Delegations (RFC 8881, section 10.4).
+//! RFC 8881, section 10.4.
 
 use vouch_nfs4::op::{NoDelegation, SequenceFlags};
 
@@ -43,7 +43,7 @@ fn open_for_writing_recalls_read_delegations() {
     assert!(fixture.callbacks().is_empty());
     fixture.answer(&callbacks[0], Status::OK);
     assert_eq!(fixture.open(&b, 1, 2, 0), Err(Status::DELAY));
-    // Section 10.2.1: until the return the holder may still open under the delegation.
+    // Section 10.2.1: until the return the holder may open under the delegation.
     assert!(fixture.open_as(&a, "p", 1, share(1, 0), Claim::Delegated(delegation), Want::Unstated).is_ok());
     assert_eq!(fixture.open_as(&a, "p", 1, share(3, 0), Claim::Delegated(delegation), Want::Unstated).unwrap_err(), Status::ACCESS);
     fixture.state.return_delegation(Some(a.client), &delegation, &file(1), 0).unwrap();
@@ -83,7 +83,7 @@ fn changes_without_open_recall_delegations() {
 
 #[test]
 fn no_delegation_during_change_by_other_client() {
-    // The change happens after the conflict check and without the lock.
+    // The change happens without the lock.
     let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     for (number, by) in [(1, Some(b.client)), (2, None)] {
         assert_eq!(fixture.state.recall_for_access(&file(number), by, AccessWithoutOpen::Attributes, 0), Ok(()));
@@ -95,7 +95,6 @@ fn no_delegation_during_change_by_other_client() {
     for number in [1, 2] {
         read_delegation(&mut fixture, &a, number);
     }
-    // The client's own changes and the reads of others do not count.
     assert_eq!(fixture.state.recall_for_access(&file(3), Some(a.client), AccessWithoutOpen::Name, fixture.now), Ok(()));
     assert_eq!(fixture.state.recall_for_access(&file(3), Some(b.client), AccessWithoutOpen::Read, fixture.now), Ok(()));
     read_delegation(&mut fixture, &a, 3);
@@ -103,7 +102,7 @@ fn no_delegation_during_change_by_other_client() {
 
 #[test]
 fn recall_any_goes_to_largest_holder_near_limit() {
-    // RFC 8881, section 20.6.
+    // Section 20.6.
     let limits = Limits { delegations_max: 16, ..Limits::default() };
     let mut fixture = Fixture::with_config(StateConfig { limits, ..config() }, &[]);
     let (mut many, mut few) = (fixture.peer("many"), fixture.peer("few"));
@@ -117,8 +116,7 @@ fn recall_any_goes_to_largest_holder_near_limit() {
     };
     let callbacks = fixture.callbacks();
     assert_eq!(recall_any_args(&callbacks), (many.session, 9));
-    // Without reaction the server repeats no CB_RECALL_ANY at once, revokes nothing, and keeps to
-    // the limit.
+    // The server repeats no CB_RECALL_ANY at once, revokes nothing, and keeps to the limit.
     fixture.answer(&callbacks[0], Status::OK);
     for number in [102, 103] {
         read_delegation(&mut fixture, &few, number);
@@ -232,7 +230,7 @@ fn delegation_replaces_open_stateid_on_request() {
 
 #[test]
 fn existing_or_denying_open_is_kept_with_delegation() {
-    // RFC 9754, section 4; RFC 8881, section 9.7: the server must know the share reservation.
+    // The server must know the share reservation (RFC 9754, section 4; RFC 8881, section 9.7).
     for (before, deny) in [(false, 2), (true, 0)] {
         let (mut fixture, [a]) = Fixture::with_peers(["a"]);
         let existing_open = before.then(|| fixture.open_as(&a, "o", 1, share(3, 0), Claim::New, Want::No).unwrap().stateid);
@@ -262,7 +260,7 @@ fn timestamp_delegation_lets_only_its_holder_set_times() {
 
 #[test]
 fn unanswered_cb_getattr_recalls_delegation() {
-    // RFC 8881, section 10.4.3.
+    // Section 10.4.3.
     let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     write_delegation(&mut fixture, &a, 1);
     assert_eq!(fixture.state.delegated_attributes(&file(1), Some(b.client), false, 0), Ok(Holder::Pending(0)));
@@ -274,7 +272,7 @@ fn unanswered_cb_getattr_recalls_delegation() {
 
 #[test]
 fn getattr_without_client_does_not_block_delegreturn() {
-    // RFC 7530, section 10.4.3: GETATTR of 4.0 names no client; Linux sends one along with
+    // GETATTR of 4.0 names no client (RFC 7530, section 10.4.3); Linux sends one along with
     // DELEGRETURN.
     let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     write_delegation(&mut fixture, &a, 1);

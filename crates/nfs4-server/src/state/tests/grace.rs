@@ -1,4 +1,4 @@
-//! Grace period and reclaim across restarts (RFC 8881, section 8.4).
+//! RFC 8881, section 8.4.
 
 use vouch_nfs4::op::DelegationType;
 
@@ -264,7 +264,7 @@ fn auth_sys_state_is_reclaimed_under_any_named_principal() {
         let a = register(&mut fixture, "a", 1, by).unwrap();
         assert!(reclaim(&mut fixture, &a).is_ok());
     }
-    // A record of an older server.
+    // Of an older server.
     let unknown = |record| RecoveryRecord { creator: ClientPrincipal::Unknown, ..record };
     let mut fixture = Store::restarted_with(unknown, store.recovery_records());
     let a = register(&mut fixture, "a", 1, Credential { flavour: Flavour::Krb5, ..sys(&host) }).unwrap();
@@ -285,7 +285,7 @@ fn grace_waits_for_v40_kerberos_client() {
     let machine = Credential { flavour: Flavour::Krb5, ..sys(&host) };
     let client = register_v40(&mut fixture, machine).unwrap();
     assert!(fixture.state.in_grace() && fixture.state.admit_reclaim(client).is_ok());
-    // The client has no state yet, but its reclaim right protects its name.
+    // The right to reclaim protects its name.
     assert!(fixture.state.set_client_id(&owner(2), Callback40::unknown(), sys(&root), 0).is_err());
     assert!(fixture.state.clients.get(client).is_some());
 }
@@ -387,7 +387,7 @@ fn v40_client_reclaims_only_from_its_address() {
 
 #[test]
 fn recovery_record_follows_address_of_open_connections() {
-    // RFC 8881, sections 2.10.5 and 8.4.2.1.
+    // Sections 2.10.5 and 8.4.2.1.
     let (mut store, mut fixture) = (Store::default(), Fixture::new());
     let root = user(0);
     let a = register(&mut fixture, "a", 1, sys_from(1, &root)).unwrap();

@@ -1,4 +1,4 @@
-//! LOCK, LOCKT, LOCKU (RFC 8881, sections 9 and 18.10 to 18.12).
+//! RFC 8881, sections 9 and 18.10 to 18.12.
 
 use super::quota::{address, peer_from};
 use super::*;
@@ -84,7 +84,7 @@ impl Clients {
         self.fixture.callbacks().into_iter().map(position).collect()
     }
 
-    /// The first client holds bytes 0 to 9, and the other two wait for them.
+    /// The first client holds bytes 0 to 9; the other two wait.
     fn with_two_waiters() -> (Self, Stateid) {
         let mut clients = Clients::new(&["a", "b", "c"]);
         let lock = clients.wait(0, (0, 10), Mode::Exclusive).unwrap();
@@ -154,7 +154,7 @@ fn unlock_notifies_only_waiters_for_freed_range() {
     }
     let lock = clients.unlock(0, &lock, (0, 10));
     assert_eq!(clients.notified(), [1]);
-    // The second waiter still waits for the bytes reserved for the first.
+    // The second waiter waits for the bytes reserved for the first.
     let lock = clients.unlock(0, &lock, (10, 20));
     assert_eq!(clients.notified(), [0; 0]);
     clients.unlock(0, &lock, (30, 70));

@@ -1,5 +1,3 @@
-//! Random operations against simple models.
-
 use std::collections::HashMap;
 
 use proptest::prelude::*;
@@ -138,7 +136,7 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 } else if model.lock_conflicts(key, bytes.clone(), exclusive) {
                     prop_assert!(matches!(outcome, Err(LockError::Denied(_))));
                 } else if wait && matches!(outcome, Err(LockError::Denied(_))) {
-                    // Reserved for an earlier waiter, for at most two seconds after a release.
+                    // Reserved for an earlier waiter, for at most two seconds.
                     fixture.advance(2001);
                 } else {
                     let stateid = outcome.expect("no conflict");
@@ -200,7 +198,6 @@ proptest! {
         for silence in silences {
             fixture.advance(silence);
             prop_assert!(fixture.renew_lease(&mut holder).is_ok(), "no conflicting request");
-            // The timer is due exactly one lease after the last renewal.
             prop_assert_eq!(fixture.renew_lease(&mut idle).is_ok(), silence < LEASE_MS);
             if silence >= LEASE_MS {
                 idle = fixture.peer("idle");

@@ -1,4 +1,4 @@
-//! Sessions (RFC 8881, sections 2.10, 18.34, 18.37, 18.46).
+//! RFC 8881, sections 2.10, 18.34, 18.37, 18.46.
 
 use vouch_nfs4::op::{BindConnArgs, ChannelDirClient, ChannelDirServer, SequenceFlags};
 

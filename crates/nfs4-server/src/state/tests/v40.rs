@@ -1,4 +1,4 @@
-//! NFSv4.0: clients, owners and their seqids (RFC 7530).
+//! RFC 7530.
 
 use vouch_nfs4::{OwnerSeq, StateSeq};
 
@@ -62,7 +62,7 @@ pub(super) fn open_next(fixture: &mut Fixture, peer: &Peer, seq: u32) {
     finish_owner_call(fixture, next, Status::OK, 18);
 }
 
-// RFC 7530, section 16.33.5.
+// Section 16.33.5.
 #[test]
 fn restart_from_other_host_keeps_state_of_live_client() {
     let mut fixture = Fixture::new();
@@ -132,7 +132,7 @@ fn last_reply_of_owner_is_replayed() {
     let third = begin_owner_call(&mut fixture, &peer, 3).unwrap();
     assert_eq!(begin_owner_call(&mut fixture, &peer, 3), Err(Status::DELAY));
     finish_owner_call(&mut fixture, third, Status::BAD_STATEID, 18);
-    // NFS4ERR_BAD_STATEID does not advance the seqid.
+    // BAD_STATEID does not advance the seqid.
     let third = fixture.state.owner_turn_by_state(&stateid, OwnerSeq(3), 0).unwrap();
     let closed = fixture.state.close(None, &stateid, &file(1), 0).unwrap();
     assert_eq!(closed.seq, StateSeq(3));
@@ -159,8 +159,7 @@ fn unconfirmed_owner_may_start_again() {
 
 #[test]
 fn owner_may_repeat_seqid_after_refused_first_open() {
-    // Section 16.18.5: libnfs repeats the seqid after NFS4ERR_SYMLINK and must not get the cached
-    // error.
+    // Section 16.18.5: libnfs repeats the seqid after SYMLINK and must not get the cached error.
     let mut fixture = Fixture::new();
     let peer = v40_client(&mut fixture, "a");
     let first = begin_owner_call(&mut fixture, &peer, 0).unwrap();
@@ -269,7 +268,7 @@ fn owner_quota_of_source_leaves_room_for_others() {
 fn idle_owner_scan_is_rate_limited() {
     let mut fixture = Fixture::new();
     let peer = v40_client(&mut fixture, "a");
-    // A confirmed owner stays without opens, because of its seqid.
+    // A confirmed owner stays without opens for its seqid.
     let stateid = confirmed_open(&mut fixture, &peer);
     let third = fixture.state.owner_turn_by_state(&stateid, OwnerSeq(3), 0).unwrap();
     fixture.state.close(None, &stateid, &file(1), 0).unwrap();
@@ -326,7 +325,7 @@ pub(super) fn try_open_by(fixture: &mut Fixture, peer: &Peer, name: &str, princi
     Ok(stateid)
 }
 
-// RFC 7530, section 16.27.4.
+// Section 16.27.4.
 #[test]
 fn renew_of_kerberos_client_requires_its_principal_or_open() {
     let mut fixture = Fixture::new();

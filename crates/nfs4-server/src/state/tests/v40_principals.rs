@@ -1,5 +1,3 @@
-//! NFSv4.0: use of Kerberos users' opens, and renewal of leases.
-
 use super::v40::{confirmed_open, finish_owner_call, kerberos_client, open_by, try_open_by, v40_client};
 use super::*;
 use crate::state::limits;

@@ -1,5 +1,3 @@
-//! Limits on the work of one call or timer.
-
 use super::quota::{address, peer_from};
 use super::*;
 

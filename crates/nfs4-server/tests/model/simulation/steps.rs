@@ -109,7 +109,6 @@ impl Simulation {
         if !live.is_empty() {
             assert_eq!(status, Status::DENIED);
         } else if wait && status == Status::DENIED {
-            // Reserved for a client that waited longer.
             assert!(self.files_with_waiters.contains(&file));
             self.lose_state(silent);
         } else {
@@ -272,7 +271,7 @@ impl Simulation {
                 self.agent_status[agent].revoked.insert(stateid.other);
             }
         }
-        // Grace lasts while a missing client may still reclaim.
+        // A missing client may still reclaim.
         let can_be_reclaimed = self.agent_status.iter().any(|agent_status| {
             agent_status.boot != self.driver.boot && agent_status.may_reclaim && !agent_status.to_reclaim.opens.is_empty()
         });
@@ -299,7 +298,7 @@ impl Simulation {
         assert_eq!(totals.sessions, sum(|client| client.sessions));
         assert!(report.clients.len() <= 2 * self.agents.len());
         assert!(self.driver.records() <= self.agents.len());
-        // A file used by the anonymous stateid stays open for a moment.
+        // The anonymous stateid keeps a file open for a moment.
         assert!(self.driver.files.open_count() <= self.agents.len() * FILES.len() * 3 + 2 * FILES.len());
     }
 
