@@ -1,5 +1,3 @@
-//! The address of a database: `s3://BUCKET/PREFIX`.
-
 use std::io;
 
 use vouch_tree_store::{BucketError, BucketErrorKind};

@@ -1,5 +1,5 @@
-//! The cache of packs in the work directory, bounded by bytes. The least recently opened packs are
-//! evicted; open files stay readable.
+//! Cached packs in the work directory, bounded by bytes. Evicts the least recently opened; open
+//! files stay readable.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,7 +17,7 @@ use crate::runtime;
 pub(crate) struct PackCache {
     dir: PathBuf,
     len_max: u64,
-    /// One download at a time for packs of the same stripe.
+    /// Packs of one stripe are downloaded one at a time.
     stripes: [Mutex<()>; STRIPES],
 }
 
@@ -42,7 +42,7 @@ impl PackCache {
         }
         let (objects, object, to) = (objects.clone(), format!("packs/{name}"), path.clone());
         let (dir, len_max) = (self.dir.clone(), self.len_max);
-        // The caller may be in a sandbox and unable to change files.
+        // A sandbox may keep the caller from changing files.
         runtime::run(async move {
             download(&objects, &object, &to, None).await?;
             evict(&dir, len_max);
@@ -51,7 +51,7 @@ impl PackCache {
         Ok(path)
     }
 
-    /// Takes a file that the bucket has already.
+    /// The bucket has the file already.
     pub(crate) fn take(&self, file: &Path) -> io::Result<()> {
         let name = file.file_name().unwrap_or_default();
         fs::rename(file, self.dir.join(name))?;
@@ -60,7 +60,7 @@ impl PackCache {
     }
 }
 
-/// Removes the oldest packs, but never the newest ones, which are in use.
+/// Oldest first, but never the newest packs, which are in use.
 fn evict(dir: &Path, len_max: u64) {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let mut packs: Vec<(SystemTime, u64, PathBuf)> = entries

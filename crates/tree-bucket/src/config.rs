@@ -1,4 +1,4 @@
-//! Configuration from the environment: endpoint, region, credentials, time limits, work directory.
+//! Environment: endpoint, region, credentials, time limits, work directory.
 
 use std::env;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::address::Address;
 
 pub const WORK_DIR_VARIABLE: &str = "VOUCH_BUCKET_DIR";
 
-/// Environment variable with the bytes of packs that the cache of a bucket keeps.
+/// Bytes of cached packs for a bucket.
 const CACHE_LEN_VARIABLE: &str = "VOUCH_BUCKET_CACHE";
 
 pub(crate) struct Config {
@@ -70,7 +70,7 @@ impl Config {
     }
 }
 
-/// Each bucket, prefix and endpoint has a directory of its own.
+/// Of each bucket, prefix and endpoint.
 fn work_dir(address: &Address, endpoint: &str) -> io::Result<PathBuf> {
     let below = |variable: &str, rest: &str| env::var_os(variable).filter(|dir| !dir.is_empty()).map(|dir| Path::new(&dir).join(rest));
     let parent = below(WORK_DIR_VARIABLE, "").or_else(|| {
@@ -87,7 +87,7 @@ fn work_dir(address: &Address, endpoint: &str) -> io::Result<PathBuf> {
     Ok(std::path::absolute(parent)?.join(format!("{}-{}", address.bucket, &hash[..16])))
 }
 
-/// Keys of a profile in the AWS credentials file. No `Debug`: it holds a secret.
+/// A profile of the AWS credentials file. No `Debug`: it holds a secret.
 struct Profile {
     id: String,
     secret: String,
@@ -95,8 +95,8 @@ struct Profile {
 }
 
 impl Profile {
-    /// Reads `AWS_SHARED_CREDENTIALS_FILE`, else `~/.aws/credentials`. `None` without such a file
-    /// or profile, unless a profile was named.
+    /// From `AWS_SHARED_CREDENTIALS_FILE`, else `~/.aws/credentials`. `None` without such a file or
+    /// profile, unless a profile was named.
     fn read(named: Option<String>) -> io::Result<Option<Self>> {
         let path = env::var_os("AWS_SHARED_CREDENTIALS_FILE").map(PathBuf::from);
         let path = path.or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".aws/credentials")));

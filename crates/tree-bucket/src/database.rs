@@ -1,4 +1,4 @@
-//! A database in a bucket: local copies of its manifest and index, the commit, and the garbage.
+//! A database in a bucket: local copies of manifest and index, commit, garbage.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -27,11 +27,11 @@ use crate::garbage::Garbage;
 use crate::objects::{Expected, GARBAGE, LOCK, MANIFEST, Objects};
 use crate::{lock, runtime};
 
-/// Opens the database at `s3://BUCKET/PREFIX`, configured by the environment. Databases of the same
-/// address share one state. Starts the threads that talk to buckets.
+/// `address`: `s3://BUCKET/PREFIX`. The environment configures it. Databases of one address share
+/// their state. Starts the bucket threads.
 ///
 /// # Errors
-/// The address or the configuration is invalid, or the work directory can't be made.
+/// Invalid address or configuration, or an unusable work directory.
 pub fn open(address: &str) -> io::Result<Arc<dyn BucketDatabase>> {
     static OPEN: Mutex<Option<HashMap<String, Arc<S3Database>>>> = Mutex::new(None);
     runtime::start()?;
@@ -46,7 +46,7 @@ pub fn open(address: &str) -> io::Result<Arc<dyn BucketDatabase>> {
     Ok(database)
 }
 
-/// State that requests and uploads of a database share.
+/// Shared by requests and uploads of a database.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) objects: Arc<Objects>,
@@ -55,13 +55,13 @@ pub(crate) struct Session {
     /// lock.
     pub(crate) id: String,
     known: Mutex<Known>,
-    /// Whether the bucket may have objects that no manifest names.
+    /// The bucket may have objects that no manifest names.
     pub(crate) has_unnamed: AtomicBool,
     pub(crate) is_lock_lost: AtomicBool,
     pub(crate) uploads: Semaphore,
 }
 
-/// The manifest of the bucket as last seen. Its local copy may be newer: another process wrote it.
+/// The bucket's manifest as last seen. Another process may have written a newer local copy.
 #[derive(Debug, Default)]
 struct Known {
     manifest: Option<KnownManifest>,
@@ -83,7 +83,7 @@ struct S3Database {
 
 impl S3Database {
     fn new(address: &Address) -> io::Result<Self> {
-        // The process may have chosen a provider already.
+        // Fails if the process has chosen a provider; either works.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let config = Config::from_environment(address)?;
         let work_dir = config.work_dir;
@@ -195,7 +195,7 @@ async fn expired(objects: &Objects, named: &HashSet<String>, grace: Duration) ->
 }
 
 impl Session {
-    /// The object of a file in the work directory.
+    /// Maps a file of the work directory.
     pub(crate) fn object_of(&self, path: &Path) -> Option<String> {
         let below = path.strip_prefix(&self.work_dir).ok()?.to_str()?;
         let is_object = (below.starts_with("packs/") || below.starts_with("index/")) && !below.contains("/.");
@@ -228,13 +228,13 @@ impl Session {
         Ok(known.manifest.is_some())
     }
 
-    /// Copies the index that a new manifest names, then the manifest.
+    /// The index first, then the manifest that names it.
     fn copy(&self, bytes: &Bytes, tag: String, before: Option<&KnownManifest>) -> io::Result<KnownManifest> {
         let at = |error: vouch_tree_store::Error| self.objects.invalid(MANIFEST, format_args!("{error}"));
         let view = RemoteView::parse(bytes).map_err(at)?;
         let path = self.work_dir.join(MANIFEST);
         let copied = fs::read(&path).ok().and_then(|bytes| RemoteView::parse(&bytes).ok());
-        // A database that was created again or restored uses its numbers again.
+        // A recreated or restored database uses its numbers again.
         let is_later = copied.is_some_and(|copied| copied.iv() == view.iv() && copied.generation() <= view.generation());
         if !is_later {
             self.forget_copies();
@@ -262,13 +262,13 @@ impl Session {
         Ok(known)
     }
 
-    /// Removes copies of segments that the manifest has replaced.
+    /// Only copies that the manifest has replaced.
     fn remove_old_segments(&self, view: &RemoteView) {
         let named: HashSet<String> = view.segments().into_iter().map(|segment| segment.path).collect();
         for entry in fs::read_dir(self.work_dir.join("index")).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let number = name.strip_suffix(".segment").and_then(|number| u32::from_str_radix(number, 16).ok());
-            // Higher numbers are of a writer of this machine, which removes them itself.
+            // Higher numbers belong to a writer of this machine, which removes them itself.
             if number.is_some_and(|number| number < view.next_segment()) && !named.contains(&format!("index/{name}")) {
                 let _ = fs::remove_file(entry.path());
             }
@@ -284,7 +284,7 @@ impl Session {
         }
     }
 
-    /// The commit: replaces the manifest if it is still the one before, then its local copy.
+    /// The commit: the manifest must still be the expected one. Then replaces the local copy.
     pub(crate) fn replace_manifest(&self, bytes: Bytes, replace_copy: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         self.check_lock()?;
         let invalid = |error: vouch_tree_store::Error| self.objects.invalid(MANIFEST, format_args!("{error}"));
@@ -319,14 +319,14 @@ impl Session {
         BucketError { kind: BucketErrorKind::Busy, text }
     }
 
-    /// Excludes other processes from the local copies.
+    /// Excludes other processes.
     fn lock_copies(&self) -> io::Result<File> {
         let file = File::options().write(true).create(true).truncate(false).open(self.work_dir.join("copies.lock"))?;
         rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))?;
         Ok(file)
     }
 
-    /// Notes the tag for the next process; without it, that process reads the manifest again.
+    /// Without the tag, the next process reads the manifest again.
     fn write_tag(&self, known: &KnownManifest) {
         let path = self.work_dir.join("manifest.tag");
         let next = beside(&path);
@@ -335,7 +335,7 @@ impl Session {
     }
 }
 
-/// Writes the manifest. After an unclear failure, what the bucket has decides.
+/// After an unclear failure, the bucket's content decides.
 async fn put_manifest(objects: &Objects, bytes: Bytes, expected: Expected) -> Result<String, Error> {
     let error = match objects.put(MANIFEST, bytes.clone(), expected).await {
         Ok(tag) => return Ok(tag),
@@ -347,7 +347,7 @@ async fn put_manifest(objects: &Objects, bytes: Bytes, expected: Expected) -> Re
     }
 }
 
-/// The tag of the local manifest, if both belong together.
+/// `None` unless manifest and tag belong together.
 fn read_tag(work_dir: &Path) -> Option<KnownManifest> {
     let text = fs::read_to_string(work_dir.join("manifest.tag")).ok()?;
     let mut words = text.splitn(3, ' ');
@@ -362,6 +362,6 @@ const ID_LEN: usize = 16;
 /// Packs of 32 MiB, read into memory: 256 MiB.
 const UPLOADS_MAX: usize = 8;
 const DOWNLOADS_MAX: usize = 4;
-/// Room for four million packs and revisions.
+/// Enough for four million packs and revisions.
 const MANIFEST_LEN_MAX: u64 = 128 << 20;
 const GARBAGE_LEN_MAX: u64 = 64 << 20;

@@ -1,4 +1,4 @@
-//! The disk of a writer: files of the work directory, whose syncs upload them.
+//! Files of the work directory, whose syncs upload them.
 
 use std::fs::{self, File};
 use std::io;
@@ -43,7 +43,7 @@ impl Disk for BucketDisk {
         SystemDisk.truncate(path, len)
     }
 
-    /// Only the manifest is renamed: this is the commit.
+    /// Only the manifest is renamed: the commit.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.session.replace_manifest(fs::read(from)?.into(), || SystemDisk.rename(from, to))
     }
@@ -61,7 +61,7 @@ impl Disk for BucketDisk {
 struct UploadedFile {
     session: Arc<Session>,
     path: PathBuf,
-    /// Name of the object; `None` for files that stay local.
+    /// `None` for files that stay local.
     object: Option<String>,
     local: Arc<dyn DiskFile>,
     upload: Mutex<Upload>,

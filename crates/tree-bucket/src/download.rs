@@ -1,4 +1,4 @@
-//! Downloads of objects into files: whole or not at all.
+//! Downloads objects into files: whole or not at all.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use tokio::io::AsyncWriteExt as _;
 
 use crate::objects::Objects;
 
-/// Copies an object to a file, which appears complete. `len` is its required length, if known.
+/// The file appears complete. `len`: required length, if known.
 pub(crate) async fn download(objects: &Objects, object: &str, to: &Path, len: Option<u64>) -> io::Result<()> {
     let next = beside(to);
     let written = write(objects, object, &next, len).await;
@@ -45,7 +45,7 @@ async fn write(objects: &Objects, object: &str, next: &Path, len: Option<u64>) -
     if written == size { Ok(()) } else { Err(objects.invalid(object, format_args!("came with {written} bytes instead of {size}"))) }
 }
 
-/// A name for a file that is not whole yet.
+/// Name of an incomplete file.
 pub(crate) fn beside(path: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let name = path.file_name().unwrap_or_default().to_string_lossy();

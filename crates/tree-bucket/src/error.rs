@@ -1,11 +1,11 @@
-//! Errors of the object store, as one line with bucket, key and cure.
+//! One line with bucket, key and cure.
 
 use std::error::Error as _;
 
 use object_store::Error;
 use vouch_tree_store::{BucketError, BucketErrorKind};
 
-/// Describes an error at an object, which `at` names as `s3://BUCKET/KEY`.
+/// `at`: `s3://BUCKET/KEY`.
 pub(crate) fn describe(at: &str, endpoint: &str, error: &Error) -> BucketError {
     let said = reason(error);
     let (kind, text) = match error {
@@ -38,7 +38,7 @@ pub(crate) fn describe(at: &str, endpoint: &str, error: &Error) -> BucketError {
     BucketError { kind, text }
 }
 
-/// The innermost reason in one line: code and message of the server's answer, if it sent one.
+/// The innermost reason in one line: code and message of the server.
 fn reason(error: &Error) -> String {
     let mut all = error.to_string();
     let mut source = error.source();

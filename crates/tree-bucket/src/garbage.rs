@@ -1,17 +1,16 @@
-//! Objects that no manifest names, with the time since when. Stored as the object `garbage`.
+//! Objects that no manifest names, with times. Stored as the object `garbage`.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Garbage {
-    /// Seconds since 1970 at which a collection first found the object without a name in the
-    /// manifest.
+    /// Seconds since 1970 when a collection first found the object unnamed.
     since: BTreeMap<String, u64>,
 }
 
 impl Garbage {
-    /// Unreadable lines count as missing: their objects wait again.
+    /// Skips unreadable lines: their objects wait again.
     pub(crate) fn parse(bytes: &[u8]) -> Self {
         let text = String::from_utf8_lossy(bytes);
         let entries = text.lines().filter_map(|line| {
@@ -27,10 +26,10 @@ impl Garbage {
         self.since.iter().map(|(name, since)| format!("{since} {name}\n")).collect::<String>().into_bytes()
     }
 
-    /// The record now: objects that exist and are not named.
+    /// Objects that exist and are not named.
     pub(crate) fn next(&self, present: &[String], named: &HashSet<String>, now_s: u64) -> Self {
         let unnamed = present.iter().filter(|name| !named.contains(*name));
-        // A time in the future is that of a wrong clock.
+        // A future time comes from a wrong clock.
         let since = |name: &String| self.since.get(name).copied().filter(|since| *since <= now_s).unwrap_or(now_s);
         Self { since: unnamed.map(|name| (name.clone(), since(name))).collect() }
     }
@@ -53,7 +52,7 @@ mod tests {
         assert_eq!(first.expired(100, Duration::ZERO), ["b", "c"]);
         let second = Garbage::parse(&first.to_bytes()).next(&present[..2], &named, 110);
         assert_eq!(second.expired(110, Duration::from_secs(10)), ["b"]);
-        // Named again, or from a wrong clock: the period starts again.
+        // Named again, or from a wrong clock: the period restarts.
         let third = second.next(&present, &HashSet::from(["b".to_owned()]), 50);
         assert_eq!(third.expired(59, Duration::from_secs(10)), [""; 0]);
         assert_eq!(third.expired(60, Duration::from_secs(10)), ["a", "c"]);

@@ -1,7 +1,7 @@
-//! The lock of a database's writer: an object that its holder renews.
+//! The writer's lock: an object that its holder renews.
 //!
-//! It keeps two publishers from doing the same work. Safety does not depend on it: the conditional
-//! write of the manifest decides.
+//! Keeps two publishers from the same work. Safety depends on the conditional write of the manifest
+//! instead.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::database::Session;
 use crate::objects::{Expected, Found, LOCK};
 use crate::runtime::{self, Task};
 
-/// Takes the lock, and waits up to `wait` for its holder.
+/// Waits up to `wait` for the holder.
 pub(crate) fn take(session: &Arc<Session>, wait: Duration) -> io::Result<BucketLock> {
     let deadline = Instant::now() + wait;
     let taken = session.clone();
@@ -33,7 +33,7 @@ pub(crate) fn take(session: &Arc<Session>, wait: Duration) -> io::Result<BucketL
 struct Guard {
     session: Arc<Session>,
     stop: Arc<Notify>,
-    /// Ends with the tag of the lock, unless it is lost.
+    /// The lock's tag; `None` if it was lost.
     renewal: Task<Option<String>>,
 }
 
@@ -45,7 +45,7 @@ impl Drop for Guard {
         let has_unnamed = session.has_unnamed.load(Ordering::Relaxed);
         let released = runtime::run(async move {
             if has_unnamed {
-                // The next writer must look for them.
+                // The next writer must look for leftovers.
                 let left = session.objects.put(LOCK, content(&session.id, LEFT, 0), Expected::Tag(tag)).await;
                 left.map(drop).map_err(|error| session.objects.failed(LOCK, &error).into())
             } else {
@@ -59,7 +59,7 @@ impl Drop for Guard {
 }
 
 impl Session {
-    /// The tag of the lock, and whether an earlier writer has left it.
+    /// The tag of the lock; `true`: an earlier writer has left it.
     async fn take_lock(&self, deadline: Instant) -> io::Result<(String, bool)> {
         let held = content(&self.id, HELD, 0);
         let mut has_leftovers = false;
@@ -91,7 +91,7 @@ impl Session {
         }
     }
 
-    /// A lock that is left, expired, or of this work directory, whose file lock the caller holds.
+    /// Left, expired, or of this work directory, whose file lock the caller holds.
     fn may_take(&self, found: &Found) -> bool {
         let text = String::from_utf8_lossy(&found.bytes);
         let mut words = text.split_whitespace();
@@ -109,7 +109,7 @@ impl Session {
         BucketError { kind: BucketErrorKind::Busy, text }
     }
 
-    /// Renews the lock until `stop`. `None` if another writer took it.
+    /// Until `stop`. `None` if another writer took the lock.
     async fn renew_lock(&self, mut tag: String, stop: &Notify) -> Option<String> {
         for count in 1.. {
             tokio::select! {

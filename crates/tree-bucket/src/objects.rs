@@ -1,5 +1,3 @@
-//! Requests for the objects of one database, with the errors of its bucket.
-
 use std::collections::HashSet;
 use std::io;
 use std::time::Duration;
@@ -24,7 +22,7 @@ pub(crate) struct Objects {
     pub(crate) endpoint: String,
 }
 
-/// The object that a write must find.
+/// Required state of the object before a write.
 #[derive(Debug, Clone)]
 pub(crate) enum Expected {
     Nothing,
@@ -68,7 +66,7 @@ impl Objects {
         BucketError { kind: BucketErrorKind::Invalid, text }.into()
     }
 
-    /// Writes an object in one request; returns its tag.
+    /// In one request; returns the tag.
     pub(crate) async fn put(&self, object: &str, bytes: Bytes, expected: Expected) -> Result<String, Error> {
         let mode = match expected {
             Expected::Nothing => PutMode::Create,
@@ -80,8 +78,8 @@ impl Objects {
         Ok(put.e_tag.unwrap_or_default())
     }
 
-    /// Creates an object that never changes. An existing object with the same bytes is a success:
-    /// the answer to an earlier attempt may be lost.
+    /// An existing object with the same bytes is a success: the answer to an earlier attempt may be
+    /// lost.
     pub(crate) async fn create(&self, object: &str, bytes: Bytes) -> io::Result<()> {
         let mut attempts = 0;
         loop {
@@ -104,8 +102,8 @@ impl Objects {
         }
     }
 
-    /// Creates a large object in parts. S3 has no condition for uploads in parts that all servers
-    /// know, so only the lock and this check protect the object.
+    /// Not all servers know conditions for uploads in parts, so only the lock and this check
+    /// protect the object.
     pub(crate) async fn create_in_parts(&self, object: &str, path: std::path::PathBuf) -> io::Result<()> {
         let failed = |error: Error| io::Error::from(self.failed(object, &error));
         let key = self.key(object);
@@ -132,7 +130,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Objects in a directory of the database, after a name in it.
+    /// Objects of a directory, after a name.
     pub(crate) async fn list(&self, dir: &str, after: &str) -> io::Result<Vec<(String, u64)>> {
         let prefix = self.key(dir);
         let offset = self.key(&format!("{dir}/{after}"));
@@ -141,7 +139,7 @@ impl Objects {
         named.try_collect().await.map_err(|error| self.failed(dir, &error).into())
     }
 
-    /// Names at the top of the prefix; directories end in a slash.
+    /// Directories end in a slash.
     pub(crate) async fn top(&self) -> io::Result<HashSet<String>> {
         let prefix = self.key("");
         let prefix = (!self.address.prefix.is_empty()).then_some(&prefix);
@@ -176,7 +174,7 @@ async fn fill(file: &mut tokio::fs::File, part: &mut [u8]) -> io::Result<usize> 
     Ok(len)
 }
 
-/// Cache-Control: objects that never change are kept, the manifest is requested again.
+/// Caches keep objects that never change, and revalidate the manifest.
 fn attributes(object: &str) -> Attributes {
     let cache = match object {
         MANIFEST => "max-age=30",
@@ -189,7 +187,7 @@ fn attributes(object: &str) -> Attributes {
 pub(crate) const MANIFEST: &str = "manifest";
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const GARBAGE: &str = "garbage";
-/// Longest object that is written in one request, and read into memory for it.
+/// Longer objects are uploaded in parts. Also read into memory.
 pub(crate) const WHOLE_LEN_MAX: u64 = 64 << 20;
 const PART_LEN: usize = 16 << 20;
 const PARTS_AT_ONCE: usize = 4;

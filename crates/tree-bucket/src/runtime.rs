@@ -1,5 +1,3 @@
-//! The threads that talk to buckets. Callers block.
-
 use std::io;
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -7,7 +5,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
 
-/// Starts the threads. Call before a sandbox restricts the caller: the threads need the network.
+/// Call before a sandbox restricts the caller: the threads need the network.
 pub(crate) fn start() -> io::Result<()> {
     if RUNTIME.get().is_none() {
         let threads = std::thread::available_parallelism().map_or(1, usize::from).max(THREADS_MIN);
@@ -18,7 +16,6 @@ pub(crate) fn start() -> io::Result<()> {
     Ok(())
 }
 
-/// Runs a task on the bucket's threads.
 pub(crate) fn spawn<T: Send + 'static>(task: impl Future<Output = io::Result<T>> + Send + 'static) -> Task<T> {
     let (send, receive) = sync_channel(1);
     let runtime = RUNTIME.get().expect("a database is opened after the start");
@@ -31,7 +28,7 @@ pub(crate) fn run<T: Send + 'static>(task: impl Future<Output = io::Result<T>> +
     spawn(task).wait()
 }
 
-/// Runs a blocking function on a thread that no sandbox of the caller restricts.
+/// No sandbox of the caller restricts the thread.
 pub(crate) fn run_blocking<T: Send + 'static>(function: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     run(async move { tokio::task::spawn_blocking(function).await.map_err(io::Error::other)? })
 }

@@ -1,7 +1,6 @@
-//! The store's rules over a real S3 server (versitygw): conformance, and the commit of a writer
-//! that has lost its lock.
+//! A real S3 server (versitygw): conformance, and the commit of a writer that has lost its lock.
 //!
-//! Each part runs in a process of its own, because the environment configures a bucket.
+//! Each part is a process, because the environment configures a bucket.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -59,7 +58,7 @@ fn lens(packs: &Path) -> Vec<(String, u64)> {
     entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.metadata().unwrap().len())).collect()
 }
 
-/// Helper process, which does one part.
+/// Does one part.
 #[test]
 fn child_with_a_bucket() {
     let Some(role) = std::env::var_os(ROLE) else { return };
@@ -105,7 +104,7 @@ fn put_some(writer: &Writer, seeds: std::ops::Range<u64>) {
     }
 }
 
-/// A writer whose frames are in the bucket before they are read again.
+/// Frames are in the bucket before they are read again.
 struct Packs(Writer);
 
 impl Packs {
@@ -166,7 +165,6 @@ impl Server {
         Some(Self { process, port, dir })
     }
 
-    /// A process with the work directory of a machine.
     fn command(&self, role: &str, machine: &str) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "child_with_a_bucket", "--nocapture"]).env(ROLE, role).env("HOME", self.dir.path());

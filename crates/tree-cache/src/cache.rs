@@ -1,4 +1,4 @@
-//! The cache: packs by path, look-ups, eviction within the quota.
+//! Packs by path, look-ups, and eviction within the quota.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,19 +20,19 @@ use crate::pack::{CachedPack, Wanted};
 use crate::table::PackTable;
 use crate::{CacheOptions, Error, Result, io_error};
 
-/// A cache that follows its origin in the background, until it is dropped.
+/// Follows its origin in the background until dropped.
 pub struct TreeCache {
     pub(crate) options: CacheOptions,
     pub(crate) client: Arc<Client>,
-    /// Open once a replica or the record of the newest revision seen has had a valid revision.
+    /// Set once a replica or the stored newest revision was valid.
     pub(crate) tree: RwLock<Option<Arc<Tree>>>,
     pub(crate) runtime: Handle,
     pub(crate) flights: Flights,
     pub(crate) counts: Counters,
     packs: RwLock<HashMap<String, Arc<CachedPack>>>,
-    /// Packs that only the layout before has, for readers of its manifest.
+    /// Only in the previous layout, for readers of its manifest.
     outgoing: Mutex<Vec<String>>,
-    /// Bytes of manifest and index.
+    /// Manifest and index.
     pub(crate) index_len: AtomicU64,
     used_len: AtomicI64,
     uses: AtomicU64,
@@ -40,12 +40,11 @@ pub struct TreeCache {
     _lock: File,
 }
 
-/// Whether bytes of a pack can be read now.
+/// Presence of a pack's bytes.
 pub enum Cover {
     Ready(Arc<PackFile>),
-    /// Fetch these frames and ask again: [`TreeCache::fetch`].
+    /// To pass to [`TreeCache::fetch`] before asking again.
     Absent(Wanted),
-    /// The layout has no such pack.
     Unknown,
 }
 
@@ -58,17 +57,16 @@ pub(crate) struct Counters {
     pub(crate) evictions: AtomicU64,
 }
 
-/// Counts since the start, and the space in use.
+/// Counts since the start.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CacheCounts {
-    /// Requests for bytes that were all present.
+    /// Requests with all bytes present.
     pub hits: u64,
-    /// Frames fetched, and their bytes.
+    /// Frames and bytes.
     pub fetched: u64,
     pub fetched_len: u64,
     /// Frames that no replica has sent.
     pub failed: u64,
-    /// Packs removed for room.
     pub evictions: u64,
     pub used_len: u64,
     pub quota: u64,
@@ -81,11 +79,10 @@ impl fmt::Debug for TreeCache {
 }
 
 impl TreeCache {
-    /// Opens the cache, and follows the origin from then on. Without an origin that answers, the
-    /// cache serves what it has.
+    /// Follows the origin from then on. Serves what it has while no origin answers.
     ///
     /// # Errors
-    /// The directory can't be used, or the cache is empty and no origin answers.
+    /// An unusable directory, or an empty cache and no origin.
     pub async fn open(client: Arc<Client>, options: CacheOptions) -> Result<Arc<Self>> {
         for dir in [&options.dir, &options.dir.join("packs"), &options.dir.join("index")] {
             std::fs::create_dir_all(dir).map_err(io_error(dir))?;
@@ -110,12 +107,12 @@ impl TreeCache {
         Ok(cache)
     }
 
-    /// Directory with manifest and index, as of a database.
+    /// With manifest and index, as of a database.
     pub fn dir(&self) -> &Path {
         &self.options.dir
     }
 
-    /// Whether bytes of a pack can be read now. Blocks on the disk.
+    /// Blocks on the disk.
     pub fn cover(&self, path: &str, range: &Range<u64>) -> Cover {
         let Some(pack) = self.packs.read().get(path).cloned() else { return Cover::Unknown };
         pack.last_use.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
@@ -131,7 +128,7 @@ impl TreeCache {
         }
     }
 
-    /// An entity tag of a pack, without quotes: by its length and its first frame.
+    /// Entity tag without quotes: length and first frame.
     pub fn tag(&self, path: &str) -> Option<String> {
         let packs = self.packs.read();
         let table = &packs.get(path)?.table;
@@ -156,8 +153,8 @@ impl TreeCache {
         u64::try_from(self.used_len.load(Ordering::Relaxed)).unwrap_or(0) + self.index_len.load(Ordering::Relaxed)
     }
 
-    /// Replaces the layout. Packs whose tables are the same keep their frames. `is_start`: files of an
-    /// earlier process have the same layout.
+    /// Packs with equal tables keep their frames. `is_start`: files of an earlier process have this
+    /// layout.
     pub(crate) fn set_layout(&self, tables: HashMap<String, PackTable>, iv: Iv, is_start: bool) {
         let mut packs = self.packs.write();
         for path in self.outgoing.lock().drain(..) {
@@ -202,13 +199,13 @@ impl TreeCache {
         }
     }
 
-    /// Notes the growth of a pack, and evicts others until the quota holds.
+    /// Evicts other packs until the quota holds.
     pub(crate) fn note_growth(&self, pack: &CachedPack, growth: i64) {
         self.used_len.fetch_add(growth, Ordering::Relaxed);
         while self.used_len() > self.options.quota && self.evict_oldest(pack.serial) {}
     }
 
-    /// Evicts the pack whose last use is longest ago. O(packs).
+    /// Least recently used first. O(packs).
     pub(crate) fn evict_oldest(&self, except: u64) -> bool {
         let mut packs = self.packs.write();
         let may_go = |pack: &&Arc<CachedPack>| pack.serial != except && pack.used_len.load(Ordering::Relaxed) > 0;

@@ -1,5 +1,3 @@
-//! Fetches of missing frames. A frame is fetched once for all who wait for it.
-
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -12,13 +10,11 @@ use tokio::sync::Semaphore;
 use crate::cache::TreeCache;
 use crate::pack::{CachedPack, Wanted};
 
-/// Pack, and number of the frame in it.
 type FrameKey = (u64, usize);
 
-/// Frames on their way.
 pub(crate) struct Flights {
     waiting: Mutex<HashMap<FrameKey, Vec<Arc<Waiter>>>>,
-    /// Frames in memory: 32 MiB.
+    /// 32 MiB in memory.
     frames: Semaphore,
 }
 
@@ -28,7 +24,7 @@ impl Default for Flights {
     }
 }
 
-/// Told whether all frames are present.
+/// `true`: all frames are present.
 type Done = Box<dyn FnOnce(bool) + Send>;
 
 struct Waiter {
@@ -51,8 +47,8 @@ impl Waiter {
 }
 
 impl TreeCache {
-    /// Fetches frames, or waits for those on their way, and tells `done` the result. Ends within the
-    /// client's deadline for each round of `AT_ONCE_MAX` frames.
+    /// Fetches frames, or joins fetches in progress, then calls `done`. Each round of `AT_ONCE_MAX`
+    /// frames ends within the client's deadline.
     pub fn fetch(self: &Arc<Self>, wanted: Vec<Wanted>, done: impl FnOnce(bool) + Send + 'static) {
         let count = wanted.iter().map(|wanted| wanted.frames.len()).sum::<usize>();
         // One more, so that it does not end before all are counted.
@@ -133,8 +129,8 @@ impl TreeCache {
     }
 }
 
-/// Frames of one request that are fetched at the same time.
+/// For one request.
 const AT_ONCE_MAX: usize = 64;
 
-/// Frames of all requests that are fetched at the same time.
+/// For all requests.
 const FRAMES_MAX: usize = 256;

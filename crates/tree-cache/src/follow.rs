@@ -1,4 +1,4 @@
-//! Follows the origin's revisions: reads its manifest and index, and makes them the cache's own.
+//! Takes over the manifest and index of each new revision of the origin.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -19,7 +19,7 @@ use crate::table::{PackTable, TableBuilder};
 use crate::{Cover, Error, Result, io_error};
 
 impl TreeCache {
-    /// Opens what the directory has and follows the origin once; then goes on in the background.
+    /// Follows the origin once, then in the background.
     pub(crate) async fn start(self: &Arc<Self>) -> Result<()> {
         let stored = std::fs::read(self.manifest_path()).ok().and_then(|bytes| RemoteView::parse(&bytes).ok());
         let stored = stored.filter(|view| view.hostid() == self.options.name.hostid());
@@ -48,7 +48,7 @@ impl TreeCache {
         Ok(())
     }
 
-    /// Takes the origin's layout, if it is new.
+    /// Takes the origin's layout if it is new.
     async fn follow(self: &Arc<Self>) -> Result<()> {
         let tree = self.open_tree().await?;
         let mut last = None;
@@ -96,7 +96,7 @@ impl TreeCache {
         Ok(())
     }
 
-    /// The frames that the offer of a revision includes.
+    /// Frames that the offer of a revision includes.
     async fn prefetch(self: &Arc<Self>, view: &RemoteView) {
         let mut wanted: Vec<Wanted> = Vec::new();
         for handle in view.companions() {
@@ -122,7 +122,7 @@ impl TreeCache {
         Ok(tree)
     }
 
-    /// Places of the layout: the replicas, and the host in the name.
+    /// The replicas, and the host in the name.
     fn locations(&self) -> Vec<String> {
         let name = &self.options.name;
         let mut locations = self.options.tree.replicas.clone();
@@ -219,8 +219,8 @@ const TAIL_LEN: u64 = 40;
 
 const PART_LEN: u64 = 8 << 20;
 
-/// Space of the manifest, roughly; it has some bytes for each pack and revision.
+/// Estimate: some bytes for each pack and revision.
 const MANIFEST_LEN: u64 = 64 << 10;
 
-/// Least space for packs.
+/// For packs.
 const ROOM_MIN: u64 = 16 << 20;

@@ -1,24 +1,22 @@
 //! A pull-through cache of one published tree, for a replica at a site.
 //!
-//! The cache has the layout of its origin's database: the same manifest and index, and packs of the
-//! same length in which only the frames that were asked for are filled in. So it serves the tree
-//! protocol by handle and HTTP by range, from the same files.
+//! The cache has the manifest and index of its origin, and packs of equal length with only the
+//! requested frames. So the same files serve the tree protocol by handle and HTTP by range.
 //!
-//! - A frame comes from any replica, and is verified by its hash before it is written.
-//! - Requests for a frame that is on its way wait for the same fetch.
-//! - A frame that an earlier process has written is verified when it is first used.
-//! - Packs that were not used for the longest time are removed when the quota is exceeded.
+//! - Any replica delivers a frame; its hash is verified before it is written.
+//! - Concurrent requests for a frame share one fetch.
+//! - Frames of an earlier process are verified at first use.
+//! - Over the quota, the least recently used packs are removed.
 //!
-//! The index is not signed: with a wrong index the cache fails to find frames, but serves no wrong
-//! one.
+//! The index is not signed: with a wrong one the cache lacks frames, but serves no wrong one.
 
 #![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
 
-mod cache; // The cache: packs, look-ups, eviction.
-mod fetch; // Fetches of missing frames, each once.
-mod follow; // Follows the origin's revisions: manifest and index.
-mod pack; // One pack: which frames are present.
-mod table; // The places of all frames in a pack.
+mod cache;
+mod fetch;
+mod follow;
+mod pack;
+mod table;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,21 +27,18 @@ pub use pack::Wanted;
 use vouch_tree::TreeName;
 use vouch_tree_client::{HttpOptions, TreeOptions};
 
-/// Options of a cache.
 pub struct CacheOptions {
     pub name: TreeName,
-    /// Directory of the cache. One process at a time.
+    /// One process at a time.
     pub dir: PathBuf,
-    /// Most bytes on disk: manifest, index and packs.
+    /// Bytes of manifest, index and packs.
     pub quota: u64,
-    /// Replicas of the tree.
     pub tree: TreeOptions,
-    /// Interval at which the origin is asked for a new revision.
+    /// Between requests for a new revision.
     pub refresh: Duration,
     pub http: HttpOptions,
 }
 
-/// Errors of a cache.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{path}: {source}")]

@@ -1,4 +1,4 @@
-//! One pack of the cache: a sparse file of the pack's length, and which of its frames are present.
+//! A sparse file of the pack's length, and the set of present frames.
 
 use std::fs::File;
 use std::io;
@@ -15,29 +15,28 @@ use crate::table::{PackTable, Place};
 
 #[derive(Debug)]
 pub(crate) struct CachedPack {
-    /// Tells packs apart that had the same path one after the other.
+    /// Distinguishes packs that had the same path.
     pub(crate) serial: u64,
     path: PathBuf,
     pub(crate) table: Arc<PackTable>,
     iv: Iv,
     header: Vec<u8>,
     present: Bits,
-    /// Frames of a file that an earlier process has left, which were looked at.
+    /// Checked frames of a file that an earlier process has left.
     inherited: Option<Bits>,
     file: Mutex<FileState>,
-    /// Disk space, bytes.
+    /// Bytes on disk.
     pub(crate) used_len: AtomicU64,
     pub(crate) last_use: AtomicU64,
 }
 
 #[derive(Debug)]
 enum FileState {
-    /// Open as long as somebody uses it.
+    /// Open while in use.
     Kept(Weak<PackFile>),
     Evicted,
 }
 
-/// Missing frames of a pack.
 #[derive(Debug, Clone)]
 pub struct Wanted {
     pub(crate) pack: Arc<CachedPack>,
@@ -45,11 +44,11 @@ pub struct Wanted {
 }
 
 impl CachedPack {
-    /// `is_inherited`: keep a file that is there, if it can be this pack.
+    /// `is_inherited`: keeps an existing file that can be this pack.
     pub(crate) fn new(serial: u64, path: PathBuf, table: PackTable, iv: Iv, header: Vec<u8>, is_inherited: bool) -> Self {
         let found = path.metadata().ok().filter(|found| is_inherited && found.len() == table.len);
         if found.is_none() {
-            // Failure shows at the creation.
+            // A failure shows at the creation.
             let _ = std::fs::remove_file(&path);
         }
         let count = table.places.len();
@@ -67,7 +66,7 @@ impl CachedPack {
         }
     }
 
-    /// An empty pack in the place of this one.
+    /// Empty, in the place of this one.
     pub(crate) fn successor(&self, serial: u64) -> Self {
         let count = self.table.places.len();
         Self {
@@ -84,7 +83,7 @@ impl CachedPack {
         }
     }
 
-    /// The file, if all frames of `frames` are present; else those that are missing.
+    /// The file if it has all frames, else the missing ones.
     pub(crate) fn cover(self: &Arc<Self>, frames: impl Iterator<Item = usize> + Clone) -> Result<Arc<PackFile>, Wanted> {
         let mut missing: Vec<usize> = frames.clone().filter(|frame| !self.present.get(*frame)).collect();
         if missing.is_empty() || self.inherited.is_some() {
@@ -105,7 +104,7 @@ impl CachedPack {
         self.present.get(frame)
     }
 
-    /// Whether an earlier process has written the frame, with the right bytes.
+    /// An earlier process has written the frame, with the right bytes.
     fn adopt(&self, frame: usize, file: &PackFile, checked: &Bits) -> bool {
         if self.present.get(frame) || checked.get(frame) {
             return self.present.get(frame);
@@ -122,7 +121,6 @@ impl CachedPack {
         is_right
     }
 
-    /// The file for reading. `None` if it does not exist.
     fn open(&self) -> Option<Arc<PackFile>> {
         let mut state = self.file.lock();
         let FileState::Kept(open) = &mut *state else { return None };
@@ -134,7 +132,7 @@ impl CachedPack {
         Some(file)
     }
 
-    /// Writes a frame, and returns the growth in disk space. Does nothing to an evicted pack.
+    /// Returns the growth on disk. Does nothing to an evicted pack.
     pub(crate) fn write(&self, frame: usize, stored: &[u8]) -> io::Result<i64> {
         let place: &Place = &self.table.places[frame];
         let mut record = Vec::with_capacity(RECORD_HEAD_LEN + stored.len() + 3);
@@ -158,7 +156,7 @@ impl CachedPack {
         Ok(used_len as i64 - before as i64)
     }
 
-    /// Removes the file. Whoever has it open reads on.
+    /// Open files stay readable.
     pub(crate) fn evict(&self) -> u64 {
         let mut state = self.file.lock();
         *state = FileState::Evicted;

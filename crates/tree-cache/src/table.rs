@@ -1,4 +1,4 @@
-//! The places of all frames in a pack, from the index. 40 bytes a frame.
+//! Places of all frames in a pack, from the index. 40 bytes a frame.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -8,31 +8,30 @@ use vouch_tree_store::{RECORD_HEAD_LEN, RemoteFrame};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Start of the record.
+    /// Of the record.
     pub(crate) offset: u32,
-    /// Length of the frame.
+    /// Of the frame.
     pub(crate) len: u32,
     pub(crate) handle: BlockHandle,
 }
 
 impl Place {
-    /// The bytes of the record, with its padding.
+    /// With padding.
     pub(crate) fn record(&self) -> Range<u64> {
         let start = u64::from(self.offset);
         start..start + RECORD_HEAD_LEN as u64 + u64::from(self.len).next_multiple_of(4)
     }
 }
 
-/// The frames of a pack in the order of their places.
+/// In the order of their places.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PackTable {
-    /// Length of the pack.
     pub(crate) len: u64,
     pub(crate) places: Vec<Place>,
 }
 
 impl PackTable {
-    /// The frames with a byte in this range, by number.
+    /// Numbers of the frames with a byte in the range.
     pub(crate) fn overlapping(&self, range: &Range<u64>) -> Range<usize> {
         let first = self.places.partition_point(|place| place.record().end <= range.start);
         let end = self.places.partition_point(|place| u64::from(place.offset) < range.end);
@@ -48,7 +47,6 @@ impl PackTable {
     }
 }
 
-/// The tables of all packs, by path.
 #[derive(Debug, Default)]
 pub(crate) struct TableBuilder {
     tables: HashMap<String, PackTable>,

@@ -1,4 +1,4 @@
-//! File attributes from statx(2), and fingerprints that detect changes.
+//! Attributes from statx(2), and fingerprints that detect changes.
 
 use rustix::fs::{AtFlags, FileType, StatxFlags, StatxTimestamp};
 use std::os::fd::BorrowedFd;
@@ -6,7 +6,7 @@ use vouch_tree::{Iv, Timestamp};
 
 use crate::error::FileError;
 
-/// If equal before and after reading, the file did not change, as far as timestamps show.
+/// Equal before and after reading: the file did not change, as far as timestamps show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Attributes {
     pub(crate) dev: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    /// Follows no links and triggers no mounts.
+    /// Follows no links, triggers no mounts.
     pub(crate) fn of_name(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Self, FileError> {
         Self::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
     }
@@ -68,13 +68,13 @@ impl Attributes {
         (self.dev, self.ino)
     }
 
-    /// Whether a change right after `now` might not show in the timestamps. The next publication
-    /// must not trust such files (git's "racily clean" entries).
+    /// A change right after `now` might not show in the timestamps (git's "racily clean" entries):
+    /// the next publication reads the file.
     pub(crate) fn is_racy(&self, now: Timestamp) -> bool {
         self.ctime.s > now.s.saturating_sub(RACY_S)
     }
 
-    /// State of the file under this name as 16 bytes.
+    /// State of the file under this name.
     pub(crate) fn fingerprint(&self, iv: &Iv, name: &[u8], content: &[u8]) -> Fingerprint {
         let mut state = [0u8; 96];
         let mut at = 0;
@@ -86,7 +86,7 @@ impl Attributes {
         for n in [self.dev, self.ino, self.size, self.mtime.s as u64, self.ctime.s as u64] {
             put(&n.to_le_bytes());
         }
-        // ctime covers the following fields, on file systems that keep it.
+        // ctime covers these, on file systems that keep it.
         for n in [self.mode, self.uid, self.gid, self.nlink, self.rdev.0, self.rdev.1, self.mtime.ns, self.ctime.ns] {
             put(&n.to_le_bytes());
         }
@@ -110,7 +110,7 @@ pub(crate) struct Fingerprint([u8; Self::LEN]);
 impl Fingerprint {
     pub(crate) const LEN: usize = 16;
 
-    /// Fingerprint of files that the next publication must read.
+    /// The next publication reads the file.
     pub(crate) const UNTRUSTED: Self = Self([0; Self::LEN]);
 
     pub(crate) const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
@@ -122,11 +122,11 @@ impl Fingerprint {
     }
 }
 
-/// Time by the clock that stamps files.
+/// By the clock that stamps files.
 pub(crate) fn now() -> Timestamp {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     Timestamp { s: now.tv_sec, ns: u32::try_from(now.tv_nsec).unwrap_or(0) }
 }
 
-/// Coarser than the timestamps of every file system in use (FAT: 2 s).
+/// Coarser than all timestamps in use (FAT: 2 s).
 const RACY_S: i64 = 2;

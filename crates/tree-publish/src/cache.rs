@@ -1,9 +1,9 @@
-//! Stat cache: state of the newest revision's directories. The next publication reads only changes.
-//! The cache is private to the publisher and optional.
+//! Stat cache: the directories of the newest revision. The next publication reads only changes.
+//! Private to the publisher, optional.
 //!
-//! One record for each directory, by device and inode number. The cache names its revision by the
-//! fsinfo's handle and is void for any other. It is written after the commit, so a crash in between
-//! only slows the next publication.
+//! One record per directory, by device and inode number. It is void for all revisions but the one
+//! whose fsinfo it names. It is written after the commit: a crash in between only slows the next
+//! publication.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -18,7 +18,7 @@ use vouch_xdr::Xdr as _;
 
 use crate::record::Record;
 
-/// An open cache. Its errors are logged and cost reading; they never fail a publication.
+/// Its errors are logged and cost reading; they never fail a publication.
 pub(crate) struct Cache {
     earlier: Option<ReadOnlyTable<Key, &'static [u8]>>,
     work: Mutex<Option<Work>>,
@@ -32,14 +32,14 @@ struct Work {
     table: Records,
     waiting: Vec<(Key, Vec<u8>)>,
     waiting_len: usize,
-    /// Whether the table is new, so that unchanged records are written too.
+    /// The table is new: unchanged records are written too.
     whole: bool,
     // Dropped after the transaction.
     _database: Database,
 }
 
 impl Cache {
-    /// Opens the cache in `dir` for the revision whose fsinfo is `head`. `fresh`: starts empty.
+    /// `head`: the fsinfo of the newest revision. `fresh`: starts empty.
     pub(crate) fn open(dir: &Path, head: Option<&BlockHandle>, fresh: bool) -> Self {
         let path = dir.join(FILE_NAME);
         let opened = Self::try_open(&path, head, fresh).or_else(|error| {
@@ -54,7 +54,7 @@ impl Cache {
     }
 
     fn try_open(path: &Path, head: Option<&BlockHandle>, fresh: bool) -> Result<Self, redb::Error> {
-        // Root may publish into a directory of another user: a link there must not lead elsewhere.
+        // Root may publish into another user's directory: a link there must not lead elsewhere.
         let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).custom_flags(no_follow).open(path)?;
         let database = Database::builder().set_cache_size(MEMORY_LEN_MAX).create_file(file)?;
@@ -62,7 +62,7 @@ impl Cache {
         let valid = !fresh && state.as_ref().is_some_and(|state| head == Some(&state.fsinfo));
         let current = state.as_ref().map_or(0, |state| state.table & 1);
         let earlier = if valid { Some(database.begin_read()?.open_table(TABLES[usize::from(current)])?) } else { None };
-        // A void or sparse table is replaced.
+        // Replaces a void or sparse table.
         let whole = !valid || state.is_some_and(|state| state.is_sparse);
         let next = if whole { current ^ 1 } else { current };
         let mut transaction = database.begin_write()?;
@@ -80,7 +80,7 @@ impl Cache {
         Record::from_xdr(value.value()).ok()
     }
 
-    /// Record of a directory from this publication, or else from the newest revision.
+    /// From this publication, else from the newest revision.
     pub(crate) fn get_fresh(&self, key: Key) -> Option<Record> {
         let own = || {
             let mut guard = self.work.lock();
@@ -93,7 +93,7 @@ impl Cache {
         own().or_else(|| self.get(key))
     }
 
-    /// Stores the record of a directory; `same`: unchanged from [`Self::get`].
+    /// `same`: unchanged from [`Self::get`].
     pub(crate) fn put(&self, key: Key, record: &Record, same: bool) {
         let mut guard = self.work.lock();
         let Some(work) = guard.as_mut() else { return };

@@ -1,4 +1,4 @@
-//! Iterates over stored pages of a directory in the order of names.
+//! Iterates over stored directory pages in the order of names.
 
 use vouch_tree::directory::{InteriorPage, LeafPage};
 use vouch_tree::{DirEntry, Inode, PageRef};
@@ -7,7 +7,7 @@ use vouch_xdr::Xdr as _;
 use crate::error::Error;
 use crate::frames::Frames;
 
-/// Iterator over entries. Memory: one page for each level.
+/// Memory: one page for each level.
 #[derive(Debug)]
 pub(crate) struct Cursor {
     ahead: Vec<PageRef>,
@@ -19,8 +19,7 @@ impl Cursor {
         Self { ahead: top.into_iter().collect(), entries: Vec::new().into_iter() }
     }
 
-    /// Inode of `name`, which must follow all earlier names. `None`: no such entry, or a page is
-    /// missing.
+    /// `name` must follow all earlier names. `None`: absent, or a page is missing.
     pub(crate) fn find(&mut self, frames: &Frames<'_>, name: &[u8]) -> Result<Option<Inode>, Error> {
         loop {
             for entry in self.entries.by_ref() {

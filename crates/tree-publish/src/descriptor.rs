@@ -1,4 +1,4 @@
-//! Open directories: a bounded number, so that deep trees do not exhaust descriptors.
+//! Bounds the open directories: deep trees do not exhaust descriptors.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::error::FileError;
 pub(crate) struct Descriptors {
     open: Arc<AtomicUsize>,
     open_count_max: usize,
-    /// Cleared at the first file of another owner: only the owner may use O_NOATIME.
+    /// Cleared at the first file of another owner: only owners may use O_NOATIME.
     no_atime: AtomicBool,
 }
 
@@ -23,7 +23,6 @@ impl Descriptors {
         let limit = getrlimit(Resource::Nofile);
         let wanted = limit.maximum.map_or(WANTED_COUNT, |max| max.min(WANTED_COUNT));
         if limit.current.is_some_and(|now| now < wanted) {
-            // Otherwise fewer directories stay open.
             let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum });
         }
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(WANTED_COUNT);
@@ -37,7 +36,7 @@ impl Descriptors {
         Ok(OpenDirectory { fd, open: self.open.clone() })
     }
 
-    /// Opens a file for reading. Never blocks, never follows a link.
+    /// For reading. Never blocks, never follows a link.
     pub(crate) fn file(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, FileError> {
         self.open(dir, name, OFlags::NONBLOCK | OFlags::NOCTTY).map_err(FileError::system("open"))
     }
@@ -78,5 +77,5 @@ impl Drop for OpenDirectory {
 
 const WANTED_COUNT: u64 = 16 * 1024;
 
-/// Directories that stay open during work on their entries; others are reopened.
+/// Directories open during work on their entries; others are reopened.
 const OPEN_COUNT_MAX: usize = 4 * 1024;

@@ -1,4 +1,4 @@
-//! Jobs on directory entries: stat, compare with the record, read what is new.
+//! Jobs on entries: stat, compare with the record, read what is new.
 
 use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -66,7 +66,7 @@ impl Walk<'_> {
         let snapshot = node.snapshot();
         let open = match node.directory(&self.descriptors) {
             Ok(open) => open,
-            // The window stays empty, and the directory is read again.
+            // Leaves the window empty; the directory is read again.
             Err(FileError::Vanished) => return node.set_vanished(),
             Err(error) => return self.fail(error.at(&node.path(None))),
         };
@@ -84,7 +84,7 @@ impl Walk<'_> {
                 Ok(Step::Directory(child)) => directories.push(child),
                 Err(error) => outcomes.push((index, self.leave_out(node, snapshot.listing.name(index), error))),
             }
-            // With real work left, share half of the rest.
+            // Share half of the rest if it is real work.
             if read_len >= SHARE_LEN && chunk.len() >= 2 {
                 let middle = chunk.start + chunk.len() / 2;
                 let rest = middle..chunk.end;
@@ -158,7 +158,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Reads a file, again while it changes. `None`: a job delivers the result.
+    /// Repeats while the file changes. `None`: a job delivers the result.
     fn read<'s>(
         &'s self,
         scope: &Scope<'s>,
@@ -184,7 +184,7 @@ impl Walk<'_> {
                 let file = self.descriptors.file(dir, name)?;
                 let content = LargeContent::new(attributes.size);
                 let progress = Mutex::new(LargeProgress { content, batch: None, leaves: Vec::new(), error: None });
-                // One more delivery is due than the chunk's own.
+                // One delivery more than the chunk's own.
                 target.node.expect(1);
                 let job = LargeFile { target, file, attributes, racy, pending: AtomicUsize::new(0), progress };
                 scope.spawn(move |scope| self.large_step(scope, Arc::new(job)));
@@ -335,7 +335,7 @@ impl Walk<'_> {
                 match again {
                     Ok(Some(read)) => Ok(read),
                     Ok(None) => {
-                        // The repeated job may already have delivered.
+                        // The repeated job may have delivered.
                         if node.complete() {
                             self.drive(scope, node);
                         }
@@ -402,7 +402,7 @@ impl Walk<'_> {
     }
 }
 
-/// Time to wait so that a change during reading gets a newer timestamp.
+/// A change during reading then gets a newer timestamp.
 fn until_next_tick(attributes: &Attributes, now: Timestamp) -> Option<Duration> {
     let since_ns =
         (i128::from(now.s) - i128::from(attributes.ctime.s)) * 1_000_000_000 + i128::from(now.ns) - i128::from(attributes.ctime.ns);
@@ -413,8 +413,8 @@ fn until_next_tick(attributes: &Attributes, now: Timestamp) -> Option<Duration> 
 /// Longer than a kernel tick (100 Hz).
 const TICK_NS: i128 = 20_000_000;
 
-/// Bytes read after which a chunk shares its rest.
+/// Bytes read before a chunk shares its rest.
 const SHARE_LEN: u64 = 1 << 20;
 
-/// Cost of opening a file, in bytes.
+/// Cost of an open, in bytes.
 const READ_COST_LEN: u64 = 8 << 10;

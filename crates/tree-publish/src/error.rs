@@ -72,12 +72,12 @@ impl Error {
         }
     }
 
-    /// Whether `--skip-unreadable` may continue without the file.
+    /// `--skip-unreadable` may continue without the file.
     pub(crate) const fn is_skippable(&self) -> bool {
         matches!(self, Self::Unreadable { .. } | Self::Changed { .. } | Self::Unsupported { .. })
     }
 
-    /// The reason without the path, for the list of skipped files.
+    /// Without the path, for the list of skipped files.
     pub(crate) fn why(&self) -> String {
         match self {
             Self::Unreadable { doing, source, .. } => format!("cannot {doing}: {source}"),
@@ -93,12 +93,12 @@ impl Error {
     }
 }
 
-/// Error with one file. Paths are built only for printing.
+/// Paths are built only for printing.
 #[derive(Debug)]
 pub(crate) enum FileError {
-    /// The file is gone or has another type: the directory changed.
+    /// Gone or of another type: the directory changed.
     Vanished,
-    /// The file changed during the read.
+    /// Changed during the read.
     Changed,
     System {
         doing: &'static str,
@@ -110,7 +110,6 @@ pub(crate) enum FileError {
 }
 
 impl FileError {
-    /// Maps the error of a system call on a listed name.
     pub(crate) fn system(doing: &'static str) -> impl Fn(rustix::io::Errno) -> Self {
         use rustix::io::Errno;
         move |error| match error {

@@ -1,4 +1,4 @@
-//! Data and holes of a file, found by SEEK_DATA without reading holes.
+//! Data and holes by SEEK_DATA, without reading holes.
 
 use std::os::fd::BorrowedFd;
 
@@ -63,12 +63,12 @@ fn data_after(file: BorrowedFd<'_>, at: u64, size: u64) -> Result<Option<(u64, u
     if start >= size {
         return Ok(None);
     }
-    // If the file shrinks meanwhile, reading detects it.
+    // Reading detects a shrinking file.
     let end = rustix::fs::seek(file, SeekFrom::Hole(start)).unwrap_or(size).clamp(start + 1, size);
     Ok(Some((start, end)))
 }
 
 const LEAF: u64 = LEAF_LEN_MAX as u64;
 
-/// Bounds the cost of a batch in files of many small holes.
+/// Bounds a batch in files of many small holes.
 const SPAN_COUNT_MAX: usize = 4096;

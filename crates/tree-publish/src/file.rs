@@ -1,5 +1,4 @@
-//! Reads regular files into leaves: small files at once, large ones in batches shared by all
-//! threads.
+//! Reads files into leaves: small ones at once, large ones in batches shared by all threads.
 
 use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
@@ -14,10 +13,10 @@ use crate::frames::Frames;
 
 pub(crate) const SMALL_LEN_MAX: u64 = (GROUP_LEAF_COUNT * LEAF_LEN_MAX) as u64;
 
-/// Leaves of a large file that a job reads: 1 MiB, a thread's buffer.
+/// Leaves per job: 1 MiB, a thread's buffer.
 pub(crate) const GROUP_LEAF_COUNT: usize = 8;
 
-/// Leaves of a batch: 64 MiB of data, of which only handles are held.
+/// 64 MiB of data, of which only handles are held.
 const BATCH_LEAF_COUNT: u64 = 512;
 
 pub(crate) fn read_small(frames: &Frames<'_>, file: BorrowedFd<'_>, size: u64) -> Result<(Blob, u64), FileError> {
@@ -42,7 +41,6 @@ pub(crate) fn read_small(frames: &Frames<'_>, file: BorrowedFd<'_>, size: u64) -
     content.finish(frames)
 }
 
-/// Whether a file's bytes are a private key, encrypted or not.
 fn is_private(bytes: &[u8]) -> bool {
     bytes.starts_with(b"vouch ") && [Role::Root, Role::Signing].iter().any(|role| keyfile::is_sealed(*role, bytes).is_ok())
 }
@@ -104,7 +102,7 @@ impl Batch {
     }
 }
 
-/// Builder of a large file's blob. Memory: one indirect frame for each level.
+/// Memory: one indirect frame for each level.
 #[derive(Debug)]
 pub(crate) struct LargeContent {
     size: u64,
@@ -118,13 +116,13 @@ impl LargeContent {
         Self { size, extents: Extents::new(size), builder: BlobBuilder::new(), space: 0 }
     }
 
-    /// The next batch; `None` at the end.
+    /// `None` at the end.
     pub(crate) fn next_batch(&mut self, file: BorrowedFd<'_>) -> Result<Option<Batch>, FileError> {
         let spans = self.extents.batch(file, BATCH_LEAF_COUNT)?;
         Ok((!spans.is_empty()).then(|| Batch::new(spans)))
     }
 
-    /// Appends a batch. `leaves`: handles of its data leaves, `None` for zeros.
+    /// `leaves`: handles of data leaves, `None` for zeros.
     pub(crate) fn append_batch(&mut self, frames: &Frames<'_>, batch: &Batch, leaves: &[Option<BlockHandle>]) -> Result<(), Error> {
         let mut put = |kind, payload: &[u8]| frames.put(kind, payload);
         let mut leaves = leaves.iter();
@@ -153,7 +151,7 @@ impl LargeContent {
     }
 }
 
-/// Reads and stores neighbouring leaves of a file of `size` bytes.
+/// `size`: of the whole file.
 pub(crate) fn read_group(
     frames: &Frames<'_>,
     file: BorrowedFd<'_>,

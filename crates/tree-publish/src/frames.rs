@@ -1,4 +1,4 @@
-//! Turns payloads into stored frames: compress, hash, store.
+//! Compresses, hashes and stores payloads.
 
 use vouch_tree::{BlockHandle, FrameKind, Iv, frame};
 use vouch_tree_store::{FrameSink as _, FrameSource as _, Writer};
@@ -27,7 +27,7 @@ impl<'a> Frames<'a> {
         Ok(handle)
     }
 
-    /// Payload of a stored frame; `None` if missing or damaged.
+    /// `None` if missing or damaged.
     pub(crate) fn get(&self, kind: FrameKind, handle: &BlockHandle) -> Result<Option<Vec<u8>>, Error> {
         let Some(stored) = self.writer.get(handle)? else { return Ok(None) };
         Ok(frame::open(&self.iv, handle, kind, &stored).ok().map(std::borrow::Cow::into_owned))

@@ -1,12 +1,12 @@
-//! Access to a private decoder for fuzzing: the stat cache is an untrusted local file.
+//! Fuzz access to the decoder of the stat cache, an untrusted local file.
 //!
-//! Not part of the interface; may change at any time.
+//! Not part of the interface.
 
 use vouch_xdr::Xdr as _;
 
 use crate::record::Record;
 
-/// Parses a stat cache record. Panics if it does not round-trip.
+/// Panics if a record does not round-trip.
 pub fn stat_record(bytes: &[u8]) {
     let Ok(record) = Record::from_xdr(bytes) else { return };
     assert!(record.prints.len() <= bytes.len(), "more entries than bytes");

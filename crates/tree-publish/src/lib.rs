@@ -1,11 +1,9 @@
-//! Publishing: turns a directory into the next signed revision of its database.
+//! Turns a directory into the next signed revision of its database.
 //!
-//! The crate walks the source, reads files, keeps a stat cache of unchanged ones, and signs and
-//! commits the revision. The caller gives the start time and ready keys; the clock is only read to
-//! judge young timestamps.
+//! The caller gives the start time and ready keys; the clock only judges young timestamps.
 //!
 //! The walk is a graph of small jobs that never wait for each other (`walk.rs`). Depth costs heap
-//! but no stack, and memory does not depend on the size of the tree.
+//! but no stack. Memory does not depend on the size of the tree.
 
 #![allow(missing_docs, reason = "documents say what names do not")]
 

@@ -1,7 +1,7 @@
-//! Hard links: a file is read once, and all its names get the same inode.
+//! Hard links: a file is read once for all its names.
 //!
-//! Unchanged names bypass this table. So if a linked file changes between two of its names, one may
-//! show the old and one the new content; the next revision has both equal.
+//! Unchanged names bypass this table. A file that changes between two names may show both contents;
+//! the next revision has them equal.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -70,8 +70,7 @@ impl Links {
                 }
             },
             Entry::Vacant(entry) => {
-                // Over the limit each name is read separately; unchanged content gives equal
-                // inodes.
+                // Over the limit each name is read; unchanged content gives equal inodes.
                 if !full {
                     entry.insert(Link::Reading(Vec::new()));
                 }
@@ -80,7 +79,7 @@ impl Links {
         }
     }
 
-    /// Ends a claim with the file, or `None` if it could not be read.
+    /// `None`: the file could not be read.
     pub(crate) fn settle(&self, identity: (u64, u64), file: Option<&Arc<Read>>) -> Vec<Name> {
         let mut table = self.0.lock();
         let Some(Link::Reading(names)) = table.files.remove(&identity) else { return Vec::new() };
@@ -96,7 +95,7 @@ impl Links {
     }
 }
 
-/// Number shared by the names of one file: 64 bits of a keyed hash; 0 for a single name.
+/// Shared by the names of one file: 64 bits of a keyed hash; 0 for a single name.
 pub(crate) fn link_group(iv: &Iv, attributes: &Attributes) -> u64 {
     if !attributes.is_linked() {
         return 0;
@@ -120,5 +119,5 @@ fn held_len(inode: &Inode) -> usize {
 
 const ENTRY_LEN: usize = 96;
 
-/// Memory for inodes of names to come: some 150,000 files.
+/// Inodes for names to come: some 150,000 files.
 const HELD_LEN_MAX: usize = 48 * 1024 * 1024;

@@ -1,4 +1,4 @@
-//! Sorted names of a directory, with 8 bytes of overhead each.
+//! Sorted names of a directory, 8 bytes of overhead each.
 
 use std::cell::RefCell;
 use std::mem::MaybeUninit;

@@ -1,7 +1,6 @@
-//! A directory during publication: its listing, the window of entries in work, and its pages.
+//! A directory during publication: listing, window of entries in work, pages.
 //!
-//! Nothing waits for a node. Jobs deliver results of entries, and the last delivery of a window
-//! continues the node.
+//! Nothing waits for a node. The last delivery of a window continues it.
 
 use std::ops::Range;
 use std::os::fd::AsFd as _;
@@ -18,15 +17,15 @@ use crate::listing::Listing;
 use crate::pages::{Outcome, Pages, PagesError};
 use crate::record::{Earlier, Record};
 
-/// A directory. Its parents form its path.
+/// Its parents form its path.
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// Parent directory, and this one's index there; `None` for the root and during drop.
+    /// With the index there; `None` for the root and during drop.
     parent: Option<(Arc<Node>, usize)>,
     name: Box<[u8]>,
     depth: usize,
     identity: (u64, u64),
-    /// Whether this is a file system not to be entered: shown empty.
+    /// A file system not to be entered: shown empty.
     pub(crate) closed: bool,
     open: Mutex<Option<Arc<OpenDirectory>>>,
     pending: AtomicUsize,
@@ -42,7 +41,7 @@ struct State {
     window: Vec<Option<Outcome>>,
     vanished: bool,
     repeats: u32,
-    /// Record to compare the next listing with, instead of the cache's.
+    /// Compared with the next listing, instead of the cache's record.
     memory: Memory,
 }
 
@@ -50,7 +49,7 @@ struct State {
 pub(crate) enum Memory {
     Cache,
     Own(Arc<Earlier>),
-    /// None: the record did not match the database.
+    /// The record did not match the database.
     Nothing,
 }
 
@@ -200,8 +199,7 @@ impl Node {
         self.state.lock().snapshot.clone()
     }
 
-    /// Takes the finished window and returns the next step. Called by one thread with nothing
-    /// pending.
+    /// Takes the finished window. Called by one thread with nothing pending.
     pub(crate) fn advance(&self, frames: &Frames<'_>) -> Result<Next, PagesError> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -222,7 +220,7 @@ impl Node {
         Ok(Next::Finish(Box::new(Finished { snapshot, record, same, vanished, repeats })))
     }
 
-    /// The directory changed: list again, and compare with what was just read.
+    /// Lists again, and compares with what was just read.
     pub(crate) fn repeat(&self, record: Record) {
         self.repeated.store(true, Ordering::Relaxed);
         let mut state = self.state.lock();
@@ -230,7 +228,7 @@ impl Node {
         state.memory = Memory::Own(Arc::new(Earlier::new(record)));
     }
 
-    /// The record does not match the database: list again without one.
+    /// The record does not match the database: lists again without one.
     pub(crate) fn forget(&self) {
         self.state.lock().memory = Memory::Nothing;
     }
@@ -253,7 +251,7 @@ impl Node {
         self.pending.fetch_add(count, Ordering::AcqRel);
     }
 
-    /// Ends a delivery. True for the last: its thread continues the node.
+    /// True for the last delivery: its thread continues the node.
     pub(crate) fn complete(&self) -> bool {
         self.pending.fetch_sub(1, Ordering::AcqRel) == 1
     }
@@ -268,8 +266,8 @@ impl Drop for Node {
     }
 }
 
-/// Entries in work at once. Each directory on the path has a window, so deep ones are shorter: some
-/// 100,000 entries over all depths.
+/// Each directory on the path has a window, so deep windows are shorter: some 100,000 entries over
+/// all depths.
 fn window_len(depth: usize) -> usize {
     (8192 / (depth + 1)).clamp(16, 4096)
 }

@@ -1,5 +1,3 @@
-//! Options, progress and result of a publication.
-
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,49 +7,46 @@ use vouch_tree::{Counts, TreeName};
 
 pub const LEVEL_DEFAULT: i32 = 3;
 
-/// A directory with a file of this name is opaque: it lists only names that were used.
+/// A directory with this file is opaque: it lists only names that were used.
 pub const OPAQUE_MARKER: &str = ".vouch-opaque";
 
-/// Skipped files listed by name; the rest is counted.
+/// Listed by name; the rest is counted.
 pub const SKIPPED_COUNT_MAX: usize = 10_000;
 
-/// Signing key and certificate.
 pub struct Signer<'a> {
-    /// Signing key, not the root key.
+    /// Not the root key.
     pub key: &'a SecretKey,
-    /// Its certificate by the root key.
     pub cert: SigningCert,
 }
 
 #[derive(Debug, Clone)]
 pub struct Options {
     pub source: PathBuf,
-    /// Name of the tree; its HOSTID must be the database's.
+    /// Its HOSTID must be the database's.
     pub name: TreeName,
-    /// Start of the revision, in seconds since 1970.
+    /// Seconds since 1970.
     pub start: u64,
-    /// Whether to continue although the newest revision starts later, because the clock was ahead
-    /// then.
+    /// Continues although the newest revision starts later.
     pub clock_was_ahead: bool,
-    /// Validity from the start.
+    /// From the start.
     pub duration_s: u32,
-    /// Tagged revisions are kept.
+    /// Keeps the revision.
     pub tag: Option<String>,
-    /// Number of revisions to keep besides tagged ones; `None` keeps all.
+    /// Revisions to keep besides tagged ones; `None`: all.
     pub keep: Option<usize>,
-    /// Whether to read every file, whatever the stat cache says.
+    /// Ignores the stat cache.
     pub rehash: bool,
-    /// Whether to leave out unreadable files and list them.
+    /// Leaves out unreadable files and lists them.
     pub skip_unreadable: bool,
-    /// Whether to leave out other file systems; their mount points become empty directories.
+    /// Shows mount points as empty directories.
     pub one_file_system: bool,
-    /// Opaque directories, relative to the source.
+    /// Relative to the source.
     pub opaque: Vec<PathBuf>,
     /// Devices and inodes of the keys and their directory. Meeting one ends the publication.
     pub private: Vec<(u64, u64)>,
-    /// zstd level; 0 stores frames uncompressed.
+    /// zstd; 0 stores frames uncompressed.
     pub level: i32,
-    /// 0 means one for each core.
+    /// 0: one for each core.
     pub threads: usize,
 }
 
@@ -76,7 +71,6 @@ impl Options {
     }
 }
 
-/// Progress counters, shared with a progress bar.
 #[derive(Debug, Default)]
 pub struct Progress {
     pub(crate) files: AtomicU64,
@@ -97,7 +91,7 @@ impl Progress {
         self.dirs.load(Ordering::Relaxed)
     }
 
-    /// Total size of these files, read or not.
+    /// Sizes of these files, read or not.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -106,7 +100,7 @@ impl Progress {
         self.bytes_read.load(Ordering::Relaxed)
     }
 
-    /// Asks the publication to stop soon, with [`crate::Error::Stopped`].
+    /// Soon ends with [`crate::Error::Stopped`].
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -116,7 +110,6 @@ impl Progress {
     }
 }
 
-/// Result of a publication.
 #[derive(Debug, Clone)]
 pub struct Summary {
     pub name: TreeName,
@@ -125,17 +118,17 @@ pub struct Summary {
     pub expires: u64,
     pub counts: Counts,
     pub new_bytes: u64,
-    /// Bytes of frames already in the database.
+    /// In frames that the database had.
     pub shared_bytes: u64,
     pub new_frames: u64,
     pub shared_frames: u64,
     pub files_read: u64,
     pub bytes_read: u64,
-    /// Files and directories that changed during reading and were read again.
+    /// Changed during reading and read again.
     pub reread: u64,
-    /// Bytes adopted from a killed run.
+    /// From a killed run.
     pub adopted_bytes: u64,
-    /// Skipped files, the first [`SKIPPED_COUNT_MAX`] by name.
+    /// The first [`SKIPPED_COUNT_MAX`].
     pub skipped: Vec<Skipped>,
     pub skipped_count: u64,
     pub elapsed: Duration,

@@ -29,7 +29,7 @@ impl Outcome {
     pub(crate) const SKIPPED: Self = Self { slot: Slot::Skipped, print: Fingerprint::UNTRUSTED };
 }
 
-/// Reasons why pages can't be continued.
+/// Pages cannot be continued.
 #[derive(Debug)]
 pub(crate) enum PagesError {
     /// The record does not match the stored pages: continue without it.
@@ -54,7 +54,7 @@ pub(crate) struct Pages {
 #[derive(Debug)]
 enum Work {
     Same,
-    /// Boxed, since most directories never get here.
+    /// Boxed: most directories never get here.
     Building(Box<Building>),
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// `path` as text: control and direction characters and invalid bytes are escaped.
+/// Escapes control and direction characters, and invalid bytes.
 pub(crate) fn printable(path: &[u8]) -> String {
     let mut out = String::with_capacity(path.len());
     for chunk in path.utf8_chunks() {

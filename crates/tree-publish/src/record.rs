@@ -1,4 +1,4 @@
-//! Stat cache record of a directory: its content, and a fingerprint for each entry in order.
+//! Record of a directory: its content, and a fingerprint for each entry.
 
 use std::sync::OnceLock;
 
@@ -7,13 +7,13 @@ use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 use crate::attributes::Fingerprint;
 
-/// A directory of the previous revision. 16 bytes for each entry.
+/// In the previous revision. 16 bytes for each entry.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Record {
     pub(crate) top: Option<PageRef>,
     pub(crate) subdirs: u32,
     pub(crate) opaque: bool,
-    /// Counts of its own entries, without subdirectories' contents.
+    /// Its own entries, without subdirectories' contents.
     pub(crate) counts: Counts,
     pub(crate) prints: Vec<Fingerprint>,
 }

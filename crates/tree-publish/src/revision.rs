@@ -14,9 +14,9 @@ use crate::frames::Frames;
 use crate::options::{Options, Progress, Signer, Summary};
 use crate::walk::{Found, Walk, opaque_components};
 
-/// Builds the next revision of `options.source` in the database of `writer`, signs and commits it.
-/// Blocks, and uses its own threads. On an error nothing is committed: the previous revision stays
-/// in force, and stored frames serve the next run.
+/// Builds, signs and commits the next revision of `options.source`. Blocks, and uses its own
+/// threads. After an error the previous revision stays in force, and stored frames serve the next
+/// run.
 pub fn publish(writer: &Writer, signer: &Signer<'_>, options: &Options, progress: &Progress) -> Result<Summary, Error> {
     let began = Instant::now();
     let before = Head::read(writer)?;
@@ -62,7 +62,7 @@ impl Head {
     }
 }
 
-/// Checks the options without a database; [`publish`] does so too.
+/// Needs no database; [`publish`] does so too.
 pub fn check_options(options: &Options) -> Result<(), Error> {
     opaque_components(options)?;
     if options.tag.as_ref().is_some_and(|tag| tag.is_empty() || tag.len() > TAG_LEN_MAX || tag.chars().any(char::is_control)) {
@@ -80,7 +80,7 @@ pub fn check_options(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses keys and certificates early that every client would refuse.
+/// Refuses early what every client would refuse.
 fn check_key(writer: &Writer, signer: &Signer<'_>, options: &Options, before: Option<&Head>) -> Result<(), Error> {
     let cert = &signer.cert;
     let start = options.start;
@@ -168,5 +168,5 @@ fn summary(
     }
 }
 
-/// Highest zstd level with reasonable memory.
+/// Memory is reasonable up to here.
 const LEVEL_MAX: i32 = 19;

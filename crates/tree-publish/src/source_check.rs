@@ -1,6 +1,6 @@
-//! Checks by paths that database and keys are outside of the source.
+//! Database and keys are outside of the source, by their paths.
 //!
-//! The walk checks again by inodes, since paths do not show bind mounts.
+//! The walk checks inodes: paths do not show bind mounts.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::options::Options;
 use crate::printable::printable;
 
-/// Refuses a database and a directory of keys that the source holds. Neither need exist.
+/// Neither need exist.
 ///
 /// # Errors
 /// [`Error::DatabaseInside`] and [`Error::Private`].
@@ -27,11 +27,11 @@ pub fn check_outside_source(options: &Options, database: &Path, keys: &Path) -> 
     Ok(())
 }
 
-/// Whether the walk would reach `place`.
+/// The walk would reach `place`.
 fn holds(options: &Options, place: &Path) -> bool {
     let Ok(source) = fs::metadata(&options.source) else { return false };
     let absolute = std::path::absolute(place).unwrap_or_else(|_| place.to_owned());
-    // A path that does not exist is judged by its nearest existing parent.
+    // A missing path is judged by its nearest existing parent.
     let Some(existing) = absolute.ancestors().find_map(|above| above.canonicalize().ok()) else { return false };
     let is_source = |above: &Path| fs::metadata(above).is_ok_and(|at| (at.dev(), at.ino()) == (source.dev(), source.ino()));
     let elsewhere = options.one_file_system && fs::metadata(&existing).is_ok_and(|at| at.dev() != source.dev());

@@ -1,8 +1,8 @@
-//! The walk: small jobs on a thread pool that never wait for each other.
+//! Small jobs on a thread pool that never wait for each other.
 //!
-//! A directory's entries are handled in windows, by parallel chunks. A subdirectory is a job whose
-//! result goes to the window of its parent. Jobs run last in, first out: the walk is depth-first,
-//! and frames lie in packs in reading order as far as parallel threads allow.
+//! Parallel chunks handle the entries of a directory in windows. A subdirectory is a job whose
+//! result goes to its parent's window. Last in, first out: the walk is depth-first, so frames lie
+//! in packs almost in reading order.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(crate) struct Walk<'a> {
     pub(crate) descriptors: Descriptors,
     opaque: Vec<Vec<Vec<u8>>>,
     pub(crate) root_dev: u64,
-    /// Directory of the database, which must not be in the source.
+    /// The database's directory, which must not be in the source.
     pub(crate) database: Option<(u64, u64)>,
     totals: Mutex<Counts>,
     skipped: Mutex<Vec<Skipped>>,
@@ -167,7 +167,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Delivers a directory to its parent; returns the parent if it must continue.
+    /// Returns the parent if it must continue.
     fn deliver_to_parent(node: &Node, outcome: Outcome) -> Option<Arc<Node>> {
         let (parent, index) = node.parent()?;
         parent.deliver([(index, outcome)]);
@@ -205,7 +205,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Result of a directory for its parent; `None` if it changed and is read again.
+    /// `None`: the directory changed and is read again.
     fn finish(&self, node: &Node, finished: Finished) -> Result<Option<Outcome>, FileError> {
         let Finished { snapshot, record, same, vanished, repeats } = finished;
         let open = node.directory(&self.descriptors)?;
@@ -224,7 +224,7 @@ impl<'a> Walk<'a> {
                 node.repeat(record);
                 return Ok(None);
             }
-            // After the last attempt, a caller that tolerates it gets the latest state.
+            // After the last attempt, a tolerant caller gets the latest state.
             let Some((parent, _)) = node.parent() else { return Err(FileError::Changed) };
             self.leave_out(parent, node.name(), FileError::Changed);
         }
@@ -250,7 +250,7 @@ impl<'a> Walk<'a> {
         totals.with_xattrs += counts.with_xattrs;
     }
 
-    /// Handles a name that is not published: vanished, skipped, or fatal.
+    /// The name is not published: vanished, skipped, or fatal.
     pub(crate) fn leave_out(&self, node: &Node, name: &[u8], error: FileError) -> Outcome {
         if matches!(error, FileError::Vanished) {
             node.set_vanished();
@@ -295,11 +295,11 @@ pub(crate) fn inode(attributes: &Attributes, link_group: u64, xattrs: vouch_tree
 
 fn open_source(descriptors: &Descriptors, options: &Options) -> Result<(Node, Attributes), Error> {
     use std::os::unix::ffi::OsStrExt as _;
-    // The source may be a symbolic link; links below it are not followed.
+    // The source may be a symbolic link; links below are not followed.
     let path = options.source.canonicalize().map_err(|e| Error::source_dir(&options.source, e))?;
     let open = descriptors.directory(rustix::fs::CWD, path.as_os_str().as_bytes()).map_err(|e| Error::source_dir(&options.source, e))?;
     let attributes = Attributes::of_fd(open.as_fd()).map_err(|t| t.at(path.as_os_str().as_bytes()))?;
-    // Without a trailing slash, so that names can be appended.
+    // Without a trailing slash: names are appended.
     let name = options.source.as_os_str().as_bytes();
     let name = name.strip_suffix(b"/").unwrap_or(name);
     Ok((Node::root(name, open, attributes), attributes))
@@ -328,8 +328,8 @@ pub(crate) fn opaque_components(options: &Options) -> Result<Vec<Vec<Vec<u8>>>, 
     Ok(all)
 }
 
-/// Entries of a job: large enough for its overhead, small enough to share.
+/// Entries of a job: worth its overhead, small enough to share.
 const CHUNK_LEN: usize = 256;
 
-/// Repeated reads of a changing directory or file.
+/// For a changing directory or file.
 pub(crate) const REPEAT_COUNT_MAX: u32 = 3;

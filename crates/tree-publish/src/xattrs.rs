@@ -1,4 +1,4 @@
-//! Reads extended attributes of a file: all name spaces readable by this user, with ACLs.
+//! All name spaces readable by this user, with ACLs.
 
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -15,15 +15,15 @@ use crate::frames::Frames;
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Place<'a> {
     Open(BorrowedFd<'a>),
-    /// By its name in an open directory: for files that can't or must not be opened.
+    /// For files that cannot or must not be opened.
     Named(BorrowedFd<'a>, &'a [u8]),
 }
 
-/// Encoded attribute set of a file, stored as a frame if too long for the inode.
+/// Stored as a frame if too long for the inode.
 pub(crate) fn read(frames: &Frames<'_>, place: Place<'_>) -> Result<Blob, FileError> {
     let path = match place {
         Place::Open(_) => Vec::new(),
-        // The /proc link leads to the open directory itself, whatever its path is now.
+        // Leads to the open directory itself, whatever its path is now.
         Place::Named(dir, name) => [format!("/proc/self/fd/{}/", dir.as_raw_fd()).as_bytes(), name].concat(),
     };
     BUFFERS.with_borrow_mut(|(names, value)| {
@@ -55,7 +55,7 @@ pub(crate) fn read(frames: &Frames<'_>, place: Place<'_>) -> Result<Blob, FileEr
                 Errno::RANGE | Errno::TOOBIG => FileError::Unsupported("has an extended attribute of more than 64 KiB"),
                 error => FileError::system("read the extended attributes")(error),
             })?;
-            // Each attribute also has two counts and padding.
+            // Two counts and padding.
             total += (name.len() + got + 16) as u64;
             if total > SET_LEN_MAX {
                 return Err(FileError::Unsupported("has more than 64 MiB of extended attributes"));

@@ -1,4 +1,4 @@
-//! Memory stays within 256 MiB for any tree. Full size in optimized builds, else a twentieth.
+//! Memory stays within 256 MiB. Full size in optimized builds, else a twentieth.
 
 mod reference;
 

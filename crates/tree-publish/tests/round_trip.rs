@@ -1,5 +1,3 @@
-//! The published tree equals its source.
-
 mod reference;
 
 use std::fs;
@@ -134,7 +132,7 @@ fn extended_attributes_of_every_name_space_round_trip() {
     set("file", "user.bytes", b"\0\xff\n").unwrap();
     set("dir", "user.dir", &[b'd'; 3000]).unwrap();
     set(".", "user.root", b"r").unwrap();
-    // A kernel ACL: version 2; user::rw-, user:1000:r--, group::r--, mask::rw-, other::r--.
+    // Version 2; user::rw-, user:1000:r--, group::r--, mask::rw-, other::r--.
     let acl: Vec<u8> = [2u32.to_le_bytes().to_vec()]
         .into_iter()
         .chain(
@@ -156,7 +154,7 @@ fn extended_attributes_of_every_name_space_round_trip() {
     }
     let summary = publisher.publish_and_compare();
     assert_eq!(summary.counts.with_xattrs, with_xattrs);
-    // Changed without touching the file's data.
+    // Not the file's data.
     let_timestamps_age();
     publisher.publish(&publisher.options()).unwrap();
     set("file", "user.late", b"late").unwrap();

@@ -1,5 +1,5 @@
-//! Reference reader: compares a published tree, frame by frame, with its source. Deliberately plain
-//! and slow; shares only the format's decoders with the publisher and the client.
+//! Compares a published tree, frame by frame, with its source. Plain and slow; shares only the
+//! format's decoders with publisher and client.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::collections::HashMap;
@@ -282,12 +282,12 @@ fn xattrs_of(path: &Path) -> Xattrs {
     Xattrs::new(pairs.collect())
 }
 
-/// Waits until timestamps of new files are old enough to be trusted.
+/// New files are then old enough to be trusted.
 pub(crate) fn let_timestamps_age() {
     std::thread::sleep(std::time::Duration::from_millis(3_100));
 }
 
-/// Prints the reason of a skip; fails where all tests must run.
+/// Fails where all tests must run.
 pub(crate) fn skip(why: &str) {
     eprintln!("skipped: {why}");
     assert!(std::env::var_os("CI").is_none_or(|ci| ci.is_empty()), "a skip under CI: {why}");
