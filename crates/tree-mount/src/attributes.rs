@@ -1,5 +1,3 @@
-//! Inodes as FUSE attributes.
-
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, INodeNo};
@@ -8,10 +6,10 @@ use vouch_tree::{Blob, BlobBody, Content, FileType, Inode, Timestamp};
 
 use vouch_tree::inode_number::InodeNumber as NodeId;
 
-/// st_blksize of files: a page, and the buffer size of stdio. Read-ahead makes larger reads.
+/// Size of a page and of a stdio buffer. Read-ahead makes larger reads.
 const BLOCK_LEN: u32 = 4096;
 
-/// Length of a readdirplus entry with a name of average length.
+/// Readdirplus entry with a name of average length.
 const LISTED_LEN: u64 = 192;
 
 const LISTING_LEN_MAX: u32 = 1 << 20;
@@ -47,8 +45,8 @@ pub(crate) fn attributes(id: NodeId, inode: &Inode) -> FileAttr {
     }
 }
 
-/// st_blksize of a directory: enough for all entries, within limits. readdir(3) takes its buffer
-/// length from it, so 200,000 entries take 40 requests instead of 1,000.
+/// st_blksize of a directory, the buffer length of readdir(3): 200,000 entries take 40 requests
+/// instead of 1,000.
 fn listing_len(entries: u64) -> u32 {
     let len = entries.saturating_mul(LISTED_LEN).min(LISTING_LEN_MAX.into());
     (len as u32).next_power_of_two().max(BLOCK_LEN)
@@ -66,8 +64,8 @@ pub(crate) const fn kind(file_type: FileType) -> fuser::FileType {
     }
 }
 
-/// The inode without inline content and inline xattrs, which can be read again from the directory's
-/// page. The sizes remain. Saves memory for each known file.
+/// Removes inline content and inline xattrs, not their sizes. Saves memory per known file; the
+/// directory's page still has them.
 pub(crate) fn without_inline(inode: &Inode) -> Inode {
     let strip = |blob: &Blob| match &blob.body {
         BlobBody::Inline(_) => Blob { size: blob.size, body: BlobBody::Inline(Vec::new()) },
@@ -80,19 +78,19 @@ pub(crate) fn without_inline(inode: &Inode) -> Inode {
     Inode { xattrs: strip(&inode.xattrs), content, ..*inode }
 }
 
-/// Whether [`without_inline`] removed the bytes of this blob.
+/// [`without_inline`] removed the bytes.
 pub(crate) const fn lacks_inline(blob: &Blob) -> bool {
     matches!(&blob.body, BlobBody::Inline(bytes) if bytes.len() as u64 != blob.size)
 }
 
-/// The time, or 1970 if the system cannot represent it.
+/// 1970 if the system cannot represent the time.
 fn system_time(time: Timestamp) -> SystemTime {
     let whole = Duration::from_secs(time.s.unsigned_abs());
     let second = if time.s < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
     second.and_then(|s| s.checked_add(Duration::from_nanos(time.ns.into()))).unwrap_or(UNIX_EPOCH)
 }
 
-/// The kernel's 32-bit encoding of a device number: 12 bits major, 20 bits minor.
+/// The kernel's 32 bits: 12 bits major, 20 bits minor.
 const fn encode_device(number: DeviceNumber) -> u32 {
     (number.minor & 0xff) | ((number.major & 0xfff) << 8) | ((number.minor & 0xfff00) << 12)
 }

@@ -1,5 +1,3 @@
-//! Mount options.
-
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,69 +8,65 @@ use vouch_tree_client::{Clock, Revision, SystemClock};
 
 use crate::observer::Observer;
 
-/// Mount point and options.
 #[derive(Clone)]
 pub struct MountConfig {
     pub point: PathBuf,
     pub options: MountOptions,
 }
 
-/// Mount options. The defaults suit most uses.
+/// The defaults suit most uses.
 #[derive(Clone)]
 pub struct MountOptions {
-    /// Whether other users may access the mount. `None`: only if root mounts. Other users need
-    /// user_allow_other in /etc/fuse.conf.
+    /// Access of other users. `None`: only if root mounts. Needs user_allow_other in
+    /// /etc/fuse.conf.
     pub allow_other: Option<bool>,
     pub suid: bool,
     pub dev: bool,
     pub exec: bool,
-    /// Threads that serve the kernel. `None`: one per CPU, 2 to 8.
+    /// Serve the kernel. `None`: one per CPU, 2 to 8.
     pub threads: Option<usize>,
-    /// Kernel read-ahead in bytes. Only root can exceed 128 KiB.
+    /// By the kernel. Only root can exceed 128 KiB.
     pub read_ahead_bytes: u32,
     pub xattrs: XattrMode,
-    /// Whether the kernel reads large cached files directly from a verified copy in the disk cache.
-    /// Needs a disk cache, root, and kernel support, otherwise it has no effect. The kernel then
-    /// sends a request for each open(2), which it does not otherwise.
+    /// Needs a disk cache, root, and kernel support, otherwise it has no effect.
     pub passthrough: Passthrough,
     pub passthrough_len_min: u64,
-    /// The wall clock for freshness; use the client's.
+    /// For freshness; use the client's.
     pub clock: Arc<dyn Clock>,
     pub deadline: Duration,
     /// Receives each operation. The kernel then sends a request for each open and listing.
     /// Passthrough is off while the observer wants reads.
     pub observer: Option<Arc<dyn Observer>>,
-    /// Shows this revision until the unmount, instead of the newest. Its key and the newest revision
-    /// must stay valid. `mount_tree` only.
+    /// Shown until the unmount, instead of the newest. Its key and the newest revision must stay
+    /// valid. `mount_tree` only.
     pub revision: Option<Arc<Revision>>,
-    /// Where the state is recorded that the next process of this mount needs: an empty file of
+    /// State for the next process of this mount: an empty file of
     /// [`create_journal`](crate::create_journal), which a supervisor keeps.
     pub journal: Option<Arc<File>>,
 }
 
-/// Whether the kernel reads large cached files directly (FUSE passthrough). The kernel can send
-/// open requests for all files or for none, for the whole mount.
+/// The kernel reads large cached files directly from verified copies. It sends open requests for
+/// all files of the mount or for none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Passthrough {
     #[default]
     Never,
-    /// Until it does not pay: when opens of small files cost more than passthrough gains.
+    /// Until opens of small files cost more than passthrough gains.
     Auto,
     Always,
 }
 
-/// Whether extended attributes are shown.
+/// Visibility of extended attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum XattrMode {
     /// As `On`, unless a single tree is mounted whose fsinfo says that no file has any. Then the
-    /// kernel is told once that there is nothing to list, and programs that none is supported but
-    /// `user.vouch.*`: `ls -l` asks once for each mount. Attributes of a later revision appear after
-    /// the next mount. Until then such a file is accessible by its owner only, because it may have
-    /// an ACL.
+    /// kernel learns once that it need not ask: `ls -l` asks once per mount. Attributes of later
+    /// revisions appear after the next mount; until then only the owner can access such a file,
+    /// because it may have an ACL.
     #[default]
     Auto,
     On,
-    /// None at all, and no `user.vouch.*`.
+    /// Hides `user.vouch.*` too.
     Off,
 }
 
@@ -98,7 +92,6 @@ impl Default for MountOptions {
 }
 
 impl MountOptions {
-    /// The FUSE session configuration; `source` is the device name in mount(8).
     pub(crate) fn session(&self, source: &str) -> Config {
         let mut config = Config::default();
         config.mount_options = vec![
@@ -106,7 +99,7 @@ impl MountOptions {
             MountOption::Subtype(SUBTYPE.into()),
             MountOption::RO,
             MountOption::NoAtime,
-            // The kernel checks modes and owners itself.
+            // The kernel checks modes and owners.
             MountOption::DefaultPermissions,
             if self.suid { MountOption::Suid } else { MountOption::NoSuid },
             if self.dev { MountOption::Dev } else { MountOption::NoDev },
@@ -114,7 +107,7 @@ impl MountOptions {
         ];
         config.acl = if self.allow_other.unwrap_or_else(is_root) { SessionACL::All } else { SessionACL::Owner };
         config.n_threads = Some(self.thread_count());
-        // The requests that were read by a clone are lost with this process.
+        // A clone's requests are lost with this process.
         config.clone_fd = self.journal.is_none();
         config
     }
@@ -129,15 +122,15 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The device of a mount in the kernel's table. A comma would separate options.
+/// As in the kernel's table of mounts. A comma would separate options.
 pub(crate) fn device_name(label: &str) -> String {
     format!("{SOURCE_PREFIX}{}", label.replace(',', "."))
 }
 
-/// Prefix of the device name in mount(8): identifies our dead mounts.
+/// In mount(8): identifies our dead mounts.
 pub(crate) const SOURCE_PREFIX: &str = "vouch:";
 
-/// Subtype: the file system is shown as "fuse.vouch".
+/// Shown as "fuse.vouch".
 const SUBTYPE: &str = "vouch";
 
 /// A busy thread must not block all requests.

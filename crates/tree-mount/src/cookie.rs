@@ -1,21 +1,21 @@
-//! Positions in a directory for readdir(2): an entry's index and the version of the directory.
+//! Positions for readdir(2): an entry's index and the version of the directory.
 //!
-//! The kernel does not open directories, so a listing has no beginning or end. A cookie has all
-//! that is needed to continue, at any time.
+//! The kernel does not open directories, so a listing has no beginning or end: each cookie suffices
+//! to continue.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cookie {
     Start,
     AfterSelf,
     Entry {
-        /// Version of the directory: [`tag_of`].
+        /// From [`tag_of`].
         tag: u32,
         number: u64,
     },
 }
 
 impl Cookie {
-    /// Decodes a FUSE offset. With lseek(2), a program may pass any value.
+    /// Takes any value: programs choose it with lseek(2).
     pub(crate) const fn from_offset(offset: u64) -> Self {
         match offset {
             0 => Self::Start,
@@ -27,7 +27,7 @@ impl Cookie {
         }
     }
 
-    /// The FUSE offset. Fits a signed off_t.
+    /// Fits a signed off_t.
     pub(crate) const fn offset(self) -> u64 {
         match self {
             Self::Start => 0,

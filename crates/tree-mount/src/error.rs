@@ -1,4 +1,4 @@
-//! Errors of mounting, and errors of requests with their errno.
+//! Errors of mounting, and of requests with their errno.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use fuser::Errno;
 
-/// Why mounting or unmounting failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     #[error("{}: {why}", path.display())]
@@ -18,12 +17,12 @@ pub enum MountError {
     #[error("{}: not allowed to mount: {why}", path.display())]
     Denied {
         path: PathBuf,
-        /// Error of the kernel or of fusermount3.
+        /// From the kernel or fusermount3.
         why: String,
     },
     #[error("{}: already a vouch mount; unmount it first (fusermount3 -u), or choose another directory", path.display())]
     Busy { path: PathBuf },
-    /// This process cannot continue the mount of another one.
+    /// This process cannot continue another one's mount.
     #[error("cannot take the mount over: {why}")]
     TakeOver { why: String },
     #[error("{}: {doing}: {source}", path.display())]
@@ -71,7 +70,7 @@ impl OpError {
         }
     }
 
-    /// Whether to log the error. Proven answers are not logged.
+    /// Proven answers are not logged.
     pub(crate) const fn is_logged(&self) -> bool {
         matches!(self, Self::Client(_) | Self::Gone | Self::Unfit(_) | Self::Revoked(_) | Self::TooLate(_))
     }

@@ -1,8 +1,8 @@
-//! Extended attributes `user.vouch.*`: what the client knows about a file.
+//! Extended attributes `user.vouch.*`: the client's state of a file.
 //!
-//! They are answered by name only and never listed, so `cp -a`, `rsync -X` and `getfattr -d` do not
-//! copy them. Attributes of these names in a tree are hidden: a publisher must not state what only
-//! the client knows. They are answered for expired and revoked trees too.
+//! Never listed, so `cp -a`, `rsync -X` and `getfattr -d` do not copy them. A tree's attributes of
+//! these names are hidden: a publisher must not state what only the client knows. Expired and
+//! revoked trees have them too.
 
 use vouch_tree::inode_number::InodeNumber as NodeId;
 use vouch_tree::time_text::Utc;
@@ -13,13 +13,13 @@ use crate::error::OpError;
 use crate::state::MountState;
 use crate::volume::Volume;
 
-/// Whether an attribute of a tree is hidden.
+/// Hidden if a tree has it.
 pub(crate) fn is_reserved(name: &[u8]) -> bool {
     name.starts_with(PREFIX)
 }
 
 impl MountState {
-    /// The value of `user.vouch.*`. Reads memory and disk cache only.
+    /// Reads memory and disk cache only.
     pub(crate) fn file_status(&self, id: NodeId, name: &[u8]) -> Result<Vec<u8>, OpError> {
         let view = self.table.get(id).ok_or(OpError::Gone)?;
         let volume = view.volume.as_ref().ok_or(OpError::NoData)?;
@@ -35,7 +35,7 @@ impl MountState {
         Ok(value.into_bytes())
     }
 
-    /// Bytes of the content in the client's caches, and the length of the content.
+    /// Bytes in the client's caches, and length of the content.
     fn cached(&self, id: NodeId, inode: &Inode, volume: &Volume) -> Result<String, OpError> {
         let Content::Regular { blob, .. } = &inode.content else { return Err(OpError::NoData) };
         let whole = if self.open_files.backing(id).is_some() { Some(blob.size) } else { volume.tree().cached_len(blob) };
@@ -43,7 +43,7 @@ impl MountState {
     }
 }
 
-/// The topmost frame of the content.
+/// Topmost frame of the content.
 fn handle(inode: &Inode) -> Option<BlockHandle> {
     let of_blob = |blob: &Blob| blob.top().map(|(_, handle)| handle);
     match &inode.content {
@@ -53,7 +53,7 @@ fn handle(inode: &Inode) -> Option<BlockHandle> {
     }
 }
 
-/// The fastest replica that answers: the client asks it first.
+/// The fastest that answers: the client asks it first.
 fn replica(volume: &Volume) -> Option<String> {
     let answers = |replica: &ReplicaStatus| matches!(replica.state, ReplicaState::Up | ReplicaState::Slow | ReplicaState::Stale);
     let replicas = volume.tree().replicas().into_iter().filter(answers);

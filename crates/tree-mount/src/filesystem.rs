@@ -1,10 +1,10 @@
-//! The FUSE interface: passes the kernel's requests to [`MountState`] and sends the replies.
+//! The FUSE interface: decodes the kernel's requests, sends the replies.
 //!
-//! The FUSE thread polls a request's future once. If all data is cached, that answers it. Otherwise
-//! the future moves to the runtime, and the thread takes the next request.
+//! The FUSE thread polls a request's future once, which answers it if all data is cached. Otherwise
+//! the future moves to the runtime.
 //!
 //! Without passthrough and observer, open and opendir return ENOSYS. The kernel then opens files
-//! without a request, and keeps pages and listings until it is told to drop them.
+//! without a request, and keeps pages and listings until told to drop them.
 
 use std::ffi::OsStr;
 use std::io;
@@ -40,8 +40,6 @@ impl FuseFilesystem {
         Self { state }
     }
 
-    /// Answers at once if nothing must be fetched, otherwise later. The future owns the reply,
-    /// which sends EIO if it is dropped at the deadline.
     fn run(&self, request: &KernelRequest, answer: impl Future<Output = ()> + Send + 'static) {
         let mut answer: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(answer);
         let _runtime = self.state.runtime.enter();
@@ -52,7 +50,7 @@ impl FuseFilesystem {
                 let _in_flight = in_flight;
                 let deadline = state.options.deadline;
                 if tokio::time::timeout(deadline, answer).await.is_err() {
-                    // The reply is sent already: do not wait for the record.
+                    // The reply is sent: do not wait for the record.
                     drop(state.log_and_report(&request, &OpError::TooLate(deadline)));
                 }
             });
@@ -61,7 +59,6 @@ impl FuseFilesystem {
     }
 }
 
-/// A request that a task answers.
 struct InFlight(Arc<MountState>);
 
 impl InFlight {
@@ -103,7 +100,7 @@ impl Filesystem for FuseFilesystem {
                 let _ = config.add_capabilities(wish);
             }
         }
-        // Optional capabilities.
+        // Optional.
         for wish in [
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DO_READDIRPLUS,
@@ -114,7 +111,7 @@ impl Filesystem for FuseFilesystem {
         ] {
             let _ = config.add_capabilities(wish);
         }
-        // If any file may have an ACL, the kernel checks it.
+        // Any file may have an ACL: the kernel checks it.
         if !self.state.without_xattrs {
             let _ = config.add_capabilities(InitFlags::FUSE_POSIX_ACL);
         }
@@ -126,7 +123,7 @@ impl Filesystem for FuseFilesystem {
         }
         let fuser::Version(major, minor) = config.kernel_abi();
         let _ = self.state.kernel_offer.set(KernelRecord { major, minor, flags: config.capabilities().bits() });
-        // The largest value that the kernel allows here; `mount_point` raises it afterwards.
+        // The kernel's limit; `mount_point` raises it afterwards.
         if let Err(most) = config.set_max_readahead(self.state.options.read_ahead_bytes.max(4096)) {
             let _ = config.set_max_readahead(most);
         }
@@ -274,7 +271,7 @@ impl Filesystem for FuseFilesystem {
             };
         }
         if self.state.without_xattrs {
-            // After ENOSYS the kernel would never ask for `user.vouch.*` either. After this error
+            // After ENOSYS the kernel would not ask for `user.vouch.*` either. After this error
             // ls(1) asks for no further file of this mount.
             return reply.error(Errno::EOPNOTSUPP);
         }
@@ -339,7 +336,7 @@ impl Filesystem for FuseFilesystem {
         });
     }
 
-    // With default_permissions the kernel decides.
+    // The kernel decides, by default_permissions.
     fn access(&self, _request: &Request, _id: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
         reply.ok();
     }
@@ -395,7 +392,7 @@ impl FuseFilesystem {
                     state.observe_done(&request, None).await;
                     reply.send();
                 }
-                // The kernel counts these entries as looked up, so they must be sent.
+                // The kernel counts these entries as looked up: send them.
                 Err(error) if reply.has_entries() => {
                     state.report_failure(&request, &error).await;
                     reply.send();
@@ -406,7 +403,7 @@ impl FuseFilesystem {
     }
 }
 
-/// getxattr(2) and listxattr(2) ask for the length first, then for the content.
+/// Callers ask for the length first, then for the content.
 fn answer_sized(reply: ReplyXattr, size: u32, bytes: &[u8]) {
     match (size, u32::try_from(bytes.len())) {
         (0, Ok(len)) => reply.size(len),
@@ -427,7 +424,7 @@ const fn seek_of(whence: i32) -> Option<Seek> {
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
-/// Limit on read-ahead requests in flight. The kernel's default of 12 allows only 1.5 MiB.
+/// Read-ahead requests in flight. The kernel's default of 12 allows only 1.5 MiB.
 const BACKGROUND_MAX: u16 = 64;
 
 const STATFS_BLOCK_LEN: u32 = 4096;

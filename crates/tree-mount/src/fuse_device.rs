@@ -1,8 +1,8 @@
-//! What the FUSE library lacks for a mount that changes its process: a session on a device whose
-//! FUSE_INIT was answered by another process, and backing files by number.
+//! FUSE functions for a mount that changes its process: sessions on a device whose FUSE_INIT
+//! another process answered, and backing files by number.
 //!
-//! The library begins each session by reading FUSE_INIT. Here it reads a copy of the kernel's first
-//! request from a socket; then the device takes the socket's place under the same descriptor.
+//! The library begins each session by reading FUSE_INIT. Here it reads a copy of that request from
+//! a socket; then the device takes over the socket's descriptor.
 
 #![allow(unsafe_code, reason = "ioctls of /dev/fuse, and a descriptor that the library owns, have no safe face")]
 
@@ -17,7 +17,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 
 use crate::journal::record::KernelRecord;
 
-/// A session on `device`, whose mount began in another process.
+/// The mount of `device` began in another process.
 pub(crate) fn resume_session<F: Filesystem>(
     filesystem: F,
     device: &OwnedFd,
@@ -37,16 +37,15 @@ pub(crate) fn resume_session<F: Filesystem>(
     Ok(session)
 }
 
-/// Makes the library's descriptor refer to `device`. It keeps its number.
+/// The descriptor keeps its number.
 pub(crate) fn replace_descriptor(library: BorrowedFd<'_>, device: &OwnedFd) -> io::Result<()> {
-    // SAFETY: the number is that of an open descriptor, which the session owns and keeps open
-    // during this call; `ManuallyDrop` leaves the ownership there.
+    // SAFETY: the session owns this open descriptor and keeps it open during the call;
+    // `ManuallyDrop` leaves the ownership there.
     let mut target = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(library.as_raw_fd()) });
     Ok(rustix::io::dup3(device, &mut target, rustix::io::DupFlags::CLOEXEC)?)
 }
 
-/// A further descriptor for the mount of `device`. When its last copy is closed, the kernel ends
-/// the requests that were read from it with an error, but not the mount.
+/// Closing its last copy fails the requests that were read from it, but does not end the mount.
 pub(crate) fn clone_device(device: &OwnedFd) -> io::Result<OwnedFd> {
     let clone: OwnedFd = std::fs::File::options().read(true).write(true).open("/dev/fuse")?.into();
     let number = device.as_raw_fd().cast_unsigned();
@@ -55,7 +54,7 @@ pub(crate) fn clone_device(device: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(clone)
 }
 
-/// Makes the kernel send all requests again that were read and not answered.
+/// The kernel sends all unanswered requests again.
 pub(crate) fn resend_requests(device: &OwnedFd) -> io::Result<()> {
     // fuse_out_header: length, notification code in place of the error, unique 0.
     let mut notice = [0; 16];
@@ -69,7 +68,7 @@ pub(crate) const fn can_resend(kernel: KernelRecord) -> bool {
     kernel.flags & InitFlags::FUSE_HAS_RESEND.bits() != 0
 }
 
-/// A backing file by the kernel's number, which survives a change of the process.
+/// The kernel's number survives a change of the process.
 pub(crate) struct Backing {
     device: Arc<OwnedFd>,
     number: u32,
@@ -81,7 +80,7 @@ impl Backing {
         Ok(Self { device: device.clone(), number })
     }
 
-    /// A backing file that another process of this mount opened.
+    /// `number`: opened by another process of this mount.
     pub(crate) const fn restore(device: Arc<OwnedFd>, number: u32) -> Self {
         Self { device, number }
     }
@@ -110,10 +109,10 @@ impl Drop for Backing {
     }
 }
 
-/// The request as the kernel sent it: fuse_in_header and fuse_init_in, in the machine's byte order.
+/// fuse_in_header and fuse_init_in, in the machine's byte order.
 fn init_request(kernel: KernelRecord) -> Vec<u8> {
     let KernelRecord { major, minor, flags } = kernel;
-    // The library leaves this flag out of what it reports; it announces the upper half.
+    // The library does not report this flag, which announces the upper half.
     let flags = flags | InitFlags::FUSE_INIT_EXT.bits();
     let header = [INIT_REQUEST_LEN, OPCODE_INIT, 1, 0, 0, 0, 0, 0, 0, 0];
     let arguments = [major, minor, READ_AHEAD_MAX, flags as u32, (flags >> 32) as u32];
@@ -125,7 +124,7 @@ const INIT_REQUEST_LEN: u32 = 104;
 const INIT_REPLY_LEN_MAX: usize = 256;
 const NOTIFY_RESEND: i32 = 7;
 
-/// The kernel's read-ahead was agreed on when the mount began; the answer goes nowhere.
+/// Agreed on when the mount began; the answer goes nowhere.
 const READ_AHEAD_MAX: u32 = u32::MAX;
 
 /// `_IOR(229, 0, uint32_t)` and `_IOW(229, 2, uint32_t)` of linux/fuse.h.

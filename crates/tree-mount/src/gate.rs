@@ -1,7 +1,7 @@
-//! Stops the threads that read the kernel's requests, without losing a request.
+//! Stops the threads that read requests, without losing a request.
 //!
-//! A thread stops after it has answered a request, and before it reads the next one. A thread that
-//! waits for a request cannot be stopped, so requests of our own (statfs) wake it.
+//! A thread stops between an answer and the next read. Requests of our own (statfs) wake waiting
+//! threads.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -13,12 +13,12 @@ pub(crate) struct Gate {
     is_closed: AtomicBool,
     stopped: Mutex<usize>,
     changed: Condvar,
-    /// Requests that runtime tasks answer.
+    /// Answered by runtime tasks.
     in_flight: AtomicUsize,
 }
 
 impl Gate {
-    /// Called by a reading thread after each request. Blocks while the gate is closed.
+    /// Called after each request. Blocks while the gate is closed.
     pub(crate) fn pass(&self) {
         if !self.is_closed.load(Ordering::Acquire) {
             return;
@@ -42,8 +42,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Waits until `threads` threads have stopped and no request is in flight. Returns whether that
-    /// is so before `wait_max` has passed.
+    /// `threads` have stopped and no request is in flight. False after `wait_max`.
     pub(crate) fn wait_until_stopped(&self, threads: usize, wait_max: Duration) -> bool {
         let until = Instant::now() + wait_max;
         let mut stopped = self.stopped.lock();
@@ -59,7 +58,6 @@ impl Gate {
         true
     }
 
-    /// A request that a task answers; ends when it is dropped.
     pub(crate) fn enter(&self) {
         self.in_flight.fetch_add(1, Ordering::AcqRel);
     }

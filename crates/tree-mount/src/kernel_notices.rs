@@ -1,7 +1,7 @@
 //! Notices to the kernel that cached data is outdated.
 //!
-//! A notice may wait in the kernel for a page that a request holds, and that request for our
-//! answer. So a thread of its own sends notices.
+//! A notice may wait for a page that a request holds, and that request for our answer: so a thread
+//! of its own sends notices.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -14,13 +14,12 @@ use tokio::sync::oneshot;
 
 use vouch_tree::inode_number::InodeNumber as NodeId;
 
-/// What the kernel must drop.
 #[derive(Debug)]
 pub(crate) enum Notice {
     Attributes(NodeId),
     Content(NodeId),
     Name(NodeId, Box<[u8]>),
-    /// Drops nothing; signals that all earlier notices are sent.
+    /// Signals that all earlier notices are sent.
     Flush(oneshot::Sender<()>),
 }
 
@@ -37,11 +36,11 @@ impl KernelNotices {
     }
 
     pub(crate) fn send(&self, notice: Notice) {
-        // The mount is ending.
+        // Fails while the mount is ending.
         let _ = self.notices.send(notice);
     }
 
-    /// Waits until the kernel has all notices, for a limited time: a notice may block.
+    /// Limited in time: a notice may block.
     pub(crate) async fn flush(&self) {
         let (mark, reached) = oneshot::channel();
         self.send(Notice::Flush(mark));
@@ -49,7 +48,7 @@ impl KernelNotices {
     }
 }
 
-/// Sends notices until all senders are dropped.
+/// Ends when all senders are dropped.
 pub(crate) fn run(notifier: Notifier, notices: mpsc::Receiver<Notice>) -> std::io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name("vouch-notify".into()).spawn(move || {
         for notice in notices {
@@ -73,5 +72,5 @@ pub(crate) fn run(notifier: Notifier, notices: mpsc::Receiver<Notice>) -> std::i
     })
 }
 
-/// Longest wait for the kernel to drop outdated data.
+/// Wait for the kernel to drop outdated data.
 const FLUSH_MAX: Duration = Duration::from_secs(1);

@@ -31,34 +31,34 @@
 
 #![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
 
-mod attributes; // Inodes as FUSE attributes.
-mod config; // Mount options.
-mod cookie; // Positions in a directory, for readdir.
-mod error; // Errors of mounting, and of requests with their errno.
-mod error_log; // Log of failed requests, rate limited.
-mod file_status; // Extended attributes `user.vouch.*`.
+mod attributes;
+mod config;
+mod cookie;
+mod error;
+mod error_log;
+mod file_status;
 mod filesystem; // The FUSE interface: decodes requests, sends replies.
 mod fuse_device; // Sessions on the device of another process, backing files by number.
-mod gate; // Stops the threads that read requests.
-mod journal; // The state that the next process of a mount needs.
+mod gate;
+mod journal;
 mod kernel_notices; // Invalidation of the kernel's caches.
-mod listing_reply; // The reply to readdir and readdirplus.
+mod listing_reply;
 mod mount_point; // mountinfo, dead mounts, unmounting, read-ahead of the device.
-mod namespace; // The directory of all trees, by self-certifying name.
+mod namespace;
 mod negative_names; // Missing names that the kernel remembers.
 mod node_table; // Files that the kernel knows, by node and path.
-mod observe; // Reports requests and tree events to the observer.
-mod observer; // The observer interface: each operation with its caller and outcome.
+mod observe;
+mod observer;
 mod open; // open(2), release, and backing files under a new revision.
-mod open_files; // Open files, cached or passed through.
+mod open_files;
 mod passthrough_balance; // Whether passthrough pays.
 mod readdir; // Directory listings.
 mod request; // One request of the kernel, and open files for the observer.
-mod requests; // lookup, getattr, readlink, read, lseek, getxattr.
+mod requests;
 mod revision_update; // Takes known files to a new revision.
 mod session; // Mounting, serving, unmounting.
-mod state; // State of one mount.
-mod status; // Status of a mount, for display.
+mod state;
+mod status;
 mod take_over; // Continues the mount of another process, and lets another one continue.
 mod volume; // One mounted tree: revision shown, freshness, readers.
 

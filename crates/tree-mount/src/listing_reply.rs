@@ -1,5 +1,3 @@
-//! The reply to readdir or readdirplus.
-
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
@@ -42,8 +40,8 @@ impl ListingReply {
         full
     }
 
-    /// Adds "." and ".." if `at` is before them. Returns whether the reply is full. The kernel
-    /// counts no lookups of them.
+    /// Adds "." and ".." if `at` is before them. True if the reply is full. The kernel counts no
+    /// lookups of them.
     pub(crate) fn dots(&mut self, at: &mut Cookie, tag: u32, directory: &FileAttr, parent: NodeId) -> bool {
         if *at == Cookie::Start {
             if self.add(directory, Cookie::AfterSelf, b".", Duration::ZERO) {

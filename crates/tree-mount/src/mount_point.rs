@@ -1,6 +1,6 @@
-//! Mount points: dead mounts, unmounting, and kernel read-ahead.
+//! Mount points: dead mounts, unmounting, kernel read-ahead.
 //!
-//! Reads /proc/self/mountinfo, because stat(2) on a mount with a hanging server would hang too.
+//! Reads /proc/self/mountinfo: stat(2) would hang with a hanging server.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -16,12 +16,11 @@ use rustix::mount::{UnmountFlags, unmount};
 use crate::config::{SOURCE_PREFIX, device_name};
 use crate::error::MountError;
 
-/// Removes a vouch mount whose process has ended ("Transport endpoint is not connected"). Returns
-/// whether there was one.
+/// Removes a vouch mount whose process has ended ("Transport endpoint is not connected"). True if
+/// there was one.
 ///
 /// # Errors
-/// [`MountError::Busy`] if the mount is alive. [`MountError::Point`] if a dead mount of another
-/// file system is there.
+/// [`MountError::Busy`]: the mount is alive. [`MountError::Point`]: a dead mount of another file system.
 pub fn clear_dead_mount(point: &Path) -> Result<bool, MountError> {
     let path = absolute(point)?;
     let Some(mount) = mount_at(&path)? else { return Ok(false) };
@@ -34,7 +33,7 @@ pub fn clear_dead_mount(point: &Path) -> Result<bool, MountError> {
             _ => Ok(false),
         };
     }
-    // stat(2) may be answered from the kernel's cache; statfs(2) always asks the server.
+    // statfs(2) always asks the server; the kernel may answer stat(2) from its cache.
     match statvfs(&path) {
         Err(error) if is_dead(&error.into()) => {
             detach(&path)?;
@@ -45,16 +44,16 @@ pub fn clear_dead_mount(point: &Path) -> Result<bool, MountError> {
     }
 }
 
-/// Whether a living mount of this tree is at `point`; `label` is the tree's name, or `auto`.
+/// A living mount. `label`: the tree's name, or `auto`.
 pub fn is_mounted(label: &str, point: &Path) -> bool {
     let mount = absolute(point).and_then(|path| mount_at(&path)).ok().flatten();
     mount.is_some_and(|mount| mount.is_ours() && mount.source == device_name(label).into_bytes()) && statvfs(point).is_ok()
 }
 
-/// Unmounts a vouch mount. A busy mount disappears at once, and ends when its last file is closed.
+/// A busy mount disappears at once, and ends when its last file is closed.
 ///
 /// # Errors
-/// [`MountError::Point`] if there is no vouch mount.
+/// [`MountError::Point`]: no vouch mount.
 pub fn unmount_point(point: &Path) -> Result<(), MountError> {
     let path = absolute(point)?;
     match mount_at(&path)? {
@@ -63,26 +62,26 @@ pub fn unmount_point(point: &Path) -> Result<(), MountError> {
     }
 }
 
-/// Device number of the vouch mount at a path, "MAJOR:MINOR". Asks no server.
+/// "MAJOR:MINOR". Asks no server.
 ///
 /// # Errors
-/// [`MountError::Point`] if there is no vouch mount.
+/// [`MountError::Point`]: no vouch mount.
 pub fn mount_device(point: &Path) -> Result<String, MountError> {
     let path = absolute(point)?;
     device_at(&path).ok_or(MountError::Point { path, why: "not a vouch mount" })
 }
 
-/// The mount points of all vouch mounts that this process sees, dead ones too.
+/// All vouch mounts that this process sees, dead ones too.
 ///
 /// # Errors
-/// If /proc cannot be read.
+/// /proc cannot be read.
 pub fn mount_points() -> io::Result<Vec<PathBuf>> {
     let text = fs::read(MOUNTINFO)?;
     let mounts = text.split(|&b| b == b'\n').filter_map(parse_line);
     Ok(mounts.filter(|(_, mount)| mount.is_ours()).map(|(point, _)| point.into()).collect())
 }
 
-/// The mount point without symbolic links. Its last component may be a dead mount.
+/// Resolves symbolic links. The last component may be a dead mount.
 pub(crate) fn absolute(point: &Path) -> Result<PathBuf, MountError> {
     let failed = |source| MountError::Io { doing: "resolving the mount point", path: point.to_owned(), source };
     match point.canonicalize() {
@@ -101,7 +100,7 @@ pub(crate) fn absolute(point: &Path) -> Result<PathBuf, MountError> {
     }
 }
 
-/// Sets the kernel read-ahead of our mount, if this user may.
+/// May be refused to this user.
 pub(crate) fn set_read_ahead(path: &Path, bytes: u32) -> io::Result<()> {
     let mount = mount_at(path).map_err(io::Error::other)?.ok_or(io::ErrorKind::NotFound)?;
     fs::write(format!("/sys/class/bdi/{}/read_ahead_kb", mount.device), (bytes / 1024).to_string())

@@ -1,11 +1,9 @@
-//! The namespace of all trees: a directory in which a self-certifying name appears when it is
-//! looked up.
+//! The directory of all trees: a self-certifying name appears when it is looked up.
 //!
-//! Looking up `@HOST[:PORT],HOSTID` opens that tree; from then on it is listed. A forwarded key is
-//! a symbolic link to the new name. Another spelling or host of a key whose tree is open is a
-//! symbolic link too, but it is not stored: a user could invent such names without limit. A short
-//! name of the administrator is a symbolic link that is always listed. Each key
-//! has one tree; the least recently used trees are closed when there are too many.
+//! Looking up `@HOST[:PORT],HOSTID` opens that tree, which is listed from then on. A forwarded key
+//! is a symbolic link to the new name. Other spellings and hosts of an open tree's key are links
+//! that are not stored: a user could invent them without limit. An administrator's short name is a
+//! link that is always listed. Each key has one tree; too many trees evict the least recently used.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -26,14 +24,12 @@ use crate::revision_update;
 use crate::state::{LookupResult, MountState};
 use crate::volume::Volume;
 
-/// What is known of trees before their first use.
 #[derive(Clone, Default)]
 pub struct NamespaceTrees {
-    /// Options of opening a tree.
     pub options: TreeOptions,
-    /// The same for trees with options of their own.
+    /// Trees with options of their own.
     pub by_key: HashMap<HostId, TreeOptions>,
-    /// Symbolic links in the root directory. A name must not begin with `@`.
+    /// Symbolic links in the root directory. Names must not begin with `@`.
     pub short_names: BTreeMap<String, TreeName>,
 }
 
@@ -41,7 +37,7 @@ pub(crate) struct Namespace {
     client: Arc<Client>,
     trees: NamespaceTrees,
     entries: Mutex<BTreeMap<String, Entry>>,
-    /// Locks per key, so that concurrent lookups open a tree once.
+    /// Concurrent lookups of a key open its tree once.
     opening: Mutex<HashMap<HostId, Arc<tokio::sync::Mutex<()>>>>,
     failures: Mutex<HashMap<String, (Instant, OpError)>>,
 }
@@ -54,8 +50,8 @@ struct Entry {
 #[derive(Clone)]
 enum Reference {
     Tree(Arc<Volume>),
-    /// A symbolic link in the same directory. A forwarding link is checked again at `until`; a link
-    /// to another spelling never changes.
+    /// In the same directory. A forwarding link is checked again at `until`; other spellings never
+    /// change.
     Link {
         to: String,
         inode: Arc<Inode>,
@@ -64,7 +60,7 @@ enum Reference {
 }
 
 impl Namespace {
-    /// How long the kernel may cache the namespace's own inodes.
+    /// For the kernel's cache of the namespace's own inodes.
     pub(crate) const TTL: Duration = Duration::from_secs(60);
 
     pub(crate) fn new(client: Arc<Client>, mut trees: NamespaceTrees) -> Self {
@@ -74,7 +70,7 @@ impl Namespace {
         Self { client, trees, entries: Mutex::default(), opening: Mutex::default(), failures: Mutex::default() }
     }
 
-    /// Lists a tree again that another process had opened.
+    /// Another process had opened it.
     pub(crate) fn restore(&self, volume: &Arc<Volume>) {
         let entry = Entry { reference: Reference::Tree(volume.clone()), used: Instant::now() };
         self.entries.lock().insert(volume.label().to_owned(), entry);
@@ -129,7 +125,7 @@ impl Namespace {
         entries.extend(self.entries.lock().iter().map(|(name, entry)| (name.clone(), entry.reference.clone())));
         for (i, (name, reference)) in entries.iter().enumerate().skip(usize::try_from(number).unwrap_or(usize::MAX)) {
             let (id, volume, inode) = Self::node(name, reference);
-            // The tree may have expired, so the kernel must not cache these attributes.
+            // An expired tree's attributes must not be cached.
             let inode = if reply.is_plus() { state.table.insert_reference(id, volume, name.as_bytes(), inode) } else { inode };
             if reply.add(&attributes(id, &inode), Cookie::Entry { tag: 0, number: i as u64 + 1 }, name.as_bytes(), Duration::ZERO) {
                 if reply.is_plus() {
@@ -141,13 +137,11 @@ impl Namespace {
         Ok(())
     }
 
-    /// The link of a short name.
     fn short(&self, text: &str) -> Option<Reference> {
         self.trees.short_names.get(text).map(Reference::to)
     }
 
-    /// The file listed under a name; else a link to the name under which the same key's fresh tree
-    /// is open.
+    /// The listed entry, else a link to the open, fresh tree of the same key.
     fn find(&self, text: &str, name: &TreeName) -> Option<Reference> {
         let mut entries = self.entries.lock();
         if let Some(entry) = entries.get_mut(text) {
@@ -174,8 +168,8 @@ impl Namespace {
     fn node(text: &str, reference: &Reference) -> (NodeId, Option<Arc<Volume>>, Arc<Inode>) {
         match reference {
             Reference::Tree(volume) => (volume.root(), Some(volume.clone()), Arc::new(without_inline(volume.shown().root()))),
-            // Different from the tree's own node id, because a name may change between tree and
-            // link. Depends on the target too: the content of a node never changes.
+            // A name may change between tree and link, so the link has its own node id. The content
+            // of a node never changes, so its target counts too.
             Reference::Link { to, inode, .. } => (InodeNumbering::of_reference(&format!("link {text} {to}")).root(), None, inode.clone()),
         }
     }
@@ -217,14 +211,14 @@ impl Namespace {
                 return Ok(());
             }
             state.kernel.flush().await;
-            // FORGET requests of the kernel arrive separately.
+            // The kernel's FORGET requests arrive separately.
             tokio::time::sleep(FORGET_PAUSE).await;
         }
         Err(OpError::Unfit("too many trees in use"))
     }
 
     /// Closes the least recently used trees that the kernel does not hold, and asks it to forget
-    /// the others. Returns whether there is a free place.
+    /// others. True if there is a free place.
     fn evict(&self, state: &MountState) -> bool {
         let mut entries = self.entries.lock();
         if entries.len() < ENTRIES_MAX {
@@ -253,7 +247,7 @@ impl Namespace {
         entries.insert(text.to_owned(), Entry { reference: reference.clone(), used: Instant::now() });
     }
 
-    /// Removes a link whose key says something else now.
+    /// The key says something else now.
     fn drop_link(&self, state: &MountState, text: &str) {
         if self.entries.lock().remove(text).is_some() {
             state.kernel.send(Notice::Content(NodeId::ROOT));
@@ -297,12 +291,12 @@ impl Reference {
         Self::link(name.to_string(), None)
     }
 
-    /// Whether the key behind a link must be asked again.
+    /// The key must be asked again.
     fn is_due(&self) -> bool {
         matches!(self, Self::Link { until: Some(until), .. } if *until <= Instant::now())
     }
 
-    /// How long the kernel may cache a link.
+    /// For the kernel's cache.
     fn ttl(&self) -> Duration {
         match self {
             Self::Link { until: Some(until), .. } => until.saturating_duration_since(Instant::now()).min(Namespace::TTL),
@@ -318,17 +312,16 @@ impl Reference {
     }
 }
 
-/// Limit on the trees of one mount. Each costs one or two connections and some memory.
+/// Trees of one mount. Each costs one or two connections and some memory.
 const ENTRIES_MAX: usize = 4096;
 
-/// Names evicted at once, so that not every lookup waits for the kernel.
+/// Evicted at once: not every lookup waits for the kernel.
 const EVICTED_AT_ONCE: usize = 256;
 
 const ROOM_ATTEMPTS_MAX: usize = 2 * ENTRIES_MAX / EVICTED_AT_ONCE;
 
-/// Pause for the kernel's FORGET requests.
+/// For the kernel's FORGET requests.
 const FORGET_PAUSE: Duration = Duration::from_millis(20);
 
-/// A name that failed to open is not tried again for this long: shells look a word up several
-/// times.
+/// Shells look a failing name up several times.
 const FAILURE_TTL: Duration = Duration::from_secs(2);

@@ -1,10 +1,9 @@
-//! Missing names that the kernel has cached, to be dropped when a revision adds them.
+//! Missing names cached by the kernel, dropped when a revision adds them.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use vouch_tree::inode_number::InodeNumber as NodeId;
 
-/// A name and its directory.
 type NameIn = (NodeId, Box<[u8]>);
 
 #[derive(Default)]
@@ -15,8 +14,7 @@ pub(crate) struct NegativeNames {
 }
 
 impl NegativeNames {
-    /// Adds a missing name. Returns whether it is new, and an evicted name, which the kernel must
-    /// drop.
+    /// Returns `true` for a new name, and an evicted name that the kernel must drop.
     pub(crate) fn insert(&mut self, directory: NodeId, name: &[u8]) -> (bool, Option<NameIn>) {
         if !self.by_directory.entry(directory).or_default().insert(name.into()) {
             return (false, None);

@@ -1,7 +1,7 @@
-//! The node table: the files that the kernel knows, with their paths and inodes.
+//! The files that the kernel knows, with paths and inodes.
 //!
-//! A node lives while the kernel holds it or a node below it, because open files are followed by
-//! path. Each change is one step under a short lock; no method blocks on I/O or the kernel.
+//! A node lives while the kernel holds it or a node below it: open files are followed by path. Each
+//! change is one step under a short lock; no method blocks on I/O or the kernel.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -18,21 +18,21 @@ use crate::volume::Volume;
 
 mod recording;
 
-/// The tree of a node. Tests use one without a network.
+/// The tree of a node. Tests have one without a network.
 pub(crate) trait Owner {
     fn numbering(&self) -> &InodeNumbering;
 
-    /// Number in the journal.
+    /// In the journal.
     fn number(&self) -> u32;
 }
 
 pub(crate) struct NodeView<V = Volume> {
-    /// The tree; `None` for the namespace's own nodes.
+    /// `None` for the namespace's own nodes.
     pub(crate) volume: Option<Arc<V>>,
-    /// Inode in the revision in force; without inline content, except for directories' pages.
+    /// In the revision in force; without inline content, except for directories' pages.
     pub(crate) inode: Arc<Inode>,
     pub(crate) parent: NodeId,
-    /// Whether the signed tree proves that the file no longer exists.
+    /// The signed tree proves the absence.
     pub(crate) is_removed: bool,
 }
 
@@ -61,15 +61,14 @@ pub(crate) struct NodeTable<V = Volume> {
 type Map<V> = HashMap<NodeId, V, BuildHasherDefault<NumberHasher>>;
 
 struct Inner<V> {
-    /// Boxed, because a growing map moves its values.
+    /// Boxed: a growing map moves its values.
     nodes: Map<Box<Node<V>>>,
-    /// Nodes by directory. Hash sets, because a sorted map took a fifth of the time of large
-    /// listings.
+    /// Hash sets: a sorted map took a fifth of the time of large listings.
     children: Map<HashSet<NodeId, BuildHasherDefault<NumberHasher>>>,
-    /// Where changes are recorded before the lock is released.
+    /// Written before the lock is released.
     journal: Option<Arc<Journal>>,
     changed: Vec<NodeId>,
-    /// Nodes of which only the lookup count changed.
+    /// Only the lookup count changed.
     counted: Vec<NodeId>,
 }
 
@@ -77,11 +76,11 @@ struct Node<V> {
     view: NodeView<V>,
     name: Box<[u8]>,
     other_paths: Vec<(NodeId, Box<[u8]>)>,
-    /// Link group that the number is derived from; 0 if derived from the path.
+    /// The number's source; 0: the path instead.
     link_group: u64,
-    /// The kernel's lookup count.
+    /// By the kernel.
     lookups: u64,
-    /// Whether it is the root of the mount, which is never removed.
+    /// The root of the mount, which is never removed.
     is_pinned: bool,
 }
 
@@ -136,8 +135,7 @@ impl<V: Owner> NodeTable<V> {
         self.inner.lock().nodes.get(&id).map(|node| (node.view.parent, node.name.clone()))
     }
 
-    /// All known paths of a node below the root, the first path first. Each begins with `/`; the
-    /// path of the root is empty.
+    /// The first path first. Each begins with `/`; the root's is empty.
     pub(crate) fn paths(&self, id: NodeId) -> Vec<Vec<u8>> {
         let inner = self.inner.lock();
         let Some(node) = inner.nodes.get(&id).filter(|_| id != NodeId::ROOT) else { return vec![Vec::new()] };
@@ -186,8 +184,8 @@ impl<V: Owner> NodeTable<V> {
         inner.nodes.iter().filter(|(_, node)| ours(node)).map(|(id, node)| (*id, node.view.inode.file_type())).collect()
     }
 
-    /// Changes the inode of a directory, if `known` has all its known names; otherwise returns the
-    /// missing ones. From then on lookups use the new revision.
+    /// Lookups then use the new revision. If `known` lacks known names, changes nothing and returns
+    /// them.
     pub(crate) fn move_directory(&self, directory: NodeId, inode: &Arc<Inode>, known: &[KnownChild]) -> Result<(), Vec<KnownChild>> {
         let index: HashSet<(NodeId, &[u8])> = known.iter().map(|k| (k.id, &*k.name)).collect();
         let mut inner = self.inner.lock();
@@ -205,7 +203,7 @@ impl<V: Owner> NodeTable<V> {
         Ok(())
     }
 
-    /// Updates the node under a name to its new entry. Directories keep their pages until
+    /// Moves the node to its new entry. Directories keep their pages until
     /// [`NodeTable::move_directory`].
     pub(crate) fn update(&self, volume: &V, directory: NodeId, child: &KnownChild, entry: Option<&Inode>) -> Updated {
         let mut inner = self.inner.lock();
@@ -233,7 +231,7 @@ impl<V: Owner> NodeTable<V> {
     }
 }
 
-/// The table, locked to add entries of one directory.
+/// Locked to add entries of one directory.
 pub(crate) struct DirectoryGuard<'a, V: Owner = Volume> {
     inner: parking_lot::MutexGuard<'a, Inner<V>>,
     directory: NodeId,
@@ -288,7 +286,7 @@ impl<V: Owner> DirectoryGuard<'_, V> {
         None
     }
 
-    /// Undoes an [`DirectoryGuard::insert`] for which the reply had no room.
+    /// The reply had no room for the entry.
     pub(crate) fn undo_insert(&mut self, id: NodeId) {
         self.inner.forget(id, 1);
     }
@@ -371,7 +369,7 @@ impl<V> Inner<V> {
         }
     }
 
-    /// Removes a node that is not held, and then its directories if nothing else holds them.
+    /// Removes a node that is not held, and unused directories above.
     fn drop_unused(&mut self, id: NodeId) {
         let mut queue = vec![id];
         while let Some(id) = queue.pop() {
@@ -398,7 +396,7 @@ impl<V> Inner<V> {
         }
     }
 
-    /// Removes the paths of a file in a directory. Returns whether they were its last ones.
+    /// True if the file has no path left.
     fn remove_path(&mut self, id: NodeId, directory: NodeId) -> bool {
         while let Some(node) = self.nodes.get_mut(&id).filter(|node| node.has_path_in(directory)) {
             if node.other_paths.is_empty() {
@@ -443,13 +441,13 @@ impl Hasher for NumberHasher {
     }
 }
 
-/// Longest path in components. Longer paths lose their first components.
+/// Components. Longer paths lose the first ones.
 const DEPTH_MAX: usize = 2048;
 
 /// Two of a million files collide with a chance of 1 in 37 million; eight attempts suffice.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// Limit on the paths followed per file. Further hard links are found by lookup but not followed.
+/// Paths followed per file. Further hard links are found by lookup only.
 pub(crate) const PATHS_MAX: usize = 64;
 
 #[cfg(test)]

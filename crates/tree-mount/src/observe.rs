@@ -1,5 +1,3 @@
-//! Reports requests and tree events to the observer.
-
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -13,7 +11,7 @@ use crate::state::MountState;
 
 impl MountState {
     pub(crate) fn request(&self, request: &Request, operation: Operation, opcode: &'static str, id: NodeId) -> KernelRequest {
-        // The caller of open is needed at close.
+        // A close needs the caller of its open.
         let is_wanted = |observed: &ObserverState| observed.observer.wants(operation) || operation == Operation::Open;
         let caller = self.observed.as_ref().filter(|observed| is_wanted(observed)).map(|_| {
             let pid = Some(request.pid()).filter(|pid| *pid != 0);
@@ -100,7 +98,7 @@ impl MountState {
         handle
     }
 
-    /// Counts bytes read through an open file; `None` counts a failed read.
+    /// `None` counts a failed read.
     pub(crate) fn count_read(&self, handle: u64, len: Option<u64>) {
         let Some(open) = self.observed.as_ref().and_then(|observed| observed.open_file(handle)) else { return };
         match len {
@@ -150,7 +148,6 @@ impl MountState {
             open: Some(open.since.elapsed()),
             remark: &remarks.join("; "),
         };
-        // A close does not wait for its record.
         drop(self.report_to_observer(observed, partial));
     }
 
@@ -161,7 +158,7 @@ impl MountState {
     }
 }
 
-/// An observation without the data of the node table.
+/// Lacks the data of the node table.
 struct PartialObservation<'a> {
     caller: Caller,
     operation: Operation,
@@ -176,7 +173,7 @@ struct PartialObservation<'a> {
     remark: &'a str,
 }
 
-/// The login uid of a thread, which waits for our answer and so still exists.
+/// Login uid. The thread waits for our answer, so it still exists.
 fn login(pid: u32) -> Option<u32> {
     std::fs::read_to_string(format!("/proc/{pid}/loginuid")).ok()?.trim().parse().ok()
 }

@@ -1,4 +1,4 @@
-//! open(2) and release: passthrough, and backing files under a new revision.
+//! Open, release, passthrough, and backing files under a new revision.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -65,8 +65,7 @@ impl MountState {
         Ok(())
     }
 
-    /// Closes a file. After the last close, its cached data may become a backing file for the next
-    /// open.
+    /// After the last close, cached data may become a backing file.
     pub(crate) fn release(self: &Arc<Self>, id: NodeId) {
         if !self.open_files.close(id) {
             return;
@@ -79,8 +78,8 @@ impl MountState {
         }
     }
 
-    /// Updates the backing files of open files to the new revision before it is shown. An update
-    /// that takes too long continues in the background; opens of the file wait for it.
+    /// Before the new revision is shown. Long updates continue in the background; opens of the file
+    /// wait.
     pub(crate) async fn update_open_files(self: &Arc<Self>, volume: &Arc<Volume>) {
         for id in self.open_files.all_passthrough() {
             let is_ours = self.volume_of(id).is_some_and(|v| Arc::ptr_eq(&v, volume));
@@ -146,7 +145,7 @@ impl Drop for OpenGuard<'_> {
     }
 }
 
-/// Answer to open requests without passthrough and observer: the kernel stops asking.
+/// Without passthrough and observer, the kernel then stops asking.
 pub(crate) const NO_OPEN: Errno = Errno::ENOSYS;
 
 const PAUSE_MIN: Duration = Duration::from_millis(200);

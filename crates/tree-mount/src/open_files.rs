@@ -1,8 +1,3 @@
-//! Open files, by how they are read: through the page cache, or from a backing file.
-//!
-//! The kernel demands that all opens of one file at one time are of one kind. Opens reach this
-//! process only with passthrough or an observer.
-
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -27,16 +22,16 @@ pub(crate) struct OpenFiles {
 
 enum Mode {
     Cached(u64),
-    /// Number of opens, read by the kernel from a backing file.
+    /// Number of opens. The kernel reads the backing file.
     Passthrough(Arc<BackingFile>, u64),
 }
 
 pub(crate) struct BackingFile {
-    /// `None` if another process opened it, and this one cannot find the copy.
+    /// `None`: opened by another process, and not found by this one.
     pub(crate) whole: tokio::sync::Mutex<Option<WholeFile>>,
-    /// Content when it was opened.
+    /// At the open.
     pub(crate) blob: Blob,
-    /// Inode number of the copy in the disk cache.
+    /// Of the copy in the disk cache.
     pub(crate) inode: u64,
     pub(crate) id: Backing,
 }
@@ -46,13 +41,12 @@ impl OpenFiles {
         Self { journal, is_on: AtomicBool::new(false), balance: Balance::default(), files: Mutex::default() }
     }
 
-    /// A file that was opened `count` times through another process.
+    /// Opened `count` times through another process.
     pub(crate) fn restore(&self, id: NodeId, count: u64, backing: Option<BackingFile>) {
         let mode = backing.map_or(Mode::Cached(count), |backing| Mode::Passthrough(Arc::new(backing), count));
         self.files.lock().insert(id, mode);
     }
 
-    /// Appends all open files to a snapshot.
     pub(crate) fn record_all(&self, journal: &Journal) {
         let files = self.files.lock();
         journal.append(files.iter().map(|(id, mode)| mode.record(*id)));
@@ -64,7 +58,7 @@ impl OpenFiles {
         }
     }
 
-    /// Turns passthrough on: kernel and user support it.
+    /// Kernel and user support passthrough.
     pub(crate) fn turn_on(&self) {
         self.is_on.store(true, Ordering::Release);
     }
@@ -77,8 +71,7 @@ impl OpenFiles {
         self.is_on.load(Ordering::Acquire)
     }
 
-    /// Turns passthrough off, unless a file is passed through now: the kernel would refuse further
-    /// opens of it.
+    /// The kernel would refuse further opens of a file that is passed through now.
     pub(crate) fn turn_off_if_unused(&self) {
         let files = self.files.lock();
         if self.is_on() && !files.values().any(|mode| matches!(mode, Mode::Passthrough(..))) {
@@ -113,7 +106,7 @@ impl OpenFiles {
         }
     }
 
-    /// Undoes an open. Returns whether it was the last one through the page cache.
+    /// Undoes an open. True for the last one through the page cache.
     pub(crate) fn close(&self, id: NodeId) -> bool {
         let mut files = self.files.lock();
         let (was_last, was_cached) = match files.get_mut(&id) {
@@ -121,7 +114,7 @@ impl OpenFiles {
             Some(Mode::Cached(count)) => (std::mem::replace(count, count.saturating_sub(1)) <= 1, true),
             Some(Mode::Passthrough(_, count)) => (std::mem::replace(count, count.saturating_sub(1)) <= 1, false),
         };
-        // Dropping the mode releases the backing file, which must not happen under the lock.
+        // Releases the backing file, which must not happen under the lock.
         let ended = was_last.then(|| files.remove(&id)).flatten();
         self.record(id, files.get(&id));
         drop(files);

@@ -1,8 +1,8 @@
-//! Whether passthrough pays: the estimated gain of large files, less the cost of open requests.
+//! Estimated gain of passthrough for large files, less the cost of open requests.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// Gain less cost, in bytes read.
+/// In bytes read.
 pub(crate) struct Balance(AtomicI64);
 
 impl Default for Balance {
@@ -12,8 +12,8 @@ impl Default for Balance {
 }
 
 impl Balance {
-    /// Counts an open of a file with `len` bytes that could be passed through. Returns `false` when
-    /// the cost exceeds the gain.
+    /// For a file of `len` bytes that could be passed through. False when the cost exceeds the
+    /// gain.
     pub(crate) fn count_open(&self, len: u64) -> bool {
         let gain = i64::try_from(len.min(GAIN_BYTES_MAX)).unwrap_or(i64::MAX);
         let change = |balance: i64| Some((balance + gain - OPEN_COST_BYTES).min(BALANCE_MAX));
@@ -22,17 +22,16 @@ impl Balance {
     }
 }
 
-/// Cost of an open request in bytes. A request takes 25 to 30 µs with its close; passthrough saves
-/// 130 µs per MiB read (benches/runs).
+/// A request takes 25 to 30 µs with its close; passthrough saves 130 µs per MiB (benches/runs).
 const OPEN_COST_BYTES: i64 = 256 << 10;
 
-/// Opens before the first decision: 30 ms.
+/// Before the first decision: 30 ms.
 const OPENS_FREE: i64 = 1024;
 
-/// Limit on the gain of one file: the rest may not be read.
+/// For one file: the rest may not be read.
 const GAIN_BYTES_MAX: u64 = 64 << 20;
 
-/// Limit on the balance, 16 Ki opens: old gains must not hide new costs.
+/// 16 Ki opens: old gains must not hide new costs.
 const BALANCE_MAX: i64 = 16 * OPEN_COST_BYTES * OPENS_FREE;
 
 #[cfg(test)]

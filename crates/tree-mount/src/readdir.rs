@@ -1,7 +1,7 @@
 //! readdir and readdirplus, over the pages of the directory's B+-tree.
 //!
-//! A listing continues in the version of the directory in which it began, if that is still stored.
-//! Its nodes are always of the revision in force.
+//! A listing continues in the version of the directory in which it began, if still stored. Its
+//! nodes are of the revision in force.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl MountState {
         loop {
             let page = match volume.tree().try_list(directory, Position::Number(number)) {
                 Some(page) => page?,
-                // Send these entries now; the client reads ahead meanwhile.
+                // Send these now; the client reads ahead meanwhile.
                 None if reply.has_entries() => return Ok(Ok(())),
                 None => volume.tree().list(directory, Position::Number(number)).await?,
             };
@@ -77,7 +77,7 @@ impl MountState {
                 Some(_) => {
                     let mut filled = Ok(());
                     for (i, entry) in page.entries().iter().enumerate() {
-                        // The entry in the current version; removed names are skipped.
+                        // Skips names removed in the current version.
                         let name = entry.name.as_bytes();
                         let Some(now) = volume.tree().lookup(current, name).await? else { continue };
                         filled = self.fill(id, current, volume, std::slice::from_ref(&*now), (tag, page.number + i as u64), left, reply);
@@ -119,7 +119,7 @@ impl MountState {
         Ok(Ok(()))
     }
 
-    /// Adds entries of the current version. `at` is the version and index of the first one.
+    /// Entries of the current version, from `at` on.
     #[allow(clippy::too_many_arguments, reason = "one loop of one caller")]
     fn fill(
         &self,
@@ -153,5 +153,5 @@ impl MountState {
     }
 }
 
-/// Retries if the directory keeps changing between reading and locking.
+/// For a directory that changes between reading and locking.
 const RETRIES_MAX: usize = 16;

@@ -1,4 +1,4 @@
-//! One request of the kernel, and the open files of an observer.
+//! One request of the kernel, and an observer's open files.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,7 +34,6 @@ impl ObserverState {
         Self { observer, journal, open_files: Mutex::default(), next: AtomicU64::new(1) }
     }
 
-    /// Adds an open file, and records it.
     pub(crate) fn insert(&self, handle: u64, file: OpenFile) {
         if let Some(journal) = &self.journal {
             journal.append([file.record(handle)]);
@@ -49,19 +48,18 @@ impl ObserverState {
         self.open_files.lock().remove(&handle)
     }
 
-    /// An open file of another process.
     pub(crate) fn restore(&self, record: &HandleRecord) {
         self.next.fetch_max(record.handle + 1, Ordering::Relaxed);
         self.open_files.lock().insert(record.handle, Arc::new(OpenFile::restore(record)));
     }
 
-    /// Appends all open files to a snapshot, with the bytes read so far.
+    /// With the bytes read so far.
     pub(crate) fn record_all(&self, journal: &Journal) {
         let files = self.open_files.lock();
         journal.append(files.iter().map(|(handle, file)| file.record(*handle)));
     }
 
-    /// Whether the observer wants reads or closes, so that the kernel must not read directly.
+    /// The observer wants reads or closes: the kernel must not read directly.
     pub(crate) fn counts_reads(&self) -> bool {
         self.observer.wants(Operation::Read) || self.observer.wants(Operation::Close)
     }
@@ -136,5 +134,5 @@ impl KernelRequest {
     }
 }
 
-/// Set by Linux if a file is opened for execution; not available to open(2).
+/// Linux sets it when a file is opened for execution; open(2) cannot.
 const FMODE_EXEC: i32 = 0x20;

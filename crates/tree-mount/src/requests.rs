@@ -1,7 +1,7 @@
-//! Requests about one file: lookup, attributes, content, links, extended attributes.
+//! Lookup, attributes, content, links, extended attributes.
 //!
-//! Each request first tries memory and disk cache, so that the first poll, on the FUSE thread,
-//! answers it unless a frame must be fetched. No request blocks a thread; each await is bounded.
+//! The first poll, on the FUSE thread, answers from memory and disk cache unless a frame must be
+//! fetched. No request blocks a thread; each await is bounded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,7 @@ impl MountState {
         Err(OpError::Unfit("the directory changes faster than it can be read"))
     }
 
-    /// Attributes of a node, and how long the kernel may cache them.
+    /// With the time for which the kernel may cache them.
     pub(crate) async fn attributes(&self, id: NodeId) -> Result<(FileAttr, Duration), OpError> {
         let view = self.table.get(id).ok_or(OpError::Gone)?;
         let left = match &view.volume {
@@ -87,7 +87,7 @@ impl MountState {
         }
     }
 
-    /// Reads up to `len` bytes; fewer at the end of the file.
+    /// Short at the end of the file.
     pub(crate) async fn read(&self, id: NodeId, offset: u64, len: usize) -> Result<Bytes, OpError> {
         self.retrying_in_newer(id, || self.read_once(id, offset, len)).await
     }
@@ -167,8 +167,7 @@ impl MountState {
         }
     }
 
-    /// Adds a missing name, unless the directory has changed. Returns an evicted name, which the
-    /// kernel must drop.
+    /// Fails if the directory has changed. Returns an evicted name, which the kernel must drop.
     fn note_missing(&self, directory: NodeId, seen: &Arc<Inode>, volume: &Volume, name: &[u8]) -> Result<Option<NameIn>, DirectoryChanged> {
         let _entering = self.table.lock_directory(directory, seen)?;
         Ok(volume.note_missing(directory, name))
@@ -182,5 +181,4 @@ async fn read_blob(volume: &Volume, blob: &Blob, offset: u64, len: usize) -> Res
     })
 }
 
-/// Retries if the directory keeps changing between reading and locking.
 const RETRIES_MAX: usize = 16;

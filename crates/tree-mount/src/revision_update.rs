@@ -1,10 +1,10 @@
-//! Updates known files to a new revision. Open files are followed by path (SFSRO paper, section 7,
+//! Moves known files to a new revision. Open files are followed by path (SFSRO paper, section 7,
 //! without fhdb).
 //!
-//! From the root down, each known directory that has changed is updated in one step: look up its
-//! known names in the new version, change the table, then notify the kernel. Subtrees with an equal
-//! inode are skipped. A name is removed only if the new signed root proves that it is missing.
-//! While that cannot be fetched, the old revision remains visible until it expires.
+//! From the root down, each known directory that has changed is one step: look up its known names
+//! in the new version, change the table, notify the kernel. Equal inodes skip their subtrees. A
+//! name is removed only if the new root proves its absence. Until that is fetched, the old revision
+//! remains visible, at most until it expires.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -25,7 +25,7 @@ pub(crate) async fn follow(state: Weak<MountState>, volume: Arc<Volume>) {
     let mut revisions = volume.tree().watch();
     let mut was_fresh = volume.is_fresh();
     loop {
-        // The wall clock may be set, so it is polled.
+        // The wall clock may be set: poll it.
         let _ = tokio::time::timeout(TICK, revisions.changed()).await;
         let Some(state) = state.upgrade() else { return };
         if Arc::strong_count(&volume) == 1 {
@@ -61,22 +61,21 @@ fn root_is_outdated(state: &MountState, volume: &Arc<Volume>) -> bool {
     state.table.get(volume.root()).is_some_and(|view| *view.inode != attributes::without_inline(volume.shown().root()))
 }
 
-/// Makes the kernel drop all data of an expired tree.
+/// For an expired tree.
 fn invalidate_all(state: &MountState, volume: &Arc<Volume>) {
     for (id, _) in state.table.all_of(volume) {
         state.kernel.send(Notice::Content(id));
     }
 }
 
-/// Updates all known files to `revision`, then shows it. Stops if a newer revision appears.
 async fn update_to(state: &Arc<MountState>, volume: &Arc<Volume>, revision: Arc<Revision>) {
-    // No other process takes the mount over in the middle.
+    // No other process may take the mount over in the middle.
     let _updating = state.updating.read().await;
     volume.record(true);
     let update = RevisionUpdate { state, volume, number: revision.number(), order: revision.order() };
     let root = Arc::new(attributes::without_inline(revision.root()));
     let mut queue = VecDeque::from([(volume.root(), root.clone())]);
-    // Directories left by an interrupted update are found by path.
+    // Finds directories of an interrupted update by path.
     let unfinished: Vec<NodeId> = volume.unfinished.lock().iter().copied().collect();
     for id in unfinished {
         match update.resolve(id, &root).await {
@@ -198,7 +197,7 @@ impl RevisionUpdate<'_> {
         }
     }
 
-    /// Looks up a name in the new version; retries until a newer revision appears.
+    /// In the new version. Retries until a newer revision appears.
     async fn entry(&self, directory: &Inode, name: &[u8]) -> Result<Option<Inode>, Superseded> {
         let tree = self.volume.tree();
         if let Some(Ok(entry)) = tree.try_lookup(directory, name) {
@@ -219,7 +218,6 @@ impl RevisionUpdate<'_> {
         }
     }
 
-    /// The new inode of a directory, by its path; `None` if it no longer exists.
     async fn resolve(&self, id: NodeId, root: &Inode) -> Result<Option<Inode>, Superseded> {
         let (mut names, mut at) = (Vec::new(), id);
         while at != self.volume.root() {
@@ -245,8 +243,7 @@ fn top(directory: &Inode) -> Option<vouch_tree::PageRef> {
     }
 }
 
-/// Whether the kernel may keep the pages of a file. Inline content is not stored, so it counts as
-/// changed.
+/// The kernel may keep the pages. Inline content is not stored, so it counts as changed.
 fn same_content(old: &Inode, new: &Inode) -> bool {
     match (&old.content, &new.content) {
         (Content::Regular { blob: a, .. }, Content::Regular { blob: b, .. }) => a == b && !attributes::lacks_inline(a),
@@ -254,7 +251,7 @@ fn same_content(old: &Inode, new: &Inode) -> bool {
     }
 }
 
-/// Interval of clock checks.
+/// Between checks of the clock.
 const TICK: Duration = Duration::from_secs(1);
 
 const PAUSE_MIN: Duration = Duration::from_millis(200);

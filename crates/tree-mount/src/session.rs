@@ -30,7 +30,6 @@ use crate::status::{MountMonitor, MountStatus, RequestCounts};
 use crate::volume::{Volume, VolumeRegistry};
 use crate::{fuse_device, mount_point, revision_update, take_over};
 
-/// A running mount.
 pub struct Mounted {
     point: PathBuf,
     device: Option<String>,
@@ -39,10 +38,10 @@ pub struct Mounted {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Mounts one tree. Needs a multi-threaded tokio runtime, and starts threads of its own.
+/// Needs a multi-threaded tokio runtime, and starts threads of its own.
 ///
 /// # Errors
-/// If the mount point is unusable or busy, or this user may not mount.
+/// An unusable or busy mount point, or a user without the right.
 pub async fn mount_tree(config: MountConfig, tree: Arc<Tree>) -> Result<Mounted, MountError> {
     let pinned = config.options.revision.clone();
     let fsinfo = pinned.clone().unwrap_or_else(|| tree.newest()).fsinfo.clone();
@@ -66,8 +65,7 @@ pub async fn mount_tree(config: MountConfig, tree: Arc<Tree>) -> Result<Mounted,
     Ok(mounted)
 }
 
-/// Mounts the namespace of all trees: `@HOST[:PORT],HOSTID` appears when it is looked up. Short
-/// names are symbolic links.
+/// `@HOST[:PORT],HOSTID` appears when it is looked up. Short names are symbolic links.
 ///
 /// # Errors
 /// As [`mount_tree`].
@@ -82,7 +80,6 @@ pub async fn mount_namespace(config: MountConfig, client: Arc<Client>, trees: Na
     mount(point, state, "auto").await
 }
 
-/// What a mount shows.
 pub(crate) struct MountSource {
     pub(crate) kind: MountKind,
     pub(crate) volumes: VolumeRegistry,
@@ -91,7 +88,7 @@ pub(crate) struct MountSource {
 }
 
 impl MountSource {
-    /// The state, and the receiver of notices to the kernel. A new mount has its root directory.
+    /// With the receiver of notices to the kernel. A new mount has its root directory.
     pub(crate) fn state(
         self,
         options: MountOptions,
@@ -155,10 +152,9 @@ async fn mount(point: PathBuf, state: (Arc<MountState>, mpsc::Receiver<Notice>),
     starting.await.map_err(failed)?
 }
 
-/// The end of a session, and its thread.
+/// End of a session, and its thread.
 pub(crate) type Serving = (oneshot::Receiver<io::Result<()>>, JoinHandle<()>);
 
-/// Starts the threads of a session.
 pub(crate) fn serve(
     session: Session<FuseFilesystem>,
     state: &Arc<MountState>,
@@ -167,14 +163,14 @@ pub(crate) fn serve(
     let failed = |doing| move |source| MountError::Io { doing, path: PathBuf::from("/dev/fuse"), source };
     let device = Arc::new(session.as_fd().try_clone_to_owned().map_err(failed("duplicating"))?);
     if state.journal.is_some() && !state.kernel_offer.get().is_some_and(|kernel| fuse_device::can_resend(*kernel)) {
-        // The requests that this process has read then fail at once if it is killed.
+        // A kill then fails the requests that this process has read.
         let clone = fuse_device::clone_device(&device).map_err(failed("cloning"))?;
         fuse_device::replace_descriptor(session.as_fd(), &clone).map_err(failed("cloning"))?;
     }
     let _ = state.device.set(device);
     kernel_notices::run(session.notifier(), notices).map_err(failed("starting a thread for"))?;
     let (end, ended) = oneshot::channel();
-    // Dropping the session unmounts: after it has ended, or if the thread fails to start.
+    // Dropping the session unmounts: after its end, or if the thread fails to start.
     let serve = move || {
         let _ = end.send(session.run());
     };
@@ -191,7 +187,6 @@ impl Mounted {
         Self { point, device, state, ended, thread: Some(thread) }
     }
 
-    /// Device number, "MAJOR:MINOR".
     pub fn device_number(&self) -> Option<&str> {
         self.device.as_deref()
     }
@@ -204,15 +199,14 @@ impl Mounted {
         self.state.status(&self.point)
     }
 
-    /// Reads the status while the mount is served.
     pub fn monitor(&self) -> MountMonitor {
         MountMonitor { point: self.point.clone(), state: self.state.clone() }
     }
 
-    /// Serves until `stop` is ready, then unmounts. Ends also if another process unmounts.
+    /// Serves until `stop` or an external unmount, then unmounts.
     ///
     /// # Errors
-    /// If serving or unmounting failed.
+    /// Serving or unmounting failed.
     pub async fn serve_until(mut self, stop: impl Future<Output = ()>) -> Result<(), MountError> {
         let ended = tokio::select! {
             ended = &mut self.ended => Some(ended),
@@ -233,19 +227,19 @@ impl Mounted {
         outcome
     }
 
-    /// Unmounts. Open files fail when the process ends.
+    /// Open files fail when the process ends.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// The system refuses.
     pub async fn unmount(mut self) -> Result<(), MountError> {
         self.detach_once()?;
-        // With open files the session continues until they are closed; do not wait for that.
+        // Open files keep the session; do not wait for them.
         let _ = tokio::time::timeout(GRACE, &mut self.ended).await;
         Ok(())
     }
 
     fn detach_once(&mut self) -> Result<(), MountError> {
-        // Another file system may be mounted over ours by now, or ours may be gone.
+        // Another mount may cover ours, or ours may be gone.
         let is_there = self.thread.take().is_some() && mount_point::device_at(&self.point) == self.device;
         if is_there { mount_point::detach(&self.point) } else { Ok(()) }
     }
@@ -279,5 +273,4 @@ fn is_device_open_to_us() -> bool {
     std::fs::File::options().read(true).write(true).open("/dev/fuse").is_ok()
 }
 
-/// Longest wait for the session to end after unmounting.
 const GRACE: std::time::Duration = std::time::Duration::from_secs(2);

@@ -1,5 +1,3 @@
-//! State of one mount, shared by all requests.
-
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -32,9 +30,9 @@ pub(crate) struct MountState {
     pub(crate) options: MountOptions,
     pub(crate) error_log: ErrorLog,
     pub(crate) kind: MountKind,
-    /// Whether the kernel was told that there are no extended attributes.
+    /// The kernel was told that there are no extended attributes.
     pub(crate) without_xattrs: bool,
-    /// Whether passthrough is requested and possible, kernel support aside.
+    /// Requested and possible, kernel support aside.
     pub(crate) wants_passthrough: bool,
     pub(crate) open_files: OpenFiles,
     pub(crate) observed: Option<ObserverState>,
@@ -45,8 +43,7 @@ pub(crate) struct MountState {
     pub(crate) updating: Arc<RwLock<()>>,
     /// Held while another process may take the mount over.
     pub(crate) stopped_updates: Mutex<Option<OwnedRwLockWriteGuard<()>>>,
-    /// The kernel's FUSE_INIT request; set when the session begins.
-    /// The journal's record of the mount itself.
+    /// FUSE_INIT and the mount's own journal record; set when the session begins.
     pub(crate) mount_record: OnceLock<MountRecord>,
     pub(crate) device: OnceLock<Arc<OwnedFd>>,
     pub(crate) kernel_offer: OnceLock<KernelRecord>,
@@ -59,14 +56,14 @@ pub(crate) enum MountKind {
 }
 
 pub(crate) enum LookupResult {
-    /// The attributes, and how long the kernel may cache them.
+    /// With the time for which the kernel may cache it.
     File(FileAttr, Duration),
-    /// Proven missing, and how long the kernel may cache that.
+    /// Proven; with the time for which the kernel may cache it.
     Nothing(Duration),
 }
 
 impl MountState {
-    /// The tree of a node; `None` for the namespace itself.
+    /// `None` for the namespace itself.
     pub(crate) fn volume_of(&self, id: NodeId) -> Option<Arc<Volume>> {
         self.table.get(id).and_then(|view| view.volume)
     }
@@ -84,9 +81,8 @@ impl MountState {
         }
     }
 
-    /// Attributes for the kernel. If it was told that there are no extended attributes, a file of a
-    /// later revision that has some may have an ACL: until the next mount only its owner has
-    /// access.
+    /// If the kernel was told that there are no extended attributes, a later file with some may
+    /// have an ACL: only its owner has access.
     pub(crate) fn attributes_of(&self, id: NodeId, inode: &Inode) -> FileAttr {
         let mut flush = attributes(id, inode);
         if self.without_xattrs && self.options.xattrs == XattrMode::Auto && inode.xattrs.size > 0 {
@@ -105,13 +101,13 @@ impl MountState {
             Some(entry) => entry?,
             None => volume.tree().lookup(&directory, &name).await?,
         };
-        // The directory may have changed to a newer revision before the file.
+        // The directory may already be of a newer revision.
         let entry = entry.filter(|e| e.inode.file_type() == view.inode.file_type()).ok_or(OpError::Gone)?;
         Ok(entry.inode.clone())
     }
 }
 
-/// Whether a directory lists only names that were looked up.
+/// Lists only names that were looked up.
 pub(crate) const fn is_opaque(directory: &Inode) -> bool {
     matches!(directory.content, Content::Directory { opaque: true, .. })
 }

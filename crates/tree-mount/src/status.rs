@@ -1,4 +1,4 @@
-//! Status of a mount: what it shows, its replicas, its caches and its requests.
+//! Status: revision shown, replicas, caches, requests.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,32 +11,29 @@ use crate::observer::Operation;
 use crate::state::{MountKind, MountState};
 use crate::volume::Volume;
 
-/// Status of a mount.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MountStatus {
     pub point: PathBuf,
-    /// Files that the kernel knows.
+    /// Known to the kernel.
     pub nodes: usize,
     pub passthrough: bool,
-    /// Open files that the kernel reads directly.
+    /// Open and read by the kernel directly.
     pub passed_through: usize,
-    /// Requests of the kernel, by operation.
     pub requests: Vec<RequestCount>,
     pub memory_cache_bytes: u64,
     pub disk_cache: Option<DiskCacheStatus>,
     pub trees: Vec<TreeStatus>,
 }
 
-/// Requests of one operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestCount {
     pub operation: String,
     pub done: u64,
-    /// Requests that failed for another reason than a name or attribute that does not exist.
+    /// Without missing names and attributes.
     pub failed: u64,
 }
 
-/// The disk cache of the process. Several processes may share a directory.
+/// Of the process. Several processes may share a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskCacheStatus {
     pub directory: PathBuf,
@@ -44,15 +41,14 @@ pub struct DiskCacheStatus {
     pub quota_bytes: u64,
 }
 
-/// Status of one mounted tree.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TreeStatus {
     pub name: String,
     pub revision: u64,
-    /// End of its validity, in seconds since 1970.
+    /// Seconds since 1970.
     pub expires: i64,
     pub served: bool,
-    /// Why the tree is not served.
+    /// Reason if the tree is not served.
     pub trouble: Option<String>,
     pub frames_from_memory: u64,
     pub frames_from_disk: u64,
@@ -64,15 +60,14 @@ pub struct TreeStatus {
     pub replicas: Vec<ReplicaReport>,
 }
 
-/// Status of one replica of a tree.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReplicaReport {
-    /// Host name or URL that led to it.
+    /// Name or URL that led to it.
     pub host: String,
     pub address: String,
     pub state: String,
     pub latency_seconds: Option<f64>,
-    /// Newest revision offered; 0 before the first.
+    /// Newest offered; 0 before the first.
     pub revision: u64,
     pub calls: u64,
     pub failed_calls: u64,
@@ -81,13 +76,13 @@ pub struct ReplicaReport {
 }
 
 impl ReplicaReport {
-    /// Whether the replica answers and has sent nothing wrong lately.
+    /// Answers, and has sent nothing wrong lately.
     pub fn is_up(&self) -> bool {
         [ReplicaState::Up, ReplicaState::Slow, ReplicaState::Stale].iter().any(|state| state.to_string() == self.state)
     }
 }
 
-/// Reads the status of a mount while it is served.
+/// While the mount is served.
 #[derive(Clone)]
 pub struct MountMonitor {
     pub(crate) point: PathBuf,
@@ -166,7 +161,6 @@ fn tree_status(volume: &Volume) -> TreeStatus {
     }
 }
 
-/// Counts of the kernel's requests.
 #[derive(Default)]
 pub(crate) struct RequestCounts([[AtomicU64; 2]; OPERATIONS.len()]);
 
@@ -185,6 +179,6 @@ impl RequestCounts {
     }
 }
 
-/// Names in the order of [`Operation`].
+/// In the order of [`Operation`].
 const OPERATIONS: [&str; Operation::Close as usize + 1] =
     ["lookup", "getattr", "readlink", "readdir", "getxattr", "listxattr", "open", "read", "lseek", "release"];

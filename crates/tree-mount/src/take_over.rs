@@ -1,8 +1,8 @@
-//! Continues the mount of another process, and lets another process continue this one.
+//! Continues another process's mount, or lets another process continue this one.
 //!
-//! The kernel notices nothing: the FUSE device stays open in a supervisor, and the journal has the
-//! nodes that the kernel refers to. After a planned change no request is open. After a kill, the
-//! kernel sends the open requests again (FUSE_NOTIFY_RESEND, Linux 6.9), or they fail at once.
+//! The kernel notices nothing: a supervisor holds the FUSE device, and the journal has the nodes.
+//! After a planned change no request is open. After a kill, the kernel sends open requests again
+//! (FUSE_NOTIFY_RESEND, Linux 6.9), or they fail at once.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -34,7 +34,7 @@ use crate::session::{MountSource, Mounted, serve};
 use crate::state::{MountKind, MountState};
 use crate::volume::VolumeRegistry;
 
-/// An empty journal, for [`MountOptions::journal`](crate::MountOptions::journal).
+/// Empty, for [`MountOptions::journal`](crate::MountOptions::journal).
 ///
 /// # Errors
 /// Those of memfd_create(2).
@@ -42,18 +42,16 @@ pub fn create_journal() -> io::Result<File> {
     Journal::create()
 }
 
-/// What the earlier process of a mount has left.
+/// Left by the earlier process of a mount.
 #[derive(Debug)]
 pub struct Predecessor {
     pub image: MountImage,
-    /// The FUSE device.
     pub device: OwnedFd,
-    /// Whether it was killed, so that requests may be open.
+    /// Requests may be open.
     pub was_killed: bool,
 }
 
-/// A mount of another process, ready to be continued. Until [`TakeOver::begin`] the other process
-/// may serve again instead.
+/// Until [`TakeOver::begin`] the other process may serve again instead.
 pub struct TakeOver {
     state: Arc<MountState>,
     notices: mpsc::Receiver<Notice>,
@@ -63,10 +61,10 @@ pub struct TakeOver {
     was_updating: bool,
 }
 
-/// Takes over the mount of one tree. `options` have the same journal.
+/// `options` have the same journal.
 ///
 /// # Errors
-/// If the mount is of another tree or kind. The kernel has then noticed nothing.
+/// The mount is of another tree or kind. The kernel has noticed nothing.
 pub fn take_over_tree(options: MountOptions, tree: &Arc<Tree>, predecessor: Predecessor) -> Result<TakeOver, MountError> {
     let image = &predecessor.image;
     let [record] = &image.volumes.values().collect::<Vec<_>>()[..] else {
@@ -83,8 +81,7 @@ pub fn take_over_tree(options: MountOptions, tree: &Arc<Tree>, predecessor: Pred
     take_over(options, source, predecessor)
 }
 
-/// Takes over the mount of the namespace of all trees. `trees` are the open trees by their names in
-/// it. The files of a tree that is missing there fail with ESTALE.
+/// `trees`: the open trees by their names in the namespace. Files of other trees fail with ESTALE.
 ///
 /// # Errors
 /// As [`take_over_tree`].
@@ -138,7 +135,7 @@ impl TakeOver {
     /// Serves. Needs a multi-threaded tokio runtime.
     ///
     /// # Errors
-    /// Those of the system when it refuses threads or descriptors.
+    /// The system refuses threads or descriptors.
     pub fn begin(self) -> Result<Mounted, MountError> {
         let Self { state, notices, device, mount, was_killed, was_updating } = self;
         let mounted = start_session(state.clone(), notices, &device, &mount, was_killed)?;
@@ -210,8 +207,7 @@ fn restore(state: &Arc<MountState>, image: MountImage, device: &Arc<OwnedFd>) {
     }
 }
 
-/// The process was killed during an update: the kernel may have outdated data. It asks again for
-/// everything.
+/// After a kill during an update, the kernel may have outdated data.
 fn distrust_kernel_caches(state: &MountState) {
     for volume in state.volumes.all() {
         for (directory, name) in volume.missing_names() {
@@ -227,7 +223,6 @@ fn distrust_kernel_caches(state: &MountState) {
     }
 }
 
-/// Stops and resumes a mount that another owner serves.
 #[derive(Clone)]
 pub struct MountHandle {
     state: Arc<MountState>,
@@ -239,22 +234,20 @@ impl Mounted {
         MountHandle { state: self.state.clone(), point: self.point().to_owned() }
     }
 
-    /// The FUSE device, for a supervisor.
-    ///
     /// # Errors
-    /// If the system refuses another descriptor.
+    /// The system refuses another descriptor.
     pub fn device(&self) -> io::Result<OwnedFd> {
         self.state.device.get().ok_or(io::ErrorKind::NotConnected)?.try_clone()
     }
 }
 
 impl MountHandle {
-    /// Stops serving, so that another process can continue: all requests that were read are
-    /// answered, and the journal is complete. Requests wait in the kernel from now on. Ends with
-    /// [`MountHandle::resume`], or with the process.
+    /// Stops serving with all requests answered and the journal complete, so that another process
+    /// can continue. New requests wait in the kernel until [`MountHandle::resume`] or the other
+    /// process.
     ///
     /// # Errors
-    /// If requests or an update to a new revision do not end within ten seconds. Serves on then.
+    /// Requests or an update do not end within ten seconds. Serves on.
     pub async fn stop_serving(&self) -> Result<(), MountError> {
         let stopped = self.try_stop().await;
         if stopped.is_err() {
@@ -272,7 +265,7 @@ impl MountHandle {
         state.gate.close();
         let threads = state.options.thread_count();
         for _ in 0..threads {
-            // Wakes one thread; what is left is answered by the next process.
+            // Wakes one thread; the next process answers the rest.
             let point = self.point.clone();
             let _ = std::thread::Builder::new().name("vouch-wake".into()).spawn(move || drop(rustix::fs::statvfs(&point)));
         }
@@ -286,12 +279,12 @@ impl MountHandle {
             observed.record_all(journal);
         }
         journal.freeze().map_err(|error| refused(&error.to_string()))?;
-        // An update to a new revision would change what is handed over.
+        // An update would change the state handed over.
         *state.stopped_updates.lock() = Some(updating);
         Ok(())
     }
 
-    /// Serves again, if no other process does.
+    /// Only if no other process serves.
     pub fn resume(&self) {
         if let Some(journal) = &self.state.journal {
             journal.thaw();
@@ -302,7 +295,7 @@ impl MountHandle {
 }
 
 impl MountState {
-    /// Records the mount itself, and with it all that was recorded before.
+    /// Records the mount itself, and with it all earlier changes.
     pub(crate) fn begin_journal(&self, path: &Path, device: Option<&str>) {
         let Some(journal) = &self.journal else { return };
         let mount = MountRecord {
@@ -335,13 +328,13 @@ impl MountState {
     }
 }
 
-/// Replaces the journal's records by a snapshot when they are much longer than the state.
+/// When the journal is much longer than the state.
 pub(crate) async fn write_snapshots(state: Weak<MountState>) {
     loop {
         tokio::time::sleep(SNAPSHOT_INTERVAL).await;
         let Some(state) = state.upgrade() else { return };
         let Some(journal) = state.journal.clone().filter(|journal| journal.wants_snapshot()) else { continue };
-        // During an update, a later turn writes it.
+        // A later turn writes it, after the update.
         let Ok(_updating) = state.updating.try_write() else { continue };
         let writing = state.clone();
         let written = tokio::task::spawn_blocking(move || {
@@ -360,5 +353,5 @@ fn refused(why: &str) -> MountError {
 
 const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Longest wait for requests and updates to end. Requests to slow replicas may take longer.
+/// For requests and updates. Slow replicas may take longer.
 const STOP_MAX: Duration = Duration::from_secs(10);

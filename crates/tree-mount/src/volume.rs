@@ -1,7 +1,7 @@
 //! One mounted tree: the revision shown to the kernel, and its freshness.
 //!
-//! The client may have a newer revision: `revision_update` updates the known files before it is
-//! shown. An expired revision is never shown.
+//! `revision_update` updates known files before it shows a newer revision. An expired revision is
+//! never shown.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::fs::File;
@@ -25,7 +25,7 @@ use crate::negative_names::NegativeNames;
 use crate::node_table::Owner;
 
 pub(crate) struct Volume {
-    /// Number in the journal.
+    /// In the journal.
     number: u32,
     journal: Option<Arc<Journal>>,
     tree: Arc<Tree>,
@@ -33,13 +33,13 @@ pub(crate) struct Volume {
     numbering: InodeNumbering,
     root: NodeId,
     label: String,
-    /// The revision of a mount that does not follow newer ones.
+    /// Shown instead of newer ones.
     pinned: Option<Arc<Revision>>,
     shown: RwLock<Arc<Revision>>,
     shown_until: AtomicI64,
     shown_signal: watch::Sender<RevisionOrder>,
     next_refresh: Mutex<Option<Instant>>,
-    /// Earliest next refresh because of a missing frame.
+    /// Next refresh because of a missing frame, at the earliest.
     next_refresh_for_missing: Mutex<Option<Instant>>,
     readers: Cache<NodeId, Arc<FileReader>>,
     negative_names: Mutex<NegativeNames>,
@@ -55,7 +55,7 @@ enum Freshness {
     Refused(Error),
 }
 
-/// All volumes of a mount that are in use, and where their state is recorded.
+/// All volumes in use, and the journal of their state.
 pub(crate) struct VolumeRegistry {
     clock: Arc<dyn Clock>,
     journal: Option<Arc<Journal>>,
@@ -63,12 +63,11 @@ pub(crate) struct VolumeRegistry {
 }
 
 impl VolumeRegistry {
-    /// For a new mount, whose journal is empty.
     pub(crate) fn new(options: &MountOptions) -> Result<Self, MountError> {
         Self::with_journal(options, HEADER_LEN)
     }
 
-    /// For a mount whose journal continues after `end`.
+    /// The journal continues after `end`.
     pub(crate) fn with_journal(options: &MountOptions, end: u64) -> Result<Self, MountError> {
         let open = |file: &Arc<File>| Journal::open(file.try_clone()?, end).map(Arc::new);
         let failed = |source| MountError::Io { doing: "opening", path: "the mount journal".into(), source };
@@ -80,7 +79,7 @@ impl VolumeRegistry {
         self.journal.clone()
     }
 
-    /// A volume that shows its newest revision, or the pinned one.
+    /// Shows the newest revision, or the pinned one.
     pub(crate) fn add(
         &self,
         tree: Arc<Tree>,
@@ -96,7 +95,7 @@ impl VolumeRegistry {
         volume
     }
 
-    /// A volume of another process, with the revision that it showed.
+    /// From another process, with the revision that it showed.
     pub(crate) fn restore(&self, record: &VolumeRecord, tree: Arc<Tree>, shown: Arc<Revision>, is_pinned: bool) -> Arc<Volume> {
         let numbering = match record.root {
             NodeId::ROOT => InodeNumbering::of_tree(&shown.fsinfo.hostid),
@@ -166,12 +165,11 @@ impl Volume {
         &self.label
     }
 
-    /// The revision to show: the newest, unless the mount is pinned to one.
+    /// The newest, unless the mount is pinned to one.
     pub(crate) fn target(&self) -> Arc<Revision> {
         self.pinned.clone().unwrap_or_else(|| self.tree.newest())
     }
 
-    /// The revision shown to the kernel.
     pub(crate) fn shown(&self) -> Arc<Revision> {
         self.shown.read().clone()
     }
@@ -188,8 +186,8 @@ impl Volume {
         matches!(self.freshness(), Freshness::Fresh(_))
     }
 
-    /// How long the kernel may cache a reply. If the revision has expired, refreshes first and
-    /// waits until a newer one is shown, at most `wait_max`.
+    /// Time for which the kernel may cache a reply. If the revision has expired, refreshes and
+    /// waits for a newer one, at most `wait_max`.
     pub(crate) async fn wait_until_fresh(&self, wait_max: Duration) -> Result<Duration, Error> {
         let refused = match self.freshness() {
             Freshness::Fresh(left) => return Ok(left),
@@ -216,7 +214,7 @@ impl Volume {
         tokio::time::timeout(wait_max, wait).await.unwrap_or(Err(refused.clone()))
     }
 
-    /// Refreshes, unless a refresh failed recently.
+    /// Fails if a refresh failed recently.
     async fn refresh_if_due(&self, refused: Error) -> Result<(), Error> {
         if !matches!(refused, Error::Expired { .. }) || self.next_refresh.lock().is_some_and(|at| Instant::now() < at) {
             return Err(refused);
@@ -261,7 +259,7 @@ impl Volume {
         // A pinned revision may have expired; the newest one must not.
         let until = if self.pinned.is_some() { self.tree.newest().expires() } else { self.shown_until.load(Ordering::Acquire) };
         match until.saturating_sub(self.clock.now()) {
-            // The clock has a resolution of one second, so the last second is not used.
+            // The clock has a resolution of 1 s, so the last second is not used.
             left @ 1.. => Freshness::Fresh(Duration::from_secs(left as u64 - 1)),
             _ => Freshness::Updating,
         }
@@ -278,7 +276,7 @@ impl Volume {
         reader
     }
 
-    /// Stores an earlier version of a directory for running listings.
+    /// For running listings.
     pub(crate) fn keep_older_directory(&self, id: NodeId, inode: Arc<Inode>) {
         if let Some(journal) = &self.journal {
             journal.append_later([Record::OlderDirectory { volume: self.number, id, inode: inode.clone() }]);
@@ -308,8 +306,7 @@ impl Volume {
         is_new
     }
 
-    /// Adds a missing name that the kernel caches. Returns an evicted name, which the kernel must
-    /// drop.
+    /// Returns an evicted name, which the kernel must drop.
     pub(crate) fn note_missing(&self, directory: NodeId, name: &[u8]) -> Option<(NodeId, Box<[u8]>)> {
         let mut names = self.negative_names.lock();
         let (is_new, evicted) = names.insert(directory, name);
@@ -322,7 +319,7 @@ impl Volume {
         evicted
     }
 
-    /// Removes the missing names of a directory, which the kernel must drop.
+    /// The kernel must drop them.
     pub(crate) fn drain_missing(&self, directory: NodeId) -> Vec<Box<[u8]>> {
         let mut names = self.negative_names.lock();
         let drained = names.drain(directory);
@@ -332,7 +329,7 @@ impl Volume {
         drained
     }
 
-    /// Records the revision shown, and whether known files are being updated to a newer one.
+    /// `is_updating`: known files are being updated to a newer revision.
     pub(crate) fn record(&self, is_updating: bool) {
         let Some(journal) = &self.journal else { return };
         journal.append([self.own_record(is_updating)]);
@@ -343,7 +340,7 @@ impl Volume {
         Record::Volume(VolumeRecord { number: self.number, label, root: self.root, signed, is_updating })
     }
 
-    /// Appends the whole state to a snapshot. No update to a newer revision runs meanwhile.
+    /// No update runs meanwhile.
     pub(crate) fn record_all(&self, journal: &Journal) {
         let volume = self.number;
         journal.append([self.own_record(false)]);
@@ -361,7 +358,7 @@ impl Volume {
         journal.append(older.iter().map(|(id, _, inode)| Record::OlderDirectory { volume, id: *id, inode: inode.clone() }));
     }
 
-    /// Adds a name without recording it again.
+    /// Does not record it again.
     pub(crate) fn restore_missing(&self, directory: NodeId, name: &[u8]) {
         self.negative_names.lock().insert(directory, name);
     }
@@ -396,13 +393,13 @@ pub(crate) fn tag_of(directory: &Inode) -> u32 {
     }
 }
 
-/// Limit on readers with read-ahead state.
+/// Readers with read-ahead state.
 const READERS_MAX: usize = 512;
 
 pub(crate) const OLDER_MAX: usize = 256;
 
-/// Limit on stored names per opaque directory. Further names are found but not listed.
+/// Stored names per opaque directory. Further names are found but not listed.
 const REFERENCED_MAX: usize = 65_536;
 
-/// Shortest interval of refreshes on behalf of readers.
+/// Between refreshes on behalf of readers.
 const REFRESH_INTERVAL_MIN: Duration = Duration::from_secs(1);

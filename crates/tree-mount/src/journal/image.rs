@@ -1,6 +1,6 @@
 //! The state of a mount, replayed from its journal.
 //!
-//! Never panics on damaged bytes: a damaged journal is an error, and the mount is not taken over.
+//! Never panics: after an error the mount is not taken over.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fs::File;
@@ -15,7 +15,7 @@ use super::record::{HandleRecord, MountRecord, NodeRecord, OpenRecord, Record, V
 use super::{FRAME_LEN_MAX, HEADER_LEN, MAGIC, VERSION};
 use crate::volume::OLDER_MAX;
 
-/// The state of a mount, as its process recorded it.
+/// As its process recorded it.
 #[derive(Debug, Default)]
 pub struct MountImage {
     pub(crate) mount: MountRecord,
@@ -26,11 +26,10 @@ pub struct MountImage {
     pub(crate) older_directories: VecDeque<(u32, NodeId, Arc<Inode>)>,
     pub(crate) open_files: HashMap<NodeId, OpenRecord>,
     pub(crate) handles: HashMap<u64, HandleRecord>,
-    /// End of the last whole frame in the file.
+    /// After the last whole frame.
     pub(crate) end: u64,
 }
 
-/// Why a journal cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     #[error("reading the mount journal: {0}")]
@@ -44,10 +43,8 @@ pub enum JournalError {
 }
 
 impl MountImage {
-    /// Reads the journal that a mount's process wrote.
-    ///
     /// # Errors
-    /// If it is of another version, incomplete or damaged.
+    /// Another version, or incomplete or damaged.
     pub fn read(file: &File) -> Result<Self, JournalError> {
         let start_now = || {
             let mut header = [0; HEADER_LEN as usize];
@@ -57,17 +54,17 @@ impl MountImage {
         let start = start_now()?;
         let len = file.metadata()?.len();
         let body_len = len.checked_sub(start).ok_or(JournalError::Damaged("it ends before its first record"))?;
-        // Written by this mount's own process, and in memory already: the length is real.
+        // Trusted length: this mount's own process wrote the frame into memory.
         let mut body = vec![0; usize::try_from(body_len).map_err(|_| JournalError::Damaged("too long"))?];
         file.read_exact_at(&mut body, start)?;
         if start_now()? != start {
-            // The mount's process, which still serves, has written a snapshot meanwhile.
+            // The serving process has written a snapshot meanwhile.
             return Self::read(file);
         }
         Self::replay(&body, start)
     }
 
-    /// Decodes a whole journal, for the fuzz target and tests.
+    /// For the fuzz target and tests.
     ///
     /// # Errors
     /// As [`MountImage::read`].
@@ -86,7 +83,7 @@ impl MountImage {
             if len == 0 || len > FRAME_LEN_MAX {
                 return Err(JournalError::Damaged("length of a frame"));
             }
-            // The process was killed while it wrote this frame: no reply depends on it.
+            // A kill interrupted this write: no reply depends on it.
             let Some((frame, rest)) = rest.split_at_checked(len) else { break };
             let mut reader = Reader::new(frame);
             while reader.remaining() > 0 {
@@ -149,17 +146,16 @@ impl MountImage {
         Ok(())
     }
 
-    /// Labels of the mounted trees.
     pub fn trees(&self) -> impl Iterator<Item = &str> {
         self.volumes.values().map(|volume| volume.label.as_str())
     }
 
-    /// Whether the namespace of all trees is mounted.
+    /// The namespace of all trees is mounted.
     pub const fn is_namespace(&self) -> bool {
         self.mount.is_namespace
     }
 
-    /// Files that the kernel knows.
+    /// Known to the kernel.
     pub fn node_count(&self) -> usize {
         self.nodes.len()
     }

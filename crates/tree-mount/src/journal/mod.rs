@@ -1,8 +1,8 @@
-//! The journal of a mount: what the kernel relies on, in memory that outlives this process.
+//! The journal of a mount: state that the kernel relies on, in memory that outlives this process.
 //!
-//! A supervisor holds the file (memfd_create(2)) and the FUSE device. The next process of the mount
-//! replays the journal and continues. A record is in the file before the reply that depends on it
-//! is sent. The format is in `docs/formats/mount-journal.md`.
+//! A supervisor holds the file (memfd_create(2)) and the FUSE device. The next process replays the
+//! journal. A record is written before the reply that depends on it
+//! (`docs/formats/mount-journal.md`).
 
 pub(crate) mod image;
 pub(crate) mod record;
@@ -27,15 +27,15 @@ pub(crate) struct Journal {
 
 struct Inner {
     file: File,
-    /// Where the next frame goes.
+    /// Offset of the next frame.
     end: u64,
-    /// Frames that no reply depends on, written with the next ones.
+    /// No reply depends on these frames: written with the next ones.
     pending: Vec<u8>,
     /// Bytes of the last snapshot, and since.
     snapshot_len: u64,
     since_snapshot: u64,
     state: State,
-    /// Whether a change came while the journal was frozen.
+    /// A change came while the journal was frozen.
     has_missed: bool,
 }
 
@@ -48,27 +48,26 @@ enum State {
     Broken,
 }
 
-/// A snapshot that is being written. Changes may be recorded meanwhile.
+/// In progress. Changes may be recorded meanwhile.
 pub(crate) struct Snapshot {
     start: u64,
 }
 
 impl Journal {
-    /// An empty journal file.
     pub(crate) fn create() -> io::Result<File> {
         let file = File::from(memfd_create("vouch-mount", MemfdFlags::CLOEXEC)?);
         Self::write_header(&file, 0)?;
         Ok(file)
     }
 
-    /// Appends to a journal file after `end`. What a killed process wrote only in part is cut off.
+    /// Cuts off what follows `end`: a killed process wrote it in part.
     pub(crate) fn open(file: File, end: u64) -> io::Result<Self> {
         file.set_len(end)?;
         let inner = Inner { file, end, pending: Vec::new(), snapshot_len: 0, since_snapshot: 0, state: State::Active, has_missed: false };
         Ok(Self { inner: Mutex::new(inner), wants_snapshot: AtomicBool::new(false) })
     }
 
-    /// Records changes that happen together. They are in the file on return.
+    /// One frame of changes. They are in the file on return.
     pub(crate) fn append(&self, records: impl IntoIterator<Item = Record>) {
         let mut inner = self.inner.lock();
         if inner.add(records) {
@@ -79,7 +78,7 @@ impl Journal {
         }
     }
 
-    /// Records changes that no reply depends on. They may be lost if the process is killed.
+    /// No reply depends on these changes: a kill may lose them.
     pub(crate) fn append_later(&self, records: impl IntoIterator<Item = Record>) {
         let mut inner = self.inner.lock();
         if inner.add(records) && inner.pending.len() > PENDING_BYTES_MAX {
@@ -91,7 +90,7 @@ impl Journal {
         self.wants_snapshot.load(Ordering::Relaxed)
     }
 
-    /// Begins a snapshot: append the whole state, then call [`Journal::finish_snapshot`].
+    /// Append the whole state, then call [`Journal::finish_snapshot`].
     pub(crate) fn begin_snapshot(&self) -> Snapshot {
         let mut inner = self.inner.lock();
         inner.write();
@@ -110,7 +109,7 @@ impl Journal {
         }
         (inner.snapshot_len, inner.since_snapshot) = (inner.end - snapshot.start, 0);
         self.wants_snapshot.store(false, Ordering::Relaxed);
-        // Without this, the memory is freed at the unmount.
+        // Otherwise the memory is freed at the unmount.
         let hole = (snapshot.start & !(PAGE_LEN - 1)).saturating_sub(PAGE_LEN);
         if hole > 0 {
             let _ = fallocate(&inner.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, PAGE_LEN, hole);
@@ -120,7 +119,7 @@ impl Journal {
     /// Writes all records; later ones are ignored.
     ///
     /// # Errors
-    /// If a write has failed, so that the journal is incomplete.
+    /// A write has failed: the journal is incomplete.
     pub(crate) fn freeze(&self) -> io::Result<()> {
         let mut inner = self.inner.lock();
         inner.write();
@@ -131,8 +130,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Accepts records again, after [`Journal::freeze`]. The other process has written nothing: it
-    /// writes only once it serves.
+    /// Undoes [`Journal::freeze`]. The other process has not served, so it has written nothing.
     pub(crate) fn thaw(&self) {
         let mut inner = self.inner.lock();
         if inner.state == State::Frozen {
@@ -153,7 +151,7 @@ impl Journal {
 }
 
 impl Inner {
-    /// Adds one frame to the pending ones. Returns whether there are any.
+    /// Returns true if frames are pending.
     fn add(&mut self, records: impl IntoIterator<Item = Record>) -> bool {
         if self.state != State::Active {
             self.has_missed = true;
@@ -199,16 +197,16 @@ impl Inner {
 
 pub(crate) const MAGIC: [u8; 8] = *b"vouchmnt";
 
-/// Version of the format. A process refuses other versions, and the mount's process goes on.
+/// A process refuses other versions; the mount's process goes on.
 pub(crate) const VERSION: u32 = 1;
 
-/// Magic, version, reserved, place of the first record.
+/// Magic, version, reserved, offset of the first record.
 pub(crate) const HEADER_LEN: u64 = 24;
 
-/// Longest frame: the changes of one locked step. A listing or a snapshot step has 1,024 nodes.
+/// Changes of one locked step. A listing or a snapshot step has 1,024 nodes.
 pub(crate) const FRAME_LEN_MAX: usize = 64 << 20;
 
-/// Bytes beyond twice the state before a snapshot: the file stays below three times the state.
+/// Added to twice the state before a snapshot: the file stays below three times the state.
 const SLACK_BYTES: u64 = 1 << 20;
 
 const PENDING_BYTES_MAX: usize = 16 << 10;

@@ -1,6 +1,6 @@
 //! Records of the mount journal: `docs/formats/mount-journal.md`.
 //!
-//! Each record has the whole new state of one thing, so the last record of a thing wins.
+//! Each has the whole new state of one thing, so the last one wins.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(crate) enum Record {
         lookups: u64,
     },
     Gone(NodeId),
-    /// A missing name that the kernel has cached, or no longer has.
+    /// The kernel has cached a missing name, or no longer has.
     Missing {
         volume: u32,
         directory: NodeId,
@@ -34,13 +34,13 @@ pub(crate) enum Record {
         volume: u32,
         directory: NodeId,
     },
-    /// A name that an opaque directory lists from now on.
+    /// The opaque directory lists it from now on.
     Referenced {
         volume: u32,
         directory: NodeId,
         name: Box<[u8]>,
     },
-    /// An earlier version of a directory, for running listings.
+    /// For running listings.
     OlderDirectory {
         volume: u32,
         id: NodeId,
@@ -51,25 +51,25 @@ pub(crate) enum Record {
     HandleClosed(u64),
 }
 
-/// What the kernel and this process agreed on when the mount began. It holds until the unmount.
+/// Agreed with the kernel until the unmount.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct MountRecord {
     pub(crate) point: Vec<u8>,
-    /// Device number of the mount, "MAJOR:MINOR".
+    /// "MAJOR:MINOR".
     pub(crate) device: Vec<u8>,
     pub(crate) kernel: KernelRecord,
     pub(crate) without_xattrs: bool,
     pub(crate) passthrough: bool,
-    /// Whether the kernel sends a request for each open and listing.
+    /// The kernel sends a request for each open and listing.
     pub(crate) observed: bool,
     pub(crate) is_namespace: bool,
-    /// Revision of a mount that does not follow newer ones.
+    /// Follows no newer revisions.
     pub(crate) is_pinned: bool,
-    /// User whose requests alone are served; `None` serves all users.
+    /// `None` serves all users.
     pub(crate) only_user: Option<u32>,
 }
 
-/// The kernel's FUSE_INIT request.
+/// FUSE_INIT request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct KernelRecord {
     pub(crate) major: u32,
@@ -82,9 +82,9 @@ pub(crate) struct VolumeRecord {
     pub(crate) number: u32,
     pub(crate) label: String,
     pub(crate) root: NodeId,
-    /// Signed fsinfo of the revision shown.
+    /// Fsinfo of the revision shown.
     pub(crate) signed: Vec<u8>,
-    /// Whether known files are being updated to a newer revision.
+    /// Known files are being updated to a newer revision.
     pub(crate) is_updating: bool,
 }
 
@@ -104,23 +104,22 @@ pub(crate) struct NodeRecord {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OpenRecord {
     pub(crate) id: NodeId,
-    /// Opens at this time; 0 removes the record.
+    /// Present opens; 0 removes the record.
     pub(crate) count: u64,
     pub(crate) backing: Option<BackingRecord>,
 }
 
-/// A file that the kernel reads directly.
+/// The kernel reads the file directly.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BackingRecord {
-    /// The kernel's number of it.
     pub(crate) id: u32,
-    /// Content when it was opened, which names the copy in the disk cache.
+    /// At the open; names the copy in the disk cache.
     pub(crate) blob: Blob,
-    /// Inode number of the copy.
+    /// Of the copy.
     pub(crate) inode: u64,
 }
 
-/// An open file of the observer.
+/// An observer's open file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HandleRecord {
     pub(crate) handle: u64,
@@ -129,7 +128,7 @@ pub(crate) struct HandleRecord {
     pub(crate) gid: u32,
     pub(crate) pid: Option<u32>,
     pub(crate) login: Option<u32>,
-    /// Milliseconds since 1970.
+    /// Since 1970.
     pub(crate) opened_ms: u64,
     pub(crate) read: u64,
     pub(crate) failed: u64,
@@ -334,7 +333,7 @@ fn name(r: &mut Reader<'_>) -> Result<Box<[u8]>, XdrError> {
     Ok(r.opaque(FILE_NAME_LEN_MAX)?.into())
 }
 
-/// An inode whose inline content was left out has only its length.
+/// Inline content that was left out keeps its length.
 fn encode_inode(w: &mut Writer, inode: &Inode) {
     let content_len = match &inode.content {
         Content::Regular { blob, .. } => inline_len(blob),

@@ -1,5 +1,3 @@
-//! The journal: replay gives the last state, and damage is an error.
-
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Records changes of the table in the journal, and restores the table from it.
+//! Writes the table's changes to the journal, and restores the table from it.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use crate::journal::Journal;
 use crate::journal::record::{NodeRecord, Record};
 
 impl<V: Owner> NodeTable<V> {
-    /// Restores the nodes of another process. `volume_of` finds the tree of a number; the nodes of
-    /// a tree that is missing are kept, and every use of them fails.
+    /// Nodes of another process. `volume_of` finds trees by number. Nodes of a missing tree are
+    /// kept, and every use fails.
     pub(crate) fn restore(&self, nodes: impl Iterator<Item = NodeRecord>, volume_of: impl Fn(u32) -> Option<Arc<V>>) {
         let mut inner = self.inner.lock();
         for node in nodes {
@@ -28,7 +28,7 @@ impl<V: Owner> NodeTable<V> {
         }
     }
 
-    /// Appends all nodes to a snapshot, in steps that hold the lock for a short time.
+    /// Holds the lock for short steps.
     pub(crate) fn record_all(&self, journal: &Journal) {
         let ids: Vec<NodeId> = self.inner.lock().nodes.keys().copied().collect();
         for step in ids.chunks(STEP) {
@@ -58,7 +58,7 @@ impl<V: Owner> Inner<V> {
         self.record_by(Journal::append);
     }
 
-    /// The same for changes of which the kernel awaits nothing.
+    /// The kernel awaits nothing of these changes.
     pub(super) fn record_later(&mut self) {
         self.record_by(Journal::append_later);
     }
@@ -95,5 +95,5 @@ impl<V: Owner> Node<V> {
     }
 }
 
-/// Nodes of one step of a snapshot.
+/// Nodes of one snapshot step.
 const STEP: usize = 1024;

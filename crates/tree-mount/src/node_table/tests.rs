@@ -1,4 +1,4 @@
-//! The node table under kernel operations in any order: no leak, and no held node is lost.
+//! Kernel operations in any order: no leak, and no held node is lost.
 
 use vouch_tree::{Blob, Content, HostId, Timestamp};
 

@@ -146,8 +146,7 @@ impl Site {
         }
     }
 
-    /// Flips a bit after the record mark and the xid: a reply with an unknown xid would be waited
-    /// for.
+    /// Spares the record mark and the xid: the client would wait for a reply with an unknown xid.
     fn falsify(&self, bytes: &mut [u8]) {
         let draw = || {
             let z = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::SeqCst);
@@ -302,7 +301,7 @@ impl World {
         MountConfig { point: self.point.clone(), options }
     }
 
-    /// Continues the mount as another process would. The one before has stopped.
+    /// As another process would. The one before has stopped.
     pub fn take_over(&mut self, site: &Arc<Site>, journal: &Arc<File>, was_killed: bool) {
         let before = self.mounted.take().unwrap();
         let device = before.device().unwrap();
@@ -320,7 +319,7 @@ impl World {
         self.point.join(name)
     }
 
-    /// Refreshes and waits until the mount shows the newest revision.
+    /// Until the mount shows the newest revision.
     pub fn refresh(&self) {
         let tree = self.tree.as_ref().unwrap();
         self.until(|| self.runtime.block_on(tree.refresh()).is_ok());

@@ -73,7 +73,7 @@ fn clock_changes_never_revive_expired_tree() {
     assert_eq!(fs::read(world.path("d/tiny")).unwrap(), b"tiny");
     world.clock.set(NOW + 1_000_000);
     world.until(|| is_eio(fs::read(world.path("large"))));
-    // The time seen stays: a clock set back does not revive an expired revision.
+    // The time seen stays: a clock set back revives no revision.
     world.clock.set(NOW + 10);
     for _ in 0..5 {
         std::thread::sleep(Duration::from_millis(100));

@@ -1,6 +1,6 @@
-//! A full disk under disk cache and state directory: reads and new revisions still work.
+//! Disk cache and state directory on a full disk: reads and new revisions still work.
 //!
-//! Needs root to mount a tmpfs; otherwise the test is skipped.
+//! Skipped unless root, who can mount a tmpfs.
 
 use std::fs;
 use std::io::Write as _;

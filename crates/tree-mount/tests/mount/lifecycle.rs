@@ -1,5 +1,3 @@
-//! Mounting, unmounting, and dead mounts.
-
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! Real mounts of trees that are published and served in this process. One test binary.
+//! Real mounts of trees that are published and served in this process.
 //!
-//! Needs /dev/fuse, and root or fusermount3; otherwise the tests are skipped, unless CI=true.
+//! Skipped without /dev/fuse, and root or fusermount3, unless CI=true.
 
 #[allow(unreachable_pub, reason = "shared by the other modules")]
 mod fixture;

@@ -1,4 +1,4 @@
-//! The namespace: trees appear when they are looked up, link to each other, move, and are revoked.
+//! Trees appear when they are looked up, link to each other, move, and are revoked.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};

@@ -1,4 +1,4 @@
-//! The observer receives each open, listing and link of each user, before the reply.
+//! Each open, listing and link of each user is reported before the reply.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -159,7 +159,7 @@ fn observes_opens_reads_and_closes_of_each_user() {
     assert_eq!(closes[0].number, Some(fs::metadata(&path).unwrap().ino()));
     let read: u64 = watcher.sights(Operation::Read, "/d/e/file").iter().filter_map(|sight| sight.read).sum();
     assert_eq!(read, 200_000);
-    // Cached pages are not requested again, but opens are.
+    // The kernel requests no cached pages, but opens.
     assert_eq!(fs::read(&path).unwrap().len(), 200_000);
     assert_eq!(watcher.closes(&world, "/d/e/file", 2)[1].read, Some(0));
     let Some(output) = as_user(4711, &["cat"], &path) else { return };

@@ -1,6 +1,6 @@
-//! Passthrough: the kernel reads the same bytes, across revisions, eviction, restarts and damage.
+//! The kernel reads the same bytes, across revisions, eviction, restarts and damage.
 //!
-//! Needs root and a kernel with FUSE passthrough; otherwise the tests are skipped.
+//! Skipped unless root, with FUSE passthrough.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek};
@@ -56,7 +56,7 @@ fn open_through(world: &World, name: &str) -> File {
     let mut open = None;
     world.until(|| {
         drop(open.take());
-        // Closes are counted late, so the number may still decrease; then the loop runs again.
+        // Closes are counted late: a decreasing number repeats the loop.
         let before = passed_through(world);
         let file = File::open(world.path(name)).unwrap();
         let is_through = passed_through(world) > before;

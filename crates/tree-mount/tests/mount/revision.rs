@@ -1,5 +1,3 @@
-//! New revisions under open files, without a remount.
-
 use std::fs::{self, File};
 use std::io::{Read, Seek};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -138,7 +136,7 @@ fn keeps_old_files_while_new_revision_is_unreadable() {
     let Some(world) = World::of_tree(&site) else { return };
     let mut open = File::open(world.path("d/e/leaf")).unwrap();
     let before = reread(&mut open).unwrap();
-    // Enough that the root needs pages that are not companion frames.
+    // The root then needs pages that are not companion frames.
     (0..5000).for_each(|n| fs::write(site.source().join(format!("more-{n}")), n.to_string()).unwrap());
     fs::remove_file(site.source().join("d/e/leaf")).unwrap();
     site.publish(NOW, 3600);
@@ -198,7 +196,7 @@ fn read_moves_on_if_replicas_dropped_revision() {
 
 #[test]
 fn next_certificate_replaces_stolen_revision() {
-    // The thief's revision number equals the publisher's next one, or exceeds it.
+    // Equals the publisher's next number, or exceeds it.
     for count in [2, 4] {
         let site = Site::new("a.example", 19);
         let file = site.source().join("file");

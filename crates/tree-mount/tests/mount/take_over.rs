@@ -1,5 +1,5 @@
-//! Another process continues a mount. Here both are in this process; `vouch/tests/end_to_end/` has
-//! real ones.
+//! Another process continues a mount; both are in this process. `vouch/tests/end_to_end/` has real
+//! ones.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -26,7 +26,7 @@ fn files_and_revisions_survive_changes_of_the_process() {
         assert!(fs::metadata(world.path("new")).is_err() || round > 2);
         let handle = world.mounted.as_ref().unwrap().handle();
         world.runtime.block_on(handle.stop_serving()).unwrap();
-        // Twice: the first time no other process continues.
+        // The first time no other process continues.
         handle.resume();
         assert_eq!(survey(&world.point), before);
         world.runtime.block_on(handle.stop_serving()).unwrap();
