@@ -1,4 +1,4 @@
-//! Content of a web cache: whole responses by URL and range, as squid with collapsed forwarding.
+//! Responses in a web cache by URL and range, as squid with collapsed forwarding.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,6 @@ use crate::link::TransferId;
 /// URL without host, and range.
 pub(crate) type Key = (Arc<str>, Option<(u64, u64)>);
 
-/// A response without its transfer.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -27,13 +26,13 @@ impl Answer {
     }
 }
 
-/// A response that is cached or being fetched from the origin.
+/// Cached, or being fetched from the origin.
 #[derive(Default)]
 pub(crate) struct Entry {
     /// `None` until the first byte arrives.
     pub(crate) answer: Option<Answer>,
     pub(crate) received: u64,
-    /// Requests that came before the answer.
+    /// Requests before the answer.
     pub(crate) waiting: Vec<Pending>,
     /// Transfers to nodes that may overtake the one from the origin.
     pub(crate) readers: Vec<TransferId>,

@@ -1,4 +1,4 @@
-//! Events of the network, in the order of their time: requests, transfers by chunks, failures.
+//! Requests, transfers by chunks, and failures, in the order of their time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use crate::release::WebFiles;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Request {
     pub(crate) node: u32,
-    /// The cache that is asked; `None`: the origin.
+    /// `None`: the origin.
     pub(crate) cache: Option<usize>,
     pub(crate) key: Key,
     pub(crate) path: Arc<str>,
 }
 
-/// A request that waits for its response.
+/// Waits for a response.
 pub(crate) struct Pending {
     pub(crate) request: Request,
     pub(crate) connect_timeout: Duration,
-    /// Whether the request used an idle connection.
+    /// On an idle connection.
     pub(crate) is_connected: bool,
     pub(crate) reply: oneshot::Sender<Result<Answer, String>>,
 }
 
-/// Number of a server: 0 is the origin, `n + 1` cache `n`.
+/// 0 is the origin, `n + 1` cache `n`.
 type ServerId = usize;
 
 const ORIGIN: ServerId = 0;
@@ -58,11 +58,11 @@ enum State {
 struct Transfer {
     from: ServerId,
     to: Receiver,
-    /// For a cache: the request that it fetches.
+    /// A cache fetches this.
     request: Request,
     reply: Option<oneshot::Sender<Result<Answer, String>>>,
     answer: Answer,
-    /// Bytes that the server has; fewer than all while a cache receives them itself.
+    /// Fewer than all while a cache receives them itself.
     available: u64,
     sent: u64,
     received: u64,
@@ -88,11 +88,11 @@ pub(crate) struct Events {
     servers: Vec<Server>,
     queue: BTreeMap<(Micros, u64), Event>,
     sequence: u64,
-    /// Requests of the current instant.
+    /// At the current instant.
     arrivals: Vec<(Micros, Pending)>,
     transfers: HashMap<TransferId, Transfer>,
     connections: HashMap<(Receiver, ServerId), u32>,
-    /// When the receiving side of a link is free.
+    /// A link's receiving side is free then.
     receivers: HashMap<Receiver, Micros>,
     random: Random,
     traffic: Traffic,
@@ -140,7 +140,6 @@ impl Events {
         self.arrivals.push((now, pending));
     }
 
-    /// Handles all events until `now`.
     pub(crate) fn advance(&mut self, now: Micros) {
         let mut arrivals = std::mem::take(&mut self.arrivals);
         arrivals.sort_by(|a, b| (a.0, &a.1.request).cmp(&(b.0, &b.1.request)));
@@ -167,7 +166,7 @@ impl Events {
         micros(if is_near { self.options.cache_rtt } else { self.options.origin_rtt })
     }
 
-    /// Time of a request to the server, on an idle connection or a new one.
+    /// Travel time of a request, on an idle connection or a new one.
     fn way(&mut self, client: Receiver, server: ServerId) -> Micros {
         let rtt = self.rtt(client, server);
         let idle = self.connections.entry((client, server)).or_default();
@@ -195,7 +194,7 @@ impl Events {
         }
     }
 
-    /// End of the service of a request that arrives now.
+    /// End of service for a request that arrives now.
     fn serve(&mut self, now: Micros, server: ServerId) -> Micros {
         let server = &mut self.servers[server];
         server.busy_until = server.busy_until.max(now) + (1e6 / self.options.requests_per_s) as Micros;
@@ -244,7 +243,7 @@ impl Events {
         self.start(now, ORIGIN, Receiver::Cache(cache), request, None, answer, None);
     }
 
-    /// Starts a response. `available`: bytes that the server has; `None`: all.
+    /// `available`: bytes that the server has; `None`: all.
     #[allow(clippy::too_many_arguments)]
     fn start(
         &mut self,
@@ -269,7 +268,7 @@ impl Events {
         self.offer(now, id);
     }
 
-    /// Gives a transfer with bytes to send a turn on its link.
+    /// Queues a transfer with bytes to send on its link.
     fn offer(&mut self, now: Micros, id: TransferId) {
         let Some(transfer) = self.transfers.get_mut(&id) else { return };
         if transfer.has_turn || transfer.sent == transfer.available {
@@ -281,7 +280,7 @@ impl Events {
         self.send(now, from);
     }
 
-    /// Sends the next chunk of a server's link.
+    /// One chunk of a server's link.
     fn send(&mut self, now: Micros, server: ServerId) {
         while !self.servers[server].link.is_busy {
             let Some(id) = self.servers[server].link.turns.pop_front() else { return };
@@ -316,7 +315,7 @@ impl Events {
         }
     }
 
-    /// Arrival of a chunk whose last bit leaves at `sent`.
+    /// The chunk's last bit leaves at `sent`.
     #[allow(clippy::too_many_arguments)]
     fn arrival(&mut self, server: ServerId, to: Receiver, sent: Micros, start: Micros, offset: u64, len: u64, is_last: bool) -> Micros {
         let rtt = self.rtt(to, server);
@@ -334,7 +333,7 @@ impl Events {
             arrival += rtt;
         }
         if is_last && self.random.loses(self.options.loss, 1) {
-            // Nothing follows that would tell the receiver of the loss.
+            // No later packet tells the receiver of the loss.
             arrival += RETRANSMISSION_TIMEOUT;
         }
         arrival
@@ -411,7 +410,7 @@ impl Events {
     }
 }
 
-/// What a static web server answers.
+/// As a static web server.
 fn answer(files: &WebFiles, request: &Request) -> Answer {
     let Some(file) = files.get(&*request.path) else { return Answer { status: 404, range_start: None, body: bytes::Bytes::new() } };
     match request.key.1 {

@@ -2,23 +2,23 @@
 
 use std::collections::VecDeque;
 
-/// Virtual time in microseconds.
+/// Virtual time.
 pub(crate) type Micros = u64;
 
-/// Bytes that a link sends of one transfer before the next transfer's turn.
+/// Bytes of one transfer before the next one's turn.
 pub(crate) const CHUNK: u64 = 64 << 10;
 
 const PACKET: u64 = 1448;
 
-/// TCP's first congestion window (RFC 6928).
+/// RFC 6928.
 const WINDOW_FIRST: u64 = 10 * PACKET;
 
-/// Shortest retransmission time-out of Linux.
+/// Shortest of Linux.
 pub(crate) const RETRANSMISSION_TIMEOUT: Micros = 200_000;
 
 pub(crate) type TransferId = u64;
 
-/// The sending side of a server.
+/// A server's sending side.
 pub(crate) struct Link {
     /// Bytes per microsecond.
     rate: f64,
@@ -36,8 +36,7 @@ impl Link {
     }
 }
 
-/// Earliest time of byte `offset` after the first one by TCP's slow start, which ends where the
-/// window covers the path.
+/// Earliest time of byte `offset` by TCP's slow start, which ends where the window covers the path.
 pub(crate) fn slow_start(offset: u64, rtt: Micros, bytes_per_s: f64) -> Micros {
     let path = (bytes_per_s * rtt as f64 / 1e6) as u64;
     let doublings = (offset.min(path) / WINDOW_FIRST + 1).ilog2();
@@ -60,12 +59,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Uniform in 0..1.
+    /// In 0..1.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Whether one of `packets` is lost.
+    /// One of `packets` is lost.
     pub(crate) fn loses(&mut self, loss: f64, packets: u64) -> bool {
         loss > 0.0 && self.unit() < 1.0 - (1.0 - loss).powf(packets as f64)
     }

@@ -1,4 +1,4 @@
-//! The network of a fleet on tokio's virtual clock: nodes behind web caches, and one origin.
+//! Nodes behind web caches, and one origin, on tokio's virtual clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,26 +16,25 @@ use crate::events::{Events, Pending, Request};
 use crate::link::Micros;
 use crate::release::WebFiles;
 
-/// Links, caches and failures. Bandwidths are in bytes per second, each way.
+/// Bandwidths are in bytes per second, each way.
 #[derive(Debug, Clone)]
 pub struct NetworkOptions {
-    /// Number of caches; 0: all nodes read from the origin.
     pub caches: usize,
     pub cache_bandwidth: f64,
-    /// Round-trip time between a node and a cache.
+    /// Between a node and a cache.
     pub cache_rtt: Duration,
     pub origin_bandwidth: f64,
-    /// Round-trip time to the origin.
+    /// To the origin.
     pub origin_rtt: Duration,
     pub node_bandwidth: f64,
-    /// Requests that a cache, or the origin, answers in a second.
+    /// Of each server.
     pub requests_per_s: f64,
-    /// Probability that a packet is lost.
+    /// Probability for each packet.
     pub loss: f64,
     /// The nodes' time-out of pauses; proxies share it for connection attempts.
     pub timeout: Duration,
     pub failures: Vec<CacheFailure>,
-    /// Whether connections start slowly, as TCP does.
+    /// Connections start slowly, as TCP does.
     pub slow_start: bool,
 }
 
@@ -58,30 +57,29 @@ impl Default for NetworkOptions {
     }
 }
 
-/// A cache that fails. It loses what it keeps.
+/// The cache loses its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheFailure {
-    /// Number of the cache, from 0.
+    /// From 0.
     pub cache: usize,
-    /// Time after the release.
     pub at: Duration,
     pub lasts: Duration,
-    /// Whether the host answers nothing. Otherwise it refuses connections.
+    /// The host answers nothing. Otherwise it refuses connections.
     pub is_silent: bool,
 }
 
-/// Traffic of the servers since the release.
+/// Since the release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Traffic {
     pub origin_requests: u64,
     pub origin_bytes: u64,
     pub cache_requests: u64,
-    /// Requests to caches that the origin did not see.
+    /// Requests that the origin did not see.
     pub cache_hits: u64,
     pub cache_bytes: u64,
 }
 
-/// The network. Its events are handled by [`Network::run`].
+/// [`Network::run`] handles its events.
 pub(crate) struct Network {
     events: Mutex<Events>,
     changed: Notify,
@@ -97,8 +95,8 @@ impl Network {
         self.start.elapsed().as_micros() as Micros
     }
 
-    /// Handles events for ever. The requests of one instant are ordered by node, so that the order
-    /// in which tasks run does not change the outcome.
+    /// Never ends. Orders requests of one instant by node: the order of tasks does not change the
+    /// outcome.
     pub(crate) async fn run(self: Arc<Self>) {
         loop {
             let next = self.events.lock().next().map(|at| self.start + Duration::from_micros(at));
@@ -112,7 +110,7 @@ impl Network {
         }
     }
 
-    /// Replaces the origin's files, sets the traffic to zero and starts the failures.
+    /// Replaces the origin's files, resets the traffic and starts the failures.
     pub(crate) fn release(&self, files: Arc<WebFiles>) {
         let now = self.now();
         self.events.lock().release(now, files);
@@ -123,7 +121,7 @@ impl Network {
         self.events.lock().traffic()
     }
 
-    /// The way of a node through a cache, or directly.
+    /// `None`: directly.
     pub(crate) fn transport(self: &Arc<Self>, node: u32, cache: Option<usize>, connect_timeout: Duration) -> Arc<dyn HttpTransport> {
         Arc::new(Transport { network: Arc::clone(self), node, cache, connect_timeout })
     }

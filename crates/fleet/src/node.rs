@@ -1,4 +1,4 @@
-//! One node: has the tree open before the release, sees the release, and runs the job.
+//! One node: opens the tree before the release, sees the release, runs the job.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use crate::network::Network;
 use crate::release::{EPOCH, Job};
 use crate::simulation::FleetOptions;
 
-/// URL of the origin. Nobody resolves its host.
+/// The host is never resolved.
 pub(crate) const ORIGIN_URL: &str = "http://origin.invalid/";
 
-/// Length of a program's reads, as the kernel's read-ahead makes them.
+/// A program's reads with the kernel's read-ahead.
 const READ_LEN: usize = 128 << 10;
 
-/// Memory of a node's client for decoded frames. A job reads each file once.
+/// For decoded frames. A job reads each file once.
 const MEMORY: u64 = 512 << 10;
 
-/// The wall clock of the simulation.
+/// The simulation's wall clock.
 struct VirtualClock {
     start: Instant,
 }
@@ -32,17 +32,14 @@ impl Clock for VirtualClock {
     }
 }
 
-/// What a job has read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct JobResult {
-    /// Files that were read whole.
     pub files: u64,
     pub bytes: u64,
-    /// Files that could not be read.
     pub errors: u64,
 }
 
-/// Reads the files of a job one after the other, as a starting program does.
+/// One file after the other, as a starting program does.
 pub async fn run_job(tree: &Arc<Tree>, job: &[String]) -> JobResult {
     let mut result = JobResult::default();
     for path in job {
@@ -70,7 +67,7 @@ async fn read_file(tree: &Arc<Tree>, path: &str) -> Result<u64> {
     }
 }
 
-/// Times since the release.
+/// Since the release.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct NodeOutcome {
     pub(crate) released: Option<Duration>,
@@ -85,7 +82,7 @@ pub(crate) struct Node {
     pub(crate) name: vouch_tree::TreeName,
     pub(crate) job: Job,
     pub(crate) start: Instant,
-    /// When the release happens.
+    /// Time of the release.
     pub(crate) release: Instant,
 }
 
@@ -111,7 +108,7 @@ impl Node {
         outcome
     }
 
-    /// Opens the tree, as a mount at boot does: until it succeeds.
+    /// Retries until it succeeds, as a mount at boot does.
     async fn open(&self, seed: u64) -> Option<Arc<Tree>> {
         let client = Client::new(ClientOptions {
             connector: Arc::new(HttpConnector::new(self.http_options()).ok()?),
@@ -154,5 +151,5 @@ impl Node {
     }
 }
 
-/// Number of the revision that the release publishes.
+/// The released revision.
 const RELEASED: u64 = 2;

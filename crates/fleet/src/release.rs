@@ -1,5 +1,4 @@
-//! The published tree: a database before and after the release, held in memory as a web server
-//! would serve it.
+//! The published tree: its database before and after the release, as files of a web server.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -16,10 +15,10 @@ use crate::Error;
 /// Start of the simulation, in seconds since 1970.
 pub(crate) const EPOCH: u64 = 1_900_000_000;
 
-/// Validity of a revision, in seconds. Clients refresh after a quarter of it.
+/// Clients refresh after a quarter of it.
 const DURATION_S: u32 = 3600;
 
-/// Files by their path in the database, as a web server has them.
+/// By path in the database.
 pub(crate) type WebFiles = HashMap<String, Bytes>;
 
 /// The files that the job reads, in its order, relative to the tree.
@@ -30,15 +29,14 @@ pub struct Release {
     pub(crate) before: Arc<WebFiles>,
     pub(crate) after: Arc<WebFiles>,
     pub(crate) job: Job,
-    /// Content bytes of the job's files.
+    /// Content of the job's files.
     pub(crate) job_bytes: u64,
 }
 
 /// A database on disk, for a real web server.
 pub struct Site {
-    /// Holds the source and the database.
     pub dir: tempfile::TempDir,
-    /// Name of the tree. Its host is not reachable.
+    /// Its host is not reachable.
     pub name: TreeName,
     key: SecretKey,
     cert: SigningCert,
@@ -46,7 +44,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// Creates an empty database; publishes packs of up to `pack_len_max` bytes.
+    /// Creates an empty database for packs of up to `pack_len_max` bytes.
     ///
     /// # Errors
     /// [`Error::Publish`], [`Error::Io`].
@@ -69,7 +67,7 @@ impl Site {
         self.dir.path().join("source")
     }
 
-    /// Publishes `source` as a new revision that is valid from `start`, in seconds since 1970.
+    /// `start`: seconds since 1970.
     ///
     /// # Errors
     /// [`Error::Publish`].
@@ -81,8 +79,8 @@ impl Site {
         publish(&writer, &signer, &options, &Progress::default()).map(drop).map_err(publishing)
     }
 
-    /// Writes a synthetic program of `files` files into the source, and returns its job. Lengths
-    /// are those of a Python package: most files are small, a few have a mebibyte.
+    /// Writes a synthetic program of `files` files and returns its job. Lengths are those of a
+    /// Python package: most small, a few a mebibyte.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -98,8 +96,7 @@ impl Site {
 }
 
 impl Release {
-    /// A synthetic release: a tree of ten programs, then the same with one more, which the job
-    /// reads.
+    /// Ten synthetic programs, then one more, which the job reads.
     ///
     /// # Errors
     /// [`Error::Publish`], [`Error::Io`].
@@ -115,8 +112,8 @@ impl Release {
         Self::of(&site, &site.source(), before, job)
     }
 
-    /// The release of `source`, in which the job reads the files of `job`, or all if it is empty.
-    /// Before the release, the tree is empty.
+    /// Releases `source` into an empty tree. The job reads the files of `job`, or all if it is
+    /// empty.
     ///
     /// # Errors
     /// [`Error::Publish`], [`Error::Io`].
@@ -149,7 +146,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     std::fs::create_dir_all(dir).and_then(|()| std::fs::write(path, bytes)).map_err(|error| Error::Io { path: path.into(), error })
 }
 
-/// Incompressible bytes.
+/// Incompressible.
 fn content(name: &str, number: usize) -> Vec<u8> {
     let mut hasher = blake3::Hasher::new();
     hasher.update(name.as_bytes()).update(&number.to_le_bytes());
@@ -163,7 +160,7 @@ fn content(name: &str, number: usize) -> Vec<u8> {
     bytes
 }
 
-/// What a web server may serve of a database. Files of `known` are not read again.
+/// Files that a web server may serve. Does not read those of `known` again.
 fn read_database(dir: &Path, known: &WebFiles) -> Result<WebFiles, Error> {
     let mut files = WebFiles::new();
     for path in files_below(dir)? {
@@ -177,7 +174,7 @@ fn read_database(dir: &Path, known: &WebFiles) -> Result<WebFiles, Error> {
     Ok(files)
 }
 
-/// Regular files, relative to `dir`, in the order of their paths.
+/// Regular files, relative to `dir`, sorted by path.
 fn files_below(dir: &Path) -> Result<Vec<String>, Error> {
     let (mut files, mut dirs) = (Vec::new(), vec![PathBuf::new()]);
     while let Some(below) = dirs.pop() {

@@ -15,18 +15,17 @@ use crate::release::Release;
 pub struct FleetOptions {
     pub nodes: u32,
     pub network: NetworkOptions,
-    /// Caches that a node knows: its own, then those of its neighbours.
+    /// A node's own cache, then those of its neighbours.
     pub caches_per_node: usize,
-    /// Whether nodes ask the origin themselves if all their caches fail.
+    /// Nodes ask the origin if all their caches fail.
     pub falls_back_to_origin: bool,
     pub refresh_interval: Duration,
-    /// Longest time of a node's operation.
+    /// Of a node's operation.
     pub deadline: Duration,
-    /// Time from the release to the start of the job.
+    /// After the release.
     pub job_after: Duration,
-    /// Time in which the nodes start the job, evenly.
+    /// The nodes start the job evenly within this time.
     pub start_spread: Duration,
-    /// Seed of everything random.
     pub seed: u64,
 }
 
@@ -46,12 +45,11 @@ impl Default for FleetOptions {
     }
 }
 
-/// The outcome of a simulation. Times are in seconds of virtual time.
+/// Times are in seconds of virtual time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Nodes that finished the job without an error.
+    /// Without an error.
     pub nodes_done: u64,
-    /// Files that nodes could not read.
     pub errors: u64,
     pub job_bytes: u64,
     /// From the release until half of the nodes, and the last one, had the new revision.
@@ -59,11 +57,10 @@ pub struct Outcome {
     /// From the start of the job until half of the nodes, 99 % of them, and the last one had
     /// finished.
     pub finished: [f64; 3],
-    /// What the servers sent.
     pub traffic: Traffic,
 }
 
-/// Time before the release, in which the nodes open the tree.
+/// The nodes open the tree in this time.
 const BEFORE_RELEASE: Duration = Duration::from_secs(120);
 
 /// Longest simulation.

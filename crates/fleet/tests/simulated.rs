@@ -1,5 +1,3 @@
-//! Simulated fleets.
-
 use std::time::Duration;
 
 use vouch_fleet::{CacheFailure, FleetOptions, NetworkOptions, Outcome, Release, simulate};

@@ -1,4 +1,4 @@
-//! Connections of each address, so that one client cannot take all.
+//! Connections of each address: one client cannot take all.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Open connections by address. Each entry has at least one, so the table has at most
-/// `connections_max` entries.
+/// By address. Entries have at least one connection each, so `connections_max` limits the table.
 pub(crate) struct AddressQuota {
     open: Mutex<Open>,
     connections_max: usize,
@@ -20,7 +19,7 @@ struct Open {
     of_address: HashMap<IpAddr, usize>,
 }
 
-/// A place for one connection; free again when dropped.
+/// For one connection; free again when dropped.
 pub(crate) struct Place {
     quota: Arc<AddressQuota>,
     address: IpAddr,
@@ -31,7 +30,7 @@ impl AddressQuota {
         Arc::new(Self { open: Mutex::default(), connections_max, address_max })
     }
 
-    /// `None` if the limit of all connections or of the address is reached.
+    /// `None` at the limit of all connections or of the address.
     pub(crate) fn take(self: &Arc<Self>, peer: IpAddr) -> Option<Place> {
         let address = network(peer);
         let mut open = self.open.lock();
@@ -67,7 +66,7 @@ impl Drop for Place {
     }
 }
 
-/// A site has a /64 network of IPv6 at least, so its addresses count as one.
+/// A site has an IPv6 /64 network at least, which counts as one address.
 fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),

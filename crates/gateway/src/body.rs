@@ -1,5 +1,5 @@
-//! Bodies of responses. File content and long listings are streamed: a body holds one leaf or one
-//! directory page at a time, and reads the next when the connection can take it.
+//! Response bodies: stream one leaf or one directory page at a time, as fast as the connection
+//! takes it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,7 +22,7 @@ pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A part of a file response.
+/// Of a file response.
 #[derive(Debug, Clone)]
 pub(crate) enum Piece {
     /// Header of a part of `multipart/byteranges`.
@@ -39,7 +39,6 @@ impl Piece {
     }
 }
 
-/// File content.
 pub(crate) struct FileBody {
     reader: FileReader,
     pieces: VecDeque<Piece>,
@@ -67,7 +66,7 @@ impl FileBody {
                 Ok(Some(text))
             }
             Some(Piece::Range(range)) => {
-                // Up to the end of a leaf: these reads share the cached leaf and copy nothing.
+                // Reads end with a leaf: they share the cached leaf and copy nothing.
                 let len = (LEAF - range.start % LEAF).min(range.end - range.start);
                 let bytes = self.reader.read(range.start, len as usize).await?;
                 if bytes.len() as u64 != len {
@@ -94,13 +93,13 @@ impl FileBody {
     }
 }
 
-/// The JSON listing of a directory of any length.
+/// A directory of any length.
 pub(crate) struct JsonListing {
     pub(crate) tree: Arc<Tree>,
     pub(crate) directory: Inode,
-    /// Text before the first entry.
+    /// Before the first entry.
     pub(crate) head: String,
-    /// The first entries, read before the head of the response is sent.
+    /// Read before the head of the response is sent.
     pub(crate) first: Listing,
 }
 
@@ -134,7 +133,7 @@ impl JsonListing {
     }
 }
 
-/// Ends the connection, so that the client sees a body that is too short and never a wrong one.
+/// Ends the connection: the client sees a short body, never a wrong one.
 fn cut(error: &Error) -> io::Error {
     io::Error::other(format!("response cut off: {error}"))
 }

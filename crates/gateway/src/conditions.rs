@@ -1,13 +1,12 @@
 //! Entity tags and conditional requests (RFC 9110, sections 8.8.3 and 13). Does no I/O.
 //!
-//! Dates are no conditions here: a publisher may change a file and keep its time, so
-//! `If-Modified-Since` and a date in `If-Range` could confirm old content. The RFC permits to ignore
-//! them. `Last-Modified` is sent for information.
+//! Dates are no conditions: a publisher may change a file and keep its time, so they could confirm
+//! old content. The RFC permits to ignore them. `Last-Modified` is sent for information.
 
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH, IF_RANGE};
 
-/// A strong entity tag, made from the hash of what it names.
+/// Strong; a hash of the content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EntityTag(String);
 
@@ -30,7 +29,7 @@ impl EntityTag {
         &self.0
     }
 
-    /// Whether a list of tags names this one. `is_weak`: `W/` may stand before it.
+    /// True if the list of tags names this one. `is_weak`: permits `W/`.
     fn is_in(&self, headers: &HeaderMap, name: HeaderName, is_weak: bool) -> Option<bool> {
         let mut values = headers.get_all(name).iter().peekable();
         values.peek()?;
@@ -66,7 +65,7 @@ impl Precondition {
     }
 }
 
-/// Whether a `Range` header may be used: `If-Range` is absent or names this content.
+/// `If-Range` is absent or names this content.
 pub(crate) fn range_applies(headers: &HeaderMap, tag: &EntityTag) -> bool {
     headers.get(IF_RANGE).is_none_or(|value| value.as_bytes().trim_ascii() == tag.0.as_bytes())
 }

@@ -1,7 +1,7 @@
-//! Media types of files: by the name, else by the first bytes. Files are sent as they are, so a
-//! compressed file has the type of its compression and no Content-Encoding.
+//! Media types of files: by the name, else by the first bytes. A compressed file is sent as it is,
+//! with the type of its compression and no Content-Encoding.
 
-/// The type for a name with a known extension.
+/// Needs a known extension.
 pub(crate) fn by_name(name: &[u8]) -> Option<String> {
     let name = std::str::from_utf8(name).ok()?;
     let (_, extension) = name.rsplit_once('.')?;
@@ -11,7 +11,7 @@ pub(crate) fn by_name(name: &[u8]) -> Option<String> {
     Some(if kind.starts_with("text/") && kind != "text/html" { kind + "; charset=utf-8" } else { kind })
 }
 
-/// The type of a file whose name says nothing, by its first bytes.
+/// For unknown extensions, by the first bytes.
 pub(crate) fn by_content(start: &[u8]) -> &'static str {
     let is_text = match std::str::from_utf8(start) {
         Ok(_) => true,
@@ -22,7 +22,7 @@ pub(crate) fn by_content(start: &[u8]) -> &'static str {
     if is_text && !has_control { "text/plain; charset=utf-8" } else { "application/octet-stream" }
 }
 
-/// Types that the library lacks, or gives to another format of the same extension.
+/// The library lacks these types, or has another format of the same extension.
 const TYPES: [(&str, &str); 8] = [
     ("deb", "application/vnd.debian.binary-package"),
     ("gz", "application/gzip"),

@@ -1,4 +1,4 @@
-//! Responses with the content of a regular file: whole, one range or several.
+//! Content of a regular file: whole, one range or several.
 
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -138,7 +138,6 @@ fn multipart(parts: &[std::ops::Range<u64>], size: u64, kind: &str, boundary: &s
     pieces
 }
 
-/// RFC 9110, section 8.8.2.1: a time in the future is not sent.
 fn http_date(time: Timestamp) -> Option<HeaderValue> {
     let at = UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(time.s).ok()?))?;
     (at <= SystemTime::now()).then(|| header(&httpdate::fmt_http_date(at)))
@@ -148,7 +147,7 @@ fn header(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).expect("digits and ASCII words are a header value")
 }
 
-/// Pages of the tree show text, styles and images of the tree, but run no scripts and send no forms.
-/// They have an origin of their own, so that they cannot act as other pages of the gateway's host.
+/// Pages of the tree run no scripts, send no forms, and have an origin of their own: they cannot
+/// act as other pages of the host.
 const FILE_POLICY: &str =
     "sandbox allow-downloads allow-popups; default-src 'self' data: 'unsafe-inline'; script-src 'none'; form-action 'none'";

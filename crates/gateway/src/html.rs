@@ -1,5 +1,5 @@
-//! The frame of HTML pages: escaping, style, icons and the content security policy. Pages have no
-//! scripts and load nothing.
+//! The frame of HTML pages: escaping, style, icons, content security policy. Pages have no scripts
+//! and load nothing.
 
 use std::fmt::{self, Display, Write as _};
 use std::sync::LazyLock;
@@ -8,7 +8,7 @@ use hyper::header::HeaderValue;
 use sha2::{Digest as _, Sha256};
 use vouch_daemon::printable::printable;
 
-/// Text, escaped for elements and quoted attributes.
+/// Escaped for elements and quoted attributes.
 pub(crate) struct Text<T>(pub(crate) T);
 
 impl<T: Display> Display for Text<T> {
@@ -35,8 +35,7 @@ impl fmt::Write for Escape<'_, '_> {
     }
 }
 
-/// A file name, which may have any bytes. Its direction of writing does not affect its
-/// surroundings.
+/// Any bytes. Its direction of writing does not affect its surroundings.
 pub(crate) struct Name<'a>(pub(crate) &'a [u8]);
 
 impl Display for Name<'_> {
@@ -45,7 +44,7 @@ impl Display for Name<'_> {
     }
 }
 
-/// A whole page. `main` is HTML already.
+/// `main` is HTML already.
 pub(crate) fn page(title: &str, main: &str) -> String {
     let mut page = String::with_capacity(main.len() + STYLE.len() + 1024);
     let _ = write!(
@@ -63,7 +62,7 @@ pub(crate) fn icon(id: &str) -> String {
     format!("<svg class=\"icon {id}\" aria-hidden=\"true\"><use href=\"#{id}\"></use></svg>")
 }
 
-/// The policy of our own pages: this style and nothing else.
+/// For our own pages: this style and nothing else.
 pub(crate) fn policy() -> HeaderValue {
     static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
         let hash = data_encoding::BASE64.encode(&Sha256::digest(STYLE.as_bytes()));
@@ -73,7 +72,6 @@ pub(crate) fn policy() -> HeaderValue {
     POLICY.clone()
 }
 
-/// 1234567 as 1,234,567.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -86,7 +84,7 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// A number of bytes in powers of 1024, with at most three digits.
+/// Powers of 1024, at most three digits.
 pub(crate) fn size(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes} B");

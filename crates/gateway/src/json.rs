@@ -1,23 +1,23 @@
-//! JSON forms of files, directories and errors.
+//! JSON of files, directories and errors.
 
 use serde::Serialize;
 use vouch_daemon::printable::JsonName;
 use vouch_tree::{Content, FileType, Inode};
 use vouch_tree_client::Revision;
 
-/// What every JSON answer begins with.
+/// The start of every JSON answer.
 #[derive(Serialize)]
 pub(crate) struct Place<'a> {
     pub(crate) tree: String,
     pub(crate) revision: u64,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(crate) tag: &'a str,
-    /// The path without symbolic links.
+    /// Without symbolic links.
     #[serde(flatten)]
     pub(crate) path: JsonName,
 }
 
-/// The metadata of one file. The keys are those of `vouch ls --json`.
+/// Keys as in `vouch ls --json`.
 #[derive(Serialize)]
 pub(crate) struct FileRecord {
     #[serde(flatten)]
@@ -56,7 +56,6 @@ impl FileRecord {
     }
 }
 
-/// One regular file.
 #[derive(Serialize)]
 pub(crate) struct FileAnswer<'a> {
     #[serde(flatten)]
@@ -66,7 +65,6 @@ pub(crate) struct FileAnswer<'a> {
     pub(crate) content_type: String,
 }
 
-/// One revision in the list of revisions.
 #[derive(Serialize)]
 pub(crate) struct RevisionRecord<'a> {
     pub(crate) revision: u64,
@@ -92,7 +90,6 @@ impl<'a> RevisionRecord<'a> {
     }
 }
 
-/// A failed request.
 #[derive(Serialize)]
 pub(crate) struct ErrorAnswer<'a> {
     pub(crate) status: u16,
@@ -111,7 +108,7 @@ pub(crate) const fn type_word(kind: FileType) -> &'static str {
     }
 }
 
-/// Our own records are strings and numbers, which always encode.
+/// Our own strings and numbers always encode.
 pub(crate) fn text(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("plain data encodes")
 }

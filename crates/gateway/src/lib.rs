@@ -1,13 +1,13 @@
 //! A gateway: one published tree as web pages and files, for browsers, `curl`, `wget` and `apt`.
 //!
-//! The gateway is a client of the tree. It verifies every byte before it sends it. Its own clients
-//! verify nothing: they trust the gateway and their connection to it.
+//! The gateway is a client of the tree and verifies every byte. Its own clients verify nothing:
+//! they trust the gateway and their connection to it.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `server` | connections and their limits; `stall`, `address_quota`, `tls` |
 //! | `respond` | from a request to its response |
-//! | `target`, `range`, `conditions` | what a request asks for; no I/O |
+//! | `target`, `range`, `conditions` | parts of a request; no I/O |
 //! | `file`, `body` | file content, streamed |
 //! | `listing`, `html`, `json` | directories for people and programs |
 //! | `revisions` | older revisions by number and tag |

@@ -1,45 +1,45 @@
-//! Limits of the gateway, each with its reason.
+//! Limits, each with its reason.
 
 use std::time::Duration;
 
-/// Request line and headers of a request. A path of 4 KiB takes 12 KiB if every byte is escaped.
+/// Request line and headers. A path of 4 KiB takes 12 KiB if every byte is escaped.
 pub(crate) const REQUEST_LEN_MAX: usize = 32 * 1024;
 
-/// Headers of a request; browsers send about 20.
+/// Browsers send about 20.
 pub(crate) const HEADERS_MAX: usize = 64;
 
-/// Ranges of one request. A request with more gets the whole file.
+/// More ranges give the whole file.
 pub(crate) const RANGES_MAX: usize = 32;
 
-/// Entries of one HTML page. Longer directories have further pages.
+/// On one HTML page. Longer directories have further pages.
 pub(crate) const ROWS_MAX: usize = 1000;
 
 /// Longest tag of a revision in the format.
 pub(crate) const TAG_QUERY_LEN_MAX: usize = 255;
 
-/// Revisions that the gateway finds by number and tag, newest first: about 2 KiB of memory each.
+/// Found by number and tag, newest first: about 2 KiB of memory each.
 pub(crate) const REVISIONS_MAX: usize = 4096;
 
-/// Bytes of a file's beginning that decide between text and binary.
+/// Bytes that decide between text and binary.
 pub(crate) const SNIFF_LEN: usize = 1024;
 
-/// A TLS handshake, including the wait for the client.
+/// Includes the wait for the client.
 pub(crate) const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Pause after a lack of descriptors or memory.
+/// After a lack of descriptors or memory.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Certificate chain and key.
 pub(crate) const PEM_LEN_MAX: u64 = 1 << 20;
 
-/// Limits that the administrator sets.
+/// Set by the administrator.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Connections in all.
+    /// Of all addresses.
     pub connections_max: usize,
-    /// Connections of one address. An IPv6 /64 network counts as one address.
+    /// An IPv6 /64 network counts as one address.
     pub address_connections_max: usize,
-    /// A connection that sends no request for this long is closed.
+    /// A connection without a request for this long is closed.
     pub idle_max: Duration,
     /// A connection that accepts no bytes for this long is closed.
     pub stall_max: Duration,

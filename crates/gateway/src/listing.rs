@@ -1,4 +1,4 @@
-//! HTML pages: a directory, the list of revisions, and errors.
+//! HTML pages: a directory, the list of revisions, errors.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use crate::json::type_word;
 use crate::problem::Problem;
 use crate::target::{PathTarget, Selector, encode};
 
-/// A directory, or a part of a long one.
+/// All of it, or a part if it is long.
 pub(crate) struct DirectoryPage<'a> {
     pub(crate) tree: &'a TreeName,
     pub(crate) revision: &'a Revision,
@@ -30,7 +30,7 @@ impl DirectoryPage<'_> {
     pub(crate) fn render(mut self) -> String {
         let is_whole = self.entries.len() as u64 == self.total;
         if is_whole {
-            // A part of a directory stays in the order of the tree, which the next part continues.
+            // A part keeps the order of the tree, which the next part continues.
             self.entries.sort_by_key(|entry| !entry.inode.is_directory());
         }
         let path = self.target.path();
@@ -168,7 +168,7 @@ impl DirectoryPage<'_> {
     }
 }
 
-/// The list of revisions, newest first. `is_whole`: no replica keeps older ones.
+/// Newest first. `is_whole`: no replica keeps older ones.
 pub(crate) fn revisions_page(tree: &TreeName, revisions: &[std::sync::Arc<Revision>], is_whole: bool, now_s: u64) -> String {
     let mut main = format!("<header>\n<h1><a href=\"./\">{}</a><span class=\"sep\">/</span>Revisions</h1>\n", Text(tree.host()));
     let newest = revisions.first().map_or(0, |revision| revision.number());

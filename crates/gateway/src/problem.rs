@@ -1,6 +1,6 @@
-//! Failed requests: the status code and the sentence for each error of the tree, and their page.
+//! Failed requests: status code, sentence and page for each error of the tree.
 //!
-//! Sentences name no replica, address or file of this machine. Those are in the log.
+//! Sentences name no replica, address or file of this machine; the log does.
 
 use hyper::StatusCode;
 use vouch_tree::time_text::Utc;
@@ -13,7 +13,7 @@ pub(crate) struct Problem {
     pub(crate) status: StatusCode,
     /// One sentence, without a full stop.
     pub(crate) reason: String,
-    /// The line for the log, if it is not the requester's fault.
+    /// `None` for faults of the requester.
     pub(crate) log: Option<String>,
 }
 
@@ -61,7 +61,7 @@ impl Problem {
         }
     }
 
-    /// Whether the same request may soon succeed.
+    /// The same request may soon succeed.
     pub(crate) fn is_temporary(&self) -> bool {
         matches!(self.status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT)
     }

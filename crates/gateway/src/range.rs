@@ -1,4 +1,4 @@
-//! The `Range` header (RFC 9110, section 14): which bytes of a file are asked for. Does no I/O.
+//! The `Range` header (RFC 9110, section 14). Does no I/O.
 
 use std::ops::Range;
 
@@ -6,19 +6,19 @@ use crate::limits::RANGES_MAX;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RequestedRanges {
-    /// The whole file: no usable `Range` header.
+    /// No usable `Range` header.
     Whole,
-    /// One or more ranges, in the order of the request, none empty, no overlap.
+    /// In the order of the request, none empty, no overlap.
     Parts(Vec<Range<u64>>),
     /// No range is within the file.
     Unsatisfiable,
 }
 
 impl RequestedRanges {
-    /// Parses the value of a `Range` header for a file of `size` bytes.
+    /// `size`: of the file.
     ///
-    /// Malformed headers, other units, too many ranges and overlapping ranges give the whole file,
-    /// as RFC 9110, section 14.2 permits.
+    /// Malformed headers, other units, too many and overlapping ranges give the whole file, as RFC
+    /// 9110, section 14.2 permits.
     pub(crate) fn parse(value: &[u8], size: u64) -> Self {
         let Some(specs) = std::str::from_utf8(value).ok().and_then(|text| text.trim().strip_prefix("bytes=")) else { return Self::Whole };
         if specs.split(',').count() > RANGES_MAX {
@@ -41,7 +41,7 @@ impl RequestedRanges {
     }
 }
 
-/// One range, cut to the file; empty if it is outside of the file; `None` if it is malformed.
+/// Cut to the file; empty if outside; `None` if malformed.
 fn parse_spec(spec: &str, size: u64) -> Option<Range<u64>> {
     let (first, last) = spec.split_once('-')?;
     if first.is_empty() {
@@ -56,7 +56,7 @@ fn parse_spec(spec: &str, size: u64) -> Option<Range<u64>> {
     Some(first.min(size)..end.min(size))
 }
 
-/// Digits only; a number that is too large counts as the largest.
+/// Digits only. Numbers too large count as the largest.
 fn parse_number(digits: &str) -> Option<u64> {
     let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
     is_number.then(|| digits.parse().unwrap_or(u64::MAX))

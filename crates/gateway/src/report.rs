@@ -12,7 +12,6 @@ use vouch_tree_client::{ReplicaState, Tree};
 
 use crate::address_quota::AddressQuota;
 
-/// Counts of the gateway.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) accepted: AtomicU64,
@@ -33,27 +32,22 @@ impl Counters {
     }
 }
 
-/// What the metrics page shows.
 pub struct Report {
     pub(crate) tree: Arc<Tree>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) quota: Arc<AddressQuota>,
 }
 
-/// Status of a gateway.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GatewayStatus {
-    /// Name of the tree.
     pub tree: String,
-    /// "fresh", "expired" or "refused".
     pub state: String,
-    /// Revision that is served.
+    /// Served now.
     pub revision: u64,
-    /// End of its validity, in seconds since 1970.
+    /// Seconds since 1970.
     pub expires: i64,
-    /// Connections open now.
     pub connections: usize,
-    /// Bytes of response bodies.
+    /// Of response bodies.
     pub sent_bytes: u64,
 }
 

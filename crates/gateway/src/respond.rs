@@ -1,4 +1,4 @@
-//! From a request to its response: finds the revision and the file, and chooses the form.
+//! From a request to its response: finds revision and file, and chooses the form.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,24 +22,22 @@ use crate::problem::Problem;
 use crate::revisions::Revisions;
 use crate::target::{Format, Page, PathTarget, Query, Selector};
 
-/// What all requests share.
 pub(crate) struct Responder {
     pub(crate) tree: Arc<Tree>,
     pub(crate) revisions: Revisions,
-    /// Time to find a file. Its content has no time limit.
+    /// To find a file. Its content has no time limit.
     pub(crate) deadline: Duration,
-    /// Whether pages of the tree may run scripts.
+    /// Pages of the tree may run scripts.
     pub(crate) allows_scripts: bool,
 }
 
-/// A file of a revision.
 pub(crate) struct Found {
     pub(crate) revision: Arc<Revision>,
     pub(crate) path: Vec<u8>,
     pub(crate) inode: Inode,
 }
 
-/// Parts of a request that decide about the form of the response.
+/// Decides about the form of the response.
 pub(crate) struct Asked<'a> {
     pub(crate) headers: &'a HeaderMap,
     pub(crate) is_head: bool,
@@ -48,7 +46,7 @@ pub(crate) struct Asked<'a> {
 }
 
 impl Responder {
-    /// The response, and a line for the log.
+    /// With a line for the log.
     pub(crate) async fn respond<B>(&self, request: &Request<B>) -> (Response<Body>, Option<String>) {
         let late = || Problem::new(StatusCode::GATEWAY_TIMEOUT, "no replica of the tree answered in time");
         let answered = tokio::time::timeout(self.deadline, self.answer(request)).await.unwrap_or_else(|_| Err(late()));
@@ -84,7 +82,7 @@ impl Responder {
         }
     }
 
-    /// The revision of a selector. The newest one is never an expired one.
+    /// The newest revision is never an expired one.
     async fn revision(&self, selector: &Selector) -> Result<Arc<Revision>, Problem> {
         let found = match selector {
             Selector::Newest { .. } => return self.newest().await.map_err(|error| Problem::of(&error)),
@@ -129,7 +127,7 @@ impl Responder {
         let is_json = wants_json(asked.headers, &asked.query);
         let form: &[u8] = if is_json { b"json" } else { b"html" };
         let after = asked.query.after.as_deref();
-        // The page shows the revision and the path, so they are part of what the tag names.
+        // The page shows revision and path: the tag covers them.
         let tag = EntityTag::of(
             "vouch gateway 2026 directory",
             &[
@@ -221,7 +219,7 @@ impl Responder {
         }
     }
 
-    /// Headers of every response about a file or directory that exists.
+    /// For every existing file or directory.
     pub(crate) fn add_common(&self, response: &mut Response<Body>, revision: &Revision, selector: &Selector, tag: &EntityTag) {
         let headers = response.headers_mut();
         headers.insert(ETAG, tag.header());
@@ -231,7 +229,7 @@ impl Responder {
     }
 }
 
-/// A failed request, in the form that the client accepts.
+/// In the form that the client accepts.
 pub(crate) fn problem_response(problem: &Problem, headers: &HeaderMap) -> Response<Body> {
     let mut response = if wants_json(headers, &Query::default()) {
         let answer = ErrorAnswer { status: problem.status.as_u16(), error: &problem.reason };
@@ -279,7 +277,7 @@ fn redirect(url: &str) -> Response<Body> {
     response
 }
 
-/// The query decides, else the client's Accept header. HTML is preferred if both are accepted.
+/// The query decides, else the Accept header. HTML is preferred.
 fn wants_json(headers: &HeaderMap, query: &Query) -> bool {
     match query.format {
         Some(format) => format == Format::Json,
@@ -296,5 +294,5 @@ pub(crate) fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// A numbered revision does not change. The time is short because its key may be revoked.
+/// A numbered revision does not change, but its key may be revoked.
 const FIXED_CACHING: &str = "public, max-age=3600";

@@ -1,5 +1,4 @@
-//! Older revisions, by number and by tag. The history is fetched once, as far back as requests need
-//! it.
+//! Older revisions, by number and tag. Fetches the history once, as far back as requests need it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,7 +8,6 @@ use vouch_tree_client::{Error, History, Revision, Tree};
 
 use crate::limits::REVISIONS_MAX;
 
-/// The known part of the history.
 #[derive(Default)]
 pub(crate) struct Revisions {
     known: Mutex<Known>,
@@ -21,7 +19,7 @@ struct Known {
     rest: Rest,
 }
 
-/// The revisions before those that are known.
+/// Before the known revisions.
 #[derive(Default)]
 enum Rest {
     More(History),
@@ -33,7 +31,7 @@ enum Rest {
 }
 
 impl Revisions {
-    /// The revision with this number, if a replica keeps it.
+    /// `None` if no replica keeps it.
     pub(crate) async fn by_number(&self, tree: &Arc<Tree>, number: u64) -> Result<Option<Arc<Revision>>, Error> {
         if number > tree.newest().number() {
             return Ok(None);
@@ -43,14 +41,13 @@ impl Revisions {
         known.find(|revision| revision.number() <= number).await.map(|found| found.filter(|revision| revision.number() == number))
     }
 
-    /// The newest revision with this tag.
+    /// The newest one.
     pub(crate) async fn by_tag(&self, tree: &Arc<Tree>, tag: &str) -> Result<Option<Arc<Revision>>, Error> {
         let mut known = self.known.lock().await;
         known.follow(tree).await?;
         known.find(|revision| revision.fsinfo.tag == tag).await
     }
 
-    /// The newest `count` revisions.
     pub(crate) async fn newest(&self, tree: &Arc<Tree>, count: usize) -> Result<Vec<Arc<Revision>>, Error> {
         let mut known = self.known.lock().await;
         known.follow(tree).await?;
@@ -60,7 +57,7 @@ impl Revisions {
 }
 
 impl Known {
-    /// Adds the revisions that are newer than the newest known one.
+    /// Adds revisions newer than the known ones.
     async fn follow(&mut self, tree: &Arc<Tree>) -> Result<(), Error> {
         if matches!(self.rest, Rest::Lost) {
             self.newest_first.clear();
@@ -105,12 +102,12 @@ impl Known {
         }
     }
 
-    /// Fetches one older revision. Returns whether there was one.
+    /// False if there is no older revision.
     async fn extend(&mut self) -> Result<bool, Error> {
         if self.newest_first.len() >= REVISIONS_MAX {
             return Ok(false);
         }
-        // The place in the history is lost if this future is dropped during the fetch.
+        // A drop during the fetch loses the place in the history.
         let mut history = match std::mem::take(&mut self.rest) {
             Rest::More(history) => history,
             Rest::End | Rest::Lost => {

@@ -1,4 +1,4 @@
-//! Connections: accepts them, applies their limits, and runs HTTP/1.1 on each.
+//! Accepts connections, applies their limits, and runs HTTP/1.1.
 
 use std::convert::Infallible;
 use std::io;
@@ -31,20 +31,17 @@ use crate::revisions::Revisions;
 use crate::stall::StallLimit;
 use crate::tls::{Tls, TlsError, TlsFiles};
 
-/// Options of a gateway.
 #[derive(Debug, Clone)]
 pub struct GatewayOptions {
-    /// Certificate files; `None`: plain HTTP.
+    /// `None`: plain HTTP.
     pub tls: Option<TlsFiles>,
-    /// Limits of connections.
     pub limits: Limits,
-    /// Time to find a file and its first bytes.
+    /// To find a file and its first bytes.
     pub deadline: Duration,
-    /// Whether HTML files of the tree may run scripts.
+    /// HTML files of the tree may run scripts.
     pub allows_scripts: bool,
 }
 
-/// A gateway to one tree.
 pub struct Gateway {
     responder: Responder,
     tls: Option<Tls>,
@@ -54,7 +51,7 @@ pub struct Gateway {
     log: Arc<Log>,
 }
 
-/// Warnings that any peer can cause, limited in number.
+/// Any peer can cause these warnings: limited in number.
 struct Log {
     throttle: Mutex<Throttle>,
     started: Instant,
@@ -83,17 +80,17 @@ impl Gateway {
         }))
     }
 
-    /// The source of the metrics page.
+    /// Source of the metrics page.
     pub fn report(&self) -> Arc<Report> {
         Arc::new(Report { tree: self.responder.tree.clone(), counters: self.counters.clone(), quota: self.quota.clone() })
     }
 
-    /// Reads the certificate files again. After an error, the old certificate stays in force.
+    /// After an error, the old certificate stays in force.
     pub fn reload_certificates(&self) -> Result<(), TlsError> {
         self.tls.as_ref().map_or(Ok(()), Tls::reload)
     }
 
-    /// Serves until `stop` ends. Responses under way have some seconds to leave.
+    /// Responses in progress have some seconds after `stop`.
     pub async fn run(self: Arc<Self>, listeners: Vec<TcpListener>, stop: impl Future<Output = ()>) -> io::Result<()> {
         let (sender, stopping) = watch::channel(false);
         let mut accepting = JoinSet::new();
@@ -118,7 +115,7 @@ impl Gateway {
                 continue;
             };
             let Some(place) = self.admit(peer.ip()) else { continue };
-            // Responses are written whole, so Nagle's algorithm only delays them.
+            // Responses are written whole: Nagle's algorithm would only delay them.
             let _ = socket.set_nodelay(true);
             tokio::spawn(self.clone().connection(socket, peer.ip(), place, stopping.clone()));
         }
@@ -147,7 +144,7 @@ impl Gateway {
         http.max_buf_size(REQUEST_LEN_MAX).max_headers(HEADERS_MAX);
         let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
         let stopped = async { drop(stopping.wait_for(|is_stopping| *is_stopping).await) };
-        // Errors are the peer's: it has closed the connection, sent no HTTP, or stalled.
+        // The peer's errors: closed, not HTTP, or stalled.
         let result = tokio::select! {
             result = connection.as_mut() => result,
             () = stopped => {
@@ -171,7 +168,7 @@ impl Gateway {
     }
 }
 
-/// Counts the bytes that are handed to the connection, and logs why a body was cut off.
+/// Counts bytes given to the connection, and logs a cut body.
 struct CountedBody {
     body: Body,
     counters: Arc<Counters>,

@@ -1,4 +1,4 @@
-//! A connection that fails if the peer stops reading, so that slow peers hold no memory for ever.
+//! Fails a connection if the peer stops reading: slow peers hold no memory for ever.
 
 use std::future::Future as _;
 use std::io;
@@ -9,14 +9,14 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// Bytes that a peer must accept in each period. A modem of 56 kbit/s takes 20 times as much.
+/// In each period. A modem of 56 kbit/s takes 20 times as much.
 const PROGRESS_LEN: usize = 8 * 1024;
 
-/// Limits the time that writes may wait for the peer.
+/// Limits the waits of writes.
 pub(crate) struct StallLimit<S> {
     stream: S,
     period: Duration,
-    /// Set while a write has waited and too little was accepted since.
+    /// A write has waited, and too little was accepted since.
     waiting: Option<Pin<Box<Sleep>>>,
     accepted_len: usize,
 }

@@ -1,8 +1,8 @@
-//! Targets of requests: which revision, and which path in it.
+//! The revision and path of a request.
 //!
 //! A first segment that begins with `@` selects a revision and is never a file: `/@12/…`,
-//! `/@tag:v1/…`, and `/@/…` for the newest one. Files whose own names begin with `@` are below
-//! `/@/`, so every file has a URL. Does no I/O.
+//! `/@tag:v1/…`, and `/@/…` for the newest. Files whose names begin with `@` are below `/@/`, so
+//! every file has a URL. Does no I/O.
 
 use vouch_tree::FileName;
 
@@ -20,30 +20,29 @@ pub(crate) enum Selector {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Page {
-    /// A file or directory.
     Path(PathTarget),
-    /// The list of revisions, `/@revisions`.
+    /// `/@revisions`.
     Revisions,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PathTarget {
     pub(crate) selector: Selector,
-    /// Names from the root, without empty ones and `.`.
+    /// From the root, without empty ones and `.`.
     pub(crate) names: Vec<Vec<u8>>,
-    /// Whether the URL ends with `/`.
+    /// The URL ends with `/`.
     pub(crate) has_slash: bool,
-    /// Segments of the URL before its last `/`, as a browser counts them for `..`.
+    /// Segments before the last `/`, as a browser counts them for `..`.
     pub(crate) depth: usize,
-    /// Whether the URL has no empty segments and no `.`.
+    /// No empty segments and no `.`.
     pub(crate) is_canonical: bool,
 }
 
-/// The part of the query that the gateway knows. Others are ignored.
+/// Known parameters. Others are ignored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Query {
     pub(crate) format: Option<Format>,
-    /// Start of a listing: the name before it.
+    /// A listing starts after this name.
     pub(crate) after: Option<Vec<u8>>,
 }
 
@@ -70,7 +69,7 @@ pub(crate) enum TargetError {
 }
 
 impl Page {
-    /// Parses the path of a request, still percent-encoded.
+    /// `path` is percent-encoded.
     pub(crate) fn parse(path: &str) -> Result<Self, TargetError> {
         let path = path.strip_prefix('/').unwrap_or(path).as_bytes();
         let mut segments: Vec<&[u8]> = path.split(|&b| b == b'/').collect();
@@ -87,7 +86,6 @@ impl Page {
                     return Ok(Page::Revisions);
                 }
                 selector = Selector::parse(&name[1..]).ok_or(TargetError::Selector)?;
-                // A selector alone needs its slash.
                 continue;
             }
             if name.is_empty() || name == b"." {
@@ -118,7 +116,7 @@ impl Selector {
         text.parse().ok().map(Selector::Number)
     }
 
-    /// Whether the same URL may show another revision later.
+    /// The URL always shows the same revision.
     pub(crate) const fn is_fixed(&self) -> bool {
         matches!(self, Selector::Number(_))
     }
@@ -135,8 +133,7 @@ impl Selector {
 }
 
 impl PathTarget {
-    /// Relative URL of the gateway's root. Relative, so that a reverse proxy may serve the gateway
-    /// below a path of its own.
+    /// URL of the gateway's root, relative, so that a reverse proxy may add a path of its own.
     pub(crate) fn up(&self) -> String {
         if self.depth == 0 { "./".to_owned() } else { "../".repeat(self.depth) }
     }
@@ -146,7 +143,7 @@ impl PathTarget {
         self.directory_in(&self.selector, count)
     }
 
-    /// The same directory in another revision.
+    /// In another revision.
     pub(crate) fn directory_in(&self, selector: &Selector, count: usize) -> String {
         let mut url = self.up() + &self.prefix_for(selector, count);
         for name in &self.names[..count] {
@@ -170,7 +167,7 @@ impl PathTarget {
         format!("{above}{}{below}", encode(name))
     }
 
-    /// The path as text from the root, without a leading slash.
+    /// From the root, without a leading slash.
     pub(crate) fn path(&self) -> Vec<u8> {
         self.names.join(&b'/')
     }
@@ -196,7 +193,7 @@ impl Query {
     }
 }
 
-/// Percent-encodes all bytes but the unreserved ones (RFC 3986, section 2.3).
+/// Spares the unreserved bytes (RFC 3986, section 2.3).
 pub(crate) fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for &byte in bytes {

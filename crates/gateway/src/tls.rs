@@ -1,4 +1,4 @@
-//! TLS by certificate files, which are read at the start and again on request.
+//! TLS by certificate files, read at the start and on request.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -14,12 +14,11 @@ use zeroize::Zeroizing;
 
 use crate::limits::PEM_LEN_MAX;
 
-/// Certificate files in PEM.
+/// PEM.
 #[derive(Debug, Clone)]
 pub struct TlsFiles {
-    /// The certificate, then those of its issuers.
+    /// Its own certificate first, then those of its issuers.
     pub certificates: PathBuf,
-    /// The private key.
     pub key: PathBuf,
 }
 
@@ -34,7 +33,6 @@ pub enum TlsError {
     Pair { files: TlsFiles, source: rustls::Error },
 }
 
-/// The configuration in force.
 pub(crate) struct Tls {
     files: TlsFiles,
     config: RwLock<Arc<ServerConfig>>,
@@ -46,7 +44,7 @@ impl Tls {
         Ok(Self { files, config })
     }
 
-    /// Reads the files again. After an error, the old certificate stays in force.
+    /// After an error, the old certificate stays in force.
     pub(crate) fn reload(&self) -> Result<(), TlsError> {
         *self.config.write() = read(&self.files)?;
         Ok(())

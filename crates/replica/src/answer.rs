@@ -1,5 +1,4 @@
-//! Procedures of the replica: from a request record to the pieces of its answer. Frames stay
-//! opaque.
+//! From a request record to the pieces of its answer. Frames stay opaque.
 
 use std::sync::Arc;
 
@@ -25,7 +24,6 @@ pub(super) struct Replica {
     pub(super) counters: Arc<Counters>,
 }
 
-/// The replica as one connection sees it.
 pub(super) struct Serving<'a> {
     pub(super) replica: &'a Replica,
     pub(super) caller: Caller<'a>,
@@ -50,8 +48,8 @@ pub(super) struct Fetch<'a> {
 }
 
 impl Fetch<'_> {
-    /// Starts a fetch, after which the request is answered again. False if there was one: the data
-    /// can't be had, or was evicted at once.
+    /// The request is answered again afterwards. False after an earlier fetch: no replica has the
+    /// data, or it was evicted at once.
     pub(super) fn start(&mut self, tree: &Tree, wanted: Vec<Wanted>) -> bool {
         match (&tree.cache, self.fetched) {
             (Some(cache), None) => {
@@ -102,10 +100,10 @@ impl From<vouch_xdr::Error> for Refusal {
 }
 
 impl Replica {
-    /// `None`: the request is answered later.
+    /// `None`: answered later.
     fn dispatch(&self, call: &Call<'_>, fetch: &mut Fetch<'_>, output: &mut Output<ServedFile>) -> Result<Option<Request>, Refusal> {
-        // All data is public, so any credential will do. Flavours that would wrap the answer are
-        // refused (RFC 5531, section 9).
+        // All data is public, so any credential will do. Refuses flavours that would wrap the
+        // answer (RFC 5531, section 9).
         if !matches!(call.cred.flavor, Flavor::NONE | Flavor::SYS) {
             return Err(Refusal::Denied(Denied::AuthError(AuthStat::REJECTED_CRED)));
         }
@@ -174,8 +172,7 @@ impl Replica {
         for handle in &args.handles {
             let located = match &tree {
                 Some(tree) => tree.locate(handle).map_err(|error| {
-                    // The fault is ours: the client must not conclude that the frame does not
-                    // exist.
+                    // Our fault: the client must not conclude that the frame does not exist.
                     tree.note_unlocatable(handle, &error);
                     self.counters.request(Request::DataFailed);
                     Refusal::Outcome(Accepted::SystemErr)
@@ -228,7 +225,7 @@ impl Replica {
 
 const NOT_FOUND_RECORD: [u8; 4] = NOT_FOUND.to_be_bytes();
 
-/// Record mark, reply header, and number of handles.
+/// Record mark, reply header, number of handles.
 const REPLY_HEAD_LEN: usize = 4 + 24 + 4;
 
 fn push_reply(reply: &Reply<'_>, output: &mut Output<ServedFile>) {

@@ -1,5 +1,5 @@
-//! A connection as a state machine: bytes in, pieces to send out, and time-outs. No I/O and no
-//! clock; `worker` drives it.
+//! A connection as a state machine: bytes in, pieces and time-outs out. No I/O and no clock;
+//! `worker` drives it.
 
 use std::time::{Duration, Instant};
 
@@ -12,18 +12,17 @@ use super::request::{Incoming, RequestReader};
 pub(super) trait Service {
     type File: Clone + PartialEq;
 
-    /// Answers a request. `fetched`: the request was answered with [`After::Again`], and the wait is
-    /// over.
+    /// `fetched`: the wait after [`After::Again`] is over.
     fn answer(&self, request: &Incoming<'_>, fetched: Option<Fetched>, output: &mut Output<Self::File>) -> Result<After, Fault>;
 }
 
-/// What follows a request.
+/// Next step after a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum After {
     Next,
-    /// The end of the connection, once the output is sent.
+    /// Once the output is sent.
     Close,
-    /// The same request again, after [`Connection::wake`].
+    /// The same request, after [`Connection::wake`].
     Again,
 }
 
@@ -33,7 +32,7 @@ impl After {
     }
 }
 
-/// How a wait for data from elsewhere ended.
+/// End of a wait for data from elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fetched {
     Complete,
@@ -59,10 +58,10 @@ impl From<RecordError> for Fault {
 #[derive(Debug)]
 pub(super) struct Connection<F> {
     reader: RequestReader,
-    /// Input that waits until output is sent; filled only by peers that send faster than they read.
+    /// Waits until output is sent. Only peers that send faster than they read fill it.
     undecoded: Vec<u8>,
     output: Output<F>,
-    /// A request that waits for data from elsewhere, and how the wait ended.
+    /// A request that waits for data from elsewhere, and the end of its wait.
     waiting: Option<(Incoming<'static>, Option<Fetched>)>,
     is_ending: bool,
     phase: Phase,
@@ -74,7 +73,7 @@ pub(super) struct Connection<F> {
 enum Phase {
     Idle,
     Request,
-    /// For data from elsewhere, whose fetch has a deadline of its own.
+    /// For data from elsewhere, whose fetch has its own deadline.
     Wait,
     Reply,
 }
@@ -90,30 +89,27 @@ impl<F: Clone + PartialEq> Connection<F> {
         &self.output
     }
 
-    /// Whether input waits for output. Otherwise more may be read.
+    /// No more is read until output is sent.
     pub(super) const fn has_undecoded(&self) -> bool {
         !self.undecoded.is_empty() || matches!(self.waiting, Some((_, Some(_))))
     }
 
-    /// Whether a request waits for data from elsewhere.
     pub(super) const fn is_waiting(&self) -> bool {
         matches!(self.waiting, Some((_, None)))
     }
 
-    /// Ends the wait; [`Connection::resume`] answers the request.
+    /// [`Connection::resume`] then answers the request.
     pub(super) fn wake(&mut self, how: Fetched) {
         if let Some((_, fetched)) = &mut self.waiting {
             *fetched = Some(how);
         }
     }
 
-    /// Whether the connection ends once the output is sent.
     pub(super) const fn is_ending(&self) -> bool {
         self.is_ending
     }
 
-    /// Answers the requests in new input until the output is full, and keeps the rest for
-    /// [`Connection::resume`].
+    /// Stops when the output is full; [`Connection::resume`] continues.
     pub(super) fn feed<S: Service<File = F>>(&mut self, mut input: &[u8], service: &S) -> Result<(), Fault> {
         debug_assert!(self.undecoded.is_empty(), "the first message is decoded first");
         self.decode(&mut input, service)?;
@@ -156,7 +152,6 @@ impl<F: Clone + PartialEq> Connection<F> {
         output.pieces().len() >= PIECES_MAX || output.len() >= OUTPUT_LEN_MAX || output.own_len() >= OWN_LEN_MAX
     }
 
-    /// Notes that `n` bytes of output were sent.
     pub(super) fn sent(&mut self, n: u64) {
         self.output.advance(n);
         self.taken = self.taken.saturating_add(n);
@@ -178,7 +173,7 @@ impl<F: Clone + PartialEq> Connection<F> {
         }
     }
 
-    /// Whether a time-out has passed. Called at intervals.
+    /// Returns a passed time-out.
     pub(super) fn expire(&mut self, now: Instant, limits: &Limits, crowded: bool) -> Option<Fault> {
         let silence = now.saturating_duration_since(self.since);
         let past = |max: Duration| silence >= max;
@@ -196,7 +191,7 @@ impl<F: Clone + PartialEq> Connection<F> {
         }
     }
 
-    /// Memory of this connection beyond its own size, bytes.
+    /// Memory beyond its own size, bytes.
     #[cfg(test)]
     pub(super) fn held_len(&self) -> usize {
         let waiting = self.waiting.as_ref().map_or(0, |(request, _)| request.held_len());
@@ -211,7 +206,7 @@ mod tests {
     use crate::output::Span;
     use vouch_oncrpc::record_mark;
 
-    /// Answers a request of n bytes with n pieces; refuses an empty one.
+    /// Answers n bytes with n pieces; refuses an empty request.
     struct Pieces;
 
     impl Service for Pieces {

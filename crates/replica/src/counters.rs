@@ -25,7 +25,7 @@ pub(super) enum Request {
     DataFailed,
     StatementOk,
     StatementRefused,
-    /// Refused by RPC: wrong program, version or procedure, or invalid arguments.
+    /// Wrong program, version or procedure, or invalid arguments.
     Rejected,
     HttpOk,
     HttpNotModified,
@@ -36,7 +36,7 @@ pub(super) enum Request {
 }
 
 impl Request {
-    /// All outcomes, with procedure and result as on the metrics page.
+    /// With procedure and result as on the metrics page.
     pub(super) const ALL: [(Self, &'static str, &'static str); 13] = [
         (Self::Null, "null", "ok"),
         (Self::FsinfoOk, "getfsinfo", "ok"),
@@ -82,8 +82,7 @@ impl Closed {
     ];
 }
 
-/// Upper bounds of the latency buckets, in microseconds: powers of four from 4 µs to 4.2 s. Larger
-/// values appear only in the total count.
+/// Powers of four from 4 µs to 4.2 s. Larger values appear only in the total count.
 pub(super) const LATENCY_US_MAX: [u64; 11] = [4, 16, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304];
 
 #[derive(Debug, Default)]
@@ -119,7 +118,7 @@ impl Counters {
         self.closed[reason as usize].get()
     }
 
-    /// Adds the time from reading a request to sending the last byte of its answer.
+    /// From reading a request to sending the last byte of its answer.
     pub(super) fn latency(&self, time: Duration) {
         let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let bucket = LATENCY_US_MAX.iter().position(|&max| us <= max).unwrap_or(LATENCY_US_MAX.len());

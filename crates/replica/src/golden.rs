@@ -1,5 +1,4 @@
-//! Checks the protocol against its description: the code writes and reads each vector of
-//! `docs/formats/protocol.md`.
+//! The code writes and reads each vector of `docs/formats/protocol.md`.
 
 use vouch_oncrpc::{Accepted, Call, OpaqueAuth, Reply, begin_record, end_record};
 use vouch_tree::protocol::{
@@ -10,7 +9,7 @@ use vouch_xdr::{Writer, Xdr as _};
 
 const DOCUMENT: &str = include_str!("../../../docs/formats/protocol.md");
 
-/// Bytes of the block with this name.
+/// Bytes of the named block.
 fn vector(name: &str) -> Vec<u8> {
     let fence = format!("```hex {name}\n");
     let start = DOCUMENT.find(&fence).unwrap_or_else(|| panic!("no vector {name}")) + fence.len();

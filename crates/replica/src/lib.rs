@@ -1,9 +1,8 @@
-//! The replica server: many trees in one process, without secrets and without knowledge of what it
-//! serves.
+//! The replica server: many trees in one process, without secrets.
 //!
-//! A request passes these modules: `worker` reads, `connection` cuts and queues, `answer` finds the
-//! frames in the packs (`trees`), `send` gives them to the kernel. The same port answers HTTP
-//! (`http`), and TLS if there is a certificate (`tls`). Clients trust nothing that a replica sends.
+//! `worker` reads requests, `connection` cuts and queues them, `answer` finds the frames in the
+//! packs (`trees`), `send` gives them to the kernel. The same port answers HTTP (`http`), and TLS
+//! with a certificate (`tls`).
 
 #![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
 
@@ -61,32 +60,29 @@ use statements::StatementStore;
 use trees::{Tree, Trees};
 use worker::{Shared, Worker};
 
-/// Configuration of a replica.
 #[derive(Debug, Clone)]
 pub struct ServeConfig {
-    /// Directories of databases. At least one must be readable at the start; others may appear
-    /// later.
+    /// Of databases. One must be readable at the start; others may appear later.
     pub databases: Vec<PathBuf>,
     pub listen: Vec<SocketAddr>,
     pub passed: Vec<Arc<TcpListener>>,
-    /// Certificate for HTTPS; `None`: clear text only.
+    /// For HTTPS; `None`: clear text only.
     pub tls: Option<TlsFiles>,
     pub metrics: Option<SocketAddr>,
-    /// Threads; one for each core if `None`.
+    /// `None`: one for each core.
     pub threads: Option<usize>,
     pub limits: Limits,
-    /// Bytes a second that the scrub hashes; 0 turns it off.
+    /// Bytes per second; 0 turns the scrub off.
     pub scrub_rate: u64,
-    /// Directory for key statements that anybody may send; `None` takes none.
+    /// Keeps statements that any client may send; `None` takes none.
     pub statements: Option<PathBuf>,
-    /// The cache whose directory is the only database.
+    /// Its directory is the only database.
     pub cache: Option<Arc<TreeCache>>,
     pub sandbox: SandboxMode,
-    /// Directory of the status socket; `None` makes none.
+    /// For the status socket; `None`: no socket.
     pub runtime_directory: Option<PathBuf>,
 }
 
-/// Errors of starting and running a replica.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error("{0}")]
@@ -109,8 +105,7 @@ pub enum ServeError {
     ThreadEnded,
 }
 
-/// Opens, serves until `stop` says so, and closes. For a caller that needs nothing in between; else
-/// see [`Server`].
+/// Opens, serves until `stop`, and closes. For more steps see [`Server`].
 ///
 /// # Errors
 /// Those of [`Server::open`] and [`Server::run`].
@@ -118,7 +113,7 @@ pub fn run(config: ServeConfig, stop: impl Fn() -> bool) -> Result<(), ServeErro
     Server::open(config)?.run(stop)
 }
 
-/// A replica with open databases and sockets, sandboxed if requested, not yet serving.
+/// Open databases and sockets, sandboxed if requested, not yet serving.
 pub struct Server {
     workers: Vec<Worker>,
     listeners: StatusListeners,
@@ -130,17 +125,17 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens databases and sockets, then restricts the calling thread and all threads that it
-    /// starts later. Threads that run already stay as they are, so call this early.
+    /// Also restricts the calling thread and its later threads. Running threads stay as they are,
+    /// so call this early.
     ///
     /// # Errors
-    /// When there is nothing to serve, an address is taken, or a required sandbox can't be had.
+    /// Nothing to serve, a taken address, or no required sandbox.
     pub fn open(mut config: ServeConfig) -> Result<Self, ServeError> {
         if config.databases.is_empty() || config.listen.is_empty() && config.passed.is_empty() {
             return Err(ServeError::Config("a replica needs a database and an address to listen on"));
         }
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        // A thread waits for packs that come from a bucket.
+        // A pack from a bucket blocks a thread.
         let usual = if config.databases.iter().any(|path| is_bucket_address(path)) { cores.max(BUCKET_THREADS_MIN) } else { cores };
         let threads = config.threads.unwrap_or(usual).max(1);
         config.limits.connections_max = config.limits.connections_max.min(descriptors_for_connections()?).max(1);
@@ -210,11 +205,11 @@ impl Server {
         self.listeners.page.as_ref().and_then(|page| page.local_addr().ok())
     }
 
-    /// Serves until `stop`, which is asked ten times a second, returns true; then lets replies
-    /// under way leave.
+    /// Serves until `stop`, asked ten times a second, returns true; then finishes replies in
+    /// progress.
     ///
     /// # Errors
-    /// When a thread can't be started, or ends by itself.
+    /// A thread cannot start, or ends by itself.
     pub fn run(mut self, stop: impl Fn() -> bool) -> Result<(), ServeError> {
         let system = |source| ServeError::System { doing: "threads", source };
         let wakers: Vec<_> = self.workers.iter().map(Worker::waker).collect();
@@ -300,7 +295,7 @@ impl Server {
     }
 }
 
-/// Opens the readable databases; the others are retried later, unless none is readable.
+/// Retries unreadable databases later, unless all are.
 fn open_trees(paths: &[PathBuf], cache: Option<&Arc<TreeCache>>) -> Result<(Trees, Vec<PathBuf>), ServeError> {
     let trees = Trees::default();
     let mut failed = Vec::new();
@@ -327,7 +322,7 @@ fn enter_sandbox(databases: &[PathBuf], statements: Option<&Path>, mode: Sandbox
     if mode != SandboxMode::Off && databases.iter().any(|path| is_bucket_address(path)) {
         tracing::warn!("sandbox: threads that read from buckets are not restricted");
     }
-    // A missing database can only be permitted by its parent directory.
+    // Only the parent directory can permit a missing database.
     let read: Vec<&Path> = databases.iter().map(PathBuf::as_path).filter(|path| path.is_dir()).collect();
     // A publisher may be another user; Landlock limits this right to the databases.
     let capabilities = CapabilitySet::DAC_READ_SEARCH;
@@ -335,7 +330,7 @@ fn enter_sandbox(databases: &[PathBuf], statements: Option<&Path>, mode: Sandbox
     Ok(sandbox::enter(&access, mode)?)
 }
 
-/// Directories that the sandbox must permit: databases, and work directories of buckets.
+/// Permitted by the sandbox: databases, and work directories of buckets.
 fn local_dirs(trees: &Trees, databases: &[PathBuf]) -> Vec<PathBuf> {
     let opened = trees.all();
     let work_dirs = opened.iter().map(|tree| tree.snapshot().local_dir().to_owned());
@@ -350,8 +345,8 @@ fn descriptors_for_connections() -> Result<usize, ServeError> {
     Ok(all - DESCRIPTORS_RESERVED.min(all / 2))
 }
 
-/// Threads that serve where a database is in a bucket.
+/// With a database in a bucket.
 const BUCKET_THREADS_MIN: usize = 8;
 
-/// Interval of checking for the order to stop.
+/// Between checks for the order to stop.
 const STOP_STEP: Duration = Duration::from_millis(100);

@@ -1,20 +1,19 @@
-//! Limits of the replica, each with its reason. Configurable limits are in [`Limits`].
+//! Limits, each with its reason. [`Limits`] has the configurable ones.
 
 use std::time::Duration;
 
-/// Configurable limits.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Most connections of all threads. Each costs a descriptor and some hundred bytes when idle,
-    /// and at most 32 KiB when busy.
+    /// Of all threads. Each costs a descriptor and some hundred bytes when idle, at most 32 KiB
+    /// when busy.
     pub connections_max: usize,
-    /// Idle time after which a connection is closed, so that dead clients hold no descriptors.
-    /// Clients reconnect in one round trip.
+    /// Then a connection is closed: dead clients hold no descriptors. Clients reconnect in one
+    /// round trip.
     pub idle_max: Duration,
-    /// Time to complete a request, and to accept 64 KiB of replies. Otherwise a few thousand
-    /// stalled peers could hold all connections.
+    /// To complete a request, and to accept 64 KiB of replies. Otherwise a few thousand stalled
+    /// peers could hold all connections.
     pub stall_max: Duration,
-    /// Time for replies in progress after the order to stop.
+    /// For replies in progress after the order to stop.
     pub drain_max: Duration,
 }
 
@@ -29,59 +28,55 @@ impl Default for Limits {
     }
 }
 
-/// A GETDATA with the most handles and the longest credential and verifier has 2,940 bytes.
+/// The longest GETDATA, credential and verifier have 2,940 bytes.
 pub(super) const REQUEST_LEN_MAX: usize = 4096;
 
-/// A head of HTTP: caches in between add some fields to those of the client.
+/// Caches add some fields to a client's head.
 pub(super) const HEAD_LEN_MAX: usize = 8 * 1024;
 
-/// Bytes of one read, and so the most undecoded input of a connection.
+/// One read, and so the most undecoded input of a connection.
 pub(super) const READ_LEN_MAX: usize = 8 * 1024;
 
-/// Pieces of output at which decoding pauses. A request adds at most two a handle, so a queue stays
-/// below 256 pieces, or 8 KiB.
+/// Decoding pauses here. A request adds at most two a handle, so a queue stays below 256 pieces, or
+/// 8 KiB.
 pub(super) const PIECES_MAX: usize = 64;
 
-/// Bytes of output at which decoding pauses. Bounds how far a peer can send ahead of its reading;
-/// the bytes are in files, not in memory.
+/// Decoding pauses here. Bounds sending ahead of the peer's reads; the bytes are in files, not in
+/// memory.
 pub(super) const OUTPUT_LEN_MAX: u64 = 4 << 20;
 
-/// Bytes of reply heads at which decoding pauses: small answers in a row share a piece.
+/// Reply heads at which decoding pauses: small answers in a row share a piece.
 pub(super) const OWN_LEN_MAX: u64 = 8 * 1024;
 
-/// Memory of a busy connection: undecoded input, an incomplete request, pieces, reply headers.
+/// Undecoded input, an incomplete request, pieces, reply headers.
 #[cfg(test)]
 pub(crate) const CONNECTION_LEN_MAX: usize = 32 * 1024;
 
-/// Shortest run of frames sent by sendfile. Shorter runs are copied and sent together with their
-/// surroundings. On loopback, a shorter sendfile costs more than the copy.
+/// Shorter runs are copied and sent with their neighbours: on loopback, a shorter sendfile costs
+/// more.
 pub(super) const SENDFILE_LEN_MIN: u64 = 16 * 1024;
 
-/// Buffer of a thread for data without sendfile.
+/// For data without sendfile.
 pub(super) const SEND_BUFFER_LEN: usize = 64 * 1024;
 
 pub(super) const TURN_LEN_MAX: u64 = 1 << 20;
 
 pub(super) const TURN_READS_MAX: u32 = 8;
 
-/// Connections accepted before open ones get their turn.
+/// Before open connections get their turn.
 pub(super) const TURN_ACCEPTS_MAX: u32 = 64;
 
-/// Bytes that a peer must accept within `stall_max`: 64 KiB in 30 s is 2 KiB/s, slower than any
-/// usable link.
+/// Within `stall_max`: 64 KiB in 30 s is 2 KiB/s, slower than any usable link.
 pub(super) const STALL_LEN_MIN: u64 = 64 * 1024;
 
-/// Idle limit while more than nine tenths of `connections_max` are in use, so that idle peers can't
-/// exclude others.
+/// While over nine tenths of `connections_max` are in use: idle peers cannot exclude others.
 pub(super) const IDLE_CROWDED_MAX: Duration = Duration::from_secs(5);
 
-/// Pause after accept failed for lack of descriptors or memory: an immediate retry would only burn
-/// a core.
+/// After a lack of descriptors or memory: an immediate retry would only burn a core.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Interval of checks for new revisions and for time-outs.
+/// Between checks for new revisions and time-outs.
 pub(super) const TICK: Duration = Duration::from_secs(1);
 
-/// Descriptors reserved for packs and segments of the databases, listeners, epoll, logs and the
-/// metrics page.
+/// For packs and segments, listeners, epoll, logs and the metrics page.
 pub(super) const DESCRIPTORS_RESERVED: usize = 1024;

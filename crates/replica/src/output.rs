@@ -1,9 +1,8 @@
-//! Output of a connection: a queue of pieces, most of them runs of bytes in pack files.
+//! Output of a connection: a queue of pieces, mostly runs of bytes in pack files.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A run of bytes in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Span<F> {
     pub(super) file: F,
@@ -28,7 +27,7 @@ impl<F> Piece<F> {
     }
 }
 
-/// The queue. Holds no allocation while it is empty.
+/// Empty: no allocation.
 #[derive(Debug)]
 pub(super) struct Output<F> {
     pieces: VecDeque<Piece<F>>,
@@ -44,7 +43,7 @@ impl<F: Clone + PartialEq> Output<F> {
         self.len
     }
 
-    /// Bytes in memory that belong to this queue alone. O(pieces).
+    /// Bytes in memory of this queue alone. O(pieces).
     pub(super) fn own_len(&self) -> u64 {
         self.pieces.iter().filter(|piece| matches!(piece, Piece::Own { .. })).map(Piece::len).sum()
     }
@@ -57,7 +56,7 @@ impl<F: Clone + PartialEq> Output<F> {
         self.pieces.iter()
     }
 
-    /// Appends bytes, to the last piece if it is of the same kind.
+    /// Extends the last piece if possible.
     pub(super) fn push_bytes(&mut self, new: &[u8]) {
         if new.is_empty() {
             return;
@@ -69,7 +68,7 @@ impl<F: Clone + PartialEq> Output<F> {
         }
     }
 
-    /// Appends shared bytes, from `from` on.
+    /// Skips the first `from` bytes.
     pub(super) fn push_shared(&mut self, bytes: Arc<[u8]>, from: usize) {
         if from < bytes.len() {
             self.len += (bytes.len() - from) as u64;
@@ -88,7 +87,6 @@ impl<F: Clone + PartialEq> Output<F> {
         }
     }
 
-    /// Notes that `n` bytes were sent.
     pub(super) fn advance(&mut self, n: u64) {
         debug_assert!(n <= self.len, "no more leaves than was queued");
         self.len -= n;
@@ -113,7 +111,7 @@ impl<F: Clone + PartialEq> Output<F> {
         }
     }
 
-    /// Memory of the queue in bytes, without shared bytes.
+    /// Bytes, without shared ones.
     #[cfg(test)]
     pub(super) fn held_len(&self) -> usize {
         let own = |piece: &Piece<F>| if let Piece::Own { bytes, .. } = piece { bytes.capacity() } else { 0 };

@@ -1,5 +1,3 @@
-//! Metrics in Prometheus text format, and health as JSON.
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,7 +32,6 @@ struct Health {
     trees: Vec<ServedTree>,
 }
 
-/// Status of a replica.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ServeStatus {
     pub addresses: Vec<String>,
@@ -46,11 +43,11 @@ pub struct ServeStatus {
     pub trees: Vec<ServedTree>,
 }
 
-/// A tree that a replica serves. Without a revision, numbers are missing.
+/// Without a revision, numbers are missing.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ServedTree {
     pub hostid: String,
-    /// Left out of the health page, which anybody may read.
+    /// Left out of the public health page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub database: Option<String>,
     pub state: TreeState,
@@ -68,7 +65,6 @@ pub struct ServedTree {
     pub bytes: Option<u64>,
 }
 
-/// State of a served tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TreeState {
@@ -77,7 +73,7 @@ pub enum TreeState {
     Expired,
     /// Nothing complete yet.
     Empty,
-    /// A file of the database cannot be read; the old revision is still served.
+    /// A file of the database is unreadable; the old revision is still served.
     Broken,
 }
 
@@ -119,8 +115,8 @@ impl StatusSource for Report {
 type OneCount = fn(&Counters) -> &Count;
 
 impl Report {
-    /// Whether the replica is healthy at `now` (seconds since 1970), and details in JSON. An
-    /// expired tree is still served, since clients decide, but it is unhealthy.
+    /// `now`: seconds since 1970. Returns details in JSON. An expired tree is unhealthy, but still
+    /// served: clients decide.
     pub(super) fn health(&self, now: u64) -> (bool, String) {
         let mut trees = self.served_trees(now);
         trees.iter_mut().for_each(|tree| tree.database = None);

@@ -1,4 +1,4 @@
-//! Cuts the byte stream of a connection into requests of the protocol that its first byte tells.
+//! Cuts the byte stream into requests. The first byte tells the protocol.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use super::connection::Fault;
 use super::http::HeadReader;
 use super::limits::REQUEST_LEN_MAX;
 
-/// Requests of RPC are shorter than 64 KiB, so a record mark begins with 0 or 128. A method of HTTP
+/// RPC requests are shorter than 64 KiB, so a record mark begins with 0 or 128. A method of HTTP
 /// begins with a letter.
 #[derive(Debug)]
 pub(super) enum RequestReader {
@@ -19,9 +19,9 @@ pub(super) enum RequestReader {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Incoming<'a> {
-    /// A record.
+    /// One record.
     Rpc(Cow<'a, [u8]>),
-    /// A request head.
+    /// One head.
     Http(Vec<u8>),
 }
 
@@ -43,7 +43,7 @@ impl Incoming<'_> {
 }
 
 impl RequestReader {
-    /// Takes bytes from the front of `input` until a request is complete or `input` is empty.
+    /// Takes bytes from `input` until a request is complete or `input` is empty.
     pub(super) fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Incoming<'a>>, Fault> {
         if let (Self::Unknown, Some(first)) = (&self, input.first()) {
             *self = match first {
@@ -59,7 +59,7 @@ impl RequestReader {
         }
     }
 
-    /// Whether the stream may end here, between requests.
+    /// The stream may end here.
     pub(super) const fn at_boundary(&self) -> bool {
         match self {
             Self::Unknown => true,
@@ -68,7 +68,7 @@ impl RequestReader {
         }
     }
 
-    /// Memory of an incomplete request, in bytes.
+    /// Bytes of an incomplete request.
     #[cfg(test)]
     pub(super) fn held_len(&self) -> usize {
         match self {

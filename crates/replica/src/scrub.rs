@@ -1,5 +1,4 @@
-//! Scrub: a thread that hashes the packs of all trees slowly, to find bytes that rot on the disk.
-//! Clients would find them too, but only when they need them.
+//! Hashes the packs of all trees slowly, to find rotten bytes before clients need them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,12 +6,11 @@ use std::time::{Duration, Instant};
 
 use super::trees::{Tree, Trees};
 
-/// Results of the scrub of one tree.
 #[derive(Debug, Default)]
 pub(super) struct ScrubCounts {
     pub(super) bytes: AtomicU64,
     pub(super) passes: AtomicU64,
-    /// Damaged frames in the last pass.
+    /// In the last pass.
     pub(super) damaged_frames: AtomicU64,
 }
 
@@ -20,7 +18,7 @@ pub(super) struct Scrubber {
     trees: Arc<Trees>,
     bytes_per_s: u64,
     stop: Box<dyn Fn() -> bool + Send>,
-    /// Time at which the bytes read so far are due.
+    /// The bytes read so far are due then.
     due: Instant,
 }
 
@@ -29,7 +27,6 @@ impl Scrubber {
         Self { trees, bytes_per_s: bytes_per_s.max(1), stop: Box::new(stop), due: Instant::now() }
     }
 
-    /// Scrubs all trees in turn until stopped.
     pub(super) fn run(mut self) {
         loop {
             // A cache verifies what it reads.
@@ -66,13 +63,12 @@ impl Scrubber {
         }
     }
 
-    /// Waits until `len` more bytes are due. Returns false when the replica stops.
+    /// Waits until `len` more bytes are due. False when the replica stops.
     fn pace(&mut self, tree: &Tree, len: u64) -> bool {
         tree.scrubbed().bytes.fetch_add(len, Ordering::Relaxed);
         let now = Instant::now();
-        // Idle time is not made up for.
+        // Does not make up for idle time.
         self.due = self.due.max(now) + Duration::from_secs_f64(len as f64 / self.bytes_per_s as f64);
-        // Short waits are joined.
         self.due - now < WAIT_MIN || self.sleep(self.due - now)
     }
 
@@ -91,8 +87,8 @@ impl Scrubber {
 
 const WAIT_MIN: Duration = Duration::from_millis(20);
 
-/// Pause between passes, so that small databases are not read without end.
+/// Between passes: small databases are not read without end.
 const PASS_PAUSE: Duration = Duration::from_secs(60);
 
-/// Interval of checking for the order to stop.
+/// Between checks for the order to stop.
 const STOP_STEP: Duration = Duration::from_millis(100);

@@ -1,5 +1,5 @@
-//! Sends a connection's output: pack runs by sendfile, other bytes from a buffer of the thread.
-//! Unsent bytes are not kept but read again from their file.
+//! Sends output: pack runs by sendfile, other bytes from a buffer of the thread. Unsent bytes are
+//! read again from their file.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,13 +17,13 @@ pub(super) enum SendError<F> {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// This many bytes were sent; the socket may accept more.
+    /// Bytes sent; the socket may accept more.
     Sent(u64),
-    /// This many bytes were sent; the socket is full.
+    /// Bytes sent; the socket is full.
     Full(u64),
 }
 
-/// Buffer of a thread for data without sendfile.
+/// For data without sendfile.
 pub(super) struct SendBuffer {
     bytes: Box<[u8; SEND_BUFFER_LEN]>,
     len: usize,
@@ -38,7 +38,6 @@ impl SendBuffer {
         &mut self.bytes[self.len..]
     }
 
-    /// Appends as many bytes as fit.
     fn append(&mut self, bytes: &[u8]) {
         let room = self.room();
         let n = bytes.len().min(room.len());
@@ -64,7 +63,7 @@ impl SendBuffer {
     }
 }
 
-/// Sends the front of `output` by one system call; the caller advances it.
+/// One system call; the caller advances `output`.
 pub(super) fn step<F: AsFd + Clone + PartialEq>(
     socket: BorrowedFd<'_>,
     output: &Output<F>,
@@ -99,14 +98,13 @@ fn send_span<F: AsFd + Clone>(socket: BorrowedFd<'_>, span: &Span<F>) -> Result<
     }
 }
 
-/// Copies the front of `output` into the buffer.
+/// The front of `output`.
 pub(super) fn copied<'a, F: AsFd + Clone + PartialEq>(output: &Output<F>, buffer: &'a mut SendBuffer) -> Result<&'a [u8], SendError<F>> {
     gather(output, buffer, u64::MAX)?;
     Ok(&buffer.bytes[..buffer.len])
 }
 
-/// Fills the buffer from the front of the output, up to a run for sendfile. Returns whether more
-/// follows.
+/// Up to a run for sendfile. True if more follows.
 fn gather<F: AsFd + Clone + PartialEq>(output: &Output<F>, buffer: &mut SendBuffer, sendfile_len_min: u64) -> Result<bool, SendError<F>> {
     buffer.len = 0;
     for piece in output.pieces() {

@@ -1,7 +1,8 @@
-//! Intake of key statements: anybody may send them, each proves itself, and a directory keeps them.
+//! Intake of key statements: any client may send them, the signature proves them, a directory keeps
+//! them.
 //!
-//! A tree has at most two: a revocation, and the newest forwarding pointer. Statements about other
-//! keys are refused, so senders cannot fill the disk.
+//! A tree has at most a revocation and the newest forwarding pointer. Statements about other keys
+//! are refused, so senders cannot fill the disk.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -23,12 +24,12 @@ pub(super) struct StatementStore {
     /// One writer at a time.
     writing: Mutex<()>,
     started: Instant,
-    /// Second of the last signature check, and the checks in it: `second << 16 | checks`.
+    /// `second << 16 | checks`: of the last signature check.
     checks: AtomicU64,
 }
 
 impl StatementStore {
-    /// Opens the directory; creates it if it is missing.
+    /// Creates a missing directory.
     pub(super) fn open(directory: &Path) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
         File::open(directory)?.sync_all()?;
@@ -39,7 +40,7 @@ impl StatementStore {
         &self.directory
     }
 
-    /// The stored statements about this key. Unreadable files are errors in the log.
+    /// Logs unreadable files as errors.
     pub(super) fn load(&self, hostid: &HostId) -> Vec<Vec<u8>> {
         [true, false]
             .into_iter()
@@ -65,7 +66,7 @@ impl StatementStore {
             .collect()
     }
 
-    /// Checks, stores and serves a statement.
+    /// Checks, stores and serves.
     pub(super) fn put(&self, trees: &Trees, bytes: &[u8]) -> PutStatementResult {
         if bytes.len() > STATEMENT_LEN_MAX {
             return PutStatementResult::Invalid;
@@ -83,7 +84,7 @@ impl StatementStore {
         }
         let _turn = self.writing.lock();
         let known: Vec<KeyStatement> = tree.statements().iter().filter_map(|known| KeyStatement::from_xdr(known).ok()).collect();
-        // A statement that would not be in force tells clients nothing new.
+        // It would not be in force, so it tells clients nothing new.
         if let Some(known) = effective_statement(tree.hostid(), &known)
             && (known.is_revocation() || !statement.is_revocation() && known.time() >= statement.time())
         {
@@ -114,7 +115,6 @@ impl StatementStore {
         self.directory.join(format!("{hostid}.{}", if is_revocation { "revocation" } else { "forwarding" }))
     }
 
-    /// Rate limit for signature checks.
     fn may_check(&self) -> bool {
         let second = self.started.elapsed().as_secs();
         let counted = self.checks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| {
@@ -125,5 +125,5 @@ impl StatementStore {
     }
 }
 
-/// Signature checks a second of the whole replica: less than a hundredth of a core.
+/// Per second, of the whole replica: less than a hundredth of a core.
 const CHECKS_MAX: u64 = 100;

@@ -1,4 +1,4 @@
-//! The replica over real sockets on loopback, with real databases.
+//! Real sockets on loopback, real databases.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -116,7 +116,7 @@ fn start(config: ServeConfig) -> Running {
     let stop = Arc::new(AtomicBool::new(false));
     let (tell, told) = std::sync::mpsc::channel();
     let stopping = stop.clone();
-    // The sandbox binds the thread that opens the server, so the test uses another one.
+    // The sandbox binds the thread that opens the server: use another one.
     let thread = std::thread::spawn(move || {
         let server = Server::open(config)?;
         tell.send((server.addresses()[0], server.page_address().unwrap())).unwrap();
@@ -188,7 +188,7 @@ impl Client {
         self.socket.write_all(bytes).unwrap();
     }
 
-    /// The next reply record; `None` when the server closes.
+    /// `None` when the server closes.
     fn receive(&mut self) -> Option<Vec<u8>> {
         loop {
             let mut input = &self.input[..];

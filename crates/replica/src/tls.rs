@@ -1,4 +1,4 @@
-//! TLS on connections that begin with a handshake (rustls). The same port serves clear text.
+//! TLS for connections that begin with a handshake (rustls). The same port serves clear text.
 
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -12,14 +12,13 @@ use rustls::{ServerConfig, ServerConnection};
 use super::output::Output;
 use super::send::{self, SendBuffer, SendError, Step};
 
-/// Files of a certificate (PEM): the chain, the server's own first, and the private key.
+/// PEM: the chain, the server's own certificate first, and the private key.
 #[derive(Debug, Clone)]
 pub struct TlsFiles {
     pub certificate: PathBuf,
     pub key: PathBuf,
 }
 
-/// Errors of certificate files.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {what}")]
 pub struct TlsError {
@@ -27,7 +26,7 @@ pub struct TlsError {
     what: String,
 }
 
-/// First byte of a TLS record with a handshake (RFC 8446, section 5.1).
+/// First byte of a TLS handshake record (RFC 8446, section 5.1).
 pub(super) const HANDSHAKE: u8 = 0x16;
 
 impl TlsFiles {
@@ -49,10 +48,10 @@ impl TlsFiles {
     }
 }
 
-/// The TLS session of one connection.
+/// Of one connection.
 pub(super) struct Session {
     tls: ServerConnection,
-    /// Bytes of the output whose records have not all left.
+    /// Output bytes whose records have not all left.
     in_flight: u64,
 }
 
@@ -65,7 +64,6 @@ impl Session {
         self.tls.is_handshaking()
     }
 
-    /// Takes bytes from the socket.
     pub(super) fn receive(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             self.tls.read_tls(&mut bytes)?;
@@ -79,7 +77,7 @@ impl Session {
         self.tls.reader().read(out).unwrap_or(0)
     }
 
-    /// Sends records that wait; false if the socket is full.
+    /// False if the socket is full.
     pub(super) fn flush(&mut self, mut socket: &TcpStream) -> io::Result<bool> {
         while self.tls.wants_write() {
             match self.tls.write_tls(&mut socket) {
@@ -92,7 +90,7 @@ impl Session {
         Ok(true)
     }
 
-    /// Sends the front of `output`, like [`send::step`].
+    /// As [`send::step`].
     pub(super) fn step<F: std::os::fd::AsFd + Clone + PartialEq>(
         &mut self,
         socket: &TcpStream,
@@ -110,7 +108,6 @@ impl Session {
         }
     }
 
-    /// Announces the end of the connection.
     pub(super) fn close(&mut self, socket: &TcpStream) {
         self.tls.send_close_notify();
         let _ = self.flush(socket);

@@ -1,4 +1,4 @@
-//! Trees that a replica offers: the database of each HOSTID, and its prepared answer to GETFSINFO.
+//! The database of each HOSTID, and its prepared answer to GETFSINFO.
 
 use std::collections::HashMap;
 use std::io;
@@ -52,7 +52,7 @@ impl Trees {
         all
     }
 
-    /// The tree, if there is one only.
+    /// `None` unless there is exactly one.
     pub(super) fn only(&self) -> Option<Arc<Tree>> {
         let by_hostid = self.by_hostid.read();
         by_hostid.values().next().filter(|_| by_hostid.len() == 1).cloned()
@@ -68,7 +68,7 @@ impl Trees {
         Ok(())
     }
 
-    /// Notes unreadable bytes of a pack; the tree counts as broken until they are readable.
+    /// The tree counts as broken until the bytes are readable.
     pub(super) fn note_unreadable(&self, place: &Span<ServedFile>, error: &io::Error) {
         let pack = place.file.0.path();
         // A pack is in its database's directory.
@@ -85,10 +85,9 @@ impl Trees {
     }
 }
 
-/// Where a frame is.
 pub(super) enum Located {
     Here(Span<ServedFile>),
-    /// In the tree, and not in the cache.
+    /// In the tree, not in the cache.
     Absent(Wanted),
     Missing,
 }
@@ -98,11 +97,11 @@ pub(super) struct Tree {
     hostid: HostId,
     path: PathBuf,
     snapshot: Snapshot,
-    /// The cache whose directory the database is: its packs are incomplete.
+    /// Its directory is the database: the packs are incomplete.
     pub(super) cache: Option<Arc<TreeCache>>,
     state: RwLock<State>,
     scrubbed: ScrubCounts,
-    /// Statements that were received, beside those of the database.
+    /// In addition to those of the database.
     received: RwLock<Vec<Vec<u8>>>,
 }
 
@@ -112,18 +111,18 @@ struct State {
     trouble: Option<String>,
     packs_checked: Instant,
     pack_trouble: Option<String>,
-    /// Unreadable data, until it is readable again.
+    /// Until it is readable again.
     damage: Option<Damage>,
 }
 
 #[derive(Debug)]
 pub(super) struct Offer {
     pub(super) revision: Option<OfferedRevision>,
-    /// Records to send, without and with companions. The first 8 bytes are the record mark and room
-    /// for the xid.
+    /// Records without and with companions. The first 8 bytes are the record mark and room for the
+    /// xid.
     plain: Option<Arc<[u8]>>,
     with_companions: Option<Arc<[u8]>>,
-    /// The manifest for clients over HTTP, with the received statements, and its entity tag.
+    /// For HTTP clients, with the received statements, and its entity tag.
     pub(super) manifest: Arc<[u8]>,
     pub(super) manifest_tag: String,
 }
@@ -131,7 +130,7 @@ pub(super) struct Offer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OfferedRevision {
     pub(super) number: u64,
-    /// Time of signing, in seconds since 1970.
+    /// Time of signing, seconds since 1970.
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) files: u64,
@@ -167,8 +166,7 @@ impl Tree {
         &self.path
     }
 
-    /// Checks for a newer generation of the database; true if there is one. On failure the old one
-    /// is still offered.
+    /// True if there is a newer generation. A failure keeps the old one.
     pub(super) fn refresh(&self) -> Result<bool, String> {
         let looked = self.snapshot.refresh().map_err(|error| error.to_string()).and_then(|new| {
             let found = self.snapshot.hostid();
@@ -203,7 +201,6 @@ impl Tree {
         }
     }
 
-    /// All statements that the tree offers.
     pub(super) fn statements(&self) -> Vec<Vec<u8>> {
         let mut all = self.snapshot.statements();
         all.extend(self.received.read().iter().cloned());
@@ -225,7 +222,7 @@ impl Tree {
         &self.scrubbed
     }
 
-    /// Notes the result of a pack's scrub. A sound pack ends the damage that an earlier pass found.
+    /// A sound pack ends the damage that an earlier pass found.
     pub(super) fn note_scrubbed(&self, pack: &Path, problem: Option<&str>) {
         match problem {
             Some(problem) => {
@@ -244,7 +241,7 @@ impl Tree {
         }
     }
 
-    /// Notes a frame that the database should have and can't find.
+    /// The database should have the frame.
     pub(super) fn note_unlocatable(&self, handle: &BlockHandle, error: &vouch_tree_store::Error) {
         tracing::error!(path = %self.path.display(), %handle, %error, "frame can't be served");
         self.note(Damage::of_frame(handle, error));
@@ -293,12 +290,12 @@ impl Offer {
         let view = snapshot.view();
         let signed_fsinfo = view.head().map(|head| head.to_vec()).unwrap_or_default();
         let mut statements = view.statements().to_vec();
-        // Received statements come first: the limit must not cut off a revocation.
+        // Received statements first: the limit must not cut off a revocation.
         statements.retain(|statement| !received.contains(statement));
         statements.splice(0..0, received.iter().cloned());
         statements.truncate(STATEMENTS_MAX);
         let manifest: Arc<[u8]> = view.manifest_with(&statements).into();
-        // The manifest has a checksum of all of it at this place.
+        // The manifest's checksum is here.
         let manifest_tag = format!("\"{}\"", manifest[12..28].iter().map(|byte| format!("{byte:02x}")).collect::<String>());
         if signed_fsinfo.is_empty() && statements.is_empty() {
             return Self { revision: None, plain: None, with_companions: None, manifest, manifest_tag };
@@ -315,7 +312,7 @@ impl Offer {
         }
     }
 
-    /// The record to send, without the xid; `None` without an offer.
+    /// Without the xid; `None` without an offer.
     pub(super) fn record(&self, companions: bool) -> Option<&Arc<[u8]>> {
         if companions { self.with_companions.as_ref() } else { self.plain.as_ref() }
     }
@@ -329,8 +326,7 @@ impl OfferedRevision {
     }
 }
 
-/// Companion frames within the protocol's limits. Unreadable ones are left out; the client requests
-/// them.
+/// Within the protocol's limits. Skips unreadable frames; the client requests them.
 fn companions(snapshot: &Snapshot, view: &View) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let mut len = 0;
@@ -357,5 +353,5 @@ fn record(result: GetFsinfoResult) -> Arc<[u8]> {
     bytes.into()
 }
 
-/// Interval of checking packs without a new revision. Costs one system call for each 32 MiB.
+/// Without a new revision. Costs one system call for each 32 MiB.
 const PACKS_CHECK_INTERVAL: Duration = Duration::from_secs(30);

@@ -23,10 +23,10 @@ use super::wakes::{Caller, Ticket, Wakes};
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) limits: Limits,
-    /// Certificate for connections that begin with a handshake of TLS.
+    /// For connections that begin with a handshake of TLS.
     pub(super) tls: Option<Arc<rustls::ServerConfig>>,
     pub(super) open: AtomicUsize,
-    /// Set when the replica must stop.
+    /// The replica must stop.
     pub(super) stop: AtomicBool,
 }
 
@@ -83,7 +83,7 @@ impl Worker {
         self.tools.wakes.waker.clone()
     }
 
-    /// Serves until stopped, then finishes replies in progress.
+    /// Finishes replies in progress when stopped.
     pub(super) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(1024);
         let mut tick_at = Instant::now() + TICK;
@@ -241,7 +241,7 @@ impl Worker {
         }
     }
 
-    /// After the order to stop: accepts nobody and finishes replies; true when done.
+    /// Accepts no connection and finishes replies; true when done.
     fn drain(&mut self, now: Instant) -> bool {
         if self.drain_until.is_none() {
             self.drain_until = Some(now + self.shared.limits.drain_max);
@@ -272,7 +272,7 @@ struct Peer {
     connection: Connection<ServedFile>,
     tls: Option<Session>,
     admitted_at: Instant,
-    /// Whether nothing was read.
+    /// Nothing was read.
     is_new: bool,
     readable: bool,
     /// The peer closed its half, so a short read is not the end.
@@ -280,7 +280,7 @@ struct Peer {
     writable: bool,
     interest: Option<Interest>,
     queued: bool,
-    /// Whether it was read once more without an event since the last successful read.
+    /// Read once without an event since the last successful read.
     looked_again: bool,
     asked_at: Option<Instant>,
 }
@@ -327,8 +327,8 @@ impl Peer {
         self.writable |= event.is_writable() || event.is_write_closed() || event.is_error();
     }
 
-    /// Events are edge-triggered: one registration is enough. Write events are registered at the
-    /// first full socket.
+    /// Edge-triggered: one registration is enough. Write events are registered at the first full
+    /// socket.
     fn register(&mut self, registry: &mio::Registry, token: Token) -> io::Result<()> {
         let wanted = if self.writable && self.interest != Some(BOTH) { Interest::READABLE } else { BOTH };
         let old = self.interest.replace(wanted);
@@ -339,9 +339,8 @@ impl Peer {
         }
     }
 
-    /// Whether to read again after the others' turns instead of waiting for an event. A client with
-    /// its answer soon asks again or leaves, and short connections never need epoll. Once after
-    /// each read.
+    /// Reads again after other connections instead of waiting for an event, once after each read: a
+    /// served client soon asks again or leaves, and short connections never need epoll.
     fn may_look_again(&mut self) -> bool {
         let may = self.interest.is_none() && !self.queued && self.writable && !std::mem::replace(&mut self.looked_again, true);
         self.readable |= may;
@@ -436,7 +435,7 @@ impl Peer {
 }
 
 impl Peer {
-    /// Gives `n` bytes of the socket to TLS; false if the connection is in clear text.
+    /// False if the connection is in clear text.
     fn receive_tls(&mut self, n: usize, tools: &WorkerScratch) -> Result<bool, Fault> {
         let is_first = std::mem::replace(&mut self.is_new, false);
         if let Some(config) = &tools.tls
@@ -453,12 +452,12 @@ impl Peer {
         Ok(true)
     }
 
-    /// The number of bytes of TLS that are decrypted in the read buffer.
+    /// Bytes decrypted into the read buffer.
     fn decrypted(&mut self, tools: &mut WorkerScratch) -> Option<usize> {
         self.tls.as_mut().map(|tls| tls.read(&mut tools.read_buffer[..])).filter(|n| *n > 0)
     }
 
-    /// Sends records that TLS has of its own; false if the socket is full or broken.
+    /// TLS's own records; false if the socket is full or broken.
     fn flush_tls(&mut self) -> bool {
         let Some(tls) = &mut self.tls else { return true };
         let is_flushed = self.writable && tls.flush(&self.socket).unwrap_or(true);
@@ -480,7 +479,7 @@ impl From<Fault> for Closed {
 
 const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
 
-/// Tokens below this belong to listeners, others to connections.
+/// Lower tokens belong to listeners, others to connections.
 const LISTENERS_MAX: usize = 64;
 
 const WAKE: Token = Token(usize::MAX);

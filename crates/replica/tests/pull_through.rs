@@ -97,7 +97,7 @@ impl Site {
         client.open(&self.name, &TreeOptions { replicas: vec![replica], only_replicas: true, ..TreeOptions::default() }).await
     }
 
-    /// Reads all files from a replica and compares them. `numbers`: their content.
+    /// Compares all files. `numbers`: their content.
     async fn read(&self, replica: String, numbers: impl Fn(usize) -> usize) {
         let tree = self.open(replica.clone()).await.unwrap_or_else(|error| panic!("{replica}: {error}"));
         let reads = (0..FILES).map(|file| {
@@ -187,7 +187,7 @@ async fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Bytes of regular files below a directory, as they take space.
+/// Disk space of regular files.
 fn space(dir: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
@@ -221,7 +221,7 @@ async fn cache_serves_without_origin_and_after_restart_then_follows() {
     assert!(matches!(site.open_cache(LARGE).await, Err(vouch_tree_cache::Error::Busy(_))));
     drop((server, cache));
 
-    // Bytes that changed on the disk meanwhile are fetched again, and never served.
+    // Fetches bytes that changed on the disk again, and never serves them.
     let pack = std::fs::read_dir(site.path("cache/packs")).unwrap().map(|entry| entry.unwrap().path());
     let pack = pack.max_by_key(|path| space_of(path)).unwrap();
     let mut bytes = std::fs::read(&pack).unwrap();

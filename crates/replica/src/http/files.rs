@@ -1,4 +1,4 @@
-//! The file that a path names: those of a database that its manifest names, as in its directory.
+//! Files that a path can name: those in a database's manifest.
 
 use std::sync::Arc;
 
@@ -7,18 +7,17 @@ use vouch_tree::HostId;
 use crate::answer::Replica;
 use crate::trees::{ServedFile, Tree};
 
-/// A file as a response needs it.
 pub(super) struct WebFile {
     pub(super) body: Body,
-    /// Entity tag, with quotes.
+    /// With quotes.
     pub(super) tag: String,
 }
 
 pub(super) enum Body {
     Manifest(Arc<[u8]>),
-    /// A file that never changes under its name, and its length.
+    /// Never changes under its name. With its length.
     File(ServedFile, u64),
-    /// A pack of a cache by its path, and its length.
+    /// A cache's pack: path and length.
     Cached(Arc<Tree>, String, u64),
 }
 
@@ -45,7 +44,7 @@ impl WebFile {
 }
 
 impl Replica {
-    /// `/HOSTID/FILE`; `/FILE` if there is one tree only.
+    /// `/HOSTID/FILE`; `/FILE` with one tree only.
     pub(super) fn find(&self, path: &str) -> Found {
         let path = path.trim_start_matches('/');
         let by_hostid = path.split_once('/').and_then(|(first, rest)| Some((first.parse::<HostId>().ok()?, rest)));
@@ -70,7 +69,7 @@ fn file_of(tree: &Arc<Tree>, name: &str) -> Found {
     }
     let open = || -> vouch_tree_store::Result<Option<WebFile>> {
         let Some((file, len)) = tree.snapshot().file(name)? else { return Ok(None) };
-        // As other web servers do it; the content never changes.
+        // As other web servers do; the content never changes.
         let tag = format!("\"{len:x}-{:x}\"", file.modified_ns()?);
         Ok(Some(WebFile { body: Body::File(ServedFile(file), len), tag }))
     };

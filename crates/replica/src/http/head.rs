@@ -1,21 +1,21 @@
-//! Request heads: cutting them out of the byte stream, and decoding them.
+//! Cuts request heads out of the byte stream, and decodes them.
 
 use std::ops::Range;
 
 use crate::limits::HEAD_LEN_MAX;
 
-/// Cuts a byte stream into request heads. Holds memory only for an incomplete head.
+/// Holds memory only for an incomplete head.
 #[derive(Debug, Default)]
 pub(crate) struct HeadReader {
     head: Vec<u8>,
 }
 
-/// The head exceeds [`HEAD_LEN_MAX`].
+/// Exceeds [`HEAD_LEN_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HeadTooLong;
 
 impl HeadReader {
-    /// Takes bytes from the front of `input` until a head is complete or `input` is empty.
+    /// Takes bytes from `input` until a head is complete or `input` is empty.
     pub(crate) fn next(&mut self, input: &mut &[u8]) -> Result<Option<Vec<u8>>, HeadTooLong> {
         if self.head.is_empty() {
             // RFC 9112, section 2.2: ignore empty lines before a request line.
@@ -39,12 +39,12 @@ impl HeadReader {
         }
     }
 
-    /// Whether the stream may end here, between requests.
+    /// The stream may end here.
     pub(crate) const fn at_boundary(&self) -> bool {
         self.head.is_empty()
     }
 
-    /// Memory of an incomplete head, in bytes.
+    /// Bytes of an incomplete head.
     #[cfg(test)]
     pub(crate) fn held_len(&self) -> usize {
         self.head.capacity()
@@ -53,15 +53,14 @@ impl HeadReader {
 
 const END: &[u8] = b"\r\n\r\n";
 
-/// A decoded head.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RequestHead<'a> {
     pub(super) method: Method,
-    /// Path without query, beginning with a slash.
+    /// Without query, with a leading slash.
     pub(super) path: &'a str,
-    /// Whether the client keeps the connection open.
+    /// The client keeps the connection open.
     pub(super) is_persistent: bool,
-    /// Whether a body follows.
+    /// A body follows.
     pub(super) has_body: bool,
     pub(super) range: Option<&'a str>,
     pub(super) if_range: Option<&'a str>,
@@ -93,7 +92,7 @@ impl<'a> RequestHead<'a> {
         let is_persistent = request.version? == 1;
         let mut head = Self { method, path, is_persistent, has_body: false, range: None, if_range: None, if_none_match: Vec::new() };
         for field in request.headers {
-            // Fields with other bytes are none that matter here.
+            // No field that matters has other bytes.
             let Ok(value) = std::str::from_utf8(field.value).map(str::trim) else { continue };
             let is = |name: &str| field.name.eq_ignore_ascii_case(name);
             if is("connection") {
@@ -112,13 +111,13 @@ impl<'a> RequestHead<'a> {
         Some(head)
     }
 
-    /// Whether `If-None-Match` names the tag. RFC 9110, section 13.1.2: weak comparison.
+    /// `If-None-Match` names the tag. RFC 9110, section 13.1.2: weak comparison.
     pub(super) fn has_current(&self, tag: &str) -> bool {
         let names = |list: &str| list.split(',').map(str::trim).any(|found| found == "*" || found.trim_start_matches("W/") == tag);
         self.if_none_match.iter().any(|list| names(list))
     }
 
-    /// The range that the response may be limited to.
+    /// Requested, and applicable to this content.
     pub(super) fn range_of(&self, len: u64, tag: &str) -> RequestedRange {
         // RFC 9110, section 13.1.5: strong comparison; a date never matches here.
         let is_of_this = self.if_range.is_none_or(|found| found == tag);
@@ -137,7 +136,7 @@ pub(super) enum RequestedRange {
 }
 
 impl RequestedRange {
-    /// RFC 9110, section 14.2: a server may ignore a `Range`; so are several ranges and other units.
+    /// Ignores several ranges and other units, as RFC 9110, section 14.2 permits.
     fn parse(value: &str, len: u64) -> Self {
         let parsed = || {
             let (first, last) = value.strip_prefix("bytes=")?.split_once('-')?;
@@ -168,7 +167,7 @@ impl RequestedRange {
     }
 }
 
-/// The path of a request target in origin or absolute form (RFC 9112, section 3.2).
+/// From origin or absolute form (RFC 9112, section 3.2).
 fn path_of(target: &str) -> Option<&str> {
     let target = target.split(['?', '#']).next()?;
     let path = match target.split_once("://") {

@@ -1,8 +1,8 @@
-//! HTTP/1.1 on the port of the replica: the files of the databases, as a static web server has them
-//! (RFC 9110, 9112). Only GET and HEAD; requests have no body.
+//! HTTP/1.1 on the port of the replica: database files as on a static web server (RFC 9110, 9112).
+//! Only GET and HEAD; requests have no body.
 
-mod files; // The file that a path names.
-mod head; // Request heads: cutting them out of the stream, decoding.
-mod respond; // Responses: status, header fields, body.
+mod files;
+mod head;
+mod respond;
 
 pub(super) use head::HeadReader;

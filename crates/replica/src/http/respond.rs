@@ -14,13 +14,12 @@ use crate::output::{Output, Span};
 use crate::trees::ServedFile;
 
 impl Replica {
-    /// Answers a request head.
     pub(crate) fn respond(&self, head: &[u8], fetch: &mut Fetch<'_>, output: &mut Output<ServedFile>) -> After {
         let Some(request) = RequestHead::parse(head) else {
             return self.refuse("400 Bad Request", "not an HTTP/1 request", false, output);
         };
         if request.has_body || request.method == Method::Other {
-            // The body is not read, so the connection can't go on.
+            // The unread body ends the connection.
             let status = if request.method == Method::Other { "405 Method Not Allowed" } else { "400 Bad Request" };
             return self.refuse(status, "only GET and HEAD, without a body", false, output);
         }
@@ -115,7 +114,7 @@ fn text_fields(text: &str) -> String {
     format!("Content-Type: text/plain\r\nContent-Length: {}\r\nCache-Control: no-store\r\n", text.len() + 1)
 }
 
-/// Status line and header fields, with the empty line.
+/// Ends with the empty line.
 fn head(status: &str, fields: &str, is_persistent: bool) -> String {
     // RFC 9110, section 6.6.1: an origin server with a clock sends the date.
     let date = httpdate::fmt_http_date(SystemTime::now());

@@ -1,5 +1,3 @@
-//! HTTP and HTTPS on the port of the replica.
-
 use std::fs;
 use std::io::BufRead as _;
 
@@ -21,7 +19,7 @@ impl Response {
     }
 }
 
-/// Reads one response; `is_head`: without its body.
+/// `is_head`: without a body.
 fn read_response(stream: &mut impl std::io::BufRead, is_head: bool) -> Response {
     let mut lines = Vec::new();
     loop {
@@ -54,7 +52,7 @@ fn get(server: &Running, path: &str, fields: &str) -> Response {
     ask(server.address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\n{fields}"))
 }
 
-/// Paths of the packs and segments of a database.
+/// Packs and segments.
 fn files(made: &TestTree) -> Vec<String> {
     let list = |dir: &str| {
         let entries = fs::read_dir(made.path().join(dir)).unwrap();
@@ -178,7 +176,7 @@ fn https_serves_the_same_files_beside_clear_text() {
     assert_eq!(get(&server, "/manifest", "").status, 200);
     assert!(server.connect().fsinfo(hostid(1), false).is_some());
 
-    // Broken handshakes end the connection; a handshake that stops is closed in time.
+    // A broken handshake ends the connection; one that stops is closed in time.
     let mut broken = server.connect();
     broken.send(b"\x16\x03\x01\x00\x05hello");
     let mut rest = Vec::new();

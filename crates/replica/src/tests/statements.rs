@@ -1,5 +1,3 @@
-//! Intake of key statements.
-
 use vouch_tree::TreeName;
 use vouch_tree::protocol::{PutStatementArgs, PutStatementResult};
 use vouch_tree::statement::{Body, KeyStatement};
