@@ -410,7 +410,7 @@ impl Events {
     }
 }
 
-/// As a static web server.
+/// Answers as a static web server does.
 fn answer(files: &WebFiles, request: &Request) -> Answer {
     let Some(file) = files.get(&*request.path) else { return Answer { status: 404, range_start: None, body: bytes::Bytes::new() } };
     match request.key.1 {

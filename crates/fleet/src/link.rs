@@ -59,7 +59,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// In 0..1.
+    /// Uniform in 0..1.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }

@@ -21,13 +21,13 @@ use crate::release::WebFiles;
 pub struct NetworkOptions {
     pub caches: usize,
     pub cache_bandwidth: f64,
-    /// Between a node and a cache.
+    /// Time between a node and a cache.
     pub cache_rtt: Duration,
     pub origin_bandwidth: f64,
-    /// To the origin.
+    /// Time to the origin.
     pub origin_rtt: Duration,
     pub node_bandwidth: f64,
-    /// Of each server.
+    /// Limit of each server.
     pub requests_per_s: f64,
     /// Probability for each packet.
     pub loss: f64,
@@ -60,7 +60,7 @@ impl Default for NetworkOptions {
 /// The cache loses its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheFailure {
-    /// From 0.
+    /// Counts from 0.
     pub cache: usize,
     pub at: Duration,
     pub lasts: Duration,

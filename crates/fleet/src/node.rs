@@ -18,7 +18,7 @@ pub(crate) const ORIGIN_URL: &str = "http://origin.invalid/";
 /// A program's reads with the kernel's read-ahead.
 const READ_LEN: usize = 128 << 10;
 
-/// For decoded frames. A job reads each file once.
+/// Memory for decoded frames. A job reads each file once.
 const MEMORY: u64 = 512 << 10;
 
 /// The simulation's wall clock.

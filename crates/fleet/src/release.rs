@@ -18,7 +18,7 @@ pub(crate) const EPOCH: u64 = 1_900_000_000;
 /// Clients refresh after a quarter of it.
 const DURATION_S: u32 = 3600;
 
-/// By path in the database.
+/// Files by path in the database.
 pub(crate) type WebFiles = HashMap<String, Bytes>;
 
 /// The files that the job reads, in its order, relative to the tree.

@@ -20,7 +20,7 @@ pub struct FleetOptions {
     /// Nodes ask the origin if all their caches fail.
     pub falls_back_to_origin: bool,
     pub refresh_interval: Duration,
-    /// Of a node's operation.
+    /// Limit of a node's operation.
     pub deadline: Duration,
     /// After the release.
     pub job_after: Duration,
@@ -48,13 +48,13 @@ impl Default for FleetOptions {
 /// Times are in seconds of virtual time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Without an error.
+    /// Nodes that finished without an error.
     pub nodes_done: u64,
     pub errors: u64,
     pub job_bytes: u64,
-    /// From the release until half of the nodes, and the last one, had the new revision.
+    /// Times from the release until half of the nodes, and the last one, had the new revision.
     pub release_seen: [f64; 2],
-    /// From the start of the job until half of the nodes, 99 % of them, and the last one had
+    /// Times from the start of the job until half of the nodes, 99 % of them, and the last one had
     /// finished.
     pub finished: [f64; 3],
     pub traffic: Traffic,

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// By address. Entries have at least one connection each, so `connections_max` limits the table.
+/// Counts by address. Entries have at least one connection each, so `connections_max` limits the
+/// table.
 pub(crate) struct AddressQuota {
     open: Mutex<Open>,
     connections_max: usize,
@@ -19,7 +20,7 @@ struct Open {
     of_address: HashMap<IpAddr, usize>,
 }
 
-/// For one connection; free again when dropped.
+/// Permits one connection until dropped.
 pub(crate) struct Place {
     quota: Arc<AddressQuota>,
     address: IpAddr,

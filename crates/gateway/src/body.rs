@@ -22,7 +22,7 @@ pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// Of a file response.
+/// A part of a file response.
 #[derive(Debug, Clone)]
 pub(crate) enum Piece {
     /// Header of a part of `multipart/byteranges`.

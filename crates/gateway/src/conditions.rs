@@ -53,7 +53,7 @@ pub(crate) enum Precondition {
 }
 
 impl Precondition {
-    /// For GET and HEAD, in the order of RFC 9110, section 13.2.2.
+    /// Takes GET and HEAD, in the order of RFC 9110, section 13.2.2.
     pub(crate) fn evaluate(headers: &HeaderMap, tag: &EntityTag) -> Self {
         if tag.is_in(headers, IF_MATCH, false) == Some(false) {
             return Self::Failed;

@@ -11,7 +11,7 @@ pub(crate) fn by_name(name: &[u8]) -> Option<String> {
     Some(if kind.starts_with("text/") && kind != "text/html" { kind + "; charset=utf-8" } else { kind })
 }
 
-/// For unknown extensions, by the first bytes.
+/// Judges unknown extensions by the first bytes.
 pub(crate) fn by_content(start: &[u8]) -> &'static str {
     let is_text = match std::str::from_utf8(start) {
         Ok(_) => true,

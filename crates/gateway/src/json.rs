@@ -12,7 +12,7 @@ pub(crate) struct Place<'a> {
     pub(crate) revision: u64,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(crate) tag: &'a str,
-    /// Without symbolic links.
+    /// Path without symbolic links.
     #[serde(flatten)]
     pub(crate) path: JsonName,
 }

@@ -35,7 +35,7 @@ pub(crate) const PEM_LEN_MAX: u64 = 1 << 20;
 /// Set by the administrator.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Of all addresses.
+    /// Limit for all addresses together.
     pub connections_max: usize,
     /// An IPv6 /64 network counts as one address.
     pub address_connections_max: usize,

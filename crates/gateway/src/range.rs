@@ -8,7 +8,7 @@ use crate::limits::RANGES_MAX;
 pub(crate) enum RequestedRanges {
     /// No usable `Range` header.
     Whole,
-    /// In the order of the request, none empty, no overlap.
+    /// Ranges in the order of the request, none empty, no overlap.
     Parts(Vec<Range<u64>>),
     /// No range is within the file.
     Unsatisfiable,

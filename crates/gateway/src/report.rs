@@ -47,7 +47,7 @@ pub struct GatewayStatus {
     /// Seconds since 1970.
     pub expires: i64,
     pub connections: usize,
-    /// Of response bodies.
+    /// Bytes of response bodies.
     pub sent_bytes: u64,
 }
 

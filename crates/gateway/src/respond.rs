@@ -1,4 +1,4 @@
-//! From a request to its response: finds revision and file, and chooses the form.
+//! Makes responses: finds revision and file, and chooses the form.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -25,7 +25,7 @@ use crate::target::{Format, Page, PathTarget, Query, Selector};
 pub(crate) struct Responder {
     pub(crate) tree: Arc<Tree>,
     pub(crate) revisions: Revisions,
-    /// To find a file. Its content has no time limit.
+    /// Limit for finding a file. Its content has no time limit.
     pub(crate) deadline: Duration,
     /// Pages of the tree may run scripts.
     pub(crate) allows_scripts: bool,
@@ -46,7 +46,7 @@ pub(crate) struct Asked<'a> {
 }
 
 impl Responder {
-    /// With a line for the log.
+    /// Also returns a line for the log.
     pub(crate) async fn respond<B>(&self, request: &Request<B>) -> (Response<Body>, Option<String>) {
         let late = || Problem::new(StatusCode::GATEWAY_TIMEOUT, "no replica of the tree answered in time");
         let answered = tokio::time::timeout(self.deadline, self.answer(request)).await.unwrap_or_else(|_| Err(late()));
@@ -191,7 +191,7 @@ impl Responder {
     }
 
     async fn list_revisions(&self, headers: &HeaderMap, query: &Query) -> Result<Response<Body>, Problem> {
-        // As for files, an expired tree is an error.
+        // An expired tree is an error, as for files.
         self.newest().await.map_err(|error| Problem::of(&error))?;
         let mut revisions = self.revisions.newest(&self.tree, ROWS_MAX + 1).await.map_err(|error| Problem::of(&error))?;
         let is_whole = revisions.len() <= ROWS_MAX;
@@ -219,7 +219,7 @@ impl Responder {
         }
     }
 
-    /// For every existing file or directory.
+    /// Adds the headers of every existing file or directory.
     pub(crate) fn add_common(&self, response: &mut Response<Body>, revision: &Revision, selector: &Selector, tag: &EntityTag) {
         let headers = response.headers_mut();
         headers.insert(ETAG, tag.header());
@@ -229,7 +229,7 @@ impl Responder {
     }
 }
 
-/// In the form that the client accepts.
+/// Has the form that the client accepts.
 pub(crate) fn problem_response(problem: &Problem, headers: &HeaderMap) -> Response<Body> {
     let mut response = if wants_json(headers, &Query::default()) {
         let answer = ErrorAnswer { status: problem.status.as_u16(), error: &problem.reason };

@@ -36,7 +36,7 @@ pub struct GatewayOptions {
     /// `None`: plain HTTP.
     pub tls: Option<TlsFiles>,
     pub limits: Limits,
-    /// To find a file and its first bytes.
+    /// Limit for finding a file and its first bytes.
     pub deadline: Duration,
     /// HTML files of the tree may run scripts.
     pub allows_scripts: bool,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// In each period. A modem of 56 kbit/s takes 20 times as much.
+/// A peer must accept this in each period. A modem of 56 kbit/s takes 20 times as much.
 const PROGRESS_LEN: usize = 8 * 1024;
 
 /// Limits the waits of writes.

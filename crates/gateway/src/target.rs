@@ -28,7 +28,7 @@ pub(crate) enum Page {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PathTarget {
     pub(crate) selector: Selector,
-    /// From the root, without empty ones and `.`.
+    /// Names from the root, without empty ones and `.`.
     pub(crate) names: Vec<Vec<u8>>,
     /// The URL ends with `/`.
     pub(crate) has_slash: bool,
@@ -143,7 +143,7 @@ impl PathTarget {
         self.directory_in(&self.selector, count)
     }
 
-    /// In another revision.
+    /// The same directory in another revision.
     pub(crate) fn directory_in(&self, selector: &Selector, count: usize) -> String {
         let mut url = self.up() + &self.prefix_for(selector, count);
         for name in &self.names[..count] {
@@ -167,7 +167,7 @@ impl PathTarget {
         format!("{above}{}{below}", encode(name))
     }
 
-    /// From the root, without a leading slash.
+    /// Path from the root, without a leading slash.
     pub(crate) fn path(&self) -> Vec<u8> {
         self.names.join(&b'/')
     }

@@ -1,4 +1,4 @@
-//! From a request record to the pieces of its answer. Frames stay opaque.
+//! Answers requests: from a record to the pieces of the reply. Frames stay opaque.
 
 use std::sync::Arc;
 

@@ -73,7 +73,7 @@ pub(super) struct Connection<F> {
 enum Phase {
     Idle,
     Request,
-    /// For data from elsewhere, whose fetch has its own deadline.
+    /// A wait for data from elsewhere, whose fetch has its own deadline.
     Wait,
     Reply,
 }

@@ -36,7 +36,7 @@ pub(super) enum Request {
 }
 
 impl Request {
-    /// With procedure and result as on the metrics page.
+    /// Has procedure and result as on the metrics page.
     pub(super) const ALL: [(Self, &'static str, &'static str); 13] = [
         (Self::Null, "null", "ok"),
         (Self::FsinfoOk, "getfsinfo", "ok"),
@@ -118,7 +118,7 @@ impl Counters {
         self.closed[reason as usize].get()
     }
 
-    /// From reading a request to sending the last byte of its answer.
+    /// Time from reading a request to sending the last byte of its answer.
     pub(super) fn latency(&self, time: Duration) {
         let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let bucket = LATENCY_US_MAX.iter().position(|&max| us <= max).unwrap_or(LATENCY_US_MAX.len());

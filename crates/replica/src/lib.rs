@@ -62,11 +62,11 @@ use worker::{Shared, Worker};
 
 #[derive(Debug, Clone)]
 pub struct ServeConfig {
-    /// Of databases. One must be readable at the start; others may appear later.
+    /// One must be readable at the start; others may appear later.
     pub databases: Vec<PathBuf>,
     pub listen: Vec<SocketAddr>,
     pub passed: Vec<Arc<TcpListener>>,
-    /// For HTTPS; `None`: clear text only.
+    /// Certificate for HTTPS; `None`: clear text only.
     pub tls: Option<TlsFiles>,
     pub metrics: Option<SocketAddr>,
     /// `None`: one for each core.
@@ -79,7 +79,7 @@ pub struct ServeConfig {
     /// Its directory is the only database.
     pub cache: Option<Arc<TreeCache>>,
     pub sandbox: SandboxMode,
-    /// For the status socket; `None`: no socket.
+    /// Holds the status socket; `None`: no socket.
     pub runtime_directory: Option<PathBuf>,
 }
 
@@ -345,8 +345,8 @@ fn descriptors_for_connections() -> Result<usize, ServeError> {
     Ok(all - DESCRIPTORS_RESERVED.min(all / 2))
 }
 
-/// With a database in a bucket.
+/// Minimum with a database in a bucket.
 const BUCKET_THREADS_MIN: usize = 8;
 
-/// Between checks for the order to stop.
+/// Interval between checks for the order to stop.
 const STOP_STEP: Duration = Duration::from_millis(100);

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Of all threads. Each costs a descriptor and some hundred bytes when idle, at most 32 KiB
-    /// when busy.
+    /// Limit for all threads. Each connection costs a descriptor and some hundred bytes when idle,
+    /// at most 32 KiB when busy.
     pub connections_max: usize,
-    /// Then a connection is closed: dead clients hold no descriptors. Clients reconnect in one
+    /// Closes longer idle connections: dead clients hold no descriptors. Clients reconnect in one
     /// round trip.
     pub idle_max: Duration,
-    /// To complete a request, and to accept 64 KiB of replies. Otherwise a few thousand stalled
-    /// peers could hold all connections.
+    /// Limit to complete a request, and to accept 64 KiB of replies. Otherwise a few thousand
+    /// stalled peers could hold all connections.
     pub stall_max: Duration,
-    /// For replies in progress after the order to stop.
+    /// Limit for replies in progress after the order to stop.
     pub drain_max: Duration,
 }
 
@@ -56,7 +56,7 @@ pub(crate) const CONNECTION_LEN_MAX: usize = 32 * 1024;
 /// more.
 pub(super) const SENDFILE_LEN_MIN: u64 = 16 * 1024;
 
-/// For data without sendfile.
+/// Buffers data without sendfile.
 pub(super) const SEND_BUFFER_LEN: usize = 64 * 1024;
 
 pub(super) const TURN_LEN_MAX: u64 = 1 << 20;
@@ -75,8 +75,8 @@ pub(super) const IDLE_CROWDED_MAX: Duration = Duration::from_secs(5);
 /// After a lack of descriptors or memory: an immediate retry would only burn a core.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Between checks for new revisions and time-outs.
+/// Interval between checks for new revisions and time-outs.
 pub(super) const TICK: Duration = Duration::from_secs(1);
 
-/// For packs and segments, listeners, epoll, logs and the metrics page.
+/// Covers packs and segments, listeners, epoll, logs and the metrics page.
 pub(super) const DESCRIPTORS_RESERVED: usize = 1024;

@@ -43,7 +43,7 @@ pub struct ServeStatus {
     pub trees: Vec<ServedTree>,
 }
 
-/// Without a revision, numbers are missing.
+/// A tree without a revision has no numbers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ServedTree {
     pub hostid: String,

@@ -10,7 +10,7 @@ use super::trees::{Tree, Trees};
 pub(super) struct ScrubCounts {
     pub(super) bytes: AtomicU64,
     pub(super) passes: AtomicU64,
-    /// In the last pass.
+    /// Damage in the last pass.
     pub(super) damaged_frames: AtomicU64,
 }
 
@@ -87,8 +87,8 @@ impl Scrubber {
 
 const WAIT_MIN: Duration = Duration::from_millis(20);
 
-/// Between passes: small databases are not read without end.
+/// Pause between passes: small databases are not read without end.
 const PASS_PAUSE: Duration = Duration::from_secs(60);
 
-/// Between checks for the order to stop.
+/// Interval between checks for the order to stop.
 const STOP_STEP: Duration = Duration::from_millis(100);

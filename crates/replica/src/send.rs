@@ -23,7 +23,7 @@ pub(super) enum Step {
     Full(u64),
 }
 
-/// For data without sendfile.
+/// Buffers data without sendfile.
 pub(super) struct SendBuffer {
     bytes: Box<[u8; SEND_BUFFER_LEN]>,
     len: usize,

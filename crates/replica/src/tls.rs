@@ -48,7 +48,7 @@ impl TlsFiles {
     }
 }
 
-/// Of one connection.
+/// TLS session of one connection.
 pub(super) struct Session {
     tls: ServerConnection,
     /// Output bytes whose records have not all left.
@@ -90,7 +90,7 @@ impl Session {
         Ok(true)
     }
 
-    /// As [`send::step`].
+    /// Works like [`send::step`].
     pub(super) fn step<F: std::os::fd::AsFd + Clone + PartialEq>(
         &mut self,
         socket: &TcpStream,

@@ -87,7 +87,7 @@ impl Trees {
 
 pub(super) enum Located {
     Here(Span<ServedFile>),
-    /// In the tree, not in the cache.
+    /// The frame is in the tree, not in the cache.
     Absent(Wanted),
     Missing,
 }
@@ -101,7 +101,7 @@ pub(super) struct Tree {
     pub(super) cache: Option<Arc<TreeCache>>,
     state: RwLock<State>,
     scrubbed: ScrubCounts,
-    /// In addition to those of the database.
+    /// Received statements, in addition to those of the database.
     received: RwLock<Vec<Vec<u8>>>,
 }
 
@@ -111,7 +111,7 @@ struct State {
     trouble: Option<String>,
     packs_checked: Instant,
     pack_trouble: Option<String>,
-    /// Until it is readable again.
+    /// `None` once the data is readable again.
     damage: Option<Damage>,
 }
 
@@ -122,7 +122,7 @@ pub(super) struct Offer {
     /// xid.
     plain: Option<Arc<[u8]>>,
     with_companions: Option<Arc<[u8]>>,
-    /// For HTTP clients, with the received statements, and its entity tag.
+    /// Manifest for HTTP clients, with the received statements, and its entity tag.
     pub(super) manifest: Arc<[u8]>,
     pub(super) manifest_tag: String,
 }
@@ -312,7 +312,7 @@ impl Offer {
         }
     }
 
-    /// Without the xid; `None` without an offer.
+    /// The record without its xid; `None` without an offer.
     pub(super) fn record(&self, companions: bool) -> Option<&Arc<[u8]>> {
         if companions { self.with_companions.as_ref() } else { self.plain.as_ref() }
     }
@@ -353,5 +353,5 @@ fn record(result: GetFsinfoResult) -> Arc<[u8]> {
     bytes.into()
 }
 
-/// Without a new revision. Costs one system call for each 32 MiB.
+/// Interval without a new revision. A check costs one system call for each 32 MiB.
 const PACKS_CHECK_INTERVAL: Duration = Duration::from_secs(30);

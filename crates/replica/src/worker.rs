@@ -23,7 +23,7 @@ use super::wakes::{Caller, Ticket, Wakes};
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) limits: Limits,
-    /// For connections that begin with a handshake of TLS.
+    /// Serves connections that begin with a handshake of TLS.
     pub(super) tls: Option<Arc<rustls::ServerConfig>>,
     pub(super) open: AtomicUsize,
     /// The replica must stop.

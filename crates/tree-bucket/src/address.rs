@@ -5,7 +5,7 @@ use vouch_tree_store::{BucketError, BucketErrorKind};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) bucket: String,
-    /// Without slashes at its ends; may be empty.
+    /// Has no slashes at its ends; may be empty.
     pub(crate) prefix: String,
 }
 

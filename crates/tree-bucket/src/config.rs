@@ -70,7 +70,7 @@ impl Config {
     }
 }
 
-/// Of each bucket, prefix and endpoint.
+/// Each bucket, prefix and endpoint has its own.
 fn work_dir(address: &Address, endpoint: &str) -> io::Result<PathBuf> {
     let below = |variable: &str, rest: &str| env::var_os(variable).filter(|dir| !dir.is_empty()).map(|dir| Path::new(&dir).join(rest));
     let parent = below(WORK_DIR_VARIABLE, "").or_else(|| {
@@ -95,8 +95,8 @@ struct Profile {
 }
 
 impl Profile {
-    /// From `AWS_SHARED_CREDENTIALS_FILE`, else `~/.aws/credentials`. `None` without such a file or
-    /// profile, unless a profile was named.
+    /// Reads `AWS_SHARED_CREDENTIALS_FILE`, else `~/.aws/credentials`. `None` without such a file
+    /// or profile, unless a profile was named.
     fn read(named: Option<String>) -> io::Result<Option<Self>> {
         let path = env::var_os("AWS_SHARED_CREDENTIALS_FILE").map(PathBuf::from);
         let path = path.or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".aws/credentials")));

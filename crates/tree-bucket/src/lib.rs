@@ -24,7 +24,7 @@ mod runtime;
 pub use config::WORK_DIR_VARIABLE;
 pub use database::open;
 
-/// For paths that begin with `s3://`.
+/// Registers the driver of paths that begin with `s3://`.
 pub fn register() {
     vouch_tree_store::register_bucket_driver(open);
 }

@@ -109,7 +109,7 @@ impl Session {
         BucketError { kind: BucketErrorKind::Busy, text }
     }
 
-    /// Until `stop`. `None` if another writer took the lock.
+    /// Renews the lock until `stop`. `None` if another writer took it.
     async fn renew_lock(&self, mut tag: String, stop: &Notify) -> Option<String> {
         for count in 1.. {
             tokio::select! {

@@ -66,7 +66,7 @@ impl Objects {
         BucketError { kind: BucketErrorKind::Invalid, text }.into()
     }
 
-    /// In one request; returns the tag.
+    /// Writes in one request; returns the tag.
     pub(crate) async fn put(&self, object: &str, bytes: Bytes, expected: Expected) -> Result<String, Error> {
         let mode = match expected {
             Expected::Nothing => PutMode::Create,

@@ -43,7 +43,7 @@ pub struct TreeCache {
 /// Presence of a pack's bytes.
 pub enum Cover {
     Ready(Arc<PackFile>),
-    /// To pass to [`TreeCache::fetch`] before asking again.
+    /// Missing frames: pass them to [`TreeCache::fetch`], then ask again.
     Absent(Wanted),
     Unknown,
 }
@@ -107,7 +107,7 @@ impl TreeCache {
         Ok(cache)
     }
 
-    /// With manifest and index, as of a database.
+    /// Has manifest and index, as of a database.
     pub fn dir(&self) -> &Path {
         &self.options.dir
     }

@@ -129,8 +129,8 @@ impl TreeCache {
     }
 }
 
-/// For one request.
+/// Limit for one request.
 const AT_ONCE_MAX: usize = 64;
 
-/// For all requests.
+/// Limit for all requests.
 const FRAMES_MAX: usize = 256;

@@ -222,5 +222,5 @@ const PART_LEN: u64 = 8 << 20;
 /// Estimate: some bytes for each pack and revision.
 const MANIFEST_LEN: u64 = 64 << 10;
 
-/// For packs.
+/// Minimum space for packs.
 const ROOM_MIN: u64 = 16 << 20;

@@ -34,7 +34,7 @@ pub struct CacheOptions {
     /// Bytes of manifest, index and packs.
     pub quota: u64,
     pub tree: TreeOptions,
-    /// Between requests for a new revision.
+    /// Interval between requests for a new revision.
     pub refresh: Duration,
     pub http: HttpOptions,
 }

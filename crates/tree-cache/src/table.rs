@@ -8,22 +8,22 @@ use vouch_tree_store::{RECORD_HEAD_LEN, RemoteFrame};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Of the record.
+    /// Start of the record.
     pub(crate) offset: u32,
-    /// Of the frame.
+    /// Length of the frame.
     pub(crate) len: u32,
     pub(crate) handle: BlockHandle,
 }
 
 impl Place {
-    /// With padding.
+    /// Record with its padding.
     pub(crate) fn record(&self) -> Range<u64> {
         let start = u64::from(self.offset);
         start..start + RECORD_HEAD_LEN as u64 + u64::from(self.len).next_multiple_of(4)
     }
 }
 
-/// In the order of their places.
+/// Sorted by place.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PackTable {
     pub(crate) len: u64,

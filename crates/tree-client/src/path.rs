@@ -13,7 +13,7 @@ const COMPONENTS_MAX: usize = 100_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResolvedPath {
     Inside {
-        /// From the root, without symbolic links.
+        /// Path from the root, without symbolic links.
         path: Vec<u8>,
         inode: Inode,
     },

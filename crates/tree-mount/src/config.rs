@@ -25,13 +25,13 @@ pub struct MountOptions {
     pub exec: bool,
     /// Serve the kernel. `None`: one per CPU, 2 to 8.
     pub threads: Option<usize>,
-    /// By the kernel. Only root can exceed 128 KiB.
+    /// Read-ahead of the kernel. Only root can exceed 128 KiB.
     pub read_ahead_bytes: u32,
     pub xattrs: XattrMode,
     /// Needs a disk cache, root, and kernel support, otherwise it has no effect.
     pub passthrough: Passthrough,
     pub passthrough_len_min: u64,
-    /// For freshness; use the client's.
+    /// Judges freshness; use the client's.
     pub clock: Arc<dyn Clock>,
     pub deadline: Duration,
     /// Receives each operation. The kernel then sends a request for each open and listing.
@@ -51,7 +51,7 @@ pub struct MountOptions {
 pub enum Passthrough {
     #[default]
     Never,
-    /// Until opens of small files cost more than passthrough gains.
+    /// Passthrough ends when opens of small files cost more than it gains.
     Auto,
     Always,
 }
@@ -59,7 +59,7 @@ pub enum Passthrough {
 /// Visibility of extended attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum XattrMode {
-    /// As `On`, unless a single tree is mounted whose fsinfo says that no file has any. Then the
+    /// Like `On`, unless a single tree is mounted whose fsinfo says that no file has any. Then the
     /// kernel learns once that it need not ask: `ls -l` asks once per mount. Attributes of later
     /// revisions appear after the next mount; until then only the owner can access such a file,
     /// because it may have an ACL.
@@ -122,12 +122,12 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// As in the kernel's table of mounts. A comma would separate options.
+/// Shown in the kernel's table of mounts. A comma would separate options.
 pub(crate) fn device_name(label: &str) -> String {
     format!("{SOURCE_PREFIX}{}", label.replace(',', "."))
 }
 
-/// In mount(8): identifies our dead mounts.
+/// Identifies our dead mounts in mount(8).
 pub(crate) const SOURCE_PREFIX: &str = "vouch:";
 
 /// Shown as "fuse.vouch".

@@ -8,7 +8,7 @@ pub(crate) enum Cookie {
     Start,
     AfterSelf,
     Entry {
-        /// From [`tag_of`].
+        /// [`tag_of`] the directory.
         tag: u32,
         number: u64,
     },

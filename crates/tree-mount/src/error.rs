@@ -17,7 +17,7 @@ pub enum MountError {
     #[error("{}: not allowed to mount: {why}", path.display())]
     Denied {
         path: PathBuf,
-        /// From the kernel or fusermount3.
+        /// Message of the kernel or of fusermount3.
         why: String,
     },
     #[error("{}: already a vouch mount; unmount it first (fusermount3 -u), or choose another directory", path.display())]

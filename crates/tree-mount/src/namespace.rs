@@ -50,8 +50,8 @@ struct Entry {
 #[derive(Clone)]
 enum Reference {
     Tree(Arc<Volume>),
-    /// In the same directory. A forwarding link is checked again at `until`; other spellings never
-    /// change.
+    /// A link within the directory. A forwarding link is checked again at `until`; other spellings
+    /// never change.
     Link {
         to: String,
         inode: Arc<Inode>,
@@ -60,7 +60,7 @@ enum Reference {
 }
 
 impl Namespace {
-    /// For the kernel's cache of the namespace's own inodes.
+    /// Limits the kernel's cache of the namespace's own inodes.
     pub(crate) const TTL: Duration = Duration::from_secs(60);
 
     pub(crate) fn new(client: Arc<Client>, mut trees: NamespaceTrees) -> Self {
@@ -296,7 +296,7 @@ impl Reference {
         matches!(self, Self::Link { until: Some(until), .. } if *until <= Instant::now())
     }
 
-    /// For the kernel's cache.
+    /// Limits the kernel's cache of a link.
     fn ttl(&self) -> Duration {
         match self {
             Self::Link { until: Some(until), .. } => until.saturating_duration_since(Instant::now()).min(Namespace::TTL),
@@ -320,7 +320,7 @@ const EVICTED_AT_ONCE: usize = 256;
 
 const ROOM_ATTEMPTS_MAX: usize = 2 * ENTRIES_MAX / EVICTED_AT_ONCE;
 
-/// For the kernel's FORGET requests.
+/// Wait for the kernel's FORGET requests.
 const FORGET_PAUSE: Duration = Duration::from_millis(20);
 
 /// Shells look a failing name up several times.

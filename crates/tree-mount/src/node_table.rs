@@ -22,14 +22,14 @@ mod recording;
 pub(crate) trait Owner {
     fn numbering(&self) -> &InodeNumbering;
 
-    /// In the journal.
+    /// Number in the journal.
     fn number(&self) -> u32;
 }
 
 pub(crate) struct NodeView<V = Volume> {
     /// `None` for the namespace's own nodes.
     pub(crate) volume: Option<Arc<V>>,
-    /// In the revision in force; without inline content, except for directories' pages.
+    /// The inode in the revision in force; without inline content, except for directories' pages.
     pub(crate) inode: Arc<Inode>,
     pub(crate) parent: NodeId,
     /// The signed tree proves the absence.
@@ -78,7 +78,7 @@ struct Node<V> {
     other_paths: Vec<(NodeId, Box<[u8]>)>,
     /// The number's source; 0: the path instead.
     link_group: u64,
-    /// By the kernel.
+    /// The kernel's lookup count.
     lookups: u64,
     /// The root of the mount, which is never removed.
     is_pinned: bool,

@@ -145,7 +145,7 @@ impl Drop for OpenGuard<'_> {
     }
 }
 
-/// Without passthrough and observer, the kernel then stops asking.
+/// The kernel stops asking without passthrough and observer.
 pub(crate) const NO_OPEN: Errno = Errno::ENOSYS;
 
 const PAUSE_MIN: Duration = Duration::from_millis(200);

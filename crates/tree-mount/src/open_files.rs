@@ -31,7 +31,7 @@ pub(crate) struct BackingFile {
     pub(crate) whole: tokio::sync::Mutex<Option<WholeFile>>,
     /// At the open.
     pub(crate) blob: Blob,
-    /// Of the copy in the disk cache.
+    /// Inode number of the copy in the disk cache.
     pub(crate) inode: u64,
     pub(crate) id: Backing,
 }

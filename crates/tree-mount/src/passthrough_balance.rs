@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// In bytes read.
+/// Unit: bytes read.
 pub(crate) struct Balance(AtomicI64);
 
 impl Default for Balance {
@@ -12,8 +12,8 @@ impl Default for Balance {
 }
 
 impl Balance {
-    /// For a file of `len` bytes that could be passed through. False when the cost exceeds the
-    /// gain.
+    /// Counts the open of a file of `len` bytes that could be passed through. False when the cost
+    /// exceeds the gain.
     pub(crate) fn count_open(&self, len: u64) -> bool {
         let gain = i64::try_from(len.min(GAIN_BYTES_MAX)).unwrap_or(i64::MAX);
         let change = |balance: i64| Some((balance + gain - OPEN_COST_BYTES).min(BALANCE_MAX));
@@ -28,7 +28,7 @@ const OPEN_COST_BYTES: i64 = 256 << 10;
 /// Before the first decision: 30 ms.
 const OPENS_FREE: i64 = 1024;
 
-/// For one file: the rest may not be read.
+/// Limit for one file: the rest may not be read.
 const GAIN_BYTES_MAX: u64 = 64 << 20;
 
 /// 16 Ki opens: old gains must not hide new costs.

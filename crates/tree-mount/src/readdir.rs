@@ -153,5 +153,5 @@ impl MountState {
     }
 }
 
-/// For a directory that changes between reading and locking.
+/// Retries if a directory changes between reading and locking.
 const RETRIES_MAX: usize = 16;

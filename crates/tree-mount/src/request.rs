@@ -53,7 +53,7 @@ impl ObserverState {
         self.open_files.lock().insert(record.handle, Arc::new(OpenFile::restore(record)));
     }
 
-    /// With the bytes read so far.
+    /// Includes the bytes read so far.
     pub(crate) fn record_all(&self, journal: &Journal) {
         let files = self.open_files.lock();
         journal.append(files.iter().map(|(handle, file)| file.record(*handle)));

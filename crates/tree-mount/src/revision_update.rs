@@ -61,7 +61,7 @@ fn root_is_outdated(state: &MountState, volume: &Arc<Volume>) -> bool {
     state.table.get(volume.root()).is_some_and(|view| *view.inode != attributes::without_inline(volume.shown().root()))
 }
 
-/// For an expired tree.
+/// Drops the kernel's data of an expired tree.
 fn invalidate_all(state: &MountState, volume: &Arc<Volume>) {
     for (id, _) in state.table.all_of(volume) {
         state.kernel.send(Notice::Content(id));
@@ -197,7 +197,7 @@ impl RevisionUpdate<'_> {
         }
     }
 
-    /// In the new version. Retries until a newer revision appears.
+    /// Looks up a name in the new version. Retries until a newer revision appears.
     async fn entry(&self, directory: &Inode, name: &[u8]) -> Result<Option<Inode>, Superseded> {
         let tree = self.volume.tree();
         if let Some(Ok(entry)) = tree.try_lookup(directory, name) {
@@ -251,7 +251,7 @@ fn same_content(old: &Inode, new: &Inode) -> bool {
     }
 }
 
-/// Between checks of the clock.
+/// Interval between checks of the clock.
 const TICK: Duration = Duration::from_secs(1);
 
 const PAUSE_MIN: Duration = Duration::from_millis(200);

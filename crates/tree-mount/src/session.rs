@@ -88,7 +88,7 @@ pub(crate) struct MountSource {
 }
 
 impl MountSource {
-    /// With the receiver of notices to the kernel. A new mount has its root directory.
+    /// Also returns the receiver of notices to the kernel. A new mount has its root directory.
     pub(crate) fn state(
         self,
         options: MountOptions,

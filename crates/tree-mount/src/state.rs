@@ -56,7 +56,7 @@ pub(crate) enum MountKind {
 }
 
 pub(crate) enum LookupResult {
-    /// With the time for which the kernel may cache it.
+    /// Attributes, and the time for which the kernel may cache them.
     File(FileAttr, Duration),
     /// Proven; with the time for which the kernel may cache it.
     Nothing(Duration),

@@ -29,11 +29,11 @@ pub struct MountStatus {
 pub struct RequestCount {
     pub operation: String,
     pub done: u64,
-    /// Without missing names and attributes.
+    /// Excludes missing names and attributes.
     pub failed: u64,
 }
 
-/// Of the process. Several processes may share a directory.
+/// Shared by the process. Several processes may share a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskCacheStatus {
     pub directory: PathBuf,
@@ -179,6 +179,6 @@ impl RequestCounts {
     }
 }
 
-/// In the order of [`Operation`].
+/// Sorted like [`Operation`].
 const OPERATIONS: [&str; Operation::Close as usize + 1] =
     ["lookup", "getattr", "readlink", "readdir", "getxattr", "listxattr", "open", "read", "lseek", "release"];

@@ -51,7 +51,7 @@ pub struct Predecessor {
     pub was_killed: bool,
 }
 
-/// Until [`TakeOver::begin`] the other process may serve again instead.
+/// The other process may serve again instead, until [`TakeOver::begin`].
 pub struct TakeOver {
     state: Arc<MountState>,
     notices: mpsc::Receiver<Notice>,
@@ -353,5 +353,5 @@ fn refused(why: &str) -> MountError {
 
 const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// For requests and updates. Slow replicas may take longer.
+/// Limit for requests and updates. Slow replicas may take longer.
 const STOP_MAX: Duration = Duration::from_secs(10);

@@ -25,7 +25,7 @@ use crate::negative_names::NegativeNames;
 use crate::node_table::Owner;
 
 pub(crate) struct Volume {
-    /// In the journal.
+    /// Number in the journal.
     number: u32,
     journal: Option<Arc<Journal>>,
     tree: Arc<Tree>,
@@ -95,7 +95,7 @@ impl VolumeRegistry {
         volume
     }
 
-    /// From another process, with the revision that it showed.
+    /// Continues another process's volume, with the revision that it showed.
     pub(crate) fn restore(&self, record: &VolumeRecord, tree: Arc<Tree>, shown: Arc<Revision>, is_pinned: bool) -> Arc<Volume> {
         let numbering = match record.root {
             NodeId::ROOT => InodeNumbering::of_tree(&shown.fsinfo.hostid),
@@ -276,7 +276,7 @@ impl Volume {
         reader
     }
 
-    /// For running listings.
+    /// Running listings need the earlier version.
     pub(crate) fn keep_older_directory(&self, id: NodeId, inode: Arc<Inode>) {
         if let Some(journal) = &self.journal {
             journal.append_later([Record::OlderDirectory { volume: self.number, id, inode: inode.clone() }]);
@@ -401,5 +401,5 @@ pub(crate) const OLDER_MAX: usize = 256;
 /// Stored names per opaque directory. Further names are found but not listed.
 const REFERENCED_MAX: usize = 65_536;
 
-/// Between refreshes on behalf of readers.
+/// Interval between refreshes on behalf of readers.
 const REFRESH_INTERVAL_MIN: Duration = Duration::from_secs(1);

@@ -122,7 +122,7 @@ impl Fingerprint {
     }
 }
 
-/// By the clock that stamps files.
+/// Reads the clock that stamps files.
 pub(crate) fn now() -> Timestamp {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     Timestamp { s: now.tv_sec, ns: u32::try_from(now.tv_nsec).unwrap_or(0) }

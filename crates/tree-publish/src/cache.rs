@@ -80,7 +80,7 @@ impl Cache {
         Record::from_xdr(value.value()).ok()
     }
 
-    /// From this publication, else from the newest revision.
+    /// Prefers this publication's record to the newest revision's.
     pub(crate) fn get_fresh(&self, key: Key) -> Option<Record> {
         let own = || {
             let mut guard = self.work.lock();

@@ -36,7 +36,7 @@ impl Descriptors {
         Ok(OpenDirectory { fd, open: self.open.clone() })
     }
 
-    /// For reading. Never blocks, never follows a link.
+    /// Opens for reading. Never blocks, never follows a link.
     pub(crate) fn file(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, FileError> {
         self.open(dir, name, OFlags::NONBLOCK | OFlags::NOCTTY).map_err(FileError::system("open"))
     }

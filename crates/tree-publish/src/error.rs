@@ -77,7 +77,7 @@ impl Error {
         matches!(self, Self::Unreadable { .. } | Self::Changed { .. } | Self::Unsupported { .. })
     }
 
-    /// Without the path, for the list of skipped files.
+    /// Omits the path, for the list of skipped files.
     pub(crate) fn why(&self) -> String {
         match self {
             Self::Unreadable { doing, source, .. } => format!("cannot {doing}: {source}"),

@@ -20,7 +20,7 @@ use crate::record::{Earlier, Record};
 /// Its parents form its path.
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// With the index there; `None` for the root and during drop.
+    /// Parent and index there; `None` for the root and during drop.
     parent: Option<(Arc<Node>, usize)>,
     name: Box<[u8]>,
     depth: usize,

@@ -28,7 +28,7 @@ pub struct Options {
     pub start: u64,
     /// Continues although the newest revision starts later.
     pub clock_was_ahead: bool,
-    /// From the start.
+    /// Validity from the start.
     pub duration_s: u32,
     /// Keeps the revision.
     pub tag: Option<String>,
@@ -118,7 +118,7 @@ pub struct Summary {
     pub expires: u64,
     pub counts: Counts,
     pub new_bytes: u64,
-    /// In frames that the database had.
+    /// Size of frames that the database had.
     pub shared_bytes: u64,
     pub new_frames: u64,
     pub shared_frames: u64,
@@ -126,7 +126,7 @@ pub struct Summary {
     pub bytes_read: u64,
     /// Changed during reading and read again.
     pub reread: u64,
-    /// From a killed run.
+    /// Size of data from a killed run.
     pub adopted_bytes: u64,
     /// The first [`SKIPPED_COUNT_MAX`].
     pub skipped: Vec<Skipped>,

@@ -7,7 +7,7 @@ use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 use crate::attributes::Fingerprint;
 
-/// In the previous revision. 16 bytes for each entry.
+/// State in the previous revision. 16 bytes for each entry.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Record {
     pub(crate) top: Option<PageRef>,

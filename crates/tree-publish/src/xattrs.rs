@@ -15,7 +15,7 @@ use crate::frames::Frames;
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Place<'a> {
     Open(BorrowedFd<'a>),
-    /// For files that cannot or must not be opened.
+    /// A file that cannot or must not be opened.
     Named(BorrowedFd<'a>, &'a [u8]),
 }
 

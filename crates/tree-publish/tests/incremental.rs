@@ -7,7 +7,7 @@ use std::path::Path;
 use reference::{Publisher, let_timestamps_age};
 use vouch_tree::Content;
 
-/// In one directory, old enough to be trusted.
+/// Files in one directory, old enough to be trusted.
 fn many_files(publisher: &Publisher, count: usize) {
     let dir = publisher.source().join("dir");
     fs::create_dir_all(&dir).unwrap();

@@ -40,7 +40,7 @@ pub fn companions(source: &dyn FrameSource, root: &Inode) -> Result<Vec<BlockHan
 /// Longest top page: it is needed in any case.
 const FIRST_LEN_MAX: usize = 16 * 1024;
 
-/// With fsinfo and headers within TCP's initial window of ten segments (RFC 6928).
+/// Bytes that fit, with fsinfo and headers, into TCP's initial window of ten segments (RFC 6928).
 const BURST_LEN_MAX: usize = 12 * 1024;
 
 /// Frames considered: bounds time and memory.

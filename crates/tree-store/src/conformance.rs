@@ -2,7 +2,7 @@ use vouch_tree::{BlockHandle, FRAME_LEN_MAX, FrameKind, Iv};
 
 use crate::{Error, FrameSink, FrameSource};
 
-/// For stores that verify handles.
+/// Handles of the suite: for stores that verify them.
 pub const IV: Iv = Iv::from_bytes([0x5a; 32]);
 
 /// `make` gives an empty store each time.

@@ -40,7 +40,7 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     fn start_sync(&self) {}
 }
 
-/// For written files: root may write another user's database, and a link there must not lead
+/// Flag for written files: root may write another user's database, and a link there must not lead
 /// elsewhere.
 pub(crate) const NO_FOLLOW: i32 = OFlags::NOFOLLOW.bits().cast_signed();
 

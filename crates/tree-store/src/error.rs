@@ -54,7 +54,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// For the failure of `doing` something to `path`.
+    /// Error of `doing` something to `path`.
     pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| match source.kind() {

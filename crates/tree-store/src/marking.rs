@@ -31,7 +31,7 @@ impl Marks {
         self.segments[position.segment][position.at / 64].load(Ordering::Relaxed) >> (position.at % 64) & 1 == 1
     }
 
-    /// For another index with the same handles. O(marked × log).
+    /// Marks the same handles in another index. O(marked × log).
     pub(crate) fn transfer(&self, from: &Index, to: &Index) -> Result<Self> {
         let marks = Self::new(to);
         for_each_entry(from, |position, entry| {

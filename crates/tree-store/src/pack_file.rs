@@ -77,8 +77,7 @@ pub fn pack_header(path: &str, iv: &Iv) -> [u8; pack::HEADER_LEN] {
     pack::header(parse_pack_name(name).map_or(PackClass::Data, |(class, _)| class), iv)
 }
 
-/// Between look-up and open, a commit may move a bucket's pack to the cache, and the cache may
-/// evict it.
+/// A commit may move a bucket's pack to the cache, which may evict it, between look-up and open.
 fn open_pack(layout: &Layout, class: PackClass, id: u32) -> Result<(PathBuf, File)> {
     let mut attempts = if layout.bucket().is_some() { ATTEMPTS_MAX } else { 1 };
     loop {

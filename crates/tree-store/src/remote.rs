@@ -172,7 +172,7 @@ mod tests {
         BlockHandle::from_bytes(*blake3::hash(&number.to_be_bytes()).as_bytes())
     }
 
-    /// Without trailer.
+    /// Omits the trailer.
     fn segment(count: u64) -> (Vec<u8>, RemoteFile) {
         let mut handles: Vec<_> = (0..count).map(|number| handle(2 * number)).collect();
         handles.sort_unstable();

@@ -16,7 +16,7 @@ use crate::{CollectOptions, Database, Error, Progress, Result};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Repaired {
-    /// In the index now, with uncollected garbage.
+    /// Frames in the index now, with uncollected garbage.
     pub frames: u64,
     pub bytes: u64,
 }

@@ -15,7 +15,7 @@ use crate::{Error, Result, Snapshot};
 pub struct Scrub<'a> {
     snapshot: &'a Snapshot,
     view: Arc<View>,
-    /// For each pack.
+    /// Indexed frames of each pack.
     indexed: HashMap<u32, u64>,
     next: usize,
 }

@@ -36,7 +36,7 @@ pub fn read_segment(path: &Path) -> Result<SegmentBytes> {
 }
 
 impl SegmentBytes {
-    /// In the order of the handles.
+    /// Sorted by handle.
     pub fn records(&self) -> impl Iterator<Item = (BlockHandle, [u8; RECORD_LEN])> {
         let bytes = match &self.0.source {
             Source::Memory(bytes) => &bytes[HEADER_LEN..HEADER_LEN + self.0.count * RECORD_LEN],
@@ -73,7 +73,7 @@ pub(crate) struct Segment {
 enum Source {
     /// Searches make no system call.
     Memory(Box<[u8]>),
-    /// With its length. A search reads two or three windows.
+    /// A file and its length. A search reads two or three windows.
     File(File, u64),
 }
 
@@ -320,7 +320,7 @@ impl SegmentWriter {
         Ok(Self { path: path.to_owned(), file, buffer, hasher: blake3::Hasher::new(), count: 0, last: None })
     }
 
-    /// In order of handles, each once.
+    /// Takes handles in order, each once.
     pub(crate) fn push(&mut self, entry: &Entry) -> Result<()> {
         assert!(self.last.is_none_or(|last| last < entry.handle), "segments are written in order");
         self.last = Some(entry.handle);

@@ -119,7 +119,7 @@ impl Snapshot {
         Ok(Some((path, start..start + u64::from(pack::record_len(place.len)))))
     }
 
-    /// In the current generation, by path.
+    /// Length in the current generation, by path.
     pub fn pack_len(&self, path: &str) -> Option<u64> {
         let (class, id) = parse_pack_name(path.strip_prefix("packs/")?)?;
         self.view().pack_len(class, id)

@@ -24,7 +24,7 @@ pub struct View {
 }
 
 impl View {
-    /// From 1.
+    /// Starts at 1.
     pub fn generation(&self) -> u64 {
         self.manifest.generation
     }
@@ -54,7 +54,7 @@ impl View {
         &self.manifest.revisions
     }
 
-    /// With these statements instead of its own.
+    /// Replaces the manifest's statements by these.
     pub fn manifest_with(&self, statements: &[Vec<u8>]) -> Vec<u8> {
         Manifest { statements: statements.to_vec(), ..self.manifest.clone() }.to_bytes()
     }

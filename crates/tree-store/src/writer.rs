@@ -47,7 +47,7 @@ pub struct NewRevision {
     pub start: i64,
     /// The stored frame, kind Fsinfo.
     pub fsinfo: BlockHandle,
-    /// As in GETFSINFO.
+    /// The signed fsinfo as in GETFSINFO.
     pub signed: Vec<u8>,
     /// Keeps the revision; taken from an older one.
     pub tag: Option<String>,
@@ -72,7 +72,7 @@ pub struct Writer {
     pub(crate) index: RwLock<Arc<RunIndex>>,
     /// Held while the index is replaced, after a stream's lock.
     pub(crate) index_edit: Mutex<()>,
-    /// In force. Locked before the streams.
+    /// The manifest in force. Locked before the streams.
     pub(crate) committed: Mutex<Manifest>,
     pub(crate) files: PackFiles,
     pub(crate) counts: Counts,
@@ -166,7 +166,7 @@ impl Writer {
         self.counts.read()
     }
 
-    /// From a killed writer.
+    /// Counts what a killed writer left.
     pub fn adopted(&self) -> PutCounts {
         self.adopted
     }

@@ -27,7 +27,7 @@ pub struct Blob {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BlobBody {
-    /// In the inode; at most [`INLINE_LEN_MAX`] bytes.
+    /// At most [`INLINE_LEN_MAX`] bytes, in the inode.
     Inline(Vec<u8>),
     /// All bytes are zero.
     Hole,

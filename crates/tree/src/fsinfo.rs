@@ -18,7 +18,7 @@ pub const SIGNED_LEN_MAX: usize = FSINFO_LEN_MAX + 512;
 pub struct Fsinfo {
     /// Ties the fsinfo to one tree: a signing key may serve several.
     pub hostid: HostId,
-    /// From 1, plus one with each publication.
+    /// Starts at 1, plus one with each publication.
     pub revision: u64,
     /// Time of signing, seconds since 1970.
     pub start: u64,

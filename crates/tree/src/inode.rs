@@ -40,7 +40,7 @@ pub struct Inode {
     pub uid: u32,
     pub gid: u32,
     pub mtime: Timestamp,
-    /// In the publisher's file system.
+    /// Links in the publisher's file system.
     pub nlink: u32,
     /// Shared by the hard links of one file; 0: a single name.
     pub link_group: u64,

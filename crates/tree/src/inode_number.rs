@@ -19,12 +19,12 @@ pub struct InodeNumbering {
 }
 
 impl InodeNumbering {
-    /// For a tree mounted or exported alone.
+    /// Numbers a tree mounted or exported alone.
     pub fn of_tree(hostid: &HostId) -> Self {
         Self { key: blake3::derive_key(CONTEXT, hostid.to_string().as_bytes()) }
     }
 
-    /// For a tree inside a namespace, where one key may appear under several names.
+    /// Numbers a tree inside a namespace, where one key may appear under several names.
     pub fn of_reference(name: &str) -> Self {
         Self { key: blake3::derive_key(CONTEXT, name.as_bytes()) }
     }

@@ -91,7 +91,7 @@ pub struct SigningCert {
     pub not_before: u64,
     /// Seconds since 1970. Nothing is valid from then on.
     pub not_after: u64,
-    /// By the root key, over the fields above.
+    /// The root key's signature over the fields above.
     pub signature: [u8; 64],
 }
 

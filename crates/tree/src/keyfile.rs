@@ -29,7 +29,6 @@ impl Role {
 
 const CERT_HEADER: &str = "vouch signing certificate v1";
 
-/// In bytes.
 pub const FILE_LEN_MAX: usize = 4096;
 
 /// Second recommended option of RFC 9106, section 4.
@@ -46,7 +45,7 @@ pub struct Sealing<'a> {
     /// Wiped by the caller.
     pub passphrase: &'a [u8],
     pub salt: [u8; 16],
-    /// For XChaCha20-Poly1305.
+    /// Nonce of XChaCha20-Poly1305.
     pub nonce: [u8; 24],
 }
 

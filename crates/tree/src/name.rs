@@ -10,7 +10,7 @@ pub const PORT_DEFAULT: u16 = 4340;
 /// A DNS name (RFC 1035, section 2.3.4) or an address.
 pub const HOST_LEN_MAX: usize = 255;
 
-/// As on Linux.
+/// Limit of Linux.
 pub const FILE_NAME_LEN_MAX: usize = 255;
 
 const HOSTID_CONTEXT: &str = "vouch 2026 hostid of a root public key v1";

@@ -21,7 +21,7 @@ pub const MAGIC: [u8; 16] = *b"vouch proof v1\n\0";
 
 pub const PATH_LEN_MAX: usize = 65_536;
 
-/// In XDR.
+/// Length in XDR.
 pub const HEADER_LEN_MAX: usize = MAGIC.len() + 4 + SIGNED_LEN_MAX + 4 + PATH_LEN_MAX;
 
 /// The frames follow, each as XDR `opaque<>`, up to the end of the file.
@@ -121,7 +121,7 @@ impl Walk {
         Ok(walk)
     }
 
-    /// For [`Walk::feed`]; `None` at the end.
+    /// The frame for [`Walk::feed`]; `None` at the end.
     pub fn needed(&self) -> Option<(FrameKind, BlockHandle)> {
         self.pending.last().map(|pending| match pending {
             Pending::Page { page, .. } => (page.kind(), page.handle),

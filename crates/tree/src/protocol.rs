@@ -8,7 +8,7 @@ use crate::fsinfo::SIGNED_LEN_MAX;
 use crate::statement::{STATEMENT_LEN_MAX, STATEMENTS_MAX};
 use crate::{BlockHandle, FRAME_LEN_MAX, HostId};
 
-/// For local use (RFC 5531, section 13). "VOU" in ASCII.
+/// Reserved for local use (RFC 5531, section 13). "VOU" in ASCII.
 pub const PROGRAM: u32 = 0x2056_4f55;
 
 pub const VERSION: u32 = 1;
@@ -196,7 +196,7 @@ pub const NOT_FOUND: u32 = 0;
 /// A count, then for each handle [`FOUND`] and the frame, or [`NOT_FOUND`]. Borrows from the reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GetDataResult<'a> {
-    /// For each requested handle, in order.
+    /// One result per requested handle, in order.
     pub frames: Vec<Option<&'a [u8]>>,
 }
 

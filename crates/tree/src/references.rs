@@ -6,7 +6,7 @@ use crate::blob::Indirect;
 use crate::directory::{InteriorPage, LeafPage};
 use crate::{BlockHandle, Content, FrameKind, Inode, SignedFsinfo};
 
-/// In the order of use, with repetitions.
+/// Sorted by use, with repetitions.
 ///
 /// Without the previous fsinfo: history is kept or dropped independently of content.
 pub fn of_payload(kind: FrameKind, payload: &[u8]) -> Result<Vec<(FrameKind, BlockHandle)>, XdrError> {

@@ -31,7 +31,7 @@ pub struct KeyStatement {
 pub enum Body {
     /// The key is compromised: nothing that it signed is valid. Overrides forwarding pointers.
     Revocation {
-        /// For logs and error messages.
+        /// Text for logs and error messages.
         reason: String,
     },
     /// The tree has moved to another name.

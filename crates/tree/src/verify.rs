@@ -57,7 +57,7 @@ pub struct Verified {
     pub fsinfo: Fsinfo,
     /// First end of the fsinfo or its certificate, seconds since 1970.
     pub expires: u64,
-    /// To store from now on.
+    /// The record to store from now on.
     pub seen: Seen,
 }
 

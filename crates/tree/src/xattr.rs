@@ -1,12 +1,12 @@
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
-/// With its namespace (XATTR_NAME_MAX of Linux).
+/// Includes the namespace (XATTR_NAME_MAX of Linux).
 pub const NAME_LEN_MAX: usize = 255;
 
 /// XATTR_SIZE_MAX of Linux.
 pub const VALUE_LEN_MAX: usize = 64 * 1024;
 
-/// In XDR. Linux lists at most 64 KiB of names, without the values.
+/// Length in XDR. Linux lists at most 64 KiB of names, without the values.
 pub const SET_LEN_MAX: u64 = 64 * 1024 * 1024;
 
 /// Sorted by name.

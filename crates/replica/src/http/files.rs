@@ -9,7 +9,7 @@ use crate::trees::{ServedFile, Tree};
 
 pub(super) struct WebFile {
     pub(super) body: Body,
-    /// With quotes.
+    /// Includes the quotes.
     pub(super) tag: String,
 }
 
@@ -69,7 +69,7 @@ fn file_of(tree: &Arc<Tree>, name: &str) -> Found {
     }
     let open = || -> vouch_tree_store::Result<Option<WebFile>> {
         let Some((file, len)) = tree.snapshot().file(name)? else { return Ok(None) };
-        // As other web servers do; the content never changes.
+        // Other web servers make the same tags; the content never changes.
         let tag = format!("\"{len:x}-{:x}\"", file.modified_ns()?);
         Ok(Some(WebFile { body: Body::File(ServedFile(file), len), tag }))
     };

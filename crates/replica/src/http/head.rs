@@ -56,7 +56,7 @@ const END: &[u8] = b"\r\n\r\n";
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RequestHead<'a> {
     pub(super) method: Method,
-    /// Without query, with a leading slash.
+    /// Path without query, with a leading slash.
     pub(super) path: &'a str,
     /// The client keeps the connection open.
     pub(super) is_persistent: bool,
@@ -167,7 +167,7 @@ impl RequestedRange {
     }
 }
 
-/// From origin or absolute form (RFC 9112, section 3.2).
+/// Takes origin and absolute form (RFC 9112, section 3.2).
 fn path_of(target: &str) -> Option<&str> {
     let target = target.split(['?', '#']).next()?;
     let path = match target.split_once("://") {

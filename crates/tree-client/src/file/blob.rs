@@ -219,8 +219,8 @@ impl Tree {
         self.run_local(self.leaf_place(blob, leaf, Source::Local))?.ok().map(|(place, _)| place)
     }
 
-    /// As lseek(2); `None` means ENXIO. The resolution is one leaf. O(leaves in between); a hole
-    /// costs one step.
+    /// Works like lseek(2); `None` means ENXIO. The resolution is one leaf. O(leaves in between); a
+    /// hole costs one step.
     pub async fn seek(&self, blob: &Blob, offset: u64, whence: Seek) -> Result<Option<u64>> {
         let deadline = self.start_operation().await?;
         if offset >= blob.size {

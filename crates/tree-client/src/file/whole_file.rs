@@ -27,7 +27,7 @@ const LEAVES_COUNTED_MAX: u64 = 1 << 16;
 /// Half of the leaves must be cached before the rest is fetched.
 const CACHED_SHARE: u64 = 2;
 
-/// For exclusive use. Returns to the cache when dropped.
+/// In exclusive use. Returns to the cache when dropped.
 pub struct WholeFile {
     tree: Arc<Tree>,
     body: Option<StoredFile>,

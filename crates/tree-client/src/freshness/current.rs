@@ -116,7 +116,7 @@ impl Freshness {
         self.blocked.read().clone().or_else(|| self.changed_iv.read().clone())
     }
 
-    /// Without a changed iv, which the next certificate may repair.
+    /// Ignores a changed iv, which the next certificate may repair.
     pub(crate) fn blocked_for_good(&self) -> Option<Error> {
         self.blocked.read().clone()
     }

@@ -33,7 +33,7 @@ pub(super) struct Fetcher {
 struct Route {
     name: String,
     transport: Arc<dyn HttpTransport>,
-    /// Until then, other routes are tried first.
+    /// The other routes are tried first until then.
     failed_until: Mutex<Option<Instant>>,
 }
 

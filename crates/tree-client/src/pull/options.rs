@@ -52,19 +52,18 @@ pub struct PullProgress {
     pub frames_done: u64,
     /// Fetched or known to be missing; grows while directories are read.
     pub frames_known: u64,
-    /// As stored.
+    /// Size as stored.
     pub bytes: u64,
     pub frames_present: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PullReport {
-    /// In the database now.
     pub revision: u64,
     /// The database had it before.
     pub was_current: bool,
     pub new_frames: u64,
-    /// As stored.
+    /// Size as stored.
     pub new_bytes: u64,
     /// An unchanged directory counts once.
     pub present_frames: u64,

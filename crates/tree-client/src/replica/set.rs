@@ -20,7 +20,7 @@ const REPLICAS_MAX: usize = 32;
 /// Further locations are ignored.
 const LOCATIONS_MAX: usize = 128;
 
-/// Between rounds of name resolution.
+/// Interval between rounds of name resolution.
 const RESOLVE_INTERVAL_MIN: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -70,7 +70,7 @@ macro_rules! counters {
 
 counters! {
     network_frames,
-    /// As stored.
+    /// Size as stored.
     network_bytes,
     /// Verified.
     disk_frames,

@@ -24,7 +24,7 @@ const EVENTS_MAX: usize = 64;
 pub enum VerifyEvent {
     Progress {
         frames: u64,
-        /// As stored.
+        /// Size as stored.
         bytes: u64,
         /// Known and not visited; grows while directories are read.
         waiting: u64,
@@ -37,7 +37,7 @@ pub enum VerifyEvent {
     },
     Done {
         frames: u64,
-        /// As stored.
+        /// Size as stored.
         bytes: u64,
         files: u64,
         bad: u64,

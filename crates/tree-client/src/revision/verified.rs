@@ -45,7 +45,7 @@ impl Revision {
         self.cert_serial
     }
 
-    /// From 1. Comparable only under one certificate.
+    /// Starts at 1. Comparable only under one certificate.
     pub const fn number(&self) -> u64 {
         self.fsinfo.revision
     }

@@ -64,7 +64,7 @@ impl Site {
     }
 }
 
-/// From inline in the directory to several leaves; incompressible.
+/// Sizes from inline in the directory to several leaves; incompressible.
 fn content(number: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut hasher = blake3::Hasher::new();

@@ -161,7 +161,7 @@ pub(crate) fn response(status: u16, range_start: Option<u64>, body: Bytes) -> Ht
     HttpResponse { status, range_start, body: stream::iter([Ok(body)]).boxed() }
 }
 
-/// In the second revision, one file has the content of another.
+/// One file of the second revision has the content of another.
 struct TwoRevisions {
     site: Site,
     files: Arc<Files>,

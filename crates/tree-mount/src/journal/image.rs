@@ -15,7 +15,7 @@ use super::record::{HandleRecord, MountRecord, NodeRecord, OpenRecord, Record, V
 use super::{FRAME_LEN_MAX, HEADER_LEN, MAGIC, VERSION};
 use crate::volume::OLDER_MAX;
 
-/// As its process recorded it.
+/// State that a mount's process recorded.
 #[derive(Debug, Default)]
 pub struct MountImage {
     pub(crate) mount: MountRecord,
@@ -64,10 +64,7 @@ impl MountImage {
         Self::replay(&body, start)
     }
 
-    /// For the fuzz target and tests.
-    ///
-    /// # Errors
-    /// As [`MountImage::read`].
+    /// Serves the fuzz target and tests.
     pub fn decode(bytes: &[u8]) -> Result<Self, JournalError> {
         let header = bytes.first_chunk().ok_or(JournalError::Damaged("no header"))?;
         let start = start_of(header)?;

@@ -48,7 +48,7 @@ enum State {
     Broken,
 }
 
-/// In progress. Changes may be recorded meanwhile.
+/// A snapshot in progress. Changes may be recorded meanwhile.
 pub(crate) struct Snapshot {
     start: u64,
 }

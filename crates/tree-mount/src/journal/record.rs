@@ -40,7 +40,7 @@ pub(crate) enum Record {
         directory: NodeId,
         name: Box<[u8]>,
     },
-    /// For running listings.
+    /// Running listings need the earlier version.
     OlderDirectory {
         volume: u32,
         id: NodeId,
@@ -115,7 +115,7 @@ pub(crate) struct BackingRecord {
     pub(crate) id: u32,
     /// At the open; names the copy in the disk cache.
     pub(crate) blob: Blob,
-    /// Of the copy.
+    /// Inode number of the copy.
     pub(crate) inode: u64,
 }
 

@@ -301,7 +301,7 @@ impl World {
         MountConfig { point: self.point.clone(), options }
     }
 
-    /// As another process would. The one before has stopped.
+    /// Works as another process would. The one before has stopped.
     pub fn take_over(&mut self, site: &Arc<Site>, journal: &Arc<File>, was_killed: bool) {
         let before = self.mounted.take().unwrap();
         let device = before.device().unwrap();
@@ -319,7 +319,7 @@ impl World {
         self.point.join(name)
     }
 
-    /// Until the mount shows the newest revision.
+    /// Waits until the mount shows the newest revision.
     pub fn refresh(&self) {
         let tree = self.tree.as_ref().unwrap();
         self.until(|| self.runtime.block_on(tree.refresh()).is_ok());

@@ -10,10 +10,10 @@ mod page;
 pub use builder::DirectoryBuilder;
 pub use page::{Child, DirEntry, InteriorPage, LeafPage, PageRef};
 
-/// In bytes of XDR. The last page of a level may be shorter.
+/// Length in XDR. The last page of a level may be shorter.
 pub(crate) const PAGE_LEN_MIN: usize = 16 * 1024;
 
-/// In bytes of XDR. A single longer entry has its own page.
+/// Length in XDR. A single longer entry has its own page.
 pub const PAGE_LEN_MAX: usize = 64 * 1024;
 
 /// Interior pages above a leaf. Each has some hundred children, so 8 levels suffice.

@@ -208,7 +208,7 @@ impl Case {
         revision_id
     }
 
-    /// With an honest replica, its revision must be in force afterwards.
+    /// An honest replica's revision must be in force afterwards.
     async fn check_refresh(&mut self, tree: &Tree) -> Result<(), Error> {
         let published = &self.scenario.stages[self.stage.load(Ordering::SeqCst)];
         // The first call may share a round that began before the publication.
