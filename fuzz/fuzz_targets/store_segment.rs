@@ -37,7 +37,7 @@ fuzz_target!(|input: &[u8]| {
             assert!(next.end <= bytes.len() as u64 && next.start < next.end);
         }
     }
-    // A new file for each input, because the old one may still be mapped.
+    // A new file for each input, because a snapshot may still have the old one open.
     let path = DIR.join("index/00000001.segment");
     let _ = std::fs::remove_file(&path);
     std::fs::write(&path, bytes).expect("a temporary file");

@@ -4,7 +4,6 @@ use std::fmt::{Display, Write as _};
 
 use crate::recent_errors;
 
-/// Kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
     Counter,
@@ -12,12 +11,11 @@ pub enum Metric {
     Histogram,
 }
 
-/// A page of metrics.
 #[derive(Debug, Default)]
 pub struct Exposition(String);
 
 impl Exposition {
-    /// A page that begins with the metrics that every daemon has.
+    /// Begins with the metrics of every daemon.
     pub fn of_daemon() -> Self {
         let mut page = Self::default();
         page.family("vouch_build_info", Metric::Gauge, "The running version.");
@@ -34,7 +32,7 @@ impl Exposition {
         page
     }
 
-    /// Begins a metric; its samples follow.
+    /// The metric's samples follow.
     pub fn family(&mut self, name: &str, kind: Metric, help: &str) {
         let kind = match kind {
             Metric::Counter => "counter",
@@ -52,7 +50,6 @@ impl Exposition {
         let _ = writeln!(self.0, "{} {value}", if labels.is_empty() { "" } else { "}" });
     }
 
-    /// A metric with one sample.
     pub fn single(&mut self, name: &str, kind: Metric, help: &str, value: impl Display) {
         self.family(name, kind, help);
         self.sample(name, &[], value);

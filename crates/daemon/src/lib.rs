@@ -1,4 +1,4 @@
-//! What every service process of Vouch shares. It knows nothing of NFS or of the replica protocol.
+//! Parts that all service processes share. They know nothing of NFS or of the replica protocol.
 //!
 //! | module | content |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! File names, which may have any bytes, as text for people and in JSON. No name can control a
-//! terminal or forge a log line.
+//! File names, which may have any bytes, as text and in JSON. No name can control a terminal or
+//! forge a log line.
 
 use serde::Serialize;
 
@@ -8,12 +8,12 @@ pub fn printable(name: &[u8]) -> String {
     escaped(name, "")
 }
 
-/// Quotes and backslashes get a backslash, so that different names look different.
+/// Escapes quotes and backslashes, so that different names look different.
 pub fn quoted(name: &[u8]) -> String {
     format!("\"{}\"", escaped(name, "\"\\"))
 }
 
-/// A name for JSON: as text if possible, otherwise its bytes beside a readable form.
+/// As text if possible, otherwise the bytes beside a readable form.
 #[derive(Debug, Serialize)]
 pub struct JsonName {
     name: String,
@@ -55,7 +55,7 @@ fn escaped(name: &[u8], marked: &str) -> String {
     text
 }
 
-/// Bidirectional format characters (UAX #9, section 2), and line and paragraph separators.
+/// Bidirectional controls (UAX #9, section 2), and line and paragraph separators.
 fn changes_direction(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -64,7 +64,7 @@ impl Throttle {
         Throttle::new(LINES_CLIENT, LINES_ALL)
     }
 
-    /// `None` omits the message; else returns the number omitted since the client's last one.
+    /// `None` omits the message; else the number omitted since the client's last one.
     pub fn admit(&mut self, client: IpAddr, now_ms: u64) -> Option<u64> {
         let client = network(client);
         if self.clients.len() >= CLIENTS_MAX && !self.clients.contains_key(&client) {
@@ -149,7 +149,6 @@ mod tests {
         let logged = (0..100_000).filter(|number| throttle.admit(client(*number), 5).is_some()).count();
         assert_eq!(logged, 100);
         assert!(throttle.clients.len() <= CLIENTS_MAX);
-        // Clients without an entry share one count.
         assert!(throttle.admit(client(99_999), 205).is_some_and(|omitted| omitted > 90_000));
         throttle.expire(FORGET_MS + 1000);
         assert!(throttle.clients.is_empty());

@@ -1,4 +1,4 @@
-//! Warnings and errors of the last hour: a layer of the log counts and keeps them for the status.
+//! Warnings and errors of the last hour. A layer of the log keeps them for the status.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -14,14 +14,14 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-/// Warnings and errors that the process has logged, whatever its log level.
+/// Counts are independent of the log level.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoggedErrors {
     pub errors_last_hour: u64,
     pub warnings_last_hour: u64,
     pub errors_total: u64,
     pub warnings_total: u64,
-    /// The newest of the last hour, oldest first; at most 100.
+    /// Of the last hour, oldest first; at most 100.
     pub newest: Vec<LoggedError>,
 }
 
@@ -33,12 +33,10 @@ pub struct LoggedError {
     pub message: String,
 }
 
-/// The layer to install in the subscriber of the process.
 pub fn layer<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
     RecorderLayer.with_filter(LevelFilter::WARN)
 }
 
-/// What the process has logged until now.
 pub fn recent() -> LoggedErrors {
     RECORDER.lock().report(now_s())
 }
@@ -77,7 +75,7 @@ impl Visit for Text {
 #[derive(Default)]
 struct Recorder {
     newest: VecDeque<LoggedError>,
-    /// Counts of each minute: its number since 1970, errors, warnings.
+    /// For each minute: its number since 1970, errors, warnings.
     minutes: VecDeque<(u64, u64, u64)>,
     errors: u64,
     warnings: u64,

@@ -1,12 +1,11 @@
-//! Directories of status sockets: where a daemon makes its socket, and where `vouch status` looks.
+//! Directories of status sockets.
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-/// The directory for the sockets of this process: `$VOUCH_RUNTIME_DIR`; else the service manager's
-/// `$RUNTIME_DIRECTORY`; else /run/vouch for root, and `$XDG_RUNTIME_DIR/vouch` for other users.
-/// `None` for a user without one.
+/// `$VOUCH_RUNTIME_DIR`; else the service manager's `$RUNTIME_DIRECTORY`; else /run/vouch for root,
+/// and `$XDG_RUNTIME_DIR/vouch` for other users. `None` for a user without one.
 pub fn of_process() -> Option<PathBuf> {
     let from_manager = || env::var_os("RUNTIME_DIRECTORY").and_then(|list| env::split_paths(&list).next());
     named()
@@ -30,7 +29,7 @@ pub fn all() -> Vec<PathBuf> {
     roots
 }
 
-/// Creates the directory. Others may list it; the sockets in it have their own permissions.
+/// Others may list the directory; the sockets in it have their own permissions.
 pub(crate) fn create(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o755).create(path)
 }
@@ -51,5 +50,5 @@ fn directories_in(path: &Path) -> Vec<PathBuf> {
 const SYSTEM: &str = "/run/vouch";
 const OF_USERS: &str = "/run/user";
 
-/// Directories looked at below each root: more than users of a machine who run daemons.
+/// Below each root: more than users of a machine who run daemons.
 const DIRECTORIES_MAX: usize = 1024;

@@ -1,5 +1,5 @@
-//! Sandbox: limits a compromised service to the files that it needs and to open sockets. Landlock
-//! for files, new TCP sockets and signals; no_new_privs; the capabilities that the service names.
+//! Sandbox: limits a compromised service to its files and open sockets. Landlock for files, new TCP
+//! sockets and signals; no_new_privs; capabilities.
 
 use std::fmt;
 use std::path::Path;
@@ -10,7 +10,6 @@ use landlock::{
 };
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-/// Sandbox mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SandboxMode {
     /// As far as the kernel supports it; a warning if it doesn't.
@@ -21,16 +20,16 @@ pub enum SandboxMode {
     Off,
 }
 
-/// What a service may still do.
+/// Remaining rights of a service.
 #[derive(Debug, Clone, Copy)]
 pub struct Access<'a> {
-    /// Directories and files to read.
+    /// Directories and files.
     pub read: &'a [&'a Path],
-    /// Directories to read and write.
+    /// Directories.
     pub write: &'a [&'a Path],
-    /// Whether it may connect to TCP ports. It may never listen on new ones.
+    /// Connections to TCP ports. New listening sockets are never allowed.
     pub connects: bool,
-    /// Capabilities that it keeps, if it has them.
+    /// Capabilities to keep.
     pub capabilities: CapabilitySet,
 }
 
@@ -49,7 +48,6 @@ impl fmt::Display for Applied {
     }
 }
 
-/// Sandbox errors.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     /// A permitted directory can't be opened.
@@ -60,12 +58,12 @@ pub enum SandboxError {
     Landlock(#[from] RulesetError),
     #[error("privileges: {0}")]
     Privileges(#[from] rustix::io::Errno),
-    /// The kernel has no Landlock, and it is required.
+    /// The kernel lacks the required Landlock.
     #[error("this kernel has no landlock (Linux 5.13 and later, in the list of CONFIG_LSM or lsm=)")]
     Missing,
 }
 
-/// Enters the sandbox and logs what it restricts. For this thread and those that it starts later:
+/// Enters the sandbox and logs its restrictions. For this thread and those that it starts later:
 /// call this before any thread starts.
 pub fn enter(access: &Access<'_>, mode: SandboxMode) -> Result<(), SandboxError> {
     if mode == SandboxMode::Off {
@@ -115,7 +113,6 @@ fn restrict(access: &Access<'_>) -> Result<(bool, bool), SandboxError> {
     Ok((status.ruleset != RulesetStatus::NotEnforced, sockets))
 }
 
-/// Returns whether it succeeded.
 fn drop_capabilities(keep: CapabilitySet) -> Result<bool, SandboxError> {
     let kept = rustix::thread::capabilities(None)?.permitted & keep;
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
@@ -123,8 +120,7 @@ fn drop_capabilities(keep: CapabilitySet) -> Result<bool, SandboxError> {
     Ok(rustix::thread::capabilities(None)?.permitted == kept)
 }
 
-/// Landlock version whose rights are requested: files (1 to 3, 5), TCP (4), signals and abstract
-/// sockets (6).
+/// Rights on files (1 to 3, 5), TCP (4), signals and abstract sockets (6).
 const NEWEST: ABI = ABI::V6;
 
 #[cfg(test)]

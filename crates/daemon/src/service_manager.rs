@@ -1,5 +1,5 @@
-//! Notifications (sd_notify(3)) and passed sockets (sd_listen_fds(3)). Without a service manager,
-//! nothing happens.
+//! Notifications (sd_notify(3)) and passed sockets (sd_listen_fds(3)). No effect without a service
+//! manager.
 
 use std::io;
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::OnceLock;
 
-/// Call this before a sandbox is entered, which could forbid it.
+/// Call before a sandbox is entered, which could forbid it.
 pub fn connect() {
     MANAGER.get_or_init(|| {
         let name = std::env::var_os("NOTIFY_SOCKET")?;
@@ -27,7 +27,7 @@ pub fn connect() {
     });
 }
 
-/// Reports readiness, also after a reload. `status` is a line for people.
+/// Also after a reload. `status` is a line for people.
 pub fn ready(status: &str) {
     notify(&format!("READY=1\nSTATUS={}", status.replace('\n', " ")));
 }
@@ -42,18 +42,17 @@ pub fn stopping() {
     notify("STOPPING=1");
 }
 
-/// The sockets on which the manager listens for us, in its order. To be called once.
+/// Sockets from the manager, in its order. Call once.
 ///
 /// # Errors
-/// If one of them is no listening TCP socket.
+/// One of them is no listening TCP socket.
 pub fn listeners() -> io::Result<Vec<TcpListener>> {
     let mut passed = listenfd::ListenFd::from_env();
     let mut listeners = Vec::new();
     for number in 0..passed.len() {
         if let Some(listener) = passed.take_tcp_listener(number)? {
             listener.set_nonblocking(true)?;
-            // Accepted sockets inherit this. Replies are sent whole, so Nagle's algorithm only
-            // delays them.
+            // Accepted sockets inherit this: see `listener`.
             socket2::SockRef::from(&listener).set_tcp_nodelay(true)?;
             listeners.push(listener);
         }

@@ -1,5 +1,3 @@
-//! The status that every daemon answers on its socket.
-
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,13 +5,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::recent_errors::{self, LoggedErrors};
 
-/// What each daemon says about itself. `detail` depends on the kind.
+/// `detail` depends on the kind.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DaemonStatus {
     pub kind: DaemonKind,
     pub pid: u32,
     pub version: String,
-    /// Start of the process, in seconds since 1970.
+    /// Of the process, in seconds since 1970.
     pub started: u64,
     pub log: LoggedErrors,
     pub detail: serde_json::Value,
@@ -40,7 +38,6 @@ impl DaemonKind {
 }
 
 impl DaemonStatus {
-    /// The status of this process.
     pub fn of_process(kind: DaemonKind, detail: &impl Serialize) -> Self {
         Self {
             kind,
@@ -53,7 +50,7 @@ impl DaemonStatus {
     }
 }
 
-/// When the process was first asked; daemons ask at their start.
+/// Time of the first call; daemons call at their start.
 pub fn started() -> u64 {
     *STARTED.get_or_init(|| SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
 }

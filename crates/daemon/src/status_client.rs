@@ -1,5 +1,3 @@
-//! Asks running daemons over their status sockets.
-
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,14 +13,14 @@ use crate::runtime_directory;
 use crate::status::DaemonStatus;
 use crate::status_socket::sockets_in;
 
-/// A daemon's socket, and its status or why there is none.
+/// A daemon's socket, and its status or error.
 pub type Answer = (PathBuf, io::Result<DaemonStatus>);
 
-/// The status of all daemons of this machine that this user may ask. Sockets of ended processes are
-/// left out. Takes no longer than the time-out of one daemon.
+/// Status of all daemons of this machine that this user may ask, without sockets of ended
+/// processes. Takes no longer than the time-out of one daemon.
 ///
 /// # Errors
-/// If the process has no room for a runtime.
+/// The process has no room for a runtime.
 pub fn all() -> io::Result<Vec<Answer>> {
     let sockets: Vec<PathBuf> = runtime_directory::all().iter().flat_map(|directory| sockets_in(directory)).collect();
     blocking(async {
@@ -40,15 +38,13 @@ pub fn all() -> io::Result<Vec<Answer>> {
     })
 }
 
-/// The status of the daemon at `socket`.
-///
 /// # Errors
-/// If it does not run, does not answer in time, or answers nothing that can be read.
+/// The daemon does not run, does not answer in time, or answers nothing that can be read.
 pub fn ask(socket: &Path) -> io::Result<DaemonStatus> {
     blocking(status(socket))
 }
 
-/// The metrics of the daemon at `socket`, in Prometheus' text format.
+/// In Prometheus' text format.
 ///
 /// # Errors
 /// As for [`ask`].
@@ -57,11 +53,11 @@ pub fn metrics(socket: &Path) -> io::Result<String> {
     String::from_utf8(body).map_err(io::Error::other)
 }
 
-/// Makes the daemon read its configuration again. Returns its warnings, or why it kept the old
-/// configuration.
+/// Makes the daemon read its configuration again. Returns its warnings, or its reason for keeping
+/// the old configuration.
 ///
 /// # Errors
-/// If the daemon does not run or does not answer in time.
+/// The daemon does not run or does not answer in time.
 pub fn reload(socket: &Path) -> io::Result<Result<Vec<String>, String>> {
     let (status, body) = blocking(request(socket, Method::POST, "/reload", RELOAD_WAIT_MAX))?;
     if status == StatusCode::OK {
@@ -95,7 +91,7 @@ async fn request(socket: &Path, method: Method, path: &str, wait_max: Duration) 
     tokio::time::timeout(wait_max, exchange).await.map_err(late)?
 }
 
-/// Runs on a thread of its own: the caller may be within a runtime.
+/// On a thread of its own: the caller may be within a runtime.
 fn blocking<T: Send>(work: impl Future<Output = io::Result<T>> + Send) -> io::Result<T> {
     let run = || tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work);
     std::thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|_| Err(io::Error::other("asking a daemon failed")))
@@ -106,5 +102,5 @@ const STATUS_WAIT_MAX: Duration = Duration::from_secs(5);
 /// A reload resolves the names of hosts.
 const RELOAD_WAIT_MAX: Duration = Duration::from_secs(120);
 
-/// Longest answer: an export with 65,536 clients.
+/// An export with 65,536 clients.
 const BODY_LEN_MAX: usize = 64 << 20;

@@ -1,8 +1,8 @@
-//! A daemon's state over HTTP/1.1: `/metrics` for Prometheus and `/healthz` for load balancers over TCP
-//! and the status socket; `/status` and `/reload` over the status socket only.
+//! A daemon's state over HTTP/1.1: `/metrics` for Prometheus and `/healthz` for load balancers over
+//! TCP and the status socket; `/status` and `/reload` over the status socket only.
 //!
-//! There is no authentication: bind TCP to a protected address. The status socket is protected by
-//! its permissions.
+//! There is no authentication: bind TCP to a protected address. Permissions protect the status
+//! socket.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -32,14 +32,13 @@ pub trait StatusSource: Send + Sync + 'static {
 
     fn status(&self) -> DaemonStatus;
 
-    /// Reads the configuration again. Returns warnings, or why the old one stays in force. `None` if
-    /// the daemon has nothing to read again. May block.
+    /// Reads the configuration again. Returns warnings, or the reason why the old one stays. `None`
+    /// if the daemon has none. May block.
     fn reload(&self) -> Option<Result<Vec<String>, String>> {
         None
     }
 }
 
-/// Where a daemon answers.
 #[derive(Debug, Default)]
 pub struct StatusListeners {
     pub page: Option<TcpListener>,
@@ -47,7 +46,6 @@ pub struct StatusListeners {
 }
 
 impl StatusListeners {
-    /// Whether nobody can ask.
     pub fn is_empty(&self) -> bool {
         self.page.is_none() && self.sockets.is_empty()
     }
@@ -56,11 +54,11 @@ impl StatusListeners {
 /// Runs on the calling thread until `stop` is notified.
 ///
 /// # Errors
-/// If the process has no room for a runtime or a listener.
+/// The process has no room for a runtime or a listener.
 pub fn run<S: StatusSource>(listeners: StatusListeners, source: &Arc<S>, stop: &Arc<Notify>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {
-        // The files of the sockets are removed when this ends.
+        // Removes the files of the sockets at the end.
         let StatusListeners { page, sockets } = &listeners;
         let mut servers = tokio::task::JoinSet::new();
         if let Some(listener) = page {
@@ -185,7 +183,7 @@ const REQUEST_WAIT_MAX: Duration = Duration::from_secs(10);
 /// A reload may take two minutes.
 const CONNECTION_AGE_MAX: Duration = Duration::from_secs(150);
 
-/// Pause after a lack of descriptors or memory.
+/// After a lack of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

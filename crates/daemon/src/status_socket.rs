@@ -1,4 +1,4 @@
-//! Unix sockets for the status of a daemon: their names, permissions and removal.
+//! Unix sockets for the status of a daemon: names, permissions and removal.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::runtime_directory;
 use crate::status::DaemonKind;
 
-/// A listening socket that only its user and root can connect to. Its file is removed on drop.
+/// Only its user and root can connect. Its file is removed on drop.
 #[derive(Debug)]
 pub struct StatusSocket {
     pub(crate) listener: UnixListener,
@@ -19,8 +19,8 @@ pub struct StatusSocket {
 }
 
 impl StatusSocket {
-    /// Listens at `KIND-PID.sock` in the runtime directory. Without a usable directory, logs why and
-    /// returns `None`: a daemon also runs without a status socket.
+    /// Listens at `KIND-PID.sock` in the runtime directory. Without a usable directory, logs the
+    /// reason and returns `None`: a daemon also runs without a status socket.
     pub fn open(kind: DaemonKind, directory: Option<&Path>) -> Option<Self> {
         let Some(directory) = directory else {
             tracing::info!("no status socket: XDG_RUNTIME_DIR is not set");
@@ -33,10 +33,10 @@ impl StatusSocket {
         opened.inspect_err(|error| tracing::info!("no status socket in {}: {error}", directory.display())).ok()
     }
 
-    /// Listens at `path`, which may hold the socket of an ended process.
+    /// `path` may hold the socket of an ended process.
     ///
     /// # Errors
-    /// If the directory is not writable, or the path is too long for a socket.
+    /// The directory is not writable, or the path is too long for a socket.
     pub fn bind(path: &Path) -> io::Result<Self> {
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -63,7 +63,6 @@ impl Drop for StatusSocket {
     }
 }
 
-/// The sockets of a directory.
 pub(crate) fn sockets_in(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path()).filter(|path| path.to_string_lossy().ends_with(SUFFIX));
@@ -89,7 +88,7 @@ fn pid_of(socket: &Path) -> Option<u32> {
 
 const SUFFIX: &str = ".sock";
 
-/// Sockets looked at in one directory.
+/// In one directory.
 const SOCKETS_MAX: usize = 4096;
 
 #[cfg(test)]
@@ -102,7 +101,6 @@ mod tests {
         let path = directory.path().join("mount-1.sock");
         let socket = StatusSocket::bind(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        // A successor at the same path keeps its file.
         let successor = StatusSocket::bind(&path).unwrap();
         drop(socket);
         assert!(UnixStream::connect(&path).is_ok());

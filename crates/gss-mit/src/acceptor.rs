@@ -1,4 +1,4 @@
-//! Server side: accepts clients' tokens with the keys of a keytab.
+//! Accepts clients' tokens with the keys of a keytab.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -14,8 +14,8 @@ use crate::fault::{EXPIRED, NOT_YET_VALID, SKEW, Side, name_text};
 use crate::ffi::{Context, Cred, Exchange, Gss, Lucid, Name, Opened, OpenedTicket, Status, Usage, holds_key};
 use crate::ticket::{Request, Ticket, made_s, old_name};
 
-/// Accepts contexts with any key of a keytab for the given service, so that one server answers to
-/// several host names and realms. A rewritten keytab is read again.
+/// Uses any key of a keytab for the given service, so that one server answers to several host names
+/// and realms. A rewritten keytab is read again.
 pub struct MitAcceptor {
     gss: &'static Gss,
     cred: Cred,
@@ -61,8 +61,8 @@ impl MitAcceptor {
     }
 }
 
-/// Checks that a keytab, by default the system's, has a key of a principal `service/...`. Without
-/// such a key every client is refused.
+/// Fails unless the keytab, by default the system's, has a key of a principal `service/...`.
+/// Without such a key every client is refused.
 pub fn check_keytab(keytab: Option<&Path>, service: &str) -> Result<(), Fault> {
     let gss = Gss::get().map_err(Fault::no_library)?;
     let (of, named) = place(keytab)?;
@@ -161,7 +161,7 @@ fn times(fault: &Fault, opened: &OpenedTicket, now_s: u64) -> Option<String> {
     }
 }
 
-/// Remaining lifetime of the ticket. The library's figure includes the allowed clock skew.
+/// Of the ticket. The library's figure includes the allowed clock skew.
 pub(crate) fn lifetime_s(lucid: &Lucid) -> u64 {
     lucid.end_s.saturating_sub(now_s())
 }

@@ -2,7 +2,6 @@
 
 use crate::ffi::{CONTEXT_EXPIRED, Gss, Status};
 
-/// A failure of the Kerberos library.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}", printable(what), cure.map(|cure| format!("; cure: {cure}")).unwrap_or_default())]
 pub struct Fault {
@@ -15,7 +14,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// The failure of a library call; must run on the calling thread.
+    /// Must run on the thread of the library call.
     pub(crate) fn of(gss: &'static Gss, doing: &str, status: Status, side: Side) -> Self {
         let what = format!("{doing}: {}", gss.explain(status));
         Self { what, cure: cure(status, side), major: status.major, minor: status.minor }
@@ -62,13 +61,12 @@ impl Fault {
     }
 }
 
-/// Escapes untrusted text for logs and terminals.
+/// For logs and terminals.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// A principal's name as text. Errors: names that are not UTF-8, since two of them could look
-/// equal.
+/// Refuses names that are not UTF-8, since two of them could look equal.
 pub(crate) fn name_text(name: Vec<u8>) -> Result<String, Fault> {
     String::from_utf8(name).map_err(|error| {
         let what = format!("the principal \"{}\" is not written in UTF-8", error.as_bytes().escape_ascii());
@@ -76,7 +74,6 @@ pub(crate) fn name_text(name: Vec<u8>) -> Result<String, Fault> {
     })
 }
 
-/// Remedy for key types older than AES.
 const OLD_ENCTYPE: &str = "old enctypes are refused: give the principal AES keys (kadmin: cpw -randkey -e aes256-cts-hmac-sha1-96:normal nfs/HOST, then ktadd), or allow AES in permitted_enctypes of krb5.conf";
 
 const LACKS_KEY: &str = "the keytab lacks this key: write the present keys of the service to it (kadmin: ktadd -norandkey -k KEYTAB nfs/HOST), then let clients get new tickets (kdestroy, kinit); if it is there, allow its enctype in permitted_enctypes of krb5.conf";
@@ -84,7 +81,6 @@ const LACKS_KEY: &str = "the keytab lacks this key: write the present keys of th
 const NO_KEYTAB: &str =
     "the keytab is missing, unreadable or empty: look at its path and rights, or give --keytab FILE with the keys of nfs/HOST";
 
-/// Remedy for a valid ticket whose sender lacks its key.
 const ALTERED: &str =
     "the ticket is valid but the authenticator is not: the message was altered, or an eavesdropper sent it; find its source";
 
@@ -100,7 +96,7 @@ pub(crate) const FAILURE: u32 = 13 << 16;
 const NO_CRED: u32 = 7 << 16;
 const CREDENTIALS_EXPIRED: u32 = 11 << 16;
 
-/// Time-related codes of RFC 4120, section 7.5.9.
+/// RFC 4120, section 7.5.9.
 pub(crate) const EXPIRED: i32 = 32;
 pub(crate) const NOT_YET_VALID: i32 = 33;
 pub(crate) const SKEW: i32 = 37;

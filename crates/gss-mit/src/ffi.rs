@@ -1,5 +1,5 @@
-//! Functions of libgssapi_krb5, each behind a safe one; libkrb5's are in `krb5`. The only `unsafe`
-//! code of the crate.
+//! Functions of libgssapi_krb5, each behind a safe one; libkrb5's are in `krb5`. The crate's only
+//! `unsafe` code.
 //!
 //! Types follow RFC 2744 and MIT's gssapi_ext.h, gssapi_krb5.h and krb5.h, unchanged since version
 //! 1.11.
@@ -39,11 +39,10 @@ const PRINCIPAL_OID: [u8; 10] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02,
 const HOST_BASED_OID: [u8; 10] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x01, 0x04];
 
 const CONTINUE_NEEDED: u32 = 1;
-/// Bits of a major status that are failures: calling and routine errors (RFC 2744, section 3.9.1).
+/// Calling and routine errors in a major status (RFC 2744, section 3.9.1).
 const FAILED: u32 = 0xffff_0000;
 
-/// Bits of a major status with a routine error, and `GSS_S_CONTEXT_EXPIRED` (RFC 2744, section
-/// 3.9.1).
+/// Routine error in a major status, and `GSS_S_CONTEXT_EXPIRED` (RFC 2744, section 3.9.1).
 const ROUTINE: u32 = 0x00ff_0000;
 pub(crate) const CONTEXT_EXPIRED: u32 = 12 << 16;
 
@@ -64,7 +63,7 @@ pub(crate) struct Cred {
     gss: &'static Gss,
 }
 
-// SAFETY: MIT's library locks credentials itself; they may be used by many threads at once (its
+// SAFETY: MIT's library locks credentials itself; many threads may use them at once (its
 // documentation, "Thread safety").
 unsafe impl Send for Cred {}
 // SAFETY: as above.
@@ -96,15 +95,15 @@ pub(crate) struct Lucid {
     pub(crate) enctype: i32,
     pub(crate) key: Zeroizing<Vec<u8>>,
     pub(crate) acceptor_subkey: bool,
-    /// Whether it uses the protocol of RFC 1964 (DES and RC4), without a key here.
+    /// The protocol of RFC 1964 (DES and RC4), without a key here.
     pub(crate) old: bool,
     pub(crate) send_seq: u64,
-    /// End of the ticket, seconds since 1970.
+    /// Seconds since 1970.
     pub(crate) end_s: u64,
 }
 
 impl Gss {
-    /// The library, loaded at the first call. A failure is permanent.
+    /// Loads the library at the first call. A failure is permanent.
     pub(crate) fn get() -> Result<&'static Gss, &'static str> {
         static LIBRARY: OnceLock<Result<Gss, String>> = OnceLock::new();
         let loaded = LIBRARY.get_or_init(|| {
@@ -164,8 +163,8 @@ impl Gss {
         check(major, minor).map(|_| Name { handle, gss: self })
     }
 
-    /// Accepts a client's token; `context` is none at first. Returns a token for the client even on
-    /// failure, and the client's name when complete.
+    /// `context` is none at first. Returns a token for the client even on failure, and the client's
+    /// name when complete.
     pub(crate) fn accept(
         &'static self,
         context: &mut Option<Context>,
@@ -196,7 +195,7 @@ impl Gss {
         (outcome, answer, initiator)
     }
 
-    /// Takes a server's token, none at first. `flags`: RFC 2744, section 5.19.
+    /// `token` is none at first. `flags`: RFC 2744, section 5.19.
     pub(crate) fn init(
         &'static self,
         context: &mut Option<Context>,
@@ -245,7 +244,7 @@ impl Gss {
         (outcome, answer)
     }
 
-    /// Explains a status in the library's words. Must run on the thread that got it.
+    /// In the library's words. Must run on the thread that got the status.
     pub(crate) fn explain(&'static self, status: Status) -> String {
         const GSS_CODE: c_int = 1;
         const MECH_CODE: c_int = 2;
@@ -300,7 +299,7 @@ impl Name {
         check(major, minor).map(|_| bytes)
     }
 
-    /// Local user name, by the rules of krb5.conf (`auth_to_local`).
+    /// By the rules of krb5.conf (`auth_to_local`).
     pub(crate) fn local(&self) -> Result<String, Status> {
         let (mut minor, mut text) = (0, empty());
         // SAFETY: the name is the library's; pointers to values that outlive the call.

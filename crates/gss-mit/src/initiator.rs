@@ -16,11 +16,11 @@ use crate::ffi::{Context, Cred, Exchange, Gss, MemoryCache, Name, NameForm, Usag
 /// Identity and ticket source of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientSource {
-    /// Client principal: `alice@EXAMPLE.ORG`; the cache's own, or the keytab's first, if none.
+    /// `alice@EXAMPLE.ORG`; if none, the principal of the cache, or the keytab's first.
     pub principal: Option<String>,
-    /// Credential cache, as in `KRB5CCNAME`; the system's if none.
+    /// As in `KRB5CCNAME`; the system's if none.
     pub ccache: Option<String>,
-    /// Keytab for tickets, instead of a cache.
+    /// For tickets, instead of a cache.
     pub keytab: Option<PathBuf>,
 }
 
@@ -71,7 +71,6 @@ impl Initiator for MitInitiator {
 
     fn step(&mut self, token: Option<&[u8]>) -> Result<InitStep, Fault> {
         let step = self.take(token);
-        // As in the acceptor.
         wipe_stack();
         step
     }

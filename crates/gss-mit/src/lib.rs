@@ -2,8 +2,8 @@
 //! and policy. Established contexts are exported, and `vouch-krb5-seal` protects messages
 //! in-process.
 //!
-//! The library is loaded at run time: builds need no headers, and programs start without Kerberos
-//! installed. Every call may block: it reads files, and a client asks the KDC.
+//! The library is loaded at run time: builds need no headers, and programs start without Kerberos.
+//! Every call may block: it reads files, and a client asks the KDC.
 
 #![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
 
@@ -28,15 +28,15 @@ pub fn available() -> Result<(), Fault> {
     Gss::get().map(drop).map_err(Fault::no_library)
 }
 
-/// The local user of a principal, by the rules of krb5.conf (`auth_to_local`, plugins).
+/// By the rules of krb5.conf (`auth_to_local`, plugins).
 pub fn local_name(principal: &str) -> Result<Option<String>, Fault> {
     let gss = Gss::get().map_err(Fault::no_library)?;
     let name = gss.name(principal, NameForm::Principal).map_err(|status| Fault::of(gss, principal, status, fault::Side::Server))?;
     Ok(name.local().ok().filter(|local| !local.is_empty()))
 }
 
-/// Type and name of the default keytab (`KRB5_KTNAME`, `default_keytab_name` of krb5.conf, or the
-/// library's default): `FILE:/etc/krb5.keytab`. None without the library.
+/// `KRB5_KTNAME`, `default_keytab_name` of krb5.conf, or the library's default, as in
+/// `FILE:/etc/krb5.keytab`. None without the library.
 pub fn default_keytab() -> Option<Vec<u8>> {
     ffi::default_keytab(Gss::get().ok()?)
 }

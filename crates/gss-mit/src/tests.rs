@@ -128,7 +128,6 @@ fn default_keytab_follows_configuration() {
     let directory = tempfile::tempdir().expect("a directory");
     let configuration = directory.path().join("krb5.conf");
     std::fs::write(&configuration, "[libdefaults]\ndefault_keytab_name = FILE:/srv/some.keytab\n").expect("a file");
-    // The environment is shared by the process, so a child is used.
     let tell = |named: Option<&str>| {
         let mut child = Command::new(std::env::current_exe().expect("this program"));
         child.args(["tests::default_keytab_follows_configuration", "--exact", "--nocapture"]);

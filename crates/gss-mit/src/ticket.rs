@@ -1,11 +1,11 @@
-//! Clear parts of an AP-REQ: service, key version, and location of the encrypted parts. Only for
-//! messages to the administrator; they prove nothing.
+//! Clear parts of an AP-REQ, and location of the encrypted parts. Only for messages to the
+//! administrator; they prove nothing.
 
 use vouch_krb5_seal::Enctype;
 
 use crate::fault::printable;
 
-/// Clear part of a ticket (RFC 4120, section 5.3).
+/// RFC 4120, section 5.3.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) service: String,
@@ -14,7 +14,7 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// Parses an initial context token as far as needed. None if invalid.
+    /// From an initial context token, as far as needed. None if invalid.
     pub(crate) fn of_token(token: &[u8]) -> Option<Ticket> {
         let ticket = field(request(token)?, 3)?;
         let (_, fields) = element(ticket, 0x61).and_then(|(_, body)| element(body, 0x30))?;
@@ -55,8 +55,8 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Time of an authenticator by the sender's clock, seconds since 1970, from its plaintext (RFC
-/// 4120, section 5.5.1).
+/// The sender's clock in an authenticator's plaintext (RFC 4120, section 5.5.1), seconds since
+/// 1970.
 pub(crate) fn made_s(authenticator: &[u8]) -> Option<u64> {
     let (_, fields) = element(authenticator, 0x62).and_then(|(_, body)| element(body, 0x30))?;
     // YYYYMMDDHHMMSSZ (section 5.2.3).
@@ -115,7 +115,6 @@ pub(crate) fn old_name(enctype: i32) -> String {
     }
 }
 
-/// Escapes unprintable bytes for the log.
 fn text(bytes: &[u8]) -> String {
     printable(&String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT_LEN_MAX)]))
 }

@@ -1,37 +1,33 @@
-//! Names in a verified certificate.
-
 use rustls::pki_types::CertificateDer;
 
 use crate::TlsError;
 use crate::der::{self, Der, OID, UTF8_STRING};
 
-/// What a certificate says about its holder. Read it only after the certificate was verified.
+/// Read only from a verified certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerCertificate {
     /// SHA-256 of the certificate.
     pub fingerprint: [u8; 32],
-    /// Distinguished name, as in `O=Example, CN=node7.example.org`.
+    /// As in `O=Example, CN=node7.example.org`.
     pub subject: String,
-    /// Name for people: the first DNS name, else the common name, else the subject.
+    /// For people: the first DNS name, else the common name, else the subject.
     pub name: String,
     /// `user@domain` in a subjectAltName of the type otherName with FreeBSD's identifier.
     pub user: Option<String>,
-    /// Start and end of validity, in seconds since 1970.
+    /// Start and end, in seconds since 1970.
     pub valid: std::ops::Range<i64>,
 }
 
-/// Longest name of people and users. A verified certificate comes from an authority that the
-/// administrator trusts, so this only keeps records short.
+/// Names of people and users. The certificate's authority is trusted, so this only keeps records
+/// short.
 const NAME_LEN_MAX: usize = 512;
 
 /// 1.3.6.1.4.1.2238.1.1.1: `user@domain`, which rpc.tlsservd(8) of FreeBSD reads.
 const USER: &[u8] = &[0x2b, 6, 1, 4, 1, 0x91, 0x3e, 1, 1, 1];
 
 impl PeerCertificate {
-    /// Reads a certificate.
-    ///
     /// # Errors
-    /// If it is no X.509 certificate, or names a user in a form that is not understood.
+    /// No X.509 certificate, or an invalid user name.
     pub fn read(certificate: &CertificateDer<'_>) -> Result<Self, TlsError> {
         let parsed = der::certificate(certificate).ok_or(TlsError::Certificate("it is no X.509 certificate"))?;
         let (subject, common) = der::name(parsed.subject);
@@ -55,7 +51,7 @@ impl PeerCertificate {
         Ok(PeerCertificate { fingerprint, subject, name, user, valid: parsed.valid })
     }
 
-    /// The fingerprint in lower-case hexadecimal digits.
+    /// In lower-case hexadecimal digits.
     pub fn fingerprint_text(&self) -> String {
         data_encoding::HEXLOWER.encode(&self.fingerprint)
     }

@@ -1,4 +1,4 @@
-//! Certificates, keys, authorities and lists of revoked certificates, read from files.
+//! Certificates, keys, authorities and revocation lists, read from files.
 
 use std::fmt;
 use std::os::unix::fs::PermissionsExt as _;
@@ -18,13 +18,13 @@ use crate::{ALPN, PeerCertificate};
 /// Files of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerFiles {
-    /// Certificate and intermediate certificates (PEM).
+    /// With intermediate certificates (PEM).
     pub certificate: PathBuf,
     /// Private key (PEM).
     pub key: PathBuf,
     /// Authorities of client certificates (PEM). Without them no client certificate is accepted.
     pub client_authorities: Option<PathBuf>,
-    /// Certificate revocation lists (PEM or DER) of these authorities.
+    /// Revocation lists (PEM or DER) of these authorities.
     pub revoked: Vec<PathBuf>,
 }
 
@@ -33,11 +33,11 @@ pub struct ServerFiles {
 pub struct ClientFiles {
     /// Authorities of server certificates (PEM).
     pub authorities: PathBuf,
-    /// Certificate with intermediate certificates, and its private key (PEM).
+    /// Certificate with intermediate certificates, and private key (PEM).
     pub certificate: Option<(PathBuf, PathBuf)>,
 }
 
-/// A file that cannot be used: which one, why, and what to do.
+/// Names the file, the fault and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {what}", path.display())]
 pub struct CredentialError {
@@ -45,14 +45,13 @@ pub struct CredentialError {
     what: String,
 }
 
-/// A server's configuration, as it was read from its files.
+/// A server's configuration.
 pub struct ServerCredentials {
     /// For [`Handshake::server`](crate::Handshake::server).
     pub config: Arc<ServerConfig>,
     /// The server's own certificate.
     pub certificate: PeerCertificate,
-    /// When the first of the lists of revoked certificates is due for renewal, in seconds since
-    /// 1970.
+    /// Earliest renewal of a revocation list, in seconds since 1970.
     pub revocation_due: Option<i64>,
     verifier: Option<Arc<dyn ClientCertVerifier>>,
 }
@@ -64,10 +63,10 @@ impl fmt::Debug for ServerCredentials {
 }
 
 impl ServerCredentials {
-    /// Reads the files. An expired certificate is no error here: the caller warns about it.
+    /// Accepts an expired certificate: the caller warns about it.
     ///
     /// # Errors
-    /// If a file is missing or does not fit.
+    /// A file is missing or does not fit.
     pub fn load(files: &ServerFiles) -> Result<Self, CredentialError> {
         let chain = certificates(&files.certificate)?;
         let certificate = PeerCertificate::read(&chain[0]).map_err(|error| fault(&files.certificate, error))?;
@@ -103,7 +102,7 @@ impl ServerCredentials {
         Ok(ServerCredentials { config: Arc::new(config), certificate, revocation_due, verifier })
     }
 
-    /// Whether a client can present a certificate.
+    /// True if client certificates have authorities.
     pub fn accepts_clients(&self) -> bool {
         self.verifier.is_some()
     }
@@ -112,7 +111,7 @@ impl ServerCredentials {
     /// the files may have changed.
     ///
     /// # Errors
-    /// If it is no longer accepted.
+    /// The certificate is no longer accepted.
     pub fn verify_again(&self, chain: &[CertificateDer<'_>], now_seconds: u64) -> Result<(), rustls::Error> {
         let (Some(verifier), Some((first, others))) = (&self.verifier, chain.split_first()) else {
             return Err(rustls::Error::General("client certificates are no longer accepted".into()));
@@ -124,7 +123,7 @@ impl ServerCredentials {
 /// Reads the files of a client.
 ///
 /// # Errors
-/// If a file is missing or does not fit.
+/// A file is missing or does not fit.
 pub fn client_config(files: &ClientFiles) -> Result<Arc<ClientConfig>, CredentialError> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])

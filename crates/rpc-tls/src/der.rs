@@ -1,10 +1,9 @@
 //! Reads the few fields of certificates and revocation lists (RFC 5280) that rustls does not show.
-//! rustls has verified a certificate before its names are used.
 //!
-//! Distinguished names are written as in RFC 4514, with their separators escaped, so that no name
-//! can look like another.
+//! Distinguished names are written as in RFC 4514, with escaped separators, so that no name can
+//! look like another.
 
-/// Bytes in DER. Lengths are checked against the bytes that are there.
+/// Lengths are checked against the bytes present.
 #[derive(Clone, Copy)]
 pub(crate) struct Der<'a>(pub(crate) &'a [u8]);
 
@@ -21,7 +20,7 @@ const LATIN_STRING: u8 = 0x14;
 const BMP_STRING: u8 = 0x1e;
 
 impl<'a> Der<'a> {
-    /// The next element: its tag and its content.
+    /// Tag and content of the next element.
     pub(crate) fn next(&mut self) -> Option<(u8, &'a [u8])> {
         let (&[tag, first], rest) = self.0.split_first_chunk::<2>()?;
         let (len, rest) = match first {
@@ -36,7 +35,7 @@ impl<'a> Der<'a> {
         Some((tag, content))
     }
 
-    /// The content of the next element, which must have this tag.
+    /// Content of the next element, which must have this tag.
     pub(crate) fn take(&mut self, tag: u8) -> Option<Der<'a>> {
         let mut ahead = *self;
         let content = ahead.next().filter(|(found, _)| *found == tag)?.1;
@@ -67,7 +66,7 @@ fn digits(text: &str) -> Option<i64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// Days in the proleptic Gregorian calendar; March begins the year, so that leap days end it.
+/// March begins the year, so that leap days end it.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
@@ -75,12 +74,10 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-/// Fields of a certificate.
 pub(crate) struct Certificate<'a> {
     pub(crate) subject: Der<'a>,
-    /// Start and end, in seconds since 1970.
+    /// In seconds since 1970.
     pub(crate) valid: std::ops::Range<i64>,
-    /// Content of subjectAltName.
     pub(crate) alternative_names: Option<Der<'a>>,
 }
 
@@ -115,7 +112,7 @@ pub(crate) fn certificate(bytes: &[u8]) -> Option<Certificate<'_>> {
     Some(Certificate { subject, valid, alternative_names })
 }
 
-/// When the next list is due (`nextUpdate`), if the list says so. `None` if this is no list.
+/// `nextUpdate`, if the list has it. `None` if this is no list.
 pub(crate) fn revocation_due(list: &[u8]) -> Option<Option<i64>> {
     let mut fields = Der(list).take(SEQUENCE)?.take(SEQUENCE)?;
     let _version = fields.take(INTEGER);
@@ -126,8 +123,8 @@ pub(crate) fn revocation_due(list: &[u8]) -> Option<Option<i64>> {
     Some(ahead.time())
 }
 
-/// A distinguished name in the certificate's order: `C=DE, O=Example, CN=node7`. The second value
-/// is the first common name, as it is.
+/// In the certificate's order: `C=DE, O=Example, CN=node7`. The second value is the first common
+/// name, unescaped.
 pub(crate) fn name(mut name: Der<'_>) -> (String, Option<String>) {
     let (mut text, mut common) = (String::new(), None);
     while let Some(mut set) = name.take(SET) {

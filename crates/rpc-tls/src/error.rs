@@ -1,19 +1,17 @@
-//! Why a TLS session ended.
-
 /// Reason for the end of a session. All but [`TlsError::Ours`] are the peer's or the network's
 /// fault.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The peer sent something that is no TLS record.
+    /// The peer sent no TLS record.
     #[error("the peer sent no TLS record; it may have sent clear text")]
     NotTls,
     /// A record is longer than TLS allows.
     #[error("a TLS record is longer than the standard allows")]
     TooLong,
-    /// The messages of the handshake are longer than this crate accepts.
+    /// The handshake is longer than this crate accepts.
     #[error("the TLS handshake is longer than {max} bytes")]
     HandshakeTooLong {
-        /// Limit.
+        /// In bytes.
         max: usize,
     },
     /// A record was altered, cut, repeated or reordered.
@@ -25,7 +23,7 @@ pub enum TlsError {
     /// The peer ended the session with a fatal alert.
     #[error("the peer sent the TLS alert {0}")]
     Alert(String),
-    /// Too many records that carry no data.
+    /// Too many records without data.
     #[error("the peer sent {max} TLS records without data in a row")]
     Flood {
         /// Limit.

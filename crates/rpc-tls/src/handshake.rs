@@ -14,7 +14,6 @@ use crate::open::{Opener, Side, next_record};
 use crate::seal::Sealer;
 use crate::{ALPN, TlsError};
 
-/// A handshake in progress.
 pub struct Handshake {
     connection: Box<Connection>,
     received: Vec<u8>,
@@ -28,9 +27,9 @@ enum Connection {
 
 /// Progress of a handshake.
 pub enum Step {
-    /// It needs more bytes of the peer.
+    /// The peer must send more bytes.
     More(Handshake),
-    /// It is complete.
+    /// The handshake is complete.
     Done(Box<Session>),
 }
 
@@ -38,11 +37,11 @@ pub enum Step {
 pub struct Session {
     /// The sending direction.
     pub sealer: Sealer,
-    /// The receiving direction, with what the peer sent behind its handshake.
+    /// The receiving direction, with bytes received behind the handshake.
     pub opener: Opener,
     /// Verified certificates of the peer, its own first. Empty if it presented none.
     pub certificates: Vec<CertificateDer<'static>>,
-    /// Whether the peer named the protocol by ALPN. Clients of Linux up to ktls-utils 1.0 name none.
+    /// The peer named the protocol by ALPN. Clients of Linux up to ktls-utils 1.0 do not.
     pub has_alpn: bool,
     /// For example `TLS13_AES_128_GCM_SHA256`.
     pub cipher_suite: String,
@@ -55,7 +54,7 @@ impl Handshake {
     /// Waits for the client's first message.
     ///
     /// # Errors
-    /// If the configuration does not fit.
+    /// The configuration does not fit.
     pub fn server(config: Arc<ServerConfig>) -> Result<Self, TlsError> {
         let connection = Box::new(Connection::Server(UnbufferedServerConnection::new(config)?));
         Ok(Handshake { connection, received: Vec::new(), received_len: 0 })
@@ -64,17 +63,17 @@ impl Handshake {
     /// Call [`Handshake::advance`] without bytes for the first message.
     ///
     /// # Errors
-    /// If the configuration does not fit.
+    /// The configuration does not fit.
     pub fn client(config: Arc<ClientConfig>, server: ServerName<'static>) -> Result<Self, TlsError> {
         let connection = Box::new(Connection::Client(UnbufferedClientConnection::new(config, server)?));
         Ok(Handshake { connection, received: Vec::new(), received_len: 0 })
     }
 
-    /// Processes bytes of the peer, and appends messages for it to `out`: after an error, the alert
-    /// that tells the reason.
+    /// Processes bytes of the peer, and appends messages for it to `out`: after an error, the
+    /// alert.
     ///
     /// # Errors
-    /// If the peer breaks the protocol, or its certificate is not accepted.
+    /// The peer breaks the protocol, or its certificate is not accepted.
     pub fn advance(mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<Step, TlsError> {
         self.received_len += bytes.len();
         self.received.extend_from_slice(bytes);

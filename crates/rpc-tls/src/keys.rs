@@ -56,8 +56,7 @@ impl TrafficKey {
         Ok(TrafficKey { key: LessSafeKey::new(key), iv, sequence })
     }
 
-    /// RFC 8446, section 5.3: the number of the record, combined with the write IV. Each is used
-    /// once.
+    /// RFC 8446, section 5.3: record number combined with the write IV. Each is used once.
     pub(crate) fn next_nonce(&mut self) -> Nonce {
         let mut nonce = self.iv;
         nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()).for_each(|(byte, number)| *byte ^= number);

@@ -1,9 +1,9 @@
 //! RPC-with-TLS (RFC 9289): TLS 1.3 below RPC records.
 //!
-//! rustls does the handshake, verifies certificates and derives keys ([`Handshake`]). Then it hands
-//! over the traffic keys, and [`Sealer`] and [`Opener`] protect the records where they lie: the
-//! sender puts file data into a record and seals it there, the receiver opens records in its receive
-//! buffer. The two directions share nothing but key updates, so they need no common lock.
+//! rustls does the handshake, verifies certificates and derives keys ([`Handshake`]). [`Sealer`]
+//! and [`Opener`] then protect records in place: the sender puts file data into a record and seals
+//! it, the receiver opens records in its receive buffer. The two directions share only key updates,
+//! so they need no common lock.
 //!
 //! The crate does no I/O but reading configured files ([`credentials`]), and reads no clock.
 
@@ -28,8 +28,7 @@ pub use rustls::{ClientConfig, ServerConfig};
 pub use seal::Sealer;
 pub use stream::TlsStream;
 
-/// Verifier of the reply to an AUTH_TLS probe if the server is ready for a handshake (RFC 9289,
-/// section 4.1).
+/// Verifier of the reply to an AUTH_TLS probe if the server is ready (RFC 9289, section 4.1).
 pub const STARTTLS: &[u8; 8] = b"STARTTLS";
 
 /// Protocol in ALPN (RFC 9289, section 8.2).
@@ -39,11 +38,11 @@ pub const ALPN: &[u8] = b"sunrpc";
 pub const PLAIN_LEN_MAX: usize = 1 << 14;
 /// Record header (RFC 8446, section 5.2).
 pub const HEADER_LEN: usize = 5;
-/// Type of the content, and the tag of the cipher. All ciphers of TLS 1.3 have tags of 16 bytes.
+/// Content type, and the 16-byte tag of every TLS 1.3 cipher.
 pub const TAIL_LEN: usize = 1 + 16;
 /// Longest ciphertext of a record (RFC 8446, section 5.2).
 pub(crate) const CIPHER_LEN_MAX: usize = PLAIN_LEN_MAX + 256;
-/// Longest record with its header.
+/// With its header.
 pub const RECORD_LEN_MAX: usize = HEADER_LEN + CIPHER_LEN_MAX;
 
 /// Types of records (RFC 8446, section 5.1).

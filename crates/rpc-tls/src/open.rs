@@ -14,7 +14,7 @@ pub struct Opener {
     source: SharedKeySource,
     side: Side,
     partial: Vec<u8>,
-    /// Records in a row that carried no data.
+    /// Records in a row without data.
     idle_records: u32,
     is_ended: bool,
 }
@@ -25,15 +25,15 @@ pub(crate) enum Side {
     Client,
 }
 
-/// What [`Opener::open`] found.
+/// Result of [`Opener::open`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Opened {
     /// Length of the plaintext.
     pub len: usize,
     /// The peer asked for a key update: call [`Sealer::update_key`](crate::Sealer::update_key)
-    /// before sending more.
+    /// before the next record.
     pub must_update_key: bool,
-    /// The peer ended the session in order.
+    /// The peer sent close_notify.
     pub is_ended: bool,
 }
 
@@ -45,13 +45,12 @@ impl Opener {
         Opener { key, source, side, partial, idle_records: 0, is_ended: false }
     }
 
-    /// Bytes of an incomplete record, which [`Opener::take_partial`] puts before those received
-    /// next.
+    /// Bytes of an incomplete record, for [`Opener::take_partial`].
     pub fn partial_len(&self) -> usize {
         self.partial.len()
     }
 
-    /// Whether a complete record was received already, behind the handshake.
+    /// A complete record arrived behind the handshake.
     pub fn has_record(&self) -> bool {
         !matches!(next_record(&self.partial, 0), Ok(None))
     }
@@ -68,16 +67,16 @@ impl Opener {
         len
     }
 
-    /// Puts back what [`Opener::take_partial`] took, if no byte followed it.
+    /// Undoes [`Opener::take_partial`], if no byte followed.
     pub fn put_back(&mut self, partial: &[u8]) {
         self.partial.extend_from_slice(partial);
     }
 
-    /// Opens the complete records at the front of `bytes` and moves their plaintext to the front. An
-    /// incomplete record at the end is kept.
+    /// Opens the complete records at the front of `bytes` and moves their plaintext to the front.
+    /// Keeps an incomplete record.
     ///
     /// # Errors
-    /// If a record is forged, malformed or an alert. The session is then unusable, and plaintext of
+    /// A record is forged, malformed or an alert. The session is then unusable, and plaintext of
     /// this call must not be used.
     pub fn open(&mut self, bytes: &mut [u8]) -> Result<Opened, TlsError> {
         let (mut at, mut opened) = (0, Opened::default());
@@ -141,7 +140,7 @@ impl Opener {
         }
     }
 
-    /// Returns whether the peer wants new keys from us.
+    /// True if the peer wants new keys from us.
     fn message(&mut self, message: &[u8]) -> Result<bool, TlsError> {
         match message {
             [KEY_UPDATE, 0, 0, 1, request @ (0 | 1)] => {
@@ -156,7 +155,7 @@ impl Opener {
     }
 }
 
-/// The record at `at`, if it is complete.
+/// `None` if the record is incomplete.
 pub(crate) fn next_record(bytes: &[u8], at: usize) -> Result<Option<Range<usize>>, TlsError> {
     let left = &bytes[at..];
     let Some(&kind) = left.first() else { return Ok(None) };

@@ -20,15 +20,14 @@ impl Sealer {
         Sealer { key, source, records_max: RECORDS_MAX }
     }
 
-    /// Seals a record of application data. The caller has put `len` bytes at
-    /// `record[HEADER_LEN..]`. Returns the length of the record.
+    /// Seals application data: `len` bytes at `record[HEADER_LEN..]`. Returns the length of the
+    /// record.
     ///
     /// # Errors
-    /// If the key is used up and [`Sealer::update_key`] was not called.
+    /// The key is used up and [`Sealer::update_key`] was not called.
     ///
     /// # Panics
-    /// If `record` is shorter than `HEADER_LEN + len + TAIL_LEN`, or `len` exceeds
-    /// [`PLAIN_LEN_MAX`].
+    /// `record` is shorter than `HEADER_LEN + len + TAIL_LEN`, or `len` exceeds [`PLAIN_LEN_MAX`].
     pub fn seal(&mut self, record: &mut [u8], len: usize) -> Result<usize, TlsError> {
         self.seal_as(content::APPLICATION_DATA, record, len)
     }
@@ -49,7 +48,7 @@ impl Sealer {
         Ok(HEADER_LEN + len + TAIL_LEN)
     }
 
-    /// Whether [`Sealer::update_key`] is due.
+    /// [`Sealer::update_key`] is due.
     pub fn is_key_used_up(&self) -> bool {
         self.key.sequence >= self.records_max
     }
@@ -57,7 +56,7 @@ impl Sealer {
     /// Appends a KeyUpdate message to `out` and changes to the next key (RFC 8446, section 4.6.3).
     ///
     /// # Errors
-    /// If the next key cannot be derived.
+    /// The next key cannot be derived.
     pub fn update_key(&mut self, out: &mut Vec<u8>) -> Result<(), TlsError> {
         // update_not_requested: a request could go back and forth for ever.
         self.append(content::HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0], out)?;
@@ -65,10 +64,10 @@ impl Sealer {
         Ok(())
     }
 
-    /// Appends the alert that ends the session in order.
+    /// Appends close_notify.
     ///
     /// # Errors
-    /// If the key is used up.
+    /// The key is used up.
     pub fn close(&mut self, out: &mut Vec<u8>) -> Result<(), TlsError> {
         self.append(content::ALERT, &[1, 0], out)
     }

@@ -1,11 +1,9 @@
-//! A client's session over a stream, blocking or not.
-
 use std::io::{self, Read, Write};
 
 use crate::{HEADER_LEN, PLAIN_LEN_MAX, RECORD_LEN_MAX, Sealer, Session, TAIL_LEN, TlsError};
 
-/// A stream under TLS. A reader that offers room for two records saves a copy. After a write
-/// to a non-blocking stream, [`Write::flush`] sends what the stream did not take at once.
+/// A stream under TLS, blocking or not. A reader with room for two records saves a copy. After a
+/// write to a non-blocking stream, [`Write::flush`] sends the rest.
 pub struct TlsStream<S> {
     stream: S,
     session: Box<Session>,
@@ -30,7 +28,7 @@ impl<S> TlsStream<S> {
         &self.stream
     }
 
-    /// Whether sealed bytes wait for [`Write::flush`].
+    /// Sealed bytes wait for [`Write::flush`].
     pub fn has_pending(&self) -> bool {
         self.sent < self.pending.len()
     }

@@ -1,4 +1,4 @@
-//! Sessions between both sides of this crate, and what attackers do to their records.
+//! Sessions between both sides of this crate, and attacks on their records.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ fn site() -> Site {
     Site { server: Arc::new(server), client: Arc::new(client) }
 }
 
-/// Passes messages in pieces of `piece` bytes. Returns client and server.
+/// In pieces of `piece` bytes. Returns client and server.
 fn connect(site: &Site, piece: usize) -> (Session, Session) {
     let name = ServerName::try_from("server.example.org").unwrap();
     let mut sides = [Some(Handshake::client(site.client.clone(), name).unwrap()), Some(Handshake::server(site.server.clone()).unwrap())];

@@ -1,5 +1,4 @@
-//! The audit rules in force. Operations read them often and they rarely change, so each thread
-//! caches them.
+//! The audit rules in force. Each thread caches them, because operations read them often.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use vouch_audit::rules::Rules;
 pub struct ActiveRules {
     rules: RwLock<Arc<Rules>>,
     generation: AtomicU64,
-    /// A bit set by operation; the lower half has the most frequent.
+    /// One bit for each operation; the lower half has the most frequent.
     recorded: [AtomicU64; 2],
 }
 
@@ -27,7 +26,6 @@ impl ActiveRules {
 
     pub fn replace(&self, rules: Arc<Rules>) -> Arc<Rules> {
         let mut current = self.rules.write();
-        // The lock keeps the generation and the rules together.
         self.generation.store(next_generation(), Ordering::Release);
         self.recorded.iter().zip(halves(&rules)).for_each(|(recorded, half)| recorded.store(half, Ordering::Release));
         std::mem::replace(&mut *current, rules)

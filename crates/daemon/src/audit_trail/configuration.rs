@@ -1,5 +1,5 @@
-//! Audit configuration in force. It is recorded at each start and change, and compared with the
-//! configuration of the last stop, so that weaker auditing leaves a record.
+//! Audit configuration in force. It is recorded at each start and change, and compared with that of
+//! the last stop, so that weaker auditing leaves a record.
 //!
 //! A file beside the trail has the last configuration. A missing file is recorded too.
 
@@ -48,7 +48,7 @@ impl Kept {
 }
 
 const IN_FORCE: &str = "in-force";
-/// Far more bytes than any rules need.
+/// More bytes than any rules need.
 const IN_FORCE_LEN_MAX: u64 = 16 << 20;
 
 impl Configuration {
@@ -123,14 +123,13 @@ impl Configuration {
         Configuration::parse(&text).filter(|_| (text.len() as u64) < IN_FORCE_LEN_MAX)
     }
 
-    /// Only the owner can read the file. The mode is explicit, because threads that act as callers
-    /// have no umask.
+    /// Only the owner can read the file. Sets the mode, because threads that act as callers have no
+    /// umask.
     fn write(&self, directory: &Path) -> io::Result<()> {
         replace_file(&SystemDisk, &directory.join(IN_FORCE), &self.text())
     }
 }
 
-/// Current configuration of an open trail.
 pub struct Account {
     config: TrailConfig,
     current: Mutex<Configuration>,
@@ -183,7 +182,7 @@ impl Account {
         self.save(&configuration);
     }
 
-    /// Call this before the start is recorded.
+    /// Call before the start is recorded.
     pub fn set_keys(&self, keys: Keys) {
         self.current.lock().keys = Some(keys);
     }

@@ -26,7 +26,7 @@ impl KeyWatch {
         Keys { path: self.path.as_os_str().as_bytes().to_owned(), stamp: *self.seen.lock() }
     }
 
-    /// Returns whether the file changed since the last check, and records it.
+    /// Records a change since the last check, and returns true.
     pub fn check(&self, trail: &Trail) -> bool {
         let now = stamp(&self.path);
         let before = std::mem::replace(&mut *self.seen.lock(), now);

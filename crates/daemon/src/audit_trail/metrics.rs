@@ -1,5 +1,3 @@
-//! Trail metrics in Prometheus text format.
-
 use std::fmt::Write as _;
 
 use vouch_audit::trail::Trail;

@@ -1,5 +1,3 @@
-//! The audit trail of a service process. Each service creates its own records.
-
 mod active_rules;
 mod configuration;
 mod configuration_text;
@@ -41,7 +39,7 @@ pub struct TrailError {
     pub is_full: bool,
 }
 
-/// Opens or creates a trail. Exports in `deny` need records. `halt` is called at most once, under
+/// Opens or creates a trail. Exports in `deny` need records. Calls `halt` at most once, under
 /// [`Policy::Halt`].
 pub fn begin(
     config: &TrailConfig,

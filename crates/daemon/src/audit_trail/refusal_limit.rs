@@ -41,7 +41,6 @@ impl RefusalLimit {
         admitted.map(|omitted| (omitted > 0).then_some(omitted))
     }
 
-    /// Call this at intervals.
     pub fn record_omitted(&self, trail: &Trail, mono_ms: u64) {
         let left_out = {
             let mut throttle = self.throttle.lock();

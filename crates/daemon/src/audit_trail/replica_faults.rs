@@ -1,5 +1,3 @@
-//! Maps faults of replicas to refusals in the audit trail.
-
 use vouch_audit::record::Refusal;
 use vouch_tree::verify;
 use vouch_tree_client::FaultKind;

@@ -1,5 +1,4 @@
-//! Functions of libkrb5: private credential caches, keys in a keytab, and details of refused
-//! tickets.
+//! Functions of libkrb5: private credential caches, keytabs, and details of refused tickets.
 
 use std::ffi::{CStr, CString, c_int};
 use std::mem::MaybeUninit;
@@ -13,7 +12,7 @@ use super::{Gss, Status};
 use crate::fault::FAILURE;
 use crate::ticket::Request;
 
-/// A context of libkrb5: configuration and error state.
+/// Configuration and error state.
 struct Krb5 {
     handle: Handle,
     gss: &'static Gss,
@@ -81,8 +80,8 @@ impl Drop for Keytab<'_> {
     }
 }
 
-/// Whether a keytab, the system's if none, has a key of such a principal. Reads the keytab; the
-/// library wipes keys, but not the stack.
+/// True if a keytab, by default the system's, has a key of such a principal. The library wipes
+/// keys, but not the stack.
 pub(crate) fn holds_key(gss: &'static Gss, keytab: Option<&CStr>, is_such: impl Fn(&[u8]) -> bool) -> Result<bool, Status> {
     const END: i32 = -1_765_328_202;
     let krb5 = Krb5::new(gss)?;
@@ -114,7 +113,7 @@ pub(crate) fn holds_key(gss: &'static Gss, keytab: Option<&CStr>, is_such: impl 
     found
 }
 
-/// Longest keytab name with its terminator: type and path.
+/// Type and path with terminator.
 const KEYTAB_NAME_LEN_MAX: usize = 4096 + 16;
 
 impl Drop for Krb5 {
@@ -124,8 +123,8 @@ impl Drop for Krb5 {
     }
 }
 
-/// A private credential cache in memory. Its tickets and keys are wiped when dropped; the library
-/// would keep them for the life of the process.
+/// A private credential cache in memory. Dropping it wipes tickets and keys; the library would keep
+/// them for the life of the process.
 pub(crate) struct MemoryCache {
     name: CString,
     handle: Handle,
@@ -154,8 +153,8 @@ impl MemoryCache {
 
 impl Drop for MemoryCache {
     fn drop(&mut self) {
-        // SAFETY: the cache is the library's and is not used again through this handle. Who still
-        // has another finds it empty.
+        // SAFETY: the cache is the library's and is not used again through this handle. Another
+        // holder finds it empty.
         unsafe { (self.krb5.gss.functions.cc_destroy)(self.krb5.handle, self.handle) };
     }
 }
@@ -164,7 +163,7 @@ impl Drop for MemoryCache {
 /// the ticket's session key.
 pub(crate) struct OpenedTicket {
     pub(crate) client: Vec<u8>,
-    /// Start and end of the ticket, seconds since 1970.
+    /// Seconds since 1970.
     pub(crate) start_s: u64,
     pub(crate) end_s: u64,
     pub(crate) authenticator: Zeroizing<Vec<u8>>,
@@ -207,14 +206,13 @@ impl Opened {
 
 impl Krb5 {
     fn read(&self, part: &EncTicketPart, request: &Request<'_>) -> Option<OpenedTicket> {
-        /// Key usage of an AP-REQ's authenticator (RFC 4120, section 7.5.1).
+        /// RFC 4120, section 7.5.1.
         const AUTHENTICATOR: i32 = 11;
         if part.session.is_null() {
             return None;
         }
         let (enctype, cipher) = request.authenticator;
         let sealed = EncData { magic: 0, enctype, kvno: 0, ciphertext: data(cipher)? };
-        // Plaintext is never longer than ciphertext.
         let mut authenticator = Zeroizing::new(vec![0; cipher.len()]);
         let mut plain = Data { magic: 0, length: authenticator.len() as u32, data: authenticator.as_mut_ptr().cast() };
         // SAFETY: the key is the ticket's; all pointers are to values that outlive the call, and

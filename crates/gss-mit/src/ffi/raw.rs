@@ -1,5 +1,3 @@
-//! Types and functions of the library's headers.
-
 use std::ffi::{c_char, c_int, c_void};
 
 use libloading::Library;
@@ -138,10 +136,9 @@ macro_rules! functions {
         impl Functions {
             pub(super) fn load(library: &'static Library) -> Result<Functions, libloading::Error> {
                 $(
-                    // SAFETY: the symbol has this type in every release of MIT's library since 1.11
-                    // (see the head of the module above), and the library stays loaded for the life
-                    // of the process. Those of libkrb5 and libk5crypto are found too: it needs
-                    // them.
+                    // SAFETY: the symbol has this type in every release of MIT's library since
+                    // 1.11, and the library stays loaded for the life of the process. It needs
+                    // libkrb5 and libk5crypto, whose symbols are found too.
                     let $field = unsafe { *library.get::<unsafe extern "C" fn($($argument),*) $(-> $result)?>($symbol)? };
                 )*
                 Ok(Functions { $($field),* })
