@@ -1,5 +1,5 @@
 //! CBC with ciphertext stealing (RFC 3962 section 5, variant CS3: the last two blocks are always
-//! exchanged), zero initial vector. Runs in place and in steps, beside other messages.
+//! exchanged) and a zero initial vector, in place and in steps.
 
 use zeroize::Zeroize;
 
@@ -9,7 +9,7 @@ use crate::keys::AesKey;
 use crate::stack::Stack;
 use crate::wipe::wipe_frame;
 
-/// A message encrypted as far as its bytes are ready. At least one block.
+/// Encrypted as far as its bytes are ready. At least one block.
 pub(crate) struct Encryption {
     key: *const AesKey,
     start: *mut u8,
@@ -25,8 +25,8 @@ pub(crate) struct Encryption {
 
 impl Encryption {
     /// # Safety
-    /// `key` is valid for reads, `start` for reads and writes of `len` bytes, for as long as this
-    /// is used; `len` is 16 or more.
+    /// `key` is valid for reads, `start` for reads and writes of `len` bytes, as long as this is
+    /// used; `len` is 16 or more.
     pub(crate) unsafe fn new(key: *const AesKey, start: *mut u8, len: usize) -> Encryption {
         debug_assert!(len >= 16);
         Encryption { key, start, len, chain: [0; 16], scratch: [0; 16], encrypted: 0, ready: 0, ends: false, done: false }
@@ -36,7 +36,7 @@ impl Encryption {
         self.done
     }
 
-    /// Returns the chain value: the caller encrypts the next whole blocks and updates the chain.
+    /// Returns the chain value: the caller encrypts the next whole blocks and updates it.
     pub(crate) fn skip(&mut self, len: usize) -> &mut [u8; 16] {
         self.encrypted += len;
         debug_assert!(len.is_multiple_of(16) && self.encrypted <= self.len);
@@ -100,8 +100,7 @@ pub(crate) unsafe fn step<L>(kernels: &Kernels, lanes: &mut [L], of: impl Fn(&mu
             items.push(encryption.next());
         }
     }
-    // SAFETY: the creators of the encryptions promised that the messages are valid, and the lanes
-    // are borrowed until the end.
+    // SAFETY: the creators of the encryptions promised valid messages; the lanes are borrowed.
     unsafe { (kernels.encrypt.many)(&mut items) };
     let mut done = items.iter();
     for lane in lanes.iter_mut() {
@@ -112,7 +111,7 @@ pub(crate) unsafe fn step<L>(kernels: &Kernels, lanes: &mut [L], of: impl Fn(&mu
     }
 }
 
-/// A message decrypted in steps. At least one block.
+/// At least one block.
 pub(crate) struct Decryption {
     chain: [u8; 16],
     pub(crate) decrypted: usize,
@@ -123,8 +122,8 @@ impl Decryption {
         Decryption { chain: [0; 16], decrypted: 0 }
     }
 
-    /// Decrypts up to `step_len` more bytes (a multiple of 16) of `message`, which is the whole
-    /// message in every call.
+    /// Decrypts up to `step_len` more bytes (a multiple of 16). `message` is always the whole
+    /// message.
     pub(crate) fn step(&mut self, kernels: &Kernels, key: &AesKey, message: &mut [u8], step_len: usize) {
         self.decrypt(kernels, key, message, step_len);
         if self.decrypted == message.len() {

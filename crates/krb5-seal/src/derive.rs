@@ -1,5 +1,5 @@
 //! Key derivation: RFC 3961 section 5.1 (n-fold and DK) for the enctypes of RFC 3962, RFC 8009
-//! section 3 (KDF-HMAC-SHA2) for the others. Runs once a context.
+//! section 3 (KDF-HMAC-SHA2) for the others.
 
 use zeroize::{Zeroize, Zeroizing};
 
@@ -7,7 +7,7 @@ use crate::digest::{Digest, HmacPads, Sha256, Sha384};
 use crate::enctype::Enctype;
 use crate::keys::AesKey;
 
-/// Purpose of a derived key: last byte of the constant (RFC 3961 section 5.3, RFC 8009 section 5).
+/// Last byte of the constant (RFC 3961 section 5.3, RFC 8009 section 5).
 #[derive(Clone, Copy)]
 pub(crate) enum Purpose {
     Checksum = 0x99,
@@ -30,8 +30,7 @@ pub(crate) fn derive(enctype: Enctype, key: &[u8], usage: u32, purpose: Purpose)
     }
 }
 
-/// RFC 3961 section 5.1: K1 = E(Key, n-fold(Constant)), K2 = E(Key, K1), and so on, cut to the
-/// length wanted.
+/// RFC 3961 section 5.1: K1 = E(Key, n-fold(Constant)), K2 = E(Key, K1), and so on, cut to `len`.
 fn dk(key: &[u8], constant: &[u8], len: usize) -> Zeroizing<Vec<u8>> {
     let mut cipher = Box::new(AesKey::empty());
     cipher.set(key);

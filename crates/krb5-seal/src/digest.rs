@@ -1,5 +1,5 @@
-//! The three hashes as states and blocks: compression by kernels, padding, and HMAC (RFC 2104) with
-//! precompressed pads.
+//! Hash states and blocks: compression by kernels, padding, and HMAC (RFC 2104) with precompressed
+//! pads.
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
@@ -7,7 +7,7 @@ use crate::enctype::Enctype;
 use crate::kernels::{HashFew, HashItem, Kernels, StitchOne};
 
 pub(crate) const BLOCK_LEN_MAX: usize = 128;
-/// Longest digest, SHA-384's, bytes.
+/// SHA-384's.
 pub(crate) const DIGEST_LEN_MAX: usize = 48;
 
 pub(crate) trait Digest: Sized + 'static {
@@ -18,13 +18,12 @@ pub(crate) trait Digest: Sized + 'static {
     const LEN: usize;
     const INITIAL: Self::State;
 
-    /// Compresses whole blocks with the plain kernel.
+    /// By the plain kernel.
     fn compress(state: &mut Self::State, blocks: &[u8]);
 
     /// In the first [`Digest::LEN`] bytes.
     fn output(state: &Self::State) -> [u8; DIGEST_LEN_MAX];
 
-    ///
     /// # Safety
     /// As [`HashItem`] says.
     unsafe fn run(kernels: &Kernels, items: &mut [HashItem<Self::State>]);
@@ -87,7 +86,7 @@ impl Digest for Sha256 {
     }
 
     unsafe fn run(kernels: &Kernels, items: &mut [HashItem<[u32; 8]>]) {
-        // SAFETY: the caller's promise is the kernel's.
+        // SAFETY: as above.
         unsafe { (kernels.sha256.many)(items) }
     }
 
@@ -125,7 +124,7 @@ impl Digest for Sha384 {
     }
 
     unsafe fn run(kernels: &Kernels, items: &mut [HashItem<[u64; 8]>]) {
-        // SAFETY: the caller's promise is the kernel's.
+        // SAFETY: as above.
         unsafe { (kernels.sha512.many)(items) }
     }
 
@@ -194,7 +193,7 @@ impl<D: Digest> HmacPads<D> {
         }
     }
 
-    /// HMAC of one message with the plain kernel, for use once in a context.
+    /// By the plain kernel, for use once in a context.
     pub(crate) fn mac(&self, message: &[u8]) -> [u8; DIGEST_LEN_MAX] {
         let whole = message.len() / D::BLOCK_LEN * D::BLOCK_LEN;
         let mut state = self.inner;
@@ -213,7 +212,7 @@ impl<D: Digest> HmacPads<D> {
         mac
     }
 
-    /// The outer hash's block after its pad: the padded inner digest.
+    /// Pads the inner digest to the outer hash's block.
     pub(crate) fn outer_block(inner: &D::State, tail: &mut [u8; 2 * BLOCK_LEN_MAX]) {
         tail[..D::LEN].copy_from_slice(&D::output(inner)[..D::LEN]);
         let blocks = pad::<D>(tail, D::LEN, (D::BLOCK_LEN + D::LEN) as u64);

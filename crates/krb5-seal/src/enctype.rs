@@ -3,13 +3,13 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(i32)]
 pub enum Enctype {
-    /// aes128-cts-hmac-sha1-96 (RFC 3962).
+    /// RFC 3962.
     Aes128CtsHmacSha1_96 = 17,
-    /// aes256-cts-hmac-sha1-96 (RFC 3962).
+    /// RFC 3962.
     Aes256CtsHmacSha1_96 = 18,
-    /// aes128-cts-hmac-sha256-128 (RFC 8009).
+    /// RFC 8009.
     Aes128CtsHmacSha256_128 = 19,
-    /// aes256-cts-hmac-sha384-192 (RFC 8009).
+    /// RFC 8009.
     Aes256CtsHmacSha384_192 = 20,
 }
 
@@ -18,7 +18,7 @@ impl Enctype {
     pub const ALL: [Enctype; 4] =
         [Enctype::Aes128CtsHmacSha1_96, Enctype::Aes256CtsHmacSha1_96, Enctype::Aes128CtsHmacSha256_128, Enctype::Aes256CtsHmacSha384_192];
 
-    /// Length of a protocol key: 16 or 32 bytes.
+    /// Bytes of a protocol key: 16 or 32.
     pub const fn key_len(self) -> usize {
         match self {
             Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes128CtsHmacSha256_128 => 16,
@@ -26,7 +26,7 @@ impl Enctype {
         }
     }
 
-    /// Length of a truncated checksum: 12, 16 or 24 bytes.
+    /// Bytes of a truncated checksum: 12, 16 or 24.
     pub const fn checksum_len(self) -> usize {
         match self {
             Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => 12,
@@ -43,7 +43,7 @@ impl Enctype {
         }
     }
 
-    /// The name in krb5.conf and in logs.
+    /// As in krb5.conf and in logs.
     pub const fn name(self) -> &'static str {
         match self {
             Enctype::Aes128CtsHmacSha1_96 => "aes128-cts-hmac-sha1-96",
@@ -64,7 +64,6 @@ impl std::fmt::Display for Enctype {
     }
 }
 
-/// A weak or unknown encryption type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("enctype {0} is not one of aes128/256-cts-hmac-sha1-96, aes128-cts-hmac-sha256-128, aes256-cts-hmac-sha384-192")]
 pub struct UnknownEnctype(pub i32);

@@ -1,5 +1,5 @@
-//! HMAC of a message in steps beside other messages: whole blocks from the message, partial and
-//! final blocks from a scratch block, then the outer hash.
+//! HMAC of a message in steps: whole blocks from the message, partial and final blocks from a
+//! scratch block, then the outer hash.
 
 use zeroize::{Zeroize, optimization_barrier};
 
@@ -8,10 +8,10 @@ use crate::kernels::{HashItem, Kernels, LANES_MAX, Segment};
 use crate::stack::Stack;
 use crate::wipe::wipe_frames;
 
-/// Bytes of each message in one step: the data of all lanes should stay in the nearest caches.
+/// Bytes of each message: the data of all lanes should stay in the nearest caches.
 pub(crate) const STEP_LEN: usize = 4096;
 
-/// Blocks of the next step among `whole`: a step's worth, or all if few more are left.
+/// A step's worth of `whole` blocks, or all if few more are left.
 pub(crate) fn step_blocks(whole: usize, block_len: usize) -> usize {
     if whole * block_len <= STEP_LEN + STEP_LEN / 8 { whole } else { STEP_LEN / block_len }
 }
@@ -35,7 +35,7 @@ impl<D: Digest> Hashing<D> {
         Hashing { state: D::INITIAL, outer: D::INITIAL, scratch: [0; 2 * BLOCK_LEN_MAX], stage: Stage::Message }
     }
 
-    /// Sets the key. The lane must be at its final place, since a move leaves a copy.
+    /// The lane must be at its final place, since a move leaves a copy of the key.
     pub(crate) fn begin(&mut self, pads: &HmacPads<D>) {
         // Field by field: a struct would first be built on the stack.
         self.state = pads.inner;
@@ -70,12 +70,11 @@ pub(crate) trait HashLane<D: Digest> {
 /// Blocks of a lane for one step.
 pub(crate) struct Blocks {
     pub(crate) direct: Segment,
-    /// Blocks in the lane's scratch.
     pub(crate) scratch: usize,
     pub(crate) last: bool,
 }
 
-/// Advances every lane by one step. A lane at the end of its message also gets its outer hash.
+/// A lane at the end of its message also gets its outer hash.
 ///
 /// # Safety
 /// Every segment that a lane's `next` returns is valid for reads until this returns.
@@ -96,7 +95,7 @@ pub(crate) unsafe fn step<D: Digest, L: HashLane<D>>(kernels: &Kernels, lanes: &
         item.state = hashing.state;
     }
     // SAFETY: direct segments by the caller's promise; scratch segments lie in the lanes, which are
-    // borrowed until the end and not moved.
+    // borrowed and not moved.
     unsafe { D::run(kernels, &mut items) };
 
     let mut done = items.iter();
@@ -143,7 +142,7 @@ pub(crate) struct Region<D: Digest> {
 
 impl<D: Digest> Region<D> {
     /// # Safety
-    /// `start` is valid for reads of `len` bytes for as long as the region is used.
+    /// `start` is valid for reads of `len` bytes as long as the region is used.
     pub(crate) unsafe fn new(start: *mut u8, len: usize) -> Region<D> {
         Region { hashing: Hashing::new(), start, len, hashed: 0, ready: 0 }
     }
@@ -160,15 +159,14 @@ impl<D: Digest> Region<D> {
     pub(crate) fn next(&mut self) -> Blocks {
         let whole = self.ready / D::BLOCK_LEN - self.hashed / D::BLOCK_LEN;
         let blocks = step_blocks(whole, D::BLOCK_LEN);
-        // SAFETY: `hashed <= ready <= len`, inside the region.
+        // SAFETY: as above.
         let direct = Segment { start: unsafe { self.start.add(self.hashed) }, blocks };
         self.hashed += blocks * D::BLOCK_LEN;
         let left = self.len - self.hashed;
         let last = self.ready == self.len && left < D::BLOCK_LEN;
         let mut scratch = 0;
         if last {
-            // SAFETY: `left` bytes are left of the region, and fewer than a block, which the
-            // scratch has room for.
+            // SAFETY: `left` bytes are left of the region, fewer than a block of the scratch.
             unsafe { std::ptr::copy_nonoverlapping(self.start.add(self.hashed), self.hashing.scratch.as_mut_ptr(), left) };
             scratch = crate::digest::pad::<D>(&mut self.hashing.scratch, left, (D::BLOCK_LEN + self.len) as u64);
         }
@@ -201,7 +199,7 @@ impl<'a, D: Digest> Parts<'a, D> {
         if blocks < whole {
             return Blocks { direct, scratch: 0, last: false };
         }
-        // The rest of the part is less than a block: gather a block from several parts.
+        // Gathers the last block from several parts.
         let mut filled = 0;
         while filled < D::BLOCK_LEN {
             self.find_rest();

@@ -1,5 +1,3 @@
-//! Keys of a context: derived once and shared.
-
 use aes::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
 use aes::hazmat;
 use zeroize::{Zeroize, ZeroizeOnDrop};
@@ -25,7 +23,6 @@ impl Role {
     }
 }
 
-/// The key's length does not match its enctype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a key of {got} bytes for {enctype}, which takes {}", enctype.key_len())]
 pub struct KeyLengthError {
@@ -33,9 +30,8 @@ pub struct KeyLengthError {
     pub got: usize,
 }
 
-/// AES schedules and HMAC pads of both directions of an established context. About 7 KiB.
-///
-/// Share it between threads in an `Arc`. Has no `Debug`; wiped when dropped.
+/// AES schedules and HMAC pads of both directions of an established context. About 7 KiB; share it
+/// in an `Arc`. Wiped when dropped.
 pub struct ContextKeys {
     enctype: Enctype,
     role: Role,
@@ -46,9 +42,9 @@ pub struct ContextKeys {
 }
 
 impl ContextKeys {
-    /// Derives the keys of RFC 4121 section 2 from the context's key. That is the acceptor's subkey
-    /// if the acceptor asserted one (`acceptor_subkey`), else the initiator's, else the session
-    /// key. Takes about 20 µs and wipes the stack; the caller wipes `key`.
+    /// Derives the keys of RFC 4121 section 2. `key` is the acceptor's subkey if the acceptor
+    /// asserted one (`acceptor_subkey`), else the initiator's, else the session key. Takes about 20
+    /// µs and wipes the stack; the caller wipes `key`.
     ///
     /// # Errors
     /// The key's length does not match its enctype.
@@ -84,17 +80,17 @@ impl ContextKeys {
         self.role
     }
 
-    /// Room before the body of a sealed message: token header and confounder, 32 bytes.
+    /// Bytes before the body of a sealed message: token header and confounder, 32.
     pub fn header_len(&self) -> usize {
         TOKEN_HEADER_LEN + CONFOUNDER_LEN
     }
 
-    /// Room after the body of a sealed message: header copy and checksum, 28, 32 or 40 bytes.
+    /// Bytes after the body of a sealed message: header copy and checksum, 28, 32 or 40.
     pub fn trailer_len(&self) -> usize {
         TOKEN_HEADER_LEN + self.enctype.checksum_len()
     }
 
-    /// Length of a MIC token: 28, 32 or 40 bytes.
+    /// Bytes of a MIC token: 28, 32 or 40.
     pub fn mic_len(&self) -> usize {
         TOKEN_HEADER_LEN + self.enctype.checksum_len()
     }
@@ -133,20 +129,20 @@ impl Direction {
     }
 }
 
-/// AES key of 16 or 32 bytes: round keys for both directions, as AES instructions use them. Without
-/// padding bytes: a move would fill them with stack data that nothing wipes.
+/// Round keys for both directions, as AES instructions use them. Without padding bytes: a move
+/// would fill them with stack data that nothing wipes.
 #[derive(Zeroize, ZeroizeOnDrop)]
 #[repr(C, align(64))]
 pub(crate) struct AesKey {
     /// The first ones are the key itself.
     pub(crate) encrypt: [[u8; 16]; 15],
-    /// Round keys of the equivalent inverse cipher (FIPS 197 section 5.3.5), in order of use.
+    /// Equivalent inverse cipher (FIPS 197 section 5.3.5), in order of use.
     pub(crate) decrypt: [[u8; 16]; 15],
     pub(crate) rounds: usize,
     rest: [u8; 32 - size_of::<usize>()],
 }
 
-/// A library's cipher, for CPUs without known instructions. Built on the stack for each use; the
+/// RustCrypto's cipher, for CPUs without known instructions. Built on the stack for each use; the
 /// caller wipes the stack.
 #[allow(clippy::large_enum_variant, reason = "it lives for a call, on the stack")]
 pub(crate) enum PlainAes {
@@ -163,7 +159,6 @@ impl PlainAes {
         }
     }
 
-    /// Decrypts blocks side by side.
     pub(crate) fn decrypt_blocks(&self, blocks: &mut [[u8; 16]]) {
         let blocks = aes::Block::cast_slice_from_core_mut(blocks);
         match self {

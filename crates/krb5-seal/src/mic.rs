@@ -1,5 +1,4 @@
-//! MIC tokens over bodies in parts, one or many, and the checksum of Wrap tokens without
-//! confidentiality.
+//! MIC tokens over bodies in parts, and the checksum of Wrap tokens without confidentiality.
 
 use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
@@ -17,7 +16,7 @@ pub struct MicJob<'a> {
     pub keys: &'a ContextKeys,
     pub seq: u64,
     pub parts: &'a [&'a [u8]],
-    /// The token; empty before the job runs.
+    /// Empty before the job runs.
     pub token: MicToken,
 }
 
@@ -42,14 +41,13 @@ impl<'a> VerifyJob<'a> {
 }
 
 impl ContextKeys {
-    /// MIC token of a body in parts.
     pub fn mic(&self, seq: u64, parts: &[&[u8]]) -> MicToken {
         let mut jobs = [MicJob::new(self, seq, parts)];
         mic_many(&mut jobs);
         jobs[0].token
     }
 
-    /// Verifies the MIC token of a body in parts; returns its sequence number.
+    /// Returns the token's sequence number.
     pub fn verify_mic(&self, parts: &[&[u8]], token: &[u8]) -> Result<u64, TokenError> {
         let mut jobs = [VerifyJob::new(self, parts, token)];
         verify_many(&mut jobs);
@@ -57,17 +55,16 @@ impl ContextKeys {
     }
 }
 
-/// Creates MIC tokens for bodies of any keys and lengths, side by side. Does not allocate.
+/// Any keys and lengths, side by side. Does not allocate.
 pub fn mic_many(jobs: &mut [MicJob<'_>]) {
     mic_many_with(Kernels::best(), jobs);
 }
 
-/// Like [`mic_many`], with these kernels.
 pub fn mic_many_with(kernels: &Kernels, jobs: &mut [MicJob<'_>]) {
     run(kernels, jobs, |_| true);
 }
 
-/// Verifies MIC tokens of bodies of any keys and lengths, side by side. Does not allocate.
+/// Any keys and lengths, side by side. Does not allocate.
 pub fn verify_many(jobs: &mut [VerifyJob<'_>]) {
     verify_many_with(Kernels::best(), jobs);
 }
@@ -79,7 +76,7 @@ pub(crate) fn verify_many_with(kernels: &Kernels, jobs: &mut [VerifyJob<'_>]) {
     run(kernels, jobs, |job| job.result.is_ok());
 }
 
-/// Checks a Wrap token without confidentiality.
+/// A Wrap token without confidentiality.
 pub(crate) struct WrapCheck<'a> {
     pub(crate) keys: &'a ContextKeys,
     pub(crate) parts: &'a [&'a [u8]],
@@ -203,7 +200,7 @@ struct Shorts<'j, 'k, D: Digest, J> {
 }
 
 impl<'j, 'a: 'j, D: Digest, J: Job<'a>> Shorts<'j, '_, D, J> {
-    /// Takes the job if its body is short; otherwise returns it.
+    /// Returns a job with a long body.
     fn take(&mut self, job: &'j mut J) -> Option<&'j mut J> {
         let len = TOKEN_HEADER_LEN + job.parts().iter().map(|part| part.len()).sum::<usize>();
         if len > SHORT_LEN_MAX {

@@ -1,4 +1,4 @@
-//! Wrap tokens: opened in place, for one message or many.
+//! Opens Wrap tokens in place.
 
 use std::ops::Range;
 
@@ -19,9 +19,8 @@ use crate::wipe::wipe_frame;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// Range of the body in the token's buffer.
+    /// Body in the token's buffer.
     pub range: Range<usize>,
-    /// Sequence number of the token.
     pub seq: u64,
     pub sealed: bool,
 }
@@ -52,7 +51,7 @@ impl ContextKeys {
         job.result.map(|opened| opened.range)
     }
 
-    /// Like [`ContextKeys::open`], but also accepts tokens without confidentiality.
+    /// Also accepts tokens without confidentiality.
     pub fn open_any(&self, token: &mut [u8]) -> Result<Opened, TokenError> {
         let header = WrapHeader::parse(self, token)?;
         if header.sealed {
@@ -81,12 +80,11 @@ impl ContextKeys {
     }
 }
 
-/// Opens sealed tokens of any keys and lengths, side by side. Does not allocate.
+/// Any keys and lengths, side by side. Does not allocate.
 pub fn open_many(jobs: &mut [OpenJob<'_>]) {
     open_many_with(Kernels::best(), jobs);
 }
 
-/// Like [`open_many`], with these kernels.
 pub fn open_many_with(kernels: &Kernels, jobs: &mut [OpenJob<'_>]) {
     let mut present = 0;
     for job in jobs.iter_mut() {
@@ -186,7 +184,7 @@ impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
     }
 }
 
-/// Compares the header's copy in the plaintext (RFC 4121 section 4.2.4); wipes refused plaintext.
+/// Compares the header's copy in the plaintext (RFC 4121 section 4.2.4).
 fn accept_or_wipe(job: &mut OpenJob<'_>, header: &[u8; TOKEN_HEADER_LEN], holds: bool) {
     let header = WrapHeader::parse(job.keys, header).expect("prepared: parsed before");
     let end = job.token.len() - job.keys.enctype().checksum_len();
@@ -204,7 +202,7 @@ struct Shorts<'a, 'b, 'k> {
 }
 
 impl<'a, 'b> Shorts<'a, 'b, '_> {
-    /// Takes the job if its token is short; otherwise returns it.
+    /// Returns a job with a long token.
     fn take(&mut self, job: &'a mut OpenJob<'b>) -> Option<&'a mut OpenJob<'b>> {
         let keys = job.keys;
         if job.token.len() - TOKEN_HEADER_LEN - keys.enctype().checksum_len() > SHORT_LEN_MAX {

@@ -1,4 +1,4 @@
-//! Wrap tokens with confidentiality: made in place, for one message or many.
+//! Makes Wrap tokens with confidentiality in place.
 
 use zeroize::Zeroize as _;
 
@@ -16,12 +16,11 @@ use crate::wipe::{wipe_frame, wipe_frames};
 pub struct SealJob<'a> {
     pub keys: &'a ContextKeys,
     pub seq: u64,
-    /// Fresh random bytes.
     pub confounder: [u8; CONFOUNDER_LEN],
     /// [`ContextKeys::header_len`] bytes of room, the body, [`ContextKeys::trailer_len`] bytes of
     /// room. Afterwards the whole token.
     pub token: &'a mut [u8],
-    /// Result; an error only if `token` is too short.
+    /// An error only if `token` is too short.
     pub result: Result<(), TokenError>,
 }
 
@@ -32,9 +31,8 @@ impl<'a> SealJob<'a> {
 }
 
 impl ContextKeys {
-    /// Seals one message in place. `token` is [`ContextKeys::header_len`] bytes of room, the body,
-    /// and [`ContextKeys::trailer_len`] bytes of room. Afterwards it is the whole token.
-    /// `confounder` is random and never used twice.
+    /// Seals one message in place. `token` is as in [`SealJob::token`]. `confounder` is random and
+    /// never used twice.
     ///
     /// # Errors
     /// [`TokenError::Room`] if `token` is too short; nothing is written.
@@ -46,12 +44,11 @@ impl ContextKeys {
     }
 }
 
-/// Seals messages of any keys and lengths, side by side. Does not allocate.
+/// Any keys and lengths, side by side. Does not allocate.
 pub fn seal_many(jobs: &mut [SealJob<'_>]) {
     seal_many_with(Kernels::best(), jobs);
 }
 
-/// Like [`seal_many`], with these kernels.
 pub fn seal_many_with(kernels: &Kernels, jobs: &mut [SealJob<'_>]) {
     let mut present = 0;
     for job in jobs.iter_mut() {
@@ -96,7 +93,7 @@ struct Shorts<'a, 'b, 'k> {
 }
 
 impl<'a, 'b> Shorts<'a, 'b, '_> {
-    /// Takes the job if its message is short; otherwise returns it.
+    /// Returns a job with a long message.
     fn take(&mut self, job: &'a mut SealJob<'b>) -> Option<&'a mut SealJob<'b>> {
         if job.token.len() - TOKEN_HEADER_LEN - job.keys.enctype().checksum_len() > SHORT_LEN_MAX {
             return Some(job);
@@ -122,7 +119,7 @@ impl<'a, 'b> Shorts<'a, 'b, '_> {
             header.copy_from_slice(&wrap_header(job.keys, job.seq, true, 0));
             let (key, len): (*const AesKey, usize) = (&job.keys.send.cipher, message.len());
             // SAFETY: key and message are borrowed by the jobs for longer than this is used, and
-            // the message is touched by nothing else from here on.
+            // nothing else touches the message from here on.
             let mut encryption = unsafe { Encryption::new(key, message.as_mut_ptr(), len) };
             encryption.ready = len;
             hashed.push(encryption);
@@ -164,13 +161,13 @@ impl<D: Digest> HashLane<D> for Lane<'_, '_, D> {
 }
 
 impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
-    /// Lays out the message; `prefix_len` bytes before it are hashed too.
+    /// `prefix_len` bytes before the message are hashed too.
     fn new(job: &'a mut SealJob<'b>, prefix_len: usize) -> Lane<'a, 'b, D> {
         let direction = &job.keys.send;
         let len = lay_out(job) - TOKEN_HEADER_LEN;
-        // SAFETY: what is encrypted lies between the token's header and its checksum, and what is
-        // hashed begins inside the header or behind it; the job is borrowed for the lane's life,
-        // and nothing else uses the token meanwhile.
+        // SAFETY: the encrypted bytes lie between the token's header and its checksum, the hashed
+        // ones begin inside the header or behind it; the job is borrowed for the lane's life, and
+        // nothing else uses the token meanwhile.
         let (region, encryption) = unsafe {
             let start = job.token.as_mut_ptr().add(TOKEN_HEADER_LEN);
             (Region::new(start.sub(prefix_len), len + prefix_len), Encryption::new(&direction.cipher, start, len))
@@ -192,7 +189,7 @@ impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
     }
 }
 
-/// A few messages: hashes and encrypts their common whole blocks in one pass, if there is a kernel
+/// Hashes and encrypts the common whole blocks of a few messages in one pass, if there is a kernel
 /// for it.
 fn stitch(kernels: &Kernels, lanes: &mut [Lane<'_, '_, Sha1>]) {
     let Some(stitched) = kernels.stitched else { return };
@@ -249,10 +246,11 @@ fn hash_and_encrypt<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Item 
     }
 }
 
-/// Messages of RFC 8009 that are faster one after another in one pass than side by side in two.
+/// Up to this many messages of RFC 8009, one pass after another is faster than two passes side by
+/// side.
 const STITCHED_APART_MAX: usize = 2;
 
-/// A single message: encrypts all but its end and hashes the result in one pass, if there is a
+/// Encrypts all but the end of a single message and hashes the result in one pass, if there is a
 /// kernel for it.
 fn stitch_alone<D: Digest>(kernels: &Kernels, lane: &mut Lane<'_, '_, D>) {
     let Some(stitched) = D::stitched(kernels) else { return };
@@ -270,9 +268,8 @@ fn stitch_alone<D: Digest>(kernels: &Kernels, lane: &mut Lane<'_, '_, D>) {
     // SAFETY: inside the message, of which at least the last two blocks follow.
     let cipher = unsafe { lane.job.token.as_mut_ptr().add(TOKEN_HEADER_LEN + encrypted) };
     let mut item = StitchedOne { key: &lane.job.keys.send.cipher, chain, state: *state, cipher, hash };
-    // SAFETY: both lie in the lane's token, and no step is under way; of what is hashed no more
-    // than
-    // `encrypted` bytes and the header come before what is encrypted now.
+    // SAFETY: both lie in the lane's token, and no step is under way; the hash reads at most
+    // `encrypted` bytes and the header before the bytes encrypted now.
     unsafe { stitched(&mut item, steps) };
     wipe_frame();
     *lane.region.skip(0).1 = item.state;

@@ -1,6 +1,5 @@
 //! HMACs of short messages, such as most headers, verifiers and bodies: laid out whole and hashed
-//! in pairs or over all lanes. The stepwise processing of long messages would cost several times
-//! the hash.
+//! in pairs or over all lanes. Steps as for long messages would cost several times the hash.
 
 use std::mem::MaybeUninit;
 
@@ -36,7 +35,7 @@ impl<'k, D: Digest> Batch<'k, D> {
         Some(Batch { kernels, few: D::few(kernels)?, rooms: Stack::new() })
     }
 
-    /// Lays out a message in parts, at most [`SHORT_LEN_MAX`] bytes, and returns its number.
+    /// Lays out at most [`SHORT_LEN_MAX`] bytes, and returns the message's number.
     pub(crate) fn add<'p>(&mut self, pads: &HmacPads<D>, parts: impl IntoIterator<Item = &'p [u8]>) -> usize {
         let at = self.rooms.len();
         let bytes = [const { MaybeUninit::uninit() }; ROOM_LEN];
@@ -80,7 +79,7 @@ impl<'k, D: Digest> Batch<'k, D> {
         self.forget();
     }
 
-    /// Compresses all messages. The caller wipes the stack.
+    /// The caller wipes the stack.
     fn hash(&mut self) {
         if self.rooms.len() <= FEW { self.hash_pairs() } else { self.hash_lanes() }
     }
@@ -132,7 +131,7 @@ impl<D: Digest> Drop for Batch<'_, D> {
 }
 
 impl<D: Digest> Room<D> {
-    /// Pads the last blocks, of which `filled` bytes are used; `total_len` bytes are hashed in all.
+    /// `filled` bytes of the last blocks are used; `total_len` bytes are hashed in all.
     fn pad(&mut self, filled: usize, total_len: u64) {
         self.blocks = (filled + 1 + D::COUNT_LEN).div_ceil(D::BLOCK_LEN);
         let len = self.blocks * D::BLOCK_LEN;
@@ -144,7 +143,7 @@ impl<D: Digest> Room<D> {
     }
 }
 
-/// Copies as many bytes as fit.
+/// As many bytes as fit.
 fn put(to: &mut [MaybeUninit<u8>], from: &[u8]) {
     // SAFETY: a byte that is initialised is one that may be or not.
     to.copy_from_slice(unsafe { &*(std::ptr::from_ref(from) as *const [MaybeUninit<u8>]) });

@@ -13,14 +13,14 @@ impl<T, const N: usize> Stack<T, N> {
         Stack { len: 0, items: [const { MaybeUninit::uninit() }; N] }
     }
 
-    /// Adds a value. Panics when full: callers ensure the bound.
+    /// Panics when full: callers ensure the bound.
     #[inline(always)]
     pub(crate) fn push(&mut self, item: T) -> &mut T {
         self.len += 1;
         self.items[self.len - 1].write(item)
     }
 
-    /// Empties the list; the bytes stay.
+    /// The bytes stay.
     pub(crate) fn clear(&mut self) {
         self.len = 0;
     }
@@ -43,7 +43,7 @@ impl<T, const N: usize> std::ops::Deref for Stack<T, N> {
 
 impl<T, const N: usize> std::ops::DerefMut for Stack<T, N> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: the first `len` are initialised.
+        // SAFETY: as above.
         unsafe { std::slice::from_raw_parts_mut(self.items.as_mut_ptr().cast(), self.len) }
     }
 }

@@ -9,11 +9,10 @@
 
 use crate::keys::ContextKeys;
 
-/// Length of a token's header.
 pub const TOKEN_HEADER_LEN: usize = 16;
-/// Length of the random data before the plaintext.
+/// Random data before the plaintext.
 pub const CONFOUNDER_LEN: usize = 16;
-/// Longest MIC token, bytes.
+/// Bytes.
 pub const MIC_LEN_MAX: usize = TOKEN_HEADER_LEN + CHECKSUM_LEN_MAX;
 pub(crate) const CHECKSUM_LEN_MAX: usize = 24;
 
@@ -24,8 +23,7 @@ pub(crate) const ACCEPTOR_SUBKEY: u8 = 4;
 const MIC_ID: [u8; 2] = [4, 4];
 const WRAP_ID: [u8; 2] = [5, 4];
 
-/// Reasons for refusing a token, or failing to protect a message. All but [`TokenError::Room`] are
-/// faults of the sender or the network.
+/// All but [`TokenError::Room`] are faults of the sender or the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// Shorter than its header and checksum.
@@ -55,7 +53,7 @@ pub enum TokenError {
     Waiting,
 }
 
-/// A MIC token: at most [`MIC_LEN_MAX`] bytes, on the stack.
+/// At most [`MIC_LEN_MAX`] bytes, on the stack.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MicToken {
     pub(crate) bytes: [u8; MIC_LEN_MAX],
@@ -63,7 +61,6 @@ pub struct MicToken {
 }
 
 impl MicToken {
-    /// Bytes of the token.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }

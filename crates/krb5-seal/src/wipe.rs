@@ -11,18 +11,18 @@ const FRAME: usize = 2048;
 /// vectors uses 6.3 KiB, with items and lanes.
 const FRAMES: usize = 8 * 1024;
 
-/// Deeper than the library's cipher: bit-sliced round keys take 960 bytes and are moved through
+/// Deeper than RustCrypto's cipher: bit-sliced round keys take 960 bytes and are moved through
 /// several frames.
 const CIPHER: usize = 16 * 1024;
 
-/// Wipes the 64 KiB of this thread's stack below the caller's frame, where earlier calls left data.
-/// For callers that derived or exported keys, after the last such function returned. The stack must
-/// have that much room. Costs as much as filling it.
+/// Wipes 64 KiB of this thread's stack below the caller's frame, where earlier calls left data. For
+/// callers that derived or exported keys, after the last such function returned. The stack must
+/// have that much room.
 pub fn wipe_stack() {
     wipe::<DEPTH>();
 }
 
-/// Wipes a kernel's frame after its return: kernels spill round keys.
+/// Kernels spill round keys.
 pub(crate) fn wipe_frame() {
     wipe::<FRAME>();
 }

@@ -1,4 +1,4 @@
-//! The choice of a set holds for a whole process, so that this test has one of its own.
+//! The choice of a set holds for a whole process, so this test has one of its own.
 
 use vouch_krb5_seal::Kernels;
 

@@ -1,5 +1,5 @@
 //! AES with the ARMv8 cryptographic extension: CBC encryption of 4 or 8 interleaved messages,
-//! decryption of 8 blocks at a time. Hashes are the plain ones, which use the extension themselves.
+//! decryption of 8 blocks at a time. The plain hashes use the extension themselves.
 
 use std::arch::aarch64::*;
 
@@ -63,7 +63,6 @@ fn decrypt(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
     }
 }
 
-/// Needs the extension.
 #[target_feature(enable = "neon,aes")]
 unsafe fn decrypt_rounds<const ROUNDS: usize>(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
     const N: usize = 8;

@@ -1,5 +1,5 @@
 //! Assigns items to lanes. All lanes process as many blocks as the shortest has left; a lane whose
-//! item ends takes the next one. Idle lanes repeat a busy lane's work, at no cost.
+//! item ends takes the next one. Idle lanes repeat a busy lane's work.
 
 use std::mem::MaybeUninit;
 
@@ -33,7 +33,7 @@ impl LaneWork {
     }
 }
 
-/// Hashes items in `N` lanes while at least `least` items are left, then the rest with `few`.
+/// Uses `N` lanes while at least `least` items are left, then `few`.
 ///
 /// # Safety
 /// As [`HashItem`] says; the CPU has what `wide` and `few` need. `block_len` is the hash's.
@@ -77,7 +77,7 @@ pub(super) unsafe fn hash<T, const WORDS: usize, const N: usize>(
             break;
         }
         if busy < least {
-            // SAFETY: the caller's promise, for what is left of each.
+            // SAFETY: the caller's promise, for the rest of each.
             unsafe { finish(items, block_len, &lanes, &lane_work, few) };
             break;
         }
@@ -87,7 +87,7 @@ pub(super) unsafe fn hash<T, const WORDS: usize, const N: usize>(
             }
         }
         // SAFETY: every busy lane has at least `blocks` blocks left, valid for reads; the others
-        // read what a busy one reads.
+        // read a busy lane's.
         unsafe { wide(&mut lanes, blocks) };
         for lane in 0..N {
             let Some(work) = &mut lane_work[lane] else { continue };
@@ -168,17 +168,15 @@ impl<const N: usize> CbcLanes<N> {
 }
 
 /// Encrypts this many blocks of every lane in place and advances pointers and chains. Lanes may
-/// repeat a message: they write equal data, so all blocks are read before any is written.
+/// repeat a message and write equal data, so all blocks are read before any is written.
 pub(super) type CbcWide<const N: usize> = unsafe fn(&mut CbcLanes<N>, usize);
 
-/// Variants of a kernel: `[rounds: 10 or 14][every lane has the same key]`.
+/// `[rounds: 10 or 14][every lane has the same key]`.
 pub(super) struct CbcForms<const N: usize> {
     pub(super) rounds10: [CbcWide<N>; 2],
     pub(super) rounds14: [CbcWide<N>; 2],
 }
 
-/// Encrypts items over `N` lanes.
-///
 /// # Safety
 /// As [`CbcItem`] says; the CPU has what `forms` need.
 pub(super) unsafe fn encrypt<const N: usize>(items: &mut [CbcItem], forms: &CbcForms<N>) {
@@ -188,7 +186,6 @@ pub(super) unsafe fn encrypt<const N: usize>(items: &mut [CbcItem], forms: &CbcF
     let forms = if rounds == 10 { &forms.rounds10 } else { &forms.rounds14 };
     let mut lanes = CbcLanes::new([std::ptr::null_mut(); N]);
     let mut lane_work: [Option<LaneWork>; N] = [None; N];
-    // Key in each lane's column.
     let mut holds = [std::ptr::null::<AesKey>(); N];
     let mut next = 0;
     loop {
@@ -228,8 +225,8 @@ pub(super) unsafe fn encrypt<const N: usize>(items: &mut [CbcItem], forms: &CbcF
                 holds[lane] = key;
             }
         }
-        // SAFETY: every busy lane has at least `blocks` blocks left, ours alone; the others do as a
-        // busy one does.
+        // SAFETY: every busy lane has at least `blocks` blocks left, ours alone; the others repeat
+        // a busy lane.
         unsafe { forms[usize::from(same)](&mut lanes, blocks) };
         for lane in 0..N {
             let Some(work) = &mut lane_work[lane] else { continue };

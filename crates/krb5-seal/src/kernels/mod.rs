@@ -1,8 +1,7 @@
 //! Kernels: block functions for each kind of CPU, in a table chosen once at run time.
 //!
-//! A kernel takes a list of items, each with its own key or state, place and length. It processes
-//! as many side by side as it has lanes. All kernels compute the same; tests compare them with the
-//! plain one.
+//! A kernel takes a list of items, each with its own key or state, and processes as many side by
+//! side as it has lanes. All kernels compute the same; tests compare them with the plain one.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -22,7 +21,6 @@ use crate::keys::AesKey;
 /// Messages in progress: the lanes of the widest kernel.
 pub(crate) const LANES_MAX: usize = 32;
 
-/// Most short messages hashed together.
 pub(crate) const SHORTS_MAX: usize = 16;
 
 /// Whole blocks in contiguous memory.
@@ -36,24 +34,24 @@ impl Segment {
     pub(crate) const NONE: Segment = Segment { start: std::ptr::null_mut(), blocks: 0 };
 }
 
-/// Blocks for a hash to compress: `segments` one after the other into `state`.
+/// Compresses `segments` one after the other into `state`.
 ///
 /// # Safety
-/// The caller of a kernel promises that each segment with blocks is valid for reads of them during
-/// the call.
+/// The caller of a kernel promises that each segment with blocks is valid for reads during the
+/// call.
 #[derive(Clone, Copy)]
 pub(crate) struct HashItem<S> {
     pub(crate) state: S,
     pub(crate) segments: [Segment; 2],
 }
 
-/// Blocks to encrypt in place in CBC mode: `segments` one after the other, chained by `chain`,
-/// which is the last ciphertext block afterwards.
+/// Encrypts `segments` one after the other in place in CBC mode. `chain` is the last ciphertext
+/// block afterwards.
 ///
 /// # Safety
 /// The caller of a kernel promises that `key` is valid for reads, that each segment with blocks is
-/// valid for reads and writes of them and does not overlap other memory of the call, and that all
-/// items have keys of one length.
+/// valid for reads and writes and does not overlap other memory of the call, and that all items
+/// have keys of one length.
 #[derive(Clone, Copy)]
 pub(crate) struct CbcItem {
     pub(crate) key: *const AesKey,
@@ -106,12 +104,12 @@ pub(crate) struct StitchedKernel {
 /// A message of RFC 8009, encrypted and hashed in one pass.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "there is no such kernel"))]
 pub(crate) struct StitchedOne<S> {
-    /// Valid for reads, with the length that belongs to the hash.
+    /// Valid for reads, with the hash's key length.
     pub(crate) key: *const AesKey,
     pub(crate) chain: [u8; 16],
     pub(crate) state: S,
     pub(crate) cipher: *mut u8,
-    /// Data to hash; its blocks lag behind encryption.
+    /// Lags behind encryption.
     pub(crate) hash: *const u8,
 }
 
@@ -137,13 +135,13 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// The set in use: the fastest for this CPU, unless [`Kernels::choose`] came first.
+    /// The fastest set for this CPU, unless [`Kernels::choose`] came first.
     pub fn best() -> &'static Kernels {
         CHOSEN.get_or_init(|| Kernels::available().last().expect("the plain kernels run everywhere"))
     }
 
     /// Makes the whole process use a narrower set, to measure the gain of wide instructions. Call
-    /// this before any message is sealed.
+    /// before any message is sealed.
     ///
     /// # Errors
     /// The CPU has no set of that name (the text lists the names), or a set is in use already.
@@ -156,18 +154,18 @@ impl Kernels {
         CHOSEN.set(kernels).map_err(|_| "messages are already being sealed".to_owned())
     }
 
-    /// All sets that this CPU can run, slowest first, for benchmarks and tests.
+    /// All sets that this CPU can run, slowest first.
     pub fn available() -> &'static [Kernels] {
         static AVAILABLE: OnceLock<Vec<Kernels>> = OnceLock::new();
         AVAILABLE.get_or_init(detect)
     }
 
-    /// Number of RFC 3962 messages sealed fastest in lockstep: one pass beats more lanes.
+    /// RFC 3962 messages sealed fastest in lockstep: one pass beats more lanes.
     pub(crate) fn stitched_lanes(&self) -> usize {
         self.stitched.map_or(self.lanes, |stitched| stitched.messages_max)
     }
 
-    /// Number of long messages sealed fastest side by side; more gain nothing.
+    /// Long messages sealed fastest side by side; more gain nothing.
     pub fn long_messages(&self) -> usize {
         self.stitched_lanes().min(16)
     }
@@ -177,7 +175,7 @@ impl Kernels {
         self.name
     }
 
-    /// Description of each part, for logs and benchmarks.
+    /// For logs and benchmarks.
     pub fn describe(&self) -> String {
         let Kernels { encrypt, decrypt, sha1, sha256, sha512, .. } = self;
         format!("encrypt {}, decrypt {}, sha1 {}, sha256 {}, sha384 {}", encrypt.name, decrypt.name, sha1.name, sha256.name, sha512.name)
@@ -186,13 +184,13 @@ impl Kernels {
 
 static CHOSEN: OnceLock<&'static Kernels> = OnceLock::new();
 
-/// Name of the plain set. On a CPU with AES instructions it uses them too.
+/// RustCrypto uses AES instructions too.
 const PLAIN: &str = "RustCrypto (detects the CPU)";
 
 #[cfg(test)]
 pub(crate) const ALL_NAMES: [&str; 7] = [PLAIN, "AES-NI", "AVX2", "VAES-256", "AVX-512", "VAES-512", "ARMv8"];
 
-/// The plain set, followed by each set that this CPU can run, slowest first.
+/// Slowest first.
 fn detect() -> Vec<Kernels> {
     let mut sets = vec![Kernels {
         name: PLAIN,

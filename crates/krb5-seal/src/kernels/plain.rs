@@ -1,4 +1,4 @@
-//! Plain kernels by RustCrypto, which uses CPU features it detects (such as AES-NI and SHA-NI) or
+//! Plain kernels by RustCrypto, which detects CPU features (such as AES-NI and SHA-NI) or uses
 //! bit-slicing, one message after another. Reference for all others.
 
 use super::{CbcItem, DecryptKernel, EncryptKernel, HashItem, HashKernel};

@@ -1,5 +1,5 @@
 //! Every kernel of this CPU against the plain one: random keys, lengths of every class, any number
-//! of messages. Kernels that the CPU lacks are not tested.
+//! of messages.
 
 use proptest::prelude::*;
 
@@ -10,7 +10,7 @@ use crate::keys::AesKey;
 use crate::mic::verify_many_with;
 use crate::*;
 
-/// Lengths around block edges, and beyond a step.
+/// Around block edges, and beyond a step.
 fn lens() -> impl Strategy<Value = usize> {
     let near = |block: usize| (0..=4usize, 0..3usize).prop_map(move |(count, off)| (count * block + off).saturating_sub(1));
     prop_oneof![near(16), near(64), near(128), 0..700usize, 3900..4400usize, 8100..9000usize, Just(65_536), Just(40_001)]
@@ -288,7 +288,7 @@ fn last_set_is_the_best() {
     assert!(best.describe().contains(best.encrypt.name));
 }
 
-/// Prints the sets that this CPU lacks, which no test has run.
+/// Names the sets that no test has run.
 #[test]
 fn missing_cpu_features_are_printed() {
     let here: Vec<&str> = Kernels::available().iter().map(Kernels::name).collect();

@@ -1,5 +1,3 @@
-//! Internal tests: published vectors, tokens, kernels, wiping.
-
 mod kernels;
 mod tokens;
 mod vectors;

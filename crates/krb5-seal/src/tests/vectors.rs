@@ -1,5 +1,5 @@
 //! Published vectors: RFC 3961 appendix A.1, RFC 3962 appendix B, RFC 8009 appendix A, FIPS 197
-//! appendix C, and MIT's tests for what the RFCs omit.
+//! appendix C, and MIT's tests for cases that the RFCs omit.
 
 use super::hex;
 use crate::cts::{self, Decryption, Encryption};
@@ -130,8 +130,8 @@ fn derivation_of_mit_and_rfc_8009() {
     }
 }
 
-/// A message of RFC 3961 section 5.3 and RFC 8009 section 5 from its parts: confounder and
-/// plaintext in, ciphertext and checksum out.
+/// RFC 3961 section 5.3 and RFC 8009 section 5: confounder and plaintext in, ciphertext and
+/// checksum out.
 fn message(kernels: &Kernels, enctype: Enctype, key: &[u8], usage: u32, plaintext: &[u8]) -> Vec<u8> {
     let integrity = derive(enctype, key, usage, Purpose::Integrity);
     let mut message = encrypt(kernels, &derive(enctype, key, usage, Purpose::Encryption), plaintext);

@@ -1,5 +1,5 @@
-//! Wiping: no key stays in memory when its context is dropped. A child holds the context, and this
-//! process scans the child's memory.
+//! No key stays in memory when its context is dropped. A child holds the context, and this process
+//! scans the child's memory.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -82,7 +82,7 @@ fn hold_keys(kernels: &Kernels) {
     }
 }
 
-/// Seals, opens, signs and verifies messages of several lengths and numbers with these kernels.
+/// Messages of several lengths and numbers.
 fn work(kernels: &Kernels, [initiator, acceptor]: &[ContextKeys; 2]) {
     for (count, len) in [(1, 70_000), (3, 5000), (7, 5000), (16, 5000), (40, 5000), (40, 300), (12, 200), (3, 200), (1, 100)] {
         for (from, to) in [(initiator, acceptor), (acceptor, initiator)] {
@@ -145,7 +145,7 @@ where
 }
 
 /// Register images of a state that a kernel may spill: a word of each lane, with equal keys in all
-/// lanes; or words in the order of the CPU's instructions for SHA-1 and SHA-256.
+/// lanes; or words in the order of the CPU's SHA instructions.
 fn as_in_registers(words: &[Vec<u8>]) -> impl Iterator<Item = Pattern> {
     let lanes = words.iter().enumerate().map(|(at, word)| (format!("word {at} of all lanes"), word.repeat(16 / word.len())));
     let of = |order: [usize; 4]| (format!("words {order:?}"), order.map(|at| words[at].as_slice()).concat());

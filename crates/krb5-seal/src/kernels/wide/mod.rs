@@ -1,5 +1,4 @@
-//! Hashes over vectors of any width, one message in each lane. Each instruction set defines the
-//! vector.
+//! Hashes over vectors of any width, one message in each lane.
 
 pub(super) mod sha1;
 pub(super) mod sha2;
@@ -39,8 +38,8 @@ impl Interleaved for NotInterleaved {
 /// Words of as many messages as the vector has lanes.
 ///
 /// # Safety
-/// All methods need the CPU to have the implementation's instructions; they are inlined into
-/// functions that enable them.
+/// The CPU needs the implementation's instructions; all methods are inlined into functions that
+/// enable them.
 pub(super) trait Vector: Copy {
     type Word: Copy;
 
@@ -55,10 +54,9 @@ pub(super) trait Vector: Copy {
     unsafe fn choose(self, then: Self, otherwise: Self) -> Self;
     unsafe fn majority(self, b: Self, c: Self) -> Self;
     unsafe fn xor3(self, b: Self, c: Self) -> Self;
-    /// The same vector. A barrier: the compiler computes nothing from it before earlier barriers,
-    /// which saves registers.
+    /// The same vector. The compiler computes nothing from it before earlier barriers, which saves
+    /// registers.
     unsafe fn barrier(self) -> Self;
-    /// The 16 words of a block of each lane: lane `i`'s block lies at `data[i] + offset`, its words
-    /// are big-endian.
+    /// The 16 big-endian words of each lane's block, at `data[i] + offset` for lane `i`.
     unsafe fn load_block(data: *const *const u8, offset: usize) -> [Self; 16];
 }

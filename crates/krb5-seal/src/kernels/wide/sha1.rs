@@ -5,8 +5,6 @@ use crate::kernels::lanes::HashLanes;
 
 const K: [u32; 4] = [0x5a827999, 0x6ed9eba1, 0x8f1bbcdc, 0xca62c1d6];
 
-/// Compresses blocks of all lanes.
-///
 /// # Safety
 /// As [`Vector`] says; `V` has `N` lanes of 32 bits; each lane's pointer is valid for reads of
 /// `blocks` blocks.
@@ -26,8 +24,7 @@ pub(in crate::kernels) unsafe fn compress_interleaved<V: Vector<Word = u32>, B: 
     blocks: usize,
     interleaved: &mut B,
 ) {
-    // SAFETY: the caller's promises; the state's rows are aligned to the vector, being rows of a
-    // table aligned to 64 bytes.
+    // SAFETY: the caller's promises; the state's rows are those of a table aligned to 64 bytes.
     unsafe {
         let mut h = [V::splat(0); 5];
         for word in 0..5 {

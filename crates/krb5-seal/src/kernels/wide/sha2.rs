@@ -5,15 +5,13 @@ use crate::kernels::lanes::HashLanes;
 
 macro_rules! compress {
     ($name:ident, $word:ty, $rounds:expr, $block_len:expr, $k:expr, $big0:ident, $big1:ident, $small0:ident, $small1:ident) => {
-        /// Compresses blocks of all lanes.
-        ///
         /// # Safety
         /// As [`Vector`] says; `V` has `N` lanes of this word; each lane's pointer is valid for
         /// reads of `blocks` blocks.
         #[inline(always)]
         pub(in crate::kernels) unsafe fn $name<V: Vector<Word = $word>, const N: usize>(lanes: &mut HashLanes<$word, 8, N>, blocks: usize) {
-            // SAFETY: the caller's promises; the state's rows are aligned to the vector, being rows
-            // of a table aligned to 64 bytes.
+            // SAFETY: the caller's promises; the state's rows are those of a table aligned to 64
+            // bytes.
             unsafe {
                 let mut h = [V::splat(0); 8];
                 for word in 0..8 {
@@ -104,8 +102,7 @@ sigma!(small1_512, 19, 45, 61, 3, shift 6);
 compress!(compress256, u32, 64, 64, K256, big0_256, big1_256, small0_256, small1_256);
 compress!(compress512, u64, 80, 128, K512, big0_512, big1_512, small0_512, small1_512);
 
-/// The first bits of the fractional parts of the cube roots of the first primes (FIPS 180-4 section
-/// 4.2.2).
+/// FIPS 180-4 section 4.2.2.
 pub(in crate::kernels) const K256: [u32; 64] = [
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be,
     0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa,

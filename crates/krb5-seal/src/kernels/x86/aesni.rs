@@ -1,4 +1,5 @@
-//! AES with AES-NI: CBC encryption of 4 or 8 messages interleaved, decryption 8 blocks at a time.
+//! AES with AES-NI: CBC encryption of 4 or 8 interleaved messages, decryption of 8 blocks at a
+//! time.
 
 use std::arch::x86_64::*;
 
@@ -62,7 +63,6 @@ pub(in crate::kernels) fn decrypt(key: &AesKey, chain: &mut [u8; 16], blocks: &m
     }
 }
 
-/// Needs AES-NI.
 #[target_feature(enable = "sse2,aes")]
 unsafe fn decrypt_rounds<const ROUNDS: usize>(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
     const N: usize = 8;

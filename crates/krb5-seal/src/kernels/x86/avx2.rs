@@ -19,13 +19,13 @@ unsafe fn sha1_wide(lanes: &mut HashLanes<u32, 5, 8>, blocks: usize) {
 
 #[target_feature(enable = "avx2")]
 unsafe fn sha256_wide(lanes: &mut HashLanes<u32, 8, 8>, blocks: usize) {
-    // SAFETY: AVX2 is enabled here; the rest is the caller's promise.
+    // SAFETY: as above.
     unsafe { sha2::compress256::<U32x8, 8>(lanes, blocks) }
 }
 
 #[target_feature(enable = "avx2")]
 unsafe fn sha512_wide(lanes: &mut HashLanes<u64, 8, 4>, blocks: usize) {
-    // SAFETY: AVX2 is enabled here; the rest is the caller's promise.
+    // SAFETY: as above.
     unsafe { sha2::compress512::<U64x4, 4>(lanes, blocks) }
 }
 
@@ -36,16 +36,16 @@ unsafe fn sha1_with_shani(items: &mut [HashItem<[u32; 5]>]) {
 }
 
 unsafe fn sha1_alone(items: &mut [HashItem<[u32; 5]>]) {
-    // SAFETY: the kernel is offered only where AVX2 is; the rest is the caller's promise.
+    // SAFETY: as above, without SHA-NI.
     unsafe { lanes::hash(items, 64, sha1_wide, 3, plain::SHA1.many) }
 }
 
 unsafe fn sha256_alone(items: &mut [HashItem<[u32; 8]>]) {
-    // SAFETY: the kernel is offered only where AVX2 is; the rest is the caller's promise.
+    // SAFETY: as above.
     unsafe { lanes::hash(items, 64, sha256_wide, 3, plain::SHA256.many) }
 }
 
 unsafe fn sha512(items: &mut [HashItem<[u64; 8]>]) {
-    // SAFETY: the kernel is offered only where AVX2 and BMI2 are; the rest is the caller's promise.
+    // SAFETY: as above, with BMI2.
     unsafe { lanes::hash(items, 128, sha512_wide, 2, super::sha512::one_by_one) }
 }

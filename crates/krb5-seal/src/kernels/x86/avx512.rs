@@ -22,31 +22,31 @@ unsafe fn sha1_16(lanes: &mut HashLanes<u32, 5, 16>, blocks: usize) {
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn sha1_8(lanes: &mut HashLanes<u32, 5, 8>, blocks: usize) {
-    // SAFETY: AVX-512F, BW and VL are enabled here; the rest is the caller's promise.
+    // SAFETY: as above.
     unsafe { sha1::compress::<U32x8, 8>(lanes, blocks) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn sha256_16(lanes: &mut HashLanes<u32, 8, 16>, blocks: usize) {
-    // SAFETY: AVX-512F, BW and VL are enabled here; the rest is the caller's promise.
+    // SAFETY: as above.
     unsafe { sha2::compress256::<U32x16, 16>(lanes, blocks) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn sha256_8(lanes: &mut HashLanes<u32, 8, 8>, blocks: usize) {
-    // SAFETY: AVX-512F, BW and VL are enabled here; the rest is the caller's promise.
+    // SAFETY: as above.
     unsafe { sha2::compress256::<U32x8, 8>(lanes, blocks) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn sha512_8(lanes: &mut HashLanes<u64, 8, 8>, blocks: usize) {
-    // SAFETY: AVX-512F, BW and VL are enabled here; the rest is the caller's promise.
+    // SAFETY: as above.
     unsafe { sha2::compress512::<U64x8, 8>(lanes, blocks) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn sha512_4(lanes: &mut HashLanes<u64, 8, 4>, blocks: usize) {
-    // SAFETY: AVX-512F, BW and VL are enabled here; the rest is the caller's promise.
+    // SAFETY: as above.
     unsafe { sha2::compress512::<U64x4, 4>(lanes, blocks) }
 }
 
@@ -57,55 +57,46 @@ unsafe fn sha1_with_shani(items: &mut [HashItem<[u32; 5]>]) {
 }
 
 unsafe fn sha1_half_with_shani(items: &mut [HashItem<[u32; 5]>]) {
-    // SAFETY: the kernel is offered only where AVX-512F, BW, VL and SHA-NI are; the rest is the
-    // caller's promise.
+    // SAFETY: as above.
     unsafe { lanes::hash(items, 64, sha1_8, 4, super::shani::SHA1.many) }
 }
 
 unsafe fn sha1_alone(items: &mut [HashItem<[u32; 5]>]) {
-    // SAFETY: the kernel is offered only where AVX-512F, BW and VL are; the rest is the caller's
-    // promise.
+    // SAFETY: as above, without SHA-NI.
     unsafe { lanes::hash(items, 64, sha1_16, 9, sha1_half_alone) }
 }
 
 unsafe fn sha1_half_alone(items: &mut [HashItem<[u32; 5]>]) {
-    // SAFETY: the kernel is offered only where AVX-512F, BW and VL are; the rest is the caller's
-    // promise.
+    // SAFETY: as above.
     unsafe { lanes::hash(items, 64, sha1_8, 2, plain::SHA1.many) }
 }
 
 unsafe fn sha256_with_shani(items: &mut [HashItem<[u32; 8]>]) {
-    // SAFETY: the kernel is offered only where AVX-512F, BW, VL and SHA-NI are; the rest is the
-    // caller's promise.
+    // SAFETY: as above, with SHA-NI.
     unsafe { lanes::hash(items, 64, sha256_16, 9, sha256_half_with_shani) }
 }
 
 unsafe fn sha256_half_with_shani(items: &mut [HashItem<[u32; 8]>]) {
-    // SAFETY: the kernel is offered only where AVX-512F, BW, VL and SHA-NI are; the rest is the
-    // caller's promise.
+    // SAFETY: as above.
     unsafe { lanes::hash(items, 64, sha256_8, 6, super::shani::SHA256.many) }
 }
 
 unsafe fn sha256_alone(items: &mut [HashItem<[u32; 8]>]) {
-    // SAFETY: the kernel is offered only where AVX-512F, BW and VL are; the rest is the caller's
-    // promise.
+    // SAFETY: as above, without SHA-NI.
     unsafe { lanes::hash(items, 64, sha256_16, 9, sha256_half_alone) }
 }
 
 unsafe fn sha256_half_alone(items: &mut [HashItem<[u32; 8]>]) {
-    // SAFETY: the kernel is offered only where AVX-512F, BW and VL are; the rest is the caller's
-    // promise.
+    // SAFETY: as above.
     unsafe { lanes::hash(items, 64, sha256_8, 2, plain::SHA256.many) }
 }
 
 unsafe fn sha512(items: &mut [HashItem<[u64; 8]>]) {
-    // SAFETY: the kernel is offered only where AVX-512F, BW, VL and BMI2 are; the rest is the
-    // caller's promise.
+    // SAFETY: as above, with BMI2.
     unsafe { lanes::hash(items, 128, sha512_8, 5, sha512_half) }
 }
 
 unsafe fn sha512_half(items: &mut [HashItem<[u64; 8]>]) {
-    // SAFETY: the kernel is offered only where AVX-512F, BW, VL and BMI2 are; the rest is the
-    // caller's promise.
+    // SAFETY: as above.
     unsafe { lanes::hash(items, 128, sha512_4, 2, super::sha512::one_by_one) }
 }

@@ -1,6 +1,6 @@
-//! SHA-512 of one message: the schedule in vectors, the rounds in integer registers. For a message
-//! of RFC 8009, CBC encryption runs in the same pass: each is a long dependency chain on units that
-//! the other leaves idle.
+//! SHA-512 of one message: the schedule in vectors, the rounds in integer registers. For RFC 8009,
+//! CBC encryption runs in the same pass: each is a long dependency chain on units that the other
+//! leaves idle.
 
 use std::arch::x86_64::*;
 
@@ -12,8 +12,6 @@ const BLOCK_LEN: usize = 128;
 const QUARTERS: usize = BLOCK_LEN / 16;
 const ROUNDS: usize = 14;
 
-/// Hashes items one after another.
-///
 /// # Safety
 /// As [`HashItem`] says; the CPU has AVX2 and BMI2.
 pub(super) unsafe fn one_by_one(items: &mut [HashItem<[u64; 8]>]) {
@@ -58,8 +56,7 @@ pub(in crate::kernels) unsafe fn seal(item: &mut StitchedOne<[u64; 8]>, steps: u
 #[target_feature(enable = "avx2,bmi1,bmi2,aes")]
 unsafe fn seal_steps(item: &mut StitchedOne<[u64; 8]>, steps: usize) {
     // SAFETY: the key is valid for reads, the chain has 16 bytes, and the caller promises the bytes
-    // of
-    // `steps` steps.
+    // of `steps` steps.
     unsafe {
         let keys: *const __m128i = (*item.key).encrypt.as_ptr().cast();
         debug_assert_eq!((*item.key).rounds, ROUNDS);
@@ -100,7 +97,7 @@ unsafe fn step<const HASH: bool, const CIPHER: bool>(
         });
         let mut s = *state;
         let mut x = *chain;
-        // A step of the cipher: `ROUNDS + 1` for each of the eight blocks.
+        // `ROUNDS + 1` steps for each of the eight blocks.
         macro_rules! cipher_step {
             ($step:expr) => {{
                 let (quarter, round) = ($step / (ROUNDS + 1), $step % (ROUNDS + 1));

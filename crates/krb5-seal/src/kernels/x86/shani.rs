@@ -31,8 +31,7 @@ unsafe fn sha256_one_by_one(items: &mut [HashItem<[u32; 8]>]) {
 }
 
 unsafe fn sha1_few(states: &mut [[u32; 5]; 2], data: [*const u8; 2], blocks: [usize; 2]) {
-    // SAFETY: the kernel is offered only where the instructions are; the rest is the caller's
-    // promise.
+    // SAFETY: as above.
     unsafe { few(states, data, blocks, sha1_wide::<2>, sha1_wide::<1>) }
 }
 
@@ -41,10 +40,8 @@ unsafe fn sha256_few(states: &mut [[u32; 8]; 2], data: [*const u8; 2], blocks: [
     unsafe { few(states, data, blocks, sha256_wide::<2>, sha256_wide::<1>) }
 }
 
-/// As [`HashFew`](crate::kernels::HashFew) says.
-///
 /// # Safety
-/// As there; the CPU has what `two` and `one` need.
+/// As [`HashFew`](crate::kernels::HashFew) says; the CPU has what `two` and `one` need.
 unsafe fn few<const WORDS: usize>(
     states: &mut [[u32; WORDS]; 2],
     data: [*const u8; 2],
@@ -77,7 +74,7 @@ unsafe fn nothing<S>(items: &mut [HashItem<S>]) {
     debug_assert!(items.is_empty());
 }
 
-/// Shuffle that reverses the bytes of four words and the order of words, for SHA-1.
+/// Reverses the bytes of four words and the order of words, for SHA-1.
 #[inline(always)]
 pub(super) fn swap_all() -> __m128i {
     // SAFETY: SSE2 is part of x86-64.

@@ -9,8 +9,7 @@ use crate::kernels::Stitched;
 
 pub(in crate::kernels) const MESSAGES_MAX: usize = 4;
 
-/// Hashes and then encrypts blocks of 64 bytes in place, of up to [`MESSAGES_MAX`] messages side by
-/// side. Advances states and chains.
+/// Hashes and then encrypts blocks of 64 bytes in place, of up to [`MESSAGES_MAX`] messages.
 ///
 /// # Safety
 /// As [`StitchedKernel`](crate::kernels::StitchedKernel) says; the CPU has AES-NI and the SHA
@@ -38,8 +37,7 @@ unsafe fn seal_rounds<const ROUNDS: usize, const N: usize>(items: [&mut Stitched
     let swap = swap_all();
     // SAFETY: keys are valid for reads.
     let keys: [*const __m128i; N] = std::array::from_fn(|lane| unsafe { (*items[lane].key).encrypt.as_ptr().cast() });
-    // SAFETY: there are 15 round keys, each of 16 aligned bytes, of which the first `ROUNDS + 1`
-    // are used.
+    // SAFETY: there are 15 round keys of 16 aligned bytes, of which `ROUNDS + 1` are used.
     let round_key = |lane: usize, round: usize| unsafe { _mm_load_si128(keys[lane].add(round)) };
     let mut abcd: [__m128i; N] = std::array::from_fn(|lane| {
         let state = &items[lane].state;
@@ -56,8 +54,7 @@ unsafe fn seal_rounds<const ROUNDS: usize, const N: usize>(items: [&mut Stitched
         let read = |lane: usize, quarter: usize| unsafe { _mm_loadu_si128(at[lane].add(quarter)) };
         let mut w: [[__m128i; N]; 4] =
             std::array::from_fn(|quarter| std::array::from_fn(|lane| _mm_shuffle_epi8(read(lane, quarter), swap)));
-        // A step of the cipher: `ROUNDS + 1` for each of the four blocks, read again before they
-        // are written.
+        // `ROUNDS + 1` steps for each of the four blocks, read again before they are written.
         macro_rules! cipher_step {
             ($step:expr, $lane:expr) => {{
                 let (quarter, round) = ($step / (ROUNDS + 1), $step % (ROUNDS + 1));

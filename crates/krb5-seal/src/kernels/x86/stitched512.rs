@@ -1,5 +1,5 @@
-//! Many messages of RFC 3962: SHA-1 and CBC encryption in one pass over the lanes of AVX-512. The
-//! hash is bound by ports, the cipher by latency, and data is fetched once.
+//! Many messages of RFC 3962: SHA-1 and CBC encryption in one pass over the lanes of AVX-512. Ports
+//! limit the hash, latency limits the cipher, and data is fetched once.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
@@ -15,8 +15,7 @@ use crate::wipe::wipe_frames;
 
 pub(in crate::kernels) const MESSAGES_MAX: usize = 16;
 
-/// Hashes and then encrypts blocks of 64 bytes in place, of up to [`MESSAGES_MAX`] messages side by
-/// side.
+/// Hashes and then encrypts blocks of 64 bytes in place, of up to [`MESSAGES_MAX`] messages.
 ///
 /// # Safety
 /// As [`StitchedKernel`](crate::kernels::StitchedKernel) says; the CPU has VAES, AVX-512F, BW and
@@ -50,7 +49,7 @@ unsafe fn over<const N: usize>(items: &mut [Stitched], blocks: usize, kernels: [
         for (words, word) in hash.state.iter_mut().zip(item.state) {
             words[lane] = word;
         }
-        // SAFETY: keys are valid for reads.
+        // SAFETY: as above.
         cbc.set_key(lane, unsafe { &*item.key });
         (cbc.chain[lane], cbc.data[lane], hash.data[lane]) = (item.chain, item.data, item.data);
     }
@@ -73,7 +72,7 @@ unsafe fn seal16<const ROUNDS: usize>(hash: &mut HashLanes<u32, 5, 16>, cbc: &mu
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,aes,vaes")]
 unsafe fn seal8<const ROUNDS: usize>(hash: &mut HashLanes<u32, 5, 8>, cbc: &mut CbcLanes<8>, blocks: usize) {
-    // SAFETY: the instructions are enabled here; the rest is the caller's promise.
+    // SAFETY: as above.
     unsafe { both::<U32x8, __m256i, 8, ROUNDS>(hash, cbc, blocks) }
 }
 
@@ -108,7 +107,7 @@ struct Cipher<'a, C, const N: usize, const ROUNDS: usize> {
     x: [C; VECTORS],
     keys: &'a [[MaybeUninit<[u8; 16]>; N]; 15],
     data: &'a [*mut u8; N],
-    /// Offset of the hashed block in each message.
+    /// Of the hashed block in each message.
     offset: usize,
 }
 

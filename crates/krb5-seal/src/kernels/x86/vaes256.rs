@@ -1,5 +1,5 @@
 //! AES with VAES on vectors of 256 bits: CBC encryption of 16 messages, two in a vector; decryption
-//! 16 blocks at a time.
+//! of 16 blocks at a time.
 
 use std::arch::x86_64::*;
 
@@ -79,7 +79,6 @@ fn decrypt(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
     aesni::decrypt(key, chain, rest);
 }
 
-/// Needs VAES and AVX2.
 #[target_feature(enable = "avx2,aes,vaes")]
 unsafe fn decrypt_rounds<const ROUNDS: usize>(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[[u8; 16]; LANES]]) {
     // SAFETY: round keys are 16 bytes each; loads and stores stay in the blocks, two to a vector.

@@ -1,5 +1,5 @@
 //! AES with VAES on vectors of 512 bits: CBC encryption of 16 or 32 messages, four in a vector;
-//! decryption 32 blocks at a time.
+//! decryption of 32 blocks at a time.
 
 use std::arch::x86_64::*;
 
@@ -11,7 +11,7 @@ use crate::keys::AesKey;
 pub(in crate::kernels) static ENCRYPT: EncryptKernel = EncryptKernel { name: "VAES-512 x32", many: encrypt };
 pub(in crate::kernels) static DECRYPT: DecryptKernel = DecryptKernel { name: "VAES-512 x32", one: decrypt };
 
-/// Blocks decrypted at a time.
+/// Decrypted at a time.
 const BLOCKS: usize = 32;
 const VECTORS: usize = BLOCKS / 4;
 
@@ -97,7 +97,6 @@ fn decrypt(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
     (vaes256::DECRYPT.one)(key, chain, rest);
 }
 
-/// Needs VAES and AVX-512F.
 #[target_feature(enable = "avx512f,aes,vaes")]
 unsafe fn decrypt_rounds<const ROUNDS: usize>(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[[u8; 16]; BLOCKS]]) {
     // SAFETY: round keys are 16 bytes each; loads and stores stay in the blocks, four to a vector.

@@ -164,7 +164,7 @@ fn barrier_half(vector: __m256i) -> __m256i {
     _mm512_castsi512_si256(barrier(_mm512_castsi256_si512(vector)))
 }
 
-/// Exchanges vectors' quarters: quarter `q` of result `r` is quarter `r` of argument `q`.
+/// Quarter `q` of result `r` is quarter `r` of argument `q`.
 ///
 /// # Safety
 /// Needs AVX-512F.
