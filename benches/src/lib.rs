@@ -1,5 +1,5 @@
-//! Benchmarks of servers and libraries that `vouch bench` cannot start by itself. They use the
-//! sessions, statistics and CPU accounting of `vouch-bench`.
+//! Benchmarks of servers and libraries that `vouch bench` cannot start, with its sessions,
+//! statistics and CPU accounting.
 //!
 //! - `exports`: builds of `vouch export` and NFS-Ganesha, under each flavour, in one run
 //! - `seal`: message protection, compared with libipsec-mb
@@ -15,7 +15,7 @@ use vouch_bench::{Run, StopFlag, Subject};
 
 /// Ends the program with one line on standard error.
 pub trait OrExit<T> {
-    /// Returns the value. Unwinds on an error, so that the started servers end too.
+    /// Unwinds on an error, so that the started servers end too.
     fn or_exit(self, doing: impl Display) -> T;
 }
 
@@ -28,7 +28,7 @@ impl<T, E: Display> OrExit<T> for Result<T, E> {
     }
 }
 
-/// A run with a fixed number of rounds after a warm-up.
+/// Follows a warm-up.
 pub fn bench(subjects: Vec<Box<dyn Subject>>, rounds: usize) -> Runner {
     let command = std::env::args().collect::<Vec<_>>().join(" ");
     let rounds = Rounds { min: rounds, max: rounds, spread_max: 0.0, warm_up: true };

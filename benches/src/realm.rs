@@ -9,14 +9,14 @@ use crate::OrExit as _;
 #[path = "../../crates/vouch/tests/kerberos/kdc.rs"]
 mod kdc;
 
-/// The servers' principal, as a host-based service name.
+/// Principal of the servers, as a host-based service name.
 pub const HOST_BASED: &str = "nfs@localhost";
 const SERVICE: &str = "nfs/localhost";
 /// NFSv4 domain of owner names.
 pub const DOMAIN: &str = "vouch.test";
-/// The client's principal. Both servers map this name to the superuser.
+/// The client's principal, which both servers map to the superuser.
 const CLIENT: &str = "root";
-/// Names the realm's directory to the process that runs inside the realm.
+/// Names the realm's directory to the process inside the realm.
 const VARIABLE: &str = "VOUCH_BENCH_REALM";
 
 /// A running realm, as seen by a process of the realm.
@@ -25,8 +25,8 @@ pub struct Realm {
 }
 
 impl Realm {
-    /// Returns the realm of this process. Outside a realm, starts a KDC, runs this program again in
-    /// the realm, and exits with its status. The reason: libkrb5 reads only the environment.
+    /// Outside a realm, starts a KDC, runs this program again in the realm, and exits with its
+    /// status: libkrb5 reads only the environment.
     pub fn enter(enctype: &str) -> Self {
         match std::env::var_os(VARIABLE) {
             Some(directory) => Self { directory: directory.into() },
@@ -34,18 +34,17 @@ impl Realm {
         }
     }
 
-    /// Keytab of the servers.
     pub fn service_keytab(&self) -> PathBuf {
         self.directory.join("keytabs/service")
     }
 
-    /// An idmapd.conf in which the realm is local.
+    /// The realm is local in it.
     pub fn idmap(&self) -> PathBuf {
         self.directory.join("idmapd.conf")
     }
 
-    /// Environment of the servers. Their krb5.conf permits every encryption type, because tickets
-    /// are encrypted with the strongest.
+    /// The servers' krb5.conf permits every encryption type, because tickets are encrypted with the
+    /// strongest.
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
         let inherited = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("KRB5") && name != "KRB5_CONFIG");
         inherited.chain([("KRB5_CONFIG".into(), self.directory.join("krb5.conf").into())]).collect()

@@ -1,4 +1,4 @@
-//! The NFS servers under test, as child processes: `vouch export` and NFS-Ganesha.
+//! NFS servers under test, as child processes: `vouch export` and NFS-Ganesha.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -11,17 +11,16 @@ use vouch_bench::cpu::ServerCpu;
 use crate::OrExit as _;
 use crate::realm::{self, Realm};
 
-/// Name of the export in the pseudo file system of both servers.
+/// In the pseudo file system of both servers.
 pub const EXPORT: &str = "export";
 
-/// Time limit for the start of a server, seconds.
+/// For the start of a server.
 const START_S_MAX: u64 = 10;
 
-/// A running server. Dropping it ends the process.
+/// Dropping it ends the process.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
-    /// Its TCP port.
     pub port: u16,
     /// Configuration, state and log.
     _files: tempfile::TempDir,
@@ -37,8 +36,8 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts `vouch export` for `directory`. With `sync`, replies wait until names and attributes
-    /// are on disk. With `audited`, the server records every operation in an audit trail.
+    /// With `sync`, replies wait until names and attributes are on disk. With `audited`, an audit
+    /// trail records every operation.
     pub fn vouch(program: &Path, directory: &Path, sync: bool, realm: Option<&Realm>, audited: bool) -> Self {
         let files = tempfile::tempdir().or_exit("make a directory for vouch");
         let port = free_port();
@@ -61,8 +60,7 @@ impl Server {
         Self::start(command, port, files)
     }
 
-    /// Starts NFS-Ganesha for `directory` with `threads` worker threads. Its default is too high
-    /// for a machine with few cores.
+    /// The default of `threads` is too high for a machine with few cores.
     pub fn ganesha(directory: &Path, threads: usize, realm: Option<&Realm>) -> Self {
         let files = tempfile::tempdir().or_exit("make a directory for Ganesha");
         let (dir, port) = (files.path().display().to_string(), free_port());
@@ -111,7 +109,6 @@ impl Server {
         server
     }
 
-    /// Source of the process's CPU time.
     pub fn cpu(&self) -> ServerCpu {
         ServerCpu::Process(self.child.id())
     }
@@ -122,7 +119,7 @@ impl Server {
     }
 }
 
-/// Resident memory of a process, KiB; 0 if it cannot be read.
+/// 0 if unreadable.
 pub fn resident_kib(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,5 +1,5 @@
-//! Fuzzes the small files of an audit trail: moved paths, lost-record count, policy in force, index and send position.
-//! Arbitrary bytes must parse or be rejected, and parsed values must round-trip. Private parsers are included by path.
+//! The small files of an audit trail: moved paths, lost-record count, policy in force, index and
+//! send position. Arbitrary bytes must parse or be rejected, and parsed values must round-trip.
 #![no_main]
 #![allow(dead_code, unreachable_pub)]
 
@@ -13,7 +13,7 @@ mod place;
 #[path = "../../crates/export/src/audit/names/moved_paths/table.rs"]
 mod table;
 
-/// Opens an index whose header matches an 8-byte segment.
+/// The index's header matches an 8-byte segment.
 fn index(bytes: &[u8]) {
     let directory = std::path::Path::new("/dev/shm").join(format!("vouch-fuzz-index-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("memory holds a directory");

@@ -1,4 +1,4 @@
-//! Fuzzes inclusion proofs: a decoded proof encodes to the same bytes, and an arbitrary proof is never valid.
+//! A decoded proof encodes to the same bytes, and an arbitrary proof is never valid.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,4 @@
-//! Fuzzes audit records: a decoded record encodes and decodes to the same value, and neither text
-//! form breaks its lines.
+//! A decoded record encodes and decodes to the same value, and neither text form breaks its lines.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -10,7 +9,7 @@ fuzz_target!(|input: &[u8]| {
     let Ok(record) = Record::decode(input, &mut scratch) else { return };
     let (mut bytes, mut scratch) = (Vec::new(), Vec::new());
     record.encode(&mut bytes);
-    // Fields beyond their limits are truncated when encoded.
+    // Fields above their limits are truncated when encoded.
     if bytes.len() == input.len() {
         assert_eq!(Record::decode(&bytes, &mut scratch).as_ref(), Ok(&record));
     }

@@ -1,4 +1,4 @@
-//! Fuzzes the audit rule parser: any text parses or fails with line numbers, and parsed rules select from any record.
+//! Any text parses or fails with line numbers, and parsed rules select from any record.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

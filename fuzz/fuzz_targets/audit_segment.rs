@@ -1,4 +1,4 @@
-//! Fuzzes reading and verification of audit trail segments with arbitrary bytes.
+//! Reads and verifies audit trail segments with arbitrary bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

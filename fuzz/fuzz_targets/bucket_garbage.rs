@@ -1,4 +1,4 @@
-//! Fuzzes the record of a bucket's unnamed objects.
+//! The record of a bucket's unnamed objects.
 #![no_main]
 
 use std::collections::HashSet;

@@ -1,5 +1,5 @@
-//! Fuzzes the disk cache's files: a list of arbitrary records under a valid checksum, and a segment
-//! of arbitrary content.
+//! The disk cache's files: arbitrary records under a valid checksum, and a segment of arbitrary
+//! content.
 #![no_main]
 
 use std::fs::{File, OpenOptions};

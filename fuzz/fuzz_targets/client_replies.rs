@@ -1,5 +1,5 @@
-//! Fuzzes the client's reply reader: a stream that arrives in arbitrary pieces gives the same
-//! frames as the decoder of whole replies.
+//! The client's reply reader: a stream in arbitrary pieces gives the same frames as the decoder of
+//! whole replies.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

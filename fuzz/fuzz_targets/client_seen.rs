@@ -1,4 +1,4 @@
-//! Fuzzes the file of the newest seen revisions: an arbitrary body under a valid checksum.
+//! The file of the newest seen revisions: an arbitrary body under a valid checksum.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

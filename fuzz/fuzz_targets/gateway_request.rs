@@ -1,5 +1,5 @@
-//! Fuzzes what the gateway parses of a request: the target and the `Range` header, one a line, and
-//! the size of the file.
+//! Requests to the gateway: the target and the `Range` header, one a line, and the size of the
+//! file.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Fuzzes tokens of RFC 4121 from an attacker: opening and verifying arbitrary bytes must not
-//! panic, and a token that was not made with the key is refused.
+//! Tokens of RFC 4121 from an attacker: opening and verifying arbitrary bytes must not panic, and a
+//! token made without the key is refused.
 
 #![no_main]
 
@@ -30,7 +30,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(job.result.is_err(), "a forged checksum was accepted");
     }
 
-    // A genuine token that is only rotated (RRC): it opens to the same body at the right place.
+    // A genuine token that is only rotated (RRC) opens to the same body at the right place.
     let mut token = vec![0; initiator.header_len()];
     token.extend_from_slice(data);
     token.resize(token.len() + initiator.trailer_len(), 0);

@@ -1,4 +1,4 @@
-//! Fuzzes the journal of a mount: arbitrary frames under a valid header.
+//! Arbitrary frames under a valid header.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

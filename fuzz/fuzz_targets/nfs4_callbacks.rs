@@ -1,5 +1,4 @@
-//! Fuzzes NFSv4 callback arguments and results: decoded values encode to one canonical form, which
-//! decodes to the same value.
+//! Decoded values encode to one canonical form, which decodes to the same value.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

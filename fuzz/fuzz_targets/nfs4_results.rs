@@ -1,5 +1,5 @@
-//! Fuzzes NFSv4 results as a client reads them, with attributes and directory entries: decoded
-//! values encode to one canonical form, which decodes to the same value.
+//! Decoded values, as a client reads them, encode to one canonical form, which decodes to the same
+//! value.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

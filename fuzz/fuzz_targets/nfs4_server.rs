@@ -1,7 +1,6 @@
-//! Fuzzes the whole server: the input is a script of calls by several peers, of faults around the
-//! server, and of time. The RPC records are whole records of fuzzer bytes, or operations that the
-//! target builds. In those it inserts file handles, stateids and client ids that the server has
-//! given out.
+//! The whole server: the input is a script of calls by several peers, of faults around the server,
+//! and of time. RPC records are fuzzer bytes, or operations that the target builds with file
+//! handles, stateids and client ids of the server.
 #![no_main]
 
 use std::net::SocketAddr;
@@ -67,7 +66,7 @@ impl World {
         time_at(self.now_ms)
     }
 
-    /// Delivers bytes of a peer as from its socket.
+    /// As from the peer's socket.
     fn receive(&mut self, peer: usize, bytes: &[u8]) {
         let mut records = Vec::new();
         let mut rest = bytes;
@@ -160,7 +159,7 @@ impl World {
         }
     }
 
-    /// Builds operations from fuzzer bytes, and replaces placeholders by the peer's values.
+    /// Replaces placeholders by the peer's values.
     fn built(&mut self, peer: usize, kind: u8, bytes: &[u8]) {
         let given = self.peers[peer].2;
         let name = [b'n', kind >> 4];
@@ -214,7 +213,7 @@ impl World {
             }
         };
         let mut tail = bytes.to_vec();
-        // Placeholders: 16 bytes of 0xfe become the peer's stateid, 8 bytes its client id.
+        // 16 bytes of 0xfe become the peer's stateid, 8 bytes its client id.
         for (mark, own) in [(&[0xfe; 16][..], &state_bytes(&given.stateid)[..]), (&[0xfe; 8][..], &given.client.0.to_be_bytes()[..])] {
             while let Some(found) = tail.windows(mark.len()).position(|window| window == mark) {
                 tail[found..found + mark.len()].copy_from_slice(own);
@@ -254,7 +253,7 @@ fn state_bytes(stateid: &Stateid) -> [u8; 16] {
 fuzz_target!(|input: &[u8]| {
     let mut world = World::new();
     let mut rest = input;
-    // A step of the script: action, argument, and the length of the bytes that belong to it.
+    // Action, argument, and length of the step's bytes.
     while let [action, argument, len, tail @ ..] = rest {
         let (bytes, after) = tail.split_at((usize::from(*len) * 2).min(tail.len()));
         rest = after;

@@ -1,5 +1,4 @@
-//! Fuzzes RPC calls and replies: decoded messages, with arguments or results in XDR, encode to the
-//! same bytes.
+//! Decoded messages, with arguments or results in XDR, encode to the same bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,4 @@
-//! Fuzzes record marking: a stream that arrives in arbitrary pieces gives the same records, and
-//! none exceeds the limit.
+//! A stream in arbitrary pieces gives the same records, and none exceeds the limit.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

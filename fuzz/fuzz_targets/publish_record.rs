@@ -1,4 +1,4 @@
-//! Fuzzes directory records of the publisher's stat cache.
+//! Directory records of the publisher's stat cache.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

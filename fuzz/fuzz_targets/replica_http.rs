@@ -1,4 +1,4 @@
-//! Fuzzes request heads of HTTP at the replica, whose decoder is included by path.
+//! Request heads of HTTP at the replica.
 #![no_main]
 #![allow(dead_code, unreachable_pub)]
 

@@ -1,6 +1,5 @@
-//! Fuzzes TLS sessions of exports: certificates and their map, messages of a handshake, and records
-//! of a session that an attacker cuts, alters and repeats. What the server accepts is always the
-//! beginning of what the client sent.
+//! TLS sessions of exports: certificates and their map, messages of a handshake, and records that
+//! an attacker cuts, alters and repeats. The server accepts only a beginning of the client's data.
 #![no_main]
 #![allow(dead_code, unreachable_pub)]
 
@@ -66,7 +65,7 @@ fn session() -> (Session, Session) {
     }
 }
 
-/// The server opens what the attacker lets through.
+/// The server opens the records that the attacker lets through.
 fn attack(input: &[u8]) {
     let (mut client, mut server) = session();
     let (mut sent, mut found, mut wire) = (Vec::new(), Vec::new(), Vec::new());

@@ -1,5 +1,5 @@
-//! Fuzzes RPCSEC_GSS: credentials and results of context creation encode to the same bytes, an
-//! unsigned call is never accepted, and describing a token does not panic.
+//! Credentials and results of context creation encode to the same bytes, an unsigned call is never
+//! accepted, and describing a token does not panic.
 #![no_main]
 
 use std::sync::{Arc, OnceLock};

@@ -1,5 +1,5 @@
-//! Fuzzes recovery of a pack that a killed writer left: the next writer keeps complete frames, and
-//! only those whose hash matches their handle.
+//! Recovery of a pack from a killed writer: the next writer keeps only complete frames whose hash
+//! matches their handle.
 #![no_main]
 
 use std::path::PathBuf;
@@ -22,7 +22,6 @@ fuzz_target!(|input: &[u8]| {
     let bytes = [&b"VOUCHPAK\0\0\0\x01\0\0\0\x02"[..], &mark.as_bytes()[..16], records].concat();
     std::fs::write(DIR.join("packs/d-00000000.pack"), bytes).expect("a temporary file");
     let Ok(writer) = Database::open_write(&DIR, WriteOptions::default()) else { return };
-    // The first record, if it is complete.
     if let Some(len) = records.get(4..8).map(|len| u32::from_be_bytes(len.try_into().expect("4 bytes")) as usize)
         && let Some(stored) = len.checked_add(8).and_then(|end| records.get(8..end))
     {

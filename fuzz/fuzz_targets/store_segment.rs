@@ -1,5 +1,5 @@
-//! Fuzzes index segments: searches, reads and the full check of arbitrary content must neither
-//! panic nor read out of bounds.
+//! Searches, reads and the full check of arbitrary content must neither panic nor read out of
+//! bounds.
 #![no_main]
 
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Fuzzes blobs and indirect frames.
+//! Blobs and indirect frames.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -11,7 +11,7 @@ fuzz_target!(|input: &[u8]| {
     round_trip::<Indirect>(input);
 });
 
-/// Each value has one encoding: a decoded value encodes to the same bytes.
+/// A decoded value encodes to the same bytes.
 fn round_trip<T: Xdr>(input: &[u8]) {
     if let Ok(value) = T::from_xdr(input) {
         assert_eq!(value.to_xdr(), input);

@@ -1,5 +1,4 @@
-//! Fuzzes frames: only the bytes that match the handle open, and a payload is no longer than a
-//! leaf.
+//! Only the bytes that match the handle open, and a payload is no longer than a leaf.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Fuzzes fsinfos, signed and unsigned, and their verification: an unsigned one is never accepted.
+//! Signed and unsigned fsinfos: an unsigned one is never accepted.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

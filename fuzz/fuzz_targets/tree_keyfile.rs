@@ -1,5 +1,5 @@
-//! Fuzzes key and certificate files. Sealed keys are not opened, because their key derivation is
-//! slow by design.
+//! Key and certificate files. Sealed keys are not opened, because their key derivation is slow by
+//! design.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

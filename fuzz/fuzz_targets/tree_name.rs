@@ -1,4 +1,4 @@
-//! Fuzzes self-certifying names, HOSTIDs and file names, as text and in XDR.
+//! Self-certifying names, HOSTIDs and file names, as text and in XDR.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Fuzzes directory pages and searches in them.
+//! Directory pages and searches in them.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,4 @@
-//! Fuzzes proofs: the header decodes or is refused, and frames that do not match their handles end
-//! the walk.
+//! The header decodes or is refused, and frames that do not match their handles end the walk.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

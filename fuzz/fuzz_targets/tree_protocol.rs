@@ -18,7 +18,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Each message has one encoding: a decoded message encodes to the same bytes.
+/// A decoded message encodes to the same bytes.
 fn round_trip<T: Xdr>(input: &[u8]) {
     if let Ok(value) = T::from_xdr(input) {
         assert_eq!(value.to_xdr(), input);

@@ -1,5 +1,4 @@
-//! Fuzzes key statements in both of their forms, certificates, and the choice of the statement in
-//! force.
+//! Key statements in both of their forms, certificates, and the choice of the statement in force.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -9,7 +9,7 @@ fuzz_target!(|input: &[u8]| {
     round_trip::<Xattrs>(input);
 });
 
-/// Each value has one encoding: a decoded value encodes to the same bytes.
+/// A decoded value encodes to the same bytes.
 fn round_trip<T: Xdr>(input: &[u8]) {
     if let Ok(value) = T::from_xdr(input) {
         assert_eq!(value.to_xdr(), input);

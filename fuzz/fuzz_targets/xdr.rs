@@ -1,5 +1,4 @@
-//! Fuzzes the XDR reader with reads that the input selects; values that are read encode to the same
-//! bytes.
+//! Reads that the input selects; read values encode to the same bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

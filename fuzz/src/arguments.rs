@@ -1,5 +1,4 @@
-//! NFSv4 arguments as a server reads them: decoded values encode to one canonical form, which
-//! decodes to the same value.
+//! Decoded arguments encode to one canonical form, which decodes to the same value.
 
 use vouch_nfs4::op::{Args, CreateHow, OpenHow};
 use vouch_nfs4::{Attributes, CompoundHead, Fattr, Name};

@@ -1,3 +1,3 @@
-//! Code shared by several fuzz targets.
+//! Shared by several fuzz targets.
 
 pub mod arguments;

@@ -1,5 +1,5 @@
-//! Measures the audit trail without a server: writer speed, bytes per record, and search time.
-//! `exports --audited` and `vouch bench audit` measure the cost of a trail for a server.
+//! The audit trail without a server: writer speed, bytes per record, and search time. `exports
+//! --audited` and `vouch bench audit` measure the cost of a trail for a server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -78,8 +78,7 @@ fn main() {
 
 const GROUP: usize = 150;
 
-/// Records of a busy site: 3,000 users on 300 clients open, read and close files of 400
-/// directories.
+/// A busy site: 3,000 users on 300 clients open, read and close files of 400 directories.
 struct Load {
     at: u64,
     random: u64,
@@ -158,7 +157,7 @@ fn writer(dir: &Path, records: u64, rounds: usize) {
     for round in 0..rounds {
         let place = dir.join(format!("writer-{round}"));
         let mut log = new_log(&place);
-        // Encoding is the work of serving threads and is not measured here.
+        // Serving threads encode; this is not measured here.
         let mut bodies: Vec<(u64, Vec<u8>)> = Vec::new();
         let mut load = Load::new(0);
         (0..10_000).for_each(|_| {
@@ -218,7 +217,7 @@ fn writer(dir: &Path, records: u64, rounds: usize) {
     );
 }
 
-/// CPU seconds of a thread of this process.
+/// Of this process.
 fn cpu_of_thread(name: &str) -> f64 {
     for task in fs::read_dir("/proc/self/task").or_exit("list threads").flatten() {
         let stat = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Compares builds of `vouch export` with NFS-Ganesha on one directory: rate, latency and server
 //! CPU under each flavour. The servers are measured in turn, round by round. Calls that a server
-//! drops count as unanswered, and the run continues.
+//! drops count as unanswered.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -95,7 +95,6 @@ fn main() {
     }
 }
 
-/// Starts all servers of the comparison.
 fn start(args: &Args, realm: Option<&Realm>) -> Vec<(String, Server)> {
     let mut servers = Vec::new();
     for build in &args.vouch {
@@ -127,8 +126,7 @@ fn options(label: String, server: &Server, sec: Sec, sessions: usize, connection
     }
 }
 
-/// Plans the cases. The panel names the flavour, so that ratios compare servers under the same
-/// flavour.
+/// The panel names the flavour, so that ratios compare servers under the same flavour.
 fn plan(args: &Args, sec: Sec) -> Vec<PlannedCase> {
     let seconds = args.seconds;
     let load = |order, block, read_percent, depth| {
@@ -155,7 +153,7 @@ fn plan(args: &Args, sec: Sec) -> Vec<PlannedCase> {
     cases.into_iter().filter(is_wanted).map(planned).collect()
 }
 
-/// Measures the memory of a server before and after `clients` clients connect.
+/// Before and after `clients` clients connect.
 fn memory(label: &str, server: &Server, args: &Args, clients: usize) {
     let before = server.resident_kib();
     let options = options(label.to_owned(), server, args.sec[0], clients, 1);
@@ -166,5 +164,5 @@ fn memory(label: &str, server: &Server, args: &Args, clients: usize) {
     subject.clean().or_exit(label);
 }
 
-/// Requested session slots: enough for the deepest case.
+/// Enough for the deepest case.
 const SLOTS: usize = 64;

@@ -12,8 +12,7 @@ pub(crate) struct Body<'a> {
     service: Service,
     seq: GssSeq,
     bytes: &'a mut [u8],
-    /// Position of the plain arguments or results; none if verification fails. Meaningless before
-    /// [`open_bodies`].
+    /// Plain arguments or results; none if verification fails. Meaningless before [`open_bodies`].
     pub(crate) clear: Option<Range<usize>>,
 }
 

@@ -1,7 +1,5 @@
 //! Verifies calls (RFC 2203, section 5.3.3) and decrypts their arguments: many at once, of any
-//! contexts.
-//!
-//! In the RFC's order: the header's verifier, then the sequence number, then the body.
+//! contexts. In the RFC's order: header, sequence number, body.
 
 use std::ops::Range;
 
@@ -13,7 +11,7 @@ use crate::{GssCall, GssSeq};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Genuine, with the position of its arguments in the record.
+    /// With the position of its arguments in the record.
     Genuine(Range<usize>),
     Refused(AuthStat),
     /// A repeated or too old call: no answer, and the connection is closed so that a waiting client
@@ -24,7 +22,7 @@ pub enum Verdict {
 }
 
 pub struct Check<'a> {
-    /// Record of the call; sealed arguments are decrypted in place.
+    /// Sealed arguments are decrypted in place.
     pub record: &'a mut [u8],
     pub call: &'a GssCall,
     pub verdict: Verdict,
@@ -36,13 +34,13 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Verifies calls side by side, in order. Two passes: headers, then bodies of calls with valid
-/// headers. Their contexts count as used at `now_ms`.
+/// Side by side, in order: headers, then bodies of calls with valid headers. Their contexts count
+/// as used at `now_ms`.
 pub fn check_many(checks: &mut [Check<'_>], now_ms: u64) {
     checks.chunks_mut(CHUNK).for_each(|chunk| check_chunk(chunk, now_ms));
 }
 
-/// Calls in a batch: twice the lanes of the widest kernels.
+/// Twice the lanes of the widest kernels.
 const CHUNK: usize = 64;
 
 fn check_chunk(checks: &mut [Check<'_>], now_ms: u64) {

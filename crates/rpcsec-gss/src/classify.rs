@@ -1,4 +1,4 @@
-//! Classifies a call under RPCSEC_GSS before anything is verified.
+//! Classifies an RPCSEC_GSS call before anything is verified.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::wire::decode_init_args;
 use crate::{Credential, GssSeq, InitCall, Procedure, ServerContext, Service};
 
 pub enum CallClass {
-    /// A call in a context: verify it with [`check_many`](crate::check_many).
+    /// Verify it with [`check_many`](crate::check_many).
     Call(GssCall),
     /// Creation of a context.
     Init(InitCall),
@@ -19,7 +19,7 @@ pub enum CallClass {
     Refused(AuthStat),
 }
 
-/// A call in a context, with the positions of its parts in the record.
+/// Has the positions of the call's parts in the record.
 #[derive(Clone)]
 pub struct GssCall {
     pub(crate) context: Arc<ServerContext>,
@@ -41,7 +41,7 @@ impl GssCall {
         self.service
     }
 
-    /// Whether the call ends its context; valid only after verification.
+    /// Valid only after verification.
     pub const fn is_destroy(&self) -> bool {
         self.destroy
     }
@@ -51,7 +51,7 @@ impl GssCall {
     }
 }
 
-/// Parses the credential of an RPCSEC_GSS call; `record` is the record of `call`.
+/// `record` is the record of `call`.
 pub fn classify(record: &[u8], call: &Call<'_>, find: impl FnOnce(&[u8]) -> Option<Arc<ServerContext>>) -> CallClass {
     let credential = match Credential::decode(call.cred.body) {
         Ok(credential) => credential,
@@ -92,7 +92,7 @@ pub fn classify(record: &[u8], call: &Call<'_>, find: impl FnOnce(&[u8]) -> Opti
     })
 }
 
-/// Flavour and length before the body of a credential or verifier.
+/// Flavour and length.
 const AUTH_HEAD_LEN: usize = 8;
-/// Offset of a credential's body in a call: six words and its head (RFC 5531, section 9).
+/// Six words and a head (RFC 5531, section 9).
 const CREDENTIAL_AT: usize = 24 + AUTH_HEAD_LEN;

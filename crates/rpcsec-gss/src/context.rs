@@ -8,7 +8,7 @@ use vouch_krb5_seal::ContextKeys;
 
 use crate::{ClientContext, GssSeq, Service, Window};
 
-/// The server's handle of a context. Random, so it can't be guessed.
+/// Random, so it can't be guessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContextHandle(pub [u8; HANDLE_LEN]);
 
@@ -18,13 +18,13 @@ pub const HANDLE_LEN: usize = 16;
 #[derive(Clone)]
 pub struct EstablishedContext {
     pub keys: Arc<ContextKeys>,
-    /// Client principal with realm: `alice@EXAMPLE.ORG`.
+    /// With realm: `alice@EXAMPLE.ORG`.
     pub principal: Arc<str>,
-    /// Service principal with realm: `nfs/host.example.org@EXAMPLE.ORG`.
+    /// With realm: `nfs/host.example.org@EXAMPLE.ORG`.
     pub service: Arc<str>,
-    /// Lifetime from now, seconds: until the ticket's end.
+    /// Seconds from now until the ticket's end.
     pub lifetime_s: u64,
-    /// Sequence number of our first token.
+    /// Of our first token.
     pub token_seq: u64,
 }
 
@@ -78,18 +78,18 @@ impl ServerContext {
         self.used_ms.fetch_max(now_ms, Ordering::Relaxed);
     }
 
-    /// Whether it was destroyed or evicted, or its ticket has ended.
+    /// It was destroyed or evicted, or its ticket has ended.
     pub fn has_ended(&self, now_ms: u64) -> bool {
         now_ms >= self.ends_ms || self.gone.load(Ordering::Acquire)
     }
 
-    /// Milliseconds until its end; 0 after it.
+    /// 0 after its end.
     pub fn left_ms(&self, now_ms: u64) -> u64 {
         if self.gone.load(Ordering::Acquire) { 0 } else { self.ends_ms.saturating_sub(now_ms) }
     }
 
-    /// A context for one callback to the client (RFC 8881, section 2.10.8.3): same keys, with the
-    /// client's handle.
+    /// For one callback to the client (RFC 8881, section 2.10.8.3): same keys, with the client's
+    /// handle.
     pub fn back_channel(&self, handle: &[u8], service: Service) -> ClientContext {
         // Exhaustion is permanent and reported at the first call.
         let next = |seq: u32| Some(seq.saturating_add(1).min(GssSeq::MAX.0));

@@ -1,23 +1,22 @@
-//! Table of a server's contexts, complete or being created: bounded, and expiring with their
-//! tickets. A full table evicts from principals above their share, then the least recently used;
-//! only verified calls count as use ([`check_many`](crate::check_many)). Contexts are independent
-//! of connections. The caller passes time and randomness.
+//! Table of a server's contexts, bounded, and expiring with their tickets. A full table evicts from
+//! principals above their share, then the least recently used; only verified calls count as use
+//! ([`check_many`](crate::check_many)). Contexts are independent of connections. The caller passes
+//! time and randomness.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::{ContextHandle, EstablishedContext, HANDLE_LEN, ServerContext};
 
-/// Limits of [`Contexts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextLimits {
-    /// Contexts in all, eight kilobytes each. A cluster of ten thousand nodes has a few on each.
+    /// Eight kilobytes each. A cluster of ten thousand nodes has a few on each.
     pub contexts_max: usize,
-    /// Contexts of a principal above which a full table evicts from it.
+    /// A full table evicts from principals with more contexts.
     pub principal_share: usize,
     /// Contexts being created, for unproven clients.
     pub partial_max: usize,
-    /// Time limit of a creation, milliseconds.
+    /// Time limit of a creation.
     pub partial_ms_max: u64,
 }
 
@@ -27,10 +26,10 @@ impl Default for ContextLimits {
     }
 }
 
-/// The table. `P`: the mechanism's state between two exchanges.
+/// `P`: the mechanism's state between two exchanges.
 pub struct Contexts<P> {
     limits: ContextLimits,
-    /// Contexts, each with its time in `order`.
+    /// Each with its time in `order`.
     whole: HashMap<ContextHandle, (Arc<ServerContext>, u64)>,
     /// Complete contexts by a time not after their last use; moved lazily when they reach the
     /// front.
@@ -39,12 +38,12 @@ pub struct Contexts<P> {
     above: BTreeSet<(usize, Arc<str>)>,
     gone: RemovedContext<P>,
     partial: HashMap<ContextHandle, P>,
-    /// Contexts being created, oldest first; may contain finished ones.
+    /// Oldest first; may contain finished contexts.
     partial_order: VecDeque<(ContextHandle, u64)>,
     evicted: u64,
 }
 
-/// Removed contexts. Drop them outside the lock: keys are wiped, and the mechanism frees its state.
+/// Drop it outside the lock: keys are wiped, and the mechanism frees its state.
 #[must_use = "what is dropped here is wiped here"]
 pub struct RemovedContext<P> {
     pub whole: Vec<Arc<ServerContext>>,
@@ -84,10 +83,9 @@ impl<P> Contexts<P> {
         None
     }
 
-    /// Adds a complete context under a new handle. A full table first evicts: from the same
-    /// principal if it has its share, else from the largest principal above its share, else from
-    /// all. Evicts the least recently used, or of the first 64 the oldest if all were used again.
-    /// O(log n).
+    /// A full table first evicts: from the same principal if it has its share, else from the
+    /// largest principal above its share, else from all. Evicts the least recently used, or of the
+    /// first 64 the oldest if all were used again. O(log n).
     pub fn insert(&mut self, handle: ContextHandle, established: EstablishedContext, now_ms: u64) -> Arc<ServerContext> {
         while self.whole.len() >= self.limits.contexts_max.max(1)
             && let Some(unused) = self.least_recently_used(&established.principal, now_ms)
@@ -175,14 +173,14 @@ impl<P> Contexts<P> {
         }
     }
 
-    /// Removes expired contexts. O(n).
+    /// O(n).
     pub fn expire(&mut self, now_ms: u64) {
         let ended = self.whole.iter().filter(|(_, (context, _))| now_ms >= context.ends_ms()).map(|(handle, _)| *handle);
         ended.collect::<Vec<_>>().into_iter().for_each(|handle| self.remove(handle));
         self.expire_partial(now_ms);
     }
 
-    /// Returns removed contexts, to drop without holding a lock.
+    /// Removed contexts, to drop without holding a lock.
     pub fn take_gone(&mut self) -> RemovedContext<P> {
         std::mem::take(&mut self.gone)
     }
@@ -221,11 +219,10 @@ impl<P> Contexts<P> {
         self.whole.is_empty()
     }
 
-    /// Number of contexts ever evicted.
     pub const fn evicted(&self) -> u64 {
         self.evicted
     }
 }
 
-/// Candidates checked by an eviction, which bounds the time under the lock.
+/// Bounds the time under the lock.
 const EVICTION_CANDIDATES_MAX: usize = 64;

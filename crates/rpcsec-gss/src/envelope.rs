@@ -10,7 +10,7 @@ use vouch_xdr::{Writer, pad_len};
 use crate::wire::LENGTH_LEN;
 use crate::{GssCall, GssSeq, ServerContext, Service};
 
-/// How to protect a reply. Takes effect in [`wrap_many`].
+/// Takes effect in [`wrap_many`].
 #[derive(Clone)]
 pub struct Envelope {
     context: Arc<ServerContext>,
@@ -67,8 +67,7 @@ impl Envelope {
 pub struct Wrap<'a> {
     pub bytes: &'a mut Vec<u8>,
     pub envelope: &'a Envelope,
-    /// Whether it may be sent. Otherwise it must not be sent in any form (RFC 2203, section
-    /// 5.3.3.4.4).
+    /// False: do not send the reply in any form (RFC 2203, section 5.3.3.4.4).
     pub done: bool,
 }
 
@@ -78,7 +77,7 @@ impl<'a> Wrap<'a> {
     }
 }
 
-/// Number of long replies that this CPU seals fastest side by side.
+/// Long replies that this CPU seals fastest side by side.
 pub fn long_wraps() -> usize {
     vouch_krb5_seal::Kernels::best().long_messages()
 }
@@ -89,7 +88,7 @@ pub fn wrap_many(wraps: &mut [Wrap<'_>], random: &mut dyn FnMut(&mut [u8]) -> bo
     wraps.chunks_mut(CHUNK).for_each(|chunk| wrap_chunk(chunk, random));
 }
 
-/// Replies in a batch: twice the lanes of the widest kernels.
+/// Twice the lanes of the widest kernels.
 const CHUNK: usize = 64;
 
 fn wrap_chunk(wraps: &mut [Wrap<'_>], random: &mut dyn FnMut(&mut [u8]) -> bool) {
@@ -168,9 +167,8 @@ fn set_len(bytes: &mut [u8], at: usize, len: usize) -> bool {
     true
 }
 
-/// Length of the sequence number before the data.
+/// Before the data.
 const SEQ_LEN: usize = 4;
-/// Offset of a verifier's body in a reply: transaction, type, status, flavour, length (RFC 5531,
-/// section 9).
+/// Transaction, type, status, flavour, length (RFC 5531, section 9).
 const VERIFIER_AT: usize = 20;
 static NO_VERIFIER: [u8; 64] = [0; 64];

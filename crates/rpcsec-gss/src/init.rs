@@ -1,5 +1,4 @@
-//! Server side: creation of contexts (RFC 2203, section 5.2). The mechanism implements
-//! [`Acceptor`].
+//! Server side: creation of contexts (RFC 2203, section 5.2).
 
 use std::sync::Arc;
 
@@ -11,10 +10,9 @@ use crate::{ContextHandle, Contexts, EstablishedContext, InitResult, ServerConte
 
 /// A mechanism. May block: it reads keys and stores authenticators.
 pub trait Acceptor: Send + Sync {
-    /// State between two exchanges of a context.
+    /// Between two exchanges of a context.
     type Partial: Send;
 
-    /// Accepts a client's token.
     fn accept(&self, partial: Option<Self::Partial>, token: &[u8]) -> Accept<Self::Partial>;
 }
 
@@ -22,12 +20,12 @@ pub enum Accept<P> {
     /// The context is complete.
     Established {
         context: EstablishedContext,
-        /// Token for the client, which authenticates the server.
+        /// Authenticates the server to the client.
         token: Vec<u8>,
     },
     /// Another exchange is needed.
     Continue {
-        /// State for the next exchange.
+        /// For the next exchange.
         partial: P,
         token: Vec<u8>,
     },
@@ -37,27 +35,26 @@ pub enum Accept<P> {
         major: u32,
         minor: u32,
         token: Vec<u8>,
-        /// Message for the administrator: client, reason, remedy.
+        /// For the administrator: client, reason, remedy.
         reason: String,
         /// Client principal, if known; unproven.
         principal: String,
-        /// Enctype of the service's key, as the ticket says in clear.
+        /// Of the service's key, as the ticket says in clear.
         enctype: Option<u32>,
     },
 }
 
-/// A call that creates a context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InitCall {
     pub xid: u32,
-    /// Handle of the context being created; empty in the first call.
+    /// Empty in the first call.
     pub handle: Vec<u8>,
     pub token: Vec<u8>,
 }
 
 impl InitCall {
     /// The stored state of earlier exchanges; `None` for a first call. Fails with the status to
-    /// answer if the context that the call continues is unknown (RFC 2203, section 5.3.3.3).
+    /// answer if the context is unknown (RFC 2203, section 5.3.3.3).
     pub fn partial<P>(&self, contexts: &mut Contexts<P>, now_ms: u64) -> Result<Option<P>, AuthStat> {
         if self.handle.is_empty() {
             return Ok(None);
@@ -87,7 +84,6 @@ impl InitCall {
         Reply::accepted(self.xid, Accepted::Success(&result.to_xdr())).encode(w);
     }
 
-    /// Appends a reply that denies the call.
     pub fn refuse(&self, stat: AuthStat, w: &mut Writer) {
         Reply::denied(self.xid, Denied::AuthError(stat)).encode(w);
     }
@@ -99,7 +95,6 @@ pub enum Kept {
     Whole { context: Arc<ServerContext>, token: Vec<u8> },
     /// A context being created.
     Partial { handle: ContextHandle, token: Vec<u8> },
-    /// No context.
     Failed {
         /// GSS-API status.
         major: u32,
@@ -110,7 +105,7 @@ pub enum Kept {
 }
 
 impl<P> Contexts<P> {
-    /// Stores the mechanism's result under `handle`, which is random and new.
+    /// `handle` is random and new.
     pub fn keep(&mut self, accept: Accept<P>, handle: ContextHandle, now_ms: u64) -> Kept {
         match accept {
             Accept::Established { context, token } => Kept::Whole { context: self.insert(handle, context, now_ms), token },

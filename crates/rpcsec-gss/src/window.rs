@@ -2,13 +2,13 @@
 
 use crate::GssSeq;
 
-/// A client with 64 slots on 16 connections has 1,024 calls in flight, and a small window loses
-/// calls: libraries with 32 or 128 drop some percent under load.
+/// A client with 64 slots on 16 connections has 1,024 calls in flight. Libraries with windows of 32
+/// or 128 drop some percent under load.
 pub(crate) const WINDOW_LEN: u32 = 2048;
 
 const WORDS: usize = WINDOW_LEN as usize / 64;
 
-/// Received sequence numbers, one bit each.
+/// One bit for each received number.
 #[derive(Clone, Debug)]
 pub struct Window {
     newest: Option<GssSeq>,

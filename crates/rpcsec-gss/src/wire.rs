@@ -1,35 +1,31 @@
-//! Wire format of RPCSEC_GSS: the credential's body (RFC 2203, section 5), and arguments and
-//! results of context creation (section 5.2).
+//! Wire format of RPCSEC_GSS: credential (RFC 2203, section 5), and arguments and results of
+//! context creation (section 5.2).
 
 use std::ops::Range;
 
 use vouch_oncrpc::{AUTH_BODY_LEN_MAX, AuthStat};
 use vouch_xdr::{Error, Reader, Writer, Xdr};
 
-/// Sequence number of a call in its context (RFC 2203, section 5.3.1). Detects repeated calls and
-/// binds a reply to its call.
+/// Number of a call in its context (RFC 2203, section 5.3.1). Detects repeated calls and binds a
+/// reply to its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GssSeq(pub u32);
 
 impl GssSeq {
-    /// The first number that is not usable (RFC 2203, section 5: `MAXSEQ`).
+    /// First unusable number (RFC 2203, section 5: `MAXSEQ`).
     pub const MAX: Self = Self(0x8000_0000);
 }
 
-/// Procedures of the protocol (RFC 2203, section 5, `rpc_gss_proc_t`).
+/// RFC 2203, section 5, `rpc_gss_proc_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Procedure {
-    /// Call of the program.
     Data,
-    /// Creation of a context.
     Init,
-    /// Creation, further exchanges.
     ContinueInit,
-    /// End of a context.
     Destroy,
 }
 
-/// Protection of bodies (RFC 2203, section 5, `rpc_gss_service_t`).
+/// RFC 2203, section 5, `rpc_gss_service_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Service {
     /// Only the header is protected.
@@ -38,19 +34,18 @@ pub enum Service {
     Privacy,
 }
 
-/// Body of a credential, version 1 (RFC 2203, section 5, `rpc_gss_cred_vers_1_t`).
+/// RFC 2203, section 5, `rpc_gss_cred_vers_1_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credential<'a> {
     pub procedure: Procedure,
-    /// Sequence number; meaningless during creation.
+    /// Meaningless during creation.
     pub seq: GssSeq,
-    /// Protection of call and reply bodies; None during creation.
+    /// Of call and reply bodies; None during creation.
     pub service: Service,
-    /// The server's handle; empty in the first call.
+    /// Empty in the first call.
     pub handle: &'a [u8],
 }
 
-/// Reasons for refusing a credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialError {
     #[error("RPCSEC_GSS version {0} is not supported")]
@@ -60,7 +55,7 @@ pub enum CredentialError {
 }
 
 impl CredentialError {
-    /// Status to answer (RFC 2203, section 5.1 for the version, section 5.3.3.3 otherwise).
+    /// RFC 2203, section 5.1 for the version, section 5.3.3.3 otherwise.
     pub const fn auth_stat(self) -> AuthStat {
         match self {
             Self::Version(_) => AuthStat::REJECTED_CRED,
@@ -69,11 +64,11 @@ impl CredentialError {
     }
 }
 
-/// Supported version (RFC 2203, section 5, `RPCSEC_GSS_VERS_1`).
+/// RFC 2203, section 5, `RPCSEC_GSS_VERS_1`.
 const VERSION: u32 = 1;
 
 impl<'a> Credential<'a> {
-    /// Decodes a credential's body without trailing bytes.
+    /// Refuses trailing bytes.
     pub fn decode(body: &'a [u8]) -> Result<Self, CredentialError> {
         let mut r = Reader::new(body);
         match r.u32() {
@@ -135,7 +130,7 @@ impl<'a> Credential<'a> {
 /// Longest accepted token: an AP-REQ with authorization data of a user in hundreds of groups.
 pub(crate) const TOKEN_LEN_MAX: usize = 64 * 1024;
 
-/// Decodes the arguments of context creation (RFC 2203, section 5.2.2, `rpc_gss_init_arg`).
+/// RFC 2203, section 5.2.2, `rpc_gss_init_arg`.
 pub fn decode_init_args(args: &[u8]) -> Result<&[u8], Error> {
     let mut r = Reader::new(args);
     let token = r.opaque(TOKEN_LEN_MAX)?;
@@ -143,22 +138,22 @@ pub fn decode_init_args(args: &[u8]) -> Result<&[u8], Error> {
     Ok(token)
 }
 
-/// Results of context creation (RFC 2203, section 5.2.3.1, `rpc_gss_init_res`).
+/// RFC 2203, section 5.2.3.1, `rpc_gss_init_res`.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct InitResult {
-    /// Handle of the context; empty after a failure.
+    /// Empty after a failure.
     pub handle: Vec<u8>,
     pub major: u32,
     pub minor: u32,
     pub window: u32,
-    /// Token for the client's mechanism.
+    /// For the client's mechanism.
     pub token: Vec<u8>,
 }
 
 impl InitResult {
-    /// The context is complete (RFC 2203, appendix A).
+    /// RFC 2203, appendix A.
     pub(crate) const COMPLETE: u32 = 0;
-    /// Another exchange is needed (RFC 2203, appendix A).
+    /// RFC 2203, appendix A.
     pub const CONTINUE_NEEDED: u32 = 1;
     /// `GSS_S_FAILURE` (RFC 2203, appendix A).
     pub const FAILURE: u32 = 13 << 16;
@@ -184,7 +179,7 @@ impl Xdr for InitResult {
     }
 }
 
-/// Positions of data and checksum in `body`, without trailing bytes (RFC 2203, section 5.3.2.2,
+/// Data and checksum in `body`, without trailing bytes (RFC 2203, section 5.3.2.2,
 /// `rpc_gss_integ_data`).
 pub(crate) fn integrity_body(body: &[u8]) -> Result<(Range<usize>, Range<usize>), Error> {
     let mut r = Reader::new(body);
@@ -195,8 +190,7 @@ pub(crate) fn integrity_body(body: &[u8]) -> Result<(Range<usize>, Range<usize>)
     Ok((data, checksum))
 }
 
-/// Position of the sealed data in `body`, without trailing bytes (RFC 2203, section 5.3.2.3,
-/// `rpc_gss_priv_data`).
+/// Sealed data in `body`, without trailing bytes (RFC 2203, section 5.3.2.3, `rpc_gss_priv_data`).
 pub(crate) fn privacy_body(body: &[u8]) -> Result<Range<usize>, Error> {
     let mut r = Reader::new(body);
     let sealed = LENGTH_LEN..LENGTH_LEN + r.opaque(usize::MAX)?.len();
@@ -204,10 +198,10 @@ pub(crate) fn privacy_body(body: &[u8]) -> Result<Range<usize>, Error> {
     Ok(sealed)
 }
 
-/// Length of the count before opaque data.
+/// Count before opaque data.
 pub(crate) const LENGTH_LEN: usize = 4;
 
-/// Longest checksum: tokens of RFC 4121 have a header of 16 bytes and at most 24 more.
+/// Tokens of RFC 4121 have a header of 16 bytes and at most 24 more.
 const CHECKSUM_LEN_MAX: usize = 256;
 
 #[cfg(test)]

@@ -11,16 +11,14 @@ use crate::window::WINDOW_LEN;
 use crate::wire::{LENGTH_LEN, integrity_body, privacy_body};
 use crate::{ContextHandle, Credential, EstablishedContext, GssSeq, Procedure, ServerContext, Service};
 
-/// A context that the mechanism has established.
 #[derive(Clone)]
 pub struct EstablishedClient {
     pub keys: Arc<ContextKeys>,
     pub lifetime_s: u64,
-    /// Sequence number of our first token.
+    /// Of our first token.
     pub token_seq: u64,
 }
 
-/// Errors of protecting a call or verifying a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     #[error("the reply's verifier is invalid")]
@@ -89,10 +87,11 @@ impl ClientContext {
     }
 
     /// Appends the credential, room for the verifier, and room before the arguments to a call whose
-    /// header begins at `header_start` of `w`. Returns the call's sequence number, with which its
-    /// reply is opened. [`Self::end`] or [`Self::wrap_many`] protects the call later.
+    /// header begins at `header_start` of `w`. Returns the call's sequence number. [`Self::end`] or
+    /// [`Self::wrap_many`] protects the call later.
     ///
     /// # Errors
+    ///
     /// [`OpenError::UsedUp`] after the last number.
     pub fn begin(&mut self, w: &mut Writer, header_start: usize) -> Result<GssSeq, OpenError> {
         let seq = self.next_seq()?;
@@ -102,10 +101,11 @@ impl ClientContext {
         Ok(seq)
     }
 
-    /// Appends credential and verifier of the call that ends the context: it goes to procedure 0
-    /// and has no arguments (RFC 2203, section 5.4).
+    /// Appends credential and verifier of the call that ends the context: procedure 0 without
+    /// arguments (RFC 2203, section 5.4).
     ///
     /// # Errors
+    ///
     /// [`OpenError::UsedUp`] after the last number.
     pub fn destroy(&mut self, w: &mut Writer, header_start: usize) -> Result<GssSeq, OpenError> {
         let seq = self.next_seq()?;
@@ -174,11 +174,11 @@ impl ClientContext {
         }
     }
 
-    /// Protects one call. Its header begins at `header_start` of `w`, its arguments at
-    /// `body_start`.
+    /// Protects a call with its header at `header_start` of `w` and its arguments at `body_start`.
     /// `confounder` is random.
     ///
     /// # Errors
+    ///
     /// [`OpenError::UsedUp`]; do not send `w`.
     pub fn end(
         &mut self,
@@ -199,7 +199,6 @@ impl ClientContext {
         }
     }
 
-    /// Checks the verifier of the reply to the call with this number.
     pub fn verify(&self, seq: GssSeq, verifier: OpaqueAuth<'_>) -> Result<(), OpenError> {
         if verifier.flavor != Flavor::RPCSEC_GSS {
             return Err(OpenError::Verifier);
@@ -207,8 +206,7 @@ impl ClientContext {
         self.keys.verify_mic(&[&seq.0.to_be_bytes()], verifier.body).map(drop).map_err(|_| OpenError::Verifier)
     }
 
-    /// Opens the results of the call with this number. `scratch` holds results that can't be opened
-    /// in place.
+    /// `scratch` holds results that can't be opened in place.
     pub fn open<'a>(&self, seq: GssSeq, body: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<&'a [u8], OpenError> {
         let results = match self.service {
             Service::None => return Ok(body),
@@ -249,13 +247,13 @@ impl ClientContext {
 }
 
 const SERVER: &str = "the server";
-/// Start of token numbers in the opposite direction.
+/// Token numbers in the opposite direction.
 const BACK_TOKENS: u64 = 1 << 62;
-/// Flavour and length before a verifier's body.
+/// Flavour and length.
 pub(super) const VERIFIER_HEAD_LEN: usize = 8;
-/// Offset of a credential's body in a call: six words and its head (RFC 5531, section 9).
+/// Six words and a head (RFC 5531, section 9).
 const CREDENTIAL_AT: usize = 32;
-/// Length of the sequence number before the data.
+/// Before the data.
 const SEQ_LEN: usize = 4;
 static NO_VERIFIER: [u8; 64] = [0; 64];
 

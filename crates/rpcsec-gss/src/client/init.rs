@@ -21,7 +21,7 @@ pub enum InitStep {
     /// The context is complete.
     Established {
         context: EstablishedClient,
-        /// Last token for the server, if it needs one.
+        /// For the server, if it needs one.
         token: Option<Vec<u8>>,
     },
 }
@@ -42,7 +42,6 @@ pub enum InitError<E> {
     Verifier,
 }
 
-/// A context being created.
 pub struct Initiation<I> {
     initiator: I,
     service: Service,
@@ -80,8 +79,7 @@ impl<I: Initiator> Initiation<I> {
         Call { xid, program, version, procedure: 0, cred, verf: OpaqueAuth::NONE, args: args.as_bytes() }.encode(w);
     }
 
-    /// Takes the reply. Fails if the server or the mechanism refuses, or if the reply's verifier is
-    /// invalid.
+    /// Fails if the server or the mechanism refuses, or if the reply's verifier is invalid.
     pub fn reply(mut self, xid: u32, record: &[u8]) -> Result<Initiated<I>, InitError<I::Error>> {
         let reply = Reply::decode(record)?;
         if reply.xid != xid {

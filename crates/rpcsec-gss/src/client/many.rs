@@ -12,18 +12,18 @@ use crate::{GssSeq, Service};
 
 /// A call with its layout ([`ClientContext::begin`], the arguments, [`ClientContext::lay_out`]).
 pub struct CallWrap<'a> {
-    /// The call without its record mark.
+    /// Without record mark.
     pub bytes: &'a mut [u8],
 }
 
 /// An accepted reply and its call.
 pub struct ReplyOpen<'a> {
-    /// The reply without its record mark; sealed results are decrypted in place.
+    /// Without record mark; sealed results are decrypted in place.
     pub record: &'a mut [u8],
     pub seq: GssSeq,
-    /// Position of the verifier's body, if its flavour is RPCSEC_GSS.
+    /// The verifier's body, if its flavour is RPCSEC_GSS.
     pub verifier: Option<Range<usize>>,
-    /// Offset of the data after the status.
+    /// Data after the status.
     pub body_at: usize,
     pub results: Result<Range<usize>, OpenError>,
 }
@@ -34,12 +34,12 @@ impl<'a> ReplyOpen<'a> {
     }
 }
 
-/// Messages in a batch: twice the lanes of the widest kernels.
+/// Twice the lanes of the widest kernels.
 const CHUNK: usize = 64;
 
 impl ClientContext {
-    /// Protects calls side by side. `random` fills its argument with random bytes or returns false.
-    /// Returns false if a call could not be protected: then send none of them.
+    /// `random` fills its argument with random bytes or returns false. Returns false if a call
+    /// could not be protected: then send none of them.
     #[must_use = "a call that could not be protected must not be sent"]
     pub fn wrap_many(&mut self, calls: &mut [CallWrap<'_>], random: &mut dyn FnMut(&mut [u8]) -> bool) -> bool {
         calls.chunks_mut(CHUNK).all(|calls| {
@@ -92,7 +92,7 @@ impl ClientContext {
         jobs.iter().all(|job| job.result.is_ok())
     }
 
-    /// An opener for replies, usable without this context.
+    /// Usable without this context.
     pub fn reply_opener(&self) -> ReplyOpener {
         ReplyOpener { keys: self.shared_keys(), service: self.service() }
     }
@@ -110,7 +110,7 @@ pub struct ReplyOpener {
 }
 
 impl ReplyOpener {
-    /// Verifies replies and opens their results. An invalid reply does not affect the others.
+    /// An invalid reply does not affect the others.
     pub fn open_many(&self, replies: &mut [ReplyOpen<'_>]) {
         replies.chunks_mut(CHUNK).for_each(|replies| self.open_chunk(replies));
     }

@@ -1,4 +1,4 @@
-//! Client side: create a context, protect calls, open replies. No I/O.
+//! Client side. No I/O.
 
 mod data;
 mod init;

@@ -1,5 +1,3 @@
-//! Table of contexts.
-
 use std::sync::Arc;
 
 use vouch_krb5_seal::Enctype;

@@ -1,5 +1,3 @@
-//! Exchanges between honest peers.
-
 use vouch_krb5_seal::Enctype;
 
 use super::fixture::*;

@@ -1,4 +1,4 @@
-//! A server, a client, and a mechanism that accepts every token.
+//! A mechanism that accepts every token.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,5 +1,3 @@
-//! Calls and replies of a client in batches.
-
 use vouch_krb5_seal::Enctype;
 
 use super::fixture::*;
