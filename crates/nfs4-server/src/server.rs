@@ -292,7 +292,7 @@ impl Server {
         result
     }
 
-    pub(crate) fn keep_error(&self, report: ErrorReport) {
+    pub(crate) fn record_error(&self, report: ErrorReport) {
         let mut errors = self.errors.lock();
         if errors.len() >= ERRORS_MAX {
             errors.pop_front();

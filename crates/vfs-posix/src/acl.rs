@@ -55,7 +55,7 @@ impl Node {
 fn encode(acl: &PosixAcl) -> Vec<u8> {
     let mut value = VERSION.to_le_bytes().to_vec();
     for entry in &acl.entries {
-        let (tag, whom) = match entry.tag {
+        let (tag, id) = match entry.tag {
             PosixAclTag::UserObject => (0x01u16, NOBODY),
             PosixAclTag::User(uid) => (0x02, uid),
             PosixAclTag::GroupObject => (0x04, NOBODY),
@@ -65,7 +65,7 @@ fn encode(acl: &PosixAcl) -> Vec<u8> {
         };
         value.extend_from_slice(&tag.to_le_bytes());
         value.extend_from_slice(&u16::from(entry.permissions).to_le_bytes());
-        value.extend_from_slice(&whom.to_le_bytes());
+        value.extend_from_slice(&id.to_le_bytes());
     }
     value
 }
@@ -80,12 +80,12 @@ fn decode(value: &[u8]) -> Option<PosixAcl> {
         return None;
     }
     let entry = |bytes: &[u8; 8]| {
-        let whom = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+        let id = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
         let tag = match u16::from_le_bytes([bytes[0], bytes[1]]) {
             0x01 => PosixAclTag::UserObject,
-            0x02 => PosixAclTag::User(whom),
+            0x02 => PosixAclTag::User(id),
             0x04 => PosixAclTag::GroupObject,
-            0x08 => PosixAclTag::Group(whom),
+            0x08 => PosixAclTag::Group(id),
             0x10 => PosixAclTag::Mask,
             0x20 => PosixAclTag::Other,
             _ => return None,

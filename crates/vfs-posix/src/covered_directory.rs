@@ -144,8 +144,8 @@ impl Covered {
     }
 
     pub(crate) fn access(&self, wanted: Access) -> Access {
-        let looked_at = if self.file_type == FileType::Directory { Access::READ | Access::LOOKUP } else { Access::default() };
-        wanted & looked_at
+        let readable = if self.file_type == FileType::Directory { Access::READ | Access::LOOKUP } else { Access::default() };
+        wanted & readable
     }
 
     pub(crate) fn list(&self, cookie: u64, _: &mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>) -> Result<bool> {

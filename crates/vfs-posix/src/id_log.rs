@@ -69,10 +69,10 @@ fn bytes(id: &FileId, record: Option<&(FileId, Vec<u8>)>) -> Vec<u8> {
 }
 
 fn parse(bytes: &[u8]) -> Option<(FileId, Record, &[u8])> {
-    let (told, body) = bytes.split_first_chunk()?;
+    let (stored_sum, body) = bytes.split_first_chunk()?;
     let (len, _) = body.split_first_chunk()?;
     let (body, after) = body.split_at_checked(2 + usize::from(u16::from_be_bytes(*len)))?;
-    if sum(body) != u64::from_be_bytes(*told) {
+    if sum(body) != u64::from_be_bytes(*stored_sum) {
         return None;
     }
     let part = |bytes: &'_ [u8]| -> Option<(usize, usize)> { Some((1, 1 + usize::from(*bytes.first()?))) };

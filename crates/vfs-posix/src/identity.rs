@@ -20,21 +20,21 @@ use vouch_vfs::{Caller, Error, Result};
 use crate::errno::OrError;
 use crate::ffi;
 
-struct Own {
+struct ProcessIdentity {
     uid: u32,
     gid: u32,
     groups: Arc<[u32]>,
     switches: bool,
 }
 
-fn own() -> &'static Own {
-    static OWN: OnceLock<Own> = OnceLock::new();
-    OWN.get_or_init(|| {
+fn own() -> &'static ProcessIdentity {
+    static PROCESS: OnceLock<ProcessIdentity> = OnceLock::new();
+    PROCESS.get_or_init(|| {
         let needed = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::DAC_READ_SEARCH;
         let permitted = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);
         let groups: Vec<u32> = getgroups().unwrap_or_default().into_iter().map(rustix::process::Gid::as_raw).collect();
         let uid = geteuid().as_raw();
-        Own { uid, gid: getegid().as_raw(), groups: groups.into(), switches: uid == 0 && permitted.contains(needed) }
+        ProcessIdentity { uid, gid: getegid().as_raw(), groups: groups.into(), switches: uid == 0 && permitted.contains(needed) }
     })
 }
 
@@ -164,8 +164,8 @@ pub(crate) fn check_switching() -> Result<bool> {
         return Ok(true);
     }
     assume(&Caller::new(65_534, 65_534, []))?;
-    let powers = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH | CapabilitySet::FOWNER | CapabilitySet::CHOWN;
-    let kept = capabilities(None).or_error()?.effective.intersects(powers);
+    let override_capabilities = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH | CapabilitySet::FOWNER | CapabilitySet::CHOWN;
+    let kept = capabilities(None).or_error()?.effective.intersects(override_capabilities);
     leave_callers()?;
     Ok(!kept)
 }

@@ -48,16 +48,16 @@ pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;
 /// Bytes. A client that does not know it may cache writes that cannot be stored.
 pub(crate) fn file_size_max(directory: &OwnedFd) -> u64 {
     /// Every file system supports this length; a smaller result is an error.
-    const LEAST: u64 = i32::MAX as u64;
+    const SUPPORTED_MIN: u64 = i32::MAX as u64;
     let Ok(file) = unnamed_file(directory) else { return OFFSET_MAX };
-    let reaches = |offset| fs::seek(&file, SeekFrom::Start(offset)).is_ok();
-    if reaches(OFFSET_MAX) || !reaches(LEAST) {
+    let supports = |offset| fs::seek(&file, SeekFrom::Start(offset)).is_ok();
+    if supports(OFFSET_MAX) || !supports(SUPPORTED_MIN) {
         return OFFSET_MAX;
     }
-    let (mut within, mut beyond) = (LEAST, OFFSET_MAX);
+    let (mut within, mut beyond) = (SUPPORTED_MIN, OFFSET_MAX);
     while beyond - within > 1 {
         let middle = within + (beyond - within) / 2;
-        *(if reaches(middle) { &mut within } else { &mut beyond }) = middle;
+        *(if supports(middle) { &mut within } else { &mut beyond }) = middle;
     }
     within
 }

@@ -30,13 +30,13 @@ fn decode(value: &[u8]) -> Option<PosixAcl> {
         return None;
     }
     let mut acl = PosixAcl::default();
-    for [tag_low, tag_high, low, high, whom @ ..] in entries {
-        let whom = u32::from_le_bytes(*whom);
+    for [tag_low, tag_high, low, high, id @ ..] in entries {
+        let id = u32::from_le_bytes(*id);
         let tag = match u16::from_le_bytes([*tag_low, *tag_high]) {
             0x01 => PosixAclTag::UserObject,
-            0x02 => PosixAclTag::User(whom),
+            0x02 => PosixAclTag::User(id),
             0x04 => PosixAclTag::GroupObject,
-            0x08 => PosixAclTag::Group(whom),
+            0x08 => PosixAclTag::Group(id),
             0x10 => PosixAclTag::Mask,
             0x20 => PosixAclTag::Other,
             _ => return None,

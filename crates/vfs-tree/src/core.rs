@@ -91,7 +91,7 @@ impl Core {
             }
         };
         let (revision, generation) = self.enter(revision);
-        Ok(CallContext { core: self, revision, generation, blocking, missed: Cell::new(false) })
+        Ok(CallContext { core: self, revision, generation, blocking, is_frame_missing: Cell::new(false) })
     }
 
     /// The generation is the revision's number, but grows also if a later certificate restarts
@@ -120,7 +120,7 @@ impl Core {
     pub(crate) fn with<T>(&self, blocking: Blocking, mut work: impl FnMut(&CallContext<'_>) -> Result<T>) -> Result<T> {
         let call = self.begin_call(blocking)?;
         match work(&call) {
-            Err(_) if call.missed.get() && self.has_newer_revision(call.revision.order()) => work(&self.begin_call(blocking)?),
+            Err(_) if call.is_frame_missing.get() && self.has_newer_revision(call.revision.order()) => work(&self.begin_call(blocking)?),
             done => done,
         }
     }
@@ -183,7 +183,7 @@ pub(crate) struct CallContext<'a> {
     pub(crate) revision: Arc<Revision>,
     pub(crate) generation: u64,
     pub(crate) blocking: Blocking,
-    pub(crate) missed: Cell<bool>,
+    pub(crate) is_frame_missing: Cell<bool>,
 }
 
 impl CallContext<'_> {
@@ -195,7 +195,7 @@ impl CallContext<'_> {
             (Some(answer), _) => answer.map_err(error),
             (None, Blocking::Forbidden) => Err(Error::WouldBlock),
             (None, Blocking::Allowed) => self.core.runtime.block_on(fetched()).map_err(|why| {
-                self.missed.set(self.missed.get() || matches!(why, vouch_tree_client::Error::Missing { .. }));
+                self.is_frame_missing.set(self.is_frame_missing.get() || matches!(why, vouch_tree_client::Error::Missing { .. }));
                 error(why)
             }),
         }

@@ -9,7 +9,7 @@ use vouch_vfs::{
 };
 
 use crate::core::{CallContext, Core, split};
-use crate::listing::Each;
+use crate::listing::EntryCallback;
 use crate::node::Node;
 use crate::open::TreeOpen;
 use crate::rights::{self, EXECUTE, READ};
@@ -64,9 +64,10 @@ impl TreeFs {
         if access.write {
             return Err(Error::ReadOnly);
         }
-        let goes_on = access_override == AccessOverride::Proven || access_override == AccessOverride::Owner && caller.uid == node.inode.uid;
+        let keeps_access =
+            access_override == AccessOverride::Proven || access_override == AccessOverride::Owner && caller.uid == node.inode.uid;
         let executes = || access_override >= AccessOverride::Execute && call.may(caller, node, EXECUTE).is_ok();
-        if access.read && !goes_on && !executes() {
+        if access.read && !keeps_access && !executes() {
             call.may(caller, node, READ)?;
         }
         Ok(Arc::new(TreeOpen::new(self.core.clone(), node.id)))
@@ -150,7 +151,7 @@ impl FileSystem for TreeFs {
         cookie: u64,
         with_files: bool,
         blocking: Blocking,
-        each: Each<'_>,
+        each: EntryCallback<'_>,
     ) -> Result<bool> {
         self.core.with(blocking, |call| call.list(caller, &*call.node(directory)?, cookie, with_files, &mut *each))
     }

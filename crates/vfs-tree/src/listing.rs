@@ -11,18 +11,18 @@ use crate::core::CallContext;
 use crate::node::Node;
 use crate::rights::{EXECUTE, READ};
 
-pub(crate) type Each<'a> = &'a mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>;
+pub(crate) type EntryCallback<'a> = &'a mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>;
 
 struct List<'a, 'c> {
     call: &'a CallContext<'c>,
     directory: &'a Node,
     files: Option<Result<()>>,
-    each: Each<'a>,
+    each: EntryCallback<'a>,
     given: u64,
 }
 
 impl CallContext<'_> {
-    pub(crate) fn list(&self, caller: &Caller, directory: &Node, cookie: u64, with_files: bool, each: Each<'_>) -> Result<bool> {
+    pub(crate) fn list(&self, caller: &Caller, directory: &Node, cookie: u64, with_files: bool, each: EntryCallback<'_>) -> Result<bool> {
         if !directory.inode.is_directory() {
             return Err(Error::NotDirectory);
         }
@@ -37,7 +37,7 @@ impl CallContext<'_> {
         match done {
             Err(Error::WouldBlock) if list.given > 0 => Ok(false),
             // The rest is listed from the replicas' next revision.
-            Err(_) if list.given > 0 && self.missed.get() => Ok(false),
+            Err(_) if list.given > 0 && self.is_frame_missing.get() => Ok(false),
             done => done,
         }
     }

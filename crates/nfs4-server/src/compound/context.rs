@@ -358,6 +358,6 @@ impl Server {
             export,
             message: source.to_string(),
         };
-        self.keep_error(report);
+        self.record_error(report);
     }
 }

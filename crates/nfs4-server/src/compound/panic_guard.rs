@@ -15,8 +15,8 @@ impl Compound {
     pub fn run_catching_panics(&mut self, server: &Server, blocking: Blocking, names: Blocking) -> Progress {
         self.run_by(names, |compound, body, out| {
             // Unwinding releases locks, and `answer_fault` completes the call.
-            let walked = catch_unwind(AssertUnwindSafe(|| compound.run_operations(server, blocking, body, out)));
-            walked.unwrap_or_else(|_| compound.answer_fault(server, out))
+            let caught = catch_unwind(AssertUnwindSafe(|| compound.run_operations(server, blocking, body, out)));
+            caught.unwrap_or_else(|_| compound.answer_fault(server, out))
         })
     }
 

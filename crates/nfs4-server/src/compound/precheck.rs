@@ -75,14 +75,14 @@ pub(super) fn changes(op: Op) -> bool {
 /// An OPEN with a delegation.
 const CHANGE_LEN_MAX: usize = 512;
 
-fn makes_a_client(op: Op) -> bool {
+fn creates_client_record(op: Op) -> bool {
     matches!(op, Op::EXCHANGE_ID | Op::CREATE_SESSION | Op::BIND_CONN_TO_SESSION | Op::SETCLIENTID | Op::SETCLIENTID_CONFIRM)
 }
 
 /// Linux reports this ACCESS as "access denied by server". DELAY during the look-up of the host
 /// name.
 pub(super) fn check_admission(context: &CompoundContext<'_>, op: Op) -> Result<(), Status> {
-    if !makes_a_client(op) {
+    if !creates_client_record(op) {
         return Ok(());
     }
     // The record outlives a reload, so the current exports count.

@@ -19,7 +19,7 @@ pub(crate) struct ReplyKey {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KnownCall {
-    UnderWay,
+    InProgress,
     Answered(Vec<u8>),
 }
 
@@ -64,7 +64,7 @@ impl ReplyCache {
     pub(crate) fn begin(&self, key: ReplyKey, connection: &Arc<Connection>, now_ms: u64) {
         let mut table = self.table.lock();
         table.clean(now_ms);
-        table.put(key, KnownCall::UnderWay, connection);
+        table.put(key, KnownCall::InProgress, connection);
     }
 
     pub(crate) fn answered(&self, key: ReplyKey, connection: &Arc<Connection>, reply: &[u8], now_ms: u64) {
@@ -125,7 +125,7 @@ mod tests {
         let (replies, one) = (ReplyCache::default(), connection(1));
         assert_eq!(replies.find(&key(1), &one), None);
         replies.begin(key(1), &one, 0);
-        assert_eq!(replies.find(&key(1), &one), Some(KnownCall::UnderWay));
+        assert_eq!(replies.find(&key(1), &one), Some(KnownCall::InProgress));
         replies.answered(key(1), &one, b"done", 0);
         assert_eq!(replies.find(&key(1), &one), Some(KnownCall::Answered(b"done".to_vec())));
         assert_eq!(replies.find(&key(2), &one), None);
@@ -149,7 +149,7 @@ mod tests {
         replies.begin(key(1), &one, 0);
         one.close();
         for id in 2..1000 {
-            assert_eq!(replies.find(&key(1), &connection(id)), Some(KnownCall::UnderWay));
+            assert_eq!(replies.find(&key(1), &connection(id)), Some(KnownCall::InProgress));
         }
         let table = replies.table.lock();
         assert_eq!((table.calls.len(), table.order.len(), table.len), (1, 0, 0));

@@ -265,7 +265,7 @@ impl Compound {
         if head.minor == 0 {
             match sequence::duplicate(server, &mut self.call, body) {
                 sequence::Duplicate::No => {}
-                sequence::Duplicate::UnderWay => {
+                sequence::Duplicate::InProgress => {
                     // RFC 7530, section 3.1.1: a client retries only over a new connection.
                     self.call.effects.push(Effect::Disconnect(self.call.connection.id()));
                     return Err(Ended::Unanswered);
@@ -296,12 +296,12 @@ impl Compound {
         let (object, bytes) = (call.current.clone(), (call.bytes_read, call.bytes_written));
         let arguments = args.as_ref().ok().filter(|_| server.observer().wants(call.op)).map(crate::observer::arguments::of);
         call.begin_tracking(arguments.is_some());
-        let judged = match &args {
+        let precheck_result = match &args {
             Ok(args) => precheck::check(call, args, place, server),
             Err(error) => Err(crate::compound::dispatch::unreadable(Op(call.op), error)),
         };
         let mut context = CompoundContext { server, blocking, call, out, lookahead };
-        let outcome = match (judged, args) {
+        let outcome = match (precheck_result, args) {
             (Err(status), _) => Err(OpError::Status(status)),
             (Ok(()), Ok(Args::Sequence(args))) => {
                 let opening = Opening { args: &args, body_len: body.len(), rest: r.rest(), operations: place.count };

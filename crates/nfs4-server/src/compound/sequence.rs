@@ -82,7 +82,7 @@ pub(crate) fn finish(server: &Server, call: &mut CallState, results: &[u8]) {
 
 pub(crate) enum Duplicate {
     No,
-    UnderWay,
+    InProgress,
     Answered(Vec<u8>),
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn duplicate(server: &Server, call: &mut CallState, body: &[u8]) -> D
     let key = ReplyKey { peer: call.connection.peer().ip(), xid: call.xid, digest, len: body.len() };
     match server.reply_cache().find(&key, &call.connection) {
         Some(KnownCall::Answered(reply)) => Duplicate::Answered(reply),
-        Some(KnownCall::UnderWay) => Duplicate::UnderWay,
+        Some(KnownCall::InProgress) => Duplicate::InProgress,
         None => {
             call.candidate = Some(key);
             Duplicate::No

@@ -33,7 +33,7 @@ fn recall_for_access(context: &mut CompoundContext<'_>, file: &FileRef, access: 
 
 const QUESTIONS_MAX: usize = 64;
 
-pub(crate) fn asks_for_entries(context: &mut CompoundContext<'_>, wanted: Bitmap) -> bool {
+pub(crate) fn must_ask_holders(context: &mut CompoundContext<'_>, wanted: Bitmap) -> bool {
     let held = !wanted.and(HELD.or(HELD_TIMES)).is_empty();
     held && context.minor > 0 && context.server.delegates() && context.state(|state| state.totals().delegations > 0)
 }
@@ -68,8 +68,8 @@ pub(crate) fn ask_holder(
         let sent = context.effects.len();
         match context.state(|state| state.delegated_attributes(&key, client, times, now))? {
             Holder::None => return Ok(()),
-            Holder::Reported(told) => {
-                overlay(attributes, &told, context.now.wall);
+            Holder::Reported(reported) => {
+                overlay(attributes, &reported, context.now.wall);
                 return Ok(());
             }
             Holder::Pending(at) if waited || now >= at + HOLDER_WAIT_MS => return Err(Status::DELAY.into()),
@@ -85,14 +85,14 @@ pub(crate) fn ask_holder(
     }
 }
 
-fn overlay(attributes: &mut Attributes, told: &HolderAttributes, wall: Time) {
-    attributes.size = told.size;
+fn overlay(attributes: &mut Attributes, reported: &HolderAttributes, wall: Time) {
+    attributes.size = reported.size;
     // The holder counts from the value that it was given.
-    attributes.change = attributes.change.max(told.change);
-    if let Some(accessed) = told.accessed {
+    attributes.change = attributes.change.max(reported.change);
+    if let Some(accessed) = reported.accessed {
         attributes.accessed = newest(attributes.accessed, accessed, wall);
     }
-    if let Some(modified) = told.modified {
+    if let Some(modified) = reported.modified {
         attributes.modified = newest(attributes.modified, modified, wall);
         attributes.changed = attributes.changed.max(attributes.modified);
     }
@@ -100,6 +100,6 @@ fn overlay(attributes: &mut Attributes, told: &HolderAttributes, wall: Time) {
 
 /// RFC 9754, section 5: the holder's time counts if it is later than the server's and not in the
 /// future.
-pub(crate) fn newest(known: Time, told: vouch_nfs4::Time, wall: Time) -> Time {
-    known.max(Time { seconds: told.seconds, nanos: told.nanoseconds }.min(wall))
+pub(crate) fn newest(known: Time, reported: vouch_nfs4::Time, wall: Time) -> Time {
+    known.max(Time { seconds: reported.seconds, nanos: reported.nanoseconds }.min(wall))
 }

@@ -163,7 +163,7 @@ impl Steps for Background {
     /// An abandoned copy would count against the client's limit.
     fn failed(&mut self, server: &Server, now: Now) -> JobProgress {
         let (status, done) = (Status::SERVERFAULT, self.copying.done);
-        server.keep_error(self.report.fault(now, status, "the copy ended in a panic; this is an error in this program"));
+        server.record_error(self.report.fault(now, status, "the copy ended in a panic; this is an error in this program"));
         if let Some(info) = self.end {
             return self.finish(server, now, info);
         }

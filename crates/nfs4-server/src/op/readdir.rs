@@ -23,9 +23,9 @@ const HEAD_LEN: usize = 16;
 const TAIL_LEN: usize = 8;
 const WITHOUT_FILE: Bitmap = Bitmap::of(&[Attr::FILEID.0, Attr::MOUNTED_ON_FILEID.0, Attr::RDATTR_ERROR.0]);
 /// Of a mount point, for clients that may not enter the export.
-const OF_PLACE: Bitmap = Bitmap::of(&[Attr::RDATTR_ERROR.0, Attr::MOUNTED_ON_FILEID.0]);
+const MOUNT_POINT_ATTRIBUTES: Bitmap = Bitmap::of(&[Attr::RDATTR_ERROR.0, Attr::MOUNTED_ON_FILEID.0]);
 /// Not read during a listing, because the file system may hold a lock.
-const ASKED_LATER: Bitmap = attributes::ACL.or(attributes::SPACE);
+const READ_AFTER_LISTING: Bitmap = attributes::ACL.or(attributes::SPACE);
 
 pub(crate) fn readdir(context: &mut CompoundContext<'_>, args: &ReaddirArgs) -> OpResult {
     let object = context.current_object()?;
@@ -54,8 +54,8 @@ pub(crate) fn readdir(context: &mut CompoundContext<'_>, args: &ReaddirArgs) -> 
     context.out.u32(Op::READDIR.0);
     context.out.u32(Status::OK.0);
     context.out.bytes_mut().extend_from_slice(&VERIFIER);
-    let asks = crate::files::delegation_conflict::asks_for_entries(context, args.wanted);
-    let mut list = Listing { wanted: args.wanted, end_max: context.result_at + 8 + len_max, entries: 0, stopped: None, asks };
+    let asks_holders = crate::files::delegation_conflict::must_ask_holders(context, args.wanted);
+    let mut list = Listing { wanted: args.wanted, end_max: context.result_at + 8 + len_max, entries: 0, stopped: None, asks_holders };
     let eof = match &object {
         Object::Pseudo(id) => list.pseudo(context, *id, args.cookie.0)?,
         Object::File(file) => list.directory(context, file, args.cookie.0)?,
@@ -76,7 +76,7 @@ struct Listing {
     entries: usize,
     /// The entries so far are a valid answer.
     stopped: Option<OpError>,
-    asks: bool,
+    asks_holders: bool,
 }
 
 struct DeferredEntry {
@@ -113,7 +113,7 @@ impl Listing {
         let junctions = context.tree.has_junctions(export, &directory.id);
         // Deferred until the listing ends: junctions, and files whose delegation holder must be
         // asked.
-        let later = junctions || self.asks || !self.wanted.and(ASKED_LATER).is_empty();
+        let later = junctions || self.asks_holders || !self.wanted.and(READ_AFTER_LISTING).is_empty();
         let (mut waiting, mut room) = (Vec::new(), self.end_max.saturating_sub(context.out.len()));
         let listed = directory.files().read_directory(
             &directory.grant.caller,
@@ -135,7 +135,7 @@ impl Listing {
                 ControlFlow::Continue(())
             },
         );
-        if self.asks {
+        if self.asks_holders {
             let regular = waiting.iter().filter_map(|entry: &DeferredEntry| match &entry.file {
                 Some(Ok((id, attributes))) if attributes.file_type == FileType::Regular => Some(directory.with(*id)),
                 _ => None,
@@ -180,7 +180,7 @@ impl Listing {
     }
 
     fn file(&self, context: &mut CompoundContext<'_>, file: &FileRef, mut attributes: vouch_vfs::Attributes) -> Result<View, OpError> {
-        if self.asks {
+        if self.asks_holders {
             crate::files::delegation_conflict::ask_holder(context, file, self.wanted, &mut attributes)?;
         }
         context.file_view(file, attributes, self.wanted)
@@ -201,11 +201,14 @@ impl Listing {
         }
         let view = self.export_view(context, id);
         let place = context.tree.site(id).map(|site| site.mounted_on);
-        let of_place = self.wanted.minus(OF_PLACE).is_empty() || self.wanted.has(Attr::RDATTR_ERROR.0);
+        let may_list_mount_point = self.wanted.minus(MOUNT_POINT_ATTRIBUTES).is_empty() || self.wanted.has(Attr::RDATTR_ERROR.0);
         match (&view, place) {
-            (Err(OpError::Status(status)), Some(mounted_on)) if of_place => {
-                self.put(context, cookie, name, Ok((&view_without_attributes(context, mounted_on), self.wanted.and(OF_PLACE), *status)))
-            }
+            (Err(OpError::Status(status)), Some(mounted_on)) if may_list_mount_point => self.put(
+                context,
+                cookie,
+                name,
+                Ok((&view_without_attributes(context, mounted_on), self.wanted.and(MOUNT_POINT_ATTRIBUTES), *status)),
+            ),
             _ => self.push(context, cookie, name, &view),
         }
     }
@@ -241,14 +244,14 @@ impl Listing {
         context: &mut CompoundContext<'_>,
         cookie: u64,
         name: &[u8],
-        told: Result<(&View, Bitmap, Status), &OpError>,
+        outcome: Result<(&View, Bitmap, Status), &OpError>,
     ) -> ControlFlow<()> {
         let start = context.out.len();
         context.out.bool(true);
         context.out.u64(cookie);
         context.out.opaque(name);
         let owners = context.owners();
-        let encoded = match told {
+        let encoded = match outcome {
             Ok((view, of, error)) => attributes::encode(view, of, error, &owners, context.out),
             Err(OpError::WouldBlock) => Err(OpError::WouldBlock),
             Err(stop) => match (self.wanted.has(Attr::RDATTR_ERROR.0), stop) {

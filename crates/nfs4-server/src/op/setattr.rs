@@ -67,8 +67,8 @@ fn take_times(
     let stateid = context.substituted(stateid)?;
     let (client, key, at, wall) = (context.client_of_session(), file.key(), context.now.mono_ms, context.now.wall);
     context.state(|state| state.check_times_delegation(client, &stateid, &key, modified.is_some(), at))?;
-    let later = |known, told: Option<vouch_nfs4::Time>| {
-        told.map(|told| delegation_conflict::newest(known, told, wall)).filter(|&time| time > known).map(SetTime::To)
+    let later = |known, reported: Option<vouch_nfs4::Time>| {
+        reported.map(|reported| delegation_conflict::newest(known, reported, wall)).filter(|&time| time > known).map(SetTime::To)
     };
     settings.set.accessed = settings.set.accessed.or(later(now.accessed, accessed));
     settings.set.modified = settings.set.modified.or(later(now.modified, modified));

@@ -64,23 +64,23 @@ pub(crate) fn listxattrs(context: &mut CompoundContext<'_>, args: &ListxattrsArg
     rest.sort_unstable();
     // Cookie, count and eof.
     let mut room = (args.max_count as usize).min(context.reply_room_len()).checked_sub(16).ok_or(Status::TOOSMALL)?;
-    let mut told = Vec::new();
+    let mut listed = Vec::new();
     for (_, name) in rest.iter().take(XATTR_NAMES_MAX) {
         let len = 4 + name.len() + vouch_xdr::pad_len(name.len());
         let Some(left) = room.checked_sub(len) else { break };
         room = left;
-        told.push(Name(name));
+        listed.push(Name(name));
     }
     // A page must not end between names with one cookie.
     let ends_within = |count: usize| count > 0 && rest.get(count).is_some_and(|next| next.0 == rest[count - 1].0);
-    while ends_within(told.len()) {
-        told.pop();
+    while ends_within(listed.len()) {
+        listed.pop();
     }
-    if told.is_empty() && !rest.is_empty() {
+    if listed.is_empty() && !rest.is_empty() {
         return Err(Status::TOOSMALL.into());
     }
-    let cookie = told.len().checked_sub(1).map_or(args.cookie, |last| Cookie(rest[last].0));
-    let ok = ListxattrsOk { cookie, eof: told.len() == rest.len(), names: List(told) };
+    let cookie = listed.len().checked_sub(1).map_or(args.cookie, |last| Cookie(rest[last].0));
+    let ok = ListxattrsOk { cookie, eof: listed.len() == rest.len(), names: List(listed) };
     Results::Listxattrs(Ok(ok)).encode(context.out);
     Ok(())
 }

@@ -28,7 +28,7 @@ pub(crate) struct Tree {
     sites: HashMap<ExportId, Arc<Site>>,
     order: Vec<ExportId>,
     junctions: HashMap<(ExportId, FileId), BTreeMap<Vec<u8>, Place>>,
-    hung: HashMap<PseudoId, (ExportId, FileId)>,
+    covered_directories: HashMap<PseudoId, (ExportId, FileId)>,
     parents: HashMap<PseudoId, PseudoId>,
     at: HashMap<PseudoId, ExportId>,
     exports_without_directory: Vec<(Arc<str>, Arc<str>)>,
@@ -77,7 +77,7 @@ impl Tree {
             sites: HashMap::new(),
             order: exports.all().iter().map(|export| export.id).collect(),
             junctions: HashMap::new(),
-            hung: HashMap::new(),
+            covered_directories: HashMap::new(),
             parents: HashMap::new(),
             at: HashMap::new(),
             exports_without_directory: Vec::new(),
@@ -140,7 +140,7 @@ impl Tree {
                         true => place.export = Some(export.id),
                         false => place.node = Some(here),
                     }
-                    self.hung.insert(here, (upper.id, directory));
+                    self.covered_directories.insert(here, (upper.id, directory));
                     if !last {
                         self.exports_without_directory.push((export.source.clone(), upper.source.clone()));
                     }
@@ -170,7 +170,7 @@ impl Tree {
 
     /// For LOOKUPP; `None` at the root.
     pub(crate) fn parent_of(&self, id: PseudoId, peer: SocketAddr) -> Option<HandleTarget> {
-        match self.hung.get(&id) {
+        match self.covered_directories.get(&id) {
             Some(&(upper, directory)) if self.sees(upper, peer) => Some(HandleTarget::File(upper, directory)),
             _ => Some(self.named(*self.parents.get(&id)?, peer)),
         }
@@ -267,17 +267,17 @@ impl Node {
 }
 
 impl Site {
-    pub(crate) fn shows_the_same_as(&self, other: &Site) -> bool {
+    pub(crate) fn shows_same_directory_as(&self, other: &Site) -> bool {
         let key = |site: &Site| FileKey::new(site.export.id, site.root, site.export.file_system.home(&site.root));
         key(self) == key(other) && self.export.locations.is_referral == other.export.locations.is_referral
     }
 
     pub(crate) fn hides(&self, before: &Site, file: &FileId) -> bool {
         let system = |id: &FileId| self.export.file_system.home(id).system;
-        self.is_opened_anew(before) && system(&self.root) != SystemId::UNKNOWN && system(file) == SystemId::UNKNOWN
+        self.is_reopened(before) && system(&self.root) != SystemId::UNKNOWN && system(file) == SystemId::UNKNOWN
     }
 
-    pub(crate) fn is_opened_anew(&self, before: &Site) -> bool {
+    pub(crate) fn is_reopened(&self, before: &Site) -> bool {
         !Arc::ptr_eq(&self.export.file_system, &before.export.file_system)
     }
 

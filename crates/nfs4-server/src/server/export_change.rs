@@ -34,7 +34,7 @@ impl Server {
             tree.generation = self.generation() + 1;
             let tree = Arc::new(tree);
             let before = std::mem::replace(&mut *self.tree.write(), tree.clone());
-            let stays = |site: &Site| tree.site(site.export.id).is_some_and(|after| after.shows_the_same_as(site));
+            let stays = |site: &Site| tree.site(site.export.id).is_some_and(|after| after.shows_same_directory_as(site));
             let gone: Vec<ExportId> = before.sites().filter(|site| !stays(site)).map(|site| site.export.id).collect();
             if !gone.is_empty() {
                 self.anonymous.forget_exports(&gone);
@@ -43,8 +43,8 @@ impl Server {
             (before, tree)
         };
         // Last, because a file system below may answer slowly.
-        let opened_anew = |site: &&Arc<Site>| before.site(site.export.id).is_some_and(|before| site.is_opened_anew(before));
-        if tree.sites().any(|site| opened_anew(&site)) {
+        let reopened = |site: &&Arc<Site>| before.site(site.export.id).is_some_and(|before| site.is_reopened(before));
+        if tree.sites().any(|site| reopened(&site)) {
             let mut hidden: HashMap<(ExportId, FileId), bool> = HashMap::new();
             self.end_where(&mut replaced, |held, _| {
                 let (Some(site), Some(before)) = (tree.site(held.export()), before.site(held.export())) else { return false };
@@ -68,11 +68,11 @@ impl Server {
     }
 
     fn end_by(&self, tree: &Tree, gone: &[ExportId], replaced: &mut Replaced) {
-        let mut let_in: HashMap<(ClientKey, ExportId, Terms), bool> = HashMap::new();
+        let mut admitted: HashMap<(ClientKey, ExportId, Terms), bool> = HashMap::new();
         self.end_where(replaced, |held, peers| {
             let known = (held.client, held.export(), held.terms);
             let admits = || tree.site(held.export()).is_none_or(|site| site.admits(peers, held.terms));
-            gone.contains(&held.export()) || !*let_in.entry(known).or_insert_with(admits)
+            gone.contains(&held.export()) || !*admitted.entry(known).or_insert_with(admits)
         });
     }
 
@@ -119,7 +119,7 @@ impl Server {
         let tree = self.tree();
         let ask = || {
             let before = &file.grant.site;
-            let site = tree.site(before.export.id).filter(|site| site.shows_the_same_as(before)).ok_or(Status::STALE)?;
+            let site = tree.site(before.export.id).filter(|site| site.shows_same_directory_as(before)).ok_or(Status::STALE)?;
             let clients = &site.export.clients;
             let refusal = || if clients.is_undecided(peer) { Status::DELAY } else { Status::STALE };
             let access = clients.access_for(peer).ok_or_else(refusal)?;

@@ -15,12 +15,12 @@ use crate::state::FileKey;
 #[derive(Default)]
 pub(crate) struct SyncTracker {
     losses: AtomicU64,
-    under_way: Mutex<UnderWay>,
+    running: Mutex<RunningSyncs>,
     ended: Condvar,
 }
 
 #[derive(Default)]
-struct UnderWay {
+struct RunningSyncs {
     next: u64,
     of: HashMap<FileKey, BTreeSet<u64>>,
 }
@@ -55,20 +55,20 @@ impl SyncTracker {
 
     pub(crate) fn alone<T>(&self, file: FileKey, act: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let result = self.during(&[file], act)?;
-        let mut under_way = self.under_way.lock();
-        let before = under_way.next;
-        while under_way.of.get(&file).and_then(BTreeSet::first).is_some_and(|&first| first < before) {
-            self.ended.wait(&mut under_way);
+        let mut running = self.running.lock();
+        let before = running.next;
+        while running.of.get(&file).and_then(BTreeSet::first).is_some_and(|&first| first < before) {
+            self.ended.wait(&mut running);
         }
         Ok(result)
     }
 
     fn begin<'a>(&'a self, files: &'a [FileKey]) -> SyncInProgress<'a> {
-        let mut under_way = self.under_way.lock();
-        let number = under_way.next;
-        under_way.next += 1;
+        let mut running = self.running.lock();
+        let number = running.next;
+        running.next += 1;
         for file in files {
-            under_way.of.entry(*file).or_default().insert(number);
+            running.of.entry(*file).or_default().insert(number);
         }
         SyncInProgress { tracker: self, files, number, failed: true }
     }
@@ -79,16 +79,16 @@ impl Drop for SyncInProgress<'_> {
         if self.failed {
             self.tracker.losses.fetch_add(1, Ordering::SeqCst);
         }
-        let mut under_way = self.tracker.under_way.lock();
+        let mut running = self.tracker.running.lock();
         for file in self.files {
-            if let Some(numbers) = under_way.of.get_mut(file) {
+            if let Some(numbers) = running.of.get_mut(file) {
                 numbers.remove(&self.number);
                 if numbers.is_empty() {
-                    under_way.of.remove(file);
+                    running.of.remove(file);
                 }
             }
         }
-        drop(under_way);
+        drop(running);
         self.tracker.ended.notify_all();
     }
 }

@@ -56,12 +56,12 @@ impl Hash for FileKey {
 /// Issues stateids. The `other` field is an instance word and the state's key under a keyed 64-bit
 /// permutation: in 4.0 a guessed stateid could end another client's state.
 #[derive(Clone, Copy)]
-pub(super) struct Boot {
+pub(super) struct StateidIssuer {
     life: u32,
     key: [u64; 2],
 }
 
-impl Boot {
+impl StateidIssuer {
     /// `number` differs at each start; `seed` is secret. The instance word is never all zeros or
     /// ones, so no stateid is special.
     pub(super) fn new(number: u64, seed: &[u8; 32]) -> Self {
@@ -69,7 +69,7 @@ impl Boot {
         what[8..].copy_from_slice(&number.to_be_bytes());
         let key = blake3::keyed_hash(seed, &what);
         let word = |at: usize| u64::from_be_bytes(std::array::from_fn(|byte| key.as_bytes()[at + byte]));
-        Boot { life: ((number ^ (number >> 32)) as u32).clamp(1, u32::MAX - 1), key: [word(0), word(8)] }
+        StateidIssuer { life: ((number ^ (number >> 32)) as u32).clamp(1, u32::MAX - 1), key: [word(0), word(8)] }
     }
 
     #[inline]
@@ -217,21 +217,21 @@ mod tests {
 
     #[test]
     fn stateids_of_other_instances_are_recognised() {
-        let (now, before) = (Boot::new(7, &[7; 32]), Boot::new(8, &[7; 32]));
+        let (now, before) = (StateidIssuer::new(7, &[7; 32]), StateidIssuer::new(8, &[7; 32]));
         let key = StateKey::new(3, 5);
         let stateid = Stateid { seq: vouch_nfs4::StateSeq(1), other: now.other(key) };
         assert_eq!(now.key(&stateid), Some(key));
         assert_eq!(before.key(&stateid), None);
         for boot in [0, u64::MAX, 1 << 32, u64::from(u32::MAX)] {
-            let stateid = Stateid { other: Boot::new(boot, &[7; 32]).other(StateKey::new(0, 0)), ..stateid };
+            let stateid = Stateid { other: StateidIssuer::new(boot, &[7; 32]).other(StateKey::new(0, 0)), ..stateid };
             assert!(!stateid.is_special());
         }
     }
 
     #[test]
     fn stateids_are_unordered_and_neighbours_are_invalid() {
-        let (boot, another) = (Boot::new(7, &[7; 32]), Boot::new(7, &[8; 32]));
-        let hidden = |boot: Boot, key| u64::from_be_bytes(boot.other(key)[4..].try_into().unwrap());
+        let (boot, another) = (StateidIssuer::new(7, &[7; 32]), StateidIssuer::new(7, &[8; 32]));
+        let hidden = |boot: StateidIssuer, key| u64::from_be_bytes(boot.other(key)[4..].try_into().unwrap());
         let all: Vec<u64> = (0..1000).map(|index| hidden(boot, StateKey::new(index, 1))).collect();
         for pair in all.windows(2) {
             let differ = pair[0] ^ pair[1];

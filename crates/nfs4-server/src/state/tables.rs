@@ -34,7 +34,7 @@ pub(crate) struct StateConfig {
 
 pub(crate) struct State<F> {
     pub(super) config: StateConfig,
-    pub(super) boot: id::Boot,
+    pub(super) boot: id::StateidIssuer,
     pub(super) random: id::Random,
     pub(super) hasher: hash::Seed,
     pub(super) clients: slab::Slab<ClientKey, Client>,
@@ -74,7 +74,7 @@ impl<F: Clone> State<F> {
         let numbers = id::ClientNumbers::new(&seed, config.boot);
         let grace = Grace::new(recovered, config.grace_ms, now, hasher);
         let mut state = State {
-            boot: id::Boot::new(config.boot, &seed),
+            boot: id::StateidIssuer::new(config.boot, &seed),
             config,
             random,
             hasher,

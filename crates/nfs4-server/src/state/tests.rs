@@ -23,7 +23,7 @@ use vouch_nfs4::{Bytes, ClientId, ClientOwner, CreateSeq, List, SessionId, SlotI
 
 use vouch_vfs::{Home, SystemId};
 
-use super::client::exchange_id::Introduced;
+use super::client::exchange_id::ExchangedId;
 use super::copy::record::CopyProgress;
 use super::*;
 use crate::{ConnectionId, ExportId, Flavour, Limits, Principal};
@@ -165,7 +165,7 @@ impl Fixture {
         ConnectionId(self.connections)
     }
 
-    pub(super) fn exchange_id(&mut self, name: &'static str, boot: u8, uid: u32) -> Result<Introduced, Status> {
+    pub(super) fn exchange_id(&mut self, name: &'static str, boot: u8, uid: u32) -> Result<ExchangedId, Status> {
         self.state.exchange_id(&exchange_id_args(name, boot), sys(&user(uid)), self.now)
     }
 
@@ -174,7 +174,7 @@ impl Fixture {
         self.confirm(&introduced, sys(&user(0))).unwrap()
     }
 
-    pub(super) fn confirm(&mut self, introduced: &Introduced, by: Credential<'_>) -> Result<Peer, Status> {
+    pub(super) fn confirm(&mut self, introduced: &ExchangedId, by: Credential<'_>) -> Result<Peer, Status> {
         let connection = self.new_connection();
         let ok = self.state.create_session(&session_args(introduced.client, introduced.seq), connection, by, self.now)?;
         let client = self.state.client_by_id(introduced.client).unwrap();

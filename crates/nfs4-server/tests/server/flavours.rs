@@ -31,7 +31,7 @@ fn offered_flavours(result: &Results<'static>) -> Vec<SecInfo<'static>> {
 
 // Sections 18.29 and 18.45.
 #[test]
-fn secinfo_offers_what_the_export_takes_in_its_order() {
+fn secinfo_lists_flavours_in_export_order() {
     let files = Arc::new(MemoryFs::new());
     let first = flavours_access(&[Flavour::Krb5p, Flavour::Krb5i, Flavour::Sys]);
     let second = flavours_access(&[Flavour::Krb5, Flavour::Krb5p]);

@@ -80,7 +80,7 @@ fn readdir_reports_referral_per_entry_or_fails() {
 }
 
 #[test]
-fn replicas_of_present_file_system_are_told() {
+fn locations_of_present_file_system_are_reported() {
     let files = Arc::new(MemoryFs::new());
     let fixture = Fixture::with_exports(files.clone(), located(&files, false));
     let mut client = Client::new(&fixture, "one", 0);

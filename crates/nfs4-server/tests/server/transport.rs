@@ -47,7 +47,7 @@ fn export_refuses_weaker_transport_at_each_operation() {
 }
 
 #[test]
-fn too_weak_for_all_exports_is_known_before_a_call_begins() {
+fn transport_too_weak_for_all_exports_is_known_early() {
     let files = Arc::new(MemoryFs::new());
     let both = |min| vec![demanding(1, "a", &files, min), demanding(2, "b", &files, Transport::MutualTls)];
     let verdicts = |min| {

@@ -123,8 +123,8 @@ fn rights_follow_mode_and_acl_of_each_caller() {
     // Owner rw-, user 4242 r--, group ---, mask r--, others ---.
     let entries = [(1u16, 6u16, u32::MAX), (2, 4, 4242), (4, 0, u32::MAX), (0x10, 4, u32::MAX), (0x20, 0, u32::MAX)];
     let mut acl = 2u32.to_le_bytes().to_vec();
-    for (tag, bits, whom) in entries {
-        acl.extend(tag.to_le_bytes().into_iter().chain(bits.to_le_bytes()).chain(whom.to_le_bytes()));
+    for (tag, bits, id) in entries {
+        acl.extend(tag.to_le_bytes().into_iter().chain(bits.to_le_bytes()).chain(id.to_le_bytes()));
     }
     let has_acls = rustix::fs::setxattr(&file, "system.posix_acl_access", &acl, rustix::fs::XattrFlags::empty()).is_ok();
     let has_xattrs = rustix::fs::setxattr(&file, "user.colour", b"blue", rustix::fs::XattrFlags::empty()).is_ok();

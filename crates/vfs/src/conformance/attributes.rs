@@ -90,9 +90,9 @@ fn directory_changes_report_before_and_after(fixture: &Fixture) {
     let root = fixture.root();
     let (a, b) = (fixture.directory(&root, "a", 0o755), fixture.directory(&root, "b", 0o755));
     let (mut of_a, mut of_b) = (fixture.change(&a), fixture.change(&b));
-    let check = |what: &str, told: crate::DirectoryChange, before: &mut u64, after: u64| {
-        assert_eq!((told.before, told.after), (*before, after), "{what}: the change attribute before and after");
-        assert_ne!(told.before, told.after, "{what}: it moves");
+    let check = |what: &str, reported: crate::DirectoryChange, before: &mut u64, after: u64| {
+        assert_eq!((reported.before, reported.after), (*before, after), "{what}: the change attribute before and after");
+        assert_ne!(reported.before, reported.after, "{what}: it moves");
         *before = after;
     };
     let made = fixture.create_as(&fixture.owner, &a, "x", CreateHow::Guarded, &mode(0o644)).expect("creation succeeds");

@@ -37,10 +37,10 @@ fn has(fixture: &Fixture, caller: &Caller, file: &FileId, rights: u8, why: &str)
     assert_eq!(opens(fixture, caller, file, WRITE), rights & 2 != 0, "{why}: writing");
     assert_eq!(opens(fixture, caller, file, BOTH), rights & 6 == 6, "{why}: both");
     let wanted = Access::READ | Access::MODIFY | Access::EXTEND | Access::EXECUTE;
-    let told = fixture.fs.access(caller, file, wanted, Blocking::Allowed).expect("every user may call this");
-    assert_eq!(told.has(Access::READ), rights & 4 != 0, "{why}: read access is reported");
-    assert_eq!(told.has(Access::MODIFY), rights & 2 != 0, "{why}: write access is reported");
-    assert_eq!(told.has(Access::EXECUTE), rights & 1 != 0, "{why}: execute access is reported");
+    let granted = fixture.fs.access(caller, file, wanted, Blocking::Allowed).expect("every user may call this");
+    assert_eq!(granted.has(Access::READ), rights & 4 != 0, "{why}: read access is reported");
+    assert_eq!(granted.has(Access::MODIFY), rights & 2 != 0, "{why}: write access is reported");
+    assert_eq!(granted.has(Access::EXECUTE), rights & 1 != 0, "{why}: execute access is reported");
     let one = fixture.fs.access(caller, file, Access::READ, Blocking::Allowed).expect("every user may call this");
     assert_eq!(one.0 & !Access::READ.0, 0, "{why}: only requested rights are reported");
 }
@@ -248,9 +248,9 @@ fn lookup_requires_search_permission(fixture: &Fixture) {
     fs.lookup(&bob, &directory, name("file"), Blocking::Allowed).expect("search is enough to find a name");
     let listed = fs.read_directory(&bob, &directory, 0, false, Blocking::Allowed, &mut |_| std::ops::ControlFlow::Continue(()));
     refused!(listed, Error::Access, "listing without reading");
-    let told =
+    let granted =
         fs.access(&bob, &directory, Access::READ | Access::LOOKUP | Access::MODIFY | Access::EXTEND | Access::DELETE, Blocking::Allowed);
-    assert_eq!(told.expect("every user may call this"), Access::LOOKUP, "the reported attributes of a directory");
+    assert_eq!(granted.expect("every user may call this"), Access::LOOKUP, "the reported attributes of a directory");
     refused!(fs.rename(&bob, &directory, name("file"), &root, name("x")), Error::Access, "moving out");
 }
 

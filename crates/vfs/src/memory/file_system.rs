@@ -83,8 +83,8 @@ impl FileSystem for MemoryFs {
     }
 
     fn home(&self, id: &FileId) -> Home {
-        let seeking = self.inner.seeking.lock().clone();
-        seeking.iter().for_each(|seeking| seeking(id));
+        let home_callback = self.inner.home_callback.lock().clone();
+        home_callback.iter().for_each(|home_callback| home_callback(id));
         if self.without == Some(*id) {
             return Home { system: SystemId::UNKNOWN, own_from: 0 };
         }
@@ -211,9 +211,9 @@ impl FileSystem for MemoryFs {
         if access.write {
             state.writable()?;
         }
-        let goes_on = access_override == AccessOverride::Proven || access_override == AccessOverride::Owner && caller.uid == inode.uid;
+        let keeps_access = access_override == AccessOverride::Proven || access_override == AccessOverride::Owner && caller.uid == inode.uid;
         let executes = access_override >= AccessOverride::Execute && !access.write && rights::may(caller, inode, EXECUTE).is_ok();
-        if !goes_on && !executes {
+        if !keeps_access && !executes {
             rights::may(caller, inode, if access.read { READ } else { 0 } | if access.write { WRITE } else { 0 })?;
         }
         MemoryOpen::begin(&self.inner, &mut state, number, access, caller)

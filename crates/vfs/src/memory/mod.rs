@@ -48,7 +48,7 @@ pub enum Call {
     Region,
 }
 
-type Seeking = Arc<dyn Fn(&FileId) + Send + Sync>;
+type HomeCallback = Arc<dyn Fn(&FileId) + Send + Sync>;
 
 type Fault = Arc<dyn Fn(Call, &FileId) -> Option<Error> + Send + Sync>;
 
@@ -63,7 +63,7 @@ struct Inner {
     number: u64,
     state: Mutex<State>,
     fault: Mutex<Option<Fault>>,
-    seeking: Mutex<Option<Seeking>>,
+    home_callback: Mutex<Option<HomeCallback>>,
     /// 0 without random blocking.
     random_blocking: AtomicU64,
 }
@@ -84,7 +84,7 @@ impl MemoryFs {
                 number,
                 state: Mutex::new(State::new()),
                 fault: Mutex::new(None),
-                seeking: Mutex::new(None),
+                home_callback: Mutex::new(None),
                 random_blocking: AtomicU64::new(0),
             }),
             without: None,
@@ -103,8 +103,8 @@ impl MemoryFs {
 
     /// `home` calls this first. It may block like an unreachable mount, and must not call the file
     /// system.
-    pub fn set_home_callback(&self, seeking: impl Fn(&FileId) + Send + Sync + 'static) {
-        *self.inner.seeking.lock() = Some(Arc::new(seeking));
+    pub fn set_home_callback(&self, home_callback: impl Fn(&FileId) + Send + Sync + 'static) {
+        *self.inner.home_callback.lock() = Some(Arc::new(home_callback));
     }
 
     pub fn clear_fault(&self) {

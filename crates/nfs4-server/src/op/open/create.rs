@@ -126,8 +126,8 @@ fn remove_created_file(
 ) -> OpError {
     let key = file.key();
     let size = settings.set.size.unwrap_or(0);
-    let is_as_made = file.files().attributes(&file.id, context.blocking).is_ok_and(|attributes| attributes.size == size);
-    if !is_as_made || context.state(|state| state.has_state(&key)) {
+    let is_unchanged = file.files().attributes(&file.id, context.blocking).is_ok_and(|attributes| attributes.size == size);
+    if !is_unchanged || context.state(|state| state.has_state(&key)) {
         return why;
     }
     crate::files::creation::remove_unfinished(context, directory, name, &file.id, why)

@@ -13,7 +13,7 @@ use vouch_nfs4::op::Op;
 
 /// The server adds its own identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Introduced {
+pub(crate) struct ExchangedId {
     pub client: ClientId,
     pub seq: CreateSeq,
     pub flags: ExchangeIdFlags,
@@ -22,7 +22,7 @@ pub(crate) struct Introduced {
 
 impl<F: Clone> State<F> {
     /// Case numbers are those of section 18.35.4.
-    pub(crate) fn exchange_id(&mut self, args: &ExchangeIdArgs<'_>, credential: Credential<'_>, now: u64) -> Result<Introduced, Status> {
+    pub(crate) fn exchange_id(&mut self, args: &ExchangeIdArgs<'_>, credential: Credential<'_>, now: u64) -> Result<ExchangedId, Status> {
         // Section 18.35.3: INVAL for flags that only servers set.
         if args.flags.0 & !ExchangeIdFlags::FROM_CLIENT.0 != 0 {
             return Err(Status::INVAL);
@@ -70,7 +70,7 @@ impl<F: Clone> State<F> {
             }
             // Case 3: name collision. Only an expired or stateless client yields its name.
             (false, _, false) => {
-                if client.would_lose() {
+                if client.has_state_to_lose() {
                     return Err(Status::CLID_INUSE);
                 }
                 self.admit_introduction(Family::V41, &args.owner.id, credential)?;
@@ -87,7 +87,7 @@ impl<F: Clone> State<F> {
         credential: Credential<'_>,
         protection: Protection,
         now: u64,
-    ) -> Result<Introduced, Status> {
+    ) -> Result<ExchangedId, Status> {
         self.admit_introduction(Family::V41, &args.owner.id, credential)?;
         if let NameRecords { unconfirmed: Some(old), .. } = self.named(Family::V41, &args.owner.id) {
             self.expire(old);
@@ -107,7 +107,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    fn introduced(&self, key: ClientKey) -> Introduced {
+    fn introduced(&self, key: ClientKey) -> ExchangedId {
         let client = &self.clients[key];
         let v41 = client.v41().expect("a name of this family has a record of this family");
         let mut flags = ExchangeIdFlags::USE_NON_PNFS;
@@ -118,6 +118,6 @@ impl<F: Clone> State<F> {
             Protection::None => None,
             Protection::Machine(ops) => Some(*ops),
         };
-        Introduced { client: client.id, seq: v41.next, flags, machine }
+        ExchangedId { client: client.id, seq: v41.next, flags, machine }
     }
 }

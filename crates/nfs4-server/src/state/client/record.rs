@@ -56,7 +56,7 @@ pub(in crate::state) struct Client {
     pub(in crate::state) locked: usize,
     pub(in crate::state) waiters: usize,
     /// Files with blocked lock requests, perhaps also others.
-    pub(in crate::state) waits_at: BTreeSet<FileRef>,
+    pub(in crate::state) awaited_files: BTreeSet<FileRef>,
     pub(in crate::state) callbacks: u32,
     /// Without a path or slot, oldest first.
     pub(in crate::state) callback_queue: VecDeque<CallbackKey>,
@@ -166,7 +166,7 @@ impl Client {
         self.opens > 0 || self.locks > 0 || !self.delegations.is_empty() || !self.copies.is_empty()
     }
 
-    pub(in crate::state) fn would_lose(&self) -> bool {
+    pub(in crate::state) fn has_state_to_lose(&self) -> bool {
         let has_sessions = self.v41().is_some_and(|v41| !v41.sessions.is_empty());
         self.lease == Lease::Active && (self.has_state() || has_sessions)
     }

@@ -72,7 +72,7 @@ impl<F: Clone> State<F> {
             locks: 0,
             locked: 0,
             waiters: 0,
-            waits_at: BTreeSet::new(),
+            awaited_files: BTreeSet::new(),
             callbacks: 0,
             callback_queue: Default::default(),
             may_reclaim: awaited.is_none() && self.grace.may_reclaim(family, &owner, verifier),
@@ -109,7 +109,7 @@ impl<F: Clone> State<F> {
     /// AUTH_SYS proves no identity. It waits for one lease.
     pub(in crate::state) fn check_restart(&self, before: ClientKey, credential: Credential<'_>) -> Result<(), Status> {
         let client = &self.clients[before];
-        if client.would_lose() && client.source != Source::of(&credential) { Err(Status::CLID_INUSE) } else { Ok(()) }
+        if client.has_state_to_lose() && client.source != Source::of(&credential) { Err(Status::CLID_INUSE) } else { Ok(()) }
     }
 
     pub(in crate::state) fn check_confirmation(&self, key: ClientKey, credential: Credential<'_>) -> Result<(), Status> {

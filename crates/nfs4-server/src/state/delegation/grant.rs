@@ -49,12 +49,12 @@ impl<F: Clone> State<F> {
         let Some(state) = self.files.find(file) else { return Ok(()) };
         // Readers conflict only with a write delegation.
         let others = |key: &StateKey| !self.is_of(*key, by, file);
-        let in_the_way: Vec<StateKey> = match reads_only {
+        let conflicting: Vec<StateKey> = match reads_only {
             true => self.write_delegation(state).into_iter().filter(others).collect(),
             false => self.files[state].delegations.iter().copied().filter(others).collect(),
         };
         let mut outcome = Ok(());
-        for key in in_the_way {
+        for key in conflicting {
             // Ending the previous client may have removed this delegation.
             let Some(client) = self.states.get(key).map(|entry| entry.client) else { continue };
             if self.is_courtesy(client) {

@@ -203,22 +203,22 @@ impl<F: Clone> State<F> {
         self.count_ranges(client, open, change.removed.len(), change.added.len());
     }
 
-    fn count_ranges(&mut self, client: ClientKey, open: StateKey, gone: usize, come: usize) {
+    fn count_ranges(&mut self, client: ClientKey, open: StateKey, removed: usize, added: usize) {
         let client = &mut self.clients[client];
         let open = self.states.get_mut(open).and_then(|entry| match &mut entry.kind {
             Kind::Open(open) => Some(&mut open.ranges),
             _ => None,
         });
         let counts = [&mut client.locks, &mut self.sources.usage_mut(client.source_key).locks, &mut self.lock_count];
-        counts.into_iter().chain(open).for_each(|count| *count = *count - gone + come);
+        counts.into_iter().chain(open).for_each(|count| *count = *count - removed + added);
     }
 
     /// Lock owners stay after their last unlock, so they count towards limits.
-    fn count_locked(&mut self, client: ClientKey, gone: usize, come: usize) {
+    fn count_locked(&mut self, client: ClientKey, removed: usize, added: usize) {
         let client = &mut self.clients[client];
         let counts =
             [&mut client.locked, &mut self.sources.usage_mut(client.source_key).locks, &mut self.lock_count, &mut self.locked_count];
-        counts.into_iter().for_each(|count| *count = *count - gone + come);
+        counts.into_iter().for_each(|count| *count = *count - removed + added);
     }
 
     pub(crate) fn unlock(

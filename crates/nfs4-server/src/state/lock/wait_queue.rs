@@ -33,7 +33,7 @@ impl<F: Clone> State<F> {
         if let Some(waiter) = waiters.iter_mut().find(|waiter| waiter.is(client, owner) && waiter.range == range) {
             waiter.mode = mode;
             waiter.reserved_ms = None;
-            waiter.asked_ms = self.latest_ms;
+            waiter.last_request_ms = self.latest_ms;
             return;
         }
         let (clients, source) = (&self.clients, self.clients[client].source_key);
@@ -43,18 +43,18 @@ impl<F: Clone> State<F> {
             return;
         }
         self.clients[client].waiters += 1;
-        self.clients[client].waits_at.insert(file);
-        waiters.push(Waiter { client, file: *key, owner: owner.clone(), range, mode, reserved_ms: None, asked_ms: self.latest_ms });
+        self.clients[client].awaited_files.insert(file);
+        waiters.push(Waiter { client, file: *key, owner: owner.clone(), range, mode, reserved_ms: None, last_request_ms: self.latest_ms });
         self.forget_files_of_waits(client);
     }
 
     fn forget_files_of_waits(&mut self, client: ClientKey) {
         let record = &mut self.clients[client];
-        if record.waits_at.len() > 2 * record.waiters + OBSOLETE_WAITS_MIN {
+        if record.awaited_files.len() > 2 * record.waiters + OBSOLETE_WAITS_MIN {
             let files = &self.files;
             let waits =
                 |file: FileRef| files.table.get(file).is_some_and(|state| state.waiters.iter().any(|waiter| waiter.client == client));
-            record.waits_at.retain(|&file| waits(file));
+            record.awaited_files.retain(|&file| waits(file));
         }
     }
 
@@ -92,7 +92,7 @@ impl<F: Clone> State<F> {
         }
         let now = self.latest_ms;
         self.forget_lost_interest(file, now);
-        let mut told = Vec::new();
+        let mut notified = Vec::new();
         let mut ahead: Vec<(Range, Mode)> = Vec::new();
         for at in 0..self.files[file].waiters.len() {
             let waiter = &self.files[file].waiters[at];
@@ -113,15 +113,15 @@ impl<F: Clone> State<F> {
                 let waiter = &mut self.files[file].waiters[at];
                 if waiter.reserved_ms.is_none_or(|until| until <= now) {
                     waiter.reserved_ms = Some(now + LOCK_RESERVED_MS);
-                    told.push((waiter.client, waiter.file, waiter.owner.clone()));
+                    notified.push((waiter.client, waiter.file, waiter.owner.clone()));
                 }
             }
         }
-        if told.is_empty() {
+        if notified.is_empty() {
             return;
         }
         self.timers.set(now + LOCK_RESERVED_MS, Timer::Waiter(file));
-        for (client, file, owner) in told {
+        for (client, file, owner) in notified {
             // 4.0 has no CB_NOTIFY_LOCK: its clients poll.
             if self.clients[client].family() == Family::V41 {
                 self.queue_callback(client, CallbackOp::NotifyLock { file, owner }, crate::state::callback::record::Subject::Nothing);
@@ -133,7 +133,7 @@ impl<F: Clone> State<F> {
     fn forget_lost_interest(&mut self, file: FileRef, now: u64) {
         let (clients, lease_ms) = (&mut self.clients, self.config.lease_ms);
         self.files[file].waiters.retain(|waiter| {
-            let lost = clients[waiter.client].family() == Family::V40 && now >= waiter.asked_ms + lease_ms;
+            let lost = clients[waiter.client].family() == Family::V40 && now >= waiter.last_request_ms + lease_ms;
             if lost {
                 clients[waiter.client].waiters -= 1;
             }
@@ -149,7 +149,7 @@ impl<F: Clone> State<F> {
         let clients = &mut self.clients;
         let late = |waiter: &Waiter| waiter.reserved_ms.is_some_and(|until| until <= now);
         state.waiters.retain(|waiter| {
-            let lost = late(waiter) && now >= waiter.asked_ms + LOCK_INTEREST_MS;
+            let lost = late(waiter) && now >= waiter.last_request_ms + LOCK_INTEREST_MS;
             if lost {
                 clients[waiter.client].waiters -= 1;
             }
@@ -164,7 +164,7 @@ impl<F: Clone> State<F> {
     }
 
     pub(in crate::state) fn drop_waiters_of(&mut self, client: ClientKey) {
-        for file in std::mem::take(&mut self.clients[client].waits_at) {
+        for file in std::mem::take(&mut self.clients[client].awaited_files) {
             if let Some(state) = self.files.table.get_mut(file) {
                 state.waiters.retain(|waiter| waiter.client != client);
                 self.remove_file_if_idle(file);

@@ -11,7 +11,7 @@ pub(in crate::state) struct Waiter {
     pub(in crate::state) range: Range,
     pub(in crate::state) mode: Mode,
     pub(in crate::state) reserved_ms: Option<u64>,
-    pub(in crate::state) asked_ms: u64,
+    pub(in crate::state) last_request_ms: u64,
 }
 
 impl Waiter {

@@ -5,7 +5,7 @@ use vouch_nfs4::{Bitmap, CreateSeq, StateProtect, StateProtectOps};
 
 use super::*;
 
-fn update_client(fixture: &mut Fixture, name: &'static str, boot: u8, uid: u32) -> Result<Introduced, Status> {
+fn update_client(fixture: &mut Fixture, name: &'static str, boot: u8, uid: u32) -> Result<ExchangedId, Status> {
     let args = ExchangeIdArgs { flags: ExchangeIdFlags::UPD_CONFIRMED_REC_A, ..exchange_id_args(name, boot) };
     fixture.state.exchange_id(&args, sys(&user(uid)), fixture.now)
 }

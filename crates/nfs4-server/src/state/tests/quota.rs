@@ -12,14 +12,14 @@ fn fixture(clients_max: usize) -> Fixture {
     Fixture::with_config(config, &[])
 }
 
-fn exchange_id_from(fixture: &mut Fixture, from: IpAddr, name: &str) -> Result<Introduced, Status> {
+fn exchange_id_from(fixture: &mut Fixture, from: IpAddr, name: &str) -> Result<ExchangedId, Status> {
     let owner = ClientOwner { verifier: Verifier([1; 8]), id: Bytes(name.as_bytes()) };
     let args = ExchangeIdArgs { owner, ..exchange_id_args("", 1) };
     let (state, now) = (&mut fixture.state, fixture.now);
     state.exchange_id(&args, Credential { address: from, ..sys(&user(0)) }, now)
 }
 
-fn confirm(fixture: &mut Fixture, from: IpAddr, introduced: &Introduced) -> Result<Peer, Status> {
+fn confirm(fixture: &mut Fixture, from: IpAddr, introduced: &ExchangedId) -> Result<Peer, Status> {
     let peer = fixture.confirm(introduced, Credential { address: from, ..sys(&user(0)) })?;
     fixture.state.reclaim_complete(peer.client, false)?;
     Ok(peer)
@@ -114,7 +114,8 @@ fn clients_with_state_leave_room_for_other_sources() {
 fn cluster_behind_one_address_is_admitted() {
     let mut fixture = fixture(Limits::default().clients_max);
     let head = address(1);
-    let nodes: Vec<Introduced> = (0..5000).map(|number| exchange_id_from(&mut fixture, head, &format!("node {number}")).unwrap()).collect();
+    let nodes: Vec<ExchangedId> =
+        (0..5000).map(|number| exchange_id_from(&mut fixture, head, &format!("node {number}")).unwrap()).collect();
     for node in &nodes {
         confirm(&mut fixture, head, node).unwrap();
     }

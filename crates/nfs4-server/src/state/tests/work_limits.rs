@@ -32,7 +32,7 @@ fn expired_client_leaves_no_waiters_and_wait_list_is_bounded() {
     }
     let client = &fixture.state.clients[b.client];
     assert_eq!(client.waiters, 10);
-    assert!(client.waits_at.len() <= 2 * client.waiters + limits::OBSOLETE_WAITS_MIN, "{}", client.waits_at.len());
+    assert!(client.awaited_files.len() <= 2 * client.waiters + limits::OBSOLETE_WAITS_MIN, "{}", client.awaited_files.len());
     fixture.state.expire(b.client);
     let waiters_of =
         |client| fixture.state.files.table.iter().flat_map(|(_, state)| &state.waiters).filter(|waiter| waiter.client == client).count();
