@@ -1,5 +1,3 @@
-//! Options of a service about its audit trail.
-
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -61,7 +59,7 @@ enum PolicyName {
 }
 
 impl AuditArgs {
-    /// The trail's configuration, if there is a trail.
+    /// None without a trail.
     pub(crate) fn config(&self) -> Option<TrailConfig> {
         let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let retention = Retention { age_ns_max: self.keep.map(nanos), len_max: self.keep_size, age_ns_min: nanos(self.keep_floor) };
@@ -80,7 +78,7 @@ impl AuditArgs {
     }
 }
 
-/// A segment needs room for a header, a seal and some records.
+/// A header, a seal and some records.
 const SEGMENT_LEN_MIN: u64 = 4096;
 
 fn parse_segment(text: &str) -> Result<u64, String> {

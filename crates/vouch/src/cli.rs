@@ -1,5 +1,4 @@
-//! Options shared by all subcommands, and the list of subcommands. Options of one subcommand are in
-//! its own file.
+//! Options shared by all subcommands, and the list of subcommands.
 
 use std::path::PathBuf;
 
@@ -55,7 +54,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// The definition of the command line, for completions, man pages and tests.
+/// For completions, man pages and tests.
 pub fn command() -> clap::Command {
     Cli::command()
 }

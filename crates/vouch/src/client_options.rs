@@ -1,4 +1,4 @@
-//! Options of commands that read published trees; these options create the client and its runtime.
+//! Options of commands that read published trees; they create the client and its runtime.
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -79,12 +79,11 @@ impl ClientArgs {
         configured.filter(|_| self.replica.is_empty()).unwrap_or_else(|| self.common_tree_options())
     }
 
-    /// Replicas of all trees.
     pub(crate) fn common_tree_options(&self) -> TreeOptions {
         TreeOptions { replicas: self.replica.clone(), only_replicas: self.only_replicas, refuse_forwarding: self.refuse_forwarding }
     }
 
-    /// Time limit of an operation.
+    /// Of an operation.
     pub(crate) const fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -94,23 +93,22 @@ impl ClientArgs {
         self.cache_directory().map(|(directory, _)| directory).into_iter().chain(self.state_directory()).collect()
     }
 
-    /// Directories of key statements that the user has named.
+    /// Named by the user.
     pub(crate) fn statement_dirs(&self) -> &[PathBuf] {
         &self.statements
     }
 
-    /// Directory of the newest revisions seen.
+    /// Has the newest revisions seen.
     pub(crate) fn state_directory(&self) -> Option<PathBuf> {
         self.state.clone().or_else(|| place("/var/lib/vouch", "XDG_STATE_HOME", ".local/state"))
     }
 
-    /// Directory and quota of the disk cache, unless there is none.
+    /// With its quota. None without a disk cache.
     pub(crate) fn cache_directory(&self) -> Option<(PathBuf, u64)> {
         let directory = || self.cache.clone().or_else(|| place("/var/cache/vouch", "XDG_CACHE_HOME", ".cache"));
         (!self.no_cache).then(directory).flatten().map(|directory| (directory, self.cache_quota))
     }
 
-    /// The network of a client.
     pub(crate) fn connector(&self) -> Outcome<Arc<HttpConnector>> {
         let timeout = self.connect_timeout();
         Ok(Arc::new(HttpConnector::new(HttpOptions { proxies: self.proxy.clone(), timeout, ..HttpOptions::default() })?))
@@ -120,19 +118,19 @@ impl ClientArgs {
         self.timeout.min(CONNECT_MAX)
     }
 
-    /// Whether URLs are reached through a proxy, which resolves their hosts.
+    /// A proxy resolves the hosts of URLs.
     pub(crate) fn has_proxy(&self) -> bool {
         let variables = ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
         self.proxy.iter().any(|proxy| proxy != "DIRECT")
             || self.proxy.is_empty() && variables.iter().any(|name| std::env::var_os(name).is_some())
     }
 
-    /// Creates the client, and opens the trees with key statements.
+    /// Also opens the trees with key statements.
     pub(crate) async fn client(&self) -> Outcome<Arc<Client>> {
         self.client_before(None).await
     }
 
-    /// The same, with an observer of wrong data from replicas.
+    /// With an observer of wrong data from replicas.
     pub(crate) async fn client_before(&self, witness: Option<Arc<dyn FaultObserver>>) -> Outcome<Arc<Client>> {
         let certificate_dirs = statement_directories(&self.statements)?;
         let cache = self.cache_directory();
@@ -161,7 +159,7 @@ impl ClientArgs {
     }
 }
 
-/// The given directories of key statements, and the administrator's.
+/// The given directories, and the administrator's.
 pub(crate) fn statement_directories(given: &[PathBuf]) -> Outcome<Vec<PathBuf>> {
     for dir in given {
         // The user who names a directory relies on its statements.
@@ -175,7 +173,7 @@ pub(crate) fn statement_directories(given: &[PathBuf]) -> Outcome<Vec<PathBuf>> 
     Ok(dirs)
 }
 
-/// Checks that a path exists: a missing path would silently never revoke anything.
+/// A missing path would silently never revoke anything.
 async fn check_listed(tree: &Tree, listed: &TreePath) -> Result<(), vouch_tree_client::Error> {
     let found = tree.lookup_path(tree.revision()?.root(), &listed.path).await?;
     if found.is_directory() { Ok(()) } else { Err(vouch_tree_client::Error::NotADirectory { path: listed.path.clone() }) }
@@ -200,7 +198,7 @@ fn place(of_root: &str, variable: &str, below_home: &str) -> Option<PathBuf> {
     base.map(|base| base.join("vouch"))
 }
 
-/// Key statements that the administrator has installed for all users.
+/// The administrator's statements for all users.
 const STATEMENTS: &str = "/etc/vouch/statements";
 
 const CONNECT_MAX: Duration = Duration::from_secs(5);

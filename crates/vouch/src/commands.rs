@@ -1,5 +1,3 @@
-//! The subcommands. Each file holds one subcommand's options, help and code.
-
 pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod bugreport;

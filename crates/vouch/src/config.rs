@@ -1,7 +1,7 @@
 //! The configuration: options of the command line, and short names of trees, from TOML files.
 //!
-//! The options are those of the parser, so a new option can be configured without a line here.
-//! Precedence: command line, environment, table of the tree, table of the command, top level.
+//! The options are those of the parser, so a new option needs no line here. Precedence: command
+//! line, environment, table of the tree, table of the command, top level.
 
 mod apply;
 mod check;
@@ -26,15 +26,15 @@ pub(crate) use read::{Choice, read};
 /// Checked settings of all files.
 #[derive(Debug, Default)]
 pub(crate) struct Config {
-    /// Files that were read, in this order. A later file overrides an earlier one.
+    /// In the order of reading. A later file overrides an earlier one.
     pub(crate) files: Vec<PathBuf>,
     /// Common and reading options of all commands.
     site: Table,
-    /// Options of one command, by its words: `mount`, `audit send`.
+    /// Options by the words of a command: `mount`, `audit send`.
     commands: BTreeMap<String, Table>,
     /// Options of `vouch mount --auto`.
     namespace: Table,
-    /// Trees by short name.
+    /// By short name.
     pub(crate) trees: BTreeMap<String, TreeEntry>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct TreeEntry {
     commands: BTreeMap<String, Table>,
 }
 
-/// Settings by option name.
+/// By option name.
 type Table = BTreeMap<String, Setting>;
 
 /// One option and its values.
@@ -58,7 +58,7 @@ pub(crate) struct Setting {
     pub(crate) origin: Origin,
 }
 
-/// A value as it is written in a file.
+/// As written in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     Flag(bool),
@@ -66,14 +66,13 @@ pub(crate) enum Value {
     Many(Vec<String>),
 }
 
-/// Place of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) file: Arc<Path>,
     pub(crate) line: usize,
 }
 
-/// A fault in the configuration: its place, what is wrong, and the cure.
+/// A fault in the configuration: place, cause and remedy.
 #[derive(Debug)]
 pub(crate) struct Problem {
     pub(crate) place: String,
@@ -82,7 +81,6 @@ pub(crate) struct Problem {
 }
 
 impl Config {
-    /// The tree with this short name.
     pub(crate) fn tree(&self, short: &str) -> Option<&TreeEntry> {
         self.trees.get(short)
     }
@@ -92,18 +90,17 @@ impl Config {
         self.trees.iter().find(|(_, tree)| tree.name.hostid() == name.hostid()).map(|(short, tree)| (&**short, tree))
     }
 
-    /// The short name of the tree that is mounted at `point` by its table.
+    /// The short name of the tree whose table mounts it at `point`.
     pub(crate) fn mounted_at(&self, point: &Path) -> Option<(&str, &TreeEntry)> {
         let is_at = |tree: &TreeEntry| matches!(tree.commands.get("mount").and_then(|table| table.get(POINT)), Some(Setting { value: Value::One(dir), .. }) if Path::new(dir) == point);
         self.trees.iter().find(|(_, tree)| is_at(tree)).map(|(short, tree)| (&**short, tree))
     }
 
-    /// Whether the namespace of all trees is mounted at `point`.
     pub(crate) fn namespace_is_at(&self, point: &Path) -> bool {
         matches!(self.namespace.get(POINT), Some(Setting { value: Value::One(dir), .. }) if Path::new(dir) == point)
     }
 
-    /// Every setting with its full name, in the order of names.
+    /// With full names, in the order of names.
     pub(crate) fn settings(&self) -> Vec<(String, Setting)> {
         let mut all = Vec::new();
         let mut add = |prefix: &str, table: &Table| {
@@ -127,7 +124,7 @@ impl Config {
 }
 
 impl TreeEntry {
-    /// Options of opening this tree, where several trees are read by one process.
+    /// Options of opening this tree, where one process reads several trees.
     pub(crate) fn tree_options(&self) -> Option<TreeOptions> {
         let is_set = |option: &str| matches!(self.options.get(option), Some(Setting { value: Value::Flag(true), .. }));
         let replicas = match self.options.get("replica").map(|setting| &setting.value) {
@@ -168,7 +165,6 @@ pub(crate) fn complete(arguments: Vec<OsString>) -> Outcome<Applied> {
     Ok(applied)
 }
 
-/// The failure of a command whose configuration has these faults.
 pub(crate) fn first_of(problems: &[Problem]) -> Failure {
     let (first, others) = problems.split_first().expect("called with a fault");
     let more = match others.len() {
@@ -178,13 +174,13 @@ pub(crate) fn first_of(problems: &[Problem]) -> Failure {
     Failure::input(&first.place, &first.what).cure(format!("{}{more}", first.cure))
 }
 
-/// The configuration of this process; empty before it is set.
+/// Empty before it is set.
 pub(crate) fn loaded() -> &'static Config {
     static EMPTY: OnceLock<Config> = OnceLock::new();
     LOADED.get().unwrap_or_else(|| EMPTY.get_or_init(Config::default))
 }
 
-/// The full command line of this process, with what the files say.
+/// The command line of this process, completed by the files.
 pub(crate) fn arguments() -> Vec<OsString> {
     ARGUMENTS.get().cloned().unwrap_or_else(|| std::env::args_os().collect())
 }
@@ -192,10 +188,10 @@ pub(crate) fn arguments() -> Vec<OsString> {
 static LOADED: OnceLock<Config> = OnceLock::new();
 static ARGUMENTS: OnceLock<Vec<OsString>> = OnceLock::new();
 
-/// The mount point, the positional argument of `vouch mount`.
+/// The positional argument of `vouch mount`.
 const POINT: &str = "dir";
 
-/// Headings of the options that may stand at the top level: their meaning is the same everywhere.
+/// Options under these headings may stand at the top level: their meaning is the same everywhere.
 const SITE_HEADINGS: [&str; 2] = ["Common options", "Reading options"];
 
 impl fmt::Display for Origin {

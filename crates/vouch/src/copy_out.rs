@@ -29,7 +29,7 @@ pub(crate) struct Keep {
 pub(crate) struct Written {
     pub(crate) bytes: u64,
     pub(crate) not_kept: u64,
-    /// Privileges and devices that the user did not ask for.
+    /// Privileges and devices without an option for them.
     pub(crate) left_out: u64,
 }
 
@@ -54,7 +54,7 @@ impl Place {
         Place { dir: dir.clone(), name: name.to_vec(), shown }
     }
 
-    /// Creates the directory, private to its owner until it is finished.
+    /// Private to its owner until it is finished.
     pub(crate) fn make_directory(&self) -> Outcome<OwnedFd> {
         rustix::fs::mkdirat(&self.dir, &*self.name, Mode::RWXU).map_err(io::Error::from).at(self)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -65,7 +65,7 @@ impl Place {
         rustix::fs::linkat(&first.dir, &*first.name, &self.dir, &*self.name, AtFlags::empty()).map_err(io::Error::from).at(self)
     }
 
-    /// Writes what is not a directory.
+    /// All but directories.
     pub(crate) async fn write(&self, tree: &Arc<Tree>, inode: &Inode, keep: Keep) -> Outcome<Written> {
         let mut written = Written::default();
         if is_device(inode) && !keep.devices {
@@ -104,7 +104,7 @@ impl Place {
         rustix::fs::mknodat(&self.dir, &*self.name, kind, Mode::RUSR | Mode::WUSR, device).map(|()| kind)
     }
 
-    /// Opens the link or special file that was just made, without reading it.
+    /// Opens the new link or special file, without reading it.
     fn open_made(&self, kind: rustix::fs::FileType) -> Outcome<OwnedFd> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&self.dir, &*self.name, flags, Mode::empty()).map_err(io::Error::from).at(self)?;
@@ -143,7 +143,7 @@ impl Place {
     }
 
     /// Sets owner, then mode (a change of owner clears set-id bits), then attributes, then times,
-    /// all through the open object: whoever can rename in the destination can't redirect them.
+    /// all through the open object: a rename in the destination can't redirect them.
     pub(crate) async fn metadata(&self, object: &OwnedFd, tree: &Tree, inode: &Inode, keep: Keep) -> Outcome<Written> {
         let (mut not_kept, mut left_out) = (0, 0);
         let mut lost = |what: &str, error: rustix::io::Errno| {
@@ -160,8 +160,8 @@ impl Place {
             // Under another owner a set-id bit would grant other rights.
             mode &= !0o6000;
         }
-        // The publisher does not decide which programs run with privileges. A directory's set-gid bit
-        // only passes on its group.
+        // The publisher does not decide which programs run with privileges. A directory's set-gid
+        // bit only passes on its group.
         if !keep.privileges && !inode.is_directory() && mode & 0o6000 != 0 {
             tracing::info!(path = %self, "set-id bits left out");
             mode &= !0o6000;

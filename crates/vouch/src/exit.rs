@@ -49,42 +49,28 @@ pub(crate) struct Failure {
     cure: Option<String>,
 }
 
-/// Causes of failures.
 #[derive(Debug)]
 pub(crate) enum Cause {
     /// Invalid combination of arguments.
     Usage(String),
     /// A malformed file or value from the user.
     Input(String),
-    /// A named object does not exist.
     NotFound(String),
     /// A check of authenticity or freshness failed.
     Refused(String),
     /// A peer did not answer.
     Unreachable(String),
-    /// System error.
     Io(io::Error),
-    /// Key or certificate file.
     KeyFile(vouch_tree::keyfile::Error),
-    /// Self-certifying name.
     Name(vouch_tree::name::NameError),
-    /// XDR decoding.
     Xdr(vouch_xdr::Error),
-    /// Database.
     Store(vouch_tree_store::Error),
-    /// Publishing.
     Publish(vouch_tree_publish::Error),
-    /// Reading a published tree.
     Client(vouch_tree_client::Error),
-    /// Mount.
     Mount(vouch_tree_mount::MountError),
-    /// Replica.
     Serve(vouch_replica::ServeError),
-    /// NFS server.
     Export(ExportError),
-    /// Audit trail of a mount or command.
     Trail(TrailError),
-    /// Measurement.
     Runner(vouch_bench::Error),
     /// Partial failure: the rest was done.
     Incomplete(String),
@@ -212,7 +198,7 @@ fn code_of_trail(error: &TrailError) -> Code {
     if error.is_full { Code::LocalIo } else { Code::BadInput }
 }
 
-/// Exit code for an export that can't be opened.
+/// For an export that can't be opened.
 fn code_of_source(error: &io::Error) -> Code {
     let tree = error.get_ref().and_then(|inner| inner.downcast_ref::<vouch_tree_client::Error>());
     match (tree, error.kind()) {
@@ -274,7 +260,7 @@ impl Failure {
         matches!(&*self.cause, Cause::Io(error) if full(error))
     }
 
-    /// Whether the reader of standard output is gone, which is no error.
+    /// The reader of standard output is gone, which is no error.
     fn is_closed_pipe(&self) -> bool {
         matches!(&*self.cause, Cause::Io(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
@@ -320,7 +306,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// An error and its sources in one line, without repetitions and errno numbers.
+/// In one line, without repetitions and errno numbers.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -342,7 +328,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 /// Prefix of an errno in messages of the standard library.
 const NUMBER: &str = " (os error ";
 
-/// A system message without its number, in lower case.
+/// Without its number, in lower case.
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     let text = match (error.raw_os_error(), text.find(NUMBER)) {

@@ -11,15 +11,15 @@ use signal_hook::iterator::Signals;
 
 use crate::exit::Code;
 
-/// Starts the thread that waits for SIGINT, SIGTERM and SIGHUP.
+/// Starts the thread that waits for signals.
 ///
 /// # Errors
-/// Those of the system when it refuses the handler or the thread.
+/// The system refuses the handler or the thread.
 pub(crate) fn watch() -> io::Result<()> {
     watch_with(None::<fn()>)
 }
 
-/// As [`watch`], but SIGHUP asks for something else than the end: to read a configuration anew.
+/// As [`watch`], but SIGHUP makes the process read a configuration anew.
 ///
 /// # Errors
 /// As [`watch`].

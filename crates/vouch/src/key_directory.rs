@@ -52,7 +52,7 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Outcome {
     }
 }
 
-/// Replaces a small public file atomically and durably.
+/// Atomic and durable.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Outcome {
     let mut fresh = path.as_os_str().to_owned();
     fresh.push(format!(".new-{}", std::process::id()));
@@ -87,7 +87,7 @@ pub(crate) fn identities(dir: &Path) -> Vec<(u64, u64)> {
     places.iter().filter_map(|place| std::fs::metadata(place).ok()).map(|meta| (meta.dev(), meta.ino())).collect()
 }
 
-/// Reads a certificate. The caller checks its key.
+/// The caller checks the certificate's key.
 pub(crate) fn read_cert(path: &Path) -> Outcome<SigningCert> {
     keyfile::read_cert(&read_small(path)?).at(path.display())
 }
@@ -110,14 +110,14 @@ pub(crate) fn public_text(key: &PublicKey) -> String {
     format!("{ROOT_PUBLIC_HEADER}\n{}\n", data_encoding::BASE64.encode(&key.0))
 }
 
-/// Parses a public key file; `None` if it is none.
+/// `None` if the text is no public key.
 pub(crate) fn parse_public(text: &[u8]) -> Option<PublicKey> {
     let body = std::str::from_utf8(text).ok()?.strip_prefix(ROOT_PUBLIC_HEADER)?;
     let bytes = data_encoding::BASE64.decode(body.trim().as_bytes()).ok()?;
     Some(PublicKey(bytes.try_into().ok()?))
 }
 
-/// Random bytes from the system.
+/// From the system.
 pub(crate) fn random<const N: usize>() -> Outcome<Zeroizing<[u8; N]>> {
     let mut bytes = Zeroizing::new([0; N]);
     getrandom::fill(bytes.as_mut()).map_err(|error| Failure::new("randomness", io::Error::other(error)))?;
@@ -149,7 +149,7 @@ fn sync_directory(dir: &Path) -> Outcome {
     File::open(dir).and_then(|dir| dir.sync_all()).at(dir.display())
 }
 
-/// Longest key, certificate or statement file.
+/// Key, certificate or statement file.
 const SMALL_LEN_MAX: usize = keyfile::FILE_LEN_MAX;
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use vouch_daemon::recent_errors;
 use crate::cli::{Global, LogFormat};
 use crate::exit::{At as _, Failure, Outcome};
 
-/// Starts logging for this process; called once.
+/// Called once.
 ///
 /// # Errors
 /// A failure of kind usage when the filter is malformed.
@@ -48,7 +48,7 @@ pub(crate) fn leave_standard_error() {
     let _ = SYSTEM.set(connect().ok());
 }
 
-/// Whether standard error is the service manager's journal (systemd.exec(5), JOURNAL_STREAM).
+/// systemd.exec(5), JOURNAL_STREAM.
 fn is_journal() -> bool {
     let named = std::env::var("JOURNAL_STREAM").ok();
     let numbers =
@@ -87,8 +87,7 @@ const SYSTEM_LOG: &str = "/dev/log";
 /// The FUSE library warns about mounts that we have unmounted ourselves.
 const QUIET: &str = "fuser::session=error";
 
-/// Default log level of a service.
+/// Of a service.
 const JOURNAL_LEVEL: &str = "info";
 
-/// Default log level.
 const DEFAULT_LEVEL: &str = "warn";

@@ -1,4 +1,4 @@
-//! The `vouch` command. Its code is in the library, so that tests and benchmarks can use it.
+//! The code is in the library, for tests and benchmarks.
 
 fn main() -> std::process::ExitCode {
     vouch::main()

@@ -1,5 +1,5 @@
-//! `mount.vouch`, the helper of mount(8): `mount -t vouch NAME DIR -o OPTIONS` runs
-//! `mount.vouch NAME DIR -o OPTIONS`. Translates this to the arguments of `vouch mount`.
+//! `mount.vouch`, the helper of mount(8): translates `mount.vouch NAME DIR -o OPTIONS` to the
+//! arguments of `vouch mount`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -10,7 +10,7 @@ use clap::ArgAction;
 use crate::config;
 use crate::exit::{Code, Failure, Outcome};
 
-/// What mount(8) asks for.
+/// Request of mount(8).
 #[derive(Debug)]
 pub(crate) enum Request {
     /// Run this command line.
@@ -19,12 +19,12 @@ pub(crate) enum Request {
     Fake,
 }
 
-/// Whether this process is the helper, by its name.
+/// By the program's name.
 pub(crate) fn is_helper(program: &OsStr) -> bool {
     Path::new(program).file_name() == Some(OsStr::new("mount.vouch"))
 }
 
-/// Exit codes as in mount(8).
+/// As in mount(8).
 pub(crate) const fn exit_code(code: Code) -> u8 {
     match code {
         Code::Success => 0,
@@ -36,7 +36,7 @@ pub(crate) const fn exit_code(code: Code) -> u8 {
 /// Translates the arguments after the program's name.
 ///
 /// # Errors
-/// Options that neither mount(8) nor `vouch mount` knows, unless it is told to tolerate them (-s).
+/// Options that neither mount(8) nor `vouch mount` knows, without -s.
 pub(crate) fn translate(arguments: &[OsString]) -> Outcome<Request> {
     let (mut places, mut options) = (Vec::new(), Vec::new());
     let (mut is_sloppy, mut is_fake) = (false, false);
@@ -88,7 +88,7 @@ pub(crate) fn translate(arguments: &[OsString]) -> Outcome<Request> {
     Ok(if is_fake { Request::Fake } else { Request::Mount(line) })
 }
 
-/// The options of `-o`. Commas separate them, except in double quotes.
+/// Options of `-o`: separated by commas, except in double quotes.
 fn split(text: &[u8]) -> Vec<Vec<u8>> {
     let (mut options, mut option, mut is_quoted) = (Vec::new(), Vec::new(), false);
     for byte in text {
@@ -107,7 +107,7 @@ fn translate_option(option: &[u8]) -> Outcome<Option<OsString>> {
     let end = option.iter().position(|byte| *byte == b'=').unwrap_or(option.len());
     let name = String::from_utf8_lossy(&option[..end]).replace('_', "-");
     match &*name {
-        // A published tree is always read-only; mount(8) says `rw` unless it is told otherwise.
+        // A published tree is always read-only; mount(8) says `rw` by default.
         "ro" | "rw" | "defaults" | "exec" | "nosuid" | "nodev" | "async" | "sync" | "dirsync" | "silent" | "loud" | "mand" | "nomand" => {
             return Ok(None);
         }
@@ -146,7 +146,7 @@ fn usage(what: &str, why: &str) -> Failure {
 /// mount(8): incorrect invocation.
 const INVOCATION: u8 = 1;
 
-/// mount(8): mount failure.
+/// mount(8).
 pub(crate) const MOUNT_FAILURE: u8 = 32;
 
 #[cfg(test)]

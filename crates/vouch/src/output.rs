@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::exit::{At as _, Outcome, forgive_closed_pipe};
 
-/// Runs `write` on buffered standard output and flushes it. A closed pipe is no error.
+/// Buffers and flushes. A closed pipe is no error.
 pub(crate) fn with_stdout(write: impl FnOnce(&mut BufWriter<StdoutLock<'static>>) -> io::Result<()>) -> Outcome {
     let mut out = BufWriter::with_capacity(64 * 1024, io::stdout().lock());
     forgive_closed_pipe(write(&mut out).and_then(|()| out.flush()).at("standard output"))
@@ -30,7 +30,7 @@ pub(crate) fn json_line(value: &impl Serialize) -> Outcome {
     })
 }
 
-/// Prints rows in padded columns; the last cell of a row is not padded.
+/// Pads columns, except the last cell of a row.
 pub(crate) fn table(rows: &[Vec<String>], right: &[usize]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> =
@@ -57,7 +57,7 @@ pub(crate) fn table(rows: &[Vec<String>], right: &[usize]) -> String {
     text
 }
 
-/// A number of bytes in powers of 1024.
+/// In powers of 1024.
 pub(crate) fn bytes(count: u64) -> String {
     indicatif::BinaryBytes(count).to_string()
 }

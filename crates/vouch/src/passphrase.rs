@@ -17,12 +17,12 @@ pub(crate) struct PassphraseArgs {
 }
 
 impl PassphraseArgs {
-    /// Whether a file was given; a new key is then encrypted.
+    /// A file was given; a new key is then encrypted.
     pub(crate) const fn is_given(&self) -> bool {
         self.passphrase_file.is_some()
     }
 
-    /// Passphrase of the existing key in `file`.
+    /// Of the existing key in `file`.
     pub(crate) fn ask(&self, file: &Path) -> Outcome<Zeroizing<String>> {
         match &self.passphrase_file {
             Some(path) => from_file(path),
@@ -30,7 +30,7 @@ impl PassphraseArgs {
         }
     }
 
-    /// Passphrase of a new key: from the file, or asked twice.
+    /// From the file, or asked twice.
     pub(crate) fn ask_new(&self) -> Outcome<Zeroizing<String>> {
         if let Some(path) = &self.passphrase_file {
             return from_file(path);

@@ -1,5 +1,3 @@
-//! Choice of an older revision, by number or tag.
-
 use std::fmt;
 use std::sync::Arc;
 
@@ -27,7 +25,7 @@ impl RevisionArgs {
         self.revision.is_none() && self.tag.is_none()
     }
 
-    /// The chosen revision; the newest one by default.
+    /// The newest one by default.
     pub(crate) async fn find(&self, tree: &Arc<Tree>) -> Outcome<Arc<Revision>> {
         let found = match (self.revision, &self.tag) {
             (Some(number), _) => tree.revision_at(number).await?,

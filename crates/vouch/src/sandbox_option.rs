@@ -1,5 +1,3 @@
-//! The option `--sandbox` of services.
-
 use vouch_daemon::sandbox::SandboxMode;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

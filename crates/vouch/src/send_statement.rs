@@ -12,7 +12,7 @@ use vouch_xdr::{Writer, Xdr as _};
 
 use crate::exit::{Cause, Failure, Outcome};
 
-/// Sends a statement to a replica, given as HOST or HOST:PORT.
+/// `replica` is HOST or HOST:PORT.
 pub(crate) fn send(replica: &str, statement: &KeyStatement) -> Outcome {
     let place = TreeName::new(replica, statement.hostid())?;
     let unreachable = |why: &dyn std::fmt::Display| Failure::new(replica, Cause::Unreachable(why.to_string()));

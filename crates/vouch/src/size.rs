@@ -1,5 +1,3 @@
-//! Sizes on the command line.
-
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -14,7 +12,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift)).ok_or_else(|| SHAPE.into())
 }
 
-/// Length of packs: not so short that each holds only a few frames.
+/// Not so short that each pack holds only a few frames.
 pub(crate) fn parse_pack_len(text: &str) -> Result<u32, String> {
     let len = u32::try_from(parse(text)?).ok().filter(|len| (256 << 10..=1 << 30).contains(len));
     len.ok_or_else(|| "a pack has 256K to 1G".into())

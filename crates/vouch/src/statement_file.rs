@@ -40,7 +40,7 @@ pub(crate) struct StatementArgs {
 }
 
 impl StatementArgs {
-    /// Whether an existing statement was given.
+    /// True for an existing statement.
     pub(crate) const fn is_made(&self) -> bool {
         self.statement.is_some()
     }

@@ -14,7 +14,7 @@ use crate::exit::{Failure, Outcome};
 use crate::revision_options::RevisionArgs;
 use vouch_daemon::printable::printable;
 
-/// A tree and a path in it, of any bytes.
+/// The path has any bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TreePath {
     pub(crate) name: TreeName,
@@ -22,10 +22,10 @@ pub(crate) struct TreePath {
 }
 
 impl TreePath {
-    /// Parses an argument, by the short names of this process's configuration.
+    /// By the short names of this process's configuration.
     ///
     /// # Errors
-    /// Bad input, with the shape of a name as the cure.
+    /// Bad input, with the shape of a name as the remedy.
     pub(crate) fn parse(argument: &OsStr) -> Outcome<TreePath> {
         TreePath::parse_with(argument, config::loaded())
     }
@@ -58,13 +58,13 @@ fn unknown(name: &str, config: &Config) -> Failure {
         .cure(format!("a name looks like @HOST[:PORT],HOSTID, a short name has a table [tree.NAME]{known}"))
 }
 
-/// Short names in a message.
+/// In a message.
 const SHORT_NAMES_SHOWN: usize = 8;
 
 /// A tree at one revision, and the trees that its symbolic links lead to.
 pub(crate) struct OpenTree {
     client: Arc<Client>,
-    /// The tree that was named, and its revision.
+    /// The named tree, and its revision.
     first: (Arc<Tree>, Arc<Revision>),
     /// The tree where the last path ended.
     pub(crate) tree: Arc<Tree>,
@@ -88,7 +88,7 @@ impl OpenTree {
         Ok(OpenTree::new(&self.client, self.tree.clone(), revision, true))
     }
 
-    /// Whether `error` means that replicas dropped this revision. If so, a newer one is opened.
+    /// True if `error` means that replicas dropped this revision. Then a newer one is opened.
     pub(crate) async fn moves_on(&mut self, error: &vouch_tree_client::Error) -> bool {
         let is_first = Arc::ptr_eq(&self.tree, &self.first.0);
         if (self.is_chosen && is_first) || !matches!(error, vouch_tree_client::Error::Missing { .. }) {
@@ -105,7 +105,7 @@ impl OpenTree {
         true
     }
 
-    /// The file at `path` of the tree that was named. Follows symbolic links, also into other trees:
+    /// The file at `path` of the named tree. Follows symbolic links, also into other trees:
     /// [`OpenTree::tree`] is then the last one.
     pub(crate) async fn follow(&mut self, path: &[u8]) -> Outcome<(Vec<u8>, Inode)> {
         (self.tree, self.revision) = self.first.clone();
@@ -126,7 +126,7 @@ impl OpenTree {
                 let why = format!("more than {TREES_MAX} links from tree to tree");
                 return Err(along(&chain[..3], Failure::input(next.name, why)));
             }
-            // The options of replicas belong to the tree that was named.
+            // The options of replicas belong to the named tree.
             let opened = self.client.open(&next.name, &TreeOptions::default()).await;
             self.tree = opened.map_err(|error| along(&chain, error.into()))?;
             self.revision = self.tree.revision().map_err(|error| along(&chain, error.into()))?;
@@ -151,7 +151,7 @@ impl OpenTree {
         }
     }
 
-    /// The file at `path`, without following a final symbolic link.
+    /// Does not follow a final symbolic link.
     pub(crate) async fn find(&mut self, path: &[u8]) -> Outcome<Inode> {
         let (above, name) = path.iter().rposition(|&b| b == b'/').map_or((&[][..], path), |cut| (&path[..cut], &path[cut + 1..]));
         loop {
@@ -181,7 +181,7 @@ fn along(chain: &[String], failure: Failure) -> Failure {
     if chain.is_empty() { failure } else { failure.reached_by(&chain.join(" -> ")) }
 }
 
-/// Limit on the links from tree to tree in one path.
+/// Links from tree to tree in one path.
 const TREES_MAX: usize = 16;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Validity of signing keys: options of commands that issue a certificate.
+//! Options of commands that issue a certificate.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) struct ValidityArgs {
 }
 
 impl ValidityArgs {
-    /// End of a validity that starts now, in seconds since 1970.
+    /// In seconds since 1970.
     pub(crate) fn not_after(&self, now_s: u64) -> Outcome<u64> {
         match self.until {
             Some(until) if until <= now_s => Err(Failure::usage(format_args!("--until {}", when::utc(until)), "has passed already")),

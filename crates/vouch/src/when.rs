@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::{Timestamp, civil, tz::TimeZone};
 
-/// Seconds since 1970 now. An earlier clock counts as 1970, which every freshness check refuses.
+/// Seconds since 1970. An earlier clock counts as 1970, which every freshness check refuses.
 pub(crate) fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
@@ -25,18 +25,16 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs).ok_or_else(|| "write a number and a unit: 30s, 90m, 24h, 7d, 2w or 1y (at most 100y)".into())
 }
 
-/// The same, or zero.
 pub(crate) fn parse_duration_or_zero(text: &str) -> Result<Duration, String> {
     if matches!(text, "0" | "0s") { Ok(Duration::ZERO) } else { parse_duration(text) }
 }
 
-/// Parses a date (`2027-11-21`, midnight UTC) or time (`2027-11-21T10:00:00Z`) into seconds since
-/// 1970, for clap.
+/// A date (`2027-11-21`, midnight UTC) or time (`2027-11-21T10:00:00Z`), into seconds since 1970.
 pub(crate) fn parse_date(text: &str) -> Result<u64, String> {
     u64::try_from(parse_instant(text)?.as_second()).map_err(|_| "lies before 1970".to_owned())
 }
 
-/// The same with fractions of a second, in nanoseconds since 1970.
+/// With fractions of a second, in nanoseconds since 1970.
 pub(crate) fn parse_date_ns(text: &str) -> Result<u64, String> {
     let ns = parse_instant(text)?.as_nanosecond();
     u64::try_from(ns).map_err(|_| if ns < 0 { "lies before 1970" } else { "is too far in the future" }.to_owned())

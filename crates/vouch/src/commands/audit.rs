@@ -1,5 +1,3 @@
-//! `vouch audit`: commands on audit trails, one file for each.
-
 mod check_proof;
 mod filter;
 mod follow;

@@ -1,4 +1,4 @@
-//! `vouch bench`: options of the workloads. `vouch_bench` does the measuring.
+//! Options of the workloads. `vouch_bench` measures.
 
 use crate::cli::Global;
 use crate::exit::Outcome;

@@ -1,4 +1,4 @@
-//! `vouch bugreport`: collects what a maintainer needs, and nothing secret.
+//! Collects data for a maintainer, and nothing secret.
 
 mod redact;
 
@@ -82,7 +82,7 @@ impl Report {
         Ok(self.text)
     }
 
-    /// Adds text without secrets and control characters.
+    /// Leaves out secrets and control characters.
     fn section(&mut self, title: &str, text: &str) {
         let _ = writeln!(self.text, "== {title}");
         for line in self.redactor.text(text).lines() {
@@ -136,7 +136,7 @@ impl Report {
         }
     }
 
-    /// Command lines of this program's processes.
+    /// Of this program.
     fn processes(&mut self) {
         let mut text = String::new();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {

@@ -1,5 +1,3 @@
-//! `vouch cat`: prints files of a published tree without a mount.
-
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 
@@ -64,7 +62,7 @@ async fn write_all(args: &Args, paths: &[TreePath]) -> Outcome {
         }
     }
     out.flush().at("standard output")?;
-    // The next command finds what this one fetched.
+    // The next command finds the data of this one.
     client.flush().await;
     Ok(())
 }
@@ -77,5 +75,5 @@ async fn content(open: &mut OpenTree, path: &[u8]) -> Outcome<(Vec<u8>, Blob)> {
     }
 }
 
-/// Bytes of one read: one leaf is not copied. The client reads ahead by itself.
+/// One leaf is not copied. The client reads ahead by itself.
 const STEP: usize = vouch_tree::LEAF_LEN_MAX;

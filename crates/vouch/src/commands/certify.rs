@@ -1,5 +1,3 @@
-//! `vouch certify`: creates the next signing key of a root key.
-
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;

@@ -1,5 +1,3 @@
-//! `vouch check-proof`: checks a proof of what a revision holds at a path, offline.
-
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek as _, SeekFrom, Write as _};
@@ -115,7 +113,7 @@ fn read_header(file: &mut BufReader<File>, path: &Path) -> Outcome<ProofHeader> 
     Ok(header)
 }
 
-/// The next frame: XDR `opaque<FRAME_LEN_MAX>`.
+/// XDR `opaque<FRAME_LEN_MAX>`.
 fn read_frame(file: &mut impl Read) -> Result<Vec<u8>, String> {
     let short = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::UnexpectedEof => "the proof ends too early".to_owned(),
@@ -136,7 +134,7 @@ fn read_frame(file: &mut impl Read) -> Result<Vec<u8>, String> {
     Ok(item)
 }
 
-/// Hashes the content, and writes it if requested. SHA-256 is what `sha256sum` prints.
+/// Hashes the content by SHA-256, as `sha256sum`, and writes it if requested.
 #[derive(Default)]
 struct ContentSink {
     hash: Sha256,
@@ -227,7 +225,7 @@ struct Report {
     signed: String,
     certificate: u64,
     path: JsonName,
-    /// The file; `None` proves that the path does not exist.
+    /// `None` proves that the path does not exist.
     file: Option<FileRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sha256: Option<String>,

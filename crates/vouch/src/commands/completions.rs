@@ -1,5 +1,3 @@
-//! `vouch completions`: shell completions from the definitions of the parser.
-
 use std::io::Write as _;
 
 use clap_complete::Shell;

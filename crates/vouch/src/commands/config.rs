@@ -1,5 +1,3 @@
-//! `vouch config`: shows and checks the configuration.
-
 use std::ffi::OsString;
 
 use serde::Serialize;
@@ -79,7 +77,6 @@ fn show(config: &Config, as_json: bool) -> Outcome {
     print(rows.collect(), as_json)
 }
 
-/// A setting for output.
 #[derive(Serialize)]
 struct Row {
     name: String,

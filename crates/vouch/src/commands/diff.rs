@@ -1,5 +1,3 @@
-//! `vouch diff`: differences between two revisions or trees.
-
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 

@@ -1,4 +1,4 @@
-//! `vouch export`: options of the NFSv4 server, which is in `vouch_export`.
+//! Options of the NFSv4 server, which is in `vouch_export`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

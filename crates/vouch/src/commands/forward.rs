@@ -1,5 +1,3 @@
-//! `vouch forward`: signs a forwarding pointer to a tree's new name.
-
 use vouch_tree::TreeName;
 use vouch_tree::statement::Body;
 

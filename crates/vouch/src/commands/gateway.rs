@@ -1,4 +1,4 @@
-//! `vouch gateway`: options of a gateway, which is in `vouch_gateway`.
+//! Options of a gateway, which is in `vouch_gateway`.
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;

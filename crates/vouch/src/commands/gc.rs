@@ -1,5 +1,3 @@
-//! `vouch gc`: frees the space of data that no kept revision needs.
-
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -115,7 +113,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     ))
 }
 
-/// Interrupted pulls and publications older than this count as abandoned.
+/// Older interrupted pulls and publications count as abandoned.
 const UNFINISHED_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 #[derive(Serialize)]

@@ -1,5 +1,3 @@
-//! `vouch get`: copies from a published tree without a mount.
-
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
@@ -91,7 +89,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     }
 }
 
-/// Final name of the copy, which must not exist.
+/// The name of the copy must not exist.
 fn destination(dest: &Path, path: &TreePath) -> Outcome<PathBuf> {
     let dest = match path.last() {
         Some(name) if dest.is_dir() => dest.join(std::ffi::OsStr::from_bytes(name)),
@@ -274,12 +272,12 @@ async fn start_file(job: &Arc<Job>, place: Place, inode: Inode, links: &mut Hash
     Ok(())
 }
 
-/// Result of copying one file; a panic is a bug.
+/// A panic is a bug.
 fn finished(done: Result<Outcome, tokio::task::JoinError>) -> Outcome {
     done.unwrap_or_else(|error| Err(Failure::new("copying", std::io::Error::other(error))))
 }
 
-/// Files in progress: enough to fill a fast link with small files.
+/// Enough to fill a fast link with small files.
 const FILES_MAX: usize = 32;
 
 #[derive(Serialize)]
@@ -289,7 +287,7 @@ struct Report {
     bytes: u64,
     /// Owners, attributes and devices that could not be set.
     not_kept: u64,
-    /// Set-id bits, capabilities and devices that were not asked for.
+    /// Set-id bits, capabilities and devices without an option for them.
     left_out: u64,
     /// Opaque directories, which are copied empty.
     opaque: u64,

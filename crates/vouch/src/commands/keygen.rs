@@ -1,5 +1,3 @@
-//! `vouch keygen`: creates a root key and its first signing key.
-
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -96,7 +94,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     ))
 }
 
-/// Serial number of a root key's first certificate.
+/// Of a root key's first certificate.
 const FIRST_SERIAL: u64 = 1;
 
 #[derive(Serialize)]

@@ -1,5 +1,3 @@
-//! `vouch log`: lists the revisions of a published tree.
-
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 

@@ -1,5 +1,3 @@
-//! `vouch ls`: lists directories of a published tree without a mount.
-
 use std::ffi::OsString;
 use std::io::{self, Write};
 
@@ -65,9 +63,9 @@ async fn list_all(args: &Args, paths: &[TreePath]) -> Outcome {
     out.flush().at("standard output")
 }
 
-/// Lists a directory, recursively if requested. The list of directories is on the heap, since a
-/// tree may be deeper than the stack. If replicas drop the revision meanwhile, listing continues in
-/// the next one after the last name. Opaque directories are not listed.
+/// The list of directories is on the heap, since a tree may be deeper than the stack. If replicas
+/// drop the revision meanwhile, listing continues in the next one after the last name. Opaque
+/// directories are not listed.
 async fn list(args: &Args, open: &mut OpenTree, out: &mut impl Write, base: &[u8], top: Inode) -> Outcome {
     let mut waiting = vec![(Vec::new(), top, open.revision.order())];
     while let Some((prefix, mut dir, mut revision)) = waiting.pop() {

@@ -1,5 +1,3 @@
-//! `vouch man`: manual pages from the definitions of the parser.
-
 use std::io::Write as _;
 use std::path::PathBuf;
 

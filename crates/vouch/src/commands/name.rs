@@ -1,5 +1,3 @@
-//! `vouch name`: prints and parses self-certifying names.
-
 use std::path::Path;
 
 use serde::Serialize;

@@ -1,5 +1,3 @@
-//! `vouch prove`: writes a proof of what a revision holds at a path.
-
 use std::ffi::OsString;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,3 @@
-//! `vouch publish`: publishes a directory as the next signed revision of a database.
-
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;

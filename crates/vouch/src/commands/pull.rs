@@ -1,5 +1,3 @@
-//! `vouch pull`: updates a replica's database.
-
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Mutex;

@@ -1,5 +1,3 @@
-//! `vouch revoke`: revokes a root key.
-
 use vouch_tree::statement::{Body, REASON_LEN_MAX};
 
 use crate::cli::Global;

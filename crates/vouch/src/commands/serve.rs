@@ -1,4 +1,4 @@
-//! `vouch serve`: options of a replica, which is in `vouch_replica`.
+//! Options of a replica, which is in `vouch_replica`.
 
 use std::ffi::OsString;
 use std::net::{Ipv6Addr, SocketAddr, TcpListener};
@@ -101,7 +101,7 @@ struct CacheArgs {
 }
 
 impl CacheArgs {
-    /// Opens the cache, whose fetches run on the runtime.
+    /// Fetches of the cache run on the runtime.
     fn open(&self, db: &[PathBuf]) -> Outcome<Option<(Runtime, Arc<TreeCache>)>> {
         let (Some(name), Some(quota)) = (&self.cache_of, self.quota) else { return Ok(None) };
         let path = TreePath::parse(name)?;
@@ -165,7 +165,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     };
     let server = Server::open(config)?;
     interrupt::watch().at("signals")?;
-    // Line for the supervisor that says that clients are served, and where.
+    // Tells the supervisor that clients are served, and where.
     let addresses: Vec<String> = server.addresses().iter().map(SocketAddr::to_string).collect();
     let page = server.page_address().map_or_else(String::new, |address| format!(", metrics on http://{address}/metrics"));
     output::text(&format!("serving on {}{page}\n", addresses.join(", ")))?;

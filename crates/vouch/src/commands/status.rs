@@ -1,5 +1,3 @@
-//! `vouch status`: the mounts, replicas, exports and caches of this machine.
-
 mod tables;
 
 use std::io::{self, IsTerminal as _};
@@ -37,7 +35,7 @@ pub(crate) struct Args {
     metrics: Option<PathBuf>,
 }
 
-/// The state of the machine, as far as this user may know it.
+/// As far as this user may know it.
 #[derive(Debug, Serialize)]
 pub(crate) struct MachineStatus {
     pub(crate) daemons: Vec<Daemon>,
@@ -109,8 +107,7 @@ impl MachineStatus {
         self.details(vouch_daemon::status::DaemonKind::Export)
     }
 
-    /// The daemons of a kind. A daemon of another version may have another form of detail; `--json`
-    /// still shows it.
+    /// A daemon of another version may have another form of detail; `--json` still shows it.
     fn details<T: serde::de::DeserializeOwned>(&self, kind: vouch_daemon::status::DaemonKind) -> impl Iterator<Item = (&DaemonStatus, T)> {
         let of_kind = self.daemons.iter().filter(move |daemon| daemon.status.kind == kind);
         of_kind.filter_map(|daemon| Some((&daemon.status, serde_json::from_value(daemon.status.detail.clone()).ok()?)))

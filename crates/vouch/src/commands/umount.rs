@@ -1,5 +1,3 @@
-//! `vouch umount`: unmounts a tree.
-
 use std::path::PathBuf;
 
 use crate::cli::Global;

@@ -1,5 +1,3 @@
-//! `vouch upgrade`: replaces the process of a running mount.
-
 use std::fmt::Display;
 use std::io::{self, Read as _};
 use std::os::unix::net::UnixStream;

@@ -1,5 +1,3 @@
-//! `vouch verify`: checks a tree or a database.
-
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -148,11 +146,10 @@ struct Report {
     revisions: Option<u64>,
     frames: u64,
     bytes: u64,
-    /// Whether the check ended early; the last problem says why.
+    /// The check ended early; the last problem says why.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     ended_early: bool,
     problem_count: u64,
-    /// The first problems.
     problems: Vec<String>,
     seconds: f64,
 }

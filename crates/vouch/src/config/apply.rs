@@ -1,7 +1,7 @@
 //! Completes a command line by the settings of the configuration.
 //!
-//! A setting becomes an argument `--option=value`, so that the parser checks it as it checks the
-//! command line. An option that is given already, or that conflicts with a given one, is left out.
+//! A setting becomes an argument `--option=value`, so that the parser checks it like the command
+//! line. An option that is given already, or that conflicts with a given one, is left out.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -15,7 +15,7 @@ use super::check::{is_shared, is_without_options, key};
 use super::read::Choice;
 use super::{Config, Origin, Setting, Table, Value};
 
-/// What the command line itself says.
+/// Content of the command line itself.
 pub(crate) struct Given {
     arguments: Vec<OsString>,
     /// Switches that are turned off: `--no-cache=false`.
@@ -27,12 +27,12 @@ pub(crate) struct Given {
 /// A command line with the settings of the files.
 pub(crate) struct Applied {
     pub(crate) arguments: Vec<OsString>,
-    /// Where each added option comes from, by its name.
+    /// Of each added option, by its name.
     pub(crate) origins: HashMap<String, Origin>,
 }
 
 impl Applied {
-    /// Where the options come from that an error of the parser names.
+    /// Origins of the options that an error of the parser names.
     pub(crate) fn notes_on(&self, error: &clap::Error) -> Vec<String> {
         let text = error.to_string();
         let named = self.origins.iter().filter(|(option, _)| text.contains(&format!("--{option}")));
@@ -63,7 +63,7 @@ pub(crate) fn first_pass(arguments: Vec<OsString>) -> Given {
     }
 }
 
-/// All switches of all commands.
+/// Of all commands.
 fn switches(command: &Command) -> Vec<String> {
     let own = command.get_arguments().filter(|arg| matches!(arg.get_action(), ArgAction::SetTrue) && !arg.is_hide_set());
     let mut all: Vec<String> = own.filter_map(|arg| arg.get_long().map(str::to_owned)).collect();
@@ -72,25 +72,25 @@ fn switches(command: &Command) -> Vec<String> {
 }
 
 impl Given {
-    /// Whether the command line turns this switch off.
+    /// The command line turns this switch off.
     pub(crate) fn is_off(&self, switch: &str) -> bool {
         self.off.iter().any(|off| off == switch)
     }
 
-    /// The files to read; `None` for a command that takes nothing from them.
+    /// `None` for a command that takes nothing from files.
     pub(crate) fn choice(&self) -> Option<Choice> {
         let name = self.matches.as_ref()?.subcommand_name()?;
         (!is_without_options(name)).then(|| self.files())
     }
 
-    /// The files that --config and VOUCH_CONFIG choose.
+    /// By --config and VOUCH_CONFIG.
     fn files(&self) -> Choice {
         let given = self.matches.as_ref().and_then(|matches| matches.get_one::<PathBuf>("config").cloned());
         given.filter(|path| !path.as_os_str().is_empty()).map_or(Choice::System, Choice::Given)
     }
 }
 
-/// Completes the command line. `root` is built.
+/// `root` is built.
 pub(crate) fn apply(given: &Given, config: &Config, root: &Command) -> Applied {
     let mut applied = Applied { arguments: given.arguments.clone(), origins: HashMap::new() };
     let Some(mut matches) = given.matches.as_ref() else { return applied };
@@ -110,7 +110,7 @@ pub(crate) fn apply(given: &Given, config: &Config, root: &Command) -> Applied {
     let mut added: Vec<OsString> = Vec::new();
     let target = Target::of(&command, leaf, matches, config);
     if is_mount_by_point(&command, leaf, matches) {
-        // `vouch mount DIR`: the configuration says which tree.
+        // `vouch mount DIR`: the configuration names the tree.
         taken.extend(leaf.get_positionals());
         if matches!(target, Target::Namespace) && !taken.iter().any(|arg| arg.get_long() == Some("auto")) {
             added.push("--auto".into());
@@ -180,9 +180,9 @@ fn tokens(arg: &Arg, setting: &Setting) -> Option<Vec<OsString>> {
     Some(values.into_iter().map(token).collect())
 }
 
-/// What a command line is about.
+/// The subject of a command line.
 enum Target {
-    /// One configured tree, by its short name.
+    /// By its short name.
     Tree(String),
     /// The namespace of all trees.
     Namespace,
@@ -214,13 +214,13 @@ impl Target {
     }
 }
 
-/// Whether `vouch mount` has a mount point and no tree.
+/// `vouch mount` has a mount point and no tree.
 fn is_mount_by_point(command: &str, leaf: &Command, matches: &ArgMatches) -> bool {
     let mut given = leaf.get_positionals().flat_map(|arg| matches.try_get_raw(arg.get_id().as_str()).ok().flatten().into_iter().flatten());
     command == "mount" && given.next().is_some_and(|first| first.as_bytes().starts_with(b"/"))
 }
 
-/// Whether a positional argument would stand in the place of an earlier one.
+/// A positional argument would take the place of an earlier one.
 fn lacks_earlier(leaf: &Command, arg: &Arg, taken: &[&Arg]) -> bool {
     let is_taken = |earlier: &Arg| taken.iter().any(|other| other.get_id() == earlier.get_id());
     arg.is_positional() && leaf.get_positionals().any(|earlier| earlier.get_index() < arg.get_index() && !is_taken(earlier))

@@ -10,7 +10,7 @@ use vouch_tree::TreeName;
 use super::read::Item;
 use super::{Config, Origin, POINT, Problem, SITE_HEADINGS, Setting, Table, TreeEntry, Value};
 
-/// Makes the configuration of all items that are right. `root` is built.
+/// Makes the configuration of all valid items. `root` is built.
 pub(crate) fn check(files: Vec<PathBuf>, items: Vec<Item>, root: &Command) -> (Config, Vec<Problem>) {
     let mut config = Config { files, ..Config::default() };
     let mut problems = Vec::new();
@@ -22,7 +22,7 @@ pub(crate) fn check(files: Vec<PathBuf>, items: Vec<Item>, root: &Command) -> (C
     (config, problems)
 }
 
-/// Where an option stands.
+/// Place of an option.
 #[derive(Clone, Copy)]
 enum Place<'a> {
     /// At the top level, or directly in the table of a tree.
@@ -182,7 +182,7 @@ pub(super) fn is_shared(arg: &Arg) -> bool {
     arg.get_help_heading().is_some_and(|heading| SITE_HEADINGS.contains(&heading))
 }
 
-/// The name of an option in a file: that of the command line, or of a positional argument its value
+/// Name of an option in a file: that of the command line, or of a positional argument its value
 /// name in lower case. `None` if it can't be configured.
 pub(crate) fn key(arg: &Arg) -> Option<String> {
     if arg.is_hide_set() || !matches!(arg.get_action(), ArgAction::Set | ArgAction::Append | ArgAction::SetTrue) {
@@ -263,7 +263,7 @@ fn unknown(item: &Item, place: Place<'_>, root: &Command) -> Problem {
     }
 }
 
-/// The commands of the first level that have this option.
+/// Of the first level.
 fn commands_with(option: &str, root: &Command) -> Vec<String> {
     let commands = root.get_subcommands().filter(|sub| !is_without_options(sub.get_name()));
     commands.filter(|command| find(option, Place::Command(command), root).is_some()).map(|command| command.get_name().to_owned()).collect()
@@ -276,7 +276,7 @@ fn suggestion<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<St
     (near > SIMILAR).then(|| format!("did you mean `{best}`?"))
 }
 
-/// Checks that a table has what its options need of each other, by parsing a command line with it.
+/// Checks dependencies between the options of a table, by parsing a command line with it.
 pub(crate) fn check_together(config: &Config, root: &Command) -> Vec<Problem> {
     let mut lines: Vec<(Origin, Vec<String>)> = Vec::new();
     for (short, tree) in &config.trees {
@@ -298,7 +298,7 @@ pub(crate) fn check_together(config: &Config, root: &Command) -> Vec<Problem> {
         let given = super::first_pass(line.iter().map(Into::into).collect());
         let applied = super::apply(&given, config, root);
         if let Err(error) = root.clone().try_get_matches_from(&applied.arguments) {
-            // The command line may bring what these commands need.
+            // The command line may bring the arguments that these commands need.
             if line.len() == 2 && error.kind() == ErrorKind::MissingRequiredArgument {
                 continue;
             }

@@ -10,7 +10,6 @@ use toml::de::{DeTable, DeValue};
 
 use super::{Origin, Problem, Value, trust};
 
-/// Which files are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     /// /etc/vouch/vouch.toml and /etc/vouch/conf.d, if they exist.
@@ -27,7 +26,7 @@ pub(crate) struct Item {
     pub(crate) origin: Origin,
 }
 
-/// Reads all files. Files with problems are left out.
+/// Leaves out files with problems.
 pub(crate) fn read(choice: &Choice) -> (Vec<PathBuf>, Vec<Item>, Vec<Problem>) {
     let (mut items, mut problems) = (Vec::new(), Vec::new());
     let (files, mut read) = (find(choice, &mut problems), Vec::new());
@@ -49,7 +48,7 @@ pub(crate) fn read(choice: &Choice) -> (Vec<PathBuf>, Vec<Item>, Vec<Problem>) {
     (read, items, problems)
 }
 
-/// The files in the order of reading, each with whether it must exist.
+/// In the order of reading. True: the file must exist.
 fn find(choice: &Choice, problems: &mut Vec<Problem>) -> Vec<(PathBuf, bool)> {
     let directory = match choice {
         Choice::System => Path::new(SYSTEM),
@@ -66,7 +65,7 @@ fn find(choice: &Choice, problems: &mut Vec<Problem>) -> Vec<(PathBuf, bool)> {
             return files;
         }
     };
-    // Whoever may add files to the directory may change any setting.
+    // Users who may add files to the directory may change any setting.
     problems.extend(trust::check_directory(&parts).err());
     let names = listed.filter_map(Result::ok).map(|entry| entry.path());
     let is_part = |path: &PathBuf| {
@@ -87,7 +86,7 @@ fn find(choice: &Choice, problems: &mut Vec<Problem>) -> Vec<(PathBuf, bool)> {
     files
 }
 
-/// The text of a file; `None` if it does not exist.
+/// `None` if the file does not exist.
 fn read_file(path: &Path) -> Result<Option<String>, Problem> {
     if path == Path::new("/dev/null") {
         return Ok(Some(String::new()));
@@ -132,7 +131,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Problem {
     }
 }
 
-/// Takes a text apart. Bounded by its length; the parser limits the depth of tables.
+/// Bounded by the length of the text; the parser limits the depth of tables.
 pub(crate) fn parse(path: &Path, text: &str, items: &mut Vec<Item>, problems: &mut Vec<Problem>) {
     let file: Arc<Path> = path.into();
     match DeTable::parse(text) {
@@ -203,10 +202,10 @@ fn line_of(text: &[u8], at: usize) -> usize {
 
 const SYSTEM: &str = "/etc/vouch";
 
-/// Limit on the length of one file: a site of ten thousand trees fits.
+/// Of one file: a site of ten thousand trees fits.
 const LEN_MAX: u64 = 4 << 20;
 
-/// Limit on the files of conf.d.
+/// Of conf.d.
 const FILES_MAX: usize = 256;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Whether root may believe a file: nobody else may be able to change it.
+//! Root reads only files that no other user can change.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
@@ -18,7 +18,7 @@ pub(super) fn check_file(path: &Path, metadata: &Metadata) -> Result<(), Problem
     real.ancestors().skip(1).try_for_each(check_directory)
 }
 
-/// Checks a directory whose listing decides what is read.
+/// The directory's listing decides which files are read.
 pub(super) fn check_directory(path: &Path) -> Result<(), Problem> {
     match path.metadata() {
         Ok(metadata) if rustix::process::geteuid().is_root() => check_one(path, &metadata),

@@ -1,5 +1,3 @@
-//! `vouch audit check-proof`: verifies a record's proof without the trail.
-
 use std::path::PathBuf;
 
 use vouch_audit::Record;

@@ -114,16 +114,14 @@ impl Filter {
     }
 }
 
-/// Forms of a name: itself, since names may have backslashes, and the bytes that it stands for in
-/// records.
+/// The name itself, since names may have backslashes, and the bytes that it stands for in records.
 fn forms(name: &[u8]) -> Alternatives {
     let mut forms = vec![name.to_vec(), as_shown(name)];
     forms.dedup();
     forms
 }
 
-/// Bytes of a name as shown in records: `\xff` for a byte, and a backslash before a backslash or
-/// quote.
+/// As shown in records: `\xff` for a byte, and a backslash before a backslash or quote.
 fn as_shown(name: &[u8]) -> Vec<u8> {
     let (mut bytes, mut rest) = (Vec::with_capacity(name.len()), name);
     while let Some((byte, behind)) = rest.split_first() {

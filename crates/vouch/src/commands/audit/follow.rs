@@ -1,5 +1,3 @@
-//! `vouch audit follow`: shows new records.
-
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;

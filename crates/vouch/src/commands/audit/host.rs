@@ -1,5 +1,3 @@
-//! `vouch audit host`: records this machine's kernel audit events in a trail.
-
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Seek as _, SeekFrom};
@@ -56,10 +54,10 @@ pub(crate) struct Args {
 
 const PROGRAM: &str = concat!("vouch audit host ", env!("CARGO_PKG_VERSION"));
 const PAUSE: Duration = Duration::from_millis(200);
-/// Longest kernel audit message (MAX_AUDIT_MESSAGE_LENGTH) with its header.
+/// MAX_AUDIT_MESSAGE_LENGTH of the kernel with its header.
 const MESSAGE_LEN_MAX: usize = 8970 + 16;
 const HEAD_LEN: usize = 16;
-/// Longest line that is parsed; the rest of a longer line is ignored.
+/// The rest of a longer line is ignored.
 const LINE_LEN_MAX: usize = 64 * 1024;
 const PIECE_LEN: usize = 4 << 20;
 /// Rotated logs to search for the trail's last event: the maximum of num_logs in auditd.conf.
@@ -106,10 +104,9 @@ struct Keeper {
     assembler: Assembler,
 }
 
-/// Where to continue in the log. The order of the log counts, not the time: clocks may be set back.
+/// Start in the log. The order of the log counts, not the time: clocks may be set back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GoingOn {
-    /// From the beginning.
     All,
     /// After the trail's last event, which is ahead in the log.
     Behind(Stamp),
@@ -174,7 +171,7 @@ impl Keeper {
         self.log.append_record(&Record { time_ns: now_ns(), class, operation, uid, detail: detail.as_bytes(), ..Record::default() });
     }
 
-    /// Records a gap: events without a record, with their number if known.
+    /// A gap: events without a record, with their number if known.
     fn tell_missed(&mut self, count: Option<u64>, detail: &str) {
         self.log.append_record(&Record {
             time_ns: now_ns(),
@@ -199,7 +196,6 @@ impl Keeper {
         Ok(Serials::after((!is_new && is_same_boot).then_some(last.serial)))
     }
 
-    /// Makes records durable.
     fn sync(&mut self) -> Outcome {
         self.log.sync().and_then(|()| self.log.maintain(now_ns())).map_err(|error| failure(&error))
     }
@@ -252,7 +248,7 @@ fn go_on(path: &Path, last: Stamp, keeper: &mut Keeper) -> Outcome<Option<File>>
     Ok(opened.pop())
 }
 
-/// Whether a log holds a line of this event. Reads the whole file.
+/// Reads the whole file.
 fn holds(mut file: &File, wanted: Stamp) -> io::Result<bool> {
     let mut reader = BufReader::with_capacity(LINE_LEN_MAX, file);
     let (mut line, mut found) = (Vec::new(), false);
@@ -321,7 +317,7 @@ fn read_log(path: &Path, mut first: Option<File>, once: bool, keeper: &mut Keepe
     Ok(())
 }
 
-/// Appends bytes up to the end of the line, or of the file; returns the number of bytes read.
+/// Appends up to the end of the line, or of the file; returns the number of bytes read.
 fn read_line(reader: &mut impl io::BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
     let room = LINE_LEN_MAX.saturating_sub(line.len()).max(1) as u64;
     let read = io::Read::take(reader, room).read_until(b'\n', line)?;

@@ -1,5 +1,3 @@
-//! `vouch audit keygen`: creates the key of a trail.
-
 use std::path::PathBuf;
 
 use vouch_audit::keys::Ratchet;

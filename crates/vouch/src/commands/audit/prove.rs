@@ -1,5 +1,3 @@
-//! `vouch audit prove`: writes the proof of one record for a party without the trail.
-
 use std::path::PathBuf;
 
 use vouch_audit::trail::{prove, read_checkpoint};

@@ -1,5 +1,3 @@
-//! `vouch audit report`: counts by user, file, export, client, operation and failure.
-
 mod html;
 mod timeline;
 
@@ -72,12 +70,10 @@ struct Counter {
     lost: u64,
     timeline: Timeline,
     tables: [HashMap<String, Count>; 6],
-    /// Bytes from records of READ, WRITE and COPY that no CLOSE has reported yet: by client, user
-    /// and file.
+    /// Bytes of READ, WRITE and COPY that no CLOSE has reported yet: by client, user and file.
     told: HashMap<Vec<u8>, [u64; 2]>,
 }
 
-/// Counts of one row.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Count {
     records: u64,
@@ -181,7 +177,7 @@ struct Report {
     until: String,
     #[serde(flatten)]
     total: Count,
-    /// Lost records, as the trail reports them.
+    /// As the trail reports them.
     lost: u64,
     tables: Vec<Table>,
     timeline: Vec<Bar>,
@@ -201,7 +197,6 @@ struct Row {
     count: Count,
 }
 
-/// A column of the timeline.
 #[derive(Serialize)]
 struct Bar {
     from: String,

@@ -1,5 +1,3 @@
-//! `vouch audit search`: finds records.
-
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;

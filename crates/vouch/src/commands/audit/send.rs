@@ -1,5 +1,3 @@
-//! `vouch audit send`: sends records to a collector by syslog over TLS, TCP or UDP, or to NATS.
-
 mod connection;
 mod nats;
 mod place;
@@ -63,33 +61,31 @@ pub(crate) struct Args {
     nats: NatsArgs,
 }
 
-/// A record to send.
 struct Message {
     seq: u64,
     text: String,
-    /// Short text for a datagram, if the text is too long.
+    /// For a datagram, if the text is too long.
     short: Option<String>,
 }
 
-/// Longest datagram text. Any network carries this length, if needed in fragments.
+/// Any network carries a datagram of this length, if needed in fragments.
 const SHORT_ABOVE_LEN: usize = 8192;
 
 const PAUSE: Duration = Duration::from_millis(200);
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(30);
-/// After this many ends in a row without TLS's close_notify, the collector is taken to never send
-/// one.
+/// After this many ends in a row without close_notify, the collector is taken to never send one.
 const PLAIN_ENDS_MAX: u32 = 3;
 /// A collector that accepts nothing for this long is disconnected.
 const STALL: Duration = Duration::from_secs(60);
 const BATCH_LEN: usize = 256 * 1024;
-/// Maximum bytes on one connection: only its end proves that all was read.
+/// Bytes on one connection: only its end proves that all was read.
 const CONNECTION_LEN: usize = 8 << 20;
 const CONNECTION_AGE: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     if args.to.protocol.is_tls() {
-        // Report faults now, not at the first connection.
+        // Reports faults now, not at the first connection.
         args.tls.config()?;
         args.tls.name(&args.to.host)?;
     } else if args.tls.any() {
@@ -165,8 +161,8 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     }
 }
 
-/// Number of the first unsealed record. Sealed records are on disk; later ones may be lost in a
-/// crash, so a collector must not have them.
+/// Number of the first unsealed record. A crash may lose unsealed records, so a collector must not
+/// have them.
 fn sealed(directory: &Path) -> Outcome<u64> {
     let path = directory.join(CHECKPOINT_FILE);
     match read_checkpoint(&path) {
@@ -176,7 +172,7 @@ fn sealed(directory: &Path) -> Outcome<u64> {
     }
 }
 
-/// Whether a trail has a seal but no checkpoint, like an incomplete copy. A new trail has neither.
+/// True for an incomplete copy: a seal without a checkpoint. A new trail has neither.
 fn lacks_checkpoint(directory: &Path) -> Outcome<bool> {
     if directory.join(CHECKPOINT_FILE).exists() {
         return Ok(false);
@@ -225,7 +221,7 @@ fn publish(args: &Args, nats: &mut Option<Nats>, batch: &[Message]) -> Result<()
     connection.send(batch)
 }
 
-/// Returns whether the collector took all. The outer error concerns the trail.
+/// True if the collector took all. The outer error concerns the trail.
 fn send(args: &Args, host: &str, follower: &mut Follower, first: Vec<Message>) -> Outcome<Result<(), Trouble>> {
     let mut connection = match Connection::open(&args.to, &args.tls) {
         Ok(connection) => connection,

@@ -1,5 +1,3 @@
-//! Records as lines of text and as JSON.
-
 use jiff::Timestamp;
 use vouch_audit::record::{Act, Class, Refusal};
 use vouch_audit::{Flavour, Record, operations};
@@ -7,7 +5,7 @@ use vouch_audit::{Flavour, Record, operations};
 use super::hex;
 use vouch_daemon::printable::{printable, quoted};
 
-/// Time in UTC, to the microsecond.
+/// UTC, to the microsecond.
 pub(super) fn time(ns: u64) -> String {
     let instant = Timestamp::from_nanosecond(i128::from(ns));
     instant.map_or_else(|_| format!("@{ns}"), |instant| format!("{instant:.6}"))
@@ -32,7 +30,7 @@ pub(super) fn who(record: &Record<'_>) -> String {
     }
 }
 
-/// A name, quoted unless it is plain.
+/// Quoted unless it is plain.
 fn word(name: &[u8]) -> String {
     let plain = printable(name);
     let is_plain = plain.as_bytes() == name && !plain.contains(|c: char| c.is_whitespace() || "\"\\=".contains(c));

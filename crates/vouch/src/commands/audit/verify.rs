@@ -1,5 +1,3 @@
-//! `vouch audit verify`: checks a trail.
-
 use std::path::PathBuf;
 
 use serde::Serialize;

@@ -1,5 +1,3 @@
-//! `vouch bench compare` and `report`: output from kept records.
-
 use std::path::{Path, PathBuf};
 
 use vouch_bench::{Run, report};

@@ -1,5 +1,3 @@
-//! `vouch bench agent`: a node that measures for a coordinator.
-
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Workloads that need no server: `vouch bench seal` and `audit`.
+//! Workloads that need no server.
 
 use std::cell::OnceCell;
 use std::ffi::OsString;
@@ -80,7 +80,7 @@ pub(super) fn audit_parts(directory: &Path, files: u64, kernel: bool) -> Vec<Par
     std::iter::once(exported_part(directory, files, kernel)).chain(kernel.then(|| local_part(directory, files))).collect()
 }
 
-/// An export without auditing, with Vouch's trail, and with the kernel's.
+/// Without auditing, with Vouch's trail, and with the kernel's.
 fn exported_part(directory: &Path, files: u64, kernel: bool) -> Part<'_> {
     let subjects = move |run: &mut Run, stop: &StopFlag| {
         let program = std::env::current_exe().at("this program")?;

@@ -41,17 +41,15 @@ type Work<'a> = Box<dyn FnOnce(&mut Runner) -> Result<(), Error> + 'a>;
 
 /// Subjects, and the work measured on them.
 pub(super) struct Part<'a> {
-    /// Creates the subjects. A failure ends a run that has measured nothing yet; later it becomes a
-    /// note.
+    /// A failure ends a run that has measured nothing yet; later it becomes a note.
     pub(super) subjects: Make<'a>,
-    /// Measures.
     pub(super) work: Work<'a>,
-    /// Whether the run continues without this part, even if it is the first.
+    /// The run continues without this part, even if it is the first.
     optional: bool,
 }
 
 impl<'a> Part<'a> {
-    /// A part that must succeed if it is the first.
+    /// The part must succeed if it is the first.
     pub(super) fn new(
         subjects: impl FnOnce(&mut Run, &StopFlag) -> Outcome<Vec<Box<dyn Subject>>> + 'a,
         work: impl FnOnce(&mut Runner) -> Result<(), Error> + 'a,
@@ -196,7 +194,7 @@ pub(super) fn joined(whole: Option<Run>, part: Run, several: bool) -> Run {
     }
 }
 
-/// Progress of a run: a bar on a terminal, else a line on standard error for each finished case.
+/// A bar on a terminal, else a line on standard error for each finished case.
 struct Progress {
     bar: ProgressBar,
     lines: bool,

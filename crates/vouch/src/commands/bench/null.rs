@@ -1,5 +1,3 @@
-//! `vouch bench null`: call rate of one core.
-
 use std::time::Duration;
 
 use vouch_bench::null_calls;

@@ -44,8 +44,8 @@ impl Outputs {
         Ok(())
     }
 
-    /// Writes the record after each case, so that a killed run can be resumed. `whole`: the earlier
-    /// parts of the run.
+    /// Writes the record after each case, so that a killed run can be resumed. `whole`: earlier
+    /// parts.
     pub(super) fn checkpoint(&self, whole: Option<Run>, several: bool) -> Box<dyn FnMut(&Run) + Send> {
         let Some(file) = self.json.clone().filter(|file| !file.metadata().is_ok_and(|there| !there.is_file()) && !is_descriptor(file))
         else {
@@ -60,7 +60,6 @@ impl Outputs {
         })
     }
 
-    /// Writes one page of several runs.
     pub(super) fn write_page(&self, runs: &[Run]) -> Outcome {
         match (&self.html, &self.json, &self.csv) {
             (Some(file), None, None) => replace(file, &report::html_of_runs(runs)).at(file.display()),
@@ -68,8 +67,8 @@ impl Outputs {
         }
     }
 
-    /// Prints the table and writes the requested files. A failure keeps no other output back.
-    /// Returns the first failure.
+    /// Prints the table and writes the requested files. A failure prevents no other output. Returns
+    /// the first failure.
     pub(super) fn write(&self, run: &Run) -> Outcome {
         let told = output::text(&report::table(run));
         let of = |file: &Option<PathBuf>, make: fn(&Run) -> String| {
@@ -80,8 +79,8 @@ impl Outputs {
     }
 }
 
-/// Writes a file atomically, so that a full disk keeps the earlier record. Writes in place for
-/// special files, where the directory is read-only, or where the owner would change.
+/// Atomic, so that a full disk keeps the earlier record. Writes in place for special files, where
+/// the directory is read-only, or where the owner would change.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
     // Check under its own name: the target of a /proc link to a pipe does not exist.
     if file.metadata().is_ok_and(|there| !there.is_file()) || is_descriptor(file) {
@@ -123,8 +122,7 @@ fn keep_owner(made: &File, before: &Metadata) -> io::Result<()> {
     }
 }
 
-/// Whether this names an open descriptor of this process. It may also receive the table, so it is
-/// not replaced.
+/// An open descriptor of this process. It may also receive the table, so it is not replaced.
 fn is_descriptor(file: &Path) -> bool {
     let directory = file.parent().unwrap_or(Path::new(""));
     [Path::new("/dev/stdout"), Path::new("/dev/stderr")].contains(&file)

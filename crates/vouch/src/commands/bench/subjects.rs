@@ -1,4 +1,4 @@
-//! Subjects of a measurement: command-line options, and the subjects made from them.
+//! Subjects of a measurement, from command-line options.
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
@@ -83,7 +83,6 @@ pub(super) struct Labelled<T> {
     value: T,
 }
 
-/// A directory.
 #[derive(Debug, Clone)]
 struct Directory(PathBuf);
 
@@ -123,7 +122,7 @@ fn source(sources: &[Labelled<ServerCpu>], name: Option<&str>) -> Option<ServerC
     name.and_then(|name| of(Some(name))).or_else(|| of(None)).map(|source| source.value.clone())
 }
 
-/// Refuses unused sources: they would silently measure nothing.
+/// Unused sources would silently measure nothing.
 fn all_used(option: &str, sources: &[Labelled<ServerCpu>], names: &[Option<&str>]) -> Outcome {
     for (at, Labelled { label, .. }) in sources.iter().enumerate() {
         let label = label.as_deref();
@@ -175,7 +174,7 @@ impl Subjects {
             .map(move |(label, target)| (label.clone().or_else(|| several.then(|| format!("{}:{}", target.host, target.port))), target))
     }
 
-    /// Creates all subjects. If one fails, earlier ones are removed. `depth`: most calls in flight.
+    /// If a subject fails, earlier ones are removed. `depth`: most calls in flight.
     pub(super) fn make(&self, depth: u32, run: &mut Run, stop: &StopFlag) -> Outcome<Vec<Box<dyn Subject>>> {
         if self.are_none() {
             return Err(Failure::usage("--target", "give --target or --mount; see `vouch help bench`"));
@@ -258,7 +257,7 @@ impl Subjects {
         Ok(())
     }
 
-    /// Whether a mount is the only work on this machine, so that the page cache may be dropped.
+    /// A mount is the only work on this machine, so that the page cache may be dropped.
     fn is_alone(&self) -> bool {
         let here = |target: &Labelled<Target>| match &target.value {
             Target::Nfs(target) => target.address().is_ok_and(|address| is_local(address.ip())),
@@ -372,7 +371,7 @@ mod tests {
         assert!(!alone(&[], &["/a", "/b"], "cold"));
         assert!(!alone(&["scp://"], &["/a"], "cold"));
         assert!(!alone(&["nfs://127.0.0.1/export"], &["/a"], "cold"));
-        // An address for documentation (RFC 5737), which no machine has.
+        // RFC 5737.
         assert!(alone(&["nfs://192.0.2.1/export"], &["/a"], "cold"));
     }
 }

@@ -1,6 +1,5 @@
-//! `vouch bench tree`: publishes, serves and mounts a tree for the run. Reads it beside its source
-//! directory, sshfs and NFS servers, replays the reads of a compile, and compares connection rates
-//! with web servers.
+//! Publishes, serves and mounts a tree for the run. Reads it beside its source directory, sshfs and
+//! NFS servers, replays the reads of a compile, and compares connection rates with web servers.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -80,7 +79,7 @@ impl Tree {
     }
 }
 
-/// What a tree is measured beside, and the build of the project.
+/// Systems beside the tree, and the build of the project.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Peers<'a> {
     targets: &'a [Target],
@@ -117,7 +116,7 @@ pub(super) fn parts<'a>(world: &'a World, peers: Peers<'a>, quick: bool) -> Vec<
 pub(super) struct World {
     // Dropped before the directory that they use.
     replica: Replica,
-    /// A web server of the tree's source, or the reason why there is none.
+    /// Of the tree's source, or the reason for its absence.
     web: Result<WebServer, String>,
     name: String,
     program: PathBuf,
@@ -147,7 +146,7 @@ impl Drop for Replica {
 }
 
 impl World {
-    /// Creates it. An interruption takes effect after each step and removes everything.
+    /// An interruption takes effect after each step and removes everything.
     pub(super) fn make(at: &Path, quick: bool, project: Option<&Path>, stop: &StopFlag) -> Outcome<Self> {
         let go_on = || if stop.is_set() { Err(Failure::interrupted()) } else { Ok(()) };
         // After Ctrl-C, other programs fail for the same reason.
@@ -204,13 +203,13 @@ impl World {
 
     fn place(&self, name: &str) -> Outcome<PathBuf> {
         let at = self.directory.path().join(name.replace(' ', "-"));
-        // Two parts may use one after the other.
+        // Two parts may use the directory one after the other.
         std::fs::create_dir_all(&at).at(at.display())?;
         Ok(at)
     }
 
-    /// Readers: the source directory; the tree with cold, warm and no caches; sshfs cold and warm;
-    /// NFS servers.
+    /// The source directory; the tree with cold, warm and no caches; sshfs cold and warm; NFS
+    /// servers.
     fn readers(&self, peers: Peers<'_>, run: &mut Run, stop: &StopFlag) -> Outcome<Vec<Box<dyn Subject>>> {
         let source = self.directory.path().join("src");
         let about = |label: &str, target: String, detail: &str| SubjectInfo {

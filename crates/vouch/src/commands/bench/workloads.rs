@@ -1,5 +1,3 @@
-//! Options of each workload, and its plan.
-
 use vouch_bench::workload;
 
 use super::measure::{BenchRequest, Measure, Part};
@@ -186,7 +184,7 @@ fn on<'a>(
 
 const DEPTH: u32 = 64;
 
-/// Parses a block size: whole pages, at most what servers accept in one call.
+/// Whole pages, at most the limit of servers for one call.
 fn block(text: &str) -> Result<u32, String> {
     let len = size::parse(text)?;
     u32::try_from(len)

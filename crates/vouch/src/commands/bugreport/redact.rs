@@ -1,5 +1,5 @@
-//! Leaves secrets out of text. Of configuration only what is known is kept; elsewhere, what looks
-//! like a secret is left out.
+//! Removes secrets from text: keeps only known settings of a configuration, and removes whatever
+//! looks like a secret elsewhere.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ impl Redactor {
     }
 
     /// Copies sections and options of this program. Comments, unknown keys and all other lines may
-    /// hold anything, so they are left out.
+    /// hold anything.
     pub(super) fn configuration(&self, text: &str) -> String {
         let mut lines = Vec::new();
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -31,7 +31,6 @@ impl Redactor {
         lines.join("\n")
     }
 
-    /// The words of a command line.
     pub(super) fn command_line(&self, words: &[String]) -> String {
         let mut shown = Vec::new();
         let mut is_secret = false;
@@ -42,7 +41,7 @@ impl Redactor {
         shown.join(" ")
     }
 
-    /// Leaves out user names, passwords and queries of URLs, values of names that look like secrets,
+    /// Removes user names, passwords and queries of URLs, values of names that look like secrets,
     /// and keys in PEM form or of well-known services.
     pub(super) fn text(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
@@ -80,7 +79,7 @@ impl Redactor {
         shown
     }
 
-    /// A word without its secrets, and whether the next word is one.
+    /// The word without its secrets, and true if the next word is a secret.
     fn word(word: &str) -> (String, bool) {
         if is_key_of_service(word) {
             return (LEFT_OUT.to_owned(), false);
@@ -123,8 +122,7 @@ fn is_plain_word(text: &str) -> bool {
     text.len() <= 64 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }
 
-/// Whether a name is one of a secret. Names of files that hold secrets are none: `keytab`,
-/// `passphrase-file`.
+/// Names of files that hold secrets are no secrets: `keytab`, `passphrase-file`.
 fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let name = name.trim_matches(|c: char| !c.is_ascii_alphanumeric());
@@ -132,7 +130,7 @@ fn is_secret_name(name: &str) -> bool {
     !is_file && SECRET_NAMES.iter().any(|part| name.contains(part))
 }
 
-/// A URL without user, password and query. The word may go on behind it.
+/// Without user, password and query. The word may go on behind the URL.
 fn url(word: &str, at: usize) -> String {
     let (scheme, rest) = word.split_at(at + 3);
     let authority_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());

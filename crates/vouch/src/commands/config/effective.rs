@@ -1,4 +1,4 @@
-//! `vouch config show COMMAND`: the value of each option of a command line, and its source.
+//! The value of each option of a command line, and its source.
 
 use std::ffi::OsString;
 

@@ -1,5 +1,3 @@
-//! `vouch export reload`: makes a running server read its exports again.
-
 use std::path::Path;
 
 use crate::exit::{Cause, Failure, Outcome};

@@ -1,5 +1,3 @@
-//! `vouch export status`: shows the state of a running server.
-
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -25,7 +23,7 @@ pub(super) fn run(args: &Args, state: Option<&Path>) -> Outcome {
     if args.json { output::json(&status) } else { output::text(&table(&status)) }
 }
 
-/// The socket of the server with this state directory; else of the only server of this machine.
+/// Of the server with this state directory; else of the only server of this machine.
 pub(super) fn socket(state: Option<&Path>) -> Outcome<PathBuf> {
     if let Some(state) = state {
         let path = control_path(state);

@@ -1,5 +1,5 @@
-//! Serial numbers of kernel audit events, consecutive since boot: counts events that were not read.
-//! The kernel may slightly reorder events.
+//! Counts events that were not read, by the serial numbers of kernel audit events since boot. The
+//! kernel may slightly reorder events.
 
 #[derive(Debug)]
 pub(super) struct Serials {
@@ -51,7 +51,6 @@ impl Serials {
         (missed > 0).then_some(missed.into())
     }
 
-    /// The kernel reported a loss.
     pub(super) fn are_lost(&mut self) {
         match &mut self.state {
             State::Lost { is_empty, .. } => *is_empty = false,
@@ -63,7 +62,6 @@ impl Serials {
         }
     }
 
-    /// The queue of the kernel is empty.
     pub(super) fn are_read(&mut self) {
         if let State::Lost { is_empty, .. } = &mut self.state {
             *is_empty = true;

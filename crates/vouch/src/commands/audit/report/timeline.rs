@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use super::Count;
 
 const BARS: u64 = 60;
-/// Number of slots before they are joined into columns: enough for nearly equal columns.
+/// Slots before they are joined into columns: enough for nearly equal columns.
 const SLOTS_MAX: usize = 4096;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Counts by time slot. A slot starts at one second and doubles whenever there are too many.
+/// A slot starts at one second and doubles whenever there are too many.
 pub(super) struct Timeline {
     slot_s: u64,
     slots: BTreeMap<u64, Count>,

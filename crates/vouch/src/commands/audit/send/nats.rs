@@ -1,5 +1,5 @@
-//! NATS: JetStream acknowledges stored records, and others are sent again. Each has an id, by which
-//! a stream removes duplicates.
+//! NATS: JetStream acknowledges stored records, and others are sent again. A stream removes
+//! duplicates by message id.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -46,7 +46,6 @@ impl NatsArgs {
     }
 }
 
-/// A connection to a NATS server.
 pub(super) struct Nats {
     runtime: Runtime,
     context: Context,
@@ -69,7 +68,7 @@ impl Nats {
         Ok(Nats { runtime, context, subject: target.subject.clone(), trail })
     }
 
-    /// Sends messages and waits until all are stored.
+    /// Waits until all messages are stored.
     pub(super) fn send(&self, messages: &[Message]) -> Result<(), Trouble> {
         self.runtime.block_on(async {
             for some in messages.chunks(IN_FLIGHT) {
@@ -129,5 +128,5 @@ fn of_publish(error: &async_nats::jetstream::context::PublishError) -> Trouble {
 
 const IN_FLIGHT: usize = 256;
 const CONNECT: Duration = Duration::from_secs(10);
-/// Time limit of an acknowledgement, after which all is sent again.
+/// Of an acknowledgement; afterwards all is sent again.
 const ACKNOWLEDGE: Duration = Duration::from_secs(10);

@@ -8,8 +8,8 @@ use vouch_audit::trail::{CHECKPOINT_FILE, Position, PositionState, position_stat
 use super::place::{self, Sent, Unreadable};
 use crate::exit::{At as _, Failure, Outcome};
 
-/// Reads the position; the trail's beginning without a file. A position of another trail is
-/// refused, since records would be skipped.
+/// Without a file, the trail's beginning. Refuses a position of another trail, since records would
+/// be skipped.
 fn read(path: &Path, trail: Option<&str>) -> Outcome<Sent> {
     let text = match std::fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Sent::default()),
@@ -22,8 +22,8 @@ fn read(path: &Path, trail: Option<&str>) -> Outcome<Sent> {
     })
 }
 
-/// Where to continue. A trail restored from a backup is refused: it lacks records that were sent,
-/// and reuses their numbers.
+/// Refuses a trail restored from a backup: it lacks records that were sent, and reuses their
+/// numbers.
 pub(super) fn resume(path: &Path, directory: &Path, trail: Option<&str>) -> Outcome<Position> {
     let (place, tag) = read(path, trail)?;
     if place == Position::default() {
@@ -41,7 +41,7 @@ pub(super) fn resume(path: &Path, directory: &Path, trail: Option<&str>) -> Outc
     Err(Failure::refused(directory.display(), fault).cure(cure))
 }
 
-/// Whether the last seal covers fewer records than were sent.
+/// The last seal covers fewer records than were sent.
 pub(super) fn is_beyond_seals(directory: &Path, place: Position) -> Outcome<bool> {
     let path = directory.join(CHECKPOINT_FILE);
     match read_checkpoint(&path) {
@@ -52,7 +52,7 @@ pub(super) fn is_beyond_seals(directory: &Path, place: Position) -> Outcome<bool
     }
 }
 
-/// Stores a position. A crash leaves the old or the new one.
+/// A crash leaves the old or the new position.
 pub(super) fn write(path: &Path, directory: &Path, place: Position, trail: &str) -> io::Result<()> {
     let tag = match position_state(directory, place)? {
         PositionState::Is(tag) => Some(tag),

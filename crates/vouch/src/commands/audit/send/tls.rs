@@ -42,12 +42,11 @@ fn server_name(text: &str) -> Result<ServerName<'static>, String> {
 }
 
 impl TlsArgs {
-    /// Whether any option was given.
     pub(super) fn any(&self) -> bool {
         self.tls_ca.is_some() || self.tls_cert.is_some() || self.tls_name.is_some() || self.tls_plain_end
     }
 
-    /// Reads the files. Each connection does this, so renewed certificates need no restart.
+    /// Each connection reads the files, so renewed certificates need no restart.
     pub(super) fn config(&self) -> Outcome<ClientConfig> {
         let Some(ca) = &self.tls_ca else {
             return Err(Failure::usage("--tls-ca", "missing: without a CA no collector can be trusted")
@@ -74,7 +73,7 @@ impl TlsArgs {
         }
     }
 
-    /// The same for the NATS client, which reads the files itself.
+    /// For the NATS client, which reads the files itself.
     pub(super) fn nats(&self, mut options: async_nats::ConnectOptions) -> Outcome<async_nats::ConnectOptions> {
         if self.tls_name.is_some() || self.tls_plain_end {
             return Err(Failure::usage("--tls-name and --tls-plain-end", "are for syslog")
@@ -91,7 +90,7 @@ impl TlsArgs {
         Ok(options.require_tls(true))
     }
 
-    /// Name that the collector's certificate must have.
+    /// Required in the collector's certificate.
     pub(super) fn name(&self, host: &str) -> Outcome<ServerName<'static>> {
         match &self.tls_name {
             Some(name) => Ok(name.clone()),
@@ -99,7 +98,7 @@ impl TlsArgs {
         }
     }
 
-    /// A TLS session over a new connection, with the collector's certificate verified.
+    /// The collector's certificate is verified.
     pub(super) fn open(&self, host: &str, stream: TcpStream, limit: Duration) -> Result<Tls, Trouble> {
         let as_trouble = |failure: Failure| Trouble::new(failure);
         let config = self.config().map_err(as_trouble)?;
@@ -117,7 +116,6 @@ impl TlsArgs {
     }
 }
 
-/// A TLS session with a verified collector.
 pub(super) struct Tls {
     stream: StreamOwned<ClientConnection, TcpStream>,
     takes_plain_end: bool,
@@ -129,8 +127,8 @@ impl Tls {
         sent.map_err(|error| said_before(&mut self.stream, &error))
     }
 
-    /// Ends the session. The receiver answers our close_notify with its own after reading
-    /// everything before it (RFC 5425, section 4.4).
+    /// The receiver answers our close_notify with its own after reading everything before it (RFC
+    /// 5425, section 4.4).
     pub(super) fn end(mut self, limit: Duration) -> Result<(), Trouble> {
         self.stream.conn.send_close_notify();
         let ended = self.stream.flush().and_then(|()| self.stream.sock.shutdown(Shutdown::Write));

@@ -5,13 +5,13 @@ use std::io;
 
 use crate::exit::{Failure, chain};
 
-/// Reason why nothing since the last position counts as sent.
+/// Nothing since the last position counts as sent.
 #[derive(Debug)]
 pub(super) struct Trouble {
     why: String,
     cure: Option<&'static str>,
     pub(super) is_refusal: bool,
-    /// Whether the other side ended without TLS close_notify: it crashed, or never sends one.
+    /// No close_notify: the other side crashed, or never sends one.
     pub(super) is_plain_end: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Whether the other system has acknowledged everything written to a stream, and its end.
+//! Waits for the other system's acknowledgement of all written data and of the stream's end.
 #![allow(unsafe_code, reason = "no crate has a safe face of SIOCOUTQ")]
 
 use std::io;
@@ -6,15 +6,15 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
-/// Waits until nothing of what was written is on its way any more.
+/// Waits until the other system has acknowledged all written bytes. Call it when both sides have
+/// ended the stream.
 ///
-/// To be called when both sides have ended the stream. A collector that ends it by itself, as one
-/// that is stopped does, may do so while records are on their way: its end alone does not say that
-/// it has read them. But its system takes in our end only on a socket that can be read, and answers
-/// with a reset on one that can't.
+/// A collector that is stopped may end its side while records are on their way, so its end does not
+/// prove that it has read them. Its system acknowledges our end only on a readable socket, and
+/// resets the connection otherwise.
 ///
 /// # Errors
-/// What became of the connection instead, or that it takes too long.
+/// The connection's error, or a time-out.
 pub(super) fn wait(stream: &TcpStream, limit: Duration) -> io::Result<()> {
     let begun = Instant::now();
     loop {
@@ -37,7 +37,7 @@ pub(super) fn wait(stream: &TcpStream, limit: Duration) -> io::Result<()> {
 fn len(stream: &TcpStream) -> io::Result<libc::c_int> {
     let mut len: libc::c_int = 0;
     // SAFETY: the descriptor is open as long as `stream` is borrowed; the request writes one int
-    // (SIOCOUTQ has the number of TIOCOUTQ), and `len` is one that lives through the call.
+    // (SIOCOUTQ has the number of TIOCOUTQ) to `len`, which lives through the call.
     let failed = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut len) };
     if failed == 0 { Ok(len) } else { Err(io::Error::last_os_error()) }
 }

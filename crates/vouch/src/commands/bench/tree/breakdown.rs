@@ -1,4 +1,4 @@
-//! Where the time of small reads goes (table 1 of the SFS read-only paper): the read itself, round
+//! Parts of the time of small reads (table 1 of the SFS read-only paper): the read itself, round
 //! trips between kernel and mount, the client's computation, and the replica's answers.
 
 use std::fs;
@@ -15,7 +15,7 @@ use super::World;
 use super::mounted::Mounted;
 use crate::exit::Outcome;
 
-/// What the mount has spent on the whole read of the current round.
+/// By the mount, on the whole read of the current round.
 #[derive(Default)]
 struct Spent {
     mount: Option<ServerCpu>,

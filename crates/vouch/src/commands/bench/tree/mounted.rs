@@ -1,5 +1,5 @@
-//! Mounts for the run: the tree, or sshfs of its source directory. Mounted again for each cold
-//! round. The program runs in the foreground, so that its CPU time can be read.
+//! Mounts of the tree, or sshfs of its source, for the run. Mounted again for each cold round. The
+//! program runs in the foreground, so that its CPU time can be read.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -60,7 +60,7 @@ impl Mounted {
         Self { command, unmount, cache, at: at.to_owned(), log, warm, child: None, _server: server }
     }
 
-    /// Mounts; again and without caches unless warm.
+    /// Mounts again and without caches unless warm.
     pub(super) fn renew(&mut self) -> Result<Option<ServerCpu>, Error> {
         if !self.warm || self.child.is_none() {
             self.unmount()?;

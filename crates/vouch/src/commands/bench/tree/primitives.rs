@@ -10,7 +10,7 @@ use vouch_tree::frame::{self, FrameKind};
 use vouch_tree::key::{Purpose, SecretKey};
 use vouch_tree::{Iv, LEAF_LEN_MAX};
 
-/// Lengths to hash: the paper's block, and the format's small and largest leaves.
+/// The paper's block, and the format's small and largest leaves.
 pub(super) const HASHED: [(&str, u64); 4] =
     [("1 KiB", 1 << 10), ("8 KiB", 8 << 10), ("64 KiB", 64 << 10), ("128 KiB, a full leaf", LEAF_LEN_MAX as u64)];
 
