@@ -1,5 +1,5 @@
-//! Kills an audited export with SIGKILL at seeded random instants under load, and checks that every
-//! acknowledged operation has a record.
+//! Kills an audited export with SIGKILL at seeded random instants under load: every acknowledged
+//! operation has a record.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -47,7 +47,7 @@ fn every_acknowledged_operation_has_a_record_after_kill() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
         for worker in 0..WORKERS {
             let done = done.clone();
-            // The kill ends the worker with an error, which is expected.
+            // The kill ends the worker with an error.
             runtime.spawn(async move { drop(run_operations(address, round, worker, &done).await) });
         }
         assert!(eventually(Duration::from_secs(60), || !done.lock().is_empty()), "kill {round}: no operation was acknowledged");
@@ -98,7 +98,7 @@ impl Drop for KillOnDrop {
     }
 }
 
-/// Runs operations until the server is gone, and notes each acknowledged one.
+/// Until the server is gone. Notes each acknowledged operation.
 async fn run_operations(address: SocketAddr, round: u64, worker: u64, done: &Mutex<Vec<Acknowledged>>) -> Result<(), Error> {
     let identity = Identity::new(format!("{round}-{worker}").into_bytes(), Verifier([1; 8]));
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());

@@ -78,7 +78,7 @@ fn copied_trail_without_its_checkpoint_is_refused() {
     std::fs::remove_file(world.path("trail").join("checkpoint")).unwrap();
     let output_text = world.run_err(3, args);
     assert!(output_text.contains("no checkpoint"), "{output_text}");
-    // A segment that was just begun has no seal either.
+    // A new segment has no seal either.
     for entry in std::fs::read_dir(world.path("trail")).unwrap() {
         std::fs::remove_file(entry.unwrap().path()).unwrap();
     }
@@ -114,7 +114,6 @@ fn only_sealed_records_are_sent() {
     log.write().expect("the write succeeds");
     assert_eq!(world.run_ok(["audit", "search", "trail", "--principal", "dave@EXAMPLE.ORG", "--count"]), "1\n");
     world.run_ok(args);
-    // There is nothing to send, so the command makes no connection.
     world.run_ok(args);
     log.close(3_000_000 * SECOND).expect("the trail closes");
     world.run_ok(args);
@@ -179,8 +178,7 @@ fn record_too_large_for_a_datagram_does_not_block_later_ones() {
     let world = TestSite::new();
     world.run_ok(["audit", "keygen", "trail"]);
     let mut log = open(&world.path("trail"));
-    // A client can choose such names: in JSON each byte takes six characters, and two more in a name
-    // that is not UTF-8.
+    // In JSON each byte takes six characters, and two more in a name that is not UTF-8.
     let path = [&b"/srv/\xff"[..], &[1; 4080], b"/name"].concat();
     log.append_record(&Record { operation: READ, path: &path, path2: &path, detail: &[1; 1024], ..Record::default() });
     put(&mut log, "dave@EXAMPLE.ORG", READ, "/srv/after", "", 0);

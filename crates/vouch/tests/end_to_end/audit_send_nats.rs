@@ -63,7 +63,7 @@ async fn stream(port: u16, options: ConnectOptions) -> stream::Stream {
     jetstream::new(client).get_or_create_stream(config).await.expect("a stream")
 }
 
-/// Sequence numbers of the records in the stream, in stored order.
+/// Sequence numbers in stored order.
 async fn stored(stream: &mut stream::Stream) -> Vec<u64> {
     let messages = stream.info().await.expect("stream information").state.messages;
     let mut all = Vec::new();

@@ -1,5 +1,5 @@
-//! `vouch bench` against our own server: small runs of every workload, their cleanup, and the HTML
-//! page in a real browser.
+//! Small runs of every workload against our own server, their cleanup, and the HTML page in a real
+//! browser.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -58,7 +58,7 @@ impl BenchServer {
     }
 }
 
-/// Checks that every result has both subjects, each with samples, work, an interval and no error.
+/// Every result has both subjects, each with samples, work, an interval and no error.
 fn assert_sound(record: &Value, results: usize) {
     let all = record["results"].as_array().expect("results");
     assert!(all.len() >= results, "{} results", all.len());
@@ -178,7 +178,7 @@ fn interrupted_run_cleans_up_and_reports_its_results() {
         "--target",
         &served.target(),
         "--seconds",
-        // Long enough that the run cannot end before the interrupt.
+        // The run must not end before the interrupt.
         "5",
         "--file-size",
         "2M",
@@ -308,7 +308,7 @@ fn server_cpu_time_is_read_from_its_source() {
     let seconds: Vec<_> = samples.map(|sample| sample["server_cpu_s"].as_f64()).collect();
     assert!(!seconds.is_empty() && seconds.iter().all(Option::is_some), "{seconds:?}");
     assert!(seconds.iter().flatten().sum::<f64>() > 0.0, "{seconds:?}");
-    // A CPU source that cannot be read ends the run before it writes anything.
+    // The run ends before it writes anything.
     let output_text =
         served.world.run_err(6, [&["bench", "transfer", "--target", &served.target(), "--server-cpu", &source], &small[..]].concat());
     assert!(output_text.contains(&metrics), "{output_text}");

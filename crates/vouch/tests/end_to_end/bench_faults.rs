@@ -1,5 +1,5 @@
-//! `vouch bench` on servers that misbehave: refusals come with advice, and dropped calls count as
-//! errors without ending the run.
+//! Servers that misbehave: refusals come with advice, and dropped calls count as errors without
+//! ending the run.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! `vouch bench` without a server of others: trees, primitives, audit trails, and `bench all`.
+//! Trees, primitives, audit trails, and `bench all`.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
@@ -79,7 +79,6 @@ fn published_tree_is_measured_beside_its_directory() {
     assert!(read.contains(&nfs) && read.contains(&"tree warm".to_owned()), "{read:?}");
     let built = labels(&result("build").expect("the project"));
     assert!(built.contains(&"tree cold".to_owned()) && built.contains(&"local directory".to_owned()) && !built.contains(&nfs), "{built:?}");
-    // The parts of a small read, and the primitives of each length.
     let all = || record["results"].as_array().expect("results").iter();
     let parts = all().find(|result| result["panel"] == "Where the time of small reads goes").expect("a breakdown");
     assert_eq!(labels(parts), ["whole read", "kernel and mount", "client's computation", "replica and network"]);
@@ -89,7 +88,7 @@ fn published_tree_is_measured_beside_its_directory() {
     }
     assert!(parts["subjects"][1]["samples"][0]["operations"].as_u64() >= Some(200), "a request for each file: {parts}");
     assert_eq!(all().filter(|result| result["case"]["kind"] == "primitive").count(), 6);
-    // The cost of verification is the difference between two clients that make the same requests.
+    // The cost of verification is the difference between two clients with the same requests.
     let results = record["results"].as_array().expect("results");
     let verified: Vec<_> = results.iter().filter(|result| labels(result) == ["nothing verified", "all verified"]).collect();
     assert_eq!(verified.len(), 2, "small files, and a large one");
@@ -166,7 +165,6 @@ fn audited_export_is_measured_beside_an_unaudited_one() {
         assert_eq!(subject["operations"], 200, "{subject}");
         assert_eq!(subject["errors"], 0, "{subject}");
     }
-    // The audited subject reports records and bytes and loses nothing.
     let other = |subject: &Value, name: &str| {
         subject["samples"][0]["others"].as_array().and_then(|all| all.iter().find(|other| other[0] == name)).map(|other| other[1].as_f64())
     };

@@ -1,11 +1,8 @@
-//! Checks the HTML pages of benchmark records in a real browser.
-
 use std::process::{Command, Stdio};
 
 use crate::test_site::TestSite;
 
-/// The plots must have the expected number of bars, the console must be empty, and the page must
-/// fetch nothing.
+/// The plots have the expected number of bars, the console is empty, and the page fetches nothing.
 pub(crate) fn check_page_in_browser(world: &TestSite, page: &str, bars: usize) {
     let text = std::fs::read_to_string(world.path(page)).expect("a page");
     for outside in ["src=", "href=\"http", "url(", "@import", "<script"] {

@@ -31,7 +31,6 @@ impl BucketSite {
         Some(BucketSite { site, server, port })
     }
 
-    /// The same site with another work directory, as on another machine.
     fn on_another_machine(&mut self, machine: &str) {
         let dir = self.site.path(format!("work-{machine}")).display().to_string();
         self.site.environment.retain(|(name, _)| *name != "VOUCH_BUCKET_DIR");
@@ -55,7 +54,7 @@ impl BucketSite {
         names
     }
 
-    /// Lets anybody read the bucket, as a publisher does who serves it by its own URL.
+    /// Lets anybody read the bucket, for readers by its own URL.
     fn make_public(&self) -> String {
         let policy = r#"{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::trees/*"}]}"#;
         let url = format!("http://127.0.0.1:{}/trees?policy=", self.port);
@@ -98,7 +97,7 @@ fn text(output: &Output) -> String {
     [&output.stdout[..], &output.stderr].concat().iter().map(|byte| *byte as char).collect()
 }
 
-/// Changes the source so that each round has some megabytes of its own.
+/// Each round has some megabytes of its own.
 fn change(site: &TestSite, round: u64) {
     let mut state = round.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     for file in 0..12 {
@@ -123,7 +122,7 @@ fn bucket_is_published_served_pulled_and_read_by_its_url() {
     assert_eq!(site.run_ok(["log", "--db", DB, "--json"]).lines().count(), 1);
     assert!(site.name("").contains(site.run_ok(["name", DB]).trim()));
 
-    // An unchanged tree: nothing is read, and nothing but the signed root is new.
+    // In an unchanged tree only the signed root is new.
     std::thread::sleep(Duration::from_millis(2100));
     bucket.publish(&[]);
     let third = bucket.publish(&[]);
@@ -153,7 +152,6 @@ fn bucket_is_published_served_pulled_and_read_by_its_url() {
         assert!(text(&headers).contains(&cache), "{object}: {}", text(&headers));
     }
 
-    // A mirror in the same bucket.
     site.run_ok([&["pull", &name, "--db", "s3://trees/mirror"][..], &by_url].concat());
     assert!(site.run_ok(["verify", "--db", "s3://trees/mirror"]).contains("sound"));
 }
@@ -235,7 +233,8 @@ fn killed_publisher_leaves_the_revision_before_or_the_new_one() {
             bucket.assert_sound();
         }
         if kill % 10 == 5 {
-            // Collections meanwhile; the next publication takes over at once, for it is on this machine.
+            // Collections meanwhile; the next publication takes over at once, because it is on this
+            // machine.
             site.run_ok(["gc", "--db", DB, "--grace", "0s", "--drop-unfinished"]);
             bucket.assert_sound();
         }
@@ -265,7 +264,6 @@ fn killed_server_delays_a_publication_or_ends_it_with_an_error() {
         let output = child.wait_with_output().expect("it ends");
         assert!(matches!(output.status.code(), Some(0 | 6 | 8)), "{}", text(&output));
         bucket.assert_sound();
-        // The next run succeeds, whatever the server has forgotten.
         let after = bucket.publish(&[])["revision"].as_u64().expect("a number");
         let published = u64::from(output.status.success());
         assert!(after == revision + 1 + published || after == revision + 2, "round {round}: {after} after {revision}");
@@ -282,7 +280,7 @@ fn collection_keeps_objects_of_an_earlier_manifest_for_the_grace_period() {
     bucket.publish(&[]);
     let url = bucket.make_public();
     let (name, database) = (site.name(""), site.path("objects/trees/group/tools"));
-    // What a reader has that read the manifest now and does not read it again.
+    // For a reader that does not read the manifest again.
     let old_manifest = std::fs::read(database.join("manifest")).expect("a manifest");
     let copy = |to: &str| {
         let to = site.path(to);
@@ -301,7 +299,7 @@ fn collection_keeps_objects_of_an_earlier_manifest_for_the_grace_period() {
     assert!(site.run_ok(["verify", "--db", "early"]).contains("1 revisions"), "the revision before is whole");
     assert!(bucket.objects("").contains(&"garbage".to_owned()));
 
-    // Once the period is over, the objects go, and readers of the newest manifest miss nothing.
+    // After the period the objects go, and readers of the newest manifest miss nothing.
     let output = site.run_ok(["gc", "--db", DB, "--grace", "0s"]);
     assert!(!output.contains("removed 0 objects"), "{output}");
     assert!(bucket.objects("packs").len() < before.0.len() || bucket.objects("packs") != before.0);
@@ -332,7 +330,7 @@ fn errors_of_buckets_name_object_and_cure_and_no_secret() {
     let error = bucket.site.run_err(3, ["publish", "src", "--db", "s3://trees/full", "--keys", "keys", "--location", &location]);
     assert!(error.contains("notes.txt") && error.contains("nothing was changed"), "{error}");
 
-    // A lost and a cut object are found by a check of the bucket, not of the local copies.
+    // A check of the bucket finds a lost and a cut object, not the local copies.
     let path = bucket.site.path("objects/trees/group/tools/packs").join(&pack);
     let bytes = std::fs::read(&path).expect("a pack");
     std::fs::write(&path, &bytes[..bytes.len() / 2]).expect("a file");

@@ -1,5 +1,3 @@
-//! `vouch bugreport` has what a maintainer needs, and no secret.
-
 use std::os::unix::fs::PermissionsExt as _;
 
 use crate::test_site::{Mount, TestSite, fuse_is_available};
@@ -55,6 +53,6 @@ fn report_has_the_state_and_none_of_the_planted_secrets() {
     ] {
         assert!(report.contains(expected), "{expected} is missing in {report}");
     }
-    // This configuration has faults and is reported all the same. A report is never overwritten.
+    // A faulty configuration is reported too. A report is never overwritten.
     assert!(world.run_err(7, ["bugreport", "--config", "etc", "--out", "report"]).contains("exists"));
 }

@@ -1,5 +1,3 @@
-//! A test's own certificate authority.
-
 use std::os::unix::fs::PermissionsExt as _;
 
 use rcgen::{
@@ -66,7 +64,7 @@ impl Authority {
         data_encoding::HEXLOWER.encode(&sha2::Sha256::digest(certificate.der()))
     }
 
-    /// Writes a list of revoked serial numbers.
+    /// Writes a revocation list.
     pub(crate) fn revoke(&self, world: &TestSite, file: &str, serials: &[u64]) {
         let revoked = |&serial: &u64| RevokedCertParams {
             serial_number: SerialNumber::from(serial),

@@ -1,5 +1,5 @@
-//! `vouch check` names each fault, which the test makes for real. The keytab without a key is in the
-//! tests with a KDC.
+//! `vouch check` names each fault, which the test makes for real. The keytab without a key is in
+//! the tests with a KDC.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::replica_attacks::{copy, flip_data};
 use crate::test_site::{Mount, Mounted, TestSite, eventually, fuse_is_available, is_available, is_root};
 
-/// A site whose daemons and checks see nothing else of this machine.
+/// Daemons and checks of the site see nothing else of this machine.
 fn site() -> TestSite {
     let mut world = TestSite::new();
     world.environment.push(("VOUCH_RUNTIME_DIR", world.path("run").display().to_string()));
@@ -32,7 +32,7 @@ fn expect_problem(output: &Output, fault: &str) -> Value {
     let problems: Vec<_> =
         found["findings"].as_array().expect("an array").iter().filter(|finding| finding["verdict"] == "problem").collect();
     assert!(problems.iter().any(|finding| finding["fault"] == fault && finding["cure"].is_string()), "{fault} is not in {out}");
-    // Nothing else is accused, but mounts of tests that run beside this one.
+    // Mounts of concurrent tests may be dead.
     let is_ours = |finding: &&&Value| finding["fault"] != "mount-dead";
     assert!(problems.iter().filter(is_ours).all(|finding| finding["fault"] == fault), "more than {fault} in {out}");
     found
@@ -42,7 +42,7 @@ fn problem(world: &TestSite, fault: &str, args: &[&str]) -> Value {
     expect_problem(&world.run([&["check", "--json"], args].concat()), fault)
 }
 
-/// The check as a command of `sh` in a mount namespace of its own, after some preparation.
+/// A command of `sh` in its own mount namespace, after some preparation.
 fn in_mount_namespace(world: &TestSite, preparation: &str, args: &[&str]) -> Output {
     let script = format!("{preparation} && exec \"$@\"");
     let mut command = Command::new("unshare");
@@ -124,7 +124,7 @@ fn name_that_does_not_resolve_is_named() {
     assert!(line.contains("the name no-such-host.invalid does not resolve"), "{line}");
 }
 
-/// A network namespace with a loopback device.
+/// With a loopback device.
 struct Network(String);
 
 impl Network {
@@ -213,7 +213,6 @@ fn state_directory_with_wrong_rights_is_named() {
     let found = problem(&world, "state-rights", &[]);
     assert!(found.to_string().contains("chmod 700"), "{found}");
     mode("state", 0o700);
-    // The directory of an export.
     std::fs::create_dir(world.path("export-state")).expect("a directory");
     world.write("export-state/filehandle.key", "00");
     mode("export-state", 0o755);
@@ -229,7 +228,7 @@ fn wrong_clock_is_named() {
     let world = published();
     world.run_tool("tar", &["-cf", "db.tar", "db"]);
     let name = world.name("");
-    // The clock of a whole machine is wrong: a guest's own kernel.
+    // A guest's own kernel has the wrong clock.
     world.write(
         "script",
         format!(

@@ -1,5 +1,3 @@
-//! The configuration files: precedence, short names, faults, and rights.
-
 use std::os::unix::fs::{PermissionsExt as _, chown};
 
 use crate::test_site::{Mount, TestSite, fuse_is_available, is_available, is_root};
@@ -15,7 +13,7 @@ fn site(files: &[(&str, &str)]) -> TestSite {
     world
 }
 
-/// The value and the source that `vouch config show COMMAND` prints for an option.
+/// Value and source in `vouch config show COMMAND`.
 fn shown(world: &TestSite, option: &str, line: &[&str]) -> (String, String) {
     let rows: serde_json::Value = serde_json::from_str(&world.run_ok([&["config", "show", "--json"], line].concat())).expect("JSON");
     let row = rows.as_array().expect("a list").iter().find(|row| row["name"] == option);
@@ -50,11 +48,9 @@ fn nearer_settings_override_farther_ones() {
     expect("timeout", &["mount", "tools", "/mnt", "--timeout", "1s"], "1s", "command line");
     expect("no-cache", &["ls", "tools"], "true", &main(3));
     expect("no-cache", &["ls", "tools", "--no-cache=false"], "false", "command line");
-    // An option that conflicts with the command line is left out.
     expect("allow-other", &["mount", "tools", "/mnt"], "true", &main(6));
     expect("only-me", &["mount", "--only-me", "tools", "/mnt"], "true", "command line");
     expect("allow-other", &["mount", "--only-me", "tools", "/mnt"], "false", "default");
-    // The environment is between both.
     let cache = world.path("cache").to_string_lossy().into_owned();
     expect("cache", &["ls", "tools"], &cache, "environment VOUCH_CACHE");
     world.write("etc/conf.d/40.toml", "cache = \"/elsewhere\"\n");
@@ -71,7 +67,6 @@ fn commands_use_short_names_and_settings() {
     assert_eq!(world.run_ok(["name", "tools"]).trim(), world.name(""));
     world.run_ok(["pull", "tools"]);
     drop(replica);
-    // A service whose only argument is in a file.
     world.write("etc/conf.d/serve.toml", format!("[serve]\ndb = [{:?}]\nlisten = \"127.0.0.1:{}\"\n", world.path("mirror"), world.port));
     let mut command = world.command(["serve"]);
     let mut service = command.stdout(std::process::Stdio::null()).spawn().expect("the binary starts");
@@ -83,7 +78,6 @@ fn commands_use_short_names_and_settings() {
     assert!(read, "the replica served no file");
     let line = world.run_err(3, ["cat", "tulls/hello"]);
     assert!(line.contains("tulls") && line.contains("short names: tools"), "{line}");
-    // A publication by the tree's table.
     let settings =
         format!("[tree.tools.publish]\ndir = \"DIR/src\"\ndb = \"DIR/db\"\nkeys = \"DIR/keys\"\nlocation = \"127.0.0.1:{}\"\n", world.port);
     world.write("etc/conf.d/publish.toml", settings.replace("DIR", &world.path("").to_string_lossy()));
@@ -135,7 +129,6 @@ fn faults_are_named_with_file_line_and_cure() {
     world.run_ok(["mount", "--help"]);
     assert!(world.run_err(3, ["umount", "src"]).contains("not a vouch mount"));
     assert!(world.run_err(3, ["--config", "no-such", "ls", "@h,x"]).contains("no such file"));
-    // An error of the parser names the file.
     world.write("etc/vouch.toml", "only-replicas = true\n");
     let output = world.run(["ls", &name]);
     assert_eq!(output.status.code(), Some(2));

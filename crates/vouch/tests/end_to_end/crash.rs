@@ -60,7 +60,7 @@ fn readers_recover_after_the_only_replica_is_killed() {
 fn killed_mount_leaves_usable_state_and_caches() {
     let Some(load) = Load::new() else { return };
     let world = &load.world;
-    // A copy of the old revision, which is offered after a newer one was seen.
+    // A copy of the old revision, offered after a newer one was seen.
     world.run_tool("cp", &["-a", "db", "old"]);
     let (mut random, mut usable) = (SplitMix64(13), 0);
     for round in 0..KILLS as u64 {
@@ -74,7 +74,7 @@ fn killed_mount_leaves_usable_state_and_caches() {
         thread::sleep(Duration::from_millis(random.roll(300)));
         load.change_source(round + 2);
         world.publish();
-        // The kill comes before, during or after the mount's switch to the new revision.
+        // Before, during or after the mount's switch to the new revision.
         thread::sleep(Duration::from_millis(random.roll(2500)));
         mount.kill();
         load.stop_readers(readers);
@@ -138,7 +138,7 @@ impl Load {
         self.world.write("src/number", format!("{number}\n"));
     }
 
-    /// The revision that a mount shows, or `None` if it cannot be read.
+    /// `None` if unreadable.
     fn shown_revision(&self, at: &Path) -> Option<u64> {
         let text = fs::read_to_string(at.join("number")).ok()?;
         let number = text.trim().parse().expect("a number was published");
@@ -146,8 +146,7 @@ impl Load {
         Some(number)
     }
 
-    /// Reads a file and compares it; `None` if it cannot be read. Bytes that are read before an
-    /// error must be right too.
+    /// `None` if unreadable. Bytes read before an error must be right too.
     fn check(&self, at: &Path, file: u64, on_error: OnError) -> Option<()> {
         let (path, expected) = (at.join(name(file)), content(file));
         let failed = |error: std::io::Error| assert!(on_error == OnError::GoOn, "{}: {error}", path.display());
@@ -162,12 +161,12 @@ impl Load {
             }
         }
         assert_eq!(done, expected.len(), "{}: cut short", path.display());
-        // Drops the page cache, so that reads go to the replicas again.
+        // Reads then go to the replicas again.
         let _ = rustix::fs::fadvise(&open, 0, None, rustix::fs::Advice::DontNeed);
         Some(())
     }
 
-    /// Starts a thread that reads files in random order until the load ends.
+    /// In random order until the load ends.
     fn reader(&self, at: impl AsRef<Path>, seed: u64, on_error: OnError) -> JoinHandle<()> {
         let (load, at) = (self.share(), at.as_ref().to_owned());
         thread::spawn(move || {
@@ -181,7 +180,7 @@ impl Load {
         })
     }
 
-    /// Starts a thread that checks that the revision never goes back.
+    /// The revision never goes back.
     fn revision_watcher(&self, at: impl AsRef<Path>) -> JoinHandle<()> {
         let (load, at) = (self.share(), at.as_ref().to_owned());
         thread::spawn(move || {
@@ -230,8 +229,7 @@ impl Load {
         self.is_over.store(false, Ordering::SeqCst);
     }
 
-    /// Stops the readers and fails the test if a reader has met a wrong byte. The mount must still
-    /// exist.
+    /// Fails the test if a reader has met a wrong byte. The mount must still exist.
     fn end(&self, readers: impl IntoIterator<Item = JoinHandle<()>>) {
         let began = Instant::now();
         self.stop_readers(readers);

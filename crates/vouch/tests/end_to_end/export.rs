@@ -187,7 +187,6 @@ fn expired_tree_gives_errors_instead_of_old_data() {
             tokio::time::sleep(Duration::from_millis(200)).await;
         };
         assert_eq!(error.status(), Some(Status::IO), "{error}");
-        // The file that was opened before gives no data either.
         if let Ok(open) = open {
             assert_eq!(client.read(&open, 0, 1000).await.expect_err("the tree has expired").status(), Some(Status::IO));
         }
@@ -214,7 +213,7 @@ impl UserExport {
         let uid = if me.is_root() { 65_534 } else { me.as_raw() };
         let directory = tempfile::tempdir().expect("a temporary directory");
         let program = directory.path().join("vouch");
-        // That user may have no access to the build directory, so the binary is linked or copied.
+        // That user may have no access to the build directory.
         std::fs::hard_link(env!("CARGO_BIN_EXE_vouch"), &program)
             .or_else(|_| std::fs::copy(env!("CARGO_BIN_EXE_vouch"), &program).map(drop))
             .expect("the binary can be copied");
@@ -265,8 +264,7 @@ fn ordinary_user_exports_own_files_with_a_notice() {
         let refused = other.open(&root, b"theirs", ShareAccess::BOTH, Some(&Default::default())).await.expect_err("not by that user");
         assert_eq!(refused.status(), Some(Status::ACCESS));
 
-        // The server is killed without delay: a file handle that it has just given out is valid at
-        // the next server.
+        // A file handle from just before the kill is valid at the next server.
         export.child.kill().expect("the process runs");
         export.child.wait().expect("the server was killed");
         let (_export, _) = ordinary.start();

@@ -56,7 +56,7 @@ impl Drop for Export {
 #[derive(Default)]
 struct ClientResults {
     made: Mutex<Vec<String>>,
-    /// Calls that were refused with SERVERFAULT, because they could not be recorded.
+    /// Refused with SERVERFAULT, because they could not be recorded.
     refused: AtomicU64,
 }
 
@@ -182,7 +182,6 @@ fn denied_export_refuses_operations_that_cannot_be_recorded() {
             results.refused.load(Ordering::SeqCst) > 0
         };
         assert!(eventually(PATIENCE, is_refused), "no operation was refused");
-        // Every creation that was acknowledged so far is recorded, although the disk is full.
         let made = results.made.lock().clone();
         let there = recorded_directories(world);
         let missing: Vec<_> = made.iter().filter(|name| !there.contains(*name)).collect();
@@ -227,7 +226,7 @@ fn start_on_a_full_disk_follows_the_audit_policy() {
     };
     let starts = || administrative_records(&world, "disk/trail").iter().filter(|[act, ..]| act == "start").count();
     disk.fill();
-    // The first round has a new trail, the second a trail whose server was killed.
+    // A new trail, then a trail whose server was killed.
     for round in 1..=2 {
         ["block", "halt"].iter().for_each(|policy| refused(policy));
         let mut export = Export::start(&world, &args("count"));

@@ -1,5 +1,5 @@
-//! `vouch export` over TLS: data, demands of exports, identities of certificates, renewal, and what
-//! attackers try. Each refusal has one line of the log.
+//! `vouch export` over TLS: data, demands of exports, identities of certificates, renewal, and
+//! attacks. Each refusal has one line of the log.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -179,7 +179,6 @@ fn renewal_keeps_sessions_and_revocation_ends_them() {
         let status = world.run_ok(["export", "status", "--json", "--state", "exporting"]);
         assert!(status.contains(&renewed), "{status}");
     });
-    // A faulty file changes nothing.
     world.write("server.pem", "nonsense");
     let refused = world.run(["export", "reload", "--state", "exporting"]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("server.pem: contains no certificate"), "{refused:?}");
@@ -220,7 +219,7 @@ fn reply(stream: &mut impl std::io::Read) -> Option<Vec<u8>> {
     Some(record)
 }
 
-/// Connects from 127.0.0.`host`, so that the log tells attackers apart.
+/// The log tells attackers apart by `host` in 127.0.0.`host`.
 fn socket(address: SocketAddr, host: u8) -> TcpStream {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
@@ -240,7 +239,7 @@ fn probed(address: SocketAddr, host: u8) -> TcpStream {
 
 type Attack = Box<dyn Fn(&TestSite, SocketAddr, u8)>;
 
-/// Completes a session by rustls, and lets the attack go on with it.
+/// The attack goes on with a complete session.
 fn in_session(attack: impl Fn(StreamOwned<ClientConnection, TcpStream>) + 'static) -> Attack {
     Box::new(move |world, address, host| {
         let mut stream = session(world, address, host, |_| ());

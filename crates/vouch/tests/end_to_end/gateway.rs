@@ -1,4 +1,4 @@
-//! A gateway: pages, names, revisions, conditions, errors and limits.
+//! Pages, names, revisions, conditions, errors and limits.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -14,7 +14,6 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// A gateway to the site's tree.
     pub(crate) fn start(site: &TestSite, more: &[&str]) -> Gateway {
         let mut command = site.command(["gateway", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", &site.name("")]);
         let mut child = command.args(more).stdout(Stdio::piped()).spawn().expect("the binary starts");
@@ -30,7 +29,7 @@ impl Gateway {
         format!("http://{}{path}", self.address)
     }
 
-    /// One request by a socket of its own, so that nothing normalizes the path.
+    /// By a socket of its own, so that nothing normalizes the path.
     pub(crate) fn request(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
         request(&self.address, method, path, headers)
     }
@@ -166,7 +165,6 @@ fn gateway_answers_programs_with_json() {
     assert!(names.len() == 2500 && names.is_sorted(), "{} names", names.len());
     let rest = gateway.get("/many/?format=json&after=2497").json();
     assert_eq!(rest["entries"].as_array().map(Vec::len), Some(2));
-    // People get pages.
     let first = gateway.get("/many/").text();
     assert!(first.matches("<tr>").count() == 1001 && first.contains("href=\"./?after=0999\""), "{}", first.matches("<tr>").count());
     assert!(gateway.get("/many/?after=1999").text().contains("here 2,001 to 2,500"));
@@ -254,7 +252,6 @@ fn paths_never_leave_the_tree() {
     assert_eq!(gateway.request("DELETE", "/hello", &[]).status, 405);
     assert_eq!(gateway.request("POST", "/hello", &[]).header("allow"), "GET, HEAD");
     assert_eq!(gateway.request("GET", &format!("/{}", "a".repeat(40_000)), &[]).status / 100, 4);
-    // It serves on.
     assert_eq!(gateway.get("/hello").status, 200);
     assert!(
         gateway.page("/metrics").text().contains("vouch_gateway_responses_total{status=\"404\"} 12"),

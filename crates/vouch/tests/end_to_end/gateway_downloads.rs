@@ -1,4 +1,4 @@
-//! A gateway's ordinary clients: curl, wget, apt and a browser.
+//! Ordinary clients: curl, wget, apt and a browser.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -39,7 +39,7 @@ fn curl_and_wget_resume_downloads() {
             assert!(std::fs::read(site.path("got.bin")).expect("a file") == large, "{program} after {kept} bytes");
         }
     }
-    // A copy of the whole tree by links in listings. `robots.txt` is asked for and missing.
+    // Copies the whole tree by links in listings. `robots.txt` is asked for and missing.
     run(
         &site,
         "wget",
@@ -48,7 +48,7 @@ fn curl_and_wget_resume_downloads() {
     assert_eq!(std::fs::read(site.path("copy/dir/numbers")).expect("a copy"), std::fs::read(site.path("src/dir/numbers")).expect("a file"));
 }
 
-/// A Debian package without content but one file.
+/// A Debian package of one file.
 fn package(site: &TestSite, version: &str) {
     let control = format!(
         "Package: vouch-sample\nVersion: {version}\nArchitecture: all\nMaintainer: The Vouch authors <nobody@example.org>\nDescription: sample\n"

@@ -31,7 +31,7 @@ fn start(program: &str, args: &[&str], port: u16) -> Process {
     process
 }
 
-/// nginx over the site's directory, with the configuration that docs/web.md gives.
+/// Has the configuration of docs/web.md.
 fn nginx(site: &TestSite, port: u16) -> Process {
     let root = site.path("");
     let root = root.to_str().expect("a plain path").trim_end_matches('/');
@@ -57,7 +57,7 @@ fn squid(site: &TestSite, port: u16) -> Process {
     start("squid", &["-N", "-f", site.path("squid.conf").to_str().expect("a plain path")], port)
 }
 
-/// Requests and bytes that nginx has answered.
+/// Requests and bytes.
 fn answered(site: &TestSite) -> (usize, u64) {
     std::thread::sleep(Duration::from_millis(200));
     let log = std::fs::read_to_string(site.path("access.log")).unwrap_or_default();
@@ -80,7 +80,7 @@ fn nginx_over_a_database_is_a_replica() {
     assert_eq!(std::fs::read(site.path("out/dir/numbers")).unwrap(), std::fs::read(site.path("src/dir/numbers")).unwrap());
     run(&["verify", &name]);
 
-    // A mirror that is pulled over HTTP is whole; a new revision is seen.
+    // A mirror that is pulled over HTTP is complete.
     run(&["pull", &name, "--db", "mirror"]);
     site.write("src/hello", "second revision\n");
     site.publish();
@@ -88,7 +88,7 @@ fn nginx_over_a_database_is_a_replica() {
     assert!(site.run_ok(["verify", "--db", "mirror"]).contains("revision"), "the mirror is verified");
     assert_eq!(run(&["cat", &format!("{name}/hello")]), "second revision\n");
 
-    // Collection replaces packs and segments under a reader's feet; the manifest leads on.
+    // Collection replaces packs and segments under a reader; the manifest names the new ones.
     site.run_ok(["gc", "--db", "db", "--keep", "1"]);
     assert_eq!(run(&["cat", "--no-cache", &format!("{name}/hello")]), "second revision\n");
 
@@ -157,7 +157,7 @@ fn clients_behind_one_squid_cost_the_origin_one_client() {
     let (_, all) = answered(&site);
     assert!(all - one <= one + one / 10, "8 clients cost the origin {} bytes, one {one}", all - one);
 
-    // Without the cache, the next way in the list is taken.
+    // Without the cache, the next replica in the list serves.
     drop(cache);
     get("without", &[&proxy, "DIRECT"]);
     assert!(answered(&site).1 >= all + one * 9 / 10, "read from the origin");

@@ -1,5 +1,3 @@
-//! Keys, certificates, names and statements.
-
 use std::os::unix::fs::PermissionsExt as _;
 
 use crate::test_site::TestSite;

@@ -1,5 +1,3 @@
-//! Symbolic links from tree to tree: certification paths.
-
 use std::os::unix::fs::symlink;
 
 use crate::test_site::TestSite;

@@ -1,6 +1,5 @@
-//! End-to-end tests of the `vouch` binary, from key generation to mount and export: output, effects
-//! and exit codes. Each test has its own directory, keys, database, replicas on free ports, state
-//! and cache.
+//! End-to-end tests of the `vouch` binary: output, effects and exit codes. Each test has its own
+//! directory, keys, database, replicas on free ports, state and cache.
 
 mod audit_commands;
 mod audit_crash;

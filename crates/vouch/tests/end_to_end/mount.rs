@@ -26,7 +26,6 @@ fn mount_stays_at_the_chosen_revision() {
         assert!(mount.path("dir/numbers").is_file());
     }
     assert!(world.run_err(4, ["mount", "--tag", "v9", &world.name(""), "by-tag"]).contains("tag v9"));
-    // A revoked key ends these mounts too.
     world.run_ok(["revoke", "keys", "--reason", "stolen", "--db", "db", "--out", "revocation"]);
     assert!(eventually(Duration::from_secs(30), || std::fs::read(by_number.path("dir/numbers")).is_err()));
 }
@@ -40,7 +39,7 @@ fn mount_shows_every_odd_case_faithfully() {
         assert!(world.script("odd-tree", ["src", "--large", "20000", "--depth", "1000"]).status.success());
     };
     let Some(Mounted { world, mount, replica: _replica }) = Mounted::with_tree(&[], &[], odd_tree) else { return };
-    // Extended attributes in the kernel's own name spaces are visible only to root.
+    // Only root sees extended attributes in the kernel's own name spaces.
     world.assert_same("src", "mnt", if is_root() { &[] } else { &["--no-xattr"] });
     assert_eq!(mount.terminate(), Some(0));
     assert_eq!(fs::read_dir(world.path("mnt")).expect("the bare mount point").count(), 0);
@@ -52,7 +51,7 @@ fn new_revision_appears_while_a_file_is_open() {
         world.small_tree();
         world.write("src/doomed", "doomed\n");
     };
-    // A short refresh interval, so that the mount soon finds a new revision.
+    // The mount soon finds a new revision.
     let Some(Mounted { world, mount, replica: _replica }) = Mounted::with_tree(&[], &["--duration", "20s"], with_doomed) else { return };
     let open = fs::File::open(mount.path("dir/numbers")).expect("published");
     let mut start = [0; 4];

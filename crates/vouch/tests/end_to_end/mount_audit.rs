@@ -30,8 +30,7 @@ const KILLS: u64 = 12;
 const WORKERS: usize = 3;
 const FILES: usize = 100;
 
-/// A small published tree and an empty trail with its first public key; `None` where mounts do not
-/// work.
+/// A published tree and an empty trail with its first public key; `None` where mounts do not work.
 fn world(make: impl FnOnce(&TestSite)) -> Option<TestSite> {
     if !fuse_is_available() {
         return None;
@@ -115,7 +114,7 @@ fn mount_audit_records_reads_by_user() {
     if is_root() {
         assert_eq!(open["user"]["group"]["id"], "4712");
     }
-    // An open that lasts until the unmount has a close record, and the lookup of a missing file is
+    // An open that lasts until the unmount has a close record, and the look-up of a missing file is
     // recorded.
     let hello = world.path("mnt/hello");
     let held = search(&world, &["--path", hello.to_str().expect("UTF-8"), "-S", "close"]);
@@ -181,7 +180,7 @@ fn lying_replica_is_recorded_even_if_another_has_good_data() {
     assert_eq!(found[0]["vouch"]["export"], format!("tree:{}", world.name("")));
     assert!(found[0]["vouch"]["detail"].as_str().is_some_and(|why| why.contains("hash to")), "{found:?}");
 
-    // The client chooses the replica, so it may not have asked the liar.
+    // The client may not have asked the lying replica.
     let before = found.len();
     let healed = (0..20).any(|_| {
         let both = at(&[&liar.address, "--replica", &honest.address]);

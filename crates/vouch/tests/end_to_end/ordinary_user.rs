@@ -1,5 +1,5 @@
-//! Mounts of an ordinary user by fusermount3, with state and cache in the home directory. If the
-//! tests run as root, setpriv(1) changes to that user.
+//! Mounts of an ordinary user by fusermount3, with state and cache in the home directory. As root,
+//! setpriv(1) changes to that user.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -39,7 +39,7 @@ fn ordinary_user_mounts_reads_and_unmounts() {
     assert_eq!(String::from_utf8_lossy(&numbers.stdout), "49999\n");
     assert!(!user.tool("touch", ["mnt/new"]).status.success(), "a published tree is read-only");
     if is_root() {
-        // The kernel excludes all other users, even root, from the mount of an ordinary user.
+        // The kernel excludes all other users, even root.
         assert_eq!(fs::read(mnt.join("hello")).expect_err("not root's").kind(), std::io::ErrorKind::PermissionDenied);
     }
     let again = user.run(["mount", &name, "mnt"]);

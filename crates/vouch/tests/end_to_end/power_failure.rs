@@ -1,9 +1,8 @@
-//! Power failures under an exported file system: all that the server has acknowledged as durable is
-//! there afterwards.
+//! Power failures under an exported file system: acknowledged durable changes are there afterwards.
 //!
 //! The file system is on a loop device in a private mount namespace. The ioctl FS_IOC_SHUTDOWN (as
-//! used by `xfs_io`) drops everything that is not yet written, like a power failure; the next mount
-//! replays the journal. A server whose sync calls do nothing shows that the method detects losses.
+//! used by `xfs_io`) drops all unwritten data; the next mount replays the journal. A server whose
+//! sync calls do nothing shows that the method detects losses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -99,8 +98,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// Makes and mounts the file system; prints a line and returns `None` if the kernel does not
-    /// support it.
+    /// Prints a line and returns `None` if the kernel does not support the file system.
     fn new(above: &Path, kind: &str, options: &[&str]) -> Option<Disk> {
         let image = above.join("image");
         std::fs::File::create(&image).and_then(|file| file.set_len(320 << 20)).expect("a sparse file");
@@ -145,7 +143,7 @@ enum Syncs {
 
 const SYNCS: &str = "fsync,fdatasync,syncfs,sync_file_range,sync";
 
-/// `vouch export` of the disk, in its own process group, which is killed when dropped.
+/// In its own process group, which is killed when dropped.
 struct Server {
     child: Child,
     address: SocketAddr,
@@ -187,7 +185,6 @@ impl Drop for Server {
 }
 
 fn run_round(disk: &Disk, above: &Path, round: u64, syncs: Syncs) -> Result<u64, String> {
-    // A new state directory in each round, so that there is no grace period.
     let server = Server::start(disk, &above.join(format!("state {round}")), syncs);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let address = server.address;
@@ -225,7 +222,7 @@ enum ExpectedState {
 
 enum StopReason {
     NoAnswer,
-    /// The server restarted, so uncommitted writes must be repeated.
+    /// Uncommitted writes must be repeated.
     ServerChanged,
 }
 
@@ -243,7 +240,7 @@ struct Worker {
     acknowledged: u64,
     random: SplitMix64,
     version: u32,
-    /// The stability of every second write; the others are UNSTABLE4 and are committed.
+    /// Of every second write; the others are UNSTABLE4 and are committed.
     written: StableHow,
 }
 
@@ -393,7 +390,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The version comes from the content; `None` for empty or mixed content.
+    /// `None` for empty or mixed content.
     fn found(&self, path: &Path) -> Option<ExpectedState> {
         let metadata = path.symlink_metadata().ok()?;
         if metadata.is_dir() {

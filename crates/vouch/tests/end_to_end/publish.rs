@@ -1,5 +1,3 @@
-//! Publications, revisions and garbage collection.
-
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -12,8 +10,7 @@ fn unchanged_files_are_not_read_again() {
     let first = world.publish();
     assert_eq!((&first["revision"], &first["files"], &first["symlinks"]), (&1.into(), &3.into(), &1.into()));
     assert!(first["new_bytes"].as_u64().expect("a number") > 0);
-    // A file that changed just now could change again within the same clock tick, so it would be
-    // read again.
+    // A file that changed within the same clock tick would be read again.
     std::thread::sleep(Duration::from_millis(2100));
     world.publish();
     let third = world.publish();

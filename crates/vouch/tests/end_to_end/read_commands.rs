@@ -1,5 +1,3 @@
-//! Reading without a mount, and mirrors.
-
 use std::io::{Read as _, Write as _};
 
 use crate::test_site::{TestSite, eventually, is_available, python_is_available};
@@ -64,7 +62,6 @@ fn ls_of_an_opaque_directory_shows_only_named_entries() {
     assert!(world.run_ok(["get", &world.name(""), "copy"]).contains("1 opaque directories were copied empty"));
     assert!(world.path("copy/dir/numbers").exists() && !world.path("copy/o/secret").exists());
     world.run_ok(["get", &world.name("/o/secret"), "secret"]);
-    // Differences in it show no names.
     world.write("src/o/second", "z");
     world.publish_with(&["--opaque", "o"]);
     let mut lines = String::new();
@@ -80,8 +77,7 @@ fn verify_reports_findings_when_the_replica_closes_the_connection() {
     let world = TestSite::published();
     let replica = world.serve();
     for pack in std::fs::read_dir(world.path("db/packs")).expect("packs").filter_map(Result::ok) {
-        // Beyond the header, so that the replica opens the pack and fails only when it sends this
-        // data.
+        // Beyond the header: the replica opens the pack and fails only when it sends this data.
         std::fs::File::options().write(true).open(pack.path()).and_then(|file| file.set_len(40)).expect("cut");
     }
     let output = world.run(["verify", "--json", "--timeout", "20s", &world.name("")]);

@@ -21,7 +21,6 @@ fn lying_replica_is_detected_and_another_is_used() {
         let args = ["cat", "--no-cache", "--only-replicas", "--replica", order[0], "--replica", order[1], &name];
         assert_eq!(world.run_ok(args), expected);
     }
-    // With the liar alone there is an error and no wrong byte.
     let name = world.name("/dir/numbers");
     let output = world.run(["cat", "--no-cache", "--timeout", "1h", "--only-replicas", "--replica", &liar.address, &name]);
     let output_text = String::from_utf8_lossy(&output.stderr);
@@ -37,9 +36,8 @@ fn revision_older_than_one_seen_is_refused() {
     let stale = world.serve_db("old", 0);
     let name = world.name("/hello");
     let args = ["cat", "--timeout", "5s", "--only-replicas", "--replica", &stale.address, &name];
-    // The cached revision is still valid, so it stays readable; without a cache there is nothing to
-    // read. A background thread writes the cache and a short command may end before it, so the test
-    // reads until the data is cached.
+    // The cached revision is still valid, so it stays readable. A background thread writes the
+    // cache and a short command may end before it, so the test reads until the data is cached.
     assert!(eventually(Duration::from_secs(60), || {
         let current = world.serve();
         assert_eq!(world.run_ok(["cat", &name]), "second\n");
@@ -145,7 +143,7 @@ fn published_tree_may_list_revocations_of_others() {
     world.run_ok(["cat", &world.name("/hello")]);
     let output_text = world.run_err(5, ["cat", "--statement-tree", &lists.name("/revoked"), &world.name("/hello")]);
     assert!(output_text.contains("as listed"), "{output_text}");
-    // A missing statement tree must be an error: otherwise revocations would go unnoticed.
+    // Otherwise revocations would go unnoticed.
     world.run_err(4, ["cat", "--statement-tree", &lists.name("/nosuch"), &world.name("/hello")]);
     world.run_err(3, ["cat", "--statement-tree", &lists.name("/hello"), &world.name("/hello")]);
 }
@@ -165,8 +163,7 @@ fn forwarding_pointer_leads_to_the_new_name() {
     std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().expect("piped")), &mut line).expect("a line");
     let followed = world.run(["cat", &world.name("/hello")]);
     let refused = world.run(["cat", "--refuse-forwarding", &world.name("/hello")]);
-    // Although the client remembers the forwarding pointer, a later revocation of the key takes
-    // effect.
+    // A later revocation of the key takes effect despite the remembered forwarding pointer.
     world.run_ok(["revoke", "keys", "--reason", "stolen", "--out", "revocation"]);
     world.run_ok(["revoke", "--statement", "revocation", "--db", "db"]);
     let revoked = eventually(Duration::from_secs(10), || world.run(["cat", &world.name("/hello")]).status.code() == Some(5));
@@ -236,8 +233,7 @@ fn new_signing_key_voids_the_old_one() {
         world.run_ok(["publish", "src", "--db", "thief-db", "--keys", "stolen", "--location", &location]);
     }
     let _thief = world.serve_db("thief-db", world.port);
-    // The thief's revisions have higher numbers and valid signatures, and yet the client refuses
-    // them.
+    // The client refuses the thief's revisions despite their higher numbers and valid signatures.
     let output = world.run(["cat", "--timeout", "5s", &world.name("/hello")]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "hello world\n");
     assert!(String::from_utf8_lossy(&output.stderr).contains("certificate"));

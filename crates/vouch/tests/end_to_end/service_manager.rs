@@ -23,8 +23,8 @@ impl Manager {
         socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("bound");
-        // sd_listen_fds(3): the sockets are descriptors from 3 on, and LISTEN_PID is the process id
-        // of the service.
+        // sd_listen_fds(3): the sockets are descriptors from 3 on, and LISTEN_PID is the service's
+        // process id.
         let script = r#"exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec "$@""#;
         let mut command = Command::new("sh");
         command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_vouch")]).args(arguments);

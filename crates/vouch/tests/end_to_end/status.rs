@@ -1,4 +1,4 @@
-//! `vouch status`: daemons, their metrics by Prometheus' conventions, and attributes of files.
+//! Daemons, their metrics by Prometheus' conventions, and attributes of files.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -50,7 +50,6 @@ fn of_kind<'a>(status: &'a Value, kind: &str) -> &'a Value {
     status["daemons"].as_array().expect("an array").iter().find(|daemon| daemon["kind"] == kind).expect("a daemon of this kind")
 }
 
-/// An export with its status socket.
 struct Export(std::process::Child);
 
 impl Export {
@@ -93,7 +92,6 @@ fn status_shows_all_daemons_of_the_machine() {
     for expected in ["MOUNTS", "REPLICAS OF MOUNTS", "CACHES", "SERVED TREES", "EXPORTS", &machine.replica.address, "/export"] {
         assert!(text.contains(expected), "{expected} is missing in {text}");
     }
-    // What fails appears among the errors of the last hour.
     machine.replica.kill();
     assert!(eventually(Duration::from_secs(30), || {
         let text = machine.world.run_ok(["status"]);
@@ -115,7 +113,6 @@ fn status_sockets_are_private_and_dead_mounts_are_named() {
         status["mounts_without_status"].as_array().expect("an array").iter().any(|path| *path == *point.to_string_lossy())
     }));
     assert!(machine.world.run_ok(["status"]).contains("no status: the process ended"));
-    // The next mount removes the dead socket.
     let _next = Mount::new(&machine.world, "mnt", &[&machine.world.name("")]);
     assert!(eventually(Duration::from_secs(10), || !socket.exists()));
 }
@@ -184,7 +181,6 @@ fn attributes_tell_about_a_file_and_are_not_copied() {
         world.run_tool("setfattr", &["-n", "user.own", "-v", "kept", "src/hello"]);
         world.run_tool("setfattr", &["-n", "user.vouch.verified", "-v", "forged", "src/hello"]);
     };
-    // A tree without extended attributes has them too.
     for tree in [TestSite::small_tree as fn(&TestSite), with_attribute] {
         let Some(machine) = Machine::start(tree, &[]) else { return };
         let world = &machine.world;

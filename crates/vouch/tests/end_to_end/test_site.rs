@@ -1,4 +1,4 @@
-//! Test environment: a directory, a tree's keys and database, and replicas that end with it.
+//! A directory, a tree's keys and database, and replicas that end with it.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 pub(crate) struct TestSite {
     dir: TempDir,
     pub(crate) port: u16,
-    /// Further environment of its commands.
+    /// Of its commands.
     pub(crate) environment: Vec<(&'static str, String)>,
 }
 
@@ -40,8 +40,8 @@ impl TestSite {
         std::fs::write(path, content).expect("a file");
     }
 
-    /// Creates a small tree in `src` with old modification times, so that the next publication
-    /// takes its files as unchanged.
+    /// A small tree in `src` with old modification times, so that the next publication takes its
+    /// files as unchanged.
     pub(crate) fn small_tree(&self) {
         self.write("src/hello", "hello world\n");
         self.write("src/dir/numbers", (0..50_000u32).map(|n| format!("{n}\n")).collect::<String>());
@@ -99,7 +99,7 @@ impl TestSite {
         self.command(args).output().expect("the binary starts")
     }
 
-    /// Runs a system tool in this test's directory; it must succeed.
+    /// The tool must succeed.
     pub(crate) fn run_tool(&self, tool: &str, args: &[&str]) {
         let output = Command::new(tool).args(args).current_dir(self.dir.path()).output().expect("a tool of every system");
         assert!(output.status.success(), "{tool}: {}", String::from_utf8_lossy(&output.stderr));
@@ -114,14 +114,14 @@ impl TestSite {
         })
     }
 
-    /// Runs a command that must succeed, and returns its standard output.
+    /// The command must succeed. Returns its standard output.
     pub(crate) fn run_ok<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
         let output = self.run(args);
         assert!(output.status.success(), "{:?}: {}", output.status, String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// Runs a command that must fail with this exit code and one line, and returns that line.
+    /// The command must fail with this exit code and one line, which is returned.
     pub(crate) fn run_err<S: AsRef<OsStr>>(&self, code: i32, args: impl IntoIterator<Item = S>) -> String {
         let output = self.run(args);
         let output_text = String::from_utf8(output.stderr).expect("text");
@@ -136,7 +136,7 @@ impl TestSite {
         Command::new(script).args(args).current_dir(self.dir.path()).output().expect("script/ is in the repository")
     }
 
-    /// Compares two trees with script/compare-trees; they must be the same.
+    /// By script/compare-trees.
     pub(crate) fn assert_same(&self, a: &str, b: &str, more: &[&str]) {
         let output = self.script("compare-trees", [&[a, b], more].concat());
         let output_text = [output.stdout, output.stderr].concat();
@@ -231,12 +231,10 @@ impl Mount {
         children.split_whitespace().next_back()?.parse().ok()
     }
 
-    /// Waits until it ends, and returns its exit code.
     pub(crate) fn exit_code(&mut self) -> Option<i32> {
         self.child.try_wait().expect("a child").and_then(|status| status.code())
     }
 
-    /// Kills the mount with its supervisor.
     pub(crate) fn kill(mut self) {
         let worker = self.worker();
         self.child.kill().expect("the process runs");
@@ -277,8 +275,7 @@ pub(crate) fn eventually(limit: Duration, mut holds: impl FnMut() -> bool) -> bo
     true
 }
 
-/// Whether a requirement of the test is met. If not, the test is skipped with a line of output;
-/// with CI=true it fails.
+/// False skips the test with a line of output; with CI=true the test fails.
 pub(crate) fn is_available(what: &str, there: bool) -> bool {
     if !there {
         assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "needs {what}, and CI=true allows no skips");

@@ -1,6 +1,7 @@
-//! The process of a mount is replaced, or killed, while a compiler, a program and open files use it.
+//! The process of a mount is replaced, or killed, while a compiler, a program and open files use
+//! it.
 //!
-//! VOUCH_TEST_REPLACEMENTS sets how often; the results of a long run are in `benches/runs`.
+//! VOUCH_TEST_REPLACEMENTS sets how often; `benches/runs` has results of long runs.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
@@ -124,7 +125,7 @@ fn large(seed: u8) -> Vec<u8> {
     (0..3u32 << 20).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8 ^ seed).collect()
 }
 
-/// Headers and sources for a compiler, and a program whose data is checked while it runs.
+/// Sources for a compiler, and a program whose data is checked while it runs.
 fn programs(world: &TestSite) {
     world.small_tree();
     world.write("src/large", large(0));
@@ -231,7 +232,7 @@ impl Workload {
         }));
     }
 
-    /// Waits until each user has done something since.
+    /// Waits for each user's next step.
     fn wait_for_progress(&self, round: usize) {
         let before: Vec<u64> = self.rounds.iter().map(|round| round.load(Ordering::SeqCst)).collect();
         let moved = || self.rounds.iter().zip(&before).all(|(now, before)| now.load(Ordering::SeqCst) > *before);

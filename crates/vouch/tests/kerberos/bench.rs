@@ -1,5 +1,4 @@
-//! `vouch bench` in a realm: comparison of flavours, and agents that accept requests only with the
-//! right ticket.
+//! Comparison of flavours, and agents that accept requests only with the right ticket.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Output, Stdio};

@@ -1,5 +1,4 @@
-//! Bit flips in protected calls and replies: a call or reply with any single flipped bit is
-//! rejected and has no effect.
+//! A call or reply with any single flipped bit is rejected and has no effect.
 //!
 //! Without integrity of the body only the protected header is altered: of a call the words that its
 //! verifier covers and the verifier itself; of a reply everything up to the end of its verifier
@@ -56,7 +55,7 @@ pub(crate) fn remove_after_bit_flips(address: SocketAddr, protection: Box<dyn Pr
     // verifier.
     let bits = protected.bits(&w.as_bytes()[MARK_LEN..], 6, 2);
     for bit in 0..bits {
-        // Each call has its own sequence number, so that it is not a replay of the one before.
+        // A new sequence number, so that the call is no replay.
         let w = next_attempt(&mut core);
         let mut record = w.as_bytes().to_vec();
         record[MARK_LEN + bit / 8] ^= 1 << (bit % 8);
@@ -82,12 +81,11 @@ pub(crate) fn remove_after_bit_flips(address: SocketAddr, protection: Box<dyn Pr
     }
     let mut scratch = Vec::new();
     let completion = core.reply(&answer, &mut scratch).expect("the reply verifies").expect("a reply to the call");
-    // If an altered call had been executed, the status would be NFS4ERR_NOENT.
+    // An executed altered call would give NFS4ERR_NOENT.
     assert_eq!(completion.outcome.expect("the server accepts the call").status, Status::OK);
 }
 
-/// Sends a record on a new connection and returns the reply, or `None` if the server closes the
-/// connection.
+/// On a new connection. `None` if the server closes it.
 fn exchange(address: SocketAddr, record: &[u8]) -> Option<Vec<u8>> {
     let mut stream = TcpStream::connect(address).expect("a connection");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");

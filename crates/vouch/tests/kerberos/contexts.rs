@@ -1,6 +1,5 @@
 //! Context creation against a real KDC: keys, clock skew, expired tickets, names, realms and
-//! encryption types. For each refusal the server logs one line with the client, the principal and a
-//! cure.
+//! encryption types. For each refusal the server logs one line with client, principal and cure.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -132,7 +131,7 @@ fn clock_skew_is_reported() {
     let Some(kdc) = realm() else { return };
     kdc.client(&kdc::Client { name: "strict", clock_skew: 60, ..kdc::Client::default() });
     let export = Export::start_with(&kdc, ServerOptions { conf: "strict", ..ServerOptions::default() });
-    // 200 s is less than the 300 s by which a client lets the start time of its own ticket be off.
+    // Less than the 300 s by which a client lets the start time of its own ticket be off.
     for (name, seconds) in [("late", -200), ("early", 3600)] {
         let cache = tickets(&kdc, "krb5", name, &[]);
         CacheFile::open(&cache).shift_clock(seconds / 100);
@@ -259,8 +258,7 @@ fn server_accepts_exactly_the_nfs_names_of_its_keytab() {
     let Some(other) = Kdc::start_realm("OTHER.TEST", &[]) else { return };
     other.add(&["alice", SERVICE]);
     other.keytab("alice", &["alice"]);
-    // Images of cluster nodes have keys for service names that do not resolve to this machine, and
-    // for other realms.
+    // Images of cluster nodes have keys for other names and other realms.
     kdc.add(&["nfs/node-image.vouch.test", "nfs/elsewhere.vouch.test", "host/localhost"]);
     kdc.keytab("service", &["nfs/node-image.vouch.test", "host/localhost"]);
     let path = kdc.path("keytabs/service");
@@ -330,8 +328,7 @@ fn key_older_than_aes_is_refused_with_a_cure() {
         let export = Export::start_with(&kdc, ServerOptions { keytab, ..ServerOptions::default() });
         let cache = tickets(&kdc, old, old, &[]);
         assert_refused(&kdc, old, &cache, &export, &[&format!("a ticket for nfs/localhost@VOUCH.TEST ({old}"), "kadmin: "]);
-        // The encryption type is recorded although the Kerberos library may not have decrypted the
-        // ticket.
+        // Recorded although the Kerberos library may not have decrypted the ticket.
         let (_, enctype) = export.wait_for_record(Refusal::Authentication, &[old]);
         assert_eq!(enctype, Some(number));
     }

@@ -1,5 +1,5 @@
 //! Credential cache files in MIT format version 4 (MIT Kerberos documentation, "Credential cache
-//! file format"). Tests alter them to make a client send requests that an honest client would not.
+//! file format"). Tests alter them to send requests that an honest client would not.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};

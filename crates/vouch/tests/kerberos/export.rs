@@ -1,5 +1,3 @@
-//! `vouch export` in a realm.
-
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -24,7 +22,7 @@ pub(crate) struct Export {
 
 #[derive(Clone, Copy)]
 pub(crate) struct ServerOptions {
-    /// Name of the realm's client whose krb5.conf the server uses.
+    /// The realm's client whose krb5.conf the server uses.
     pub(crate) conf: &'static str,
     pub(crate) keytab: &'static str,
     pub(crate) lease: &'static str,

@@ -72,7 +72,7 @@ fn malformed_tokens_are_counted_logged_rarely_and_block_nobody() {
     export.wait_for_record(Refusal::Authentication, &["not a Kerberos V5 ticket"]);
 }
 
-/// A relay that answers the server's callbacks before the client does, without knowing the keys.
+/// Answers the server's callbacks before the client does, without knowing the keys.
 struct Forger {
     port: u16,
     forged: Arc<AtomicU64>,

@@ -1,10 +1,10 @@
-//! A real MIT KDC for tests. Its realm is in a temporary directory. The KDC listens on a random
-//! port of loopback, and of further addresses on request. It is killed when dropped.
+//! A real MIT KDC for tests, with its realm in a temporary directory, on a random port of loopback
+//! and of further addresses. It is killed when dropped.
 //!
 //! Tests of several crates include this file by path. It needs the standard library, `tempfile` and
-//! the packages krb5-kdc, krb5-admin-server and krb5-user. It neither reads nor writes the system's
-//! Kerberos files: a program of the realm gets the environment of [`Kdc::environment`], which
-//! depends on its [`Client`].
+//! the packages krb5-kdc, krb5-admin-server and krb5-user. It does not touch the system's Kerberos
+//! files: programs of the realm get the environment of [`Kdc::environment`], which depends on their
+//! [`Client`].
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::ffi::OsString;
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 pub(crate) const REALM: &str = "VOUCH.TEST";
 
-/// The four supported encryption types, with their names in krb5.conf(5).
+/// The supported types, as in krb5.conf(5).
 pub(crate) const ENCTYPES: [&str; 4] =
     ["aes128-cts-hmac-sha1-96", "aes256-cts-hmac-sha1-96", "aes128-cts-hmac-sha256-128", "aes256-cts-hmac-sha384-192"];
 
@@ -94,7 +94,7 @@ impl Kdc {
         self.dir.path().join(name)
     }
 
-    /// Writes a client's krb5.conf and returns its path.
+    /// Returns the path of the client's krb5.conf.
     pub(crate) fn client(&self, client: &Client<'_>) -> PathBuf {
         let Client { name, kdc, enctypes, clock_skew, more, realm, realms } = client;
         let enctypes = if enctypes.is_empty() { ENCTYPES.join(" ") } else { (*enctypes).to_owned() };
@@ -131,15 +131,14 @@ impl Kdc {
         self.add_with(principals, "");
     }
 
-    /// The same, with options of kadmin(1)'s `addprinc`: `-maxlife 5s`, `-e
-    /// aes256-cts-hmac-sha384-192:normal`.
+    /// Options of kadmin(1)'s `addprinc`: `-maxlife 5s`, `-e aes256-cts-hmac-sha384-192:normal`.
     pub(crate) fn add_with(&self, principals: &[&str], options: &str) {
         let lines: String = principals.iter().map(|principal| format!("addprinc -randkey {options} {principal}\n")).collect();
         let output_text = self.kadmin(&lines);
         assert_eq!(output_text.matches("created.").count(), principals.len(), "{output_text}");
     }
 
-    /// Gives a principal new keys, so that earlier keytabs are out of date.
+    /// Earlier keytabs are then out of date.
     pub(crate) fn rekey(&self, principal: &str) {
         let output_text = self.kadmin(&format!("cpw -randkey {principal}\n"));
         assert!(output_text.contains("randomized"), "{output_text}");
@@ -180,8 +179,8 @@ impl Kdc {
         self.program_as(program, "kdc")
     }
 
-    /// Writes the configurations of the KDC and of ordinary clients. The KDC allows no clock skew,
-    /// so it accepts no expired ticket.
+    /// Configurations of the KDC and of ordinary clients. The KDC allows no clock skew, so it
+    /// accepts no expired ticket.
     fn write_profile(&self, addresses: &[IpAddr]) {
         self.client(&Client::default());
         // The KDC also knows encryption types that servers refuse as too old.
@@ -214,7 +213,7 @@ impl Kdc {
         std::fs::write(self.path("kdc.profile"), text).expect("a file");
     }
 
-    /// Waits until the KDC answers; false if it has ended.
+    /// False if the KDC has ended.
     fn listens(&mut self) -> bool {
         let end = Instant::now() + Duration::from_secs(60);
         while Instant::now() < end {

@@ -1,5 +1,5 @@
-//! A client behind NAT, as in front of many clusters: the server sees the translator's address. The
-//! test uses three network namespaces and no route to the client's own address.
+//! A client behind NAT, as in front of many clusters: the server sees the translator's address.
+//! Uses three network namespaces and no route to the client's own address.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Command, Stdio};
@@ -19,7 +19,7 @@ struct NatNetwork {
 }
 
 impl NatNetwork {
-    /// If that is not permitted, prints a line that `script/test` counts, and returns `None`.
+    /// Without permission, prints a line that `script/test` counts, and returns `None`.
     fn make() -> Option<NatNetwork> {
         let name = |of: &str| format!("vouch-{of}-{}", std::process::id());
         let net = NatNetwork { names: [name("client"), name("translator"), name("server")] };

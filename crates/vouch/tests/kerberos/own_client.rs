@@ -1,8 +1,8 @@
 //! Our own client under every flavour, minor version and encryption type, against `vouch export`
 //! and a real KDC. Some tests inspect the network traffic.
 //!
-//! The Kerberos library reads only the environment of its process. Each test therefore runs its
-//! client in a child process with the environment of the realm.
+//! The Kerberos library reads only the environment of its process, so each test runs its client in
+//! a child process.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -83,7 +83,7 @@ fn privacy_hides_all_data_and_replayed_calls_are_refused() {
         let name = format!("secret name {case}");
         let has = |bytes: &[u8], what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
         let content = content(&name);
-        // A part of the data that a single call writes and a single call reads.
+        // A single call writes this part, and a single call reads it.
         let piece = &content[100_000..100_064];
         for (bytes, what) in [(&sent, name.as_bytes()), (&sent, piece), (&received, piece), (&received, listed.as_bytes())] {
             assert_eq!(has(bytes, what), in_clear, "{case}");
@@ -119,8 +119,7 @@ fn retransmitted_call_runs_once_and_its_cached_reply_is_protected_anew() {
 fn every_flipped_bit_in_transit_is_detected() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
     let export = Export::start_with(&kdc, ServerOptions { lease: "90", ..ServerOptions::default() });
-    // The encryption types of RFC 3962 and RFC 8009 compute integrity differently: over the
-    // plaintext or over the ciphertext.
+    // Integrity covers the plaintext in RFC 3962, and the ciphertext in RFC 8009.
     for enctype in ["aes256-cts-hmac-sha1-96", "aes128-cts-hmac-sha256-128"] {
         kdc.client(&kdc::Client { name: enctype, enctypes: enctype, ..kdc::Client::default() });
         for service in SERVICES {
@@ -145,14 +144,14 @@ fn first_of_ten_thousand_contexts_stays_usable() {
     assert_success(client_command(&kdc, "krb5", "", "contexts", export.address.port()).spawn().expect("this program starts"), &export);
     let (kept, each) = (export.metric("vouch_export_gss_contexts"), export.memory().saturating_sub(before) / CONTEXTS);
     assert!(kept >= CONTEXTS as f64, "{kept}");
-    // A context holds two key schedules per direction, the replay window and the names.
+    // Two key schedules per direction, the replay window and the names.
     assert!(each < 16 << 10, "{each} bytes a context");
 }
 
 #[test]
 fn calls_in_flight_of_mixed_lengths_arrive_intact() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
-    // On a busy machine a few megabytes may take long without optimization, so the lease is long.
+    // On a busy machine a few megabytes may take long without optimization.
     let export = Export::start_with(&kdc, ServerOptions { lease: "90", ..ServerOptions::default() });
     for service in SERVICES {
         std::fs::write(export.data(&format!("together {service:?}")), "").expect("a file");
@@ -300,13 +299,12 @@ async fn files(address: SocketAddr) {
 async fn write_list_and_read(address: SocketAddr, service: Service, name: &str) {
     let client = client(address, 1, service).await;
     let root = client.walk(b"export").await.expect("the export");
-    // The listing carries names, which an eavesdropper can read unless they are encrypted.
+    // An eavesdropper can read the names unless they are encrypted.
     client.list(&root.handle, 1000).await.expect("a listing");
     write_and_read(&client, name).await;
 }
 
-/// Writes a file in pieces of many lengths, then reads it with single calls and with many calls in
-/// flight.
+/// In pieces of many lengths; reads with single calls and with many calls in flight.
 async fn write_and_read(client: &Client, name: &str) {
     let bytes = content(name);
     let root = client.walk(b"export").await.expect("the export");

@@ -1,5 +1,5 @@
-//! Calls in flight through the load driver: they are protected and verified in batches, and replies
-//! match their calls.
+//! Calls in flight through the load driver are protected and verified in batches, and replies match
+//! their calls.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! A relay between a client and a server that keeps a copy of the traffic.
+//! A relay that keeps a copy of the traffic between client and server.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,5 @@
-//! A retransmitted call of a session: the server executes it once, and the reply from the reply
-//! cache carries the second call's sequence number.
+//! The server executes a retransmitted call of a session once, and the cached reply carries the
+//! second call's sequence number.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -10,7 +10,7 @@ use vouch_nfs4::{Name, Status, Verifier};
 use vouch_nfs4_client::{CallBuilder, CallKind, Core, Handshake, Identity, Protection};
 use vouch_xdr::Writer;
 
-/// Removes a file of the export with a call that is sent twice.
+/// The call is sent twice.
 pub(crate) fn remove_twice(address: SocketAddr, protection: Box<dyn Protection>, name: &str) {
     let mut stream = TcpStream::connect(address).expect("a connection");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");

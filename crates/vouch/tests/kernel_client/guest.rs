@@ -1,5 +1,4 @@
-//! Guests: a network, a kernel that `script/guest/run` boots in it, and a script of `work/` that
-//! runs there.
+//! Guests: a network, a kernel that `script/guest/run` boots in it, and a script of `work/`.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -15,7 +14,7 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Takes a free network. If this machine cannot boot a guest, prints a line and returns `None`.
+    /// If this machine cannot boot a guest, prints a line and returns `None`.
     pub(crate) fn new() -> Option<Network> {
         if !rustix::process::geteuid().is_root() {
             skip("needs root, to make a network device");
@@ -40,8 +39,8 @@ impl Network {
         format!("client{}.vouch.test", self.index)
     }
 
-    /// Drops all packets from now on, by removing this machine's address. (If its device were down,
-    /// the guest would see the link go down.)
+    /// Drops all packets, by removing this machine's address. (If its device were down, the guest
+    /// would see the link go down.)
     pub(crate) fn disconnect(&self) {
         self.change_address("del");
     }
@@ -96,7 +95,7 @@ impl Guest {
         self
     }
 
-    /// Runs a script of `work/`, which must succeed, and returns its output.
+    /// The script of `work/` must succeed. Returns its output.
     pub(crate) fn run(self, script: &str) -> String {
         self.start(script).ok()
     }
@@ -112,7 +111,7 @@ pub(crate) struct RunningGuest {
 }
 
 impl RunningGuest {
-    /// Waits for the guest, which must succeed, and returns its output.
+    /// The guest must succeed. Returns its output.
     pub(crate) fn ok(self) -> String {
         let out = self.child.wait_with_output().expect("the guest's script was started");
         let output_text = String::from_utf8_lossy(&out.stdout).into_owned();

@@ -9,7 +9,7 @@ use crate::guest::{self, Guest, Network};
 use crate::kdc::{Client, Kdc};
 use crate::server::{Server, ServerOptions};
 
-/// The guest's kernel supports these; Linux 6.1 lacks the encryption types of RFC 8009.
+/// Linux 6.1 lacks the encryption types of RFC 8009.
 const ENCTYPES: &str = "aes256-cts-hmac-sha1-96 aes128-cts-hmac-sha1-96";
 const USERS: [&str; 3] = ["daemon", "games", "mail"];
 
@@ -21,7 +21,7 @@ struct Realm {
 }
 
 impl Realm {
-    /// Returns `None` if this machine cannot boot a guest.
+    /// `None` if this machine cannot boot a guest.
     fn new(clock_skew: u32) -> Option<Realm> {
         let network = Network::new()?;
         for (program, package) in [("/usr/sbin/rpc.gssd", "nfs-common"), ("/usr/bin/kinit", "krb5-user")] {
@@ -39,7 +39,7 @@ impl Realm {
         kdc.keytab("machine.keytab", &[&machine]);
         let server_keytab = kdc.keytab("server.keytab", &["nfs/server.vouch.test"]);
         kdc.client(&Client { name: "server", clock_skew, ..Client::default() });
-        // `script/guest/run` installs a file of this name as the guest's /etc/krb5.conf.
+        // `script/guest/run` installs this file as the guest's /etc/krb5.conf.
         std::fs::create_dir(kdc.path("guest")).expect("a directory");
         let krb5_conf = kdc.client(&Client { name: "guest/krb5", kdc: address, enctypes: ENCTYPES, clock_skew, ..Client::default() });
         Some(Realm { kdc, network, krb5_conf, server_keytab })

@@ -1,6 +1,6 @@
-//! The Linux kernel's NFSv4 client against `vouch export`: a guest boots, mounts the export and
-//! runs ordinary tools. Results are checked in the guest and on the server's disk. Each test has
-//! its own server, export, state directory and guests.
+//! The Linux kernel's NFSv4 client against `vouch export`: a guest mounts the export and runs
+//! ordinary tools. Results are checked in the guest and on the server's disk. Each test has its own
+//! server, export, state directory and guests.
 
 mod guest;
 #[path = "../kerberos/kdc.rs"]
@@ -14,7 +14,7 @@ use std::time::Duration;
 use guest::{Guest, Network};
 use server::{Server, ServerOptions};
 
-/// The default minor version of the kernel's client first, then the older ones.
+/// The kernel client's default first.
 const VERSIONS: [&str; 3] = ["4.2", "4.1", "4.0"];
 
 #[test]

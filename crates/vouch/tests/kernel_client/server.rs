@@ -1,5 +1,4 @@
-//! A server for one test: `vouch export` of a directory, which can be killed and restarted with the
-//! same state.
+//! `vouch export` of a directory, which can be killed and restarted with the same state.
 
 use std::ffi::OsString;
 use std::net::TcpStream;
@@ -73,7 +72,6 @@ impl Server {
         entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
     }
 
-    /// Whether the exported file system supports POSIX ACLs.
     pub(crate) fn has_acls(&self) -> bool {
         let file = self.path("acls");
         std::fs::write(&file, "").expect("a file");
@@ -106,7 +104,7 @@ impl Drop for Server {
     }
 }
 
-/// A short lease, so that grace and expiry fit in a test.
+/// Grace and expiry fit in a test.
 const LEASE_SECONDS: &str = "5";
 
 fn spawn(dir: &TempDir, port: u16, server_options: &ServerOptions) -> Child {

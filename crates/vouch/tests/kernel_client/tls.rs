@@ -1,5 +1,3 @@
-//! Mounts of Linux 6.12 with xprtsec=tls and xprtsec=mtls, whose handshakes tlshd does.
-
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -60,7 +58,6 @@ fn mount_with(xprtsec: &str) {
     std::thread::sleep(Duration::from_millis(500));
     files.issue("server", &["server.vouch.test"], Some(&network.address));
     server.reload();
-    // Cut connections come back with a new handshake.
     network.disconnect();
     std::thread::sleep(Duration::from_millis(500));
     network.reconnect();
