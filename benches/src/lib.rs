@@ -28,7 +28,6 @@ impl<T, E: Display> OrExit<T> for Result<T, E> {
     }
 }
 
-/// Follows a warm-up.
 pub fn bench(subjects: Vec<Box<dyn Subject>>, rounds: usize) -> Runner {
     let command = std::env::args().collect::<Vec<_>>().join(" ");
     let rounds = Rounds { min: rounds, max: rounds, spread_max: 0.0, warm_up: true };

@@ -11,10 +11,8 @@ use vouch_bench::cpu::ServerCpu;
 use crate::OrExit as _;
 use crate::realm::{self, Realm};
 
-/// In the pseudo file system of both servers.
 pub const EXPORT: &str = "export";
 
-/// For the start of a server.
 const START_S_MAX: u64 = 10;
 
 /// Dropping it ends the process.
@@ -22,7 +20,6 @@ const START_S_MAX: u64 = 10;
 pub struct Server {
     child: Child,
     pub port: u16,
-    /// Configuration, state and log.
     _files: tempfile::TempDir,
 }
 

@@ -157,7 +157,6 @@ fn writer(dir: &Path, records: u64, rounds: usize) {
     for round in 0..rounds {
         let place = dir.join(format!("writer-{round}"));
         let mut log = new_log(&place);
-        // Serving threads encode; this is not measured here.
         let mut bodies: Vec<(u64, Vec<u8>)> = Vec::new();
         let mut load = Load::new(0);
         (0..10_000).for_each(|_| {
@@ -217,7 +216,6 @@ fn writer(dir: &Path, records: u64, rounds: usize) {
     );
 }
 
-/// Of this process.
 fn cpu_of_thread(name: &str) -> f64 {
     for task in fs::read_dir("/proc/self/task").or_exit("list threads").flatten() {
         let stat = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();

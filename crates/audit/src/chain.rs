@@ -115,7 +115,6 @@ impl<const BLOCKS: usize> BlockHasher<BLOCKS> {
 const START: [u32; 8] = [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 const BLOCK_LEN: usize = 64;
 const LEN_LEN: usize = 8;
-/// Most frames fit.
 pub(crate) const LEAF_BLOCKS: usize = 5;
 
 #[cfg(test)]

@@ -62,7 +62,6 @@ pub enum FrameError {
     Malformed,
 }
 
-/// Parses the frame at the start of `bytes`.
 pub fn parse(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
     let (head, rest) = bytes.split_at_checked(HEAD_LEN).ok_or(FrameError::Truncated)?;
     let word = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);

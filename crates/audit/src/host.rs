@@ -40,7 +40,6 @@ pub struct Line<'a> {
     /// Set if the type's number is unknown, else empty.
     pub kind_name: &'a [u8],
     pub stamp: Stamp,
-    /// Unparsed.
     pub fields: &'a [u8],
 }
 
@@ -301,7 +300,6 @@ fn truncated(text: Option<Cow<'_, [u8]>>, len_max: usize) -> Vec<u8> {
     text
 }
 
-/// Assembles events from interleaved lines.
 #[derive(Debug, Default)]
 pub struct Assembler {
     pending: VecDeque<Event>,
@@ -335,7 +333,6 @@ impl Assembler {
         }
     }
 
-    /// Emits all incomplete events.
     pub fn finish(&mut self, each: impl FnMut(Event)) {
         self.pending.drain(..).for_each(each);
     }

@@ -8,7 +8,6 @@ use serde_json::{Map, Value, json};
 use crate::operations::{self, errno, number};
 use crate::record::{Act, Class, Record, Refusal};
 
-/// Appends a record and a newline.
 pub fn write(record: &Record<'_>, boot: Option<[u8; 16]>, out: &mut String) {
     let _ = writeln!(out, "{}", value(record, boot));
 }

@@ -179,7 +179,6 @@ pub(crate) fn serves_other_calls(word: &str, named: &[String]) -> bool {
     group.is_some_and(|group| group.iter().any(|calls| !calls.iter().any(|call| named.iter().any(|name| name == call))))
 }
 
-/// Grouped by kind.
 const CALLS_SHARING_OPERATION: [&[&[&str]]; 4] = [
     &[
         &["chmod", "fchmod", "fchmodat", "fchmodat2"],

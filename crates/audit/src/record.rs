@@ -15,7 +15,6 @@ pub enum Class {
     /// An operation on a file, by its NFSv4 number (RFC 7862, section 15).
     #[default]
     Operation = 1,
-    /// A call refused before it became an operation.
     Refusal = 2,
     /// An action of an administrator or of the service, by its [`Act`].
     Administrative = 3,
@@ -49,9 +48,7 @@ pub enum Refusal {
 pub enum Act {
     Start = 1,
     Stop = 2,
-    /// Reload of the exports.
     Reload = 3,
-    /// Reload of the rules.
     Rules = 4,
     /// The trail's key advanced at the end of a segment.
     Key = 5,
@@ -74,7 +71,6 @@ macro_rules! numbered {
                 Self::ALL.iter().copied().find(|one| *one as u16 == number)
             }
 
-            /// As in text output.
             pub fn name(self) -> &'static str {
                 match self {
                     $($type::$variant => $text,)*
@@ -114,7 +110,6 @@ pub struct Record<'a> {
     /// The operation, refusal or act, by number.
     pub operation: u16,
     pub flavour: Flavour,
-    /// Minor version of NFSv4.
     pub minor: u8,
     /// 0 or an nfsstat4 (RFC 8881, section 15.1).
     pub result: u32,
@@ -155,7 +150,6 @@ pub struct Record<'a> {
     pub detail: &'a [u8],
     /// Number since the server's start.
     pub connection: Option<u64>,
-    /// RPC transaction id.
     pub xid: Option<u32>,
     /// Thread id of a local caller.
     pub pid: Option<u32>,
@@ -341,7 +335,6 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Decodes sequence number and time of a record's body.
 pub fn seq_and_time(body: &[u8]) -> Option<(u64, u64)> {
     let (seq, rest) = body.split_first_chunk::<8>()?;
     Some((u64::from_le_bytes(*seq), u64::from_le_bytes(*rest.first_chunk::<8>()?)))

@@ -61,7 +61,6 @@ impl Rules {
         Ok(Rules::compile(parse::parse(text.as_ref(), resolve)?))
     }
 
-    /// Records all operations on files.
     pub fn everything() -> Rules {
         Rules::compile(vec![Rule {
             always: true,
@@ -125,7 +124,6 @@ impl Rules {
         condition::gap(path).is_some()
     }
 
-    /// Operations that a rule may record.
     pub fn recorded_operations(&self) -> Set {
         self.recorded
     }

@@ -34,7 +34,6 @@ pub enum Case {
         clients: u32,
         seconds: f64,
     },
-    /// File operations under the kernel's audit.
     Audit {
         work: AuditWork,
         files: u64,
@@ -216,7 +215,6 @@ impl Case {
         }
     }
 
-    /// Estimate for the progress bar.
     pub(crate) fn about_s(&self) -> f64 {
         match self {
             Self::Put(copy) | Self::Get(copy) => 0.05 + copy.files as f64 * 4e-4 + (copy.files * copy.len) as f64 / 500e6,

@@ -141,7 +141,6 @@ mod tests {
         assert!(!pages.is_page(7, 2, 1, &bytes[..PAGE_LEN]));
         bytes[4000] ^= 1;
         assert!(!pages.is_page(7, 2, 2, &bytes[..PAGE_LEN]));
-        // Other noise lets a reader detect a half-written page.
         let mut other = vec![0; PAGE_LEN];
         pages.fill_version(7, 8192, &mut other, &|_| 9);
         assert!(bytes[100..200] != other[100..200]);

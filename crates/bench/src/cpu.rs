@@ -109,7 +109,6 @@ pub(crate) fn kernel_thread(name: &str) -> Option<u32> {
     processes.filter(|pid| is_kernel_thread(&fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default(), name)).min()
 }
 
-/// Parses a line of /proc/PID/stat.
 fn is_kernel_thread(stat: &str, name: &str) -> bool {
     let named = stat.split_once(" (").and_then(|(_, rest)| rest.rsplit_once(") "));
     named.is_some_and(|(comm, rest)| comm == name && rest.split_whitespace().nth(1) == Some("2"))
@@ -133,7 +132,6 @@ pub(crate) fn machine_s() -> Option<(f64, f64)> {
     let text = fs::read_to_string("/proc/stat").ok()?;
     let values: Vec<f64> = text.lines().next()?.split_whitespace().skip(1).take(8).filter_map(|value| value.parse().ok()).collect();
     let [user, nice, system, idle, waiting, hard, soft, stolen] = values[..] else { return None };
-    // Stolen time counts as busy.
     let busy = user + nice + system + hard + soft + stolen;
     Some((busy / ticks_a_second(), (busy + idle + waiting) / ticks_a_second()))
 }
@@ -175,7 +173,6 @@ fn children_of(pid: u32) -> Vec<u32> {
     lists.flat_map(|list| list.split_whitespace().filter_map(|child| child.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
-/// By the process's CPU clock.
 fn clock_s(pid: u32) -> Option<f64> {
     let clock = nix::time::clock_getcpuclockid(nix::unistd::Pid::from_raw(pid.cast_signed())).ok()?;
     let time = clock.now().ok()?;
@@ -249,7 +246,6 @@ mod tests {
 
     #[test]
     fn process_clock_counts_ended_threads() {
-        // Without the children of other tests.
         let so_far = || clock_s(std::process::id()).expect("this process exists");
         for _ in 0..3 {
             let before = so_far();
@@ -262,7 +258,6 @@ mod tests {
                 thread_s() - start
             });
             let worked = worked.join().expect("the thread ends");
-            // Less than a clock tick, of a thread that has ended.
             assert!(so_far() - before >= worked, "{} of {worked}", so_far() - before);
         }
     }

@@ -10,7 +10,6 @@ pub struct Machine {
     pub cpu: String,
     pub cores: usize,
     pub crypto: Vec<String>,
-    /// None if the kernel reports no governor.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub governor: Option<String>,
     pub memory: u64,

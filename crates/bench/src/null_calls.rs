@@ -14,7 +14,6 @@ use crate::{Error, cpu};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct NullCallRate {
     pub calls: u64,
-    /// Wall-clock time.
     pub seconds: f64,
     /// CPU seconds of the calling thread.
     pub thread_s: f64,

@@ -57,7 +57,6 @@ impl PageVersions {
         Block { page: number * pages, pages, locked: false }
     }
 
-    /// Fills `bytes` with the data of the next write.
     pub(crate) fn fill(&self, pages: &Pages, file: u64, block: Block, bytes: &mut [u8]) {
         assert!(block.locked, "only a locked block is written");
         pages.fill_version(file, block.offset(), bytes, &|page| self.count(page) + 1);
@@ -147,7 +146,6 @@ mod tests {
         assert!(!written.holds(&pages, 5, block, &new));
         written.mark_unanswered(block);
         assert!(written.holds(&pages, 5, block, &new));
-        // A later, acknowledged write does not remove the mark.
         written.acknowledge(block);
         assert!(written.holds(&pages, 5, block, &new));
     }

@@ -14,7 +14,6 @@ mod latency_at_rate;
 
 pub use latency_at_rate::{LatencyAtRate, LatencyFigure};
 
-/// Complete or interrupted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     pub schema: String,
@@ -223,7 +222,6 @@ impl Run {
         })
     }
 
-    /// In the order of their first case.
     pub(crate) fn panels(&self) -> Vec<(&str, &str, Vec<&CaseResult>)> {
         let mut panels: Vec<(&str, &str, Vec<&CaseResult>)> = Vec::new();
         for result in &self.results {
@@ -287,7 +285,6 @@ impl CaseResult {
                 SubjectResult::of(label, samples, Interval::of(&figures), Interval::of(&ratios))
             })
             .collect();
-        // A subject that did all due calls was not limited.
         let held: Vec<bool> = self.subjects.iter().map(|subject| self.is_held(subject)).collect();
         self.subjects.iter_mut().zip(held).filter(|(_, held)| *held).for_each(|(subject, _)| subject.client_is_limit = false);
         self.sum_up_latencies(baseline);
@@ -295,7 +292,6 @@ impl CaseResult {
 }
 
 impl SubjectResult {
-    /// Errors without an answer.
     pub fn unanswered(&self) -> u64 {
         self.samples.iter().map(|sample| sample.unanswered).sum()
     }
@@ -304,7 +300,6 @@ impl SubjectResult {
         self.samples.iter().filter_map(|sample| sample.depth).min()
     }
 
-    /// Calls that were due and never sent.
     pub fn unsent(&self) -> u64 {
         self.samples.iter().map(|sample| sample.unsent).sum()
     }

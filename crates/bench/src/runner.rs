@@ -28,7 +28,6 @@ impl Rounds {
     pub(crate) fn are_precise(&self, samples: &[Sample], metric: Metric, case: Option<&Case>) -> bool {
         let of_a_step = matches!(case, Some(Case::Load(load)) if load.rate.is_some());
         let figure = |sample: &Sample| match Quantiles::of(&sample.latency).filter(|_| of_a_step) {
-            // The rate of an open loop is given, so the latency varies.
             Some(calls) => calls.p50_us,
             None => sample.figure(metric),
         };
@@ -390,7 +389,6 @@ fn notes(run: &Run) -> Vec<String> {
     notes
 }
 
-/// Calls that were refused, not answered, or not sent.
 fn error_notes(run: &Run) -> Vec<String> {
     let all = || run.results.iter().flat_map(|result| result.subjects.iter().map(move |subject| (result, subject)));
     let mut notes = Vec::new();
@@ -424,7 +422,6 @@ fn refused(subject: &SubjectResult) -> u64 {
 }
 
 const TICK: Duration = Duration::from_millis(50);
-/// For all cleanup after a stop request.
 const CLEANED_WITHIN: Duration = Duration::from_secs(15);
 
 /// Share of other processes' CPU time that disturbs a measurement.

@@ -3,10 +3,8 @@ use serde::{Deserialize, Serialize};
 use crate::case::Metric;
 use crate::latency::Latency;
 
-/// One measurement of one case on one subject.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Sample {
-    /// Wall-clock time.
     pub seconds: f64,
     pub bytes: u64,
     /// As the case defines them: blocks read, files copied.

@@ -15,7 +15,6 @@ pub enum Metric {
 pub struct Exposition(String);
 
 impl Exposition {
-    /// Begins with the metrics of every daemon.
     pub fn of_daemon() -> Self {
         let mut page = Self::default();
         page.family("vouch_build_info", Metric::Gauge, "The running version.");
@@ -32,7 +31,6 @@ impl Exposition {
         page
     }
 
-    /// The metric's samples follow.
     pub fn family(&mut self, name: &str, kind: Metric, help: &str) {
         let kind = match kind {
             Metric::Counter => "counter",

@@ -11,7 +11,6 @@ pub struct Rate {
     pub each_ms: u64,
 }
 
-/// A limit for each client and one for all.
 pub struct Throttle {
     client: Rate,
     all: Rate,

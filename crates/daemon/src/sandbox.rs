@@ -23,13 +23,10 @@ pub enum SandboxMode {
 /// Remaining rights of a service.
 #[derive(Debug, Clone, Copy)]
 pub struct Access<'a> {
-    /// Directories and files.
     pub read: &'a [&'a Path],
-    /// Directories.
     pub write: &'a [&'a Path],
     /// Connections to TCP ports. New listening sockets are never allowed.
     pub connects: bool,
-    /// Capabilities to keep.
     pub capabilities: CapabilitySet,
 }
 
@@ -53,7 +50,6 @@ pub enum SandboxError {
     /// A permitted directory can't be opened.
     #[error("{path}: {source}")]
     Path { path: String, source: landlock::PathFdError },
-    /// The kernel refused the rules.
     #[error("landlock: {0}")]
     Landlock(#[from] RulesetError),
     #[error("privileges: {0}")]

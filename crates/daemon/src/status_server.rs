@@ -58,7 +58,6 @@ impl StatusListeners {
 pub fn run<S: StatusSource>(listeners: StatusListeners, source: &Arc<S>, stop: &Arc<Notify>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {
-        // Removes the files of the sockets at the end.
         let StatusListeners { page, sockets } = &listeners;
         let mut servers = tokio::task::JoinSet::new();
         if let Some(listener) = page {

@@ -69,7 +69,6 @@ pub(crate) fn sockets_in(directory: &Path) -> Vec<PathBuf> {
     paths.take(SOCKETS_MAX).collect()
 }
 
-/// Removes sockets whose processes were killed.
 fn remove_dead(directory: &Path) {
     for path in sockets_in(directory) {
         // A zombie has no executable either.
@@ -88,7 +87,6 @@ fn pid_of(socket: &Path) -> Option<u32> {
 
 const SUFFIX: &str = ".sock";
 
-/// In one directory.
 const SOCKETS_MAX: usize = 4096;
 
 #[cfg(test)]

@@ -277,7 +277,6 @@ mod tests {
         let path = directory.path().join("r");
         let (store, _, _) = RecoveryStore::open(&path, 5).unwrap();
         store.start().unwrap();
-        // Calls end in another order than they ran.
         durable(&store, vec![put(b"a", b"opened"), put(b"b", b"revoked"), put(b"c", b"old")]);
         durable(&store, vec![remove(b"a", 4), Change::Put { key: b"b".to_vec(), value: b"opened".to_vec(), order: 4 }, remove(b"c", 6)]);
         store.stop();

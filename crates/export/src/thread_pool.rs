@@ -92,7 +92,6 @@ impl Pool {
             self.shared.crowded.store(true, Ordering::Release);
         }
         if !state.may_run(origin, self.shared.threads_max) {
-            // A thread of this origin takes the task later.
             return;
         }
         if state.idle >= state.waiting {

@@ -70,7 +70,6 @@ impl Encryption {
         }
     }
 
-    /// Exchanges the last two blocks (CS3).
     fn steal(&mut self) {
         let left = self.len % 16;
         let whole = self.len / 16;

@@ -199,7 +199,6 @@ impl<'a, D: Digest> Parts<'a, D> {
         if blocks < whole {
             return Blocks { direct, scratch: 0, last: false };
         }
-        // Gathers the last block from several parts.
         let mut filled = 0;
         while filled < D::BLOCK_LEN {
             self.find_rest();

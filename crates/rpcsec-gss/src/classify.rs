@@ -12,7 +12,6 @@ use crate::{Credential, GssSeq, InitCall, Procedure, ServerContext, Service};
 pub enum CallClass {
     /// Verify it with [`check_many`](crate::check_many).
     Call(GssCall),
-    /// Creation of a context.
     Init(InitCall),
     /// Creation of a context with undecodable arguments.
     Garbage,

@@ -14,7 +14,6 @@ pub struct ContextHandle(pub [u8; HANDLE_LEN]);
 
 pub const HANDLE_LEN: usize = 16;
 
-/// A complete context from the mechanism.
 #[derive(Clone)]
 pub struct EstablishedContext {
     pub keys: Arc<ContextKeys>,

@@ -63,7 +63,6 @@ impl Envelope {
     }
 }
 
-/// A reply with its results.
 pub struct Wrap<'a> {
     pub bytes: &'a mut Vec<u8>,
     pub envelope: &'a Envelope,
@@ -100,7 +99,6 @@ fn sign(wraps: &mut [Wrap<'_>]) {
     let envelopes: Vec<&Envelope> = wraps.iter().map(|wrap| wrap.envelope).collect();
     let numbers: Vec<[u8; SEQ_LEN]> = envelopes.iter().map(|envelope| envelope.seq.0.to_be_bytes()).collect();
     let parts: Vec<[&[u8]; 1]> = numbers.iter().map(|number| [&number[..]]).collect();
-    // First the sequence numbers, then the data of krb5i.
     let signed = |wrap: &&Wrap<'_>| wrap.envelope.service == Service::Integrity;
     let data: Vec<(&Envelope, [&[u8]; 1])> =
         wraps.iter().filter(signed).map(|wrap| (wrap.envelope, [&wrap.bytes[wrap.envelope.body_at + LENGTH_LEN..]])).collect();
@@ -148,7 +146,6 @@ fn seal(wraps: &mut [Wrap<'_>], random: &mut dyn FnMut(&mut [u8]) -> bool) {
         let keys = envelope.context.keys();
         let sealed_at = envelope.body_at + LENGTH_LEN;
         let len = wrap.bytes.len() - sealed_at + keys.trailer_len();
-        // Adds trailer and padding in one step.
         wrap.bytes.resize(sealed_at + len + pad_len(len), 0);
         wrap.done = set_len(wrap.bytes, envelope.body_at, len);
         jobs.push(SealJob::new(keys, envelope.context.next_token(), confounder, &mut wrap.bytes[sealed_at..sealed_at + len]));

@@ -17,19 +17,16 @@ pub trait Acceptor: Send + Sync {
 }
 
 pub enum Accept<P> {
-    /// The context is complete.
     Established {
         context: EstablishedContext,
         /// Authenticates the server to the client.
         token: Vec<u8>,
     },
-    /// Another exchange is needed.
     Continue {
         /// For the next exchange.
         partial: P,
         token: Vec<u8>,
     },
-    /// The client is refused.
     Failed {
         /// GSS-API status.
         major: u32,
@@ -91,10 +88,14 @@ impl InitCall {
 
 /// The mechanism's result, stored.
 pub enum Kept {
-    /// A usable context.
-    Whole { context: Arc<ServerContext>, token: Vec<u8> },
-    /// A context being created.
-    Partial { handle: ContextHandle, token: Vec<u8> },
+    Whole {
+        context: Arc<ServerContext>,
+        token: Vec<u8>,
+    },
+    Partial {
+        handle: ContextHandle,
+        token: Vec<u8>,
+    },
     Failed {
         /// GSS-API status.
         major: u32,

@@ -8,7 +8,6 @@ pub(crate) const WINDOW_LEN: u32 = 2048;
 
 const WORDS: usize = WINDOW_LEN as usize / 64;
 
-/// One bit for each received number.
 #[derive(Clone, Debug)]
 pub struct Window {
     newest: Option<GssSeq>,

@@ -89,7 +89,6 @@ fn unknown_record_type_keeps_its_name() {
     let found = events(log);
     assert_eq!((found[0].kind, found[0].uid, &found[0].detail[..]), (0, Some(0), &b"type=USER_MAC_OF_TOMORROW pid=7 auid=5 comm=x"[..]));
     assert_eq!((found.len(), &found[1].detail[..]), (2, &b"type=UNKNOWN[99999] pid=8"[..]));
-    // A type name from the log cannot start a new line.
     let mut out = String::new();
     crate::text::write(&found[0].to_record(b"", b"web1"), &mut out);
     assert!(out.starts_with("type=TRUSTED_APP ") && out.lines().count() == 1, "{out}");

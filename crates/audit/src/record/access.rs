@@ -1,6 +1,6 @@
 //! Access bits: those of NFS ACCESS (RFC 8881, section 18.1) and a few more.
 
-/// Or list a directory.
+/// Read data or list a directory.
 pub const READ: u32 = 0x01;
 pub const LOOKUP: u32 = 0x02;
 /// Change data or entries.
@@ -29,7 +29,6 @@ pub const OTHER: u32 = 0x10_0000;
 /// The highest four bits hold the file type that CREATE makes (RFC 8881, section 5.8.1.2).
 pub const TYPE_SHIFT: u32 = 28;
 
-/// The operation sets and creates nothing.
 pub fn changes_nothing(requested: u32) -> bool {
     requested & (TRUNCATE | MODE | OWNER | ACL | TIMES | OTHER | 0xf << TYPE_SHIFT) == 0
 }

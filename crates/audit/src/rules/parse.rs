@@ -8,7 +8,6 @@ use super::condition::{Compare, Condition, PERM_ATTRIBUTES, PERM_EXECUTE, PERM_R
 use crate::Flavour;
 use crate::operations::{errno_of_name, file_operations, parse_operations, possible_results, serves_other_calls};
 
-/// Resolves user and group names to numbers.
 pub trait Resolve {
     fn user(&self, name: &str) -> Option<u32>;
     fn group(&self, name: &str) -> Option<u32>;

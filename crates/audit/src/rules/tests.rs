@@ -157,7 +157,6 @@ fn refusals_are_recorded_unless_never_rule_without_operations_matches() {
     assert_eq!(recorded_key("").as_deref(), Some(""));
     assert_eq!(recorded_key("-a never,exit\n"), None);
     assert_eq!(recorded_key("-a never,exit -S all\n"), None);
-    // Rules on operations or paths do not apply to refusals.
     assert_eq!(recorded_key("-a never,exit -S ACCESS\n-w /srv -p rwxa\n-a never,exit -F dir=/srv\n").as_deref(), Some(""));
     assert_eq!(recorded_key("-a never,exit -F client=192.0.2.0/24\n"), None);
     assert_eq!(recorded_key("-a always,exit -F success=0 -k bad\n-a never,exit -F client=192.0.2.0/24\n").as_deref(), Some("bad"));
@@ -302,7 +301,6 @@ fn copy_reads_source_and_writes_target() {
     assert_eq!(key(&rules, &Record { operation: CLONE, ..copy(b"/srv/secret/a", b"/srv/x") }).as_deref(), Some("read"));
     assert_eq!(key(&rules, &copy(b"/srv/x", b"/srv/public/a")).as_deref(), Some("written"));
     assert_eq!(key(&rules, &copy(b"/srv/public/a", b"/srv/secret/a")), None);
-    // A `never` rule needs both sides to match.
     let without = super::tests::rules("-a never,exit -F dir=/srv/scratch\n-a always,exit -k all\n");
     assert_eq!(key(&without, &copy(b"/srv/scratch/a", b"/srv/scratch/b")), None);
     assert_eq!(key(&without, &copy(b"/srv/secret/a", b"/srv/scratch/b")).as_deref(), Some("all"));

@@ -12,7 +12,6 @@ use crate::Record;
 use crate::operations::number::{CLONE, COPY, CREATE, LINK, LOOKUP, OPEN, REMOVE, RENAME};
 use crate::record::Class;
 
-/// A name of a file, and the time of its validity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NameSpan {
     pub path: Vec<u8>,
@@ -264,7 +263,6 @@ impl HistorySearch<'_> {
         Ok(())
     }
 
-    /// Includes renames of the directories above.
     fn changes(&mut self, name: &[u8]) -> io::Result<Vec<NameChange>> {
         let mut changes = Vec::new();
         let ends = (1..name.len()).filter(|at| name[*at] == b'/').chain([name.len()]);

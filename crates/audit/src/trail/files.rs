@@ -10,7 +10,6 @@ use super::Disk;
 use crate::keys::Ratchet;
 use crate::seal::Seal;
 
-/// Inside the trail's directory.
 pub const KEY_FILE: &str = "key";
 /// The latest seal.
 pub const CHECKPOINT_FILE: &str = "checkpoint";
@@ -71,7 +70,6 @@ pub fn read_key(path: &Path) -> io::Result<Ratchet> {
     Ratchet::decode(&bytes).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a key of an audit trail, or damaged"))
 }
 
-/// In the trail's directory or a copy of it.
 pub fn read_checkpoint(path: &Path) -> io::Result<Seal> {
     let bytes = fs::read(path)?;
     let seal = Seal::decode(&bytes).filter(Seal::is_signed);

@@ -35,7 +35,6 @@ impl Follower {
         Follower { directory: directory.to_owned(), position, uncompressed: None, lost: 0, is_unconfirmed: true, seq_limit: u64::MAX }
     }
 
-    /// Starts at the current end of the trail.
     pub fn from_end(directory: &Path) -> io::Result<Follower> {
         let mut position = Position::default();
         if let Some(file) = segments(directory)?.last() {

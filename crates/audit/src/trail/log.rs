@@ -32,7 +32,6 @@ pub use quarantine::QuarantineFile;
 use recovery_steps::RecoveryStep;
 use segment_buffer::SegmentBuffer;
 
-/// When to close segments and to make seals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotation {
     /// Close a segment at this length, in bytes.
@@ -146,7 +145,6 @@ impl Log {
         &self.directory
     }
 
-    /// Sequence number of the next record.
     pub fn next_seq(&self) -> u64 {
         self.next_seq
     }
@@ -208,7 +206,6 @@ impl Log {
         Ok(())
     }
 
-    /// Closes the segment and starts the next one.
     pub fn rotate(&mut self, now_ns: u64) -> Result<(), LogError> {
         if self.pending_seal.is_some() {
             self.sync()?;

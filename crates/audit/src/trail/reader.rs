@@ -23,7 +23,6 @@ pub struct Segment {
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub segment: u64,
-    /// Boot id of the writing machine.
     pub boot: [u8; 16],
     /// Offset in the uncompressed segment.
     pub offset: u64,

@@ -133,7 +133,6 @@ pub(super) fn is_below(directory: &[u8], path: &[u8]) -> bool {
 pub enum SearchMode {
     /// A missing index is built; if that fails, the segment is scanned.
     Index,
-    /// Every segment.
     Scan,
 }
 
@@ -142,7 +141,6 @@ pub struct Hit {
     pub segment: u64,
     /// Of the frame in the uncompressed segment.
     pub offset: u64,
-    /// The encoded record.
     pub body: Vec<u8>,
     /// Of the writer, if known.
     pub boot: Option<[u8; 16]>,

@@ -284,7 +284,6 @@ impl Verifier<'_> {
         }
         let expected_seq = self.next_seq.unwrap_or(0);
         if frame.kind != Kind::Record {
-            // A validly signed seal states what it covers.
             return Some(match Seal::decode(frame.body).filter(Seal::is_signed) {
                 Some(seal) if seal.next_seq > expected_seq => {
                     (FaultKind::Removed, format!("records {expected_seq} to {} are missing", seal.next_seq - 1))

@@ -33,15 +33,12 @@ pub struct Trail {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// Since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub written: u64,
     pub lost: u64,
-    /// Failed writes.
     pub failures: u64,
     pub waiting_len: u64,
-    /// The last write succeeded.
     pub is_healthy: bool,
 }
 
@@ -143,7 +140,6 @@ impl Trail {
         self.shared.wake();
     }
 
-    /// Some replies must wait for their records.
     pub fn delays_replies(&self) -> bool {
         self.shared.options.delays_replies()
     }
@@ -240,7 +236,6 @@ impl Shared {
 
     fn wake(&self) {
         if self.is_sleeping.swap(false, Ordering::SeqCst) {
-            // The writer must not be between its check and its wait.
             drop(self.queue.lock());
             self.wakeup.notify_one();
         }

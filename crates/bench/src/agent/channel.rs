@@ -327,7 +327,6 @@ impl Channel {
 }
 
 impl Receiver {
-    /// None at the end of the connection.
     pub(super) fn receive<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, Error> {
         self.0.receive(name)
     }
@@ -375,7 +374,6 @@ const LINE_LEN_MAX: usize = 16 << 20;
 /// A ticket with all groups of a user has up to 64 KiB, and twice as much in hexadecimal.
 const PROOF_LEN_MAX: usize = 192 << 10;
 const TOKEN_LINE_LEN_MAX: usize = 512;
-/// Interval of checks for deadlines and stop requests.
 const TICK: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

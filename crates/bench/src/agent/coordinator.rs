@@ -193,7 +193,6 @@ impl Subject for DistributedSubject {
             sample.join(self.nodes[at].0.clone(), *part);
         }
         sample.depth = fewer.then_some(in_flight);
-        // The load runs on the nodes.
         let (client_s, elsewhere, others) = (sample.client_cpu_s, sample.elsewhere, sample.others.clone());
         meter.end(&mut sample)?;
         (sample.client_cpu_s, sample.elsewhere, sample.others) = (client_s, elsewhere, others);

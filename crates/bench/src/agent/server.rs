@@ -173,7 +173,6 @@ fn coordinator(
     let active = guard.active.clone();
     channel.set_authenticated(None);
     let (mut channel, mut receiver) = channel.split()?;
-    // A disconnect ends the measurement.
     let stop = StopFlag::default();
     let (stop_on_disconnect, active_until_disconnect, (sender, requests)) = (stop.clone(), active.clone(), mpsc::channel());
     std::thread::spawn(move || {

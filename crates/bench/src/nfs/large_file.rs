@@ -79,7 +79,6 @@ impl<'a> ReadWriteMix<'a> {
 
 impl Drop for ReadWriteMix<'_> {
     fn drop(&mut self) {
-        // This includes calls without an answer.
         (0..self.pending.len()).for_each(|lane| self.release(lane));
     }
 }
@@ -253,7 +252,6 @@ mod tests {
         work.on_refusal(1, Status::DELAY);
         work.on_refusal(2, Status::NOSPC);
         work.on_refusal(3, Status::DELAY);
-        // A delayed block is not retried before the pause.
         assert!(!work.next(0));
         assert!(work.retry_delayed());
         assert!(work.next(0) && work.next(2) && !work.next(1));

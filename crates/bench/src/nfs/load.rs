@@ -47,7 +47,6 @@ pub(crate) struct Tally {
     pub unanswered: u64,
     pub refusal: Option<(Op, Status)>,
     pub unsent: u64,
-    /// Wall-clock time.
     pub seconds: f64,
     /// CPU seconds of this thread.
     pub thread_s: f64,

@@ -49,7 +49,6 @@ impl GitMetadata {
         Self { directory, files, names: format!("{session}-{seed:x}"), lanes: vec![lane; depth], seed, mode: packed_mode(0o444) }
     }
 
-    /// Open because the load ended before their CLOSE.
     pub(super) fn opens(&self) -> Vec<Opened> {
         let open = |lane: &Lane| match lane.step {
             Step::Write(opened) | Step::Close(opened) => Some(opened),

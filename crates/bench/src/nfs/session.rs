@@ -281,7 +281,6 @@ struct LowTimerSlack;
 
 impl LowTimerSlack {
     fn set() -> Self {
-        // Without it, the thread wakes later.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         Self
     }

@@ -30,7 +30,6 @@ pub(super) struct SmallFiles {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileAction {
     Create,
-    /// Appends as many bytes as the file was created with.
     Append,
     Read,
 }
@@ -126,7 +125,6 @@ impl CallSource for SmallFiles {
     }
 
     fn on_refusal(&mut self, lane: usize, status: Status) {
-        // A failed CLOSE is not retried.
         self.lanes[lane].step = Step::Open;
         if status == Status::DELAY {
             self.delayed.push(self.lanes[lane].number);

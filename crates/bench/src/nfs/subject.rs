@@ -202,7 +202,6 @@ impl NfsSubject {
             // Missing work would make the rest look fast.
             let done = sum.operations;
             let mut sum = require_complete(sum, done, count, "changes", session, &stop)?;
-            // The case counts files.
             sum.operations /= 3;
             Ok(sum)
         })

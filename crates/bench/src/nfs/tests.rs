@@ -271,7 +271,6 @@ fn files_of_a_tree_are_read_whole_and_compared() {
             assert_eq!(world_of(&world).open, 0);
             let flip = || {
                 let mut world = world_of(&world);
-                // A failed read ends the run, and leaves its file open.
                 world.open = 0;
                 let file = world.files.values_mut().find(|file| file.len() as u64 == len);
                 file.expect("the copy")[77] ^= 1;

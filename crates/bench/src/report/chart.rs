@@ -115,7 +115,6 @@ pub(super) fn bars(title: &str, unit: &str, groups: &[(String, Vec<Bar>)]) -> St
     let count: usize = groups.iter().map(|(_, bars)| bars.len()).sum();
     let named = groups.len() > 1;
     let height = TOP + count as f64 * BAR + groups.len() as f64 * (GAP + if named { BAR } else { 0.0 }) + 34.0;
-    // Room for the longest label, at most a third of the width.
     let label_len = groups.iter().flat_map(|(_, bars)| bars).map(|bar| bar.label.chars().count()).max().unwrap_or(0);
     let left = (label_len as f64 * CHAR_WIDTH + 16.0).clamp(BAR_LEFT, WIDTH / 3.0);
     let longest = |bar: &Bar| bar.parts.iter().sum::<f64>().max(bar.uncertainty.map_or(0.0, |(_, high)| high));

@@ -3,7 +3,6 @@ use crate::case::Metric;
 use crate::record::{CaseResult, SubjectResult};
 use crate::statistics::{Interval, SURE};
 
-/// Without duplicates.
 pub(super) fn parameters(results: &[&CaseResult]) -> String {
     let all = results.iter().filter_map(|result| result.case.as_ref()).map(Case::parameters).filter(|words| !words.is_empty());
     let each = all.fold(Vec::new(), |mut seen: Vec<String>, words| {

@@ -77,7 +77,6 @@ fn body(run: &Run, prefix: &str, page: &mut String) {
     foot(run, page);
 }
 
-/// Names the subjects if several runs repeat the document.
 fn heading(runs: &[Run], run: &Run) -> String {
     if runs.iter().filter(|other| document(other) == document(run)).count() == 1 {
         return document(run).to_owned();
@@ -86,7 +85,6 @@ fn heading(runs: &[Run], run: &Run) -> String {
     format!("{}: {}", document(run), subjects.join(", "))
 }
 
-/// The document whose measurement a run repeats.
 fn document(run: &Run) -> &'static str {
     match run.results.first().map(|result| result.workload.as_str()) {
         Some("transfer") => "LANL: kerberized NFS",
@@ -290,7 +288,6 @@ fn plot(run: &Run, workload: &str, panel: &str, results: &[&CaseResult], page: &
     figures(run, results, page);
 }
 
-/// The client's part is solid, the server's fainter.
 fn cpu_bars(run: &Run, title: &str, results: &[&CaseResult], page: &mut String) {
     for large in [true, false] {
         let of = results.iter().filter(|result| by_bytes(result) == large && (result.workload != "iops" || result.x.is_none()));

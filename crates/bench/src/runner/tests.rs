@@ -214,7 +214,6 @@ fn resumed_run_measures_only_missing_cases() {
         let subjects = ["a", "b"].map(fake).into();
         (Runner::new(Run::begin("test".into(), false), subjects, rounds, Box::new(Silent), stop), log)
     };
-    // The stop comes in the second round of the second case.
     let (mut interrupted, _) = new_runner(Some(5));
     assert!(matches!(interrupted.run_all(&plan), Err(Error::Interrupted)));
     let (mut resumed, log) = new_runner(None);

@@ -3,7 +3,6 @@
 
 use std::path::Path;
 
-/// Arguments of `auditctl`, one list for each rule.
 pub(super) fn capp_rules() -> Vec<Vec<String>> {
     let calls = CALLS.iter().flat_map(|group| {
         [("b64", group.both, &[][..]), ("b32", group.both, group.b32)].map(|(arch, both, more)| calls_rule(arch, both.iter().chain(more)))
@@ -28,7 +27,6 @@ pub(super) fn watch(path: &str, rights: &str) -> Vec<String> {
 
 struct Calls {
     both: &'static [&'static str],
-    /// Further names of the 32-bit ABI.
     b32: &'static [&'static str],
 }
 

@@ -222,7 +222,6 @@ impl Subject for ConnectSubject {
 
     fn prepare(&mut self, case: &Case) -> Result<(), Error> {
         let (Request::Https(paths), Case::Connect { depth, .. }) = (&self.asked, case) else { return Ok(()) };
-        // `openssl s_time` does not check its answers.
         self.is_served(&paths[usize::from(*depth > 1)])
     }
 
@@ -235,7 +234,6 @@ impl Subject for ConnectSubject {
         if let Request::Https(paths) = &self.asked {
             let before = cpu::children_s();
             (sample.operations, sample.errors, sample.seconds) = self.handshakes(&paths[name], time)?;
-            // Each client is one thread.
             sample.busy((cpu::children_s() - before) / CLIENTS as f64 / sample.seconds);
         } else {
             self.sockets(name, time, &mut sample)?;
@@ -262,7 +260,6 @@ fn parse_count(succeeded: bool, output: &str) -> Option<u64> {
 
 const CLIENTS: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(15);
-/// First bytes of an answer: `HTTP/1.1 200`.
 const HEAD_LEN: usize = 12;
 const ANSWER_LEN_MAX: u32 = 16 << 20;
 

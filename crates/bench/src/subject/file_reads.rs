@@ -49,7 +49,6 @@ pub fn prepare(directory: &Path, reads: &[Read]) -> Result<(), Error> {
 /// Directory of the project for [`Case::Build`].
 pub const PROJECT: &str = "project";
 
-/// Reads in another order share their files.
 fn name(read: &Read) -> String {
     let what = if read.content == Content::Zeros { "zeros" } else { "random" };
     format!("{}-{}-{what}", read.files, read.len)
@@ -95,7 +94,6 @@ impl ReadSubject {
         let mut block = vec![0; (read.block as usize).min(read.len as usize)];
         for number in 0..read.files {
             let path = directory.join(format!("file{number:06}"));
-            // Opening a small file is part of the latency.
             let mut begun = Instant::now();
             let mut file = File::open(&path)?;
             let blocks = read.len.div_ceil(block.len() as u64);

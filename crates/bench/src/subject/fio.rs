@@ -27,7 +27,6 @@ pub(super) struct How {
     pub direct: bool,
     pub durable: bool,
     pub warm: bool,
-    /// For the order of blocks.
     pub seed: u64,
 }
 
@@ -91,7 +90,6 @@ fn run(file: &Path, args: &[String], stop: &StopFlag) -> Result<Value, Error> {
     let read = |from: Option<Box<dyn std::io::Read + Send>>| {
         std::thread::spawn(move || {
             let mut text = Vec::new();
-            // Output before an error is kept.
             let _ = from.map(|mut from| from.read_to_end(&mut text));
             String::from_utf8_lossy(&text).into_owned()
         })

@@ -44,7 +44,6 @@ impl Daemon {
 struct Mounted {
     at: PathBuf,
     fuse: bool,
-    /// A network file system of the kernel.
     network: bool,
 }
 
@@ -56,7 +55,6 @@ fn mounted(line: &str) -> Option<Mounted> {
     Some(Mounted { at: at.into(), fuse, network: NETWORK.contains(&kind) })
 }
 
-/// Kernel threads do part of their work.
 const NETWORK: [&str; 8] = ["nfs", "nfs4", "lustre", "cifs", "smb3", "ceph", "9p", "afs"];
 
 #[derive(Debug, Clone, PartialEq)]

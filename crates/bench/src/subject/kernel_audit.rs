@@ -294,7 +294,6 @@ fn status(name: &str) -> Option<f64> {
 
 pub(super) const COST: &str = "kernel audit CPU (s)";
 
-/// System calls that change files, owners and modes.
 const CHANGES: [&str; 19] = [
     "open",
     "openat",

@@ -176,7 +176,6 @@ impl MountSubject {
                     seed = mix(seed);
                     timed(&mut || fs::symlink_metadata(directory.join(format!("file{:06}", seed % METADATA_FILES))).map(drop))?;
                 }
-                // The same steps as by NFS: create, write and sync, close.
                 let mut object = None;
                 timed(&mut || File::create_new(&temporary).map(|file| object = Some(file)))?;
                 timed(&mut || object.as_mut().map_or(Ok(()), |file| file.write_all(&[b'o'; 300]).and_then(|()| file.sync_all())))?;
@@ -283,7 +282,6 @@ impl MountSubject {
     }
 }
 
-/// Removes the directory again if it cannot be used.
 fn directory_in<T>(at: &Path, try_it: impl FnOnce(&Path) -> Result<T, Error>) -> Result<(PathBuf, T), Error> {
     let dir = tempfile::Builder::new().prefix(crate::nfs::PREFIX).tempdir_in(at).map_err(Error::file(at))?;
     let result = try_it(dir.path())?;

@@ -16,7 +16,6 @@ use crate::{Case, Error, Sample, StopFlag, Subject};
 pub enum AuditMode {
     None,
     Trail,
-    /// A watch on the directory.
     Kernel(AuditGuard),
 }
 

@@ -11,7 +11,6 @@ use vouch_xdr::Writer;
 
 use crate::Error;
 
-/// Accepts connections until it is dropped.
 pub struct RecordingProxy {
     address: SocketAddr,
     calls: Arc<Mutex<Vec<Vec<u8>>>>,

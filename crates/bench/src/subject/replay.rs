@@ -145,7 +145,6 @@ impl Subject for ReplaySubject {
         });
         let (mut sample, outcome) = sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         sample.seconds = start.elapsed().as_secs_f64();
-        // Seconds to shares of a CPU.
         sample.others.iter_mut().for_each(|(_, busiest)| *busiest /= sample.seconds);
         meter.end(&mut sample)?;
         outcome?;

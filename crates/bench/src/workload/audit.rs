@@ -12,7 +12,6 @@ use crate::Case;
 use crate::case::{AuditWork, Metric};
 use crate::runner::PlannedCase;
 
-/// Some cases use MPI, where it is installed.
 pub fn audit(files: u64, mpi: bool) -> Vec<PlannedCase> {
     use AuditWork as Work;
     use Metric::{BytesPerSecond, OperationsPerSecond, Seconds};

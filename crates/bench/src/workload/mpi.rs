@@ -7,7 +7,6 @@ use std::process::{Command, Stdio};
 
 use crate::case::AuditWork;
 
-/// The program and the options of mpirun.
 #[derive(Debug)]
 pub struct Mpi {
     directory: tempfile::TempDir,

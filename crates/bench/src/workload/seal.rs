@@ -104,7 +104,6 @@ fn is_openssl_installed() -> bool {
     Command::new("openssl").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-/// OpenSSL, all sets of kernels, and libipsec-mb.
 fn add_subjects(runner: &mut Runner, has_openssl: bool, has_ipsec_mb: bool) -> Vec<SubjectInfo> {
     let about = |label: &str, details: String| SubjectInfo {
         label: label.into(),

@@ -44,7 +44,6 @@ pub fn breakdown(quick: bool) -> (Read, PlannedCase) {
     )
 }
 
-/// Signing, verifying and hashing of the format's lengths.
 pub fn primitives(quick: bool, lens: &[(&str, u64)]) -> Vec<PlannedCase> {
     let seconds = if quick { 0.02 } else { 0.3 };
     let case = |name: String, work, len| PlannedCase::new("tree", "Primitives, one core", name, Case::Primitive { work, len, seconds });
@@ -66,7 +65,6 @@ pub const fn source_count(quick: bool) -> u32 {
     if quick { 6 } else { 48 }
 }
 
-/// Many clients replay the uncached reads of a compile.
 pub fn replay(quick: bool) -> Vec<PlannedCase> {
     let (counts, seconds): (&[u32], f64) = if quick { (&[1, 8, 64], 0.5) } else { (&[1, 2, 4, 8, 16, 32, 64, 128, 256], 3.0) };
     let case = |&clients: &u32| {

@@ -48,7 +48,6 @@ impl Kept {
 }
 
 const IN_FORCE: &str = "in-force";
-/// More bytes than any rules need.
 const IN_FORCE_LEN_MAX: u64 = 16 << 20;
 
 impl Configuration {

@@ -75,7 +75,6 @@ pub(crate) struct Sources {
     list: ExportList,
     hosts: Arc<Hosts>,
     open: OpenFileSystem,
-    /// Strongest transport that the server offers.
     transport_max: Transport,
     known: Mutex<HashMap<(Source, bool), Known>>,
     /// Hosts and netgroups of the last loaded list, and its need for client names.

@@ -89,7 +89,6 @@ impl Resolver for System {
     }
 }
 
-/// True if a resolver error means that there is no entry.
 fn is_none(error: c_int) -> bool {
     [libc::EAI_NONAME, libc::EAI_NODATA].contains(&error)
 }

@@ -32,7 +32,7 @@ impl Drop for HandshakeInProgress {
 }
 
 pub(crate) enum HandshakeEnd {
-    /// For the peer.
+    /// The handshake waits for the peer.
     Wait,
     /// There may be more bytes to read (edge-triggered).
     More,

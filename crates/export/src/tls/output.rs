@@ -13,7 +13,6 @@ use vouch_vfs::FileSpan;
 use crate::transport::output::{Output, Piece};
 use crate::transport::send::Sent;
 
-/// Sealed bytes of a connection, and the key for more.
 #[derive(Default)]
 pub(crate) struct TlsOutput {
     /// `None` during the handshake.

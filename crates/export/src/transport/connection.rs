@@ -229,7 +229,6 @@ impl Connection {
         self.certificates.get().map_or(&[], Vec::as_slice)
     }
 
-    /// The peer asked for new keys.
     pub(crate) fn update_tls_key(&self) {
         let mut output = self.output.lock();
         if output.tls.as_mut().is_some_and(|tls| tls.update_key().is_err()) {
@@ -271,7 +270,6 @@ impl Connection {
         TaskOrigin::call(self.peer().ip())
     }
 
-    /// Checks the quotas of the address and the server.
     pub(crate) fn may_wait(&self, len: usize) -> bool {
         self.shares.calls.has_room(1) && self.shares.waiting_len.has_room(len)
     }

@@ -242,7 +242,6 @@ impl Peer {
                 if let PeerTls::Fresh = self.tls {
                     self.tls = PeerTls::Clear;
                 }
-                // Before any operation of the call.
                 if driver.engine.is_transport_too_weak(connection.engine(), now) {
                     scratch.push(Outgoing::bytes(driver.refuse_transport(connection, request)));
                     return Ok(());
@@ -326,7 +325,6 @@ impl Peer {
         }
     }
 
-    /// Returns how the turn ends.
     pub(super) fn handshake(&mut self, driver: &Driver) -> TurnEnd {
         let PeerTls::Handshake(progress) = &mut self.tls else { return TurnEnd::Yield };
         match progress.advance(&self.connection) {

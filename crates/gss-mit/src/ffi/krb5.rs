@@ -12,7 +12,6 @@ use super::{Gss, Status};
 use crate::fault::FAILURE;
 use crate::ticket::Request;
 
-/// Configuration and error state.
 struct Krb5 {
     handle: Handle,
     gss: &'static Gss,

@@ -22,7 +22,6 @@ pub(super) type HashWide<T, const WORDS: usize, const N: usize> = unsafe fn(&mut
 #[derive(Clone, Copy)]
 struct LaneWork {
     item: usize,
-    /// Current segment and its remaining blocks.
     segment: usize,
     left: usize,
 }

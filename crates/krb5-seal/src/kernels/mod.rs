@@ -121,7 +121,6 @@ pub(crate) type StitchOne<S> = unsafe fn(&mut StitchedOne<S>, usize);
 #[derive(Clone, Copy)]
 pub struct Kernels {
     name: &'static str,
-    /// Useful number of messages in progress.
     pub(crate) lanes: usize,
     /// Short messages hashed together, at most [`SHORTS_MAX`].
     pub(crate) shorts: usize,
@@ -170,12 +169,10 @@ impl Kernels {
         self.stitched_lanes().min(16)
     }
 
-    /// A short name, for logs.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// For logs and benchmarks.
     pub fn describe(&self) -> String {
         let Kernels { encrypt, decrypt, sha1, sha256, sha512, .. } = self;
         format!("encrypt {}, decrypt {}, sha1 {}, sha256 {}, sha384 {}", encrypt.name, decrypt.name, sha1.name, sha256.name, sha512.name)

@@ -82,7 +82,6 @@ fn hold_keys(kernels: &Kernels) {
     }
 }
 
-/// Messages of several lengths and numbers.
 fn work(kernels: &Kernels, [initiator, acceptor]: &[ContextKeys; 2]) {
     for (count, len) in [(1, 70_000), (3, 5000), (7, 5000), (16, 5000), (40, 5000), (40, 300), (12, 200), (3, 200), (1, 100)] {
         for (from, to) in [(initiator, acceptor), (acceptor, initiator)] {

@@ -18,7 +18,6 @@ pub trait Initiator {
 pub enum InitStep {
     /// A token for the server.
     Continue { token: Vec<u8> },
-    /// The context is complete.
     Established {
         context: EstablishedClient,
         /// For the server, if it needs one.

@@ -16,7 +16,6 @@ pub struct CallWrap<'a> {
     pub bytes: &'a mut [u8],
 }
 
-/// An accepted reply and its call.
 pub struct ReplyOpen<'a> {
     /// Without record mark; sealed results are decrypted in place.
     pub record: &'a mut [u8],

@@ -5,7 +5,6 @@ use crate::frame::{BODY_LEN_MAX, Kind, LeafBatch};
 use crate::record;
 
 impl Log {
-    /// Faster than single appends.
     pub fn append_batch(&mut self) -> AppendBatch<'_> {
         let buffer = self.buffers.back_mut().expect("one segment is always open");
         let leaves = LeafBatch { out: &mut buffer.pending, chain: &mut self.chain, tree: &mut buffer.tree, last: None };
@@ -20,7 +19,6 @@ pub struct AppendBatch<'l> {
 }
 
 impl AppendBatch<'_> {
-    /// Like [`Log::append`].
     pub fn append(&mut self, body: &mut [u8], now_ns: u64) -> u64 {
         debug_assert!(body.len() <= BODY_LEN_MAX, "text limits keep bodies below the frame limit");
         let seq = *self.next_seq;

@@ -17,7 +17,6 @@ use crate::record::{Act, Class, Record};
 use crate::trail::files::{self, KEY_FILE, SegmentFile, segments};
 use crate::trail::{Disk, Segment};
 
-/// State of a trail at its opening.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// No closing seal: the program or the machine crashed.
@@ -30,7 +29,6 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// Quarantined bytes.
     pub fn torn_len(&self) -> u64 {
         self.quarantined.iter().map(|quarantined| quarantined.len).sum()
     }

@@ -11,7 +11,6 @@ use crate::trail::{Segment, SegmentFile};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuarantineFile {
-    /// The segment that the bytes come from.
     pub segment: u64,
     pub name: String,
     /// Bytes; 0 if the segment was an empty file.

@@ -163,7 +163,6 @@ fn torn_bytes_of_each_crash_are_quarantined_and_reported() {
     write_unclosed(directory.path());
     let first = SegmentFile::open(directory.path(), 1).path;
     let left = std::fs::read(&first).unwrap();
-    // The second round repeats the first crash.
     for bytes in [&b"first"[..], b"first", b"second", b"third"] {
         let _ = std::fs::remove_file(SegmentFile::open(directory.path(), 2).path);
         std::fs::write(&first, [&left, bytes].concat()).unwrap();
@@ -329,11 +328,9 @@ fn unreadable_new_key_file_is_kept() {
         *disk.writes_left.lock().unwrap() = Some(writes_left);
         log.sync().is_err()
     };
-    // Stop after overwriting the old key.
     *disk.writes_left.lock().unwrap() = Some(0);
     assert!(log.rotate(2 * SECOND).is_err());
     assert!((1..20).any(|writes_left| refused_with(&mut log, writes_left) && std::fs::read(&key).unwrap().iter().all(|byte| *byte == 0)));
-    // A symbolic link to itself cannot be read.
     std::fs::rename(&beside, &hidden).unwrap();
     std::os::unix::fs::symlink("key.new", &beside).unwrap();
     assert!(refused_with(&mut log, 0));

@@ -202,7 +202,6 @@ fn file_history_follows_renames_of_file_and_directories() {
             let query = Query { names: Some(names), ..Query::default() };
             let (mut found, _) = search_seqs(directory.path(), &query, false, reading);
             if let FileSeed::Path(b"/e/c/last") = seed {
-                // A path without a time means every file that had it.
                 assert_eq!(found.pop(), Some(16));
             }
             assert_eq!(found, wanted, "{seed:?}");
@@ -219,7 +218,6 @@ fn file_history_follows_time_not_sequence_number() {
         let (path, path2) = (path.as_bytes(), path2.as_bytes());
         log.append_record(&Record { time_ns: time * SECOND, operation, path, path2, file, ..Record::default() })
     };
-    // The first rename became durable after later operations.
     let read = at(4, READ, "/e/q", "", b"one");
     let second = at(5, RENAME, "/e/q", "/e/r", b"one");
     let last = at(6, READ, "/e/r", "", b"one");
@@ -313,7 +311,6 @@ fn records_replaced_after_crash_are_read_again() {
             true
         })
         .unwrap();
-    // Some records are delivered twice.
     assert!((5..=40).all(|seq| seen.contains(&seq)), "{seen:?}");
 }
 

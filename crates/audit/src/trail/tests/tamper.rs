@@ -64,7 +64,6 @@ impl Trail {
     }
 }
 
-/// An attacker who knows the format can do this.
 fn rechain(bytes: &mut [u8]) {
     let header = crate::frame::Header::decode(parse(&bytes[MAGIC.len()..]).unwrap().body).unwrap();
     let mut chain = Chain(header.previous);

@@ -162,7 +162,6 @@ fn losses_on_full_disk_share_one_gap_record() {
         counts.extend((lost > 0 && counts.last().is_none_or(|last| lost > *last)).then_some(lost));
         counts.len() > 4
     });
-    // Records lost shortly before the end count too.
     disk.full.store(false, Ordering::SeqCst);
     trail.stop();
     let counts = trail.counts();

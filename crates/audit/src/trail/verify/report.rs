@@ -22,7 +22,6 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// As in text output.
     pub fn name(self) -> &'static str {
         match self {
             FaultKind::Altered => "altered",
@@ -61,18 +60,14 @@ pub struct Report {
     pub trail: Option<[u8; 16]>,
     /// The first public key, from the caller or from the trail itself.
     pub public: Option<[u8; 32]>,
-    /// Segments read.
     pub segments: u64,
-    /// Records read.
     pub records: u64,
     /// Records after the last seal.
     pub unsealed: u64,
-    /// First and last sequence number.
     pub span: Option<(u64, u64)>,
     /// Earliest and latest, nanoseconds since 1970.
     pub times: Option<(u64, u64)>,
     pub last: Option<Seal>,
-    /// In the order of the trail.
     pub faults: Vec<Fault>,
     /// Remarks that are not faults. They quote text from records: escape them before printing to a
     /// terminal.

@@ -12,7 +12,6 @@ use crate::seal::Seal;
 use crate::trail::files::{self, CHECKPOINT_FILE, KEY_FILE};
 use crate::trail::prune::PRUNED_PREFIX;
 
-/// Knowledge about a trail from other sources.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
     /// The trail's first public key, as `keygen` prints it.

@@ -154,7 +154,6 @@ impl Backlog {
     }
 }
 
-/// Dropping it ends the backlog.
 pub(super) struct BacklogHandle(pub(super) Arc<Backlog>);
 
 impl BacklogHandle {
@@ -219,7 +218,6 @@ const BACKLOG_MAX: usize = 16;
 /// After this time, nothing is removed.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
 const RETENTION_STEP: Duration = Duration::from_secs(60);
-/// For a removal in progress.
 const RETENTION_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

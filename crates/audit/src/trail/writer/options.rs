@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::super::prune::Retention;
 
-/// For a record that cannot be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// Calls wait until the disk takes their records. Nothing is acknowledged without its record.
@@ -34,7 +33,6 @@ pub struct WriterOptions {
     pub durability: Durability,
     /// Of each thread, in bytes.
     pub ring_len: usize,
-    /// Compresses closed segments.
     pub compress: bool,
     pub retention: Retention,
     /// Some calls wait for their records whatever the policy, by [`super::Trail::record_and_wait`].

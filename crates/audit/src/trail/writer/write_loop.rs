@@ -265,5 +265,4 @@ const UNSYNCED_LEN_MAX: usize = 32 << 20;
 const RETRY: Duration = Duration::from_millis(500);
 /// Collects a group of records under load.
 const GROUP_STEP: Duration = Duration::from_millis(1);
-/// For seals and rotation when idle.
 const IDLE_STEP: Duration = Duration::from_millis(500);

@@ -8,7 +8,6 @@ use crate::Error;
 use crate::case::{Content, Copy};
 
 impl NfsSubject {
-    /// Tries again if a call had no answer.
     pub(super) fn make_metadata_files(&mut self) -> Result<(), Error> {
         let mut tries = 0;
         while self.metadata_files.is_none() {

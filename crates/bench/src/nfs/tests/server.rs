@@ -34,7 +34,6 @@ pub(super) struct World {
     pub(super) silent: bool,
     pub(super) sessions: u8,
     pub(super) ended: u8,
-    /// Opens without their CLOSE.
     pub(super) open: i64,
     pub(super) owners: BTreeSet<Vec<u8>>,
 }

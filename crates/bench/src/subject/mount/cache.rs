@@ -125,7 +125,6 @@ mod tests {
         warm.measure(&Case::Put(copy)).expect("room");
         cold.measure(&Case::Put(copy)).expect("room");
         let (colds, warms) = (paths(&cold), paths(&warm));
-        // Other processes may drop or use the cache.
         eventually(|| {
             warm.prepare_cache(warms.iter().map(PathBuf::as_path)).expect("files");
             cold.measure(&Case::Get(copy)).expect("the written bytes");
@@ -159,7 +158,6 @@ mod tests {
         eventually(|| {
             drop_cache(&File::open(&path).expect("the file exists")).expect("a file");
             warm.measure(&Case::Load(load)).expect("fio accepts the job");
-            // A load of this length reads only a part by itself.
             cached_pages(&path).is_some_and(|(cached_pages, pages)| cached_pages * 100 > pages * 95)
         });
         warm.clean().expect("removal succeeds");

@@ -43,7 +43,6 @@ impl MountSubject {
         let (start, next, end) = (Instant::now(), AtomicU64::new(0), Duration::from_secs_f64(load.seconds));
         let (unsent, last) = (AtomicU64::new(0), Mutex::new(Vec::new()));
         let mut sample = self.threads(depth, |latency, _| {
-            // The default timer slack would add to the latency.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
             let mut memory = aligned(load.block);
             let data = memory.data();

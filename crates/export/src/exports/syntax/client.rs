@@ -142,7 +142,6 @@ fn glob(pattern: &[u8], name: &[u8]) -> bool {
             n += 1;
             continue;
         }
-        // Let the last star match one more byte.
         match back {
             Some((star, from)) if from < name.len() => {
                 back = Some((star, from + 1));

@@ -53,7 +53,6 @@ pub(super) enum OptionIssue {
 }
 
 impl Default for Options {
-    /// Defaults of exports(5).
     fn default() -> Self {
         Options {
             read_only: true,
