@@ -83,22 +83,19 @@ impl ClientArgs {
         TreeOptions { replicas: self.replica.clone(), only_replicas: self.only_replicas, refuse_forwarding: self.refuse_forwarding }
     }
 
-    /// Of an operation.
     pub(crate) const fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Directories that the client writes.
     pub(crate) fn writable_directories(&self) -> Vec<PathBuf> {
         self.cache_directory().map(|(directory, _)| directory).into_iter().chain(self.state_directory()).collect()
     }
 
-    /// Named by the user.
+    /// Only those that the user has named.
     pub(crate) fn statement_dirs(&self) -> &[PathBuf] {
         &self.statements
     }
 
-    /// Has the newest revisions seen.
     pub(crate) fn state_directory(&self) -> Option<PathBuf> {
         self.state.clone().or_else(|| place("/var/lib/vouch", "XDG_STATE_HOME", ".local/state"))
     }
@@ -118,7 +115,7 @@ impl ClientArgs {
         self.timeout.min(CONNECT_MAX)
     }
 
-    /// A proxy resolves the hosts of URLs.
+    /// True if a proxy resolves the hosts of URLs.
     pub(crate) fn has_proxy(&self) -> bool {
         let variables = ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
         self.proxy.iter().any(|proxy| proxy != "DIRECT")
@@ -198,7 +195,6 @@ fn place(of_root: &str, variable: &str, below_home: &str) -> Option<PathBuf> {
     base.map(|base| base.join("vouch"))
 }
 
-/// The administrator's statements for all users.
 const STATEMENTS: &str = "/etc/vouch/statements";
 
 const CONNECT_MAX: Duration = Duration::from_secs(5);

@@ -23,18 +23,15 @@ pub(crate) use apply::{Applied, apply, first_pass};
 pub(crate) use check::{AUTO, check, check_together, key, one_line};
 pub(crate) use read::{Choice, read};
 
-/// Checked settings of all files.
 #[derive(Debug, Default)]
 pub(crate) struct Config {
     /// In the order of reading. A later file overrides an earlier one.
     pub(crate) files: Vec<PathBuf>,
-    /// Common and reading options of all commands.
     site: Table,
     /// Options by the words of a command: `mount`, `audit send`.
     commands: BTreeMap<String, Table>,
     /// Options of `vouch mount --auto`.
     namespace: Table,
-    /// By short name.
     pub(crate) trees: BTreeMap<String, TreeEntry>,
 }
 
@@ -43,22 +40,18 @@ pub(crate) struct Config {
 pub(crate) struct TreeEntry {
     pub(crate) name: TreeName,
     pub(crate) origin: Origin,
-    /// Reading options.
     options: Table,
     commands: BTreeMap<String, Table>,
 }
 
-/// By option name.
 type Table = BTreeMap<String, Setting>;
 
-/// One option and its values.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     pub(crate) value: Value,
     pub(crate) origin: Origin,
 }
 
-/// As written in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     Flag(bool),
@@ -188,7 +181,6 @@ pub(crate) fn arguments() -> Vec<OsString> {
 static LOADED: OnceLock<Config> = OnceLock::new();
 static ARGUMENTS: OnceLock<Vec<OsString>> = OnceLock::new();
 
-/// The positional argument of `vouch mount`.
 const POINT: &str = "dir";
 
 /// Options under these headings may stand at the top level: their meaning is the same everywhere.

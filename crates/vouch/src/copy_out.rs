@@ -65,7 +65,6 @@ impl Place {
         rustix::fs::linkat(&first.dir, &*first.name, &self.dir, &*self.name, AtFlags::empty()).map_err(io::Error::from).at(self)
     }
 
-    /// All but directories.
     pub(crate) async fn write(&self, tree: &Arc<Tree>, inode: &Inode, keep: Keep) -> Outcome<Written> {
         let mut written = Written::default();
         if is_device(inode) && !keep.devices {
@@ -104,7 +103,6 @@ impl Place {
         rustix::fs::mknodat(&self.dir, &*self.name, kind, Mode::RUSR | Mode::WUSR, device).map(|()| kind)
     }
 
-    /// Opens the new link or special file, without reading it.
     fn open_made(&self, kind: rustix::fs::FileType) -> Outcome<OwnedFd> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&self.dir, &*self.name, flags, Mode::empty()).map_err(io::Error::from).at(self)?;

@@ -14,7 +14,6 @@ use vouch_replica::ServeError;
 
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
-/// The documented exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
     Success = 0,
@@ -51,9 +50,7 @@ pub(crate) struct Failure {
 
 #[derive(Debug)]
 pub(crate) enum Cause {
-    /// Invalid combination of arguments.
     Usage(String),
-    /// A malformed file or value from the user.
     Input(String),
     NotFound(String),
     /// A check of authenticity or freshness failed.
@@ -198,7 +195,6 @@ fn code_of_trail(error: &TrailError) -> Code {
     if error.is_full { Code::LocalIo } else { Code::BadInput }
 }
 
-/// For an export that can't be opened.
 fn code_of_source(error: &io::Error) -> Code {
     let tree = error.get_ref().and_then(|inner| inner.downcast_ref::<vouch_tree_client::Error>());
     match (tree, error.kind()) {
@@ -244,7 +240,6 @@ impl Failure {
         Failure::new("", Cause::Silent(code))
     }
 
-    /// Adds the way to the place of the failure.
     pub(crate) fn reached_by(mut self, way: &str) -> Failure {
         self.what = if self.what.is_empty() { way.to_owned() } else { format!("{way} -> {}", self.what) };
         self
@@ -325,7 +320,6 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Prefix of an errno in messages of the standard library.
 const NUMBER: &str = " (os error ";
 
 /// Without its number, in lower case.

@@ -117,7 +117,6 @@ pub(crate) fn parse_public(text: &[u8]) -> Option<PublicKey> {
     Some(PublicKey(bytes.try_into().ok()?))
 }
 
-/// From the system.
 pub(crate) fn random<const N: usize>() -> Outcome<Zeroizing<[u8; N]>> {
     let mut bytes = Zeroizing::new([0; N]);
     getrandom::fill(bytes.as_mut()).map_err(|error| Failure::new("randomness", io::Error::other(error)))?;
@@ -149,7 +148,6 @@ fn sync_directory(dir: &Path) -> Outcome {
     File::open(dir).and_then(|dir| dir.sync_all()).at(dir.display())
 }
 
-/// Key, certificate or statement file.
 const SMALL_LEN_MAX: usize = keyfile::FILE_LEN_MAX;
 
 #[cfg(test)]

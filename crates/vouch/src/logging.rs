@@ -48,7 +48,6 @@ pub(crate) fn leave_standard_error() {
     let _ = SYSTEM.set(connect().ok());
 }
 
-/// systemd.exec(5), JOURNAL_STREAM.
 fn is_journal() -> bool {
     let named = std::env::var("JOURNAL_STREAM").ok();
     let numbers =
@@ -87,7 +86,6 @@ const SYSTEM_LOG: &str = "/dev/log";
 /// The FUSE library warns about mounts that we have unmounted ourselves.
 const QUIET: &str = "fuser::session=error";
 
-/// Of a service.
 const JOURNAL_LEVEL: &str = "info";
 
 const DEFAULT_LEVEL: &str = "warn";

@@ -10,16 +10,13 @@ use clap::ArgAction;
 use crate::config;
 use crate::exit::{Code, Failure, Outcome};
 
-/// Request of mount(8).
 #[derive(Debug)]
 pub(crate) enum Request {
-    /// Run this command line.
     Mount(Vec<OsString>),
     /// Mount nothing (`mount --fake`).
     Fake,
 }
 
-/// By the program's name.
 pub(crate) fn is_helper(program: &OsStr) -> bool {
     Path::new(program).file_name() == Some(OsStr::new("mount.vouch"))
 }
@@ -146,7 +143,6 @@ fn usage(what: &str, why: &str) -> Failure {
 /// mount(8): incorrect invocation.
 const INVOCATION: u8 = 1;
 
-/// mount(8).
 pub(crate) const MOUNT_FAILURE: u8 = 32;
 
 #[cfg(test)]

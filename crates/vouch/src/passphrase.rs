@@ -22,7 +22,6 @@ impl PassphraseArgs {
         self.passphrase_file.is_some()
     }
 
-    /// Of the existing key in `file`.
     pub(crate) fn ask(&self, file: &Path) -> Outcome<Zeroizing<String>> {
         match &self.passphrase_file {
             Some(path) => from_file(path),

@@ -61,7 +61,6 @@ impl Drop for Drawer {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // A panic while drawing is ignored.
             let _ = thread.join();
         }
     }

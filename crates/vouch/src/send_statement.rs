@@ -12,7 +12,6 @@ use vouch_xdr::{Writer, Xdr as _};
 
 use crate::exit::{Cause, Failure, Outcome};
 
-/// `replica` is HOST or HOST:PORT.
 pub(crate) fn send(replica: &str, statement: &KeyStatement) -> Outcome {
     let place = TreeName::new(replica, statement.hostid())?;
     let unreachable = |why: &dyn std::fmt::Display| Failure::new(replica, Cause::Unreachable(why.to_string()));
@@ -76,7 +75,6 @@ fn call(stream: &mut TcpStream, statement: &KeyStatement) -> Result<PutStatement
 
 const XID: u32 = 1;
 
-/// The reply has 32 bytes.
 const REPLY_LEN_MAX: usize = 1024;
 
 const TIMEOUT: Duration = Duration::from_secs(10);

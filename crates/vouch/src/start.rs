@@ -48,7 +48,6 @@ fn run(arguments: Vec<OsString>) -> Code {
     }
 }
 
-/// Prints errors, help and the version.
 fn parse(arguments: Vec<OsString>) -> Result<Cli, Code> {
     let applied = config::complete(arguments).map_err(|failure| report("config", &failure))?;
     Cli::try_parse_from(&applied.arguments).map_err(|error| {

@@ -58,13 +58,11 @@ fn unknown(name: &str, config: &Config) -> Failure {
         .cure(format!("a name looks like @HOST[:PORT],HOSTID, a short name has a table [tree.NAME]{known}"))
 }
 
-/// In a message.
 const SHORT_NAMES_SHOWN: usize = 8;
 
 /// A tree at one revision, and the trees that its symbolic links lead to.
 pub(crate) struct OpenTree {
     client: Arc<Client>,
-    /// The named tree, and its revision.
     first: (Arc<Tree>, Arc<Revision>),
     /// The tree where the last path ended.
     pub(crate) tree: Arc<Tree>,
@@ -143,7 +141,6 @@ impl OpenTree {
         }
     }
 
-    /// The file at `path` of the tree where the last path ended.
     pub(crate) async fn follow_inside(&mut self, path: &[u8]) -> Outcome<(Vec<u8>, Inode)> {
         match self.resolve(path).await? {
             ResolvedPath::Inside { path, inode } => Ok((path, inode)),
@@ -181,7 +178,6 @@ fn along(chain: &[String], failure: Failure) -> Failure {
     if chain.is_empty() { failure } else { failure.reached_by(&chain.join(" -> ")) }
 }
 
-/// Links from tree to tree in one path.
 const TREES_MAX: usize = 16;
 
 #[cfg(test)]

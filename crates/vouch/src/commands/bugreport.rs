@@ -136,7 +136,7 @@ impl Report {
         }
     }
 
-    /// Of this program.
+    /// Processes of this program.
     fn processes(&mut self) {
         let mut text = String::new();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {

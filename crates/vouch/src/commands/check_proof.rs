@@ -179,7 +179,6 @@ const ZEROS_MAX: u64 = 1 << 40;
 
 static ZEROS: [u8; 65_536] = [0; 65_536];
 
-/// A new file that gets its name when it is complete.
 struct Output {
     path: PathBuf,
     file: tempfile::NamedTempFile,

@@ -91,7 +91,6 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let socket = StatusSocket::open(DaemonKind::Gateway, runtime_directory::of_process().as_deref());
     let status = StatusListeners { page: metrics, sockets: socket.into_iter().collect() };
     enter_sandbox(&args)?;
-    // Threads that run before this are not restricted.
     let gateway_slot: Arc<OnceLock<Arc<Gateway>>> = Arc::default();
     let reloaded = gateway_slot.clone();
     interrupt::watch_and_reload(move || reload(reloaded.get())).at("signals")?;

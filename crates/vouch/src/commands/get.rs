@@ -89,7 +89,6 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     }
 }
 
-/// The name of the copy must not exist.
 fn destination(dest: &Path, path: &TreePath) -> Outcome<PathBuf> {
     let dest = match path.last() {
         Some(name) if dest.is_dir() => dest.join(std::ffi::OsStr::from_bytes(name)),
@@ -151,7 +150,6 @@ async fn copy(args: &Args, path: &TreePath, partial: &Path, global: &Global) -> 
     })
 }
 
-/// Shared state of one copy.
 struct Job {
     tree: Arc<Tree>,
     keep: Keep,
@@ -248,7 +246,6 @@ async fn enter(
 async fn start_file(job: &Arc<Job>, place: Place, inode: Inode, links: &mut HashMap<u64, Place>, files: &mut JoinSet<Outcome>) -> Outcome {
     if inode.link_group != 0 {
         if let Some(first) = links.get(&inode.link_group) {
-            // The first hard link may still be in progress.
             while let Some(done) = files.join_next().await {
                 finished(done)?;
             }

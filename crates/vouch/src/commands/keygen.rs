@@ -94,7 +94,6 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     ))
 }
 
-/// Of a root key's first certificate.
 const FIRST_SERIAL: u64 = 1;
 
 #[derive(Serialize)]

@@ -29,7 +29,6 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let mut stream = UnixStream::connect(&socket).map_err(|error| no_supervisor(&what, error))?;
     stream.set_read_timeout(Some(ANSWER_MAX)).at(&what)?;
     let mut answer = String::new();
-    // The supervisor answers in one line.
     stream.by_ref().take(ANSWER_LEN_MAX).read_to_string(&mut answer).at(&what)?;
     match answer.trim_end().split_once(' ') {
         Some(("ok", pause)) => {

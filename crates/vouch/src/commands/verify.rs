@@ -115,7 +115,6 @@ fn of_database(db: &Path, global: &Global) -> Outcome<Report> {
     bar.finish_and_clear();
     let found = match found {
         Ok(found) => found,
-        // Too damaged to open.
         Err(error) => {
             let Some(problem) = error.as_damage() else { return Err(error.into()) };
             let mut report = Report { what: db.display().to_string(), ..Report::default() };

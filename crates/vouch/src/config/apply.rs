@@ -15,7 +15,6 @@ use super::check::{is_shared, is_without_options, key};
 use super::read::Choice;
 use super::{Config, Origin, Setting, Table, Value};
 
-/// Content of the command line itself.
 pub(crate) struct Given {
     arguments: Vec<OsString>,
     /// Switches that are turned off: `--no-cache=false`.
@@ -27,12 +26,11 @@ pub(crate) struct Given {
 /// A command line with the settings of the files.
 pub(crate) struct Applied {
     pub(crate) arguments: Vec<OsString>,
-    /// Of each added option, by its name.
     pub(crate) origins: HashMap<String, Origin>,
 }
 
 impl Applied {
-    /// Origins of the options that an error of the parser names.
+    /// Names the files of the options in a parser error.
     pub(crate) fn notes_on(&self, error: &clap::Error) -> Vec<String> {
         let text = error.to_string();
         let named = self.origins.iter().filter(|(option, _)| text.contains(&format!("--{option}")));
@@ -63,7 +61,6 @@ pub(crate) fn first_pass(arguments: Vec<OsString>) -> Given {
     }
 }
 
-/// Of all commands.
 fn switches(command: &Command) -> Vec<String> {
     let own = command.get_arguments().filter(|arg| matches!(arg.get_action(), ArgAction::SetTrue) && !arg.is_hide_set());
     let mut all: Vec<String> = own.filter_map(|arg| arg.get_long().map(str::to_owned)).collect();
@@ -83,14 +80,12 @@ impl Given {
         (!is_without_options(name)).then(|| self.files())
     }
 
-    /// By --config and VOUCH_CONFIG.
     fn files(&self) -> Choice {
         let given = self.matches.as_ref().and_then(|matches| matches.get_one::<PathBuf>("config").cloned());
         given.filter(|path| !path.as_os_str().is_empty()).map_or(Choice::System, Choice::Given)
     }
 }
 
-/// `root` is built.
 pub(crate) fn apply(given: &Given, config: &Config, root: &Command) -> Applied {
     let mut applied = Applied { arguments: given.arguments.clone(), origins: HashMap::new() };
     let Some(mut matches) = given.matches.as_ref() else { return applied };
@@ -180,11 +175,8 @@ fn tokens(arg: &Arg, setting: &Setting) -> Option<Vec<OsString>> {
     Some(values.into_iter().map(token).collect())
 }
 
-/// The subject of a command line.
 enum Target {
-    /// By its short name.
     Tree(String),
-    /// The namespace of all trees.
     Namespace,
     None,
 }

@@ -263,7 +263,6 @@ fn unknown(item: &Item, place: Place<'_>, root: &Command) -> Problem {
     }
 }
 
-/// Of the first level.
 fn commands_with(option: &str, root: &Command) -> Vec<String> {
     let commands = root.get_subcommands().filter(|sub| !is_without_options(sub.get_name()));
     commands.filter(|command| find(option, Place::Command(command), root).is_some()).map(|command| command.get_name().to_owned()).collect()

@@ -18,7 +18,6 @@ pub(crate) enum Choice {
     Given(PathBuf),
 }
 
-/// A value with its keys: `a.b.c = value`.
 #[derive(Debug)]
 pub(crate) struct Item {
     pub(crate) keys: Vec<String>,
@@ -202,10 +201,8 @@ fn line_of(text: &[u8], at: usize) -> usize {
 
 const SYSTEM: &str = "/etc/vouch";
 
-/// Of one file: a site of ten thousand trees fits.
 const LEN_MAX: u64 = 4 << 20;
 
-/// Of conf.d.
 const FILES_MAX: usize = 256;
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub(super) fn check_file(path: &Path, metadata: &Metadata) -> Result<(), Problem
     real.ancestors().skip(1).try_for_each(check_directory)
 }
 
-/// The directory's listing decides which files are read.
+/// Checks a directory whose listing decides which files are read.
 pub(super) fn check_directory(path: &Path) -> Result<(), Problem> {
     match path.metadata() {
         Ok(metadata) if rustix::process::geteuid().is_root() => check_one(path, &metadata),

@@ -45,7 +45,6 @@ pub(crate) fn put(log: &mut Log, principal: &str, operation: u16, path: &str, pa
     log.maintain(time_ns).expect("the write succeeds");
 }
 
-/// 202 records in several segments. Returns the first public key.
 pub(crate) fn trail(world: &TestSite) -> String {
     let directory = world.path("trail");
     std::fs::create_dir(&directory).expect("a directory");
@@ -215,7 +214,6 @@ fn search_finds_imported_kernel_audit_events() {
     assert_eq!(refused[0]["file"]["path"], "/srv/seen/root");
     assert_eq!(world.run_ok(["audit", "search", "trail", "host", "--path", "/srv/seen/a plan", "--count"]), "3\n");
     let verified = world.run_ok(["audit", "verify", "host"]);
-    // Includes two starts and two stops of the writer.
     assert!(verified.contains("sound: 18 records"), "{verified}");
     let acts = json_lines(&world.run_ok(["audit", "search", "host", "--class", "administrative", "--json"]));
     let acts: Vec<_> = acts.iter().map(|act| act["event"]["action"].as_str().unwrap().to_owned()).collect();

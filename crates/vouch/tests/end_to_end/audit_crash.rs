@@ -47,7 +47,6 @@ fn every_acknowledged_operation_has_a_record_after_kill() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
         for worker in 0..WORKERS {
             let done = done.clone();
-            // The kill ends the worker with an error.
             runtime.spawn(async move { drop(run_operations(address, round, worker, &done).await) });
         }
         assert!(eventually(Duration::from_secs(60), || !done.lock().is_empty()), "kill {round}: no operation was acknowledged");

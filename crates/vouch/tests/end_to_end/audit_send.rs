@@ -78,7 +78,6 @@ fn copied_trail_without_its_checkpoint_is_refused() {
     std::fs::remove_file(world.path("trail").join("checkpoint")).unwrap();
     let output_text = world.run_err(3, args);
     assert!(output_text.contains("no checkpoint"), "{output_text}");
-    // A new segment has no seal either.
     for entry in std::fs::read_dir(world.path("trail")).unwrap() {
         std::fs::remove_file(entry.unwrap().path()).unwrap();
     }
@@ -108,7 +107,6 @@ fn only_sealed_records_are_sent() {
         });
         each.collect::<Vec<_>>()
     });
-    // A writer that has not yet made these records durable.
     let mut log = open(&world.path("trail"));
     log.append_record(&Record { operation: READ, principal: b"dave@EXAMPLE.ORG", ..Record::default() });
     log.write().expect("the write succeeds");

@@ -63,7 +63,6 @@ async fn stream(port: u16, options: ConnectOptions) -> stream::Stream {
     jetstream::new(client).get_or_create_stream(config).await.expect("a stream")
 }
 
-/// Sequence numbers in stored order.
 async fn stored(stream: &mut stream::Stream) -> Vec<u64> {
     let messages = stream.info().await.expect("stream information").state.messages;
     let mut all = Vec::new();

@@ -184,7 +184,6 @@ fn contradictory_options_are_refused_before_anything_is_made() {
         let output_text = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(2) && output_text.contains("at least one byte"), "{option}: {output_text}");
     }
-    // The failure is reported once, without a repeated command name.
     let output_text = world.run_err(4, ["bench", "audit", "--no-kernel", quick, "--dir", "nowhere"]);
     assert!(!output_text.contains("bench: bench"), "{output_text}");
 }

@@ -54,7 +54,6 @@ impl BucketSite {
         names
     }
 
-    /// Lets anybody read the bucket, for readers by its own URL.
     fn make_public(&self) -> String {
         let policy = r#"{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::trees/*"}]}"#;
         let url = format!("http://127.0.0.1:{}/trees?policy=", self.port);
@@ -97,7 +96,6 @@ fn text(output: &Output) -> String {
     [&output.stdout[..], &output.stderr].concat().iter().map(|byte| *byte as char).collect()
 }
 
-/// Each round has some megabytes of its own.
 fn change(site: &TestSite, round: u64) {
     let mut state = round.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     for file in 0..12 {
@@ -122,7 +120,7 @@ fn bucket_is_published_served_pulled_and_read_by_its_url() {
     assert_eq!(site.run_ok(["log", "--db", DB, "--json"]).lines().count(), 1);
     assert!(site.name("").contains(site.run_ok(["name", DB]).trim()));
 
-    // In an unchanged tree only the signed root is new.
+    // A later publication of an unchanged tree writes only the signed root.
     std::thread::sleep(Duration::from_millis(2100));
     bucket.publish(&[]);
     let third = bucket.publish(&[]);
@@ -280,7 +278,6 @@ fn collection_keeps_objects_of_an_earlier_manifest_for_the_grace_period() {
     bucket.publish(&[]);
     let url = bucket.make_public();
     let (name, database) = (site.name(""), site.path("objects/trees/group/tools"));
-    // For a reader that does not read the manifest again.
     let old_manifest = std::fs::read(database.join("manifest")).expect("a manifest");
     let copy = |to: &str| {
         let to = site.path(to);

@@ -25,7 +25,6 @@ impl Default for Holder {
 }
 
 impl Authority {
-    /// Writes NAME.pem.
     pub(crate) fn new(world: &TestSite, name: &str) -> Authority {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -64,7 +63,6 @@ impl Authority {
         data_encoding::HEXLOWER.encode(&sha2::Sha256::digest(certificate.der()))
     }
 
-    /// Writes a revocation list.
     pub(crate) fn revoke(&self, world: &TestSite, file: &str, serials: &[u64]) {
         let revoked = |&serial: &u64| RevokedCertParams {
             serial_number: SerialNumber::from(serial),

@@ -124,7 +124,6 @@ fn name_that_does_not_resolve_is_named() {
     assert!(line.contains("the name no-such-host.invalid does not resolve"), "{line}");
 }
 
-/// With a loopback device.
 struct Network(String);
 
 impl Network {

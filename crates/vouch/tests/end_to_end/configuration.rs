@@ -2,7 +2,6 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 
 use crate::test_site::{Mount, TestSite, fuse_is_available, is_available, is_root};
 
-/// A site whose configuration is the directory `etc`.
 fn site(files: &[(&str, &str)]) -> TestSite {
     let mut world = TestSite::published();
     let name = world.name("");
@@ -13,7 +12,6 @@ fn site(files: &[(&str, &str)]) -> TestSite {
     world
 }
 
-/// Value and source in `vouch config show COMMAND`.
 fn shown(world: &TestSite, option: &str, line: &[&str]) -> (String, String) {
     let rows: serde_json::Value = serde_json::from_str(&world.run_ok([&["config", "show", "--json"], line].concat())).expect("JSON");
     let row = rows.as_array().expect("a list").iter().find(|row| row["name"] == option);
@@ -44,7 +42,6 @@ fn nearer_settings_override_farther_ones() {
     expect("memory-cache", &["ls", &world.name("/dir")], "8M", &late(4));
     expect("memory-cache", &["ls", "@elsewhere.example,aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"], "256M", "default");
     expect("timeout", &["mount", "tools", "/mnt"], "7s", &main(2));
-    // The command line, and switches that it turns off.
     expect("timeout", &["mount", "tools", "/mnt", "--timeout", "1s"], "1s", "command line");
     expect("no-cache", &["ls", "tools"], "true", &main(3));
     expect("no-cache", &["ls", "tools", "--no-cache=false"], "false", "command line");
@@ -170,7 +167,6 @@ fn mounts_take_their_place_and_names_from_the_configuration() {
     let world =
         site(&[("vouch.toml", "[tree.tools]\nname = \"NAME\"\n[tree.tools.mount]\ndir = \"DIR/tools\"\n[namespace]\ndir = \"DIR/all\"\n")]);
     let _replica = world.serve();
-    // By the tree, by the mount point, and all trees.
     std::fs::create_dir(world.path("tools")).expect("a directory");
     for what in [world.path("tools").to_string_lossy().into_owned(), "tools".to_owned()] {
         world.run_ok(["mount", "--background", &what]);

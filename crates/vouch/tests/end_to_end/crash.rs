@@ -60,7 +60,6 @@ fn readers_recover_after_the_only_replica_is_killed() {
 fn killed_mount_leaves_usable_state_and_caches() {
     let Some(load) = Load::new() else { return };
     let world = &load.world;
-    // A copy of the old revision, offered after a newer one was seen.
     world.run_tool("cp", &["-a", "db", "old"]);
     let (mut random, mut usable) = (SplitMix64(13), 0);
     for round in 0..KILLS as u64 {
@@ -74,7 +73,6 @@ fn killed_mount_leaves_usable_state_and_caches() {
         thread::sleep(Duration::from_millis(random.roll(300)));
         load.change_source(round + 2);
         world.publish();
-        // Before, during or after the mount's switch to the new revision.
         thread::sleep(Duration::from_millis(random.roll(2500)));
         mount.kill();
         load.stop_readers(readers);
@@ -166,7 +164,6 @@ impl Load {
         Some(())
     }
 
-    /// In random order until the load ends.
     fn reader(&self, at: impl AsRef<Path>, seed: u64, on_error: OnError) -> JoinHandle<()> {
         let (load, at) = (self.share(), at.as_ref().to_owned());
         thread::spawn(move || {
@@ -180,7 +177,6 @@ impl Load {
         })
     }
 
-    /// The revision never goes back.
     fn revision_watcher(&self, at: impl AsRef<Path>) -> JoinHandle<()> {
         let (load, at) = (self.share(), at.as_ref().to_owned());
         thread::spawn(move || {

@@ -56,7 +56,6 @@ impl Drop for Export {
 #[derive(Default)]
 struct ClientResults {
     made: Mutex<Vec<String>>,
-    /// Refused with SERVERFAULT, because they could not be recorded.
     refused: AtomicU64,
 }
 

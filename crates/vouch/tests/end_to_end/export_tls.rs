@@ -219,7 +219,7 @@ fn reply(stream: &mut impl std::io::Read) -> Option<Vec<u8>> {
     Some(record)
 }
 
-/// The log tells attackers apart by `host` in 127.0.0.`host`.
+/// The log shows the attacker's address 127.0.0.`host`.
 fn socket(address: SocketAddr, host: u8) -> TcpStream {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
@@ -239,7 +239,6 @@ fn probed(address: SocketAddr, host: u8) -> TcpStream {
 
 type Attack = Box<dyn Fn(&TestSite, SocketAddr, u8)>;
 
-/// The attack goes on with a complete session.
 fn in_session(attack: impl Fn(StreamOwned<ClientConnection, TcpStream>) + 'static) -> Attack {
     Box::new(move |world, address, host| {
         let mut stream = session(world, address, host, |_| ());
@@ -314,7 +313,6 @@ fn attacks_are_refused_with_one_line_each() {
         (
             "STARTTLS after calls in clear text",
             Box::new(move |_, address, host| {
-                // The denied call has a line of its own, from another address.
                 let mut stream = socket(address, host);
                 stream.write_all(&call(1, 1, Flavor::NONE)).expect("sent");
                 reply(&mut stream).expect("a denial");

@@ -48,7 +48,6 @@ fn curl_and_wget_resume_downloads() {
     assert_eq!(std::fs::read(site.path("copy/dir/numbers")).expect("a copy"), std::fs::read(site.path("src/dir/numbers")).expect("a file"));
 }
 
-/// A Debian package of one file.
 fn package(site: &TestSite, version: &str) {
     let control = format!(
         "Package: vouch-sample\nVersion: {version}\nArchitecture: all\nMaintainer: The Vouch authors <nobody@example.org>\nDescription: sample\n"

@@ -31,7 +31,6 @@ fn start(program: &str, args: &[&str], port: u16) -> Process {
     process
 }
 
-/// Has the configuration of docs/web.md.
 fn nginx(site: &TestSite, port: u16) -> Process {
     let root = site.path("");
     let root = root.to_str().expect("a plain path").trim_end_matches('/');
@@ -57,7 +56,6 @@ fn squid(site: &TestSite, port: u16) -> Process {
     start("squid", &["-N", "-f", site.path("squid.conf").to_str().expect("a plain path")], port)
 }
 
-/// Requests and bytes.
 fn answered(site: &TestSite) -> (usize, u64) {
     std::thread::sleep(Duration::from_millis(200));
     let log = std::fs::read_to_string(site.path("access.log")).unwrap_or_default();
@@ -80,7 +78,6 @@ fn nginx_over_a_database_is_a_replica() {
     assert_eq!(std::fs::read(site.path("out/dir/numbers")).unwrap(), std::fs::read(site.path("src/dir/numbers")).unwrap());
     run(&["verify", &name]);
 
-    // A mirror that is pulled over HTTP is complete.
     run(&["pull", &name, "--db", "mirror"]);
     site.write("src/hello", "second revision\n");
     site.publish();

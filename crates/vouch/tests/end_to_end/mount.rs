@@ -51,7 +51,6 @@ fn new_revision_appears_while_a_file_is_open() {
         world.small_tree();
         world.write("src/doomed", "doomed\n");
     };
-    // The mount soon finds a new revision.
     let Some(Mounted { world, mount, replica: _replica }) = Mounted::with_tree(&[], &["--duration", "20s"], with_doomed) else { return };
     let open = fs::File::open(mount.path("dir/numbers")).expect("published");
     let mut start = [0; 4];

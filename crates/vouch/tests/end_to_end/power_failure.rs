@@ -143,7 +143,6 @@ enum Syncs {
 
 const SYNCS: &str = "fsync,fdatasync,syncfs,sync_file_range,sync";
 
-/// In its own process group, which is killed when dropped.
 struct Server {
     child: Child,
     address: SocketAddr,
@@ -222,7 +221,6 @@ enum ExpectedState {
 
 enum StopReason {
     NoAnswer,
-    /// Uncommitted writes must be repeated.
     ServerChanged,
 }
 

@@ -21,7 +21,7 @@ fn proofs_are_checked_offline_after_the_tree_has_changed() {
     assert!(world.run_err(4, ["prove", &world.name("/hello"), "--tag", "v9", "--out", "none"]).contains("tag v9"));
     replica.kill();
 
-    // It was valid for two seconds.
+    // The first revision has expired by now.
     std::thread::sleep(std::time::Duration::from_secs(2));
     let shown = world.run_ok(["check-proof", &name, "old.proof", "--out", "content"]);
     assert!(shown.contains("revision  1, tag v1, signed ") && shown.contains("present   /dir/numbers: file"), "{shown}");

@@ -142,7 +142,6 @@ fn metrics_of_all_daemons_follow_the_conventions_of_prometheus() {
         assert!(output.status.success() && complaints.is_empty(), "{kind}: {}\n{metrics}", String::from_utf8_lossy(&complaints));
         names.extend(metrics.lines().filter_map(|line| Some(line.strip_prefix("# TYPE ")?.split(' ').next()?.to_owned())));
     }
-    // Metrics that appear only with Kerberos or an audit trail.
     let later = |name: &str| name.starts_with("vouch_export_gss_") || name.contains("_audit_");
     let dashboard = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/grafana/vouch.json");
     let dashboard: Value = serde_json::from_slice(&std::fs::read(dashboard).expect("packaging/ is in the repository")).expect("JSON");

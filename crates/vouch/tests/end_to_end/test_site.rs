@@ -12,7 +12,6 @@ use tempfile::TempDir;
 pub(crate) struct TestSite {
     dir: TempDir,
     pub(crate) port: u16,
-    /// Of its commands.
     pub(crate) environment: Vec<(&'static str, String)>,
 }
 
@@ -99,7 +98,6 @@ impl TestSite {
         self.command(args).output().expect("the binary starts")
     }
 
-    /// The tool must succeed.
     pub(crate) fn run_tool(&self, tool: &str, args: &[&str]) {
         let output = Command::new(tool).args(args).current_dir(self.dir.path()).output().expect("a tool of every system");
         assert!(output.status.success(), "{tool}: {}", String::from_utf8_lossy(&output.stderr));
@@ -136,7 +134,6 @@ impl TestSite {
         Command::new(script).args(args).current_dir(self.dir.path()).output().expect("script/ is in the repository")
     }
 
-    /// By script/compare-trees.
     pub(crate) fn assert_same(&self, a: &str, b: &str, more: &[&str]) {
         let output = self.script("compare-trees", [&[a, b], more].concat());
         let output_text = [output.stdout, output.stderr].concat();

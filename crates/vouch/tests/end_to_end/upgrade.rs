@@ -94,7 +94,6 @@ fn mount_whose_workers_cannot_start_fails_at_once() {
     drop(mount);
     let mut mount = Mount::new(&world, "mnt", &[&world.name("")]);
     let held = File::open(mount.path("dir/numbers")).expect("published");
-    // The next worker cannot open its state.
     fs::remove_dir_all(world.path("state")).expect("the state of this test");
     fs::write(world.path("state"), "no directory").expect("a file");
     world.write("unusable", "");
@@ -183,7 +182,6 @@ impl Workload {
                 random ^= random << 17;
                 let len = 1 + (random >> 20) as usize % 20_000;
                 let offset = random as usize % (content.len() - len);
-                // Otherwise the page cache answers.
                 fadvise(&held, 0, None, Advice::DontNeed).map_err(|error| error.to_string())?;
                 let mut bytes = vec![0; len];
                 held.read_exact_at(&mut bytes, offset as u64).map_err(|error| format!("read at {offset}: {error}"))?;
@@ -232,7 +230,6 @@ impl Workload {
         }));
     }
 
-    /// Waits for each user's next step.
     fn wait_for_progress(&self, round: usize) {
         let before: Vec<u64> = self.rounds.iter().map(|round| round.load(Ordering::SeqCst)).collect();
         let moved = || self.rounds.iter().zip(&before).all(|(now, before)| now.load(Ordering::SeqCst) > *before);

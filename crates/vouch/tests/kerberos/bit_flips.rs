@@ -85,7 +85,6 @@ pub(crate) fn remove_after_bit_flips(address: SocketAddr, protection: Box<dyn Pr
     assert_eq!(completion.outcome.expect("the server accepts the call").status, Status::OK);
 }
 
-/// On a new connection. `None` if the server closes it.
 fn exchange(address: SocketAddr, record: &[u8]) -> Option<Vec<u8>> {
     let mut stream = TcpStream::connect(address).expect("a connection");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");

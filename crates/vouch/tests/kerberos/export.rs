@@ -22,7 +22,6 @@ pub(crate) struct Export {
 
 #[derive(Clone, Copy)]
 pub(crate) struct ServerOptions {
-    /// The realm's client whose krb5.conf the server uses.
     pub(crate) conf: &'static str,
     pub(crate) keytab: &'static str,
     pub(crate) lease: &'static str,

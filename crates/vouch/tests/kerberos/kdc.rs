@@ -18,7 +18,6 @@ use tempfile::TempDir;
 
 pub(crate) const REALM: &str = "VOUCH.TEST";
 
-/// The supported types, as in krb5.conf(5).
 pub(crate) const ENCTYPES: [&str; 4] =
     ["aes128-cts-hmac-sha1-96", "aes256-cts-hmac-sha1-96", "aes128-cts-hmac-sha256-128", "aes256-cts-hmac-sha384-192"];
 
@@ -94,7 +93,6 @@ impl Kdc {
         self.dir.path().join(name)
     }
 
-    /// Returns the path of the client's krb5.conf.
     pub(crate) fn client(&self, client: &Client<'_>) -> PathBuf {
         let Client { name, kdc, enctypes, clock_skew, more, realm, realms } = client;
         let enctypes = if enctypes.is_empty() { ENCTYPES.join(" ") } else { (*enctypes).to_owned() };
@@ -138,7 +136,6 @@ impl Kdc {
         assert_eq!(output_text.matches("created.").count(), principals.len(), "{output_text}");
     }
 
-    /// Earlier keytabs are then out of date.
     pub(crate) fn rekey(&self, principal: &str) {
         let output_text = self.kadmin(&format!("cpw -randkey {principal}\n"));
         assert!(output_text.contains("randomized"), "{output_text}");

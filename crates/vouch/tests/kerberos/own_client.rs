@@ -299,7 +299,6 @@ async fn files(address: SocketAddr) {
 async fn write_list_and_read(address: SocketAddr, service: Service, name: &str) {
     let client = client(address, 1, service).await;
     let root = client.walk(b"export").await.expect("the export");
-    // An eavesdropper can read the names unless they are encrypted.
     client.list(&root.handle, 1000).await.expect("a listing");
     write_and_read(&client, name).await;
 }

@@ -10,7 +10,6 @@ fn output(mut command: Command) -> (bool, String) {
     (out.status.success(), format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr)))
 }
 
-/// The description is klist(1)'s.
 fn service_ticket(kdc: &Kdc, client: &str, cache: &str) -> (bool, String) {
     let mut kvno = kdc.program_as("kvno", client);
     kvno.env("KRB5CCNAME", cache).arg("nfs/localhost");

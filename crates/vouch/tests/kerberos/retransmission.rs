@@ -10,7 +10,6 @@ use vouch_nfs4::{Name, Status, Verifier};
 use vouch_nfs4_client::{CallBuilder, CallKind, Core, Handshake, Identity, Protection};
 use vouch_xdr::Writer;
 
-/// The call is sent twice.
 pub(crate) fn remove_twice(address: SocketAddr, protection: Box<dyn Protection>, name: &str) {
     let mut stream = TcpStream::connect(address).expect("a connection");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");

@@ -74,7 +74,6 @@ impl Guest {
         Guest { command }
     }
 
-    /// Linux 6.12, which mounts with TLS.
     pub(crate) fn newer_kernel(mut self) -> Guest {
         self.command.arg("-k");
         self

@@ -14,7 +14,6 @@ use std::time::Duration;
 use guest::{Guest, Network};
 use server::{Server, ServerOptions};
 
-/// The kernel client's default first.
 const VERSIONS: [&str; 3] = ["4.2", "4.1", "4.0"];
 
 #[test]

@@ -83,7 +83,6 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     keeper.act(Act::Start, &format!("{PROGRAM}; boot {boot_text}; listens to {source}"));
     let taken = interrupt::take(|| {});
     let done = match args.netlink {
-        // Events from the kernel are always new.
         true => keeper.go_on_after(last, last_boot == Some(boot)).and_then(|serials| listen(&mut keeper, serials)),
         false => go_on(&args.log, last, &mut keeper).and_then(|first| read_log(&args.log, first, args.once, &mut keeper)),
     };
@@ -171,7 +170,6 @@ impl Keeper {
         self.log.append_record(&Record { time_ns: now_ns(), class, operation, uid, detail: detail.as_bytes(), ..Record::default() });
     }
 
-    /// A gap: events without a record, with their number if known.
     fn tell_missed(&mut self, count: Option<u64>, detail: &str) {
         self.log.append_record(&Record {
             time_ns: now_ns(),
@@ -370,7 +368,6 @@ fn listen(keeper: &mut Keeper, mut serials: Serials) -> Outcome {
             Err(rustix::io::Errno::INTR) => keeper.sync()?,
             Err(rustix::io::Errno::NOBUFS) => {
                 serials.are_lost();
-                // The number is known when the next event comes.
                 keeper.tell_missed(None, "the kernel produced audit events faster than they were read");
             }
             Err(error) => return Err(io::Error::from(error)).at(what),

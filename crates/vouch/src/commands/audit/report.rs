@@ -177,7 +177,6 @@ struct Report {
     until: String,
     #[serde(flatten)]
     total: Count,
-    /// As the trail reports them.
     lost: u64,
     tables: Vec<Table>,
     timeline: Vec<Bar>,

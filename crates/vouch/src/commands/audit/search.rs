@@ -100,7 +100,6 @@ fn in_order_of_time(asked: &[(&Path, Query)], newest_first: bool, reading: Searc
                 break;
             }
         }
-        // Stops the searching threads.
         drop(hits);
         asked.iter().zip(searching).try_for_each(|((directory, _), searching)| {
             said(directory, searching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))

@@ -141,7 +141,6 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
                 (retry, plain_ends) = (RETRY_MIN, 0);
                 let trail = match &mut trail {
                     Some(trail) => trail,
-                    // There was no segment at the start.
                     none => none.insert(nats::trail_of(&args.directory)?),
                 };
                 position::write(&args.position, &args.directory, follower.position(), trail).at(args.position.display())?;

@@ -5,7 +5,6 @@ use vouch_audit::{Flavour, Record, operations};
 use super::hex;
 use vouch_daemon::printable::{printable, quoted};
 
-/// UTC, to the microsecond.
 pub(super) fn time(ns: u64) -> String {
     let instant = Timestamp::from_nanosecond(i128::from(ns));
     instant.map_or_else(|_| format!("@{ns}"), |instant| format!("{instant:.6}"))

@@ -80,7 +80,6 @@ pub(super) fn audit_parts(directory: &Path, files: u64, kernel: bool) -> Vec<Par
     std::iter::once(exported_part(directory, files, kernel)).chain(kernel.then(|| local_part(directory, files))).collect()
 }
 
-/// Without auditing, with Vouch's trail, and with the kernel's.
 fn exported_part(directory: &Path, files: u64, kernel: bool) -> Part<'_> {
     let subjects = move |run: &mut Run, stop: &StopFlag| {
         let program = std::env::current_exe().at("this program")?;
@@ -96,9 +95,7 @@ fn exported_part(directory: &Path, files: u64, kernel: bool) -> Part<'_> {
     Part::new(subjects, move |bench| bench.run_all(&audit::exported(files)))
 }
 
-/// Local file work under kernel auditing.
 fn local_part(directory: &Path, files: u64) -> Part<'_> {
-    // Built with the subjects, used by the plan.
     let built: Rc<OnceCell<Arc<workload::Mpi>>> = Rc::default();
     let by_mpi = built.clone();
     let subjects = move |run: &mut Run, stop: &StopFlag| {

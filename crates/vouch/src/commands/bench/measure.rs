@@ -39,7 +39,6 @@ pub(super) struct Measure {
 type Make<'a> = Box<dyn FnOnce(&mut Run, &StopFlag) -> Outcome<Vec<Box<dyn Subject>>> + 'a>;
 type Work<'a> = Box<dyn FnOnce(&mut Runner) -> Result<(), Error> + 'a>;
 
-/// Subjects, and the work measured on them.
 pub(super) struct Part<'a> {
     /// A failure ends a run that has measured nothing yet; later it becomes a note.
     pub(super) subjects: Make<'a>,
@@ -49,7 +48,6 @@ pub(super) struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// The part must succeed if it is the first.
     pub(super) fn new(
         subjects: impl FnOnce(&mut Run, &StopFlag) -> Outcome<Vec<Box<dyn Subject>>> + 'a,
         work: impl FnOnce(&mut Runner) -> Result<(), Error> + 'a,
@@ -151,7 +149,6 @@ impl Measure {
             if let Some(earlier) = &mut earlier {
                 earlier.results = std::mem::take(&mut bench.earlier);
             }
-            // Ids of subjects continue those of earlier parts.
             let run = bench.run;
             drop(bench.subjects);
             whole = Some(joined(whole, run, several));

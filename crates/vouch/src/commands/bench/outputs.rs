@@ -108,7 +108,6 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
         .and_then(|()| made.sync_all())
         .and_then(|()| std::fs::rename(&part, &place));
     if outcome.is_err() {
-        // Report the first error.
         let _ = std::fs::remove_file(&part);
     }
     outcome

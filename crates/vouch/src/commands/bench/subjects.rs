@@ -76,7 +76,6 @@ pub(super) struct Subjects {
     token_file: Option<PathBuf>,
 }
 
-/// A value with an optional label before the first `=`.
 #[derive(Debug, Clone)]
 pub(super) struct Labelled<T> {
     label: Option<String>,

@@ -79,7 +79,6 @@ impl Tree {
     }
 }
 
-/// Systems beside the tree, and the build of the project.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Peers<'a> {
     targets: &'a [Target],
@@ -112,11 +111,10 @@ pub(super) fn parts<'a>(world: &'a World, peers: Peers<'a>, quick: bool) -> Vec<
     std::iter::once(first).chain(verified).chain(last).collect()
 }
 
-/// A published tree and its replica for the run.
 pub(super) struct World {
     // Dropped before the directory that they use.
     replica: Replica,
-    /// Of the tree's source, or the reason for its absence.
+    /// The source's web server, or the reason for its absence.
     web: Result<WebServer, String>,
     name: String,
     program: PathBuf,
@@ -203,7 +201,6 @@ impl World {
 
     fn place(&self, name: &str) -> Outcome<PathBuf> {
         let at = self.directory.path().join(name.replace(' ', "-"));
-        // Two parts may use the directory one after the other.
         std::fs::create_dir_all(&at).at(at.display())?;
         Ok(at)
     }

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 
-/// Knows the options of this program.
 pub(super) struct Redactor {
     options: BTreeSet<String>,
 }

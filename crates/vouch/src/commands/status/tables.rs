@@ -10,7 +10,6 @@ use super::MachineStatus;
 use crate::output::{self, bytes};
 use crate::when;
 
-/// All tables that have rows.
 pub(super) fn all(machine: &MachineStatus, now_s: u64) -> String {
     let tables = [
         ("MOUNTS", mounts(machine, now_s)),

@@ -12,7 +12,6 @@ h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}svg{width:100%;height:au
 table{border-collapse:collapse;width:100%}th,td{text-align:right;padding:.2rem .6rem;border-bottom:1px solid var(--line)}\
 th:last-child,td:last-child{text-align:left;width:60%;overflow-wrap:anywhere}.ok{fill:var(--ok)}.bad{fill:var(--bad)}.failed{color:var(--bad)}";
 
-/// Escapes names from records.
 pub(super) fn page(report: &Report) -> String {
     let Count { records, failures, .. } = report.total;
     let mut page = format!(

@@ -68,7 +68,6 @@ impl Nats {
         Ok(Nats { runtime, context, subject: target.subject.clone(), trail })
     }
 
-    /// Waits until all messages are stored.
     pub(super) fn send(&self, messages: &[Message]) -> Result<(), Trouble> {
         self.runtime.block_on(async {
             for some in messages.chunks(IN_FLIGHT) {
@@ -128,5 +127,5 @@ fn of_publish(error: &async_nats::jetstream::context::PublishError) -> Trouble {
 
 const IN_FLIGHT: usize = 256;
 const CONNECT: Duration = Duration::from_secs(10);
-/// Of an acknowledgement; afterwards all is sent again.
+/// Time-out of an acknowledgement; afterwards all is sent again.
 const ACKNOWLEDGE: Duration = Duration::from_secs(10);

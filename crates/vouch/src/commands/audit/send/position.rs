@@ -46,7 +46,6 @@ pub(super) fn is_beyond_seals(directory: &Path, place: Position) -> Outcome<bool
     let path = directory.join(CHECKPOINT_FILE);
     match read_checkpoint(&path) {
         Ok(seal) => Ok(place.next_seq > seal.next_seq),
-        // The caller reports it.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error).at(path.display()),
     }

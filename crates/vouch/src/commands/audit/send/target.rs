@@ -52,12 +52,10 @@ impl Target {
             Some(_) => return Err("syslog has no subjects: remove everything after the port".into()),
             None => return Err("the subject is missing".into()),
         };
-        // Wildcards are for subscribers only.
         let is_token = |token: &str| !token.is_empty() && token.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '*' | '>' | '/'));
         if protocol.is_nats() && !subject.split('.').all(is_token) {
             return Err(format!("{subject:?} is not a valid subject for publishing"));
         }
-        // An IPv6 address has brackets, as in all URLs.
         let (host, port) = match rest.strip_prefix('[').map(|rest| rest.split_once(']')) {
             Some(Some((host, after))) => (host, after.strip_prefix(':').or(if after.is_empty() { None } else { Some(after) })),
             Some(None) => return Err("a bracket is missing".into()),

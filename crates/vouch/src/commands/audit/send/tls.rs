@@ -73,7 +73,6 @@ impl TlsArgs {
         }
     }
 
-    /// For the NATS client, which reads the files itself.
     pub(super) fn nats(&self, mut options: async_nats::ConnectOptions) -> Outcome<async_nats::ConnectOptions> {
         if self.tls_name.is_some() || self.tls_plain_end {
             return Err(Failure::usage("--tls-name and --tls-plain-end", "are for syslog")
@@ -90,7 +89,7 @@ impl TlsArgs {
         Ok(options.require_tls(true))
     }
 
-    /// Required in the collector's certificate.
+    /// Name required in the collector's certificate.
     pub(super) fn name(&self, host: &str) -> Outcome<ServerName<'static>> {
         match &self.tls_name {
             Some(name) => Ok(name.clone()),
@@ -98,7 +97,6 @@ impl TlsArgs {
         }
     }
 
-    /// The collector's certificate is verified.
     pub(super) fn open(&self, host: &str, stream: TcpStream, limit: Duration) -> Result<Tls, Trouble> {
         let as_trouble = |failure: Failure| Trouble::new(failure);
         let config = self.config().map_err(as_trouble)?;

@@ -15,7 +15,7 @@ use super::World;
 use super::mounted::Mounted;
 use crate::exit::Outcome;
 
-/// By the mount, on the whole read of the current round.
+/// Cost of the current round's whole read to the mount.
 #[derive(Default)]
 struct Spent {
     mount: Option<ServerCpu>,

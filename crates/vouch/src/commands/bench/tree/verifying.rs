@@ -64,7 +64,6 @@ fn is_true(hostid: &HostId, iv: &OnceLock<Iv>, call: &[u8], answer: &[u8]) -> Op
             let GetFsinfoResult::Ok(offer) = GetFsinfoResult::from_xdr(results).ok()? else { return None };
             let fsinfo = SignedFsinfo::from_xdr(&offer.signed_fsinfo).ok()?.open(hostid).ok()?;
             let iv = iv.get_or_init(|| fsinfo.iv);
-            // A companion is found by its handle among those needed.
             offer.companions.iter().for_each(|frame| {
                 std::hint::black_box(iv.handle_of(frame));
             });
