@@ -107,7 +107,7 @@ impl Worker {
         Ok(self.client.close_file(open_file).await?)
     }
 
-    /// Until the server answers.
+    /// Repeats an operation until the server answers.
     async fn retry<T, F: Future<Output = Result<T, Error>>>(&mut self, mut operation: impl FnMut(Client) -> F) -> Result<T, Error> {
         loop {
             match operation(self.client.clone()).await {

@@ -14,8 +14,8 @@ use crate::callback_security::VerifiedCallback;
 const OPERATIONS_MAX: u32 = 16;
 
 pub trait CallbackHandler: Send {
-    /// For operations other than CB_SEQUENCE. Must not block: long work starts in the background,
-    /// and the result is OK.
+    /// Executes operations other than CB_SEQUENCE. Must not block: long work starts in the
+    /// background, and the result is OK.
     fn callback(&mut self, args: &Args<'_>) -> Results<'static>;
 }
 
@@ -63,7 +63,7 @@ impl BackChannel {
         Self { program, minor, session: None, slots: vec![Slot::default(); slots.max(1)], security: None }
     }
 
-    /// Accepts only callbacks under this context; `None`: without authentication.
+    /// Accepts only callbacks under this context, or unauthenticated ones with `None`.
     pub fn set_security(&mut self, security: Option<CallbackSecurity>) {
         self.security = security;
     }
@@ -143,7 +143,6 @@ impl BackChannel {
                         }
                         SequenceOutcome::Refused(status) => Results::Sequence(Err(status)),
                     },
-                    // CB_SEQUENCE must come first (RFC 8881, section 20.9.3).
                     Ok(args) if self.minor > 0 && slot.is_none() => Results::failure(args.op(), Status::OP_NOT_IN_SESSION),
                     Ok(args) => handler.callback(&args),
                 };

@@ -1,5 +1,4 @@
-//! The asynchronous driver (tokio). Any number of tasks share one client, its session and its
-//! connections. After a connection is lost, the client reconnects and repeats the calls in flight
+//! The asynchronous driver (tokio). After a lost connection, the client repeats the calls in flight
 //! with the same slot and sequence number.
 
 use std::collections::HashMap;
@@ -92,16 +91,16 @@ struct State {
     identity: Identity,
     client: ClientId,
     back: BackChannel,
-    /// The caller has set no other context.
     callbacks_use_call_context: bool,
     is_callback_context_stale: bool,
     next_offer_at: Option<Instant>,
     callbacks: Box<dyn CallbackHandler>,
     pending: HashMap<u64, Pending>,
-    /// They wait for a new context.
+    /// Tokens of calls that wait for a new context.
     denied_calls: Vec<u64>,
     is_renewing_context: bool,
-    /// No sequence numbers left. It is replaced after its calls in flight have completed.
+    /// No sequence numbers are left. The context is replaced after its calls in flight have
+    /// completed.
     is_context_exhausted: bool,
     connections: Vec<Connection>,
     next_token: u64,
@@ -202,9 +201,9 @@ impl Client {
         Compound::new(self, CallKind::Sessionless)
     }
 
-    /// Registers again after the server has lost the session (BADSESSION, STALE_CLIENTID). There is
-    /// a new session, and a new client identifier if the server restarted. Calls in flight fail.
-    /// The caller must reclaim its state.
+    /// Registers again after the server has lost the session (BADSESSION, STALE_CLIENTID). The
+    /// session is new, and also the client identifier if the server restarted. Calls in flight
+    /// fail. The caller must reclaim its state.
     pub async fn renew(&self) -> Result<(), Error> {
         let mut stream = self.shared.open_stream().await?;
         let lost = self.shared.state.lock().core.clear_session();
@@ -347,7 +346,7 @@ impl Shared {
         Ok(w.into_bytes())
     }
 
-    /// On a connection without other calls.
+    /// Sends a record on a connection without other calls.
     async fn exchange(
         &self,
         stream: &mut Stream,

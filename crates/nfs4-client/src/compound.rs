@@ -62,7 +62,6 @@ impl<'c> Compound<'c> {
         self.op(&Args::Setattr(SetattrArgs { stateid, attrs }))
     }
 
-    /// Waits for a free slot and the reply.
     pub async fn send(self) -> Result<Reply, Error> {
         self.client.call(self.kind, self.operations.into_bytes(), self.count).await
     }

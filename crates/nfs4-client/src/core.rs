@@ -124,7 +124,6 @@ impl Core {
         self.session
     }
 
-    /// The session has state protection.
     pub const fn is_protected(&self) -> bool {
         self.session.is_some() && self.is_state_protected
     }
@@ -206,8 +205,8 @@ impl Core {
         self.write_head(at, token, kind, sequence, w).map(Some)
     }
 
-    /// After the last operation. If the protection fails, or the call exceeds the session's limits,
-    /// the call is removed from `w`.
+    /// Ends a call after its last operation. If the protection fails, or the call exceeds the
+    /// session's limits, the call is removed from `w`.
     pub fn end(&mut self, call: CallBuilder, w: &mut Writer) -> Result<(), Error> {
         let start = CallBuilder { ..call };
         let Some(Unprotected { tag, bytes }) = self.end_unprotected(call, w)? else { return Ok(()) };
@@ -218,7 +217,7 @@ impl Core {
         protected
     }
 
-    /// For a call that [`Self::protect`] protects later in a batch. Returns its position if it
+    /// Ends a call that [`Self::protect`] protects later in a batch. Returns its position if it
     /// needs protection.
     pub(crate) fn end_unprotected(&mut self, call: CallBuilder, w: &mut Writer) -> Result<Option<Unprotected>, Error> {
         let in_flight = self.calls[call.at].as_mut().expect("a call that was begun is in flight");
@@ -241,7 +240,6 @@ impl Core {
         Ok(self.protection.protect(calls)?)
     }
 
-    /// The protection detects altered calls.
     pub fn has_integrity(&self) -> bool {
         self.protection.has_integrity()
     }
@@ -293,7 +291,7 @@ impl Core {
     }
 
     fn complete<'a>(&mut self, at: usize, call: InFlightCall, opened: Result<&'a [u8], Error>) -> Result<Completion<'a>, Error> {
-        // It may be forged, so the call keeps waiting.
+        // The reply may be forged, so the call keeps waiting.
         if let Err(error @ Error::Protection(_)) = opened {
             return Err(error);
         }

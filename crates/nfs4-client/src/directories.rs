@@ -42,7 +42,7 @@ impl Client {
         }
     }
 
-    /// Not for regular files.
+    /// Creates an object that is not a regular file.
     pub async fn create(
         &self,
         directory: &Filehandle,

@@ -24,7 +24,6 @@ pub enum Error {
     Lost,
     #[error("the compound is larger than the session allows")]
     TooLarge,
-    /// TLS is not offered, or the handshake failed.
     #[error("TLS: {0}")]
     Tls(String),
     #[error("{0}")]
@@ -32,7 +31,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// If the server refused an operation.
+    /// The status with which the server refused an operation.
     pub const fn status(&self) -> Option<Status> {
         match self {
             Self::Refused { status, .. } => Some(*status),

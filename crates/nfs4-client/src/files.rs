@@ -23,7 +23,6 @@ pub struct FileInfo {
 pub struct OpenFile {
     pub handle: Filehandle,
     pub stateid: Stateid,
-    /// Granted with the open.
     pub delegation: Option<Stateid>,
     pub(crate) owner: Vec<u8>,
     pub(crate) seq: OwnerSeq,
@@ -33,7 +32,7 @@ pub struct OpenFile {
 const WANTED: Bitmap = Bitmap::of(&[1, 4, 20, 33]);
 
 impl Client {
-    /// From the root.
+    /// Looks up a path from the root.
     pub async fn walk(&self, path: &[u8]) -> Result<FileInfo, Error> {
         let names: Vec<&[u8]> = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).collect();
         let mut compound = self.compound().putrootfh();

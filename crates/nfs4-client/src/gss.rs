@@ -40,7 +40,7 @@ pub struct GssProtection {
     random: Box<Random>,
 }
 
-/// From the operating system, enough for several hundred confounders.
+/// Random bytes of the operating system, enough for several hundred confounders.
 struct Random {
     bytes: [u8; 4096],
     used: usize,
@@ -56,8 +56,8 @@ pub enum GssError<E> {
     Stream(#[from] vouch_oncrpc::RecordError),
 }
 
-/// Over a temporary connection: a context is not bound to a connection. Blocks for at most 30
-/// seconds whenever the server is silent.
+/// Establishes a context over a temporary connection: it is not bound to a connection. Blocks for
+/// at most 30 seconds whenever the server is silent.
 ///
 /// # Errors
 /// Without a ticket, if the server refuses it, or if the server cannot authenticate

@@ -1,5 +1,5 @@
-//! Registers a client: EXCHANGE_ID, CREATE_SESSION, RECLAIM_COMPLETE (RFC 8881, sections 18.35,
-//! 18.36 and 18.51), or SETCLIENTID and SETCLIENTID_CONFIRM (RFC 7530, section 16.33). Does no I/O.
+//! EXCHANGE_ID, CREATE_SESSION, RECLAIM_COMPLETE (RFC 8881, sections 18.35, 18.36 and 18.51), or
+//! SETCLIENTID and SETCLIENTID_CONFIRM (RFC 7530, section 16.33). No I/O.
 
 use vouch_nfs4::op::{
     Args, BindConnArgs, CallbackClient, ChannelAttrs, ChannelDirClient, CreateSessionArgs, CreateSessionFlags, CreateSessionOk,
@@ -12,7 +12,7 @@ use vouch_nfs4::{
 
 use crate::{CallKind, CallbackSecurity, Core, Error, ReplyBody};
 
-/// Also the session parameters that the client requests.
+/// Identity of a client, with the session parameters that it requests.
 #[derive(Debug, Clone)]
 pub struct Identity {
     pub owner: Vec<u8>,
@@ -34,7 +34,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// With default session parameters.
+    /// An identity with default session parameters.
     pub fn new(owner: impl Into<Vec<u8>>, verifier: Verifier) -> Self {
         Self {
             owner: owner.into(),
@@ -95,7 +95,7 @@ impl Handshake {
     }
 
     /// Requests state protection by the credential of the calls (SP4_MACH_CRED, RFC 8881, section
-    /// 2.10.8.3), and continues without if the server refuses. The calls must have integrity
+    /// 2.10.8.3), and continues without it if the server refuses. The calls must have integrity
     /// ([`Core::has_integrity`]). Afterwards each connection must be bound to the session before
     /// use.
     #[must_use]
@@ -121,7 +121,6 @@ impl Handshake {
         self.stage == Stage::Done
     }
 
-    /// Zero before the server assigns it.
     pub const fn client(&self) -> ClientId {
         self.client
     }
@@ -230,7 +229,7 @@ impl Handshake {
     }
 }
 
-/// For calls and, if the server agrees, callbacks.
+/// Binds a connection for calls and, if the server agrees, callbacks.
 pub(crate) const fn bind(session: SessionId) -> Args<'static> {
     Args::BindConnToSession(BindConnArgs { session, dir: ChannelDirClient::ForeOrBoth, rdma: false })
 }

@@ -17,8 +17,8 @@ pub struct LockConflict {
 }
 
 impl Client {
-    /// For an owner without locks on the file. Returns the conflicting lock if another owner holds
-    /// one.
+    /// Locks a range for an owner without locks on the file. Returns the conflicting lock if
+    /// another owner holds one.
     pub async fn lock(
         &self,
         file: &mut OpenFile,

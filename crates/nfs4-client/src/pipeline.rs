@@ -1,7 +1,7 @@
-//! The driver for load generation: one thread, many calls in flight on several connections, a
-//! closure for each reply. It protects calls submitted between two polls in one batch, and opens
-//! replies that arrive together in one batch. It allocates nothing per call after its buffers have
-//! grown. A lost connection ends the run.
+//! The driver for load generation: one thread, many calls in flight on several connections. It
+//! protects calls submitted between two polls in one batch, and opens replies that arrive together
+//! in one batch. It allocates nothing per call after its buffers have grown. A lost connection ends
+//! the run.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -38,7 +38,7 @@ impl Connection {
     }
 }
 
-/// With the number of bytes already written.
+/// Bytes to send, and the number already written.
 #[derive(Default)]
 struct Output {
     bytes: Writer,

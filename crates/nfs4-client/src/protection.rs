@@ -28,7 +28,6 @@ pub enum ProtectionError {
 pub struct OutgoingCall<'a> {
     /// From [`Protection::begin`].
     pub tag: CallTag,
-    /// Without the record mark.
     pub bytes: &'a mut [u8],
 }
 
@@ -50,7 +49,7 @@ pub trait Opener: Send + Sync {
     fn open_many(&self, replies: &mut [IncomingReply<'_>]);
 }
 
-/// For one user and one security flavour.
+/// Protects calls of one user under one security flavour.
 pub trait Protection: Send {
     /// Appends the credential, and space for the verifier and before the arguments.
     fn begin(&mut self, w: &mut Writer, header_start: usize) -> Result<CallTag, ProtectionError>;
@@ -74,7 +73,8 @@ pub trait Protection: Send {
         false
     }
 
-    /// For authenticated callbacks, with a new handle each time; `None` without authentication.
+    /// The context for authenticated callbacks, with a new handle each time; `None` without
+    /// authentication.
     fn callback_security(&self) -> Option<CallbackSecurity> {
         None
     }
@@ -88,8 +88,8 @@ pub trait Protection: Send {
         None
     }
 
-    /// Of calls in flight. The server may drop calls outside its sequence window (RFC 2203, section
-    /// 5.3.3.1).
+    /// Maximum of calls in flight. The server may drop calls outside its sequence window (RFC 2203,
+    /// section 5.3.3.1).
     fn outstanding_max(&self) -> usize {
         usize::MAX
     }
@@ -100,7 +100,7 @@ pub trait Protection: Send {
         None
     }
 
-    /// For an accepted reply without results.
+    /// Verifies an accepted reply without results.
     fn verify(&mut self, tag: CallTag, verifier: OpaqueAuth<'_>) -> Result<(), ProtectionError>;
 
     /// For other threads; `None` if opening is cheap.

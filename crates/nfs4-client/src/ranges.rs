@@ -6,7 +6,7 @@ use vouch_nfs4::op::*;
 use crate::{Client, Error, OpenFile};
 
 impl Client {
-    /// At or after `offset`. `None` at the end of the file.
+    /// Finds the next data or hole at or after `offset`. `None` at the end of the file.
     pub async fn seek(&self, file: &OpenFile, offset: u64, what: DataContent) -> Result<Option<u64>, Error> {
         let args = SeekArgs { stateid: file.stateid, offset, what };
         let reply = self.compound().putfh(&file.handle).op(&Args::Seek(args)).send().await?;
@@ -31,7 +31,7 @@ impl Client {
         reply.results().skip(&[Op::PUTFH, Op::DEALLOCATE])
     }
 
-    /// On the server, synchronously or as the server decides.
+    /// Copies on the server, synchronously or as the server decides.
     pub async fn copy(&self, from: (&OpenFile, u64), to: (&OpenFile, u64), count: u64, synchronous: bool) -> Result<CopyOk, Error> {
         let args = CopyArgs {
             source: from.0.stateid,

@@ -1,4 +1,4 @@
-//! After a server restart (RFC 8881, section 8.4.2.1).
+//! Reclaim of opens after a server restart (RFC 8881, section 8.4.2.1).
 
 use vouch_nfs4::op::*;
 use vouch_nfs4::{Bytes, ClientId, OwnerSeq, StateOwner};
@@ -28,7 +28,7 @@ impl Client {
         }
     }
 
-    /// 4.1.
+    /// Ends reclaims (4.1).
     pub async fn reclaim_complete(&self) -> Result<(), Error> {
         let args = Args::ReclaimComplete(ReclaimCompleteArgs { one_fs: false });
         let reply = self.compound().cached().op(&args).send().await?;

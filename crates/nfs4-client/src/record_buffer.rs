@@ -29,7 +29,7 @@ pub struct RecordBuffer {
 const READ_LEN: usize = 256 * 1024;
 
 impl RecordBuffer {
-    /// For records of up to `record_len_max` bytes.
+    /// A buffer for records of up to `record_len_max` bytes.
     pub fn new(record_len_max: usize) -> Self {
         let reader = RecordReader::new(record_len_max);
         let (joined, taken) = (Vec::new(), Vec::new());
@@ -59,7 +59,7 @@ impl RecordBuffer {
             self.bytes.resize(self.bytes.len() + READ_LEN, 0);
         }
         let n = stream.read(&mut self.bytes[self.end..])?;
-        // Less may be the rest of a TLS record.
+        // Fewer bytes may be the rest of a TLS record.
         self.is_drained = n < self.bytes.len() - self.end;
         self.end += n;
         Ok(n)

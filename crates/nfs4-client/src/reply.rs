@@ -48,7 +48,6 @@ impl<'a> ReplyBody<'a> {
         })
     }
 
-    /// Results not decoded yet.
     pub const fn left(&self) -> u32 {
         self.left
     }
@@ -72,7 +71,7 @@ impl Reply {
         Self { status: body.status, sequence: body.sequence, count: body.left(), bytes: body.rest().to_vec() }
     }
 
-    /// Of the last executed operation.
+    /// Status of the last executed operation.
     pub const fn status(&self) -> Status {
         self.status
     }
@@ -81,7 +80,7 @@ impl Reply {
         self.sequence
     }
 
-    /// After SEQUENCE.
+    /// The results after SEQUENCE.
     pub fn results(&self) -> ReplyBody<'_> {
         ReplyBody { status: self.status, sequence: self.sequence, left: self.count, r: Reader::new(&self.bytes) }
     }

@@ -2,7 +2,6 @@
 
 use vouch_nfs4::{SlotId, SlotSeq};
 
-/// Slots are part of transaction ids.
 pub(crate) const SLOTS_MAX: usize = 1024;
 
 #[derive(Debug)]

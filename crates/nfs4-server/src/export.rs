@@ -76,7 +76,7 @@ pub trait ClientMatcher: Send + Sync {
         false
     }
 
-    /// If false, transports are not looked at.
+    /// If false, transports are not checked.
     fn demands_tls(&self) -> bool {
         false
     }
@@ -116,7 +116,6 @@ pub struct Locations {
 pub struct Location {
     /// Host names or addresses, as `fs_location4` has them.
     pub servers: Vec<String>,
-    /// Each component is a valid `vouch_vfs::Name`.
     pub path: Vec<Vec<u8>>,
 }
 

@@ -52,7 +52,7 @@ pub struct Tick {
     pub next_due_ms: u64,
 }
 
-/// How long GETATTR waits for the holder of a write delegation before DELAY.
+/// GETATTR waits this long for the holder of a write delegation, then answers DELAY.
 pub(crate) const HOLDER_WAIT_MS: u64 = 100;
 const HOLDER_WAITERS_MAX: u32 = 4;
 const ERRORS_MAX: usize = 64;
@@ -118,8 +118,8 @@ impl Server {
         Arc::new(Connection::new(id, peer))
     }
 
-    /// Refuse calls of the connection with AUTH_TOOWEAK: every export of the client demands a
-    /// stronger transport.
+    /// If true, refuse calls of the connection with AUTH_TOOWEAK: every export of the client
+    /// demands a stronger transport.
     pub fn is_transport_too_weak(&self, connection: &Connection, now: Now) -> bool {
         if connection.transport() == Transport::MutualTls {
             return false;

@@ -58,7 +58,6 @@ pub fn server(files: &Arc<MemoryFs>, boot: u64, limits: Limits, recovered: Recov
     Server::new(config(boot, limits), exports, Arc::new(NumericIdentity), Arc::new(NoObserver), recovered, [boot as u8; 32], now)
 }
 
-/// Trusts the claimed user and has no names.
 #[derive(Debug)]
 pub struct NumericIdentity;
 

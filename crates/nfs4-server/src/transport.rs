@@ -7,9 +7,7 @@ use std::sync::Arc;
 pub enum Transport {
     #[default]
     Clear,
-    /// TLS with the server's certificate.
     Tls,
-    /// TLS with certificates of both sides.
     MutualTls,
 }
 

@@ -151,7 +151,7 @@ statuses! {
     DEADSESSION = 10078,
     ENCR_ALG_UNSUPP = 10079,
     PNFS_NO_LAYOUT = 10080,
-    /// It must be alone in its compound.
+    /// The operation must be alone in its compound.
     NOT_ONLY_OP = 10081,
     WRONG_CRED = 10082,
     WRONG_TYPE = 10083,

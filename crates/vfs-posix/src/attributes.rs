@@ -1,8 +1,7 @@
 //! Converts `statx` results to [`Attributes`], and computes the change attribute.
 //!
-//! With fine time stamps (multigrain times of Linux 6.13; detected when the export starts) the
-//! change attribute is ctime in nanoseconds. Otherwise the number of our last change is added
-//! (`change_counter.rs`), which lives with the descriptor.
+//! With fine time stamps (multigrain times of Linux 6.13) it is ctime in nanoseconds. Otherwise the
+//! number of our last change is added (`change_counter.rs`), which lives with the descriptor.
 //!
 //! A clock set back lowers the change attribute, so it is not reported as monotonic.
 

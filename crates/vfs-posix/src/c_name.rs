@@ -1,4 +1,4 @@
-//! On the stack.
+//! NUL-terminated names on the stack.
 
 use std::ffi::CStr;
 

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use vouch_vfs::{FileId, SystemId};
 
-/// Not needed so far: no change by us is known.
+/// No change by us is known, and no caller has needed the number yet.
 const UNDECIDED: u64 = u64::MAX;
 
 /// The longest clock tick in use (FAT).

@@ -22,9 +22,9 @@ use crate::{attributes, ffi, handle, identity, probe};
 pub struct Options {
     pub read_only: bool,
     pub cross_mounts: bool,
-    /// Checks every file by names from the root down, so that identities of files moved out of the
-    /// export become invalid. Needs `ids`. Otherwise, as in other NFS servers, an identity stays
-    /// valid anywhere on the file system.
+    /// Checks every file by names from the root down: identities of files moved out of the export
+    /// become invalid. Needs `ids`. Otherwise, as in other NFS servers, an identity stays valid
+    /// anywhere on the file system.
     pub subtree_check: bool,
     /// Needed where files cannot be opened by handle.
     pub ids: Option<Arc<IdStore>>,

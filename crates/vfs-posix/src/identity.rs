@@ -1,10 +1,9 @@
 //! Identity of the calling thread for file access. System calls switch one thread; a repeated
 //! caller costs nothing.
 //!
-//! A privileged server (root with CAP_SETUID and CAP_SETGID) takes on the caller's user and groups.
-//! The kernel drops and restores capabilities over file permissions with the file system user
-//! (capabilities(7)). Each thread drops CAP_SYS_RESOURCE, which would bypass quotas. An
-//! unprivileged server acts only as itself.
+//! Root with CAP_SETUID and CAP_SETGID takes on the caller's user and groups, and the kernel adapts
+//! capabilities over file permissions (capabilities(7)). Each thread drops CAP_SYS_RESOURCE, which
+//! would bypass quotas. An unprivileged server acts only as itself.
 //!
 //! A thread keeps its last caller's identity. Before it opens its own files, it calls
 //! [`leave_callers`].
@@ -38,7 +37,7 @@ fn own() -> &'static ProcessIdentity {
     })
 }
 
-/// This process may act for other users and open files by handle.
+/// True if this process may act for other users and open files by handle.
 pub fn can_serve_others() -> bool {
     own().switches
 }

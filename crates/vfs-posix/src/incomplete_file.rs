@@ -1,5 +1,3 @@
-//! Removes a file that could not be completed, if the name is still that file's.
-//!
 //! unlink removes any file under the name. So the name is first moved to a private one, checked
 //! there, and moved back if it is another file's.
 

@@ -2,9 +2,8 @@
 //! makes all earlier ones durable: the server changes and syncs an unnamed file in place of all
 //! files that callers wait for.
 //!
-//! This holds for ext4 with a journal (jbd2 commits transactions in order) and for XFS (a forced
-//! log checkpoint forces the earlier ones). Btrfs logs single files and ext4 without a journal
-//! writes single blocks: there each file is synced.
+//! This holds for ext4 with a journal (jbd2) and for XFS. Btrfs logs single files and ext4 without
+//! a journal writes single blocks: there each file is synced.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -66,7 +65,7 @@ fn commit_with(marker: &OwnedFd) -> Result<(), Errno> {
     fs::fsync(marker)
 }
 
-/// From sysfs, which shows `<none>` without a journal. Without sysfs: no.
+/// From sysfs, which shows `<none>` without a journal. False without sysfs.
 fn ext4_has_journal((major, minor): (u32, u32)) -> bool {
     let device = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}")).ok();
     let name = device.as_deref().and_then(Path::file_name);

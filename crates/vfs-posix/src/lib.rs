@@ -1,11 +1,8 @@
 //! A local Linux directory as an exportable file system, used with each caller's own rights.
 //!
-//! Implements [`vouch_vfs::FileSystem`] by system calls. The kernel checks all rights, for a thread
-//! with the caller's identity (`identity.rs`).
-//!
-//! Memory holds descriptors of recently used files (`node.rs`) and streams of directories being
-//! listed (`listing.rs`). The disk holds the names of files ([`IdStore`]) only if the kernel cannot
-//! open files by handle.
+//! The kernel checks all rights, for a thread with the caller's identity (`identity.rs`). Memory
+//! holds descriptors of recently used files (`node.rs`) and open listings (`listing.rs`). The disk
+//! holds the names of files ([`IdStore`]) only if the kernel cannot open files by handle.
 
 #![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
 

@@ -78,7 +78,7 @@ impl Inner {
         Ok(stream)
     }
 
-    /// Until `each` has enough. True at the end of the directory.
+    /// Delivers entries until `each` has enough. True at the end of the directory.
     fn deliver(
         &self,
         caller: &Caller,

@@ -54,8 +54,8 @@ impl Node {
         self.changes.iter().for_each(|changes| changes.note());
     }
 
-    /// Counts a change at its end, whatever the result. Counted before, readers could take old data
-    /// for new.
+    /// Counts a change at its end, whatever the result. An earlier count would let readers take old
+    /// data for new.
     pub(crate) fn changing(&self) -> Changing<'_> {
         Changing(self)
     }

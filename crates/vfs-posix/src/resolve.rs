@@ -1,5 +1,3 @@
-//! From an identity, or a name in a directory, to a file.
-//!
 //! Takes one component at a time, by `openat2` with RESOLVE_BENEATH, NO_SYMLINKS and NO_MAGICLINKS.
 //! So neither a symbolic link nor a race with a rename leads out of the directory.
 
@@ -166,7 +164,7 @@ impl Inner {
         identify(fd.as_fd(), &mount).or_error()
     }
 
-    /// With the thread's rights. `keep`: it will be used again soon.
+    /// The file of a name, with the thread's rights. `keep`: it will be used again soon.
     pub(crate) fn child(&self, directory: &Arc<Node>, name: &CStr, keep: bool) -> Result<(Arc<Node>, Statx)> {
         if directory.mount.handles
             && let Some(node) = self.child_known(directory, name)?

@@ -1,5 +1,6 @@
-//! With too many dirty pages, write(2) blocks in the kernel (balance_dirty_pages). After a slow
-//! write, non-blocking writes are avoided for a while. The caller passes the clock.
+//! Detects throttling of writers: with too many dirty pages, write(2) blocks in the kernel
+//! (balance_dirty_pages). After a slow write, non-blocking writes are avoided for a while. The
+//! caller passes the clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

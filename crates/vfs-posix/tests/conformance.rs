@@ -1,5 +1,5 @@
 //! Conformance rules: as root for several users, as an ordinary user, and by names without handles.
-//! Nothing leads out of an export, whatever is moved outside of the server.
+//! Nothing leads out of an export, even if files move outside of the server.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Directory positions: an entry's number and 31 bits of its name's hash.
+//! An entry's number and 31 bits of its name's hash.
 //!
 //! The number finds the entry in an unchanged directory; the hash recognizes it after changes. So
 //! cookies survive new revisions and restarts without stored state.

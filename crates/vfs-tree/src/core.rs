@@ -69,8 +69,8 @@ impl Core {
         }
     }
 
-    /// With the newest valid revision. If it has expired, a call that may wait asks the replicas
-    /// first.
+    /// Starts a call in the newest valid revision. If it has expired, a call that may wait asks the
+    /// replicas first.
     pub(crate) fn begin_call(&self, blocking: Blocking) -> Result<CallContext<'_>> {
         let revision = match self.tree.revision() {
             Ok(revision) => revision,
@@ -166,9 +166,9 @@ impl Core {
         attributes(node, self.identities.fsid(), self.change(node))
     }
 
-    /// Change attribute: the first generation in which the file is known to have its present state.
-    /// Moves with every change and never back, and may move after a restart or eviction. An opaque
-    /// directory's also moves with its list of names.
+    /// The first generation in which the file is known to have its present state. Moves with every
+    /// change and never back, and may move after a restart or eviction. An opaque directory's also
+    /// moves with its list of names.
     pub(crate) fn change(&self, node: &Node) -> u64 {
         let moved = match node.is_opaque() {
             true => self.used_names.lock().get(&node.id).map_or(self.began_s, |of| of.moved),
@@ -273,5 +273,5 @@ const OPAQUE_MAX: usize = 4096;
 /// In an opaque directory; later names are found but not listed.
 const USED_NAMES_MAX: usize = 65_536;
 
-/// Of an opaque directory's change attribute: seconds since 1970, beyond the year 2200.
+/// Bits of an opaque directory's change attribute for seconds since 1970, beyond the year 2200.
 const MOVED_BITS: u32 = 33;

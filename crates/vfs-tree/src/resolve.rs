@@ -1,5 +1,3 @@
-//! From an identity to the file in the revision in force.
-//!
 //! Uncached files are looked up by path from the nearest cached directory. A file is stale only if
 //! the signed pages prove it missing or of another type.
 

@@ -1,4 +1,4 @@
-//! In POSIX terms. The server maps them to protocol statuses.
+//! Errors in POSIX terms. The server maps them to protocol statuses.
 
 use std::io;
 

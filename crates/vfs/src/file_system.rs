@@ -7,7 +7,6 @@ use crate::{
     Access, Attributes, Blocking, Caller, FileId, Home, Name, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Result, SetAttributes,
 };
 
-/// Fixed while the file system is exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traits {
     pub read_only: bool,
@@ -121,7 +120,6 @@ pub trait FileSystem: Send + Sync {
     /// The same through every export. Reads no disk for known files; each call uses it.
     fn home(&self, id: &FileId) -> Home;
 
-    /// Needs no rights on the file itself.
     fn attributes(&self, id: &FileId, blocking: Blocking) -> Result<Attributes>;
 
     fn access(&self, caller: &Caller, id: &FileId, wanted: Access, blocking: Blocking) -> Result<Access>;

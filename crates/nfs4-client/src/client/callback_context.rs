@@ -13,7 +13,8 @@ use crate::{CallbackSecurity, Error, Handshake};
 const OFFER_RETRY: Duration = Duration::from_secs(1);
 
 impl Client {
-    /// By BACKCHANNEL_CTL. Afterwards the caller must replace the context when it ends.
+    /// Sets another context by BACKCHANNEL_CTL. Afterwards the caller must replace the context when
+    /// it ends.
     pub async fn set_callback_security(&self, security: CallbackSecurity) -> Result<(), Error> {
         self.offer_callback_context(&security).await?;
         let mut state = self.shared.state.lock();

@@ -39,8 +39,8 @@ impl Shared {
             records.push(record.into_owned());
         }
         let mut replies = Vec::with_capacity(records.len());
-        // Each with the number of replies before it: a callback may recall a delegation that one of
-        // them granted.
+        // Each callback has the number of replies before it: it may recall a delegation that such a
+        // reply granted.
         let mut calls = Vec::new();
         let mut state = self.state.lock();
         for record in &mut records {

@@ -29,7 +29,7 @@ impl Shared {
         }
     }
 
-    /// Under a new context. Fails them if none can be created.
+    /// Repeats denied calls under a new context. Fails them if none can be created.
     pub(super) async fn resend_denied(&self) {
         let renewed = self.renew_context().await;
         loop {
@@ -72,7 +72,7 @@ impl Shared {
         state.connections[at].link = LinkState::Closed;
         match state.connections.iter().position(|connection| connection.link != LinkState::Closed) {
             Some(other) if state.connections[other].link == LinkState::Up => state.resend(at, other),
-            // They are sent when that connection is up again.
+            // The calls are sent when that connection is up again.
             Some(other) => state.pending.values_mut().filter(|p| p.connection == at).for_each(|p| p.connection = other),
             None => state.pending.clear(),
         }
@@ -110,7 +110,7 @@ impl State {
                 return true;
             }
             pending.connection = to;
-            // It waits for a new context.
+            // The call waits for a new context.
             if denied_calls.contains(&token) {
                 return true;
             }

@@ -1,4 +1,5 @@
-//! Otherwise the server would keep the keys until the ticket expires.
+//! Destruction of security contexts: otherwise the server would keep the keys until the ticket
+//! expires.
 
 use super::{CALL_PLACE_BITS, CALL_PLACES, Core, InFlightCall};
 use crate::Protection;
@@ -26,14 +27,15 @@ impl Core {
         }
     }
 
-    /// Returned once, after the last call under the previous context. No call waits for its reply.
+    /// Returns the call once, after the last call under the previous context. No call waits for its
+    /// reply.
     pub(crate) fn destroy_previous_context(&mut self) -> Option<Vec<u8>> {
         let mut previous_context = self.previous_context.take_if(|previous_context| previous_context.in_flight == 0)?;
         let xid = self.next_reserved_xid();
         previous_context.protection.destroy_context(xid)
     }
 
-    /// With its transaction id. No call may follow.
+    /// Returns the call with its transaction id. No call may follow.
     pub(crate) fn destroy_context(&mut self) -> Option<(u32, Vec<u8>)> {
         let xid = self.next_reserved_xid();
         self.protection.destroy_context(xid).map(|record| (xid, record))

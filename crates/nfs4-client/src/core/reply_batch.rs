@@ -19,7 +19,7 @@ pub(crate) struct MatchedReplies<'a> {
 }
 
 impl<'a> MatchedReplies<'a> {
-    /// In order, after the replies in `received` have been opened.
+    /// Returns replies in order, after those in `received` have been opened.
     pub(crate) fn into_opened(self) -> Vec<OpenedReply<'a>> {
         let MatchedReplies { mut opened, received, places } = self;
         for (IncomingReply { record, results, .. }, (at, xid)) in received.into_iter().zip(places) {
@@ -31,7 +31,7 @@ impl<'a> MatchedReplies<'a> {
 }
 
 impl Core {
-    /// In place and in order. Completes no calls.
+    /// Opens replies in place and in order. Completes no calls.
     pub(crate) fn open_replies<'a>(&mut self, records: Vec<&'a mut [u8]>) -> Vec<OpenedReply<'a>> {
         let mut matched = self.match_replies(records);
         self.protection.open_many(&mut matched.received);
@@ -91,6 +91,6 @@ impl Core {
     }
 }
 
-/// Of the verifier's body: after transaction id, type, status, flavour and length (RFC 5531,
-/// section 9).
+/// Position of the verifier's body: after transaction id, type, status, flavour and length (RFC
+/// 5531, section 9).
 const VERIFIER_AT: usize = 20;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::tls::Stream;
 use crate::{Error, TlsClient};
 
-/// Silence of the server.
+/// The longest silence of the server.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// With TLS if given.
@@ -27,7 +27,7 @@ fn connect(address: SocketAddr, timeout: Duration) -> Result<TcpStream, Error> {
     Ok(stream)
 }
 
-/// On a connection without other calls.
+/// Sends a record and reads one, on a connection without other calls.
 pub(crate) fn exchange(stream: &mut (impl Read + Write), call: &[u8], record_len_max: usize) -> Result<Vec<u8>, Error> {
     // A blocking socket reports a timeout as WouldBlock.
     let late = |error: io::Error| if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error };

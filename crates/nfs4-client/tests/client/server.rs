@@ -1,4 +1,4 @@
-//! One session, files of one directory in memory, and configurable faults.
+//! A scripted server: one session, files of one directory in memory, and configurable faults.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -14,9 +14,8 @@ pub enum Principal {
         /// With realm: `alice@EXAMPLE.ORG`.
         name: Arc<str>,
     },
-    /// The user of the connection's client certificate.
     Certificate {
-        /// `x509:` and the local user's name, unlike any Kerberos principal.
+        /// `x509:` and the local user's name. The prefix keeps it apart from Kerberos principals.
         name: Arc<str>,
     },
 }

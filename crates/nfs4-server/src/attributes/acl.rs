@@ -1,4 +1,4 @@
-//! NFSv4 ACLs and POSIX ACLs (draft-ietf-nfsv4-acl-mapping-05, as Linux implements it).
+//! Mapping between NFSv4 and POSIX ACLs (draft-ietf-nfsv4-acl-mapping-05, as Linux implements it).
 //!
 //! A POSIX ACL always has an NFSv4 form. The other direction never grants more and refuses entries
 //! without a POSIX form (audit, one-level inheritance).

@@ -39,7 +39,6 @@ impl Owners<'_> {
         Ok(())
     }
 
-    /// Errors: BADOWNER.
     pub(crate) fn parse(&self, kind: Kind, owner: &[u8]) -> Result<u32, OpError> {
         if owner.is_empty() {
             return Err(Status::INVAL.into());

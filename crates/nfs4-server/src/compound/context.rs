@@ -21,7 +21,7 @@ use crate::{Connection, Effect, ErrorReport, Flavour, Now, Principal, Server};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordWait {
     None,
-    /// The granted state could be reclaimed by another client after a crash.
+    /// After a crash, another client could reclaim the granted state.
     ForGrant,
     ForReplay,
 }
@@ -112,7 +112,7 @@ impl CallState {
         (self.note, self.stage, self.new_owner) = (None, Stage::Whole, (None, None));
     }
 
-    /// True if a file was used other than by the caller's own open.
+    /// True if the caller used a file without an own open.
     pub(crate) fn count(&mut self, (read, written): (u64, u64)) -> bool {
         let mut unopened = false;
         for (writes, used) in self.used.iter_mut().enumerate() {

@@ -64,7 +64,7 @@ pub(crate) fn in_turn_by_stateid(
 ) -> impl FnOnce(&mut State<OpenHandle>) -> Result<OwnerTurn, Status> + use<> {
     let (caller, now, op) = (context.proven(), context.now.mono_ms, Op(context.op));
     move |state| {
-        // After ACCESS, clients advance their number; after BAD_STATEID they do not and start
+        // Clients advance their number after ACCESS. After BAD_STATEID they keep it and start
         // recovery, except in CLOSE and LOCKU (section 9.1.7).
         let gives_back = op == Op::CLOSE || op == Op::LOCKU;
         state

@@ -14,7 +14,6 @@ impl Compound {
     /// A panic ends the call with SERVERFAULT and releases its slot and owner.
     pub fn run_catching_panics(&mut self, server: &Server, blocking: Blocking, names: Blocking) -> Progress {
         self.run_by(names, |compound, body, out| {
-            // Unwinding releases locks, and `answer_fault` completes the call.
             let caught = catch_unwind(AssertUnwindSafe(|| compound.run_operations(server, blocking, body, out)));
             caught.unwrap_or_else(|_| compound.answer_fault(server, out))
         })

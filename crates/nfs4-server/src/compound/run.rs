@@ -19,7 +19,7 @@ use crate::state::FileKey;
 use crate::{Effect, ExportId, Now, Reply, Request, Server};
 
 pub enum Progress {
-    /// Carry out the effects, then send the reply. A retry of a running call gets none, and its
+    /// Carry out the effects, then send the reply. A retry of a running call gets no reply, and its
     /// connection ends.
     Done(Option<Reply>),
     /// Run the next operation with [`Blocking::Allowed`] on a thread that may block.
@@ -41,7 +41,6 @@ pub struct Compound {
 pub(super) enum At {
     Head,
     Operation(Place),
-    /// Metadata must become durable.
     Sync(Place, Status),
     Over,
 }
@@ -141,7 +140,8 @@ impl Compound {
         }
     }
 
-    /// So that a suspended call with up to `len_max` bytes does not keep its receive buffer.
+    /// Copies arguments of up to `len_max` bytes, so that a suspended call does not keep its
+    /// receive buffer.
     pub fn copy_body(&mut self, len_max: usize) {
         if self.body.len() <= len_max {
             self.body = Bytes::copy_from_slice(&self.body);

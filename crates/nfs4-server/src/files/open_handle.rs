@@ -155,7 +155,7 @@ impl Steps for Closing {
     }
 }
 
-/// Few, because clients that open files do not use it.
+/// Few entries, because clients with open files do not use this cache.
 #[derive(Default)]
 pub(crate) struct AnonymousOpens {
     entries: Mutex<VecDeque<Entry>>,
@@ -217,7 +217,7 @@ impl AnonymousOpens {
         self.entries.lock().retain(|entry| !gone.contains(&entry.file.export));
     }
 
-    /// So that its blocks are freed.
+    /// Frees the blocks of a removed file.
     pub(crate) fn forget(&self, file: &FileKey) {
         let mut entries = self.entries.lock();
         if entries.iter().any(|entry| entry.file == *file) {

@@ -13,9 +13,8 @@ use crate::state::{Callback40, Credential, SetClientError};
 pub(crate) fn setclientid(context: &mut CompoundContext<'_>, args: &SetclientidArgs<'_>) -> OpResult {
     let location = &args.callback.location;
     let callback = Callback40 {
-        // Callbacks would have to prove this server to the client (section 3.3.3), and in
-        // clear text would show what TLS hides. Neither is supported, so such clients get no
-        // delegations.
+        // Callbacks would have to prove this server to the client (section 3.3.3), or to use TLS.
+        // Neither is supported, so such clients get no delegations.
         address: if context.flavour.is_proven() || context.connection.transport() > Transport::Clear {
             None
         } else {

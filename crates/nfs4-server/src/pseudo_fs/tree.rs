@@ -1,5 +1,5 @@
-//! The pseudo file system (RFC 8881, section 7.3) joins all exports in one tree. It is rebuilt when
-//! the exports change, and never modified.
+//! The pseudo file system (RFC 8881, section 7.3) joins all exports in one tree. A change of the
+//! exports rebuilds it.
 //!
 //! A node stands for a path that leads to exports. An export with others below it has a node too,
 //! for clients that may not see the upper export. A client that sees the upper export passes
@@ -189,7 +189,7 @@ impl Tree {
     }
 
     pub(crate) fn junction(&self, export: ExportId, directory: &FileId, name: &[u8]) -> Option<Place> {
-        // Usual: no junctions.
+        // Usually there are no junctions.
         if self.junctions.is_empty() {
             return None;
         }

@@ -1,4 +1,4 @@
-//! What a client sees is cached with the connection, because an answer may check each export.
+//! Visible parts for a client, cached with the connection: an answer may check each export.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

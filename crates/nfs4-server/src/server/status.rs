@@ -1,4 +1,4 @@
-//! For `vouch export status`.
+//! The status report for `vouch export status`.
 
 use std::net::SocketAddr;
 

@@ -6,7 +6,7 @@ pub(super) const UNCONFIRMED_MIN: usize = 16;
 pub(super) const OWNERS_PER_CLIENT_MAX: usize = 200_000;
 /// Refused owners between scans for idle ones. A scan blocks other calls for milliseconds.
 pub(super) const OWNER_SCAN_INTERVAL: u32 = 1024;
-/// More than a machine's blocked processes.
+/// More than the blocked processes of a machine.
 pub(super) const WAITERS_PER_CLIENT_MAX: usize = 4096;
 /// Each release checks the requests that overlap the freed range. Shared by source and client.
 pub(super) const WAITERS_PER_FILE_MAX: usize = 512;
@@ -54,13 +54,13 @@ pub(super) const MESSAGE_LEN_MIN: u32 = 256;
 pub(super) const CALLBACK_LEN_MIN: u32 = 512;
 pub(super) const RECENT_FILES_MAX: usize = 8192;
 pub(super) const CONFLICT_MEMORY_MS: u64 = 30_000;
-/// After a change without an open, other clients get no delegation: longer than such a change
-/// takes.
+/// After a change without an open, other clients get no delegation for this time. It is longer than
+/// such a change.
 pub(super) const CHANGE_MEMORY_MS: u64 = 2_000;
 /// A second open by the same client within this time is reuse, which makes a delegation worthwhile.
 pub(super) const REUSE_MEMORY_MS: u64 = 60_000;
 pub(super) const LOCK_RESERVED_MS: u64 = 2_000;
-/// How long a waiter counts after CB_NOTIFY_LOCK: twice the polling interval of Linux.
+/// A waiter counts for this time after CB_NOTIFY_LOCK: twice the polling interval of Linux.
 pub(super) const LOCK_INTEREST_MS: u64 = 60_000;
 pub(super) const HOLDER_ATTRIBUTES_MS: u64 = 1_000;
 /// Timers handled under one hold of the lock: clients of one host may expire together.
@@ -72,7 +72,7 @@ pub(super) const COPY_MEMORY_MS: u64 = 600_000;
 pub(super) const OWNER_REPLY_LEN_MAX: usize = 4096;
 pub(super) const IMPLEMENTATION_LEN_MAX: usize = 128;
 pub(super) const REPORT_ROWS_MAX: usize = 1000;
-/// Above it, the client gets no new delegations.
+/// Above this number, the client gets no new delegations.
 pub(super) const REVOKED_PER_CLIENT_MAX: usize = 64;
 pub(super) const RECALL_ANY_ROOM: usize = 8;
 /// Divisor of a holder's delegations: the part to return.

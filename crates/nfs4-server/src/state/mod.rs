@@ -1,5 +1,3 @@
-//! State: clients, sessions, stateids, opens, byte-range locks, delegations, copies, leases, grace.
-//!
 //! Pure state machines: `now` (monotonic milliseconds) is a parameter, randomness is a seed, an
 //! open file is an opaque `F`. Nothing here does I/O, sleeps or encodes results. One lock covers
 //! all state; a call never holds it across `vfs`. External work is queued as [`StateEffect`]s: take

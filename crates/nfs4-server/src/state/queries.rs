@@ -1,4 +1,4 @@
-//! They change only leases and expired clients.
+//! Queries change only leases and expired clients.
 
 use std::sync::Arc;
 
@@ -38,7 +38,6 @@ impl<F: Clone> State<F> {
         entry.is_some_and(|entry| entry.client == client && entry.export == file.export && self.files.find(file) == Some(entry.file))
     }
 
-    /// O(log n) in opens of the file.
     pub(crate) fn writes_to(&self, client: ClientKey, file: &FileKey) -> bool {
         let Some(state) = self.files.find(file) else { return false };
         let mut opens = self.files[state].opens.of(client, file.export, Share::writes);
@@ -66,7 +65,6 @@ impl<F: Clone> State<F> {
         opens.find(|file| fits(file)).or_else(|| delegated().filter(|file| fits(file))).cloned()
     }
 
-    /// O(log n) in opens of the file.
     pub(crate) fn any_open(&self, file: &FileKey) -> Option<F> {
         let opens = &self.files[self.files.find(file)?].opens;
         let wanted = opens.shares().writes();

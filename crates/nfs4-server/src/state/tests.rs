@@ -147,7 +147,6 @@ impl Fixture {
         (fixture, peers)
     }
 
-    /// A new call, not a retry.
     pub(super) fn begin(&mut self, peer: &Peer, slot: u32, seq: u32, cache_this: bool) -> Turn {
         match self.sequence_on(peer, slot, SlotSeq(seq), cache_this) {
             Ok(Sequenced::New(turn)) => turn,

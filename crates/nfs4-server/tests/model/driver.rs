@@ -1,4 +1,4 @@
-//! With a recovery store that survives restarts.
+//! The driver around the server, with a recovery store that survives restarts.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -89,7 +89,6 @@ impl HeldState {
         overdue
     }
 
-    /// Opens, locked ranges and delegations.
     pub(crate) fn counts(&self, agent: usize) -> (usize, usize, usize) {
         let ranges = |bytes: &[u8; BYTES]| {
             let starts = bytes.iter().enumerate().filter(|&(at, &mode)| mode > 0 && (at == 0 || bytes[at - 1] != mode));

@@ -61,7 +61,6 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Besides its opens, locks and delegations.
 #[derive(Clone, Default)]
 struct AgentStatus {
     boot: u64,
@@ -334,7 +333,6 @@ impl Simulation {
         Ok(())
     }
 
-    /// No conflict with state of live agents.
     fn record_delegation(&mut self, agent: usize, file: u8, write: bool, stateid: Stateid) {
         let given = Delegation { write, stateid, recalled_ms: None };
         let before = self.held.delegations.insert((agent, file), given);

@@ -60,7 +60,7 @@ fn rename_over_large_file_blocks() {
     let stateid = client.create("c");
     set_size(&mut client, "c", stateid, BIG);
     assert!(would_block(&mut client, &[Args::Savefh, rename("b", "c")]).0);
-    // It frees no space.
+    // A rename frees no space.
     let stateid = client.create("d");
     set_size(&mut client, "d", stateid, BIG);
     assert!(!would_block(&mut client, &[Args::Savefh, rename("d", "e")]).0);

@@ -10,7 +10,7 @@ use vouch_vfs::{Blocking, Error};
 use crate::fixture::{Client, Fixture, MemoryFs, compound, export, sys_access, user};
 use crate::ops::{lookup, mkdir, mode, open_by_name, rename};
 
-/// Until it blocks on the disk.
+/// Runs a call that creates a file until it blocks on the disk.
 fn begin_create(client: &mut Client<'_>, name: &str) -> Compound {
     let mode = mode(0o644);
     let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), open_by_name(name, Some(&mode))];

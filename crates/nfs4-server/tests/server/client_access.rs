@@ -84,7 +84,7 @@ fn client_at_new_address_waits_for_lease_of_silent_client() {
     let expire_lease = || fixture.advance(LEASE_MS + 1_000);
     expire_lease();
     let new_client = send_exchange_id(&fixture, &new_address, 2).unwrap();
-    // It has sent no request for a lease.
+    // The old client has sent no request for a lease.
     assert_eq!(victim.status(&["export", "f"], &[getattr(&[1])]), Status::OK);
     assert_eq!(send_create_session(&fixture, &new_address, new_client), Status::CLID_INUSE);
     assert_eq!(victim.status(&["export", "f"], &[getattr(&[1])]), Status::OK);

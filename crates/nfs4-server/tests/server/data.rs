@@ -87,7 +87,6 @@ fn copy_and_clone_refuse_overlapping_ranges() {
     for (from, to, expected) in
         [(8192, 12_288, Status::OK), (8192, 0, Status::OK), (8192, 4096, Status::INVAL), (0, 4096, Status::INVAL), (0, 0, Status::INVAL)]
     {
-        // The first COPY extends the file by one block.
         assert_eq!(status(copy(from, to, 0)), expected, "COPY {from} {to}");
         assert_eq!(status(clone(from, to, 0)), if (from, to) == (8192, 12_288) { Status::INVAL } else { expected }, "CLONE {from} {to}");
     }
@@ -252,7 +251,7 @@ fn write_verifier_changes_when_data_is_lost() {
     let before = verifier(&mut one, FILE, write(stateid, 0, b"data"));
     assert_eq!(verifier(&mut two, &["export", "g"], write(other, 0, b"data")), before);
     assert_eq!(verifier(&mut one, FILE, commit()), before);
-    // It loses no acknowledged data.
+    // A failed unstable WRITE loses no acknowledged data.
     fixture.fail_with_io(Call::Write);
     assert_eq!(one.status(FILE, &[write(stateid, 0, b"more")]), Status::IO);
     fixture.fail_with_io(Call::Commit);

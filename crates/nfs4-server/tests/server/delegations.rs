@@ -157,7 +157,7 @@ fn readdir_and_nverify_ask_delegation_holder() {
     );
     assert_eq!(status, Status::SAME);
 
-    // It makes only its own entry fail.
+    // A silent holder makes only its own entry fail.
     fixture.now_ms.store(9_000, std::sync::atomic::Ordering::Relaxed);
     let (status, listed, _) = call_as(&mut other, &["export"], readdir(0, 4096, &[3, 4, 11]), &|_| ());
     let seen = sizes(&listed);

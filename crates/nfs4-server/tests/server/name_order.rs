@@ -1,4 +1,4 @@
-//! Whether or not the operation succeeds later.
+//! The observer gets name changes in order, even if the operation fails later.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};

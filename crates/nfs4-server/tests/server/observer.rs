@@ -138,7 +138,7 @@ fn unclosed_open_is_reported_once_with_its_bytes() {
     fixture.advance(500);
     Client::rebooted(&fixture, "restarting", 0);
     assert_eq!(*recorder.ended.lock(), [(peers[1], Loss::Restarted, Totals { read: 0, written: 70, open_ms: 500 })]);
-    // It stays for a day unless another client needs it.
+    // The state stays for a day unless another client needs it.
     fixture.advance(LEASE_MS);
     fixture.advance(LEASE_MS);
     assert_eq!(recorder.ended.lock().len(), 1);
@@ -228,7 +228,7 @@ fn first_io_by_delegation_is_reported_unopened() {
         Status::OK
     );
     assert_eq!(recorder.take_unopened_flags(), [false, true, false, true, false]);
-    // It belongs to an open that the server does not see.
+    // I/O after CLOSE belongs to an open that the server does not see.
     assert_eq!(client.status(&at, &[close(own_stateid)]), Status::OK);
     assert_eq!(client.status(&at, &[read(stateid, 0, 1), read(stateid, 0, 1)]), Status::OK);
     assert_eq!(recorder.take_unopened_flags(), [true, false]);

@@ -1,5 +1,5 @@
 //! Number, name and type of each attribute. Generates the structure of values and both codec
-//! directions. Omits fs_locations_info and mdsthreshold, which no part of Vouch supports.
+//! directions. Omits fs_locations_info and mdsthreshold.
 
 use vouch_xdr::{Error, Reader, Writer};
 

@@ -1,4 +1,4 @@
-//! They stay valid while the file exists: over restarts and revisions, for any path length.
+//! Identities stay valid while the file exists: over restarts and revisions, for any path length.
 
 use std::fs;
 

@@ -1,5 +1,3 @@
-//! Stored, enforced, inherited, consistent with the mode.
-
 use super::{Fixture, READ, Rule, WRITE, alice, bob, mode, name, refused};
 use crate::{
     AccessOverride, Blocking, Caller, CreateHow, Error, FileId, NewNode, OpenAccess, PosixAcl, PosixAclEntry, PosixAclKind, PosixAclTag,

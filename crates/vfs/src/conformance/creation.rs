@@ -1,5 +1,3 @@
-//! Existing names, retries, races, the umask.
-
 use super::{BOTH, Fixture, Rule, alice, mode, name, read, refused, write};
 use crate::{Blocking, CreateHow, Error, FileId, FileType, NewNode, SetAttributes};
 

@@ -1,5 +1,3 @@
-//! Reads, writes, holes, allocation, copies, unlinked open files.
-
 use super::{BOTH, Fixture, READ, Rule, SplitMix64, WRITE, mode, read, refused, write};
 use crate::{Blocking, Content, CreateHow, Error, ReadInto, SeekTarget, SetAttributes, Stability};
 

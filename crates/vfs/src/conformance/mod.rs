@@ -2,7 +2,6 @@
 //!
 //! [`conformance_tests!`](crate::conformance_tests) makes one `#[test]` of each rule, with a new,
 //! empty file system. A file system for one caller skips rules about others, with a message.
-//! [`check_read_only`] is for read-only file systems.
 
 mod acls;
 mod attributes;
@@ -181,7 +180,6 @@ pub(crate) fn read(open: &dyn OpenFile, offset: u64, len: usize) -> (Vec<u8>, bo
     }
 }
 
-/// Repeatable pseudo-random numbers.
 pub(crate) struct SplitMix64(pub(crate) u64);
 
 impl SplitMix64 {

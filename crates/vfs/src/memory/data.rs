@@ -1,5 +1,3 @@
-//! Pages and holes.
-
 use std::collections::BTreeMap;
 
 /// The unit of holes, bytes.

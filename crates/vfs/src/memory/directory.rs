@@ -1,4 +1,4 @@
-//! By name and by their permanent cookie.
+//! Entries by name and by their permanent cookie.
 
 use std::collections::BTreeMap;
 

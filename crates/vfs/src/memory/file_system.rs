@@ -14,7 +14,6 @@ use crate::{
     SystemId, Traits, XattrHow,
 };
 
-/// Bytes.
 const XATTR_LEN_MAX: usize = 65_536;
 
 type Entry = (u64, Vec<u8>, u64, Option<Result<(FileId, Attributes)>>);

@@ -44,7 +44,6 @@ pub enum Call {
     Read,
     Write,
     Commit,
-    /// `truncate`, `seek`, `allocate`, `deallocate`, `copy_from`, `clone_range`.
     Region,
 }
 

@@ -48,7 +48,7 @@ struct Classes {
     owner: Bits,
     group: Bits,
     other: Bits,
-    /// The start of each name that appears later.
+    /// Start values of a name that appears later.
     everyone: Bits,
     users: Vec<(u32, Bits)>,
     groups: Vec<(u32, Bits)>,

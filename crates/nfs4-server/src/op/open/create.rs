@@ -15,7 +15,7 @@ use crate::observer::interface::{NameChange, requested};
 use crate::observer::name_order::Turn;
 use crate::state::Opened;
 
-/// May hold the verifier; the client sets them again (section 18.16.3).
+/// Attributes that may hold the verifier; the client sets them again (section 18.16.3).
 const VERIFIER_TIMES: Bitmap = Bitmap::of(&[Attr::TIME_ACCESS.0, Attr::TIME_MODIFY.0]);
 
 pub(super) fn create(
@@ -115,7 +115,7 @@ pub(super) fn create(
     ))
 }
 
-/// Unless others use the file or have written to it.
+/// Does nothing if others use the file or have written to it.
 fn remove_created_file(
     context: &mut CompoundContext<'_>,
     directory: &FileRef,

@@ -28,7 +28,7 @@ impl<F: Clone> State<F> {
         self.contexts = Some(contexts);
     }
 
-    /// None: the context never ends.
+    /// None if the context never ends.
     pub(in crate::state) fn life_of(&self, credential: Option<&CallbackCredential>) -> Option<Arc<dyn ContextLife>> {
         match credential? {
             CallbackCredential::Gss(by) => Some(self.contexts.as_ref()?.life(&by.from_server)),

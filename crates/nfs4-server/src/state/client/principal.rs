@@ -1,4 +1,4 @@
-//! Without state protection, this principal may manage the client.
+//! The principal that may manage the client without state protection.
 
 use crate::Principal;
 use crate::state::client::credential::Credential;

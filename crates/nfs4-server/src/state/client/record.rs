@@ -55,13 +55,14 @@ pub(in crate::state) struct Client {
     pub(in crate::state) locks: usize,
     pub(in crate::state) locked: usize,
     pub(in crate::state) waiters: usize,
-    /// Files with blocked lock requests, perhaps also others.
+    /// Files with blocked lock requests; may contain others.
     pub(in crate::state) awaited_files: BTreeSet<FileRef>,
     pub(in crate::state) callbacks: u32,
     /// Without a path or slot, oldest first.
     pub(in crate::state) callback_queue: VecDeque<CallbackKey>,
     pub(in crate::state) may_reclaim: bool,
-    /// The address differs from the recovery record's: no state and no record until grace ends.
+    /// The address differs from the recovery record's: the client gets no state and no record until
+    /// grace ends.
     pub(in crate::state) has_other_address: bool,
     pub(in crate::state) recorded: bool,
     pub(in crate::state) dialect: Dialect,

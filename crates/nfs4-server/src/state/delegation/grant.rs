@@ -231,8 +231,8 @@ impl<F: Clone> State<F> {
         granted
     }
 
-    /// With an open (section 10.2.1). The claim cannot be verified: one for each client and file,
-    /// without conflict with other reclaims.
+    /// Reclaims a delegation with an open (section 10.2.1). The claim cannot be verified: one for
+    /// each client and file, without conflict with other reclaims.
     fn grant_again(&mut self, call: &OpenCall<'_>, file: FileRef, open: StateKey, write: bool) -> Granted {
         let client = call.client;
         let state = &self.files[file];

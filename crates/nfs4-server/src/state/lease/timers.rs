@@ -10,7 +10,7 @@ pub(in crate::state) enum Timer {
     Lease(ClientKey),
     Recall(StateKey),
     Retry(CallbackKey),
-    /// Did the first waiter take a freed lock?
+    /// Checks that the first waiter took a freed lock.
     Waiter(FileRef),
     Copy(StateKey),
     Grace,

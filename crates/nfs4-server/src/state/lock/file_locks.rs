@@ -1,4 +1,4 @@
-//! Of one file by all owners, with counts of owners by source.
+//! Locks of one file by all owners, with counts of owners by source.
 
 use std::collections::BTreeMap;
 

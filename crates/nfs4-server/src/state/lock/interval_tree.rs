@@ -115,7 +115,7 @@ impl IntervalTree {
         self.len += 1;
     }
 
-    /// Existing ranges of one lock state, in order. O(k log n) for k of n, or O(n) if less.
+    /// Removes existing ranges of one lock state, in order. O(k log n) for k of n, or O(n) if less.
     pub(in crate::state) fn remove(&mut self, lock: StateKey, ranges: &[Range]) {
         let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else { return };
         if ranges.len().saturating_mul(self.len.ilog2() as usize) < self.len {

@@ -1,4 +1,4 @@
-//! Indexed by share mode and client: no scan of all opens for a conflict.
+//! Opens of one file, indexed by share mode and client: no scan of all opens for a conflict.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, RangeInclusive};
@@ -24,7 +24,7 @@ pub(in crate::state) struct Opener {
     pub(in crate::state) export: ExportId,
 }
 
-/// Below it no source can exceed its share.
+/// Below this number no source can exceed its share.
 const COUNTED_LEN: usize = OPENS_PER_FILE_MAX / 2;
 
 impl FileOpens {
@@ -82,7 +82,7 @@ impl FileOpens {
         })
     }
 
-    /// Possibly repeated. O(log n) for each.
+    /// May repeat a client. O(log n) for each.
     pub(in crate::state) fn clients(&self, fits: impl Fn(Share) -> bool) -> impl Iterator<Item = ClientKey> {
         Share::all().filter(move |&share| fits(share)).flat_map(move |share| {
             let code = share.code();

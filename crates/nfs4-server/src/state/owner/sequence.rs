@@ -112,8 +112,8 @@ impl<F: Clone> State<F> {
         let owner = &self.owners[key];
         let sequencer = owner.sequencer.as_deref().ok_or(Status::SERVERFAULT)?;
         // An unconfirmed owner may start over with any number and loses its opens (section
-        // 16.18.5). So may one without opens, with the same number: clients that got SYMLINK retry
-        // elsewhere with it.
+        // 16.18.5). An owner without opens may repeat the number: clients that got SYMLINK use it
+        // elsewhere.
         let follows = seq == sequencer.last && !owner.states.is_empty() || seq == sequencer.last.next();
         if sequencer.begun && !sequencer.confirmed && !sequencer.busy && !follows {
             self.restart_owner(key);
@@ -176,8 +176,8 @@ impl<F: Clone> State<F> {
         let Some(owner) = self.owners.get_mut(token.owner) else { return };
         let Some(sequencer) = owner.sequencer.as_deref_mut() else { return };
         sequencer.busy = false;
-        // It may start with any number (section 16.18.5). Failing calls could otherwise fill the
-        // table.
+        // An unconfirmed owner may start with any number (section 16.18.5). Failing calls could
+        // otherwise fill the table.
         if !status.is_ok() && !sequencer.confirmed && owner.states.is_empty() {
             return self.drop_owner(token.owner);
         }

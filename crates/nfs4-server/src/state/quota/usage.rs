@@ -45,7 +45,7 @@ impl SourceUsage {
     }
 }
 
-/// May a source that uses `own` have `more`, where all sources use `all` of `max`?
+/// True if a source that uses `own` may have `more`, where all sources use `all` of `max`.
 pub(in crate::state) fn within_share(own: usize, more: usize, all: usize, max: usize) -> bool {
     let left = max.saturating_sub(all);
     more <= left && own.saturating_add(more) <= left.saturating_mul(SHARE_FACTOR)

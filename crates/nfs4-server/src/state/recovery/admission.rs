@@ -85,7 +85,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// From another address. Grace kept the old records.
+    /// Clients from another address: grace kept their old records.
     fn record_moved_clients(&mut self) {
         let done = |client: &Client| client.has_other_address && client.v41().is_some_and(|v41| v41.reclaim_complete);
         let keys: Vec<ClientKey> = self.clients.iter().filter(|(_, client)| done(client)).map(|(key, _)| key).collect();

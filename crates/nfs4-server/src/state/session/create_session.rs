@@ -171,7 +171,7 @@ const NO_CHANNEL: ChannelAttrs = ChannelAttrs {
     rdma_ird: None,
 };
 
-/// The client's values if they suffice for a recall. Without callbacks, any values will do.
+/// Keeps the client's values if they suffice for a recall. Without callbacks, any values will do.
 fn negotiate_back(wanted: &ChannelAttrs, wants_back: bool) -> Result<ChannelAttrs, Status> {
     let small = wanted.request_len_max < CALLBACK_LEN_MIN || wanted.response_len_max < CALLBACK_LEN_MIN || wanted.operations_max < 2;
     let offered = wants_back || *wanted != NO_CHANNEL;

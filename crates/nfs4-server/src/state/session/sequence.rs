@@ -252,8 +252,9 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// From the client's connections, because a session id identifies it. Prefers the address of
-    /// EXCHANGE_ID, which the client would use after a restart, then the last known one.
+    /// Updates the client's address from its connections, because a session id identifies it.
+    /// Prefers the address of EXCHANGE_ID, which the client would use after a restart, then the
+    /// last known one.
     pub(in crate::state) fn follow(&mut self, key: ClientKey) {
         let client = &self.clients[key];
         let sessions = client.v41().into_iter().flat_map(|v41| &v41.sessions);

@@ -34,7 +34,7 @@ pub(in crate::state) enum Turn {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::state) enum SlotAnswer {
-    /// Execute it. The slot is busy until it finishes.
+    /// Execute the request. The slot is busy until the request finishes.
     New,
     Replay(Vec<u8>),
     Uncached,

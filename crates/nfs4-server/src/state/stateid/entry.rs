@@ -35,7 +35,7 @@ pub(in crate::state) enum Kind<F> {
     /// Not freed yet. The file may be gone.
     Revoked,
     Copy(Copy),
-    /// Of 4.0, to find the owner for a retried CLOSE.
+    /// A closed 4.0 open, kept to find the owner of a retried CLOSE.
     Closed(OwnerKey),
 }
 

@@ -73,7 +73,6 @@ fn lost_callback_is_resent_over_next_connection() {
     let again = fixture.callbacks();
     assert_eq!(again[0].op, callback.op);
     assert_eq!((again[0].to, again[0].sequence.unwrap().seq), (CallbackTo::Connection(connection), SlotSeq(2)));
-    // The client never saw the first callback.
     let misordered =
         CallbackAnswer::Answered { sequence: Status::SEQ_MISORDERED, highest_slot: None, status: Status::OK, attributes: None };
     fixture.state.callback_done(again[0].id, misordered, 0);
