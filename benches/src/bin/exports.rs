@@ -1,6 +1,5 @@
-//! Compares builds of `vouch export` with NFS-Ganesha on one directory: rate, latency and server
-//! CPU under each flavour. The servers are measured in turn, round by round. Calls that a server
-//! drops count as unanswered.
+//! Compares builds of `vouch export` with NFS-Ganesha on one directory, round by round: rate,
+//! latency and server CPU under each flavour.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -108,8 +108,7 @@ impl Rules {
     }
 
     /// An `always` rule covers this path or one below it, so that moves must be tracked. As in
-    /// auditctl, `path=` means a name, whichever file has it; `dir=` and `-w` mean a directory,
-    /// wherever it moves.
+    /// auditctl, `path=` watches a name, `dir=` and `-w` follow a directory.
     pub fn watches_within(&self, path: &[u8]) -> bool {
         self.watches_below(path) || self.directories.contains(path)
     }
@@ -136,8 +135,8 @@ impl Rules {
     /// Returns the key (possibly empty) to record an operation with, or `None` to skip it. Costs a
     /// few look-ups, or O(path rules) for an unknown path.
     ///
-    /// An unknown or incomplete path (`/srv/.../name`) matches each `always` rule that it may
-    /// belong to, and no `never` rule.
+    /// An incomplete path (`/srv/.../name`) matches each `always` rule that may apply, and no
+    /// `never` rule.
     pub fn select(&self, record: &Record<'_>) -> Option<&[u8]> {
         let rule = self.first_match(record, Lookup::Operation, |rule| rule.operations & single(record.operation) != 0)?;
         rule.always.then_some(&*rule.key)

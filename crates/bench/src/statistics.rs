@@ -20,9 +20,9 @@ pub(crate) const SURE: usize = 6;
 impl Interval {
     /// None without values or with one that is not finite.
     ///
-    /// Up to fifteen values, the sign test gives the innermost pair of values that holds the true
-    /// median with 95% confidence. From sixteen on, the ends are percentiles of resampled medians
-    /// (Efron's percentile bootstrap).
+    /// Up to fifteen values, the interval is the innermost pair that holds the true median with 95%
+    /// confidence (sign test). From sixteen on, its ends are percentiles of resampled medians
+    /// (Efron).
     pub fn of(values: &[f64]) -> Option<Self> {
         if values.is_empty() || values.iter().any(|value| !value.is_finite()) {
             return None;

@@ -6,7 +6,7 @@
 //! | [`listener`] | listening TCP sockets, one for each thread |
 //! | [`status_server`] | metrics, health and status over HTTP, by TCP and by a Unix socket |
 //! | [`status_socket`], [`runtime_directory`] | the Unix sockets, and where they are |
-//! | [`status`], [`status_client`] | what a daemon says about itself, and the way to ask it |
+//! | [`status`], [`status_client`] | the status of a daemon, and its client |
 //! | [`recent_errors`] | warnings and errors of the last hour |
 //! | [`exposition`] | writer of Prometheus' text format |
 //! | [`rate_limit`] | a rate limiter by address, for log lines and audit records |

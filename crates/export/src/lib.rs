@@ -2,7 +2,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `server` | opens, runs and stops the service; `config` is what it is given |
+//! | `server` | opens, runs and stops the service by its `config` |
 //! | `exports` | the list of exports: exports(5), file systems behind it, rights of clients, reload |
 //! | `hosts` | host names, netgroups and their refresh |
 //! | `transport` | TCP connections, RPC records, replies |
@@ -11,8 +11,8 @@
 //! | `tls` | RPC-with-TLS: credentials, handshakes, sealed output, client certificates |
 //! | `gss` | RPCSEC_GSS: contexts, verification in batches, sealing in batches |
 //! | `identity` | AUTH_SYS numbers and Kerberos principals become local identities |
-//! | `audit` | audit records of what clients do |
-//! | `recovery`, `state_directory` | what survives a restart |
+//! | `audit` | audit records of clients' operations |
+//! | `recovery`, `state_directory` | state that survives a restart |
 //! | `thread_pool`, `memory_quota`, `limits` | bounds on threads, calls and memory, shared by source address |
 //! | `monitoring` | metrics, health and status |
 //!

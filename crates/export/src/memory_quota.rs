@@ -1,5 +1,5 @@
 //! Fair quotas of waiting calls and memory by source address. An address gets at most four times
-//! what it leaves free: four fifths for a single one, less for many.
+//! the free rest: four fifths for a single one, less for many.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

@@ -149,9 +149,8 @@ fn words_out<W: Copy, const LEN: usize>(words: &[W], bytes: impl Fn(W) -> [u8; L
     output
 }
 
-/// Pads the end of a message: `filled` bytes of the last block are in `tail`, less than a block;
-/// `total_len` counts all hashed bytes, with the HMAC key's block. Returns the number of blocks in
-/// `tail`: one or two.
+/// Pads the end of a message. `tail` has `filled` bytes of the last block; `total_len` counts all
+/// hashed bytes, with the HMAC key's block. Returns the blocks in `tail`: one or two.
 pub(crate) fn pad<D: Digest>(tail: &mut [u8; 2 * BLOCK_LEN_MAX], filled: usize, total_len: u64) -> usize {
     debug_assert!(filled < D::BLOCK_LEN);
     let blocks = if filled + 1 + D::COUNT_LEN <= D::BLOCK_LEN { 1 } else { 2 };

@@ -1,7 +1,6 @@
-//! Table of a server's contexts, bounded, and expiring with their tickets. A full table evicts from
+//! Bounded table of a server's contexts, which expire with their tickets. A full table evicts from
 //! principals above their share, then the least recently used; only verified calls count as use
-//! ([`check_many`](crate::check_many)). Contexts are independent of connections. The caller passes
-//! time and randomness.
+//! ([`check_many`](crate::check_many)). The caller passes time and randomness.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -84,8 +83,8 @@ impl<P> Contexts<P> {
     }
 
     /// A full table first evicts: from the same principal if it has its share, else from the
-    /// largest principal above its share, else from all. Evicts the least recently used, or of the
-    /// first 64 the oldest if all were used again. O(log n).
+    /// largest principal above its share, else from all. Evicts the least recently used of at most
+    /// 64 candidates. O(log n).
     pub fn insert(&mut self, handle: ContextHandle, established: EstablishedContext, now_ms: u64) -> Arc<ServerContext> {
         while self.whole.len() >= self.limits.contexts_max.max(1)
             && let Some(unused) = self.least_recently_used(&established.principal, now_ms)

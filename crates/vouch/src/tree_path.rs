@@ -161,8 +161,8 @@ impl OpenTree {
     }
 }
 
-/// The tree that a symbolic link leads to: the first component of its target that is a tree's name,
-/// after `/` or `..` and the mount point of a namespace, as in `/vouch/@HOST,HOSTID/a`.
+/// The tree that a symbolic link leads to: the first tree name in its target, as in
+/// `/vouch/@HOST,HOSTID/a`.
 fn tree_of_link(target: &[u8], rest: &[u8]) -> Option<TreePath> {
     let start = target.iter().enumerate().find(|(at, byte)| **byte == b'@' && (*at == 0 || target[at - 1] == b'/'))?.0;
     let mut found = TreePath::parse(OsStr::from_bytes(&target[start..])).ok()?;

@@ -1,6 +1,5 @@
-//! Detects that a rule set records less than another. Old `always` rules and new exceptions
-//! generate example operations. An example that is no longer recorded proves a loss; other losses
-//! go undetected.
+//! Detects that a rule set records less than another. Old `always` rules and new exceptions give
+//! example operations. A lost example proves a loss; other losses go undetected.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -169,8 +169,7 @@ impl Index {
     }
 
     /// Passes ascending lists with all rules that may match. Costs one look-up per parent directory
-    /// and pattern length, and O(log n) for numbers. An unknown path makes all path rules
-    /// candidates.
+    /// and pattern length, and O(log n) for numbers.
     pub(super) fn each_candidate<'s, 'r: 's>(
         &self,
         record: &Record<'r>,

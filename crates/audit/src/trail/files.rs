@@ -113,8 +113,8 @@ pub(super) fn replace_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Re
     rename_into_place(disk, path)
 }
 
-/// Returns a key that exists only in the `.new` file twice, the second time for [`replace_key`].
-/// Otherwise removes the `.new` file, unless the disk is full.
+/// Returns the current key. A key that exists only in the `.new` file is also returned for
+/// [`replace_key`]; any other `.new` file is removed, unless the disk is full.
 pub(super) fn recover_key(disk: &dyn Disk, path: &Path) -> io::Result<(Ratchet, Option<Ratchet>)> {
     let new = new_path(path);
     match (read_key(path), read_key(&new)) {

@@ -64,8 +64,7 @@ impl Follower {
     }
 
     /// Calls `each` with every new record, the position after it and its boot id, until `each`
-    /// returns false. That last record counts as delivered. Returns true after any record. Does not
-    /// wait.
+    /// returns false. Returns true after any record. Does not wait.
     pub fn read(&mut self, mut each: impl FnMut(&[u8], Position, Option<[u8; 16]>) -> bool) -> io::Result<bool> {
         let mut any = false;
         self.is_unconfirmed = self.position.next_seq != 0;

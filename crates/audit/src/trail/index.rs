@@ -1,5 +1,5 @@
 //! Index of a closed segment: offsets of the records with a given user, path and so on. Untrusted:
-//! readers check each record in the trail. See docs/formats/audit.md.
+//! readers check each record. See docs/formats/audit.md.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};

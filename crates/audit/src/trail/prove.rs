@@ -12,9 +12,9 @@ use crate::proof::{Proof, SEALS_MAX};
 use crate::record::seq_and_time;
 use crate::seal::Seal;
 
-/// Proves a record from the first seal or `since`. `None`: there is no such record, or no seal over
-/// it after `since`. Fails with `InvalidInput` above the limit on seals; a later checkpoint makes
-/// the proof shorter.
+/// Proves a record from the first seal or `since`. `None` without the record, or without a seal
+/// over it after `since`. Fails with `InvalidInput` above the limit on seals: use a later
+/// checkpoint.
 pub fn prove(directory: &Path, seq: u64, since: Option<&Seal>) -> io::Result<Option<Proof>> {
     let proof = build_proof(directory, seq, since)?;
     limit_seals(proof, SEALS_MAX)

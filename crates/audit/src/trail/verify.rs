@@ -1,9 +1,7 @@
-//! Verifies a trail: finds records that were altered, removed, inserted, reordered or cut off after
-//! they were sealed.
+//! Verifies a trail: finds records that were altered, removed, inserted, reordered or cut off.
 //!
 //! The only trust anchor is the trail's first public key, which the auditor stores elsewhere. Each
-//! seal authenticates everything before it and the next key. Verification holds one segment in
-//! memory.
+//! seal authenticates everything before it and the next key. Memory: one segment.
 
 mod report;
 mod resync;

@@ -7,8 +7,7 @@ use crate::statistics::SURE;
 use crate::{Case, escape};
 
 /// Table of the cases in both runs, with the second run's speed-up. The runs are not pairs:
-/// overlapping intervals show no difference, nor does the range of a few rounds. Cases with other
-/// parameters are listed only.
+/// overlapping intervals show no difference. Cases with other parameters are listed only.
 pub fn compare(a: &Run, b: &Run) -> String {
     let mut text =
         format!("A: {} {}\n   {}\nB: {} {}\n   {}\n", a.began, a.command, a.machine.brief(), b.began, b.command, b.machine.brief());

@@ -1,5 +1,5 @@
-//! Cost of the kernel's audit, after LANL's study of auditd: no rules, watches, system-call rules
-//! and CAPP rules, on files, system calls, memory and MPI.
+//! Cost of the kernel's audit, after LANL's study of auditd: four sets of rules, on files, system
+//! calls, memory and MPI.
 
 use std::fs;
 use std::hint::black_box;

@@ -1,7 +1,7 @@
 //! Audit configuration in force. It is recorded at each start and change, and compared with that of
 //! the last stop, so that weaker auditing leaves a record.
 //!
-//! A file beside the trail has the last configuration. A missing file is recorded too.
+//! A file beside the trail has the last configuration.
 
 use std::fmt::Write as _;
 use std::fs::File;

@@ -206,8 +206,7 @@ impl Gss {
 }
 
 /// Audit refusal by GSS-API status (RFC 2744, section 3.9.1) and Kerberos error code (RFC 4120,
-/// section 7.5.9, numbered as in krb5.h). A token that cannot be decrypted may be altered or for a
-/// missing key.
+/// section 7.5.9, numbered as in krb5.h).
 fn why(major: u32, minor: u32) -> Refusal {
     const BASE: i32 = -1_765_328_384;
     match (major >> 16 & 0xff, (minor as i32).wrapping_sub(BASE)) {

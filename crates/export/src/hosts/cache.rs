@@ -105,7 +105,8 @@ impl Hosts {
     }
 
     /// Looks up hosts of a new list, and clients if their names matter. Returns hosts without an
-    /// address. A failed look-up keeps old addresses. Old names stay until [`Hosts::retain_named`].
+    /// address. A failed look-up keeps old addresses, and old names stay until
+    /// [`Hosts::retain_named`].
     pub(crate) fn resolve_named(&self, hosts: &[String], netgroups: &[String], names_wanted: bool) -> Vec<String> {
         let mut unknown = Vec::new();
         let mut resolved = Vec::new();
@@ -268,7 +269,7 @@ impl Hosts {
         }
     }
 
-    /// A host is certainly out only if a known member is found at the same time. The host is
+    /// A host is certainly no member only if a known member is found at the same time. The host is
     /// checked again after the member, because the service may have come back in between.
     fn membership(&self, group: &str, own: &[&str]) -> Membership {
         let find = || own.iter().find(|host| self.resolver.in_netgroup(group, host));

@@ -19,8 +19,8 @@ use crate::worker::Worker;
 type ServerThread = JoinHandle<io::Result<()>>;
 
 impl Server {
-    /// Serves until `stop`, called ten times a second, returns true. Then lets pending replies
-    /// leave.
+    /// Serves until `stop` returns true, then lets pending replies leave. Calls `stop` ten times a
+    /// second.
     ///
     /// # Errors
     /// A thread cannot start or ends by itself, or the audit policy halts the server.

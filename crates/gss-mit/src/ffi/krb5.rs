@@ -101,7 +101,7 @@ pub(crate) fn holds_key(gss: &'static Gss, keytab: Option<&CStr>, is_such: impl 
         }
         // SAFETY: the library has filled it in, as it says.
         let name = krb5.name(unsafe { entry.assume_init_ref() }.principal);
-        // SAFETY: what it holds is the library's, and nothing borrows from it any more.
+        // SAFETY: its contents are the library's, and nothing borrows from them any more.
         unsafe { (functions.free_keytab_entry_contents)(krb5.handle, entry.as_mut_ptr()) };
         if name.is_some_and(|name| is_such(&name)) {
             break Ok(true);

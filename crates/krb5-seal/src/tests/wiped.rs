@@ -143,8 +143,8 @@ where
     [pads.inner, pads.outer].map(|state| state.into_iter().map(|word| bytes(word).to_vec()).collect())
 }
 
-/// Register images of a state that a kernel may spill: a word of each lane, with equal keys in all
-/// lanes; or words in the order of the CPU's SHA instructions.
+/// Register images of a state that a kernel may spill: a word of each lane, or words in the order
+/// of the CPU's SHA instructions.
 fn as_in_registers(words: &[Vec<u8>]) -> impl Iterator<Item = Pattern> {
     let lanes = words.iter().enumerate().map(|(at, word)| (format!("word {at} of all lanes"), word.repeat(16 / word.len())));
     let of = |order: [usize; 4]| (format!("words {order:?}"), order.map(|at| words[at].as_slice()).concat());

@@ -64,8 +64,7 @@ async fn list_all(args: &Args, paths: &[TreePath]) -> Outcome {
 }
 
 /// The list of directories is on the heap, since a tree may be deeper than the stack. If replicas
-/// drop the revision meanwhile, listing continues in the next one after the last name. Opaque
-/// directories are not listed.
+/// drop the revision, listing continues in the next one after the last name.
 async fn list(args: &Args, open: &mut OpenTree, out: &mut impl Write, base: &[u8], top: Inode) -> Outcome {
     let mut waiting = vec![(Vec::new(), top, open.revision.order())];
     while let Some((prefix, mut dir, mut revision)) = waiting.pop() {

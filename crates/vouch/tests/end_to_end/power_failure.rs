@@ -1,8 +1,8 @@
 //! Power failures under an exported file system: acknowledged durable changes are there afterwards.
 //!
-//! The file system is on a loop device in a private mount namespace. The ioctl FS_IOC_SHUTDOWN (as
-//! used by `xfs_io`) drops all unwritten data; the next mount replays the journal. A server whose
-//! sync calls do nothing shows that the method detects losses.
+//! The ioctl FS_IOC_SHUTDOWN (as used by `xfs_io`) drops all unwritten data of a loop device; the
+//! next mount replays the journal. A server whose sync calls do nothing shows that the method
+//! detects losses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

@@ -1,8 +1,8 @@
 //! A call or reply with any single flipped bit is rejected and has no effect.
 //!
-//! Without integrity of the body only the protected header is altered: of a call the words that its
-//! verifier covers and the verifier itself; of a reply everything up to the end of its verifier
-//! (RFC 2203, sections 5.3.1 and 5.3.3.2).
+//! Without integrity only the protected header is altered: of a call the words that its verifier
+//! covers and the verifier; of a reply everything up to its verifier's end (RFC 2203, sections
+//! 5.3.1 and 5.3.3.2).
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

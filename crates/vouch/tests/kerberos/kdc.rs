@@ -1,10 +1,9 @@
-//! A real MIT KDC for tests, with its realm in a temporary directory, on a random port of loopback
-//! and of further addresses. It is killed when dropped.
+//! A real MIT KDC for tests, with its realm in a temporary directory, on a random port. It is
+//! killed when dropped.
 //!
 //! Tests of several crates include this file by path. It needs the standard library, `tempfile` and
 //! the packages krb5-kdc, krb5-admin-server and krb5-user. It does not touch the system's Kerberos
-//! files: programs of the realm get the environment of [`Kdc::environment`], which depends on their
-//! [`Client`].
+//! files: programs of the realm get [`Kdc::environment`].
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::ffi::OsString;

@@ -4,7 +4,7 @@ use crate::seal::Seal;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultKind {
-    /// A record differs from what was chained.
+    /// A record differs from the chained one.
     Altered,
     /// Records are missing.
     Removed,

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Yields after a few records unless a reply waits, so that woken workers need not wait for a
-/// group. Limited, so that a busy machine does not starve the writer.
+/// group. A limit keeps a busy machine from starving the writer.
 pub(super) struct YieldPolicy {
     until: Option<Instant>,
     appended: u32,

@@ -1,7 +1,7 @@
 //! Former paths of moved files that rules name. Like a kernel watch, a watch on a directory follows
 //! the directory when it moves; it also applies to its old path.
 //!
-//! Saved in a file beside the trail. Above the limit, any file counts as moved.
+//! A file beside the trail saves them. Above the limit, any file counts as moved.
 
 mod table;
 

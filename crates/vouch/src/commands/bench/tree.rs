@@ -1,5 +1,5 @@
-//! Publishes, serves and mounts a tree for the run. Reads it beside its source directory, sshfs and
-//! NFS servers, replays the reads of a compile, and compares connection rates with web servers.
+//! Publishes, serves and mounts a tree for the run, and measures it beside its source directory,
+//! sshfs, NFS servers and web servers.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

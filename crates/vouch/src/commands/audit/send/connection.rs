@@ -40,9 +40,9 @@ impl Connection {
         }
     }
 
-    /// Syslog has no acknowledgements: an orderly end by the other side proves that it has read
-    /// all. Otherwise its system would answer with a reset (RFC 2525, section 2.17), which
-    /// `unacknowledged` waits for.
+    /// Syslog has no acknowledgements: only an orderly end by the other side proves that it has
+    /// read all. Otherwise its system resets the connection (RFC 2525, section 2.17), which
+    /// `unacknowledged` detects.
     pub(super) fn end(self) -> Result<(), Trouble> {
         match self {
             Connection::Stream(stream) => Ok(end_stream(stream, STALL)?),

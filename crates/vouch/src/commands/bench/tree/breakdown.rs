@@ -1,5 +1,5 @@
-//! Parts of the time of small reads (table 1 of the SFS read-only paper): the read itself, round
-//! trips between kernel and mount, the client's computation, and the replica's answers.
+//! Parts of the time of small reads (table 1 of the SFS read-only paper): round trips between
+//! kernel and mount, the client's computation, and the replica's answers.
 
 use std::fs;
 use std::path::Path;
