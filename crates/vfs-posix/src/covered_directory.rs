@@ -56,7 +56,7 @@ impl CoveredIndex {
             return;
         }
         if self.directories.len() >= DIRECTORIES_MAX && !self.directories.contains_key(&directory.id) {
-            // All are equal.
+            // All entries are equal.
             let other = self.directories.keys().next().copied();
             other.and_then(|other| self.directories.remove(&other));
         }

@@ -1,4 +1,4 @@
-//! System calls that rustix lacks, behind safe functions. The only `unsafe` code of the crate.
+//! System calls that rustix lacks, behind safe functions: the only `unsafe` code of the crate.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;

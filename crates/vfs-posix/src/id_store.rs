@@ -25,7 +25,7 @@ const RECORDS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("vouch n
 
 const PENDING_MAX: usize = 4096;
 
-/// They save look-ups in the database.
+/// Written records save look-ups in the database.
 const WRITTEN_KNOWN_MAX: usize = 65_536;
 
 const DATABASE_CACHE_LEN: usize = 8 << 20;

@@ -1,4 +1,4 @@
-//! Below the root, for exports with `crossmnt`.
+//! Crossing of mount points below the root, for exports with `crossmnt`.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, OsStr};
@@ -57,7 +57,7 @@ impl Inner {
     fn enter(&self, fd: std::os::fd::OwnedFd) -> Result<Arc<Mount>> {
         let mut mount = Arc::new(Mount::new(fd, false).or_error()?);
         if !self.opens_by_handle(&mount) && self.options.ids.is_none() {
-            // Its files would be lost with their descriptors.
+            // Files would be lost with their descriptors.
             return Err(Error::Access);
         }
         let id = mount.id;

@@ -34,7 +34,7 @@ pub(crate) struct Core {
     pub(crate) gone: Cache<FileId, u64>,
     served: RwLock<VecDeque<ServedRevision>>,
     used_names: Mutex<HashMap<FileId, UsedNames>>,
-    /// When to ask replicas again for a newer revision after a missing frame.
+    /// Earliest time to ask replicas again for a newer revision after a missing frame.
     next_missing_request: Mutex<Option<Instant>>,
     began_s: u64,
 }

@@ -12,7 +12,7 @@ pub struct OpenAccess {
     pub write: bool,
 }
 
-/// Before the acknowledgement of a write.
+/// Required durability of a write before its acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stability {
     Unstable,
@@ -104,7 +104,7 @@ pub trait OpenFile: Send + Sync + Any {
     /// Shares the blocks of `from` (in the same file system); `len` 0 means to its end. Atomic.
     fn clone_range(&self, from: &dyn OpenFile, from_offset: u64, offset: u64, len: u64) -> Result<()>;
 
-    /// Bytes, if the file has no name. Cheap for named files; may notice late that others removed
+    /// Bytes, if the file has no name. Cheap for named files. May notice late that others removed
     /// the name.
     fn frees_when_closed(&self) -> u64 {
         0

@@ -97,7 +97,7 @@ fn operation_is_reported_once_with_status_of_sync() {
     let vouch_nfs4_server::Progress::Done(Some(reply)) = call.run(&fixture.server, Blocking::Allowed) else { panic!("not done") };
     assert_eq!(results(reply.bytes[28..].to_vec()).0, Status::IO);
     let seen = std::mem::take(&mut *recorder.operations.lock());
-    // They ran on a file that a power cut may remove.
+    // The later operations ran on a file that a power cut may remove.
     let after: Vec<_> = seen[3..].iter().map(|(name, status)| (name.as_str(), *status)).collect();
     assert_eq!(after, [("OPEN a", Status::IO.0), ("GETFH", 0), ("GETATTR", 0)]);
     fixture.files.clear_fault();

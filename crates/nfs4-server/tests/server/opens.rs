@@ -105,7 +105,7 @@ fn truncating_open_conflicts_with_deny_write() {
     assert_eq!(attributes(&list[0]).size, Some(0));
 }
 
-// Whatever mode the file has (section 18.16.3).
+// The mode of the file does not matter (section 18.16.3).
 #[test]
 fn retried_exclusive_create_opens_same_file() {
     let fixture = Fixture::new();

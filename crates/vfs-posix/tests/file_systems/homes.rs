@@ -69,7 +69,7 @@ fn files_of_copied_file_systems_differ() {
         let (first, second) = (home(&plain(&one), "file"), home(&plain(&two), "file"));
         assert_eq!(first.1, second.1);
         assert_ne!(first.0, second.0);
-        // Its identities would be ambiguous.
+        // Identities in the copy would be ambiguous.
         mount("none", "bind", &two, &one.join("below")).expect("the bind mount succeeds");
         let fs = crossing(&one);
         let (covered, _) = fs.find(&Caller::root(), &fs.root(), "below").expect("the covered directory is visible");

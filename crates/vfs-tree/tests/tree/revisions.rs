@@ -46,7 +46,7 @@ fn change_attribute_moves_exactly_with_changes() {
         assert_eq!(read(&*open, 0, 1_000_000, &mut bytes, Blocking::Allowed).unwrap(), (900_000, true));
         assert!(bytes == random_bytes(seed, 900_000));
     }
-    // A restart may move it forward, never back.
+    // A restart may move the change attribute forward, never back.
     let restarted = site.export();
     for (path, before) in moving.into_iter().zip(before) {
         assert!(restarted.find(path).unwrap().1.change >= before);
