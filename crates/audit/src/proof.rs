@@ -12,7 +12,7 @@ use crate::seal::{SEAL_LEN, Seal};
 pub struct Proof {
     /// From the first seal that the anchor authenticates to the one over the record.
     pub seals: Vec<Seal>,
-    /// Among the leaves of the record's segment.
+    /// Index among the leaves of the record's segment.
     pub index: u64,
     /// Sibling hashes from the leaf to the root.
     pub path: Vec<Hash>,

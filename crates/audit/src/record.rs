@@ -124,7 +124,7 @@ pub struct Record<'a> {
     pub address: Option<IpAddr>,
     pub port: Option<u16>,
     pub client: &'a [u8],
-    /// As in the list of exports.
+    /// Path as in the list of exports.
     pub export: &'a [u8],
     pub path: &'a [u8],
     /// The new path of a rename or link.

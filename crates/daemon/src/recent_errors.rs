@@ -21,7 +21,7 @@ pub struct LoggedErrors {
     pub warnings_last_hour: u64,
     pub errors_total: u64,
     pub warnings_total: u64,
-    /// Of the last hour, oldest first; at most 100.
+    /// Messages of the last hour, oldest first; at most 100.
     pub newest: Vec<LoggedError>,
 }
 

@@ -50,5 +50,5 @@ fn directories_in(path: &Path) -> Vec<PathBuf> {
 const SYSTEM: &str = "/run/vouch";
 const OF_USERS: &str = "/run/user";
 
-/// Below each root: more than users of a machine who run daemons.
+/// Directories below each root: more than the users who run daemons.
 const DIRECTORIES_MAX: usize = 1024;

@@ -27,7 +27,7 @@ pub fn connect() {
     });
 }
 
-/// Also after a reload. `status` is a line for people.
+/// Call it also after a reload. `status` is a line for people.
 pub fn ready(status: &str) {
     notify(&format!("READY=1\nSTATUS={}", status.replace('\n', " ")));
 }

@@ -11,7 +11,7 @@ pub struct DaemonStatus {
     pub kind: DaemonKind,
     pub pid: u32,
     pub version: String,
-    /// Of the process, in seconds since 1970.
+    /// Start of the process, in seconds since 1970.
     pub started: u64,
     pub log: LoggedErrors,
     pub detail: serde_json::Value,

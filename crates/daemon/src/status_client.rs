@@ -91,7 +91,7 @@ async fn request(socket: &Path, method: Method, path: &str, wait_max: Duration) 
     tokio::time::timeout(wait_max, exchange).await.map_err(late)?
 }
 
-/// On a thread of its own: the caller may be within a runtime.
+/// Uses a thread of its own: the caller may be within a runtime.
 fn blocking<T: Send>(work: impl Future<Output = io::Result<T>> + Send) -> io::Result<T> {
     let run = || tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work);
     std::thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|_| Err(io::Error::other("asking a daemon failed")))

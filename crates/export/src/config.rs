@@ -29,7 +29,7 @@ pub struct ExportConfig {
     pub groups: GroupSource,
     pub principal_map: Option<PathBuf>,
     pub unknown_principals: UnknownPrincipal,
-    /// Has the keys of nfs/HOST. If `None`, the system's keytab, which may be missing.
+    /// File with the keys of nfs/HOST. If `None`, the system's keytab, which may be missing.
     pub keytab: Option<PathBuf>,
     /// RPC-with-TLS (RFC 9289); `None` offers none.
     pub tls: Option<TlsConfig>,

@@ -133,7 +133,7 @@ pub(super) const HOST_LOOKUP_MS_MAX: u64 = 30_000;
 
 pub(super) const WAITING_THREAD_IDLE: Duration = Duration::from_secs(20);
 
-/// Then the worker serves others.
+/// After so many reads, the worker serves others.
 pub(super) const TURN_READS_MAX: u32 = 16;
 
 pub(super) const CALLBACKS_OUTSTANDING_MAX: usize = 1024;

@@ -161,7 +161,7 @@ fn times(fault: &Fault, opened: &OpenedTicket, now_s: u64) -> Option<String> {
     }
 }
 
-/// Of the ticket. The library's figure includes the allowed clock skew.
+/// Lifetime of the ticket. The library's figure includes the allowed clock skew.
 pub(crate) fn lifetime_s(lucid: &Lucid) -> u64 {
     lucid.end_s.saturating_sub(now_s())
 }

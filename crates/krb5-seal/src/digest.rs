@@ -18,7 +18,7 @@ pub(crate) trait Digest: Sized + 'static {
     const LEN: usize;
     const INITIAL: Self::State;
 
-    /// By the plain kernel.
+    /// Uses the plain kernel.
     fn compress(state: &mut Self::State, blocks: &[u8]);
 
     /// In the first [`Digest::LEN`] bytes.
@@ -192,7 +192,7 @@ impl<D: Digest> HmacPads<D> {
         }
     }
 
-    /// By the plain kernel, for use once in a context.
+    /// Uses the plain kernel: it runs once in a context.
     pub(crate) fn mac(&self, message: &[u8]) -> [u8; DIGEST_LEN_MAX] {
         let whole = message.len() / D::BLOCK_LEN * D::BLOCK_LEN;
         let mut state = self.inner;

@@ -18,7 +18,7 @@ use crate::{ALPN, PeerCertificate};
 /// Files of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerFiles {
-    /// With intermediate certificates (PEM).
+    /// Includes intermediate certificates (PEM).
     pub certificate: PathBuf,
     /// Private key (PEM).
     pub key: PathBuf,

@@ -42,7 +42,7 @@ pub const HEADER_LEN: usize = 5;
 pub const TAIL_LEN: usize = 1 + 16;
 /// Longest ciphertext of a record (RFC 8446, section 5.2).
 pub(crate) const CIPHER_LEN_MAX: usize = PLAIN_LEN_MAX + 256;
-/// With its header.
+/// Includes the header.
 pub const RECORD_LEN_MAX: usize = HEADER_LEN + CIPHER_LEN_MAX;
 
 /// Types of records (RFC 8446, section 5.1).

@@ -11,7 +11,7 @@ use crate::{GssCall, GssSeq};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// With the position of its arguments in the record.
+    /// Has the position of the arguments in the record.
     Genuine(Range<usize>),
     Refused(AuthStat),
     /// A repeated or too old call: no answer, and the connection is closed so that a waiting client

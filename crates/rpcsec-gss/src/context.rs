@@ -23,7 +23,7 @@ pub struct EstablishedContext {
     pub service: Arc<str>,
     /// Seconds from now until the ticket's end.
     pub lifetime_s: u64,
-    /// Of our first token.
+    /// Sequence number of our first token.
     pub token_seq: u64,
 }
 

@@ -36,7 +36,7 @@ pub enum Accept<P> {
         reason: String,
         /// Client principal, if known; unproven.
         principal: String,
-        /// Of the service's key, as the ticket says in clear.
+        /// Enctype of the service's key, as the ticket says in clear.
         enctype: Option<u32>,
     },
 }

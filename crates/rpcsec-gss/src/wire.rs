@@ -40,7 +40,7 @@ pub struct Credential<'a> {
     pub procedure: Procedure,
     /// Meaningless during creation.
     pub seq: GssSeq,
-    /// Of call and reply bodies; None during creation.
+    /// Protection of call and reply bodies; None during creation.
     pub service: Service,
     /// Empty in the first call.
     pub handle: &'a [u8],

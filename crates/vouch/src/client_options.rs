@@ -91,7 +91,7 @@ impl ClientArgs {
         self.cache_directory().map(|(directory, _)| directory).into_iter().chain(self.state_directory()).collect()
     }
 
-    /// Only those that the user has named.
+    /// Only the directories that the user has named.
     pub(crate) fn statement_dirs(&self) -> &[PathBuf] {
         &self.statements
     }
@@ -100,7 +100,7 @@ impl ClientArgs {
         self.state.clone().or_else(|| place("/var/lib/vouch", "XDG_STATE_HOME", ".local/state"))
     }
 
-    /// With its quota. None without a disk cache.
+    /// The directory and its quota. None without a disk cache.
     pub(crate) fn cache_directory(&self) -> Option<(PathBuf, u64)> {
         let directory = || self.cache.clone().or_else(|| place("/var/cache/vouch", "XDG_CACHE_HOME", ".cache"));
         (!self.no_cache).then(directory).flatten().map(|directory| (directory, self.cache_quota))
@@ -127,7 +127,7 @@ impl ClientArgs {
         self.client_before(None).await
     }
 
-    /// With an observer of wrong data from replicas.
+    /// `witness` observes wrong data from replicas.
     pub(crate) async fn client_before(&self, witness: Option<Arc<dyn FaultObserver>>) -> Outcome<Arc<Client>> {
         let certificate_dirs = statement_directories(&self.statements)?;
         let cache = self.cache_directory();

@@ -93,7 +93,7 @@ impl Config {
         matches!(self.namespace.get(POINT), Some(Setting { value: Value::One(dir), .. }) if Path::new(dir) == point)
     }
 
-    /// With full names, in the order of names.
+    /// Settings have full names and are in their order.
     pub(crate) fn settings(&self) -> Vec<(String, Setting)> {
         let mut all = Vec::new();
         let mut add = |prefix: &str, table: &Table| {

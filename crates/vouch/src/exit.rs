@@ -322,7 +322,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 
 const NUMBER: &str = " (os error ";
 
-/// Without its number, in lower case.
+/// The message without its number, in lower case.
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     let text = match (error.raw_os_error(), text.find(NUMBER)) {

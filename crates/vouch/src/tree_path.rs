@@ -22,7 +22,7 @@ pub(crate) struct TreePath {
 }
 
 impl TreePath {
-    /// By the short names of this process's configuration.
+    /// Knows the short names of this process's configuration.
     ///
     /// # Errors
     /// Bad input, with the shape of a name as the remedy.

@@ -34,7 +34,7 @@ pub(crate) fn parse_date(text: &str) -> Result<u64, String> {
     u64::try_from(parse_instant(text)?.as_second()).map_err(|_| "lies before 1970".to_owned())
 }
 
-/// With fractions of a second, in nanoseconds since 1970.
+/// Accepts fractions of a second. Returns nanoseconds since 1970.
 pub(crate) fn parse_date_ns(text: &str) -> Result<u64, String> {
     let ns = parse_instant(text)?.as_nanosecond();
     u64::try_from(ns).map_err(|_| if ns < 0 { "lies before 1970" } else { "is too far in the future" }.to_owned())

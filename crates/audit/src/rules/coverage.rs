@@ -45,7 +45,7 @@ fn has_edge(condition: &Condition) -> bool {
     !matches!(subject(condition), Subject::Path | Subject::Flavour | Subject::Other)
 }
 
-/// Lacks number, result and access.
+/// An operation without number, result and access.
 struct Example {
     path: Vec<u8>,
     uid: u32,

@@ -34,7 +34,7 @@ pub(super) struct Index {
     networks: RangeTree<u128>,
     flavours: [Vec<u32>; Flavour::ALL.len()],
     permissions: [Vec<u32>; 16],
-    /// By operation (or refusal) and by success.
+    /// Rules without a key, by operation (or refusal) and by success.
     unkeyed: Vec<Vec<u32>>,
 }
 

@@ -11,7 +11,7 @@ use crate::record::seq_and_time;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     pub segment: u64,
-    /// Of the next frame in the uncompressed segment.
+    /// Offset of the next frame in the uncompressed segment.
     pub offset: u64,
     /// Sequence number of the next record, or 0 if unknown.
     pub next_seq: u64,

@@ -139,10 +139,10 @@ pub enum SearchMode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hit {
     pub segment: u64,
-    /// Of the frame in the uncompressed segment.
+    /// Offset in the uncompressed segment.
     pub offset: u64,
     pub body: Vec<u8>,
-    /// Of the writer, if known.
+    /// Boot id of the writer, if known.
     pub boot: Option<[u8; 16]>,
 }
 

@@ -132,7 +132,7 @@ fn sample(report: &Value) -> Result<Sample, Error> {
     Ok(sample)
 }
 
-/// Of all threads. fio reports percent of their total run time.
+/// CPU seconds of all threads. fio reports percent of their total run time.
 fn cpu_s(report: &Value) -> Option<f64> {
     let job = report["jobs"].get(0)?;
     let percent = job["usr_cpu"].as_f64()? + job["sys_cpu"].as_f64()?;

@@ -34,7 +34,7 @@ pub(super) struct Names {
     stamps: Stamps,
     pub(super) moved: Arc<MovedPaths>,
     counts: Cache<Node, u32>,
-    /// By export number. Exports may share a lock.
+    /// Locks by export number. Exports may share one.
     orders: Box<[NameOrder]>,
 }
 

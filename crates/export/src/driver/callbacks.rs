@@ -92,7 +92,7 @@ impl Driver {
         }
     }
 
-    /// On another thread, because the engine may be the caller.
+    /// Works on another thread, because the engine may be the caller.
     pub(crate) fn unanswered(self: &Arc<Self>, ids: impl IntoIterator<Item = CallbackId>) {
         self.give_up(ids, Unreachable::Peer);
     }

@@ -177,7 +177,7 @@ thread_local! {
     static GIDS: RefCell<RecentEntries<Box<str>, u32>> = const { RefCell::new(RecentEntries::new()) };
 }
 
-/// Of at most 400 bytes each.
+/// Each caller has at most 400 bytes.
 const CALLERS_MAX: usize = 16_384;
 
 const NAMES_MAX: usize = 16_384;

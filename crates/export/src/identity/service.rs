@@ -29,7 +29,7 @@ pub(crate) trait NameService: Send + Sync {
     fn group(&self, gid: u32) -> Result<Option<String>, NameServiceDown>;
     fn group_by_name(&self, name: &str) -> Result<Option<u32>, NameServiceDown>;
     fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, NameServiceDown>;
-    /// By `auth_to_local` of krb5.conf.
+    /// Maps by `auth_to_local` of krb5.conf.
     fn local_name(&self, principal: &str) -> LocalName;
 }
 

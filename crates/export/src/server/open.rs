@@ -203,7 +203,7 @@ impl Server {
         Ok(Server { driver, report, reloader, polls, sockets, warnings, rights, resolve_every, opener: None, _state: state })
     }
 
-    /// Has the real port where port 0 was given.
+    /// An address has the real port where port 0 was given.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.sockets.addresses
     }

@@ -39,7 +39,7 @@ pub(crate) struct Fresh {
 
 pub(crate) struct Tls {
     config: TlsConfig,
-    /// Of users in certificates.
+    /// Domain of users in certificates.
     domain: String,
     credentials: RwLock<Arc<ServerCredentials>>,
     map: RwLock<Arc<CertificateMap>>,

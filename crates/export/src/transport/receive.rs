@@ -38,7 +38,7 @@ impl Buffers {
         self.record_len_max + RECORD_MARK_LEN + READ_LEN + TLS_ROOM_MIN
     }
 
-    /// Unless a record still refers to it.
+    /// Keeps the buffer unless a record still refers to it.
     fn give_back(&mut self, bytes: Bytes) {
         if bytes.len() > self.record_len_max
             && self.spare.len() < self.spare_max
@@ -53,7 +53,7 @@ pub(crate) struct Input {
     held: HeldBytes,
     joined: Vec<u8>,
     fragments: u32,
-    /// Of an incomplete TLS record, which the opener keeps.
+    /// Length of an incomplete TLS record, which the opener keeps.
     sealed_len: usize,
     verified: VecDeque<ProtectedRecord>,
     charge: ReceiveCharge,
@@ -330,7 +330,7 @@ impl FreshRead {
         &mut self.buffer[..self.end]
     }
 
-    /// Then the next read does not depend on this one.
+    /// If true, the next read does not depend on this one.
     pub(crate) fn is_one_record(&self) -> bool {
         let alone = matches!(self.records, Records::Marked { inside: false });
         alone && mark(self.bytes()).is_some_and(|(len, last)| last && RECORD_MARK_LEN + len == self.end)

@@ -292,7 +292,7 @@ impl Worker {
     }
 }
 
-/// Of the inbox in a worker's epoll set.
+/// The inbox in a worker's epoll set.
 pub(crate) const WAKE: Token = Token(usize::MAX);
 
 const DRAIN_STEP: Duration = Duration::from_millis(50);

@@ -15,7 +15,7 @@ use crate::{ContextHandle, Credential, EstablishedContext, GssSeq, Procedure, Se
 pub struct EstablishedClient {
     pub keys: Arc<ContextKeys>,
     pub lifetime_s: u64,
-    /// Of our first token.
+    /// Sequence number of our first token.
     pub token_seq: u64,
 }
 

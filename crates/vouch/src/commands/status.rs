@@ -35,7 +35,7 @@ pub(crate) struct Args {
     metrics: Option<PathBuf>,
 }
 
-/// As far as this user may know it.
+/// The state as far as this user may know it.
 #[derive(Debug, Serialize)]
 pub(crate) struct MachineStatus {
     pub(crate) daemons: Vec<Daemon>,

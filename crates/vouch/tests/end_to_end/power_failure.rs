@@ -238,7 +238,7 @@ struct Worker {
     acknowledged: u64,
     random: SplitMix64,
     version: u32,
-    /// Of every second write; the others are UNSTABLE4 and are committed.
+    /// Stability of every second write; the others are UNSTABLE4 and are committed.
     written: StableHow,
 }
 

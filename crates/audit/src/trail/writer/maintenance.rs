@@ -209,7 +209,7 @@ impl Writer {
     }
 }
 
-/// Only idle CPU time.
+/// Uses only idle CPU time.
 const IDLE_NICE: i32 = 19;
 /// About a tenth of a busy core: 50,000 records per second.
 const HELPER_NICE: i32 = 10;

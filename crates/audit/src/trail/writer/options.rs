@@ -31,7 +31,7 @@ pub enum Durability {
 pub struct WriterOptions {
     pub policy: Policy,
     pub durability: Durability,
-    /// Of each thread, in bytes.
+    /// Ring of each thread, in bytes.
     pub ring_len: usize,
     pub compress: bool,
     pub retention: Retention,

@@ -107,7 +107,7 @@ struct Cipher<'a, C, const N: usize, const ROUNDS: usize> {
     x: [C; VECTORS],
     keys: &'a [[MaybeUninit<[u8; 16]>; N]; 15],
     data: &'a [*mut u8; N],
-    /// Of the hashed block in each message.
+    /// Offset of the hashed block in each message.
     offset: usize,
 }
 

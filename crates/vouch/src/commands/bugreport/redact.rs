@@ -129,7 +129,7 @@ fn is_secret_name(name: &str) -> bool {
     !is_file && SECRET_NAMES.iter().any(|part| name.contains(part))
 }
 
-/// Without user, password and query. The word may go on behind the URL.
+/// Removes user, password and query. The word may go on behind the URL.
 fn url(word: &str, at: usize) -> String {
     let (scheme, rest) = word.split_at(at + 3);
     let authority_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
