@@ -222,7 +222,6 @@ impl Observer for AuditObserver {
     }
 
     fn wants(&self, op: u32) -> bool {
-        // Names and totals need some operations that no rule records.
         let Ok(op) = u16::try_from(op) else { return false };
         let may_record = |op| self.audit.rules.may_record(op);
         may_record(op) || NAMING.contains(&op) || (MOVING.contains(&op) && CLOSING.into_iter().any(may_record))

@@ -207,7 +207,6 @@ fn client_that_never_reads_is_not_read_and_blocks_nobody() {
     greedy.set_nonblocking(true).unwrap();
     let calls: Vec<u8> = (0..1000).flat_map(|i| call(i, 1)).collect();
     let (mut sent, mut full) = (0usize, 0);
-    // Far less than unlimited intake: both socket buffers plus the limit on replies.
     while full < 40 {
         match greedy.write(&calls[sent % calls.len()..]) {
             Ok(n) => (sent, full) = (sent + n, 0),

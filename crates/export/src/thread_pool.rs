@@ -102,12 +102,10 @@ impl Pool {
             drop(state);
             let shared = self.shared.clone();
             if let Err(error) = thread::Builder::new().name(self.shared.name.into()).spawn(move || shared.run()) {
-                // Another thread takes the task, or the next submit retries.
                 self.shared.state.lock().threads -= 1;
                 tracing::error!(%error, "cannot start a thread for a blocked call");
             }
         } else if state.idle > 0 {
-            // The waiting tasks may belong to an origin at its limit; this one may run.
             drop(state);
             self.shared.wake_up.notify_one();
         }
@@ -216,7 +214,6 @@ impl Shared {
 }
 
 fn catch_panic(task: impl FnOnce()) {
-    // Pool tasks leave the same state as any thread that panics.
     if panic::catch_unwind(AssertUnwindSafe(task)).is_err() {
         tracing::error!("a pool task panicked; this is a bug in vouch");
     }

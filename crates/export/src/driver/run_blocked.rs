@@ -64,7 +64,6 @@ impl Driver {
             if let Progress::Done(reply) = compound.run_catching_panics(&self.engine, disks, names) {
                 break reply;
             }
-            // The call waits for a callback, or belongs to the other pool.
             records |= self.apply_early(compound.take_effects());
             let next = BlockedOn::of(identity::take_would_wait());
             if next != place && moves < MOVES_MAX {

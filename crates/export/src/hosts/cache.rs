@@ -141,7 +141,6 @@ impl Hosts {
         };
         if names_wanted {
             clients.iter().for_each(|&client| self.look_up(client));
-            // The first member of a netgroup may have been found after other clients.
             let has_uncertain_group = |client: &IpAddr| {
                 let known = self.known.read();
                 let is_uncertain =

@@ -70,7 +70,6 @@ impl PrincipalRules<'_> {
             return Ok(Some(anonymous()));
         }
         let groups = service.groups(&user.name, user.gid).map_err(silent)?;
-        // As in the kernel's server, group 0 is squashed with user 0.
         let squashed = |gid: u32| if squash.who == SquashWho::Root && gid == 0 { squash.anonymous_gid } else { gid };
         Ok(Some(Caller::new(user.uid, squashed(user.gid), groups.into_iter().map(squashed))))
     }

@@ -102,7 +102,6 @@ impl<S: NameService> Accounts<S> {
         Ok(Ok(Caller::new(uid, squashed(gid), groups.into_iter().map(squashed))))
     }
 
-    /// Refuses a certificate that names a user without an account.
     fn certificate(&self, principal: &str, client: SocketAddr, squash: &Squash) -> Result<Option<Caller>, NameServiceDown> {
         let name = principal.strip_prefix(CERTIFICATE_USER).unwrap_or(principal);
         let Some(user) = self.service.user_by_name(name)? else {

@@ -268,7 +268,6 @@ fn address_with_too_many_waiting_bytes_is_not_read() {
     names.0.set_closed(true);
     let mut greedy: Vec<TcpStream> = (0..24).map(|_| server.connect_from(1)).collect();
     for (number, socket) in greedy.iter_mut().enumerate() {
-        // Bytes above the share stay in the socket, so a write may block.
         let (bytes, mut socket) = (long(number as u32, 512 << 10), socket.try_clone().unwrap());
         thread::spawn(move || socket.write_all(&bytes));
     }

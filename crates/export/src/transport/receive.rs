@@ -225,7 +225,6 @@ impl Input {
             self.hold(buffer, len, buffers);
             return Ok(Read::NoData { more, update_key });
         }
-        // After close_notify, the next read finds the end of the connection.
         let more = more || opened.is_ended;
         debug_assert!(self.verified.is_empty(), "verified calls are run before the next read");
         let records = Records::Marked { inside: self.fragments > 0 };

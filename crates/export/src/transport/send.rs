@@ -55,7 +55,6 @@ fn step(socket: BorrowedFd<'_>, output: &Output) -> io::Result<usize> {
     Ok(rustix::io::retry_on_intr(|| rustix::net::sendmsg(socket, &slices[..count], &mut SendAncillaryBuffer::default(), flags))?)
 }
 
-/// If the file was shortened, zeros fill the promised length, like a concurrent read.
 fn send_span(socket: BorrowedFd<'_>, span: &FileSpan, at: usize) -> io::Result<usize> {
     let mut offset = span.offset + at as u64;
     let left = span.len - at;

@@ -266,7 +266,6 @@ mod tests {
         assert!(fits("[]a]", "]") && fits("[]a]", "a") && !fits("[^]a]", "a") && fits("[a-]", "-"));
         assert!(!fits("[", "a") && !fits("a[", "a"));
         assert_eq!(who("Node[A-C].x"), MachineName::Pattern("node[a-c].x".into()), "names are compared whatever their case");
-        // Ambiguous patterns, and those that never match, are errors.
         for text in ["n[!a-c]de", "a[", "a[b", "[]", "[^]", "[^!a]"] {
             assert!(MachineName::parse(text).is_err(), "{text}");
         }

@@ -94,7 +94,6 @@ fn replayed_reply_waits_for_its_record() {
     assert_eq!(files.file_count(), 2);
 }
 
-/// A 4.0 client and its first OPEN, which writes a recovery record.
 fn first_open(server: &Running, export: &str, id: &[u8]) -> (TcpStream, Vec<u8>) {
     let mut socket = server.connect();
     let location = NetAddr { netid: Bytes(b"tcp"), address: Bytes(b"127.0.0.1.3.3") };
@@ -103,8 +102,6 @@ fn first_open(server: &Running, export: &str, id: &[u8]) -> (TcpStream, Vec<u8>)
     let args = op::SetclientidArgs { client, callback, callback_ident: 1 };
     socket.write_all(&compound(1, &[Args::Setclientid(args)])).unwrap();
     let reply = read_record(&mut socket);
-    // After the RPC header: status, tag and count of the COMPOUND, number and status of the
-    // operation.
     let word = |at: usize| u64::from_be_bytes(*reply[44 + at..].first_chunk().unwrap());
     let (client, confirm) = (ClientId(word(0)), Verifier(word(8).to_be_bytes()));
     socket.write_all(&compound(2, &[Args::SetclientidConfirm(op::SetclientidConfirmArgs { client, confirm })])).unwrap();

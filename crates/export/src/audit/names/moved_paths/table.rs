@@ -106,5 +106,4 @@ impl Table {
 /// Users who may rename a parent of a watched directory could create any number of moved paths.
 pub(super) const MOVED_MAX: usize = 512;
 const MORE: &str = "more";
-/// Starts the last line, which has the number of earlier lines.
 const END: &str = "end ";

@@ -115,7 +115,6 @@ fn rights_after_sec_apply_to_its_flavours() {
         assert_eq!(issues, [], "{list}");
         access_of(&options)
     };
-    // exports(5), Kerberos: "sec=sys,rw,sec=krb5..." of the manual.
     assert_eq!(access("sec=krb5p,rw,sec=sys,ro"), "Krb5p:rw,Root Sys:ro,Root");
     assert_eq!(access("rw,sec=krb5p:krb5i,no_root_squash,sec=sys,ro,all_squash,anonuid=5"), "Krb5p:rw,Nobody Krb5i:rw,Nobody Sys:ro,All");
     assert_eq!(access("ro,sec=sys,rw"), "Sys:rw,Root");
