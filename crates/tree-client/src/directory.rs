@@ -181,7 +181,7 @@ impl Tree {
         }
     }
 
-    /// Ends with a page at the latest. Reads following pages ahead.
+    /// A listing ends where its page ends. Reads following pages ahead.
     pub async fn list(self: &Arc<Self>, dir: &Inode, from: Position<'_>) -> Result<Listing> {
         let deadline = self.start_operation().await?;
         let listing = self.list_from(dir, from, Source::Replicas(deadline)).await?;

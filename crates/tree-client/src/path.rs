@@ -5,6 +5,7 @@ use vouch_tree::{Content, FileName, Inode};
 use crate::tree::Source;
 use crate::{Error, Result, Tree};
 
+/// Limit of Linux.
 const SYMLINKS_MAX: usize = 40;
 
 /// Components of one path with its links. Exceeds PATH_MAX times 40 links.

@@ -147,7 +147,7 @@ fn encode(xid: u32, results: Results) -> Vec<Bytes> {
 const RECORD_LEN_MAX: usize = ARGS_LEN_MAX + 1024;
 const BUFFER_LEN: usize = 64 << 10;
 const PIPE_LEN: usize = 128 << 10;
-/// Pieces that wait for the reader: frames of 128 KiB at most.
+/// Pieces that wait for the reader. A piece has 128 KiB at most.
 const PIECES_MAX: usize = 8;
 /// Further calls wait.
 const CALLS_MAX: usize = 32;

@@ -148,6 +148,7 @@ impl MountState {
             open: Some(open.since.elapsed()),
             remark: &remarks.join("; "),
         };
+        // A close does not wait for its record.
         drop(self.report_to_observer(observed, partial));
     }
 

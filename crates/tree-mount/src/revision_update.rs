@@ -68,6 +68,7 @@ fn invalidate_all(state: &MountState, volume: &Arc<Volume>) {
     }
 }
 
+/// Shows `revision` after the update. Stops if a newer one appears.
 async fn update_to(state: &Arc<MountState>, volume: &Arc<Volume>, revision: Arc<Revision>) {
     // No other process may take the mount over in the middle.
     let _updating = state.updating.read().await;

@@ -23,6 +23,7 @@ impl Descriptors {
         let limit = getrlimit(Resource::Nofile);
         let wanted = limit.maximum.map_or(WANTED_COUNT, |max| max.min(WANTED_COUNT));
         if limit.current.is_some_and(|now| now < wanted) {
+            // Otherwise fewer directories stay open.
             let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum });
         }
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(WANTED_COUNT);

@@ -90,6 +90,7 @@ impl Walk<'_> {
                 continue;
             }
             match self.children(kind, &handle)? {
+                // First child on top: depth-first, like the order of packs.
                 Ok(children) => stack.extend(children.into_iter().rev()),
                 Err(why) => lack(MissingFrame { kind, handle, why })?,
             }

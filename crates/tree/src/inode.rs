@@ -7,6 +7,7 @@ use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 use crate::Blob;
 use crate::directory::PageRef;
 
+/// PATH_MAX of Linux without the NUL.
 pub const SYMLINK_LEN_MAX: usize = 4095;
 
 /// Permission, set-id and sticky bits.

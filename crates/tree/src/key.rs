@@ -59,6 +59,7 @@ impl Xdr for PublicKey {
     }
 }
 
+/// Zeroized on drop; has no `Debug`.
 pub struct SecretKey(Ed25519);
 
 impl SecretKey {

@@ -117,6 +117,7 @@ pub fn write_cert(cert: &SigningCert) -> String {
     armour(CERT_HEADER, &cert.to_xdr())
 }
 
+/// Does not verify the certificate.
 pub fn read_cert(text: &[u8]) -> Result<SigningCert, Error> {
     Ok(SigningCert::from_xdr(&unarmour(CERT_HEADER, text)?)?)
 }

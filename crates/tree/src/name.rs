@@ -89,6 +89,7 @@ impl TreeName {
         Ok(Self { host, port, hostid })
     }
 
+    /// A DNS name, an IPv4 address, or an IPv6 address without brackets.
     pub fn host(&self) -> &str {
         &self.host
     }

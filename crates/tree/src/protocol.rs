@@ -71,6 +71,7 @@ impl Xdr for GetFsinfoArgs {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GetFsinfoResult {
     Ok(FsinfoOffer),
+    /// The replica has no complete revision of the tree.
     NoTree,
 }
 

@@ -53,6 +53,7 @@ impl KeyStatement {
         self.time
     }
 
+    /// `None` if the signature is invalid.
     pub fn verified(&self) -> Option<&Body> {
         self.root.verify(Purpose::Statement, &self.signed_bytes(), &self.signature).then_some(&self.body)
     }

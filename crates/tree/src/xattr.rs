@@ -14,6 +14,7 @@ pub const SET_LEN_MAX: u64 = 64 * 1024 * 1024;
 pub struct Xattrs(Vec<(Vec<u8>, Vec<u8>)>);
 
 impl Xattrs {
+    /// Sorts `pairs`.
     pub fn new(mut pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Self {
         pairs.sort();
         pairs.dedup_by(|a, b| a.0 == b.0);

@@ -48,6 +48,7 @@ pub(crate) struct DiskCache {
 }
 
 impl DiskCache {
+    /// Blocks. O(cached frames).
     pub(crate) fn open(options: &DiskCacheOptions) -> io::Result<Self> {
         Self::open_on(options, Arc::new(SystemDisk))
     }

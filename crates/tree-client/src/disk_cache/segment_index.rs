@@ -58,6 +58,7 @@ pub(crate) struct SegmentIndex {
     eviction_lock: Mutex<()>,
 }
 
+/// Its file lock tells other processes that it grows.
 pub(crate) struct OpenSegment {
     pub(crate) id: SegmentId,
     pub(crate) file: Arc<File>,

@@ -33,6 +33,7 @@ pub struct WholeFile {
     body: Option<StoredFile>,
     blob: Blob,
     is_renamed: bool,
+    /// The file holds old and new content: an update is unfinished.
     is_mixed: bool,
     /// An earlier process of the mount opened it for the kernel.
     is_resumed: bool,
@@ -41,6 +42,7 @@ pub struct WholeFile {
 enum Comparison {
     Equal,
     Different,
+    /// A compressed leaf is not cached, so it cannot be compared.
     Unknown,
 }
 
@@ -74,7 +76,7 @@ impl Tree {
         Some(WholeFile { tree: Arc::clone(self), body: Some(body), blob: blob.clone(), is_renamed, is_mixed: is_renamed, is_resumed: true })
     }
 
-    /// Only if most of the blob is cached, or a copy of an earlier process matches.
+    /// Copies a blob that is mostly cached, or accepts a matching copy of an earlier process.
     pub async fn make_whole_file(self: &Arc<Self>, blob: &Blob) -> bool {
         let (tree, blob) = (Arc::clone(self), blob.clone());
         // Shutdown waits for blocking threads: stop when nobody awaits the result.

@@ -243,6 +243,7 @@ impl Freshness {
         }
         self.raise_time_floor(record.time());
         if current.as_deref().is_some_and(|c| c.fsinfo.iv != verified.fsinfo.iv) {
+            // Stored as seen: no older revision is accepted again. A later certificate may sign with the old iv.
             let what = "the tree was created again with another iv; reopen it (a mount: unmount and mount again)".to_owned();
             let error = Error::Damaged { what };
             if self.changed_iv.write().replace(error.clone()).is_none() {

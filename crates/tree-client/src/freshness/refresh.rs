@@ -130,6 +130,7 @@ impl Tree {
         Ok(self.freshness().newest().map(|r| r.order()) > before)
     }
 
+    /// Asks the keys of earlier names. A revocation or another target blocks this tree.
     async fn ask_origins(&self, deadline: Instant) {
         let deadline = deadline.min(Instant::now() + STATEMENTS_ASK_MAX);
         let asked = self.origins().iter().map(|origin| async move {
@@ -338,7 +339,7 @@ pub(crate) async fn refresh_periodically(tree: Weak<Tree>, mut random: impl FnMu
             }
             None => return,
         };
-        // Exponential back-off after failures, which starts sooner.
+        // Exponential back-off after failures, from a shorter interval.
         let interval = if failures == 0 { interval } else { interval.min(DEMAND_INTERVAL * (1 << failures.min(5))) };
         is_first = false;
         sleep(interval.mul_f64(0.9 + 0.2 * random())).await;

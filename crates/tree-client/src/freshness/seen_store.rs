@@ -42,6 +42,7 @@ pub(crate) struct SeenRecord {
     pub(crate) seen: Seen,
     /// Latest verification, in seconds since 1970; never after the end of that revision.
     pub(crate) time_seen: u64,
+    /// For a restart without replicas. May be empty.
     pub(crate) signed: Vec<u8>,
     pub(crate) statements: Vec<KeyStatement>,
 }
@@ -207,6 +208,7 @@ impl SeenStore {
     }
 }
 
+/// Any process that opens the file can hold the lock.
 const LOCK_MODE: u32 = 0o600;
 
 fn is_absence(error: &io::Error) -> bool {
@@ -219,6 +221,7 @@ fn unreadable(path: &Path, error: io::Error) -> Error {
 
 /// Refuses a directory that other users can write to: they could restore an older record.
 fn check_directory(dir: &Path) -> Result<()> {
+    // The next operation reports the error.
     let Ok(metadata) = fs::metadata(dir) else { return Ok(()) };
     let mode = metadata.permissions().mode() & 0o777;
     if metadata.is_dir() && mode & 0o022 != 0 {

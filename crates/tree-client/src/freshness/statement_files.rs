@@ -31,6 +31,10 @@ pub(crate) struct CertificateTree {
     pub(crate) path: Vec<u8>,
 }
 
+/// Verified statements about `hostid`. Blocks on files.
+///
+/// # Errors
+/// [`Error::Statement`]: a file named after `hostid` is unreadable, and may be a revocation.
 pub fn local_statements(dirs: &[PathBuf], hostid: &HostId) -> Result<Vec<KeyStatement>> {
     match from_directories(dirs, hostid) {
         (_, Some(error)) => Err(error),

@@ -89,8 +89,7 @@ impl HttpDatabase {
             None => self.refresh().await?,
         };
         let mut frames = self.frames(&view, &asked.handles).await;
-        // A commit removes files that its manifest does not name. Only a newer manifest can help
-        // then.
+        // A commit removes files that its manifest does not name: a newer manifest may name others.
         let is_outdated = match &frames {
             Ok(frames) => frames.iter().any(Option::is_none),
             Err(error) => matches!(error, ReadError::Fetch(FetchError::NotFound(_))),

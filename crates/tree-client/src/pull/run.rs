@@ -17,7 +17,7 @@ use crate::revision::{Revision, RevisionOrder};
 use crate::traversal::traverse;
 use crate::{Error, ErrorClass, Result, Tree};
 
-/// When the replicas drop the revision during the pull.
+/// Restarts because the replicas dropped the revision during the pull.
 const RESTARTS_MAX: u32 = 5;
 
 /// Older fsinfos fetched by one pull.

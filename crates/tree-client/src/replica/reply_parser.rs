@@ -10,6 +10,7 @@ use vouch_tree::protocol::{DATA_LEN_MAX, FOUND, NOT_FOUND};
 /// Full GETDATA results, and an RPC header with the longest verifier.
 pub(super) const RECORD_LEN_MAX: usize = DATA_LEN_MAX + 512;
 
+/// Longer rests of frames are read directly into their buffer.
 const DIRECT_LEN_MIN: usize = 16 * 1024;
 
 pub(super) const READ_LEN: usize = 64 * 1024;

@@ -27,6 +27,7 @@ pub(crate) const LIAR_EXCLUDED_FOR: Duration = Duration::from_secs(3600);
 /// If honest replicas are paused for longer, lying ones are asked.
 const LIAR_ASKED_AFTER: Duration = Duration::from_secs(1);
 
+/// Requests in flight that double a replica's cost.
 const LOAD_UNIT: u32 = 8;
 
 const STALE_AFTER: Duration = Duration::from_secs(10);

@@ -3,6 +3,7 @@ use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 use super::HEIGHT_MAX;
 use crate::{BlockHandle, FileName, FrameKind, Inode};
 
+/// Bounds counts by the length of the input.
 const ENTRY_LEN_MIN: usize = 56;
 
 const CHILD_LEN_MIN: usize = 48;
@@ -136,6 +137,7 @@ impl InteriorPage {
         self.children.partition_point(|c| c.first.as_bytes() <= name).checked_sub(1)
     }
 
+    /// The child that holds entry `index` below this page, and the index in that child.
     pub fn child_at(&self, index: u64) -> Option<(usize, u64)> {
         let mut left = index;
         for (i, child) in self.children.iter().enumerate() {
