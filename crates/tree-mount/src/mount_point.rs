@@ -100,7 +100,7 @@ pub(crate) fn absolute(point: &Path) -> Result<PathBuf, MountError> {
     }
 }
 
-/// May be refused to this user.
+/// Fails if this user lacks the right.
 pub(crate) fn set_read_ahead(path: &Path, bytes: u32) -> io::Result<()> {
     let mount = mount_at(path).map_err(io::Error::other)?.ok_or(io::ErrorKind::NotFound)?;
     fs::write(format!("/sys/class/bdi/{}/read_ahead_kb", mount.device), (bytes / 1024).to_string())

@@ -247,7 +247,7 @@ impl Namespace {
         entries.insert(text.to_owned(), Entry { reference: reference.clone(), used: Instant::now() });
     }
 
-    /// The key says something else now.
+    /// Drops a link whose key names another target now.
     fn drop_link(&self, state: &MountState, text: &str) {
         if self.entries.lock().remove(text).is_some() {
             state.kernel.send(Notice::Content(NodeId::ROOT));
@@ -291,7 +291,7 @@ impl Reference {
         Self::link(name.to_string(), None)
     }
 
-    /// The key must be asked again.
+    /// True if the key must be asked again.
     fn is_due(&self) -> bool {
         matches!(self, Self::Link { until: Some(until), .. } if *until <= Instant::now())
     }

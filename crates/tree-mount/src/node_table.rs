@@ -76,7 +76,7 @@ struct Node<V> {
     view: NodeView<V>,
     name: Box<[u8]>,
     other_paths: Vec<(NodeId, Box<[u8]>)>,
-    /// The number's source; 0: the path instead.
+    /// Source of the number; 0: derived from the path.
     link_group: u64,
     /// The kernel's lookup count.
     lookups: u64,

@@ -21,7 +21,7 @@ pub trait FrameSink: Send + Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PutCounts {
     pub new_frames: u64,
-    /// After compression.
+    /// Size after compression.
     pub new_bytes: u64,
     pub shared_frames: u64,
     pub shared_bytes: u64,
@@ -32,7 +32,7 @@ pub struct Progress {
     pub stage: &'static str,
     /// Frames while marking, otherwise bytes.
     pub done: u64,
-    /// If known.
+    /// `None` if unknown.
     pub total: Option<u64>,
 }
 

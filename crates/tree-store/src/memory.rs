@@ -26,7 +26,7 @@ impl MemoryStore {
         self.frames.read().is_empty()
     }
 
-    /// Tests the absence of a frame.
+    /// Lets tests remove a frame.
     pub fn remove(&self, handle: &BlockHandle) -> Option<Vec<u8>> {
         self.frames.write().remove(handle)
     }

@@ -18,7 +18,7 @@ pub(crate) const PACK_LEN_LIMIT: u64 = 1 << 31;
 /// A terabyte has 32 Ki packs, each small enough to move whole.
 pub(crate) const PACK_LEN_MAX: u32 = 32 << 20;
 
-/// Before the frame.
+/// Length before the frame.
 pub const RECORD_HEAD_LEN: usize = 8;
 
 const MAGIC: [u8; 8] = *b"VOUCHPAK";

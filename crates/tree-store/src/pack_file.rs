@@ -71,7 +71,7 @@ impl PackFile {
     }
 }
 
-/// `path`: in the database.
+/// `path`: below the database's directory.
 pub fn pack_header(path: &str, iv: &Iv) -> [u8; pack::HEADER_LEN] {
     let name = path.rsplit('/').next().unwrap_or(path);
     pack::header(parse_pack_name(name).map_or(PackClass::Data, |(class, _)| class), iv)

@@ -121,7 +121,7 @@ impl Writer {
             tracing::info!(path = %path.display(), whole, torn = len - whole, "cutting the torn end of a pack");
             self.break_on_error(file_factory.disk.truncate(&path, whole).map_err(Error::io("cut", &path)))?;
         }
-        // It was read anyway.
+        // Syncs at once: the file was read anyway.
         self.break_on_error(file_factory.disk.reopen(&path).and_then(|file| file.sync()).map_err(Error::io("sync", &path)))?;
         stream.sealed.push(PackMeta { id, class, len: whole });
         Ok(())

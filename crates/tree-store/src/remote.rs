@@ -22,10 +22,10 @@ pub struct RemoteView {
 /// Never changes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RemoteFile {
-    /// Below the database's directory.
+    /// Path below the database's directory.
     pub path: String,
     pub len: u64,
-    /// Leaves of file content, not metadata or index.
+    /// The file has leaves of file content, not metadata or index.
     pub is_data: bool,
 }
 
@@ -44,7 +44,7 @@ pub enum RemoteSearch {
 }
 
 impl RemoteView {
-    /// `bytes`: of the file `manifest`.
+    /// `bytes`: content of the file `manifest`.
     ///
     /// # Errors
     /// Not a manifest of this version, or a wrong checksum.
@@ -79,7 +79,7 @@ impl RemoteView {
         &self.manifest.statements
     }
 
-    /// Needed next by a new client.
+    /// Frames that a new client needs next.
     pub fn companions(&self) -> &[BlockHandle] {
         &self.manifest.companions
     }

@@ -25,7 +25,7 @@ pub struct ScrubbedPack {
     pub path: PathBuf,
     /// Indexed here, but missing or changed.
     pub damaged_frames: u64,
-    /// The first, for people.
+    /// The first problem, as text.
     pub problem: Option<String>,
 }
 

@@ -25,7 +25,7 @@ pub struct Verified {
     pub unindexed_frames: u64,
     pub reachable_frames: u64,
     pub revisions: u64,
-    /// The first ones, one line each.
+    /// The first problems, one line each.
     pub problems: Vec<String>,
     pub problem_count: u64,
 }

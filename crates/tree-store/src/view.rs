@@ -101,7 +101,7 @@ impl View {
         }
     }
 
-    /// One system call.
+    /// Costs one system call.
     pub(crate) fn is_current(&self, layout: &Layout) -> Result<bool> {
         let path = layout.manifest();
         let metadata = std::fs::metadata(&path).map_err(Error::io("look at", &path))?;

@@ -78,7 +78,7 @@ pub struct Writer {
     pub(crate) counts: Counts,
     pub(crate) adopted: PutCounts,
     broken: OnceLock<String>,
-    /// Since the last generation.
+    /// Bytes stored since the last generation.
     pub(crate) stored_len: AtomicU64,
     pub(crate) lock: WriterLock,
 }
@@ -161,7 +161,7 @@ impl Writer {
         self.committed.lock().companions.clone()
     }
 
-    /// Since the last commit.
+    /// Counts since the last commit.
     pub fn progress(&self) -> PutCounts {
         self.counts.read()
     }
@@ -312,7 +312,7 @@ impl Drop for Writer {
     }
 }
 
-/// Committed to a bucket at once.
+/// Bytes that a bucket's writer commits at once.
 const CHECKPOINT_LEN: u64 = 4 << 30;
 
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! The state of a mount, replayed from its journal.
 //!
-//! Never panics: after an error the mount is not taken over.
+//! Never panics: a damaged journal is an error, and the mount is not taken over.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fs::File;

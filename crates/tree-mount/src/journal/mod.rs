@@ -109,7 +109,7 @@ impl Journal {
         }
         (inner.snapshot_len, inner.since_snapshot) = (inner.end - snapshot.start, 0);
         self.wants_snapshot.store(false, Ordering::Relaxed);
-        // Otherwise the memory is freed at the unmount.
+        // Without this, only the unmount frees the memory.
         let hole = (snapshot.start & !(PAGE_LEN - 1)).saturating_sub(PAGE_LEN);
         if hole > 0 {
             let _ = fallocate(&inner.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, PAGE_LEN, hole);

@@ -22,7 +22,7 @@ pub(crate) enum Record {
         lookups: u64,
     },
     Gone(NodeId),
-    /// The kernel has cached a missing name, or no longer has.
+    /// The kernel caches a missing name, or has dropped it.
     Missing {
         volume: u32,
         directory: NodeId,
