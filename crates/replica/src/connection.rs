@@ -20,7 +20,7 @@ pub(super) trait Service {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum After {
     Next,
-    /// Once the output is sent.
+    /// Close the connection once the output is sent.
     Close,
     /// The same request, after [`Connection::wake`].
     Again,

@@ -129,7 +129,7 @@ impl Server {
     /// so call this early.
     ///
     /// # Errors
-    /// Nothing to serve, a taken address, or no required sandbox.
+    /// Nothing to serve, a taken address, or a required sandbox that is unavailable.
     pub fn open(mut config: ServeConfig) -> Result<Self, ServeError> {
         if config.databases.is_empty() || config.listen.is_empty() && config.passed.is_empty() {
             return Err(ServeError::Config("a replica needs a database and an address to listen on"));
@@ -295,7 +295,7 @@ impl Server {
     }
 }
 
-/// Retries unreadable databases later, unless all are.
+/// Opens the readable databases; the others are retried later. Fails if none is readable.
 fn open_trees(paths: &[PathBuf], cache: Option<&Arc<TreeCache>>) -> Result<(Trees, Vec<PathBuf>), ServeError> {
     let trees = Trees::default();
     let mut failed = Vec::new();

@@ -63,16 +63,16 @@ pub(super) const TURN_LEN_MAX: u64 = 1 << 20;
 
 pub(super) const TURN_READS_MAX: u32 = 8;
 
-/// Before open connections get their turn.
+/// Connections accepted before open ones get their turn.
 pub(super) const TURN_ACCEPTS_MAX: u32 = 64;
 
-/// Within `stall_max`: 64 KiB in 30 s is 2 KiB/s, slower than any usable link.
+/// Bytes accepted within `stall_max`: 64 KiB in 30 s is 2 KiB/s, slower than any usable link.
 pub(super) const STALL_LEN_MIN: u64 = 64 * 1024;
 
-/// While over nine tenths of `connections_max` are in use: idle peers cannot exclude others.
+/// Idle limit while over nine tenths of `connections_max` are in use: idle peers cannot exclude others.
 pub(super) const IDLE_CROWDED_MAX: Duration = Duration::from_secs(5);
 
-/// After a lack of descriptors or memory: an immediate retry would only burn a core.
+/// Pause after a lack of descriptors or memory: an immediate retry would only burn a core.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Interval between checks for new revisions and time-outs.

@@ -27,7 +27,7 @@ impl<F> Piece<F> {
     }
 }
 
-/// Empty: no allocation.
+/// An empty queue holds no allocation.
 #[derive(Debug)]
 pub(super) struct Output<F> {
     pieces: VecDeque<Piece<F>>,

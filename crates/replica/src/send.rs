@@ -98,13 +98,13 @@ fn send_span<F: AsFd + Clone>(socket: BorrowedFd<'_>, span: &Span<F>) -> Result<
     }
 }
 
-/// The front of `output`.
+/// Copies the front of `output`.
 pub(super) fn copied<'a, F: AsFd + Clone + PartialEq>(output: &Output<F>, buffer: &'a mut SendBuffer) -> Result<&'a [u8], SendError<F>> {
     gather(output, buffer, u64::MAX)?;
     Ok(&buffer.bytes[..buffer.len])
 }
 
-/// Up to a run for sendfile. True if more follows.
+/// Fills the buffer up to a run for sendfile. True if more follows.
 fn gather<F: AsFd + Clone + PartialEq>(output: &Output<F>, buffer: &mut SendBuffer, sendfile_len_min: u64) -> Result<bool, SendError<F>> {
     buffer.len = 0;
     for piece in output.pieces() {

@@ -24,7 +24,7 @@ pub(super) struct StatementStore {
     /// One writer at a time.
     writing: Mutex<()>,
     started: Instant,
-    /// `second << 16 | checks`: of the last signature check.
+    /// Second of the last signature check, and its checks: `second << 16 | checks`.
     checks: AtomicU64,
 }
 
@@ -125,5 +125,5 @@ impl StatementStore {
     }
 }
 
-/// Per second, of the whole replica: less than a hundredth of a core.
+/// Signature checks per second of the whole replica: less than a hundredth of a core.
 const CHECKS_MAX: u64 = 100;

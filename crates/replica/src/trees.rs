@@ -326,7 +326,7 @@ impl OfferedRevision {
     }
 }
 
-/// Within the protocol's limits. Skips unreadable frames; the client requests them.
+/// Frames within the protocol's limits. Skips unreadable frames; the client requests them.
 fn companions(snapshot: &Snapshot, view: &View) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let mut len = 0;

@@ -15,7 +15,7 @@ pub(super) struct WebFile {
 
 pub(super) enum Body {
     Manifest(Arc<[u8]>),
-    /// Never changes under its name. With its length.
+    /// A file that never changes under its name, and its length.
     File(ServedFile, u64),
     /// A cache's pack: path and length.
     Cached(Arc<Tree>, String, u64),
