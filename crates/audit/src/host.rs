@@ -40,6 +40,7 @@ pub struct Line<'a> {
     /// Set if the type's number is unknown, else empty.
     pub kind_name: &'a [u8],
     pub stamp: Stamp,
+    /// Unparsed.
     pub fields: &'a [u8],
 }
 

@@ -56,6 +56,7 @@ pub(super) const READ_LEN_SHORT: usize = 4096;
 /// An address may use this many times the rest, so a single one gets four fifths.
 pub(super) const SHARE: usize = 4;
 
+/// The verify batch may need more.
 pub(super) const SPARE_BUFFERS_MAX: usize = 4;
 
 pub(super) const SPARE_REPLIES_MAX: usize = 256;
@@ -103,6 +104,7 @@ pub(super) const TLS_CHECK_MS: u64 = 60_000;
 
 pub(super) const SEND_PIECES_MAX: usize = 64;
 
+/// The slots of a session.
 pub(super) const WAITING_PER_CONNECTION_MAX: usize = 256;
 
 /// Longer arguments keep a receive buffer of more than 1 MiB.

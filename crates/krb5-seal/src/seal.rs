@@ -16,6 +16,7 @@ use crate::wipe::{wipe_frame, wipe_frames};
 pub struct SealJob<'a> {
     pub keys: &'a ContextKeys,
     pub seq: u64,
+    /// Fresh random bytes.
     pub confounder: [u8; CONFOUNDER_LEN],
     /// [`ContextKeys::header_len`] bytes of room, the body, [`ContextKeys::trailer_len`] bytes of
     /// room. Afterwards the whole token.

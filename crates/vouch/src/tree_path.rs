@@ -63,6 +63,7 @@ const SHORT_NAMES_SHOWN: usize = 8;
 /// A tree at one revision, and the trees that its symbolic links lead to.
 pub(crate) struct OpenTree {
     client: Arc<Client>,
+    /// The named tree.
     first: (Arc<Tree>, Arc<Revision>),
     /// The tree where the last path ended.
     pub(crate) tree: Arc<Tree>,
@@ -178,6 +179,7 @@ fn along(chain: &[String], failure: Failure) -> Failure {
     if chain.is_empty() { failure } else { failure.reached_by(&chain.join(" -> ")) }
 }
 
+/// Links from tree to tree in one path.
 const TREES_MAX: usize = 16;
 
 #[cfg(test)]

@@ -289,6 +289,7 @@ fn check_limits(case: &Case, limits: Limits) -> Result<(), Error> {
 }
 
 const PROOF_WITHIN: Duration = Duration::from_secs(10);
+/// Each connection costs a thread.
 const UNPROVEN_MAX: usize = 128;
 const UNPROVEN_OF_ADDRESS_MAX: usize = 16;
 /// Wait of an authenticated coordinator for cleanup of an earlier run.

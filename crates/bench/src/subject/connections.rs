@@ -260,6 +260,7 @@ fn parse_count(succeeded: bool, output: &str) -> Option<u64> {
 
 const CLIENTS: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(15);
+/// `HTTP/1.1 200`.
 const HEAD_LEN: usize = 12;
 const ANSWER_LEN_MAX: u32 = 16 << 20;
 

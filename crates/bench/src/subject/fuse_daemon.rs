@@ -55,6 +55,7 @@ fn mounted(line: &str) -> Option<Mounted> {
     Some(Mounted { at: at.into(), fuse, network: NETWORK.contains(&kind) })
 }
 
+/// Kernel threads do part of their work.
 const NETWORK: [&str; 8] = ["nfs", "nfs4", "lustre", "cifs", "smb3", "ceph", "9p", "afs"];
 
 #[derive(Debug, Clone, PartialEq)]

@@ -16,6 +16,7 @@ pub(super) struct Configuration {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Kept {
+    /// Longest time until a seal.
     pub(super) seal_ns: u64,
     pub(super) retention: Retention,
 }

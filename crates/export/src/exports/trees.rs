@@ -89,6 +89,7 @@ fn plainly(error: impl std::fmt::Display) -> io::Error {
 
 const STATEMENTS: &str = "/etc/vouch/statements";
 
+/// A check is one system call.
 const LOCAL_REFRESH: Duration = Duration::from_secs(5);
 
 /// Workers copy data in memory themselves.

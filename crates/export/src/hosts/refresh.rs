@@ -14,6 +14,7 @@ pub(crate) struct RefreshSchedule {
     every_ms: u64,
     addresses: Round,
     clients: Round,
+    /// Names for audit records only.
     audit_names_due_ms: u64,
     requested: Job,
     lost: Job,

@@ -7,6 +7,7 @@ use std::fmt;
 pub(crate) struct PrincipalMap {
     lines: Vec<(Box<str>, Account)>,
     exact: HashMap<Box<str>, usize>,
+    /// Lines with a star, in order.
     patterns: Vec<usize>,
 }
 

@@ -56,6 +56,7 @@ pub struct ClientStatus {
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct TlsStatus {
+    /// Name in the server's certificate.
     pub certificate: String,
     pub fingerprint: String,
     /// In seconds since 1970.

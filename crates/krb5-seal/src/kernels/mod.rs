@@ -121,6 +121,7 @@ pub(crate) type StitchOne<S> = unsafe fn(&mut StitchedOne<S>, usize);
 #[derive(Clone, Copy)]
 pub struct Kernels {
     name: &'static str,
+    /// Useful number of messages in progress.
     pub(crate) lanes: usize,
     /// Short messages hashed together, at most [`SHORTS_MAX`].
     pub(crate) shorts: usize,

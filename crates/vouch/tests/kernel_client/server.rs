@@ -22,6 +22,7 @@ pub(crate) struct ServerOptions {
     pub(crate) options: String,
     pub(crate) more: Vec<OsString>,
     pub(crate) environment: Vec<(&'static str, OsString)>,
+    /// By default a free port.
     pub(crate) port: Option<u16>,
 }
 

@@ -64,6 +64,7 @@ pub struct Report {
     pub records: u64,
     /// Records after the last seal.
     pub unsealed: u64,
+    /// First and last sequence number.
     pub span: Option<(u64, u64)>,
     /// Earliest and latest, nanoseconds since 1970.
     pub times: Option<(u64, u64)>,

@@ -19,6 +19,7 @@ use table::Table;
 
 pub(in crate::audit) struct MovedPaths {
     table: RwLock<Table>,
+    /// Read without the lock.
     any: AtomicBool,
     is_new: AtomicBool,
     queued: AtomicBool,

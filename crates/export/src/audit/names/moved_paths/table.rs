@@ -106,4 +106,5 @@ impl Table {
 /// Users who may rename a parent of a watched directory could create any number of moved paths.
 pub(super) const MOVED_MAX: usize = 512;
 const MORE: &str = "more";
+/// Starts the last line, which has the number of earlier lines.
 const END: &str = "end ";
