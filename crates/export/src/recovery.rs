@@ -106,6 +106,7 @@ impl RecoveryStore {
         Ok(())
     }
 
+    /// Calls `after` when the changes are durable.
     pub(super) fn change(&self, mut changes: Vec<Change>, after: Option<DurableCallback>) {
         let mut queue = self.shared.queue.lock();
         changes.retain(|change| queue.is_newest(change));

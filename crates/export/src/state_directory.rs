@@ -9,6 +9,7 @@ use data_encoding::HEXLOWER_PERMISSIVE as HEX;
 use rustix::fs::FlockOperation;
 use zeroize::Zeroizing;
 
+/// Dropping it releases the lock.
 pub(super) struct StateDirectory {
     path: PathBuf,
     _lock: File,

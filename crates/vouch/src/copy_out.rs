@@ -65,6 +65,7 @@ impl Place {
         rustix::fs::linkat(&first.dir, &*first.name, &self.dir, &*self.name, AtFlags::empty()).map_err(io::Error::from).at(self)
     }
 
+    /// All but directories.
     pub(crate) async fn write(&self, tree: &Arc<Tree>, inode: &Inode, keep: Keep) -> Outcome<Written> {
         let mut written = Written::default();
         if is_device(inode) && !keep.devices {

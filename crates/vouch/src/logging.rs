@@ -48,6 +48,7 @@ pub(crate) fn leave_standard_error() {
     let _ = SYSTEM.set(connect().ok());
 }
 
+/// systemd.exec(5), JOURNAL_STREAM.
 fn is_journal() -> bool {
     let named = std::env::var("JOURNAL_STREAM").ok();
     let numbers =

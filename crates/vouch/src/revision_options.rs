@@ -25,6 +25,7 @@ impl RevisionArgs {
         self.revision.is_none() && self.tag.is_none()
     }
 
+    /// The newest one by default.
     pub(crate) async fn find(&self, tree: &Arc<Tree>) -> Outcome<Arc<Revision>> {
         let found = match (self.revision, &self.tag) {
             (Some(number), _) => tree.revision_at(number).await?,

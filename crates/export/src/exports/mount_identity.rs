@@ -18,6 +18,7 @@ pub(crate) struct MountIdentity {
 }
 
 impl MountIdentity {
+    /// `None` if the path is missing, or the source has no path.
     pub(crate) fn of(source: &Source) -> Option<Self> {
         let path = match source {
             Source::Directory(path) => path,

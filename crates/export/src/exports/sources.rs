@@ -222,6 +222,7 @@ impl Sources {
         *self.named.lock() = (names, groups, wanted);
     }
 
+    /// Call it when the last loaded list is in force.
     pub(crate) fn commit(&self) {
         let (names, groups, wanted) = &*self.named.lock();
         self.hosts.retain_named(names, groups, *wanted);

@@ -57,6 +57,7 @@ impl Protected {
     }
 }
 
+/// Among the complete records of one fragment, in order.
 pub(crate) fn find_protected(
     bytes: &[u8],
     records: Records,

@@ -304,6 +304,7 @@ impl Hosts {
         met.answered.is_some_and(|at| at.elapsed() < self.kept || self.connected.lock().contains_key(&client))
     }
 
+    /// Oldest disconnected clients first. O(n log n).
     fn evict(&self, known: &mut Known) {
         let connected = self.connected.lock();
         let away = known.clients.iter().filter(|(client, _)| !connected.contains_key(client));

@@ -113,6 +113,7 @@ impl<K: Hash + Eq + Clone, T: Clone> Cache<K, T> {
         self.entries.clear();
     }
 
+    /// Calls `ask` only if the thread may block.
     pub(super) fn get_or(
         &self,
         recent: &'static LocalKey<RefCell<RecentEntries<K, T>>>,

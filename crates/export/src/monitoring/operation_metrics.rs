@@ -73,6 +73,7 @@ impl Metrics {
         }
     }
 
+    /// Exports that stay keep their counters.
     pub(crate) fn name_exports(&self, exports: impl IntoIterator<Item = (ExportId, Arc<str>)>) {
         let mut known = self.exports.write();
         let mut old = std::mem::take(&mut *known);

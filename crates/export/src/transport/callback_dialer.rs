@@ -28,6 +28,7 @@ impl CallbackDialers {
         CallbackDialers { pool: Pool::new("callback-dial", CALLBACK_DIALLERS_MAX, CALLBACKS_WAITING_MAX, || ()), targets: Mutex::default() }
     }
 
+    /// Returns the callbacks that waited.
     pub(crate) fn connected(&self, address: SocketAddr, id: ConnectionId) -> Vec<QueuedCallback> {
         match self.targets.lock().insert(address, Target::Connected(id)) {
             Some(Target::Connecting(queue)) => queue,

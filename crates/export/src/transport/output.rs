@@ -139,6 +139,7 @@ impl Output {
         self.spans_len
     }
 
+    /// Ends when `each` returns false.
     pub(crate) fn pieces<'a>(&'a self, mut each: impl FnMut(Piece<'a>) -> bool) {
         let mut at = self.at;
         for record in &self.queue {

@@ -53,6 +53,7 @@ impl Worker {
         }
     }
 
+    /// Pending replies leave after the driver stops.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(1024);
         let mut tick_at = Instant::now() + TICK;

@@ -179,6 +179,7 @@ const ZEROS_MAX: u64 = 1 << 40;
 
 static ZEROS: [u8; 65_536] = [0; 65_536];
 
+/// The file gets its name when it is complete.
 struct Output {
     path: PathBuf,
     file: tempfile::NamedTempFile,

@@ -89,6 +89,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     }
 }
 
+/// The name of the copy must not exist.
 fn destination(dest: &Path, path: &TreePath) -> Outcome<PathBuf> {
     let dest = match path.last() {
         Some(name) if dest.is_dir() => dest.join(std::ffi::OsStr::from_bytes(name)),
