@@ -12,6 +12,7 @@ use crate::transport::output::Outgoing;
 use crate::{audit, clock, identity};
 
 impl Driver {
+    /// The other thread sends the reply.
     pub(crate) fn run_blocked(self: &Arc<Self>, connection: Arc<Connection>, mut compound: Compound, envelope: Option<Envelope>) {
         let place = BlockedOn::of(identity::take_would_wait());
         let records = self.apply_early(compound.take_effects());
@@ -50,6 +51,8 @@ impl Driver {
         });
     }
 
+    /// Waits here only for this pool's resource; otherwise the call moves to the other pool, so that a
+    /// dead name service occupies no thread for disks.
     pub(crate) fn finish(self: &Arc<Self>, waiting: BlockedCall, place: BlockedOn) -> Option<Outgoing> {
         let BlockedCall { connection, mut compound, mut records, envelope, moves, must_be_durable, charge } = waiting;
         audit::set_must_be_durable(must_be_durable);
