@@ -1,5 +1,3 @@
-//! Trees, primitives, audit trails, and `bench all`.
-
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
 

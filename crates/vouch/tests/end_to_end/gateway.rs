@@ -1,5 +1,3 @@
-//! Pages, names, revisions, conditions, errors and limits.
-
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};

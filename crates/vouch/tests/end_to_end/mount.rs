@@ -1,5 +1,3 @@
-//! Mounts show the tree faithfully, follow new revisions and end cleanly.
-
 use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::process::Stdio;

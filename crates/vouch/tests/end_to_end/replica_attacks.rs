@@ -1,5 +1,3 @@
-//! Attacks on readers, with real replicas that lie or offer old data.
-
 use std::fs;
 use std::path::Path;
 use std::process::Output;

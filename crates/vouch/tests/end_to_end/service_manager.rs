@@ -1,5 +1,3 @@
-//! Notifications to a service manager (sd_notify) and socket activation.
-
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;

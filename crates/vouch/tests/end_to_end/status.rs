@@ -1,5 +1,3 @@
-//! Daemons, their metrics by Prometheus' conventions, and attributes of files.
-
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;

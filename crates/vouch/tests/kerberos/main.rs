@@ -1,6 +1,3 @@
-//! Kerberos tests with a real KDC: the test realm, our own client, `vouch export` and `vouch
-//! bench`.
-
 mod back_channel;
 mod bench;
 mod bit_flips;

@@ -1,5 +1,3 @@
-//! Checks of the test realm itself, on which the other tests rely.
-
 use std::process::Command;
 use std::time::{Duration, Instant};
 

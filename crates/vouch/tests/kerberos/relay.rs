@@ -1,5 +1,3 @@
-//! A relay that keeps a copy of the traffic between client and server.
-
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
