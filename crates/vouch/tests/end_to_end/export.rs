@@ -1,5 +1,4 @@
-//! `vouch export` of published trees (by name and from a database, across revisions, restarts and
-//! expiry) and of directories of an ordinary user.
+//! `vouch export` of published trees and of directories of an ordinary user.
 
 use std::io::BufRead as _;
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! `vouch export` over TLS: data, demands of exports, identities of certificates, renewal, and
-//! attacks. Each refusal has one line of the log.
+//! `vouch export` over TLS: data, demands of exports, certificates, renewal, and attacks. Each
+//! refusal has one line of the log.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};

@@ -1,5 +1,4 @@
-//! The audit trail of a mount: reads by user, lies of replicas, and opens that are refused when
-//! they cannot be recorded.
+//! The audit trail of a mount: reads, lies of replicas, and opens that cannot be recorded.
 
 use std::collections::HashMap;
 use std::fs::{self, File};

@@ -1,8 +1,5 @@
-//! Our own client under every flavour, minor version and encryption type, against `vouch export`
-//! and a real KDC. Some tests inspect the network traffic.
-//!
-//! The Kerberos library reads only the environment of its process, so each test runs its client in
-//! a child process.
+//! Our own client under every flavour, minor version and encryption type. The Kerberos library
+//! reads only the environment of its process, so each test runs its client in a child process.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};

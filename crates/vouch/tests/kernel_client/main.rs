@@ -1,6 +1,5 @@
 //! The Linux kernel's NFSv4 client against `vouch export`: a guest mounts the export and runs
-//! ordinary tools. Results are checked in the guest and on the server's disk. Each test has its own
-//! server, export, state directory and guests.
+//! ordinary tools. Each test has its own server, export, state directory and guests.
 
 mod guest;
 #[path = "../kerberos/kdc.rs"]
