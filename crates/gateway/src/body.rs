@@ -97,7 +97,7 @@ impl FileBody {
 pub(crate) struct JsonListing {
     pub(crate) tree: Arc<Tree>,
     pub(crate) directory: Inode,
-    /// Before the first entry.
+    /// Text before the first entry.
     pub(crate) head: String,
     /// Read before the head of the response is sent.
     pub(crate) first: Listing,

@@ -35,7 +35,7 @@ impl fmt::Write for Escape<'_, '_> {
     }
 }
 
-/// Any bytes. Its direction of writing does not affect its surroundings.
+/// A file name of any bytes. Its direction of writing does not affect its surroundings.
 pub(crate) struct Name<'a>(pub(crate) &'a [u8]);
 
 impl Display for Name<'_> {

@@ -11,13 +11,13 @@ pub(crate) const HEADERS_MAX: usize = 64;
 /// More ranges give the whole file.
 pub(crate) const RANGES_MAX: usize = 32;
 
-/// On one HTML page. Longer directories have further pages.
+/// Entries of one HTML page. Longer directories have further pages.
 pub(crate) const ROWS_MAX: usize = 1000;
 
 /// Longest tag of a revision in the format.
 pub(crate) const TAG_QUERY_LEN_MAX: usize = 255;
 
-/// Found by number and tag, newest first: about 2 KiB of memory each.
+/// Revisions found by number and tag, newest first: about 2 KiB of memory each.
 pub(crate) const REVISIONS_MAX: usize = 4096;
 
 /// Bytes that decide between text and binary.
@@ -26,7 +26,7 @@ pub(crate) const SNIFF_LEN: usize = 1024;
 /// Includes the wait for the client.
 pub(crate) const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// After a lack of descriptors or memory.
+/// Pause after a lack of descriptors or memory.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Certificate chain and key.

@@ -12,7 +12,7 @@ use crate::json::type_word;
 use crate::problem::Problem;
 use crate::target::{PathTarget, Selector, encode};
 
-/// All of it, or a part if it is long.
+/// All of a directory, or a part of a long one.
 pub(crate) struct DirectoryPage<'a> {
     pub(crate) tree: &'a TreeName,
     pub(crate) revision: &'a Revision,

@@ -15,7 +15,7 @@ pub(crate) enum RequestedRanges {
 }
 
 impl RequestedRanges {
-    /// `size`: of the file.
+    /// `size`: length of the file.
     ///
     /// Malformed headers, other units, too many and overlapping ranges give the whole file, as RFC
     /// 9110, section 14.2 permits.
