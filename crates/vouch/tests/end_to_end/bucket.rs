@@ -1,5 +1,3 @@
-//! Databases in buckets, with versitygw as a real S3 server.
-
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
