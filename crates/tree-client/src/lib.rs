@@ -73,7 +73,7 @@ mod disk_cache;
 mod error;
 mod file; // File content: reads, holes, read-ahead, whole files.
 mod frame;
-mod freshness; // Which revision may be used now: refresh, rollback protection, key statements.
+mod freshness; // The usable revision: refresh, rollback protection, key statements.
 #[doc(hidden)]
 pub mod fuzzing; // Entry points for fuzz targets.
 mod http;

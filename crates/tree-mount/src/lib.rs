@@ -51,7 +51,7 @@ mod observe;
 mod observer;
 mod open; // open(2), release, and backing files under a new revision.
 mod open_files;
-mod passthrough_balance; // Whether passthrough pays.
+mod passthrough_balance; // Gain and cost of passthrough.
 mod readdir; // Directory listings.
 mod request; // One request of the kernel, and open files for the observer.
 mod requests;

@@ -1,4 +1,4 @@
-//! Which revision may be used now: refresh, rollback protection, key statements.
+//! The usable revision: refresh, rollback protection, key statements.
 
 mod current; // The revision in force, and why nothing may be used.
 pub(crate) mod refresh; // Asks the replicas for the newest revision.

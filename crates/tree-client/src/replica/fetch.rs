@@ -36,7 +36,7 @@ struct Search {
     reasons: BTreeMap<ReplicaId, String>,
 }
 
-/// Why a replica did not deliver the frame.
+/// Reason for a missing answer of a replica.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Lacks,
