@@ -26,7 +26,7 @@ struct ProcessIdentity {
     switches: bool,
 }
 
-fn own() -> &'static ProcessIdentity {
+fn process_identity() -> &'static ProcessIdentity {
     static PROCESS: OnceLock<ProcessIdentity> = OnceLock::new();
     PROCESS.get_or_init(|| {
         let needed = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::DAC_READ_SEARCH;
@@ -39,7 +39,7 @@ fn own() -> &'static ProcessIdentity {
 
 /// True if this process may act for other users and open files by handle.
 pub fn can_serve_others() -> bool {
-    own().switches
+    process_identity().switches
 }
 
 #[derive(Default)]
@@ -58,8 +58,8 @@ thread_local! {
 pub(crate) fn assume(caller: &Caller) -> Result<()> {
     THREAD.with_borrow_mut(|thread| {
         thread.prepare()?;
-        if !own().switches {
-            return if caller.uid == own().uid { Ok(()) } else { Err(Error::Access) };
+        if !process_identity().switches {
+            return if caller.uid == process_identity().uid { Ok(()) } else { Err(Error::Access) };
         }
         thread.switch(caller.uid, caller.gid, &caller.groups)
     })
@@ -76,7 +76,7 @@ pub(crate) fn assume_privileges(caller: &Caller) -> Result<()> {
 pub(crate) fn assume_root() -> Result<()> {
     THREAD.with_borrow_mut(|thread| {
         thread.prepare()?;
-        if own().switches { thread.set_uid(0) } else { Ok(()) }
+        if process_identity().switches { thread.set_uid(0) } else { Ok(()) }
     })
 }
 
@@ -87,10 +87,10 @@ pub(crate) fn assume_root() -> Result<()> {
 /// If the kernel has no memory.
 pub fn leave_callers() -> Result<()> {
     THREAD.with_borrow_mut(|thread| {
-        if !own().switches {
+        if !process_identity().switches {
             return Ok(());
         }
-        thread.switch(own().uid, own().gid, &own().groups)
+        thread.switch(process_identity().uid, process_identity().gid, &process_identity().groups)
     })
 }
 
@@ -110,7 +110,7 @@ impl Thread {
         }
         ffi::unshare_fs().or_error()?;
         umask(Mode::empty());
-        if own().switches {
+        if process_identity().switches {
             self.set_uid(0)?;
             let mut sets = capabilities(None).or_error()?;
             if sets.effective.contains(CapabilitySet::SYS_RESOURCE) {
@@ -159,7 +159,7 @@ impl Thread {
 /// Switching users drops root's powers. With securebits(7) that keep them, every caller would be
 /// root.
 pub(crate) fn check_switching() -> Result<bool> {
-    if !own().switches {
+    if !process_identity().switches {
         return Ok(true);
     }
     assume(&Caller::new(65_534, 65_534, []))?;

@@ -154,7 +154,7 @@ fn exports_share_descriptor_limit_and_release_all() {
             PosixFs::open(&root, Options { files: files.clone(), ..usual(&ids(name)) }).expect("the export succeeds")
         })
         .collect();
-    let look = |fs: &PosixFs| {
+    let check_confinement = |fs: &PosixFs| {
         for n in 0..BOUND {
             let name = n.to_string();
             let name = Name::new(name.as_bytes()).expect("a name");
@@ -165,7 +165,7 @@ fn exports_share_descriptor_limit_and_release_all() {
     };
     // The same names and, on fresh file systems, the same inode numbers.
     for _ in 0..3 {
-        exports.iter().for_each(look);
+        exports.iter().for_each(check_confinement);
     }
     assert!(files.count() > BOUND / 2);
     leave_callers().expect("switching to root succeeds");
@@ -182,7 +182,7 @@ struct Seen {
 }
 
 /// Uses the name while it is swapped; nothing outside may be reached.
-fn look(fs: &PosixFs, outside: &Path, seen: &mut Seen) {
+fn check_confinement(fs: &PosixFs, outside: &Path, seen: &mut Seen) {
     let name = |name: &'static str| Name::new(name.as_bytes()).expect("a name");
     let (me, root) = (me(), fs.root());
     if let Ok((id, attributes)) = fs.lookup(&me, &root, name("swapped"), Blocking::Allowed) {
@@ -248,7 +248,7 @@ fn swap_directory_during_calls(options: fn(&Path) -> Options) {
         scope.spawn(swap);
         let mut rounds = 0;
         while rounds < ROUNDS_MIN || !(seen.directory && seen.link && seen.home && seen.away) {
-            look(&fs, &outside, &mut seen);
+            check_confinement(&fs, &outside, &mut seen);
             rounds += 1;
             assert!(Instant::now() < deadline, "after {rounds} rounds not every state was met");
         }

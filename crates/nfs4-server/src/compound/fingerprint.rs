@@ -11,22 +11,22 @@ use crate::{Flavour, Principal};
 const LEN_MAX: usize = 512;
 
 pub(crate) fn of(principal: &Principal, flavour: Flavour, operations: u32, body: &[u8]) -> u64 {
-    let mut mix = Mix(0x9e37_79b9_7f4a_7c15 ^ (u64::from(operations) | (flavour as u64) << 32));
+    let mut hasher = FoldHasher(0x9e37_79b9_7f4a_7c15 ^ (u64::from(operations) | (flavour as u64) << 32));
     // Groups may differ between a call and its retry.
     match principal {
-        Principal::None => mix.add(1),
-        Principal::Sys { uid, .. } => mix.add(2 | u64::from(*uid) << 32),
-        Principal::Gss { name } | Principal::Certificate { name } => name.hash(&mut mix),
+        Principal::None => hasher.add(1),
+        Principal::Sys { uid, .. } => hasher.add(2 | u64::from(*uid) << 32),
+        Principal::Gss { name } | Principal::Certificate { name } => name.hash(&mut hasher),
     }
-    mix.add(body.len() as u64);
-    mix.write(&body[..body.len().min(LEN_MAX)]);
-    mix.finish()
+    hasher.add(body.len() as u64);
+    hasher.write(&body[..body.len().min(LEN_MAX)]);
+    hasher.finish()
 }
 
 /// Folded multiplication, eight bytes a step.
-struct Mix(u64);
+struct FoldHasher(u64);
 
-impl Mix {
+impl FoldHasher {
     #[inline]
     fn add(&mut self, word: u64) {
         let wide = u128::from(self.0 ^ word) * u128::from(0x8bb8_4b93_962e_acc9_u64);
@@ -34,7 +34,7 @@ impl Mix {
     }
 }
 
-impl Hasher for Mix {
+impl Hasher for FoldHasher {
     fn write(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks::<8>();
         for word in words {

@@ -6,7 +6,7 @@ use vouch_nfs4::op::{Op, Results};
 use vouch_vfs::Blocking;
 use vouch_xdr::Writer;
 
-use super::run::{At, Compound, Ended, Progress};
+use super::run::{Compound, Phase, Progress, RunOutcome};
 use crate::state::OwnerReply;
 use crate::{Effect, Server, compound::sequence};
 
@@ -19,14 +19,14 @@ impl Compound {
         })
     }
 
-    fn answer_fault(&mut self, server: &Server, out: &mut Writer) -> Ended {
+    fn answer_fault(&mut self, server: &Server, out: &mut Writer) -> RunOutcome {
         let status = Status::SERVERFAULT;
-        self.at = At::Over;
+        self.phase = Phase::Over;
         let call = &mut self.call;
         server.note_error(call, None, status, &io::Error::other("the call ended in a panic; this is an error in this program"));
         let Some(head) = self.head.take() else {
             call.effects.push(Effect::Disconnect(call.connection.id()));
-            return Ended::Unanswered;
+            return RunOutcome::Unanswered;
         };
         // Earlier changes may not be durable, so the first of their results is replaced.
         let (result_at, op, before) = match call.pending_syncs.first() {
@@ -46,6 +46,6 @@ impl Compound {
         self.deferred.drain(..).for_each(|deferred| deferred.report(server, &self.call));
         head.finish(out, status, before + 1);
         sequence::finish(server, &mut self.call, &out.as_bytes()[self.start..]);
-        Ended::Answered
+        RunOutcome::Answered
     }
 }

@@ -2,26 +2,26 @@ use vouch_nfs4::Status;
 use vouch_nfs4::op::{Args, Op};
 
 use super::context::{CallState, CompoundContext};
-use super::run::Place;
+use super::run::OperationCursor;
 use crate::Server;
 use crate::access::admission::{AGE_MS_MAX, Admission, CachedAdmission};
 use crate::files::file_ref::Object;
 
-pub(super) fn check(call: &CallState, args: &Args<'_>, place: &Place, server: &Server) -> Result<(), Status> {
+pub(super) fn check(call: &CallState, args: &Args<'_>, cursor: &OperationCursor, server: &Server) -> Result<(), Status> {
     let op = args.op();
     if matches!(args, Args::Illegal(_)) {
         return Err(Status::OP_ILLEGAL);
     }
-    if place.done >= server.config().limits.operations_max {
+    if cursor.done >= server.config().limits.operations_max {
         return Err(if call.minor == 0 { Status::RESOURCE } else { Status::TOO_MANY_OPS });
     }
     if call.minor > 0 {
         let alone =
             matches!(op, Op::EXCHANGE_ID | Op::CREATE_SESSION | Op::BIND_CONN_TO_SESSION | Op::DESTROY_SESSION | Op::DESTROY_CLIENTID);
-        match place.done {
+        match cursor.done {
             0 if op == Op::SEQUENCE => {}
             // RFC 8881, section 2.10.2: without SEQUENCE these operations must be alone.
-            0 if alone && place.count > 1 => return Err(Status::NOT_ONLY_OP),
+            0 if alone && cursor.count > 1 => return Err(Status::NOT_ONLY_OP),
             0 if alone => {}
             0 => return Err(Status::OP_NOT_IN_SESSION),
             _ if op == Op::SEQUENCE => return Err(Status::SEQUENCE_POS),

@@ -12,7 +12,7 @@ use super::dispatch::dispatch;
 use super::precheck;
 use crate::compound::context::{CallState, CompoundContext, RecordWait};
 use crate::compound::lookahead::Lookahead;
-use crate::compound::sequence::{self, Opening};
+use crate::compound::sequence::{self, SequenceInput};
 use crate::error::OpError;
 use crate::observer::notification::{CompletedOp, DeferredNotification};
 use crate::state::FileKey;
@@ -32,34 +32,34 @@ pub struct Compound {
     body: Bytes,
     out: Vec<u8>,
     pub(super) start: usize,
-    pub(super) at: At,
+    pub(super) phase: Phase,
     pub(super) head: Option<ReplyWriter>,
     /// Sent when their changes are durable.
     pub(super) deferred: Vec<DeferredNotification>,
 }
 
-pub(super) enum At {
+pub(super) enum Phase {
     Head,
-    Operation(Place),
-    Sync(Place, Status),
+    Operation(OperationCursor),
+    Sync(OperationCursor, Status),
     Over,
 }
 
-pub(super) struct Place {
+pub(super) struct OperationCursor {
     position: usize,
     pub(super) count: u32,
     pub(super) done: u32,
     head: ReplyWriter,
 }
 
-enum Next {
+enum OperationOutcome {
     Go,
     End(Status),
     Blocked,
     Replayed,
 }
 
-pub(super) enum Ended {
+pub(super) enum RunOutcome {
     Answered,
     Unanswered,
     Blocked,
@@ -111,7 +111,7 @@ impl Compound {
             changed: None,
             note: None,
         };
-        Compound { call, body: request.body, out: request.reply, start, at: At::Head, head: None, deferred: Vec::new() }
+        Compound { call, body: request.body, out: request.reply, start, phase: Phase::Head, head: None, deferred: Vec::new() }
     }
 
     /// Not after [`Progress::Done`].
@@ -123,7 +123,7 @@ impl Compound {
         self.run_by(names, |compound, body, out| compound.run_operations(server, blocking, body, out))
     }
 
-    pub(super) fn run_by(&mut self, names: Blocking, run: impl FnOnce(&mut Self, &[u8], &mut Writer) -> Ended) -> Progress {
+    pub(super) fn run_by(&mut self, names: Blocking, run: impl FnOnce(&mut Self, &[u8], &mut Writer) -> RunOutcome) -> Progress {
         self.call.names = names;
         let body = std::mem::take(&mut self.body);
         let mut out = Writer::append_to(std::mem::take(&mut self.out));
@@ -131,9 +131,9 @@ impl Compound {
         self.out = out.into_bytes();
         self.body = body;
         match progress {
-            Ended::Blocked => Progress::Blocked,
-            Ended::Unanswered => Progress::Done(None),
-            Ended::Answered => {
+            RunOutcome::Blocked => Progress::Blocked,
+            RunOutcome::Unanswered => Progress::Done(None),
+            RunOutcome::Answered => {
                 let bytes = std::mem::take(&mut self.out);
                 Progress::Done(Some(Reply { bytes, spans: std::mem::take(&mut self.call.spans) }))
             }
@@ -169,7 +169,7 @@ impl Compound {
 
     /// The export whose journal commit is all that the call waits for. Drops the arguments.
     pub fn waits_for_sync(&mut self) -> Option<ExportId> {
-        let (At::Sync(..), [one]) = (&self.at, &self.call.pending_syncs[..]) else { return None };
+        let (Phase::Sync(..), [one]) = (&self.phase, &self.call.pending_syncs[..]) else { return None };
         let export = &one.files.site.export;
         if !export.file_system.syncs_together(&one.ids) {
             return None;
@@ -203,52 +203,52 @@ impl Compound {
         std::mem::take(&mut self.call.effects)
     }
 
-    pub(super) fn run_operations(&mut self, server: &Server, blocking: Blocking, body: &[u8], out: &mut Writer) -> Ended {
+    pub(super) fn run_operations(&mut self, server: &Server, blocking: Blocking, body: &[u8], out: &mut Writer) -> RunOutcome {
         loop {
-            match std::mem::replace(&mut self.at, At::Over) {
-                At::Head => match self.head(server, body, out) {
-                    Ok(at) => self.at = at,
+            match std::mem::replace(&mut self.phase, Phase::Over) {
+                Phase::Head => match self.head(server, body, out) {
+                    Ok(phase) => self.phase = phase,
                     Err(ended) => return ended,
                 },
-                At::Operation(mut place) => {
-                    let next = self.operation(server, blocking, body, out, &mut place);
+                Phase::Operation(mut cursor) => {
+                    let next = self.operation(server, blocking, body, out, &mut cursor);
                     match next {
-                        Next::Go if place.done < place.count => self.at = At::Operation(place),
-                        Next::Go => self.at = At::Sync(place, Status::OK),
-                        Next::End(status) => self.at = At::Sync(place, status),
-                        Next::Blocked => {
-                            self.at = At::Operation(place);
-                            return Ended::Blocked;
+                        OperationOutcome::Go if cursor.done < cursor.count => self.phase = Phase::Operation(cursor),
+                        OperationOutcome::Go => self.phase = Phase::Sync(cursor, Status::OK),
+                        OperationOutcome::End(status) => self.phase = Phase::Sync(cursor, status),
+                        OperationOutcome::Blocked => {
+                            self.phase = Phase::Operation(cursor);
+                            return RunOutcome::Blocked;
                         }
-                        Next::Replayed => return Ended::Answered,
+                        OperationOutcome::Replayed => return RunOutcome::Answered,
                     }
                 }
-                At::Sync(mut place, mut status) => {
-                    if let Some(failed) = self.sync(server, blocking, out, &mut place) {
+                Phase::Sync(mut cursor, mut status) => {
+                    if let Some(failed) = self.sync(server, blocking, out, &mut cursor) {
                         match failed {
                             Ok(worse) => status = worse,
                             Err(()) => {
-                                self.at = At::Sync(place, status);
-                                return Ended::Blocked;
+                                self.phase = Phase::Sync(cursor, status);
+                                return RunOutcome::Blocked;
                             }
                         }
                     }
                     self.deferred.drain(..).for_each(|deferred| deferred.report(server, &self.call));
-                    let Place { done, head, .. } = place;
+                    let OperationCursor { done, head, .. } = cursor;
                     head.finish(out, status, done);
                     sequence::finish(server, &mut self.call, &out.as_bytes()[self.start..]);
-                    return Ended::Answered;
+                    return RunOutcome::Answered;
                 }
-                At::Over => return Ended::Unanswered,
+                Phase::Over => return RunOutcome::Unanswered,
             }
         }
     }
 
-    fn head(&mut self, server: &Server, body: &[u8], out: &mut Writer) -> Result<At, Ended> {
+    fn head(&mut self, server: &Server, body: &[u8], out: &mut Writer) -> Result<Phase, RunOutcome> {
         let mut r = Reader::new(body);
         let whole = |out: &mut Writer, status, tag: &[u8]| {
             ReplyWriter::begin(out, tag).finish(out, status, 0);
-            Err(Ended::Answered)
+            Err(RunOutcome::Answered)
         };
         let Ok(head) = CompoundHead::decode(&mut r) else { return whole(out, Status::BADXDR, b"") };
         if head.tag.len() > server.config().limits.tag_len_max {
@@ -268,62 +268,69 @@ impl Compound {
                 sequence::Duplicate::InProgress => {
                     // RFC 7530, section 3.1.1: a client retries only over a new connection.
                     self.call.effects.push(Effect::Disconnect(self.call.connection.id()));
-                    return Err(Ended::Unanswered);
+                    return Err(RunOutcome::Unanswered);
                 }
                 sequence::Duplicate::Answered(reply) => {
                     out.raw(&reply);
                     self.call.record_wait = RecordWait::ForReplay;
-                    return Err(Ended::Answered);
+                    return Err(RunOutcome::Answered);
                 }
             }
         }
         let position = body.len() - r.remaining();
         let writer = ReplyWriter::begin(out, head.tag);
         self.head = Some(writer);
-        Ok(At::Operation(Place { position, count: head.count, done: 0, head: writer }))
+        Ok(Phase::Operation(OperationCursor { position, count: head.count, done: 0, head: writer }))
     }
 
-    fn operation(&mut self, server: &Server, blocking: Blocking, body: &[u8], out: &mut Writer, place: &mut Place) -> Next {
-        let mut r = Reader::new(&body[place.position..]);
+    fn operation(
+        &mut self,
+        server: &Server,
+        blocking: Blocking,
+        body: &[u8],
+        out: &mut Writer,
+        cursor: &mut OperationCursor,
+    ) -> OperationOutcome {
+        let mut r = Reader::new(&body[cursor.position..]);
         let call = &mut self.call;
-        call.index = place.done;
+        call.index = cursor.done;
         call.result_at = out.len();
         let number = r.clone().u32();
         call.op = number.unwrap_or(vouch_nfs4::op::ILLEGAL);
         let args = Args::decode(call.minor, &mut r);
-        let last = place.done + 1 == place.count;
-        let lookahead = Lookahead { minor: call.minor, body: r.rest(), count: place.count - place.done - 1 };
+        let last = cursor.done + 1 == cursor.count;
+        let lookahead = Lookahead { minor: call.minor, body: r.rest(), count: cursor.count - cursor.done - 1 };
         let (object, bytes) = (call.current.clone(), (call.bytes_read, call.bytes_written));
         let arguments = args.as_ref().ok().filter(|_| server.observer().wants(call.op)).map(crate::observer::arguments::of);
         call.begin_tracking(arguments.is_some());
         let precheck_result = match &args {
-            Ok(args) => precheck::check(call, args, place, server),
+            Ok(args) => precheck::check(call, args, cursor, server),
             Err(error) => Err(crate::compound::dispatch::unreadable(Op(call.op), error)),
         };
         let mut context = CompoundContext { server, blocking, call, out, lookahead };
         let outcome = match (precheck_result, args) {
             (Err(status), _) => Err(OpError::Status(status)),
             (Ok(()), Ok(Args::Sequence(args))) => {
-                let opening = Opening { args: &args, body_len: body.len(), rest: r.rest(), operations: place.count };
-                match sequence::sequence(&mut context, &opening) {
+                let input = SequenceInput { args: &args, body_len: body.len(), rest: r.rest(), operations: cursor.count };
+                match sequence::sequence(&mut context, &input) {
                     Ok(sequence::Sequence::Go) => Ok(()),
                     Ok(sequence::Sequence::Answered(reply)) => {
                         let start = self.start;
                         context.out.truncate(start);
                         context.out.raw(&reply);
                         context.call.record_wait = RecordWait::ForReplay;
-                        return Next::Replayed;
+                        return OperationOutcome::Replayed;
                     }
                     Ok(sequence::Sequence::Uncached) => {
                         // RFC 8881, section 2.10.6.1.3: the operation after SEQUENCE carries the
                         // status.
-                        place.done += 1;
+                        cursor.done += 1;
                         if let Some(op) = context.lookahead.next() {
                             Results::failure(Op(op), Status::RETRY_UNCACHED_REP).encode(context.out);
-                            place.done += 1;
-                            return Next::End(Status::RETRY_UNCACHED_REP);
+                            cursor.done += 1;
+                            return OperationOutcome::End(Status::RETRY_UNCACHED_REP);
                         }
-                        return Next::End(Status::OK);
+                        return OperationOutcome::End(Status::OK);
                     }
                     Err(stop) => Err(stop),
                 }
@@ -345,7 +352,7 @@ impl Compound {
             Err(OpError::WouldBlock) => {
                 let at = context.result_at;
                 context.out.truncate(at);
-                return Next::Blocked;
+                return OperationOutcome::Blocked;
             }
             Err(OpError::Encoded(status)) => status,
             Err(OpError::Status(status)) => context.fail(status),
@@ -354,8 +361,8 @@ impl Compound {
                 context.fail(status)
             }
         };
-        place.position = body.len() - r.remaining();
-        place.done += 1;
+        cursor.position = body.len() - r.remaining();
+        cursor.done += 1;
         let moved = (call.bytes_read - bytes.0, call.bytes_written - bytes.1);
         let unopened = call.count(moved);
         let changed = (call.changed.take(), call.note.take());
@@ -375,12 +382,12 @@ impl Compound {
             note: None,
         };
         seen.notify_or_defer(server, call, changed, &mut self.deferred);
-        if status.is_ok() { Next::Go } else { Next::End(status) }
+        if status.is_ok() { OperationOutcome::Go } else { OperationOutcome::End(status) }
     }
 
     /// `Some(Ok)`: the sync failed, and the first affected result is replaced. `Some(Err)`: it must
     /// wait.
-    fn sync(&mut self, server: &Server, blocking: Blocking, out: &mut Writer, place: &mut Place) -> Option<Result<Status, ()>> {
+    fn sync(&mut self, server: &Server, blocking: Blocking, out: &mut Writer, cursor: &mut OperationCursor) -> Option<Result<Status, ()>> {
         let mut worse = None;
         while let Some(one) = self.call.pending_syncs.last() {
             let sync = || one.files.site.export.file_system.sync_metadata(&one.ids, blocking);
@@ -405,7 +412,7 @@ impl Compound {
                     self.deferred.iter_mut().for_each(|deferred| deferred.fail(export, status));
                     out.truncate(one.result_at);
                     Results::failure(Op(one.op), status).encode(out);
-                    place.done = one.results_before + 1;
+                    cursor.done = one.results_before + 1;
                     let results = one.result_at;
                     self.call.spans.retain(|(at, _)| *at <= results);
                     server.note_error(&self.call, None, status, &source);

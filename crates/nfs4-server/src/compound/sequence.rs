@@ -9,7 +9,7 @@ use crate::error::OpError;
 use crate::state::{SequenceCall, Sequenced};
 use crate::{Server, compound::fingerprint};
 
-pub(crate) struct Opening<'a> {
+pub(crate) struct SequenceInput<'a> {
     pub(crate) args: &'a SequenceArgs,
     pub(crate) body_len: usize,
     /// The bytes after SEQUENCE.
@@ -30,14 +30,14 @@ const KEPT_LEN_MAX: usize = 256;
 const CALL_HEADER_LEN: usize = 40;
 const RECORD_MARK_LEN: usize = vouch_oncrpc::RECORD_MARK_LEN;
 
-pub(crate) fn sequence(context: &mut CompoundContext<'_>, opening: &Opening<'_>) -> Result<Sequence, OpError> {
+pub(crate) fn sequence(context: &mut CompoundContext<'_>, input: &SequenceInput<'_>) -> Result<Sequence, OpError> {
     let call = SequenceCall {
-        args: opening.args,
+        args: input.args,
         connection: context.connection.id(),
         address: context.connection.peer().ip(),
-        request_len: opening.body_len + CALL_HEADER_LEN,
-        operations: opening.operations,
-        fingerprint: fingerprint::of(&context.principal, context.flavour, opening.operations, opening.rest),
+        request_len: input.body_len + CALL_HEADER_LEN,
+        operations: input.operations,
+        fingerprint: fingerprint::of(&context.principal, context.flavour, input.operations, input.rest),
     };
     let now = context.now.mono_ms;
     match context.state(|state| state.sequence(&call, now))? {

@@ -4,7 +4,7 @@ use crate::OpenHandle;
 use crate::compound::context::CompoundContext;
 use crate::error::OpError;
 use crate::files::file_ref::FileRef;
-use crate::files::open_file::{self, Use};
+use crate::files::open_file::{self, IoPurpose};
 
 pub(crate) struct Pair {
     pub(crate) from: FileRef,
@@ -23,10 +23,10 @@ impl Pair {
             return Err(Status::XDEV.into());
         }
         to.writable()?;
-        let destination = open_file::open_for(context, &to, destination, Use::Write)?;
+        let destination = open_file::open_for(context, &to, destination, IoPurpose::Write)?;
         // The source's stateid may be the saved one (RFC 8881, section 16.2.3.1.2).
         let current = std::mem::replace(&mut context.call.current_stateid, context.call.saved_stateid);
-        let source = open_file::open_for(context, &from, source, Use::Read);
+        let source = open_file::open_for(context, &from, source, IoPurpose::Read);
         context.call.current_stateid = current;
         let same = from.id == to.id;
         Ok(Pair { from, to, source: source?, destination, same })

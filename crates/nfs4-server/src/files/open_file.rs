@@ -12,18 +12,23 @@ use crate::error::OpError;
 use crate::state::{Io, IoGrant};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum IoPurpose {
     Read,
     Write,
     Any,
 }
 
 /// Special stateids open with the caller's own rights (RFC 8881, section 8.2.3).
-pub(crate) fn open_for(context: &mut CompoundContext<'_>, file: &FileRef, stateid: &Stateid, purpose: Use) -> Result<OpenHandle, OpError> {
+pub(crate) fn open_for(
+    context: &mut CompoundContext<'_>,
+    file: &FileRef,
+    stateid: &Stateid,
+    purpose: IoPurpose,
+) -> Result<OpenHandle, OpError> {
     let stateid = context.substituted(stateid)?;
     let io = match purpose {
-        Use::Read | Use::Any => Io::Read,
-        Use::Write => Io::Write,
+        IoPurpose::Read | IoPurpose::Any => Io::Read,
+        IoPurpose::Write => Io::Write,
     };
     let (client, key, now) = (context.client_of_session(), file.key(), context.now.mono_ms);
     let caller = if context.minor == 0 { context.proven() } else { None };
@@ -33,7 +38,7 @@ pub(crate) fn open_for(context: &mut CompoundContext<'_>, file: &FileRef, statei
             let _ = state.authorize_v40_stateid(&stateid, caller.as_ref(), now);
         }
         match state.io(client, &stateid, &key, io, now) {
-            Err(Status::OPENMODE) if purpose == Use::Any => state.io(client, &stateid, &key, Io::Write, now),
+            Err(Status::OPENMODE) if purpose == IoPurpose::Any => state.io(client, &stateid, &key, Io::Write, now),
             granted => granted,
         }
     });
@@ -55,8 +60,8 @@ pub(crate) fn open_for(context: &mut CompoundContext<'_>, file: &FileRef, statei
             };
             // Before the check of rights: a refused attempt is recorded too.
             match purpose {
-                Use::Read if context.tracks => context.used[0] = Some((held.clone(), by)),
-                Use::Write if context.tracks => context.used[1] = Some((held.clone(), by)),
+                IoPurpose::Read if context.tracks => context.used[0] = Some((held.clone(), by)),
+                IoPurpose::Write if context.tracks => context.used[1] = Some((held.clone(), by)),
                 _ => {}
             }
             if by == UsedBy::Another && !context.is_machine_for(&file.grant) {
@@ -83,28 +88,28 @@ pub(crate) fn open_to_commit(context: &mut CompoundContext<'_>, file: &FileRef) 
         Some(open) if is_machine => Ok(open),
         Some(open) => {
             if caller.uid != open.file().attributes()?.uid {
-                rights(context, file, Use::Write)?;
+                rights(context, file, IoPurpose::Write)?;
             }
             Ok(open)
         }
-        None => anonymous(context, file, Use::Write),
+        None => anonymous(context, file, IoPurpose::Write),
     }
 }
 
-fn rights(context: &CompoundContext<'_>, file: &FileRef, purpose: Use) -> Result<(), OpError> {
+fn rights(context: &CompoundContext<'_>, file: &FileRef, purpose: IoPurpose) -> Result<(), OpError> {
     let wanted = match purpose {
         // As in Linux, an executable file may be read.
-        Use::Read | Use::Any => Access::READ | Access::EXECUTE,
-        Use::Write => Access::MODIFY,
+        IoPurpose::Read | IoPurpose::Any => Access::READ | Access::EXECUTE,
+        IoPurpose::Write => Access::MODIFY,
     };
     let has = file.files().access(&file.grant.caller, &file.id, wanted, context.blocking)?;
     if (has & wanted) == Access::default() { Err(Status::ACCESS.into()) } else { Ok(()) }
 }
 
-fn anonymous(context: &mut CompoundContext<'_>, file: &FileRef, purpose: Use) -> Result<OpenHandle, OpError> {
+fn anonymous(context: &mut CompoundContext<'_>, file: &FileRef, purpose: IoPurpose) -> Result<OpenHandle, OpError> {
     let access = match purpose {
-        Use::Read | Use::Any => OpenAccess { read: true, write: false },
-        Use::Write => OpenAccess { read: false, write: true },
+        IoPurpose::Read | IoPurpose::Any => OpenAccess { read: true, write: false },
+        IoPurpose::Write => OpenAccess { read: false, write: true },
     };
     let (key, caller) = (file.key(), &file.grant.caller);
     if let Some(open) = context.server.anonymous().get(&key, caller, access, context.now.mono_ms) {

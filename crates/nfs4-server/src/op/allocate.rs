@@ -7,7 +7,7 @@ use vouch_vfs::Blocking;
 use crate::compound::context::CompoundContext;
 use crate::error::{OpError, OpResult};
 use crate::files::file_ref::FileRef;
-use crate::files::open_file::{self, Use};
+use crate::files::open_file::{self, IoPurpose};
 
 /// From here on the file system may be slow.
 const LONG_LEN: u64 = 4 << 20;
@@ -39,7 +39,7 @@ fn opened(context: &mut CompoundContext<'_>, stateid: &Stateid, offset: u64, len
     if end > file.grant.site.traits.file_size_max {
         return Err(Status::FBIG.into());
     }
-    let open = open_file::open_for(context, &file, stateid, Use::Write)?;
+    let open = open_file::open_for(context, &file, stateid, IoPurpose::Write)?;
     if context.blocking == Blocking::Forbidden && length >= LONG_LEN {
         return Err(OpError::WouldBlock);
     }

@@ -22,10 +22,10 @@ pub(crate) fn exchange_id(context: &mut CompoundContext<'_>, args: &ExchangeIdAr
     let (principal, flavour) = (context.principal.clone(), context.flavour);
     let credential = crate::state::Credential { principal: &principal, flavour, address: context.connection.peer().ip() };
     let connection = context.connection.id();
-    let introduced = context.state(|state| {
-        let introduced = state.exchange_id(&args, credential, now)?;
-        state.note_connection(introduced.client, connection);
-        Ok::<_, Status>(introduced)
+    let exchanged = context.state(|state| {
+        let exchanged = state.exchange_id(&args, credential, now)?;
+        state.note_connection(exchanged.client, connection);
+        Ok::<_, Status>(exchanged)
     })?;
     let config = context.server.config();
     let impl_id = config.implementation.as_ref().map(|(domain, name)| ImplId {
@@ -34,11 +34,11 @@ pub(crate) fn exchange_id(context: &mut CompoundContext<'_>, args: &ExchangeIdAr
         date: Time::default(),
     });
     let ok = ExchangeIdOk {
-        client: introduced.client,
-        seq: introduced.seq,
+        client: exchanged.client,
+        seq: exchanged.seq,
         // Section 18.35.3: exactly one of three kinds of server.
-        flags: ExchangeIdFlags(introduced.flags.0 & !ExchangeIdFlags::MASK_PNFS.0) | ExchangeIdFlags::USE_NON_PNFS,
-        state_protect: introduced.machine.map_or(StateProtectReply::None, StateProtectReply::MachineCred),
+        flags: ExchangeIdFlags(exchanged.flags.0 & !ExchangeIdFlags::MASK_PNFS.0) | ExchangeIdFlags::USE_NON_PNFS,
+        state_protect: exchanged.machine.map_or(StateProtectReply::None, StateProtectReply::MachineCred),
         server_owner: ServerOwner { minor: 0, major: Bytes(&config.server_owner) },
         server_scope: Bytes(&config.server_owner),
         impl_id,

@@ -6,11 +6,11 @@ use vouch_vfs::Advice;
 
 use crate::compound::context::CompoundContext;
 use crate::error::OpResult;
-use crate::files::open_file::{self, Use};
+use crate::files::open_file::{self, IoPurpose};
 
 pub(crate) fn io_advise(context: &mut CompoundContext<'_>, args: &IoAdviseArgs) -> OpResult {
     let file = context.current_file(Status::ISDIR)?;
-    let open = open_file::open_for(context, &file, &args.stateid, Use::Any)?;
+    let open = open_file::open_for(context, &file, &args.stateid, IoPurpose::Any)?;
     let mut used = Bitmap::EMPTY;
     for (hint, advice) in [
         (IoAdvice::Normal, Advice::Normal),

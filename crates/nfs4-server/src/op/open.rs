@@ -17,7 +17,7 @@ use crate::error::{OpError, OpResult};
 use crate::files::file_ref::{FileRef, Object};
 use crate::files::open_file::{handle_of, wrong_type};
 use crate::files::open_handle::{OpenHandle, OpenState};
-use crate::state::{Claim, ClientKey, Extra, Granted, OpenCall, Opened, OwnerKind, Share, Terms, Want};
+use crate::state::{Claim, ClientKey, DelegationExtensions, Granted, OpenCall, Opened, OwnerKind, Share, Terms, Want};
 
 #[derive(Clone, Copy)]
 struct OpenRequest<'a> {
@@ -25,7 +25,7 @@ struct OpenRequest<'a> {
     owner: &'a [u8],
     share: Share,
     want: Want,
-    extra: Extra,
+    extensions: DelegationExtensions,
     claim: Claim,
     terms: Terms,
     opener: Option<&'a Arc<str>>,
@@ -60,9 +60,10 @@ fn execute(context: &mut CompoundContext<'_>, args: &OpenArgs<'_>, client: Clien
     let (claim, name) = claim(context, &args.claim)?;
     // RFC 9754, sections 4 and 5: an extension of 4.2.
     let asked = |bit: ShareAccess| context.minor >= 2 && args.access.contains(bit);
-    let extra = Extra { times: asked(ShareAccess::WANT_DELEG_TIMESTAMPS), for_open: asked(ShareAccess::WANT_OPEN_XOR_DELEGATION) };
+    let extensions =
+        DelegationExtensions { times: asked(ShareAccess::WANT_DELEG_TIMESTAMPS), for_open: asked(ShareAccess::WANT_OPEN_XOR_DELEGATION) };
     let opener = context.proven().filter(|_| context.minor == 0);
-    let request = OpenRequest { client, owner, share, want, extra, claim, terms: context.terms(), opener: opener.as_ref() };
+    let request = OpenRequest { client, owner, share, want, extensions, claim, terms: context.terms(), opener: opener.as_ref() };
     let (file, found, opened) = match &args.how {
         // RFC 8881, section 18.16.3: only CLAIM_NULL creates files.
         OpenHow::Create(how) => match args.claim {
@@ -252,9 +253,9 @@ impl<'a> OpenRequest<'a> {
     /// Only the file's owner gets delegated times, because the holder sets them at the end.
     fn call(&self, file: &FileRef, owner: u32) -> OpenCall<'a> {
         let may_set = !file.grant.read_only() && [0, owner].contains(&file.grant.caller.uid);
-        let extra = Extra { times: self.extra.times && may_set, ..self.extra };
+        let extensions = DelegationExtensions { times: self.extensions.times && may_set, ..self.extensions };
         let OpenRequest { client, owner, share, want, claim, terms, opener, .. } = *self;
-        OpenCall { client, owner, file: file.key(), share, claim, want, extra, truncate: false, terms, opener }
+        OpenCall { client, owner, file: file.key(), share, claim, want, extensions, truncate: false, terms, opener }
     }
 }
 
@@ -266,7 +267,7 @@ fn finish(context: &mut CompoundContext<'_>, file: FileRef, found: &OpenOutcome,
     if context.minor > 0 {
         flags |= OpenResultFlags::MAY_NOTIFY_LOCK;
     }
-    if opened.extra.for_open {
+    if opened.extensions.for_open {
         flags |= OpenResultFlags::NO_OPEN_STATEID;
     }
     let ok = OpenOk {
@@ -274,7 +275,7 @@ fn finish(context: &mut CompoundContext<'_>, file: FileRef, found: &OpenOutcome,
         change: found.change,
         flags,
         attrs_set: found.attrs_set,
-        delegation: delegation(opened.delegation, opened.extra.times),
+        delegation: delegation(opened.delegation, opened.extensions.times),
     };
     Results::Open(Ok(ok)).encode(context.out);
     context.set_current(Object::File(file));

@@ -6,14 +6,14 @@ use vouch_vfs::{Content, ReadInto};
 
 use crate::compound::context::CompoundContext;
 use crate::error::OpResult;
-use crate::files::open_file::{self, Use};
+use crate::files::open_file::{self, IoPurpose};
 
 /// Longer data is sent as a span of the file. Below, a copy is cheaper than a system call.
 const SPAN_LEN_MIN: usize = 16 * 1024;
 
 pub(crate) fn read(context: &mut CompoundContext<'_>, args: &ReadArgs) -> OpResult {
     let file = context.current_file(Status::ISDIR)?;
-    let open = open_file::open_for(context, &file, &args.stateid, Use::Read)?;
+    let open = open_file::open_for(context, &file, &args.stateid, IoPurpose::Read)?;
     let len = args.count.min(context.server.config().limits.io_len_max) as usize;
     let span_allowed = context.spans_allowed && len >= SPAN_LEN_MIN;
     let writer = ReadWriter::begin(context.out);

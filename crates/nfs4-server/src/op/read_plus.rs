@@ -6,14 +6,14 @@ use vouch_vfs::{Content, Error, OpenFile, ReadInto, SeekTarget};
 
 use crate::compound::context::CompoundContext;
 use crate::error::{OpError, OpResult};
-use crate::files::open_file::{self, Use};
+use crate::files::open_file::{self, IoPurpose};
 
 /// A file of many small holes is sent as data.
 const SEGMENTS_MAX: u32 = 64;
 
 pub(crate) fn read_plus(context: &mut CompoundContext<'_>, args: &ReadPlusArgs) -> OpResult {
     let file = context.current_file(Status::ISDIR)?;
-    let open = open_file::open_for(context, &file, &args.stateid, Use::Read)?;
+    let open = open_file::open_for(context, &file, &args.stateid, IoPurpose::Read)?;
     let size = open.file().attributes()?.size;
     let len = u64::from(args.count.min(context.server.config().limits.io_len_max));
     let end = args.offset.saturating_add(len).min(size);

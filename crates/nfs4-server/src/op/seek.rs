@@ -6,11 +6,11 @@ use vouch_vfs::{Error, SeekTarget};
 
 use crate::compound::context::CompoundContext;
 use crate::error::OpResult;
-use crate::files::open_file::{self, Use};
+use crate::files::open_file::{self, IoPurpose};
 
 pub(crate) fn seek(context: &mut CompoundContext<'_>, args: &SeekArgs) -> OpResult {
     let file = context.current_file(Status::ISDIR)?;
-    let open = open_file::open_for(context, &file, &args.stateid, Use::Read)?;
+    let open = open_file::open_for(context, &file, &args.stateid, IoPurpose::Read)?;
     let size = open.file().attributes()?.size;
     // Section 15.11.3.
     if args.offset >= size {

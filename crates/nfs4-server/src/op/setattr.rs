@@ -12,7 +12,7 @@ use crate::error::{OpError, OpResult};
 use crate::files::creation::set_acls;
 use crate::files::delegation_conflict;
 use crate::files::file_ref::{FileRef, Object};
-use crate::files::open_file::{self, Use};
+use crate::files::open_file::{self, IoPurpose};
 use crate::files::open_handle::OpenState;
 
 pub(crate) fn setattr(context: &mut CompoundContext<'_>, args: &SetattrArgs<'_>) -> OpResult {
@@ -78,7 +78,7 @@ fn take_times(
 /// Section 18.30.3.
 fn open_for_size(context: &mut CompoundContext<'_>, file: &FileRef, kind: FileType, stateid: &Stateid) -> Result<OpenHandle, OpError> {
     match kind {
-        FileType::Regular => open_file::open_for(context, file, stateid, Use::Write),
+        FileType::Regular => open_file::open_for(context, file, stateid, IoPurpose::Write),
         FileType::Directory => Err(Status::ISDIR.into()),
         _ => Err(Status::INVAL.into()),
     }

@@ -6,12 +6,12 @@ use vouch_vfs::{Blocking, Stability};
 
 use crate::compound::context::CompoundContext;
 use crate::error::OpResult;
-use crate::files::open_file::{self, Use};
+use crate::files::open_file::{self, IoPurpose};
 
 pub(crate) fn write(context: &mut CompoundContext<'_>, args: &WriteArgs<'_>) -> OpResult {
     let file = context.current_file(Status::ISDIR)?;
     file.writable()?;
-    let open = open_file::open_for(context, &file, &args.stateid, Use::Write)?;
+    let open = open_file::open_for(context, &file, &args.stateid, IoPurpose::Write)?;
     let data = &args.data.0[..args.data.0.len().min(context.server.config().limits.io_len_max as usize)];
     // Section 18.32.3.
     if args.offset.checked_add(data.len() as u64).is_none_or(|end| end > file.grant.site.traits.file_size_max) {

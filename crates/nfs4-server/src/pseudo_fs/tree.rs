@@ -157,11 +157,11 @@ impl Tree {
     }
 
     pub(crate) fn root(&self, peer: SocketAddr) -> HandleTarget {
-        self.named(ROOT, peer)
+        self.handle_target(ROOT, peer)
     }
 
     /// The export, or else the node.
-    fn named(&self, id: PseudoId, peer: SocketAddr) -> HandleTarget {
+    fn handle_target(&self, id: PseudoId, peer: SocketAddr) -> HandleTarget {
         match self.at.get(&id).filter(|export| self.sees(**export, peer)).and_then(|export| self.site(*export)) {
             Some(site) => site.handle(),
             None => HandleTarget::Pseudo(id),
@@ -172,7 +172,7 @@ impl Tree {
     pub(crate) fn parent_of(&self, id: PseudoId, peer: SocketAddr) -> Option<HandleTarget> {
         match self.covered_directories.get(&id) {
             Some(&(upper, directory)) if self.sees(upper, peer) => Some(HandleTarget::File(upper, directory)),
-            _ => Some(self.named(*self.parents.get(&id)?, peer)),
+            _ => Some(self.handle_target(*self.parents.get(&id)?, peer)),
         }
     }
 
@@ -272,7 +272,7 @@ impl Site {
         key(self) == key(other) && self.export.locations.is_referral == other.export.locations.is_referral
     }
 
-    pub(crate) fn hides(&self, before: &Site, file: &FileId) -> bool {
+    pub(crate) fn no_longer_shows(&self, before: &Site, file: &FileId) -> bool {
         let system = |id: &FileId| self.export.file_system.home(id).system;
         self.is_reopened(before) && system(&self.root) != SystemId::UNKNOWN && system(file) == SystemId::UNKNOWN
     }

@@ -48,7 +48,7 @@ impl Server {
             let mut hidden: HashMap<(ExportId, FileId), bool> = HashMap::new();
             self.end_where(&mut replaced, |held, _| {
                 let (Some(site), Some(before)) = (tree.site(held.export()), before.site(held.export())) else { return false };
-                *hidden.entry((held.export(), held.file.file)).or_insert_with(|| site.hides(before, &held.file.file))
+                *hidden.entry((held.export(), held.file.file)).or_insert_with(|| site.no_longer_shows(before, &held.file.file))
             });
         }
         replaced
@@ -127,7 +127,7 @@ impl Server {
                 return Err(Status::ACCESS);
             }
             access.under(terms.flavour).filter(|under| terms.transport >= under.transport_min).ok_or(Status::WRONGSEC)?;
-            if site.hides(before, &file.id) { Err(Status::STALE) } else { Ok(()) }
+            if site.no_longer_shows(before, &file.id) { Err(Status::STALE) } else { Ok(()) }
         };
         (tree.generation, ask())
     }

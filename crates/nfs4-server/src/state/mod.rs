@@ -42,7 +42,7 @@ pub(crate) use export_end::{HOLDINGS_AT_ONCE, Holding};
 pub(crate) use id::{ClientKey, FileKey, OwnerKey, StateKey};
 pub(crate) use lock::range::{Mode, Range};
 pub(crate) use lock::request::{Denied, LockBy, LockCall, LockError};
-pub(crate) use open::request::{Claim, Extra, OpenCall, Opened};
+pub(crate) use open::request::{Claim, DelegationExtensions, OpenCall, Opened};
 pub(crate) use open::share::Share;
 pub(crate) use owner::sequence::{OwnerToken, OwnerTurn};
 pub use recovery::record::RecoveryRecord;

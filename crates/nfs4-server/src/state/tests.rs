@@ -123,7 +123,7 @@ pub(super) fn open_call<'a>(peer: &Peer, owner: &'a [u8], number: u8, share: Sha
         share,
         claim: Claim::New,
         want: Want::Unstated,
-        extra: Extra::default(),
+        extensions: DelegationExtensions::default(),
         truncate: false,
         terms: TERMS,
         opener: None,
@@ -169,15 +169,15 @@ impl Fixture {
     }
 
     pub(super) fn reclaiming_peer(&mut self, name: &'static str, boot: u8) -> Peer {
-        let introduced = self.exchange_id(name, boot, 0).unwrap();
-        self.confirm(&introduced, sys(&user(0))).unwrap()
+        let exchanged = self.exchange_id(name, boot, 0).unwrap();
+        self.confirm(&exchanged, sys(&user(0))).unwrap()
     }
 
-    pub(super) fn confirm(&mut self, introduced: &ExchangedId, by: Credential<'_>) -> Result<Peer, Status> {
+    pub(super) fn confirm(&mut self, exchanged: &ExchangedId, by: Credential<'_>) -> Result<Peer, Status> {
         let connection = self.new_connection();
-        let ok = self.state.create_session(&session_args(introduced.client, introduced.seq), connection, by, self.now)?;
-        let client = self.state.client_by_id(introduced.client).unwrap();
-        Ok(Peer { client, id: introduced.client, session: ok.session, connection, seq: SlotSeq(0) })
+        let ok = self.state.create_session(&session_args(exchanged.client, exchanged.seq), connection, by, self.now)?;
+        let client = self.state.client_by_id(exchanged.client).unwrap();
+        Ok(Peer { client, id: exchanged.client, session: ok.session, connection, seq: SlotSeq(0) })
     }
 
     pub(super) fn peer(&mut self, name: &'static str) -> Peer {

@@ -36,10 +36,10 @@ fn change_attribute_moves_within_a_tick_and_over_restart() {
                 }
                 _ => fs.set_xattr(&one, &id, b"round", &round.to_be_bytes(), vouch_vfs::XattrHow::Either).expect("set"),
             }
-            let now = fs.look(&id).expect("the call succeeds").change;
+            let now = fs.attributes_of(&id).expect("the call succeeds").change;
             assert!(seen.insert(now), "round {round}: {now} was the change attribute before");
             if round % 5 == 0 {
-                others.iter().for_each(|other| assert_eq!(fs.look(other).expect("the call succeeds").links, 1));
+                others.iter().for_each(|other| assert_eq!(fs.attributes_of(other).expect("the call succeeds").links, 1));
             }
             if round % 20 == 19 {
                 drop(fs);
@@ -78,7 +78,7 @@ fn clock_set_back(root: &Path, more: &[&str]) {
     let mut seen = HashSet::from([before.change]);
     for round in 0..20u8 {
         put(&*fs.opened(&one, &id).expect("opened"), 0, &[round]).expect("written");
-        let now = fs.look(&id).expect("the call succeeds").change;
+        let now = fs.attributes_of(&id).expect("the call succeeds").change;
         assert!(seen.insert(now), "{root:?} round {round}: {now} was the change attribute before");
     }
     let change = fs.new_file(&one, &fs.root(), "new", 0o644).expect("made").directory;

@@ -29,7 +29,7 @@ fn uncached_inode_is_waited_for_once() {
         refused!(fs.lookup(&who, &directory, named("file"), Blocking::Forbidden), WouldBlock);
         assert!(!fs.syncs_together(&[file]), "its content is unknown");
         fs.attributes(&fs.root(), Blocking::Forbidden).expect("the root is always known");
-        fs.look(&file).expect("the file exists");
+        fs.attributes_of(&file).expect("the file exists");
         fs.attributes(&file, Blocking::Forbidden).expect("the entry was used recently");
         fs.open(&who, &file, BOTH, AccessOverride::None, Blocking::Forbidden).expect("the entry was used recently");
         assert!(fs.syncs_together(&[file]), "ext4 has a journal");

@@ -28,7 +28,7 @@ fn mounted_file_system_has_own_fsid_and_rights() {
         let fs = export(&root, crossing());
         let (one, other) = users();
         let (sub, at_sub) = fs.find(&one, &fs.root(), "sub").expect("the mount point is entered");
-        let at_root = fs.look(&fs.root()).expect("the root");
+        let at_root = fs.attributes_of(&fs.root()).expect("the root");
         assert_ne!(at_sub.fsid, at_root.fsid);
         assert_eq!(fs.parent(&one, &sub, Blocking::Allowed).expect("an entry exists"), fs.root());
         let mut listed = None;
@@ -61,12 +61,12 @@ fn mounted_file_system_has_own_fsid_and_rights() {
         let plain = export(&root, Options::default());
         let (covered, _) = plain.find(&one, &plain.root(), "sub").expect("the covered directory is visible");
         refused!(plain.find(&one, &covered, "private"), NotFound);
-        refused!(plain.look(&made.id), Stale);
+        refused!(plain.attributes_of(&made.id), Stale);
         drop((fs, plain));
         unmount(&root.join("sub"));
         memory(&root.join("sub")).expect("the value is unchanged");
         let fs = export(&root, crossing());
-        refused!(fs.look(&made.id), Stale);
+        refused!(fs.attributes_of(&made.id), Stale);
     });
 }
 
@@ -103,10 +103,10 @@ fn uncrossed_mount_point_shows_empty_directory() {
         assert!(fs.read_directory(&one, &fs.root(), 0, true, Blocking::Allowed, &mut each).expect("listing succeeds"));
         assert_eq!(listed.keys().collect::<Vec<_>>(), ["bound", "file", "private", "sub"]);
         let (sub, shown) = listed["sub"];
-        let at_root = fs.look(&fs.root()).expect("the root");
+        let at_root = fs.attributes_of(&fs.root()).expect("the root");
         assert_eq!((shown.file_number, shown.fsid, shown.file_type), (number_of_sub, at_root.fsid, vouch_vfs::FileType::Directory));
         assert_eq!(fs.find(&one, &fs.root(), "sub").expect("found").0, sub);
-        assert_eq!(fs.look(&sub).expect("the file has attributes"), shown);
+        assert_eq!(fs.attributes_of(&sub).expect("the file has attributes"), shown);
         assert_eq!(fs.parent(&one, &sub, Blocking::Allowed).expect("an entry exists"), fs.root());
         let mut none = |entry: vouch_vfs::DirectoryEntry<'_>| panic!("{:?}", entry.name);
         assert!(fs.read_directory(&one, &sub, 0, true, Blocking::Allowed, &mut none).expect("the value is empty"));
@@ -188,7 +188,7 @@ fn nested_and_bind_mounts_are_crossed() {
         let one = Caller::root();
         let (a, at_a) = fs.find(&one, &fs.root(), "a").expect("entered");
         let (b, at_b) = fs.find(&one, &a, "b").expect("entered");
-        let at_root = fs.look(&fs.root()).expect("the root");
+        let at_root = fs.attributes_of(&fs.root()).expect("the root");
         assert!(at_a.fsid != at_b.fsid && at_b.fsid != at_root.fsid && at_a.fsid != at_root.fsid);
         assert_eq!(fs.parent(&one, &b, Blocking::Allowed).expect("an entry exists"), a);
         assert_eq!(fs.parent(&one, &a, Blocking::Allowed).expect("an entry exists"), fs.root());
@@ -198,7 +198,7 @@ fn nested_and_bind_mounts_are_crossed() {
         assert_eq!(here, there);
         drop(fs);
         let fs = export(&root, crossing());
-        assert_eq!(fs.look(&deep).expect("found by its handle").fsid, at_b.fsid);
+        assert_eq!(fs.attributes_of(&deep).expect("found by its handle").fsid, at_b.fsid);
     });
 }
 
@@ -245,7 +245,7 @@ fn file_system_without_handles_needs_name_store() {
         let keeping = || Options { cross_mounts: true, ..with_names(&store) };
         let fs = export(&root, keeping());
         let (entered, at_sub) = fs.find(&one, &fs.root(), "sub").expect("entered");
-        assert_ne!(at_sub.fsid, fs.look(&fs.root()).expect("the root").fsid);
+        assert_ne!(at_sub.fsid, fs.attributes_of(&fs.root()).expect("the root").fsid);
         let (deep, _) = fs.find(&one, &entered, "deep").expect("the file exists");
         let (file, _) = fs.find(&one, &deep, "file").expect("the file exists");
         drop(fs);

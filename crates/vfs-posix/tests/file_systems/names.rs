@@ -73,11 +73,11 @@ fn renamed_files_are_found_after_restart() {
         for (id, what) in [(stays, "stays"), (renamed, "renamed"), (moved, "moved")] {
             assert_eq!(content(&*fs.opened(&one, &id).unwrap_or_else(|error| panic!("{what}: {error}"))), what.as_bytes());
         }
-        assert_eq!(fs.look(&kept).expect("found by its name").size, 10);
-        refused!(fs.look(&lost), Stale);
-        refused!(fs.look(&gone), Stale);
+        assert_eq!(fs.attributes_of(&kept).expect("found by its name").size, 10);
+        refused!(fs.attributes_of(&lost), Stale);
+        refused!(fs.attributes_of(&gone), Stale);
         assert_eq!(fs.find(&one, &fs.root(), "lost").expect("the file exists").0, lost);
-        assert_eq!(fs.look(&lost).expect("the value is known").size, 4);
+        assert_eq!(fs.attributes_of(&lost).expect("the value is known").size, 4);
     });
 }
 
@@ -98,9 +98,9 @@ fn killed_server_loses_no_name() {
         let again = export(&root, with_names(&above.join("left.redb")));
         for (n, id) in made.iter().enumerate() {
             if n == 2 {
-                refused!(again.look(id), Stale);
+                refused!(again.attributes_of(id), Stale);
             } else {
-                again.look(id).unwrap_or_else(|error| panic!("file {n}: {error}"));
+                again.attributes_of(id).unwrap_or_else(|error| panic!("file {n}: {error}"));
             }
         }
     });

@@ -70,7 +70,7 @@ fn file_size_limit_is_reported_and_enforced() {
             assert!(longest.is_none_or(|longest| longest == told) && told <= i64::MAX as u64, "{kind}: {told}");
             let made = fs.new_file(&owner, &fs.root(), "long", 0o600).expect("creation succeeds");
             put(&*made.open, told - 1, b"x").unwrap_or_else(|error| panic!("{kind}: the last byte: {error:?}"));
-            assert_eq!(fs.look(&made.id).expect("the file exists").size, told);
+            assert_eq!(fs.attributes_of(&made.id).expect("the file exists").size, told);
             assert!(put(&*made.open, told, b"x").is_err(), "{kind}: one byte more");
         }
     });

@@ -121,7 +121,7 @@ pub(crate) trait Short {
     fn find(&self, who: &Caller, directory: &FileId, name: &str) -> Result<(FileId, Attributes), Error>;
     fn new_file(&self, who: &Caller, directory: &FileId, name: &str, mode: u16) -> Result<Created, Error>;
     fn new_directory(&self, who: &Caller, directory: &FileId, name: &str, mode: u16) -> Result<FileId, Error>;
-    fn look(&self, id: &FileId) -> Result<Attributes, Error>;
+    fn attributes_of(&self, id: &FileId) -> Result<Attributes, Error>;
     fn opened(&self, who: &Caller, id: &FileId) -> Result<Arc<dyn OpenFile>, Error>;
 }
 
@@ -140,7 +140,7 @@ impl Short for PosixFs {
         Ok(self.make(who, directory, named(name), NewNode::Directory, &set)?.0)
     }
 
-    fn look(&self, id: &FileId) -> Result<Attributes, Error> {
+    fn attributes_of(&self, id: &FileId) -> Result<Attributes, Error> {
         self.attributes(id, Blocking::Allowed)
     }
 

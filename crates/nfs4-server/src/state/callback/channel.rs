@@ -45,7 +45,7 @@ impl<F: Clone> State<F> {
         let record = &mut self.clients[client];
         record.callbacks += 1;
         record.callback_queue.push_back(key);
-        self.pump(client);
+        self.send_queued_callbacks(client);
     }
 
     pub(in crate::state) fn probe(&mut self, client: ClientKey) {
@@ -55,7 +55,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    pub(in crate::state) fn pump(&mut self, client: ClientKey) {
+    pub(in crate::state) fn send_queued_callbacks(&mut self, client: ClientKey) {
         while let Some(&key) = self.clients[client].callback_queue.front() {
             if !self.is_wanted(key) {
                 self.clients[client].callback_queue.pop_front();
@@ -172,7 +172,7 @@ impl<F: Clone> State<F> {
             _ if again && self.callbacks[key].tries < CALLBACK_TRIES_MAX => self.clients[client].callback_queue.push_front(key),
             _ => self.subject_answered(client, key, Status::CB_PATH_DOWN, None, now),
         }
-        self.pump(client);
+        self.send_queued_callbacks(client);
     }
 
     /// True if the callback must be sent again.
@@ -254,7 +254,7 @@ impl<F: Clone> State<F> {
         match self.clients.get_mut(client) {
             Some(record) => {
                 record.callback_queue.push_back(key);
-                self.pump(client);
+                self.send_queued_callbacks(client);
             }
             None => {
                 self.callbacks.remove(key, Ended::Freed);

@@ -16,7 +16,7 @@ impl<F: Clone> State<F> {
         if client.has_state() || !v41.sessions.is_empty() {
             return Err(Status::CLIENTID_BUSY);
         }
-        self.manage(key, Op::DESTROY_CLIENTID, credential)?;
+        self.check_may_manage(key, Op::DESTROY_CLIENTID, credential)?;
         self.expire(key);
         Ok(())
     }

@@ -39,7 +39,7 @@ impl<F: Clone> State<F> {
             // Case 7.
             return match update {
                 true => Err(Status::NOENT),
-                false => self.introduce(args, credential, wanted, now),
+                false => self.add_unconfirmed(args, credential, wanted, now),
             };
         };
         let client = &self.clients[key];
@@ -52,7 +52,7 @@ impl<F: Clone> State<F> {
             (true, true, true) => {
                 self.enforce(key, Op::EXCHANGE_ID, credential)?;
                 self.name_implementation(key, args);
-                Ok(self.introduced(key))
+                Ok(self.exchanged(key))
             }
             // Case 8: another verifier. Case 9: another principal.
             (true, false, _) => Err(Status::NOT_SAME),
@@ -60,35 +60,35 @@ impl<F: Clone> State<F> {
             // Case 2. Cancels an unconfirmed replacement.
             (false, true, true) => {
                 self.name_implementation(key, args);
-                Ok(self.introduced(key))
+                Ok(self.exchanged(key))
             }
             // Case 5: client restart. The old record stays until CREATE_SESSION confirms the new
             // one.
             (false, false, true) => {
                 self.check_restart(key, credential)?;
-                self.introduce(args, credential, wanted, now)
+                self.add_unconfirmed(args, credential, wanted, now)
             }
             // Case 3: name collision. Only an expired or stateless client yields its name.
             (false, _, false) => {
                 if client.has_state_to_lose() {
                     return Err(Status::CLID_INUSE);
                 }
-                self.admit_introduction(Family::V41, &args.owner.id, credential)?;
+                self.check_name_is_free(Family::V41, &args.owner.id, credential)?;
                 self.expire(key);
-                self.introduce(args, credential, wanted, now)
+                self.add_unconfirmed(args, credential, wanted, now)
             }
         }
     }
 
     /// Cases 1 and 4.
-    fn introduce(
+    fn add_unconfirmed(
         &mut self,
         args: &ExchangeIdArgs<'_>,
         credential: Credential<'_>,
         protection: Protection,
         now: u64,
     ) -> Result<ExchangedId, Status> {
-        self.admit_introduction(Family::V41, &args.owner.id, credential)?;
+        self.check_name_is_free(Family::V41, &args.owner.id, credential)?;
         if let NameRecords { unconfirmed: Some(old), .. } = self.named(Family::V41, &args.owner.id) {
             self.expire(old);
         }
@@ -97,7 +97,7 @@ impl<F: Clone> State<F> {
         let v41 = V41 { sessions: Vec::new(), next, last: None, protection, reclaim_complete: false, implementation: None };
         let key = self.add_client(&args.owner.id, args.owner.verifier, credential, Dialect::V41(Box::new(v41)), now)?;
         self.name_implementation(key, args);
-        Ok(self.introduced(key))
+        Ok(self.exchanged(key))
     }
 
     fn name_implementation(&mut self, key: ClientKey, args: &ExchangeIdArgs<'_>) {
@@ -107,7 +107,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    fn introduced(&self, key: ClientKey) -> ExchangedId {
+    fn exchanged(&self, key: ClientKey) -> ExchangedId {
         let client = &self.clients[key];
         let v41 = client.v41().expect("a name of this family has a record of this family");
         let mut flags = ExchangeIdFlags::USE_NON_PNFS;

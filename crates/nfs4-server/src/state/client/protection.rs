@@ -58,7 +58,7 @@ impl<F: Clone> State<F> {
     /// Without state protection RFC 8881 leaves the choice to the server (section 2.10.8). A
     /// Kerberos principal's client accepts only that principal, so that a session id seen on the
     /// wire ends nothing.
-    pub(in crate::state) fn manage(&self, client: ClientKey, op: Op, credential: Credential<'_>) -> Result<(), Status> {
+    pub(in crate::state) fn check_may_manage(&self, client: ClientKey, op: Op, credential: Credential<'_>) -> Result<(), Status> {
         self.enforce(client, op, credential)?;
         let client = self.clients.get(client).ok_or(Status::DEADSESSION)?;
         let unprotected = client.v41().is_some_and(|v41| v41.protection == Protection::None);

@@ -28,7 +28,7 @@ impl<F: Clone> State<F> {
         let confirm = self.random.verifier();
         self.assign_name(Family::V40, &owner.id, credential).map_err(SetClientError::Status)?;
         let named = self.named(Family::V40, &owner.id);
-        let admitted = self.admit_introduction(Family::V40, &owner.id, credential).is_ok();
+        let admitted = self.check_name_is_free(Family::V40, &owner.id, credential).is_ok();
         if let Some(key) = named.confirmed {
             let from_elsewhere = self.check_restart(key, credential).is_err();
             let client = &mut self.clients[key];

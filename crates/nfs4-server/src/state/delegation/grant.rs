@@ -264,7 +264,7 @@ impl<F: Clone> State<F> {
             Kind::Open(open) => open.file.clone(),
             _ => unreachable!("a delegation comes with an open"),
         };
-        let times = call.extra.times;
+        let times = call.extensions.times;
         let delegation = Delegation { key: call.file, write, file: open_file, times, recalled_ms: None, holder: None, asked_ms: None };
         let (export, terms, opener) = (call.file.export, call.terms, call.opener.cloned());
         let kind = Kind::Delegation(delegation);

@@ -1,6 +1,6 @@
 //! RFC 8881, sections 18.16, 18.18 and 18.2; RFC 7530, section 16.18.
 
-use super::request::{Claim, Extra, OpenCall, OpenPlan, Opened};
+use super::request::{Claim, DelegationExtensions, OpenCall, OpenPlan, Opened};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -166,14 +166,14 @@ impl<F: Clone> State<F> {
         };
         let granted = matches!(delegation, Granted::Read(_) | Granted::Write(_));
         // Only an open can hold a denial, and an existing open keeps its stateid.
-        let for_open = granted && call.extra.for_open && before.is_none() && call.share.deny == 0;
+        let for_open = granted && call.extensions.for_open && before.is_none() && call.share.deny == 0;
         let stateid = self.states[key].stateid(self.boot, key);
         if for_open {
             self.drop_open(key, Ended::Freed, None);
             self.remove_owner_if_idle(owner);
         }
         let stateid = if for_open { Stateid::ANONYMOUS } else { stateid };
-        Ok(Opened { stateid, confirm, delegation, extra: Extra { times: granted && call.extra.times, for_open } })
+        Ok(Opened { stateid, confirm, delegation, extensions: DelegationExtensions { times: granted && call.extensions.times, for_open } })
     }
 
     fn room_for_open(&mut self, call: &OpenCall<'_>, now: u64) -> bool {

@@ -25,7 +25,7 @@ pub(crate) struct OpenCall<'a> {
     pub share: Share,
     pub claim: Claim,
     pub want: Want,
-    pub extra: Extra,
+    pub extensions: DelegationExtensions,
     /// Truncation changes data whatever the share says.
     pub truncate: bool,
     pub terms: Terms,
@@ -34,7 +34,7 @@ pub(crate) struct OpenCall<'a> {
 
 /// RFC 9754.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Extra {
+pub(crate) struct DelegationExtensions {
     /// Section 5: the delegation covers access and modification times.
     pub times: bool,
     /// Section 4: the delegation replaces the open.
@@ -54,7 +54,7 @@ pub(crate) struct Opened {
     pub confirm: bool,
     pub delegation: Granted,
     /// With `for_open` there is no open, and `stateid` is the anonymous one.
-    pub extra: Extra,
+    pub extensions: DelegationExtensions,
 }
 
 impl<F> Open<F> {

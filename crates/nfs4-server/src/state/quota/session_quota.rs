@@ -51,7 +51,7 @@ impl<F: Clone> State<F> {
             let client = self.sessions[key].client;
             self.remove_session(key);
             self.refresh_paths(client);
-            self.pump(client);
+            self.send_queued_callbacks(client);
         }
         any
     }

@@ -17,7 +17,7 @@ impl<F: Clone> State<F> {
     }
 
     /// CLID_INUSE if another client may still reclaim under this name.
-    pub(in crate::state) fn admit_introduction(&self, family: Family, owner: &[u8], credential: Credential<'_>) -> Result<(), Status> {
+    pub(in crate::state) fn check_name_is_free(&self, family: Family, owner: &[u8], credential: Credential<'_>) -> Result<(), Status> {
         if self.grace.admits(family, owner, credential) { Ok(()) } else { Err(Status::CLID_INUSE) }
     }
 

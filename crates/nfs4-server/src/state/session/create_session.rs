@@ -56,14 +56,14 @@ impl<F: Clone> State<F> {
         self.latest_ms = self.latest_ms.max(now);
         // A failed call keeps the number, so the client may correct it.
         let made = self.make_session(key, args, connection, credential.address)?;
-        self.follow(key);
+        self.update_client_address(key);
         let client = &mut self.clients[key];
         client.renew(now);
         let v41 = client.v41_mut().expect("the client used 4.1 before");
         v41.next = v41.next.next();
         v41.last = Some(made);
         self.refresh_paths(key);
-        self.pump(key);
+        self.send_queued_callbacks(key);
         Ok(made)
     }
 

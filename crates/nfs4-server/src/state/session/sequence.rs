@@ -69,7 +69,7 @@ impl<F: Clone> State<F> {
                     }
                     session.connections.push(Bound { connection: call.connection, address: call.address, fore: true, back: false });
                     self.connections.entry(call.connection).or_default().push(key);
-                    self.follow(client_key);
+                    self.update_client_address(client_key);
                     session = &mut self.sessions[key];
                 }
             }
@@ -174,7 +174,7 @@ impl<F: Clone> State<F> {
     ) -> Result<BindConnOk, Status> {
         let key = self.session_by_id(&args.session).ok_or(Status::BADSESSION)?;
         let client = self.sessions[key].client;
-        self.manage(client, Op::BIND_CONN_TO_SESSION, credential)?;
+        self.check_may_manage(client, Op::BIND_CONN_TO_SESSION, credential)?;
         if self.connections.get(&connection).is_some_and(|bound| bound.len() >= SESSIONS_PER_CONNECTION_MAX && !bound.contains(&key)) {
             return Err(Status::DELAY);
         }
@@ -187,9 +187,9 @@ impl<F: Clone> State<F> {
             ChannelDirClient::ForeOrBoth | ChannelDirClient::BackOrBoth => (true, true, ChannelDirServer::Both),
         };
         self.bind(key, Bound { connection, address: credential.address, fore, back });
-        self.follow(client);
+        self.update_client_address(client);
         self.refresh_paths(client);
-        self.pump(client);
+        self.send_queued_callbacks(client);
         Ok(BindConnOk { session: args.session, dir, rdma: false })
     }
 
@@ -221,7 +221,7 @@ impl<F: Clone> State<F> {
     }
 
     pub(crate) fn backchannel_ctl(&mut self, turn: &Turn, args: &BackchannelCtlArgs<'_>, credential: Credential<'_>) -> Result<(), Status> {
-        self.manage(turn.client, Op::BACKCHANNEL_CTL, credential)?;
+        self.check_may_manage(turn.client, Op::BACKCHANNEL_CTL, credential)?;
         self.sessions.get(turn.session).ok_or(Status::DEADSESSION)?;
         // NOENT for unusable contexts (section 18.33.3). The previous credential stays.
         let credential = crate::state::session::create_session::callback_credential(&args.sec_parms).ok_or(Status::NOENT)?;
@@ -231,7 +231,7 @@ impl<F: Clone> State<F> {
         (back.credential, back.life) = (Some(credential), life);
         // Callbacks that waited for a valid context continue.
         self.refresh_paths(turn.client);
-        self.pump(turn.client);
+        self.send_queued_callbacks(turn.client);
         Ok(())
     }
 
@@ -248,14 +248,14 @@ impl<F: Clone> State<F> {
         // Once for each client: the check visits all sessions.
         for client in clients {
             self.refresh_paths(client);
-            self.follow(client);
+            self.update_client_address(client);
         }
     }
 
     /// Updates the client's address from its connections, because a session id identifies it.
     /// Prefers the address of EXCHANGE_ID, which the client would use after a restart, then the
     /// last known one.
-    pub(in crate::state) fn follow(&mut self, key: ClientKey) {
+    pub(in crate::state) fn update_client_address(&mut self, key: ClientKey) {
         let client = &self.clients[key];
         let sessions = client.v41().into_iter().flat_map(|v41| &v41.sessions);
         let bound = sessions.flat_map(|&session| self.sessions[session].connections.iter().map(|bound| bound.address));
@@ -287,10 +287,10 @@ impl<F: Clone> State<F> {
         if !session.connections.iter().any(|bound| bound.connection == connection) {
             return Err(Status::CONN_NOT_BOUND_TO_SESSION);
         }
-        self.manage(client, Op::DESTROY_SESSION, credential)?;
+        self.check_may_manage(client, Op::DESTROY_SESSION, credential)?;
         self.remove_session(key);
         self.refresh_paths(client);
-        self.pump(client);
+        self.send_queued_callbacks(client);
         Ok(())
     }
 

@@ -132,13 +132,13 @@ fn session_without_usable_callback_flavour_has_no_callbacks() {
     let gss = || CallbackSec::Gss(GssCallbackHandles { service: GssService::Integrity, from_server: Bytes(b""), from_client: Bytes(b"c") });
     let unix = || CallbackSec::Sys(SysCred { stamp: 0, machine_name: Bytes(b"m"), uid: 7, gid: 8, gids: List(vec![]) });
     let mut fixture = Fixture::new();
-    let introduced = fixture.exchange_id("a", 1, 0).unwrap();
+    let exchanged = fixture.exchange_id("a", 1, 0).unwrap();
     let connection = fixture.new_connection();
-    let args = CreateSessionArgs { sec_parms: List(vec![gss()]), ..session_args(introduced.client, introduced.seq) };
+    let args = CreateSessionArgs { sec_parms: List(vec![gss()]), ..session_args(exchanged.client, exchanged.seq) };
     let ok = fixture.state.create_session(&args, connection, sys(&user(0)), 0).unwrap();
     assert_eq!(ok.flags, CreateSessionFlags(0));
-    let client = fixture.state.client_by_id(introduced.client).unwrap();
-    let mut peer = Peer { client, id: introduced.client, session: ok.session, connection, seq: SlotSeq(0) };
+    let client = fixture.state.client_by_id(exchanged.client).unwrap();
+    let mut peer = Peer { client, id: exchanged.client, session: ok.session, connection, seq: SlotSeq(0) };
     assert!(fixture.renew_lease(&mut peer).unwrap().contains(SequenceFlags::CB_PATH_DOWN));
     let mut bind = |dir| fixture.state.bind_connection(&BindConnArgs { session: ok.session, dir, rdma: false }, connection, sys(&user(0)));
     assert_eq!(bind(ChannelDirClient::Back), Err(Status::INVAL));
@@ -208,12 +208,12 @@ fn expired_gss_context_stops_callbacks_until_replaced() {
     let set_remaining = |number: usize, left| remaining[number].0.store(left, std::sync::atomic::Ordering::Relaxed);
     let mut fixture = Fixture::new();
     fixture.state.set_callback_contexts(Arc::new(TestContexts(remaining.clone())));
-    let introduced = fixture.exchange_id("a", 1, 0).unwrap();
+    let exchanged = fixture.exchange_id("a", 1, 0).unwrap();
     let connection = fixture.new_connection();
-    let args = CreateSessionArgs { sec_parms: List(vec![gss(&[0])]), ..session_args(introduced.client, introduced.seq) };
+    let args = CreateSessionArgs { sec_parms: List(vec![gss(&[0])]), ..session_args(exchanged.client, exchanged.seq) };
     let ok = fixture.state.create_session(&args, connection, sys(&user(0)), 0).unwrap();
-    let client = fixture.state.client_by_id(introduced.client).unwrap();
-    let mut a = Peer { client, id: introduced.client, session: ok.session, connection, seq: SlotSeq(0) };
+    let client = fixture.state.client_by_id(exchanged.client).unwrap();
+    let mut a = Peer { client, id: exchanged.client, session: ok.session, connection, seq: SlotSeq(0) };
     fixture.state.reclaim_complete(client, false).unwrap();
     let b = fixture.peer("b");
     let context_of = |callback: &OutgoingCallback| match &callback.credential {

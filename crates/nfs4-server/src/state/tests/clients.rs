@@ -45,10 +45,10 @@ fn other_principal_takes_client_owner_only_without_state() {
 fn restarted_client_loses_state_when_new_record_is_confirmed() {
     let (mut fixture, [mut old]) = Fixture::with_peers(["a"]);
     fixture.open(&old, 1, 1, 0).unwrap();
-    let introduced = fixture.exchange_id("a", 2, 0).unwrap();
-    assert_ne!(introduced.client, old.id);
+    let exchanged = fixture.exchange_id("a", 2, 0).unwrap();
+    assert_ne!(exchanged.client, old.id);
     assert!(fixture.renew_lease(&mut old).is_ok());
-    fixture.confirm(&introduced, sys(&user(0))).unwrap();
+    fixture.confirm(&exchanged, sys(&user(0))).unwrap();
     assert_eq!(fixture.renew_lease(&mut old), Err(Status::BADSESSION));
     assert_eq!(fixture.open_files(), 0);
 }
@@ -83,20 +83,20 @@ fn machine_credential_is_required_under_state_protection() {
     let by = |principal, flavour| Credential { flavour, ..sys(principal) };
     let ops = StateProtectOps { must_enforce: Bitmap::of(&[44]), must_allow: Bitmap::of(&[4, 9]) };
     let args = ExchangeIdArgs { state_protect: StateProtect::MachineCred(ops), ..exchange_id_args("a", 1) };
-    let introduced = fixture.state.exchange_id(&args, by(&machine, Flavour::Krb5i), 0).unwrap();
-    assert_eq!(introduced.machine.unwrap().must_allow, Bitmap::of(&[4]));
+    let exchanged = fixture.state.exchange_id(&args, by(&machine, Flavour::Krb5i), 0).unwrap();
+    assert_eq!(exchanged.machine.unwrap().must_allow, Bitmap::of(&[4]));
     let connection = fixture.new_connection();
-    let create = session_args(introduced.client, introduced.seq);
+    let create = session_args(exchanged.client, exchanged.seq);
     assert_eq!(fixture.state.create_session(&create, connection, by(&alice, Flavour::Krb5i), 0), Err(Status::CLID_INUSE));
     assert_eq!(fixture.state.create_session(&create, connection, by(&machine, Flavour::Krb5), 0), Err(Status::WRONG_CRED));
     let ok = fixture.state.create_session(&create, connection, by(&machine, Flavour::Krb5i), 0).unwrap();
-    let client = fixture.state.client_by_id(introduced.client).unwrap();
+    let client = fixture.state.client_by_id(exchanged.client).unwrap();
     assert_eq!(fixture.state.machine_operations(client, by(&machine, Flavour::Krb5p)), Bitmap::of(&[4]));
     assert!(fixture.state.machine_operations(client, by(&machine, Flavour::Krb5)).is_empty());
     assert!(fixture.state.machine_operations(client, by(&alice, Flavour::Krb5p)).is_empty());
     assert_eq!(fixture.state.destroy_session(&ok.session, connection, by(&alice, Flavour::Krb5p)), Err(Status::WRONG_CRED));
     // Section 2.10.3.1.
-    let peer = Peer { client, id: introduced.client, session: ok.session, connection: fixture.new_connection(), seq: SlotSeq(0) };
+    let peer = Peer { client, id: exchanged.client, session: ok.session, connection: fixture.new_connection(), seq: SlotSeq(0) };
     assert!(matches!(fixture.sequence_on(&peer, 0, SlotSeq(1), false), Err(Status::CONN_NOT_BOUND_TO_SESSION)));
     assert_eq!(fixture.state.destroy_session(&ok.session, connection, by(&machine, Flavour::Krb5p)), Ok(()));
 }
@@ -105,14 +105,14 @@ fn machine_credential_is_required_under_state_protection() {
 fn retried_create_session_returns_same_session() {
     // Section 18.36.4, phase 2.
     let mut fixture = Fixture::new();
-    let introduced = fixture.exchange_id("a", 1, 0).unwrap();
+    let exchanged = fixture.exchange_id("a", 1, 0).unwrap();
     let connection = fixture.new_connection();
-    let mut create = |seq: CreateSeq| fixture.state.create_session(&session_args(introduced.client, seq), connection, sys(&user(0)), 0);
-    assert_eq!(create(CreateSeq(introduced.seq.0.wrapping_sub(1))), Err(Status::SEQ_MISORDERED));
-    let first = create(introduced.seq).unwrap();
-    assert_eq!(create(introduced.seq), Ok(first));
-    assert_eq!(create(introduced.seq.next().next()), Err(Status::SEQ_MISORDERED));
-    assert_ne!(create(introduced.seq.next()).unwrap().session, first.session);
+    let mut create = |seq: CreateSeq| fixture.state.create_session(&session_args(exchanged.client, seq), connection, sys(&user(0)), 0);
+    assert_eq!(create(CreateSeq(exchanged.seq.0.wrapping_sub(1))), Err(Status::SEQ_MISORDERED));
+    let first = create(exchanged.seq).unwrap();
+    assert_eq!(create(exchanged.seq), Ok(first));
+    assert_eq!(create(exchanged.seq.next().next()), Err(Status::SEQ_MISORDERED));
+    assert_ne!(create(exchanged.seq.next()).unwrap().session, first.session);
     assert_eq!(fixture.state.totals().sessions, 2);
 }
 
@@ -125,17 +125,16 @@ fn create_session_retry_is_refused_to_other_principals() {
     for (state_protect, refused) in [(StateProtect::None, Status::CLID_INUSE), (StateProtect::MachineCred(ops), Status::WRONG_CRED)] {
         let mut fixture = Fixture::new();
         let creator = Credential { flavour: Flavour::Krb5i, ..sys(&host) };
-        let introduced = fixture.state.exchange_id(&ExchangeIdArgs { state_protect, ..exchange_id_args("a", 1) }, creator, 0).unwrap();
+        let exchanged = fixture.state.exchange_id(&ExchangeIdArgs { state_protect, ..exchange_id_args("a", 1) }, creator, 0).unwrap();
         let connection = fixture.new_connection();
-        let create =
-            |fixture: &mut Fixture, seq, by| fixture.state.create_session(&session_args(introduced.client, seq), connection, by, 0);
-        let first = create(&mut fixture, introduced.seq, creator).unwrap();
+        let create = |fixture: &mut Fixture, seq, by| fixture.state.create_session(&session_args(exchanged.client, seq), connection, by, 0);
+        let first = create(&mut fixture, exchanged.seq, creator).unwrap();
         for (principal, flavour) in others {
-            for seq in [introduced.seq, introduced.seq.next(), CreateSeq(77)] {
+            for seq in [exchanged.seq, exchanged.seq.next(), CreateSeq(77)] {
                 assert_eq!(create(&mut fixture, seq, Credential { flavour, ..sys(principal) }), Err(refused), "{principal:?}");
             }
         }
-        assert_eq!(create(&mut fixture, introduced.seq, creator), Ok(first));
+        assert_eq!(create(&mut fixture, exchanged.seq, creator), Ok(first));
     }
     // Anybody can claim an AUTH_SYS user; AUTH_NONE claims none.
     let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
@@ -149,12 +148,12 @@ fn kerberos_client_is_managed_only_by_its_principal() {
     let (host, other, root) = (gss("host/a@R"), gss("host/b@R"), user(0));
     let creator = Credential { flavour: Flavour::Krb5, ..sys(&host) };
     let mut fixture = Fixture::new();
-    let introduced = fixture.state.exchange_id(&exchange_id_args("a", 1), creator, 0).unwrap();
+    let exchanged = fixture.state.exchange_id(&exchange_id_args("a", 1), creator, 0).unwrap();
     let connection = fixture.new_connection();
-    let ok = fixture.state.create_session(&session_args(introduced.client, introduced.seq), connection, creator, 0).unwrap();
-    let client = fixture.state.client_by_id(introduced.client).unwrap();
+    let ok = fixture.state.create_session(&session_args(exchanged.client, exchanged.seq), connection, creator, 0).unwrap();
+    let client = fixture.state.client_by_id(exchanged.client).unwrap();
     let bind = BindConnArgs { session: ok.session, dir: ChannelDirClient::ForeOrBoth, rdma: false };
-    let mut peer = Peer { client, id: introduced.client, session: ok.session, connection: fixture.new_connection(), seq: SlotSeq(0) };
+    let mut peer = Peer { client, id: exchanged.client, session: ok.session, connection: fixture.new_connection(), seq: SlotSeq(0) };
     assert!(fixture.renew_lease(&mut peer).is_ok());
     for (principal, flavour) in [(&root, Flavour::Sys), (&other, Flavour::Krb5p)] {
         let by = Credential { flavour, ..sys(principal) };
@@ -163,8 +162,8 @@ fn kerberos_client_is_managed_only_by_its_principal() {
     }
     assert!(fixture.state.bind_connection(&bind, peer.connection, creator).is_ok());
     assert_eq!(fixture.state.destroy_session(&ok.session, connection, creator), Ok(()));
-    assert_eq!(fixture.state.destroy_client(introduced.client, sys(&root)), Err(Status::WRONG_CRED));
-    assert_eq!(fixture.state.destroy_client(introduced.client, creator), Ok(()));
+    assert_eq!(fixture.state.destroy_client(exchanged.client, sys(&root)), Err(Status::WRONG_CRED));
+    assert_eq!(fixture.state.destroy_client(exchanged.client, creator), Ok(()));
 }
 
 // Section 2.10.8.3.
@@ -175,13 +174,13 @@ fn exchange_id_without_integrity_replaces_no_protected_client() {
     let ops = StateProtectOps { must_enforce: Bitmap::EMPTY, must_allow: Bitmap::EMPTY };
     let protected = |boot| ExchangeIdArgs { state_protect: StateProtect::MachineCred(ops), ..exchange_id_args("a", boot) };
     let mut fixture = Fixture::new();
-    let introduced = fixture.state.exchange_id(&protected(1), by(Flavour::Krb5i), 0).unwrap();
-    fixture.confirm(&introduced, by(Flavour::Krb5i)).unwrap();
+    let exchanged = fixture.state.exchange_id(&protected(1), by(Flavour::Krb5i), 0).unwrap();
+    fixture.confirm(&exchanged, by(Flavour::Krb5i)).unwrap();
     for boot in [1, 2] {
         assert_eq!(fixture.state.exchange_id(&exchange_id_args("a", boot), by(Flavour::Krb5), 0), Err(Status::CLID_INUSE));
     }
-    assert_eq!(fixture.state.exchange_id(&protected(1), by(Flavour::Krb5p), 0).unwrap().client, introduced.client);
-    assert_ne!(fixture.state.exchange_id(&protected(2), by(Flavour::Krb5p), 0).unwrap().client, introduced.client);
+    assert_eq!(fixture.state.exchange_id(&protected(1), by(Flavour::Krb5p), 0).unwrap().client, exchanged.client);
+    assert_ne!(fixture.state.exchange_id(&protected(2), by(Flavour::Krb5p), 0).unwrap().client, exchanged.client);
 }
 
 #[test]

@@ -203,8 +203,8 @@ fn cb_getattr_asks_holder_for_size_and_change() {
     assert!(matches!(fixture.callbacks()[0].op, CallbackOp::Recall { .. }));
 }
 
-fn open_extended(fixture: &mut Fixture, peer: &Peer, share: Share, extra: Extra) -> Opened {
-    let call = OpenCall { want: Want::Any, extra, ..open_call(peer, b"o", 1, share) };
+fn open_extended(fixture: &mut Fixture, peer: &Peer, share: Share, extensions: DelegationExtensions) -> Opened {
+    let call = OpenCall { want: Want::Any, extensions, ..open_call(peer, b"o", 1, share) };
     let plan = fixture.state.check_open(&call, 0).unwrap();
     fixture.state.open(&call, fixture.handle.clone(), plan.union, 0).unwrap()
 }
@@ -212,11 +212,11 @@ fn open_extended(fixture: &mut Fixture, peer: &Peer, share: Share, extra: Extra)
 #[test]
 fn delegation_replaces_open_stateid_on_request() {
     // RFC 9754, section 4.
-    let extra = Extra { for_open: true, times: false };
+    let extensions = DelegationExtensions { for_open: true, times: false };
     let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
-    let opened = open_extended(&mut fixture, &a, share(3, 0), extra);
+    let opened = open_extended(&mut fixture, &a, share(3, 0), extensions);
     let Granted::Write(delegation) = opened.delegation else { panic!("{opened:?}") };
-    assert_eq!((opened.stateid, opened.extra), (Stateid::ANONYMOUS, extra));
+    assert_eq!((opened.stateid, opened.extensions), (Stateid::ANONYMOUS, extensions));
     assert!(fixture.state.io(Some(a.client), &delegation, &file(1), Io::Write, 0).is_ok());
     assert_eq!(fixture.open_files(), 1);
     assert_eq!(fixture.open(&b, 1, 1, 0), Err(Status::DELAY));
@@ -224,8 +224,8 @@ fn delegation_replaces_open_stateid_on_request() {
     fixture.state.return_delegation(Some(a.client), &delegation, &file(1), 0).unwrap();
     assert!(fixture.state.io(Some(a.client), &open, &file(1), Io::Write, 0).is_ok());
     assert!(fixture.open(&b, 1, 1, 0).is_ok());
-    let opened = open_extended(&mut fixture, &b, share(1, 0), extra);
-    assert!(matches!(opened.delegation, Granted::Refused(_)) && !opened.extra.for_open && !opened.stateid.is_special());
+    let opened = open_extended(&mut fixture, &b, share(1, 0), extensions);
+    assert!(matches!(opened.delegation, Granted::Refused(_)) && !opened.extensions.for_open && !opened.stateid.is_special());
 }
 
 #[test]
@@ -234,8 +234,8 @@ fn existing_or_denying_open_is_kept_with_delegation() {
     for (before, deny) in [(false, 2), (true, 0)] {
         let (mut fixture, [a]) = Fixture::with_peers(["a"]);
         let existing_open = before.then(|| fixture.open_as(&a, "o", 1, share(3, 0), Claim::New, Want::No).unwrap().stateid);
-        let opened = open_extended(&mut fixture, &a, share(3, deny), Extra { for_open: true, times: false });
-        assert!(matches!(opened.delegation, Granted::Write(_)) && !opened.extra.for_open);
+        let opened = open_extended(&mut fixture, &a, share(3, deny), DelegationExtensions { for_open: true, times: false });
+        assert!(matches!(opened.delegation, Granted::Write(_)) && !opened.extensions.for_open);
         assert!(existing_open.is_none_or(|existing_open| existing_open.other == opened.stateid.other) && !opened.stateid.is_special());
     }
 }
@@ -244,9 +244,9 @@ fn existing_or_denying_open_is_kept_with_delegation() {
 fn timestamp_delegation_lets_only_its_holder_set_times() {
     // RFC 9754, section 5.
     let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
-    let opened = open_extended(&mut fixture, &a, share(3, 0), Extra { for_open: false, times: true });
+    let opened = open_extended(&mut fixture, &a, share(3, 0), DelegationExtensions { for_open: false, times: true });
     let Granted::Write(delegation) = opened.delegation else { panic!("{opened:?}") };
-    assert!(opened.extra.times);
+    assert!(opened.extensions.times);
     let check_keeps_times =
         |fixture: &mut Fixture, peer: &Peer, stateid| fixture.state.check_times_delegation(Some(peer.client), stateid, &file(1), true, 0);
     assert_eq!(check_keeps_times(&mut fixture, &a, &delegation), Ok(()));

@@ -198,8 +198,8 @@ fn delegations_are_reclaimed_with_their_opens() {
 }
 
 fn register(fixture: &mut Fixture, name: &'static str, boot: u8, by: Credential<'_>) -> Result<Peer, Status> {
-    let introduced = fixture.state.exchange_id(&exchange_id_args(name, boot), by, fixture.now)?;
-    fixture.confirm(&introduced, by)
+    let exchanged = fixture.state.exchange_id(&exchange_id_args(name, boot), by, fixture.now)?;
+    fixture.confirm(&exchanged, by)
 }
 
 #[test]
@@ -210,8 +210,8 @@ fn reclaim_right_belongs_to_kerberos_principal() {
         let (mut store, mut fixture) = (Store::default(), Fixture::new());
         let no_operations = vouch_nfs4::StateProtectOps { must_enforce: vouch_nfs4::Bitmap::EMPTY, must_allow: vouch_nfs4::Bitmap::EMPTY };
         let state_protect = if protected { StateProtect::MachineCred(no_operations) } else { StateProtect::None };
-        let introduced = fixture.state.exchange_id(&ExchangeIdArgs { state_protect, ..exchange_id_args("a", 1) }, machine, 0).unwrap();
-        let peer = fixture.confirm(&introduced, machine).unwrap();
+        let exchanged = fixture.state.exchange_id(&ExchangeIdArgs { state_protect, ..exchange_id_args("a", 1) }, machine, 0).unwrap();
+        let peer = fixture.confirm(&exchanged, machine).unwrap();
         reclaim_complete_for(&mut fixture, &peer);
         store.apply_effects(&mut fixture);
         let mut fixture = store.restart(2);

@@ -19,15 +19,15 @@ fn exchange_id_from(fixture: &mut Fixture, from: IpAddr, name: &str) -> Result<E
     state.exchange_id(&args, Credential { address: from, ..sys(&user(0)) }, now)
 }
 
-fn confirm(fixture: &mut Fixture, from: IpAddr, introduced: &ExchangedId) -> Result<Peer, Status> {
-    let peer = fixture.confirm(introduced, Credential { address: from, ..sys(&user(0)) })?;
+fn confirm(fixture: &mut Fixture, from: IpAddr, exchanged: &ExchangedId) -> Result<Peer, Status> {
+    let peer = fixture.confirm(exchanged, Credential { address: from, ..sys(&user(0)) })?;
     fixture.state.reclaim_complete(peer.client, false)?;
     Ok(peer)
 }
 
 pub(super) fn peer_from(fixture: &mut Fixture, from: IpAddr, name: &str) -> Result<Peer, Status> {
-    let introduced = exchange_id_from(fixture, from, name)?;
-    confirm(fixture, from, &introduced)
+    let exchanged = exchange_id_from(fixture, from, name)?;
+    confirm(fixture, from, &exchanged)
 }
 
 #[test]

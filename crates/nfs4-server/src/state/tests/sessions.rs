@@ -23,10 +23,10 @@ fn retry_gets_cached_reply_over_any_connection() {
 fn create_session_does_not_promise_persistence() {
     // Section 18.36.3.
     let mut fixture = Fixture::new();
-    let introduced = fixture.exchange_id("a", 1, 0).unwrap();
+    let exchanged = fixture.exchange_id("a", 1, 0).unwrap();
     let connection = fixture.new_connection();
     let flags = CreateSessionFlags::PERSIST | CreateSessionFlags::CONN_BACK_CHAN;
-    let args = CreateSessionArgs { flags, ..session_args(introduced.client, introduced.seq) };
+    let args = CreateSessionArgs { flags, ..session_args(exchanged.client, exchanged.seq) };
     let made = fixture.state.create_session(&args, connection, sys(&user(0)), 0).unwrap();
     assert_eq!(made.flags, CreateSessionFlags::CONN_BACK_CHAN);
 }
@@ -98,15 +98,15 @@ fn connections_and_sessions_per_client_are_limited() {
     }
     assert_eq!(fixture.state.sessions.iter().next().unwrap().1.connections.len(), 64);
     assert_eq!(fixture.state.destroy_session(&peer.session, peer.connection, sys(&user(0))), Ok(()), "the newest connection is bound");
-    let mut introduced = fixture.exchange_id("b", 1, 0).unwrap();
+    let mut exchanged = fixture.exchange_id("b", 1, 0).unwrap();
     let mut made = 0;
     loop {
         let connection = fixture.new_connection();
-        match fixture.state.create_session(&session_args(introduced.client, introduced.seq), connection, sys(&user(0)), 0) {
+        match fixture.state.create_session(&session_args(exchanged.client, exchanged.seq), connection, sys(&user(0)), 0) {
             Ok(_) => made += 1,
             Err(status) => break assert_eq!(status, Status::NOSPC),
         }
-        introduced.seq = introduced.seq.next();
+        exchanged.seq = exchanged.seq.next();
     }
     assert_eq!(made, Limits::default().sessions_per_client_max);
 }
@@ -232,10 +232,10 @@ fn sessions_per_connection_are_limited() {
     let names: Vec<&'static str> = (0..40).map(|at| &*format!("client {at}").leak()).collect();
     let mut made = 0;
     for name in names {
-        let mut introduced = fixture.exchange_id(name, 1, 0).unwrap();
-        while fixture.state.create_session(&session_args(introduced.client, introduced.seq), connection, sys(&user(0)), 0).is_ok() {
+        let mut exchanged = fixture.exchange_id(name, 1, 0).unwrap();
+        while fixture.state.create_session(&session_args(exchanged.client, exchanged.seq), connection, sys(&user(0)), 0).is_ok() {
             made += 1;
-            introduced.seq = introduced.seq.next();
+            exchanged.seq = exchanged.seq.next();
         }
     }
     assert_eq!(made, super::super::limits::SESSIONS_PER_CONNECTION_MAX);
