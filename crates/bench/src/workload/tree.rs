@@ -30,7 +30,7 @@ pub fn tree(quick: bool, project: bool) -> Vec<PlannedCase> {
         format!("{} sources", source_count(quick)),
         Case::Compile { parts: source_count(quick), jobs: 2 },
     );
-    let build = project.then(|| PlannedCase::new("tree", "A compile", "a project of others", Case::Build));
+    let build = project.then(|| PlannedCase::new("tree", "A compile", "your project", Case::Build));
     tree_reads(quick).into_iter().map(planned).chain([compile]).chain(build).collect()
 }
 

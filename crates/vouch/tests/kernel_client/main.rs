@@ -66,20 +66,27 @@ fn large_directory_is_listed_completely_while_it_changes() {
     }
 }
 
+/// VOUCH_TEST_REPLACEMENTS sets the number of restarts, of which every second is a kill.
 #[test]
 fn restarted_server_keeps_opens_locks_and_acknowledged_data() {
+    let restarts = std::env::var("VOUCH_TEST_REPLACEMENTS").map_or(2, |count| count.parse::<u64>().expect("a number of restarts"));
     for version in VERSIONS {
         let Some(network) = Network::new() else { return };
         let mut server = Server::start(&network);
-        let guest = Guest::new(&network, &server).set("VERSION", version).set("SECONDS_OF_LOAD", "6").start("survivor.sh");
+        let limit = 300 + 30 * u32::try_from(restarts).expect("a small number");
+        let guest = Guest::new(&network, &server).set("VERSION", version).set("SECONDS_OF_LOAD", "6").limit(limit).start("survivor.sh");
         server.wait_for("begun");
-        for pause in [700, 900] {
-            std::thread::sleep(Duration::from_millis(pause));
-            server.kill();
+        for restart in 0..restarts {
+            std::thread::sleep(Duration::from_millis(700 + restart * 200 % 2_000));
+            if restart % 2 == 0 {
+                server.kill()
+            } else {
+                server.terminate()
+            }
             server.restart();
         }
         std::fs::write(server.path("enough"), "").expect("a file");
-        guest.ok();
+        println!("{version}, {restarts} restarts: {}", guest.ok());
         assert!(server.names().iter().all(|name| !name.starts_with(".nfs")), "{version}: a silly name was left: {:?}", server.names());
     }
 }

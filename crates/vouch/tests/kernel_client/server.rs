@@ -52,6 +52,12 @@ impl Server {
         self.child.wait().expect("the server was killed");
     }
 
+    pub(crate) fn terminate(&mut self) {
+        let id = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("the server runs");
+        assert!(self.child.wait().expect("the server ends").success(), "the server does not end well");
+    }
+
     pub(crate) fn restart(&mut self) {
         self.child = spawn(&self.dir, self.port, &self.server_options);
         self.wait();
