@@ -14,6 +14,7 @@ use crate::open::{Opener, Side, next_record};
 use crate::seal::Sealer;
 use crate::{ALPN, TlsError};
 
+/// A handshake in progress.
 pub struct Handshake {
     connection: Box<Connection>,
     received: Vec<u8>,
