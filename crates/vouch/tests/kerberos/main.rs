@@ -1,3 +1,5 @@
+//! Kerberos tests with a real KDC.
+
 mod back_channel;
 mod bench;
 mod bit_flips;
