@@ -215,7 +215,7 @@ impl Case {
         }
     }
 
-    pub(crate) fn about_s(&self) -> f64 {
+    pub(crate) fn estimated_s(&self) -> f64 {
         match self {
             Self::Put(copy) | Self::Get(copy) => 0.05 + copy.files as f64 * 4e-4 + (copy.files * copy.len) as f64 / 500e6,
             Self::Read(read) => 0.3 + read.files as f64 * 2e-4 + (read.files * read.len) as f64 / 300e6,

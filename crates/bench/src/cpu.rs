@@ -184,8 +184,8 @@ fn metrics_s(url: &str) -> Result<f64, Error> {
     let (host, path) = url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).ok_or_else(bad)?;
     let unreachable = |error: std::io::Error| Error::Unreachable(format!("{url}: {error}"));
     let address = host.to_socket_addrs().map_err(unreachable)?.next().ok_or_else(bad)?;
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(unreachable)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(unreachable)?;
+    let mut stream = TcpStream::connect_timeout(&address, METRICS_TIMEOUT).map_err(unreachable)?;
+    stream.set_read_timeout(Some(METRICS_TIMEOUT)).map_err(unreachable)?;
     write!(stream, "GET /{path} HTTP/1.0\r\nHost: {host}\r\n\r\n").map_err(unreachable)?;
     let mut text = String::new();
     stream.take(PAGE_LEN_MAX).read_to_string(&mut text).map_err(unreachable)?;
@@ -197,7 +197,7 @@ pub fn is_local(address: IpAddr) -> bool {
     address.is_loopback() || std::net::UdpSocket::bind((address, 0)).is_ok()
 }
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const METRICS_TIMEOUT: Duration = Duration::from_secs(10);
 const PAGE_LEN_MAX: u64 = 8 << 20;
 
 #[cfg(test)]

@@ -33,9 +33,10 @@ pub fn measure(address: Option<SocketAddr>, program: (u32, u32), depth: u32, tim
         None => start_null_server()?,
     };
     let failed = || Error::io(format!("NULL of {address}"));
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| Error::Unreachable(format!("{address}: {error}")))?;
+    let mut stream =
+        TcpStream::connect_timeout(&address, REPLY_TIMEOUT).map_err(|error| Error::Unreachable(format!("{address}: {error}")))?;
     stream.set_nodelay(true).map_err(failed())?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(failed())?;
+    stream.set_read_timeout(Some(REPLY_TIMEOUT)).map_err(failed())?;
     let mut reader = RecordReader::new(RECORD_LEN_MAX);
     let (mut w, mut bytes) = (Writer::new(), vec![0; 256 * 1024]);
     let (mut outstanding, mut calls) = (depth, 0u64);
@@ -106,7 +107,7 @@ fn start_null_server() -> Result<SocketAddr, Error> {
     Ok(address)
 }
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 const RECORD_LEN_MAX: usize = 64 * 1024 + RECORD_MARK_LEN;
 
 #[cfg(test)]

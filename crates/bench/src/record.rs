@@ -92,7 +92,7 @@ pub struct Calls {
 }
 
 /// A subject below this share of the due rate is past the knee of its curve.
-const KNEE: f64 = 0.95;
+const KNEE_SHARE: f64 = 0.95;
 
 pub(crate) const SCHEMA: &str = "vouch-bench";
 pub const VERSION: u32 = 1;
@@ -254,7 +254,7 @@ impl CaseResult {
             subject.stored = how.map(str::to_owned);
             if how != base {
                 subject.take_ratios();
-                apart.push(format!("{}: {}", subject.label, how.unwrap_or(FOR_GOOD)));
+                apart.push(format!("{}: {}", subject.label, how.unwrap_or(STABLE_STORAGE)));
             }
         }
         (!apart.is_empty()).then(|| {
@@ -262,7 +262,7 @@ impl CaseResult {
                 "{}: no ratio, because writes count as done at another point than for {} ({}): {}",
                 self.workload,
                 self.baseline,
-                base.unwrap_or(FOR_GOOD),
+                base.unwrap_or(STABLE_STORAGE),
                 apart.join("; ")
             )
         })
@@ -376,7 +376,7 @@ impl Calls {
 }
 
 /// Default durability of writes.
-const FOR_GOOD: &str = "on stable storage";
+const STABLE_STORAGE: &str = "on stable storage";
 /// From this CPU share on, a thread has no time left.
 const LIMIT: f64 = 0.95;
 

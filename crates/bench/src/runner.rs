@@ -22,7 +22,7 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    pub const FULL: Self = Self { min: crate::statistics::SURE, max: 10, spread_max: 0.02, warm_up: true };
+    pub const FULL: Self = Self { min: crate::statistics::SURE_COUNT_MIN, max: 10, spread_max: 0.02, warm_up: true };
     pub const QUICK: Self = Self { min: 3, max: 3, spread_max: 0.05, warm_up: true };
 
     pub(crate) fn are_precise(&self, samples: &[Sample], metric: Metric, case: Option<&Case>) -> bool {
@@ -103,7 +103,7 @@ impl Runner {
         let passes = (self.rounds.max + usize::from(self.rounds.warm_up)) as f64;
         for case in cases {
             let able = self.subjects.iter().filter(|subject| subject.unsupported(case).is_none()).count();
-            self.total_s += case.about_s() * passes * able as f64;
+            self.total_s += case.estimated_s() * passes * able as f64;
         }
     }
 
@@ -126,7 +126,7 @@ impl Runner {
         let mut samples: Vec<(String, Vec<Sample>)> = labels.iter().map(|label| (label.clone(), Vec::new())).collect();
         let mut able = self.supporting(planned, &labels, wanted);
         if let Some(result) = self.take_earlier(planned, &able, &labels) {
-            self.total_s -= planned.case.about_s() * (self.passes() * able.len()) as f64;
+            self.total_s -= planned.case.estimated_s() * (self.passes() * able.len()) as f64;
             self.run.results.push(result);
             return Ok(());
         }
@@ -134,7 +134,7 @@ impl Runner {
         let outcome = self.run_rounds(planned, &mut able, &mut samples);
         // Rounds that were saved, or that belong to failed subjects, count as done.
         let measurements = self.passes() * labels.len().min(able.len().max(1));
-        self.done_s = before + planned.case.about_s() * measurements as f64;
+        self.done_s = before + planned.case.estimated_s() * measurements as f64;
         self.add_result(planned, samples);
         if outcome.is_ok() {
             self.progress.finished(self.done_s, self.total_s.max(self.done_s), &self.run);
@@ -224,7 +224,7 @@ impl Runner {
         let subject = &mut self.subjects[at];
         let prepared = if prepare { subject.prepare(&planned.case) } else { Ok(()) };
         let measured = prepared.and_then(|()| subject.measure(&planned.case));
-        self.done_s += planned.case.about_s();
+        self.done_s += planned.case.estimated_s();
         match measured {
             Ok(sample) => {
                 self.elsewhere.extend(sample.elsewhere);
@@ -323,8 +323,8 @@ impl Runner {
                     }
                     Err(mpsc::RecvTimeoutError::Disconnected) => break Err("it failed".into()),
                     Err(mpsc::RecvTimeoutError::Timeout) => {
-                        if self.stop.is_set() && asked.get_or_insert_with(Instant::now).elapsed() > CLEANED_WITHIN {
-                            break Err(format!("not finished {} s after the interruption", CLEANED_WITHIN.as_secs()));
+                        if self.stop.is_set() && asked.get_or_insert_with(Instant::now).elapsed() > CLEANUP_MAX {
+                            break Err(format!("not finished {} s after the interruption", CLEANUP_MAX.as_secs()));
                         }
                     }
                 }
@@ -337,13 +337,13 @@ impl Runner {
     }
 
     fn add_notes(&mut self) {
-        let disturbed = self.elsewhere.iter().filter(|part| **part > NOISY).count();
+        let disturbed = self.elsewhere.iter().filter(|part| **part > DISTURBED_SHARE).count();
         if disturbed * 5 > self.elsewhere.len() {
             self.run.notes.push(format!(
                 "noisy machine: in {disturbed} of {} measurements other processes used more than {:.0}% of it (median {:.0}%); ratios of pairs are more reliable \
                  than absolute figures",
                 self.elsewhere.len(),
-                NOISY * 100.0,
+                DISTURBED_SHARE * 100.0,
                 median(&self.elsewhere) * 100.0,
             ));
         }
@@ -354,14 +354,14 @@ impl Runner {
 fn notes(run: &Run) -> Vec<String> {
     let all = || run.results.iter().flat_map(|result| result.subjects.iter().map(move |subject| (result, subject)));
     let (wide, intervals) = all().fold((0, 0), |(wide, count), (_, subject)| {
-        let is_wide = subject.latency.map(|latency| latency.p50.us).or(subject.figure).is_some_and(|told| told.spread() > WIDE);
+        let is_wide = subject.latency.map(|latency| latency.p50.us).or(subject.figure).is_some_and(|told| told.spread() > UNCERTAIN_WIDTH);
         (wide + usize::from(is_wide), count + 1)
     });
     let mut notes = Vec::new();
     if wide * 5 > intervals {
         notes.push(format!(
             "{wide} of {intervals} figures are uncertain by more than {:.0}%; use a quieter machine or more rounds",
-            WIDE * 100.0
+            UNCERTAIN_WIDTH * 100.0
         ));
     }
     let limited: Vec<String> = all()
@@ -422,12 +422,12 @@ fn refused(subject: &SubjectResult) -> u64 {
 }
 
 const TICK: Duration = Duration::from_millis(50);
-const CLEANED_WITHIN: Duration = Duration::from_secs(15);
+const CLEANUP_MAX: Duration = Duration::from_secs(15);
 
 /// Share of other processes' CPU time that disturbs a measurement.
-const NOISY: f64 = 0.10;
+const DISTURBED_SHARE: f64 = 0.10;
 /// Relative width of an uncertain figure.
-const WIDE: f64 = 0.10;
+const UNCERTAIN_WIDTH: f64 = 0.10;
 
 #[cfg(test)]
 mod tests;

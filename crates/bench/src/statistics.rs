@@ -15,7 +15,7 @@ pub struct Interval {
 
 /// Fewest values for a 95% confidence interval. All of five values lie on one side of the median
 /// once in sixteen times.
-pub(crate) const SURE: usize = 6;
+pub(crate) const SURE_COUNT_MIN: usize = 6;
 
 impl Interval {
     /// None without values or with one that is not finite.
@@ -27,7 +27,7 @@ impl Interval {
         if values.is_empty() || values.iter().any(|value| !value.is_finite()) {
             return None;
         }
-        if values.len() < BOOTSTRAPPED {
+        if values.len() < BOOTSTRAP_COUNT_MIN {
             let mut sorted = values.to_vec();
             sorted.sort_by(f64::total_cmp);
             let left_out = left_out(values.len());
@@ -48,7 +48,7 @@ impl Interval {
 
     /// True for a 95% confidence interval, false for a range.
     pub const fn is_sure(&self) -> bool {
-        self.values >= SURE
+        self.values >= SURE_COUNT_MIN
     }
 
     pub fn spread(&self) -> f64 {
@@ -89,7 +89,7 @@ fn draw(state: &mut u64, below: usize) -> usize {
 
 const RESAMPLES: usize = 2000;
 /// The bootstrap's interval is too narrow for fewer values: with seven it covers 88%, with ten 93%.
-const BOOTSTRAPPED: usize = 16;
+const BOOTSTRAP_COUNT_MIN: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -148,7 +148,7 @@ mod tests {
                 // value.
                 let value =
                     |state: &mut u64| 1.0 + 0.013 * ((0..12).map(|_| draw(state, 1 << 30) as f64 / f64::from(1 << 30)).sum::<f64>() - 6.0);
-                let mut values: Vec<f64> = (0..SURE).map(|_| value(&mut state)).collect();
+                let mut values: Vec<f64> = (0..SURE_COUNT_MIN).map(|_| value(&mut state)).collect();
                 loop {
                     let interval = Interval::of(&values).expect("there are values");
                     if interval.spread() <= 0.02 || values.len() == 10 {

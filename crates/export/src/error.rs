@@ -28,7 +28,7 @@ pub enum ExportError {
     #[error(transparent)]
     Tls(#[from] TlsServiceError),
     #[error("Kerberos: {0}")]
-    Kerberos(#[from] vouch_gss_mit::Fault),
+    Kerberos(#[from] vouch_gss_mit::KerberosError),
     #[error("{path}: {source}")]
     Idmap { path: PathBuf, source: io::Error },
     #[error("{path}: {faults}")]

@@ -9,8 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use vouch_krb5_seal::{ContextKeys, Enctype, Role, wipe_stack};
 use vouch_rpcsec_gss::{Accept, Acceptor, EstablishedContext};
 
-use crate::Fault;
-use crate::fault::{EXPIRED, NOT_YET_VALID, SKEW, Side, name_text};
+use crate::KerberosError;
+use crate::error::{EXPIRED, NOT_YET_VALID, SKEW, Side, name_text};
 use crate::ffi::{Context, Cred, Exchange, Gss, Lucid, Name, Opened, OpenedTicket, Status, Usage, holds_key};
 use crate::ticket::{Request, Ticket, made_s, old_name};
 
@@ -30,29 +30,29 @@ impl MitAcceptor {
     /// Uses this keytab, or the system's (`KRB5_KTNAME`, `default_keytab_name` of krb5.conf), for
     /// principals `service/...`. Fails if the library can't be loaded or the keytab has no such
     /// key.
-    pub fn new(keytab: Option<&Path>, service: &str) -> Result<Self, Fault> {
-        let gss = Gss::get().map_err(Fault::no_library)?;
+    pub fn new(keytab: Option<&Path>, service: &str) -> Result<Self, KerberosError> {
+        let gss = Gss::get().map_err(KerberosError::no_library)?;
         let (of, named) = place(keytab)?;
         let stores: Vec<_> = named.iter().map(|path| ("keytab", path.clone())).collect();
-        let cred = gss.acquire(None, Usage::Accept, &stores).map_err(|status| Fault::of(gss, &of, status, Side::Server))?;
+        let cred = gss.acquire(None, Usage::Accept, &stores).map_err(|status| KerberosError::of(gss, &of, status, Side::Server))?;
         Ok(Self { gss, cred, service: format!("{service}/"), keytab: named })
     }
 
-    fn established(&self, context: Context, initiator: Option<Name>, token: &[u8]) -> Result<EstablishedContext, Fault> {
-        let failed = |doing: &str, status: Status| Fault::of(self.gss, doing, status, Side::Server);
+    fn established(&self, context: Context, initiator: Option<Name>, token: &[u8]) -> Result<EstablishedContext, KerberosError> {
+        let failed = |doing: &str, status: Status| KerberosError::of(self.gss, doing, status, Side::Server);
         let initiator = initiator.map_or(Ok(Vec::new()), |name| name.display()).map_err(|status| failed("a caller's name", status))?;
         let initiator = name_text(initiator)?;
         let acceptor = context.acceptor().map_err(|status| failed(&format!("{initiator} with {}", error_text(token)), status))?;
         let acceptor = name_text(acceptor)?;
         if !acceptor.starts_with(&self.service) {
             let what = format!("{initiator} called {acceptor}, which is not {}HOST", self.service);
-            return Err(Fault::refused(what, "mount by a name whose nfs/HOST the keytab has"));
+            return Err(KerberosError::refused(what, "mount by a name whose nfs/HOST the keytab has"));
         }
         let lucid = context.export().map_err(|status| failed(&format!("the keys of {initiator}'s context"), status))?;
         let (token_seq, lifetime_s) = (lucid.send_seq, lifetime_s(&lucid));
         let keys = keys(lucid, Role::Acceptor).map_err(|old| {
             let what = format!("{initiator} called {acceptor} with {old}, which is not accepted");
-            Fault::refused(
+            KerberosError::refused(
                 what,
                 "allow AES: give nfs/HOST AES keys (kadmin: cpw -randkey -e aes256-cts-hmac-sha1-96:normal nfs/HOST, then ktadd), and the client too",
             )
@@ -63,22 +63,24 @@ impl MitAcceptor {
 
 /// Fails unless the keytab, by default the system's, has a key of a principal `service/...`.
 /// Without such a key every client is refused.
-pub fn check_keytab(keytab: Option<&Path>, service: &str) -> Result<(), Fault> {
-    let gss = Gss::get().map_err(Fault::no_library)?;
+pub fn check_keytab(keytab: Option<&Path>, service: &str) -> Result<(), KerberosError> {
+    let gss = Gss::get().map_err(KerberosError::no_library)?;
     let (of, named) = place(keytab)?;
     let prefix = format!("{service}/");
     let found = holds_key(gss, named.as_deref(), |name| name.starts_with(prefix.as_bytes()));
     wipe_stack();
-    match found.map_err(|status| Fault::of(gss, &of, status, Side::Server).of_no_keytab())? {
+    match found.map_err(|status| KerberosError::of(gss, &of, status, Side::Server).of_no_keytab())? {
         true => Ok(()),
-        false => Err(Fault::refused(format!("{of} holds no key of {prefix}HOST"), "write them to it (kadmin: ktadd -k KEYTAB nfs/HOST)")),
+        false => {
+            Err(KerberosError::refused(format!("{of} holds no key of {prefix}HOST"), "write them to it (kadmin: ktadd -k KEYTAB nfs/HOST)"))
+        }
     }
 }
 
-fn place(keytab: Option<&Path>) -> Result<(String, Option<CString>), Fault> {
+fn place(keytab: Option<&Path>) -> Result<(String, Option<CString>), KerberosError> {
     let Some(path) = keytab else { return Ok(("the system's keytab".into(), None)) };
     let bytes = CString::new(path.as_os_str().as_bytes());
-    let bytes = bytes.map_err(|_| Fault::refused("the keytab's path holds a zero byte".into(), "name another"))?;
+    let bytes = bytes.map_err(|_| KerberosError::refused("the keytab's path holds a zero byte".into(), "name another"))?;
     Ok((path.display().to_string(), Some(bytes)))
 }
 
@@ -106,13 +108,13 @@ impl MitAcceptor {
         let (outcome, answer, initiator) = self.gss.accept(&mut context, &self.cred, token);
         let mut principal =
             initiator.as_ref().and_then(|name| name.display().ok()).and_then(|name| name_text(name).ok()).unwrap_or_default();
-        let fault = match (outcome, context) {
+        let error = match (outcome, context) {
             (Ok(Exchange::Complete), Some(context)) => match self.established(context, initiator, token) {
                 Ok(context) => return Accept::Established { context, token: answer },
-                Err(fault) => fault,
+                Err(error) => error,
             },
             (Ok(Exchange::Continue), Some(context)) => return Accept::Continue { partial: Partial(context), token: answer },
-            (Ok(_), None) => Fault::refused("the Kerberos library gave no context".into(), "report it"),
+            (Ok(_), None) => KerberosError::refused("the Kerberos library gave no context".into(), "report it"),
             (Err(status), _) => {
                 // The library names no client when it refuses.
                 let opened =
@@ -124,23 +126,23 @@ impl MitAcceptor {
                     doing = format!("{client} with {doing}");
                     principal = client;
                 }
-                let fault = Fault::of(self.gss, &doing, status, Side::Server);
-                let fault = match &opened {
-                    Opened::All(opened) => times(&fault, opened, now_s()).map_or(fault.clone(), |times| fault.and(&times)),
-                    Opened::TicketAlone => fault.of_altered(),
+                let error = KerberosError::of(self.gss, &doing, status, Side::Server);
+                let error = match &opened {
+                    Opened::All(opened) => times(&error, opened, now_s()).map_or(error.clone(), |times| error.and(&times)),
+                    Opened::TicketAlone => error.of_altered(),
                     // The library has one code for a missing key and a missing keytab.
-                    Opened::Nothing if fault.is_of_keytab() && !self.has_keys() => fault.of_no_keytab(),
-                    Opened::Nothing => fault,
+                    Opened::Nothing if error.is_of_keytab() && !self.has_keys() => error.of_no_keytab(),
+                    Opened::Nothing => error,
                 };
                 match Ticket::of_token(token) {
-                    Some(ticket) if Enctype::try_from(ticket.enctype).is_err() => fault.of_old_enctype(),
-                    None if is_first => fault.of_no_ticket(),
-                    _ => fault,
+                    Some(ticket) if Enctype::try_from(ticket.enctype).is_err() => error.of_old_enctype(),
+                    None if is_first => error.of_no_ticket(),
+                    _ => error,
                 }
             }
         };
         let enctype = Ticket::of_token(token).and_then(|ticket| u32::try_from(ticket.enctype).ok());
-        Accept::Failed { major: fault.major, minor: fault.minor, token: answer, reason: fault.to_string(), principal, enctype }
+        Accept::Failed { major: error.major, minor: error.minor, token: answer, reason: error.to_string(), principal, enctype }
     }
 }
 
@@ -148,8 +150,8 @@ fn error_text(token: &[u8]) -> String {
     Ticket::of_token(token).map_or_else(|| "a token without a ticket".into(), |ticket| ticket.to_string())
 }
 
-fn times(fault: &Fault, opened: &OpenedTicket, now_s: u64) -> Option<String> {
-    match fault.code() {
+fn times(error: &KerberosError, opened: &OpenedTicket, now_s: u64) -> Option<String> {
+    match error.code() {
         SKEW => {
             let made_s = made_s(&opened.authenticator)?;
             let way = if made_s > now_s { "ahead of" } else { "behind" };

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use raw::{Buffer, Functions, Handle, KeyValue, KeyValues, LucidContext, Oid, OidSet};
 
-use crate::fault::printable;
+use crate::error::printable;
 
 mod krb5;
 mod raw;
@@ -290,7 +290,7 @@ impl Gss {
 }
 
 impl Name {
-    /// [`crate::fault::name_text`] requires UTF-8.
+    /// [`crate::error::name_text`] requires UTF-8.
     pub(crate) fn display(&self) -> Result<Vec<u8>, Status> {
         let (mut minor, mut text) = (0, empty());
         // SAFETY: the name is the library's; pointers to values that outlive the call.

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use vouch_krb5_seal::{Role, wipe_stack};
 use vouch_rpcsec_gss::{EstablishedClient, InitStep, Initiator};
 
-use crate::Fault;
+use crate::KerberosError;
 use crate::acceptor::{keys, lifetime_s};
-use crate::fault::Side;
+use crate::error::Side;
 use crate::ffi::{Context, Cred, Exchange, Gss, MemoryCache, Name, NameForm, Usage};
 
 /// Identity and ticket source of a client.
@@ -37,12 +37,12 @@ pub struct MitInitiator {
 impl MitInitiator {
     /// `service`: a principal if it contains a slash (`nfs/host.example.org@EXAMPLE.ORG`), else
     /// `nfs@host.example.org`. Fails without the library or a ticket.
-    pub fn new(service: &str, source: &ClientSource) -> Result<Self, Fault> {
-        let gss = Gss::get().map_err(Fault::no_library)?;
+    pub fn new(service: &str, source: &ClientSource) -> Result<Self, KerberosError> {
+        let gss = Gss::get().map_err(KerberosError::no_library)?;
         let form = if service.contains('/') { NameForm::Principal } else { NameForm::HostBased };
-        let failed = |doing: &str, status| Fault::of(gss, doing, status, Side::Client);
+        let failed = |doing: &str, status| KerberosError::of(gss, doing, status, Side::Client);
         let target = gss.name(service, form).map_err(|status| failed(service, status))?;
-        let zero = |_| Fault::refused("a name or path holds a zero byte".into(), "name another");
+        let zero = |_| KerberosError::refused("a name or path holds a zero byte".into(), "name another");
         let mut stores = Vec::new();
         if let Some(keytab) = &source.keytab {
             stores.push(("client_keytab", CString::new(keytab.as_os_str().as_bytes()).map_err(zero)?));
@@ -67,9 +67,9 @@ impl MitInitiator {
 }
 
 impl Initiator for MitInitiator {
-    type Error = Fault;
+    type Error = KerberosError;
 
-    fn step(&mut self, token: Option<&[u8]>) -> Result<InitStep, Fault> {
+    fn step(&mut self, token: Option<&[u8]>) -> Result<InitStep, KerberosError> {
         let step = self.take(token);
         wipe_stack();
         step
@@ -79,21 +79,24 @@ impl Initiator for MitInitiator {
 impl MitInitiator {
     /// A separate frame, so that the stack below it can be wiped.
     #[inline(never)]
-    fn take(&mut self, token: Option<&[u8]>) -> Result<InitStep, Fault> {
+    fn take(&mut self, token: Option<&[u8]>) -> Result<InitStep, KerberosError> {
         // RFC 2743, section 1.2.9: mutual authentication, confidentiality and integrity. No replay
         // or sequence detection: RPC has its own window (RFC 2203, section 5.2.2).
         const FLAGS: u32 = 2 | 16 | 32;
         let (outcome, answer) = self.gss.init(&mut self.context, &self.cred, &self.target, FLAGS, token);
-        let failed = |status| Fault::of(self.gss, &self.doing, status, Side::Client);
+        let failed = |status| KerberosError::of(self.gss, &self.doing, status, Side::Client);
         if outcome.map_err(failed)? == Exchange::Continue {
             return Ok(InitStep::Continue { token: answer });
         }
-        let none = || Fault::refused("the Kerberos library gave no context".into(), "report it");
+        let none = || KerberosError::refused("the Kerberos library gave no context".into(), "report it");
         let context = self.context.take().ok_or_else(none)?;
         let lucid = context.export().map_err(failed)?;
         let (token_seq, lifetime_s) = (lucid.send_seq, lifetime_s(&lucid));
         let keys = keys(lucid, Role::Initiator).map_err(|old| {
-            Fault::refused(format!("{}: the KDC issued a key of {old}, which is not accepted", self.doing), "give the service AES keys")
+            KerberosError::refused(
+                format!("{}: the KDC issued a key of {old}, which is not accepted", self.doing),
+                "give the service AES keys",
+            )
         })?;
         let token = Some(answer).filter(|token| !token.is_empty());
         Ok(InitStep::Established { context: EstablishedClient { keys: Arc::new(keys), lifetime_s, token_seq }, token })

@@ -8,7 +8,7 @@
 #![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
 
 mod acceptor;
-mod fault;
+mod error;
 mod ffi;
 mod initiator;
 #[cfg(test)]
@@ -19,19 +19,19 @@ mod tests;
 mod ticket;
 
 pub use acceptor::{MitAcceptor, Partial, check_keytab};
-pub use fault::Fault;
+pub use error::KerberosError;
 pub use initiator::{ClientSource, MitInitiator};
 
 use ffi::{Gss, NameForm};
 
-pub fn available() -> Result<(), Fault> {
-    Gss::get().map(drop).map_err(Fault::no_library)
+pub fn available() -> Result<(), KerberosError> {
+    Gss::get().map(drop).map_err(KerberosError::no_library)
 }
 
 /// By the rules of krb5.conf (`auth_to_local`, plugins).
-pub fn local_name(principal: &str) -> Result<Option<String>, Fault> {
-    let gss = Gss::get().map_err(Fault::no_library)?;
-    let name = gss.name(principal, NameForm::Principal).map_err(|status| Fault::of(gss, principal, status, fault::Side::Server))?;
+pub fn local_name(principal: &str) -> Result<Option<String>, KerberosError> {
+    let gss = Gss::get().map_err(KerberosError::no_library)?;
+    let name = gss.name(principal, NameForm::Principal).map_err(|status| KerberosError::of(gss, principal, status, error::Side::Server))?;
     Ok(name.local().ok().filter(|local| !local.is_empty()))
 }
 

@@ -206,7 +206,7 @@ fn keytab_without_service_key_is_reported() {
     }
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("keytab");
-    let load_error = || check_keytab(Some(&path), "nfs").map_err(|fault| fault.to_string());
+    let load_error = || check_keytab(Some(&path), "nfs").map_err(|error| error.to_string());
     let missing = load_error().expect_err("the file is missing");
     assert!(missing.contains(path.to_str().expect("text")) && missing.contains("missing, unreadable or empty"), "{missing}");
     for (principals, is_good) in

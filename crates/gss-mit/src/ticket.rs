@@ -3,7 +3,7 @@
 
 use vouch_krb5_seal::Enctype;
 
-use crate::fault::printable;
+use crate::error::printable;
 
 /// RFC 4120, section 5.3.
 #[derive(Clone, Debug, PartialEq, Eq)]

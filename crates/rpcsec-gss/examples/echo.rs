@@ -57,9 +57,9 @@ fn serve(contexts: &mut Contexts<()>, mut record: Vec<u8>) -> Result<Vec<u8>, Bo
     match classify(&record, &call, |handle| contexts.find(handle, 0)) {
         CallClass::Init(init) => {
             let partial = init.partial(contexts, 0).map_err(|stat| format!("refused: {stat:?}"))?;
-            let kept = contexts.keep(FixedKey.accept(partial, &init.token), ContextHandle([1; HANDLE_LEN]), 0);
+            let outcome = contexts.store(FixedKey.accept(partial, &init.token), ContextHandle([1; HANDLE_LEN]), 0);
             let mut reply = Writer::new();
-            init.reply(kept, &mut reply);
+            init.reply(outcome, &mut reply);
             Ok(reply.into_bytes())
         }
         CallClass::Call(call) => {

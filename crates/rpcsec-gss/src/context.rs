@@ -34,7 +34,7 @@ pub struct ServerContext {
     window: Mutex<Window>,
     next_token: AtomicU64,
     used_ms: AtomicU64,
-    gone: AtomicBool,
+    is_removed: AtomicBool,
     next_back: AtomicU32,
 }
 
@@ -47,7 +47,7 @@ impl ServerContext {
             established,
             window: Mutex::default(),
             used_ms: AtomicU64::new(now_ms),
-            gone: AtomicBool::new(false),
+            is_removed: AtomicBool::new(false),
             next_back: AtomicU32::new(1),
         }
     }
@@ -79,12 +79,12 @@ impl ServerContext {
 
     /// It was destroyed or evicted, or its ticket has ended.
     pub fn has_ended(&self, now_ms: u64) -> bool {
-        now_ms >= self.ends_ms || self.gone.load(Ordering::Acquire)
+        now_ms >= self.ends_ms || self.is_removed.load(Ordering::Acquire)
     }
 
     /// 0 after its end.
     pub fn left_ms(&self, now_ms: u64) -> u64 {
-        if self.gone.load(Ordering::Acquire) { 0 } else { self.ends_ms.saturating_sub(now_ms) }
+        if self.is_removed.load(Ordering::Acquire) { 0 } else { self.ends_ms.saturating_sub(now_ms) }
     }
 
     /// For one callback to the client (RFC 8881, section 2.10.8.3): same keys, with the client's
@@ -114,6 +114,6 @@ impl ServerContext {
     }
 
     pub(crate) fn end(&self) {
-        self.gone.store(true, Ordering::Release);
+        self.is_removed.store(true, Ordering::Release);
     }
 }

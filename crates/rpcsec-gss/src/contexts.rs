@@ -35,7 +35,7 @@ pub struct Contexts<P> {
     order: BTreeSet<(u64, ContextHandle)>,
     of: HashMap<Arc<str>, BTreeSet<(u64, ContextHandle)>>,
     above: BTreeSet<(usize, Arc<str>)>,
-    gone: RemovedContext<P>,
+    removed: RemovedContext<P>,
     partial: HashMap<ContextHandle, P>,
     /// Oldest first; may contain finished contexts.
     partial_order: VecDeque<(ContextHandle, u64)>,
@@ -63,7 +63,7 @@ impl<P> Contexts<P> {
             order: BTreeSet::new(),
             of: HashMap::new(),
             above: BTreeSet::new(),
-            gone: RemovedContext::default(),
+            removed: RemovedContext::default(),
             partial: HashMap::new(),
             partial_order: VecDeque::new(),
             evicted: 0,
@@ -168,7 +168,7 @@ impl<P> Contexts<P> {
         if let Some((context, placed_ms)) = self.whole.remove(&handle) {
             context.end();
             self.remove_from_order(context.principal(), placed_ms, handle);
-            self.gone.whole.push(context);
+            self.removed.whole.push(context);
         }
     }
 
@@ -180,17 +180,17 @@ impl<P> Contexts<P> {
     }
 
     /// Removed contexts, to drop without holding a lock.
-    pub fn take_gone(&mut self) -> RemovedContext<P> {
-        std::mem::take(&mut self.gone)
+    pub fn take_removed(&mut self) -> RemovedContext<P> {
+        std::mem::take(&mut self.removed)
     }
 
-    pub(crate) fn keep_partial(&mut self, handle: ContextHandle, partial: P, now_ms: u64) {
+    pub(crate) fn store_partial(&mut self, handle: ContextHandle, partial: P, now_ms: u64) {
         self.expire_partial(now_ms);
         while self.partial.len() >= self.limits.partial_max.max(1) {
             let Some((oldest, _)) = self.partial_order.pop_front() else { break };
-            self.gone.partial.extend(self.partial.remove(&oldest));
+            self.removed.partial.extend(self.partial.remove(&oldest));
         }
-        self.gone.partial.extend(self.partial.insert(handle, partial));
+        self.removed.partial.extend(self.partial.insert(handle, partial));
         self.partial_order.push_back((handle, now_ms));
     }
 
@@ -205,7 +205,7 @@ impl<P> Contexts<P> {
             if self.partial.contains_key(handle) && now_ms.saturating_sub(*placed_ms) < self.limits.partial_ms_max {
                 return;
             }
-            self.gone.partial.extend(self.partial.remove(handle));
+            self.removed.partial.extend(self.partial.remove(handle));
             self.partial_order.pop_front();
         }
     }

@@ -61,22 +61,22 @@ impl InitCall {
     }
 
     /// Appends the reply to `w`, without a record mark. Computes a MIC: hold no lock.
-    pub fn reply(&self, kept: Kept, w: &mut Writer) {
+    pub fn reply(&self, outcome: InitOutcome, w: &mut Writer) {
         let named = |handle: ContextHandle, major, minor, token| {
             let handle = handle.0.to_vec();
             InitResult { handle, major, minor, window: WINDOW_LEN, token }
         };
-        let result = match kept {
-            Kept::Whole { context, token } => {
+        let result = match outcome {
+            InitOutcome::Complete { context, token } => {
                 // RFC 2203, section 5.2.3.1: the verifier of a complete context covers the window.
                 let mic = context.keys().mic(context.next_token(), &[&WINDOW_LEN.to_be_bytes()]);
                 let verf = OpaqueAuth { flavor: Flavor::RPCSEC_GSS, body: mic.as_bytes() };
                 let body = named(context.handle(), InitResult::COMPLETE, 0, token).to_xdr();
                 return Reply { xid: self.xid, body: ReplyBody::Accepted { verf, outcome: Accepted::Success(&body) } }.encode(w);
             }
-            Kept::Partial { handle, token } => named(handle, InitResult::CONTINUE_NEEDED, 0, token),
+            InitOutcome::Partial { handle, token } => named(handle, InitResult::CONTINUE_NEEDED, 0, token),
             // RFC 2203, section 5.2.3.2: no handle, no window.
-            Kept::Failed { major, minor, token } => InitResult { handle: Vec::new(), major, minor, window: 0, token },
+            InitOutcome::Failed { major, minor, token } => InitResult { handle: Vec::new(), major, minor, window: 0, token },
         };
         Reply::accepted(self.xid, Accepted::Success(&result.to_xdr())).encode(w);
     }
@@ -86,9 +86,9 @@ impl InitCall {
     }
 }
 
-/// The mechanism's result, stored.
-pub enum Kept {
-    Whole {
+/// A stored step of context creation, for the reply.
+pub enum InitOutcome {
+    Complete {
         context: Arc<ServerContext>,
         token: Vec<u8>,
     },
@@ -107,14 +107,14 @@ pub enum Kept {
 
 impl<P> Contexts<P> {
     /// `handle` is random and new.
-    pub fn keep(&mut self, accept: Accept<P>, handle: ContextHandle, now_ms: u64) -> Kept {
+    pub fn store(&mut self, accept: Accept<P>, handle: ContextHandle, now_ms: u64) -> InitOutcome {
         match accept {
-            Accept::Established { context, token } => Kept::Whole { context: self.insert(handle, context, now_ms), token },
+            Accept::Established { context, token } => InitOutcome::Complete { context: self.insert(handle, context, now_ms), token },
             Accept::Continue { partial, token } => {
-                self.keep_partial(handle, partial, now_ms);
-                Kept::Partial { handle, token }
+                self.store_partial(handle, partial, now_ms);
+                InitOutcome::Partial { handle, token }
             }
-            Accept::Failed { major, minor, token, .. } => Kept::Failed { major, minor, token },
+            Accept::Failed { major, minor, token, .. } => InitOutcome::Failed { major, minor, token },
         }
     }
 }

@@ -63,6 +63,6 @@ pub use client::{
 pub use context::{ContextHandle, EstablishedContext, HANDLE_LEN, ServerContext};
 pub use contexts::{ContextLimits, Contexts, RemovedContext};
 pub use envelope::{Envelope, Wrap, long_wraps, wrap_many};
-pub use init::{Accept, Acceptor, InitCall, Kept};
+pub use init::{Accept, Acceptor, InitCall, InitOutcome};
 pub use window::Window;
 pub use wire::{Credential, CredentialError, GssSeq, InitResult, Procedure, Service, decode_init_args};

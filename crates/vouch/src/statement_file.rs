@@ -41,7 +41,7 @@ pub(crate) struct StatementArgs {
 
 impl StatementArgs {
     /// True for an existing statement.
-    pub(crate) const fn is_made(&self) -> bool {
+    pub(crate) const fn is_given(&self) -> bool {
         self.statement.is_some()
     }
 

@@ -73,8 +73,8 @@ impl Channel {
     fn connect_once(address: SocketAddr, credential: &Credential, stop: &StopFlag) -> Result<Self, Error> {
         let name = address.to_string();
         let stream =
-            TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| Error::Unreachable(format!("agent {name}: {error}")))?;
-        let auth_deadline = AuthDeadline { until: Instant::now() + PATIENCE, stop: stop.clone(), line_len_max: PROOF_LEN_MAX };
+            TcpStream::connect_timeout(&address, PEER_TIMEOUT).map_err(|error| Error::Unreachable(format!("agent {name}: {error}")))?;
+        let auth_deadline = AuthDeadline { until: Instant::now() + PEER_TIMEOUT, stop: stop.clone(), line_len_max: PROOF_LEN_MAX };
         let mut channel = Self::begin(stream, COORDINATOR, AGENT, auth_deadline, &name)?;
         let own = nonce()?;
         let kind = if matches!(credential, Credential::Token(_)) { "token" } else { "kerberos" };
@@ -206,7 +206,7 @@ impl Channel {
         stream.set_nodelay(true).map_err(failed())?;
         // Short reads, to check the deadline and stop requests.
         stream.set_read_timeout(Some(TICK)).map_err(failed())?;
-        stream.set_write_timeout(Some(PATIENCE)).map_err(failed())?;
+        stream.set_write_timeout(Some(PEER_TIMEOUT)).map_err(failed())?;
         let input = BufReader::new(stream.try_clone().map_err(failed())?);
         Ok(Self { input, output: stream, key: [0; 32], own, peer, sent: 0, received: 0, auth_deadline: Some(auth_deadline), stop: None })
     }
@@ -368,7 +368,7 @@ const UNREACHABLE_AFTER: Duration = Duration::from_secs(60);
 const GREETING: &str = "vouch-bench-2";
 const COORDINATOR: u8 = b'C';
 const AGENT: u8 = b'A';
-const PATIENCE: Duration = Duration::from_secs(30);
+const PEER_TIMEOUT: Duration = Duration::from_secs(30);
 /// A sample with a full histogram has some hundred kilobytes.
 const LINE_LEN_MAX: usize = 16 << 20;
 /// A ticket with all groups of a user has up to 64 KiB, and twice as much in hexadecimal.
@@ -387,7 +387,9 @@ mod tests {
         let address = listener.local_addr().expect("a port");
         let token = peer.to_vec();
         let agent = std::thread::spawn(move || {
-            Channel::accept(listener.accept().expect("a connection").0, &Acceptor::Token(token), PATIENCE, &StopFlag::default(), || true)
+            Channel::accept(listener.accept().expect("a connection").0, &Acceptor::Token(token), PEER_TIMEOUT, &StopFlag::default(), || {
+                true
+            })
         });
         let coordinator = Channel::connect(address, &Credential::Token(own.to_vec()), &StopFlag::default());
         (agent.join().expect("the thread ends"), coordinator)

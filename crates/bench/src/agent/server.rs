@@ -136,7 +136,7 @@ impl PendingHandshakes {
         };
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = all.get(&address).copied().unwrap_or(0);
-        if count >= UNPROVEN_OF_ADDRESS_MAX || all.values().sum::<usize>() >= UNPROVEN_MAX {
+        if count >= UNAUTHENTICATED_PER_ADDRESS_MAX || all.values().sum::<usize>() >= UNAUTHENTICATED_MAX {
             return None;
         }
         all.insert(address, count + 1);
@@ -164,7 +164,7 @@ fn coordinator(
     permit: HandshakePermit,
 ) -> Result<u64, Error> {
     let mut guard = None;
-    let mut channel = Channel::accept(stream, acceptor, PROOF_WITHIN, agent_stop, || {
+    let mut channel = Channel::accept(stream, acceptor, PROOF_TIMEOUT, agent_stop, || {
         guard = slot.take(agent_stop);
         guard.is_some()
     })?;
@@ -288,10 +288,10 @@ fn check_limits(case: &Case, limits: Limits) -> Result<(), Error> {
     if right { Ok(()) } else { Err(Error::Refused("the request exceeds this agent's limits".into())) }
 }
 
-const PROOF_WITHIN: Duration = Duration::from_secs(10);
+const PROOF_TIMEOUT: Duration = Duration::from_secs(10);
 /// Each connection costs a thread.
-const UNPROVEN_MAX: usize = 128;
-const UNPROVEN_OF_ADDRESS_MAX: usize = 16;
+const UNAUTHENTICATED_MAX: usize = 128;
+const UNAUTHENTICATED_PER_ADDRESS_MAX: usize = 16;
 /// Wait of an authenticated coordinator for cleanup of an earlier run.
 const CLEANUP_WAIT_MAX: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(50);
@@ -344,13 +344,13 @@ mod tests {
         with_an_agent(Duration::from_secs(3600), |at| {
             // One after another would take longer than a coordinator waits.
             let _silent: Vec<TcpStream> =
-                (0..UNPROVEN_OF_ADDRESS_MAX - 1).map(|_| TcpStream::connect(at).expect("the peer listens")).collect();
+                (0..UNAUTHENTICATED_PER_ADDRESS_MAX - 1).map(|_| TcpStream::connect(at).expect("the peer listens")).collect();
             coordinate(at).expect("the token is correct");
         });
         with_an_agent(Duration::from_secs(3600), |at| {
             let mut silent: Vec<TcpStream> =
-                (0..=UNPROVEN_OF_ADDRESS_MAX).map(|_| TcpStream::connect(at).expect("the peer listens")).collect();
-            assert_eq!(silent[UNPROVEN_OF_ADDRESS_MAX].read(&mut [0]).expect("the connection is closed"), 0);
+                (0..=UNAUTHENTICATED_PER_ADDRESS_MAX).map(|_| TcpStream::connect(at).expect("the peer listens")).collect();
+            assert_eq!(silent[UNAUTHENTICATED_PER_ADDRESS_MAX].read(&mut [0]).expect("the connection is closed"), 0);
         });
     }
 
@@ -358,7 +358,7 @@ mod tests {
     fn unauthenticated_connections_are_limited_by_address() {
         let (handshakes, address) = (PendingHandshakes::default(), |text: &str| text.parse::<IpAddr>().expect("an address"));
         let mut places: Vec<HandshakePermit> =
-            (0..UNPROVEN_OF_ADDRESS_MAX).map(|_| handshakes.admit(address("2001:db8::1")).expect("the buffer has room")).collect();
+            (0..UNAUTHENTICATED_PER_ADDRESS_MAX).map(|_| handshakes.admit(address("2001:db8::1")).expect("the buffer has room")).collect();
         assert!(handshakes.admit(address("2001:db8::ffff:2")).is_none() && handshakes.admit(address("2001:db8:0:1::1")).is_some());
         places.pop();
         assert!(handshakes.admit(address("2001:db8::ffff:2")).is_some());

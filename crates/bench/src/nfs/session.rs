@@ -50,7 +50,7 @@ impl Session {
     pub(crate) fn connect(options: SessionOptions, stop: &StopFlag) -> Result<Self, Error> {
         let owner = new_owner(&options)?;
         let pipeline = connect_unless_stopped(&options, &owner, stop)?;
-        Ok(Self { pipeline, options, owner, stalled: false, reconnect_count: 0, used: Instant::now(), blocking: PATIENCE, idle: IDLE })
+        Ok(Self { pipeline, options, owner, stalled: false, reconnect_count: 0, used: Instant::now(), blocking: REPLY_TIMEOUT, idle: IDLE })
     }
 
     pub(super) fn server_details(&self) -> Vec<String> {
@@ -92,7 +92,7 @@ impl Session {
             let mut outcome = None;
             while outcome.is_none() {
                 self.pipeline.poll(Some(TICK), |_, _, body| outcome = Some(body.and_then(&mut read))).map_err(Error::nfs(what))?;
-                if stop.must_hurry() && sent.elapsed() > SILENCE || sent.elapsed() > 4 * PATIENCE {
+                if stop.must_hurry() && sent.elapsed() > SILENCE || sent.elapsed() > 4 * REPLY_TIMEOUT {
                     self.stalled = true;
                     return Err(Error::Unreachable(format!("{what}: the server does not answer")));
                 }
@@ -293,7 +293,7 @@ impl Drop for LowTimerSlack {
 }
 
 const TICK: Duration = Duration::from_millis(100);
-const PATIENCE: Duration = Duration::from_secs(15);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(15);
 const IDLE: Duration = Duration::from_secs(3);
 /// Twice the usual lease.
 const GRACE: Duration = Duration::from_secs(180);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use vouch_nfs4::{Filehandle, Status};
 
-use self::server::{Shared, World, start};
+use self::server::{ServerState, Shared, start};
 use super::metadata::Getattr;
 use super::session::SessionOptions;
 use super::{NfsOptions, NfsSubject, Pace, Session};
@@ -40,17 +40,17 @@ fn subject_of(address: SocketAddr, sessions: usize, stop: &StopFlag) -> NfsSubje
     NfsSubject::connect(options, stop).expect("a session")
 }
 
-fn refuse(world: &Shared, with: impl IntoIterator<Item = Status>) {
-    world.lock().unwrap_or_else(PoisonError::into_inner).refuse = with.into_iter().collect();
+fn refuse(state: &Shared, with: impl IntoIterator<Item = Status>) {
+    state.lock().unwrap_or_else(PoisonError::into_inner).refuse = with.into_iter().collect();
 }
 
 #[test]
 fn delayed_writes_are_retried_without_hole() {
-    let (address, world) = start();
+    let (address, state) = start();
     let mut subject = subject(address);
     for (files, len) in [(1, (2 << 20) + 4096), (3, 100)] {
         let copy = Copy { files, len, content: Content::Random, streams: 2, depth: 4 };
-        refuse(&world, [Status::DELAY, Status::DELAY]);
+        refuse(&state, [Status::DELAY, Status::DELAY]);
         let sample = subject.measure(&Case::Put(copy)).expect("the write ends");
         assert_eq!((sample.operations, sample.errors, sample.bytes), (files, 2, files * len));
         assert!(sample.seconds >= 0.2, "the pause is on the clock: {}", sample.seconds);
@@ -58,22 +58,22 @@ fn delayed_writes_are_retried_without_hole() {
         assert_eq!((sample.operations, sample.errors, sample.bytes), (files, 0, files * len));
     }
     subject.clean().expect("removal succeeds");
-    assert!(world.lock().unwrap_or_else(PoisonError::into_inner).files.is_empty());
+    assert!(state.lock().unwrap_or_else(PoisonError::into_inner).files.is_empty());
 }
 
 #[test]
 fn incomplete_copy_is_removed_and_not_read() {
-    let (address, world) = start();
+    let (address, state) = start();
     let mut subject = subject(address);
     for (files, len, content) in [(1, 3 << 20, Content::Random), (1, 3 << 20, Content::Zeros), (3, 100, Content::Random)] {
         let copy = Copy { files, len, content, streams: 2, depth: 4 };
-        refuse(&world, [Status::NOSPC]);
+        refuse(&state, [Status::NOSPC]);
         let refused = subject.measure(&Case::Put(copy)).expect_err("a part is missing");
         assert!(matches!(&refused, Error::Nfs { source, .. } if source.status() == Some(Status::NOSPC)), "{refused}");
         let message = refused.with_hint();
         let part = if files == 1 { "2097152 of 3145728 bytes" } else { "2 of 3 files" };
         assert!(message.contains(part) && message.contains("no space is left"), "{message}");
-        let left = world.lock().unwrap_or_else(PoisonError::into_inner).files.len();
+        let left = state.lock().unwrap_or_else(PoisonError::into_inner).files.len();
         assert_eq!(left, 1, "only the probe file is left");
         assert!(matches!(subject.measure(&Case::Get(copy)), Err(Error::NotFound(_))));
         subject.prepare(&Case::Get(copy)).expect("the agent is reserved");
@@ -84,8 +84,8 @@ fn incomplete_copy_is_removed_and_not_read() {
 
 #[test]
 fn silent_server_is_not_counted_as_fast() {
-    let (address, world) = start();
-    world.lock().unwrap_or_else(PoisonError::into_inner).answers = Some(10);
+    let (address, state) = start();
+    state.lock().unwrap_or_else(PoisonError::into_inner).answers = Some(10);
     let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, tls: None, connections: 1, slots: 8 };
     let mut session = Session::connect(options, &StopFlag::default()).expect("a session");
     session.blocking = Duration::from_secs(1);
@@ -133,7 +133,7 @@ fn silence_counts_only_while_calls_are_due() {
 #[test]
 fn detects_acknowledged_writes_that_were_lost() {
     for read_percent in [0, 50] {
-        let (address, world) = start();
+        let (address, state) = start();
         let mut subject = subject(address);
         let load = |rate| Load { order: Order::Random, block: 8192, read_percent, depth: 4, rate, seconds: 0.3, file_len: 1 << 18 };
         for rate in [None, Some(200.0)] {
@@ -143,25 +143,25 @@ fn detects_acknowledged_writes_that_were_lost() {
             let case = Case::Load(Load { block: 4096, order: Order::Sequential, ..load(rate) });
             assert!(subject.measure(&case).expect("written data is read").operations > 0);
         }
-        refuse(&world, [Status::DELAY, Status::DELAY, Status::DELAY]);
+        refuse(&state, [Status::DELAY, Status::DELAY, Status::DELAY]);
         let refused = subject.measure(&Case::Load(load(None))).expect("the server continues");
         assert_eq!(refused.errors, 3);
-        world.lock().unwrap_or_else(PoisonError::into_inner).forgets = true;
+        state.lock().unwrap_or_else(PoisonError::into_inner).forgets = true;
         let lost = subject.measure(&Case::Load(load(None)));
         assert!(matches!(lost, Err(Error::Corrupt(_))), "{read_percent}: {lost:?}");
-        world.lock().unwrap_or_else(PoisonError::into_inner).forgets = false;
+        state.lock().unwrap_or_else(PoisonError::into_inner).forgets = false;
         subject.clean().expect("removal succeeds");
     }
 }
 
 #[test]
 fn writes_have_at_most_one_call_per_block() {
-    let (address, world) = start();
+    let (address, state) = start();
     let mut subject = subject_of(address, 2, &StopFlag::default());
     let load = |read_percent, rate| {
         Case::Load(Load { order: Order::Random, block: 4096, read_percent, depth: 8, rate, seconds: 0.2, file_len: 3 * 4096 })
     };
-    world.lock().unwrap_or_else(PoisonError::into_inner).tears = true;
+    state.lock().unwrap_or_else(PoisonError::into_inner).tears = true;
     for (read_percent, depth) in [(50, Some(3)), (0, Some(3)), (100, None)] {
         for rate in [None, Some(500.0)] {
             subject.prepare(&load(read_percent, rate)).expect("a file");
@@ -175,16 +175,16 @@ fn writes_have_at_most_one_call_per_block() {
 
 #[test]
 fn metadata_files_are_recreated_after_lost_call() {
-    let (address, world) = start();
+    let (address, state) = start();
     let mut subject = subject(address);
     subject.sessions[0].blocking = Duration::from_millis(300);
-    world.lock().unwrap_or_else(PoisonError::into_inner).drop_open = Some(997);
+    state.lock().unwrap_or_else(PoisonError::into_inner).drop_open = Some(997);
     let case = Case::Metadata { depth: 1, seconds: 0.05 };
     subject.prepare(&case).expect("a lost call is retried");
     let (files, directories) = {
-        let world = world.lock().unwrap_or_else(PoisonError::into_inner);
-        assert!(world.drop_open.is_none(), "the entry was dropped");
-        (world.files.len(), world.directories.len())
+        let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(state.drop_open.is_none(), "the entry was dropped");
+        (state.files.len(), state.directories.len())
     };
     assert_eq!((files, directories), (1001, 2));
     subject.clean().expect("removal succeeds");
@@ -192,12 +192,12 @@ fn metadata_files_are_recreated_after_lost_call() {
 
 #[test]
 fn session_reconnects_after_expired_lease() {
-    let (address, world) = start();
+    let (address, state) = start();
     let mut subject = subject(address);
     subject.sessions[0].idle = Duration::ZERO;
     let terminate_all = || {
-        let mut world = world.lock().unwrap_or_else(PoisonError::into_inner);
-        world.ended = world.sessions;
+        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.ended = state.sessions;
     };
     let load = Load { order: Order::Random, block: 4096, read_percent: 100, depth: 4, rate: None, seconds: 0.05, file_len: 1 << 15 };
     let case = Case::Load(load);
@@ -209,17 +209,17 @@ fn session_reconnects_after_expired_lease() {
     }
     terminate_all();
     subject.clean().expect("removal succeeds");
-    let world = world.lock().unwrap_or_else(PoisonError::into_inner);
-    assert!(world.files.is_empty());
+    let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+    assert!(state.files.is_empty());
     // RFC 8881, section 18.35.4: the same owner again, so that the server discards the old opens.
-    assert_eq!(world.owners.len(), 1);
+    assert_eq!(state.owners.len(), 1);
 }
 
 #[test]
 fn lost_call_ends_case_soon_after_its_time() {
-    let (address, world) = start();
+    let (address, state) = start();
     let mut subject = subject(address);
-    world.lock().unwrap_or_else(PoisonError::into_inner).drop_getattr = Some(10);
+    state.lock().unwrap_or_else(PoisonError::into_inner).drop_getattr = Some(10);
     let case = Case::Getattr { depth: 4, seconds: 0.6 };
     let begun = std::time::Instant::now();
     let sample = subject.measure(&case).expect("the other lanes go on");
@@ -233,34 +233,34 @@ fn lost_call_ends_case_soon_after_its_time() {
 
 #[test]
 fn read_back_is_repeated_when_a_call_is_lost() {
-    let (address, world) = start();
+    let (address, state) = start();
     let mut subject = subject(address);
     let load = Load { order: Order::Random, block: 4096, read_percent: 0, depth: 4, rate: None, seconds: 0.2, file_len: 1 << 20 };
     subject.prepare(&Case::Load(load)).expect("a file");
-    world.lock().unwrap_or_else(PoisonError::into_inner).drop_read = Some(3);
+    state.lock().unwrap_or_else(PoisonError::into_inner).drop_read = Some(3);
     let begun = std::time::Instant::now();
     assert!(subject.measure(&Case::Load(load)).expect("the second try reads all").operations > 100);
-    assert!(world_of(&world).drop_read.is_none(), "a call was lost");
+    assert!(lock_state(&state).drop_read.is_none(), "a call was lost");
     assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
     subject.clean().expect("removal succeeds");
 }
 
 #[test]
 fn metadata_load_leaves_no_open_file() {
-    let (address, world) = start();
+    let (address, state) = start();
     let mut subject = subject(address);
     let case = Case::Metadata { depth: 16, seconds: 0.2 };
     subject.prepare(&case).expect("files");
     for _ in 0..3 {
         assert!(subject.measure(&case).expect("a healthy server").operations > 100);
-        assert_eq!(world.lock().unwrap_or_else(PoisonError::into_inner).open, 0);
+        assert_eq!(state.lock().unwrap_or_else(PoisonError::into_inner).open, 0);
     }
     subject.clean().expect("removal succeeds");
 }
 
 #[test]
 fn files_of_a_tree_are_read_whole_and_compared() {
-    let (address, world) = start();
+    let (address, state) = start();
     let mut subject = subject(address);
     for order in [Order::Sequential, Order::Random] {
         for (files, len) in [(20, 1024), (1, 100_000)] {
@@ -268,11 +268,11 @@ fn files_of_a_tree_are_read_whole_and_compared() {
             subject.prepare(&case).expect("a copy");
             let sample = subject.measure(&case).expect("what was written");
             assert_eq!(sample.bytes, files * len);
-            assert_eq!(world_of(&world).open, 0);
+            assert_eq!(lock_state(&state).open, 0);
             let flip = || {
-                let mut world = world_of(&world);
-                world.open = 0;
-                let file = world.files.values_mut().find(|file| file.len() as u64 == len);
+                let mut state = lock_state(&state);
+                state.open = 0;
+                let file = state.files.values_mut().find(|file| file.len() as u64 == len);
                 file.expect("the copy")[77] ^= 1;
             };
             flip();
@@ -283,29 +283,29 @@ fn files_of_a_tree_are_read_whole_and_compared() {
     subject.clean().expect("removal succeeds");
 }
 
-fn world_of(world: &Shared) -> std::sync::MutexGuard<'_, World> {
-    world.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock_state(state: &Shared) -> std::sync::MutexGuard<'_, ServerState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[test]
 fn depth_is_shared_by_all_sessions() {
-    let (address, world) = start();
+    let (address, state) = start();
     let mut subject = subject_of(address, 4, &StopFlag::default());
     for (depth, sessions) in [(1, 1), (3, 3), (64, 4)] {
-        world.lock().unwrap_or_else(PoisonError::into_inner).asked_on.clear();
+        state.lock().unwrap_or_else(PoisonError::into_inner).asked_on.clear();
         let sample = subject.measure(&Case::Getattr { depth, seconds: 0.2 }).expect("a server that answers");
         assert!(sample.operations > 0);
-        assert_eq!(world.lock().unwrap_or_else(PoisonError::into_inner).asked_on.len(), sessions, "{depth} calls in flight");
+        assert_eq!(state.lock().unwrap_or_else(PoisonError::into_inner).asked_on.len(), sessions, "{depth} calls in flight");
     }
     subject.clean().expect("removal succeeds");
 }
 
 #[test]
 fn stop_request_does_not_wait_for_silent_server() {
-    let (address, world) = start();
+    let (address, state) = start();
     let stop = StopFlag::default();
     let mut subject = subject_of(address, 1, &stop);
-    world.lock().unwrap_or_else(PoisonError::into_inner).silent = true;
+    state.lock().unwrap_or_else(PoisonError::into_inner).silent = true;
     stop.set();
     // Without the stop request, each step took more than a minute.
     let begun = std::time::Instant::now();

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CaseResult, KNEE, SubjectResult};
+use super::{CaseResult, KNEE_SHARE, SubjectResult};
 use crate::Case;
 use crate::case::Load;
 use crate::sample::{Quantiles, Sample};
@@ -48,7 +48,7 @@ impl CaseResult {
 
     /// True if the subject did all calls of an open-loop load.
     pub(crate) fn is_held(&self, subject: &SubjectResult) -> bool {
-        self.rate().is_some_and(|rate| subject.figure.is_some_and(|figure| figure.median >= KNEE * rate))
+        self.rate().is_some_and(|rate| subject.figure.is_some_and(|figure| figure.median >= KNEE_SHARE * rate))
     }
 
     /// Latencies have ratios only where the figure has one.

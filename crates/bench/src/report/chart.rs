@@ -57,14 +57,14 @@ pub(super) fn lines(axes: &Axes<'_>, series: &[Line]) -> String {
     let mut labels: Vec<(f64, usize, &str)> = Vec::new();
     for line in series.iter().filter(|line| !line.points.is_empty()) {
         let path: Vec<String> = line.points.iter().map(|point| format!("{:.1},{:.1}", x.at(point.x), y.at(point.y))).collect();
-        let _ = write!(svg, "<polyline class=\"line s{}\" points=\"{}\"/>", line.look % LOOKS, path.join(" "));
+        let _ = write!(svg, "<polyline class=\"line s{}\" points=\"{}\"/>", line.look % STYLES, path.join(" "));
         for point in &line.points {
             let (cx, cy) = (x.at(point.x), y.at(point.y));
             if point.high > point.low {
                 let _ = write!(
                     svg,
                     "<line class=\"uncertainty s{}\" x1=\"{cx:.1}\" x2=\"{cx:.1}\" y1=\"{:.1}\" y2=\"{:.1}\"/>",
-                    line.look % LOOKS,
+                    line.look % STYLES,
                     y.at(point.low),
                     y.at(point.high)
                 );
@@ -72,7 +72,7 @@ pub(super) fn lines(axes: &Axes<'_>, series: &[Line]) -> String {
             let _ = write!(
                 svg,
                 "<g class=\"dot s{}\"><title>{}</title>{}</g>",
-                line.look % LOOKS,
+                line.look % STYLES,
                 escape(&point.says),
                 shape(line.look, cx, cy)
             );
@@ -91,7 +91,7 @@ pub(super) fn lines(axes: &Axes<'_>, series: &[Line]) -> String {
         let _ = write!(
             svg,
             "<g class=\"dot s{}\">{}</g><text class=\"label\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            look % LOOKS,
+            look % STYLES,
             shape(look, x, y),
             x + 10.0,
             y + 4.0,
@@ -141,7 +141,7 @@ pub(super) fn bars(title: &str, unit: &str, groups: &[(String, Vec<Bar>)]) -> St
                 let _ = write!(
                     svg,
                     "<rect class=\"bar s{} part{part}\" x=\"{from:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"><title>{} {}</title></rect>",
-                    bar.look % LOOKS,
+                    bar.look % STYLES,
                     y + 3.0,
                     (to - from).max(0.0),
                     BAR - 6.0,
@@ -261,7 +261,7 @@ fn shape(look: usize, x: f64, y: f64) -> String {
 }
 
 /// Styles `s0` and so on in the page's style sheet.
-pub(super) const LOOKS: usize = 8;
+pub(super) const STYLES: usize = 8;
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 360.0;
 const LEFT: f64 = 64.0;

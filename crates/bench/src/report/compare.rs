@@ -3,7 +3,7 @@ use serde_json::Value;
 use super::format::{figure, latency, ratio};
 use super::table::{columns, drop_empty, faults};
 use crate::record::{CaseResult, Run, SubjectResult};
-use crate::statistics::SURE;
+use crate::statistics::SURE_COUNT_MIN;
 use crate::{Case, escape};
 
 /// Table of the cases in both runs, with the second run's speed-up. The runs are not pairs:
@@ -77,7 +77,7 @@ pub fn compare(a: &Run, b: &Run) -> String {
         text.push_str("\nthe runs have no case and subject in common\n");
     }
     if few {
-        text.push_str(&format!("\nnote: with fewer than {SURE} rounds, nothing is called faster or slower\n"));
+        text.push_str(&format!("\nnote: with fewer than {SURE_COUNT_MIN} rounds, nothing is called faster or slower\n"));
     }
     escape::lines(&text)
 }

@@ -1,7 +1,7 @@
 use crate::Case;
 use crate::case::Metric;
 use crate::record::{CaseResult, SubjectResult};
-use crate::statistics::{Interval, SURE};
+use crate::statistics::{Interval, SURE_COUNT_MIN};
 
 pub(super) fn parameters(results: &[&CaseResult]) -> String {
     let all = results.iter().filter_map(|result| result.case.as_ref()).map(Case::parameters).filter(|words| !words.is_empty());
@@ -90,8 +90,8 @@ pub(super) fn confidence(results: &[&CaseResult]) -> String {
     let all = || results.iter().flat_map(|result| &result.subjects).filter_map(|subject| subject.figure);
     let (least, most) = all().fold((usize::MAX, 0), |(least, most), figure| (figure.values.min(least), figure.values.max(most)));
     match (least, most) {
-        (least, _) if least >= SURE && most > 0 => "95%".into(),
-        (_, most) if most >= SURE => format!("95%; below {SURE} rounds: range"),
+        (least, _) if least >= SURE_COUNT_MIN && most > 0 => "95%".into(),
+        (_, most) if most >= SURE_COUNT_MIN => format!("95%; below {SURE_COUNT_MIN} rounds: range"),
         (least, most) if least == most => format!("range of {most} round{}", if most == 1 { "" } else { "s" }),
         (least, most) => format!("range of {} to {most} rounds", least.min(most)),
     }

@@ -84,8 +84,8 @@ impl ConnectSubject {
 
     fn one_connection(&self, name: usize, requests: &[Vec<u8>]) -> Result<(), Error> {
         let lost = |error: std::io::Error| Error::Unreachable(format!("{}: {error}", self.address));
-        let mut stream = TcpStream::connect_timeout(&self.address, PATIENCE).map_err(lost)?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(lost)?;
+        let mut stream = TcpStream::connect_timeout(&self.address, ANSWER_TIMEOUT).map_err(lost)?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(lost)?;
         stream.set_nodelay(true).map_err(lost)?;
         let mut answer = Vec::new();
         if matches!(self.asked, Request::Records(_)) {
@@ -147,7 +147,7 @@ impl ConnectSubject {
             String::from_utf8_lossy(&head[..len]).into_owned()
         });
         let start = Instant::now();
-        while !reader.is_finished() && start.elapsed() < PATIENCE && !self.stop.is_set() {
+        while !reader.is_finished() && start.elapsed() < ANSWER_TIMEOUT && !self.stop.is_set() {
             std::thread::sleep(Duration::from_millis(5));
         }
         let _ = child.kill();
@@ -259,7 +259,7 @@ fn parse_count(succeeded: bool, output: &str) -> Option<u64> {
 }
 
 const CLIENTS: usize = 4;
-const PATIENCE: Duration = Duration::from_secs(15);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// `HTTP/1.1 200`.
 const HEAD_LEN: usize = 12;
 const ANSWER_LEN_MAX: u32 = 16 << 20;

@@ -99,7 +99,7 @@ impl AuditGuard {
         let daemon = ChildProcess::start(&mut daemon).map_err(|error| format!("auditd: {error}"))?;
         let mut guard = Self { daemon, _undo: CleanupHook::at_the_end(release_audit), _configuration: configuration };
         let start = Instant::now();
-        while start.elapsed() < PATIENCE && guard.daemon.try_wait().is_ok_and(|status| status.is_none()) {
+        while start.elapsed() < AUDITD_TIMEOUT && guard.daemon.try_wait().is_ok_and(|status| status.is_none()) {
             if auditctl(&["-s"]).is_ok_and(|status| status.contains(&format!("pid {}", guard.daemon.id()))) {
                 return Ok(guard);
             }
@@ -262,7 +262,7 @@ impl Cost {
     pub(super) fn end(self) -> Option<f64> {
         let before = self.before?;
         let start = Instant::now();
-        while status("backlog").is_some_and(|records| records > 0.0) && start.elapsed() < PATIENCE {
+        while status("backlog").is_some_and(|records| records > 0.0) && start.elapsed() < AUDITD_TIMEOUT {
             std::thread::sleep(Duration::from_millis(20));
         }
         spent(&self.processes).map(|now| (now - before).max(0.0))
@@ -315,7 +315,7 @@ const CHANGES: [&str; 19] = [
     "setxattr",
     "removexattr",
 ];
-const PATIENCE: Duration = Duration::from_secs(30);
+const AUDITD_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests {

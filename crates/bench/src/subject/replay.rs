@@ -55,8 +55,8 @@ impl ReplaySubject {
     /// Runs one client through all calls. Returns the bytes of the answers.
     fn client(&self, end: Instant, latency: &mut Latency) -> Result<u64, Error> {
         let lost = |error: std::io::Error| Error::Unreachable(format!("{}: {error}", self.address));
-        let mut stream = TcpStream::connect_timeout(&self.address, PATIENCE).map_err(lost)?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(lost)?;
+        let mut stream = TcpStream::connect_timeout(&self.address, ANSWER_TIMEOUT).map_err(lost)?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(lost)?;
         stream.set_nodelay(true).map_err(lost)?;
         let (mut answer, mut bytes) = (Vec::new(), 0);
         for (call, first) in self.calls.iter().zip(&self.first) {
@@ -160,7 +160,7 @@ impl Subject for ReplaySubject {
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(15);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 const ANSWER_LEN_MAX: usize = 64 << 20;
 
 #[cfg(test)]

@@ -51,7 +51,8 @@ impl ScpSubject {
     fn ssh(&self, command: &str) -> Result<String, Error> {
         let mut program = Command::new("ssh");
         program.args(&self.options).arg(&self.host).arg(command).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let output = ChildProcess::output(&mut program, &self.stop, LAST).map_err(|error| Error::Program(format!("ssh: {error}")))?;
+        let output =
+            ChildProcess::output(&mut program, &self.stop, STOP_TIMEOUT).map_err(|error| Error::Program(format!("ssh: {error}")))?;
         let output = output.ok_or_else(|| Error::Unreachable(format!("scp://{}: no answer", self.host)))?;
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
@@ -206,4 +207,4 @@ impl Drop for ScpSubject {
 }
 
 /// Time limit of ssh after a stop request.
-const LAST: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);

@@ -63,7 +63,7 @@ impl Sshd {
             let child = ChildProcess::start(&mut command).map_err(|error| Error::Program(format!("sshd: {error}")))?;
             let mut server = Self { child, directory: directory.to_owned(), port };
             let start = Instant::now();
-            while start.elapsed() < PATIENCE && server.child.try_wait().is_ok_and(|status| status.is_none()) {
+            while start.elapsed() < START_TIMEOUT && server.child.try_wait().is_ok_and(|status| status.is_none()) {
                 if TcpStream::connect(("127.0.0.1", port)).is_ok() {
                     return Ok(server);
                 }
@@ -98,7 +98,7 @@ fn make_empty() {
 }
 
 const EMPTY: &str = "/run/sshd";
-const PATIENCE: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests {

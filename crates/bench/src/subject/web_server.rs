@@ -81,7 +81,7 @@ impl WebServer {
             let child = ChildProcess::start(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()));
             let mut server = Self { child: child.map_err(|error| Error::Program(format!("nginx: {error}")))?, http, https };
             let start = Instant::now();
-            while start.elapsed() < PATIENCE && server.child.try_wait().is_ok_and(|status| status.is_none()) {
+            while start.elapsed() < START_TIMEOUT && server.child.try_wait().is_ok_and(|status| status.is_none()) {
                 if [http, https].iter().all(|address| TcpStream::connect(address).is_ok()) {
                     return Ok(server);
                 }
@@ -101,4 +101,4 @@ fn free() -> Result<SocketAddr, Error> {
     TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).map_err(Error::io("port on loopback"))
 }
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);

@@ -89,7 +89,7 @@ fn title((reads, len, order): (u8, u32, Order)) -> String {
 /// Rising: fractions of the fastest subject's maximum, and for much slower subjects of their own.
 fn rates(peaks: &[f64], steps: u32) -> Vec<f64> {
     let fastest = peaks.iter().copied().fold(0.0, f64::max);
-    let slow = peaks.iter().copied().filter(|&peak| peak > 0.0 && peak < SLOW * fastest);
+    let slow = peaks.iter().copied().filter(|&peak| peak > 0.0 && peak < SLOW_SHARE * fastest);
     let own = slow.flat_map(|peak| SLOW_STEPS.map(|part| part * peak));
     let mut all: Vec<f64> = (1..=steps).map(|step| fastest * f64::from(step) / f64::from(steps)).chain(own).map(round).collect();
     all.sort_by(f64::total_cmp);
@@ -105,7 +105,7 @@ fn round(rate: f64) -> f64 {
 }
 
 /// A subject below this share of the fastest one gets steps of its own.
-const SLOW: f64 = 0.6;
+const SLOW_SHARE: f64 = 0.6;
 const SLOW_STEPS: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
 
 #[cfg(test)]

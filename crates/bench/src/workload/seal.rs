@@ -58,7 +58,7 @@ pub fn seal(runner: &mut Runner, options: &Seal) -> Result<(), Error> {
     let total = plan.len();
     let mut outcome = Ok(());
     for (at, (enctype, work, verb, len)) in plan.into_iter().enumerate() {
-        let counts: Vec<usize> = options.counts.iter().copied().filter(|count| count * len <= TOGETHER_LEN_MAX).collect();
+        let counts: Vec<usize> = options.counts.iter().copied().filter(|count| count * len <= BATCH_LEN_MAX).collect();
         let place = |count: usize| (format!("{verb}, {}, {count} together", enctype.name()), crate::workload::size(len as u64));
         if runner.take_earlier_results("seal", &counts.iter().map(|&count| place(count)).collect::<Vec<_>>()) {
             continue;
@@ -203,21 +203,21 @@ fn measure(kernels: &Kernels, enctype: Enctype, work: Work, count: usize, len: u
             timed(passes, || mic_many_with(kernels, black_box(&mut jobs)))
         }
     };
-    let together_max = if work == Work::Open { (OPEN_LEN_MAX / (count * whole) as u64).max(1) } else { u64::MAX };
-    let (passes, spent) = batches(time, together_max, &mut pass);
+    let batch_max = if work == Work::Open { (OPEN_LEN_MAX / (count * whole) as u64).max(1) } else { u64::MAX };
+    let (passes, spent) = batches(time, batch_max, &mut pass);
     let (operations, bytes) = (passes * count as u64, passes * (count * len) as u64);
     Sample { seconds: spent.max(1e-9), bytes, operations, client_cpu_s: Some(spent), ..Sample::default() }
 }
 
 /// Batches are long compared with a read of the clock. Returns the number of passes and their CPU
 /// seconds.
-fn batches(time: Duration, together_max: u64, pass: &mut dyn FnMut(u64) -> f64) -> (u64, f64) {
+fn batches(time: Duration, batch_max: u64, pass: &mut dyn FnMut(u64) -> f64) -> (u64, f64) {
     let (mut together, mut passes, mut spent) = (1, 0, 0.0);
     let started = Instant::now();
     while passes < 2 || started.elapsed() < time {
         let took = pass(together);
-        if took < BATCH_S && together < together_max {
-            (together, passes, spent) = ((2 * together).min(together_max), 0, 0.0);
+        if took < BATCH_S && together < batch_max {
+            (together, passes, spent) = ((2 * together).min(batch_max), 0, 0.0);
             continue;
         }
         passes += together;
@@ -275,7 +275,7 @@ fn ipsec_mb(program: &Path, enctype: Enctype, work: Work, count: usize, len: usi
 const IPSEC_MB: &str = "libipsec-mb";
 const OPENSSL: &str = "openssl";
 /// A larger batch would measure memory bandwidth.
-const TOGETHER_LEN_MAX: usize = 8 << 20;
+const BATCH_LEN_MAX: usize = 8 << 20;
 const OPEN_LEN_MAX: u64 = 256 << 10;
 /// Two reads of the thread's clock take some hundred nanoseconds.
 const BATCH_S: f64 = 100e-6;
@@ -322,9 +322,9 @@ mod tests {
 
     #[test]
     fn clock_is_read_seldom_for_short_messages() {
-        for (pass_s, together_max, wanted) in [(100e-9, u64::MAX, 1024), (100e-9, 64, 64), (1e-3, u64::MAX, 1)] {
+        for (pass_s, batch_max, wanted) in [(100e-9, u64::MAX, 1024), (100e-9, 64, 64), (1e-3, u64::MAX, 1)] {
             let mut asked = Vec::new();
-            let (passes, spent) = batches(Duration::ZERO, together_max, &mut |passes| {
+            let (passes, spent) = batches(Duration::ZERO, batch_max, &mut |passes| {
                 asked.push(passes);
                 passes as f64 * pass_s
             });

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use vouch_audit::record::Refusal;
-use vouch_gss_mit::{Fault, MitAcceptor, Partial, check_keytab};
+use vouch_gss_mit::{KerberosError, MitAcceptor, Partial, check_keytab};
 use vouch_oncrpc::AuthStat;
 use vouch_rpcsec_gss::{Accept, Acceptor, ContextHandle, ContextLimits, Contexts, HANDLE_LEN, InitCall, ServerContext};
 use vouch_xdr::Writer;
@@ -26,7 +26,7 @@ use super::random;
 
 pub(crate) struct Gss {
     acceptor: Arc<dyn Acceptor<Partial = Partial>>,
-    check_keys: Box<dyn Fn() -> Result<(), Fault> + Send + Sync>,
+    check_keys: Box<dyn Fn() -> Result<(), KerberosError> + Send + Sync>,
     pub(super) contexts: Mutex<Contexts<Partial>>,
     /// These threads read the keytab and write the replay cache as the server's user. Threads of
     /// the other pool act as callers.
@@ -64,13 +64,13 @@ impl Gss {
         }
     }
 
-    pub(crate) fn open(keytab: Option<&Path>, on_room: impl Fn() + Send + Sync + 'static) -> Result<Self, Fault> {
+    pub(crate) fn open(keytab: Option<&Path>, on_room: impl Fn() + Send + Sync + 'static) -> Result<Self, KerberosError> {
         let gss = Self::by(Arc::new(MitAcceptor::new(keytab, SERVICE)?), on_room);
         let keytab = keytab.map(Path::to_owned);
         Ok(Gss { check_keys: Box::new(move || check_keytab(keytab.as_deref(), SERVICE)), ..gss })
     }
 
-    pub(crate) fn check_keys(&self) -> Result<(), Fault> {
+    pub(crate) fn check_keys(&self) -> Result<(), KerberosError> {
         // Only the server's user may read the keytab.
         as_ourselves();
         (self.check_keys)()
@@ -94,9 +94,9 @@ impl Gss {
     pub(crate) fn destroy(&self, context: &ServerContext) {
         let mut contexts = self.contexts.lock();
         contexts.remove(context.handle());
-        let gone = contexts.take_gone();
+        let removed = contexts.take_removed();
         drop(contexts);
-        drop(gone);
+        drop(removed);
     }
 
     pub(crate) fn is_crowded(&self, origin: TaskOrigin) -> bool {
@@ -116,11 +116,11 @@ impl Gss {
     fn answer(&self, call: &InitCall, connection: &Connection, audit: Option<&Audit>) -> Vec<u8> {
         let mut w = Writer::new();
         vouch_oncrpc::begin_record(&mut w);
-        let (partial, gone) = {
+        let (partial, removed) = {
             let mut contexts = self.contexts.lock();
-            (call.partial(&mut contexts, clock::boot_ms()), contexts.take_gone())
+            (call.partial(&mut contexts, clock::boot_ms()), contexts.take_removed())
         };
-        drop(gone);
+        drop(removed);
         let partial = match partial {
             Ok(partial) => partial,
             Err(stat) => {
@@ -158,22 +158,22 @@ impl Gss {
             call.refuse(AuthStat::FAILED, &mut w);
             return w.into_bytes();
         }
-        let (kept, gone) = {
+        let (outcome, removed) = {
             let mut contexts = self.contexts.lock();
-            (contexts.keep(accept, ContextHandle(handle), clock::boot_ms()), contexts.take_gone())
+            (contexts.store(accept, ContextHandle(handle), clock::boot_ms()), contexts.take_removed())
         };
-        drop(gone);
-        call.reply(kept, &mut w);
+        drop(removed);
+        call.reply(outcome, &mut w);
         w.into_bytes()
     }
 
     pub(crate) fn expire(&self) {
-        let gone = {
+        let removed = {
             let mut contexts = self.contexts.lock();
             contexts.expire(clock::boot_ms());
-            contexts.take_gone()
+            contexts.take_removed()
         };
-        drop(gone);
+        drop(removed);
         self.refusals.lock().expire(clock::mono_ms());
     }
 

@@ -67,7 +67,7 @@ pub(crate) fn context(service: Service) -> (Arc<Gss>, ClientContext) {
     let call = Call::decode(&record).unwrap();
     let CallClass::Init(init) = classify(&record, &call, |_| None) else { panic!("a new context") };
     let mut w = Writer::new();
-    let kept = gss.contexts.lock().keep(Believer.accept(None, b""), ContextHandle([9; HANDLE_LEN]), clock::boot_ms());
+    let kept = gss.contexts.lock().store(Believer.accept(None, b""), ContextHandle([9; HANDLE_LEN]), clock::boot_ms());
     init.reply(kept, &mut w);
     let Initiated::Done(context) = initiation.reply(1, w.as_bytes()).unwrap() else { panic!("one exchange") };
     (gss, context)

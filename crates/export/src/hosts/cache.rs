@@ -83,7 +83,7 @@ impl Hosts {
             has_requested: AtomicBool::new(false),
             has_changed: AtomicBool::new(false),
             clients_max: CLIENTS_MAX,
-            kept: KEPT,
+            kept: STALE_MAX,
         }
     }
 
@@ -365,7 +365,7 @@ impl Hosts {
     /// Calls `act` after changed results, and again after a panic.
     pub(crate) fn when_changed(&self, act: impl FnOnce()) {
         if self.take_changed() {
-            let _again = Again(&self.has_changed);
+            let _again = SetOnPanic(&self.has_changed);
             act();
         }
     }
@@ -429,9 +429,9 @@ fn next_generation() -> u64 {
     STANDS.fetch_add(1, Ordering::Relaxed)
 }
 
-struct Again<'h>(&'h AtomicBool);
+struct SetOnPanic<'h>(&'h AtomicBool);
 
-impl Drop for Again<'_> {
+impl Drop for SetOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.store(true, Ordering::Release);
@@ -443,7 +443,7 @@ const FRESH: Duration = Duration::from_secs(600);
 /// After a failed look-up too, so that connections do not each wait for a dead name service.
 const RETRY: Duration = Duration::from_secs(30);
 /// An outage overnight.
-const KEPT: Duration = Duration::from_secs(24 * 3600);
+const STALE_MAX: Duration = Duration::from_secs(24 * 3600);
 
 const CLIENTS_AT_ONCE_MAX: usize = 1024;
 

@@ -188,7 +188,8 @@ impl Peer {
             }
             if !batch.is_empty()
                 && (self.is_throttled(driver)
-                    || (calls % LOOK_ROUND == 0 || (scratch.ready.is_empty() && scratch.unsealed.is_empty())) && self.connection.pause())
+                    || (calls % LIMIT_CHECK_CALLS == 0 || (scratch.ready.is_empty() && scratch.unsealed.is_empty()))
+                        && self.connection.pause())
             {
                 self.behind = true;
                 break Ok(());
@@ -346,4 +347,4 @@ impl Peer {
 }
 
 /// Calls between checks of the connection's limits.
-const LOOK_ROUND: u64 = 16;
+const LIMIT_CHECK_CALLS: u64 = 16;

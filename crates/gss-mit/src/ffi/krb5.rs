@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use super::raw::{Data, EncData, EncTicketPart, Handle, KeytabEntry};
 use super::{Gss, Status};
-use crate::fault::FAILURE;
+use crate::error::FAILURE;
 use crate::ticket::Request;
 
 struct Krb5 {

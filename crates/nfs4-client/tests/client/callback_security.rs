@@ -84,7 +84,7 @@ fn context(name: u8) -> GssProtection {
     let (principal, service) = ("alice@TEST".into(), "nfs/host@TEST".into());
     let context = EstablishedContext { keys: keys(Role::Acceptor), principal, service, lifetime_s: 3600, token_seq: 1 << 40 };
     let mut contexts = Contexts::<()>::new(ContextLimits::default());
-    let accepted = contexts.keep(Accept::Established { context, token: b"welcome".to_vec() }, ContextHandle([name; HANDLE_LEN]), 0);
+    let accepted = contexts.store(Accept::Established { context, token: b"welcome".to_vec() }, ContextHandle([name; HANDLE_LEN]), 0);
     let mut w = Writer::new();
     init.reply(accepted, &mut w);
     let Ok(Initiated::Done(context)) = initiation.reply(1, w.as_bytes()) else { panic!("expected a complete context") };

@@ -153,7 +153,7 @@ fn removed_keys_are_wiped_when_dropped() {
     contexts.remove(handle(3));
     contexts.expire(60_002);
     assert!(contexts.is_empty() && held.iter().all(|context| context.strong_count() == 1));
-    drop(contexts.take_gone());
+    drop(contexts.take_removed());
     assert!(held.iter().all(|context| context.strong_count() == 0));
 }
 
@@ -163,14 +163,14 @@ fn removed_partial_state_is_dropped_by_caller() {
     let mut contexts: Contexts<Arc<()>> = Contexts::new(limits);
     let kept: Vec<_> = (0..5).map(|_| Arc::new(())).collect();
     let held = |kept: &[Arc<()>]| kept.iter().map(|one| Arc::strong_count(one) - 1).collect::<Vec<_>>();
-    (0..3).for_each(|at| contexts.keep_partial(handle(at), kept[at as usize].clone(), 0));
-    contexts.keep_partial(handle(2), kept[3].clone(), 0);
+    (0..3).for_each(|at| contexts.store_partial(handle(at), kept[at as usize].clone(), 0));
+    contexts.store_partial(handle(2), kept[3].clone(), 0);
     assert_eq!(held(&kept), [1, 1, 1, 1, 0]);
     assert!(contexts.take_partial(&handle(2).0, 30_000).is_none());
-    contexts.keep_partial(handle(4), kept[4].clone(), 30_000);
+    contexts.store_partial(handle(4), kept[4].clone(), 30_000);
     contexts.expire(60_000);
     assert_eq!(held(&kept), [1; 5]);
-    drop(contexts.take_gone());
+    drop(contexts.take_removed());
     assert_eq!(held(&kept), [0; 5]);
 }
 
@@ -200,13 +200,13 @@ fn unknown_handles_find_nothing() {
 #[test]
 fn abandoned_exchanges_expire() {
     let mut contexts = table(10);
-    contexts.keep_partial(handle(1), 1, 0);
-    contexts.keep_partial(handle(2), 2, 10_000);
+    contexts.store_partial(handle(1), 1, 0);
+    contexts.store_partial(handle(2), 2, 10_000);
     assert!(contexts.take_partial(&handle(1).0, 30_000).is_none());
     assert_eq!(contexts.take_partial(&handle(2).0, 30_000).map(|(_, partial)| partial), Some(2));
     assert!(contexts.take_partial(&handle(2).0, 30_000).is_none());
     for number in 0..2000 {
-        contexts.keep_partial(handle(number), 0, 40_000);
+        contexts.store_partial(handle(number), 0, 40_000);
     }
     assert!(contexts.take_partial(&handle(0).0, 40_000).is_none());
     assert!(contexts.take_partial(&handle(1999).0, 40_000).is_some());

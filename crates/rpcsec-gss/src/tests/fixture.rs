@@ -174,8 +174,8 @@ impl Fixture {
             Ok(partial) => {
                 let accept = self.acceptor.accept(partial, &init.token);
                 self.next_handle += 1;
-                let kept = self.contexts.keep(accept, ContextHandle([self.next_handle; HANDLE_LEN]), self.now_ms);
-                init.reply(kept, &mut w);
+                let outcome = self.contexts.store(accept, ContextHandle([self.next_handle; HANDLE_LEN]), self.now_ms);
+                init.reply(outcome, &mut w);
             }
             Err(stat) => init.refuse(stat, &mut w),
         }

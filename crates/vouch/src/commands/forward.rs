@@ -21,7 +21,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
-    let body = match (&args.to, args.common.is_made()) {
+    let body = match (&args.to, args.common.is_given()) {
         (Some(to), false) => Some(Body::Forwarding { to: to.parse::<TreeName>().at("--to")? }),
         (None, false) => return Err(Failure::usage("--to", "missing").cure("give the new name: --to @HOST[:PORT],HOSTID")),
         (None, true) => None,

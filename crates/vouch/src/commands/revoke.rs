@@ -26,6 +26,6 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     if args.reason.len() > REASON_LEN_MAX {
         return Err(Failure::usage("--reason", format_args!("is longer than {REASON_LEN_MAX} bytes")));
     }
-    let body = (!args.common.is_made()).then_some(Body::Revocation { reason: args.reason });
+    let body = (!args.common.is_given()).then_some(Body::Revocation { reason: args.reason });
     args.common.carry_out(body, |body| matches!(body, Body::Revocation { .. }))
 }

@@ -13,7 +13,7 @@ use crate::audit_commands::{SECOND, open, put, trail};
 use crate::audit_send::Authority;
 use crate::test_site::{TestSite, eventually, free_port, is_available, signal};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const WAIT_MAX: Duration = Duration::from_secs(120);
 
 struct Server {
     child: Child,
@@ -31,7 +31,7 @@ impl Server {
         command.env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default())).arg("-c").arg(world.path("nats.conf"));
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("nats-server starts");
         let server = Server { child, port };
-        assert!(eventually(PATIENCE, || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()), "the NATS server does not listen");
+        assert!(eventually(WAIT_MAX, || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()), "the NATS server does not listen");
         server
     }
 
@@ -115,7 +115,7 @@ fn jetstream_stores_every_record_across_restarts() {
     log.close(3_000_000 * SECOND).expect("the trail closes");
     let wanted: BTreeSet<u64> = (1..=502).collect();
     let mut found = Vec::new();
-    let all = eventually(PATIENCE, || {
+    let all = eventually(WAIT_MAX, || {
         found = block_on(async { stored(&mut stream(port, ConnectOptions::new()).await).await });
         found.iter().copied().collect::<BTreeSet<_>>() == wanted
     });

@@ -21,7 +21,7 @@ use vouch_oncrpc::AuthSys;
 use crate::mount_audit::SmallDisk;
 use crate::test_site::{TestSite, eventually, free_port, is_available, is_root, signal};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const WAIT_MAX: Duration = Duration::from_secs(120);
 const WORKERS: usize = 3;
 
 struct Export {
@@ -37,7 +37,7 @@ impl Export {
         command.arg("--dir").arg(data).args(["--lease", "5"]).args(more);
         let child = command.stdout(Stdio::null()).spawn().expect("the binary starts");
         let export = Export { child, address: listen.parse().expect("an address") };
-        assert!(eventually(PATIENCE, || std::net::TcpStream::connect(export.address).is_ok()), "the export does not start");
+        assert!(eventually(WAIT_MAX, || std::net::TcpStream::connect(export.address).is_ok()), "the export does not start");
         export
     }
 
@@ -96,8 +96,8 @@ fn moved_watched_directory_is_audited_after_kill() {
                 client.rename(&root.handle, b"a", &root.handle, b"b").await.expect("the user owns the directory");
             }
         });
-        assert!(eventually(PATIENCE, || world.path("trail/moved").exists()), "the move is not stored");
-        assert!(eventually(PATIENCE, || opens() == format!("{}\n", round + 1)), "round {round}: {}", opens());
+        assert!(eventually(WAIT_MAX, || world.path("trail/moved").exists()), "the move is not stored");
+        assert!(eventually(WAIT_MAX, || opens() == format!("{}\n", round + 1)), "round {round}: {}", opens());
         drop(export);
     }
 }
@@ -146,7 +146,7 @@ fn with_full_disk(more: &[&str], is_denied: bool, then: impl FnOnce(&TestSite, &
         runtime.spawn(async move { create_directories(address, worker, &results).await });
     };
     (0..WORKERS).for_each(begin);
-    assert!(eventually(PATIENCE, || results.made.lock().len() > 10), "no operation was acknowledged");
+    assert!(eventually(WAIT_MAX, || results.made.lock().len() > 10), "no operation was acknowledged");
     disk.fill();
     then(&world, &mut export, &results, &begin);
     runtime.shutdown_background();
@@ -180,15 +180,15 @@ fn denied_export_refuses_operations_that_cannot_be_recorded() {
             others.next().into_iter().for_each(begin);
             results.refused.load(Ordering::SeqCst) > 0
         };
-        assert!(eventually(PATIENCE, is_refused), "no operation was refused");
+        assert!(eventually(WAIT_MAX, is_refused), "no operation was refused");
         let made = results.made.lock().clone();
         let there = recorded_directories(world);
         let missing: Vec<_> = made.iter().filter(|name| !there.contains(*name)).collect();
         assert!(missing.is_empty(), "{missing:?} of {}", made.len());
         std::fs::remove_file(world.path("disk/filler")).expect("the filler exists");
-        assert!(eventually(PATIENCE, || results.made.lock().len() > made.len() + 10), "the export does not continue");
+        assert!(eventually(WAIT_MAX, || results.made.lock().len() > made.len() + 10), "the export does not continue");
         signal("TERM", export.child.id());
-        assert!(eventually(PATIENCE, || export.exit_code() == Some(0)), "the export does not exit with 0");
+        assert!(eventually(WAIT_MAX, || export.exit_code() == Some(0)), "the export does not exit with 0");
         let there = recorded_directories(world);
         assert!(results.made.lock().iter().all(|name| there.contains(name)));
     });
@@ -200,7 +200,7 @@ fn halt_policy_ends_the_export_with_its_own_code() {
         return;
     }
     with_full_disk(&["--audit-policy", "halt"], false, |_, export, _, _| {
-        assert!(eventually(PATIENCE, || export.exit_code().is_some()), "the process does not end");
+        assert!(eventually(WAIT_MAX, || export.exit_code().is_some()), "the process does not end");
         assert_eq!(export.exit_code(), Some(7));
     });
 }
@@ -231,7 +231,7 @@ fn start_on_a_full_disk_follows_the_audit_policy() {
         let mut export = Export::start(&world, &args("count"));
         assert_eq!(starts(), round - 1);
         std::fs::remove_file(world.path("disk/filler")).expect("the filler exists");
-        assert!(eventually(PATIENCE, || starts() == round), "the export does not continue");
+        assert!(eventually(WAIT_MAX, || starts() == round), "the export does not continue");
         let lost = std::fs::metadata(world.path("disk/trail/lost")).expect("the counter file exists once the disk has room");
         assert_eq!(lost.len(), 512, "lost records were not counted");
         if round == 1 {
@@ -240,7 +240,7 @@ fn start_on_a_full_disk_follows_the_audit_policy() {
             export.child.wait().expect("a child");
         } else {
             signal("TERM", export.child.id());
-            assert!(eventually(PATIENCE, || export.exit_code() == Some(0)), "the export does not exit with 0");
+            assert!(eventually(WAIT_MAX, || export.exit_code() == Some(0)), "the export does not exit with 0");
         }
     }
     let verified = world.run_ok(["audit", "verify", "--public", public.trim(), "disk/trail"]);
@@ -286,7 +286,7 @@ fn audit_deny_must_name_an_export_at_start_and_reload() {
     let child = world.command(args).arg(format!("{}/./", at("more"))).stdout(Stdio::null()).spawn().expect("the binary starts");
     let mut export = Export { child, address: listen.parse().expect("an address") };
     assert!(
-        eventually(PATIENCE, || administrative_records(&world, "trail")
+        eventually(WAIT_MAX, || administrative_records(&world, "trail")
             .iter()
             .any(|[act, _, detail]| act == "start" && detail.ends_with(&at("more")))),
         "{:?}",
@@ -301,7 +301,7 @@ fn audit_deny_must_name_an_export_at_start_and_reload() {
     world.write("list", both);
     assert_eq!(world.run_ok(["export", "reload", "--state", "exporting"]), "");
     signal("TERM", export.child.id());
-    assert!(eventually(PATIENCE, || export.exit_code() == Some(0)), "the export does not exit with 0");
+    assert!(eventually(WAIT_MAX, || export.exit_code() == Some(0)), "the export does not exit with 0");
     let acts = administrative_records(&world, "trail");
     let done: Vec<_> = acts.iter().map(|[act, ..]| act.as_str()).filter(|act| ["turned-down", "stop"].contains(act)).collect();
     assert_eq!(done, ["turned-down", "stop"], "{acts:?}");
@@ -316,14 +316,14 @@ fn failed_reload_is_recorded_and_changes_nothing() {
     let mut export = Export::start(&world, &["--audit", "trail", "--audit-rules", "rules"]);
     world.write("rules", "-a always,exit -S CREATE\n-a always,exit -S nothing-such\n");
     let records = || administrative_records(&world, "trail");
-    assert!(eventually(PATIENCE, || !records().is_empty()), "the start is not recorded");
+    assert!(eventually(WAIT_MAX, || !records().is_empty()), "the start is not recorded");
     signal("HUP", export.child.id());
-    assert!(eventually(PATIENCE, || records().iter().any(|[act, ..]| act == "reload")), "{:?}", records());
+    assert!(eventually(WAIT_MAX, || records().iter().any(|[act, ..]| act == "reload")), "{:?}", records());
     world.write("rules", "-a always,exit -S CREATE,OPEN\n");
     signal("HUP", export.child.id());
-    assert!(eventually(PATIENCE, || records().iter().filter(|[act, ..]| act == "reload").count() == 2), "{:?}", records());
+    assert!(eventually(WAIT_MAX, || records().iter().filter(|[act, ..]| act == "reload").count() == 2), "{:?}", records());
     signal("TERM", export.child.id());
-    assert!(eventually(PATIENCE, || export.exit_code() == Some(0)), "the export does not exit with 0");
+    assert!(eventually(WAIT_MAX, || export.exit_code() == Some(0)), "the export does not exit with 0");
     let acts = records();
     let shown: Vec<_> = acts.iter().map(|[act, outcome, _]| (act.as_str(), outcome.as_str())).collect();
     assert_eq!(shown, [("start", "success"), ("reload", "failure"), ("rules", "success"), ("reload", "success"), ("stop", "success")]);

@@ -24,7 +24,7 @@ use vouch_oncrpc::AuthSys;
 
 use crate::test_site::{Mount, TestSite, eventually, free_port, fuse_is_available, is_available, is_root, signal};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 const KILLS: u64 = 12;
 const WORKERS: usize = 3;
 const FILES: usize = 100;
@@ -207,21 +207,21 @@ fn rules_select_by_path_and_are_reloaded_by_sighup() {
     let mounted = mount(&world, &["--audit-rules", "rules", "--audit-sync", "each"]);
     let read_both = || ["hello", "dir/numbers"].iter().for_each(|name| drop(fs::read(mounted.path(name)).expect("published")));
     read_both();
-    assert!(eventually(PATIENCE, || opened("dir") == 1));
+    assert!(eventually(WAIT_MAX, || opened("dir") == 1));
     assert_eq!(search(&world, &["--path", point.join("hello").to_str().expect("UTF-8")]).len(), 0);
     let before = acts();
     world.write("rules", "-w nowhere\n");
     mounted.signal("HUP");
-    assert!(eventually(PATIENCE, || acts() == before + 1));
+    assert!(eventually(WAIT_MAX, || acts() == before + 1));
     assert_eq!(actions(&search(&world, &["--class", "administrative"])).last(), Some(&"reload"));
     read_both();
-    assert!(eventually(PATIENCE, || opened("dir") == 2));
+    assert!(eventually(WAIT_MAX, || opened("dir") == 2));
     watch("hello");
     mounted.signal("HUP");
-    assert!(eventually(PATIENCE, || acts() == before + 2));
+    assert!(eventually(WAIT_MAX, || acts() == before + 2));
     assert_eq!(actions(&search(&world, &["--class", "administrative"])).last(), Some(&"turned-down"));
     read_both();
-    assert!(eventually(PATIENCE, || opened("hello") == 1));
+    assert!(eventually(WAIT_MAX, || opened("hello") == 1));
     assert_eq!(mounted.terminate(), Some(0));
     assert_eq!(opened("dir"), 2);
     // A start with weaker audit options is recorded once, when they change.
@@ -264,7 +264,7 @@ fn every_open_is_recorded_when_the_mount_is_killed() {
                 })
             })
             .collect();
-        assert!(eventually(PATIENCE, || !opened.lock().is_empty()), "kill {round}: nothing is opened");
+        assert!(eventually(WAIT_MAX, || !opened.lock().is_empty()), "kill {round}: nothing is opened");
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         std::thread::sleep(Duration::from_millis((random >> 33) % 120));
         mounted.kill();
@@ -343,15 +343,15 @@ fn full_disk_affects_the_mount_according_to_the_policy() {
         // The last page of the trail may still have room, which is used up first.
         match policy {
             "count" => assert!((0..500).all(|_| File::open(&hello).is_ok())),
-            "block" => assert!(eventually(PATIENCE, || (0..100).any(|_| File::open(&hello).is_err())), "opens succeed without a record"),
+            "block" => assert!(eventually(WAIT_MAX, || (0..100).any(|_| File::open(&hello).is_err())), "opens succeed without a record"),
             _ => {
-                assert!(eventually(PATIENCE, || (0..100).any(|_| File::open(&hello).is_err()) || mounted.exit_code().is_some()));
-                assert!(eventually(PATIENCE, || mounted.exit_code() == Some(7)), "the process does not end");
+                assert!(eventually(WAIT_MAX, || (0..100).any(|_| File::open(&hello).is_err()) || mounted.exit_code().is_some()));
+                assert!(eventually(WAIT_MAX, || mounted.exit_code() == Some(7)), "the process does not end");
                 continue;
             }
         }
         fs::remove_file(world.path("disk/filler")).expect("the filler exists");
-        assert!(eventually(PATIENCE, || fs::read(&hello).is_ok()), "{policy}: the mount does not continue");
+        assert!(eventually(WAIT_MAX, || fs::read(&hello).is_ok()), "{policy}: the mount does not continue");
         assert_eq!(mounted.terminate(), Some(0), "{policy}");
         let opens: u64 = world
             .run_ok(["audit", "search", "disk/trail", "-S", "open", "--result", "success", "--count"])
@@ -375,7 +375,7 @@ fn export_records_lies_of_replicas() {
     let mut command = world.command(["export", "--dir", &source, "--options", "ro,insecure,no_root_squash", "--listen", &listen]);
     command.args(["--state", "exporting", "--audit", "trail", "--audit-sync", "each"]);
     let mut export = command.stdout(Stdio::null()).spawn().expect("the binary starts");
-    assert!(eventually(PATIENCE, || std::net::TcpStream::connect(&listen).is_ok()), "the export does not start");
+    assert!(eventually(WAIT_MAX, || std::net::TcpStream::connect(&listen).is_ok()), "the export does not start");
     let read = async {
         let identity = Identity::new(b"reader".to_vec(), Verifier([1; 8]));
         let me = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 0, gid: 0, gids: Vec::new() };

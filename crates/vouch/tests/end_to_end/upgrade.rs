@@ -29,7 +29,7 @@ fn replaced_mount_serves_compiler_program_and_open_files() {
         let answer = world.run_ok(["upgrade", "mnt"]);
         let pause_ms = answer.split("waited ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok()).expect("a pause");
         pauses.push(Duration::from_secs_f64(pause_ms / 1000.0));
-        assert!(eventually(PATIENCE, || mount.worker().is_some_and(|now| now != before)), "round {round}: the same worker");
+        assert!(eventually(WAIT_MAX, || mount.worker().is_some_and(|now| now != before)), "round {round}: the same worker");
         work.wait_for_progress(round);
     }
     work.end();
@@ -50,7 +50,7 @@ fn killed_mount_is_taken_up_under_open_files() {
         // Asks the server: it waits for the next worker.
         rustix::fs::statvfs(mount.path("")).expect("an answer");
         pauses.push(killed.elapsed());
-        assert!(eventually(PATIENCE, || mount.worker().is_some_and(|now| now != before)), "round {round}: no other worker");
+        assert!(eventually(WAIT_MAX, || mount.worker().is_some_and(|now| now != before)), "round {round}: no other worker");
         work.wait_for_progress(round);
     }
     work.end();
@@ -76,13 +76,13 @@ fn new_revision_reaches_files_after_a_replacement() {
     fs::remove_file(world.path("src/doomed")).expect("the file exists");
     world.write("src/large", large(7));
     world.publish();
-    assert!(eventually(PATIENCE, || fs::read_to_string(mount.path("later")).is_ok_and(|text| text == "later\n")));
-    assert!(eventually(PATIENCE, || fs::metadata(mount.path("doomed")).is_err()));
-    assert!(eventually(PATIENCE, || fs::read(mount.path("large")).is_ok_and(|bytes| bytes == large(7))));
+    assert!(eventually(WAIT_MAX, || fs::read_to_string(mount.path("later")).is_ok_and(|text| text == "later\n")));
+    assert!(eventually(WAIT_MAX, || fs::metadata(mount.path("doomed")).is_err()));
+    assert!(eventually(WAIT_MAX, || fs::read(mount.path("large")).is_ok_and(|bytes| bytes == large(7))));
     assert_eq!(held.metadata().expect("metadata").ino(), inode);
     let mut tail = vec![0; 4096];
     held.read_exact_at(&mut tail, 1 << 20).expect("still readable");
-    assert!(eventually(PATIENCE, || held.read_exact_at(&mut tail, 1 << 20).is_ok() && tail == large(7)[1 << 20..][..4096]));
+    assert!(eventually(WAIT_MAX, || held.read_exact_at(&mut tail, 1 << 20).is_ok() && tail == large(7)[1 << 20..][..4096]));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn mount_whose_workers_cannot_start_fails_at_once() {
         held.read_exact_at(&mut byte, 200_000).is_err()
     }));
     println!("reads fail {:?} after the kill", begun.elapsed());
-    assert!(eventually(PATIENCE, || mount.exit_code() == Some(7)));
+    assert!(eventually(WAIT_MAX, || mount.exit_code() == Some(7)));
     let _ = Command::new("umount").arg("-l").arg(world.path("mnt")).status();
 }
 
@@ -233,7 +233,7 @@ impl Workload {
     fn wait_for_progress(&self, round: usize) {
         let before: Vec<u64> = self.rounds.iter().map(|round| round.load(Ordering::SeqCst)).collect();
         let moved = || self.rounds.iter().zip(&before).all(|(now, before)| now.load(Ordering::SeqCst) > *before);
-        let went_on = eventually(PATIENCE, || moved() || !self.failures.lock().is_empty());
+        let went_on = eventually(WAIT_MAX, || moved() || !self.failures.lock().is_empty());
         assert_eq!(*self.failures.lock(), Vec::<String>::new(), "round {round}");
         assert!(went_on, "round {round}: a user of the mount hangs: {before:?}");
     }
@@ -268,4 +268,4 @@ fn compile(point: &Path, out: &Path) -> Result<(), String> {
     Ok(())
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);

@@ -18,7 +18,7 @@ use super::*;
 const CUTS: u64 = 1000;
 const THREADS: u64 = 3;
 const OPERATIONS: u64 = 40;
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 type Acknowledged = Arc<Mutex<Vec<u64>>>;
 
@@ -39,7 +39,7 @@ fn operate(trail: &Trail, disk: &PowerDisk, mut random: ChaCha8Rng, numbers: &At
                 if disk.is_cut() {
                     return;
                 }
-                assert!(began.elapsed() < PATIENCE, "no acknowledgement");
+                assert!(began.elapsed() < WAIT_MAX, "no acknowledgement");
                 thread::yield_now();
             }
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::faulty_disk::FaultyDisk;
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 const SEGMENT_LEN_MAX: u64 = 200_000;
 
 pub(super) fn start(directory: &Path, disk: &FaultyDisk, writer_options: WriterOptions, halt: impl Fn() + Send + 'static) -> Trail {
@@ -29,7 +29,7 @@ pub(super) fn record(path: &[u8], time_ns: u64) -> Record<'_> {
 pub(super) fn wait_for(description: &str, mut is_true: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_true() {
-        assert!(began.elapsed() < PATIENCE, "timed out waiting for {description}");
+        assert!(began.elapsed() < WAIT_MAX, "timed out waiting for {description}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -99,7 +99,7 @@ fn callback_runs_after_record_is_on_disk() {
         let (done, wait) = mpsc::channel();
         let place = directory.path().to_owned();
         trail.call_when_stored(Box::new(move || done.send(read(&place).0.len()).unwrap()));
-        assert_eq!(wait.recv_timeout(PATIENCE).unwrap() as u64, number + 1);
+        assert_eq!(wait.recv_timeout(WAIT_MAX).unwrap() as u64, number + 1);
     }
 }
 
@@ -188,7 +188,7 @@ fn halt_policy_calls_back_once() {
     });
     disk.full.store(true, Ordering::SeqCst);
     trail.record(&record(b"/srv/x", SECOND));
-    reported.recv_timeout(PATIENCE).unwrap();
+    reported.recv_timeout(WAIT_MAX).unwrap();
     wait_for("a retry", || trail.counts().failures > 1);
     disk.full.store(false, Ordering::SeqCst);
     trail.stop();
@@ -275,7 +275,7 @@ fn records_dropped_by_failed_sync_are_rewritten() {
     disk.drops_unsynced.store(true, Ordering::SeqCst);
     let (reported, done) = mpsc::channel();
     trail.call_when_stored(Box::new(move || reported.send(()).unwrap()));
-    done.recv_timeout(PATIENCE).unwrap();
+    done.recv_timeout(WAIT_MAX).unwrap();
     assert!(trail.counts().failures >= 1);
     trail.stop();
     let (paths, lost) = read(directory.path());

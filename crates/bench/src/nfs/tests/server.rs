@@ -19,7 +19,7 @@ use vouch_oncrpc::{Accepted, Call, RecordReader, Reply, begin_record, end_record
 use vouch_xdr::{Reader, Writer};
 
 #[derive(Default)]
-pub(super) struct World {
+pub(super) struct ServerState {
     pub(super) files: BTreeMap<Vec<u8>, Vec<u8>>,
     pub(super) directories: BTreeSet<Vec<u8>>,
     pub(super) refuse: VecDeque<Status>,
@@ -38,19 +38,19 @@ pub(super) struct World {
     pub(super) owners: BTreeSet<Vec<u8>>,
 }
 
-pub(super) type Shared = Arc<Mutex<World>>;
+pub(super) type Shared = Arc<Mutex<ServerState>>;
 
 pub(super) fn start() -> (SocketAddr, Shared) {
-    let world = Shared::default();
+    let state = Shared::default();
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
-    let (address, shared) = (listener.local_addr().expect("a port"), world.clone());
+    let (address, shared) = (listener.local_addr().expect("a port"), state.clone());
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let world = shared.clone();
-            std::thread::spawn(move || drop(serve(stream, &world)));
+            let state = shared.clone();
+            std::thread::spawn(move || drop(serve(stream, &state)));
         }
     });
-    (address, world)
+    (address, state)
 }
 
 fn serve(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
@@ -63,13 +63,13 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
         let (mut input, mut out) = (&bytes[..n], Writer::new());
         while let Ok(Some(record)) = reader.next(&mut input) {
             let call = Call::decode(&record).expect("a call");
-            let (mut body, mut world) = (Writer::new(), shared.lock().unwrap_or_else(PoisonError::into_inner));
-            let answered = compound(call.args, &mut world, peer, &mut body) && !world.silent;
-            for (path, at, half) in std::mem::take(&mut world.halves) {
-                drop(world);
+            let (mut body, mut state) = (Writer::new(), shared.lock().unwrap_or_else(PoisonError::into_inner));
+            let answered = compound(call.args, &mut state, peer, &mut body) && !state.silent;
+            for (path, at, half) in std::mem::take(&mut state.halves) {
+                drop(state);
                 std::thread::sleep(Duration::from_micros(100));
-                world = shared.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(data) = world.files.get_mut(&path) {
+                state = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(data) = state.files.get_mut(&path) {
                     data[at..at + half.len()].copy_from_slice(&half);
                 }
             }
@@ -83,7 +83,7 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
     }
 }
 
-fn compound(args: &[u8], world: &mut World, peer: SocketAddr, out: &mut Writer) -> bool {
+fn compound(args: &[u8], state: &mut ServerState, peer: SocketAddr, out: &mut Writer) -> bool {
     let mut r = Reader::new(args);
     let head = CompoundHead::decode(&mut r).expect("a compound");
     let reply = ReplyWriter::begin(out, head.tag);
@@ -91,16 +91,16 @@ fn compound(args: &[u8], world: &mut World, peer: SocketAddr, out: &mut Writer) 
     while count < head.count && status.is_ok() {
         count += 1;
         let args = Args::decode(head.minor, &mut r).expect("an operation");
-        if let (Args::Getattr(_), Some(answers)) = (&args, &mut world.answers) {
+        if let (Args::Getattr(_), Some(answers)) = (&args, &mut state.answers) {
             match answers.checked_sub(1) {
                 Some(left) => *answers = left,
                 None => return false,
             }
         }
         let to_drop = match args {
-            Args::Open(_) => &mut world.drop_open,
-            Args::Getattr(_) => &mut world.drop_getattr,
-            Args::Read(_) => &mut world.drop_read,
+            Args::Open(_) => &mut state.drop_open,
+            Args::Getattr(_) => &mut state.drop_getattr,
+            Args::Read(_) => &mut state.drop_read,
             _ => &mut None,
         };
         if let Some(left) = to_drop {
@@ -111,9 +111,9 @@ fn compound(args: &[u8], world: &mut World, peer: SocketAddr, out: &mut Writer) 
             }
         }
         if let Args::Getattr(_) = &args {
-            world.asked_on.insert(peer);
+            state.asked_on.insert(peer);
         }
-        let results = operation(&args, world, &mut current);
+        let results = operation(&args, state, &mut current);
         status = results.status();
         results.encode(out);
     }
@@ -121,12 +121,12 @@ fn compound(args: &[u8], world: &mut World, peer: SocketAddr, out: &mut Writer) 
     true
 }
 
-fn operation(args: &Args<'_>, world: &mut World, current: &mut Vec<u8>) -> Results<'static> {
+fn operation(args: &Args<'_>, state: &mut ServerState, current: &mut Vec<u8>) -> Results<'static> {
     let (change, stateid) = (ChangeInfo::default(), Stateid { seq: StateSeq(1), other: [9; 12] });
     let below = |name: &Name<'_>| [&current[..], b"/", name.0].concat();
     match args {
         Args::ExchangeId(args) => {
-            world.owners.insert(args.owner.id.0.to_vec());
+            state.owners.insert(args.owner.id.0.to_vec());
             Results::ExchangeId(Ok(ExchangeIdOk {
                 client: ClientId(1),
                 seq: CreateSeq(1),
@@ -138,12 +138,12 @@ fn operation(args: &Args<'_>, world: &mut World, current: &mut Vec<u8>) -> Resul
             }))
         }
         Args::CreateSession(args) => {
-            world.sessions += 1;
-            let (session, seq, flags) = (SessionId([world.sessions; 16]), args.seq, args.flags);
+            state.sessions += 1;
+            let (session, seq, flags) = (SessionId([state.sessions; 16]), args.seq, args.flags);
             Results::CreateSession(Ok(CreateSessionOk { session, seq, flags, fore: args.fore, back: args.back }))
         }
         Args::ReclaimComplete(_) => Results::ReclaimComplete(Ok(())),
-        Args::Sequence(args) if args.session.0[0] <= world.ended => Results::Sequence(Err(Status::BADSESSION)),
+        Args::Sequence(args) if args.session.0[0] <= state.ended => Results::Sequence(Err(Status::BADSESSION)),
         Args::Sequence(args) => {
             let highest = SlotId(63);
             Results::Sequence(Ok(SequenceOk {
@@ -166,7 +166,7 @@ fn operation(args: &Args<'_>, world: &mut World, current: &mut Vec<u8>) -> Resul
         Args::Getfh => Results::Getfh(Ok(GetfhOk { handle: Filehandle::new(current).expect("a short path") })),
         Args::Lookup(args) => {
             let path = below(&args.name);
-            match world.directories.contains(&path) || world.files.contains_key(&path) {
+            match state.directories.contains(&path) || state.files.contains_key(&path) {
                 true => {
                     *current = path;
                     Results::Lookup(Ok(()))
@@ -181,61 +181,61 @@ fn operation(args: &Args<'_>, world: &mut World, current: &mut Vec<u8>) -> Resul
         }
         Args::Create(args) => {
             *current = below(&args.name);
-            world.directories.insert(current.clone());
+            state.directories.insert(current.clone());
             Results::Create(Ok(CreateOk { change, attrs_set: Bitmap::EMPTY }))
         }
         Args::Open(args) => {
             let OpenClaim::Null(name) = args.claim else { return Results::failure(Args::Getfh.op(), Status::NOTSUPP) };
             *current = below(&name);
             match args.how {
-                OpenHow::Create(_) => drop(world.files.entry(current.clone()).or_default()),
-                OpenHow::NoCreate if world.files.contains_key(current) => {}
+                OpenHow::Create(_) => drop(state.files.entry(current.clone()).or_default()),
+                OpenHow::NoCreate if state.files.contains_key(current) => {}
                 OpenHow::NoCreate => return Results::Open(Err(Status::NOENT)),
             }
-            world.open += 1;
+            state.open += 1;
             let (flags, attrs_set, delegation) = (OpenResultFlags(0), Bitmap::EMPTY, Delegation::None);
             Results::Open(Ok(OpenOk { stateid, change, flags, attrs_set, delegation }))
         }
         Args::Write(args) => {
-            if let Some(status) = world.refuse.pop_front() {
+            if let Some(status) = state.refuse.pop_front() {
                 return Results::Write(Err(status));
             }
-            if world.forgets {
+            if state.forgets {
                 return Results::Write(Ok(WriteOk { count: args.data.len() as u32, committed: args.stable, verifier: Verifier([1; 8]) }));
             }
-            let Some(data) = world.files.get_mut(current) else { return Results::Write(Err(Status::STALE)) };
+            let Some(data) = state.files.get_mut(current) else { return Results::Write(Err(Status::STALE)) };
             let end = args.offset as usize + args.data.len();
             data.resize(data.len().max(end), 0);
-            let (first, second) = args.data.split_at(if world.tears { args.data.len() / 2 } else { args.data.len() });
+            let (first, second) = args.data.split_at(if state.tears { args.data.len() / 2 } else { args.data.len() });
             let middle = args.offset as usize + first.len();
             data[args.offset as usize..middle].copy_from_slice(first);
             if !second.is_empty() {
-                world.halves.push((current.clone(), middle, second.to_vec()));
+                state.halves.push((current.clone(), middle, second.to_vec()));
             }
             Results::Write(Ok(WriteOk { count: args.data.len() as u32, committed: args.stable, verifier: Verifier([1; 8]) }))
         }
         Args::Read(args) => {
-            let data = world.files.get(current).cloned().unwrap_or_default().leak();
+            let data = state.files.get(current).cloned().unwrap_or_default().leak();
             let start = data.len().min(args.offset as usize);
             let end = data.len().min(start + args.count as usize);
             Results::Read(Ok(ReadOk { eof: end == data.len(), data: Bytes(&data[start..end]) }))
         }
         Args::Commit(_) => Results::Commit(Ok(CommitOk { verifier: Verifier([1; 8]) })),
         Args::Close(_) => {
-            world.open -= 1;
+            state.open -= 1;
             Results::Close(Ok(CloseOk { stateid }))
         }
         Args::Remove(args) => {
             let path = below(&args.name);
-            match world.files.remove(&path).is_some() || world.directories.remove(&path) {
+            match state.files.remove(&path).is_some() || state.directories.remove(&path) {
                 true => Results::Remove(Ok(RemoveOk { change })),
                 false => Results::Remove(Err(Status::NOENT)),
             }
         }
         Args::Readdir(args) => {
             let prefix = below(&Name(b""));
-            let all = world.directories.iter().map(|path| (path, FileType::Directory));
-            let all = all.chain(world.files.keys().map(|path| (path, FileType::Regular)));
+            let all = state.directories.iter().map(|path| (path, FileType::Directory));
+            let all = all.chain(state.files.keys().map(|path| (path, FileType::Regular)));
             let names = all.filter_map(|(path, kind)| Some((path.strip_prefix(&prefix[..])?, kind)));
             let mut w = Writer::new();
             let mut list = ReaddirWriter::begin(&mut w, Verifier([2; 8]), 60_000).expect("room for some");

@@ -149,12 +149,12 @@ fn wait(until: Instant, awake: Duration) -> f64 {
 
 /// At most a tenth of a CPU for all calls together, because the server may need it.
 fn spin_time(rate: f64) -> Duration {
-    Duration::from_secs_f64((0.1 / rate).min(AWAKE_S))
+    Duration::from_secs_f64((0.1 / rate).min(WAKE_UP_DELAY_S))
 }
 
 const FILE: u64 = u64::MAX;
 /// Late wake-up of a thread on an idle machine.
-const AWAKE_S: f64 = 100e-6;
+const WAKE_UP_DELAY_S: f64 = 100e-6;
 /// Blocks of each thread to read back after a load that only writes.
 const SAMPLE: usize = 64;
 

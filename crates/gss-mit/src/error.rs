@@ -4,7 +4,7 @@ use crate::ffi::{CONTEXT_EXPIRED, Gss, Status};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}", printable(what), cure.map(|cure| format!("; cure: {cure}")).unwrap_or_default())]
-pub struct Fault {
+pub struct KerberosError {
     /// The library's message. Names in it are untrusted.
     pub what: String,
     pub cure: Option<&'static str>,
@@ -13,7 +13,7 @@ pub struct Fault {
     pub minor: u32,
 }
 
-impl Fault {
+impl KerberosError {
     /// Must run on the thread of the library call.
     pub(crate) fn of(gss: &'static Gss, doing: &str, status: Status, side: Side) -> Self {
         let what = format!("{doing}: {}", gss.explain(status));
@@ -67,10 +67,10 @@ pub(crate) fn printable(text: &str) -> String {
 }
 
 /// Refuses names that are not UTF-8, since two of them could look equal.
-pub(crate) fn name_text(name: Vec<u8>) -> Result<String, Fault> {
+pub(crate) fn name_text(name: Vec<u8>) -> Result<String, KerberosError> {
     String::from_utf8(name).map_err(|error| {
         let what = format!("the principal \"{}\" is not written in UTF-8", error.as_bytes().escape_ascii());
-        Fault::refused(what, "rename it at the KDC (kadmin: renprinc), in UTF-8")
+        KerberosError::refused(what, "rename it at the KDC (kadmin: renprinc), in UTF-8")
     })
 }
 
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn untrusted_text_is_escaped() {
         let name = name_text("m\rFAKE\n\u{1b}[2J\u{9b}31mü@EXAMPLE.ORG".into()).expect("the text is UTF-8");
-        assert_eq!(Fault::refused(name, "none").to_string(), "m?FAKE??[2J?31mü@EXAMPLE.ORG; cure: none");
+        assert_eq!(KerberosError::refused(name, "none").to_string(), "m?FAKE??[2J?31mü@EXAMPLE.ORG; cure: none");
     }
 
     #[test]
