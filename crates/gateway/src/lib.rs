@@ -13,6 +13,8 @@
 //! | `revisions` | older revisions by number and tag |
 //! | `problem` | errors and their status codes |
 
+#![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
+
 mod address_quota;
 mod body;
 mod conditions;
