@@ -1,6 +1,3 @@
-//! `audit search`, `report`, `follow`, `prove`, `check-proof` and `host`, on a trail that the audit
-//! crate writes.
-
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::Stdio;

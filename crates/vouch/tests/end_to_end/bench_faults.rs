@@ -1,6 +1,3 @@
-//! Servers that misbehave: refusals come with advice, and dropped calls count as errors without
-//! ending the run.
-
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;

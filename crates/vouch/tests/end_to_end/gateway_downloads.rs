@@ -1,5 +1,3 @@
-//! Ordinary clients: curl, wget, apt and a browser.
-
 use std::path::Path;
 use std::process::{Command, Output};
 

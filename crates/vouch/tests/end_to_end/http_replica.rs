@@ -1,5 +1,3 @@
-//! A database behind nginx as a replica, directly and through squid.
-
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
