@@ -1,14 +1,10 @@
-use std::io::{BufRead as _, BufReader};
-use std::path::Path;
-use std::process::Stdio;
-use std::sync::Arc;
+use std::io::BufRead as _;
 
-use vouch_audit::Record;
 use vouch_audit::keys::Ratchet;
-use vouch_audit::operations::number::{OPEN, READ, RENAME};
+use vouch_audit::operations::number::{OPEN, RENAME};
 use vouch_audit::trail::{KEY_FILE, Log, LogError, Options, Rotation, SystemDisk, create_key, read_key};
 
-use crate::test_site::TestSite;
+use crate::prelude::*;
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
@@ -58,14 +54,19 @@ pub(crate) fn trail(world: &TestSite) -> String {
     key.public().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+pub(crate) fn with_trail() -> TestSite {
+    let world = TestSite::new();
+    trail(&world);
+    world
+}
+
 fn json_lines(text: &str) -> Vec<serde_json::Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
 #[test]
 fn search_selects_records_by_each_criterion() {
-    let world = TestSite::new();
-    trail(&world);
+    let world = with_trail();
     let search = |more: &[&str]| json_lines(&world.run_ok([&["audit", "search", "trail", "--json"], more].concat()));
     for scan in [&[][..], &["--scan"]] {
         let search = |more: &[&str]| search(&[more, scan].concat());
@@ -98,8 +99,7 @@ fn search_selects_records_by_each_criterion() {
 
 #[test]
 fn report_counts_records_and_escapes_names_in_html() {
-    let world = TestSite::new();
-    trail(&world);
+    let world = with_trail();
     let report: serde_json::Value = serde_json::from_str(&world.run_ok(["audit", "report", "trail", "--json"])).unwrap();
     assert_eq!(
         (report["records"].as_u64(), report["failures"].as_u64(), report["bytes_read"].as_u64()),
@@ -147,8 +147,7 @@ fn records_with_control_characters_cannot_hide_verification_faults() {
 
 #[test]
 fn gap_records_count_as_failures() {
-    let world = TestSite::new();
-    trail(&world);
+    let world = with_trail();
     let mut log = open(&world.path("trail"));
     log.append_record(&Record { class: vouch_audit::record::Class::Gap, time_ns: 2_000_000 * SECOND, gap: Some(9), ..Record::default() });
     log.close(3_000_000 * SECOND).expect("the trail closes");
@@ -177,8 +176,7 @@ fn proof_of_a_record_is_checked_without_the_trail() {
 
 #[test]
 fn follow_continues_over_segment_ends() {
-    let world = TestSite::new();
-    trail(&world);
+    let world = with_trail();
     assert!(read_key(&world.path("trail").join(KEY_FILE)).is_ok());
     let mut child = world
         .command(["audit", "follow", "trail", "--all", "--json", "--principal", "dave@EXAMPLE.ORG"])
@@ -200,8 +198,7 @@ fn follow_continues_over_segment_ends() {
 
 #[test]
 fn search_finds_imported_kernel_audit_events() {
-    let world = TestSite::new();
-    trail(&world);
+    let world = with_trail();
     world.write("audit.log", include_bytes!("../../../audit/src/host/recorded.log"));
     world.run_ok(["audit", "keygen", "host"]);
     world.run_ok(["audit", "host", "--once", "--log", "audit.log", "host"]);

@@ -1,19 +1,14 @@
 //! `vouch audit send`: collectors that die, and collectors that fail authentication.
 
-use std::io::{BufReader, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::io::Write as _;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
-use vouch_audit::Record;
-use vouch_audit::operations::number::READ;
 
-use crate::audit_commands::{SECOND, open, put, trail};
-use crate::test_site::TestSite;
+use crate::audit_commands::{SECOND, open, put, with_trail};
+use crate::prelude::*;
 
 fn message(stream: &mut impl std::io::Read) -> Option<serde_json::Value> {
     let mut len = 0;
@@ -35,8 +30,7 @@ fn message(stream: &mut impl std::io::Read) -> Option<serde_json::Value> {
 
 #[test]
 fn records_are_sent_at_least_once_across_reconnects_and_restarts() {
-    let world = TestSite::new();
-    trail(&world);
+    let world = with_trail();
     let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
     let to = format!("syslog+tcp://{}", socket.local_addr().expect("an address"));
     let args = ["audit", "send", "--once", "--to", &to, "--position", "position", "trail"];
@@ -72,12 +66,10 @@ fn records_are_sent_at_least_once_across_reconnects_and_restarts() {
 
 #[test]
 fn copied_trail_without_its_checkpoint_is_refused() {
-    let world = TestSite::new();
-    trail(&world);
+    let world = with_trail();
     let args = ["audit", "send", "--once", "--to", "syslog+udp://127.0.0.1:9", "--position", "position", "trail"];
     std::fs::remove_file(world.path("trail").join("checkpoint")).unwrap();
-    let output_text = world.run_err(3, args);
-    assert!(output_text.contains("no checkpoint"), "{output_text}");
+    world.expect_err(3, args, &["no checkpoint"]);
     for entry in std::fs::read_dir(world.path("trail")).unwrap() {
         std::fs::remove_file(entry.unwrap().path()).unwrap();
     }
@@ -91,8 +83,7 @@ fn copied_trail_without_its_checkpoint_is_refused() {
 
 #[test]
 fn only_sealed_records_are_sent() {
-    let world = TestSite::new();
-    trail(&world);
+    let world = with_trail();
     let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
     let to = format!("syslog+tcp://{}", socket.local_addr().expect("an address"));
     let args = ["audit", "send", "--once", "--to", &to, "--position", "position", "trail"];
@@ -132,8 +123,7 @@ fn snapshot(directory: &std::path::Path) -> impl Fn() + use<> {
 
 #[test]
 fn restored_trail_is_refused_after_newer_records_were_sent() {
-    let world = TestSite::new();
-    trail(&world);
+    let world = with_trail();
     let more = |count: u64, path: &str| {
         let mut log = open(&world.path("trail"));
         (0..count).for_each(|number| put(&mut log, "dave@EXAMPLE.ORG", READ, &format!("/srv/{path}-{number}"), "", 0));
@@ -150,11 +140,7 @@ fn restored_trail_is_refused_after_newer_records_were_sent() {
     // With nothing new the send succeeds; with new records the restored trail is refused.
     world.run_ok(args);
     restore();
-    let output_text = world.run_err(5, args);
-    assert!(
-        output_text.contains("ends before what was sent") && output_text.contains("record 242") && output_text.contains("remove position"),
-        "{output_text}"
-    );
+    world.expect_err(5, args, &["ends before what was sent", "record 242", "remove position"]);
     more(10, "other");
     assert!(world.run_err(5, args).contains("was sent"));
     more(100, "other");
@@ -289,8 +275,7 @@ fn send<'a>(to: &'a str, ca: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 
 #[test]
 fn records_are_sent_over_tls_at_least_once() {
-    let world = TestSite::new();
-    trail(&world);
+    let world = with_trail();
     let authority = Authority::new(&world, "ca.pem");
     let behaviour =
         vec![Behaviour::DieAfter(1), Behaviour::DieAfter(77), Behaviour::DieAfter(202), Behaviour::ReadToEnd, Behaviour::ReadToEnd];
@@ -309,8 +294,7 @@ fn records_are_sent_over_tls_at_least_once() {
 
 #[test]
 fn unauthenticated_collector_gets_no_record() {
-    let world = TestSite::new();
-    trail(&world);
+    let world = with_trail();
     let authority = Authority::new(&world, "ca.pem");
     Authority::new(&world, "other-ca.pem");
     for (name, years, ca, more, says) in [
@@ -321,8 +305,7 @@ fn unauthenticated_collector_gets_no_record() {
         ("localhost", 2020..2120, "ca.pem", &["--tls-name", "collector.example.org"], "--tls-name"),
     ] {
         let (port, collector) = collector(authority.server(name, years, None), vec![Behaviour::ReadToEnd]);
-        let output_text = world.run_err(5, send(&format!("syslog+tls://localhost:{port}"), ca, more));
-        assert!(output_text.contains(says) && output_text.contains("nothing was sent"), "{output_text}");
+        world.expect_err(5, send(&format!("syslog+tls://localhost:{port}"), ca, more), &[says, "nothing was sent"]);
         assert_eq!(collector.join().expect("the collector ends"), [[0u64; 0]]);
         assert!(!world.path("position").exists());
     }
@@ -333,8 +316,7 @@ fn unauthenticated_collector_gets_no_record() {
 
 #[test]
 fn collector_without_tls_gets_no_record() {
-    let world = TestSite::new();
-    trail(&world);
+    let world = with_trail();
     Authority::new(&world, "ca.pem");
     let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
     let to = format!("syslog+tls://{}", socket.local_addr().expect("an address"));
@@ -345,16 +327,14 @@ fn collector_without_tls_gets_no_record() {
         let _ = std::io::Read::read_to_end(&mut stream, &mut got);
         got
     });
-    let output_text = world.run_err(5, send(&to, "ca.pem", &[]));
-    assert!(output_text.contains("does not speak TLS"), "{output_text}");
+    world.expect_err(5, send(&to, "ca.pem", &[]), &["does not speak TLS"]);
     let got = other.join().expect("the child ends");
     assert!(!String::from_utf8_lossy(&got).contains("alice"), "{got:?}");
 }
 
 #[test]
 fn client_certificate_is_sent_if_the_collector_asks() {
-    let world = TestSite::new();
-    trail(&world);
+    let world = with_trail();
     let (authority, ours) = (Authority::new(&world, "ca.pem"), Authority::new(&world, "our-ca.pem"));
     let (certificate, key) = ours.vouch("nfs1.example.org", 2020..2120);
     world.write("our.pem", certificate.pem());
@@ -372,8 +352,7 @@ fn client_certificate_is_sent_if_the_collector_asks() {
         all.map(|seen| seen.len()).find(|count| *count > 0)
     });
     for more in [&[][..], &["--tls-cert", "stray.pem", "--tls-key", "stray.key"]] {
-        let output_text = world.run_err(5, send(&to, "ca.pem", more));
-        assert!(output_text.contains("rejects our certificate"), "{output_text}");
+        world.expect_err(5, send(&to, "ca.pem", more), &["rejects our certificate"]);
         assert!(!world.path("position").exists());
     }
     world.run_ok(send(&to, "ca.pem", &["--tls-cert", "our.pem", "--tls-key", "our.key"]));
@@ -382,13 +361,11 @@ fn client_certificate_is_sent_if_the_collector_asks() {
 
 #[test]
 fn truncated_tls_connection_does_not_count_unless_allowed() {
-    let world = TestSite::new();
-    trail(&world);
+    let world = with_trail();
     let authority = Authority::new(&world, "ca.pem");
     let (port, collector) = collector(authority.server("localhost", 2020..2120, None), vec![Behaviour::CloseTcpOnly; 4]);
     let to = format!("syslog+tls://localhost:{port}");
-    let output_text = world.run_err(5, send(&to, "ca.pem", &[]));
-    assert!(output_text.contains("close_notify") && output_text.contains("--tls-plain-end"), "{output_text}");
+    world.expect_err(5, send(&to, "ca.pem", &[]), &["close_notify", "--tls-plain-end"]);
     assert!(!world.path("position").exists());
     world.run_ok(send(&to, "ca.pem", &["--tls-plain-end"]));
     assert!(world.path("position").exists());
@@ -397,8 +374,7 @@ fn truncated_tls_connection_does_not_count_unless_allowed() {
 
 #[test]
 fn faulty_tls_files_are_reported_before_connecting() {
-    let world = TestSite::new();
-    trail(&world);
+    let world = with_trail();
     let authority = Authority::new(&world, "ca.pem");
     let (certificate, key) = authority.vouch("nfs1.example.org", 2020..2120);
     world.write("our.pem", certificate.pem());

@@ -2,21 +2,18 @@
 //! side.
 
 use std::collections::BTreeSet;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use async_nats::ConnectOptions;
 use async_nats::jetstream::{self, stream};
-use vouch_audit::operations::number::READ;
 
-use crate::audit_commands::{SECOND, open, put, trail};
+use crate::audit_commands::{SECOND, open, put, with_trail};
 use crate::audit_send::Authority;
-use crate::test_site::{TestSite, eventually, free_port, is_available, signal};
+use crate::prelude::*;
 
 const WAIT_MAX: Duration = Duration::from_secs(120);
 
 struct Server {
-    child: Child,
+    child: KillOnDrop,
     port: u16,
 }
 
@@ -29,7 +26,7 @@ impl Server {
         );
         let mut command = Command::new("nats-server");
         command.env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default())).arg("-c").arg(world.path("nats.conf"));
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("nats-server starts");
+        let child = KillOnDrop(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("nats-server starts"));
         let server = Server { child, port };
         assert!(eventually(WAIT_MAX, || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()), "the NATS server does not listen");
         server
@@ -42,13 +39,6 @@ impl Server {
 
     fn to(&self) -> String {
         format!("nats://127.0.0.1:{}/audit.nfs1", self.port)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -87,13 +77,12 @@ fn jetstream_stores_every_record_across_restarts() {
     if !nats_is_available() {
         return;
     }
-    let world = TestSite::new();
-    trail(&world);
+    let world = with_trail();
     let port = free_port();
     let mut server = Server::start(&world, port, "");
     block_on(stream(port, ConnectOptions::new()));
     let to = server.to();
-    let start = || world.command(send(&to, &[])).spawn().expect("the binary starts");
+    let start = || KillOnDrop(world.command(send(&to, &[])).spawn().expect("the binary starts"));
     let mut sender = start();
     let mut log = open(&world.path("trail"));
     for number in 0..300 {
@@ -105,8 +94,7 @@ fn jetstream_stores_every_record_across_restarts() {
                 server = Server::start(&world, port, "");
             }
             200 => {
-                sender.kill().expect("the process runs");
-                sender.wait().expect("a child");
+                drop(sender);
                 sender = start();
             }
             _ => std::thread::sleep(Duration::from_millis(2)),
@@ -119,8 +107,7 @@ fn jetstream_stores_every_record_across_restarts() {
         found = block_on(async { stored(&mut stream(port, ConnectOptions::new()).await).await });
         found.iter().copied().collect::<BTreeSet<_>>() == wanted
     });
-    let _ = sender.kill();
-    let _ = sender.wait();
+    drop(sender);
     assert!(all, "{found:?}");
     assert_eq!(found.len(), wanted.len());
 }
@@ -130,19 +117,15 @@ fn records_without_a_stream_or_credentials_do_not_count_as_sent() {
     if !nats_is_available() {
         return;
     }
-    let world = TestSite::new();
-    trail(&world);
+    let world = with_trail();
     world.write("password", "secret\n");
     world.write("wrong", "guess\n");
     let server = Server::start(&world, free_port(), "authorization { user: vouch, password: secret }");
     let to = server.to();
-    let output_text = world.run_err(5, send(&to, &["--once"]));
-    assert!(output_text.contains("--nats-user"), "{output_text}");
-    let output_text = world.run_err(5, send(&to, &["--once", "--nats-user", "vouch", "--nats-password-file", "wrong"]));
-    assert!(output_text.contains("--nats-user"), "{output_text}");
+    world.expect_err(5, send(&to, &["--once"]), &["--nats-user"]);
+    world.expect_err(5, send(&to, &["--once", "--nats-user", "vouch", "--nats-password-file", "wrong"]), &["--nats-user"]);
     let known = ["--once", "--nats-user", "vouch", "--nats-password-file", "password"];
-    let output_text = world.run_err(5, send(&to, &known));
-    assert!(output_text.contains("nats stream add"), "{output_text}");
+    world.expect_err(5, send(&to, &known), &["nats stream add"]);
     assert!(!world.path("position").exists());
     let us = || ConnectOptions::with_user_and_password("vouch".into(), "secret".into());
     block_on(stream(server.port, us()));
@@ -157,8 +140,7 @@ fn unauthenticated_nats_server_gets_no_record() {
     if !nats_is_available() {
         return;
     }
-    let world = TestSite::new();
-    trail(&world);
+    let world = with_trail();
     let authority = Authority::new(&world, "ca.pem");
     Authority::new(&world, "other-ca.pem");
     for (name, ca, says) in [
@@ -175,8 +157,7 @@ fn unauthenticated_nats_server_gets_no_record() {
         let args = send(&to, &["--once", "--tls-ca", ca]);
         match says {
             Some(says) => {
-                let output_text = world.run_err(5, args);
-                assert!(output_text.contains(says) && output_text.contains("nothing was sent"), "{output_text}");
+                world.expect_err(5, args, &[says, "nothing was sent"]);
                 assert!(!world.path("position").exists());
             }
             None => {

@@ -1,6 +1,6 @@
 //! Bad input to every command gives one clear line and the documented exit code.
 
-use crate::test_site::TestSite;
+use crate::prelude::*;
 
 const HOSTID: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 
@@ -113,28 +113,8 @@ fn wrong_command_line_exits_with_usage_error() {
 #[test]
 fn every_command_has_help_with_an_example() {
     let world = TestSite::new();
-    let commands = [
-        "keygen",
-        "certify",
-        "name",
-        "revoke",
-        "forward",
-        "publish",
-        "gc",
-        "serve",
-        "pull",
-        "mount",
-        "umount",
-        "ls",
-        "cat",
-        "get",
-        "log",
-        "diff",
-        "verify",
-        "completions",
-        "man",
-    ];
-    for command in commands {
+    let commands = "keygen certify name revoke forward publish gc serve pull mount umount ls cat get log diff verify completions man";
+    for command in commands.split(' ') {
         let help = world.run_ok(["help", command]);
         assert!(help.contains("Examples:") && help.contains("Usage:"), "{command}: {help}");
     }

@@ -1,44 +1,27 @@
 //! Small runs of every workload against our own server, their cleanup, and the HTML page in a real
 //! browser.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
-
-use serde_json::Value;
-
 use crate::browser::check_page_in_browser;
-use crate::test_site::{TestSite, eventually, free_port};
+use crate::prelude::*;
+use crate::test_site::start;
 
 pub(crate) struct BenchServer {
-    pub(crate) server: Child,
-    pub(crate) port: u16,
+    pub(crate) export: Export,
     pub(crate) world: TestSite,
-}
-
-impl Drop for BenchServer {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-    }
 }
 
 impl BenchServer {
     pub(crate) fn new() -> Self {
-        let world = TestSite::new();
-        std::fs::create_dir(world.path("data")).expect("a directory");
-        let port = free_port();
-        let listen = format!("127.0.0.1:{port}");
-        let mut command =
-            world.command(["export", "--dir", "data", "--options", "rw,insecure,no_root_squash", "--listen", &listen, "--lease", "5"]);
-        let server = command.arg("--state").arg(world.path("exporting")).stdout(Stdio::null()).spawn().expect("the binary starts");
-        let served = Self { server, port, world };
-        assert!(eventually(Duration::from_secs(60), || std::net::TcpStream::connect(&listen).is_ok()), "the export does not start");
-        served
+        Self::with_options("rw,insecure,no_root_squash")
+    }
+
+    pub(crate) fn with_options(options: &str) -> Self {
+        let world = TestSite::with_directories(&["data"]);
+        BenchServer { export: Export::start(&world, &["--dir", "data", "--options", options]), world }
     }
 
     pub(crate) fn target(&self) -> String {
-        format!("nfs://127.0.0.1:{}/export", self.port)
+        format!("nfs://{}/export", self.export.address)
     }
 
     fn record(&self, workload: &[&str]) -> Value {
@@ -47,8 +30,7 @@ impl BenchServer {
         let table = self.world.run_ok(args);
         assert!(table.contains("one") && table.contains("two") && table.contains("ratio [range of"), "{table}");
         self.assert_clean();
-        let text = std::fs::read_to_string(self.world.path("run.json")).expect("the record");
-        serde_json::from_str(&text).expect("JSON")
+        self.world.json("run.json")
     }
 
     pub(crate) fn assert_clean(&self) {
@@ -146,23 +128,9 @@ fn nonempty_target_directory_is_left_alone() {
     let served = BenchServer::new();
     served.world.write("data/mine", "mine");
     let target = served.target();
-    let args = [
-        "bench",
-        "transfer",
-        "--target",
-        &target,
-        "--quick",
-        "--sizes",
-        "64K",
-        "--small-files",
-        "2",
-        "--large-files",
-        "1",
-        "--large-size",
-        "1M",
-    ];
-    let output_text = served.world.run_err(3, args);
-    assert!(output_text.contains("--not-empty"), "{output_text}");
+    let sizes = ["--sizes", "64K", "--small-files", "2", "--large-files", "1", "--large-size", "1M"];
+    let args = [&["bench", "transfer", "--quick", "--target", &target], &sizes[..]].concat();
+    served.world.expect_err(3, &args, &["--not-empty"]);
     served.world.run_ok([&args[..], &["--not-empty"]].concat());
     let left: Vec<_> =
         std::fs::read_dir(served.world.path("data")).expect("a directory").flatten().map(|entry| entry.file_name()).collect();
@@ -172,41 +140,28 @@ fn nonempty_target_directory_is_left_alone() {
 #[test]
 fn interrupted_run_cleans_up_and_reports_its_results() {
     let served = BenchServer::new();
-    let mut command = served.world.command([
-        "bench",
-        "concurrency",
-        "--target",
-        &served.target(),
-        "--seconds",
-        // The run must not end before the interrupt.
-        "5",
-        "--file-size",
-        "2M",
-        "--json",
-        "run.json",
-    ]);
+    // The run must not end before the interrupt.
+    let long = ["--seconds", "5", "--file-size", "2M", "--json", "run.json", "--target", &served.target()];
+    let mut command = served.world.command([&["bench", "concurrency"], &long[..]].concat());
     let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
     assert!(
         eventually(Duration::from_secs(60), || std::fs::read_dir(served.world.path("data")).is_ok_and(|entries| entries.count() > 0)),
         "the run does not begin"
     );
     std::thread::sleep(Duration::from_secs(3));
-    let pid = rustix::process::Pid::from_raw(child.id() as i32).expect("a process");
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("the process exists");
+    signal("INT", child.id());
     let mut table = String::new();
     std::io::Read::read_to_string(&mut child.stdout.take().expect("piped"), &mut table).expect("text");
     assert_eq!(child.wait().expect("the child ends").code(), Some(130));
     served.assert_clean();
     assert!(table.contains("interrupted"), "{table}");
-    let record: Value = serde_json::from_str(&std::fs::read_to_string(served.world.path("run.json")).expect("the record")).expect("JSON");
+    let record = served.world.json("run.json");
     assert_eq!(record["interrupted"], true);
 }
 
 #[test]
 fn mounts_and_scp_are_measured_too() {
-    let world = TestSite::new();
-    std::fs::create_dir(world.path("a")).expect("a directory");
-    std::fs::create_dir(world.path("b")).expect("a directory");
+    let world = TestSite::with_directories(&["a", "b"]);
     let sizes = ["--sizes", "64K", "--small-files", "5", "--large-files", "1", "--large-size", "2M", "--quick", "--rounds", "1"];
     let scp: &[&str] = if std::path::Path::new("/usr/sbin/sshd").exists() { &["--target", "scp://"] } else { &[] };
     if scp.is_empty() {
@@ -224,7 +179,7 @@ fn mounts_and_scp_are_measured_too() {
     let table = world.run_ok([&["bench", "iops", "--mount", "a=a", "--cache", "both", "--steps", "1"], &short[..]].concat());
     assert!(table.contains("a second") && table.contains("a cold") && table.contains("a warm"), "{table}");
     for name in ["a", "b"] {
-        assert_eq!(std::fs::read_dir(world.path(name)).expect("a directory").count(), 0);
+        assert_eq!(world.count(name), 0);
     }
 }
 
@@ -236,39 +191,18 @@ fn agents_measure_together_if_the_token_matches() {
         served.world.write(name, secret);
         std::fs::set_permissions(served.world.path(name), std::fs::Permissions::from_mode(0o600)).expect("our own file");
     }
-    let mut agents: Vec<(Child, String)> = (0..2)
-        .map(|_| {
-            let mut command = served.world.command(["bench", "agent", "--listen", "127.0.0.1:0", "--token-file", "token"]);
-            let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
-            let mut line = String::new();
-            BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
-            (child, line.trim().strip_prefix("agent on ").expect("an address").to_owned())
-        })
-        .collect();
+    let agents = [0, 1].map(|_| {
+        let (child, line) = start(&mut served.world.command(["bench", "agent", "--listen", "127.0.0.1:0", "--token-file", "token"]));
+        (child, line.trim().strip_prefix("agent on ").expect("an address").to_owned())
+    });
     let target = served.target();
-    let mut args = vec![
-        "bench",
-        "concurrency",
-        "--target",
-        &target,
-        "--quick",
-        "--seconds",
-        "0.05",
-        "--rounds",
-        "1",
-        "--file-size",
-        "2M",
-        "--depth",
-        "4",
-        "--json",
-        "run.json",
-    ];
+    let short = ["--quick", "--seconds", "0.05", "--rounds", "1", "--file-size", "2M", "--depth", "4", "--json", "run.json"];
+    let mut args = [&["bench", "concurrency", "--target", &target], &short[..]].concat();
     agents.iter().for_each(|(_, address)| args.extend(["--agent", address]));
-    let refused = served.world.run_err(5, [&args[..], &["--token-file", "guess"]].concat());
-    assert!(refused.contains("token"), "{refused}");
+    served.world.expect_err(5, [&args[..], &["--token-file", "guess"]].concat(), &["token"]);
     served.world.run_ok([&args[..], &["--token-file", "token"]].concat());
     served.assert_clean();
-    let record: Value = serde_json::from_str(&std::fs::read_to_string(served.world.path("run.json")).expect("the record")).expect("JSON");
+    let record = served.world.json("run.json");
     for result in record["results"].as_array().expect("results") {
         let sample = &result["subjects"][0]["samples"][0];
         let nodes = sample["nodes"].as_array().expect("figures of each node");
@@ -277,10 +211,6 @@ fn agents_measure_together_if_the_token_matches() {
         let at_work = if result["panel"] == "Low concurrency" { 1 } else { 2 };
         assert_eq!((nodes.len(), Some(sum)), (at_work, sample["operations"].as_u64()), "{result}");
     }
-    for (child, _) in &mut agents {
-        let _ = child.kill();
-        let _ = child.wait();
-    }
 }
 
 #[test]
@@ -288,21 +218,15 @@ fn server_cpu_time_is_read_from_its_source() {
     let served = BenchServer::new();
     let port = free_port();
     let metrics = format!("127.0.0.1:{port}");
-    std::fs::create_dir(served.world.path("other")).expect("a directory");
-    let nfs = free_port();
-    let listen = format!("127.0.0.1:{nfs}");
-    let mut command = served.world.command(["export", "--dir", "other", "--options", "rw,insecure,no_root_squash", "--listen", &listen]);
-    let server = command.args(["--metrics", &metrics, "--state"]).arg(served.world.path("telling")).stdout(Stdio::null()).spawn();
-    let mut server = server.expect("the binary starts");
-    let started = eventually(Duration::from_secs(60), || [&listen, &metrics].iter().all(|at| std::net::TcpStream::connect(at).is_ok()));
-    let (target, source) = (format!("nfs://{listen}/export"), format!("http://{metrics}/metrics"));
+    let other = TestSite::with_directories(&["other"]);
+    let server = Export::start(&other, &["--dir", "other", "--options", "rw,insecure,no_root_squash", "--metrics", &metrics]);
+    assert!(eventually(Duration::from_secs(60), || std::net::TcpStream::connect(&metrics).is_ok()), "no metrics");
+    let (target, source) = (format!("nfs://{}/export", server.address), format!("http://{metrics}/metrics"));
     let small = ["--sizes", "2M", "--small-files", "20", "--large-files", "2", "--large-size", "2M", "--quick", "--rounds", "2"];
     let args = [&["bench", "transfer", "--target", &target, "--server-cpu", &source, "--json", "run.json"], &small[..]].concat();
-    let done = started.then(|| served.world.run_ok(args));
-    let _ = server.kill();
-    let _ = server.wait();
-    assert!(done.is_some(), "the export does not start");
-    let record: Value = serde_json::from_str(&std::fs::read_to_string(served.world.path("run.json")).expect("the record")).expect("JSON");
+    served.world.run_ok(args);
+    drop(server);
+    let record = served.world.json("run.json");
     let results = record["results"].as_array().expect("results");
     let samples = results.iter().flat_map(|result| result["subjects"][0]["samples"].as_array().cloned().unwrap_or_default());
     let seconds: Vec<_> = samples.map(|sample| sample["server_cpu_s"].as_f64()).collect();

@@ -1,10 +1,6 @@
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
-use std::process::Stdio;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicUsize;
 
 use vouch_bench::case::{Load, Order};
 use vouch_bench::nfs::{NfsOptions, NfsSubject};
@@ -15,32 +11,19 @@ use vouch_oncrpc::{RecordReader, begin_record, end_record};
 use vouch_xdr::Writer;
 
 use crate::bench::BenchServer;
-use crate::test_site::{TestSite, eventually, free_port};
+use crate::prelude::*;
 
 #[test]
 fn refusal_comes_with_advice() {
-    let world = TestSite::new();
-    std::fs::create_dir(world.path("data")).expect("a directory");
-    let port = free_port();
-    let listen = format!("127.0.0.1:{port}");
-    let mut command =
-        world.command(["export", "--dir", "data", "--options", "rw,insecure,all_squash", "--listen", &listen, "--lease", "5"]);
-    let server = command.arg("--state").arg(world.path("exporting")).stdout(Stdio::null()).spawn().expect("the binary starts");
-    let served = BenchServer { server, port, world };
-    assert!(eventually(Duration::from_secs(60), || TcpStream::connect(&listen).is_ok()), "the export does not start");
+    let served = BenchServer::with_options("rw,insecure,all_squash");
     let target = served.target();
     if rustix::process::geteuid().is_root() {
-        let output_text = served.world.run_err(5, ["bench", "iops", "--quick", "--target", &target]);
-        assert!(
-            output_text.contains(&target) && output_text.contains("NFS4ERR_ACCESS") && output_text.contains("no_root_squash"),
-            "{output_text}"
-        );
+        served.world.expect_err(5, ["bench", "iops", "--quick", "--target", &target], &[&target, "NFS4ERR_ACCESS", "no_root_squash"]);
     } else {
         println!("skipped in part: only the superuser's server squashes");
     }
     let nowhere = target.replace("export", "nowhere");
-    let output_text = served.world.run_err(4, ["bench", "iops", "--quick", "--target", &nowhere]);
-    assert!(output_text.contains(&nowhere) && output_text.contains("no such file"), "{output_text}");
+    served.world.expect_err(4, ["bench", "iops", "--quick", "--target", &nowhere], &[&nowhere, "no such file"]);
 }
 
 struct Silent;
@@ -52,7 +35,7 @@ impl ProgressSink for Silent {
 #[test]
 fn dropped_calls_count_as_errors_and_the_run_goes_on() {
     let served = BenchServer::new();
-    let address = relay_with_limit(SocketAddr::from(([127, 0, 0, 1], served.port)), 20);
+    let address = relay_with_limit(served.export.address, 20);
     let Ok(Target::Nfs(target)) = format!("nfs://{address}/export").parse() else { panic!("a target") };
     let (sec, service, server_cpu) = (Sec::Sys, None, None);
     let options = NfsOptions {
@@ -147,7 +130,7 @@ fn run_that_loses_a_server_reports_the_rest_and_fails() {
         std::fs::read_dir(goes.world.path("data")).is_ok_and(|mut all| all.any(|of| of.is_ok_and(|of| of.path().join("large").exists())))
     };
     assert!(eventually(Duration::from_secs(60), begins), "the run does not begin");
-    goes.server.kill().expect("the process runs");
+    goes.export.child.kill().expect("the process runs");
     let output = child.wait_with_output().expect("the child ends");
     let (table, output_text) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(9), "{table}{output_text}");
@@ -161,10 +144,7 @@ fn run_that_loses_a_server_reports_the_rest_and_fails() {
 
 #[test]
 fn contradictory_options_are_refused_before_anything_is_made() {
-    let world = TestSite::new();
-    for name in ["a", "b"] {
-        std::fs::create_dir(world.path(name)).expect("a directory");
-    }
+    let world = TestSite::with_directories(&["a", "b"]);
     let (mount, quick) = (["--mount", "a=a"], "--quick");
     for (args, says) in [
         ([&["bench", "iops", quick, "--server-cpu", "c=pid:1"], &mount[..]].concat(), "c=…"),
@@ -172,8 +152,7 @@ fn contradictory_options_are_refused_before_anything_is_made() {
         ([&["bench", "transfer", quick, "--agent", "127.0.0.1:9"], &mount[..]].concat(), "agents measure only NFS servers"),
         (["bench", "transfer", quick, "--agent", "127.0.0.1:9", "--target", "scp://"].to_vec(), "agents measure only NFS servers"),
     ] {
-        let output_text = world.run_err(2, args.clone());
-        assert!(output_text.contains(says), "{args:?}: {output_text}");
+        world.expect_err(2, args.clone(), &[says]);
         assert!(["a", "b"].iter().all(|name| std::fs::read_dir(world.path(name)).is_ok_and(|entries| entries.count() == 0)), "{args:?}");
     }
     for option in ["--sizes", "--large-size"] {
@@ -187,14 +166,12 @@ fn contradictory_options_are_refused_before_anything_is_made() {
 
 #[test]
 fn interrupted_tree_preparation_is_removed() {
-    let world = TestSite::new();
-    std::fs::create_dir(world.path("place")).expect("a directory");
-    let count = || std::fs::read_dir(world.path("place")).expect("a directory").count();
+    let world = TestSite::with_directories(&["place"]);
+    let count = || world.count("place");
     let mut child =
         world.command(["bench", "tree", "--dir", "place"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts");
     assert!(eventually(Duration::from_secs(60), || count() > 0), "the run does not begin");
-    let pid = rustix::process::Pid::from_raw(child.id() as i32).expect("a process");
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("the process exists");
+    signal("INT", child.id());
     assert_eq!(child.wait().expect("the child ends").code(), Some(130));
     assert_eq!(count(), 0);
 }

@@ -1,11 +1,8 @@
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Command, Stdio};
-
-use serde_json::Value;
+use std::io::{BufRead as _, Write as _};
 
 use crate::bench::BenchServer;
 use crate::browser::check_page_in_browser;
-use crate::test_site::{TestSite, fuse_is_available};
+use crate::prelude::*;
 
 fn web_server() -> std::net::SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
@@ -72,7 +69,7 @@ fn published_tree_is_measured_beside_its_directory() {
             "the run does not report what is missing: {connected:?}"
         );
     }
-    let nfs = format!("127.0.0.1:{} sys", served.port);
+    let nfs = format!("{} sys", served.export.address);
     let read = labels(&result("read").expect("reads"));
     assert!(read.contains(&nfs) && read.contains(&"tree warm".to_owned()), "{read:?}");
     let built = labels(&result("build").expect("the project"));
@@ -97,7 +94,7 @@ fn published_tree_is_measured_beside_its_directory() {
         }
     }
     check_page_in_browser(world, "tree.html", 10);
-    assert_eq!(std::fs::read_dir(world.path("place")).expect("a directory").count(), 0);
+    assert_eq!(world.count("place"), 0);
 }
 
 #[test]
@@ -110,33 +107,17 @@ fn workloads_without_a_server_run_alone() {
     assert!(table.contains("aes256-cts-hmac-sha1-96") && table.contains("16 together") && !table.contains("aes128"), "{table}");
     std::fs::create_dir(world.path("work")).expect("a directory");
     world.run_ok(["bench", "work", "files", "200", "work"]);
-    assert_eq!(std::fs::read_dir(world.path("work")).expect("a directory").count(), 0);
-    let output_text = world.run_err(2, ["bench", "iops"]);
-    assert!(output_text.contains("--target"), "{output_text}");
+    assert_eq!(world.count("work"), 0);
+    world.expect_err(2, ["bench", "iops"], &["--target"]);
 }
 
 #[test]
 fn bench_all_runs_without_a_target() {
-    let world = TestSite::new();
-    std::fs::create_dir(world.path("place")).expect("a directory");
+    let world = TestSite::with_directories(&["place"]);
     let place = world.path("place").display().to_string();
-    let args = [
-        "bench",
-        "all",
-        "--no-tree",
-        "--no-audit",
-        "--audit-dir",
-        &place,
-        "--quick",
-        "--rounds",
-        "1",
-        "--json",
-        "all.json",
-        "--html",
-        "all.html",
-    ];
-    world.run_ok(args);
-    let record: Value = serde_json::from_str(&std::fs::read_to_string(world.path("all.json")).expect("the record")).expect("JSON");
+    let outputs = ["--quick", "--rounds", "1", "--json", "all.json", "--html", "all.html"];
+    world.run_ok([&["bench", "all", "--no-tree", "--no-audit", "--audit-dir", &place], &outputs[..]].concat());
+    let record = world.json("all.json");
     let results = record["results"].as_array().expect("results");
     let workloads: std::collections::BTreeSet<_> = results.iter().filter_map(|result| result["workload"].as_str()).collect();
     assert_eq!(workloads.into_iter().collect::<Vec<_>>(), ["audit", "seal"], "workloads without a server");
@@ -149,8 +130,7 @@ fn bench_all_runs_without_a_target() {
 
 #[test]
 fn audited_export_is_measured_beside_an_unaudited_one() {
-    let world = TestSite::new();
-    std::fs::create_dir(world.path("place")).expect("a directory");
+    let world = TestSite::with_directories(&["place"]);
     let place = world.path("place").display().to_string();
     let args = ["bench", "audit", "--no-kernel", "--quick", "--rounds", "1", "--files", "200", "--json", "run.json", "--dir", &place];
     let table = world.run_ok(args);
@@ -169,7 +149,7 @@ fn audited_export_is_measured_beside_an_unaudited_one() {
     assert!(other(trail, "records").flatten().expect("a count") >= 1000.0, "{trail}");
     assert_eq!(other(trail, "records lost").flatten(), Some(0.0), "{trail}");
     assert!(other(plain, "records").is_none(), "{plain}");
-    assert_eq!(std::fs::read_dir(world.path("place")).expect("a directory").count(), 0);
+    assert_eq!(world.count("place"), 0);
 }
 
 #[test]

@@ -1,6 +1,4 @@
-use std::process::{Command, Stdio};
-
-use crate::test_site::TestSite;
+use crate::prelude::*;
 
 /// The plots have the expected number of bars, the console is empty, and the page fetches nothing.
 pub(crate) fn check_page_in_browser(world: &TestSite, page: &str, bars: usize) {

@@ -1,14 +1,11 @@
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
-
-use crate::test_site::{TestSite, free_port, is_available};
+use crate::prelude::*;
 
 const DB: &str = "s3://trees/group/tools";
 
 /// An S3 server with the bucket `trees`, and a site whose commands use it.
 struct BucketSite {
     site: TestSite,
-    server: Child,
+    server: KillOnDrop,
     port: u16,
 }
 
@@ -68,25 +65,17 @@ impl BucketSite {
     }
 }
 
-impl Drop for BucketSite {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-    }
-}
-
 const SECRET: &str = "secret-of-the-test";
 
-fn start_server(site: &TestSite, port: u16) -> Child {
+fn start_server(site: &TestSite, port: u16) -> KillOnDrop {
     let mut command = Command::new("versitygw");
     command.env("ROOT_ACCESS_KEY", "key-of-the-test").env("ROOT_SECRET_KEY", SECRET);
     command.args(["--port", &format!("127.0.0.1:{port}"), "--keep-alive", "--quiet", "posix"]).arg(site.path("objects"));
-    let server = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the server starts");
-    let began = Instant::now();
-    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(began.elapsed() < Duration::from_secs(30), "the server does not listen");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let server = KillOnDrop(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the server starts"));
+    assert!(
+        eventually(Duration::from_secs(30), || !(std::net::TcpStream::connect(("127.0.0.1", port)).is_err())),
+        "the server does not listen"
+    );
     server
 }
 
@@ -130,11 +119,10 @@ fn bucket_is_published_served_pulled_and_read_by_its_url() {
     assert_eq!(site.run_ok(["cat", "--no-cache", &format!("{name}/hello")]), "hello world\n");
     site.write("src/hello", "next revision\n");
     bucket.publish(&[]);
-    let began = Instant::now();
-    while site.run_ok(["cat", "--no-cache", &format!("{name}/hello")]) != "next revision\n" {
-        assert!(began.elapsed() < Duration::from_secs(30), "the replica does not see the new revision");
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    assert!(
+        eventually(Duration::from_secs(30), || !(site.run_ok(["cat", "--no-cache", &format!("{name}/hello")]) != "next revision\n")),
+        "the replica does not see the new revision"
+    );
     drop(replica);
 
     let url = bucket.make_public();
@@ -322,8 +310,11 @@ fn errors_of_buckets_name_object_and_cure_and_no_secret() {
     check(&bucket, 3, "s3://trees/a//b", &["s3://BUCKET/PREFIX"]);
     bucket.site.write("objects/trees/full/notes.txt", "mine");
     let location = format!("127.0.0.1:{}", bucket.site.port);
-    let error = bucket.site.run_err(3, ["publish", "src", "--db", "s3://trees/full", "--keys", "keys", "--location", &location]);
-    assert!(error.contains("notes.txt") && error.contains("nothing was changed"), "{error}");
+    bucket.site.expect_err(
+        3,
+        ["publish", "src", "--db", "s3://trees/full", "--keys", "keys", "--location", &location],
+        &["notes.txt", "nothing was changed"],
+    );
 
     // A check of the bucket finds a lost and a cut object, not the local copies.
     let path = bucket.site.path("objects/trees/group/tools/packs").join(&pack);

@@ -1,6 +1,6 @@
 use std::os::unix::fs::PermissionsExt as _;
 
-use crate::test_site::{Mount, TestSite, fuse_is_available};
+use crate::prelude::*;
 
 #[test]
 fn report_has_the_state_and_none_of_the_planted_secrets() {

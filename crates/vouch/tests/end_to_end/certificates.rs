@@ -5,7 +5,7 @@ use rcgen::{
     KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber,
 };
 
-use crate::test_site::TestSite;
+use crate::prelude::*;
 
 pub(crate) struct Authority(Issuer<'static, KeyPair>);
 

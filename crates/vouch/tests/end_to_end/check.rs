@@ -2,13 +2,9 @@
 //! the tests with a KDC.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
 
-use serde_json::Value;
-
+use crate::prelude::*;
 use crate::replica_attacks::{copy, flip_data};
-use crate::test_site::{Mount, Mounted, TestSite, eventually, fuse_is_available, is_available, is_root};
 
 /// Daemons and checks of the site see nothing else of this machine.
 fn site() -> TestSite {
@@ -120,8 +116,7 @@ fn name_that_does_not_resolve_is_named() {
     let url = ["--timeout", "5s", "--only-replicas", "--replica", "http://no-such-host.invalid/db", &name];
     problem(&world, "name-unresolved", &url);
     // Other commands blame the name too, and not the web server.
-    let line = world.run_err(6, [&["cat"], &url[..5], &[&format!("{name}/hello")]].concat());
-    assert!(line.contains("the name no-such-host.invalid does not resolve"), "{line}");
+    world.expect_err(6, [&["cat"], &url[..5], &[&format!("{name}/hello")]].concat(), &["the name no-such-host.invalid does not resolve"]);
 }
 
 struct Network(String);

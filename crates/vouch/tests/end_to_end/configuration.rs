@@ -1,6 +1,6 @@
 use std::os::unix::fs::{PermissionsExt as _, chown};
 
-use crate::test_site::{Mount, TestSite, fuse_is_available, is_available, is_root};
+use crate::prelude::*;
 
 fn site(files: &[(&str, &str)]) -> TestSite {
     let mut world = TestSite::published();
@@ -65,16 +65,10 @@ fn commands_use_short_names_and_settings() {
     world.run_ok(["pull", "tools"]);
     drop(replica);
     world.write("etc/conf.d/serve.toml", format!("[serve]\ndb = [{:?}]\nlisten = \"127.0.0.1:{}\"\n", world.path("mirror"), world.port));
-    let mut command = world.command(["serve"]);
-    let mut service = command.stdout(std::process::Stdio::null()).spawn().expect("the binary starts");
-    let read = crate::test_site::eventually(std::time::Duration::from_secs(20), || {
-        world.run(["cat", "--no-cache", "tools/hello"]).status.success()
-    });
-    service.kill().expect("it runs");
-    service.wait().expect("a child");
-    assert!(read, "the replica served no file");
-    let line = world.run_err(3, ["cat", "tulls/hello"]);
-    assert!(line.contains("tulls") && line.contains("short names: tools"), "{line}");
+    let service = start_listener(&mut world.command(["serve"]));
+    assert_eq!(world.run_ok(["cat", "--no-cache", "tools/hello"]), "hello world\n");
+    drop(service);
+    world.expect_err(3, ["cat", "tulls/hello"], &["tulls", "short names: tools"]);
     let settings =
         format!("[tree.tools.publish]\ndir = \"DIR/src\"\ndb = \"DIR/db\"\nkeys = \"DIR/keys\"\nlocation = \"127.0.0.1:{}\"\n", world.port);
     world.write("etc/conf.d/publish.toml", settings.replace("DIR", &world.path("").to_string_lossy()));
@@ -121,8 +115,7 @@ fn faults_are_named_with_file_line_and_cure() {
     }
     // Other commands stop at the first fault; help and umount work.
     world.write("etc/vouch.toml", "a = 1\nb = 2\n");
-    let line = world.run_err(3, ["ls", "@h,x"]);
-    assert!(line.contains("vouch.toml:1: unknown option `a`") && line.contains("1 more: `vouch config check`"), "{line}");
+    world.expect_err(3, ["ls", "@h,x"], &["vouch.toml:1: unknown option `a`", "1 more: `vouch config check`"]);
     world.run_ok(["mount", "--help"]);
     assert!(world.run_err(3, ["umount", "src"]).contains("not a vouch mount"));
     assert!(world.run_err(3, ["--config", "no-such", "ls", "@h,x"]).contains("no such file"));
@@ -142,8 +135,7 @@ fn root_refuses_files_that_others_can_write() {
     for path in ["etc/vouch.toml", "etc/conf.d", "etc", "etc/conf.d/a.toml"] {
         let mode = std::fs::metadata(world.path(path)).expect("it exists").permissions();
         std::fs::set_permissions(world.path(path), std::fs::Permissions::from_mode(0o777)).expect("root may");
-        let line = world.run_err(3, ["ls", "@h,x"]);
-        assert!(line.contains("writable by other users") && line.contains("chmod go-w"), "{line}");
+        world.expect_err(3, ["ls", "@h,x"], &["writable by other users", "chmod go-w"]);
         std::fs::set_permissions(world.path(path), mode).expect("root may");
         chown(world.path(path), Some(65534), None).expect("root may");
         assert!(world.run_err(3, ["ls", "@h,x"]).contains("belongs to user 65534"));

@@ -1,15 +1,10 @@
 //! Kills replicas and mounts with SIGKILL at seeded random instants under load. Readers never see
 //! wrong or older data, and reading continues.
 
-use std::fs;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::thread;
 
-use crate::test_site::{Mount, TestSite, eventually, fuse_is_available};
+use crate::prelude::*;
 
 #[test]
 fn readers_are_unaffected_by_a_killed_replica_when_another_remains() {

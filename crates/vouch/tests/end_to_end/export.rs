@@ -1,52 +1,26 @@
 //! `vouch export` of published trees and of directories of an ordinary user.
 
 use std::io::BufRead as _;
-use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Stdio};
-use std::time::Duration;
 
-use vouch_nfs4::op::ShareAccess;
-use vouch_nfs4::{Status, Verifier};
-use vouch_nfs4_client::{Client, Config, Error, FileInfo, Identity, Plain};
-use vouch_oncrpc::AuthSys;
+use vouch_nfs4::Status;
+use vouch_nfs4_client::FileInfo;
 
-use crate::test_site::{TestSite, eventually};
-
-struct Export {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Drop for Export {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use crate::prelude::*;
 
 impl Export {
     fn of(world: &TestSite, tree: &str) -> Self {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
-        let (listen, state) = (format!("127.0.0.1:{port}"), world.path("exporting"));
-        let mut command = world.command(["export", "--dir", &format!("tree:{tree}"), "--options", "ro,insecure", "--listen", &listen]);
-        let child = command.arg("--state").arg(state).args(["--lease", "5"]).stdout(Stdio::null()).spawn().expect("the binary starts");
-        let export = Export { child, address: listen.parse().expect("an address") };
-        assert!(eventually(Duration::from_secs(30), || std::net::TcpStream::connect(export.address).is_ok()), "the export does not start");
-        export
+        Export::start(world, &["--dir", &format!("tree:{tree}"), "--options", "ro,insecure"])
     }
 
     fn export_with_descriptors(world: &TestSite, dir: &str, count: u32) -> Self {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
+        let port = free_port();
         let (listen, listen_v6) = (format!("127.0.0.1:{port}"), format!("[::1]:{port}"));
         let export = ["export", "--dir", dir, "--options", "rw,insecure", "--listen", &listen, "--listen", &listen_v6];
         let vouch = world.command([&export[..], &["--state", "exporting", "--lease", "5"]].concat());
         let mut command = std::process::Command::new("sh");
         command.args(["-c", &format!("ulimit -n {count}; exec \"$0\" \"$@\"")]).arg(vouch.get_program()).args(vouch.get_args());
-        let child = command.current_dir(world.path("")).stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("a shell");
-        let export = Export { child, address: listen.parse().expect("an address") };
-        assert!(eventually(Duration::from_secs(30), || std::net::TcpStream::connect(export.address).is_ok()), "the export does not start");
-        export
+        Export::spawn(command.current_dir(world.path("")).stdin(Stdio::null()), listen.parse().expect("an address"))
     }
 
     async fn client(&self, minor: u32) -> Client {
@@ -58,8 +32,7 @@ impl Export {
     }
 
     async fn client_at(address: std::net::SocketAddr, name: &str, minor: u32) -> Client {
-        let identity = Identity::new(name.as_bytes().to_vec(), Verifier([7; 8]));
-        Client::connect(Config::new(address, minor, identity, Plain::sys(&AuthSys::default()))).await.expect("the client connects")
+        connect(address, minor, name, 0).await.expect("the client connects")
     }
 }
 
@@ -78,6 +51,15 @@ async fn content(client: &Client, found: &FileInfo, name: &[u8]) -> Result<Vec<u
             client.close_file(file).await?;
             return Ok(bytes);
         }
+    }
+}
+
+async fn wait_for_content(client: &Client, directory: &FileInfo, expected: &[u8]) {
+    let mut left = 300;
+    while content(client, directory, b"numbers").await.ok().as_deref() != Some(expected) {
+        left -= 1;
+        assert!(left > 0, "the next revision does not appear");
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 
@@ -121,8 +103,7 @@ fn opens_of_one_host_leave_descriptors_for_another() {
 
 #[test]
 fn tree_is_exported_from_replicas_in_every_minor_version() {
-    let world = TestSite::published();
-    let _replica = world.serve();
+    let (world, _replica) = TestSite::served();
     let export = Export::of(&world, &world.name(""));
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
         for minor in 0..=2 {
@@ -149,12 +130,7 @@ fn exported_database_shows_new_revisions_and_keeps_handles() {
         world.write("src/dir/numbers", "others");
         world.write("src/above", "new");
         world.publish();
-        let mut left = 100;
-        while content(&client, &directory, b"numbers").await.expect("its content") != b"others" {
-            left -= 1;
-            assert!(left > 0, "the next revision does not appear");
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
+        wait_for_content(&client, &directory, b"others").await;
         drop((client, export));
         let export = Export::of(&world, &database);
         let client = export.client(2).await;
@@ -191,12 +167,7 @@ fn expired_tree_gives_errors_instead_of_old_data() {
         }
         world.write("src/dir/numbers", "new");
         world.publish();
-        let mut left = 300;
-        while content(&client, &directory, b"numbers").await.ok().as_deref() != Some(b"new") {
-            left -= 1;
-            assert!(left > 0, "the next revision does not appear");
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
+        wait_for_content(&client, &directory, b"new").await;
     });
 }
 
@@ -220,8 +191,7 @@ impl UserExport {
         for path in [directory.path().to_owned(), directory.path().join("data")] {
             std::os::unix::fs::chown(path, Some(uid), Some(uid)).expect("the owner and root may call chown");
         }
-        let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
-        UserExport { directory, uid, port }
+        UserExport { directory, uid, port: free_port() }
     }
 
     fn start(&self) -> (Export, Vec<String>) {
@@ -236,7 +206,7 @@ impl UserExport {
         let mut child = command.spawn().expect("the binary starts");
         let lines = std::io::BufReader::new(child.stdout.take().expect("piped")).lines().take(3);
         let lines = lines.map(|line| line.expect("text")).collect();
-        (Export { child, address }, lines)
+        (Export { child: KillOnDrop(child), address }, lines)
     }
 }
 
@@ -247,19 +217,15 @@ fn ordinary_user_exports_own_files_with_a_notice() {
     let uid = ordinary.uid;
     assert!(output_text[2].contains(&format!("uses the rights of user {uid}")), "{output_text:?}");
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
-        let as_user = |name: &'static str, uid| {
-            let identity = Identity::new(name.as_bytes(), Verifier([7; 8]));
-            let user = AuthSys { uid, gid: uid, ..AuthSys::default() };
-            Config::new(SocketAddr::from(([127, 0, 0, 1], ordinary.port)), 1, identity, Plain::sys(&user))
-        };
-        let client = Client::connect(as_user("owner", uid)).await.expect("the client connects");
+        let as_user = async |name, uid| connect(export.address, 1, name, uid).await.expect("the client connects");
+        let client = as_user("owner", uid).await;
         let root = client.walk(b"export").await.expect("the root").handle;
         let file = client.open(&root, b"mine", ShareAccess::BOTH, Some(&Default::default())).await.expect("the user may create files");
         client.write(&file, 0, b"mine", vouch_nfs4::op::StableHow::FileSync).await.expect("written");
         client.rename(&root, b"mine", &root, b"renamed").await.expect("renamed");
         let path = ordinary.directory.path().join("data/renamed");
         assert_eq!(std::os::unix::fs::MetadataExt::uid(&path.metadata().expect("the file exists")), uid);
-        let other = Client::connect(as_user("other", 12_345)).await.expect("the client connects");
+        let other = as_user("other", 12_345).await;
         let refused = other.open(&root, b"theirs", ShareAccess::BOTH, Some(&Default::default())).await.expect_err("not by that user");
         assert_eq!(refused.status(), Some(Status::ACCESS));
 
@@ -267,7 +233,7 @@ fn ordinary_user_exports_own_files_with_a_notice() {
         export.child.kill().expect("the process runs");
         export.child.wait().expect("the server was killed");
         let (_export, _) = ordinary.start();
-        let again = Client::connect(as_user("again", uid)).await.expect("the client connects");
+        let again = connect(export.address, 1, "again", uid).await.expect("the client connects");
         let reply = again.compound().putfh(&file.handle).getattr(vouch_nfs4::Bitmap::of(&[4])).send().await.expect("answered");
         let mut results = reply.results();
         results.next_ok().expect("the handle is good");

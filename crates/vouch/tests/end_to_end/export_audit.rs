@@ -1,56 +1,20 @@
 //! Audit policies of an export whose trail's disk is full, and records of reloads that fail.
 
 use std::collections::HashSet;
-use std::net::SocketAddr;
-use std::process::{Child, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use parking_lot::Mutex;
-use vouch_audit::frame::Kind;
+use vouch_audit::json;
 use vouch_audit::operations::number::CREATE;
-use vouch_audit::record::Class;
-use vouch_audit::trail::entries;
-use vouch_audit::{Record, json};
-use vouch_nfs4::op::ShareAccess;
-use vouch_nfs4::{Status, Verifier};
-use vouch_nfs4_client::{Client, Config, Error, Identity, Plain};
-use vouch_oncrpc::AuthSys;
+use vouch_nfs4::Status;
 
 use crate::mount_audit::SmallDisk;
-use crate::test_site::{TestSite, eventually, free_port, is_available, is_root, signal};
+use crate::prelude::*;
 
 const WAIT_MAX: Duration = Duration::from_secs(120);
 const WORKERS: usize = 3;
 
-struct Export {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Export {
-    fn start(world: &TestSite, more: &[&str]) -> Export {
-        let listen = format!("127.0.0.1:{}", free_port());
-        let data = world.path("data");
-        let mut command = world.command(["export", "--options", "rw,insecure,no_root_squash", "--state", "exporting", "--listen", &listen]);
-        command.arg("--dir").arg(data).args(["--lease", "5"]).args(more);
-        let child = command.stdout(Stdio::null()).spawn().expect("the binary starts");
-        let export = Export { child, address: listen.parse().expect("an address") };
-        assert!(eventually(WAIT_MAX, || std::net::TcpStream::connect(export.address).is_ok()), "the export does not start");
-        export
-    }
-
-    fn exit_code(&mut self) -> Option<i32> {
-        self.child.try_wait().expect("a child").and_then(|status| status.code())
-    }
-}
-
-impl Drop for Export {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn start(world: &TestSite, more: &[&str]) -> Export {
+    let data = world.path("data").display().to_string();
+    Export::start(world, &[&["--options", "rw,insecure,no_root_squash", "--dir", &data], more].concat())
 }
 
 #[derive(Default)]
@@ -76,11 +40,9 @@ fn moved_watched_directory_is_audited_after_kill() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let opens = || world.run_ok(["audit", "search", "trail", "-S", "open", "--key", "s", "--result", "success", "--count"]);
     for (round, directory) in [&b"a"[..], b"b"].into_iter().enumerate() {
-        let export = Export::start(&world, &["--audit", "trail", "--audit-rules", "rules", "--audit-sync", "each"]);
+        let export = start(&world, &["--audit", "trail", "--audit-rules", "rules", "--audit-sync", "each"]);
         runtime.block_on(async {
-            let identity = Identity::new(format!("round {round}").into_bytes(), Verifier([1; 8]));
-            let me = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 4711, gid: 4711, gids: Vec::new() };
-            let client = Client::connect(Config::new(export.address, 1, identity, Plain::sys(&me))).await.expect("the client connects");
+            let client = connect(export.address, 1, &format!("round {round}"), 4711).await.expect("the client connects");
             let secret = client.walk(&[b"export/", directory, b"/secret"].concat()).await.expect("the file exists");
             let file = loop {
                 match client.open(&secret.handle, b"f", ShareAccess::READ, None).await {
@@ -103,10 +65,7 @@ fn moved_watched_directory_is_audited_after_kill() {
 }
 
 async fn create_directories(address: SocketAddr, worker: usize, results: &ClientResults) -> Result<(), Error> {
-    let identity = Identity::new(format!("worker {worker}").into_bytes(), Verifier([1; 8]));
-    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-    let me = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid, gid, gids: Vec::new() };
-    let client = Client::connect(Config::new(address, 1, identity, Plain::sys(&me))).await?;
+    let client = connect(address, 1, &format!("worker {worker}"), rustix::process::getuid().as_raw()).await?;
     let root = match client.walk(b"export").await {
         Err(Error::Refused { status: Status::SERVERFAULT, .. }) => {
             results.refused.fetch_add(1, Ordering::SeqCst);
@@ -130,14 +89,13 @@ async fn create_directories(address: SocketAddr, worker: usize, results: &Client
 }
 
 fn with_full_disk(more: &[&str], is_denied: bool, then: impl FnOnce(&TestSite, &mut Export, &ClientResults, &dyn Fn(usize))) {
-    let world = TestSite::new();
-    std::fs::create_dir(world.path("data")).expect("new");
+    let world = TestSite::with_directories(&["data"]);
     let disk = SmallDisk::new(&world, "disk");
     world.run_ok(["audit", "keygen", "disk/trail"]);
     let data = format!("/{}/", world.path("data").display());
     let denied = ["--audit-deny", &data];
     let denied = if is_denied { &denied[..] } else { &[] };
-    let mut export = Export::start(&world, &[&["--audit", "disk/trail", "--audit-sync", "each"], denied, more].concat());
+    let mut export = start(&world, &[&["--audit", "disk/trail", "--audit-sync", "each"], denied, more].concat());
     let results = Arc::new(ClientResults::default());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
     let (address, all) = (export.address, results.clone());
@@ -187,8 +145,7 @@ fn denied_export_refuses_operations_that_cannot_be_recorded() {
         assert!(missing.is_empty(), "{missing:?} of {}", made.len());
         std::fs::remove_file(world.path("disk/filler")).expect("the filler exists");
         assert!(eventually(WAIT_MAX, || results.made.lock().len() > made.len() + 10), "the export does not continue");
-        signal("TERM", export.child.id());
-        assert!(eventually(WAIT_MAX, || export.exit_code() == Some(0)), "the export does not exit with 0");
+        export.terminate();
         let there = recorded_directories(world);
         assert!(results.made.lock().iter().all(|name| there.contains(name)));
     });
@@ -210,8 +167,7 @@ fn start_on_a_full_disk_follows_the_audit_policy() {
     if !is_available("root, to make a small disk", is_root()) {
         return;
     }
-    let world = TestSite::new();
-    std::fs::create_dir(world.path("data")).expect("new");
+    let world = TestSite::with_directories(&["data"]);
     let disk = SmallDisk::new(&world, "disk");
     let public = world.run_ok(["audit", "keygen", "disk/trail"]);
     let args = |policy| ["--audit", "disk/trail", "--audit-sync", "each", "--audit-policy", policy];
@@ -228,7 +184,7 @@ fn start_on_a_full_disk_follows_the_audit_policy() {
     // A new trail, then a trail whose server was killed.
     for round in 1..=2 {
         ["block", "halt"].iter().for_each(|policy| refused(policy));
-        let mut export = Export::start(&world, &args("count"));
+        let mut export = start(&world, &args("count"));
         assert_eq!(starts(), round - 1);
         std::fs::remove_file(world.path("disk/filler")).expect("the filler exists");
         assert!(eventually(WAIT_MAX, || starts() == round), "the export does not continue");
@@ -239,8 +195,7 @@ fn start_on_a_full_disk_follows_the_audit_policy() {
             export.child.kill().expect("the process runs");
             export.child.wait().expect("a child");
         } else {
-            signal("TERM", export.child.id());
-            assert!(eventually(WAIT_MAX, || export.exit_code() == Some(0)), "the export does not exit with 0");
+            export.terminate();
         }
     }
     let verified = world.run_ok(["audit", "verify", "--public", public.trim(), "disk/trail"]);
@@ -266,9 +221,7 @@ fn administrative_records(world: &TestSite, trail: &str) -> Vec<[String; 3]> {
 
 #[test]
 fn audit_deny_must_name_an_export_at_start_and_reload() {
-    let world = TestSite::new();
-    std::fs::create_dir(world.path("data")).expect("new");
-    std::fs::create_dir(world.path("more")).expect("new");
+    let world = TestSite::with_directories(&["data", "more"]);
     world.run_ok(["audit", "keygen", "trail"]);
     let at = |name: &str| world.path(name).to_str().expect("UTF-8").to_owned();
     let listen = format!("127.0.0.1:{}", free_port());
@@ -277,14 +230,13 @@ fn audit_deny_must_name_an_export_at_start_and_reload() {
     world.write("list", &both);
     // The pseudo file system's path, which is not an exported directory, and a misspelt path.
     for none in ["/export", &format!("{}x", at("more"))] {
-        let output_text = world.run_err(2, args.iter().copied().chain([none]));
-        assert!(output_text.contains(none) && output_text.contains(&format!("{}, {}", at("data"), at("more"))), "{output_text}");
+        world.expect_err(2, args.iter().copied().chain([none]), &[none, &format!("{}, {}", at("data"), at("more"))]);
     }
     for none in ["relative", "tree:"] {
         assert_eq!(world.run(args.iter().copied().chain([none])).status.code(), Some(2), "{none}");
     }
     let child = world.command(args).arg(format!("{}/./", at("more"))).stdout(Stdio::null()).spawn().expect("the binary starts");
-    let mut export = Export { child, address: listen.parse().expect("an address") };
+    let mut export = Export { child: KillOnDrop(child), address: listen.parse().expect("an address") };
     assert!(
         eventually(WAIT_MAX, || administrative_records(&world, "trail")
             .iter()
@@ -300,8 +252,7 @@ fn audit_deny_must_name_an_export_at_start_and_reload() {
     assert!(world.run_ok(["export", "reload", "--state", "exporting"]).contains("--audit-deny"));
     world.write("list", both);
     assert_eq!(world.run_ok(["export", "reload", "--state", "exporting"]), "");
-    signal("TERM", export.child.id());
-    assert!(eventually(WAIT_MAX, || export.exit_code() == Some(0)), "the export does not exit with 0");
+    export.terminate();
     let acts = administrative_records(&world, "trail");
     let done: Vec<_> = acts.iter().map(|[act, ..]| act.as_str()).filter(|act| ["turned-down", "stop"].contains(act)).collect();
     assert_eq!(done, ["turned-down", "stop"], "{acts:?}");
@@ -309,11 +260,10 @@ fn audit_deny_must_name_an_export_at_start_and_reload() {
 
 #[test]
 fn failed_reload_is_recorded_and_changes_nothing() {
-    let world = TestSite::new();
-    std::fs::create_dir(world.path("data")).expect("new");
+    let world = TestSite::with_directories(&["data"]);
     world.run_ok(["audit", "keygen", "trail"]);
     world.write("rules", "-a always,exit -S CREATE\n");
-    let mut export = Export::start(&world, &["--audit", "trail", "--audit-rules", "rules"]);
+    let mut export = start(&world, &["--audit", "trail", "--audit-rules", "rules"]);
     world.write("rules", "-a always,exit -S CREATE\n-a always,exit -S nothing-such\n");
     let records = || administrative_records(&world, "trail");
     assert!(eventually(WAIT_MAX, || !records().is_empty()), "the start is not recorded");
@@ -322,8 +272,7 @@ fn failed_reload_is_recorded_and_changes_nothing() {
     world.write("rules", "-a always,exit -S CREATE,OPEN\n");
     signal("HUP", export.child.id());
     assert!(eventually(WAIT_MAX, || records().iter().filter(|[act, ..]| act == "reload").count() == 2), "{:?}", records());
-    signal("TERM", export.child.id());
-    assert!(eventually(WAIT_MAX, || export.exit_code() == Some(0)), "the export does not exit with 0");
+    export.terminate();
     let acts = records();
     let shown: Vec<_> = acts.iter().map(|[act, outcome, _]| (act.as_str(), outcome.as_str())).collect();
     assert_eq!(shown, [("start", "success"), ("reload", "failure"), ("rules", "success"), ("reload", "success"), ("stop", "success")]);

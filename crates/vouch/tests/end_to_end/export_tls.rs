@@ -2,46 +2,34 @@
 //! refusal has one line of the log.
 
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::process::{Child, Stdio};
-use std::sync::Arc;
-use std::time::Duration;
+use std::net::Ipv4Addr;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
-use vouch_nfs4::op::{ShareAccess, StableHow};
-use vouch_nfs4::{Attributes, Verifier};
-use vouch_nfs4_client::{Client, ClientFiles, Config, Error, Identity, Plain, TlsClient};
+use vouch_nfs4::Verifier;
+use vouch_nfs4_client::{ClientFiles, Config, Identity, Plain, TlsClient};
 use vouch_oncrpc::{AuthSys, Call, Flavor, OpaqueAuth, begin_record, end_record};
 use vouch_rpc_tls::credentials::client_config;
 use vouch_xdr::Writer;
 
 use crate::certificates::{Authority, Holder};
-use crate::test_site::{TestSite, eventually};
+use crate::prelude::*;
 
 struct TlsExport {
-    child: Child,
     address: SocketAddr,
-}
-
-impl Drop for TlsExport {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    _child: KillOnDrop,
 }
 
 impl TlsExport {
     fn start(world: &TestSite, options: &str, more: &[&str]) -> Self {
         std::fs::create_dir_all(world.path("shared")).expect("a directory");
-        let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
-        let listen = format!("127.0.0.1:{port}");
+        let listen = format!("127.0.0.1:{}", free_port());
         let options = format!("rw,insecure,no_root_squash,{options}");
         let args = ["export", "--dir", "shared", "--options", &options, "--listen", &listen, "--state", "exporting", "--lease", "5"];
         let log = std::fs::File::create(world.path("log")).expect("a file");
         let mut command = world.command([&args[..], &["--tls-cert", "server.pem", "--tls-key", "server.key"], more].concat());
-        let child = command.stdout(Stdio::null()).stderr(log).spawn().expect("the binary starts");
-        let export = TlsExport { child, address: listen.parse().expect("an address") };
+        let _child = KillOnDrop(command.stdout(Stdio::null()).stderr(log).spawn().expect("the binary starts"));
+        let export = TlsExport { _child, address: listen.parse().expect("an address") };
         assert!(eventually(Duration::from_secs(30), || TcpStream::connect(export.address).is_ok()), "{}", read_log(world));
         export
     }
@@ -103,8 +91,7 @@ fn data_passes_over_tls_in_all_versions() {
                 client.close().await.expect("closed");
             }
         }
-        let identity = Identity::new(b"clear".to_vec(), Verifier([7; 8]));
-        let clear = Client::connect(Config::new(export.address, 1, identity, Plain::sys(&AuthSys::default()))).await;
+        let clear = connect(export.address, 1, "clear", 0).await;
         assert!(matches!(clear.as_ref().err(), Some(Error::Denied(stat)) if stat.0 == 5), "AUTH_TOOWEAK, not {:?}", clear.err());
     });
     let log = read_log(&world);

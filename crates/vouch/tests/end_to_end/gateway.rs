@@ -1,12 +1,10 @@
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::io::{Read as _, Write as _};
 
-use crate::test_site::{Replica, TestSite, is_available};
+use crate::prelude::*;
+use crate::test_site::Replica;
 
 pub(crate) struct Gateway {
-    child: Child,
+    child: KillOnDrop,
     pub(crate) address: String,
     page: String,
 }
@@ -14,12 +12,7 @@ pub(crate) struct Gateway {
 impl Gateway {
     pub(crate) fn start(site: &TestSite, more: &[&str]) -> Gateway {
         let mut command = site.command(["gateway", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", &site.name("")]);
-        let mut child = command.args(more).stdout(Stdio::piped()).spawn().expect("the binary starts");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line of UTF-8");
-        assert!(line.starts_with("serving on "), "the gateway printed {line:?}");
-        let address = line["serving on ".len()..].split([',', '\n']).next().expect("an address").to_owned();
-        let page = line.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("a page").to_owned();
+        let (child, address, page) = start_listener(command.args(more));
         Gateway { child, address, page }
     }
 
@@ -42,13 +35,6 @@ impl Gateway {
 
     pub(crate) fn signal(&self, name: &str) {
         assert!(Command::new("kill").args([name, &self.child.id().to_string()]).status().expect("kill starts").success());
-    }
-}
-
-impl Drop for Gateway {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -124,11 +110,7 @@ fn gateway_shows_directories_files_and_revisions() {
 
     site.write("src/hello", "second\n");
     site.publish();
-    let began = Instant::now();
-    while gateway.get("/hello").text() != "second\n" {
-        assert!(began.elapsed() < Duration::from_secs(30), "the new revision is not shown");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    assert!(eventually(Duration::from_secs(30), || !(gateway.get("/hello").text() != "second\n")), "the new revision is not shown");
     for old in ["/@1/hello", "/@tag:v1/hello"] {
         assert_eq!(gateway.get(old).text(), "hello world\n", "{old}");
     }
@@ -150,15 +132,8 @@ fn gateway_answers_programs_with_json() {
     assert_eq!(by_header["name"], "dir");
     assert_eq!(by_header["entries"][1]["name"], "numbers");
     assert_eq!(by_header["entries"][1]["size"], 288_890);
-    let began = Instant::now();
-    let many = loop {
-        let answer = gateway.get("/many/?format=json");
-        if answer.status == 200 {
-            break answer.json();
-        }
-        assert!(began.elapsed() < Duration::from_secs(30), "{}", answer.text());
-        std::thread::sleep(Duration::from_millis(100));
-    };
+    assert!(eventually(Duration::from_secs(30), || gateway.get("/many/?format=json").status == 200), "the new revision is not shown");
+    let many = gateway.get("/many/?format=json").json();
     let names: Vec<_> = many["entries"].as_array().expect("a list").iter().map(|entry| entry["name"].as_str().expect("text")).collect();
     assert!(names.len() == 2500 && names.is_sorted(), "{} names", names.len());
     let rest = gateway.get("/many/?format=json&after=2497").json();
@@ -204,11 +179,10 @@ fn unchanged_files_are_not_sent_again() {
     let numbers = std::fs::File::options().write(true).open(site.path("src/dir/numbers")).expect("a file");
     numbers.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000)).expect("its time");
     site.publish_with(&["--rehash"]);
-    let began = Instant::now();
-    while gateway.request("GET", "/dir/numbers", &[("If-None-Match", &etag)]).status == 304 {
-        assert!(began.elapsed() < Duration::from_secs(30), "the new revision is not shown");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    assert!(
+        eventually(Duration::from_secs(30), || !(gateway.request("GET", "/dir/numbers", &[("If-None-Match", &etag)]).status == 304)),
+        "the new revision is not shown"
+    );
     let date = "Sun, 09 Sep 2001 01:46:40 GMT";
     for stale in [&etag[..], date] {
         let whole = gateway.request("GET", "/dir/numbers", &[("Range", "bytes=100-"), ("If-Range", stale)]);
@@ -278,11 +252,7 @@ fn expired_tree_is_unavailable_with_its_reason() {
     assert_eq!(gateway.page("/health").status, 503);
     site.publish();
     let _replica = site.serve();
-    let began = Instant::now();
-    while gateway.get("/hello").status != 200 {
-        assert!(began.elapsed() < Duration::from_secs(30), "{}", gateway.get("/hello").text());
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    assert!(eventually(Duration::from_secs(30), || !(gateway.get("/hello").status != 200)), "{}", gateway.get("/hello").text());
 }
 
 #[test]
@@ -305,11 +275,10 @@ fn slow_and_greedy_clients_do_not_block_others() {
     let _ = refused.write_all(b"GET /hello HTTP/1.0\r\n\r\n");
     let mut answer = Vec::new();
     assert!(refused.read_to_end(&mut answer).is_err() || answer.is_empty(), "a fifth connection of the address is closed");
-    let began = Instant::now();
-    while gateway.page("/metrics").text().lines().any(|line| line == "vouch_connections 4") {
-        assert!(began.elapsed() < Duration::from_secs(20), "the held connections stay");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    assert!(
+        eventually(Duration::from_secs(20), || !(gateway.page("/metrics").text().lines().any(|line| line == "vouch_connections 4"))),
+        "the held connections stay"
+    );
     assert_eq!(gateway.get("/hello").text(), "hello world\n");
 }
 
@@ -340,11 +309,10 @@ fn https_uses_the_certificate_files_and_reads_them_again() {
     assert!(!get("second.example").0);
     certificate("second.example");
     gateway.signal("-HUP");
-    let began = Instant::now();
-    while !get("second.example").0 {
-        assert!(began.elapsed() < Duration::from_secs(20), "the new certificate is not used");
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    let error = site.run_err(3, ["gateway", &site.name(""), "--listen", "127.0.0.1:0", "--tls-cert", "key.pem", "--tls-key", "key.pem"]);
-    assert!(error.contains("no certificate in PEM format"), "{error}");
+    assert!(eventually(Duration::from_secs(20), || !(!get("second.example").0)), "the new certificate is not used");
+    site.expect_err(
+        3,
+        ["gateway", &site.name(""), "--listen", "127.0.0.1:0", "--tls-cert", "key.pem", "--tls-key", "key.pem"],
+        &["no certificate in PEM format"],
+    );
 }

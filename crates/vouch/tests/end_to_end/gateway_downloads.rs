@@ -1,8 +1,5 @@
-use std::path::Path;
-use std::process::{Command, Output};
-
 use crate::gateway::Gateway;
-use crate::test_site::{TestSite, is_available, is_root};
+use crate::prelude::*;
 
 fn has(program: &str) -> bool {
     is_available(program, ["/usr/sbin", "/usr/bin", "/bin"].iter().any(|dir| Path::new(dir).join(program).exists()))

@@ -1,8 +1,4 @@
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-
-use crate::test_site::{Mounted, TestSite, free_port, is_available, is_root};
+use crate::prelude::*;
 
 struct Process(Child);
 
@@ -21,11 +17,10 @@ fn start(program: &str, args: &[&str], port: u16) -> Process {
     let mut command = Command::new(program);
     command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").args(args).stdout(Stdio::null()).stderr(Stdio::null());
     let process = Process(command.spawn().expect("the program starts"));
-    let began = Instant::now();
-    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(began.elapsed() < Duration::from_secs(30), "{program} does not listen on port {port}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    assert!(
+        eventually(Duration::from_secs(30), || !(std::net::TcpStream::connect(("127.0.0.1", port)).is_err())),
+        "{program} does not listen on port {port}"
+    );
     process
 }
 
@@ -88,8 +83,7 @@ fn nginx_over_a_database_is_a_replica() {
     assert_eq!(run(&["cat", "--no-cache", &format!("{name}/hello")]), "second revision\n");
 
     let other = TestSite::published();
-    let error = site.run_err(6, [&["ls", &other.name("")][..], &by_http].concat());
-    assert!(error.contains("serves the tree"), "{error}");
+    site.expect_err(6, [&["ls", &other.name("")][..], &by_http].concat(), &["serves the tree"]);
     drop(server);
     let error = site.run_err(6, [&["ls", "--no-cache", "--timeout", "2s", &name][..], &by_http].concat());
     assert!(error.to_lowercase().contains("connect"), "{error}");

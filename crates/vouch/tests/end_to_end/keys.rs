@@ -1,6 +1,6 @@
 use std::os::unix::fs::PermissionsExt as _;
 
-use crate::test_site::TestSite;
+use crate::prelude::*;
 
 #[test]
 fn keygen_makes_private_files_and_never_overwrites() {
@@ -10,8 +10,7 @@ fn keygen_makes_private_files_and_never_overwrites() {
         assert_eq!(meta.permissions().mode() & 0o777 & !0o022, mode & !0o022, "{name}");
     }
     let before = std::fs::read(world.path("keys/root.key")).expect("a key");
-    let output_text = world.run_err(3, ["keygen", "--out", "keys"]);
-    assert!(output_text.contains("never overwritten"), "{output_text}");
+    world.expect_err(3, ["keygen", "--out", "keys"], &["never overwritten"]);
     assert_eq!(std::fs::read(world.path("keys/root.key")).expect("a key"), before);
 }
 
@@ -21,8 +20,11 @@ fn key_readable_by_others_is_not_used() {
     let mode =
         |mode| std::fs::set_permissions(world.path("keys/signing.key"), std::fs::Permissions::from_mode(mode)).expect("our own file");
     mode(0o640);
-    let output_text = world.run_err(3, ["publish", "src", "--db", "db", "--keys", "keys", "--location", "localhost"]);
-    assert!(output_text.contains("signing.key") && output_text.contains("mode 640") && output_text.contains("chmod 600"), "{output_text}");
+    world.expect_err(
+        3,
+        ["publish", "src", "--db", "db", "--keys", "keys", "--location", "localhost"],
+        &["signing.key", "mode 640", "chmod 600"],
+    );
     mode(0o400);
     assert_eq!(world.publish()["revision"], 2);
 }
@@ -96,22 +98,15 @@ fn statements_are_made_checked_and_forwarded() {
 fn revocation_is_sent_to_a_replica_and_reaches_clients() {
     let world = TestSite::published();
     let listen = format!("127.0.0.1:{}", world.port);
-    let start = |more: &[&str]| {
-        let mut command = world.command([&["serve", "--db", "db", "--listen", &listen], more].concat());
-        let mut child = command.stdout(std::process::Stdio::piped()).spawn().expect("the binary starts");
-        let mut line = String::new();
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().expect("piped")), &mut line).expect("a line");
-        child
-    };
-    let mut replica = start(&[]);
+    let start = |more: &[&str]| start_listener(&mut world.command([&["serve", "--db", "db", "--listen", &listen], more].concat()));
+    let replica = start(&[]);
     world.run_ok(["revoke", "keys", "--reason", "stolen", "--out", "revocation"]);
     let send = ["revoke", "--statement", "revocation", "--send", &listen];
     assert!(world.run_err(5, send).contains("--accept-statements"));
-    replica.kill().and_then(|()| replica.wait()).expect("a child");
+    drop(replica);
     assert!(world.run_err(6, send).contains("refused"));
-    let mut replica = start(&["--accept-statements", "taken"]);
+    let _replica = start(&["--accept-statements", "taken"]);
     world.run_ok(["cat", &world.name("/hello")]);
     world.run_ok(send);
     assert!(world.run_err(5, ["cat", &world.name("/hello")]).contains("revoked"));
-    replica.kill().and_then(|()| replica.wait()).expect("a child");
 }

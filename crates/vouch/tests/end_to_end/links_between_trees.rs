@@ -1,6 +1,6 @@
 use std::os::unix::fs::symlink;
 
-use crate::test_site::TestSite;
+use crate::prelude::*;
 
 #[test]
 fn commands_follow_links_into_other_trees() {

@@ -1,9 +1,4 @@
-use std::fs;
-use std::os::unix::fs::FileExt as _;
-use std::process::Stdio;
-use std::time::Duration;
-
-use crate::test_site::{Mount, Mounted, TestSite, eventually, is_root, python_is_available};
+use crate::prelude::*;
 
 #[test]
 fn mount_stays_at_the_chosen_revision() {
@@ -41,24 +36,6 @@ fn mount_shows_every_odd_case_faithfully() {
     world.assert_same("src", "mnt", if is_root() { &[] } else { &["--no-xattr"] });
     assert_eq!(mount.terminate(), Some(0));
     assert_eq!(fs::read_dir(world.path("mnt")).expect("the bare mount point").count(), 0);
-}
-
-#[test]
-fn new_revision_appears_while_a_file_is_open() {
-    let with_doomed = |world: &TestSite| {
-        world.small_tree();
-        world.write("src/doomed", "doomed\n");
-    };
-    let Some(Mounted { world, mount, replica: _replica }) = Mounted::with_tree(&[], &["--duration", "20s"], with_doomed) else { return };
-    let open = fs::File::open(mount.path("dir/numbers")).expect("published");
-    let mut start = [0; 4];
-    open.read_exact_at(&mut start, 0).expect("verified bytes");
-    world.write("src/hello", "second\n");
-    fs::remove_file(world.path("src/doomed")).expect("the file exists");
-    world.publish_with(&["--duration", "10m"]);
-    assert!(eventually(Duration::from_secs(30), || fs::read_to_string(mount.path("hello")).is_ok_and(|text| text == "second\n")));
-    assert!(eventually(Duration::from_secs(10), || fs::metadata(mount.path("doomed")).is_err()));
-    open.read_exact_at(&mut start, 1000).expect("still verified bytes");
 }
 
 #[test]
@@ -108,18 +85,8 @@ fn background_mount_returns_and_is_unmounted() {
 }
 
 #[test]
-fn cached_data_stays_readable_without_replicas() {
-    let Some(Mounted { mount, replica, world: _world }) = Mounted::new(&["--timeout", "3s"]) else { return };
-    let numbers = fs::read(mount.path("dir/numbers")).expect("verified bytes");
-    drop(replica);
-    assert_eq!(fs::read(mount.path("dir/numbers")).expect("cached and fresh"), numbers);
-    assert_eq!(fs::read_dir(mount.path("dir")).expect("cached").count(), 2);
-}
-
-#[test]
 fn mount_without_reachable_replicas_fails_in_time() {
-    let world = TestSite::new();
-    fs::create_dir(world.path("mnt")).expect("new");
+    let world = TestSite::with_directories(&["mnt"]);
     let started = std::time::Instant::now();
     let output =
         world.command(["mount", "--timeout", "2s", &world.name(""), "mnt"]).stdout(Stdio::null()).output().expect("the binary starts");

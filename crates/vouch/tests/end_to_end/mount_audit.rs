@@ -1,28 +1,14 @@
 //! The audit trail of a mount: reads, lies of replicas, and opens that cannot be recorded.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use parking_lot::Mutex;
-use serde_json::Value;
-use vouch_audit::Record;
-use vouch_audit::frame::Kind;
 use vouch_audit::operations::number::OPEN;
-use vouch_audit::record::Class;
-use vouch_audit::trail::{entries, segments};
-use vouch_nfs4::Verifier;
-use vouch_nfs4::op::ShareAccess;
-use vouch_nfs4_client::{Client, Config, Identity, Plain};
-use vouch_oncrpc::AuthSys;
+use vouch_audit::trail::segments;
 
-use crate::test_site::{Mount, TestSite, eventually, free_port, fuse_is_available, is_available, is_root, signal};
+use crate::prelude::*;
 
 const WAIT_MAX: Duration = Duration::from_secs(60);
 const KILLS: u64 = 12;
@@ -231,8 +217,7 @@ fn rules_select_by_path_and_are_reloaded_by_sighup() {
         assert_eq!(turned_down(), times, "{sync}");
     }
     verify(&world);
-    let refused = world.run_err(3, ["mount", "--audit", "nowhere", &world.name(""), "mnt"]);
-    assert!(refused.contains("nowhere"), "{refused}");
+    world.expect_err(3, ["mount", "--audit", "nowhere", &world.name(""), "mnt"], &["nowhere"]);
 }
 
 #[test]
@@ -370,24 +355,18 @@ fn export_records_lies_of_replicas() {
     make_altered_database(&world);
     let liar = world.serve_db("liar", world.port);
     world.run_ok(["audit", "keygen", "trail"]);
-    let listen = format!("127.0.0.1:{}", free_port());
     let source = format!("tree:{}", world.name(""));
-    let mut command = world.command(["export", "--dir", &source, "--options", "ro,insecure,no_root_squash", "--listen", &listen]);
-    command.args(["--state", "exporting", "--audit", "trail", "--audit-sync", "each"]);
-    let mut export = command.stdout(Stdio::null()).spawn().expect("the binary starts");
-    assert!(eventually(WAIT_MAX, || std::net::TcpStream::connect(&listen).is_ok()), "the export does not start");
+    let options = ["--options", "ro,insecure,no_root_squash", "--audit", "trail", "--audit-sync", "each"];
+    let mut export = Export::start(&world, &[&["--dir", &source], &options[..]].concat());
     let read = async {
-        let identity = Identity::new(b"reader".to_vec(), Verifier([1; 8]));
-        let me = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 0, gid: 0, gids: Vec::new() };
-        let client = Client::connect(Config::new(listen.parse().expect("an address"), 1, identity, Plain::sys(&me))).await?;
+        let client = connect(export.address, 1, "reader", 0).await?;
         let directory = client.walk(b"export/noise").await?;
         let open = client.open(&directory.handle, b"7", ShareAccess::READ, None).await?;
         client.read(&open, 0, 60_000).await.map(drop)
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let refused = runtime.block_on(read).is_err();
-    signal("TERM", export.id());
-    assert!(export.wait().expect("a child").success());
+    export.terminate();
     assert!(refused, "altered data was accepted");
     let found = search(&world, &["--class", "refusal"]);
     assert!(!found.is_empty() && found.iter().all(|one| one["event"]["action"] == "altered"), "{found:?}");

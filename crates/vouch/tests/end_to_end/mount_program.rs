@@ -1,9 +1,6 @@
 //! Mounts by mount(8), fstab(5) and autofs, with the real programs, in a mount namespace.
 
-use std::path::Path;
-use std::process::Command;
-
-use crate::test_site::{TestSite, fuse_is_available, is_available, is_root};
+use crate::prelude::*;
 
 #[test]
 fn trees_mount_by_mount_program_fstab_and_autofs() {

@@ -2,13 +2,9 @@
 //! setpriv(1) changes to that user.
 
 use std::ffi::OsStr;
-use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
-use std::time::Duration;
 
-use crate::test_site::{TestSite, eventually, fuse_is_available, is_available, is_root};
+use crate::prelude::*;
 
 #[test]
 fn ordinary_user_mounts_reads_and_unmounts() {
@@ -24,8 +20,7 @@ fn ordinary_user_mounts_reads_and_unmounts() {
     if !is_available("/dev/fuse for everybody", is_open) {
         return;
     }
-    let world = TestSite::published();
-    let _replica = world.serve();
+    let (world, _replica) = TestSite::served();
     let user = User::of(&world);
     let (name, mnt) = (world.name(""), user.home.join("mnt"));
     fs::create_dir(&mnt).expect("new");

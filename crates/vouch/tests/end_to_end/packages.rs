@@ -1,9 +1,6 @@
 //! The packages: built, checked by lintian, installed, upgraded, removed and purged in clean roots.
 
-use std::path::Path;
-use std::process::Command;
-
-use crate::test_site::{TestSite, fuse_is_available, is_available, is_root};
+use crate::prelude::*;
 
 #[test]
 fn packages_install_mount_upgrade_and_purge_in_clean_roots() {
@@ -12,8 +9,7 @@ fn packages_install_mount_upgrade_and_purge_in_clean_roots() {
     if !fuse_is_available() || !is_available("root", is_root()) || !tools.iter().all(|tool| is_available(tool, has(tool))) {
         return;
     }
-    let world = TestSite::published();
-    let _replica = world.serve();
+    let (world, _replica) = TestSite::served();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../script/test-packages");
     let mut command = Command::new("timeout");
     command.args(["--kill-after", "5", "900"]).arg(script).args([env!("CARGO_BIN_EXE_vouch"), &world.name("")]);

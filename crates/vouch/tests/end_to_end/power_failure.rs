@@ -5,22 +5,16 @@
 //! detects losses.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use tempfile::TempDir;
-use vouch_nfs4::op::{CreateType, SetxattrOption, ShareAccess, StableHow};
-use vouch_nfs4::{Attributes, Filehandle, Stateid, Verifier};
-use vouch_nfs4_client::{Client, Config, Error, Identity, Plain};
+use vouch_nfs4::op::{CreateType, SetxattrOption};
+use vouch_nfs4::{Filehandle, Stateid, Verifier};
+use vouch_nfs4_client::{Config, Identity, Plain};
 use vouch_oncrpc::AuthSys;
 
-use crate::test_site::eventually;
+use crate::prelude::*;
 
 const NAMESPACE_TEST: &str = "VOUCH_ALONE";
 const ROUNDS: u64 = 6;

@@ -1,4 +1,4 @@
-use crate::test_site::TestSite;
+use crate::prelude::*;
 
 #[test]
 fn proofs_are_checked_offline_after_the_tree_has_changed() {

@@ -1,23 +1,5 @@
-use std::process::Stdio;
-use std::time::{Duration, Instant};
-
-use crate::test_site::{TestSite, python_is_available, signal};
-
-#[test]
-fn unchanged_files_are_not_read_again() {
-    let world = TestSite::new();
-    world.small_tree();
-    let first = world.publish();
-    assert_eq!((&first["revision"], &first["files"], &first["symlinks"]), (&1.into(), &3.into(), &1.into()));
-    assert!(first["new_bytes"].as_u64().expect("a number") > 0);
-    // A file that changed within the same clock tick would be read again.
-    std::thread::sleep(Duration::from_millis(2100));
-    world.publish();
-    let third = world.publish();
-    assert_eq!((&third["revision"], &third["files_read"], &third["bytes_read"]), (&3.into(), &0.into(), &0.into()));
-    let rehashed = world.publish_with(&["--rehash"]);
-    assert_eq!(rehashed["files_read"], 3);
-}
+use crate::prelude::*;
+use crate::test_site::start;
 
 #[test]
 fn tagged_revisions_survive_keep_and_gc() {
@@ -77,11 +59,8 @@ fn interrupted_publication_is_reported_and_resumed() {
     let location = format!("127.0.0.1:{}", world.port);
     let args = ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location, "--threads", "1"];
     let child = world.command(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary starts");
-    let end = Instant::now() + Duration::from_secs(60);
-    while !std::fs::read_dir(world.path("db/packs")).is_ok_and(|mut packs| packs.next().is_some()) {
-        assert!(Instant::now() < end, "the publisher writes no data");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let has_pack = || std::fs::read_dir(world.path("db/packs")).is_ok_and(|mut packs| packs.next().is_some());
+    assert!(eventually(Duration::from_secs(60), has_pack), "the publisher writes no data");
     signal("INT", child.id());
     let output = child.wait_with_output().expect("a child");
     assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
@@ -105,15 +84,12 @@ fn unpublishable_input_is_named_and_stops_the_publication() {
     let world = TestSite::new();
     world.small_tree();
     let location = format!("127.0.0.1:{}", world.port);
-    let output_text = world.run_err(3, ["publish", ".", "--db", "db", "--keys", "keys", "--location", &location]);
-    assert!(output_text.contains("db"), "{output_text}");
+    world.expect_err(3, ["publish", ".", "--db", "db", "--keys", "keys", "--location", &location], &["db"]);
     world.publish();
     world.run_ok(["keygen", "--out", "other"]);
-    let output_text = world.run_err(3, ["publish", "src", "--db", "db", "--keys", "other", "--location", &location]);
-    assert!(output_text.contains("another tree"), "{output_text}");
+    world.expect_err(3, ["publish", "src", "--db", "db", "--keys", "other", "--location", &location], &["another tree"]);
     std::fs::copy(world.path("other/signing.key"), world.path("keys/signing.key")).expect("a copy");
-    let output_text = world.run_err(3, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location]);
-    assert!(output_text.contains("is not the key of"), "{output_text}");
+    world.expect_err(3, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location], &["is not the key of"]);
 }
 
 /// Root may maintain a database in a directory of another user, who may plant links there.
@@ -144,13 +120,7 @@ fn second_writer_gets_database_busy_error() {
     }
     let world = TestSite::published();
     let hold = "import fcntl,sys,time\nf=open('db/lock','r+')\nfcntl.flock(f,fcntl.LOCK_EX)\nprint('held',flush=True)\ntime.sleep(60)";
-    let mut holder = std::process::Command::new("python3");
-    let mut holder = holder.args(["-c", hold]).current_dir(world.path("")).stdout(Stdio::piped()).spawn().expect("python3");
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(holder.stdout.take().expect("piped")), &mut line).expect("a line");
+    let _holder = start(std::process::Command::new("python3").args(["-c", hold]).current_dir(world.path("")));
     let location = format!("127.0.0.1:{}", world.port);
-    let output_text = world.run_err(8, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location]);
-    let _ = holder.kill();
-    let _ = holder.wait();
-    assert!(output_text.contains("db"), "{output_text}");
+    world.expect_err(8, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location], &["db"]);
 }

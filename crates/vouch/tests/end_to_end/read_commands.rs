@@ -1,6 +1,6 @@
 use std::io::{Read as _, Write as _};
 
-use crate::test_site::{TestSite, eventually, is_available, python_is_available};
+use crate::prelude::*;
 
 #[test]
 fn ls_cat_log_diff_and_verify_show_the_published_tree() {
@@ -74,8 +74,7 @@ fn ls_of_an_opaque_directory_shows_only_named_entries() {
 
 #[test]
 fn verify_reports_findings_when_the_replica_closes_the_connection() {
-    let world = TestSite::published();
-    let replica = world.serve();
+    let (world, replica) = TestSite::served();
     for pack in std::fs::read_dir(world.path("db/packs")).expect("packs").filter_map(Result::ok) {
         // Beyond the header: the replica opens the pack and fails only when it sends this data.
         std::fs::File::options().write(true).open(pack.path()).and_then(|file| file.set_len(40)).expect("cut");
@@ -156,8 +155,7 @@ fn mirror_is_pulled_served_and_kept_current() {
 
 #[test]
 fn replica_serves_health_and_metrics() {
-    let world = TestSite::published();
-    let replica = world.serve();
+    let (world, replica) = TestSite::served();
     world.run_ok(["cat", "--no-cache", &world.name("/dir/numbers")]);
     let mut output_text = String::new();
     for path in ["/healthz", "/metrics"] {
@@ -170,8 +168,7 @@ fn replica_serves_health_and_metrics() {
 
 #[test]
 fn second_cat_reads_from_the_disk_cache() {
-    let world = TestSite::published();
-    let mut replica = world.serve();
+    let (world, mut replica) = TestSite::served();
     let first = world.run_ok(["cat", &world.name("/dir/numbers")]);
     assert!(std::fs::read_dir(world.path("cache")).expect("a cache").count() > 0);
     // The replica still offers the revision, but has no file data any more.
@@ -186,8 +183,7 @@ fn second_cat_reads_from_the_disk_cache() {
 
 #[test]
 fn closed_output_pipe_is_no_error() {
-    let world = TestSite::published();
-    let _replica = world.serve();
+    let (world, _replica) = TestSite::served();
     let mut child =
         world.command(["cat", &world.name("/dir/numbers")]).stdout(std::process::Stdio::piped()).spawn().expect("the binary starts");
     let mut out = child.stdout.take().expect("piped");
@@ -197,23 +193,14 @@ fn closed_output_pipe_is_no_error() {
 }
 
 #[test]
-fn completions_and_man_pages_match_the_parser() {
+fn completions_help_and_committed_man_pages_match_the_parser() {
     let world = TestSite::new();
     for shell in ["bash", "zsh", "fish"] {
         assert!(world.run_ok(["completions", shell]).contains("publish"));
     }
-    world.run_ok(["man", "--out", "man1"]);
-    for page in ["vouch.1", "vouch-publish.1", "vouch-mount.1"] {
-        assert!(std::fs::read_to_string(world.path("man1").join(page)).expect("a page").contains(".TH"), "{page}");
-    }
     let help = world.run_ok(["help", "publish"]);
     assert!(help.contains("Examples:") && help.contains("--location"), "{help}");
     assert!(world.run_ok(["--help"]).contains("Exit codes"));
-}
-
-#[test]
-fn committed_man_pages_match_the_parser() {
-    let world = TestSite::new();
     world.run_ok(["man", "--out", "man"]);
     let committed = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/man");
     for entry in std::fs::read_dir(world.path("man")).expect("pages").filter_map(Result::ok) {

@@ -1,9 +1,4 @@
-use std::fs;
-use std::path::Path;
-use std::process::Output;
-use std::time::Duration;
-
-use crate::test_site::{TestSite, eventually};
+use crate::prelude::*;
 
 #[test]
 fn lying_replica_is_detected_and_another_is_used() {
@@ -87,8 +82,7 @@ fn revocation_without_a_reason_is_reported_once() {
 
 #[test]
 fn revocation_from_any_source_is_honoured() {
-    let world = TestSite::published();
-    let _replica = world.serve();
+    let (world, _replica) = TestSite::served();
     world.run_ok(["cat", &world.name("/hello")]);
     world.run_ok(["revoke", "keys", "--reason", "a test of it", "--out", "revocation"]);
     fs::create_dir(world.path("statements")).expect("new");
@@ -113,8 +107,7 @@ fn revocation_from_any_source_is_honoured() {
 
 #[test]
 fn mirror_forwards_revocation_that_it_finds_while_pulling() {
-    let world = TestSite::published();
-    let _replica = world.serve();
+    let (world, _replica) = TestSite::served();
     world.run_ok(["pull", &world.name(""), "--db", "mirror"]);
     world.run_ok(["revoke", "keys", "--reason", "handed on", "--db", "db"]);
     assert!(eventually(Duration::from_secs(10), || world.run(["pull", &world.name(""), "--db", "mirror"]).status.code() == Some(5)));
@@ -139,8 +132,7 @@ fn published_tree_may_list_revocations_of_others() {
     lists.publish();
     let _listing = lists.serve();
     world.run_ok(["cat", &world.name("/hello")]);
-    let output_text = world.run_err(5, ["cat", "--statement-tree", &lists.name("/revoked"), &world.name("/hello")]);
-    assert!(output_text.contains("as listed"), "{output_text}");
+    world.expect_err(5, ["cat", "--statement-tree", &lists.name("/revoked"), &world.name("/hello")], &["as listed"]);
     // Otherwise revocations would go unnoticed.
     world.run_err(4, ["cat", "--statement-tree", &lists.name("/nosuch"), &world.name("/hello")]);
     world.run_err(3, ["cat", "--statement-tree", &lists.name("/hello"), &world.name("/hello")]);
@@ -155,18 +147,13 @@ fn forwarding_pointer_leads_to_the_new_name() {
     world.run_ok(["publish", "src", "--db", "new-db", "--keys", "new-keys", "--location", &location]);
     let new_name = world.run_ok(["name", "new-keys", "--location", &location]);
     world.run_ok(["forward", "keys", "--to", new_name.trim(), "--db", "db"]);
-    let mut command = world.command(["serve", "--db", "db", "--db", "new-db", "--listen", &location]);
-    let mut child = command.stdout(std::process::Stdio::piped()).spawn().expect("the binary starts");
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().expect("piped")), &mut line).expect("a line");
+    let _replica = start_listener(&mut world.command(["serve", "--db", "db", "--db", "new-db", "--listen", &location]));
     let followed = world.run(["cat", &world.name("/hello")]);
     let refused = world.run(["cat", "--refuse-forwarding", &world.name("/hello")]);
     // A later revocation of the key takes effect despite the remembered forwarding pointer.
     world.run_ok(["revoke", "keys", "--reason", "stolen", "--out", "revocation"]);
     world.run_ok(["revoke", "--statement", "revocation", "--db", "db"]);
     let revoked = eventually(Duration::from_secs(10), || world.run(["cat", &world.name("/hello")]).status.code() == Some(5));
-    let _ = child.kill();
-    let _ = child.wait();
     assert_eq!(String::from_utf8_lossy(&followed.stdout), "at the new place\n", "{}", String::from_utf8_lossy(&followed.stderr));
     assert_eq!(refused.status.code(), Some(5));
     assert!(revoked, "a revocation outranks the pointer that came before it");
@@ -175,8 +162,7 @@ fn forwarding_pointer_leads_to_the_new_name() {
 
 #[test]
 fn mirror_with_a_forwarding_pointer_still_forwards_a_revocation() {
-    let world = TestSite::published();
-    let _replica = world.serve();
+    let (world, _replica) = TestSite::served();
     world.run_ok(["pull", &world.name(""), "--db", "mirror"]);
     world.run_ok(["keygen", "--out", "new-keys"]);
     let new_name = world.run_ok(["name", "new-keys", "--location", "127.0.0.1:1"]);

@@ -1,16 +1,11 @@
-use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
-
-use crate::test_site::{TestSite, eventually};
+use crate::prelude::*;
 
 struct Manager {
     socket: UnixDatagram,
-    service: Child,
+    service: KillOnDrop,
     address: std::net::SocketAddr,
 }
 
@@ -27,7 +22,7 @@ impl Manager {
         let mut command = Command::new("sh");
         command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_vouch")]).args(arguments);
         command.current_dir(world.path("")).env("NOTIFY_SOCKET", &path).env("HOME", world.path("")).env_remove("VOUCH_LOG");
-        let service = command.stdin(Stdio::from(OwnedFd::from(listener))).stdout(Stdio::null()).spawn().expect("a shell");
+        let service = KillOnDrop(command.stdin(Stdio::from(OwnedFd::from(listener))).stdout(Stdio::null()).spawn().expect("a shell"));
         Manager { socket, service, address }
     }
 
@@ -37,13 +32,8 @@ impl Manager {
         String::from_utf8_lossy(&bytes[..len]).into_owned()
     }
 
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.service.id()).expect("a process id")).expect("not 0");
-        kill_process(pid, signal).expect("the process runs");
-    }
-
     fn expect_clean_exit(mut self) {
-        self.signal(Signal::TERM);
+        signal("TERM", self.service.id());
         assert_eq!(self.next_notification(), "STOPPING=1");
         assert!(self.service.wait().expect("the child ends").success());
     }
@@ -53,24 +43,16 @@ impl Manager {
     }
 }
 
-impl Drop for Manager {
-    fn drop(&mut self) {
-        let _ = self.service.kill();
-        let _ = self.service.wait();
-    }
-}
-
 #[test]
 fn export_notifies_readiness_reload_and_stop_on_activated_sockets() {
-    let world = TestSite::new();
-    std::fs::create_dir(world.path("data")).expect("a directory");
+    let world = TestSite::with_directories(&["data"]);
     world.write("exports", format!("{} *(rw,insecure)\n", world.path("data").display()));
     let manager = Manager::start(&world, &["export", "--exports", "exports", "--state", "state"]);
     assert_eq!(manager.next_notification(), "READY=1\nSTATUS=1 exports");
     manager.expect_connection();
     world.write("exports", "not a list");
     for status in ["the old list stays in force", "exports reloaded"] {
-        manager.signal(Signal::HUP);
+        signal("HUP", manager.service.id());
         let reloading = manager.next_notification();
         let at = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").expect("first it says that it reloads");
         assert!(at.parse::<u64>().is_ok_and(|at| at > 0), "{reloading}");

@@ -1,12 +1,8 @@
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::time::Duration;
 
-use serde_json::Value;
-
-use crate::test_site::{Mount, Replica, TestSite, eventually, fuse_is_available, is_available};
+use crate::prelude::*;
+use crate::test_site::Replica;
 
 /// A published tree, its replica and a mount, with sockets in a directory of their own.
 struct Machine {
@@ -48,29 +44,17 @@ fn of_kind<'a>(status: &'a Value, kind: &str) -> &'a Value {
     status["daemons"].as_array().expect("an array").iter().find(|daemon| daemon["kind"] == kind).expect("a daemon of this kind")
 }
 
-struct Export(std::process::Child);
-
-impl Export {
-    fn start(world: &TestSite) -> Export {
-        std::fs::create_dir_all(world.path("data")).expect("a directory");
-        let args = ["export", "--dir", "data", "--state", "export-state", "--listen", "127.0.0.1:0"];
-        let child = world.command(args).stdout(Stdio::null()).spawn().expect("the binary starts");
-        assert!(eventually(Duration::from_secs(20), || world.run(["export", "status"]).status.success()));
-        Export(child)
-    }
-}
-
-impl Drop for Export {
-    fn drop(&mut self) {
-        crate::test_site::signal("TERM", self.0.id());
-        let _ = self.0.wait();
-    }
+fn start_export(world: &TestSite) -> Export {
+    std::fs::create_dir_all(world.path("data")).expect("a directory");
+    let export = Export::start(world, &["--dir", "data"]);
+    assert!(eventually(Duration::from_secs(20), || world.run(["export", "status"]).status.success()));
+    export
 }
 
 #[test]
 fn status_shows_all_daemons_of_the_machine() {
     let Some(mut machine) = Machine::start(TestSite::small_tree, &["--timeout", "3s", "--refresh", "1s"]) else { return };
-    let export = Export::start(&machine.world);
+    let mut export = start_export(&machine.world);
     let numbers = std::fs::read(machine.world.path("mnt/dir/numbers")).expect("verified bytes");
     let status = machine.status();
     let mount = of_kind(&status, "mount");
@@ -95,7 +79,7 @@ fn status_shows_all_daemons_of_the_machine() {
         let text = machine.world.run_ok(["status"]);
         text.contains("WARNINGS AND ERRORS OF THE LAST HOUR") && text.contains("replica failed")
     }));
-    drop(export);
+    export.terminate();
     assert!(!machine.status()["daemons"].as_array().expect("an array").iter().any(|daemon| daemon["kind"] == "export"));
 }
 
@@ -122,7 +106,7 @@ fn metrics_of_all_daemons_follow_the_conventions_of_prometheus() {
         return;
     }
     let Some(machine) = Machine::start(TestSite::small_tree, &[]) else { return };
-    let _export = Export::start(&machine.world);
+    let _export = start_export(&machine.world);
     std::fs::read(machine.world.path("mnt/hello")).expect("verified bytes");
     let mut names = std::collections::BTreeSet::new();
     for kind in ["mount", "serve", "export"] {

@@ -2,12 +2,18 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+use vouch_nfs4::Verifier;
+use vouch_nfs4_client::{Client, Config, Error, Identity, Plain};
+use vouch_oncrpc::AuthSys;
+
+pub(crate) use crate::kill_on_drop::KillOnDrop;
 
 pub(crate) struct TestSite {
     dir: TempDir,
@@ -22,11 +28,23 @@ impl TestSite {
         world
     }
 
+    pub(crate) fn with_directories(names: &[&str]) -> TestSite {
+        let world = TestSite::new();
+        names.iter().for_each(|name| std::fs::create_dir(world.path(name)).expect("a directory"));
+        world
+    }
+
     pub(crate) fn published() -> TestSite {
         let world = TestSite::new();
         world.small_tree();
         world.publish();
         world
+    }
+
+    pub(crate) fn served() -> (TestSite, Replica) {
+        let world = TestSite::published();
+        let replica = world.serve();
+        (world, replica)
     }
 
     pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
@@ -74,14 +92,16 @@ impl TestSite {
 
     pub(crate) fn serve_db(&self, db: &str, port: u16) -> Replica {
         let mut command = self.command(["serve", "--db", db, "--listen", &format!("127.0.0.1:{port}"), "--metrics", "127.0.0.1:0"]);
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
-        let mut line = String::new();
-        let out = child.stdout.take().expect("piped");
-        BufReader::new(out).read_line(&mut line).expect("a line of UTF-8");
-        assert!(line.starts_with("serving on "), "replica printed {line:?}");
-        let address = line["serving on ".len()..].split([',', '\n']).next().expect("an address").to_owned();
-        let page = line.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("a page").to_owned();
+        let (child, address, page) = start_listener(&mut command);
         Replica { child, address, page }
+    }
+
+    pub(crate) fn json(&self, file: &str) -> serde_json::Value {
+        serde_json::from_slice(&std::fs::read(self.path(file)).expect("a file")).expect("JSON")
+    }
+
+    pub(crate) fn count(&self, directory: &str) -> usize {
+        std::fs::read_dir(self.path(directory)).expect("a directory").count()
     }
 
     pub(crate) fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
@@ -129,6 +149,12 @@ impl TestSite {
         lines[0].to_owned()
     }
 
+    /// The command must fail with this exit code and one line, which has all the parts.
+    pub(crate) fn expect_err<S: AsRef<OsStr>>(&self, code: i32, args: impl IntoIterator<Item = S>, parts: &[&str]) {
+        let line = self.run_err(code, args);
+        parts.iter().for_each(|part| assert!(line.contains(part), "{part:?} is missing: {line}"));
+    }
+
     pub(crate) fn script<S: AsRef<OsStr>>(&self, name: &str, args: impl IntoIterator<Item = S>) -> Output {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../script").join(name);
         Command::new(script).args(args).current_dir(self.dir.path()).output().expect("script/ is in the repository")
@@ -141,8 +167,62 @@ impl TestSite {
     }
 }
 
+/// The process, its address and the address of its metrics, from its first line.
+pub(crate) fn start_listener(command: &mut Command) -> (KillOnDrop, String, String) {
+    let (child, line) = start(command);
+    assert!(line.starts_with("serving on "), "{line:?}");
+    let address = line["serving on ".len()..].split([',', '\n']).next().expect("an address").to_owned();
+    let page = line.split("http://").nth(1).and_then(|rest| rest.split('/').next()).unwrap_or_default().to_owned();
+    (child, address, page)
+}
+
+/// The process and its first line.
+pub(crate) fn start(command: &mut Command) -> (KillOnDrop, String) {
+    let mut child = KillOnDrop(command.stdout(Stdio::piped()).spawn().expect("the binary starts"));
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line of UTF-8");
+    (child, line)
+}
+
+pub(crate) struct Export {
+    pub(crate) child: KillOnDrop,
+    pub(crate) address: SocketAddr,
+}
+
+impl Export {
+    pub(crate) fn start(world: &TestSite, args: &[&str]) -> Export {
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let listen = address.to_string();
+        let fixed = ["export", "--state", "exporting", "--lease", "5", "--listen", &listen];
+        Export::spawn(&mut world.command([&fixed, args].concat()), address)
+    }
+
+    pub(crate) fn spawn(command: &mut Command, address: SocketAddr) -> Export {
+        let child = KillOnDrop(command.stdout(Stdio::null()).spawn().expect("the binary starts"));
+        let started = eventually(Duration::from_secs(60), || std::net::TcpStream::connect(address).is_ok());
+        assert!(started, "the export does not start");
+        Export { child, address }
+    }
+
+    pub(crate) fn exit_code(&mut self) -> Option<i32> {
+        self.child.try_wait().expect("a child").and_then(|status| status.code())
+    }
+
+    pub(crate) fn terminate(&mut self) {
+        signal("TERM", self.child.id());
+        assert!(eventually(Duration::from_secs(120), || self.exit_code() == Some(0)), "the export does not exit with 0");
+    }
+}
+
+/// A client of NFSv4, with AUTH_SYS.
+pub(crate) async fn connect(address: SocketAddr, minor: u32, name: &str, uid: u32) -> Result<Client, Error> {
+    let user = AuthSys { uid, gid: uid, ..AuthSys::default() };
+    let identity = Identity::new(name.as_bytes().to_vec(), Verifier([7; 8]));
+    Client::connect(Config::new(address, minor, identity, Plain::sys(&user))).await
+}
+
 pub(crate) struct Replica {
-    child: Child,
+    child: KillOnDrop,
     pub(crate) address: String,
     pub(crate) page: String,
 }
@@ -155,12 +235,6 @@ impl Replica {
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-impl Drop for Replica {
-    fn drop(&mut self) {
-        self.kill();
     }
 }
 

@@ -3,20 +3,13 @@
 //!
 //! VOUCH_TEST_REPLACEMENTS sets how often; `benches/runs` has results of long runs.
 
-use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader};
+use std::fs::File;
+use std::io::BufRead as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use rustix::fs::{Advice, fadvise};
 
-use crate::test_site::{Mount, Mounted, TestSite, eventually, signal};
+use crate::prelude::*;
 
 #[test]
 fn replaced_mount_serves_compiler_program_and_open_files() {

@@ -1,15 +1,13 @@
 //! Recalls of delegations over a back channel under RPCSEC_GSS (RFC 8881, section 2.10.8.3).
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
-use vouch_nfs4::op::{Args, DelegreturnArgs, ShareAccess};
-use vouch_nfs4::{Attributes, Filehandle, Status, Verifier, cb};
-use vouch_nfs4_client::{Client, Config, GssProtection, Identity, Protection};
-use vouch_rpcsec_gss::Service;
+use vouch_nfs4::op::{DelegreturnArgs, ShareAccess};
+use vouch_nfs4::{Attributes, Filehandle, cb};
+use vouch_nfs4_client::{Client, Config, GssProtection};
+
+use crate::prelude::*;
 
 pub(crate) async fn recall(address: SocketAddr, service: Service, context: impl Fn() -> GssProtection + Send + Sync + Clone + 'static) {
     for named in [true, false] {

@@ -1,24 +1,14 @@
 //! Comparison of flavours, and agents that accept requests only with the right ticket.
 
 use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Output;
 
 use serde_json::Value;
 
-use crate::export::Export;
-use crate::kdc::{Kdc, REALM};
-use crate::own_client::realm;
+use crate::kill_on_drop::KillOnDrop;
+use crate::prelude::*;
 
 const SHORT: [&str; 10] = ["--quick", "--rounds", "1", "--seconds", "0.05", "--file-size", "2M", "--depth", "4", "--json"];
-
-struct KillOnDrop(Child);
-
-impl Drop for KillOnDrop {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn vouch(kdc: &Kdc, cache: &str, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
@@ -73,7 +63,7 @@ fn agents_accept_requests_only_with_the_right_ticket() {
     command.arg(format!("root@{REALM}")).arg("--keytab").arg(&agent_keys).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut agent = KillOnDrop(command.spawn().expect("the binary starts"));
     let mut line = String::new();
-    BufReader::new(agent.0.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+    BufReader::new(agent.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
     let port = line.trim().rsplit(':').next().expect("an address").to_owned();
     let (target, agent_at) = (format!("nfs://localhost:{}/export", export.address.port()), format!("localhost:{port}"));
     let json = kdc.path("run.json").display().to_string();

@@ -5,13 +5,10 @@
 //! 5.3.1 and 5.3.3.2).
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 
-use vouch_nfs4::{Status, Verifier};
-use vouch_nfs4_client::{CallBuilder, CallKind, Core, Identity, Protection};
-use vouch_xdr::Writer;
+use vouch_nfs4_client::{CallBuilder, CallKind, Core};
 
+use crate::prelude::*;
 use crate::retransmission::{introduce, write_remove};
 
 #[derive(Clone, Copy)]

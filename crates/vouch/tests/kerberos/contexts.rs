@@ -2,18 +2,13 @@
 //! encryption types. For each refusal the server logs one line with client, principal and cure.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use vouch_audit::record::Refusal;
 use vouch_gss_mit::{ClientSource, MitInitiator};
 use vouch_nfs4_client::establish;
-use vouch_rpcsec_gss::{InitStep, Initiator, Service};
+use vouch_rpcsec_gss::{InitStep, Initiator};
 
 use crate::credential_cache::CacheFile;
-use crate::export::{Export, ServerOptions};
-use crate::kdc::{self, Kdc, REALM};
+use crate::prelude::*;
 use crate::relay::{Relay, last_record};
 
 const SERVICE: &str = "nfs/localhost";

@@ -1,19 +1,17 @@
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use vouch_audit::Record;
 use vouch_audit::frame::Kind;
 use vouch_audit::keys::Ratchet;
-use vouch_audit::record::{Class, Refusal};
+use vouch_audit::record::Class;
 use vouch_audit::trail::{KEY_FILE, SystemDisk, create_key, entries};
 
-use crate::kdc::{Kdc, REALM};
+use crate::kill_on_drop::KillOnDrop;
+use crate::prelude::*;
 
 pub(crate) struct Export {
-    child: Child,
+    child: KillOnDrop,
     pub(crate) address: SocketAddr,
     metrics: SocketAddr,
     directory: tempfile::TempDir,
@@ -46,7 +44,7 @@ impl Export {
         create_key(&SystemDisk, &directory.path().join("trail").join(KEY_FILE), &Ratchet::new([1; 16], &[2; 32])).expect("a key");
         let sockets = [options.ip, Ipv4Addr::LOCALHOST].map(|ip| TcpListener::bind((ip, 0)).expect("a free port"));
         let [address, metrics] = sockets.map(|socket| socket.local_addr().expect("bound"));
-        let mut export = Export { child: Command::new("true").spawn().expect("true(1)"), address, metrics, directory, options };
+        let mut export = Export { child: KillOnDrop(Command::new("true").spawn().expect("true(1)")), address, metrics, directory, options };
         export.run(kdc);
         export
     }
@@ -78,7 +76,7 @@ impl Export {
             .args(["--audit-sync", "none", "--audit"])
             .arg(path("trail"));
         let log = std::fs::OpenOptions::new().create(true).append(true).open(path("log")).expect("a file");
-        self.child = command.stdout(Stdio::null()).stderr(log).spawn().expect("the binary starts");
+        self.child = KillOnDrop(command.stdout(Stdio::null()).stderr(log).spawn().expect("the binary starts"));
         let end = Instant::now() + Duration::from_secs(60);
         while TcpStream::connect(self.address).is_err() {
             assert!(Instant::now() < end, "the export does not start: {}", self.log());
@@ -173,12 +171,5 @@ impl Export {
 
     pub(crate) fn data(&self, name: &str) -> PathBuf {
         self.directory.path().join("data").join(name)
-    }
-}
-
-impl Drop for Export {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -2,19 +2,14 @@
 //! lines, and keeps serving honest clients.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
 
-use vouch_audit::record::Refusal;
 use vouch_oncrpc::{Accepted, Flavor, OpaqueAuth, Reply, ReplyBody, begin_record, end_record};
-use vouch_xdr::Writer;
 
-use crate::export::Export;
-use crate::kdc::Kdc;
-use crate::own_client::{assert_success, client_command, realm};
+use crate::own_client::{assert_success, client_command};
+use crate::prelude::*;
 
 const LINES_BURST: u64 = 5;
 const LINE_INTERVAL: Duration = Duration::from_secs(10);

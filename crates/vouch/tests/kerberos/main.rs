@@ -8,9 +8,12 @@ mod credential_cache;
 mod export;
 mod forged_messages;
 mod kdc;
+#[path = "../end_to_end/kill_on_drop.rs"]
+mod kill_on_drop;
 mod nat;
 mod own_client;
 mod pipeline;
+mod prelude;
 mod realm;
 mod relay;
 mod retransmission;

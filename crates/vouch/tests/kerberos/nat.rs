@@ -1,13 +1,8 @@
 //! A client behind NAT, as in front of many clusters: the server sees the translator's address.
 //! Uses three network namespaces and no route to the client's own address.
 
-use std::net::{IpAddr, Ipv4Addr};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
-
-use crate::export::{Export, ServerOptions};
-use crate::kdc::{self, Kdc};
-use crate::own_client::{HOST, assert_success, client_command, content, realm};
+use crate::own_client::{HOST, assert_success, client_command, content};
+use crate::prelude::*;
 
 const NAMESPACE: &str = "VOUCH_TEST_NAT";
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 2);

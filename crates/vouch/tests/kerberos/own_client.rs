@@ -2,21 +2,16 @@
 //! reads only the environment of its process, so each test runs its client in a child process.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::process::Child;
 
-use vouch_audit::record::Refusal;
 use vouch_gss_mit::{ClientSource, MitInitiator};
+use vouch_nfs4::Attributes;
 use vouch_nfs4::op::{ShareAccess, StableHow};
-use vouch_nfs4::{Attributes, Verifier};
-use vouch_nfs4_client::{Client, Config, GssProtection, Identity, Protection, establish};
-use vouch_rpcsec_gss::Service;
+use vouch_nfs4_client::{Client, Config, GssProtection, establish};
 
 use crate::bit_flips::ProtectedPart;
-use crate::export::{Export, ServerOptions};
-use crate::kdc::{self, ENCTYPES, Kdc};
+use crate::kdc::ENCTYPES;
+use crate::prelude::*;
 use crate::relay::{Relay, last_record};
 
 const SERVICE: &str = "nfs/localhost";

@@ -1,12 +1,11 @@
 //! Calls in flight through the load driver are protected and verified in batches, and replies match
 //! their calls.
 
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use vouch_nfs4::op::{PutfhArgs, ReadArgs, Results, StableHow, WriteArgs};
+use vouch_nfs4::{Bytes, Filehandle, Stateid};
+use vouch_nfs4_client::Pipeline;
 
-use vouch_nfs4::op::{Args, PutfhArgs, ReadArgs, Results, StableHow, WriteArgs};
-use vouch_nfs4::{Bytes, Filehandle, Stateid, Verifier};
-use vouch_nfs4_client::{Identity, Pipeline, Protection};
+use crate::prelude::*;
 
 /// In a batch the long ones occupy a lane for long, the short ones only for a block or two.
 const LENGTHS: [usize; 7] = [1 << 20, 4096, 300_000, 64, 65_536, 1 << 20, 1 << 20];

@@ -1,7 +1,5 @@
-use std::process::Command;
-use std::time::{Duration, Instant};
-
-use crate::kdc::{Client, ENCTYPES, Kdc};
+use crate::kdc::{Client, ENCTYPES};
+use crate::prelude::*;
 
 fn output(mut command: Command) -> (bool, String) {
     let out = command.output().expect("the file exists");

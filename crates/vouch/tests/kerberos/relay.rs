@@ -1,7 +1,9 @@
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::net::Shutdown;
+use std::sync::Mutex;
 use std::thread;
+
+use crate::prelude::*;
 
 type Traffic = Arc<Mutex<[Vec<u8>; 2]>>;
 

@@ -2,13 +2,12 @@
 //! second call's sequence number.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 
-use vouch_nfs4::op::{Args, LookupArgs, RemoveArgs};
-use vouch_nfs4::{Name, Status, Verifier};
-use vouch_nfs4_client::{CallBuilder, CallKind, Core, Handshake, Identity, Protection};
-use vouch_xdr::Writer;
+use vouch_nfs4::Name;
+use vouch_nfs4::op::{LookupArgs, RemoveArgs};
+use vouch_nfs4_client::{CallBuilder, CallKind, Core, Handshake};
+
+use crate::prelude::*;
 
 pub(crate) fn remove_twice(address: SocketAddr, protection: Box<dyn Protection>, name: &str) {
     let mut stream = TcpStream::connect(address).expect("a connection");

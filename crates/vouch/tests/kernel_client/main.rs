@@ -5,6 +5,8 @@ mod guest;
 #[path = "../kerberos/kdc.rs"]
 mod kdc;
 mod kerberos;
+#[path = "../end_to_end/kill_on_drop.rs"]
+mod kill_on_drop;
 mod server;
 mod tls;
 

@@ -3,19 +3,20 @@
 use std::ffi::OsString;
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
 use crate::guest::Network;
+use crate::kill_on_drop::KillOnDrop;
 
 pub(crate) struct Server {
     dir: TempDir,
     address: String,
     pub(crate) port: u16,
     server_options: ServerOptions,
-    child: Child,
+    child: KillOnDrop,
 }
 
 pub(crate) struct ServerOptions {
@@ -103,17 +104,10 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// Grace and expiry fit in a test.
 const LEASE_SECONDS: &str = "5";
 
-fn spawn(dir: &TempDir, port: u16, server_options: &ServerOptions) -> Child {
+fn spawn(dir: &TempDir, port: u16, server_options: &ServerOptions) -> KillOnDrop {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
     command.arg("export").arg("--dir").arg(dir.path().join("export")).args(["--pseudo", "/export"]);
     command.args(["--listen", &format!("0.0.0.0:{port}"), "--options", &server_options.options, "--lease", LEASE_SECONDS]);
@@ -122,7 +116,7 @@ fn spawn(dir: &TempDir, port: u16, server_options: &ServerOptions) -> Child {
         .arg(dir.path().join("state"))
         .args(&server_options.more)
         .envs(server_options.environment.iter().map(|(name, value)| (name, value)));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("the binary starts")
+    KillOnDrop(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("the binary starts"))
 }
 
 fn free_port() -> u16 {

@@ -1,0 +1,27 @@
+//! What most test files use.
+
+pub(crate) use std::fs;
+pub(crate) use std::io::BufReader;
+pub(crate) use std::net::{SocketAddr, TcpListener, TcpStream};
+pub(crate) use std::path::{Path, PathBuf};
+pub(crate) use std::process::{Child, Command, Output, Stdio};
+pub(crate) use std::sync::Arc;
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+pub(crate) use std::thread::JoinHandle;
+pub(crate) use std::time::{Duration, Instant};
+
+pub(crate) use parking_lot::Mutex;
+pub(crate) use serde_json::Value;
+pub(crate) use vouch_audit::Record;
+pub(crate) use vouch_audit::frame::Kind;
+pub(crate) use vouch_audit::operations::number::READ;
+pub(crate) use vouch_audit::record::Class;
+pub(crate) use vouch_audit::trail::entries;
+pub(crate) use vouch_nfs4::Attributes;
+pub(crate) use vouch_nfs4::op::{ShareAccess, StableHow};
+pub(crate) use vouch_nfs4_client::{Client, Error};
+
+pub(crate) use crate::test_site::{
+    Export, KillOnDrop, Mount, Mounted, TestSite, connect, eventually, free_port, fuse_is_available, is_available, is_root,
+    python_is_available, signal, start_listener,
+};
