@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 use vouch_tree::Content;
-use vouch_tree_client::{Client, ClientOptions, Clock, HttpConnector, HttpOptions, Result, Tree, TreeOptions};
+use vouch_tree_client::{Client, ClientOptions, Clock, HttpConnector, HttpOptions, ReplicaTls, Result, Tree, TreeOptions};
 
 use crate::link::Random;
 use crate::network::Network;
@@ -142,6 +142,7 @@ impl Node {
         HttpOptions {
             proxies,
             timeout: self.options.network.timeout,
+            tls: ReplicaTls::default(),
             clock: Arc::new(VirtualClock { start: self.start }),
             transport: Some(Arc::new(move |proxy: &str, connect_timeout| {
                 let cache = proxy.strip_prefix("http://cache").and_then(|number| number.parse().ok());

@@ -47,6 +47,8 @@ pub(super) enum Fault {
     SlowRequest,
     /// The peer accepted replies too slowly.
     SlowReader,
+    /// Clear text on a port that takes TLS only.
+    ClearText,
 }
 
 impl From<RecordError> for Fault {

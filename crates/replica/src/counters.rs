@@ -65,11 +65,12 @@ pub(super) enum Closed {
     SlowRequest,
     SlowReader,
     Database,
+    ClearText,
     Shutdown,
 }
 
 impl Closed {
-    pub(super) const ALL: [(Self, &'static str); 9] = [
+    pub(super) const ALL: [(Self, &'static str); 10] = [
         (Self::Peer, "peer"),
         (Self::Complete, "complete"),
         (Self::Failed, "failed"),
@@ -78,6 +79,7 @@ impl Closed {
         (Self::SlowRequest, "slow_request"),
         (Self::SlowReader, "slow_reader"),
         (Self::Database, "database"),
+        (Self::ClearText, "clear_text"),
         (Self::Shutdown, "shutdown"),
     ];
 }

@@ -68,6 +68,8 @@ pub struct ServeConfig {
     pub passed: Vec<Arc<TcpListener>>,
     /// Certificate for HTTPS; `None`: clear text only.
     pub tls: Option<TlsFiles>,
+    /// Refuse clear text. Needs `tls`.
+    pub is_tls_only: bool,
     pub metrics: Option<SocketAddr>,
     /// `None`: one for each core.
     pub threads: Option<usize>,
@@ -149,7 +151,11 @@ impl Server {
             trees.all().iter().for_each(|tree| tree.take_statements(store.load(tree.hostid())));
         }
         let tls = config.tls.as_ref().map(TlsFiles::load).transpose()?;
-        let shared = Arc::new(Shared { limits: config.limits, tls, open: AtomicUsize::new(0), stop: AtomicBool::new(false) });
+        if config.is_tls_only && tls.is_none() {
+            return Err(ServeError::Config("a replica that refuses clear text needs a certificate"));
+        }
+        let is_tls_only = config.is_tls_only;
+        let shared = Arc::new(Shared { limits: config.limits, tls, is_tls_only, open: AtomicUsize::new(0), stop: AtomicBool::new(false) });
 
         let mut of_thread: Vec<Vec<TcpListener>> = (0..threads).map(|_| Vec::new()).collect();
         let mut addresses = Vec::new();

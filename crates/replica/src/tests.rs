@@ -97,6 +97,7 @@ fn config(databases: Vec<PathBuf>) -> ServeConfig {
     let limits = Limits::default();
     let sandbox = vouch_daemon::sandbox::SandboxMode::BestEffort;
     ServeConfig {
+        is_tls_only: false,
         databases,
         listen: vec![any],
         passed: vec![],

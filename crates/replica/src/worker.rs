@@ -25,6 +25,8 @@ pub(super) struct Shared {
     pub(super) limits: Limits,
     /// Serves connections that begin with a handshake of TLS.
     pub(super) tls: Option<Arc<rustls::ServerConfig>>,
+    /// Whether clear text is refused.
+    pub(super) is_tls_only: bool,
     pub(super) open: AtomicUsize,
     /// The replica must stop.
     pub(super) stop: AtomicBool,
@@ -47,6 +49,7 @@ struct WorkerScratch {
     read_buffer: Box<[u8; READ_LEN_MAX]>,
     send_buffer: SendBuffer,
     tls: Option<Arc<rustls::ServerConfig>>,
+    is_tls_only: bool,
     wakes: Arc<Wakes>,
 }
 
@@ -74,7 +77,8 @@ impl Worker {
         }
         let (read_buffer, send_buffer, tls) = (Box::new([0; READ_LEN_MAX]), SendBuffer::new(), shared.tls.clone());
         let wakes = Arc::new(Wakes { over: Mutex::default(), waker });
-        let tools = WorkerScratch { replica, read_buffer, send_buffer, tls, wakes };
+        let is_tls_only = shared.is_tls_only;
+        let tools = WorkerScratch { replica, read_buffer, send_buffer, tls, is_tls_only, wakes };
         let (peers, free, again) = (Vec::new(), Vec::new(), VecDeque::new());
         Ok(Self { poll, admitted: 0, listeners: taken, peers, free, again, tools, shared, drain_until: None })
     }
@@ -444,7 +448,10 @@ impl Peer {
         {
             self.tls = Some(Session::new(config).map_err(|_| Fault::BadRequest)?);
         }
-        let Some(tls) = &mut self.tls else { return Ok(false) };
+        let Some(tls) = &mut self.tls else {
+            // Before the request is read.
+            return if tools.is_tls_only { Err(Fault::ClearText) } else { Ok(false) };
+        };
         tls.receive(&tools.read_buffer[..n]).map_err(|error| {
             tracing::debug!(%error, "TLS failed");
             Fault::BadRequest
@@ -473,6 +480,7 @@ impl From<Fault> for Closed {
             Fault::Idle => Self::Idle,
             Fault::SlowRequest => Self::SlowRequest,
             Fault::SlowReader => Self::SlowReader,
+            Fault::ClearText => Self::ClearText,
         }
     }
 }

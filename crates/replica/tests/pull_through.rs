@@ -126,6 +126,7 @@ fn content(number: usize) -> Vec<u8> {
 
 fn config(db: PathBuf, listen: SocketAddr, cache: Option<Arc<TreeCache>>) -> ServeConfig {
     ServeConfig {
+        is_tls_only: false,
         databases: vec![db],
         listen: vec![listen],
         passed: vec![],

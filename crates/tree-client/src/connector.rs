@@ -31,12 +31,13 @@ impl Connector for TcpConnector {
     }
 
     fn connect<'a>(&'a self, _host: &'a str, address: SocketAddr) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
-        async move {
-            let stream = TcpStream::connect(address).await?;
-            // Nagle's algorithm would delay small calls.
-            stream.set_nodelay(true)?;
-            Ok(Box::new(stream) as Box<dyn Stream>)
-        }
-        .boxed()
+        async move { Ok(Box::new(tcp(address).await?) as Box<dyn Stream>) }.boxed()
     }
+}
+
+pub(crate) async fn tcp(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
+    // Nagle's algorithm would delay small calls.
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }

@@ -39,6 +39,8 @@ pub enum Error {
     Refused { reason: String, source: Refusal },
     #[error("{}: {what}; replace the file with an intact copy, or remove it if it is not a revocation", path.display())]
     Statement { path: PathBuf, what: String },
+    #[error("authorities of replicas' certificates: {what}")]
+    Authorities { what: String },
     #[error("the key of {hostid} was revoked{}; ask the publisher for the tree's new name", revocation_reason(reason))]
     Revoked { hostid: HostId, reason: String },
     #[error("this tree has moved to {to}")]
@@ -90,7 +92,7 @@ impl Error {
     pub fn class(&self) -> ErrorClass {
         match self {
             Self::NotFound { .. } => ErrorClass::NotFound,
-            Self::Statement { .. } => ErrorClass::Input,
+            Self::Statement { .. } | Self::Authorities { .. } => ErrorClass::Input,
             Self::NotADirectory { .. } | Self::Path { .. } | Self::WrongType { .. } | Self::SymlinkLoop { .. } => ErrorClass::Input,
             Self::Expired { .. } => ErrorClass::Expired,
             Self::Refused { source: Refusal::Expired { .. }, .. } => ErrorClass::Expired,

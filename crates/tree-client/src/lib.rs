@@ -85,6 +85,7 @@ mod pipe; // The replica protocol within the process.
 mod pull; // Copies the newest revision into a database.
 mod replica; // Replicas: choice, connections, requests, replies.
 mod replica_fault; // Observer of replicas that send wrong or old data.
+mod replica_tls; // TLS to replicas.
 mod revision; // Revisions: history, differences, full check.
 mod traversal; // Visits every frame below some inodes, many at a time.
 mod tree; // Tree: one open tree, and frames from memory, disk or network.
@@ -103,5 +104,6 @@ pub use path::ResolvedPath;
 pub use pull::{PullOptions, PullPhase, PullProgress, PullProgressFn, PullReport, pull, pull_watch};
 pub use replica::{Counters, ReplicaState, ReplicaStatus};
 pub use replica_fault::{FaultKind, FaultObserver, ReplicaFault};
+pub use replica_tls::ReplicaTls;
 pub use revision::{Change, ChangeKind, ChangedFields, Diff, History, Proof, Revision, RevisionOrder, Verification, VerifyEvent};
 pub use tree::Tree;

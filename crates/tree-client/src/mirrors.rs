@@ -4,9 +4,10 @@
 use vouch_tree::{Content, HostId, TreeName};
 
 use crate::replica::Location;
-use crate::{Error, Result, Tree, http};
+use crate::{Error, Result, Tree, http, replica_tls};
 
-/// At the root: a replica on each line, `HOST[:PORT]` or a URL. Skips empty lines and `#`.
+/// The list at the root of a tree: a replica on each line, `HOST[:PORT]`, `tls://HOST[:PORT]` or a URL. Empty lines and
+/// lines that begin with `#` are skipped.
 pub(crate) const MIRRORS_FILE: &str = ".vouch-mirrors";
 
 /// Further bytes and lines are ignored.
@@ -51,12 +52,16 @@ pub(crate) fn location(text: &str, hostid: &HostId) -> Result<Location> {
     if http::is_url(text) {
         return Ok(Location { host: http::check_url(text)?, port: 0 });
     }
-    let parsed = TreeName::new(text, *hostid).map_err(|_| Error::Path {
-        path: format!("'{text}'").into_bytes(),
-        why: "not a replica; expected HOST[:PORT], or http:// or https:// and the path of a database",
-    })?;
-    Ok(Location { host: parsed.host().to_owned(), port: parsed.port() })
+    let over_tls = replica_tls::host_of(text);
+    let parsed = TreeName::new(over_tls.unwrap_or(text), *hostid)
+        .map_err(|_| Error::Path { path: format!("'{text}'").into_bytes(), why: NOT_A_REPLICA })?;
+    let host = if over_tls.is_some() { replica_tls::location_of(parsed.host()) } else { parsed.host().to_owned() };
+    Ok(Location { host, port: parsed.port() })
 }
+
+/// What a location must look like.
+pub(crate) const NOT_A_REPLICA: &str =
+    "not a replica; expected HOST[:PORT], tls://HOST[:PORT], or http:// or https:// and the path of a database";
 
 #[cfg(test)]
 mod tests {
@@ -64,12 +69,15 @@ mod tests {
 
     #[test]
     fn list_skips_comments_and_bad_lines() {
-        let text = "# mirrors\n\n mirror.example:99 \r\nhttps://cdn.example/tools\n two words\nhttp://\n[::1]:7\n";
+        let text = "# mirrors\n\n mirror.example:99 \r\nhttps://cdn.example/tools\n two words\nhttp://\n[::1]:7\ntls://s.example\ntls://[::1]:9\ntls://\n";
         let mut bad = 0;
         let found = parse(text, &HostId::from_bytes([1; 32]), |_| bad += 1);
         let hosts: Vec<_> = found.iter().map(|location| (location.host.as_str(), location.port)).collect();
-        assert_eq!(hosts, [("mirror.example", 99), ("https://cdn.example/tools/", 0), ("::1", 7)]);
-        assert_eq!(bad, 2);
+        assert_eq!(
+            hosts,
+            [("mirror.example", 99), ("https://cdn.example/tools/", 0), ("::1", 7), ("tls://s.example", 4340), ("tls://::1", 9)]
+        );
+        assert_eq!(bad, 3);
         assert_eq!(parse(&"h\n".repeat(1000), &HostId::from_bytes([1; 32]), |_| ()).len(), MIRRORS_MAX);
     }
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use vouch_tree::TreeName;
-use vouch_tree_client::{Client, ClientOptions, DiskCacheOptions, FaultObserver, HttpConnector, HttpOptions, Tree, TreeOptions};
+use vouch_tree_client::{
+    Client, ClientOptions, DiskCacheOptions, FaultObserver, HttpConnector, HttpOptions, ReplicaTls, Tree, TreeOptions,
+};
 
 use crate::config;
 use crate::exit::{At as _, Failure, Outcome};
@@ -20,12 +22,19 @@ use crate::{size, when};
 #[command(next_help_heading = "Reading options")]
 pub(crate) struct ClientArgs {
     /// Ask this replica too; may be repeated. The default port is 4340. A URL (http:// or https://)
-    /// is a database behind a web server or in a bucket.
+    /// is a database behind a web server or in a bucket; tls://HOST[:PORT] is a replica over TLS.
     #[arg(long, value_name = "HOST[:PORT]|URL", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     replica: Vec<String>,
     /// Ask only the replicas given by --replica, not the host in the name.
     #[arg(long, requires = "replica")]
     only_replicas: bool,
+    /// Read over TLS only, also from the host in the name, so that nobody on the network between sees
+    /// what is read. http:// URLs are refused.
+    #[arg(long)]
+    replica_tls: bool,
+    /// Authorities (PEM) that may sign replicas' certificates. The default is those of the system.
+    #[arg(long, value_name = "FILE")]
+    replica_ca: Option<PathBuf>,
     /// Proxy for replicas with a URL, as http://HOST:PORT, socks5://HOST:PORT or DIRECT; may be
     /// repeated, in the order of preference. The default is http_proxy, https_proxy and no_proxy.
     #[arg(long, value_name = "URL")]
@@ -108,7 +117,8 @@ impl ClientArgs {
 
     pub(crate) fn connector(&self) -> Outcome<Arc<HttpConnector>> {
         let timeout = self.connect_timeout();
-        Ok(Arc::new(HttpConnector::new(HttpOptions { proxies: self.proxy.clone(), timeout, ..HttpOptions::default() })?))
+        let tls = ReplicaTls::new(self.replica_ca.as_deref(), self.replica_tls)?;
+        Ok(Arc::new(HttpConnector::new(HttpOptions { proxies: self.proxy.clone(), timeout, tls, ..HttpOptions::default() })?))
     }
 
     pub(crate) fn connect_timeout(&self) -> Duration {

@@ -54,6 +54,9 @@ impl Fetcher {
     pub(super) fn new(url: &str, options: &HttpOptions) -> Result<Self> {
         let path = |why| Error::Path { path: format!("'{url}'").into_bytes(), why };
         let base = parse(url).map_err(path)?;
+        if options.tls.is_required() && base.scheme() != "https" {
+            return Err(path("in clear text, but TLS is required; give an https:// URL"));
+        }
         let names = if options.proxies.is_empty() { vec!["environment".to_owned()] } else { options.proxies.clone() };
         // Leaves time for the other routes if a host is silent.
         let connect_timeout = (options.timeout / names.len() as u32).max(CONNECT_TIMEOUT_MIN);
@@ -108,7 +111,7 @@ impl Route {
     fn new(name: String, connect_timeout: Duration, options: &HttpOptions) -> Result<Self> {
         let transport = match &options.transport {
             Some(make) => make(&name, connect_timeout),
-            None => Arc::new(Network::new(&name, connect_timeout, options.timeout)?),
+            None => Arc::new(Network::new(&name, connect_timeout, options.timeout, &options.tls)?),
         };
         Ok(Self { name, transport, failed_until: Mutex::default() })
     }

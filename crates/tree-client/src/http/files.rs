@@ -10,7 +10,8 @@ use vouch_tree_store::{RemoteFile, RemoteView};
 use super::fetch::{FetchError, Fetcher};
 use super::{HttpOptions, is_url};
 use crate::clock::Clock;
-use crate::{Error, Result};
+use crate::mirrors::NOT_A_REPLICA;
+use crate::{Error, Result, replica_tls};
 
 pub struct DatabaseFiles {
     fetcher: Fetcher,
@@ -18,7 +19,7 @@ pub struct DatabaseFiles {
 }
 
 impl DatabaseFiles {
-    /// `location`: a URL, or `HOST[:PORT]` of a replica.
+    /// `location`: a URL, or `HOST[:PORT]` or `tls://HOST[:PORT]` of a replica.
     ///
     /// # Errors
     /// The location is invalid.
@@ -26,10 +27,12 @@ impl DatabaseFiles {
         let url = if is_url(location) {
             location.to_owned()
         } else {
-            let why = "not a replica; expected HOST[:PORT], or http:// or https:// and the path of a database";
-            let parsed = TreeName::new(location, *hostid).map_err(|_| Error::Path { path: format!("'{location}'").into_bytes(), why })?;
+            let over_tls = replica_tls::host_of(location);
+            let parsed = TreeName::new(over_tls.unwrap_or(location), *hostid)
+                .map_err(|_| Error::Path { path: format!("'{location}'").into_bytes(), why: NOT_A_REPLICA })?;
+            let scheme = if over_tls.is_some() || options.tls.is_required() { "https" } else { "http" };
             let host = if parsed.host().contains(':') { format!("[{}]", parsed.host()) } else { parsed.host().to_owned() };
-            format!("http://{host}:{}/{hostid}/", parsed.port())
+            format!("{scheme}://{host}:{}/{hostid}/", parsed.port())
         };
         Ok(Self { fetcher: Fetcher::new(&url, options)?, clock: Arc::clone(&options.clock) })
     }

@@ -19,7 +19,8 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::clock::{Clock, SystemClock};
-use crate::connector::{Connector, Stream, TcpConnector};
+use crate::connector::{self, Connector, Stream, TcpConnector};
+use crate::replica_tls::{self, ReplicaTls, Sessions};
 use crate::{Error, Result, pipe};
 use database::HttpDatabase;
 use fetch::{FetchError, Fetcher};
@@ -34,6 +35,7 @@ pub struct HttpOptions {
     /// Longest pause within a response. Routes share it for their connection attempts, 1 s each at
     /// least.
     pub timeout: Duration,
+    pub tls: ReplicaTls,
     pub clock: Arc<dyn Clock>,
     /// Called for each of `proxies`, or for `environment`, with the limit of a connection attempt.
     /// `None`: TCP.
@@ -44,13 +46,20 @@ pub type MakeTransport = dyn Fn(&str, Duration) -> Arc<dyn HttpTransport> + Send
 
 impl Default for HttpOptions {
     fn default() -> Self {
-        Self { proxies: Vec::new(), timeout: Duration::from_secs(10), clock: Arc::new(SystemClock), transport: None }
+        Self {
+            proxies: Vec::new(),
+            timeout: Duration::from_secs(10),
+            tls: ReplicaTls::default(),
+            clock: Arc::new(SystemClock),
+            transport: None,
+        }
     }
 }
 
-/// Connects to databases by URL, and to replicas by TCP.
+/// Connects to databases by URL, and to replicas by TCP or, for `tls://HOST`, by TLS.
 pub struct HttpConnector {
     options: HttpOptions,
+    sessions: Sessions,
     databases: Mutex<HashMap<String, Weak<HttpDatabase>>>,
 }
 
@@ -58,13 +67,14 @@ impl HttpConnector {
     /// Requests need a tokio runtime.
     ///
     /// # Errors
-    /// A proxy is not a URL.
+    /// A proxy is not a URL, or the authorities of servers cannot be read.
     pub fn new(options: HttpOptions) -> Result<Self> {
         // Without proxies nothing is checked: replicas work without certificate authorities.
         if !options.proxies.is_empty() {
-            Fetcher::new("http://localhost/", &options)?;
+            Fetcher::new("https://localhost/", &options)?;
         }
-        Ok(Self { options, databases: Mutex::default() })
+        let sessions = Sessions::new(options.tls.clone())?;
+        Ok(Self { options, sessions, databases: Mutex::default() })
     }
 
     /// Connections to one URL share its database.
@@ -86,12 +96,15 @@ impl Connector for HttpConnector {
             // Placeholder: the HTTP client or its proxy resolves the host at each connection.
             return ready(Ok(vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)])).boxed();
         }
-        TcpConnector.resolve(host, port)
+        TcpConnector.resolve(replica_tls::host_of(host).unwrap_or(host), port)
     }
 
     fn connect<'a>(&'a self, host: &'a str, address: SocketAddr) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
         if !is_url(host) {
-            return TcpConnector.connect(host, address);
+            return match replica_tls::host_of(host) {
+                None if !self.sessions.is_required() => TcpConnector.connect(host, address),
+                name => async move { self.sessions.open(name.unwrap_or(host), connector::tcp(address).await?).await }.boxed(),
+            };
         }
         async move {
             let database = self.database(host).map_err(io::Error::other)?;

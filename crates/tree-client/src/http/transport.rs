@@ -10,7 +10,7 @@ use reqwest::header::{CONTENT_RANGE, RANGE};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Proxy, Url};
 
-use crate::Error;
+use crate::{Error, ReplicaTls};
 
 #[derive(Debug, Clone)]
 pub struct HttpRequest {
@@ -44,16 +44,22 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// `proxy`: `environment`, `DIRECT` or a URL. `timeout` limits pauses.
-    pub(super) fn new(proxy: &str, connect_timeout: Duration, timeout: Duration) -> crate::Result<Self> {
-        // Fails if the process has chosen a provider; either works.
+    /// `proxy`: `environment`, `DIRECT` or the URL of a proxy. `timeout` limits pauses.
+    pub(super) fn new(proxy: &str, connect_timeout: Duration, timeout: Duration, tls: &ReplicaTls) -> crate::Result<Self> {
+        // The process may have chosen a provider already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = Client::builder()
             .connect_timeout(connect_timeout)
             .read_timeout(timeout)
             .redirect(Policy::limited(REDIRECTS_MAX))
             .tcp_nodelay(true)
+            // Redirections too.
+            .https_only(tls.is_required())
             .user_agent(concat!("vouch/", env!("CARGO_PKG_VERSION")));
+        let builder = match tls.authorities() {
+            None => builder,
+            Some(found) => builder.tls_certs_only(found.iter().filter_map(|one| reqwest::Certificate::from_der(one).ok())),
+        };
         let builder = match proxy {
             "environment" => builder,
             "DIRECT" => builder.no_proxy(),

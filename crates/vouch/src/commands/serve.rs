@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 use vouch_daemon::{runtime_directory, service_manager};
 use vouch_replica::{Limits, ServeConfig, Server, TlsFiles};
 use vouch_tree_cache::{CacheOptions, TreeCache};
-use vouch_tree_client::{Client, ClientOptions, HttpConnector, HttpOptions, TreeOptions};
+use vouch_tree_client::{Client, ClientOptions, HttpConnector, HttpOptions, ReplicaTls, TreeOptions};
 
 /// Serve databases to clients: a replica.
 ///
@@ -35,12 +35,16 @@ pub(crate) struct Args {
     /// (systemd.socket(5)), else [::]:4340.
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Vec<SocketAddr>,
-    /// Certificate chain (PEM) for HTTPS on the same addresses. Read at the start.
+    /// Certificate chain (PEM) for TLS on the same addresses: for HTTPS, and for clients with
+    /// `--replica tls://HOST`. Read at the start.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     /// Private key (PEM) of the certificate.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
+    /// Refuse clients without TLS, so that nobody on the network between sees what they read.
+    #[arg(long, requires = "tls_cert")]
+    tls_only: bool,
     /// Address of the metrics and health page.
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
@@ -83,12 +87,19 @@ struct CacheArgs {
     /// Most disk space of the cache. What was not used for the longest time is removed first.
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "cache_of")]
     quota: Option<u64>,
-    /// Fetch from this replica too; may be repeated. A URL is a database behind a web server.
+    /// Fetch from this replica too; may be repeated. tls://HOST[:PORT] is a replica over TLS, and
+    /// another URL is a database behind a web server.
     #[arg(long, value_name = "HOST[:PORT]|URL")]
     replica: Vec<String>,
     /// Fetch only from the replicas given by --replica.
     #[arg(long, requires = "replica")]
     only_replicas: bool,
+    /// Fetch over TLS only, from the host in the name too.
+    #[arg(long)]
+    replica_tls: bool,
+    /// Authorities (PEM) that may sign replicas' certificates. The default is those of the system.
+    #[arg(long, value_name = "FILE")]
+    replica_ca: Option<PathBuf>,
     /// Proxy for replicas with a URL; may be repeated, in the order of preference.
     #[arg(long, value_name = "URL")]
     proxy: Vec<String>,
@@ -114,7 +125,8 @@ impl CacheArgs {
         }
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().at("runtime")?;
         let timeout = self.timeout.min(Duration::from_secs(5));
-        let http = HttpOptions { proxies: self.proxy.clone(), timeout, ..HttpOptions::default() };
+        let tls = ReplicaTls::new(self.replica_ca.as_deref(), self.replica_tls)?;
+        let http = HttpOptions { proxies: self.proxy.clone(), timeout, tls, ..HttpOptions::default() };
         let cache = runtime.block_on(async {
             let client = Client::new(ClientOptions {
                 connector: Arc::new(HttpConnector::new(http.clone())?),
@@ -149,6 +161,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         listen,
         passed,
         tls: args.tls_cert.zip(args.tls_key).map(|(certificate, key)| TlsFiles { certificate, key }),
+        is_tls_only: args.tls_only,
         metrics: args.metrics,
         threads: args.threads.map(usize::from),
         limits: Limits {

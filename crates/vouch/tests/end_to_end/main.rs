@@ -36,6 +36,7 @@ mod proofs;
 mod publish;
 mod read_commands;
 mod replica_attacks;
+mod replica_tls;
 mod service_manager;
 mod status;
 mod test_site;

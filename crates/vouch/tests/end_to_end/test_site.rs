@@ -91,7 +91,12 @@ impl TestSite {
     }
 
     pub(crate) fn serve_db(&self, db: &str, port: u16) -> Replica {
-        let mut command = self.command(["serve", "--db", db, "--listen", &format!("127.0.0.1:{port}"), "--metrics", "127.0.0.1:0"]);
+        self.serve_with(db, port, &[])
+    }
+
+    pub(crate) fn serve_with(&self, db: &str, port: u16, more: &[&str]) -> Replica {
+        let listen = format!("127.0.0.1:{port}");
+        let mut command = self.command([&["serve", "--db", db, "--listen", &listen, "--metrics", "127.0.0.1:0"], more].concat());
         let (child, address, page) = start_listener(&mut command);
         Replica { child, address, page }
     }

@@ -24,13 +24,13 @@ impl Place {
         let (host, port) = match (replica.strip_prefix("http://"), replica.strip_prefix("https://")) {
             (Some(rest), _) => of_url(rest, 80),
             (_, Some(rest)) => of_url(rest, 443),
-            _ => split_port(replica, vouch_tree::PORT_DEFAULT),
+            _ => split_port(replica.strip_prefix("tls://").unwrap_or(replica), vouch_tree::PORT_DEFAULT),
         };
         Self { replica: replica.to_owned(), host, port }
     }
 
     pub(super) fn is_url(&self) -> bool {
-        self.replica.contains("://")
+        self.replica.contains("://") && !self.replica.starts_with("tls://")
     }
 
     /// Whether a connection can be made. Blocks for `timeout` for each address.
@@ -110,6 +110,7 @@ mod tests {
             ("192.0.2.1", "192.0.2.1", 4340),
             ("[2001:db8::1]:7", "2001:db8::1", 7),
             ("2001:db8::1", "2001:db8::1", 4340),
+            ("tls://mirror.example", "mirror.example", 4340),
             ("http://h/db", "h", 80),
             ("https://user:secret@h:8443/db?x@y", "h", 8443),
             ("https://[2001:db8::1]/db", "2001:db8::1", 443),
