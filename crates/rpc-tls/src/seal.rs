@@ -48,9 +48,14 @@ impl Sealer {
         Ok(HEADER_LEN + len + TAIL_LEN)
     }
 
+    /// Records that the key may still seal.
+    pub fn records_left(&self) -> u64 {
+        self.records_max.saturating_sub(self.key.sequence)
+    }
+
     /// [`Sealer::update_key`] is due.
     pub fn is_key_used_up(&self) -> bool {
-        self.key.sequence >= self.records_max
+        self.records_left() == 0
     }
 
     /// Appends a KeyUpdate message to `out` and changes to the next key (RFC 8446, section 4.6.3).

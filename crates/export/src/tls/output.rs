@@ -2,9 +2,8 @@
 //! Only then is file data read and sealed, straight into the record that is sent.
 
 use std::cell::RefCell;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::FileExt as _;
 
 use rustix::net::SendFlags;
 use vouch_rpc_tls::{HEADER_LEN, PLAIN_LEN_MAX, Sealer, TAIL_LEN, TlsError};
@@ -17,23 +16,64 @@ use crate::transport::send::Sent;
 pub(crate) struct TlsOutput {
     /// `None` during the handshake.
     sealer: Option<Sealer>,
-    /// Handshake messages, and records that the socket did not take.
-    pending: Vec<u8>,
-    sent: usize,
+    /// Records that the socket did not take.
+    records: Option<Records>,
+    /// Messages of the handshake and of the session, which follow the records.
+    messages: Vec<u8>,
+    messages_sent: usize,
+}
+
+/// A buffer of sealed records, and the part of it that waits.
+struct Records {
+    buffer: Vec<u8>,
+    at: usize,
+    end: usize,
 }
 
 /// Records of one system call: they fit the second-level cache of a core, and one reply of 1 MiB
-/// takes four calls.
-const RECORDS_AT_ONCE: usize = 16;
-const SCRATCH_LEN: usize = RECORDS_AT_ONCE * (HEADER_LEN + PLAIN_LEN_MAX + TAIL_LEN);
+/// with its header takes four calls.
+const RECORDS_AT_ONCE: usize = 17;
+const RECORD_LEN: usize = HEADER_LEN + PLAIN_LEN_MAX + TAIL_LEN;
 
 thread_local! {
-    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// Buffers of all connections of a thread: an idle connection has none.
+    static BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Further buffers are freed. They belong to connections whose sockets were full.
+const SPARE_BUFFERS_MAX: usize = 4;
+
+impl Records {
+    fn new() -> Self {
+        let buffer = BUFFERS.with_borrow_mut(Vec::pop).unwrap_or_else(|| vec![0; RECORDS_AT_ONCE * RECORD_LEN]);
+        Records { buffer, at: 0, end: 0 }
+    }
+
+    /// Returns false if the socket is full.
+    fn send(&mut self, socket: BorrowedFd<'_>, sent: &mut u64) -> io::Result<bool> {
+        let n = send_some(socket, &self.buffer[self.at..self.end])?;
+        self.at += n;
+        *sent += n as u64;
+        Ok(self.at == self.end)
+    }
+}
+
+impl Drop for Records {
+    fn drop(&mut self) {
+        let buffer = std::mem::take(&mut self.buffer);
+        // At the end of a thread there is no list any more.
+        let _ = BUFFERS.try_with(|buffers| {
+            let mut buffers = buffers.borrow_mut();
+            if buffers.len() < SPARE_BUFFERS_MAX {
+                buffers.push(buffer);
+            }
+        });
+    }
 }
 
 impl TlsOutput {
     pub(crate) fn push_handshake(&mut self, bytes: &[u8]) {
-        self.pending.extend_from_slice(bytes);
+        self.messages.extend_from_slice(bytes);
     }
 
     pub(crate) fn set_sealer(&mut self, sealer: Sealer) {
@@ -41,16 +81,16 @@ impl TlsOutput {
     }
 
     pub(crate) fn update_key(&mut self) -> Result<(), TlsError> {
-        self.sealer.as_mut().map_or(Ok(()), |sealer| sealer.update_key(&mut self.pending))
+        self.sealer.as_mut().map_or(Ok(()), |sealer| sealer.update_key(&mut self.messages))
     }
 
     /// Sends close_notify.
     pub(crate) fn close(&mut self) -> Result<(), TlsError> {
-        self.sealer.take().map_or(Ok(()), |mut sealer| sealer.close(&mut self.pending))
+        self.sealer.take().map_or(Ok(()), |mut sealer| sealer.close(&mut self.messages))
     }
 
     pub(crate) fn pending_len(&self) -> usize {
-        self.pending.len() - self.sent
+        self.records.as_ref().map_or(0, |records| records.end - records.at) + self.messages.len() - self.messages_sent
     }
 
     /// Seals and sends as much as the socket takes. `sent` counts bytes on the wire; `done` gets
@@ -63,92 +103,122 @@ impl TlsOutput {
         mut done: impl FnMut(Vec<u8>),
     ) -> io::Result<Sent> {
         loop {
-            while self.sent < self.pending.len() {
-                let Some(n) = send_some(socket, &self.pending[self.sent..])? else { return Ok(Sent::Full) };
-                self.sent += n;
-                *sent += n as u64;
-            }
-            (self.pending, self.sent) = (Vec::new(), 0);
-            let Some(sealer) = self.sealer.as_mut().filter(|_| !output.is_empty()) else { return Ok(Sent::All) };
-            if sealer.is_key_used_up() {
-                sealer.update_key(&mut self.pending).map_err(io::Error::other)?;
-                continue;
-            }
-            let full = SCRATCH.with_borrow_mut(|scratch| {
-                scratch.resize(SCRATCH_LEN, 0);
-                let len = seal_records(sealer, scratch, output, &mut done)?;
-                let n = send_some(socket, &scratch[..len])?.unwrap_or(0);
-                *sent += n as u64;
-                self.pending.extend_from_slice(&scratch[n..len]);
-                Ok::<_, io::Error>(n == 0)
-            })?;
-            if full {
+            if !self.flush(socket, sent)? {
                 return Ok(Sent::Full);
             }
+            let Some(sealer) = self.sealer.as_mut().filter(|_| !output.is_empty()) else { return Ok(Sent::All) };
+            if sealer.is_key_used_up() {
+                sealer.update_key(&mut self.messages).map_err(io::Error::other)?;
+                continue;
+            }
+            let mut records = Records::new();
+            records.end = seal_records(sealer, &mut records.buffer, output, &mut done)?;
+            self.records = Some(records);
         }
+    }
+
+    /// Returns false if the socket is full.
+    fn flush(&mut self, socket: BorrowedFd<'_>, sent: &mut u64) -> io::Result<bool> {
+        if let Some(records) = &mut self.records {
+            if !records.send(socket, sent)? {
+                return Ok(false);
+            }
+            self.records = None;
+        }
+        if !self.messages.is_empty() {
+            let n = send_some(socket, &self.messages[self.messages_sent..])?;
+            self.messages_sent += n;
+            *sent += n as u64;
+            if self.messages_sent < self.messages.len() {
+                return Ok(false);
+            }
+            (self.messages, self.messages_sent) = (Vec::new(), 0);
+        }
+        Ok(true)
     }
 }
 
-/// Fills `scratch` with records. Small replies share a record.
-fn seal_records(sealer: &mut Sealer, scratch: &mut [u8], output: &mut Output, done: &mut impl FnMut(Vec<u8>)) -> io::Result<usize> {
-    let mut at = 0;
-    while !output.is_empty() && scratch.len() - at >= HEADER_LEN + PLAIN_LEN_MAX + TAIL_LEN {
-        let record = &mut scratch[at..];
-        let len = fill(&mut record[HEADER_LEN..HEADER_LEN + PLAIN_LEN_MAX], output)?;
-        output.advance(len, &mut *done);
-        at += sealer.seal(record, len).map_err(io::Error::other)?;
-        if sealer.is_key_used_up() {
-            break;
-        }
+/// Fills `buffer` with records, all but the last of full length. Small replies share a record.
+/// Returns the length of the records.
+fn seal_records(sealer: &mut Sealer, buffer: &mut [u8], output: &mut Output, done: &mut impl FnMut(Vec<u8>)) -> io::Result<usize> {
+    let count = RECORDS_AT_ONCE.min(usize::try_from(sealer.records_left()).unwrap_or(usize::MAX));
+    let len = fill(&mut buffer[..count * RECORD_LEN], output)?;
+    output.advance(len, &mut *done);
+    let mut end = 0;
+    for (at, record) in buffer.chunks_exact_mut(RECORD_LEN).enumerate().take(len.div_ceil(PLAIN_LEN_MAX)) {
+        end += sealer.seal(record, (len - at * PLAIN_LEN_MAX).min(PLAIN_LEN_MAX)).map_err(io::Error::other)?;
     }
-    Ok(at)
+    Ok(end)
 }
 
-fn fill(plain: &mut [u8], output: &Output) -> io::Result<usize> {
+/// Copies the front of the output to where the records have their plaintext. Returns the number of
+/// bytes.
+fn fill(records: &mut [u8], output: &Output) -> io::Result<usize> {
+    let room = records.len() / RECORD_LEN * PLAIN_LEN_MAX;
     let (mut len, mut failed) = (0, None);
     output.pieces(|piece| {
         match piece {
-            Piece::Bytes(bytes) => {
-                let n = bytes.len().min(plain.len() - len);
-                plain[len..len + n].copy_from_slice(&bytes[..n]);
-                len += n;
+            Piece::Bytes(mut bytes) => {
+                bytes = &bytes[..bytes.len().min(room - len)];
+                for part in parts(records, len, bytes.len()) {
+                    let (front, rest) = bytes.split_at(part.len());
+                    part.copy_from_slice(front);
+                    (bytes, len) = (rest, len + front.len());
+                }
             }
             Piece::Span(span, from) => {
-                let n = (span.len - from).min(plain.len() - len);
-                failed = read_span(span, from, &mut plain[len..len + n]).err();
+                let n = (span.len - from).min(room - len);
+                // One system call for the parts of all records.
+                let mut parts: Vec<_> = parts(records, len, n).map(IoSliceMut::new).collect();
+                failed = read_span(span, from, &mut parts).err();
                 len += n;
             }
         }
-        failed.is_none() && len < plain.len()
+        failed.is_none() && len < room
     });
     failed.map_or(Ok(len), Err)
 }
 
+/// The parts of records that hold the plaintext from `at` on.
+fn parts(records: &mut [u8], at: usize, mut len: usize) -> impl Iterator<Item = &mut [u8]> {
+    let mut start = at % PLAIN_LEN_MAX;
+    records.chunks_exact_mut(RECORD_LEN).skip(at / PLAIN_LEN_MAX).map_while(move |record| {
+        if len == 0 {
+            return None;
+        }
+        let end = PLAIN_LEN_MAX.min(start + len);
+        let part = &mut record[HEADER_LEN + start..HEADER_LEN + end];
+        (len, start) = (len - part.len(), 0);
+        Some(part)
+    })
+}
+
 /// If the file was shortened, zeros fill the promised length, like a concurrent read.
-fn read_span(span: &FileSpan, from: usize, mut out: &mut [u8]) -> io::Result<()> {
+fn read_span(span: &FileSpan, from: usize, mut parts: &mut [IoSliceMut<'_>]) -> io::Result<()> {
     let mut offset = span.offset + from as u64;
-    while !out.is_empty() {
-        match span.file.read_at(out, offset) {
-            Ok(0) => {
-                out.fill(0);
+    while !parts.is_empty() {
+        match rustix::io::retry_on_intr(|| rustix::io::preadv(&span.file, parts, offset))? {
+            0 => {
+                parts.iter_mut().for_each(|part| part.fill(0));
                 return Ok(());
             }
-            Ok(n) => {
+            n => {
                 offset += n as u64;
-                out = &mut out[n..];
+                IoSliceMut::advance_slices(&mut parts, n);
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
         }
     }
     Ok(())
 }
 
-/// `None` if the socket is full.
-fn send_some(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<Option<usize>> {
+/// Less than all if the socket is full.
+fn send_some(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     match rustix::io::retry_on_intr(|| rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)) {
-        Ok(n) => Ok(Some(n)),
-        Err(rustix::io::Errno::AGAIN) => Ok(None),
+        Ok(n) => Ok(n),
+        Err(rustix::io::Errno::AGAIN) => Ok(0),
         Err(error) => Err(error.into()),
     }
 }
+
+#[cfg(test)]
+mod tests;
