@@ -15,9 +15,11 @@ use vouch_xdr::Writer;
 use crate::certificates::{Authority, Holder};
 use crate::prelude::*;
 
+mod idle_memory;
+
 struct TlsExport {
     address: SocketAddr,
-    _child: KillOnDrop,
+    child: KillOnDrop,
 }
 
 impl TlsExport {
@@ -28,8 +30,8 @@ impl TlsExport {
         let args = ["export", "--dir", "shared", "--options", &options, "--listen", &listen, "--state", "exporting", "--lease", "5"];
         let log = std::fs::File::create(world.path("log")).expect("a file");
         let mut command = world.command([&args[..], &["--tls-cert", "server.pem", "--tls-key", "server.key"], more].concat());
-        let _child = KillOnDrop(command.stdout(Stdio::null()).stderr(log).spawn().expect("the binary starts"));
-        let export = TlsExport { _child, address: listen.parse().expect("an address") };
+        let child = KillOnDrop(command.stdout(Stdio::null()).stderr(log).spawn().expect("the binary starts"));
+        let export = TlsExport { child, address: listen.parse().expect("an address") };
         assert!(eventually(Duration::from_secs(30), || TcpStream::connect(export.address).is_ok()), "{}", read_log(world));
         export
     }
@@ -213,6 +215,7 @@ fn socket(address: SocketAddr, host: u8) -> TcpStream {
     bind(&socket, &SocketAddr::from((Ipv4Addr::new(127, 0, 0, host), 0))).expect("a loopback address");
     connect(&socket, &address).expect("the server listens");
     let stream = TcpStream::from(socket);
+    stream.set_nodelay(true).expect("an option of TCP");
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time-out");
     stream
 }
