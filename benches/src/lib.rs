@@ -4,9 +4,11 @@
 //! - `exports`: builds of `vouch export` and NFS-Ganesha, under each flavour, in one run
 //! - `seal`: message protection, compared with libipsec-mb
 //! - `audit`: the audit trail without a server
+//! - `tls`: handshakes beside nginx, and memory of idle connections
 
 pub mod realm;
 pub mod servers;
+pub mod tls_servers;
 
 use std::fmt::Display;
 

@@ -92,7 +92,7 @@ impl Server {
         Self::start(command, port, files)
     }
 
-    fn start(mut command: Command, port: u16, files: tempfile::TempDir) -> Self {
+    pub(crate) fn start(mut command: Command, port: u16, files: tempfile::TempDir) -> Self {
         let name = format!("start {:?}", command.get_program());
         let child = command.stdin(Stdio::null()).spawn().or_exit(&name);
         let mut server = Self { child, port, _files: files };
@@ -123,7 +123,7 @@ pub fn resident_kib(pid: u32) -> u64 {
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").or_exit("find a free port");
     listener.local_addr().or_exit("find a free port").port()
 }
