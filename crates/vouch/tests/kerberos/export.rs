@@ -1,4 +1,5 @@
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use vouch_audit::Record;
@@ -24,11 +25,13 @@ pub(crate) struct ServerOptions {
     pub(crate) keytab: &'static str,
     pub(crate) lease: &'static str,
     pub(crate) ip: Ipv4Addr,
+    /// Demands TLS, with a certificate for localhost.
+    pub(crate) tls: bool,
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
-        ServerOptions { conf: "krb5", keytab: "service", lease: "2", ip: Ipv4Addr::LOCALHOST }
+        ServerOptions { conf: "krb5", keytab: "service", lease: "2", ip: Ipv4Addr::LOCALHOST, tls: false }
     }
 }
 
@@ -56,9 +59,17 @@ impl Export {
         std::fs::write(path("idmapd.conf"), format!("[General]\nLocal-Realms = {REALM}\n")).expect("a file");
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
         command.envs(kdc.environment(self.options.conf)).arg("export").arg("--dir").arg(path("data"));
+        if self.options.tls {
+            let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+            std::fs::write(self.certificate(), made.cert.pem()).expect("a file");
+            std::fs::write(path("tls.key"), made.signing_key.serialize_pem()).expect("a file");
+            std::fs::set_permissions(path("tls.key"), std::fs::Permissions::from_mode(0o600)).expect("an own file");
+            command.arg("--tls-cert").arg(self.certificate()).arg("--tls-key").arg(path("tls.key"));
+        }
+        let xprtsec = if self.options.tls { ",xprtsec=tls" } else { "" };
         command.args([
             "--options",
-            "rw,insecure,no_root_squash,sec=krb5:krb5i:krb5p",
+            &format!("rw,insecure,no_root_squash,sec=krb5:krb5i:krb5p{xprtsec}"),
             "--lease",
             self.options.lease,
             "--listen",
@@ -151,6 +162,27 @@ impl Export {
             assert!(Instant::now() < end, "no refusal {why:?} with {parts:?}: {all:?}");
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    pub(crate) fn certificate(&self) -> PathBuf {
+        self.directory.path().join("tls.pem")
+    }
+
+    /// Principal and transport of each record with a principal.
+    pub(crate) fn callers(&self) -> Vec<(String, String)> {
+        let mut callers = Vec::new();
+        entries(&self.directory.path().join("trail"), 1, |entry| {
+            let mut scratch = Vec::new();
+            if entry.kind == Kind::Record
+                && let Ok(record) = Record::decode(&entry.body, &mut scratch)
+                && !record.principal.is_empty()
+            {
+                callers.push((String::from_utf8_lossy(record.principal).into_owned(), record.xprtsec().unwrap_or_default().to_owned()));
+            }
+            true
+        })
+        .expect("the trail");
+        callers
     }
 
     pub(crate) fn clients(&self) -> Vec<IpAddr> {

@@ -11,6 +11,7 @@ mod kdc;
 #[path = "../end_to_end/kill_on_drop.rs"]
 mod kill_on_drop;
 mod nat;
+mod over_tls;
 mod own_client;
 mod pipeline;
 mod prelude;

@@ -1,6 +1,7 @@
 //! The Linux kernel's NFS client under Kerberos: rpc.gssd and tickets in the guest, a real KDC
 //! outside.
 
+use std::ffi::OsString;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use crate::guest::{self, Guest, Network};
 use crate::kdc::{Client, Kdc};
 use crate::server::{Server, ServerOptions};
+use crate::tls::{Certificates, has_tlshd};
 
 /// Linux 6.1 lacks the encryption types of RFC 8009.
 const ENCTYPES: &str = "aes256-cts-hmac-sha1-96 aes128-cts-hmac-sha1-96";
@@ -46,12 +48,12 @@ impl Realm {
     }
 
     fn server(&self, options: &str) -> Server {
-        let server_options = ServerOptions {
-            options: options.into(),
-            more: vec!["--keytab".into(), self.server_keytab.clone().into()],
-            environment: self.kdc.environment("server"),
-            port: None,
-        };
+        self.server_with(options, Vec::new())
+    }
+
+    fn server_with(&self, options: &str, mut more: Vec<OsString>) -> Server {
+        more.extend(["--keytab".into(), self.server_keytab.clone().into()]);
+        let server_options = ServerOptions { options: options.into(), more, environment: self.kdc.environment("server"), port: None };
         let server = Server::start_with(&self.network, server_options);
         std::fs::set_permissions(server.path(""), PermissionsExt::from_mode(0o1777)).expect("the export is ours");
         server
@@ -81,6 +83,26 @@ fn each_flavour_works_for_users_with_tickets() {
         }
     }
     assert!(out.contains("ok: the strongest is chosen") && out.contains("ok: lent"), "{out}");
+}
+
+#[test]
+fn kerberos_identifies_users_over_tls() {
+    if !has_tlshd() {
+        return;
+    }
+    let Some(realm) = Realm::new(300) else { return };
+    let certificates = Certificates::new();
+    certificates.issue("server", &["server.vouch.test"], Some(&realm.network.address));
+    let file = |name: &str| certificates.path(name).into_os_string();
+    let more = vec!["--tls-cert".into(), file("server.pem"), "--tls-key".into(), file("server.key")];
+    let server = realm.server_with("rw,sec=krb5,xprtsec=tls", more);
+    let out = realm.guest(&server).newer_kernel().file(&certificates.path("ca.pem")).run("kerberos_tls.sh");
+    for version in ["4.2", "4.1"] {
+        assert!(out.contains(&format!("ok: {version} krb5 over TLS")), "{out}");
+        let file = server.path(&format!("daemon-{version}"));
+        assert_eq!(std::fs::metadata(file).expect("a file that the guest made").uid(), 1, "the ticket holder owns the file");
+    }
+    assert!(out.contains("ok: no mount without TLS"), "{out}");
 }
 
 #[test]

@@ -7,13 +7,13 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 use crate::guest::{Guest, Network, skip};
 use crate::server::{Server, ServerOptions};
 
-struct Certificates {
+pub(crate) struct Certificates {
     dir: tempfile::TempDir,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Certificates {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -23,11 +23,11 @@ impl Certificates {
         Certificates { dir, issuer: Issuer::new(params, key) }
     }
 
-    fn path(&self, file: &str) -> PathBuf {
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
         self.dir.path().join(file)
     }
 
-    fn issue(&self, file: &str, names: &[&str], address: Option<&str>) {
+    pub(crate) fn issue(&self, file: &str, names: &[&str], address: Option<&str>) {
         let mut params = CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).expect("names");
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, names[0]);
@@ -40,10 +40,19 @@ impl Certificates {
     }
 }
 
+/// Whether the guest of Linux 6.12 is there; prints a line if not.
+pub(crate) fn has_tlshd() -> bool {
+    let has = std::path::Path::new("/opt/vouch-guest/usr/sbin/tlshd").exists();
+    if !has {
+        skip("needs Linux 6.12 and tlshd; run script/install-needs linux-6.12-guest");
+    }
+    has
+}
+
 fn mount_with(xprtsec: &str) {
     let Some(network) = Network::new() else { return };
-    if !std::path::Path::new("/opt/vouch-guest/usr/sbin/tlshd").exists() {
-        return skip("needs Linux 6.12 and tlshd; run script/install-needs linux-6.12-guest");
+    if !has_tlshd() {
+        return;
     }
     let files = Certificates::new();
     files.issue("server", &["server.vouch.test"], Some(&network.address));
