@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
 
 use crate::OrExit as _;
 use crate::servers::{Server, free_port};
@@ -26,11 +26,14 @@ impl Certificates {
         };
         let mut params = CertificateParams::new(Vec::new()).or_exit("make an authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // OpenSSL takes a certificate with the name of its issuer as self-signed.
+        params.distinguished_name.push(DnType::CommonName, "authority");
         let key = KeyPair::generate().or_exit("make a key");
         write("ca.pem", params.self_signed(&key).or_exit("make an authority").pem());
         let issuer = Issuer::new(params, key);
         for name in ["server", "client"] {
             let mut params = CertificateParams::new(vec![name.to_owned()]).or_exit("make a certificate");
+            params.distinguished_name.push(DnType::CommonName, name);
             params.subject_alt_names.push(SanType::IpAddress([127, 0, 0, 1].into()));
             let key = KeyPair::generate().or_exit("make a key");
             write(&format!("{name}.pem"), params.signed_by(&key, &issuer).or_exit("make a certificate").pem());
