@@ -121,17 +121,6 @@ mod tests {
     }
 
     #[test]
-    fn repeated_call_is_found() {
-        let (replies, one) = (ReplyCache::default(), connection(1));
-        assert_eq!(replies.find(&key(1), &one), None);
-        replies.begin(key(1), &one, 0);
-        assert_eq!(replies.find(&key(1), &one), Some(KnownCall::InProgress));
-        replies.answered(key(1), &one, b"done", 0);
-        assert_eq!(replies.find(&key(1), &one), Some(KnownCall::Answered(b"done".to_vec())));
-        assert_eq!(replies.find(&key(2), &one), None);
-    }
-
-    #[test]
     fn call_over_new_connection_is_retry_after_first_is_gone() {
         let (replies, one, two) = (ReplyCache::default(), connection(1), connection(2));
         replies.begin(key(1), &one, 0);

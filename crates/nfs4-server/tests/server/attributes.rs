@@ -1,10 +1,7 @@
-use vouch_nfs4::op::{self, Args, Results};
-use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Acl, Attributes, Bytes, SetTime, Status, Time};
-use vouch_nfs4_server::Exports;
-use vouch_vfs::{Blocking, Caller, FileSystem as _, PosixAcl, PosixAclEntry, PosixAclKind, PosixAclTag};
+use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Acl, SetTime, Time};
+use vouch_vfs::{FileSystem as _, PosixAcl, PosixAclEntry, PosixAclKind, PosixAclTag};
 
-use crate::fixture::{Client, Fixture, attributes, export, sys_access};
-use crate::ops::{Packed, getattr, setattr, size};
+use crate::prelude::*;
 
 // RFC 8881, section 5.6.
 #[test]
@@ -19,8 +16,7 @@ fn every_supported_attribute_can_be_read() {
             let supported = attributes(&list[0]).supported_attrs.unwrap();
             assert!(Attributes::REQUIRED.minus(supported).is_empty(), "{path:?}");
             let wanted = supported.minus(Attributes::WRITE_ONLY);
-            let (status, list) = client.run_at(path, &[Args::Getattr(op::GetattrArgs { wanted })]);
-            assert_eq!(status, Status::OK);
+            let list = expect_ok(client.run_at(path, &[Args::Getattr(op::GetattrArgs { wanted })]));
             let values = attributes(&list[0]);
             let missing = wanted.minus(values.present(wanted));
             assert!(missing.is_empty(), "{path:?} {missing:?}");
@@ -33,9 +29,7 @@ fn every_supported_attribute_can_be_read() {
 // RFC 8881, section 18.30.
 #[test]
 fn setattr_values_are_returned_by_getattr() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
-    client.create("f");
+    let mut client = Client::with_file();
     let time = Time { seconds: 12_345, nanoseconds: 6 };
     let wanted = Attributes {
         size: Some(1000),
@@ -46,8 +40,7 @@ fn setattr_values_are_returned_by_getattr() {
         ..Attributes::default()
     };
     let packed = Packed::new(&[4, 33, 36, 37, 54], &wanted);
-    let (status, list) = client.run_at(&["export", "f"], &[setattr(&packed), getattr(&[4, 33, 36, 37, 53])]);
-    assert_eq!(status, Status::OK, "{list:?}");
+    let list = expect_ok(client.run_at(&["export", "f"], &[setattr(&packed), getattr(&[4, 33, 36, 37, 53])]));
     let values = attributes(&list[1]);
     assert_eq!(
         (values.size, values.owner, values.owner_group, values.time_modify),
@@ -59,9 +52,7 @@ fn setattr_values_are_returned_by_getattr() {
 // RFC 8881, sections 5.5, 5.9, 6.2.4, 3.3.1.
 #[test]
 fn setattr_refuses_invalid_attributes() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
-    client.create("f");
+    let mut client = Client::with_file();
     let bad_time = SetTime::Client(Time { seconds: 0, nanoseconds: 1_000_000_000 });
     let cases = [
         (Packed::new(&[33], &Attributes { mode: Some(0o10000), ..Attributes::default() }), Status::INVAL),
@@ -80,9 +71,7 @@ fn setattr_refuses_invalid_attributes() {
 // RFC 8881, sections 18.31 and 18.15.
 #[test]
 fn verify_and_nverify_compare_attributes() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
-    client.create("f");
+    let mut client = Client::with_file();
     let same = Packed::new(&[4, 33], &Attributes { size: Some(0), mode: Some(0o644), ..Attributes::default() });
     let other = size(1);
     let verify = |packed| Args::Verify(op::VerifyArgs { attrs: Packed::fattr(packed) });
@@ -97,9 +86,7 @@ fn verify_and_nverify_compare_attributes() {
 // RFC 8881, section 6.
 #[test]
 fn acl_is_readable_and_changes_the_mode() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
-    client.create("f");
+    let mut client = Client::with_file();
     let ace = |kind, mask, who| Ace { kind, flags: AceFlags(0), mask: AceMask(mask), who: Bytes(who) };
     let list =
         vec![ace(AceType::ALLOW, 0x1601ff & 0x7, &b"OWNER@"[..]), ace(AceType::ALLOW, 1, b"1000"), ace(AceType::ALLOW, 1, b"EVERYONE@")];
@@ -118,8 +105,7 @@ fn acl_is_readable_and_changes_the_mode() {
 
 #[test]
 fn compares_acl_longer_than_a_call() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
+    let (fixture, mut client) = Client::with_fixture();
     client.create("f");
     let entry = |tag| PosixAclEntry { tag, permissions: 4 };
     let users = (0..30_000).map(|number| PosixAclTag::User(100_000 + number));
@@ -138,8 +124,7 @@ fn compares_acl_longer_than_a_call() {
 #[test]
 fn change_attr_type_is_reported_on_read_only_file_systems() {
     const TYPE: u32 = 79;
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
+    let (fixture, mut client) = Client::with_fixture();
     client.create("f");
     for (path, is_supported) in [(&[][..], true), (&["export"], false), (&["export", "f"], false)] {
         let values = attributes(&client.run_at(path, &[getattr(&[0, TYPE])]).1[0]);

@@ -1,12 +1,8 @@
 //! Long operations must not run on a thread that serves connections.
 
-use vouch_nfs4::op::{self, Args, CreateHow, OpenClaim, OpenHow, ShareAccess};
-use vouch_nfs4::{Name, Stateid, Status};
-use vouch_nfs4_server::{Effect, Flavour, JobProgress, Progress};
-use vouch_vfs::Blocking;
+use vouch_nfs4_server::JobProgress;
 
-use crate::fixture::{Client, Fixture, compound, results};
-use crate::ops::{close, lookup, open, putfh, remove, rename, size};
+use crate::prelude::*;
 
 const BIG: u64 = 1 << 30;
 
@@ -21,8 +17,7 @@ fn would_block(client: &mut Client<'_>, ops: &[Args<'_>]) -> (bool, Vec<Effect>)
     let stopped = matches!(first, Progress::Blocked);
     let last = if stopped { call.run(&fixture.server, Blocking::Allowed) } else { first };
     let Progress::Done(Some(reply)) = last else { panic!("no reply") };
-    let (status, list) = results(reply.bytes[28..].to_vec());
-    assert_eq!(status, Status::OK, "{list:?}");
+    expect_ok(results(reply.bytes[28..].to_vec()));
     (stopped, call.take_effects())
 }
 
@@ -35,8 +30,7 @@ fn set_size(client: &mut Client<'_>, name: &str, stateid: Stateid, len: u64) -> 
 
 #[test]
 fn large_truncation_blocks_and_small_one_does_not() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
+    let mut client = Client::alone();
     let stateid = client.create("f");
     assert!(!set_size(&mut client, "f", stateid, BIG), "a file that grows gives nothing back");
     assert!(!set_size(&mut client, "f", stateid, BIG - 4096));
@@ -51,8 +45,7 @@ fn large_truncation_blocks_and_small_one_does_not() {
 
 #[test]
 fn rename_over_large_file_blocks() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
+    let mut client = Client::alone();
     for name in ["a", "b", "c"] {
         client.create(name);
     }
@@ -68,8 +61,7 @@ fn rename_over_large_file_blocks() {
 
 #[test]
 fn clone_blocks() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
+    let mut client = Client::alone();
     let (source, destination) = (client.create("f"), client.create("g"));
     set_size(&mut client, "f", source, 8192);
     let clone = Args::Clone(op::CloneArgs { source, destination, source_offset: 0, destination_offset: 0, count: 8192 });
@@ -79,8 +71,7 @@ fn clone_blocks() {
 
 #[test]
 fn last_close_of_removed_large_file_runs_in_background() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
+    let (fixture, mut client) = Client::with_fixture();
     let stateid = client.create("small");
     assert_eq!(client.status(&["export"], &[lookup("small"), close(stateid)]), Status::OK);
     assert_eq!(fixture.files.open_count(), 0);
@@ -104,8 +95,7 @@ fn last_close_of_removed_large_file_runs_in_background() {
 
 #[test]
 fn many_expired_opens_are_closed_in_background() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
+    let (fixture, mut client) = Client::with_fixture();
     let count = 1000;
     for number in 0..count {
         client.create(&number.to_string());

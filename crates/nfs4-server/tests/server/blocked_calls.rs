@@ -1,43 +1,33 @@
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use vouch_vfs::Error;
 
-use vouch_nfs4::Status;
-use vouch_nfs4::op::Args;
-use vouch_nfs4_server::{Compound, Effect, Export, ExportId, Flavour, Progress};
-use vouch_vfs::memory::Call;
-use vouch_vfs::{Blocking, Error};
-
-use crate::fixture::{Client, Fixture, MemoryFs, compound, export, sys_access, user};
-use crate::ops::{lookup, mkdir, mode, open_by_name, rename};
+use crate::prelude::*;
 
 /// Runs a call that creates a file until it blocks on the disk.
 fn begin_create(client: &mut Client<'_>, name: &str) -> Compound {
     let mode = mode(0o644);
-    let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), open_by_name(name, Some(&mode))];
-    let mut call = client.fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
+    let mut call = client.begin(&[open_by_name(name, Some(&mode))]);
     assert!(matches!(call.run(&client.fixture.server, Blocking::Forbidden), Progress::Blocked));
     call
 }
 
 #[test]
 fn create_and_rename_in_cold_directory_block() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
+    let (fixture, mut client) = Client::with_fixture();
     let mode = mode(0o755);
     let mkdir = |name: &'static str| [mkdir(name, &mode), Args::Getfh];
     let rename = |old: &'static str, new: &'static str| [Args::Savefh, rename(old, new)];
     let steps = [(false, mkdir("a")), (false, rename("a", "c")), (true, mkdir("b")), (true, rename("b", "d")), (false, mkdir("e"))];
     for (is_cold, [first, second]) in steps {
+        let op = first.op();
         if is_cold {
             fixture.files.evict_caches();
         }
-        let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), first, second];
-        let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
+        let mut call = client.begin(&[first, second]);
         if is_cold {
-            assert!(matches!(call.run(&fixture.server, Blocking::Forbidden), Progress::Blocked), "{:?}", ops[3].op());
+            assert!(matches!(call.run(&fixture.server, Blocking::Forbidden), Progress::Blocked), "{:?}", op);
             assert_eq!(fixture.run_to_status(&mut call, Blocking::Allowed), Status::OK);
         } else {
-            assert_eq!(fixture.run_to_status(&mut call, Blocking::Forbidden), Status::OK, "{:?}", ops[3].op());
+            assert_eq!(fixture.run_to_status(&mut call, Blocking::Forbidden), Status::OK, "{:?}", op);
         }
     }
 }
@@ -72,8 +62,7 @@ fn async_export_does_not_wait_for_sync() {
     files.set_slow_sync(true);
     files.set_fault(|call, _| (call == Call::SyncMetadata).then(|| Error::Io(std::io::Error::other("unexpected sync"))));
     let mode = mode(0o644);
-    let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), open_by_name("a", Some(&mode))];
-    let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
+    let mut call = client.begin(&[open_by_name("a", Some(&mode))]);
     assert_eq!(fixture.run_to_status(&mut call, Blocking::Forbidden), Status::OK);
 }
 
@@ -99,8 +88,7 @@ fn retry_of_call_in_progress_closes_its_connection() {
 
 #[test]
 fn resumed_call_renews_lease_at_resume_time() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
+    let (fixture, mut client) = Client::with_fixture();
     fixture.files.set_slow_sync(true);
     let mut call = begin_create(&mut client, "a");
     fixture.now_ms.store(9_000, Ordering::Relaxed);

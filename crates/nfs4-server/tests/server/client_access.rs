@@ -1,19 +1,12 @@
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::net::IpAddr;
+use std::sync::atomic::Ordering::Relaxed;
 
-use parking_lot::Mutex;
-use vouch_nfs4::Name as WireName;
-use vouch_nfs4::op::{self, Args, Results};
-use vouch_nfs4::{ClientId, CreateSeq, StateProtect, Stateid, Status, Verifier};
+use vouch_nfs4::{CreateSeq, Name as WireName};
 use vouch_nfs4_server::testing::LEASE_MS;
-use vouch_nfs4_server::{ClientAccess, ClientMatcher, Connection, Export, Exports, Flavour, Progress};
 use vouch_vfs::{FileSystem as _, Name};
 
-use crate::fixture::{Client, Fixture, MemoryFs, compound, export, results, sys_access, user};
-use crate::ops::{
-    copy, create_session, exchange_id, getattr, lookup, mode, open_as, open_by_name, putfh, read, setattr, setclientid, size,
-};
+use crate::ops::create_session;
+use crate::prelude::*;
 
 #[derive(Default)]
 pub(crate) struct ListedHosts {

@@ -1,14 +1,8 @@
 //! Holes, copies, extended attributes, locks, and export options.
 
-use std::sync::Arc;
+use vouch_nfs4_server::{Squash, SquashWho};
 
-use vouch_nfs4::op::{self, Args, Results};
-use vouch_nfs4::{Bytes, ClientId, Cookie, Name, OwnerSeq, StateOwner, Stateid, Status};
-use vouch_nfs4_server::{ClientAccess, Flavour, FlavourAccess, Squash, SquashWho};
-use vouch_vfs::memory::Call;
-
-use crate::fixture::{Client, Fixture, MemoryFs, attributes, export, flavour_access, sys_access, user};
-use crate::ops::{Packed, close, commit, copy, getattr, lock, lookup, mode, open_as, open_by_name, read, remove, setattr};
+use crate::prelude::*;
 
 const FILE: &[&str] = &["export", "f"];
 
@@ -19,15 +13,13 @@ fn write(stateid: Stateid, offset: u64, data: &'static [u8]) -> Args<'static> {
 // RFC 7862, sections 15.1, 15.4, 15.10 and 15.11.
 #[test]
 fn seek_and_read_plus_report_deallocated_holes() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
+    let mut client = Client::alone();
     let stateid = client.create("f");
     let seek = |offset, what| Args::Seek(op::SeekArgs { stateid, offset, what });
     assert_eq!(client.status(FILE, &[Args::Allocate(op::AllocateArgs { stateid, offset: 0, length: 40_960 })]), Status::OK);
     assert_eq!(client.status(FILE, &[write(stateid, 32_768, b"data")]), Status::OK);
     assert_eq!(client.status(FILE, &[Args::Deallocate(op::DeallocateArgs { stateid, offset: 0, length: 32_768 })]), Status::OK);
-    let (status, list) = client.run_at(FILE, &[seek(0, op::DataContent::Data), seek(0, op::DataContent::Hole)]);
-    assert_eq!(status, Status::OK);
+    let list = expect_ok(client.run_at(FILE, &[seek(0, op::DataContent::Data), seek(0, op::DataContent::Hole)]));
     assert!(matches!(list[0], Results::Seek(Ok(op::SeekOk { eof: false, offset: 32_768 }))), "{list:?}");
     assert!(matches!(list[1], Results::Seek(Ok(op::SeekOk { offset: 0, .. }))), "{list:?}");
     assert_eq!(client.status(FILE, &[seek(50_000, op::DataContent::Data)]), Status::NXIO);
@@ -52,8 +44,7 @@ fn seek_and_read_plus_report_deallocated_holes() {
 // RFC 7862, section 15.2.
 #[test]
 fn copy_transfers_a_range_between_files() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
+    let mut client = Client::alone();
     let (source, destination) = (client.create("f"), client.create("g"));
     assert_eq!(client.status(FILE, &[write(source, 0, b"0123456789")]), Status::OK);
     let copy = |source_offset, count, from: Stateid, to: Stateid| copy((from, source_offset), (to, 0), count, true);
@@ -62,8 +53,7 @@ fn copy_transfers_a_range_between_files() {
     };
     let mut ops = with_both_files(copy(2, 5, source, destination));
     ops.push(read(destination, 0, 99));
-    let (status, list) = client.run(&ops);
-    assert_eq!(status, Status::OK, "{list:?}");
+    let list = expect_ok(client.run(&ops));
     assert!(matches!(&list[8], Results::Read(Ok(ok)) if ok.data.0 == b"23456"));
     assert_eq!(client.run(&with_both_files(copy(11, 1, source, destination))).0, Status::INVAL);
     assert_eq!(client.run(&with_both_files(copy(0, 1, destination, source))).0, Status::BAD_STATEID);
@@ -72,8 +62,7 @@ fn copy_transfers_a_range_between_files() {
 // A count of zero means up to the end of the file (RFC 7862, sections 15.2.3 and 15.13.3).
 #[test]
 fn copy_and_clone_refuse_overlapping_ranges() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
+    let mut client = Client::alone();
     let stateid = client.create("f");
     let block: &'static [u8] = &[7; 4096];
     let filled: Vec<Args<'_>> = (0..3).map(|at| write(stateid, at * 4096, block)).collect();
@@ -97,9 +86,7 @@ fn copy_and_clone_refuse_overlapping_ranges() {
 // RFC 8276, section 8.4.
 #[test]
 fn extended_attributes_are_set_listed_and_removed() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
-    client.create("f");
+    let mut client = Client::with_file();
     let set = |option, name: &'static [u8], value| Args::Setxattr(op::SetxattrArgs { option, name: Name(name), value: Bytes(value) });
     let get = Args::Getxattr(op::GetxattrArgs { name: Name(b"a") });
     let list = |cookie, max_count| Args::Listxattrs(op::ListxattrsArgs { cookie: Cookie(cookie), max_count });
@@ -126,8 +113,7 @@ fn lock_conflicts_with_lock_of_other_client() {
     let Results::Open(Ok(ok)) = &list[0] else { panic!("{list:?}") };
     let other = ok.stateid;
     let owner = StateOwner { client: ClientId(0), owner: Bytes(b"locker") };
-    let (status, list) = one.run_at(FILE, &[lock(open, 10, 10)]);
-    assert_eq!(status, Status::OK);
+    let list = expect_ok(one.run_at(FILE, &[lock(open, 10, 10)]));
     let Results::Lock(Ok(held)) = &list[0] else { panic!("{list:?}") };
     let (status, list) = two.run_at(FILE, &[lock(other, 10, 5)]);
     assert_eq!(status, Status::DENIED);
@@ -179,8 +165,7 @@ fn export_options_limit_access() {
 // RFC 8881, section 18.32.3: a stateid is not a capability.
 #[test]
 fn stateid_of_other_user_gives_no_write_access() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
+    let mut client = Client::alone();
     let stateid = client.create("f");
     assert_eq!(client.status(FILE, &[write(stateid, 0, b"mine")]), Status::OK);
     client.principal = user(1000);
@@ -193,8 +178,7 @@ fn stateid_of_other_user_gives_no_write_access() {
 // The client whose state ended for this call must not reclaim it (RFC 8881, section 8.4.3).
 #[test]
 fn stateless_operations_wait_for_recovery_records() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
+    let (fixture, mut client) = Client::with_fixture();
     let stateid = client.create("f");
     let mut waits = |path: &[&str], op: Args<'_>| {
         assert_eq!(client.status(path, &[op]), Status::OK);

@@ -1,13 +1,10 @@
 //! RFC 8881, section 10.4.3; RFC 9754.
 
-use vouch_nfs4::op::{self, Args, Delegation, OpenResultFlags, Results, ShareAccess};
-use vouch_nfs4::{Attributes, Bytes, CallbackHead, ChangeId, Fattr, Name, OwnerSeq, ReplyWriter, Stateid, Status, Time, cb};
-use vouch_nfs4_server::{Effect, Flavour};
+use vouch_nfs4::op::{Delegation, OpenResultFlags};
+use vouch_nfs4::{CallbackHead, ChangeId, Fattr, ReplyWriter, Time, cb};
 use vouch_oncrpc::{Accepted, Call, Reply};
-use vouch_xdr::{Reader, Writer};
 
-use crate::fixture::{Client, Fixture, attributes, compound, results};
-use crate::ops::{Packed, close, getattr, lookup, mode, open, readdir, size};
+use crate::prelude::*;
 
 pub(crate) fn open_with_want(
     client: &mut Client<'_>,
@@ -78,8 +75,7 @@ fn getattr_returns_answer_of_delegation_holder() {
     let mut call = vec![other.next_sequence(false), Args::Putrootfh, lookup("export"), lookup("f"), getattr(&[3, 4, 47, 53])];
     let (connection, principal) = (&other.connection, &other.principal);
     let (reply, _) = fixture.call_with_effects(Flavour::Sys, connection, principal, compound(2, &call), answer_getattr(&fixture, &answer));
-    let (status, list) = results(reply);
-    assert_eq!(status, Status::OK, "{list:?}");
+    let list = expect_ok(results(reply));
     let seen = attributes(list.last().unwrap());
     assert_eq!((seen.change, seen.size), (Some(change), Some(77)));
     assert_eq!((seen.time_access, seen.time_modify), (Some(LATER), Some(LATER)));
@@ -95,8 +91,7 @@ fn getattr_returns_answer_of_delegation_holder() {
     let set = |stateid| Args::Setattr(op::SetattrArgs { stateid, attrs: times.fattr() });
     assert_eq!(holder.status(&["export", "f"], &[set(Stateid::ANONYMOUS)]), Status::BAD_STATEID);
     let back = Args::Delegreturn(op::DelegreturnArgs { stateid: delegation.stateid });
-    let (status, list) = holder.run_at(&["export", "f"], &[set(delegation.stateid), back, getattr(&[47, 53])]);
-    assert_eq!(status, Status::OK, "{list:?}");
+    let list = expect_ok(holder.run_at(&["export", "f"], &[set(delegation.stateid), back, getattr(&[47, 53])]));
     let seen = attributes(&list[2]);
     assert_eq!((seen.time_access, seen.time_modify), (Some(LATER), Some(LATER)));
 }
@@ -186,8 +181,7 @@ fn delegated_times_move_forward_and_never_beyond_now() {
     for (seconds, expected) in [(999, 1_000), (i64::MAX, 1_700_000_001)] {
         let times = Attributes { time_deleg_modify: Some(Time { seconds, nanoseconds: 0 }), ..Attributes::default() };
         let times = Packed::new(&[85], &times);
-        let (status, list) = holder.run_at(&["export", "f"], &[set(delegation.stateid, &times), getattr(&[53])]);
-        assert_eq!(status, Status::OK, "{list:?}");
+        let list = expect_ok(holder.run_at(&["export", "f"], &[set(delegation.stateid, &times), getattr(&[53])]));
         assert_eq!(attributes(&list[1]).time_modify.unwrap().seconds, expected);
     }
 }

@@ -1,18 +1,11 @@
 //! Stable data and metadata are on disk before the reply (RFC 8881, section 18.32.3).
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
-use std::thread;
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
 
-use vouch_nfs4::op::{self, Args, Results, StableHow};
-use vouch_nfs4::{Bytes, Stateid, Status, Verifier};
-use vouch_nfs4_server::{Compound, ExportId, Progress};
-use vouch_vfs::Blocking;
-use vouch_vfs::memory::Call;
+use vouch_nfs4::op::StableHow;
 
-use crate::fixture::{Client, Fixture, bad_block, compound};
-use crate::ops::{commit, lookup, mkdir, mode};
+use crate::fixture::bad_block;
+use crate::prelude::*;
 
 const FILE: &[&str] = &["export", "f"];
 
@@ -103,8 +96,7 @@ fn begin_mkdirs<'w>(clients: &mut [Client<'w>]) -> Vec<Compound> {
     let attrs = mode(0o755);
     let make = |(number, client): (usize, &mut Client<'w>)| {
         let name = format!("d{number}");
-        let ops = [client.next_sequence(true), Args::Putrootfh, lookup("export"), mkdir(&name, &attrs)];
-        let mut call = client.fixture.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops));
+        let mut call = client.begin(&[mkdir(&name, &attrs)]);
         assert!(matches!(call.run(&client.fixture.server, Blocking::Forbidden), Progress::Blocked));
         assert_eq!(call.waits_for_sync(), Some(ExportId(7)));
         call

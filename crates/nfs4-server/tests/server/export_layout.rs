@@ -1,14 +1,7 @@
-use std::net::SocketAddr;
-use std::sync::Arc;
-
-use vouch_nfs4::op::{self, Args, Results};
-use vouch_nfs4::{Filehandle, Stateid, Status};
-use vouch_nfs4_server::{ClientAccess, ClientMatcher, Export, Exports};
-use vouch_vfs::{Caller, FileSystem as _, NewNode, SetAttributes};
+use vouch_vfs::{FileSystem as _, NewNode, SetAttributes};
 
 use crate::delegations::bind_backchannel;
-use crate::fixture::{Client, Fixture, MemoryFs, export, sys_access};
-use crate::ops::{getattr, lock, mode, open_by_name, putfh, read, readdir, remove};
+use crate::prelude::*;
 
 struct DenyAll;
 

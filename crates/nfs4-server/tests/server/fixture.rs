@@ -13,8 +13,8 @@ use vouch_nfs4::{
 };
 use vouch_nfs4_server::testing::{self, time_at};
 use vouch_nfs4_server::{
-    Compound, Config, Connection, Effect, Export, Exports, Flavour, Identity, Limits, NoObserver, Now, Observer, Principal, Progress,
-    Recovered, Request, Server, Squash, SquashWho, Unanswered,
+    ClientAccess, Compound, Config, Connection, Effect, Export, Exports, Flavour, Identity, Limits, NoObserver, Now, Observer, Principal,
+    Progress, Recovered, Request, Server, Squash, SquashWho, Unanswered,
 };
 use vouch_vfs::memory::Call;
 use vouch_vfs::{Blocking, Caller, Error};
@@ -70,6 +70,12 @@ impl Fixture {
     pub(crate) fn new() -> Self {
         let files = Arc::new(MemoryFs::new());
         Self::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access())])
+    }
+
+    pub(crate) fn exporting(path: &[&str], access: ClientAccess) -> Self {
+        let files = Arc::new(MemoryFs::new());
+        let exports = vec![export(1, path, &files, access)];
+        Self::with_exports(files, exports)
     }
 
     pub(crate) fn with_limits(limits: Limits) -> Self {
@@ -250,6 +256,22 @@ impl<'w> Client<'w> {
         Self::with_protection(fixture, name, user(uid), Flavour::Sys, StateProtect::None).0
     }
 
+    pub(crate) fn with_fixture() -> (&'static Fixture, Client<'static>) {
+        let fixture: &'static Fixture = Box::leak(Box::new(Fixture::new()));
+        (fixture, Client::new(fixture, "one", 0))
+    }
+
+    pub(crate) fn alone() -> Client<'static> {
+        Self::with_fixture().1
+    }
+
+    /// The client has the file `f` open.
+    pub(crate) fn with_file() -> Client<'static> {
+        let mut client = Self::alone();
+        client.create("f");
+        client
+    }
+
     pub(crate) fn rebooted(fixture: &'w Fixture, name: &str, uid: u32) -> Self {
         let mut client = Self::register(fixture, name, 2, user(uid), Flavour::Sys, StateProtect::None).0;
         client.reclaim_complete();
@@ -270,16 +292,6 @@ impl<'w> Client<'w> {
 
     pub(crate) fn after_server_restart(fixture: &'w Fixture, name: &str, uid: u32) -> Self {
         Self::register(fixture, name, 1, user(uid), Flavour::Sys, StateProtect::None).0
-    }
-
-    pub(crate) fn after_server_restart_as(
-        fixture: &'w Fixture,
-        name: &str,
-        principal: Principal,
-        flavour: Flavour,
-        protect: StateProtect<'_>,
-    ) -> Self {
-        Self::register(fixture, name, 1, principal, flavour, protect).0
     }
 
     pub(crate) fn reclaim_complete(&mut self) {
@@ -325,6 +337,12 @@ impl<'w> Client<'w> {
         Args::Sequence(op::SequenceArgs { session: self.session, seq: self.seq, slot: SlotId(0), highest_slot: SlotId(0), cache_this })
     }
 
+    /// A call in /export, not yet run.
+    pub(crate) fn begin(&mut self, ops: &[Args<'_>]) -> Compound {
+        let all = [&[self.next_sequence(false), Args::Putrootfh, lookup("export")], ops].concat();
+        self.fixture.begin(self.flavour, &self.connection, &self.principal, compound(self.minor, &all))
+    }
+
     pub(crate) fn run(&mut self, ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
         let mut all = vec![self.next_sequence(false)];
         all.extend_from_slice(ops);
@@ -364,6 +382,12 @@ impl<'w> Client<'w> {
         }
     }
 }
+
+pub(crate) fn expect_ok((status, list): (Status, Vec<Results<'static>>)) -> Vec<Results<'static>> {
+    assert_eq!(status, Status::OK, "{list:?}");
+    list
+}
+
 pub(crate) fn attributes(result: &Results<'static>) -> Attributes<'static> {
     match result {
         Results::Getattr(Ok(ok)) => ok.attrs.attributes().expect("valid attributes"),

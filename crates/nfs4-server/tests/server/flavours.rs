@@ -1,14 +1,8 @@
 //! RFC 8881, section 2.6.3.1.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
+use vouch_nfs4::{GssInfo, GssService, SecInfo};
 
-use vouch_nfs4::op::{self, Args, OpenClaim, OpenHow, Results};
-use vouch_nfs4::{Attributes, Bytes, GssInfo, GssService, Name, SecInfo, StateProtect, Status};
-use vouch_nfs4_server::{ClientAccess, Flavour, FlavourAccess, Principal};
-
-use crate::fixture::{Client, Fixture, MemoryFs, attributes, compound, export, flavour_access, name_of, results, sys_access, user};
-use crate::ops::{Packed, exchange_id, getattr, lookup, mkdir, mode, open, open_by_name, putfh, readdir, setattr};
+use crate::prelude::*;
 
 pub(crate) fn gss(name: &str) -> Principal {
     Principal::Gss { name: name.into() }
@@ -58,9 +52,8 @@ fn secinfo_lists_flavours_in_export_order() {
 // exports(5): `sec=krb5p,rw,sec=sys,ro`.
 #[test]
 fn access_rights_differ_by_flavour() {
-    let files = Arc::new(MemoryFs::new());
     let flavours = vec![flavour_access(Flavour::Krb5p), FlavourAccess { read_only: true, ..flavour_access(Flavour::Sys) }];
-    let fixture = Fixture::with_exports(files.clone(), vec![export(1, &["e"], &files, ClientAccess { flavours })]);
+    let fixture = Fixture::exporting(&["e"], ClientAccess { flavours });
     let mut client = Client::new(&fixture, "one", 0);
     let attrs = mode(0o666);
     assert_eq!(client.status(&["e"], &[open_by_name("f", Some(&attrs))]), Status::ROFS);
@@ -133,8 +126,7 @@ fn next_operation_decides_about_wrongsec() {
 // Otherwise the client would never try another flavour.
 #[test]
 fn wrong_flavour_is_reported_before_unknown_account() {
-    let files = Arc::new(MemoryFs::new());
-    let fixture = Fixture::with_exports(files.clone(), vec![export(1, &["e"], &files, flavours_access(&[Flavour::Sys, Flavour::Krb5p]))]);
+    let fixture = Fixture::exporting(&["e"], flavours_access(&[Flavour::Sys, Flavour::Krb5p]));
     let mut client = Client::new(&fixture, "one", 0);
     client.principal = gss("mallory@EXAMPLE.ORG");
     client.flavour = Flavour::Krb5;
@@ -146,8 +138,7 @@ fn wrong_flavour_is_reported_before_unknown_account() {
 // Section 15.1.1.3. After ACCESS a client would discard its dirty data.
 #[test]
 fn unanswered_name_lookup_returns_delay() {
-    let files = Arc::new(MemoryFs::new());
-    let fixture = Fixture::with_exports(files.clone(), vec![export(1, &["e"], &files, flavours_access(&[Flavour::Sys, Flavour::Krb5p]))]);
+    let fixture = Fixture::exporting(&["e"], flavours_access(&[Flavour::Sys, Flavour::Krb5p]));
     let mut client = Client::new(&fixture, "one", 0);
     assert_eq!(client.status(&["e"], &[open_by_name("f", Some(&mode(0o666)))]), Status::OK);
     let handle = client.filehandle(&["e", "f"], &[]);
@@ -164,10 +155,9 @@ fn unanswered_name_lookup_returns_delay() {
 // exports(5): `secure` applies to AUTH_SYS only.
 #[test]
 fn kerberos_callers_may_use_any_port() {
-    let files = Arc::new(MemoryFs::new());
     let secured = |flavour| FlavourAccess { secure_port: true, ..flavour_access(flavour) };
     let secure = ClientAccess { flavours: vec![secured(Flavour::Sys), secured(Flavour::Krb5)] };
-    let fixture = Fixture::with_exports(files.clone(), vec![export(1, &["e"], &files, secure)]);
+    let fixture = Fixture::exporting(&["e"], secure);
     let mut client = Client::new(&fixture, "one", 0);
     assert_eq!(client.status(&["e"], &[getattr(&[1])]), Status::OK);
     client.connection = fixture.server.connection_opened(SocketAddr::from(([127, 0, 0, 1], 50_000)));
@@ -179,8 +169,7 @@ fn kerberos_callers_may_use_any_port() {
 // Section 18.35.4.
 #[test]
 fn clients_are_identified_by_principal() {
-    let files = Arc::new(MemoryFs::new());
-    let fixture = Fixture::with_exports(files.clone(), vec![export(1, &["e"], &files, flavours_access(&[Flavour::Krb5, Flavour::Krb5p]))]);
+    let fixture = Fixture::exporting(&["e"], flavours_access(&[Flavour::Krb5, Flavour::Krb5p]));
     let machine = || gss("nfs/client.example.org@EXAMPLE.ORG");
     let (mut first, _) = Client::with_protection(&fixture, "one", machine(), Flavour::Krb5, StateProtect::None);
     let id = |principal: Principal, flavour: Flavour| {
@@ -202,8 +191,7 @@ fn clients_are_identified_by_principal() {
 // Section 2.10.6.1.3.1.
 #[test]
 fn reply_cache_refuses_replay_under_other_flavour() {
-    let files = Arc::new(MemoryFs::new());
-    let fixture = Fixture::with_exports(files.clone(), vec![export(1, &["e"], &files, flavours_access(&[Flavour::Krb5p]))]);
+    let fixture = Fixture::exporting(&["e"], flavours_access(&[Flavour::Krb5p]));
     let (mut client, _) = Client::with_protection(&fixture, "one", gss("alice@EXAMPLE.ORG"), Flavour::Krb5p, StateProtect::None);
     let ops = [client.next_sequence(true), Args::Putrootfh, lookup("e"), getattr(&[1, 20])];
     let (status, first) = client.send(&ops);
@@ -220,8 +208,7 @@ fn reply_cache_refuses_replay_under_other_flavour() {
 // RFC 7530, section 3.1.1.
 #[test]
 fn v40_reply_cache_refuses_replay_under_other_flavour() {
-    let files = Arc::new(MemoryFs::new());
-    let fixture = Fixture::with_exports(files.clone(), vec![export(1, &["e"], &files, flavours_access(&[Flavour::Krb5p]))]);
+    let fixture = Fixture::exporting(&["e"], flavours_access(&[Flavour::Krb5p]));
     let mut client = Client::new(&fixture, "one", 0);
     (client.minor, client.flavour) = (0, Flavour::Krb5p);
     let attrs = mode(0o755);

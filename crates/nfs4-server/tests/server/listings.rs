@@ -1,14 +1,8 @@
 //! Listings continue by cookie across changes (RFC 8881, section 18.23; RFC 8276, section 8.4.3).
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use vouch_nfs4::op::{self, Args, Results};
-use vouch_nfs4::{Bytes, Cookie, Name, Status};
-use vouch_nfs4_server::{Export, Exports};
-
-use crate::fixture::{Client, Fixture, MemoryFs, export, sys_access};
-use crate::ops::readdir;
+use crate::prelude::*;
 
 type Page = (Vec<String>, u64, bool);
 
@@ -98,9 +92,7 @@ fn listing_of_exports_continues_across_restart() {
 
 #[test]
 fn listing_of_xattrs_continues_across_changes() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
-    client.create("f");
+    let mut client = Client::with_file();
     let set_xattr_present = |client: &mut Client<'_>, number: u32, present: bool| {
         let name = numbered_name(number);
         let option = op::SetxattrOption::Either;

@@ -1,14 +1,8 @@
 //! As the Linux client uses it (RFC 8881, sections 2.10.8.3 and 18.35.3).
 
-use std::sync::Arc;
+use vouch_nfs4::{Bitmap, StateProtectOps, StateProtectReply};
 
-use vouch_nfs4::op::{self, Args, Op, Results};
-use vouch_nfs4::{Bitmap, Bytes, Filehandle, Name, StateProtect, StateProtectOps, StateProtectReply, Stateid, Status};
-use vouch_nfs4_server::{ClientAccess, Flavour, FlavourAccess, Principal};
-
-use crate::fixture::{Client, Fixture, MemoryFs, compound, export, flavour_access, results, user};
-use crate::flavours::{flavours_access, gss};
-use crate::ops::{Packed, close, commit, create_session, exchange_id, getattr, mkdir, mode, open, open_by_name, putfh, read, setattr};
+use crate::prelude::*;
 
 const ENFORCED: [Op; 5] = [Op::BIND_CONN_TO_SESSION, Op::EXCHANGE_ID, Op::CREATE_SESSION, Op::DESTROY_SESSION, Op::DESTROY_CLIENTID];
 /// Requested by Linux.
@@ -69,8 +63,7 @@ fn make_alices_file(fixture: &Fixture, name: &str, bits: u32) {
 
 fn open_as_alice(client: &mut Client<'_>, export: &str, name: &str) -> (Stateid, Filehandle) {
     act_as(client, "alice@EXAMPLE.ORG", Flavour::Krb5p);
-    let (status, list) = client.run_at(&[export], &[open_by_name(name, None), Args::Getfh]);
-    assert_eq!(status, Status::OK, "{list:?}");
+    let list = expect_ok(client.run_at(&[export], &[open_by_name(name, None), Args::Getfh]));
     match &list[..] {
         [Results::Open(Ok(open)), Results::Getfh(Ok(file))] => (open.stateid, file.handle),
         other => panic!("{other:?}"),
@@ -119,8 +112,7 @@ fn machine_returns_state_of_its_users() {
     act_as(&mut client, "nfs/other.example.org@EXAMPLE.ORG", Flavour::Krb5i);
     assert_eq!(client.run(&[putfh(), getattr(&[1]), close()]).0, Status::WRONGSEC);
     act_as_machine(&mut client);
-    let (status, list) = client.run(&[putfh(), getattr(&[1]), close()]);
-    assert_eq!(status, Status::OK, "{list:?}");
+    expect_ok(client.run(&[putfh(), getattr(&[1]), close()]));
 }
 
 #[test]
@@ -158,8 +150,7 @@ fn machine_writes_under_other_flavour_only_with_users_stateid() {
     let (own_stateid, _) = open_as_alice(&mut client, "export", "w");
     let (strict_stateid, strict) = open_as_alice(&mut client, "strict", "w");
     act_as_machine(&mut client);
-    let (status, list) = client.run(&[putfh(handle), write(own_stateid), getattr(&[4]), commit()]);
-    assert_eq!(status, Status::OK, "{list:?}");
+    expect_ok(client.run(&[putfh(handle), write(own_stateid), getattr(&[4]), commit()]));
     for stateid in [Stateid::ANONYMOUS, other_stateid, strict_stateid] {
         refused(&mut client, handle, &[write(own_stateid), write(stateid)], 3);
     }
@@ -169,8 +160,7 @@ fn machine_writes_under_other_flavour_only_with_users_stateid() {
     refused(&mut client, strict, &[commit()], 1);
     refused(&mut client, strict, &[write(strict_stateid), close(strict_stateid)], 2);
     refused(&mut client, strict, &[commit(), close(strict_stateid)], 2);
-    let (status, list) = client.run(&[putfh(strict), getattr(&[4]), close(strict_stateid)]);
-    assert_eq!(status, Status::OK, "{list:?}");
+    expect_ok(client.run(&[putfh(strict), getattr(&[4]), close(strict_stateid)]));
     act_as(&mut client, MACHINE, Flavour::Krb5p);
     let (strict_stateid, _) = open_as_alice(&mut client, "strict", "w");
     make_alices_file(&fixture, "p", 0o600);
@@ -206,8 +196,7 @@ fn machine_getattr_under_other_flavour_requires_returned_state() {
         let (status, list) = client.run(&all);
         assert_eq!((status, list.len()), (Status::WRONGSEC, 1), "{list:?}");
     }
-    let (status, list) = client.run(&[putfh(g), getattr(&[4]), close(g_stateid), getattr(&[4])]);
-    assert_eq!(status, Status::OK, "{list:?}");
+    expect_ok(client.run(&[putfh(g), getattr(&[4]), close(g_stateid), getattr(&[4])]));
 }
 
 #[test]
@@ -220,55 +209,6 @@ fn machine_without_account_returns_no_state() {
     for ops in [[getattr(&[4]), close(stateid)], [write(stateid), commit()]] {
         let (status, list) = client.run(&[&[putfh(handle)][..], &ops].concat());
         assert_eq!((status, list.len()), (Status::ACCESS, 1), "{list:?}");
-    }
-}
-
-#[test]
-fn only_machine_reclaims_or_ends_its_state_after_restart() {
-    let fixture = fixture(false);
-    let (mut client, _) = protected_client(&fixture);
-    open_by_alice(&fixture, &mut client);
-    let exports = [export(1, &["export"], &fixture.files, flavours_access(&[Flavour::Krb5p]))];
-    let fixture = fixture.restart_with_exports(exports.into());
-    let exchange_id = |boot: u8, principal: &Principal, flavour| {
-        let (reply, _) = fixture.call_with_flavour(
-            flavour,
-            &fixture.connect(),
-            principal,
-            compound(2, &[exchange_id(MACHINE, boot, StateProtect::None)]),
-        );
-        results(reply).0
-    };
-    for boot in [1, 2] {
-        assert_eq!(exchange_id(boot, &Principal::None, Flavour::None), Status::CLID_INUSE);
-        assert_eq!(exchange_id(boot, &user(0), Flavour::Sys), Status::CLID_INUSE);
-        assert_eq!(exchange_id(boot, &gss("nfs/other.example.org@EXAMPLE.ORG"), Flavour::Krb5p), Status::CLID_INUSE);
-        assert_eq!(exchange_id(boot, &gss(MACHINE), Flavour::Krb5), Status::CLID_INUSE);
-    }
-    let wanted = StateProtectOps { must_enforce: op_bitmap(&ENFORCED), must_allow: op_bitmap(&WANTED) };
-    let mut client = Client::after_server_restart_as(&fixture, MACHINE, gss(MACHINE), Flavour::Krb5i, StateProtect::MachineCred(wanted));
-    act_as(&mut client, "alice@EXAMPLE.ORG", Flavour::Krb5p);
-    let (status, list) = client
-        .run_at(&["export", "f"], &[open(op::ShareAccess::BOTH, op::OpenHow::NoCreate, op::OpenClaim::Previous(op::DelegationType::None))]);
-    assert_eq!(status, Status::OK, "{list:?}");
-}
-
-#[test]
-fn only_machine_receives_retried_create_session_reply() {
-    let fixture = fixture(false);
-    let (client, _) = protected_client(&fixture);
-    let unprotected = Client::with_protection(&fixture, "plain", gss(MACHINE), Flavour::Krb5p, StateProtect::None).0;
-    for (client, refused) in [(client, Status::WRONG_CRED), (unprotected, Status::CLID_INUSE)] {
-        let retry = |principal: &Principal, flavour| {
-            let args = create_session(client.id, vouch_nfs4::CreateSeq(1));
-            let (reply, _) = fixture.call_with_flavour(flavour, &fixture.connect(), principal, compound(2, &[args]));
-            results(reply)
-        };
-        assert_eq!(retry(&Principal::None, Flavour::None).0, refused);
-        assert_eq!(retry(&user(0), Flavour::Sys).0, refused);
-        assert_eq!(retry(&gss("alice@EXAMPLE.ORG"), Flavour::Krb5p).0, refused);
-        let (_, list) = retry(&gss(MACHINE), Flavour::Krb5i);
-        assert!(matches!(&list[0], Results::CreateSession(Ok(ok)) if ok.session == client.session), "{list:?}");
     }
 }
 

@@ -20,6 +20,7 @@ mod observer;
 mod opens;
 mod ops;
 mod panics;
+mod prelude;
 mod random_blocking;
 mod referrals;
 mod refusals;

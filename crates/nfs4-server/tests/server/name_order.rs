@@ -1,19 +1,11 @@
 //! The observer gets name changes in order, even if the operation fails later.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, mpsc};
-use std::thread;
-use std::time::Duration;
 
-use parking_lot::Mutex;
-use vouch_nfs4::op::{self, Args};
-use vouch_nfs4::{Name, Stateid, Status};
-use vouch_nfs4_server::{Compound, Export, ExportId, NameChange, NameOrder, Observation, Observer, ObserverNote, Progress};
-use vouch_vfs::memory::Call;
-use vouch_vfs::{Blocking, Caller, FileId, FileSystem as _};
+use vouch_nfs4_server::{NameChange, NameOrder, Observation, Observer, ObserverNote};
+use vouch_vfs::{FileId, FileSystem as _};
 
-use crate::fixture::{Client, Fixture, MemoryFs, compound, export, name_of, sys_access};
-use crate::ops::{lookup, mkdir, mode, open_by_name, read, remove, rename};
+use crate::prelude::*;
 
 #[derive(Default)]
 struct NameModel {
@@ -92,16 +84,7 @@ fn names_are_reported_in_change_order_even_if_disk_fails() {
     take_events(&model);
     let mut calls = Vec::new();
     for (client, (old, new)) in clients.iter_mut().zip([("a", "b"), ("b", "c")]) {
-        let ops = [
-            client.next_sequence(true),
-            Args::Putrootfh,
-            lookup("export"),
-            Args::Savefh,
-            rename(old, new),
-            lookup(new),
-            read(Stateid::ANONYMOUS, 0, 1),
-        ];
-        let mut call = fixture.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops));
+        let mut call = client.begin(&[Args::Savefh, rename(old, new), lookup(new), read(Stateid::ANONYMOUS, 0, 1)]);
         assert!(matches!(call.run(&fixture.server, Blocking::Forbidden), Progress::Blocked));
         calls.push(call);
     }
@@ -210,8 +193,7 @@ fn slow_create_does_not_block_other_creates_and_removes() {
 
 #[test]
 fn without_observer_name_changes_do_not_block() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
+    let (fixture, mut client) = Client::with_fixture();
     create_files(&mut client);
     let mut calls = begin_name_changes(&fixture);
     let mut blocks = Vec::new();

@@ -1,10 +1,4 @@
-use std::sync::Arc;
-
-use vouch_nfs4::op::{self, Args, Results};
-use vouch_nfs4::{Bytes, Name, Stateid, Status};
-
-use crate::fixture::{Client, Fixture, MemoryFs, attributes, export, name_of, sys_access};
-use crate::ops::{close, commit, getattr, lookup, mkdir, mode, open_by_name, read, readdir, remove, rename, setattr};
+use crate::prelude::*;
 
 const READDIR_ATTRS: &[u32] = &[1, 8, 11, 20, 55];
 
@@ -44,8 +38,7 @@ fn pseudo_fs_leads_to_exports_with_distinct_fsids() {
 // RFC 8881, sections 18.4, 18.13, 18.25, 18.26.
 #[test]
 fn directories_are_created_renamed_and_removed() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
+    let mut client = Client::alone();
     assert_eq!(client.status(&["export"], &[mkdir("d", &mode(0o755))]), Status::OK);
     assert_eq!(client.status(&["export"], &[mkdir("d", &mode(0o755))]), Status::EXIST);
     assert_eq!(client.status(&["export", "d"], &[Args::Getfh]), Status::OK);
@@ -62,14 +55,12 @@ fn directories_are_created_renamed_and_removed() {
 // RFC 8881, sections 18.16, 18.22, 18.32, 18.2.
 #[test]
 fn read_returns_written_data() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
+    let mut client = Client::alone();
     let stateid = client.create("f");
     let write =
         |data: &'static [u8], offset| Args::Write(op::WriteArgs { stateid, offset, stable: op::StableHow::FileSync, data: Bytes(data) });
     let ops = [write(b"hello", 0), write(b"world", 5), read(stateid, 0, 100), read(stateid, 3, 4), read(stateid, 10, 5), getattr(&[4])];
-    let (status, list) = client.run_at(&["export", "f"], &ops);
-    assert_eq!(status, Status::OK, "{list:?}");
+    let list = expect_ok(client.run_at(&["export", "f"], &ops));
     let data = |at: usize| match &list[at] {
         Results::Read(Ok(ok)) => (ok.data.0, ok.eof),
         other => panic!("{other:?}"),
@@ -83,8 +74,7 @@ fn read_returns_written_data() {
 // RFC 8881, section 16.2.3.1.2.
 #[test]
 fn current_stateid_is_that_of_preceding_open() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
+    let mut client = Client::alone();
     let write = Args::Write(op::WriteArgs { stateid: Stateid::CURRENT, offset: 0, stable: op::StableHow::Unstable, data: Bytes(b"x") });
     assert_eq!(client.status(&["export"], &[open_by_name("f", Some(&mode(0o600))), write.clone(), close(Stateid::CURRENT)]), Status::OK);
     assert_eq!(client.status(&["export", "f"], &[write]), Status::BAD_STATEID);
@@ -93,15 +83,13 @@ fn current_stateid_is_that_of_preceding_open() {
 // RFC 8881, section 18.23.3.
 #[test]
 fn readdir_continues_at_cookie() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
+    let mut client = Client::alone();
     for at in 0..100 {
         assert_eq!(client.status(&["export"], &[mkdir(&format!("d{at:03}"), &mode(0o755))]), Status::OK);
     }
     let (mut cookie, mut names) = (0, Vec::new());
     loop {
-        let (status, list) = client.run_at(&["export"], &[readdir(cookie, 1000, READDIR_ATTRS)]);
-        assert_eq!(status, Status::OK);
+        let list = expect_ok(client.run_at(&["export"], &[readdir(cookie, 1000, READDIR_ATTRS)]));
         let Results::Readdir(Ok(ok)) = &list[0] else { panic!("{list:?}") };
         for entry in ok.entries.iter() {
             cookie = entry.cookie.0;
@@ -123,8 +111,7 @@ fn readdir_continues_at_cookie() {
 // RFC 8881, section 15.1.2.5.
 #[test]
 fn operations_without_filehandle_return_nofilehandle() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
+    let mut client = Client::alone();
     let attrs = mode(0o644);
     let all = [
         Args::Getfh,
@@ -156,16 +143,14 @@ fn operations_without_filehandle_return_nofilehandle() {
 // A call that blocks on a cold file or a slow disk repeats no operation.
 #[test]
 fn blocked_operations_resume_and_run_once() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
+    let (fixture, mut client) = Client::with_fixture();
     fixture.files.set_slow_sync(true);
     let stateid = client.create("f");
     let write = Args::Write(op::WriteArgs { stateid, offset: 0, stable: op::StableHow::FileSync, data: Bytes(b"data") });
     for _ in 0..3 {
         fixture.files.evict_caches();
         let dir = mode(0o700);
-        let (status, list) = client.run_at(&["export", "f"], &[write.clone(), read(stateid, 0, 9), commit()]);
-        assert_eq!(status, Status::OK, "{list:?}");
+        let list = expect_ok(client.run_at(&["export", "f"], &[write.clone(), read(stateid, 0, 9), commit()]));
         assert!(matches!(&list[1], Results::Read(Ok(ok)) if ok.data.0 == b"data"));
         fixture.files.evict_caches();
         assert_eq!(client.status(&["export"], &[mkdir("d", &dir), readdir(0, 1000, READDIR_ATTRS)]), Status::OK);

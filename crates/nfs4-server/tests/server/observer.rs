@@ -1,20 +1,10 @@
 //! One event for each operation with its final status, and transferred bytes with each CLOSE.
 
-use std::sync::Arc;
-
-use parking_lot::Mutex;
-use vouch_nfs4::op::{self, Access, AccessArgs, Args, Op, Results};
-use vouch_nfs4::{Bytes, Stateid, Status};
+use vouch_nfs4::op::{Access, AccessArgs};
 use vouch_nfs4_server::testing::LEASE_MS;
-use vouch_nfs4_server::{
-    ClientAccess, ClientMatcher, Denial, Denied, Effect, EndedState, Flavour, JobProgress, Loss, Observation, Observer, Stage, Totals,
-    requested,
-};
-use vouch_vfs::Blocking;
-use vouch_vfs::memory::Call;
+use vouch_nfs4_server::{Denial, Denied, EndedState, JobProgress, Loss, Observation, Observer, Stage, Totals, requested};
 
-use crate::fixture::{Client, Fixture, MemoryFs, compound, export, name_of, results, sys_access, user};
-use crate::ops::{close, copy, getattr, lookup, mkdir, mode, open_by_name, read, setattr, size};
+use crate::prelude::*;
 
 /// Operation, requested access, stage, bytes read and written, status.
 type Transfer = (u32, u32, Stage, (u64, u64), u32);
@@ -87,8 +77,7 @@ fn operation_is_reported_once_with_status_of_sync() {
     fixture.files.set_slow_sync(true);
     recorder.operations.lock().clear();
     let mode = mode(0o644);
-    let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), open_by_name("a", Some(&mode)), Args::Getfh, getattr(&[1])];
-    let mut call = fixture.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops));
+    let mut call = client.begin(&[open_by_name("a", Some(&mode)), Args::Getfh, getattr(&[1])]);
     // The file exists, but the observer has no event yet.
     assert!(matches!(call.run(&fixture.server, Blocking::Forbidden), vouch_nfs4_server::Progress::Blocked));
     let reported: Vec<_> = recorder.operations.lock().iter().map(|(name, _)| name.clone()).collect();
@@ -162,8 +151,7 @@ fn access_and_open_report_granted_access() {
     let mut other_user = Client::new(&fixture, "two", 4000);
     recorder.granted.lock().clear();
     let requested = Access::READ | Access::MODIFY | Access::EXTEND;
-    let (status, list) = other_user.run_at(&["export", "a"], &[Args::Access(AccessArgs { access: requested })]);
-    assert_eq!(status, Status::OK);
+    let list = expect_ok(other_user.run_at(&["export", "a"], &[Args::Access(AccessArgs { access: requested })]));
     let [Results::Access(Ok(ok))] = &list[..] else { panic!("{list:?}") };
     assert_eq!((ok.access, recorder.granted.lock().clone()), (Access::READ, vec![Access::READ.0]));
     recorder.granted.lock().clear();
@@ -250,8 +238,7 @@ fn begin_copy(fixture: &Fixture, client: &mut Client<'_>) -> (vouch_nfs4_server:
     ops.extend(path_to("to"));
     ops.push(copy((Stateid::ANONYMOUS, 0), (to, 0), 0, false));
     let (reply, effects) = fixture.call(&client.connection, &client.principal, compound(2, &ops));
-    let (status, list) = results(reply);
-    assert_eq!(status, Status::OK);
+    let list = expect_ok(results(reply));
     let Some(Results::Copy(Ok(copy))) = list.last() else { panic!("{list:?}") };
     let job = effects.into_iter().find_map(|effect| if let Effect::Background(job) = effect { Some(job) } else { None });
     (job.expect("a background copy"), to, copy.response.callback.expect("an asynchronous copy has a stateid"))

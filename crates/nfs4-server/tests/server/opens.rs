@@ -1,10 +1,8 @@
 //! Access checks and existing opens (RFC 8881, sections 8.4.2.1, 9.9, 10.2.1 and 18.16).
 
-use vouch_nfs4::op::{self, Args, CreateHow, Delegation, DelegationType, OpenClaim, OpenHow, Results, ShareAccess, ShareDeny};
-use vouch_nfs4::{Bytes, ClientId, Name, OwnerSeq, StateOwner, Stateid, Status, Verifier};
+use vouch_nfs4::op::{Delegation, DelegationType, ShareDeny};
 
-use crate::fixture::{Client, Fixture, attributes, user};
-use crate::ops::{close, getattr, mkdir, mode, open, read, remove, setattr, size};
+use crate::prelude::*;
 
 const READ: ShareAccess = ShareAccess(1);
 const WRITE: ShareAccess = ShareAccess(2);
@@ -155,8 +153,7 @@ fn reclaimed_write_delegation_allows_writes() {
 // Section 18.48.
 #[test]
 fn test_stateid_checks_many_stateids_in_order() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
+    let mut client = Client::alone();
     let good = client.create("f");
     let positions = [0, 511, 512, 1024, 1299];
     let stateids: Vec<Stateid> = (0..1300).map(|at| if positions.contains(&at) { good } else { Stateid::ANONYMOUS }).collect();

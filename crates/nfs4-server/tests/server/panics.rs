@@ -1,16 +1,7 @@
 //! If the file system panics, the call gets a reply, and its slot, owner and cache entry are
 //! released.
 
-use std::sync::Arc;
-
-use vouch_nfs4::op::{self, Args, Results};
-use vouch_nfs4::{Name, Status};
-use vouch_nfs4_server::{Connection, Effect, Flavour, Principal, Progress};
-use vouch_vfs::Blocking;
-use vouch_vfs::memory::Call;
-
-use crate::fixture::{Client, Fixture, compound, results, user};
-use crate::ops::{lookup, mkdir, mode, open_as, setclientid};
+use crate::prelude::*;
 
 /// Worker threads survive panics too.
 fn run(fixture: &Fixture, connection: &Arc<Connection>, principal: &Principal, body: Vec<u8>) -> (Option<Vec<u8>>, Vec<Effect>) {
@@ -46,8 +37,7 @@ fn panicking_v40_call_and_retry_get_same_reply() {
 
 #[test]
 fn panicking_call_frees_its_slot_and_caches_reply() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
+    let (fixture, mut client) = Client::with_fixture();
     let attrs = mode(0o755);
     let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), mkdir("d", &attrs)];
     let body = compound(2, &ops);

@@ -1,11 +1,9 @@
 //! The replies are the same as without blocking.
 
 use proptest::prelude::*;
-use vouch_nfs4::op::{self, Args, CreateHow, OpenClaim, OpenHow, ShareAccess, ShareDeny, StableHow};
-use vouch_nfs4::{Bytes, ClientId, Cookie, Name, OwnerSeq, StateOwner, Stateid, Verifier};
+use vouch_nfs4::op::{ShareDeny, StableHow};
 
-use crate::fixture::{Client, Fixture, compound};
-use crate::ops::{Packed, getattr, lookup, mode};
+use crate::prelude::*;
 
 const NAMES: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
 

@@ -1,13 +1,8 @@
 //! RFC 8881, section 11.
 
-use std::sync::Arc;
+use vouch_nfs4_server::{Location, Locations};
 
-use vouch_nfs4::op::{Args, Results};
-use vouch_nfs4::{Name, Status};
-use vouch_nfs4_server::{Export, Location, Locations};
-
-use crate::fixture::{Client, Fixture, MemoryFs, attributes, export, sys_access};
-use crate::ops::{getattr, lookup, putfh, readdir};
+use crate::prelude::*;
 
 const TYPE: u32 = 1;
 const FSID: u32 = 8;
@@ -25,6 +20,12 @@ fn located(files: &Arc<MemoryFs>, is_referral: bool) -> Vec<Export> {
     vec![upper, Export { locations: Locations { is_referral, list }, ..lower }]
 }
 
+fn client_of_located(is_referral: bool) -> (&'static Fixture, Client<'static>) {
+    let files = Arc::new(MemoryFs::new());
+    let fixture: &'static Fixture = Box::leak(Box::new(Fixture::with_exports(files.clone(), located(&files, is_referral))));
+    (fixture, Client::new(fixture, "one", 0))
+}
+
 fn assert_locations(result: &Results<'static>) {
     let found = attributes(result).fs_locations.expect("requested");
     assert_eq!(found.root.0, [Name(b"refs"), Name(b"moved")]);
@@ -35,9 +36,7 @@ fn assert_locations(result: &Results<'static>) {
 // Section 11.3.
 #[test]
 fn operations_in_absent_file_system_get_moved() {
-    let files = Arc::new(MemoryFs::new());
-    let fixture = Fixture::with_exports(files.clone(), located(&files, true));
-    let mut client = Client::new(&fixture, "one", 0);
+    let mut client = client_of_located(true).1;
     let moved = &["refs", "moved"];
     assert_eq!(client.status(&["refs"], &[lookup("moved")]), Status::OK);
     for op in [Args::Getfh, Args::Lookupp, lookup("f"), readdir(0, 4096, &[TYPE]), getattr(&[TYPE, FSID])] {
@@ -48,9 +47,7 @@ fn operations_in_absent_file_system_get_moved() {
 // Section 11.4.1.
 #[test]
 fn getattr_of_referral_returns_only_locations_and_place() {
-    let files = Arc::new(MemoryFs::new());
-    let fixture = Fixture::with_exports(files.clone(), located(&files, true));
-    let mut client = Client::new(&fixture, "one", 0);
+    let mut client = client_of_located(true).1;
     let (_, list) = client.run_at(&["refs", "moved"], &[getattr(&[TYPE, FSID, FS_LOCATIONS, MOUNTED_ON_FILEID])]);
     assert_locations(&list[0]);
     let found = attributes(&list[0]);
@@ -62,9 +59,7 @@ fn getattr_of_referral_returns_only_locations_and_place() {
 // Section 11.4.2.
 #[test]
 fn readdir_reports_referral_per_entry_or_fails() {
-    let files = Arc::new(MemoryFs::new());
-    let fixture = Fixture::with_exports(files.clone(), located(&files, true));
-    let mut client = Client::new(&fixture, "one", 0);
+    let mut client = client_of_located(true).1;
     let mut entry = |wanted: &[u32]| {
         let (status, list) = client.run_at(&["refs"], &[readdir(0, 4096, wanted)]);
         let Results::Readdir(Ok(ok)) = &list[0] else { return Err(status) };
@@ -81,15 +76,13 @@ fn readdir_reports_referral_per_entry_or_fails() {
 
 #[test]
 fn locations_of_present_file_system_are_reported() {
-    let files = Arc::new(MemoryFs::new());
-    let fixture = Fixture::with_exports(files.clone(), located(&files, false));
-    let mut client = Client::new(&fixture, "one", 0);
+    let (fixture, mut client) = client_of_located(false);
     let (_, list) = client.run_at(&["refs", "moved"], &[getattr(&[FS_LOCATIONS]), Args::Getfh]);
     assert_locations(&list[0]);
     let Results::Getfh(Ok(handle)) = &list[1] else { panic!("{list:?}") };
     let handle = handle.handle;
     // Handles of the file system get MOVED.
-    let _ = fixture.server.replace_exports(vouch_nfs4_server::Exports::new(located(&files, true)).unwrap());
+    let _ = fixture.server.replace_exports(vouch_nfs4_server::Exports::new(located(&fixture.files, true)).unwrap());
     assert_eq!(client.status(&[], &[putfh(handle), Args::Getfh]), Status::MOVED);
     assert_eq!(client.status(&[], &[putfh(handle), getattr(&[FS_LOCATIONS])]), Status::OK);
     assert_eq!(client.status(&[], &[getattr(&[FS_LOCATIONS])]), Status::OK, "the pseudo file system has no other locations");

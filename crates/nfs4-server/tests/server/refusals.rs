@@ -1,12 +1,8 @@
-use vouch_nfs4::op::{self, Args, CreateHow, OpenHow, Results};
-use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Acl, Attributes, Bytes, Name, ReplyHead, Status, Verifier};
+use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Acl, ReplyHead};
 use vouch_nfs4_server::Limits;
-use vouch_vfs::memory::Call;
-use vouch_vfs::{Blocking, Caller, Error, FileSystem as _, PosixAclKind, SetAttributes};
-use vouch_xdr::{Reader, Writer};
+use vouch_vfs::{Error, FileSystem as _, PosixAclKind, SetAttributes};
 
-use crate::fixture::{Client, Fixture, attributes, compound, user};
-use crate::ops::{Packed, close, commit, getattr, lookup, mode, open, open_by_name, setattr};
+use crate::prelude::*;
 
 const FILE: &[&str] = &["export", "f"];
 
@@ -110,9 +106,7 @@ fn unsupported_operations_return_notsupp() {
 // RFC 7862, sections 11.1 and 15.11.3; RFC 8881, section 15.1.1.1.
 #[test]
 fn unknown_values_return_their_documented_status() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
-    client.create("f");
+    let mut client = Client::with_file();
     let seek = |what| {
         move |w: &mut Writer| {
             w.opaque_fixed(&[0; 16]);
@@ -201,8 +195,7 @@ fn create_by(method: u32, attrs: &Packed) -> Args<'_> {
 fn create_without_its_acl_creates_nothing() {
     let attrs = with_acl();
     for method in 0..4 {
-        let fixture = Fixture::new();
-        let mut client = Client::new(&fixture, "one", 0);
+        let (fixture, mut client) = Client::with_fixture();
         fixture.files.set_fault(|call, _| (call == Call::Acl).then_some(Error::NoSpace));
         assert_eq!(client.status(&["export"], &[create_by(method, &attrs)]), Status::NOSPC, "{method}");
         fixture.files.clear_fault();
@@ -268,8 +261,7 @@ fn open_beyond_client_limit_creates_nothing() {
 // The server may have crashed before it set the ACL (RFC 8881, section 18.16.3).
 #[test]
 fn retried_exclusive_create_sets_missing_acl() {
-    let fixture = Fixture::new();
-    let mut client = Client::new(&fixture, "one", 0);
+    let (fixture, mut client) = Client::with_fixture();
     let (root, caller) = (fixture.files.root(), Caller::root());
     let name = vouch_vfs::Name::new(b"f").unwrap();
     let access = vouch_vfs::OpenAccess { read: true, write: true };

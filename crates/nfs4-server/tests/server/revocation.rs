@@ -1,20 +1,9 @@
 //! A reload of the exports takes away a client's access. Other calls do not wait.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc;
-use std::thread;
-use std::time::Duration;
-
-use vouch_nfs4::Status;
-use vouch_nfs4::op::Results;
-use vouch_nfs4_server::{ClientAccess, Export, Exports, Flavour, FlavourAccess};
-use vouch_vfs::{Caller, FileId, FileSystem as _, Name};
+use vouch_vfs::{FileId, FileSystem as _, Name};
 
 use crate::client_access::{CLIENT_IP, ListedHosts, restricted_export};
-use crate::fixture::{Client, Fixture, MemoryFs, export, flavour_access, sys_access};
-use crate::flavours::{flavours_access, gss};
-use crate::ops::{lock, open_by_name, putfh};
+use crate::prelude::*;
 
 fn open_and_lock(client: &mut Client<'_>, path: &str) {
     let (status, list) = client.run_at(&[path], &[open_by_name("f", None)]);

@@ -1,12 +1,8 @@
 //! RFC 9289; `xprtsec=` of exports(5).
 
-use std::sync::Arc;
+use vouch_nfs4_server::{ClientCertificate, TlsPeer, Transport};
 
-use vouch_nfs4::Status;
-use vouch_nfs4_server::{ClientAccess, ClientCertificate, Export, Exports, Flavour, FlavourAccess, TlsPeer, Transport};
-
-use crate::fixture::{Client, Fixture, MemoryFs, export, flavour_access, sys_access};
-use crate::ops::{getattr, lookup, mode, open_by_name, putfh};
+use crate::prelude::*;
 
 fn demanding(id: u32, name: &str, files: &Arc<MemoryFs>, transport_min: Transport) -> Export {
     let access = ClientAccess { flavours: vec![FlavourAccess { transport_min, ..flavour_access(Flavour::Sys) }] };

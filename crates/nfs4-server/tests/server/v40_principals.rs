@@ -1,14 +1,8 @@
 //! Use of a Kerberos user's opens and locks.
 
-use std::sync::Arc;
+use vouch_nfs4::op::{LockType, Locker};
 
-use vouch_nfs4::op::{self, Args, LockType, Locker, Results};
-use vouch_nfs4::{Bytes, ClientId, Filehandle, Name, OwnerSeq, StateOwner, Stateid, Status};
-use vouch_nfs4_server::{Connection, Flavour};
-
-use crate::fixture::{Client, Fixture, MemoryFs, compound, export, results};
-use crate::flavours::{flavours_access, gss};
-use crate::ops::{lookup, mode, open_as, open_by_name, putfh, setclientid};
+use crate::prelude::*;
 
 const ALICE: &str = "alice@EXAMPLE.ORG";
 const MACHINE: &str = "nfs/client.example.org@EXAMPLE.ORG";
@@ -46,9 +40,7 @@ struct KerberosClient {
 
 impl KerberosClient {
     fn new() -> KerberosClient {
-        let files = Arc::new(MemoryFs::new());
-        let fixture =
-            Fixture::with_exports(files.clone(), vec![export(1, &["e"], &files, flavours_access(&[Flavour::Sys, Flavour::Krb5p]))]);
+        let fixture = Fixture::exporting(&["e"], flavours_access(&[Flavour::Sys, Flavour::Krb5p]));
         let attrs = mode(0o666);
         assert_eq!(Client::new(&fixture, "root", 0).status(&["e"], &[open_by_name("f", Some(&attrs))]), Status::OK);
         let connection = fixture.connect();

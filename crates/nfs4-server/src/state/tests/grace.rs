@@ -34,6 +34,11 @@ impl Store {
         Fixture::with_config(StateConfig { boot, ..config() }, &self.recovery_records())
     }
 
+    fn restart_after(&mut self, before: &mut Fixture, boot: u64) -> Fixture {
+        self.apply_effects(before);
+        self.restart(boot)
+    }
+
     fn recovery_records(&self) -> Vec<RecoveryRecord> {
         self.records.iter().map(|(key, value)| RecoveryRecord::from_bytes(key, value).unwrap()).collect()
     }
@@ -42,6 +47,13 @@ impl Store {
         let records: Vec<_> = records.into_iter().map(change).collect();
         Fixture::with_config(StateConfig { boot: 2, ..config() }, &records)
     }
+}
+
+/// The server after a restart. Client `a` was registered before it.
+fn restarted_after_registration() -> Fixture {
+    let (mut store, mut fixture) = (Store::default(), Fixture::new());
+    fixture.peer("a");
+    store.restart_after(&mut fixture, 2)
 }
 
 fn v40_record(creator: ClientPrincipal, from: Option<Network>) -> RecoveryRecord {
@@ -64,8 +76,7 @@ fn grace_allows_only_reclaims() {
     let (mut store, mut fixture) = (Store::default(), Fixture::new());
     let a = fixture.peer("a");
     let old = fixture.open(&a, 1, 3, 0).unwrap();
-    store.apply_effects(&mut fixture);
-    let mut fixture = store.restart(2);
+    let mut fixture = store.restart_after(&mut fixture, 2);
     assert!(fixture.state.in_grace());
     assert!(matches!(fixture.sequence_on(&a, 0, SlotSeq(1), false), Err(Status::BADSESSION)));
     let (a, b) = (fixture.reclaiming_peer("a", 1), fixture.reclaiming_peer("b", 1));
@@ -108,10 +119,7 @@ fn v40_client_without_state_does_not_extend_grace() {
 
 #[test]
 fn grace_ends_after_its_period() {
-    let (mut store, mut fixture) = (Store::default(), Fixture::new());
-    fixture.peer("a");
-    store.apply_effects(&mut fixture);
-    let mut fixture = store.restart(2);
+    let mut fixture = restarted_after_registration();
     let mut b = fixture.reclaiming_peer("b", 1);
     reclaim_complete_for(&mut fixture, &b);
     assert_eq!(fixture.open(&b, 1, 1, 0), Err(Status::GRACE));
@@ -134,8 +142,7 @@ fn edge_condition_expired_lease_forbids_reclaim() {
     let b = fixture.peer("b");
     let open = fixture.open(&b, 1, 2, 3).unwrap();
     fixture.state.close(Some(b.client), &open, &file(1), fixture.now).unwrap();
-    store.apply_effects(&mut fixture);
-    let mut fixture = store.restart(2);
+    let mut fixture = store.restart_after(&mut fixture, 2);
     let a = fixture.reclaiming_peer("a", 1);
     assert_eq!(reclaim(&mut fixture, &a), Err(Status::RECLAIM_BAD));
     let b = fixture.reclaiming_peer("b", 1);
@@ -149,13 +156,11 @@ fn edge_condition_missed_grace_forbids_later_reclaim() {
     let (mut store, mut fixture) = (Store::default(), Fixture::new());
     let a = fixture.peer("a");
     fixture.open(&a, 1, 2, 3).unwrap();
-    store.apply_effects(&mut fixture);
-    let mut fixture = store.restart(2);
+    let mut fixture = store.restart_after(&mut fixture, 2);
     fixture.advance(LEASE_MS);
     let b = fixture.peer("b");
     fixture.open(&b, 1, 2, 3).unwrap();
-    store.apply_effects(&mut fixture);
-    let mut fixture = store.restart(3);
+    let mut fixture = store.restart_after(&mut fixture, 3);
     let a = fixture.reclaiming_peer("a", 1);
     assert_eq!(reclaim(&mut fixture, &a), Err(Status::RECLAIM_BAD));
 }
@@ -165,22 +170,17 @@ fn restart_during_grace_keeps_reclaim_right() {
     let (mut store, mut fixture) = (Store::default(), Fixture::new());
     let a = fixture.peer("a");
     fixture.open(&a, 1, 2, 3).unwrap();
-    store.apply_effects(&mut fixture);
-    let mut fixture = store.restart(2);
+    let mut fixture = store.restart_after(&mut fixture, 2);
     let a = fixture.reclaiming_peer("a", 1);
     reclaim(&mut fixture, &a).unwrap();
-    store.apply_effects(&mut fixture);
-    let mut fixture = store.restart(3);
+    let mut fixture = store.restart_after(&mut fixture, 3);
     let a = fixture.reclaiming_peer("a", 1);
     assert!(reclaim(&mut fixture, &a).is_ok());
 }
 
 #[test]
 fn restarted_client_has_nothing_to_reclaim() {
-    let (mut store, mut fixture) = (Store::default(), Fixture::new());
-    fixture.peer("a");
-    store.apply_effects(&mut fixture);
-    let mut fixture = store.restart(2);
+    let mut fixture = restarted_after_registration();
     let a = fixture.reclaiming_peer("a", 2);
     assert!(!fixture.state.in_grace(), "no client can reclaim");
     assert_eq!(reclaim(&mut fixture, &a), Err(Status::NO_GRACE));
@@ -188,10 +188,7 @@ fn restarted_client_has_nothing_to_reclaim() {
 
 #[test]
 fn delegations_are_reclaimed_with_their_opens() {
-    let (mut store, mut fixture) = (Store::default(), Fixture::new());
-    fixture.peer("a");
-    store.apply_effects(&mut fixture);
-    let mut fixture = store.restart(2);
+    let mut fixture = restarted_after_registration();
     let a = fixture.reclaiming_peer("a", 1);
     let opened = fixture.open_as(&a, "o", 1, share(1, 0), Claim::Previous(DelegationType::Read), Want::Unstated).unwrap();
     assert!(matches!(opened.delegation, Granted::Read(_)));
@@ -213,8 +210,7 @@ fn reclaim_right_belongs_to_kerberos_principal() {
         let exchanged = fixture.state.exchange_id(&ExchangeIdArgs { state_protect, ..exchange_id_args("a", 1) }, machine, 0).unwrap();
         let peer = fixture.confirm(&exchanged, machine).unwrap();
         reclaim_complete_for(&mut fixture, &peer);
-        store.apply_effects(&mut fixture);
-        let mut fixture = store.restart(2);
+        let mut fixture = store.restart_after(&mut fixture, 2);
         let (none, root, other) = (Principal::None, user(0), gss("host/b@R"));
         for (principal, flavour) in [(&none, Flavour::None), (&root, Flavour::Sys), (&other, Flavour::Krb5p)] {
             let by = Credential { flavour, ..sys(principal) };
@@ -244,8 +240,7 @@ fn unclaimed_client_owner_is_free_after_grace() {
     let (mut store, mut fixture) = (Store::default(), Fixture::new());
     let peer = register(&mut fixture, "a", 1, Credential { flavour: Flavour::Krb5, ..sys(&host) }).unwrap();
     reclaim_complete_for(&mut fixture, &peer);
-    store.apply_effects(&mut fixture);
-    let mut fixture = store.restart(2);
+    let mut fixture = store.restart_after(&mut fixture, 2);
     assert_eq!(fixture.exchange_id("a", 1, 0).err(), Some(Status::CLID_INUSE));
     fixture.advance(LEASE_MS);
     assert!(fixture.exchange_id("a", 1, 0).is_ok());

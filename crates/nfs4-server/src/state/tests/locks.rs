@@ -124,16 +124,6 @@ fn lock_downgrade_notifies_waiting_readers() {
 }
 
 #[test]
-fn notified_waiter_loses_its_turn_after_timeout() {
-    let (mut clients, _) = Clients::with_two_waiters();
-    clients.fixture.state.revoke_client(clients.peers[0].id);
-    assert_eq!(clients.notified(), [1]);
-    clients.fixture.advance(3000);
-    assert_eq!(clients.notified(), [2]);
-    assert!(clients.wait(2, (0, 10), Mode::Exclusive).is_ok());
-}
-
-#[test]
 fn waiters_are_notified_repeatedly() {
     // Section 20.11: a lost callback must not cost a turn.
     let (mut clients, _) = Clients::with_two_waiters();

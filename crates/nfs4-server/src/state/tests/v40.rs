@@ -23,6 +23,18 @@ pub(super) fn v40_client(fixture: &mut Fixture, name: &'static str) -> Peer {
     v40_client_from(fixture, 1, name)
 }
 
+pub(super) fn with_v40_client() -> (Fixture, Peer) {
+    let mut fixture = Fixture::new();
+    let peer = v40_client(&mut fixture, "a");
+    (fixture, peer)
+}
+
+pub(super) fn with_kerberos_client() -> (Fixture, Peer) {
+    let mut fixture = Fixture::new();
+    let peer = kerberos_client(&mut fixture);
+    (fixture, peer)
+}
+
 fn v40_client_from(fixture: &mut Fixture, last: u8, name: &'static str) -> Peer {
     let owner = ClientOwner { verifier: Verifier([1; 8]), id: Bytes(name.as_bytes()) };
     let user = user(0);
@@ -101,8 +113,7 @@ fn setclientid_confirm_requires_the_given_verifier() {
 
 #[test]
 fn delayed_renew_does_not_shorten_lease() {
-    let mut fixture = Fixture::new();
-    let peer = v40_client(&mut fixture, "a");
+    let (mut fixture, peer) = with_v40_client();
     fixture.advance(50_000);
     fixture.state.renew(peer.id, None, 50_000).unwrap();
     fixture.state.renew(peer.id, None, 10_000).unwrap();
@@ -111,8 +122,7 @@ fn delayed_renew_does_not_shorten_lease() {
 
 #[test]
 fn confirmed_restart_ends_previous_state() {
-    let mut fixture = Fixture::new();
-    let peer = v40_client(&mut fixture, "a");
+    let (mut fixture, peer) = with_v40_client();
     confirmed_open(&mut fixture, &peer);
     assert!(matches!(setclientid(&mut fixture, "a", 1, 5), Err(SetClientError::InUse(at)) if at == callback(9)));
     let (id, confirm) = setclientid(&mut fixture, "a", 2, 0).unwrap();
@@ -123,8 +133,7 @@ fn confirmed_restart_ends_previous_state() {
 
 #[test]
 fn last_reply_of_owner_is_replayed() {
-    let mut fixture = Fixture::new();
-    let peer = v40_client(&mut fixture, "a");
+    let (mut fixture, peer) = with_v40_client();
     let stateid = confirmed_open(&mut fixture, &peer);
     assert_eq!(begin_owner_call(&mut fixture, &peer, 2), Ok(OwnerTurn::Replay(OwnerReply { op: 20, bytes: vec![20], file: None })));
     assert_eq!(begin_owner_call(&mut fixture, &peer, 1), Err(Status::BAD_SEQID));
@@ -146,8 +155,7 @@ fn last_reply_of_owner_is_replayed() {
 
 #[test]
 fn unconfirmed_owner_may_start_again() {
-    let mut fixture = Fixture::new();
-    let peer = v40_client(&mut fixture, "a");
+    let (mut fixture, peer) = with_v40_client();
     let first = begin_owner_call(&mut fixture, &peer, 1).unwrap();
     fixture.open_as(&peer, "owner", 1, share(3, 0), Claim::New, Want::Unstated).unwrap();
     finish_owner_call(&mut fixture, first, Status::OK, 18);
@@ -160,8 +168,7 @@ fn unconfirmed_owner_may_start_again() {
 #[test]
 fn owner_may_repeat_seqid_after_refused_first_open() {
     // Section 16.18.5: libnfs repeats the seqid after SYMLINK and must not get the cached error.
-    let mut fixture = Fixture::new();
-    let peer = v40_client(&mut fixture, "a");
+    let (mut fixture, peer) = with_v40_client();
     let first = begin_owner_call(&mut fixture, &peer, 0).unwrap();
     finish_owner_call(&mut fixture, first, Status::SYMLINK, 18);
     let again = begin_owner_call(&mut fixture, &peer, 0).unwrap();
@@ -173,8 +180,7 @@ fn owner_may_repeat_seqid_after_refused_first_open() {
 
 #[test]
 fn lock_owner_has_its_own_seqid_and_is_released() {
-    let mut fixture = Fixture::new();
-    let peer = v40_client(&mut fixture, "a");
+    let (mut fixture, peer) = with_v40_client();
     let stateid = confirmed_open(&mut fixture, &peer);
     let third = fixture.state.owner_turn_by_state(&stateid, OwnerSeq(3), 0).unwrap();
     let name = internal_owner_name(b"l", None);
@@ -194,8 +200,7 @@ fn lock_owner_has_its_own_seqid_and_is_released() {
 
 #[test]
 fn expired_stateid_differs_from_unknown_stateid() {
-    let mut fixture = Fixture::new();
-    let peer = v40_client(&mut fixture, "a");
+    let (mut fixture, peer) = with_v40_client();
     let stateid = confirmed_open(&mut fixture, &peer);
     fixture.advance(LEASE_MS + 1);
     let other = fixture.peer("b");
@@ -209,8 +214,7 @@ fn expired_stateid_differs_from_unknown_stateid() {
 
 #[test]
 fn delegations_require_working_callback_path() {
-    let mut fixture = Fixture::new();
-    let peer = v40_client(&mut fixture, "a");
+    let (mut fixture, peer) = with_v40_client();
     confirmed_open(&mut fixture, &peer);
     let again = |fixture: &mut Fixture| fixture.open_as(&peer, "owner", 2, share(1, 0), Claim::New, Want::Unstated).unwrap().delegation;
     again(&mut fixture);
@@ -233,8 +237,7 @@ fn delegations_require_working_callback_path() {
 #[test]
 fn owners_of_failed_calls_are_forgotten() {
     // Section 16.18.5.
-    let mut fixture = Fixture::new();
-    let peer = v40_client(&mut fixture, "a");
+    let (mut fixture, peer) = with_v40_client();
     let confirmed = confirmed_open(&mut fixture, &peer);
     for number in 0..100u32 {
         let turn = fixture.state.owner_turn(peer.client, OwnerKind::Open, &number.to_be_bytes(), OwnerSeq(1)).unwrap();
@@ -266,8 +269,7 @@ fn owner_quota_of_source_leaves_room_for_others() {
 
 #[test]
 fn idle_owner_scan_is_rate_limited() {
-    let mut fixture = Fixture::new();
-    let peer = v40_client(&mut fixture, "a");
+    let (mut fixture, peer) = with_v40_client();
     // A confirmed owner stays without opens for its seqid.
     let stateid = confirmed_open(&mut fixture, &peer);
     let third = fixture.state.owner_turn_by_state(&stateid, OwnerSeq(3), 0).unwrap();
@@ -328,8 +330,7 @@ pub(super) fn try_open_by(fixture: &mut Fixture, peer: &Peer, name: &str, princi
 // Section 16.27.4.
 #[test]
 fn renew_of_kerberos_client_requires_its_principal_or_open() {
-    let mut fixture = Fixture::new();
-    let peer = kerberos_client(&mut fixture);
+    let (mut fixture, peer) = with_kerberos_client();
     let renew = |fixture: &mut Fixture, name: Option<&str>| fixture.state.renew(peer.id, name.map(Arc::from).as_ref(), fixture.now);
     let silent = |fixture: &Fixture| fixture.state.status(fixture.now).clients[0].silent_ms;
     fixture.advance(1000);

@@ -1,4 +1,6 @@
-use super::v40::{confirmed_open, finish_owner_call, kerberos_client, open_by, try_open_by, v40_client};
+use super::v40::{
+    confirmed_open, finish_owner_call, kerberos_client, open_by, try_open_by, v40_client, with_kerberos_client, with_v40_client,
+};
 use super::*;
 use crate::state::limits;
 
@@ -12,8 +14,7 @@ fn silent_ms(fixture: &Fixture) -> u64 {
 
 #[test]
 fn kerberos_open_is_used_only_by_user_and_machine() {
-    let mut fixture = Fixture::new();
-    let peer = kerberos_client(&mut fixture);
+    let (mut fixture, peer) = with_kerberos_client();
     let stateid = open_by(&mut fixture, &peer, "alice owner", Some("alice@R"));
     fixture.advance(1000);
     for stranger in [Some("mallory@R"), Some("alice@S"), None] {
@@ -36,8 +37,7 @@ fn owner_names_of_different_principals_never_collide() {
     assert!(names[0] != names[1] && names[0] != names[2] && names[1] != names[2]);
     assert_ne!(internal_owner_name(&names[1], None), names[1]);
     assert_ne!(internal_owner_name(&names[1][1..], Some(&"mallory@R".into())), names[1]);
-    let mut fixture = Fixture::new();
-    let peer = kerberos_client(&mut fixture);
+    let (fixture, peer) = with_kerberos_client();
     for known in names {
         assert_eq!(&*fixture.state.sent_owner_name(peer.client, &known.into()), b"l");
     }
@@ -45,8 +45,7 @@ fn owner_names_of_different_principals_never_collide() {
 
 #[test]
 fn client_id_of_other_user_renews_no_lease() {
-    let mut fixture = Fixture::new();
-    let peer = kerberos_client(&mut fixture);
+    let (mut fixture, peer) = with_kerberos_client();
     open_by(&mut fixture, &peer, "alice owner", Some("alice@R"));
     let id = fixture.state.status(fixture.now).clients[0].id;
     fixture.advance(1000);
@@ -59,13 +58,11 @@ fn client_id_of_other_user_renews_no_lease() {
 // Linux without a keytab registers under AUTH_SYS.
 #[test]
 fn kerberos_users_of_auth_sys_client_are_kept_apart() {
-    let mut fixture = Fixture::new();
-    let peer = v40_client(&mut fixture, "auth_sys");
+    let (mut fixture, peer) = with_v40_client();
     let stateid = open_by(&mut fixture, &peer, "alice owner", Some("alice@R"));
     assert_eq!(check_caller(&mut fixture, &stateid, Some("mallory@R")), Err(Status::ACCESS));
     assert_eq!([Some("alice@R"), None].map(|caller| check_caller(&mut fixture, &stateid, caller)), [Ok(()); 2]);
-    let mut fixture = Fixture::new();
-    let peer = v40_client(&mut fixture, "auth_sys");
+    let (mut fixture, peer) = with_v40_client();
     let stateid = confirmed_open(&mut fixture, &peer);
     assert_eq!([None, Some("mallory@R")].map(|caller| check_caller(&mut fixture, &stateid, caller)), [Ok(()); 2]);
 }
@@ -94,8 +91,7 @@ fn other_principal_gets_half_of_open_quota() {
 
 #[test]
 fn idle_owners_of_other_principal_are_evicted() {
-    let mut fixture = Fixture::new();
-    let peer = kerberos_client(&mut fixture);
+    let (mut fixture, peer) = with_kerberos_client();
     let open = open_by(&mut fixture, &peer, "alice owner", Some("alice@R"));
     for number in 1..limits::OWNERS_PER_CLIENT_MAX as u32 {
         let name = internal_owner_name(&number.to_be_bytes(), Some(&"mallory@R".into()));
@@ -111,8 +107,7 @@ fn idle_owners_of_other_principal_are_evicted() {
 
 #[test]
 fn lock_owner_without_ranges_moves_to_new_open() {
-    let mut fixture = Fixture::new();
-    let peer = kerberos_client(&mut fixture);
+    let (mut fixture, peer) = with_kerberos_client();
     let opens = ["one", "other"].map(|name| open_by(&mut fixture, &peer, name, Some("alice@R")));
     let range = Range::new(0, 10).unwrap();
     let lock = |fixture: &mut Fixture, open: &Stateid| {
