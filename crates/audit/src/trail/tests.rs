@@ -71,11 +71,45 @@ pub(super) fn write(directory: &Path, count: u64) {
     log.close(count * SECOND).unwrap();
 }
 
+pub(super) fn new_trail() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    create_trail(directory.path());
+    directory
+}
+
+pub(super) fn written_trail(count: u64) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), count);
+    directory
+}
+
+pub(super) fn verified(directory: impl AsRef<Path>) -> Report {
+    verify(directory.as_ref(), &trust(), |_, _| {}).unwrap()
+}
+
+pub(super) fn faults(directory: impl AsRef<Path>) -> Vec<Fault> {
+    verified(directory).faults
+}
+
+pub(super) fn assert_sealed(directory: impl AsRef<Path>, state: &str) {
+    let report = verified(directory);
+    assert_eq!((report.faults, report.unsealed), (vec![], 0), "{state}");
+}
+
+pub(super) fn for_each_record(directory: &Path, mut see: impl FnMut(&Record<'_>)) {
+    let read = entries(directory, 1, |entry| {
+        if entry.kind == crate::frame::Kind::Record {
+            see(&Record::decode(&entry.body, &mut Vec::new()).unwrap());
+        }
+        true
+    });
+    read.unwrap();
+}
+
 #[test]
 fn written_trail_verifies_and_reads_back() {
-    let directory = tempfile::tempdir().unwrap();
-    write(directory.path(), 100);
-    let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+    let directory = written_trail(100);
+    let report = verified(directory.path());
     assert_eq!(report.faults, vec![]);
     // The key file is inside the trail's directory, so it does not protect the trail's end.
     assert!(matches!(&report.notes[..], [note] if note.starts_with("nothing outside this directory")), "{:?}", report.notes);
@@ -87,23 +121,16 @@ fn written_trail_verifies_and_reads_back() {
     assert_eq!((report.records, report.unsealed, report.span), (100, 0, Some((1, 100))));
     assert!(report.segments > 3);
     let mut seen = 0;
-    entries(directory.path(), 1, |entry| {
-        if entry.kind == crate::frame::Kind::Record {
-            seen += 1;
-            let mut scratch = Vec::new();
-            let record = Record::decode(&entry.body, &mut scratch).unwrap();
-            assert_eq!((record.seq, record.path), (seen, format!("/srv/data/file-{seen}").as_bytes()));
-        }
-        true
-    })
-    .unwrap();
+    for_each_record(directory.path(), |record| {
+        seen += 1;
+        assert_eq!((record.seq, record.path), (seen, format!("/srv/data/file-{seen}").as_bytes()));
+    });
     assert_eq!(seen, 100);
 }
 
 #[test]
 fn trail_continues_after_close_and_after_kill() {
-    let directory = tempfile::tempdir().unwrap();
-    write(directory.path(), 3);
+    let directory = written_trail(3);
     let mut log = open(directory.path(), 10 * SECOND);
     assert_eq!(put(&mut log, 4, 10 * SECOND), 4);
     log.sync().unwrap();
@@ -112,14 +139,13 @@ fn trail_continues_after_close_and_after_kill() {
     assert_eq!(opened, Recovery { was_unclosed: true, quarantined: vec![], unsealed: Some((4, 4)) });
     assert_eq!(put(&mut log, 6, 20 * SECOND), 6);
     log.close(21 * SECOND).unwrap();
-    let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+    let report = verified(directory.path());
     assert_eq!((report.faults, report.records), (vec![], 6));
 }
 
 #[test]
 fn compressed_segments_verify_and_return_single_frames() {
-    let directory = tempfile::tempdir().unwrap();
-    create_trail(directory.path());
+    let directory = new_trail();
     let wide = Options { rotation: Rotation { len_max: 1 << 20, ..Rotation::default() }, ..options() };
     let mut log = Log::open(Arc::new(SystemDisk), directory.path(), wide, SECOND).unwrap().0;
     for number in 1..=20_000 {
@@ -145,14 +171,13 @@ fn compressed_segments_verify_and_return_single_frames() {
         let segment = Segment::open(&files[*number as usize - 1]).unwrap();
         assert_eq!(segment.frame_at(*offset).unwrap().1, *body);
     }
-    let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+    let report = verified(directory.path());
     assert_eq!((report.faults, report.records), (vec![], 20_000));
 }
 
 #[test]
 fn entries_reads_segments_compressed_after_listing() {
-    let directory = tempfile::tempdir().unwrap();
-    write(directory.path(), 100);
+    let directory = written_trail(100);
     let (mut records, mut is_compressed) = (0, false);
     entries(directory.path(), 1, |entry| {
         if !is_compressed {
@@ -168,8 +193,7 @@ fn entries_reads_segments_compressed_after_listing() {
 
 #[test]
 fn seal_replaces_key_and_erases_old_one() {
-    let directory = tempfile::tempdir().unwrap();
-    create_trail(directory.path());
+    let directory = new_trail();
     let path = directory.path().join(KEY_FILE);
     let mut keys = vec![std::fs::read(&path).unwrap()];
     let mut log = open(directory.path(), SECOND);

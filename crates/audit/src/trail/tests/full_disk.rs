@@ -17,6 +17,11 @@ fn append(path: &Path, bytes: &[u8]) {
     std::fs::write(path, whole).unwrap();
 }
 
+fn write_torn(directory: &Path, segment: u64) {
+    write_unclosed(directory);
+    append(&SegmentFile::open(directory, segment).path, TORN_BYTES);
+}
+
 /// Name, preparation, number of records, and number of recovery records that the first start loses.
 type State<'a> = (&'a str, &'a dyn Fn(&Path), usize, u64);
 
@@ -24,30 +29,12 @@ const TORN_BYTES: &[u8] = b"not a frame";
 
 #[test]
 fn start_on_full_disk_continues_once_there_is_room() {
-    let first = |directory: &Path| SegmentFile::open(directory, 1).path;
-    let second = |directory: &Path| SegmentFile::open(directory, 2).path;
     let states: [State<'_>; 6] = [
         ("new", &|directory| create_trail(directory), 0, 0),
         ("closed", &|directory| write(directory, 3), 3, 0),
         ("killed", &write_unclosed, 3, 1),
-        (
-            "torn",
-            &|directory| {
-                write_unclosed(directory);
-                append(&first(directory), TORN_BYTES);
-            },
-            3,
-            1,
-        ),
-        (
-            "no header",
-            &|directory| {
-                write_unclosed(directory);
-                append(&second(directory), TORN_BYTES);
-            },
-            3,
-            1,
-        ),
+        ("torn", &|directory| write_torn(directory, 1), 3, 1),
+        ("no header", &|directory| write_torn(directory, 2), 3, 1),
         ("key behind seal", &write_with_outdated_key, 3, 1),
     ];
     for (state, make, count, first_lost) in states {
@@ -65,8 +52,7 @@ fn start_on_full_disk_continues_once_there_is_room() {
         disk.full.store(false, Ordering::SeqCst);
         wait_for("a successful write", || trail.is_healthy());
         trail.stop();
-        let report = verify(directory, &trust(), |_, _| {}).unwrap();
-        assert_eq!((report.faults, report.unsealed), (vec![], 0), "{state}");
+        assert_sealed(directory, &format!("{state}"));
         let (paths, lost) = read(directory);
         assert_eq!((paths.len(), paths.last().map(Vec::as_slice)), (count + 1, Some(&b"/srv/x"[..])), "{state}");
         assert_eq!(lost, first_lost, "{state}");
@@ -107,13 +93,12 @@ fn loss_is_reported_despite_intermediate_start_on_full_disk() {
     assert!(reported >= lost, "{reported} of {lost}, {} are present", paths.len());
     reopen(directory.path(), &disk, WriterOptions::default(), || ()).stop();
     assert_eq!(read(directory.path()).1, reported, "reported twice");
-    assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, vec![]);
+    assert_eq!(faults(directory.path()), vec![]);
 }
 
 #[test]
 fn recovery_records_are_synced_before_callbacks_run() {
-    let directory = tempfile::tempdir().unwrap();
-    write(directory.path(), 3);
+    let directory = written_trail(3);
     std::fs::write(directory.path().join(LOST_COUNT_FILE), crate::trail::LostCount { unnumbered: 5, ..Default::default() }.encode())
         .unwrap();
     let disk = FaultyDisk::default();
@@ -137,14 +122,11 @@ pub(super) fn count_recovery_records(directory: &Path, state: &str) -> usize {
     let mut files: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap()).collect();
     files.retain(|file| file.path().extension().is_some_and(|extension| extension == TORN_EXTENSION));
     let mut reported = Vec::new();
-    entries(directory, 1, |entry| {
-        let mut scratch = Vec::new();
-        let record = Record::decode(&entry.body, &mut scratch).ok().filter(|_| entry.kind == crate::frame::Kind::Record);
-        let recovered = record.filter(|record| record.operation == crate::record::Act::Recovered as u16);
-        reported.extend(recovered.map(|record| String::from_utf8(record.detail.to_vec()).unwrap()));
-        true
-    })
-    .unwrap();
+    for_each_record(directory, |record| {
+        if record.operation == crate::record::Act::Recovered as u16 {
+            reported.push(String::from_utf8(record.detail.to_vec()).unwrap());
+        }
+    });
     let after = |detail: &str| detail.rsplit_once("; ").unwrap().1.to_owned();
     let len: u64 = reported.iter().map(|detail| after(detail).split(' ').next().unwrap().parse::<u64>().unwrap()).sum();
     assert_eq!(len, files.iter().map(|file| file.metadata().unwrap().len()).sum::<u64>(), "{state}: {reported:?}, {files:?}");
@@ -208,8 +190,7 @@ fn torn_bytes_are_reported_once_despite_full_disk_and_kill() {
             assert!(reported > 0, "{state}");
             open(directory, 4 * SECOND).close(4 * SECOND).unwrap();
             assert_eq!(count_recovery_records(directory, &state), reported, "{state}: reported again");
-            let report = verify(directory, &trust(), |_, _| {}).unwrap();
-            assert_eq!((report.faults, report.unsealed), (vec![], 0), "{state}");
+            assert_sealed(directory, &format!("{state}"));
             if has_room {
                 break;
             }
@@ -250,7 +231,7 @@ fn unsealed_records_are_reported_despite_full_disk_and_kill() {
         let had_room = log.recovery_error().is_none();
         drop(log);
         open(directory.path(), 3 * SECOND).close(3 * SECOND).unwrap();
-        let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+        let report = verified(directory.path());
         assert_eq!((report.faults, report.unsealed), (vec![], 0), "after {writes}");
         let reported = report.notes.iter().any(|note| note.contains("records 1 to 3 had no seal"));
         assert!(reported, "after {writes}: {:?}", report.notes);
@@ -301,8 +282,7 @@ fn key_survives_replacement_interrupted_by_full_disk() {
             assert!(had_room || again.recovery_error().is_some(), "{starts}, {writes}");
             drop(again);
             open(directory, 12 * SECOND).close(12 * SECOND).unwrap();
-            let report = verify(directory, &trust(), |_, _| {}).unwrap();
-            assert_eq!((report.faults, report.unsealed), (vec![], 0), "{starts}, {writes}");
+            assert_sealed(directory, &format!("{starts}, {writes}"));
             if had_room {
                 break;
             }
@@ -338,6 +318,5 @@ fn unreadable_new_key_file_is_kept() {
     std::fs::rename(&hidden, &beside).unwrap();
     *disk.writes_left.lock().unwrap() = None;
     log.close(3 * SECOND).unwrap();
-    let report = verify(directory, &trust(), |_, _| {}).unwrap();
-    assert_eq!((report.faults, report.unsealed), (vec![], 0));
+    assert_sealed(directory, "");
 }

@@ -46,6 +46,14 @@ fn simulate_kill(disk: &PowerDisk) {
     disk.cut_after(u64::MAX);
 }
 
+/// A power cut drops the page cache; a kill keeps it.
+fn end(disk: &PowerDisk, is_power_cut: bool, seed: u64) {
+    match is_power_cut {
+        true => disk.cut(&mut ChaCha8Rng::seed_from_u64(seed)),
+        false => simulate_kill(disk),
+    }
+}
+
 #[test]
 fn seal_is_durable_before_key_advances() {
     for (close, start) in (0..24).flat_map(|close| (0..40).map(move |start| (close, start))) {
@@ -62,7 +70,7 @@ fn seal_is_durable_before_key_advances() {
         let log = open_by(&disk, directory.path(), 4 * SECOND).unwrap_or_else(|error| panic!("{close} {start}: {error}"));
         log.close(4 * SECOND).unwrap();
         simulate_kill(&disk);
-        assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, [], "{close} {start}");
+        assert_eq!(faults(directory.path()), [], "{close} {start}");
     }
 }
 
@@ -89,7 +97,7 @@ fn records_of_killed_process_are_durable_before_next_seal() {
             let log = open_by(&disk, directory.path(), 4 * SECOND).unwrap_or_else(|error| panic!("{state}: {error}"));
             log.close(4 * SECOND).unwrap();
             simulate_kill(&disk);
-            let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+            let report = verified(directory.path());
             assert_eq!((report.faults, read(directory.path()).0.len()), (vec![], 6), "{state}");
         }
     }
@@ -107,10 +115,7 @@ fn loss_is_reported_once_despite_kill_or_power_cut() {
         simulate_kill(&disk);
         disk.cut_after(step);
         let _ = open_by(&disk, directory.path(), 2 * SECOND);
-        match power {
-            true => disk.cut(&mut ChaCha8Rng::seed_from_u64(step)),
-            false => simulate_kill(&disk),
-        }
+        end(&disk, power, step);
         start_and_close_twice(&disk, directory.path());
         assert_eq!(read(directory.path()).1, 5, "step {step}, power {power}");
     }
@@ -156,16 +161,12 @@ fn key_survives_full_disk_followed_by_kill_or_power_cut() {
             let _ = log.sync();
         }
         drop(log);
-        match power {
-            true => disk.cut(&mut ChaCha8Rng::seed_from_u64(refused_step * 100 + step)),
-            false => simulate_kill(&disk),
-        }
+        end(&disk, power, refused_step * 100 + step);
         let state = format!("step {refused_step} refused, then {step}, power {power}");
         let log = open_by(&disk, directory.path(), 3 * SECOND).unwrap_or_else(|error| panic!("{state}: {error}"));
         log.close(3 * SECOND).unwrap();
         simulate_kill(&disk);
-        let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
-        assert_eq!((report.faults, report.unsealed), (vec![], 0), "{state}");
+        assert_sealed(directory.path(), &format!("{state}"));
         if is_done {
             break;
         }
@@ -225,7 +226,7 @@ fn torn_bytes_are_reported_once_despite_kill_or_power_cut() {
             reported.push(count_recovery_records(directory.path(), &state));
         }
         assert!(reported[0] > 0 && reported[0] == reported[1], "{state}: {reported:?}");
-        assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, [], "{state}");
+        assert_eq!(faults(directory.path()), [], "{state}");
     }
 }
 
@@ -245,10 +246,7 @@ fn many_torn_files_are_reported_once_in_several_records() {
         simulate_kill(&disk);
         disk.cut_after(step);
         let _ = open_by(&disk, directory.path(), 2 * SECOND);
-        match power {
-            true => disk.cut(&mut ChaCha8Rng::seed_from_u64(step)),
-            false => simulate_kill(&disk),
-        }
+        end(&disk, power, step);
         let state = format!("step {step}, power {power}");
         let reported = [3, 4].map(|turn| {
             open_by(&disk, directory.path(), turn * SECOND).unwrap().close(turn * SECOND).unwrap();
@@ -256,6 +254,6 @@ fn many_torn_files_are_reported_once_in_several_records() {
             count_recovery_records(directory.path(), &state)
         });
         assert!(reported[0] > 1 && reported[0] == reported[1], "{state}: {reported:?}");
-        assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, [], "{state}");
+        assert_eq!(faults(directory.path()), [], "{state}");
     }
 }

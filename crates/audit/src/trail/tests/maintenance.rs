@@ -10,14 +10,11 @@ use crate::trail::index::{build_index_while, is_indexed};
 
 fn recorded_removals(directory: &Path) -> Vec<String> {
     let mut reported = Vec::new();
-    entries(directory, 1, |entry| {
-        let mut scratch = Vec::new();
-        let record = Record::decode(&entry.body, &mut scratch).ok().filter(|_| entry.kind == crate::frame::Kind::Record);
-        let record = record.filter(|record| (record.class, record.operation) == (Class::Administrative, Act::Pruned as u16));
-        reported.extend(record.map(|record| String::from_utf8_lossy(record.detail).into_owned()));
-        true
-    })
-    .unwrap();
+    for_each_record(directory, |record| {
+        if (record.class, record.operation) == (Class::Administrative, Act::Pruned as u16) {
+            reported.push(String::from_utf8_lossy(record.detail).into_owned());
+        }
+    });
     reported
 }
 
@@ -48,8 +45,7 @@ fn removal_is_recorded_first_even_if_other_records_are_lost() {
 
 #[test]
 fn interrupted_maintenance_leaves_segment_unchanged() {
-    let directory = tempfile::tempdir().unwrap();
-    create_trail(directory.path());
+    let directory = new_trail();
     let rotation = Rotation { len_max: 1 << 30, age_ns_max: u64::MAX, seal_ns_max: u64::MAX };
     let mut log = Log::open(Arc::new(SystemDisk), directory.path(), Options { rotation, ..options() }, SECOND).unwrap().0;
     (0..20_000).for_each(|number| _ = put(&mut log, number, SECOND + number));
@@ -66,25 +62,25 @@ fn interrupted_maintenance_leaves_segment_unchanged() {
     assert_eq!(segments(directory.path()).unwrap(), std::slice::from_ref(&file));
     build_index_while(&file, &|| true).unwrap();
     compress(&SystemDisk, &file, &|| true).unwrap();
-    assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
+    assert_eq!(faults(directory.path()), []);
+}
+
+pub(super) fn record_removal(directory: &Path, last: u64, now_ns: u64) -> bool {
+    let mut log = open(directory, now_ns);
+    let detail = format!("{PRUNED_PREFIX}{last}; their seals are kept");
+    let (class, operation) = (Class::Administrative, Act::Pruned as u16);
+    log.append_record(&Record { time_ns: now_ns, class, operation, detail: detail.as_bytes(), ..Record::default() });
+    log.close(now_ns).is_ok()
 }
 
 fn remove(directory: &Path, retention: &Retention, now_ns: u64) -> u64 {
-    let record_removal_in_log = |last: u64| {
-        let mut log = open(directory, now_ns);
-        let detail = format!("{PRUNED_PREFIX}{last}; their seals are kept");
-        let (class, operation) = (Class::Administrative, Act::Pruned as u16);
-        log.append_record(&Record { time_ns: now_ns, class, operation, detail: detail.as_bytes(), ..Record::default() });
-        log.close(now_ns).is_ok()
-    };
-    prune(&SystemDisk, directory, retention, now_ns, |_| true, record_removal_in_log).unwrap()
+    prune(&SystemDisk, directory, retention, now_ns, |_| true, |last| record_removal(directory, last, now_ns)).unwrap()
 }
 
 #[test]
 fn verification_during_retention_finds_no_fault() {
     for at in 0..4 {
-        let directory = tempfile::tempdir().unwrap();
-        write(directory.path(), 100);
+        let directory = written_trail(100);
         let all = Retention { len_max: Some(1), ..Retention::default() };
         let mut removed = 0;
         let report = verify(directory.path(), &trust(), |index, _| {
@@ -104,8 +100,7 @@ fn verification_during_retention_finds_no_fault() {
 
 #[test]
 fn seals_of_removed_segments_are_appended_once_despite_crash() {
-    let directory = tempfile::tempdir().unwrap();
-    write(directory.path(), 100);
+    let directory = written_trail(100);
     let files = segments(directory.path()).unwrap();
     let seals_file = directory.path().join(REMOVED_SEALS_FILE);
     let age = |seconds: u64| Retention { age_ns_max: Some(seconds * SECOND), ..Retention::default() };
@@ -127,14 +122,13 @@ fn seals_of_removed_segments_are_appended_once_despite_crash() {
             assert_eq!(std::fs::read(&seals_file).unwrap(), whole, "{written} bytes were written, {removed} removed");
         }
     }
-    assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
+    assert_eq!(faults(directory.path()), []);
 }
 
 #[test]
 fn checkpoint_is_as_readable_as_segments() {
     use std::os::unix::fs::PermissionsExt as _;
-    let directory = tempfile::tempdir().unwrap();
-    write(directory.path(), 10);
+    let directory = written_trail(10);
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let segment = segments(directory.path()).unwrap().remove(0);
     assert_eq!(mode(&directory.path().join(CHECKPOINT_FILE)), mode(&segment.path));

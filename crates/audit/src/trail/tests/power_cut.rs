@@ -300,7 +300,7 @@ fn synced_records_survive_power_cut_at_1000_random_points() {
         log.close(9000 * SECOND).unwrap();
         disk.clear();
         disk.publish();
-        let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+        let report = verified(directory.path());
         assert_eq!(report.faults, [], "seed {seed}");
         let mut found = BTreeMap::new();
         entries(directory.path(), 1, |entry| {
@@ -355,7 +355,7 @@ fn segment_is_not_written_before_previous_end_is_durable() {
         open_by(3 * SECOND).unwrap_or_else(|error| panic!("seed {seed}: {error}")).close(3 * SECOND).unwrap();
         disk.clear();
         disk.publish();
-        let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+        let report = verified(directory.path());
         assert_eq!((report.faults, report.unsealed), (vec![], 0), "seed {seed}");
         assert!(!heals || report.records >= 6, "seed {seed}: {} records", report.records);
     }

@@ -87,7 +87,7 @@ fn run_with_power_cuts(seed: u64) -> u64 {
     log.close(now_ns()).unwrap();
     disk.clear();
     disk.publish();
-    let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+    let report = verified(directory.path());
     assert_eq!(report.faults, [], "seed {seed}");
     let mut found = BTreeMap::<Vec<u8>, u64>::new();
     let mut seq_before = 0;
@@ -157,6 +157,6 @@ fn seal_rewrites_records_after_failed_sync() {
     Log::open(shared, directory.path(), options(), now_ns()).unwrap().0.close(now_ns()).unwrap();
     disk.clear();
     disk.publish();
-    let (report, (paths, _)) = (verify(directory.path(), &trust(), |_, _| {}).unwrap(), super::writer::read(directory.path()));
+    let (report, (paths, _)) = (verified(directory.path()), super::writer::read(directory.path()));
     assert_eq!((report.faults, paths.len()), (vec![], 5));
 }

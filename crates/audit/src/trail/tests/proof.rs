@@ -3,8 +3,7 @@ use crate::proof::{Anchor, Proof, ProofError};
 
 #[test]
 fn each_record_is_proven_by_first_key() {
-    let directory = tempfile::tempdir().unwrap();
-    write(directory.path(), 60);
+    let directory = written_trail(60);
     let anchor = Anchor::Key(key().public());
     for seq in 1..=60 {
         let proof = prove(directory.path(), seq, None).unwrap().unwrap();
@@ -18,8 +17,7 @@ fn each_record_is_proven_by_first_key() {
 
 #[test]
 fn any_altered_byte_invalidates_proof() {
-    let directory = tempfile::tempdir().unwrap();
-    write(directory.path(), 8);
+    let directory = written_trail(8);
     let bytes = prove(directory.path(), 6, None).unwrap().unwrap().encode();
     let anchor = Anchor::Key(key().public());
     for at in 0..bytes.len() {
@@ -35,8 +33,7 @@ fn any_altered_byte_invalidates_proof() {
 
 #[test]
 fn checkpoint_shortens_proof() {
-    let directory = tempfile::tempdir().unwrap();
-    write(directory.path(), 40);
+    let directory = written_trail(40);
     let long = prove(directory.path(), 39, None).unwrap().unwrap();
     let checkpoint = long.seals[long.seals.len() / 2].clone();
     let short = prove(directory.path(), 39, Some(&checkpoint)).unwrap().unwrap();
@@ -57,8 +54,7 @@ fn checkpoint_shortens_proof() {
 
 #[test]
 fn proof_without_one_seal_is_invalid() {
-    let directory = tempfile::tempdir().unwrap();
-    write(directory.path(), 40);
+    let directory = written_trail(40);
     let whole = prove(directory.path(), 39, None).unwrap().unwrap();
     for at in 1..whole.seals.len() - 1 {
         let mut proof = whole.clone();
@@ -69,8 +65,7 @@ fn proof_without_one_seal_is_invalid() {
 
 #[test]
 fn proof_reads_only_seals_and_own_segment() {
-    let directory = tempfile::tempdir().unwrap();
-    write(directory.path(), 60);
+    let directory = written_trail(60);
     let plain: Vec<_> = (1..=60).map(|seq| prove(directory.path(), seq, None).unwrap().unwrap()).collect();
     let files = segments(directory.path()).unwrap();
     let files: Vec<SegmentFile> = files
@@ -104,13 +99,12 @@ fn proof_reads_only_seals_and_own_segment() {
     std::fs::write(&unpacked.path, plain).unwrap();
     std::fs::remove_file(&other.path).unwrap();
     assert_eq!(prove(directory.path(), 60, None).unwrap().unwrap().encode(), last.encode());
-    assert!(!verify(directory.path(), &trust(), |_, _| {}).unwrap().faults.is_empty());
+    assert!(!faults(directory.path()).is_empty());
 }
 
 #[test]
 fn proof_above_seal_limit_is_refused() {
-    let directory = tempfile::tempdir().unwrap();
-    write(directory.path(), 60);
+    let directory = written_trail(60);
     let proof = prove(directory.path(), 60, None).unwrap().unwrap();
     let count = proof.seals.len();
     assert!(count > 2);

@@ -100,8 +100,7 @@ fn index_finds_same_records_as_scan() {
 
 #[test]
 fn access_granting_nothing_is_found_among_failures() {
-    let directory = tempfile::tempdir().unwrap();
-    create_trail(directory.path());
+    let directory = new_trail();
     let mut log = open(directory.path(), SECOND);
     for number in 1..=60 {
         let granted = Some(number as u32 % 3);
@@ -174,8 +173,7 @@ fn append_operation(log: &mut Log, operation: u16, path: &str, path2: &str, file
 
 #[test]
 fn file_history_follows_renames_of_file_and_directories() {
-    let directory = tempfile::tempdir().unwrap();
-    create_trail(directory.path());
+    let directory = new_trail();
     let mut log = open(directory.path(), SECOND);
     let mut wanted = Vec::new();
     append_operation(&mut log, OPEN, "/e/a/plan", "", b"old");
@@ -211,8 +209,7 @@ fn file_history_follows_renames_of_file_and_directories() {
 
 #[test]
 fn file_history_follows_time_not_sequence_number() {
-    let directory = tempfile::tempdir().unwrap();
-    create_trail(directory.path());
+    let directory = new_trail();
     let mut log = open(directory.path(), SECOND);
     let mut at = |time: u64, operation, path: &str, path2: &str, file: &[u8]| {
         let (path, path2) = (path.as_bytes(), path2.as_bytes());
@@ -236,8 +233,7 @@ fn file_history_follows_time_not_sequence_number() {
 
 #[test]
 fn follower_survives_rotation_and_compression_and_resumes() {
-    let directory = tempfile::tempdir().unwrap();
-    create_trail(directory.path());
+    let directory = new_trail();
     let mut log = open(directory.path(), SECOND);
     let mut follower = Follower::from_position(directory.path(), Position::default());
     let (mut seen, mut place) = (Vec::new(), Position::default());
@@ -285,8 +281,7 @@ fn follower_survives_rotation_and_compression_and_resumes() {
 
 #[test]
 fn records_replaced_after_crash_are_read_again() {
-    let directory = tempfile::tempdir().unwrap();
-    create_trail(directory.path());
+    let directory = new_trail();
     let wide = Options { rotation: Rotation::default(), ..options() };
     let mut log = Log::open(Arc::new(SystemDisk), directory.path(), wide.clone(), SECOND).unwrap().0;
     (1..=4).for_each(|number| assert!(put(&mut log, number, SECOND) > 0));
@@ -324,8 +319,7 @@ fn auid_query_matches_login_user() {
 
 #[test]
 fn follower_withholds_records_from_limit_on() {
-    let directory = tempfile::tempdir().unwrap();
-    write(directory.path(), 40);
+    let directory = written_trail(40);
     let mut follower = Follower::from_position(directory.path(), Position::default());
     let read = |follower: &mut Follower| {
         let mut seen = Vec::new();

@@ -18,8 +18,7 @@ struct Trail {
 }
 
 fn trail() -> Trail {
-    let directory = tempfile::tempdir().unwrap();
-    write(directory.path(), COUNT);
+    let directory = written_trail(COUNT);
     let files: Vec<_> =
         segments(directory.path()).unwrap().into_iter().map(|file| (file.path.clone(), fs::read(&file.path).unwrap())).collect();
     let mut records = Vec::new();
@@ -52,7 +51,7 @@ impl Trail {
 
     fn faults_with(&self, segment: usize, bytes: &[u8]) -> Vec<Fault> {
         fs::write(&self.files[segment].0, bytes).unwrap();
-        let report = verify(self.path(), &trust(), |_, _| {}).unwrap();
+        let report = verified(self.path());
         fs::write(&self.files[segment].0, &self.files[segment].1).unwrap();
         report.faults
     }
@@ -71,12 +70,6 @@ fn rechain(bytes: &mut [u8]) {
         chain = chain.extend(&leaf_hash(&bytes[range.start..range.end - TAG_LEN]));
         bytes[range.end - TAG_LEN..range.end].copy_from_slice(&chain.tag());
     }
-}
-
-#[test]
-fn untouched_trail_has_no_fault() {
-    let trail = trail();
-    assert_eq!(trail.faults_with(0, &trail.files[0].1), []);
 }
 
 #[test]
@@ -107,41 +100,25 @@ fn altered_record_with_recomputed_chain_contradicts_seal() {
 }
 
 #[test]
-fn each_removed_record_is_found() {
+fn each_removed_duplicated_or_swapped_record_is_found() {
     let trail = trail();
     for (index, (segment, range)) in trail.records.iter().enumerate() {
-        let mut bytes = trail.files[*segment].1.clone();
-        bytes.drain(range.clone());
-        let fault = trail.single_fault_with(*segment, &bytes);
-        assert_eq!((fault.kind, fault.offset, fault.seq), (FaultKind::Removed, range.start as u64, index as u64 + 1), "{fault}");
-    }
-}
-
-#[test]
-fn each_duplicated_record_is_found() {
-    let trail = trail();
-    for (segment, range) in &trail.records {
-        let mut bytes = trail.files[*segment].1.clone();
-        let copy = bytes[range.clone()].to_vec();
-        bytes.splice(range.end..range.end, copy);
-        let fault = trail.single_fault_with(*segment, &bytes);
-        assert_eq!((fault.kind, fault.offset), (FaultKind::Inserted, range.end as u64), "{fault}");
-    }
-}
-
-#[test]
-fn each_swapped_pair_is_found() {
-    let trail = trail();
-    for pair in trail.records.windows(2) {
-        let ((segment, first), (other, second)) = (&pair[0], &pair[1]);
-        if segment != other || first.end != second.start {
+        let original = &trail.files[*segment].1;
+        let edited = |replaced: Range<usize>, by: &[u8]| {
+            let mut bytes = original.clone();
+            bytes.splice(replaced, by.iter().copied());
+            let fault = trail.single_fault_with(*segment, &bytes);
+            (fault.kind, fault.offset as usize, fault.seq)
+        };
+        assert_eq!(edited(range.clone(), b""), (FaultKind::Removed, range.start, index as u64 + 1));
+        let (kind, offset, _) = edited(range.end..range.end, &original[range.clone()]);
+        assert_eq!((kind, offset), (FaultKind::Inserted, range.end), "record {index} is duplicated");
+        let Some((_, next)) = trail.records.get(index + 1).filter(|(other, next)| other == segment && next.start == range.end) else {
             continue;
-        }
-        let mut bytes = trail.files[*segment].1.clone();
-        let swapped = [&bytes[second.clone()], &bytes[first.clone()]].concat();
-        bytes.splice(first.start..second.end, swapped);
-        let fault = trail.single_fault_with(*segment, &bytes);
-        assert_eq!((fault.kind, fault.offset), (FaultKind::Reordered, first.start as u64), "{fault}");
+        };
+        let swapped = [&original[next.clone()], &original[range.clone()]].concat();
+        let (kind, offset, _) = edited(range.start..next.end, &swapped);
+        assert_eq!((kind, offset), (FaultKind::Reordered, range.start), "record {index} is swapped with the next");
     }
 }
 
@@ -168,7 +145,7 @@ fn missing_segment_is_found() {
     let trail = trail();
     for (path, bytes) in &trail.files {
         fs::remove_file(path).unwrap();
-        let faults = verify(trail.path(), &trust(), |_, _| {}).unwrap().faults;
+        let faults = faults(trail.path());
         fs::write(path, bytes).unwrap();
         assert_eq!(faults.len(), 1, "{faults:?}");
         assert!(matches!(faults[0].kind, FaultKind::Removed | FaultKind::Cut));
@@ -180,7 +157,7 @@ fn trail_signed_with_another_key_is_rejected() {
     let other = tempfile::tempdir().unwrap();
     create_key(&SystemDisk, &other.path().join(KEY_FILE), &crate::keys::Ratchet::new([7; 16], &[8; 32])).unwrap();
     open(other.path(), SECOND).close(SECOND).unwrap();
-    let faults = verify(other.path(), &trust(), |_, _| {}).unwrap().faults;
+    let faults = faults(other.path());
     assert!(!faults.is_empty());
     let own_word = verify(other.path(), &Trust::default(), |_, _| {}).unwrap();
     assert_eq!((own_word.faults.len(), own_word.notes.len()), (0, 2));
@@ -188,8 +165,7 @@ fn trail_signed_with_another_key_is_rejected() {
 
 #[test]
 fn stolen_key_cannot_cut_before_external_checkpoint() {
-    let directory = tempfile::tempdir().unwrap();
-    create_trail(directory.path());
+    let directory = new_trail();
     let mut log = open(directory.path(), SECOND);
     put(&mut log, 1, SECOND);
     log.rotate(SECOND).unwrap();
@@ -213,15 +189,14 @@ fn stolen_key_cannot_cut_before_external_checkpoint() {
     // Continued from the stolen state without the second record.
     let log = open(directory.path(), 2 * SECOND);
     log.close(2 * SECOND).unwrap();
-    assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
+    assert_eq!(faults(directory.path()), []);
     let faults = verify(directory.path(), &with, |_, _| {}).unwrap().faults;
     assert_eq!(faults.len(), 1, "{faults:?}");
 }
 
 #[test]
 fn record_text_is_quoted_in_report() {
-    let directory = tempfile::tempdir().unwrap();
-    create_trail(directory.path());
+    let directory = new_trail();
     let mut log = open(directory.path(), SECOND);
     // Clears the screen, prints a fake result, hides the rest and reverses the writing direction.
     let hostile = b"\x1b[2J\x1b[Hsound: 5 records\n\x1b[8m\xe2\x80\xae\xff\"";
@@ -232,7 +207,7 @@ fn record_text_is_quoted_in_report() {
         ..Record::default()
     });
     log.close(SECOND).unwrap();
-    let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+    let report = verified(directory.path());
     let note = report.notes.iter().find(|note| note.contains("after a crash")).unwrap();
     assert!(note.ends_with(r#"a crash: "\u{1b}[2J\u{1b}[Hsound: 5 records\n\u{1b}[8m\u{202e}�\"""#), "{note:?}");
 }

@@ -36,19 +36,11 @@ pub(super) fn wait_for(description: &str, mut is_true: impl FnMut() -> bool) {
 
 pub(super) fn read(directory: &Path) -> (Vec<Vec<u8>>, u64) {
     let (mut paths, mut lost) = (Vec::new(), 0);
-    entries(directory, 1, |entry| {
-        if entry.kind == crate::frame::Kind::Record {
-            let mut scratch = Vec::new();
-            let record = Record::decode(&entry.body, &mut scratch).unwrap();
-            match record.class {
-                Class::Operation => paths.push(record.path.to_vec()),
-                Class::Gap => lost += record.gap.unwrap(),
-                _ => {}
-            }
-        }
-        true
-    })
-    .unwrap();
+    for_each_record(directory, |record| match record.class {
+        Class::Operation => paths.push(record.path.to_vec()),
+        Class::Gap => lost += record.gap.unwrap(),
+        _ => {}
+    });
     (paths, lost)
 }
 
@@ -75,8 +67,7 @@ fn records_of_many_threads_survive_rotation_and_full_rings() {
         paths.sort();
         paths.dedup();
         assert_eq!((paths.len() as u64, lost), (threads * each, 0), "{policy:?}");
-        let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
-        assert_eq!((report.faults, report.unsealed), (vec![], 0), "{policy:?}");
+        assert_sealed(directory.path(), &format!("{policy:?}"));
         let last = segments(directory.path()).unwrap().len();
         let trail = reopen(directory.path(), &FaultyDisk::default(), WriterOptions::default(), || ());
         wait_for("compressed segments", || segments(directory.path()).unwrap()[..last].iter().all(|file| file.is_compressed));
@@ -123,7 +114,7 @@ fn block_policy_waits_for_full_disk_and_loses_nothing() {
     wait_for("the callback", || done.load(Ordering::SeqCst) == 1);
     trail.stop();
     assert_eq!(read(directory.path()), (vec![b"/srv/first".to_vec()], 0));
-    assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
+    assert_eq!(faults(directory.path()), []);
 }
 
 #[test]
@@ -133,7 +124,6 @@ fn count_policy_continues_and_records_gap() {
     // The ring holds one record, so the second is lost during the pause before the retry.
     let trail = start(directory.path(), &disk, WriterOptions { policy: Policy::Count, ring_len: 1, ..WriterOptions::default() }, || ());
     disk.full.store(true, Ordering::SeqCst);
-    let mut done = 0u64;
     wait_for("a lost record", || {
         trail.record(&record(b"/srv/x", SECOND));
         trail.counts().failures > 0 && !trail.record(&record(b"/srv/y", SECOND))
@@ -143,9 +133,8 @@ fn count_policy_continues_and_records_gap() {
     let counts = trail.counts();
     trail.stop();
     let (paths, lost) = read(directory.path());
-    done += paths.len() as u64;
-    assert!(lost >= 1 && lost == counts.lost && done > 0, "{lost} {counts:?} {done}");
-    assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
+    assert!(lost >= 1 && lost == counts.lost && !paths.is_empty(), "{lost} {counts:?} {}", paths.len());
+    assert_eq!(faults(directory.path()), []);
 }
 
 #[test]
@@ -166,12 +155,7 @@ fn losses_on_full_disk_share_one_gap_record() {
     trail.stop();
     let counts = trail.counts();
     let mut gaps = Vec::new();
-    entries(directory.path(), 1, |entry| {
-        let mut scratch = Vec::new();
-        gaps.extend(Record::decode(&entry.body, &mut scratch).ok().and_then(|record| record.gap));
-        true
-    })
-    .unwrap();
+    for_each_record(directory.path(), |record| gaps.extend(record.gap));
     assert_eq!(gaps.iter().sum::<u64>(), counts.lost);
     assert!(gaps.len() <= 3, "{gaps:?}");
     reopen(directory.path(), &disk, WriterOptions { compress: false, ..WriterOptions::default() }, || ()).stop();
@@ -234,31 +218,28 @@ fn writer_builds_indexes_for_searches() {
 
 #[test]
 fn second_writer_is_refused() {
-    let directory = tempfile::tempdir().unwrap();
-    create_trail(directory.path());
+    let directory = new_trail();
     let log = open(directory.path(), SECOND);
     assert!(matches!(Log::open(Arc::new(SystemDisk), directory.path(), options(), SECOND), Err(LogError::Busy { .. })));
     log.close(SECOND).unwrap();
     open(directory.path(), 2 * SECOND).close(2 * SECOND).unwrap();
-    assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
+    assert_eq!(faults(directory.path()), []);
 }
 
 #[test]
 fn seal_is_not_delayed_by_clock_set_back() {
-    let directory = tempfile::tempdir().unwrap();
-    create_trail(directory.path());
+    let directory = new_trail();
     let mut log = open(directory.path(), 1000 * SECOND);
     put(&mut log, 1, 1000 * SECOND);
     log.maintain(900 * SECOND).unwrap();
-    let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+    let report = verified(directory.path());
     assert_eq!((report.faults, report.unsealed, report.records), (vec![], 0, 1));
     log.close(900 * SECOND).unwrap();
 }
 
 #[test]
 fn records_dropped_by_failed_sync_are_rewritten() {
-    let directory = tempfile::tempdir().unwrap();
-    create_trail(directory.path());
+    let directory = new_trail();
     let disk = FaultyDisk::default();
     let (log, _) =
         Log::open(Arc::new(disk.clone()), directory.path(), Options { rotation: Rotation::default(), ..options() }, SECOND).unwrap();
@@ -280,7 +261,7 @@ fn records_dropped_by_failed_sync_are_rewritten() {
     trail.stop();
     let (paths, lost) = read(directory.path());
     assert_eq!((paths.len(), lost), (100, 0));
-    assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
+    assert_eq!(faults(directory.path()), []);
 }
 
 #[test]
@@ -307,6 +288,6 @@ fn loss_on_full_disk_is_reported_at_next_start() {
     assert_eq!(read(directory.path()), (vec![b"/srv/x".to_vec(); 5], 10));
     drop(again(now).unwrap());
     assert_eq!(read(directory.path()).1, 10);
-    let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+    let report = verified(directory.path());
     assert_eq!(report.faults, vec![]);
 }
