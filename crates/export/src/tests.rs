@@ -17,6 +17,7 @@ use crate::identity::{Accounts, Idmap};
 use crate::monitoring::operation_metrics::Metrics;
 use crate::system_hooks::SystemHooks;
 use crate::*;
+use vouch_vfs::memory::MemoryFs;
 
 mod audit;
 pub(super) mod blocking;
@@ -57,6 +58,11 @@ pub(super) fn engine() -> vouch_nfs4_server::Server {
     )
 }
 
+fn hooks(files: &MemoryFs) -> SystemHooks {
+    let files = files.clone();
+    SystemHooks::system(Box::new(move |_, _| Ok(Arc::new(files.clone()))))
+}
+
 struct Running {
     address: SocketAddr,
     driver: std::sync::Weak<Driver>,
@@ -68,11 +74,11 @@ struct Running {
 
 impl Running {
     fn start(change: impl FnOnce(&mut ExportConfig)) -> Self {
-        Self::start_with(change, vouch_vfs::memory::MemoryFs::new())
+        Self::start_with(change, MemoryFs::new())
     }
 
-    fn start_with(change: impl FnOnce(&mut ExportConfig), files: vouch_vfs::memory::MemoryFs) -> Self {
-        Self::start_in(change, SystemHooks::system(Box::new(move |_, _| Ok(Arc::new(files.clone())))))
+    fn start_with(change: impl FnOnce(&mut ExportConfig), files: MemoryFs) -> Self {
+        Self::start_in(change, hooks(&files))
     }
 
     fn start_in(change: impl FnOnce(&mut ExportConfig), seams: SystemHooks) -> Self {
@@ -167,6 +173,11 @@ fn read_record(socket: &mut TcpStream) -> Vec<u8> {
     record
 }
 
+fn exchange(socket: &mut TcpStream, record: &[u8]) -> Vec<u8> {
+    socket.write_all(record).unwrap();
+    read_record(socket)
+}
+
 fn xid(record: &[u8]) -> u32 {
     u32::from_be_bytes(*record.first_chunk().unwrap())
 }
@@ -196,8 +207,7 @@ fn sender_of_garbage_is_disconnected_alone() {
         socket.write_all(garbage).unwrap();
         assert_eq!(socket.read(&mut [0; 16]).unwrap_or(0), 0, "{garbage:?}");
     }
-    good.write_all(&call(5, 0)).unwrap();
-    assert_eq!(xid(&read_record(&mut good)), 5);
+    assert_eq!(xid(&exchange(&mut good, &call(5, 0))), 5);
 }
 
 #[test]
@@ -218,8 +228,7 @@ fn client_that_never_reads_is_not_read_and_blocks_nobody() {
         assert!(sent < 64 << 20, "{sent}");
     }
     let mut other = server.connect();
-    other.write_all(&call(5, 1)).unwrap();
-    assert_eq!(xid(&read_record(&mut other)), 5);
+    assert_eq!(xid(&exchange(&mut other, &call(5, 1))), 5);
     greedy.set_nonblocking(false).unwrap();
     let whole = sent / calls.len() * 1000;
     for i in 0..whole {
@@ -236,8 +245,7 @@ fn slow_sender_of_a_record_is_disconnected() {
     let began = std::time::Instant::now();
     assert_eq!(slow.read(&mut [0; 16]).unwrap_or(0), 0);
     assert!(began.elapsed() < Duration::from_secs(10));
-    idle.write_all(&call(2, 0)).unwrap();
-    assert_eq!(xid(&read_record(&mut idle)), 2);
+    assert_eq!(xid(&exchange(&mut idle, &call(2, 0))), 2);
 }
 
 #[test]

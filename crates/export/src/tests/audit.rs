@@ -35,41 +35,44 @@ fn config(directory: &Path, rules: Option<&str>, keeping: WriterOptions) -> Audi
     AuditConfig { trail, deny: Vec::new() }
 }
 
-struct Nobody;
+/// A new trail.
+fn configured(rules: Option<&str>) -> (tempfile::TempDir, AuditConfig) {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config(directory.path(), rules, WriterOptions::default());
+    (directory, config)
+}
 
-impl crate::hosts::resolver::Resolver for Nobody {
-    fn addresses(&self, _: &str) -> Result<Vec<std::net::IpAddr>, crate::hosts::resolver::NoAnswer> {
-        Ok(Vec::new())
-    }
+fn start_audited(rules: Option<&str>, files: MemoryFs) -> (tempfile::TempDir, Running) {
+    let (directory, config) = configured(rules);
+    (directory, Running::start_with(|all| all.audit = Some(config), files))
+}
 
-    fn name(&self, _: std::net::IpAddr) -> Result<Option<String>, crate::hosts::resolver::NoAnswer> {
-        Ok(None)
-    }
+fn for_each_record(directory: &Path, mut see: impl FnMut(&Record<'_>)) {
+    let read = entries(directory, 1, |entry| {
+        if entry.kind == Kind::Record {
+            see(&Record::decode(&entry.body, &mut Vec::new()).unwrap());
+        }
+        true
+    });
+    read.unwrap();
+}
 
-    fn in_netgroup(&self, _: &str, _: &str) -> bool {
-        false
-    }
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn open(config: AuditConfig) -> crate::audit::Audit {
-    let hosts = Arc::new(crate::hosts::Hosts::new(Arc::new(Nobody)));
+    let hosts = Arc::new(crate::hosts::Hosts::new(Arc::new(super::blocking::Nobody)));
     crate::audit::Audit::open(config, hosts, Arc::new(SystemDisk)).unwrap()
 }
 
 fn refusals(directory: &Path) -> Vec<(Refusal, u64, String)> {
     let mut found = Vec::new();
-    entries(directory, 1, |entry| {
-        if entry.kind == Kind::Record {
-            let mut scratch = Vec::new();
-            let record = Record::decode(&entry.body, &mut scratch).unwrap();
-            if record.class == Class::Refusal {
-                let detail = String::from_utf8_lossy(record.detail).into_owned();
-                found.push((Refusal::from_number(record.operation).unwrap(), record.gap.unwrap_or(0), detail));
-            }
+    for_each_record(directory, |record| {
+        if record.class == Class::Refusal {
+            found.push((Refusal::from_number(record.operation).unwrap(), record.gap.unwrap_or(0), text(record.detail)));
         }
-        true
-    })
-    .unwrap();
+    });
     found
 }
 
@@ -86,9 +89,7 @@ fn bad_credential(xid: u32) -> Vec<u8> {
 
 #[test]
 fn flood_of_bad_credentials_is_counted_not_recorded() {
-    let directory = tempfile::tempdir().unwrap();
-    let config = config(directory.path(), None, WriterOptions::default());
-    let server = Running::start(|all| all.audit = Some(config));
+    let (directory, server) = start_audited(None, MemoryFs::new());
     let began = std::time::Instant::now();
     let count = 5000;
     let mut socket = server.connect();
@@ -113,9 +114,7 @@ fn flood_of_bad_credentials_is_counted_not_recorded() {
 #[test]
 fn forged_filehandles_are_refusals_that_rules_can_exclude() {
     for (rules, wanted) in [("", 20), ("-a never,exit -F flavour=sys\n", 0), ("-a never,exit -S PUTFH\n", 20)] {
-        let directory = tempfile::tempdir().unwrap();
-        let config = config(directory.path(), Some(rules), WriterOptions::default());
-        let server = Running::start(|all| all.audit = Some(config));
+        let (directory, server) = start_audited(Some(rules), MemoryFs::new());
         block_on(async {
             let client = client(&server, "one").await;
             for number in 0..20u8 {
@@ -131,26 +130,19 @@ fn forged_filehandles_are_refusals_that_rules_can_exclude() {
 
 fn read(directory: &Path) -> Vec<String> {
     let mut lines = Vec::new();
-    entries(directory, 1, |entry| {
-        if entry.kind == Kind::Record {
-            let mut scratch = Vec::new();
-            let record = Record::decode(&entry.body, &mut scratch).unwrap();
-            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            lines.push(match record.class {
-                Class::Operation => {
-                    assert_eq!((record.flavour, record.address.is_some(), record.uid), (Flavour::Sys, true, Some(0)));
-                    let fields = [text(record.path), text(record.path2), text(record.key)].join(" ");
-                    let totals = record.open_ns.map_or_else(String::new, |_| format!(" {:?} {:?}", record.read, record.written));
-                    let detail = if record.detail.is_empty() { String::new() } else { format!(" ({})", text(record.detail)) };
-                    format!("{} {fields} {}{totals}{detail}", operations::name(record.operation), record.result)
-                }
-                Class::Administrative => Act::from_number(record.operation).unwrap().name().to_owned(),
-                other => other.name().to_owned(),
-            });
-        }
-        true
-    })
-    .unwrap();
+    for_each_record(directory, |record| {
+        lines.push(match record.class {
+            Class::Operation => {
+                assert_eq!((record.flavour, record.address.is_some(), record.uid), (Flavour::Sys, true, Some(0)));
+                let fields = [text(record.path), text(record.path2), text(record.key)].join(" ");
+                let totals = record.open_ns.map_or_else(String::new, |_| format!(" {:?} {:?}", record.read, record.written));
+                let detail = if record.detail.is_empty() { String::new() } else { format!(" ({})", text(record.detail)) };
+                format!("{} {fields} {}{totals}{detail}", operations::name(record.operation), record.result)
+            }
+            Class::Administrative => Act::from_number(record.operation).unwrap().name().to_owned(),
+            other => other.name().to_owned(),
+        });
+    });
     lines
 }
 
@@ -174,10 +166,8 @@ async fn client_of(server: &Running, name: &str, life: u8, minor: u32) -> Client
 
 #[test]
 fn operations_are_recorded_by_rules_and_verify() {
-    let directory = tempfile::tempdir().unwrap();
     let rules = "-a never,exit -F path=/data/d/quiet\n-a always,exit -S OPEN,CLOSE,CREATE,RENAME,REMOVE -k change\n-a always,exit -S LOOKUP -F success=0 -k failed\n";
-    let config = config(directory.path(), Some(rules), WriterOptions::default());
-    let server = Running::start(|all| all.audit = Some(config));
+    let (directory, server) = start_audited(Some(rules), MemoryFs::new());
     block_on(async {
         let client = client(&server, "one").await;
         let data = client.walk(b"/data").await.unwrap();
@@ -216,9 +206,7 @@ fn operations_are_recorded_by_rules_and_verify() {
 
 #[test]
 fn abandoned_open_has_record_of_its_end() {
-    let directory = tempfile::tempdir().unwrap();
-    let config = config(directory.path(), Some("-a always,exit -S OPEN,CLOSE -k use\n"), WriterOptions::default());
-    let server = Running::start(|all| all.audit = Some(config));
+    let (directory, server) = start_audited(Some("-a always,exit -S OPEN,CLOSE -k use\n"), MemoryFs::new());
     block_on(async {
         let gone = client(&server, "one").await;
         let data = gone.walk(b"/data").await.unwrap();
@@ -256,8 +244,7 @@ fn under_block_reply_follows_durable_record() {
 
 #[test]
 fn rules_reload_and_faulty_rules_change_nothing() {
-    let directory = tempfile::tempdir().unwrap();
-    let config = config(directory.path(), Some("-a always,exit -S CREATE\n"), WriterOptions::default());
+    let (directory, config) = configured(Some("-a always,exit -S CREATE\n"));
     let rules = config.trail.rules.clone().unwrap();
     let audit = Arc::new(open(config));
     std::fs::write(&rules, "-a always,exit -S CREATE\n-a always,exit -S nothing-such\n").unwrap();
@@ -309,27 +296,18 @@ fn keytab_change_is_recorded_even_while_stopped() {
 
 fn records(directory: &Path) -> Vec<(String, String, Vec<u8>)> {
     let mut found = Vec::new();
-    entries(directory, 1, |entry| {
-        if entry.kind == Kind::Record {
-            let mut scratch = Vec::new();
-            let record = Record::decode(&entry.body, &mut scratch).unwrap();
-            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            if record.class == Class::Operation {
-                let what = [operations::name(record.operation), &text(record.path), &text(record.path2)].join(" ");
-                found.push((what.trim_end().to_owned(), text(record.detail), record.file.to_vec()));
-            }
+    for_each_record(directory, |record| {
+        if record.class == Class::Operation {
+            let what = [operations::name(record.operation), &text(record.path), &text(record.path2)].join(" ");
+            found.push((what.trim_end().to_owned(), text(record.detail), record.file.to_vec()));
         }
-        true
-    })
-    .unwrap();
+    });
     found
 }
 
 #[test]
 fn watch_applies_to_all_names_and_copies_name_their_source() {
-    let directory = tempfile::tempdir().unwrap();
-    let config = config(directory.path(), Some("-w /data/secret -p r -k secret\n"), WriterOptions::default());
-    let server = Running::start(|all| all.audit = Some(config));
+    let (directory, server) = start_audited(Some("-w /data/secret -p r -k secret\n"), MemoryFs::new());
     block_on(async {
         let client = client(&server, "one").await;
         let data = client.walk(b"/data").await.unwrap();
@@ -353,10 +331,8 @@ fn watch_applies_to_all_names_and_copies_name_their_source() {
 
 #[test]
 fn name_records_identify_the_named_file() {
-    let directory = tempfile::tempdir().unwrap();
     let rules = "-a always,exit -S OPEN,RENAME,REMOVE,LOOKUP,SETATTR,CREATE\n";
-    let config = config(directory.path(), Some(rules), WriterOptions::default());
-    let server = Running::start(|all| all.audit = Some(config));
+    let (directory, server) = start_audited(Some(rules), MemoryFs::new());
     block_on(async {
         let client = client(&server, "one").await;
         let data = client.walk(b"/data").await.unwrap();
@@ -382,10 +358,8 @@ fn name_records_identify_the_named_file() {
 
 #[test]
 fn new_owner_is_recorded_even_on_failure() {
-    let directory = tempfile::tempdir().unwrap();
-    let config = config(directory.path(), Some("-a always,exit -S SETATTR\n"), WriterOptions::default());
-    let files = vouch_vfs::memory::MemoryFs::new();
-    let server = Running::start_with(|all| all.audit = Some(config), files.clone());
+    let files = MemoryFs::new();
+    let (directory, server) = start_audited(Some("-a always,exit -S SETATTR\n"), files.clone());
     block_on(async {
         let client = client(&server, "one").await;
         let data = client.walk(b"/data").await.unwrap();

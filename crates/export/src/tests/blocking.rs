@@ -3,7 +3,6 @@ use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::{Args, CreateArgs, CreateType, GetattrArgs, LookupArgs, StableHow, WriteArgs};
 use vouch_nfs4::{Attributes, Bitmap, CompoundHead, Fattr, Name, Stateid, Wire as _};
 use vouch_oncrpc::{AuthSys, Flavor};
-use vouch_vfs::memory::MemoryFs;
 use vouch_xdr::{Reader, Xdr as _};
 
 use super::*;
@@ -48,6 +47,21 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// No host has a name.
+pub(crate) struct Nobody;
+
+impl Resolver for Nobody {
+    fn addresses(&self, _: &str) -> Result<Vec<std::net::IpAddr>, NoAnswer> {
+        Ok(Vec::new())
+    }
+    fn name(&self, _: std::net::IpAddr) -> Result<Option<String>, NoAnswer> {
+        Ok(None)
+    }
+    fn in_netgroup(&self, _: &str, _: &str) -> bool {
+        false
+    }
+}
+
 #[derive(Clone, Default)]
 pub(super) struct Slow(pub(super) Gate);
 
@@ -89,9 +103,7 @@ impl Resolver for Slow {
 }
 
 pub(super) fn start(change: impl FnOnce(&mut ExportConfig), files: &MemoryFs, names: &Slow, hosts: &Slow) -> Running {
-    let files = files.clone();
-    let system = SystemHooks::system(Box::new(move |_, _| Ok(Arc::new(files.clone()))));
-    let seams = SystemHooks { names: Arc::new(names.clone()), resolver: Arc::new(hosts.clone()), ..system };
+    let seams = SystemHooks { names: Arc::new(names.clone()), resolver: Arc::new(hosts.clone()), ..hooks(files) };
     let set = |config: &mut ExportConfig| {
         config.threads = Some(1);
         config.numeric_owners = false;
@@ -137,7 +149,7 @@ pub(super) fn make(xid: u32, name: &str) -> Vec<u8> {
     compound(xid, &[Args::Putrootfh, lookup("data"), create])
 }
 
-fn good(record: &[u8]) -> Option<u32> {
+pub(super) fn good(record: &[u8]) -> Option<u32> {
     // RFC 5531, section 9: six words of an accepted reply, then the COMPOUND status.
     (record[24..28] == [0; 4]).then(|| xid(record))
 }
@@ -194,8 +206,7 @@ fn waiting_for_names_leaves_threads_for_disks() {
     names.0.set_closed(true);
     (0..3).for_each(|number| client.write_all(&owner(number, &[])).unwrap());
     until("three lookups do not start", || names.0.waiting().0 == 3);
-    other.write_all(&make(9, "made")).unwrap();
-    assert_eq!(answered(&mut other), Some(9));
+    assert_eq!(good(&exchange(&mut other, &make(9, "made"))), Some(9));
     assert!(is_silent(&server, &client));
     assert_eq!(server.status().waiting_calls, 3);
     names.0.set_closed(false);
@@ -210,8 +221,7 @@ fn call_that_needs_names_after_disk_continues_elsewhere() {
     let (files, names) = (MemoryFs::new(), Slow::default());
     let server = start(|config| config.limits.waiting_threads_max = 1, &files, &names, &Slow::default());
     let (mut client, mut other) = (server.connect(), server.connect());
-    other.write_all(&make(1, "made")).unwrap();
-    assert_eq!(answered(&mut other), Some(1));
+    assert_eq!(good(&exchange(&mut other, &make(1, "made"))), Some(1));
     files.set_slow_sync(true);
     names.0.set_closed(true);
     for number in 0..3 {
@@ -220,8 +230,7 @@ fn call_that_needs_names_after_disk_continues_elsewhere() {
         until("the lookup does not start", || names.0.waiting().0 == number as usize + 1);
     }
     files.evict_caches();
-    other.write_all(&make(9, "more")).unwrap();
-    assert_eq!(answered(&mut other), Some(9));
+    assert_eq!(good(&exchange(&mut other, &make(9, "more"))), Some(9));
     names.0.set_closed(false);
     let mut all: Vec<_> = (0..3).map(|_| answered(&mut client).unwrap()).collect();
     all.sort_unstable();
@@ -242,8 +251,7 @@ fn address_with_too_many_waiting_calls_is_not_read() {
     same.write_all(&call(7, 0)).unwrap();
     assert!(is_silent(&server, &same));
     let mut other = server.connect_from(2);
-    other.write_all(&call(5, 0)).unwrap();
-    assert_eq!(xid(&read_record(&mut other)), 5);
+    assert_eq!(xid(&exchange(&mut other, &call(5, 0))), 5);
     other.write_all(&owner(6, &[])).unwrap();
     until("the call of the other client does not wait", || server.status().waiting_calls == 33);
     assert!(server.status().held_back > 0);
@@ -316,16 +324,14 @@ fn host_lookups_leave_threads_for_users() {
     };
     let server = start(by_name, &files, &names, &hosts);
     let mut known = server.connect();
-    known.write_all(&call(1, 0)).unwrap();
-    assert_eq!(xid(&read_record(&mut known)), 1);
+    assert_eq!(xid(&exchange(&mut known, &call(1, 0))), 1);
     hosts.0.set_closed(true);
     let mut unknown: Vec<TcpStream> = (0..80).map(|number| server.connect_from(2 + number % 40)).collect();
     for socket in &mut unknown {
         socket.write_all(&owner(3, &[])).unwrap();
     }
     until("host lookups do not fill half of the threads", || hosts.0.waiting().0 == limits::HOST_LOOKUPS_MAX);
-    known.write_all(&owner(2, &[])).unwrap();
-    assert_eq!(answered(&mut known), Some(2));
+    assert_eq!(good(&exchange(&mut known, &owner(2, &[]))), Some(2));
     hosts.0.set_closed(false);
     for socket in &mut unknown {
         assert_eq!(answered(socket), Some(3));

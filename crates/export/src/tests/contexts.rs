@@ -40,11 +40,7 @@ fn init(xid: u32) -> Vec<u8> {
 #[test]
 fn excess_context_requests_are_not_read_others_are() {
     let gate = Gate::default();
-    let files = vouch_vfs::memory::MemoryFs::new();
-    let seams = SystemHooks {
-        acceptor: Some(Arc::new(Slow(gate.clone()))),
-        ..SystemHooks::system(Box::new(move |_, _| Ok(Arc::new(files.clone()))))
-    };
+    let seams = SystemHooks { acceptor: Some(Arc::new(Slow(gate.clone()))), ..hooks(&MemoryFs::new()) };
     let server = Running::start_in(|config| config.threads = Some(1), seams);
     gate.set_closed(true);
     let mut clients: Vec<TcpStream> = (0..5).map(|_| server.connect()).collect();
@@ -74,9 +70,7 @@ fn excess_context_requests_are_not_read_others_are() {
 
 #[test]
 fn calls_before_a_fatal_one_are_answered() {
-    let files = vouch_vfs::memory::MemoryFs::new();
-    let seams =
-        SystemHooks { acceptor: Some(Arc::new(Believer)), ..SystemHooks::system(Box::new(move |_, _| Ok(Arc::new(files.clone())))) };
+    let seams = SystemHooks { acceptor: Some(Arc::new(Believer)), ..hooks(&MemoryFs::new()) };
     let server = Running::start_in(|config| config.threads = Some(1), seams);
     let nothing = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
     for service in [Service::None, Service::Integrity, Service::Privacy] {

@@ -4,7 +4,6 @@ use vouch_nfs4::op::{Args, CreateHow, LookupArgs, OpenArgs, OpenClaim, OpenHow, 
 use vouch_nfs4::{Attributes, Bitmap, Bytes, ClientId, Fattr, Filehandle, Name, OwnerSeq, StateOwner, Verifier, Wire as _};
 use vouch_nfs4_client::{CallBuilder, Error, Identity, Pipeline, Plain, ReplyBody};
 use vouch_oncrpc::AuthSys;
-use vouch_vfs::memory::MemoryFs;
 use vouch_xdr::Reader;
 
 use super::*;

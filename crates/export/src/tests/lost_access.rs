@@ -5,7 +5,6 @@ use vouch_nfs4::op::ShareAccess;
 use vouch_nfs4::{Attributes, Verifier};
 use vouch_nfs4_client::{Client, Config, Identity, Plain};
 use vouch_oncrpc::AuthSys;
-use vouch_vfs::memory::MemoryFs;
 
 use super::blocking::{Gate, until};
 use super::*;
@@ -41,9 +40,7 @@ impl Resolver for Service {
 }
 
 fn start(service: &Service) -> Running {
-    let files = MemoryFs::new();
-    let system = SystemHooks::system(Box::new(move |_, _| Ok(Arc::new(files.clone()))));
-    Running::start_in(|_| (), SystemHooks { resolver: Arc::new(service.clone()), ..system })
+    Running::start_in(|_| (), SystemHooks { resolver: Arc::new(service.clone()), ..hooks(&MemoryFs::new()) })
 }
 
 fn reload(server: &Running, clients: &str) {

@@ -1,21 +1,7 @@
 use super::*;
-use crate::hosts::resolver::{NoAnswer, Resolver};
-use std::net::{IpAddr, SocketAddr};
+use crate::tests::blocking::Nobody;
+use std::net::SocketAddr;
 use vouch_vfs::memory::MemoryFs;
-
-struct Nobody;
-
-impl Resolver for Nobody {
-    fn addresses(&self, _: &str) -> Result<Vec<IpAddr>, NoAnswer> {
-        Ok(Vec::new())
-    }
-    fn name(&self, _: IpAddr) -> Result<Option<String>, NoAnswer> {
-        Ok(None)
-    }
-    fn in_netgroup(&self, _: &str, _: &str) -> bool {
-        false
-    }
-}
 
 fn sources(list: ExportList) -> Sources {
     let open = |source: &Source, _: &Options| match source {

@@ -3,7 +3,7 @@ use std::io;
 use vouch_audit::trail::{Disk, DiskFile, Lock};
 use vouch_nfs4::op::{self, Args};
 use vouch_nfs4::{Bitmap, Bytes, ClientId, ClientOwner, Fattr, Name, NetAddr, OwnerSeq, StateOwner, Status, Wire as _, cb};
-use vouch_vfs::memory::{Call, MemoryFs};
+use vouch_vfs::memory::Call;
 use vouch_vfs::{Blocking, Caller, FileSystem as _};
 use vouch_xdr::Reader;
 
@@ -68,13 +68,11 @@ fn start(directory: &Path, files: &MemoryFs, gate: &Gate) -> Running {
     config.deny = vec!["/data".into()];
     let list = directory.join("exports");
     std::fs::write(&list, "/data *(rw,insecure,no_root_squash)\n/other *(rw,insecure,no_root_squash)\n").unwrap();
-    let files = files.clone();
-    let system = SystemHooks::system(Box::new(move |_, _| Ok(Arc::new(files.clone()))));
     let change = |all: &mut ExportConfig| {
         (all.audit, all.exports, all.threads) = (Some(config), ExportList::Files(vec![list]), Some(1));
         (all.limits.waiting_threads_max, all.limits.drain_max) = (1, Duration::from_secs(60));
     };
-    Running::start_in(change, SystemHooks { disk: Arc::new(Gated(gate.clone())), ..system })
+    Running::start_in(change, SystemHooks { disk: Arc::new(Gated(gate.clone())), ..hooks(files) })
 }
 
 #[test]
@@ -140,8 +138,7 @@ fn reply_waits_for_recovery_and_audit_record() {
 
 fn assert_answered_before_shutdown(server: &Running, files: &MemoryFs, gate: &Gate, (mut held, call): (TcpStream, Vec<u8>)) {
     let mut idle = server.connect();
-    idle.write_all(&super::call(1, 0)).unwrap();
-    assert_eq!(xid(&read_record(&mut idle)), 1);
+    assert_eq!(xid(&exchange(&mut idle, &super::call(1, 0))), 1);
     gate.set_closed(true);
     held.write_all(&call).unwrap();
     until("the file is not created", || files.file_count() > 1);
@@ -236,9 +233,8 @@ fn background_copy_end_waits_for_its_record() {
 fn moved_watch_is_saved_before_the_reply() {
     let (directory, files, gate) = (tempfile::tempdir().unwrap(), MemoryFs::new(), Gate::default());
     let config = config(directory.path(), Some("-w /data/a/secret -p rwa\n"), WriterOptions::default());
-    let opened = files.clone();
-    let system = SystemHooks::system(Box::new(move |_, _| Ok(Arc::new(opened.clone()))));
-    let server = Running::start_in(|all| all.audit = Some(config), SystemHooks { disk: Arc::new(Gated(gate.clone())), ..system });
+    let hooks = SystemHooks { disk: Arc::new(Gated(gate.clone())), ..hooks(&files) };
+    let server = Running::start_in(|all| all.audit = Some(config), hooks);
     let _opened = Opened(gate.clone());
     block_on(async {
         let client = client_of(&server, "one", 1, 2).await;

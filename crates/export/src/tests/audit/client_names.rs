@@ -1,22 +1,13 @@
-use vouch_vfs::memory::MemoryFs;
-
-use super::super::blocking::{self, Slow, answered, make, until};
+use super::super::blocking::{self, Slow, good, make, until};
 use super::*;
 
 fn made(directory: &Path) -> Vec<(String, String)> {
     let mut found = Vec::new();
-    entries(directory, 1, |entry| {
-        if entry.kind == Kind::Record {
-            let mut scratch = Vec::new();
-            let record = Record::decode(&entry.body, &mut scratch).unwrap();
-            if record.class == Class::Operation {
-                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-                found.push((text(record.key), text(record.client)));
-            }
+    for_each_record(directory, |record| {
+        if record.class == Class::Operation {
+            found.push((text(record.key), text(record.client)));
         }
-        true
-    })
-    .unwrap();
+    });
     found
 }
 
@@ -30,18 +21,16 @@ fn records_have_client_names_without_delaying_calls() {
     let server = blocking::start(|all| all.audit = Some(config), &files, &Slow::default(), &hosts);
     let mut client = server.connect_from(7);
     until("the lookup does not start", || hosts.0.waiting().0 == 1);
-    client.write_all(&make(1, "d1")).unwrap();
-    assert_eq!(answered(&mut client), Some(1));
+    assert_eq!(good(&exchange(&mut client, &make(1, "d1"))), Some(1));
     until("the operation is not recorded", || made(directory.path()) == [("any".into(), String::new())]);
     hosts.0.set_closed(false);
     let mut xid = 1;
     until("the name does not become known", || {
         xid += 1;
-        client.write_all(&make(xid, &format!("d{xid}"))).unwrap();
-        assert_eq!(answered(&mut client), Some(xid));
+        assert_eq!(good(&exchange(&mut client, &make(xid, &format!("d{xid}")))), Some(xid));
         made(directory.path()).last() == Some(&("named".into(), "h7.example.org".into()))
     });
     let mut again = server.connect_from(7);
     again.write_all(&make(xid + 1, "again")).unwrap();
-    assert_eq!((answered(&mut again), hosts.0.waiting()), (Some(xid + 1), (0, 1)));
+    assert_eq!((good(&read_record(&mut again)), hosts.0.waiting()), (Some(xid + 1), (0, 1)));
 }

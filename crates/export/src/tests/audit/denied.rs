@@ -1,14 +1,11 @@
 use vouch_nfs4::op::{Access, AccessArgs, Args};
-use vouch_vfs::memory::MemoryFs;
 
 use super::*;
 
 #[test]
 fn access_without_rights_is_recorded() {
-    let directory = tempfile::tempdir().unwrap();
     let rules = include_str!("../../../../../packaging/audit/sensitive.rules");
-    let config = config(directory.path(), Some(rules), WriterOptions::default());
-    let server = Running::start_with(|all| all.audit = Some(config), MemoryFs::new());
+    let (directory, server) = start_audited(Some(rules), MemoryFs::new());
     block_on(async {
         let root = client(&server, "one").await;
         let data = root.walk(b"/data").await.unwrap();

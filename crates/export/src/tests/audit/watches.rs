@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use vouch_nfs4_client::FileInfo;
 use vouch_vfs::memory::Call;
-use vouch_vfs::memory::MemoryFs;
 use vouch_vfs::{Caller, FileSystem as _, Name, NewNode, SetAttributes};
 
 use super::*;
@@ -45,8 +44,7 @@ fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
 
 #[test]
 fn watch_follows_directory_and_its_parents_over_restart() {
-    let directory = tempfile::tempdir().unwrap();
-    let config = config(directory.path(), Some("-w /data/a/secret -p rwa -k s\n"), WriterOptions::default());
+    let (directory, config) = configured(Some("-w /data/a/secret -p rwa -k s\n"));
     let files = MemoryFs::new();
     serve(&config, &files, async |client, data| {
         let a = client.mkdir(&data.handle, b"a", 0o755).await.unwrap();
@@ -92,8 +90,7 @@ fn watch_follows_directory_and_its_parents_over_restart() {
 
 #[test]
 fn watched_file_is_recorded_under_other_names() {
-    let directory = tempfile::tempdir().unwrap();
-    let config = config(directory.path(), Some("-w /data/secret -p wa -k s\n"), WriterOptions::default());
+    let (directory, config) = configured(Some("-w /data/secret -p wa -k s\n"));
     serve(&config, &MemoryFs::new(), async |client, data| {
         let data = &data.handle;
         make(client, data, b"secret").await;
@@ -131,8 +128,7 @@ fn watched_file_is_recorded_under_other_names() {
 
 #[test]
 fn file_with_unknown_links_counts_as_watched() {
-    let directory = tempfile::tempdir().unwrap();
-    let config = config(directory.path(), Some("-w /data/d/secret -p rw\n-w /other -p rw\n"), WriterOptions::default());
+    let (directory, config) = configured(Some("-w /data/d/secret -p rw\n-w /other -p rw\n"));
     let (files, caller) = (MemoryFs::new(), Caller::new(0, 0, []));
     let (root, name) = (files.root(), |name| Name::new(name).unwrap());
     let d = files.make(&caller, &root, name(b"d"), NewNode::Directory, &SetAttributes::default()).unwrap().0;
@@ -162,8 +158,7 @@ fn file_with_unknown_links_counts_as_watched() {
 
 #[test]
 fn watch_stays_on_link_after_name_is_removed() {
-    let directory = tempfile::tempdir().unwrap();
-    let config = config(directory.path(), Some("-w /data/secret -p r\n"), WriterOptions::default());
+    let (directory, config) = configured(Some("-w /data/secret -p r\n"));
     let files = MemoryFs::new();
     serve(&config, &files, async |client, data| {
         let data = &data.handle;
@@ -190,8 +185,7 @@ fn watch_stays_on_link_after_name_is_removed() {
 
 #[test]
 fn rename_between_hard_links_moves_nothing() {
-    let directory = tempfile::tempdir().unwrap();
-    let config = config(directory.path(), Some("-w /data/secret -p r\n"), WriterOptions::default());
+    let (directory, config) = configured(Some("-w /data/secret -p r\n"));
     serve(&config, &MemoryFs::new(), async |client, data| {
         let data = &data.handle;
         make(client, data, b"secret").await;
@@ -208,10 +202,8 @@ fn rename_between_hard_links_moves_nothing() {
 
 #[test]
 fn watch_follows_rename_before_it_is_durable() {
-    let directory = tempfile::tempdir().unwrap();
-    let config = config(directory.path(), Some("-w /data/a/secret -p rw\n"), WriterOptions::default());
     let files = MemoryFs::new();
-    let server = Running::start_with(|all| all.audit = Some(config), files.clone());
+    let (directory, server) = start_audited(Some("-w /data/a/secret -p rw\n"), files.clone());
     block_on(async {
         let (one, two) = (client_of(&server, "one", 1, 2).await, client_of(&server, "two", 1, 2).await);
         let data = one.walk(b"/data").await.unwrap();
@@ -261,9 +253,7 @@ fn watch_follows_rename_before_it_is_durable() {
 fn open_record_names_file_for_every_claim() {
     use vouch_nfs4::op::{Args, DelegateCur, DelegationType, OpenArgs, OpenClaim, OpenHow, ShareDeny};
     use vouch_nfs4::{Bytes, ClientId, OwnerSeq, StateOwner, Stateid};
-    let directory = tempfile::tempdir().unwrap();
-    let config = config(directory.path(), Some("-w /data/secret -p r -k s\n"), WriterOptions::default());
-    let server = Running::start(|all| all.audit = Some(config));
+    let (directory, server) = start_audited(Some("-w /data/secret -p r -k s\n"), MemoryFs::new());
     block_on(async {
         let client = client_of(&server, "one", 1, 2).await;
         let data = client.walk(b"/data").await.unwrap();
@@ -291,10 +281,8 @@ fn open_record_names_file_for_every_claim() {
 
 #[test]
 fn read_is_audited_under_path_at_time_of_read() {
-    let directory = tempfile::tempdir().unwrap();
-    let config = config(directory.path(), Some("-w /data/secret -p rwa -k s\n"), WriterOptions::default());
     let files = MemoryFs::new();
-    let server = Running::start_with(|all| all.audit = Some(config), files.clone());
+    let (directory, server) = start_audited(Some("-w /data/secret -p rwa -k s\n"), files.clone());
     block_on(async {
         let (one, two) = (client_of(&server, "one", 1, 2).await, client_of(&server, "two", 1, 2).await);
         let data = one.walk(b"/data").await.unwrap();
