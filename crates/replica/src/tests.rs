@@ -131,6 +131,14 @@ fn serve(made: &TestTree) -> Running {
     start(config(vec![made.path()]))
 }
 
+/// A tree, its server and a client.
+fn served() -> (TestTree, Running, Client) {
+    let made = TestTree::new(1);
+    let server = serve(&made);
+    let client = server.connect();
+    (made, server, client)
+}
+
 impl Running {
     fn stop(&mut self) -> Result<(), ServeError> {
         self.stop.store(true, Ordering::Release);
@@ -245,9 +253,7 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 
 #[test]
 fn stored_frames_arrive_and_missing_ones_are_reported() {
-    let made = TestTree::new(1);
-    let server = serve(&made);
-    let mut client = server.connect();
+    let (made, _server, mut client) = served();
     let missing = BlockHandle::from_bytes([5; 32]);
     let mut handles: Vec<_> = made.frames[..HANDLES_MAX - 1].iter().map(|(handle, _)| *handle).collect();
     handles.insert(10, missing);
@@ -263,9 +269,7 @@ fn stored_frames_arrive_and_missing_ones_are_reported() {
 
 #[test]
 fn pipelined_requests_are_answered_to_slow_reader() {
-    let made = TestTree::new(1);
-    let server = serve(&made);
-    let mut client = server.connect();
+    let (made, _server, mut client) = served();
     let mut stream = Vec::new();
     for xid in 0..400 {
         let handle = made.frames[xid as usize % made.frames.len()].0;
@@ -286,9 +290,7 @@ fn pipelined_requests_are_answered_to_slow_reader() {
 
 #[test]
 fn half_closed_client_gets_its_answers() {
-    let made = TestTree::new(1);
-    let server = serve(&made);
-    let mut client = server.connect();
+    let (made, _server, mut client) = served();
     let args = GetDataArgs { hostid: hostid(1), handles: made.frames[..40].iter().map(|(handle, _)| *handle).collect() }.to_xdr();
     client.send(&record(&call_to(PROGRAM, VERSION, 2, &args)));
     client.socket.shutdown(std::net::Shutdown::Write).unwrap();
@@ -298,9 +300,7 @@ fn half_closed_client_gets_its_answers() {
 
 #[test]
 fn committed_revision_is_offered_without_restart() {
-    let made = TestTree::new(1);
-    let server = serve(&made);
-    let mut client = server.connect();
+    let (made, server, mut client) = served();
     assert_eq!(client.fsinfo(hostid(1), true), None);
     for revision in 1..3 {
         let signed = made.commit(revision, u32::MAX);
@@ -349,9 +349,7 @@ fn start_needs_readable_databases_of_different_trees() {
 #[test]
 fn rpc_refusals_follow_the_rfc() {
     // RFC 5531, section 9.
-    let made = TestTree::new(1);
-    let server = serve(&made);
-    let mut client = server.connect();
+    let (_made, server, mut client) = served();
     let mut outcome = |call: Call<'_>| {
         let reply = client.ask(&call);
         match Reply::decode(&reply).unwrap().body {

@@ -3,7 +3,7 @@ mod fixtures;
 use std::path::Path;
 use std::time::Duration;
 
-use fixtures::{database, leaf, revision, writer};
+use fixtures::{committed, database, leaf, revision, writer, written};
 use vouch_tree_store::{CollectOptions, Collected, Database, Error, FrameSink, FrameSource, Verified, WriteOptions};
 
 fn collect(path: &Path) -> Collected {
@@ -53,8 +53,7 @@ fn collection_keeps_needed_frames_and_history() {
 
 #[test]
 fn collected_frame_can_be_stored_again() {
-    let (_dir, path) = database();
-    let w = writer(&path);
+    let (_dir, path, w) = written();
     w.commit(revision(&w, 1, 0..50)).unwrap();
     let mut new = revision(&w, 2, 50..100);
     new.keep = Some(1);
@@ -71,8 +70,7 @@ fn collected_frame_can_be_stored_again() {
 
 #[test]
 fn many_small_packs_are_joined() {
-    let (_dir, path) = database();
-    let w = writer(&path);
+    let (_dir, path, w) = written();
     for number in 1..=20 {
         w.commit(revision(&w, number, 0..number * 3)).unwrap();
     }
@@ -87,8 +85,7 @@ fn many_small_packs_are_joined() {
 
 #[test]
 fn collection_waits_for_writer_and_keeps_its_commit() {
-    let (_dir, path) = database();
-    let w = writer(&path);
+    let (_dir, path, w) = written();
     w.commit(revision(&w, 1, 0..100)).unwrap();
     let mut new = revision(&w, 2, 100..200);
     new.keep = Some(1);
@@ -109,10 +106,7 @@ fn collection_waits_for_writer_and_keeps_its_commit() {
 
 #[test]
 fn recent_unfinished_data_stays_for_next_writer() {
-    let (_dir, path) = database();
-    let w = writer(&path);
-    w.commit(revision(&w, 1, 0..50)).unwrap();
-    drop(w);
+    let (_dir, path) = committed(0..50);
     let w = writer(&path);
     let (handle, frame) = leaf(9000);
     w.put(&handle, &frame).unwrap();
@@ -136,8 +130,7 @@ fn recent_unfinished_data_stays_for_next_writer() {
 
 #[test]
 fn old_unfinished_data_is_collected() {
-    let (_dir, path) = database();
-    let w = writer(&path);
+    let (_dir, path, w) = written();
     (0..100).map(leaf).for_each(|(handle, frame)| assert!(w.put(&handle, &frame).unwrap()));
     drop(w);
     collect(&path);
@@ -147,10 +140,7 @@ fn old_unfinished_data_is_collected() {
 
 #[test]
 fn every_flipped_byte_of_a_pack_is_found() {
-    let (_dir, path) = database();
-    let w = writer(&path);
-    w.commit(revision(&w, 1, [1, 2, 3])).unwrap();
-    drop(w);
+    let (_dir, path) = committed([1, 2, 3]);
     for pack in std::fs::read_dir(path.join("packs")).unwrap() {
         let pack = pack.unwrap().path();
         let good = std::fs::read(&pack).unwrap();
@@ -167,10 +157,7 @@ fn every_flipped_byte_of_a_pack_is_found() {
 
 #[test]
 fn every_flipped_byte_of_a_segment_is_found() {
-    let (_dir, path) = database();
-    let w = writer(&path);
-    w.commit(revision(&w, 1, 1..20)).unwrap();
-    drop(w);
+    let (_dir, path) = committed(1..20);
     let segment = std::fs::read_dir(path.join("index")).unwrap().next().unwrap().unwrap().path();
     let good = std::fs::read(&segment).unwrap();
     for at in 0..good.len() {
@@ -183,10 +170,7 @@ fn every_flipped_byte_of_a_segment_is_found() {
 
 #[test]
 fn missing_pack_is_named_by_all() {
-    let (_dir, path) = database();
-    let w = writer(&path);
-    w.commit(revision(&w, 1, 1..20)).unwrap();
-    drop(w);
+    let (_dir, path) = committed(1..20);
     let mut packs = std::fs::read_dir(path.join("packs")).unwrap().map(|e| e.unwrap().path());
     let data = packs.find(|p| p.file_name().unwrap().to_str().unwrap().starts_with('d')).unwrap();
     std::fs::remove_file(&data).unwrap();

@@ -4,14 +4,13 @@ mod fixtures;
 
 use std::time::Duration;
 
-use fixtures::{HOSTID, database, leaf, revision, writer};
+use fixtures::{HOSTID, committed, database, leaf, revision, writer, written};
 use vouch_tree_store::conformance::IV;
 use vouch_tree_store::{Database, Error, FrameSink, FrameSource, WriteOptions};
 
 #[test]
 fn committed_frames_are_seen_by_reader_and_next_writer() {
-    let (_dir, path) = database();
-    let w = writer(&path);
+    let (_dir, path, w) = written();
     let leaves: Vec<_> = (0..500).map(leaf).collect();
     for (handle, frame) in &leaves {
         assert!(w.put(handle, frame).unwrap());
@@ -36,8 +35,7 @@ fn committed_frames_are_seen_by_reader_and_next_writer() {
 
 #[test]
 fn adjacent_records_are_sent_as_one_run() {
-    let (_dir, path) = database();
-    let w = writer(&path);
+    let (_dir, path, w) = written();
     let leaves: Vec<_> = (0..5).map(leaf).collect();
     leaves.iter().for_each(|(handle, frame)| assert!(w.put(handle, frame).unwrap()));
     w.checkpoint().unwrap();
@@ -100,8 +98,7 @@ fn reader_sees_new_revision_only_after_refresh() {
 
 #[test]
 fn next_writer_adopts_uncommitted_frames() {
-    let (_dir, path) = database();
-    let w = writer(&path);
+    let (_dir, path, w) = written();
     (0..300).map(leaf).for_each(|(handle, frame)| assert!(w.put(&handle, &frame).unwrap()));
     drop(w);
     assert_eq!(Database::open_read(&path).unwrap().get(&leaf(5).0).unwrap(), None, "not committed, not seen");
@@ -115,8 +112,7 @@ fn next_writer_adopts_uncommitted_frames() {
 
 #[test]
 fn revision_with_missing_frame_is_refused() {
-    let (_dir, path) = database();
-    let w = writer(&path);
+    let (_dir, path, w) = written();
     let mut new = revision(&w, 1, 0..3);
     new.companions.push(leaf(77).0);
     assert!(matches!(w.commit(new), Err(Error::Incomplete { number: 1, handle }) if handle == leaf(77).0));
@@ -126,8 +122,7 @@ fn revision_with_missing_frame_is_refused() {
 
 #[test]
 fn old_revisions_are_dropped_and_tagged_ones_kept() {
-    let (_dir, path) = database();
-    let w = writer(&path);
+    let (_dir, path, w) = written();
     for number in 1..=6 {
         let mut new = revision(&w, number, 0..3);
         new.tag = (number == 2).then(|| "release".to_owned());
@@ -144,8 +139,7 @@ fn old_revisions_are_dropped_and_tagged_ones_kept() {
 
 #[test]
 fn statements_outlast_commits() {
-    let (_dir, path) = database();
-    let w = writer(&path);
+    let (_dir, path, w) = written();
     w.set_statements(vec![b"revoked".to_vec()]).unwrap();
     w.commit(revision(&w, 1, 0..1)).unwrap();
     drop(w);
@@ -201,10 +195,7 @@ fn killed_creation_is_repeated_and_concurrent_ones_wait() {
 
 #[test]
 fn every_altered_byte_of_manifest_is_one_clear_error() {
-    let (_dir, path) = database();
-    let w = writer(&path);
-    w.commit(revision(&w, 1, 0..3)).unwrap();
-    drop(w);
+    let (_dir, path) = committed(0..3);
     let file = path.join("manifest");
     let good = std::fs::read(&file).unwrap();
     for at in 0..good.len() {

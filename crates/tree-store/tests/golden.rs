@@ -5,7 +5,7 @@ mod fixtures;
 
 use std::path::{Path, PathBuf};
 
-use fixtures::{HOSTID, database, writer};
+use fixtures::{HOSTID, written};
 use vouch_tree_store::conformance::IV;
 use vouch_tree_store::{Database, FrameSink, FrameSource, NewRevision};
 
@@ -20,8 +20,7 @@ const FILES: [(&str, &str); 4] = [
 
 #[test]
 fn files_are_written_as_documented() {
-    let (_dir, path) = database();
-    let w = writer(&path);
+    let (_dir, path, w) = written();
     FRAMES.iter().for_each(|frame| assert!(w.put(&IV.handle_of(frame), frame).unwrap()));
     w.set_statements(vec![b"statement".to_vec()]).unwrap();
     let new = NewRevision {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use vouch_tree::TreeName;
 use vouch_tree::statement::{Body, KeyStatement};
-use vouch_tree_client::{Client, ClientOptions, Error, ErrorClass, ReplicaState, TreeOptions};
+use vouch_tree_client::{Client, ClientOptions, Error, ErrorClass, ReplicaState, Tree, TreeOptions};
 use vouch_xdr::Xdr;
 
 use crate::fixture::network::TestNetwork;
@@ -17,6 +17,23 @@ fn client_with(network: &Arc<TestNetwork>, clock: &Arc<TestClock>, change: impl 
     let mut options = ClientOptions { clock: Arc::clone(clock) as Arc<_>, ..options(network) };
     change(&mut options);
     Client::new(options).unwrap()
+}
+
+fn publisher_of_one_replica(seed: u8) -> (Publisher, Arc<TestReplica>, Arc<TestNetwork>) {
+    let mut publisher = Publisher::new(seed);
+    let replica = TestReplica::new(&publisher.publish(&text("x"), NOW), Fault::None, 1);
+    let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+    (publisher, replica, network)
+}
+
+fn open_remembering(
+    network: &Arc<TestNetwork>,
+    clock: &Arc<TestClock>,
+    dir: &Path,
+    name: TreeName,
+) -> impl Future<Output = Result<Arc<Tree>, Error>> + use<> {
+    let client = client_with(network, clock, remembering(dir));
+    async move { client.open(&name, &TreeOptions::default()).await }
 }
 
 fn remembering(dir: &Path) -> impl FnOnce(&mut ClientOptions) {
@@ -51,9 +68,7 @@ async fn refuses_rollback_after_restart() {
 #[tokio::test]
 async fn restarts_without_replicas_from_stored_revision() {
     let (state, clock) = (tempfile::tempdir().unwrap(), TestClock::at(NOW));
-    let mut publisher = Publisher::new(21);
-    let replica = TestReplica::new(&publisher.publish(&text("x"), NOW), Fault::None, 1);
-    let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+    let (publisher, replica, network) = publisher_of_one_replica(21);
     let cache = state.path().join("cache");
     let open = || {
         client_with(&network, &clock, |options| {
@@ -74,9 +89,7 @@ async fn restarts_without_replicas_from_stored_revision() {
 #[tokio::test(start_paused = true)]
 async fn expired_revision_fails_closed() {
     let clock = TestClock::at(NOW);
-    let mut publisher = Publisher::new(22);
-    let replica = TestReplica::new(&publisher.publish(&text("x"), NOW), Fault::None, 1);
-    let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+    let (mut publisher, replica, network) = publisher_of_one_replica(22);
     let tree = client_with(&network, &clock, |_| {}).open(&publisher.name(), &TreeOptions::default()).await.unwrap();
     let root = tree.revision().unwrap().root().clone();
     assert!(tree.lookup_path(&root, b"file").await.is_ok());
@@ -96,9 +109,7 @@ async fn expired_revision_fails_closed() {
 #[tokio::test(start_paused = true)]
 async fn revision_expires_even_if_clock_stops() {
     let clock = TestClock::at(NOW);
-    let mut publisher = Publisher::new(23);
-    let replica = TestReplica::new(&publisher.publish(&text("x"), NOW), Fault::None, 1);
-    let network = TestNetwork::of(&publisher.location, &[replica]);
+    let (publisher, _, network) = publisher_of_one_replica(23);
     let tree = client_with(&network, &clock, |_| {}).open(&publisher.name(), &TreeOptions::default()).await.unwrap();
     clock.set(NOW - 1_000_000);
     tokio::time::sleep(Duration::from_secs(u64::from(DURATION_S) + 1)).await;
@@ -111,10 +122,7 @@ async fn expiry_survives_restart_and_clock_set_back() {
     let mut publisher = Publisher::new(40);
     let replica = TestReplica::new(&publisher.publish_for(&text("x"), NOW, 8), Fault::None, 1);
     let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
-    let open = || {
-        let (client, name) = (client_with(&network, &clock, remembering(state.path())), publisher.name());
-        async move { client.open(&name, &TreeOptions::default()).await }
-    };
+    let open = || open_remembering(&network, &clock, state.path(), publisher.name());
     assert!(open().await.is_ok());
     clock.set(NOW + 10);
     assert_eq!(open().await.err().unwrap().class(), ErrorClass::Expired);
@@ -125,14 +133,9 @@ async fn expiry_survives_restart_and_clock_set_back() {
 #[tokio::test(start_paused = true)]
 async fn fast_clock_does_not_expire_later_revisions() {
     let (state, clock) = (tempfile::tempdir().unwrap(), TestClock::at(NOW));
-    let mut publisher = Publisher::new(41);
-    let replica = TestReplica::new(&publisher.publish(&text("x"), NOW), Fault::None, 1);
-    let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+    let (mut publisher, replica, network) = publisher_of_one_replica(41);
     let next = publisher.publish(&text("y"), NOW + 5);
-    let open = || {
-        let (client, name) = (client_with(&network, &clock, remembering(state.path())), publisher.name());
-        async move { client.open(&name, &TreeOptions::default()).await }
-    };
+    let open = || open_remembering(&network, &clock, state.path(), publisher.name());
     clock.set(NOW + 100 * u64::from(DURATION_S));
     assert_eq!(open().await.err().unwrap().class(), ErrorClass::Expired);
     clock.set(NOW + 5);
@@ -143,9 +146,7 @@ async fn fast_clock_does_not_expire_later_revisions() {
 #[tokio::test(start_paused = true)]
 async fn background_refresh_announces_new_revision() {
     let clock = TestClock::at(NOW);
-    let mut publisher = Publisher::new(24);
-    let replica = TestReplica::new(&publisher.publish(&text("x"), NOW), Fault::None, 1);
-    let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+    let (mut publisher, replica, network) = publisher_of_one_replica(24);
     let tree = client_with(&network, &clock, |_| {}).open(&publisher.name(), &TreeOptions::default()).await.unwrap();
     let old = tree.revision().unwrap();
     let mut news = tree.watch();
@@ -171,9 +172,7 @@ async fn newest_offer_wins_and_others_are_stale() {
 #[tokio::test(start_paused = true)]
 async fn revocation_is_permanent() {
     let (state, clock) = (tempfile::tempdir().unwrap(), TestClock::at(NOW));
-    let mut publisher = Publisher::new(26);
-    let replica = TestReplica::new(&publisher.publish(&text("x"), NOW), Fault::None, 1);
-    let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+    let (publisher, replica, network) = publisher_of_one_replica(26);
     let open = || client_with(&network, &clock, remembering(state.path()));
     let tree = open().open(&publisher.name(), &TreeOptions::default()).await.unwrap();
     let root = tree.revision().unwrap().root().clone();
@@ -271,10 +270,7 @@ async fn forwarded_key_may_still_revoke_or_redirect() {
         let statement = KeyStatement::issue(&old.root, time, body).to_xdr();
         replica.alter(|served| served.statements = vec![statement]);
     };
-    let open = || {
-        let (client, name) = (client_with(&network, &clock, remembering(state.path())), old.name());
-        async move { client.open(&name, &TreeOptions::default()).await }
-    };
+    let open = || open_remembering(&network, &clock, state.path(), old.name());
     say(NOW, Body::Forwarding { to: new.name() });
     let followed = open().await.unwrap();
     assert_eq!(followed.name(), &new.name());
@@ -305,10 +301,7 @@ async fn follows_stored_pointer_if_old_host_is_gone() {
     network.add("new.test", &TestReplica::new(&new.publish(&text("new"), NOW), Fault::None, 1));
     let pointer = KeyStatement::issue(&old.root, NOW, Body::Forwarding { to: new.name() }).to_xdr();
     replica.alter(|served| served.statements = vec![pointer]);
-    let open = || {
-        let (client, name) = (client_with(&network, &clock, remembering(state.path())), old.name());
-        async move { client.open(&name, &TreeOptions::default()).await }
-    };
+    let open = || open_remembering(&network, &clock, state.path(), old.name());
     open().await.unwrap();
     replica.set_fault(Fault::Stall);
     let begun = tokio::time::Instant::now();

@@ -319,6 +319,12 @@ impl World {
         self.point.join(name)
     }
 
+    /// Publishes the source and waits until the mount shows it.
+    pub fn publish(&self, site: &Site) {
+        site.publish(NOW, 3600);
+        self.refresh();
+    }
+
     /// Waits until the mount shows the newest revision.
     pub fn refresh(&self) {
         let tree = self.tree.as_ref().unwrap();

@@ -1,13 +1,10 @@
 //! A valid revision is served without replicas; an expired one is not served.
 
-use std::fs::{self, File};
-use std::io::{Read, Seek};
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::io::Errno;
 
-use crate::fixture::{NOW, Site, World, noise, survey};
+use crate::prelude::*;
 
 fn is_eio<T>(result: std::io::Result<T>) -> bool {
     result.is_err_and(|error| error.raw_os_error() == Some(Errno::IO.raw_os_error()))
@@ -64,19 +61,4 @@ fn expired_tree_fails_and_recovers() {
     world.until(|| reread().is_ok_and(|bytes| bytes == noise(1, 700_000)));
     world.until(|| fs::read(world.path("d/tiny")).is_ok());
     assert_eq!(survey(&world.point), before);
-}
-
-#[test]
-fn clock_changes_never_revive_expired_tree() {
-    let site = site(23);
-    let Some(world) = World::of_tree(&site) else { return };
-    assert_eq!(fs::read(world.path("d/tiny")).unwrap(), b"tiny");
-    world.clock.set(NOW + 1_000_000);
-    world.until(|| is_eio(fs::read(world.path("large"))));
-    // The time seen stays: a clock set back revives no revision.
-    world.clock.set(NOW + 10);
-    for _ in 0..5 {
-        std::thread::sleep(Duration::from_millis(100));
-        assert!(is_eio(fs::read(world.path("large"))));
-    }
 }

@@ -2,14 +2,12 @@
 //!
 //! Skipped unless root, who can mount a tmpfs.
 
-use std::fs;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use vouch_tree_mount::Passthrough;
 
-use crate::fixture::{NOW, Site, World, noise, survey};
+use crate::prelude::*;
 
 const DISK_LEN: usize = 6 << 20;
 

@@ -2,13 +2,9 @@
 //! tree-client has the many cases of the client alone.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
-use std::sync::atomic::Ordering;
 
-use vouch_tree_client::DiskCacheOptions;
-
-use crate::fixture::{NOW, Site, World, noise};
+use crate::prelude::*;
 
 const ROUNDS: u8 = 8;
 

@@ -1,10 +1,8 @@
-use std::fs;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Stdio;
 
 use vouch_tree_mount::{MountError, clear_dead_mount, unmount_point};
 
-use crate::fixture::{NOW, Site, World};
+use crate::prelude::*;
 
 fn site(seed: u8) -> std::sync::Arc<Site> {
     let site = Site::new("a.example", seed);

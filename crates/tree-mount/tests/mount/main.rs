@@ -12,5 +12,6 @@ mod metadata;
 mod namespace;
 mod observer;
 mod passthrough;
+mod prelude;
 mod revision;
 mod take_over;

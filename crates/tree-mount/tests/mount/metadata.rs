@@ -1,13 +1,11 @@
 use std::ffi::OsStr;
-use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
-use std::process::Command;
-use std::time::{Duration, UNIX_EPOCH};
+use std::os::unix::fs::DirBuilderExt;
+use std::time::UNIX_EPOCH;
 
 use rustix::fs::{CWD, FileType, Mode, SeekFrom, XattrFlags, mknodat, seek, setxattr};
 
-use crate::fixture::{NOW, Site, World, noise, survey};
+use crate::prelude::*;
 
 fn odd_source(site: &Site) {
     let root = site.source();

@@ -1,13 +1,9 @@
 //! Trees appear when they are looked up, link to each other, move, and are revoked.
 
-use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
-use std::time::Duration;
-
 use vouch_tree::statement::{Body, KeyStatement};
 use vouch_xdr::Xdr;
 
-use crate::fixture::{NOW, Site, World, survey};
+use crate::prelude::*;
 
 fn sites() -> (std::sync::Arc<Site>, std::sync::Arc<Site>) {
     let (a, b) = (Site::new("a.example", 31), Site::new("b.example:4999", 32));

@@ -1,20 +1,14 @@
 //! Each open, listing and link of each user is reported before the reply.
 
-use std::fs::{self, File};
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
-use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use vouch_tree_client::{DiskCacheOptions, ErrorClass};
-use vouch_tree_mount::{MountOptions, Observation, Observer, Operation, Passthrough, Recorded, TreeEvent};
+use vouch_tree_client::ErrorClass;
+use vouch_tree_mount::{MountOptions, Observation, Observer, Operation, Recorded, TreeEvent};
 
-use crate::fixture::{NOW, Site, World, noise};
+use crate::prelude::*;
 
 struct Watcher {
     wanted: Mutex<Vec<Operation>>,

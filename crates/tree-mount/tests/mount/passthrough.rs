@@ -2,17 +2,10 @@
 //!
 //! Skipped unless root, with FUSE passthrough.
 
-use std::fs::{self, File};
-use std::io::{Read, Seek};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 
-use vouch_tree_client::DiskCacheOptions;
-use vouch_tree_mount::Passthrough;
-
-use crate::fixture::{NOW, Site, World, noise, survey};
+use crate::prelude::*;
 
 const LEN: usize = 3 << 20;
 
@@ -115,8 +108,7 @@ fn passed_files_follow_new_revision() {
     longer.extend(noise(5, 700_000));
     fs::write(site.source().join("one"), &longer).unwrap();
     fs::write(site.source().join("two"), b"tiny now").unwrap();
-    site.publish(NOW, 3600);
-    world.refresh();
+    world.publish(&site);
     assert!(reread(&one) == longer, "through the file that was open");
     assert_eq!(reread(&two), b"tiny now");
     assert!(fs::read(world.path("one")).unwrap() == longer, "a new open while the old one is there");

@@ -1,15 +1,9 @@
-use std::fs::{self, File};
-use std::io::{Read, Seek};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-
 use rustix::fs::{XattrFlags, setxattr};
 use rustix::io::Errno;
 use vouch_tree::Iv;
 use vouch_tree_publish::Options;
 
-use crate::fixture::{NOW, Site, World, noise, survey};
+use crate::prelude::*;
 
 fn errno(error: &std::io::Error) -> Option<Errno> {
     error.raw_os_error().map(Errno::from_raw_os_error)
@@ -82,8 +76,7 @@ fn removed_files_are_stale_until_they_return() {
     fs::remove_file(site.source().join("leaf")).unwrap();
     fs::remove_dir_all(site.source().join("d")).unwrap();
     fs::write(site.source().join("d"), b"a file now").unwrap();
-    site.publish(NOW, 3600);
-    world.refresh();
+    world.publish(&site);
     for file in [&mut removed, &mut below] {
         assert_eq!(errno(&reread(file).unwrap_err()), Some(Errno::STALE));
         assert_eq!(errno(&file.metadata().unwrap_err()), Some(Errno::STALE));
@@ -97,8 +90,7 @@ fn removed_files_are_stale_until_they_return() {
     fs::create_dir_all(site.source().join("d/e")).unwrap();
     fs::write(site.source().join("d/e/tree"), b"again").unwrap();
     fs::write(site.source().join("leaf"), b"again").unwrap();
-    site.publish(NOW, 3600);
-    world.refresh();
+    world.publish(&site);
     assert_eq!(survey(&world.point), survey(&site.source()));
     assert_eq!(reread(&mut removed).unwrap(), b"again", "the path exists again");
 }
@@ -115,16 +107,14 @@ fn hard_links_split_and_rejoin() {
     assert_eq!(reread(&mut open).unwrap(), fs::read(world.path("one")).unwrap());
     fs::remove_file(site.source().join("d/two")).unwrap();
     fs::write(site.source().join("d/two"), b"alone").unwrap();
-    site.publish(NOW, 3600);
-    world.refresh();
+    world.publish(&site);
     assert_eq!(survey(&world.point), survey(&site.source()));
     let ino = |name: &str| fs::metadata(world.path(name)).unwrap().ino();
     assert_ne!(ino("one"), ino("d/two"));
     assert!(reread(&mut open).is_ok());
     fs::remove_file(site.source().join("d/two")).unwrap();
     fs::hard_link(site.source().join("one"), site.source().join("d/two")).unwrap();
-    site.publish(NOW, 3600);
-    world.refresh();
+    world.publish(&site);
     assert_eq!(survey(&world.point), survey(&site.source()));
     let ino = |name: &str| fs::metadata(world.path(name)).unwrap().ino();
     assert_eq!(ino("one"), ino("d/two"));
@@ -164,8 +154,7 @@ fn listing_continues_in_its_version() {
     let mut names: Vec<_> = listing.by_ref().take(1000).map(|e| e.unwrap().file_name()).collect();
     (0..900).for_each(|n| fs::remove_file(site.source().join(format!("name-{n:05}"))).unwrap());
     (0..500).for_each(|n| fs::write(site.source().join(format!("name-02000-{n}")), b"").unwrap());
-    site.publish(NOW, 3600);
-    world.refresh();
+    world.publish(&site);
     names.extend(listing.map(|e| e.unwrap().file_name()));
     let all: std::collections::BTreeSet<_> = names.iter().collect();
     assert_eq!(all.len(), names.len(), "no duplicate name");
@@ -212,8 +201,7 @@ fn next_certificate_replaces_stolen_revision() {
         world.until(|| reread(&mut open).is_ok_and(|bytes| bytes == b"forged"));
         site.certify();
         fs::write(&file, "mended").unwrap();
-        site.publish(NOW, 3600);
-        world.refresh();
+        world.publish(&site);
         world.until(|| reread(&mut open).is_ok_and(|bytes| bytes == b"mended"));
         assert_eq!(world.mounted.as_ref().unwrap().status().trees[0].revision, 2);
         assert_eq!(survey(&world.point), survey(&site.source()));
@@ -237,8 +225,7 @@ fn changed_iv_stops_mount_until_next_certificate() {
     world.until(|| File::open(world.path("file")).and_then(|mut file| reread(&mut file)).is_err());
     site.certify();
     fs::write(&file, "mended").unwrap();
-    site.publish(NOW, 3600);
-    world.refresh();
+    world.publish(&site);
     world.until(|| fs::read(world.path("file")).is_ok_and(|bytes| bytes == b"mended"));
 }
 
@@ -255,8 +242,7 @@ fn new_xattrs_restrict_file_until_next_mount() {
     assert_eq!((mode(&world, "plain"), mode(&world, "listed")), (0o644, 0o644));
     // With an ACL, the group bits of the mode are its mask and may exceed the granted rights.
     setxattr(site.source().join("listed"), "user.any", b"value", XattrFlags::empty()).unwrap();
-    site.publish(NOW, 3600);
-    world.refresh();
+    world.publish(&site);
     world.until(|| mode(&world, "listed") == 0o600);
     assert_eq!(mode(&world, "plain"), 0o644);
     let listed = fs::read_dir(&world.point).unwrap().map(|entry| entry.unwrap().metadata().unwrap().mode() & 0o7777);

@@ -1,13 +1,11 @@
 //! Another process continues a mount; both are in this process. `vouch/tests/end_to_end/` has real
 //! ones.
 
-use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::sync::Arc;
 
 use vouch_tree_mount::{MountError, MountImage, create_journal};
 
-use crate::fixture::{NOW, Site, World, noise, survey};
+use crate::prelude::*;
 
 #[test]
 fn files_and_revisions_survive_changes_of_the_process() {
@@ -34,8 +32,7 @@ fn files_and_revisions_survive_changes_of_the_process() {
         assert_eq!(survey(&world.point), before);
         fs::write(site.source().join("d/e/file"), noise(round, 500_000)).unwrap();
         fs::write(site.source().join("new"), format!("new {round}")).unwrap();
-        site.publish(NOW, 3600);
-        world.refresh();
+        world.publish(&site);
         let mut bytes = vec![0; 1000];
         held.read_exact_at(&mut bytes, 400_000).unwrap();
         assert_eq!(bytes, noise(round, 500_000)[400_000..401_000]);
