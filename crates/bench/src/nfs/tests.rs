@@ -24,6 +24,16 @@ fn subject(address: SocketAddr) -> NfsSubject {
     subject_of(address, 1, &StopFlag::default())
 }
 
+fn session(address: SocketAddr, slots: usize) -> Session {
+    let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, tls: None, connections: 1, slots };
+    Session::connect(options, &StopFlag::default()).expect("a session")
+}
+
+fn connected() -> (NfsSubject, Shared) {
+    let (address, state) = start();
+    (subject(address), state)
+}
+
 fn subject_of(address: SocketAddr, sessions: usize, stop: &StopFlag) -> NfsSubject {
     let options = NfsOptions {
         label: "in memory".into(),
@@ -41,13 +51,12 @@ fn subject_of(address: SocketAddr, sessions: usize, stop: &StopFlag) -> NfsSubje
 }
 
 fn refuse(state: &Shared, with: impl IntoIterator<Item = Status>) {
-    state.lock().unwrap_or_else(PoisonError::into_inner).refuse = with.into_iter().collect();
+    lock_state(state).refuse = with.into_iter().collect();
 }
 
 #[test]
 fn delayed_writes_are_retried_without_hole() {
-    let (address, state) = start();
-    let mut subject = subject(address);
+    let (mut subject, state) = connected();
     for (files, len) in [(1, (2 << 20) + 4096), (3, 100)] {
         let copy = Copy { files, len, content: Content::Random, streams: 2, depth: 4 };
         refuse(&state, [Status::DELAY, Status::DELAY]);
@@ -58,13 +67,12 @@ fn delayed_writes_are_retried_without_hole() {
         assert_eq!((sample.operations, sample.errors, sample.bytes), (files, 0, files * len));
     }
     subject.clean().expect("removal succeeds");
-    assert!(state.lock().unwrap_or_else(PoisonError::into_inner).files.is_empty());
+    assert!(lock_state(&state).files.is_empty());
 }
 
 #[test]
 fn incomplete_copy_is_removed_and_not_read() {
-    let (address, state) = start();
-    let mut subject = subject(address);
+    let (mut subject, state) = connected();
     for (files, len, content) in [(1, 3 << 20, Content::Random), (1, 3 << 20, Content::Zeros), (3, 100, Content::Random)] {
         let copy = Copy { files, len, content, streams: 2, depth: 4 };
         refuse(&state, [Status::NOSPC]);
@@ -73,7 +81,7 @@ fn incomplete_copy_is_removed_and_not_read() {
         let message = refused.with_hint();
         let part = if files == 1 { "2097152 of 3145728 bytes" } else { "2 of 3 files" };
         assert!(message.contains(part) && message.contains("no space is left"), "{message}");
-        let left = state.lock().unwrap_or_else(PoisonError::into_inner).files.len();
+        let left = lock_state(&state).files.len();
         assert_eq!(left, 1, "only the probe file is left");
         assert!(matches!(subject.measure(&Case::Get(copy)), Err(Error::NotFound(_))));
         subject.prepare(&Case::Get(copy)).expect("the agent is reserved");
@@ -85,9 +93,8 @@ fn incomplete_copy_is_removed_and_not_read() {
 #[test]
 fn silent_server_is_not_counted_as_fast() {
     let (address, state) = start();
-    state.lock().unwrap_or_else(PoisonError::into_inner).answers = Some(10);
-    let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, tls: None, connections: 1, slots: 8 };
-    let mut session = Session::connect(options, &StopFlag::default()).expect("a session");
+    lock_state(&state).answers = Some(10);
+    let mut session = session(address, 8);
     session.blocking = Duration::from_secs(1);
     let mut work = Getattr { handle: Filehandle::new(b"").expect("the handle is short") };
     let limit = Duration::from_secs(60);
@@ -100,8 +107,7 @@ fn silent_server_is_not_counted_as_fast() {
 }
 
 fn getattrs_of(address: SocketAddr, pace: Pace, seconds: f64) -> super::Tally {
-    let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, tls: None, connections: 1, slots: 64 };
-    let mut session = Session::connect(options, &StopFlag::default()).expect("a session");
+    let mut session = session(address, 64);
     let mut work = Getattr { handle: Filehandle::new(b"").expect("the handle is short") };
     session.run(&mut work, 64, pace, Some(Duration::from_secs_f64(seconds)), &StopFlag::default()).expect("a server that answers")
 }
@@ -121,8 +127,7 @@ fn open_loop_waits_for_next_due_call() {
 #[test]
 fn silence_counts_only_while_calls_are_due() {
     let (address, _world) = start();
-    let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, tls: None, connections: 1, slots: 8 };
-    let mut session = Session::connect(options, &StopFlag::default()).expect("a session");
+    let mut session = session(address, 8);
     session.blocking = Duration::from_millis(300);
     let mut work = Getattr { handle: Filehandle::new(b"").expect("the handle is short") };
     let tally =
@@ -133,8 +138,7 @@ fn silence_counts_only_while_calls_are_due() {
 #[test]
 fn detects_acknowledged_writes_that_were_lost() {
     for read_percent in [0, 50] {
-        let (address, state) = start();
-        let mut subject = subject(address);
+        let (mut subject, state) = connected();
         let load = |rate| Load { order: Order::Random, block: 8192, read_percent, depth: 4, rate, seconds: 0.3, file_len: 1 << 18 };
         for rate in [None, Some(200.0)] {
             let case = Case::Load(load(rate));
@@ -146,10 +150,10 @@ fn detects_acknowledged_writes_that_were_lost() {
         refuse(&state, [Status::DELAY, Status::DELAY, Status::DELAY]);
         let refused = subject.measure(&Case::Load(load(None))).expect("the server continues");
         assert_eq!(refused.errors, 3);
-        state.lock().unwrap_or_else(PoisonError::into_inner).forgets = true;
+        lock_state(&state).forgets = true;
         let lost = subject.measure(&Case::Load(load(None)));
         assert!(matches!(lost, Err(Error::Corrupt(_))), "{read_percent}: {lost:?}");
-        state.lock().unwrap_or_else(PoisonError::into_inner).forgets = false;
+        lock_state(&state).forgets = false;
         subject.clean().expect("removal succeeds");
     }
 }
@@ -161,7 +165,7 @@ fn writes_have_at_most_one_call_per_block() {
     let load = |read_percent, rate| {
         Case::Load(Load { order: Order::Random, block: 4096, read_percent, depth: 8, rate, seconds: 0.2, file_len: 3 * 4096 })
     };
-    state.lock().unwrap_or_else(PoisonError::into_inner).tears = true;
+    lock_state(&state).tears = true;
     for (read_percent, depth) in [(50, Some(3)), (0, Some(3)), (100, None)] {
         for rate in [None, Some(500.0)] {
             subject.prepare(&load(read_percent, rate)).expect("a file");
@@ -175,14 +179,13 @@ fn writes_have_at_most_one_call_per_block() {
 
 #[test]
 fn metadata_files_are_recreated_after_lost_call() {
-    let (address, state) = start();
-    let mut subject = subject(address);
+    let (mut subject, state) = connected();
     subject.sessions[0].blocking = Duration::from_millis(300);
-    state.lock().unwrap_or_else(PoisonError::into_inner).drop_open = Some(997);
+    lock_state(&state).drop_open = Some(997);
     let case = Case::Metadata { depth: 1, seconds: 0.05 };
     subject.prepare(&case).expect("a lost call is retried");
     let (files, directories) = {
-        let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = lock_state(&state);
         assert!(state.drop_open.is_none(), "the entry was dropped");
         (state.files.len(), state.directories.len())
     };
@@ -192,11 +195,10 @@ fn metadata_files_are_recreated_after_lost_call() {
 
 #[test]
 fn session_reconnects_after_expired_lease() {
-    let (address, state) = start();
-    let mut subject = subject(address);
+    let (mut subject, state) = connected();
     subject.sessions[0].idle = Duration::ZERO;
     let terminate_all = || {
-        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock_state(&state);
         state.ended = state.sessions;
     };
     let load = Load { order: Order::Random, block: 4096, read_percent: 100, depth: 4, rate: None, seconds: 0.05, file_len: 1 << 15 };
@@ -209,7 +211,7 @@ fn session_reconnects_after_expired_lease() {
     }
     terminate_all();
     subject.clean().expect("removal succeeds");
-    let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+    let state = lock_state(&state);
     assert!(state.files.is_empty());
     // RFC 8881, section 18.35.4: the same owner again, so that the server discards the old opens.
     assert_eq!(state.owners.len(), 1);
@@ -217,9 +219,8 @@ fn session_reconnects_after_expired_lease() {
 
 #[test]
 fn lost_call_ends_case_soon_after_its_time() {
-    let (address, state) = start();
-    let mut subject = subject(address);
-    state.lock().unwrap_or_else(PoisonError::into_inner).drop_getattr = Some(10);
+    let (mut subject, state) = connected();
+    lock_state(&state).drop_getattr = Some(10);
     let case = Case::Getattr { depth: 4, seconds: 0.6 };
     let begun = std::time::Instant::now();
     let sample = subject.measure(&case).expect("the other lanes go on");
@@ -233,11 +234,10 @@ fn lost_call_ends_case_soon_after_its_time() {
 
 #[test]
 fn read_back_is_repeated_when_a_call_is_lost() {
-    let (address, state) = start();
-    let mut subject = subject(address);
+    let (mut subject, state) = connected();
     let load = Load { order: Order::Random, block: 4096, read_percent: 0, depth: 4, rate: None, seconds: 0.2, file_len: 1 << 20 };
     subject.prepare(&Case::Load(load)).expect("a file");
-    state.lock().unwrap_or_else(PoisonError::into_inner).drop_read = Some(3);
+    lock_state(&state).drop_read = Some(3);
     let begun = std::time::Instant::now();
     assert!(subject.measure(&Case::Load(load)).expect("the second try reads all").operations > 100);
     assert!(lock_state(&state).drop_read.is_none(), "a call was lost");
@@ -247,21 +247,19 @@ fn read_back_is_repeated_when_a_call_is_lost() {
 
 #[test]
 fn metadata_load_leaves_no_open_file() {
-    let (address, state) = start();
-    let mut subject = subject(address);
+    let (mut subject, state) = connected();
     let case = Case::Metadata { depth: 16, seconds: 0.2 };
     subject.prepare(&case).expect("files");
     for _ in 0..3 {
         assert!(subject.measure(&case).expect("a healthy server").operations > 100);
-        assert_eq!(state.lock().unwrap_or_else(PoisonError::into_inner).open, 0);
+        assert_eq!(lock_state(&state).open, 0);
     }
     subject.clean().expect("removal succeeds");
 }
 
 #[test]
 fn files_of_a_tree_are_read_whole_and_compared() {
-    let (address, state) = start();
-    let mut subject = subject(address);
+    let (mut subject, state) = connected();
     for order in [Order::Sequential, Order::Random] {
         for (files, len) in [(20, 1024), (1, 100_000)] {
             let case = Case::Read(Read { files, len, block: 8192, content: Content::Random, order });
@@ -292,10 +290,10 @@ fn depth_is_shared_by_all_sessions() {
     let (address, state) = start();
     let mut subject = subject_of(address, 4, &StopFlag::default());
     for (depth, sessions) in [(1, 1), (3, 3), (64, 4)] {
-        state.lock().unwrap_or_else(PoisonError::into_inner).asked_on.clear();
+        lock_state(&state).asked_on.clear();
         let sample = subject.measure(&Case::Getattr { depth, seconds: 0.2 }).expect("a server that answers");
         assert!(sample.operations > 0);
-        assert_eq!(state.lock().unwrap_or_else(PoisonError::into_inner).asked_on.len(), sessions, "{depth} calls in flight");
+        assert_eq!(lock_state(&state).asked_on.len(), sessions, "{depth} calls in flight");
     }
     subject.clean().expect("removal succeeds");
 }
@@ -305,7 +303,7 @@ fn stop_request_does_not_wait_for_silent_server() {
     let (address, state) = start();
     let stop = StopFlag::default();
     let mut subject = subject_of(address, 1, &stop);
-    state.lock().unwrap_or_else(PoisonError::into_inner).silent = true;
+    lock_state(&state).silent = true;
     stop.set();
     // Without the stop request, each step took more than a minute.
     let begun = std::time::Instant::now();

@@ -22,6 +22,21 @@ struct Fake {
     hangs: bool,
 }
 
+impl Fake {
+    fn new(label: &'static str) -> Self {
+        let (log, cleaned) = (Arc::default(), Arc::default());
+        Fake { label, rates: vec![10], log, cleaned, stop_at: None, count: 0, fails: None, hangs: false }
+    }
+}
+
+fn start(subjects: Vec<Box<dyn Subject>>, rounds: Rounds, stop: &StopFlag) -> Runner {
+    Runner::new(Run::begin("test".into(), false), subjects, rounds, Box::new(Silent), stop.clone())
+}
+
+fn planned(name: &str) -> PlannedCase {
+    PlannedCase::new("iops", "p", name, Case::Getattr { depth: 1, seconds: 1.0 })
+}
+
 impl Subject for Fake {
     fn info(&self) -> SubjectInfo {
         SubjectInfo { label: self.label.into(), target: "fake".into(), sec: None, details: Vec::new() }
@@ -72,12 +87,10 @@ fn runner(rates: [Vec<u64>; 2], stop_at: Option<usize>, rounds: Rounds) -> (Run,
     let (log, cleaned, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(0)), StopFlag::default());
     let subjects = ["a", "b"].into_iter().zip(rates).map(|(label, rates)| {
         let stop_at = stop_at.filter(|_| label == "b").map(|at| (at, stop.clone()));
-        Box::new(Fake { label, rates, log: log.clone(), cleaned: cleaned.clone(), stop_at, count: 0, fails: None, hangs: false })
-            as Box<dyn Subject>
+        Box::new(Fake { rates, log: log.clone(), cleaned: cleaned.clone(), stop_at, ..Fake::new(label) }) as Box<dyn Subject>
     });
-    let run = Run::begin("test".into(), false);
-    let mut runner = Runner::new(run, subjects.collect(), rounds, Box::new(Silent), stop.clone());
-    let outcome = runner.run_all(&[PlannedCase::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 })]);
+    let mut runner = start(subjects.collect(), rounds, &stop);
+    let outcome = runner.run_all(&[planned("n")]);
     let run = runner.finish(&outcome);
     let log = log.lock().expect("no thread panicked with the lock held").clone();
     let cleaned = *cleaned.lock().expect("no thread panicked with the lock held");
@@ -98,14 +111,9 @@ fn subjects_take_turns_until_interval_is_narrow() {
 #[test]
 fn case_without_baseline_has_no_ratio() {
     let rounds = Rounds { min: 3, max: 3, spread_max: 0.02, warm_up: false };
-    let fake = |label| {
-        let (log, cleaned) = (Arc::default(), Arc::default());
-        Box::new(Fake { label, rates: vec![10], log, cleaned, stop_at: None, count: 0, fails: None, hangs: false }) as Box<dyn Subject>
-    };
-    let subjects = ["a", "b", "c"].map(fake).into();
-    let mut runner = Runner::new(Run::begin("test".into(), false), subjects, rounds, Box::new(Silent), StopFlag::default());
-    let planned = PlannedCase::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 });
-    runner.run_case(&planned, &mut |label| label != "a").expect("no call fails");
+    let subjects = ["a", "b", "c"].map(|label| Box::new(Fake::new(label)) as Box<dyn Subject>).into();
+    let mut runner = start(subjects, rounds, &StopFlag::default());
+    runner.run_case(&planned("n"), &mut |label| label != "a").expect("no call fails");
     let result = &runner.run.results[0];
     assert_eq!(result.subjects.iter().map(|subject| (&subject.label[..], subject.ratio)).collect::<Vec<_>>(), [("b", None), ("c", None)]);
     let table = crate::report::table(&runner.run);
@@ -117,14 +125,11 @@ fn case_without_baseline_has_no_ratio() {
 #[test]
 fn run_without_lost_subject_goes_on_as_incomplete() {
     let rounds = Rounds { min: 3, max: 3, spread_max: 0.02, warm_up: false };
-    let fake = |label, fails| {
-        let (log, cleaned) = (Arc::default(), Arc::default());
-        Box::new(Fake { label, rates: vec![10], log, cleaned, stop_at: None, count: 0, fails, hangs: false }) as Box<dyn Subject>
-    };
+    let fake = |label, fails| Box::new(Fake { fails, ..Fake::new(label) }) as Box<dyn Subject>;
     for (fails, incomplete) in [(None, false), (Some("it is gone"), true)] {
         let subjects = vec![fake("a", None), fake("b", fails)];
-        let mut runner = Runner::new(Run::begin("test".into(), false), subjects, rounds, Box::new(Silent), StopFlag::default());
-        let outcome = runner.run_all(&[PlannedCase::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 })]);
+        let mut runner = start(subjects, rounds, &StopFlag::default());
+        let outcome = runner.run_all(&[planned("n")]);
         assert!(outcome.is_ok());
         let run = runner.finish(&outcome);
         assert_eq!((run.incomplete, run.results[0].of("a").map(|subject| subject.samples.len())), (incomplete, Some(3)));
@@ -179,20 +184,14 @@ fn interrupted_run_keeps_results_and_cleans_up() {
 #[test]
 fn stopped_run_names_what_hanging_subject_leaves() {
     let (stop, cleaned) = (StopFlag::default(), Arc::new(Mutex::new(0)));
-    let fake = |label, hangs: bool| Fake {
-        label,
-        rates: vec![10],
-        log: Arc::default(),
-        cleaned: cleaned.clone(),
-        stop_at: hangs.then(|| (1, stop.clone())),
-        count: 0,
-        fails: hangs.then_some("ssh ended by a signal"),
-        hangs,
+    let fake = |label, hangs: bool| {
+        let (stop_at, fails) = (hangs.then(|| (1, stop.clone())), hangs.then_some("ssh ended by a signal"));
+        Fake { cleaned: cleaned.clone(), stop_at, fails, hangs, ..Fake::new(label) }
     };
     let subjects: Vec<Box<dyn Subject>> = vec![Box::new(fake("a", true)), Box::new(fake("b", false))];
     let rounds = Rounds { min: 1, max: 1, spread_max: 0.0, warm_up: false };
-    let mut runner = Runner::new(Run::begin("test".into(), false), subjects, rounds, Box::new(Silent), stop.clone());
-    let outcome = runner.run_all(&[PlannedCase::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 })]);
+    let mut runner = start(subjects, rounds, &stop);
+    let outcome = runner.run_all(&[planned("n")]);
     assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
     let run = runner.finish(&outcome);
     assert!(run.interrupted && run.left_out.is_empty(), "{:?}", run.left_out);
@@ -203,16 +202,16 @@ fn stopped_run_names_what_hanging_subject_leaves() {
 #[test]
 fn resumed_run_measures_only_missing_cases() {
     let rounds = Rounds { min: 3, max: 3, spread_max: 0.02, warm_up: false };
-    let plan = ["first", "second"].map(|name| PlannedCase::new("iops", "p", name, Case::Getattr { depth: 1, seconds: 1.0 }));
+    let plan = ["first", "second"].map(planned);
     let new_runner = |stop_at: Option<usize>| {
         let (log, cleaned, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::default(), StopFlag::default());
         let fake = |label: &'static str| {
             let stop_at = stop_at.filter(|_| label == "b").map(|at| (at, stop.clone()));
             let (log, cleaned) = (Arc::clone(&log), Arc::clone(&cleaned));
-            Box::new(Fake { label, rates: vec![10], log, cleaned, stop_at, count: 0, fails: None, hangs: false }) as Box<dyn Subject>
+            Box::new(Fake { log, cleaned, stop_at, ..Fake::new(label) }) as Box<dyn Subject>
         };
         let subjects = ["a", "b"].map(fake).into();
-        (Runner::new(Run::begin("test".into(), false), subjects, rounds, Box::new(Silent), stop), log)
+        (start(subjects, rounds, &stop), log)
     };
     let (mut interrupted, _) = new_runner(Some(5));
     assert!(matches!(interrupted.run_all(&plan), Err(Error::Interrupted)));
