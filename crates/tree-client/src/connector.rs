@@ -1,24 +1,52 @@
-//! The network as a parameter.
+//! The network as a parameter: resolves host names and connects to replicas.
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use vouch_tree::protocol::{GetDataArgs, Procedure};
 
 /// A byte stream to a replica.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// The caller limits the time of both methods.
+/// A replica within the process, which needs no stream. Its data is verified like a remote one's.
+pub trait LocalReplica: Send + Sync {
+    /// XDR results of a call other than GETDATA. An error is text for a log.
+    fn call<'a>(&'a self, procedure: Procedure, args: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, String>>;
+
+    /// Passes the frames of a GETDATA call to `take` as they arrive, in the order of their handles;
+    /// `None`: no such frame.
+    fn data<'a>(&'a self, args: &'a GetDataArgs, take: &'a mut TakeFrame<'_>) -> BoxFuture<'a, Result<(), String>>;
+
+    /// Bytes received so far: shows whether a slow replica makes progress.
+    fn received(&self) -> u64;
+
+    /// Drops what it keeps: something was wrong.
+    fn forget(&self) {}
+}
+
+/// Takes one result of a GETDATA call.
+pub type TakeFrame<'a> = dyn FnMut(Option<Bytes>) + Send + 'a;
+
+/// What a replica is reached by.
+pub enum Link {
+    Stream(Box<dyn Stream>),
+    Local(Arc<dyn LocalReplica>),
+}
+
+/// Access to the network. The caller limits the time of both methods.
 pub trait Connector: Send + Sync + 'static {
     /// `host`: a DNS name, an IPv4 address, or an IPv6 address without brackets.
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>>;
 
-    /// Connects to one of the addresses of `host`.
-    fn connect<'a>(&'a self, host: &'a str, address: SocketAddr) -> BoxFuture<'a, io::Result<Box<dyn Stream>>>;
+    /// Connects to a replica: to one of the addresses of `host`.
+    fn connect<'a>(&'a self, host: &'a str, address: SocketAddr) -> BoxFuture<'a, io::Result<Link>>;
 }
 
 /// TCP and the system's resolver.
@@ -30,8 +58,8 @@ impl Connector for TcpConnector {
         async move { tokio::net::lookup_host((host, port)).await.map(Iterator::collect) }.boxed()
     }
 
-    fn connect<'a>(&'a self, _host: &'a str, address: SocketAddr) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
-        async move { Ok(Box::new(tcp(address).await?) as Box<dyn Stream>) }.boxed()
+    fn connect<'a>(&'a self, _host: &'a str, address: SocketAddr) -> BoxFuture<'a, io::Result<Link>> {
+        async move { Ok(Link::Stream(Box::new(tcp(address).await?))) }.boxed()
     }
 }
 

@@ -20,3 +20,8 @@ pub fn cache_list(bytes: &[u8]) {
 pub fn cache_segment(file: &File, len: u64) -> io::Result<()> {
     crate::disk_cache::segment::exercise_segment(file, len)
 }
+
+/// The result of a proxy auto-configuration script.
+pub fn proxy_list(text: &str) {
+    crate::http::proxy_script::result::exercise(text);
+}

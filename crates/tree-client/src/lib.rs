@@ -66,11 +66,11 @@
 #![allow(missing_docs, reason = "documents say what names do not")]
 
 mod client; // Client: options, and state that all trees of a process share.
-mod clock;
-mod connector; // The network as a parameter: names to addresses, addresses to streams.
-mod directory;
-mod disk_cache;
-mod error;
+mod clock; // The wall clock as a parameter.
+mod connector; // The network as a parameter: names to addresses, addresses to replicas.
+mod directory; // Directories: lookups and listings.
+mod disk_cache; // Frames and whole files on disk, within a quota.
+mod error; // Errors, their classes and errno values.
 mod file; // File content: reads, holes, read-ahead, whole files.
 mod frame;
 mod freshness; // The usable revision: refresh, rollback protection, key statements.
@@ -81,7 +81,6 @@ mod local_connector;
 mod memory_cache;
 mod mirrors; // Replicas that the tree itself names.
 mod path; // Paths to inodes, symbolic links included.
-mod pipe; // The replica protocol within the process.
 mod pull; // Copies the newest revision into a database.
 mod replica; // Replicas: choice, connections, requests, replies.
 mod replica_fault; // Observer of replicas that send wrong or old data.
@@ -92,7 +91,7 @@ mod tree; // Tree: one open tree, and frames from memory, disk or network.
 
 pub use client::{CacheUsage, Client, ClientOptions, TreeOptions};
 pub use clock::{Clock, SystemClock};
-pub use connector::{Connector, Stream, TcpConnector};
+pub use connector::{Connector, Link, LocalReplica, Stream, TakeFrame, TcpConnector};
 pub use directory::{Entry, Listing, Position};
 pub use disk_cache::DiskCacheOptions;
 pub use error::{Error, ErrorClass, Result};

@@ -2,6 +2,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, ready};
@@ -12,9 +13,8 @@ use vouch_tree::protocol::{
 use vouch_tree_store::{Database, FrameSource, Snapshot};
 use vouch_xdr::Xdr;
 
-use crate::connector::{Connector, Stream};
-use crate::pipe::{self, Results};
-use crate::{Error, Result};
+use crate::Error;
+use crate::connector::{Connector, Link, LocalReplica, TakeFrame};
 
 /// Connects every host name to one database directory. A refresh finds later publications.
 pub struct LocalConnector {
@@ -22,12 +22,17 @@ pub struct LocalConnector {
 }
 
 impl LocalConnector {
-    pub fn open(path: &Path) -> Result<Self> {
+    pub fn open(path: &Path) -> crate::Result<Self> {
         Ok(Self { database: Arc::new(Database::open_read(path)?) })
     }
 
+    /// The database as a replica.
+    pub fn replica(&self) -> Arc<dyn LocalReplica> {
+        Arc::new(LocalDatabase { database: Arc::clone(&self.database), received: AtomicU64::new(0) })
+    }
+
     /// The tree's name for a client with this connector.
-    pub fn name(&self) -> Result<TreeName> {
+    pub fn name(&self) -> crate::Result<TreeName> {
         TreeName::new(HOST, self.database.hostid()).map_err(|error| Error::Damaged { what: error.to_string() })
     }
 }
@@ -37,31 +42,55 @@ impl Connector for LocalConnector {
         ready(Ok(vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)])).boxed()
     }
 
-    fn connect<'a>(&'a self, _host: &'a str, _address: SocketAddr) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
-        let database = Arc::clone(&self.database);
-        let stream = pipe::open(move |procedure, args| {
-            let database = Arc::clone(&database);
-            let answered = tokio::task::spawn_blocking(move || answer(&database, procedure, &args));
-            async move { answered.await.ok().flatten() }.boxed()
-        });
-        ready(stream).boxed()
+    fn connect<'a>(&'a self, _host: &'a str, _address: SocketAddr) -> BoxFuture<'a, io::Result<Link>> {
+        ready(Ok(Link::Local(self.replica()))).boxed()
     }
 }
 
-/// `None`: invalid arguments, or the database fails.
-fn answer(database: &Snapshot, procedure: Procedure, args: &[u8]) -> Results {
-    let results = match procedure {
-        Procedure::Null => Vec::new(),
-        Procedure::GetFsinfo => offer(database, &GetFsinfoArgs::from_xdr(args).ok()?).to_xdr(),
-        Procedure::GetData => {
-            let asked = GetDataArgs::from_xdr(args).ok()?;
-            let frames: vouch_tree_store::Result<Vec<_>> = asked.handles.iter().map(|handle| database.get(handle)).collect();
-            let frames = frames.inspect_err(|error| tracing::warn!("cannot read a frame: {error}")).ok()?;
-            return Some(pipe::data_results(frames.into_iter().map(|frame| frame.map(Bytes::from))));
+struct LocalDatabase {
+    database: Arc<Snapshot>,
+    received: AtomicU64,
+}
+
+impl LocalReplica for LocalDatabase {
+    fn call<'a>(&'a self, procedure: Procedure, args: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, String>> {
+        let (database, args) = (Arc::clone(&self.database), args.to_vec());
+        async move {
+            match procedure {
+                Procedure::Null | Procedure::GetData => Ok(Vec::new()),
+                Procedure::GetFsinfo => {
+                    let asked = GetFsinfoArgs::from_xdr(&args).map_err(|error| error.to_string())?;
+                    blocking(move || Ok(offer(&database, &asked).to_xdr())).await
+                }
+                Procedure::PutStatement => Ok(PutStatementResult::NotAccepted.to_xdr()),
+            }
         }
-        Procedure::PutStatement => PutStatementResult::NotAccepted.to_xdr(),
-    };
-    Some(vec![results.into()])
+        .boxed()
+    }
+
+    fn data<'a>(&'a self, args: &'a GetDataArgs, take: &'a mut TakeFrame<'_>) -> BoxFuture<'a, Result<(), String>> {
+        let (database, handles) = (Arc::clone(&self.database), args.handles.clone());
+        async move {
+            let read = move || handles.iter().map(|handle| database.get(handle).map_err(|error| error.to_string())).collect();
+            let frames: Vec<Option<Vec<u8>>> = blocking(read).await?;
+            for frame in frames {
+                self.received.fetch_add(frame.as_ref().map_or(0, |frame| frame.len() as u64), Ordering::Relaxed);
+                take(frame.map(Bytes::from));
+                // The caller hashes each frame: let other tasks run in between.
+                tokio::task::yield_now().await;
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()))
 }
 
 fn offer(database: &Snapshot, asked: &GetFsinfoArgs) -> GetFsinfoResult {

@@ -51,8 +51,12 @@ impl MemoryCache {
         self.cache.insert(Key { tree, handle: *handle }, frame);
     }
 
-    /// `fetch` runs once for all waiting callers. If it fails or is dropped, the next caller runs
-    /// its own.
+    pub(crate) fn remove(&self, tree: TreeNumber, handle: &BlockHandle) {
+        self.cache.remove(&Key { tree, handle: *handle });
+    }
+
+    /// The frame from memory, or from `fetch`, which runs once for all waiting callers. If it fails
+    /// or is dropped, the next waiting caller runs its own.
     pub(crate) async fn get_or_fetch(
         &self,
         tree: TreeNumber,

@@ -279,6 +279,10 @@ impl Tree {
         self.client.memory.contains(self.number, handle)
     }
 
+    pub(crate) fn forget_in_memory(&self, handle: &BlockHandle) {
+        self.client.memory.remove(self.number, handle);
+    }
+
     fn disk_frame(&self, kind: FrameKind, handle: &BlockHandle) -> Option<Frame> {
         let disk = self.client.disk.as_ref()?;
         self.verify_disk_frame(kind, handle, disk.get(handle)?)

@@ -41,6 +41,12 @@ impl ReadAhead {
         self.fetched = self.expected.saturating_add(self.window).min(size);
         (start < self.fetched).then_some(start..self.fetched)
     }
+
+    /// Bytes behind a reader that has read in sequence for long: as many as it has read now.
+    pub(crate) fn behind(&self, offset: u64, len: u64, window_max: u64) -> Option<Range<u64>> {
+        let end = offset.checked_sub(SLACK)?;
+        (self.window > 0 && self.window >= window_max && end < self.expected).then(|| end.saturating_sub(len)..end)
+    }
 }
 
 #[cfg(test)]

@@ -72,9 +72,27 @@ impl FileReader {
         let options = &self.tree.client().options;
         // A larger window would evict its own frames from the memory cache.
         let window_max = options.read_ahead_bytes_max.min(options.memory_cache_bytes / 2);
-        let range = self.ahead.lock().on_read(offset, len as u64, self.blob.size, window_max);
-        if let Some(range) = range {
+        let (ahead, behind) = {
+            let mut state = self.ahead.lock();
+            let ahead = state.on_read(offset, len as u64, self.blob.size, window_max);
+            (ahead, state.behind(offset, len as u64, window_max))
+        };
+        if let Some(range) = ahead {
             self.tree.prefetch_range(&self.blob, &range);
+        }
+        // Such a file leaves the memory cache to others, and its buffers to what it reads next.
+        if let Some(range) = behind.filter(|_| self.blob.size > options.memory_cache_bytes / 4) {
+            self.forget(&range);
+        }
+    }
+
+    /// Removes leaves that end in `range` from the memory cache.
+    fn forget(&self, range: &Range<u64>) {
+        let leaf_len = LEAF_LEN_MAX as u64;
+        for leaf in range.start / leaf_len..range.end / leaf_len {
+            if let Some(LeafPlace::At(handle)) = self.tree.local_leaf_place(&self.blob, leaf) {
+                self.tree.forget_in_memory(&handle);
+            }
         }
     }
 }

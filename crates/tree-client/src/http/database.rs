@@ -4,20 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, FutureExt, join_all};
 use parking_lot::Mutex;
-use vouch_tree::BlockHandle;
 use vouch_tree::protocol::{
     COMPANIONS_LEN_MAX, COMPANIONS_MAX, FsinfoOffer, GetDataArgs, GetFsinfoArgs, GetFsinfoResult, Procedure, PutStatementResult,
 };
+use vouch_tree::{BlockHandle, FRAME_LEN_MAX};
 use vouch_tree_store::{RemoteFile, RemoteFrame, RemoteSearch, RemoteView};
 use vouch_xdr::Xdr;
 
-use super::fetch::{FetchError, Fetcher};
+use super::MANIFEST_LEN_MAX;
+use super::fetch::{FetchError, Fetcher, Wanted};
 use super::slices::Slices;
-use super::{MANIFEST_LEN_MAX, spawned};
 use crate::clock::Clock;
-use crate::pipe::{Results, data_results};
+use crate::connector::{LocalReplica, TakeFrame};
 
 pub(super) struct HttpDatabase {
     fetcher: Arc<Fetcher>,
@@ -49,17 +49,6 @@ impl HttpDatabase {
         Ok(())
     }
 
-    /// Results of a call; `None` if the web server fails.
-    pub(super) async fn answer(&self, procedure: Procedure, args: &[u8]) -> Results {
-        let answered = match procedure {
-            Procedure::Null => Ok(Vec::new()),
-            Procedure::GetFsinfo => self.offer(&GetFsinfoArgs::from_xdr(args).ok()?).await.map(|results| vec![results.into()]),
-            Procedure::GetData => self.data(&GetDataArgs::from_xdr(args).ok()?).await,
-            Procedure::PutStatement => Ok(vec![PutStatementResult::NotAccepted.to_xdr().into()]),
-        };
-        answered.inspect_err(|error| tracing::warn!(url = %self.fetcher.url(), "{error}")).ok()
-    }
-
     async fn offer(&self, asked: &GetFsinfoArgs) -> Result<Vec<u8>, ReadError> {
         let connected = self.view.lock().clone();
         let view = match connected {
@@ -70,37 +59,62 @@ impl HttpDatabase {
         let mut companions = Vec::new();
         if asked.companions {
             let handles: Vec<_> = view.companions().iter().take(COMPANIONS_MAX).copied().collect();
-            // Companion frames only save round trips.
-            let found = self.frames(&view, &handles).await.unwrap_or_default();
+            // They only save round trips.
+            let frames = self.frames(&view, &handles).await.unwrap_or_default();
             let mut len = 0;
-            companions.extend(found.into_iter().flatten().map(|frame| frame.to_vec()).take_while(|frame| {
+            let mut take = |frame: Option<Bytes>| {
+                let frame = frame.unwrap_or_default();
                 len += frame.len();
-                len <= COMPANIONS_LEN_MAX
-            }));
+                if len <= COMPANIONS_LEN_MAX && !frame.is_empty() {
+                    companions.push(frame.to_vec());
+                }
+            };
+            let _ = self.pass(frames, &mut 0, &mut take).await;
         }
         let offer = FsinfoOffer { signed_fsinfo: head.to_vec(), statements: view.statements().to_vec(), companions };
         Ok(GetFsinfoResult::Ok(offer).to_xdr())
     }
 
-    async fn data(&self, asked: &GetDataArgs) -> Result<Vec<Bytes>, ReadError> {
+    /// Passes frames to `take` in the order of their handles; `None` for those that the database
+    /// lacks.
+    async fn deliver(&self, handles: &[BlockHandle], take: &mut TakeFrame<'_>) -> Result<(), ReadError> {
         let cached = self.view.lock().clone();
-        let view = match cached {
+        let mut view = match cached {
             Some(view) => view,
             None => self.refresh().await?,
         };
-        let mut frames = self.frames(&view, &asked.handles).await;
-        // A commit removes files that its manifest does not name: a newer manifest may name others.
-        let is_outdated = match &frames {
-            Ok(frames) => frames.iter().any(Option::is_none),
-            Err(error) => matches!(error, ReadError::Fetch(FetchError::NotFound(_))),
-        };
-        if is_outdated {
-            let newer = self.refresh().await?;
-            if newer.generation() != view.generation() {
-                frames = self.frames(&newer, &asked.handles).await;
+        let (mut delivered, mut is_newest) = (0, false);
+        loop {
+            let frames = self.frames(&view, &handles[delivered..]).await;
+            // A commit removes what its manifest no longer names: then a newer manifest names the rest.
+            let outcome = match frames {
+                Ok(frames) if is_newest || frames.iter().all(Option::is_some) => self.pass(frames, &mut delivered, take).await,
+                Ok(_) => Err(ReadError::Fetch(FetchError::NotFound("index".into()))),
+                Err(error) => Err(error),
+            };
+            match outcome {
+                Err(ReadError::Fetch(FetchError::NotFound(_))) if !is_newest => {
+                    view = self.refresh().await?;
+                    is_newest = true;
+                }
+                outcome => return outcome,
             }
         }
-        Ok(data_results(frames?.into_iter()))
+    }
+
+    async fn pass(&self, frames: Vec<Option<RemoteFrame>>, delivered: &mut usize, take: &mut TakeFrame<'_>) -> Result<(), ReadError> {
+        let wanted: Vec<_> = frames.iter().flatten().map(|frame| (&frame.file, frame.range.clone())).collect();
+        let slices = self.slices.start(&wanted);
+        for frame in &frames {
+            take(match frame {
+                Some(frame) => Some(self.slices.bytes(&slices, &frame.file, &frame.range).await?),
+                None => None,
+            });
+            *delivered += 1;
+            // Hashing and decompression take up to 100 µs per frame: let other tasks run in between.
+            tokio::task::yield_now().await;
+        }
+        Ok(())
     }
 
     /// Reads the manifest. Its URL changes each minute: stubborn caches delay a revision by a
@@ -108,30 +122,30 @@ impl HttpDatabase {
     async fn refresh(&self) -> Result<Arc<RemoteView>, ReadError> {
         let minute = u64::try_from(self.clock.now()).unwrap_or(0) / 60;
         let fetcher = Arc::clone(&self.fetcher);
-        // Goes on if the caller gives up, so that a silent proxy counts as failed.
-        let fetch = async move { fetcher.get(RemoteView::MANIFEST, Some(minute), None, MANIFEST_LEN_MAX).await };
-        let bytes = spawned(tokio::spawn(fetch)).await?;
+        // Goes on if the caller gives up, so that a proxy that answers nothing counts as failed.
+        let fetch = async move {
+            let wanted = Wanted { path: RemoteView::MANIFEST, query: Some(minute), range: None, len_max: MANIFEST_LEN_MAX };
+            fetcher.get(wanted).await
+        };
+        let ended = |error: tokio::task::JoinError| Err(FetchError::Other("request".into(), error.to_string().into()));
+        let bytes = tokio::spawn(fetch).await.unwrap_or_else(ended)?;
         let view = Arc::new(RemoteView::parse(&bytes)?);
         *self.view.lock() = Some(Arc::clone(&view));
         Ok(view)
     }
 
-    /// Frames in the order of `handles`; `None`: not in the database.
-    async fn frames(&self, view: &RemoteView, handles: &[BlockHandle]) -> Result<Vec<Option<Bytes>>, ReadError> {
-        let places: Result<Vec<_>, ReadError> = self
-            .locate(view, handles)
-            .await?
-            .iter()
-            .map(|record| Ok(record.as_ref().map(|record| view.frame(record)).transpose()?))
-            .collect();
-        let places: Vec<Option<RemoteFrame>> = places?;
-        let wanted: Vec<_> = places.iter().flatten().map(|frame| (&frame.file, frame.range.clone())).collect();
-        let mut read = self.slices.read_many(&wanted).await.into_iter();
-        let mut frames = Vec::with_capacity(handles.len());
-        for place in &places {
-            frames.push(if place.is_some() { read.next().transpose()? } else { None });
-        }
-        Ok(frames)
+    /// Places of frames in the order of their handles; `None` for those that the database lacks.
+    async fn frames(&self, view: &RemoteView, handles: &[BlockHandle]) -> Result<Vec<Option<RemoteFrame>>, ReadError> {
+        let place = |record: &Option<Record>| {
+            let frame = record.as_ref().map(|record| view.frame(record)).transpose()?;
+            match frame {
+                Some(frame) if frame.range.end - frame.range.start > FRAME_LEN_MAX as u64 => {
+                    Err(ReadError::Fetch(FetchError::Other(frame.file.path, "a record names a frame that is too long".into())))
+                }
+                frame => Ok(frame),
+            }
+        };
+        self.locate(view, handles).await?.iter().map(place).collect()
     }
 
     /// Index records in the order of `handles`; `None`: not in the database.
@@ -174,6 +188,34 @@ impl HttpDatabase {
         }
         // Reached only if the handles are not uniform, which no honest writer makes.
         Ok(None)
+    }
+}
+
+impl LocalReplica for HttpDatabase {
+    fn call<'a>(&'a self, procedure: Procedure, args: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, String>> {
+        async move {
+            match procedure {
+                Procedure::Null | Procedure::GetData => Ok(Vec::new()),
+                Procedure::GetFsinfo => {
+                    let asked = GetFsinfoArgs::from_xdr(args).map_err(|error| error.to_string())?;
+                    self.offer(&asked).await.map_err(|error| error.to_string())
+                }
+                Procedure::PutStatement => Ok(PutStatementResult::NotAccepted.to_xdr()),
+            }
+        }
+        .boxed()
+    }
+
+    fn data<'a>(&'a self, args: &'a GetDataArgs, take: &'a mut TakeFrame<'_>) -> BoxFuture<'a, Result<(), String>> {
+        async move { self.deliver(&args.handles, take).await.map_err(|error| error.to_string()) }.boxed()
+    }
+
+    fn received(&self) -> u64 {
+        self.fetcher.received()
+    }
+
+    fn forget(&self) {
+        self.slices.forget_all();
     }
 }
 

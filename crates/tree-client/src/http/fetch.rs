@@ -1,7 +1,9 @@
 //! Requests to one web server, directly or through proxies.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -12,6 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::HttpOptions;
+use super::proxy_script::{self, ProxyScript};
 use super::transport::{HttpRequest, HttpResponse, HttpTransport, Network};
 use crate::{Error, Result};
 
@@ -26,8 +29,81 @@ pub(super) enum FetchError {
 
 pub(super) struct Fetcher {
     base: Url,
-    routes: Vec<Route>,
+    routes: Vec<RouteSource>,
     requests: Semaphore,
+    /// Bytes of responses.
+    received: AtomicU64,
+}
+
+/// A file or a part of one.
+pub(super) struct Wanted<'a> {
+    pub(super) path: &'a str,
+    /// Distinguishes versions of a file for caches that keep it too long.
+    pub(super) query: Option<u64>,
+    pub(super) range: Option<Range<u64>>,
+    /// More bytes are an error.
+    pub(super) len_max: u64,
+}
+
+/// Takes the bytes of responses.
+pub(super) trait Sink: Send {
+    /// A response with `len` bytes begins, if they are known. Returns how many of them an earlier
+    /// response has brought, which failed.
+    fn begin(&mut self, len: Option<u64>) -> u64;
+
+    fn take(&mut self, chunk: Bytes);
+}
+
+/// Keeps nothing of a response that fails: the next may be of another version of the file.
+impl Sink for BytesMut {
+    fn begin(&mut self, len: Option<u64>) -> u64 {
+        self.clear();
+        self.reserve(len.unwrap_or(0).min(RESERVED_LEN_MAX) as usize);
+        0
+    }
+
+    fn take(&mut self, chunk: Bytes) {
+        self.extend_from_slice(&chunk);
+    }
+}
+
+enum RouteSource {
+    Fixed(Arc<Route>),
+    Script(Box<ScriptedRoutes>),
+}
+
+/// Routes that a script names.
+struct ScriptedRoutes {
+    script: ProxyScript,
+    options: HttpOptions,
+    /// Routes of earlier results: they remember failures and open connections.
+    known: Mutex<HashMap<String, Arc<Route>>>,
+}
+
+impl ScriptedRoutes {
+    async fn routes(&self, url: &Url) -> Vec<Arc<Route>> {
+        let ways = self.script.find(url).await;
+        let connect_timeout = connect_timeout(&self.options, ways.len());
+        let mut known = self.known.lock();
+        if known.len() > ROUTES_KNOWN_MAX {
+            known.clear();
+        }
+        let mut routes = Vec::with_capacity(ways.len());
+        for way in ways {
+            let route = match known.get(&way) {
+                Some(route) => Arc::clone(route),
+                None => match Route::new(way.clone(), connect_timeout, &self.options) {
+                    Ok(route) => Arc::clone(known.entry(way).or_insert(Arc::new(route))),
+                    Err(error) => {
+                        tracing::warn!("{error}");
+                        continue;
+                    }
+                },
+            };
+            routes.push(route);
+        }
+        routes
+    }
 }
 
 struct Route {
@@ -58,34 +134,57 @@ impl Fetcher {
             return Err(path("in clear text, but TLS is required; give an https:// URL"));
         }
         let names = if options.proxies.is_empty() { vec!["environment".to_owned()] } else { options.proxies.clone() };
-        // Leaves time for the other routes if a host is silent.
-        let connect_timeout = (options.timeout / names.len() as u32).max(CONNECT_TIMEOUT_MIN);
-        let routes: Result<Vec<_>> = names.into_iter().map(|name| Route::new(name, connect_timeout, options)).collect();
-        Ok(Self { base, routes: routes?, requests: Semaphore::new(REQUESTS_MAX) })
+        let connect_timeout = connect_timeout(options, names.len());
+        let source = |name: String| match name.strip_prefix(proxy_script::PREFIX) {
+            Some(place) => {
+                let script = ProxyScript::new(place, options)?;
+                Ok(RouteSource::Script(Box::new(ScriptedRoutes { script, options: options.clone(), known: Mutex::default() })))
+            }
+            None => Ok(RouteSource::Fixed(Arc::new(Route::new(name, connect_timeout, options)?))),
+        };
+        let routes = names.into_iter().map(source).collect::<Result<_>>()?;
+        Ok(Self { base, routes, requests: Semaphore::new(REQUESTS_MAX), received: AtomicU64::new(0) })
+    }
+
+    /// The ways to the server, those that have failed last.
+    async fn routes(&self) -> Vec<Arc<Route>> {
+        let mut routes = Vec::with_capacity(self.routes.len());
+        for source in &self.routes {
+            match source {
+                RouteSource::Fixed(route) => routes.push(Arc::clone(route)),
+                RouteSource::Script(scripted) => routes.extend(scripted.routes(&self.base).await),
+            }
+        }
+        let now = Instant::now();
+        routes.sort_by_key(|route| route.failed_until.lock().is_some_and(|until| now < until));
+        routes
     }
 
     pub(super) fn url(&self) -> &Url {
         &self.base
     }
 
-    /// Reads a file or a range of it. Fails beyond `len_max` bytes. A new `query` bypasses caches
-    /// that keep a file too long.
-    pub(super) async fn get(
-        &self,
-        path: &str,
-        query: Option<u64>,
-        range: Option<&Range<u64>>,
-        len_max: u64,
-    ) -> std::result::Result<Bytes, FetchError> {
+    pub(super) fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// The bytes of a file: all, or a range of them.
+    pub(super) async fn get(&self, wanted: Wanted<'_>) -> std::result::Result<Bytes, FetchError> {
+        let mut bytes = BytesMut::new();
+        self.get_into(wanted, &mut bytes).await?;
+        Ok(bytes.freeze())
+    }
+
+    /// Passes the bytes of a file to `sink` as they arrive. After an error the sink has a part of
+    /// them.
+    pub(super) async fn get_into(&self, wanted: Wanted<'_>, sink: &mut impl Sink) -> std::result::Result<(), FetchError> {
+        let path = wanted.path;
         let Ok(_permit) = self.requests.acquire().await else { return Err(other(path, "the client is closing")) };
         let mut url = self.base.join(path).map_err(|error| other(path, error))?;
-        url.set_query(query.map(|number| format!("at={number}")).as_deref());
-        let now = Instant::now();
-        let mut routes: Vec<_> = self.routes.iter().collect();
-        routes.sort_by_key(|route| route.failed_until.lock().is_some_and(|until| now < until));
+        url.set_query(wanted.query.map(|number| format!("at={number}")).as_deref());
         let mut failure = None;
-        for route in routes {
-            let request = HttpRequest { url: url.clone(), range: range.cloned() };
+        for route in self.routes().await {
+            let request = HttpRequest { url: url.clone(), range: wanted.range.clone() };
             let response = match route.transport.get(request).await {
                 Ok(response) if !route.is_proxy() || !is_from_proxy(status(&response)) => response,
                 Ok(response) => {
@@ -97,13 +196,47 @@ impl Fetcher {
                     continue;
                 }
             };
-            match read(response, path, range, len_max).await {
+            match self.read(response, &wanted, sink).await {
                 Err(ReadError::Broken(error)) => failure = Some(route.note_failure(path, error)),
                 Err(ReadError::Answer(error)) => return Err(error),
-                Ok(bytes) => return Ok(bytes),
+                Ok(()) => return Ok(()),
             }
         }
         Err(failure.unwrap_or_else(|| other(path, "no way to the server")))
+    }
+
+    async fn read(&self, response: HttpResponse, wanted: &Wanted<'_>, sink: &mut impl Sink) -> std::result::Result<(), ReadError> {
+        let refuse = |what: &dyn std::fmt::Display| Err(ReadError::Answer(other(wanted.path, what)));
+        // A server without range requests sends the whole file.
+        let (mut skip, want) = match (status(&response), wanted.range.as_ref()) {
+            (StatusCode::OK, None) => (0, None),
+            (StatusCode::PARTIAL_CONTENT, Some(range)) if response.range_start == Some(range.start) => (0, Some(range.end - range.start)),
+            (StatusCode::OK, Some(range)) if range.end <= SKIPPED_LEN_MAX => (range.start, Some(range.end - range.start)),
+            (StatusCode::OK, Some(_)) => return refuse(&"the server does not answer range requests"),
+            (StatusCode::PARTIAL_CONTENT, _) => return refuse(&"the server sent another range"),
+            (StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::FORBIDDEN, _) => {
+                return Err(ReadError::Answer(FetchError::NotFound(wanted.path.to_owned())));
+            }
+            (status, _) => return refuse(&status),
+        };
+        let mut body = response.body;
+        let mut len = sink.begin(want);
+        skip += len;
+        while want.is_none_or(|want| len < want) {
+            let Some(mut chunk) = body.next().await.transpose().map_err(ReadError::Broken)? else { break };
+            self.received.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+            let skipped = chunk.split_to(skip.min(chunk.len() as u64) as usize);
+            skip -= skipped.len() as u64;
+            if let Some(want) = want {
+                chunk.truncate((want - len).min(chunk.len() as u64) as usize);
+            }
+            len += chunk.len() as u64;
+            if want.is_none() && len > wanted.len_max {
+                return refuse(&format_args!("longer than {} bytes", wanted.len_max));
+            }
+            sink.take(chunk);
+        }
+        if want.is_some_and(|want| len < want) { refuse(&"the file is shorter than the manifest says") } else { Ok(()) }
     }
 }
 
@@ -142,38 +275,9 @@ enum ReadError {
     Answer(FetchError),
 }
 
-async fn read(response: HttpResponse, path: &str, range: Option<&Range<u64>>, len_max: u64) -> std::result::Result<Bytes, ReadError> {
-    let refuse = |what: &dyn std::fmt::Display| Err(ReadError::Answer(other(path, what)));
-    // A server without range requests sends the whole file.
-    let (mut skip, want) = match (status(&response), range) {
-        (StatusCode::OK, None) => (0, None),
-        (StatusCode::PARTIAL_CONTENT, Some(range)) if response.range_start == Some(range.start) => (0, Some(range.end - range.start)),
-        (StatusCode::OK, Some(range)) if range.end <= SKIPPED_LEN_MAX => (range.start, Some(range.end - range.start)),
-        (StatusCode::OK, Some(_)) => return refuse(&"the server does not answer range requests"),
-        (StatusCode::PARTIAL_CONTENT, _) => return refuse(&"the server sent another range"),
-        (StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::FORBIDDEN, _) => {
-            return Err(ReadError::Answer(FetchError::NotFound(path.to_owned())));
-        }
-        (status, _) => return refuse(&status),
-    };
-    let (mut body, mut bytes) = (response.body, BytesMut::with_capacity(want.unwrap_or(0).min(RESERVED_LEN_MAX) as usize));
-    let mut len = 0_u64;
-    while want.is_none_or(|want| len < want) {
-        let Some(mut chunk) = body.next().await.transpose().map_err(ReadError::Broken)? else { break };
-        let skipped = chunk.split_to(skip.min(chunk.len() as u64) as usize);
-        skip -= skipped.len() as u64;
-        len += chunk.len() as u64;
-        // Copies while the chunk is in the CPU's cache.
-        bytes.extend_from_slice(&chunk);
-        if want.is_none() && len > len_max {
-            return refuse(&format_args!("longer than {len_max} bytes"));
-        }
-    }
-    match want {
-        Some(want) if len < want => refuse(&"the file is shorter than the manifest says"),
-        Some(want) => Ok(bytes.freeze().slice(..want as usize)),
-        None => Ok(bytes.freeze()),
-    }
+/// A host that answers nothing leaves time for the other routes.
+fn connect_timeout(options: &HttpOptions, routes: usize) -> Duration {
+    (options.timeout / routes.max(1) as u32).max(CONNECT_TIMEOUT_MIN)
 }
 
 fn status(response: &HttpResponse) -> StatusCode {
@@ -186,6 +290,7 @@ fn other(path: &str, what: impl std::fmt::Display) -> FetchError {
 
 const REQUESTS_MAX: usize = 16;
 const CONNECT_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+const ROUTES_KNOWN_MAX: usize = 64;
 const RETRY_AFTER: Duration = Duration::from_secs(30);
 /// Memory reserved before a response arrives: the length of the largest request.
 const RESERVED_LEN_MAX: u64 = 8 << 20;

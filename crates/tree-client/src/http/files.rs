@@ -7,7 +7,7 @@ use bytes::Bytes;
 use vouch_tree::{HostId, TreeName};
 use vouch_tree_store::{RemoteFile, RemoteView};
 
-use super::fetch::{FetchError, Fetcher};
+use super::fetch::{FetchError, Fetcher, Wanted};
 use super::{HttpOptions, is_url};
 use crate::clock::Clock;
 use crate::mirrors::NOT_A_REPLICA;
@@ -44,13 +44,15 @@ impl DatabaseFiles {
     pub async fn manifest(&self) -> Result<Bytes> {
         // Shares requests with clients: see `HttpDatabase::refresh`.
         let minute = u64::try_from(self.clock.now()).unwrap_or(0) / 60;
-        self.fetcher.get(RemoteView::MANIFEST, Some(minute), None, super::MANIFEST_LEN_MAX).await.map_err(|error| self.unreachable(&error))
+        let wanted = Wanted { path: RemoteView::MANIFEST, query: Some(minute), range: None, len_max: super::MANIFEST_LEN_MAX };
+        self.fetcher.get(wanted).await.map_err(|error| self.unreachable(&error))
     }
 
     pub async fn read(&self, file: &RemoteFile, range: &Range<u64>) -> Result<Bytes> {
         let is_whole = *range == (0..file.len);
-        let part = (!is_whole).then_some(range);
-        let bytes = self.fetcher.get(&file.path, None, part, file.len).await.map_err(|error| self.unreachable(&error))?;
+        let part = (!is_whole).then(|| range.clone());
+        let wanted = Wanted { path: &file.path, query: None, range: part, len_max: file.len };
+        let bytes = self.fetcher.get(wanted).await.map_err(|error| self.unreachable(&error))?;
         if bytes.len() as u64 != range.end - range.start {
             return Err(Error::Unreachable { attempts: format!("{}{}: not the length in the manifest", self.url(), file.path) });
         }

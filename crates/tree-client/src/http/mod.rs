@@ -4,7 +4,10 @@
 mod database;
 mod fetch;
 mod files;
+pub(crate) mod proxy_script;
+mod slice_ahead;
 mod slices;
+mod transfer;
 mod transport;
 
 use std::collections::HashMap;
@@ -13,24 +16,22 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use parking_lot::Mutex;
-use tokio::task::JoinHandle;
 
 use crate::clock::{Clock, SystemClock};
-use crate::connector::{self, Connector, Stream, TcpConnector};
+use crate::connector::{self, Connector, Link, TcpConnector};
 use crate::replica_tls::{self, ReplicaTls, Sessions};
-use crate::{Error, Result, pipe};
+use crate::{Error, Result};
 use database::HttpDatabase;
-use fetch::{FetchError, Fetcher};
+use fetch::Fetcher;
 pub use files::DatabaseFiles;
 pub use transport::{HttpRequest, HttpResponse, HttpTransport};
 
 #[derive(Clone)]
 pub struct HttpOptions {
-    /// Proxy URLs or `DIRECT`, in order of preference. Empty: `http_proxy`, `https_proxy` and
-    /// `no_proxy` of the environment.
+    /// Proxies in the order of preference, as URLs, `DIRECT`, or `pac:` and the URL or file of a proxy
+    /// auto-configuration script. Empty: `http_proxy`, `https_proxy` and `no_proxy` of the environment.
     pub proxies: Vec<String>,
     /// Longest pause within a response. Routes share it for their connection attempts, 1 s each at
     /// least.
@@ -99,27 +100,20 @@ impl Connector for HttpConnector {
         TcpConnector.resolve(replica_tls::host_of(host).unwrap_or(host), port)
     }
 
-    fn connect<'a>(&'a self, host: &'a str, address: SocketAddr) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
+    fn connect<'a>(&'a self, host: &'a str, address: SocketAddr) -> BoxFuture<'a, io::Result<Link>> {
         if !is_url(host) {
             return match replica_tls::host_of(host) {
                 None if !self.sessions.is_required() => TcpConnector.connect(host, address),
-                name => async move { self.sessions.open(name.unwrap_or(host), connector::tcp(address).await?).await }.boxed(),
+                name => async move { self.sessions.open(name.unwrap_or(host), connector::tcp(address).await?).await.map(Link::Stream) }.boxed(),
             };
         }
         async move {
             let database = self.database(host).map_err(io::Error::other)?;
             database.connect().await.map_err(io::Error::other)?;
-            pipe::open(move |procedure, args| {
-                let database = Arc::clone(&database);
-                async move { database.answer(procedure, &args).await }.boxed()
-            })
+            Ok(Link::Local(database))
         }
         .boxed()
     }
-}
-
-async fn spawned(task: JoinHandle<std::result::Result<Bytes, FetchError>>) -> std::result::Result<Bytes, FetchError> {
-    task.await.unwrap_or_else(|error| Err(FetchError::Other("request".into(), error.to_string().into())))
 }
 
 pub(crate) fn is_url(location: &str) -> bool {

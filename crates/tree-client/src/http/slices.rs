@@ -5,13 +5,13 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
-use futures_util::future::{BoxFuture, FutureExt, Shared};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use vouch_tree_store::RemoteFile;
 
 use super::fetch::{FetchError, Fetcher};
-use super::spawned;
+use super::slice_ahead::SliceAhead;
+use super::transfer::Transfer;
 
 pub(super) struct Slices {
     fetcher: Arc<Fetcher>,
@@ -20,23 +20,24 @@ pub(super) struct Slices {
 
 #[derive(Default)]
 struct Kept {
-    slices: HashMap<SliceKey, Slice>,
-    /// Oldest first.
-    order: VecDeque<(SliceKey, u64)>,
+    slices: HashMap<SliceKey, KeptSlice>,
+    /// The oldest first. Some are not kept any more.
+    order: VecDeque<SliceKey>,
     len: u64,
+    ahead: HashMap<Arc<str>, SliceAhead>,
+}
+
+struct KeptSlice {
+    transfer: Transfer,
+    len: u64,
+    /// Bytes that nobody has read.
+    unread: u64,
 }
 
 type SliceKey = (Arc<str>, u64);
 
-/// One request for adjacent slices of a file.
-type Transfer = Shared<BoxFuture<'static, Result<Bytes, FetchError>>>;
-
-#[derive(Clone)]
-struct Slice {
-    transfer: Transfer,
-    /// Offset in the file.
-    start: u64,
-}
+/// Slices that are fetched or kept for some reads.
+pub(super) struct Started(HashMap<SliceKey, Transfer>);
 
 impl Slices {
     pub(super) fn new(fetcher: Arc<Fetcher>) -> Self {
@@ -45,58 +46,60 @@ impl Slices {
 
     /// Reads any range.
     pub(super) async fn read(&self, file: &RemoteFile, range: &Range<u64>) -> Result<Bytes, FetchError> {
-        let mut found = self.read_many(&[(file, range.clone())]).await;
-        found.pop().unwrap_or_else(|| Err(FetchError::NotFound(file.path.clone())))
+        self.bytes(&self.start(&[(file, range.clone())]), file, range).await
     }
 
+    /// Bytes of files, in the order of `wanted`.
     pub(super) async fn read_many(&self, wanted: &[(&RemoteFile, Range<u64>)]) -> Vec<Result<Bytes, FetchError>> {
-        let slices = self.start(wanted);
+        let started = self.start(wanted);
         let mut results = Vec::with_capacity(wanted.len());
         for (file, range) in wanted {
-            results.push(if range.end > file.len || range.end - range.start > READ_LEN_MAX {
-                Err(FetchError::Other(file.path.clone(), "a record leads beyond the end".into()))
-            } else {
-                self.assemble(file, range, &slices).await
-            });
+            results.push(self.bytes(&started, file, range).await);
         }
         results
     }
 
-    async fn assemble(&self, file: &RemoteFile, range: &Range<u64>, slices: &HashMap<SliceKey, Slice>) -> Result<Bytes, FetchError> {
+    /// Bytes of a file from slices that [`Slices::start`] has started for them. Waits for these bytes
+    /// only, not for the rest of the slices.
+    pub(super) async fn bytes(&self, started: &Started, file: &RemoteFile, range: &Range<u64>) -> Result<Bytes, FetchError> {
+        if range.end > file.len || range.end.saturating_sub(range.start) > READ_LEN_MAX {
+            return Err(FetchError::Other(file.path.clone(), "a record leads beyond the end".into()));
+        }
         let (len, path) = (slice_len(file), Arc::<str>::from(file.path.as_str()));
-        let mut parts = Vec::with_capacity(1);
+        // The one copy of content on its way: slices do not live as long as their frames.
+        let mut whole = Vec::with_capacity((range.end - range.start) as usize);
         let mut at = range.start;
         while at < range.end {
             let key = (Arc::clone(&path), at / len);
             let end = range.end.min((key.1 + 1) * len);
-            let Some(slice) = slices.get(&key) else { return Err(FetchError::NotFound(file.path.clone())) };
-            let bytes = match slice.transfer.clone().await {
-                Ok(bytes) => bytes,
-                Err(error) => {
-                    // The next read retries.
-                    self.forget(&key, slice);
-                    return Err(error);
-                }
-            };
-            parts.push(bytes.slice((at - slice.start) as usize..(end - slice.start) as usize));
+            let Some(transfer) = started.0.get(&key) else { return Err(FetchError::NotFound(file.path.clone())) };
+            if let Err(error) = transfer.read(&(at..end), &mut whole).await {
+                // The next read asks again.
+                self.forget(&key, transfer);
+                return Err(error);
+            }
+            if file.is_data {
+                self.kept.lock().note_read(&key, end - at);
+            }
             at = end;
         }
-        if parts.len() == 1 {
-            return Ok(parts.remove(0));
-        }
-        let mut whole = BytesMut::with_capacity((range.end - range.start) as usize);
-        parts.iter().for_each(|part| whole.extend_from_slice(part));
-        Ok(whole.freeze())
+        Ok(whole.into())
     }
 
-    fn forget(&self, key: &SliceKey, slice: &Slice) {
+    fn forget(&self, key: &SliceKey, transfer: &Transfer) {
         let mut kept = self.kept.lock();
-        if kept.slices.get(key).is_some_and(|kept| kept.transfer.ptr_eq(&slice.transfer)) {
-            kept.slices.remove(key);
+        if kept.slices.get(key).is_some_and(|kept| kept.transfer.is_same(transfer)) {
+            kept.remove(key);
         }
     }
 
-    fn start(&self, wanted: &[(&RemoteFile, Range<u64>)]) -> HashMap<SliceKey, Slice> {
+    pub(super) fn forget_all(&self) {
+        *self.kept.lock() = Kept::default();
+    }
+
+    /// The slices of `wanted`, with requests for those that are missing. Adjacent ones come by one
+    /// request.
+    pub(super) fn start(&self, wanted: &[(&RemoteFile, Range<u64>)]) -> Started {
         let mut needed: Vec<(&RemoteFile, u64)> = Vec::new();
         for (file, range) in wanted {
             if range.start < range.end && range.end <= file.len && range.end - range.start <= READ_LEN_MAX {
@@ -109,10 +112,12 @@ impl Slices {
         let mut slices = HashMap::new();
         let mut kept = self.kept.lock();
         let mut missing: Vec<(&RemoteFile, Range<u64>)> = Vec::new();
+        let demands = needed.clone();
         for (file, number) in needed {
             let key = (Arc::<str>::from(file.path.as_str()), number);
-            if let Some(slice) = kept.slices.get(&key) {
-                slices.insert(key, slice.clone());
+            let found = kept.slices.get(&key).map(|kept| kept.transfer.clone());
+            if let Some(transfer) = found {
+                slices.insert(key, transfer);
                 continue;
             }
             match missing.last_mut() {
@@ -125,44 +130,67 @@ impl Slices {
             }
         }
         for (file, numbers) in missing {
-            let len = slice_len(file);
-            let range = numbers.start * len..(numbers.end * len).min(file.len);
-            let slice = Slice { start: range.start, transfer: self.transfer(file, range.clone()) };
+            let transfer = self.fetch(&mut kept, file, numbers.clone());
             let path = Arc::<str>::from(file.path.as_str());
-            for number in numbers {
-                let key = (Arc::clone(&path), number);
-                slices.insert(key.clone(), slice.clone());
-                kept.add(key, slice.clone(), len.min(range.end - number * len));
+            slices.extend(numbers.map(|number| ((Arc::clone(&path), number), transfer.clone())));
+        }
+        for (file, number) in demands.into_iter().filter(|(file, _)| file.is_data && slice_len(file) < file.len) {
+            for next in kept.ahead(file, number) {
+                self.fetch(&mut kept, file, next..next + 1);
             }
         }
-        slices
+        Started(slices)
     }
 
-    fn transfer(&self, file: &RemoteFile, range: Range<u64>) -> Transfer {
-        let (fetcher, file) = (Arc::clone(&self.fetcher), file.clone());
-        let whole = range == (0..file.len);
-        let task = tokio::spawn(async move {
-            // Some caches keep whole files only.
-            let bytes = fetcher.get(&file.path, None, (!whole).then_some(&range), file.len).await?;
-            if bytes.len() as u64 != range.end - range.start {
-                return Err(FetchError::Other(file.path, "the file does not have the length in the manifest".into()));
-            }
-            Ok(bytes)
-        });
-        spawned(task).boxed().shared()
+    /// Fetches adjacent slices by one request.
+    fn fetch(&self, kept: &mut Kept, file: &RemoteFile, numbers: Range<u64>) -> Transfer {
+        let len = slice_len(file);
+        let range = numbers.start * len..(numbers.end * len).min(file.len);
+        let transfer = Transfer::start(&self.fetcher, file, range.clone());
+        let path = Arc::<str>::from(file.path.as_str());
+        for number in numbers {
+            kept.add((Arc::clone(&path), number), transfer.clone(), len.min(range.end - number * len));
+        }
+        transfer
     }
 }
 
 impl Kept {
-    fn add(&mut self, key: SliceKey, slice: Slice, len: u64) {
-        self.slices.insert(key.clone(), slice);
-        self.order.push_back((key, len));
+    /// Slices to fetch before they are needed, after a read of slice `number`.
+    fn ahead(&mut self, file: &RemoteFile, number: u64) -> Vec<u64> {
+        if !self.ahead.contains_key(file.path.as_str()) && self.ahead.len() >= AHEAD_PACKS_MAX {
+            self.ahead.clear();
+        }
+        let path = Arc::<str>::from(file.path.as_str());
+        let mut ahead = self.ahead.entry(Arc::clone(&path)).or_default().on_demand(number, file.len.div_ceil(slice_len(file)));
+        ahead.retain(|number| !self.slices.contains_key(&(Arc::clone(&path), *number)));
+        ahead
+    }
+
+    fn add(&mut self, key: SliceKey, transfer: Transfer, len: u64) {
+        self.remove(&key);
+        self.slices.insert(key.clone(), KeptSlice { transfer, len, unread: len });
+        self.order.push_back(key);
         self.len += len;
-        while self.len > KEPT_LEN_MAX
-            && let Some((oldest, len)) = self.order.pop_front()
-        {
-            self.slices.remove(&oldest);
-            self.len -= len;
+        while self.len > KEPT_LEN_MAX || self.order.len() > KEPT_MAX {
+            let Some(oldest) = self.order.pop_front() else { break };
+            self.remove(&oldest);
+        }
+    }
+
+    fn remove(&mut self, key: &SliceKey) {
+        if let Some(slice) = self.slices.remove(key) {
+            self.len -= slice.len;
+        }
+    }
+
+    /// Content that was read is cached as frames: its slice makes room.
+    fn note_read(&mut self, key: &SliceKey, len: u64) {
+        if let Some(slice) = self.slices.get_mut(key) {
+            slice.unread = slice.unread.saturating_sub(len);
+            if slice.unread == 0 {
+                self.remove(key);
+            }
         }
     }
 }
@@ -182,3 +210,6 @@ const TRANSFER_LEN_MAX: u64 = 8 << 20;
 const READ_LEN_MAX: u64 = 16 << 20;
 /// Slices serve only the next reads: verified frames have their own caches.
 const KEPT_LEN_MAX: u64 = 64 << 20;
+/// Packs whose use is remembered.
+const AHEAD_PACKS_MAX: usize = 1024;
+const KEPT_MAX: usize = 4096;

@@ -64,7 +64,7 @@ impl Network {
             "environment" => builder,
             "DIRECT" => builder.no_proxy(),
             url => {
-                let why = "not a proxy; expected http://HOST:PORT, socks5://HOST:PORT or DIRECT";
+                let why = "not a proxy; expected http://HOST:PORT, socks5://HOST:PORT, DIRECT, or pac: and the URL or file of a script";
                 let proxy = parse_proxy(url).ok_or_else(|| Error::Path { path: format!("'{url}'").into_bytes(), why })?;
                 builder.no_proxy().proxy(proxy)
             }
@@ -118,7 +118,8 @@ impl HttpTransport for Network {
 }
 
 fn parse_proxy(url: &str) -> Option<Proxy> {
-    let parsed = Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https" | "socks5" | "socks5h") && url.has_host())?;
+    let parsed =
+        Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https" | "socks4" | "socks5" | "socks5h") && url.has_host())?;
     Proxy::all(parsed).ok()
 }
 

@@ -173,14 +173,14 @@ impl Replica {
         if self.is_paused() {
             return Err(CallFailure::Unconnected(self.last_error.lock().clone().unwrap_or_default()));
         }
-        let stream = match timeout(self.reach.connect_timeout, self.reach.connector.connect(&self.host, self.address)).await {
-            Ok(Ok(stream)) => stream,
+        let link = match timeout(self.reach.connect_timeout, self.reach.connector.connect(&self.host, self.address)).await {
+            Ok(Ok(link)) => link,
             Ok(Err(error)) => return Err(CallFailure::Unconnected(error.to_string())),
             Err(_) => return Err(CallFailure::Unconnected(format!("no connection within {} s", self.reach.connect_timeout.as_secs()))),
         };
         // Predictable xids are harmless: frames are verified by hash.
         let first_xid = (self.reach.seed >> 16) as u32 ^ self.asked.load(Ordering::Relaxed) as u32;
-        Ok((slot.insert(Connection::start(stream, first_xid)).clone(), false))
+        Ok((slot.insert(Connection::start(link, first_xid)).clone(), false))
     }
 
     pub(crate) fn open_connection(&self) -> Option<Connection> {
@@ -252,6 +252,9 @@ impl Replica {
 
     pub(crate) fn lied(&self, proof: &str) {
         self.report_fault(FaultKind::Lie, proof);
+        if let Some(connection) = self.open_connection() {
+            connection.forget();
+        }
         self.lied.fetch_add(1, Ordering::Relaxed);
         CounterCells::add(&self.counters.lies, 1);
         let first = {

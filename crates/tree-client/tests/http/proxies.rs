@@ -6,16 +6,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt as _};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use parking_lot::Mutex;
-use vouch_tree_client::{Client, ClientOptions, HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport, TreeOptions};
+use vouch_tree_client::{Client, ClientOptions, HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport, Tree, TreeOptions};
 
-use crate::Site;
 use crate::seeded_lies::{Files, files_of, response};
+use crate::web_server::{Fault, WebServer};
+use crate::{Site, content, read_all};
 
 #[derive(Default)]
 struct Proxies {
     files: Files,
     first_is_down: AtomicBool,
+    /// The first proxy's responses end in their middle.
+    first_breaks: AtomicBool,
+    /// Proxies in the order of the requests that they answered.
     answered: Mutex<Vec<String>>,
 }
 
@@ -32,11 +37,17 @@ impl HttpTransport for Proxy {
             }
             self.proxies.answered.lock().push(self.name.clone());
             let whole = self.proxies.files.get(request.url.path().trim_start_matches('/'));
-            Ok(match (whole, &request.range) {
+            let mut response = match (whole, &request.range) {
                 (None, _) => response(404, None, Bytes::new()),
                 (Some(whole), None) => response(200, None, whole.clone()),
                 (Some(whole), Some(range)) => response(206, Some(range.start), whole.slice(range.start as usize..range.end as usize)),
-            })
+            };
+            if self.name == "http://first:1" && self.proxies.first_breaks.load(Ordering::SeqCst) {
+                let mut half = response.body.try_collect::<Vec<_>>().await?.concat();
+                half.truncate(half.len() / 2);
+                response.body = stream::iter([Ok(half.into()), Err("connection reset".to_owned())]).boxed();
+            }
+            Ok(response)
         }
         .boxed()
     }
@@ -46,15 +57,7 @@ impl HttpTransport for Proxy {
 async fn first_proxy_is_used_again_once_it_has_recovered() {
     let site = Site::new(32 << 20);
     let proxies = Arc::new(Proxies { files: files_of(&site), ..Proxies::default() });
-    let made = Arc::clone(&proxies);
-    let make =
-        move |name: &str, _: Duration| Arc::new(Proxy { name: name.to_owned(), proxies: Arc::clone(&made) }) as Arc<dyn HttpTransport>;
-    let names = ["http://first:1", "http://second:1"].map(str::to_owned).to_vec();
-    let options = HttpOptions { proxies: names, transport: Some(Arc::new(make)), ..HttpOptions::default() };
-    let connector = Arc::new(HttpConnector::new(options).unwrap());
-    let client = Client::new(ClientOptions { connector, ..ClientOptions::default() }).unwrap();
-    let options = TreeOptions { replicas: vec!["http://store/".into()], only_replicas: true, ..TreeOptions::default() };
-    let tree = client.open(&site.name, &options).await.unwrap();
+    let tree = open_through(&site, &proxies, ["http://first:1", "http://second:1"].map(str::to_owned).to_vec()).await;
     let used = || std::mem::take(&mut *proxies.answered.lock());
     assert!(used().iter().all(|name| name == "http://first:1"));
 
@@ -68,4 +71,53 @@ async fn first_proxy_is_used_again_once_it_has_recovered() {
     used();
     tree.refresh().await.unwrap();
     assert_eq!(used(), ["http://first:1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn next_proxy_goes_on_where_one_breaks_off() {
+    let site = Site::new(32 << 20);
+    let proxies = Arc::new(Proxies { files: files_of(&site), first_breaks: AtomicBool::new(true), ..Proxies::default() });
+    let tree = open_through(&site, &proxies, ["http://first:1", "http://second:1"].map(str::to_owned).to_vec()).await;
+    for (number, bytes) in read_all(&tree).await.into_iter().enumerate() {
+        assert!(bytes.unwrap() == content(number), "file {number}");
+    }
+}
+
+async fn open_through(site: &Site, proxies: &Arc<Proxies>, names: Vec<String>) -> Arc<Tree> {
+    let made = Arc::clone(proxies);
+    let make =
+        move |name: &str, _: Duration| Arc::new(Proxy { name: name.to_owned(), proxies: Arc::clone(&made) }) as Arc<dyn HttpTransport>;
+    let options = HttpOptions { proxies: names, transport: Some(Arc::new(make)), ..HttpOptions::default() };
+    let connector = Arc::new(HttpConnector::new(options).unwrap());
+    let client = Client::new(ClientOptions { connector, ..ClientOptions::default() }).unwrap();
+    let options = TreeOptions { replicas: vec!["http://store/".into()], only_replicas: true, ..TreeOptions::default() };
+    client.open(&site.name, &options).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn script_names_the_proxies_in_order() {
+    let site = Site::new(32 << 20);
+    let dir = tempfile::tempdir().unwrap();
+    let script =
+        |body: &str| std::fs::write(dir.path().join("proxy.pac"), format!("function FindProxyForURL(url, host) {{ {body} }}")).unwrap();
+    let server = WebServer::start(dir.path(), Fault::None, 0, 0);
+    let by_url = format!("pac:http://{}/proxy.pac", server.address);
+    let by_file = format!("pac:{}", dir.path().join("proxy.pac").display());
+    let names_store = "if (shExpMatch(url, 'http://store/*') && host === 'store') return 'PROXY first:1; PROXY second:1'; return 'DIRECT';";
+    for (place, body, first_is_down, expected) in [
+        (&by_url, names_store, false, "http://first:1"),
+        (&by_url, names_store, true, "http://second:1"),
+        (&by_file, names_store, true, "http://second:1"),
+        (&by_file, "throw new Error('no proxy today');", false, "DIRECT"),
+        (&by_url, "return 'NOTHING known';", false, "DIRECT"),
+    ] {
+        script(body);
+        let proxies = Arc::new(Proxies { files: files_of(&site), first_is_down: AtomicBool::new(first_is_down), ..Proxies::default() });
+        open_through(&site, &proxies, vec![place.clone()]).await;
+        let answered = proxies.answered.lock();
+        assert!(!answered.is_empty() && answered.iter().all(|name| name == expected), "{place} {body}: {answered:?}");
+    }
+    for place in ["pac:/no/such/file", "pac:http://"] {
+        assert!(HttpConnector::new(HttpOptions { proxies: vec![place.into()], ..HttpOptions::default() }).is_err(), "{place}");
+    }
 }

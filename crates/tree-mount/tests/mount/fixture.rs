@@ -19,7 +19,7 @@ use vouch_oncrpc::{Accepted, Call, RecordReader, Reply, begin_record, end_record
 use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::protocol::{FsinfoOffer, GetDataArgs, GetDataResult, GetFsinfoArgs, GetFsinfoResult, Procedure};
 use vouch_tree::{Iv, TreeName};
-use vouch_tree_client::{Client, ClientOptions, Clock, Connector, DiskCacheOptions, Stream, Tree, TreeOptions};
+use vouch_tree_client::{Client, ClientOptions, Clock, Connector, DiskCacheOptions, Link, Tree, TreeOptions};
 use vouch_tree_mount::{
     MountConfig, MountImage, MountOptions, Mounted, NamespaceTrees, Predecessor, mount_namespace, mount_tree, take_over_tree,
 };
@@ -194,7 +194,7 @@ impl Connector for Network {
         async move { found.map(address).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such host")) }.boxed()
     }
 
-    fn connect<'a>(&'a self, _host: &'a str, address: SocketAddr) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
+    fn connect<'a>(&'a self, _host: &'a str, address: SocketAddr) -> BoxFuture<'a, io::Result<Link>> {
         async move {
             let IpAddr::V4(ip) = address.ip() else { return Err(io::ErrorKind::AddrNotAvailable.into()) };
             let site = self.0[usize::from(ip.octets()[3]) - 1].clone();
@@ -203,7 +203,7 @@ impl Connector for Network {
             }
             let (ours, theirs) = tokio::io::duplex(1 << 20);
             tokio::spawn(site.serve(theirs));
-            Ok(Box::new(ours) as Box<dyn Stream>)
+            Ok(Link::Stream(Box::new(ours)))
         }
         .boxed()
     }

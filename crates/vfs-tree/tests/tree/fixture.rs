@@ -13,9 +13,9 @@ use parking_lot::Mutex;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use vouch_tree::key::{SecretKey, SigningCert};
-use vouch_tree::protocol::COMPANIONS_MAX;
+use vouch_tree::protocol::{COMPANIONS_MAX, GetDataArgs, Procedure};
 use vouch_tree::{Iv, TreeName};
-use vouch_tree_client::{Client, ClientOptions, Clock, Connector, LocalConnector, Stream, Tree, TreeOptions};
+use vouch_tree_client::{Client, ClientOptions, Clock, Connector, Link, LocalConnector, LocalReplica, TakeFrame, Tree, TreeOptions};
 use vouch_tree_publish::{Options, Progress, Signer, publish};
 use vouch_tree_store::{CollectOptions, Database, WriteOptions};
 use vouch_vfs::{
@@ -35,41 +35,56 @@ impl Clock for TestClock {
     }
 }
 
+/// The newest database as a replica that can be down.
 struct Gate {
-    inner: LocalConnector,
     database: Arc<Mutex<PathBuf>>,
     is_up: Arc<AtomicBool>,
     epoch: Arc<AtomicI64>,
+    /// The open database, and its epoch.
+    open: Mutex<Option<(i64, Arc<dyn LocalReplica>)>>,
 }
 
-impl Connector for Gate {
-    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
-        self.inner.resolve(host, port)
+struct Network(Arc<Gate>);
+
+impl Gate {
+    fn replica(&self) -> std::result::Result<Arc<dyn LocalReplica>, String> {
+        if !self.is_up.load(Ordering::SeqCst) {
+            return Err("down".into());
+        }
+        let (epoch, mut open) = (self.epoch.load(Ordering::SeqCst), self.open.lock());
+        if let Some((_, replica)) = open.as_ref().filter(|(opened, _)| *opened == epoch) {
+            return Ok(Arc::clone(replica));
+        }
+        let replica = LocalConnector::open(&self.database.lock()).map_err(|error| error.to_string())?.replica();
+        *open = Some((epoch, Arc::clone(&replica)));
+        Ok(replica)
+    }
+}
+
+impl LocalReplica for Gate {
+    fn call<'a>(&'a self, procedure: Procedure, args: &'a [u8]) -> BoxFuture<'a, std::result::Result<Vec<u8>, String>> {
+        Box::pin(async move { self.replica()?.call(procedure, args).await })
     }
 
-    fn connect<'a>(&'a self, host: &'a str, address: SocketAddr) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
-        let (is_up, epoch) = (self.is_up.clone(), self.epoch.clone());
-        Box::pin(async move {
-            if !is_up.load(Ordering::SeqCst) {
-                return Err(io::ErrorKind::ConnectionRefused.into());
-            }
-            let begun = epoch.load(Ordering::SeqCst);
-            let fresh = LocalConnector::open(&self.database.lock()).map_err(io::Error::other)?;
-            let mut inner = fresh.connect(host, address).await?;
-            let (ours, mut theirs) = tokio::io::duplex(1 << 20);
-            tokio::spawn(async move {
-                let down = async {
-                    while is_up.load(Ordering::SeqCst) && epoch.load(Ordering::SeqCst) == begun {
-                        tokio::time::sleep(Duration::from_millis(5)).await;
-                    }
-                };
-                tokio::select! {
-                    _ = tokio::io::copy_bidirectional(&mut inner, &mut theirs) => {}
-                    () = down => {}
-                }
-            });
-            Ok(Box::new(ours) as Box<dyn Stream>)
-        })
+    fn data<'a>(&'a self, args: &'a GetDataArgs, take: &'a mut TakeFrame<'_>) -> BoxFuture<'a, std::result::Result<(), String>> {
+        Box::pin(async move { self.replica()?.data(args, take).await })
+    }
+
+    fn received(&self) -> u64 {
+        self.open.lock().as_ref().map_or(0, |(_, replica)| replica.received())
+    }
+}
+
+impl Connector for Network {
+    fn resolve<'a>(&'a self, _: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        Box::pin(async move { Ok(vec![SocketAddr::from(([127, 0, 0, 1], port))]) })
+    }
+
+    fn connect<'a>(&'a self, _: &'a str, _: SocketAddr) -> BoxFuture<'a, io::Result<Link>> {
+        let is_up = self.0.is_up.load(Ordering::SeqCst);
+        let link =
+            if is_up { Ok(Link::Local(self.0.clone() as Arc<dyn LocalReplica>)) } else { Err(io::ErrorKind::ConnectionRefused.into()) };
+        Box::pin(async move { link })
     }
 }
 
@@ -160,10 +175,10 @@ impl Site {
 
     pub fn export_with(&self, choose: impl FnOnce(&mut ClientOptions)) -> ExportedTree {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let inner = LocalConnector::open(&self.database()).unwrap();
-        let name = inner.name().unwrap();
+        let name = LocalConnector::open(&self.database()).unwrap().name().unwrap();
+        let (database, is_up, epoch) = (self.database.clone(), self.is_up.clone(), self.epoch.clone());
         let mut options = ClientOptions {
-            connector: Arc::new(Gate { inner, database: self.database.clone(), is_up: self.is_up.clone(), epoch: self.epoch.clone() }),
+            connector: Arc::new(Network(Arc::new(Gate { database, is_up, epoch, open: Mutex::default() }))),
             clock: Arc::new(TestClock(self.now.clone())),
             deadline: Duration::from_secs(2),
             refresh_interval: Some(Duration::from_secs(3600)),

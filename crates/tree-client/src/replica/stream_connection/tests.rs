@@ -9,10 +9,10 @@ struct Peer {
     pending: Vec<u8>,
 }
 
-fn connect() -> (Connection, Peer) {
+fn connect() -> (StreamConnection, Peer) {
     let (ours, theirs) = tokio::io::duplex(1 << 20);
     let peer = Peer { stream: theirs, records: RecordReader::new(1 << 20), pending: Vec::new() };
-    (Connection::start(Box::new(ours), u32::MAX - 1), peer)
+    (StreamConnection::start(Box::new(ours), u32::MAX - 1), peer)
 }
 
 fn reply(xid: u32, results: &[u8]) -> Vec<u8> {

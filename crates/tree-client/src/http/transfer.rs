@@ -1,0 +1,152 @@
+//! A response in progress: its bytes can be read as soon as they have arrived.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use tokio::sync::watch;
+use vouch_tree_store::RemoteFile;
+
+use super::fetch::{FetchError, Fetcher, Sink, Wanted};
+
+/// Bytes of a file that one request fetches. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Transfer {
+    /// Place in the file of the first byte.
+    start: u64,
+    progress: watch::Receiver<Progress>,
+}
+
+#[derive(Default)]
+struct Progress {
+    /// Each with its place in the transfer.
+    chunks: Vec<(u64, Bytes)>,
+    len: u64,
+    end: Option<Result<(), FetchError>>,
+}
+
+impl Transfer {
+    /// Starts a request. It goes on if nobody waits for it, so that a proxy that answers nothing
+    /// counts as failed.
+    pub(super) fn start(fetcher: &Arc<Fetcher>, file: &RemoteFile, range: Range<u64>) -> Self {
+        let (progress, receiver) = watch::channel(Progress::default());
+        let (fetcher, file, start) = (Arc::clone(fetcher), file.clone(), range.start);
+        tokio::spawn(async move {
+            let mut chunks = Chunks { progress, small: BytesMut::new() };
+            // Caches keep whole small files also where they keep no parts.
+            let is_whole = range == (0..file.len);
+            let wanted = Wanted { path: &file.path, query: None, range: (!is_whole).then(|| range.clone()), len_max: file.len };
+            let mut end = fetcher.get_into(wanted, &mut chunks).await;
+            chunks.flush();
+            if end.is_ok() && chunks.progress.borrow().len != range.end - range.start {
+                end = Err(FetchError::Other(file.path, "the file does not have the length in the manifest".into()));
+            }
+            chunks.progress.send_modify(|progress| progress.end = Some(end));
+        });
+        Self { start, progress: receiver }
+    }
+
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.progress.same_channel(&other.progress)
+    }
+
+    /// Appends bytes of the file to `to`, once they have arrived.
+    pub(super) async fn read(&self, range: &Range<u64>, to: &mut Vec<u8>) -> Result<(), FetchError> {
+        let range = range.start - self.start..range.end - self.start;
+        let mut receiver = self.progress.clone();
+        let parts: Vec<Bytes> = {
+            let Ok(progress) = receiver.wait_for(|progress| progress.len >= range.end || progress.end.is_some()).await else {
+                return Err(FetchError::Other("request".into(), "ended by a fault of this program".into()));
+            };
+            if progress.len < range.end {
+                let end = progress.end.clone().and_then(Result::err);
+                return Err(end.unwrap_or_else(|| FetchError::Other("request".into(), "the response is too short".into())));
+            }
+            let first = progress.chunks.partition_point(|(start, chunk)| start + chunk.len() as u64 <= range.start);
+            let chunks = progress.chunks[first..].iter().take_while(|(start, _)| *start < range.end);
+            chunks.map(|(start, chunk)| chunk.slice(within(*start, chunk.len(), &range))).collect()
+        };
+        parts.iter().for_each(|part| to.extend_from_slice(part));
+        Ok(())
+    }
+}
+
+/// The part of a chunk that lies in `range`.
+fn within(start: u64, len: usize, range: &Range<u64>) -> Range<usize> {
+    range.start.saturating_sub(start) as usize..(range.end - start).min(len as u64) as usize
+}
+
+/// The writing end of a transfer.
+struct Chunks {
+    progress: watch::Sender<Progress>,
+    /// Chunks so short that the list would cost more than they hold.
+    small: BytesMut,
+}
+
+impl Chunks {
+    fn flush(&mut self) {
+        let small = self.small.split().freeze();
+        self.push(small);
+    }
+
+    fn push(&self, chunk: Bytes) {
+        if !chunk.is_empty() {
+            self.progress.send_modify(|progress| {
+                let start = progress.len;
+                progress.len += chunk.len() as u64;
+                progress.chunks.push((start, chunk));
+            });
+        }
+    }
+}
+
+impl Sink for Chunks {
+    /// Files never change: another response goes on where one has failed.
+    fn begin(&mut self, _: Option<u64>) -> u64 {
+        self.flush();
+        self.progress.borrow().len
+    }
+
+    fn take(&mut self, chunk: Bytes) {
+        if chunk.len() < CHUNK_LEN_MIN {
+            self.small.extend_from_slice(&chunk);
+            if self.small.len() < CHUNK_LEN_MIN {
+                return;
+            }
+            self.flush();
+        } else {
+            self.flush();
+            self.push(chunk);
+        }
+    }
+}
+
+/// Shorter chunks are joined.
+const CHUNK_LEN_MIN: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn bytes_are_read_across_chunks_of_any_length() {
+        let whole: Vec<u8> = (0..60_000u32).map(|number| (number / 7) as u8).collect();
+        let (progress, receiver) = watch::channel(Progress::default());
+        let transfer = Transfer { start: 1000, progress: receiver };
+        let mut chunks = Chunks { progress, small: BytesMut::new() };
+        let (mut at, mut lens) = (0, [1usize, 4095, 4096, 9000, 0, 3].into_iter().cycle());
+        while at < whole.len() {
+            let end = whole.len().min(at + lens.next().unwrap());
+            chunks.take(Bytes::copy_from_slice(&whole[at..end]));
+            at = end;
+        }
+        chunks.flush();
+        chunks.progress.send_modify(|progress| progress.end = Some(Ok(())));
+        for (start, end) in [(0, 1), (0, 60_000), (4095, 4097), (59_999, 60_000), (12_345, 54_321), (7, 7)] {
+            let mut read = Vec::new();
+            transfer.read(&(1000 + start as u64..1000 + end as u64), &mut read).await.unwrap();
+            assert_eq!(read, whole[start..end], "{start}..{end}");
+        }
+        assert!(transfer.read(&(1000..61_001), &mut Vec::new()).await.is_err(), "beyond the end");
+    }
+}
