@@ -41,6 +41,7 @@ mod worker;
 
 pub use limits::Limits;
 pub use report::{ServeStatus, ServedTree, TreeState};
+use tls::Tls;
 pub use tls::{TlsError, TlsFiles};
 
 use vouch_daemon::listener;
@@ -150,7 +151,7 @@ impl Server {
         if let Some(store) = &statements {
             trees.all().iter().for_each(|tree| tree.take_statements(store.load(tree.hostid())));
         }
-        let tls = config.tls.as_ref().map(TlsFiles::load).transpose()?;
+        let tls = config.tls.map(Tls::load).transpose()?;
         if config.is_tls_only && tls.is_none() {
             return Err(ServeError::Config("a replica that refuses clear text needs a certificate"));
         }
@@ -195,7 +196,8 @@ impl Server {
             reloads: Count::default(),
             reload_failures: Count::default(),
         };
-        let local_dirs = local_dirs(&report.trees, &config.databases);
+        let mut local_dirs = local_dirs(&report.trees, &config.databases);
+        local_dirs.extend(report.shared.tls.iter().flat_map(Tls::directories));
         if config.cache.is_some() {
             tracing::info!("sandbox: threads that fetch for the cache are not restricted");
         }
@@ -265,6 +267,9 @@ impl Server {
     }
 
     fn look_for_news(&mut self) {
+        if let Some(tls) = &self.report.shared.tls {
+            tls.refresh();
+        }
         for tree in self.report.trees.all() {
             let before = tree.trouble();
             match tree.refresh() {

@@ -1,10 +1,12 @@
 //! TLS for connections that begin with a handshake (rustls). The same port serves clear text.
 
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mio::net::TcpStream;
+use parking_lot::{Mutex, RwLock};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection};
@@ -29,8 +31,63 @@ pub struct TlsError {
 /// First byte of a TLS handshake record (RFC 8446, section 5.1).
 pub(super) const HANDSHAKE: u8 = 0x16;
 
+/// The certificate in force. Replaced files are taken for new connections.
+#[derive(Debug)]
+pub(super) struct Tls {
+    files: TlsFiles,
+    config: RwLock<Arc<ServerConfig>>,
+    /// Of the files that were read last.
+    stamp: Mutex<[FileStamp; 2]>,
+}
+
+/// Device, inode, length and modification time; `None` if the file is missing.
+type FileStamp = Option<(u64, u64, u64, i64, i64)>;
+
+impl Tls {
+    pub(super) fn load(files: TlsFiles) -> Result<Self, TlsError> {
+        // Before the files are read: a change in between is seen next time.
+        let stamp = Mutex::new(files.stamp());
+        Ok(Self { config: RwLock::new(files.load()?), files, stamp })
+    }
+
+    pub(super) fn config(&self) -> Arc<ServerConfig> {
+        self.config.read().clone()
+    }
+
+    /// Reads the files again if they have changed. While they do not fit, the certificate before
+    /// stays in force.
+    pub(super) fn refresh(&self) {
+        let stamp = self.files.stamp();
+        if std::mem::replace(&mut *self.stamp.lock(), stamp) == stamp {
+            return;
+        }
+        match self.files.load() {
+            Ok(config) => {
+                *self.config.write() = config;
+                tracing::info!(path = %self.files.certificate.display(), "the certificate was read again");
+            }
+            Err(error) => tracing::error!("the old certificate stays in force: {error}"),
+        }
+    }
+
+    /// Directories of the files, and of those that they are links to.
+    pub(super) fn directories(&self) -> Vec<PathBuf> {
+        let files = [&self.files.certificate, &self.files.key];
+        let linked = files.iter().filter_map(|file| file.canonicalize().ok());
+        let parent = |file: &Path| file.parent().map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir }.to_owned());
+        files.iter().filter_map(|file| parent(file)).chain(linked.filter_map(|file| parent(&file))).collect()
+    }
+}
+
 impl TlsFiles {
-    pub(super) fn load(&self) -> Result<Arc<ServerConfig>, TlsError> {
+    fn stamp(&self) -> [FileStamp; 2] {
+        [&self.certificate, &self.key].map(|path| {
+            let found = path.metadata().ok()?;
+            Some((found.dev(), found.ino(), found.len(), found.mtime(), found.mtime_nsec()))
+        })
+    }
+
+    fn load(&self) -> Result<Arc<ServerConfig>, TlsError> {
         let failed = |path: &Path, what: String| TlsError { path: path.to_owned(), what };
         let chain = CertificateDer::pem_file_iter(&self.certificate)
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)

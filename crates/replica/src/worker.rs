@@ -16,15 +16,15 @@ use super::connection::{Connection, Fault};
 use super::counters::{Closed, Counters};
 use super::limits::{ACCEPT_PAUSE, Limits, READ_LEN_MAX, TICK, TURN_ACCEPTS_MAX, TURN_LEN_MAX, TURN_READS_MAX};
 use super::send::{self, SendBuffer, SendError, Step};
-use super::tls::{HANDSHAKE, Session};
+use super::tls::{HANDSHAKE, Session, Tls};
 use super::trees::ServedFile;
 use super::wakes::{Caller, Ticket, Wakes};
 
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) limits: Limits,
-    /// Serves connections that begin with a handshake of TLS.
-    pub(super) tls: Option<Arc<rustls::ServerConfig>>,
+    /// Certificate for connections that begin with a handshake of TLS.
+    pub(super) tls: Option<Tls>,
     /// Whether clear text is refused.
     pub(super) is_tls_only: bool,
     pub(super) open: AtomicUsize,
@@ -48,8 +48,7 @@ struct WorkerScratch {
     replica: Replica,
     read_buffer: Box<[u8; READ_LEN_MAX]>,
     send_buffer: SendBuffer,
-    tls: Option<Arc<rustls::ServerConfig>>,
-    is_tls_only: bool,
+    shared: Arc<Shared>,
     wakes: Arc<Wakes>,
 }
 
@@ -75,10 +74,9 @@ impl Worker {
             poll.registry().register(&mut socket, Token(i), Interest::READABLE)?;
             taken.push(Listener { socket, ready: true, paused_until: None });
         }
-        let (read_buffer, send_buffer, tls) = (Box::new([0; READ_LEN_MAX]), SendBuffer::new(), shared.tls.clone());
+        let (read_buffer, send_buffer) = (Box::new([0; READ_LEN_MAX]), SendBuffer::new());
         let wakes = Arc::new(Wakes { over: Mutex::default(), waker });
-        let is_tls_only = shared.is_tls_only;
-        let tools = WorkerScratch { replica, read_buffer, send_buffer, tls, is_tls_only, wakes };
+        let tools = WorkerScratch { replica, read_buffer, send_buffer, shared: shared.clone(), wakes };
         let (peers, free, again) = (Vec::new(), Vec::new(), VecDeque::new());
         Ok(Self { poll, admitted: 0, listeners: taken, peers, free, again, tools, shared, drain_until: None })
     }
@@ -442,15 +440,15 @@ impl Peer {
     /// False if the connection is in clear text.
     fn receive_tls(&mut self, n: usize, tools: &WorkerScratch) -> Result<bool, Fault> {
         let is_first = std::mem::replace(&mut self.is_new, false);
-        if let Some(config) = &tools.tls
+        if let Some(tls) = &tools.shared.tls
             && is_first
             && tools.read_buffer[0] == HANDSHAKE
         {
-            self.tls = Some(Session::new(config).map_err(|_| Fault::BadRequest)?);
+            self.tls = Some(Session::new(&tls.config()).map_err(|_| Fault::BadRequest)?);
         }
         let Some(tls) = &mut self.tls else {
             // Before the request is read.
-            return if tools.is_tls_only { Err(Fault::ClearText) } else { Ok(false) };
+            return if tools.shared.is_tls_only { Err(Fault::ClearText) } else { Ok(false) };
         };
         tls.receive(&tools.read_buffer[..n]).map_err(|error| {
             tracing::debug!(%error, "TLS failed");
