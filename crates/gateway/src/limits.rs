@@ -8,7 +8,10 @@ pub(crate) const REQUEST_LEN_MAX: usize = 32 * 1024;
 /// Browsers send about 20.
 pub(crate) const HEADERS_MAX: usize = 64;
 
-/// More ranges give the whole file.
+/// Requests of one HTTP/2 connection at a time. Each holds up to a block of content.
+pub(crate) const STREAMS_MAX: u32 = 32;
+
+/// Ranges of one request. A request with more gets the whole file.
 pub(crate) const RANGES_MAX: usize = 32;
 
 /// Entries of one HTML page. Longer directories have further pages.

@@ -1,4 +1,4 @@
-//! Accepts connections, applies their limits, and runs HTTP/1.1.
+//! Connections: accepts them, applies their limits, and runs HTTP/1.1 or HTTP/2 on each.
 
 use std::convert::Infallible;
 use std::io;
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::{Frame, Incoming, SizeHint};
-use hyper::server::conn::http1;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -24,12 +24,12 @@ use vouch_tree_client::Tree;
 
 use crate::address_quota::{AddressQuota, Place};
 use crate::body::Body;
-use crate::limits::{ACCEPT_PAUSE, HANDSHAKE_TIME_MAX, HEADERS_MAX, Limits, REQUEST_LEN_MAX};
+use crate::limits::{ACCEPT_PAUSE, HANDSHAKE_TIME_MAX, HEADERS_MAX, Limits, REQUEST_LEN_MAX, STREAMS_MAX};
 use crate::report::{Counters, Report};
 use crate::respond::Responder;
 use crate::revisions::Revisions;
 use crate::stall::StallLimit;
-use crate::tls::{Tls, TlsError, TlsFiles};
+use crate::tls::{self, Tls, TlsError, TlsFiles};
 
 #[derive(Debug, Clone)]
 pub struct GatewayOptions {
@@ -132,13 +132,20 @@ impl Gateway {
         let socket = StallLimit::new(socket, self.limits.stall_max);
         let Some(tls) = &self.tls else { return self.http(socket, peer, stopping).await };
         match tokio::time::timeout(HANDSHAKE_TIME_MAX, tls.acceptor().accept(socket)).await {
+            Ok(Ok(stream)) if tls::has_chosen_http2(&stream) => self.http2(stream, peer, stopping).await,
             Ok(Ok(stream)) => self.http(stream, peer, stopping).await,
             _ => Counters::add(&self.counters.handshakes_failed, 1),
         }
     }
 
-    async fn http(&self, stream: impl AsyncRead + AsyncWrite + Unpin, peer: IpAddr, mut stopping: watch::Receiver<bool>) {
-        let service = service_fn(async |request: Request<Incoming>| Ok::<_, Infallible>(self.respond(request, peer).await));
+    async fn http(
+        self: Arc<Self>,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        peer: IpAddr,
+        mut stopping: watch::Receiver<bool>,
+    ) {
+        let activity = Arc::new(Activity::default());
+        let service = service_fn(async |request: Request<Incoming>| Ok::<_, Infallible>(self.respond(request, peer, &activity).await));
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(self.limits.idle_max);
         http.max_buf_size(REQUEST_LEN_MAX).max_headers(HEADERS_MAX);
@@ -157,14 +164,48 @@ impl Gateway {
         }
     }
 
-    async fn respond(&self, request: Request<Incoming>, peer: IpAddr) -> Response<CountedBody> {
+    async fn http2(
+        self: Arc<Self>,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        peer: IpAddr,
+        mut stopping: watch::Receiver<bool>,
+    ) {
+        let activity = Arc::new(Activity::default());
+        let (gateway, seen) = (self.clone(), activity.clone());
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (gateway, activity) = (gateway.clone(), seen.clone());
+            async move { Ok::<_, Infallible>(gateway.respond(request, peer, &activity).await) }
+        });
+        let mut http = http2::Builder::new(TokioExecutor::new());
+        http.timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX).max_send_buf_size(REQUEST_LEN_MAX);
+        http.max_header_list_size(REQUEST_LEN_MAX as u32);
+        let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+        let stopped = async { drop(stopping.wait_for(|is_stopping| *is_stopping).await) };
+        // A peer can leave its streams without a window, so that nothing is written and nothing stalls.
+        let silent = activity.silence(self.limits.idle_max + 4 * self.limits.stall_max);
+        let result = tokio::select! {
+            result = connection.as_mut() => result,
+            () = silent => return,
+            () = stopped => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = result {
+            tracing::debug!("connection: {error}");
+        }
+    }
+
+    async fn respond(&self, request: Request<Incoming>, peer: IpAddr, activity: &Arc<Activity>) -> Response<CountedBody> {
+        activity.touch();
         let (response, log) = self.responder.respond(&request).await;
         if let Some(line) = log {
             self.log.warn(peer, &line);
         }
         self.counters.count_response(response.status());
         tracing::debug!(method = %request.method(), path = request.uri().path(), status = response.status().as_u16());
-        response.map(|body| CountedBody { body, counters: self.counters.clone(), log: self.log.clone(), peer })
+        let (counters, log, activity) = (self.counters.clone(), self.log.clone(), activity.clone());
+        response.map(|body| CountedBody { body, counters, log, activity, peer })
     }
 }
 
@@ -173,7 +214,34 @@ struct CountedBody {
     body: Body,
     counters: Arc<Counters>,
     log: Arc<Log>,
+    activity: Arc<Activity>,
     peer: IpAddr,
+}
+
+/// When a connection has last asked for something, or taken a part of a response.
+struct Activity(Mutex<tokio::time::Instant>);
+
+impl Default for Activity {
+    fn default() -> Self {
+        Self(Mutex::new(tokio::time::Instant::now()))
+    }
+}
+
+impl Activity {
+    fn touch(&self) {
+        *self.0.lock() = tokio::time::Instant::now();
+    }
+
+    /// Ends when there has been none for this long.
+    async fn silence(&self, limit: Duration) {
+        loop {
+            let last = *self.0.lock();
+            if last.elapsed() >= limit {
+                return;
+            }
+            tokio::time::sleep_until(last + limit).await;
+        }
+    }
 }
 
 impl hyper::body::Body for CountedBody {
@@ -182,6 +250,9 @@ impl hyper::body::Body for CountedBody {
 
     fn poll_frame(mut self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let polled = std::pin::Pin::new(&mut self.body).poll_frame(context);
+        if polled.is_ready() {
+            self.activity.touch();
+        }
         match &polled {
             Poll::Ready(Some(Ok(frame))) => Counters::add(&self.counters.sent_len, frame.data_ref().map_or(0, Bytes::len) as u64),
             Poll::Ready(Some(Err(error))) => self.log.warn(self.peer, &error.to_string()),

@@ -10,6 +10,7 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use zeroize::Zeroizing;
 
 use crate::limits::PEM_LEN_MAX;
@@ -55,6 +56,14 @@ impl Tls {
     }
 }
 
+/// Whether a client has chosen HTTP/2 in its handshake.
+pub(crate) fn has_chosen_http2<S>(stream: &TlsStream<S>) -> bool {
+    stream.get_ref().1.alpn_protocol() == Some(HTTP2)
+}
+
+/// Name of HTTP/2 in TLS (RFC 9113, section 3.1).
+const HTTP2: &[u8] = b"h2";
+
 fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let pem = read_pem(&files.certificates)?;
     let empty = |path: &Path, what| TlsError::Empty { path: path.to_owned(), what };
@@ -68,7 +77,7 @@ fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(pair)?;
     let mut config = config.with_no_client_auth().with_single_cert(chain, key).map_err(pair)?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
 
