@@ -35,8 +35,9 @@ pub(crate) struct ClientArgs {
     /// Authorities (PEM) that may sign replicas' certificates. The default is those of the system.
     #[arg(long, value_name = "FILE")]
     replica_ca: Option<PathBuf>,
-    /// Proxy for replicas with a URL, as http://HOST:PORT, socks5://HOST:PORT or DIRECT; may be
-    /// repeated, in the order of preference. The default is http_proxy, https_proxy and no_proxy.
+    /// Proxy for replicas with a URL, as http://HOST:PORT, socks5://HOST:PORT or DIRECT, or
+    /// pac:URL or pac:FILE, a proxy auto-configuration script; may be repeated, in the order of
+    /// preference. The default is http_proxy, https_proxy and no_proxy.
     #[arg(long, value_name = "URL")]
     proxy: Vec<String>,
     /// Time limit of each operation.

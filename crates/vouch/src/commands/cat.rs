@@ -1,5 +1,7 @@
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
 
 use vouch_tree::{Blob, Content};
 
@@ -35,7 +37,8 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
 
 async fn write_all(args: &Args, paths: &[TreePath]) -> Outcome {
     let client = args.client.client().await?;
-    let mut out = io::stdout().lock();
+    // Without the buffer of lines, which splits what is binary.
+    let mut out = File::from(io::stdout().as_fd().try_clone_to_owned().at("standard output")?);
     for path in paths {
         let mut open = OpenTree::open(&client, &path.name, &args.client, &args.revision).await?;
         let (mut found, mut blob) = content(&mut open, &path.path).await?;

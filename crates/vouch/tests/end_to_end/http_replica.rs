@@ -1,6 +1,6 @@
 use crate::prelude::*;
 
-struct Process(Child);
+pub(crate) struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -9,11 +9,11 @@ impl Drop for Process {
     }
 }
 
-fn has(program: &str) -> bool {
+pub(crate) fn has(program: &str) -> bool {
     is_available(program, ["/usr/sbin", "/usr/bin"].iter().any(|dir| Path::new(dir).join(program).exists()))
 }
 
-fn start(program: &str, args: &[&str], port: u16) -> Process {
+pub(crate) fn start(program: &str, args: &[&str], port: u16) -> Process {
     let mut command = Command::new(program);
     command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").args(args).stdout(Stdio::null()).stderr(Stdio::null());
     let process = Process(command.spawn().expect("the program starts"));
@@ -25,6 +25,11 @@ fn start(program: &str, args: &[&str], port: u16) -> Process {
 }
 
 fn nginx(site: &TestSite, port: u16) -> Process {
+    nginx_with(site, port, "")
+}
+
+/// The same with further directives.
+pub(crate) fn nginx_with(site: &TestSite, port: u16, more: &str) -> Process {
     let root = site.path("");
     let root = root.to_str().expect("a plain path").trim_end_matches('/');
     let user = if is_root() { "user root;" } else { "" };
@@ -32,7 +37,7 @@ fn nginx(site: &TestSite, port: u16) -> Process {
         "daemon off; {user} pid {root}/nginx.pid; error_log {root}/error.log; events {{}}\n\
          http {{ log_format bytes '$request_uri $status $body_bytes_sent'; access_log {root}/access.log bytes;\n\
          client_body_temp_path {root}/t; proxy_temp_path {root}/t; fastcgi_temp_path {root}/t; uwsgi_temp_path {root}/t; scgi_temp_path {root}/t;\n\
-         server {{ listen 127.0.0.1:{port}; root {root};\n\
+         server {{ listen 127.0.0.1:{port}; root {root}; {more}\n\
          location ~ /(packs|index)/ {{ add_header Cache-Control \"public, max-age=31536000, immutable\"; }}\n\
          location ~ /manifest$ {{ add_header Cache-Control \"max-age=30\"; }} }} }}\n"
     );
@@ -40,7 +45,7 @@ fn nginx(site: &TestSite, port: u16) -> Process {
     start("nginx", &["-c", &format!("{root}/nginx.conf")], port)
 }
 
-fn squid(site: &TestSite, port: u16) -> Process {
+pub(crate) fn squid(site: &TestSite, port: u16) -> Process {
     let config = format!(
         "http_port 127.0.0.1:{port}\nhttp_access allow all\npid_filename none\naccess_log none\ncache_log /dev/null\ncache_store_log none\n\
          cache_mem 64 MB\nmaximum_object_size_in_memory 8 MB\ncollapsed_forwarding on\nshutdown_lifetime 0 seconds\nnetdb_filename none\n"

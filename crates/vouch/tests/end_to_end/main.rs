@@ -41,3 +41,5 @@ mod service_manager;
 mod status;
 mod test_site;
 mod upgrade;
+mod web_caches;
+mod web_kills;

@@ -96,9 +96,7 @@ impl TestSite {
 
     pub(crate) fn serve_with(&self, db: &str, port: u16, more: &[&str]) -> Replica {
         let listen = format!("127.0.0.1:{port}");
-        let mut command = self.command([&["serve", "--db", db, "--listen", &listen, "--metrics", "127.0.0.1:0"], more].concat());
-        let (child, address, page) = start_listener(&mut command);
-        Replica { child, address, page }
+        Replica::start(self.command([&["serve", "--db", db, "--listen", &listen, "--metrics", "127.0.0.1:0"], more].concat()))
     }
 
     pub(crate) fn json(&self, file: &str) -> serde_json::Value {
@@ -233,6 +231,12 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
+    /// Starts `vouch serve` with a page of metrics.
+    pub(crate) fn start(mut command: Command) -> Replica {
+        let (child, address, page) = start_listener(&mut command);
+        Replica { child, address, page }
+    }
+
     pub(crate) fn port(&self) -> u16 {
         self.address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("an address with a port")
     }

@@ -1,0 +1,221 @@
+//! Real caches between clients and web servers: caches that are full of lies, a verifying cache
+//! behind and in front of squid, and HTTPS through squid.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::http_replica::{Process, has, nginx_with, squid, start};
+use crate::test_site::{Replica, TestSite, eventually, free_port, is_available};
+
+/// A tree whose packs every cache keeps whole.
+fn published() -> TestSite {
+    let site = TestSite::new();
+    site.small_tree();
+    for number in 0..12 {
+        site.write(&format!("src/noise/{number}"), noise(number, 60_000));
+    }
+    site.publish_with(&["--pack-size", "256K"]);
+    site
+}
+
+pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    std::iter::repeat_with(next).take(len).collect()
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Cache {
+    Squid,
+    Varnish,
+    Nginx,
+}
+
+impl Cache {
+    fn program(self) -> &'static str {
+        match self {
+            Self::Squid => "squid",
+            Self::Varnish => "varnishd",
+            Self::Nginx => "nginx",
+        }
+    }
+
+    /// Starts the cache, and returns how clients name the origin's database through it.
+    fn start(self, site: &TestSite, port: u16, origin: u16) -> (Process, Vec<String>) {
+        let dir = site.path("");
+        let dir = dir.to_str().expect("a plain path").trim_end_matches('/');
+        let args = |url_port: u16, proxy: String| {
+            ["--replica".to_owned(), format!("http://127.0.0.1:{url_port}/www"), "--proxy".to_owned(), proxy].to_vec()
+        };
+        match self {
+            Self::Squid => (squid(site, port), args(origin, format!("http://127.0.0.1:{port}"))),
+            Self::Varnish => {
+                let (listen, backend) = (format!("127.0.0.1:{port}"), format!("127.0.0.1:{origin}"));
+                let work = format!("{dir}/varnish");
+                let options = ["-F", "-j", "none", "-n", &work, "-a", &listen, "-b", &backend, "-s", "malloc,64m", "-T", "none"];
+                (start("varnishd", &options, port), args(port, "DIRECT".into()))
+            }
+            Self::Nginx => {
+                let config = format!(
+                    "daemon off; user root; pid {dir}/cache.pid; error_log {dir}/cache-error.log; events {{}}\n\
+                     http {{ access_log off; proxy_cache_path {dir}/kept keys_zone=kept:1m;\n\
+                     client_body_temp_path {dir}/t; proxy_temp_path {dir}/p; fastcgi_temp_path {dir}/t; uwsgi_temp_path {dir}/t; scgi_temp_path {dir}/t;\n\
+                     server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{origin}; proxy_cache kept; proxy_cache_valid 200 1h; }} }} }}\n"
+                );
+                let config = if crate::test_site::is_root() { config } else { config.replace("user root;", "") };
+                site.write("cache.conf", config);
+                (start("nginx", &["-c", &format!("{dir}/cache.conf")], port), args(port, "DIRECT".into()))
+            }
+        }
+    }
+}
+
+#[test]
+fn real_cache_full_of_lies_gives_no_wrong_byte() {
+    for cache in [Cache::Squid, Cache::Varnish, Cache::Nginx] {
+        if !has("nginx") || !has(cache.program()) {
+            continue;
+        }
+        let site = published();
+        // The origin lies at first: each pack has a wrong byte in each 2 KiB.
+        site.run_tool("cp", &["-r", "db", "lying"]);
+        for pack in std::fs::read_dir(site.path("lying/packs")).expect("packs") {
+            let path = pack.expect("an entry").path();
+            let mut bytes = std::fs::read(&path).expect("a pack");
+            bytes.iter_mut().step_by(2048).for_each(|byte| *byte ^= 0x40);
+            std::fs::write(&path, bytes).expect("a pack");
+        }
+        let serve = |dir: &str| {
+            let _ = std::fs::remove_file(site.path("www"));
+            std::os::unix::fs::symlink(dir, site.path("www")).expect("a link");
+        };
+        serve("lying");
+        let (origin, port) = (free_port(), free_port());
+        let _server = nginx_with(&site, origin, "open_file_cache off;");
+        let (_cache, through) = cache.start(&site, port, origin);
+        let name = site.name("");
+        let get = |out: &str, more: &[&str]| {
+            let began = Instant::now();
+            let mut args = vec!["get", "--no-cache", "--timeout", "5s", "--only-replicas"];
+            args.extend(through.iter().map(String::as_str));
+            args.extend(more);
+            let output = site.run([&args[..], &[&name, out]].concat());
+            assert!(began.elapsed() < Duration::from_secs(20), "{cache:?}: {:?}", began.elapsed());
+            (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        };
+        let (code, error) = get("filling", &[]);
+        assert_eq!(code, Some(5), "{cache:?}: {error}");
+
+        // The origin is honest now, and the cache lies on from what it keeps.
+        serve("db");
+        let direct = format!("http://127.0.0.1:{origin}/www");
+        site.run_ok(["get", "--no-cache", "--only-replicas", "--replica", &direct, "--proxy", "DIRECT", &name, "direct"]);
+        site.assert_same("src", "direct", &[]);
+        let (code, error) = get("poisoned", &[]);
+        assert_eq!(code, Some(5), "{cache:?}: {error}");
+        assert!(error.contains("wrong data") && error.contains("/www"), "{cache:?}: {error}");
+        let written = std::fs::read_dir(site.path("poisoned/noise")).into_iter().flatten();
+        for file in written.map(|entry| entry.expect("an entry").path()) {
+            let number = file.file_name().and_then(|name| name.to_str()?.parse().ok());
+            let whole = number.map(|number| noise(number, 60_000)).unwrap_or_default();
+            assert!(whole.starts_with(&std::fs::read(&file).expect("a file")), "{cache:?}: wrong bytes in {}", file.display());
+        }
+
+        // Another replica mends it.
+        let _replica = site.serve();
+        let (code, error) = get("mended", &["--replica", &format!("127.0.0.1:{}", site.port)]);
+        assert_eq!(code, Some(0), "{cache:?}: {error}");
+        site.assert_same("src", "mended", &[]);
+    }
+}
+
+/// `vouch serve` with further options.
+pub(crate) fn serve(site: &TestSite, port: u16, more: &[&str]) -> Replica {
+    let listen = format!("127.0.0.1:{port}");
+    Replica::start(site.command([&["serve", "--listen", &listen, "--metrics", "127.0.0.1:0"][..], more].concat()))
+}
+
+#[test]
+fn pull_through_cache_works_behind_and_in_front_of_squid() {
+    if !has("squid") {
+        return;
+    }
+    let site = published();
+    let (proxy_port, cache_port) = (free_port(), free_port());
+    let _squid = squid(&site, proxy_port);
+    let origin = site.serve();
+    let (name, proxy) = (site.name(""), format!("http://127.0.0.1:{proxy_port}"));
+    let hostid = name.rsplit(',').next().expect("a HOSTID").to_owned();
+    let origin_url = format!("http://127.0.0.1:{}/{hostid}", origin.port());
+    let behind = ["--db", "kept", "--cache-of", &name, "--quota", "100M", "--only-replicas", "--replica", &origin_url, "--proxy", &proxy];
+    let _cache = serve(&site, cache_port, &[&behind[..], &["--refresh", "1s"]].concat());
+    let url = format!("http://127.0.0.1:{cache_port}/{hostid}");
+    let get = |out: &str| {
+        site.run_ok(["get", "--no-cache", "--only-replicas", "--replica", &url, "--proxy", &proxy, &name, out]);
+        site.assert_same("src", out, &[]);
+    };
+    get("first");
+    get("second");
+    // The manifest's URL changes each minute, so squid delays a new revision by a minute at most.
+    site.write("src/hello", "next revision\n");
+    site.publish_with(&["--pack-size", "256K"]);
+    let show = || site.run(["cat", "--no-cache", "--only-replicas", "--replica", &url, "--proxy", &proxy, &format!("{name}/hello")]).stdout;
+    assert!(eventually(Duration::from_secs(130), || show() == b"next revision\n"), "the new revision is not seen");
+    get("third");
+}
+
+#[test]
+fn https_of_a_replica_works_through_squid_and_takes_new_certificates() {
+    let has_curl = is_available("curl", Command::new("curl").arg("-V").output().is_ok());
+    if !has("squid") || !has_curl {
+        return;
+    }
+    let mut site = published();
+    let certificate = |site: &TestSite, host: &str, trusted: &str| {
+        let made = rcgen::generate_simple_self_signed([host.to_owned()]).expect("a certificate");
+        site.write(trusted, made.cert.pem());
+        site.write("key.new", made.signing_key.serialize_pem());
+        for (new, old) in [(trusted, "cert.pem"), ("key.new", "key.pem")] {
+            std::fs::copy(site.path(new), site.path("new")).expect("a file");
+            std::fs::rename(site.path("new"), site.path(old)).expect("a file replaced at once");
+        }
+    };
+    certificate(&site, "localhost", "first.pem");
+    let (port, proxy_port) = (free_port(), free_port());
+    let _squid = squid(&site, proxy_port);
+    let _replica = serve(&site, port, &["--db", "db", "--tls-cert", "cert.pem", "--tls-key", "key.pem"]);
+    let (name, proxy) = (site.name(""), format!("http://127.0.0.1:{proxy_port}"));
+    let hostid = name.rsplit(',').next().expect("a HOSTID").to_owned();
+    let url = format!("https://localhost:{port}/{hostid}");
+    let args = ["get", "--no-cache", "--timeout", "5s", "--only-replicas", "--replica", &url, "--proxy", &proxy, &name];
+    site.environment.push(("SSL_CERT_FILE", site.path("first.pem").display().to_string()));
+    site.run_ok([&args[..], &["tunnelled"]].concat());
+    site.assert_same("src", "tunnelled", &[]);
+
+    // A slow download goes on while the certificate is replaced.
+    let pack = std::fs::read_dir(site.path("db/packs")).expect("packs").map(|entry| entry.expect("an entry"));
+    let pack = pack.max_by_key(|entry| entry.metadata().map_or(0, |found| found.len())).expect("a pack").file_name();
+    let pack = pack.to_str().expect("a name").to_owned();
+    let mut slow = Command::new("curl");
+    slow.args(["-sS", "--limit-rate", "60K", "--cacert", "first.pem", "-o", "slow", &format!("{url}/packs/{pack}")]);
+    let mut slow = slow.current_dir(site.path("")).stdin(Stdio::null()).spawn().expect("curl starts");
+    certificate(&site, "localhost", "second.pem");
+    let trusts = |file: &str| {
+        let page = format!("https://localhost:{port}/{hostid}/manifest");
+        let mut command = Command::new("curl");
+        command.args(["-s", "-o", "/dev/null", "--cacert", file, &page]).current_dir(site.path(""));
+        command.status().is_ok_and(|status| status.success())
+    };
+    assert!(eventually(Duration::from_secs(20), || trusts("second.pem")), "the new certificate is not used");
+    assert!(!trusts("first.pem"));
+    assert!(slow.wait().expect("curl ends").success(), "the connection from before was dropped");
+    assert_eq!(std::fs::read(site.path("slow")).unwrap(), std::fs::read(site.path("db/packs").join(&pack)).unwrap());
+
+    // Files that do not fit leave the old certificate in force.
+    site.write("key.pem", "no key\n");
+    std::thread::sleep(Duration::from_millis(2500));
+    assert!(trusts("second.pem"));
+}
