@@ -1,10 +1,12 @@
 //! A response in progress: its bytes can be read as soon as they have arrived.
 
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use tokio::sync::watch;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
 use vouch_tree_store::RemoteFile;
 
 use super::fetch::{FetchError, Fetcher, Sink, Wanted};
@@ -14,7 +16,14 @@ use super::fetch::{FetchError, Fetcher, Sink, Wanted};
 pub(super) struct Transfer {
     /// Place in the file of the first byte.
     start: u64,
-    progress: watch::Receiver<Progress>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    progress: Mutex<Progress>,
+    /// Wakes readers in their order, so that a simulation is the same each time.
+    changed: Notify,
 }
 
 #[derive(Default)]
@@ -29,45 +38,54 @@ impl Transfer {
     /// Starts a request. It goes on if nobody waits for it, so that a proxy that answers nothing
     /// counts as failed.
     pub(super) fn start(fetcher: &Arc<Fetcher>, file: &RemoteFile, range: Range<u64>) -> Self {
-        let (progress, receiver) = watch::channel(Progress::default());
+        let shared = Arc::<Shared>::default();
+        let mut chunks = Chunks { shared: Arc::clone(&shared), small: BytesMut::new() };
         let (fetcher, file, start) = (Arc::clone(fetcher), file.clone(), range.start);
         tokio::spawn(async move {
-            let mut chunks = Chunks { progress, small: BytesMut::new() };
             // Caches keep whole small files also where they keep no parts.
             let is_whole = range == (0..file.len);
             let wanted = Wanted { path: &file.path, query: None, range: (!is_whole).then(|| range.clone()), len_max: file.len };
             let mut end = fetcher.get_into(wanted, &mut chunks).await;
             chunks.flush();
-            if end.is_ok() && chunks.progress.borrow().len != range.end - range.start {
+            if end.is_ok() && chunks.shared.progress.lock().len != range.end - range.start {
                 end = Err(FetchError::Other(file.path, "the file does not have the length in the manifest".into()));
             }
-            chunks.progress.send_modify(|progress| progress.end = Some(end));
+            chunks.end(end);
         });
-        Self { start, progress: receiver }
+        Self { start, shared }
     }
 
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        self.progress.same_channel(&other.progress)
+        Arc::ptr_eq(&self.shared, &other.shared)
     }
 
     /// Appends bytes of the file to `to`, once they have arrived.
     pub(super) async fn read(&self, range: &Range<u64>, to: &mut Vec<u8>) -> Result<(), FetchError> {
         let range = range.start - self.start..range.end - self.start;
-        let mut receiver = self.progress.clone();
-        let parts: Vec<Bytes> = {
-            let Ok(progress) = receiver.wait_for(|progress| progress.len >= range.end || progress.end.is_some()).await else {
-                return Err(FetchError::Other("request".into(), "ended by a fault of this program".into()));
-            };
-            if progress.len < range.end {
-                let end = progress.end.clone().and_then(Result::err);
-                return Err(end.unwrap_or_else(|| FetchError::Other("request".into(), "the response is too short".into())));
+        loop {
+            let mut changed = pin!(self.shared.changed.notified());
+            // Before the look: a change in between is noticed.
+            changed.as_mut().enable();
+            let parts = self.shared.progress.lock().parts(&range);
+            if let Some(parts) = parts {
+                parts?.iter().for_each(|part| to.extend_from_slice(part));
+                return Ok(());
             }
-            let first = progress.chunks.partition_point(|(start, chunk)| start + chunk.len() as u64 <= range.start);
-            let chunks = progress.chunks[first..].iter().take_while(|(start, _)| *start < range.end);
-            chunks.map(|(start, chunk)| chunk.slice(within(*start, chunk.len(), &range))).collect()
-        };
-        parts.iter().for_each(|part| to.extend_from_slice(part));
-        Ok(())
+            changed.await;
+        }
+    }
+}
+
+impl Progress {
+    /// The chunks of a range; `None` if they have not arrived yet.
+    fn parts(&self, range: &Range<u64>) -> Option<Result<Vec<Bytes>, FetchError>> {
+        if self.len < range.end {
+            let end = self.end.as_ref()?.clone();
+            return Some(Err(end.err().unwrap_or_else(|| FetchError::Other("request".into(), "the response is too short".into()))));
+        }
+        let first = self.chunks.partition_point(|(start, chunk)| start + chunk.len() as u64 <= range.start);
+        let chunks = self.chunks[first..].iter().take_while(|(start, _)| *start < range.end);
+        Some(Ok(chunks.map(|(start, chunk)| chunk.slice(within(*start, chunk.len(), range))).collect()))
     }
 }
 
@@ -78,7 +96,7 @@ fn within(start: u64, len: usize, range: &Range<u64>) -> Range<usize> {
 
 /// The writing end of a transfer.
 struct Chunks {
-    progress: watch::Sender<Progress>,
+    shared: Arc<Shared>,
     /// Chunks so short that the list would cost more than they hold.
     small: BytesMut,
 }
@@ -91,12 +109,26 @@ impl Chunks {
 
     fn push(&self, chunk: Bytes) {
         if !chunk.is_empty() {
-            self.progress.send_modify(|progress| {
+            {
+                let mut progress = self.shared.progress.lock();
                 let start = progress.len;
                 progress.len += chunk.len() as u64;
                 progress.chunks.push((start, chunk));
-            });
+            }
+            self.shared.changed.notify_waiters();
         }
+    }
+
+    fn end(&self, end: Result<(), FetchError>) {
+        self.shared.progress.lock().end.get_or_insert(end);
+        self.shared.changed.notify_waiters();
+    }
+}
+
+impl Drop for Chunks {
+    /// The runtime has ended, or the task has a fault.
+    fn drop(&mut self) {
+        self.end(Err(FetchError::Other("request".into(), "given up".into())));
     }
 }
 
@@ -104,7 +136,7 @@ impl Sink for Chunks {
     /// Files never change: another response goes on where one has failed.
     fn begin(&mut self, _: Option<u64>) -> u64 {
         self.flush();
-        self.progress.borrow().len
+        self.shared.progress.lock().len
     }
 
     fn take(&mut self, chunk: Bytes) {
@@ -131,9 +163,9 @@ mod tests {
     #[tokio::test]
     async fn bytes_are_read_across_chunks_of_any_length() {
         let whole: Vec<u8> = (0..60_000u32).map(|number| (number / 7) as u8).collect();
-        let (progress, receiver) = watch::channel(Progress::default());
-        let transfer = Transfer { start: 1000, progress: receiver };
-        let mut chunks = Chunks { progress, small: BytesMut::new() };
+        let shared = Arc::<Shared>::default();
+        let transfer = Transfer { start: 1000, shared: Arc::clone(&shared) };
+        let mut chunks = Chunks { shared, small: BytesMut::new() };
         let (mut at, mut lens) = (0, [1usize, 4095, 4096, 9000, 0, 3].into_iter().cycle());
         while at < whole.len() {
             let end = whole.len().min(at + lens.next().unwrap());
@@ -141,7 +173,7 @@ mod tests {
             at = end;
         }
         chunks.flush();
-        chunks.progress.send_modify(|progress| progress.end = Some(Ok(())));
+        chunks.end(Ok(()));
         for (start, end) in [(0, 1), (0, 60_000), (4095, 4097), (59_999, 60_000), (12_345, 54_321), (7, 7)] {
             let mut read = Vec::new();
             transfer.read(&(1000 + start as u64..1000 + end as u64), &mut read).await.unwrap();

@@ -116,6 +116,7 @@ impl LocalConnection {
             return Err(failure());
         }
         tokio::select! {
+            biased;
             result = call => result.map_err(CallFailure::Declined),
             () = closed => Err(failure()),
         }
