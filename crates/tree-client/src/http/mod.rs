@@ -104,7 +104,9 @@ impl Connector for HttpConnector {
         if !is_url(host) {
             return match replica_tls::host_of(host) {
                 None if !self.sessions.is_required() => TcpConnector.connect(host, address),
-                name => async move { self.sessions.open(name.unwrap_or(host), connector::tcp(address).await?).await.map(Link::Stream) }.boxed(),
+                name => {
+                    async move { self.sessions.open(name.unwrap_or(host), connector::tcp(address).await?).await.map(Link::Stream) }.boxed()
+                }
             };
         }
         async move {

@@ -51,7 +51,11 @@ impl ProxyScript {
         }
         let why = "not the URL of a script; expected pac:http://HOST/FILE or pac:/FILE";
         let url = Url::parse(place).map_err(|_| Error::Path { path: format!("'{place}'").into_bytes(), why })?;
-        Ok(Self { place: Place::Url(url, Network::new("DIRECT", options.timeout, options.timeout, &options.tls)?), timeout: options.timeout, state })
+        Ok(Self {
+            place: Place::Url(url, Network::new("DIRECT", options.timeout, options.timeout, &options.tls)?),
+            timeout: options.timeout,
+            state,
+        })
     }
 
     /// The ways to a URL in their order. A script that fails leads to `DIRECT`, as in browsers.
