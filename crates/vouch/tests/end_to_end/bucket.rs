@@ -73,7 +73,7 @@ fn start_server(site: &TestSite, port: u16) -> KillOnDrop {
     command.args(["--port", &format!("127.0.0.1:{port}"), "--keep-alive", "--quiet", "posix"]).arg(site.path("objects"));
     let server = KillOnDrop(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the server starts"));
     assert!(
-        eventually(Duration::from_secs(30), || !(std::net::TcpStream::connect(("127.0.0.1", port)).is_err())),
+        eventually(Duration::from_secs(30), || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()),
         "the server does not listen"
     );
     server
@@ -120,7 +120,7 @@ fn bucket_is_published_served_pulled_and_read_by_its_url() {
     site.write("src/hello", "next revision\n");
     bucket.publish(&[]);
     assert!(
-        eventually(Duration::from_secs(30), || !(site.run_ok(["cat", "--no-cache", &format!("{name}/hello")]) != "next revision\n")),
+        eventually(Duration::from_secs(30), || site.run_ok(["cat", "--no-cache", &format!("{name}/hello")]) == "next revision\n"),
         "the replica does not see the new revision"
     );
     drop(replica);

@@ -18,7 +18,7 @@ pub(crate) fn start(program: &str, args: &[&str], port: u16) -> Process {
     command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").args(args).stdout(Stdio::null()).stderr(Stdio::null());
     let process = Process(command.spawn().expect("the program starts"));
     assert!(
-        eventually(Duration::from_secs(30), || !(std::net::TcpStream::connect(("127.0.0.1", port)).is_err())),
+        eventually(Duration::from_secs(30), || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()),
         "{program} does not listen on port {port}"
     );
     process
