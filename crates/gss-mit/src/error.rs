@@ -20,6 +20,12 @@ impl KerberosError {
         Self { what, cure: cure(status, side), major: status.major, minor: status.minor }
     }
 
+    /// Whether this is a decision of the KDC or of this crate, and no failure that may pass.
+    pub fn is_refusal(&self) -> bool {
+        // Names that the KDC doesn't know, accounts that it locked or let expire, policy.
+        self.minor == 0 || matches!(self.code(), 1 | 6 | 7 | 9 | BAD_OPTION | POLICY | REVOKED)
+    }
+
     /// Kerberos error code (RFC 4120, section 7.5.9), if any.
     pub(crate) fn code(&self) -> i32 {
         code(self.minor)
@@ -45,6 +51,19 @@ impl KerberosError {
 
     pub(crate) fn of_no_keytab(self) -> Self {
         Self { cure: Some(NO_KEYTAB), ..self }
+    }
+
+    /// For a request in a user's name (S4U2Self).
+    pub(crate) fn of_user(self) -> Self {
+        let cure =
+            if matches!(self.code(), 6 | 7) { Some("create the user's principal at the KDC, or correct the realm") } else { self.cure };
+        Self { cure, ..self }
+    }
+
+    /// For a request to another service in a user's name (S4U2Proxy).
+    pub(crate) fn of_delegation(self) -> Self {
+        let cure = if self.code() == BAD_OPTION { Some(NOT_DELEGATED) } else { self.cure };
+        Self { cure, ..self }
     }
 
     pub(crate) fn is_of_keytab(&self) -> bool {
@@ -76,6 +95,9 @@ pub(crate) fn name_text(name: Vec<u8>) -> Result<String, KerberosError> {
 
 const OLD_ENCTYPE: &str = "old enctypes are refused: give the principal AES keys (kadmin: cpw -randkey -e aes256-cts-hmac-sha1-96:normal nfs/HOST, then ktadd), or allow AES in permitted_enctypes of krb5.conf";
 
+const NOT_DELEGATED: &str =
+    "allow the delegation at the KDC: add the service to krbAllowedToDelegateTo of the broker's principal (LDAP back end)";
+
 const LACKS_KEY: &str = "the keytab lacks this key: write the present keys of the service to it (kadmin: ktadd -norandkey -k KEYTAB nfs/HOST), then let clients get new tickets (kdestroy, kinit); if it is there, allow its enctype in permitted_enctypes of krb5.conf";
 
 const NO_KEYTAB: &str =
@@ -98,6 +120,9 @@ const CREDENTIALS_EXPIRED: u32 = 11 << 16;
 
 /// RFC 4120, section 7.5.9.
 pub(crate) const EXPIRED: i32 = 32;
+const POLICY: i32 = 12;
+const BAD_OPTION: i32 = 13;
+const REVOKED: i32 = 18;
 pub(crate) const NOT_YET_VALID: i32 = 33;
 pub(crate) const SKEW: i32 = 37;
 

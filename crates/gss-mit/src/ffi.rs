@@ -18,8 +18,10 @@ use crate::error::printable;
 
 mod krb5;
 mod raw;
+mod s4u;
 
 pub(crate) use krb5::{MemoryCache, Opened, OpenedTicket, default_keytab, holds_key};
+pub(crate) use s4u::{ServiceCreds, TicketCache, full_name, secret_buffer};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Status {

@@ -8,6 +8,7 @@
 #![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
 
 mod acceptor;
+mod delegation;
 mod error;
 mod ffi;
 mod initiator;
@@ -19,6 +20,7 @@ mod tests;
 mod ticket;
 
 pub use acceptor::{MitAcceptor, Partial, check_keytab};
+pub use delegation::{DelegatedTickets, Delegation, full_name};
 pub use error::KerberosError;
 pub use initiator::{ClientSource, MitInitiator};
 

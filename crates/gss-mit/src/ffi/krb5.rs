@@ -12,9 +12,9 @@ use super::{Gss, Status};
 use crate::error::FAILURE;
 use crate::ticket::Request;
 
-struct Krb5 {
-    handle: Handle,
-    gss: &'static Gss,
+pub(super) struct Krb5 {
+    pub(super) handle: Handle,
+    pub(super) gss: &'static Gss,
 }
 
 // SAFETY: a context may be used by any thread, one at a time (MIT's documentation, "Thread
@@ -22,14 +22,14 @@ struct Krb5 {
 unsafe impl Send for Krb5 {}
 
 impl Krb5 {
-    fn new(gss: &'static Gss) -> Result<Self, Status> {
+    pub(super) fn new(gss: &'static Gss) -> Result<Self, Status> {
         let mut handle = null_mut();
         // SAFETY: the pointer is to a value that outlives the call.
         check(unsafe { (gss.functions.init_context)(&mut handle) })?;
         Ok(Self { handle, gss })
     }
 
-    fn name(&self, principal: Handle) -> Option<Vec<u8>> {
+    pub(super) fn name(&self, principal: Handle) -> Option<Vec<u8>> {
         let mut text = null_mut();
         // SAFETY: the principal is the library's, of a ticket that lives.
         check(unsafe { (self.gss.functions.unparse_name)(self.handle, principal, &mut text) }).ok()?;
@@ -51,13 +51,13 @@ pub(crate) fn default_keytab(gss: &'static Gss) -> Option<Vec<u8>> {
     CStr::from_bytes_until_nul(&name).ok().map(|name| name.to_bytes().to_vec())
 }
 
-struct Keytab<'a> {
-    handle: Handle,
+pub(super) struct Keytab<'a> {
+    pub(super) handle: Handle,
     krb5: &'a Krb5,
 }
 
 impl<'a> Keytab<'a> {
-    fn new(krb5: &'a Krb5, name: Option<&CStr>) -> Result<Self, Status> {
+    pub(super) fn new(krb5: &'a Krb5, name: Option<&CStr>) -> Result<Self, Status> {
         let mut handle = null_mut();
         let functions = &krb5.gss.functions;
         // SAFETY: the name, if any, outlives the call; the pointer is to a value that outlives it
@@ -126,8 +126,8 @@ impl Drop for Krb5 {
 /// them for the life of the process.
 pub(crate) struct MemoryCache {
     name: CString,
-    handle: Handle,
-    krb5: Krb5,
+    pub(super) handle: Handle,
+    pub(super) krb5: Krb5,
 }
 
 // SAFETY: as of the context; the cache has a lock of its own.
@@ -234,7 +234,7 @@ fn data(bytes: &[u8]) -> Option<Data> {
     Some(Data { magic: 0, length: bytes.len().try_into().ok()?, data: bytes.as_ptr().cast_mut().cast() })
 }
 
-fn check(code: i32) -> Result<(), Status> {
+pub(super) fn check(code: i32) -> Result<(), Status> {
     match code {
         0 => Ok(()),
         code => Err(Status { major: FAILURE, minor: code as u32 }),

@@ -127,6 +127,40 @@ pub(super) struct RawTicket {
     pub(super) enc_part2: *const EncTicketPart,
 }
 
+/// `krb5_principal_data`.
+#[repr(C)]
+pub(super) struct PrincipalData {
+    pub(super) magic: i32,
+    pub(super) realm: Data,
+    pub(super) components: *const Data,
+    pub(super) length: i32,
+    pub(super) kind: i32,
+}
+
+/// `krb5_creds`.
+#[repr(C)]
+pub(super) struct Creds {
+    pub(super) magic: i32,
+    pub(super) client: Handle,
+    pub(super) server: Handle,
+    pub(super) session: Keyblock,
+    pub(super) times: TicketTimes,
+    pub(super) is_session_key: u32,
+    pub(super) flags: i32,
+    pub(super) addresses: *const c_void,
+    pub(super) ticket: Data,
+    pub(super) second_ticket: Data,
+    pub(super) authdata: *const c_void,
+}
+
+#[repr(C)]
+pub(super) struct TicketTimes {
+    pub(super) auth_s: u32,
+    pub(super) start_s: u32,
+    pub(super) end_s: u32,
+    pub(super) renew_till_s: u32,
+}
+
 macro_rules! functions {
     ($($field:ident: $symbol:literal fn($($argument:ty),* $(,)?) $(-> $result:ty)?;)*) => {
         pub(super) struct Functions {
@@ -184,4 +218,16 @@ functions! {
     unparse_name: b"krb5_unparse_name\0" fn(Handle, Handle, *mut *mut c_char) -> i32;
     free_unparsed_name: b"krb5_free_unparsed_name\0" fn(Handle, *mut c_char);
     decrypt: b"krb5_c_decrypt\0" fn(Handle, *const Keyblock, i32, *const Data, *const EncData, *mut Data) -> i32;
+    parse_name: b"krb5_parse_name\0" fn(Handle, *const c_char, *mut Handle) -> i32;
+    free_principal: b"krb5_free_principal\0" fn(Handle, Handle);
+    cc_initialize: b"krb5_cc_initialize\0" fn(Handle, Handle, Handle) -> i32;
+    cc_store_cred: b"krb5_cc_store_cred\0" fn(Handle, Handle, *mut Creds) -> i32;
+    init_creds_options: b"krb5_get_init_creds_opt_alloc\0" fn(Handle, *mut Handle) -> i32;
+    free_init_creds_options: b"krb5_get_init_creds_opt_free\0" fn(Handle, Handle);
+    set_forwardable: b"krb5_get_init_creds_opt_set_forwardable\0" fn(Handle, c_int);
+    init_creds_keytab: b"krb5_get_init_creds_keytab\0" fn(Handle, *mut Creds, Handle, Handle, i32, *const c_char, Handle) -> i32;
+    creds_for_user: b"krb5_get_credentials_for_user\0" fn(Handle, i32, Handle, *mut Creds, *mut Data, *mut *mut Creds) -> i32;
+    get_credentials: b"krb5_get_credentials\0" fn(Handle, i32, Handle, *mut Creds, *mut *mut Creds) -> i32;
+    free_creds: b"krb5_free_creds\0" fn(Handle, *mut Creds);
+    free_cred_contents: b"krb5_free_cred_contents\0" fn(Handle, *mut Creds);
 }
