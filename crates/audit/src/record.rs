@@ -60,6 +60,16 @@ pub enum Act {
     Pruned = 8,
     /// A published tree changed its revision, or is no longer shown.
     Revision = 9,
+    /// A batch job was registered or changed, for which tickets may be minted.
+    JobBegun = 10,
+    /// A batch job has ended.
+    JobEnded = 11,
+    /// Tickets were minted in a user's name for a job on a node.
+    TicketMinted = 12,
+    /// Tickets, or a job, were refused.
+    TicketRefused = 13,
+    /// A node has removed the tickets of a job, or they have ended.
+    TicketWithdrawn = 14,
 }
 
 macro_rules! numbered {
@@ -81,7 +91,7 @@ macro_rules! numbered {
 }
 
 numbered! { Refusal: Authentication "authentication", Flavour "flavour", Replay "replay", Altered "altered", Expired "expired", Handle "handle", Client "client", Many "many", }
-numbered! { Act: Start "start", Stop "stop", Reload "reload", Rules "rules", Key "key", TurnedDown "turned-down", Recovered "recovered", Pruned "pruned", Revision "revision", }
+numbered! { Act: Start "start", Stop "stop", Reload "reload", Rules "rules", Key "key", TurnedDown "turned-down", Recovered "recovered", Pruned "pruned", Revision "revision", JobBegun "job-begin", JobEnded "job-end", TicketMinted "ticket-minted", TicketRefused "ticket-refused", TicketWithdrawn "ticket-withdrawn", }
 numbered! { Class: Operation "operation", Refusal "refusal", Administrative "administrative", Gap "gap", Host "host", }
 numbered! { Flavour: None "none", Sys "sys", Krb5 "krb5", Krb5i "krb5i", Krb5p "krb5p", Local "local", }
 
