@@ -125,6 +125,7 @@ subcommands! {
     Gateway => gateway,
     Export => export,
     Audit => audit,
+    Jobs => jobs,
     Pull => pull,
     Mount => mount,
     Umount => umount,

@@ -13,6 +13,7 @@ pub(crate) mod forward;
 pub(crate) mod gateway;
 pub(crate) mod gc;
 pub(crate) mod get;
+pub(crate) mod jobs;
 pub(crate) mod keygen;
 pub(crate) mod log;
 pub(crate) mod ls;

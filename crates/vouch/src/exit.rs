@@ -68,6 +68,7 @@ pub(crate) enum Cause {
     Serve(vouch_replica::ServeError),
     Export(ExportError),
     Trail(TrailError),
+    Jobs(vouch_jobs::Error),
     Runner(vouch_bench::Error),
     /// Partial failure: the rest was done.
     Incomplete(String),
@@ -105,6 +106,7 @@ pub(crate) fn code_of(cause: &Cause) -> Code {
         Cause::Serve(error) => code_of_serve(error),
         Cause::Export(error) => code_of_export(error),
         Cause::Trail(error) => code_of_trail(error),
+        Cause::Jobs(error) => code_of_jobs(error),
         Cause::Runner(error) => code_of_bench(error),
         Cause::Incomplete(_) => Code::Incomplete,
         Cause::Interrupted => Code::Interrupted,
@@ -188,6 +190,18 @@ fn code_of_export(error: &ExportError) -> Code {
         | ExportError::System { .. }
         | ExportError::Halted
         | ExportError::ThreadEnded => Code::LocalIo,
+    }
+}
+
+fn code_of_jobs(error: &vouch_jobs::Error) -> Code {
+    use vouch_jobs::Error;
+    match error {
+        Error::Kerberos(_) | Error::Configuration(_) => Code::BadInput,
+        Error::Refused(_) => Code::Refused,
+        Error::Unavailable(_) | Error::Connection(_) => Code::Unreachable,
+        Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => Code::NotFound,
+        Error::Io { .. } | Error::Store { .. } => Code::LocalIo,
+        Error::Trail(error) => code_of_trail(error),
     }
 }
 
@@ -294,6 +308,7 @@ impl fmt::Display for Cause {
             Cause::Serve(error) => f.write_str(&chain(error)),
             Cause::Export(error) => f.write_str(&chain(error)),
             Cause::Trail(error) => f.write_str(&chain(error)),
+            Cause::Jobs(error) => f.write_str(&chain(error)),
             Cause::Runner(error) => f.write_str(&chain(error)),
             Cause::Interrupted => f.write_str("interrupted"),
             Cause::Silent(_) => f.write_str("failed"),
@@ -365,6 +380,7 @@ causes! {
     Serve(ServeError),
     Export(ExportError),
     Trail(TrailError),
+    Jobs(vouch_jobs::Error),
     Runner(vouch_bench::Error),
 }
 

@@ -2,6 +2,7 @@ mod check_proof;
 mod filter;
 mod follow;
 mod host;
+mod job;
 mod keygen;
 mod prove;
 mod report;

@@ -7,6 +7,7 @@ use vouch_audit::record::seq_and_time;
 use vouch_audit::trail::{Hit, Query, SearchCost, SearchMode, search};
 
 use super::filter::Filter;
+use super::job::JobTickets;
 use super::show;
 use crate::cli::Global;
 use crate::exit::{At as _, Outcome, forgive_closed_pipe};
@@ -20,6 +21,7 @@ use crate::exit::{At as _, Outcome, forgive_closed_pipe};
 #[command(after_help = "Examples:\n  vouch audit search --principal alice@EXAMPLE.ORG --from 7d /var/lib/vouch/audit\n  \
                   vouch audit search --path /srv/data/plan --renames /var/lib/vouch/audit     under all its names\n  \
                   vouch audit search --result failure --newest --limit 20 /var/lib/vouch/audit\n  \
+                  vouch audit search --job 4711 /var/lib/vouch-jobs/audit /var/lib/vouch/audit\n  \
                   vouch audit search -S rename -S remove --below /srv/data/secret --json /var/lib/vouch/audit")]
 pub(crate) struct Args {
     /// Directories of trails. Records of several trails are merged by time.
@@ -30,6 +32,10 @@ pub(crate) struct Args {
     /// Follow the file that --path or --file names through renames of it and of its directories.
     #[arg(long)]
     renames: bool,
+    /// Records of this batch job: give the trail of `vouch jobs broker`, and the trails of exports
+    /// whose use of the job's tickets is of interest.
+    #[arg(long, value_name = "ID", conflicts_with_all = ["key", "principal", "renames"])]
+    job: Option<String>,
     /// Show the newest records first.
     #[arg(long)]
     newest: bool,
@@ -52,16 +58,26 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let (mut count, mut written) = (0u64, Ok(()));
     let mut scratch = Vec::new();
     let mut asked = Vec::new();
-    for directory in &args.directories {
-        asked.push((&**directory, args.filter.query(directory, args.renames, reading)?));
+    let directories: Vec<&Path> = args.directories.iter().map(PathBuf::as_path).collect();
+    let job = args.job.as_deref().map(|job| JobTickets::read(job, &directories, reading)).transpose()?;
+    for directory in directories {
+        let query = args.filter.query(directory, args.renames, reading)?;
+        match &job {
+            Some(job) => asked.extend(job.narrow(query).into_iter().map(|query| (directory, query))),
+            None => asked.push((directory, query)),
+        }
     }
     if args.limit != Some(0) {
         in_order_of_time(&asked, args.newest, reading, |hit| {
+            let record = hit.record(&mut scratch);
+            if job.as_ref().is_some_and(|job| !record.as_ref().is_ok_and(|record| job.has(record))) {
+                return true;
+            }
             count += 1;
             if args.count {
                 return true;
             }
-            let Ok(record) = hit.record(&mut scratch) else { return true };
+            let Ok(record) = record else { return true };
             written = out.write_all(args.form.of(&record, hit.boot).as_bytes());
             written.is_ok() && args.limit.is_none_or(|limit| count < limit)
         })?;

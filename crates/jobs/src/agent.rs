@@ -1,0 +1,218 @@
+//! The agent of a node: has tickets for the jobs that run here, and no others.
+//!
+//! The prolog of a job asks it for tickets, the epilog to remove them. In between it renews them. It
+//! asks the broker at intervals which jobs have ended elsewhere, and removes tickets that it cannot
+//! renew in time.
+
+mod cache_file;
+mod jobs;
+mod serve;
+mod state;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use zeroize::Zeroizing;
+
+use crate::channel::Channel;
+use crate::limits::{ANSWER_TIMEOUT, CONNECTION_TIMEOUT, REPLY_LEN_MAX};
+use crate::names::{JobId, NodeName};
+use crate::wire::{Reply, Request};
+use crate::{Error, SERVICE, now_s};
+use cache_file::CachePattern;
+use jobs::{Accounts, Tickets};
+use state::StateFile;
+use vouch_gss_mit::{ClientSource, MitInitiator};
+
+pub struct AgentConfig {
+    /// Host and port of the broker; several are tried in this order.
+    pub brokers: Vec<(String, u16)>,
+    /// This node as the scheduler names it.
+    pub node: NodeName,
+    pub principal: String,
+    pub keytab: PathBuf,
+    /// Where rpc.gssd looks: `FILE:/tmp/krb5cc_%{uid}`.
+    pub cache: String,
+    pub state: PathBuf,
+    /// Interval at which the broker is asked which jobs have ended.
+    pub poll: Duration,
+}
+
+pub struct Agent {
+    config: AgentConfig,
+    pattern: CachePattern,
+    accounts: Mutex<Accounts>,
+    state: StateFile,
+    /// Wakes the renewal: a job has begun or ended.
+    changed: Condvar,
+    change_lock: Mutex<bool>,
+}
+
+impl Agent {
+    /// Removes what an earlier agent has left of jobs that it does not know.
+    ///
+    /// # Errors
+    /// If the state cannot be read, or the pattern of caches is none.
+    pub fn open(config: AgentConfig) -> Result<Self, Error> {
+        let pattern = CachePattern::parse(&config.cache)?;
+        let (state, accounts) = StateFile::open(&config.state)?;
+        let agent =
+            Self { config, pattern, accounts: Mutex::new(accounts), state, changed: Condvar::new(), change_lock: Mutex::new(false) };
+        agent.remove_leftovers()?;
+        Ok(agent)
+    }
+
+    /// Gets tickets for a job that begins here, and writes them.
+    fn enter(&self, job: &JobId, expected_uid: Option<u32>) -> Result<(), Error> {
+        let tickets = self.fetch(job)?;
+        if let Some(expected) = expected_uid.filter(|expected| *expected != tickets.uid) {
+            return Err(Error::Refused(format!(
+                "job {job} runs as uid {expected} here, but user {} has uid {} at the broker",
+                tickets.user, tickets.uid
+            )));
+        }
+        self.put(job, tickets)?;
+        self.wake();
+        Ok(())
+    }
+
+    /// Removes the tickets of a job that has ended here.
+    fn leave(&self, job: &JobId, why: &str) -> Result<(), Error> {
+        let mut accounts = self.accounts.lock();
+        accounts.remove_job(job, why);
+        self.remove_unused(&mut accounts)?;
+        self.state.write(&accounts)?;
+        drop(accounts);
+        self.wake();
+        Ok(())
+    }
+
+    fn fetch(&self, job: &JobId) -> Result<Tickets, Error> {
+        let agent = self.accounts.lock().agent.clone();
+        let request = Request::Fetch { node: self.config.node.clone(), agent, job: job.clone() };
+        match self.ask(&request)? {
+            (Reply::Tickets { user, uid, end_s, deadline_s, .. }, cache) => Ok(Tickets { user, uid, end_s, deadline_s, cache }),
+            _ => Err(Error::Unavailable("the broker sent no tickets".into())),
+        }
+    }
+
+    /// One request to the first broker that can be reached.
+    fn ask(&self, request: &Request) -> Result<(Reply, Zeroizing<Vec<u8>>), Error> {
+        let mut failure = Error::Unavailable("no broker is configured".into());
+        for (host, port) in &self.config.brokers {
+            match self.ask_one(host, *port, request) {
+                Err(error @ Error::Refused(_)) => return Err(error),
+                Err(error) => failure = Error::Unavailable(format!("broker {host}:{port}: {error}")),
+                Ok(answer) => return Ok(answer),
+            }
+        }
+        Err(failure)
+    }
+
+    fn ask_one(&self, host: &str, port: u16, request: &Request) -> Result<(Reply, Zeroizing<Vec<u8>>), Error> {
+        // The ticket for the broker stays in this process's memory.
+        let source = ClientSource {
+            principal: Some(self.config.principal.clone()),
+            ccache: Some("MEMORY:vouch-jobs-agent".into()),
+            keytab: Some(self.config.keytab.clone()),
+        };
+        let socket = serve::connect(host, port, CONNECTION_TIMEOUT)?;
+        let initiator = MitInitiator::new(&format!("{SERVICE}@{host}"), &source)?;
+        let mut channel = Channel::connect(socket, initiator, CONNECTION_TIMEOUT)?;
+        channel.send(request, &[])?;
+        channel.set_deadline(ANSWER_TIMEOUT);
+        match channel.receive(REPLY_LEN_MAX)? {
+            (Reply::Refused { reason }, _) => Err(Error::Refused(reason)),
+            (Reply::Unavailable { reason }, _) => Err(Error::Unavailable(reason)),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Renews and removes until `is_stopped`.
+    fn maintain(&self, is_stopped: impl Fn() -> bool) {
+        let mut polled: Option<Instant> = None;
+        while !is_stopped() {
+            self.step(polled.is_none_or(|polled| polled.elapsed() >= self.config.poll), &mut polled);
+            let mut has_changed = self.change_lock.lock();
+            if !*has_changed {
+                self.changed.wait_for(&mut has_changed, TICK);
+            }
+            *has_changed = false;
+        }
+    }
+
+    fn step(&self, is_poll_due: bool, polled: &mut Option<Instant>) {
+        let logged = |what: Result<(), Error>| {
+            if let Err(error) = what {
+                tracing::error!("{error}");
+            }
+        };
+        logged(self.end_overdue());
+        if is_poll_due {
+            *polled = Some(Instant::now());
+            match self.sync() {
+                Err(error @ (Error::Unavailable(_) | Error::Refused(_))) => {
+                    tracing::warn!("{error}; it is asked again in {:?}", self.config.poll)
+                }
+                other => logged(other),
+            }
+        }
+        // The loop must not hold the lock.
+        let due = self.accounts.lock().due(now_s());
+        for (uid, job) in due {
+            logged(self.renew(uid, &job));
+        }
+    }
+
+    /// Renews the cache of a user by one of the user's jobs.
+    fn renew(&self, uid: u32, job: &JobId) -> Result<(), Error> {
+        match self.fetch(job) {
+            Ok(tickets) => self.put(job, tickets),
+            Err(Error::Refused(reason)) => {
+                tracing::warn!(%job, "the tickets are not renewed: {reason}");
+                self.leave(job, &format!("refused: {reason}"))
+            }
+            Err(error) => {
+                tracing::warn!(%job, "the tickets cannot be renewed now: {error}");
+                self.accounts.lock().retry_later(uid, now_s());
+                Ok(())
+            }
+        }
+    }
+
+    /// Asks the broker which jobs have ended, and tells it which tickets were removed.
+    fn sync(&self) -> Result<(), Error> {
+        let (jobs, left) = {
+            let accounts = self.accounts.lock();
+            (accounts.jobs.keys().cloned().collect::<Vec<_>>(), accounts.left.clone())
+        };
+        for (job, why) in left {
+            match self.ask(&Request::Left { node: self.config.node.clone(), job: job.clone(), why: why.clone() }) {
+                Ok(_) | Err(Error::Refused(_)) => {}
+                Err(error) => return Err(error),
+            }
+            let mut accounts = self.accounts.lock();
+            accounts.left.retain(|entry| *entry != (job.clone(), why.clone()));
+            self.state.write(&accounts)?;
+        }
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        let (reply, _) = self.ask(&Request::Sync { node: self.config.node.clone(), jobs })?;
+        if let Reply::Gone { jobs } = reply {
+            for job in jobs {
+                self.leave(&job, "the broker says that the job has ended")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn wake(&self) {
+        *self.change_lock.lock() = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Interval of the checks for tickets to renew or to remove.
+const TICK: Duration = Duration::from_millis(500);

@@ -1,0 +1,187 @@
+//! The jobs of this node, their users, and the caches that the agent has written for them.
+//!
+//! All jobs of a user on a node share one cache, because rpc.gssd knows users, not jobs. It is
+//! renewed by the job with the latest deadline, and removed with the last job.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use super::cache_file::WrittenCache;
+use super::{Agent, now_s};
+use crate::Error;
+use crate::limits::AGENT_JOB_COUNT_MAX;
+use crate::names::{JobId, UserName};
+
+/// Tickets as the broker sends them.
+pub(super) struct Tickets {
+    pub(super) user: UserName,
+    pub(super) uid: u32,
+    pub(super) end_s: u64,
+    pub(super) deadline_s: u64,
+    pub(super) cache: Zeroizing<Vec<u8>>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Accounts {
+    /// Number that tells agents with the same principal apart.
+    pub(super) agent: String,
+    pub(super) jobs: BTreeMap<JobId, LocalJob>,
+    pub(super) caches: BTreeMap<u32, UserCache>,
+    /// Jobs whose tickets were removed, for the broker.
+    pub(super) left: Vec<(JobId, String)>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct LocalJob {
+    pub(super) uid: u32,
+    pub(super) deadline_s: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct UserCache {
+    /// None: removed, because it could not be renewed in time.
+    pub(super) file: Option<WrittenCache>,
+    pub(super) end_s: u64,
+    pub(super) renew_s: u64,
+}
+
+impl Accounts {
+    pub(super) fn remove_job(&mut self, job: &JobId, why: &str) {
+        if self.jobs.remove(job).is_some() {
+            self.left.push((job.clone(), why.to_owned()));
+            // A broker that is away for long learns of the latest.
+            let excess = self.left.len().saturating_sub(AGENT_JOB_COUNT_MAX);
+            self.left.drain(..excess);
+        }
+    }
+
+    /// For each user whose cache is due: the job with the latest deadline.
+    pub(super) fn due(&self, now_s: u64) -> Vec<(u32, JobId)> {
+        let due = self.caches.iter().filter(|(_, cache)| cache.renew_s <= now_s);
+        due.filter_map(|(uid, _)| {
+            let jobs = self.jobs.iter().filter(|(_, job)| job.uid == *uid && job.deadline_s > now_s);
+            jobs.max_by_key(|(_, job)| job.deadline_s).map(|(id, _)| (*uid, id.clone()))
+        })
+        .collect()
+    }
+
+    /// A tenth of the remaining life, between one second and half a minute.
+    pub(super) fn retry_later(&mut self, uid: u32, now_s: u64) {
+        if let Some(cache) = self.caches.get_mut(&uid) {
+            cache.renew_s = now_s + (cache.end_s.saturating_sub(now_s) / 10).clamp(1, 30);
+        }
+    }
+
+    fn unused(&self) -> Vec<u32> {
+        self.caches.keys().copied().filter(|uid| !self.jobs.values().any(|job| job.uid == *uid)).collect()
+    }
+}
+
+impl Agent {
+    /// Writes the tickets of a job's user. The state names the file before it is in its place.
+    pub(super) fn put(&self, job: &JobId, tickets: Tickets) -> Result<(), Error> {
+        let user = nix::unistd::User::from_name(tickets.user.as_str()).ok().flatten();
+        let user = user.ok_or_else(|| Error::Refused(format!("user {} is unknown on this node", tickets.user)))?;
+        if user.uid.as_raw() != tickets.uid {
+            let (here, there) = (user.uid, tickets.uid);
+            return Err(Error::Refused(format!("user {} has uid {here} on this node, but {there} at the broker", tickets.user)));
+        }
+        let mut accounts = self.accounts.lock();
+        if accounts.jobs.len() >= AGENT_JOB_COUNT_MAX && !accounts.jobs.contains_key(job) {
+            return Err(Error::Refused(format!("this node has {AGENT_JOB_COUNT_MAX} jobs already")));
+        }
+        accounts.jobs.insert(job.clone(), LocalJob { uid: tickets.uid, deadline_s: tickets.deadline_s });
+        let current = accounts.caches.get(&tickets.uid);
+        // Another job of the user may have brought tickets that live longer.
+        if current.is_some_and(|current| current.file.is_some() && current.end_s > tickets.end_s) {
+            return self.state.write(&accounts);
+        }
+        let previous = current.and_then(|current| current.file.clone());
+        let staged = self.pattern.stage(user.uid.as_raw(), user.gid.as_raw(), &tickets.cache)?;
+        let now_s = now_s();
+        let renew_s = now_s + (tickets.end_s.saturating_sub(now_s) / 2).max(1);
+        accounts.caches.insert(tickets.uid, UserCache { file: Some(staged.written().clone()), end_s: tickets.end_s, renew_s });
+        self.state.write(&accounts)?;
+        staged.install(previous.as_ref())
+    }
+
+    /// Removes caches of users without a job here.
+    pub(super) fn remove_unused(&self, accounts: &mut Accounts) -> Result<(), Error> {
+        for uid in accounts.unused() {
+            if let Some(file) = accounts.caches.get(&uid).and_then(|cache| cache.file.clone()) {
+                file.remove()?;
+            }
+            accounts.caches.remove(&uid);
+        }
+        Ok(())
+    }
+
+    /// Ends jobs that are past their deadline, and removes tickets that have ended.
+    pub(super) fn end_overdue(&self) -> Result<(), Error> {
+        let now_s = now_s();
+        let mut accounts = self.accounts.lock();
+        let overdue: Vec<JobId> = accounts.jobs.iter().filter(|(_, job)| job.deadline_s <= now_s).map(|(id, _)| id.clone()).collect();
+        let ended: Vec<u32> =
+            accounts.caches.iter().filter(|(_, cache)| cache.end_s <= now_s && cache.file.is_some()).map(|(uid, _)| *uid).collect();
+        if overdue.is_empty() && ended.is_empty() {
+            return Ok(());
+        }
+        for job in overdue {
+            tracing::warn!(%job, "the job is past its deadline; its tickets are removed");
+            accounts.remove_job(&job, "past its deadline");
+        }
+        self.remove_unused(&mut accounts)?;
+        for uid in ended {
+            if let Some(cache) = accounts.caches.get_mut(&uid)
+                && let Some(file) = cache.file.take()
+            {
+                tracing::error!(uid, "the tickets have ended and could not be renewed; they are removed");
+                file.remove()?;
+            }
+        }
+        self.state.write(&accounts)
+    }
+
+    /// After a start: parts of files that an earlier agent has not put into place.
+    pub(super) fn remove_leftovers(&self) -> Result<(), Error> {
+        let mut accounts = self.accounts.lock();
+        for uid in accounts.caches.keys() {
+            self.pattern.remove_staged(*uid)?;
+        }
+        self.remove_unused(&mut accounts)?;
+        self.state.write(&accounts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(text: &str) -> JobId {
+        JobId::parse(text).unwrap()
+    }
+
+    #[test]
+    fn cache_is_renewed_by_the_job_with_the_latest_deadline() {
+        let mut accounts = Accounts::default();
+        for (job, deadline_s) in [("1", 100), ("2", 300), ("3", 200)] {
+            accounts.jobs.insert(id(job), LocalJob { uid: 1000, deadline_s });
+        }
+        accounts.caches.insert(1000, UserCache { file: None, end_s: 60, renew_s: 30 });
+        assert_eq!(accounts.due(29), []);
+        assert_eq!(accounts.due(30), [(1000, id("2"))]);
+        accounts.retry_later(1000, 30);
+        assert_eq!((accounts.due(32), accounts.due(33)), (vec![], vec![(1000, id("2"))]));
+        accounts.remove_job(&id("2"), "ended");
+        assert_eq!(accounts.due(40), [(1000, id("3"))]);
+        assert_eq!(accounts.due(250), []);
+        for job in ["1", "3"] {
+            assert!(accounts.unused().is_empty());
+            accounts.remove_job(&id(job), "ended");
+        }
+        assert_eq!(accounts.unused(), [1000]);
+        assert_eq!(accounts.left.len(), 3);
+    }
+}

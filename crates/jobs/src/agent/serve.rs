@@ -1,0 +1,92 @@
+//! The agent's socket for the prolog and epilog, and its connection to the broker.
+
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::sockopt::socket_peercred;
+
+use super::Agent;
+use crate::Error;
+use crate::channel::{Channel, ChannelError};
+use crate::limits::{ANSWER_TIMEOUT, CONNECTION_TIMEOUT, LOCAL_CONNECTION_COUNT_MAX, REQUEST_LEN_MAX};
+use crate::wire::{Reply, Request};
+
+impl Agent {
+    /// Serves until `is_stopped`.
+    ///
+    /// # Errors
+    /// If the socket fails.
+    pub fn run(self: &Arc<Self>, socket: &UnixListener, is_stopped: impl Fn() -> bool + Send + Sync) -> Result<(), Error> {
+        let failed = |source| Error::Io { path: "the agent's socket".into(), source };
+        socket.set_nonblocking(true).map_err(failed)?;
+        let count = Arc::new(AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| self.maintain(&is_stopped));
+            while !is_stopped() {
+                let timeout = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+                let _ = rustix::event::poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout));
+                let Ok((connection, _)) = socket.accept() else { continue };
+                if count.load(Ordering::Acquire) >= LOCAL_CONNECTION_COUNT_MAX {
+                    tracing::warn!("too many prologs and epilogs at once; one is refused");
+                    continue;
+                }
+                count.fetch_add(1, Ordering::AcqRel);
+                let (agent, counted) = (self.clone(), count.clone());
+                let started = std::thread::Builder::new().name("prolog".into()).spawn(move || {
+                    if let Err(error) = agent.serve(connection) {
+                        tracing::warn!("a prolog or epilog was not answered: {error}");
+                    }
+                    counted.fetch_sub(1, Ordering::AcqRel);
+                });
+                if let Err(error) = started {
+                    count.fetch_sub(1, Ordering::AcqRel);
+                    tracing::error!(%error, "no thread for a prolog");
+                }
+            }
+            self.wake();
+        });
+        Ok(())
+    }
+
+    fn serve(&self, connection: UnixStream) -> Result<(), ChannelError> {
+        connection.set_nonblocking(false)?;
+        let peer = socket_peercred(&connection).map_err(io::Error::from)?.uid;
+        let mut channel = Channel::plain(connection, CONNECTION_TIMEOUT);
+        let (request, _) = channel.receive::<Request>(REQUEST_LEN_MAX)?;
+        let is_allowed = peer.is_root() || peer == rustix::process::geteuid();
+        let answered = match request {
+            _ if !is_allowed => Err(Error::Refused(format!("uid {} may not ask the agent; prologs run as root", peer.as_raw()))),
+            Request::Enter { job, uid } => self.enter(&job, uid),
+            Request::Leave { job } => self.leave(&job, "ended on the node"),
+            _ => Err(Error::Refused("the agent takes prologs and epilogs only".into())),
+        };
+        let reply = match answered {
+            Ok(()) => Reply::Done,
+            Err(Error::Refused(reason)) => Reply::Refused { reason },
+            Err(error) => Reply::Unavailable { reason: error.to_string() },
+        };
+        channel.set_deadline(ANSWER_TIMEOUT);
+        channel.send(&reply, &[])
+    }
+}
+
+/// The first address that answers.
+pub(super) fn connect(host: &str, port: u16, timeout: Duration) -> Result<TcpStream, Error> {
+    let at = |source| Error::Io { path: format!("{host}:{port}").into(), source };
+    let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in (host, port).to_socket_addrs().map_err(at)? {
+        match TcpStream::connect_timeout(&address, timeout) {
+            Ok(socket) => {
+                socket.set_nodelay(true).map_err(at)?;
+                return Ok(socket);
+            }
+            Err(error) => failure = error,
+        }
+    }
+    Err(at(failure))
+}

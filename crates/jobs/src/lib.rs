@@ -1,0 +1,63 @@
+//! Kerberos tickets for batch jobs that outlive them.
+//!
+//! A broker knows the live jobs by the word of the scheduler. For a job on a node it mints service
+//! tickets in the user's name by constrained delegation. An agent on the node writes them where
+//! rpc.gssd reads them, renews them until the job's deadline, and removes them at its end.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`names`], [`hostlist`] | names of jobs, nodes and users; Slurm's lists of nodes |
+//! | [`registry`] | the jobs and what each node may get: a state machine without I/O |
+//! | [`limits`] | all bounds |
+//! | [`wire`], [`channel`] | messages, and the connections that carry them |
+//! | [`broker`] | the broker: store, minting, audit records, listeners |
+//! | [`agent`] | the agent: caches of tickets, renewal, state across restarts |
+
+#![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
+
+pub mod agent;
+pub mod broker;
+pub mod channel;
+pub mod hostlist;
+pub mod limits;
+pub mod names;
+pub mod registry;
+pub mod wire;
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The service of the broker's principal: `vouch-jobs/HOST`.
+pub const SERVICE: &str = "vouch-jobs";
+/// Default TCP port of the broker.
+pub const PORT_DEFAULT: u16 = 4344;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{0}")]
+    Kerberos(#[from] vouch_gss_mit::KerberosError),
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error("{0}")]
+    Connection(#[from] channel::ChannelError),
+    #[error("{}: {why}", path.display())]
+    Store { path: PathBuf, why: String },
+    #[error("{0}")]
+    Trail(#[from] vouch_daemon::audit_trail::TrailError),
+    /// A request that the other side refuses.
+    #[error("refused: {0}")]
+    Refused(String),
+    /// A request that the other side cannot answer now.
+    #[error("not available: {0}")]
+    Unavailable(String),
+    #[error("{0}")]
+    Configuration(String),
+}
+
+pub(crate) fn io_at(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
+    |source| Error::Io { path: path.to_owned(), source }
+}
+
+pub(crate) fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,262 @@
+//! The jobs, and what each node may get. A state machine: it does no I/O, and the caller passes the
+//! time.
+//!
+//! A job is live from its registration until its end or its deadline. Then it is kept until no node
+//! holds tickets of it: until all have confirmed the removal, or until the tickets have ended.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{Limits, NODE_COUNT_MAX};
+use crate::names::{JobId, NodeName, UserName};
+use crate::wire::JobView;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    pub user: UserName,
+    pub uid: u32,
+    pub nodes: BTreeSet<NodeName>,
+    pub begun_s: u64,
+    pub deadline_s: u64,
+    pub ended_s: Option<u64>,
+    pub holders: BTreeMap<NodeName, Holder>,
+}
+
+/// A node that was given tickets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Number that the agent has drawn at its first start.
+    pub agent: String,
+    pub principal: String,
+    pub end_s: u64,
+}
+
+/// What a node may get for a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    pub user: UserName,
+    pub uid: u32,
+    pub deadline_s: u64,
+    /// Latest end of its tickets.
+    pub end_s: u64,
+}
+
+/// Why a request is refused. The text is for the scheduler's or the node's administrator.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("no job {0} is registered")]
+    UnknownJob(JobId),
+    #[error("job {0} has ended")]
+    Ended(JobId),
+    #[error("job {0} is past its deadline")]
+    PastDeadline(JobId),
+    #[error("job {0} does not run on node {1}")]
+    OtherNode(JobId, NodeName),
+    #[error("another agent that calls itself {1} has the tickets of job {0}; a copy of the node's keytab may be in use elsewhere")]
+    OtherAgent(JobId, NodeName),
+    #[error("job {0} belongs to user {1}")]
+    OtherUser(JobId, UserName),
+    #[error("user {0} has uid {1}; users below {2} get no tickets")]
+    SystemUser(UserName, u32, u32),
+    #[error("user {0} has {1} jobs, the most that one user may have")]
+    ManyJobs(UserName, usize),
+    #[error("{0} jobs are registered, the most that this broker takes")]
+    Full(usize),
+    #[error("a job has 1 to {NODE_COUNT_MAX} nodes, and this one has {0}")]
+    NodeCount(usize),
+    #[error("the deadline of job {0} has passed already")]
+    EarlyDeadline(JobId),
+}
+
+/// A change that must be stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    Put(JobId, Job),
+    Forget(JobId),
+}
+
+/// Tickets that have ended on a node that did not confirm their removal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lapsed {
+    pub job: JobId,
+    pub node: NodeName,
+    pub principal: String,
+}
+
+pub struct Registry {
+    jobs: BTreeMap<JobId, Job>,
+    limits: Limits,
+}
+
+impl Registry {
+    pub fn new(jobs: BTreeMap<JobId, Job>, limits: Limits) -> Self {
+        Self { jobs, limits }
+    }
+
+    /// Registers a job, or changes nodes and deadline of a live one. A deadline beyond the limit is
+    /// cut to it.
+    ///
+    /// # Errors
+    /// If a limit or another user's job forbids it.
+    pub fn begin(
+        &mut self,
+        id: &JobId,
+        (user, uid): (&UserName, u32),
+        nodes: Vec<NodeName>,
+        deadline_s: u64,
+        now_s: u64,
+    ) -> Result<Change, Refusal> {
+        if uid < self.limits.uid_min {
+            return Err(Refusal::SystemUser(user.clone(), uid, self.limits.uid_min));
+        }
+        let nodes: BTreeSet<NodeName> = nodes.into_iter().collect();
+        if nodes.is_empty() || nodes.len() > NODE_COUNT_MAX {
+            return Err(Refusal::NodeCount(nodes.len()));
+        }
+        if deadline_s <= now_s {
+            return Err(Refusal::EarlyDeadline(id.clone()));
+        }
+        let deadline_s = deadline_s.min(now_s.saturating_add(self.limits.job_s_max));
+        let known = self.jobs.get(id);
+        let is_live = known.is_some_and(|job| job.is_live(now_s));
+        match known {
+            Some(job) if is_live && job.user != *user => return Err(Refusal::OtherUser(id.clone(), job.user.clone())),
+            None if self.jobs.len() >= self.limits.job_count_max => return Err(Refusal::Full(self.jobs.len())),
+            _ => {}
+        }
+        let of_user = self.jobs.values().filter(|job| job.user == *user && job.is_live(now_s)).count();
+        if !is_live && of_user >= self.limits.user_job_count_max {
+            return Err(Refusal::ManyJobs(user.clone(), of_user));
+        }
+        // A job that is queued again may find a node installed anew, whose agent has a new number.
+        let holders = known.map(|job| job.holders.clone()).unwrap_or_default();
+        let forget = |(node, holder): (NodeName, Holder)| (node, if is_live { holder } else { Holder { agent: String::new(), ..holder } });
+        let job = Job {
+            user: user.clone(),
+            uid,
+            nodes,
+            begun_s: known.filter(|_| is_live).map_or(now_s, |job| job.begun_s),
+            deadline_s,
+            ended_s: None,
+            holders: holders.into_iter().map(forget).collect(),
+        };
+        self.jobs.insert(id.clone(), job.clone());
+        Ok(Change::Put(id.clone(), job))
+    }
+
+    /// Ends a job. None if it is not registered or has ended already.
+    pub fn end(&mut self, id: &JobId, now_s: u64) -> Option<Change> {
+        let job = self.jobs.get_mut(id).filter(|job| job.ended_s.is_none())?;
+        job.ended_s = Some(now_s);
+        self.changed(id)
+    }
+
+    /// What a node may get for a job now.
+    ///
+    /// # Errors
+    /// Why it may get nothing. `agent` is given for nodes that share a principal.
+    pub fn grant(&self, id: &JobId, node: &NodeName, agent: Option<&str>, now_s: u64) -> Result<Grant, Refusal> {
+        let job = self.jobs.get(id).ok_or_else(|| Refusal::UnknownJob(id.clone()))?;
+        // Before its state, so that other nodes learn nothing of a job.
+        if !job.nodes.contains(node) {
+            return Err(Refusal::OtherNode(id.clone(), node.clone()));
+        }
+        if job.ended_s.is_some() {
+            return Err(Refusal::Ended(id.clone()));
+        }
+        if now_s >= job.deadline_s {
+            return Err(Refusal::PastDeadline(id.clone()));
+        }
+        if let (Some(agent), Some(holder)) = (agent, job.holders.get(node))
+            && !holder.agent.is_empty()
+            && holder.agent != agent
+        {
+            return Err(Refusal::OtherAgent(id.clone(), node.clone()));
+        }
+        let end_s = job.deadline_s.min(now_s.saturating_add(self.limits.ticket_s_max));
+        Ok(Grant { user: job.user.clone(), uid: job.uid, deadline_s: job.deadline_s, end_s })
+    }
+
+    /// Notes that a node gets tickets. Call [`Registry::grant`] again before: the job may have ended
+    /// while the KDC was asked.
+    pub fn hold(&mut self, id: &JobId, node: &NodeName, holder: Holder) -> Option<Change> {
+        let job = self.jobs.get_mut(id)?;
+        job.holders.insert(node.clone(), holder);
+        self.changed(id)
+    }
+
+    /// Notes that a node has removed its tickets. None if it had none.
+    pub fn leave(&mut self, id: &JobId, node: &NodeName) -> Option<(Holder, Change)> {
+        let holder = self.jobs.get_mut(id)?.holders.remove(node)?;
+        Some((holder, self.changed(id)?))
+    }
+
+    /// Those of the jobs that are not live on a node.
+    pub fn gone(&self, node: &NodeName, jobs: Vec<JobId>, now_s: u64) -> Vec<JobId> {
+        let is_live = |id: &JobId| self.jobs.get(id).is_some_and(|job| job.is_live(now_s) && job.nodes.contains(node));
+        jobs.into_iter().filter(|id| !is_live(id)).collect()
+    }
+
+    /// Forgets tickets that have ended with their jobs, and jobs without holders. Call this at
+    /// intervals.
+    pub fn expire(&mut self, now_s: u64) -> (Vec<Lapsed>, Vec<Change>) {
+        let (mut lapsed, mut changes) = (Vec::new(), Vec::new());
+        let over: Vec<JobId> = self.jobs.iter().filter(|(_, job)| !job.is_live(now_s)).map(|(id, _)| id.clone()).collect();
+        for id in over {
+            let job = self.jobs.get_mut(&id).expect("listed above");
+            let before = lapsed.len();
+            job.holders.retain(|node, holder| {
+                let is_over = holder.end_s <= now_s;
+                if is_over {
+                    lapsed.push(Lapsed { job: id.clone(), node: node.clone(), principal: holder.principal.clone() });
+                }
+                !is_over
+            });
+            if job.holders.is_empty() {
+                self.jobs.remove(&id);
+                changes.push(Change::Forget(id));
+            } else if lapsed.len() > before {
+                changes.extend(self.changed(&id));
+            }
+        }
+        (lapsed, changes)
+    }
+
+    pub fn get(&self, id: &JobId) -> Option<&Job> {
+        self.jobs.get(id)
+    }
+
+    pub fn list(&self) -> Vec<JobView> {
+        let view = |(id, job): (&JobId, &Job)| JobView {
+            job: id.clone(),
+            user: job.user.clone(),
+            uid: job.uid,
+            nodes: job.nodes.iter().cloned().collect(),
+            begun_s: job.begun_s,
+            deadline_s: job.deadline_s,
+            ended_s: job.ended_s,
+            holders: job.holders.iter().map(|(node, holder)| (node.clone(), holder.end_s)).collect(),
+        };
+        self.jobs.iter().map(view).collect()
+    }
+
+    /// Live jobs, and nodes that hold tickets.
+    pub fn counts(&self, now_s: u64) -> (usize, usize) {
+        let live = self.jobs.values().filter(|job| job.is_live(now_s)).count();
+        (live, self.jobs.values().map(|job| job.holders.len()).sum())
+    }
+
+    fn changed(&self, id: &JobId) -> Option<Change> {
+        self.jobs.get(id).map(|job| Change::Put(id.clone(), job.clone()))
+    }
+}
+
+impl Job {
+    fn is_live(&self, now_s: u64) -> bool {
+        self.ended_s.is_none() && now_s < self.deadline_s
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+//! `vouch jobs`: Kerberos tickets for batch jobs, one file for each side. `vouch_jobs` does the
+//! work.
+
+mod agent;
+mod broker;
+mod node;
+mod scheduler;
+mod slurm;
+
+use std::path::{Path, PathBuf};
+
+use vouch_jobs::names::JobId;
+
+use crate::cli::Global;
+use crate::exit::{Failure, Outcome};
+
+/// Give batch jobs Kerberos tickets for as long as they run.
+///
+/// A broker on a guarded host mints service tickets for `nfs/` by constrained delegation, for the
+/// jobs that the scheduler has registered. An agent on each node writes them where rpc.gssd reads
+/// them, renews them, and removes them at the job's end. Neither holds a user's password, key or
+/// ticket-granting ticket.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    vouch jobs broker --principal vouch-jobs/head.example.org --keytab /etc/vouch/jobs.keytab --service nfs/filer.example.org\n  \
+    vouch jobs agent --broker head.example.org             on each node\n  \
+    vouch jobs begin --slurm; vouch jobs end --slurm       PrologSlurmctld, EpilogSlurmctld\n  \
+    vouch jobs prolog; vouch jobs epilog                   Prolog and Epilog of Slurm's nodes\n  \
+    vouch audit search --job 4711 /var/lib/vouch-jobs/audit")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Broker(Box<broker::Args>),
+    Agent(Box<agent::Args>),
+    Begin(scheduler::BeginArgs),
+    End(scheduler::EndArgs),
+    List(scheduler::ListArgs),
+    Prolog(node::PrologArgs),
+    Epilog(node::EpilogArgs),
+}
+
+pub(crate) fn run(args: Args, _: &Global) -> Outcome {
+    match args.command {
+        Command::Broker(args) => broker::run(*args),
+        Command::Agent(args) => agent::run(*args),
+        Command::Begin(args) => scheduler::begin(args),
+        Command::End(args) => scheduler::end(args),
+        Command::List(args) => scheduler::list(&args),
+        Command::Prolog(args) => node::prolog(&args),
+        Command::Epilog(args) => node::epilog(&args),
+    }
+}
+
+/// Socket of the broker, for the scheduler on the same host.
+const BROKER_SOCKET: &str = "/run/vouch-jobs/broker.sock";
+/// Socket of a node's agent, for prologs and epilogs.
+const AGENT_SOCKET: &str = "/run/vouch-jobs/agent.sock";
+
+/// Listens on a Unix socket, in place of the one of an ended process.
+fn listen(path: &Path, mode: u32) -> Outcome<std::os::unix::net::UnixListener> {
+    use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+    let failed = |error: std::io::Error| Failure::new(path.display(), error);
+    if std::os::unix::net::UnixStream::connect(path).is_ok() {
+        return Err(
+            failed(std::io::ErrorKind::ResourceBusy.into()).cure("another process listens there; stop it, or give another --socket")
+        );
+    }
+    if let Some(directory) = path.parent() {
+        std::fs::DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed)?;
+    }
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    let listener = std::os::unix::net::UnixListener::bind(path).map_err(failed)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(failed)?;
+    Ok(listener)
+}
+
+/// The job of `--job`, or of the scheduler's environment.
+fn job(given: Option<&JobId>) -> Outcome<JobId> {
+    if let Some(job) = given {
+        return Ok(job.clone());
+    }
+    for variable in ["SLURM_JOB_ID", "PBS_JOBID"] {
+        if let Ok(text) = std::env::var(variable) {
+            return JobId::parse(&text).map_err(|error| Failure::input(variable, error));
+        }
+    }
+    Err(Failure::usage("--job", "give the job's number; neither SLURM_JOB_ID nor PBS_JOBID is set"))
+}
+
+fn ask(socket: &PathBuf, request: &vouch_jobs::wire::Request) -> Outcome<vouch_jobs::wire::Reply> {
+    Ok(vouch_jobs::channel::ask_local(socket, request)?)
+}

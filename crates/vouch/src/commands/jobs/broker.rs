@@ -1,0 +1,167 @@
+//! `vouch jobs broker`: options of the broker.
+
+use std::net::{Ipv6Addr, SocketAddr};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use vouch_audit::trail::{SystemDisk, Trail};
+use vouch_daemon::{audit_trail, listener, service_manager};
+use vouch_jobs::broker::{Broker, BrokerConfig, Listeners, NodePrincipals};
+use vouch_jobs::limits::{Limits, SERVICE_COUNT_MAX};
+use vouch_jobs::{PORT_DEFAULT, SERVICE};
+
+use super::{BROKER_SOCKET, listen};
+use crate::audit_options::AuditArgs;
+use crate::exit::{At as _, Failure, Outcome};
+use crate::{interrupt, output, when};
+
+/// Mint tickets for registered jobs.
+///
+/// The KDC must allow the broker's principal to delegate to the services, and nothing else decides
+/// for which services: see docs/jobs.md. The scheduler registers jobs over --socket; agents ask over
+/// TCP, with the key of host/NODE.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  \
+    vouch jobs broker --principal vouch-jobs/head.example.org --keytab /etc/vouch/jobs.keytab \\\n    \
+    --service nfs/filer.example.org --scheduler slurm --audit /var/lib/vouch-jobs/audit\n\n\
+    It runs until SIGTERM or SIGINT. Registered jobs are kept for the next start.")]
+pub(super) struct Args {
+    /// The broker's own principal: vouch-jobs/HOST, where HOST is the name that agents use.
+    #[arg(long, value_name = "PRINCIPAL")]
+    principal: String,
+    /// Keytab with the principal's key.
+    #[arg(long, value_name = "FILE")]
+    keytab: PathBuf,
+    /// Principal of a service that jobs use: nfs/SERVER; may be repeated.
+    #[arg(long, value_name = "PRINCIPAL", required = true)]
+    service: Vec<String>,
+    /// Address to listen on for agents; may be repeated. Without it, the sockets of the service
+    /// manager, else [::]:4344.
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Vec<SocketAddr>,
+    /// Socket for the scheduler.
+    #[arg(long, value_name = "PATH", default_value = BROKER_SOCKET)]
+    socket: PathBuf,
+    /// User that may register jobs, beside root and the broker's own; may be repeated.
+    #[arg(long, value_name = "USER", default_value = "slurm")]
+    scheduler: Vec<String>,
+    /// Directory of the registered jobs.
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/vouch-jobs")]
+    state: PathBuf,
+    /// Realm of the users; by default the broker's.
+    #[arg(long, value_name = "REALM")]
+    realm: Option<String>,
+    /// Domain of nodes that the scheduler knows by short names; by default the broker's.
+    #[arg(long, value_name = "DOMAIN")]
+    node_domain: Option<String>,
+    /// Principal that may speak for any node: for nodes of one image with one keytab. May be
+    /// repeated. The first agent that asks for a job under a node's name gets its tickets.
+    #[arg(long, value_name = "PRINCIPAL")]
+    shared_node_principal: Vec<String>,
+    /// Longest life of a ticket.
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = when::parse_duration)]
+    ticket_life: Duration,
+    /// Longest time from a job's registration to its deadline.
+    #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = when::parse_duration)]
+    job_life_max: Duration,
+    /// Most jobs at once.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().job_count_max as u32, value_parser = clap::value_parser!(u32).range(1..))]
+    jobs_max: u32,
+    /// Most jobs of one user at once.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().user_job_count_max as u32, value_parser = clap::value_parser!(u32).range(1..))]
+    user_jobs_max: u32,
+    /// Users with a lower uid get no tickets.
+    #[arg(long, value_name = "UID", default_value_t = Limits::default().uid_min)]
+    uid_min: u32,
+    /// Most connections of agents at once; others wait.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().connection_count_max as u32, value_parser = clap::value_parser!(u32).range(1..))]
+    connections_max: u32,
+    #[command(flatten)]
+    audit: AuditArgs,
+}
+
+pub(super) fn run(args: Args) -> Outcome {
+    service_manager::connect();
+    let _taken = interrupt::take(service_manager::stopping);
+    let config = config(&args)?;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&config.state).at(config.state.display())?;
+    let scheduler_uids = args.scheduler.iter().filter_map(|name| uid(name)).collect();
+    let mut agents = service_manager::listeners().at("passed sockets")?;
+    let usual = [SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT_DEFAULT))];
+    let addresses = if args.listen.is_empty() && agents.is_empty() { &usual[..] } else { &args.listen };
+    for address in addresses {
+        agents.extend(listener::bind(*address, 1).at(address)?);
+    }
+    let halted = Arc::new(AtomicBool::new(false));
+    let trail = trail(&args.audit, halted.clone())?;
+    let broker = Arc::new(Broker::open(config, trail)?);
+    // Any local user may connect; the kernel says who it is.
+    let scheduler = listen(&args.socket, 0o666)?;
+    interrupt::watch().at("signals")?;
+    let shown: Vec<String> = agents.iter().filter_map(|listener| listener.local_addr().ok()).map(|address| address.to_string()).collect();
+    let text = format!("serving agents on {}", shown.join(", "));
+    output::text(&format!("{text}\n"))?;
+    service_manager::ready(&text);
+    let stopped = || interrupt::requested() || halted.load(Ordering::Relaxed);
+    broker.run(Listeners { agents, scheduler, scheduler_uids }, stopped)?;
+    match halted.load(Ordering::Relaxed) {
+        true => Err(Failure::new("--audit", std::io::Error::other("records cannot be written, and the policy is halt"))),
+        false => Ok(()),
+    }
+}
+
+fn config(args: &Args) -> Outcome<BrokerConfig> {
+    let full = |name: &String| vouch_gss_mit::full_name(name).map_err(|fault| Failure::input(name, fault));
+    let all = |names: &[String]| names.iter().map(full).collect::<Outcome<Vec<_>>>();
+    let principal = full(&args.principal)?;
+    let own = principal.strip_prefix(SERVICE).and_then(|rest| rest.strip_prefix('/')).and_then(|rest| rest.rsplit_once('@'));
+    let Some((host, realm)) = own else {
+        return Err(Failure::input("--principal", format!("{principal} is not {SERVICE}/HOST")));
+    };
+    if args.service.len() > SERVICE_COUNT_MAX {
+        return Err(Failure::input("--service", format!("at most {SERVICE_COUNT_MAX}")));
+    }
+    let domain = args.node_domain.clone().unwrap_or_else(|| host.split_once('.').map_or("", |(_, domain)| domain).to_owned());
+    Ok(BrokerConfig {
+        keytab: args.keytab.clone(),
+        services: all(&args.service)?,
+        realm: args.realm.clone().unwrap_or_else(|| realm.to_owned()),
+        nodes: NodePrincipals { realm: realm.to_owned(), domain, shared: all(&args.shared_node_principal)? },
+        state: args.state.clone(),
+        limits: Limits {
+            job_count_max: args.jobs_max as usize,
+            user_job_count_max: args.user_jobs_max as usize,
+            job_s_max: args.job_life_max.as_secs(),
+            ticket_s_max: args.ticket_life.as_secs(),
+            uid_min: args.uid_min,
+            connection_count_max: args.connections_max as usize,
+        },
+        principal,
+    })
+}
+
+/// None for a user that this host does not have: a broker without Slurm.
+fn uid(name: &str) -> Option<u32> {
+    if let Ok(uid) = name.parse() {
+        return Some(uid);
+    }
+    let found = nix::unistd::User::from_name(name).ok().flatten();
+    if found.is_none() {
+        tracing::warn!(user = name, "the user of --scheduler is unknown on this host");
+    }
+    found.map(|user| user.uid.as_raw())
+}
+
+fn trail(args: &AuditArgs, halted: Arc<AtomicBool>) -> Outcome<Option<Trail>> {
+    let Some(config) = args.config() else { return Ok(None) };
+    if config.rules.is_some() {
+        return Err(Failure::usage("--audit-rules", "the broker records everything"));
+    }
+    let halt = move || halted.store(true, Ordering::Relaxed);
+    let (trail, rules, account) = audit_trail::begin(&config, Arc::new(SystemDisk), &[], halt)?;
+    account.started(&trail, &rules, concat!("vouch jobs broker ", env!("CARGO_PKG_VERSION")));
+    Ok(Some(trail))
+}

@@ -1,0 +1,59 @@
+//! What Slurm says of a job: its environment in prologs, and its time limit by squeue(1).
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use vouch_jobs::names::JobId;
+
+use crate::exit::{At as _, Failure, Outcome};
+
+pub(super) fn variable(name: &str) -> Outcome<String> {
+    std::env::var(name).map_err(|_| Failure::usage(name, "is not set; run this as PrologSlurmctld, or give the option"))
+}
+
+/// The job's time limit. None: it has no limit.
+pub(super) fn time_limit(job: &JobId) -> Outcome<Option<Duration>> {
+    let mut command = Command::new("squeue");
+    let out = command.args(["--noheader", "--jobs", job.as_str(), "--format", "%l"]).stdin(Stdio::null()).output().at("squeue")?;
+    let text = String::from_utf8_lossy(&out.stdout);
+    let limit = text.lines().next().unwrap_or_default().trim();
+    if !out.status.success() || limit.is_empty() {
+        let why = String::from_utf8_lossy(&out.stderr);
+        return Err(Failure::not_found(format!("job {job}"), format!("squeue knows no time limit: {}", why.trim())));
+    }
+    parse_limit(limit).ok_or_else(|| Failure::input("squeue", format!("the time limit {limit:?} is not understood; give --for")))
+}
+
+/// `D-HH:MM:SS`, `HH:MM:SS`, `MM:SS` or `UNLIMITED` (squeue(1), "%l").
+#[expect(clippy::option_option, reason = "not understood, or without limit")]
+fn parse_limit(text: &str) -> Option<Option<Duration>> {
+    if text == "UNLIMITED" {
+        return Some(None);
+    }
+    let (days, clock) = text.split_once('-').unwrap_or(("0", text));
+    let mut seconds = 0u64;
+    for part in clock.split(':') {
+        seconds = seconds.checked_mul(60)?.checked_add(part.parse().ok()?)?;
+    }
+    // Slurm writes at least minutes and seconds.
+    let is_complete = (2..=3).contains(&clock.split(':').count());
+    let days = days.parse::<u64>().ok()?.checked_mul(86_400)?;
+    is_complete.then_some(Some(Duration::from_secs(seconds.checked_add(days)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_limits_of_slurm_are_understood() {
+        let seconds = |text| parse_limit(text).map(|limit| limit.map(|limit| limit.as_secs()));
+        assert_eq!(seconds("1:30"), Some(Some(90)));
+        assert_eq!(seconds("10:00:00"), Some(Some(36_000)));
+        assert_eq!(seconds("30-00:00:01"), Some(Some(30 * 86_400 + 1)));
+        assert_eq!(seconds("UNLIMITED"), Some(None));
+        for bad in ["", "90", "INVALID", "1:2:3:4", "x-1:00", "NOT_SET"] {
+            assert_eq!(seconds(bad), None, "{bad}");
+        }
+    }
+}
