@@ -201,6 +201,10 @@ impl Export {
         clients
     }
 
+    pub(crate) fn trail(&self) -> PathBuf {
+        self.directory.path().join("trail")
+    }
+
     pub(crate) fn data(&self, name: &str) -> PathBuf {
         self.directory.path().join("data").join(name)
     }

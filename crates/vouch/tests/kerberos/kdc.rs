@@ -25,6 +25,16 @@ pub(crate) struct Kdc {
     realm: &'static str,
     port: u16,
     child: Child,
+    directory: Option<Directory>,
+}
+
+/// An LDAP directory for the database of the realm, whose administrator may write everything.
+#[derive(Clone)]
+pub(crate) struct Directory {
+    pub(crate) url: String,
+    pub(crate) base: &'static str,
+    pub(crate) administrator: &'static str,
+    pub(crate) password: &'static str,
 }
 
 #[derive(Clone, Copy)]
@@ -55,6 +65,11 @@ impl Kdc {
     }
 
     pub(crate) fn start_realm(realm: &'static str, addresses: &[IpAddr]) -> Option<Kdc> {
+        Self::start_with(realm, addresses, None)
+    }
+
+    /// The same, with the realm's database in a directory: the LDAP back end.
+    pub(crate) fn start_with(realm: &'static str, addresses: &[IpAddr], directory: Option<Directory>) -> Option<Kdc> {
         for (program, package) in [("krb5kdc", "krb5-kdc"), ("kadmin.local", "krb5-admin-server"), ("kinit", "krb5-user")] {
             if find(program).is_none() {
                 println!("skipped: needs the package {package}");
@@ -63,12 +78,12 @@ impl Kdc {
         }
         let dir = tempfile::tempdir().expect("a temporary directory");
         let blank = Command::new("true").spawn().expect("true(1)");
-        let mut kdc = Kdc { dir, realm, port: 0, child: blank };
+        let mut kdc = Kdc { dir, realm, port: 0, child: blank, directory };
         for name in ["replay", "caches", "keytabs"] {
             std::fs::create_dir(kdc.path(name)).expect("a directory");
         }
         kdc.write_profile(addresses);
-        kdc.ok("kdb5_util", &["create", "-s", "-r", realm, "-P", "master password"], "");
+        kdc.create_database();
         for _ in 0..20 {
             kdc.port = free_port();
             kdc.write_profile(addresses);
@@ -82,6 +97,16 @@ impl Kdc {
             }
         }
         panic!("the KDC does not start: {}", std::fs::read_to_string(kdc.path("kdc.out")).unwrap_or_default());
+    }
+
+    /// Kills the KDC and starts it again on the same port.
+    pub(crate) fn restart(&mut self, pause: Duration) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        std::thread::sleep(pause);
+        let mut command = self.program("krb5kdc");
+        self.child = command.arg("-n").stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("krb5kdc is there");
+        assert!(self.listens(), "the KDC does not start again");
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -175,8 +200,34 @@ impl Kdc {
         self.program_as(program, "kdc")
     }
 
-    /// Configurations of the KDC and of ordinary clients. The KDC allows no clock skew, so it
-    /// accepts no expired ticket.
+    fn create_database(&self) {
+        let Some(directory) = &self.directory else {
+            return self.ok("kdb5_util", &["create", "-s", "-r", self.realm, "-P", "master password"], "");
+        };
+        let passwords = format!("{0}\n{0}\n", directory.password);
+        let file = self.path("ldap.passwords").display().to_string();
+        self.ok("kdb5_ldap_util", &["stashsrvpw", "-f", &file, directory.administrator], &passwords);
+        let (url, base) = (&directory.url, directory.base);
+        let access = ["-D", directory.administrator, "-w", directory.password, "-H", url];
+        let args = [&access[..], &["create", "-subtrees", base, "-r", self.realm, "-s", "-P", "master password"]].concat();
+        self.ok("kdb5_ldap_util", &args, "");
+    }
+
+    fn database_settings(&self) -> (String, String) {
+        let Some(Directory { url, base, administrator, .. }) = &self.directory else {
+            return (format!("  database_name = {}\n", self.path("principal").display()), String::new());
+        };
+        let passwords = self.path("ldap.passwords");
+        let module = format!(
+            "[dbmodules]\n ldap = {{\n  db_library = kldap\n  ldap_kerberos_container_dn = cn=kerberos,{base}\n  ldap_kdc_dn = {administrator}\n  \
+             ldap_kadmind_dn = {administrator}\n  ldap_service_password_file = {}\n  ldap_servers = {url}\n }}\n",
+            passwords.display()
+        );
+        ("  database_module = ldap\n".into(), module)
+    }
+
+    /// Writes the configurations of the KDC and of ordinary clients. The KDC allows no clock skew,
+    /// so it accepts no expired ticket.
     fn write_profile(&self, addresses: &[IpAddr]) {
         self.client(&Client::default());
         // The KDC also knows encryption types that servers refuse as too old.
@@ -192,14 +243,14 @@ impl Kdc {
             .collect();
         let path = |name: &str| self.path(name).display().to_string();
         let keys: Vec<String> = ENCTYPES.iter().rev().map(|enctype| format!("{enctype}:normal")).collect();
+        let (database, module) = self.database_settings();
         let text = format!(
             "[kdcdefaults]\n kdc_listen = \"\"\n kdc_tcp_listen = {}\n\
-             [realms]\n {} = {{\n  database_name = {}\n  key_stash_file = {}\n  acl_file = {}\n  max_life = 24h\n  max_renewable_life = 7d\n  \
+             [realms]\n {} = {{\n{database}  key_stash_file = {}\n  acl_file = {}\n  max_life = 24h\n  max_renewable_life = 7d\n  \
              supported_enctypes = {}\n }}\n\
-             [logging]\n kdc = FILE:{}\n default = FILE:{}\n",
+             {module}[logging]\n kdc = FILE:{}\n default = FILE:{}\n",
             listen.join(" "),
             self.realm,
-            path("principal"),
             path("stash"),
             path("acl"),
             keys.join(" "),

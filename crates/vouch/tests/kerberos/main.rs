@@ -7,9 +7,11 @@ mod contexts;
 mod credential_cache;
 mod export;
 mod forged_messages;
+mod jobs;
 mod kdc;
 #[path = "../end_to_end/kill_on_drop.rs"]
 mod kill_on_drop;
+mod ldap;
 mod nat;
 mod over_tls;
 mod own_client;

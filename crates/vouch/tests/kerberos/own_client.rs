@@ -226,6 +226,7 @@ fn client_process() {
                 runtime.block_on(crate::back_channel::recall(address, service, move || context(address, service)));
             }
         }
+        "job" => runtime.block_on(crate::jobs::work(address)),
         "restart" => runtime.block_on(work_across_restart(address)),
         other => panic!("{other}: no such case"),
     }
@@ -250,7 +251,7 @@ fn context(address: SocketAddr, service: Service) -> GssProtection {
     establish(address, initiator, service).unwrap_or_else(|error| panic!("{error}"))
 }
 
-async fn client(address: SocketAddr, minor: u32, service: Service) -> Client {
+pub(crate) async fn client(address: SocketAddr, minor: u32, service: Service) -> Client {
     let protection = context(address, service);
     let wanted = std::env::var(ENCTYPE).expect("the parent sets it");
     assert!(wanted.is_empty() || protection.context().enctype().name() == wanted);
