@@ -58,7 +58,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
 /// Socket of the broker, for the scheduler on the same host.
 const BROKER_SOCKET: &str = "/run/vouch-jobs/broker.sock";
 /// Socket of a node's agent, for prologs and epilogs.
-const AGENT_SOCKET: &str = "/run/vouch-jobs/agent.sock";
+const AGENT_SOCKET: &str = "/run/vouch-jobs-agent/agent.sock";
 
 /// Listens on a Unix socket, in place of the one of an ended process.
 fn listen(path: &Path, mode: u32) -> Outcome<std::os::unix::net::UnixListener> {
