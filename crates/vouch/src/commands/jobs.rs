@@ -7,7 +7,7 @@ mod node;
 mod scheduler;
 mod slurm;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use vouch_jobs::names::JobId;
 
@@ -94,6 +94,6 @@ fn job(given: Option<&JobId>) -> Outcome<JobId> {
     Err(Failure::usage("--job", "give the job's number; neither SLURM_JOB_ID nor PBS_JOBID is set"))
 }
 
-fn ask(socket: &PathBuf, request: &vouch_jobs::wire::Request) -> Outcome<vouch_jobs::wire::Reply> {
+fn ask(socket: &Path, request: &vouch_jobs::wire::Request) -> Outcome<vouch_jobs::wire::Reply> {
     Ok(vouch_jobs::channel::ask_local(socket, request)?)
 }
