@@ -112,7 +112,7 @@ fn next_writer_adopts_uncommitted_frames() {
 
 #[test]
 fn revision_with_missing_frame_is_refused() {
-    let (_dir, path, w) = written();
+    let (_dir, _, w) = written();
     let mut new = revision(&w, 1, 0..3);
     new.companions.push(leaf(77).0);
     assert!(matches!(w.commit(new), Err(Error::Incomplete { number: 1, handle }) if handle == leaf(77).0));
@@ -122,7 +122,7 @@ fn revision_with_missing_frame_is_refused() {
 
 #[test]
 fn old_revisions_are_dropped_and_tagged_ones_kept() {
-    let (_dir, path, w) = written();
+    let (_dir, _, w) = written();
     for number in 1..=6 {
         let mut new = revision(&w, number, 0..3);
         new.tag = (number == 2).then(|| "release".to_owned());
