@@ -319,8 +319,12 @@ impl Mount {
         let worker = self.worker();
         self.child.kill().expect("the process runs");
         self.child.wait().expect("a child");
-        // The kernel kills the worker with its supervisor.
-        let runs = |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
+        // The kernel kills the worker with its supervisor. The last thread releases its file locks.
+        let runs = |pid: u32| {
+            let is_zombie = |stat: String| stat.contains(") Z ");
+            std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !is_zombie(stat))
+                || std::fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|threads| threads.count() > 1)
+        };
         assert!(eventually(Duration::from_secs(10), || worker.is_none_or(|pid| !runs(pid))), "the worker outlives its supervisor");
     }
 }
