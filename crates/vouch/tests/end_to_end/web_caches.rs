@@ -190,7 +190,7 @@ fn https_of_a_replica_works_through_squid_and_takes_new_certificates() {
     let (name, proxy) = (site.name(""), format!("http://127.0.0.1:{proxy_port}"));
     let hostid = name.rsplit(',').next().expect("a HOSTID").to_owned();
     let url = format!("https://localhost:{port}/{hostid}");
-    let args = ["get", "--no-cache", "--timeout", "5s", "--only-replicas", "--replica", &url, "--proxy", &proxy, &name];
+    let args = ["get", "--no-cache", "--only-replicas", "--replica", &url, "--proxy", &proxy, &name];
     site.environment.push(("SSL_CERT_FILE", site.path("first.pem").display().to_string()));
     site.run_ok([&args[..], &["tunnelled"]].concat());
     site.assert_same("src", "tunnelled", &[]);
