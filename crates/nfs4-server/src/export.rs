@@ -49,7 +49,7 @@ impl ClientAccess {
     }
 
     /// The flavour is accepted, but not over this transport.
-    pub fn refuses_transport(&self, flavour: Flavour, transport: Transport) -> bool {
+    pub(crate) fn refuses_transport(&self, flavour: Flavour, transport: Transport) -> bool {
         self.under(flavour).is_some_and(|under| transport < under.transport_min)
     }
 

@@ -56,7 +56,7 @@ pub use request::{Reply, Request};
 pub use server::export_change::Replaced;
 pub use server::status::{ClientReport, ErrorReport, StatusReport};
 pub use server::{Server, Tick};
-pub use state::{ClientPrincipal, Family, Loss, Network, RecoveryRecord};
+pub use state::{ClientPrincipal, Family, Loss, Network, RecoveryRecord, Totals as StateTotals};
 pub use time::Now;
 pub use transport::{ClientCertificate, TlsPeer, Transport};
 

@@ -59,7 +59,7 @@ pub fn server(files: &Arc<MemoryFs>, boot: u64, limits: Limits, recovered: Recov
 }
 
 #[derive(Debug)]
-pub struct NumericIdentity;
+struct NumericIdentity;
 
 impl Identity for NumericIdentity {
     fn caller(&self, principal: &Principal, _: SocketAddr, _: &Squash, _: Blocking) -> Result<Option<Arc<Caller>>, Unanswered> {
@@ -87,7 +87,7 @@ impl Identity for NumericIdentity {
 }
 
 #[derive(Debug)]
-pub struct AllowAll(pub Arc<ClientAccess>);
+struct AllowAll(Arc<ClientAccess>);
 
 impl ClientMatcher for AllowAll {
     fn access_for(&self, _: SocketAddr) -> Option<Arc<ClientAccess>> {

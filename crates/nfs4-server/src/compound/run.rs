@@ -14,6 +14,7 @@ use crate::compound::context::{CallState, CompoundContext, RecordWait};
 use crate::compound::lookahead::Lookahead;
 use crate::compound::sequence::{self, SequenceInput};
 use crate::error::OpError;
+use crate::files::file_ref::Object;
 use crate::observer::notification::{CompletedOp, DeferredNotification};
 use crate::state::FileKey;
 use crate::{Effect, ExportId, Now, Reply, Request, Server};
@@ -313,54 +314,17 @@ impl Compound {
             (Ok(()), Ok(Args::Sequence(args))) => {
                 let input = SequenceInput { args: &args, body_len: body.len(), rest: r.rest(), operations: cursor.count };
                 match sequence::sequence(&mut context, &input) {
-                    Ok(sequence::Sequence::Go) => Ok(()),
-                    Ok(sequence::Sequence::Answered(reply)) => {
-                        let start = self.start;
-                        context.out.truncate(start);
-                        context.out.raw(&reply);
-                        context.call.record_wait = RecordWait::ForReplay;
-                        return OperationOutcome::Replayed;
-                    }
-                    Ok(sequence::Sequence::Uncached) => {
-                        // RFC 8881, section 2.10.6.1.3: the operation after SEQUENCE carries the
-                        // status.
-                        cursor.done += 1;
-                        if let Some(op) = context.lookahead.next() {
-                            Results::failure(Op(op), Status::RETRY_UNCACHED_REP).encode(context.out);
-                            cursor.done += 1;
-                            return OperationOutcome::End(Status::RETRY_UNCACHED_REP);
-                        }
-                        return OperationOutcome::End(Status::OK);
-                    }
+                    Ok(answer) => match after_sequence(answer, &mut context, self.start, cursor) {
+                        Some(next) => return next,
+                        None => Ok(()),
+                    },
                     Err(stop) => Err(stop),
                 }
             }
-            (Ok(()), Ok(args)) => {
-                if matches!(args.op(), Op::OPEN | Op::LOCK | Op::WANT_DELEGATION) {
-                    context.call.record_wait = RecordWait::ForGrant;
-                }
-                if precheck::changes(args.op()) {
-                    sequence::begin_change(server, context.call);
-                }
-                context.call.machine_does = context.machine_admitted && context.is_admitted(&args);
-                dispatch(&mut context, &args)
-            }
+            (Ok(()), Ok(args)) => execute(server, &mut context, &args),
             (Ok(()), Err(_)) => unreachable!("undecodable arguments were handled above"),
         };
-        let status = match outcome {
-            Ok(()) => context.fits(last),
-            Err(OpError::WouldBlock) => {
-                let at = context.result_at;
-                context.out.truncate(at);
-                return OperationOutcome::Blocked;
-            }
-            Err(OpError::Encoded(status)) => status,
-            Err(OpError::Status(status)) => context.fail(status),
-            Err(OpError::Fault(status, source)) => {
-                server.note_error(context.call, object.as_ref(), status, &source);
-                context.fail(status)
-            }
-        };
+        let Some(status) = context.status_of(outcome, object.as_ref(), last) else { return OperationOutcome::Blocked };
         cursor.position = body.len() - r.remaining();
         cursor.done += 1;
         let moved = (call.bytes_read - bytes.0, call.bytes_written - bytes.1);
@@ -425,7 +389,63 @@ impl Compound {
     }
 }
 
+fn execute(server: &Server, context: &mut CompoundContext<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    if matches!(args.op(), Op::OPEN | Op::LOCK | Op::WANT_DELEGATION) {
+        context.call.record_wait = RecordWait::ForGrant;
+    }
+    if precheck::changes(args.op()) {
+        sequence::begin_change(server, context.call);
+    }
+    context.call.machine_does = context.machine_admitted && context.is_admitted(args);
+    dispatch(context, args)
+}
+
+/// What follows SEQUENCE, unless the COMPOUND goes on. `start`: the reply's place in the output.
+fn after_sequence(
+    answer: sequence::Sequence,
+    context: &mut CompoundContext<'_>,
+    start: usize,
+    cursor: &mut OperationCursor,
+) -> Option<OperationOutcome> {
+    match answer {
+        sequence::Sequence::Go => None,
+        sequence::Sequence::Answered(reply) => {
+            context.out.truncate(start);
+            context.out.raw(&reply);
+            context.call.record_wait = RecordWait::ForReplay;
+            Some(OperationOutcome::Replayed)
+        }
+        sequence::Sequence::Uncached => {
+            // RFC 8881, section 2.10.6.1.3: the operation after SEQUENCE carries the status.
+            cursor.done += 1;
+            let Some(op) = context.lookahead.next() else { return Some(OperationOutcome::End(Status::OK)) };
+            Results::failure(Op(op), Status::RETRY_UNCACHED_REP).encode(context.out);
+            cursor.done += 1;
+            Some(OperationOutcome::End(Status::RETRY_UNCACHED_REP))
+        }
+    }
+}
+
 impl CompoundContext<'_> {
+    /// The status of an operation; none if it must wait. `is_last`: no operation follows.
+    fn status_of(&mut self, outcome: Result<(), OpError>, object: Option<&Object>, is_last: bool) -> Option<Status> {
+        let status = match outcome {
+            Ok(()) => self.fits(is_last),
+            Err(OpError::WouldBlock) => {
+                let at = self.result_at;
+                self.out.truncate(at);
+                return None;
+            }
+            Err(OpError::Encoded(status)) => status,
+            Err(OpError::Status(status)) => self.fail(status),
+            Err(OpError::Fault(status, source)) => {
+                self.server.note_error(self.call, object, status, &source);
+                self.fail(status)
+            }
+        };
+        Some(status)
+    }
+
     pub(crate) fn fail(&mut self, status: Status) -> Status {
         let status = super::dispatch::status_of_minor(self.minor, status);
         let (at, op) = (self.result_at, self.op);

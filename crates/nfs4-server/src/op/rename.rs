@@ -2,7 +2,7 @@
 
 use vouch_nfs4::op::{RenameArgs, RenameOk, Results};
 use vouch_nfs4::{ChangeId, ChangeInfo, Status};
-use vouch_vfs::Error;
+use vouch_vfs::{Attributes, Error, FileId};
 
 use crate::compound::context::{CompoundContext, change_info};
 use crate::error::{OpError, OpResult};
@@ -37,16 +37,7 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
         Results::Rename(Ok(RenameOk { source, target })).encode(context.out);
         return Ok(());
     }
-    if let Some((_, attributes)) = &replaced
-        && attributes.links == 1
-    {
-        crate::files::open_file::may_free(context, attributes.size)?;
-    }
-    // Section 10.4.
-    delegation_conflict::recall_for_change(context, &from.with(moved))?;
-    if let Some((id, _)) = replaced {
-        delegation_conflict::recall_for_change(context, &to.with(id))?;
-    }
+    recall_before_rename(context, &from.with(moved), &to, replaced)?;
     let blocking = context.blocking;
     let mut named = moved;
     let renamed = context.change_names(
@@ -73,6 +64,26 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
     }
     context.must_sync(&to.grant, &[from.id, to.id]);
     Results::Rename(Ok(RenameOk { source: change_info(renamed.from), target: change_info(renamed.to) })).encode(context.out);
+    Ok(())
+}
+
+/// Recalls the delegations of both files (section 10.4), and checks the quota of a file that the
+/// rename frees.
+fn recall_before_rename(
+    context: &mut CompoundContext<'_>,
+    moved: &FileRef,
+    to: &FileRef,
+    replaced: Option<(FileId, Attributes)>,
+) -> Result<(), OpError> {
+    if let Some((_, attributes)) = &replaced
+        && attributes.links == 1
+    {
+        crate::files::open_file::may_free(context, attributes.size)?;
+    }
+    delegation_conflict::recall_for_change(context, moved)?;
+    if let Some((id, _)) = replaced {
+        delegation_conflict::recall_for_change(context, &to.with(id))?;
+    }
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use vouch_nfs4::attr::Attr;
 use vouch_nfs4::op::CreateHow;
 use vouch_nfs4::{Bitmap, ChangeId, ChangeInfo, Name, Status};
-use vouch_vfs::{CreateHow as Make, Error, OpenAccess};
+use vouch_vfs::{CreateHow as Make, Created, Error, OpenAccess};
 
 use super::{OpenOutcome, OpenRequest, existing};
 use crate::attributes::{self, Settings, settings};
@@ -43,20 +43,8 @@ pub(super) fn create(
             Err(stop) => return Err(stop),
         }
     }
-    // Checked first: a file that is created and removed again could lose others' writes.
-    if let Err(status) = context.state(|state| state.has_room_to_open(request.client, request.owner, request.opener, now)) {
-        match super::by_name(context, name) {
-            Err(OpError::Status(Status::NOENT)) => return Err(status.into()),
-            Err(OpError::WouldBlock) => return Err(OpError::WouldBlock),
-            _ => {}
-        }
-    }
-    let make = match how {
-        CreateHow::Unchecked(_) => Make::Unchecked,
-        CreateHow::Guarded(_) => Make::Guarded,
-        CreateHow::Exclusive(verifier) => Make::Exclusive(verifier.0),
-        CreateHow::Exclusive41(both) => Make::Exclusive(both.verifier.0),
-    };
+    require_room(context, request, name, now)?;
+    let make = vfs_creation(how);
     // Setting a size is a write.
     let sized = settings.set.size.is_some_and(|size| size > 0);
     let access = OpenAccess { read: request.share.reads(), write: request.share.writes() || sized };
@@ -75,28 +63,35 @@ pub(super) fn create(
         error => error.into(),
     })?;
     let file = directory.with(created.id);
-    if !created.new {
-        // Another call, or an earlier attempt, created the file.
-        if make == Make::Unchecked {
-            let truncate = settings.set.size == Some(0);
-            let opened = existing(context, request, &file, truncate, None)?;
-            return Ok((
-                file,
-                OpenOutcome { change: change_info(created.directory), attrs_set: Bitmap::EMPTY, done: truncate_bit(truncate) },
-                opened,
-            ));
-        }
-        // The earlier attempt may have set no ACL.
-        crate::files::creation::set_acls(&file, &settings)?;
-        let opened = existing(context, request, &file, false, Some(created.open))?;
-        // The earlier attempt may have ended before the file was durable.
-        context.must_sync(&directory.grant, &[file.id, directory.id]);
-        let attrs_set = attributes_set(how, &settings);
-        return Ok((file, OpenOutcome { change: change_info(created.directory), attrs_set, done: requested::CREATE }, opened));
+    if created.new {
+        let new_file = NewFile { directory: &directory, name: component, settings: &settings };
+        open_created(context, request, &new_file, file, created, how)
+    } else {
+        open_earlier(context, request, &directory, file, created, how, &settings)
     }
-    if let Err(stop) = crate::files::creation::set_acls(&file, &settings) {
+}
+
+/// A file that this call has created.
+struct NewFile<'n> {
+    directory: &'n FileRef,
+    name: vouch_vfs::Name<'n>,
+    settings: &'n Settings,
+}
+
+/// Opens a new file, or removes it.
+fn open_created(
+    context: &mut CompoundContext<'_>,
+    request: &OpenRequest<'_>,
+    new_file: &NewFile<'_>,
+    file: FileRef,
+    created: Created,
+    how: &CreateHow<'_>,
+) -> Result<(FileRef, OpenOutcome, Opened), OpError> {
+    let NewFile { directory, name, settings } = *new_file;
+    let now = context.now.mono_ms;
+    if let Err(stop) = crate::files::creation::set_acls(&file, settings) {
         drop(created.open);
-        return Err(remove_created_file(context, &directory, component, &file, &settings, stop));
+        return Err(remove_created_file(context, directory, name, &file, settings, stop));
     }
     context.must_sync(&directory.grant, &[file.id, directory.id]);
     let call = request.call(&file, file.grant.caller.uid);
@@ -104,15 +99,58 @@ pub(super) fn create(
     let opened = match context.granting(&file, |state| state.open(&call, open, request.share, now)) {
         // No room, or the export changed: the new file must not stay.
         Err(status @ (Status::NOSPC | Status::RESOURCE | Status::STALE | Status::DELAY | Status::WRONGSEC | Status::ACCESS)) => {
-            return Err(remove_created_file(context, &directory, component, &file, &settings, status.into()));
+            return Err(remove_created_file(context, directory, name, &file, settings, status.into()));
         }
         opened => opened?,
     };
-    Ok((
-        file,
-        OpenOutcome { change: change_info(created.directory), attrs_set: attributes_set(how, &settings), done: requested::CREATE },
-        opened,
-    ))
+    let outcome = OpenOutcome { change: change_info(created.directory), attrs_set: attributes_set(how, settings), done: requested::CREATE };
+    Ok((file, outcome, opened))
+}
+
+/// Opens a file that another call, or an earlier attempt, has created.
+fn open_earlier(
+    context: &mut CompoundContext<'_>,
+    request: &OpenRequest<'_>,
+    directory: &FileRef,
+    file: FileRef,
+    created: Created,
+    how: &CreateHow<'_>,
+    settings: &Settings,
+) -> Result<(FileRef, OpenOutcome, Opened), OpError> {
+    let change = change_info(created.directory);
+    if matches!(how, CreateHow::Unchecked(_)) {
+        let truncate = settings.set.size == Some(0);
+        let opened = existing(context, request, &file, truncate, None)?;
+        return Ok((file, OpenOutcome { change, attrs_set: Bitmap::EMPTY, done: truncate_bit(truncate) }, opened));
+    }
+    // The earlier attempt may have set no ACL.
+    crate::files::creation::set_acls(&file, settings)?;
+    let opened = existing(context, request, &file, false, Some(created.open))?;
+    // The earlier attempt may have ended before the file was durable.
+    context.must_sync(&directory.grant, &[file.id, directory.id]);
+    Ok((file, OpenOutcome { change, attrs_set: attributes_set(how, settings), done: requested::CREATE }, opened))
+}
+
+/// Fails without room for another open file, unless the file exists. Checked before the creation: a
+/// file that is created and removed again could lose others' writes.
+fn require_room(context: &mut CompoundContext<'_>, request: &OpenRequest<'_>, name: Name<'_>, now: u64) -> Result<(), OpError> {
+    let Err(status) = context.state(|state| state.has_room_to_open(request.client, request.owner, request.opener, now)) else {
+        return Ok(());
+    };
+    match super::by_name(context, name) {
+        Err(OpError::Status(Status::NOENT)) => Err(status.into()),
+        Err(OpError::WouldBlock) => Err(OpError::WouldBlock),
+        _ => Ok(()),
+    }
+}
+
+const fn vfs_creation(how: &CreateHow<'_>) -> Make {
+    match how {
+        CreateHow::Unchecked(_) => Make::Unchecked,
+        CreateHow::Guarded(_) => Make::Guarded,
+        CreateHow::Exclusive(verifier) => Make::Exclusive(verifier.0),
+        CreateHow::Exclusive41(both) => Make::Exclusive(both.verifier.0),
+    }
 }
 
 /// Does nothing if others use the file or have written to it.

@@ -9,7 +9,7 @@ use vouch_nfs4::{StateSeq, Stateid, Status};
 use crate::state::client::credential::Family;
 use crate::state::delegation::record::{AccessWithoutOpen, Granted};
 use crate::state::effect::{Loss, StateEffect};
-use crate::state::id::{ClientKey, FileKey, FileRef, StateKey};
+use crate::state::id::{ClientKey, FileKey, FileRef, OwnerKey, StateKey};
 use crate::state::limits::EXPIRED_SCAN_CLIENTS_MAX;
 use crate::state::open::file_opens::Opener;
 use crate::state::open::share::{Share, ShareCounts, WRITE, reachable};
@@ -128,30 +128,7 @@ impl<F: Clone> State<F> {
                 self.widen(key, file, call, opened);
                 key
             }
-            None => {
-                let open = Open {
-                    owner,
-                    access: call.share.access,
-                    deny: call.share.deny,
-                    history: call.share.bit(),
-                    file: opened,
-                    key: call.file,
-                    locks: BTreeSet::new(),
-                    ranges: 0,
-                };
-                let export = call.file.export;
-                let (client, terms, opener) = (call.client, call.terms, call.opener.cloned());
-                self.clients[client].count_opens_of(opener.as_ref(), |opens| opens + 1);
-                let key = self.states.insert(Entry { client, file, export, terms, opener, seq: StateSeq(1), kind: Kind::Open(open) });
-                self.owners[owner].states.insert((file, export), key);
-                let source_key = self.clients[call.client].source_key;
-                self.files[file].opens.insert(key, Opener { source_key, client: call.client, export }, call.share);
-                let client = &mut self.clients[call.client];
-                client.opens += 1;
-                self.sources.usage_mut(client.source_key).opens += 1;
-                self.open_count += 1;
-                key
-            }
+            None => self.insert_open(call, owner, file, opened),
         };
         // 4.1 clients get their record at RECLAIM_COMPLETE. An earlier reclaim needs one to survive
         // the end of grace.
@@ -174,6 +151,31 @@ impl<F: Clone> State<F> {
         }
         let stateid = if for_open { Stateid::ANONYMOUS } else { stateid };
         Ok(Opened { stateid, confirm, delegation, extensions: DelegationExtensions { times: granted && call.extensions.times, for_open } })
+    }
+
+    fn insert_open(&mut self, call: &OpenCall<'_>, owner: OwnerKey, file: FileRef, opened: F) -> StateKey {
+        let open = Open {
+            owner,
+            access: call.share.access,
+            deny: call.share.deny,
+            history: call.share.bit(),
+            file: opened,
+            key: call.file,
+            locks: BTreeSet::new(),
+            ranges: 0,
+        };
+        let export = call.file.export;
+        let (client, terms, opener) = (call.client, call.terms, call.opener.cloned());
+        self.clients[client].count_opens_of(opener.as_ref(), |opens| opens + 1);
+        let key = self.states.insert(Entry { client, file, export, terms, opener, seq: StateSeq(1), kind: Kind::Open(open) });
+        self.owners[owner].states.insert((file, export), key);
+        let source_key = self.clients[call.client].source_key;
+        self.files[file].opens.insert(key, Opener { source_key, client: call.client, export }, call.share);
+        let client = &mut self.clients[call.client];
+        client.opens += 1;
+        self.sources.usage_mut(client.source_key).opens += 1;
+        self.open_count += 1;
+        key
     }
 
     fn room_for_open(&mut self, call: &OpenCall<'_>, now: u64) -> bool {

@@ -39,42 +39,11 @@ impl<F: Clone> State<F> {
         if session.back.life.is_some() && session.back.context(lease_ms) != session.context {
             self.refresh_paths(client_key);
         }
-        let mut session = &mut self.sessions[key];
-        let client = self.clients.get_mut(client_key).expect("a client is removed after its sessions");
-        if session.last != call.connection {
-            // Without state protection, the first SEQUENCE on a connection binds it to the fore
-            // channel (section 2.10.3.1).
-            match session.connections.iter_mut().find(|bound| bound.connection == call.connection) {
-                Some(bound) => {
-                    let protected = client.v41().is_some_and(|v41| v41.protection != Protection::None);
-                    if protected && !bound.fore {
-                        return Err(Status::CONN_NOT_BOUND_TO_SESSION);
-                    }
-                    bound.fore = true;
-                }
-                None if client.v41().is_some_and(|v41| v41.protection != Protection::None) => {
-                    return Err(Status::CONN_NOT_BOUND_TO_SESSION);
-                }
-                None if self.connections.get(&call.connection).is_some_and(|bound| bound.len() >= SESSIONS_PER_CONNECTION_MAX) => {
-                    // The call is served, but the connection carries no callbacks.
-                }
-                None => {
-                    if session.connections.len() >= CONNECTIONS_PER_SESSION_MAX {
-                        // Preferably one without callbacks.
-                        let oldest = session.connections.iter().position(|bound| !bound.back).unwrap_or(0);
-                        let old = session.connections.remove(oldest);
-                        if let Some(sessions) = self.connections.get_mut(&old.connection) {
-                            sessions.retain(|&other| other != key);
-                        }
-                    }
-                    session.connections.push(Bound { connection: call.connection, address: call.address, fore: true, back: false });
-                    self.connections.entry(call.connection).or_default().push(key);
-                    self.update_client_address(client_key);
-                    session = &mut self.sessions[key];
-                }
-            }
-            session.last = call.connection;
+        if self.sessions[key].last != call.connection {
+            self.bind_fore_channel(key, call)?;
+            self.sessions[key].last = call.connection;
         }
+        let session = &mut self.sessions[key];
         // Section 18.46.3: before the slot is checked.
         if call.operations > session.fore.operations_max {
             return Err(Status::TOO_MANY_OPS);
@@ -84,10 +53,10 @@ impl<F: Clone> State<F> {
         }
         // An invalid request must not cause evictions.
         let turn = session.slots.check_request(args.slot, args.seq, args.highest_slot, call.fingerprint)?;
-        // Reserve room for the reply now: the limit is never exceeded.
         let source_key = session.source_key;
         let promised = if args.cache_this { session.fore.response_cached_len_max as usize } else { 0 };
         let more = promised + session.slots.growth(args.slot);
+        // Reserve room for the reply now: the limit is never exceeded.
         if more > 0 && turn == slots::Turn::New && more > self.reply_room(source_key) {
             self.latest_ms = self.latest_ms.max(now);
             if !self.make_room_for_replies(source_key, Some(key), more) {
@@ -96,25 +65,17 @@ impl<F: Clone> State<F> {
             }
         }
         let room = self.reply_room(source_key);
-        let (session, client) = (&mut self.sessions[key], &mut self.clients[client_key]);
-        let before = session.slots.held_len();
-        let begun = session.slots.begin(args.slot, args.seq, args.highest_slot, call.fingerprint);
-        let after = session.slots.held_len();
-        self.reply_cache_len = self.reply_cache_len + after - before;
-        let held = &mut self.sources.usage_mut(source_key).cached_len;
-        *held = *held + after - before;
-        let begun = begun?;
-        client.renew(now);
-        let limits = &self.config.limits;
-        if args.highest_slot == session.slots.highest() && args.highest_slot.0 + 1 < limits.slots_per_session_max {
-            // The client uses all its slots: grant more (section 2.10.6.1).
-            if room >= limits.reply_cache_len_max / REPLY_CACHE_PRESSURE_SHARE {
-                session.slots.grow((session.slots.highest().0 + 1).saturating_mul(2).min(limits.slots_per_session_max));
-            }
-        }
-        if room == 0 {
-            session.slots.shrink(SLOTS_UNDER_PRESSURE);
-        }
+        let begun = self.begin_slot(key, call)?;
+        self.clients[client_key].renew(now);
+        self.adjust_slots(key, args.highest_slot, room);
+        Ok(self.sequenced(key, call, begun, promised))
+    }
+
+    /// The answer to a SEQUENCE whose slot has begun.
+    fn sequenced(&mut self, key: SessionKey, call: &SequenceCall<'_>, begun: SlotAnswer, promised: usize) -> Sequenced {
+        let args = call.args;
+        let session = &self.sessions[key];
+        let client = &mut self.clients[session.client];
         let ok = SequenceOk {
             session: args.session,
             seq: args.seq,
@@ -123,24 +84,85 @@ impl<F: Clone> State<F> {
             target_highest_slot: session.slots.target(),
             flags: client.flags | session.flags,
         };
-        Ok(match begun {
+        match begun {
             SlotAnswer::New => {
                 client.running += 1;
                 self.reply_cache_reserved += promised;
-                self.sources.reserve(source_key, promised);
+                self.sources.reserve(session.source_key, promised);
                 Sequenced::New(Turn {
-                    client: client_key,
+                    client: session.client,
                     session: key,
                     ok,
                     response_len_max: session.fore.response_len_max,
                     response_cached_len_max: session.fore.response_cached_len_max,
                     cache_this: args.cache_this,
-                    source_key,
+                    source_key: session.source_key,
                 })
             }
             SlotAnswer::Replay(reply) => Sequenced::Replay(reply),
             SlotAnswer::Uncached => Sequenced::Uncached(ok),
-        })
+        }
+    }
+
+    /// Without state protection, the first SEQUENCE on a connection binds it to the fore channel
+    /// (section 2.10.3.1).
+    fn bind_fore_channel(&mut self, key: SessionKey, call: &SequenceCall<'_>) -> Result<(), Status> {
+        let session = &mut self.sessions[key];
+        let client_key = session.client;
+        let client = self.clients.get(client_key).expect("a client is removed after its sessions");
+        let is_protected = client.v41().is_some_and(|v41| v41.protection != Protection::None);
+        if let Some(bound) = session.connections.iter_mut().find(|bound| bound.connection == call.connection) {
+            if is_protected && !bound.fore {
+                return Err(Status::CONN_NOT_BOUND_TO_SESSION);
+            }
+            bound.fore = true;
+            return Ok(());
+        }
+        if is_protected {
+            return Err(Status::CONN_NOT_BOUND_TO_SESSION);
+        }
+        if self.connections.get(&call.connection).is_some_and(|bound| bound.len() >= SESSIONS_PER_CONNECTION_MAX) {
+            // The call is served, but the connection carries no callbacks.
+            return Ok(());
+        }
+        if session.connections.len() >= CONNECTIONS_PER_SESSION_MAX {
+            // Preferably one without callbacks.
+            let oldest = session.connections.iter().position(|bound| !bound.back).unwrap_or(0);
+            let old = session.connections.remove(oldest);
+            if let Some(sessions) = self.connections.get_mut(&old.connection) {
+                sessions.retain(|&other| other != key);
+            }
+        }
+        session.connections.push(Bound { connection: call.connection, address: call.address, fore: true, back: false });
+        self.connections.entry(call.connection).or_default().push(key);
+        self.update_client_address(client_key);
+        Ok(())
+    }
+
+    /// Begins the request on its slot, and counts the memory that this takes or frees.
+    fn begin_slot(&mut self, key: SessionKey, call: &SequenceCall<'_>) -> Result<SlotAnswer, Status> {
+        let session = &mut self.sessions[key];
+        let before = session.slots.held_len();
+        let begun = session.slots.begin(call.args.slot, call.args.seq, call.args.highest_slot, call.fingerprint);
+        let after = session.slots.held_len();
+        self.reply_cache_len = self.reply_cache_len + after - before;
+        let held = &mut self.sources.usage_mut(session.source_key).cached_len;
+        *held = *held + after - before;
+        begun
+    }
+
+    /// Grants more slots to a client that uses all, and fewer if no memory is left.
+    fn adjust_slots(&mut self, key: SessionKey, highest_used: vouch_nfs4::SlotId, room: usize) {
+        let limits = &self.config.limits;
+        let slots = &mut self.sessions[key].slots;
+        let uses_all = highest_used == slots.highest() && highest_used.0 + 1 < limits.slots_per_session_max;
+        // Section 2.10.6.1.
+        if uses_all && room >= limits.reply_cache_len_max / REPLY_CACHE_PRESSURE_SHARE {
+            slots.grow((slots.highest().0 + 1).saturating_mul(2).min(limits.slots_per_session_max));
+        }
+        if room == 0 {
+            slots.shrink(SLOTS_UNDER_PRESSURE);
+        }
     }
 
     /// Caches `reply` on request or if it is short. Does nothing if the session is gone.
