@@ -13,6 +13,7 @@ use crate::callback_security::VerifiedCallback;
 /// Requested by CREATE_SESSION.
 const OPERATIONS_MAX: u32 = 16;
 
+/// Executes the operations of the server's callbacks.
 pub trait CallbackHandler: Send {
     /// Executes operations other than CB_SEQUENCE. Must not block: long work starts in the
     /// background, and the result is OK.

@@ -7,6 +7,7 @@ use vouch_nfs4::{Bytes, CallbackSec, GssCallbackHandles, GssService};
 use vouch_oncrpc::{AuthStat, Call, Flavor};
 use vouch_rpcsec_gss::{CallClass, Check, GssCall, ServerContext, Service, Verdict, check_many, classify};
 
+/// The security context in which the server sends callbacks (RFC 8881, section 2.10.8.3).
 #[derive(Clone)]
 pub struct CallbackSecurity {
     pub(crate) context: Arc<ServerContext>,

@@ -34,18 +34,27 @@ trait Io: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin> Io for S {}
 
+/// What a client connects to, and how.
 pub struct Config {
+    /// The server.
     pub address: SocketAddr,
+    /// 0, 1 or 2.
     pub minor: u32,
+    /// Connections of the session (4.1).
     pub connections: usize,
+    /// The client as the server knows it.
     pub identity: Identity,
+    /// RPC-with-TLS, if the connections use it.
     pub tls: Option<TlsClient>,
+    /// AUTH_SYS or RPCSEC_GSS of the calls.
     pub protection: Box<dyn Protection>,
     /// Called after the server has lost the security context.
     pub renewal: Option<Renewal>,
+    /// Executes the server's callbacks.
     pub callbacks: Box<dyn CallbackHandler>,
     /// For one reconnection.
     pub reconnect_timeout: Duration,
+    /// Bytes of a reply that are accepted.
     pub record_len_max: usize,
 }
 
@@ -178,6 +187,7 @@ impl Client {
         Ok(client)
     }
 
+    /// The id that the server has given.
     pub fn id(&self) -> ClientId {
         self.shared.state.lock().client
     }
@@ -188,6 +198,7 @@ impl Client {
         self.shared.state.lock().core.is_protected()
     }
 
+    /// Minor version.
     pub fn minor(&self) -> u32 {
         self.shared.minor
     }

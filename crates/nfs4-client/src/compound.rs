@@ -4,6 +4,7 @@ use vouch_xdr::Writer;
 
 use crate::{CallKind, Client, Error, Reply};
 
+/// A COMPOUND in the making: operations are appended, then it is sent.
 #[must_use = "a compound does nothing until it is sent"]
 pub struct Compound<'c> {
     client: &'c Client,
@@ -25,32 +26,39 @@ impl<'c> Compound<'c> {
         self
     }
 
+    /// Appends any operation.
     pub fn op(mut self, args: &Args<'_>) -> Self {
         args.encode(&mut self.operations);
         self.count += 1;
         self
     }
 
+    /// Sets the current filehandle.
     pub fn putfh(self, handle: &Filehandle) -> Self {
         self.op(&Args::Putfh(PutfhArgs { handle: *handle }))
     }
 
+    /// Sets the current filehandle to the root of the exports.
     pub fn putrootfh(self) -> Self {
         self.op(&Args::Putrootfh)
     }
 
+    /// Looks a name up in the current directory.
     pub fn lookup(self, name: &[u8]) -> Self {
         self.op(&Args::Lookup(LookupArgs { name: Name(name) }))
     }
 
+    /// Returns the current filehandle.
     pub fn getfh(self) -> Self {
         self.op(&Args::Getfh)
     }
 
+    /// Saves the current filehandle, for operations with two.
     pub fn savefh(self) -> Self {
         self.op(&Args::Savefh)
     }
 
+    /// Returns attributes of the current object.
     pub fn getattr(self, wanted: Bitmap) -> Self {
         self.op(&Args::Getattr(GetattrArgs { wanted }))
     }
@@ -62,6 +70,7 @@ impl<'c> Compound<'c> {
         self.op(&Args::Setattr(SetattrArgs { stateid, attrs }))
     }
 
+    /// Sends the COMPOUND and waits for the reply. Reconnects and repeats it if needed.
     pub async fn send(self) -> Result<Reply, Error> {
         self.client.call(self.kind, self.operations.into_bytes(), self.count).await
     }

@@ -17,6 +17,7 @@ mod reply_batch;
 
 use previous_context::PreviousContext;
 
+/// Whether a call uses a session slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallKind {
     /// Starts with SEQUENCE on a slot.
@@ -40,11 +41,13 @@ pub struct CallBuilder {
 }
 
 impl CallBuilder {
+    /// Appends an operation.
     pub fn op(&mut self, w: &mut Writer, args: &Args<'_>) {
         args.encode(w);
         self.count += 1;
     }
 
+    /// Appends `count` encoded operations.
     pub fn raw(&mut self, w: &mut Writer, operations: &[u8], count: u32) {
         w.raw(operations);
         self.count += count;
@@ -58,10 +61,12 @@ pub(crate) struct Unprotected {
     pub(crate) bytes: Range<usize>,
 }
 
+/// The end of a call.
 #[derive(Debug)]
 pub struct Completion<'a> {
     /// From [`Core::begin`].
     pub token: u64,
+    /// The reply, or why there is none.
     pub outcome: Result<ReplyBody<'a>, Error>,
 }
 
@@ -116,14 +121,17 @@ impl Core {
         }
     }
 
+    /// Minor version.
     pub const fn minor(&self) -> u32 {
         self.minor
     }
 
+    /// The session, if one is bound (4.1).
     pub const fn session(&self) -> Option<SessionId> {
         self.session
     }
 
+    /// Whether the session has state protection by machine credentials.
     pub const fn is_protected(&self) -> bool {
         self.session.is_some() && self.is_state_protected
     }
@@ -240,6 +248,7 @@ impl Core {
         Ok(self.protection.protect(calls)?)
     }
 
+    /// Whether replies are verified by a MIC.
     pub fn has_integrity(&self) -> bool {
         self.protection.has_integrity()
     }

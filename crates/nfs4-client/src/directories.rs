@@ -6,11 +6,14 @@ use vouch_xdr::Writer;
 use crate::compound::pack;
 use crate::{Client, Error};
 
+/// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
+    /// As the server sends it.
     pub name: Vec<u8>,
     /// If the server returns it.
     pub fileid: Option<u64>,
+    /// If the server returns it.
     pub kind: Option<FileType>,
 }
 
@@ -61,28 +64,33 @@ impl Client {
         }
     }
 
+    /// Creates a directory.
     pub async fn mkdir(&self, directory: &Filehandle, name: &[u8], mode: u32) -> Result<Filehandle, Error> {
         let attributes = Attributes { mode: Some(mode), ..Attributes::default() };
         self.create(directory, name, CreateType::Plain(FileType::Directory), &attributes).await
     }
 
+    /// Removes a file or an empty directory.
     pub async fn remove(&self, directory: &Filehandle, name: &[u8]) -> Result<(), Error> {
         let reply = self.compound().cached().putfh(directory).op(&Args::Remove(RemoveArgs { name: Name(name) })).send().await?;
         reply.results().skip(&[Op::PUTFH, Op::REMOVE])
     }
 
+    /// Renames a file within one export.
     pub async fn rename(&self, from: &Filehandle, old: &[u8], to: &Filehandle, new: &[u8]) -> Result<(), Error> {
         let args = RenameArgs { old: Name(old), new: Name(new) };
         let reply = self.compound().cached().putfh(from).savefh().putfh(to).op(&Args::Rename(args)).send().await?;
         reply.results().skip(&[Op::PUTFH, Op::SAVEFH, Op::PUTFH, Op::RENAME])
     }
 
+    /// Adds a name to a file.
     pub async fn link(&self, file: &Filehandle, directory: &Filehandle, name: &[u8]) -> Result<(), Error> {
         let args = LinkArgs { name: Name(name) };
         let reply = self.compound().cached().putfh(file).savefh().putfh(directory).op(&Args::Link(args)).send().await?;
         reply.results().skip(&[Op::PUTFH, Op::SAVEFH, Op::PUTFH, Op::LINK])
     }
 
+    /// Returns the target of a symbolic link.
     pub async fn readlink(&self, link: &Filehandle) -> Result<Vec<u8>, Error> {
         let reply = self.compound().putfh(link).op(&Args::Readlink).send().await?;
         let mut results = reply.results();

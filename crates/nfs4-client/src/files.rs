@@ -7,11 +7,14 @@ use vouch_xdr::Writer;
 use crate::compound::pack;
 use crate::{Client, Error, ReplyBody};
 
+/// A file that was looked up.
 #[derive(Debug, Clone)]
 pub struct FileInfo {
+    /// For later operations.
     pub handle: Filehandle,
     /// Bytes; zero if the server does not return it.
     pub size: u64,
+    /// Regular file, directory or other type.
     pub kind: vouch_nfs4::attr::FileType,
     /// Zero if the server does not return it.
     pub mode: u32,
@@ -19,10 +22,14 @@ pub struct FileInfo {
     pub fileid: u64,
 }
 
+/// An open file. Close it with [`Client::close_file`].
 #[derive(Debug, Clone)]
 pub struct OpenFile {
+    /// For operations of your own.
     pub handle: Filehandle,
+    /// For operations of your own.
     pub stateid: Stateid,
+    /// A delegation that the server has granted with the open.
     pub delegation: Option<Stateid>,
     pub(crate) owner: Vec<u8>,
     pub(crate) seq: OwnerSeq,
@@ -134,6 +141,7 @@ impl Client {
         }
     }
 
+    /// Closes the file and returns its delegation.
     pub async fn close_file(&self, file: OpenFile) -> Result<(), Error> {
         let seq = if self.minor() == 0 { file.seq } else { OwnerSeq(0) };
         let mut compound = self.compound().cached().putfh(&file.handle).op(&Args::Close(CloseArgs { seq, stateid: file.stateid }));

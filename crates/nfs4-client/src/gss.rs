@@ -35,6 +35,7 @@ pub(crate) fn needs_new_context(error: &Error) -> bool {
     }
 }
 
+/// Protection of calls by RPCSEC_GSS in one context.
 pub struct GssProtection {
     context: ClientContext,
     random: Box<Random>,
@@ -46,12 +47,16 @@ struct Random {
     used: usize,
 }
 
+/// Why no context is established.
 #[derive(Debug, thiserror::Error)]
 pub enum GssError<E> {
+    /// The mechanism or the server refuses.
     #[error(transparent)]
     Init(#[from] InitError<E>),
+    /// The connection failed.
     #[error("{0}")]
     Io(#[from] std::io::Error),
+    /// The server does not speak RPC.
     #[error("cannot read the server's record stream: {0}")]
     Stream(#[from] vouch_oncrpc::RecordError),
 }
@@ -115,10 +120,12 @@ fn read_record<E>(stream: &mut Stream, reader: &mut RecordReader) -> Result<Vec<
 }
 
 impl GssProtection {
+    /// Protects calls in an established context.
     pub fn new(context: ClientContext) -> Self {
         Self { context, random: Box::new(Random { bytes: [0; 4096], used: 4096 }) }
     }
 
+    /// The context, with its end and encryption type.
     pub const fn context(&self) -> &ClientContext {
         &self.context
     }

@@ -15,15 +15,19 @@ use crate::{CallKind, CallbackSecurity, Core, Error, ReplyBody};
 /// Identity of a client, with the session parameters that it requests.
 #[derive(Debug, Clone)]
 pub struct Identity {
+    /// Unique among the server's clients, and the same after a restart.
     pub owner: Vec<u8>,
     /// A new verifier makes the server discard the state of the previous instance.
     pub verifier: Verifier,
+    /// Requested calls in progress.
     pub slots: u32,
     /// Requested, of requests and replies.
     pub message_len_max: u32,
     /// Requested, of cached replies.
     pub cached_len_max: u32,
+    /// Callbacks that may be in progress.
     pub back_slots: u32,
+    /// RPC program of callbacks.
     pub callback_program: u32,
     /// Network identifier and universal address (4.0).
     pub callback_address: (String, String),
@@ -61,6 +65,7 @@ enum Stage {
     Done,
 }
 
+/// The calls by which a client gets its id and session.
 #[derive(Debug)]
 pub struct Handshake {
     stage: Stage,
@@ -78,6 +83,7 @@ const ENFORCED: Bitmap =
     Bitmap::of(&[Op::BIND_CONN_TO_SESSION.0, Op::EXCHANGE_ID.0, Op::CREATE_SESSION.0, Op::DESTROY_SESSION.0, Op::DESTROY_CLIENTID.0]);
 
 impl Handshake {
+    /// Begins a handshake of this minor version.
     pub const fn new(minor: u32) -> Self {
         let stage = match minor {
             0 => Stage::SetClientId,
@@ -117,14 +123,17 @@ impl Handshake {
         self.is_callback_security_refused
     }
 
+    /// Whether calls can be sent.
     pub fn is_done(&self) -> bool {
         self.stage == Stage::Done
     }
 
+    /// The id that the server has given.
     pub const fn client(&self) -> ClientId {
         self.client
     }
 
+    /// The session as the server has granted it (4.1).
     pub const fn session(&self) -> Option<&CreateSessionOk> {
         self.session.as_ref()
     }
@@ -170,6 +179,7 @@ impl Handshake {
         })
     }
 
+    /// Takes the reply to the last call.
     pub fn accept(&mut self, identity: &Identity, mut reply: ReplyBody<'_>, core: &mut Core) -> Result<(), Error> {
         let result = reply.next_result()?;
         self.stage = match (self.stage, result) {

@@ -57,8 +57,6 @@
 //! - After BADSESSION, DEADSESSION or STALE_CLIENTID the caller uses [`Client::renew`] and reclaims
 //!   its opens with [`Client::reclaim_open`]. See `examples/survivor.rs`.
 
-#![allow(missing_docs, reason = "documents say what names do not")]
-
 mod back_channel;
 mod callback_listener;
 mod callback_security;

@@ -3,16 +3,22 @@ use vouch_nfs4::{Bytes, ClientId, OwnerSeq, StateOwner, Stateid};
 
 use crate::{Client, Error, OpenFile};
 
+/// The locks of one owner on a file.
 #[derive(Debug, Clone)]
 pub struct Lock {
+    /// For operations of your own.
     pub stateid: Stateid,
     seq: OwnerSeq,
 }
 
+/// A lock of another owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockConflict {
+    /// First byte.
     pub offset: u64,
+    /// Bytes; all ones for the end of the file.
     pub length: u64,
+    /// Read or write lock.
     pub kind: LockType,
 }
 
@@ -47,6 +53,7 @@ impl Client {
         }
     }
 
+    /// Releases a range.
     pub async fn unlock(&self, file: &OpenFile, lock: &mut Lock, offset: u64, length: u64) -> Result<(), Error> {
         let seq = if self.minor() == 0 { lock.seq } else { OwnerSeq(0) };
         let args = LockuArgs { kind: LockType::Write, seq, stateid: lock.stateid, offset, length };

@@ -105,6 +105,7 @@ impl Submitter {
         Ok(more)
     }
 
+    /// Calls without a reply.
     pub const fn in_flight(&self) -> usize {
         self.in_flight
     }
@@ -115,6 +116,7 @@ impl Submitter {
     }
 }
 
+/// A session for load generators: many calls in progress, on one thread.
 pub struct Pipeline {
     connections: Vec<Connection>,
     ready: Vec<PollFlags>,
@@ -199,6 +201,7 @@ impl Pipeline {
         Ok(Self { connections, ready: Vec::new(), submitter, back, enctype, server: handshake.server().map(str::to_owned) })
     }
 
+    /// Encryption type under Kerberos.
     pub const fn enctype(&self) -> Option<&'static str> {
         self.enctype
     }
@@ -208,6 +211,7 @@ impl Pipeline {
         self.server.as_deref()
     }
 
+    /// Submits calls.
     pub const fn submitter(&mut self) -> &mut Submitter {
         &mut self.submitter
     }

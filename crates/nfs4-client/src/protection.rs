@@ -13,12 +13,16 @@ use crate::CallbackSecurity;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallTag(pub u64);
 
+/// Why a call or a reply is unprotected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProtectionError {
+    /// The reply does not belong to the call.
     #[error("the reply's verifier is invalid")]
     Verifier,
+    /// The reply is not genuine.
     #[error("the reply's body was altered")]
     Body,
+    /// Establish a new context.
     #[error("there is no usable security context")]
     NoContext,
 }
@@ -28,12 +32,14 @@ pub enum ProtectionError {
 pub struct OutgoingCall<'a> {
     /// From [`Protection::begin`].
     pub tag: CallTag,
+    /// The whole call; protected in place.
     pub bytes: &'a mut [u8],
 }
 
 /// Accepted, but not opened yet.
 #[derive(Debug)]
 pub struct IncomingReply<'a> {
+    /// Of the reply's call.
     pub tag: CallTag,
     /// Without the record mark. Results are opened in place.
     pub record: &'a mut [u8],
@@ -84,6 +90,7 @@ pub trait Protection: Send {
         0
     }
 
+    /// Encryption type under Kerberos.
     fn enctype(&self) -> Option<&'static str> {
         None
     }
@@ -130,10 +137,12 @@ pub struct Plain {
 }
 
 impl Plain {
+    /// AUTH_NONE.
     pub const fn none() -> Self {
         Self { flavor: Flavor::NONE, body: Vec::new() }
     }
 
+    /// AUTH_SYS.
     pub fn sys(user: &AuthSys) -> Self {
         Self { flavor: Flavor::SYS, body: user.to_xdr() }
     }

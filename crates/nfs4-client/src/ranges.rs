@@ -18,6 +18,7 @@ impl Client {
         }
     }
 
+    /// Reserves space for a range.
     pub async fn allocate(&self, file: &OpenFile, offset: u64, length: u64) -> Result<(), Error> {
         let args = AllocateArgs { stateid: file.stateid, offset, length };
         let reply = self.compound().cached().putfh(&file.handle).op(&Args::Allocate(args)).send().await?;

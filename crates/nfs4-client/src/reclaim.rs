@@ -6,6 +6,7 @@ use vouch_nfs4::{Bytes, ClientId, OwnerSeq, StateOwner};
 use crate::{Client, Error, OpenFile};
 
 impl Client {
+    /// Reopens a file during the grace period of a restarted server.
     pub async fn reclaim_open(&self, file: &mut OpenFile) -> Result<(), Error> {
         let client = if self.minor() == 0 { self.id() } else { ClientId(0) };
         let args = OpenArgs {

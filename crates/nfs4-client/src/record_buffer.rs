@@ -47,6 +47,7 @@ impl RecordBuffer {
         }
     }
 
+    /// Reads once from the stream. Returns the number of bytes, 0 at its end.
     pub fn fill(&mut self, stream: &mut impl Read) -> std::io::Result<usize> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);

@@ -41,6 +41,7 @@ impl<'a> ReplyBody<'a> {
         }
     }
 
+    /// Takes results of these operations, which must have succeeded.
     pub fn skip(&mut self, ops: &[Op]) -> Result<(), Error> {
         ops.iter().try_for_each(|&op| match self.next_ok()?.op() == op {
             true => Ok(()),
@@ -48,6 +49,7 @@ impl<'a> ReplyBody<'a> {
         })
     }
 
+    /// Results that were not taken.
     pub const fn left(&self) -> u32 {
         self.left
     }
@@ -76,6 +78,7 @@ impl Reply {
         self.status
     }
 
+    /// Result of SEQUENCE (4.1).
     pub const fn sequence(&self) -> Option<SequenceOk> {
         self.sequence
     }
@@ -85,6 +88,7 @@ impl Reply {
         ReplyBody { status: self.status, sequence: self.sequence, left: self.count, r: Reader::new(&self.bytes) }
     }
 
+    /// Decodes all results after SEQUENCE.
     pub fn to_vec(&self) -> Result<Vec<Results<'_>>, Error> {
         let mut body = self.results();
         (0..self.count).map(|_| body.next_result()).collect()

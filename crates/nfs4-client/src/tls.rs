@@ -14,6 +14,7 @@ use vouch_xdr::Writer;
 
 use crate::Error;
 
+/// RPC-with-TLS to one server (RFC 9289).
 #[derive(Clone)]
 pub struct TlsClient {
     pub(crate) config: Arc<ClientConfig>,
@@ -72,8 +73,10 @@ impl TlsClient {
     }
 }
 
+/// Why TLS cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsClientError {
+    /// A certificate or key file cannot be used.
     #[error(transparent)]
     Files(#[from] CredentialError),
     /// The server has no usable name.

@@ -6,6 +6,7 @@ use vouch_nfs4::{Bytes, Cookie, Filehandle, Name};
 use crate::{Client, Error};
 
 impl Client {
+    /// Returns the value of an extended attribute.
     pub async fn getxattr(&self, file: &Filehandle, name: &[u8]) -> Result<Vec<u8>, Error> {
         let reply = self.compound().putfh(file).op(&Args::Getxattr(GetxattrArgs { name: Name(name) })).send().await?;
         let mut results = reply.results();
@@ -16,12 +17,14 @@ impl Client {
         }
     }
 
+    /// Sets an extended attribute.
     pub async fn setxattr(&self, file: &Filehandle, name: &[u8], value: &[u8], option: SetxattrOption) -> Result<(), Error> {
         let args = SetxattrArgs { option, name: Name(name), value: Bytes(value) };
         let reply = self.compound().cached().putfh(file).op(&Args::Setxattr(args)).send().await?;
         reply.results().skip(&[Op::PUTFH, Op::SETXATTR])
     }
 
+    /// Returns the names of all extended attributes.
     pub async fn listxattrs(&self, file: &Filehandle) -> Result<Vec<Vec<u8>>, Error> {
         let (mut cookie, mut names) = (Cookie(0), Vec::new());
         loop {
@@ -41,6 +44,7 @@ impl Client {
         }
     }
 
+    /// Removes an extended attribute.
     pub async fn removexattr(&self, file: &Filehandle, name: &[u8]) -> Result<(), Error> {
         let args = RemovexattrArgs { name: Name(name) };
         let reply = self.compound().cached().putfh(file).op(&Args::Removexattr(args)).send().await?;

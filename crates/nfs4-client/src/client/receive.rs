@@ -21,17 +21,7 @@ impl Shared {
     ) -> Result<BackgroundTask, Error> {
         let mut state = self.state.lock();
         let Some(opener) = state.core.opener() else {
-            while let Some(record) = reader.next(&mut input)? {
-                if is_call(&record) {
-                    state.answer_callback(at, &record);
-                } else if let Some(completion) = state.core.reply(&record, scratch)? {
-                    let (token, outcome) = into_owned_reply(completion);
-                    self.complete(&mut state, token, outcome);
-                } else {
-                    state.notice_context_end(&record);
-                }
-            }
-            return Ok(state.after_replies(at));
+            return self.receive_clear(&mut state, at, reader, input, scratch);
         };
         drop(state);
         let mut records = Vec::new();
@@ -74,6 +64,27 @@ impl Shared {
         }
         calls.for_each(|(_, call)| state.answer_callback(at, call));
         first_error.map_or_else(|| Ok(state.after_replies(at)), Err)
+    }
+
+    fn receive_clear(
+        &self,
+        state: &mut State,
+        at: usize,
+        reader: &mut RecordReader,
+        mut input: &[u8],
+        scratch: &mut Vec<u8>,
+    ) -> Result<BackgroundTask, Error> {
+        while let Some(record) = reader.next(&mut input)? {
+            if is_call(&record) {
+                state.answer_callback(at, &record);
+            } else if let Some(completion) = state.core.reply(&record, scratch)? {
+                let (token, outcome) = into_owned_reply(completion);
+                self.complete(state, token, outcome);
+            } else {
+                state.notice_context_end(&record);
+            }
+        }
+        Ok(state.after_replies(at))
     }
 
     /// A call that was denied because of a missing context waits for a new one.
