@@ -1,5 +1,6 @@
 //! Encryption types, by their numbers in the IANA registry of Kerberos parameters.
 
+/// An AES encryption type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(i32)]
 pub enum Enctype {
@@ -27,7 +28,7 @@ impl Enctype {
     }
 
     /// Bytes of a truncated checksum: 12, 16 or 24.
-    pub const fn checksum_len(self) -> usize {
+    pub(crate) const fn checksum_len(self) -> usize {
         match self {
             Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => 12,
             Enctype::Aes128CtsHmacSha256_128 => 16,
@@ -64,6 +65,7 @@ impl std::fmt::Display for Enctype {
     }
 }
 
+/// The number of an encryption type that this crate does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("enctype {0} is not one of aes128/256-cts-hmac-sha1-96, aes128-cts-hmac-sha256-128, aes256-cts-hmac-sha384-192")]
 pub struct UnknownEnctype(pub i32);

@@ -8,9 +8,12 @@ use crate::enctype::Enctype;
 use crate::token::{CONFOUNDER_LEN, TOKEN_HEADER_LEN};
 use crate::wipe::wipe_stack;
 
+/// The two sides of a context. Each uses other keys to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
+    /// The client.
     Initiator,
+    /// The server.
     Acceptor,
 }
 
@@ -23,10 +26,13 @@ impl Role {
     }
 }
 
+/// The protocol key has the wrong length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a key of {got} bytes for {enctype}, which takes {}", enctype.key_len())]
 pub struct KeyLengthError {
+    /// The type that the key should fit.
     pub enctype: Enctype,
+    /// Bytes of the key.
     pub got: usize,
 }
 
@@ -72,10 +78,12 @@ impl ContextKeys {
         self.receive.derive(self.enctype, key, self.role.peer());
     }
 
+    /// The type that all messages of the context use.
     pub fn enctype(&self) -> Enctype {
         self.enctype
     }
 
+    /// Our side of the context.
     pub fn role(&self) -> Role {
         self.role
     }

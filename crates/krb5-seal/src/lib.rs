@@ -34,13 +34,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-#![allow(missing_docs, reason = "documents say what names do not")]
-
 mod cts;
 mod derive;
 mod digest;
 mod enctype;
 mod hashing;
+/// AES and hash kernels for each instruction set.
 pub mod kernels;
 mod keys;
 mod mic;

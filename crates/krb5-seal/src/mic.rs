@@ -12,35 +12,46 @@ use crate::short::{Batch, SHORT_LEN_MAX};
 use crate::stack::Stack;
 use crate::token::{MIC_LEN_MAX, MicToken, TOKEN_HEADER_LEN, TokenError, mic_header, parse_mic};
 
+/// One MIC to compute.
 pub struct MicJob<'a> {
+    /// Of the message's context.
     pub keys: &'a ContextKeys,
+    /// Sequence number of the token.
     pub seq: u64,
+    /// The message, in pieces.
     pub parts: &'a [&'a [u8]],
     /// Empty before the job runs.
     pub token: MicToken,
 }
 
 impl<'a> MicJob<'a> {
+    /// A job that has not run.
     pub fn new(keys: &'a ContextKeys, seq: u64, parts: &'a [&'a [u8]]) -> MicJob<'a> {
         MicJob { keys, seq, parts, token: MicToken { bytes: [0; MIC_LEN_MAX], len: 0 } }
     }
 }
 
+/// One MIC to verify.
 pub struct VerifyJob<'a> {
+    /// Of the message's context.
     pub keys: &'a ContextKeys,
+    /// The message, in pieces.
     pub parts: &'a [&'a [u8]],
+    /// The token from the peer.
     pub token: &'a [u8],
     /// Sequence number of the token, or the error.
     pub result: Result<u64, TokenError>,
 }
 
 impl<'a> VerifyJob<'a> {
+    /// A job that has not run: its result is an error.
     pub fn new(keys: &'a ContextKeys, parts: &'a [&'a [u8]], token: &'a [u8]) -> VerifyJob<'a> {
         VerifyJob { keys, parts, token, result: Err(TokenError::Waiting) }
     }
 }
 
 impl ContextKeys {
+    /// Computes the MIC of one message.
     pub fn mic(&self, seq: u64, parts: &[&[u8]]) -> MicToken {
         let mut jobs = [MicJob::new(self, seq, parts)];
         mic_many(&mut jobs);
@@ -60,6 +71,7 @@ pub fn mic_many(jobs: &mut [MicJob<'_>]) {
     mic_many_with(Kernels::best(), jobs);
 }
 
+/// As [`mic_many`], with the given kernels.
 pub fn mic_many_with(kernels: &Kernels, jobs: &mut [MicJob<'_>]) {
     run(kernels, jobs, |_| true);
 }

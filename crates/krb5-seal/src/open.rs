@@ -17,23 +17,30 @@ use crate::stack::Stack;
 use crate::token::{TOKEN_HEADER_LEN, TokenError, WrapHeader};
 use crate::wipe::wipe_frame;
 
+/// A verified message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opened {
     /// Body in the token's buffer.
     pub range: Range<usize>,
+    /// Sequence number of the token.
     pub seq: u64,
+    /// Whether the body was encrypted.
     pub sealed: bool,
 }
 
+/// One token to open.
 pub struct OpenJob<'a> {
+    /// Of the message's context.
     pub keys: &'a ContextKeys,
     /// The whole token. Afterwards the body is in the range of the result; after a refusal the
     /// contents are useless.
     pub token: &'a mut [u8],
+    /// Set when the job has run.
     pub result: Result<Opened, TokenError>,
 }
 
 impl<'a> OpenJob<'a> {
+    /// A job that has not run: its result is an error.
     pub fn new(keys: &'a ContextKeys, token: &'a mut [u8]) -> OpenJob<'a> {
         OpenJob { keys, token, result: Err(TokenError::Waiting) }
     }
@@ -85,6 +92,7 @@ pub fn open_many(jobs: &mut [OpenJob<'_>]) {
     open_many_with(Kernels::best(), jobs);
 }
 
+/// As [`open_many`], with the given kernels.
 pub fn open_many_with(kernels: &Kernels, jobs: &mut [OpenJob<'_>]) {
     let mut present = 0;
     for job in jobs.iter_mut() {

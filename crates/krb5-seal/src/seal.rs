@@ -13,10 +13,13 @@ use crate::stack::Stack;
 use crate::token::{CONFOUNDER_LEN, TOKEN_HEADER_LEN, TokenError, wrap_header};
 use crate::wipe::{wipe_frame, wipe_frames};
 
+/// One message to seal.
 pub struct SealJob<'a> {
+    /// Of the message's context.
     pub keys: &'a ContextKeys,
+    /// Sequence number of the token.
     pub seq: u64,
-    /// Fresh random bytes.
+    /// Random, and never used twice.
     pub confounder: [u8; CONFOUNDER_LEN],
     /// [`ContextKeys::header_len`] bytes of room, the body, [`ContextKeys::trailer_len`] bytes of
     /// room. Afterwards the whole token.
@@ -26,6 +29,7 @@ pub struct SealJob<'a> {
 }
 
 impl<'a> SealJob<'a> {
+    /// A job that has not run: its result is an error.
     pub fn new(keys: &'a ContextKeys, seq: u64, confounder: [u8; CONFOUNDER_LEN], token: &'a mut [u8]) -> SealJob<'a> {
         SealJob { keys, seq, confounder, token, result: Err(TokenError::Waiting) }
     }
@@ -50,6 +54,7 @@ pub fn seal_many(jobs: &mut [SealJob<'_>]) {
     seal_many_with(Kernels::best(), jobs);
 }
 
+/// As [`seal_many`], with the given kernels.
 pub fn seal_many_with(kernels: &Kernels, jobs: &mut [SealJob<'_>]) {
     let mut present = 0;
     for job in jobs.iter_mut() {

@@ -9,6 +9,7 @@
 
 use crate::keys::ContextKeys;
 
+/// Bytes before the data of a token.
 pub const TOKEN_HEADER_LEN: usize = 16;
 /// Random data before the plaintext.
 pub const CONFOUNDER_LEN: usize = 16;
@@ -61,6 +62,7 @@ pub struct MicToken {
 }
 
 impl MicToken {
+    /// The token as it is sent.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }

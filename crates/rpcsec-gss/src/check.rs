@@ -9,10 +9,12 @@ use vouch_oncrpc::AuthStat;
 use crate::bodies::{Body, open_bodies};
 use crate::{GssCall, GssSeq};
 
+/// The result of verifying a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Has the position of the arguments in the record.
     Genuine(Range<usize>),
+    /// The header is not genuine: deny the call with this status.
     Refused(AuthStat),
     /// A repeated or too old call: no answer, and the connection is closed so that a waiting client
     /// sends it again.
@@ -21,14 +23,18 @@ pub enum Verdict {
     Garbage,
 }
 
+/// One call to verify.
 pub struct Check<'a> {
     /// Sealed arguments are decrypted in place.
     pub record: &'a mut [u8],
+    /// As [`classify`](crate::classify) found it.
     pub call: &'a GssCall,
+    /// Set by [`check_many`].
     pub verdict: Verdict,
 }
 
 impl<'a> Check<'a> {
+    /// A call that is not verified yet.
     pub fn new(record: &'a mut [u8], call: &'a GssCall) -> Self {
         Self { record, call, verdict: Verdict::Dropped }
     }

@@ -9,12 +9,15 @@ use vouch_xdr::pad_len;
 use crate::wire::decode_init_args;
 use crate::{Credential, GssSeq, InitCall, Procedure, ServerContext, Service};
 
+/// What an RPCSEC_GSS call wants.
 pub enum CallClass {
     /// Verify it with [`check_many`](crate::check_many).
     Call(GssCall),
+    /// Creation of a context.
     Init(InitCall),
     /// Creation of a context with undecodable arguments.
     Garbage,
+    /// Deny the call with this status.
     Refused(AuthStat),
 }
 
@@ -32,10 +35,12 @@ pub struct GssCall {
 }
 
 impl GssCall {
+    /// The context that the call names; unproven until it is verified.
     pub const fn context(&self) -> &Arc<ServerContext> {
         &self.context
     }
 
+    /// Protection of the arguments and of the reply.
     pub const fn service(&self) -> Service {
         self.service
     }
@@ -45,6 +50,7 @@ impl GssCall {
         self.destroy
     }
 
+    /// Transaction id of the call.
     pub const fn xid(&self) -> u32 {
         self.xid
     }

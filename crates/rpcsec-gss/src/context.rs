@@ -12,10 +12,13 @@ use crate::{ClientContext, GssSeq, Service, Window};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContextHandle(pub [u8; HANDLE_LEN]);
 
+/// Bytes of a handle.
 pub const HANDLE_LEN: usize = 16;
 
+/// What a server's mechanism has agreed with a client.
 #[derive(Clone)]
 pub struct EstablishedContext {
+    /// Shared with the context that is made of it.
     pub keys: Arc<ContextKeys>,
     /// With realm: `alice@EXAMPLE.ORG`.
     pub principal: Arc<str>,
@@ -27,6 +30,7 @@ pub struct EstablishedContext {
     pub token_seq: u64,
 }
 
+/// A context on a server.
 pub struct ServerContext {
     handle: ContextHandle,
     established: EstablishedContext,
@@ -52,22 +56,27 @@ impl ServerContext {
         }
     }
 
+    /// The handle that the client sends with each call.
     pub const fn handle(&self) -> ContextHandle {
         self.handle
     }
 
+    /// The same, borrowed.
     pub const fn handle_ref(&self) -> &ContextHandle {
         &self.handle
     }
 
+    /// The client, with its realm.
     pub const fn principal(&self) -> &Arc<str> {
         &self.established.principal
     }
 
+    /// The principal of the server that the client has named.
     pub const fn service(&self) -> &Arc<str> {
         &self.established.service
     }
 
+    /// Keys of the context's messages.
     pub fn keys(&self) -> &ContextKeys {
         &self.established.keys
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::{ContextHandle, EstablishedContext, HANDLE_LEN, ServerContext};
 
+/// Limits of [`Contexts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextLimits {
     /// Eight kilobytes each. A cluster of ten thousand nodes has a few on each.
@@ -45,7 +46,9 @@ pub struct Contexts<P> {
 /// Drop it outside the lock: keys are wiped, and the mechanism frees its state.
 #[must_use = "what is dropped here is wiped here"]
 pub struct RemovedContext<P> {
+    /// Complete contexts.
     pub whole: Vec<Arc<ServerContext>>,
+    /// State of contexts that were being created.
     pub partial: Vec<P>,
 }
 
@@ -56,6 +59,7 @@ impl<P> Default for RemovedContext<P> {
 }
 
 impl<P> Contexts<P> {
+    /// An empty table.
     pub fn new(limits: ContextLimits) -> Self {
         Self {
             limits,
@@ -210,14 +214,17 @@ impl<P> Contexts<P> {
         }
     }
 
+    /// Complete contexts.
     pub fn len(&self) -> usize {
         self.whole.len()
     }
 
+    /// Whether no context is complete.
     pub fn is_empty(&self) -> bool {
         self.whole.is_empty()
     }
 
+    /// Contexts that were removed to make room.
     pub const fn evicted(&self) -> u64 {
         self.evicted
     }

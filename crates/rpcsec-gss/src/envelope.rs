@@ -41,6 +41,7 @@ impl Envelope {
         envelope
     }
 
+    /// Protection of the reply.
     pub const fn service(&self) -> Service {
         self.service
     }
@@ -63,14 +64,18 @@ impl Envelope {
     }
 }
 
+/// One reply to protect.
 pub struct Wrap<'a> {
+    /// The reply, with room for its protection.
     pub bytes: &'a mut Vec<u8>,
+    /// From the reply's call.
     pub envelope: &'a Envelope,
     /// False: do not send the reply in any form (RFC 2203, section 5.3.3.4.4).
     pub done: bool,
 }
 
 impl<'a> Wrap<'a> {
+    /// A reply and the envelope of its call.
     pub fn new(bytes: &'a mut Vec<u8>, envelope: &'a Envelope) -> Self {
         Self { bytes, envelope, done: false }
     }

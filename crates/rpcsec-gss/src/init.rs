@@ -13,24 +13,33 @@ pub trait Acceptor: Send + Sync {
     /// Between two exchanges of a context.
     type Partial: Send;
 
+    /// Takes a token of the client, and the state after the previous one.
     fn accept(&self, partial: Option<Self::Partial>, token: &[u8]) -> Accept<Self::Partial>;
 }
 
+/// The mechanism's answer to a token.
 pub enum Accept<P> {
+    /// The context is complete.
     Established {
+        /// What both sides have agreed.
         context: EstablishedContext,
         /// Authenticates the server to the client.
         token: Vec<u8>,
     },
+    /// The client must send another token.
     Continue {
         /// For the next exchange.
         partial: P,
+        /// For the client.
         token: Vec<u8>,
     },
+    /// The client is refused.
     Failed {
         /// GSS-API status.
         major: u32,
+        /// Status of the mechanism.
         minor: u32,
+        /// For the client.
         token: Vec<u8>,
         /// For the administrator: client, reason, remedy.
         reason: String,
@@ -41,11 +50,14 @@ pub enum Accept<P> {
     },
 }
 
+/// A call that creates a context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InitCall {
+    /// Transaction id of the call.
     pub xid: u32,
     /// Empty in the first call.
     pub handle: Vec<u8>,
+    /// From the client's mechanism.
     pub token: Vec<u8>,
 }
 
@@ -81,6 +93,7 @@ impl InitCall {
         Reply::accepted(self.xid, Accepted::Success(&result.to_xdr())).encode(w);
     }
 
+    /// Writes a denial with this status.
     pub fn refuse(&self, stat: AuthStat, w: &mut Writer) {
         Reply::denied(self.xid, Denied::AuthError(stat)).encode(w);
     }
@@ -88,19 +101,27 @@ impl InitCall {
 
 /// A stored step of context creation, for the reply.
 pub enum InitOutcome {
+    /// The context is complete.
     Complete {
+        /// Shared by all connections.
         context: Arc<ServerContext>,
+        /// For the client.
         token: Vec<u8>,
     },
+    /// The client must send another token.
     Partial {
+        /// For the client's next call.
         handle: ContextHandle,
+        /// For the client.
         token: Vec<u8>,
     },
+    /// The client is refused.
     Failed {
         /// GSS-API status.
         major: u32,
         /// Mechanism status.
         minor: u32,
+        /// For the client.
         token: Vec<u8>,
     },
 }

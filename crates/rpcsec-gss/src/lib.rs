@@ -39,8 +39,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-#![allow(missing_docs, reason = "documents say what names do not")]
-
 mod bodies;
 mod check;
 mod classify;

@@ -8,6 +8,7 @@ pub(crate) const WINDOW_LEN: u32 = 2048;
 
 const WORDS: usize = WINDOW_LEN as usize / 64;
 
+/// Sequence numbers that were used (RFC 2203, section 5.3.3.1).
 #[derive(Clone, Debug)]
 pub struct Window {
     newest: Option<GssSeq>,

@@ -19,9 +19,13 @@ impl GssSeq {
 /// RFC 2203, section 5, `rpc_gss_proc_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Procedure {
+    /// A call of the program.
     Data,
+    /// The first call of a context.
     Init,
+    /// A further exchange of tokens.
     ContinueInit,
+    /// The end of the context.
     Destroy,
 }
 
@@ -30,13 +34,16 @@ pub enum Procedure {
 pub enum Service {
     /// Only the header is protected.
     None,
+    /// Bodies have a MIC.
     Integrity,
+    /// Bodies are encrypted.
     Privacy,
 }
 
 /// RFC 2203, section 5, `rpc_gss_cred_vers_1_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credential<'a> {
+    /// What the call does with the context.
     pub procedure: Procedure,
     /// Meaningless during creation.
     pub seq: GssSeq,
@@ -46,10 +53,13 @@ pub struct Credential<'a> {
     pub handle: &'a [u8],
 }
 
+/// A credential that cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialError {
+    /// Another version than 1.
     #[error("RPCSEC_GSS version {0} is not supported")]
     Version(u32),
+    /// Its encoding is invalid.
     #[error("RPCSEC_GSS credential can't be read")]
     Unreadable,
 }
@@ -100,6 +110,7 @@ impl<'a> Credential<'a> {
         Ok(credential)
     }
 
+    /// Appends the body of the credential.
     pub fn encode(&self, w: &mut Writer) {
         w.u32(VERSION);
         w.u32(match self.procedure {
@@ -117,6 +128,7 @@ impl<'a> Credential<'a> {
         w.opaque(self.handle);
     }
 
+    /// Bytes of the encoded body.
     pub const fn len(&self) -> usize {
         20 + self.handle.len() + vouch_xdr::pad_len(self.handle.len())
     }
@@ -143,8 +155,11 @@ pub fn decode_init_args(args: &[u8]) -> Result<&[u8], Error> {
 pub struct InitResult {
     /// Empty after a failure.
     pub handle: Vec<u8>,
+    /// GSS-API status.
     pub major: u32,
+    /// Status of the mechanism.
     pub minor: u32,
+    /// Calls that may be outstanding.
     pub window: u32,
     /// For the client's mechanism.
     pub token: Vec<u8>,

@@ -118,6 +118,7 @@ pub(crate) struct StitchedOne<S> {
 /// Advances chain and state.
 pub(crate) type StitchOne<S> = unsafe fn(&mut StitchedOne<S>, usize);
 
+/// Kernels for one instruction set. All sets compute the same.
 #[derive(Clone, Copy)]
 pub struct Kernels {
     name: &'static str,
@@ -170,10 +171,12 @@ impl Kernels {
         self.stitched_lanes().min(16)
     }
 
+    /// The name for [`Kernels::choose`].
     pub fn name(&self) -> &'static str {
         self.name
     }
 
+    /// The kernel of each algorithm, for people.
     pub fn describe(&self) -> String {
         let Kernels { encrypt, decrypt, sha1, sha256, sha512, .. } = self;
         format!("encrypt {}, decrypt {}, sha1 {}, sha256 {}, sha384 {}", encrypt.name, decrypt.name, sha1.name, sha256.name, sha512.name)

@@ -11,24 +11,32 @@ use crate::window::WINDOW_LEN;
 use crate::wire::{LENGTH_LEN, integrity_body, privacy_body};
 use crate::{ContextHandle, Credential, EstablishedContext, GssSeq, Procedure, ServerContext, Service};
 
+/// What a client's mechanism has agreed with a server.
 #[derive(Clone)]
 pub struct EstablishedClient {
+    /// Shared with the context that is made of it.
     pub keys: Arc<ContextKeys>,
+    /// Seconds from now until the ticket's end.
     pub lifetime_s: u64,
     /// Sequence number of our first token.
     pub token_seq: u64,
 }
 
+/// A reply that is not genuine, or a context that is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
+    /// The header does not belong to the call.
     #[error("the reply's verifier is invalid")]
     Verifier,
+    /// The body is altered.
     #[error("the reply's body is altered or belongs to another call")]
     Body,
+    /// A new context is needed.
     #[error("the security context has no sequence numbers left")]
     UsedUp,
 }
 
+/// A context on a client.
 pub struct ClientContext {
     keys: Arc<ContextKeys>,
     handle: Vec<u8>,
@@ -70,18 +78,22 @@ impl ClientContext {
         self.window
     }
 
+    /// Seconds from its creation until the ticket's end.
     pub const fn lifetime_s(&self) -> u64 {
         self.lifetime_s
     }
 
+    /// The type that all messages use.
     pub fn enctype(&self) -> vouch_krb5_seal::Enctype {
         self.keys.enctype()
     }
 
+    /// Protection of the calls and replies.
     pub const fn service(&self) -> Service {
         self.service
     }
 
+    /// The handle that the server has given.
     pub fn handle(&self) -> &[u8] {
         &self.handle
     }
@@ -199,6 +211,7 @@ impl ClientContext {
         }
     }
 
+    /// Checks the verifier of the reply to the call `seq`.
     pub fn verify(&self, seq: GssSeq, verifier: OpaqueAuth<'_>) -> Result<(), OpenError> {
         if verifier.flavor != Flavor::RPCSEC_GSS {
             return Err(OpenError::Verifier);

@@ -8,6 +8,7 @@ use crate::{Credential, GssSeq, InitResult, Procedure, Service};
 
 /// A mechanism for one client context. May block: it asks for tickets.
 pub trait Initiator {
+    /// Why the mechanism fails.
     type Error: std::error::Error + Send + Sync + 'static;
 
     /// Takes the server's token; `None` in the first step. Fails without a ticket or if the
@@ -15,32 +16,51 @@ pub trait Initiator {
     fn step(&mut self, token: Option<&[u8]>) -> Result<InitStep, Self::Error>;
 }
 
+/// The mechanism's next step.
 pub enum InitStep {
     /// A token for the server.
-    Continue { token: Vec<u8> },
+    Continue {
+        /// From the mechanism.
+        token: Vec<u8>,
+    },
+    /// The context is complete.
     Established {
+        /// What both sides have agreed.
         context: EstablishedClient,
         /// For the server, if it needs one.
         token: Option<Vec<u8>>,
     },
 }
 
+/// Why no context is created.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError<E> {
+    /// Of the client's mechanism.
     #[error("{0}")]
     Mechanism(E),
+    /// By the server's mechanism.
     #[error("the server refused the ticket (GSS major {major:#x}, minor {minor})")]
-    Refused { major: u32, minor: u32 },
+    Refused {
+        /// GSS-API status.
+        major: u32,
+        /// Status of the mechanism.
+        minor: u32,
+    },
+    /// By the RPC layer of the server.
     #[error("the server denied the call (auth_stat {})", .0.0)]
     Denied(AuthStat),
+    /// The server breaks the protocol.
     #[error("the server's answer is inconsistent: {0}")]
     Mismatch(&'static str),
+    /// The answer has an invalid encoding.
     #[error("the server's answer can't be decoded: {0}")]
     Unreadable(#[from] vouch_xdr::Error),
+    /// The answer is not from the holder of the key.
     #[error("the verifier of the server's window is invalid")]
     Verifier,
 }
 
+/// The creation of a context, between two calls.
 pub struct Initiation<I> {
     initiator: I,
     service: Service,
@@ -49,9 +69,11 @@ pub struct Initiation<I> {
     established: Option<EstablishedClient>,
 }
 
+/// The state after an answer.
 pub enum Initiated<I> {
     /// Another call must be sent.
     Again(Initiation<I>),
+    /// The context can be used.
     Done(ClientContext),
 }
 

@@ -16,18 +16,22 @@ pub struct CallWrap<'a> {
     pub bytes: &'a mut [u8],
 }
 
+/// One reply to verify.
 pub struct ReplyOpen<'a> {
     /// Without record mark; sealed results are decrypted in place.
     pub record: &'a mut [u8],
+    /// Of the reply's call.
     pub seq: GssSeq,
     /// The verifier's body, if its flavour is RPCSEC_GSS.
     pub verifier: Option<Range<usize>>,
     /// Data after the status.
     pub body_at: usize,
+    /// Position of the decrypted results.
     pub results: Result<Range<usize>, OpenError>,
 }
 
 impl<'a> ReplyOpen<'a> {
+    /// A reply that is not verified yet.
     pub fn new(record: &'a mut [u8], seq: GssSeq, verifier: Option<Range<usize>>, body_at: usize) -> Self {
         Self { record, seq, verifier, body_at, results: Err(OpenError::Verifier) }
     }
@@ -96,6 +100,7 @@ impl ClientContext {
         ReplyOpener { keys: self.shared_keys(), service: self.service() }
     }
 
+    /// Verifies and decrypts replies of one context, many at once.
     pub fn open_many(&self, replies: &mut [ReplyOpen<'_>]) {
         self.reply_opener().open_many(replies);
     }
