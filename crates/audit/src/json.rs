@@ -20,50 +20,16 @@ pub fn boot_text(boot: Option<[u8; 16]>) -> Option<String> {
 
 pub fn value(record: &Record<'_>, boot: Option<[u8; 16]>) -> Value {
     let status = record.status();
-    let failed = status != 0 || matches!(record.class, Class::Refusal | Class::Gap);
     let mut all = Map::new();
     all.insert("@timestamp".into(), time(record.time_ns).into());
     all.insert("ecs".into(), json!({ "version": "8.11.0" }));
-    let (category, kind) = categories(record);
-    all.insert(
-        "event".into(),
-        json!({
-            "kind": "event",
-            "module": "vouch",
-            "category": [category],
-            "type": [kind],
-            "action": action(record),
-            "outcome": if failed { "failure" } else { "success" },
-            "sequence": record.seq,
-        }),
-    );
-    let mut user = Map::new();
-    put(&mut user, "name", record.principal);
-    record.uid.map(|uid| user.insert("id".into(), uid.to_string().into()));
-    record.gid.map(|gid| user.insert("group".into(), json!({ "id": gid.to_string() })));
-    insert(&mut all, "user", user);
+    all.insert("event".into(), event(record));
+    insert(&mut all, "user", user(record));
     record.pid.map(|pid| all.insert("process".into(), json!({ "thread": { "id": pid } })));
-    let mut host = Map::new();
-    boot_text(boot).map(|boot| host.insert("boot".into(), json!({ "id": boot })));
-    let mut source = Map::new();
-    record.address.map(|address| source.insert("ip".into(), address.to_canonical().to_string().into()));
-    record.port.map(|port| source.insert("port".into(), port.into()));
-    match record.class {
-        // The address in a host event belongs to another machine.
-        Class::Host => put(&mut host, "name", record.client),
-        _ => put(&mut source, "domain", record.client),
-    }
+    let (host, source) = host_and_source(record, boot);
     insert(&mut all, "host", host);
     if record.transport.is_some() {
-        let mut client = Map::new();
-        put(&mut client, "subject", record.certificate);
-        if !record.fingerprint.is_empty() {
-            client.insert("hash".into(), json!({ "sha256": hex(record.fingerprint) }));
-        }
-        let mut tls = Map::new();
-        tls.insert("established".into(), true.into());
-        insert(&mut tls, "client", client);
-        all.insert("tls".into(), tls.into());
+        all.insert("tls".into(), tls(record).into());
     }
     insert(&mut all, "source", source);
     let mut file = Map::new();
@@ -77,6 +43,60 @@ pub fn value(record: &Record<'_>, boot: Option<[u8; 16]>) -> Value {
     if status != 0 {
         all.insert("error".into(), json!({ "code": status.to_string() }));
     }
+    all.insert("vouch".into(), own_fields(record).into());
+    all.into()
+}
+
+fn event(record: &Record<'_>) -> Value {
+    let failed = record.status() != 0 || matches!(record.class, Class::Refusal | Class::Gap);
+    let (category, kind) = categories(record);
+    json!({
+        "kind": "event",
+        "module": "vouch",
+        "category": [category],
+        "type": [kind],
+        "action": action(record),
+        "outcome": if failed { "failure" } else { "success" },
+        "sequence": record.seq,
+    })
+}
+
+fn user(record: &Record<'_>) -> Map<String, Value> {
+    let mut user = Map::new();
+    put(&mut user, "name", record.principal);
+    record.uid.map(|uid| user.insert("id".into(), uid.to_string().into()));
+    record.gid.map(|gid| user.insert("group".into(), json!({ "id": gid.to_string() })));
+    user
+}
+
+fn host_and_source(record: &Record<'_>, boot: Option<[u8; 16]>) -> (Map<String, Value>, Map<String, Value>) {
+    let (mut host, mut source) = (Map::new(), Map::new());
+    boot_text(boot).map(|boot| host.insert("boot".into(), json!({ "id": boot })));
+    record.address.map(|address| source.insert("ip".into(), address.to_canonical().to_string().into()));
+    record.port.map(|port| source.insert("port".into(), port.into()));
+    match record.class {
+        // The address in a host event belongs to another machine.
+        Class::Host => put(&mut host, "name", record.client),
+        _ => put(&mut source, "domain", record.client),
+    }
+    (host, source)
+}
+
+fn tls(record: &Record<'_>) -> Map<String, Value> {
+    let mut client = Map::new();
+    put(&mut client, "subject", record.certificate);
+    if !record.fingerprint.is_empty() {
+        client.insert("hash".into(), json!({ "sha256": hex(record.fingerprint) }));
+    }
+    let mut tls = Map::new();
+    tls.insert("established".into(), true.into());
+    insert(&mut tls, "client", client);
+    tls
+}
+
+/// Fields for which the schema has no name.
+fn own_fields(record: &Record<'_>) -> Map<String, Value> {
+    let status = record.status();
     let mut own = Map::new();
     own.insert("flavour".into(), record.flavour.name().into());
     put(&mut own, "export", record.export);
@@ -104,8 +124,7 @@ pub fn value(record: &Record<'_>, boot: Option<[u8; 16]>) -> Value {
     for (name, number) in numbers {
         number.map(|number| own.insert(name.into(), number.into()));
     }
-    all.insert("vouch".into(), own.into());
-    all.into()
+    own
 }
 
 fn insert(all: &mut Map<String, Value>, name: &str, part: Map<String, Value>) {

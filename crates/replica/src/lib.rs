@@ -156,23 +156,9 @@ impl Server {
             return Err(ServeError::Config("a replica that refuses clear text needs a certificate"));
         }
         let is_tls_only = config.is_tls_only;
+        let (of_thread, addresses) = listeners(&config, threads)?;
         let shared = Arc::new(Shared { limits: config.limits, tls, is_tls_only, open: AtomicUsize::new(0), stop: AtomicBool::new(false) });
 
-        let mut of_thread: Vec<Vec<TcpListener>> = (0..threads).map(|_| Vec::new()).collect();
-        let mut addresses = Vec::new();
-        for passed in &config.passed {
-            let failed = |source| ServeError::System { doing: "passed sockets", source };
-            addresses.push(passed.local_addr().map_err(failed)?);
-            for list in &mut of_thread {
-                list.push(passed.try_clone().map_err(failed)?);
-            }
-        }
-        for &address in &config.listen {
-            let failed = |source| ServeError::Listen { address, source };
-            let listeners = listener::bind(address, threads).map_err(failed)?;
-            addresses.push(listeners[0].local_addr().map_err(failed)?);
-            of_thread.iter_mut().zip(listeners).for_each(|(list, listener)| list.push(listener));
-        }
         let page = config
             .metrics
             .map(|address| TcpListener::bind(address).map_err(|source| ServeError::Listen { address, source }))
@@ -306,7 +292,27 @@ impl Server {
     }
 }
 
-/// Opens the readable databases; the others are retried later. Fails if none is readable.
+/// Sockets of each thread, and their addresses.
+fn listeners(config: &ServeConfig, threads: usize) -> Result<(Vec<Vec<TcpListener>>, Vec<SocketAddr>), ServeError> {
+    let mut of_thread: Vec<Vec<TcpListener>> = (0..threads).map(|_| Vec::new()).collect();
+    let mut addresses = Vec::new();
+    for passed in &config.passed {
+        let failed = |source| ServeError::System { doing: "passed sockets", source };
+        addresses.push(passed.local_addr().map_err(failed)?);
+        for list in &mut of_thread {
+            list.push(passed.try_clone().map_err(failed)?);
+        }
+    }
+    for &address in &config.listen {
+        let failed = |source| ServeError::Listen { address, source };
+        let listeners = listener::bind(address, threads).map_err(failed)?;
+        addresses.push(listeners[0].local_addr().map_err(failed)?);
+        of_thread.iter_mut().zip(listeners).for_each(|(list, listener)| list.push(listener));
+    }
+    Ok((of_thread, addresses))
+}
+
+/// Retries unreadable databases later, unless all are.
 fn open_trees(paths: &[PathBuf], cache: Option<&Arc<TreeCache>>) -> Result<(Trees, Vec<PathBuf>), ServeError> {
     let trees = Trees::default();
     let mut failed = Vec::new();

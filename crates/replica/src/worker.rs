@@ -359,33 +359,8 @@ impl Peer {
     fn go_on(&mut self, tools: &mut WorkerScratch, now: Instant) -> Result<TurnEnd, Fault> {
         let (mut sent, mut reads) = (0, 0);
         loop {
-            while !self.connection.output().is_empty() {
-                if !self.writable {
-                    return Ok(TurnEnd::Wait);
-                }
-                if sent >= TURN_LEN_MAX {
-                    return Ok(TurnEnd::Again);
-                }
-                let step = match &mut self.tls {
-                    Some(tls) => tls.step(&self.socket, self.connection.output(), &mut tools.send_buffer),
-                    None => send::step(self.socket.as_fd(), self.connection.output(), &mut tools.send_buffer),
-                };
-                let n = match step {
-                    Ok(Step::Sent(n)) => n,
-                    Ok(Step::Full(n)) => {
-                        self.writable = false;
-                        n
-                    }
-                    Err(SendError::Peer) => return Ok(TurnEnd::Close(Closed::Failed)),
-                    Err(SendError::File { place, error }) => {
-                        // The length of the answer was sent already: only a close tells the client.
-                        tools.replica.trees.note_unreadable(&place, &error);
-                        return Ok(TurnEnd::Close(Closed::Database));
-                    }
-                };
-                sent += n;
-                tools.counters().sent_len.add(n);
-                self.connection.sent(n);
+            if let Some(end) = self.send_output(tools, &mut sent) {
+                return Ok(end);
             }
             if let Some(asked_at) = self.asked_at.take() {
                 tools.counters().latency(asked_at.elapsed());
@@ -400,39 +375,75 @@ impl Peer {
                 self.connection.resume(&tools.service(self.ticket))?;
             } else if let Some(n) = self.decrypted(tools) {
                 self.connection.feed(&tools.read_buffer[..n], &tools.service(self.ticket))?;
-            } else {
-                if !self.flush_tls() {
-                    return Ok(TurnEnd::Wait);
-                }
-                if !self.readable {
-                    return Ok(TurnEnd::Wait);
-                }
-                if reads == TURN_READS_MAX {
-                    return Ok(TurnEnd::Again);
-                }
-                reads += 1;
-                let n = match (&self.socket).read(&mut tools.read_buffer[..]) {
-                    Ok(0) => return Ok(TurnEnd::Close(Closed::Peer)),
-                    Ok(n) => n,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        self.readable = false;
-                        continue;
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                    Err(_) => return Ok(TurnEnd::Close(Closed::Failed)),
-                };
-                tools.counters().received_len.add(n as u64);
-                self.looked_again = false;
-                // A short read emptied the socket (epoll(7)); a later end is an event.
-                self.readable = n == READ_LEN_MAX || self.read_closed;
-                if !self.receive_tls(n, tools)? {
-                    self.connection.feed(&tools.read_buffer[..n], &tools.service(self.ticket))?;
-                }
+            } else if let Some(end) = self.receive(tools, &mut reads)? {
+                return Ok(end);
             }
             if !self.connection.output().is_empty() {
                 self.asked_at = Some(now);
             }
         }
+    }
+
+    /// Sends until nothing is left, or returns why the turn ends.
+    fn send_output(&mut self, tools: &mut WorkerScratch, sent: &mut u64) -> Option<TurnEnd> {
+        while !self.connection.output().is_empty() {
+            if !self.writable {
+                return Some(TurnEnd::Wait);
+            }
+            if *sent >= TURN_LEN_MAX {
+                return Some(TurnEnd::Again);
+            }
+            let step = match &mut self.tls {
+                Some(tls) => tls.step(&self.socket, self.connection.output(), &mut tools.send_buffer),
+                None => send::step(self.socket.as_fd(), self.connection.output(), &mut tools.send_buffer),
+            };
+            let n = match step {
+                Ok(Step::Sent(n)) => n,
+                Ok(Step::Full(n)) => {
+                    self.writable = false;
+                    n
+                }
+                Err(SendError::Peer) => return Some(TurnEnd::Close(Closed::Failed)),
+                Err(SendError::File { place, error }) => {
+                    // The length of the answer was sent already: only a close tells the client.
+                    tools.replica.trees.note_unreadable(&place, &error);
+                    return Some(TurnEnd::Close(Closed::Database));
+                }
+            };
+            *sent += n;
+            tools.counters().sent_len.add(n);
+            self.connection.sent(n);
+        }
+        None
+    }
+
+    /// Reads from the socket once, or returns why the turn ends.
+    fn receive(&mut self, tools: &mut WorkerScratch, reads: &mut u32) -> Result<Option<TurnEnd>, Fault> {
+        if !self.flush_tls() || !self.readable {
+            return Ok(Some(TurnEnd::Wait));
+        }
+        if *reads == TURN_READS_MAX {
+            return Ok(Some(TurnEnd::Again));
+        }
+        *reads += 1;
+        let n = match (&self.socket).read(&mut tools.read_buffer[..]) {
+            Ok(0) => return Ok(Some(TurnEnd::Close(Closed::Peer))),
+            Ok(n) => n,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.readable = false;
+                return Ok(None);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(None),
+            Err(_) => return Ok(Some(TurnEnd::Close(Closed::Failed))),
+        };
+        tools.counters().received_len.add(n as u64);
+        self.looked_again = false;
+        // A short read emptied the socket (epoll(7)); a later end is an event.
+        self.readable = n == READ_LEN_MAX || self.read_closed;
+        if !self.receive_tls(n, tools)? {
+            self.connection.feed(&tools.read_buffer[..n], &tools.service(self.ticket))?;
+        }
+        Ok(None)
     }
 }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{Segment, SegmentFile, segments};
-use crate::frame::{FrameError, Kind, MAGIC, parse};
+use crate::frame::{Frame, FrameError, Kind, MAGIC, parse};
 use crate::record::seq_and_time;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,7 +103,6 @@ impl Follower {
         let segment = Segment::open(file)?;
         let len = segment.uncompressed_len();
         self.position.offset = self.position.offset.max(MAGIC.len() as u64);
-        let boot = segment.boot();
         if self.position.offset > len {
             return Ok(if len >= MAGIC.len() as u64 { ReadEnd::Replaced } else { ReadEnd::NoMore });
         }
@@ -113,11 +112,27 @@ impl Follower {
         if !file.is_compressed {
             self.uncompressed = None;
         }
+        let uncompressed = self.uncompressed.take();
+        let bytes = uncompressed.as_ref().map(|(_, bytes)| &bytes[..]);
+        let end = self.read_frames(file, &segment, bytes, any, each);
+        self.uncompressed = uncompressed;
+        end
+    }
+
+    fn read_frames(
+        &mut self,
+        file: &SegmentFile,
+        segment: &Segment,
+        uncompressed: Option<&[u8]>,
+        any: &mut bool,
+        each: &mut impl FnMut(&[u8], Position, Option<[u8; 16]>) -> bool,
+    ) -> io::Result<ReadEnd> {
+        let (len, boot) = (segment.uncompressed_len(), segment.boot());
         loop {
             let start = self.position.offset;
             let read;
-            let bytes = match &self.uncompressed {
-                Some((_, uncompressed)) => uncompressed.get(start as usize..).unwrap_or_default(),
+            let bytes = match uncompressed {
+                Some(uncompressed) => uncompressed.get(start as usize..).unwrap_or_default(),
                 None => {
                     read = segment.bytes_at(start, (len - start).min(READ_LEN) as usize)?;
                     &read
@@ -133,35 +148,50 @@ impl Follower {
                     Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{}: {error}", file.path.display()))),
                 };
                 at += frame.len();
-                let mut position = Position { offset: start + at as u64, ..self.position };
-                match frame.kind {
-                    Kind::Close => {
-                        self.position = position;
-                        return Ok(ReadEnd::Closed);
-                    }
-                    Kind::Header | Kind::Checkpoint => self.position = position,
-                    Kind::Record => {
-                        let seq = seq_and_time(frame.body).map_or(0, |(seq, _)| seq);
-                        if self.is_unconfirmed && seq != self.position.next_seq {
-                            return Ok(ReadEnd::Replaced);
-                        }
-                        if seq >= self.seq_limit {
-                            return Ok(ReadEnd::NoMore);
-                        }
-                        self.is_unconfirmed = false;
-                        position.next_seq = seq.wrapping_add(1);
-                        self.position = position;
-                        *any = true;
-                        if !each(frame.body, position, boot) {
-                            return Ok(ReadEnd::Stopped);
-                        }
-                    }
+                let position = Position { offset: start + at as u64, ..self.position };
+                if let Some(end) = self.take_frame(&frame, position, boot, any, each) {
+                    return Ok(end);
                 }
             }
             if at == 0 || self.position.offset >= len {
                 return Ok(ReadEnd::NoMore);
             }
         }
+    }
+
+    /// `position` is behind the frame. Returns why reading ends.
+    fn take_frame(
+        &mut self,
+        frame: &Frame<'_>,
+        mut position: Position,
+        boot: Option<[u8; 16]>,
+        any: &mut bool,
+        each: &mut impl FnMut(&[u8], Position, Option<[u8; 16]>) -> bool,
+    ) -> Option<ReadEnd> {
+        match frame.kind {
+            Kind::Close => {
+                self.position = position;
+                return Some(ReadEnd::Closed);
+            }
+            Kind::Header | Kind::Checkpoint => self.position = position,
+            Kind::Record => {
+                let seq = seq_and_time(frame.body).map_or(0, |(seq, _)| seq);
+                if self.is_unconfirmed && seq != self.position.next_seq {
+                    return Some(ReadEnd::Replaced);
+                }
+                if seq >= self.seq_limit {
+                    return Some(ReadEnd::NoMore);
+                }
+                self.is_unconfirmed = false;
+                position.next_seq = seq.wrapping_add(1);
+                self.position = position;
+                *any = true;
+                if !each(frame.body, position, boot) {
+                    return Some(ReadEnd::Stopped);
+                }
+            }
+        }
+        None
     }
 }
 

@@ -245,19 +245,24 @@ pub(super) fn build_index_while(file: &SegmentFile, is_wanted: &dyn Fn() -> bool
     }
     sorted.sort_unstable_by_key(|(hash, _)| *hash);
     merge_collisions(&mut sorted);
+    let head = [file.number, uncompressed.len() as u64, first, count, from, until, sorted.len() as u64];
+    write(&index_path(file), &encode(head, &sorted))
+}
+
+fn encode(head: [u64; 7], sorted: &[(u64, Postings)]) -> Vec<u8> {
     let mut out = INDEX_MAGIC.to_vec();
-    for number in [file.number, uncompressed.len() as u64, first, count, from, until, sorted.len() as u64] {
+    for number in head {
         out.extend_from_slice(&number.to_le_bytes());
     }
     let mut at = (HEAD_LEN + sorted.len() * TERM_LEN) as u64;
-    for (hash, postings) in &sorted {
+    for (hash, postings) in sorted {
         for number in [*hash, at, postings.count] {
             out.extend_from_slice(&number.to_le_bytes());
         }
         at += postings.bytes.len() as u64;
     }
     sorted.iter().for_each(|(_, postings)| out.extend_from_slice(&postings.bytes));
-    write(&index_path(file), &out)
+    out
 }
 
 fn merge_collisions(sorted: &mut Vec<(u64, Postings)>) {

@@ -12,8 +12,9 @@ use super::segment_buffer::SegmentBuffer;
 use super::segment_scan::SegmentScan;
 use super::{Log, LogError, Options, WithPath as _};
 use crate::chain::Chain;
-use crate::frame::Kind;
+use crate::frame::{Header, Kind};
 use crate::record::{Act, Class, Record};
+use crate::trail::disk::Lock;
 use crate::trail::files::{self, KEY_FILE, SegmentFile, segments};
 use crate::trail::{Disk, Segment};
 
@@ -34,19 +35,21 @@ impl Recovery {
     }
 }
 
+/// Locks the trail's directory and the key's, if it is another one.
+fn lock_directories(disk: &dyn Disk, directory: &Path, key: Option<&Path>) -> Result<Vec<Lock>, LogError> {
+    let of_key = key.and_then(Path::parent).filter(|parent| !parent.as_os_str().is_empty() && *parent != directory);
+    let lock = |path: &Path| match disk.lock(path) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(LogError::Busy { path: path.to_owned() }),
+        other => other.with_path(path),
+    };
+    std::iter::once(directory).chain(of_key).map(lock).collect()
+}
+
 impl Log {
     /// Opens or starts a trail, whose key must exist. Recovers and closes an unclosed trail first.
     pub fn open(disk: Arc<dyn Disk>, directory: &Path, options: Options, now_ns: u64) -> Result<(Log, Recovery), LogError> {
         let key_path = options.key.clone().unwrap_or_else(|| directory.join(KEY_FILE));
-        let key_directory = options.key.iter().filter_map(|key| key.parent());
-        let locked =
-            std::iter::once(directory).chain(key_directory.filter(|parent| !parent.as_os_str().is_empty() && *parent != directory));
-        let locks = locked
-            .map(|path| match disk.lock(path) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(LogError::Busy { path: path.to_owned() }),
-                other => other.with_path(path),
-            })
-            .collect::<Result<Vec<_>, _>>()?;
+        let locks = lock_directories(&*disk, directory, options.key.as_deref())?;
         let (key, new_key) = files::recover_key(&*disk, &key_path).with_path(&key_path)?;
         let mut recovery = Recovery::default();
         let mut log = Log {
@@ -68,32 +71,13 @@ impl Log {
         if let Some(key) = new_key {
             log.run_or_queue(RecoveryStep::ReplaceKey(key))?;
         }
-        let (mut number, mut is_reported) = (1, false);
         let lost = lost_count::read(&log.directory);
         let mut quarantined_files = quarantine::list(directory).with_path(directory)?;
         // An interrupted start may have renamed these files without a sync.
         if !quarantined_files.is_empty() {
             log.run_or_queue(RecoveryStep::SyncDirectory)?;
         }
-        let mut files = segments(directory).with_path(directory)?;
-        while let Some(file) = files.pop() {
-            if let Some(closed) = log.resume(&file, files.last(), &mut quarantined_files, &mut recovery)? {
-                number = file.number + 1;
-                if !closed {
-                    recovery.was_unclosed = true;
-                    // This precedes the seal, which hides the unsealed records.
-                    log.append_recovery_records(&recovery, lost.as_ref(), now_ns);
-                    is_reported = true;
-                    log.append_seal(Kind::Close, now_ns);
-                    if log.run_unless_full(Log::sync)? {
-                        log.buffers.clear();
-                    }
-                }
-                let last = log.buffers.is_empty().then_some(file);
-                log.closed = files.into_iter().chain(last).filter(|file| !file.is_compressed).collect();
-                break;
-            }
-        }
+        let (number, is_reported) = log.resume_last(&mut quarantined_files, &mut recovery, lost.as_ref(), now_ns)?;
         if number == 1 && log.key.epoch() != 0 {
             return Err(LogError::Key { key: log.key.epoch(), required: 0 });
         }
@@ -111,6 +95,35 @@ impl Log {
             log.run_or_queue(RecoveryStep::ResetLostCount)?;
         }
         Ok((log, recovery))
+    }
+
+    /// Goes on behind the last segment that has a header. Returns the number of the next segment, and
+    /// whether the findings are recorded.
+    fn resume_last(
+        &mut self,
+        quarantined_files: &mut Vec<QuarantineFile>,
+        recovery: &mut Recovery,
+        lost: Option<&LostCount>,
+        now_ns: u64,
+    ) -> Result<(u64, bool), LogError> {
+        let mut files = segments(&self.directory).with_path(&self.directory)?;
+        while let Some(file) = files.pop() {
+            let Some(closed) = self.resume(&file, files.last(), quarantined_files, recovery)? else { continue };
+            let number = file.number + 1;
+            if !closed {
+                recovery.was_unclosed = true;
+                // This precedes the seal, which hides the unsealed records.
+                self.append_recovery_records(recovery, lost, now_ns);
+                self.append_seal(Kind::Close, now_ns);
+                if self.run_unless_full(Log::sync)? {
+                    self.buffers.clear();
+                }
+            }
+            let last = self.buffers.is_empty().then_some(file);
+            self.closed = files.into_iter().chain(last).filter(|file| !file.is_compressed).collect();
+            return Ok((number, !closed));
+        }
+        Ok((1, false))
     }
 
     /// True if the segment is closed. `None`: it had no header and was quarantined.
@@ -131,6 +144,27 @@ impl Log {
         if header.trail != self.key.trail() {
             return Err(LogError::Damaged { path: file.path.clone(), reason: "the segment and the key belong to different trails" });
         }
+        self.resume_key(file, &scan, header, &bytes)?;
+        (self.chain, self.next_seq) = (scan.chain, scan.next_seq);
+        let sealed = scan.seal.as_ref().map_or(header.first_seq, |seal| seal.next_seq);
+        if !scan.is_closed && scan.next_seq > sealed {
+            recovery.unsealed = Some((sealed, scan.next_seq - 1));
+        }
+        recovery.quarantined = quarantine::unreported(quarantined_files, file.number, &scan, previous);
+        let torn = &bytes[scan.len..];
+        if !torn.is_empty() {
+            self.quarantine_torn(file, &scan, torn, quarantined_files, recovery)?;
+        }
+        let is_closed = scan.is_closed;
+        if !is_closed {
+            let begun_ns = header.time_ns;
+            self.append_to(file, scan, begun_ns)?;
+        }
+        Ok(Some(is_closed))
+    }
+
+    /// Takes the key to the end of the segment, and makes durable what precedes it.
+    fn resume_key(&mut self, file: &SegmentFile, scan: &SegmentScan, header: &Header, bytes: &[u8]) -> Result<(), LogError> {
         let (required, public) = scan.seal.as_ref().map_or((header.epoch, header.public), |seal| (seal.epoch + 1, seal.next));
         // The crash came between the seal and the new key.
         let next = (self.key.epoch() + 1 == required).then(|| self.key.next());
@@ -156,33 +190,26 @@ impl Log {
         if let Some(seal) = &scan.seal {
             self.run_or_queue(RecoveryStep::WriteCheckpoint(seal.clone()))?;
         }
-        (self.chain, self.next_seq) = (scan.chain, scan.next_seq);
-        let sealed = scan.seal.as_ref().map_or(header.first_seq, |seal| seal.next_seq);
-        if !scan.is_closed && scan.next_seq > sealed {
-            recovery.unsealed = Some((sealed, scan.next_seq - 1));
-        }
-        recovery.quarantined = quarantine::unreported(quarantined_files, file.number, &scan, previous);
-        let torn = &bytes[scan.len..];
-        if !torn.is_empty() {
-            self.quarantine_torn(file, &scan, torn, quarantined_files, recovery)?;
-        }
-        if !scan.is_closed {
-            let open = self.disk.open(&file.path).with_path(&file.path)?;
-            self.buffers.push_back(SegmentBuffer {
-                number: file.number,
-                file: Some(open),
-                is_name_unsynced: false,
-                is_dirty: true,
-                pending_offset: scan.len as u64,
-                pending: Vec::new(),
-                written: 0,
-                tree: scan.tree,
-                begun_ns: header.time_ns,
-                unsealed_ns: None,
-                is_closed: false,
-            });
-        }
-        Ok(Some(scan.is_closed))
+        Ok(())
+    }
+
+    /// Goes on in a segment that is not closed.
+    fn append_to(&mut self, file: &SegmentFile, scan: SegmentScan, begun_ns: u64) -> Result<(), LogError> {
+        let open = self.disk.open(&file.path).with_path(&file.path)?;
+        self.buffers.push_back(SegmentBuffer {
+            number: file.number,
+            file: Some(open),
+            is_name_unsynced: false,
+            is_dirty: true,
+            pending_offset: scan.len as u64,
+            pending: Vec::new(),
+            written: 0,
+            tree: scan.tree,
+            begun_ns,
+            unsealed_ns: None,
+            is_closed: false,
+        });
+        Ok(())
     }
 
     fn quarantine_headless(
