@@ -67,7 +67,6 @@ impl Audit {
     }
 
     fn record(&self, operation: u16, seen: &Observation<'_>, details: &Details<'_>, rules: &Rules) {
-        let peer = seen.connection.peer();
         let is_recorded = rules.may_record(operation);
         if !is_recorded && !NAMING.contains(&operation) {
             return;
@@ -86,48 +85,10 @@ impl Audit {
         if !is_recorded {
             return;
         }
-        let (uid, gid) = match (details.caller, seen.principal) {
-            (Some(caller), _) => (Some(caller.uid), Some(caller.gid)),
-            (None, Principal::Sys { uid, gid, .. }) => (Some(*uid), Some(*gid)),
-            (None, _) => (None, None),
-        };
-        let is_data =
-            matches!(operation, number::READ | number::READ_PLUS | number::WRITE | number::COPY) && details.stage != Stage::Started;
-        let done = |bytes: u64| (bytes > 0 || is_data).then_some(bytes);
-        let name = self.hosts.name(peer.ip().to_canonical());
-        let mut record = Record {
-            time_ns: noted.map_or_else(now_ns, |noted| noted.time_ns),
-            class: Class::Operation,
-            operation,
-            flavour: flavour(seen.flavour),
-            minor: u8::try_from(seen.minor).unwrap_or(u8::MAX),
-            result: seen.status,
-            principal: principal(seen.principal).as_bytes(),
-            enctype: seen.enctype,
-            uid,
-            gid,
-            address: Some(peer.ip()),
-            port: Some(peer.port()),
-            client: name.as_ref().map_or(b"", |name| name.as_bytes()),
-            export: details.export.map_or(&b""[..], |export| export.source.as_bytes()),
-            path: paths.path,
-            path2: paths.new_path,
-            file: paths.file.map_or(&b""[..], |file| file.as_bytes()),
-            requested: details.arguments.access,
-            granted: details.granted,
-            offset: details.arguments.offset,
-            read: done(seen.bytes_read),
-            written: done(seen.bytes_written),
-            connection: Some(seen.connection.id().0),
-            xid: Some(seen.xid),
-            mode: details.arguments.mode,
-            ..transport(seen.connection)
-        };
-        if let Some(totals) = details.totals {
-            record.read = Some(totals.read);
-            record.written = Some(totals.written);
-            record.open_ns = Some(totals.open_ms.saturating_mul(1_000_000));
-        }
+        let name = self.hosts.name(seen.connection.peer().ip().to_canonical());
+        let client = name.as_ref().map_or(&b""[..], |name| name.as_bytes());
+        let time_ns = noted.map_or_else(now_ns, |noted| noted.time_ns);
+        let mut record = operation_record(operation, seen, details, &paths, client, time_ns);
         let Some((key, by)) = select(rules, &record, paths.others, paths.new_others) else { return };
         let is_named = details.arguments.name.is_some() || details.arguments.new_name.is_some() || !paths.new_path.is_empty();
         let detail = detail(&record, details, by, is_named);
@@ -149,6 +110,59 @@ impl Audit {
             false => self.trail.record(&record),
         };
     }
+}
+
+/// The record of an operation, without key and detail.
+fn operation_record<'r>(
+    operation: u16,
+    seen: &'r Observation<'_>,
+    details: &'r Details<'_>,
+    paths: &FilePaths<'r>,
+    client: &'r [u8],
+    time_ns: u64,
+) -> Record<'r> {
+    let peer = seen.connection.peer();
+    let (uid, gid) = match (details.caller, seen.principal) {
+        (Some(caller), _) => (Some(caller.uid), Some(caller.gid)),
+        (None, Principal::Sys { uid, gid, .. }) => (Some(*uid), Some(*gid)),
+        (None, _) => (None, None),
+    };
+    let is_data = matches!(operation, number::READ | number::READ_PLUS | number::WRITE | number::COPY) && details.stage != Stage::Started;
+    let done = |bytes: u64| (bytes > 0 || is_data).then_some(bytes);
+    let mut record = Record {
+        time_ns,
+        class: Class::Operation,
+        operation,
+        flavour: flavour(seen.flavour),
+        minor: u8::try_from(seen.minor).unwrap_or(u8::MAX),
+        result: seen.status,
+        principal: principal(seen.principal).as_bytes(),
+        enctype: seen.enctype,
+        uid,
+        gid,
+        address: Some(peer.ip()),
+        port: Some(peer.port()),
+        client,
+        export: details.export.map_or(&b""[..], |export| export.source.as_bytes()),
+        path: paths.path,
+        path2: paths.new_path,
+        file: paths.file.map_or(&b""[..], |file| file.as_bytes()),
+        requested: details.arguments.access,
+        granted: details.granted,
+        offset: details.arguments.offset,
+        read: done(seen.bytes_read),
+        written: done(seen.bytes_written),
+        connection: Some(seen.connection.id().0),
+        xid: Some(seen.xid),
+        mode: details.arguments.mode,
+        ..transport(seen.connection)
+    };
+    if let Some(totals) = details.totals {
+        record.read = Some(totals.read);
+        record.written = Some(totals.written);
+        record.open_ns = Some(totals.open_ms.saturating_mul(1_000_000));
+    }
+    record
 }
 
 struct FilePaths<'p> {

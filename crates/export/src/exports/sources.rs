@@ -240,18 +240,7 @@ impl Sources {
         for (entry, pseudo) in entries {
             let (raw, options) = (entry.source.to_string(), first(&entry));
             let name = printable(raw.as_bytes());
-            if entry.clients.iter().any(|client| client.options.fsid != options.fsid && client.options.fsid.is_some()) {
-                return Err(SourceError::Lines(format!(
-                    "line {}: {name} has more than one fsid=; write the same one for all its clients",
-                    entry.line
-                )));
-            }
-            if entry.clients.iter().any(|client| client.options.locations != options.locations && client.options.locations.is_some()) {
-                return Err(SourceError::Lines(format!(
-                    "line {}: {name} has different refer= or replicas= options; write the same one for all its clients",
-                    entry.line
-                )));
-            }
+            require_same_options(&entry, &options, &name)?;
             if let Some(reason) = not_mounted(&entry.source, &options) {
                 warnings.push(format!("{name} is not exported: {reason}"));
                 left_out.push(raw);
@@ -262,16 +251,8 @@ impl Sources {
                     "{name}: crossmnt is not set for all clients, so mounts below are hidden from all; set it for each client, or export the mounts separately"
                 ));
             }
-            let key = (entry.source.clone(), options.cross_mounts);
-            // A replaced directory is another export: open files belong to the earlier one.
-            let mount_identity = MountIdentity::of(&entry.source);
-            let known = self.known.lock().get(&key).filter(|known| known.mount_identity == mount_identity).cloned();
-            let opened = || Ok(Known { file_system: (self.open)(&entry.source, &options)?, mount_identity });
-            let file_system = match known.map_or_else(opened, Ok) {
-                Ok(known) => {
-                    kept.insert(key, known.clone());
-                    known.file_system
-                }
+            let file_system = match self.file_system(&entry.source, &options, &mut kept) {
+                Ok(file_system) => file_system,
                 Err(source) if alone => return Err(SourceError::Open { what: name, source }),
                 Err(error) => {
                     warnings.push(format!("{name} is not exported: {error}; correct that and reload"));
@@ -298,6 +279,41 @@ impl Sources {
         *self.known.lock() = kept;
         Ok(exports)
     }
+
+    /// Opens a source, unless the list in force has it open. `kept`: what the next list keeps open.
+    fn file_system(
+        &self,
+        source: &Source,
+        options: &Options,
+        kept: &mut HashMap<(Source, bool), Known>,
+    ) -> io::Result<Arc<dyn FileSystem>> {
+        let key = (source.clone(), options.cross_mounts);
+        // A replaced directory is another export: open files belong to the earlier one.
+        let mount_identity = MountIdentity::of(source);
+        let known = self.known.lock().get(&key).filter(|known| known.mount_identity == mount_identity).cloned();
+        let known = match known {
+            Some(known) => known,
+            None => Known { file_system: (self.open)(source, options)?, mount_identity },
+        };
+        kept.insert(key, known.clone());
+        Ok(known.file_system)
+    }
+}
+
+fn require_same_options(entry: &Entry, options: &Options, name: &str) -> Result<(), SourceError> {
+    if entry.clients.iter().any(|client| client.options.fsid != options.fsid && client.options.fsid.is_some()) {
+        return Err(SourceError::Lines(format!(
+            "line {}: {name} has more than one fsid=; write the same one for all its clients",
+            entry.line
+        )));
+    }
+    if entry.clients.iter().any(|client| client.options.locations != options.locations && client.options.locations.is_some()) {
+        return Err(SourceError::Lines(format!(
+            "line {}: {name} has different refer= or replicas= options; write the same one for all its clients",
+            entry.line
+        )));
+    }
+    Ok(())
 }
 
 pub(crate) fn exports_without_directory(engine: &vouch_nfs4_server::Server) -> Vec<String> {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use vouch_nfs4_server::Transport;
+use vouch_nfs4_server::{StateTotals, Transport};
 
 use crate::exports::reload::Reloader;
 use crate::monitoring::status::{ClientStatus, ErrorStatus, SiteStatus, Status, TlsStatus};
@@ -145,12 +145,13 @@ impl Report {
     }
 }
 
-impl StatusSource for Report {
-    fn metrics(&self) -> String {
-        let mut out = Exposition::of_daemon().into_text();
-        let (totals, grace_left_ms) = self.driver.engine.totals(clock::now());
+/// Name, help and value.
+type Sample<T> = (&'static str, &'static str, T);
+
+impl Report {
+    fn gauges(&self, totals: &StateTotals, is_grace: bool) -> [Sample<usize>; 13] {
         let (waiting, threads) = waiting(&self.driver);
-        let gauges: [(&str, &str, usize); 13] = [
+        [
             ("vouch_export_connections", "Open connections.", self.open()),
             ("vouch_export_clients", "Clients with state.", totals.clients),
             ("vouch_export_sessions", "Sessions.", totals.sessions),
@@ -167,15 +168,14 @@ impl StatusSource for Report {
                 "Connections that wait for the lookup of their host name.",
                 self.driver.host_lookups.waiting(),
             ),
-            ("vouch_export_grace", "1 during the grace period, else 0.", usize::from(grace_left_ms > 0)),
-        ];
-        for (metric, help, value) in gauges {
-            line(&mut out, metric, help, "gauge");
-            let _ = writeln!(out, "{metric} {value}");
-        }
+            ("vouch_export_grace", "1 during the grace period, else 0.", usize::from(is_grace)),
+        ]
+    }
+
+    fn counters(&self, totals: &StateTotals) -> [Sample<u64>; 19] {
         let traffic = &self.driver.traffic;
         let live: u64 = self.driver.connections.lock().values().map(|connection| connection.sent_len()).sum();
-        let counters: [(&str, &str, u64); 19] = [
+        [
             ("vouch_export_connections_accepted_total", "Connections accepted.", traffic.accepted.get()),
             ("vouch_export_connections_refused_total", "Connections refused by a limit.", traffic.refused.get()),
             ("vouch_export_connections_closed_total", "Closed connections.", traffic.closed.get()),
@@ -211,8 +211,19 @@ impl StatusSource for Report {
             ("vouch_export_reloads_total", "Reloads of the list of exports.", traffic.reloads.get()),
             ("vouch_export_reloads_failed_total", "Reloads that failed and kept the old list.", traffic.reloads_failed.get()),
             ("vouch_export_recovery_failures_total", "Failed writes of recovery records.", self.driver.recovery.failures()),
-        ];
-        for (metric, help, value) in counters {
+        ]
+    }
+}
+
+impl StatusSource for Report {
+    fn metrics(&self) -> String {
+        let mut out = Exposition::of_daemon().into_text();
+        let (totals, grace_left_ms) = self.driver.engine.totals(clock::now());
+        for (metric, help, value) in self.gauges(&totals, grace_left_ms > 0) {
+            line(&mut out, metric, help, "gauge");
+            let _ = writeln!(out, "{metric} {value}");
+        }
+        for (metric, help, value) in self.counters(&totals) {
             line(&mut out, metric, help, "counter");
             let _ = writeln!(out, "{metric} {value}");
         }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread;
@@ -21,7 +21,7 @@ use crate::exports::reload::{Reloader, list, read_principal_map};
 use crate::exports::sources::{Sources, exports_without_directory};
 use crate::hosts::Hosts;
 use crate::hosts::lookup_queue::LookupQueue;
-use crate::identity::{Accounts, Idmap};
+use crate::identity::{Accounts, Idmap, NameService};
 use crate::limits::WAITING_MAX;
 use crate::memory_quota::Quotas;
 use crate::monitoring::operation_metrics::Metrics;
@@ -108,17 +108,9 @@ impl Server {
         let state = StateDirectory::open(&config.state)?;
         let (recovery, boot, recovered) = RecoveryStore::open(&state.recovery_path(), wall_nanos())?;
 
-        let idmap = read_idmap(config.idmap.as_ref())?;
-        let domain = config.domain.clone().or_else(|| idmap.domain.clone()).unwrap_or_else(host_domain);
-        let map = read_principal_map(config.principal_map.as_deref())?;
-        let accounts = Arc::new(Accounts::new(hooks.names, idmap, config.groups, map, config.unknown_principals));
+        let (domain, accounts) = open_accounts(&mut config, hooks.names)?;
         let hosts = Arc::new(Hosts::new(hooks.resolver).recording_names(config.audit.is_some()));
-        let tls = config.tls.take().map(|tls| Tls::open(tls, domain.clone())).transpose()?.map(Arc::new);
-        let offered = match tls.as_ref().map(|tls| tls.credentials().accepts_clients()) {
-            None => Transport::Clear,
-            Some(false) => Transport::Tls,
-            Some(true) => Transport::MutualTls,
-        };
+        let (tls, offered) = open_tls(&mut config, &domain)?;
         let sources = Sources::new(config.exports.clone(), hosts.clone(), hooks.opener).offering(offered);
         let sockets = Sockets::open(&config)?;
         let rights = privileges::reduce().map_err(|errno| ExportError::System { doing: "privileges", source: errno.into() })?;
@@ -193,11 +185,7 @@ impl Server {
             principal_map: config.principal_map,
             turn: Mutex::new(()),
         });
-        let site = SiteStatus {
-            addresses: sockets.addresses.iter().map(SocketAddr::to_string).collect(),
-            state: config.state.display().to_string(),
-            keytab: keytab.map(|path| path.display().to_string()),
-        };
+        let site = site_status(&config.state, &sockets, keytab);
         let report = Arc::new(Report { driver: driver.clone(), metrics, reloader: reloader.clone(), site });
         let resolve_every = config.resolve_every;
         Ok(Server { driver, report, reloader, polls, sockets, warnings, rights, resolve_every, opener: None, _state: state })
@@ -242,6 +230,35 @@ fn system(doing: &'static str) -> impl FnOnce(io::Error) -> ExportError {
 }
 
 type Inboxes = Vec<Arc<Inbox>>;
+
+type SharedAccounts = Arc<Accounts<Arc<dyn NameService>>>;
+
+fn open_accounts(config: &mut ExportConfig, names: Arc<dyn NameService>) -> Result<(String, SharedAccounts), ExportError> {
+    let idmap = read_idmap(config.idmap.as_ref())?;
+    let domain = config.domain.clone().or_else(|| idmap.domain.clone()).unwrap_or_else(host_domain);
+    let map = read_principal_map(config.principal_map.as_deref())?;
+    let accounts = Arc::new(Accounts::new(names, idmap, config.groups, map, config.unknown_principals));
+    Ok((domain, accounts))
+}
+
+/// The certificates, and the strongest transport that they allow.
+fn open_tls(config: &mut ExportConfig, domain: &str) -> Result<(Option<Arc<Tls>>, Transport), ExportError> {
+    let tls = config.tls.take().map(|tls| Tls::open(tls, domain.to_owned())).transpose()?.map(Arc::new);
+    let offered = match tls.as_ref().map(|tls| tls.credentials().accepts_clients()) {
+        None => Transport::Clear,
+        Some(false) => Transport::Tls,
+        Some(true) => Transport::MutualTls,
+    };
+    Ok((tls, offered))
+}
+
+fn site_status(state: &Path, sockets: &Sockets, keytab: Option<PathBuf>) -> SiteStatus {
+    SiteStatus {
+        addresses: sockets.addresses.iter().map(SocketAddr::to_string).collect(),
+        state: state.display().to_string(),
+        keytab: keytab.map(|path| path.display().to_string()),
+    }
+}
 
 fn open_inboxes(threads: usize) -> Result<(Vec<mio::Poll>, Inboxes), ExportError> {
     let (mut polls, mut inboxes) = (Vec::new(), Vec::new());

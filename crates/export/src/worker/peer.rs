@@ -4,7 +4,8 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use vouch_audit::record::Refusal;
-use vouch_nfs4_server::{Now, Progress};
+use vouch_nfs4_server::{Now, Progress, Request};
+use vouch_rpcsec_gss::Envelope;
 use vouch_vfs::Blocking;
 
 use super::scratch::WorkerScratch;
@@ -12,7 +13,7 @@ use super::verify_batch::NextRead;
 use crate::audit::Refused;
 use crate::clock;
 use crate::driver::Driver;
-use crate::gss::{self, Recent};
+use crate::gss::{self, Protected, Recent};
 use crate::limits::{FLUSH_LEN, TURN_READS_MAX};
 use crate::memory_quota::{AddressShares, ReceiveCharge};
 use crate::tls::{HandshakeEnd, PeerTls};
@@ -103,46 +104,51 @@ impl Peer {
                 }
                 None => {
                     reads += 1;
-                    match self.input.read(self.connection.socket().as_fd(), &mut scratch.buffers, self.tls.opener()) {
-                        Ok(Read::Some { fresh, more, len, update_key }) => {
-                            if update_key {
-                                self.connection.update_tls_key();
-                            }
-                            // A short read emptied the socket, and later data causes an event
-                            // (epoll(7)).
-                            self.readable = more || self.read_closed;
-                            driver.traffic.received_len.add(len as u64);
-                            match self.verify_or_batch(fresh, scratch, driver) {
-                                NextRead::Process(batch) => batch,
-                                NextRead::ReadMore => continue,
-                                NextRead::VerifyBatch => return TurnEnd::VerifyBatch,
-                            }
-                        }
-                        Ok(Read::Empty) => {
-                            self.readable = false;
-                            return TurnEnd::Wait;
-                        }
-                        Ok(Read::NoData { more, update_key }) => {
-                            if update_key {
-                                self.connection.update_tls_key();
-                            }
-                            self.readable = more || self.read_closed;
-                            if self.input.is_inside_record() {
-                                self.record_began_ms.get_or_insert_with(clock::mono_ms);
-                            }
-                            continue;
-                        }
-                        Err(ReadError::Tls(error)) => {
-                            driver.refuse_tls(&self.connection, &error.to_string());
-                            return TurnEnd::Close(CloseReason::ProtocolError);
-                        }
-                        Ok(Read::Closed) | Err(ReadError::Socket(_)) => return TurnEnd::Close(CloseReason::PeerClosed),
+                    match self.read(scratch, driver) {
+                        Ok(NextRead::Process(batch)) => batch,
+                        Ok(NextRead::ReadMore) => continue,
+                        Ok(NextRead::VerifyBatch) => return TurnEnd::VerifyBatch,
+                        Err(end) => return end,
                     }
                 }
             };
             if let Err(why) = self.process(batch, scratch, driver) {
                 return TurnEnd::Close(why);
             }
+        }
+    }
+
+    /// Reads from the socket once. The error is why the turn ends.
+    fn read(&mut self, scratch: &mut WorkerScratch, driver: &Arc<Driver>) -> Result<NextRead, TurnEnd> {
+        match self.input.read(self.connection.socket().as_fd(), &mut scratch.buffers, self.tls.opener()) {
+            Ok(Read::Some { fresh, more, len, update_key }) => {
+                if update_key {
+                    self.connection.update_tls_key();
+                }
+                // A short read emptied the socket, and later data causes an event (epoll(7)).
+                self.readable = more || self.read_closed;
+                driver.traffic.received_len.add(len as u64);
+                Ok(self.verify_or_batch(fresh, scratch, driver))
+            }
+            Ok(Read::Empty) => {
+                self.readable = false;
+                Err(TurnEnd::Wait)
+            }
+            Ok(Read::NoData { more, update_key }) => {
+                if update_key {
+                    self.connection.update_tls_key();
+                }
+                self.readable = more || self.read_closed;
+                if self.input.is_inside_record() {
+                    self.record_began_ms.get_or_insert_with(clock::mono_ms);
+                }
+                Ok(NextRead::ReadMore)
+            }
+            Err(ReadError::Tls(error)) => {
+                driver.refuse_tls(&self.connection, &error.to_string());
+                Err(TurnEnd::Close(CloseReason::ProtocolError))
+            }
+            Ok(Read::Closed) | Err(ReadError::Socket(_)) => Err(TurnEnd::Close(CloseReason::PeerClosed)),
         }
     }
 
@@ -224,12 +230,7 @@ impl Peer {
         }
         let protected = match verification {
             Verification::Done(protected) => protected,
-            Verification::Pending => {
-                let mut own = bytes::BytesMut::from(bytes);
-                let protected = gss::verify_one(&mut own, driver.gss.as_ref(), &mut self.recent, clock::boot_ms());
-                bytes = own.freeze();
-                protected
-            }
+            Verification::Pending => verify_alone(&mut bytes, driver, &mut self.recent),
         };
         if let (Some(protected), Some(audit)) = (&protected, &driver.audit) {
             protected.record_refusal(audit, connection.engine());
@@ -243,24 +244,7 @@ impl Peer {
                 if let PeerTls::Fresh = self.tls {
                     self.tls = PeerTls::Clear;
                 }
-                if driver.engine.is_transport_too_weak(connection.engine(), now) {
-                    scratch.push(Outgoing::bytes(driver.refuse_transport(connection, request)));
-                    return Ok(());
-                }
-                let mut compound = driver.engine.begin(request, now);
-                match compound.run(&driver.engine, Blocking::Forbidden) {
-                    Progress::Done(reply) => {
-                        if let Some(outgoing) = driver.finish_call(&mut compound, connection, reply, false, envelope) {
-                            scratch.push_for(connection, outgoing);
-                        }
-                    }
-                    Progress::Blocked => {
-                        // Earlier replies leave first: a client that compares their order sees them
-                        // as older.
-                        scratch.flush(connection);
-                        driver.run_blocked(connection.clone(), compound, envelope);
-                    }
-                }
+                run_compound(&self.connection, request, envelope, now, scratch, driver);
             }
             Incoming::Sealed(bytes, envelope) => scratch.push_for(connection, Outgoing::unmarked(bytes, Some(envelope))),
             Incoming::Destroyed(bytes, envelope, context) => {
@@ -284,6 +268,40 @@ impl Peer {
             Incoming::Dropped => return Err(CloseReason::ReplayDropped),
         }
         Ok(())
+    }
+}
+
+/// Verifies a record that was not part of a batch, and decrypts it.
+fn verify_alone(bytes: &mut bytes::Bytes, driver: &Driver, recent: &mut Recent) -> Option<Protected> {
+    let mut own = bytes::BytesMut::from(std::mem::take(bytes));
+    let protected = gss::verify_one(&mut own, driver.gss.as_ref(), recent, clock::boot_ms());
+    *bytes = own.freeze();
+    protected
+}
+
+fn run_compound(
+    connection: &Arc<Connection>,
+    request: Request,
+    envelope: Option<Envelope>,
+    now: Now,
+    scratch: &mut WorkerScratch,
+    driver: &Arc<Driver>,
+) {
+    if driver.engine.is_transport_too_weak(connection.engine(), now) {
+        return scratch.push(Outgoing::bytes(driver.refuse_transport(connection, request)));
+    }
+    let mut compound = driver.engine.begin(request, now);
+    match compound.run(&driver.engine, Blocking::Forbidden) {
+        Progress::Done(reply) => {
+            if let Some(outgoing) = driver.finish_call(&mut compound, connection, reply, false, envelope) {
+                scratch.push_for(connection, outgoing);
+            }
+        }
+        Progress::Blocked => {
+            // Earlier replies leave first: a client that compares their order sees them as older.
+            scratch.flush(connection);
+            driver.run_blocked(connection.clone(), compound, envelope);
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 
@@ -67,21 +68,7 @@ impl Worker {
             }
             let mut is_busy = !self.again.is_empty();
             for event in &events {
-                let Token(token) = event.token();
-                if token == WAKE.0 {
-                    continue;
-                }
-                if let Some(Some(peer)) = self.peers.get_mut(token) {
-                    is_busy |= !matches!(peer.tls, PeerTls::Handshake(_));
-                    let closed = event.is_read_closed() || event.is_error();
-                    peer.read_closed |= closed;
-                    peer.readable |= event.is_readable() || closed;
-                    if event.is_writable() {
-                        let scratch = &mut self.scratch;
-                        peer.connection.writable(|bytes| scratch.spare.give_back(bytes));
-                    }
-                    self.turn(token);
-                }
+                is_busy |= self.take_event(event);
             }
             for message in self.inbox.take() {
                 self.receive(message);
@@ -102,20 +89,43 @@ impl Worker {
                 self.expire();
             }
             if self.driver.stop.load(Ordering::Acquire) {
-                self.draining = true;
                 let until = *drain_until.get_or_insert_with(|| Instant::now() + self.driver.limits.drain_max);
                 tick_at = Instant::now() + DRAIN_STEP;
-                let late = Instant::now() >= until;
-                for slot in 0..self.peers.len() {
-                    if self.peers[slot].as_ref().is_some_and(|peer| late || peer.connection.is_quiet()) {
-                        self.close(slot, CloseReason::Shutdown);
-                    }
-                }
-                if self.peers.iter().all(Option::is_none) {
+                if self.drain(Instant::now() >= until) {
                     return Ok(());
                 }
             }
         }
+    }
+
+    /// Whether this is work, not a part of a handshake.
+    fn take_event(&mut self, event: &Event) -> bool {
+        let Token(token) = event.token();
+        if token == WAKE.0 {
+            return false;
+        }
+        let Some(Some(peer)) = self.peers.get_mut(token) else { return false };
+        let is_busy = !matches!(peer.tls, PeerTls::Handshake(_));
+        let closed = event.is_read_closed() || event.is_error();
+        peer.read_closed |= closed;
+        peer.readable |= event.is_readable() || closed;
+        if event.is_writable() {
+            let scratch = &mut self.scratch;
+            peer.connection.writable(|bytes| scratch.spare.give_back(bytes));
+        }
+        self.turn(token);
+        is_busy
+    }
+
+    /// Closes quiet connections, and all when it is late. Returns whether none is left.
+    fn drain(&mut self, is_late: bool) -> bool {
+        self.draining = true;
+        for slot in 0..self.peers.len() {
+            if self.peers[slot].as_ref().is_some_and(|peer| is_late || peer.connection.is_quiet()) {
+                self.close(slot, CloseReason::Shutdown);
+            }
+        }
+        self.peers.iter().all(Option::is_none)
     }
 
     fn receive(&mut self, message: Message) {

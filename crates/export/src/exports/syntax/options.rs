@@ -120,33 +120,14 @@ impl Options {
             ("sync", None) => self.sync = true,
             ("async", None) => self.sync = false,
             ("no_subtree_check" | "no_pnfs" | "acl" | "wdelay", None) => {}
-            ("no_wdelay", None) => return warning(option, "writes are never delayed; remove it"),
-            ("subtree_check", None) => {
-                return warning(
-                    option,
-                    "not supported: a file that is moved out of the export stays accessible by its old filehandle; \
-                     export a separate file system if that matters, and write no_subtree_check",
-                );
-            }
-            ("nohide", None) => return warning(option, "nested exports are always visible; remove it"),
-            ("no_acl", None) => return warning(option, "it applies to NFSv3 only; in NFSv4 an ACL is an attribute; remove it"),
-            ("insecure_locks" | "secure_locks" | "auth_nlm" | "no_auth_nlm", None) => {
-                return warning(option, "it applies to the NFSv3 lock manager only; NFSv4 locks are authenticated; remove it");
-            }
-            ("security_label", None) => return warning(option, "security labels are not supported; remove it"),
-            ("rdirplus" | "nordirplus", None) => return warning(option, "it applies to NFSv3 only; an NFSv4 client chooses; remove it"),
             ("xprtsec", Some(list)) => self.transport_min = transport(option, list)?,
-            ("pnfs", None) => return Err(option_error(option, "requests pNFS layouts, which are not supported", "remove it")),
             ("refer" | "replicas", Some(value)) => {
                 let list = locations::parse(value).ok_or_else(|| {
                     option_error(option, "is not a list of locations", "write /PATH@HOST[+HOST][:/PATH@HOST], with IPv6 addresses in []")
                 })?;
                 self.locations = Some(Locations { is_referral: name == "refer", list });
             }
-            ("reexport", Some(_)) => {
-                return warning(option, "an export without fsid= has a stable identifier from its path; remove it");
-            }
-            _ => return Err(option_error(option, "is not an option of exports(5)", "see vouch-export(1) for the supported options")),
+            _ => return Err(unsupported(option, name, value)),
         }
         Ok(())
     }
@@ -247,8 +228,30 @@ fn transport(option: &str, list: &str) -> Result<Transport, OptionIssue> {
         .ok_or_else(|| option_error(option, "is not a list of none, tls and mtls", "write for example xprtsec=tls:mtls"))
 }
 
-fn warning(option: &str, why: &str) -> Result<(), OptionIssue> {
-    Err(OptionIssue::Warning(format!("option {option} is ignored: {why}")))
+/// Options of exports(5) that have no effect here, or that cannot be had.
+fn unsupported(option: &str, name: &str, value: Option<&str>) -> OptionIssue {
+    match (name, value) {
+        ("no_wdelay", None) => warning(option, "writes are never delayed; remove it"),
+        ("subtree_check", None) => warning(
+            option,
+            "not supported: a file that is moved out of the export stays accessible by its old filehandle; \
+                     export a separate file system if that matters, and write no_subtree_check",
+        ),
+        ("nohide", None) => warning(option, "nested exports are always visible; remove it"),
+        ("no_acl", None) => warning(option, "it applies to NFSv3 only; in NFSv4 an ACL is an attribute; remove it"),
+        ("insecure_locks" | "secure_locks" | "auth_nlm" | "no_auth_nlm", None) => {
+            warning(option, "it applies to the NFSv3 lock manager only; NFSv4 locks are authenticated; remove it")
+        }
+        ("security_label", None) => warning(option, "security labels are not supported; remove it"),
+        ("rdirplus" | "nordirplus", None) => warning(option, "it applies to NFSv3 only; an NFSv4 client chooses; remove it"),
+        ("reexport", Some(_)) => warning(option, "an export without fsid= has a stable identifier from its path; remove it"),
+        ("pnfs", None) => option_error(option, "requests pNFS layouts, which are not supported", "remove it"),
+        _ => option_error(option, "is not an option of exports(5)", "see vouch-export(1) for the supported options"),
+    }
+}
+
+fn warning(option: &str, why: &str) -> OptionIssue {
+    OptionIssue::Warning(format!("option {option} is ignored: {why}"))
 }
 
 fn option_error(option: &str, what: &str, cure: &'static str) -> OptionIssue {

@@ -2,6 +2,7 @@ use super::client::MachineName;
 use super::entry::{At, Client, Entry, LineError, Parsed, Source, Warning};
 use super::lex;
 use super::options::{OptionIssue, Options};
+use vouch_nfs4_server::Flavour;
 
 pub(crate) fn parse(text: &[u8]) -> Result<Parsed, Vec<LineError>> {
     let mut errors = Vec::new();
@@ -40,39 +41,22 @@ fn read_line(line: &lex::Line, parsed: &mut Parsed, errors: &mut Vec<LineError>)
             sort_out(line.number, issues, &mut parsed.warnings, errors);
             continue;
         }
-        let (name, list) = match word.split_once('(') {
-            None => (word.as_str(), ""),
-            Some((name, rest)) => match rest.strip_suffix(')') {
-                Some(list) if !list.contains(['(', ')']) => (name, list),
-                _ => {
-                    errors.push(LineError::new(
-                        line.number,
-                        format!("{word}: parentheses do not match"),
-                        "write client(option,option) without spaces",
-                    ));
-                    continue;
-                }
-            },
+        let Some((name, list)) = split_client(word) else {
+            let cure = "write client(option,option) without spaces";
+            errors.push(LineError::new(line.number, format!("{word}: parentheses do not match"), cure));
+            continue;
         };
-        let name = if name.is_empty() {
-            // As in exportfs: a space before the parenthesis grants everybody the access of one
-            // host.
+        if name.is_empty() {
             parsed.warnings.push(Warning {
                 line: line.number,
                 text: format!("({list}) has no client before it and applies to everybody; write *({list}) if that is intended"),
             });
-            "*"
-        } else {
-            name
-        };
+        }
+        // As in exportfs: a space before the parenthesis grants everybody the access of one host.
+        let name = if name.is_empty() { "*" } else { name };
         match MachineName::parse(name) {
             Ok((who, flavour)) => {
-                let mut options = defaults.clone();
-                if let Some(flavour) = flavour {
-                    options.set_flavour(flavour);
-                }
-                options.take(list, &mut issues);
-                issues.extend(options.differences());
+                let options = options_of(&defaults, flavour, list, &mut issues);
                 if clients.iter().any(|client| client.machine == who && client.options.same_flavours(&options)) {
                     errors.push(LineError::new(line.number, format!("{name} is named twice"), "keep one of them"));
                 }
@@ -93,6 +77,23 @@ fn read_line(line: &lex::Line, parsed: &mut Parsed, errors: &mut Vec<LineError>)
         Some(entry) => entry.clients.extend(clients),
         None => parsed.entries.push(Entry { source, line: line.number, clients }),
     }
+}
+
+fn options_of(defaults: &Options, flavour: Option<Flavour>, list: &str, issues: &mut Vec<OptionIssue>) -> Options {
+    let mut options = defaults.clone();
+    if let Some(flavour) = flavour {
+        options.set_flavour(flavour);
+    }
+    options.take(list, issues);
+    issues.extend(options.differences());
+    options
+}
+
+/// The name and the options of `client(option,option)`. None if the parentheses do not match.
+fn split_client(word: &str) -> Option<(&str, &str)> {
+    let Some((name, rest)) = word.split_once('(') else { return Some((word, "")) };
+    let list = rest.strip_suffix(')').filter(|list| !list.contains(['(', ')']))?;
+    Some((name, list))
 }
 
 fn sort_out(line: usize, issues: Vec<OptionIssue>, warnings: &mut Vec<Warning>, errors: &mut Vec<LineError>) {
