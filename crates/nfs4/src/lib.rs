@@ -5,7 +5,8 @@
 //! A server decodes [`CompoundHead`], then decodes and executes one [`op::Args`] after another, and
 //! writes each [`op::Results`] as it completes. It can write large results in place with
 //! [`op::ReadWriter`], [`op::ReaddirWriter`] and [`op::GetattrOk::write`]. A client does the
-//! reverse. [`cb`] contains the same types for callbacks.
+//! reverse. [`cb`] contains the same types for callbacks. All operations of the RFCs have their types
+//! here, also those that no crate of this repository uses: the whole codec is the library's surface.
 //!
 //! Decoding refuses only input that is not valid XDR of the protocol. A second step validates names
 //! and attributes and returns a [`Status`]: see [`Name::component`] and [`Fattr::settings`]. The

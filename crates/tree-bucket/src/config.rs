@@ -12,7 +12,7 @@ use vouch_tree_store::{BucketError, BucketErrorKind};
 
 use crate::address::Address;
 
-pub const WORK_DIR_VARIABLE: &str = "VOUCH_BUCKET_DIR";
+const WORK_DIR_VARIABLE: &str = "VOUCH_BUCKET_DIR";
 
 /// Bytes of cached packs for a bucket.
 const CACHE_LEN_VARIABLE: &str = "VOUCH_BUCKET_CACHE";

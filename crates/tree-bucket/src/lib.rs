@@ -21,7 +21,6 @@ mod lock;
 mod objects;
 mod runtime;
 
-pub use config::WORK_DIR_VARIABLE;
 pub use database::open;
 
 /// Registers the driver of paths that begin with `s3://`.

@@ -8,10 +8,10 @@ use vouch_tree::{Counts, TreeName};
 pub const LEVEL_DEFAULT: i32 = 3;
 
 /// A directory with this file is opaque: it lists only names that were used.
-pub const OPAQUE_MARKER: &str = ".vouch-opaque";
+pub(crate) const OPAQUE_MARKER: &str = ".vouch-opaque";
 
 /// Listed by name; the rest is counted.
-pub const SKIPPED_COUNT_MAX: usize = 10_000;
+pub(crate) const SKIPPED_COUNT_MAX: usize = 10_000;
 
 pub struct Signer<'a> {
     /// Not the root key.
@@ -128,7 +128,7 @@ pub struct Summary {
     pub reread: u64,
     /// Size of data from a killed run.
     pub adopted_bytes: u64,
-    /// The first [`SKIPPED_COUNT_MAX`].
+    /// The first 10,000.
     pub skipped: Vec<Skipped>,
     pub skipped_count: u64,
     pub elapsed: Duration,

@@ -147,11 +147,6 @@ impl MountImage {
         self.volumes.values().map(|volume| volume.label.as_str())
     }
 
-    /// The namespace of all trees is mounted.
-    pub const fn is_namespace(&self) -> bool {
-        self.mount.is_namespace
-    }
-
     /// Known to the kernel.
     pub fn node_count(&self) -> usize {
         self.nodes.len()
