@@ -18,6 +18,7 @@ pub mod machine;
 pub mod nfs;
 pub mod null_calls;
 mod page_versions;
+pub mod published_tree;
 pub mod record;
 pub mod report;
 pub mod runner;

@@ -36,7 +36,7 @@ pub struct TlsFiles {
 impl Sec {
     pub const ALL: [Self; 7] = [Self::Sys, Self::Krb5, Self::Krb5i, Self::Krb5p, Self::SysTls, Self::SysMtls, Self::Krb5Tls];
 
-    pub const fn uses_tls(self) -> bool {
+    pub(crate) const fn uses_tls(self) -> bool {
         matches!(self, Self::SysTls | Self::SysMtls | Self::Krb5Tls)
     }
 

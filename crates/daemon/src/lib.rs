@@ -11,14 +11,21 @@
 //! | [`exposition`] | writer of Prometheus' text format |
 //! | [`rate_limit`] | a rate limiter by address, for log lines and audit records |
 //! | [`audit_trail`] | the audit trail of a service: options, rules in force, administrative records |
+//! | [`failure`] | a failure as a user reads it: what, why, cure |
+//! | [`interrupt`] | SIGINT, SIGTERM and SIGHUP: clean-ups, and the end of long work |
+//! | [`log_output`] | log lines to standard error or to the system's log |
 //! | [`printable`] | file names for terminals, logs and JSON |
+//! | [`table`] | aligned tables for terminals |
 //! | [`sandbox`] | least privilege: files, sockets, signals, capabilities |
 
 #![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
 
 pub mod audit_trail;
 pub mod exposition;
+pub mod failure;
+pub mod interrupt;
 pub mod listener;
+pub mod log_output;
 pub mod printable;
 pub mod rate_limit;
 pub mod recent_errors;
@@ -29,3 +36,4 @@ pub mod status;
 pub mod status_client;
 pub mod status_server;
 pub mod status_socket;
+pub mod table;

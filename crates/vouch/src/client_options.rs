@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use vouch_diagnose::ClientSettings;
 use vouch_tree::TreeName;
 use vouch_tree_client::{
     Client, ClientOptions, DiskCacheOptions, FaultObserver, HttpConnector, HttpOptions, ReplicaTls, Tree, TreeOptions,
@@ -126,14 +127,26 @@ impl ClientArgs {
         self.timeout.min(CONNECT_MAX)
     }
 
-    /// True if a proxy resolves the hosts of URLs.
-    pub(crate) fn has_proxy(&self) -> bool {
+    /// Whether URLs are reached through a proxy, which resolves their hosts.
+    fn has_proxy(&self) -> bool {
         let variables = ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
         self.proxy.iter().any(|proxy| proxy != "DIRECT")
             || self.proxy.is_empty() && variables.iter().any(|name| std::env::var_os(name).is_some())
     }
 
-    /// Also opens the trees with key statements.
+    /// The settings to check.
+    pub(crate) fn settings(&self) -> ClientSettings {
+        ClientSettings {
+            state_directory: self.state_directory(),
+            cache: self.cache_directory(),
+            connector: self.connector().map_err(|failure| failure.to_string()),
+            timeout: self.timeout,
+            connect_timeout: self.connect_timeout(),
+            has_proxy: self.has_proxy(),
+        }
+    }
+
+    /// Creates the client, and opens the trees with key statements.
     pub(crate) async fn client(&self) -> Outcome<Arc<Client>> {
         self.client_before(None).await
     }

@@ -1,163 +1,23 @@
-//! The configuration: options of the command line, and short names of trees, from TOML files.
-//!
-//! The options are those of the parser, so a new option needs no line here. Precedence: command
-//! line, environment, table of the tree, table of the command, top level.
+//! The configuration of this command line; `vouch_config` reads and applies it.
 
-mod apply;
-mod check;
-mod read;
-mod trust;
-
-use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fmt;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
 
-use vouch_tree::TreeName;
-use vouch_tree_client::TreeOptions;
-
+use crate::cli;
 use crate::exit::{Failure, Outcome};
 
-pub(crate) use apply::{Applied, apply, first_pass};
-pub(crate) use check::{AUTO, check, check_together, key, one_line};
-pub(crate) use read::{Choice, read};
-
-#[derive(Debug, Default)]
-pub(crate) struct Config {
-    /// In the order of reading. A later file overrides an earlier one.
-    pub(crate) files: Vec<PathBuf>,
-    site: Table,
-    /// Options by the words of a command: `mount`, `audit send`.
-    commands: BTreeMap<String, Table>,
-    /// Options of `vouch mount --auto`.
-    namespace: Table,
-    pub(crate) trees: BTreeMap<String, TreeEntry>,
-}
-
-/// A `[tree.NAME]` table.
-#[derive(Debug)]
-pub(crate) struct TreeEntry {
-    pub(crate) name: TreeName,
-    pub(crate) origin: Origin,
-    options: Table,
-    commands: BTreeMap<String, Table>,
-}
-
-type Table = BTreeMap<String, Setting>;
-
-#[derive(Clone, Debug)]
-pub(crate) struct Setting {
-    pub(crate) value: Value,
-    pub(crate) origin: Origin,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Value {
-    Flag(bool),
-    One(String),
-    Many(Vec<String>),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Origin {
-    pub(crate) file: Arc<Path>,
-    pub(crate) line: usize,
-}
-
-/// A fault in the configuration: place, cause and remedy.
-#[derive(Debug)]
-pub(crate) struct Problem {
-    pub(crate) place: String,
-    pub(crate) what: String,
-    pub(crate) cure: String,
-}
-
-impl Config {
-    pub(crate) fn tree(&self, short: &str) -> Option<&TreeEntry> {
-        self.trees.get(short)
-    }
-
-    /// The short name and the table of a tree.
-    pub(crate) fn by_name(&self, name: &TreeName) -> Option<(&str, &TreeEntry)> {
-        self.trees.iter().find(|(_, tree)| tree.name.hostid() == name.hostid()).map(|(short, tree)| (&**short, tree))
-    }
-
-    /// The short name of the tree whose table mounts it at `point`.
-    pub(crate) fn mounted_at(&self, point: &Path) -> Option<(&str, &TreeEntry)> {
-        let is_at = |tree: &TreeEntry| matches!(tree.commands.get("mount").and_then(|table| table.get(POINT)), Some(Setting { value: Value::One(dir), .. }) if Path::new(dir) == point);
-        self.trees.iter().find(|(_, tree)| is_at(tree)).map(|(short, tree)| (&**short, tree))
-    }
-
-    pub(crate) fn namespace_is_at(&self, point: &Path) -> bool {
-        matches!(self.namespace.get(POINT), Some(Setting { value: Value::One(dir), .. }) if Path::new(dir) == point)
-    }
-
-    /// Settings have full names and are in their order.
-    pub(crate) fn settings(&self) -> Vec<(String, Setting)> {
-        let mut all = Vec::new();
-        let mut add = |prefix: &str, table: &Table| {
-            all.extend(table.iter().map(|(option, setting)| (format!("{prefix}{option}"), setting.clone())));
-        };
-        add("", &self.site);
-        for (command, table) in &self.commands {
-            add(&format!("{}.", command.replace(' ', ".")), table);
-        }
-        add("namespace.", &self.namespace);
-        for (short, tree) in &self.trees {
-            let name = Setting { value: Value::One(tree.name.to_string()), origin: tree.origin.clone() };
-            add(&format!("tree.{short}."), &Table::from([("name".to_owned(), name)]));
-            add(&format!("tree.{short}."), &tree.options);
-            for (command, table) in &tree.commands {
-                add(&format!("tree.{short}.{}.", command.replace(' ', ".")), table);
-            }
-        }
-        all
-    }
-}
-
-impl TreeEntry {
-    /// Options of opening this tree, where one process reads several trees.
-    pub(crate) fn tree_options(&self) -> Option<TreeOptions> {
-        let is_set = |option: &str| matches!(self.options.get(option), Some(Setting { value: Value::Flag(true), .. }));
-        let replicas = match self.options.get("replica").map(|setting| &setting.value) {
-            Some(Value::One(replica)) => vec![replica.clone()],
-            Some(Value::Many(replicas)) => replicas.clone(),
-            _ => Vec::new(),
-        };
-        let options = TreeOptions {
-            only_replicas: is_set("only-replicas") && !replicas.is_empty(),
-            replicas,
-            refuse_forwarding: is_set("refuse-forwarding"),
-        };
-        (options.refuse_forwarding || !options.replicas.is_empty()).then_some(options)
-    }
-}
+pub(crate) use vouch_config::{
+    AUTO, Applied, Choice, Config, Problem, apply, arguments, check, check_together, first_pass, key, loaded, one_line, read,
+};
 
 /// Completes the command line of this process by the configuration, and keeps both.
 ///
 /// # Errors
 /// The first fault of the files.
 pub(crate) fn complete(arguments: Vec<OsString>) -> Outcome<Applied> {
-    let given = first_pass(arguments);
-    let mut config = Config::default();
-    let mut root = crate::cli::command();
-    root.build();
-    if let Some(choice) = given.choice() {
-        let (files, items, mut problems) = read(&choice);
-        let (checked, more) = check(files, items, &root);
-        problems.extend(more);
-        if !problems.is_empty() {
-            return Err(first_of(&problems));
-        }
-        config = checked;
-    }
-    let applied = apply(&given, &config, &root);
-    let _ = LOADED.set(config);
-    let _ = ARGUMENTS.set(applied.arguments.clone());
-    Ok(applied)
+    vouch_config::complete(arguments, cli::command).map_err(|problems| first_of(&problems))
 }
 
+/// The failure of a command whose configuration has these faults.
 pub(crate) fn first_of(problems: &[Problem]) -> Failure {
     let (first, others) = problems.split_first().expect("called with a fault");
     let more = match others.len() {
@@ -167,43 +27,49 @@ pub(crate) fn first_of(problems: &[Problem]) -> Failure {
     Failure::input(&first.place, &first.what).cure(format!("{}{more}", first.cure))
 }
 
-/// Empty before it is set.
-pub(crate) fn loaded() -> &'static Config {
-    static EMPTY: OnceLock<Config> = OnceLock::new();
-    LOADED.get().unwrap_or_else(|| EMPTY.get_or_init(Config::default))
-}
+#[cfg(test)]
+mod tests {
+    use clap::{Arg, Command};
 
-/// The command line of this process, completed by the files.
-pub(crate) fn arguments() -> Vec<OsString> {
-    ARGUMENTS.get().cloned().unwrap_or_else(|| std::env::args_os().collect())
-}
+    use super::*;
 
-static LOADED: OnceLock<Config> = OnceLock::new();
-static ARGUMENTS: OnceLock<Vec<OsString>> = OnceLock::new();
-
-const POINT: &str = "dir";
-
-/// Options under these headings may stand at the top level: their meaning is the same everywhere.
-const SITE_HEADINGS: [&str; 2] = ["Common options", "Reading options"];
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file.display(), self.line)
+    fn root() -> Command {
+        let mut root = cli::command();
+        root.build();
+        root
     }
-}
 
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}; {}", self.place, self.what, self.cure)
-    }
-}
-
-impl fmt::Display for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Value::Flag(on) => write!(f, "{on}"),
-            Value::One(text) => f.write_str(text),
-            Value::Many(texts) => f.write_str(&texts.join(", ")),
+    /// No option of a command may hide the table of a subcommand.
+    fn assert_unambiguous(command: &Command) {
+        let options: Vec<String> = command.get_arguments().filter_map(key).collect();
+        for sub in command.get_subcommands() {
+            let name = sub.get_name();
+            assert!(!options.iter().any(|option| option == name), "`{}` has the option and the subcommand {name}", command.get_name());
+            assert_unambiguous(sub);
         }
+        assert!(!vouch_config::shared(command).into_iter().filter_map(key).any(|option| option == "name"));
+    }
+
+    #[test]
+    fn options_and_tables_have_different_names() {
+        let root = root();
+        assert_unambiguous(&root);
+        assert!(root.get_subcommands().all(|sub| !["tree", "namespace"].contains(&sub.get_name())));
+    }
+
+    #[test]
+    fn every_option_of_a_mount_is_configurable() {
+        let root = root();
+        let mount = root.find_subcommand("mount").expect("defined");
+        let left_out = |arg: &&Arg| {
+            key(arg).is_none() && !matches!(arg.get_id().as_str(), "help" | "version" | "detached" | "helper" | "role" | "config" | "first")
+        };
+        assert_eq!(mount.get_arguments().filter(left_out).count(), 0);
+        let file = tempfile::NamedTempFile::with_suffix(".toml").expect("a file");
+        std::fs::write(file.path(), "[mount]\nxattrs = \"off\"\nthreads = 3\n").expect("written");
+        let (files, items, mut problems) = read(&Choice::Given(file.path().to_owned()));
+        let (config, more) = check(files, items, &root);
+        problems.extend(more);
+        assert!(problems.is_empty() && config.settings().len() == 2, "{problems:?}");
     }
 }

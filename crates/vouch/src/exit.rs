@@ -9,6 +9,7 @@ use vouch_tree_mount::MountError;
 use vouch_tree_publish::{Error as PublishError, Fault as PublishFault};
 
 use vouch_daemon::audit_trail::TrailError;
+use vouch_daemon::failure::{self, Why, chain, system_message};
 use vouch_export::{ExportError, SourceError, StateError};
 use vouch_replica::ServeError;
 
@@ -297,7 +298,7 @@ impl fmt::Display for Cause {
             | Cause::Refused(why)
             | Cause::Unreachable(why)
             | Cause::Incomplete(why) => f.write_str(why),
-            Cause::Io(error) => f.write_str(&plain(error)),
+            Cause::Io(error) => f.write_str(&system_message(error)),
             Cause::KeyFile(error) => f.write_str(&chain(error)),
             Cause::Name(error) => f.write_str(&chain(error)),
             Cause::Xdr(error) => f.write_str(&chain(error)),
@@ -316,37 +317,21 @@ impl fmt::Display for Cause {
     }
 }
 
-/// In one line, without repetitions and errno numbers.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        let said = source.to_string();
-        if !text.contains(&said) {
-            text.push_str(": ");
-            text.push_str(&said);
-        }
-        next = source.source();
-    }
-    while let Some(start) = text.find(NUMBER) {
-        let Some(len) = text[start..].find(')') else { break };
-        text.replace_range(start..=start + len, "");
-    }
-    text
-}
-
-const NUMBER: &str = " (os error ";
-
-/// The message without its number, in lower case.
-fn plain(error: &io::Error) -> String {
-    let text = error.to_string();
-    let text = match (error.raw_os_error(), text.find(NUMBER)) {
-        (Some(_), Some(end)) => &text[..end],
-        _ => &text[..],
-    };
-    match text.chars().next() {
-        Some(first) if error.raw_os_error().is_some() => first.to_lowercase().chain(text.chars().skip(1)).collect(),
-        _ => text.to_owned(),
+impl From<failure::Failure> for Failure {
+    fn from(failure: failure::Failure) -> Failure {
+        let failure::Failure { what, why, cure } = failure;
+        let cause = match why {
+            Why::Usage(why) => Cause::Usage(why),
+            Why::Input(why) => Cause::Input(why),
+            Why::Refused(why) => Cause::Refused(why),
+            Why::Io(error) => Cause::Io(error),
+            Why::Interrupted => Cause::Interrupted,
+            Why::Reported(code) => match Code::from_number(code) {
+                Some(code) => Cause::Silent(code),
+                None => Cause::Io(io::Error::other(format!("a process ended with code {code}"))),
+            },
+        };
+        Failure { what, cause: Box::new(cause), cure }
     }
 }
 
@@ -409,14 +394,6 @@ mod tests {
     fn failure_is_one_line_with_place_reason_and_remedy() {
         let failure = Failure::new("/src/a", io::Error::from_raw_os_error(13)).cure("run as a user who may read it");
         assert_eq!(failure.to_string(), "/src/a: permission denied; run as a user who may read it");
-    }
-
-    #[test]
-    fn error_chain_has_no_repetitions_or_numbers() {
-        #[derive(Debug, thiserror::Error)]
-        #[error("opening x: {0}")]
-        struct Outer(#[source] io::Error);
-        assert_eq!(chain(&Outer(io::Error::from_raw_os_error(111))), "opening x: Connection refused");
     }
 
     #[test]

@@ -8,7 +8,6 @@ mod commands;
 mod config;
 mod copy_out;
 mod exit;
-mod interrupt;
 mod key_directory;
 mod logging;
 mod mount_helper;
@@ -24,6 +23,8 @@ mod statement_file;
 mod tree_path;
 mod validity;
 mod when;
+
+use vouch_daemon::interrupt;
 
 pub use cli::command;
 pub use start::main;

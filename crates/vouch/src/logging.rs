@@ -3,13 +3,13 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _};
-use std::os::unix::net::UnixDatagram;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
+use vouch_daemon::log_output::{LogOutput, is_journal};
 use vouch_daemon::recent_errors;
 
 use crate::cli::{Global, LogFormat};
@@ -25,7 +25,7 @@ pub(crate) fn start(global: &Global) -> Outcome {
         Failure::usage(format_args!("--log-level {directives}"), error).cure("use off, error, warn, info, debug or trace")
     })?;
     let (writer, colour): (BoxMakeWriter, bool) = match &global.log_file {
-        None => (BoxMakeWriter::new(|| Fallback), io::stderr().is_terminal()),
+        None => (BoxMakeWriter::new(|| LogOutput), io::stderr().is_terminal()),
         Some(path) => (BoxMakeWriter::new(Arc::new(File::options().create(true).append(true).open(path).at(path.display())?)), false),
     };
     // Reporting a broken pipe to that same pipe would end the process.
@@ -37,52 +37,6 @@ pub(crate) fn start(global: &Global) -> Outcome {
     let started = tracing_subscriber::registry().with(layer).with(recent_errors::layer()).try_init();
     started.map_err(|error| Failure::usage("log", error))
 }
-
-pub(crate) fn leave_standard_error() {
-    let connect = || {
-        let socket = UnixDatagram::unbound()?;
-        socket.connect(SYSTEM_LOG)?;
-        socket.set_nonblocking(true)?;
-        io::Result::Ok(socket)
-    };
-    let _ = SYSTEM.set(connect().ok());
-}
-
-/// systemd.exec(5), JOURNAL_STREAM.
-fn is_journal() -> bool {
-    let named = std::env::var("JOURNAL_STREAM").ok();
-    let numbers =
-        named.as_deref().and_then(|text| text.split_once(':')).and_then(|(dev, inode)| Some((dev.parse().ok()?, inode.parse().ok()?)));
-    rustix::fs::fstat(io::stderr()).is_ok_and(|stat| numbers == Some((stat.st_dev, stat.st_ino)))
-}
-
-struct Fallback;
-
-impl io::Write for Fallback {
-    fn write(&mut self, record: &[u8]) -> io::Result<usize> {
-        match SYSTEM.get() {
-            None => io::stderr().write_all(record)?,
-            Some(Some(socket)) => {
-                // RFC 3164, sections 4.1.1 and 4.1.3: facility daemon, severity warning; the
-                // receiver adds time and host.
-                let mut message = format!("<28>vouch[{}]: ", std::process::id()).into_bytes();
-                message.extend_from_slice(record.trim_ascii_end());
-                let _ = socket.send(&message);
-            }
-            Some(None) => {}
-        }
-        Ok(record.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Set when standard error is given up.
-static SYSTEM: OnceLock<Option<UnixDatagram>> = OnceLock::new();
-
-const SYSTEM_LOG: &str = "/dev/log";
 
 /// The FUSE library warns about mounts that we have unmounted ourselves.
 const QUIET: &str = "fuser::session=error";

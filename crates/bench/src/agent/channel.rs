@@ -6,7 +6,7 @@
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
@@ -163,29 +163,8 @@ impl Channel {
         channel.key = match (acceptor, kind) {
             (Acceptor::Token(token), Some("token")) => key(token, &peer, &own),
             (Acceptor::Kerberos { keytab, principals }, Some("kerberos")) => {
-                let refused = |error: &dyn std::fmt::Display| Error::Refused(format!("{name}: {error}"));
-                let acceptor = MitAcceptor::new(keytab.as_deref(), "host").map_err(|error| refused(&error))?;
-                let mut partial = None;
-                let context = loop {
-                    let token = unhex(&channel.read_line(&name)?, &name)?;
-                    match acceptor.accept(partial.take(), &token) {
-                        Accept::Established { context, token } => {
-                            channel.write_line(&hex(&token), &name)?;
-                            break context;
-                        }
-                        Accept::Continue { partial: next, token } => {
-                            partial = Some(next);
-                            channel.write_line(&hex(&token), &name)?;
-                        }
-                        Accept::Failed { reason, .. } => return Err(refused(&reason)),
-                    }
-                };
-                if !principals.iter().any(|principal| **principal == *context.principal) {
-                    return Err(refused(&format!("{} is not allowed (--principal)", context.principal)));
-                }
-                let mut sealed = unhex(&channel.read_line(&name)?, &name)?;
-                let body = context.keys.open(&mut sealed).map_err(|_| refused(&"the session key does not decrypt"))?;
-                key(&sealed[body], &peer, &own)
+                let sealed = channel.accept_ticket(keytab.as_deref(), principals, &name)?;
+                key(&sealed, &peer, &own)
             }
             _ => return Err(Error::Refused(format!("{name}: the coordinator uses another kind of authentication than this agent"))),
         };
@@ -199,6 +178,33 @@ impl Channel {
         }
         channel.send(&"agent", &name)?;
         Ok(channel)
+    }
+
+    /// Verifies a coordinator's ticket. Returns the secret that it has sent under it.
+    fn accept_ticket(&mut self, keytab: Option<&Path>, principals: &[String], name: &str) -> Result<Vec<u8>, Error> {
+        let refused = |error: &dyn std::fmt::Display| Error::Refused(format!("{name}: {error}"));
+        let acceptor = MitAcceptor::new(keytab, "host").map_err(|error| refused(&error))?;
+        let mut partial = None;
+        let context = loop {
+            let token = unhex(&self.read_line(name)?, name)?;
+            match acceptor.accept(partial.take(), &token) {
+                Accept::Established { context, token } => {
+                    self.write_line(&hex(&token), name)?;
+                    break context;
+                }
+                Accept::Continue { partial: next, token } => {
+                    partial = Some(next);
+                    self.write_line(&hex(&token), name)?;
+                }
+                Accept::Failed { reason, .. } => return Err(refused(&reason)),
+            }
+        };
+        if !principals.iter().any(|principal| **principal == *context.principal) {
+            return Err(refused(&format!("{} is not allowed (--principal)", context.principal)));
+        }
+        let mut sealed = unhex(&self.read_line(name)?, name)?;
+        let body = context.keys.open(&mut sealed).map_err(|_| refused(&"the session key does not decrypt"))?;
+        Ok(sealed[body].to_vec())
     }
 
     fn begin(stream: TcpStream, own: u8, peer: u8, auth_deadline: AuthDeadline, name: &str) -> Result<Self, Error> {

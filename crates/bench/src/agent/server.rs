@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use super::channel::{Acceptor, Channel};
+use super::channel::{Acceptor, Channel, Receiver};
 use super::{Request, Response};
 use crate::nfs::NfsSubject;
 use crate::{Case, Error, StopFlag, Subject};
@@ -172,18 +172,9 @@ fn coordinator(
     let Some(guard) = guard else { return Err(Error::Refused("refused: the agent works for another coordinator".into())) };
     let active = guard.active.clone();
     channel.set_authenticated(None);
-    let (mut channel, mut receiver) = channel.split()?;
+    let (mut channel, receiver) = channel.split()?;
     let stop = StopFlag::default();
-    let (stop_on_disconnect, active_until_disconnect, (sender, requests)) = (stop.clone(), active.clone(), mpsc::channel());
-    std::thread::spawn(move || {
-        while let Ok(Some(request)) = receiver.receive::<Request>("the coordinator") {
-            if sender.send(request).is_err() {
-                break;
-            }
-        }
-        active_until_disconnect.store(false, Ordering::Relaxed);
-        stop_on_disconnect.set();
-    });
+    let requests = receive_requests(receiver, &stop, &active);
     let mut subjects: HashMap<u32, NfsSubject> = HashMap::new();
     let (mut measured, mut outcome) = (0, Ok(()));
     let mut last_request = Instant::now();
@@ -219,6 +210,21 @@ fn coordinator(
         outcome = outcome.and(subject.clean());
     }
     outcome.map(|()| measured)
+}
+
+/// Receives requests on a thread of its own, which notices a disconnection during a measurement.
+fn receive_requests(mut receiver: Receiver, stop: &StopFlag, active: &Arc<AtomicBool>) -> mpsc::Receiver<Request> {
+    let (stop_on_disconnect, active_until_disconnect, (sender, requests)) = (stop.clone(), active.clone(), mpsc::channel());
+    std::thread::spawn(move || {
+        while let Ok(Some(request)) = receiver.receive::<Request>("the coordinator") {
+            if sender.send(request).is_err() {
+                break;
+            }
+        }
+        active_until_disconnect.store(false, Ordering::Relaxed);
+        stop_on_disconnect.set();
+    });
+    requests
 }
 
 fn handle(request: Request, subjects: &mut HashMap<u32, NfsSubject>, limits: Limits, stop: &StopFlag) -> Result<Response, Error> {

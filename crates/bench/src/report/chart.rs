@@ -34,26 +34,7 @@ pub(super) fn lines(axes: &Axes<'_>, series: &[Line]) -> String {
     let x = Scale::of(all().map(|point| point.x), axes.log_x, (LEFT, WIDTH - RIGHT));
     let y = Scale::of(all().flat_map(|point| [point.low, point.y, point.high]), axes.log_y, (HEIGHT - BOTTOM, TOP));
     let mut svg = svg_open(axes.title, HEIGHT);
-    let foot = HEIGHT - BOTTOM;
-    for tick in y.ticks() {
-        let at = y.at(tick);
-        let _ = write!(svg, "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>", WIDTH - RIGHT);
-        let _ = write!(svg, "<text class=\"tick end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", LEFT - 8.0, at + 4.0, short(tick));
-    }
-    for tick in x.ticks() {
-        let at = x.at(tick);
-        let _ = write!(svg, "<line class=\"mark\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{foot}\" y2=\"{:.1}\"/>", foot + 5.0);
-        let _ = write!(svg, "<text class=\"tick mid\" x=\"{at:.1}\" y=\"{:.1}\">{}</text>", foot + 19.0, escape(&(axes.tell_x)(tick)));
-    }
-    let _ = write!(svg, "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{foot}\" y2=\"{foot}\"/>", WIDTH - RIGHT);
-    let _ = write!(
-        svg,
-        "<text class=\"name mid\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-        (LEFT + WIDTH - RIGHT) / 2.0,
-        HEIGHT - 8.0,
-        escape(axes.x)
-    );
-    let _ = write!(svg, "<text class=\"name\" x=\"{LEFT}\" y=\"{:.1}\">{}</text>", TOP - 12.0, escape(axes.y));
+    draw_axes(&mut svg, axes, &x, &y);
     let mut labels: Vec<(f64, usize, &str)> = Vec::new();
     for line in series.iter().filter(|line| !line.points.is_empty()) {
         let path: Vec<String> = line.points.iter().map(|point| format!("{:.1},{:.1}", x.at(point.x), y.at(point.y))).collect();
@@ -81,7 +62,36 @@ pub(super) fn lines(axes: &Axes<'_>, series: &[Line]) -> String {
             labels.push((y.at(last.y), line.look, &line.label));
         }
     }
-    // Labels at the ends of lines, moved apart where they overlap.
+    end_labels(&mut svg, labels);
+    svg.push_str("</svg>");
+    svg
+}
+
+fn draw_axes(svg: &mut String, axes: &Axes<'_>, x: &Scale, y: &Scale) {
+    let foot = HEIGHT - BOTTOM;
+    for tick in y.ticks() {
+        let at = y.at(tick);
+        let _ = write!(svg, "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>", WIDTH - RIGHT);
+        let _ = write!(svg, "<text class=\"tick end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", LEFT - 8.0, at + 4.0, short(tick));
+    }
+    for tick in x.ticks() {
+        let at = x.at(tick);
+        let _ = write!(svg, "<line class=\"mark\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{foot}\" y2=\"{:.1}\"/>", foot + 5.0);
+        let _ = write!(svg, "<text class=\"tick mid\" x=\"{at:.1}\" y=\"{:.1}\">{}</text>", foot + 19.0, escape(&(axes.tell_x)(tick)));
+    }
+    let _ = write!(svg, "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{foot}\" y2=\"{foot}\"/>", WIDTH - RIGHT);
+    let _ = write!(
+        svg,
+        "<text class=\"name mid\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+        (LEFT + WIDTH - RIGHT) / 2.0,
+        HEIGHT - 8.0,
+        escape(axes.x)
+    );
+    let _ = write!(svg, "<text class=\"name\" x=\"{LEFT}\" y=\"{:.1}\">{}</text>", TOP - 12.0, escape(axes.y));
+}
+
+/// Labels at the ends of lines, moved apart where they overlap.
+fn end_labels(svg: &mut String, mut labels: Vec<(f64, usize, &str)>) {
     labels.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut below = TOP - LABEL_HEIGHT;
     let room = HEIGHT - BOTTOM - labels.len() as f64 * LABEL_HEIGHT;
@@ -98,8 +108,6 @@ pub(super) fn lines(axes: &Axes<'_>, series: &[Line]) -> String {
             escape(label)
         );
     }
-    svg.push_str("</svg>");
-    svg
 }
 
 pub(super) struct Bar {
@@ -117,8 +125,7 @@ pub(super) fn bars(title: &str, unit: &str, groups: &[(String, Vec<Bar>)]) -> St
     let height = TOP + count as f64 * BAR + groups.len() as f64 * (GAP + if named { BAR } else { 0.0 }) + 34.0;
     let label_len = groups.iter().flat_map(|(_, bars)| bars).map(|bar| bar.label.chars().count()).max().unwrap_or(0);
     let left = (label_len as f64 * CHAR_WIDTH + 16.0).clamp(BAR_LEFT, WIDTH / 3.0);
-    let longest = |bar: &Bar| bar.parts.iter().sum::<f64>().max(bar.uncertainty.map_or(0.0, |(_, high)| high));
-    let x = Scale::of(groups.iter().flat_map(|(_, bars)| bars).map(longest).chain([0.0]), false, (left, WIDTH - BAR_RIGHT));
+    let x = Scale::of(groups.iter().flat_map(|(_, bars)| bars).map(Bar::longest).chain([0.0]), false, (left, WIDTH - BAR_RIGHT));
     let mut svg = svg_open(title, height);
     let (top, foot) = (TOP - 14.0, height - 30.0);
     for tick in x.ticks() {
@@ -134,44 +141,48 @@ pub(super) fn bars(title: &str, unit: &str, groups: &[(String, Vec<Bar>)]) -> St
             y += BAR;
         }
         for bar in bars {
-            let mut at = 0.0;
-            let _ = write!(svg, "<text class=\"label end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", left - 8.0, y + 15.0, escape(&bar.label));
-            for (part, len) in bar.parts.iter().enumerate() {
-                let (from, to) = (x.at(at), x.at(at + len));
-                let _ = write!(
-                    svg,
-                    "<rect class=\"bar s{} part{part}\" x=\"{from:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"><title>{} {}</title></rect>",
-                    bar.look % STYLES,
-                    y + 3.0,
-                    (to - from).max(0.0),
-                    BAR - 6.0,
-                    escape(&bar.label),
-                    escape(&bar.tells)
-                );
-                at += len;
-            }
-            if let Some((low, high)) = bar.uncertainty.filter(|(low, high)| high > low) {
-                let middle = y + BAR / 2.0;
-                let _ = write!(
-                    svg,
-                    "<line class=\"uncertainty ink\" x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{middle:.1}\" y2=\"{middle:.1}\"/>",
-                    x.at(low.max(0.0)),
-                    x.at(high)
-                );
-            }
-            let _ = write!(
-                svg,
-                "<text class=\"label\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-                x.at(longest(bar)) + 7.0,
-                y + 15.0,
-                escape(&bar.tells)
-            );
+            draw_bar(&mut svg, bar, &x, left, y);
             y += BAR;
         }
         y += GAP;
     }
     svg.push_str("</svg>");
     svg
+}
+
+fn draw_bar(svg: &mut String, bar: &Bar, x: &Scale, left: f64, y: f64) {
+    let mut at = 0.0;
+    let _ = write!(svg, "<text class=\"label end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", left - 8.0, y + 15.0, escape(&bar.label));
+    for (part, len) in bar.parts.iter().enumerate() {
+        let (from, to) = (x.at(at), x.at(at + len));
+        let _ = write!(
+            svg,
+            "<rect class=\"bar s{} part{part}\" x=\"{from:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"><title>{} {}</title></rect>",
+            bar.look % STYLES,
+            y + 3.0,
+            (to - from).max(0.0),
+            BAR - 6.0,
+            escape(&bar.label),
+            escape(&bar.tells)
+        );
+        at += len;
+    }
+    if let Some((low, high)) = bar.uncertainty.filter(|(low, high)| high > low) {
+        let middle = y + BAR / 2.0;
+        let _ = write!(
+            svg,
+            "<line class=\"uncertainty ink\" x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{middle:.1}\" y2=\"{middle:.1}\"/>",
+            x.at(low.max(0.0)),
+            x.at(high)
+        );
+    }
+    let _ = write!(svg, "<text class=\"label\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", x.at(bar.longest()) + 7.0, y + 15.0, escape(&bar.tells));
+}
+
+impl Bar {
+    fn longest(&self) -> f64 {
+        self.parts.iter().sum::<f64>().max(self.uncertainty.map_or(0.0, |(_, high)| high))
+    }
 }
 
 pub(super) fn escape(text: &str) -> String {

@@ -3,7 +3,7 @@ use serde_json::Value;
 use super::format::{figure, latency, ratio};
 use super::table::{columns, drop_empty, faults};
 use crate::record::{CaseResult, Run, SubjectResult};
-use crate::statistics::SURE_COUNT_MIN;
+use crate::statistics::{Interval, SURE_COUNT_MIN};
 use crate::{Case, escape};
 
 /// Table of the cases in both runs, with the second run's speed-up. The runs are not pairs:
@@ -32,38 +32,9 @@ pub fn compare(a: &Run, b: &Run) -> String {
             notes.extend(apart.clone().filter(|apart| !notes.contains(apart)));
             for subject in &result.subjects {
                 let Some(theirs) = other.of(&subject.label) else { continue };
-                // An open-loop load is compared by latency, if both did all calls.
-                let held = result.is_held(subject) && other.is_held(theirs);
-                let due = |subject: &SubjectResult| subject.latency.filter(|_| held).map(|latency| latency.p50);
-                let (compared, (ours, to_base), (figures, their_to_base)) = match (due(subject), due(theirs)) {
-                    (Some(ours), Some(theirs)) => (None, (ours.us, ours.ratio), (theirs.us, theirs.ratio)),
-                    _ => {
-                        let (Some(ours), Some(figures)) = (subject.figure, theirs.figure) else { continue };
-                        (Some(result.metric), (ours, subject.ratio), (figures, theirs.ratio))
-                    }
-                };
-                let tell = |value| compared.map_or_else(|| format!("p50 {}", latency(value)), |metric| figure(metric, value));
-                let more_is_better = compared.is_some_and(|metric| metric.more_is_better());
-                let speed = if more_is_better { figures.median / ours.median } else { ours.median / figures.median };
-                let sure = ours.is_sure() && figures.is_sure();
-                let apart = sure && (ours.high < figures.low || figures.high < ours.low);
-                few |= !sure;
-                rows.push(vec![
-                    result.name.clone(),
-                    subject.label.clone(),
-                    tell(ours.median),
-                    tell(figures.median),
-                    if differs.is_empty() { format!("{speed:.2}") } else { "–".into() },
-                    match differs.is_empty() {
-                        true if apart => (if speed > 1.0 { "faster" } else { "slower" }).into(),
-                        true => String::new(),
-                        false => format!("not the same: {differs}"),
-                    },
-                    ratio(to_base),
-                    ratio(their_to_base),
-                    faults(subject),
-                    faults(theirs),
-                ]);
+                let Some((row, is_sure)) = subject_row((result, subject), (other, theirs), &differs, ratio) else { continue };
+                rows.push(row);
+                few |= !is_sure;
                 shared += 1;
             }
         }
@@ -80,6 +51,47 @@ pub fn compare(a: &Run, b: &Run) -> String {
         text.push_str(&format!("\nnote: with fewer than {SURE_COUNT_MIN} rounds, nothing is called faster or slower\n"));
     }
     escape::lines(&text)
+}
+
+/// The row of a subject in both runs, and whether its intervals are certain.
+fn subject_row(
+    (result, subject): (&CaseResult, &SubjectResult),
+    (other, theirs): (&CaseResult, &SubjectResult),
+    differs: &str,
+    ratio: impl Fn(Option<Interval>) -> String,
+) -> Option<(Vec<String>, bool)> {
+    // An open-loop load is compared by latency, if both did all calls.
+    let held = result.is_held(subject) && other.is_held(theirs);
+    let due = |subject: &SubjectResult| subject.latency.filter(|_| held).map(|latency| latency.p50);
+    let (compared, (ours, to_base), (figures, their_to_base)) = match (due(subject), due(theirs)) {
+        (Some(ours), Some(theirs)) => (None, (ours.us, ours.ratio), (theirs.us, theirs.ratio)),
+        _ => {
+            let (Some(ours), Some(figures)) = (subject.figure, theirs.figure) else { return None };
+            (Some(result.metric), (ours, subject.ratio), (figures, theirs.ratio))
+        }
+    };
+    let tell = |value| compared.map_or_else(|| format!("p50 {}", latency(value)), |metric| figure(metric, value));
+    let more_is_better = compared.is_some_and(|metric| metric.more_is_better());
+    let speed = if more_is_better { figures.median / ours.median } else { ours.median / figures.median };
+    let sure = ours.is_sure() && figures.is_sure();
+    let apart = sure && (ours.high < figures.low || figures.high < ours.low);
+    let row = vec![
+        result.name.clone(),
+        subject.label.clone(),
+        tell(ours.median),
+        tell(figures.median),
+        if differs.is_empty() { format!("{speed:.2}") } else { "–".into() },
+        match differs.is_empty() {
+            true if apart => (if speed > 1.0 { "faster" } else { "slower" }).into(),
+            true => String::new(),
+            false => format!("not the same: {differs}"),
+        },
+        ratio(to_base),
+        ratio(their_to_base),
+        faults(subject),
+        faults(theirs),
+    ];
+    Some((row, sure))
 }
 
 fn settings(a: &Run, b: &Run) -> Vec<String> {

@@ -237,24 +237,7 @@ fn plot(run: &Run, workload: &str, panel: &str, results: &[&CaseResult], page: &
     let stepped = results.iter().filter(|result| result.x.is_some()).count();
     let title = format!("{workload}: {panel}");
     if workload == "iops" && stepped > 0 {
-        let plots: [(&str, OfCalls, OfStep); 2] =
-            [("median", |calls| calls.p50_us, |of| of.p50), ("99th percentile", |calls| calls.p99_us, |of| of.p99)];
-        for (name, value, part) in plots {
-            let series = series(run, results, |result, subject| {
-                let (calls, figure) = (subject.calls.as_ref()?, subject.figure?);
-                result.x?;
-                // Earlier records hold only the latencies of all rounds together.
-                let certain = || Interval { median: value(calls), low: value(calls), high: value(calls), values: 1 };
-                let Interval { median: y, low, high, .. } = subject.latency.map_or_else(certain, |of| part(of).us);
-                let says =
-                    format!("{}: {} op/s, {} ({} – {})", subject.label, number(figure.median), latency(y), latency(low), latency(high));
-                Some(Point { x: figure.median, y: y / 1e3, low: low / 1e3, high: high / 1e3, says })
-            });
-            let unit = format!("latency, {name}, ms");
-            let axes =
-                Axes { title: &format!("{title}, {name}"), x: "operations a second", y: &unit, log_x: false, log_y: true, tell_x: number };
-            let _ = writeln!(page, "<figure>{}</figure>", lines(&axes, &series));
-        }
+        plot_latency(run, &title, results, page);
     } else if stepped > 1 {
         let series = series(run, results, |result, subject| {
             let (interval, x) = (subject.figure?, result.x?);
@@ -286,6 +269,27 @@ fn plot(run: &Run, workload: &str, panel: &str, results: &[&CaseResult], page: &
     }
     cpu_bars(run, &title, results, page);
     figures(run, results, page);
+}
+
+/// Latency over operations per second: median and 99th percentile.
+fn plot_latency(run: &Run, title: &str, results: &[&CaseResult], page: &mut String) {
+    let plots: [(&str, OfCalls, OfStep); 2] =
+        [("median", |calls| calls.p50_us, |of| of.p50), ("99th percentile", |calls| calls.p99_us, |of| of.p99)];
+    for (name, value, part) in plots {
+        let series = series(run, results, |result, subject| {
+            let (calls, figure) = (subject.calls.as_ref()?, subject.figure?);
+            result.x?;
+            // Earlier records hold only the latencies of all rounds together.
+            let certain = || Interval { median: value(calls), low: value(calls), high: value(calls), values: 1 };
+            let Interval { median: y, low, high, .. } = subject.latency.map_or_else(certain, |of| part(of).us);
+            let says = format!("{}: {} op/s, {} ({} – {})", subject.label, number(figure.median), latency(y), latency(low), latency(high));
+            Some(Point { x: figure.median, y: y / 1e3, low: low / 1e3, high: high / 1e3, says })
+        });
+        let unit = format!("latency, {name}, ms");
+        let axes =
+            Axes { title: &format!("{title}, {name}"), x: "operations a second", y: &unit, log_x: false, log_y: true, tell_x: number };
+        let _ = writeln!(page, "<figure>{}</figure>", lines(&axes, &series));
+    }
 }
 
 fn cpu_bars(run: &Run, title: &str, results: &[&CaseResult], page: &mut String) {

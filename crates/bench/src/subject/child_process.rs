@@ -13,13 +13,13 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::StopFlag;
 
 /// The owner ends the process.
-pub struct ChildProcess(Child);
+pub(crate) struct ChildProcess(Child);
 
 impl ChildProcess {
     /// # Errors
     ///
     /// Errors of the system.
-    pub fn start(command: &mut Command) -> io::Result<Self> {
+    pub(crate) fn start(command: &mut Command) -> io::Result<Self> {
         let child = command.process_group(0).spawn()?;
         running().push(child.id());
         Ok(Self(child))

@@ -3,15 +3,15 @@
 use super::SubjectInfo;
 use crate::{Case, Error, Sample, Subject};
 
-pub type Measurement = Box<dyn FnMut(&Case) -> Result<Sample, Error> + Send>;
+pub(crate) type Measurement = Box<dyn FnMut(&Case) -> Result<Sample, Error> + Send>;
 
-pub struct ClosureSubject {
+pub(crate) struct ClosureSubject {
     about: SubjectInfo,
     measure: Measurement,
 }
 
 impl ClosureSubject {
-    pub fn new(about: SubjectInfo, measure: Measurement) -> Self {
+    pub(crate) fn new(about: SubjectInfo, measure: Measurement) -> Self {
         Self { about, measure }
     }
 }

@@ -10,12 +10,12 @@ use std::time::Instant;
 use crate::content::mix;
 use crate::{Error, Latency, Sample, StopFlag};
 
-pub fn is_installed() -> bool {
+pub(crate) fn is_installed() -> bool {
     let status = Command::new("cc").arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     status.is_ok_and(|status| status.success())
 }
 
-pub fn prepare(directory: &Path, parts: u32) -> Result<(), Error> {
+pub(crate) fn prepare(directory: &Path, parts: u32) -> Result<(), Error> {
     let own = directory.join(name(parts));
     for place in ["include", "src"] {
         let place = own.join(place);
@@ -55,7 +55,7 @@ pub fn prepare(directory: &Path, parts: u32) -> Result<(), Error> {
 }
 
 /// Compiles into a temporary directory, and runs. False if the output is wrong.
-pub fn run(directory: &Path, parts: u32, jobs: u32, stop: &StopFlag, sample: &mut Sample) -> Result<bool, Error> {
+pub(crate) fn run(directory: &Path, parts: u32, jobs: u32, stop: &StopFlag, sample: &mut Sample) -> Result<bool, Error> {
     let own = directory.join(name(parts));
     let objects = tempfile::tempdir().map_err(Error::io("temporary directory"))?;
     let sources: Vec<String> = (0..parts).map(|part| format!("part{part}")).chain(["main".to_owned()]).collect();

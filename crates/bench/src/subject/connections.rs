@@ -12,14 +12,14 @@ use crate::cpu::{self, ServerCpu};
 use crate::{Case, Error, Latency, Sample, StopFlag, Subject};
 
 #[derive(Debug, Clone)]
-pub enum Request {
+pub(crate) enum Request {
     Records([Vec<Vec<u8>>; 2]),
     /// HTTP paths of one component and of three. The server closes the connection after the answer.
     Http([String; 2]),
     Https([String; 2]),
 }
 
-pub struct ConnectSubject {
+pub(crate) struct ConnectSubject {
     label: String,
     address: SocketAddr,
     name: Option<String>,
@@ -30,13 +30,13 @@ pub struct ConnectSubject {
 }
 
 impl ConnectSubject {
-    pub fn new(label: String, address: SocketAddr, asked: Request, server_cpu: Option<ServerCpu>, stop: &StopFlag) -> Self {
+    pub(crate) fn new(label: String, address: SocketAddr, asked: Request, server_cpu: Option<ServerCpu>, stop: &StopFlag) -> Self {
         let server_cpu = server_cpu.or_else(|| ServerCpu::listening_at(address));
         Self { label, address, name: None, asked, server_cpu, stop: stop.clone(), first: Default::default() }
     }
 
     #[must_use]
-    pub fn named(self, host: &str) -> Self {
+    pub(crate) fn named(self, host: &str) -> Self {
         let name = host.parse::<IpAddr>().is_err().then(|| host.to_owned());
         Self { name, ..self }
     }

@@ -14,9 +14,9 @@ use crate::cpu::ServerCpu;
 use crate::{Case, Error, Sample, StopFlag, Subject};
 
 /// Drops the subject's caches. Returns the CPU source of the FUSE daemon, if there is one.
-pub type DropCaches = Box<dyn FnMut() -> Result<Option<ServerCpu>, Error> + Send>;
+pub(crate) type DropCaches = Box<dyn FnMut() -> Result<Option<ServerCpu>, Error> + Send>;
 
-pub struct ReadSubject {
+pub(crate) struct ReadSubject {
     about: SubjectInfo,
     directory: PathBuf,
     forget: DropCaches,
@@ -28,7 +28,7 @@ pub struct ReadSubject {
     rounds: u64,
 }
 
-pub fn prepare(directory: &Path, reads: &[Read]) -> Result<(), Error> {
+pub(crate) fn prepare(directory: &Path, reads: &[Read]) -> Result<(), Error> {
     let pages = Pages::new();
     for read in reads {
         let own = directory.join(name(read));
@@ -47,7 +47,7 @@ pub fn prepare(directory: &Path, reads: &[Read]) -> Result<(), Error> {
 }
 
 /// Directory of the project for [`Case::Build`].
-pub const PROJECT: &str = "project";
+pub(crate) const PROJECT: &str = "project";
 
 fn name(read: &Read) -> String {
     let what = if read.content == Content::Zeros { "zeros" } else { "random" };
@@ -55,14 +55,14 @@ fn name(read: &Read) -> String {
 }
 
 impl ReadSubject {
-    pub fn new(about: SubjectInfo, directory: PathBuf, forget: DropCaches, server_cpu: Option<ServerCpu>, stop: &StopFlag) -> Self {
+    pub(crate) fn new(about: SubjectInfo, directory: PathBuf, forget: DropCaches, server_cpu: Option<ServerCpu>, stop: &StopFlag) -> Self {
         Self { about, directory, forget, server_cpu, build: None, pages: Pages::new(), stop: stop.clone(), rounds: 0 }
     }
 
     /// Command for [`Case::Build`]. Its working directory is empty and local; `$SRC` is the
     /// subject's [`PROJECT`].
     #[must_use]
-    pub fn with_build(self, build: Option<String>) -> Self {
+    pub(crate) fn with_build(self, build: Option<String>) -> Self {
         Self { build, ..self }
     }
 

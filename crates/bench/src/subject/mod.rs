@@ -3,7 +3,7 @@
 mod capp_rules;
 mod child_process;
 mod closure;
-pub mod compile;
+pub(crate) mod compile;
 mod connections;
 mod cpu_meter;
 mod file_reads;
@@ -18,19 +18,20 @@ mod scp;
 mod sshd;
 mod web_server;
 
-pub use child_process::{ChildProcess, terminate_all};
-pub use closure::{ClosureSubject, Measurement};
-pub use connections::{ConnectSubject, Request};
+pub(crate) use child_process::ChildProcess;
+pub use child_process::terminate_all;
+pub(crate) use closure::{ClosureSubject, Measurement};
+pub(crate) use connections::{ConnectSubject, Request};
 pub(crate) use cpu_meter::CpuMeter;
-pub use file_reads::{DropCaches, PROJECT, ReadSubject, prepare};
+pub(crate) use file_reads::{DropCaches, PROJECT, ReadSubject, prepare};
 pub use kernel_audit::{AuditGuard, AuditSubject, Rules};
 pub use mount::{MountOptions, MountSubject};
 pub use private_export::{AuditMode, ExportSubject};
-pub use recording_proxy::RecordingProxy;
-pub use replay::{AnswerCheck, ReplaySubject, ReplyCheck};
+pub(crate) use recording_proxy::RecordingProxy;
+pub(crate) use replay::{ReplaySubject, ReplyCheck};
 pub use scp::ScpSubject;
-pub use sshd::Sshd;
-pub use web_server::WebServer;
+pub(crate) use sshd::Sshd;
+pub(crate) use web_server::WebServer;
 
 use serde::{Deserialize, Serialize};
 

@@ -84,6 +84,24 @@ impl Drop for Server {
     }
 }
 
+impl ExportSubject {
+    fn connect(&self, server: &Server, depth: u32) -> Result<NfsSubject, Error> {
+        let options = NfsOptions {
+            label: self.info().label,
+            target: NfsTarget { host: "127.0.0.1".into(), port: server.port, path: vec!["export".into()] },
+            sec: Sec::Sys,
+            service: None,
+            tls: None,
+            sessions: 1,
+            connections: 1,
+            slots: depth as usize,
+            server_cpu: Some(ServerCpu::Process(server.child.id())),
+            not_empty: false,
+        };
+        NfsSubject::connect(options, &self.stop)
+    }
+}
+
 impl Subject for ExportSubject {
     fn info(&self) -> SubjectInfo {
         let (label, detail) = match self.audited {
@@ -131,22 +149,7 @@ impl Subject for ExportSubject {
         };
         // The kernel audits only processes that start after it was enabled.
         let mut server = Server::start(command)?;
-        let target = NfsTarget { host: "127.0.0.1".into(), port: server.port, path: vec!["export".into()] };
-        let mut export = NfsSubject::connect(
-            NfsOptions {
-                label: self.info().label,
-                target,
-                sec: Sec::Sys,
-                service: None,
-                tls: None,
-                sessions: 1,
-                connections: 1,
-                slots: case.depth() as usize,
-                server_cpu: Some(ServerCpu::Process(server.child.id())),
-                not_empty: false,
-            },
-            &self.stop,
-        )?;
+        let mut export = self.connect(&server, case.depth())?;
         let cost = rules.as_ref().map(|_| Cost::begin());
         let before = switches();
         let measured = export.measure(case);

@@ -11,7 +11,7 @@ use vouch_xdr::Writer;
 
 use crate::Error;
 
-pub struct RecordingProxy {
+pub(crate) struct RecordingProxy {
     address: SocketAddr,
     calls: Arc<Mutex<Vec<Vec<u8>>>>,
     over: Arc<AtomicBool>,
@@ -24,7 +24,7 @@ impl Drop for RecordingProxy {
 }
 
 impl RecordingProxy {
-    pub fn begin(server: SocketAddr) -> Result<Self, Error> {
+    pub(crate) fn begin(server: SocketAddr) -> Result<Self, Error> {
         let failed = || Error::io("proxy on loopback");
         let listener = TcpListener::bind("127.0.0.1:0").map_err(failed())?;
         listener.set_nonblocking(true).map_err(failed())?;
@@ -43,11 +43,11 @@ impl RecordingProxy {
         Ok(recorder)
     }
 
-    pub const fn address(&self) -> SocketAddr {
+    pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    pub fn calls(&self) -> Vec<Vec<u8>> {
+    pub(crate) fn calls(&self) -> Vec<Vec<u8>> {
         self.calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 }

@@ -9,7 +9,7 @@ use super::{CpuMeter, SubjectInfo};
 use crate::cpu::{self, ServerCpu};
 use crate::{Case, Error, Latency, Sample, StopFlag, Subject};
 
-pub enum ReplyCheck {
+pub(crate) enum ReplyCheck {
     /// Equal to the first answer to this call (BLAKE3).
     Same,
     /// As long as the first answer: the cost without checks.
@@ -19,9 +19,9 @@ pub enum ReplyCheck {
 }
 
 /// Call, then answer.
-pub type AnswerCheck = Box<dyn Fn(&[u8], &[u8]) -> bool + Send + Sync>;
+pub(crate) type AnswerCheck = Box<dyn Fn(&[u8], &[u8]) -> bool + Send + Sync>;
 
-pub struct ReplaySubject {
+pub(crate) struct ReplaySubject {
     label: String,
     address: SocketAddr,
     calls: Vec<Vec<u8>>,
@@ -32,13 +32,13 @@ pub struct ReplaySubject {
 }
 
 impl ReplaySubject {
-    pub fn new(label: String, address: SocketAddr, calls: Vec<Vec<u8>>, server_cpu: Option<ServerCpu>, stop: &StopFlag) -> Self {
+    pub(crate) fn new(label: String, address: SocketAddr, calls: Vec<Vec<u8>>, server_cpu: Option<ServerCpu>, stop: &StopFlag) -> Self {
         let first = calls.iter().map(|_| OnceLock::new()).collect();
         Self { label, address, calls, check: ReplyCheck::Same, first, server_cpu, stop: stop.clone() }
     }
 
     #[must_use]
-    pub fn with_check(self, check: ReplyCheck) -> Self {
+    pub(crate) fn with_check(self, check: ReplyCheck) -> Self {
         Self { check, ..self }
     }
 

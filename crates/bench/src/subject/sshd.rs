@@ -12,7 +12,7 @@ use crate::Error;
 use crate::cpu::ServerCpu;
 
 /// Dropping it ends the process.
-pub struct Sshd {
+pub(crate) struct Sshd {
     child: ChildProcess,
     directory: PathBuf,
     port: u16,
@@ -26,7 +26,7 @@ impl Drop for Sshd {
 }
 
 impl Sshd {
-    pub fn start(directory: &Path) -> Result<Self, Error> {
+    pub(crate) fn start(directory: &Path) -> Result<Self, Error> {
         let program = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/sbin/sshd"].into_iter().find(|path| Path::new(path).exists());
         let program =
             program.ok_or_else(|| Error::Program("sshd is not installed (package openssh-server); or name a host: scp://HOST".into()))?;
@@ -74,7 +74,7 @@ impl Sshd {
         Err(Error::Program(format!("sshd did not start: {}", log.lines().last().unwrap_or_default())))
     }
 
-    pub fn options(&self) -> Vec<String> {
+    pub(crate) fn options(&self) -> Vec<String> {
         let path = |name: &str| self.directory.join(name).display().to_string();
         let options = [
             "IdentitiesOnly=yes".to_owned(),
@@ -86,7 +86,7 @@ impl Sshd {
         options.into_iter().flat_map(|option| ["-o".to_owned(), option]).collect()
     }
 
-    pub fn cpu(&self) -> ServerCpu {
+    pub(crate) fn cpu(&self) -> ServerCpu {
         ServerCpu::Process(self.child.id())
     }
 }

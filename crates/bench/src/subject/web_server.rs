@@ -11,10 +11,10 @@ use crate::Error;
 use crate::cpu::ServerCpu;
 
 /// Dropping it ends the process.
-pub struct WebServer {
+pub(crate) struct WebServer {
     child: ChildProcess,
-    pub http: SocketAddr,
-    pub https: SocketAddr,
+    pub(crate) http: SocketAddr,
+    pub(crate) https: SocketAddr,
 }
 
 impl Drop for WebServer {
@@ -33,7 +33,7 @@ impl WebServer {
     /// # Errors
     ///
     /// Names a missing program, or nginx did not start.
-    pub fn start(directory: &Path, root: &Path) -> Result<Self, Error> {
+    pub(crate) fn start(directory: &Path, root: &Path) -> Result<Self, Error> {
         let program = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"].into_iter().find(|path| Path::new(path).exists());
         let program = program.ok_or_else(|| Error::Program("nginx is not installed".into()))?;
         let path = |name: &str| directory.join(name).display().to_string();
@@ -92,7 +92,7 @@ impl WebServer {
         Err(Error::Program(format!("nginx did not start: {}", log.lines().last().unwrap_or_default())))
     }
 
-    pub fn cpu(&self) -> ServerCpu {
+    pub(crate) fn cpu(&self) -> ServerCpu {
         ServerCpu::Process(self.child.id())
     }
 }

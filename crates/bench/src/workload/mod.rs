@@ -14,7 +14,8 @@ pub use iops::{Iops, iops};
 pub use mpi::Mpi;
 pub use seal::{Seal, seal};
 pub use transfer::{Transfer, transfer};
-pub use tree::{breakdown, connections, primitives, replay, source_count, tree, tree_reads, verification};
+pub use tree::{breakdown, connections, primitives, replay, tree, verification};
+pub(crate) use tree::{source_count, tree_reads};
 
 /// In powers of ten, for file sizes.
 pub fn size(bytes: u64) -> String {

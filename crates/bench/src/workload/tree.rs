@@ -5,7 +5,7 @@ use crate::case::{Content, Metric, Order, Primitive, Read};
 use crate::runner::PlannedCase;
 
 /// Many files of 1 KB, then one large file sequentially and at random, noise and zeros.
-pub fn tree_reads(quick: bool) -> Vec<(&'static str, &'static str, Read)> {
+pub(crate) fn tree_reads(quick: bool) -> Vec<(&'static str, &'static str, Read)> {
     let (files, large) = if quick { (200, 8 << 20) } else { (1000, 40 << 20) };
     let read = |files, len, content, order| Read { files, len, block: 8192, content, order };
     vec![
@@ -61,7 +61,7 @@ pub fn verification(quick: bool) -> Vec<(Read, PlannedCase)> {
     tree_reads(quick).into_iter().take(2).map(planned).collect()
 }
 
-pub const fn source_count(quick: bool) -> u32 {
+pub(crate) const fn source_count(quick: bool) -> u32 {
     if quick { 6 } else { 48 }
 }
 

@@ -1,20 +1,16 @@
 //! `vouch check`: looks at this machine and names causes of trouble with their cures.
 
-mod export;
-mod finding;
-mod local;
-mod mount;
-mod network;
-mod tree;
-
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use finding::{Finding, Findings};
+use vouch_diagnose::{
+    ClientSettings, Extent, Finding, Findings, MachineStatus, check_export, check_keytab, check_machine, check_mount, check_state,
+    check_tree,
+};
+use vouch_tree::TreeName;
 use vouch_tree_client::TreeOptions;
 
-use super::status::MachineStatus;
 use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
 use crate::exit::{At as _, Code, Failure, Outcome};
@@ -61,58 +57,82 @@ enum Target {
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let targets = args.targets.iter().map(Target::parse).collect::<Outcome<Vec<_>>>()?;
     let machine = MachineStatus::read()?;
-    let mut findings = Findings::default();
-    local::check(&args.client, &mut findings);
+    let mut check = Check { args: &args, settings: args.client.settings(), machine: &machine, findings: Findings::default() };
+    check_machine(&check.settings, &mut check.findings);
     if let Some(keytab) = &args.keytab {
-        findings.add(export::check_keytab(keytab));
+        check.findings.add(check_keytab(keytab));
     }
-    let whole = if args.deep { tree::Extent::All } else { tree::Extent::Sample };
-    let check_tree = |name: &TreePath, options: TreeOptions, findings: &mut Findings| {
-        client_options::block_on(async {
-            tree::check(&args.client, &name.name, options, whole, findings).await;
-            Ok(())
-        })
-    };
     for target in &targets {
-        match target {
-            Target::Tree(name) => check_tree(name, args.client.tree_options(&name.name), &mut findings)?,
-            Target::Mount(point) => {
-                for (name, options) in mount::check(point, &machine, &mut findings) {
-                    check_tree(&name, options, &mut findings)?;
-                }
-            }
-            Target::Export(state) => export::check(state, &machine, &mut findings),
-            Target::State(state) => local::check_state(state, &mut findings),
-        }
+        check.target(target)?;
     }
     if targets.is_empty() && args.keytab.is_none() {
-        let points = machine.mounts().map(|(_, mount)| mount.point).chain(machine.mounts_without_status.iter().cloned());
-        for point in points.collect::<Vec<_>>() {
-            for (name, options) in mount::check(&point, &machine, &mut findings) {
-                check_tree(&name, options, &mut findings)?;
-            }
-        }
-        for (_, status) in machine.exports() {
-            export::check(Path::new(&status.site.state), &machine, &mut findings);
-        }
-        let shown: Vec<String> = machine.mounts().flat_map(|(_, mount)| mount.trees).map(|tree| tree.name).collect();
-        for entry in config::loaded().trees.values().filter(|entry| !shown.contains(&entry.name.to_string())) {
-            let name = TreePath { name: entry.name.clone(), path: Vec::new() };
-            check_tree(&name, args.client.tree_options(&name.name), &mut findings)?;
-        }
-        machine.unanswered.iter().for_each(|daemon| {
-            findings.add(
-                Finding::problem("daemon-silent", daemon.socket.display(), &daemon.why)
-                    .cure("its process may be stuck or stopped: look at its log, and restart it"),
-            );
-        });
+        check.everything()?;
     }
+    let findings = check.findings;
     if args.json {
         output::json(&findings)?
     } else {
         output::text(&findings.to_string())?
     }
     if findings.has_problems() { Err(Failure::silent(Code::Differs)) } else { Ok(()) }
+}
+
+/// A check of this machine.
+struct Check<'a> {
+    args: &'a Args,
+    settings: ClientSettings,
+    machine: &'a MachineStatus,
+    findings: Findings,
+}
+
+impl Check<'_> {
+    fn target(&mut self, target: &Target) -> Outcome {
+        match target {
+            Target::Tree(name) => self.tree(&name.name, self.args.client.tree_options(&name.name))?,
+            Target::Mount(point) => self.mount(point)?,
+            Target::Export(state) => check_export(state, self.machine, &mut self.findings),
+            Target::State(state) => check_state(state, &mut self.findings),
+        }
+        Ok(())
+    }
+
+    /// All mounts and exports that run, and the trees of the configuration.
+    fn everything(&mut self) -> Outcome {
+        let machine = self.machine;
+        let points = machine.mounts().map(|(_, mount)| mount.point).chain(machine.mounts_without_status.iter().cloned());
+        for point in points.collect::<Vec<_>>() {
+            self.mount(&point)?;
+        }
+        for (_, status) in machine.exports() {
+            check_export(Path::new(&status.site.state), machine, &mut self.findings);
+        }
+        let shown: Vec<String> = machine.mounts().flat_map(|(_, mount)| mount.trees).map(|tree| tree.name).collect();
+        for entry in config::loaded().trees.values().filter(|entry| !shown.contains(&entry.name.to_string())) {
+            self.tree(&entry.name, self.args.client.tree_options(&entry.name))?;
+        }
+        for daemon in &machine.unanswered {
+            self.findings.add(
+                Finding::problem("daemon-silent", daemon.socket.display(), &daemon.why)
+                    .cure("its process may be stuck or stopped: look at its log, and restart it"),
+            );
+        }
+        Ok(())
+    }
+
+    fn mount(&mut self, point: &Path) -> Outcome {
+        for (name, options) in check_mount(point, self.machine, &mut self.findings) {
+            self.tree(&name, options)?;
+        }
+        Ok(())
+    }
+
+    fn tree(&mut self, name: &TreeName, options: TreeOptions) -> Outcome {
+        let extent = if self.args.deep { Extent::All } else { Extent::Sample };
+        client_options::block_on(async {
+            check_tree(&self.settings, name, options, extent, &mut self.findings).await;
+            Ok(())
+        })
+    }
 }
 
 impl Target {

@@ -50,16 +50,16 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     let (config, more) = config::check(files, items, &root);
     problems.extend(more);
     match args.command {
-        Command::Check => check(&config, problems, &root),
+        Command::Check => check(&config, problems),
         Command::Show(_) if !problems.is_empty() => Err(config::first_of(&problems)),
         Command::Show(args) if args.line.is_empty() => show(&config, args.json),
         Command::Show(args) => effective::show(&config, &args.line, &root, args.json),
     }
 }
 
-fn check(config: &Config, mut problems: Vec<Problem>, root: &clap::Command) -> Outcome {
+fn check(config: &Config, mut problems: Vec<Problem>) -> Outcome {
     if problems.is_empty() {
-        problems = config::check_together(config, root);
+        problems = config::check_together(config, crate::cli::command);
     }
     if problems.is_empty() {
         let files: Vec<_> = config.files.iter().map(|file| file.display().to_string()).collect();

@@ -1,6 +1,6 @@
 //! Options of the NFSv4 server, which is in `vouch_export`.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -175,8 +175,20 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     service_manager::connect();
     let _taken = interrupt::take(service_manager::stopping);
     let passed: Vec<_> = service_manager::listeners().at("passed sockets")?.into_iter().map(Arc::new).collect();
+    let config = config(args, state, passed);
+    let server = Server::open(config)?;
+    interrupt::watch_and_reload(server.reload()).at("signals")?;
+    for comment in server.warnings() {
+        tracing::warn!("{comment}");
+    }
+    output::text(&greeting(&server))?;
+    service_manager::ready(&format!("{} exports", server.exports().len()));
+    server.run(interrupt::requested).map_err(Failure::from)
+}
+
+fn config(args: Args, state: PathBuf, passed: Vec<Arc<TcpListener>>) -> ExportConfig {
     let usual = if passed.is_empty() { vec![SocketAddr::from(([127, 0, 0, 1], 2049))] } else { Vec::new() };
-    let config = ExportConfig {
+    ExportConfig {
         exports: match args.dir {
             Some(dir) => ExportList::One { source: dir.into_os_string().into_encoded_bytes(), pseudo: args.pseudo, options: args.options },
             None => ExportList::Files(args.exports),
@@ -210,15 +222,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         },
         audit: args.audit.config().map(|trail| AuditConfig { trail, deny: args.audit_deny }),
         runtime_directory: runtime_directory::of_process(),
-    };
-    let server = Server::open(config)?;
-    interrupt::watch_and_reload(server.reload()).at("signals")?;
-    for comment in server.warnings() {
-        tracing::warn!("{comment}");
     }
-    output::text(&greeting(&server))?;
-    service_manager::ready(&format!("{} exports", server.exports().len()));
-    server.run(interrupt::requested).map_err(Failure::from)
 }
 
 fn parse_source(text: &str) -> Result<String, String> {

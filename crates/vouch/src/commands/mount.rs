@@ -1,43 +1,21 @@
 //! `vouch mount`: mounts published trees.
 
-mod audit;
-mod link;
-mod report;
-mod role;
-mod supervisor;
-pub(crate) mod upgrade_socket;
-mod worker;
-
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, BufRead as _, BufReader};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::sync::Notify;
-use vouch_daemon::runtime_directory;
-use vouch_daemon::status::DaemonKind;
-use vouch_daemon::status_server::StatusListeners;
-use vouch_daemon::status_socket::StatusSocket;
-use vouch_tree_client::{Client, FaultObserver};
-use vouch_tree_mount::{MountConfig, MountOptions, Mounted, NamespaceTrees, Observer, Passthrough, XattrMode, mount_namespace, mount_tree};
+use vouch_mount_service::{MountPlan, MountSource, PlannedTree, Role, start_in_background, supervise};
+use vouch_tree_client::{Client, FaultObserver, Revision, Tree};
+use vouch_tree_mount::{MountOptions, NamespaceTrees, Passthrough, XattrMode};
 
 use crate::audit_options::AuditArgs;
 use crate::cli::Global;
-use crate::client_options::{self, ClientArgs};
-use crate::exit::{At as _, Cause, Code, Failure, Outcome};
+use crate::client_options::ClientArgs;
+use crate::exit::{At as _, Failure, Outcome};
 use crate::revision_options::RevisionArgs;
 use crate::tree_path::TreePath;
-use crate::{config, interrupt, logging, output, size};
-use audit::MountAudit;
-use link::Link;
-use report::{MountReport, ReportServer};
-use role::Role;
-use supervisor::Supervisor;
-use worker::{Orders, Task};
+use crate::{config, interrupt, output, size};
 
 /// Mount a published tree, or the namespace of all trees.
 ///
@@ -155,177 +133,46 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
             return Ok(());
         }
         interrupt::watch().at("signals")?;
-        return detach(args.helper);
+        let line = start_in_background(config::arguments().into_iter().skip(1))?;
+        return if args.helper { Ok(()) } else { output::text(&line) };
     }
-    let (is_detached, is_audited) = (args.detached, args.audit.config().is_some());
-    let job = match args.role {
-        Role::Supervisor if !args.no_supervisor => return Supervisor::start(is_detached, is_audited)?.run(),
-        Role::Successor => return Supervisor::resume(is_detached, is_audited)?.run(),
-        Role::Worker => Some(worker::begin(&args)?),
-        Role::Supervisor | Role::Alone => None,
-    };
+    if args.role == Role::Successor || args.role == Role::Supervisor && !args.no_supervisor {
+        let arguments = config::arguments().into_iter().skip(1).collect();
+        return Ok(supervise(args.role, arguments, args.detached, args.audit.config().is_some())?);
+    }
     if args.auto && !args.revision.is_newest() {
         return Err(Failure::usage("--auto", "always shows the newest revisions").cure("mount one tree to choose its revision"));
     }
     if tree.as_ref().is_some_and(|tree| !tree.path.is_empty()) {
         return Err(Failure::usage("NAME", "a whole tree is mounted, not a path in it"));
     }
-    let label = tree.as_ref().map_or_else(|| "all trees".into(), |tree| tree.name.to_string());
-    let detail = format!("{VERSION}: {label} on {}", point.display());
-    let page = parking_lot::Mutex::new(None);
-    let mut audit = None;
-    let mut begin_audit = || -> Outcome<Option<Arc<MountAudit>>> {
-        (audit, *page.lock()) = begin_audit(&args, &point, &detail)?;
-        Ok(audit.clone())
+    let plan = MountPlan {
+        tree: tree.map(|tree| PlannedTree { options: args.client.tree_options(&tree.name), name: tree.name }),
+        namespace: namespace_trees(&args.client),
+        point,
+        options: mount_options(&args)?,
+        trail: args.audit.config(),
+        metrics: args.metrics,
+        is_detached: args.detached,
+        program: VERSION,
     };
-    let outcome = match job {
-        Some((link, Task::TakeOver(device, journal))) => client_options::block_on(async {
-            let taken = worker::take_over(&args, tree.as_ref(), (device, journal), &link, begin_audit).await;
-            let (mounted, client, audit) = taken.inspect_err(|failure| worker::report(&link, failure))?;
-            let orders = Orders::of(link).at("a thread")?;
-            let page = page.lock().take();
-            serve(mounted, client, audit.as_ref(), Some(orders), page).await
-        }),
-        other => {
-            let audit = begin_audit()?;
-            let supervised = other.and_then(|(link, task)| match task {
-                Task::Start(journal) => Some((link, journal)),
-                Task::TakeOver(..) => None,
-            });
-            let page = page.lock().take();
-            client_options::block_on(mount_and_serve(&args, tree, point.clone(), audit.as_ref(), supervised, page))
-        }
-    };
-    if let Some(audit) = audit {
-        match &outcome {
-            Ok(()) => audit.stop(VERSION),
-            Err(failure) => audit.stop(&format!("{VERSION}: {failure}")),
-        }
-    }
-    outcome
+    vouch_mount_service::run(args.role, &plan, &args)
 }
 
-/// Begins the trail, if there is one, and the handling of signals; listens for the metrics page.
-fn begin_audit(args: &Args, point: &Path, detail: &str) -> Outcome<(Option<Arc<MountAudit>>, Option<TcpListener>)> {
-    let page = args.metrics.map(|address| TcpListener::bind(address).at(address)).transpose()?;
-    let Some(config) = args.audit.config() else {
-        interrupt::watch().at("signals")?;
-        return Ok((None, page));
-    };
-    let audit = Arc::new(MountAudit::begin(&config, point)?);
-    let reloaded = audit.clone();
-    interrupt::watch_and_reload(move || reloaded.reload()).at("signals")?;
-    audit.started(detail);
-    Ok((Some(audit), page))
-}
+impl MountSource for Args {
+    type Error = Failure;
 
-async fn mount_and_serve(
-    args: &Args,
-    tree: Option<TreePath>,
-    point: PathBuf,
-    audit: Option<&Arc<MountAudit>>,
-    supervised: Option<(Arc<Link>, Arc<File>)>,
-    page: Option<TcpListener>,
-) -> Outcome {
-    let (link, journal) = supervised.unzip();
-    let stop = Arc::new(Notify::new());
-    let notify = stop.clone();
-    let taken = interrupt::take(move || notify.notify_one());
-    let client = args.client.client_before(audit.map(|audit| audit.clone() as Arc<dyn FaultObserver>)).await?;
-    let observer = audit.map(|audit| audit.clone() as Arc<dyn Observer>);
-    let mut config = MountConfig { point, options: MountOptions { observer, journal, ..mount_options(args)? } };
-    let mounted = match tree {
-        Some(tree) => {
-            let options = args.client.tree_options(&tree.name);
-            let opened = tokio::select! {
-                opened = client.open(&tree.name, &options) => opened?,
-                () = stop.notified() => return Err(Failure::interrupted()),
-            };
-            if !args.revision.is_newest() {
-                config.options.revision = Some(args.revision.find(&opened).await?);
-            }
-            mount_tree(config, opened).await?
-        }
-        None => mount_namespace(config, client.clone(), namespace_trees(&args.client)).await?,
-    };
-    if args.detached {
-        // Not before: below an autofs mount, only the process group of automount(8) may look at a
-        // mount point that is being mounted. Fails only for a group leader, which a child is not.
-        let _ = rustix::process::setsid();
+    async fn client(&self, observer: Option<Arc<dyn FaultObserver>>) -> Outcome<Arc<Client>> {
+        self.client.client_before(observer).await
     }
-    let revision = mounted.status().trees.first().map_or_else(String::new, |tree| format!(", revision {}", tree.revision));
-    // A closed standard output must not end the mount.
-    output::text(&format!("mounted on {}{revision}\n", mounted.point().display()))?;
-    if args.detached {
-        logging::leave_standard_error();
-    }
-    let orders = link.map(Orders::of).transpose().at("a thread")?;
-    if let Some(orders) = &orders {
-        orders.report_mounted(&mounted)?;
-    }
-    drop(taken);
-    serve(mounted, client, audit, orders, page).await
-}
 
-/// Serves until a signal, an order of the supervisor or an unmount ends the mount.
-async fn serve(
-    mounted: Mounted,
-    client: Arc<Client>,
-    audit: Option<&Arc<MountAudit>>,
-    orders: Option<Orders>,
-    page: Option<TcpListener>,
-) -> Outcome {
-    let socket = StatusSocket::open(DaemonKind::Mount, runtime_directory::of_process().as_deref());
-    let report = MountReport { monitor: mounted.monitor(), audit: audit.cloned() };
-    let _server = ReportServer::start(StatusListeners { page, sockets: socket.into_iter().collect() }, report)?;
-    let stop = Arc::new(Notify::new());
-    let notify = stop.clone();
-    let _taken = interrupt::take(move || notify.notify_one());
-    if interrupt::requested() {
-        // It came while this process mounted.
-        stop.notify_one();
+    async fn revision(&self, tree: &Arc<Tree>) -> Outcome<Option<Arc<Revision>>> {
+        if self.revision.is_newest() { Ok(None) } else { self.revision.find(tree).await.map(Some) }
     }
-    let handle = mounted.handle();
-    let end_audit = || audit.iter().for_each(|audit| audit.stop("another process serves the mount"));
-    let obeying = async {
-        match orders {
-            Some(mut orders) => orders.obey(&handle, end_audit).await,
-            None => std::future::pending().await,
-        }
-    };
-    let ended = async {
-        tokio::select! {
-            () = stop.notified() => {}
-            () = obeying => {}
-        }
-    };
-    let Some(audit) = audit else {
-        mounted.serve_until(ended).await?;
-        client.flush().await;
-        return Ok(());
-    };
-    let mut halted = false;
-    let until = async {
-        tokio::pin!(ended);
-        let mut step = tokio::time::interval(LEFT_OUT_STEP);
-        loop {
-            tokio::select! {
-                () = &mut ended => return,
-                () = audit.halted() => {
-                    halted = true;
-                    return;
-                }
-                _ = step.tick() => audit.record_omitted(),
-            }
-        }
-    };
-    mounted.serve_until(until).await?;
-    client.flush().await;
-    if halted {
-        let why = io::Error::other("records can't be written, and the policy is halt");
-        return Err(Failure::new("--audit", Cause::Io(why)).cure("free disk space, or fix the error in the log"));
+
+    fn announce(&self, line: &str) -> Outcome {
+        output::text(line)
     }
-    Ok(())
 }
 
 /// Short names and replicas of the trees of a namespace.
@@ -364,49 +211,6 @@ fn mount_options(args: &Args) -> Outcome<MountOptions> {
 
 const VERSION: &str = concat!("vouch mount ", env!("CARGO_PKG_VERSION"));
 
-/// Interval of records about omitted refusals.
-const LEFT_OUT_STEP: Duration = Duration::from_secs(10);
-
-/// Arguments of the background process. There are no options after `--`.
-fn arguments_behind(ours: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let mut arguments: Vec<OsString> = ours.collect();
-    let at = arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len());
-    arguments.insert(at, "--detached".into());
-    arguments
-}
-
-/// Starts this command again and waits until it has mounted. A fork would lose the
-/// threads.
-fn detach(is_silent: bool) -> Outcome {
-    let program = std::env::current_exe().at("this program")?;
-    let mut command = Command::new(program);
-    command
-        .args(arguments_behind(config::arguments().into_iter().skip(1)))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = command.spawn().at("the mount behind")?;
-    // Passes on its messages until it has mounted. Its pipes then close, so that callers can wait
-    // for the end of our output; later messages go to the log.
-    let words = child.stderr.take().map(|mut words| std::thread::spawn(move || io::copy(&mut words, &mut io::stderr())));
-    let mut line = String::new();
-    if let Some(out) = child.stdout.take() {
-        BufReader::new(out).read_line(&mut line).at("the mount behind")?;
-    }
-    if !line.is_empty() {
-        return if is_silent { Ok(()) } else { output::text(&line) };
-    }
-    let status = child.wait().at("the mount behind")?;
-    if let Some(words) = words {
-        // Print its last messages before ours.
-        let _ = words.join();
-    }
-    Err(match status.code().and_then(Code::from_number) {
-        Some(code) => Failure::silent(code),
-        None => Failure::new("the mount behind", Cause::Io(io::Error::other(format!("ended with {status}")))),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -423,12 +227,5 @@ mod tests {
         assert_eq!(chosen(&[]), PassthroughArg::Auto);
         assert_eq!(chosen(&["--passthrough"]), PassthroughArg::Auto);
         assert_eq!(chosen(&["--passthrough=never"]), PassthroughArg::Never);
-    }
-
-    #[test]
-    fn background_option_precedes_double_dash() {
-        let behind = |line: &str| arguments_behind(line.split(' ').map(OsString::from)).join(std::ffi::OsStr::new(" "));
-        assert_eq!(behind("mount --background NAME DIR"), "mount --background NAME DIR --detached");
-        assert_eq!(behind("mount --background -- NAME DIR"), "mount --background --detached -- NAME DIR");
     }
 }

@@ -1,15 +1,14 @@
-mod tables;
+//! `vouch status`: the mounts, replicas, exports and caches of this machine.
 
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Serialize;
-use vouch_daemon::status::DaemonStatus;
 use vouch_daemon::status_client;
+use vouch_diagnose::{MachineStatus, status_tables};
 
 use crate::cli::Global;
-use crate::exit::{At as _, Cause, Failure, Outcome};
+use crate::exit::{Cause, Failure, Outcome};
 use crate::{output, when};
 
 /// Show the mounts, replicas, exports and caches of this machine.
@@ -35,29 +34,6 @@ pub(crate) struct Args {
     metrics: Option<PathBuf>,
 }
 
-/// The state as far as this user may know it.
-#[derive(Debug, Serialize)]
-pub(crate) struct MachineStatus {
-    pub(crate) daemons: Vec<Daemon>,
-    /// Sockets whose daemon gave no answer.
-    pub(crate) unanswered: Vec<Unanswered>,
-    /// Mount points whose process has no answering socket.
-    pub(crate) mounts_without_status: Vec<PathBuf>,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct Daemon {
-    pub(crate) socket: PathBuf,
-    #[serde(flatten)]
-    pub(crate) status: DaemonStatus,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct Unanswered {
-    pub(crate) socket: PathBuf,
-    pub(crate) why: String,
-}
-
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     if let Some(socket) = &args.metrics {
         let metrics = status_client::metrics(socket).map_err(|error| Failure::new(socket.display(), Cause::Io(error)))?;
@@ -65,7 +41,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     }
     let Some(interval) = args.watch else {
         let status = MachineStatus::read()?;
-        return if args.json { output::json(&status) } else { output::text(&tables::all(&status, when::now_s())) };
+        return if args.json { output::json(&status) } else { output::text(&status_tables::all(&status, when::now_s())) };
     };
     let clears = io::stdout().is_terminal();
     loop {
@@ -74,43 +50,9 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
             output::json_line(&status)?;
         } else {
             let clear = if clears { CLEAR_SCREEN } else { "" };
-            output::text(&format!("{clear}{}\n", tables::all(&status, when::now_s())))?;
+            output::text(&format!("{clear}{}\n", status_tables::all(&status, when::now_s())))?;
         }
         std::thread::sleep(interval);
-    }
-}
-
-impl MachineStatus {
-    pub(crate) fn read() -> Outcome<Self> {
-        let mut machine = MachineStatus { daemons: Vec::new(), unanswered: Vec::new(), mounts_without_status: Vec::new() };
-        for (socket, answer) in status_client::all().at("status sockets")? {
-            match answer {
-                Ok(status) => machine.daemons.push(Daemon { socket, status }),
-                Err(error) => machine.unanswered.push(Unanswered { socket, why: error.to_string() }),
-            }
-        }
-        let known: Vec<PathBuf> = machine.mounts().map(|(_, mount)| mount.point).collect();
-        machine.mounts_without_status = vouch_tree_mount::mount_points().at("/proc/self/mountinfo")?;
-        machine.mounts_without_status.retain(|point| !known.contains(point));
-        Ok(machine)
-    }
-
-    pub(crate) fn mounts(&self) -> impl Iterator<Item = (&DaemonStatus, vouch_tree_mount::MountStatus)> {
-        self.details(vouch_daemon::status::DaemonKind::Mount)
-    }
-
-    pub(crate) fn replicas(&self) -> impl Iterator<Item = (&DaemonStatus, vouch_replica::ServeStatus)> {
-        self.details(vouch_daemon::status::DaemonKind::Serve)
-    }
-
-    pub(crate) fn exports(&self) -> impl Iterator<Item = (&DaemonStatus, vouch_export::Status)> {
-        self.details(vouch_daemon::status::DaemonKind::Export)
-    }
-
-    /// A daemon of another version may have another form of detail; `--json` still shows it.
-    fn details<T: serde::de::DeserializeOwned>(&self, kind: vouch_daemon::status::DaemonKind) -> impl Iterator<Item = (&DaemonStatus, T)> {
-        let of_kind = self.daemons.iter().filter(move |daemon| daemon.status.kind == kind);
-        of_kind.filter_map(|daemon| Some((&daemon.status, serde_json::from_value(daemon.status.detail.clone()).ok()?)))
     }
 }
 

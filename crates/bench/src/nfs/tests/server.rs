@@ -11,6 +11,7 @@ use vouch_nfs4::op::{
     Args, CloseOk, CommitOk, CreateOk, CreateSessionOk, Delegation, ExchangeIdFlags, ExchangeIdOk, GetattrOk, GetfhOk, OpenClaim, OpenHow,
     OpenOk, OpenResultFlags, ReadOk, ReaddirWriter, RemoveOk, Results, SequenceFlags, SequenceOk, WriteOk,
 };
+use vouch_nfs4::op::{ExchangeIdArgs, OpenArgs, ReaddirArgs, WriteArgs};
 use vouch_nfs4::{
     Attributes, Bitmap, Bytes, ChangeInfo, ClientId, CompoundHead, Cookie, CreateSeq, Filehandle, Name, ReplyWriter, ServerOwner,
     SessionId, SlotId, StateProtectReply, StateSeq, Stateid, Status, Verifier,
@@ -122,21 +123,10 @@ fn compound(args: &[u8], state: &mut ServerState, peer: SocketAddr, out: &mut Wr
 }
 
 fn operation(args: &Args<'_>, state: &mut ServerState, current: &mut Vec<u8>) -> Results<'static> {
-    let (change, stateid) = (ChangeInfo::default(), Stateid { seq: StateSeq(1), other: [9; 12] });
+    let (change, stateid) = (ChangeInfo::default(), STATEID);
     let below = |name: &Name<'_>| [&current[..], b"/", name.0].concat();
     match args {
-        Args::ExchangeId(args) => {
-            state.owners.insert(args.owner.id.0.to_vec());
-            Results::ExchangeId(Ok(ExchangeIdOk {
-                client: ClientId(1),
-                seq: CreateSeq(1),
-                flags: ExchangeIdFlags::USE_NON_PNFS,
-                state_protect: StateProtectReply::None,
-                server_owner: ServerOwner { minor: 0, major: Bytes(b"in memory") },
-                server_scope: Bytes(b""),
-                impl_id: None,
-            }))
-        }
+        Args::ExchangeId(args) => exchange_id(args, state),
         Args::CreateSession(args) => {
             state.sessions += 1;
             let (session, seq, flags) = (SessionId([state.sessions; 16]), args.seq, args.flags);
@@ -184,36 +174,8 @@ fn operation(args: &Args<'_>, state: &mut ServerState, current: &mut Vec<u8>) ->
             state.directories.insert(current.clone());
             Results::Create(Ok(CreateOk { change, attrs_set: Bitmap::EMPTY }))
         }
-        Args::Open(args) => {
-            let OpenClaim::Null(name) = args.claim else { return Results::failure(Args::Getfh.op(), Status::NOTSUPP) };
-            *current = below(&name);
-            match args.how {
-                OpenHow::Create(_) => drop(state.files.entry(current.clone()).or_default()),
-                OpenHow::NoCreate if state.files.contains_key(current) => {}
-                OpenHow::NoCreate => return Results::Open(Err(Status::NOENT)),
-            }
-            state.open += 1;
-            let (flags, attrs_set, delegation) = (OpenResultFlags(0), Bitmap::EMPTY, Delegation::None);
-            Results::Open(Ok(OpenOk { stateid, change, flags, attrs_set, delegation }))
-        }
-        Args::Write(args) => {
-            if let Some(status) = state.refuse.pop_front() {
-                return Results::Write(Err(status));
-            }
-            if state.forgets {
-                return Results::Write(Ok(WriteOk { count: args.data.len() as u32, committed: args.stable, verifier: Verifier([1; 8]) }));
-            }
-            let Some(data) = state.files.get_mut(current) else { return Results::Write(Err(Status::STALE)) };
-            let end = args.offset as usize + args.data.len();
-            data.resize(data.len().max(end), 0);
-            let (first, second) = args.data.split_at(if state.tears { args.data.len() / 2 } else { args.data.len() });
-            let middle = args.offset as usize + first.len();
-            data[args.offset as usize..middle].copy_from_slice(first);
-            if !second.is_empty() {
-                state.halves.push((current.clone(), middle, second.to_vec()));
-            }
-            Results::Write(Ok(WriteOk { count: args.data.len() as u32, committed: args.stable, verifier: Verifier([1; 8]) }))
-        }
+        Args::Open(args) => open(args, state, current),
+        Args::Write(args) => write(args, state, current),
         Args::Read(args) => {
             let data = state.files.get(current).cloned().unwrap_or_default().leak();
             let start = data.len().min(args.offset as usize);
@@ -232,20 +194,69 @@ fn operation(args: &Args<'_>, state: &mut ServerState, current: &mut Vec<u8>) ->
                 false => Results::Remove(Err(Status::NOENT)),
             }
         }
-        Args::Readdir(args) => {
-            let prefix = below(&Name(b""));
-            let all = state.directories.iter().map(|path| (path, FileType::Directory));
-            let all = all.chain(state.files.keys().map(|path| (path, FileType::Regular)));
-            let names = all.filter_map(|(path, kind)| Some((path.strip_prefix(&prefix[..])?, kind)));
-            let mut w = Writer::new();
-            let mut list = ReaddirWriter::begin(&mut w, Verifier([2; 8]), 60_000).expect("room for some");
-            for (cookie, (name, kind)) in (3..).zip(names.filter(|(name, _)| !name.contains(&b'/'))) {
-                let attributes = Attributes { file_type: Some(kind), ..Attributes::default() };
-                assert!(list.push(&mut w, Cookie(cookie), Name(name), args.wanted, &attributes), "few files");
-            }
-            list.finish(&mut w, true);
-            Results::decode(&mut Reader::new(w.into_bytes().leak())).expect("encoded data")
-        }
+        Args::Readdir(args) => read_directory(args, state, &below(&Name(b""))),
         other => Results::failure(other.op(), Status::NOTSUPP),
     }
 }
+
+fn exchange_id(args: &ExchangeIdArgs<'_>, state: &mut ServerState) -> Results<'static> {
+    state.owners.insert(args.owner.id.0.to_vec());
+    Results::ExchangeId(Ok(ExchangeIdOk {
+        client: ClientId(1),
+        seq: CreateSeq(1),
+        flags: ExchangeIdFlags::USE_NON_PNFS,
+        state_protect: StateProtectReply::None,
+        server_owner: ServerOwner { minor: 0, major: Bytes(b"in memory") },
+        server_scope: Bytes(b""),
+        impl_id: None,
+    }))
+}
+
+fn open(args: &OpenArgs<'_>, state: &mut ServerState, current: &mut Vec<u8>) -> Results<'static> {
+    let (change, stateid) = (ChangeInfo::default(), STATEID);
+    let OpenClaim::Null(name) = args.claim else { return Results::failure(Args::Getfh.op(), Status::NOTSUPP) };
+    *current = [&current[..], b"/", name.0].concat();
+    match args.how {
+        OpenHow::Create(_) => drop(state.files.entry(current.clone()).or_default()),
+        OpenHow::NoCreate if state.files.contains_key(current) => {}
+        OpenHow::NoCreate => return Results::Open(Err(Status::NOENT)),
+    }
+    state.open += 1;
+    let (flags, attrs_set, delegation) = (OpenResultFlags(0), Bitmap::EMPTY, Delegation::None);
+    Results::Open(Ok(OpenOk { stateid, change, flags, attrs_set, delegation }))
+}
+
+fn write(args: &WriteArgs<'_>, state: &mut ServerState, current: &[u8]) -> Results<'static> {
+    if let Some(status) = state.refuse.pop_front() {
+        return Results::Write(Err(status));
+    }
+    if state.forgets {
+        return Results::Write(Ok(WriteOk { count: args.data.len() as u32, committed: args.stable, verifier: Verifier([1; 8]) }));
+    }
+    let Some(data) = state.files.get_mut(current) else { return Results::Write(Err(Status::STALE)) };
+    let end = args.offset as usize + args.data.len();
+    data.resize(data.len().max(end), 0);
+    let (first, second) = args.data.split_at(if state.tears { args.data.len() / 2 } else { args.data.len() });
+    let middle = args.offset as usize + first.len();
+    data[args.offset as usize..middle].copy_from_slice(first);
+    if !second.is_empty() {
+        state.halves.push((current.to_vec(), middle, second.to_vec()));
+    }
+    Results::Write(Ok(WriteOk { count: args.data.len() as u32, committed: args.stable, verifier: Verifier([1; 8]) }))
+}
+
+fn read_directory(args: &ReaddirArgs, state: &ServerState, prefix: &[u8]) -> Results<'static> {
+    let all = state.directories.iter().map(|path| (path, FileType::Directory));
+    let all = all.chain(state.files.keys().map(|path| (path, FileType::Regular)));
+    let names = all.filter_map(|(path, kind)| Some((path.strip_prefix(prefix)?, kind)));
+    let mut w = Writer::new();
+    let mut list = ReaddirWriter::begin(&mut w, Verifier([2; 8]), 60_000).expect("room for some");
+    for (cookie, (name, kind)) in (3..).zip(names.filter(|(name, _)| !name.contains(&b'/'))) {
+        let attributes = Attributes { file_type: Some(kind), ..Attributes::default() };
+        assert!(list.push(&mut w, Cookie(cookie), Name(name), args.wanted, &attributes), "few files");
+    }
+    list.finish(&mut w, true);
+    Results::decode(&mut Reader::new(w.into_bytes().leak())).expect("encoded data")
+}
+
+const STATEID: Stateid = Stateid { seq: StateSeq(1), other: [9; 12] };

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -81,16 +82,23 @@ impl MountSubject {
         sample.unsent = unsent.load(Ordering::Relaxed);
         sample.operations -= sample.unsent;
         if load.read_percent == 0 {
-            // Otherwise a file system that loses data would be the fastest.
-            let mut memory = aligned(load.block);
-            for number in last.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
-                self.check(&file, memory.data(), PageVersions::share(number, block_len)).map_err(|error| match error.kind() {
-                    io::ErrorKind::InvalidData => Error::Corrupt(path.display().to_string()),
-                    _ => Error::file(&path)(error),
-                })?;
-            }
+            let written = last.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+            self.check_written(&file, &path, load.block, &written)?;
         }
         Ok(sample)
+    }
+
+    /// Reads a sample of the blocks back. Otherwise a file system that loses data would be the
+    /// fastest.
+    fn check_written(&self, file: &File, path: &Path, block: u32, written: &[u64]) -> Result<(), Error> {
+        let mut memory = aligned(block);
+        for &number in written {
+            self.check(file, memory.data(), PageVersions::share(number, u64::from(block))).map_err(|error| match error.kind() {
+                io::ErrorKind::InvalidData => Error::Corrupt(path.display().to_string()),
+                _ => Error::file(path)(error),
+            })?;
+        }
+        Ok(())
     }
 
     fn check(&self, file: &File, data: &mut [u8], block: Block) -> io::Result<()> {

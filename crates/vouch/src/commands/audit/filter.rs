@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn record_times_are_accepted() {
         let ns = 1_795_392_211_879_137_000;
-        assert_eq!(instant(&super::super::show::time(ns)), Ok(ns));
+        assert_eq!(instant(&vouch_audit_pipeline::record_text::time(ns)), Ok(ns));
         assert_eq!(instant("1970-01-01T00:00:01.000000002Z"), Ok(1_000_000_002));
         assert!(instant("1969-12-31T23:59:59.9Z").is_err_and(|why| why.contains("before 1970")));
         assert!(instant("9999-01-01T00:00:00Z").is_err_and(|why| why.contains("too far in the future")));

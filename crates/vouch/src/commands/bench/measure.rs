@@ -101,12 +101,7 @@ impl Measure {
         let several = parts.len() > 1;
         for part in parts {
             let mut run = Run::begin(command.clone(), self.quick);
-            if let (Some(earlier), Some(file)) = (&earlier, &self.resume)
-                && (&earlier.machine.cpu, earlier.machine.cores) != (&run.machine.cpu, run.machine.cores)
-            {
-                let why = format!("is a run on another machine: {}, {} cores", earlier.machine.cpu, earlier.machine.cores);
-                return Err(Failure::input(file.display(), why).cure("resume a run on the machine where it began"));
-            }
+            self.check_machine(earlier.as_ref(), &run)?;
             let subjects = match (part.subjects)(&mut run, stop) {
                 Ok(subjects) => subjects,
                 Err(_) if stop.is_set() => {
@@ -130,19 +125,13 @@ impl Measure {
                 bench.earlier = std::mem::take(&mut earlier.results);
                 bench.run.notes.push(format!("continues the run of {}", earlier.began));
             }
-            let measured = (part.work)(&mut bench);
-            bench.sum_up(&measured);
-            if matches!(measured, Err(Error::Interrupted)) {
-                // Report first: cleaning up may hang, and a second Ctrl-C ends the process.
+            outcome = (part.work)(&mut bench);
+            bench.sum_up(&outcome);
+            if matches!(outcome, Err(Error::Interrupted)) {
                 bar.finish_and_clear();
                 let mut run = joined(whole.take(), bench.run.clone(), several);
                 run.left_out.append(&mut left_out);
-                let written = self.outputs.write(&run);
-                let told = bench.run.notes.len();
-                bench.clean();
-                bench.run.notes[told..].iter().for_each(|note| tracing::warn!("{note}"));
-                written?;
-                return Err(Error::Interrupted.into());
+                return self.report_interrupted(&run, bench);
             }
             bench.clean();
             bar.finish_and_clear();
@@ -152,11 +141,34 @@ impl Measure {
             let run = bench.run;
             drop(bench.subjects);
             whole = Some(joined(whole, run, several));
-            outcome = measured;
             if outcome.is_err() {
                 break;
             }
         }
+        self.finish(whole, outcome, left_out, lost)
+    }
+
+    fn check_machine(&self, earlier: Option<&Run>, run: &Run) -> Outcome {
+        if let (Some(earlier), Some(file)) = (earlier, &self.resume)
+            && (&earlier.machine.cpu, earlier.machine.cores) != (&run.machine.cpu, run.machine.cores)
+        {
+            let why = format!("is a run on another machine: {}, {} cores", earlier.machine.cpu, earlier.machine.cores);
+            return Err(Failure::input(file.display(), why).cure("resume a run on the machine where it began"));
+        }
+        Ok(())
+    }
+
+    /// Reports first: cleaning up may hang, and a second Ctrl-C ends the process.
+    fn report_interrupted(&self, run: &Run, mut bench: Runner) -> Outcome {
+        let written = self.outputs.write(run);
+        let told = bench.run.notes.len();
+        bench.clean();
+        bench.run.notes[told..].iter().for_each(|note| tracing::warn!("{note}"));
+        written?;
+        Err(Error::Interrupted.into())
+    }
+
+    fn finish(&self, whole: Option<Run>, outcome: Result<(), Error>, left_out: Vec<String>, lost: bool) -> Outcome {
         let Some(mut run) = whole else {
             outcome?;
             return Err(Failure::not_found("", left_out.first().map_or("nothing to measure", String::as_str)));

@@ -1,3 +1,6 @@
+//! Options of each workload, and its plan.
+
+use vouch_bench::published_tree::{Peers, PublishedTree};
 use vouch_bench::workload;
 
 use super::measure::{BenchRequest, Measure, Part};
@@ -151,11 +154,11 @@ impl All {
         let (wish, mut left_out) = (BenchRequest::new(), Vec::new());
         let world = match self.no_tree {
             true => None,
-            false => match tree::World::make(&std::env::temp_dir(), quick, None, wish.stop()) {
+            false => match PublishedTree::create(&std::env::temp_dir(), quick, None, wish.stop()) {
                 Ok(world) => Some(world),
-                Err(failure) if wish.stop().is_set() => return Err(failure),
-                Err(failure) => {
-                    left_out.push(format!("tree: {failure}"));
+                Err(error) if wish.stop().is_set() => return Err(error.into()),
+                Err(error) => {
+                    left_out.push(format!("tree: {error}"));
                     None
                 }
             },
@@ -166,7 +169,7 @@ impl All {
         } else {
             parts.push(on(&self.subjects, DEPTH, work));
         }
-        let mut more = world.as_ref().map_or_else(Vec::new, |world| tree::parts(world, tree::Peers::default(), quick));
+        let mut more = world.as_ref().map_or_else(Vec::new, |world| tree::parts(world, Peers::default(), quick));
         more.push(local::seal(local::of_seal(quick)));
         more.extend(local::audit_parts(&self.audit_dir, if quick { 2_000 } else { 50_000 }, !self.no_audit));
         parts.extend(more.into_iter().map(Part::optional));

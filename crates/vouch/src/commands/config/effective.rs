@@ -10,7 +10,7 @@ use crate::config::{self, Config};
 use crate::exit::{Failure, Outcome};
 
 pub(super) fn show(config: &Config, line: &[OsString], root: &clap::Command, as_json: bool) -> Outcome {
-    let given = config::first_pass([OsString::from("vouch")].into_iter().chain(line.iter().cloned()).collect());
+    let given = config::first_pass([OsString::from("vouch")].into_iter().chain(line.iter().cloned()).collect(), crate::cli::command());
     let applied = config::apply(&given, config, root);
     // Help and the version are errors of the parser too.
     let matches = root

@@ -1,0 +1,110 @@
+//! Handling of SIGINT, SIGTERM and SIGHUP. The first signal runs the registered clean-ups and ends
+//! the process with code 130. Long-running commands (replica, mount, publication) take the first
+//! signal over.
+
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// Starts the thread that waits for SIGINT, SIGTERM and SIGHUP.
+///
+/// # Errors
+/// Those of the system when it refuses the handler or the thread.
+pub fn watch() -> io::Result<()> {
+    watch_with(None::<fn()>)
+}
+
+/// As [`watch`], but SIGHUP makes the process read a configuration anew.
+///
+/// # Errors
+/// As [`watch`].
+pub fn watch_and_reload(reload: impl Fn() + Send + 'static) -> io::Result<()> {
+    watch_with(Some(reload))
+}
+
+fn watch_with(reload: Option<impl Fn() + Send + 'static>) -> io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        for signal in signals.forever() {
+            if signal == SIGHUP
+                && let Some(reload) = &reload
+            {
+                reload();
+                continue;
+            }
+            let again = REQUESTED.swap(true, Ordering::SeqCst);
+            // Read before the clean-ups: the signal may be released again during them.
+            let is_taken = TAKEN.load(Ordering::SeqCst) > 0;
+            run_duties();
+            if again || !is_taken {
+                std::process::exit(EXIT_CODE);
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// Registers a clean-up for an interruption before the guard is dropped. Dropping the guard does
+/// not run it.
+pub fn on_interrupt(duty: impl FnOnce() + Send + 'static) -> Duty {
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    duties().push((number, Box::new(duty)));
+    Duty(number)
+}
+
+/// Takes over the first signal: it runs `notify`, `requested` becomes true, and the process
+/// continues. A second signal ends the process.
+pub fn take(notify: impl FnOnce() + Send + 'static) -> Taken {
+    // Register first: otherwise a signal in between would be taken and not reported.
+    let duty = on_interrupt(notify);
+    TAKEN.fetch_add(1, Ordering::SeqCst);
+    Taken { _duty: duty }
+}
+
+pub fn requested() -> bool {
+    REQUESTED.load(Ordering::SeqCst)
+}
+
+/// While this lives, the first signal does not end the process.
+pub struct Taken {
+    _duty: Duty,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        TAKEN.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+pub struct Duty(usize);
+
+impl Drop for Duty {
+    fn drop(&mut self) {
+        duties().retain(|(number, _)| *number != self.0);
+    }
+}
+
+/// Exit code of an interrupted process, as shells give it after SIGINT.
+const EXIT_CODE: i32 = 130;
+
+fn run_duties() {
+    let waiting = std::mem::take(&mut *duties());
+    for (_, duty) in waiting.into_iter().rev() {
+        duty();
+    }
+}
+
+/// A panic in a clean-up leaves the list intact.
+fn duties() -> std::sync::MutexGuard<'static, Vec<(usize, Undo)>> {
+    DUTIES.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+type Undo = Box<dyn FnOnce() + Send>;
+
+static DUTIES: Mutex<Vec<(usize, Undo)>> = Mutex::new(Vec::new());
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+static REQUESTED: AtomicBool = AtomicBool::new(false);

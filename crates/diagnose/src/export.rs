@@ -1,0 +1,90 @@
+//! An export: its state directory, its process, its address and its keytab.
+
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::Duration;
+use std::{fs, io};
+
+use crate::MachineStatus;
+use crate::finding::{Finding, Findings};
+
+/// Checks the export with this state directory.
+pub fn check(state: &Path, machine: &MachineStatus, findings: &mut Findings) {
+    findings.add(rights(state));
+    let absolute = |path: &str| Path::new(path).canonicalize().unwrap_or_else(|_| path.into());
+    let Some((daemon, status)) = machine.exports().find(|(_, status)| absolute(&status.site.state) == absolute(&state.to_string_lossy()))
+    else {
+        return findings.add(
+            Finding::note("export-not-running", state.display(), "no server with this state directory answers this user")
+                .cure("start it, or run as root; its log says why it ended"),
+        );
+    };
+    findings.add(Finding::ok(state.display(), format_args!("used by process {}, {} exports", daemon.pid, status.exports.len())));
+    for address in status.site.addresses.iter().filter_map(|address| address.parse::<SocketAddr>().ok()) {
+        findings.add(listens(address));
+    }
+    if let Some(keytab) = &status.site.keytab {
+        findings.add(check_keytab(Path::new(keytab)));
+    }
+    if daemon.log.errors_last_hour > 0 {
+        let last = daemon.log.newest.iter().rev().find(|entry| entry.is_error).map_or("", |entry| &*entry.message);
+        let what = format!("{} errors in the log of the last hour; the last is: {last}", daemon.log.errors_last_hour);
+        findings.add(Finding::note("errors-logged", state.display(), what).cure("`vouch status` shows them"));
+    }
+}
+
+/// The state directory holds the key of file handles.
+fn rights(state: &Path) -> Finding {
+    let problem = |what: String| Finding::problem("state-rights", state.display(), what);
+    match fs::metadata(state) {
+        Err(error) => problem(format!("cannot be entered: {error}")).cure("run as its owner"),
+        Ok(metadata) if metadata.mode() & 0o077 != 0 => problem(format!(
+            "is accessible by other users (mode {:04o}) and holds keys; the server does not start with it",
+            metadata.mode() & 0o7777
+        ))
+        .cure(format_args!("run `chmod 700 {}`; if others had access, remove filehandle.key and mount all clients again", state.display())),
+        Ok(_) => Finding::ok(state.display(), "state directory is private"),
+    }
+}
+
+fn listens(address: SocketAddr) -> Finding {
+    let mut local = address;
+    if address.ip().is_unspecified() {
+        local.set_ip(if address.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() });
+    }
+    match TcpStream::connect_timeout(&local, CONNECT_WAIT_MAX) {
+        Ok(_) => Finding::ok(address, "accepts connections from this machine"),
+        Err(error) => Finding::problem("port-blocked", address, format_args!("does not accept connections from this machine: {error}"))
+            .cure(format_args!("a firewall rule of this machine blocks port {} (`nft list ruleset`)", address.port())),
+    }
+}
+
+/// Whether the keytab has a key of the service, and only its owner may read it.
+pub fn check_keytab(keytab: &Path) -> Finding {
+    match fs::metadata(keytab) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Finding::problem("keytab-missing", keytab.display(), "does not exist")
+                .cure("make it on the KDC (`kadmin: ktadd -k FILE nfs/HOST`), or name another by --keytab");
+        }
+        Ok(metadata) if metadata.mode() & 0o007 != 0 => {
+            return Finding::problem(
+                "keytab-rights",
+                keytab.display(),
+                format_args!("is accessible by other users (mode {:03o})", metadata.mode() & 0o777),
+            )
+            .cure(format_args!("run `chmod 600 {}`, and change the keys if others could read them", keytab.display()));
+        }
+        _ => {}
+    }
+    match vouch_gss_mit::check_keytab(Some(keytab), SERVICE) {
+        Ok(()) => Finding::ok(keytab.display(), "has a key of the service nfs"),
+        Err(fault) => Finding::problem("keytab-without-key", keytab.display(), format_args!("no key of nfs/HOST can be used: {fault}"))
+            .cure(
+                "add it on the KDC: `kadmin: addprinc -randkey nfs/HOST` and `ktadd -k FILE nfs/HOST`; `klist -k FILE` lists what is there",
+            ),
+    }
+}
+
+const SERVICE: &str = "nfs";
+const CONNECT_WAIT_MAX: Duration = Duration::from_secs(5);

@@ -1,0 +1,172 @@
+//! This machine's own: device, clock, state directory, disk cache.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::statvfs;
+use vouch_tree::time_text::Utc;
+use vouch_tree_client::HttpConnector;
+
+use crate::finding::{Finding, Findings};
+use crate::{bytes, now_s};
+
+/// The settings of clients on this machine.
+pub struct ClientSettings {
+    /// Directory of the newest revisions seen.
+    pub state_directory: Option<PathBuf>,
+    /// Directory and quota of the disk cache, unless there is none.
+    pub cache: Option<(PathBuf, u64)>,
+    /// The network, or why it cannot be used.
+    pub connector: Result<Arc<HttpConnector>, String>,
+    pub timeout: Duration,
+    pub connect_timeout: Duration,
+    /// Whether URLs are reached through a proxy, which resolves their hosts.
+    pub has_proxy: bool,
+}
+
+/// Checks device, clock, state directory and disk cache.
+pub fn check(client: &ClientSettings, findings: &mut Findings) {
+    findings.add(fuse());
+    findings.add(clock());
+    if let Some(state) = &client.state_directory {
+        check_state(state, findings);
+    }
+    if let Some((cache, quota)) = &client.cache {
+        check_cache(cache, *quota, findings);
+    }
+}
+
+fn fuse() -> Finding {
+    const DEVICE: &str = "/dev/fuse";
+    let problem = |why: &str| Finding::problem("no-fuse", DEVICE, why);
+    match fs::File::options().read(true).write(true).open(DEVICE) {
+        Ok(_) if rustix::process::geteuid().is_root() || is_in_path("fusermount3") => Finding::ok(DEVICE, "can be opened"),
+        Ok(_) => Finding::problem("no-fusermount", "fusermount3", "is not installed, so users other than root cannot mount")
+            .cure("install the package fuse3"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => problem("does not exist, so nothing can be mounted")
+            .cure("run `modprobe fuse`; in a container, give it the device (--device /dev/fuse --cap-add SYS_ADMIN)"),
+        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {
+            problem("has no driver: the kernel module fuse is not loaded").cure("run `modprobe fuse`")
+        }
+        Err(error) => problem(&format!("cannot be opened: {error}"))
+            .cure("run `chmod 666 /dev/fuse`; in a container, give it the device (--device /dev/fuse --cap-add SYS_ADMIN)"),
+    }
+}
+
+fn is_in_path(program: &str) -> bool {
+    std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|directory| directory.join(program).is_file()))
+}
+
+fn clock() -> Finding {
+    let now_s = now_s();
+    if now_s < RELEASED {
+        return clock_off(format_args!("says {}, which is before this program was made", Utc(now_s)));
+    }
+    if has_time_service() {
+        return Finding::ok("clock", format_args!("{}, and a time service runs", Utc(now_s)));
+    }
+    Finding::note("clock-unsynchronised", "clock", format_args!("says {}; no time service runs that would correct it", Utc(now_s)))
+        .cure("if it is wrong, trees look expired or not yet valid: run chrony, systemd-timesyncd or ntpd")
+}
+
+/// The problem of a wrong clock.
+pub(crate) fn clock_off(what: impl std::fmt::Display) -> Finding {
+    Finding::problem("clock-off", "clock", what)
+        .cure("set the clock: run chrony, systemd-timesyncd or ntpd; `date -u` must be within 5 minutes of the true time")
+}
+
+/// Whether a time service runs. The kernel's own state (adjtimex(2)) has no safe wrapper.
+fn has_time_service() -> bool {
+    let runs =
+        |entry: fs::DirEntry| fs::read_to_string(entry.path().join("comm")).is_ok_and(|name| TIME_SERVICES.contains(&name.trim_end()));
+    Path::new("/run/systemd/timesync/synchronized").exists() || fs::read_dir("/proc").into_iter().flatten().flatten().any(runs)
+}
+
+/// A state directory of a client: the newest revisions seen.
+pub fn check_state(directory: &Path, findings: &mut Findings) {
+    let problem = |what: String| Finding::problem("state-rights", directory.display(), what);
+    let metadata = match fs::metadata(directory) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return findings.add(Finding::ok(directory.display(), "does not exist yet; it is made at the first use"));
+        }
+        Err(error) => {
+            return findings.add(problem(format!("cannot be entered: {error}")).cure("run as its owner, or name another by --state"));
+        }
+    };
+    let mode = metadata.mode() & 0o777;
+    let user = rustix::process::geteuid();
+    if metadata.uid() != user.as_raw() && !user.is_root() {
+        return findings.add(
+            problem(format!("belongs to user {}, not to user {} who runs this", metadata.uid(), user.as_raw())).cure(format_args!(
+                "run `chown {} {}`, or name another by --state",
+                user.as_raw(),
+                directory.display()
+            )),
+        );
+    }
+    if mode & 0o077 != 0 {
+        let what = if mode & 0o022 != 0 {
+            "is writable by other users, who could restore an older revision"
+        } else {
+            "is accessible by other users"
+        };
+        return findings.add(
+            problem(format!("{what} (mode {mode:03o})"))
+                .cure(format_args!("find out which users had access, then run `chmod 700 {}`", directory.display())),
+        );
+    }
+    findings.add(match probe(directory) {
+        Ok(()) => Finding::ok(directory.display(), "state directory is private and writable"),
+        Err(error) if is_full(&error) => Finding::problem("state-disk-full", directory.display(), error).cure("free disk space"),
+        Err(error) => {
+            problem(format!("cannot be written: {error}")).cure("give it to the user of the daemon, and mount its file system writable")
+        }
+    });
+}
+
+/// The disk cache: room and rights.
+pub(crate) fn check_cache(directory: &Path, quota: u64, findings: &mut Findings) {
+    if !directory.exists() {
+        return findings.add(Finding::ok(directory.display(), "disk cache does not exist yet; it is made at the first use"));
+    }
+    let room = statvfs(directory).map(|system| system.f_bavail.saturating_mul(system.f_frsize)).unwrap_or(u64::MAX);
+    let full = |what: String| {
+        Finding::problem("cache-disk-full", directory.display(), what).cure(format_args!(
+            "free space on its file system, or lower --cache-quota ({} now), or name another directory by --cache",
+            bytes(quota)
+        ))
+    };
+    findings.add(match probe(directory) {
+        Err(error) if is_full(&error) => full(format!("the disk of the cache is full: {error}; data is fetched again at each read")),
+        Err(error) => Finding::problem("cache-rights", directory.display(), format_args!("the disk cache cannot be written: {error}"))
+            .cure("give the directory to the user of the daemon, or name another by --cache"),
+        Ok(()) if room < ROOM_MIN => full(format!("only {} are free on the disk of the cache", bytes(room))),
+        Ok(()) => Finding::ok(directory.display(), format_args!("disk cache is writable, {} are free", bytes(room))),
+    });
+}
+
+/// Writes and removes a file.
+fn probe(directory: &Path) -> io::Result<()> {
+    let mut file = tempfile::Builder::new().prefix(".vouch-check-").tempfile_in(directory)?;
+    file.write_all(&[1; PROBE_LEN])?;
+    file.as_file().sync_all()
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+const TIME_SERVICES: [&str; 5] = ["chronyd", "ntpd", "systemd-timesyn", "ptp4l", "phc2sys"];
+
+/// 2026-11-01: no clock was right and earlier.
+const RELEASED: u64 = 1_793_491_200;
+
+const PROBE_LEN: usize = 64 * 1024;
+
+/// The smallest disk cache.
+const ROOM_MIN: u64 = 4 << 20;

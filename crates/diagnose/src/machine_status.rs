@@ -1,0 +1,70 @@
+//! What the daemons of this machine say.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+use vouch_daemon::failure::{At as _, Outcome};
+use vouch_daemon::status::{DaemonKind, DaemonStatus};
+use vouch_daemon::status_client;
+
+/// The state of the machine, as far as this user may know it.
+#[derive(Debug, Serialize)]
+pub struct MachineStatus {
+    pub daemons: Vec<Daemon>,
+    /// Sockets whose daemon gave no answer.
+    pub unanswered: Vec<Unanswered>,
+    /// Mount points whose process has no answering socket.
+    pub mounts_without_status: Vec<PathBuf>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Daemon {
+    pub socket: PathBuf,
+    #[serde(flatten)]
+    pub status: DaemonStatus,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Unanswered {
+    pub socket: PathBuf,
+    pub why: String,
+}
+
+impl MachineStatus {
+    /// Asks all daemons of this machine that answer this user.
+    ///
+    /// # Errors
+    /// Those of the directory of sockets and of the list of mounts.
+    pub fn read() -> Outcome<Self> {
+        let mut machine = MachineStatus { daemons: Vec::new(), unanswered: Vec::new(), mounts_without_status: Vec::new() };
+        for (socket, answer) in status_client::all().at("status sockets")? {
+            match answer {
+                Ok(status) => machine.daemons.push(Daemon { socket, status }),
+                Err(error) => machine.unanswered.push(Unanswered { socket, why: error.to_string() }),
+            }
+        }
+        let known: Vec<PathBuf> = machine.mounts().map(|(_, mount)| mount.point).collect();
+        machine.mounts_without_status = vouch_tree_mount::mount_points().at("/proc/self/mountinfo")?;
+        machine.mounts_without_status.retain(|point| !known.contains(point));
+        Ok(machine)
+    }
+
+    pub fn mounts(&self) -> impl Iterator<Item = (&DaemonStatus, vouch_tree_mount::MountStatus)> {
+        self.details(DaemonKind::Mount)
+    }
+
+    pub fn replicas(&self) -> impl Iterator<Item = (&DaemonStatus, vouch_replica::ServeStatus)> {
+        self.details(DaemonKind::Serve)
+    }
+
+    pub fn exports(&self) -> impl Iterator<Item = (&DaemonStatus, vouch_export::Status)> {
+        self.details(DaemonKind::Export)
+    }
+
+    /// The daemons of a kind. A daemon of another version may have another form of detail; `--json`
+    /// still shows it.
+    fn details<T: serde::de::DeserializeOwned>(&self, kind: DaemonKind) -> impl Iterator<Item = (&DaemonStatus, T)> {
+        let of_kind = self.daemons.iter().filter(move |daemon| daemon.status.kind == kind);
+        of_kind.filter_map(|daemon| Some((&daemon.status, serde_json::from_value(daemon.status.detail.clone()).ok()?)))
+    }
+}

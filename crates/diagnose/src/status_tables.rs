@@ -1,0 +1,194 @@
+//! Tables of `vouch status`. All text comes from other processes, so it is made printable.
+
+use std::collections::BTreeMap;
+
+use vouch_daemon::printable::printable;
+use vouch_daemon::table;
+use vouch_tree::time_text::{RelativeTime, Utc};
+use vouch_tree_mount::{MountStatus, TreeStatus};
+
+use crate::{MachineStatus, bytes};
+
+/// All tables that have rows.
+pub fn all(machine: &MachineStatus, now_s: u64) -> String {
+    let tables = [
+        ("MOUNTS", mounts(machine, now_s)),
+        ("REPLICAS OF MOUNTS", replicas(machine)),
+        ("CACHES", caches(machine)),
+        ("SERVED TREES", served(machine, now_s)),
+        ("EXPORTS", exports(machine)),
+        ("WARNINGS AND ERRORS OF THE LAST HOUR", errors(machine)),
+        ("NO ANSWER", unanswered(machine)),
+    ];
+    let mut text = String::new();
+    for (title, table) in tables.into_iter().filter(|(_, table)| !table.is_empty()) {
+        text.push_str(&format!("{}{title}\n{table}", if text.is_empty() { "" } else { "\n" }));
+    }
+    if text.is_empty() { NOTHING.to_owned() } else { text }
+}
+
+fn mounts(machine: &MachineStatus, now_s: u64) -> String {
+    let mut rows = Vec::new();
+    for (daemon, mount) in machine.mounts() {
+        let failed: u64 = mount.requests.iter().map(|count| count.failed).sum();
+        let cells = |tree: Option<&TreeStatus>| {
+            let shown = tree
+                .map_or_else(|| ("(all trees)".to_owned(), "-".to_owned(), "-".to_owned(), "-".to_owned()), |tree| tree_cells(tree, now_s));
+            [text(&mount.point.to_string_lossy()), shown.0, shown.1, shown.2, shown.3, failed.to_string(), logged(daemon)].to_vec()
+        };
+        if mount.trees.is_empty() {
+            rows.push(cells(None));
+        }
+        rows.extend(mount.trees.iter().map(|tree| cells(Some(tree))));
+    }
+    let without = "no status: the process ended, is stuck, or belongs to another user";
+    rows.extend(machine.mounts_without_status.iter().map(|point| [text(&point.to_string_lossy()), without.to_owned()].to_vec()));
+    table(&["MOUNT POINT", "TREE", "REVISION", "VALID UNTIL", "CACHE HITS", "FAILED REQUESTS", "ERRORS/H"], rows, &[2, 4, 5, 6])
+}
+
+fn tree_cells(tree: &TreeStatus, now_s: u64) -> (String, String, String, String) {
+    let valid = match &tree.trouble {
+        Some(trouble) => format!("not readable: {}", text(trouble)),
+        None => until(u64::try_from(tree.expires).unwrap_or(0), now_s),
+    };
+    (text(&tree.name), tree.revision.to_string(), valid, hit_rate(tree))
+}
+
+fn replicas(machine: &MachineStatus) -> String {
+    let mut rows = Vec::new();
+    for (_, mount) in machine.mounts() {
+        for (tree, replica) in mount.trees.iter().flat_map(|tree| tree.replicas.iter().map(move |replica| (tree, replica))) {
+            let place = if replica.host.contains("://") { replica.host.clone() } else { format!("{} {}", replica.host, replica.address) };
+            let latency = replica.latency_seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{:.1} ms", seconds * 1e3));
+            rows.push(vec![
+                text(&place),
+                text(&replica.state),
+                latency,
+                replica.revision.to_string(),
+                replica.calls.to_string(),
+                replica.failed_calls.to_string(),
+                replica.lies.to_string(),
+                text(&mount.point.to_string_lossy()),
+                text(&tree.name),
+            ]);
+        }
+    }
+    table(&["REPLICA", "STATE", "LATENCY", "REVISION", "CALLS", "FAILED", "LIES", "MOUNT POINT", "TREE"], rows, &[2, 3, 4, 5, 6])
+}
+
+fn caches(machine: &MachineStatus) -> String {
+    // Processes share a directory.
+    let mut caches: BTreeMap<String, (u64, u64, usize)> = BTreeMap::new();
+    let mut memory = (0, 0);
+    for (_, MountStatus { disk_cache, memory_cache_bytes, .. }) in machine.mounts() {
+        memory = (memory.0 + memory_cache_bytes, memory.1 + 1);
+        if let Some(disk) = disk_cache {
+            let cache = caches.entry(text(&disk.directory.to_string_lossy())).or_default();
+            *cache = (cache.0.max(disk.bytes), cache.1.max(disk.quota_bytes), cache.2 + 1);
+        }
+    }
+    let mut rows: Vec<_> =
+        caches.into_iter().map(|(directory, (used, quota, users))| vec![directory, bytes(used), bytes(quota), users.to_string()]).collect();
+    if memory.1 > 0 {
+        rows.push(vec!["(memory)".to_owned(), bytes(memory.0), "-".to_owned(), memory.1.to_string()]);
+    }
+    table(&["CACHE", "USED", "QUOTA", "MOUNTS"], rows, &[1, 2, 3])
+}
+
+fn served(machine: &MachineStatus, now_s: u64) -> String {
+    let mut rows = Vec::new();
+    for (daemon, serve) in machine.replicas() {
+        for tree in &serve.trees {
+            let state =
+                tree.trouble.as_ref().map_or_else(|| tree.state.name().to_owned(), |why| format!("{}: {}", tree.state.name(), text(why)));
+            rows.push(vec![
+                text(&serve.addresses.join(", ")),
+                text(&tree.hostid),
+                state,
+                tree.revision.map_or_else(|| "-".to_owned(), |revision| revision.to_string()),
+                tree.expires.map_or_else(|| "-".to_owned(), |expires| until(expires, now_s)),
+                serve.connections.to_string(),
+                bytes(serve.sent_bytes),
+                logged(daemon),
+                tree.database.as_deref().map_or_else(|| "-".to_owned(), text),
+            ]);
+        }
+    }
+    table(&["ADDRESS", "TREE", "STATE", "REVISION", "VALID UNTIL", "CONNECTIONS", "SENT", "ERRORS/H", "DATABASE"], rows, &[3, 5, 6, 7])
+}
+
+fn exports(machine: &MachineStatus) -> String {
+    let mut rows = Vec::new();
+    for (daemon, status) in machine.exports() {
+        let opens: usize = status.clients.iter().map(|client| client.opens).sum();
+        for export in &status.exports {
+            rows.push(vec![
+                text(&status.site.addresses.join(", ")),
+                text(&export.pseudo_path),
+                text(&export.source),
+                status.clients.len().to_string(),
+                opens.to_string(),
+                status.connections.to_string(),
+                logged(daemon),
+                text(&status.site.state),
+            ]);
+        }
+    }
+    table(&["ADDRESS", "PATH", "SOURCE", "CLIENTS", "OPENS", "CONNECTIONS", "ERRORS/H", "STATE DIRECTORY"], rows, &[3, 4, 5, 6])
+}
+
+fn errors(machine: &MachineStatus) -> String {
+    let mut entries: Vec<_> =
+        machine.daemons.iter().flat_map(|daemon| daemon.status.log.newest.iter().map(move |entry| (entry, daemon))).collect();
+    entries.sort_by_key(|(entry, _)| entry.at);
+    let newest = entries.split_off(entries.len().saturating_sub(ERRORS_SHOWN));
+    let rows = newest.into_iter().map(|(entry, daemon)| {
+        let level = if entry.is_error { "error" } else { "warning" };
+        let process = format!("{} {}", daemon.status.kind.name(), daemon.status.pid);
+        vec![Utc(entry.at).to_string(), process, level.to_owned(), text(&entry.message)]
+    });
+    table(&["TIME", "PROCESS", "LEVEL", "MESSAGE"], rows.collect(), &[])
+}
+
+fn unanswered(machine: &MachineStatus) -> String {
+    let rows = machine.unanswered.iter().map(|daemon| vec![text(&daemon.socket.to_string_lossy()), text(&daemon.why)]);
+    table(&["SOCKET", "WHY"], rows.collect(), &[])
+}
+
+/// Share of frames that needed no replica. The kernel's page cache is not counted.
+fn hit_rate(tree: &TreeStatus) -> String {
+    let cached = tree.frames_from_memory + tree.frames_from_disk;
+    match cached + tree.frames_from_network {
+        0 => "-".to_owned(),
+        all => format!("{:.1} %", 100.0 * cached as f64 / all as f64),
+    }
+}
+
+fn logged(daemon: &vouch_daemon::status::DaemonStatus) -> String {
+    daemon.log.errors_last_hour.to_string()
+}
+
+fn until(at: u64, now_s: u64) -> String {
+    format!("{} ({})", minutes(i64::try_from(at).unwrap_or(i64::MAX)), RelativeTime { at, now: now_s })
+}
+
+fn text(text: &str) -> String {
+    printable(text.as_bytes())
+}
+
+fn table(heading: &[&str], rows: Vec<Vec<String>>, right: &[usize]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let heading = heading.iter().map(|cell| (*cell).to_owned()).collect();
+    table::table(&[vec![heading], rows].concat(), right)
+}
+
+const NOTHING: &str = "No vouch mount, serve or export runs on this machine that this user may ask.\n";
+
+const ERRORS_SHOWN: usize = 20;
+
+fn minutes(seconds: i64) -> String {
+    let instant = jiff::Timestamp::from_second(seconds);
+    instant.map_or_else(|_| format!("@{seconds}"), |instant| instant.strftime("%Y-%m-%d %H:%M").to_string())
+}

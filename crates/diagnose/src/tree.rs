@@ -1,0 +1,166 @@
+//! A tree: each of its replicas, the revision that it offers, and a part of the data.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use vouch_tree::TreeName;
+use vouch_tree::time_text::{RelativeTime, Utc};
+use vouch_tree::verify::{CLOCK_SKEW_S_MAX, Refusal};
+use vouch_tree_client::{Client, ClientOptions, Error, Tree, TreeOptions, VerifyEvent};
+
+use crate::finding::{Finding, Findings};
+use crate::local::{ClientSettings, clock_off};
+use crate::network::Place;
+use crate::{bytes, now_s};
+
+/// How much of a tree is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    Sample,
+    All,
+}
+
+/// Checks each replica by itself, past all caches.
+pub async fn check(settings: &ClientSettings, name: &TreeName, options: TreeOptions, extent: Extent, findings: &mut Findings) {
+    let mut places: Vec<Place> = options.replicas.iter().map(|replica| Place::parse(replica)).collect();
+    if !options.only_replicas {
+        places.insert(0, Place::parse(&name.location()));
+    }
+    let client = match client(settings) {
+        Ok(client) => client,
+        Err(why) => return findings.add(Finding::problem("client", name, why)),
+    };
+    let mut offers = Vec::new();
+    for place in places {
+        // A proxy resolves the host of a URL.
+        let is_direct = !(place.is_url() && settings.has_proxy);
+        if is_direct && !place.check(settings.connect_timeout, findings) {
+            continue;
+        }
+        let only = TreeOptions { replicas: vec![place.replica.clone()], only_replicas: true, refuse_forwarding: options.refuse_forwarding };
+        match client.open(name, &only).await {
+            Ok(tree) => {
+                findings.add(offer(&place, &tree));
+                if let Some(clock) = clock_of(&tree) {
+                    findings.add(clock);
+                }
+                findings.add(data(&place, &tree, extent).await);
+                offers.push((place, tree.newest().number()));
+            }
+            Err(error) => findings.add(refused(&place, name, &error)),
+        }
+    }
+    let newest = offers.iter().map(|(_, number)| *number).max().unwrap_or(0);
+    for (place, number) in offers.iter().filter(|(_, number)| *number < newest) {
+        findings.add(
+            Finding::note(
+                "replica-behind",
+                &place.replica,
+                format_args!("offers revision {number}; another replica has revision {newest}"),
+            )
+            .cure("on the replica: let `vouch pull` run, and look at its log"),
+        );
+    }
+}
+
+/// A client without caches and without a record of its own.
+fn client(settings: &ClientSettings) -> Result<Arc<Client>, String> {
+    let connector = settings.connector.clone()?;
+    let options =
+        ClientOptions { connector, deadline: settings.timeout, connect_timeout: settings.connect_timeout, ..ClientOptions::default() };
+    Client::new(options).map_err(|error| error.to_string())
+}
+
+fn offer(place: &Place, tree: &Tree) -> Finding {
+    let (newest, now) = (tree.newest(), now_s());
+    let expires = u64::try_from(newest.expires()).unwrap_or(0);
+    let what = format!("offers revision {}, valid until {} ({})", newest.number(), Utc(expires), RelativeTime { at: expires, now });
+    // A tree is published again long before: a quarter of its validity is left then.
+    if expires.saturating_sub(now) < u64::from(newest.fsinfo.duration_s) / 8 {
+        return Finding::note("tree-expires-soon", &place.replica, what).cure("publish again; look at the timer of the publication");
+    }
+    Finding::ok(&place.replica, what)
+}
+
+/// Whether the clock is behind the publisher's. (If it is ahead, the tree looks expired.)
+fn clock_of(tree: &Tree) -> Option<Finding> {
+    let (start, now) = (tree.newest().fsinfo.start, now_s());
+    (start > now + CLOCK_SKEW_S_MAX).then(|| behind(start, now))
+}
+
+fn behind(start: u64, now: u64) -> Finding {
+    clock_off(format_args!(
+        "this machine's clock is behind: it says {}, but a revision was signed on {} ({})",
+        Utc(now),
+        Utc(start),
+        RelativeTime { at: start, now }
+    ))
+}
+
+/// Reads data from this replica alone, and verifies it.
+async fn data(place: &Place, tree: &Arc<Tree>, extent: Extent) -> Finding {
+    let mut verification = tree.verify_all(&tree.newest());
+    let (mut read, mut is_whole, mut bad) = (0, false, None);
+    let reading = async {
+        while let Some(event) = verification.next().await {
+            match event {
+                Ok(VerifyEvent::Progress { bytes, .. }) if extent == Extent::Sample && bytes > SAMPLE_BYTES => break,
+                Ok(VerifyEvent::Progress { bytes, .. }) => read = bytes,
+                Ok(VerifyEvent::Bad { error, .. }) | Err(error) => {
+                    bad = Some(error);
+                    break;
+                }
+                Ok(VerifyEvent::Done { bytes, .. }) => (read, is_whole) = (bytes, true),
+            }
+        }
+    };
+    match extent {
+        // Too slow is no fault.
+        Extent::Sample => drop(tokio::time::timeout(SAMPLE_TIME, reading).await),
+        Extent::All => reading.await,
+    }
+    let lies: u64 = tree.replicas().iter().map(|replica| replica.lied).sum();
+    match bad {
+        _ if lies > 0 => lying(place, &tree.replicas().into_iter().find_map(|replica| replica.last_error).unwrap_or_default()),
+        Some(error @ Error::Lied { .. }) => lying(place, &error.to_string()),
+        Some(error) => Finding::problem("replica-incomplete", &place.replica, format_args!("data cannot be read from it: {error}"))
+            .cure("on the replica: run `vouch verify --db`, then pull into a new directory; use another --replica until then"),
+        None => {
+            let what = if is_whole { "all data" } else { "a part of the data" };
+            Finding::ok(&place.replica, format_args!("{what} is verified ({})", bytes(read)))
+        }
+    }
+}
+
+fn lying(place: &Place, proof: &str) -> Finding {
+    Finding::problem("replica-lies", &place.replica, format_args!("sends wrong data: {proof}"))
+        .cure("its disk or memory is broken, something on the path changes data, or it attacks: tell its administrator to run `vouch verify --db`; leave it out until then")
+}
+
+fn refused(place: &Place, name: &TreeName, error: &Error) -> Finding {
+    let problem = |fault, what: String| Finding::problem(fault, &place.replica, what);
+    match error {
+        Error::NoSuchTree { hostid, .. } => problem(
+            "wrong-hostid",
+            format!("a replica answers, but it serves no tree with the HOSTID {hostid}: the HOSTID is wrong, or the replica lacks this database"),
+        )
+        .cure("compare the name with the publisher's (`vouch name KEYS --location HOST`); on the replica, add the database to `vouch serve --db`"),
+        Error::Expired { .. } | Error::Refused { source: Refusal::Expired { .. }, .. } => {
+            problem("tree-expired", format!("the newest revision has expired: {error}"))
+                .cure("the publisher must publish again (look at its timer), and mirrors must pull; if other machines can read the tree, this clock is ahead")
+        }
+        Error::Refused { source: Refusal::NotYetValid { start, now }, .. } => behind(*start, *now),
+        Error::Refused { source: Refusal::Forged(_) | Refusal::Malformed(_), .. } | Error::Lied { .. } => lying(place, &error.to_string()),
+        Error::Refused { source: Refusal::Rollback { .. }, .. } => problem("replica-behind", error.to_string())
+            .cure("on the replica: let `vouch pull` run, and look at its log"),
+        Error::Refused { .. } => problem("tree-refused", error.to_string()).cure("see docs/troubleshooting.md, \"A tree cannot be read\""),
+        Error::Revoked { .. } => problem("tree-revoked", error.to_string()).cure("get the new name from the publisher over a channel that you trust"),
+        Error::Forwarded { to } => problem("tree-moved", format!("{name} has moved to {to}")).cure("use the new name"),
+        Error::TimedOut { .. } | Error::Unreachable { .. } => problem("no-answer", error.to_string())
+            .cure("the port is open, but no replica answers: is another service there, or a proxy? Look at the log of `vouch serve`"),
+        _ => problem("tree-unreadable", error.to_string()).cure("see docs/troubleshooting.md, \"A tree cannot be read\""),
+    }
+}
+
+const SAMPLE_BYTES: u64 = 16 << 20;
+const SAMPLE_TIME: Duration = Duration::from_secs(5);

@@ -1,0 +1,26 @@
+//! The processes of a mount, for `vouch mount` and `vouch upgrade`. The file system itself is
+//! [`vouch_tree_mount`].
+//!
+//! A supervisor holds the FUSE device and starts a worker, which serves. Another worker takes over
+//! after a kill or for an upgrade. SECURITY.md says what the supervisor trusts.
+
+#![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
+
+mod audit; // The audit trail of a mount.
+mod background; // Starts the command again behind the terminal.
+mod link; // Messages between supervisor and worker, with descriptors.
+mod plan; // What to mount, and what the command supplies.
+mod report; // Status, health and metrics.
+mod role; // What a process does for the mount.
+mod serve; // Mounts or takes over, then serves until the end.
+mod supervisor; // The process that replaces workers.
+mod upgrade_socket; // The socket by which `vouch upgrade` reaches a supervisor.
+mod worker; // The worker's side of the hand-over.
+mod worker_process; // The supervisor's side: a worker as a child process.
+
+pub use background::start_in_background;
+pub use plan::{MountPlan, MountSource, PlannedTree};
+pub use role::Role;
+pub use serve::run;
+pub use supervisor::supervise;
+pub use upgrade_socket::request_upgrade;

@@ -1,0 +1,186 @@
+//! Messages between the supervisor of a mount and its worker processes, with file descriptors.
+//!
+//! A message is one packet: the version, a word, and text for people. The worker's end is its
+//! standard input, so no process guesses descriptor numbers.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
+    SocketType, recvmsg, sendmsg, socketpair,
+};
+
+pub(crate) struct Link(OwnedFd);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// To a worker: mount. With the journal.
+    Start,
+    /// From a worker: mounted. With the device; the text is the device number.
+    Mounted,
+    /// To a worker: prepare to take the mount over. With the device and the journal.
+    Prepare,
+    /// From a worker: prepared. The text is `exclusive` if the earlier process must end first.
+    Prepared,
+    /// To a worker: answer all requests and stop.
+    Stop,
+    /// From a worker: stopped.
+    Stopped,
+    /// To a stopped worker: serve again.
+    Resume,
+    /// To a prepared worker: take over. The text is `killed` if the earlier process was killed.
+    TakeOver,
+    /// From a worker: it has the state, and can begin.
+    Ready,
+    /// To a ready worker: serve.
+    Begin,
+    /// From a worker: it serves.
+    Serving,
+    /// From a worker: it cannot. The text says why.
+    Refused,
+    /// To a worker: unmount and end.
+    Unmount,
+    /// To a stopped worker: end, another one serves.
+    End,
+    /// To the next program of the supervisor. With the device, the journal, the worker's link, and
+    /// the socket of `vouch upgrade` if there is one.
+    Supervise,
+}
+
+const WORDS: [(Word, &str); 15] = [
+    (Word::Start, "start"),
+    (Word::Mounted, "mounted"),
+    (Word::Prepare, "prepare"),
+    (Word::Prepared, "prepared"),
+    (Word::Stop, "stop"),
+    (Word::Stopped, "stopped"),
+    (Word::Resume, "resume"),
+    (Word::TakeOver, "take-over"),
+    (Word::Ready, "ready"),
+    (Word::Begin, "begin"),
+    (Word::Serving, "serving"),
+    (Word::Refused, "refused"),
+    (Word::Unmount, "unmount"),
+    (Word::End, "end"),
+    (Word::Supervise, "supervise"),
+];
+
+pub(crate) struct Message {
+    pub(crate) word: Word,
+    pub(crate) text: String,
+    pub(crate) descriptors: Vec<OwnedFd>,
+}
+
+impl Link {
+    pub(crate) fn pair() -> io::Result<(Self, Self)> {
+        let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        Ok((Self(a), Self(b)))
+    }
+
+    pub(crate) fn from_standard_input() -> io::Result<Self> {
+        Ok(Self(io::stdin().as_fd().try_clone_to_owned()?))
+    }
+
+    pub(crate) const fn from_descriptor(socket: OwnedFd) -> Self {
+        Self(socket)
+    }
+
+    pub(crate) fn into_descriptor(self) -> OwnedFd {
+        self.0
+    }
+
+    pub(crate) fn send(&self, word: Word, text: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let name = WORDS.iter().find(|(known, _)| *known == word).map_or("", |(_, name)| name);
+        let mut end = text.len().min(TEXT_LEN_MAX);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let packet = format!("{VERSION} {name} {}", &text[..end]);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(descriptors));
+        }
+        sendmsg(&self.0, &[IoSlice::new(packet.as_bytes())], &mut control, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// The next message; `None` if the other side has ended.
+    pub(crate) fn receive(&self) -> io::Result<Option<Message>> {
+        let mut packet = [0; TEXT_LEN_MAX + 64];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let received = loop {
+            match recvmsg(&self.0, &mut [IoSliceMut::new(&mut packet)], &mut control, RecvFlags::CMSG_CLOEXEC) {
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::CONNRESET) => return Ok(None),
+                done => break done?,
+            }
+        };
+        if received.bytes == 0 {
+            return Ok(None);
+        }
+        let mut descriptors = Vec::new();
+        for part in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(passed) = part {
+                descriptors.extend(passed);
+            }
+        }
+        let (word, text) = parse(&packet[..received.bytes])?;
+        Ok(Some(Message { word, text, descriptors }))
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn parse(packet: &[u8]) -> io::Result<(Word, String)> {
+    let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
+    let text = std::str::from_utf8(packet).map_err(|_| invalid("a message that is not UTF-8"))?;
+    let mut parts = text.splitn(3, ' ');
+    if parts.next() != Some(VERSION) {
+        return Err(invalid("the other process speaks another version of the hand-over; unmount, and mount again"));
+    }
+    let name = parts.next().unwrap_or_default();
+    let word = WORDS.iter().find(|(_, known)| *known == name).map(|(word, _)| *word);
+    Ok((word.ok_or_else(|| invalid("an unknown message"))?, parts.next().unwrap_or_default().to_owned()))
+}
+
+/// Version of the messages. The journal has a version of its own.
+const VERSION: &str = "vouch-mount-1";
+
+const TEXT_LEN_MAX: usize = 2048;
+
+const DESCRIPTORS_MAX: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_carry_text_and_descriptors() {
+        let (ours, theirs) = Link::pair().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        ours.send(Word::Prepare, "a b", &[file.as_fd(), file.as_fd()]).unwrap();
+        let message = theirs.receive().unwrap().unwrap();
+        assert_eq!((message.word, message.text.as_str(), message.descriptors.len()), (Word::Prepare, "a b", 2));
+        ours.send(Word::Refused, &"ä".repeat(4000), &[]).unwrap();
+        assert!(theirs.receive().unwrap().unwrap().text.len() <= TEXT_LEN_MAX);
+        drop(ours);
+        assert!(theirs.receive().unwrap().is_none());
+    }
+
+    #[test]
+    fn other_versions_and_unknown_words_are_refused() {
+        assert!(parse(b"vouch-mount-2 start ").unwrap_err().to_string().contains("version"));
+        assert!(parse(b"vouch-mount-1 dance ").is_err() && parse(b"\xff").is_err() && parse(b"").is_err());
+        for (word, name) in WORDS {
+            assert_eq!(parse(format!("{VERSION} {name}").as_bytes()).unwrap(), (word, String::new()));
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! The supervisor of a mount: a small process that holds the FUSE device and the journal, and starts
+//! the worker that serves.
+//!
+//! If the worker is killed, another worker continues under the same open files. On request a worker
+//! of a new version replaces it. The supervisor reads nothing from the network and never looks into
+//! the journal.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, Signal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
+
+use vouch_daemon::failure::{At as _, Failure, Outcome};
+use vouch_daemon::log_output;
+
+use crate::link::{Link, Message, Word};
+use crate::role::{Role, arguments_with};
+use crate::upgrade_socket;
+use crate::worker_process::{Refusal, WorkerProcess, ended, was_killed};
+
+/// Supervises a mount: starts its worker, or as successor continues with the worker of the replaced
+/// program. `arguments` are those of this command, without its name.
+///
+/// # Errors
+/// Why the mount has ended, unless its worker has printed it.
+pub fn supervise(role: Role, arguments: Vec<OsString>, is_detached: bool, is_audited: bool) -> Outcome {
+    match role {
+        Role::Successor => Supervisor::resume(arguments, is_detached, is_audited)?.run(),
+        _ => Supervisor::start(arguments, is_detached, is_audited)?.run(),
+    }
+}
+
+struct Supervisor {
+    program: PathBuf,
+    /// Arguments of this command.
+    arguments: Vec<OsString>,
+    journal: File,
+    /// Of a mount that has begun.
+    device: Option<OwnedFd>,
+    worker: WorkerProcess,
+    signals: UnixStream,
+    requests: Option<UpgradeSocket>,
+    /// Whether standard error belongs to a command that has ended.
+    is_detached: bool,
+    /// When workers were killed, the latest last.
+    deaths: Vec<Instant>,
+}
+
+struct UpgradeSocket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+enum Event {
+    Message(Message),
+    WorkerEnded,
+    Signal(u8),
+    Request(UnixStream),
+}
+
+impl Supervisor {
+    /// Starts a worker for a new mount.
+    fn start(arguments: Vec<OsString>, is_detached: bool, is_audited: bool) -> Outcome<Self> {
+        // Now: after a package's upgrade the running program has no path.
+        let program = std::env::current_exe().at("this program")?;
+        let signals = signals(is_audited).at("signals")?;
+        let journal = vouch_tree_mount::create_journal().at("the mount journal")?;
+        let worker = WorkerProcess::spawn(&program, arguments_with(Role::Worker, &arguments), is_detached).at("the mount's worker")?;
+        worker.link.send(Word::Start, "", &[journal.as_fd()]).at("the mount's worker")?;
+        Ok(Self { program, arguments, journal, device: None, worker, signals, requests: None, is_detached, deaths: Vec::new() })
+    }
+
+    /// Continues after the supervisor's own program was replaced: the process is the same.
+    fn resume(arguments: Vec<OsString>, is_detached: bool, is_audited: bool) -> Outcome<Self> {
+        let program = std::env::current_exe().at("this program")?;
+        let link = Link::from_standard_input().at("standard input")?;
+        let incomplete = || Failure::usage("--role", "is for the program's own use");
+        let message = link.receive().at("standard input")?.filter(|message| message.word == Word::Supervise).ok_or_else(incomplete)?;
+        let pid = message.text.parse().ok().and_then(Pid::from_raw).ok_or_else(incomplete)?;
+        let mut descriptors = message.descriptors.into_iter();
+        let mut next = || descriptors.next().ok_or_else(incomplete);
+        let (device, journal, worker) = (next()?, next()?, next()?);
+        if is_detached {
+            log_output::leave_standard_error();
+        }
+        let signals = signals(is_audited).at("signals")?;
+        let worker = WorkerProcess { pid, link: Link::from_descriptor(worker) };
+        let path = upgrade_socket::path(&std::env::var(DEVICE_VARIABLE).unwrap_or_default()).ok();
+        let requests = descriptors.next().zip(path).map(|(listener, path)| UpgradeSocket { listener: listener.into(), path });
+        Ok(Self {
+            program,
+            arguments,
+            journal: journal.into(),
+            device: Some(device),
+            worker,
+            signals,
+            requests,
+            is_detached,
+            deaths: Vec::new(),
+        })
+    }
+
+    /// Runs until the mount has ended.
+    fn run(mut self) -> Outcome {
+        let outcome = self.serve();
+        if let Some(socket) = &self.requests {
+            let _ = std::fs::remove_file(&socket.path);
+        }
+        outcome
+    }
+
+    fn serve(&mut self) -> Outcome {
+        let mut stop_requested = false;
+        loop {
+            match self.next_event().at("the mount's supervisor")? {
+                Event::Message(message) if message.word == Word::Mounted => {
+                    self.device = message.descriptors.into_iter().next();
+                    self.listen(&message.text);
+                    if self.is_detached {
+                        // As in the worker: not before it has mounted.
+                        let _ = rustix::process::setsid();
+                        log_output::leave_standard_error();
+                    }
+                }
+                Event::Message(message) => tracing::warn!("the mount's worker: unexpected message {:?} {}", message.word, message.text),
+                Event::WorkerEnded => {
+                    let status = self.worker.wait().at("the mount's worker")?;
+                    if self.device.is_none() || stop_requested || !was_killed(status) {
+                        return ended(status);
+                    }
+                    tracing::warn!("the mount's worker was killed ({status}); another one takes over");
+                    if let Err(why) = self.revive() {
+                        // The kernel ends all requests now, and refuses later ones.
+                        self.device = None;
+                        let why = io::Error::other(format!("no worker can take the mount over: {why}"));
+                        return Err(Failure::io("mount", why).cure("unmount, and mount again"));
+                    }
+                }
+                Event::Signal(signal) if i32::from(signal) == SIGUSR2 => {
+                    if self.upgrade().is_ok() {
+                        self.replace_own_program();
+                    }
+                }
+                Event::Signal(signal) if i32::from(signal) == SIGHUP => self.worker.kill(Signal::HUP),
+                Event::Signal(_) if stop_requested => self.worker.kill(Signal::KILL),
+                Event::Signal(signal) => {
+                    stop_requested = true;
+                    if self.worker.link.send(Word::Unmount, "", &[]).is_err() || self.device.is_none() {
+                        self.worker.kill(if i32::from(signal) == SIGINT { Signal::INT } else { Signal::TERM });
+                    }
+                }
+                Event::Request(mut stream) => {
+                    let replaced = self.upgrade();
+                    let answer = match &replaced {
+                        Ok(pause) => format!("ok {}\n", pause.as_micros()),
+                        Err(why) => format!("refused {}\n", why.replace('\n', " ")),
+                    };
+                    let _ = stream.write_all(answer.as_bytes());
+                    drop(stream);
+                    if replaced.is_ok() {
+                        self.replace_own_program();
+                    }
+                }
+            }
+        }
+    }
+
+    fn listen(&mut self, device: &str) {
+        match upgrade_socket::listen(device) {
+            Ok((listener, path)) => self.requests = Some(UpgradeSocket { listener, path }),
+            Err(error) => tracing::info!("`vouch upgrade` cannot reach this mount: {error}"),
+        }
+    }
+
+    fn next_event(&mut self) -> io::Result<Event> {
+        loop {
+            let mut fds = vec![PollFd::new(&self.worker.link, PollFlags::IN), PollFd::new(&self.signals, PollFlags::IN)];
+            if let Some(socket) = &self.requests {
+                fds.push(PollFd::new(&socket.listener, PollFlags::IN));
+            }
+            match poll(&mut fds, None) {
+                Err(rustix::io::Errno::INTR) => continue,
+                done => done?,
+            };
+            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            if ready[1] {
+                let mut signal = [0];
+                self.signals.read_exact(&mut signal)?;
+                return Ok(Event::Signal(signal[0]));
+            }
+            if ready[0] {
+                return Ok(self.worker.link.receive()?.map_or(Event::WorkerEnded, Event::Message));
+            }
+            if let Some(socket) = self.requests.as_ref().filter(|_| ready.get(2) == Some(&true))
+                && let Ok((stream, _)) = socket.listener.accept()
+            {
+                return Ok(Event::Request(stream));
+            }
+        }
+    }
+
+    /// Replaces the worker by one of the installed program. On an error, the worker goes on. Returns
+    /// how long requests waited.
+    fn upgrade(&mut self) -> Result<Duration, String> {
+        let begun = Instant::now();
+        let replaced = self.replace_worker();
+        match &replaced {
+            Ok(pause) => tracing::info!("another worker serves the mount; requests waited {pause:?} of {:?}", begun.elapsed()),
+            Err(why) => tracing::warn!("the mount's worker is not replaced: {why}"),
+        }
+        replaced
+    }
+
+    fn replace_worker(&mut self) -> Result<Duration, String> {
+        if self.device.is_none() {
+            return Err("it is not mounted yet".into());
+        }
+        let next = self.prepare(START_MAX)?;
+        let is_exclusive = next.message.text == EXCLUSIVE;
+        let next = next.worker;
+        let paused = Instant::now();
+        let stopped = self.worker.ask(Word::Stop, "", Word::Stopped, STOP_MAX, &self.signals);
+        let was_killed = match stopped {
+            Ok(_) => false,
+            Err(Refusal::Ended) => true,
+            Err(refusal) => {
+                next.end();
+                let _ = self.worker.link.send(Word::Resume, "", &[]);
+                return Err(refusal.to_string());
+            }
+        };
+        if is_exclusive || was_killed {
+            // The audit trail has one writer.
+            self.end_worker();
+        }
+        let text = if was_killed { KILLED } else { "" };
+        if let Err(refusal) = next.ask(Word::TakeOver, text, Word::Ready, TAKE_OVER_MAX, &self.signals) {
+            next.end();
+            if is_exclusive || was_killed {
+                self.revive()?;
+            } else {
+                let _ = self.worker.link.send(Word::Resume, "", &[]);
+            }
+            return Err(refusal.to_string());
+        }
+        if !is_exclusive && !was_killed {
+            let _ = self.worker.link.send(Word::End, "", &[]);
+        }
+        let begun = next.ask(Word::Begin, "", Word::Serving, TAKE_OVER_MAX, &self.signals);
+        let pause = paused.elapsed();
+        let before = std::mem::replace(&mut self.worker, next);
+        before.await_end(END_MAX);
+        match begun {
+            Ok(_) => Ok(pause),
+            Err(refusal) => {
+                self.worker.kill(Signal::KILL);
+                let _ = self.worker.wait();
+                self.revive()?;
+                Err(refusal.to_string())
+            }
+        }
+    }
+
+    /// Lets another worker continue after the worker was killed.
+    fn revive(&mut self) -> Result<(), String> {
+        let begun = Instant::now();
+        self.deaths.retain(|at| at.elapsed() < DEATHS_PERIOD);
+        self.deaths.push(begun);
+        if self.deaths.len() > DEATHS_MAX {
+            return Err(format!("{DEATHS_MAX} workers were killed within {DEATHS_PERIOD:?}"));
+        }
+        let mut why = String::new();
+        for attempt in 0..REVIVALS_MAX {
+            if attempt > 0 {
+                std::thread::sleep(REVIVAL_PAUSE);
+            }
+            match self.revive_once(REVIVE_MAX.saturating_sub(begun.elapsed())) {
+                Ok(worker) => {
+                    self.worker = worker;
+                    tracing::warn!("another worker serves the mount after {:?}", begun.elapsed());
+                    return Ok(());
+                }
+                Err(refusal) => why = refusal,
+            }
+            if begun.elapsed() >= REVIVE_MAX {
+                break;
+            }
+        }
+        Err(why)
+    }
+
+    fn revive_once(&self, limit: Duration) -> Result<WorkerProcess, String> {
+        let next = self.prepare(limit)?.worker;
+        let taken = next
+            .ask(Word::TakeOver, KILLED, Word::Ready, TAKE_OVER_MAX, &self.signals)
+            .and_then(|_| next.ask(Word::Begin, "", Word::Serving, TAKE_OVER_MAX, &self.signals));
+        match taken {
+            Ok(_) => Ok(next),
+            Err(refusal) => {
+                next.end();
+                Err(refusal.to_string())
+            }
+        }
+    }
+
+    /// Starts a worker that is ready to take the mount over.
+    fn prepare(&self, limit: Duration) -> Result<Prepared, String> {
+        let worker = WorkerProcess::spawn(&self.program, arguments_with(Role::Worker, &self.arguments), self.is_detached)
+            .map_err(|error| format!("{}: {error}", self.program.display()))?;
+        let device = self.device.as_ref().ok_or("it is not mounted")?;
+        let descriptors = [device.as_fd(), self.journal.as_fd()];
+        match worker.ask_with(Word::Prepare, "", &descriptors, Word::Prepared, limit, &self.signals) {
+            Ok(message) => Ok(Prepared { worker, message }),
+            Err(refusal) => {
+                worker.end();
+                Err(refusal.to_string())
+            }
+        }
+    }
+
+    fn end_worker(&self) {
+        let _ = self.worker.link.send(Word::End, "", &[]);
+        self.worker.await_end(END_MAX);
+    }
+
+    /// Runs the installed program as supervisor too, in this process. On an error, this one goes on.
+    fn replace_own_program(&self) {
+        let Some(device) = &self.device else { return };
+        let arguments = arguments_with(Role::Successor, &self.arguments);
+        let exec = || -> io::Result<()> {
+            let (ours, theirs) = Link::pair()?;
+            let mut descriptors = vec![device.as_fd(), self.journal.as_fd(), self.worker.link.as_fd()];
+            descriptors.extend(self.requests.iter().map(|socket| socket.listener.as_fd()));
+            ours.send(Word::Supervise, &self.worker.pid.as_raw_nonzero().to_string(), &descriptors)?;
+            let number = self.requests.as_ref().and_then(|socket| socket.path.file_name()).unwrap_or_default();
+            let mut command = Command::new(&self.program);
+            command.args(arguments).env(DEVICE_VARIABLE, number).stdin(Stdio::from(theirs.into_descriptor()));
+            Err(command.exec())
+        };
+        if let Err(error) = exec() {
+            tracing::warn!("{}: {error}; the supervisor keeps its version", self.program.display());
+        }
+    }
+}
+
+struct Prepared {
+    worker: WorkerProcess,
+    message: Message,
+}
+
+fn signals(is_audited: bool) -> io::Result<UnixStream> {
+    let (read, write) = UnixStream::pair()?;
+    for signal in [SIGINT, SIGTERM, SIGHUP, SIGUSR2] {
+        let write = write.try_clone()?;
+        // Without rules to read anew, SIGHUP ends the mount.
+        let number = if signal == SIGHUP && !is_audited { SIGTERM } else { signal };
+        let mut signals = signal_hook::iterator::Signals::new([signal])?;
+        let forward = move || {
+            for _ in signals.forever() {
+                if (&write).write_all(&[number as u8]).is_err() {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new().name("signals".into()).spawn(forward)?;
+    }
+    Ok(read)
+}
+
+/// Text of [`Word::Prepared`] and [`Word::TakeOver`].
+pub(crate) const EXCLUSIVE: &str = "exclusive";
+pub(crate) const KILLED: &str = "killed";
+
+/// Name of the upgrade socket, for the supervisor's next program.
+const DEVICE_VARIABLE: &str = "VOUCH_MOUNT_DEVICE";
+
+/// Longest start of a new worker: it opens the trees.
+const START_MAX: Duration = Duration::from_secs(60);
+
+/// Longer than the worker's own limit of ten seconds.
+const STOP_MAX: Duration = Duration::from_secs(25);
+
+const TAKE_OVER_MAX: Duration = Duration::from_secs(20);
+const END_MAX: Duration = Duration::from_secs(5);
+
+/// Longest time that requests wait for another worker after a kill; then they fail.
+const REVIVE_MAX: Duration = Duration::from_secs(60);
+
+const REVIVALS_MAX: u32 = 5;
+const REVIVAL_PAUSE: Duration = Duration::from_millis(500);
+
+/// A mount whose workers die again and again is given up.
+const DEATHS_MAX: usize = 200;
+const DEATHS_PERIOD: Duration = Duration::from_secs(600);

@@ -1,0 +1,184 @@
+//! A worker of a mount: serves, and does what its supervisor asks.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use vouch_daemon::failure::{At as _, Failure, Outcome};
+use vouch_daemon::log_output;
+use vouch_tree::TreeName;
+use vouch_tree_client::{Client, Tree};
+use vouch_tree_mount::{MountHandle, MountImage, MountOptions, Mounted, Predecessor, take_over_namespace, take_over_tree};
+
+use crate::link::{Link, Message, Word};
+use crate::plan::{MountPlan, MountSource};
+use crate::serve::Companions;
+use crate::supervisor::{EXCLUSIVE, KILLED};
+
+/// What a supervisor asks of a new worker.
+pub(crate) enum Task {
+    /// To mount.
+    Start(Arc<File>),
+    /// To continue the mount of another worker.
+    TakeOver(OwnedFd, Arc<File>),
+}
+
+/// Binds this process to its supervisor, and takes its first message.
+pub(crate) fn begin(is_detached: bool) -> Outcome<(Arc<Link>, Task)> {
+    // Without a supervisor nobody could continue the mount: it ends, and its users get errors.
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).map_err(io::Error::from).at("prctl(2)")?;
+    let link = Link::from_standard_input().at("standard input")?;
+    let wrong = || Failure::usage("--role", "is for the program's own use");
+    let Some(Message { word, descriptors, .. }) = link.receive().at("standard input")? else { return Err(wrong()) };
+    let mut descriptors = descriptors.into_iter();
+    let task = match (word, descriptors.next(), descriptors.next()) {
+        (Word::Start, Some(journal), None) => Task::Start(Arc::new(journal.into())),
+        (Word::Prepare, Some(device), Some(journal)) => {
+            if is_detached {
+                log_output::leave_standard_error();
+            }
+            Task::TakeOver(device, Arc::new(journal.into()))
+        }
+        _ => return Err(wrong()),
+    };
+    Ok((Arc::new(link), task))
+}
+
+/// What the supervisor asks of a worker that serves.
+pub(crate) struct Orders {
+    link: Arc<Link>,
+    orders: mpsc::UnboundedReceiver<Word>,
+}
+
+impl Orders {
+    pub(crate) fn of(link: Arc<Link>) -> io::Result<Self> {
+        let (sender, orders) = mpsc::unbounded_channel();
+        let receiving = link.clone();
+        std::thread::Builder::new().name("supervisor".into()).spawn(move || {
+            while let Ok(Some(message)) = receiving.receive() {
+                if sender.send(message.word).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { link, orders })
+    }
+
+    pub(crate) fn report_mounted(&self, mounted: &Mounted) -> Outcome {
+        let device = mounted.device().at("/dev/fuse")?;
+        self.link.send(Word::Mounted, mounted.device_number().unwrap_or_default(), &[device.as_fd()]).at("the supervisor")
+    }
+
+    /// Obeys until the mount shall end. `end` runs before this process leaves the mount to another
+    /// one.
+    pub(crate) async fn obey(&mut self, mounted: &MountHandle, end: impl Fn()) {
+        loop {
+            match self.orders.recv().await {
+                Some(Word::Stop) => {
+                    let answered = match mounted.stop_serving().await {
+                        Ok(()) => self.link.send(Word::Stopped, "", &[]),
+                        Err(error) => self.link.send(Word::Refused, &error.to_string(), &[]),
+                    };
+                    if let Err(error) = answered {
+                        tracing::warn!("the supervisor: {error}");
+                    }
+                }
+                Some(Word::Resume) => mounted.resume(),
+                Some(Word::End) => {
+                    end();
+                    // Nothing is unmounted: the mount goes on.
+                    std::process::exit(0);
+                }
+                Some(Word::Unmount) => return,
+                Some(_) => {}
+                // The supervisor has ended, and this process is about to be killed.
+                None => std::future::pending().await,
+            }
+        }
+    }
+}
+
+/// The trees of a mount, opened before the other process stops.
+enum Opened {
+    Tree(Arc<Tree>),
+    Namespace(HashMap<String, Arc<Tree>>),
+}
+
+/// Takes the mount of another worker over.
+pub(crate) async fn take_over<S: MountSource>(
+    plan: &MountPlan,
+    source: &S,
+    (device, journal): (OwnedFd, Arc<File>),
+    link: &Link,
+    companions: &mut Companions,
+) -> Result<(Mounted, Arc<Client>), S::Error> {
+    // A trail has one writer, and the client reports to it: both begin when the other process has
+    // ended.
+    let is_audited = plan.trail.is_some();
+    let early = if is_audited { None } else { Some(open(plan, source, &journal, companions).await?) };
+    link.send(Word::Prepared, if is_audited { EXCLUSIVE } else { "" }, &[]).at("the supervisor")?;
+    let was_killed = match link.receive().at("the supervisor")? {
+        Some(message) if message.word == Word::TakeOver => message.text == KILLED,
+        _ => return Err(Failure::interrupted().into()),
+    };
+    companions.begin::<S::Error>(plan)?;
+    let (client, opened) = match early {
+        Some(opened) => opened,
+        None => open(plan, source, &journal, companions).await?,
+    };
+    let options = MountOptions { observer: companions.observer(), journal: Some(journal.clone()), ..plan.options.clone() };
+    let image = MountImage::read(&journal).map_err(|error| journal_failure(&error))?;
+    let predecessor = Predecessor { image, device, was_killed };
+    let taken = match opened {
+        Opened::Tree(tree) => take_over_tree(options, &tree, predecessor)?,
+        Opened::Namespace(trees) => take_over_namespace(options, client.clone(), plan.namespace.clone(), &trees, predecessor)?,
+    };
+    link.send(Word::Ready, "", &[]).at("the supervisor")?;
+    match link.receive().at("the supervisor")? {
+        Some(message) if message.word == Word::Begin => {}
+        _ => return Err(Failure::interrupted().into()),
+    }
+    let mounted = taken.begin()?;
+    link.send(Word::Serving, "", &[]).at("the supervisor")?;
+    Ok((mounted, client))
+}
+
+async fn open<S: MountSource>(
+    plan: &MountPlan,
+    source: &S,
+    journal: &File,
+    companions: &Companions,
+) -> Result<(Arc<Client>, Opened), S::Error> {
+    // Checked before the other process stops.
+    let image = MountImage::read(journal).map_err(|error| journal_failure(&error))?;
+    let client = source.client(companions.fault_observer()).await?;
+    let opened = match &plan.tree {
+        Some(tree) => Opened::Tree(client.open(&tree.name, &tree.options).await?),
+        None => {
+            let mut trees = HashMap::new();
+            for label in image.trees() {
+                let Ok(name) = label.parse::<TreeName>() else { continue };
+                let mut options = plan.tree_options(&name);
+                options.refuse_forwarding = true;
+                match client.open(&name, &options).await {
+                    Ok(tree) => drop(trees.insert(label.to_owned(), tree)),
+                    Err(error) => tracing::warn!(tree = label, "its open files fail from now on: {error}"),
+                }
+            }
+            Opened::Namespace(trees)
+        }
+    };
+    Ok((client, opened))
+}
+
+fn journal_failure(error: &vouch_tree_mount::JournalError) -> Failure {
+    Failure::io("taking the mount over", io::Error::other(error.to_string()))
+}
+
+/// Reports a failure to the supervisor before this process ends with it.
+pub(crate) fn report(link: &Link, failure: &impl std::fmt::Display) {
+    let _ = link.send(Word::Refused, &failure.to_string(), &[]);
+}
