@@ -387,11 +387,8 @@ impl Peer {
     /// Sends until nothing is left, or returns why the turn ends.
     fn send_output(&mut self, tools: &mut WorkerScratch, sent: &mut u64) -> Option<TurnEnd> {
         while !self.connection.output().is_empty() {
-            if !self.writable {
-                return Some(TurnEnd::Wait);
-            }
-            if *sent >= TURN_LEN_MAX {
-                return Some(TurnEnd::Again);
+            if !self.writable || *sent >= TURN_LEN_MAX {
+                return Some(if self.writable { TurnEnd::Again } else { TurnEnd::Wait });
             }
             let step = match &mut self.tls {
                 Some(tls) => tls.step(&self.socket, self.connection.output(), &mut tools.send_buffer),
@@ -429,11 +426,10 @@ impl Peer {
         let n = match (&self.socket).read(&mut tools.read_buffer[..]) {
             Ok(0) => return Ok(Some(TurnEnd::Close(Closed::Peer))),
             Ok(n) => n,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.readable = false;
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                self.readable = error.kind() == io::ErrorKind::Interrupted;
                 return Ok(None);
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(None),
             Err(_) => return Ok(Some(TurnEnd::Close(Closed::Failed))),
         };
         tools.counters().received_len.add(n as u64);
