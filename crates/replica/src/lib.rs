@@ -151,12 +151,12 @@ impl Server {
         if let Some(store) = &statements {
             trees.all().iter().for_each(|tree| tree.take_statements(store.load(tree.hostid())));
         }
+        let (of_thread, addresses) = listeners(&config, threads)?;
         let tls = config.tls.map(Tls::load).transpose()?;
         if config.is_tls_only && tls.is_none() {
             return Err(ServeError::Config("a replica that refuses clear text needs a certificate"));
         }
         let is_tls_only = config.is_tls_only;
-        let (of_thread, addresses) = listeners(&config, threads)?;
         let shared = Arc::new(Shared { limits: config.limits, tls, is_tls_only, open: AtomicUsize::new(0), stop: AtomicBool::new(false) });
 
         let page = config
