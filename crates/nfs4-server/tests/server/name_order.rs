@@ -195,10 +195,10 @@ fn slow_create_does_not_block_other_creates_and_removes() {
 fn without_observer_name_changes_do_not_block() {
     let (fixture, mut client) = Client::with_fixture();
     create_files(&mut client);
-    let mut calls = begin_name_changes(&fixture);
+    let mut calls = begin_name_changes(fixture);
     let mut blocks = Vec::new();
-    let status = with_call_blocked(&fixture, &mut client, Call::Rename, &[Args::Savefh, rename("a", "b")], || {
-        blocks = run_without_waiting(&fixture, &mut calls)
+    let status = with_call_blocked(fixture, &mut client, Call::Rename, &[Args::Savefh, rename("a", "b")], || {
+        blocks = run_without_waiting(fixture, &mut calls)
     });
     assert_eq!((status, blocks), (Status::OK, vec![false; 5]));
 }

@@ -41,11 +41,11 @@ fn panicking_call_frees_its_slot_and_caches_reply() {
     let attrs = mode(0o755);
     let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), mkdir("d", &attrs)];
     let body = compound(2, &ops);
-    panic_on(&fixture, Call::Make);
-    let (first, _) = run(&fixture, &client.connection, &client.principal, body.clone());
+    panic_on(fixture, Call::Make);
+    let (first, _) = run(fixture, &client.connection, &client.principal, body.clone());
     assert_eq!(results(first.clone().expect("a reply")).0, Status::SERVERFAULT);
     fixture.files.clear_fault();
-    assert_eq!(run(&fixture, &client.connection, &client.principal, body).0, first);
+    assert_eq!(run(fixture, &client.connection, &client.principal, body).0, first);
     assert_eq!(client.status(&["export"], &[mkdir("e", &attrs)]), Status::OK);
 }
 

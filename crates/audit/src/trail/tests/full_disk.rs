@@ -52,7 +52,7 @@ fn start_on_full_disk_continues_once_there_is_room() {
         disk.full.store(false, Ordering::SeqCst);
         wait_for("a successful write", || trail.is_healthy());
         trail.stop();
-        assert_sealed(directory, &format!("{state}"));
+        assert_sealed(directory, state);
         let (paths, lost) = read(directory);
         assert_eq!((paths.len(), paths.last().map(Vec::as_slice)), (count + 1, Some(&b"/srv/x"[..])), "{state}");
         assert_eq!(lost, first_lost, "{state}");
@@ -190,7 +190,7 @@ fn torn_bytes_are_reported_once_despite_full_disk_and_kill() {
             assert!(reported > 0, "{state}");
             open(directory, 4 * SECOND).close(4 * SECOND).unwrap();
             assert_eq!(count_recovery_records(directory, &state), reported, "{state}: reported again");
-            assert_sealed(directory, &format!("{state}"));
+            assert_sealed(directory, &state.to_string());
             if has_room {
                 break;
             }

@@ -166,7 +166,7 @@ fn key_survives_full_disk_followed_by_kill_or_power_cut() {
         let log = open_by(&disk, directory.path(), 3 * SECOND).unwrap_or_else(|error| panic!("{state}: {error}"));
         log.close(3 * SECOND).unwrap();
         simulate_kill(&disk);
-        assert_sealed(directory.path(), &format!("{state}"));
+        assert_sealed(directory.path(), &state.to_string());
         if is_done {
             break;
         }
