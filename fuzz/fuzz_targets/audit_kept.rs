@@ -8,7 +8,7 @@ use vouch_audit::trail::{Index, LostCount, Segment, SegmentFile, Term, segments}
 
 #[path = "../../crates/daemon/src/audit_trail/configuration_text.rs"]
 mod configuration_text;
-#[path = "../../crates/vouch/src/commands/audit/send/place.rs"]
+#[path = "../../crates/audit-pipeline/src/send/place.rs"]
 mod place;
 #[path = "../../crates/export/src/audit/names/moved_paths/table.rs"]
 mod table;

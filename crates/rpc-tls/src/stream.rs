@@ -12,6 +12,8 @@ pub struct TlsStream<S> {
     /// Opened data that a small reader has not taken yet.
     opened: Vec<u8>,
     taken: usize,
+    /// The peer's `close_notify` was read.
+    is_ended: bool,
 }
 
 /// Data sealed by one write.
@@ -20,7 +22,7 @@ const WRITE_LEN_MAX: usize = 16 * PLAIN_LEN_MAX;
 impl<S> TlsStream<S> {
     /// Continues a session whose handshake is complete.
     pub fn new(stream: S, session: Box<Session>) -> Self {
-        TlsStream { stream, session, pending: Vec::new(), sent: 0, opened: Vec::new(), taken: 0 }
+        TlsStream { stream, session, pending: Vec::new(), sent: 0, opened: Vec::new(), taken: 0, is_ended: false }
     }
 
     /// The stream below.
@@ -54,7 +56,7 @@ impl<S: Read> Read for TlsStream<S> {
 
 impl<S: Read> TlsStream<S> {
     fn read_records(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        loop {
+        while !self.is_ended {
             let has_record = self.session.opener.has_record();
             let held = self.session.opener.take_partial(out);
             let received = if has_record { Ok(0) } else { self.stream.read(&mut out[held..]) };
@@ -73,10 +75,12 @@ impl<S: Read> TlsStream<S> {
             if opened.must_update_key {
                 self.session.sealer.update_key(&mut self.pending).map_err(as_io)?;
             }
-            if opened.len > 0 || opened.is_ended {
+            self.is_ended = opened.is_ended;
+            if opened.len > 0 {
                 return Ok(opened.len);
             }
         }
+        Ok(0)
     }
 }
 

@@ -201,7 +201,9 @@ mod tests {
         let written = staged.written().clone();
         staged.install(None).unwrap();
         assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
-        // The user replaces the cache by a link and by a file.
+        // The user replaces the cache by a link and by a file. While the cache is open, no new file
+        // gets its inode number.
+        let _held = std::fs::File::open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink(&victim, &path).unwrap();
         written.remove().unwrap();

@@ -119,8 +119,7 @@ impl MemoryFs {
         self.inner.state.lock().read_only = read_only;
     }
 
-    /// The next read of each file or directory needs
-    /// [`Blocking::Allowed`](crate::Blocking::Allowed).
+    /// The next read of each file or directory needs [`Blocking::Allowed`].
     pub fn evict_caches(&self) {
         let mut state = self.inner.state.lock();
         for inode in state.inodes.values_mut() {

@@ -140,7 +140,7 @@ fn others_get_no_tickets_and_a_reason() {
     site.begin("8", "daemon", "n1", "1m").expect("registered");
     refused(site.prolog("n1", "8"), &["nfs/other", "krbAllowedToDelegateTo"]);
     let found = site.audit(&["--result", "failure"], &[]);
-    for part in ["does not run on node n2", "may not speak for node n1", "disallow_forwardable", "past its deadline", "root has uid 0"] {
+    for part in ["does not run on node n2", "may not speak for node n1", "disallow_forwardable", "job:3", "root has uid 0"] {
         assert!(found.contains("ticket-refused") && found.contains(part), "{part}: {found}");
     }
     assert_eq!(site.leftovers(), Vec::<String>::new());
