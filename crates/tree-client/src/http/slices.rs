@@ -20,11 +20,18 @@ pub(super) struct Slices {
 
 #[derive(Default)]
 struct Kept {
+    data: Pool,
+    /// Slices of the index and of metadata: content that passes by does not evict them.
+    metadata: Pool,
+    ahead: HashMap<Arc<str>, SliceAhead>,
+}
+
+#[derive(Default)]
+struct Pool {
     slices: HashMap<SliceKey, KeptSlice>,
     /// The oldest first. Some are not kept any more.
     order: VecDeque<SliceKey>,
     len: u64,
-    ahead: HashMap<Arc<str>, SliceAhead>,
 }
 
 struct KeptSlice {
@@ -75,21 +82,22 @@ impl Slices {
             let Some(transfer) = started.0.get(&key) else { return Err(FetchError::NotFound(file.path.clone())) };
             if let Err(error) = transfer.read(&(at..end), &mut whole).await {
                 // The next read asks again.
-                self.forget(&key, transfer);
+                self.forget(file, &key, transfer);
                 return Err(error);
             }
             if file.is_data {
-                self.kept.lock().note_read(&key, end - at);
+                self.kept.lock().data.note_read(&key, end - at);
             }
             at = end;
         }
         Ok(whole.into())
     }
 
-    fn forget(&self, key: &SliceKey, transfer: &Transfer) {
+    fn forget(&self, file: &RemoteFile, key: &SliceKey, transfer: &Transfer) {
         let mut kept = self.kept.lock();
-        if kept.slices.get(key).is_some_and(|kept| kept.transfer.is_same(transfer)) {
-            kept.remove(key);
+        let pool = kept.pool(file);
+        if pool.slices.get(key).is_some_and(|kept| kept.transfer.is_same(transfer)) {
+            pool.remove(key);
         }
     }
 
@@ -115,7 +123,7 @@ impl Slices {
         let demands = needed.clone();
         for (file, number) in needed {
             let key = (Arc::<str>::from(file.path.as_str()), number);
-            let found = kept.slices.get(&key).map(|kept| kept.transfer.clone());
+            let found = kept.pool(file).slices.get(&key).map(|kept| kept.transfer.clone());
             if let Some(transfer) = found {
                 slices.insert(key, transfer);
                 continue;
@@ -149,13 +157,17 @@ impl Slices {
         let transfer = Transfer::start(&self.fetcher, file, range.clone());
         let path = Arc::<str>::from(file.path.as_str());
         for number in numbers {
-            kept.add((Arc::clone(&path), number), transfer.clone(), len.min(range.end - number * len));
+            kept.pool(file).add((Arc::clone(&path), number), transfer.clone(), len.min(range.end - number * len));
         }
         transfer
     }
 }
 
 impl Kept {
+    fn pool(&mut self, file: &RemoteFile) -> &mut Pool {
+        if file.is_data { &mut self.data } else { &mut self.metadata }
+    }
+
     /// Slices to fetch before they are needed, after a read of slice `number`.
     fn ahead(&mut self, file: &RemoteFile, number: u64) -> Vec<u64> {
         if !self.ahead.contains_key(file.path.as_str()) && self.ahead.len() >= AHEAD_PACKS_MAX {
@@ -163,10 +175,12 @@ impl Kept {
         }
         let path = Arc::<str>::from(file.path.as_str());
         let mut ahead = self.ahead.entry(Arc::clone(&path)).or_default().on_demand(number, file.len.div_ceil(slice_len(file)));
-        ahead.retain(|number| !self.slices.contains_key(&(Arc::clone(&path), *number)));
+        ahead.retain(|number| !self.data.slices.contains_key(&(Arc::clone(&path), *number)));
         ahead
     }
+}
 
+impl Pool {
     fn add(&mut self, key: SliceKey, transfer: Transfer, len: u64) {
         self.remove(&key);
         self.slices.insert(key.clone(), KeptSlice { transfer, len, unread: len });
@@ -208,7 +222,7 @@ const WHOLE_LEN_MAX: u64 = 2 << 20;
 /// Longest request.
 const TRANSFER_LEN_MAX: u64 = 8 << 20;
 const READ_LEN_MAX: u64 = 16 << 20;
-/// Slices serve only the next reads: verified frames have their own caches.
+/// Of each pool. Slices serve only the next reads: verified frames have their own caches.
 const KEPT_LEN_MAX: u64 = 64 << 20;
 /// Packs whose use is remembered.
 const AHEAD_PACKS_MAX: usize = 1024;
