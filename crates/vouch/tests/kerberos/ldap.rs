@@ -22,8 +22,9 @@ const PASSWORD: &str = "secret";
 const SCHEMA: &str = "/usr/share/doc/krb5-kdc-ldap/kerberos.schema.gz";
 
 impl LdapRealm {
-    /// Without the packages prints a line that `script/test` counts, and returns `None`.
-    pub(crate) fn start() -> Option<LdapRealm> {
+    /// The KDC also listens on `addresses`. Without the packages prints a line that `script/test`
+    /// counts, and returns `None`.
+    pub(crate) fn start(addresses: &[std::net::IpAddr]) -> Option<LdapRealm> {
         let needs = ["/usr/sbin/slapd", "/usr/bin/ldapadd", "/usr/sbin/kdb5_ldap_util", SCHEMA];
         if let Some(missing) = needs.into_iter().find(|path| !Path::new(path).exists()) {
             println!("skipped: needs the packages slapd, ldap-utils and krb5-kdc-ldap: {missing} is missing");
@@ -49,7 +50,7 @@ impl LdapRealm {
         let directory = Directory { url, base: BASE, administrator: ADMINISTRATOR, password: PASSWORD };
         let root = format!("dn: {BASE}\nobjectClass: dcObject\nobjectClass: organization\no: vouch\ndc: vouch\n");
         change(&directory, "ldapadd", &root);
-        match Kdc::start_with(REALM, &[], Some(directory.clone())) {
+        match Kdc::start_with(REALM, addresses, Some(directory.clone())) {
             Some(kdc) => Some(LdapRealm { kdc, directory, slapd, _files: files }),
             None => {
                 kill(slapd);

@@ -12,7 +12,7 @@ use crate::server::{Server, ServerOptions};
 use crate::tls::{Certificates, has_tlshd};
 
 /// Linux 6.1 lacks the encryption types of RFC 8009.
-const ENCTYPES: &str = "aes256-cts-hmac-sha1-96 aes128-cts-hmac-sha1-96";
+pub(crate) const ENCTYPES: &str = "aes256-cts-hmac-sha1-96 aes128-cts-hmac-sha1-96";
 const USERS: [&str; 3] = ["daemon", "games", "mail"];
 
 struct Realm {
@@ -26,11 +26,8 @@ impl Realm {
     /// `None` if this machine cannot boot a guest.
     fn new(clock_skew: u32) -> Option<Realm> {
         let network = Network::new()?;
-        for (program, package) in [("/usr/sbin/rpc.gssd", "nfs-common"), ("/usr/bin/kinit", "krb5-user")] {
-            if !std::path::Path::new(program).exists() {
-                guest::skip(&format!("needs the package {package}"));
-                return None;
-            }
+        if !has_gssd() {
+            return None;
         }
         let address = network.address.parse().expect("an address");
         let kdc = Kdc::start_on(&[address])?;
@@ -66,6 +63,13 @@ impl Realm {
         }
         guest
     }
+}
+
+/// Whether guests have what users under Kerberos need; else prints why not.
+pub(crate) fn has_gssd() -> bool {
+    let needs = [("/usr/sbin/rpc.gssd", "nfs-common"), ("/usr/bin/kinit", "krb5-user")];
+    let missing = needs.into_iter().find(|(program, _)| !std::path::Path::new(program).exists());
+    missing.inspect(|(_, package)| guest::skip(&format!("needs the package {package}"))).is_none()
 }
 
 #[test]

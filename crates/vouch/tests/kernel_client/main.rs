@@ -2,11 +2,14 @@
 //! ordinary tools. Each test has its own server, export, state directory and guests.
 
 mod guest;
+mod jobs;
 #[path = "../kerberos/kdc.rs"]
 mod kdc;
 mod kerberos;
 #[path = "../end_to_end/kill_on_drop.rs"]
 mod kill_on_drop;
+#[path = "../kerberos/ldap.rs"]
+mod ldap;
 mod server;
 mod tls;
 

@@ -33,7 +33,7 @@ impl Site {
             println!("skipped: needs root, to write caches of several users");
             return None;
         }
-        let realm = LdapRealm::start()?;
+        let realm = LdapRealm::start(&[])?;
         let kdc = &realm.kdc;
         kdc.client(&kdc::Client { name: "strict", clock_skew: 1, ..kdc::Client::default() });
         kdc.add(&["daemon", "nfs/localhost", "nfs/other", "host/n1", "host/n2", "host/image"]);
