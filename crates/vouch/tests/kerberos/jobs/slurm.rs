@@ -117,16 +117,24 @@ impl Slurm {
     }
 
     /// Returns the job's number.
-    fn submit(&self, script: &str) -> String {
+    fn submit(&self, script: &str, options: &[&str]) -> String {
         let user = nix::unistd::User::from_name(USER).expect("the name service").expect("a system user");
         let file = self.path("job.sh");
         std::fs::write(&file, script).expect("a file");
         let mut command = Command::new("sbatch");
-        command.args(["--parsable", "--time=5", "--output", "out-%j", "--chdir"]).arg(self.path("output")).arg(&file);
+        command.args(["--parsable", "--time=5", "--output", "out-%j", "--chdir"]).arg(self.path("output")).args(options).arg(&file);
         command.uid(user.uid.as_raw()).gid(user.gid.as_raw()).env("SLURM_CONF", self.configuration()).current_dir("/");
         let out = command.output().expect("sbatch(1)");
         assert!(out.status.success(), "{}{}", String::from_utf8_lossy(&out.stderr), self.logs());
         String::from_utf8_lossy(&out.stdout).trim().to_owned()
+    }
+
+    /// Numbers of the jobs that were tasks of an array and had tickets.
+    fn tasks(&self) -> Vec<String> {
+        let files = std::fs::read_dir(self.path("output")).expect("a directory").flatten().map(|file| file.path());
+        let is_task = |file: &PathBuf| std::fs::read_to_string(file).is_ok_and(|text| text.starts_with("task "));
+        let number = |file: PathBuf| file.display().to_string().rsplit('-').next().expect("a name").to_owned();
+        files.filter(is_task).map(number).collect()
     }
 
     fn logs(&self) -> String {
@@ -161,7 +169,7 @@ fn job_of_slurm_has_tickets_until_its_end() {
         krb5.display(),
         3 * life.as_secs()
     );
-    let job = slurm.submit(&script);
+    let job = slurm.submit(&script, &[]);
     let output = slurm.path("output").join(format!("out-{job}"));
     wait_until("the job runs", || site.cache_path("n1", USER).exists());
     assert!(site.list().contains(&format!("\"job\": \"{job}\"")), "{}", site.list());
@@ -170,12 +178,18 @@ fn job_of_slurm_has_tickets_until_its_end() {
     assert!(text.contains("to the end"), "{text}\n{}", slurm.logs());
     wait_until("its tickets are removed", || !site.cache_path("n1", USER).exists());
     // A job that is cancelled.
-    let cancelled = slurm.submit("#!/bin/sh\nsleep 60\n");
+    let cancelled = slurm.submit("#!/bin/sh\nsleep 60\n", &[]);
     wait_until("the job has tickets", || site.cache_path("n1", USER).exists());
     slurm.output("scancel", &[&cancelled]);
     wait_until("its tickets are removed", || !site.cache_path("n1", USER).exists());
+    // Each task of an array is a job of its own.
+    let script = format!("#!/bin/sh\nexport KRB5_CONFIG={}\nklist -s -c {cache} && echo task $SLURM_ARRAY_TASK_ID\n", krb5.display());
+    slurm.submit(&script, &["--array=1-5"]);
+    wait_until("the tasks end", || slurm.output("squeue", &["--noheader"]).trim().is_empty());
+    let tasks = slurm.tasks();
+    assert_eq!(tasks.len(), 5, "{tasks:?}\n{}", slurm.logs());
     wait_until("the jobs are forgotten", || site.list().trim() == "[]");
-    for id in [&job, &cancelled] {
+    for id in tasks.iter().chain([&job, &cancelled]) {
         let found = site.audit(&["--job", id], &[]);
         for act in ["job-begin", "ticket-minted", "ticket-withdrawn", "job-end"] {
             assert!(found.contains(act), "{act}: {found}\n{}", slurm.logs());
