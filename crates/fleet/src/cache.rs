@@ -1,6 +1,6 @@
 //! Responses in a web cache by URL and range, as squid with collapsed forwarding.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -40,5 +40,5 @@ pub(crate) struct Entry {
 
 #[derive(Default)]
 pub(crate) struct CacheContent {
-    pub(crate) entries: HashMap<Key, Entry>,
+    pub(crate) entries: BTreeMap<Key, Entry>,
 }

@@ -1,6 +1,6 @@
 //! Requests, transfers by chunks, and failures, in the order of their time.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ type ServerId = usize;
 
 const ORIGIN: ServerId = 0;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Receiver {
     Node(u32),
     Cache(ServerId),
@@ -90,10 +90,10 @@ pub(crate) struct Events {
     sequence: u64,
     /// At the current instant.
     arrivals: Vec<(Micros, Pending)>,
-    transfers: HashMap<TransferId, Transfer>,
-    connections: HashMap<(Receiver, ServerId), u32>,
+    transfers: BTreeMap<TransferId, Transfer>,
+    connections: BTreeMap<(Receiver, ServerId), u32>,
     /// A link's receiving side is free then.
-    receivers: HashMap<Receiver, Micros>,
+    receivers: BTreeMap<Receiver, Micros>,
     random: Random,
     traffic: Traffic,
 }
@@ -110,9 +110,9 @@ impl Events {
             queue: BTreeMap::new(),
             sequence: 0,
             arrivals: Vec::new(),
-            transfers: HashMap::new(),
-            connections: HashMap::new(),
-            receivers: HashMap::new(),
+            transfers: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            receivers: BTreeMap::new(),
             random: Random(seed),
             traffic: Traffic::default(),
         }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
 use vouch_tree::key::{SecretKey, SigningCert};
@@ -74,13 +75,14 @@ impl Site {
     pub fn publish(&self, source: &Path, start: u64) -> Result<(), Error> {
         let options = WriteOptions { pack_len_max: self.pack_len_max, ..WriteOptions::default() };
         let writer = Database::open_write(&self.database(), options).map_err(publishing)?;
-        let options = Options { level: 0, ..Options::new(source.to_owned(), self.name.clone(), start, DURATION_S) };
+        // Several threads would fill packs in another order each time.
+        let options = Options { level: 0, threads: 1, ..Options::new(source.to_owned(), self.name.clone(), start, DURATION_S) };
         let signer = Signer { key: &self.key, cert: self.cert };
         publish(&writer, &signer, &options, &Progress::default()).map(drop).map_err(publishing)
     }
 
     /// Writes a synthetic program of `files` files and returns its job. Lengths are those of a
-    /// Python package: most small, a few a mebibyte.
+    /// Python package: most small, a few a mebibyte. The published tree is the same each time.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -91,6 +93,11 @@ impl Site {
             write(&self.source().join(&path), &content(name, number))?;
             job.push(path);
         }
+        for number in 0..files.div_ceil(FILES_PER_DIRECTORY) {
+            set_modified(&self.source().join(format!("{name}/dir{number}")))?;
+        }
+        set_modified(&self.source().join(name))?;
+        set_modified(&self.source())?;
         Ok(Arc::new(job))
     }
 }
@@ -143,7 +150,14 @@ fn publishing(error: impl std::fmt::Display) -> Error {
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let dir = path.parent().unwrap_or(path);
-    std::fs::create_dir_all(dir).and_then(|()| std::fs::write(path, bytes)).map_err(|error| Error::Io { path: path.into(), error })
+    std::fs::create_dir_all(dir).and_then(|()| std::fs::write(path, bytes)).map_err(|error| Error::Io { path: path.into(), error })?;
+    set_modified(path)
+}
+
+/// The handles of metadata depend on times.
+fn set_modified(path: &Path) -> Result<(), Error> {
+    let time = UNIX_EPOCH + Duration::from_secs(1_600_000_000);
+    std::fs::File::open(path).and_then(|file| file.set_modified(time)).map_err(|error| Error::Io { path: path.into(), error })
 }
 
 /// Incompressible.

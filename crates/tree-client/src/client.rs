@@ -118,7 +118,7 @@ impl Client {
         });
         let seed = options.seed.unwrap_or_else(|| getrandom::u64().unwrap_or(0x5eed));
         Ok(Arc::new(Self {
-            memory: MemoryCache::new(options.memory_cache_bytes),
+            memory: MemoryCache::with_seed(options.memory_cache_bytes, seed),
             disk,
             seen: Arc::new(SeenStore::new(options.state_dir.clone(), options.state_required)),
             runtime,

@@ -1,7 +1,8 @@
 use std::future::Future;
 
+use foldhash::fast::FixedState;
 use quick_cache::Weighter;
-use quick_cache::sync::Cache;
+use quick_cache::sync::{Cache, DefaultLifecycle};
 use vouch_tree::{BlockHandle, FrameKind};
 
 use crate::frame::Frame;
@@ -29,13 +30,19 @@ impl Weighter<Key, Frame> for ByMemory {
 }
 
 pub(crate) struct MemoryCache {
-    cache: Cache<Key, Frame, ByMemory>,
+    cache: Cache<Key, Frame, ByMemory, FixedState>,
 }
 
 impl MemoryCache {
     pub(crate) fn new(bytes_max: u64) -> Self {
+        Self::with_seed(bytes_max, getrandom::u64().unwrap_or_default())
+    }
+
+    /// `seed`: of the hashes, which decide what is evicted. Random, except in a simulation.
+    pub(crate) fn with_seed(bytes_max: u64, seed: u64) -> Self {
         let items = (bytes_max / FRAME_WEIGHT_TYPICAL).clamp(64, 1 << 20) as usize;
-        Self { cache: Cache::with_weighter(items, bytes_max.max(1), ByMemory) }
+        let hasher = FixedState::with_seed(seed);
+        Self { cache: Cache::with(items, bytes_max.max(1), ByMemory, hasher, DefaultLifecycle::default()) }
     }
 
     pub(crate) fn get(&self, tree: TreeNumber, kind: FrameKind, handle: &BlockHandle) -> Option<Result<Frame>> {

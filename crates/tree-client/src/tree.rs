@@ -69,7 +69,7 @@ impl Tree {
     pub(crate) async fn without_revision(client: &Arc<Client>, name: &TreeName, options: &TreeOptions) -> Result<Self> {
         let hostid = *name.hostid();
         let (seen, clock) = (Arc::clone(&client.seen), Arc::clone(&client.options.clock));
-        let loaded = tokio::task::spawn_blocking(move || Freshness::load(hostid, clock, seen)).await;
+        let loaded = client.seen.run_blocking(move || Freshness::load(hostid, clock, seen)).await;
         let freshness = loaded.unwrap_or_else(|e| Err(Error::Damaged { what: format!("loading the newest revision seen: {e}") }))?;
         let counters = Arc::new(CounterCells::default());
         let reach = Reach {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
+use tokio::task::JoinError;
 use tokio::time::Instant;
 use vouch_tree::protocol::FsinfoOffer;
 use vouch_tree::statement::{Body, KeyStatement, effective_statement};
@@ -72,6 +73,15 @@ impl Freshness {
             changes: watch::Sender::new(()),
             last_failure: Mutex::default(),
         })
+    }
+
+    /// Runs work that blocks on the state file.
+    pub(crate) async fn run_blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> std::result::Result<T, JoinError> {
+        let freshness = Arc::clone(self);
+        self.store.run_blocking(move || work(&freshness)).await
     }
 
     pub(crate) fn now(&self) -> u64 {

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use vouch_tree::protocol::FsinfoOffer;
 use vouch_tree::verify::Refusal;
 
-use super::current::{OfferVerdict, forwarding_target, statements_of};
+use super::current::{Freshness, OfferVerdict, forwarding_target, statements_of};
 use super::statement_files;
 use crate::replica::{CallFailure, Replica};
 use crate::replica_fault::FaultKind;
@@ -117,8 +117,7 @@ impl Tree {
             self.replicas_set().note_offers_refused(round.all_refused());
             self.freshness().set_last_failure(round.summary());
             if !self.freshness().is_fresh() {
-                let freshness = Arc::clone(self.freshness());
-                let _ = tokio::task::spawn_blocking(move || freshness.record_expiry()).await;
+                let _ = self.freshness().run_blocking(Freshness::record_expiry).await;
             }
             if let Some(error) = self.freshness().blocked() {
                 return Err(error);
@@ -373,13 +372,11 @@ impl Tree {
     }
 
     async fn verify_offer_blocking(&self, signed: Vec<u8>) -> Result<OfferVerdict> {
-        let freshness = Arc::clone(self.freshness());
-        let judged = tokio::task::spawn_blocking(move || freshness.verify_offer(&signed)).await;
+        let judged = self.freshness().run_blocking(move |freshness| freshness.verify_offer(&signed)).await;
         judged.unwrap_or_else(|e| Err(Error::Damaged { what: format!("verifying an fsinfo: {e}") }))
     }
 
     async fn apply_statements_blocking(&self, statements: Vec<vouch_tree::statement::KeyStatement>) {
-        let freshness = Arc::clone(self.freshness());
-        let _ = tokio::task::spawn_blocking(move || freshness.apply_statements(statements)).await;
+        let _ = self.freshness().run_blocking(move |freshness| freshness.apply_statements(statements)).await;
     }
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
+use tokio::task::JoinError;
 use vouch_tree::HostId;
 use vouch_tree::fsinfo::SIGNED_LEN_MAX;
 use vouch_tree::statement::{Body, KeyStatement, STATEMENT_LEN_MAX};
@@ -132,6 +133,18 @@ impl SeenStore {
     fn with_writer(mut self, write: WriteFile) -> Self {
         self.write = write;
         self
+    }
+
+    /// Runs work that uses this store, on a thread that may block. Without a file it runs here, so
+    /// that a simulation has one thread and the same order of events each time.
+    pub(crate) async fn run_blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> std::result::Result<T, JoinError> {
+        match self.dir {
+            Some(_) => tokio::task::spawn_blocking(work).await,
+            None => Ok(work()),
+        }
     }
 
     /// Takes no lock: files are replaced atomically, and a stopped lock holder must not block
