@@ -26,13 +26,10 @@ pub trait LocalReplica: Send + Sync {
 
     /// Bytes received so far: shows whether a slow replica makes progress.
     fn received(&self) -> u64;
-
-    /// Drops what it keeps: something was wrong.
-    fn forget(&self) {}
 }
 
-/// Takes one result of a GETDATA call.
-pub type TakeFrame<'a> = dyn FnMut(Option<Bytes>) + Send + 'a;
+/// Takes one result of a GETDATA call. `false`: the frame is not the one of its handle.
+pub type TakeFrame<'a> = dyn FnMut(Option<Bytes>) -> bool + Send + 'a;
 
 /// What a replica is reached by.
 pub enum Link {

@@ -176,7 +176,7 @@ fn list<'a, T>(
     (0..count).map(|_| read(r)).collect()
 }
 
-const MAGIC: [u8; 8] = *b"VOUCHDB\n";
+pub(crate) const MAGIC: [u8; 8] = *b"VOUCHDB\n";
 const VERSION: u32 = 1;
 const HEADER_LEN: usize = 8 + 4 + 32;
 

@@ -8,7 +8,7 @@ use vouch_tree::{BlockHandle, HostId, Iv};
 
 use crate::index::Place;
 use crate::layout::PackClass;
-use crate::manifest::Manifest;
+use crate::manifest::{MAGIC, Manifest};
 use crate::segment::{HEADER_LEN, RECORD_LEN, TRAILER_LEN, file_len};
 use crate::{Error, Result};
 
@@ -56,6 +56,7 @@ impl RemoteView {
     }
 
     pub const MANIFEST: &str = "manifest";
+    pub const MANIFEST_MAGIC: &[u8] = &MAGIC;
 
     pub fn hostid(&self) -> &HostId {
         &self.manifest.hostid

@@ -13,7 +13,6 @@ use vouch_tree::{BlockHandle, FRAME_LEN_MAX};
 use vouch_tree_store::{RemoteFile, RemoteFrame, RemoteSearch, RemoteView};
 use vouch_xdr::Xdr;
 
-use super::MANIFEST_LEN_MAX;
 use super::fetch::{FetchError, Fetcher, Wanted};
 use super::slices::Slices;
 use crate::clock::Clock;
@@ -60,7 +59,7 @@ impl HttpDatabase {
         if asked.companions {
             let handles: Vec<_> = view.companions().iter().take(COMPANIONS_MAX).copied().collect();
             // They only save round trips.
-            let frames = self.frames(&view, &handles).await.unwrap_or_default();
+            let places = self.places(&view, &handles).await.unwrap_or_default();
             let mut len = 0;
             let mut take = |frame: Option<Bytes>| {
                 let frame = frame.unwrap_or_default();
@@ -68,8 +67,10 @@ impl HttpDatabase {
                 if len <= COMPANIONS_LEN_MAX && !frame.is_empty() {
                     companions.push(frame.to_vec());
                 }
+                // Not verified here.
+                true
             };
-            let _ = self.pass(frames, &mut 0, &mut take).await;
+            let _ = self.pass(&view, &handles, places, &mut 0, &mut take).await;
         }
         let offer = FsinfoOffer { signed_fsinfo: head.to_vec(), statements: view.statements().to_vec(), companions };
         Ok(GetFsinfoResult::Ok(offer).to_xdr())
@@ -85,11 +86,16 @@ impl HttpDatabase {
         };
         let (mut delivered, mut is_newest) = (0, false);
         loop {
-            let frames = self.frames(&view, &handles[delivered..]).await;
-            // A commit removes what its manifest no longer names: then a newer manifest names the rest.
-            let outcome = match frames {
-                Ok(frames) if is_newest || frames.iter().all(Option::is_some) => self.pass(frames, &mut delivered, take).await,
-                Ok(_) => Err(ReadError::Fetch(FetchError::NotFound("index".into()))),
+            let left = &handles[delivered..];
+            let outcome = match self.places(&view, left).await {
+                Ok(places) if is_newest || !places.contains(&Place::Missing) => self.pass(&view, left, places, &mut delivered, take).await,
+                // A commit removes what its manifest no longer names: then a newer manifest names the
+                // rest. Otherwise the index may have come wrong.
+                Ok(places) => {
+                    let missing = left.iter().zip(places).filter(|(_, place)| *place == Place::Missing);
+                    missing.for_each(|(handle, _)| self.doubt_index(&view, handle));
+                    Err(ReadError::Fetch(FetchError::NotFound("index".into())))
+                }
                 Err(error) => Err(error),
             };
             match outcome {
@@ -102,19 +108,41 @@ impl HttpDatabase {
         }
     }
 
-    async fn pass(&self, frames: Vec<Option<RemoteFrame>>, delivered: &mut usize, take: &mut TakeFrame<'_>) -> Result<(), ReadError> {
-        let wanted: Vec<_> = frames.iter().flatten().map(|frame| (&frame.file, frame.range.clone())).collect();
-        let slices = self.slices.start(&wanted);
-        for frame in &frames {
-            take(match frame {
-                Some(frame) => Some(self.slices.bytes(&slices, &frame.file, &frame.range).await?),
-                None => None,
+    /// Slices that have brought a wrong frame are doubted.
+    async fn pass(
+        &self,
+        view: &RemoteView,
+        handles: &[BlockHandle],
+        places: Vec<Place>,
+        delivered: &mut usize,
+        take: &mut TakeFrame<'_>,
+    ) -> Result<(), ReadError> {
+        let frames = places.iter().filter_map(Place::frame);
+        let slices = self.slices.start(&frames.map(|frame| (&frame.file, frame.range.clone())).collect::<Vec<_>>());
+        for (handle, place) in handles.iter().zip(&places) {
+            let is_right = take(match place {
+                Place::At(frame) => Some(self.slices.bytes(&slices, &frame.file, &frame.range).await?),
+                // Fails the check of its hash.
+                Place::Wrong => Some(Bytes::new()),
+                Place::Missing => None,
             });
+            if !is_right {
+                if let Place::At(frame) = place {
+                    self.slices.doubt(&frame.file, &frame.range);
+                }
+                self.doubt_index(view, handle);
+            }
             *delivered += 1;
             // Hashing and decompression take up to 100 µs per frame: let other tasks run in between.
             tokio::task::yield_now().await;
         }
         Ok(())
+    }
+
+    fn doubt_index(&self, view: &RemoteView, handle: &BlockHandle) {
+        for segment in view.segments().iter().take(SEGMENTS_MAX) {
+            self.slices.doubt(segment, &RemoteView::first_guess(segment, handle));
+        }
     }
 
     /// Reads the manifest. Its URL changes each minute: stubborn caches delay a revision by a
@@ -123,10 +151,7 @@ impl HttpDatabase {
         let minute = u64::try_from(self.clock.now()).unwrap_or(0) / 60;
         let fetcher = Arc::clone(&self.fetcher);
         // Goes on if the caller gives up, so that a proxy that answers nothing counts as failed.
-        let fetch = async move {
-            let wanted = Wanted { path: RemoteView::MANIFEST, query: Some(minute), range: None, len_max: MANIFEST_LEN_MAX };
-            fetcher.get(wanted).await
-        };
+        let fetch = async move { fetcher.get(Wanted::manifest(minute)).await };
         let ended = |error: tokio::task::JoinError| Err(FetchError::Other("request".into(), error.to_string().into()));
         let bytes = tokio::spawn(fetch).await.unwrap_or_else(ended)?;
         let view = Arc::new(RemoteView::parse(&bytes)?);
@@ -134,25 +159,24 @@ impl HttpDatabase {
         Ok(view)
     }
 
-    /// Places of frames in the order of their handles; `None` for those that the database lacks.
-    async fn frames(&self, view: &RemoteView, handles: &[BlockHandle]) -> Result<Vec<Option<RemoteFrame>>, ReadError> {
-        let place = |record: &Option<Record>| {
-            let frame = record.as_ref().map(|record| view.frame(record)).transpose()?;
-            match frame {
-                Some(frame) if frame.range.end - frame.range.start > FRAME_LEN_MAX as u64 => {
-                    Err(ReadError::Fetch(FetchError::Other(frame.file.path, "a record names a frame that is too long".into())))
-                }
-                frame => Ok(frame),
-            }
+    /// In the order of the handles.
+    async fn places(&self, view: &RemoteView, handles: &[BlockHandle]) -> Result<Vec<Place>, ReadError> {
+        let place = |found: &Lookup| match found {
+            Lookup::Missing => Place::Missing,
+            Lookup::Wrong => Place::Wrong,
+            Lookup::Record(record) => match view.frame(record) {
+                Ok(frame) if frame.range.end - frame.range.start <= FRAME_LEN_MAX as u64 => Place::At(frame),
+                _ => Place::Wrong,
+            },
         };
-        self.locate(view, handles).await?.iter().map(place).collect()
+        Ok(self.locate(view, handles).await?.iter().map(place).collect())
     }
 
-    /// Index records in the order of `handles`; `None`: not in the database.
-    async fn locate(&self, view: &RemoteView, handles: &[BlockHandle]) -> Result<Vec<Option<Record>>, ReadError> {
-        let mut found = vec![None; handles.len()];
+    /// Index records in the order of `handles`.
+    async fn locate(&self, view: &RemoteView, handles: &[BlockHandle]) -> Result<Vec<Lookup>, ReadError> {
+        let mut found = vec![Lookup::Missing; handles.len()];
         for segment in view.segments().into_iter().take(SEGMENTS_MAX) {
-            let missing: Vec<usize> = (0..handles.len()).filter(|at| found[*at].is_none()).collect();
+            let missing: Vec<usize> = (0..handles.len()).filter(|at| found[*at] == Lookup::Missing).collect();
             if missing.is_empty() {
                 break;
             }
@@ -175,19 +199,20 @@ impl HttpDatabase {
         handle: &BlockHandle,
         mut range: std::ops::Range<u64>,
         mut bytes: Bytes,
-    ) -> Result<Option<Record>, ReadError> {
+    ) -> Result<Lookup, ReadError> {
         for _ in 0..SEARCHES_MAX {
-            match RemoteView::search(segment, &range, &bytes, handle)? {
-                RemoteSearch::Found(record) => return Ok(Some(record)),
-                RemoteSearch::Missing => return Ok(None),
-                RemoteSearch::Read(next) => {
+            match RemoteView::search(segment, &range, &bytes, handle) {
+                Ok(RemoteSearch::Found(record)) => return Ok(Lookup::Record(record)),
+                Ok(RemoteSearch::Missing) => return Ok(Lookup::Missing),
+                Ok(RemoteSearch::Read(next)) => {
                     bytes = self.slices.read(segment, &next).await?;
                     range = next;
                 }
+                Err(_) => return Ok(Lookup::Wrong),
             }
         }
         // Reached only if the handles are not uniform, which no honest writer makes.
-        Ok(None)
+        Ok(Lookup::Missing)
     }
 }
 
@@ -213,14 +238,34 @@ impl LocalReplica for HttpDatabase {
     fn received(&self) -> u64 {
         self.fetcher.received()
     }
+}
 
-    fn forget(&self) {
-        self.slices.forget_all();
+/// Where the index says that a frame is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    At(RemoteFrame),
+    /// The database lacks it.
+    Missing,
+    /// Nowhere in the database: the index is wrong.
+    Wrong,
+}
+
+impl Place {
+    fn frame(&self) -> Option<&RemoteFrame> {
+        match self {
+            Self::At(frame) => Some(frame),
+            Self::Missing | Self::Wrong => None,
+        }
     }
 }
 
-/// A record of the index.
-type Record = [u8; 44];
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lookup {
+    Record([u8; 44]),
+    Missing,
+    /// Bytes that are no index.
+    Wrong,
+}
 
 /// Ten segments index a billion frames.
 const SEGMENTS_MAX: usize = 64;

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use reqwest::{StatusCode, Url};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
+use vouch_tree_store::RemoteView;
 
 use super::HttpOptions;
 use super::proxy_script::{self, ProxyScript};
@@ -43,6 +44,15 @@ pub(super) struct Wanted<'a> {
     pub(super) range: Option<Range<u64>>,
     /// More bytes are an error.
     pub(super) len_max: u64,
+    /// A file that begins with other bytes is an error, found before the rest arrives.
+    pub(super) magic: &'static [u8],
+}
+
+impl Wanted<'static> {
+    pub(super) fn manifest(minute: u64) -> Self {
+        let (path, magic) = (RemoteView::MANIFEST, RemoteView::MANIFEST_MAGIC);
+        Self { path, query: Some(minute), range: None, len_max: MANIFEST_LEN_MAX, magic }
+    }
 }
 
 /// Takes the bytes of responses.
@@ -230,6 +240,11 @@ impl Fetcher {
             if let Some(want) = want {
                 chunk.truncate((want - len).min(chunk.len() as u64) as usize);
             }
+            let magic = wanted.magic.get(len as usize..).unwrap_or_default();
+            let checked = magic.len().min(chunk.len());
+            if chunk[..checked] != magic[..checked] {
+                return refuse(&"another file");
+            }
             len += chunk.len() as u64;
             if want.is_none() && len > wanted.len_max {
                 return refuse(&format_args!("longer than {} bytes", wanted.len_max));
@@ -288,6 +303,8 @@ fn other(path: &str, what: impl std::fmt::Display) -> FetchError {
     FetchError::Other(path.to_owned(), what.to_string().into())
 }
 
+/// Enough for four million packs and revisions.
+const MANIFEST_LEN_MAX: u64 = 128 << 20;
 const REQUESTS_MAX: usize = 16;
 const CONNECT_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 const ROUTES_KNOWN_MAX: usize = 64;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use vouch_tree::{HostId, TreeName};
-use vouch_tree_store::{RemoteFile, RemoteView};
+use vouch_tree_store::RemoteFile;
 
 use super::fetch::{FetchError, Fetcher, Wanted};
 use super::{HttpOptions, is_url};
@@ -44,14 +44,13 @@ impl DatabaseFiles {
     pub async fn manifest(&self) -> Result<Bytes> {
         // Shares requests with clients: see `HttpDatabase::refresh`.
         let minute = u64::try_from(self.clock.now()).unwrap_or(0) / 60;
-        let wanted = Wanted { path: RemoteView::MANIFEST, query: Some(minute), range: None, len_max: super::MANIFEST_LEN_MAX };
-        self.fetcher.get(wanted).await.map_err(|error| self.unreachable(&error))
+        self.fetcher.get(Wanted::manifest(minute)).await.map_err(|error| self.unreachable(&error))
     }
 
     pub async fn read(&self, file: &RemoteFile, range: &Range<u64>) -> Result<Bytes> {
         let is_whole = *range == (0..file.len);
         let part = (!is_whole).then(|| range.clone());
-        let wanted = Wanted { path: &file.path, query: None, range: part, len_max: file.len };
+        let wanted = Wanted { path: &file.path, query: None, range: part, len_max: file.len, magic: b"" };
         let bytes = self.fetcher.get(wanted).await.map_err(|error| self.unreachable(&error))?;
         if bytes.len() as u64 != range.end - range.start {
             return Err(Error::Unreachable { attempts: format!("{}{}: not the length in the manifest", self.url(), file.path) });

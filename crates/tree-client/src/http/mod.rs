@@ -122,9 +122,6 @@ pub(crate) fn is_url(location: &str) -> bool {
     location.starts_with("http://") || location.starts_with("https://")
 }
 
-/// Enough for four million packs and revisions.
-const MANIFEST_LEN_MAX: u64 = 128 << 20;
-
 pub(crate) fn check_url(url: &str) -> Result<String> {
     let parsed = fetch::parse(url).map_err(|why| Error::Path { path: format!("'{url}'").into_bytes(), why })?;
     Ok(parsed.to_string())

@@ -4,9 +4,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use vouch_tree_store::RemoteFile;
 
 use super::fetch::{FetchError, Fetcher};
@@ -32,6 +34,8 @@ struct Pool {
     /// The oldest first. Some are not kept any more.
     order: VecDeque<SliceKey>,
     len: u64,
+    /// When a slice was fetched again because it was wrong.
+    doubted: HashMap<SliceKey, Instant>,
 }
 
 struct KeptSlice {
@@ -101,8 +105,15 @@ impl Slices {
         }
     }
 
-    pub(super) fn forget_all(&self) {
-        *self.kept.lock() = Kept::default();
+    /// Something within this range was wrong: the next read fetches it again, once, because the
+    /// first time may have been a transmission error.
+    pub(super) fn doubt(&self, file: &RemoteFile, range: &Range<u64>) {
+        let now = Instant::now();
+        let path = Arc::<str>::from(file.path.as_str());
+        let mut kept = self.kept.lock();
+        for number in numbers(file, range) {
+            kept.pool(file).doubt((Arc::clone(&path), number), now);
+        }
     }
 
     /// The slices of `wanted`, with requests for those that are missing. Adjacent ones come by one
@@ -110,10 +121,7 @@ impl Slices {
     pub(super) fn start(&self, wanted: &[(&RemoteFile, Range<u64>)]) -> Started {
         let mut needed: Vec<(&RemoteFile, u64)> = Vec::new();
         for (file, range) in wanted {
-            if range.start < range.end && range.end <= file.len && range.end - range.start <= READ_LEN_MAX {
-                let len = slice_len(file);
-                needed.extend((range.start / len..=(range.end - 1) / len).map(|number| (*file, number)));
-            }
+            needed.extend(numbers(file, range).map(|number| (*file, number)));
         }
         needed.sort_unstable_by(|a, b| (&a.0.path, a.1).cmp(&(&b.0.path, b.1)));
         needed.dedup();
@@ -124,7 +132,8 @@ impl Slices {
         for (file, number) in needed {
             let key = (Arc::<str>::from(file.path.as_str()), number);
             let found = kept.pool(file).slices.get(&key).map(|kept| kept.transfer.clone());
-            if let Some(transfer) = found {
+            // One that was fetched ahead may have failed long ago.
+            if let Some(transfer) = found.filter(|transfer| !transfer.has_failed()) {
                 slices.insert(key, transfer);
                 continue;
             }
@@ -192,21 +201,47 @@ impl Pool {
         }
     }
 
+    fn doubt(&mut self, key: SliceKey, now: Instant) {
+        let is_recent = |at: &Instant| now.saturating_duration_since(*at) < DOUBT_TIME;
+        if self.doubted.get(&key).is_some_and(is_recent) {
+            return;
+        }
+        if self.doubted.len() >= DOUBTED_MAX {
+            self.doubted.retain(|_, at| is_recent(at));
+        }
+        if self.doubted.len() < DOUBTED_MAX {
+            self.remove(&key);
+            self.doubted.insert(key, now);
+        }
+    }
+
     fn remove(&mut self, key: &SliceKey) {
         if let Some(slice) = self.slices.remove(key) {
             self.len -= slice.len;
         }
     }
 
-    /// Content that was read is cached as frames: its slice makes room.
+    /// Content that was read is cached as frames: its slice makes room. A doubted one stays: its
+    /// frames may not have passed their check.
     fn note_read(&mut self, key: &SliceKey, len: u64) {
-        if let Some(slice) = self.slices.get_mut(key) {
+        if !self.doubted.contains_key(key)
+            && let Some(slice) = self.slices.get_mut(key)
+        {
             slice.unread = slice.unread.saturating_sub(len);
             if slice.unread == 0 {
                 self.remove(key);
             }
         }
     }
+}
+
+/// Slices of a range. None if it is invalid.
+fn numbers(file: &RemoteFile, range: &Range<u64>) -> Range<u64> {
+    if range.start >= range.end || range.end > file.len || range.end - range.start > READ_LEN_MAX {
+        return 0..0;
+    }
+    let len = slice_len(file);
+    range.start / len..(range.end - 1) / len + 1
 }
 
 /// Small for metadata and index, large for content. A small file is one slice.
@@ -227,3 +262,6 @@ const KEPT_LEN_MAX: u64 = 64 << 20;
 /// Packs whose use is remembered.
 const AHEAD_PACKS_MAX: usize = 1024;
 const KEPT_MAX: usize = 4096;
+/// A wrong slice is fetched again once in this time.
+const DOUBT_TIME: Duration = Duration::from_secs(60);
+const DOUBTED_MAX: usize = 4096;

@@ -44,7 +44,7 @@ impl Transfer {
         tokio::spawn(async move {
             // Caches keep whole small files also where they keep no parts.
             let is_whole = range == (0..file.len);
-            let wanted = Wanted { path: &file.path, query: None, range: (!is_whole).then(|| range.clone()), len_max: file.len };
+            let wanted = Wanted { path: &file.path, query: None, range: (!is_whole).then(|| range.clone()), len_max: file.len, magic: b"" };
             let mut end = fetcher.get_into(wanted, &mut chunks).await;
             chunks.flush();
             if end.is_ok() && chunks.shared.progress.lock().len != range.end - range.start {
@@ -57,6 +57,10 @@ impl Transfer {
 
     pub(super) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.shared.progress.lock().end.as_ref().is_some_and(Result::is_err)
     }
 
     /// Appends bytes of the file to `to`, once they have arrived.

@@ -70,15 +70,21 @@ async fn call(replica: &Replica, batch: Vec<QueuedRequest>) {
     // Recorded once per call, before any lie: an answer resets earlier failures.
     let mut not_recorded = true;
     let outcome = replica.call_data(&args, |found| {
-        let Some(request) = waiting.next() else { return };
+        let Some(request) = waiting.next() else { return true };
         let answer = found.ok_or(FetchFailure::Missing).and_then(|stored| verify(replica, &request, stored));
-        if (waiting.len() == 0 || matches!(answer, Err(FetchFailure::Lied(_)))) && std::mem::take(&mut not_recorded) {
+        let lie = match &answer {
+            Err(FetchFailure::Lied(proof)) => Some(proof),
+            _ => None,
+        };
+        if (waiting.len() == 0 || lie.is_some()) && std::mem::take(&mut not_recorded) {
             replica.call_answered(asked.elapsed());
         }
-        if let Err(FetchFailure::Lied(proof)) = &answer {
+        if let Some(proof) = lie {
             replica.lied(proof);
         }
+        let is_right = lie.is_none();
         let _ = request.answer.send(answer);
+        is_right
     });
     if let Err(failure) = outcome.await {
         fail_all(waiting.collect(), replica.call_failed(&failure));

@@ -58,13 +58,6 @@ impl Connection {
         }
     }
 
-    /// After wrong data.
-    pub(crate) fn forget(&self) {
-        if let Self::Local(connection) = self {
-            connection.replica.forget();
-        }
-    }
-
     pub(crate) fn close(&self, why: &str) {
         match self {
             Self::Stream(connection) => connection.close(why),

@@ -148,11 +148,15 @@ impl Replica {
     }
 
     /// GETDATA. Results go to `take`. Retries as [`Replica::call`], unless results have arrived.
-    pub(crate) async fn call_data(&self, args: &GetDataArgs, mut take: impl FnMut(Option<Bytes>) + Send) -> Result<(), CallFailure> {
+    pub(crate) async fn call_data(
+        &self,
+        args: &GetDataArgs,
+        mut take: impl FnMut(Option<Bytes>) -> bool + Send,
+    ) -> Result<(), CallFailure> {
         let has_begun = AtomicBool::new(false);
         let mut take = |found| {
             has_begun.store(true, Ordering::Relaxed);
-            take(found);
+            take(found)
         };
         let (connection, reused) = self.connection().await?;
         match connection.call_data(args, &mut take).await {
@@ -252,9 +256,6 @@ impl Replica {
 
     pub(crate) fn lied(&self, proof: &str) {
         self.report_fault(FaultKind::Lie, proof);
-        if let Some(connection) = self.open_connection() {
-            connection.forget();
-        }
         self.lied.fetch_add(1, Ordering::Relaxed);
         CounterCells::add(&self.counters.lies, 1);
         let first = {

@@ -4,7 +4,9 @@ mod proxies;
 mod seeded_lies;
 mod stubborn_cache;
 mod web_server;
+mod wrong_slices;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -27,6 +29,11 @@ struct Site {
 
 impl Site {
     fn new(pack_len_max: u32) -> Site {
+        Self::with_source(pack_len_max, |_| ())
+    }
+
+    /// `add`: adds to the source directory before the publication.
+    fn with_source(pack_len_max: u32, add: impl FnOnce(&Path)) -> Site {
         let dir = tempfile::tempdir().unwrap();
         let (source, db) = (dir.path().join("source"), dir.path().join("db"));
         for number in 0..FILES {
@@ -34,6 +41,7 @@ impl Site {
             std::fs::create_dir_all(file.parent().unwrap()).unwrap();
             std::fs::write(file, content(number)).unwrap();
         }
+        add(&source);
         let (root, key) = (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[2; 32]));
         let cert = SigningCert::issue(&root, key.public(), 1, 0, u64::MAX / 2);
         let name = TreeName::new("localhost", root.public().hostid()).unwrap();

@@ -15,10 +15,13 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 use vouch_tree_client::{Client, ClientOptions, HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport, TreeOptions};
 
-use crate::{FILES, Site, content, read_all};
+use crate::{FILES, Site, content, read_all, wrong_slices};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Large files cost much CPU.
+const LARGE_EVERY: u64 = 32;
 
 pub(crate) type Files = HashMap<String, Bytes>;
 
@@ -164,6 +167,8 @@ pub(crate) fn response(status: u16, range_start: Option<u64>, body: Bytes) -> Ht
 /// One file of the second revision has the content of another.
 struct TwoRevisions {
     site: Site,
+    /// Files of 1 MiB beside the others.
+    large_files: usize,
     files: Arc<Files>,
     old_manifest: Bytes,
 }
@@ -175,12 +180,20 @@ fn number_of(file: usize, revision: u64) -> usize {
 
 impl TwoRevisions {
     fn new(pack_len_max: u32) -> Self {
-        let site = Site::new(pack_len_max);
+        Self::of(Site::new(pack_len_max), pack_len_max, 0)
+    }
+
+    /// With several slices in a pack, which are fetched ahead.
+    fn with_large_files(large_files: usize) -> Self {
+        Self::of(wrong_slices::site_with_large_files(large_files), 32 << 20, large_files)
+    }
+
+    fn of(site: Site, pack_len_max: u32, large_files: usize) -> Self {
         let old_manifest = std::fs::read(site.db().join("manifest")).unwrap().into();
         std::fs::write(site.dir.path().join("source/dir3/file7"), content(9)).unwrap();
         site.publish(pack_len_max);
         let files = Arc::new(files_of(&site));
-        Self { site, files, old_manifest }
+        Self { site, large_files, files, old_manifest }
     }
 }
 
@@ -220,10 +233,11 @@ async fn run(case: u64, tree: &TwoRevisions) -> (usize, usize) {
         return (0, 1);
     };
     let before = opened.newest().number();
+    // A lookup and a read.
+    let check_time = |began: Instant| assert!(began.elapsed() <= 2 * DEADLINE + TIMEOUT, "case {case}: {:?}", began.elapsed());
     let began = Instant::now();
     let results = read_all(&opened).await;
-    // A lookup and a read.
-    assert!(began.elapsed() <= 2 * DEADLINE + TIMEOUT, "case {case}: reading took {:?}", began.elapsed());
+    check_time(began);
     let after = opened.newest().number();
     let mut counts = (0, 0);
     for (file, result) in results.into_iter().enumerate() {
@@ -235,13 +249,24 @@ async fn run(case: u64, tree: &TwoRevisions) -> (usize, usize) {
             Err(_) => counts.1 += 1,
         }
     }
+    for file in 0..tree.large_files {
+        let began = Instant::now();
+        match wrong_slices::read(&opened, file).await {
+            Ok(bytes) => {
+                assert!(bytes == wrong_slices::content(file), "case {case}: large file {file}");
+                counts.0 += 1;
+            }
+            Err(_) => counts.1 += 1,
+        }
+        check_time(began);
+    }
     counts
 }
 
 #[test]
 fn seeded_lies_give_no_wrong_byte_and_end_in_time() {
     let cases: u64 = std::env::var("VOUCH_SEEDED_LIE_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(400);
-    let trees = [TwoRevisions::new(32 << 20), TwoRevisions::new(256 << 10)];
+    let (trees, large) = ([TwoRevisions::new(32 << 20), TwoRevisions::new(256 << 10)], TwoRevisions::with_large_files(6));
     let (next, right, refused) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -253,7 +278,8 @@ fn seeded_lies_give_no_wrong_byte_and_end_in_time() {
                     }
                     // A runtime of its own ends all tasks of the case.
                     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-                    let counts = runtime.block_on(run(case, &trees[(case / 8 % 2) as usize]));
+                    let tree = if case / 8 % LARGE_EVERY == 0 { &large } else { &trees[(case / 8 % 2) as usize] };
+                    let counts = runtime.block_on(run(case, tree));
                     right.fetch_add(counts.0 as u64, Ordering::Relaxed);
                     refused.fetch_add(counts.1 as u64, Ordering::Relaxed);
                 }
