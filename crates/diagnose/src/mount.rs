@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use vouch_tree::TreeName;
-use vouch_tree_client::TreeOptions;
+use vouch_tree_client::{TreeOptions, location_of_name};
 use vouch_tree_mount::{MountStatus, TreeStatus};
 
 use crate::finding::{Finding, Findings};
@@ -67,7 +67,7 @@ fn tree_of(tree: &TreeStatus, findings: &mut Findings) -> Option<(TreeName, Tree
         findings.add(Finding::problem("tree-not-served", &tree.name, trouble).cure("see the findings about its replicas below"));
     }
     let name = tree.name.parse::<TreeName>().ok()?;
-    let own = Place::parse(&name.location());
+    let own = Place::parse(&location_of_name(&name));
     let places =
         tree.replicas.iter().map(|replica| if replica.host.contains("://") { replica.host.clone() } else { replica.address.clone() });
     let replicas: Vec<String> = places.filter(|replica| Place::parse(replica) != own).collect();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use vouch_tree::TreeName;
 use vouch_tree::time_text::{RelativeTime, Utc};
 use vouch_tree::verify::{CLOCK_SKEW_S_MAX, Refusal};
-use vouch_tree_client::{Client, ClientOptions, Error, Tree, TreeOptions, VerifyEvent};
+use vouch_tree_client::{Client, ClientOptions, Error, Tree, TreeOptions, VerifyEvent, location_of_name};
 
 use crate::finding::{Finding, Findings};
 use crate::local::{ClientSettings, clock_off};
@@ -24,7 +24,7 @@ pub enum Extent {
 pub async fn check(settings: &ClientSettings, name: &TreeName, options: TreeOptions, extent: Extent, findings: &mut Findings) {
     let mut places: Vec<Place> = options.replicas.iter().map(|replica| Place::parse(replica)).collect();
     if !options.only_replicas {
-        places.insert(0, Place::parse(&name.location()));
+        places.insert(0, Place::parse(&location_of_name(name)));
     }
     let client = match client(settings) {
         Ok(client) => client,

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::time::sleep;
-use vouch_tree_client::{DatabaseFiles, Tree};
+use vouch_tree_client::{DatabaseFiles, Tree, location_of_name};
 use vouch_tree_store::{RemoteFile, RemoteView, read_segment};
 
 use crate::cache::TreeCache;
@@ -124,11 +124,9 @@ impl TreeCache {
 
     /// The replicas, and the host in the name.
     fn locations(&self) -> Vec<String> {
-        let name = &self.options.name;
         let mut locations = self.options.tree.replicas.clone();
         if !self.options.tree.only_replicas {
-            let host = if name.host().contains(':') { format!("[{}]", name.host()) } else { name.host().to_owned() };
-            locations.push(format!("{host}:{}", name.port()));
+            locations.push(location_of_name(&self.options.name));
         }
         locations
     }

@@ -99,6 +99,7 @@ pub use file::{FileReader, Seek, WholeFile};
 pub use freshness::statement_files::local_statements;
 pub use http::{DatabaseFiles, HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport, MakeTransport};
 pub use local_connector::LocalConnector;
+pub use mirrors::location_of_name;
 pub use path::ResolvedPath;
 pub use pull::{PullOptions, PullPhase, PullProgress, PullProgressFn, PullReport, pull, pull_watch};
 pub use replica::{Counters, ReplicaState, ReplicaStatus};

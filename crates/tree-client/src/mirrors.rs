@@ -47,6 +47,17 @@ fn parse(text: &str, hostid: &HostId, mut warn: impl FnMut(Error)) -> Vec<Locati
     lines.filter_map(|line| location(line, hostid).map_err(&mut warn).ok()).collect()
 }
 
+/// Where the HOST of a name is asked. Ports 80 and 443 are those of web servers, whose database is at
+/// `/HOSTID/`.
+pub fn location_of_name(name: &TreeName) -> String {
+    let (host, hostid) = (if name.host().contains(':') { format!("[{}]", name.host()) } else { name.host().to_owned() }, name.hostid());
+    match name.port() {
+        80 => format!("http://{host}/{hostid}/"),
+        443 => format!("https://{host}/{hostid}/"),
+        _ => name.location(),
+    }
+}
+
 /// A replica as on the command line.
 pub(crate) fn location(text: &str, hostid: &HostId) -> Result<Location> {
     if http::is_url(text) {
@@ -66,6 +77,16 @@ pub(crate) const NOT_A_REPLICA: &str =
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ports_of_web_servers_lead_to_their_urls() {
+        let hostid = HostId::from_bytes([1; 32]);
+        let at = |location| location_of_name(&TreeName::new(location, hostid).unwrap());
+        assert_eq!(at("cdn.example:443"), format!("https://cdn.example/{hostid}/"));
+        assert_eq!(at("[::1]:80"), format!("http://[::1]/{hostid}/"));
+        assert_eq!([at("h"), at("h:4340"), at("[::1]:8443")], ["h", "h:4340", "[::1]:8443"]);
+        assert!(location(&at("[::1]:443"), &hostid).is_ok());
+    }
 
     #[test]
     fn list_skips_comments_and_bad_lines() {

@@ -367,7 +367,7 @@ impl Tree {
 fn locations(name: &TreeName, options: &TreeOptions) -> Result<Vec<Location>> {
     let mut locations = Vec::new();
     if !options.only_replicas {
-        locations.push(Location { host: name.host().to_owned(), port: name.port() });
+        locations.push(mirrors::location(&mirrors::location_of_name(name), name.hostid())?);
     }
     for replica in &options.replicas {
         locations.push(mirrors::location(replica, name.hostid())?);

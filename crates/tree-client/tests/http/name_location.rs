@@ -1,0 +1,51 @@
+//! A name whose port is that of a web server is enough to find the tree.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt as _};
+use vouch_tree::TreeName;
+use vouch_tree_client::{Client, ClientOptions, HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport, TreeOptions};
+
+use crate::seeded_lies::{Files, files_of, response};
+use crate::{Site, content, read_all};
+
+struct WebHost {
+    /// URL of the database.
+    base: String,
+    files: Files,
+}
+
+impl HttpTransport for WebHost {
+    fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, String>> {
+        async move {
+            let mut url = request.url;
+            url.set_query(None);
+            let file = url.as_str().strip_prefix(&self.base).and_then(|path| self.files.get(path));
+            Ok(match (file, request.range) {
+                (None, _) => response(404, None, Bytes::new()),
+                (Some(whole), None) => response(200, None, whole.clone()),
+                (Some(whole), Some(range)) => response(206, Some(range.start), whole.slice(range.start as usize..range.end as usize)),
+            })
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test]
+async fn name_with_port_of_web_server_needs_no_replica_option() {
+    let site = Site::new(32 << 20);
+    for (location, url) in [("store.example:443", "https://store.example/"), ("store.example:80", "http://store.example/")] {
+        let name = TreeName::new(location, *site.name.hostid()).unwrap();
+        let host = Arc::new(WebHost { base: format!("{url}{}/", name.hostid()), files: files_of(&site) });
+        let make = move |_: &str, _: Duration| Arc::clone(&host) as Arc<dyn HttpTransport>;
+        let options = HttpOptions { transport: Some(Arc::new(make)), ..HttpOptions::default() };
+        let connector = Arc::new(HttpConnector::new(options).unwrap());
+        let client = Client::new(ClientOptions { connector, ..ClientOptions::default() }).unwrap();
+        let tree = client.open(&name, &TreeOptions::default()).await.unwrap();
+        for (number, bytes) in read_all(&tree).await.into_iter().enumerate() {
+            assert!(bytes.unwrap() == content(number), "{location}: file {number}");
+        }
+    }
+}
