@@ -3,6 +3,7 @@
 mod name_location;
 mod proxies;
 mod seeded_lies;
+mod socks;
 mod stubborn_cache;
 mod web_server;
 mod wrong_slices;

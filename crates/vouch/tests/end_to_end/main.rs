@@ -43,3 +43,4 @@ mod test_site;
 mod upgrade;
 mod web_caches;
 mod web_kills;
+mod web_routes;

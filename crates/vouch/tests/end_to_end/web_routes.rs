@@ -1,0 +1,56 @@
+//! How clients reach web servers: proxies of the environment, and HTTP/2.
+
+use crate::http_replica::{has, nginx_with};
+use crate::prelude::*;
+
+/// A replica answers requests with an absolute URL, so it can stand for a proxy.
+#[test]
+fn proxies_of_the_environment_are_used() {
+    let (mut site, _replica) = TestSite::served();
+    let name = site.name("");
+    let hostid = name.rsplit(',').next().expect("a HOSTID").to_owned();
+    let (served, closed) = (format!("http://127.0.0.1:{}", site.port), format!("http://127.0.0.1:{}", free_port()));
+    let args = |url: &str| {
+        ["cat", "--no-cache", "--timeout", "4s", "--only-replicas", "--replica", &format!("{url}/{hostid}"), &format!("{name}/hello")]
+            .map(str::to_owned)
+    };
+    let by_address = args(&served);
+    // Only a proxy can know this name.
+    let by_name = args("http://store.invalid");
+    assert_eq!(site.run_ok(&by_address), "hello world\n");
+    site.run_err(6, &by_name);
+
+    site.environment = vec![("http_proxy", served)];
+    assert_eq!(site.run_ok(&by_name), "hello world\n");
+
+    site.environment = vec![("http_proxy", closed)];
+    site.run_err(6, &by_address);
+    site.environment.push(("no_proxy", "127.0.0.1".to_owned()));
+    assert_eq!(site.run_ok(&by_address), "hello world\n");
+}
+
+#[test]
+fn web_server_with_http2_is_asked_by_it() {
+    if !has("nginx") {
+        return;
+    }
+    let mut site = TestSite::published();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    site.write("cert.pem", made.cert.pem());
+    site.write("key.pem", made.signing_key.serialize_pem());
+    let (port, tls_port) = (free_port(), free_port());
+    let root = site.path("");
+    let root = root.to_str().expect("a plain path").trim_end_matches('/');
+    let more = format!(
+        "listen 127.0.0.1:{tls_port} ssl http2; ssl_certificate {root}/cert.pem; ssl_certificate_key {root}/key.pem;\n\
+         access_log {root}/combined.log combined;"
+    );
+    let _server = nginx_with(&site, port, &more);
+    site.environment.push(("SSL_CERT_FILE", site.path("cert.pem").display().to_string()));
+    let url = format!("https://localhost:{tls_port}/db");
+    site.run_ok(["get", "--no-cache", "--only-replicas", "--replica", &url, "--proxy", "DIRECT", &site.name(""), "out"]);
+    site.assert_same("src", "out", &[]);
+    let log = || std::fs::read_to_string(site.path("combined.log")).unwrap_or_default();
+    assert!(eventually(Duration::from_secs(10), || log().contains("/db/packs/")), "{}", log());
+    assert!(log().lines().all(|line| line.contains("HTTP/2.0\"")), "{}", log());
+}
