@@ -1,6 +1,6 @@
 //! Asks the replicas for the newest revision: at opening, periodically, and on demand.
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
