@@ -3,9 +3,9 @@
 
 use zeroize::Zeroize;
 
+use crate::aes_key::AesKey;
 use crate::hashing::step_blocks;
 use crate::kernels::{CbcItem, Kernels, LANES_MAX, Segment};
-use crate::keys::AesKey;
 use crate::stack::Stack;
 use crate::wipe::wipe_frame;
 

@@ -3,9 +3,9 @@
 
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::aes_key::AesKey;
 use crate::digest::{Digest, HmacPads, Sha256, Sha384};
 use crate::enctype::Enctype;
-use crate::keys::AesKey;
 
 /// Last byte of the constant (RFC 3961 section 5.3, RFC 8009 section 5).
 #[derive(Clone, Copy)]

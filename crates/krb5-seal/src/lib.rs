@@ -34,13 +34,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod aes_key;
 mod cts;
 mod derive;
 mod digest;
 mod enctype;
 mod hashing;
-/// AES and hash kernels for each instruction set.
-pub mod kernels;
+mod kernels;
 mod keys;
 mod mic;
 mod open;

@@ -5,12 +5,13 @@ use std::ops::Range;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
 
+use crate::aes_key::AesKey;
 use crate::cts::Decryption;
 use crate::digest::{Digest, HmacPads, Sha1, Sha256, Sha384};
 use crate::enctype::Enctype;
 use crate::hashing::{self, Blocks, HashLane, Hashing, Region, STEP_LEN};
 use crate::kernels::{Kernels, LANES_MAX, SHORTS_MAX};
-use crate::keys::{AesKey, ContextKeys};
+use crate::keys::ContextKeys;
 use crate::mic::{WrapCheck, check_wrap};
 use crate::short::{Batch, SHORT_LEN_MAX};
 use crate::stack::Stack;

@@ -2,12 +2,13 @@
 
 use zeroize::Zeroize as _;
 
+use crate::aes_key::AesKey;
 use crate::cts::{self, Encryption};
 use crate::digest::{Digest, Sha1, Sha256, Sha384};
 use crate::enctype::Enctype;
 use crate::hashing::{self, Blocks, HashLane, Hashing, Region};
 use crate::kernels::{Kernels, LANES_MAX, SHORTS_MAX, STITCHED_MAX, Stitched, StitchedOne};
-use crate::keys::{AesKey, ContextKeys};
+use crate::keys::ContextKeys;
 use crate::short::{Batch, SHORT_LEN_MAX};
 use crate::stack::Stack;
 use crate::token::{CONFOUNDER_LEN, TOKEN_HEADER_LEN, TokenError, wrap_header};

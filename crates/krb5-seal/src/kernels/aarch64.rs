@@ -4,8 +4,8 @@
 use std::arch::aarch64::*;
 
 use super::lanes::{self, CbcForms, CbcLanes};
-use super::{CbcItem, DecryptKernel, EncryptKernel};
-use crate::keys::AesKey;
+use crate::aes_key::AesKey;
+use crate::kernels::interface::{CbcItem, DecryptKernel, EncryptKernel};
 
 pub(super) static ENCRYPT: EncryptKernel = EncryptKernel { name: "ARMv8 AES x8", many: encrypt };
 pub(super) static DECRYPT: DecryptKernel = DecryptKernel { name: "ARMv8 AES x8", one: decrypt };

@@ -5,8 +5,8 @@ use std::mem::MaybeUninit;
 
 use zeroize::{DefaultIsZeroes, Zeroize, optimization_barrier};
 
-use super::{CbcItem, HashItem, Segment};
-use crate::keys::AesKey;
+use crate::aes_key::AesKey;
+use crate::kernels::interface::{CbcItem, HashItem, Segment};
 use crate::wipe::wipe_frame;
 
 /// States of `N` messages, word by word, and their next blocks.

@@ -1,9 +1,9 @@
 //! Plain kernels by RustCrypto, which detects CPU features (such as AES-NI and SHA-NI) or uses
 //! bit-slicing, one message after another. Reference for all others.
 
-use super::{CbcItem, DecryptKernel, EncryptKernel, HashItem, HashKernel};
+use crate::aes_key::AesKey;
 use crate::digest::{Digest, Sha1, Sha256, Sha384};
-use crate::keys::AesKey;
+use crate::kernels::interface::{CbcItem, DecryptKernel, EncryptKernel, HashItem, HashKernel};
 use crate::wipe::wipe_cipher;
 
 pub(crate) static ENCRYPT: EncryptKernel = EncryptKernel { name: "RustCrypto", many: encrypt };

@@ -4,9 +4,9 @@
 use proptest::prelude::*;
 
 use super::bytes;
+use crate::aes_key::AesKey;
 use crate::digest::{Digest, Sha1, Sha256, Sha384};
 use crate::kernels::{CbcItem, HashItem, Kernels, STITCHED_MAX, Segment, Stitched};
-use crate::keys::AesKey;
 use crate::mic::verify_many_with;
 use crate::*;
 

@@ -63,7 +63,7 @@ fn make_wrap(keys: &ContextKeys, flags: u8, seq: u64, body: &[u8], filler_len: u
 }
 
 fn encrypt(key: &[u8], plaintext: &[u8]) -> Vec<u8> {
-    let key = crate::keys::AesKey::new(key).plain();
+    let key = crate::aes_key::AesKey::new(key).plain();
     let mut padded = plaintext.to_vec();
     padded.resize(plaintext.len().next_multiple_of(16), 0);
     let mut chain = [0; 16];

@@ -2,12 +2,12 @@
 //! appendix C, and MIT's tests for cases that the RFCs omit.
 
 use super::hex;
+use crate::aes_key::AesKey;
 use crate::cts::{self, Decryption, Encryption};
 use crate::derive::{Purpose, derive, n_fold};
 use crate::digest::{Digest, HmacPads, Sha1, Sha256, Sha384};
 use crate::enctype::Enctype;
 use crate::kernels::Kernels;
-use crate::keys::AesKey;
 
 fn encrypt(kernels: &Kernels, key: &[u8], plaintext: &[u8]) -> Vec<u8> {
     let key = AesKey::new(key);

@@ -1,9 +1,10 @@
 //! SHA-1 and SHA-256 of 8 messages, SHA-512 of 4, with AVX2.
 
 use super::vectors256::{U32x8, U64x4};
+use crate::kernels::interface::{HashItem, HashKernel};
 use crate::kernels::lanes::{self, HashLanes};
+use crate::kernels::plain;
 use crate::kernels::wide::{sha1, sha2};
-use crate::kernels::{HashItem, HashKernel, plain};
 
 pub(in crate::kernels) static SHA1: HashKernel<[u32; 5]> =
     HashKernel { name: "AVX2 x8, SHA-NI", many: sha1_with_shani, few: super::shani::SHA1.few };

@@ -2,9 +2,10 @@
 //! messages use vectors half as wide, which run on three ports of Intel's cores instead of two.
 
 use super::vectors512::{U32x8, U32x16, U64x4, U64x8};
+use crate::kernels::interface::{HashItem, HashKernel};
 use crate::kernels::lanes::{self, HashLanes};
+use crate::kernels::plain;
 use crate::kernels::wide::{sha1, sha2};
-use crate::kernels::{HashItem, HashKernel, plain};
 
 pub(in crate::kernels) static SHA1: HashKernel<[u32; 5]> =
     HashKernel { name: "AVX-512 x16 and x8, SHA-NI", many: sha1_with_shani, few: super::shani::SHA1.few };

@@ -4,9 +4,9 @@
 
 use std::arch::x86_64::*;
 
+use crate::kernels::interface::{HashItem, StitchedOne};
 use crate::kernels::lanes::{self, HashLanes};
 use crate::kernels::wide::sha2::K512;
-use crate::kernels::{HashItem, StitchedOne};
 
 const BLOCK_LEN: usize = 128;
 const QUARTERS: usize = BLOCK_LEN / 16;

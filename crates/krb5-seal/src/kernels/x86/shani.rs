@@ -2,9 +2,9 @@
 
 use std::arch::x86_64::*;
 
+use crate::kernels::interface::{HashItem, HashKernel};
 use crate::kernels::lanes::{self, HashLanes, HashWide};
 use crate::kernels::wide::sha2::K256;
-use crate::kernels::{HashItem, HashKernel};
 
 pub(in crate::kernels) static SHA1: HashKernel<[u32; 5]> = HashKernel { name: "SHA-NI x2", many: sha1, few: Some(sha1_few) };
 pub(in crate::kernels) static SHA256: HashKernel<[u32; 8]> = HashKernel { name: "SHA-NI x2", many: sha256, few: Some(sha256_few) };

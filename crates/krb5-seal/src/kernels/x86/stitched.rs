@@ -5,7 +5,7 @@
 use std::arch::x86_64::*;
 
 use super::shani::swap_all;
-use crate::kernels::Stitched;
+use crate::kernels::interface::Stitched;
 
 pub(in crate::kernels) const MESSAGES_MAX: usize = 4;
 

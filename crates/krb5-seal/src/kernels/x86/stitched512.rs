@@ -8,7 +8,7 @@ use zeroize::Zeroize;
 
 use super::stitched;
 use super::vectors512::{U32x8, U32x16};
-use crate::kernels::Stitched;
+use crate::kernels::interface::Stitched;
 use crate::kernels::lanes::{CbcLanes, HashLanes};
 use crate::kernels::wide::{Interleaved, Vector, sha1};
 use crate::wipe::wipe_frames;

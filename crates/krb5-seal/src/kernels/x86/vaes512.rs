@@ -4,9 +4,9 @@
 use std::arch::x86_64::*;
 
 use super::{aesni, vaes256};
+use crate::aes_key::AesKey;
+use crate::kernels::interface::{CbcItem, DecryptKernel, EncryptKernel};
 use crate::kernels::lanes::{self, CbcForms, CbcLanes};
-use crate::kernels::{CbcItem, DecryptKernel, EncryptKernel};
-use crate::keys::AesKey;
 
 pub(in crate::kernels) static ENCRYPT: EncryptKernel = EncryptKernel { name: "VAES-512 x32", many: encrypt };
 pub(in crate::kernels) static DECRYPT: DecryptKernel = DecryptKernel { name: "VAES-512 x32", one: decrypt };
