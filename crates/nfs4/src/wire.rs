@@ -18,6 +18,9 @@ pub trait Wire<'a>: Sized {
     fn sample(s: &mut Sampler) -> Self;
 }
 
+/// Bytes of file data accepted by the decoder. Record and session limits are lower.
+pub(crate) const IO_LEN_MAX: usize = 64 * 1024 * 1024;
+
 /// Borrowed from the message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub struct Bytes<'a, const MAX: usize>(pub &'a [u8]);

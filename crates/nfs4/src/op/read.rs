@@ -4,10 +4,8 @@ use vouch_xdr::Writer;
 
 use super::Op;
 use crate::macros::wire_struct;
+use crate::wire::IO_LEN_MAX;
 use crate::{Bytes, Stateid, Status};
-
-/// Bytes accepted by the decoder. Record and session limits are lower.
-pub(crate) const IO_LEN_MAX: usize = 64 * 1024 * 1024;
 
 wire_struct! {
     #[derive(Copy)]

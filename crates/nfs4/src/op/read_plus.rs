@@ -3,19 +3,13 @@
 use vouch_xdr::Writer;
 
 use super::Op;
-use super::read::IO_LEN_MAX;
-use crate::macros::{wire_enum, wire_struct, wire_union};
+use super::seek::DataContent;
+use crate::macros::{wire_struct, wire_union};
+use crate::wire::IO_LEN_MAX;
 use crate::{Bytes, List, Stateid, Status};
 
 /// In a reply that a client accepts.
 pub(crate) const READ_PLUS_SEGMENTS_MAX: usize = 64 * 1024;
-
-wire_enum! {
-    pub enum DataContent = "data_content4" {
-        Data = 0,
-        Hole = 1,
-    }
-}
 
 wire_struct! {
     #[derive(Copy)]

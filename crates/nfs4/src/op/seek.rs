@@ -1,8 +1,14 @@
 //! SEEK (RFC 7862, section 15.11).
 
-use super::DataContent;
 use crate::Stateid;
-use crate::macros::wire_struct;
+use crate::macros::{wire_enum, wire_struct};
+
+wire_enum! {
+    pub enum DataContent = "data_content4" {
+        Data = 0,
+        Hole = 1,
+    }
+}
 
 wire_struct! {
     #[derive(Copy)]

@@ -1,7 +1,7 @@
 //! WRITE (RFC 8881, section 18.32).
 
-use super::read::IO_LEN_MAX;
 use crate::macros::{wire_enum, wire_struct};
+use crate::wire::IO_LEN_MAX;
 use crate::{Bytes, Stateid, Verifier};
 
 wire_enum! {

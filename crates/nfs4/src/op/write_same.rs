@@ -1,8 +1,8 @@
 //! WRITE_SAME (RFC 7862, section 15.12).
 
 use super::StableHow;
-use super::read::IO_LEN_MAX;
 use crate::macros::wire_struct;
+use crate::wire::IO_LEN_MAX;
 use crate::{Bytes, Stateid};
 
 wire_struct! {

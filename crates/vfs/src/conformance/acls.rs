@@ -1,4 +1,4 @@
-use super::{Fixture, READ, Rule, WRITE, alice, bob, mode, name, refused};
+use super::fixture::{Fixture, READ, Rule, WRITE, alice, bob, mode, name, refused};
 use crate::{
     AccessOverride, Blocking, Caller, CreateHow, Error, FileId, NewNode, OpenAccess, PosixAcl, PosixAclEntry, PosixAclKind, PosixAclTag,
     SetAttributes,

@@ -1,6 +1,6 @@
 //! Values, effects of setting them, and the change attribute.
 
-use super::{BOTH, Fixture, Rule, mode, name, refused, write};
+use super::fixture::{BOTH, Fixture, Rule, mode, name, refused, write};
 use crate::{Blocking, CreateHow, Error, FileType, NewNode, PosixAclKind, SetAttributes, SetTime, Time, XattrHow};
 
 pub(super) const RULES: &[Rule] = &[

@@ -1,4 +1,4 @@
-use super::{BOTH, Fixture, Rule, alice, mode, name, read, refused, write};
+use super::fixture::{BOTH, Fixture, Rule, alice, mode, name, read, refused, write};
 use crate::{Blocking, CreateHow, Error, FileId, FileType, NewNode, SetAttributes};
 
 pub(super) const RULES: &[Rule] = &[

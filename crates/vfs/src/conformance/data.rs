@@ -1,4 +1,4 @@
-use super::{BOTH, Fixture, READ, Rule, SplitMix64, WRITE, mode, read, refused, write};
+use super::fixture::{BOTH, Fixture, READ, Rule, SplitMix64, WRITE, mode, name, read, refused, write};
 use crate::{Blocking, Content, CreateHow, Error, ReadInto, SeekTarget, SetAttributes, Stability};
 
 pub(super) const RULES: &[Rule] = &[
@@ -98,7 +98,7 @@ fn unlinked_file_stays_while_open(fixture: &Fixture) {
     assert_eq!(read(&*open, 0, 100).0, b"Content", "a new file of the same name is another file");
     let replaced = fixture.open(&other, READ);
     fixture.file(&root, "b", b"b");
-    fixture.fs.rename(&fixture.owner, &root, super::name("b"), &root, super::name("a")).expect("a rename");
+    fixture.fs.rename(&fixture.owner, &root, name("b"), &root, name("a")).expect("a rename");
     assert_eq!(read(&*replaced, 0, 100).0, b"other", "a replaced file stays readable while it is open");
     drop(open);
     refused!(fixture.fs.attributes(&file, Blocking::Allowed), Error::Stale, "after the last close");
@@ -192,7 +192,7 @@ fn open_files_of_others_are_refused(fixture: &Fixture) {
         &other,
         &crate::Caller::root(),
         &crate::FileSystem::root(&other),
-        super::name("x"),
+        name("x"),
         CreateHow::Guarded,
         &mode(0o644),
         BOTH,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use super::{Fixture, Rule, SplitMix64, refused};
+use super::fixture::{Fixture, Rule, SplitMix64, name, refused};
 use crate::{Blocking, Error, FileId};
 
 pub(super) const RULES: &[Rule] = &[
@@ -137,7 +137,7 @@ fn large_directory_is_listed_in_pieces(fixture: &Fixture) {
     let file = fixture.file(&directory, "file", b"");
     for number in 1..COUNT {
         let name = format!("a name of some length, so that buffers fill: {number}");
-        fixture.fs.link(&fixture.owner, &file, &directory, super::name(&name)).expect("the link succeeds");
+        fixture.fs.link(&fixture.owner, &file, &directory, name(&name)).expect("the link succeeds");
     }
     let (mut names, mut cookie) = (BTreeSet::new(), 0);
     loop {

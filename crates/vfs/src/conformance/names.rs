@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Fixture, READ, Rule, is_stale, mode, name, refused};
+use super::fixture::{Fixture, READ, Rule, is_stale, mode, name, refused};
 use crate::{AccessOverride, Blocking, Error, FileId, FileType, NewNode, SetAttributes};
 
 pub(super) const RULES: &[Rule] = &[

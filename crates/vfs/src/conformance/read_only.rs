@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::{BOTH, READ, mode, name, read, refused};
+use super::fixture::{BOTH, READ, mode, name, read, refused};
 use crate::{
     AccessOverride, Attributes, Blocking, Caller, CreateHow, Error, FileId, FileSystem, FileType, Name, NewNode, PosixAcl, PosixAclKind,
     SetAttributes, XattrHow,

@@ -1,6 +1,6 @@
 //! Every operation uses the caller's rights by mode, groups and sticky bit.
 
-use super::{BOTH, Fixture, READ, Rule, WRITE, alice, bob, mode, name, read, refused, write};
+use super::fixture::{BOTH, Fixture, READ, Rule, WRITE, alice, bob, mode, name, read, refused, write};
 use crate::{Access, AccessOverride, Blocking, Caller, CreateHow, Error, FileId, NewNode, OpenAccess, SetAttributes, SetTime, Stability};
 
 pub(super) const RULES: &[Rule] = &[

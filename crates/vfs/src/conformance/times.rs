@@ -1,6 +1,6 @@
 //! Nanosecond precision, and updates by changes of data or attributes.
 
-use super::{BOTH, Fixture, Rule, mode, write};
+use super::fixture::{BOTH, Fixture, Rule, mode, write};
 use crate::{SetAttributes, SetTime, Time};
 
 pub(super) const RULES: &[Rule] = &[("times_are_stored_exactly", times_are_stored_exactly), ("changes_update_times", changes_update_times)];
