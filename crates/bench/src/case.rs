@@ -50,7 +50,7 @@ pub enum Case {
 
 impl Case {
     pub(crate) fn parameters(&self) -> String {
-        use crate::workload::{block, size};
+        use crate::byte_units::{block, size};
         let time = |seconds: f64| format!("{seconds} s each");
         match *self {
             Self::Put(Copy { streams, depth, .. }) | Self::Get(Copy { streams, depth, .. }) => {

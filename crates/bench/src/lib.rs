@@ -8,6 +8,7 @@
 #![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
 
 pub mod agent;
+mod byte_units;
 pub mod case;
 pub mod content;
 pub mod cpu;

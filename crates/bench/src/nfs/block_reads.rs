@@ -6,8 +6,9 @@ use vouch_nfs4::op::{Args, ReadArgs, Results};
 use vouch_nfs4_client::{CallBuilder, Error, ReplyBody};
 use vouch_xdr::Writer;
 
+use super::calls::{Opened, putfh};
 use super::session::OTHER_DATA;
-use super::{CallResult, CallSource, Opened, putfh};
+use super::{CallResult, CallSource};
 use crate::case::{Order, Read};
 use crate::content::{Pages, shuffled};
 

@@ -9,7 +9,8 @@ use vouch_nfs4::{Bitmap, Cookie, Filehandle, Name, OwnerSeq, Status, Verifier};
 use vouch_nfs4_client::{CallBuilder, Error as CallError, ReplyBody};
 use vouch_xdr::Writer;
 
-use super::{CallResult, CallSource, Opened, Session, Tally, open_args, opened, packed_mode, putfh, unpacked};
+use super::calls::{Opened, open_args, opened, packed_mode, putfh, unpacked};
+use super::{CallResult, CallSource, Session, Tally};
 use crate::{Error, StopFlag};
 
 impl Session {

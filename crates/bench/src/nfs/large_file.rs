@@ -5,8 +5,9 @@ use vouch_nfs4::{Bytes, Status};
 use vouch_nfs4_client::{CallBuilder, Error, ReplyBody};
 use vouch_xdr::Writer;
 
+use super::calls::{Opened, putfh};
 use super::session::OTHER_DATA;
-use super::{CallResult, CallSource, Opened, putfh};
+use super::{CallResult, CallSource};
 use crate::case::{Content, Load, Order};
 use crate::content::{Pages, mix};
 use crate::page_versions::{self, Block, PageVersions};

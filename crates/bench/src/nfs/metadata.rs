@@ -9,7 +9,8 @@ use vouch_nfs4::{Bitmap, Bytes, Filehandle, Name, OwnerSeq, Status};
 use vouch_nfs4_client::{CallBuilder, Error, ReplyBody};
 use vouch_xdr::Writer;
 
-use super::{CallResult, CallSource, Opened, open_args, opened, packed_mode, putfh, small_files, unpacked};
+use super::calls::{Opened, open_args, opened, packed_mode, putfh, unpacked};
+use super::{CallResult, CallSource, small_files};
 use crate::content::mix;
 
 /// The attributes that Linux requests for stat.

@@ -13,7 +13,7 @@ use vouch_nfs4_client::{
 use vouch_oncrpc::AuthSys;
 use vouch_xdr::Writer;
 
-use super::Opened;
+use super::calls::Opened;
 use super::load::{CallSource, Pace, Tally};
 use super::load_run::LoadRun;
 use crate::target::{NfsTarget, Sec, TlsFiles};

@@ -7,8 +7,9 @@ use vouch_nfs4::{Bytes, Filehandle, Name, OwnerSeq, Status};
 use vouch_nfs4_client::{CallBuilder, Error, ReplyBody};
 use vouch_xdr::Writer;
 
+use super::calls::{Opened, open_args, opened, packed_mode, putfh, unpacked};
 use super::session::OTHER_DATA;
-use super::{CallResult, CallSource, Opened, open_args, opened, packed_mode, putfh, unpacked};
+use super::{CallResult, CallSource};
 use crate::case::Content;
 use crate::content::Pages;
 

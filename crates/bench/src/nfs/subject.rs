@@ -8,11 +8,12 @@ use std::time::Duration;
 use vouch_nfs4::Filehandle;
 use vouch_nfs4_client::Error as CallError;
 
+use super::calls::Opened;
 use super::large_file::{BLOCK_LEN, ReadWriteMix, WholeFile};
 use super::metadata::{Getattr, GitMetadata};
 use super::session::SessionOptions;
 use super::small_files::{self, FileAction, SmallFiles};
-use super::{Opened, Pace, Session, Tally};
+use super::{Pace, Session, Tally};
 use crate::case::{Content, Copy, Load};
 use crate::content::{Pages, mix};
 use crate::cpu::ServerCpu;

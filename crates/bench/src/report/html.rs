@@ -245,7 +245,7 @@ fn plot(run: &Run, workload: &str, panel: &str, results: &[&CaseResult], page: &
             Some(Point { x, y, low, high, says: format!("{}: {}, {}", subject.label, result.name, figure(metric, interval.median)) })
         });
         let (name, tell_x): (_, fn(f64) -> String) = match workload {
-            "transfer" => ("bytes of the file", |x| crate::workload::size(x as u64)),
+            "transfer" => ("bytes of the file", |x| crate::byte_units::size(x as u64)),
             "tree" => ("clients", |x| format!("{x:.0}")),
             _ => ("", number),
         };

@@ -4,7 +4,7 @@
 use std::io::{self, Read};
 use std::ops::{Deref, DerefMut};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command, ExitStatus, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -118,6 +118,22 @@ fn undoing() -> MutexGuard<'static, Vec<fn()>> {
 
 static RUNNING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 static UNDOING: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
+
+/// A stop request kills the child.
+pub(super) fn wait(child: &mut Child, stop: &StopFlag) -> io::Result<ExitStatus> {
+    // Short pauses at first, because a long one would be measured.
+    for pause_us in (0u64..).map(|turn| (50 << turn.min(5)).min(1000)) {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if stop.is_set() {
+            child.kill()?;
+            return child.wait();
+        }
+        std::thread::sleep(Duration::from_micros(pause_us));
+    }
+    unreachable!("the turns do not end")
+}
 
 #[cfg(test)]
 mod tests {

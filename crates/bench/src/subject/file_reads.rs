@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use super::{CpuMeter, SubjectInfo, compile, wait};
+use super::child_process::wait;
+use super::{CpuMeter, SubjectInfo, compile};
 use crate::case::{Content, Order, Read};
 use crate::content::{Pages, mix, shuffled};
 use crate::cpu::ServerCpu;

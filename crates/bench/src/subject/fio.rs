@@ -96,7 +96,7 @@ fn run(file: &Path, args: &[String], stop: &StopFlag) -> Result<Value, Error> {
     };
     let out = read(out.map(|out| Box::new(out) as _));
     let err = read(err.map(|err| Box::new(err) as _));
-    let status = super::wait(&mut child, stop).map_err(|error| Error::Program(format!("fio: {error}")))?;
+    let status = super::child_process::wait(&mut child, stop).map_err(|error| Error::Program(format!("fio: {error}")))?;
     let (out, err) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
     if stop.is_set() {
         return Err(Error::Interrupted);

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::capp_rules::{calls_rule, capp_rules, watch};
-use super::child_process::CleanupHook;
-use super::{ChildProcess, CpuMeter, SubjectInfo, wait};
+use super::child_process::{CleanupHook, wait};
+use super::{ChildProcess, CpuMeter, SubjectInfo};
 use crate::cpu::{self, ServerCpu};
 use crate::workload::Mpi;
 use crate::workload::audit::WorkReport;

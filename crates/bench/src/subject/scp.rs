@@ -68,7 +68,7 @@ impl ScpSubject {
         let mut command = Command::new("scp");
         command.args(&self.options).args(["-q", "-r", from, to]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = ChildProcess::start(&mut command).map_err(|error| Error::Program(format!("scp: {error}")))?;
-        let status = super::wait(&mut child, &self.stop).map_err(|error| Error::Program(format!("scp: {error}")))?;
+        let status = super::child_process::wait(&mut child, &self.stop).map_err(|error| Error::Program(format!("scp: {error}")))?;
         let programs = cpu::children_s() - before;
         if let Some(there) = stores.filter(|_| status.success() && !self.stop.is_set()) {
             for number in 0..copy.files {

@@ -1,9 +1,9 @@
 //! Latency at rising rates, after NetApp's ONTAP curves. The rate of an open-loop load rises until
 //! the subject no longer reaches it.
 
+use crate::byte_units::block;
 use crate::case::{Load, Metric, Order};
 use crate::runner::{PlannedCase, Runner};
-use crate::workload::block;
 use crate::{Case, Error};
 
 #[derive(Debug, Clone)]

@@ -59,7 +59,7 @@ pub fn seal(runner: &mut Runner, options: &Seal) -> Result<(), Error> {
     let mut outcome = Ok(());
     for (at, (enctype, work, verb, len)) in plan.into_iter().enumerate() {
         let counts: Vec<usize> = options.counts.iter().copied().filter(|count| count * len <= BATCH_LEN_MAX).collect();
-        let place = |count: usize| (format!("{verb}, {}, {count} together", enctype.name()), crate::workload::size(len as u64));
+        let place = |count: usize| (format!("{verb}, {}, {count} together", enctype.name()), crate::byte_units::size(len as u64));
         if runner.take_earlier_results("seal", &counts.iter().map(|&count| place(count)).collect::<Vec<_>>()) {
             continue;
         }

@@ -2,9 +2,9 @@
 //! small and some large files.
 
 use crate::Case;
+use crate::byte_units::size;
 use crate::case::{Content, Copy};
 use crate::runner::PlannedCase;
-use crate::workload::size;
 
 #[derive(Debug, Clone)]
 pub struct Transfer {

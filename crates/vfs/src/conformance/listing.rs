@@ -136,8 +136,8 @@ fn large_directory_is_listed_in_pieces(fixture: &Fixture) {
     let directory = fixture.directory(&fixture.root(), "big", 0o755);
     let file = fixture.file(&directory, "file", b"");
     for number in 1..COUNT {
-        let name = format!("a name of some length, so that buffers fill: {number}");
-        fixture.fs.link(&fixture.owner, &file, &directory, name(&name)).expect("the link succeeds");
+        let long = format!("a name of some length, so that buffers fill: {number}");
+        fixture.fs.link(&fixture.owner, &file, &directory, name(&long)).expect("the link succeeds");
     }
     let (mut names, mut cookie) = (BTreeSet::new(), 0);
     loop {
