@@ -3,8 +3,9 @@
 
 use vouch_tree::{Content, HostId, TreeName};
 
+use crate::http::url;
 use crate::replica::Location;
-use crate::{Error, Result, Tree, http, replica_tls};
+use crate::{Error, Result, Tree, replica_tls};
 
 /// The list at the root of a tree: a replica on each line, `HOST[:PORT]`, `tls://HOST[:PORT]` or a URL. Empty lines and
 /// lines that begin with `#` are skipped.
@@ -60,8 +61,8 @@ pub fn location_of_name(name: &TreeName) -> String {
 
 /// A replica as on the command line.
 pub(crate) fn location(text: &str, hostid: &HostId) -> Result<Location> {
-    if http::is_url(text) {
-        return Ok(Location { host: http::check_url(text)?, port: 0 });
+    if url::is_url(text) {
+        return Ok(Location { host: url::check_url(text)?, port: 0 });
     }
     let over_tls = replica_tls::host_of(text);
     let parsed = TreeName::new(over_tls.unwrap_or(text), *hostid)

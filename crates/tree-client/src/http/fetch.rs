@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use vouch_tree_store::RemoteView;
 
-use super::HttpOptions;
+use super::options::HttpOptions;
 use super::proxy_script::{self, ProxyScript};
 use super::transport::{HttpRequest, HttpResponse, HttpTransport, Network};
 use crate::{Error, Result};
@@ -123,23 +123,10 @@ struct Route {
     failed_until: Mutex<Option<Instant>>,
 }
 
-/// A URL of a directory, with a final slash.
-pub(super) fn parse(url: &str) -> std::result::Result<Url, &'static str> {
-    let mut url = Url::parse(url).map_err(|_| "not a URL; expected http:// or https://, a host and the path of a database")?;
-    if url.query().is_some() || url.fragment().is_some() {
-        return Err("the URL of a database has no query and no fragment");
-    }
-    if !url.path().ends_with('/') {
-        let path = format!("{}/", url.path());
-        url.set_path(&path);
-    }
-    Ok(url)
-}
-
 impl Fetcher {
     pub(super) fn new(url: &str, options: &HttpOptions) -> Result<Self> {
         let path = |why| Error::Path { path: format!("'{url}'").into_bytes(), why };
-        let base = parse(url).map_err(path)?;
+        let base = super::url::parse(url).map_err(path)?;
         if options.tls.is_required() && base.scheme() != "https" {
             return Err(path("in clear text, but TLS is required; give an https:// URL"));
         }

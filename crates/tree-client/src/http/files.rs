@@ -8,7 +8,8 @@ use vouch_tree::{HostId, TreeName};
 use vouch_tree_store::RemoteFile;
 
 use super::fetch::{FetchError, Fetcher, Wanted};
-use super::{HttpOptions, is_url};
+use super::options::HttpOptions;
+use super::url::is_url;
 use crate::clock::Clock;
 use crate::mirrors::NOT_A_REPLICA;
 use crate::{Error, Result, replica_tls};

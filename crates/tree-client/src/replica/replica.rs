@@ -18,8 +18,9 @@ use super::request::{FetchFailure, Queues};
 use super::score::{Failure, ReplicaHealth, ReplicaId, Scores};
 use super::status::{CounterCells, ReplicaState, ReplicaStatus};
 use crate::connector::Connector;
+use crate::http::url;
 use crate::replica_fault::{FaultKind, FaultReporter, LastFault, ReplicaFault};
-use crate::{http, replica_tls};
+use crate::replica_tls;
 
 /// Relative to the fastest.
 const SLOW_FACTOR: u32 = 4;
@@ -64,7 +65,7 @@ impl fmt::Display for Replica {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match replica_tls::host_of(&self.host) {
             Some(_) => f.write_str(&replica_tls::location_of(&self.address.to_string())),
-            None if http::is_url(&self.host) => f.write_str(&self.host),
+            None if url::is_url(&self.host) => f.write_str(&self.host),
             None => self.address.fmt(f),
         }
     }
@@ -95,11 +96,11 @@ impl Replica {
     /// Whether this is the replica of a location at an address. A URL is a replica by itself, and an
     /// address over TLS is another replica than in clear text.
     pub(super) fn is_at(&self, host: &str, address: SocketAddr) -> bool {
-        if http::is_url(host) {
+        if url::is_url(host) {
             return self.host == host;
         }
         let is_over_tls = |host: &str| replica_tls::host_of(host).is_some();
-        self.address == address && !http::is_url(&self.host) && is_over_tls(&self.host) == is_over_tls(host)
+        self.address == address && !url::is_url(&self.host) && is_over_tls(&self.host) == is_over_tls(host)
     }
 
     pub(super) fn revision(&self) -> (u64, u64) {

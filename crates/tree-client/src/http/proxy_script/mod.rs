@@ -13,7 +13,7 @@ use reqwest::Url;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
-use super::HttpOptions;
+use super::options::HttpOptions;
 use super::transport::{HttpRequest, HttpTransport, Network};
 use crate::{Error, Result};
 
@@ -43,7 +43,7 @@ impl ProxyScript {
     /// `place`: a URL or a file.
     pub(super) fn new(place: &str, options: &HttpOptions) -> Result<Self> {
         let state = Mutex::default();
-        if !super::is_url(place) {
+        if !super::url::is_url(place) {
             let script =
                 read_file(&PathBuf::from(place)).map_err(|what| Error::Damaged { what: format!("--proxy {PREFIX}{place}: {what}") })?;
             let state = Mutex::new(State { script: Some(script), read_at: Some(Instant::now()), found: None });

@@ -1,0 +1,37 @@
+//! Options of requests to web servers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::transport::HttpTransport;
+use crate::clock::{Clock, SystemClock};
+use crate::replica_tls::ReplicaTls;
+
+#[derive(Clone)]
+pub struct HttpOptions {
+    /// Proxies in the order of preference, as URLs, `DIRECT`, or `pac:` and the URL or file of a proxy
+    /// auto-configuration script. Empty: `http_proxy`, `https_proxy` and `no_proxy` of the environment.
+    pub proxies: Vec<String>,
+    /// Longest pause within a response. Routes share it for their connection attempts, 1 s each at
+    /// least.
+    pub timeout: Duration,
+    pub tls: ReplicaTls,
+    pub clock: Arc<dyn Clock>,
+    /// Called for each of `proxies`, or for `environment`, with the limit of a connection attempt.
+    /// `None`: TCP.
+    pub transport: Option<Arc<MakeTransport>>,
+}
+
+pub type MakeTransport = dyn Fn(&str, Duration) -> Arc<dyn HttpTransport> + Send + Sync;
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        Self {
+            proxies: Vec::new(),
+            timeout: Duration::from_secs(10),
+            tls: ReplicaTls::default(),
+            clock: Arc::new(SystemClock),
+            transport: None,
+        }
+    }
+}
