@@ -178,7 +178,7 @@ pub struct Record<'a> {
 /// NFS4ERR_ACCESS (RFC 8881, section 15.1).
 const DENIED: u32 = 13;
 /// Bytes of a path in a record; see [`truncate_path`].
-pub const PATH_LEN_MAX: usize = 4096;
+pub(crate) const PATH_LEN_MAX: usize = 4096;
 /// Bytes of any other text in a record. Longer text loses its end.
 pub const TEXT_LEN_MAX: usize = 1024;
 /// Sequence number, time, class, flavour, minor version, operation, presence mask.

@@ -300,7 +300,7 @@ impl SubjectResult {
         self.samples.iter().filter_map(|sample| sample.depth).min()
     }
 
-    pub fn unsent(&self) -> u64 {
+    pub(crate) fn unsent(&self) -> u64 {
         self.samples.iter().map(|sample| sample.unsent).sum()
     }
 

@@ -47,11 +47,11 @@ impl Interval {
     }
 
     /// True for a 95% confidence interval, false for a range.
-    pub const fn is_sure(&self) -> bool {
+    pub(crate) const fn is_sure(&self) -> bool {
         self.values >= SURE_COUNT_MIN
     }
 
-    pub fn spread(&self) -> f64 {
+    pub(crate) fn spread(&self) -> f64 {
         if self.median == 0.0 { 0.0 } else { (self.high - self.low) / 2.0 / self.median.abs() }
     }
 }

@@ -49,7 +49,7 @@ impl Bucket {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OmittedMessages {
+pub(crate) struct OmittedMessages {
     pub count: u64,
     pub clients: Vec<(IpAddr, u64)>,
 }

@@ -43,7 +43,7 @@ pub enum ChannelError {
 }
 
 /// A socket with time-outs.
-pub trait Socket: Read + Write + Send {
+pub(crate) trait Socket: Read + Write + Send {
     /// # Errors
     /// If the system refuses.
     fn set_timeouts(&self, timeout: Duration) -> io::Result<()>;
@@ -63,7 +63,7 @@ macro_rules! sockets {
 sockets! { TcpStream UnixStream }
 
 /// A connection with a peer that is known.
-pub struct Channel<S> {
+pub(crate) struct Channel<S> {
     socket: S,
     deadline: Instant,
     seal: Option<Seal>,
@@ -77,7 +77,7 @@ struct Seal {
 
 impl<S: Socket> Channel<S> {
     /// For a Unix socket.
-    pub fn plain(socket: S, timeout: Duration) -> Self {
+    pub(crate) fn plain(socket: S, timeout: Duration) -> Self {
         Self { socket, deadline: Instant::now() + timeout, seal: None }
     }
 
@@ -85,7 +85,7 @@ impl<S: Socket> Channel<S> {
     ///
     /// # Errors
     /// Without a ticket, if the broker refuses it, or if it cannot prove itself.
-    pub fn connect(socket: S, mut initiator: MitInitiator, timeout: Duration) -> Result<Self, ChannelError> {
+    pub(crate) fn connect(socket: S, mut initiator: MitInitiator, timeout: Duration) -> Result<Self, ChannelError> {
         let mut channel = Self::plain(socket, timeout);
         let mut answer: Option<Zeroizing<Vec<u8>>> = None;
         loop {
@@ -111,7 +111,7 @@ impl<S: Socket> Channel<S> {
     ///
     /// # Errors
     /// If the peer cannot prove itself in time.
-    pub fn accept(socket: S, acceptor: &MitAcceptor, timeout: Duration) -> Result<(Self, Arc<str>), ChannelError> {
+    pub(crate) fn accept(socket: S, acceptor: &MitAcceptor, timeout: Duration) -> Result<(Self, Arc<str>), ChannelError> {
         /// Kerberos needs one exchange.
         const EXCHANGE_COUNT_MAX: usize = 4;
         let mut channel = Self::plain(socket, timeout);
@@ -138,17 +138,17 @@ impl<S: Socket> Channel<S> {
         Err(ChannelError::Unauthenticated { principal: String::new(), reason: "the handshake does not end".into() })
     }
 
-    pub fn set_deadline(&mut self, timeout: Duration) {
+    pub(crate) fn set_deadline(&mut self, timeout: Duration) {
         self.deadline = Instant::now() + timeout;
     }
 
-    pub fn socket(&self) -> &S {
+    pub(crate) fn socket(&self) -> &S {
         &self.socket
     }
 
     /// # Errors
     /// If the peer does not take the message in time.
-    pub fn send(&mut self, message: &impl Serialize, tickets: &[u8]) -> Result<(), ChannelError> {
+    pub(crate) fn send(&mut self, message: &impl Serialize, tickets: &[u8]) -> Result<(), ChannelError> {
         let body = wire::encode(message, tickets);
         let Some(seal) = &mut self.seal else { return self.write_frame(&body) };
         let header_len = seal.keys.header_len();
@@ -167,7 +167,7 @@ impl<S: Socket> Channel<S> {
     ///
     /// # Errors
     /// If no message arrives in time, or it is too long, altered or malformed.
-    pub fn receive<T: DeserializeOwned>(&mut self, len_max: usize) -> Result<(T, Zeroizing<Vec<u8>>), ChannelError> {
+    pub(crate) fn receive<T: DeserializeOwned>(&mut self, len_max: usize) -> Result<(T, Zeroizing<Vec<u8>>), ChannelError> {
         let mut frame = self.read_frame(len_max)?;
         let Some(seal) = &mut self.seal else { return decode(&frame) };
         let opened = seal.keys.open_any(&mut frame).map_err(|_| ChannelError::Altered)?;

@@ -7,9 +7,9 @@
 //! | module | content |
 //! |---|---|
 //! | [`names`], [`hostlist`] | names of jobs, nodes and users; Slurm's lists of nodes |
-//! | [`registry`] | the jobs and what each node may get: a state machine without I/O |
+//! | `registry` | the jobs and what each node may get: a state machine without I/O |
 //! | [`limits`] | all bounds |
-//! | [`wire`], [`channel`] | messages, and the connections that carry them |
+//! | [`wire`], `channel` | messages, and the connections that carry them |
 //! | [`broker`] | the broker: store, minting, audit records, listeners |
 //! | [`agent`] | the agent: caches of tickets, renewal, state across restarts |
 
@@ -17,12 +17,14 @@
 
 pub mod agent;
 pub mod broker;
-pub mod channel;
+mod channel;
 pub mod hostlist;
 pub mod limits;
 pub mod names;
-pub mod registry;
+mod registry;
 pub mod wire;
+
+pub use channel::{ChannelError, ask_local};
 
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};

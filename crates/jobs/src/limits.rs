@@ -33,24 +33,24 @@ impl Default for Limits {
 }
 
 /// Nodes of one job.
-pub const NODE_COUNT_MAX: usize = 10_000;
+pub(crate) const NODE_COUNT_MAX: usize = 10_000;
 /// A registration with all its nodes; a reply that lists jobs.
-pub const CONTROL_LEN_MAX: usize = 4 << 20;
+pub(crate) const CONTROL_LEN_MAX: usize = 4 << 20;
 /// A request of an agent.
-pub const REQUEST_LEN_MAX: usize = 64 << 10;
+pub(crate) const REQUEST_LEN_MAX: usize = 64 << 10;
 /// Tickets for one job: each may carry authorization data of 64 KiB.
 pub const REPLY_LEN_MAX: usize = 2 << 20;
 /// A token of GSS-API: a ticket with authorization data.
-pub const TOKEN_LEN_MAX: usize = 128 << 10;
+pub(crate) const TOKEN_LEN_MAX: usize = 128 << 10;
 /// Services that a broker mints tickets for.
 pub const SERVICE_COUNT_MAX: usize = 16;
 /// Jobs that one agent holds: more than any node runs at once.
-pub const AGENT_JOB_COUNT_MAX: usize = 1000;
+pub(crate) const AGENT_JOB_COUNT_MAX: usize = 1000;
 /// Time for a connection to prove who it is and to send its request.
-pub const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for an answer, which may have to wait for the KDC.
-pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Requests to the KDC at once.
-pub const KDC_REQUEST_COUNT_MAX: usize = 8;
+pub(crate) const KDC_REQUEST_COUNT_MAX: usize = 8;
 /// Connections of the scheduler, or of a node's prologs and epilogs, at once.
-pub const LOCAL_CONNECTION_COUNT_MAX: usize = 256;
+pub(crate) const LOCAL_CONNECTION_COUNT_MAX: usize = 256;

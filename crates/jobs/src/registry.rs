@@ -13,38 +13,38 @@ use crate::names::{JobId, NodeName, UserName};
 use crate::wire::JobView;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Job {
-    pub user: UserName,
-    pub uid: u32,
-    pub nodes: BTreeSet<NodeName>,
-    pub begun_s: u64,
-    pub deadline_s: u64,
-    pub ended_s: Option<u64>,
-    pub holders: BTreeMap<NodeName, Holder>,
+pub(crate) struct Job {
+    pub(crate) user: UserName,
+    pub(crate) uid: u32,
+    pub(crate) nodes: BTreeSet<NodeName>,
+    pub(crate) begun_s: u64,
+    pub(crate) deadline_s: u64,
+    pub(crate) ended_s: Option<u64>,
+    pub(crate) holders: BTreeMap<NodeName, Holder>,
 }
 
 /// A node that was given tickets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
+pub(crate) struct Holder {
     /// Number that the agent has drawn at its first start.
-    pub agent: String,
-    pub principal: String,
-    pub end_s: u64,
+    pub(crate) agent: String,
+    pub(crate) principal: String,
+    pub(crate) end_s: u64,
 }
 
 /// What a node may get for a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grant {
-    pub user: UserName,
-    pub uid: u32,
-    pub deadline_s: u64,
+pub(crate) struct Grant {
+    pub(crate) user: UserName,
+    pub(crate) uid: u32,
+    pub(crate) deadline_s: u64,
     /// Latest end of its tickets.
-    pub end_s: u64,
+    pub(crate) end_s: u64,
 }
 
 /// Why a request is refused. The text is for the scheduler's or the node's administrator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     #[error("no job {0} is registered")]
     UnknownJob(JobId),
     #[error("job {0} has ended")]
@@ -71,26 +71,26 @@ pub enum Refusal {
 
 /// A change that must be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub(crate) enum Change {
     Put(JobId, Job),
     Forget(JobId),
 }
 
 /// Tickets that have ended on a node that did not confirm their removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lapsed {
-    pub job: JobId,
-    pub node: NodeName,
-    pub principal: String,
+pub(crate) struct Lapsed {
+    pub(crate) job: JobId,
+    pub(crate) node: NodeName,
+    pub(crate) principal: String,
 }
 
-pub struct Registry {
+pub(crate) struct Registry {
     jobs: BTreeMap<JobId, Job>,
     limits: Limits,
 }
 
 impl Registry {
-    pub fn new(jobs: BTreeMap<JobId, Job>, limits: Limits) -> Self {
+    pub(crate) fn new(jobs: BTreeMap<JobId, Job>, limits: Limits) -> Self {
         Self { jobs, limits }
     }
 
@@ -99,7 +99,7 @@ impl Registry {
     ///
     /// # Errors
     /// If a limit or another user's job forbids it.
-    pub fn begin(
+    pub(crate) fn begin(
         &mut self,
         id: &JobId,
         (user, uid): (&UserName, u32),
@@ -146,7 +146,7 @@ impl Registry {
     }
 
     /// Ends a job. None if it is not registered or has ended already.
-    pub fn end(&mut self, id: &JobId, now_s: u64) -> Option<Change> {
+    pub(crate) fn end(&mut self, id: &JobId, now_s: u64) -> Option<Change> {
         let job = self.jobs.get_mut(id).filter(|job| job.ended_s.is_none())?;
         job.ended_s = Some(now_s);
         self.changed(id)
@@ -156,7 +156,7 @@ impl Registry {
     ///
     /// # Errors
     /// Why it may get nothing. `agent` is given for nodes that share a principal.
-    pub fn grant(&self, id: &JobId, node: &NodeName, agent: Option<&str>, now_s: u64) -> Result<Grant, Refusal> {
+    pub(crate) fn grant(&self, id: &JobId, node: &NodeName, agent: Option<&str>, now_s: u64) -> Result<Grant, Refusal> {
         let job = self.jobs.get(id).ok_or_else(|| Refusal::UnknownJob(id.clone()))?;
         // Before its state, so that other nodes learn nothing of a job.
         if !job.nodes.contains(node) {
@@ -180,27 +180,27 @@ impl Registry {
 
     /// Notes that a node gets tickets. Call [`Registry::grant`] again before: the job may have ended
     /// while the KDC was asked.
-    pub fn hold(&mut self, id: &JobId, node: &NodeName, holder: Holder) -> Option<Change> {
+    pub(crate) fn hold(&mut self, id: &JobId, node: &NodeName, holder: Holder) -> Option<Change> {
         let job = self.jobs.get_mut(id)?;
         job.holders.insert(node.clone(), holder);
         self.changed(id)
     }
 
     /// Notes that a node has removed its tickets. None if it had none.
-    pub fn leave(&mut self, id: &JobId, node: &NodeName) -> Option<(Holder, Change)> {
+    pub(crate) fn leave(&mut self, id: &JobId, node: &NodeName) -> Option<(Holder, Change)> {
         let holder = self.jobs.get_mut(id)?.holders.remove(node)?;
         Some((holder, self.changed(id)?))
     }
 
     /// Those of the jobs that are not live on a node.
-    pub fn gone(&self, node: &NodeName, jobs: Vec<JobId>, now_s: u64) -> Vec<JobId> {
+    pub(crate) fn gone(&self, node: &NodeName, jobs: Vec<JobId>, now_s: u64) -> Vec<JobId> {
         let is_live = |id: &JobId| self.jobs.get(id).is_some_and(|job| job.is_live(now_s) && job.nodes.contains(node));
         jobs.into_iter().filter(|id| !is_live(id)).collect()
     }
 
     /// Forgets tickets that have ended with their jobs, and jobs without holders. Call this at
     /// intervals.
-    pub fn expire(&mut self, now_s: u64) -> (Vec<Lapsed>, Vec<Change>) {
+    pub(crate) fn expire(&mut self, now_s: u64) -> (Vec<Lapsed>, Vec<Change>) {
         let (mut lapsed, mut changes) = (Vec::new(), Vec::new());
         let over: Vec<JobId> = self.jobs.iter().filter(|(_, job)| !job.is_live(now_s)).map(|(id, _)| id.clone()).collect();
         for id in over {
@@ -223,11 +223,11 @@ impl Registry {
         (lapsed, changes)
     }
 
-    pub fn get(&self, id: &JobId) -> Option<&Job> {
+    pub(crate) fn get(&self, id: &JobId) -> Option<&Job> {
         self.jobs.get(id)
     }
 
-    pub fn list(&self) -> Vec<JobView> {
+    pub(crate) fn list(&self) -> Vec<JobView> {
         let view = |(id, job): (&JobId, &Job)| JobView {
             job: id.clone(),
             user: job.user.clone(),
@@ -242,7 +242,7 @@ impl Registry {
     }
 
     /// Live jobs, and nodes that hold tickets.
-    pub fn counts(&self, now_s: u64) -> (usize, usize) {
+    pub(crate) fn counts(&self, now_s: u64) -> (usize, usize) {
         let live = self.jobs.values().filter(|job| job.is_live(now_s)).count();
         (live, self.jobs.values().map(|job| job.holders.len()).sum())
     }

@@ -59,5 +59,5 @@ pub use keys::{ContextKeys, KeyLengthError, Role};
 pub use mic::{MicJob, VerifyJob, mic_many, mic_many_with, verify_many};
 pub use open::{OpenJob, Opened, open_many, open_many_with};
 pub use seal::{SealJob, seal_many, seal_many_with};
-pub use token::{CONFOUNDER_LEN, MIC_LEN_MAX, MicToken, TOKEN_HEADER_LEN, TokenError};
+pub use token::{CONFOUNDER_LEN, MicToken, TokenError};
 pub use wipe::wipe_stack;

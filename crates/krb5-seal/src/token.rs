@@ -10,11 +10,11 @@
 use crate::keys::ContextKeys;
 
 /// Bytes before the data of a token.
-pub const TOKEN_HEADER_LEN: usize = 16;
+pub(crate) const TOKEN_HEADER_LEN: usize = 16;
 /// Random data before the plaintext.
 pub const CONFOUNDER_LEN: usize = 16;
 /// Bytes.
-pub const MIC_LEN_MAX: usize = TOKEN_HEADER_LEN + CHECKSUM_LEN_MAX;
+pub(crate) const MIC_LEN_MAX: usize = TOKEN_HEADER_LEN + CHECKSUM_LEN_MAX;
 pub(crate) const CHECKSUM_LEN_MAX: usize = 24;
 
 pub(crate) const SENT_BY_ACCEPTOR: u8 = 1;
@@ -54,7 +54,7 @@ pub enum TokenError {
     Waiting,
 }
 
-/// At most [`MIC_LEN_MAX`] bytes, on the stack.
+/// A MIC token on the stack: 28, 32 or 40 bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MicToken {
     pub(crate) bytes: [u8; MIC_LEN_MAX],

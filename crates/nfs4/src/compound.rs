@@ -5,7 +5,7 @@ use vouch_xdr::{Error, Reader, Writer};
 use crate::{Status, Wire};
 
 /// RFC 8881 sets no limit; clients use tags as notes in packet traces.
-pub const TAG_LEN_MAX: usize = 1024;
+pub(crate) const TAG_LEN_MAX: usize = 1024;
 
 /// The fields of `COMPOUND4args` before the `count` operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

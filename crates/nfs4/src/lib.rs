@@ -40,7 +40,7 @@ pub use acl::{Ace, AceFlags, AceMask, AceType, Acl, Acl41, AclFlags, AclSupport}
 pub use attr::{Attr, Attributes, Fattr};
 pub use bitmap::Bitmap;
 pub use component::{Component, NAME_LEN_MAX, Name, Pathname};
-pub use compound::{CallbackHead, CompoundHead, ReplyHead, ReplyWriter, TAG_LEN_MAX};
+pub use compound::{CallbackHead, CompoundHead, ReplyHead, ReplyWriter};
 pub use filehandle::{FILEHANDLE_LEN_MAX, Filehandle};
 pub use id::{ChangeId, ChangeInfo, ClientId, Cookie, CreateSeq, DeviceId, Fsid, OwnerSeq, SessionId, SlotId, SlotSeq, StateSeq, Verifier};
 pub use net::{NetAddr, NetLoc};

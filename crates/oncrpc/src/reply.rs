@@ -51,12 +51,8 @@ impl AuthStat {
     pub const REJECTED_CRED: Self = Self(2);
     /// The seal is broken.
     pub const BAD_VERF: Self = Self(3);
-    /// Expired or replayed.
-    pub const REJECTED_VERF: Self = Self(4);
     /// Another flavour may be accepted.
     pub const TOO_WEAK: Self = Self(5);
-    /// Bogus reply verifier, found by a client.
-    pub const INVALID_RESP: Self = Self(6);
     pub const FAILED: Self = Self(7);
     /// No credentials for the user, or unknown context (RFC 2203, section 5.3.3.3).
     pub const RPCSEC_GSS_CRED_PROBLEM: Self = Self(13);

@@ -32,7 +32,7 @@ pub use stream::TlsStream;
 pub const STARTTLS: &[u8; 8] = b"STARTTLS";
 
 /// Protocol in ALPN (RFC 9289, section 8.2).
-pub const ALPN: &[u8] = b"sunrpc";
+pub(crate) const ALPN: &[u8] = b"sunrpc";
 
 /// Longest plaintext of a record (RFC 8446, section 5.1).
 pub const PLAIN_LEN_MAX: usize = 1 << 14;

@@ -66,7 +66,7 @@ pub enum CredentialError {
 
 impl CredentialError {
     /// RFC 2203, section 5.1 for the version, section 5.3.3.3 otherwise.
-    pub const fn auth_stat(self) -> AuthStat {
+    pub(crate) const fn auth_stat(self) -> AuthStat {
         match self {
             Self::Version(_) => AuthStat::REJECTED_CRED,
             Self::Unreadable => AuthStat::BAD_CRED,

@@ -48,7 +48,7 @@ pub trait Connector: Send + Sync + 'static {
 
 /// TCP and the system's resolver.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct TcpConnector;
+pub(crate) struct TcpConnector;
 
 impl Connector for TcpConnector {
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {

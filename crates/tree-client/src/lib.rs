@@ -91,7 +91,7 @@ mod tree; // Tree: one open tree, and frames from memory, disk or network.
 
 pub use client::{CacheUsage, Client, ClientOptions, TreeOptions};
 pub use clock::{Clock, SystemClock};
-pub use connector::{Connector, Link, LocalReplica, Stream, TakeFrame, TcpConnector};
+pub use connector::{Connector, Link, LocalReplica, Stream, TakeFrame};
 pub use directory::{Entry, Listing, Position};
 pub use disk_cache::DiskCacheOptions;
 pub use error::{Error, ErrorClass, Result};

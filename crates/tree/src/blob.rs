@@ -17,7 +17,7 @@ pub const FANOUT: usize = 1024;
 pub const DEPTH_MAX: u8 = 5;
 
 /// The largest file offset.
-pub const SIZE_MAX: u64 = i64::MAX as u64;
+pub(crate) const SIZE_MAX: u64 = i64::MAX as u64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blob {

@@ -5,7 +5,7 @@ use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 use crate::key::{Purpose, SecretKey, SigningCert};
 use crate::{BlockHandle, HostId, Inode, Iv};
 
-pub const FORMAT_VERSION: u32 = 1;
+pub(crate) const FORMAT_VERSION: u32 = 1;
 
 pub const TAG_LEN_MAX: usize = 255;
 

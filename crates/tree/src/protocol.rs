@@ -22,7 +22,7 @@ pub const COMPANIONS_MAX: usize = 8;
 /// Bytes of one GETFSINFO reply.
 pub const COMPANIONS_LEN_MAX: usize = 64 * 1024;
 
-pub const ARGS_LEN_MAX: usize = 32 + 4 + HANDLES_MAX * BlockHandle::LEN;
+pub(crate) const ARGS_LEN_MAX: usize = 32 + 4 + HANDLES_MAX * BlockHandle::LEN;
 
 pub const DATA_LEN_MAX: usize = 4 + HANDLES_MAX * (8 + FRAME_LEN_MAX.next_multiple_of(4));
 

@@ -206,7 +206,7 @@ impl Log {
         Ok(())
     }
 
-    pub fn rotate(&mut self, now_ns: u64) -> Result<(), LogError> {
+    pub(crate) fn rotate(&mut self, now_ns: u64) -> Result<(), LogError> {
         if self.pending_seal.is_some() {
             self.sync()?;
         }

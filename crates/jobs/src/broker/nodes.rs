@@ -15,7 +15,7 @@ pub struct NodePrincipals {
 
 impl NodePrincipals {
     /// Whether the agent's claim to be this node needs another proof than its principal.
-    pub fn is_shared(&self, principal: &str) -> bool {
+    pub(crate) fn is_shared(&self, principal: &str) -> bool {
         self.shared.iter().any(|shared| shared == principal)
     }
 

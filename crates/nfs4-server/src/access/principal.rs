@@ -41,7 +41,7 @@ pub enum Flavour {
 
 impl Flavour {
     /// The machine credential needs integrity for state protection (RFC 8881, section 18.35.3).
-    pub fn has_integrity(self) -> bool {
+    pub(crate) fn has_integrity(self) -> bool {
         matches!(self, Flavour::Krb5i | Flavour::Krb5p)
     }
 

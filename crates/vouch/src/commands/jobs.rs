@@ -95,5 +95,5 @@ fn job(given: Option<&JobId>) -> Outcome<JobId> {
 }
 
 fn ask(socket: &Path, request: &vouch_jobs::wire::Request) -> Outcome<vouch_jobs::wire::Reply> {
-    Ok(vouch_jobs::channel::ask_local(socket, request)?)
+    Ok(vouch_jobs::ask_local(socket, request)?)
 }
