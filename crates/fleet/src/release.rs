@@ -60,7 +60,7 @@ impl Site {
         Ok(site)
     }
 
-    pub fn database(&self) -> PathBuf {
+    fn database(&self) -> PathBuf {
         self.dir.path().join("db")
     }
 
