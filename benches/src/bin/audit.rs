@@ -156,64 +156,71 @@ fn writer(dir: &Path, records: u64, rounds: usize) {
     let (mut log_rates, mut thread_rates, mut wall_rates) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..rounds {
         let place = dir.join(format!("writer-{round}"));
-        let mut log = new_log(&place);
-        let mut bodies: Vec<(u64, Vec<u8>)> = Vec::new();
-        let mut load = Load::new(0);
-        (0..10_000).for_each(|_| {
-            load.next(&mut |record| {
-                let mut body = Vec::new();
-                record.encode(&mut body);
-                bodies.push((record.time_ns, body));
-            })
-        });
-        let begun = Instant::now();
-        for first in (0..records).step_by(GROUP) {
-            let mut appending = log.append_batch();
-            for number in first..records.min(first + GROUP as u64) {
-                let (time, body) = &mut bodies[(number % 10_000) as usize];
-                appending.append(body, *time);
-            }
-            drop(appending);
-            if first % 150 == 0 {
-                log.write().or_exit("write");
-                log.maintain(now_ns()).or_exit("seal");
-            }
-        }
-        log.sync().or_exit("sync");
-        log_rates.push(records as f64 / begun.elapsed().as_secs_f64());
-        drop(log);
-        fs::remove_dir_all(&place).or_exit(place.display());
-
-        let log = new_log(&place);
-        let keeping = WriterOptions {
-            policy: Policy::Block,
-            durability: Durability::Every(Duration::from_secs(1)),
-            compress: false,
-            ..WriterOptions::default()
-        };
-        let trail = Trail::start(log, Arc::new(SystemDisk), keeping, || ()).or_exit("open a trail");
-        let begun = Instant::now();
-        let mut load = Load::new(0);
-        (0..records).for_each(|_| load.next(&mut |record| assert!(trail.record(record))));
-        while trail.counts().waiting_len > 0 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        wall_rates.push(records as f64 / begun.elapsed().as_secs_f64());
-        thread_rates.push(records as f64 / cpu_of_thread("audit"));
-        trail.stop();
-        drop(trail);
-        fs::remove_dir_all(&place).or_exit(place.display());
-        println!(
-            "round {round}: log {:.0} records/s, writer thread {:.0} records/s of its CPU time, one recording thread {:.0} records/s",
-            log_rates[round], thread_rates[round], wall_rates[round]
-        );
+        log_rates.push(log_rate(&place, records));
+        let (thread_rate, wall_rate) = trail_rates(&place, records);
+        thread_rates.push(thread_rate);
+        wall_rates.push(wall_rate);
+        print_rates(&format!("round {round}"), log_rates[round], thread_rate, wall_rate);
     }
-    println!(
-        "median: log {:.0} records/s, writer thread {:.0} records/s of its CPU time, one recording thread {:.0} records/s",
-        median(&log_rates),
-        median(&thread_rates),
-        median(&wall_rates)
-    );
+    print_rates("median", median(&log_rates), median(&thread_rates), median(&wall_rates));
+}
+
+fn print_rates(of: &str, log: f64, thread: f64, wall: f64) {
+    println!("{of}: log {log:.0} records/s, writer thread {thread:.0} records/s of its CPU time, one recording thread {wall:.0} records/s");
+}
+
+fn log_rate(place: &Path, records: u64) -> f64 {
+    let mut log = new_log(place);
+    let mut bodies: Vec<(u64, Vec<u8>)> = Vec::new();
+    let mut load = Load::new(0);
+    (0..10_000).for_each(|_| {
+        load.next(&mut |record| {
+            let mut body = Vec::new();
+            record.encode(&mut body);
+            bodies.push((record.time_ns, body));
+        })
+    });
+    let begun = Instant::now();
+    for first in (0..records).step_by(GROUP) {
+        let mut appending = log.append_batch();
+        for number in first..records.min(first + GROUP as u64) {
+            let (time, body) = &mut bodies[(number % 10_000) as usize];
+            appending.append(body, *time);
+        }
+        drop(appending);
+        if first % 150 == 0 {
+            log.write().or_exit("write");
+            log.maintain(now_ns()).or_exit("seal");
+        }
+    }
+    log.sync().or_exit("sync");
+    let rate = records as f64 / begun.elapsed().as_secs_f64();
+    drop(log);
+    fs::remove_dir_all(place).or_exit(place.display());
+    rate
+}
+
+/// Of the writer's CPU time, and of one recording thread.
+fn trail_rates(place: &Path, records: u64) -> (f64, f64) {
+    let options = WriterOptions {
+        policy: Policy::Block,
+        durability: Durability::Every(Duration::from_secs(1)),
+        compress: false,
+        ..WriterOptions::default()
+    };
+    let trail = Trail::start(new_log(place), Arc::new(SystemDisk), options, || ()).or_exit("open a trail");
+    let begun = Instant::now();
+    let mut load = Load::new(0);
+    (0..records).for_each(|_| load.next(&mut |record| assert!(trail.record(record))));
+    while trail.counts().waiting_len > 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let wall_rate = records as f64 / begun.elapsed().as_secs_f64();
+    let thread_rate = records as f64 / cpu_of_thread("audit");
+    trail.stop();
+    drop(trail);
+    fs::remove_dir_all(place).or_exit(place.display());
+    (thread_rate, wall_rate)
 }
 
 fn cpu_of_thread(name: &str) -> f64 {

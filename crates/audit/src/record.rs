@@ -308,17 +308,7 @@ impl<'a> Record<'a> {
             export: decoder.text()?,
             ..Record::default()
         };
-        let below = decoder.text()?;
-        record.path = decoder.text()?;
-        if !below.is_empty() {
-            if !record.path.is_empty() {
-                return Err(RecordError::Unknown("two encodings of a path"));
-            }
-            scratch.clear();
-            scratch.extend_from_slice(record.export);
-            scratch.extend_from_slice(below);
-            record.path = scratch;
-        }
+        record.path = decoder.path(record.export, scratch)?;
         record.path2 = decoder.text()?;
         record.file = decoder.text()?;
         record.requested = decoder.small()?;
@@ -431,6 +421,21 @@ impl<'a> FieldDecoder<'a> {
         let present = self.presence & 1 == 1;
         self.presence >>= 1;
         present
+    }
+
+    /// A path below the export's takes the place of the path, and is put together in `scratch`.
+    fn path(&mut self, export: &[u8], scratch: &'a mut Vec<u8>) -> Result<&'a [u8], RecordError> {
+        let (below, path) = (self.text()?, self.text()?);
+        if below.is_empty() {
+            return Ok(path);
+        }
+        if !path.is_empty() {
+            return Err(RecordError::Unknown("two encodings of a path"));
+        }
+        scratch.clear();
+        scratch.extend_from_slice(export);
+        scratch.extend_from_slice(below);
+        Ok(scratch)
     }
 
     fn varint(&mut self) -> Result<u64, RecordError> {

@@ -6,4 +6,4 @@ mod run_blocked;
 pub(crate) mod state;
 mod tls;
 
-pub(crate) use state::Driver;
+pub(crate) use state::{Driver, DriverParts};

@@ -15,7 +15,7 @@ use crate::audit::Audit;
 use crate::gss::Gss;
 use crate::hosts::Hosts;
 use crate::hosts::lookup_queue::LookupQueue;
-use crate::limits::Limits;
+use crate::limits::{HELD_LEN_MAX, Limits, NAMES_THREADS_MAX, WAITING_MAX};
 use crate::memory_quota::Quotas;
 use crate::monitoring::status::ExportStatus;
 use crate::monitoring::traffic::Traffic;
@@ -51,7 +51,51 @@ pub(crate) struct Driver {
     pub(crate) record_len_max: usize,
     pub(crate) stop: AtomicBool,
 }
+/// What a driver takes from its server. The rest begins empty.
+pub(crate) struct DriverParts {
+    pub(crate) engine: Server,
+    pub(crate) limits: Limits,
+    pub(crate) inboxes: Vec<Arc<Inbox>>,
+    pub(crate) recovery: RecoveryStore,
+    pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) gss: Option<Arc<Gss>>,
+    pub(crate) audit: Option<Arc<Audit>>,
+    pub(crate) exports: Vec<ExportStatus>,
+    pub(crate) hosts: Arc<Hosts>,
+    pub(crate) record_len_max: usize,
+}
+
 impl Driver {
+    /// `on_room`: runs when a full pool or quota has room again.
+    pub(crate) fn new(parts: DriverParts, on_room: impl Fn() + Clone + Send + Sync + 'static) -> Self {
+        let DriverParts { engine, limits, inboxes, recovery, tls, gss, audit, exports, hosts, record_len_max } = parts;
+        let pool = |name, threads_max| Pool::new(name, threads_max, WAITING_MAX, on_room.clone());
+        Driver {
+            engine,
+            pool: pool("waiting", limits.waiting_threads_max),
+            names: pool("names", NAMES_THREADS_MAX),
+            commit_queue: CommitQueue::default(),
+            quotas: Quotas::new(&limits, HELD_LEN_MAX, on_room.clone()),
+            host_lookups: LookupQueue::default(),
+            audit_lookups: LookupQueue::default(),
+            callback_dialers: CallbackDialers::new(),
+            recovery,
+            connections: Mutex::default(),
+            open: inboxes.iter().map(|_| AtomicUsize::new(0)).collect(),
+            inboxes,
+            traffic: Traffic::default(),
+            address_change_limit: Mutex::new(Throttle::of_lines()),
+            tls,
+            gss,
+            audit,
+            exports: Mutex::new(exports),
+            hosts,
+            record_len_max,
+            stop: AtomicBool::new(false),
+            limits,
+        }
+    }
+
     pub(crate) fn connection(&self, id: ConnectionId) -> Option<Arc<Connection>> {
         self.connections.lock().get(&id).cloned()
     }

@@ -4,7 +4,6 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,27 +12,20 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use vouch_nfs4_server::Transport;
 
 use crate::config::ExportConfig;
-use crate::driver::Driver;
-use crate::driver::blocked_call::CommitQueue;
+use crate::driver::{Driver, DriverParts};
 use crate::error::ExportError;
 use crate::exports::opener::FileSystemOpener;
 use crate::exports::reload::{Reloader, list, read_principal_map};
 use crate::exports::sources::{Sources, exports_without_directory};
 use crate::hosts::Hosts;
-use crate::hosts::lookup_queue::LookupQueue;
 use crate::identity::{Accounts, Idmap, NameService};
-use crate::limits::WAITING_MAX;
-use crate::memory_quota::Quotas;
 use crate::monitoring::operation_metrics::Metrics;
 use crate::monitoring::report::Report;
 use crate::monitoring::status::SiteStatus;
-use crate::monitoring::traffic::Traffic;
 use crate::recovery::RecoveryStore;
 use crate::state_directory::{StateDirectory, control_path};
 use crate::system_hooks::{SystemHooks, keytab_path, open_gss};
-use crate::thread_pool::Pool;
 use crate::tls::Tls;
-use crate::transport::callback_dialer::CallbackDialers;
 use crate::transport::inbox::{Inbox, Message};
 use crate::worker::WAKE;
 use crate::{audit, clock, limits, privileges};
@@ -124,59 +116,28 @@ impl Server {
         let on_room = move || to_wake.iter().for_each(|inbox| inbox.post(Message::RoomFreed));
         let gss = open_gss(hooks.acceptor, config.keytab.as_deref(), on_room.clone())?;
         let keytab = gss.as_ref().and_then(|_| keytab_path(config.keytab.take()));
-        if let (Some(audit), Some(keytab)) = (&audit, &keytab) {
-            audit.watch_keytab(keytab.clone());
-        }
+        keytab.iter().zip(&audit).for_each(|(keytab, audit)| audit.watch_keytab(keytab.clone()));
         let left_out = loaded.left_out.clone();
         let (exports, mut warnings) = loaded.into_parts(gss.as_deref());
         let listed = list(&exports);
         if let Some(path) = audit.as_ref().and_then(|audit| audit.set_exports(&exports, &left_out).first().copied()) {
-            return Err(ExportError::NotDenied {
-                path: path.to_owned(),
-                exports: listed.iter().map(|export| export.source.clone()).collect(),
-            });
+            let exports = listed.iter().map(|export| export.source.clone()).collect();
+            return Err(ExportError::NotDenied { path: path.to_owned(), exports });
         }
 
         let metrics = Arc::new(Metrics::new());
         metrics.name_exports(exports.all().iter().map(|export| (export.id, export.source.clone())));
         let engine_config = engine_config(&config, &state, domain, boot, recovered.records.is_empty(), descriptors)?;
         let record_len_max = usize::try_from(engine_config.limits.message_len_max).unwrap_or(usize::MAX) + RPC_HEADER_LEN_MAX;
-        let observer: Arc<dyn vouch_nfs4_server::Observer> = match &audit {
-            Some(audit) => Arc::new(audit::AuditObserver { metrics: metrics.clone(), audit: audit.clone() }),
-            None => metrics.clone(),
-        };
+        let observer = observer(&metrics, audit.as_ref());
         let seed = random_seed()?;
         let engine = vouch_nfs4_server::Server::new(engine_config, exports, accounts.clone(), observer, recovered, seed, clock::now());
         warnings.extend(exports_without_directory(&engine));
-        if let Some(gss) = &gss {
-            engine.set_callback_contexts(gss.clone());
-        }
+        gss.iter().for_each(|gss| engine.set_callback_contexts(gss.clone()));
 
-        let pool = |name, threads_max| Pool::new(name, threads_max, WAITING_MAX, on_room.clone());
-        let driver = Arc::new(Driver {
-            engine,
-            tls,
-            gss,
-            audit,
-            pool: pool("waiting", config.limits.waiting_threads_max),
-            names: pool("names", limits::NAMES_THREADS_MAX),
-            quotas: Quotas::new(&config.limits, limits::HELD_LEN_MAX, on_room.clone()),
-            host_lookups: LookupQueue::default(),
-            audit_lookups: LookupQueue::default(),
-            commit_queue: CommitQueue::default(),
-            callback_dialers: CallbackDialers::new(),
-            recovery,
-            connections: Mutex::default(),
-            exports: Mutex::new(listed),
-            hosts,
-            open: inboxes.iter().map(|_| AtomicUsize::new(0)).collect(),
-            inboxes,
-            traffic: Traffic::default(),
-            address_change_limit: Mutex::new(vouch_daemon::rate_limit::Throttle::of_lines()),
-            stop: AtomicBool::new(false),
-            record_len_max,
-            limits: config.limits,
-        });
+        let limits = config.limits;
+        let parts = DriverParts { engine, tls, gss, audit, recovery, exports: listed, hosts, inboxes, record_len_max, limits };
+        let driver = Arc::new(Driver::new(parts, on_room));
         let reloader = Arc::new(Reloader {
             sources,
             driver: driver.clone(),
@@ -250,6 +211,13 @@ fn open_tls(config: &mut ExportConfig, domain: &str) -> Result<(Option<Arc<Tls>>
         Some(true) => Transport::MutualTls,
     };
     Ok((tls, offered))
+}
+
+fn observer(metrics: &Arc<Metrics>, audit: Option<&Arc<audit::Audit>>) -> Arc<dyn vouch_nfs4_server::Observer> {
+    match audit {
+        Some(audit) => Arc::new(audit::AuditObserver { metrics: metrics.clone(), audit: audit.clone() }),
+        None => metrics.clone(),
+    }
 }
 
 fn site_status(state: &Path, sockets: &Sockets, keytab: Option<PathBuf>) -> SiteStatus {

@@ -296,8 +296,7 @@ impl Compound {
         let call = &mut self.call;
         call.index = cursor.done;
         call.result_at = out.len();
-        let number = r.clone().u32();
-        call.op = number.unwrap_or(vouch_nfs4::op::ILLEGAL);
+        call.op = r.clone().u32().unwrap_or(vouch_nfs4::op::ILLEGAL);
         let args = Args::decode(call.minor, &mut r);
         let last = cursor.done + 1 == cursor.count;
         let lookahead = Lookahead { minor: call.minor, body: r.rest(), count: cursor.count - cursor.done - 1 };
@@ -313,11 +312,9 @@ impl Compound {
             (Err(status), _) => Err(OpError::Status(status)),
             (Ok(()), Ok(Args::Sequence(args))) => {
                 let input = SequenceInput { args: &args, body_len: body.len(), rest: r.rest(), operations: cursor.count };
-                match sequence::sequence(&mut context, &input) {
-                    Ok(answer) => match after_sequence(answer, &mut context, self.start, cursor) {
-                        Some(next) => return next,
-                        None => Ok(()),
-                    },
+                match sequence::sequence(&mut context, &input).map(|answer| after_sequence(answer, &mut context, self.start, cursor)) {
+                    Ok(Some(next)) => return next,
+                    Ok(None) => Ok(()),
                     Err(stop) => Err(stop),
                 }
             }
