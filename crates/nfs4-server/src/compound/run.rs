@@ -303,14 +303,14 @@ impl Compound {
         let (object, bytes) = (call.current.clone(), (call.bytes_read, call.bytes_written));
         let arguments = args.as_ref().ok().filter(|_| server.observer().wants(call.op)).map(crate::observer::arguments::of);
         call.begin_tracking(arguments.is_some());
-        let precheck_result = match &args {
-            Ok(args) => precheck::check(call, args, cursor, server),
-            Err(error) => Err(crate::compound::dispatch::unreadable(Op(call.op), error)),
+        let args = match args {
+            Ok(args) => precheck::check(call, &args, cursor, server).map(|()| args),
+            Err(error) => Err(crate::compound::dispatch::unreadable(Op(call.op), &error)),
         };
         let mut context = CompoundContext { server, blocking, call, out, lookahead };
-        let outcome = match (precheck_result, args) {
-            (Err(status), _) => Err(OpError::Status(status)),
-            (Ok(()), Ok(Args::Sequence(args))) => {
+        let outcome = match args {
+            Err(status) => Err(OpError::Status(status)),
+            Ok(Args::Sequence(args)) => {
                 let input = SequenceInput { args: &args, body_len: body.len(), rest: r.rest(), operations: cursor.count };
                 match sequence::sequence(&mut context, &input).map(|answer| after_sequence(answer, &mut context, self.start, cursor)) {
                     Ok(Some(next)) => return next,
@@ -318,8 +318,7 @@ impl Compound {
                     Err(stop) => Err(stop),
                 }
             }
-            (Ok(()), Ok(args)) => execute(server, &mut context, &args),
-            (Ok(()), Err(_)) => unreachable!("undecodable arguments were handled above"),
+            Ok(args) => execute(server, &mut context, &args),
         };
         let Some(status) = context.status_of(outcome, object.as_ref(), last) else { return OperationOutcome::Blocked };
         cursor.position = body.len() - r.remaining();
