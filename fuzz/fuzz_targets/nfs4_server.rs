@@ -35,7 +35,7 @@ struct Given {
     stateid: Stateid,
 }
 
-struct World {
+struct FuzzedServer {
     server: Server,
     files: Arc<MemoryFs>,
     now_ms: u64,
@@ -52,14 +52,14 @@ fn start(files: &Arc<MemoryFs>, boot: u64, now: Now, records: Vec<(Vec<u8>, Vec<
     testing::server(files, boot, limits, Recovered { records }, now)
 }
 
-impl World {
+impl FuzzedServer {
     fn new() -> Self {
         let files = Arc::new(MemoryFs::new());
         files.set_capacity(1 << 20);
         let server = start(&files, 7, time_at(1_000), Vec::new());
         let peers =
             (0..PEERS as u16).map(|peer| (server.connection_opened(address(peer)), RecordReader::new(1 << 16), Given::default())).collect();
-        World { server, files, now_ms: 1_000, boot: 7, records: Vec::new(), callbacks: Vec::new(), peers, calls: 0 }
+        FuzzedServer { server, files, now_ms: 1_000, boot: 7, records: Vec::new(), callbacks: Vec::new(), peers, calls: 0 }
     }
 
     fn now(&self) -> Now {
@@ -251,7 +251,7 @@ fn state_bytes(stateid: &Stateid) -> [u8; 16] {
 }
 
 fuzz_target!(|input: &[u8]| {
-    let mut world = World::new();
+    let mut fuzzed = FuzzedServer::new();
     let mut rest = input;
     // Action, argument, and length of the step's bytes.
     while let [action, argument, len, tail @ ..] = rest {
@@ -259,47 +259,47 @@ fuzz_target!(|input: &[u8]| {
         rest = after;
         let peer = usize::from(action >> 4) % PEERS;
         match action & 15 {
-            0..=8 => world.built(peer, *argument, bytes),
-            9 => world.receive(peer, bytes),
+            0..=8 => fuzzed.built(peer, *argument, bytes),
+            9 => fuzzed.receive(peer, bytes),
             10 => {
-                world.now_ms += u64::from(*argument) * 100;
-                let tick = world.server.tick(world.now());
-                world.carry(tick.effects);
+                fuzzed.now_ms += u64::from(*argument) * 100;
+                let tick = fuzzed.server.tick(fuzzed.now());
+                fuzzed.carry(tick.effects);
             }
             11 => {
-                for id in std::mem::take(&mut world.callbacks) {
+                for id in std::mem::take(&mut fuzzed.callbacks) {
                     let answer = match argument % 4 {
                         1 => Err(Unreachable::Peer),
                         3 => Err(Unreachable::Context),
                         _ => Ok(bytes),
                     };
-                    let effects = world.server.callback_reply(id, answer, world.now());
-                    world.carry(effects);
+                    let effects = fuzzed.server.callback_reply(id, answer, fuzzed.now());
+                    fuzzed.carry(effects);
                 }
             }
             12 => {
-                let effects = world.server.connection_closed(&world.peers[peer].0, world.now());
-                world.carry(effects);
-                world.peers[peer].0 = world.server.connection_opened(address(peer as u16));
+                let effects = fuzzed.server.connection_closed(&fuzzed.peers[peer].0, fuzzed.now());
+                fuzzed.carry(effects);
+                fuzzed.peers[peer].0 = fuzzed.server.connection_opened(address(peer as u16));
             }
-            13 => world.files.set_random_blocking(u64::from(*argument)),
-            14 => world.files.evict_caches(),
-            _ => world.restart(),
+            13 => fuzzed.files.set_random_blocking(u64::from(*argument)),
+            14 => fuzzed.files.evict_caches(),
+            _ => fuzzed.restart(),
         }
-        let (totals, _) = world.server.totals(world.now());
+        let (totals, _) = fuzzed.server.totals(fuzzed.now());
         assert!(totals.clients <= 6 && totals.sessions <= 18 && totals.opens <= 48);
     }
     // All peers are silent until their leases expire; no state may be left.
     for _ in 0..4 {
-        world.now_ms += 26 * 3600 * 1000;
-        let tick = world.server.tick(world.now());
-        world.carry(tick.effects);
-        for id in std::mem::take(&mut world.callbacks) {
-            let effects = world.server.callback_reply(id, Err(Unreachable::Peer), world.now());
-            world.carry(effects);
+        fuzzed.now_ms += 26 * 3600 * 1000;
+        let tick = fuzzed.server.tick(fuzzed.now());
+        fuzzed.carry(tick.effects);
+        for id in std::mem::take(&mut fuzzed.callbacks) {
+            let effects = fuzzed.server.callback_reply(id, Err(Unreachable::Peer), fuzzed.now());
+            fuzzed.carry(effects);
         }
     }
-    let (totals, _) = world.server.totals(world.now());
+    let (totals, _) = fuzzed.server.totals(fuzzed.now());
     assert_eq!((totals.clients, totals.sessions, totals.opens, totals.locks, totals.delegations), (0, 0, 0, 0, 0));
-    assert_eq!(world.files.open_count(), 0);
+    assert_eq!(fuzzed.files.open_count(), 0);
 });

@@ -69,7 +69,7 @@ pub fn record(args: &KernelEvents) -> Outcome {
     }
     let client = rustix::system::uname().nodename().to_bytes().to_vec();
     let (names, assembler) = (HashMap::new(), Assembler::default());
-    let mut keeper = Keeper { log, going_on: GoingOn::All, client, realm: args.realm.clone(), names, assembler };
+    let mut keeper = Keeper { log, resume_point: ResumePoint::All, client, realm: args.realm.clone(), names, assembler };
     let source = match &args.source {
         Source::Netlink => "the kernel".to_owned(),
         Source::Log { path, .. } => path.display().to_string(),
@@ -80,7 +80,7 @@ pub fn record(args: &KernelEvents) -> Outcome {
     let done = match &args.source {
         // Events from the kernel are always new.
         Source::Netlink => keeper.go_on_after(last, last_boot == Some(boot)).and_then(|serials| listen(&mut keeper, serials)),
-        Source::Log { path, once } => go_on(path, last, &mut keeper).and_then(|first| read_log(path, first, *once, &mut keeper)),
+        Source::Log { path, once } => resume(path, last, &mut keeper).and_then(|first| read_log(path, first, *once, &mut keeper)),
     };
     keeper.finish();
     keeper.act(Act::Stop, &done.as_ref().err().map_or_else(|| PROGRAM.to_owned(), |error| format!("{PROGRAM}: {error}")));
@@ -91,7 +91,7 @@ pub fn record(args: &KernelEvents) -> Outcome {
 
 struct Keeper {
     log: Log,
-    going_on: GoingOn,
+    resume_point: ResumePoint,
     client: Vec<u8>,
     realm: Option<String>,
     /// User names by number; empty if unknown.
@@ -101,28 +101,28 @@ struct Keeper {
 
 /// Start in the log. The order of the log counts, not the time: clocks may be set back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum GoingOn {
+enum ResumePoint {
     All,
     /// After the trail's last event, which is ahead in the log.
-    Behind(Stamp),
+    AtEvent(Stamp),
     /// After the remaining lines of the trail's last event.
-    After(Stamp),
+    AfterEvent(Stamp),
     /// With newer events: the log no longer holds the trail's last event.
     Newer(Stamp),
 }
 
-impl GoingOn {
+impl ResumePoint {
     fn takes(&mut self, stamp: Stamp) -> bool {
         match *self {
-            GoingOn::All => true,
-            GoingOn::Behind(last) => {
+            ResumePoint::All => true,
+            ResumePoint::AtEvent(last) => {
                 if stamp == last {
-                    *self = GoingOn::After(last);
+                    *self = ResumePoint::AfterEvent(last);
                 }
                 false
             }
-            GoingOn::After(last) => stamp != last,
-            GoingOn::Newer(last) => stamp > last,
+            ResumePoint::AfterEvent(last) => stamp != last,
+            ResumePoint::Newer(last) => stamp > last,
         }
     }
 }
@@ -141,7 +141,7 @@ impl Keeper {
     }
 
     fn keep(&mut self, event: &Event) {
-        if !self.going_on.takes(event.stamp) {
+        if !self.resume_point.takes(event.stamp) {
             return;
         }
         let principal = match (&self.realm, event.login) {
@@ -215,7 +215,7 @@ fn last_of(directory: &Path) -> Outcome<(Stamp, Option<[u8; 16]>)> {
 
 /// Finds the trail's last event, and reads the logs rotated since. If no log holds the event, newer
 /// events are taken and a gap is recorded.
-fn go_on(path: &Path, last: Stamp, keeper: &mut Keeper) -> Outcome<Option<File>> {
+fn resume(path: &Path, last: Stamp, keeper: &mut Keeper) -> Outcome<Option<File>> {
     if last == Stamp::default() {
         return Ok(None);
     }
@@ -227,12 +227,12 @@ fn go_on(path: &Path, last: Stamp, keeper: &mut Keeper) -> Outcome<Option<File>>
         let holds = holds(&file, last).at(name.display())?;
         opened.push(file);
         if holds {
-            keeper.going_on = GoingOn::Behind(last);
+            keeper.resume_point = ResumePoint::AtEvent(last);
             break;
         }
     }
-    if keeper.going_on == GoingOn::All {
-        keeper.going_on = GoingOn::Newer(last);
+    if keeper.resume_point == ResumePoint::All {
+        keeper.resume_point = ResumePoint::Newer(last);
         keeper.tell_missed(None, "the log no longer holds the last event of this trail: events in between may be missing");
     }
     while opened.len() > 1 {
@@ -392,10 +392,11 @@ mod tests {
         let at = |time_ns, serial| Stamp { time_ns, serial };
         // The clock was set back twice: before the last event of the trail, and after it.
         let log = [at(100, 1), at(200, 2), at(50, 3), at(60, 4), at(60, 4), at(20, 5), at(210, 6)];
-        let taken = |mut from: GoingOn| log.into_iter().filter(|stamp| from.takes(*stamp)).map(|stamp| stamp.serial).collect::<Vec<_>>();
-        assert_eq!(taken(GoingOn::Behind(at(60, 4))), [5, 6]);
-        assert_eq!(taken(GoingOn::All), [1, 2, 3, 4, 4, 5, 6]);
-        assert_eq!(taken(GoingOn::Newer(at(150, 9))), [2, 6]);
+        let taken =
+            |mut from: ResumePoint| log.into_iter().filter(|stamp| from.takes(*stamp)).map(|stamp| stamp.serial).collect::<Vec<_>>();
+        assert_eq!(taken(ResumePoint::AtEvent(at(60, 4))), [5, 6]);
+        assert_eq!(taken(ResumePoint::All), [1, 2, 3, 4, 4, 5, 6]);
+        assert_eq!(taken(ResumePoint::Newer(at(150, 9))), [2, 6]);
     }
 
     #[test]

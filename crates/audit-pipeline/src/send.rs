@@ -1,12 +1,12 @@
 //! Sends records to a collector by syslog over TLS, TCP or UDP, or to NATS.
 
 mod connection;
+mod delivery_error;
 mod nats;
 mod place;
 mod position;
 mod target;
 mod tls;
-mod trouble;
 mod unacknowledged;
 
 use std::path::{Path, PathBuf};
@@ -18,9 +18,9 @@ use vouch_audit::{Record, json, syslog};
 use vouch_daemon::failure::{At as _, Failure, Outcome};
 
 use connection::Connection;
+use delivery_error::DeliveryError;
 use nats::Nats;
 use target::Protocol;
-use trouble::Trouble;
 
 pub use nats::NatsOptions;
 pub use target::Target;
@@ -85,7 +85,7 @@ impl Sender {
             }
             match sending.deliver(first)? {
                 Ok(()) => sending.store_position()?,
-                Err(trouble) => sending.retry_after(trouble)?,
+                Err(error) => sending.retry_after(error)?,
             }
         }
     }
@@ -174,7 +174,7 @@ impl<'a> Sending<'a> {
     }
 
     /// Returns whether the collector took all. The outer error concerns the trail.
-    fn deliver(&mut self, first: Vec<Message>) -> Outcome<Result<(), Trouble>> {
+    fn deliver(&mut self, first: Vec<Message>) -> Outcome<Result<(), DeliveryError>> {
         if self.options.to.protocol.is_nats() { Ok(self.publish(&first)) } else { self.send_by_syslog(first) }
     }
 
@@ -190,12 +190,12 @@ impl<'a> Sending<'a> {
     }
 
     /// Goes back to the stored position and waits.
-    fn retry_after(&mut self, trouble: Trouble) -> Outcome {
-        self.plain_ends = if trouble.is_plain_end { self.plain_ends + 1 } else { 0 };
-        if self.options.once && (trouble.is_refusal || self.plain_ends == PLAIN_ENDS_MAX) {
-            return Err(trouble.into_failure(&self.options.to));
+    fn retry_after(&mut self, error: DeliveryError) -> Outcome {
+        self.plain_ends = if error.is_plain_end { self.plain_ends + 1 } else { 0 };
+        if self.options.once && (error.is_refusal || self.plain_ends == PLAIN_ENDS_MAX) {
+            return Err(error.into_failure(&self.options.to));
         }
-        tracing::warn!(to = %self.options.to, "the collector did not accept all records; sending them again: {trouble}");
+        tracing::warn!(to = %self.options.to, "the collector did not accept all records; sending them again: {error}");
         self.nats = None;
         self.follower = Follower::from_position(&self.options.directory, self.resume_position()?);
         std::thread::sleep(self.retry);
@@ -219,7 +219,7 @@ impl<'a> Sending<'a> {
         Ok(batch)
     }
 
-    fn publish(&mut self, batch: &[Message]) -> Result<(), Trouble> {
+    fn publish(&mut self, batch: &[Message]) -> Result<(), DeliveryError> {
         let Sender { directory, to, tls, nats, .. } = self.options;
         let connection = match &mut self.nats {
             Some(connection) => connection,
@@ -228,17 +228,17 @@ impl<'a> Sending<'a> {
         connection.send(batch)
     }
 
-    fn send_by_syslog(&mut self, first: Vec<Message>) -> Outcome<Result<(), Trouble>> {
+    fn send_by_syslog(&mut self, first: Vec<Message>) -> Outcome<Result<(), DeliveryError>> {
         let mut connection = match Connection::open(&self.options.to, &self.options.tls) {
             Ok(connection) => connection,
-            Err(trouble) => return Ok(Err(trouble)),
+            Err(error) => return Ok(Err(error)),
         };
         let begun = Instant::now();
         let (mut batch, mut len) = (first, 0);
         loop {
             len += batch.iter().map(|message| message.text.len()).sum::<usize>();
-            if let Err(trouble) = connection.send(&batch) {
-                return Ok(Err(trouble));
+            if let Err(error) = connection.send(&batch) {
+                return Ok(Err(error));
             }
             if len >= CONNECTION_LEN || begun.elapsed() >= CONNECTION_AGE {
                 return Ok(connection.end());

@@ -46,7 +46,8 @@ impl Drop for PublishedTree {
     fn drop(&mut self) {
         // Ending mounts still write below this directory.
         let start = Instant::now();
-        while self.directory.path().exists() && start.elapsed() < PATIENCE && std::fs::remove_dir_all(self.directory.path()).is_err() {
+        while self.directory.path().exists() && start.elapsed() < REMOVAL_TIMEOUT && std::fs::remove_dir_all(self.directory.path()).is_err()
+        {
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -152,7 +153,7 @@ fn run(program: &Path, args: &[&str]) -> Result<String, Error> {
     Err(Error::Refused(format!("{}: {}", args[0], said.trim().lines().last().unwrap_or("it failed"))))
 }
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The small file, by a name of one component and of three.
 const SMALL_FILES: [&str; 2] = ["small", "one/two/small"];
 const SMALL_LEN: usize = 1024;

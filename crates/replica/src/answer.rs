@@ -15,7 +15,7 @@ use super::output::Output;
 use super::request::Incoming;
 use super::statements::StatementStore;
 use super::trees::{Located, ServedFile, Tree, Trees};
-use super::wakes::Caller;
+use super::wake_queue::Caller;
 
 #[derive(Debug)]
 pub(super) struct Replica {

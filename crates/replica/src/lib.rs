@@ -36,7 +36,7 @@ mod statements;
 mod tests;
 mod tls;
 mod trees;
-mod wakes;
+mod wake_queue;
 mod worker;
 
 pub use limits::Limits;

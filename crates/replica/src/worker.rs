@@ -18,7 +18,7 @@ use super::limits::{ACCEPT_PAUSE, Limits, READ_LEN_MAX, TICK, TURN_ACCEPTS_MAX, 
 use super::send::{self, SendBuffer, SendError, Step};
 use super::tls::{HANDSHAKE, Session, Tls};
 use super::trees::ServedFile;
-use super::wakes::{Caller, Ticket, Wakes};
+use super::wake_queue::{Caller, Ticket, WakeQueue};
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -39,7 +39,7 @@ pub(super) struct Worker {
     peers: Vec<Option<Peer>>,
     free: Vec<usize>,
     again: VecDeque<usize>,
-    tools: WorkerScratch,
+    scratch: WorkerScratch,
     shared: Arc<Shared>,
     drain_until: Option<Instant>,
 }
@@ -49,7 +49,7 @@ struct WorkerScratch {
     read_buffer: Box<[u8; READ_LEN_MAX]>,
     send_buffer: SendBuffer,
     shared: Arc<Shared>,
-    wakes: Arc<Wakes>,
+    wake_queue: Arc<WakeQueue>,
 }
 
 struct Listener {
@@ -75,14 +75,14 @@ impl Worker {
             taken.push(Listener { socket, ready: true, paused_until: None });
         }
         let (read_buffer, send_buffer) = (Box::new([0; READ_LEN_MAX]), SendBuffer::new());
-        let wakes = Arc::new(Wakes { over: Mutex::default(), waker });
-        let tools = WorkerScratch { replica, read_buffer, send_buffer, shared: shared.clone(), wakes };
+        let wake_queue = Arc::new(WakeQueue { ended: Mutex::default(), waker });
+        let scratch = WorkerScratch { replica, read_buffer, send_buffer, shared: shared.clone(), wake_queue };
         let (peers, free, again) = (Vec::new(), Vec::new(), VecDeque::new());
-        Ok(Self { poll, admitted: 0, listeners: taken, peers, free, again, tools, shared, drain_until: None })
+        Ok(Self { poll, admitted: 0, listeners: taken, peers, free, again, scratch, shared, drain_until: None })
     }
 
     pub(super) fn waker(&self) -> Arc<Waker> {
-        self.tools.wakes.waker.clone()
+        self.scratch.wake_queue.waker.clone()
     }
 
     /// Finishes replies in progress when stopped.
@@ -134,8 +134,8 @@ impl Worker {
     }
 
     fn end_waits(&mut self, now: Instant) {
-        let over = std::mem::take(&mut *self.tools.wakes.over.lock());
-        for (ticket, how) in over {
+        let ended = std::mem::take(&mut *self.scratch.wake_queue.ended.lock());
+        for (ticket, how) in ended {
             if let Some(Some(peer)) = self.peers.get_mut(ticket.0)
                 && peer.ticket == ticket
             {
@@ -170,7 +170,7 @@ impl Worker {
                 Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
                 Err(error) => {
                     listener.paused_until = Some(now + ACCEPT_PAUSE);
-                    self.tools.counters().accept_failed.add(1);
+                    self.scratch.counters().accept_failed.add(1);
                     tracing::warn!(%error, "connections can't be accepted for a moment");
                 }
             }
@@ -180,10 +180,10 @@ impl Worker {
     fn admit(&mut self, socket: TcpStream, now: Instant) {
         if self.shared.open.fetch_add(1, Ordering::Relaxed) >= self.shared.limits.connections_max {
             self.shared.open.fetch_sub(1, Ordering::Relaxed);
-            self.tools.counters().refused.add(1);
+            self.scratch.counters().refused.add(1);
             return;
         }
-        self.tools.counters().accepted.add(1);
+        self.scratch.counters().accepted.add(1);
         let id = self.free.pop().unwrap_or_else(|| {
             self.peers.push(None);
             self.peers.len() - 1
@@ -196,7 +196,7 @@ impl Worker {
 
     fn turn(&mut self, id: usize, now: Instant) {
         let Some(Some(peer)) = self.peers.get_mut(id) else { return };
-        let mut end = peer.turn(&mut self.tools, now);
+        let mut end = peer.turn(&mut self.scratch, now);
         let is_idle = peer.connection.output().is_empty() && !peer.connection.is_waiting();
         if self.drain_until.is_some() && matches!(end, TurnEnd::Wait) && is_idle {
             end = TurnEnd::Close(Closed::Shutdown);
@@ -226,7 +226,7 @@ impl Worker {
         if let Some(mut peer) = self.peers[id].take() {
             peer.end();
             self.free.push(id);
-            self.tools.counters().close(reason);
+            self.scratch.counters().close(reason);
             self.shared.open.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -260,7 +260,7 @@ impl Worker {
 
 impl WorkerScratch {
     fn service(&self, ticket: Ticket) -> Serving<'_> {
-        Serving { replica: &self.replica, caller: Caller { wakes: &self.wakes, ticket } }
+        Serving { replica: &self.replica, caller: Caller { wake_queue: &self.wake_queue, ticket } }
     }
 
     fn counters(&self) -> &Counters {
@@ -349,21 +349,21 @@ impl Peer {
         may
     }
 
-    fn turn(&mut self, tools: &mut WorkerScratch, now: Instant) -> TurnEnd {
-        match self.go_on(tools, now) {
+    fn turn(&mut self, scratch: &mut WorkerScratch, now: Instant) -> TurnEnd {
+        match self.go_on(scratch, now) {
             Ok(end) => end,
             Err(fault) => TurnEnd::Close(fault.into()),
         }
     }
 
-    fn go_on(&mut self, tools: &mut WorkerScratch, now: Instant) -> Result<TurnEnd, Fault> {
+    fn go_on(&mut self, scratch: &mut WorkerScratch, now: Instant) -> Result<TurnEnd, Fault> {
         let (mut sent, mut reads) = (0, 0);
         loop {
-            if let Some(end) = self.send_output(tools, &mut sent) {
+            if let Some(end) = self.send_output(scratch, &mut sent) {
                 return Ok(end);
             }
             if let Some(asked_at) = self.asked_at.take() {
-                tools.counters().latency(asked_at.elapsed());
+                scratch.counters().latency(asked_at.elapsed());
             }
             if self.connection.is_ending() {
                 return Ok(TurnEnd::Close(Closed::Complete));
@@ -372,10 +372,10 @@ impl Peer {
                 return Ok(TurnEnd::Wait);
             }
             if self.connection.has_undecoded() {
-                self.connection.resume(&tools.service(self.ticket))?;
-            } else if let Some(n) = self.decrypted(tools) {
-                self.connection.feed(&tools.read_buffer[..n], &tools.service(self.ticket))?;
-            } else if let Some(end) = self.receive(tools, &mut reads)? {
+                self.connection.resume(&scratch.service(self.ticket))?;
+            } else if let Some(n) = self.decrypted(scratch) {
+                self.connection.feed(&scratch.read_buffer[..n], &scratch.service(self.ticket))?;
+            } else if let Some(end) = self.receive(scratch, &mut reads)? {
                 return Ok(end);
             }
             if !self.connection.output().is_empty() {
@@ -385,14 +385,14 @@ impl Peer {
     }
 
     /// Sends until nothing is left, or returns why the turn ends.
-    fn send_output(&mut self, tools: &mut WorkerScratch, sent: &mut u64) -> Option<TurnEnd> {
+    fn send_output(&mut self, scratch: &mut WorkerScratch, sent: &mut u64) -> Option<TurnEnd> {
         while !self.connection.output().is_empty() {
             if !self.writable || *sent >= TURN_LEN_MAX {
                 return Some(if self.writable { TurnEnd::Again } else { TurnEnd::Wait });
             }
             let step = match &mut self.tls {
-                Some(tls) => tls.step(&self.socket, self.connection.output(), &mut tools.send_buffer),
-                None => send::step(self.socket.as_fd(), self.connection.output(), &mut tools.send_buffer),
+                Some(tls) => tls.step(&self.socket, self.connection.output(), &mut scratch.send_buffer),
+                None => send::step(self.socket.as_fd(), self.connection.output(), &mut scratch.send_buffer),
             };
             let n = match step {
                 Ok(Step::Sent(n)) => n,
@@ -403,19 +403,19 @@ impl Peer {
                 Err(SendError::Peer) => return Some(TurnEnd::Close(Closed::Failed)),
                 Err(SendError::File { place, error }) => {
                     // The length of the answer was sent already: only a close tells the client.
-                    tools.replica.trees.note_unreadable(&place, &error);
+                    scratch.replica.trees.note_unreadable(&place, &error);
                     return Some(TurnEnd::Close(Closed::Database));
                 }
             };
             *sent += n;
-            tools.counters().sent_len.add(n);
+            scratch.counters().sent_len.add(n);
             self.connection.sent(n);
         }
         None
     }
 
     /// Reads from the socket once, or returns why the turn ends.
-    fn receive(&mut self, tools: &mut WorkerScratch, reads: &mut u32) -> Result<Option<TurnEnd>, Fault> {
+    fn receive(&mut self, scratch: &mut WorkerScratch, reads: &mut u32) -> Result<Option<TurnEnd>, Fault> {
         if !self.flush_tls() || !self.readable {
             return Ok(Some(TurnEnd::Wait));
         }
@@ -423,7 +423,7 @@ impl Peer {
             return Ok(Some(TurnEnd::Again));
         }
         *reads += 1;
-        let n = match (&self.socket).read(&mut tools.read_buffer[..]) {
+        let n = match (&self.socket).read(&mut scratch.read_buffer[..]) {
             Ok(0) => return Ok(Some(TurnEnd::Close(Closed::Peer))),
             Ok(n) => n,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
@@ -432,12 +432,12 @@ impl Peer {
             }
             Err(_) => return Ok(Some(TurnEnd::Close(Closed::Failed))),
         };
-        tools.counters().received_len.add(n as u64);
+        scratch.counters().received_len.add(n as u64);
         self.looked_again = false;
         // A short read emptied the socket (epoll(7)); a later end is an event.
         self.readable = n == READ_LEN_MAX || self.read_closed;
-        if !self.receive_tls(n, tools)? {
-            self.connection.feed(&tools.read_buffer[..n], &tools.service(self.ticket))?;
+        if !self.receive_tls(n, scratch)? {
+            self.connection.feed(&scratch.read_buffer[..n], &scratch.service(self.ticket))?;
         }
         Ok(None)
     }
@@ -445,19 +445,19 @@ impl Peer {
 
 impl Peer {
     /// False if the connection is in clear text.
-    fn receive_tls(&mut self, n: usize, tools: &WorkerScratch) -> Result<bool, Fault> {
+    fn receive_tls(&mut self, n: usize, scratch: &WorkerScratch) -> Result<bool, Fault> {
         let is_first = std::mem::replace(&mut self.is_new, false);
-        if let Some(tls) = &tools.shared.tls
+        if let Some(tls) = &scratch.shared.tls
             && is_first
-            && tools.read_buffer[0] == HANDSHAKE
+            && scratch.read_buffer[0] == HANDSHAKE
         {
             self.tls = Some(Session::new(&tls.config()).map_err(|_| Fault::BadRequest)?);
         }
         let Some(tls) = &mut self.tls else {
             // Before the request is read.
-            return if tools.shared.is_tls_only { Err(Fault::ClearText) } else { Ok(false) };
+            return if scratch.shared.is_tls_only { Err(Fault::ClearText) } else { Ok(false) };
         };
-        tls.receive(&tools.read_buffer[..n]).map_err(|error| {
+        tls.receive(&scratch.read_buffer[..n]).map_err(|error| {
             tracing::debug!(%error, "TLS failed");
             Fault::BadRequest
         })?;
@@ -465,8 +465,8 @@ impl Peer {
     }
 
     /// Bytes decrypted into the read buffer.
-    fn decrypted(&mut self, tools: &mut WorkerScratch) -> Option<usize> {
-        self.tls.as_mut().map(|tls| tls.read(&mut tools.read_buffer[..])).filter(|n| *n > 0)
+    fn decrypted(&mut self, scratch: &mut WorkerScratch) -> Option<usize> {
+        self.tls.as_mut().map(|tls| tls.read(&mut scratch.read_buffer[..])).filter(|n| *n > 0)
     }
 
     /// TLS's own records; false if the socket is full or broken.

@@ -15,7 +15,7 @@ use vouch_tree::Iv;
 use vouch_tree_client::{Client, Tree};
 use vouch_tree_store::{PackFile, pack_header};
 
-use crate::fetch::Flights;
+use crate::fetch::FetchesInProgress;
 use crate::pack::{CachedPack, Wanted};
 use crate::table::PackTable;
 use crate::{CacheOptions, Error, Result, io_error};
@@ -27,7 +27,7 @@ pub struct TreeCache {
     /// Set once a replica or the stored newest revision was valid.
     pub(crate) tree: RwLock<Option<Arc<Tree>>>,
     pub(crate) runtime: Handle,
-    pub(crate) flights: Flights,
+    pub(crate) in_progress: FetchesInProgress,
     pub(crate) counts: Counters,
     packs: RwLock<HashMap<String, Arc<CachedPack>>>,
     /// Only in the previous layout, for readers of its manifest.
@@ -92,7 +92,7 @@ impl TreeCache {
             client,
             tree: RwLock::default(),
             runtime: Handle::current(),
-            flights: Flights::default(),
+            in_progress: FetchesInProgress::default(),
             counts: Counters::default(),
             packs: RwLock::default(),
             outgoing: Mutex::default(),

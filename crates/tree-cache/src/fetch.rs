@@ -12,13 +12,13 @@ use crate::pack::{CachedPack, Wanted};
 
 type FrameKey = (u64, usize);
 
-pub(crate) struct Flights {
+pub(crate) struct FetchesInProgress {
     waiting: Mutex<HashMap<FrameKey, Vec<Arc<Waiter>>>>,
     /// 32 MiB in memory.
     frames: Semaphore,
 }
 
-impl Default for Flights {
+impl Default for FetchesInProgress {
     fn default() -> Self {
         Self { waiting: Mutex::default(), frames: Semaphore::new(FRAMES_MAX) }
     }
@@ -59,7 +59,7 @@ impl TreeCache {
         });
         let mut own = Vec::new();
         {
-            let mut waiting = self.flights.waiting.lock();
+            let mut waiting = self.in_progress.waiting.lock();
             for Wanted { pack, frames } in wanted {
                 for frame in frames {
                     match waiting.get_mut(&(pack.serial, frame)) {
@@ -83,7 +83,7 @@ impl TreeCache {
                 let cache = Arc::clone(&cache);
                 async move {
                     let is_present = cache.fetch_one(&pack, frame).await;
-                    let waiters = cache.flights.waiting.lock().remove(&(pack.serial, frame));
+                    let waiters = cache.in_progress.waiting.lock().remove(&(pack.serial, frame));
                     waiters.into_iter().flatten().for_each(|waiter| waiter.note(is_present));
                 }
             });
@@ -92,7 +92,7 @@ impl TreeCache {
     }
 
     async fn fetch_one(&self, pack: &Arc<CachedPack>, frame: usize) -> bool {
-        let Ok(_permit) = self.flights.frames.acquire().await else { return false };
+        let Ok(_permit) = self.in_progress.frames.acquire().await else { return false };
         let place = &pack.table.places[frame];
         let tree = self.tree.read().clone();
         let Some(tree) = tree else {

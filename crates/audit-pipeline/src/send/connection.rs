@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use vouch_audit::syslog;
 
+use super::delivery_error::DeliveryError;
 use super::target::{Protocol, Target};
 use super::tls::{Tls, TlsOptions};
-use super::trouble::Trouble;
 use super::unacknowledged;
 use super::{Message, STALL};
 
@@ -19,16 +19,16 @@ pub(super) enum Connection {
 }
 
 impl Connection {
-    pub(super) fn open(target: &Target, tls: &TlsOptions) -> Result<Connection, Trouble> {
+    pub(super) fn open(target: &Target, tls: &TlsOptions) -> Result<Connection, DeliveryError> {
         match target.protocol {
             Protocol::SyslogTcp => Ok(Connection::Stream(target.connect(STALL)?)),
             Protocol::SyslogTls => Ok(Connection::Tls(Box::new(tls.open(&target.host, target.connect(STALL)?, STALL)?))),
             Protocol::SyslogUdp => Ok(Connection::Datagrams(datagrams(target)?)),
-            Protocol::Nats | Protocol::NatsTls => Err(Trouble::new("NATS is no syslog")),
+            Protocol::Nats | Protocol::NatsTls => Err(DeliveryError::new("NATS is no syslog")),
         }
     }
 
-    pub(super) fn send(&mut self, messages: &[Message]) -> Result<(), Trouble> {
+    pub(super) fn send(&mut self, messages: &[Message]) -> Result<(), DeliveryError> {
         let mut bytes = Vec::new();
         if !matches!(self, Connection::Datagrams(_)) {
             messages.iter().for_each(|message| syslog::frame(&message.text, &mut bytes));
@@ -43,7 +43,7 @@ impl Connection {
     /// Syslog has no acknowledgements: only an orderly end by the other side proves that it has
     /// read all. Otherwise its system resets the connection (RFC 2525, section 2.17), which
     /// `unacknowledged` detects.
-    pub(super) fn end(self) -> Result<(), Trouble> {
+    pub(super) fn end(self) -> Result<(), DeliveryError> {
         match self {
             Connection::Stream(stream) => Ok(end_stream(stream, STALL)?),
             Connection::Tls(session) => session.end(STALL),

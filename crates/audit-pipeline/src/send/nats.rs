@@ -13,9 +13,9 @@ use vouch_audit::frame::{Header, MAGIC};
 use vouch_audit::trail::{Segment, segments};
 
 use super::Message;
+use super::delivery_error::DeliveryError;
 use super::target::{Protocol, Target};
-use super::tls::{TlsOptions, trouble};
-use super::trouble::Trouble;
+use super::tls::{TlsOptions, delivery_error};
 use vouch_daemon::failure::{At as _, Failure, Outcome, chain};
 
 /// Login at a NATS server.
@@ -51,11 +51,11 @@ pub(super) struct Nats {
 }
 
 impl Nats {
-    pub(super) fn open(target: &Target, args: &NatsOptions, tls: &TlsOptions, directory: &Path) -> Result<Nats, Trouble> {
-        let trail = trail_of(directory).map_err(Trouble::new)?;
-        let mut options = args.options().map_err(Trouble::new)?;
+    pub(super) fn open(target: &Target, args: &NatsOptions, tls: &TlsOptions, directory: &Path) -> Result<Nats, DeliveryError> {
+        let trail = trail_of(directory).map_err(DeliveryError::new)?;
+        let mut options = args.options().map_err(DeliveryError::new)?;
         if target.protocol == Protocol::NatsTls {
-            options = tls.nats(options).map_err(Trouble::new)?;
+            options = tls.nats(options).map_err(DeliveryError::new)?;
         }
         // Own threads, because the server needs answers even while nothing is sent.
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
@@ -64,7 +64,7 @@ impl Nats {
         Ok(Nats { runtime, context, subject: target.subject.clone(), trail })
     }
 
-    pub(super) fn send(&self, messages: &[Message]) -> Result<(), Trouble> {
+    pub(super) fn send(&self, messages: &[Message]) -> Result<(), DeliveryError> {
         self.runtime.block_on(async {
             for some in messages.chunks(IN_FLIGHT) {
                 let mut acknowledged = Vec::with_capacity(some.len());
@@ -90,34 +90,34 @@ pub(super) fn trail_of(directory: &Path) -> Outcome<String> {
     Ok(data_encoding::HEXLOWER.encode(&header.trail))
 }
 
-fn of_connect(error: &async_nats::ConnectError) -> Trouble {
+fn of_connect(error: &async_nats::ConnectError) -> DeliveryError {
     // The cause of a TLS error is deep in its chain.
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(source) = next {
         if let Some(source) =
             source.downcast_ref::<std::io::Error>().filter(|source| source.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()))
         {
-            return trouble(source);
+            return delivery_error(source);
         }
         next = source.source();
     }
     match error.kind() {
-        ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => Trouble::refusal(
+        ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => DeliveryError::refusal(
             "the NATS server refuses the login",
             "give --nats-user and --nats-password-file, or --tls-cert and --tls-key, of a user known to the server",
         ),
-        _ => Trouble::new(chain(error)),
+        _ => DeliveryError::new(chain(error)),
     }
 }
 
-fn of_publish(error: &async_nats::jetstream::context::PublishError) -> Trouble {
+fn of_publish(error: &async_nats::jetstream::context::PublishError) -> DeliveryError {
     match error.kind() {
-        PublishErrorKind::StreamNotFound => Trouble::refusal(
+        PublishErrorKind::StreamNotFound => DeliveryError::refusal(
             "no JetStream stream has this subject, so nothing would be stored",
             "create one: nats stream add --subjects SUBJECT",
         ),
-        PublishErrorKind::MaxPayloadExceeded => Trouble::refusal(chain(error), "raise max_payload of the NATS server"),
-        _ => Trouble::new(chain(error)),
+        PublishErrorKind::MaxPayloadExceeded => DeliveryError::refusal(chain(error), "raise max_payload of the NATS server"),
+        _ => DeliveryError::new(chain(error)),
     }
 }
 

@@ -11,7 +11,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use super::trouble::Trouble;
+use super::delivery_error::DeliveryError;
 use super::unacknowledged;
 use vouch_daemon::failure::{Failure, Outcome, chain};
 
@@ -94,17 +94,17 @@ impl TlsOptions {
         }
     }
 
-    pub(super) fn open(&self, host: &str, stream: TcpStream, limit: Duration) -> Result<Tls, Trouble> {
-        let as_trouble = |failure: Failure| Trouble::new(failure);
-        let config = self.config().map_err(as_trouble)?;
-        let session = ClientConnection::new(Arc::new(config), self.expected_name(host).map_err(as_trouble)?).map_err(Trouble::new)?;
+    pub(super) fn open(&self, host: &str, stream: TcpStream, limit: Duration) -> Result<Tls, DeliveryError> {
+        let failed = |failure: Failure| DeliveryError::new(failure);
+        let config = self.config().map_err(failed)?;
+        let session = ClientConnection::new(Arc::new(config), self.expected_name(host).map_err(failed)?).map_err(DeliveryError::new)?;
         let mut stream = StreamOwned::new(session, stream);
         let begun = Instant::now();
         while stream.conn.is_handshaking() {
             let done = stream.conn.complete_io(&mut stream.sock);
             done.map_err(|error| said_before(&mut stream, &error))?;
             if begun.elapsed() > limit {
-                return Err(Trouble::new("the TLS handshake takes too long"));
+                return Err(DeliveryError::new("the TLS handshake takes too long"));
             }
         }
         Ok(Tls { stream, takes_plain_end: self.accepts_plain_end })
@@ -117,14 +117,14 @@ pub(super) struct Tls {
 }
 
 impl Tls {
-    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
+    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), DeliveryError> {
         let sent = self.stream.write_all(bytes).and_then(|()| self.stream.flush());
         sent.map_err(|error| said_before(&mut self.stream, &error))
     }
 
     /// The receiver answers our close_notify with its own after reading everything before it (RFC
     /// 5425, section 4.4).
-    pub(super) fn end(mut self, limit: Duration) -> Result<(), Trouble> {
+    pub(super) fn end(mut self, limit: Duration) -> Result<(), DeliveryError> {
         self.stream.conn.send_close_notify();
         let ended = self.stream.flush().and_then(|()| self.stream.sock.shutdown(Shutdown::Write));
         ended.map_err(|error| said_before(&mut self.stream, &error))?;
@@ -137,18 +137,18 @@ impl Tls {
                 // TCP ended in order, TLS did not.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && self.takes_plain_end => break,
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    return Err(Trouble::plain_end());
+                    return Err(DeliveryError::plain_end());
                 }
-                Err(error) => return Err(trouble(&error)),
+                Err(error) => return Err(delivery_error(&error)),
             }
             if begun.elapsed() > limit {
-                return Err(Trouble::new("the collector does not close the connection"));
+                return Err(DeliveryError::new("the collector does not close the connection"));
             }
         }
         // Both sides ended TLS. A collector with unread data would reset the connection.
         while self.stream.sock.read(&mut ignored)? > 0 {
             if begun.elapsed() > limit {
-                return Err(Trouble::new("the collector does not close the connection"));
+                return Err(DeliveryError::new("the collector does not close the connection"));
             }
         }
         Ok(unacknowledged::wait(&self.stream.sock, limit)?)
@@ -158,13 +158,13 @@ impl Tls {
 /// The other side's last TLS alert. In TLS 1.3 a collector rejects our certificate after the
 /// handshake, perhaps before the first record is sent. Read from the socket: the stream would first
 /// retry its failed write.
-fn said_before(stream: &mut StreamOwned<ClientConnection, TcpStream>, error: &io::Error) -> Trouble {
+fn said_before(stream: &mut StreamOwned<ClientConnection, TcpStream>, error: &io::Error) -> DeliveryError {
     while let Ok(1..) = stream.conn.read_tls(&mut stream.sock) {
         if let Err(said) = stream.conn.process_new_packets() {
-            return trouble(&io::Error::new(io::ErrorKind::InvalidData, said));
+            return delivery_error(&io::Error::new(io::ErrorKind::InvalidData, said));
         }
     }
-    trouble(error)
+    delivery_error(error)
 }
 
 fn certificates(path: &Path) -> Outcome<Vec<CertificateDer<'static>>> {
@@ -182,11 +182,11 @@ fn pem_failure(path: &Path, error: rustls::pki_types::pem::Error, what: &str) ->
     }
 }
 
-pub(super) fn trouble(error: &io::Error) -> Trouble {
+pub(super) fn delivery_error(error: &io::Error) -> DeliveryError {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     let Some(inner) = inner else {
         let ended = error.kind() == io::ErrorKind::UnexpectedEof;
-        return Trouble::new(if ended { "the collector closed the connection".to_owned() } else { chain(error) });
+        return DeliveryError::new(if ended { "the collector closed the connection".to_owned() } else { chain(error) });
     };
     use CertificateError::{
         BadSignature, Expired, ExpiredContext, InvalidPurpose, InvalidPurposeContext, NotValidForName, NotValidForNameContext, NotValidYet,
@@ -207,19 +207,19 @@ pub(super) fn trouble(error: &io::Error) -> Trouble {
                 InvalidPurpose | InvalidPurposeContext { .. } => "the collector needs a certificate for servers; nothing was sent",
                 _ => "the collector's certificate must be replaced; nothing was sent",
             };
-            Trouble::refusal(format!("the collector's certificate is not trusted: {why}"), cure)
+            DeliveryError::refusal(format!("the collector's certificate is not trusted: {why}"), cure)
         }
         rustls::Error::InvalidMessage(_) => {
-            Trouble::refusal("the other side does not speak TLS", "give the collector's TLS port; nothing was sent")
+            DeliveryError::refusal("the other side does not speak TLS", "give the collector's TLS port; nothing was sent")
         }
         rustls::Error::AlertReceived(alert) if is_of_our_certificate(*alert) => {
             let cure = "give a valid --tls-cert and --tls-key, signed by the collector's CA";
-            Trouble::refusal(format!("the collector rejects our certificate: {alert:?}"), cure)
+            DeliveryError::refusal(format!("the collector rejects our certificate: {alert:?}"), cure)
         }
         rustls::Error::AlertReceived(AlertDescription::ProtocolVersion | AlertDescription::HandshakeFailure) => {
-            Trouble::refusal(inner, "the collector must support TLS 1.2 or 1.3 with AEAD ciphers")
+            DeliveryError::refusal(inner, "the collector must support TLS 1.2 or 1.3 with AEAD ciphers")
         }
-        _ => Trouble::new(inner),
+        _ => DeliveryError::new(inner),
     }
 }
 

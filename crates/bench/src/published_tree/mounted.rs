@@ -83,7 +83,7 @@ impl Mounted {
         // During the mount, a look may fail for a moment.
         while device(&self.at).is_ok_and(|now| now == before) || std::fs::read_dir(&self.at).is_err() {
             let ended = child.try_wait().map_err(Error::file(&self.at))?.is_some();
-            if ended || start.elapsed() > PATIENCE {
+            if ended || start.elapsed() > MOUNT_TIMEOUT {
                 let said = std::fs::read_to_string(&self.log).unwrap_or_default();
                 let _ = child.kill();
                 let _ = child.wait();
@@ -102,7 +102,7 @@ impl Mounted {
         while child.try_wait().map_err(Error::file(&self.at))?.is_none() {
             let told = Command::new(&self.unmount[0]).args(&self.unmount[1..]).stdin(Stdio::null()).output();
             let told = told.map_err(|error| Error::Program(format!("{}: {error}", self.unmount[0])))?;
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > MOUNT_TIMEOUT {
                 return Err(Error::Program(String::from_utf8_lossy(&told.stderr).trim().to_owned()));
             }
             for _ in 0..50 {
@@ -121,4 +121,4 @@ fn device(path: &Path) -> Result<u64, Error> {
     std::fs::metadata(path).map(|metadata| metadata.dev()).map_err(Error::file(path))
 }
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const MOUNT_TIMEOUT: Duration = Duration::from_secs(30);

@@ -25,7 +25,7 @@ impl Opener for Gate {
         self.counts.lock().unwrap().push(replies.len());
         if self.blocks_next_batch.swap(false, Ordering::SeqCst) {
             self.entered_sender.send(()).unwrap();
-            self.release_receiver.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+            self.release_receiver.lock().unwrap().recv_timeout(STEP_TIMEOUT).unwrap();
         }
     }
 }
@@ -69,12 +69,12 @@ async fn opens_replies_in_batches_without_blocking_other_connections() {
     let client = Client::connect(config).await.unwrap();
     gate.blocks_next_batch.store(true, Ordering::SeqCst);
     let first = tokio::spawn(call_putrootfh(client.clone()));
-    tokio::task::spawn_blocking(move || entered.recv_timeout(PATIENCE).unwrap()).await.unwrap();
+    tokio::task::spawn_blocking(move || entered.recv_timeout(STEP_TIMEOUT).unwrap()).await.unwrap();
     world.lock().unwrap().replies_per_write = 4;
     let mut done = tokio::task::JoinSet::new();
     (0..8).for_each(|_| drop(done.spawn(call_putrootfh(client.clone()))));
     for _ in 0..4 {
-        tokio::time::timeout(PATIENCE, done.join_next()).await.expect("other connections continue").unwrap().unwrap();
+        tokio::time::timeout(STEP_TIMEOUT, done.join_next()).await.expect("other connections continue").unwrap().unwrap();
     }
     assert!(!first.is_finished());
     release.send(()).unwrap();
@@ -121,7 +121,7 @@ async fn callback_is_answered_in_order_with_replies() {
         let mut call = Box::pin(call_putrootfh(client.clone()));
         assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "the call is sent and waits");
         *call_in_flight.lock().unwrap() = Some(call);
-        let answered = tokio::time::timeout(PATIENCE, receiver.recv()).await.expect("a callback arrives").unwrap();
+        let answered = tokio::time::timeout(STEP_TIMEOUT, receiver.recv()).await.expect("a callback arrives").unwrap();
         assert_eq!(answered, after, "with an opener: {opened}");
         let call = call_in_flight.lock().unwrap().take().unwrap();
         if !answered {
@@ -130,4 +130,4 @@ async fn callback_is_answered_in_order_with_replies() {
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const STEP_TIMEOUT: Duration = Duration::from_secs(20);

@@ -3,7 +3,7 @@ use vouch_nfs4::ClientId;
 use super::limits::REPORT_ROWS_MAX;
 use super::tables::State;
 use crate::ConnectionId;
-use crate::state::client::record::{Dialect, Lease};
+use crate::state::client::record::{Lease, VersionState};
 
 #[derive(Clone, Debug)]
 pub(crate) struct ClientStatus {
@@ -67,15 +67,15 @@ impl<F: Clone> State<F> {
 
     fn client_status(&self, key: super::ClientKey, now: u64) -> ClientStatus {
         let client = &self.clients[key];
-        let (implementation, sessions) = match &client.dialect {
-            Dialect::V40(_) => (None, &[][..]),
-            Dialect::V41(v41) => (v41.implementation.as_deref().map(str::to_owned), v41.sessions.as_slice()),
+        let (implementation, sessions) = match &client.version {
+            VersionState::V40(_) => (None, &[][..]),
+            VersionState::V41(v41) => (v41.implementation.as_deref().map(str::to_owned), v41.sessions.as_slice()),
         };
         let bound = sessions.iter().rev().find_map(|&session| self.sessions[session].connections.last());
         // In 4.1 each COMPOUND has its minor version; the newest session is the best guess.
-        let minor = match &client.dialect {
-            Dialect::V40(_) => 0,
-            Dialect::V41(_) => sessions.last().map_or(1, |&session| self.sessions[session].back.minor),
+        let minor = match &client.version {
+            VersionState::V40(_) => 0,
+            VersionState::V41(_) => sessions.last().map_or(1, |&session| self.sessions[session].back.minor),
         };
         ClientStatus {
             id: client.id,

@@ -209,7 +209,7 @@ impl Connector for Network {
     }
 }
 
-pub struct World {
+pub struct TestMount {
     pub runtime: Runtime,
     pub clock: Arc<TestClock>,
     pub client: Arc<Client>,
@@ -219,7 +219,7 @@ pub struct World {
     _dir: TempDir,
 }
 
-impl World {
+impl TestMount {
     pub fn of_tree(site: &Arc<Site>) -> Option<Self> {
         Self::of_tree_with(site, |_| {})
     }
@@ -233,29 +233,29 @@ impl World {
     }
 
     pub fn of_tree_on_disk(site: &Arc<Site>, disk: &Path, quota_bytes: u64, choose: impl FnOnce(&mut MountOptions)) -> Option<Self> {
-        let world = Self::start(vec![site.clone()], |client| {
+        let mount = Self::start(vec![site.clone()], |client| {
             client.disk_cache = Some(DiskCacheOptions { dir: disk.join("cache"), quota_bytes });
             client.state_dir = Some(disk.join("state"));
             client.memory_cache_bytes = 1 << 20;
         })?;
-        Self::mounting(world, site, choose)
+        Self::mounting(mount, site, choose)
     }
 
-    fn mounting(mut world: Self, site: &Arc<Site>, choose: impl FnOnce(&mut MountOptions)) -> Option<Self> {
-        let config = world.config(choose);
-        let tree = world.runtime.block_on(world.client.open(&site.name, &TreeOptions::default())).unwrap();
-        world.mounted = Some(world.runtime.block_on(mount_tree(config, tree.clone())).unwrap());
-        world.tree = Some(tree);
-        Some(world)
+    fn mounting(mut mount: Self, site: &Arc<Site>, choose: impl FnOnce(&mut MountOptions)) -> Option<Self> {
+        let config = mount.config(choose);
+        let tree = mount.runtime.block_on(mount.client.open(&site.name, &TreeOptions::default())).unwrap();
+        mount.mounted = Some(mount.runtime.block_on(mount_tree(config, tree.clone())).unwrap());
+        mount.tree = Some(tree);
+        Some(mount)
     }
 
     pub fn of_tree_at(site: &Arc<Site>, point: PathBuf) -> Option<Self> {
-        let mut world = Self::start(vec![site.clone()], |_| {})?;
-        world.point = point;
-        let config = world.config(|_| {});
-        let tree = world.runtime.block_on(world.client.open(&site.name, &TreeOptions::default())).unwrap();
-        world.mounted = Some(world.runtime.block_on(mount_tree(config, tree)).unwrap());
-        Some(world)
+        let mut mount = Self::start(vec![site.clone()], |_| {})?;
+        mount.point = point;
+        let config = mount.config(|_| {});
+        let tree = mount.runtime.block_on(mount.client.open(&site.name, &TreeOptions::default())).unwrap();
+        mount.mounted = Some(mount.runtime.block_on(mount_tree(config, tree)).unwrap());
+        Some(mount)
     }
 
     pub fn of_namespace(sites: Vec<Arc<Site>>) -> Option<Self> {
@@ -263,11 +263,11 @@ impl World {
     }
 
     pub fn of_namespace_asking(sites: Vec<Arc<Site>>, interval: Duration) -> Option<Self> {
-        let mut world = Self::start(sites, |client| client.refresh_interval = Some(interval))?;
-        let config = world.config(|_| {});
-        let mounting = mount_namespace(config, world.client.clone(), NamespaceTrees::default());
-        world.mounted = Some(world.runtime.block_on(mounting).unwrap());
-        Some(world)
+        let mut mount = Self::start(sites, |client| client.refresh_interval = Some(interval))?;
+        let config = mount.config(|_| {});
+        let mounting = mount_namespace(config, mount.client.clone(), NamespaceTrees::default());
+        mount.mounted = Some(mount.runtime.block_on(mounting).unwrap());
+        Some(mount)
     }
 
     fn start(sites: Vec<Arc<Site>>, choose: impl FnOnce(&mut ClientOptions)) -> Option<Self> {
@@ -343,7 +343,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for TestMount {
     fn drop(&mut self) {
         if let Some(mounted) = self.mounted.take() {
             self.runtime.block_on(mounted.unmount()).unwrap();

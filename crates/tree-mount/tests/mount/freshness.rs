@@ -23,42 +23,42 @@ fn site(seed: u8) -> std::sync::Arc<Site> {
 #[test]
 fn serves_cached_files_without_replicas() {
     let site = site(21);
-    let Some(world) = World::of_tree(&site) else { return };
-    let unread = world.path("unread");
+    let Some(mount) = TestMount::of_tree(&site) else { return };
+    let unread = mount.path("unread");
     fs::metadata(&unread).unwrap();
-    assert_eq!(fs::read(world.path("large")).unwrap(), noise(1, 700_000));
-    assert_eq!(fs::read(world.path("d/tiny")).unwrap(), b"tiny");
+    assert_eq!(fs::read(mount.path("large")).unwrap(), noise(1, 700_000));
+    assert_eq!(fs::read(mount.path("d/tiny")).unwrap(), b"tiny");
     site.is_up.store(false, Ordering::SeqCst);
-    assert_eq!(fs::read(world.path("large")).unwrap(), noise(1, 700_000));
-    assert_eq!(fs::read(world.path("d/tiny")).unwrap(), b"tiny");
-    assert_eq!(fs::read_dir(world.path("d")).unwrap().count(), 1);
+    assert_eq!(fs::read(mount.path("large")).unwrap(), noise(1, 700_000));
+    assert_eq!(fs::read(mount.path("d/tiny")).unwrap(), b"tiny");
+    assert_eq!(fs::read_dir(mount.path("d")).unwrap().count(), 1);
     let began = Instant::now();
     assert!(is_eio(fs::read(&unread)));
     assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
     site.is_up.store(true, Ordering::SeqCst);
-    world.until(|| fs::read(&unread).is_ok_and(|bytes| bytes == noise(2, 700_000)));
+    mount.until(|| fs::read(&unread).is_ok_and(|bytes| bytes == noise(2, 700_000)));
 }
 
 #[test]
 fn expired_tree_fails_and_recovers() {
     let site = site(22);
-    let Some(world) = World::of_tree(&site) else { return };
-    let mut open = File::open(world.path("large")).unwrap();
+    let Some(mount) = TestMount::of_tree(&site) else { return };
+    let mut open = File::open(mount.path("large")).unwrap();
     let mut reread = move || {
         open.rewind()?;
         let mut bytes = Vec::new();
         open.read_to_end(&mut bytes).map(|_| bytes)
     };
     assert_eq!(reread().unwrap(), noise(1, 700_000));
-    let before = survey(&world.point);
-    world.clock.set(NOW + 3600);
-    world.until(|| !world.mounted.as_ref().unwrap().status().trees[0].served);
+    let before = survey(&mount.point);
+    mount.clock.set(NOW + 3600);
+    mount.until(|| !mount.mounted.as_ref().unwrap().status().trees[0].served);
     // The kernel drops its caches within two seconds.
     std::thread::sleep(std::time::Duration::from_millis(2500));
     assert!(is_eio(reread()), "also from the page cache");
-    assert!(is_eio(fs::read_dir(&world.point).and_then(|mut d| d.next().unwrap_or(Err(Errno::NOENT.into())))));
+    assert!(is_eio(fs::read_dir(&mount.point).and_then(|mut d| d.next().unwrap_or(Err(Errno::NOENT.into())))));
     site.publish(NOW + 3500, 3600);
-    world.until(|| reread().is_ok_and(|bytes| bytes == noise(1, 700_000)));
-    world.until(|| fs::read(world.path("d/tiny")).is_ok());
-    assert_eq!(survey(&world.point), before);
+    mount.until(|| reread().is_ok_and(|bytes| bytes == noise(1, 700_000)));
+    mount.until(|| fs::read(mount.path("d/tiny")).is_ok());
+    assert_eq!(survey(&mount.point), before);
 }

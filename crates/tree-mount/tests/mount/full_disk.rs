@@ -56,25 +56,25 @@ fn full_disk_does_not_stop_reads_or_updates() {
         }
         site.publish(NOW, 3600);
         let choose = |options: &mut vouch_tree_mount::MountOptions| options.passthrough = passthrough;
-        let Some(world) = World::of_tree_on_disk(&site, disk.path(), 64 << 20, choose) else { return };
+        let Some(mount) = TestMount::of_tree_on_disk(&site, disk.path(), 64 << 20, choose) else { return };
         for _ in 0..2 {
-            assert_eq!(survey(&world.point), survey(&site.source()));
+            assert_eq!(survey(&mount.point), survey(&site.source()));
         }
         let filler = disk.fill();
         for n in 0..3 {
             fs::write(site.source().join(format!("file-{n}")), noise(n + 20, 3 << 20)).unwrap();
         }
         site.publish(NOW + 1, 3600);
-        world.refresh();
+        mount.refresh();
         for _ in 0..2 {
-            assert_eq!(survey(&world.point), survey(&site.source()));
+            assert_eq!(survey(&mount.point), survey(&site.source()));
         }
         fs::remove_file(filler).unwrap();
         fs::remove_dir_all(disk.path().join("cache")).unwrap();
         fs::write(site.source().join("file-5"), noise(30, 1 << 20)).unwrap();
         site.publish(NOW + 2, 3600);
-        world.refresh();
-        assert_eq!(survey(&world.point), survey(&site.source()));
+        mount.refresh();
+        assert_eq!(survey(&mount.point), survey(&site.source()));
         let seen = fs::read_dir(disk.path().join("state")).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).max();
         assert!(seen > Some(0), "the newest revision was not recorded");
     }

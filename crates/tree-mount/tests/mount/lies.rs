@@ -41,28 +41,28 @@ fn no_lie_reaches_a_reader_through_the_kernel() {
         publish(&site, seed, 1);
         let dir = cache.path().join((seed % 4).to_string());
         let disk = DiskCacheOptions { dir, quota_bytes: 64 << 20 };
-        let world = if seed % 2 == 0 { World::of_tree(&site) } else { World::of_tree_with_cache(&site, disk, |_| {}) };
-        let Some(world) = world else { return };
+        let mount = if seed % 2 == 0 { TestMount::of_tree(&site) } else { TestMount::of_tree_with_cache(&site, disk, |_| {}) };
+        let Some(mount) = mount else { return };
         for (pass, odds) in [64, 128, 16, 0].into_iter().enumerate() {
             site.lies.store(odds, Ordering::SeqCst);
             if pass == 2 {
                 publish(&site, seed, 2);
-                let _ = world.runtime.block_on(world.tree.as_ref().unwrap().refresh());
+                let _ = mount.runtime.block_on(mount.tree.as_ref().unwrap().refresh());
             }
             let truths = [content(seed, 1), content(seed, 2)];
             let before = refused;
-            let names = fs::read_dir(&world.point).and_then(|dir| dir.map(|entry| Ok(entry?.file_name().into_string().unwrap())).collect());
+            let names = fs::read_dir(&mount.point).and_then(|dir| dir.map(|entry| Ok(entry?.file_name().into_string().unwrap())).collect());
             let is_listing = |names: &Vec<String>| names.len() == truths[0].len() && names.iter().all(|name| truths[0].contains_key(name));
             check(names, is_listing, "the listing", &mut refused);
             right += 1;
             for name in truths[0].keys() {
                 let is_true = |bytes: &Vec<u8>| truths[..=usize::from(pass >= 2)].iter().any(|truth| truth[name] == *bytes);
-                check(fs::read(world.path(name)), is_true, name, &mut refused);
+                check(fs::read(mount.path(name)), is_true, name, &mut refused);
                 right += 1;
             }
             right -= refused - before;
         }
-        lies += world.tree.as_ref().unwrap().counters().lies;
+        lies += mount.tree.as_ref().unwrap().counters().lies;
     }
     println!("{right} right answers, {refused} refused, {lies} lies detected");
     assert!(right > u64::from(ROUNDS) * 14 && lies > u64::from(ROUNDS), "{right} right answers, {lies} lies: too few");

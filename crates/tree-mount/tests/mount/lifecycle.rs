@@ -14,23 +14,23 @@ fn site(seed: u8) -> std::sync::Arc<Site> {
 #[test]
 fn either_side_can_unmount() {
     let site = site(41);
-    let Some(mut world) = World::of_tree(&site) else { return };
-    let point = world.point.clone();
+    let Some(mut mount) = TestMount::of_tree(&site) else { return };
+    let point = mount.point.clone();
     assert_eq!(fs::read(point.join("file")).unwrap(), b"x");
     assert!(matches!(clear_dead_mount(&point), Err(MountError::Busy { .. })));
-    let mounted = world.mounted.take().unwrap();
+    let mounted = mount.mounted.take().unwrap();
     unmount_point(&point).unwrap();
-    world
+    mount
         .runtime
         .block_on(async { tokio::time::timeout(Duration::from_secs(10), mounted.serve_until(std::future::pending())).await })
         .unwrap()
         .unwrap();
     assert!(!point.join("file").exists());
 
-    let world = World::of_tree(&site).unwrap();
-    let open = fs::File::open(world.path("file")).unwrap();
-    let point = world.point.clone();
-    drop(world);
+    let mount = TestMount::of_tree(&site).unwrap();
+    let open = fs::File::open(mount.path("file")).unwrap();
+    let point = mount.point.clone();
+    drop(mount);
     assert!(!point.join("file").exists(), "unmounted while a file is open");
     drop(open);
 }
@@ -38,17 +38,17 @@ fn either_side_can_unmount() {
 #[test]
 fn stop_signal_unmounts() {
     let site = site(42);
-    let Some(mut world) = World::of_tree(&site) else { return };
-    let mounted = world.mounted.take().unwrap();
-    world.runtime.block_on(async { mounted.serve_until(tokio::time::sleep(Duration::from_millis(50))).await }).unwrap();
-    assert!(!world.path("file").exists());
+    let Some(mut mount) = TestMount::of_tree(&site) else { return };
+    let mounted = mount.mounted.take().unwrap();
+    mount.runtime.block_on(async { mounted.serve_until(tokio::time::sleep(Duration::from_millis(50))).await }).unwrap();
+    assert!(!mount.path("file").exists());
 }
 
 #[test]
 fn victim() {
     let Some(point) = std::env::var_os("VOUCH_TEST_VICTIM") else { return };
     let site = site(43);
-    let _world = World::of_tree_at(&site, point.into());
+    let _mount = TestMount::of_tree_at(&site, point.into());
     println!("mounted");
     std::thread::sleep(Duration::from_secs(60));
 }
@@ -56,7 +56,7 @@ fn victim() {
 #[test]
 fn next_mount_removes_dead_mount() {
     let site = site(44);
-    let Some(world) = World::of_tree(&site) else { return };
+    let Some(mount) = TestMount::of_tree(&site) else { return };
     let dir = tempfile::tempdir().unwrap();
     let point = dir.path().join("mnt");
     fs::create_dir(&point).unwrap();
@@ -66,11 +66,11 @@ fn next_mount_removes_dead_mount() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    world.until(|| point.join("file").exists());
+    mount.until(|| point.join("file").exists());
     victim.kill().unwrap();
     victim.wait().unwrap();
     assert_eq!(fs::read_dir(&point).and_then(|mut d| d.next().unwrap()).unwrap_err().kind(), std::io::ErrorKind::NotConnected);
-    let again = World::of_tree_at(&site, point.clone()).unwrap();
+    let again = TestMount::of_tree_at(&site, point.clone()).unwrap();
     assert_eq!(fs::read(point.join("file")).unwrap(), b"x");
     drop(again);
     assert!(!clear_dead_mount(&point).unwrap());
@@ -79,13 +79,13 @@ fn next_mount_removes_dead_mount() {
 #[test]
 fn refuses_unusable_mount_points() {
     let site = site(45);
-    let Some(world) = World::of_tree(&site) else { return };
-    let (dir, tree) = (tempfile::tempdir().unwrap(), world.tree.clone().unwrap());
+    let Some(mount) = TestMount::of_tree(&site) else { return };
+    let (dir, tree) = (tempfile::tempdir().unwrap(), mount.tree.clone().unwrap());
     let file = dir.path().join("file");
     fs::write(&file, b"").unwrap();
     for (point, exists) in [(file, true), (dir.path().join("missing"), false)] {
         let config = vouch_tree_mount::MountConfig { point, options: Default::default() };
-        let refused = world.runtime.block_on(vouch_tree_mount::mount_tree(config, tree.clone())).err().unwrap();
+        let refused = mount.runtime.block_on(vouch_tree_mount::mount_tree(config, tree.clone())).err().unwrap();
         let is_expected = if exists { matches!(refused, MountError::Point { .. }) } else { matches!(refused, MountError::NoPoint { .. }) };
         assert!(is_expected, "{refused}");
     }

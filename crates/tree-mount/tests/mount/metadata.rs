@@ -44,13 +44,13 @@ fn mount_equals_source() {
     let site = Site::new("a.example", 1);
     odd_source(&site);
     site.publish(NOW, 3600);
-    let Some(world) = World::of_tree(&site) else { return };
-    let (source, mount) = (survey(&site.source()), survey(&world.point));
+    let Some(mount) = TestMount::of_tree(&site) else { return };
+    let (source, mounted) = (survey(&site.source()), survey(&mount.point));
     for (path, line) in &source {
-        assert_eq!(mount.get(path), Some(line), "{}", path.display());
+        assert_eq!(mounted.get(path), Some(line), "{}", path.display());
     }
-    assert_eq!(source.len(), mount.len());
-    assert_eq!(survey(&world.point), mount);
+    assert_eq!(source.len(), mounted.len());
+    assert_eq!(survey(&mount.point), mounted);
 }
 
 #[test]
@@ -58,22 +58,22 @@ fn hard_links_and_readdir_have_stable_inode_numbers() {
     let site = Site::new("a.example", 2);
     odd_source(&site);
     site.publish(NOW, 3600);
-    let Some(world) = World::of_tree(&site) else { return };
-    let ino = |name: &str| fs::symlink_metadata(world.path(name)).unwrap().ino();
+    let Some(mount) = TestMount::of_tree(&site) else { return };
+    let ino = |name: &str| fs::symlink_metadata(mount.path(name)).unwrap().ino();
     assert_eq!(ino("a/one"), ino("a/b/two"));
     assert_eq!(ino("a/one"), ino("three"));
     assert_ne!(ino("a/one"), ino("f1"));
     let mut seen = std::collections::HashSet::new();
-    for entry in fs::read_dir(&world.point).unwrap() {
+    for entry in fs::read_dir(&mount.point).unwrap() {
         let entry = entry.unwrap();
         let listed = std::os::unix::fs::DirEntryExt::ino(&entry);
         assert_eq!(listed, fs::symlink_metadata(entry.path()).unwrap().ino(), "{:?}", entry.path());
         assert!(seen.insert(listed));
     }
     let before = (ino("a/one"), ino("a/b/c"), ino("f0"));
-    drop(world);
-    let world = World::of_tree(&site).unwrap();
-    let ino = |name: &str| fs::symlink_metadata(world.path(name)).unwrap().ino();
+    drop(mount);
+    let mount = TestMount::of_tree(&site).unwrap();
+    let ino = |name: &str| fs::symlink_metadata(mount.path(name)).unwrap().ino();
     assert_eq!(before, (ino("a/one"), ino("a/b/c"), ino("f0")), "inode numbers survive a remount");
 }
 
@@ -82,16 +82,16 @@ fn finds_holes_and_reads_zeros() {
     let site = Site::new("a.example", 3);
     odd_source(&site);
     site.publish(NOW, 3600);
-    let Some(world) = World::of_tree(&site) else { return };
-    let file = File::open(world.path("sparse")).unwrap();
+    let Some(mount) = TestMount::of_tree(&site) else { return };
+    let file = File::open(mount.path("sparse")).unwrap();
     assert_eq!(seek(&file, SeekFrom::Data(0)).unwrap(), 50 << 30);
     assert_eq!(seek(&file, SeekFrom::Hole(50 << 30)).unwrap(), (50 << 30) + 128 * 1024);
     assert!(seek(&file, SeekFrom::Data(51 << 30)).is_err());
     let mut bytes = [1; 12];
     std::os::unix::fs::FileExt::read_at(&file, &mut bytes, (50 << 30) - 4).unwrap();
     assert_eq!(&bytes, b"\0\0\0\0here\0\0\0\0");
-    assert!(fs::metadata(world.path("sparse")).unwrap().blocks() <= 256);
-    let small = File::open(world.path("f1023")).unwrap();
+    assert!(fs::metadata(mount.path("sparse")).unwrap().blocks() <= 256);
+    let small = File::open(mount.path("f1023")).unwrap();
     assert_eq!(seek(&small, SeekFrom::Data(5)).unwrap(), 5);
     assert_eq!(seek(&small, SeekFrom::Hole(5)).unwrap(), 1023);
 }
@@ -105,17 +105,17 @@ fn lists_large_directory_completely() {
         fs::write(site.source().join(format!("big/name-{n:07}")), n.to_string()).unwrap();
     }
     site.publish(NOW, 3600);
-    let Some(world) = World::of_tree(&site) else { return };
+    let Some(mount) = TestMount::of_tree(&site) else { return };
     for _ in 0..2 {
-        let mut names: Vec<_> = fs::read_dir(world.path("big")).unwrap().map(|e| e.unwrap().file_name()).collect();
+        let mut names: Vec<_> = fs::read_dir(mount.path("big")).unwrap().map(|e| e.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names.len(), COUNT);
         assert!(names.iter().enumerate().all(|(n, name)| *name == *format!("name-{n:07}")));
     }
-    assert_eq!(fs::read_to_string(world.path("big/name-0012345")).unwrap(), "12345");
-    let missing = fs::metadata(world.path("big/name-9999999")).unwrap_err();
+    assert_eq!(fs::read_to_string(mount.path("big/name-0012345")).unwrap(), "12345");
+    let missing = fs::metadata(mount.path("big/name-9999999")).unwrap_err();
     assert_eq!(missing.kind(), std::io::ErrorKind::NotFound);
-    let listed = Command::new("ls").arg("-lU").arg(world.path("big")).output().unwrap();
+    let listed = Command::new("ls").arg("-lU").arg(mount.path("big")).output().unwrap();
     assert_eq!(listed.stdout.split(|&b| b == b'\n').filter(|l| l.contains(&b'-')).count(), COUNT);
 }
 
@@ -125,13 +125,13 @@ fn refuses_writes_and_checks_modes() {
     fs::write(site.source().join("file"), b"x").unwrap();
     fs::DirBuilder::new().mode(0o700).create(site.source().join("private")).unwrap();
     site.publish(NOW, 3600);
-    let Some(world) = World::of_tree(&site) else { return };
-    let refused = fs::write(world.path("file"), b"y").unwrap_err();
+    let Some(mount) = TestMount::of_tree(&site) else { return };
+    let refused = fs::write(mount.path("file"), b"y").unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::ROFS.raw_os_error()));
-    assert!(fs::remove_file(world.path("file")).is_err() && fs::create_dir(world.path("new")).is_err());
+    assert!(fs::remove_file(mount.path("file")).is_err() && fs::create_dir(mount.path("new")).is_err());
     if rustix::process::geteuid().is_root() {
         let nobody =
-            Command::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "ls"]).arg(world.path("private")).output();
+            Command::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "ls"]).arg(mount.path("private")).output();
         assert!(nobody.is_ok_and(|output| !output.status.success()));
     }
 }
@@ -142,8 +142,8 @@ fn parallel_and_interrupted_reads_are_right() {
     let whole = noise(7, 24 << 20);
     fs::write(site.source().join("large"), &whole).unwrap();
     site.publish(NOW, 3600);
-    let Some(world) = World::of_tree(&site) else { return };
-    let path = world.path("large");
+    let Some(mount) = TestMount::of_tree(&site) else { return };
+    let path = mount.path("large");
     std::thread::scope(|scope| {
         for reader in 0..6usize {
             let (path, whole) = (&path, &whole);

@@ -16,8 +16,8 @@ fn sites() -> (std::sync::Arc<Site>, std::sync::Arc<Site>) {
     (a, b)
 }
 
-fn listed(world: &World) -> Vec<String> {
-    let mut names: Vec<String> = fs::read_dir(&world.point).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+fn listed(mount: &TestMount) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(&mount.point).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
@@ -25,16 +25,16 @@ fn listed(world: &World) -> Vec<String> {
 #[test]
 fn looked_up_trees_appear_and_link_to_each_other() {
     let (a, b) = sites();
-    let Some(world) = World::of_namespace(vec![a.clone(), b.clone()]) else { return };
-    assert_eq!(listed(&world), Vec::<String>::new());
-    let root = world.path(a.name.to_string());
+    let Some(mount) = TestMount::of_namespace(vec![a.clone(), b.clone()]) else { return };
+    assert_eq!(listed(&mount), Vec::<String>::new());
+    let root = mount.path(a.name.to_string());
     assert_eq!(fs::read(root.join("sub/file")).unwrap(), b"in a");
-    assert_eq!(listed(&world), [a.name.to_string()]);
+    assert_eq!(listed(&mount), [a.name.to_string()]);
     assert_eq!(fs::read(root.join("to-b/file")).unwrap(), b"in b");
-    assert_eq!(listed(&world), [a.name.to_string(), b.name.to_string()]);
+    assert_eq!(listed(&mount), [a.name.to_string(), b.name.to_string()]);
     assert_eq!(survey(&root), survey(&a.source()));
     assert_eq!(fs::canonicalize(root.join("to-b")).unwrap().file_name().unwrap().to_str().unwrap(), b.name.to_string());
-    for entry in fs::read_dir(&world.point).unwrap() {
+    for entry in fs::read_dir(&mount.point).unwrap() {
         let entry = entry.unwrap();
         assert_eq!(std::os::unix::fs::DirEntryExt::ino(&entry), entry.metadata().unwrap().ino());
     }
@@ -43,47 +43,47 @@ fn looked_up_trees_appear_and_link_to_each_other() {
 #[test]
 fn invalid_names_are_missing_and_unreachable_trees_fail() {
     let (a, b) = sites();
-    let Some(world) = World::of_namespace(vec![a.clone()]) else { return };
+    let Some(mount) = TestMount::of_namespace(vec![a.clone()]) else { return };
     for name in ["x", "@", "@a.example", "@a.example,short"] {
-        assert_eq!(fs::metadata(world.path(name)).unwrap_err().kind(), std::io::ErrorKind::NotFound, "{name}");
+        assert_eq!(fs::metadata(mount.path(name)).unwrap_err().kind(), std::io::ErrorKind::NotFound, "{name}");
     }
     for name in [b.name.to_string(), format!("@a.example,{}", b.name.hostid())] {
-        assert_eq!(fs::metadata(world.path(&name)).unwrap_err().raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()), "{name}");
+        assert_eq!(fs::metadata(mount.path(&name)).unwrap_err().raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()), "{name}");
     }
-    assert_eq!(listed(&world), Vec::<String>::new());
+    assert_eq!(listed(&mount), Vec::<String>::new());
     let shouted = format!("@a.example,{}", a.name.hostid().to_string().to_ascii_uppercase());
-    assert_eq!(fs::read_link(world.path(shouted)).unwrap().to_str().unwrap(), a.name.to_string());
+    assert_eq!(fs::read_link(mount.path(shouted)).unwrap().to_str().unwrap(), a.name.to_string());
 }
 
 #[test]
 fn other_spellings_are_links_and_not_stored() {
     let (a, b) = sites();
-    let Some(world) = World::of_namespace(vec![a.clone(), b.clone()]) else { return };
-    fs::metadata(world.path(a.name.to_string())).unwrap();
+    let Some(mount) = TestMount::of_namespace(vec![a.clone(), b.clone()]) else { return };
+    fs::metadata(mount.path(a.name.to_string())).unwrap();
     for i in 0..5000 {
         // Needs no network: no tree of this key is open.
         let spelling = format!("@A{i}.EXAMPLE,{}", b.name.hostid());
-        let to = fs::read_link(world.path(&spelling)).unwrap();
+        let to = fs::read_link(mount.path(&spelling)).unwrap();
         assert_eq!(to.to_str().unwrap(), format!("@a{i}.example,{}", b.name.hostid()));
         let invented = format!("@a{i}.invalid,{}", a.name.hostid());
-        assert_eq!(fs::read_link(world.path(&invented)).unwrap().to_str().unwrap(), a.name.to_string());
+        assert_eq!(fs::read_link(mount.path(&invented)).unwrap().to_str().unwrap(), a.name.to_string());
     }
-    assert_eq!(listed(&world), [a.name.to_string()]);
-    assert_eq!(fs::read(world.path(b.name.to_string()).join("file")).unwrap(), b"in b");
-    assert_eq!(fs::read(world.path(format!("@a1.invalid,{}/sub/file", a.name.hostid()))).unwrap(), b"in a");
+    assert_eq!(listed(&mount), [a.name.to_string()]);
+    assert_eq!(fs::read(mount.path(b.name.to_string()).join("file")).unwrap(), b"in b");
+    assert_eq!(fs::read(mount.path(format!("@a1.invalid,{}/sub/file", a.name.hostid()))).unwrap(), b"in a");
 }
 
 #[test]
 fn forwarded_key_is_link_and_revoked_key_fails() {
     let (a, b) = sites();
     a.state(KeyStatement::issue(a.root_key(), NOW as u64, Body::Forwarding { to: b.name.clone() }).to_xdr());
-    let Some(world) = World::of_namespace(vec![a.clone(), b.clone()]) else { return };
-    assert_eq!(fs::read_link(world.path(a.name.to_string())).unwrap().to_str().unwrap(), b.name.to_string());
-    assert_eq!(fs::read(world.path(a.name.to_string()).join("file")).unwrap(), b"in b");
-    drop(world);
+    let Some(mount) = TestMount::of_namespace(vec![a.clone(), b.clone()]) else { return };
+    assert_eq!(fs::read_link(mount.path(a.name.to_string())).unwrap().to_str().unwrap(), b.name.to_string());
+    assert_eq!(fs::read(mount.path(a.name.to_string()).join("file")).unwrap(), b"in b");
+    drop(mount);
     b.state(KeyStatement::issue(b.root_key(), NOW as u64, Body::Revocation { reason: "stolen".into() }).to_xdr());
-    let world = World::of_namespace(vec![a, b.clone()]).unwrap();
-    let refused = fs::metadata(world.path(b.name.to_string())).unwrap_err();
+    let mount = TestMount::of_namespace(vec![a, b.clone()]).unwrap();
+    let refused = fs::metadata(mount.path(b.name.to_string())).unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::KEYREVOKED.raw_os_error()));
 }
 
@@ -95,14 +95,14 @@ fn link_follows_later_statements() {
     c.publish(NOW, 3600);
     let say = |time, body| a.state(KeyStatement::issue(a.root_key(), time, body).to_xdr());
     say(NOW as u64, Body::Forwarding { to: b.name.clone() });
-    let Some(world) = World::of_namespace_asking(vec![a.clone(), b.clone(), c.clone()], Duration::from_millis(200)) else { return };
-    let file = world.path(a.name.to_string()).join("file");
+    let Some(mount) = TestMount::of_namespace_asking(vec![a.clone(), b.clone(), c.clone()], Duration::from_millis(200)) else { return };
+    let file = mount.path(a.name.to_string()).join("file");
     assert_eq!(fs::read(&file).unwrap(), b"in b");
     say(NOW as u64 + 1, Body::Forwarding { to: c.name.clone() });
-    world.until(|| fs::read(&file).is_ok_and(|read| read == b"in c"));
+    mount.until(|| fs::read(&file).is_ok_and(|read| read == b"in c"));
     say(NOW as u64 + 2, Body::Revocation { reason: "stolen".into() });
-    world.until(|| fs::read(&file).is_err());
+    mount.until(|| fs::read(&file).is_err());
     let refused = fs::metadata(&file).unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::KEYREVOKED.raw_os_error()));
-    assert!(!listed(&world).contains(&a.name.to_string()));
+    assert!(!listed(&mount).contains(&a.name.to_string()));
 }

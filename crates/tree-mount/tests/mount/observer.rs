@@ -63,8 +63,8 @@ impl Watcher {
         self.seen.lock().iter().filter(|sight| sight.operation == operation && sight.path == path).cloned().collect()
     }
 
-    fn closes(&self, world: &World, path: &str, count: usize) -> Vec<Seen> {
-        world.until(|| self.sights(Operation::Close, path).len() >= count);
+    fn closes(&self, mount: &TestMount, path: &str, count: usize) -> Vec<Seen> {
+        mount.until(|| self.sights(Operation::Close, path).len() >= count);
         self.sights(Operation::Close, path)
     }
 }
@@ -120,8 +120,8 @@ fn site(seed: u8) -> Arc<Site> {
     site
 }
 
-fn observed(site: &Arc<Site>, watcher: &Arc<Watcher>) -> Option<World> {
-    World::of_tree_with(site, |options: &mut MountOptions| {
+fn observed(site: &Arc<Site>, watcher: &Arc<Watcher>) -> Option<TestMount> {
+    TestMount::of_tree_with(site, |options: &mut MountOptions| {
         options.observer = Some(watcher.clone());
         // Otherwise the kernel adds xattr requests.
         options.xattrs = vouch_tree_mount::XattrMode::Off;
@@ -144,21 +144,21 @@ fn as_user(uid: u32, program: &[&str], path: &Path) -> Option<std::process::Outp
 #[test]
 fn observes_opens_reads_and_closes_of_each_user() {
     let (site, watcher) = (site(81), Watcher::of_all());
-    let Some(world) = observed(&site, &watcher) else { return };
-    let path = world.path("d/e/file");
+    let Some(mount) = observed(&site, &watcher) else { return };
+    let path = mount.path("d/e/file");
     let me = rustix::process::geteuid().as_raw();
     assert_eq!(fs::read(&path).unwrap().len(), 200_000);
-    let closes = watcher.closes(&world, "/d/e/file", 1);
+    let closes = watcher.closes(&mount, "/d/e/file", 1);
     assert_eq!((closes[0].uid, closes[0].read, closes[0].has_length), (me, Some(200_000), true));
     assert_eq!(closes[0].number, Some(fs::metadata(&path).unwrap().ino()));
     let read: u64 = watcher.sights(Operation::Read, "/d/e/file").iter().filter_map(|sight| sight.read).sum();
     assert_eq!(read, 200_000);
     // The kernel requests no cached pages, but opens.
     assert_eq!(fs::read(&path).unwrap().len(), 200_000);
-    assert_eq!(watcher.closes(&world, "/d/e/file", 2)[1].read, Some(0));
+    assert_eq!(watcher.closes(&mount, "/d/e/file", 2)[1].read, Some(0));
     let Some(output) = as_user(4711, &["cat"], &path) else { return };
     assert_eq!(output.stdout.len(), 200_000);
-    let closes = watcher.closes(&world, "/d/e/file", 3);
+    let closes = watcher.closes(&mount, "/d/e/file", 3);
     let opens = watcher.sights(Operation::Open, "/d/e/file");
     assert_eq!(opens.iter().map(|sight| sight.uid).collect::<Vec<_>>(), [me, me, 4711]);
     assert_eq!((closes[2].uid, closes[2].pid.is_some()), (4711, true));
@@ -168,32 +168,32 @@ fn observes_opens_reads_and_closes_of_each_user() {
 #[test]
 fn observes_listings_links_and_executions() {
     let (site, watcher) = (site(82), Watcher::of_all());
-    let Some(world) = observed(&site, &watcher) else { return };
+    let Some(mount) = observed(&site, &watcher) else { return };
     for times in 1..=3 {
-        assert_eq!(fs::read_dir(world.path("d")).unwrap().count(), 1);
-        assert_eq!(fs::read_link(world.path("link")).unwrap(), Path::new("d/e/file"));
+        assert_eq!(fs::read_dir(mount.path("d")).unwrap().count(), 1);
+        assert_eq!(fs::read_link(mount.path("link")).unwrap(), Path::new("d/e/file"));
         assert!(watcher.sights(Operation::List, "/d").len() >= times);
         assert_eq!(watcher.sights(Operation::Link, "/link").len(), times);
     }
-    assert!(fs::metadata(world.path("missing")).is_err());
+    assert!(fs::metadata(mount.path("missing")).is_err());
     let missing = watcher.sights(Operation::Lookup, "/missing");
     assert_eq!((missing.len(), missing[0].errno, missing[0].number), (1, 2, None));
-    assert!(Command::new(world.path("tool")).status().unwrap().success());
+    assert!(Command::new(mount.path("tool")).status().unwrap().success());
     assert!(watcher.sights(Operation::Open, "/tool").iter().any(|sight| sight.executes), "{:?}", watcher.seen.lock());
 }
 
 #[test]
 fn reply_waits_for_record() {
     let (site, watcher) = (site(83), Watcher::of(&[Operation::Open]));
-    let Some(world) = observed(&site, &watcher) else { return };
-    let path = world.path("d/e/file");
+    let Some(mount) = observed(&site, &watcher) else { return };
+    let path = mount.path("d/e/file");
     fs::metadata(&path).unwrap();
     watcher.open.send_replace(false);
     let reader = std::thread::spawn({
         let path = path.clone();
         move || fs::read(path).unwrap().len()
     });
-    world.until(|| watcher.sights(Operation::Open, "/d/e/file").len() == 1);
+    mount.until(|| watcher.sights(Operation::Open, "/d/e/file").len() == 1);
     std::thread::sleep(Duration::from_millis(300));
     assert!(!reader.is_finished(), "the open must wait for its record");
     watcher.open.send_replace(true);
@@ -202,35 +202,35 @@ fn reply_waits_for_record() {
     watcher.open.send_replace(false);
     assert_eq!(File::open(&path).unwrap_err().raw_os_error(), Some(5));
     watcher.open.send_replace(true);
-    drop(world);
+    drop(mount);
     assert!(watcher.sights(Operation::Close, "/d/e/file").is_empty(), "closes are not wanted");
 }
 
 #[test]
 fn observes_failed_reads() {
     let (site, watcher) = (site(84), Watcher::of_all());
-    let Some(world) = observed(&site, &watcher) else { return };
-    let mut file = File::open(world.path("d/e/file")).unwrap();
+    let Some(mount) = observed(&site, &watcher) else { return };
+    let mut file = File::open(mount.path("d/e/file")).unwrap();
     site.is_up.store(false, Ordering::SeqCst);
     let mut bytes = Vec::new();
     assert_eq!(file.read_to_end(&mut bytes).unwrap_err().raw_os_error(), Some(5));
     let failed: Vec<_> = watcher.sights(Operation::Read, "/d/e/file").into_iter().filter(|sight| sight.errno == 5).collect();
     assert!(!failed.is_empty() && failed[0].words.contains("10.0.0.1"), "{failed:?}");
     drop(file);
-    let closed = &watcher.closes(&world, "/d/e/file", 1)[0];
+    let closed = &watcher.closes(&mount, "/d/e/file", 1)[0];
     assert!(closed.words.contains("reads failed") && closed.read == Some(0), "{closed:?}");
 }
 
 #[test]
 fn observes_all_paths_and_files_open_at_the_end() {
     let (site, watcher) = (site(85), Watcher::of_all());
-    let Some(mut world) = observed(&site, &watcher) else { return };
-    fs::metadata(world.path("other")).unwrap();
-    let file = File::open(world.path("d/e/file")).unwrap();
+    let Some(mut mount) = observed(&site, &watcher) else { return };
+    fs::metadata(mount.path("other")).unwrap();
+    let file = File::open(mount.path("d/e/file")).unwrap();
     let opened = &watcher.sights(Operation::Open, "/other")[0];
     assert_eq!(opened.others, ["/d/e/file"]);
-    let mounted = world.mounted.take().unwrap();
-    world.runtime.block_on(mounted.serve_until(std::future::ready(()))).unwrap();
+    let mounted = mount.mounted.take().unwrap();
+    mount.runtime.block_on(mounted.serve_until(std::future::ready(()))).unwrap();
     let closed = watcher.sights(Operation::Close, "/other");
     assert_eq!(closed.len(), 1);
     assert!(closed[0].words.contains("still open"), "{closed:?}");
@@ -240,16 +240,16 @@ fn observes_all_paths_and_files_open_at_the_end() {
 #[test]
 fn observes_revisions_and_expiry() {
     let (site, watcher) = (site(86), Watcher::of_all());
-    let Some(world) = observed(&site, &watcher) else { return };
+    let Some(mount) = observed(&site, &watcher) else { return };
     fs::write(site.source().join("tool"), "second").unwrap();
     site.publish(NOW, 1800);
-    world.refresh();
-    world.until(|| watcher.news.lock().len() == 2);
-    world.clock.set(NOW + 1801);
-    world.until(|| watcher.news.lock().len() == 3);
+    mount.refresh();
+    mount.until(|| watcher.news.lock().len() == 2);
+    mount.clock.set(NOW + 1801);
+    mount.until(|| watcher.news.lock().len() == 3);
     site.publish(NOW + 1800, 3600);
-    world.refresh();
-    world.until(|| watcher.news.lock().iter().any(|news| news == "back 3"));
+    mount.refresh();
+    mount.until(|| watcher.news.lock().iter().any(|news| news == "back 3"));
     let mut news = watcher.news.lock().clone();
     news.sort();
     let expired = format!("withdrawn {:?}", ErrorClass::Expired);
@@ -267,21 +267,21 @@ fn passthrough_only_if_reads_are_not_observed() {
     site.publish(NOW, 3600);
     let (dir, watcher) = (tempfile::tempdir().unwrap(), Watcher::of(&[Operation::Open]));
     let cache = DiskCacheOptions { dir: dir.path().to_owned(), quota_bytes: 64 << 20 };
-    let world = World::of_tree_with_cache(&site, cache, |options| {
+    let mount = TestMount::of_tree_with_cache(&site, cache, |options| {
         options.observer = Some(watcher.clone());
         options.passthrough = Passthrough::Auto;
     });
-    let Some(world) = world else { return };
-    fs::metadata(world.path("large")).unwrap();
-    if !world.mounted.as_ref().unwrap().status().passthrough {
+    let Some(mount) = mount else { return };
+    fs::metadata(mount.path("large")).unwrap();
+    if !mount.mounted.as_ref().unwrap().status().passthrough {
         println!("skipped: this kernel has no FUSE passthrough");
         return;
     }
-    let passed = || world.mounted.as_ref().unwrap().status().passed_through > 0;
+    let passed = || mount.mounted.as_ref().unwrap().status().passed_through > 0;
     let mut opens = 0;
     let mut open_and_read = || {
-        world.until(|| !passed());
-        let mut file = File::open(world.path("large")).unwrap();
+        mount.until(|| !passed());
+        let mut file = File::open(mount.path("large")).unwrap();
         opens += 1;
         let is_through = passed();
         let mut bytes = Vec::new();
@@ -289,10 +289,10 @@ fn passthrough_only_if_reads_are_not_observed() {
         assert_eq!(bytes.len(), 3 << 20);
         is_through
     };
-    world.until(&mut open_and_read);
+    mount.until(&mut open_and_read);
     assert!(open_and_read());
     watcher.wanted.lock().push(Operation::Close);
     assert!((0..20).all(|_| !open_and_read()));
-    watcher.closes(&world, "/large", 20);
+    watcher.closes(&mount, "/large", 20);
     assert_eq!(watcher.sights(Operation::Open, "/large").len(), opens);
 }

@@ -21,38 +21,38 @@ fn site(seed: u8) -> Arc<Site> {
     site
 }
 
-fn mount(site: &Arc<Site>, cache: &Path, quota_bytes: u64) -> Option<World> {
+fn mount_with_cache(site: &Arc<Site>, cache: &Path, quota_bytes: u64) -> Option<TestMount> {
     mount_with(site, cache, quota_bytes, Passthrough::Always)
 }
 
-fn mount_with(site: &Arc<Site>, cache: &Path, quota_bytes: u64, passthrough: Passthrough) -> Option<World> {
+fn mount_with(site: &Arc<Site>, cache: &Path, quota_bytes: u64, passthrough: Passthrough) -> Option<TestMount> {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: passthrough needs root");
         return None;
     }
     let cache = DiskCacheOptions { dir: cache.to_owned(), quota_bytes };
-    let world = World::of_tree_with_cache(site, cache, |options| options.passthrough = passthrough)?;
+    let mount = TestMount::of_tree_with_cache(site, cache, |options| options.passthrough = passthrough)?;
     // After the first reply, the kernel has sent its capabilities.
-    fs::metadata(world.path("small")).ok();
-    if !world.mounted.as_ref().unwrap().status().passthrough {
+    fs::metadata(mount.path("small")).ok();
+    if !mount.mounted.as_ref().unwrap().status().passthrough {
         println!("skipped: this kernel has no FUSE passthrough");
         return None;
     }
-    Some(world)
+    Some(mount)
 }
 
-fn passed_through(world: &World) -> usize {
-    world.mounted.as_ref().unwrap().status().passed_through
+fn passed_through(mount: &TestMount) -> usize {
+    mount.mounted.as_ref().unwrap().status().passed_through
 }
 
-fn open_through(world: &World, name: &str) -> File {
+fn open_through(mount: &TestMount, name: &str) -> File {
     let mut open = None;
-    world.until(|| {
+    mount.until(|| {
         drop(open.take());
         // Closes are counted late: a decreasing number repeats the loop.
-        let before = passed_through(world);
-        let file = File::open(world.path(name)).unwrap();
-        let is_through = passed_through(world) > before;
+        let before = passed_through(mount);
+        let file = File::open(mount.path(name)).unwrap();
+        let is_through = passed_through(mount) > before;
         if !is_through {
             let mut all = Vec::new();
             (&file).read_to_end(&mut all).unwrap();
@@ -78,21 +78,21 @@ fn copies(cache: &Path) -> Vec<PathBuf> {
 #[test]
 fn passthrough_reads_published_bytes() {
     let (site, dir) = (site(41), tempfile::tempdir().unwrap());
-    let Some(world) = mount(&site, dir.path(), 64 << 20) else { return };
+    let Some(mount) = mount_with_cache(&site, dir.path(), 64 << 20) else { return };
     for name in ["one", "two"] {
-        let file = open_through(&world, name);
+        let file = open_through(&mount, name);
         assert!(reread(&file) == fs::read(site.source().join(name)).unwrap(), "{name}");
-        let again = File::open(world.path(name)).unwrap();
+        let again = File::open(mount.path(name)).unwrap();
         let mut part = vec![0; 5000];
         again.read_exact_at(&mut part, 131_000).unwrap();
         assert!(part == reread(&file)[131_000..136_000], "a second open of {name}");
     }
-    assert_eq!(survey(&world.point), survey(&site.source()));
+    assert_eq!(survey(&mount.point), survey(&site.source()));
     assert_eq!(copies(dir.path()).len(), 2, "small files have none");
     for path in copies(dir.path()) {
         assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o400);
     }
-    let file = open_through(&world, "one");
+    let file = open_through(&mount, "one");
     site.is_up.store(false, Ordering::SeqCst);
     assert!(reread(&file) == noise(1, LEN + 77));
     site.is_up.store(true, Ordering::SeqCst);
@@ -101,22 +101,22 @@ fn passthrough_reads_published_bytes() {
 #[test]
 fn passed_files_follow_new_revision() {
     let (site, dir) = (site(42), tempfile::tempdir().unwrap());
-    let Some(world) = mount(&site, dir.path(), 64 << 20) else { return };
-    let (one, two) = (open_through(&world, "one"), open_through(&world, "two"));
+    let Some(mount) = mount_with_cache(&site, dir.path(), 64 << 20) else { return };
+    let (one, two) = (open_through(&mount, "one"), open_through(&mount, "two"));
     let mut longer = noise(1, LEN + 77);
     longer[400_000..400_010].copy_from_slice(b"0123456789");
     longer.extend(noise(5, 700_000));
     fs::write(site.source().join("one"), &longer).unwrap();
     fs::write(site.source().join("two"), b"tiny now").unwrap();
-    world.publish(&site);
+    mount.publish(&site);
     assert!(reread(&one) == longer, "through the file that was open");
     assert_eq!(reread(&two), b"tiny now");
-    assert!(fs::read(world.path("one")).unwrap() == longer, "a new open while the old one is there");
-    assert_eq!(fs::read(world.path("two")).unwrap(), b"tiny now");
+    assert!(fs::read(mount.path("one")).unwrap() == longer, "a new open while the old one is there");
+    assert_eq!(fs::read(mount.path("two")).unwrap(), b"tiny now");
     drop((one, two));
-    world.until(|| passed_through(&world) == 0);
-    assert_eq!(survey(&world.point), survey(&site.source()));
-    assert!(reread(&open_through(&world, "one")) == longer);
+    mount.until(|| passed_through(&mount) == 0);
+    assert_eq!(survey(&mount.point), survey(&site.source()));
+    assert!(reread(&open_through(&mount, "one")) == longer);
 }
 
 #[test]
@@ -125,10 +125,10 @@ fn copies_keep_quota_and_open_files() {
     (0..8).for_each(|n| fs::write(site.source().join(format!("f{n}")), noise(n, LEN)).unwrap());
     site.publish(NOW, 3600);
     let quota = 16 << 20;
-    let Some(world) = mount(&site, dir.path(), quota) else { return };
-    let first = open_through(&world, "f0");
+    let Some(mount) = mount_with_cache(&site, dir.path(), quota) else { return };
+    let first = open_through(&mount, "f0");
     for n in 1..8 {
-        let file = open_through(&world, &format!("f{n}"));
+        let file = open_through(&mount, &format!("f{n}"));
         assert!(reread(&file) == noise(n, LEN));
         let used: u64 = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().metadata().unwrap().blocks() * 512).sum();
         assert!(used <= quota, "{used} bytes after {n}");
@@ -140,9 +140,9 @@ fn copies_keep_quota_and_open_files() {
 #[test]
 fn damaged_copy_is_detected_after_restart() {
     let (site, dir) = (site(44), tempfile::tempdir().unwrap());
-    let Some(world) = mount(&site, dir.path(), 64 << 20) else { return };
-    drop((open_through(&world, "one"), open_through(&world, "two")));
-    drop(world);
+    let Some(mount) = mount_with_cache(&site, dir.path(), 64 << 20) else { return };
+    drop((open_through(&mount, "one"), open_through(&mount, "two")));
+    drop(mount);
     let whole = copies(dir.path());
     assert_eq!(whole.len(), 2);
     for (damage, path) in (0..).zip(&whole) {
@@ -150,20 +150,20 @@ fn damaged_copy_is_detected_after_restart() {
         bytes[1_000_000 + damage] ^= 1;
         fs::write(path, bytes).unwrap();
     }
-    let world = mount(&site, dir.path(), 64 << 20).unwrap();
+    let mount = mount_with_cache(&site, dir.path(), 64 << 20).unwrap();
     for name in ["one", "two"] {
         let true_bytes = fs::read(site.source().join(name)).unwrap();
         for _ in 0..5 {
-            assert!(fs::read(world.path(name)).unwrap() == true_bytes, "{name}");
+            assert!(fs::read(mount.path(name)).unwrap() == true_bytes, "{name}");
         }
-        assert!(reread(&open_through(&world, name)) == true_bytes, "{name} by the kernel");
+        assert!(reread(&open_through(&mount, name)) == true_bytes, "{name} by the kernel");
     }
-    drop(world);
+    drop(mount);
     let numbers = |paths: &[PathBuf]| paths.iter().map(|p| fs::metadata(p).unwrap().ino()).collect::<std::collections::BTreeSet<_>>();
     let before = numbers(&copies(dir.path()));
-    let world = mount(&site, dir.path(), 64 << 20).unwrap();
+    let mount = mount_with_cache(&site, dir.path(), 64 << 20).unwrap();
     for name in ["one", "two"] {
-        assert!(reread(&open_through(&world, name)) == fs::read(site.source().join(name)).unwrap());
+        assert!(reread(&open_through(&mount, name)) == fs::read(site.source().join(name)).unwrap());
     }
     assert_eq!(numbers(&copies(dir.path())), before);
 }
@@ -171,45 +171,45 @@ fn damaged_copy_is_detected_after_restart() {
 #[test]
 fn modified_copy_is_not_used() {
     let (site, dir) = (site(45), tempfile::tempdir().unwrap());
-    let Some(world) = mount(&site, dir.path(), 64 << 20) else { return };
-    drop(open_through(&world, "one"));
-    world.until(|| passed_through(&world) == 0);
+    let Some(mount) = mount_with_cache(&site, dir.path(), 64 << 20) else { return };
+    drop(open_through(&mount, "one"));
+    mount.until(|| passed_through(&mount) == 0);
     let path = copies(dir.path()).remove(0);
     fs::OpenOptions::new().write(true).open(path).unwrap().write_all_at(b"not so", 2_000_000).unwrap();
     for _ in 0..20 {
-        assert!(fs::read(world.path("one")).unwrap() == noise(1, LEN + 77));
+        assert!(fs::read(mount.path("one")).unwrap() == noise(1, LEN + 77));
     }
 }
 
 #[test]
 fn opens_of_small_files_turn_passthrough_off() {
     let (site, cache) = (site(41), tempfile::tempdir().unwrap());
-    let Some(world) = mount_with(&site, cache.path(), 64 << 20, Passthrough::Auto) else { return };
-    let open = open_through(&world, "one");
+    let Some(mount) = mount_with(&site, cache.path(), 64 << 20, Passthrough::Auto) else { return };
+    let open = open_through(&mount, "one");
     assert!(reread(&open) == noise(1, LEN + 77));
-    let is_asked = || world.mounted.as_ref().unwrap().status().passthrough;
-    let small = || assert!(fs::read(world.path("small")).unwrap() == noise(3, 300_000));
+    let is_asked = || mount.mounted.as_ref().unwrap().status().passthrough;
+    let small = || assert!(fs::read(mount.path("small")).unwrap() == noise(3, 300_000));
     (0..100).for_each(|_| small());
     assert!(is_asked());
-    (0..5000).for_each(|_| drop(File::open(world.path("small")).unwrap()));
+    (0..5000).for_each(|_| drop(File::open(mount.path("small")).unwrap()));
     // While a file is passed through, all its opens must be.
     assert!(is_asked());
     assert!(reread(&open) == noise(1, LEN + 77));
-    assert!(fs::read(world.path("one")).unwrap() == noise(1, LEN + 77));
+    assert!(fs::read(mount.path("one")).unwrap() == noise(1, LEN + 77));
     drop(open);
     let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while is_asked() && std::time::Instant::now() < end {
-        (0..5000).for_each(|_| drop(File::open(world.path("small")).unwrap()));
+        (0..5000).for_each(|_| drop(File::open(mount.path("small")).unwrap()));
     }
     assert!(!is_asked());
-    assert!(fs::read(world.path("one")).unwrap() == noise(1, LEN + 77));
+    assert!(fs::read(mount.path("one")).unwrap() == noise(1, LEN + 77));
     small();
 }
 
 #[test]
 fn no_passthrough_without_disk_cache() {
     let site = site(42);
-    let Some(world) = World::of_tree_with(&site, |options| options.passthrough = Passthrough::Always) else { return };
-    assert!(fs::read(world.path("one")).unwrap() == noise(1, LEN + 77));
-    assert!(!world.mounted.as_ref().unwrap().status().passthrough);
+    let Some(mount) = TestMount::of_tree_with(&site, |options| options.passthrough = Passthrough::Always) else { return };
+    assert!(fs::read(mount.path("one")).unwrap() == noise(1, LEN + 77));
+    assert!(!mount.mounted.as_ref().unwrap().status().passthrough);
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vouch_nfs4::op::SequenceFlags;
 use vouch_nfs4::{SlotSeq, Status};
 
-use crate::state::client::record::{BackContext, Dialect, Path40};
+use crate::state::client::record::{BackContext, CallbackPath, VersionState};
 use crate::state::effect::{CallbackAnswer, CallbackCredential, CallbackOp, CallbackSequence, OutgoingCallback, StateEffect};
 use crate::state::id::{CallbackKey, ClientKey};
 use crate::state::lease::timers::Timer;
@@ -49,7 +49,7 @@ impl<F: Clone> State<F> {
     }
 
     pub(in crate::state) fn probe(&mut self, client: ClientKey) {
-        let unknown = self.clients[client].v40().is_some_and(|v40| v40.path == Path40::Unknown && v40.callback.address.is_some());
+        let unknown = self.clients[client].v40().is_some_and(|v40| v40.path == CallbackPath::Unknown && v40.callback.address.is_some());
         if unknown {
             self.queue_callback(client, CallbackOp::Null, Subject::Probe);
         }
@@ -90,9 +90,9 @@ impl<F: Clone> State<F> {
             op: CallbackOp::Null,
             timeout_ms: CALLBACK_TIMEOUT_MS,
         };
-        match &self.clients[client].dialect {
-            Dialect::V40(v40) => {
-                let to = CallbackTo::Address(v40.callback.address.filter(|_| probe || v40.path != Path40::Down)?);
+        match &self.clients[client].version {
+            VersionState::V40(v40) => {
+                let to = CallbackTo::Address(v40.callback.address.filter(|_| probe || v40.path != CallbackPath::Down)?);
                 // RFC 7530, section 3.3.3: callbacks use the flavour of SETCLIENTID. Under
                 // AUTH_NONE, Linux denies all but CB_NULL.
                 let credential = match self.clients[client].principal {
@@ -101,7 +101,7 @@ impl<F: Clone> State<F> {
                 };
                 Some(OutgoingCallback { to, program: v40.callback.program, ident: v40.callback.ident, credential, ..blank })
             }
-            Dialect::V41(v41) => {
+            VersionState::V41(v41) => {
                 for &key in v41.sessions.iter().rev() {
                     let session = &mut self.sessions[key];
                     let Some(credential) = session.back.credential.clone().filter(|_| !session.fault && session.has_context()) else {
@@ -180,8 +180,8 @@ impl<F: Clone> State<F> {
         let Some((session, slot)) = sent.session else {
             if let Some(v40) = self.clients.get_mut(client).and_then(|client| client.v40()) {
                 v40.path = match answer {
-                    CallbackAnswer::Unreachable | CallbackAnswer::NoContext => Path40::Down,
-                    CallbackAnswer::Answered { .. } => Path40::Up,
+                    CallbackAnswer::Unreachable | CallbackAnswer::NoContext => CallbackPath::Down,
+                    CallbackAnswer::Answered { .. } => CallbackPath::Up,
                 };
             }
             return false;
@@ -263,9 +263,9 @@ impl<F: Clone> State<F> {
     }
 
     pub(in crate::state) fn callbacks_reach(&self, client: ClientKey) -> bool {
-        match &self.clients[client].dialect {
-            Dialect::V40(v40) => v40.path == Path40::Up,
-            Dialect::V41(v41) => v41.sessions.iter().any(|&key| self.sessions[key].has_back_path()),
+        match &self.clients[client].version {
+            VersionState::V40(v40) => v40.path == CallbackPath::Up,
+            VersionState::V41(v41) => v41.sessions.iter().any(|&key| self.sessions[key].has_back_path()),
         }
     }
 
@@ -273,7 +273,7 @@ impl<F: Clone> State<F> {
     pub(in crate::state) fn refresh_paths(&mut self, client: ClientKey) {
         let lease_ms = self.config.lease_ms;
         let Some(record) = self.clients.get_mut(client) else { return };
-        let Dialect::V41(v41) = &record.dialect else { return };
+        let VersionState::V41(v41) = &record.version else { return };
         let mut any = false;
         for &key in &v41.sessions {
             let session = &mut self.sessions[key];

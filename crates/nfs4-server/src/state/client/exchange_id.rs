@@ -5,7 +5,7 @@ use vouch_nfs4::{ClientId, CreateSeq, StateProtect, StateProtectOps, Status};
 
 use crate::state::client::credential::{Credential, Family};
 use crate::state::client::protection;
-use crate::state::client::record::{Dialect, NameRecords, Protection, V41};
+use crate::state::client::record::{NameRecords, Protection, V41, VersionState};
 use crate::state::id::ClientKey;
 use crate::state::limits::IMPLEMENTATION_LEN_MAX;
 use crate::state::tables::State;
@@ -95,7 +95,7 @@ impl<F: Clone> State<F> {
         // Section 18.36.4: the number of the first CREATE_SESSION.
         let next = CreateSeq(1);
         let v41 = V41 { sessions: Vec::new(), next, last: None, protection, reclaim_complete: false, implementation: None };
-        let key = self.add_client(&args.owner.id, args.owner.verifier, credential, Dialect::V41(Box::new(v41)), now)?;
+        let key = self.add_client(&args.owner.id, args.owner.verifier, credential, VersionState::V41(Box::new(v41)), now)?;
         self.name_implementation(key, args);
         Ok(self.exchanged(key))
     }

@@ -65,10 +65,10 @@ pub(in crate::state) struct Client {
     /// grace ends.
     pub(in crate::state) has_other_address: bool,
     pub(in crate::state) recorded: bool,
-    pub(in crate::state) dialect: Dialect,
+    pub(in crate::state) version: VersionState,
 }
 
-pub(in crate::state) enum Dialect {
+pub(in crate::state) enum VersionState {
     V40(V40),
     V41(Box<V41>),
 }
@@ -77,7 +77,7 @@ pub(in crate::state) struct V40 {
     pub(in crate::state) confirm: Verifier,
     pub(in crate::state) callback: Callback40,
     pub(in crate::state) pending: Option<(Verifier, Callback40)>,
-    pub(in crate::state) path: Path40,
+    pub(in crate::state) path: CallbackPath,
     pub(in crate::state) opens_by: BTreeMap<PrincipalDigest, usize>,
 }
 
@@ -99,7 +99,7 @@ impl Callback40 {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::state) enum Path40 {
+pub(in crate::state) enum CallbackPath {
     Unknown,
     Up,
     Down,
@@ -177,30 +177,30 @@ impl Client {
     }
 
     pub(in crate::state) fn family(&self) -> Family {
-        match self.dialect {
-            Dialect::V40(_) => Family::V40,
-            Dialect::V41(_) => Family::V41,
+        match self.version {
+            VersionState::V40(_) => Family::V40,
+            VersionState::V41(_) => Family::V41,
         }
     }
 
     pub(in crate::state) fn v40(&mut self) -> Option<&mut V40> {
-        match &mut self.dialect {
-            Dialect::V40(v40) => Some(v40),
-            Dialect::V41(_) => None,
+        match &mut self.version {
+            VersionState::V40(v40) => Some(v40),
+            VersionState::V41(_) => None,
         }
     }
 
     pub(in crate::state) fn v41(&self) -> Option<&V41> {
-        match &self.dialect {
-            Dialect::V40(_) => None,
-            Dialect::V41(v41) => Some(v41),
+        match &self.version {
+            VersionState::V40(_) => None,
+            VersionState::V41(v41) => Some(v41),
         }
     }
 
     pub(in crate::state) fn v41_mut(&mut self) -> Option<&mut V41> {
-        match &mut self.dialect {
-            Dialect::V40(_) => None,
-            Dialect::V41(v41) => Some(v41),
+        match &mut self.version {
+            VersionState::V40(_) => None,
+            VersionState::V41(v41) => Some(v41),
         }
     }
 

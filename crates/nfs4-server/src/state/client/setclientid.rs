@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vouch_nfs4::{ClientId, ClientOwner, Status, Verifier};
 
 use crate::state::client::credential::{Credential, Family};
-use crate::state::client::record::{Callback40, Dialect, Lease, NameRecords, Path40, V40};
+use crate::state::client::record::{Callback40, CallbackPath, Lease, NameRecords, V40, VersionState};
 use crate::state::id::ClientKey;
 use crate::state::tables::State;
 
@@ -62,8 +62,8 @@ impl<F: Clone> State<F> {
         if let NameRecords { unconfirmed: Some(old), .. } = self.named(Family::V40, &owner.id) {
             self.expire(old);
         }
-        let v40 = V40 { confirm, callback, pending: None, path: Path40::Unknown, opens_by: BTreeMap::new() };
-        let key = self.add_client(&owner.id, owner.verifier, credential, Dialect::V40(v40), now).map_err(SetClientError::Status)?;
+        let v40 = V40 { confirm, callback, pending: None, path: CallbackPath::Unknown, opens_by: BTreeMap::new() };
+        let key = self.add_client(&owner.id, owner.verifier, credential, VersionState::V40(v40), now).map_err(SetClientError::Status)?;
         Ok((self.clients[key].id, confirm))
     }
 
@@ -88,8 +88,8 @@ impl<F: Clone> State<F> {
             v40.confirm = verifier;
             let moved = v40.callback != callback;
             v40.callback = callback;
-            if moved || v40.path != Path40::Up {
-                v40.path = Path40::Unknown;
+            if moved || v40.path != CallbackPath::Up {
+                v40.path = CallbackPath::Unknown;
             }
             // The caller received the confirm verifier at this address.
             self.move_to(key, credential.address);
@@ -114,7 +114,7 @@ impl<F: Clone> State<F> {
         client.renew(now);
         let holds = !client.delegations.is_empty();
         match client.v40().map(|v40| v40.path) {
-            Some(Path40::Down) if holds => Err(Status::CB_PATH_DOWN),
+            Some(CallbackPath::Down) if holds => Err(Status::CB_PATH_DOWN),
             _ => Ok(()),
         }
     }

@@ -1,5 +1,5 @@
 use super::credential::{Credential, Family};
-use super::record::{Client, Dialect, Lease, NameRecords};
+use super::record::{Client, Lease, NameRecords, VersionState};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -32,14 +32,14 @@ impl<F: Clone> State<F> {
         owner: &[u8],
         verifier: Verifier,
         credential: Credential<'_>,
-        dialect: Dialect,
+        version: VersionState,
         now: u64,
     ) -> Result<ClientKey, Status> {
         let source = Source::of(&credential);
         self.make_room_for_client(&source, now)?;
-        let family = match dialect {
-            Dialect::V40(_) => Family::V40,
-            Dialect::V41(_) => Family::V41,
+        let family = match version {
+            VersionState::V40(_) => Family::V40,
+            VersionState::V41(_) => Family::V41,
         };
         let id = self.numbers.issue();
         let owner: Arc<[u8]> = owner.into();
@@ -78,7 +78,7 @@ impl<F: Clone> State<F> {
             may_reclaim: awaited.is_none() && self.grace.may_reclaim(family, &owner, verifier),
             has_other_address: awaited.is_some(),
             recorded: false,
-            dialect,
+            version,
         };
         let key = self.clients.insert(client);
         self.client_ids.insert(id, key);

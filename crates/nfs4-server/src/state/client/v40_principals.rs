@@ -7,7 +7,7 @@ use vouch_nfs4::{Stateid, Status};
 use crate::Principal;
 use crate::state::ClientKey;
 use crate::state::client::credential::Family;
-use crate::state::client::record::{Client, Dialect, PrincipalDigest};
+use crate::state::client::record::{Client, PrincipalDigest, VersionState};
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
@@ -58,7 +58,7 @@ const DIGEST_LEN: usize = blake3::OUT_LEN;
 
 impl Client {
     pub(in crate::state) fn count_opens_of(&mut self, opener: Option<&Arc<str>>, change: impl FnOnce(usize) -> usize) {
-        let Dialect::V40(v40) = &mut self.dialect else { return };
+        let VersionState::V40(v40) = &mut self.version else { return };
         let who = principal_digest(opener);
         match change(v40.opens_by.get(&who).copied().unwrap_or(0)) {
             0 => v40.opens_by.remove(&who),
@@ -68,8 +68,8 @@ impl Client {
 
     pub(in crate::state) fn opens_of_stranger(&self, opener: Option<&Arc<str>>) -> Option<usize> {
         let who = principal_digest(opener);
-        match &self.dialect {
-            Dialect::V40(v40) if who != self.creator() => Some(v40.opens_by.get(&who).copied().unwrap_or(0)),
+        match &self.version {
+            VersionState::V40(v40) if who != self.creator() => Some(v40.opens_by.get(&who).copied().unwrap_or(0)),
             _ => None,
         }
     }
@@ -93,7 +93,7 @@ impl Client {
     pub(in crate::state) fn releasable_owner_names(&self, name: &[u8], caller: Option<&Arc<str>>) -> Vec<Vec<u8>> {
         let caller = principal_digest(caller);
         let mut names = vec![with_principal(name, &caller)];
-        if let Dialect::V40(v40) = &self.dialect
+        if let VersionState::V40(v40) = &self.version
             && caller == self.creator()
         {
             names.extend(v40.opens_by.keys().filter(|who| **who != caller).map(|who| with_principal(name, who)));
@@ -103,7 +103,7 @@ impl Client {
 
     /// RFC 7530, section 16.27.4: the client's creator or a principal with an open file.
     pub(in crate::state) fn is_renewed_by(&self, caller: Option<&Arc<str>>) -> bool {
-        let (Principal::Gss { name } | Principal::Certificate { name }, Dialect::V40(v40)) = (&self.principal, &self.dialect) else {
+        let (Principal::Gss { name } | Principal::Certificate { name }, VersionState::V40(v40)) = (&self.principal, &self.version) else {
             return true;
         };
         caller == Some(name) || v40.opens_by.contains_key(&principal_digest(caller))

@@ -3,7 +3,7 @@
 use super::timers::Timer;
 
 use crate::state::client::credential::Family;
-use crate::state::client::record::{Dialect, Lease};
+use crate::state::client::record::{Lease, VersionState};
 use crate::state::effect::{Loss, StateEffect};
 use crate::state::id::{ClientKey, StateKey};
 use crate::state::limits::{COURTESY_MS, TIMERS_AT_ONCE};
@@ -123,9 +123,9 @@ impl<F: Clone> State<F> {
         }
         // Before the client's locks wake other waiters.
         self.drop_waiters_of(key);
-        let sessions = match &self.clients[key].dialect {
-            Dialect::V41(v41) => v41.sessions.clone(),
-            Dialect::V40(_) => Vec::new(),
+        let sessions = match &self.clients[key].version {
+            VersionState::V41(v41) => v41.sessions.clone(),
+            VersionState::V40(_) => Vec::new(),
         };
         sessions.into_iter().for_each(|session| self.remove_session(session));
         let client = &mut self.clients[key];

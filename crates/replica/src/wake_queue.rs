@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 
 use super::connection::Fetched;
 
-pub(super) struct Wakes {
-    pub(super) over: Mutex<Vec<(Ticket, Fetched)>>,
+pub(super) struct WakeQueue {
+    pub(super) ended: Mutex<Vec<(Ticket, Fetched)>>,
     pub(super) waker: Arc<Waker>,
 }
 
@@ -16,17 +16,17 @@ pub(super) struct Wakes {
 pub(super) type Ticket = (usize, u64);
 
 pub(super) struct Caller<'a> {
-    pub(super) wakes: &'a Arc<Wakes>,
+    pub(super) wake_queue: &'a Arc<WakeQueue>,
     pub(super) ticket: Ticket,
 }
 
 impl Caller<'_> {
     /// Called when the wait is over.
     pub(super) fn waker(&self) -> impl FnOnce(bool) + Send + 'static {
-        let (wakes, ticket) = (Arc::clone(self.wakes), self.ticket);
+        let (wake_queue, ticket) = (Arc::clone(self.wake_queue), self.ticket);
         move |is_complete| {
-            wakes.over.lock().push((ticket, if is_complete { Fetched::Complete } else { Fetched::Failed }));
-            if let Err(error) = wakes.waker.wake() {
+            wake_queue.ended.lock().push((ticket, if is_complete { Fetched::Complete } else { Fetched::Failed }));
+            if let Err(error) = wake_queue.waker.wake() {
                 tracing::error!(%error, "a serving thread can't be woken");
             }
         }
